@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_DEVICE_H
+#define SHUNT_DEVICE_H
+/*
+ * The few device calls that a client needs beside nccl.h. They work the same on GPUs (CUDA driver) and on the sim
+ * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: auto takes the GPUs if there are at least
+ * two, else the sim.
+ *
+ * All functions return 0 or a negative errno. They may be called from any thread; the current device is per thread and
+ * starts as 0; streams, events and graphs are used with their device current. Streams and graphs are the values that CUDA would use: a stream here can be passed as cudaStream_t.
+ * Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
+ */
+#include <stddef.h>
+
+/* The library hides everything that is not marked. */
+#ifndef SHUNT_API
+#define SHUNT_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#pragma GCC visibility push(default)
+
+/* "cuda" or "sim"; opens the device layer on first use. NULL if neither can be opened. */
+SHUNT_API const char *shunt_device_kind(void);
+/* Human-readable name of a device, copied into name (at most bytes, always terminated). */
+SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
+
+SHUNT_API int shunt_device_count(int *count_p);
+SHUNT_API int shunt_device_set(int device);
+
+/* Streams do not synchronise with the default stream. They belong to the device that was current when created. */
+SHUNT_API int shunt_stream_create(void **stream_p);
+SHUNT_API int shunt_stream_synchronize(void *stream); /* reports errors of the work before it */
+SHUNT_API int shunt_stream_destroy(void *stream);
+
+/* Plain device memory of the current device (not exportable to peers), at least 256-byte aligned. */
+SHUNT_API int shunt_malloc(void **ptr_p, size_t bytes);
+SHUNT_API int shunt_free(void *ptr);
+/* Either side host or device; returns when done. Does not wait for other streams. */
+SHUNT_API int shunt_memcpy(void *dst, const void *src, size_t bytes);
+SHUNT_API int shunt_memset_async(void *dst, int value, size_t bytes, void *stream);
+/* Free and total memory of the current device. On the sim both are 0. */
+SHUNT_API int shunt_mem_info(size_t *free_p, size_t *total_p);
+
+/* Events carry a time stamp. elapsed_us needs both to be complete (-EAGAIN otherwise). */
+SHUNT_API int shunt_event_create(void **event_p);
+SHUNT_API int shunt_event_record(void *event, void *stream);
+SHUNT_API int shunt_event_elapsed_us(void *start, void *stop, float *us_p);
+SHUNT_API int shunt_event_destroy(void *event);
+
+/* Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch. */
+SHUNT_API int shunt_capture_begin(void *stream);
+SHUNT_API int shunt_capture_end(void *stream, void **graph_p);
+SHUNT_API int shunt_graph_launch(void *graph, void *stream);
+SHUNT_API int shunt_graph_destroy(void *graph);
+
+#pragma GCC visibility pop
+#ifdef __cplusplus
+}
+#endif
+#endif
