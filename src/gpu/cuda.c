@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+/* The CUDA driver: opening it, its devices and contexts, its errors; and the ops table. */
+#include "gpu/cuda_dev.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/log.h"
+
+struct shunt_cu_table shunt_cu;
+struct shunt_cu_device *shunt_cu_devices;
+int shunt_cu_ndevices;
+
+/* Guards the first use of a device: its context and its copy stream. */
+static pthread_mutex_t first_use = PTHREAD_MUTEX_INITIALIZER;
+
+/* Everything else is -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
+static const struct {
+	short result, err;
+} errnos[] = {
+	{ SHUNT_CU_INVALID_VALUE, -EINVAL },
+	{ SHUNT_CU_OUT_OF_MEMORY, -ENOMEM },
+	{ SHUNT_CU_NOT_INITIALIZED, -ENODEV },
+	{ SHUNT_CU_DEINITIALIZED, -ESHUTDOWN },
+	{ SHUNT_CU_STUB_LIBRARY, -ENODEV },
+	{ SHUNT_CU_DEVICE_UNAVAILABLE, -EBUSY },
+	{ SHUNT_CU_NO_DEVICE, -ENODEV },
+	{ SHUNT_CU_INVALID_DEVICE, -ENODEV },
+	{ SHUNT_CU_INVALID_IMAGE, -ENOEXEC },
+	{ SHUNT_CU_INVALID_CONTEXT, -EINVAL },
+	{ SHUNT_CU_NO_BINARY_FOR_GPU, -ENOEXEC },
+	{ SHUNT_CU_PEER_ACCESS_UNSUPPORTED, -ENOTSUP },
+	{ SHUNT_CU_INVALID_PTX, -ENOEXEC },
+	{ SHUNT_CU_JIT_COMPILER_NOT_FOUND, -ENOEXEC },
+	{ SHUNT_CU_UNSUPPORTED_PTX_VERSION, -ENOEXEC },
+	{ SHUNT_CU_INVALID_HANDLE, -EINVAL },
+	{ SHUNT_CU_NOT_FOUND, -ENOENT },
+	{ SHUNT_CU_NOT_READY, -EAGAIN },
+	{ SHUNT_CU_LAUNCH_OUT_OF_RESOURCES, -E2BIG },
+	{ SHUNT_CU_COOPERATIVE_LAUNCH_TOO_LARGE, -E2BIG },
+	{ SHUNT_CU_NOT_PERMITTED, -EPERM },
+	{ SHUNT_CU_NOT_SUPPORTED, -ENOTSUP },
+	{ SHUNT_CU_SYSTEM_NOT_READY, -ENODEV },
+	{ SHUNT_CU_SYSTEM_DRIVER_MISMATCH, -ENODEV },
+	{ SHUNT_CU_COMPAT_NOT_SUPPORTED_ON_DEVICE, -ENODEV },
+};
+
+static int to_errno(int result)
+{
+	if (result >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && result <= SHUNT_CU_TIMEOUT)
+		return -EBUSY;
+	for (size_t i = 0; i < sizeof(errnos) / sizeof(errnos[0]); i++)
+		if (errnos[i].result == result)
+			return errnos[i].err;
+	return -EIO;
+}
+
+int shunt_cu_error(int result, const char *fmt, ...)
+{
+	const char *name = NULL;
+	char what[160];
+	va_list ap;
+
+	/* The driver is torn down before our last users are: nothing is wrong and nobody can do anything about it. */
+	if (result == SHUNT_CU_DEINITIALIZED)
+		return to_errno(result);
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof(what), fmt, ap);
+	va_end(ap);
+	if (shunt_cu.GetErrorName(result, &name) || !name)
+		name = "unknown result";
+	shunt_error("%s: %s (%d)", what, name, result);
+	return to_errno(result);
+}
+
+/* Every call that the list names, in one pass; the first one that is missing is returned by name. */
+static const char *load_calls(void *lib)
+{
+	static const struct {
+		const char *symbol;
+		size_t offset;
+		bool required;
+	} calls[] = {
+#define REQUIRED(name, version, params) { "cu" #name #version, offsetof(struct shunt_cu_table, name), true },
+#define OPTIONAL(name, version, params) { "cu" #name #version, offsetof(struct shunt_cu_table, name), false },
+		SHUNT_CU_CALLS(REQUIRED) SHUNT_CU_CALLS_OPTIONAL(OPTIONAL)
+#undef REQUIRED
+#undef OPTIONAL
+	};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+		void *fn = dlsym(lib, calls[i].symbol);
+
+		if (!fn && calls[i].required)
+			return calls[i].symbol;
+		memcpy((char *)&shunt_cu + calls[i].offset, &fn, sizeof(fn));
+	}
+	return NULL;
+}
+
+/* The version of a driver of which nothing else is known, for a message. */
+static int driver_version(void *lib)
+{
+	int (*get)(int *) = NULL;
+	void *fn = dlsym(lib, "cuDriverGetVersion");
+	int version = 0;
+
+	memcpy(&get, &fn, sizeof(fn));
+	if (get)
+		get(&version);
+	return version;
+}
+
+static int read_device(int device, struct shunt_cu_device *d)
+{
+	int major, minor, sms, res;
+	struct shunt_cu_uuid uuid;
+
+	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
+	    (res = shunt_cu.DeviceGetName(d->info.name, sizeof(d->info.name), d->dev)) ||
+	    (res = shunt_cu.DeviceGetUuid(&uuid, d->dev)) ||
+	    (res = shunt_cu.DeviceGetAttribute(&sms, SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT, d->dev)) ||
+	    (res = shunt_cu.DeviceGetAttribute(&major, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR, d->dev)) ||
+	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)))
+		return shunt_cu_error(res, "reading the properties of device %d", device);
+	d->info.name[sizeof(d->info.name) - 1] = '\0';
+	memcpy(d->info.uuid, uuid.bytes, sizeof(d->info.uuid));
+	d->info.sms = (uint32_t)sms;
+	d->info.cc = (uint16_t)(major * 10 + minor);
+	return 0;
+}
+
+static int cuda_open(void)
+{
+	struct shunt_cu_device *devices;
+	const char *missing;
+	int count, res, err;
+	void *lib;
+
+	if (!shunt_cu_have_kernels()) {
+		shunt_info(SHUNT_LOG_INIT, "this build has no CUDA kernels: GPUs are left alone");
+		return -ENODEV;
+	}
+	lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		shunt_info(SHUNT_LOG_INIT, "no CUDA driver: %s", dlerror());
+		return -ENODEV;
+	}
+	missing = load_calls(lib);
+	if (missing) {
+		int version = driver_version(lib);
+
+		shunt_warn("libcuda.so.1 is for CUDA %d.%d and lacks %s; Shunt needs a driver for CUDA 12.0 or newer",
+		    version / 1000, version % 1000 / 10, missing);
+		dlclose(lib);
+		return -ENOSYS;
+	}
+	/* From here on the library stays: the driver has threads and exit handlers of its own. */
+	res = shunt_cu.Init(0);
+	if (res == SHUNT_CU_NO_DEVICE) {
+		shunt_info(SHUNT_LOG_INIT, "the CUDA driver sees no device");
+		return -ENODEV;
+	}
+	if (res)
+		return shunt_cu_error(res, "cuInit");
+	res = shunt_cu.DeviceGetCount(&count);
+	if (res)
+		return shunt_cu_error(res, "cuDeviceGetCount");
+	if (count < 1)
+		return -ENODEV;
+	devices = calloc((size_t)count, sizeof(*devices));
+	if (!devices)
+		return -ENOMEM;
+	for (int i = 0; i < count; i++) {
+		err = read_device(i, &devices[i]);
+		if (err)
+			goto err_free_devices;
+	}
+	shunt_cu_devices = devices;
+	shunt_cu_ndevices = count;
+	return 0;
+
+err_free_devices:
+	free(devices);
+	return err;
+}
+
+/* Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB. */
+static int context_get(int device, void **ctx_p)
+{
+	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	void *ctx;
+	int res = 0;
+
+	pthread_mutex_lock(&first_use);
+	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
+	if (!ctx) {
+		res = shunt_cu.DevicePrimaryCtxRetain(&ctx, d->dev);
+		if (!res)
+			atomic_store_explicit(&d->ctx, ctx, memory_order_release);
+	}
+	pthread_mutex_unlock(&first_use);
+	if (res)
+		return shunt_cu_error(res, "cuDevicePrimaryCtxRetain of device %d", device);
+	*ctx_p = ctx;
+	return 0;
+}
+
+static int push_context(int device, void *ctx, struct shunt_cu_scope *scope)
+{
+	void *current;
+	int res;
+
+	if (!shunt_cu.CtxGetCurrent(&current) && current == ctx)
+		return 0;
+	res = shunt_cu.CtxPushCurrent(ctx);
+	if (res)
+		return shunt_cu_error(res, "cuCtxPushCurrent of device %d", device);
+	scope->pushed = true;
+	return 0;
+}
+
+int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope)
+{
+	void *ctx;
+
+	if ((unsigned)device >= (unsigned)shunt_cu_ndevices) {
+		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
+		return -EINVAL;
+	}
+	*scope = (struct shunt_cu_scope){ 0 };
+	ctx = atomic_load_explicit(&shunt_cu_devices[device].ctx, memory_order_acquire);
+	if (!ctx)
+		return shunt_cu_enter(device, scope);
+	return push_context(device, ctx, scope);
+}
+
+int shunt_cu_enter(int device, struct shunt_cu_scope *scope)
+{
+	int mode = SHUNT_CU_CAPTURE_MODE_RELAXED;
+	void *ctx = NULL;
+	int res, err;
+
+	if ((unsigned)device >= (unsigned)shunt_cu_ndevices) {
+		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
+		return -EINVAL;
+	}
+	*scope = (struct shunt_cu_scope){ 0 };
+	res = shunt_cu.ThreadExchangeStreamCaptureMode(&mode);
+	if (res)
+		return shunt_cu_error(res, "cuThreadExchangeStreamCaptureMode");
+	scope->relaxed = true;
+	scope->mode = mode;
+	err = context_get(device, &ctx);
+	if (!err)
+		err = push_context(device, ctx, scope);
+	if (err)
+		shunt_cu_leave(scope);
+	return err;
+}
+
+void shunt_cu_leave(const struct shunt_cu_scope *scope)
+{
+	int mode = scope->mode;
+	void *ctx;
+	int res;
+
+	if (scope->pushed) {
+		res = shunt_cu.CtxPopCurrent(&ctx);
+		if (res)
+			shunt_cu_error(res, "cuCtxPopCurrent");
+	}
+	if (scope->relaxed) {
+		res = shunt_cu.ThreadExchangeStreamCaptureMode(&mode);
+		if (res)
+			shunt_cu_error(res, "cuThreadExchangeStreamCaptureMode");
+	}
+}
+
+int shunt_cu_copy_stream(int device, void **stream_p)
+{
+	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	void *stream = atomic_load_explicit(&d->copy_stream, memory_order_acquire);
+	int res = 0;
+
+	if (!stream) {
+		pthread_mutex_lock(&first_use);
+		stream = atomic_load_explicit(&d->copy_stream, memory_order_relaxed);
+		if (!stream) {
+			res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
+			if (!res)
+				atomic_store_explicit(&d->copy_stream, stream, memory_order_release);
+		}
+		pthread_mutex_unlock(&first_use);
+		if (res)
+			return shunt_cu_error(res, "cuStreamCreate on device %d", device);
+	}
+	*stream_p = stream;
+	return 0;
+}
+
+int shunt_cu_device_get(int *device_p)
+{
+	void *ctx;
+	int dev, res;
+
+	res = shunt_cu.CtxGetCurrent(&ctx);
+	if (res)
+		return shunt_cu_error(res, "cuCtxGetCurrent");
+	if (!ctx) {
+		*device_p = 0;
+		return 0;
+	}
+	res = shunt_cu.CtxGetDevice(&dev);
+	if (res)
+		return shunt_cu_error(res, "cuCtxGetDevice");
+	for (int i = 0; i < shunt_cu_ndevices; i++) {
+		if (shunt_cu_devices[i].dev == dev) {
+			*device_p = i;
+			return 0;
+		}
+	}
+	shunt_error("the current context belongs to a device that the CUDA driver does not list");
+	return -ENODEV;
+}
+
+int shunt_cu_any_device(void)
+{
+	void *ctx;
+	int device;
+
+	/* A context costs hundreds of MiB: do not make one on device 0 in a process that works on another. */
+	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !shunt_cu_device_get(&device))
+		return device;
+	for (device = 0; device < shunt_cu_ndevices; device++)
+		if (atomic_load_explicit(&shunt_cu_devices[device].ctx, memory_order_acquire))
+			return device;
+	return 0;
+}
+
+static int device_set(int device)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	shunt_cu_leave(&scope);
+	res = shunt_cu.CtxSetCurrent(atomic_load(&shunt_cu_devices[device].ctx));
+	if (res)
+		return shunt_cu_error(res, "cuCtxSetCurrent of device %d", device);
+	return 0;
+}
+
+static int device_count(int *count_p)
+{
+	*count_p = shunt_cu_ndevices;
+	return 0;
+}
+
+static int device_info(int device, struct shunt_gpu_info *info_p)
+{
+	if ((unsigned)device >= (unsigned)shunt_cu_ndevices)
+		return -EINVAL;
+	*info_p = shunt_cu_devices[device].info;
+	return 0;
+}
+
+const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
+	.name = "cuda",
+	.open = cuda_open,
+	.device_count = device_count,
+	.device_get = shunt_cu_device_get,
+	.device_set = device_set,
+	.device_info = device_info,
+	.peer_check = shunt_cu_peer_check,
+	.share_alloc = shunt_cu_share_alloc,
+	.share_map = shunt_cu_share_map,
+	.share_borrow = shunt_cu_share_borrow,
+	.share_free = shunt_cu_share_free,
+	.mem_alloc = shunt_cu_mem_alloc,
+	.mem_free = shunt_cu_mem_free,
+	.mem_info = shunt_cu_mem_info,
+	.host_alloc = shunt_cu_host_alloc,
+	.host_free = shunt_cu_host_free,
+	.copy = shunt_cu_copy,
+	.copy_async = shunt_cu_copy_async,
+	.memset_async = shunt_cu_memset_async,
+	.kernels_load = shunt_cu_kernels_load,
+	.kernel_exists = shunt_cu_kernel_exists,
+	.launch = shunt_cu_launch,
+	.stream_create = shunt_cu_stream_create,
+	.stream_sync = shunt_cu_stream_sync,
+	.stream_destroy = shunt_cu_stream_destroy,
+	.stream_capture = shunt_cu_stream_capture,
+	.event_create = shunt_cu_event_create,
+	.event_record = shunt_cu_event_record,
+	.event_wait = shunt_cu_event_wait,
+	.event_elapsed_us = shunt_cu_event_elapsed_us,
+	.event_destroy = shunt_cu_event_destroy,
+	.capture_begin = shunt_cu_capture_begin,
+	.capture_end = shunt_cu_capture_end,
+	.graph_launch = shunt_cu_graph_launch,
+	.graph_destroy = shunt_cu_graph_destroy,
+};

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* The embedded kernels: one fatbin per shape, loaded once per process; all made resident on a device before the first launch. */
+#include "gpu/cuda_dev.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "core/log.h"
+#include "kernels/fatbin.h"
+#include "kernels/kargs.h"
+
+static const char *const kernel_names[SHUNT_NKERNELS] = {
+#define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = "shunt_" #shape "_" #op "_" #type,
+	SHUNT_KERNEL_LIST(NAME)
+#undef NAME
+};
+
+/* Guards libraries, and func of a device until its `loaded` is set. */
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static void *libraries[SHUNT_NSHAPES];
+
+bool shunt_cu_have_kernels(void)
+{
+	return shunt_fatbins[0];
+}
+
+bool shunt_cu_kernel_exists(unsigned kernel)
+{
+	return kernel < SHUNT_NKERNELS && shunt_fatbins[0] && kernel_names[kernel];
+}
+
+/* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
+static int load_kernel(int device, unsigned kernel, void **func_p)
+{
+	unsigned shape = kernel / (SHUNT_NKOPS * SHUNT_NKTYPES);
+	void *handle, *func;
+	int res, regs;
+
+	res = shunt_cu.LibraryGetKernel(&handle, libraries[shape], kernel_names[kernel]);
+	if (!res)
+		res = shunt_cu.KernelGetFunction(&func, handle);
+	if (!res)
+		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) : shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
+	if (res)
+		return shunt_cu_error(res, "loading kernel %s on device %d (sm_%d)", kernel_names[kernel], device,
+		    shunt_cu_devices[device].info.cc);
+	*func_p = func;
+	return 0;
+}
+
+static int load_all(int device)
+{
+	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	int res, err;
+
+	for (unsigned shape = 0; shape < SHUNT_NSHAPES; shape++) {
+		if (libraries[shape])
+			continue;
+		res = shunt_cu.LibraryLoadData(&libraries[shape], shunt_fatbins[shape], NULL, NULL, 0, NULL, NULL, 0);
+		if (res) {
+			libraries[shape] = NULL;
+			return shunt_cu_error(res, "cuLibraryLoadData of our kernels, shape %u", shape);
+		}
+	}
+	for (unsigned k = 0; k < SHUNT_NKERNELS; k++) {
+		if (!kernel_names[k])
+			continue;
+		err = load_kernel(device, k, &d->func[k]);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+int shunt_cu_kernels_load(int device)
+{
+	struct shunt_cu_scope scope;
+	int err;
+
+	if ((unsigned)device < (unsigned)shunt_cu_ndevices &&
+	    atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
+		return 0;
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	pthread_mutex_lock(&loading);
+	if (!atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_relaxed)) {
+		err = load_all(device);
+		if (!err)
+			atomic_store_explicit(&shunt_cu_devices[device].loaded, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&loading);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
+{
+	void *params[] = { (void *)(uintptr_t)launch->args };
+	struct shunt_cu_scope scope;
+	void *func;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	func = launch->kernel < SHUNT_NKERNELS ? shunt_cu_devices[device].func[launch->kernel] : NULL;
+	if (!func || launch->arg_bytes != sizeof(struct shunt_kargs)) {
+		shunt_error("launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded", launch->kernel,
+		    launch->arg_bytes, device);
+		err = -EINVAL;
+		goto out_leave;
+	}
+	if (shunt_cu_devices[device].info.cc >= 90) {
+		/*
+		 * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
+		 * them, and those kernels' fences for our traffic to peers.
+		 */
+		struct shunt_cu_launch_attr attr = {
+			.id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN,
+			.value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE,
+		};
+		const struct shunt_cu_launch_config config = {
+			.grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
+			.block_x = launch->threads, .block_y = 1, .block_z = 1,
+			.stream = launch->stream, .attrs = &attr, .nattrs = 1,
+		};
+
+		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
+	} else {
+		res = shunt_cu.LaunchKernel(func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
+	}
+	if (res)
+		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d", kernel_names[launch->kernel],
+		    launch->blocks, launch->threads, device);
+out_leave:
+	shunt_cu_leave(&scope);
+	return err;
+}

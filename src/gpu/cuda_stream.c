@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Streams, events and graphs on CUDA devices. */
+#include "gpu/cuda_dev.h"
+
+int shunt_cu_stream_create(int device, void **stream_p)
+{
+	struct shunt_cu_scope scope;
+	void *stream;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
+	if (res)
+		err = shunt_cu_error(res, "cuStreamCreate on device %d", device);
+	else
+		*stream_p = stream;
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_stream_sync(int device, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamSynchronize(stream);
+	if (res)
+		err = shunt_cu_error(res, "cuStreamSynchronize on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+void shunt_cu_stream_destroy(int device, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res;
+
+	if (!stream || shunt_cu_enter(device, &scope))
+		return;
+	res = shunt_cu.StreamDestroy(stream);
+	if (res)
+		shunt_cu_error(res, "cuStreamDestroy on device %d", device);
+	shunt_cu_leave(&scope);
+}
+
+int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_p)
+{
+	static const enum shunt_capture states[] = {
+		[SHUNT_CU_CAPTURE_STATUS_NONE] = SHUNT_CAPTURE_NONE,
+		[SHUNT_CU_CAPTURE_STATUS_ACTIVE] = SHUNT_CAPTURE_ACTIVE,
+		[SHUNT_CU_CAPTURE_STATUS_INVALIDATED] = SHUNT_CAPTURE_INVALID,
+	};
+	struct shunt_cu_scope scope;
+	int res, status, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamIsCapturing(stream, &status);
+	shunt_cu_leave(&scope);
+	if (!res) {
+		*state_p = (unsigned)status < 3 ? states[status] : SHUNT_CAPTURE_INVALID;
+		return 0;
+	}
+	/* The legacy stream has no answer while a blocking stream captures: work on it would spoil that capture. */
+	if (res >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && res <= SHUNT_CU_TIMEOUT) {
+		*state_p = SHUNT_CAPTURE_INVALID;
+		return 0;
+	}
+	return shunt_cu_error(res, "cuStreamIsCapturing on device %d", device);
+}
+
+int shunt_cu_event_create(int device, bool timing, void **event_p)
+{
+	struct shunt_cu_scope scope;
+	void *event;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.EventCreate(&event, timing ? 0 : SHUNT_CU_EVENT_DISABLE_TIMING);
+	if (res)
+		err = shunt_cu_error(res, "cuEventCreate on device %d", device);
+	else
+		*event_p = event;
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_event_record(int device, void *event, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.EventRecord(event, stream);
+	if (res)
+		err = shunt_cu_error(res, "cuEventRecord on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_event_wait(int device, void *event, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamWaitEvent(stream, event, 0);
+	if (res)
+		err = shunt_cu_error(res, "cuStreamWaitEvent on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_event_elapsed_us(int device, void *start, void *stop, float *us_p)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+	float ms;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.EventElapsedTime(&ms, start, stop);
+	if (res == SHUNT_CU_NOT_READY)
+		err = -EAGAIN;
+	else if (res)
+		err = shunt_cu_error(res, "cuEventElapsedTime on device %d", device);
+	else
+		*us_p = ms * 1000.0f;
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+void shunt_cu_event_destroy(int device, void *event)
+{
+	struct shunt_cu_scope scope;
+	int res;
+
+	if (!event || shunt_cu_enter(device, &scope))
+		return;
+	res = shunt_cu.EventDestroy(event);
+	if (res)
+		shunt_cu_error(res, "cuEventDestroy on device %d", device);
+	shunt_cu_leave(&scope);
+}
+
+int shunt_cu_capture_begin(int device, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamBeginCapture(stream, SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL);
+	if (res)
+		err = shunt_cu_error(res, "cuStreamBeginCapture on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_capture_end(int device, void *stream, void **graph_p)
+{
+	void *graph = NULL, *exec;
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamEndCapture(stream, &graph);
+	if (res || !graph) {
+		/* A capture that was spoiled ends without a graph. */
+		err = shunt_cu_error(res ? res : SHUNT_CU_STREAM_CAPTURE_INVALIDATED, "cuStreamEndCapture on device %d", device);
+		goto out_leave;
+	}
+	res = shunt_cu.GraphInstantiateWithFlags(&exec, graph, 0);
+	if (res)
+		err = shunt_cu_error(res, "cuGraphInstantiate on device %d", device);
+	else
+		*graph_p = exec;
+	shunt_cu.GraphDestroy(graph);
+out_leave:
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_graph_launch(int device, void *graph, void *stream)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter_hot(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.GraphLaunch(graph, stream);
+	if (res)
+		err = shunt_cu_error(res, "cuGraphLaunch on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+void shunt_cu_graph_destroy(int device, void *graph)
+{
+	struct shunt_cu_scope scope;
+	int res;
+
+	if (!graph || shunt_cu_enter(device, &scope))
+		return;
+	res = shunt_cu.GraphExecDestroy(graph);
+	if (res)
+		shunt_cu_error(res, "cuGraphExecDestroy on device %d", device);
+	shunt_cu_leave(&scope);
+}

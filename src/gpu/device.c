@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt/device.h over the chosen device layer: what a client leaves out is the thread's current device. */
+#include "shunt/device.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "gpu/gpu_ops.h"
+
+/* The layer and the current device, or -ENODEV. */
+static int current(const struct shunt_gpu_ops **ops_p, int *device_p)
+{
+	*ops_p = shunt_gpu();
+	return *ops_p ? (*ops_p)->device_get(device_p) : -ENODEV;
+}
+
+const char *shunt_device_kind(void)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+
+	return ops ? ops->name : NULL;
+}
+
+int shunt_device_name(int device, char *name, size_t bytes)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+	struct shunt_gpu_info info;
+	int err;
+
+	if (!name || !bytes)
+		return -EINVAL;
+	if (!ops)
+		return -ENODEV;
+	err = ops->device_info(device, &info);
+	if (!err)
+		snprintf(name, bytes, "%s", info.name);
+	return err;
+}
+
+int shunt_device_count(int *count_p)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+
+	if (!count_p)
+		return -EINVAL;
+	return ops ? ops->device_count(count_p) : -ENODEV;
+}
+
+int shunt_device_set(int device)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+
+	return ops ? ops->device_set(device) : -ENODEV;
+}
+
+int shunt_stream_create(void **stream_p)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!stream_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->stream_create(device, stream_p);
+}
+
+int shunt_stream_synchronize(void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	err = current(&ops, &device);
+	return err ? err : ops->stream_sync(device, stream);
+}
+
+int shunt_stream_destroy(void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	err = current(&ops, &device);
+	if (!err)
+		ops->stream_destroy(device, stream);
+	return err;
+}
+
+int shunt_malloc(void **ptr_p, size_t bytes)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!ptr_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->mem_alloc(device, bytes, ptr_p);
+}
+
+int shunt_free(void *ptr)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+
+	if (!ptr)
+		return 0;
+	return ops ? ops->mem_free(ptr) : -ENODEV;
+}
+
+int shunt_memcpy(void *dst, const void *src, size_t bytes)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (bytes && (!dst || !src))
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->copy(device, dst, src, bytes);
+}
+
+int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (bytes && !dst)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->memset_async(device, dst, value, bytes, stream);
+}
+
+int shunt_mem_info(size_t *free_p, size_t *total_p)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!free_p || !total_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->mem_info(device, free_p, total_p);
+}
+
+int shunt_event_create(void **event_p)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!event_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->event_create(device, true, event_p);
+}
+
+int shunt_event_record(void *event, void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!event)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->event_record(device, event, stream);
+}
+
+int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!start || !stop || !us_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->event_elapsed_us(device, start, stop, us_p);
+}
+
+int shunt_event_destroy(void *event)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	err = current(&ops, &device);
+	if (!err)
+		ops->event_destroy(device, event);
+	return err;
+}
+
+int shunt_capture_begin(void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	err = current(&ops, &device);
+	return err ? err : ops->capture_begin(device, stream);
+}
+
+int shunt_capture_end(void *stream, void **graph_p)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!graph_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->capture_end(device, stream, graph_p);
+}
+
+int shunt_graph_launch(void *graph, void *stream)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!graph)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->graph_launch(device, graph, stream);
+}
+
+int shunt_graph_destroy(void *graph)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	err = current(&ops, &device);
+	if (!err)
+		ops->graph_destroy(device, graph);
+	return err;
+}

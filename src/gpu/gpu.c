@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+/* Which device layer this process uses. */
+#include "gpu/gpu_ops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/config.h"
+#include "core/log.h"
+
+static atomic_bool prefer_cuda;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const struct shunt_gpu_ops *chosen;
+
+void shunt_gpu_prefer_cuda(void)
+{
+	atomic_store(&prefer_cuda, true);
+}
+
+static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops, const char *asked_by)
+{
+	int err = ops->open();
+
+	if (!err)
+		return ops;
+	shunt_warn("the %s device layer (%s) cannot be used: %s", ops->name, asked_by, strerror(-err));
+	return NULL;
+}
+
+static void choose(void)
+{
+	int count;
+
+	switch (shunt_config()->device) {
+	case SHUNT_DEVICE_CUDA:
+		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=cuda");
+		return;
+	case SHUNT_DEVICE_SIM:
+		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=sim");
+		return;
+	default:
+		break;
+	}
+	if (atomic_load(&prefer_cuda)) {
+		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
+		return;
+	}
+	if (!shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) && count >= 2)
+		chosen = &shunt_gpu_cuda_ops;
+	else
+		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");
+}
+
+const struct shunt_gpu_ops *shunt_gpu(void)
+{
+	pthread_once(&once, choose);
+	return chosen;
+}

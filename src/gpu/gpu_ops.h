@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_GPU_GPU_OPS_H
+#define SHUNT_GPU_GPU_OPS_H
+/*
+ * The device layer: one table, two machines. cuda.c speaks to the CUDA driver (libcuda.so.1, opened at run time),
+ * sim.cc runs the same kernels on CPU threads. Callers hold a const pointer from shunt_gpu() and never ask which it is.
+ *
+ * Every int function returns 0 or a negative errno and logs the cause once where it detects it (with the CUDA error's name).
+ * Every function may be called from any thread; those that take a device make it current for the call and restore
+ * what was current. `void *stream` is a cudaStream_t value (NULL, 1 = legacy, 2 = per thread included).
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHUNT_MAX_RANKS 8
+
+struct shunt_gpu_info {
+	char name[64];
+	uint8_t uuid[16];   /* the same for one device in every process of this host */
+	uint32_t sms;       /* multiprocessors; upper limit of co-resident blocks */
+	uint16_t cc;        /* compute capability x 10: 90 for sm_90; the sim says 0 */
+	uint16_t sim;       /* 1 on the sim */
+};
+
+/* A piece of device memory that peers may map. All fields are the ops' to write. */
+struct shunt_gpu_mem {
+	void *ptr;          /* usable by kernels of `device`; NULL: nothing here */
+	size_t bytes;
+	int device;         /* the device whose kernels use ptr */
+	int fd;             /* exporter: descriptor for peers, closed by share_free; importer: -1 */
+	uint64_t handle;    /* private */
+	bool borrowed;      /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
+};
+
+enum shunt_capture { SHUNT_CAPTURE_NONE, SHUNT_CAPTURE_ACTIVE, SHUNT_CAPTURE_INVALID };
+
+struct shunt_gpu_launch {
+	unsigned kernel;    /* index of kernels/kernel_list.h */
+	unsigned blocks, threads;
+	const void *args;   /* struct shunt_kargs, copied by the call */
+	size_t arg_bytes;
+	void *stream;
+};
+
+struct shunt_gpu_ops {
+	const char *name; /* "cuda" or "sim" */
+
+	/* Opens the layer; called once per process before anything else. -ENODEV: no driver or no device (not logged). */
+	int (*open)(void);
+	int (*device_count)(int *count_p);
+	int (*device_get)(int *device_p);
+	int (*device_set)(int device);
+	int (*device_info)(int device, struct shunt_gpu_info *info_p);
+	/* Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's 128-byte store
+	 * whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same device twice: no. */
+	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **why_p);
+
+	/* Zeroed memory that peers can map; bytes is rounded up by the call (mem_p->bytes). */
+	int (*share_alloc)(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
+	/* Maps a peer's memory, received as descriptor; the caller keeps fd and closes it. bytes as the exporter's mem.bytes. */
+	int (*share_map)(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
+	/* The same for an exporter in this very process: same address, no second mapping; gives `device` access to it. */
+	int (*share_borrow)(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+	/* Unmaps or frees whatever the three above made; zeroes *mem. Accepts an all-zero *mem. */
+	void (*share_free)(struct shunt_gpu_mem *mem);
+
+	/* Plain memory of a device; free finds the device by itself. */
+	int (*mem_alloc)(int device, size_t bytes, void **ptr_p);
+	int (*mem_free)(void *ptr);
+	int (*mem_info)(int device, size_t *free_p, size_t *total_p);
+	/* Page-locked host memory that kernels of every device reach at *dev_p; zeroed. */
+	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
+	void (*host_free)(void *host);
+
+	/* Synchronous copy, either side host or device, on a stream of its own: it does not wait for kernels that run, so it may
+	 * be used to reach a kernel that spins. Allowed while another stream captures. */
+	int (*copy)(int device, void *dst, const void *src, size_t bytes);
+	int (*copy_async)(int device, void *dst, const void *src, size_t bytes, void *stream);
+	int (*memset_async)(int device, void *dst, int value, size_t bytes, void *stream);
+
+	/* Loads every kernel onto the device now (lazy loading deadlocks against kernels that spin). Repeated calls are cheap. */
+	int (*kernels_load)(int device);
+	/* Is this kernel part of the build? The same answer on all ranks of one build. */
+	bool (*kernel_exists)(unsigned kernel);
+	int (*launch)(int device, const struct shunt_gpu_launch *launch);
+
+	int (*stream_create)(int device, void **stream_p); /* non-blocking */
+	int (*stream_sync)(int device, void *stream);
+	int (*device_sync)(int device); /* every stream of this device in this process */
+	void (*stream_destroy)(int device, void *stream);
+	int (*stream_capture)(int device, void *stream, enum shunt_capture *state_p);
+	int (*event_create)(int device, bool timing, void **event_p);
+	int (*event_record)(int device, void *event, void *stream);
+	int (*event_wait)(int device, void *event, void *stream); /* stream waits for event */
+	int (*event_elapsed_us)(int device, void *start, void *stop, float *us_p);
+	void (*event_destroy)(int device, void *event);
+	int (*capture_begin)(int device, void *stream);
+	int (*capture_end)(int device, void *stream, void **graph_p); /* instantiated */
+	int (*graph_launch)(int device, void *graph, void *stream);
+	void (*graph_destroy)(int device, void *graph);
+};
+
+extern const struct shunt_gpu_ops shunt_gpu_cuda_ops; /* src/gpu/cuda.c */
+extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/gpu/sim.cc */
+
+/* The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process: SHUNT_DEVICE=cuda|sim, or
+ * auto: in overlay cuda always; in standalone cuda with two devices or more, else sim. */
+const struct shunt_gpu_ops *shunt_gpu(void);
+/* Called by the shim before the first shunt_gpu() when a real NCCL is in use: auto then means cuda. */
+void shunt_gpu_prefer_cuda(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_GPU_SIM_H
+#define SHUNT_GPU_SIM_H
+/*
+ * The sim device inside: who implements which part of shunt_gpu_sim_ops. Layers, each knowing only those before it:
+ * sim_fiber (contexts), sim_block (a block's threads), sim_team (a launch's blocks), sim_handle (which pointers are ours),
+ * sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem, sim.cc (devices and
+ * the table). Nothing exists before the first use, and nothing is torn down at exit.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include "gpu/gpu_ops.h"
+#include "gpu/sim_team.h"
+extern "C" {
+#include "core/log.h"
+}
+
+enum { SIM_MAX_DEVICES = 8 };
+
+/* sim.cc. Logs when false. */
+bool sim_device_ok(int device);
+
+/*
+ * sim_handle.cc: a table of live objects, so that a wrong handle is an error and not a crash. `value` is the owner's.
+ */
+enum sim_kind { SIM_STREAM, SIM_EVENT, SIM_GRAPH, SIM_DEVICE_MEM, SIM_HOST_MEM };
+int sim_handle_add(const void *object, enum sim_kind kind);
+/* False, and logged, if it is no such object. */
+bool sim_handle_ok(const void *object, enum sim_kind kind);
+/* Likewise, and forgets it: of two who free the same object one is refused. */
+bool sim_handle_remove(const void *object, enum sim_kind kind);
+
+/* sim_kernels.cc. NULL: not in this build (or no such index). */
+sim_kernel_fn *sim_kernel(unsigned kernel);
+
+/* sim_op.cc: one piece of work of a stream. Run never changes it: a graph runs it again and again. */
+struct sim_op;
+struct sim_stream;
+struct sim_op_kind {
+	int (*run)(struct sim_stream *stream, struct sim_op *op);
+	void (*drop)(struct sim_op *op); /* of what the op holds; NULL: nothing */
+};
+/* A point that some stream passes once. Counted references. */
+struct sim_mark {
+	uint32_t refs, done;    /* done: a futex */
+	uint64_t ns;
+};
+struct sim_graph;
+struct sim_op {
+	const struct sim_op_kind *kind;
+	struct sim_op *next;
+	union {
+		struct sim_launch launch;
+		struct { void *dst; const void *src; size_t bytes; int value; } copy;
+		struct sim_mark *mark;
+		struct sim_graph *graph;
+	};
+};
+extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_fill, sim_op_record, sim_op_wait, sim_op_graph;
+/* NULL (logged): no memory. */
+struct sim_op *sim_op_create(const struct sim_op_kind *kind);
+void sim_op_destroy(struct sim_op *op);
+struct sim_mark *sim_mark_create(void);
+void sim_mark_put(struct sim_mark *mark); /* NULL is allowed */
+
+/* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_team_reserve. */
+struct sim_graph {
+	uint32_t refs;
+	uint64_t capture;       /* number of the capture, unique */
+	unsigned blocks, threads;
+	struct sim_op *first, **last;
+};
+void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
+void sim_graph_put(struct sim_graph *graph);
+
+/* sim_stream.cc */
+struct sim_stream {
+	int device;
+	bool is_default;
+	struct sim_stream *next; /* of all streams */
+	uint32_t holders;       /* threads in sim_device_sync that wait for this one; a futex */
+	struct sim_lock lock;   /* of all below but team */
+	bool started, stop;
+	pthread_t thread;
+	struct sim_op *first, **last;
+	uint32_t submitted;     /* counts; futexes. Their difference is what is queued or runs */
+	uint32_t completed;
+	int err;                /* sticky */
+	struct sim_graph *capture;
+	char order;             /* TSan's token for what the host sees after a synchronisation */
+	struct sim_team team;
+};
+/* The stream of a handle (NULL, 1 and 2: the device's default stream), or NULL with a log line. */
+struct sim_stream *sim_stream_get(int device, void *handle);
+/* Queues or records op, and takes it in any case. */
+int sim_stream_submit(struct sim_stream *stream, struct sim_op *op);
+
+/* Entries of the table. */
+int sim_stream_create(int device, void **stream_p);
+int sim_stream_sync(int device, void *stream);
+int sim_device_sync(int device);
+void sim_stream_destroy(int device, void *stream);
+int sim_launch(int device, const struct shunt_gpu_launch *launch);
+int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
+int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
+int sim_event_create(int device, bool timing, void **event_p);
+int sim_event_record(int device, void *event, void *stream);
+int sim_event_wait(int device, void *event, void *stream);
+int sim_event_elapsed_us(int device, void *start, void *stop, float *us_p);
+void sim_event_destroy(int device, void *event);
+int sim_stream_capture(int device, void *stream, enum shunt_capture *state_p);
+int sim_capture_begin(int device, void *stream);
+int sim_capture_end(int device, void *stream, void **graph_p);
+int sim_graph_launch(int device, void *graph, void *stream);
+void sim_graph_destroy(int device, void *graph);
+int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
+int sim_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
+int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+void sim_share_free(struct shunt_gpu_mem *mem);
+int sim_mem_alloc(int device, size_t bytes, void **ptr_p);
+int sim_mem_free(void *ptr);
+int sim_mem_info(int device, size_t *free_p, size_t *total_p);
+int sim_host_alloc(size_t bytes, void **host_p, void **dev_p);
+void sim_host_free(void *host);
+int sim_copy(int device, void *dst, const void *src, size_t bytes);
+#endif

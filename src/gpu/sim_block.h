@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_GPU_SIM_BLOCK_H
+#define SHUNT_GPU_SIM_BLOCK_H
+/*
+ * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs next. Fibers and
+ * stacks are made once and kept from launch to launch.
+ */
+#include "gpu/sim_fiber.h"
+#include "kernels/gpu.h"
+
+enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_BLOCKS = 1024 };
+
+typedef void sim_kernel_fn(const struct shunt_kargs);
+
+struct sim_launch {
+	sim_kernel_fn *fn;
+	unsigned blocks, threads;
+	struct shunt_kargs args;
+};
+
+/* Tokens of ThreadSanitizer's orders between a launch and what comes before and after it; only the addresses matter. */
+struct sim_edges {
+	char start, end;
+};
+
+struct sim_warp {
+	uint32_t live, ready;   /* lanes that have not returned; lanes that can run */
+	uint32_t waiting, held; /* in the warp's barrier; in the block's */
+	uint32_t generation, ballot, verdict[2];
+	char order[2];          /* tokens, by the generation's parity: a lane that runs ahead must not lend its later clock */
+	char *stacks;
+	struct sim_fiber lane[SIM_LANES];
+};
+
+struct sim_block {
+	struct shunt_sim_self self; /* what the kernels see; first */
+	const struct sim_launch *launch;
+	struct sim_edges *edges;
+	unsigned warps;             /* of this launch */
+	struct sim_warp *warp[SIM_MAX_WARPS];
+	unsigned live, arrived;     /* lanes of all warps; in the block's barrier */
+	uint32_t generation;
+	char order[2], birth;
+	bool spun, moved;           /* since the last round: a fiber polled in vain; one got on */
+	bool stuck;
+	unsigned naps, polls;
+	uint64_t random;
+	struct sim_fiber main, *prev;
+};
+
+/* Has fibers for `threads` threads. Grows only; not while the same threads are being added or the block is stuck. -ENOMEM. */
+int sim_block_reserve(struct sim_block *b, unsigned threads);
+/* Runs block `bid` on the calling thread. -EDEADLK: its barriers can never be met; -EFAULT: a kernel overran its stack. */
+int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_edges *edges);
+void sim_block_finish(struct sim_block *b);
+/* Sleeps for a random time if jitter is set. */
+void sim_block_jitter(struct sim_block *b);
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the rest comes from the
+ * heap, where AddressSanitizer watches its ends.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "gpu/sim.h"
+
+/* A peer that shrank the memory would kill us with SIGBUS. */
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+
+int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), rounded = (bytes + page - 1) / page * page;
+	void *ptr;
+	int fd, err;
+
+	if (!sim_device_ok(device) || !bytes || rounded < bytes)
+		return -EINVAL;
+	fd = memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0) {
+		err = -errno;
+		shunt_error("sim: memfd_create: %m");
+		return err;
+	}
+	if (ftruncate(fd, (off_t)rounded) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+		err = -errno;
+		shunt_error("sim: cannot size a memfd of %zu bytes: %m", rounded);
+		goto err_close;
+	}
+	ptr = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (ptr == MAP_FAILED) {
+		err = -errno;
+		shunt_error("sim: cannot map %zu bytes: %m", rounded);
+		goto err_close;
+	}
+	*mem_p = { ptr, rounded, device, fd, 0, false };
+	return 0;
+
+err_close:
+	close(fd);
+	return err;
+}
+
+int sim_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	struct stat st;
+	void *ptr;
+	int err, seals;
+
+	if (!sim_device_ok(device) || !bytes)
+		return -EINVAL;
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) || (uint64_t)st.st_size != bytes) {
+		shunt_error("sim: descriptor %d is not %zu bytes of a peer's memory", fd, bytes);
+		return -EINVAL;
+	}
+	ptr = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (ptr == MAP_FAILED) {
+		err = -errno;
+		shunt_error("sim: cannot map %zu bytes of a peer: %m", bytes);
+		return err;
+	}
+	*mem_p = { ptr, bytes, device, -1, 0, false };
+	return 0;
+}
+
+int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	if (!sim_device_ok(device) || !ptr || !bytes)
+		return -EINVAL;
+	*mem_p = { ptr, bytes, device, -1, 0, true };
+	return 0;
+}
+
+void sim_share_free(struct shunt_gpu_mem *mem)
+{
+	if (mem->ptr && !mem->borrowed) {
+		munmap(mem->ptr, mem->bytes);
+		if (mem->fd >= 0)
+			close(mem->fd);
+	}
+	*mem = {};
+}
+
+static int alloc(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
+{
+	void *ptr;
+	/* The sanitizers end a program that asks the heap for more than they can give. */
+	int err = bytes > (size_t)1 << 40 ? ENOMEM : posix_memalign(&ptr, align, bytes ? bytes : 1);
+
+	if (err) {
+		shunt_error("sim: no memory for %zu bytes", bytes);
+		return -err;
+	}
+	err = sim_handle_add(ptr, kind);
+	if (err) {
+		free(ptr);
+		return err;
+	}
+	*ptr_p = ptr;
+	return 0;
+}
+
+int sim_mem_alloc(int device, size_t bytes, void **ptr_p)
+{
+	return sim_device_ok(device) ? alloc(512, bytes, SIM_DEVICE_MEM, ptr_p) : -EINVAL;
+}
+
+int sim_mem_free(void *ptr)
+{
+	if (!ptr)
+		return 0;
+	if (!sim_handle_remove(ptr, SIM_DEVICE_MEM))
+		return -EINVAL;
+	free(ptr);
+	return 0;
+}
+
+int sim_mem_info(int device, size_t *free_p, size_t *total_p)
+{
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	*free_p = *total_p = 0;
+	return 0;
+}
+
+int sim_host_alloc(size_t bytes, void **host_p, void **dev_p)
+{
+	void *ptr;
+	int err = alloc(4096, bytes, SIM_HOST_MEM, &ptr);
+
+	if (err)
+		return err;
+	memset(ptr, 0, bytes);
+	*host_p = *dev_p = ptr;
+	return 0;
+}
+
+void sim_host_free(void *host)
+{
+	if (host && sim_handle_remove(host, SIM_HOST_MEM))
+		free(host);
+}
+
+int sim_copy(int device, void *dst, const void *src, size_t bytes)
+{
+	uintptr_t both = (uintptr_t)dst | (uintptr_t)src;
+
+	if (!sim_device_ok(device) || (bytes && (!dst || !src)))
+		return -EINVAL;
+	/* A word may be what running kernels poll. */
+	if (bytes == 4 && both % 4 == 0)
+		__atomic_store_n((uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	else if (bytes == 8 && both % 8 == 0)
+		__atomic_store_n((uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+	else if (bytes)
+		memmove(dst, src, bytes);
+	return 0;
+}

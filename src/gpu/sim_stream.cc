@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A stream is a queue and a thread that works it off; the thread starts with the first operation. Only what CUDA promises is
+ * ordered for ThreadSanitizer: enqueue before execution, one operation before the next, the last one before what a host does
+ * after synchronising.
+ */
+#include <errno.h>
+#include "gpu/sim.h"
+
+static struct sim_lock default_lock;
+static struct sim_stream *default_stream[SIM_MAX_DEVICES];
+
+/* All streams, for sim_device_sync. Who waits for one holds it, and a stream leaves the list only when nobody does. */
+static struct sim_lock all_lock;
+static struct sim_stream *all;
+
+static struct sim_stream *stream_new(int device)
+{
+	struct sim_stream *s = (struct sim_stream *)sim_new(sizeof(*s));
+
+	if (!s) {
+		shunt_error("sim: no memory for a stream");
+		return nullptr;
+	}
+	s->device = device;
+	s->last = &s->first;
+	sim_lock(&all_lock);
+	s->next = all;
+	all = s;
+	sim_unlock(&all_lock);
+	return s;
+}
+
+static void stream_unlist(struct sim_stream *s)
+{
+	uint32_t holders;
+
+	sim_lock(&all_lock);
+	while ((holders = __atomic_load_n(&s->holders, __ATOMIC_RELAXED))) {
+		sim_unlock(&all_lock);
+		sim_wait(&s->holders, holders);
+		sim_lock(&all_lock);
+	}
+	struct sim_stream **at = &all;
+	while (*at != s)
+		at = &(*at)->next;
+	*at = s->next;
+	sim_unlock(&all_lock);
+}
+
+struct sim_stream *sim_stream_get(int device, void *handle)
+{
+	struct sim_stream *s = (struct sim_stream *)handle;
+
+	if (!sim_device_ok(device))
+		return nullptr;
+	if ((uintptr_t)handle <= 2) {
+		sim_lock(&default_lock);
+		s = default_stream[device];
+		if (!s && (s = stream_new(device))) {
+			s->is_default = true;
+			default_stream[device] = s;
+		}
+		sim_unlock(&default_lock);
+		return s;
+	}
+	if (!sim_handle_ok(handle, SIM_STREAM))
+		return nullptr;
+	if (s->device != device) {
+		shunt_error("sim: stream %p belongs to device %d, not %d", handle, s->device, device);
+		return nullptr;
+	}
+	return s;
+}
+
+int sim_stream_create(int device, void **stream_p)
+{
+	struct sim_stream *s;
+	int err;
+
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	s = stream_new(device);
+	if (!s)
+		return -ENOMEM;
+	err = sim_handle_add(s, SIM_STREAM);
+	if (err) {
+		stream_unlist(s);
+		sim_delete(s);
+		return err;
+	}
+	*stream_p = s;
+	return 0;
+}
+
+static struct sim_op *take(struct sim_stream *s)
+{
+	struct sim_op *op;
+
+	sim_lock(&s->lock);
+	op = s->first;
+	if (op) {
+		s->first = op->next;
+		if (!s->first)
+			s->last = &s->first;
+	}
+	sim_unlock(&s->lock);
+	return op;
+}
+
+static void *stream_main(void *arg)
+{
+	struct sim_stream *s = (struct sim_stream *)arg;
+
+	for (;;) {
+		uint32_t submitted = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE);
+		struct sim_op *op = take(s);
+		int ok = 0, err;
+
+		if (!op) {
+			if (__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE))
+				return nullptr;
+			sim_wait(&s->submitted, submitted);
+			continue;
+		}
+		tsan_acquire(op);
+		err = op->kind->run(s, op);
+		if (err)
+			__atomic_compare_exchange_n(&s->err, &ok, err, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+		sim_op_destroy(op);
+		tsan_release(&s->order);
+		__atomic_add_fetch(&s->completed, 1, __ATOMIC_RELEASE);
+		sim_wake(&s->completed);
+	}
+}
+
+int sim_stream_submit(struct sim_stream *s, struct sim_op *op)
+{
+	int err = 0;
+
+	tsan_release(op);
+	sim_lock(&s->lock);
+	if (s->capture) {
+		sim_graph_append(s->capture, op);
+		op = nullptr;
+	} else if (!s->started) {
+		err = sim_thread_create(&s->thread, stream_main, s);
+		s->started = !err;
+	}
+	if (op && !err) {
+		*s->last = op;
+		s->last = &op->next;
+		op = nullptr;
+		__atomic_add_fetch(&s->submitted, 1, __ATOMIC_RELEASE);
+	}
+	sim_unlock(&s->lock);
+	if (err) {
+		shunt_error("sim: cannot start a thread: %s", strerror(-err));
+		sim_op_destroy(op);
+		return err;
+	}
+	sim_wake(&s->submitted);
+	return 0;
+}
+
+/* Waits for what has been submitted so far. */
+static void drain(struct sim_stream *s)
+{
+	uint32_t until = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE), completed;
+
+	while ((int32_t)((completed = __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE)) - until) < 0)
+		sim_wait(&s->completed, completed);
+	tsan_acquire(&s->order);
+}
+
+static bool capturing(struct sim_stream *s)
+{
+	bool yes;
+
+	sim_lock(&s->lock);
+	yes = s->capture;
+	sim_unlock(&s->lock);
+	return yes;
+}
+
+int sim_stream_sync(int device, void *handle)
+{
+	struct sim_stream *s = sim_stream_get(device, handle);
+
+	if (!s)
+		return -EINVAL;
+	if (capturing(s)) {
+		shunt_error("sim: stream %p is being captured and cannot be waited for", handle);
+		return -EINVAL;
+	}
+	drain(s);
+	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
+}
+
+int sim_device_sync(int device)
+{
+	int err = 0;
+
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	sim_lock(&all_lock);
+	for (struct sim_stream *s = all; s; s = s->next) {
+		if (s->device != device)
+			continue;
+		__atomic_add_fetch(&s->holders, 1, __ATOMIC_RELAXED);
+		sim_unlock(&all_lock);
+		drain(s);
+		if (!err)
+			err = __atomic_load_n(&s->err, __ATOMIC_RELAXED);
+		sim_lock(&all_lock);
+		__atomic_sub_fetch(&s->holders, 1, __ATOMIC_RELAXED);
+		sim_wake(&s->holders);
+	}
+	sim_unlock(&all_lock);
+	return err;
+}
+
+void sim_stream_destroy(int device, void *handle)
+{
+	struct sim_stream *s = (struct sim_stream *)handle;
+
+	if ((uintptr_t)handle <= 2 || !sim_handle_remove(handle, SIM_STREAM))
+		return;
+	drain(s);
+	stream_unlist(s);
+	if (s->started) {
+		__atomic_store_n(&s->stop, true, __ATOMIC_RELEASE);
+		__atomic_add_fetch(&s->submitted, 1, __ATOMIC_RELEASE);
+		sim_wake(&s->submitted);
+		pthread_join(s->thread, nullptr);
+	}
+	if (s->capture)
+		sim_graph_put(s->capture);
+	sim_team_finish(&s->team);
+	sim_delete(s);
+}
+
+int sim_stream_capture(int device, void *handle, enum shunt_capture *state_p)
+{
+	struct sim_stream *s = sim_stream_get(device, handle);
+
+	if (!s)
+		return -EINVAL;
+	*state_p = capturing(s) ? SHUNT_CAPTURE_ACTIVE : SHUNT_CAPTURE_NONE;
+	return 0;
+}
