@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_ELEMENTS_H
+#define SHUNT_KERNELS_ELEMENTS_H
+/*
+ * Elements in 16-byte packs: how they are read from and written to user memory, and how they are reduced.
+ * Reductions run over the ranks in order 0 ... n-1 in acc_of<T>::type, so that every kernel gives the same bits.
+ */
+#include "kernels/gpu.h"
+#include "kernels/kernel_list.h"
+
+typedef int8_t i8;
+typedef uint8_t u8;
+typedef int32_t i32;
+typedef uint32_t u32;
+typedef int64_t i64;
+typedef uint64_t u64;
+typedef float f32;
+typedef double f64;
+
+/* What an element is accumulated in: 8- and 16-bit floats in fp32, everything else in itself. */
+template <typename T> struct acc_of { typedef T type; };
+template <> struct acc_of<struct f16> { typedef float type; };
+template <> struct acc_of<struct bf16> { typedef float type; };
+template <> struct acc_of<struct f8e4m3> { typedef float type; };
+template <> struct acc_of<struct f8e5m2> { typedef float type; };
+
+GPU_FN i8 to_acc(i8 v) { return v; }
+GPU_FN u8 to_acc(u8 v) { return v; }
+GPU_FN i32 to_acc(i32 v) { return v; }
+GPU_FN u32 to_acc(u32 v) { return v; }
+GPU_FN i64 to_acc(i64 v) { return v; }
+GPU_FN u64 to_acc(u64 v) { return v; }
+GPU_FN f32 to_acc(f32 v) { return v; }
+GPU_FN f64 to_acc(f64 v) { return v; }
+GPU_FN f32 to_acc(struct f16 v) { return gpu_to_f32(v); }
+GPU_FN f32 to_acc(struct bf16 v) { return gpu_to_f32(v); }
+GPU_FN f32 to_acc(struct f8e4m3 v) { return gpu_to_f32(v); }
+GPU_FN f32 to_acc(struct f8e5m2 v) { return gpu_to_f32(v); }
+
+GPU_FN void from_acc(i8 *d, i8 v) { *d = v; }
+GPU_FN void from_acc(u8 *d, u8 v) { *d = v; }
+GPU_FN void from_acc(i32 *d, i32 v) { *d = v; }
+GPU_FN void from_acc(u32 *d, u32 v) { *d = v; }
+GPU_FN void from_acc(i64 *d, i64 v) { *d = v; }
+GPU_FN void from_acc(u64 *d, u64 v) { *d = v; }
+GPU_FN void from_acc(f32 *d, f32 v) { *d = v; }
+GPU_FN void from_acc(f64 *d, f64 v) { *d = v; }
+GPU_FN void from_acc(struct f16 *d, f32 v) { *d = gpu_from_f32<struct f16>(v); }
+GPU_FN void from_acc(struct bf16 *d, f32 v) { *d = gpu_from_f32<struct bf16>(v); }
+GPU_FN void from_acc(struct f8e4m3 *d, f32 v) { *d = gpu_from_f32<struct f8e4m3>(v); }
+GPU_FN void from_acc(struct f8e5m2 *d, f32 v) { *d = gpu_from_f32<struct f8e5m2>(v); }
+
+/* Operators. `flags` are the launch's: one kernel serves both extrema. A NaN loses against a number. */
+struct op_sum {
+	template <typename A> GPU_FN A apply(A a, A b, u32 flags) { return (A)(a + b); }
+};
+struct op_prod {
+	template <typename A> GPU_FN A apply(A a, A b, u32 flags) { return (A)(a * b); }
+};
+struct op_ext {
+	template <typename A> GPU_FN A apply(A a, A b, u32 flags)
+	{
+		bool first = flags & SHUNT_K_MIN ? a < b : a > b;
+
+		return first || b != b ? a : b;
+	}
+};
+
+template <typename T> union pack {
+	struct gpu_v16 v;
+	T e[16 / sizeof(T)];
+};
+
+template <typename T> struct acc_pack { typename acc_of<T>::type a[16 / sizeof(T)]; };
+
+/* One element of user memory as an unsigned number. */
+template <int BYTES> struct raw_of;
+template <> struct raw_of<1> { typedef u8 type; };
+template <> struct raw_of<2> { typedef uint16_t type; };
+template <> struct raw_of<4> { typedef u32 type; };
+template <> struct raw_of<8> { typedef u64 type; };
+
+/* n elements at p as the low bytes of a pack, and back. Out of line: they serve odd ends and odd addresses. */
+template <int BYTES> GPU_NOINLINE struct gpu_v16 gather(const void *p, u32 n)
+{
+	typedef typename raw_of<BYTES>::type raw;
+	struct gpu_v16 v = { 0, 0 };
+
+	GPU_ROLL
+	for (u32 i = 0; i < n; i++) {
+		u32 bit = i * 8 * BYTES;
+		u64 x = ((const raw *)p)[i];
+
+		if (bit < 64)
+			v.lo |= x << bit;
+		else
+			v.hi |= x << (bit - 64);
+	}
+	return v;
+}
+
+template <int BYTES> GPU_NOINLINE void spread(void *p, u32 n, struct gpu_v16 v)
+{
+	typedef typename raw_of<BYTES>::type raw;
+
+	GPU_ROLL
+	for (u32 i = 0; i < n; i++) {
+		u32 bit = i * 8 * BYTES;
+
+		((raw *)p)[i] = (raw)(bit < 64 ? v.lo >> bit : v.hi >> (bit - 64));
+	}
+}
+
+/* How many elements of the `width` bytes at byte offset `at` exist in a buffer of `bytes` bytes. */
+template <typename T> GPU_FN u32 elements_left(u64 at, u32 width, u64 bytes)
+{
+	if (at >= bytes)
+		return 0;
+	return (u32)((bytes - at < width ? bytes - at : width) / sizeof(T));
+}
+
+/*
+ * The `width` (8 or 16) bytes at byte offset `at` of a user buffer of `bytes` bytes; what lies beyond the end reads as zero.
+ * aligned: base is 16-byte aligned (and so is at, up to width). Else element by element.
+ */
+template <typename T> GPU_FN struct gpu_v16 load_user(const void *base, u64 at, u32 width, u64 bytes, bool aligned)
+{
+	const char *p = (const char *)base + at;
+
+	if (aligned && at + width <= bytes) {
+		struct gpu_v16 v = { 0, 0 };
+
+		if (width == 16)
+			return gpu_ld16_stream(p);
+		v.lo = *(const u64 *)p;
+		return v;
+	}
+	return gather<sizeof(T)>(p, elements_left<T>(at, width, bytes));
+}
+
+template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 bytes, bool aligned, struct gpu_v16 v)
+{
+	char *p = (char *)base + at;
+
+	if (!aligned || at + width > bytes)
+		spread<sizeof(T)>(p, elements_left<T>(at, width, bytes), v);
+	else if (width == 16)
+		gpu_st16_stream(p, v);
+	else
+		*(u64 *)p = v.lo;
+}
+
+/* The factor of a pre-multiplied sum (averages of floats are such sums with 1/n). */
+template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
+{
+	union { u64 bits; T value; } s;
+
+	s.bits = a.scalar;
+	if (a.flags & SHUNT_K_SCALAR_ON_DEVICE)
+		return *(const T *)a.scalar;
+	return s.value;
+}
+
+/* Every input is rounded to T after the factor: it is what travels. */
+template <typename T> GPU_NOINLINE struct gpu_v16 premultiply(struct gpu_v16 v, T factor)
+{
+	union pack<T> p;
+
+	p.v = v;
+	GPU_UNROLL
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		from_acc(&p.e[i], (typename acc_of<T>::type)(to_acc(p.e[i]) * to_acc(factor)));
+	return p.v;
+}
+
+template <typename T> GPU_FN void acc_start(struct acc_pack<T> &acc, struct gpu_v16 v)
+{
+	union pack<T> p;
+
+	p.v = v;
+	GPU_UNROLL
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		acc.a[i] = to_acc(p.e[i]);
+}
+
+template <typename T, typename Op> GPU_FN void acc_add(struct acc_pack<T> &acc, struct gpu_v16 v, u32 flags)
+{
+	union pack<T> p;
+
+	p.v = v;
+	GPU_UNROLL
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		acc.a[i] = Op::apply(acc.a[i], to_acc(p.e[i]), flags);
+}
+
+/* Integer averages divide the wrapped sum once, towards zero; sums of signed integers come here as unsigned ones. */
+template <typename T> struct average {
+	GPU_FN T of(T v, u32 n, bool is_signed) { return v; }
+};
+template <typename U, typename S> struct int_average {
+	GPU_FN U of(U v, u32 n, bool is_signed) { return is_signed ? (U)((S)v / (S)n) : (U)(v / (U)n); }
+};
+template <> struct average<u8> : int_average<u8, i8> {};
+template <> struct average<u32> : int_average<u32, i32> {};
+template <> struct average<u64> : int_average<u64, i64> {};
+
+template <typename T> GPU_NOINLINE struct gpu_v16 divide(struct gpu_v16 v, u32 n, bool is_signed)
+{
+	union pack<T> p;
+
+	p.v = v;
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		p.e[i] = average<T>::of(p.e[i], n, is_signed);
+	return p.v;
+}
+
+template <typename T> GPU_FN struct gpu_v16 acc_finish(struct acc_pack<T> &acc, const struct shunt_kargs &a)
+{
+	union pack<T> p;
+
+	GPU_UNROLL
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		from_acc(&p.e[i], acc.a[i]);
+	return a.flags & SHUNT_K_DIVIDE ? divide<T>(p.v, a.nranks, a.flags & SHUNT_K_SIGNED) : p.v;
+}
+#endif

@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# embed.sh OUT.S FATBIN...: an assembler file that puts each fatbin (x.fatbin as shunt_fatbin_x) into read-only data.
+set -eu
+out=$1
+shift
+{
+	for f in "$@"; do
+		name=shunt_fatbin_$(basename "$f" .fatbin)
+		case $f in /*) ;; *) f=$PWD/$f ;; esac
+		printf '\t.section .rodata.%s,"a",%%progbits\n\t.balign 64\n\t.globl %s\n\t.hidden %s\n\t.type %s, %%object\n%s:\n' \
+			"$name" "$name" "$name" "$name" "$name"
+		printf '\t.incbin "%s"\n\t.size %s, . - %s\n' "$f" "$name" "$name"
+	done
+	printf '\t.section .note.GNU-stack,"",%%progbits\n'
+} > "$out"

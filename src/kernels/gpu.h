@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_GPU_H
+#define SHUNT_KERNELS_GPU_H
+/*
+ * The device portability contract. Kernels include this header and nothing else; gpu_cuda.h implements it for nvcc, gpu_sim.h for
+ * g++ (CPU threads: a block is an OS thread, its threads are fibers on it). C-style functions, templates on element type and
+ * operator only; no <<<>>>, threadIdx, asm, lambdas, STL, printf or recursion in .cu files.
+ *
+ *   GPU_KERNEL                    before a kernel's return type; kernels are extern "C" and take one GPU_ARG(struct shunt_kargs)
+ *   GPU_FN                        before every device function (inlined); GPU_NOINLINE: one that is kept out of line
+ *   GPU_ARG(T)                    a kernel's parameter of type T, read only
+ *   GPU_SHARED(T, name, n)        n elements of T shared by the block; uninitialised
+ *   GPU_UNROLL                    before a loop with a constant trip count; GPU_ROLL: before one that must stay a loop
+ *
+ *   gpu_tid() gpu_ntid() gpu_bid() gpu_nbid()   thread and block index and number, one dimension
+ *   gpu_lane()                    gpu_tid() % 32; blocks have a multiple of 32 threads
+ *   gpu_sync()                    block barrier; orders plain accesses of the block's threads
+ *   gpu_warp_sync()               barrier of the 32 lanes; likewise. All warp functions are collective over the full warp
+ *   gpu_warp_all(bool) -> bool    the same on all lanes
+ *   gpu_relax()                   in every spin; GPU_SPIN_CHECK: after how many tries a spin looks at the abort word and the clock
+ *   gpu_clock_ns()                a monotonic clock in ns
+ *
+ *   gpu_ld_relaxed / gpu_st_relaxed / gpu_ld_acquire / gpu_st_release (const uint64_t *, ...) system scope: peers too
+ *   gpu_ld_relaxed32(const uint32_t *)   gpu_claim32(uint32_t *p) -> bool: sets *p from 0 to 1, true for the one who did
+ *   gpu_fence()                   orders everything before it, for the whole system (release side of gpu_st_release by one thread
+ *                                 after gpu_sync covers the block's stores; no extra fence needed)
+ *
+ *   struct gpu_v16 { uint64_t lo, hi; }
+ *   gpu_ld16 / gpu_st16           16 aligned bytes, plain
+ *   gpu_ld16_stream / gpu_st16_stream   the same for data used once (cache hints only)
+ *
+ * Lines. A warp moves a unit of 512 aligned bytes, 16 per lane; lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The last lane of a line
+ * carries 8 bytes of data (lo) and the line's flag (hi). It is promised that a reader who sees the flag sees all of the line's data.
+ * No other code may rely on that.
+ *   gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag)   v.hi of the last lanes is replaced by flag; `unit` equal on all lanes
+ *   gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag) -> bool   one try: on the last lanes true if the line's flag is the
+ *                                 awaited one, on the others true. gpu_warp_all() of it says that all four lines are there; only then is
+ *                                 *v meaningful (the sim reads the data only if the flag is there; v.hi of the last lanes is the flag)
+ *   GPU_LINE_LAST                 true on the last lane of a line
+ *
+ * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; };  float gpu_to_f32(T);  T gpu_from_f32<T>(float): round to nearest even;
+ * f8 saturates to the largest finite number (NaN stays NaN, e5m2 infinity saturates too).
+ */
+#include "kernels/kargs.h"
+#if defined(__CUDACC__)
+#include "kernels/gpu_cuda.h"
+#else
+#include "kernels/gpu_sim.h"
+#endif
+#endif

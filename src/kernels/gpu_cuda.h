@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_GPU_CUDA_H
+#define SHUNT_KERNELS_GPU_CUDA_H
+/* gpu.h for nvcc. The only place with PTX. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#define GPU_FN static __device__ __forceinline__
+#define GPU_NOINLINE static __device__ __noinline__
+#define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)
+#define GPU_ARG(T) const __grid_constant__ T
+#define GPU_SHARED(T, name, n) __shared__ T name[n]
+#define GPU_UNROLL _Pragma("unroll")
+#define GPU_ROLL _Pragma("unroll 1")
+
+/* Polls between two looks at the abort word and the clock. */
+#define GPU_SPIN_CHECK 1024
+
+GPU_FN uint32_t gpu_tid(void) { return threadIdx.x; }
+GPU_FN uint32_t gpu_ntid(void) { return blockDim.x; }
+GPU_FN uint32_t gpu_bid(void) { return blockIdx.x; }
+GPU_FN uint32_t gpu_nbid(void) { return gridDim.x; }
+GPU_FN uint32_t gpu_lane(void) { return threadIdx.x & 31; }
+GPU_FN void gpu_sync(void) { __syncthreads(); }
+GPU_FN void gpu_warp_sync(void) { __syncwarp(); }
+GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
+GPU_FN void gpu_relax(void) {}
+
+GPU_FN uint64_t gpu_clock_ns(void)
+{
+	uint64_t t;
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+	return t;
+}
+
+GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p)
+{
+	uint32_t v;
+	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+GPU_FN bool gpu_claim32(uint32_t *p)
+{
+	return atomicCAS(p, 0u, 1u) == 0;
+}
+GPU_FN void gpu_fence(void) { __threadfence_system(); }
+
+struct gpu_v16 { uint64_t lo, hi; };
+
+GPU_FN struct gpu_v16 gpu_ld16(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
+{
+	asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v)
+{
+	gpu_st16(p, v);
+}
+
+/*
+ * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines and NVLink keeps a line
+ * whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not NVLink.
+ */
+#define GPU_LINE_LAST ((threadIdx.x & 7) == 7)
+
+GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag)
+{
+	char *p = (char *)unit + (threadIdx.x & 31) * 16;
+
+	if (GPU_LINE_LAST)
+		v.hi = flag;
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag)
+{
+	const char *p = (const char *)unit + (threadIdx.x & 31) * 16;
+
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
+	return !GPU_LINE_LAST || v->hi == flag;
+}
+
+struct f16 { uint16_t x; };
+struct bf16 { uint16_t x; };
+struct f8e4m3 { uint8_t x; };
+struct f8e5m2 { uint8_t x; };
+
+GPU_FN float gpu_to_f32(struct f16 v) { return __half2float(__ushort_as_half(v.x)); }
+GPU_FN float gpu_to_f32(struct bf16 v) { return __uint_as_float((uint32_t)v.x << 16); }
+GPU_FN float gpu_to_f32(struct f8e4m3 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E4M3))); }
+GPU_FN float gpu_to_f32(struct f8e5m2 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E5M2))); }
+
+template <typename T> GPU_FN T gpu_from_f32(float v);
+template <> __device__ __forceinline__ struct f16 gpu_from_f32<struct f16>(float v)
+{
+	return { __half_as_ushort(__float2half_rn(v)) };
+}
+template <> __device__ __forceinline__ struct bf16 gpu_from_f32<struct bf16>(float v)
+{
+	return { __bfloat16_as_ushort(__float2bfloat16_rn(v)) };
+}
+template <> __device__ __forceinline__ struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v)
+{
+	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3) };
+}
+template <> __device__ __forceinline__ struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v)
+{
+	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E5M2) };
+}
+#endif

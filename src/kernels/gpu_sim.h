@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_GPU_SIM_H
+#define SHUNT_KERNELS_GPU_SIM_H
+/*
+ * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/gpu/sim_block.cc).
+ *
+ * Plain accesses of kernels are plain here, atomics are atomics: built with -fsanitize=thread, a kernel that relies on more than the contract
+ * promises is reported with its line. Two faults can be planted, to show that they are: SHUNT_PLANT_NO_SYNC takes the
+ * block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
+ */
+#include <time.h>
+#include "kernels/kargs.h"
+#include "kernels/gpu_sim_num.h"
+
+#define GPU_FN static inline
+#define GPU_NOINLINE static __attribute__((noinline))
+#define GPU_KERNEL
+#define GPU_ARG(T) const T
+#define GPU_SHARED(T, name, n) static thread_local T name[n]
+#define GPU_UNROLL
+#define GPU_ROLL
+
+/* A try may cost a sleep here, so look early. */
+#define GPU_SPIN_CHECK 16
+
+#if defined(SHUNT_PLANT_RELAXED)
+#define SHUNT_SIM_RELEASE __ATOMIC_RELAXED
+#else
+#define SHUNT_SIM_RELEASE __ATOMIC_RELEASE
+#endif
+
+struct shunt_sim_self {
+	uint32_t tid, ntid, bid, nbid;
+};
+
+extern "C" {
+extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden"), tls_model("initial-exec")));
+uint32_t shunt_sim_ballot(bool vote);
+bool shunt_sim_all(bool vote);
+void shunt_sim_block_barrier(void);
+void shunt_sim_relax(void);
+void shunt_sim_moved(void); /* the thread got on: others need not slow down their polling */
+void shunt_sim_fence(void);
+}
+
+GPU_FN uint32_t gpu_tid(void) { return shunt_sim_self->tid; }
+GPU_FN uint32_t gpu_ntid(void) { return shunt_sim_self->ntid; }
+GPU_FN uint32_t gpu_bid(void) { return shunt_sim_self->bid; }
+GPU_FN uint32_t gpu_nbid(void) { return shunt_sim_self->nbid; }
+GPU_FN uint32_t gpu_lane(void) { return shunt_sim_self->tid & 31; }
+
+GPU_FN void gpu_sync(void)
+{
+#if !defined(SHUNT_PLANT_NO_SYNC)
+	shunt_sim_block_barrier();
+#endif
+}
+GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
+GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
+GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
+
+GPU_FN uint64_t gpu_clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
+GPU_FN bool gpu_claim32(uint32_t *p)
+{
+	uint32_t seen = 0;
+
+	return __atomic_compare_exchange_n(p, &seen, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+GPU_FN void gpu_fence(void) { shunt_sim_fence(); }
+
+struct gpu_v16 { uint64_t lo, hi; };
+
+GPU_FN struct gpu_v16 gpu_ld16(const void *p) { return *(const struct gpu_v16 *)p; }
+GPU_FN void gpu_st16(void *p, struct gpu_v16 v) { *(struct gpu_v16 *)p = v; }
+GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
+GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
+
+/*
+ * A line is data, then its flag with release. The flag's lane stores for all eight, so the warp meets in between. The other way round the
+ * data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no right result contains.
+ */
+#define GPU_LINE_LAST (gpu_lane() % 8 == 7)
+#define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
+
+GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag)
+{
+	uint64_t *p = (uint64_t *)unit + gpu_lane() * 2;
+
+	p[0] = v.lo;
+	if (!GPU_LINE_LAST)
+		p[1] = v.hi;
+	shunt_sim_ballot(true);
+	if (GPU_LINE_LAST)
+		__atomic_store_n(&p[1], flag, SHUNT_SIM_RELEASE);
+	shunt_sim_moved();
+}
+
+GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag)
+{
+	const uint64_t *p = (const uint64_t *)unit + gpu_lane() * 2;
+	uint64_t seen = flag;
+
+	if (GPU_LINE_LAST)
+		seen = __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
+	uint32_t there = shunt_sim_ballot(seen == flag);
+	v->lo = v->hi = SHUNT_SIM_NO_DATA;
+	if (there >> (gpu_lane() | 7) & 1) {
+		v->lo = p[0];
+		v->hi = GPU_LINE_LAST ? seen : p[1];
+	}
+	return seen == flag;
+}
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_KARGS_H
+#define SHUNT_KERNELS_KARGS_H
+/*
+ * What host and kernels share: the arguments of a launch and the layout of a communicator's scratch.
+ * Plain C, no pointers into host memory but those named so.
+ *
+ * Scratch (one per rank, mapped by all): [ctrl][line slots][chunk slots]. A *channel* is one warp of the line kernels, or one block
+ * of the chunk kernels; channel c speaks only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two
+ * slots at every peer that alternate by the epoch's parity. Why two suffice: see docs/architecture.md, "Epochs and slots".
+ */
+#include <stdint.h>
+
+#define SHUNT_KARGS_MAX_RANKS 8
+#define SHUNT_MAX_THREADS 512u          /* of a block */
+
+/* Line kernels: 32 lanes move a unit of 4 lines = 512 bytes on the wire, 480 bytes of data. */
+#define SHUNT_UNIT_WIRE 512u
+#define SHUNT_UNIT_DATA 480u
+
+#define SHUNT_LINE_CHANNELS 1024u
+#define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: depth(n) x n sources, at most this many */
+#define SHUNT_LINE_DEPTH(n) (SHUNT_LINE_SLOTS / (n))
+#define SHUNT_CHUNK_CHANNELS 32u
+#define SHUNT_CHUNK_STAGES 3u
+
+enum shunt_kflags {
+	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
+	SHUNT_K_SCALAR_ON_DEVICE = 2, /* scalar is the address of one element */
+	SHUNT_K_DIVIDE = 4,         /* integer average: divide the sum by nranks */
+	SHUNT_K_SIGNED = 8,         /* ... as a signed value */
+	SHUNT_K_ALIGNED = 16,       /* send and recv are 16-byte aligned on this rank */
+	SHUNT_K_MIN = 32,           /* of an extremum kernel: the smaller one, else the larger */
+};
+
+struct shunt_kargs {
+	char *peer[SHUNT_KARGS_MAX_RANKS]; /* base of each rank's scratch, as mapped here; peer[rank] is our own */
+	const void *send;
+	void *recv;
+	uint64_t count;             /* elements */
+	uint64_t scalar;
+	uint32_t flags;
+	uint16_t rank, nranks;
+};
+
+/* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */
+enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT };
+struct shunt_fault {
+	uint64_t set;               /* one of the above */
+	uint32_t rank, peer, channel, pad;
+	uint64_t expected, seen;    /* epochs or steps of the channel */
+};
+
+struct shunt_ctrl {
+	uint32_t abort;             /* set by the host through a copy, or by a kernel that gave up; polled by every spin */
+	uint32_t broken;            /* whether the fault is already being written */
+	uint64_t timeout_ns;        /* 0: none */
+	struct shunt_fault *fault;  /* device address of page-locked host memory */
+	uint64_t pad[5];
+	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
+	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
+	uint64_t chunk_step[SHUNT_CHUNK_CHANNELS];
+	/* Arrival flags of the chunk kernels, written by peers: [phase][channel][source]. One line each. */
+	struct { uint64_t v; uint64_t pad[15]; } chunk_flag[2][SHUNT_CHUNK_CHANNELS][SHUNT_KARGS_MAX_RANKS];
+};
+
+/*
+ * Byte offsets within the scratch, the same on every rank.
+ *   line areas:  [channel][parity][slot] units; one-shot has one, two-shot one for each phase
+ *   chunk area:  [channel][phase][stage][source] pieces of SHUNT_CHUNK_PIECE(n) bytes
+ */
+#define SHUNT_CTRL_BYTES (128u << 10)
+#define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
+#define SHUNT_ONESHOT_AT ((uint64_t)SHUNT_CTRL_BYTES)
+#define SHUNT_TWOSHOT_AT (SHUNT_ONESHOT_AT + SHUNT_LINE_BYTES)
+#define SHUNT_CHUNK_AT (SHUNT_TWOSHOT_AT + 2 * SHUNT_LINE_BYTES)
+#define SHUNT_CHUNK_STAGE (32u << 10)           /* bytes of one stage, all sources */
+#define SHUNT_CHUNK_PIECE(n) (SHUNT_CHUNK_STAGE / (n) / 256 * 256)
+#define SHUNT_SCRATCH_BYTES (SHUNT_CHUNK_AT + (uint64_t)SHUNT_CHUNK_CHANNELS * 2 * SHUNT_CHUNK_STAGES * SHUNT_CHUNK_STAGE)
+#endif
