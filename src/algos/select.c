@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algo.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "kernels/kargs.h"
+
+#define KB ((uint64_t)1 << 10)
+#define MB ((uint64_t)1 << 20)
+
+/*
+ * Which algorithm up to which size. Rows are tried in order; the first whose ranks and size fit is taken; no row: NCCL. A row of
+ * `only_standalone` serves where there is no NCCL. H200 values are measured (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates.
+ */
+struct range {
+	enum shunt_kind kind;
+	uint8_t nmin, nmax;
+	uint64_t upto; /* bytes, inclusive */
+	const char *algo;
+	bool only_standalone;
+};
+
+static const struct range ranges[] = {
+	{ SHUNT_ALLREDUCE, 2, 2, 8 * MB, "oneshot", false },
+	{ SHUNT_ALLREDUCE, 3, 4, 64 * KB, "oneshot", false },
+	{ SHUNT_ALLREDUCE, 5, 8, 32 * KB, "oneshot", false },
+	{ SHUNT_ALLREDUCE, 3, 8, 8 * MB, "twoshot", false },
+	{ SHUNT_ALLREDUCE, 2, 8, UINT64_MAX, "chunk", true },
+};
+
+/* SHUNT_ALGO, parsed: kind:from-to:name. A range without end is open. */
+struct forced {
+	enum shunt_kind kind;
+	uint64_t from, to;
+	const struct shunt_algo *algo; /* NULL: nccl */
+};
+
+static struct forced *forced;
+static size_t nforced;
+static pthread_once_t forced_once = PTHREAD_ONCE_INIT;
+
+static const struct shunt_algo *algo_find(enum shunt_kind kind, const char *name)
+{
+	for (const struct shunt_algo *a = shunt_algos; a->name; a++)
+		if (a->kind == kind && !strcmp(a->name, name))
+			return a;
+	return NULL;
+}
+
+static bool kind_find(const char *name, enum shunt_kind *kind_p)
+{
+	for (int k = 0; k < SHUNT_NKINDS; k++)
+		if (!strcmp(shunt_kind_name(k), name)) {
+			*kind_p = k;
+			return true;
+		}
+	return false;
+}
+
+/* "64k", "1m", "" (open). */
+static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
+{
+	static const char units[] = "kmg";
+	char *end;
+
+	if (!*s || !strcmp(s, "inf")) {
+		*bytes_p = open;
+		return true;
+	}
+	errno = 0;
+	uint64_t v = strtoull(s, &end, 10);
+	if (end == s || errno || *s == '-')
+		return false;
+	if (*end) {
+		const char *u = strchr(units, *end | 0x20);
+
+		if (!u || end[1])
+			return false;
+		int shift = 10 * (int)(u - units + 1);
+		if (v > UINT64_MAX >> shift)
+			return false;
+		v <<= shift;
+	}
+	*bytes_p = v;
+	return true;
+}
+
+static bool parse_rule(char *rule, struct forced *f)
+{
+	char *range = strchr(rule, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash;
+
+	if (!name)
+		return false;
+	*range++ = 0;
+	*name++ = 0;
+	dash = strchr(range, '-');
+	if (!dash)
+		return false;
+	*dash++ = 0;
+	if (!kind_find(rule, &f->kind) || !parse_bytes(range, 0, &f->from) || !parse_bytes(dash, UINT64_MAX, &f->to))
+		return false;
+	f->algo = algo_find(f->kind, name);
+	return f->algo || !strcmp(name, "nccl");
+}
+
+static void forced_parse(void)
+{
+	const char *text = shunt_config()->algo;
+	char *copy, *rule, *save = NULL;
+
+	if (!*text)
+		return;
+	copy = strdup(text);
+	forced = calloc(strlen(text) / 2 + 1, sizeof(*forced));
+	if (!copy || !forced) {
+		free(copy);
+		return;
+	}
+	for (rule = strtok_r(copy, ",", &save); rule; rule = strtok_r(NULL, ",", &save)) {
+		size_t at = rule - copy, len = strlen(rule);
+
+		if (parse_rule(rule, &forced[nforced]))
+			nforced++;
+		else
+			shunt_warn("SHUNT_ALGO: cannot use \"%.*s\"; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot, with a name that "
+			    "`shunt info` lists, or nccl", (int)len, text + at);
+	}
+	free(copy);
+}
+
+void shunt_select_check(void)
+{
+	pthread_once(&forced_once, forced_parse);
+}
+
+static bool forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p)
+{
+	for (size_t i = 0; i < nforced; i++)
+		if (forced[i].kind == kind && bytes >= forced[i].from && bytes < forced[i].to) {
+			*algo_p = forced[i].algo;
+			return true;
+		}
+	return false;
+}
+
+/* 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n <= 8. */
+static uint64_t reciprocal_bits(int n, int mant, int bias)
+{
+	double v = 1.0 / n;
+	int exp = 0;
+	uint64_t m;
+
+	while (v < 1) {
+		v *= 2;
+		exp--;
+	}
+	double scaled = (v - 1) * (double)((uint64_t)1 << mant);
+	m = (uint64_t)scaled;
+	double rest = scaled - (double)m;
+	if (rest > 0.5 || (rest == 0.5 && (m & 1)))
+		m++; /* a carry into the exponent is right */
+	return ((uint64_t)(exp + bias) << mant) + m;
+}
+
+static const struct { uint8_t mant, bias; } float_format[SHUNT_NDTYPES] = {
+	[SHUNT_F16] = { 10, 15 }, [SHUNT_BF16] = { 7, 127 }, [SHUNT_F8E4M3] = { 3, 7 }, [SHUNT_F8E5M2] = { 2, 15 },
+};
+
+static uint64_t reciprocal(enum shunt_dtype dtype, int n)
+{
+	union { float f; uint32_t u; } f = { .f = 0 };
+	union { double d; uint64_t u; } d = { .d = 1.0 / n };
+
+	if (dtype == SHUNT_F64)
+		return d.u;
+	if (dtype == SHUNT_F32) {
+		f.f = (float)(1.0 / n);
+		return f.u;
+	}
+	return reciprocal_bits(n, float_format[dtype].mant, float_format[dtype].bias);
+}
+
+/* Kernel index, flags and factor that type and operator ask for. */
+static void type_op(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick)
+{
+	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
+		[SHUNT_SUM] = SHUNT_KOP_SUM, [SHUNT_AVG] = SHUNT_KOP_SUM, [SHUNT_PREMUL] = SHUNT_KOP_SUM,
+		[SHUNT_PROD] = SHUNT_KOP_PROD, [SHUNT_MAX] = SHUNT_KOP_EXT, [SHUNT_MIN] = SHUNT_KOP_EXT,
+	};
+	static const enum shunt_dtype unsigned_of[SHUNT_NDTYPES] = {
+		[SHUNT_I8] = SHUNT_U8, [SHUNT_U8] = SHUNT_U8, [SHUNT_I32] = SHUNT_U32, [SHUNT_U32] = SHUNT_U32,
+		[SHUNT_I64] = SHUNT_U64, [SHUNT_U64] = SHUNT_U64, [SHUNT_F16] = SHUNT_F16, [SHUNT_F32] = SHUNT_F32,
+		[SHUNT_F64] = SHUNT_F64, [SHUNT_BF16] = SHUNT_BF16, [SHUNT_F8E4M3] = SHUNT_F8E4M3, [SHUNT_F8E5M2] = SHUNT_F8E5M2,
+	};
+	enum shunt_kop op = kops[coll->redop];
+	bool is_int = coll->dtype < SHUNT_F16;
+
+	pick->kernel = SHUNT_KERNEL(pick->algo->shape, op, op == SHUNT_KOP_EXT ? coll->dtype : unsigned_of[coll->dtype]);
+	pick->flags = 0;
+	pick->scalar = 0;
+	switch (coll->redop) {
+	case SHUNT_MIN:
+		pick->flags = SHUNT_K_MIN;
+		break;
+	case SHUNT_PREMUL:
+		pick->flags = SHUNT_K_PREMUL | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		pick->scalar = coll->scalar;
+		break;
+	case SHUNT_AVG:
+		if (is_int) {
+			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of[coll->dtype] ? SHUNT_K_SIGNED : 0);
+		} else {
+			pick->flags = SHUNT_K_PREMUL;
+			pick->scalar = reciprocal(coll->dtype, scope->nranks);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+{
+	uint64_t bytes = (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
+	const struct shunt_algo *algo = NULL;
+	enum shunt_why why = SHUNT_WHY_KIND;
+
+	if (scope->nranks == 1) {
+		*why_p = SHUNT_WHY_ONE_RANK;
+		return false;
+	}
+	pthread_once(&forced_once, forced_parse);
+	if (!scope->standalone && shunt_config_forces_nccl(coll->kind)) {
+		*why_p = SHUNT_WHY_FORCED;
+		return false;
+	}
+	if (!scope->standalone && shunt_nccl_env_claims(coll->kind)) {
+		*why_p = SHUNT_WHY_NCCL_ENV;
+		return false;
+	}
+	if (nforced && forced_find(coll->kind, bytes, &algo)) {
+		why = SHUNT_WHY_FORCED;
+	} else {
+		for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !algo; i++) {
+			const struct range *r = &ranges[i];
+
+			if (r->kind != coll->kind)
+				continue;
+			why = SHUNT_WHY_SIZE;
+			if (scope->nranks >= r->nmin && scope->nranks <= r->nmax && bytes <= r->upto && (!r->only_standalone || scope->standalone))
+				algo = algo_find(r->kind, r->algo);
+		}
+	}
+	if (!algo) {
+		*why_p = why;
+		return false;
+	}
+	pick_p->algo = algo;
+	algo->geometry(scope, bytes, &pick_p->blocks, &pick_p->threads);
+	type_op(scope, coll, pick_p);
+	*why_p = SHUNT_WHY_OURS;
+	return true;
+}
+
+const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop,
+    uint64_t bytes, enum shunt_why *why_p)
+{
+	struct shunt_coll coll = { .kind = kind, .dtype = dtype, .redop = redop, .count = bytes / shunt_dtype_bytes[dtype] };
+	struct shunt_pick pick;
+
+	return shunt_select(scope, &coll, &pick, why_p) ? pick.algo->name : "nccl";
+}

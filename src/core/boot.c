@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/boot.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "core/boot_wire.h"
+#include "core/config.h"
+#include "core/env.h"
+#include "core/io.h"
+#include "core/log.h"
+#include "shunt/shunt.h"
+
+#define RETRY_MS 100
+#define LOG_AFTER_MS 30000
+#define BIND_WAIT_MS 10000
+#define GIVE_UP_MS (3600 * 1000)
+
+static void put_address(struct boot_id *id, const struct shunt_netaddr *addr)
+{
+	if (addr->ss.ss_family == AF_INET) {
+		const struct sockaddr_in *sin = (const struct sockaddr_in *)&addr->ss;
+
+		id->family = 4;
+		id->port = sin->sin_port;
+		memcpy(id->addr, &sin->sin_addr, 4);
+	} else {
+		const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)&addr->ss;
+
+		id->family = 6;
+		id->port = sin6->sin6_port;
+		id->scope = sin6->sin6_scope_id;
+		memcpy(id->addr, &sin6->sin6_addr, 16);
+	}
+}
+
+static void get_address(const struct boot_id *id, struct shunt_netaddr *addr)
+{
+	*addr = (struct shunt_netaddr){0};
+	if (id->family == 4) {
+		struct sockaddr_in *sin = (struct sockaddr_in *)&addr->ss;
+
+		sin->sin_family = AF_INET;
+		sin->sin_port = id->port;
+		memcpy(&sin->sin_addr, id->addr, 4);
+		addr->len = sizeof(*sin);
+	} else {
+		struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&addr->ss;
+
+		sin6->sin6_family = AF_INET6;
+		sin6->sin6_port = id->port;
+		sin6->sin6_scope_id = id->scope;
+		memcpy(&sin6->sin6_addr, id->addr, 16);
+		addr->len = sizeof(*sin6);
+	}
+}
+
+/* Listens on the address alone and stores the port that it got. */
+static int listen_on(struct shunt_netaddr *addr, int *fd_p)
+{
+	int fd = socket(addr->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, err;
+	socklen_t len = sizeof(addr->ss);
+
+	if (fd < 0)
+		return -errno;
+	/* A fixed port must be usable again at once. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	if (bind(fd, (struct sockaddr *)&addr->ss, addr->len) || listen(fd, SOMAXCONN) ||
+	    getsockname(fd, (struct sockaddr *)&addr->ss, &len)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+static int id_from_env(const char *text, struct boot_id *id)
+{
+	struct shunt_netaddr addr;
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int err = shunt_netif_parse(text, shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+
+	if (err)
+		return err;
+	id->from_env = 1;
+	put_address(id, &addr);
+	shunt_mac(mac, "shunt NCCL_COMM_ID", 18, "shunt boot secret", text, strlen(text), NULL, 0);
+	memcpy(id->secret, mac, sizeof(id->secret));
+	return 0;
+}
+
+int shunt_boot_new_id(uint8_t out[SHUNT_BOOT_ID_BYTES])
+{
+	const char *fixed = shunt_env("NCCL_COMM_ID");
+	struct boot_id id = {.magic = BOOT_MAGIC, .version = BOOT_VERSION};
+	struct shunt_netaddr addr;
+	char text[128];
+	int fd, err;
+
+	if (fixed && *fixed) {
+		err = id_from_env(fixed, &id);
+		if (!err)
+			memcpy(out, &id, sizeof(id));
+		return err;
+	}
+	err = shunt_netif_pick(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	if (err)
+		return err;
+	err = listen_on(&addr, &fd);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	if (err) {
+		errno = -err;
+		shunt_error("cannot listen at %s (%s) for the ranks of a new communicator: %m", text, addr.ifname);
+		return err;
+	}
+	put_address(&id, &addr);
+	err = shunt_random(id.secret, sizeof(id.secret));
+	if (err) {
+		close(fd);
+		return err;
+	}
+	shunt_host_id(id.host, id.secret, sizeof(id.secret));
+	err = shunt_boot_root_start(&id, fd);
+	if (err)
+		return err;
+	shunt_info(SHUNT_LOG_BOOT, "bootstrap of a new communicator at %s (%s)", text, addr.ifname);
+	memcpy(out, &id, sizeof(id));
+	return 0;
+}
+
+/* Rank 0 of an id from NCCL_COMM_ID. The port may still be held by the root of the communicator before, for a moment. */
+static int start_env_root(const struct boot_id *id, const atomic_int *cancel)
+{
+	int64_t deadline = shunt_deadline_ms(BIND_WAIT_MS);
+	struct shunt_netaddr addr;
+	char text[128];
+	int fd, err;
+
+	get_address(id, &addr);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	while ((err = listen_on(&addr, &fd)) == -EADDRINUSE && shunt_now_ms() < deadline) {
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + RETRY_MS, cancel);
+		if (err != -ETIMEDOUT)
+			return err;
+	}
+	if (err) {
+		errno = -err;
+		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %m", text);
+		return err;
+	}
+	return shunt_boot_root_start(id, fd);
+}
+
+static int connect_once(const struct shunt_netaddr *addr, const atomic_int *cancel, int *fd_p)
+{
+	int fd = socket(addr->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
+	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+	socklen_t len = sizeof(err);
+
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (const struct sockaddr *)&addr->ss, addr->len) && errno != EINPROGRESS) {
+		err = -errno;
+	} else {
+		err = shunt_io_poll(&pfd, 1, shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
+		if (err > 0)
+			err = getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) ? -errno : -err;
+	}
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+/* Connected, and the challenge has come. */
+static int reach_root(const struct shunt_netaddr *addr, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
+{
+	int err = connect_once(addr, cancel, fd_p);
+
+	if (err)
+		return err;
+	err = shunt_io_read(*fd_p, challenge, sizeof(*challenge), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
+	if (err)
+		close(*fd_p);
+	return err;
+}
+
+/* Nobody listens, or hangs up on us: for an id with a root that is the end, for one from NCCL_COMM_ID rank 0 may still come. */
+static bool is_absent(int err)
+{
+	return err == -ECONNREFUSED || err == -EOWNERDEAD;
+}
+
+static int reach(const struct boot_id *id, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
+{
+	int64_t start = shunt_now_ms(), next_log = start + LOG_AFTER_MS;
+	uint8_t host[SHUNT_HOST_BYTES];
+	struct shunt_netaddr addr;
+	char text[128];
+	int err;
+
+	get_address(id, &addr);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	while ((err = reach_root(&addr, challenge, cancel, fd_p)) && is_absent(err) && id->from_env &&
+	       shunt_now_ms() - start < GIVE_UP_MS) {
+		if (shunt_now_ms() >= next_log) {
+			shunt_warn("still waiting for rank 0 to listen at %s (NCCL_COMM_ID)", text);
+			next_log = shunt_now_ms() + (shunt_now_ms() - start);
+		}
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + RETRY_MS, cancel);
+		if (err != -ETIMEDOUT)
+			return err;
+	}
+	if (!err || err == -ECANCELED)
+		return err;
+	shunt_host_id(host, id->secret, sizeof(id->secret));
+	if (!id->from_env && memcmp(host, id->host, sizeof(host))) {
+		shunt_error("the unique id was made on another host (%s); Shunt without NCCL works on one host only", text);
+		return -EXDEV;
+	}
+	if (is_absent(err)) {
+		shunt_error(
+		    "nobody answers for the unique id at %s: it was used already, or the process that made it has ended", text);
+		return id->from_env ? -ETIMEDOUT : -EEXIST;
+	}
+	errno = -err;
+	shunt_error("cannot reach the bootstrap at %s: %m", text);
+	return err;
+}
+
+static int await_outcome(int fd, const struct boot_id *id, const struct boot_hello *hello, const atomic_int *cancel)
+{
+	struct boot_answer answer;
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	for (;;) {
+		int err = shunt_io_read(fd, &answer, sizeof(answer), SHUNT_NEVER, cancel);
+
+		if (err == -EOWNERDEAD)
+			shunt_error("the process that serves the bootstrap has ended, or refused rank %d", hello->rank);
+		if (err)
+			return err;
+		shunt_mac(mac, id->secret, sizeof(id->secret), "shunt boot answer", hello->nonce, sizeof(hello->nonce), &answer,
+		    offsetof(struct boot_answer, mac));
+		if (answer.magic != BOOT_MAGIC || answer.version != BOOT_VERSION || answer.status > 0 ||
+		    !shunt_mac_equal(mac, answer.mac)) {
+			shunt_error("the bootstrap gave an answer that Shunt's would not give");
+			return -EPROTO;
+		}
+		answer.text[sizeof(answer.text) - 1] = '\0';
+		if (answer.kind == BOOT_WAIT) {
+			shunt_warn("rank %d waits for the other ranks: %s", hello->rank, answer.text);
+			continue;
+		}
+		if (answer.status)
+			shunt_error("bootstrap failed: %s", answer.text);
+		return answer.status;
+	}
+}
+
+int shunt_boot_join(const uint8_t id_bytes[SHUNT_BOOT_ID_BYTES], int rank, int nranks, const atomic_int *cancel)
+{
+	struct boot_hello hello = {
+	    .magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .nranks = nranks, .pid = (uint32_t)getpid()};
+	struct boot_challenge challenge;
+	struct boot_id id;
+	int fd = -1, err;
+
+	memcpy(&id, id_bytes, sizeof(id));
+	if (id.magic != BOOT_MAGIC || (id.family != 4 && id.family != 6)) {
+		shunt_error("the unique id was not made by Shunt");
+		return -EINVAL;
+	}
+	if (id.version != BOOT_VERSION) {
+		shunt_error("the unique id was made by another version of Shunt (bootstrap protocol %u, ours is %u)", id.version,
+		    BOOT_VERSION);
+		return -EPROTO;
+	}
+	if (nranks < 1 || nranks > SHUNT_BOOT_MAX_RANKS || rank < 0 || rank >= nranks) {
+		shunt_error("rank %d of %d is out of range (at most %d ranks)", rank, nranks, SHUNT_BOOT_MAX_RANKS);
+		return -EINVAL;
+	}
+	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
+	if (!err)
+		err = reach(&id, &challenge, cancel, &fd);
+	if (err)
+		return err;
+	if (challenge.magic != BOOT_MAGIC || challenge.version != BOOT_VERSION) {
+		shunt_error("something else than Shunt, or another version of it, answers at the unique id's address");
+		err = -EPROTO;
+		goto out;
+	}
+	snprintf(hello.shunt, sizeof(hello.shunt), "%s", SHUNT_VERSION);
+	shunt_host_id(hello.host, id.secret, sizeof(id.secret));
+	err = shunt_random(hello.nonce, sizeof(hello.nonce));
+	if (err)
+		goto out;
+	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce), &hello,
+	    offsetof(struct boot_hello, mac));
+	err = shunt_io_write(fd, &hello, sizeof(hello), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
+	if (!err)
+		err = await_outcome(fd, &id, &hello, cancel);
+out:
+	close(fd);
+	return err;
+}

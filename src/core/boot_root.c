@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: MIT */
+/* The root: one thread per unique id that collects the ranks and tells them the outcome. */
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "core/boot_wire.h"
+#include "core/io.h"
+#include "core/log.h"
+
+#define STACK_BYTES (256 * 1024)
+#define MAX_PENDING 128
+#define HELLO_MS 10000 /* to say who it is */
+#define CROWD_MS 1000  /* the same when others queue for the place */
+#define FIRST_LOG_MS 30000
+#define IDLE_MS (3600 * 1000) /* without a new rank */
+#define LINGER_MS 60000       /* after a failure, to tell late ranks */
+#define LINGER_ENV_MS 2000    /* the port is wanted again */
+#define SEND_MS 5000
+
+struct pending {
+	int fd;
+	int64_t since;
+	size_t got;
+	uint8_t nonce[BOOT_NONCE];
+	struct boot_hello hello;
+};
+
+struct root {
+	struct boot_id id;
+	int listen_fd;
+	uint8_t host[SHUNT_HOST_BYTES];
+	struct pending pending[MAX_PENDING];
+	int npending;
+	/* From the first hello on: */
+	int nranks, first; /* first: the rank that said so */
+	int arrived, told;
+	int *fd_of;               /* per rank; -1 */
+	bool *seen;               /* per rank: has ever arrived */
+	struct boot_hello *hello; /* per rank */
+	struct pollfd *pfds;
+	int status; /* outcome: 1 while open */
+	char text[172];
+	int64_t last_news, next_log, log_step, paused_until;
+};
+
+/* The pending ones and the listening socket come first in pfds. */
+static struct pollfd *root_pfds(struct root *root)
+{
+	if (!root->pfds)
+		root->pfds = calloc(1 + MAX_PENDING + SHUNT_BOOT_MAX_RANKS, sizeof(*root->pfds));
+	return root->pfds;
+}
+
+static void close_socket(int *fd)
+{
+	if (*fd >= 0) {
+		/* Ends it also where a forked child holds a copy. */
+		shutdown(*fd, SHUT_RDWR);
+		close(*fd);
+	}
+	*fd = -1;
+}
+
+static void root_destroy(struct root *root)
+{
+	for (int i = 0; i < root->npending; i++)
+		close_socket(&root->pending[i].fd);
+	for (int r = 0; root->fd_of && r < root->nranks; r++)
+		close_socket(&root->fd_of[r]);
+	close_socket(&root->listen_fd);
+	explicit_bzero(&root->id, sizeof(root->id));
+	free(root->fd_of);
+	free(root->seen);
+	free(root->hello);
+	free(root->pfds);
+	free(root);
+}
+
+static void answer(struct root *root, int rank, enum boot_kind kind, int status, const char *text)
+{
+	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = kind, .status = status};
+
+	snprintf(a.text, sizeof(a.text), "%s", text);
+	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", root->hello[rank].nonce, BOOT_NONCE, &a,
+	    offsetof(struct boot_answer, mac));
+	/* A few hundred bytes fit the socket's buffer; a rank that let it fill up is as good as dead. */
+	(void)shunt_io_write(root->fd_of[rank], &a, sizeof(a), shunt_now_ms() + (kind == BOOT_DONE ? SEND_MS : 0), NULL);
+}
+
+/* Tells one rank and forgets its connection. */
+static void tell(struct root *root, int rank)
+{
+	if (root->fd_of[rank] < 0)
+		return;
+	answer(root, rank, BOOT_DONE, root->status, root->text);
+	close_socket(&root->fd_of[rank]);
+	root->told++;
+}
+
+/* The ranks of our own process last: when the first of them returns, the program may end, and this thread with it. */
+static void tell_all(struct root *root)
+{
+	for (int own = 0; own < 2; own++)
+		for (int r = 0; r < root->nranks; r++)
+			if ((root->hello[r].pid == (uint32_t)getpid()) == own)
+				tell(root, r);
+}
+
+__attribute__((format(printf, 3, 4))) static void decide(struct root *root, int status, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(root->text, sizeof(root->text), fmt, ap);
+	va_end(ap);
+	root->status = status;
+	root->last_news = shunt_now_ms();
+	/* Before anyone is told that all is well: who connects from now on means another communicator. */
+	if (!status)
+		close_socket(&root->listen_fd);
+	tell_all(root);
+}
+
+static void pending_drop(struct root *root, int i)
+{
+	close_socket(&root->pending[i].fd);
+	root->pending[i] = root->pending[--root->npending];
+}
+
+static int first_rank(struct root *root, const struct boot_hello *h)
+{
+	size_t n = (size_t)h->nranks;
+
+	root->fd_of = malloc(n * sizeof(*root->fd_of));
+	root->seen = calloc(n, sizeof(*root->seen));
+	root->hello = calloc(n, sizeof(*root->hello));
+	if (!root->fd_of || !root->seen || !root->hello) {
+		free(root->fd_of);
+		free(root->seen);
+		free(root->hello);
+		root->fd_of = NULL;
+		root->seen = NULL;
+		root->hello = NULL;
+		return -ENOMEM;
+	}
+	for (size_t r = 0; r < n; r++)
+		root->fd_of[r] = -1;
+	root->nranks = h->nranks;
+	root->first = h->rank;
+	return 0;
+}
+
+/* Says no to a rank that cannot be taken into the table. */
+static void reject(struct root *root, struct pending *p, int status, const char *text)
+{
+	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = BOOT_DONE, .status = status};
+
+	snprintf(a.text, sizeof(a.text), "%s", text);
+	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", p->hello.nonce, BOOT_NONCE, &a,
+	    offsetof(struct boot_answer, mac));
+	(void)shunt_io_write(p->fd, &a, sizeof(a), shunt_now_ms() + SEND_MS, NULL);
+}
+
+/* A complete hello. The connection becomes the rank's, or stays with p and is dropped. */
+static void admit(struct root *root, struct pending *p)
+{
+	struct boot_hello *h = &p->hello;
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	shunt_mac(mac, root->id.secret, sizeof(root->id.secret), "shunt boot hello", p->nonce, sizeof(p->nonce), h,
+	    offsetof(struct boot_hello, mac));
+	if (h->magic != BOOT_MAGIC || !shunt_mac_equal(mac, h->mac))
+		return;
+	h->shunt[sizeof(h->shunt) - 1] = '\0';
+	if (root->status <= 0) { /* too late, it failed */
+		reject(root, p, root->status, root->text);
+		if (root->nranks && h->rank >= 0 && h->rank < root->nranks && !root->seen[h->rank]) {
+			root->seen[h->rank] = true;
+			root->told++;
+		}
+		return;
+	}
+	if (h->version != BOOT_VERSION || strcmp(h->shunt, SHUNT_VERSION)) {
+		decide(root, -EPROTO, "rank %d has Shunt %s (bootstrap protocol %u), the root has %s (%u)", h->rank, h->shunt,
+		    h->version, SHUNT_VERSION, BOOT_VERSION);
+	} else if (h->nranks < 1 || h->nranks > SHUNT_BOOT_MAX_RANKS || h->rank < 0 || h->rank >= h->nranks) {
+		decide(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
+	} else if (root->nranks && h->nranks != root->nranks) {
+		decide(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank, h->nranks, root->first,
+		    root->nranks);
+	} else if (memcmp(h->host, root->host, sizeof(root->host))) {
+		decide(root, -EXDEV, "rank %d is on another host than the process that made the unique id", h->rank);
+	} else if (root->nranks && root->seen[h->rank]) {
+		decide(root, -EEXIST, "two processes or threads joined as rank %d", h->rank);
+	} else if (!root->nranks && first_rank(root, h)) {
+		decide(root, -ENOMEM, "no memory for %d ranks", h->nranks);
+	}
+	if (root->status <= 0) {
+		reject(root, p, root->status, root->text);
+		return;
+	}
+	root->fd_of[h->rank] = p->fd;
+	root->seen[h->rank] = true;
+	root->hello[h->rank] = *h;
+	p->fd = -1;
+	root->last_news = shunt_now_ms();
+	if (++root->arrived == root->nranks)
+		decide(root, 0, "all %d ranks are here", root->nranks);
+}
+
+static void read_hello(struct root *root, int i)
+{
+	struct pending *p = &root->pending[i];
+	ssize_t n = recv(p->fd, (char *)&p->hello + p->got, sizeof(p->hello) - p->got, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n > 0) {
+		p->got += (size_t)n;
+		if (p->got < sizeof(p->hello))
+			return;
+		admit(root, p);
+	}
+	pending_drop(root, i);
+}
+
+static void accept_peers(struct root *root)
+{
+	struct boot_challenge challenge = {.magic = BOOT_MAGIC, .version = BOOT_VERSION};
+
+	while (root->npending < MAX_PENDING) {
+		struct pending *p = &root->pending[root->npending];
+		int fd = accept4(root->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+		if (fd < 0) {
+			/* Out of descriptors: the connection waits, and so do we, not in a busy loop. */
+			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+				root->paused_until = shunt_now_ms() + 200;
+			return;
+		}
+		if (shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
+		    send(fd, &challenge, sizeof(challenge), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(challenge)) {
+			close_socket(&fd);
+			continue;
+		}
+		*p = (struct pending){.fd = fd, .since = shunt_now_ms()};
+		memcpy(p->nonce, challenge.nonce, sizeof(p->nonce));
+		root->npending++;
+	}
+}
+
+static void log_missing(struct root *root, int64_t now)
+{
+	char text[160];
+	int n = snprintf(text, sizeof(text), "missing:"), missing = 0;
+
+	for (int r = 0; r < root->nranks; r++) {
+		if (root->seen[r])
+			continue;
+		if (n < (int)sizeof(text) - 24)
+			n += snprintf(text + n, sizeof(text) - (size_t)n, " %d", r);
+		else if (!missing++)
+			n += snprintf(text + n, sizeof(text) - (size_t)n, " ...");
+	}
+	for (int r = 0; r < root->nranks; r++)
+		if (root->fd_of[r] >= 0)
+			answer(root, r, BOOT_WAIT, 0, text);
+	root->log_step *= 2;
+	root->next_log = now + root->log_step;
+}
+
+static bool finished(const struct root *root, int64_t now)
+{
+	if (root->status == 1)
+		return false;
+	return root->status == 0 || (root->nranks && root->told >= root->nranks) ||
+	       now - root->last_news > (root->id.from_env ? LINGER_ENV_MS : LINGER_MS);
+}
+
+/* Who waits without saying who it is must go: sooner when the places are taken. */
+static void drop_slow(struct root *root, int64_t now)
+{
+	int64_t limit = root->npending == MAX_PENDING ? CROWD_MS : HELLO_MS;
+
+	for (int i = root->npending - 1; i >= 0; i--)
+		if (now - root->pending[i].since > limit)
+			pending_drop(root, i);
+}
+
+static void step(struct root *root)
+{
+	struct pollfd *pfds = root->pfds;
+	int npending = root->npending, n = 0;
+	int64_t now = shunt_now_ms();
+
+	pfds[n++] =
+	    (struct pollfd){.fd = npending < MAX_PENDING && now >= root->paused_until ? root->listen_fd : -1, .events = POLLIN};
+	for (int i = 0; i < npending; i++)
+		pfds[n++] = (struct pollfd){.fd = root->pending[i].fd, .events = POLLIN};
+	/* Ranks say nothing after hello: whatever comes from one means that it has gone. */
+	for (int r = 0; r < root->nranks; r++)
+		pfds[n++] = (struct pollfd){.fd = root->fd_of[r], .events = POLLIN | POLLRDHUP};
+	/* Waits without a tick: nobody cancels a root. */
+	if (poll(pfds, (nfds_t)n, npending || root->paused_until > now ? 200 : 1000) < 0)
+		return;
+	now = shunt_now_ms();
+	for (int r = 0; root->status == 1 && r < n - 1 - npending; r++) {
+		if (!pfds[1 + npending + r].revents || root->fd_of[r] < 0)
+			continue;
+		close_socket(&root->fd_of[r]);
+		root->told++;
+		decide(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
+	}
+	for (int i = npending - 1; i >= 0; i--) /* backwards: dropping moves the last one down */
+		if (pfds[1 + i].revents)
+			read_hello(root, i);
+	drop_slow(root, now);
+	if (pfds[0].revents && root->listen_fd >= 0)
+		accept_peers(root);
+	if (root->status == 1 && root->arrived && now >= root->next_log)
+		log_missing(root, now);
+	if (root->status == 1 && now - root->last_news > IDLE_MS)
+		decide(root, -ETIMEDOUT, "not all ranks came within an hour");
+}
+
+static void *root_main(void *arg)
+{
+	struct root *root = arg;
+
+	root->last_news = shunt_now_ms();
+	root->log_step = FIRST_LOG_MS;
+	root->next_log = root->last_news + root->log_step;
+	while (!finished(root, shunt_now_ms()))
+		step(root);
+	root_destroy(root);
+	return NULL;
+}
+
+int shunt_boot_root_start(const struct boot_id *id, int listen_fd)
+{
+	struct root *root = calloc(1, sizeof(*root));
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (!root || !root_pfds(root)) {
+		free(root);
+		close(listen_fd);
+		return -ENOMEM;
+	}
+	root->id = *id;
+	root->listen_fd = listen_fd;
+	root->status = 1;
+	shunt_host_id(root->host, id->secret, sizeof(id->secret));
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	pthread_attr_setstacksize(&attr, STACK_BYTES);
+	/* The program's signals are for the program's threads. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = -pthread_create(&thread, &attr, root_main, root);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (err) {
+		errno = -err;
+		shunt_error("cannot start the bootstrap's thread: %m");
+		root_destroy(root);
+	}
+	return err;
+}

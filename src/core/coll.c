@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/coll.h"
+
+const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {
+	[SHUNT_I8] = 1, [SHUNT_U8] = 1, [SHUNT_I32] = 4, [SHUNT_U32] = 4, [SHUNT_I64] = 8, [SHUNT_U64] = 8,
+	[SHUNT_F16] = 2, [SHUNT_F32] = 4, [SHUNT_F64] = 8, [SHUNT_BF16] = 2, [SHUNT_F8E4M3] = 1, [SHUNT_F8E5M2] = 1,
+};
+
+static const char *const kind_names[SHUNT_NKINDS] = {
+	[SHUNT_ALLREDUCE] = "allreduce", [SHUNT_REDUCE] = "reduce", [SHUNT_BROADCAST] = "broadcast",
+	[SHUNT_ALLGATHER] = "allgather", [SHUNT_REDUCESCATTER] = "reducescatter", [SHUNT_ALLTOALL] = "alltoall",
+	[SHUNT_GATHER] = "gather", [SHUNT_SCATTER] = "scatter", [SHUNT_SEND] = "send", [SHUNT_RECV] = "recv",
+};
+
+static const char *const dtype_names[SHUNT_NDTYPES] = {
+	[SHUNT_I8] = "int8", [SHUNT_U8] = "uint8", [SHUNT_I32] = "int32", [SHUNT_U32] = "uint32",
+	[SHUNT_I64] = "int64", [SHUNT_U64] = "uint64", [SHUNT_F16] = "float16", [SHUNT_F32] = "float32",
+	[SHUNT_F64] = "float64", [SHUNT_BF16] = "bfloat16", [SHUNT_F8E4M3] = "float8e4m3", [SHUNT_F8E5M2] = "float8e5m2",
+};
+
+static const char *const redop_names[SHUNT_NREDOPS] = {
+	[SHUNT_SUM] = "sum", [SHUNT_PROD] = "prod", [SHUNT_MAX] = "max", [SHUNT_MIN] = "min", [SHUNT_AVG] = "avg",
+	[SHUNT_PREMUL] = "premulsum",
+};
+
+static const char *const why_names[SHUNT_NWHYS] = {
+	[SHUNT_WHY_OURS] = "",
+	[SHUNT_WHY_KIND] = "no kernel for this collective",
+	[SHUNT_WHY_SIZE] = "NCCL is faster at this size",
+	[SHUNT_WHY_TYPE_OP] = "no kernel for this type and operator",
+	[SHUNT_WHY_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
+	[SHUNT_WHY_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
+	[SHUNT_WHY_COMM] = "forward-only communicator",
+	[SHUNT_WHY_ONE_RANK] = "one rank",
+};
+
+const char *shunt_kind_name(enum shunt_kind kind)
+{
+	return (unsigned)kind < SHUNT_NKINDS ? kind_names[kind] : "unknown";
+}
+
+const char *shunt_dtype_name(enum shunt_dtype dtype)
+{
+	return (unsigned)dtype < SHUNT_NDTYPES ? dtype_names[dtype] : "unknown";
+}
+
+const char *shunt_redop_name(enum shunt_redop redop)
+{
+	return (unsigned)redop < SHUNT_NREDOPS ? redop_names[redop] : "unknown";
+}
+
+const char *shunt_why_name(enum shunt_why why)
+{
+	return (unsigned)why < SHUNT_NWHYS ? why_names[why] : "unknown";
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_COLL_H
+#define SHUNT_CORE_COLL_H
+/* A collective call as a value: what the entry point saw, after validation. */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum shunt_kind {
+	SHUNT_ALLREDUCE,
+	SHUNT_REDUCE,
+	SHUNT_BROADCAST,
+	SHUNT_ALLGATHER,
+	SHUNT_REDUCESCATTER,
+	SHUNT_ALLTOALL,
+	SHUNT_GATHER,
+	SHUNT_SCATTER,
+	SHUNT_SEND,
+	SHUNT_RECV,
+	SHUNT_NKINDS,
+};
+
+/* Data types have ncclDataType_t's values. */
+enum shunt_dtype {
+	SHUNT_I8, SHUNT_U8, SHUNT_I32, SHUNT_U32, SHUNT_I64, SHUNT_U64,
+	SHUNT_F16, SHUNT_F32, SHUNT_F64, SHUNT_BF16, SHUNT_F8E4M3, SHUNT_F8E5M2,
+	SHUNT_NDTYPES,
+};
+
+/* The first five have ncclRedOp_t's values; PREMUL stands for every operator that the user made. */
+enum shunt_redop { SHUNT_SUM, SHUNT_PROD, SHUNT_MAX, SHUNT_MIN, SHUNT_AVG, SHUNT_PREMUL, SHUNT_NREDOPS };
+
+struct shunt_coll {
+	enum shunt_kind kind;
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;
+	int root;               /* or peer */
+	const void *send;
+	void *recv;
+	size_t count;           /* elements, as NCCL counts them for this kind */
+	uint64_t scalar;        /* PREMUL: the value's bits in dtype, or the device address that holds it */
+	bool scalar_on_device;
+	void *stream;
+};
+
+/* Why a call went to the real NCCL. Order is free; names in counters.c. */
+enum shunt_why {
+	SHUNT_WHY_OURS,         /* it did not */
+	SHUNT_WHY_KIND,         /* no kernel for this collective */
+	SHUNT_WHY_SIZE,         /* NCCL is the faster one at this size */
+	SHUNT_WHY_TYPE_OP,      /* no kernel for this type and operator */
+	SHUNT_WHY_FORCED,       /* SHUNT_FORCE_NCCL */
+	SHUNT_WHY_NCCL_ENV,     /* the user chose NCCL's algorithm or forbade peer access */
+	SHUNT_WHY_COMM,         /* the communicator is forward-only */
+	SHUNT_WHY_ONE_RANK,     /* a communicator of one rank */
+	SHUNT_NWHYS,
+};
+
+extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
+const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
+const char *shunt_dtype_name(enum shunt_dtype dtype);   /* "float16" */
+const char *shunt_redop_name(enum shunt_redop redop);   /* "sum" */
+const char *shunt_why_name(enum shunt_why why);
+#endif

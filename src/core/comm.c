@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/comm_priv.h"
+#include "core/config.h"
+#include "core/hash.h"
+#include "core/log.h"
+
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
+{
+	uint8_t mac[SHUNT_MAC_BYTES], key[32];
+	uint64_t numbers[2] = { a, b };
+	struct shunt_id id;
+
+	/* The secret may be of any length: hash it to a key first. */
+	static const uint8_t zero[32];
+	shunt_mac(key, zero, sizeof(zero), "shunt id secret", secret, bytes, NULL, 0);
+	shunt_mac(mac, key, sizeof(key), tag, numbers, sizeof(numbers), NULL, 0);
+	memcpy(id.b, mac, sizeof(id.b));
+	return id;
+}
+
+static void become_forward(struct shunt_comm *comm, const char *why)
+{
+	snprintf(comm->why, sizeof(comm->why), "%s", why);
+	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+}
+
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+	int err;
+
+	if (!comm)
+		return -ENOMEM;
+	comm->id = desc->id;
+	comm->slot = desc->slot;
+	comm->nslots = desc->nslots;
+	comm->device = -1;
+	comm->rank = comm->nranks = -1;
+	comm->scope.standalone = desc->standalone;
+	comm->scope.max_ctas = desc->max_ctas;
+	unsigned env_ctas = shunt_nccl_env_max_ctas();
+	if (env_ctas && (!comm->scope.max_ctas || env_ctas < (unsigned)comm->scope.max_ctas))
+		comm->scope.max_ctas = (int)env_ctas;
+	pthread_mutex_init(&comm->lock, NULL);
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		comm->mem[r].fd = -1;
+	shunt_select_check();
+
+	if (desc->forward_why) {
+		become_forward(comm, desc->forward_why);
+	} else if (shunt_nccl_env_forbids_p2p() && !desc->standalone) {
+		/* Set alike on all ranks or not, the missing socket tells the others. */
+		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
+	} else if (desc->nslots > 1) {
+		err = shunt_meet_bind(&desc->id, desc->slot, &comm->meet);
+		if (err)
+			/* The peers find no socket and forward as well. */
+			become_forward(comm, "no Unix socket could be bound on one rank");
+	}
+	if (desc->rank >= 0)
+		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
+	*comm_p = comm;
+	return 0;
+}
+
+void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
+{
+	comm->rank = rank;
+	comm->nranks = nranks;
+	comm->device = device;
+	comm->scope.nranks = nranks;
+	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
+		become_forward(comm, "more than 8 ranks");
+}
+
+static void print_stats(struct shunt_comm *comm)
+{
+	char title[96];
+
+	snprintf(title, sizeof(title), "communicator %02x%02x%02x%02x rank %d of %d", comm->id.b[0], comm->id.b[1], comm->id.b[2],
+	    comm->id.b[3], comm->rank, comm->nranks);
+	shunt_counters_print(&comm->counters, title);
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	if (!comm)
+		return;
+	if (shunt_config()->stats)
+		print_stats(comm);
+	pthread_mutex_lock(&comm->lock);
+	shunt_comm_unset(comm);
+	shunt_meet_destroy(comm->meet);
+	pthread_mutex_unlock(&comm->lock);
+	pthread_mutex_destroy(&comm->lock);
+	free(comm);
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+	uint32_t one = 1;
+	int none = 0;
+
+	atomic_store(&comm->cancel, 1);
+	atomic_compare_exchange_strong(&comm->error, &none, -ECANCELED);
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY) {
+		struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+
+		comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+	}
+}
+
+/* A kernel that gave up left a record: make it the communicator's error and say who waited for whom. */
+static int fault_error(struct shunt_comm *comm)
+{
+	const struct shunt_fault *f = comm->fault;
+	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
+	int none = 0, err = set == SHUNT_FAULT_ABORT ? -ECANCELED : -ETIMEDOUT;
+
+	if (!set)
+		return 0;
+	if (atomic_compare_exchange_strong(&comm->error, &none, err) && err == -ETIMEDOUT)
+		shunt_error("rank %u waited %lld ms for data of rank %u in a collective (communicator %02x%02x%02x%02x, channel %u, expected %llu, seen "
+		    "%llu): the peer is late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
+		    f->rank, (long long)shunt_config()->timeout, f->peer, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], f->channel,
+		    (unsigned long long)f->expected, (unsigned long long)f->seen);
+	return atomic_load(&comm->error);
+}
+
+int shunt_comm_error(struct shunt_comm *comm)
+{
+	int err = atomic_load_explicit(&comm->error, memory_order_relaxed);
+
+	if (err || atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
+		return err;
+	return fault_error(comm);
+}
+
+const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
+{
+	struct shunt_pick pick;
+
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
+		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
+		return NULL;
+	}
+	return shunt_select(&comm->scope, coll, &pick, why_p) ? pick.algo->name : NULL;
+}
+
+bool shunt_comm_needs_setup(const struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
+}
+
+int shunt_comm_setup(struct shunt_comm *comm)
+{
+	int err;
+
+	pthread_mutex_lock(&comm->lock);
+	err = atomic_load(&comm->error);
+	if (!err)
+		err = shunt_comm_setup_locked(comm);
+	pthread_mutex_unlock(&comm->lock);
+	return err;
+}
+
+/*
+ * The collectives of a communicator run in issue order, whatever stream they are issued to. Only a change of stream costs an event.
+ * Captured launches are ordered by their graph; against eager calls on other streams their order is the program's business.
+ */
+static int order_streams(struct shunt_comm *comm, void *stream)
+{
+	enum shunt_capture now, before;
+	int err;
+
+	if (comm->launched && stream == comm->last_stream)
+		return 0;
+	err = comm->gpu->stream_capture(comm->device, stream, &now);
+	if (err || now != SHUNT_CAPTURE_NONE)
+		return err;
+	if (comm->launched) {
+		err = comm->gpu->stream_capture(comm->device, comm->last_stream, &before);
+		if (!err && before == SHUNT_CAPTURE_NONE) {
+			err = comm->event ? 0 : comm->gpu->event_create(comm->device, false, &comm->event);
+			if (!err)
+				err = comm->gpu->event_record(comm->device, comm->event, comm->last_stream);
+			if (!err)
+				err = comm->gpu->event_wait(comm->device, comm->event, stream);
+			if (err) /* the old stream is gone: wait for what it left */
+				err = comm->gpu->device_sync(comm->device);
+			if (err)
+				return err;
+		}
+	}
+	comm->launched = true;
+	comm->last_stream = stream;
+	return 0;
+}
+
+static int launch(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_pick *pick)
+{
+	struct shunt_kargs args = comm->kargs;
+	struct shunt_gpu_launch l = {
+		.kernel = pick->kernel, .blocks = pick->blocks, .threads = pick->threads,
+		.args = &args, .arg_bytes = sizeof(args), .stream = coll->stream,
+	};
+	int err = order_streams(comm, coll->stream);
+
+	if (err)
+		return err;
+	args.send = coll->send;
+	args.recv = coll->recv;
+	args.count = coll->count;
+	args.scalar = pick->scalar;
+	args.flags = pick->flags;
+	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
+		args.flags |= SHUNT_K_ALIGNED;
+	return comm->gpu->launch(comm->device, &l);
+}
+
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	size_t bytes = coll->count * shunt_dtype_bytes[coll->dtype];
+	enum shunt_why why = SHUNT_WHY_OURS;
+	struct shunt_pick pick;
+	int err;
+
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
+		shunt_comm_count_forward(comm, coll->kind, bytes, comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM);
+		return -EOPNOTSUPP;
+	}
+	if (!shunt_select(&comm->scope, coll, &pick, &why)) {
+		shunt_comm_count_forward(comm, coll->kind, bytes, why);
+		return -EOPNOTSUPP;
+	}
+	pthread_mutex_lock(&comm->lock);
+	err = shunt_comm_error(comm);
+	if (!err && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW) {
+		err = shunt_comm_setup_locked(comm);
+		if (!err && atomic_load(&comm->state) == COMM_FORWARD) {
+			shunt_comm_count_forward(comm, coll->kind, bytes, SHUNT_WHY_COMM);
+			err = -EOPNOTSUPP;
+		} else if (!err) {
+			shunt_select(&comm->scope, coll, &pick, &why); /* the scope is agreed only now */
+		}
+	}
+	if (!err) {
+		err = launch(comm, coll, &pick);
+		if (err) {
+			/* The peers may have launched: there is no way back to NCCL. */
+			int none = 0;
+
+			err = err == -EOPNOTSUPP ? -EIO : err;
+			atomic_compare_exchange_strong(&comm->error, &none, err);
+		} else {
+			shunt_counters_add(&comm->counters, coll->kind, pick.algo->name, SHUNT_WHY_OURS, bytes);
+		}
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return err;
+}
+
+void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
+{
+	shunt_counters_add(&comm->counters, kind, NULL, why, bytes);
+}
+
+size_t shunt_comm_device_bytes(const struct shunt_comm *comm)
+{
+	return comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS ? comm->mem[comm->rank].bytes : 0;
+}
+
+int shunt_comm_rank(const struct shunt_comm *comm)
+{
+	return comm->rank;
+}
+
+int shunt_comm_nranks(const struct shunt_comm *comm)
+{
+	return comm->nranks;
+}
+
+int shunt_comm_device(const struct shunt_comm *comm)
+{
+	return comm->device;
+}
+
+int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all)
+{
+	int err;
+
+	if (comm->nranks == 1) {
+		memcpy(all, mine, bytes);
+		return 0;
+	}
+	pthread_mutex_lock(&comm->lock);
+	err = shunt_comm_join_locked(comm);
+	if (!err)
+		err = shunt_meet_gather(comm->meet, mine, bytes, all, -1, NULL, (int)shunt_config()->timeout, &comm->cancel);
+	pthread_mutex_unlock(&comm->lock);
+	return err;
+}
+
+int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
+{
+	*count_p = shunt_counters_list(&comm->counters, rows, cap);
+	return 0;
+}

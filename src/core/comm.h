@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_COMM_H
+#define SHUNT_CORE_COMM_H
+/*
+ * A communicator as Shunt sees it: who the ranks are, whether our kernels may run on it, and what they need.
+ * It knows nothing of ncclComm_t; the shim keeps the map from handles to these.
+ *
+ * Life: create (cheap: one listening Unix socket, no memory, no thread) -> set_rank when rank and size are known ->
+ * first run that wants a kernel does the set-up with all peers -> run ... -> destroy. One thread uses a communicator at a
+ * time, except abort and the queries, which any thread may call.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "core/coll.h"
+#include "shunt/shunt.h"
+
+struct shunt_comm;
+
+/* 16 bytes that name a communicator on all its ranks and nowhere else; a secret of the job. */
+struct shunt_id { uint8_t b[16]; };
+
+struct shunt_comm_desc {
+	struct shunt_id id;
+	int slot, nslots;    /* our place among those who may be members: the rank, or for a child the rank in the parent */
+	int rank, nranks;    /* -1: not known yet, set_rank follows */
+	int device;          /* -1: not known yet */
+	bool standalone;     /* no real NCCL to fall back to */
+	int max_ctas;        /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
+	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
+};
+
+/* Derives a child's id; the same inputs give the same id on every rank. tag: "split", "shrink", "all", ... */
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b);
+
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
+/* To be called once, before the first run, if desc had -1. */
+void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device);
+/* NULL is allowed. Frees device memory and mappings; waits for our own kernels on this communicator unless aborted. */
+void shunt_comm_destroy(struct shunt_comm *comm);
+/* From any thread: makes running kernels and host waits of this communicator return at once with an error. */
+void shunt_comm_abort(struct shunt_comm *comm);
+
+/*
+ * Path of a call: the algorithm's name, or NULL and *why_p for NCCL. Pure function of values that all ranks share; may be called
+ * before set-up (then it assumes success). captured is not among its inputs.
+ */
+const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
+/* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
+bool shunt_comm_needs_setup(const struct shunt_comm *comm);
+/* Does the set-up now (waits for all peers, however long they take, unless one dies or abort is called). 0 when the outcome is known,
+ * forward-only included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken. */
+int shunt_comm_setup(struct shunt_comm *comm);
+/*
+ * Runs a call with our kernels: 0, or -EOPNOTSUPP: forward it (nothing was launched; counted with its reason), or another error
+ * (sticky for the communicator). Does the set-up if needed. count 0 is the shim's to drop.
+ */
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
+/* For calls that the shim forwards without asking. */
+void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why);
+/* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */
+int shunt_comm_error(struct shunt_comm *comm);
+/* Device memory that we hold for this communicator, in bytes. */
+size_t shunt_comm_device_bytes(const struct shunt_comm *comm);
+int shunt_comm_rank(const struct shunt_comm *comm);
+int shunt_comm_nranks(const struct shunt_comm *comm);
+int shunt_comm_device(const struct shunt_comm *comm);
+/* All ranks contribute bytes and get nranks x bytes in rank order; standalone communicators only (split uses it). */
+int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all);
+int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);
+#endif

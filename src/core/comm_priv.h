@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_COMM_PRIV_H
+#define SHUNT_CORE_COMM_PRIV_H
+/* struct shunt_comm, for comm.c (life and calls) and setup.c (the first use). */
+#include <pthread.h>
+#include <stdatomic.h>
+#include "algos/algo.h"
+#include "core/comm.h"
+#include "core/counters.h"
+#include "gpu/gpu_ops.h"
+#include "kernels/kargs.h"
+#include "transport/meet.h"
+
+enum comm_state {
+	COMM_NEW,     /* not set up */
+	COMM_READY,   /* our kernels run */
+	COMM_FORWARD, /* agreed by all ranks, or known without asking them */
+};
+
+struct shunt_comm {
+	struct shunt_id id;
+	int slot, nslots, rank, nranks, device;
+	struct shunt_scope scope;
+	const struct shunt_gpu_ops *gpu; /* from the set-up on */
+	struct shunt_meet *meet;
+	bool joined;
+
+	pthread_mutex_t lock;     /* set-up and launches */
+	atomic_int state;         /* enum comm_state */
+	atomic_int error;         /* sticky, 0 or -errno */
+	atomic_int cancel;        /* abort was called; host waits poll it */
+	char why[160];            /* of COMM_FORWARD */
+
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
+	struct shunt_fault *fault;                 /* page-locked; written by kernels */
+	struct shunt_kargs kargs;                  /* what is the same for every launch */
+	void *last_stream;        /* of our last eager launch */
+	bool launched;
+	void *event;              /* orders two streams */
+	struct shunt_counters_table counters;
+};
+
+/* With the lock held. 0: the outcome is in state. */
+int shunt_comm_setup_locked(struct shunt_comm *comm);
+/* Forms the star with the other ranks, once; with the lock held. -ENOENT: not all are there (comm->why says who). */
+int shunt_comm_join_locked(struct shunt_comm *comm);
+/* Frees what the set-up made. */
+void shunt_comm_unset(struct shunt_comm *comm);
+#endif

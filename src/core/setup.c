@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * First use of a communicator. Three rounds among all ranks: who are you (decides whether to try), here is my scratch, could
+ * you map everybody's. Every rank judges the same tables, so all come to the same outcome: our kernels, or forward-only with one line
+ * that says why.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "core/comm_priv.h"
+#include "core/config.h"
+#include "core/hash.h"
+#include "core/log.h"
+
+/* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
+#define SETUP_PROTOCOL 1
+
+struct hello {
+	uint32_t protocol;
+	int32_t ok;              /* this rank could go on */
+	char version[16];
+	char why[96];            /* if not */
+	uint64_t fingerprint;    /* of the configuration */
+	uint64_t process;        /* random, per process: peers in one process borrow */
+	int32_t max_ctas;
+	uint32_t standalone;
+	struct shunt_gpu_info gpu;
+};
+
+struct offer {
+	int32_t ok;
+	char why[96];
+	uint64_t ptr, bytes;     /* of the scratch; ptr means something in the same process only */
+};
+
+struct verdict {
+	int32_t ok;
+	char why[96];
+};
+
+static int forward(struct shunt_comm *comm, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int forward(struct shunt_comm *comm, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(comm->why, sizeof(comm->why), fmt, ap);
+	va_end(ap);
+	if (comm->rank == 0) {
+		if (comm->scope.standalone)
+			shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->why);
+		else
+			shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
+	}
+	shunt_comm_unset(comm);
+	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	return 0;
+}
+
+static uint64_t process_token(void)
+{
+	static atomic_ullong token;
+	unsigned long long t = atomic_load(&token), mine = 0;
+
+	if (t)
+		return t;
+	if (shunt_random(&mine, sizeof(mine)) || !mine)
+		mine = (unsigned long long)getpid();
+	return atomic_compare_exchange_strong(&token, &t, mine) ? mine : t;
+}
+
+static void refuse(int32_t *ok, char why[96], const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void refuse(int32_t *ok, char why[96], const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!*ok)
+		return;
+	*ok = 0;
+	va_start(ap, fmt);
+	vsnprintf(why, 96, fmt, ap);
+	va_end(ap);
+}
+
+static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, (int)shunt_config()->setup_timeout, &comm->cancel);
+}
+
+int shunt_comm_join_locked(struct shunt_comm *comm)
+{
+	int err, missing = -1;
+
+	if (comm->joined)
+		return 0;
+	if (!comm->meet)
+		return -ENOENT;
+	err = shunt_meet_join(comm->meet, comm->nslots, comm->rank, comm->nranks, &comm->cancel, &missing);
+	if (err == -ENOENT)
+		snprintf(comm->why, sizeof(comm->why), "%s %d has no Shunt, other settings, or is on another host",
+		    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
+	if (!err)
+		comm->joined = true;
+	return err;
+}
+
+static void say_hello(struct shunt_comm *comm, struct hello *h)
+{
+	int err;
+
+	memset(h, 0, sizeof(*h));
+	h->protocol = SETUP_PROTOCOL;
+	h->ok = 1;
+	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
+	h->fingerprint = shunt_config_fingerprint();
+	h->process = process_token();
+	h->max_ctas = comm->scope.max_ctas;
+	h->standalone = comm->scope.standalone;
+	comm->gpu = shunt_gpu();
+	if (!comm->gpu)
+		refuse(&h->ok, h->why, "no device layer");
+	else if (comm->device < 0)
+		refuse(&h->ok, h->why, "its device is not known");
+	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
+		refuse(&h->ok, h->why, "device %d cannot be asked: %s", comm->device, strerror(-err));
+}
+
+/* What is wrong with the table of hellos; false with a text. Judged alike by all ranks. */
+static bool hellos_agree(const struct hello *h, int n, char *why, size_t bytes)
+{
+	for (int r = 0; r < n; r++) {
+		if (h[r].protocol != h[0].protocol || strncmp(h[r].version, h[0].version, sizeof(h[r].version))) {
+			snprintf(why, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
+			return false;
+		}
+		if (!h[r].ok) {
+			snprintf(why, bytes, "rank %d: %.95s", r, h[r].why);
+			return false;
+		}
+		if (h[r].fingerprint != h[0].fingerprint) {
+			snprintf(why, bytes, "rank %d has other SHUNT_ or NCCL_ settings than rank 0 (compare `shunt info -c` on both)", r);
+			return false;
+		}
+		if (h[r].standalone != h[0].standalone) {
+			snprintf(why, bytes, "rank %d has %s real NCCL, rank 0 has %s", r, h[r].standalone ? "no" : "a", h[0].standalone ? "none" : "one");
+			return false;
+		}
+		if (h[r].gpu.sim != h[0].gpu.sim) {
+			snprintf(why, bytes, "rank %d is on the %s, rank 0 is not", r, h[r].gpu.sim ? "sim" : "GPU");
+			return false;
+		}
+	}
+	return true;
+}
+
+static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, struct offer *o)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	void *host, *dev;
+	int err;
+
+	memset(o, 0, sizeof(*o));
+	o->ok = 1;
+	for (int r = 0; r < comm->nranks && o->ok; r++) {
+		const char *why = "no peer access";
+
+		if (r != comm->rank && gpu->peer_check(comm->device, &hellos[r].gpu, &why))
+			refuse(&o->ok, o->why, "its device cannot reach rank %d's: %s", r, why);
+	}
+	if (!o->ok)
+		return 0;
+	err = gpu->kernels_load(comm->device);
+	if (err) {
+		refuse(&o->ok, o->why, "kernels cannot be loaded: %s", strerror(-err));
+		return 0;
+	}
+	err = gpu->share_alloc(comm->device, SHUNT_SCRATCH_BYTES, &comm->mem[comm->rank]);
+	if (err) {
+		refuse(&o->ok, o->why, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES, strerror(-err));
+		return 0;
+	}
+	err = gpu->host_alloc(sizeof(*comm->fault), &host, &dev);
+	if (err) {
+		refuse(&o->ok, o->why, "page-locked memory cannot be allocated: %s", strerror(-err));
+		return 0;
+	}
+	comm->fault = host;
+
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	uint64_t timeout_ns = (uint64_t)shunt_config()->timeout * 1000000;
+	err = gpu->copy(comm->device, &ctrl->timeout_ns, &timeout_ns, sizeof(timeout_ns));
+	if (!err)
+		err = gpu->copy(comm->device, &ctrl->fault, &dev, sizeof(dev));
+	if (err)
+		refuse(&o->ok, o->why, "its scratch cannot be written: %s", strerror(-err));
+	o->ptr = (uintptr_t)ctrl;
+	o->bytes = comm->mem[comm->rank].bytes;
+	return 0;
+}
+
+static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct verdict *v)
+{
+	memset(v, 0, sizeof(*v));
+	v->ok = 1;
+	for (int r = 0; r < comm->nranks && v->ok; r++) {
+		int err;
+
+		if (r == comm->rank)
+			continue;
+		if (hellos[r].process == hellos[comm->rank].process)
+			err = comm->gpu->share_borrow(comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
+		else if (fds[r] < 0)
+			err = -EBADF;
+		else
+			err = comm->gpu->share_map(comm->device, fds[r], offers[r].bytes, &comm->mem[r]);
+		if (err)
+			refuse(&v->ok, v->why, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
+	}
+}
+
+static int broken(struct shunt_comm *comm, const char *step, int err)
+{
+	int none = 0;
+
+	if (err != -ECANCELED)
+		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank, strerror(-err));
+	shunt_comm_unset(comm);
+	atomic_compare_exchange_strong(&comm->error, &none, err);
+	return err;
+}
+
+int shunt_comm_setup_locked(struct shunt_comm *comm)
+{
+	struct hello hello, hellos[SHUNT_MAX_RANKS];
+	struct offer offer, offers[SHUNT_MAX_RANKS];
+	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
+	int fds[SHUNT_MAX_RANKS], err;
+	struct timespec t0, t1, t2;
+	char why[160];
+
+	if (atomic_load(&comm->state) != COMM_NEW)
+		return 0;
+	clock_gettime(CLOCK_MONOTONIC, &t0);
+	say_hello(comm, &hello); /* before the join: what one rank can do alone should not be waited for by all */
+	err = shunt_comm_join_locked(comm);
+	if (err == -ENOENT && comm->scope.standalone)
+		err = -EOWNERDEAD; /* it was there at init */
+	if (err == -ENOENT) {
+		snprintf(why, sizeof(why), "%s", comm->why);
+		return forward(comm, "%s", why);
+	}
+	if (err)
+		return broken(comm, "meeting the other ranks", err);
+	clock_gettime(CLOCK_MONOTONIC, &t1);
+
+	err = gather(comm, &hello, sizeof(hello), hellos, -1, NULL);
+	if (err)
+		return broken(comm, "exchanging capabilities", err);
+	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
+		return forward(comm, "%s", why);
+	for (int r = 0; r < comm->nranks; r++)
+		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
+			comm->scope.max_ctas = hellos[r].max_ctas;
+	comm->scope.sim = hellos[0].gpu.sim;
+
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		fds[r] = -1;
+	make_scratch(comm, hellos, &offer);
+	err = gather(comm, &offer, sizeof(offer), offers, offer.ok ? comm->mem[comm->rank].fd : -1, fds);
+	if (err)
+		return broken(comm, "exchanging scratch memory", err);
+	for (int r = 0; r < comm->nranks; r++)
+		if (!offers[r].ok) {
+			snprintf(why, sizeof(why), "rank %d: %.95s", r, offers[r].why);
+			goto out_forward;
+		}
+
+	map_peers(comm, hellos, offers, fds, &verdict);
+	err = gather(comm, &verdict, sizeof(verdict), verdicts, -1, NULL);
+	for (int r = 0; r < comm->nranks; r++)
+		if (fds[r] >= 0)
+			close(fds[r]);
+	if (err)
+		return broken(comm, "mapping scratch memory", err);
+	for (int r = 0; r < comm->nranks; r++)
+		if (!verdicts[r].ok)
+			return forward(comm, "rank %d: %.95s", r, verdicts[r].why);
+
+	for (int r = 0; r < comm->nranks; r++)
+		comm->kargs.peer[r] = comm->mem[r].ptr;
+	comm->kargs.rank = (uint16_t)comm->rank;
+	comm->kargs.nranks = (uint16_t)comm->nranks;
+	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	clock_gettime(CLOCK_MONOTONIC, &t2);
+	shunt_info(SHUNT_LOG_INIT, "communicator %02x%02x%02x%02x rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], comm->rank, comm->nranks, comm->device, comm->gpu->name,
+	    (t2.tv_sec - t1.tv_sec) * 1e3 + (t2.tv_nsec - t1.tv_nsec) / 1e6, (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6,
+	    comm->mem[comm->rank].bytes / 1048576.0);
+	/* An abort that came between the last check and READY found nothing to raise. */
+	if (atomic_load(&comm->cancel))
+		shunt_comm_abort(comm);
+	return 0;
+
+out_forward:
+	for (int r = 0; r < comm->nranks; r++)
+		if (fds[r] >= 0)
+			close(fds[r]);
+	return forward(comm, "%s", why);
+}
+
+void shunt_comm_unset(struct shunt_comm *comm)
+{
+	if (!comm->gpu)
+		return;
+	/* Our kernels must be gone before their memory is, those of graphs included. After an abort only our own stream is waited for:
+	 * others may hang for reasons of their own. */
+	if (atomic_load(&comm->state) == COMM_READY) {
+		if (!atomic_load(&comm->cancel))
+			comm->gpu->device_sync(comm->device);
+		else if (comm->launched)
+			comm->gpu->stream_sync(comm->device, comm->last_stream);
+	}
+	if (comm->event)
+		comm->gpu->event_destroy(comm->device, comm->event);
+	comm->event = NULL;
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		if (r != comm->rank)
+			comm->gpu->share_free(&comm->mem[r]);
+	if (comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS)
+		comm->gpu->share_free(&comm->mem[comm->rank]);
+	if (comm->fault)
+		comm->gpu->host_free(comm->fault);
+	comm->fault = NULL;
+}

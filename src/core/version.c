@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: MIT */
+#include "shunt/shunt.h"
+
+const char *shunt_version(void)
+{
+	return SHUNT_VERSION;
+}
