@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* The functions of shunt/shunt.h that start from a handle. */
+#include <errno.h>
+#include <string.h>
+#include "shim/attach.h"
+#include "shim/pending.h"
+#include "shunt/shunt.h"
+
+int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
+{
+	struct shunt_entry *e = shunt_entry_find((ncclComm_t)comm);
+	int err;
+
+	if (!e)
+		return -ENOENT;
+	err = shunt_comm_counters(e->comm, rows, cap, count_p);
+	shunt_entry_put(e);
+	return err;
+}
+
+int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
+{
+	struct shunt_coll c = {.dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count};
+	struct shunt_entry *e;
+	enum shunt_why why;
+	const char *path;
+	int kind = 0;
+
+	while (kind < SHUNT_NKINDS && strcmp(op, shunt_kind_name((enum shunt_kind)kind)))
+		kind++;
+	if (kind == SHUNT_NKINDS || (unsigned)dtype >= SHUNT_NDTYPES || redop < 0)
+		return -EINVAL;
+	c.kind = (enum shunt_kind)kind;
+	if (redop >= SHUNT_PREMUL)
+		c.redop = SHUNT_PREMUL;
+	e = shunt_entry_find((ncclComm_t)comm);
+	if (!e)
+		return -ENOENT;
+	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ? shunt_comm_path(e->comm, &c, &why) : NULL;
+	*path_p = path ? path : "nccl";
+	shunt_entry_put(e);
+	return 0;
+}

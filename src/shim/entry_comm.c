@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/* Calls on a communicator that exists: its end, its state, what it knows. */
+#include <errno.h>
+#include "core/log.h"
+#include "shim/group.h"
+#include "shim/pending.h"
+#include "shim/real.h"
+#include "shim/result.h"
+#include "shim/standalone.h"
+
+/* Our side goes first: once the real call has begun, the handle's address may belong to another communicator. */
+static void detach(ncclComm_t comm, bool abort)
+{
+	struct shunt_entry *e;
+
+	if (!abort)
+		shunt_pending_parent_state(comm, ncclSuccess);
+	shunt_pending_parent_state(comm, ncclInternalError); /* the rest will never come */
+	e = shunt_entry_find(comm);
+	if (!e)
+		return;
+	if (abort)
+		shunt_comm_abort(e->comm);
+	shunt_entry_put(shunt_entry_remove(comm));
+	shunt_entry_put(e); /* the last one waits for our kernels and frees what they used */
+}
+
+ncclResult_t pncclCommFinalize(ncclComm_t comm)
+{
+	switch (shunt_mode()) {
+	case SHUNT_STANDALONE:
+		return shunt_alone_finalize(comm);
+	case SHUNT_OVERLAY:
+		detach(comm, false);
+		break;
+	default:
+		break;
+	}
+	return real_CommFinalize(comm);
+}
+SHUNT_TWIN(CommFinalize);
+
+ncclResult_t pncclCommDestroy(ncclComm_t comm)
+{
+	switch (shunt_mode()) {
+	case SHUNT_STANDALONE:
+		return shunt_alone_end(comm, false);
+	case SHUNT_OVERLAY:
+		detach(comm, false);
+		break;
+	default:
+		break;
+	}
+	return real_CommDestroy(comm);
+}
+SHUNT_TWIN(CommDestroy);
+
+ncclResult_t pncclCommAbort(ncclComm_t comm)
+{
+	switch (shunt_mode()) {
+	case SHUNT_STANDALONE:
+		return shunt_alone_end(comm, true);
+	case SHUNT_OVERLAY:
+		detach(comm, true);
+		break;
+	default:
+		break;
+	}
+	return real_CommAbort(comm);
+}
+SHUNT_TWIN(CommAbort);
+
+/* Sets or clears a reason to keep our kernels off the communicator; these calls are collective, so all ranks do it. */
+static void set_off(ncclComm_t comm, int bit, bool on)
+{
+	struct shunt_entry *e = shunt_mode() == SHUNT_OVERLAY ? shunt_entry_find(comm) : NULL;
+
+	if (!e)
+		return;
+	if (on)
+		atomic_fetch_or(&e->off, bit);
+	else
+		atomic_fetch_and(&e->off, ~bit);
+	if (on && bit == SHUNT_OFF_REVOKED)
+		shunt_comm_abort(e->comm); /* revoking stops what runs */
+	shunt_entry_put(e);
+}
+
+ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
+{
+	if (flags == NCCL_REVOKE_DEFAULT)
+		set_off(comm, SHUNT_OFF_REVOKED, true);
+	return real_CommRevoke(comm, flags);
+}
+SHUNT_TWIN(CommRevoke);
+
+ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags)
+{
+	ncclResult_t result = real_CommSuspend(comm, flags);
+
+	if (result == ncclSuccess || result == ncclInProgress)
+		set_off(comm, SHUNT_OFF_SUSPENDED, true);
+	return result;
+}
+SHUNT_TWIN(CommSuspend);
+
+ncclResult_t pncclCommResume(ncclComm_t comm)
+{
+	ncclResult_t result = real_CommResume(comm);
+
+	if (result == ncclSuccess || result == ncclInProgress)
+		set_off(comm, SHUNT_OFF_SUSPENDED, false);
+	return result;
+}
+SHUNT_TWIN(CommResume);
+
+/* Watchdog threads call this all the time, while other threads use and destroy the communicator. */
+ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE)
+		return shunt_alone_async_error(comm, state);
+	result = real_CommGetAsyncError(comm, state);
+	if (mode == SHUNT_INSIDE || result != ncclSuccess || !state)
+		return result;
+	shunt_pending_parent_state(comm, *state);
+	if (*state != ncclSuccess)
+		return result;
+	e = shunt_entry_find(comm);
+	if (e && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED))
+		*state = shunt_to_nccl(shunt_comm_error(e->comm));
+	shunt_entry_put(e);
+	return result;
+}
+SHUNT_TWIN(CommGetAsyncError);
+
+/* Standalone: one number about the communicator. */
+static ncclResult_t ask_alone(ncclComm_t comm, const char *what, int (*ask)(const struct shunt_comm *comm), int *out)
+{
+	ncclResult_t result = ncclSuccess;
+	struct shunt_entry *e;
+
+	if (!out) {
+		shunt_warn("%s: the place for the result is NULL", what);
+		return shunt_to_nccl(-EINVAL);
+	}
+	e = shunt_alone_find(comm, what, &result);
+	if (e)
+		*out = ask(e->comm);
+	shunt_entry_put(e);
+	return result;
+}
+
+ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
+{
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCount", shunt_comm_nranks, count)
+						: real_CommCount(comm, count);
+}
+SHUNT_TWIN(CommCount);
+
+ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
+{
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCuDevice", shunt_comm_device, device)
+						: real_CommCuDevice(comm, device);
+}
+SHUNT_TWIN(CommCuDevice);
+
+ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommUserRank", shunt_comm_rank, rank)
+						: real_CommUserRank(comm, rank);
+}
+SHUNT_TWIN(CommUserRank);

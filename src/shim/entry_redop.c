@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* Operators that the program makes. We remember what they mean, under the number that the program uses. */
+#include <errno.h>
+#include <string.h>
+#include "core/log.h"
+#include "shim/group.h"
+#include "shim/pending.h"
+#include "shim/real.h"
+#include "shim/result.h"
+#include "shim/standalone.h"
+
+/* The value of a host scalar is taken now, of a device scalar whenever a kernel runs. */
+static struct shunt_user_op describe(ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
+{
+	struct shunt_user_op user = {.op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice};
+
+	if (user.on_device)
+		user.scalar = (uintptr_t)scalar;
+	else
+		memcpy(&user.scalar, scalar, shunt_dtype_bytes[dtype]); /* little endian: the low bytes */
+	return user;
+}
+
+static ncclResult_t create_alone(ncclRedOp_t *op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
+	ncclComm_t comm)
+{
+	struct shunt_user_op user;
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	e = shunt_alone_find(comm, "ncclRedOpCreatePreMulSum", &result);
+	if (!e)
+		return result;
+	if (!op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES ||
+			(residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+		shunt_warn("ncclRedOpCreatePreMulSum: an argument is not valid");
+		result = shunt_to_nccl(-EINVAL);
+	} else {
+		if (e->own->next_op == ncclMaxRedOp)
+			e->own->next_op = ncclNumOps;
+		user = describe((ncclRedOp_t)e->own->next_op, scalar, dtype, residence);
+		result = shunt_to_nccl(shunt_entry_op_add(e, &user));
+		if (result == ncclSuccess) {
+			e->own->next_op++;
+			*op = user.op;
+		}
+	}
+	shunt_entry_put(e);
+	return result;
+}
+
+ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
+	ncclComm_t comm)
+{
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_user_op user;
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE)
+		return create_alone(op, scalar, dtype, residence, comm);
+	result = real_RedOpCreatePreMulSum(op, scalar, dtype, residence, comm);
+	if (mode == SHUNT_INSIDE || result != ncclSuccess || (unsigned)dtype >= SHUNT_NDTYPES)
+		return result;
+	e = shunt_entry_find(comm);
+	if (!e)
+		return result;
+	user = describe(*op, scalar, dtype, residence);
+	if (shunt_entry_op_add(e, &user)) {
+		/* Not to be ignored: this rank alone would forward the calls that use it. */
+		real_RedOpDestroy(*op, comm);
+		result = shunt_to_nccl(-ENOMEM);
+	}
+	shunt_entry_put(e);
+	return result;
+}
+SHUNT_TWIN(RedOpCreatePreMulSum);
+
+ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
+{
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_entry *e;
+	ncclResult_t result;
+	bool known;
+
+	if (mode == SHUNT_INSIDE)
+		return real_RedOpDestroy(op, comm);
+	if (mode == SHUNT_STANDALONE) {
+		e = shunt_alone_find(comm, "ncclRedOpDestroy", &result);
+		if (!e)
+			return result;
+		known = shunt_entry_op_remove(e, op);
+		shunt_entry_put(e);
+		if (!known)
+			shunt_warn("ncclRedOpDestroy: operator %d does not belong to the communicator", (int)op);
+		return known ? ncclSuccess : shunt_to_nccl(-EINVAL);
+	}
+	e = shunt_entry_find(comm);
+	known = e && shunt_entry_op_remove(e, op);
+	shunt_entry_put(e);
+	/* A recorded call may still have to be forwarded with it. */
+	if (known && shunt_group_open() && shunt_group_keeps_op(op, comm))
+		return ncclSuccess;
+	return real_RedOpDestroy(op, comm);
+}
+SHUNT_TWIN(RedOpDestroy);

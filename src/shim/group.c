@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/log.h"
+#include "gpu/gpu_ops.h"
+#include "shim/group.h"
+#include "shim/pending.h"
+#include "shim/real.h"
+#include "shim/result.h"
+#include "shim/standalone.h"
+
+/* A thing that the group has to do for a communicator handle when it ends. */
+struct note {
+	ncclComm_t comm;
+	ncclRedOp_t op;
+};
+
+struct notes {
+	struct note *v;
+	size_t n;
+};
+
+struct group {
+	unsigned depth;
+	ncclResult_t error;
+	struct shunt_call *calls;
+	size_t n, cap;
+	struct notes born;     /* communicators created inside */
+	struct notes doomed;   /* operators to destroy at the end */
+	struct shunt_job *jobs, **jobs_end;
+};
+
+static _Thread_local struct group group;
+
+const void *shunt_group_open(void)
+{
+	return group.depth ? &group : NULL;
+}
+
+ncclResult_t shunt_group_result(ncclResult_t result)
+{
+	if (group.depth && group.error == ncclSuccess && result != ncclInProgress)
+		group.error = result;
+	return result;
+}
+
+static int add_note(struct notes *notes, struct note note)
+{
+	struct note *v = realloc(notes->v, (notes->n + 1) * sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	notes->v = v;
+	v[notes->n++] = note;
+	return 0;
+}
+
+ncclResult_t shunt_group_record(const struct shunt_call *call)
+{
+	if (group.n == group.cap) {
+		size_t cap = group.cap ? 2 * group.cap : 8;
+		struct shunt_call *calls = realloc(group.calls, cap * sizeof(*calls));
+		if (!calls) {
+			shunt_entry_put(call->entry);
+			return shunt_group_result(shunt_to_nccl(-ENOMEM));
+		}
+		group.calls = calls;
+		group.cap = cap;
+	}
+	group.calls[group.n++] = *call;
+	return ncclSuccess;
+}
+
+void shunt_group_born(ncclComm_t comm)
+{
+	/* Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces it. */
+	add_note(&group.born, (struct note){.comm = comm});
+}
+
+bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
+{
+	for (size_t i = 0; i < group.n; i++)
+		if (group.calls[i].op == op && group.calls[i].comm == comm)
+			return !add_note(&group.doomed, (struct note){.comm = comm, .op = op});
+	return false;
+}
+
+void shunt_group_add_job(struct shunt_job *job)
+{
+	if (!group.jobs)
+		group.jobs_end = &group.jobs;
+	job->next = NULL;
+	*group.jobs_end = job;
+	group.jobs_end = &job->next;
+}
+
+static ncclResult_t forward_call(struct shunt_call *call)
+{
+	const struct shunt_coll *c = &call->coll;
+
+	call->done = true;
+	return real_AllReduce(c->send, c->recv, c->count, (ncclDataType_t)c->dtype, call->op, call->comm, c->stream);
+}
+
+static void drop_calls(struct group *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		shunt_entry_put(g->calls[i].entry);
+	free(g->calls);
+	g->calls = NULL;
+	g->n = g->cap = 0;
+}
+
+/* Forgets everything, with the error in it or not. */
+static void reset_group(struct group *g, bool failed)
+{
+	shunt_pending_group_ended(g, failed);
+	for (size_t i = 0; failed && i < g->born.n; i++)
+		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
+	for (size_t i = 0; i < g->doomed.n; i++)
+		real_RedOpDestroy(g->doomed.v[i].op, g->doomed.v[i].comm);
+	free(g->born.v);
+	free(g->doomed.v);
+	drop_calls(g);
+	*g = (struct group){0};
+}
+
+/* First use of a communicator: every rank of it that lives in this process has to proceed at the same time. */
+struct setup {
+	struct shunt_entry *entry;
+	pthread_t thread;
+	bool started;
+	int err;
+};
+
+static void *setup_thread(void *arg)
+{
+	struct setup *s = arg;
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+
+	if (gpu)
+		gpu->device_set(shunt_comm_device(s->entry->comm));
+	s->err = shunt_comm_setup(s->entry->comm);
+	return NULL;
+}
+
+static ncclResult_t setup_comms(struct group *g)
+{
+	struct setup *setups = NULL;
+	size_t n = 0;
+	int err = 0;
+
+	for (size_t i = 0; i < g->n; i++) {
+		struct shunt_entry *e = g->calls[i].entry;
+		bool seen = false;
+		for (size_t k = 0; k < n && !seen; k++)
+			seen = setups[k].entry == e;
+		if (seen || !shunt_comm_needs_setup(e->comm))
+			continue;
+		if (!setups && !(setups = calloc(g->n, sizeof(*setups))))
+			return shunt_to_nccl(-ENOMEM);
+		setups[n++].entry = e;
+	}
+	if (n == 1) /* the usual case needs no thread */
+		setups[0].err = shunt_comm_setup(setups[0].entry->comm);
+	for (size_t k = 0; n > 1 && k < n; k++) {
+		err = -pthread_create(&setups[k].thread, NULL, setup_thread, &setups[k]);
+		setups[k].started = !err;
+		if (err) {
+			shunt_error("cannot start a thread for a communicator's set-up: %s", strerror(-err));
+			for (size_t j = 0; j < k; j++) /* they would wait for this rank */
+				shunt_comm_abort(setups[j].entry->comm);
+			break;
+		}
+	}
+	for (size_t k = 0; k < n; k++) {
+		if (setups[k].started)
+			pthread_join(setups[k].thread, NULL);
+		if (!err)
+			err = setups[k].err;
+	}
+	free(setups);
+	return shunt_to_nccl(err);
+}
+
+/* Into the open real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
+static ncclResult_t forward_calls(struct group *g, bool all)
+{
+	for (size_t i = 0; i < g->n; i++) {
+		struct shunt_call *call = &g->calls[i];
+		enum shunt_why why = SHUNT_WHY_OURS;
+		ncclResult_t result;
+
+		if (!all) {
+			if (shunt_comm_path(call->entry->comm, &call->coll, &why))
+				continue;
+			shunt_comm_count_forward(call->entry->comm, call->coll.kind,
+				call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
+		}
+		result = forward_call(call);
+		if (result != ncclSuccess && result != ncclInProgress)
+			return result;
+	}
+	return ncclSuccess;
+}
+
+/* The set-up was done before, so nothing should be declined any more; if it is, it goes into a real group of its own. */
+static ncclResult_t launch_calls(struct group *g)
+{
+	bool declined = false;
+	ncclResult_t result = ncclSuccess, end;
+
+	for (size_t i = 0; i < g->n && result == ncclSuccess; i++) {
+		struct shunt_call *call = &g->calls[i];
+		int err;
+
+		if (call->done)
+			continue;
+		err = shunt_comm_run(call->entry->comm, &call->coll);
+		if (err == -EOPNOTSUPP && shunt_mode() == SHUNT_STANDALONE) {
+			result = shunt_alone_declined(call->entry, &call->coll);
+		} else if (err == -EOPNOTSUPP) {
+			if (!declined)
+				result = real_GroupStart();
+			declined = true;
+			if (result == ncclSuccess)
+				result = forward_call(call);
+		} else {
+			result = shunt_to_nccl(err);
+		}
+	}
+	if (declined) {
+		end = real_GroupEnd();
+		if (result == ncclSuccess)
+			result = end;
+	}
+	return result;
+}
+
+/* One lane of jobs: in order, stops at the first error. */
+struct lane {
+	struct shunt_job *first;
+	pthread_t thread;
+	bool started;
+};
+
+static void *lane_thread(void *arg)
+{
+	struct lane *lane = arg;
+	ncclResult_t result = ncclSuccess;
+
+	for (struct shunt_job *job = lane->first; job; job = job->next)
+		if (job->lane == lane->first->lane) {
+			if (result == ncclSuccess)
+				result = job->run(job);
+			job->result = result;
+		}
+	return NULL;
+}
+
+static ncclResult_t run_jobs(struct group *g)
+{
+	ncclResult_t result = ncclSuccess;
+	struct shunt_job *job, *next;
+	struct lane *lanes;
+	size_t n = 0, max = 0;
+
+	for (job = g->jobs; job; job = job->next)
+		max++;
+	if (!max)
+		return g->error;
+	lanes = g->error ? NULL : calloc(max, sizeof(*lanes));
+	if (!lanes)
+		result = g->error ? g->error : shunt_to_nccl(-ENOMEM);
+	for (job = g->jobs; job && lanes; job = job->next) {
+		size_t k = 0;
+		while (k < n && lanes[k].first->lane != job->lane)
+			k++;
+		if (k == n)
+			lanes[n++].first = job;
+	}
+	for (size_t k = 0; k < n; k++)
+		lanes[k].started = !pthread_create(&lanes[k].thread, NULL, lane_thread, &lanes[k]);
+	for (size_t k = 0; k < n; k++) {
+		if (lanes[k].started)
+			pthread_join(lanes[k].thread, NULL);
+		else
+			lane_thread(&lanes[k]);
+	}
+	free(lanes);
+	for (job = g->jobs; job; job = job->next)
+		if (result == ncclSuccess)
+			result = job->result;
+	for (job = g->jobs; job; job = next) {
+		next = job->next;
+		job->finish(job, result);
+	}
+	g->jobs = NULL;
+	return result;
+}
+
+static ncclResult_t end_standalone(struct group *g)
+{
+	ncclResult_t result = run_jobs(g);
+
+	if (result == ncclSuccess)
+		result = setup_comms(g);
+	if (result == ncclSuccess)
+		result = launch_calls(g);
+	return result;
+}
+
+static ncclResult_t end_overlay(struct group *g)
+{
+	ncclResult_t result = g->error, end;
+
+	if (result == ncclSuccess)
+		result = setup_comms(g);
+	if (result == ncclSuccess)
+		result = forward_calls(g, false);
+	end = real_GroupEnd(); /* in any case: the real group is open */
+	if (end != ncclSuccess && end != ncclInProgress)
+		return end;
+	if (result == ncclSuccess)
+		result = launch_calls(g);
+	return result == ncclSuccess ? end : result;
+}
+
+ncclResult_t pncclGroupStart(void)
+{
+	enum shunt_mode mode = shunt_mode();
+	ncclResult_t result = ncclSuccess;
+
+	if (mode != SHUNT_STANDALONE)
+		result = real_GroupStart();
+	if (mode != SHUNT_INSIDE && result == ncclSuccess)
+		group.depth++;
+	return result;
+}
+SHUNT_TWIN(GroupStart);
+
+ncclResult_t pncclGroupEnd(void)
+{
+	enum shunt_mode mode = shunt_mode();
+	ncclResult_t result;
+
+	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !group.depth))
+		return real_GroupEnd();
+	if (!group.depth) {
+		shunt_warn("ncclGroupEnd without ncclGroupStart on this thread");
+		return shunt_to_nccl(-EBUSY);
+	}
+	if (group.depth > 1) {
+		group.depth--;
+		return mode == SHUNT_OVERLAY ? real_GroupEnd() : ncclSuccess;
+	}
+	group.depth = 0; /* what follows is no longer inside a group of ours */
+	result = mode == SHUNT_OVERLAY ? end_overlay(&group) : end_standalone(&group);
+	reset_group(&group, result != ncclSuccess && result != ncclInProgress);
+	return result;
+}
+SHUNT_TWIN(GroupEnd);
+
+/* The estimate needs all calls in the real group, and nothing is launched. */
+ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
+{
+	enum shunt_mode mode = shunt_mode();
+	ncclResult_t forwarded = ncclSuccess, result;
+
+	if (mode != SHUNT_OVERLAY || !group.depth)
+		return real_GroupSimulateEnd(info);
+	if (group.depth > 1) {
+		group.depth--;
+		return real_GroupSimulateEnd(info);
+	}
+	group.depth = 0;
+	forwarded = group.error ? group.error : forward_calls(&group, true);
+	result = real_GroupSimulateEnd(info);
+	reset_group(&group, true);
+	return result == ncclSuccess ? forwarded : result;
+}
+SHUNT_TWIN(GroupSimulateEnd);

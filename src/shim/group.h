@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_GROUP_H
+#define SHUNT_SHIM_GROUP_H
+/*
+ * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. In overlay the real NCCL's group is opened and closed with ours; what we
+ * forward goes into it, what we run ourselves is recorded here and launched after the real group has ended well.
+ *
+ * The first error sticks to the group: the outermost End returns it, and nothing recorded is launched.
+ */
+#include <stdbool.h>
+#include "shim/handles.h"
+
+/* The calling thread's open group, or NULL. Only compared, never looked into. */
+const void *shunt_group_open(void);
+
+/* A recorded call. op is the program's value, for the case that the call is forwarded in the end. */
+struct shunt_call {
+	struct shunt_entry *entry;
+	ncclComm_t comm;
+	ncclRedOp_t op;
+	struct shunt_coll coll;
+	bool done;
+};
+
+/* The rest needs an open group. */
+
+/* The entry's reference goes to the group, in case of an error too. */
+ncclResult_t shunt_group_record(const struct shunt_call *call);
+/* Remembers the result of a call inside the group if it is an error; returns it. */
+ncclResult_t shunt_group_result(ncclResult_t result);
+/* A communicator was created inside the group: its entry is dropped if the group fails. */
+void shunt_group_born(ncclComm_t comm);
+/* True if a recorded call uses the operator; the real one is then destroyed at the group's end. */
+bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm);
+
+/* Standalone: work for the group's end. Jobs of one lane run in order on one thread, the lanes at the same time. */
+struct shunt_job {
+	struct shunt_job *next;
+	const void *lane;
+	ncclResult_t (*run)(struct shunt_job *job); /* frees nothing */
+	ncclResult_t (*finish)(struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */
+	ncclResult_t result;
+};
+void shunt_group_add_job(struct shunt_job *job);
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock and make `sequence` odd while they move
+ * things; a reader that finds its key is right whatever moved (it checks the key again once it holds a reference), and one that does
+ * not find it asks again if the sequence changed. A grown table replaces the old one, which stays allocated for late readers: all
+ * old ones together are smaller than the new one.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include "shim/handles.h"
+
+struct table {
+	struct table *older;
+	size_t mask;
+	_Atomic(struct shunt_entry *) slots[];
+};
+
+static _Atomic(struct table *) current;
+static atomic_uint sequence;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers, and for what follows */
+static size_t used;
+static struct shunt_entry *free_entries;
+
+static size_t hash(ncclComm_t handle)
+{
+	uint64_t x = (uintptr_t)handle;
+
+	x ^= x >> 33;
+	x *= 0xff51afd7ed558ccdull;
+	x ^= x >> 33;
+	return x;
+}
+
+static bool try_ref(struct shunt_entry *e)
+{
+	unsigned refs = atomic_load(&e->refs);
+
+	while (refs)
+		if (atomic_compare_exchange_weak(&e->refs, &refs, refs + 1))
+			return true;
+	return false;
+}
+
+struct shunt_entry *shunt_entry_get(ncclComm_t handle)
+{
+	if (!handle)
+		return NULL;
+	for (;;) {
+		unsigned before = atomic_load(&sequence);
+		struct table *t = atomic_load(&current);
+		struct shunt_entry *e = NULL;
+
+		for (size_t n = 0, i = hash(handle); t && n <= t->mask; n++, i++) {
+			e = atomic_load(&t->slots[i & t->mask]);
+			if (!e || atomic_load(&e->key) == handle)
+				break;
+			e = NULL;
+		}
+		if (e && try_ref(e)) {
+			if (atomic_load(&e->key) == handle)
+				return e;
+			shunt_entry_put(e);
+		}
+		if (!(before & 1) && atomic_load(&sequence) == before)
+			return NULL;
+		sched_yield();
+	}
+}
+
+struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
+{
+	struct shunt_entry *e;
+
+	pthread_mutex_lock(&lock);
+	e = free_entries;
+	if (e)
+		free_entries = e->next_free;
+	pthread_mutex_unlock(&lock);
+	if (!e) {
+		e = calloc(1, sizeof(*e));
+		if (!e) {
+			shunt_comm_destroy(comm);
+			return NULL;
+		}
+		pthread_mutex_init(&e->lock, NULL);
+	}
+	e->comm = comm;
+	e->id = (struct shunt_id){0};
+	e->forward_why = NULL;
+	e->max_ctas = 0;
+	e->blocking = true;
+	e->splits = e->shrinks = 0;
+	e->ops = NULL;
+	e->nops = 0;
+	e->own = NULL;
+	atomic_store(&e->ready, false);
+	atomic_store(&e->off, 0);
+	atomic_store(&e->refs, 1);
+	return e;
+}
+
+void shunt_entry_put(struct shunt_entry *e)
+{
+	if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
+		return;
+	shunt_comm_destroy(e->comm);
+	e->comm = NULL;
+	free(e->ops);
+	free(e->own);
+	pthread_mutex_lock(&lock);
+	e->next_free = free_entries;
+	free_entries = e;
+	pthread_mutex_unlock(&lock);
+}
+
+static size_t find_slot(struct table *t, ncclComm_t handle)
+{
+	size_t i = hash(handle) & t->mask;
+	struct shunt_entry *e;
+
+	while ((e = atomic_load(&t->slots[i])) && atomic_load(&e->key) != handle)
+		i = (i + 1) & t->mask;
+	return i;
+}
+
+/* At most half of the slots are ever in use. */
+static int reserve_slot(void)
+{
+	struct table *t = atomic_load(&current), *grown;
+	size_t n = t ? t->mask + 1 : 0;
+
+	if (2 * (used + 1) <= n)
+		return 0;
+	n = n ? 2 * n : 64;
+	grown = calloc(1, sizeof(*grown) + n * sizeof(grown->slots[0]));
+	if (!grown)
+		return -ENOMEM;
+	grown->older = t;
+	grown->mask = n - 1;
+	for (size_t i = 0; t && i <= t->mask; i++) {
+		struct shunt_entry *e = atomic_load(&t->slots[i]);
+		if (e)
+			atomic_store(&grown->slots[find_slot(grown, atomic_load(&e->key))], e);
+	}
+	atomic_store(&current, grown);
+	return 0;
+}
+
+/* Empties slot i and moves up what would not be found any more. */
+static void close_gap(struct table *t, size_t i)
+{
+	struct shunt_entry *e;
+
+	for (size_t j = (i + 1) & t->mask; (e = atomic_load(&t->slots[j])); j = (j + 1) & t->mask) {
+		size_t home = hash(atomic_load(&e->key)) & t->mask;
+		if (((j - home) & t->mask) < ((j - i) & t->mask))
+			continue;
+		atomic_store(&t->slots[i], e);
+		i = j;
+	}
+	atomic_store(&t->slots[i], NULL);
+}
+
+static struct shunt_entry *unlink_entry(ncclComm_t handle)
+{
+	struct table *t = atomic_load(&current);
+	struct shunt_entry *e;
+	size_t i;
+
+	if (!t)
+		return NULL;
+	i = find_slot(t, handle);
+	e = atomic_load(&t->slots[i]);
+	if (!e)
+		return NULL;
+	atomic_fetch_add(&sequence, 1);
+	close_gap(t, i);
+	atomic_store(&e->key, NULL);
+	atomic_fetch_add(&sequence, 1);
+	used--;
+	return e;
+}
+
+int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
+{
+	struct shunt_entry *stale;
+	struct table *t;
+	int err;
+
+	pthread_mutex_lock(&lock);
+	/* A communicator that died without our seeing it has left its address behind. */
+	stale = unlink_entry(handle);
+	atomic_fetch_add(&sequence, 1);
+	err = reserve_slot();
+	if (!err) {
+		t = atomic_load(&current);
+		atomic_store(&entry->key, handle);
+		atomic_store(&t->slots[find_slot(t, handle)], entry);
+		used++;
+	}
+	atomic_fetch_add(&sequence, 1);
+	pthread_mutex_unlock(&lock);
+	shunt_entry_put(stale);
+	if (err)
+		shunt_entry_put(entry);
+	return err;
+}
+
+struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
+{
+	struct shunt_entry *e;
+
+	if (!handle)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	e = unlink_entry(handle);
+	pthread_mutex_unlock(&lock);
+	return e;
+}
+
+int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)
+{
+	struct shunt_user_op *ops;
+
+	pthread_mutex_lock(&e->lock);
+	ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops));
+	if (ops) {
+		e->ops = ops;
+		ops[e->nops++] = *op;
+	}
+	pthread_mutex_unlock(&e->lock);
+	return ops ? 0 : -ENOMEM;
+}
+
+bool shunt_entry_op_find(struct shunt_entry *e, ncclRedOp_t op, struct shunt_user_op *op_p)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&e->lock);
+	for (size_t i = 0; i < e->nops && !found; i++)
+		if (e->ops[i].op == op) {
+			*op_p = e->ops[i];
+			found = true;
+		}
+	pthread_mutex_unlock(&e->lock);
+	return found;
+}
+
+bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&e->lock);
+	for (size_t i = 0; i < e->nops && !found; i++)
+		if (e->ops[i].op == op) {
+			e->ops[i] = e->ops[--e->nops];
+			found = true;
+		}
+	pthread_mutex_unlock(&e->lock);
+	return found;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_HANDLES_H
+#define SHUNT_SHIM_HANDLES_H
+/*
+ * The side table: from the program's ncclComm_t to what we know of it. In overlay the handle is the real NCCL's own, in standalone
+ * it points to a struct shunt_own.
+ *
+ * Looking up takes no lock. Entries are counted: whoever found one may use it until he puts it back, even if another thread destroys
+ * the communicator meanwhile; the last one to put it destroys our side. Entries are recycled and never freed, so that a reader that
+ * comes too late reads an entry and not garbage.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "core/comm.h"
+#include "shim/nccl_abi.h"
+
+/* An operator that the program made. */
+struct shunt_user_op {
+	ncclRedOp_t op;
+	ncclDataType_t dtype;
+	bool on_device;
+	uint64_t scalar; /* bits in dtype, or a device address */
+};
+
+/* Reasons for which our kernels stay off an entry for now. */
+enum { SHUNT_OFF_REVOKED = 1, SHUNT_OFF_SUSPENDED = 2 };
+
+/* Standalone: what the handle points to. */
+struct shunt_own {
+	uint64_t magic;
+	atomic_int state;  /* ncclResult_t: InProgress while a thread of ours works on the communicator */
+	atomic_int cancel; /* nonzero makes that thread give up */
+	int next_op;
+};
+
+struct shunt_entry {
+	_Atomic(ncclComm_t) key;
+	atomic_uint refs;
+	struct shunt_comm *comm;
+	struct shunt_id id;
+	const char *forward_why; /* children inherit it: their ids would not agree */
+	int max_ctas;
+	bool blocking;
+	unsigned splits, shrinks; /* how many children so far, the same on all ranks */
+	atomic_bool ready;        /* rank, size and device are known to comm */
+	atomic_int off;
+	pthread_mutex_t lock;     /* for what follows, and for getting ready */
+	struct shunt_user_op *ops;
+	size_t nops;
+	struct shunt_own *own;
+	struct shunt_entry *next_free;
+};
+
+/* An entry that no handle leads to yet, with one reference; owns comm. NULL: no memory (comm is destroyed). */
+struct shunt_entry *shunt_entry_create(struct shunt_comm *comm);
+/* Makes the entry known under its handle; the caller's reference goes to the table. On -ENOMEM the entry is put. */
+int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle);
+/* A reference, or NULL if the handle is unknown. */
+struct shunt_entry *shunt_entry_get(ncclComm_t handle);
+/* Forgets the handle; the table's reference goes to the caller. NULL if it is unknown. To be called before the handle dies. */
+struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
+void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
+
+int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
+bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
+bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
+#endif
