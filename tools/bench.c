@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shunt bench, the parent: starts the workers and watches them. Whatever a worker does, the parent ends: it kills all of them
+ * when one has died, when one gave up and the others do not follow, or when nothing has moved for --timeout seconds.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "bench.h"
+
+enum { GRACE_S = 5 }; /* for those who see that another one failed */
+
+static const char *const stage_names[BENCH_NSTAGES] = { "starting", "meeting the other ranks", "setting up", "checking", "warming up",
+	"capturing a graph", "timing", "waiting for the other ranks", "exchanging results", "destroying communicators", "done" };
+
+struct watch {
+	const struct bench_opts *o;
+	struct bench_shared *shared;
+	int nworkers, ranks_each, running;
+	pid_t pid[BENCH_MAX_RANKS];  /* 0: has ended */
+	int status;                  /* of the first worker that failed */
+};
+
+static int64_t now_s(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec;
+}
+
+static void rank_describe(const struct watch *w, int i)
+{
+	const struct bench_progress *p = &w->shared->progress[i];
+	int stage = atomic_load(&p->stage), lib = atomic_load(&p->lib), way = atomic_load(&p->way);
+	unsigned long long bytes = atomic_load(&p->bytes);
+	char size[64] = "before the first size";
+
+	if (bytes)
+		snprintf(size, sizeof(size), "at %llu bytes", bytes);
+	tool_error("  rank %d: %s%s%s%s%s%s%s, %s", w->shared->launch.external ? w->shared->launch.rank : i,
+		stage_names[stage >= 0 && stage < BENCH_NSTAGES ? stage : 0], lib >= 0 ? " " : "", lib >= 0 ? w->o->libs[lib] : "",
+		way >= 0 ? ", " : "", way >= 0 ? bench_mode_names[way / BENCH_NPLACES] : "", way >= 0 ? " " : "",
+		way >= 0 ? (way % BENCH_NPLACES ? "in place" : "out of place") : "", size);
+}
+
+static void ranks_describe(const struct watch *w)
+{
+	for (int i = 0; i < w->nworkers * w->ranks_each; i++)
+		rank_describe(w, i);
+}
+
+static void worker_ended(struct watch *w, int i, int wait_status)
+{
+	int status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+
+	w->pid[i] = 0;
+	w->running--;
+	if (!status || w->status)
+		return;
+	if (WIFSIGNALED(wait_status)) {
+		tool_error("%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
+			w->shared->launch.external ? w->shared->launch.rank : i, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+		rank_describe(w, i);
+	}
+	w->status = status;
+	atomic_store(&w->shared->hall.failed, 1);
+}
+
+static void reap(struct watch *w)
+{
+	for (int i = 0; i < w->nworkers; i++) {
+		int status;
+
+		if (w->pid[i] && waitpid(w->pid[i], &status, WNOHANG) == w->pid[i])
+			worker_ended(w, i, status);
+	}
+}
+
+static void kill_all(struct watch *w)
+{
+	for (int i = 0; i < w->nworkers; i++)
+		if (w->pid[i])
+			kill(w->pid[i], SIGKILL);
+	for (int i = 0; i < w->nworkers; i++) {
+		if (w->pid[i])
+			waitpid(w->pid[i], NULL, 0);
+		w->pid[i] = 0;
+	}
+	w->running = 0;
+}
+
+/* Until all workers have ended. signals are blocked. */
+static int watch_run(struct watch *w, const sigset_t *signals)
+{
+	int64_t moved = now_s(), failed = 0;
+	unsigned beats = 0;
+
+	for (reap(w); w->running; reap(w)) {
+		siginfo_t info;
+		int sig = sigtimedwait(signals, &info, &(struct timespec){ .tv_nsec = 500000000 });
+		unsigned sum = 0;
+
+		if (sig > 0 && sig != SIGCHLD) {
+			tool_error("stopped by signal %d (%s)", sig, strsignal(sig));
+			kill_all(w);
+			return 128 + sig;
+		}
+		for (int i = 0; i < w->nworkers * w->ranks_each; i++)
+			sum += atomic_load(&w->shared->progress[i].beats);
+		if (sum != beats)
+			moved = now_s();
+		beats = sum;
+		if (!failed && atomic_load(&w->shared->hall.failed))
+			failed = now_s();
+		if (failed && now_s() - failed >= GRACE_S) {
+			reap(w);
+			if (w->running)
+				kill_all(w);
+			return w->status ? w->status : TOOL_FAIL;
+		}
+		if (!failed && now_s() - moved >= (int64_t)w->o->timeout_s) {
+			tool_error("nothing has moved for %u s; ending the run. Where the ranks are:", w->o->timeout_s);
+			ranks_describe(w);
+			kill_all(w);
+			return TOOL_FAIL;
+		}
+	}
+	return w->status;
+}
+
+/*
+ * What device layer there is and how many devices, asked in a child, because whoever opens a GPU must not fork afterwards.
+ * Without a real NCCL in sight, so that "auto" takes the sim where there are not two GPUs.
+ */
+static int devices_probe(struct watch *w)
+{
+	struct bench_launch *l = &w->shared->launch;
+	int64_t start = now_s();
+	pid_t pid = fork();
+	int status;
+
+	if (pid < 0) {
+		tool_error("fork: %s", strerror(errno));
+		return -errno;
+	}
+	if (!pid) {
+		struct tool_lib lib;
+		const char *kind;
+		int n = 0;
+
+		setenv("SHUNT_NCCL_LIB", "none", 1);
+		if (tool_lib_open(&lib))
+			_exit(TOOL_FAIL);
+		kind = lib.device_kind();
+		if (!kind || lib.device_count(&n) || n < 1) {
+			tool_error("there is no device");
+			_exit(TOOL_FAIL);
+		}
+		snprintf(l->kind, sizeof(l->kind), "%s", kind);
+		l->ndevices = n;
+		_exit(TOOL_OK);
+	}
+	while (!waitpid(pid, &status, WNOHANG)) {
+		if (now_s() - start > (int64_t)w->o->timeout_s) {
+			kill(pid, SIGKILL);
+			waitpid(pid, NULL, 0);
+			tool_error("opening the devices took more than %u s", w->o->timeout_s);
+			return -ETIMEDOUT;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = 5000000 }, NULL);
+	}
+	return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -ENODEV;
+}
+
+static int ranks_choose(struct watch *w)
+{
+	struct bench_launch *l = &w->shared->launch;
+	bool sim = !strcmp(l->kind, "sim");
+
+	if (l->external)
+		return 0;
+	l->nranks = w->o->nranks ? w->o->nranks : sim && l->ndevices > 4 ? 4 : l->ndevices;
+	if (l->nranks > l->ndevices) {
+		tool_error("%d ranks need as many devices; there are %d (%s)", l->nranks, l->ndevices, l->kind);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* The sim has no real NCCL, so Shunt is the whole library there unless the user says otherwise. */
+static int environment_set(struct watch *w)
+{
+	bool sim = !strcmp(w->shared->launch.kind, "sim");
+
+	for (int i = 0; sim && i < w->o->nlibs; i++) {
+		if (!strcmp(w->o->libs[i], "nccl")) {
+			tool_error("the real NCCL needs GPUs, and here is only the sim");
+			return -ENODEV;
+		}
+	}
+	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && setenv("SHUNT_NCCL_LIB", "none", 0)))
+		return -ENOMEM;
+	return 0;
+}
+
+static int worker_start(struct watch *w, int i, int fd, int argc, char **argv, const sigset_t *old)
+{
+	char option[48];
+	char **args = calloc((size_t)argc + 4, sizeof(*args));
+	pid_t parent = getpid(), pid;
+	int n = 0;
+
+	if (!args)
+		return -ENOMEM;
+	snprintf(option, sizeof(option), "--worker=%d:%d", fd, i);
+	args[n++] = "shunt";
+	args[n++] = argv[0];
+	args[n++] = option;
+	memcpy(args + n, argv + 1, (size_t)(argc - 1) * sizeof(*args));
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(TOOL_FAIL);
+		sigprocmask(SIG_SETMASK, old, NULL);
+		execv("/proc/self/exe", args);
+		tool_error("exec: %s", strerror(errno));
+		_exit(TOOL_FAIL);
+	}
+	free(args);
+	if (pid < 0) {
+		tool_error("fork: %s", strerror(errno));
+		return -EAGAIN;
+	}
+	w->pid[i] = pid;
+	w->running++;
+	return 0;
+}
+
+static int parent_run(const struct bench_opts *o, int argc, char **argv)
+{
+	struct watch w = { .o = o };
+	sigset_t signals, old;
+	int fd, err, status = TOOL_FAIL;
+
+	/* The workers inherit it. */
+	fd = memfd_create("shunt-bench", 0);
+	if (fd < 0 || ftruncate(fd, sizeof(*w.shared))) {
+		tool_error("cannot make shared memory: %s", strerror(errno));
+		return TOOL_FAIL;
+	}
+	w.shared = mmap(NULL, sizeof(*w.shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (w.shared == MAP_FAILED) {
+		tool_error("cannot map shared memory: %s", strerror(errno));
+		return TOOL_FAIL;
+	}
+	if (o->device)
+		setenv("SHUNT_DEVICE", o->device, 1);
+	err = bench_launch_detect(o, &w.shared->launch);
+	if (!err)
+		err = devices_probe(&w);
+	if (!err)
+		err = ranks_choose(&w);
+	if (!err)
+		err = environment_set(&w);
+	if (err)
+		return TOOL_FAIL;
+	bool one = w.shared->launch.external || o->threads;
+	w.nworkers = one ? 1 : w.shared->launch.nranks;
+	w.ranks_each = w.shared->launch.external ? 1 : w.shared->launch.nranks / w.nworkers;
+
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGCHLD);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGHUP);
+	sigprocmask(SIG_BLOCK, &signals, &old);
+	for (int i = 0; !err && i < w.nworkers; i++)
+		err = worker_start(&w, i, fd, argc, argv, &old);
+	if (err)
+		kill_all(&w);
+	else
+		status = watch_run(&w, &signals);
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	munmap(w.shared, sizeof(*w.shared));
+	close(fd);
+	return status;
+}
+
+static int bench_main(int argc, char **argv)
+{
+	struct bench_opts o;
+	int status;
+
+	if (bench_opts_parse(&o, argc, argv, &status))
+		return status;
+	return o.worker_fd >= 0 ? bench_worker(&o) : parent_run(&o, argc, argv);
+}
+
+const struct tool_cmd tool_cmd_bench = {
+	.name = "bench", .summary = "measure and check libraries that speak NCCL's ABI", .help = bench_help, .run = bench_main };

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOOLS_BENCH_H
+#define SHUNT_TOOLS_BENCH_H
+/*
+ * shunt bench: measures libraries that speak NCCL's ABI against each other in one run.
+ *
+ * One parent process (bench.c) reads the options, finds out how many ranks there are and starts the workers,
+ * either all of them or, under torchrun, mpirun or srun, the one that this launch stands for. It touches no device and no NCCL;
+ * it only watches, so that nothing a library does can keep the run from ending. A worker (bench_worker.c) runs one rank, or with
+ * --threads all ranks, one thread each. Ranks meet through a team (bench_team.c).
+ */
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "tool.h"
+#include "core/coll.h"
+#include "shim/nccl_abi.h"
+
+enum {
+	BENCH_MAX_RANKS = 64,
+	BENCH_MAX_LIBS = 4,
+	BENCH_MAX_ROUNDS = 500,
+	BENCH_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_team_gather */
+};
+
+/* The four ways to make a call; index = mode * 2 + place. */
+enum bench_mode { BENCH_EAGER, BENCH_GRAPH, BENCH_NMODES };
+enum bench_place { BENCH_OUT, BENCH_IN, BENCH_NPLACES };
+enum { BENCH_NWAYS = BENCH_NMODES * BENCH_NPLACES };
+extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_names[BENCH_NPLACES];
+
+/* ---- one library that speaks NCCL's ABI (bench_nccl.c) ---- */
+
+#define BENCH_NCCL_FUNCS(X) \
+	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
+
+struct bench_nccl {
+	void *handle;
+	char label[32];      /* "shunt", "nccl", or the file's name */
+	char path[PATH_MAX];
+	int version;         /* ncclGetVersion's */
+#define X(name) __typeof__(nccl##name) *name;
+	BENCH_NCCL_FUNCS(X)
+#undef X
+	/* Shunt only, else NULL. */
+	__typeof__(shunt_path_of) *path_of;
+	__typeof__(shunt_counters) *counters;
+};
+/* spec: "shunt", "nccl" (the real one that shunt finds) or a path. 0 or -errno after a message. */
+int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
+/* 0, or -EIO after a message that names library, call and cause. */
+int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
+
+/* ---- collectives (bench_coll.c): one row each ---- */
+
+struct bench_coll {
+	const char *name;    /* "all_reduce", as nccl-tests calls it */
+	const char *op;      /* shunt_path_of's name */
+	bool reduces;        /* takes --op */
+	double (*bus_factor)(int nranks); /* busbw = algbw x this */
+	ncclResult_t (*call)(const struct bench_nccl *nccl, const void *send, void *recv, size_t count, ncclDataType_t dtype,
+		ncclRedOp_t redop, ncclComm_t comm, void *stream);
+};
+extern const struct bench_coll bench_colls[]; /* ends with a NULL name */
+
+/* ---- options (bench_opts.c) ---- */
+
+struct bench_opts {
+	const struct bench_coll *coll;
+	int nranks;                  /* 0: all devices */
+	bool threads;
+	uint64_t first, last;        /* bytes */
+	unsigned factor;
+	unsigned dtypes, redops;     /* bit sets of enum shunt_dtype, enum shunt_redop */
+	bool modes[BENCH_NMODES], places[BENCH_NPLACES];
+	int warmup, iters, rounds;   /* -1: by device */
+	unsigned buffers;
+	bool check, stats;
+	unsigned timeout_s;
+	uint64_t seed;
+	const char *json, *rendezvous, *device;
+	const char *libs[BENCH_MAX_LIBS];
+	int nlibs;
+	int worker_fd, worker_index; /* --worker FD:INDEX, given by the parent; -1 in the parent */
+};
+extern const char bench_help[];
+/* 0, or -1: end with *status_p. */
+int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
+
+/* ---- memory that the parent and its workers share ---- */
+
+/* What a rank does now, for the one who watches. */
+enum bench_stage { BENCH_START, BENCH_MEET, BENCH_INIT, BENCH_CHECK, BENCH_WARMUP, BENCH_CAPTURE, BENCH_TIME, BENCH_WAIT, BENCH_GATHER,
+	BENCH_DESTROY, BENCH_DONE, BENCH_NSTAGES };
+
+struct bench_progress {
+	alignas(64) atomic_uint beats;   /* changes with every step */
+	atomic_int stage, lib, way;      /* lib, way: -1 if none */
+	atomic_ullong bytes;             /* 0: before the first size */
+};
+
+/* Ranks of one host meet here. Zero-filled memory is a valid start. */
+struct bench_hall {
+	atomic_int failed;               /* a rank gave up: nobody waits any more */
+	alignas(64) atomic_uint arrived;
+	alignas(64) atomic_uint generation;
+	uint8_t slot[BENCH_MAX_RANKS][BENCH_SLOT_BYTES];
+};
+
+/* How this process was launched; written by the parent before the workers start. */
+struct bench_launch {
+	int nranks;
+	int external;                    /* ranks come from torchrun, mpirun or srun: one rank per parent */
+	int rank, local_rank;            /* external only */
+	char host[256];                  /* external: where rank 0 listens, or "" and file is set */
+	unsigned port;
+	char file[PATH_MAX];             /* external: a file in which rank 0 says where it listens */
+	char kind[8];                    /* "cuda" or "sim" */
+	int ndevices;
+};
+
+struct bench_shared {
+	struct bench_launch launch;
+	struct bench_progress progress[BENCH_MAX_RANKS];
+	struct bench_hall hall;          /* of the self-launched ranks, and of an external rank 0's host */
+};
+
+/* Fills nranks, external, rank, local_rank, host, port, file from the launcher's variables. 0 or -errno after a message. */
+int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
+
+/* ---- team (bench_team.c) ---- */
+
+struct bench_team;
+/* Every rank calls it. own: the hall in shared memory of this process's parent, fd: its descriptor. 0 or -errno after a message. */
+int bench_team_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_team **team_p);
+/* All functions: 0, or -ECANCELED when another rank failed or left (silent), or -errno after a message. */
+int bench_team_barrier(struct bench_team *team);
+/* Every rank gives bytes <= BENCH_SLOT_BYTES and gets nranks x bytes. */
+int bench_team_gather(struct bench_team *team, const void *mine, size_t bytes, void *all);
+/* Tells the others that we give up. */
+void bench_team_fail(struct bench_team *team);
+void bench_team_leave(struct bench_team *team); /* NULL allowed */
+
+/* ---- data (bench_data.c) ---- */
+
+/* Integer-valued inputs whose result every correct library gets exactly, or inputs spread over the reals. */
+enum bench_class { BENCH_EXACT, BENCH_REAL, BENCH_NCLASSES };
+
+struct bench_data;
+/* Inputs of all ranks follow from seed. NULL: out of memory. */
+struct bench_data *bench_data_create(enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed);
+void bench_data_destroy(struct bench_data *data);
+/* Elements first ... first + count - 1 of a rank's input. */
+void bench_data_input(const struct bench_data *data, int rank, size_t first, size_t count, void *out);
+/* How many of these elements of an all-reduce's result are wrong; the first wrong one is described in text unless it is NULL. */
+size_t bench_data_check(const struct bench_data *data, size_t first, size_t count, const void *result, char *text, size_t text_bytes);
+/* Are there two classes of inputs for this type? (Integers have the exact one alone.) */
+bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
+
+/* ---- results (bench_report.c) ---- */
+
+/* One library's line of one size, type, operator and way, after all ranks were heard. */
+struct bench_cell {
+	double us, p99_us, algbw, busbw;     /* algbw and busbw in GB/s from the median */
+	const char *path;                    /* or "-" */
+	uint64_t wrong;                      /* over all ranks; meaningful with check */
+	double rounds_us[BENCH_MAX_ROUNDS];  /* slowest rank of each round */
+};
+
+struct bench_row {
+	uint64_t bytes, count;
+	int dtype, redop, way;
+	struct bench_cell cell[BENCH_MAX_LIBS];
+};
+
+struct bench_report;
+struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l, const struct bench_nccl *libs,
+	const char *device_name, const char *version);
+void bench_report_row(struct bench_report *r, const struct bench_row *row);
+/* Rows of shunt_counters summed over ranks by the caller. */
+void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n);
+/* Last lines and the JSON file. Exit status. */
+int bench_report_finish(struct bench_report *r);
+void bench_report_destroy(struct bench_report *r); /* NULL allowed */
+
+/* Worker: all local ranks. Exit status. */
+int bench_worker(const struct bench_opts *o);
+#endif

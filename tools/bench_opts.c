@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* The options of shunt bench. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "bench.h"
+
+const char bench_help[] =
+	"usage: shunt bench [COLLECTIVE] [options]\n\n"
+	"Measures a collective (all_reduce) of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks\n"
+	"every result. Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun.\n\n"
+	"What to measure\n"
+	"  --lib LIB            shunt (default), nccl (the real one that shunt finds), or a path\n"
+	"  --vs LIB             another one to compare it with; may be given three times\n"
+	"  -b, --first SIZE     smallest size in bytes (8)\n"
+	"  -e, --last SIZE      largest size (64M)\n"
+	"  -f, --factor N       from one size to the next (2)\n"
+	"  -d, --dtype LIST     data types, comma separated, or all (float32)\n"
+	"  -o, --op LIST        sum, prod, max, min, avg, or all (sum)\n"
+	"  --mode M             eager, graph or both (both)\n"
+	"  --in-place, --out-of-place, --both-places    (both)\n"
+	"  --buffers K          take K pairs of buffers in turn (1)\n"
+	"How\n"
+	"  -n, --ranks N        ranks to start (all GPUs; 4 on the sim)\n"
+	"  --threads            ranks are threads of one process\n"
+	"  --device D           auto, cuda or sim\n"
+	"  -w, --warmup N       calls before the timing (GPU 5, sim 1)\n"
+	"  -i, --iters N        calls per round (GPU 20, sim 2)\n"
+	"  -r, --rounds N       rounds; median and p99 are over these (GPU 20, sim 3)\n"
+	"  --check, --no-check  compare every result with a reference (on)\n"
+	"  --seed N             of the data (random)\n"
+	"  --timeout S          end the run when nothing moves for S seconds (300)\n"
+	"  --rendezvous DIR     under mpirun or srun: a directory that all ranks see\n"
+	"What to print\n"
+	"  --json FILE          everything, every round included\n"
+	"  --stats              the counters of rank 0's communicators at the end\n\n"
+	"Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
+	"graphs of 20 calls. algbw = bytes / time, busbw = algbw x 2(n-1)/n, both in GB/s. The ratio column is a library's time\n"
+	"over the first one's: above 1 the first one is faster.\n"
+	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
+
+const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
+const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
+
+/* The names that nccl-tests uses, where they differ. */
+static const char *const dtype_aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char", [SHUNT_I32] = "int", [SHUNT_F16] = "half", [SHUNT_F32] = "float",
+	[SHUNT_F64] = "double", [SHUNT_BF16] = "bf16", [SHUNT_F8E4M3] = "f8e4m3", [SHUNT_F8E5M2] = "f8e5m2" };
+
+static int dtype_find(const char *name)
+{
+	for (int i = 0; i < SHUNT_NDTYPES; i++)
+		if (!strcasecmp(name, shunt_dtype_name(i)))
+			return i;
+	return tool_lookup(name, dtype_aliases, SHUNT_NDTYPES);
+}
+
+/* Operators that the user makes are not measured. */
+static int redop_find(const char *name)
+{
+	for (int i = 0; i < SHUNT_PREMUL; i++)
+		if (!strcasecmp(name, shunt_redop_name(i)))
+			return i;
+	return -1;
+}
+
+/* "a,b,c" or "all" to a bit set. */
+static int list_parse(const char *text, int (*find)(const char *), unsigned all, unsigned *set_p)
+{
+	char copy[256], *save = NULL;
+	unsigned set = 0;
+
+	if (!strcmp(text, "all")) {
+		*set_p = all;
+		return 0;
+	}
+	if (strlen(text) >= sizeof(copy))
+		return -EINVAL;
+	strcpy(copy, text);
+	for (char *name = strtok_r(copy, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
+		int i = find(name);
+
+		if (i < 0)
+			return -EINVAL;
+		set |= 1u << i;
+	}
+	*set_p = set;
+	return set ? 0 : -EINVAL;
+}
+
+enum { OPT_LIB = 256, OPT_VS, OPT_MODE, OPT_IN, OPT_OUT, OPT_BOTH, OPT_BUFFERS, OPT_THREADS, OPT_DEVICE, OPT_CHECK, OPT_NO_CHECK, OPT_SEED,
+	OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER };
+
+static const struct option long_options[] = {
+	{ "lib", required_argument, NULL, OPT_LIB }, { "vs", required_argument, NULL, OPT_VS },
+	{ "first", required_argument, NULL, 'b' }, { "last", required_argument, NULL, 'e' }, { "factor", required_argument, NULL, 'f' },
+	{ "dtype", required_argument, NULL, 'd' }, { "op", required_argument, NULL, 'o' }, { "mode", required_argument, NULL, OPT_MODE },
+	{ "in-place", no_argument, NULL, OPT_IN }, { "out-of-place", no_argument, NULL, OPT_OUT }, { "both-places", no_argument, NULL, OPT_BOTH },
+	{ "buffers", required_argument, NULL, OPT_BUFFERS }, { "ranks", required_argument, NULL, 'n' },
+	{ "threads", no_argument, NULL, OPT_THREADS }, { "device", required_argument, NULL, OPT_DEVICE },
+	{ "warmup", required_argument, NULL, 'w' }, { "iters", required_argument, NULL, 'i' }, { "rounds", required_argument, NULL, 'r' },
+	{ "check", no_argument, NULL, OPT_CHECK }, { "no-check", no_argument, NULL, OPT_NO_CHECK },
+	{ "seed", required_argument, NULL, OPT_SEED }, { "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS }, { "json", required_argument, NULL, OPT_JSON },
+	{ "stats", no_argument, NULL, OPT_STATS }, { "worker", required_argument, NULL, OPT_WORKER }, { "help", no_argument, NULL, 'h' }, { 0 },
+};
+
+static int mode_parse(struct bench_opts *o, const char *text)
+{
+	int mode = tool_lookup(text, bench_mode_names, BENCH_NMODES);
+
+	if (mode < 0 && strcmp(text, "both"))
+		return -EINVAL;
+	for (int i = 0; i < BENCH_NMODES; i++)
+		o->modes[i] = mode < 0 || mode == i;
+	return 0;
+}
+
+/* 0 or -EINVAL, -ERANGE: optarg is not a value of this option. */
+static int option_apply(struct bench_opts *o, int opt, const char *arg)
+{
+	static const char *const devices[] = { "auto", "cuda", "sim" };
+	unsigned n = 0;
+	int err = 0;
+
+	switch (opt) {
+	case OPT_LIB:
+		o->libs[0] = arg;
+		return 0;
+	case OPT_VS:
+		if (o->nlibs == BENCH_MAX_LIBS)
+			return -ERANGE;
+		o->libs[o->nlibs++] = arg;
+		return 0;
+	case 'b':
+		return tool_parse_size(arg, &o->first);
+	case 'e':
+		return tool_parse_size(arg, &o->last);
+	case 'f':
+		return tool_parse_uint(arg, 2, 1u << 30, &o->factor);
+	case 'd':
+		return list_parse(arg, dtype_find, (1u << SHUNT_NDTYPES) - 1, &o->dtypes);
+	case 'o':
+		return list_parse(arg, redop_find, (1u << SHUNT_PREMUL) - 1, &o->redops);
+	case OPT_MODE:
+		return mode_parse(o, arg);
+	case OPT_IN:
+	case OPT_OUT:
+	case OPT_BOTH:
+		o->places[BENCH_IN] = opt != OPT_OUT;
+		o->places[BENCH_OUT] = opt != OPT_IN;
+		return 0;
+	case OPT_BUFFERS:
+		return tool_parse_uint(arg, 1, 64, &o->buffers);
+	case 'n':
+		err = tool_parse_uint(arg, 1, BENCH_MAX_RANKS, &n);
+		o->nranks = (int)n;
+		return err;
+	case OPT_THREADS:
+		o->threads = true;
+		return 0;
+	case OPT_DEVICE:
+		o->device = arg;
+		return tool_lookup(arg, devices, 3) < 0 ? -EINVAL : 0;
+	case 'w':
+		err = tool_parse_uint(arg, 0, 1u << 20, &n);
+		o->warmup = (int)n;
+		return err;
+	case 'i':
+		err = tool_parse_uint(arg, 1, 1u << 20, &n);
+		o->iters = (int)n;
+		return err;
+	case 'r':
+		err = tool_parse_uint(arg, 1, BENCH_MAX_ROUNDS, &n);
+		o->rounds = (int)n;
+		return err;
+	case OPT_CHECK:
+	case OPT_NO_CHECK:
+		o->check = opt == OPT_CHECK;
+		return 0;
+	case OPT_SEED:
+		return tool_parse_size(arg, &o->seed);
+	case OPT_TIMEOUT:
+		return tool_parse_uint(arg, 1, 1u << 20, &o->timeout_s);
+	case OPT_RENDEZVOUS:
+		o->rendezvous = arg;
+		return 0;
+	case OPT_JSON:
+		o->json = arg;
+		return 0;
+	case OPT_STATS:
+		o->stats = true;
+		return 0;
+	case OPT_WORKER:
+		return sscanf(arg, "%d:%d", &o->worker_fd, &o->worker_index) == 2 ? 0 : -EINVAL;
+	}
+	return -EINVAL;
+}
+
+static const char *option_name(int opt)
+{
+	for (const struct option *l = long_options; l->name; l++)
+		if (l->val == opt)
+			return l->name;
+	return "?";
+}
+
+int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
+{
+	int opt, err;
+
+	*o = (struct bench_opts){ .coll = &bench_colls[0], .first = 8, .last = 64 << 20, .factor = 2, .dtypes = 1u << SHUNT_F32,
+		.redops = 1u << SHUNT_SUM, .modes = { true, true }, .places = { true, true }, .warmup = -1, .iters = -1, .rounds = -1, .buffers = 1,
+		.check = true, .timeout_s = 300, .libs = { "shunt" }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 };
+	*status_p = TOOL_USAGE;
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:h", long_options, NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(bench_help, stdout);
+			*status_p = TOOL_OK;
+			return -1;
+		}
+		if (opt == ':') {
+			tool_usage_error("%s needs a value", argv[optind - 1]);
+			return -1;
+		}
+		if (opt == '?') {
+			tool_usage_error("there is no option %s", argv[optind - 1]);
+			return -1;
+		}
+		err = option_apply(o, opt, optarg);
+		if (err == -ERANGE && opt == OPT_VS)
+			tool_usage_error("at most %d libraries can be compared", BENCH_MAX_LIBS);
+		else if (err)
+			tool_usage_error("--%s: \"%s\" is %s", option_name(opt), optarg, err == -ERANGE ? "out of range" : "not one of its values");
+		if (err)
+			return -1;
+	}
+	if (optind < argc) {
+		const struct bench_coll *c = bench_colls;
+
+		while (c->name && strcmp(c->name, argv[optind]))
+			c++;
+		if (!c->name || optind + 1 < argc) {
+			tool_usage_error("\"%s\" is not a collective that can be measured", argv[c->name ? optind + 1 : optind]);
+			return -1;
+		}
+		o->coll = c;
+	}
+	if (!o->first || o->first > o->last) {
+		tool_usage_error("the sizes must be 0 < --first <= --last");
+		return -1;
+	}
+	return 0;
+}

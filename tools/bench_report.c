@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* The table on stdout, line by line as results come, and the JSON file at the end. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench.h"
+
+struct bench_report {
+	const struct bench_opts *o;
+	const struct bench_launch *l;
+	const struct bench_nccl *libs;
+	json_t *root, *results;
+	double log_ratio[BENCH_MAX_LIBS];    /* sums */
+	unsigned ratios;
+	uint64_t wrong;
+};
+
+static void header_print(const struct bench_report *r, const char *device_name, const char *version)
+{
+	const struct bench_opts *o = r->o;
+
+	printf("# shunt %s, %s, %d ranks as %s, %s (%s)\n", version, o->coll->name, r->l->nranks,
+		r->l->external ? "launched from outside" : o->threads ? "threads" : "processes", r->l->kind, device_name);
+	for (int i = 0; i < o->nlibs; i++)
+		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version);
+	printf("# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n", o->rounds,
+		o->iters, o->warmup);
+	if (o->check)
+		printf("# every result checked; seed %" PRIu64 "\n", o->seed);
+	if (!strcmp(r->l->kind, "sim"))
+		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
+	printf("#\n# %-37s", "");
+	for (int i = 0; i < o->nlibs; i++)
+		printf(" | %-59.59s", r->libs[i].label);
+	printf("\n# %5s %10s %10s %5s %-5s %-3s", "size", "count", "dtype", "op", "mode", "to");
+	for (int i = 0; i < o->nlibs; i++)
+		printf(" | %10s %10s %8s %8s %-11s %5s%s", "us", "p99", "algbw", "busbw", "path", "wrong", i ? "  ratio" : "");
+	putchar('\n');
+	fflush(stdout);
+}
+
+struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l, const struct bench_nccl *libs,
+	const char *device_name, const char *version)
+{
+	struct bench_report *r = calloc(1, sizeof(*r));
+	json_t *list;
+
+	if (!r)
+		return NULL;
+	r->o = o;
+	r->l = l;
+	r->libs = libs;
+	list = json_array();
+	for (int i = 0; i < o->nlibs; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+	r->results = json_array();
+	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:b, s:I, s:o, s:O}", "shunt", version, "collective",
+		o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name, "threads", o->threads, "warmup", o->warmup,
+		"iters", o->iters, "rounds", o->rounds, "buffers", (int)o->buffers, "checked", o->check, "seed", (json_int_t)o->seed, "libraries",
+		list, "results", r->results);
+	if (!r->root) {
+		bench_report_destroy(r);
+		return NULL;
+	}
+	header_print(r, device_name, version);
+	return r;
+}
+
+static const char *number(double v, char *buf)
+{
+	/* Four digits are enough to read; JSON has all. */
+	snprintf(buf, 24, "%.*f", v < 10 ? 3 : v < 1000 ? 2 : v < 100000 ? 1 : 0, v);
+	return buf;
+}
+
+static void row_print(struct bench_report *r, const struct bench_row *row)
+{
+	char size[24], wrong[24], a[24], b[24], c[24], d[24];
+
+	printf("%7s %10" PRIu64 " %10s %5s %-5s %-3s", tool_format_size(row->bytes, size), row->count, shunt_dtype_name(row->dtype),
+		r->o->coll->reduces ? shunt_redop_name(row->redop) : "-", bench_mode_names[row->way / BENCH_NPLACES],
+		bench_place_names[row->way % BENCH_NPLACES]);
+	for (int i = 0; i < r->o->nlibs; i++) {
+		const struct bench_cell *cell = &row->cell[i];
+
+		snprintf(wrong, sizeof(wrong), "%" PRIu64, cell->wrong);
+		printf(" | %10s %10s %8s %8s %-11s %5s", number(cell->us, a), number(cell->p99_us, b), number(cell->algbw, c),
+			number(cell->busbw, d), cell->path, r->o->check ? wrong : "-");
+		if (i)
+			printf(" %6.2f", cell->us / row->cell[0].us);
+	}
+	putchar('\n');
+	fflush(stdout);
+}
+
+static json_t *cell_json(const struct bench_report *r, const struct bench_cell *cell)
+{
+	json_t *rounds = json_array();
+
+	for (int i = 0; i < r->o->rounds; i++)
+		json_array_append_new(rounds, json_real(cell->rounds_us[i]));
+	return json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us, "algbw", cell->algbw, "busbw",
+		cell->busbw, "path", cell->path, "wrong", r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(), "rounds_us", rounds);
+}
+
+void bench_report_row(struct bench_report *r, const struct bench_row *row)
+{
+	json_t *cells = json_array();
+
+	row_print(r, row);
+	r->ratios++;
+	for (int i = 0; i < r->o->nlibs; i++) {
+		if (r->o->check)
+			r->wrong += row->cell[i].wrong;
+		r->log_ratio[i] += log(row->cell[i].us / row->cell[0].us);
+		json_array_append_new(cells, cell_json(r, &row->cell[i]));
+	}
+	json_array_append_new(r->results, json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:o}", "bytes", (json_int_t)row->bytes, "count",
+		(json_int_t)row->count, "dtype", shunt_dtype_name(row->dtype), "op", shunt_redop_name(row->redop), "mode",
+		bench_mode_names[row->way / BENCH_NPLACES], "place", bench_place_names[row->way % BENCH_NPLACES], "libraries", cells));
+}
+
+void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n)
+{
+	printf("# counters of %s, rank 0\n", r->libs[lib].label);
+	for (size_t i = 0; i < n; i++)
+		printf("#   %-14s %-11s %12" PRIu64 " calls %16" PRIu64 " bytes%s%s\n", rows[i].op, rows[i].path, rows[i].calls, rows[i].bytes,
+			*rows[i].reason ? "  " : "", rows[i].reason);
+}
+
+int bench_report_finish(struct bench_report *r)
+{
+	json_t *ratios = json_array();
+	int status = r->wrong ? TOOL_FAIL : TOOL_OK;
+
+	if (r->o->check)
+		printf("# %" PRIu64 " wrong elements\n", r->wrong);
+	for (int i = 1; i < r->o->nlibs; i++) {
+		double mean = r->ratios ? exp(r->log_ratio[i] / r->ratios) : 0;
+
+		printf("# geometric mean of %s / %s: %.3f\n", r->libs[i].label, r->libs[0].label, mean);
+		json_array_append_new(ratios, json_real(mean));
+	}
+	if (r->o->check)
+		json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
+	json_object_set_new(r->root, "geometric_means", ratios);
+	if (r->o->json) {
+		/* Not in place: a reader never sees half a file. */
+		char tmp[PATH_MAX];
+
+		snprintf(tmp, sizeof(tmp), "%s.tmp", r->o->json);
+		if (json_dump_file(r->root, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) || rename(tmp, r->o->json)) {
+			tool_error("cannot write %s: %s", r->o->json, strerror(errno));
+			status = TOOL_FAIL;
+		}
+	}
+	fflush(stdout);
+	return status;
+}
+
+void bench_report_destroy(struct bench_report *r)
+{
+	if (!r)
+		return;
+	json_decref(r->results);
+	json_decref(r->root);
+	free(r);
+}

@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: MIT */
+/* One rank of a benchmark: sets the libraries up, then for each size checks, measures and reports. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <time.h>
+#include "bench.h"
+
+enum {
+	GRAPH_CALLS = 20,
+	GUARD_BYTES = 256,           /* behind every buffer; nobody may write there */
+	BLOCK_BYTES = 4 << 20,       /* host memory through which data is made and checked */
+	POISON = 0xa5,
+};
+
+struct rank {
+	const struct bench_opts *o;  /* &opts */
+	struct bench_opts opts;      /* with the defaults filled in and the seed agreed */
+	struct bench_shared *shared;
+	int fd;
+	int rank, device;
+	struct bench_team *team;
+	struct bench_progress *progress;
+	struct tool_lib lib;
+	struct bench_nccl nccl[BENCH_MAX_LIBS];
+	ncclComm_t comm[BENCH_MAX_LIBS];
+	void *stream;
+	void **send, **recv;         /* o->buffers of each */
+	char *block;
+	struct bench_report *report; /* rank 0 */
+	struct bench_row *row;
+	double *samples;             /* [way][lib][round] */
+	double *heard;               /* the same of all ranks */
+	int status;
+};
+
+/* One size, type and operator. */
+struct task {
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;
+	uint64_t count, bytes;
+};
+
+static void note(struct rank *r, enum bench_stage stage, int lib, int way)
+{
+	atomic_store(&r->progress->stage, stage);
+	atomic_store(&r->progress->lib, lib);
+	atomic_store(&r->progress->way, way);
+	atomic_fetch_add(&r->progress->beats, 1);
+}
+
+static int barrier(struct rank *r)
+{
+	note(r, BENCH_WAIT, -1, -1);
+	int err = bench_team_barrier(r->team);
+
+	if (err && err != -ECANCELED)
+		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
+	return err;
+}
+
+static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
+{
+	note(r, BENCH_GATHER, -1, -1);
+	int err = bench_team_gather(r->team, mine, bytes, all);
+
+	if (err && err != -ECANCELED)
+		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
+	return err;
+}
+
+/* Turns a device call's error into a message once. */
+static int device_check(const struct rank *r, const char *what, int err)
+{
+	if (err)
+		tool_error("rank %d: device %d: %s: %s", r->rank, r->device, what, strerror(-err));
+	return err;
+}
+
+static double now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}
+
+/* ---- set-up ---- */
+
+static int buffers_alloc(struct rank *r)
+{
+	uint64_t bytes = r->o->last + GUARD_BYTES;
+	int err;
+
+	/* The smallest size may be less than one element. */
+	if (r->o->last < 8)
+		bytes += 8;
+	r->send = calloc(r->o->buffers * 2, sizeof(*r->send));
+	r->block = malloc(BLOCK_BYTES);
+	if (!r->send || !r->block)
+		return device_check(r, "host memory", -ENOMEM);
+	r->recv = r->send + r->o->buffers;
+	for (unsigned i = 0; i < r->o->buffers * 2; i++) {
+		err = device_check(r, "cannot allocate a buffer", r->lib.malloc(&r->send[i], bytes));
+		if (!err)
+			err = device_check(r, "memset", r->lib.memset_async(r->send[i], 0, bytes, r->stream));
+		if (err)
+			return err;
+	}
+	return device_check(r, "memset", r->lib.stream_synchronize(r->stream));
+}
+
+static int seed_agree(struct rank *r)
+{
+	uint64_t seed = r->o->seed, seeds[BENCH_MAX_RANKS];
+	int err;
+
+	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = (uint64_t)now_us();
+	seed &= INT64_MAX; /* so that JSON can hold it */
+	err = gather(r, &seed, sizeof(seed), seeds);
+	if (!err)
+		r->opts.seed = seeds[0];
+	return err;
+}
+
+static int comms_create(struct rank *r)
+{
+	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	int err, n = r->shared->launch.nranks;
+
+	for (int i = 0; i < r->o->nlibs; i++) {
+		struct bench_nccl *nccl = &r->nccl[i];
+
+		note(r, BENCH_INIT, i, -1);
+		memset(&id, 0, sizeof(id));
+		err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
+		if (!err)
+			err = gather(r, &id, sizeof(id), ids);
+		if (err)
+			return err;
+		note(r, BENCH_INIT, i, -1);
+		err = bench_nccl_check(nccl, r->rank, "ncclCommInitRank", nccl->CommInitRank(&r->comm[i], n, ids[0], r->rank));
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+static int rank_open(struct rank *r)
+{
+	const struct bench_launch *l = &r->shared->launch;
+	size_t samples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	char name[128] = "?";
+	int err;
+
+	note(r, BENCH_MEET, -1, -1);
+	err = bench_team_join(r->shared, r->fd, r->rank, r->o->timeout_s, &r->team);
+	if (!err)
+		err = seed_agree(r);
+	if (err)
+		return err;
+	note(r, BENCH_INIT, -1, -1);
+	err = tool_lib_open(&r->lib);
+	for (int i = 0; !err && i < r->o->nlibs; i++)
+		err = bench_nccl_open(&r->nccl[i], r->o->libs[i], &r->lib);
+	if (err)
+		return err;
+	err = device_check(r, "cannot be used", r->lib.device_set(r->device));
+	if (!err)
+		err = device_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+	if (!err)
+		err = buffers_alloc(r);
+	if (err)
+		return err;
+	r->samples = calloc(samples, sizeof(double));
+	r->heard = calloc(samples * (size_t)l->nranks, sizeof(double));
+	r->row = calloc(1, sizeof(*r->row));
+	if (!r->samples || !r->heard || !r->row)
+		return device_check(r, "host memory", -ENOMEM);
+	err = comms_create(r);
+	if (err)
+		return err;
+	if (!r->rank) {
+		r->lib.device_name(r->device, name, sizeof(name));
+		r->report = bench_report_create(r->o, l, r->nccl, name, r->lib.version());
+		if (!r->report)
+			return device_check(r, "host memory", -ENOMEM);
+	}
+	return 0;
+}
+
+static void rank_close(struct rank *r, bool clean)
+{
+	note(r, BENCH_DESTROY, -1, -1);
+	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	if (clean) {
+		for (int i = 0; i < r->o->nlibs; i++) {
+			note(r, BENCH_DESTROY, i, -1);
+			if (r->comm[i] && bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
+				r->status = TOOL_FAIL;
+		}
+		if (r->send)
+			for (unsigned i = 0; i < r->o->buffers * 2; i++)
+				if (r->send[i])
+					r->lib.free(r->send[i]);
+		if (r->stream)
+			r->lib.stream_destroy(r->stream);
+	}
+	bench_report_destroy(r->report);
+	free(r->send);
+	free(r->block);
+	free(r->samples);
+	free(r->heard);
+	free(r->row);
+	note(r, BENCH_DONE, -1, -1);
+	bench_team_leave(r->team);
+}
+
+/* ---- one call ---- */
+
+static int call(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned set)
+{
+	const void *send = place == BENCH_IN ? r->recv[set] : r->send[set];
+
+	return bench_nccl_check(&r->nccl[lib], r->rank, r->o->coll->name, r->o->coll->call(&r->nccl[lib], send, r->recv[set], t->count,
+		(ncclDataType_t)t->dtype, (ncclRedOp_t)t->redop, r->comm[lib], r->stream));
+}
+
+static int sync(struct rank *r, int lib)
+{
+	int err = r->lib.stream_synchronize(r->stream);
+
+	if (err)
+		tool_error("rank %d: %s: waiting for the device: %s", r->rank, r->nccl[lib].label, strerror(-err));
+	return err;
+}
+
+static int capture(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned calls, void **graph_p)
+{
+	int err, end;
+
+	note(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
+	err = device_check(r, "capture", r->lib.capture_begin(r->stream));
+	if (err)
+		return err;
+	for (unsigned i = 0; !err && i < calls; i++)
+		err = call(r, t, lib, place, i % r->o->buffers);
+	end = r->lib.capture_end(r->stream, graph_p);
+	return err ? err : device_check(r, "capture", end);
+}
+
+/* ---- check ---- */
+
+static int input_write(struct rank *r, const struct bench_data *data, const struct task *t, void *dst)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / size;
+	int err = 0;
+
+	for (uint64_t first = 0; !err && first < t->count; first += per_block) {
+		size_t n = t->count - first < per_block ? t->count - first : per_block;
+
+		bench_data_input(data, r->rank, first, n, r->block);
+		err = device_check(r, "copy", r->lib.memcpy((char *)dst + first * size, r->block, n * size));
+	}
+	return err;
+}
+
+static int result_check(struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, const void *src,
+	uint64_t *wrong_p)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / size;
+	uint64_t wrong = 0;
+	char text[768] = "";
+	int err;
+
+	for (uint64_t first = 0; first < t->count; first += per_block) {
+		size_t n = t->count - first < per_block ? t->count - first : per_block;
+
+		err = device_check(r, "copy", r->lib.memcpy(r->block, (const char *)src + first * size, n * size));
+		if (err)
+			return err;
+		wrong += bench_data_check(data, first, n, r->block, wrong ? NULL : text, sizeof(text));
+		atomic_fetch_add(&r->progress->beats, 1);
+	}
+	if (wrong)
+		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
+			shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
+			way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes, (unsigned long long)wrong, text);
+	*wrong_p += wrong;
+	return 0;
+}
+
+/* The bytes behind the result and, out of place, the input must be as they were. */
+static int surroundings_check(struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, uint64_t *wrong_p)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / 2 / size;
+	char *now = r->block, *before = r->block + BLOCK_BYTES / 2;
+	uint64_t touched = 0;
+	int err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->recv[0] + t->bytes, GUARD_BYTES));
+
+	if (err)
+		return err;
+	for (int i = 0; i < GUARD_BYTES; i++)
+		touched += (unsigned char)now[i] != POISON;
+	if (touched)
+		tool_error("rank %d: %s, %llu bytes: %llu bytes behind the result were written", r->rank, r->nccl[lib].label,
+			(unsigned long long)t->bytes, (unsigned long long)touched);
+	*wrong_p += touched;
+	if (way % BENCH_NPLACES == BENCH_IN)
+		return 0;
+	touched = 0;
+	for (uint64_t first = 0; first < t->count; first += per_block) {
+		size_t n = t->count - first < per_block ? t->count - first : per_block;
+
+		err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->send[0] + first * size, n * size));
+		if (err)
+			return err;
+		bench_data_input(data, r->rank, first, n, before);
+		touched += memcmp(now, before, n * size) != 0;
+	}
+	if (touched)
+		tool_error("rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
+	*wrong_p += touched;
+	return 0;
+}
+
+static int check_class(struct rank *r, const struct task *t, int lib, int way, void *graph, const struct bench_data *data, uint64_t *wrong_p)
+{
+	enum bench_place place = way % BENCH_NPLACES;
+	int err;
+
+	/* A stale or missing result must not look right. */
+	err = device_check(r, "memset", r->lib.memset_async(r->recv[0], POISON, t->bytes + GUARD_BYTES, r->stream));
+	if (!err)
+		err = sync(r, lib);
+	if (!err)
+		err = input_write(r, data, t, place == BENCH_IN ? r->recv[0] : r->send[0]);
+	if (!err)
+		err = graph ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call(r, t, lib, place, 0);
+	if (!err)
+		err = sync(r, lib);
+	if (!err)
+		err = result_check(r, data, t, lib, way, r->recv[0], wrong_p);
+	if (!err)
+		err = surroundings_check(r, data, t, lib, way, wrong_p);
+	return err;
+}
+
+/* The order of calls and graphs is the same on all ranks, as the ABI demands. */
+static int check_way(struct rank *r, const struct task *t, int lib, int way, uint64_t *wrong_p)
+{
+	bool as_graph = way / BENCH_NPLACES == BENCH_GRAPH;
+	void *graph = NULL;
+	int err = 0;
+
+	if (as_graph)
+		err = capture(r, t, lib, way % BENCH_NPLACES, 1, &graph);
+	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
+		/* Fresh data every time, the same on all ranks. */
+		uint64_t seed = r->o->seed + ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS + (uint64_t)way)
+			* BENCH_MAX_LIBS + (uint64_t)lib) * BENCH_NCLASSES + (uint64_t)class;
+		struct bench_data *data;
+
+		if (!bench_data_has(t->dtype, class))
+			continue;
+		note(r, BENCH_CHECK, lib, way);
+		data = bench_data_create(t->dtype, t->redop, class, r->shared->launch.nranks, seed);
+		err = data ? check_class(r, t, lib, way, graph, data, wrong_p) : device_check(r, "host memory", -ENOMEM);
+		bench_data_destroy(data);
+	}
+	if (graph)
+		r->lib.graph_destroy(graph);
+	return err;
+}
+
+/* ---- timing ---- */
+
+static int calls_run(struct rank *r, const struct task *t, int lib, int way, void *graph, int calls)
+{
+	int err = 0;
+
+	if (graph) {
+		for (int i = 0; !err && i < calls; i += GRAPH_CALLS)
+			err = device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream));
+	} else {
+		for (int i = 0; !err && i < calls; i++)
+			err = call(r, t, lib, way % BENCH_NPLACES, (unsigned)i % r->o->buffers);
+	}
+	return err ? err : sync(r, lib);
+}
+
+static int round_time(struct rank *r, const struct task *t, int lib, int way, void *graph, double *us_p)
+{
+	/* A graph is launched whole. */
+	int calls = graph ? (r->o->iters + GRAPH_CALLS - 1) / GRAPH_CALLS * GRAPH_CALLS : r->o->iters, err;
+	double start;
+
+	/* The first barrier may sleep, the second one lets all go at once. */
+	err = barrier(r);
+	if (!err)
+		err = barrier(r);
+	if (err)
+		return err;
+	note(r, BENCH_TIME, lib, way);
+	start = now_us();
+	err = calls_run(r, t, lib, way, graph, calls);
+	*us_p = (now_us() - start) / calls;
+	return err;
+}
+
+static bool way_wanted(const struct bench_opts *o, int way)
+{
+	return o->modes[way / BENCH_NPLACES] && o->places[way % BENCH_NPLACES];
+}
+
+static double *sample_at(const struct rank *r, double *base, int way, int lib)
+{
+	return base + (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+}
+
+static int task_time(struct rank *r, const struct task *t)
+{
+	void *graph[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 };
+	int err = 0;
+
+	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
+		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++) {
+			if (way / BENCH_NPLACES == BENCH_GRAPH)
+				err = capture(r, t, lib, way % BENCH_NPLACES, GRAPH_CALLS, &graph[way][lib]);
+			if (err)
+				break;
+			note(r, BENCH_WARMUP, lib, way);
+			if (r->o->warmup)
+				err = calls_run(r, t, lib, way, graph[way][lib], r->o->warmup);
+		}
+	}
+	for (int round = 0; !err && round < r->o->rounds; round++)
+		for (int way = 0; !err && way < BENCH_NWAYS; way++)
+			for (int i = 0; !err && i < r->o->nlibs && way_wanted(r->o, way); i++) {
+				/* Nobody always comes first. */
+				int lib = (i + round) % r->o->nlibs;
+
+				err = round_time(r, t, lib, way, graph[way][lib], sample_at(r, r->samples, way, lib) + round);
+			}
+	for (int way = 0; way < BENCH_NWAYS; way++)
+		for (int lib = 0; lib < r->o->nlibs; lib++)
+			if (graph[way][lib])
+				r->lib.graph_destroy(graph[way][lib]);
+	return err;
+}
+
+/* ---- results ---- */
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static void cell_fill(struct rank *r, const struct task *t, int way, int lib, const uint64_t (*wrong)[BENCH_NWAYS][BENCH_MAX_LIBS],
+	struct bench_cell *cell)
+{
+	size_t per_rank = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	int n = r->o->rounds, nranks = r->shared->launch.nranks;
+	double sorted[BENCH_MAX_ROUNDS];
+	const char *path;
+
+	cell->wrong = 0;
+	for (int i = 0; i < n; i++)
+		cell->rounds_us[i] = 0;
+	for (int rank = 0; rank < nranks; rank++) {
+		const double *us = sample_at(r, r->heard + per_rank * (size_t)rank, way, lib);
+
+		cell->wrong += wrong[rank][way][lib];
+		for (int i = 0; i < n; i++)
+			if (us[i] > cell->rounds_us[i])
+				cell->rounds_us[i] = us[i];
+	}
+	memcpy(sorted, cell->rounds_us, (size_t)n * sizeof(double));
+	qsort(sorted, (size_t)n, sizeof(double), compare);
+	cell->us = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+	cell->p99_us = sorted[(99 * n + 99) / 100 - 1];
+	cell->algbw = (double)t->bytes / cell->us / 1e3;
+	cell->busbw = cell->algbw * r->o->coll->bus_factor(nranks);
+	cell->path = "-";
+	if (r->nccl[lib].path_of && !r->nccl[lib].path_of(r->comm[lib], r->o->coll->op, t->count, t->dtype, t->redop, &path))
+		cell->path = path;
+}
+
+static int task_run(struct rank *r, const struct task *t)
+{
+	uint64_t wrong[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 }, all_wrong[BENCH_MAX_RANKS][BENCH_NWAYS][BENCH_MAX_LIBS];
+	size_t lib_bytes = (size_t)r->o->rounds * sizeof(double), way_bytes = lib_bytes * BENCH_MAX_LIBS;
+	int nranks = r->shared->launch.nranks, err = 0;
+
+	atomic_store(&r->progress->bytes, t->bytes);
+	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
+		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
+			err = check_way(r, t, lib, way, &wrong[way][lib]);
+	if (!err)
+		err = task_time(r, t);
+	if (!err)
+		err = gather(r, wrong, sizeof(wrong), all_wrong);
+	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
+	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
+		char *all = malloc(way_bytes * (size_t)nranks);
+
+		if (!all)
+			return device_check(r, "host memory", -ENOMEM);
+		err = gather(r, sample_at(r, r->samples, way, 0), way_bytes, all);
+		for (int rank = 0; !err && rank < nranks; rank++)
+			memcpy((char *)r->heard + way_bytes * (size_t)(BENCH_NWAYS * rank + way), all + way_bytes * (size_t)rank, way_bytes);
+		free(all);
+	}
+	if (err || r->rank)
+		return err;
+	for (int way = 0; way < BENCH_NWAYS; way++) {
+		if (!way_wanted(r->o, way))
+			continue;
+		r->row->bytes = t->bytes;
+		r->row->count = t->count;
+		r->row->dtype = t->dtype;
+		r->row->redop = t->redop;
+		r->row->way = way;
+		for (int lib = 0; lib < r->o->nlibs; lib++)
+			cell_fill(r, t, way, lib, all_wrong, &r->row->cell[lib]);
+		bench_report_row(r->report, r->row);
+	}
+	return 0;
+}
+
+static int tasks_run(struct rank *r)
+{
+	const struct bench_opts *o = r->o;
+	int err = 0;
+
+	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
+		for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
+			if (!(o->dtypes >> dtype & 1) || !(o->redops >> redop & 1))
+				continue;
+			for (uint64_t bytes = o->first; !err && bytes <= o->last; bytes *= o->factor) {
+				size_t size = shunt_dtype_bytes[dtype];
+				struct task t = { .dtype = dtype, .redop = redop, .count = bytes / size ? bytes / size : 1 };
+
+				t.bytes = t.count * size;
+				err = task_run(r, &t);
+				if (bytes > UINT64_MAX / o->factor)
+					break;
+			}
+		}
+	return err;
+}
+
+static void counters_print(struct rank *r)
+{
+	struct shunt_counter rows[64];
+	size_t n;
+
+	for (int lib = 0; lib < r->o->nlibs; lib++) {
+		if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], rows, 64, &n))
+			continue;
+		bench_report_counters(r->report, lib, rows, n < 64 ? n : 64);
+	}
+}
+
+static void *rank_main(void *arg)
+{
+	struct rank *r = arg;
+	int err = rank_open(r);
+
+	if (!err)
+		err = tasks_run(r);
+	if (!err && !r->rank) {
+		if (r->o->stats)
+			counters_print(r);
+		r->status = bench_report_finish(r->report);
+	}
+	/* Rank 0's verdict is everybody's; and nobody destroys a communicator that others still use. */
+	int statuses[BENCH_MAX_RANKS];
+
+	if (!err)
+		err = gather(r, &r->status, sizeof(r->status), statuses);
+	if (!err) {
+		r->status = statuses[0];
+	} else {
+		r->status = TOOL_FAIL;
+		if (r->team)
+			bench_team_fail(r->team);
+		else
+			atomic_store(&r->shared->hall.failed, 1);
+	}
+	rank_close(r, !err);
+	return NULL;
+}
+
+static void defaults_fill(struct bench_opts *o, const char *kind)
+{
+	bool sim = !strcmp(kind, "sim");
+
+	o->warmup = o->warmup < 0 ? (sim ? 1 : 5) : o->warmup;
+	o->iters = o->iters < 0 ? (sim ? 2 : 20) : o->iters;
+	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
+}
+
+int bench_worker(const struct bench_opts *o)
+{
+	struct bench_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->worker_fd, 0);
+	int n, status = 0;
+
+	if (shared == MAP_FAILED) {
+		tool_error("--worker is for shunt bench itself");
+		return TOOL_USAGE;
+	}
+	const struct bench_launch *l = &shared->launch;
+	pthread_t thread[BENCH_MAX_RANKS];
+	struct rank *ranks;
+
+	n = o->threads && !l->external ? l->nranks : 1;
+	ranks = calloc((size_t)n, sizeof(*ranks));
+	if (!ranks)
+		return TOOL_FAIL;
+	for (int i = 0; i < n; i++) {
+		struct rank *r = &ranks[i];
+
+		r->opts = *o;
+		defaults_fill(&r->opts, l->kind);
+		r->o = &r->opts;
+		r->shared = shared;
+		r->fd = o->worker_fd;
+		r->rank = l->external ? l->rank : o->worker_index + i;
+		r->device = (l->external ? l->local_rank : r->rank) % l->ndevices;
+		r->progress = &shared->progress[l->external ? 0 : r->rank];
+	}
+	/* The first rank stays on the main thread, so that one rank needs no other. */
+	int started = 1;
+
+	for (; started < n; started++) {
+		if (pthread_create(&thread[started], NULL, rank_main, &ranks[started])) {
+			tool_error("cannot start a thread for rank %d", started);
+			atomic_store(&shared->hall.failed, 1);
+			break;
+		}
+	}
+	rank_main(&ranks[0]);
+	for (int i = 1; i < started; i++)
+		pthread_join(thread[i], NULL);
+	for (int i = 0; i < started; i++)
+		if (ranks[i].status)
+			status = ranks[i].status;
+	free(ranks);
+	return started < n ? TOOL_FAIL : status;
+}

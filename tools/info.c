@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt info: what there is, what is set, and what would be chosen. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algo.h"
+#include "core/config.h"
+#include "shim/nccl_abi.h"
+#include "tool.h"
+
+static const char info_help[] =
+	"usage: shunt info [-l] [-d] [-c] [-a]\n"
+	"       shunt info select --ranks N [options] [SIZE...]\n\n"
+	"Without options all sections:\n"
+	"  -l, --library     versions, and which real NCCL would be used\n"
+	"  -d, --devices     device layer and devices\n"
+	"  -c, --config      every variable: value, where it comes from, meaning\n"
+	"      --markdown    with -c: names, defaults and meanings as a table for a document\n"
+	"  -a, --algorithms  Shunt's own algorithms\n\n"
+	"select: which path a call takes, for each SIZE in bytes or over all sizes\n"
+	"  --ranks N         ranks of the communicator\n"
+	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
+	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
+	"  --redop OP        sum (default), prod, max, min, avg\n"
+	"  --overlay         as if a real NCCL were there; --standalone: as if not (default: as here)\n";
+
+static int library_print(const struct tool_lib *lib)
+{
+	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib->handle, "ncclGetVersion");
+	const char *path;
+	int version = 0;
+	ncclResult_t res = get_version ? get_version(&version) : ncclInternalError;
+
+	printf("shunt %s\n  library     %s\n", lib->version(), lib->path);
+	/* Known only after the first NCCL call. */
+	path = lib->real_nccl_path();
+	printf("  real NCCL   %s\n", path ? path : "none: standalone");
+	if (res) {
+		tool_error("ncclGetVersion failed with %d", (int)res);
+		return TOOL_FAIL;
+	}
+	/* 2.9 and later: X * 10000 + Y * 100 + Z. */
+	printf("  NCCL ABI    %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+	return TOOL_OK;
+}
+
+static int devices_print(const struct tool_lib *lib)
+{
+	const char *kind = lib->device_kind();
+	int n = 0;
+
+	if (!kind || lib->device_count(&n)) {
+		puts("devices\n  none");
+		return TOOL_OK;
+	}
+	printf("devices       %s, %d\n", kind, n);
+	for (int i = 0; i < n; i++) {
+		char name[128] = "?";
+
+		lib->device_name(i, name, sizeof(name));
+		printf("  %-11d %s\n", i, name);
+	}
+	return TOOL_OK;
+}
+
+static void config_print(void)
+{
+	struct shunt_config_row row;
+
+	puts("configuration");
+	for (size_t i = 0; shunt_config_row(i, &row); i++) {
+		printf("  %-22s %s%s", row.name, *row.value ? row.value : "(empty)", strcmp(row.source, "default") ? "" : "  (default)");
+		if (strcmp(row.source, "default"))
+			printf("  (from %s; default %s)", row.source, *row.def ? row.def : "empty");
+		printf("\n      %s\n", row.doc);
+		if (*row.accepts)
+			printf("      takes %s\n", row.accepts);
+		if (*row.aliases)
+			printf("      also %s\n", row.aliases);
+	}
+}
+
+static void config_markdown(void)
+{
+	struct shunt_config_row row;
+
+	puts("| variable | default | meaning |\n|---|---|---|");
+	for (size_t i = 0; shunt_config_row(i, &row); i++) {
+		printf("| `%s` | %s%s%s | %s", row.name, *row.def ? "`" : "", row.def, *row.def ? "`" : "", row.doc);
+		if (*row.aliases)
+			printf(" (also `%s`)", row.aliases);
+		puts(" |");
+	}
+}
+
+static void algorithms_print(void)
+{
+	puts("algorithms");
+	for (const struct shunt_algo *a = shunt_algos; a->name; a++)
+		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
+}
+
+/* The index of a name among n, or -1. */
+#define FINDER(what, count) \
+	static int what##_find(const char *name) \
+	{ \
+		for (int i = 0; i < (count); i++) \
+			if (!strcmp(shunt_##what##_name(i), name)) \
+				return i; \
+		return -1; \
+	}
+FINDER(kind, SHUNT_NKINDS)
+FINDER(dtype, SHUNT_NDTYPES)
+FINDER(redop, SHUNT_NREDOPS)
+#undef FINDER
+
+struct question {
+	struct shunt_scope scope;
+	enum shunt_kind kind;
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;
+};
+
+static const char *answer(const struct question *q, uint64_t bytes, const char **why_p)
+{
+	enum shunt_why why = SHUNT_WHY_OURS;
+	const char *name = shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
+
+	*why_p = shunt_why_name(why);
+	return name;
+}
+
+/* The smallest size above lo, and at most hi, whose path differs from that of lo; hi has another path. */
+static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, uint64_t step)
+{
+	const char *why, *name = answer(q, lo, &why);
+
+	while (hi - lo > step) {
+		uint64_t mid = lo + (hi - lo) / step / 2 * step;
+
+		if (answer(q, mid, &why) == name)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return hi;
+}
+
+static void range_print(const struct question *q, uint64_t from, uint64_t to)
+{
+	const char *why, *name = answer(q, from, &why);
+	char a[24], b[24];
+
+	printf("%10s ... %-10s %s%s%s\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", name, *why ? ": " : "", why);
+}
+
+/* Paths change at few sizes; powers of two find every range that is at least a factor of two wide. */
+static void ranges_print(const struct question *q)
+{
+	uint64_t step = shunt_dtype_bytes[q->dtype], from = step, last = step;
+	const char *why, *name = answer(q, from, &why);
+
+	for (int shift = 0; shift < 41; shift++) {
+		uint64_t bytes = 1ull << shift;
+
+		if (bytes <= last)
+			continue;
+		while (answer(q, bytes, &why) != name) {
+			uint64_t change = change_find(q, last, bytes, step);
+
+			range_print(q, from, change - step);
+			from = last = change;
+			name = answer(q, from, &why);
+		}
+		last = bytes;
+	}
+	range_print(q, from, 0);
+}
+
+static int select_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' }, { "op", required_argument, NULL, 'o' },
+		{ "dtype", required_argument, NULL, 'd' }, { "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
+		{ "standalone", no_argument, NULL, 's' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
+	int opt, found = 0, mode = 0;
+	unsigned ranks = 0;
+
+	while ((opt = getopt_long(argc, argv, ":n:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'n':
+			if (tool_parse_uint(optarg, 1, 1u << 20, &ranks))
+				return tool_usage_error("--ranks: \"%s\" is not a number of ranks", optarg);
+			break;
+		case 'o':
+			q.kind = (enum shunt_kind)(found = kind_find(optarg));
+			break;
+		case 'd':
+			q.dtype = (enum shunt_dtype)(found = dtype_find(optarg));
+			break;
+		case 'r':
+			q.redop = (enum shunt_redop)(found = redop_find(optarg));
+			break;
+		case 'v':
+		case 's':
+			mode = opt;
+			break;
+		case 'h':
+			fputs(info_help, stdout);
+			return TOOL_OK;
+		case ':':
+			return tool_usage_error("%s needs a value", argv[optind - 1]);
+		default:
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		}
+		if (found < 0)
+			return tool_usage_error("there is no such thing as \"%s\"", optarg);
+	}
+	if (!ranks)
+		return tool_usage_error("how many --ranks?");
+	if (argc - optind > 0) {
+		uint64_t bytes;
+
+		for (int i = optind; i < argc; i++)
+			if (tool_parse_size(argv[i], &bytes) || !bytes)
+				return tool_usage_error("\"%s\" is not a size", argv[i]);
+	}
+	q.scope.nranks = (int)ranks;
+	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
+	q.scope.standalone = mode == 's';
+	if (!mode) {
+		struct tool_lib lib;
+		int version;
+
+		if (tool_lib_open(&lib))
+			return TOOL_FAIL;
+		__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
+		if (get_version)
+			get_version(&version);
+		q.scope.standalone = !lib.real_nccl_path();
+	}
+	printf("%s of %s, %s, %u ranks, %s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
+		q.scope.standalone ? "standalone" : "in front of the real NCCL");
+	if (optind == argc) {
+		ranges_print(&q);
+		return TOOL_OK;
+	}
+	for (int i = optind; i < argc; i++) {
+		const char *why, *name;
+		uint64_t bytes;
+
+		tool_parse_size(argv[i], &bytes);
+		name = answer(&q, bytes, &why);
+		printf("%10s  %s%s%s\n", argv[i], name, *why ? ": " : "", why);
+	}
+	return TOOL_OK;
+}
+
+static int info_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "library", no_argument, NULL, 'l' }, { "devices", no_argument, NULL, 'd' },
+		{ "config", no_argument, NULL, 'c' }, { "algorithms", no_argument, NULL, 'a' }, { "markdown", no_argument, NULL, 'm' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
+	bool library = false, devices = false, config = false, algorithms = false, markdown = false;
+	int opt, status = TOOL_OK;
+
+	opterr = 0;
+	if (argc > 1 && !strcmp(argv[1], "select"))
+		return select_main(argc - 1, argv + 1);
+	while ((opt = getopt_long(argc, argv, "ldcah", options, NULL)) != -1) {
+		switch (opt) {
+		case 'l':
+			library = true;
+			break;
+		case 'd':
+			devices = true;
+			break;
+		case 'c':
+			config = true;
+			break;
+		case 'a':
+			algorithms = true;
+			break;
+		case 'm':
+			markdown = true;
+			break;
+		case 'h':
+			fputs(info_help, stdout);
+			return TOOL_OK;
+		default:
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		}
+	}
+	if (optind < argc)
+		return tool_usage_error("\"%s\" is not one of its arguments", argv[optind]);
+	if (markdown && !config)
+		return tool_usage_error("--markdown goes with -c");
+	if (!library && !devices && !config && !algorithms)
+		library = devices = config = algorithms = true;
+	if (library || devices) {
+		struct tool_lib lib;
+
+		if (tool_lib_open(&lib)) {
+			status = TOOL_FAIL;
+		} else {
+			if (library)
+				status = library_print(&lib);
+			if (devices && devices_print(&lib))
+				status = TOOL_FAIL;
+		}
+	}
+	if (config && markdown)
+		config_markdown();
+	else if (config)
+		config_print();
+	if (algorithms)
+		algorithms_print();
+	return status;
+}
+
+const struct tool_cmd tool_cmd_info = {
+	.name = "info", .summary = "show versions, devices, configuration and which path a call takes", .help = info_help, .run = info_main };

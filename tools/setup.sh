@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+# Sourced by demo.sh and test.sh, from the root of the source tree: what the build needs, installed if it is missing.
+# Debian and Ubuntu; does nothing, and needs no root, where all is there.
+
+say() {
+	printf '== %s\n' "$*"
+}
+
+# The version $1 is at least $2.
+version_at_least() {
+	[ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# need_packages PACKAGE...: Debian packages.
+need_packages() {
+	missing=
+	for package in "$@"; do
+		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing="$missing $package"
+	done
+	[ -n "$missing" ] || return 0
+	if [ "$(id -u)" != 0 ]; then
+		echo "missing packages:$missing" >&2
+		echo "install them as root: apt-get install$missing" >&2
+		return 1
+	fi
+	say "installing$missing"
+	apt-get update -qq
+	# shellcheck disable=SC2086
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+}
+
+# A Python environment of our own, first on the PATH.
+need_venv() {
+	if [ ! -x .deps/venv/bin/pip ]; then
+		need_packages python3-venv python3-pip
+		say "making a Python environment in .deps/venv"
+		python3 -m venv .deps/venv
+	fi
+	PATH=$PWD/.deps/venv/bin:$PATH
+	export PATH
+}
+
+# The tools of every build. A compiler, Ninja or Python that does not come from a package will do.
+need_build_tools() {
+	packages="libjansson-dev libsodium-dev"
+	{ command -v cc && command -v c++; } >/dev/null || packages="$packages build-essential"
+	command -v pkg-config >/dev/null || packages="$packages pkg-config"
+	command -v ninja >/dev/null || packages="$packages ninja-build"
+	command -v python3 >/dev/null || packages="$packages python3"
+	command -v meson >/dev/null || packages="$packages meson"
+	# shellcheck disable=SC2086
+	need_packages $packages "$@"
+	if ! version_at_least "$(meson --version)" 1.0; then
+		need_venv
+		if ! version_at_least "$(meson --version)" 1.0; then
+			say "Meson $(meson --version) is too old: installing one from PyPI"
+			pip install -q --disable-pip-version-check 'meson>=1.0'
+		fi
+	fi
+}
+
+gpu_count() {
+	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
+}
+
+# Where there is a GPU but no nvcc: the compiler from its PyPI wheels, of the driver's own CUDA version.
+need_nvcc() {
+	if [ "$(gpu_count)" = 0 ] || command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+		return 0
+	fi
+	cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9][0-9]*\.[0-9]*\).*/\1/p' | head -n 1)
+	if ! version_at_least "${cuda:-0}" 13.0; then
+		say "the driver is for CUDA ${cuda:-?}; wheels of nvcc exist for 13 and later: install a CUDA toolkit to use the GPUs"
+		return 0
+	fi
+	need_venv
+	if ! python3 src/kernels/find_nvcc.py | grep -q .; then
+		say "installing nvcc for CUDA $cuda from PyPI"
+		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$cuda.*" "nvidia-cuda-crt==$cuda.*" "nvidia-nvvm==$cuda.*" \
+			"nvidia-cuda-runtime==$cuda.*"
+	fi
+}
+
+# configure DIRECTORY OPTION...: set up, or set the options of what is there.
+configure() {
+	dir=$1
+	shift
+	if [ -f "$dir/build.ninja" ]; then
+		meson configure "$dir" "$@" >/dev/null
+	else
+		say "meson setup $dir $*"
+		mkdir -p .deps
+		meson setup "$dir" "$@" >".deps/$dir-setup.log" 2>&1 || {
+			cat ".deps/$dir-setup.log"
+			return 1
+		}
+	fi
+}

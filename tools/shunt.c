@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* The `shunt` command: finds the subcommand and runs it. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tool.h"
+
+static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_bench };
+enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
+static const struct tool_cmd *current;
+
+static void error_print(const char *fmt, va_list args)
+{
+	char text[1024];
+
+	vsnprintf(text, sizeof(text), fmt, args);
+	/* One write, so that lines of several ranks do not mix. */
+	fprintf(stderr, "shunt%s%s: %s\n", current ? " " : "", current ? current->name : "", text);
+}
+
+void tool_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	error_print(fmt, args);
+	va_end(args);
+}
+
+int tool_usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	error_print(fmt, args);
+	va_end(args);
+	fprintf(stderr, "Try: shunt%s%s --help\n", current ? " " : "", current ? current->name : "");
+	return TOOL_USAGE;
+}
+
+static void help_print(FILE *out)
+{
+	fputs("usage: shunt COMMAND [options]\n\n"
+	      "Sends NCCL collectives onto the fastest correct path. Commands:\n", out);
+	for (int i = 0; i < NCMDS; i++)
+		fprintf(out, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
+	fputs("\n`shunt COMMAND --help` explains one of them.\n", out);
+}
+
+static const struct tool_cmd *cmd_find(const char *name)
+{
+	for (int i = 0; i < NCMDS; i++)
+		if (!strcmp(cmds[i]->name, name))
+			return cmds[i];
+	return NULL;
+}
+
+static bool is_help(const char *arg)
+{
+	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+int main(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	if (!name) {
+		help_print(stderr);
+		return TOOL_USAGE;
+	}
+	if (is_help(name) || (!strcmp(name, "help") && argc == 2)) {
+		help_print(stdout);
+		return TOOL_OK;
+	}
+	if (!strcmp(name, "--version")) {
+		printf("shunt %s\n", SHUNT_VERSION);
+		return TOOL_OK;
+	}
+	bool help = !strcmp(name, "help");
+	const struct tool_cmd *cmd = cmd_find(help ? argv[2] : name);
+
+	if (!cmd)
+		return tool_usage_error("there is no command \"%s\"", help ? argv[2] : name);
+	current = cmd;
+	if (help || (argc > 2 && is_help(argv[2]))) {
+		fputs(cmd->help, stdout);
+		return TOOL_OK;
+	}
+	int status = cmd->run(argc - 1, argv + 1);
+
+	if (fflush(stdout) || ferror(stdout)) {
+		tool_error("cannot write the output: %s", strerror(errno));
+		return status ? status : TOOL_FAIL;
+	}
+	return status;
+}

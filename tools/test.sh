@@ -1,0 +1,123 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Installs what the tests need (as root, on Debian or Ubuntu), builds, and runs every suite that this machine can run: all of them
+# plainly, and those that need no GPU under ThreadSanitizer and under AddressSanitizer. The last line is "N passed, N failed, N skipped";
+# the exit status is 0 only if something ran and nothing failed.
+set -u
+cd "$(dirname "$0")/.."
+. tools/setup.sh
+
+passed=0 failed=0 skipped=0
+log=.deps/test-logs
+mkdir -p "$log"
+
+finish() {
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+	exit
+}
+
+broken() {
+	echo "not ok: $*"
+	failed=$((failed + 1))
+}
+
+# Adds what is in a testlog.json and names the tests that did not pass.
+count() {
+	result=$(python3 - "$1" <<'PY'
+import json, sys
+ok = bad = skip = 0
+for line in open(sys.argv[1]):
+    t = json.loads(line)
+    if t["result"] in ("OK", "EXPECTEDFAIL"):
+        ok += 1
+    elif t["result"] == "SKIP":
+        skip += 1
+        print("skipped: " + t["name"], file=sys.stderr)
+    else:
+        bad += 1
+        print("not ok: %s: %s\n%s\n%s" % (t["name"], t["result"], t.get("stdout", "")[-6000:], t.get("stderr", "")[-6000:]), file=sys.stderr)
+print(ok, bad, skip)
+PY
+	) || {
+		broken "no results in $1"
+		return
+	}
+	# shellcheck disable=SC2086
+	set -- $result
+	passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+# suites DIRECTORY WRAPPER [--suite NAME]...
+suites() {
+	dir=$1 wrapper=$2
+	shift 2
+	rm -f "$dir"/meson-logs/testlog*.json
+	say "tests in $dir $*"
+	$wrapper meson test -C "$dir" --no-rebuild --timeout-multiplier "${TIMEOUT_MULTIPLIER:-1}" "$@" >"$log/$dir-test" 2>&1
+	status=$?
+	if [ ! -s "$dir/meson-logs/testlog.json" ]; then
+		tail -n 50 "$log/$dir-test"
+		broken "no test ran in $dir"
+		return
+	fi
+	before=$failed
+	count "$dir/meson-logs/testlog.json"
+	if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then
+		tail -n 50 "$log/$dir-test"
+		broken "meson test ended with $status"
+	fi
+}
+
+# build DIRECTORY OPTION...: false if it failed.
+build() {
+	dir=$1
+	shift
+	configure "$dir" "$@" || {
+		broken "configuring $dir"
+		return 1
+	}
+	say "building $dir"
+	nice meson compile -C "$dir" >"$log/$dir-compile" 2>&1 || {
+		grep -A 20 -E '^FAILED|error' "$log/$dir-compile" | head -n 100
+		broken "building $dir; all of its output is in $log/$dir-compile"
+		return 1
+	}
+}
+
+# How to start a program that ThreadSanitizer instruments: on kernels with many random address bits it does not start otherwise.
+tsan_wrapper() {
+	printf 'int main(void) { return 0; }\n' >"$log/tsan.c"
+	cc -fsanitize=thread -o "$log/tsan" "$log/tsan.c" 2>/dev/null || return 1
+	for wrapper in "" "setarch $(uname -m) -R"; do
+		if $wrapper "$log/tsan" >/dev/null 2>&1 && $wrapper "$log/tsan" >/dev/null 2>&1 && $wrapper "$log/tsan" >/dev/null 2>&1; then
+			echo "$wrapper"
+			return 0
+		fi
+	done
+	return 1
+}
+
+if ! need_build_tools libcmocka-dev valgrind; then
+	broken "setting up"
+	finish
+fi
+need_nvcc || say "no nvcc: the GPU suites will skip"
+[ "$(gpu_count)" != 0 ] || say "no GPU: the GPU suites skip"
+
+if build build -Dtests=true -Dcuda=auto -Dcuda_archs="${CUDA_ARCHS:-90}"; then
+	suites build ""
+fi
+if wrapper=$(tsan_wrapper); then
+	# Undefined symbols are the sanitizer's own.
+	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false; then
+		TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite sim
+	fi
+else
+	say "skipped: ThreadSanitizer does not start on this machine"
+	skipped=$((skipped + 1))
+fi
+if build build-asan -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
+	TIMEOUT_MULTIPLIER=2 suites build-asan "" --suite unit --suite abi --suite sim
+fi
+finish

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOOLS_TOOL_H
+#define SHUNT_TOOLS_TOOL_H
+/* What the subcommands of `shunt` share. A subcommand is one file and one row of the table in shunt.c. */
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "shunt/device.h"
+#include "shunt/shunt.h"
+
+enum { TOOL_OK = 0, TOOL_FAIL = 1, TOOL_USAGE = 2 };
+
+struct tool_cmd {
+	const char *name;
+	const char *summary;  /* one line, for the list */
+	const char *help;     /* whole text of --help */
+	int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
+};
+
+extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_bench;
+
+/* "shunt <cmd>: text" on stderr. */
+void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same and a hint at --help; returns TOOL_USAGE. */
+int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted). 0 or -EINVAL, -ERANGE. */
+int tool_parse_size(const char *text, uint64_t *bytes_p);
+/* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */
+int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p);
+/* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
+const char *tool_format_size(uint64_t bytes, char *buf);
+
+/* Index of name in names (n entries, NULL ones skipped), or -1. */
+int tool_lookup(const char *name, const char *const *names, int n);
+
+/*
+ * libshunt.so as the tools find it: SHUNT_LIB, else the build tree that this executable lies in, else the directory it was
+ * installed to. An absolute path without symbolic links in path. 0, or -ENOENT after an error message.
+ */
+int tool_lib_path(char path[PATH_MAX]);
+/* The directory with the links libnccl.so.2 and libnccl.so that belongs to a library. 0 or -ENOENT (silently). */
+int tool_links_dir(const char *lib_path, char dir[PATH_MAX]);
+
+/* Functions that the tools call in libshunt.so; the tools do not link it, because its SONAME is NCCL's. */
+#define TOOL_LIB_FUNCS(X) \
+	X(version) X(real_nccl_path) X(counters) X(path_of) \
+	X(device_kind) X(device_name) X(device_count) X(device_set) X(stream_create) X(stream_synchronize) X(stream_destroy) \
+	X(malloc) X(free) X(memcpy) X(memset_async) X(mem_info) X(capture_begin) X(capture_end) X(graph_launch) X(graph_destroy)
+
+struct tool_lib {
+	void *handle;
+	char path[PATH_MAX];
+#define X(name) __typeof__(shunt_##name) *name;
+	TOOL_LIB_FUNCS(X)
+#undef X
+};
+/* Opens libshunt.so and looks every function up. 0 or -errno after an error message. Stays open until the process ends. */
+int tool_lib_open(struct tool_lib *lib);
+
+/* dlopen with what every NCCL-like library is opened with: now, local, and bound to itself first. */
+void *tool_dlopen(const char *path);
+#endif
