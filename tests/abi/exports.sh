@@ -1,0 +1,43 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# exports.sh LIBRARY NEWER_NAMES: what the library exports is what it should: every name of an installed libnccl, with the same binding,
+# the names of newer versions with their twins, and nothing outside nccl*, pnccl*, shunt_*.
+set -u
+lib=$1
+newer=$2
+bad=0
+ours=$(nm -D --defined-only "$lib" | awk '{print $3 " " $2}' | sort)
+
+has() { printf '%s\n' "$ours" | grep -qx "$1"; }
+complain() { echo "$*"; bad=1; }
+
+other=$(printf '%s\n' "$ours" | grep -Ev '^(nccl|pnccl|shunt_)' || true)
+[ -z "$other" ] || complain "exported and should not be: $other"
+undefined=$(nm -D --undefined-only "$lib" | grep -E ' (nccl|cu[A-Z]|cuda)' || true)
+[ -z "$undefined" ] || complain "needs: $undefined"
+needed=$(readelf -d "$lib" | grep NEEDED | grep -Ei 'cuda|nccl' || true)
+[ -z "$needed" ] || complain "linked with: $needed"
+readelf -d "$lib" | grep -q 'SONAME.*\[libnccl.so.2\]' || complain "the SONAME is not libnccl.so.2"
+
+while read -r name; do
+	has "$name W" || complain "missing: $name (weak)"
+	has "p$name T" || complain "missing: p$name"
+done < "$newer"
+
+real=
+for candidate in ${SHUNT_TEST_NCCL:-} /usr/local/cuda/lib64/libnccl.so.2 /usr/local/cuda/lib/libnccl.so.2 \
+	/usr/local/cuda-*/lib*/libnccl.so.2 /usr/lib/*/libnccl.so.2; do
+	[ -f "$candidate" ] && real=$candidate && break
+done
+if [ -n "$real" ]; then
+	n=0
+	for entry in $(nm -D --defined-only "$real" | awk '$3 ~ /^p?nccl/ {print $3 ":" $2}'); do
+		has "${entry%:*} ${entry#*:}" || complain "in $real but not here: $entry"
+		n=$((n + 1))
+	done
+	echo "compared with the $n names of $real"
+	[ $n -gt 50 ] || complain "too few names"
+else
+	echo "no installed libnccl to compare with"
+fi
+exit $bad

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "core/boot.h"
+#include "core/comm.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "gpu/gpu_ops.h"
+#include "mock_core.h"
+
+struct shunt_comm {
+	struct shunt_comm_desc desc;
+	bool forward_only, set_up, aborted;
+	unsigned round;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static char text[1 << 16], copy[1 << 16], last_error[512];
+static size_t size;
+static atomic_int setup_result, error_result, alive;
+
+static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void note(const char *format, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&lock);
+	if (size > sizeof(text) - 256)
+		size = 0;
+	va_start(ap, format);
+	size += vsnprintf(text + size, sizeof(text) - size, format, ap);
+	va_end(ap);
+	pthread_mutex_unlock(&lock);
+}
+
+const char *shunt_mock_log(void)
+{
+	pthread_mutex_lock(&lock);
+	memcpy(copy, text, size);
+	copy[size] = 0;
+	pthread_mutex_unlock(&lock);
+	return copy;
+}
+
+void shunt_mock_reset(void)
+{
+	pthread_mutex_lock(&lock);
+	size = 0;
+	pthread_mutex_unlock(&lock);
+	setup_result = error_result = 0;
+}
+
+void shunt_mock_setup_result(int result)
+{
+	setup_result = result;
+}
+
+void shunt_mock_error(int err)
+{
+	error_result = err;
+}
+
+int shunt_mock_alive(void)
+{
+	return alive;
+}
+
+/* Rendezvous of the threads of this process: everybody who comes with this key gives bytes and gets all of them. */
+struct meeting {
+	struct meeting *next;
+	struct shunt_id key;
+	int nranks, arrived, left;
+	char *all;
+};
+static struct meeting *meetings;
+
+static int meet(struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
+{
+	struct timespec deadline;
+	struct meeting **at, *m;
+	int err = 0;
+
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	deadline.tv_sec += 5;
+	pthread_mutex_lock(&lock);
+	for (at = &meetings; (m = *at) && memcmp(&m->key, &key, sizeof(key)); at = &m->next)
+		;
+	if (!m) {
+		m = *at = calloc(1, sizeof(*m));
+		m->key = key;
+		m->nranks = nranks;
+		m->all = calloc(nranks, bytes + 1);
+	}
+	if (m->nranks != nranks) {
+		err = -EINVAL;
+		goto out;
+	}
+	memcpy(m->all + rank * bytes, mine, bytes);
+	m->arrived++;
+	pthread_cond_broadcast(&changed);
+	while (m->arrived < nranks && !err && !(cancel && *cancel))
+		err = -pthread_cond_timedwait(&changed, &lock, &deadline);
+	if (!err && m->arrived < nranks)
+		err = -ECANCELED;
+	if (!err && all)
+		memcpy(all, m->all, nranks * bytes);
+	if (!err && ++m->left == nranks) {
+		for (at = &meetings; *at != m; at = &(*at)->next)
+			;
+		*at = m->next;
+		free(m->all);
+		free(m);
+	}
+out:
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+const struct shunt_config *shunt_config(void)
+{
+	static struct shunt_config config;
+	const char *lib = getenv("SHUNT_NCCL_LIB");
+
+	pthread_mutex_lock(&lock);
+	config.nccl_lib = lib ? lib : "";
+	pthread_mutex_unlock(&lock);
+	return &config;
+}
+
+static void print(const char *level, const char *fmt, va_list ap)
+{
+	char line[512];
+
+	vsnprintf(line, sizeof(line), fmt, ap);
+	if (*level != 'I') {
+		pthread_mutex_lock(&lock);
+		memcpy(last_error, line, sizeof(line));
+		pthread_mutex_unlock(&lock);
+		fprintf(stderr, "SHUNT %s %s\n", level, line);
+	}
+}
+
+#define PRINTER(name, level, ...)                    \
+	{                                            \
+		va_list ap;                          \
+		va_start(ap, fmt);                   \
+		print(level, fmt, ap);               \
+		va_end(ap);                          \
+	}
+void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR")
+void shunt_warn(const char *fmt, ...) PRINTER(shunt_warn, "WARN")
+void shunt_info(unsigned subsys, const char *fmt, ...) PRINTER(shunt_info, "INFO")
+void shunt_trace(unsigned subsys, const char *fmt, ...) PRINTER(shunt_trace, "INFO")
+void shunt_banner(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	note("banner %s\n", line);
+}
+
+const char *shunt_last_error(void)
+{
+	return last_error;
+}
+
+void shunt_log_reset(void)
+{
+	note("log reset\n");
+}
+
+const char *shunt_version(void)
+{
+	return "0.0.0-mock";
+}
+
+const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+
+const char *shunt_kind_name(enum shunt_kind kind)
+{
+	static const char *const names[SHUNT_NKINDS] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
+		"gather", "scatter", "send", "recv"};
+
+	return names[kind];
+}
+
+const char *shunt_dtype_name(enum shunt_dtype dtype)
+{
+	return "dtype";
+}
+
+const char *shunt_redop_name(enum shunt_redop redop)
+{
+	return "redop";
+}
+
+const char *shunt_why_name(enum shunt_why why)
+{
+	static const char *const names[SHUNT_NWHYS] = {"ours", "kind", "size", "type", "forced", "env", "comm", "one rank"};
+
+	return names[why];
+}
+
+int shunt_boot_new_id(uint8_t id[128])
+{
+	static atomic_uint counter;
+
+	memset(id, 0, 128);
+	id[0] = (uint8_t)++counter;
+	id[1] = 0xb0;
+	return 0;
+}
+
+int shunt_boot_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel)
+{
+	return meet(shunt_id_derive(id, 128, "boot", 0, 0), rank, nranks, "x", 1, NULL, cancel);
+}
+
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
+{
+	uint64_t h[2] = {a * 31 + b, b * 1000003 + a};
+	struct shunt_id id;
+
+	for (size_t i = 0; i < bytes; i++)
+		h[i & 1] = (h[i & 1] ^ ((const uint8_t *)secret)[i]) * 0x100000001b3u;
+	for (; *tag; tag++)
+		h[0] = (h[0] ^ (uint8_t)*tag) * 0x100000001b3u;
+	memcpy(&id, h, sizeof(id));
+	return id;
+}
+
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+	comm->desc = *desc;
+	comm->forward_only = desc->forward_why;
+	alive++;
+	note("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->slot, desc->nslots, desc->rank, desc->nranks,
+		desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1], desc->forward_why ? " why " : "",
+		desc->forward_why ? desc->forward_why : "");
+	*comm_p = comm;
+	return 0;
+}
+
+void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
+{
+	comm->desc.rank = rank;
+	comm->desc.nranks = nranks;
+	comm->desc.device = device;
+	note("set_rank %d/%d device %d\n", rank, nranks, device);
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	if (!comm)
+		return;
+	note("destroy\n");
+	alive--;
+	free(comm);
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+	note("abort\n");
+	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELEASE);
+}
+
+const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
+{
+	*why_p = comm->forward_only ? SHUNT_WHY_COMM : coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
+		 comm->desc.nranks == 1 ? SHUNT_WHY_ONE_RANK : coll->count > 1000 ? SHUNT_WHY_SIZE : SHUNT_WHY_OURS;
+	return *why_p == SHUNT_WHY_OURS ? "mock" : NULL;
+}
+
+bool shunt_comm_needs_setup(const struct shunt_comm *comm)
+{
+	return !comm->set_up && !comm->forward_only;
+}
+
+/* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
+int shunt_comm_setup(struct shunt_comm *comm)
+{
+	int err = 0;
+
+	note("setup %d\n", comm->desc.rank);
+	if (getenv("SHUNT_MOCK_MEET"))
+		err = meet(comm->desc.id, comm->desc.rank, comm->desc.nranks, "x", 1, NULL, NULL);
+	if (!err && setup_result < 0)
+		err = setup_result;
+	comm->set_up = true;
+	comm->forward_only = setup_result == 1;
+	return err;
+}
+
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	enum shunt_why why;
+	int err;
+
+	if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
+		return -ECANCELED;
+	if (shunt_comm_path(comm, coll, &why) && shunt_comm_needs_setup(comm)) {
+		err = shunt_comm_setup(comm);
+		if (err)
+			return err;
+	}
+	if (!shunt_comm_path(comm, coll, &why)) {
+		note("declined %zu %s\n", coll->count, shunt_why_name(why));
+		return -EOPNOTSUPP;
+	}
+	note("run %zu %d", coll->count, (int)coll->redop);
+	if (coll->redop == SHUNT_PREMUL)
+		note(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
+	note("\n");
+	return 0;
+}
+
+void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
+{
+	note("forward %s %zu %s\n", shunt_kind_name(kind), bytes, shunt_why_name(why));
+}
+
+int shunt_comm_error(struct shunt_comm *comm)
+{
+	return error_result;
+}
+
+int shunt_comm_rank(const struct shunt_comm *comm)
+{
+	return comm->desc.rank;
+}
+
+int shunt_comm_nranks(const struct shunt_comm *comm)
+{
+	return comm->desc.nranks;
+}
+
+int shunt_comm_device(const struct shunt_comm *comm)
+{
+	return comm->desc.device;
+}
+
+int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all)
+{
+	struct shunt_id key = shunt_id_derive(&comm->desc.id, sizeof(comm->desc.id), "gather", comm->round++, 0);
+
+	return meet(key, comm->desc.rank, comm->desc.nranks, mine, bytes, all, NULL);
+}
+
+int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
+{
+	*count_p = 0;
+	return 0;
+}
+
+static _Thread_local int device_now;
+
+static int get_device(int *device_p)
+{
+	*device_p = device_now;
+	return 0;
+}
+
+static int set_device(int device)
+{
+	device_now = device;
+	return 0;
+}
+
+static int count_devices(int *count_p)
+{
+	*count_p = 8;
+	return 0;
+}
+
+static int device_info(int device, struct shunt_gpu_info *info_p)
+{
+	*info_p = (struct shunt_gpu_info){.name = "mock device"};
+	return 0;
+}
+
+static int mem_alloc(int device, size_t bytes, void **ptr_p)
+{
+	*ptr_p = malloc(bytes);
+	return *ptr_p ? 0 : -ENOMEM;
+}
+
+static int mem_free(void *ptr)
+{
+	free(ptr);
+	return 0;
+}
+
+static int copy_now(int device, void *dst, const void *src, size_t bytes, void *stream)
+{
+	memcpy(dst, src, bytes);
+	return 0;
+}
+
+const struct shunt_gpu_ops *shunt_gpu(void)
+{
+	static const struct shunt_gpu_ops ops = {.name = "mock", .device_get = get_device, .device_set = set_device,
+		.device_count = count_devices, .device_info = device_info, .mem_alloc = mem_alloc, .mem_free = mem_free,
+		.copy_async = copy_now};
+
+	return &ops;
+}
+
+void shunt_gpu_prefer_cuda(void)
+{
+	note("prefer cuda\n");
+}

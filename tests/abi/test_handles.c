@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* The side table alone, with threads that look up while another one creates and destroys. Built with -fsanitize=thread in CI. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "shim/handles.h"
+
+struct shunt_comm {
+	uint64_t alive;
+};
+static atomic_int alive;
+
+/* What the table needs of the core. */
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	if (!comm)
+		return;
+	comm->alive = 0;
+	alive--;
+	free(comm);
+}
+
+static struct shunt_entry *new_entry(void)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+	comm->alive = 1;
+	alive++;
+	return shunt_entry_create(comm);
+}
+
+static ncclComm_t handle(size_t i)
+{
+	return (ncclComm_t)(0x10000 + 64 * i);
+}
+
+static void test_handles_find_what_was_published(void **state)
+{
+	enum { N = 1000 };
+	struct shunt_entry *e[N];
+
+	assert_null(shunt_entry_get(handle(0)));
+	assert_null(shunt_entry_get(NULL));
+	for (size_t i = 0; i < N; i++) {
+		e[i] = new_entry();
+		assert_int_equal(shunt_entry_publish(e[i], handle(i)), 0);
+	}
+	for (size_t i = 0; i < N; i++) {
+		struct shunt_entry *got = shunt_entry_get(handle(i));
+		assert_ptr_equal(got, e[i]);
+		shunt_entry_put(got);
+	}
+	for (size_t i = 0; i < N; i += 2) /* gaps must not hide what lies behind them */
+		shunt_entry_put(shunt_entry_remove(handle(i)));
+	for (size_t i = 0; i < N; i++) {
+		struct shunt_entry *got = shunt_entry_get(handle(i));
+		assert_true(i % 2 ? got == e[i] : !got);
+		shunt_entry_put(got);
+	}
+	assert_int_equal(alive, N / 2);
+	for (size_t i = 1; i < N; i += 2)
+		shunt_entry_put(shunt_entry_remove(handle(i)));
+	assert_int_equal(alive, 0);
+	assert_null(shunt_entry_remove(handle(1)));
+}
+
+static void test_handles_same_address_again_replaces(void **state)
+{
+	struct shunt_entry *old = new_entry(), *fresh = new_entry(), *got;
+
+	shunt_entry_publish(old, handle(7));
+	shunt_entry_publish(fresh, handle(7));
+	assert_int_equal(alive, 1);
+	got = shunt_entry_get(handle(7));
+	assert_ptr_equal(got, fresh);
+	shunt_entry_put(got);
+	shunt_entry_put(shunt_entry_remove(handle(7)));
+	assert_int_equal(alive, 0);
+}
+
+static void test_handles_held_entry_outlives_remove(void **state)
+{
+	struct shunt_entry *held;
+
+	shunt_entry_publish(new_entry(), handle(1));
+	held = shunt_entry_get(handle(1));
+	shunt_entry_put(shunt_entry_remove(handle(1)));
+	assert_null(shunt_entry_get(handle(1)));
+	assert_int_equal(held->comm->alive, 1);
+	shunt_entry_put(held);
+	assert_int_equal(alive, 0);
+}
+
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* mallinfo knows nothing there */
+static void test_handles_many_cycles_need_no_more_memory(void **state)
+{
+	size_t before = 0;
+
+	for (size_t i = 0; i < 20000; i++) {
+		ncclComm_t h = handle((i * 7919) % 100003); /* other addresses all the time */
+		shunt_entry_publish(new_entry(), h);
+		shunt_entry_put(shunt_entry_remove(h));
+		if (i == 100)
+			before = mallinfo2().uordblks;
+	}
+	assert_true(mallinfo2().uordblks <= before + 4096);
+}
+#endif
+
+enum { NHANDLES = 300, CYCLES = 3000 };
+static atomic_bool stop;
+static atomic_size_t found, lost;
+
+/* Handles 0..9 are always there and must always be found, whatever moves around them. */
+static void *reader(void *arg)
+{
+	for (size_t i = (uintptr_t)arg; !stop; i++) {
+		struct shunt_entry *e = shunt_entry_get(handle(i % NHANDLES));
+		if (e) {
+			found++;
+			if (e->comm->alive != 1)
+				lost++;
+			shunt_entry_put(e);
+		} else if (i % NHANDLES < 10) {
+			lost++;
+		}
+	}
+	return NULL;
+}
+
+static void test_handles_readers_beside_a_writer(void **state)
+{
+	pthread_t threads[3];
+
+	for (size_t i = 0; i < 10; i++)
+		shunt_entry_publish(new_entry(), handle(i));
+	for (size_t i = 0; i < 3; i++)
+		pthread_create(&threads[i], NULL, reader, (void *)(i * 97));
+	for (size_t c = 0; c < CYCLES; c++) {
+		ncclComm_t h = handle(10 + (c * 31) % (NHANDLES - 10));
+		struct shunt_entry *e = shunt_entry_remove(h);
+		if (e)
+			shunt_entry_put(e);
+		else
+			shunt_entry_publish(new_entry(), h);
+	}
+	stop = true;
+	for (size_t i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	assert_true(found > 0);
+	assert_int_equal(lost, 0);
+	for (size_t i = 0; i < NHANDLES; i++)
+		shunt_entry_put(shunt_entry_remove(handle(i)));
+	assert_int_equal(alive, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_handles_find_what_was_published),
+		cmocka_unit_test(test_handles_same_address_again_replaces),
+		cmocka_unit_test(test_handles_held_entry_outlives_remove),
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+		cmocka_unit_test(test_handles_many_cycles_need_no_more_memory),
+#endif
+		cmocka_unit_test(test_handles_readers_beside_a_writer),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: MIT */
+/* The shim between a client and a libnccl that records calls. SHUNT_NCCL_LIB names the fake. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <errno.h>
+#include <pthread.h>
+#include <cmocka.h>
+#include "fake_nccl.h"
+#include "mock_core.h"
+#include "shim/nccl_abi.h"
+#include "shunt/shunt.h"
+
+static struct {
+	__typeof__(fake_nccl_log) *log;
+	__typeof__(fake_nccl_reset) *reset;
+	__typeof__(fake_nccl_fail_next) *fail_next;
+	__typeof__(fake_nccl_late) *late;
+} fake;
+
+static char a[8], b[8]; /* never touched */
+
+static int setup(void **state)
+{
+	void *lib;
+	int version;
+
+	assert_int_equal(ncclGetVersion(&version), ncclSuccess); /* opens the fake */
+	lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
+	assert_non_null(lib);
+	fake.log = dlsym(lib, "fake_nccl_log");
+	fake.reset = dlsym(lib, "fake_nccl_reset");
+	fake.fail_next = dlsym(lib, "fake_nccl_fail_next");
+	fake.late = dlsym(lib, "fake_nccl_late");
+	fake.reset();
+	shunt_mock_reset();
+	return 0;
+}
+
+static ncclComm_t new_comm(int rank, int nranks)
+{
+	ncclUniqueId id;
+	ncclComm_t comm = NULL;
+
+	assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+	assert_int_equal(ncclCommInitRank(&comm, nranks, id, rank), ncclSuccess);
+	assert_non_null(comm);
+	return comm;
+}
+
+/* A communicator whose history is forgotten. */
+static ncclComm_t fresh_comm(int rank, int nranks)
+{
+	ncclComm_t comm = new_comm(rank, nranks);
+
+	fake.reset();
+	shunt_mock_reset();
+	return comm;
+}
+
+static ncclResult_t reduce(ncclComm_t comm, size_t count)
+{
+	return ncclAllReduce(a, b, count, ncclFloat32, ncclSum, comm, NULL);
+}
+
+static void test_version_is_the_real_one(void **state)
+{
+	int version = 0;
+
+	assert_int_equal(ncclGetVersion(&version), ncclSuccess);
+	assert_int_equal(version, 22809);
+	assert_int_equal(ncclGetVersion(NULL), ncclInvalidArgument);
+	assert_string_equal(ncclGetErrorString(ncclSuccess), "fake: no error");
+	assert_non_null(strstr(shunt_real_nccl_path(), "libnccl"));
+}
+
+static void test_init_creates_ours_before_and_names_it_by_the_id(void **state)
+{
+	ncclComm_t comm = new_comm(1, 2);
+
+	assert_non_null(strstr(shunt_mock_log(), "create 1/2 rank 1/2 device -1"));
+	assert_int_equal(shunt_mock_alive(), 1);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_init_that_fails_leaves_nothing(void **state)
+{
+	ncclUniqueId id = {{0}};
+	ncclComm_t comm = NULL;
+
+	fake.fail_next("CommInitRank", ncclSystemError);
+	assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSystemError);
+	assert_int_equal(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_config_of_an_old_caller_is_read_within_its_size(void **state)
+{
+	struct {
+		size_t size;
+		unsigned magic, version;
+		int blocking, cga, min, max;
+		char guard[128];
+	} old = {32, 0xcafebeef, 21700, 1, INT_MIN, 1, 7, ""};
+	ncclUniqueId id = {{0}};
+	ncclComm_t comm;
+
+	memset(old.guard, 0x7f, sizeof(old.guard));
+	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&old), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "ctas 7"));
+	ncclCommDestroy(comm);
+	shunt_mock_reset();
+	old.size = 24; /* ends before maxCTAs */
+	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, (ncclConfig_t *)&old), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "ctas 0"));
+	ncclCommDestroy(comm);
+}
+
+static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
+{
+	ncclComm_t comm = fresh_comm(1, 2);
+
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_string_equal(fake.log(), "");
+	assert_non_null(strstr(shunt_mock_log(), "set_rank 1/2 device 1\n"));
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_string_equal(fake.log(), "AllReduce 5000 7\n");
+	assert_int_equal(pncclAllReduce(a, b, 6, ncclInt8, ncclMax, comm, NULL), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 6 2\n"));
+	ncclCommDestroy(comm);
+}
+
+static void test_allreduce_bad_calls_get_the_real_code(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	assert_int_equal(reduce(NULL, 5), ncclInvalidArgument);
+	assert_int_equal(ncclAllReduce(a, b, 5, (ncclDataType_t)12, ncclSum, comm, NULL), ncclInvalidArgument);
+	assert_int_equal(ncclAllReduce(a, b, 5, ncclInt8, (ncclRedOp_t)77, comm, NULL), ncclInvalidArgument);
+	assert_int_equal(ncclAllReduce(NULL, b, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument);
+	assert_int_equal(reduce(comm, 0), ncclSuccess);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclCommDestroy(comm);
+}
+
+static void test_allreduce_error_of_ours_is_translated(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	shunt_mock_setup_result(-EOWNERDEAD);
+	assert_int_equal(reduce(comm, 5), ncclRemoteError);
+	ncclCommDestroy(comm);
+}
+
+static void test_forward_returns_the_real_code_unchanged(void **state)
+{
+	static const char *const names[] = {"AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv"};
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	for (int code = 1; code <= 8; code++)
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+			ncclResult_t got[] = {0};
+			fake.fail_next(names[i], (ncclResult_t)code);
+			switch (i) {
+			case 0: *got = reduce(comm, 5000); break;
+			case 1: *got = ncclReduce(a, b, 5, ncclInt8, ncclSum, 0, comm, NULL); break;
+			case 2: *got = ncclBroadcast(a, b, 5, ncclInt8, 0, comm, NULL); break;
+			case 3: *got = ncclAllGather(a, b, 5, ncclInt8, comm, NULL); break;
+			case 4: *got = ncclReduceScatter(a, b, 5, ncclInt8, ncclSum, comm, NULL); break;
+			case 5: *got = ncclSend(a, 5, ncclInt8, 1, comm, NULL); break;
+			case 6: *got = ncclRecv(a, 5, ncclInt8, 1, comm, NULL); break;
+			}
+			assert_int_equal(*got, code);
+		}
+	assert_non_null(strstr(shunt_mock_log(), "forward broadcast 5 kind\n"));
+	ncclCommDestroy(comm);
+}
+
+static void test_unknown_handle_goes_through_untouched(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	void *lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
+	ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int) = dlsym(lib, "ncclCommInitRank");
+	ncclUniqueId id = {{0}};
+	ncclComm_t other;
+	ncclResult_t async;
+
+	assert_int_equal(init(&other, 2, id, 0), ncclSuccess); /* behind our back */
+	assert_int_equal(reduce(other, 5), ncclSuccess);
+	assert_non_null(strstr(fake.log(), "AllReduce 5 7\n"));
+	assert_int_equal(ncclCommGetAsyncError(other, &async), ncclSuccess);
+	assert_int_equal(ncclCommDestroy(other), ncclSuccess);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclCommDestroy(comm);
+}
+
+static void test_reentry_is_counted_once(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	const char *first;
+
+	assert_int_equal(ncclBcast(a, 5, ncclInt8, 0, comm, NULL), ncclSuccess);
+	first = strstr(shunt_mock_log(), "forward broadcast");
+	assert_non_null(first);
+	assert_null(strstr(first + 1, "forward broadcast"));
+	assert_string_equal(fake.log(), "Bcast\nBroadcast 5 0\n");
+	ncclCommDestroy(comm);
+}
+
+static void test_missing_in_the_real_library_is_invalid_usage(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	ncclCollConfig_t config = {.size = sizeof(config)};
+
+	assert_int_equal(ncclAlltoAll(a, b, 5, ncclInt8, comm, NULL), ncclInvalidUsage);
+	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, &config), ncclInvalidUsage);
+	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, NULL), ncclSuccess);
+	assert_int_equal(ncclReduceConfig(a, b, 5, ncclInt8, ncclSum, 0, comm, NULL, NULL), ncclSuccess);
+	assert_int_equal(((ncclResult_t(*)(void))dlsym(RTLD_DEFAULT, "ncclParamDumpAll"))(), ncclInvalidUsage);
+	assert_int_equal(((ncclResult_t(*)(void))dlsym(RTLD_DEFAULT, "pncclParamDumpAll"))(), ncclInvalidUsage);
+	ncclCommDestroy(comm);
+}
+
+static void test_stub_keeps_every_argument(void **state)
+{
+	fake_nccl_16_args *put = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclPutSignal");
+	fake_nccl_team *team = (fake_nccl_team *)dlsym(RTLD_DEFAULT, "ncclTeamWorld");
+	fake_nccl_large *large = (fake_nccl_large *)dlsym(RTLD_DEFAULT, "pncclGetPeerDevicePointer");
+	ncclComm_t comm = fresh_comm(3, 4);
+	struct fake_team t = team(comm);
+	struct fake_large l = large(11, 22.0);
+	double expected = 1 + 4 + 9 + 16 + 25 + 36 + 49 + 64;
+
+	expected = expected * 101;
+	assert_true(put(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == expected);
+	assert_int_equal(t.nranks, 4);
+	assert_int_equal(t.rank, 3);
+	assert_int_equal(l.v[0], 11);
+	assert_int_equal(l.v[1], 22);
+	assert_int_equal(l.v[4], 5);
+	ncclCommDestroy(comm);
+}
+
+/* The first call of the process is a stub: it must open the library and still keep its arguments. Own process. */
+static int first_call(void)
+{
+	fake_nccl_16_args *put = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclPutSignal");
+
+	return put(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == 204 * 101 ? 0 : 1;
+}
+
+static void test_group_runs_ours_after_the_real_end(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_int_equal(reduce(comm, 6), ncclSuccess);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\n");
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\nGroupEnd\n");
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\nrun 6 0\n"));
+	assert_non_null(strstr(shunt_mock_log(), "forward allreduce 20000 size\n"));
+	ncclCommDestroy(comm);
+}
+
+static void test_group_nested_acts_at_the_outermost_end(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	ncclGroupStart();
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+	ncclCommDestroy(comm);
+}
+
+static void test_group_error_drops_ours_and_is_returned(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(reduce(NULL, 5), ncclInvalidArgument); /* the real one's */
+	assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+	assert_null(strstr(shunt_mock_log(), "run"));
+
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument); /* ours */
+	assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+	assert_null(strstr(shunt_mock_log(), "run"));
+
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess); /* nothing is left of it */
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(comm);
+}
+
+static void test_group_setup_that_declines_forwards_inside(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	shunt_mock_setup_result(1);
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5 7 grouped\nGroupEnd\n");
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclCommDestroy(comm);
+}
+
+static void test_group_sets_up_all_local_ranks_together(void **state)
+{
+	ncclComm_t comms[4];
+
+	assert_int_equal(ncclCommInitAll(comms, 4, NULL), ncclSuccess);
+	setenv("SHUNT_MOCK_MEET", "1", 1);
+	ncclGroupStart();
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(reduce(comms[i], 5), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	unsetenv("SHUNT_MOCK_MEET");
+	assert_non_null(strstr(shunt_mock_log(), "setup 3"));
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\nrun 5 0\nrun 5 0\nrun 5 0\n"));
+	for (int i = 0; i < 4; i++)
+		ncclCommDestroy(comms[i]);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_group_simulate_launches_nothing(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+
+	ncclGroupStart();
+	reduce(comm, 5);
+	assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5 7 grouped\nGroupSimulateEnd\n");
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclCommDestroy(comm);
+}
+
+static void test_group_init_that_fails_drops_the_entry(void **state)
+{
+	ncclUniqueId id = {{0}};
+	ncclComm_t comm;
+
+	ncclGroupStart();
+	assert_int_equal(ncclCommInitRank(&comm, 2, id, 0), ncclSuccess);
+	fake.fail_next("GroupEnd", ncclSystemError);
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_int_equal(shunt_mock_alive(), 0);
+	free(comm); /* the fake does not */
+}
+
+static void test_user_op_is_remembered_by_value(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	float scalar = 2.5f;
+	ncclRedOp_t op;
+	char line[64];
+	uint32_t bits;
+
+	memcpy(&bits, &scalar, 4);
+	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
+	scalar = 0;
+	ncclGroupStart();
+	assert_int_equal(ncclAllReduce(a, b, 5, ncclFloat32, op, comm, NULL), ncclSuccess);
+	assert_int_equal(ncclRedOpDestroy(op, comm), ncclSuccess);
+	assert_null(strstr(fake.log(), "RedOpDestroy")); /* the recorded call may still need it */
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(strstr(fake.log(), "RedOpDestroy"));
+	snprintf(line, sizeof(line), "run 5 5 scalar %x\n", bits);
+	assert_non_null(strstr(shunt_mock_log(), line));
+
+	/* Gone, or of another type: the real library's to judge. */
+	fake.reset();
+	ncclAllReduce(a, b, 5, ncclFloat32, op, comm, NULL);
+	assert_string_equal(fake.log(), "AllReduce 5 7\n");
+	assert_int_equal(ncclRedOpCreatePreMulSum(&op, a, ncclFloat64, ncclScalarDevice, comm), ncclSuccess);
+	shunt_mock_reset();
+	ncclAllReduce(a, b, 5, ncclFloat32, op, comm, NULL);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclAllReduce(a, b, 5, ncclFloat64, op, comm, NULL);
+	assert_non_null(strstr(shunt_mock_log(), "device"));
+	ncclCommDestroy(comm);
+}
+
+static void test_split_blocking_knows_the_child_at_once(void **state)
+{
+	ncclComm_t comm = fresh_comm(2, 4), child, none = comm;
+
+	assert_int_equal(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL), ncclSuccess);
+	assert_null(none);
+	assert_int_equal(shunt_mock_alive(), 1);
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "create 2/4 rank -1/-1"));
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "set_rank 1/2 device 2\n"));
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_split_in_a_group_is_known_at_its_end(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+
+	ncclGroupStart();
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
+	assert_null(child);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(child);
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_split_late_is_known_through_the_parent_state(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), child, moved;
+	ncclResult_t result;
+
+	fake.late(30);
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclInProgress);
+	do {
+		usleep(1000);
+		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	} while (result == ncclInProgress);
+	moved = child;
+	child = NULL; /* our entry does not depend on the place any more */
+	assert_int_equal(reduce(moved, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(moved);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_split_late_is_known_without_asking_the_parent(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), child;
+
+	fake.late(20);
+	ncclGroupStart();
+	ncclCommSplit(comm, 1, 0, &child, NULL);
+	assert_int_equal(ncclGroupEnd(), ncclInProgress);
+	while (!__atomic_load_n(&child, __ATOMIC_ACQUIRE))
+		usleep(1000); /* as PyTorch does */
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_split_whose_parent_dies_is_forgotten(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), *place = malloc(sizeof(*place));
+
+	ncclGroupStart();
+	fake.late(0);
+	ncclCommSplit(comm, 1, 0, place, NULL);
+	ncclGroupEnd();
+	usleep(50000); /* the fake has written */
+	*place = NULL;
+	free(place);
+	ncclCommAbort(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_children_have_the_same_id_on_all_ranks(void **state)
+{
+	ncclUniqueId id;
+	ncclComm_t comms[2], child[2];
+	char ids[2][5] = {"", ""};
+
+	ncclGetUniqueId(&id);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclCommInitRank(&comms[i], 2, id, i), ncclSuccess);
+	for (int i = 0; i < 2; i++) {
+		ncclComm_t none;
+		ncclCommSplit(comms[i], i ? NCCL_SPLIT_NOCOLOR : 4, 0, &none, NULL); /* counts either way */
+		if (none)
+			ncclCommDestroy(none);
+		shunt_mock_reset();
+		ncclCommSplit(comms[i], 3, -i, &child[i], NULL);
+		memcpy(ids[i], strstr(shunt_mock_log(), "id ") + 3, 4);
+	}
+	assert_string_equal(ids[0], ids[1]);
+	for (int i = 0; i < 2; i++) {
+		int excluded[2] = {5 + i, 6 - i}; /* another order */
+		ncclComm_t shrunk;
+		shunt_mock_reset();
+		assert_int_equal(ncclCommShrink(comms[i], excluded, 2, &shrunk, NULL, NCCL_SHRINK_DEFAULT), ncclSuccess);
+		memcpy(ids[i], strstr(shunt_mock_log(), "id ") + 3, 4);
+		ncclCommDestroy(shrunk);
+		ncclCommDestroy(child[i]);
+		ncclCommDestroy(comms[i]);
+	}
+	assert_string_equal(ids[0], ids[1]);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_async_error_merges_ours(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	ncclResult_t result = ncclInternalError;
+
+	assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	assert_int_equal(result, ncclSuccess);
+	shunt_mock_error(-ETIMEDOUT);
+	assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	assert_int_equal(result, ncclRemoteError);
+	assert_int_equal(ncclCommGetAsyncError(comm, NULL), ncclInvalidArgument);
+	ncclCommDestroy(comm);
+}
+
+static void test_abort_goes_to_ours_first(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+	assert_string_equal(shunt_mock_log(), "abort\ndestroy\n");
+	assert_string_equal(fake.log(), "CommAbort\n");
+	assert_int_equal(ncclCommAbort(NULL), ncclSuccess);
+	assert_int_equal(ncclCommDestroy(NULL), ncclSuccess);
+}
+
+static void test_suspended_and_revoked_are_not_ours(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	ncclResult_t result;
+
+	assert_int_equal(ncclCommSuspend(comm, 1), ncclSuccess);
+	reduce(comm, 5);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(ncclCommResume(comm), ncclSuccess);
+	reduce(comm, 5);
+	assert_non_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(ncclCommRevoke(comm, 0), ncclSuccess);
+	shunt_mock_reset();
+	shunt_mock_error(-ECANCELED);
+	reduce(comm, 5);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	assert_int_equal(result, ncclSuccess);
+	ncclCommDestroy(comm);
+}
+
+static void test_path_of_tells_the_path(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	const char *path;
+
+	assert_int_equal(shunt_path_of(comm, "allreduce", 5, ncclFloat32, ncclSum, &path), 0);
+	assert_string_equal(path, "mock");
+	assert_int_equal(shunt_path_of(comm, "allreduce", 5000, ncclFloat32, ncclSum, &path), 0);
+	assert_string_equal(path, "nccl");
+	assert_int_equal(shunt_path_of(comm, "nothing", 5, ncclFloat32, ncclSum, &path), -EINVAL);
+	assert_int_equal(shunt_path_of(&path, "allreduce", 5, ncclFloat32, ncclSum, &path), -ENOENT);
+	ncclCommDestroy(comm);
+}
+
+static void test_last_error_is_of_whoever_failed_last(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	reduce(NULL, 5);
+	assert_string_equal(ncclGetLastError(NULL), "fake: last error");
+	ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL);
+	assert_non_null(strstr(ncclGetLastError(NULL), "NULL"));
+	ncclCommDestroy(comm);
+}
+
+static void test_memory_goes_to_the_real_library(void **state)
+{
+	void *p;
+
+	fake.reset();
+	assert_int_equal(ncclMemAlloc(&p, 10), ncclSuccess);
+	assert_int_equal(ncclMemFree(p), ncclSuccess);
+	assert_string_equal(fake.log(), "MemAlloc 10\nMemFree\n");
+}
+
+static void *watch(void *arg)
+{
+	ncclResult_t result;
+
+	/* The fake frees its communicators, so only our half can be asked here; the other one is asked by the handle tests. */
+	for (int i = 0; i < 1000; i++)
+		ncclCommGetAsyncError(NULL, &result);
+	return NULL;
+}
+
+static void test_many_cycles_leave_nothing(void **state)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, watch, NULL);
+	for (int i = 0; i < 3000; i++) {
+		ncclComm_t comm = new_comm(0, 2), child;
+		assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
+		assert_int_equal(reduce(child, 3), ncclSuccess);
+		assert_int_equal(ncclCommDestroy(child), ncclSuccess);
+		assert_int_equal(ncclCommFinalize(comm), ncclSuccess);
+		assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, setup)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_version_is_the_real_one),
+		TEST(test_init_creates_ours_before_and_names_it_by_the_id),
+		TEST(test_init_that_fails_leaves_nothing),
+		TEST(test_config_of_an_old_caller_is_read_within_its_size),
+		TEST(test_allreduce_small_is_ours_large_is_forwarded),
+		TEST(test_allreduce_bad_calls_get_the_real_code),
+		TEST(test_allreduce_error_of_ours_is_translated),
+		TEST(test_forward_returns_the_real_code_unchanged),
+		TEST(test_unknown_handle_goes_through_untouched),
+		TEST(test_reentry_is_counted_once),
+		TEST(test_missing_in_the_real_library_is_invalid_usage),
+		TEST(test_stub_keeps_every_argument),
+		TEST(test_group_runs_ours_after_the_real_end),
+		TEST(test_group_nested_acts_at_the_outermost_end),
+		TEST(test_group_error_drops_ours_and_is_returned),
+		TEST(test_group_setup_that_declines_forwards_inside),
+		TEST(test_group_sets_up_all_local_ranks_together),
+		TEST(test_group_simulate_launches_nothing),
+		TEST(test_group_init_that_fails_drops_the_entry),
+		TEST(test_user_op_is_remembered_by_value),
+		TEST(test_split_blocking_knows_the_child_at_once),
+		TEST(test_split_in_a_group_is_known_at_its_end),
+		TEST(test_split_late_is_known_through_the_parent_state),
+		TEST(test_split_late_is_known_without_asking_the_parent),
+		TEST(test_split_whose_parent_dies_is_forgotten),
+		TEST(test_children_have_the_same_id_on_all_ranks),
+		TEST(test_async_error_merges_ours),
+		TEST(test_abort_goes_to_ours_first),
+		TEST(test_suspended_and_revoked_are_not_ours),
+		TEST(test_path_of_tells_the_path),
+		TEST(test_last_error_is_of_whoever_failed_last),
+		TEST(test_memory_goes_to_the_real_library),
+		TEST(test_many_cycles_leave_nothing),
+	};
+
+	if (argc > 1 && !strcmp(argv[1], "first"))
+		return first_call();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

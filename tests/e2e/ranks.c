@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "ranks.h"
+
+#define LIMIT_S 100
+
+struct shared {
+	ncclUniqueId id;
+	int have_id; /* 1: yes, 2: failed */
+};
+
+static int one_rank(struct shared *shared, int rank, int n, int raw, rank_fn body)
+{
+	struct rank ctx = { .rank = rank, .nranks = n, .seed = 42 }, *r = &ctx;
+	int failed;
+
+	shunt_device_set(rank);
+	if (rank == 0) {
+		ncclResult_t res = ncclGetUniqueId(&shared->id);
+
+		__atomic_store_n(&shared->have_id, res ? 2 : 1, __ATOMIC_RELEASE);
+	}
+	while (!__atomic_load_n(&shared->have_id, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	CHECK(shared->have_id == 1);
+	ctx.id = shared->id;
+	CHECK(shunt_stream_create(&ctx.stream) == 0);
+	if (!raw)
+		NCCL(ncclCommInitRank(&ctx.comm, n, ctx.id, rank));
+	failed = body(&ctx);
+	if (!raw && !failed)
+		NCCL(ncclCommDestroy(ctx.comm));
+	shunt_stream_destroy(ctx.stream);
+	return failed;
+}
+
+struct thread_arg {
+	struct shared *shared;
+	int rank, n, raw, failed;
+	rank_fn body;
+};
+
+static void *thread_main(void *p)
+{
+	struct thread_arg *a = p;
+
+	a->failed = one_rank(a->shared, a->rank, a->n, a->raw, a->body);
+	return NULL;
+}
+
+static int run_threads(struct shared *shared, int n, int raw, rank_fn body)
+{
+	struct thread_arg arg[16];
+	pthread_t thread[16];
+	int failed = 0;
+
+	for (int i = 0; i < n; i++) {
+		arg[i] = (struct thread_arg){ shared, i, n, raw, 0, body };
+		pthread_create(&thread[i], NULL, thread_main, &arg[i]);
+	}
+	for (int i = 0; i < n; i++) {
+		pthread_join(thread[i], NULL);
+		failed += arg[i].failed != 0;
+	}
+	return failed;
+}
+
+/* Threads run in a child as well: the library's state of one test must not reach the next, and a hang can be killed. */
+int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int children = how == RANKS_THREADS ? 1 : n, failed = 0, left = children;
+	pid_t pid[16];
+
+	fflush(NULL);
+	for (int i = 0; i < children; i++) {
+		pid[i] = fork();
+		if (!pid[i])
+			_exit(how == RANKS_THREADS ? run_threads(shared, n, raw, body) : one_rank(shared, i, n, raw, body));
+	}
+	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {
+		for (int i = 0; i < children; i++) {
+			int status;
+
+			if (pid[i] > 0 && waitpid(pid[i], &status, WNOHANG) == pid[i]) {
+				pid[i] = 0;
+				left--;
+				if (WIFSIGNALED(status))
+					fprintf(stderr, "rank %d: signal %d\n", i, WTERMSIG(status));
+				failed += WIFEXITED(status) ? how == RANKS_THREADS ? WEXITSTATUS(status) : WEXITSTATUS(status) != 0 : 1;
+			}
+		}
+		usleep(10000);
+	}
+	for (int i = 0; i < children; i++)
+		if (pid[i] > 0) {
+			fprintf(stderr, "rank %d: still running after %d s, killed\n", i, LIMIT_S);
+			kill(pid[i], SIGKILL);
+			waitpid(pid[i], NULL, 0);
+			failed++;
+		}
+	munmap(shared, sizeof(*shared));
+	return failed;
+}

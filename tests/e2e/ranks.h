@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_E2E_RANKS_H
+#define TESTS_E2E_RANKS_H
+/*
+ * Runs a body as n ranks, each a process or each a thread, against libshunt through NCCL's ABI, standalone on the sim device.
+ * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at its end are
+ * killed and fail the test.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include "shim/nccl_abi.h"
+#include "shunt/device.h"
+
+struct rank {
+	int rank, nranks;
+	ncclUniqueId id;
+	ncclComm_t comm;     /* made before the body unless raw */
+	void *stream;
+	uint64_t seed;       /* the same on all ranks */
+};
+
+typedef int (*rank_fn)(struct rank *r); /* 0: passed; says itself what was wrong */
+
+enum ranks_how { RANKS_PROCESSES, RANKS_THREADS };
+
+/* Number of ranks that failed. raw: no communicator is made and none destroyed, the body does it. */
+int ranks_run(enum ranks_how how, int n, int raw, rank_fn body);
+
+#define CHECK(cond) \
+	do { \
+		if (!(cond)) { \
+			fprintf(stderr, "rank %d: %s:%d: %s\n", r->rank, __FILE__, __LINE__, #cond); \
+			return 1; \
+		} \
+	} while (0)
+#define NCCL(call) \
+	do { \
+		ncclResult_t res_ = (call); \
+		if (res_) { \
+			fprintf(stderr, "rank %d: %s:%d: %s: %d\n", r->rank, __FILE__, __LINE__, #call, (int)res_); \
+			return 1; \
+		} \
+	} while (0)
+#endif

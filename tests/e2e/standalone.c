@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+/* A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "lib/reference.h"
+#include "ranks.h"
+#include "shunt/shunt.h"
+
+#define MAX_BYTES (1u << 20)
+
+/* Fresh data for every rank from one seed: each rank can make all of them and the expected result by itself. */
+static int allreduce_on(struct rank *r, ncclComm_t comm, int rank, int n, void *stream, size_t count, int dtype, int op, int in_place)
+{
+	size_t bytes = count * shunt_dtype_bytes[dtype], first = 0;
+	void *host[16], *want = malloc(bytes + 1), *got = malloc(bytes + 1), *in, *out;
+
+	CHECK(shunt_malloc(&in, bytes + 16) == 0 && shunt_malloc(&out, bytes + 16) == 0);
+	for (int p = 0; p < n; p++) {
+		host[p] = malloc(bytes + 1);
+		ref_fill(host[p], count, dtype, &r->seed);
+	}
+	ref_allreduce(want, (const void *const *)host, n, count, dtype, op, NULL);
+	CHECK(shunt_memcpy(in, host[rank], bytes) == 0);
+	memset(got, 0x5a, bytes);
+	CHECK(shunt_memcpy(out, got, bytes) == 0);
+	NCCL(ncclAllReduce(in, in_place ? in : out, count, dtype, op, comm, stream));
+	CHECK(shunt_stream_synchronize(stream) == 0);
+	CHECK(shunt_memcpy(got, in_place ? in : out, bytes) == 0);
+	size_t wrong = ref_differ(got, want, count, dtype, &first);
+	if (wrong)
+		fprintf(stderr, "rank %d of %d: %zu of %zu wrong, first %zu\n", rank, n, wrong, count, first);
+	CHECK(wrong == 0);
+	for (int p = 0; p < n; p++)
+		free(host[p]);
+	free(want);
+	free(got);
+	CHECK(shunt_free(in) == 0 && shunt_free(out) == 0);
+	return 0;
+}
+
+static int body_sizes(struct rank *r)
+{
+	static const size_t counts[] = { 1, 2, 1000, 30000, 17, 100000, 3 };
+
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		for (int op = 0; op < 5; op++)
+			if (allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, counts[i], (int)(i * 5 + op) % 12, op, op & 1))
+				return 1;
+	return 0;
+}
+
+static void test_allreduce_processes_match_reference(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_sizes), 0);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 5, 0, body_sizes), 0);
+}
+
+static void test_allreduce_threads_match_reference(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_sizes), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_sizes), 0);
+}
+
+static int body_queries(struct rank *r)
+{
+	int v = -1;
+	ncclResult_t async = ncclInternalError;
+
+	NCCL(ncclCommCount(r->comm, &v));
+	CHECK(v == r->nranks);
+	NCCL(ncclCommUserRank(r->comm, &v));
+	CHECK(v == r->rank);
+	NCCL(ncclCommCuDevice(r->comm, &v));
+	CHECK(v == r->rank);
+	NCCL(ncclCommGetAsyncError(r->comm, &async));
+	CHECK(async == ncclSuccess);
+	NCCL(ncclGetVersion(&v));
+	CHECK(v == SHUNT_NCCL_VERSION);
+	CHECK(ncclGetVersion(NULL) == ncclInvalidArgument);
+
+	/* Calls that NCCL refuses, with NCCL's codes; the communicator stays usable. */
+	char *buf;
+	CHECK(shunt_malloc((void **)&buf, 64) == 0);
+	CHECK(ncclAllReduce(buf, buf, 1, 99, ncclSum, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(ncclAllReduce(buf, buf, 1, ncclFloat32, 77, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(ncclAllReduce(buf, buf, 1, ncclFloat32, ncclSum, NULL, r->stream) == ncclInvalidArgument);
+	CHECK(ncclGroupEnd() == ncclInvalidUsage);
+	NCCL(ncclAllReduce(buf, buf, 0, ncclFloat32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_free(buf) == 0);
+
+	/* What standalone mode lacks says so. */
+	CHECK(ncclBroadcast(buf, buf, 1, ncclFloat32, 0, r->comm, r->stream) == ncclInvalidUsage);
+	CHECK(strlen(ncclGetLastError(r->comm)) > 0);
+	return allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, 100, ncclFloat32, ncclSum, 0);
+}
+
+static void test_queries_and_wrong_calls_answer_as_nccl(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_queries), 0);
+}
+
+static int body_split(struct rank *r)
+{
+	ncclComm_t half, reversed, none = (ncclComm_t)1, grandchild;
+	int v;
+
+	NCCL(ncclCommSplit(r->comm, r->rank % 2, r->rank, &half, NULL));
+	NCCL(ncclCommSplit(r->comm, 7, -r->rank, &reversed, NULL));
+	NCCL(ncclCommSplit(r->comm, r->rank == 0 ? NCCL_SPLIT_NOCOLOR : 0, 0, &none, NULL));
+	NCCL(ncclCommUserRank(reversed, &v));
+	CHECK(v == r->nranks - 1 - r->rank);
+	CHECK(r->rank == 0 ? none == NULL : none != NULL);
+	uint64_t seed = r->seed;
+	r->seed = seed + r->rank % 2;
+	int n = r->rank % 2 ? r->nranks / 2 : (r->nranks + 1) / 2;
+	if (allreduce_on(r, half, r->rank / 2, n, r->stream, 5000, ncclInt32, ncclSum, 0))
+		return 1;
+	r->seed = seed;
+	if (allreduce_on(r, reversed, v, r->nranks, r->stream, 5000, ncclFloat16, ncclSum, 0))
+		return 1;
+	NCCL(ncclCommSplit(half, 0, 0, &grandchild, NULL));
+	NCCL(ncclCommDestroy(half));
+	r->seed = seed + r->rank % 2;
+	if (allreduce_on(r, grandchild, r->rank / 2, n, r->stream, 50, ncclInt64, ncclMax, 0))
+		return 1;
+	NCCL(ncclCommDestroy(grandchild));
+	NCCL(ncclCommDestroy(reversed));
+	if (none)
+		NCCL(ncclCommDestroy(none));
+	return 0;
+}
+
+static void test_split_children_reduce_among_themselves(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_split), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_split), 0);
+}
+
+static int body_two_comms(struct rank *r)
+{
+	enum { N = 20000, TIMES = 10 };
+	ncclComm_t other;
+	void *stream2, *a, *b;
+	int32_t *host = malloc(N * 4);
+
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &other, NULL));
+	CHECK(shunt_stream_create(&stream2) == 0);
+	CHECK(shunt_malloc(&a, N * 4) == 0 && shunt_malloc(&b, N * 4) == 0);
+	for (int i = 0; i < N; i++)
+		host[i] = i % 5 + 1;
+	CHECK(shunt_memcpy(a, host, N * 4) == 0 && shunt_memcpy(b, host, N * 4) == 0);
+	/* In place, so that every round multiplies by the number of ranks: a lost or doubled round shows. */
+	for (int t = 0; t < TIMES; t++) {
+		NCCL(ncclAllReduce(a, a, N, ncclInt32, ncclSum, r->comm, r->stream));
+		NCCL(ncclAllReduce(b, b, N - 777, ncclInt32, ncclSum, other, stream2));
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_stream_synchronize(stream2) == 0);
+	for (int which = 0; which < 2; which++) {
+		CHECK(shunt_memcpy(host, which ? b : a, N * 4) == 0);
+		for (int i = 0; i < N; i++) {
+			uint32_t want = i % 5 + 1;
+
+			for (int t = 0; t < TIMES && (!which || i < N - 777); t++)
+				want *= (uint32_t)r->nranks;
+			CHECK((uint32_t)host[i] == want);
+		}
+	}
+	/* One communicator on two streams: issue order holds. */
+	for (int t = 0; t < TIMES; t++)
+		NCCL(ncclAllReduce(a, a, N, ncclInt32, ncclMax, r->comm, t & 1 ? stream2 : r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_stream_synchronize(stream2) == 0);
+	NCCL(ncclCommDestroy(other));
+	free(host);
+	CHECK(shunt_free(a) == 0 && shunt_free(b) == 0 && shunt_stream_destroy(stream2) == 0);
+	return 0;
+}
+
+static void test_two_communicators_on_two_streams_do_not_mix(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_two_comms), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_two_comms), 0);
+}
+
+static int body_graph(struct rank *r)
+{
+	enum { N = 3001, REPLAYS = 200 };
+	uint32_t *host = malloc(N * 4), want;
+	void *buf, *graph;
+
+	CHECK(shunt_malloc(&buf, N * 4) == 0);
+	for (int i = 0; i < N; i++)
+		host[i] = i + r->rank;
+	/* The set-up may not happen inside a capture on every machine: one eager call first, as programs warm up. */
+	CHECK(shunt_memcpy(buf, host, N * 4) == 0);
+	NCCL(ncclAllReduce(buf, buf, N, ncclUint32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	NCCL(ncclAllReduce(buf, buf, N, ncclUint32, ncclSum, r->comm, r->stream));
+	NCCL(ncclAllReduce(buf, buf, 100, ncclUint32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	for (int t = 0; t < REPLAYS; t++) {
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+		if (t % 7 == 0)
+			NCCL(ncclAllReduce(buf, buf, 10, ncclUint32, ncclSum, r->comm, r->stream));
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(host, buf, N * 4) == 0);
+	for (int i = 0; i < N; i++) {
+		int times = 0; /* multiplications by n after the first sum */
+
+		for (int t = 0; t < REPLAYS; t++)
+			times += 1 + (i < 100) + (t % 7 == 0 && i < 10);
+		want = (uint32_t)(i * r->nranks + r->nranks * (r->nranks - 1) / 2);
+		for (int t = 0; t < times; t++)
+			want *= (uint32_t)r->nranks;
+		CHECK(host[i] == want);
+	}
+	CHECK(shunt_graph_destroy(graph) == 0 && shunt_free(buf) == 0);
+	free(host);
+	return 0;
+}
+
+static void test_graph_replayed_and_mixed_with_eager_calls_stays_right(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_graph), 0);
+}
+
+static int body_group(struct rank *r)
+{
+	enum { N = 1000, K = 5 };
+	int32_t host[N];
+	void *buf[K];
+
+	for (int k = 0; k < K; k++) {
+		for (int i = 0; i < N; i++)
+			host[i] = i + k + r->rank;
+		CHECK(shunt_malloc(&buf[k], sizeof(host)) == 0 && shunt_memcpy(buf[k], host, sizeof(host)) == 0);
+	}
+	NCCL(ncclGroupStart());
+	NCCL(ncclGroupStart());
+	for (int k = 0; k < K; k++)
+		NCCL(ncclAllReduce(buf[k], buf[k], N - k, ncclInt32, k & 1 ? ncclMax : ncclSum, r->comm, r->stream));
+	NCCL(ncclGroupEnd());
+	/* Nothing is on the stream before the outermost end. */
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, buf[0], sizeof(host)) == 0);
+	CHECK(host[3] == 3 + r->rank);
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int k = 0; k < K; k++) {
+		CHECK(shunt_memcpy(host, buf[k], sizeof(host)) == 0);
+		for (int i = 0; i < N; i++) {
+			int sum = (i + k) * r->nranks + r->nranks * (r->nranks - 1) / 2, max = i + k + r->nranks - 1;
+
+			CHECK(host[i] == (i >= N - k ? i + k + r->rank : k & 1 ? max : sum));
+		}
+	}
+	/* An error inside makes the end fail, and nothing of the group runs. */
+	CHECK(shunt_memcpy(buf[0], host, sizeof(host)) == 0);
+	NCCL(ncclGroupStart());
+	NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, r->comm, r->stream));
+	CHECK(ncclAllReduce(buf[0], buf[0], N, 55, ncclSum, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(ncclGroupEnd() == ncclInvalidArgument);
+	int32_t after[N];
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(after, buf[0], sizeof(after)) == 0);
+	CHECK(!memcmp(after, host, sizeof(host)));
+	for (int k = 0; k < K; k++)
+		CHECK(shunt_free(buf[k]) == 0);
+	return 0;
+}
+
+static void test_group_runs_at_its_outermost_end(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_group), 0);
+}
+
+static int body_premul(struct rank *r)
+{
+	enum { N = 500 };
+	float host[N], factor = 0.5f + r->rank;
+	ncclRedOp_t by_value, by_pointer;
+	void *in, *out, *dev;
+
+	for (int i = 0; i < N; i++)
+		host[i] = (float)(i + 1);
+	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0 && shunt_malloc(&dev, 4) == 0);
+	CHECK(shunt_memcpy(in, host, sizeof(host)) == 0 && shunt_memcpy(dev, &factor, 4) == 0);
+	NCCL(ncclRedOpCreatePreMulSum(&by_value, &factor, ncclFloat32, ncclScalarHostImmediate, r->comm));
+	NCCL(ncclRedOpCreatePreMulSum(&by_pointer, dev, ncclFloat32, ncclScalarDevice, r->comm));
+	factor = 0; /* the value was copied */
+	for (int which = 0; which < 2; which++) {
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(in, out, N, ncclFloat32, which ? by_pointer : by_value, r->comm, r->stream));
+		NCCL(ncclRedOpDestroy(which ? by_pointer : by_value, r->comm)); /* legal before the group ends */
+		NCCL(ncclGroupEnd());
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, out, sizeof(host)) == 0);
+		for (int i = 0; i < N; i++) {
+			float want = 0;
+
+			for (int p = 0; p < r->nranks; p++)
+				want = p ? want + (float)(i + 1) * (0.5f + p) : (float)(i + 1) * 0.5f;
+			CHECK(host[i] == want);
+		}
+	}
+	CHECK(ncclAllReduce(in, out, N, ncclFloat32, by_value, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(shunt_free(in) == 0 && shunt_free(out) == 0 && shunt_free(dev) == 0);
+	return 0;
+}
+
+static void test_premulsum_takes_each_ranks_own_factor(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_premul), 0);
+}
+
+static int body_counters(struct rank *r)
+{
+	struct shunt_counter rows[16];
+	const char *path = NULL;
+	size_t n = 0;
+	void *buf;
+
+	CHECK(shunt_malloc(&buf, 4096) == 0);
+	CHECK(shunt_path_of(r->comm, "allreduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
+	for (int i = 0; i < 3; i++)
+		NCCL(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_counters(r->comm, rows, 16, &n) == 0 && n == 1);
+	CHECK(!strcmp(rows[0].op, "allreduce") && !strcmp(rows[0].path, "oneshot") && rows[0].calls == 3 && rows[0].bytes == 192);
+	CHECK(shunt_counters((void *)&n, rows, 16, &n) == -2);
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_counters_name_the_path(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_counters), 0);
+}
+
+static int body_init_all(struct rank *r)
+{
+	enum { N = 4, COUNT = 1000 };
+	ncclComm_t comms[N];
+	void *stream[N], *buf[N];
+	int32_t host[COUNT];
+
+	NCCL(ncclCommInitAll(comms, N, NULL));
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		for (int i = 0; i < COUNT; i++)
+			host[i] = i * (d + 1);
+		CHECK(shunt_stream_create(&stream[d]) == 0 && shunt_malloc(&buf[d], sizeof(host)) == 0);
+		CHECK(shunt_memcpy(buf[d], host, sizeof(host)) == 0);
+	}
+	for (int t = 0; t < 3; t++) {
+		NCCL(ncclGroupStart());
+		for (int d = 0; d < N; d++)
+			NCCL(ncclAllReduce(buf[d], buf[d], COUNT, ncclInt32, t ? ncclMax : ncclSum, comms[d], stream[d]));
+		NCCL(ncclGroupEnd());
+	}
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		CHECK(shunt_stream_synchronize(stream[d]) == 0 && shunt_memcpy(host, buf[d], sizeof(host)) == 0);
+		for (int i = 0; i < COUNT; i++)
+			CHECK(host[i] == i * 10);
+	}
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		NCCL(ncclCommDestroy(comms[d]));
+		CHECK(shunt_free(buf[d]) == 0 && shunt_stream_destroy(stream[d]) == 0);
+	}
+	return 0;
+}
+
+static void test_init_all_one_thread_drives_all_devices(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_init_all), 0);
+}
+
+/* Rank 1 dies before it joins the first collective: the others get an error, not a hang. */
+static int body_dead_peer(struct rank *r)
+{
+	void *buf;
+
+	CHECK(shunt_malloc(&buf, 64) == 0);
+	if (r->rank == 1)
+		_exit(0);
+	ncclResult_t res = ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream);
+	CHECK(res != ncclSuccess);
+	ncclResult_t async = ncclSuccess;
+	NCCL(ncclCommGetAsyncError(r->comm, &async));
+	CHECK(async != ncclSuccess);
+	NCCL(ncclCommAbort(r->comm));
+	r->comm = NULL;
+	return 0;
+}
+
+static int body_dead_peer_outer(struct rank *r)
+{
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	return body_dead_peer(r);
+}
+
+static void test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_dead_peer_outer), 0);
+}
+
+/* Rank 1 never calls: the deadline ends the kernels of the others, GetAsyncError reports it, abort frees. */
+static int body_late_peer(struct rank *r)
+{
+	void *buf;
+	ncclResult_t async = ncclSuccess;
+
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 64) == 0);
+	NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (r->rank != 1) {
+		NCCL(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0); /* the kernel exits by itself */
+		NCCL(ncclCommGetAsyncError(r->comm, &async));
+		CHECK(async == ncclRemoteError);
+		CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
+	} else {
+		sleep(2);
+	}
+	NCCL(ncclCommAbort(r->comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
+{
+	setenv("SHUNT_TIMEOUT", "500ms", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
+	unsetenv("SHUNT_TIMEOUT");
+}
+
+static int body_mismatch(struct rank *r)
+{
+	ncclComm_t comm;
+
+	/* One rank thinks that there are more ranks: nobody gets a communicator. */
+	CHECK(ncclCommInitRank(&comm, r->nranks + (r->rank == 1), r->id, r->rank) != ncclSuccess);
+	return 0;
+}
+
+static void test_mismatched_nranks_fails_on_all_ranks(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_mismatch), 0);
+}
+
+static int body_bad_init(struct rank *r)
+{
+	ncclComm_t comm;
+
+	CHECK(ncclCommInitRank(&comm, 0, r->id, 0) == ncclInvalidArgument);
+	CHECK(ncclCommInitRank(&comm, 2, r->id, 2) == ncclInvalidArgument);
+	CHECK(ncclCommInitRank(&comm, 2, r->id, -1) == ncclInvalidArgument);
+	CHECK(ncclCommInitRank(NULL, 1, r->id, 0) == ncclInvalidArgument);
+	NCCL(ncclCommInitRank(&comm, 1, r->id, 0));
+	CHECK(ncclCommInitRank(&r->comm, 1, r->id, 0) != ncclSuccess); /* an id is used once */
+	void *a, *b;
+	float v[2] = { 3, 4 }, w[2];
+	CHECK(shunt_malloc(&a, 8) == 0 && shunt_malloc(&b, 8) == 0 && shunt_memcpy(a, v, 8) == 0);
+	NCCL(ncclAllReduce(a, b, 2, ncclFloat32, ncclSum, comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(w, b, 8) == 0 && w[0] == 3 && w[1] == 4);
+	NCCL(ncclCommDestroy(comm));
+	NCCL(ncclCommDestroy(NULL));
+	NCCL(ncclCommAbort(NULL));
+	return 0;
+}
+
+static void test_bad_init_arguments_and_one_rank(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_bad_init), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_allreduce_processes_match_reference),
+		cmocka_unit_test(test_allreduce_threads_match_reference),
+		cmocka_unit_test(test_queries_and_wrong_calls_answer_as_nccl),
+		cmocka_unit_test(test_split_children_reduce_among_themselves),
+		cmocka_unit_test(test_two_communicators_on_two_streams_do_not_mix),
+		cmocka_unit_test(test_graph_replayed_and_mixed_with_eager_calls_stays_right),
+		cmocka_unit_test(test_group_runs_at_its_outermost_end),
+		cmocka_unit_test(test_premulsum_takes_each_ranks_own_factor),
+		cmocka_unit_test(test_counters_name_the_path),
+		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
+		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
+		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
+		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),
+		cmocka_unit_test(test_bad_init_arguments_and_one_rank),
+	};
+
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

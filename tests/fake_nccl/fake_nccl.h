@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TESTS_FAKE_NCCL_H
+#define SHUNT_TESTS_FAKE_NCCL_H
+/*
+ * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call collectives,
+ * does nothing with data, and writes down every call that reaches it. Ranks need not meet. These are the extra functions that a test finds
+ * with dlsym. It behaves as NCCL does in what the shim has to cope with: it calls its own exports through the PLT, its groups keep the
+ * first error, and a child's handle may be written later by a thread of its own.
+ */
+#include "shim/nccl_abi.h"
+
+#pragma GCC visibility push(default)
+/* The calls since the last reset, "name detail\n" each. Valid until the next call of these two. */
+const char *fake_nccl_log(void);
+void fake_nccl_reset(void);
+/* The next call of this function (name without nccl) returns result and does nothing. */
+void fake_nccl_fail_next(const char *name, ncclResult_t result);
+/* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
+void fake_nccl_late(int ms);
+/* What ncclPutSignal does here: a signature of 8 integers and 8 doubles that shows whether a stub kept them all. */
+typedef double fake_nccl_16_args(long, long, long, long, long, long, long, long, double, double, double, double, double, double,
+	double, double);
+/* Likewise ncclTeamWorld: returns a struct by value. */
+struct fake_team {
+	int nranks, rank, stride;
+};
+typedef struct fake_team fake_nccl_team(ncclComm_t comm);
+/* And ncclGetPeerDevicePointer: returns a struct in memory, whose address is a hidden argument. */
+struct fake_large {
+	long v[5];
+};
+typedef struct fake_large fake_nccl_large(long a, double b);
+#pragma GCC visibility pop
+#endif

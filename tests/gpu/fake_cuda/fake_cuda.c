@@ -1,0 +1,867 @@
+/* SPDX-License-Identifier: MIT */
+#include "fake_cuda.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gpu/cuda_abi.h"
+#include "kernels/kargs.h"
+#include "kernels/kernel_list.h"
+
+#define API __attribute__((visibility("default")))
+
+struct fake_cuda fake_cuda = { .cc = 90, .fail_with = SHUNT_CU_OUT_OF_MEMORY };
+
+/* Declared by the library's own list, so that a call with other parameters does not compile. */
+#define PROTOTYPE(name, version, params) API int cu##name##version params;
+SHUNT_CU_CALLS(PROTOTYPE)
+SHUNT_CU_CALLS_OPTIONAL(PROTOTYPE)
+
+enum kind { DEVICE_MEM, HOST_MEM, HANDLE, RANGE, STREAM, EVENT, GRAPH, EXEC, LIBRARY, NKINDS };
+
+struct work {
+	void *dst;
+	const void *src; /* NULL: memset */
+	int value;
+	size_t bytes;
+	struct work *next;
+};
+
+/* Everything that a call hands out. */
+struct object {
+	enum kind kind;
+	int device;
+	uintptr_t addr;
+	size_t bytes;
+	int fd;
+	bool mapped;
+	unsigned access; /* bit per device */
+	bool capturing;
+	struct work *work;
+	bool recorded;
+	const char *data;
+	struct object *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct object *objects;
+static int contexts[FAKE_DEVICES]; /* their addresses are the contexts */
+static int loaded[FAKE_DEVICES];
+static char kernels[SHUNT_NKERNELS][48];
+static unsigned nkernels;
+static __thread void *stack[16];
+static __thread int depth;
+static __thread int mode; /* 0: global */
+static __thread int captures;
+static __thread long pushed;
+
+static bool fails(const char *name)
+{
+	bool now;
+
+	pthread_mutex_lock(&lock);
+	now = ++fake_cuda.calls == fake_cuda.fail_at;
+	if (now)
+		fake_cuda.failed = name;
+	pthread_mutex_unlock(&lock);
+	return now;
+}
+#define ENTER() \
+	do { \
+		if (fails(__func__)) \
+			return fake_cuda.fail_with; \
+	} while (0)
+#define ENTER_CLEANUP() \
+	do { \
+		if (fake_cuda.fail_cleanup && fails(__func__)) \
+			return fake_cuda.fail_with; \
+	} while (0)
+/* Calls that the driver refuses while this thread captures, unless the thread asked to be left alone. */
+#define UNSAFE() \
+	do { \
+		if (captures && mode != SHUNT_CU_CAPTURE_MODE_RELAXED) \
+			return SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED; \
+	} while (0)
+
+static int current(void)
+{
+	return depth && stack[depth - 1] ? (int)((int *)stack[depth - 1] - contexts) : -1;
+}
+#define NEED_CONTEXT() \
+	do { \
+		if (current() < 0) \
+			return SHUNT_CU_INVALID_CONTEXT; \
+	} while (0)
+
+static struct object *add(enum kind kind, uintptr_t addr, size_t bytes)
+{
+	struct object *o = calloc(1, sizeof(*o));
+
+	o->kind = kind;
+	o->device = current();
+	o->addr = addr ? addr : (uintptr_t)o;
+	o->bytes = bytes;
+	o->fd = -1;
+	pthread_mutex_lock(&lock);
+	o->next = objects;
+	objects = o;
+	fake_cuda.live++;
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+static struct object *find(enum kind kind, uintptr_t addr)
+{
+	struct object *o;
+
+	pthread_mutex_lock(&lock);
+	for (o = objects; o; o = o->next)
+		if (o->kind == kind && o->addr == addr)
+			break;
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
+static void drop_work(struct object *o)
+{
+	while (o->work) {
+		struct work *w = o->work;
+
+		o->work = w->next;
+		free(w);
+	}
+}
+
+static int drop(enum kind kind, uintptr_t addr)
+{
+	struct object *o = find(kind, addr), **p;
+
+	if (!o)
+		return SHUNT_CU_INVALID_HANDLE;
+	pthread_mutex_lock(&lock);
+	for (p = &objects; *p != o; p = &(*p)->next)
+		;
+	*p = o->next;
+	fake_cuda.live--;
+	pthread_mutex_unlock(&lock);
+	drop_work(o);
+	if (o->fd >= 0)
+		close(o->fd);
+	free(o);
+	return 0;
+}
+
+bool fake_cuda_access(int device, const void *ptr)
+{
+	struct object *o = find(RANGE, (uintptr_t)ptr);
+
+	return o && o->mapped && (o->access & 1u << device);
+}
+
+int fake_cuda_capture_mode(void)
+{
+	return mode;
+}
+
+long fake_cuda_pushed(void)
+{
+	return pushed;
+}
+
+void fake_cuda_reset_thread(void)
+{
+	depth = 0;
+	pushed = 0;
+}
+
+/* Initialisation and devices. */
+
+int cuInit(unsigned flags)
+{
+	ENTER();
+	return fake_cuda.init_result;
+}
+
+int cuDriverGetVersion(int *version)
+{
+#if FAKE_CUDA_OLD
+	*version = 11080;
+#else
+	*version = 12020;
+#endif
+	return 0;
+}
+
+int cuGetErrorName(int result, const char **name)
+{
+	*name = result == SHUNT_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_OTHER";
+	return 0;
+}
+
+int cuDeviceGetCount(int *count)
+{
+	ENTER();
+	*count = FAKE_DEVICES - 1; /* the last one is hidden */
+	return 0;
+}
+
+int cuDeviceGet(int *dev, int ordinal)
+{
+	ENTER();
+	*dev = ordinal;
+	return 0;
+}
+
+int cuDeviceGetName(char *name, int bytes, int dev)
+{
+	ENTER();
+	snprintf(name, (size_t)bytes, "Fake %d", dev);
+	return 0;
+}
+
+int cuDeviceGetUuid_v2(struct shunt_cu_uuid *uuid, int dev)
+{
+	ENTER();
+	memset(uuid->bytes, 0xa0 + dev, sizeof(uuid->bytes));
+	return 0;
+}
+
+int cuDeviceGetAttribute(int *value, int attr, int dev)
+{
+	ENTER();
+	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
+	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR ? fake_cuda.cc / 10 : fake_cuda.cc % 10;
+	return 0;
+}
+
+int cuDeviceCanAccessPeer(int *can, int dev, int peer)
+{
+	ENTER();
+	*can = !fake_cuda.no_peer;
+	return 0;
+}
+
+int cuDeviceGetP2PAttribute(int *value, int attr, int src, int dst)
+{
+	ENTER();
+	*value = attr == SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED && !fake_cuda.no_nvlink;
+	return 0;
+}
+
+/* Contexts. */
+
+int cuDevicePrimaryCtxRetain(void **ctx, int dev)
+{
+	ENTER();
+	UNSAFE();
+	fake_cuda.contexts[dev]++;
+	*ctx = &contexts[dev];
+	return 0;
+}
+
+int cuDevicePrimaryCtxRelease_v2(int dev)
+{
+	fake_cuda.contexts[dev]--;
+	return 0;
+}
+
+int cuCtxGetCurrent(void **ctx)
+{
+	ENTER();
+	*ctx = depth ? stack[depth - 1] : NULL;
+	return 0;
+}
+
+int cuCtxSetCurrent(void *ctx)
+{
+	ENTER();
+	if (!depth)
+		depth = 1;
+	stack[depth - 1] = ctx;
+	return 0;
+}
+
+int cuCtxPushCurrent_v2(void *ctx)
+{
+	ENTER();
+	stack[depth++] = ctx;
+	pushed++;
+	return 0;
+}
+
+int cuCtxPopCurrent_v2(void **ctx)
+{
+	ENTER_CLEANUP();
+	if (!depth)
+		return SHUNT_CU_INVALID_CONTEXT;
+	*ctx = stack[--depth];
+	pushed--;
+	return 0;
+}
+
+int cuCtxGetDevice(int *dev)
+{
+	ENTER();
+	NEED_CONTEXT();
+	*dev = current();
+	return 0;
+}
+
+int cuThreadExchangeStreamCaptureMode(int *m)
+{
+	int old = mode;
+
+	/* Going back is clean-up. */
+	if (*m != SHUNT_CU_CAPTURE_MODE_RELAXED)
+		ENTER_CLEANUP();
+	else
+		ENTER();
+	mode = *m;
+	*m = old;
+	return 0;
+}
+
+/* Memory. */
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	ENTER();
+	NEED_CONTEXT();
+	*free_bytes = 1000 + (size_t)current();
+	*total = 2000;
+	return 0;
+}
+
+int cuMemAlloc_v2(unsigned long long *ptr, size_t bytes)
+{
+	void *p;
+
+	ENTER();
+	NEED_CONTEXT();
+	UNSAFE();
+	p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+	add(DEVICE_MEM, (uintptr_t)p, bytes);
+	*ptr = (uintptr_t)p;
+	return 0;
+}
+
+int cuMemFree_v2(unsigned long long ptr)
+{
+	struct object *o;
+
+	ENTER_CLEANUP();
+	UNSAFE();
+	o = find(DEVICE_MEM, ptr);
+	if (!o || o->device != current())
+		return SHUNT_CU_INVALID_VALUE;
+	drop(DEVICE_MEM, ptr);
+	free((void *)(uintptr_t)ptr);
+	return 0;
+}
+
+int cuPointerGetAttribute(void *value, int attr, unsigned long long ptr)
+{
+	struct object *o;
+
+	ENTER();
+	o = find(DEVICE_MEM, ptr);
+	if (!o || attr != SHUNT_CU_POINTER_DEVICE_ORDINAL)
+		return SHUNT_CU_INVALID_VALUE;
+	*(int *)value = o->device;
+	return 0;
+}
+
+int cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
+{
+	ENTER();
+	NEED_CONTEXT();
+	UNSAFE();
+	if (flags != (SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP))
+		return SHUNT_CU_INVALID_VALUE;
+	*ptr = malloc(bytes);
+	memset(*ptr, 0x5a, bytes);
+	add(HOST_MEM, (uintptr_t)*ptr, bytes);
+	return 0;
+}
+
+int cuMemFreeHost(void *ptr)
+{
+	ENTER_CLEANUP();
+	UNSAFE();
+	if (drop(HOST_MEM, (uintptr_t)ptr))
+		return SHUNT_CU_INVALID_VALUE;
+	free(ptr);
+	return 0;
+}
+
+int cuMemHostGetDevicePointer_v2(unsigned long long *dev_ptr, void *ptr, unsigned flags)
+{
+	ENTER();
+	*dev_ptr = (uintptr_t)ptr;
+	return 0;
+}
+
+int cuMemGetAllocationGranularity(size_t *bytes, const struct shunt_cu_mem_prop *prop, int option)
+{
+	ENTER();
+	*bytes = FAKE_GRANULE;
+	return 0;
+}
+
+int cuMemCreate(unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, unsigned long long flags)
+{
+	struct object *o;
+	void *p;
+
+	ENTER();
+	UNSAFE();
+	if (bytes % FAKE_GRANULE || prop->type != SHUNT_CU_MEM_ALLOCATION_PINNED ||
+	    prop->handle_types != SHUNT_CU_MEM_HANDLE_POSIX_FD || prop->location.type != SHUNT_CU_MEM_LOCATION_DEVICE)
+		return SHUNT_CU_INVALID_VALUE;
+	o = add(HANDLE, 0, bytes);
+	o->device = prop->location.id;
+	o->fd = memfd_create("fake_cuda", MFD_CLOEXEC);
+	/* Device memory comes as it was left. */
+	p = malloc(bytes);
+	memset(p, 0x5a, bytes);
+	if (write(o->fd, p, bytes) != (ssize_t)bytes)
+		abort();
+	free(p);
+	*handle = o->addr;
+	return 0;
+}
+
+int cuMemRelease(unsigned long long handle)
+{
+	ENTER_CLEANUP();
+	return drop(HANDLE, handle);
+}
+
+int cuMemAddressReserve(unsigned long long *ptr, size_t bytes, size_t align, unsigned long long addr, unsigned long long flags)
+{
+	void *p;
+
+	ENTER();
+	p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return SHUNT_CU_OUT_OF_MEMORY;
+	add(RANGE, (uintptr_t)p, bytes);
+	*ptr = (uintptr_t)p;
+	return 0;
+}
+
+int cuMemAddressFree(unsigned long long ptr, size_t bytes)
+{
+	struct object *o;
+
+	ENTER_CLEANUP();
+	o = find(RANGE, ptr);
+	if (!o || o->bytes != bytes || o->mapped)
+		return SHUNT_CU_INVALID_VALUE;
+	munmap((void *)(uintptr_t)ptr, bytes);
+	return drop(RANGE, ptr);
+}
+
+int cuMemMap(unsigned long long ptr, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags)
+{
+	struct object *range, *mem;
+
+	ENTER();
+	range = find(RANGE, ptr);
+	mem = find(HANDLE, handle);
+	if (!range || !mem || range->bytes != bytes || mem->bytes != bytes || range->mapped || offset || flags)
+		return SHUNT_CU_INVALID_VALUE;
+	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
+	range->mapped = true;
+	fake_cuda.live++;
+	return 0;
+}
+
+int cuMemUnmap(unsigned long long ptr, size_t bytes)
+{
+	struct object *range;
+
+	ENTER_CLEANUP();
+	range = find(RANGE, ptr);
+	if (!range || range->bytes != bytes || !range->mapped)
+		return SHUNT_CU_INVALID_VALUE;
+	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	range->mapped = false;
+	range->access = 0;
+	fake_cuda.live--;
+	return 0;
+}
+
+int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)
+{
+	struct object *range;
+
+	ENTER();
+	range = find(RANGE, ptr);
+	if (!range || range->bytes != bytes || !range->mapped)
+		return SHUNT_CU_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++)
+		if (desc[i].flags == SHUNT_CU_MEM_ACCESS_READWRITE)
+			range->access |= 1u << desc[i].location.id;
+	mprotect((void *)(uintptr_t)ptr, bytes, PROT_READ | PROT_WRITE);
+	return 0;
+}
+
+int cuMemExportToShareableHandle(void *shareable, unsigned long long handle, int type, unsigned long long flags)
+{
+	struct object *o;
+
+	ENTER();
+	o = find(HANDLE, handle);
+	if (!o || type != SHUNT_CU_MEM_HANDLE_POSIX_FD)
+		return SHUNT_CU_INVALID_VALUE;
+	*(int *)shareable = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
+	return 0;
+}
+
+int cuMemImportFromShareableHandle(unsigned long long *handle, void *shareable, int type)
+{
+	struct object *o;
+	struct stat st;
+
+	ENTER();
+	UNSAFE();
+	if (type != SHUNT_CU_MEM_HANDLE_POSIX_FD || fstat((int)(intptr_t)shareable, &st))
+		return SHUNT_CU_INVALID_VALUE;
+	o = add(HANDLE, 0, (size_t)st.st_size);
+	o->fd = fcntl((int)(intptr_t)shareable, F_DUPFD_CLOEXEC, 0);
+	*handle = o->addr;
+	return 0;
+}
+
+/* Streams, and what is put on them. */
+
+int cuStreamCreate(void **stream, unsigned flags)
+{
+	ENTER();
+	NEED_CONTEXT();
+	if (flags != SHUNT_CU_STREAM_NON_BLOCKING)
+		return SHUNT_CU_INVALID_VALUE;
+	*stream = (void *)add(STREAM, 0, 0)->addr;
+	return 0;
+}
+
+int cuStreamDestroy_v2(void *stream)
+{
+	ENTER_CLEANUP();
+	return drop(STREAM, (uintptr_t)stream);
+}
+
+int cuStreamSynchronize(void *stream)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	UNSAFE();
+	return o && o->capturing ? SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED : 0;
+}
+
+/* *o_p: the stream if it captures, else NULL. The default stream is allowed. */
+static int on_stream(void *stream, struct object **o_p)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	*o_p = o && o->capturing ? o : NULL;
+	if (current() < 0)
+		return SHUNT_CU_INVALID_CONTEXT;
+	if (stream && (!o || o->device != current()))
+		return SHUNT_CU_INVALID_HANDLE;
+	return 0;
+}
+
+static void put(struct object *capture, struct work w)
+{
+	struct work **p;
+
+	if (!capture) {
+		if (w.src)
+			memcpy(w.dst, w.src, w.bytes);
+		else
+			memset(w.dst, w.value, w.bytes);
+		return;
+	}
+	for (p = &capture->work; *p; p = &(*p)->next)
+		;
+	*p = malloc(sizeof(w));
+	**p = w;
+}
+
+int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t bytes, void *stream)
+{
+	struct object *capture;
+	int res;
+
+	ENTER();
+	res = on_stream(stream, &capture);
+	if (!res)
+		put(capture, (struct work){ .dst = (void *)(uintptr_t)dst, .src = (void *)(uintptr_t)src, .bytes = bytes });
+	return res;
+}
+
+int cuMemsetD8Async(unsigned long long dst, unsigned char value, size_t bytes, void *stream)
+{
+	struct object *capture;
+	int res;
+
+	ENTER();
+	res = on_stream(stream, &capture);
+	if (!res)
+		put(capture, (struct work){ .dst = (void *)(uintptr_t)dst, .value = value, .bytes = bytes });
+	return res;
+}
+
+int cuStreamIsCapturing(void *stream, int *status)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	if (fake_cuda.capturing_result)
+		return fake_cuda.capturing_result;
+	*status = o && o->capturing ? SHUNT_CU_CAPTURE_STATUS_ACTIVE : SHUNT_CU_CAPTURE_STATUS_NONE;
+	return 0;
+}
+
+int cuStreamBeginCapture_v2(void *stream, int capture_mode)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	if (!o || o->capturing || capture_mode != SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL)
+		return SHUNT_CU_INVALID_VALUE;
+	o->capturing = true;
+	captures++;
+	return 0;
+}
+
+int cuStreamEndCapture(void *stream, void **graph)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream), *g;
+	bool fail = fails(__func__);
+
+	if (!o || !o->capturing)
+		return SHUNT_CU_INVALID_VALUE;
+	/* Whatever the result, the capture is over. */
+	o->capturing = false;
+	captures--;
+	*graph = NULL;
+	if (fail) {
+		drop_work(o);
+		return fake_cuda.fail_with;
+	}
+	g = add(GRAPH, 0, 0);
+	g->work = o->work;
+	o->work = NULL;
+	*graph = (void *)g->addr;
+	return 0;
+}
+
+int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags)
+{
+	struct object *g = find(GRAPH, (uintptr_t)graph), *x;
+
+	ENTER();
+	UNSAFE();
+	if (!g || flags)
+		return SHUNT_CU_INVALID_VALUE;
+	x = add(EXEC, 0, 0);
+	for (struct work *w = g->work; w; w = w->next) {
+		struct work copy = *w;
+
+		copy.next = NULL;
+		put(x, copy);
+	}
+	*exec = (void *)x->addr;
+	return 0;
+}
+
+int cuGraphDestroy(void *graph)
+{
+	ENTER_CLEANUP();
+	return drop(GRAPH, (uintptr_t)graph);
+}
+
+int cuGraphLaunch(void *exec, void *stream)
+{
+	struct object *x = find(EXEC, (uintptr_t)exec), *capture;
+	int res;
+
+	ENTER();
+	res = x ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	if (res)
+		return res;
+	for (struct work *w = x->work; w; w = w->next) {
+		struct work copy = *w;
+
+		copy.next = NULL;
+		put(capture, copy);
+	}
+	return 0;
+}
+
+int cuGraphExecDestroy(void *exec)
+{
+	ENTER_CLEANUP();
+	return drop(EXEC, (uintptr_t)exec);
+}
+
+int cuEventCreate(void **event, unsigned flags)
+{
+	struct object *o;
+
+	ENTER();
+	NEED_CONTEXT();
+	o = add(EVENT, 0, 0);
+	o->bytes = flags;
+	*event = (void *)o->addr;
+	return 0;
+}
+
+int cuEventDestroy_v2(void *event)
+{
+	ENTER_CLEANUP();
+	return drop(EVENT, (uintptr_t)event);
+}
+
+int cuEventRecord(void *event, void *stream)
+{
+	struct object *o = find(EVENT, (uintptr_t)event), *capture;
+	int res;
+
+	ENTER();
+	res = o ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	if (!res)
+		o->recorded = true;
+	return res;
+}
+
+int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
+{
+	struct object *capture;
+
+	ENTER();
+	return find(EVENT, (uintptr_t)event) && !flags ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+}
+
+int cuEventElapsedTime(float *ms, void *start, void *stop)
+{
+	struct object *a = find(EVENT, (uintptr_t)start), *b = find(EVENT, (uintptr_t)stop);
+
+	ENTER();
+	if (!a || !b || a->bytes || b->bytes)
+		return SHUNT_CU_INVALID_HANDLE;
+	if (!a->recorded || !b->recorded)
+		return SHUNT_CU_NOT_READY;
+	*ms = 1.5f;
+	return 0;
+}
+
+/* Kernels. The fake's fatbin is the shape's name. */
+
+#if !FAKE_CUDA_OLD
+int cuLibraryLoadData(void **library, const void *code, int *jit_options, void **jit_values, unsigned njit, int *lib_options,
+    void **lib_values, unsigned nlib)
+{
+	struct object *o;
+
+	ENTER();
+	UNSAFE();
+	o = add(LIBRARY, 0, 0);
+	o->data = code;
+	*library = (void *)o->addr;
+	return 0;
+}
+#endif
+
+int cuLibraryUnload(void *library)
+{
+	return drop(LIBRARY, (uintptr_t)library);
+}
+
+int cuLibraryGetKernel(void **kernel, void *library, const char *name)
+{
+	struct object *o = find(LIBRARY, (uintptr_t)library);
+	unsigned i;
+
+	ENTER();
+	if (!o || !strstr(name, o->data) || (fake_cuda.missing_kernel && !strcmp(name, fake_cuda.missing_kernel)))
+		return SHUNT_CU_NOT_FOUND;
+	for (i = 0; i < nkernels; i++)
+		if (!strcmp(kernels[i], name))
+			break;
+	if (i == nkernels)
+		snprintf(kernels[nkernels++], sizeof(kernels[0]), "%s", name);
+	*kernel = kernels[i];
+	return 0;
+}
+
+int cuKernelGetFunction(void **func, void *kernel)
+{
+	ENTER();
+	NEED_CONTEXT();
+	*func = kernel;
+	return 0;
+}
+
+int cuFuncGetAttribute(int *value, int attr, void *func)
+{
+	ENTER();
+	*value = 32;
+	return 0;
+}
+
+int cuFuncLoad(void *func)
+{
+	ENTER();
+	NEED_CONTEXT();
+	loaded[current()]++;
+	fake_cuda.kernels_loaded++;
+	return 0;
+}
+
+static int note_launch(void *func, unsigned blocks, unsigned threads, void *stream, void **params, int domain)
+{
+	struct object *capture;
+	int res = on_stream(stream, &capture);
+
+	if (res)
+		return res;
+	snprintf(fake_cuda.launch.kernel, sizeof(fake_cuda.launch.kernel), "%s", (char *)func);
+	fake_cuda.launch.blocks = blocks;
+	fake_cuda.launch.threads = threads;
+	fake_cuda.launch.device = current();
+	fake_cuda.launch.mem_sync_domain = domain;
+	fake_cuda.launch.stream = stream;
+	memcpy(fake_cuda.launch.args, params[0], sizeof(struct shunt_kargs));
+	fake_cuda.launch.count++;
+	return 0;
+}
+
+int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+    unsigned block_z, unsigned shared_bytes, void *stream, void **params, void **extra)
+{
+	ENTER();
+	if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes || extra)
+		return SHUNT_CU_INVALID_VALUE;
+	return note_launch(func, grid_x, block_x, stream, params, -1);
+}
+
+int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
+{
+	ENTER();
+	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes || extra ||
+	    config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+		return SHUNT_CU_INVALID_VALUE;
+	return note_launch(func, config->grid_x, config->block_x, config->stream, params, config->attrs[0].value.mem_sync_domain);
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TESTS_GPU_FAKE_CUDA_H
+#define SHUNT_TESTS_GPU_FAKE_CUDA_H
+/*
+ * A libcuda.so.1 without a GPU: device memory is host memory, shareable memory is a memfd, work is done when it is enqueued
+ * and kernels are only noted down. It keeps count of everything that it hands out and can make any one call fail.
+ * A libnvidia-ml.so.1 stands beside it.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { FAKE_DEVICES = 3, FAKE_GRANULE = 64 << 10, FAKE_MAX_ARGS = 256 };
+
+struct fake_cuda {
+	/* Set by tests. */
+	long fail_at;             /* the call with this number (see calls) fails; 0: none */
+	bool fail_cleanup;        /* calls that give something back may fail too */
+	int fail_with;            /* with this result */
+	int init_result;
+	int capturing_result;     /* of cuStreamIsCapturing */
+	int cc;                   /* compute capability x 10 */
+	bool no_peer, no_nvlink;
+	const char *missing_kernel;
+	/* Kept by the fake. */
+	long calls;
+	const char *failed;       /* the call that failed by request */
+	long live;                /* objects, mappings and references handed out and not given back */
+	long contexts[FAKE_DEVICES]; /* references to the primary contexts */
+	long kernels_loaded;
+	struct {
+		char kernel[64];
+		unsigned blocks, threads;
+		int device, mem_sync_domain; /* -1: no such attribute */
+		void *stream;
+		unsigned char args[FAKE_MAX_ARGS];
+		long count;
+	} launch;
+};
+extern struct fake_cuda fake_cuda __attribute__((visibility("default")));
+
+/* May `device` use the shareable memory mapped at ptr? */
+bool fake_cuda_access(int device, const void *ptr) __attribute__((visibility("default")));
+/* The calling thread's capture mode (0 global, 1 thread-local, 2 relaxed). */
+int fake_cuda_capture_mode(void) __attribute__((visibility("default")));
+/* Contexts that the calling thread pushed and did not pop. */
+long fake_cuda_pushed(void) __attribute__((visibility("default")));
+/* Drops the calling thread's contexts. */
+void fake_cuda_reset_thread(void) __attribute__((visibility("default")));
+
+struct fake_nvml {
+	bool no_init, no_nvlink, no_write;
+	int users;
+};
+extern struct fake_nvml fake_nvml __attribute__((visibility("default")));
+#endif

@@ -1,0 +1,761 @@
+/* SPDX-License-Identifier: MIT */
+/* The CUDA device layer against a driver that needs no GPU (fake_cuda). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_cuda/fake_cuda.h"
+#include "gpu/cuda_dev.h"
+#include "gpu/gpu_ops.h"
+#include "kernels/fatbin.h"
+#include "kernels/kargs.h"
+#include "mock_core.h"
+
+#define SHAPE(name, number) [number] = #name,
+const char *const shunt_fatbins[SHUNT_NSHAPES] = { SHUNT_SHAPE_LIST(SHAPE) };
+#undef SHAPE
+
+enum { NKERNELS_LISTED = 0
+#define ONE(shape, op, opn, type, typen) + 1
+SHUNT_KERNEL_LIST(ONE)
+#undef ONE
+};
+
+static const struct shunt_gpu_ops *const ops = &shunt_gpu_cuda_ops;
+enum {
+	F32_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot, SHUNT_KOP_SUM, 7),
+	I8_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot, SHUNT_KOP_SUM, 0), /* not in the list */
+};
+
+static int open_fds(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = 0;
+
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+static int setup(void **state)
+{
+	char byte = 0, dst;
+
+	if (ops->open())
+		return -1;
+	/* What is kept for ever is made now, so that the tests can count the rest. */
+	for (int d = 0; d < FAKE_DEVICES - 1; d++)
+		if (ops->copy(d, &dst, &byte, 1))
+			return -1;
+	return ops->kernels_load(0);
+}
+
+static int each(void **state)
+{
+	long live = fake_cuda.live, calls = fake_cuda.calls;
+
+	fake_cuda_reset_thread();
+	fake_cuda = (struct fake_cuda){ .cc = 90, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls };
+	fake_nvml = (struct fake_nvml){ 0 };
+	mock_log_text[0] = '\0';
+	mock_log_count = 0;
+	return 0;
+}
+
+/* Runs fn in a process of its own, where the layer is not open yet if the test was started so. Returns its result. */
+static int in_child(int (*fn)(long), long arg)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(fn(arg));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	return WEXITSTATUS(status);
+}
+
+/* Devices. */
+
+static void test_device_info_tells_name_uuid_and_capability(void **state)
+{
+	struct shunt_gpu_info info;
+	int count;
+
+	assert_int_equal(ops->device_count(&count), 0);
+	assert_int_equal(count, FAKE_DEVICES - 1);
+	assert_int_equal(ops->device_info(1, &info), 0);
+	assert_string_equal(info.name, "Fake 1");
+	assert_int_equal(info.uuid[15], 0xa1);
+	assert_int_equal(info.sms, 132);
+	assert_int_equal(info.cc, 90);
+	assert_int_equal(info.sim, 0);
+	assert_int_equal(ops->device_info(2, &info), -EINVAL);
+	assert_int_equal(ops->device_info(-1, &info), -EINVAL);
+}
+
+static void test_device_get_without_context_is_zero(void **state)
+{
+	int device = -1;
+
+	assert_int_equal(ops->device_get(&device), 0);
+	assert_int_equal(device, 0);
+	assert_int_equal(ops->device_set(1), 0);
+	assert_int_equal(ops->device_get(&device), 0);
+	assert_int_equal(device, 1);
+	assert_int_equal(ops->device_set(7), -EINVAL);
+	assert_int_equal(fake_cuda_pushed(), 0);
+}
+
+static void test_calls_restore_the_current_device(void **state)
+{
+	size_t free_bytes, total;
+	int device;
+
+	ops->device_set(0);
+	assert_int_equal(ops->mem_info(1, &free_bytes, &total), 0);
+	assert_int_equal(free_bytes, 1001);
+	assert_int_equal(total, 2000);
+	ops->device_get(&device);
+	assert_int_equal(device, 0);
+	assert_int_equal(fake_cuda_pushed(), 0);
+	assert_int_equal(fake_cuda_capture_mode(), 0);
+}
+
+static void test_peer_check_asks_driver_or_nvml(void **state)
+{
+	struct shunt_gpu_info peer;
+	const char *why = NULL;
+
+	assert_int_equal(ops->device_info(1, &peer), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &why), 0);
+	assert_null(why);
+	fake_cuda.no_nvlink = true;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "NVLink"));
+	fake_cuda.no_nvlink = false;
+	fake_cuda.no_peer = true;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	fake_cuda.no_peer = false;
+	assert_int_equal(ops->peer_check(1, &peer, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "share one device"));
+	peer.sim = 1;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	peer.sim = 0;
+
+	/* A device that CUDA_VISIBLE_DEVICES hides. */
+	memset(peer.uuid, 0xa2, sizeof(peer.uuid));
+	assert_int_equal(ops->peer_check(0, &peer, &why), 0);
+	fake_nvml.no_nvlink = true;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	fake_nvml.no_nvlink = false;
+	fake_nvml.no_write = true;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	fake_nvml.no_write = false;
+	fake_nvml.no_init = true;
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	fake_nvml.no_init = false;
+	memset(peer.uuid, 0x11, sizeof(peer.uuid));
+	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(fake_nvml.users, 0);
+	assert_int_equal(mock_log_count, 0);
+}
+
+/* Memory. */
+
+static void test_share_alloc_is_zeroed_rounded_and_mapped_by_peers(void **state)
+{
+	struct shunt_gpu_mem mine, theirs, borrowed;
+	uint32_t value = 0xdeadbeef, back = 1;
+
+	assert_int_equal(ops->share_alloc(0, FAKE_GRANULE + 1, &mine), 0);
+	assert_int_equal(mine.bytes, 2 * FAKE_GRANULE);
+	assert_int_equal(mine.device, 0);
+	assert_true(mine.fd >= 0);
+	assert_false(mine.borrowed);
+	assert_int_equal(ops->copy(0, &back, (char *)mine.ptr + FAKE_GRANULE, sizeof(back)), 0);
+	assert_int_equal(back, 0);
+
+	assert_int_equal(ops->share_map(1, mine.fd, mine.bytes, &theirs), 0);
+	assert_ptr_not_equal(mine.ptr, theirs.ptr);
+	assert_int_equal(theirs.fd, -1);
+	assert_int_equal(ops->copy(1, (char *)theirs.ptr + 100, &value, sizeof(value)), 0);
+	assert_int_equal(ops->copy(0, &back, (char *)mine.ptr + 100, sizeof(back)), 0);
+	assert_int_equal(back, value);
+	assert_true(fake_cuda_access(1, theirs.ptr));
+	assert_false(fake_cuda_access(1, mine.ptr));
+
+	assert_int_equal(ops->share_borrow(1, mine.ptr, mine.bytes, &borrowed), 0);
+	assert_ptr_equal(borrowed.ptr, mine.ptr);
+	assert_true(borrowed.borrowed);
+	assert_true(fake_cuda_access(1, mine.ptr));
+	assert_true(fake_cuda_access(0, mine.ptr));
+	ops->share_free(&borrowed);
+	assert_null(borrowed.ptr);
+	assert_true(fake_cuda_access(0, mine.ptr));
+
+	/* The mapping of a peer outlives the exporter's. */
+	ops->share_free(&mine);
+	back = 0;
+	assert_int_equal(ops->copy(1, &back, (char *)theirs.ptr + 100, sizeof(back)), 0);
+	assert_int_equal(back, value);
+	ops->share_free(&theirs);
+	ops->share_free(&theirs);
+}
+
+static void test_share_bad_arguments_are_refused(void **state)
+{
+	struct shunt_gpu_mem mem = { .ptr = (void *)1 };
+
+	assert_int_equal(ops->share_alloc(0, 0, &mem), -EINVAL);
+	assert_int_equal(ops->share_alloc(0, SIZE_MAX, &mem), -EINVAL);
+	assert_int_equal(ops->share_alloc(5, 1, &mem), -EINVAL);
+	assert_int_equal(ops->share_map(0, -1, FAKE_GRANULE, &mem), -EINVAL);
+	assert_ptr_equal(mem.ptr, (void *)1);
+}
+
+static void test_mem_free_finds_the_device(void **state)
+{
+	void *p, *q;
+
+	assert_int_equal(ops->mem_alloc(1, 1000, &p), 0);
+	assert_int_equal(ops->mem_alloc(0, 0, &q), 0);
+	ops->device_set(0);
+	assert_int_equal(ops->mem_free(p), 0);
+	assert_int_equal(ops->mem_free(q), 0);
+	assert_int_equal(ops->mem_free(NULL), 0);
+	assert_int_equal(ops->mem_free(&p), -EINVAL);
+	assert_non_null(strstr(mock_log_text, "CUDA_ERROR_"));
+}
+
+static void test_host_alloc_is_zeroed(void **state)
+{
+	unsigned char *host;
+	void *dev;
+
+	assert_int_equal(ops->host_alloc(64, (void **)&host, &dev), 0);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(host[i], 0);
+	assert_non_null(dev);
+	ops->host_free(host);
+	ops->host_free(NULL);
+	assert_int_equal(ops->host_alloc(0, (void **)&host, &dev), -EINVAL);
+}
+
+/* Streams, events, graphs. */
+
+static void test_capture_records_work_and_replays_it(void **state)
+{
+	enum shunt_capture cap;
+	void *stream, *graph;
+	char buf[4] = "abc";
+
+	assert_int_equal(ops->stream_create(1, &stream), 0);
+	assert_int_equal(ops->stream_capture(1, stream, &cap), 0);
+	assert_int_equal(cap, SHUNT_CAPTURE_NONE);
+	assert_int_equal(ops->capture_begin(1, stream), 0);
+	assert_int_equal(ops->stream_capture(1, stream, &cap), 0);
+	assert_int_equal(cap, SHUNT_CAPTURE_ACTIVE);
+	assert_int_equal(ops->memset_async(1, buf, 'x', 2, stream), 0);
+	assert_string_equal(buf, "abc");
+	assert_int_equal(ops->capture_end(1, stream, &graph), 0);
+	assert_int_equal(ops->graph_launch(1, graph, stream), 0);
+	assert_int_equal(ops->stream_sync(1, stream), 0);
+	assert_string_equal(buf, "xxc");
+	memcpy(buf, "abc", 4);
+	assert_int_equal(ops->graph_launch(1, graph, stream), 0);
+	assert_string_equal(buf, "xxc");
+	ops->graph_destroy(1, graph);
+	ops->stream_destroy(1, stream);
+}
+
+static void test_slow_calls_work_while_the_thread_captures(void **state)
+{
+	struct shunt_gpu_mem mem;
+	void *stream, *graph, *p, *host, *dev;
+	char a = 'a', b = 'b';
+
+	assert_int_equal(ops->stream_create(0, &stream), 0);
+	assert_int_equal(ops->capture_begin(0, stream), 0);
+	assert_int_equal(ops->copy(0, &a, &b, 1), 0);
+	assert_int_equal(a, 'b');
+	assert_int_equal(ops->share_alloc(0, 1, &mem), 0);
+	assert_int_equal(ops->mem_alloc(0, 1, &p), 0);
+	assert_int_equal(ops->host_alloc(1, &host, &dev), 0);
+	assert_int_equal(ops->kernels_load(1), 0);
+	ops->host_free(host);
+	assert_int_equal(ops->mem_free(p), 0);
+	ops->share_free(&mem);
+	/* A synchronisation that the program asks for is refused as CUDA refuses it. */
+	assert_int_equal(ops->stream_sync(0, stream), -EBUSY);
+	assert_int_equal(ops->capture_end(0, stream, &graph), 0);
+	ops->graph_destroy(0, graph);
+	ops->stream_destroy(0, stream);
+}
+
+static void test_stream_capture_error_of_the_legacy_stream_is_invalid(void **state)
+{
+	enum shunt_capture cap = SHUNT_CAPTURE_NONE;
+
+	fake_cuda.capturing_result = SHUNT_CU_STREAM_CAPTURE_IMPLICIT;
+	assert_int_equal(ops->stream_capture(0, NULL, &cap), 0);
+	assert_int_equal(cap, SHUNT_CAPTURE_INVALID);
+	assert_int_equal(mock_log_count, 0);
+	fake_cuda.capturing_result = SHUNT_CU_ILLEGAL_ADDRESS;
+	assert_int_equal(ops->stream_capture(0, NULL, &cap), -EIO);
+	assert_int_equal(mock_log_count, 1);
+}
+
+static void test_event_elapsed_is_in_microseconds(void **state)
+{
+	void *stream, *a, *b;
+	float us = -1;
+
+	assert_int_equal(ops->stream_create(0, &stream), 0);
+	assert_int_equal(ops->event_create(0, true, &a), 0);
+	assert_int_equal(ops->event_create(0, true, &b), 0);
+	assert_int_equal(ops->event_record(0, a, stream), 0);
+	assert_int_equal(ops->event_elapsed_us(0, a, b, &us), -EAGAIN);
+	assert_int_equal(mock_log_count, 0);
+	assert_int_equal(ops->event_record(0, b, stream), 0);
+	assert_int_equal(ops->event_wait(0, b, NULL), 0);
+	assert_int_equal(ops->event_elapsed_us(0, a, b, &us), 0);
+	assert_true(us == 1500.0f);
+	ops->event_destroy(0, a);
+	ops->event_destroy(0, b);
+	ops->stream_destroy(0, stream);
+}
+
+/* Kernels. */
+
+static void test_kernels_load_takes_every_row_of_the_list(void **state)
+{
+	int device = FAKE_DEVICES - 2;
+
+	/* Device 0 was loaded by setup, device 1 perhaps by another test: both are cheap now. */
+	assert_int_equal(ops->kernels_load(device), 0);
+	fake_cuda.kernels_loaded = 0;
+	assert_int_equal(ops->kernels_load(device), 0);
+	assert_int_equal(ops->kernels_load(0), 0);
+	assert_int_equal(fake_cuda.kernels_loaded, 0);
+	assert_true(ops->kernel_exists(F32_SUM));
+	assert_false(ops->kernel_exists(I8_SUM));
+	assert_false(ops->kernel_exists(SHUNT_NKERNELS));
+	assert_false(ops->kernel_exists(~0u));
+}
+
+static void test_launch_passes_arguments_stream_and_domain(void **state)
+{
+	struct shunt_kargs args = { .count = 77, .rank = 3 };
+	struct shunt_gpu_launch launch = {
+		.kernel = F32_SUM, .blocks = 8, .threads = 512, .args = &args, .arg_bytes = sizeof(args) };
+	void *stream;
+
+	assert_int_equal(ops->stream_create(0, &stream), 0);
+	launch.stream = stream;
+	ops->device_set(1);
+	assert_int_equal(ops->launch(0, &launch), 0);
+	assert_string_equal(fake_cuda.launch.kernel, "shunt_twoshot_sum_f32");
+	assert_int_equal(fake_cuda.launch.blocks, 8);
+	assert_int_equal(fake_cuda.launch.threads, 512);
+	assert_int_equal(fake_cuda.launch.device, 0);
+	assert_int_equal(fake_cuda.launch.mem_sync_domain, SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE);
+	assert_ptr_equal(fake_cuda.launch.stream, stream);
+	assert_memory_equal(fake_cuda.launch.args, &args, sizeof(args));
+
+	launch.kernel = I8_SUM;
+	assert_int_equal(ops->launch(0, &launch), -EINVAL);
+	launch.kernel = SHUNT_NKERNELS;
+	assert_int_equal(ops->launch(0, &launch), -EINVAL);
+	launch.kernel = F32_SUM;
+	launch.arg_bytes--;
+	assert_int_equal(ops->launch(0, &launch), -EINVAL);
+	assert_int_equal(fake_cuda.launch.count, 1);
+	ops->stream_destroy(0, stream);
+}
+
+static void test_launch_costs_two_driver_calls_on_the_current_device(void **state)
+{
+	struct shunt_kargs args = { 0 };
+	const struct shunt_gpu_launch launch = {
+		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args) };
+	long before;
+
+	ops->device_set(0);
+	before = fake_cuda.calls;
+	assert_int_equal(ops->launch(0, &launch), 0);
+	assert_int_equal(fake_cuda.calls - before, 2);
+}
+
+/* Errors. */
+
+static void test_errors_have_errno_and_name_the_cause(void **state)
+{
+	static const struct {
+		int result, err;
+	} rows[] = {
+		{ SHUNT_CU_OUT_OF_MEMORY, -ENOMEM },
+		{ SHUNT_CU_INVALID_VALUE, -EINVAL },
+		{ SHUNT_CU_NO_DEVICE, -ENODEV },
+		{ SHUNT_CU_ILLEGAL_ADDRESS, -EIO },
+		{ 719, -EIO },
+		{ 12345, -EIO },
+		{ SHUNT_CU_STREAM_CAPTURE_WRONG_THREAD, -EBUSY },
+	};
+	void *event;
+
+	ops->device_set(0);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		mock_log_count = 0;
+		fake_cuda.fail_with = rows[i].result;
+		fake_cuda.fail_at = fake_cuda.calls + 3; /* exchange mode, current context, then it */
+		assert_int_equal(ops->event_create(0, false, &event), rows[i].err);
+		assert_string_equal(fake_cuda.failed, "cuEventCreate");
+		assert_int_equal(mock_log_count, 1);
+		assert_non_null(strstr(mock_log_text, "cuEventCreate on device 0: CUDA_ERROR_"));
+	}
+	/* The process is ending: nobody wants to hear it. */
+	mock_log_count = 0;
+	fake_cuda.fail_with = SHUNT_CU_DEINITIALIZED;
+	fake_cuda.fail_at = fake_cuda.calls + 3;
+	assert_int_equal(ops->event_create(0, false, &event), -ESHUTDOWN);
+	assert_int_equal(mock_log_count, 0);
+}
+
+/* What cannot be entered cannot be given back: only the test of clean-up lets that fail. */
+static void giving_back(void)
+{
+	if (!fake_cuda.fail_cleanup)
+		fake_cuda.fail_at = 0;
+}
+
+/* Each makes something, uses it and gives it back, and returns the first error. */
+
+static int use_share(void)
+{
+	struct shunt_gpu_mem a = { 0 }, b = { 0 }, c = { 0 };
+	int err;
+
+	if (!(err = ops->share_alloc(0, 1, &a)) && !(err = ops->share_map(1, a.fd, a.bytes, &b)))
+		err = ops->share_borrow(1, a.ptr, a.bytes, &c);
+	giving_back();
+	ops->share_free(&c);
+	ops->share_free(&b);
+	ops->share_free(&a);
+	return err;
+}
+
+static int use_mem(void)
+{
+	void *p;
+	int err = ops->mem_alloc(1, 100, &p);
+
+	if (err)
+		return err;
+	err = ops->mem_free(p);
+	if (err)
+		ops->mem_free(p); /* the first one changed nothing */
+	return err;
+}
+
+static int use_host(void)
+{
+	void *host, *dev;
+	int err = ops->host_alloc(100, &host, &dev);
+
+	giving_back();
+	if (!err)
+		ops->host_free(host);
+	return err;
+}
+
+static int use_copy(void)
+{
+	char a = 1, b = 2;
+	int err = ops->copy(1, &a, &b, 1);
+
+	return err || a == 2 ? err : 1;
+}
+
+static int use_stream(void)
+{
+	void *stream = NULL, *event = NULL, *graph = NULL;
+	enum shunt_capture cap;
+	char a = 1, b = 2;
+	int err;
+
+	if ((err = ops->stream_create(0, &stream)) || (err = ops->event_create(0, false, &event)) ||
+	    (err = ops->stream_capture(0, stream, &cap)) || (err = ops->event_record(0, event, stream)) ||
+	    (err = ops->event_wait(0, event, stream)) || (err = ops->copy_async(0, &a, &b, 1, stream)) ||
+	    (err = ops->stream_sync(0, stream)) || (err = ops->capture_begin(0, stream)))
+		goto out;
+	err = ops->memset_async(0, &a, 3, 1, stream);
+	if (!err)
+		err = ops->capture_end(0, stream, &graph);
+	if (err) {
+		giving_back();
+		if (!ops->stream_capture(0, stream, &cap) && cap == SHUNT_CAPTURE_ACTIVE)
+			ops->capture_end(0, stream, &graph);
+	}
+	if (!err)
+		err = ops->graph_launch(0, graph, stream);
+out:
+	giving_back();
+	ops->graph_destroy(0, graph);
+	ops->event_destroy(0, event);
+	ops->stream_destroy(0, stream);
+	return err;
+}
+
+static int (*const uses[])(void) = { use_share, use_mem, use_host, use_copy, use_stream };
+
+static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **state)
+{
+	for (size_t u = 0; u < sizeof(uses) / sizeof(uses[0]); u++) {
+		long n;
+
+		for (n = 1; n < 1000; n++) {
+			long live = fake_cuda.live;
+			int fds = open_fds(), err;
+
+			fake_cuda.failed = NULL;
+			fake_cuda.fail_at = fake_cuda.calls + n;
+			mock_log_count = 0;
+			err = uses[u]();
+			fake_cuda.fail_at = 0;
+			assert_int_equal(fake_cuda_pushed(), 0);
+			assert_int_equal(fake_cuda_capture_mode(), 0);
+			assert_int_equal(open_fds(), fds);
+			if (!fake_cuda.failed) {
+				assert_int_equal(err, 0);
+				assert_int_equal(fake_cuda.live, live);
+				break;
+			}
+			assert_int_equal(fake_cuda.live, live);
+			if (err == 0) {
+				/* what the current context is is only asked to save a push */
+				assert_string_equal(fake_cuda.failed, "cuCtxGetCurrent");
+				continue;
+			}
+			assert_int_equal(err, -ENOMEM);
+			assert_int_equal(mock_log_count, 1);
+		}
+		assert_in_range(n, 3, 999);
+	}
+}
+
+static void test_every_cleanup_that_fails_is_survived(void **state)
+{
+	for (size_t u = 0; u < sizeof(uses) / sizeof(uses[0]); u++) {
+		for (long n = 1; n < 1000; n++) {
+			bool fired;
+
+			fake_cuda.failed = NULL;
+			fake_cuda.fail_cleanup = true;
+			fake_cuda.fail_at = fake_cuda.calls + n;
+			uses[u]();
+			fired = fake_cuda.failed;
+			fake_cuda_reset_thread();
+			each(NULL);
+			if (!fired)
+				break;
+		}
+	}
+}
+
+/* In a process of its own: the n-th call of a first use fails; then it is tried again. */
+static int fresh_kernels_load(long n)
+{
+	int err;
+
+	if (ops->open())
+		return 2;
+	fake_cuda.fail_at = n ? fake_cuda.calls + n : 0;
+	fake_cuda.fail_with = SHUNT_CU_NO_BINARY_FOR_GPU;
+	err = ops->kernels_load(1);
+	if (!fake_cuda.failed)
+		return err || fake_cuda.kernels_loaded != NKERNELS_LISTED ? 3 : 0;
+	if (strcmp(fake_cuda.failed, "cuCtxGetCurrent") && (err != -ENOEXEC || mock_log_count != 1))
+		return 4;
+	fake_cuda.fail_at = 0;
+	if (ops->kernels_load(1) || !ops->kernel_exists(F32_SUM))
+		return 5;
+	return 1;
+}
+
+static int fresh_open(long n)
+{
+	int err;
+
+	fake_cuda.fail_at = n;
+	err = ops->open();
+	if (!fake_cuda.failed)
+		return err ? 3 : 0;
+	return err == -ENOMEM && mock_log_count == 1 ? 1 : 4;
+}
+
+static void fail_each_until_none(int (*fn)(long), long at_least)
+{
+	int rc = 1;
+	long n;
+
+	for (n = 1; rc == 1 && n < 1000; n++)
+		rc = in_child(fn, n);
+	assert_int_equal(rc, 0);
+	assert_true(n > at_least);
+}
+
+static void test_open_every_failure_is_an_error(void **state)
+{
+	fail_each_until_none(fresh_open, 10);
+}
+
+static void test_kernels_load_every_failure_is_an_error_and_can_be_repeated(void **state)
+{
+	assert_int_equal(in_child(fresh_kernels_load, 0), 0);
+	fail_each_until_none(fresh_kernels_load, 3 * NKERNELS_LISTED);
+}
+
+static int missing_kernel(long n)
+{
+	fake_cuda.missing_kernel = "shunt_chunk_ext_i64";
+	if (ops->open())
+		return 2;
+	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;
+}
+
+static void test_kernels_load_missing_kernel_is_named(void **state)
+{
+	assert_int_equal(in_child(missing_kernel, 0), 0);
+}
+
+static int no_device(long n)
+{
+	fake_cuda.init_result = SHUNT_CU_NO_DEVICE;
+	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
+}
+
+static void test_open_without_device_is_silent(void **state)
+{
+	assert_int_equal(in_child(no_device, 0), 0);
+}
+
+static int old_gpu(long n)
+{
+	struct shunt_kargs args = { 0 };
+	const struct shunt_gpu_launch launch = {
+		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args) };
+
+	fake_cuda.cc = 80;
+	if (ops->open() || ops->kernels_load(0) || ops->launch(0, &launch))
+		return 1;
+	return fake_cuda.launch.count == 1 && fake_cuda.launch.mem_sync_domain == -1 ? 0 : 2;
+}
+
+static void test_launch_before_sm_90_has_no_domain(void **state)
+{
+	assert_int_equal(in_child(old_gpu, 0), 0);
+}
+
+static int other_device_only(long n)
+{
+	void *host, *dev, *ctx;
+	char a = 1, b = 2;
+
+	if (ops->open())
+		return 1;
+	if (n) {
+		/* the program works on device 1, as cudaSetDevice(1) does; we have used none yet */
+		if (shunt_cu.DevicePrimaryCtxRetain(&ctx, 1) || shunt_cu.CtxSetCurrent(ctx))
+			return 2;
+	} else if (ops->copy(1, &a, &b, 1)) {
+		return 3;
+	}
+	if (ops->host_alloc(8, &host, &dev))
+		return 4;
+	ops->host_free(host);
+	return fake_cuda.contexts[0] || !fake_cuda.contexts[1] ? 5 : 0;
+}
+
+static void test_host_alloc_makes_no_context_on_device_zero(void **state)
+{
+	assert_int_equal(in_child(other_device_only, 0), 0);
+	assert_int_equal(in_child(other_device_only, 1), 0);
+}
+
+static void *load_thread(void *arg)
+{
+	char a = 1, b = 2;
+
+	return (void *)(intptr_t)(ops->copy(0, &a, &b, 1) || a != 2 || ops->kernels_load(0) || ops->kernels_load(1));
+}
+
+static int first_use_by_many(long n)
+{
+	pthread_t t[8];
+	int bad = 0;
+	void *ret;
+
+	if (ops->open())
+		return 2;
+	for (int i = 0; i < 8; i++)
+		pthread_create(&t[i], NULL, load_thread, NULL);
+	for (int i = 0; i < 8; i++) {
+		pthread_join(t[i], &ret);
+		bad |= (int)(intptr_t)ret;
+	}
+	return bad || fake_cuda.kernels_loaded != 2 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 || fake_cuda.contexts[1] != 1;
+}
+
+static void test_first_use_by_many_threads_happens_once(void **state)
+{
+	assert_int_equal(in_child(first_use_by_many, 0), 0);
+}
+
+int main(void)
+{
+	/* These need a process in which the layer was not opened: they come first, without setup. */
+	const struct CMUnitTest fresh[] = {
+		cmocka_unit_test(test_open_every_failure_is_an_error),
+		cmocka_unit_test(test_open_without_device_is_silent),
+		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),
+		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
+		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
+		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),
+		cmocka_unit_test(test_first_use_by_many_threads_happens_once),
+	};
+	const struct CMUnitTest opened[] = {
+		cmocka_unit_test_setup(test_device_info_tells_name_uuid_and_capability, each),
+		cmocka_unit_test_setup(test_device_get_without_context_is_zero, each),
+		cmocka_unit_test_setup(test_calls_restore_the_current_device, each),
+		cmocka_unit_test_setup(test_peer_check_asks_driver_or_nvml, each),
+		cmocka_unit_test_setup(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, each),
+		cmocka_unit_test_setup(test_share_bad_arguments_are_refused, each),
+		cmocka_unit_test_setup(test_mem_free_finds_the_device, each),
+		cmocka_unit_test_setup(test_host_alloc_is_zeroed, each),
+		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, each),
+		cmocka_unit_test_setup(test_slow_calls_work_while_the_thread_captures, each),
+		cmocka_unit_test_setup(test_stream_capture_error_of_the_legacy_stream_is_invalid, each),
+		cmocka_unit_test_setup(test_event_elapsed_is_in_microseconds, each),
+		cmocka_unit_test_setup(test_kernels_load_takes_every_row_of_the_list, each),
+		cmocka_unit_test_setup(test_launch_passes_arguments_stream_and_domain, each),
+		cmocka_unit_test_setup(test_launch_costs_two_driver_calls_on_the_current_device, each),
+		cmocka_unit_test_setup(test_errors_have_errno_and_name_the_cause, each),
+		cmocka_unit_test_setup(test_every_call_that_fails_is_reported_and_leaks_nothing, each),
+		cmocka_unit_test_setup(test_every_cleanup_that_fails_is_survived, each),
+	};
+	int failed = cmocka_run_group_tests_name("fresh", fresh, NULL, NULL);
+
+	return failed + cmocka_run_group_tests_name("opened", opened, setup, NULL);
+}

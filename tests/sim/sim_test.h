@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TESTS_SIM_TEST_H
+#define SHUNT_TESTS_SIM_TEST_H
+/* What the tests of the sim runtime share: cmocka in C++, and short names for one device's operations. */
+#include <initializer_list>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+extern "C" {
+#include <cmocka.h>
+}
+#include "gpu/gpu_ops.h"
+#include "gpu/sim_hooks.h"
+#include "kernels/gpu.h"
+
+static const struct shunt_gpu_ops *const ops = &shunt_gpu_sim_ops;
+
+#define assert_ok(call) assert_int_equal(call, 0)
+
+static inline struct shunt_kargs args_of(const void *send, void *recv, uint64_t count = 0)
+{
+	struct shunt_kargs a;
+
+	memset(&a, 0, sizeof(a));
+	a.send = send;
+	a.recv = recv;
+	a.count = count;
+	return a;
+}
+
+/* Runs fn once on device 0 and waits. On the default stream: its threads and fibers are kept. */
+static inline int run_kernel(void (*fn)(const struct shunt_kargs), unsigned blocks, unsigned threads, const struct shunt_kargs *a)
+{
+	int err = shunt_sim_launch_fn(fn, 0, blocks, threads, a, NULL);
+
+	return err ? err : ops->stream_sync(0, NULL);
+}
+#endif

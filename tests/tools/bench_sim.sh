@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# bench_sim.sh SHUNT LIBSHUNT: the main job on the sim, through the NCCL ABI, as processes and as threads, checked.
+set -u
+shunt=$1
+SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn
+export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
+unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+failed=0
+
+# right NAME PATTERN OPTIONS...: nothing wrong, and a line that matches.
+right() {
+	name=$1 pattern=$2
+	shift 2
+	if "$shunt" bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -q '^# 0 wrong elements' "$out" && grep -Eq "$pattern" "$out"; then
+		echo "ok: $name"
+	else
+		echo "not ok: $name"
+		sed 's/^/    /' "$out"
+		failed=1
+	fi
+}
+
+right four_processes_all_paths_right ' oneshot .* 0$' -n 4 -b 8 -e 256K -f 32
+right two_processes_graph_right ' graph .* 0$' -n 2 -b 64K -e 64K --mode graph
+right three_threads_right ' eager .* 0$' -n 3 --threads -b 24 -e 24K -f 1024
+right types_right ' float8e5m2 .* 0$' -n 2 -b 1000 -e 1000 -d all --mode eager --in-place
+right operators_right ' avg .* 0$' -n 3 -b 1000 -e 1000 -d float16,int8 -o all --mode eager --out-of-place
+for algo in oneshot twoshot chunk; do
+	SHUNT_ALGO=allreduce:0-inf:$algo
+	export SHUNT_ALGO
+	right "forced_${algo}_right" " $algo .* 0\$" -n 4 -b 96K -e 96K --mode eager
+done
+exit $failed

@@ -1,0 +1,118 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# cli.sh SHUNT MOCK README: the command's behaviour that needs no device.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") readme=$3
+SHUNT_LIB=$mock
+export SHUNT_LIB
+unset SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG NCCL_DEBUG LD_PRELOAD LD_LIBRARY_PATH RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
+dir=$(mktemp -d) || exit 1
+trap 'rm -rf "$dir"' EXIT
+failed=0
+
+# expect NAME STATUS PATTERN COMMAND...: exit status, and a line of stdout or stderr that matches.
+expect() {
+	name=$1 status=$2 pattern=$3
+	shift 3
+	"$@" >"$dir/out" 2>&1 </dev/null
+	got=$?
+	if [ "$got" != "$status" ] || ! grep -Eq -e "$pattern" "$dir/out"; then
+		echo "not ok: $name: status $got, wanted $status and \"$pattern\" in:"
+		sed 's/^/    /' "$dir/out"
+		failed=1
+	else
+		echo "ok: $name"
+	fi
+}
+
+expect no_command_is_usage_error 2 '^usage: shunt COMMAND' "$shunt"
+expect help_lists_commands 0 '^  bench ' "$shunt" --help
+for cmd in run info bench; do
+	expect "${cmd}_help_explains" 0 "^usage: shunt $cmd" "$shunt" $cmd --help
+	expect "help_${cmd}_explains" 0 "^usage: shunt $cmd" "$shunt" help $cmd
+	expect "${cmd}_unknown_option_is_usage_error" 2 'no option --frob' "$shunt" $cmd --frob
+done
+expect unknown_command_is_usage_error 2 'no command "frob"' "$shunt" frob
+
+# run
+expect run_sets_preload 0 "^$mock\$" "$shunt" run -- sh -c 'echo "$LD_PRELOAD"'
+expect run_passes_arguments 0 '^a b$' "$shunt" run sh -c 'echo "$1"' sh 'a b'
+expect run_returns_status 7 '' "$shunt" run sh -c 'echo; exit 7'
+expect run_sets_stats_and_device 0 '^1 sim$' "$shunt" run --stats --device sim sh -c 'echo "$SHUNT_STATS $SHUNT_DEVICE"'
+expect run_wrong_device_is_usage_error 2 'not "gpu"' "$shunt" run --device gpu true
+expect run_no_program_is_usage_error 2 'which program' "$shunt" run
+expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /nonexistent
+expect run_unusable_program_is_126 126 'cannot run' "$shunt" run "$dir"
+expect run_missing_lib_is_error 1 'SHUNT_LIB is "/nonexistent"' env SHUNT_LIB=/nonexistent "$shunt" run true
+mkdir "$dir/a b" && cp "$mock" "$dir/a b/libshunt.so"
+expect run_lib_with_space_is_error 1 'space or colon' env SHUNT_LIB="$dir/a b/libshunt.so" "$shunt" run true
+mkdir -p "$dir/lib/shunt" && cp "$mock" "$dir/lib/libshunt.so" && ln -s ../libshunt.so "$dir/lib/shunt/libnccl.so.2"
+expect run_puts_links_first 0 "/lib/shunt:/x\$" env SHUNT_LIB="$dir/lib/libshunt.so" LD_LIBRARY_PATH=/x "$shunt" run sh -c 'echo "$LD_LIBRARY_PATH"'
+
+# info
+expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; default 30m\)' env SHUNT_TIMEOUT=5s "$shunt" info -c
+expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
+expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
+expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
+expect info_select_sizes 0 '^ +8  oneshot$' "$shunt" info select --ranks 4 --overlay 8 64M
+expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
+expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
+expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
+expect info_select_unknown_type 2 'no such thing as "float17"' "$shunt" info select --ranks 2 --dtype float17
+
+# README: the table of variables is what the program has.
+"$shunt" info -c --markdown >"$dir/table" || failed=1
+sed -n '/^| variable | default | meaning |$/,/^$/p' "$readme" | sed '/^$/d' >"$dir/readme"
+if diff "$dir/readme" "$dir/table"; then
+	echo "ok: readme_table_matches"
+else
+	echo "not ok: readme_table_matches: replace the table in README.md by the output of: shunt info -c --markdown"
+	failed=1
+fi
+
+# bench
+expect bench_bad_size_is_usage_error 2 '"8x" is not' "$shunt" bench -b 8x
+expect bench_size_order_is_usage_error 2 'first <= --last' "$shunt" bench -b 16 -e 8
+expect bench_unknown_type_is_usage_error 2 '"float17"' "$shunt" bench -d float17
+expect bench_unknown_collective_is_usage_error 2 '"all_frob" is not' "$shunt" bench all_frob
+expect bench_too_many_ranks_is_error 1 '9 ranks need as many devices' "$shunt" bench -n 9
+expect bench_lib_not_a_library_is_error 1 'invalid ELF|file too short|cannot open' "$shunt" bench -n 1 --lib "$readme"
+expect bench_lib_nccl_on_sim_is_error 1 'needs GPUs' "$shunt" bench --vs nccl
+small="-e 4K -f 8 -r 2 -i 2"
+expect bench_processes_right 0 '^# 0 wrong elements' "$shunt" bench $small
+expect bench_threads_right 0 '^# 0 wrong elements' "$shunt" bench $small --threads -n 3
+expect bench_int32_right 0 '^ +4K +1024 +int32 +sum graph in .* large +0$' "$shunt" bench -e 4K -f 512 -d int32 --buffers 3
+expect bench_vs_prints_mean 0 'geometric mean of .* / shunt: [0-9]' "$shunt" bench $small --vs "$mock"
+expect bench_stats_prints_counters 0 'allreduce +mock +7 calls' "$shunt" bench -e 8 --stats
+expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
+expect bench_json_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench -e 8 --json /nonexistent/x
+
+fault="-b 512 -e 2K -r 2 --mode eager"
+expect bench_wrong_element_found 1 'rank 1: .*1 wrong; element 128 is' env MOCK_FAULT=wrong "$shunt" bench $fault
+expect bench_write_behind_found 1 'bytes behind the result were written' env MOCK_FAULT=beyond "$shunt" bench $fault
+expect bench_write_to_input_found 1 'the input was written' env MOCK_FAULT=input "$shunt" bench $fault
+expect bench_dead_rank_ends_run 139 'rank 1 died of signal 11' env MOCK_FAULT=die ASAN_OPTIONS=handle_segv=0 TSAN_OPTIONS=handle_segv=0 \
+	"$shunt" bench $fault
+expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: because it was told to' env MOCK_FAULT=fail "$shunt" bench $fault
+expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3
+expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads
+
+# Ranks from outside: torchrun's variables, and mpirun's with a directory.
+port=$((20000 + $$ % 20000))
+outside() {
+	for r in 0 1 2; do
+		env "$1=$r" "$2=3" "$3=$r" "$shunt" bench -e 64 --timeout 30 $4 >"$dir/rank$r" 2>&1 &
+	done
+	wait
+	cat "$dir"/rank?
+	grep -q '3 ranks as launched from outside' "$dir/rank0" && grep -q '^# 0 wrong' "$dir/rank0" && [ ! -s "$dir/rank1" ]
+}
+MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+export MASTER_ADDR MASTER_PORT
+expect bench_torchrun_right 0 '^# 0 wrong' outside RANK WORLD_SIZE LOCAL_RANK ''
+unset MASTER_ADDR MASTER_PORT
+mkdir "$dir/meet"
+expect bench_mpirun_right 0 '^# 0 wrong' outside OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "--rendezvous $dir/meet"
+expect bench_missing_rank_is_error 1 'meeting the other ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/meet" --timeout 2
+expect bench_bad_rank_is_error 1 'RANK="5", as torchrun sets it' env RANK=5 WORLD_SIZE=2 "$shunt" bench
+exit $failed
