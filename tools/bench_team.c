@@ -273,7 +273,10 @@ static int hub_connect(struct bench_team *t, const struct bench_launch *l, long 
 			continue;
 		if (connect_to(host, port, &fd))
 			continue;
-		if (!io_all(fd, &hello, sizeof(hello), true, deadline) && !io_all(fd, &echo, sizeof(echo), false, deadline) &&
+		/* Rank 0 answers at once; a stranger at this address may not. */
+		long long soon = now_ns() + 10000000000ll;
+
+		if (!io_all(fd, &hello, sizeof(hello), true, soon) && !io_all(fd, &echo, sizeof(echo), false, soon) &&
 		    !memcmp(&hello, &echo, sizeof(hello))) {
 			t->hub[0] = fd;
 			return 0;

@@ -9,19 +9,25 @@ cd "$(dirname "$0")/.."
 
 need_build_tools
 need_nvcc
-configure build -Dtests=false
+if [ "$(gpu_count)" -ge 2 ] && nvcc_found; then
+	gpus=$(gpu_count)
+	configure build -Dtests=false -Dcuda=enabled "-Dcuda_archs=$(gpu_archs)"
+else
+	gpus=0
+	configure build -Dtests=false -Dcuda=disabled
+fi
 say "building"
 if ! meson compile -C build >build/compile.log 2>&1; then
 	tail -n 50 build/compile.log
 	echo "the build failed; all of its output is in build/compile.log" >&2
 	exit 1
 fi
-if [ "$(gpu_count)" -ge 2 ]; then
-	say "all-reduce on $(gpu_count) GPUs"
+if [ "$gpus" != 0 ]; then
+	say "all-reduce on $gpus GPUs"
 	set -- -b 8 -e 64M "$@"
 else
-	say "all-reduce of 4 ranks on the sim (there are not two GPUs)"
+	say "all-reduce of 4 ranks on the sim (there are not two GPUs and a compiler for them)"
 	# One CPU thread stands for a block of GPU threads: one round is enough to see that it works.
-	set -- -n 4 -b 8 -e 64M --mode eager -w 0 -i 1 -r 1 "$@"
+	set -- --device sim -n 4 -b 8 -e 64M --mode eager -w 0 -i 1 -r 1 "$@"
 fi
 exec build/tools/shunt bench "$@"

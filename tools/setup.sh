@@ -63,9 +63,18 @@ gpu_count() {
 	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
 }
 
+nvcc_found() {
+	command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || python3 src/kernels/find_nvcc.py | grep -q .
+}
+
+# "90" or "80,90": what the GPUs here are.
+gpu_archs() {
+	nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -un | paste -sd,
+}
+
 # Where there is a GPU but no nvcc: the compiler from its PyPI wheels, of the driver's own CUDA version.
 need_nvcc() {
-	if [ "$(gpu_count)" = 0 ] || command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+	if [ "$(gpu_count)" = 0 ] || nvcc_found; then
 		return 0
 	fi
 	cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9][0-9]*\.[0-9]*\).*/\1/p' | head -n 1)
@@ -74,7 +83,7 @@ need_nvcc() {
 		return 0
 	fi
 	need_venv
-	if ! python3 src/kernels/find_nvcc.py | grep -q .; then
+	if ! nvcc_found; then
 		say "installing nvcc for CUDA $cuda from PyPI"
 		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$cuda.*" "nvidia-cuda-crt==$cuda.*" "nvidia-nvvm==$cuda.*" \
 			"nvidia-cuda-runtime==$cuda.*"

@@ -29,7 +29,7 @@ static uint64_t units(uint64_t bytes)
 
 static void oneshot_geometry(const struct shunt_scope *scope, uint64_t bytes, unsigned *blocks_p, unsigned *threads_p)
 {
-	spread(scope, units(bytes), 32, blocks_p, threads_p);
+	spread(scope, units(bytes), 64, blocks_p, threads_p);
 }
 
 static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, unsigned *blocks_p, unsigned *threads_p)

@@ -12,24 +12,37 @@
 #define MB ((uint64_t)1 << 20)
 
 /*
- * Which algorithm up to which size. Rows are tried in order; the first whose ranks and size fit is taken; no row: NCCL. A row of
- * `only_standalone` serves where there is no NCCL. H200 values are measured (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates.
+ * Which algorithm up to which size. Rows are tried in order; the first whose place, ranks and size fit is taken; no row: NCCL. Values for 2
+ * and 4 ranks are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates from those.
  */
+enum place { GPU, GPU_ALONE, SIM }; /* ALONE: there is no NCCL to forward to */
+
 struct range {
 	enum shunt_kind kind;
+	enum place place;
 	uint8_t nmin, nmax;
 	uint64_t upto; /* bytes, inclusive */
 	const char *algo;
-	bool only_standalone;
 };
 
 static const struct range ranges[] = {
-	{ SHUNT_ALLREDUCE, 2, 2, 8 * MB, "oneshot", false },
-	{ SHUNT_ALLREDUCE, 3, 4, 64 * KB, "oneshot", false },
-	{ SHUNT_ALLREDUCE, 5, 8, 32 * KB, "oneshot", false },
-	{ SHUNT_ALLREDUCE, 3, 8, 8 * MB, "twoshot", false },
-	{ SHUNT_ALLREDUCE, 2, 8, UINT64_MAX, "chunk", true },
+	{ SHUNT_ALLREDUCE, GPU, 2, 2, 1 * MB, "oneshot" },
+	{ SHUNT_ALLREDUCE, GPU, 3, 4, 128 * KB, "oneshot" },
+	{ SHUNT_ALLREDUCE, GPU, 5, 8, 32 * KB, "oneshot" },
+	{ SHUNT_ALLREDUCE, GPU, 2, 2, 64 * MB, "twoshot" },
+	{ SHUNT_ALLREDUCE, GPU, 3, 8, 16 * MB, "twoshot" },
+	{ SHUNT_ALLREDUCE, GPU_ALONE, 2, 8, UINT64_MAX, "twoshot" },
+	{ SHUNT_ALLREDUCE, SIM, 2, 8, 16 * KB, "oneshot" },
+	{ SHUNT_ALLREDUCE, SIM, 2, 8, 256 * KB, "twoshot" },
+	{ SHUNT_ALLREDUCE, SIM, 2, 8, UINT64_MAX, "chunk" },
 };
+
+static bool range_fits(const struct range *r, const struct shunt_scope *scope, uint64_t bytes)
+{
+	bool place = scope->sim ? r->place == SIM : r->place == GPU || (r->place == GPU_ALONE && scope->standalone);
+
+	return place && scope->nranks >= r->nmin && scope->nranks <= r->nmax && bytes <= r->upto;
+}
 
 /* SHUNT_ALGO, parsed: kind:from-to:name. A range without end is open. */
 struct forced {
@@ -250,7 +263,7 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 			if (r->kind != coll->kind)
 				continue;
 			why = SHUNT_WHY_SIZE;
-			if (scope->nranks >= r->nmin && scope->nranks <= r->nmax && bytes <= r->upto && (!r->only_standalone || scope->standalone))
+			if (range_fits(r, scope, bytes))
 				algo = algo_find(r->kind, r->algo);
 		}
 	}

@@ -43,7 +43,7 @@ struct shunt_coll {
 	void *stream;
 };
 
-/* Why a call went to the real NCCL. Order is free; names in counters.c. */
+/* Why a call went to the real NCCL. Order is free; names in coll.c. */
 enum shunt_why {
 	SHUNT_WHY_OURS,         /* it did not */
 	SHUNT_WHY_KIND,         /* no kernel for this collective */

@@ -396,6 +396,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.launch = shunt_cu_launch,
 	.stream_create = shunt_cu_stream_create,
 	.stream_sync = shunt_cu_stream_sync,
+	.device_sync = shunt_cu_device_sync,
 	.stream_destroy = shunt_cu_stream_destroy,
 	.stream_capture = shunt_cu_stream_capture,
 	.event_create = shunt_cu_event_create,

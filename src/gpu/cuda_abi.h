@@ -171,6 +171,7 @@ struct shunt_cu_launch_config {
 	X(StreamCreate, , (void **stream, unsigned flags)) \
 	X(StreamDestroy, _v2, (void *stream)) \
 	X(StreamSynchronize, , (void *stream)) \
+	X(CtxSynchronize, , (void)) \
 	X(StreamWaitEvent, , (void *stream, void *event, unsigned flags)) \
 	X(StreamIsCapturing, , (void *stream, int *status)) \
 	X(StreamBeginCapture, _v2, (void *stream, int mode)) \

@@ -74,6 +74,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
 /* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);
+int shunt_cu_device_sync(int device);
 void shunt_cu_stream_destroy(int device, void *stream);
 int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_p);
 int shunt_cu_event_create(int device, bool timing, void **event_p);

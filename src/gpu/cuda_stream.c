@@ -35,6 +35,21 @@ int shunt_cu_stream_sync(int device, void *stream)
 	return err;
 }
 
+int shunt_cu_device_sync(int device)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.CtxSynchronize();
+	if (res)
+		err = shunt_cu_error(res, "cuCtxSynchronize on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
 void shunt_cu_stream_destroy(int device, void *stream)
 {
 	struct shunt_cu_scope scope;

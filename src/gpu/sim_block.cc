@@ -39,8 +39,11 @@ void sim_block_jitter(struct sim_block *b)
 
 	if (!max_us)
 		return;
-	if (!b->random)
-		b->random = (__atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) + 1) * 0x9e3779b97f4a7c15u ^ (uint64_t)(uintptr_t)b >> 6;
+	uint64_t seed = __atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) * 65536ull + b->launch->args.rank * 1024u + b->self.bid + 1;
+	if (b->seed != seed) {
+		b->seed = seed;
+		b->random = seed * 0x9e3779b97f4a7c15u;
+	}
 	b->random ^= b->random << 13;
 	b->random ^= b->random >> 7;
 	b->random ^= b->random << 17;
@@ -63,8 +66,8 @@ static uint32_t this_bit(struct sim_block *b)
 }
 
 /*
- * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody else. There may be
- * many more blocks than cores, so soon sleep rather than yield.
+ * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody else.
+ * There may be many more blocks than cores, so soon sleep rather than yield.
  */
 static void round_over(struct sim_block *b)
 {

@@ -2,8 +2,8 @@
 #ifndef SHUNT_GPU_SIM_BLOCK_H
 #define SHUNT_GPU_SIM_BLOCK_H
 /*
- * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs next. Fibers and
- * stacks are made once and kept from launch to launch.
+ * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs next.
+ * Fibers and stacks are made once and kept from launch to launch.
  */
 #include "gpu/sim_fiber.h"
 #include "kernels/gpu.h"
@@ -44,7 +44,7 @@ struct sim_block {
 	bool spun, moved;           /* since the last round: a fiber polled in vain; one got on */
 	bool stuck;
 	unsigned naps, polls;
-	uint64_t random;
+	uint64_t seed, random;      /* of the jitter */
 	struct sim_fiber main, *prev;
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a capture the order of
- * the queue is all the order there is: records and waits of one capture need no operation, and as on CUDA a capture can
- * neither wait for work outside nor be waited for.
+ * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a capture the
+ * order of the queue is all the order there is: records and waits of one capture need no operation, and as on CUDA a capture
+ * can neither wait for work outside nor be waited for.
  */
 #include <errno.h>
 #include "gpu/sim.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the rest comes from the
- * heap, where AddressSanitizer watches its ends.
+ * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the rest comes
+ * from the heap, where AddressSanitizer watches its ends.
  */
 #include <errno.h>
 #include <fcntl.h>

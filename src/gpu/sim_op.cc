@@ -138,13 +138,16 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 	sim_kernel_fn *fn = sim_kernel(launch->kernel);
 
 	if (!fn || !launch->args || launch->arg_bytes != sizeof(struct shunt_kargs)) {
-		shunt_error("sim: kernel %u is not in this build, or its arguments have %zu bytes", launch->kernel, launch->arg_bytes);
+		shunt_error("sim: kernel %u is not in this build, or its arguments have %zu bytes", launch->kernel,
+		    launch->arg_bytes);
 		return -EINVAL;
 	}
-	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, (const struct shunt_kargs *)launch->args, launch->stream);
+	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, (const struct shunt_kargs *)launch->args,
+	    launch->stream);
 }
 
-static int submit_bytes(const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes, void *handle)
+static int submit_bytes(const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes,
+    void *handle)
 {
 	struct sim_stream *stream = sim_stream_get(device, handle);
 	struct sim_op *op;

@@ -2,8 +2,8 @@
 #ifndef SHUNT_GPU_SIM_TEAM_H
 #define SHUNT_GPU_SIM_TEAM_H
 /*
- * The OS threads that run a stream's launches: one per block, all at once, kept for the next launch. A team belongs to one stream: a
- * thread that served two would order their kernels for ThreadSanitizer.
+ * The OS threads that run a stream's launches: one per block, all at once, kept for the next launch. A team belongs to one
+ * stream: a thread that served two would order their kernels for ThreadSanitizer.
  */
 #include <pthread.h>
 #include "gpu/sim_block.h"

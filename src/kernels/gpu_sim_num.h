@@ -2,8 +2,9 @@
 #ifndef SHUNT_KERNELS_GPU_SIM_NUM_H
 #define SHUNT_KERNELS_GPU_SIM_NUM_H
 /*
- * The small floating-point formats in software, bit for bit what the GPU's conversions give: round to nearest even, subnormals kept,
- * NaN becomes the format's all-ones NaN without a sign; f16 and bf16 overflow to infinity, the 8-bit formats to their largest number.
+ * The small floating-point formats in software, bit for bit what the GPU's conversions give: round to nearest even, subnormals
+ * kept, NaN becomes the format's all-ones NaN without a sign; f16 and bf16 overflow to infinity, the 8-bit formats to their
+ * largest number.
  */
 #include <stdint.h>
 

@@ -498,7 +498,7 @@ static int use_stream(void)
 	if ((err = ops->stream_create(0, &stream)) || (err = ops->event_create(0, false, &event)) ||
 	    (err = ops->stream_capture(0, stream, &cap)) || (err = ops->event_record(0, event, stream)) ||
 	    (err = ops->event_wait(0, event, stream)) || (err = ops->copy_async(0, &a, &b, 1, stream)) ||
-	    (err = ops->stream_sync(0, stream)) || (err = ops->capture_begin(0, stream)))
+	    (err = ops->stream_sync(0, stream)) || (err = ops->device_sync(0)) || (err = ops->capture_begin(0, stream)))
 		goto out;
 	err = ops->memset_async(0, &a, 3, 1, stream);
 	if (!err)
@@ -516,6 +516,15 @@ out:
 	ops->event_destroy(0, event);
 	ops->stream_destroy(0, stream);
 	return err;
+}
+
+static void test_table_has_every_operation(void **state)
+{
+	void *const *op = (void *const *)ops; /* behind the name there are only pointers to functions */
+
+	for (size_t i = 0; i < sizeof(*ops) / sizeof(void *); i++)
+		if (!op[i])
+			fail_msg("operation %zu is missing", i);
 }
 
 static int (*const uses[])(void) = { use_share, use_mem, use_host, use_copy, use_stream };
@@ -727,6 +736,7 @@ int main(void)
 {
 	/* These need a process in which the layer was not opened: they come first, without setup. */
 	const struct CMUnitTest fresh[] = {
+		cmocka_unit_test(test_table_has_every_operation),
 		cmocka_unit_test(test_open_every_failure_is_an_error),
 		cmocka_unit_test(test_open_without_device_is_silent),
 		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),

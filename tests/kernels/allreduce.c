@@ -315,9 +315,19 @@ static void test_kernels_abort_word_ends_a_spin(void **state)
 	}
 }
 
+static void test_sim_table_has_every_operation(void **state)
+{
+	void *const *op = (void *const *)gpu; /* behind the name there are only pointers to functions */
+
+	for (size_t i = 0; i < sizeof(*gpu) / sizeof(void *); i++)
+		if (!op[i])
+			fail_msg("operation %zu is missing", i);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_sim_table_has_every_operation),
 		cmocka_unit_test(test_kernels_every_type_and_op_matches_reference),
 		cmocka_unit_test(test_kernels_every_count_and_alignment_matches_reference),
 		cmocka_unit_test(test_kernels_graph_replayed_between_eager_calls_matches_reference),

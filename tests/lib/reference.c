@@ -205,8 +205,8 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 	char factor[8];
 
 	for (size_t i = 0; i < count; i++) {
-		uint64_t ints[16];
-		double floats[16];
+		uint64_t ints[16] = { 0 };
+		double floats[16] = { 0 };
 
 		for (int r = 0; r < n; r++) {
 			const char *p = (const char *)in[r] + i * bytes;

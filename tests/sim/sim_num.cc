@@ -122,7 +122,8 @@ static void test_num_random_values_go_to_the_nearest(void **state)
 			/* half of them over all of fp32, half in the format's range */
 			float v = shunt_sim_float((uint32_t)r);
 			if (i & 1)
-				v = (float)(value_of(&f, (uint32_t)(r >> 32) % (f.largest + 1)) * (0.5 + (double)(uint32_t)r / 4294967296.0));
+				v = (float)(value_of(&f, (uint32_t)(r >> 32) % (f.largest + 1)) *
+				    (0.5 + (double)(uint32_t)r / 4294967296.0));
 			if (!isnan(v))
 				check(&f, v);
 		}

@@ -568,6 +568,13 @@ int cuStreamSynchronize(void *stream)
 	return o && o->capturing ? SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED : 0;
 }
 
+int cuCtxSynchronize(void)
+{
+	ENTER();
+	UNSAFE();
+	return current() < 0 ? SHUNT_CU_INVALID_CONTEXT : 0;
+}
+
 /* *o_p: the stream if it captures, else NULL. The default stream is allowed. */
 static int on_stream(void *stream, struct object **o_p)
 {
