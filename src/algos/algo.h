@@ -32,10 +32,13 @@ struct shunt_algo {
 	const char *name;
 	const char *doc;
 	enum shunt_kind kind;
-	enum shunt_shape shape;
+	enum shunt_shape shapes[3]; /* for 2, up to 4 and up to 8 ranks */
 	/* Blocks and threads for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
 	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, unsigned *blocks_p, unsigned *threads_p);
 };
+
+/* The kernel of an algorithm; dtype may be a signed integer. */
+unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
 
 /* All rows, ended by one without a name. */
 extern const struct shunt_algo shunt_algos[];

@@ -50,10 +50,10 @@ static void chunk_geometry(const struct shunt_scope *scope, uint64_t bytes, unsi
 
 const struct shunt_algo shunt_algos[] = {
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
-	    SHUNT_ALLREDUCE, SHUNT_SHAPE_oneshot, oneshot_geometry },
+	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 }, oneshot_geometry },
 	{ "twoshot", "reduce-scatter, then all-gather, flags in the data; two hops",
-	    SHUNT_ALLREDUCE, SHUNT_SHAPE_twoshot, twoshot_geometry },
+	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 }, twoshot_geometry },
 	{ "chunk", "reduce-scatter and all-gather of chunks, pipelined through scratch",
-	    SHUNT_ALLREDUCE, SHUNT_SHAPE_chunk, chunk_geometry },
+	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk }, chunk_geometry },
 	{ 0 },
 };

@@ -196,22 +196,34 @@ static uint64_t reciprocal(enum shunt_dtype dtype, int n)
 	return reciprocal_bits(n, float_format[dtype].mant, float_format[dtype].bias);
 }
 
-/* Kernel index, flags and factor that type and operator ask for. */
-static void type_op(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick)
+static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
+{
+	return dtype == SHUNT_I8 || dtype == SHUNT_I32 || dtype == SHUNT_I64 ? dtype + 1 : dtype;
+}
+
+#define HOT_BIT(shape, op, opn, type, typen) | 1u << typen
+/* Types whose sums have kernels for few ranks. */
+static const unsigned hot_sums = 0 SHUNT_HOT_ROWS(HOT_BIT, any);
+#undef HOT_BIT
+
+unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
 {
 	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
 		[SHUNT_SUM] = SHUNT_KOP_SUM, [SHUNT_AVG] = SHUNT_KOP_SUM, [SHUNT_PREMUL] = SHUNT_KOP_SUM,
 		[SHUNT_PROD] = SHUNT_KOP_PROD, [SHUNT_MAX] = SHUNT_KOP_EXT, [SHUNT_MIN] = SHUNT_KOP_EXT,
 	};
-	static const enum shunt_dtype unsigned_of[SHUNT_NDTYPES] = {
-		[SHUNT_I8] = SHUNT_U8, [SHUNT_U8] = SHUNT_U8, [SHUNT_I32] = SHUNT_U32, [SHUNT_U32] = SHUNT_U32,
-		[SHUNT_I64] = SHUNT_U64, [SHUNT_U64] = SHUNT_U64, [SHUNT_F16] = SHUNT_F16, [SHUNT_F32] = SHUNT_F32,
-		[SHUNT_F64] = SHUNT_F64, [SHUNT_BF16] = SHUNT_BF16, [SHUNT_F8E4M3] = SHUNT_F8E4M3, [SHUNT_F8E5M2] = SHUNT_F8E5M2,
-	};
-	enum shunt_kop op = kops[coll->redop];
+	enum shunt_kop op = kops[redop];
+	bool hot = op == SHUNT_KOP_SUM && (hot_sums >> dtype & 1);
+
+	return SHUNT_KERNEL(algo->shapes[hot ? (nranks > 2) + (nranks > 4) : 2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
+}
+
+/* Kernel index, flags and factor that type and operator ask for. */
+static void type_op(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick)
+{
 	bool is_int = coll->dtype < SHUNT_F16;
 
-	pick->kernel = SHUNT_KERNEL(pick->algo->shape, op, op == SHUNT_KOP_EXT ? coll->dtype : unsigned_of[coll->dtype]);
+	pick->kernel = shunt_algo_kernel(pick->algo, scope->nranks, coll->redop, coll->dtype);
 	pick->flags = 0;
 	pick->scalar = 0;
 	switch (coll->redop) {
@@ -224,7 +236,7 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 		break;
 	case SHUNT_AVG:
 		if (is_int) {
-			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of[coll->dtype] ? SHUNT_K_SIGNED : 0);
+			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
 		} else {
 			pick->flags = SHUNT_K_PREMUL;
 			pick->scalar = reciprocal(coll->dtype, scope->nranks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The embedded kernels: one fatbin per shape, loaded once per process; all made resident on a device before the first launch. */
+/* The embedded kernels: one fatbin per source file, loaded once per process; all made resident on a device before the first launch. */
 #include "gpu/cuda_dev.h"
 
 #include <pthread.h>
@@ -17,7 +17,13 @@ static const char *const kernel_names[SHUNT_NKERNELS] = {
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-static void *libraries[SHUNT_NSHAPES];
+static void *libraries[SHUNT_NSOURCES];
+
+static const enum shunt_source source_of[SHUNT_NSHAPES] = {
+#define SOURCE(name, source) [SHUNT_SHAPE_##name] = SHUNT_SOURCE_##source,
+	SHUNT_SHAPE_LIST(SOURCE)
+#undef SOURCE
+};
 
 bool shunt_cu_have_kernels(void)
 {
@@ -36,7 +42,7 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	void *handle, *func;
 	int res, regs;
 
-	res = shunt_cu.LibraryGetKernel(&handle, libraries[shape], kernel_names[kernel]);
+	res = shunt_cu.LibraryGetKernel(&handle, libraries[source_of[shape]], kernel_names[kernel]);
 	if (!res)
 		res = shunt_cu.KernelGetFunction(&func, handle);
 	if (!res)
@@ -53,13 +59,13 @@ static int load_all(int device)
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	int res, err;
 
-	for (unsigned shape = 0; shape < SHUNT_NSHAPES; shape++) {
-		if (libraries[shape])
+	for (unsigned source = 0; source < SHUNT_NSOURCES; source++) {
+		if (libraries[source])
 			continue;
-		res = shunt_cu.LibraryLoadData(&libraries[shape], shunt_fatbins[shape], NULL, NULL, 0, NULL, NULL, 0);
+		res = shunt_cu.LibraryLoadData(&libraries[source], shunt_fatbins[source], NULL, NULL, 0, NULL, NULL, 0);
 		if (res) {
-			libraries[shape] = NULL;
-			return shunt_cu_error(res, "cuLibraryLoadData of our kernels, shape %u", shape);
+			libraries[source] = NULL;
+			return shunt_cu_error(res, "cuLibraryLoadData of our kernels, source %u", source);
 		}
 	}
 	for (unsigned k = 0; k < SHUNT_NKERNELS; k++) {

@@ -35,6 +35,12 @@ GPU_FN uint64_t chunk_piece(const struct chunk &c, const struct shunt_kargs &a, 
 	return ((step * c.nchannels + c.channel) * a.nranks + r) * c.piece;
 }
 
+/* All of a step's chunk is inside the message and aligned: the loops over ranks may be unrolled with plain 16-byte accesses. */
+GPU_FN bool chunk_is_whole(const struct chunk &c, const struct shunt_kargs &a, uint64_t step)
+{
+	return c.aligned && chunk_piece(c, a, step, a.nranks) <= c.bytes;
+}
+
 GPU_FN void chunk_signal(const struct chunk &c, const struct shunt_kargs &a, uint32_t phase, uint64_t step)
 {
 	gpu_sync();
@@ -60,7 +66,7 @@ GPU_FN bool chunk_wait(const struct chunk &c, const struct shunt_kargs &a, uint3
 			uint32_t expired = spin_expired(&spin);
 
 			if (expired) {
-				spin_report(&spin, expired, a.rank, peer, c.channel, want, seen);
+				spin_report(c.ctrl, expired, a.rank, peer, c.channel, want, seen);
 				*c.dead = 1;
 				break;
 			}
@@ -74,20 +80,30 @@ template <typename T> GPU_FN struct gpu_v16 chunk_read(const struct chunk &c, co
 {
 	struct gpu_v16 v = load_user<T>(a.send, at, 16, c.bytes, c.aligned);
 
-	return c.scaled ? premultiply(v, factor) : v;
+	return c.scaled ? scale_cold(v, factor) : v;
 }
 
 template <typename T> GPU_FN void chunk_scatter(const struct chunk &c, const struct shunt_kargs &a, uint64_t step, T factor)
 {
 	uint64_t slot = chunk_slot(c, a, 0, step, a.rank);
+	bool whole = chunk_is_whole(c, a, step);
 
+	GPU_ROLL
 	for (uint32_t x = gpu_tid() * 16; x < c.piece; x += gpu_ntid() * 16) {
+		if (!whole || c.scaled) {
+			GPU_ROLL
+			for (uint32_t r = 0; r < a.nranks; r++)
+				if (r != a.rank)
+					gpu_st16(a.peer[r] + slot + x, chunk_read<T>(c, a, chunk_piece(c, a, step, r) + x, factor));
+			continue;
+		}
+		const char *from = (const char *)a.send + chunk_piece(c, a, step, 0) + x;
 		struct gpu_v16 v[SHUNT_KARGS_MAX_RANKS];
 
 		GPU_UNROLL
 		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
 			if (r < a.nranks && r != a.rank)
-				v[r] = chunk_read<T>(c, a, chunk_piece(c, a, step, r) + x, factor);
+				v[r] = gpu_ld16_stream(from + r * c.piece);
 		GPU_UNROLL
 		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
 			if (r < a.nranks && r != a.rank)
@@ -101,20 +117,25 @@ template <typename T, typename Op> GPU_FN void chunk_reduce(const struct chunk &
 	uint64_t mine = chunk_piece(c, a, step, a.rank);
 	const char *inbox = a.peer[a.rank];
 
+	GPU_ROLL
 	for (uint32_t x = gpu_tid() * 16; x < c.piece; x += gpu_ntid() * 16) {
 		struct gpu_v16 v[SHUNT_KARGS_MAX_RANKS];
-		struct acc_pack<T> acc;
+		struct acc<T, Op> acc = {};
 
 		GPU_UNROLL
 		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
-			if (r < a.nranks)
-				v[r] = r == a.rank ? chunk_read<T>(c, a, mine + x, factor) :
-				                     gpu_ld16(inbox + in + r * SHUNT_CHUNK_PIECE(a.nranks) + x);
-		acc_start(acc, v[0]);
+			if (r < a.nranks && r != a.rank)
+				v[r] = gpu_ld16(inbox + in + r * SHUNT_CHUNK_PIECE(a.nranks) + x);
+		struct gpu_v16 own = chunk_read<T>(c, a, mine + x, factor);
 		GPU_UNROLL
-		for (uint32_t r = 1; r < SHUNT_KARGS_MAX_RANKS; r++)
-			if (r < a.nranks)
-				acc_add<T, Op>(acc, v[r], a.flags);
+		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++) {
+			struct gpu_v16 y = { r == a.rank ? own.lo : v[r].lo, r == a.rank ? own.hi : v[r].hi };
+
+			if (r == 0)
+				acc.start(y);
+			else if (r < a.nranks)
+				acc.add(y, a.flags);
+		}
 		struct gpu_v16 sum = acc_finish(acc, a);
 		GPU_ROLL
 		for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
@@ -127,20 +148,30 @@ template <typename T, typename Op> GPU_FN void chunk_reduce(const struct chunk &
 
 template <typename T> GPU_FN void chunk_collect(const struct chunk &c, const struct shunt_kargs &a, uint64_t step)
 {
-	uint64_t in = chunk_slot(c, a, 1, step, 0);
-	const char *inbox = a.peer[a.rank];
+	const char *in = a.peer[a.rank] + chunk_slot(c, a, 1, step, 0);
+	bool whole = chunk_is_whole(c, a, step);
 
+	GPU_ROLL
 	for (uint32_t x = gpu_tid() * 16; x < c.piece; x += gpu_ntid() * 16) {
+		if (!whole) {
+			GPU_ROLL
+			for (uint32_t r = 0; r < a.nranks; r++)
+				if (r != a.rank)
+					store_user<T>(a.recv, chunk_piece(c, a, step, r) + x, 16, c.bytes, c.aligned,
+					    gpu_ld16(in + r * SHUNT_CHUNK_PIECE(a.nranks) + x));
+			continue;
+		}
+		char *to = (char *)a.recv + chunk_piece(c, a, step, 0) + x;
 		struct gpu_v16 v[SHUNT_KARGS_MAX_RANKS];
 
 		GPU_UNROLL
 		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
 			if (r < a.nranks && r != a.rank)
-				v[r] = gpu_ld16(inbox + in + r * SHUNT_CHUNK_PIECE(a.nranks) + x);
+				v[r] = gpu_ld16(in + r * SHUNT_CHUNK_PIECE(a.nranks) + x);
 		GPU_UNROLL
 		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
 			if (r < a.nranks && r != a.rank)
-				store_user<T>(a.recv, chunk_piece(c, a, step, r) + x, 16, c.bytes, c.aligned, v[r]);
+				gpu_st16_stream(to + r * c.piece, v[r]);
 	}
 }
 

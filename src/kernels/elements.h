@@ -71,8 +71,6 @@ template <typename T> union pack {
 	T e[16 / sizeof(T)];
 };
 
-template <typename T> struct acc_pack { typename acc_of<T>::type a[16 / sizeof(T)]; };
-
 /* One element of user memory as an unsigned number. */
 template <int BYTES> struct raw_of;
 template <> struct raw_of<1> { typedef u8 type; };
@@ -80,8 +78,8 @@ template <> struct raw_of<2> { typedef uint16_t type; };
 template <> struct raw_of<4> { typedef u32 type; };
 template <> struct raw_of<8> { typedef u64 type; };
 
-/* n elements at p as the low bytes of a pack, and back. Out of line: they serve odd ends and odd addresses. */
-template <int BYTES> GPU_NOINLINE struct gpu_v16 gather(const void *p, u32 n)
+/* n elements at p as the low bytes of a pack, and back: for odd ends and odd addresses. */
+template <int BYTES> GPU_FN struct gpu_v16 gather(const void *p, u32 n)
 {
 	typedef typename raw_of<BYTES>::type raw;
 	struct gpu_v16 v = { 0, 0 };
@@ -99,7 +97,7 @@ template <int BYTES> GPU_NOINLINE struct gpu_v16 gather(const void *p, u32 n)
 	return v;
 }
 
-template <int BYTES> GPU_NOINLINE void spread(void *p, u32 n, struct gpu_v16 v)
+template <int BYTES> GPU_FN void spread(void *p, u32 n, struct gpu_v16 v)
 {
 	typedef typename raw_of<BYTES>::type raw;
 
@@ -161,8 +159,18 @@ template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
 	return s.value;
 }
 
+/*
+ * The running result of one pack: start with rank 0's, add the others in order, finish. Where the accumulator is the type itself (and for
+ * extrema, which round nothing) it stays a pack and one function out of line serves every use; the types of training get their
+ * code in line.
+ */
+template <typename T, typename Op> struct is_hot { static const bool value = false; };
+template <> struct is_hot<struct f16, op_sum> { static const bool value = true; };
+template <> struct is_hot<struct bf16, op_sum> { static const bool value = true; };
+template <> struct is_hot<f32, op_sum> { static const bool value = true; };
+
 /* Every input is rounded to T after the factor: it is what travels. */
-template <typename T> GPU_NOINLINE struct gpu_v16 premultiply(struct gpu_v16 v, T factor)
+template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, T factor)
 {
 	union pack<T> p;
 
@@ -173,7 +181,19 @@ template <typename T> GPU_NOINLINE struct gpu_v16 premultiply(struct gpu_v16 v, 
 	return p.v;
 }
 
-template <typename T> GPU_FN void acc_start(struct acc_pack<T> &acc, struct gpu_v16 v)
+template <typename T> GPU_NOINLINE struct gpu_v16 scale_cold(struct gpu_v16 v, T factor)
+{
+	return scale(v, factor);
+}
+
+template <typename T, typename Op> GPU_FN struct gpu_v16 premultiply(struct gpu_v16 v, T factor)
+{
+	return is_hot<T, Op>::value ? scale(v, factor) : scale_cold(v, factor);
+}
+
+template <typename T> struct wide { typename acc_of<T>::type a[16 / sizeof(T)]; };
+
+template <typename T> GPU_FN void wide_start(struct wide<T> &acc, struct gpu_v16 v)
 {
 	union pack<T> p;
 
@@ -183,7 +203,7 @@ template <typename T> GPU_FN void acc_start(struct acc_pack<T> &acc, struct gpu_
 		acc.a[i] = to_acc(p.e[i]);
 }
 
-template <typename T, typename Op> GPU_FN void acc_add(struct acc_pack<T> &acc, struct gpu_v16 v, u32 flags)
+template <typename T, typename Op> GPU_FN void wide_add(struct wide<T> &acc, struct gpu_v16 v, u32 flags)
 {
 	union pack<T> p;
 
@@ -193,11 +213,69 @@ template <typename T, typename Op> GPU_FN void acc_add(struct acc_pack<T> &acc, 
 		acc.a[i] = Op::apply(acc.a[i], to_acc(p.e[i]), flags);
 }
 
+template <typename T> GPU_FN struct gpu_v16 wide_finish(struct wide<T> &acc)
+{
+	union pack<T> p;
+
+	GPU_UNROLL
+	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+		from_acc(&p.e[i], acc.a[i]);
+	return p.v;
+}
+
+template <typename T, typename Op> GPU_NOINLINE struct gpu_v16 combine(struct gpu_v16 a, struct gpu_v16 b, u32 flags)
+{
+	struct wide<T> acc;
+
+	wide_start(acc, a);
+	wide_add<T, Op>(acc, b, flags);
+	return wide_finish(acc);
+}
+
+template <typename T, typename Op> GPU_NOINLINE void wide_add_cold(struct wide<T> &acc, struct gpu_v16 v, u32 flags)
+{
+	wide_add<T, Op>(acc, v, flags);
+}
+
+/* Accumulator kept as a pack, in line in registers, or out of line. */
+enum acc_kind { ACC_PACK, ACC_HOT, ACC_COLD };
+template <typename A, typename B> struct is_same { static const bool value = false; };
+template <typename A> struct is_same<A, A> { static const bool value = true; };
+template <typename T, typename Op> struct acc_kind_of {
+	static const enum acc_kind value = is_hot<T, Op>::value ? ACC_HOT :
+	    is_same<typename acc_of<T>::type, T>::value || is_same<Op, op_ext>::value ? ACC_PACK : ACC_COLD;
+};
+
+template <typename T, typename Op, enum acc_kind K = acc_kind_of<T, Op>::value> struct acc;
+
+template <typename T, typename Op> struct acc<T, Op, ACC_PACK> {
+	struct gpu_v16 v;
+	GPU_METHOD void start(struct gpu_v16 x) { v = x; }
+	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { v = combine<T, Op>(v, x, flags); }
+	GPU_METHOD struct gpu_v16 result() { return v; }
+};
+
+template <typename T, typename Op> struct acc<T, Op, ACC_HOT> {
+	struct wide<T> w;
+	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { wide_add<T, Op>(w, x, flags); }
+	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+};
+
+template <typename T, typename Op> struct acc<T, Op, ACC_COLD> {
+	struct wide<T> w;
+	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void add(struct gpu_v16 x, u32 flags) { wide_add_cold<T, Op>(w, x, flags); }
+	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+};
+
 /* Integer averages divide the wrapped sum once, towards zero; sums of signed integers come here as unsigned ones. */
 template <typename T> struct average {
+	static const bool exists = false;
 	GPU_FN T of(T v, u32 n, bool is_signed) { return v; }
 };
 template <typename U, typename S> struct int_average {
+	static const bool exists = true;
 	GPU_FN U of(U v, u32 n, bool is_signed) { return is_signed ? (U)((S)v / (S)n) : (U)(v / (U)n); }
 };
 template <> struct average<u8> : int_average<u8, i8> {};
@@ -214,13 +292,10 @@ template <typename T> GPU_NOINLINE struct gpu_v16 divide(struct gpu_v16 v, u32 n
 	return p.v;
 }
 
-template <typename T> GPU_FN struct gpu_v16 acc_finish(struct acc_pack<T> &acc, const struct shunt_kargs &a)
+template <typename T, typename Op> GPU_FN struct gpu_v16 acc_finish(struct acc<T, Op> &acc, const struct shunt_kargs &a)
 {
-	union pack<T> p;
+	struct gpu_v16 v = acc.result();
 
-	GPU_UNROLL
-	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
-		from_acc(&p.e[i], acc.a[i]);
-	return a.flags & SHUNT_K_DIVIDE ? divide<T>(p.v, a.nranks, a.flags & SHUNT_K_SIGNED) : p.v;
+	return average<T>::exists && is_same<Op, op_sum>::value && (a.flags & SHUNT_K_DIVIDE) ? divide<T>(v, a.nranks, a.flags & SHUNT_K_SIGNED) : v;
 }
 #endif

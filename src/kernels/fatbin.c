@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* A shape without a fatbin does not link. */
+/* A source without a fatbin does not link. */
 #include "kernels/fatbin.h"
 
-#define DECLARE(name, number) extern const char shunt_fatbin_##name[];
-SHUNT_SHAPE_LIST(DECLARE)
+#define DECLARE(name) extern const char shunt_fatbin_##name[];
+SHUNT_SOURCE_LIST(DECLARE)
 #undef DECLARE
 
-#define ROW(name, number) [number] = shunt_fatbin_##name,
-const char *const shunt_fatbins[SHUNT_NSHAPES] = { SHUNT_SHAPE_LIST(ROW) };
+#define ROW(name) [SHUNT_SOURCE_##name] = shunt_fatbin_##name,
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(ROW) };
 #undef ROW

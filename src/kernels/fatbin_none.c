@@ -2,4 +2,4 @@
 /* Stands in for fatbin.c where there is no nvcc. */
 #include "kernels/fatbin.h"
 
-const char *const shunt_fatbins[SHUNT_NSHAPES] = { 0 };
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };

@@ -7,7 +7,8 @@
  * operator only; no <<<>>>, threadIdx, asm, lambdas, STL, printf or recursion in .cu files.
  *
  *   GPU_KERNEL                    before a kernel's return type; kernels are extern "C" and take one GPU_ARG(struct shunt_kargs)
- *   GPU_FN                        before every device function (inlined); GPU_NOINLINE: one that is kept out of line
+ *   GPU_FN                        before every device function (inlined); GPU_NOINLINE: one that is kept out of line;
+ *                                 GPU_METHOD: before a member function
  *   GPU_ARG(T)                    a kernel's parameter of type T, read only
  *   GPU_SHARED(T, name, n)        n elements of T shared by the block; uninitialised
  *   GPU_UNROLL                    before a loop with a constant trip count; GPU_ROLL: before one that must stay a loop

@@ -7,6 +7,7 @@
 #include <cuda_fp8.h>
 
 #define GPU_FN static __device__ __forceinline__
+#define GPU_METHOD __device__ __forceinline__
 #define GPU_NOINLINE static __device__ __noinline__
 #define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)
 #define GPU_ARG(T) const __grid_constant__ T

@@ -13,6 +13,7 @@
 #include "kernels/gpu_sim_num.h"
 
 #define GPU_FN static inline
+#define GPU_METHOD inline
 #define GPU_NOINLINE static __attribute__((noinline))
 #define GPU_KERNEL
 #define GPU_ARG(T) const T

@@ -19,9 +19,8 @@
 #define SHUNT_UNIT_DATA 480u
 
 #define SHUNT_LINE_CHANNELS 1024u
-#define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: depth(n) x n sources, at most this many */
-#define SHUNT_LINE_DEPTH(n) (SHUNT_LINE_SLOTS / (n))
-#define SHUNT_CHUNK_CHANNELS 32u
+#define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: 4 x 2, 2 x 4 or 1 x 8 sources */
+#define SHUNT_CHUNK_CHANNELS 16u
 #define SHUNT_CHUNK_STAGES 3u
 
 enum shunt_kflags {

@@ -2,15 +2,20 @@
 #ifndef SHUNT_KERNELS_KERNEL_LIST_H
 #define SHUNT_KERNELS_KERNEL_LIST_H
 /*
- * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). A shape is one .cu
- * file that instantiates every row. Sums and products do not depend on the sign: signed integers use the unsigned kernel.
- * `ext` is the extremum, larger or smaller by a flag. Types have the numbers of enum shunt_dtype.
+ * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). The line kernels come for
+ * up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows), the
+ * widest for all. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
+ * larger or smaller by a flag. Types have the numbers of enum shunt_dtype.
  */
-#define SHUNT_SHAPE_LIST(X) X(oneshot, 0) X(twoshot, 1) X(chunk, 2)
-#define SHUNT_KERNEL_ROWS(X, shape) \
-	X(shape, sum, 0, u8, 1) X(shape, sum, 0, u32, 3) X(shape, sum, 0, u64, 5) \
-	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, f64, 8) \
-	X(shape, sum, 0, bf16, 9) X(shape, sum, 0, f8e4m3, 10) X(shape, sum, 0, f8e5m2, 11) \
+#define SHUNT_SHAPE_LIST(X) \
+	X(oneshot2, oneshot) X(oneshot4, oneshot) X(oneshot8, oneshot) X(twoshot4, twoshot) X(twoshot8, twoshot) X(chunk, chunk)
+/* The .cu files, each a fatbin of its own. */
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk)
+#define SHUNT_HOT_ROWS(X, shape) \
+	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
+#define SHUNT_COLD_ROWS(X, shape) \
+	X(shape, sum, 0, u8, 1) X(shape, sum, 0, u32, 3) X(shape, sum, 0, u64, 5) X(shape, sum, 0, f64, 8) \
+	X(shape, sum, 0, f8e4m3, 10) X(shape, sum, 0, f8e5m2, 11) \
 	X(shape, prod, 1, u8, 1) X(shape, prod, 1, u32, 3) X(shape, prod, 1, u64, 5) \
 	X(shape, prod, 1, f16, 6) X(shape, prod, 1, f32, 7) X(shape, prod, 1, f64, 8) \
 	X(shape, prod, 1, bf16, 9) X(shape, prod, 1, f8e4m3, 10) X(shape, prod, 1, f8e5m2, 11) \
@@ -18,12 +23,17 @@
 	X(shape, ext, 2, i64, 4) X(shape, ext, 2, u64, 5) \
 	X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) X(shape, ext, 2, f64, 8) \
 	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
+#define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
-	SHUNT_KERNEL_ROWS(X, oneshot) SHUNT_KERNEL_ROWS(X, twoshot) SHUNT_KERNEL_ROWS(X, chunk)
+	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_KERNEL_ROWS(X, oneshot8) \
+	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk)
 
-#define SHUNT_SHAPE_ENUM(name, number) SHUNT_SHAPE_##name = number,
+#define SHUNT_SHAPE_ENUM(name, source) SHUNT_SHAPE_##name,
+#define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,
 enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM) SHUNT_NSHAPES };
+enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
 #undef SHUNT_SHAPE_ENUM
+#undef SHUNT_SOURCE_ENUM
 enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_NKOPS };
 enum { SHUNT_NKTYPES = 12 };
 

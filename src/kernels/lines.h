@@ -2,29 +2,26 @@
 #ifndef SHUNT_KERNELS_LINES_H
 #define SHUNT_KERNELS_LINES_H
 /*
- * What the line kernels share. A warp is a channel. In one round (epoch) it handles depth x n slots, slot j = k * n + r standing for unit k of
- * rank r; a unit is 480 bytes of the message on 512 bytes of the wire. Lanes 0-6 of each line hold 16 bytes of data, lane 7 holds 8 and
- * the flag, so that packs stay aligned: first the 28 full packs of the unit, then the 4 halves.
+ * What the line kernels share. A warp is a channel. A kernel is made for up to N = 2, 4 or 8 ranks; in one round (epoch) a channel
+ * handles D = 8 / N units of each rank, slot k * N + r being unit k of rank r, so that every index into registers is a constant. A unit
+ * is 480 bytes of the message on 512 bytes of the wire. Lanes 0-6 of each line hold 16 bytes of data, lane 7 holds 8 and the flag, so
+ * that packs stay aligned: first the 28 full packs of the unit, then the 4 halves.
  */
 #include "kernels/elements.h"
 #include "kernels/spin.h"
 
-/* A slot of the round: counts k and r along with the (constant, unrolled) slot number. */
-struct slot { uint32_t k, r; };
-
-GPU_FN void slot_next(struct slot *s, uint32_t nranks)
-{
-	if (++s->r == nranks) {
-		s->r = 0;
-		s->k++;
-	}
-}
+/* Before a block, for all slots: k and r as constants, r below the real number of ranks and k in use in this round. */
+#define FOR_SLOTS(k, r, units, a) \
+	GPU_UNROLL \
+	for (uint32_t k = 0; k < SHUNT_LINE_SLOTS / N; k++) \
+		GPU_UNROLL \
+		for (uint32_t r = 0; r < N; r++) \
+			if (k < (units) && (N == 2 || r < (a).nranks))
 
 struct lines {
 	struct shunt_ctrl *ctrl;
 	char *inbox;            /* our own scratch */
 	uint32_t channel, nchannels;
-	uint32_t depth;         /* units of each rank in a round */
 	uint32_t width;         /* bytes of the message that this lane holds of a unit: 16 or 8 */
 	uint32_t at;            /* where in the unit's 480 bytes */
 	uint64_t bytes;         /* of the message */
@@ -41,13 +38,23 @@ template <typename T> GPU_FN struct lines lines_init(const struct shunt_kargs &a
 	l.ctrl = (struct shunt_ctrl *)l.inbox;
 	l.channel = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;
 	l.nchannels = gpu_nbid() * gpu_ntid() / 32;
-	l.depth = SHUNT_LINE_DEPTH(a.nranks);
 	l.width = GPU_LINE_LAST ? 8 : 16;
 	l.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
 	l.bytes = a.count * sizeof(T);
 	l.units = (l.bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
 	l.aligned = a.flags & SHUNT_K_ALIGNED;
 	return l;
+}
+
+/* How many units of this channel are left from `first` on, at most one round's. */
+template <int N> GPU_FN uint32_t lines_round(const struct lines &l, uint64_t first, uint64_t end)
+{
+	const uint32_t depth = SHUNT_LINE_SLOTS / N;
+	uint32_t units = 1;
+
+	while (units < depth && first + (uint64_t)units * l.nchannels < end)
+		units++;
+	return units;
 }
 
 template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs &a, uint64_t unit)
@@ -58,16 +65,6 @@ template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, co
 template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
 {
 	store_user<T>(a.recv, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned, v);
-}
-
-/* Applies the factor of a pre-multiplied sum to what was read. */
-template <typename T> GPU_FN void lines_scale(const struct shunt_kargs &a, struct gpu_v16 v[SHUNT_LINE_SLOTS])
-{
-	T factor = load_scalar<T>(a);
-
-	GPU_UNROLL
-	for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++)
-		v[j] = premultiply(v[j], factor);
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
@@ -86,45 +83,58 @@ GPU_FN uint64_t lines_slots(const struct lines &l, uint64_t area, uint64_t epoch
 	return area + ((uint64_t)l.channel * 2 + (epoch & 1)) * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
 }
 
-/* By a lane that misses a flag: names the first rank that it misses. */
-GPU_NOINLINE void lines_give_up(const struct lines &l, const struct shunt_kargs &a, uint64_t slots, uint64_t epoch, uint32_t missing, struct spin *s)
+/* By a lane that misses a flag: names the first rank that it misses. `slots`: in our inbox. */
+GPU_NOINLINE void lines_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t rank, uint32_t channel, uint64_t epoch, uint32_t missing)
 {
 	uint32_t peer = 0, line = gpu_lane() / 8;
-	uint32_t reason = gpu_ld_relaxed32(&l.ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
+	uint32_t reason = gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
 
 	while (!(missing >> peer & 1))
 		peer++;
-	spin_report(s, reason, a.rank, peer, l.channel, epoch,
-	    gpu_ld_relaxed((const uint64_t *)(l.inbox + slots + peer * SHUNT_UNIT_WIRE + line * 128 + 120)));
+	spin_report(ctrl, reason, rank, peer, channel, epoch, gpu_ld_relaxed((const uint64_t *)(slots + peer * SHUNT_UNIT_WIRE + line * 128 + 120)));
 }
 
 /*
- * Waits until the slots of the round that other ranks fill have arrived; v[j] of our own slots stays as it is. `units`: how many k of
- * this round are in use. False: gave up. Collective over the warp.
+ * Waits until the slots of the round that other ranks fill have arrived; v of our own slots stays as it is. `units`: how many k of this
+ * round are in use. False: gave up. Collective over the warp.
  */
-GPU_FN bool lines_wait(const struct lines &l, const struct shunt_kargs &a, uint64_t slots, uint32_t units, uint64_t epoch,
+template <int N> GPU_FN bool lines_wait(const struct lines &l, const struct shunt_kargs &a, uint64_t slots, uint32_t units, uint64_t epoch,
     struct gpu_v16 v[SHUNT_LINE_SLOTS])
 {
 	struct spin spin;
 
 	spin_init(&spin, l.ctrl);
 	for (;;) {
-		struct slot s = { 0, 0 };
 		uint32_t missing = 0;
 
-		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units && s.r != a.rank && !gpu_line_ld(l.inbox + slots + j * SHUNT_UNIT_WIRE, &v[j], epoch))
-				missing |= 1u << s.r;
-			slot_next(&s, a.nranks);
+		FOR_SLOTS (k, r, units, a) {
+			if (r != a.rank && !gpu_line_ld(l.inbox + slots + (k * N + r) * SHUNT_UNIT_WIRE, &v[k * N + r], epoch))
+				missing |= 1u << r;
 		}
 		if (gpu_warp_all(!missing))
 			return true;
 		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
 			if (missing)
-				lines_give_up(l, a, slots, epoch, missing, &spin);
+				lines_give_up(l.ctrl, l.inbox + slots, a.rank, l.channel, epoch, missing);
 			return false;
 		}
 	}
+}
+
+/* Result of one unit: the slots' packs in rank order, our own in its place. */
+template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(const struct shunt_kargs &a, const struct gpu_v16 *v, struct gpu_v16 own)
+{
+	struct acc<T, Op> acc;
+
+	GPU_UNROLL
+	for (uint32_t r = 0; r < N; r++) {
+		struct gpu_v16 x = { r == a.rank ? own.lo : v[r].lo, r == a.rank ? own.hi : v[r].hi };
+
+		if (r == 0)
+			acc.start(x);
+		else if (N == 2 || r < a.nranks)
+			acc.add(x, a.flags);
+	}
+	return acc_finish(acc, a);
 }
 #endif

@@ -8,58 +8,52 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op> GPU_FN void oneshot(const struct shunt_kargs &a)
+template <typename T, typename Op, int N> GPU_FN void oneshot(const struct shunt_kargs &a)
 {
+	const uint32_t depth = SHUNT_LINE_SLOTS / N;
 	struct lines l = lines_init<T>(a);
 
 	if (l.channel >= l.units)
 		return;
 	uint64_t epoch = l.ctrl->oneshot_epoch[l.channel];
 
-	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * l.depth) {
-		uint64_t left = (l.units - first + l.nchannels - 1) / l.nchannels;
-		uint32_t units = left < l.depth ? (uint32_t)left : l.depth;
+	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * depth) {
+		uint32_t units = lines_round<N>(l, first, l.units);
 		uint64_t slots = lines_slots(l, SHUNT_ONESHOT_AT, ++epoch);
-		struct gpu_v16 v[SHUNT_LINE_SLOTS];
-		struct slot s = { 0, 0 };
+		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
 		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units && s.r == a.rank)
-				v[j] = lines_read<T>(l, a, first + (uint64_t)s.k * l.nchannels);
-			slot_next(&s, a.nranks);
+		for (uint32_t k = 0; k < depth; k++)
+			if (k < units)
+				own[k] = lines_read<T>(l, a, first + (uint64_t)k * l.nchannels);
+		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
+			T factor = load_scalar<T>(a);
+
+			GPU_UNROLL
+			for (uint32_t k = 0; k < depth; k++)
+				own[k] = premultiply<T, Op>(own[k], factor);
 		}
-		if (a.flags & SHUNT_K_PREMUL)
-			lines_scale<T>(a, v);
-		s = { 0, 0 };
 		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units && s.r == a.rank)
-				lines_send_all(a, slots + j * SHUNT_UNIT_WIRE, v[j], epoch);
-			slot_next(&s, a.nranks);
-		}
-		if (!lines_wait(l, a, slots, units, epoch, v))
+		for (uint32_t k = 0; k < depth; k++)
+			if (k < units)
+				lines_send_all(a, slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, own[k], epoch);
+		if (!lines_wait<N>(l, a, slots, units, epoch, v))
 			return;
-		struct acc_pack<T> acc = {};
-		s = { 0, 0 };
 		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units) {
-				if (s.r == 0)
-					acc_start(acc, v[j]);
-				else
-					acc_add<T, Op>(acc, v[j], a.flags);
-				if (s.r == a.nranks - 1u)
-					lines_write<T>(l, a, first + (uint64_t)s.k * l.nchannels, acc_finish(acc, a));
-			}
-			slot_next(&s, a.nranks);
-		}
+		for (uint32_t k = 0; k < depth; k++)
+			if (k < units)
+				lines_write<T>(l, a, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		l.ctrl->oneshot_epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { oneshot<type, op_##op>(a); }
-SHUNT_KERNEL_ROWS(INSTANCE, oneshot)
+#define INSTANCE(n, shape, op, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { oneshot<type, op_##op, n>(a); }
+#define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type)
+#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
+#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)
+SHUNT_HOT_ROWS(INSTANCE2, oneshot2)
+SHUNT_HOT_ROWS(INSTANCE4, oneshot4)
+SHUNT_KERNEL_ROWS(INSTANCE8, oneshot8)

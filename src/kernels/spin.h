@@ -35,17 +35,17 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 }
 
 /* The first thread that gives up tells the host what it waited for, and later kernels not to wait. */
-GPU_NOINLINE void spin_report(struct spin *s, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
+GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
 {
-	if (!gpu_claim32(&s->ctrl->broken))
+	if (!gpu_claim32(&ctrl->broken))
 		return;
-	struct shunt_fault *f = s->ctrl->fault;
+	struct shunt_fault *f = ctrl->fault;
 	f->rank = rank;
 	f->peer = peer;
 	f->channel = channel;
 	f->expected = expected;
 	f->seen = seen;
 	gpu_st_release(&f->set, reason);
-	gpu_claim32(&s->ctrl->abort);
+	gpu_claim32(&ctrl->abort);
 }
 #endif

@@ -9,8 +9,9 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op> GPU_FN void twoshot(const struct shunt_kargs &a)
+template <typename T, typename Op, int N> GPU_FN void twoshot(const struct shunt_kargs &a)
 {
+	const uint32_t depth = SHUNT_LINE_SLOTS / N;
 	struct lines l = lines_init<T>(a);
 	uint64_t part = (l.units + a.nranks - 1) / a.nranks;
 
@@ -18,57 +19,48 @@ template <typename T, typename Op> GPU_FN void twoshot(const struct shunt_kargs 
 		return;
 	uint64_t epoch = l.ctrl->twoshot_epoch[l.channel];
 
-	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * l.depth) {
-		uint64_t left = (part - first + l.nchannels - 1) / l.nchannels;
-		uint32_t units = left < l.depth ? (uint32_t)left : l.depth;
+	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
+		uint32_t units = lines_round<N>(l, first, part);
 		uint64_t shot1 = lines_slots(l, SHUNT_TWOSHOT_AT, ++epoch), shot2 = shot1 + SHUNT_LINE_BYTES;
-		struct gpu_v16 v[SHUNT_LINE_SLOTS];
-		struct slot s = { 0, 0 };
+		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		/* Slot (k, r) of rank r's inbox is ours to fill at [k, rank]; slot numbers are k * n + source. */
 		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units)
-				v[j] = lines_read<T>(l, a, s.r * part + first + (uint64_t)s.k * l.nchannels);
-			slot_next(&s, a.nranks);
+		for (uint32_t k = 0; k < depth; k++)
+			if (k < units)
+				own[k] = lines_read<T>(l, a, a.rank * part + first + (uint64_t)k * l.nchannels);
+		FOR_SLOTS (k, r, units, a) {
+			if (r != a.rank)
+				v[k * N + r] = lines_read<T>(l, a, r * part + first + (uint64_t)k * l.nchannels);
 		}
-		if (a.flags & SHUNT_K_PREMUL)
-			lines_scale<T>(a, v);
-		s = { 0, 0 };
-		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units && s.r != a.rank)
-				gpu_line_st(a.peer[s.r] + shot1 + (s.k * a.nranks + a.rank) * SHUNT_UNIT_WIRE, v[j], epoch);
-			slot_next(&s, a.nranks);
+		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
+			T factor = load_scalar<T>(a);
+
+			GPU_UNROLL
+			for (uint32_t k = 0; k < depth; k++)
+				own[k] = premultiply<T, Op>(own[k], factor);
+			GPU_UNROLL
+			for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++)
+				v[j] = premultiply<T, Op>(v[j], factor);
 		}
-		if (!lines_wait(l, a, shot1, units, epoch, v))
+		FOR_SLOTS (k, r, units, a) {
+			if (r != a.rank)
+				gpu_line_st(a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
+		}
+		if (!lines_wait<N>(l, a, shot1, units, epoch, v))
 			return;
-		struct acc_pack<T> acc = {};
-		s = { 0, 0 };
 		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units) {
-				if (s.r == 0)
-					acc_start(acc, v[j]);
-				else
-					acc_add<T, Op>(acc, v[j], a.flags);
-				if (s.r == a.nranks - 1u) {
-					struct gpu_v16 sum = acc_finish(acc, a);
+		for (uint32_t k = 0; k < depth; k++)
+			if (k < units) {
+				struct gpu_v16 sum = lines_reduce<T, Op, N>(a, &v[k * N], own[k]);
 
-					lines_send_all(a, shot2 + (s.k * a.nranks + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
-					lines_write<T>(l, a, a.rank * part + first + (uint64_t)s.k * l.nchannels, sum);
-				}
+				lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+				lines_write<T>(l, a, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
-			slot_next(&s, a.nranks);
-		}
-		if (!lines_wait(l, a, shot2, units, epoch, v))
+		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
 			return;
-		s = { 0, 0 };
-		GPU_UNROLL
-		for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++) {
-			if (s.k < units && s.r != a.rank)
-				lines_write<T>(l, a, s.r * part + first + (uint64_t)s.k * l.nchannels, v[j]);
-			slot_next(&s, a.nranks);
+		FOR_SLOTS (k, r, units, a) {
+			if (r != a.rank)
+				lines_write<T>(l, a, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
 		}
 	}
 	gpu_warp_sync();
@@ -76,6 +68,9 @@ template <typename T, typename Op> GPU_FN void twoshot(const struct shunt_kargs 
 		l.ctrl->twoshot_epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { twoshot<type, op_##op>(a); }
-SHUNT_KERNEL_ROWS(INSTANCE, twoshot)
+#define INSTANCE(n, shape, op, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { twoshot<type, op_##op, n>(a); }
+#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
+#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)
+SHUNT_HOT_ROWS(INSTANCE4, twoshot4)
+SHUNT_KERNEL_ROWS(INSTANCE8, twoshot8)

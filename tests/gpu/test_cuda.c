@@ -21,9 +21,9 @@
 #include "kernels/kargs.h"
 #include "mock_core.h"
 
-#define SHAPE(name, number) [number] = #name,
-const char *const shunt_fatbins[SHUNT_NSHAPES] = { SHUNT_SHAPE_LIST(SHAPE) };
-#undef SHAPE
+#define SOURCE(name) [SHUNT_SOURCE_##name] = #name,
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(SOURCE) };
+#undef SOURCE
 
 enum { NKERNELS_LISTED = 0
 #define ONE(shape, op, opn, type, typen) + 1
@@ -33,8 +33,8 @@ SHUNT_KERNEL_LIST(ONE)
 
 static const struct shunt_gpu_ops *const ops = &shunt_gpu_cuda_ops;
 enum {
-	F32_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot, SHUNT_KOP_SUM, 7),
-	I8_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot, SHUNT_KOP_SUM, 0), /* not in the list */
+	F32_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, 7),
+	I8_SUM = SHUNT_KERNEL(SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, 0), /* not in the list */
 };
 
 static int open_fds(void)
@@ -366,7 +366,7 @@ static void test_launch_passes_arguments_stream_and_domain(void **state)
 	launch.stream = stream;
 	ops->device_set(1);
 	assert_int_equal(ops->launch(0, &launch), 0);
-	assert_string_equal(fake_cuda.launch.kernel, "shunt_twoshot_sum_f32");
+	assert_string_equal(fake_cuda.launch.kernel, "shunt_twoshot8_sum_f32");
 	assert_int_equal(fake_cuda.launch.blocks, 8);
 	assert_int_equal(fake_cuda.launch.threads, 512);
 	assert_int_equal(fake_cuda.launch.device, 0);

@@ -14,9 +14,9 @@
 #include "mock_core.h"
 
 #if TEST_NO_KERNELS
-const char *const shunt_fatbins[SHUNT_NSHAPES] = { 0 };
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
 #else
-const char *const shunt_fatbins[SHUNT_NSHAPES] = { "oneshot", "twoshot", "chunk" };
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "chunk" };
 #endif
 
 static void test_open_missing_symbol_is_named(void **state)

@@ -83,13 +83,15 @@ def ops(group=None, ranks=None, seed=1):
                     ok = torch.equal(got, want)
                 check(f"{dtype} {op} {count}", ok)
                 seed += 1
-        # The factor is each rank's own.
-        if dtype.is_floating_point:
-            op = dist._make_nccl_premul_sum(torch.tensor([0.5], dtype=dtype, device=dev)) if dtype == torch.bfloat16 \
-                else dist._make_nccl_premul_sum(0.5)
+        # PyTorch takes no bfloat16 factor.
+        if dtype in (torch.float16, torch.float32, torch.float64):
             x = torch.full((777,), 2.0, dtype=dtype, device=dev)
-            dist.all_reduce(x, op, group=group)
+            dist.all_reduce(x, dist._make_nccl_premul_sum(0.5), group=group)
             check(f"{dtype} premul", torch.equal(x.cpu(), torch.full((777,), float(len(ranks)), dtype=dtype)))
+            factor = torch.tensor([0.25], dtype=dtype, device=dev)
+            x = torch.full((777,), 2.0, dtype=dtype, device=dev)
+            dist.all_reduce(x, dist._make_nccl_premul_sum(factor), group=group)
+            check(f"{dtype} premul on the device", torch.equal(x.cpu(), torch.full((777,), len(ranks) / 2, dtype=dtype)))
 
 
 def bits_equal_everywhere():

@@ -82,7 +82,7 @@ static void job_launch(struct world *w, const struct job *j, int r, const void *
 	assert_true(shunt_select(&scope, &coll, &pick, &why));
 	for (const struct shunt_algo *a = shunt_algos; a->name; a++)
 		if (!strcmp(a->name, j->shape)) {
-			l.kernel = pick.kernel % (SHUNT_NKOPS * SHUNT_NKTYPES) + a->shape * SHUNT_NKOPS * SHUNT_NKTYPES;
+			l.kernel = shunt_algo_kernel(a, w->n, j->op, j->dtype);
 			a->geometry(&scope, j->count * shunt_dtype_bytes[j->dtype], &l.blocks, &l.threads);
 		}
 	assert_true(gpu->kernel_exists(l.kernel));

@@ -774,7 +774,7 @@ int cuEventElapsedTime(float *ms, void *start, void *stop)
 	return 0;
 }
 
-/* Kernels. The fake's fatbin is the shape's name. */
+/* Kernels. The fake's fatbin is the source file's name. */
 
 #if !FAKE_CUDA_OLD
 int cuLibraryLoadData(void **library, const void *code, int *jit_options, void **jit_values, unsigned njit, int *lib_options,
