@@ -7,8 +7,8 @@
  * two, else the sim.
  *
  * All functions return 0 or a negative errno. They may be called from any thread; the current device is per thread and
- * starts as 0; streams, events and graphs are used with their device current. Streams and graphs are the values that CUDA would use: a stream here can be passed as cudaStream_t.
- * Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
+ * starts as 0; streams, events and graphs are used with their device current. Streams and graphs are the values that CUDA would
+ * use: a stream here can be passed as cudaStream_t. Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
  */
 #include <stddef.h>
 

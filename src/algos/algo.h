@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "core/coll.h"
+#include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 
 /* What selection may look at beside the call. Equal on all ranks. */
@@ -24,6 +25,7 @@ struct shunt_pick {
 	const struct shunt_algo *algo;
 	unsigned kernel; /* index of kernel_list.h */
 	unsigned blocks, threads;
+	unsigned channels; /* of a pair of ranks, where the algorithm has such */
 	uint32_t flags;  /* SHUNT_K_* that follow from type and operator */
 	uint64_t scalar; /* the factor, if it follows from type and operator */
 };
@@ -33,15 +35,19 @@ struct shunt_algo {
 	const char *doc;
 	enum shunt_kind kind;
 	enum shunt_shape shapes[3]; /* for 2, up to 4 and up to 8 ranks */
-	/* Blocks and threads for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
-	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, unsigned *blocks_p, unsigned *threads_p);
+	/* Blocks, threads and channels for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
+	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick);
+	/* The rest of the arguments, and blocks and threads where ranks have different parts; NULL: nothing to add. */
+	void (*fill)(const struct shunt_scope *scope, const struct shunt_coll *coll, int rank, struct shunt_pick *pick, struct shunt_kargs *args);
 };
 
 /* The kernel of an algorithm; dtype may be a signed integer. */
 unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
+/* Does this kind of collective reduce? Else its operator means nothing. */
+bool shunt_kind_reduces(enum shunt_kind kind);
 
-/* All rows, ended by one without a name. */
-extern const struct shunt_algo shunt_algos[];
+/* Row i of all, or NULL. */
+const struct shunt_algo *shunt_algo_row(size_t i);
 
 /* True and *pick_p, or false and *why_p. bytes: of the message as NCCL's count x type gives it. */
 bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);

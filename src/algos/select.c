@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include "algos/algo.h"
+#include "algos/algos.h"
 #include "core/config.h"
 #include "core/log.h"
 #include "kernels/kargs.h"
@@ -15,13 +15,15 @@
  * Which algorithm up to which size. Rows are tried in order; the first whose place, ranks and size fit is taken; no row: NCCL. Values for 2
  * and 4 ranks are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates from those.
  */
+#define ANY_KIND SHUNT_NKINDS /* that has an algorithm of this name */
+
 enum place { GPU, GPU_ALONE, SIM }; /* ALONE: there is no NCCL to forward to */
 
 struct range {
 	enum shunt_kind kind;
 	enum place place;
 	uint8_t nmin, nmax;
-	uint64_t upto; /* bytes, inclusive */
+	uint64_t upto; /* bytes of count elements (of one part, where there are parts), inclusive */
 	const char *algo;
 };
 
@@ -32,6 +34,29 @@ static const struct range ranges[] = {
 	{ SHUNT_ALLREDUCE, GPU, 2, 2, 64 * MB, "twoshot" },
 	{ SHUNT_ALLREDUCE, GPU, 3, 8, 16 * MB, "twoshot" },
 	{ SHUNT_ALLREDUCE, GPU_ALONE, 2, 8, UINT64_MAX, "twoshot" },
+	{ SHUNT_ALLGATHER, GPU, 2, 2, 32 * MB, "exchange" },
+	{ SHUNT_ALLGATHER, GPU, 3, 4, 4 * MB, "exchange" },
+	{ SHUNT_ALLGATHER, GPU, 5, 8, 64 * KB, "exchange" },
+	{ SHUNT_REDUCESCATTER, GPU, 2, 2, 128 * KB, "exchange" },
+	{ SHUNT_REDUCESCATTER, GPU, 3, 4, 64 * KB, "exchange" },
+	{ SHUNT_REDUCESCATTER, GPU, 5, 8, 16 * KB, "exchange" },
+	{ SHUNT_ALLTOALL, GPU, 2, 2, 8 * MB, "exchange" },
+	{ SHUNT_ALLTOALL, GPU, 3, 4, 4 * MB, "exchange" },
+	{ SHUNT_ALLTOALL, GPU, 5, 8, 64 * KB, "exchange" },
+	{ SHUNT_BROADCAST, GPU, 2, 2, 8 * MB, "exchange" },
+	{ SHUNT_BROADCAST, GPU, 3, 4, 256 * KB, "exchange" },
+	{ SHUNT_BROADCAST, GPU, 5, 8, 64 * KB, "exchange" },
+	{ SHUNT_REDUCE, GPU, 2, 2, 256 * KB, "exchange" },
+	{ SHUNT_REDUCE, GPU, 3, 4, 64 * KB, "exchange" },
+	{ SHUNT_REDUCE, GPU, 5, 8, 16 * KB, "exchange" },
+	{ SHUNT_GATHER, GPU, 2, 2, 8 * MB, "exchange" },
+	{ SHUNT_GATHER, GPU, 3, 4, 4 * MB, "exchange" },
+	{ SHUNT_GATHER, GPU, 5, 8, 64 * KB, "exchange" },
+	{ SHUNT_SCATTER, GPU, 2, 2, 8 * MB, "exchange" },
+	{ SHUNT_SCATTER, GPU, 3, 4, 1 * MB, "exchange" },
+	{ SHUNT_SCATTER, GPU, 5, 8, 64 * KB, "exchange" },
+	{ ANY_KIND, GPU_ALONE, 2, 8, UINT64_MAX, "exchange" },
+	{ ANY_KIND, SIM, 2, 8, UINT64_MAX, "exchange" },
 	{ SHUNT_ALLREDUCE, SIM, 2, 8, 16 * KB, "oneshot" },
 	{ SHUNT_ALLREDUCE, SIM, 2, 8, 256 * KB, "twoshot" },
 	{ SHUNT_ALLREDUCE, SIM, 2, 8, UINT64_MAX, "chunk" },
@@ -55,12 +80,30 @@ static struct forced *forced;
 static size_t nforced;
 static pthread_once_t forced_once = PTHREAD_ONCE_INIT;
 
+const struct shunt_algo *shunt_algo_row(size_t i)
+{
+	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos };
+
+	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
+		for (const struct shunt_algo *a = files[f]; a->name; a++)
+			if (!i--)
+				return a;
+	return NULL;
+}
+
 static const struct shunt_algo *algo_find(enum shunt_kind kind, const char *name)
 {
-	for (const struct shunt_algo *a = shunt_algos; a->name; a++)
+	const struct shunt_algo *a;
+
+	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		if (a->kind == kind && !strcmp(a->name, name))
 			return a;
 	return NULL;
+}
+
+bool shunt_kind_reduces(enum shunt_kind kind)
+{
+	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
 }
 
 static bool kind_find(const char *name, enum shunt_kind *kind_p)
@@ -212,6 +255,11 @@ unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt
 		[SHUNT_SUM] = SHUNT_KOP_SUM, [SHUNT_AVG] = SHUNT_KOP_SUM, [SHUNT_PREMUL] = SHUNT_KOP_SUM,
 		[SHUNT_PROD] = SHUNT_KOP_PROD, [SHUNT_MAX] = SHUNT_KOP_EXT, [SHUNT_MIN] = SHUNT_KOP_EXT,
 	};
+	/* Kernels that copy have one row per element size, under the number of a type of that size. */
+	static const enum shunt_dtype copy_of[9] = { [1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64 };
+	if (!shunt_kind_reduces(algo->kind))
+		return SHUNT_KERNEL(algo->shapes[2], SHUNT_KOP_COPY, copy_of[shunt_dtype_bytes[dtype]]);
+
 	enum shunt_kop op = kops[redop];
 	bool hot = op == SHUNT_KOP_SUM && (hot_sums >> dtype & 1);
 
@@ -226,6 +274,8 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 	pick->kernel = shunt_algo_kernel(pick->algo, scope->nranks, coll->redop, coll->dtype);
 	pick->flags = 0;
 	pick->scalar = 0;
+	if (!shunt_kind_reduces(coll->kind))
+		return;
 	switch (coll->redop) {
 	case SHUNT_MIN:
 		pick->flags = SHUNT_K_MIN;
@@ -272,11 +322,11 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 		for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !algo; i++) {
 			const struct range *r = &ranges[i];
 
-			if (r->kind != coll->kind)
+			if (r->kind != coll->kind && (r->kind != ANY_KIND || !algo_find(coll->kind, r->algo)))
 				continue;
 			why = SHUNT_WHY_SIZE;
 			if (range_fits(r, scope, bytes))
-				algo = algo_find(r->kind, r->algo);
+				algo = algo_find(coll->kind, r->algo);
 		}
 	}
 	if (!algo) {
@@ -284,7 +334,7 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 		return false;
 	}
 	pick_p->algo = algo;
-	algo->geometry(scope, bytes, &pick_p->blocks, &pick_p->threads);
+	algo->geometry(scope, bytes, pick_p);
 	type_op(scope, coll, pick_p);
 	*why_p = SHUNT_WHY_OURS;
 	return true;

@@ -25,12 +25,25 @@ struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *ta
 static void become_forward(struct shunt_comm *comm, const char *why)
 {
 	snprintf(comm->why, sizeof(comm->why), "%s", why);
+	atomic_store(&comm->untold, true);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+}
+
+/*
+ * Ranks that choose differently must not find each other: one that forwards a call never comes to the set-up, and the rest would
+ * wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what differs.
+ */
+static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
+{
+	if (desc->standalone)
+		return desc->id;
+	return shunt_id_derive(&desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+	struct shunt_id meeting;
 	int err;
 
 	if (!comm)
@@ -56,7 +69,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		/* Set alike on all ranks or not, the missing socket tells the others. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	} else if (desc->nslots > 1) {
-		err = shunt_meet_bind(&desc->id, desc->slot, &comm->meet);
+		meeting = meeting_id(desc);
+		err = shunt_meet_bind(&meeting, desc->slot, &comm->meet);
 		if (err)
 			/* The peers find no socket and forward as well. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
@@ -201,13 +215,10 @@ static int order_streams(struct shunt_comm *comm, void *stream)
 	return 0;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_pick *pick)
+static int launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick)
 {
 	struct shunt_kargs args = comm->kargs;
-	struct shunt_gpu_launch l = {
-		.kernel = pick->kernel, .blocks = pick->blocks, .threads = pick->threads,
-		.args = &args, .arg_bytes = sizeof(args), .stream = coll->stream,
-	};
+	struct shunt_gpu_launch l = { .kernel = pick->kernel, .args = &args, .arg_bytes = sizeof(args), .stream = coll->stream };
 	int err = order_streams(comm, coll->stream);
 
 	if (err)
@@ -219,6 +230,12 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *coll, const 
 	args.flags = pick->flags;
 	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
 		args.flags |= SHUNT_K_ALIGNED;
+	if (pick->algo->fill)
+		pick->algo->fill(&comm->scope, coll, comm->rank, pick, &args);
+	if (!pick->blocks)
+		return 0; /* this rank has no part in it */
+	l.blocks = pick->blocks;
+	l.threads = pick->threads;
 	return comm->gpu->launch(comm->device, &l);
 }
 
@@ -266,6 +283,10 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 
 void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
 {
+	/* What was known before any peer was asked is said when it matters for the first time. */
+	if (why == SHUNT_WHY_COMM && comm->rank == 0 && atomic_load_explicit(&comm->untold, memory_order_relaxed) &&
+	    atomic_exchange(&comm->untold, false))
+		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
 	shunt_counters_add(&comm->counters, kind, NULL, why, bytes);
 }
 

@@ -48,8 +48,8 @@ void shunt_comm_abort(struct shunt_comm *comm);
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
-/* Does the set-up now (waits for all peers, however long they take, unless one dies or abort is called). 0 when the outcome is known,
- * forward-only included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken. */
+/* Does the set-up now (waits for all peers, however long they take, unless one dies or abort is called). 0 when the outcome is
+ * known, forward-only included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken. */
 int shunt_comm_setup(struct shunt_comm *comm);
 /*
  * Runs a call with our kernels: 0, or -EOPNOTSUPP: forward it (nothing was launched; counted with its reason), or another error

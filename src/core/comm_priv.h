@@ -11,6 +11,9 @@
 #include "kernels/kargs.h"
 #include "transport/meet.h"
 
+/* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
+#define SHUNT_SETUP_PROTOCOL 1
+
 enum comm_state {
 	COMM_NEW,     /* not set up */
 	COMM_READY,   /* our kernels run */
@@ -30,6 +33,7 @@ struct shunt_comm {
 	atomic_int error;         /* sticky, 0 or -errno */
 	atomic_int cancel;        /* abort was called; host waits poll it */
 	char why[160];            /* of COMM_FORWARD */
+	atomic_bool untold;       /* ... and nobody was told yet */
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
 	struct shunt_fault *fault;                 /* page-locked; written by kernels */

@@ -15,9 +15,6 @@
 #include "core/hash.h"
 #include "core/log.h"
 
-/* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SETUP_PROTOCOL 1
-
 struct hello {
 	uint32_t protocol;
 	int32_t ok;              /* this rank could go on */
@@ -41,20 +38,21 @@ struct verdict {
 	char why[96];
 };
 
-static int forward(struct shunt_comm *comm, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int forward(struct shunt_comm *comm, const char *fmt, ...)
+/* speaks: this rank is the one that says so. */
+static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 {
 	va_list ap;
 
 	va_start(ap, fmt);
 	vsnprintf(comm->why, sizeof(comm->why), fmt, ap);
 	va_end(ap);
-	if (comm->rank == 0) {
-		if (comm->scope.standalone)
-			shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->why);
-		else
-			shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
-	}
+	if (!speaks)
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->why);
+	else if (comm->scope.standalone)
+		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->why);
+	else
+		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
 	shunt_comm_unset(comm);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 	return 0;
@@ -100,7 +98,8 @@ int shunt_comm_join_locked(struct shunt_comm *comm)
 		return -ENOENT;
 	err = shunt_meet_join(comm->meet, comm->nslots, comm->rank, comm->nranks, &comm->cancel, &missing);
 	if (err == -ENOENT)
-		snprintf(comm->why, sizeof(comm->why), "%s %d has no Shunt, other settings, or is on another host",
+		snprintf(comm->why, sizeof(comm->why),
+		    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host",
 		    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
 	if (!err)
 		comm->joined = true;
@@ -112,7 +111,7 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	int err;
 
 	memset(h, 0, sizeof(*h));
-	h->protocol = SETUP_PROTOCOL;
+	h->protocol = SHUNT_SETUP_PROTOCOL;
 	h->ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint();
@@ -250,7 +249,8 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		err = -EOWNERDEAD; /* it was there at init */
 	if (err == -ENOENT) {
 		snprintf(why, sizeof(why), "%s", comm->why);
-		return forward(comm, "%s", why);
+		/* Rank 0 may have no Shunt, and then cannot say so. */
+		return forward(comm, comm->rank == 0 || shunt_meet_leads(comm->meet), "%s", why);
 	}
 	if (err)
 		return broken(comm, "meeting the other ranks", err);
@@ -260,7 +260,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	if (err)
 		return broken(comm, "exchanging capabilities", err);
 	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
-		return forward(comm, "%s", why);
+		return forward(comm, comm->rank == 0, "%s", why);
 	for (int r = 0; r < comm->nranks; r++)
 		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
 			comm->scope.max_ctas = hellos[r].max_ctas;
@@ -287,7 +287,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		return broken(comm, "mapping scratch memory", err);
 	for (int r = 0; r < comm->nranks; r++)
 		if (!verdicts[r].ok)
-			return forward(comm, "rank %d: %.95s", r, verdicts[r].why);
+			return forward(comm, comm->rank == 0, "rank %d: %.95s", r, verdicts[r].why);
 
 	for (int r = 0; r < comm->nranks; r++)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
@@ -308,7 +308,7 @@ out_forward:
 	for (int r = 0; r < comm->nranks; r++)
 		if (fds[r] >= 0)
 			close(fds[r]);
-	return forward(comm, "%s", why);
+	return forward(comm, comm->rank == 0, "%s", why);
 }
 
 void shunt_comm_unset(struct shunt_comm *comm)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The embedded kernels: one fatbin per source file, loaded once per process; all made resident on a device before the first launch. */
+/* The embedded kernels: one fatbin per source file, loaded once per process; all resident on a device before the first launch. */
 #include "gpu/cuda_dev.h"
 
 #include <pthread.h>
@@ -112,8 +112,8 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		return err;
 	func = launch->kernel < SHUNT_NKERNELS ? shunt_cu_devices[device].func[launch->kernel] : NULL;
 	if (!func || launch->arg_bytes != sizeof(struct shunt_kargs)) {
-		shunt_error("launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded", launch->kernel,
-		    launch->arg_bytes, device);
+		shunt_error("launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
+		    launch->kernel, launch->arg_bytes, device);
 		err = -EINVAL;
 		goto out_leave;
 	}

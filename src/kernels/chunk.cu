@@ -67,7 +67,7 @@ GPU_FN bool chunk_wait(const struct chunk &c, const struct shunt_kargs &a, uint3
 
 			if (expired) {
 				spin_report(c.ctrl, expired, a.rank, peer, c.channel, want, seen);
-				*c.dead = 1;
+				gpu_claim32(c.dead); /* more than one thread may */
 				break;
 			}
 		}

@@ -10,6 +10,7 @@
 
 typedef int8_t i8;
 typedef uint8_t u8;
+typedef uint16_t u16;
 typedef int32_t i32;
 typedef uint32_t u32;
 typedef int64_t i64;
@@ -26,6 +27,7 @@ template <> struct acc_of<struct f8e5m2> { typedef float type; };
 
 GPU_FN i8 to_acc(i8 v) { return v; }
 GPU_FN u8 to_acc(u8 v) { return v; }
+GPU_FN u16 to_acc(u16 v) { return v; }
 GPU_FN i32 to_acc(i32 v) { return v; }
 GPU_FN u32 to_acc(u32 v) { return v; }
 GPU_FN i64 to_acc(i64 v) { return v; }
@@ -39,6 +41,7 @@ GPU_FN f32 to_acc(struct f8e5m2 v) { return gpu_to_f32(v); }
 
 GPU_FN void from_acc(i8 *d, i8 v) { *d = v; }
 GPU_FN void from_acc(u8 *d, u8 v) { *d = v; }
+GPU_FN void from_acc(u16 *d, u16 v) { *d = v; }
 GPU_FN void from_acc(i32 *d, i32 v) { *d = v; }
 GPU_FN void from_acc(u32 *d, u32 v) { *d = v; }
 GPU_FN void from_acc(i64 *d, i64 v) { *d = v; }
@@ -65,6 +68,8 @@ struct op_ext {
 		return first || b != b ? a : b;
 	}
 };
+
+struct op_copy {}; /* no reduction */
 
 template <typename T> union pack {
 	struct gpu_v16 v;

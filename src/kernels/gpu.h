@@ -23,6 +23,8 @@
  *
  *   gpu_ld_relaxed / gpu_st_relaxed / gpu_ld_acquire / gpu_st_release (const uint64_t *, ...) system scope: peers too
  *   gpu_ld_relaxed32(const uint32_t *)   gpu_claim32(uint32_t *p) -> bool: sets *p from 0 to 1, true for the one who did
+ *   gpu_ld_taken / gpu_st_taken (uint64_t *, ...)   a counter by which a reader gives slots back: what the reader has read (and whose
+ *                                 values it has used) is read before the writer sees the counter and writes again
  *   gpu_fence()                   orders everything before it, for the whole system (release side of gpu_st_release by one thread
  *                                 after gpu_sync covers the block's stores; no extra fence needed)
  *

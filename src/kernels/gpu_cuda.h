@@ -61,6 +61,9 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+/* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */
+GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_relaxed(p); }
+GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN bool gpu_claim32(uint32_t *p)
 {
 	return atomicCAS(p, 0u, 1u) == 0;

@@ -20,6 +20,11 @@
 
 #define SHUNT_LINE_CHANNELS 1024u
 #define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: 4 x 2, 2 x 4 or 1 x 8 sources */
+/* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
+#define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
+#define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / (n))
+#define SHUNT_XCHG_RING 8u                      /* units */
+
 #define SHUNT_CHUNK_CHANNELS 16u
 #define SHUNT_CHUNK_STAGES 3u
 
@@ -38,8 +43,13 @@ struct shunt_kargs {
 	void *recv;
 	uint64_t count;             /* elements */
 	uint64_t scalar;
+	/* Exchange kernels: what goes to rank p starts at send + p * send_stride, what comes from it at recv + p * recv_stride. */
+	uint64_t send_stride, recv_stride;
 	uint32_t flags;
 	uint16_t rank, nranks;
+	uint16_t channels;          /* for each peer that we send to or hear from */
+	uint8_t send_to, recv_from; /* bits of ranks; our own bit in both: copy, or fold in, our own part */
+	uint8_t pad[4];
 };
 
 /* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */
@@ -59,6 +69,10 @@ struct shunt_ctrl {
 	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t chunk_step[SHUNT_CHUNK_CHANNELS];
+	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel]. */
+	uint64_t xchg_sent[SHUNT_XCHG_CHANNELS];
+	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
+	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
 	/* Arrival flags of the chunk kernels, written by peers: [phase][channel][source]. One line each. */
 	struct { uint64_t v; uint64_t pad[15]; } chunk_flag[2][SHUNT_CHUNK_CHANNELS][SHUNT_KARGS_MAX_RANKS];
 };
@@ -66,14 +80,16 @@ struct shunt_ctrl {
 /*
  * Byte offsets within the scratch, the same on every rank.
  *   line areas:  [channel][parity][slot] units; one-shot has one, two-shot one for each phase
+ *   exchange:    [source][channel][ring] units
  *   chunk area:  [channel][phase][stage][source] pieces of SHUNT_CHUNK_PIECE(n) bytes
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
 #define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
 #define SHUNT_ONESHOT_AT ((uint64_t)SHUNT_CTRL_BYTES)
 #define SHUNT_TWOSHOT_AT (SHUNT_ONESHOT_AT + SHUNT_LINE_BYTES)
-#define SHUNT_CHUNK_AT (SHUNT_TWOSHOT_AT + 2 * SHUNT_LINE_BYTES)
-#define SHUNT_CHUNK_STAGE (32u << 10)           /* bytes of one stage, all sources */
+#define SHUNT_XCHG_AT (SHUNT_TWOSHOT_AT + 2 * SHUNT_LINE_BYTES)
+#define SHUNT_CHUNK_AT (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
+#define SHUNT_CHUNK_STAGE (16u << 10)           /* bytes of one stage, all sources */
 #define SHUNT_CHUNK_PIECE(n) (SHUNT_CHUNK_STAGE / (n) / 256 * 256)
 #define SHUNT_SCRATCH_BYTES (SHUNT_CHUNK_AT + (uint64_t)SHUNT_CHUNK_CHANNELS * 2 * SHUNT_CHUNK_STAGES * SHUNT_CHUNK_STAGE)
 #endif

@@ -5,12 +5,13 @@
  * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). The line kernels come for
  * up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows), the
  * widest for all. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
- * larger or smaller by a flag. Types have the numbers of enum shunt_dtype.
+ * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size. Types have the numbers of enum shunt_dtype.
  */
 #define SHUNT_SHAPE_LIST(X) \
-	X(oneshot2, oneshot) X(oneshot4, oneshot) X(oneshot8, oneshot) X(twoshot4, twoshot) X(twoshot8, twoshot) X(chunk, chunk)
+	X(oneshot2, oneshot) X(oneshot4, oneshot) X(oneshot8, oneshot) X(twoshot4, twoshot) X(twoshot8, twoshot) X(chunk, chunk) \
+	X(exchange, exchange)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk) X(exchange)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -23,10 +24,13 @@
 	X(shape, ext, 2, i64, 4) X(shape, ext, 2, u64, 5) \
 	X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) X(shape, ext, 2, f64, 8) \
 	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
+#define SHUNT_COPY_ROWS(X, shape) \
+	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5)
 #define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
 	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_KERNEL_ROWS(X, oneshot8) \
-	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk)
+	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk) \
+	SHUNT_KERNEL_ROWS(X, exchange) SHUNT_COPY_ROWS(X, exchange)
 
 #define SHUNT_SHAPE_ENUM(name, source) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,
@@ -34,7 +38,7 @@ enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM) SHUNT_NSHAPES };
 enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
 #undef SHUNT_SHAPE_ENUM
 #undef SHUNT_SOURCE_ENUM
-enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_NKOPS };
+enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_KOP_COPY, SHUNT_NKOPS };
 enum { SHUNT_NKTYPES = 12 };
 
 #define SHUNT_KERNEL(shape, op, type) (((shape) * SHUNT_NKOPS + (op)) * SHUNT_NKTYPES + (type))

@@ -94,8 +94,8 @@ void shunt_attach_banner(int rank, int device)
 		return;
 	if (shunt_mode() == SHUNT_OVERLAY) {
 		real_GetVersion(&version);
-		shunt_banner("Shunt %s | real NCCL %d.%d.%d (%s)", shunt_version(), version / 10000, version / 100 % 100, version % 100,
-			shunt_real_nccl_path());
+		shunt_banner("Shunt %s | real NCCL %d.%d.%d (%s)", shunt_version(), version / 10000, version / 100 % 100,
+		    version % 100, shunt_real_nccl_path());
 	} else if (device >= 0 && shunt_gpu() && !shunt_gpu()->device_info(device, &info)) {
 		shunt_banner("Shunt %s | no real NCCL | device %s: %s", shunt_version(), shunt_gpu()->name, info.name);
 	} else {

@@ -10,14 +10,14 @@ struct shunt_settings {
 	int max_ctas; /* 0: no limit */
 };
 
-/* config may be NULL, and may be of any version. Without a value of its own the parent's holds (NULL: NCCL's defaults); NCCL_COMM_BLOCKING
- * and NCCL_MAX_CTAS win over both. -EINVAL: NCCL would refuse it (*settings_p is set nevertheless). */
+/* config may be NULL, and may be of any version. Without a value of its own the parent's holds (NULL: NCCL's defaults);
+ * NCCL_COMM_BLOCKING and NCCL_MAX_CTAS win over both. -EINVAL: NCCL would refuse it (*settings_p is set nevertheless). */
 int shunt_settings_read(const ncclConfig_t *config, const struct shunt_entry *parent, struct shunt_settings *settings_p);
 
 /*
- * Makes an unpublished entry. Must come before the real NCCL's call that creates the communicator, because peers look for our socket as
- * soon as that call has returned anywhere. Where a socket cannot be made the entry is forward-only: the peers find nobody and do
- * likewise. NULL: no memory.
+ * Makes an unpublished entry. Must come before the real NCCL's call that creates the communicator, because peers look for our
+ * socket as soon as that call has returned anywhere. Where a socket cannot be made the entry is forward-only: the peers find nobody
+ * and do likewise. NULL: no memory.
  */
 struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_settings *settings);
 

@@ -1,26 +1,34 @@
 /* SPDX-License-Identifier: MIT */
-/* The collectives. All-reduce may be ours; the others go to the real NCCL and are counted. */
+/* The collectives: ours where the communicator has a kernel for the call, else the real NCCL's. Point-to-point is always forwarded. */
 #include <errno.h>
 #include <stdlib.h>
+#include "algos/algo.h"
 #include "core/log.h"
+#include "shim/forward.h"
 #include "shim/group.h"
 #include "shim/pending.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
 
-/* Can the call be described? False: its type or operator is none that NCCL or the communicator knows. */
-static bool describe_op(struct shunt_entry *e, ncclDataType_t dtype, ncclRedOp_t op, struct shunt_coll *c)
+/*
+ * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op of a collective
+ * that does not reduce is ncclSum.
+ */
+static bool describe(struct shunt_entry *e, struct shunt_call *call)
 {
+	struct shunt_coll *c = &call->coll;
 	struct shunt_user_op user;
 
-	if ((unsigned)dtype >= SHUNT_NDTYPES || (int)op < 0)
+	if ((unsigned)call->dtype >= SHUNT_NDTYPES || (int)call->op < 0)
 		return false;
-	c->dtype = (enum shunt_dtype)dtype;
-	c->redop = (enum shunt_redop)op;
-	if (op < ncclNumOps)
+	if (c->root < 0 || c->root >= shunt_comm_nranks(e->comm))
+		return false;
+	c->dtype = (enum shunt_dtype)call->dtype;
+	c->redop = (enum shunt_redop)call->op;
+	if (call->op < ncclNumOps)
 		return true;
-	if (!shunt_entry_op_find(e, op, &user) || user.dtype != dtype)
+	if (!shunt_entry_op_find(e, call->op, &user) || user.dtype != call->dtype)
 		return false;
 	c->redop = SHUNT_PREMUL;
 	c->scalar = user.scalar;
@@ -28,95 +36,109 @@ static bool describe_op(struct shunt_entry *e, ncclDataType_t dtype, ncclRedOp_t
 	return true;
 }
 
-/* An error that we find ourselves, in both modes. */
-static ncclResult_t refuse(const char *why)
+/* A buffer that this rank needs is NULL. Off the root NCCL takes NULL for what it does not look at. */
+static bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
 {
-	shunt_warn("ncclAllReduce: %s", why);
+	bool root = c->root == shunt_comm_rank(e->comm);
+	bool sends = root || (c->kind != SHUNT_BROADCAST && c->kind != SHUNT_SCATTER);
+	bool receives = root || (c->kind != SHUNT_REDUCE && c->kind != SHUNT_GATHER);
+
+	return (sends && !c->send) || (receives && !c->recv);
+}
+
+/* An error that we find ourselves, in both modes. */
+static ncclResult_t refuse(const struct shunt_call *call, const char *why)
+{
+	shunt_warn("%s: %s", shunt_kind_name(call->coll.kind), why);
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
 }
 
-static ncclResult_t all_reduce_overlay(const struct shunt_coll *call, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm)
+static ncclResult_t collective_overlay(struct shunt_call *call)
 {
-	struct shunt_entry *e = shunt_entry_find(comm);
-	struct shunt_coll c = *call;
+	struct shunt_entry *e = shunt_entry_find(call->comm);
 	enum shunt_why why = SHUNT_WHY_COMM;
 	int err;
 
 	/* Whatever we do not understand is the real NCCL's to judge, with its own code. */
 	if (!e)
-		return real_AllReduce(c.send, c.recv, c.count, dtype, op, comm, c.stream);
-	if (!describe_op(e, dtype, op, &c) || atomic_load(&e->off) || !shunt_attach_ready(e, comm))
+		return shunt_forward(call);
+	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !describe(e, call))
 		goto forward;
-	if (!c.count) {
+	if (!call->coll.count) {
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}
-	if (!c.send || !c.recv) {
+	if (lacks_buffer(e, &call->coll)) {
 		shunt_entry_put(e);
-		return refuse("a buffer is NULL");
+		return refuse(call, "a buffer is NULL");
 	}
 	if (shunt_group_open()) {
-		if (shunt_comm_path(e->comm, &c, &why))
-			return shunt_group_record(&(struct shunt_call){.entry = e, .comm = comm, .op = op, .coll = c});
-		shunt_comm_count_forward(e->comm, c.kind, c.count * shunt_dtype_bytes[c.dtype], why);
+		call->entry = e;
+		if (shunt_comm_path(e->comm, &call->coll, &why))
+			return shunt_group_record(call);
+		shunt_comm_count_forward(e->comm, call->coll.kind, call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
 		goto forward;
 	}
-	err = shunt_comm_run(e->comm, &c);
+	err = shunt_comm_run(e->comm, &call->coll);
 	if (err != -EOPNOTSUPP) {
 		shunt_entry_put(e);
 		return shunt_to_nccl(err);
 	}
 forward:
 	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
-	return real_AllReduce(c.send, c.recv, c.count, dtype, op, comm, c.stream);
+	return shunt_forward(call);
 }
 
-static ncclResult_t all_reduce_alone(const struct shunt_coll *call, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm)
+static ncclResult_t collective_alone(struct shunt_call *call)
 {
-	struct shunt_coll c = *call;
+	struct shunt_coll *c = &call->coll;
 	enum shunt_why why;
 	ncclResult_t result;
-	struct shunt_entry *e = shunt_alone_find(comm, "ncclAllReduce", &result);
+	struct shunt_entry *e = shunt_alone_find(call->comm, shunt_kind_name(c->kind), &result);
 	int err;
 
 	if (!e)
 		return shunt_group_result(result);
-	if (!describe_op(e, dtype, op, &c)) {
-		result = refuse("unknown data type or operator, or an operator of another data type");
+	if (!describe(e, call)) {
+		result = refuse(call, "unknown data type, operator or root, or an operator of another data type");
 	} else if (atomic_load(&e->off)) {
-		shunt_warn("ncclAllReduce: the communicator is finalized or revoked");
+		shunt_warn("%s: the communicator is finalized or revoked", shunt_kind_name(c->kind));
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
-	} else if (!c.count) {
+	} else if (!c->count) {
 		result = ncclSuccess;
-	} else if (!c.send || !c.recv) {
-		result = refuse("a buffer is NULL");
-	} else if (!shunt_comm_path(e->comm, &c, &why)) {
-		result = shunt_group_result(shunt_alone_declined(e, &c)); /* a single rank does not wait for the group's end */
+	} else if (lacks_buffer(e, c)) {
+		result = refuse(call, "a buffer is NULL");
+	} else if (!shunt_comm_path(e->comm, c, &why)) {
+		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
-		return shunt_group_record(&(struct shunt_call){.entry = e, .comm = comm, .op = op, .coll = c});
+		call->entry = e;
+		return shunt_group_record(call);
 	} else {
-		err = shunt_comm_run(e->comm, &c);
-		result = err == -EOPNOTSUPP ? shunt_alone_declined(e, &c) : shunt_to_nccl(err);
+		err = shunt_comm_run(e->comm, c);
+		result = err == -EOPNOTSUPP ? shunt_alone_declined(e, c) : shunt_to_nccl(err);
 	}
 	shunt_entry_put(e);
 	return result;
 }
 
-ncclResult_t pncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
-	cudaStream_t stream)
+static ncclResult_t collective_call(struct shunt_call *call)
 {
-	struct shunt_coll c = {.kind = SHUNT_ALLREDUCE, .send = send, .recv = recv, .count = count, .stream = stream};
-
 	switch (shunt_mode()) {
 	case SHUNT_OVERLAY:
-		return all_reduce_overlay(&c, dtype, op, comm);
+		return collective_overlay(call);
 	case SHUNT_STANDALONE:
-		return all_reduce_alone(&c, dtype, op, comm);
+		return collective_alone(call);
 	default:
-		return real_AllReduce(send, recv, count, dtype, op, comm, stream);
+		return shunt_forward(call);
 	}
 }
-SHUNT_TWIN(AllReduce);
+
+static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
+    int root, ncclComm_t comm, cudaStream_t stream)
+{
+	return collective_call(&(struct shunt_call){.comm = comm, .dtype = dtype, .op = op,
+	    .coll = {.kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream}});
+}
 
 static void count_forward(enum shunt_kind kind, size_t count, ncclDataType_t dtype, ncclComm_t comm)
 {
@@ -131,18 +153,19 @@ static void count_forward(enum shunt_kind kind, size_t count, ncclDataType_t dty
 	shunt_entry_put(e);
 }
 
-/* A collective that is only forwarded: ncclX, and ncclXConfig which with no configuration is the same. */
-#define FORWARD(name, kind, params, args, params_config, args_config)                                      \
+/* ncclX, and ncclXConfig, which with no configuration is the same and with one the real NCCL's. */
+#define COLLECTIVE(name, kind, op, root, params, params_config, args_config)                               \
 	ncclResult_t pnccl##name params                                                                    \
 	{                                                                                                  \
-		count_forward(kind, count, dtype, comm);                                                   \
-		return real_##name args;                                                                   \
+		return collective(kind, send, recv, count, dtype, op, root, comm, stream);                 \
 	}                                                                                                  \
 	SHUNT_TWIN(name);                                                                                  \
 	ncclResult_t pnccl##name##Config params_config                                                     \
 	{                                                                                                  \
+		if (!config)                                                                               \
+			return collective(kind, send, recv, count, dtype, op, root, comm, stream);         \
 		count_forward(kind, count, dtype, comm);                                                   \
-		return config ? real_##name##Config args_config : real_##name args;                        \
+		return real_##name##Config args_config;                                                    \
 	}                                                                                                  \
 	SHUNT_TWIN(name##Config)
 
@@ -150,35 +173,28 @@ static void count_forward(enum shunt_kind kind, size_t count, ncclDataType_t dty
 #define TAIL ncclComm_t comm, cudaStream_t stream
 #define CONFIG const ncclCollConfig_t *config
 
-FORWARD(Reduce, SHUNT_REDUCE, (COMMON, ncclRedOp_t op, int root, TAIL), (send, recv, count, dtype, op, root, comm, stream),
-	(COMMON, ncclRedOp_t op, int root, TAIL, CONFIG), (send, recv, count, dtype, op, root, comm, stream, config));
-FORWARD(Broadcast, SHUNT_BROADCAST, (COMMON, int root, TAIL), (send, recv, count, dtype, root, comm, stream),
-	(COMMON, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream, config));
-FORWARD(ReduceScatter, SHUNT_REDUCESCATTER, (COMMON, ncclRedOp_t op, TAIL), (send, recv, count, dtype, op, comm, stream),
-	(COMMON, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream, config));
-FORWARD(AllGather, SHUNT_ALLGATHER, (COMMON, TAIL), (send, recv, count, dtype, comm, stream),
-	(COMMON, TAIL, CONFIG), (send, recv, count, dtype, comm, stream, config));
-FORWARD(AlltoAll, SHUNT_ALLTOALL, (COMMON, TAIL), (send, recv, count, dtype, comm, stream),
-	(COMMON, TAIL, CONFIG), (send, recv, count, dtype, comm, stream, config));
-FORWARD(Gather, SHUNT_GATHER, (COMMON, int root, TAIL), (send, recv, count, dtype, root, comm, stream),
-	(COMMON, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream, config));
-FORWARD(Scatter, SHUNT_SCATTER, (COMMON, int root, TAIL), (send, recv, count, dtype, root, comm, stream),
-	(COMMON, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream, config));
+COLLECTIVE(AllReduce, SHUNT_ALLREDUCE, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG),
+	(send, recv, count, dtype, op, comm, stream, config));
+COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL), (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG),
+	(send, recv, count, dtype, op, root, comm, stream, config));
+COLLECTIVE(Broadcast, SHUNT_BROADCAST, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
+	(send, recv, count, dtype, root, comm, stream, config));
+COLLECTIVE(ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG),
+	(send, recv, count, dtype, op, comm, stream, config));
+COLLECTIVE(AllGather, SHUNT_ALLGATHER, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG),
+	(send, recv, count, dtype, comm, stream, config));
+COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG),
+	(send, recv, count, dtype, comm, stream, config));
+COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
+	(send, recv, count, dtype, root, comm, stream, config));
+COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
+	(send, recv, count, dtype, root, comm, stream, config));
 
-ncclResult_t pncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
-	cudaStream_t stream, const ncclCollConfig_t *config)
-{
-	if (!config)
-		return pncclAllReduce(send, recv, count, dtype, op, comm, stream);
-	count_forward(SHUNT_ALLREDUCE, count, dtype, comm);
-	return real_AllReduceConfig(send, recv, count, dtype, op, comm, stream, config);
-}
-SHUNT_TWIN(AllReduceConfig);
-
+/* In place; PyTorch's broadcast. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	count_forward(SHUNT_BROADCAST, count, dtype, comm);
-	return real_Bcast(buff, count, dtype, root, comm, stream);
+	return collective_call(&(struct shunt_call){.comm = comm, .dtype = dtype, .op = ncclSum, .bcast = true,
+	    .coll = {.kind = SHUNT_BROADCAST, .root = root, .send = buff, .recv = buff, .count = count, .stream = stream}});
 }
 SHUNT_TWIN(Bcast);
 

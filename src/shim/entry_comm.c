@@ -8,8 +8,9 @@
 #include "shim/result.h"
 #include "shim/standalone.h"
 
-/* Our side goes first: once the real call has begun, the handle's address may belong to another communicator. */
-static void detach(ncclComm_t comm, bool abort)
+/* Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The caller puts the
+ * entry; the last one to do so waits for our kernels and frees what they used. */
+static struct shunt_entry *detach(ncclComm_t comm, bool abort)
 {
 	struct shunt_entry *e;
 
@@ -17,12 +18,11 @@ static void detach(ncclComm_t comm, bool abort)
 		shunt_pending_parent_state(comm, ncclSuccess);
 	shunt_pending_parent_state(comm, ncclInternalError); /* the rest will never come */
 	e = shunt_entry_find(comm);
-	if (!e)
-		return;
-	if (abort)
+	if (e && abort)
 		shunt_comm_abort(e->comm);
-	shunt_entry_put(shunt_entry_remove(comm));
-	shunt_entry_put(e); /* the last one waits for our kernels and frees what they used */
+	if (e)
+		shunt_entry_put(shunt_entry_remove(comm));
+	return e;
 }
 
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
@@ -31,7 +31,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 	case SHUNT_STANDALONE:
 		return shunt_alone_finalize(comm);
 	case SHUNT_OVERLAY:
-		detach(comm, false);
+		shunt_entry_put(detach(comm, false));
 		break;
 	default:
 		break;
@@ -46,7 +46,7 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
 	case SHUNT_STANDALONE:
 		return shunt_alone_end(comm, false);
 	case SHUNT_OVERLAY:
-		detach(comm, false);
+		shunt_entry_put(detach(comm, false));
 		break;
 	default:
 		break;
@@ -57,16 +57,18 @@ SHUNT_TWIN(CommDestroy);
 
 ncclResult_t pncclCommAbort(ncclComm_t comm)
 {
-	switch (shunt_mode()) {
-	case SHUNT_STANDALONE:
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_entry *e = NULL;
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_end(comm, true);
-	case SHUNT_OVERLAY:
-		detach(comm, true);
-		break;
-	default:
-		break;
-	}
-	return real_CommAbort(comm);
+	if (mode == SHUNT_OVERLAY)
+		e = detach(comm, true);
+	result = real_CommAbort(comm);
+	/* Only now: our kernels may stand behind the real ones in a stream, and those end because of this call. */
+	shunt_group_put(e);
+	return result;
 }
 SHUNT_TWIN(CommAbort);
 

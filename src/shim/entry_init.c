@@ -25,6 +25,14 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
 }
 SHUNT_TWIN(GetUniqueId);
 
+/* NCCL_COMM_ID gives every communicator the same id, marked so; members of two of them would take each other for their own. */
+static const char *id_is_shared(const ncclUniqueId *id)
+{
+	const uint64_t mark = SHUNT_NCCL_COMM_MAGIC;
+
+	return memcmp(id->internal, &mark, sizeof(mark)) ? NULL : "its unique id is NCCL_COMM_ID's and not its own";
+}
+
 /* Our side of a communicator of which this is a rank; NULL: it is not for us. */
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
@@ -34,6 +42,7 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 	if (!id || nranks < 1 || rank < 0 || rank >= nranks || shunt_settings_read(config, NULL, &settings))
 		return NULL; /* the real NCCL will say so */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
+	desc.forward_why = id_is_shared(id);
 	return shunt_attach(&desc, &settings);
 }
 

@@ -202,7 +202,8 @@ static bool mapping_path(const void *address, char *path, size_t bytes)
 	while (f && !found && fgets(line, sizeof(line), f)) {
 		unsigned long from, to;
 		const char *slash = strchr(line, '/');
-		if (sscanf(line, "%lx-%lx", &from, &to) != 2 || !slash || (unsigned long)address < from || (unsigned long)address >= to)
+		if (sscanf(line, "%lx-%lx", &from, &to) != 2 || !slash || (unsigned long)address < from ||
+		    (unsigned long)address >= to)
 			continue;
 		snprintf(path, bytes, "%.*s", (int)strcspn(slash, "\n"), slash);
 		found = true;

@@ -14,6 +14,7 @@
 struct note {
 	ncclComm_t comm;
 	ncclRedOp_t op;
+	struct shunt_entry *entry;
 };
 
 struct notes {
@@ -28,6 +29,7 @@ struct group {
 	size_t n, cap;
 	struct notes born;     /* communicators created inside */
 	struct notes doomed;   /* operators to destroy at the end */
+	struct notes held;     /* entries to put at the end */
 	struct shunt_job *jobs, **jobs_end;
 };
 
@@ -78,6 +80,12 @@ void shunt_group_born(ncclComm_t comm)
 	add_note(&group.born, (struct note){.comm = comm});
 }
 
+void shunt_group_put(struct shunt_entry *entry)
+{
+	if (!entry || !group.depth || add_note(&group.held, (struct note){.entry = entry}))
+		shunt_entry_put(entry);
+}
+
 bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
 {
 	for (size_t i = 0; i < group.n; i++)
@@ -97,10 +105,8 @@ void shunt_group_add_job(struct shunt_job *job)
 
 static ncclResult_t forward_call(struct shunt_call *call)
 {
-	const struct shunt_coll *c = &call->coll;
-
 	call->done = true;
-	return real_AllReduce(c->send, c->recv, c->count, (ncclDataType_t)c->dtype, call->op, call->comm, c->stream);
+	return shunt_forward(call);
 }
 
 static void drop_calls(struct group *g)
@@ -120,9 +126,12 @@ static void reset_group(struct group *g, bool failed)
 		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
 	for (size_t i = 0; i < g->doomed.n; i++)
 		real_RedOpDestroy(g->doomed.v[i].op, g->doomed.v[i].comm);
+	drop_calls(g);
+	for (size_t i = 0; i < g->held.n; i++)
+		shunt_entry_put(g->held.v[i].entry);
 	free(g->born.v);
 	free(g->doomed.v);
-	drop_calls(g);
+	free(g->held.v);
 	*g = (struct group){0};
 }
 
@@ -319,10 +328,10 @@ static ncclResult_t end_overlay(struct group *g)
 		result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = forward_calls(g, false);
+	else /* an error of ours; this call makes the real group fail too, so that nothing of it is launched */
+		real_AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 	end = real_GroupEnd(); /* in any case: the real group is open */
-	if (end != ncclSuccess && end != ncclInProgress)
-		return end;
-	if (result == ncclSuccess)
+	if (result == ncclSuccess && (end == ncclSuccess || end == ncclInProgress))
 		result = launch_calls(g);
 	return result == ncclSuccess ? end : result;
 }

@@ -8,19 +8,13 @@
  * The first error sticks to the group: the outermost End returns it, and nothing recorded is launched.
  */
 #include <stdbool.h>
-#include "shim/handles.h"
+#include "shim/forward.h"
 
 /* The calling thread's open group, or NULL. Only compared, never looked into. */
 const void *shunt_group_open(void);
 
-/* A recorded call. op is the program's value, for the case that the call is forwarded in the end. */
-struct shunt_call {
-	struct shunt_entry *entry;
-	ncclComm_t comm;
-	ncclRedOp_t op;
-	struct shunt_coll coll;
-	bool done;
-};
+/* Puts the entry when the real calls of the open group have been made, or at once without a group. NULL is allowed. */
+void shunt_group_put(struct shunt_entry *entry);
 
 /* The rest needs an open group. */
 

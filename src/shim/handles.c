@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock and make `sequence` odd while they move
- * things; a reader that finds its key is right whatever moved (it checks the key again once it holds a reference), and one that does
- * not find it asks again if the sequence changed. A grown table replaces the old one, which stays allocated for late readers: all
- * old ones together are smaller than the new one.
+ * things; a reader that finds its key is right whatever moved (it checks the key again once it holds a reference), and one that
+ * does not find it asks again if the sequence changed. A grown table replaces the old one, which stays allocated for late readers:
+ * all old ones together are smaller than the new one.
  */
 #include <errno.h>
 #include <sched.h>

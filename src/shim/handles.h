@@ -5,9 +5,9 @@
  * The side table: from the program's ncclComm_t to what we know of it. In overlay the handle is the real NCCL's own, in standalone
  * it points to a struct shunt_own.
  *
- * Looking up takes no lock. Entries are counted: whoever found one may use it until he puts it back, even if another thread destroys
- * the communicator meanwhile; the last one to put it destroys our side. Entries are recycled and never freed, so that a reader that
- * comes too late reads an entry and not garbage.
+ * Looking up takes no lock. Entries are counted: whoever found one may use it until he puts it back, even if another thread
+ * destroys the communicator meanwhile; the last one to put it destroys our side. Entries are recycled and never freed, so that a
+ * reader that comes too late reads an entry and not garbage.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -68,8 +68,8 @@ static void judge_all(judge_fn *judge, const void *arg)
 	}
 }
 
-/* What stands there now; NULL if nothing does. The program may have moved its handle and given the memory back, so it is read in a way
- * that cannot fault. */
+/* What stands there now; NULL if nothing does. The program may have moved its handle and given the memory back, so it is read in a
+ * way that cannot fault. */
 static ncclComm_t written(const struct pending *p)
 {
 	ncclComm_t handle = NULL;

@@ -2,8 +2,8 @@
 #ifndef SHUNT_SHIM_PENDING_H
 #define SHUNT_SHIM_PENDING_H
 /*
- * Children whose handle the real NCCL writes later, straight into the program's memory: split or shrunk from a non-blocking parent, or
- * inside a group. We remember the place, and look there when NCCL must have written it: at the end of the group, when the parent
+ * Children whose handle the real NCCL writes later, straight into the program's memory: split or shrunk from a non-blocking parent,
+ * or inside a group. We remember the place, and look there when NCCL must have written it: at the end of the group, when the parent
  * reports success, and when a handle turns up that we do not know.
  */
 #include "shim/handles.h"

@@ -203,8 +203,13 @@ ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlis
 	if (!entries)
 		return shunt_to_nccl(-ENOMEM);
 	for (int i = 0; i < ndev && !err; i++) {
-		struct shunt_comm_desc desc = {.id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0), .slot = i, .nslots = ndev,
-			.rank = i, .nranks = ndev, .device = devlist ? devlist[i] : i, .standalone = true};
+		struct shunt_comm_desc desc = {.id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
+		    .slot = i,
+		    .nslots = ndev,
+		    .rank = i,
+		    .nranks = ndev,
+		    .device = devlist ? devlist[i] : i,
+		    .standalone = true};
 		entries[i] = new_entry(&desc, &settings);
 		if (!entries[i])
 			err = -ENOMEM;
@@ -290,7 +295,8 @@ ncclResult_t shunt_alone_split(ncclComm_t comm, int color, int key, ncclComm_t *
 		return shunt_group_result(result);
 	if (!newcomm || (color < 0 && color != NCCL_SPLIT_NOCOLOR) || shunt_settings_read(config, parent, &settings)) {
 		shunt_entry_put(parent);
-		return shunt_group_result(bad("ncclCommSplit", "colour, configuration or the place for the communicator is not valid"));
+		return shunt_group_result(
+		    bad("ncclCommSplit", "colour, configuration or the place for the communicator is not valid"));
 	}
 	*newcomm = NULL;
 	w = calloc(1, sizeof(*w));
@@ -398,12 +404,12 @@ ncclResult_t shunt_alone_declined(struct shunt_entry *e, const struct shunt_coll
 
 	if (shunt_comm_nranks(e->comm) != 1) {
 		shunt_comm_path(e->comm, c, &why);
-		shunt_warn("ncclAllReduce of %zu %s, %s: not possible without a real NCCL (%s)", c->count, shunt_dtype_name(c->dtype),
-			shunt_redop_name(c->redop), shunt_why_name(why));
+		shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
+		    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_why_name(why));
 		return shunt_to_nccl(-EOPNOTSUPP);
 	}
 	if (c->redop == SHUNT_PREMUL) {
-		shunt_warn("ncclAllReduce of one rank with an operator of the program's: not possible without a real NCCL");
+		shunt_warn("reduction of one rank with an operator of the program's: not possible without a real NCCL");
 		return shunt_to_nccl(-EOPNOTSUPP);
 	}
 	if (c->send == c->recv)

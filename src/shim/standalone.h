@@ -13,7 +13,8 @@ ncclResult_t shunt_alone_end(ncclComm_t comm, bool abort);
 ncclResult_t shunt_alone_finalize(ncclComm_t comm);
 ncclResult_t shunt_alone_async_error(ncclComm_t comm, ncclResult_t *state);
 
-/* A communicator that can be used, with a reference; NULL and *result_p: InvalidArgument, or its error. what names the caller in the log. */
+/* A communicator that can be used, with a reference; NULL and *result_p: InvalidArgument, or its error. what names the caller in
+ * the log. */
 struct shunt_entry *shunt_alone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p);
 
 /* All-reduce that our kernels declined: a copy for a single rank, else an error with its reason. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Jump stubs: exported functions of which we know the name only. Each jumps through its row of shunt_stubs[]; the target is at first
- * a resolver that keeps every argument register and the stack as they are, lets C open the real NCCL and fill in all rows, and jumps
- * again. What the real library lacks ends in shunt_stub_missing(row). struct shunt_stub in stubs.c has the layout of a row.
+ * Jump stubs: exported functions of which we know the name only. Each jumps through its row of shunt_stubs[]; the target is at
+ * first a resolver that keeps every argument register and the stack as they are, lets C open the real NCCL and fill in all rows,
+ * and jumps again. What the real library lacks ends in shunt_stub_missing(row). struct shunt_stub in stubs.h has the layout of a
+ * row.
  */
 #if defined(__x86_64__)
 

@@ -24,7 +24,7 @@ struct shunt_meet {
 	int slot;
 	int listen_fd;
 	int rank, nranks;
-	bool hub, joined, miscounted;
+	bool hub, joined, miscounted, leads;
 	int err; /* sticky */
 	uint32_t round;
 	int hub_fd; /* spoke: to the hub */
@@ -500,6 +500,7 @@ static int find_members(struct shunt_meet *meet, int nslots, int *watch, const a
 		}
 	}
 	meet->miscounted = count != meet->nranks;
+	meet->leads = hub == meet->slot && count > 1;
 	if (count > meet->nranks) {
 		shunt_error("the communicator has %d ranks, but %d members are here", meet->nranks, count);
 		return -EINVAL;
@@ -566,6 +567,11 @@ int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, c
 	if (!meet->miscounted)
 		close_socket(&meet->listen_fd);
 	return err;
+}
+
+bool shunt_meet_leads(const struct shunt_meet *meet)
+{
+	return meet->leads;
 }
 
 /* ----------------------------------------------------------------------------------------------------- gather */

@@ -20,6 +20,7 @@
  * same error. All descriptors are close-on-exec.
  */
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include "core/comm.h"
 
@@ -43,6 +44,9 @@ int shunt_meet_bind(const struct shunt_id *id, int slot, struct shunt_meet **mee
  *   -EPROTO      a member speaks another protocol
  */
 int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, const atomic_int *cancel, int *missing_p);
+
+/* After a join that found too few: are we the lowest of those who are here, and not the only one? So one of them can speak for all. */
+bool shunt_meet_leads(const struct shunt_meet *meet);
 
 /*
  * Every rank contributes the same number of bytes (0 is allowed) and at most one descriptor. all gets nranks x bytes in rank order;

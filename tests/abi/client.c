@@ -12,7 +12,8 @@
 int main(int argc, char **argv)
 {
 	ncclResult_t (*get_version)(int *) = ncclGetVersion;
-	ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) = ncclAllReduce;
+	ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) =
+	    ncclAllReduce;
 	int version = 0;
 	Dl_info info;
 
@@ -25,7 +26,8 @@ int main(int argc, char **argv)
 		get_version = (__typeof__(get_version))dlsym(lib, "ncclGetVersion");
 		all_reduce = (__typeof__(all_reduce))dlsym(lib, "ncclAllReduce");
 	}
-	if (get_version(&version) || version < 20000 || all_reduce(NULL, NULL, 1, ncclInt8, ncclSum, NULL, NULL) != ncclInvalidArgument)
+	if (get_version(&version) || version < 20000 ||
+	    all_reduce(NULL, NULL, 1, ncclInt8, ncclSum, NULL, NULL) != ncclInvalidArgument)
 		return 2;
 	dladdr((void *)get_version, &info);
 	printf("%s\n", dlsym(dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD), "shunt_version") ? "shunt" : "nccl");

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# exports.sh LIBRARY NEWER_NAMES: what the library exports is what it should: every name of an installed libnccl, with the same binding,
-# the names of newer versions with their twins, and nothing outside nccl*, pnccl*, shunt_*.
+# exports.sh LIBRARY NEWER_NAMES: what the library exports is what it should: every name of an installed libnccl, with the same
+# binding, the names of newer versions with their twins, and nothing outside nccl*, pnccl*, shunt_*.
 set -u
 lib=$1
 newer=$2

@@ -188,8 +188,8 @@ const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 
 
 const char *shunt_kind_name(enum shunt_kind kind)
 {
-	static const char *const names[SHUNT_NKINDS] = {"allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall",
-		"gather", "scatter", "send", "recv"};
+	static const char *const names[SHUNT_NKINDS] = {
+	    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "gather", "scatter", "send", "recv"};
 
 	return names[kind];
 }
@@ -316,7 +316,10 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 			return err;
 	}
 	if (!shunt_comm_path(comm, coll, &why)) {
-		note("declined %zu %s\n", coll->count, shunt_why_name(why));
+		if (coll->kind == SHUNT_ALLREDUCE)
+			note("declined %zu %s\n", coll->count, shunt_why_name(why));
+		else
+			shunt_comm_count_forward(comm, coll->kind, coll->count * shunt_dtype_bytes[coll->dtype], why);
 		return -EOPNOTSUPP;
 	}
 	note("run %zu %d", coll->count, (int)coll->redop);

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <cmocka.h>
 #include "shim/handles.h"
@@ -141,6 +142,8 @@ static void test_handles_readers_beside_a_writer(void **state)
 		shunt_entry_publish(new_entry(), handle(i));
 	for (size_t i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, reader, (void *)(i * 97));
+	while (!found) /* they run */
+		sched_yield();
 	for (size_t c = 0; c < CYCLES; c++) {
 		ncclComm_t h = handle(10 + (c * 31) % (NHANDLES - 10));
 		struct shunt_entry *e = shunt_entry_remove(h);

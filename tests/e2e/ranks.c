@@ -74,29 +74,35 @@ static int run_threads(struct shared *shared, int n, int raw, rank_fn body)
 }
 
 /* Threads run in a child as well: the library's state of one test must not reach the next, and a hang can be killed. */
-int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
+int ranks_run_as(const struct ranks *ranks)
 {
 	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	int children = how == RANKS_THREADS ? 1 : n, failed = 0, left = children;
+	int children = ranks->how == RANKS_THREADS ? 1 : ranks->n, failed = 0, left = children;
 	pid_t pid[16];
 
 	fflush(NULL);
 	for (int i = 0; i < children; i++) {
 		pid[i] = fork();
-		if (!pid[i])
-			_exit(how == RANKS_THREADS ? run_threads(shared, n, raw, body) : one_rank(shared, i, n, raw, body));
+		if (pid[i])
+			continue;
+		if (ranks->prepare)
+			ranks->prepare(i);
+		_exit(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body)
+						  : one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
 	}
 	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {
 		for (int i = 0; i < children; i++) {
-			int status;
+			int status, dies = ranks->dies >> i & 1;
 
-			if (pid[i] > 0 && waitpid(pid[i], &status, WNOHANG) == pid[i]) {
-				pid[i] = 0;
-				left--;
-				if (WIFSIGNALED(status))
-					fprintf(stderr, "rank %d: signal %d\n", i, WTERMSIG(status));
-				failed += WIFEXITED(status) ? how == RANKS_THREADS ? WEXITSTATUS(status) : WEXITSTATUS(status) != 0 : 1;
-			}
+			if (pid[i] <= 0 || waitpid(pid[i], &status, WNOHANG) != pid[i])
+				continue;
+			pid[i] = 0;
+			left--;
+			if (WIFSIGNALED(status) ? dies && WTERMSIG(status) == SIGKILL : !dies && !WEXITSTATUS(status))
+				continue;
+			fprintf(stderr, "rank %d: %s %d\n", i, WIFSIGNALED(status) ? "signal" : "exit status",
+			    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+			failed += ranks->how == RANKS_THREADS && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		}
 		usleep(10000);
 	}
@@ -109,4 +115,9 @@ int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
 		}
 	munmap(shared, sizeof(*shared));
 	return failed;
+}
+
+int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
+{
+	return ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = raw, .body = body });
 }

@@ -2,7 +2,7 @@
 #ifndef TESTS_E2E_RANKS_H
 #define TESTS_E2E_RANKS_H
 /*
- * Runs a body as n ranks, each a process or each a thread, against libshunt through NCCL's ABI, standalone on the sim device.
+ * Runs a body as n ranks, each a process or each a thread, against libshunt through NCCL's ABI on the sim device.
  * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at its end are
  * killed and fail the test.
  */
@@ -23,7 +23,16 @@ typedef int (*rank_fn)(struct rank *r); /* 0: passed; says itself what was wrong
 
 enum ranks_how { RANKS_PROCESSES, RANKS_THREADS };
 
-/* Number of ranks that failed. raw: no communicator is made and none destroyed, the body does it. */
+struct ranks {
+	enum ranks_how how;
+	int n, raw;                 /* raw: no communicator is made and none destroyed, the body does it */
+	rank_fn body;
+	void (*prepare)(int rank);  /* processes: before the library is touched; may be NULL */
+	unsigned dies;              /* processes: bits of the ranks that must end by SIGKILL */
+};
+
+/* Number of ranks that failed. */
+int ranks_run_as(const struct ranks *ranks);
 int ranks_run(enum ranks_how how, int n, int raw, rank_fn body);
 
 #define CHECK(cond) \

@@ -94,7 +94,7 @@ static int body_queries(struct rank *r)
 	CHECK(shunt_free(buf) == 0);
 
 	/* What standalone mode lacks says so. */
-	CHECK(ncclBroadcast(buf, buf, 1, ncclFloat32, 0, r->comm, r->stream) == ncclInvalidUsage);
+	CHECK(ncclSend(buf, 1, ncclFloat32, 0, r->comm, r->stream) == ncclInvalidUsage);
 	CHECK(strlen(ncclGetLastError(r->comm)) > 0);
 	return allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, 100, ncclFloat32, ncclSum, 0);
 }
@@ -324,6 +324,7 @@ static int body_counters(struct rank *r)
 
 	CHECK(shunt_malloc(&buf, 4096) == 0);
 	CHECK(shunt_path_of(r->comm, "allreduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
+	CHECK(shunt_path_of(r->comm, "allreduce", 0, ncclFloat32, ncclSum, &path) == 0);
 	for (int i = 0; i < 3; i++)
 		NCCL(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);

@@ -5,22 +5,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 #include "fake_nccl.h"
 
 #define VERSION 22809
 
+/* Never given back to the heap, and the last one that died is the next to be born: a stale handle reads a communicator. */
 struct ncclComm {
 	uint64_t magic;
 	int rank, nranks, device;
-	bool blocking;
+	bool blocking, aborted;
 	ncclResult_t state;
 	int next_op;
+	uint64_t key; /* the same on all ranks, and no other communicator's */
+	unsigned children;
+	struct ncclComm *next_free;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char log_text[1 << 16];
-static char log_copy[1 << 16];
+static _Thread_local char log_copy[1 << 16];
 static size_t log_size;
 static char fail_name[64];
 static ncclResult_t fail_result;
@@ -29,11 +34,104 @@ static unsigned char next_id = 1;
 static _Thread_local int group_depth;
 static _Thread_local ncclResult_t group_error;
 
-/* Children of the open group: written when it ends. */
-struct birth {
-	ncclComm_t *where, child, parent;
-	int ms;
+static struct ncclComm *free_comms;
+static struct fake_call last_call;
+static int launches;
+static _Thread_local int group_calls;
+
+/* ------------------------------------------------------------------------------------------------ where ranks meet */
+
+#define ROOMS 256
+#define ROOM_RANKS 16
+#define ROOM_LIMIT_S 30
+
+struct room {
+	uint64_t key;
+	int arrived;
+	unsigned generation; /* how often it was full */
+	int said[ROOM_RANKS][2];
 };
+
+struct building {
+	int lock;
+	struct room rooms[ROOMS];
+};
+_Static_assert(sizeof(struct building) <= FAKE_NCCL_SHARED_BYTES, "what the tests reserve");
+
+struct ticket {
+	struct room *room; /* NULL: nobody is to be met */
+	unsigned generation;
+};
+
+/* Memory that all ranks share, or NULL: then nobody waits for anybody. */
+static struct building *building(void)
+{
+	const char *text = getenv("FAKE_NCCL_SHARED");
+
+	return text ? (struct building *)(uintptr_t)strtoull(text, NULL, 16) : NULL;
+}
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+	return hash | 1;
+}
+
+/* One of nranks has come, and says two numbers that the others can read. */
+static struct ticket arrive(uint64_t key, int rank, int nranks, int a, int b)
+{
+	struct building *all = building();
+	struct ticket t = {NULL, 0};
+
+	if (!all || rank >= ROOM_RANKS)
+		return t;
+	while (__atomic_exchange_n(&all->lock, 1, __ATOMIC_ACQUIRE))
+		usleep(10);
+	for (int i = 0; i < ROOMS && !t.room; i++)
+		if (all->rooms[i].key == key || !all->rooms[i].key)
+			t.room = &all->rooms[i];
+	if (t.room) {
+		t.room->key = key;
+		t.generation = t.room->generation;
+		t.room->said[rank][0] = a;
+		t.room->said[rank][1] = b;
+		if (++t.room->arrived == nranks) {
+			t.room->arrived = 0;
+			__atomic_add_fetch(&t.room->generation, 1, __ATOMIC_RELEASE);
+		}
+	}
+	__atomic_store_n(&all->lock, 0, __ATOMIC_RELEASE);
+	return t;
+}
+
+/* False if they do not come, or if comm is aborted. */
+static bool wait_for_all(const struct ticket *t, const struct ncclComm *comm)
+{
+	struct timespec now, end;
+
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += ROOM_LIMIT_S;
+	while (t->room && __atomic_load_n(&t->room->generation, __ATOMIC_ACQUIRE) == t->generation) {
+		usleep(200);
+		clock_gettime(CLOCK_MONOTONIC, &now);
+		if (now.tv_sec > end.tv_sec || __atomic_load_n(&comm->aborted, __ATOMIC_RELAXED))
+			return false;
+	}
+	return true;
+}
+
+/* A communicator that is not complete yet. */
+struct birth {
+	ncclComm_t *where;  /* children: gets the handle once it is */
+	ncclComm_t child;
+	ncclComm_t owner;   /* whose state tells: the parent, or the new communicator itself */
+	int ms;             /* it takes so long; -1: no time */
+	struct ticket ticket;
+	bool split;         /* place and size follow from what the ranks said */
+	int old_rank, old_nranks;
+};
+/* Those of the open group: completed when it ends. */
 static _Thread_local struct birth births[16];
 static _Thread_local int nbirths;
 
@@ -68,6 +166,7 @@ void fake_nccl_reset(void)
 	fail_name[0] = 0;
 	pthread_mutex_unlock(&lock);
 	late_ms = -1;
+	launches = 0;
 }
 
 void fake_nccl_fail_next(const char *name, ncclResult_t result)
@@ -133,46 +232,146 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 	if (!id)
 		return ncclInvalidArgument;
 	memset(id, 0, sizeof(*id));
+	if (getenv("NCCL_COMM_ID")) { /* nothing but the variable counts, whoever asks and how often */
+		uint64_t magic = SHUNT_NCCL_COMM_MAGIC, hash = mix(0, getenv("NCCL_COMM_ID"), strlen(getenv("NCCL_COMM_ID")));
+
+		memcpy(id->internal, &magic, sizeof(magic));
+		memcpy(id->internal + sizeof(magic), &hash, sizeof(hash));
+		return ncclSuccess;
+	}
 	id->internal[0] = (char)next_id++;
 	id->internal[1] = (char)getpid();
 	id->internal[2] = (char)(getpid() >> 8);
 	return ncclSuccess;
 }
 
-static ncclComm_t new_comm(int rank, int nranks, int device, bool blocking)
+static ncclComm_t new_comm(int rank, int nranks, int device, bool blocking, uint64_t key)
 {
-	ncclComm_t comm = calloc(1, sizeof(*comm));
+	ncclComm_t comm;
 
-	*comm = (struct ncclComm){SHUNT_NCCL_COMM_MAGIC, rank, nranks, device, blocking, ncclSuccess, 5};
+	pthread_mutex_lock(&lock);
+	comm = free_comms;
+	if (comm)
+		free_comms = comm->next_free;
+	pthread_mutex_unlock(&lock);
+	if (!comm)
+		comm = calloc(1, sizeof(*comm));
+	comm->rank = rank;
+	comm->nranks = nranks;
+	comm->device = device;
+	comm->blocking = blocking;
+	comm->next_op = 5;
+	comm->key = key;
+	comm->children = 0;
+	__atomic_store_n(&comm->aborted, false, __ATOMIC_RELAXED);
+	__atomic_store_n(&comm->state, ncclSuccess, __ATOMIC_RELAXED);
+	__atomic_store_n(&comm->magic, SHUNT_NCCL_COMM_MAGIC, __ATOMIC_RELEASE);
 	return comm;
 }
 
-static ncclResult_t init(const char *name, ncclComm_t *newcomm, int nranks, int rank, ncclConfig_t *config)
+static bool alive(const struct ncclComm *comm)
+{
+	return comm && __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == SHUNT_NCCL_COMM_MAGIC;
+}
+
+static ncclResult_t state_of(const struct ncclComm *comm)
+{
+	return __atomic_load_n(&comm->state, __ATOMIC_ACQUIRE);
+}
+
+/* Finds this rank's place among those of the same colour, by key and then by old rank. */
+static void find_place(const struct birth *b)
+{
+	int (*said)[2] = b->ticket.room->said, me = b->old_rank;
+
+	b->child->rank = b->child->nranks = 0;
+	for (int r = 0; r < b->old_nranks; r++) {
+		if (said[r][0] != said[me][0])
+			continue;
+		b->child->nranks++;
+		if (said[r][1] < said[me][1] || (said[r][1] == said[me][1] && r < me))
+			b->child->rank++;
+	}
+}
+
+static ncclResult_t complete(const struct birth *b)
+{
+	bool ok;
+
+	if (b->ms > 0)
+		usleep(1000 * (useconds_t)b->ms);
+	ok = wait_for_all(&b->ticket, b->owner);
+	if (ok && b->split)
+		find_place(b);
+	if (ok && b->where)
+		__atomic_store_n(b->where, b->child, __ATOMIC_RELEASE);
+	__atomic_store_n(&b->owner->state, ok ? ncclSuccess : ncclSystemError, __ATOMIC_RELEASE);
+	return ok ? ncclSuccess : ncclSystemError;
+}
+
+static void *complete_thread(void *arg)
+{
+	complete(arg);
+	free(arg);
+	return NULL;
+}
+
+/* Here and now, or by a thread of our own. */
+static ncclResult_t bear(const struct birth *birth)
+{
+	struct birth *b;
+	pthread_t thread;
+
+	if (birth->ms < 0 && birth->owner->blocking)
+		return complete(birth);
+	__atomic_store_n(&birth->owner->state, ncclInProgress, __ATOMIC_RELEASE);
+	b = malloc(sizeof(*b));
+	*b = *birth;
+	pthread_create(&thread, NULL, complete_thread, b);
+	pthread_detach(thread);
+	return ncclInProgress;
+}
+
+/* Now, or at the end of the group. */
+static ncclResult_t begin(const struct birth *birth)
+{
+	if (!group_depth)
+		return bear(birth);
+	births[nbirths++] = *birth;
+	return ncclSuccess;
+}
+
+static ncclResult_t init(const char *name, ncclComm_t *newcomm, int nranks, const ncclUniqueId *id, int rank, ncclConfig_t *config)
 {
 	ncclResult_t result = planned(name);
+	struct birth birth = {.ms = -1};
+	uint64_t key;
 
 	note("%s %d/%d\n", name, rank, nranks);
 	if (!result && (!newcomm || nranks < 1 || rank < 0 || rank >= nranks || (config && config->magic != 0xcafebeef)))
 		result = ncclInvalidArgument;
 	if (result)
 		return keep(result);
-	*newcomm = new_comm(rank, nranks, rank, !config || config->blocking != 0);
-	return (*newcomm)->blocking ? ncclSuccess : ncclInProgress;
+	key = mix(0, id, sizeof(*id));
+	birth.ticket = arrive(key, rank, nranks, 0, 0);
+	key = mix(key, &birth.ticket.generation, sizeof(birth.ticket.generation));
+	*newcomm = birth.child = birth.owner = new_comm(rank, nranks, rank, !config || config->blocking != 0, key);
+	return keep(begin(&birth));
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
-	return init("CommInitRank", newcomm, nranks, rank, NULL);
+	return init("CommInitRank", newcomm, nranks, &id, rank, NULL);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-	return init("CommInitRankConfig", newcomm, nranks, rank, config);
+	return init("CommInitRankConfig", newcomm, nranks, &id, rank, config);
 }
 
 ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
-	return init("CommInitRankScalable", newcomm, nranks, rank, config);
+	return init("CommInitRankScalable", newcomm, nranks, ids, rank, config);
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
@@ -184,70 +383,51 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 		return ncclInvalidArgument;
 	ncclGetUniqueId(&id); /* through the PLT, as the real one */
 	for (int i = 0; i < ndev; i++)
-		comms[i] = new_comm(i, ndev, devlist ? devlist[i] : i, true);
+		comms[i] = new_comm(i, ndev, devlist ? devlist[i] : i, true, mix(0, &id, sizeof(id)));
 	return ncclSuccess;
 }
 
-static void *write_late(void *arg)
-{
-	struct birth *b = arg;
-
-	usleep(1000 * (useconds_t)b->ms);
-	__atomic_store_n(b->where, b->child, __ATOMIC_RELEASE);
-	__atomic_store_n(&b->parent->state, ncclSuccess, __ATOMIC_RELEASE);
-	free(b);
-	return NULL;
-}
-
-/* Now, later, or at the end of the group. */
-static ncclResult_t bear(struct birth birth)
-{
-	struct birth *b;
-	pthread_t thread;
-
-	if (birth.ms < 0) {
-		*birth.where = birth.child;
-		return ncclSuccess;
-	}
-	birth.parent->state = ncclInProgress;
-	b = malloc(sizeof(*b));
-	*b = birth;
-	pthread_create(&thread, NULL, write_late, b);
-	pthread_detach(thread);
-	return ncclInProgress;
-}
-
-static ncclResult_t child_of(const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, bool member)
+/* mates: how many ranks have to come. rank, nranks: of the child, unless it is a split that the ranks agree on. */
+static ncclResult_t child_of(const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, int color, int key, int mates)
 {
 	ncclResult_t result = planned(name);
-	struct birth birth = {newcomm, NULL, parent, late_ms};
+	struct birth birth = {.where = newcomm, .owner = parent, .ms = late_ms};
+	uint64_t id;
 
 	if (result)
 		return keep(result);
-	if (!parent || !newcomm)
+	if (!parent || !newcomm || state_of(parent) == ncclInProgress)
 		return keep(ncclInvalidArgument);
 	*newcomm = NULL;
-	if (!member)
+	id = mix(parent->key, &parent->children, sizeof(parent->children));
+	parent->children++;
+	birth.ticket = arrive(mix(id, name, strlen(name)), parent->rank, mates, color, key);
+	birth.split = birth.ticket.room && mates == parent->nranks;
+	birth.old_rank = parent->rank;
+	birth.old_nranks = parent->nranks;
+	if (color < 0)
 		return ncclSuccess;
-	birth.child = new_comm(rank, nranks, parent->device, parent->blocking);
-	if (group_depth) {
-		births[nbirths++] = birth;
-		return ncclSuccess;
-	}
-	return bear(birth);
+	birth.child = new_comm(rank, nranks, parent->device, parent->blocking, mix(id, &color, sizeof(color)));
+	return keep(begin(&birth));
 }
 
-/* Nobody to ask: a child has half of the parent's ranks and keeps their order. */
+/* Without shared memory there is nobody to ask: a child has half of the parent's ranks and keeps their order. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	note("CommSplit color %d\n", color);
-	return child_of("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0, color >= 0);
+	return child_of("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0, color, key,
+		comm ? comm->nranks : 0);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
+	int before = 0;
+
 	note("CommShrink %d\n", n);
-	return child_of("CommShrink", comm, newcomm, comm ? comm->rank : 0, comm ? comm->nranks - n : 0, true);
+	for (int i = 0; building() && comm && i < n; i++)
+		before += excluded[i] < comm->rank;
+	return child_of("CommShrink", comm, newcomm, comm ? comm->rank - before : 0, comm ? comm->nranks - n : 0, 0, 0,
+		comm ? comm->nranks - n : 0);
 }
 
 static ncclResult_t end(const char *name, ncclComm_t comm, bool dies)
@@ -257,8 +437,16 @@ static ncclResult_t end(const char *name, ncclComm_t comm, bool dies)
 	note("%s\n", name);
 	if (result || !comm)
 		return result;
-	if (dies)
-		free(comm);
+	if (!dies)
+		return ncclSuccess;
+	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELAXED);
+	while (state_of(comm) == ncclInProgress) /* a thread of ours has it */
+		usleep(100);
+	__atomic_store_n(&comm->magic, 0, __ATOMIC_RELEASE);
+	pthread_mutex_lock(&lock);
+	comm->next_free = free_comms;
+	free_comms = comm;
+	pthread_mutex_unlock(&lock);
 	return ncclSuccess;
 }
 
@@ -298,15 +486,15 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
 	if (result)
 		return result;
-	if (!comm || !state)
+	if (!alive(comm) || !state)
 		return ncclInvalidArgument;
-	*state = __atomic_load_n(&comm->state, __ATOMIC_ACQUIRE);
+	*state = state_of(comm);
 	return ncclSuccess;
 }
 
 static ncclResult_t ask(ncclComm_t comm, int value, int *out)
 {
-	if (!comm || !out || comm->magic != SHUNT_NCCL_COMM_MAGIC)
+	if (!alive(comm) || !out || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	*out = value;
 	return ncclSuccess;
@@ -358,34 +546,56 @@ ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	return ncclSuccess;
 }
 
-static ncclResult_t collective(const char *name, size_t count, ncclDataType_t dtype, ncclComm_t comm)
+static ncclResult_t collective(struct fake_call call)
 {
-	ncclResult_t result = planned(name);
+	ncclResult_t result = planned(call.name);
 
-	note("%s %zu %d%s\n", name, count, (int)dtype, group_depth ? " grouped" : "");
-	if (!result && (!comm || (unsigned)dtype >= ncclNumTypes))
+	note("%s %zu %d%s\n", call.name, call.count, (int)call.dtype, group_depth ? " grouped" : "");
+	pthread_mutex_lock(&lock);
+	last_call = call;
+	pthread_mutex_unlock(&lock);
+	if (!result && (!alive(call.comm) || state_of(call.comm) == ncclInProgress || (unsigned)call.dtype >= ncclNumTypes))
 		result = ncclInvalidArgument;
+	if (!result && (unsigned)call.op > 4 && (unsigned)call.op < 0x1000)
+		result = ncclInvalidArgument;
+	if (!result && group_depth)
+		group_calls++;
+	else if (!result)
+		__atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
 	return keep(result);
+}
+
+int fake_nccl_launches(void)
+{
+	return __atomic_load_n(&launches, __ATOMIC_RELAXED);
+}
+
+struct fake_call fake_nccl_last_call(void)
+{
+	struct fake_call call;
+
+	pthread_mutex_lock(&lock);
+	call = last_call;
+	pthread_mutex_unlock(&lock);
+	return call;
 }
 
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
 	cudaStream_t stream)
 {
-	ncclResult_t result = collective("AllReduce", count, dtype, comm);
-
-	return result ? result : keep((unsigned)op > 4 && (unsigned)op < 0x1000 ? ncclInvalidArgument : ncclSuccess);
+	return collective((struct fake_call){"AllReduce", send, recv, count, dtype, op, 0, comm, stream});
 }
 
 ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, int root, ncclComm_t comm,
 	cudaStream_t stream)
 {
-	return collective("Reduce", count, dtype, comm);
+	return collective((struct fake_call){"Reduce", send, recv, count, dtype, op, root, comm, stream});
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm,
 	cudaStream_t stream)
 {
-	return collective("Broadcast", count, dtype, comm);
+	return collective((struct fake_call){"Broadcast", send, recv, count, dtype, 0, root, comm, stream});
 }
 
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
@@ -397,22 +607,22 @@ ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root,
 ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
 	cudaStream_t stream)
 {
-	return collective("ReduceScatter", count, dtype, comm);
+	return collective((struct fake_call){"ReduceScatter", send, recv, count, dtype, op, 0, comm, stream});
 }
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective("AllGather", count, dtype, comm);
+	return collective((struct fake_call){"AllGather", send, recv, count, dtype, 0, 0, comm, stream});
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective("Send", count, dtype, comm);
+	return collective((struct fake_call){"Send", send, NULL, count, dtype, 0, peer, comm, stream});
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective("Recv", count, dtype, comm);
+	return collective((struct fake_call){"Recv", NULL, recv, count, dtype, 0, peer, comm, stream});
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -434,9 +644,12 @@ static ncclResult_t group_end(const char *name)
 	if (!result)
 		result = group_error;
 	group_error = ncclSuccess;
+	if (!result && !strcmp(name, "GroupEnd"))
+		__atomic_add_fetch(&launches, group_calls, __ATOMIC_RELAXED);
+	group_calls = 0;
 	for (int i = 0; i < nbirths; i++) {
-		ncclResult_t born = result ? result : bear(births[i]);
-		if (born == ncclInProgress)
+		ncclResult_t born = result && result != ncclInProgress ? result : bear(&births[i]);
+		if (born)
 			result = born;
 	}
 	nbirths = 0;

@@ -3,18 +3,37 @@
 #define SHUNT_TESTS_FAKE_NCCL_H
 /*
  * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call collectives,
- * does nothing with data, and writes down every call that reaches it. Ranks need not meet. These are the extra functions that a test finds
- * with dlsym. It behaves as NCCL does in what the shim has to cope with: it calls its own exports through the PLT, its groups keep the
+ * does nothing with data, and writes down every call that reaches it. These are the extra functions that a test finds with dlsym.
+ * Ranks do not meet, unless FAKE_NCCL_SHARED holds the address (hexadecimal) of FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share:
+ * then making a communicator is a barrier among its ranks, be they threads or processes, and splits and shrinks give the right
+ * ranks. It behaves as NCCL does in what the shim has to cope with: it calls its own exports through the PLT, its groups keep the
  * first error, and a child's handle may be written later by a thread of its own.
  */
 #include "shim/nccl_abi.h"
 
+#define FAKE_NCCL_SHARED_BYTES (64u << 10)
+
 #pragma GCC visibility push(default)
-/* The calls since the last reset, "name detail\n" each. Valid until the next call of these two. */
+/* The calls since the last reset, "name detail\n" each. Valid until the next call of these two by this thread. */
 const char *fake_nccl_log(void);
 void fake_nccl_reset(void);
 /* The next call of this function (name without nccl) returns result and does nothing. */
 void fake_nccl_fail_next(const char *name, ncclResult_t result);
+/* Arguments of the last collective or point-to-point call that arrived; what it does not have is 0. root: or peer. */
+struct fake_call {
+	const char *name;
+	const void *send;
+	void *recv;
+	size_t count;
+	ncclDataType_t dtype;
+	ncclRedOp_t op;
+	int root;
+	ncclComm_t comm;
+	cudaStream_t stream;
+};
+struct fake_call fake_nccl_last_call(void);
+/* How many collective and point-to-point calls would have run since the last reset: not those of groups that failed or were simulated. */
+int fake_nccl_launches(void);
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
 /* What ncclPutSignal does here: a signature of 8 integers and 8 doubles that shows whether a stub kept them all. */

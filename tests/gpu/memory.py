@@ -51,7 +51,8 @@ dist.all_reduce(x, group=g)
 second = used()
 dist.barrier()
 if rank == 0:
-    print(f"memory: communicator made {(created - before) / 2**20:.1f} MiB, its first all_reduce {(first - created) / 2**20:.1f} MiB and {ms:.1f} ms; "
+    print(f"memory: communicator made {(created - before) / 2**20:.1f} MiB, "
+          f"its first all_reduce {(first - created) / 2**20:.1f} MiB and {ms:.1f} ms; "
           f"a second communicator {(created2 - first) / 2**20:.1f} MiB, its first all_reduce {(second - created2) / 2**20:.1f} MiB")
 ok = "LD_PRELOAD" not in os.environ or (first - created <= 32 << 20 and ms <= 50)
 dist.destroy_process_group()

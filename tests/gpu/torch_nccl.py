@@ -66,7 +66,8 @@ def reference(inputs, op, dtype):
 def ops(group=None, ranks=None, seed=1):
     ranks = ranks or list(range(world))
     R = dist.ReduceOp
-    for dtype in (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool):
+    for dtype in (torch.uint8, torch.int8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64,
+                  torch.bool):
         for op in (R.SUM, R.PRODUCT, R.MIN, R.MAX, R.AVG):
             if (op == R.AVG and not dtype.is_floating_point) or (dtype == torch.bool and op == R.PRODUCT):
                 continue
@@ -237,7 +238,8 @@ def main():
     n = torch.tensor([failures], device=dev)
     dist.all_reduce(n)
     if rank == 0:
-        print(f"torch_nccl: {'PASS' if n.item() == 0 else 'FAIL'} ({n.item()} failures, {world} ranks, NCCL {torch.cuda.nccl.version()})")
+        print(f"torch_nccl: {'PASS' if n.item() == 0 else 'FAIL'} "
+              f"({n.item()} failures, {world} ranks, NCCL {torch.cuda.nccl.version()})")
     dist.destroy_process_group()
     sys.exit(1 if n.item() else 0)
 

@@ -180,7 +180,7 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 	return trim(v, t);
 }
 
-/* In double with rounding to float after each step where the accumulator is fp32: sums and products of two floats round the same. */
+/* In double, rounded to float after each step where the accumulator is fp32: sums and products of two floats round the same. */
 static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shunt_redop op)
 {
 	double v = x[0];

@@ -2,8 +2,8 @@
 #ifndef TESTS_LIB_REFERENCE_H
 #define TESTS_LIB_REFERENCE_H
 /*
- * What collectives should give, in plain C and by other means than the kernels: number formats through double, one loop per element.
- * Sums run in rank order 0 ... n-1, in fp32 for 8- and 16-bit floats, so the result is exact to the bit.
+ * What collectives should give, in plain C and by other means than the kernels: number formats through double, one loop per
+ * element. Sums run in rank order 0 ... n-1, in fp32 for 8- and 16-bit floats, so the result is exact to the bit.
  */
 #include <stdbool.h>
 #include <stddef.h>

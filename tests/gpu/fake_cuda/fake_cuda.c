@@ -867,8 +867,8 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
-	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes || extra ||
-	    config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes ||
+	    extra || config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
 		return SHUNT_CU_INVALID_VALUE;
 	return note_launch(func, config->grid_x, config->block_x, config->stream, params, config->attrs[0].value.mem_sync_domain);
 }

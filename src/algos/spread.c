@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#include "algos/algos.h"
+
+uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_pick *pick)
+{
+	unsigned blocks, per_block;
+
+	if (!warps) /* a question about an empty call */
+		warps = 1;
+	if (scope->max_ctas && (unsigned)scope->max_ctas < max_blocks)
+		max_blocks = (unsigned)scope->max_ctas;
+	if (warps > (uint64_t)max_blocks * max_warps)
+		warps = (uint64_t)max_blocks * max_warps;
+	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
+	per_block = (unsigned)((warps + blocks - 1) / blocks);
+	pick->blocks = blocks;
+	pick->threads = per_block * 32;
+	return warps;
+}

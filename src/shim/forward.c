@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT */
+#include "shim/forward.h"
+#include "shim/real.h"
+#include "shim/result.h"
+
+ncclResult_t shunt_forward(const struct shunt_call *call)
+{
+	const struct shunt_coll *c = &call->coll;
+	ncclDataType_t dtype = call->dtype;
+	ncclRedOp_t op = call->op;
+	ncclComm_t comm = call->comm;
+
+	switch (c->kind) {
+	case SHUNT_ALLREDUCE:
+		return real_AllReduce(c->send, c->recv, c->count, dtype, op, comm, c->stream);
+	case SHUNT_REDUCE:
+		return real_Reduce(c->send, c->recv, c->count, dtype, op, c->root, comm, c->stream);
+	case SHUNT_BROADCAST:
+		if (call->bcast)
+			return real_Bcast(c->recv, c->count, dtype, c->root, comm, c->stream);
+		return real_Broadcast(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
+	case SHUNT_ALLGATHER:
+		return real_AllGather(c->send, c->recv, c->count, dtype, comm, c->stream);
+	case SHUNT_REDUCESCATTER:
+		return real_ReduceScatter(c->send, c->recv, c->count, dtype, op, comm, c->stream);
+	case SHUNT_ALLTOALL:
+		return real_AlltoAll(c->send, c->recv, c->count, dtype, comm, c->stream);
+	case SHUNT_GATHER:
+		return real_Gather(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
+	case SHUNT_SCATTER:
+		return real_Scatter(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
+	default: /* point-to-point does not come here */
+		return ncclInternalError;
+	}
+}

@@ -1,0 +1,1198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A program against NCCL's ABI with a real NCCL present: Shunt over tests/fake_nccl, on the sim device. The fake gives the handles
+ * and writes down what is forwarded to it; what Shunt takes is computed by its kernels.
+ */
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "fake_nccl.h"
+#include "ranks.h"
+#include "shunt/shunt.h"
+
+/* ------------------------------------------------------------------------------------------------- what ranks share */
+
+#define MAX_IDS 64
+#define PATIENCE "60s" /* longer than a loaded machine takes for anything here */
+/* How long an abort may take. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SOON 5
+#else
+#define SOON 1
+#endif
+
+/* Zeroed before each run; mapped before the ranks are forked. */
+static struct {
+	char fake[FAKE_NCCL_SHARED_BYTES];
+	ncclUniqueId ids[MAX_IDS];
+	atomic_int nids;
+	atomic_int barrier[16];
+	atomic_int warnings[16]; /* lines about forward-only communicators */
+	int odd;                 /* the rank that differs */
+} *shared;
+
+static int run(enum ranks_how how, int n, rank_fn body)
+{
+	memset(shared, 0, sizeof(*shared));
+	return ranks_run(how, n, 1, body);
+}
+
+static int run_as(const struct ranks *ranks, int odd)
+{
+	memset(shared, 0, sizeof(*shared));
+	shared->odd = odd;
+	return ranks_run_as(ranks);
+}
+
+/* The k-th id of this run. */
+static ncclUniqueId id_of(struct rank *r, int k)
+{
+	for (; r->rank == 0 && shared->nids <= k; shared->nids++)
+		ncclGetUniqueId(&shared->ids[shared->nids]);
+	while (shared->nids <= k)
+		usleep(500);
+	return shared->ids[k];
+}
+
+/* All ranks; each place once per run. */
+static void together(struct rank *r, int place)
+{
+	atomic_fetch_add(&shared->barrier[place], 1);
+	while (shared->barrier[place] < r->nranks)
+		usleep(500);
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec / 1e9;
+}
+
+/* ------------------------------------------------------------------------------------------------------- the fake */
+
+/* Opened by us where Shunt did not: a rank without Shunt. */
+static void *fake_lib(void)
+{
+	return dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_LOCAL);
+}
+
+#define FAKE(symbol) ((__typeof__(symbol) *)dlsym(fake_lib(), #symbol))
+
+/* Calls of this name that reached the fake in this process. */
+static int forwarded(const char *name)
+{
+	const char *at = FAKE(fake_nccl_log)();
+	char want[64];
+	int n = 0;
+
+	snprintf(want, sizeof(want), "%s ", name);
+	for (; at && *at; at = strchr(at, '\n'), at += at != NULL)
+		n += !strncmp(at, want, strlen(want));
+	return n;
+}
+
+/* ------------------------------------------------------------------------------------------------------ what is done */
+
+/* Calls of the communicator that our kernels took, or that went to NCCL. */
+static int counted(ncclComm_t comm, int native)
+{
+	struct shunt_counter rows[32];
+	size_t n = 0;
+	int calls = 0;
+
+	if (shunt_counters(comm, rows, 32, &n))
+		return -1;
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(rows[i].op, "allreduce") && !strcmp(rows[i].path, "nccl") == !native)
+			calls += (int)rows[i].calls;
+	return calls;
+}
+
+enum how { NATIVE, FORWARDED };
+
+/* One all-reduce of int32, on a communicator in which we are `rank` of n; checks where it went and, if it was ours, the values. */
+static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
+{
+	int native = counted(comm, 1), to_nccl = forwarded("AllReduce");
+	int32_t *host = malloc(count * 4), *dev;
+
+	CHECK(shunt_malloc((void **)&dev, count * 4) == 0);
+	for (size_t i = 0; i < count; i++)
+		host[i] = (int32_t)i * (rank + 1);
+	CHECK(shunt_memcpy(dev, host, count * 4) == 0);
+	NCCL(ncclAllReduce(dev, dev, count, ncclInt32, ncclSum, comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(host, dev, count * 4) == 0);
+	for (size_t i = 0; i < count; i++) {
+		int32_t want = (int32_t)i * (how == NATIVE ? n * (n + 1) / 2 : rank + 1);
+
+		if (host[i] != want)
+			fprintf(stderr, "rank %d of %d: element %zu is %d, not %d\n", rank, n, i, host[i], want);
+		CHECK(host[i] == want);
+	}
+	CHECK(counted(comm, 1) == native + (how == NATIVE));
+	CHECK(how == NATIVE || forwarded("AllReduce") > to_nccl); /* > : other threads may count here */
+	CHECK(shunt_free(dev) == 0);
+	free(host);
+	return 0;
+}
+
+#define REDUCE(comm, place, n, count, how) \
+	do { \
+		if (reduce(r, comm, place, n, count, how)) { \
+			fprintf(stderr, "rank %d: from line %d\n", r->rank, __LINE__); \
+			return 1; \
+		} \
+	} while (0)
+
+static ncclConfig_t config_of(int blocking, int max_ctas)
+{
+	ncclConfig_t c;
+
+	memset(&c, 0, sizeof(c));
+	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
+		memcpy((char *)&c + at, &(int){NCCL_CONFIG_UNDEF_INT}, 4);
+	c.size = sizeof(c);
+	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
+	c.version = 23100;
+	c.netName = c.commName = NULL;
+	c.blocking = blocking;
+	c.maxCTAs = max_ctas;
+	return c;
+}
+
+/* Polls as programs do. */
+static ncclResult_t settled(ncclComm_t comm)
+{
+	ncclResult_t state = ncclInProgress, res = ncclSuccess;
+
+	for (double end = now() + 30; !res && state == ncclInProgress && now() < end; usleep(500))
+		res = ncclCommGetAsyncError(comm, &state);
+	return res ? res : state;
+}
+
+/* ----------------------------------------------------------------------------------------------------- ways to begin */
+
+static int body_inits(struct rank *r)
+{
+	ncclConfig_t config = config_of(1, 1), lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
+	ncclComm_t comm[4];
+	ncclUniqueId id = id_of(r, 2);
+	ncclResult_t res;
+
+	NCCL(ncclCommInitRank(&comm[0], r->nranks, id_of(r, 0), r->rank));
+	NCCL(ncclCommInitRankConfig(&comm[1], r->nranks, id_of(r, 1), r->rank, &config));
+	NCCL(ncclCommInitRankScalable(&comm[2], r->nranks, r->rank, 1, &id, NULL));
+	res = ncclCommInitRankConfig(&comm[3], r->nranks, id_of(r, 3), r->rank, &lazy);
+	CHECK(res == ncclInProgress);
+	CHECK(settled(comm[3]) == ncclSuccess);
+	for (int k = 0; k < 4; k++) {
+		REDUCE(comm[k], r->rank, r->nranks, 100, NATIVE);
+		REDUCE(comm[k], r->rank, r->nranks, 20000, NATIVE);
+		REDUCE(comm[k], r->rank, r->nranks, 100000, NATIVE);
+	}
+	CHECK(forwarded("AllReduce") == 0);
+	for (int k = 0; k < 4; k++)
+		NCCL(ncclCommDestroy(comm[k]));
+	return 0;
+}
+
+static void test_every_init_is_accelerated(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_inits), 0);
+	assert_int_equal(run(RANKS_THREADS, 3, body_inits), 0);
+}
+
+/* One thread, all devices. */
+static int body_init_all(struct rank *r)
+{
+	enum { N = 4, COUNT = 1000 };
+	ncclComm_t comms[2][N];
+	void *stream[N], *buf[2][N];
+	int32_t host[COUNT];
+
+	/* Two communicators, so that their first use is in one group. */
+	for (int c = 0; c < 2; c++)
+		NCCL(ncclCommInitAll(comms[c], N, NULL));
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		CHECK(shunt_stream_create(&stream[d]) == 0);
+		for (int c = 0; c < 2; c++) {
+			for (int i = 0; i < COUNT; i++)
+				host[i] = i * (d + 1) + c;
+			CHECK(shunt_malloc(&buf[c][d], sizeof(host)) == 0 && shunt_memcpy(buf[c][d], host, sizeof(host)) == 0);
+		}
+	}
+	for (int t = 0; t < 3; t++) {
+		NCCL(ncclGroupStart());
+		for (int c = 0; c < 2; c++)
+			for (int d = 0; d < N; d++)
+				NCCL(ncclAllReduce(buf[c][d], buf[c][d], COUNT, ncclInt32, t ? ncclMax : ncclSum, comms[c][d], stream[d]));
+		NCCL(ncclGroupEnd());
+	}
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		CHECK(shunt_stream_synchronize(stream[d]) == 0);
+		for (int c = 0; c < 2; c++) {
+			CHECK(shunt_memcpy(host, buf[c][d], sizeof(host)) == 0);
+			for (int i = 0; i < COUNT; i++)
+				CHECK(host[i] == i * 10 + 4 * c);
+			CHECK(counted(comms[c][d], 1) == 3);
+		}
+	}
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		for (int c = 0; c < 2; c++) {
+			NCCL(ncclCommDestroy(comms[c][d]));
+			CHECK(shunt_free(buf[c][d]) == 0);
+		}
+		CHECK(shunt_stream_destroy(stream[d]) == 0);
+	}
+	return 0;
+}
+
+static void test_init_all_first_used_in_a_group_of_several_communicators(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 1, body_init_all), 0);
+}
+
+static int body_children(struct rank *r)
+{
+	int rank = r->rank, n = r->nranks, v, excluded[1] = {n - 1};
+	ncclComm_t parent, half, reversed, none = (ncclComm_t)1, grandchild, grouped[2], shrunk;
+
+	NCCL(ncclCommInitRank(&parent, n, r->id, rank));
+	NCCL(ncclCommSplit(parent, rank % 2, rank, &half, NULL));
+	NCCL(ncclCommSplit(parent, 7, -rank, &reversed, NULL));
+	NCCL(ncclCommSplit(parent, rank == 0 ? NCCL_SPLIT_NOCOLOR : 0, 0, &none, NULL));
+	CHECK(rank == 0 ? !none : none != NULL);
+	NCCL(ncclGroupStart());
+	NCCL(ncclCommSplit(parent, 1, rank, &grouped[0], NULL));
+	NCCL(ncclCommSplit(parent, 1, rank, &grouped[1], NULL));
+	CHECK(!grouped[0] && !grouped[1]);
+	NCCL(ncclGroupEnd());
+	REDUCE(parent, rank, n, 100, NATIVE);
+	REDUCE(half, rank / 2, rank % 2 ? n / 2 : (n + 1) / 2, 1000, NATIVE);
+	NCCL(ncclCommUserRank(reversed, &v));
+	CHECK(v == n - 1 - rank);
+	REDUCE(reversed, v, n, 1000, NATIVE);
+	if (none)
+		REDUCE(none, rank - 1, n - 1, 1000, NATIVE);
+	REDUCE(grouped[1], rank, n, 500, NATIVE);
+	REDUCE(grouped[0], rank, n, 500, NATIVE);
+
+	NCCL(ncclCommSplit(half, 0, 0, &grandchild, NULL));
+	NCCL(ncclCommDestroy(half));
+	REDUCE(grandchild, rank / 2, rank % 2 ? n / 2 : (n + 1) / 2, 1000, NATIVE);
+	if (rank != n - 1) {
+		NCCL(ncclCommShrink(parent, excluded, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
+		REDUCE(shrunk, rank, n - 1, 700, NATIVE);
+		NCCL(ncclCommDestroy(shrunk));
+		NCCL(ncclCommShrink(parent, excluded, 1, &shrunk, NULL, NCCL_SHRINK_ABORT));
+		REDUCE(shrunk, rank, n - 1, 700, NATIVE);
+		NCCL(ncclCommDestroy(shrunk));
+	}
+	CHECK(forwarded("AllReduce") == 0);
+	together(r, 0);
+	NCCL(ncclCommDestroy(grandchild));
+	NCCL(ncclCommDestroy(reversed));
+	NCCL(ncclCommDestroy(grouped[0]));
+	NCCL(ncclCommDestroy(grouped[1]));
+	NCCL(ncclCommDestroy(none));
+	NCCL(ncclCommDestroy(parent));
+	return 0;
+}
+
+static void test_children_of_all_kinds_are_accelerated(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 4, body_children), 0);
+	assert_int_equal(run(RANKS_THREADS, 4, body_children), 0);
+}
+
+/* The child's handle is written by a thread of NCCL's, after the call has returned. */
+static int body_late_children(struct rank *r)
+{
+	ncclConfig_t lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
+	ncclComm_t parent, child = NULL, second = NULL;
+	ncclResult_t res = ncclCommInitRankConfig(&parent, r->nranks, r->id, r->rank, &lazy);
+
+	CHECK(res == ncclInProgress && settled(parent) == ncclSuccess);
+	FAKE(fake_nccl_late)(30);
+	CHECK(ncclCommSplit(parent, 0, r->rank, &child, NULL) == ncclInProgress);
+	CHECK(settled(parent) == ncclSuccess);
+	CHECK(child);
+	REDUCE(child, r->rank, r->nranks, 1000, NATIVE);
+	/* Not asking the parent: the handle alone shows that it is there. */
+	NCCL(ncclGroupStart());
+	NCCL(ncclCommSplit(parent, 0, r->rank, &second, NULL));
+	CHECK(ncclGroupEnd() == ncclInProgress);
+	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	REDUCE(second, r->rank, r->nranks, 1000, NATIVE);
+	CHECK(settled(parent) == ncclSuccess);
+	NCCL(ncclCommDestroy(second));
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(parent));
+	return 0;
+}
+
+static void test_child_whose_handle_comes_late_is_accelerated(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_late_children), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_late_children), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------- ways to end */
+
+static int body_ends(struct rank *r)
+{
+	ncclComm_t comm, before = NULL;
+	int reused = 0;
+
+	for (int k = 0; k < 12; k++) {
+		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		reused += comm == before;
+		before = comm;
+		CHECK(counted(comm, 1) == 0 && counted(comm, 0) == 0);
+		REDUCE(comm, r->rank, r->nranks, 100 + k, NATIVE);
+		if (k % 3 == 0) {
+			NCCL(ncclCommDestroy(comm));
+		} else if (k % 3 == 1) {
+			NCCL(ncclCommAbort(comm));
+		} else {
+			NCCL(ncclCommFinalize(comm));
+			CHECK(counted(comm, 1) == -1);
+			NCCL(ncclCommDestroy(comm));
+		}
+		CHECK(counted(comm, 1) == -1);
+	}
+	CHECK(reused > 0);
+	NCCL(ncclCommDestroy(NULL));
+	return 0;
+}
+
+static void test_handle_address_used_again_is_a_new_communicator(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_ends), 0);
+}
+
+/* --------------------------------------------------------------------------------------- all ranks forward, or none */
+
+/* The process's stderr goes to a file of its own; the lines about forwarding communicators are counted at the end. */
+static int stderr_was, stderr_file;
+
+static void capture_stderr(void)
+{
+	stderr_was = dup(2);
+	stderr_file = memfd_create("stderr", MFD_CLOEXEC);
+	dup2(stderr_file, 2);
+}
+
+static int captured_lines(const char *with)
+{
+	char text[16384];
+	ssize_t n = pread(stderr_file, text, sizeof(text) - 1, 0);
+	int lines = 0;
+
+	text[n > 0 ? n : 0] = 0;
+	for (const char *at = text; (at = strstr(at, with)); at++)
+		lines++;
+	return lines;
+}
+
+/* What was captured matters only if the rank failed. */
+static void release_stderr(int failed)
+{
+	char text[16384];
+	ssize_t n = pread(stderr_file, text, sizeof(text), 0);
+
+	dup2(stderr_was, 2);
+	if (failed && n > 0)
+		(void)!write(2, text, (size_t)n);
+}
+
+static int forward_only(struct rank *r)
+{
+	ncclComm_t comm, child;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 3; k++)
+		REDUCE(comm, r->rank, r->nranks, 100 << (4 * k), FORWARDED);
+	CHECK(forwarded("AllReduce") == 3);
+	CHECK(counted(comm, 1) == 0 && counted(comm, 0) == 3);
+	NCCL(ncclGroupStart());
+	REDUCE(comm, r->rank, r->nranks, 64, FORWARDED);
+	NCCL(ncclGroupEnd());
+	shared->warnings[r->rank] = captured_lines("stays with NCCL");
+	/* A child inherits what is wrong, or finds it out. */
+	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
+	REDUCE(child, r->rank, r->nranks, 64, FORWARDED);
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static int body_forward_only(struct rank *r)
+{
+	int failed;
+
+	capture_stderr();
+	failed = forward_only(r);
+	release_stderr(failed);
+	return failed;
+}
+
+/* A communicator that all ranks leave to NCCL; exactly rank 0 says so, once. */
+static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_fn body)
+{
+	int others = 0;
+
+	assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body, .prepare = prepare}, odd), 0);
+	for (int i = 1; i < n; i++)
+		others += shared->warnings[i];
+	assert_int_equal(shared->warnings[0], 1);
+	assert_int_equal(others, 0);
+}
+
+static const char *odd_name, *odd_value;
+
+static void set_odd(int rank)
+{
+	if (rank == shared->odd)
+		setenv(odd_name, odd_value, 1);
+}
+
+static void test_other_settings_on_one_rank_forward_on_all(void **state)
+{
+	static const char *const settings[][2] = {
+		{"SHUNT_ALGO", "allreduce:0-inf:twoshot"},
+		{"SHUNT_ALGO", "allreduce:0-inf:nccl"},
+		{"SHUNT_FORCE_NCCL", "allreduce"},
+		{"SHUNT_FORCE_NCCL", "all"},
+		{"NCCL_ALGO", "ring"},
+		{"NCCL_PROTO", "simple"},
+		{"NCCL_P2P_DISABLE", "1"},
+	};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		odd_name = settings[i][0];
+		odd_value = settings[i][1];
+		expect_forward_only(3, 1 + (int)(i % 2), set_odd, body_forward_only);
+	}
+}
+
+/* Rank 0 is the odd one: it may know of nothing, but somebody says it. */
+static void test_other_settings_on_rank_0_forward_on_all(void **state)
+{
+	int lines = 0;
+
+	odd_name = "SHUNT_FORCE_NCCL";
+	odd_value = "allreduce";
+	assert_int_equal(run_as(&(struct ranks){.n = 3, .raw = 1, .body = body_forward_only, .prepare = set_odd}, 0), 0);
+	for (int i = 0; i < 3; i++)
+		lines += shared->warnings[i];
+	assert_int_equal(lines, 1);
+}
+
+static void set_all(int rank)
+{
+	setenv(odd_name, odd_value, 1);
+}
+
+static void test_p2p_disable_on_all_ranks_forwards(void **state)
+{
+	odd_name = "NCCL_P2P_DISABLE";
+	odd_value = "1";
+	expect_forward_only(2, 0, set_all, body_forward_only);
+}
+
+static void test_more_than_8_ranks_forward(void **state)
+{
+	expect_forward_only(9, 0, NULL, body_forward_only);
+}
+
+static void no_scratch(int rank)
+{
+	if (rank != shared->odd)
+		return;
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}); /* a memfd is a file */
+}
+
+static void test_scratch_that_one_rank_cannot_allocate_forwards_on_all(void **state)
+{
+	expect_forward_only(3, 1, no_scratch, body_forward_only);
+	expect_forward_only(3, 0, no_scratch, body_forward_only);
+}
+
+static void test_device_that_one_rank_cannot_open_forwards_on_all(void **state)
+{
+	odd_name = "SHUNT_SIM_DEVICES";
+	odd_value = "1";
+	expect_forward_only(3, 2, set_odd, body_forward_only);
+}
+
+/* The odd rank calls the real library without Shunt. */
+static int body_without_shunt(struct rank *r)
+{
+	ncclComm_t comm, child;
+	static int buf[4];
+
+	if (r->rank != shared->odd)
+		return body_forward_only(r);
+	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
+	for (int k = 0; k < 4; k++)
+		NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, comm, NULL));
+	NCCL(FAKE(ncclCommSplit)(comm, 0, r->rank, &child, NULL));
+	NCCL(FAKE(ncclAllReduce)(buf, buf, 4, ncclInt32, ncclSum, child, NULL));
+	CHECK(forwarded("AllReduce") == 5);
+	return 0;
+}
+
+static void test_one_rank_without_shunt_forwards_on_all(void **state)
+{
+	int lines = 0;
+
+	expect_forward_only(3, 2, NULL, body_without_shunt);
+	/* Rank 0 cannot say it then. The harness asks Shunt for the id on rank 0, which does not matter. */
+	assert_int_equal(run_as(&(struct ranks){.n = 3, .raw = 1, .body = body_without_shunt}, 0), 0);
+	for (int i = 0; i < 3; i++)
+		lines += shared->warnings[i];
+	assert_int_equal(lines, 1);
+}
+
+/* ---------------------------------------------------------------------------------------------- chosen to be forwarded */
+
+static int body_forced(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 100, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 100000, FORWARDED);
+	CHECK(counted(comm, 1) == 0);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_force_nccl_forwards(void **state)
+{
+	static const char *const settings[][2] = {
+		{"SHUNT_FORCE_NCCL", "all"},
+		{"SHUNT_FORCE_NCCL", "broadcast,allreduce"},
+		{"MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "allreduce"},
+		{"MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "all"},
+		{"NCCL_ALGO", "allreduce:tree"},
+	};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		odd_name = settings[i][0];
+		odd_value = settings[i][1];
+		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_forced, .prepare = set_all}, 0), 0);
+	}
+}
+
+static int body_above_the_range(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 20000, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 20000, FORWARDED);
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_size_above_the_native_range_is_forwarded(void **state)
+{
+	odd_name = "SHUNT_ALGO";
+	odd_value = "allreduce:64k-inf:nccl";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_above_the_range, .prepare = set_all}, 0), 0);
+}
+
+static int body_others(struct rank *r)
+{
+	static char a[8], b[8]; /* never touched */
+	ncclComm_t comm;
+	void *s = r->stream;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int round = 0; round < 2; round++) {
+#define CALL(short_name, call, ...)                                                                    \
+	do {                                                                                           \
+		struct fake_call got, want = {#short_name, __VA_ARGS__};                               \
+		if (round)                                                                             \
+			FAKE(fake_nccl_fail_next)(#short_name, ncclRemoteError);                       \
+		CHECK((call) == (round ? ncclRemoteError : ncclSuccess));                              \
+		got = FAKE(fake_nccl_last_call)();                                                     \
+		CHECK(!strcmp(got.name, want.name) && got.send == want.send && got.recv == want.recv); \
+		CHECK(got.count == want.count && got.dtype == want.dtype && got.op == want.op);        \
+		CHECK(got.root == want.root && got.comm == want.comm && got.stream == want.stream);    \
+	} while (0)
+		CALL(Reduce, ncclReduce(a, b, 3, ncclFloat16, ncclMax, 1, comm, s), a, b, 3, ncclFloat16, ncclMax, 1, comm, s);
+		CALL(Broadcast, ncclBroadcast(a, b, 4, ncclInt8, 1, comm, s), a, b, 4, ncclInt8, 0, 1, comm, s);
+		CALL(Broadcast, ncclBcast(b, 5, ncclInt8, 1, comm, s), b, b, 5, ncclInt8, 0, 1, comm, s);
+		CALL(ReduceScatter, ncclReduceScatter(a, b, 6, ncclBfloat16, ncclMin, comm, s), a, b, 6, ncclBfloat16, ncclMin, 0, comm, s);
+		CALL(AllGather, ncclAllGather(a, b, 7, ncclFloat64, comm, s), a, b, 7, ncclFloat64, 0, 0, comm, s);
+		CALL(Send, ncclSend(a, 0, ncclInt8, 1, comm, s), a, NULL, 0, ncclInt8, 0, 1, comm, s);
+		CALL(Recv, ncclRecv(b, (size_t)1 << 40, ncclInt8, 0, comm, s), NULL, b, (size_t)1 << 40, ncclInt8, 0, 0, comm, s);
+	}
+	/* The last one stayed an error of that call only. */
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void only_allreduce(int rank)
+{
+	setenv("SHUNT_FORCE_NCCL", "reduce,broadcast,allgather,reducescatter,alltoall,gather,scatter,send,recv", 1);
+}
+
+static void test_other_collectives_reach_nccl_unchanged(void **state)
+{
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_others, .prepare = only_allreduce}, 0), 0);
+}
+
+/* A communicator that Shunt has not seen born: the program got it from another copy of the library. */
+static int body_unknown(struct rank *r)
+{
+	static char a[8], b[8];
+	struct fake_call got;
+	ncclComm_t comm;
+	int v;
+
+	NCCL(ncclGetVersion(&v));
+	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
+	CHECK(counted(comm, 1) == -1);
+	NCCL(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream));
+	got = FAKE(fake_nccl_last_call)();
+	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg && got.comm == comm);
+	FAKE(fake_nccl_fail_next)("AllReduce", ncclSystemError);
+	CHECK(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream) == ncclSystemError);
+	NCCL(ncclCommUserRank(comm, &v));
+	CHECK(v == r->rank);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_unknown_handle_passes_through(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_unknown), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ groups */
+
+static int body_groups(struct rank *r)
+{
+	enum { N = 1000, K = 4 };
+	int32_t host[N], *buf[K], n = r->nranks, tri = n * (n + 1) / 2;
+	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+	const char *log;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, n, r->id, r->rank));
+	for (int k = 0; k < K; k++)
+		CHECK(shunt_malloc((void **)&buf[k], sizeof(host)) == 0);
+	for (int round = 0; round < 2; round++) { /* the first one does the set-up */
+		for (int k = 0; k < K; k++) {
+			for (int i = 0; i < N; i++)
+				host[i] = (i + k) * (r->rank + 1);
+			CHECK(shunt_memcpy(buf[k], host, sizeof(host)) == 0);
+		}
+		FAKE(fake_nccl_reset)();
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
+		NCCL(ncclBroadcast(buf[3], buf[3], 5, ncclInt32, 0, comm, r->stream));
+		NCCL(ncclGroupStart());
+		NCCL(ncclSend(buf[3], 6, ncclInt32, 0, comm, r->stream));
+		NCCL(ncclAllReduce(buf[1], buf[1], N, ncclInt32, ncclMax, comm, r->stream));
+		NCCL(ncclGroupEnd());
+		NCCL(ncclRecv(buf[3], 7, ncclInt32, 0, comm, r->stream));
+		/* Same stream, same buffer: in the order of the calls. */
+		NCCL(ncclAllReduce(buf[2], buf[2], N, ncclInt32, ncclSum, comm, r->stream));
+		NCCL(ncclAllReduce(buf[2], buf[2], N / 2, ncclInt32, ncclSum, comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, buf[0], sizeof(host)) == 0);
+		CHECK(host[N - 1] == (N - 1) * (r->rank + 1)); /* nothing before the outermost end */
+		NCCL(ncclGroupEnd());
+		log = FAKE(fake_nccl_log)();
+		CHECK(!strcmp(log, "GroupStart\nBroadcast 5 2 grouped\nGroupStart\nSend 6 2 grouped\nGroupEnd\nRecv 7 2 grouped\nGroupEnd\n"));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		for (int k = 0; k < 3; k++) {
+			CHECK(shunt_memcpy(host, buf[k], sizeof(host)) == 0);
+			for (int i = 0; i < N; i++)
+				CHECK(host[i] == (i + k) * (k == 1 ? n : tri * (k == 2 && i < N / 2 ? n : 1)));
+		}
+	}
+	CHECK(counted(comm, 1) == 8);
+
+	/* An error of ours drops everything, of the real group too; so does one of the real library. */
+	for (int k = 0; k < 3; k++) {
+		FAKE(fake_nccl_reset)();
+		CHECK(shunt_memcpy(host, buf[0], sizeof(host)) == 0);
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
+		NCCL(ncclSend(buf[3], 6, ncclInt32, 0, comm, r->stream));
+		if (k == 0) {
+			CHECK(ncclAllReduce(NULL, buf[0], N, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidArgument);
+		} else if (k == 1) {
+			CHECK(ncclAllReduce(buf[0], buf[0], N, 55, ncclSum, comm, r->stream) == ncclInvalidArgument);
+		} else {
+			FAKE(fake_nccl_fail_next)("Recv", ncclSystemError);
+			CHECK(ncclRecv(buf[3], 6, ncclInt32, 0, comm, r->stream) == ncclSystemError);
+		}
+		CHECK(ncclGroupEnd() == (k == 2 ? ncclSystemError : ncclInvalidArgument));
+		CHECK(FAKE(fake_nccl_launches)() == 0);
+		CHECK(counted(comm, 1) == 8);
+	}
+	/* Nor does an estimate launch anything. */
+	FAKE(fake_nccl_reset)();
+	NCCL(ncclGroupStart());
+	NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
+	NCCL(ncclGroupSimulateEnd(&info));
+	CHECK(forwarded("AllReduce") == 1 && FAKE(fake_nccl_launches)() == 0 && counted(comm, 1) == 8);
+	CHECK(ncclGroupEnd() == ncclInvalidUsage);
+	REDUCE(comm, r->rank, n, 300, NATIVE);
+	for (int k = 0; k < K; k++)
+		CHECK(shunt_free(buf[k]) == 0);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_groups_mix_ours_and_forwarded_calls(void **state)
+{
+	for (int n = 2; n <= 3; n++)
+		assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce}, 0), 0);
+}
+
+/* One process, all ranks, communicators made in a group; then one is forwarded and one is ours in the same group. */
+static int body_one_thread(struct rank *r)
+{
+	enum { N = 3, COUNT = 500 };
+	ncclComm_t comms[N];
+	ncclUniqueId id = id_of(r, 0);
+	int32_t *buf[N], host[COUNT];
+	void *stream[N];
+
+	NCCL(ncclGroupStart());
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		NCCL(ncclCommInitRank(&comms[d], N, id, d));
+	}
+	NCCL(ncclGroupEnd());
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		CHECK(shunt_stream_create(&stream[d]) == 0 && shunt_malloc((void **)&buf[d], sizeof(host)) == 0);
+		for (int i = 0; i < COUNT; i++)
+			host[i] = i << d;
+		CHECK(shunt_memcpy(buf[d], host, sizeof(host)) == 0);
+	}
+	NCCL(ncclGroupStart());
+	for (int d = 0; d < N; d++) {
+		NCCL(ncclAllReduce(buf[d], buf[d], COUNT, ncclInt32, ncclSum, comms[d], stream[d]));
+		NCCL(ncclAllReduce(buf[d], buf[d], COUNT, ncclInt32, ncclMax, comms[d], stream[d]));
+	}
+	NCCL(ncclGroupEnd());
+	for (int d = 0; d < N; d++) {
+		shunt_device_set(d);
+		CHECK(shunt_stream_synchronize(stream[d]) == 0 && shunt_memcpy(host, buf[d], sizeof(host)) == 0);
+		for (int i = 0; i < COUNT; i++)
+			CHECK(host[i] == 7 * i);
+		CHECK(counted(comms[d], 1) == 2);
+	}
+	/* Aborting them in one group, as PyTorch does. */
+	NCCL(ncclGroupStart());
+	for (int d = 0; d < N; d++)
+		NCCL(ncclCommAbort(comms[d]));
+	NCCL(ncclGroupEnd());
+	for (int d = 0; d < N; d++)
+		CHECK(counted(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 && shunt_stream_destroy(stream[d]) == 0);
+	return 0;
+}
+
+static void test_one_thread_drives_all_ranks_in_groups(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 1, body_one_thread), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------- death and rescue */
+
+static void *die_later(void *arg)
+{
+	usleep(*(useconds_t *)arg);
+	kill(getpid(), SIGKILL);
+	return NULL;
+}
+
+static useconds_t dies_after_us;
+static int rank_that_dies;
+
+/*
+ * The others notice within the deadline and can go on to abort. Who finds at its first call that a rank is gone cannot know that it
+ * was ever there, and leaves the communicator to NCCL, which has its own way with dead ranks.
+ */
+static int survive(struct rank *r, ncclComm_t comm, int may_forward)
+{
+	double began = now();
+	ncclResult_t res, state = ncclSuccess;
+	int32_t *buf;
+
+	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){0}, 4000) == 0);
+	do {
+		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, comm, r->stream);
+		if (!res)
+			CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommGetAsyncError(comm, &state));
+	} while (!res && !state && !counted(comm, 0) && now() < began + 20);
+	if (may_forward && counted(comm, 0)) {
+		CHECK(!res && !state && counted(comm, 1) == 0);
+		NCCL(ncclCommAbort(comm));
+		return 0;
+	}
+	CHECK(state == ncclRemoteError && (!res || res == ncclRemoteError));
+	CHECK(now() < began + 15);
+	CHECK(ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, comm, r->stream) == ncclRemoteError);
+	began = now();
+	NCCL(ncclCommAbort(comm));
+	CHECK(now() < began + SOON);
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static int body_dies_before(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank == rank_that_dies)
+		kill(getpid(), SIGKILL);
+	return survive(r, comm, 1);
+}
+
+/* Dies when it has been in the set-up, or in the loop after it, for some time; the last rank comes late to the former. */
+static int body_dies_inside(struct rank *r)
+{
+	ncclComm_t comm;
+	pthread_t thread;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	together(r, 0);
+	if (r->rank == rank_that_dies)
+		pthread_create(&thread, NULL, die_later, &dies_after_us);
+	return survive(r, comm, dies_after_us < 20000);
+}
+
+static int body_dies_while_waiting(struct rank *r)
+{
+	ncclComm_t comm;
+	pthread_t thread;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	if (r->rank == rank_that_dies)
+		pthread_create(&thread, NULL, die_later, &dies_after_us);
+	else if (r->rank == r->nranks - 1)
+		usleep(600000);
+	return survive(r, comm, 1);
+}
+
+static void expect_survivors(rank_fn body, int n, int who)
+{
+	rank_that_dies = who;
+	setenv("SHUNT_TIMEOUT", "2s", 1);
+	assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body, .dies = 1u << who}, who), 0);
+	setenv("SHUNT_TIMEOUT", PATIENCE, 1);
+}
+
+static void test_rank_killed_before_the_first_call_is_an_error_for_the_rest(void **state)
+{
+	expect_survivors(body_dies_before, 3, 0);
+	expect_survivors(body_dies_before, 3, 1);
+}
+
+static void test_rank_killed_during_set_up_is_an_error_for_the_rest(void **state)
+{
+	dies_after_us = 200000;
+	expect_survivors(body_dies_while_waiting, 3, 0);
+	expect_survivors(body_dies_while_waiting, 3, 1);
+	for (int i = 0; i < 8; i++) {
+		dies_after_us = 500 + 1500 * (useconds_t)i;
+		expect_survivors(body_dies_inside, 3, i % 3);
+	}
+}
+
+static void test_rank_killed_in_a_loop_is_an_error_for_the_rest(void **state)
+{
+	dies_after_us = 400000;
+	expect_survivors(body_dies_inside, 3, 1);
+}
+
+/* A second thread aborts while the first is stuck. */
+struct rescue {
+	ncclComm_t comm;
+	double took;
+	ncclResult_t res;
+};
+
+static void *abort_later(void *arg)
+{
+	struct rescue *rescue = arg;
+	double began;
+
+	usleep(300000);
+	began = now();
+	rescue->res = ncclCommAbort(rescue->comm);
+	rescue->took = now() - began;
+	return NULL;
+}
+
+static int body_abort(struct rank *r)
+{
+	struct rescue rescue = {0};
+	ncclResult_t res;
+	pthread_t thread;
+	int32_t *buf;
+	double began;
+
+	NCCL(ncclCommInitRank(&rescue.comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){0}, 4000) == 0);
+	if (!shared->odd) /* else it is the set-up that waits */
+		NCCL(ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (r->rank == 0) {
+		pthread_create(&thread, NULL, abort_later, &rescue);
+		began = now();
+		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream);
+		CHECK(shared->odd ? res == ncclInvalidUsage : res == ncclSuccess);
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		CHECK(now() < began + 0.5 + SOON);
+		pthread_join(thread, NULL);
+		NCCL(rescue.res);
+		CHECK(rescue.took < SOON);
+	}
+	together(r, 0);
+	if (r->rank != 0)
+		NCCL(ncclCommAbort(rescue.comm));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_abort_from_another_thread_frees_a_stuck_rank(void **state)
+{
+	for (int during_setup = 0; during_setup < 2; during_setup++) {
+		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_abort}, during_setup), 0);
+		assert_int_equal(run_as(&(struct ranks){.how = RANKS_THREADS, .n = 2, .raw = 1, .body = body_abort}, during_setup), 0);
+	}
+}
+
+/* Stands for a kernel of the real library that ends when that is told to abort: here it is one of ours, of another communicator. */
+static void *abort_after_the_real_one(void *arg)
+{
+	while (!strstr(FAKE(fake_nccl_log)(), "CommAbort"))
+		usleep(1000);
+	ncclCommAbort(arg);
+	return NULL;
+}
+
+static int body_abort_behind(struct rank *r)
+{
+	ncclComm_t ours, ahead;
+	pthread_t thread;
+	int32_t *buf;
+	double began;
+
+	NCCL(ncclCommInitRank(&ours, r->nranks, id_of(r, 0), r->rank));
+	NCCL(ncclCommInitRank(&ahead, r->nranks, id_of(r, 1), r->rank));
+	REDUCE(ours, r->rank, r->nranks, 100, NATIVE);
+	REDUCE(ahead, r->rank, r->nranks, 100, NATIVE);
+	CHECK(shunt_malloc((void **)&buf, 400) == 0);
+	if (r->rank == 0) {
+		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, ahead, r->stream)); /* nobody else calls */
+		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, ours, r->stream));
+		pthread_create(&thread, NULL, abort_after_the_real_one, ahead);
+		began = now();
+		NCCL(ncclCommAbort(ours));
+		CHECK(now() < began + SOON);
+		pthread_join(thread, NULL);
+	}
+	together(r, 0);
+	if (r->rank != 0) {
+		NCCL(ncclCommAbort(ours));
+		NCCL(ncclCommAbort(ahead));
+	}
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_abort_reaches_nccl_before_it_waits_for_the_stream(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort_behind), 0);
+}
+
+/* --------------------------------------------------------------------------------------------------------- watchdogs */
+
+struct watch {
+	_Atomic(ncclComm_t) comm;
+	atomic_int stop, bad;
+	atomic_long polls;
+};
+
+static void *watchdog(void *arg)
+{
+	struct watch *w = arg;
+	ncclResult_t state, res;
+
+	while (!w->stop) {
+		ncclComm_t comm = w->comm;
+
+		if (!comm)
+			continue;
+		state = ncclSuccess;
+		res = ncclCommGetAsyncError(comm, &state);
+		if (res == ncclSuccess && state != ncclSuccess)
+			w->bad++;
+		w->polls++;
+		sched_yield();
+	}
+	return NULL;
+}
+
+/* The pollers may be a step behind: the handle is dead by then, or another communicator. */
+static int body_watched(struct rank *r)
+{
+	struct watch w = {0};
+	pthread_t threads[2];
+
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, watchdog, &w);
+	for (int k = 0; k < 6; k++) {
+		ncclComm_t comm;
+
+		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		w.comm = comm;
+		for (int i = 0; i < 10; i++)
+			REDUCE(comm, r->rank, r->nranks, 50 + i, NATIVE);
+		NCCL(ncclCommDestroy(comm));
+	}
+	w.stop = 1;
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(w.polls > 0 && w.bad == 0);
+	return 0;
+}
+
+static void test_watchdogs_poll_while_communicators_come_and_go(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_watched), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_watched), 0);
+}
+
+/* ---------------------------------------------------------------------------------------------------------- equal ids */
+
+static int body_same_id(struct rank *r)
+{
+	ncclComm_t first, second;
+
+	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
+	NCCL(ncclCommInitRank(&second, r->nranks, r->id, r->rank));
+	REDUCE(first, r->rank, r->nranks, 1000, NATIVE);
+	REDUCE(second, r->rank, r->nranks, 1000, FORWARDED);
+	REDUCE(first, r->rank, r->nranks, 500, NATIVE);
+	NCCL(ncclCommDestroy(second));
+	NCCL(ncclCommDestroy(first));
+	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
+	REDUCE(first, r->rank, r->nranks, 1000, NATIVE);
+	NCCL(ncclCommDestroy(first));
+	return 0;
+}
+
+static void test_second_use_of_an_id_does_not_mix(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_same_id), 0);
+}
+
+/* All communicators of the job have this id. Some ranks still have an old one when they make the next. */
+static int body_comm_id(struct rank *r)
+{
+	ncclComm_t first, second, third, child;
+
+	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
+	REDUCE(first, r->rank, r->nranks, 1000, FORWARDED);
+	if (r->rank == 0)
+		NCCL(ncclCommDestroy(first));
+	NCCL(ncclCommInitRank(&second, r->nranks, id_of(r, 0), r->rank));
+	NCCL(ncclCommInitRank(&third, r->nranks, id_of(r, 1), r->rank));
+	REDUCE(third, r->rank, r->nranks, 1000, FORWARDED);
+	REDUCE(second, r->rank, r->nranks, 1000, FORWARDED);
+	NCCL(ncclCommSplit(second, 0, r->rank, &child, NULL));
+	REDUCE(child, r->rank, r->nranks, 1000, FORWARDED);
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(second));
+	NCCL(ncclCommDestroy(third));
+	if (r->rank != 0)
+		NCCL(ncclCommDestroy(first));
+	return 0;
+}
+
+static void test_equal_ids_of_nccl_comm_id_do_not_mix(void **state)
+{
+	odd_name = "NCCL_COMM_ID";
+	odd_value = "127.0.0.1:29999";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_comm_id, .prepare = set_all}, 0), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_every_init_is_accelerated),
+		cmocka_unit_test(test_init_all_first_used_in_a_group_of_several_communicators),
+		cmocka_unit_test(test_children_of_all_kinds_are_accelerated),
+		cmocka_unit_test(test_child_whose_handle_comes_late_is_accelerated),
+		cmocka_unit_test(test_handle_address_used_again_is_a_new_communicator),
+		cmocka_unit_test(test_other_settings_on_one_rank_forward_on_all),
+		cmocka_unit_test(test_other_settings_on_rank_0_forward_on_all),
+		cmocka_unit_test(test_p2p_disable_on_all_ranks_forwards),
+		cmocka_unit_test(test_more_than_8_ranks_forward),
+		cmocka_unit_test(test_scratch_that_one_rank_cannot_allocate_forwards_on_all),
+		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),
+		cmocka_unit_test(test_one_rank_without_shunt_forwards_on_all),
+		cmocka_unit_test(test_force_nccl_forwards),
+		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
+		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
+		cmocka_unit_test(test_unknown_handle_passes_through),
+		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
+		cmocka_unit_test(test_one_thread_drives_all_ranks_in_groups),
+		cmocka_unit_test(test_rank_killed_before_the_first_call_is_an_error_for_the_rest),
+		cmocka_unit_test(test_rank_killed_during_set_up_is_an_error_for_the_rest),
+		cmocka_unit_test(test_rank_killed_in_a_loop_is_an_error_for_the_rest),
+		cmocka_unit_test(test_abort_from_another_thread_frees_a_stuck_rank),
+		cmocka_unit_test(test_abort_reaches_nccl_before_it_waits_for_the_stream),
+		cmocka_unit_test(test_watchdogs_poll_while_communicators_come_and_go),
+		cmocka_unit_test(test_second_use_of_an_id_does_not_mix),
+		cmocka_unit_test(test_equal_ids_of_nccl_comm_id_do_not_mix),
+	};
+	char address[32];
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	snprintf(address, sizeof(address), "%p", (void *)shared->fake);
+	setenv("FAKE_NCCL_SHARED", address, 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_TIMEOUT", PATIENCE, 1);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

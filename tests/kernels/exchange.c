@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The exchange kernels on the sim device against plain loops: every collective that they make, element sizes and operators, odd counts and
+ * addresses, any root, in place and out, back to back with random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "gpu/sim_hooks.h"
+#include "kernels/world.h"
+#include "lib/reference.h"
+
+static bool quick;
+
+struct job {
+	enum shunt_kind kind;
+	enum shunt_dtype dtype;
+	enum shunt_redop op;
+	size_t count;
+	int root, skew;
+	bool in_place;
+};
+
+/* Elements that rank r sends and receives, and where in place puts them into one buffer. */
+static void extents(const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
+{
+	size_t c = j->count;
+	bool root = r == j->root;
+
+	*send_at_p = *recv_at_p = 0;
+	*send_p = *recv_p = c;
+	switch (j->kind) {
+	case SHUNT_ALLGATHER:
+		*recv_p = c * n;
+		*send_at_p = r * c;
+		break;
+	case SHUNT_REDUCESCATTER:
+		*send_p = c * n;
+		*recv_at_p = r * c;
+		break;
+	case SHUNT_ALLTOALL:
+		*send_p = *recv_p = c * n;
+		break;
+	case SHUNT_BROADCAST:
+		*send_p = root ? c : 0;
+		break;
+	case SHUNT_REDUCE:
+		*recv_p = root ? c : 0;
+		break;
+	case SHUNT_GATHER:
+		*recv_p = root ? c * n : 0;
+		*send_at_p = root ? r * c : 0;
+		break;
+	default:
+		*send_p = root ? c * n : 0;
+		*recv_at_p = root ? r * c : 0;
+		break;
+	}
+}
+
+static void expect(const struct job *j, int n, int r, char *const *in, const void *const *scalars, char *want)
+{
+	size_t part = j->count * shunt_dtype_bytes[j->dtype];
+	const void *from[8];
+
+	for (int p = 0; p < n; p++) {
+		from[p] = in[p] + (j->kind == SHUNT_REDUCESCATTER ? r * part : 0);
+		if (j->kind == SHUNT_ALLGATHER || j->kind == SHUNT_GATHER)
+			memcpy(want + p * part, in[p], part);
+		if (j->kind == SHUNT_ALLTOALL)
+			memcpy(want + p * part, in[p] + r * part, part);
+	}
+	if (j->kind == SHUNT_REDUCE || j->kind == SHUNT_REDUCESCATTER)
+		ref_allreduce(want, from, n, j->count, j->dtype, j->op, scalars);
+	if (j->kind == SHUNT_BROADCAST)
+		memcpy(want, in[j->root], part);
+	if (j->kind == SHUNT_SCATTER)
+		memcpy(want, in[j->root] + r * part, part);
+}
+
+static void run(struct world *w, const struct job *j, uint64_t seed)
+{
+	size_t esz = shunt_dtype_bytes[j->dtype], room = (j->count * w->n + j->skew) * esz + 2 * WORLD_GUARD;
+	char *base[8][2], *in[8], *copy[8], *send[8], *recv[8], *want = malloc(room);
+	char scalars[8][8];
+	const void *scalar_ptrs[8];
+	size_t ns[8], nr[8], sat, rat, first = 0;
+
+	for (int r = 0; r < w->n; r++) {
+		extents(j, w->n, r, &ns[r], &nr[r], &sat, &rat);
+		for (int b = 0; b < 2; b++) {
+			base[r][b] = world_alloc(r, room);
+			memset(base[r][b], 0xa5, room);
+		}
+		send[r] = base[r][0] + WORLD_GUARD + j->skew * esz;
+		recv[r] = base[r][1] + WORLD_GUARD + j->skew * esz;
+		if (j->in_place) {
+			/* One buffer, the smaller part inside the larger one. */
+			recv[r] = send[r] + rat * esz;
+			send[r] += sat * esz;
+		}
+		ref_fill(send[r], ns[r], j->dtype, &seed);
+		copy[r] = malloc(room);
+		memcpy(copy[r], send[r], ns[r] * esz);
+		in[r] = copy[r];
+		ref_fill(scalars[r], 1, j->dtype, &seed);
+		scalar_ptrs[r] = scalars[r];
+	}
+	for (int r = 0; r < w->n; r++) {
+		struct shunt_coll coll = { .kind = j->kind, .dtype = j->dtype, .redop = j->op, .root = j->root, .count = j->count,
+			.send = ns[r] ? send[r] : NULL, .recv = nr[r] ? recv[r] : NULL };
+
+		memcpy(&coll.scalar, scalars[r], esz);
+		/* NCCL's callers may give anything off the root. */
+		world_launch(w, r, &coll, NULL);
+	}
+	for (int r = 0; r < w->n; r++) {
+		world_wait(w, r, shunt_kind_name(j->kind));
+		expect(j, w->n, r, in, scalar_ptrs, want);
+		size_t wrong = ref_differ(recv[r], want, nr[r], j->dtype, &first);
+		if (wrong)
+			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu", shunt_kind_name(j->kind), w->n, j->root,
+			    shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r, wrong,
+			    first);
+		if (!j->in_place && memcmp(send[r], in[r], ns[r] * esz))
+			fail_msg("%s rank %d: the input was changed", shunt_kind_name(j->kind), r);
+		for (size_t i = 0; i < WORLD_GUARD; i++)
+			if ((unsigned char)recv[r][nr[r] * esz + i] != 0xa5 && !j->in_place)
+				fail_msg("%s n=%d count %zu rank %d: wrote behind the result", shunt_kind_name(j->kind), w->n, j->count, r);
+	}
+	for (int r = 0; r < w->n; r++) {
+		shunt_gpu_sim_ops.mem_free(base[r][0]);
+		shunt_gpu_sim_ops.mem_free(base[r][1]);
+		free(copy[r]);
+	}
+	free(want);
+}
+
+static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,
+	SHUNT_GATHER, SHUNT_SCATTER };
+#define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+static void test_exchange_every_type_and_op_matches_reference(void **state)
+{
+	static const int ranks[] = { 2, 3, 8 };
+
+	for (size_t i = 0; i < 3; i++) {
+		struct world w;
+
+		world_start(&w, ranks[i]);
+		for (size_t k = 0; k < NKINDS; k++)
+			for (int t = 0; t < SHUNT_NDTYPES; t++)
+				for (int op = 0; op < SHUNT_NREDOPS; op++) {
+					bool reduces = shunt_kind_reduces(kinds[k]);
+					struct job j = { kinds[k], t, op, 333, (t + op) % ranks[i], t & 1, (t & 2) && kinds[k] != SHUNT_ALLTOALL };
+
+					if ((!reduces && op) || (quick && (t * 7 + op + k) % 11))
+						continue;
+					run(&w, &j, 77 * k + 13 * t + op);
+				}
+		world_stop(&w);
+	}
+}
+
+static void test_exchange_every_count_root_and_alignment_matches_reference(void **state)
+{
+	/* Around a pack, a unit (480 bytes), a full ring of all channels; up and down again. */
+	static const size_t counts[] = { 1, 3, 120, 121, 2400, 30011, 7, 100000, 5 };
+
+	for (int n = 2; n <= 8; n++) {
+		struct world w;
+
+		if (quick && n != 2 && n != 5)
+			continue;
+		world_start(&w, n);
+		for (size_t k = 0; k < NKINDS; k++)
+			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+				struct job j = { kinds[k], SHUNT_F32, SHUNT_SUM, counts[c], (int)(c + k) % n, (int)c % 3, c & 1 && kinds[k] != SHUNT_ALLTOALL };
+
+				if (counts[c] > (size_t)(quick ? 3000 : 200000 / n))
+					continue;
+				run(&w, &j, counts[c] + k);
+			}
+		world_stop(&w);
+	}
+}
+
+/* A root that runs ahead: nothing in a broadcast or scatter tells it how far the others are but the ring. */
+static void test_exchange_fast_sender_does_not_overrun_a_slow_receiver(void **state)
+{
+	enum { N = 3, COUNT = 5000, TIMES = 12 };
+	struct world w;
+	int32_t *root_buf[TIMES], *out[N][TIMES];
+
+	world_start(&w, N);
+	shunt_sim_set_jitter(7, 300);
+	for (int t = 0; t < TIMES; t++) {
+		root_buf[t] = (int32_t *)world_alloc(0, COUNT * 4);
+		for (int i = 0; i < COUNT; i++)
+			root_buf[t][i] = i * 31 + t;
+	}
+	for (int r = 0; r < N; r++) /* the root's launches are all queued before anybody else's */
+		for (int t = 0; t < TIMES; t++) {
+			out[r][t] = (int32_t *)world_alloc(r, COUNT * 4);
+			struct shunt_coll coll = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_I32, .root = 0, .count = COUNT, .send = root_buf[t], .recv = out[r][t] };
+			world_launch(&w, r, &coll, NULL);
+		}
+	for (int r = 0; r < N; r++) {
+		world_wait(&w, r, "broadcast");
+		for (int t = 0; t < TIMES; t++)
+			assert_memory_equal(out[r][t], root_buf[t], COUNT * 4);
+	}
+	shunt_sim_set_jitter(0, 0);
+	for (int t = 0; t < TIMES; t++) {
+		shunt_gpu_sim_ops.mem_free(root_buf[t]);
+		for (int r = 0; r < N; r++)
+			shunt_gpu_sim_ops.mem_free(out[r][t]);
+	}
+	world_stop(&w);
+}
+
+static void test_exchange_missing_peer_gives_up_at_the_deadline(void **state)
+{
+	struct world w;
+	uint64_t in[64] = { 0 }, out[3][64], timeout = 50 * 1000000;
+
+	world_start(&w, 3);
+	for (int r = 0; r < 3; r++)
+		shunt_gpu_sim_ops.copy(r, &((struct shunt_ctrl *)w.mem[r].ptr)->timeout_ns, &timeout, sizeof(timeout));
+	for (int r = 0; r < 3; r += 2) { /* rank 1 does not call */
+		struct shunt_coll coll = { .kind = SHUNT_ALLGATHER, .dtype = SHUNT_U64, .count = 16, .send = in, .recv = out[r] };
+		world_launch(&w, r, &coll, NULL);
+	}
+	for (int r = 0; r < 3; r += 2) {
+		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
+		assert_int_equal(w.fault[r]->set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(w.fault[r]->peer, 1);
+	}
+	world_stop(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exchange_every_type_and_op_matches_reference),
+		cmocka_unit_test(test_exchange_every_count_root_and_alignment_matches_reference),
+		cmocka_unit_test(test_exchange_fast_sender_does_not_overrun_a_slow_receiver),
+		cmocka_unit_test(test_exchange_missing_peer_gives_up_at_the_deadline),
+	};
+
+	quick = getenv("KERNELS_QUICK") != NULL;
+	setenv("SHUNT_SIM_DEVICES", "8", 1);
+	return shunt_gpu_sim_ops.open() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_KERNELS_WORLD_H
+#define TESTS_KERNELS_WORLD_H
+/* Ranks 0 ... n-1 as devices of the sim in one process, with scratch and a stream each, and launches as a communicator makes them. */
+#include "algos/algo.h"
+#include "gpu/gpu_ops.h"
+#include "kernels/kargs.h"
+
+#define WORLD_GUARD 64
+
+struct world {
+	int n;
+	struct shunt_gpu_mem mem[8];
+	struct shunt_fault *fault[8];
+	void *stream[8];
+};
+
+void world_start(struct world *w, int n);
+void world_stop(struct world *w);
+char *world_alloc(int rank, size_t bytes);
+/* name: of an algorithm to force, or NULL for the selection's. PREMUL takes coll's scalar. */
+void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name);
+/* Waits for a rank's stream; fails the test if a kernel gave up. */
+void world_wait(struct world *w, int rank, const char *what);
+#endif
