@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench, the parent: starts the workers and watches them. Whatever a worker does, the parent ends: it kills all of them
- * when one has died, when one gave up and the others do not follow, or when nothing has moved for --timeout seconds.
+ * The parent of shunt bench and shunt conform: starts the workers and watches them. Whatever a worker does, the parent ends: it
+ * kills all of them when one has died, when one gave up and the others do not follow, or when nothing has moved for --timeout
+ * seconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -41,9 +42,11 @@ static void rank_describe(const struct watch *w, int i)
 	const struct bench_progress *p = &w->shared->progress[i];
 	int stage = atomic_load(&p->stage), lib = atomic_load(&p->lib), way = atomic_load(&p->way);
 	unsigned long long bytes = atomic_load(&p->bytes);
-	char size[64] = "before the first size";
+	char size[600] = "before the first size";
 
-	if (bytes)
+	if (*p->what)
+		snprintf(size, sizeof(size), "in --case %.*s", (int)sizeof(p->what) - 1, p->what);
+	else if (bytes)
 		snprintf(size, sizeof(size), "at %llu bytes", bytes);
 	tool_error("  rank %d: %s%s%s%s%s%s%s, %s", w->shared->launch.external ? w->shared->launch.rank : i,
 		stage_names[stage >= 0 && stage < BENCH_NSTAGES ? stage : 0], lib >= 0 ? " " : "", lib >= 0 ? w->o->libs[lib] : "",
@@ -245,7 +248,7 @@ static int worker_start(struct watch *w, int i, int fd, int argc, char **argv, c
 	return 0;
 }
 
-static int parent_run(const struct bench_opts *o, int argc, char **argv)
+int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 {
 	struct watch w = { .o = o };
 	sigset_t signals, old;
@@ -302,7 +305,7 @@ static int bench_main(int argc, char **argv)
 
 	if (bench_opts_parse(&o, argc, argv, &status))
 		return status;
-	return o.worker_fd >= 0 ? bench_worker(&o) : parent_run(&o, argc, argv);
+	return o.worker_fd >= 0 ? bench_worker(&o) : bench_launch_run(&o, argc, argv);
 }
 
 const struct tool_cmd tool_cmd_bench = {

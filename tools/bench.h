@@ -34,8 +34,13 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 
 /* ---- one library that speaks NCCL's ABI (bench_nccl.c) ---- */
 
+/* Without these a library does not speak NCCL's ABI; the others stay NULL where it lacks them. */
 #define BENCH_NCCL_FUNCS(X) \
 	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
+#define BENCH_NCCL_OPTIONAL(X) \
+	X(AllGather) X(ReduceScatter) X(Broadcast) X(Bcast) X(Reduce) X(AlltoAll) X(Gather) X(Scatter) X(Send) X(Recv) \
+	X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) \
+	X(CommSplit) X(CommCount) X(CommUserRank) X(CommCuDevice) X(CommGetAsyncError)
 
 struct bench_nccl {
 	void *handle;
@@ -44,6 +49,7 @@ struct bench_nccl {
 	int version;         /* ncclGetVersion's */
 #define X(name) __typeof__(nccl##name) *name;
 	BENCH_NCCL_FUNCS(X)
+	BENCH_NCCL_OPTIONAL(X)
 #undef X
 	/* Shunt only, else NULL. */
 	__typeof__(shunt_path_of) *path_of;
@@ -56,15 +62,53 @@ int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, 
 
 /* ---- collectives (bench_coll.c): one row each ---- */
 
+/*
+ * The shape of a collective says everything about sizes, places and results; shunt conform reads the same rows.
+ * A side of `count` elements is one block; a side with `many` has one block for each rank.
+ */
+struct bench_args {
+	const void *send;
+	void *recv;
+	size_t count;
+	ncclDataType_t dtype;
+	ncclRedOp_t redop;
+	int root;            /* or the peer */
+	int rank, nranks;
+	ncclComm_t comm;
+	void *stream;
+};
+
 struct bench_coll {
 	const char *name;    /* "all_reduce", as nccl-tests calls it */
 	const char *op;      /* shunt_path_of's name */
+	const char *needs[4];/* functions, without "nccl" */
+	ncclResult_t (*call)(const struct bench_nccl *nccl, const struct bench_args *a);
 	bool reduces;        /* takes --op */
-	double (*bus_factor)(int nranks); /* busbw = algbw x this */
-	ncclResult_t (*call)(const struct bench_nccl *nccl, const void *send, void *recv, size_t count, ncclDataType_t dtype,
-		ncclRedOp_t redop, ncclComm_t comm, void *stream);
+	bool rooted;
+	bool send_many, recv_many;
+	bool send_root, recv_root; /* only the root has this side */
+	bool in_place;       /* NCCL defines it */
+	bool part;           /* conform uses the row, but it cannot be measured by itself */
 };
-extern const struct bench_coll bench_colls[]; /* ends with a NULL name */
+enum bench_coll_id { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_BROADCAST,
+	BENCH_COLL_REDUCE, BENCH_COLL_ALLTOALL, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_SENDRECV, BENCH_COLL_BCAST,
+	BENCH_COLL_SEND, BENCH_COLL_RECV, BENCH_NCOLLS };
+extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NULL name */
+
+/* The first function of the collective that the library lacks, or NULL. */
+const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
+/* busbw = algbw x this, as in nccl-tests. */
+double bench_coll_bus_factor(const struct bench_coll *coll, int nranks);
+/* Elements per call for a size in bytes of the larger side, as in nccl-tests: blocks are multiples of 16 bytes. May be 0. */
+uint64_t bench_coll_count(const struct bench_coll *coll, uint64_t bytes, size_t element, int nranks);
+/* Where the in-place input (send) or result (recv) begins in the larger side's buffer, in elements. */
+uint64_t bench_coll_send_offset(const struct bench_coll *coll, uint64_t count, int rank);
+uint64_t bench_coll_recv_offset(const struct bench_coll *coll, uint64_t count, int rank);
+bool bench_coll_has_send(const struct bench_coll *coll, int rank, int root);
+bool bench_coll_has_recv(const struct bench_coll *coll, int rank, int root);
+/* Block `block` of rank's result is block *from_block_p of the input of rank *from_p, or if that is -1 of all ranks' inputs
+ * reduced. */
+void bench_coll_source(const struct bench_coll *coll, int rank, int nranks, int root, int block, int *from_p, int *from_block_p);
 
 /* ---- options (bench_opts.c) ---- */
 
@@ -77,7 +121,9 @@ struct bench_opts {
 	unsigned dtypes, redops;     /* bit sets of enum shunt_dtype, enum shunt_redop */
 	bool modes[BENCH_NMODES], places[BENCH_NPLACES];
 	int warmup, iters, rounds;   /* -1: by device */
-	unsigned buffers;
+	unsigned buffers;            /* at least group */
+	unsigned group;              /* calls in one group */
+	int root;
 	bool check, stats;
 	unsigned timeout_s;
 	uint64_t seed;
@@ -93,13 +139,26 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 /* ---- memory that the parent and its workers share ---- */
 
 /* What a rank does now, for the one who watches. */
-enum bench_stage { BENCH_START, BENCH_MEET, BENCH_INIT, BENCH_CHECK, BENCH_WARMUP, BENCH_CAPTURE, BENCH_TIME, BENCH_WAIT, BENCH_GATHER,
-	BENCH_DESTROY, BENCH_DONE, BENCH_NSTAGES };
+enum bench_stage {
+	BENCH_START,
+	BENCH_MEET,
+	BENCH_INIT,
+	BENCH_CHECK,
+	BENCH_WARMUP,
+	BENCH_CAPTURE,
+	BENCH_TIME,
+	BENCH_WAIT,
+	BENCH_GATHER,
+	BENCH_DESTROY,
+	BENCH_DONE,
+	BENCH_NSTAGES
+};
 
 struct bench_progress {
 	alignas(64) atomic_uint beats;   /* changes with every step */
 	atomic_int stage, lib, way;      /* lib, way: -1 if none */
 	atomic_ullong bytes;             /* 0: before the first size */
+	char what[512];                  /* conform: the case and what went wrong in it; read only to be printed */
 };
 
 /* Ranks of one host meet here. Zero-filled memory is a valid start. */
@@ -131,6 +190,19 @@ struct bench_shared {
 /* Fills nranks, external, rank, local_rank, host, port, file from the launcher's variables. 0 or -errno after a message. */
 int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
 
+/* Starts the workers and watches them; argv[0] is the subcommand, which gets --worker. Exit status. */
+int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
+
+/* ---- the ranks of one worker (bench_seat.c) ---- */
+
+struct bench_seat {
+	struct bench_shared *shared;
+	int rank, device;
+	struct bench_progress *progress;
+};
+/* Worker: runs each local rank on a thread of its own. Exit status: 0 if every run returned 0. */
+int bench_seats_run(const struct bench_opts *o, int (*run)(const void *arg, const struct bench_seat *seat), const void *arg);
+
 /* ---- team (bench_team.c) ---- */
 
 struct bench_team;
@@ -151,12 +223,17 @@ enum bench_class { BENCH_EXACT, BENCH_REAL, BENCH_NCLASSES };
 
 struct bench_data;
 /* Inputs of all ranks follow from seed. NULL: out of memory. */
-struct bench_data *bench_data_create(enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed);
+struct bench_data *bench_data_create(
+	enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed);
 void bench_data_destroy(struct bench_data *data);
 /* Elements first ... first + count - 1 of a rank's input. */
 void bench_data_input(const struct bench_data *data, int rank, size_t first, size_t count, void *out);
+/* The same for elements that come unchanged from one rank's input. */
+size_t bench_data_check_copy(const struct bench_data *data, int rank, size_t first, size_t count, const void *result, char *text,
+	size_t text_bytes);
 /* How many of these elements of an all-reduce's result are wrong; the first wrong one is described in text unless it is NULL. */
-size_t bench_data_check(const struct bench_data *data, size_t first, size_t count, const void *result, char *text, size_t text_bytes);
+size_t bench_data_check(
+	const struct bench_data *data, size_t first, size_t count, const void *result, char *text, size_t text_bytes);
 /* Are there two classes of inputs for this type? (Integers have the exact one alone.) */
 bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
 

@@ -190,7 +190,8 @@ bool bench_data_has(enum shunt_dtype dtype, enum bench_class class)
 	return class == BENCH_EXACT || dtypes[dtype].ebits;
 }
 
-struct bench_data *bench_data_create(enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed)
+struct bench_data *bench_data_create(
+	enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed)
 {
 	struct bench_data *d = calloc(1, sizeof(*d));
 
@@ -309,7 +310,8 @@ static long double reference_real(const struct bench_data *d, size_t index, long
 	if (d->exact) {
 		*tolerance_p = 0;
 	} else {
-		/* n - 1 additions, a division or a multiplication before or after, and the last rounding: half a unit each, doubled. */
+		/* n - 1 additions, a division or a multiplication before or after, and the last rounding: half a unit each,
+		 * doubled. */
 		long double tiny = ldexpl(1, 2 - (1 << (t->ebits - 1)) - t->mbits);
 
 		*tolerance_p = (d->nranks + 2) * (ldexpl(size, -t->mbits) + tiny);
@@ -334,7 +336,8 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 	}
 }
 
-static size_t check_integers(const struct bench_data *d, size_t first, size_t count, const char *result, char *text, size_t text_bytes)
+static size_t check_integers(
+	const struct bench_data *d, size_t first, size_t count, const char *result, char *text, size_t text_bytes)
 {
 	size_t wrong = 0, bytes = d->type->bytes;
 	uint64_t mask = bytes == 8 ? UINT64_MAX : (1ull << bytes * 8) - 1;
@@ -346,8 +349,9 @@ static size_t check_integers(const struct bench_data *d, size_t first, size_t co
 		if (got == want)
 			continue;
 		if (!wrong++ && text) {
-			snprintf(text, text_bytes, d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu",
-				first + i, (long long)extend(d->type, got), (long long)extend(d->type, want));
+			snprintf(text, text_bytes,
+				d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu", first + i,
+				(long long)extend(d->type, got), (long long)extend(d->type, want));
 			describe_inputs(d, first + i, text, text_bytes);
 		}
 	}
@@ -371,6 +375,22 @@ size_t bench_data_check(const struct bench_data *d, size_t first, size_t count, 
 			snprintf(text, text_bytes, "element %zu is %.9g, not %.9Lg (+- %.3Lg)", first + i, got, want, tolerance);
 			describe_inputs(d, first + i, text, text_bytes);
 		}
+	}
+	return wrong;
+}
+
+size_t bench_data_check_copy(
+	const struct bench_data *d, int rank, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
+{
+	size_t wrong = 0, bytes = d->type->bytes;
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t got = 0, want = d->bits[pick(d, rank, first + i)];
+
+		memcpy(&got, (const char *)result + i * bytes, bytes);
+		if (got != want && !wrong++ && text)
+			snprintf(text, text_bytes, "element %zu of rank %d's input arrived as 0x%llx, not 0x%llx", first + i, rank,
+				(unsigned long long)got, (unsigned long long)want);
 	}
 	return wrong;
 }

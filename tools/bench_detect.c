@@ -53,7 +53,7 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 {
 	const struct launcher *from = NULL;
 	const char *addr, *port;
-	int err, value;
+	int err, value = 0;
 
 	for (size_t i = 0; !from && i < sizeof(launchers) / sizeof(launchers[0]); i++)
 		if (getenv(launchers[i].rank) && getenv(launchers[i].size))

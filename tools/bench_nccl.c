@@ -57,15 +57,18 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 		tool_error("library %s: %s", nccl->path, dlerror());
 		return -ELIBACC;
 	}
-	const struct { const char *name; void *func_p; } funcs[] = {
-#define X(name) { "nccl" #name, &nccl->name },
+	const struct { const char *name; void *func_p; bool optional; } funcs[] = {
+#define X(name) { "nccl" #name, &nccl->name, false },
 		BENCH_NCCL_FUNCS(X)
+#undef X
+#define X(name) { "nccl" #name, &nccl->name, true },
+		BENCH_NCCL_OPTIONAL(X)
 #undef X
 	};
 	for (size_t i = 0; i < sizeof(funcs) / sizeof(funcs[0]); i++) {
 		void *func = dlsym(nccl->handle, funcs[i].name);
 
-		if (!func) {
+		if (!func && !funcs[i].optional) {
 			tool_error("library %s has no %s: it does not speak NCCL's ABI", nccl->path, funcs[i].name);
 			return -ELIBBAD;
 		}

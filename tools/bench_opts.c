@@ -9,16 +9,19 @@
 
 const char bench_help[] =
 	"usage: shunt bench [COLLECTIVE] [options]\n\n"
-	"Measures a collective (all_reduce) of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks\n"
-	"every result. Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun.\n\n"
+	"Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every result.\n"
+	"Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun. Collectives: all_reduce (default),\n"
+	"all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring).\n\n"
 	"What to measure\n"
 	"  --lib LIB            shunt (default), nccl (the real one that shunt finds), or a path\n"
 	"  --vs LIB             another one to compare it with; may be given three times\n"
-	"  -b, --first SIZE     smallest size in bytes (8)\n"
+	"  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
 	"  -e, --last SIZE      largest size (64M)\n"
 	"  -f, --factor N       from one size to the next (2)\n"
 	"  -d, --dtype LIST     data types, comma separated, or all (float32)\n"
 	"  -o, --op LIST        sum, prod, max, min, avg, or all (sum)\n"
+	"  -R, --root N         of broadcast, reduce, gather, scatter (0)\n"
+	"  -g, --group K        make K calls in one group; times are per call all the same (1)\n"
 	"  --mode M             eager, graph or both (both)\n"
 	"  --in-place, --out-of-place, --both-places    (both)\n"
 	"  --buffers K          take K pairs of buffers in turn (1)\n"
@@ -37,16 +40,17 @@ const char bench_help[] =
 	"  --json FILE          everything, every round included\n"
 	"  --stats              the counters of rank 0's communicators at the end\n\n"
 	"Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
-	"graphs of 20 calls. algbw = bytes / time, busbw = algbw x 2(n-1)/n, both in GB/s. The ratio column is a library's time\n"
-	"over the first one's: above 1 the first one is faster.\n"
+	"graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F is\n"
+	"2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a library's\n"
+	"time over the first one's: above 1 the first one is faster.\n"
 	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
 /* The names that nccl-tests uses, where they differ. */
-static const char *const dtype_aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char", [SHUNT_I32] = "int", [SHUNT_F16] = "half", [SHUNT_F32] = "float",
-	[SHUNT_F64] = "double", [SHUNT_BF16] = "bf16", [SHUNT_F8E4M3] = "f8e4m3", [SHUNT_F8E5M2] = "f8e5m2" };
+static const char *const dtype_aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char", [SHUNT_I32] = "int", [SHUNT_F16] = "half",
+	[SHUNT_F32] = "float", [SHUNT_F64] = "double", [SHUNT_BF16] = "bf16", [SHUNT_F8E4M3] = "f8e4m3", [SHUNT_F8E5M2] = "f8e5m2" };
 
 static int dtype_find(const char *name)
 {
@@ -89,21 +93,40 @@ static int list_parse(const char *text, int (*find)(const char *), unsigned all,
 	return set ? 0 : -EINVAL;
 }
 
-enum { OPT_LIB = 256, OPT_VS, OPT_MODE, OPT_IN, OPT_OUT, OPT_BOTH, OPT_BUFFERS, OPT_THREADS, OPT_DEVICE, OPT_CHECK, OPT_NO_CHECK, OPT_SEED,
-	OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER };
+enum { OPT_LIB = 256, OPT_VS, OPT_MODE, OPT_IN, OPT_OUT, OPT_BOTH, OPT_BUFFERS, OPT_THREADS, OPT_DEVICE, OPT_CHECK,
+	OPT_NO_CHECK, OPT_SEED, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER };
 
 static const struct option long_options[] = {
-	{ "lib", required_argument, NULL, OPT_LIB }, { "vs", required_argument, NULL, OPT_VS },
-	{ "first", required_argument, NULL, 'b' }, { "last", required_argument, NULL, 'e' }, { "factor", required_argument, NULL, 'f' },
-	{ "dtype", required_argument, NULL, 'd' }, { "op", required_argument, NULL, 'o' }, { "mode", required_argument, NULL, OPT_MODE },
-	{ "in-place", no_argument, NULL, OPT_IN }, { "out-of-place", no_argument, NULL, OPT_OUT }, { "both-places", no_argument, NULL, OPT_BOTH },
-	{ "buffers", required_argument, NULL, OPT_BUFFERS }, { "ranks", required_argument, NULL, 'n' },
-	{ "threads", no_argument, NULL, OPT_THREADS }, { "device", required_argument, NULL, OPT_DEVICE },
-	{ "warmup", required_argument, NULL, 'w' }, { "iters", required_argument, NULL, 'i' }, { "rounds", required_argument, NULL, 'r' },
-	{ "check", no_argument, NULL, OPT_CHECK }, { "no-check", no_argument, NULL, OPT_NO_CHECK },
-	{ "seed", required_argument, NULL, OPT_SEED }, { "timeout", required_argument, NULL, OPT_TIMEOUT },
-	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS }, { "json", required_argument, NULL, OPT_JSON },
-	{ "stats", no_argument, NULL, OPT_STATS }, { "worker", required_argument, NULL, OPT_WORKER }, { "help", no_argument, NULL, 'h' }, { 0 },
+	{ "lib", required_argument, NULL, OPT_LIB },
+	{ "vs", required_argument, NULL, OPT_VS },
+	{ "first", required_argument, NULL, 'b' },
+	{ "last", required_argument, NULL, 'e' },
+	{ "factor", required_argument, NULL, 'f' },
+	{ "dtype", required_argument, NULL, 'd' },
+	{ "op", required_argument, NULL, 'o' },
+	{ "mode", required_argument, NULL, OPT_MODE },
+	{ "in-place", no_argument, NULL, OPT_IN },
+	{ "out-of-place", no_argument, NULL, OPT_OUT },
+	{ "both-places", no_argument, NULL, OPT_BOTH },
+	{ "buffers", required_argument, NULL, OPT_BUFFERS },
+	{ "root", required_argument, NULL, 'R' },
+	{ "group", required_argument, NULL, 'g' },
+	{ "ranks", required_argument, NULL, 'n' },
+	{ "threads", no_argument, NULL, OPT_THREADS },
+	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "warmup", required_argument, NULL, 'w' },
+	{ "iters", required_argument, NULL, 'i' },
+	{ "rounds", required_argument, NULL, 'r' },
+	{ "check", no_argument, NULL, OPT_CHECK },
+	{ "no-check", no_argument, NULL, OPT_NO_CHECK },
+	{ "seed", required_argument, NULL, OPT_SEED },
+	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "json", required_argument, NULL, OPT_JSON },
+	{ "stats", no_argument, NULL, OPT_STATS },
+	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
 };
 
 static int mode_parse(struct bench_opts *o, const char *text)
@@ -151,6 +174,12 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		o->places[BENCH_IN] = opt != OPT_OUT;
 		o->places[BENCH_OUT] = opt != OPT_IN;
 		return 0;
+	case 'g':
+		return tool_parse_uint(arg, 1, 64, &o->group);
+	case 'R':
+		err = tool_parse_uint(arg, 0, BENCH_MAX_RANKS - 1, &n);
+		o->root = (int)n;
+		return err;
 	case OPT_BUFFERS:
 		return tool_parse_uint(arg, 1, 64, &o->buffers);
 	case 'n':
@@ -211,11 +240,12 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	int opt, err;
 
 	*o = (struct bench_opts){ .coll = &bench_colls[0], .first = 8, .last = 64 << 20, .factor = 2, .dtypes = 1u << SHUNT_F32,
-		.redops = 1u << SHUNT_SUM, .modes = { true, true }, .places = { true, true }, .warmup = -1, .iters = -1, .rounds = -1, .buffers = 1,
-		.check = true, .timeout_s = 300, .libs = { "shunt" }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 };
+		.redops = 1u << SHUNT_SUM, .modes = { true, true }, .places = { true, true }, .warmup = -1, .iters = -1, .rounds = -1,
+		.buffers = 1, .group = 1, .check = true, .timeout_s = 300, .libs = { "shunt" }, .nlibs = 1, .worker_fd = -1,
+		.worker_index = -1 };
 	*status_p = TOOL_USAGE;
 	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:h", long_options, NULL)) != -1) {
+	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:R:g:h", long_options, NULL)) != -1) {
 		if (opt == 'h') {
 			fputs(bench_help, stdout);
 			*status_p = TOOL_OK;
@@ -233,20 +263,30 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		if (err == -ERANGE && opt == OPT_VS)
 			tool_usage_error("at most %d libraries can be compared", BENCH_MAX_LIBS);
 		else if (err)
-			tool_usage_error("--%s: \"%s\" is %s", option_name(opt), optarg, err == -ERANGE ? "out of range" : "not one of its values");
+			tool_usage_error("--%s: \"%s\" is %s", option_name(opt), optarg,
+				err == -ERANGE ? "out of range" : "not one of its values");
 		if (err)
 			return -1;
 	}
 	if (optind < argc) {
 		const struct bench_coll *c = bench_colls;
 
-		while (c->name && strcmp(c->name, argv[optind]))
+		while (c->name && (c->part || strcmp(c->name, argv[optind])))
 			c++;
 		if (!c->name || optind + 1 < argc) {
 			tool_usage_error("\"%s\" is not a collective that can be measured", argv[c->name ? optind + 1 : optind]);
 			return -1;
 		}
 		o->coll = c;
+	}
+	if (o->buffers < o->group)
+		o->buffers = o->group;
+	if (!o->coll->in_place && o->places[BENCH_IN]) {
+		if (!o->places[BENCH_OUT]) {
+			tool_usage_error("%s is not defined in place", o->coll->name);
+			return -1;
+		}
+		o->places[BENCH_IN] = false;
 	}
 	if (!o->first || o->first > o->last) {
 		tool_usage_error("the sizes must be 0 < --first <= --last");

@@ -26,8 +26,13 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 		r->l->external ? "launched from outside" : o->threads ? "threads" : "processes", r->l->kind, device_name);
 	for (int i = 0; i < o->nlibs; i++)
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version);
-	printf("# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n", o->rounds,
-		o->iters, o->warmup);
+	printf(
+		"# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n",
+		o->rounds, o->iters, o->warmup);
+	if (o->group > 1)
+		printf("# calls come in groups of %u\n", o->group);
+	if (o->coll->rooted)
+		printf("# root %d\n", o->root);
 	if (o->check)
 		printf("# every result checked; seed %" PRIu64 "\n", o->seed);
 	if (!strcmp(r->l->kind, "sim"))
@@ -55,12 +60,13 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	r->libs = libs;
 	list = json_array();
 	for (int i = 0; i < o->nlibs; i++)
-		json_array_append_new(list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
 	r->results = json_array();
-	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:b, s:I, s:o, s:O}", "shunt", version, "collective",
-		o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name, "threads", o->threads, "warmup", o->warmup,
-		"iters", o->iters, "rounds", o->rounds, "buffers", (int)o->buffers, "checked", o->check, "seed", (json_int_t)o->seed, "libraries",
-		list, "results", r->results);
+	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:o, s:O}", "shunt", version,
+		"collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name, "threads", o->threads,
+		"warmup", o->warmup, "iters", o->iters, "rounds", o->rounds, "buffers", (int)o->buffers, "group", (int)o->group, "root",
+		o->root, "checked", o->check, "seed", (json_int_t)o->seed, "libraries", list, "results", r->results);
 	if (!r->root) {
 		bench_report_destroy(r);
 		return NULL;
@@ -102,8 +108,9 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 
 	for (int i = 0; i < r->o->rounds; i++)
 		json_array_append_new(rounds, json_real(cell->rounds_us[i]));
-	return json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us, "algbw", cell->algbw, "busbw",
-		cell->busbw, "path", cell->path, "wrong", r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(), "rounds_us", rounds);
+	return json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us, "algbw", cell->algbw,
+		"busbw", cell->busbw, "path", cell->path, "wrong", r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(),
+		"rounds_us", rounds);
 }
 
 void bench_report_row(struct bench_report *r, const struct bench_row *row)
@@ -119,16 +126,17 @@ void bench_report_row(struct bench_report *r, const struct bench_row *row)
 		json_array_append_new(cells, cell_json(r, &row->cell[i]));
 	}
 	json_array_append_new(r->results, json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:o}", "bytes", (json_int_t)row->bytes, "count",
-		(json_int_t)row->count, "dtype", shunt_dtype_name(row->dtype), "op", shunt_redop_name(row->redop), "mode",
-		bench_mode_names[row->way / BENCH_NPLACES], "place", bench_place_names[row->way % BENCH_NPLACES], "libraries", cells));
+	                                      (json_int_t)row->count, "dtype", shunt_dtype_name(row->dtype), "op",
+	                                      shunt_redop_name(row->redop), "mode", bench_mode_names[row->way / BENCH_NPLACES],
+	                                      "place", bench_place_names[row->way % BENCH_NPLACES], "libraries", cells));
 }
 
 void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n)
 {
 	printf("# counters of %s, rank 0\n", r->libs[lib].label);
 	for (size_t i = 0; i < n; i++)
-		printf("#   %-14s %-11s %12" PRIu64 " calls %16" PRIu64 " bytes%s%s\n", rows[i].op, rows[i].path, rows[i].calls, rows[i].bytes,
-			*rows[i].reason ? "  " : "", rows[i].reason);
+		printf("#   %-14s %-11s %12" PRIu64 " calls %16" PRIu64 " bytes%s%s\n", rows[i].op, rows[i].path, rows[i].calls,
+			rows[i].bytes, *rows[i].reason ? "  " : "", rows[i].reason);
 }
 
 int bench_report_finish(struct bench_report *r)

@@ -211,8 +211,9 @@ static int hub_accept(struct bench_team *t, int listener, uint64_t nonce, long l
 			continue;
 		/* Whoever is not one of us is dropped and does not disturb the others for long. */
 		if (io_all(fd, &hello, sizeof(hello), false, now_ns() + 2000000000ll) ||
-		    memcmp(hello.magic, hello_magic, sizeof(hello_magic)) || hello.nonce != nonce || hello.nranks != (uint32_t)t->nranks ||
-		    !hello.rank || hello.rank >= (uint32_t)t->nranks || t->hub[hello.rank] >= 0) {
+		    memcmp(hello.magic, hello_magic, sizeof(hello_magic)) || hello.nonce != nonce ||
+		    hello.nranks != (uint32_t)t->nranks || !hello.rank || hello.rank >= (uint32_t)t->nranks ||
+		    t->hub[hello.rank] >= 0) {
 			close(fd);
 			continue;
 		}
@@ -283,7 +284,8 @@ static int hub_connect(struct bench_team *t, const struct bench_launch *l, long 
 		}
 		close(fd);
 	}
-	tool_error("rank %d: cannot reach rank 0 at %s%s", t->rank, *l->file ? "the address in " : "", *l->file ? l->file : l->host);
+	tool_error("rank %d: cannot reach rank 0 at %s%s", t->rank, *l->file ? "the address in " : "",
+	    *l->file ? l->file : l->host);
 	return -ETIMEDOUT;
 }
 
@@ -416,7 +418,8 @@ static int hall_find(struct bench_team *t, int fd)
 			close(theirs);
 			if (p != MAP_FAILED) {
 				t->mapped = p;
-				got = !t->mapped->launch.rank && t->mapped->launch.external && t->mapped->launch.nranks == t->nranks;
+				got = !t->mapped->launch.rank && t->mapped->launch.external &&
+				    t->mapped->launch.nranks == t->nranks;
 			}
 		}
 	}

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* One rank of a benchmark: sets the libraries up, then for each size checks, measures and reports. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <time.h>
 #include "bench.h"
@@ -150,6 +148,26 @@ static int comms_create(struct rank *r)
 	return 0;
 }
 
+/* Can the collective be measured with this library? */
+static int coll_check(const struct rank *r, const struct bench_nccl *nccl)
+{
+	const char *missing = bench_coll_missing(r->o->coll, nccl);
+
+	if (!missing && r->o->group > 1 && (!nccl->GroupStart || !nccl->GroupEnd))
+		missing = "GroupStart or ncclGroupEnd";
+	if (missing) {
+		if (!r->rank)
+			tool_error("library %s has no nccl%s, so it cannot do %s", nccl->label, missing, r->o->coll->name);
+		return -ENOSYS;
+	}
+	if (r->o->root >= r->shared->launch.nranks) {
+		if (!r->rank)
+			tool_error("there are %d ranks, so none is root %d", r->shared->launch.nranks, r->o->root);
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int rank_open(struct rank *r)
 {
 	const struct bench_launch *l = &r->shared->launch;
@@ -165,8 +183,11 @@ static int rank_open(struct rank *r)
 		return err;
 	note(r, BENCH_INIT, -1, -1);
 	err = tool_lib_open(&r->lib);
-	for (int i = 0; !err && i < r->o->nlibs; i++)
+	for (int i = 0; !err && i < r->o->nlibs; i++) {
 		err = bench_nccl_open(&r->nccl[i], r->o->libs[i], &r->lib);
+		if (!err)
+			err = coll_check(r, &r->nccl[i]);
+	}
 	if (err)
 		return err;
 	err = device_check(r, "cannot be used", r->lib.device_set(r->device));
@@ -200,7 +221,8 @@ static void rank_close(struct rank *r, bool clean)
 	if (clean) {
 		for (int i = 0; i < r->o->nlibs; i++) {
 			note(r, BENCH_DESTROY, i, -1);
-			if (r->comm[i] && bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
+			if (r->comm[i] &&
+				bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
 				r->status = TOOL_FAIL;
 		}
 		if (r->send)
@@ -222,12 +244,57 @@ static void rank_close(struct rank *r, bool clean)
 
 /* ---- one call ---- */
 
-static int call(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned set)
+/* Of one set of buffers: where a call reads and writes. In place both lie in recv[set]. */
+static char *send_at(const struct rank *r, const struct task *t, enum bench_place place, unsigned set)
 {
-	const void *send = place == BENCH_IN ? r->recv[set] : r->send[set];
+	if (place == BENCH_OUT)
+		return r->send[set];
+	return (char *)r->recv[set] + bench_coll_send_offset(r->o->coll, t->count, r->rank) * shunt_dtype_bytes[t->dtype];
+}
 
-	return bench_nccl_check(&r->nccl[lib], r->rank, r->o->coll->name, r->o->coll->call(&r->nccl[lib], send, r->recv[set], t->count,
-		(ncclDataType_t)t->dtype, (ncclRedOp_t)t->redop, r->comm[lib], r->stream));
+static char *recv_at(const struct rank *r, const struct task *t, enum bench_place place, unsigned set)
+{
+	uint64_t offset = place == BENCH_IN ? bench_coll_recv_offset(r->o->coll, t->count, r->rank) : 0;
+
+	return (char *)r->recv[set] + offset * shunt_dtype_bytes[t->dtype];
+}
+
+static uint64_t send_count(const struct rank *r, const struct task *t)
+{
+	return t->count * (uint64_t)(r->o->coll->send_many ? r->shared->launch.nranks : 1);
+}
+
+static uint64_t recv_count(const struct rank *r, const struct task *t)
+{
+	return t->count * (uint64_t)(r->o->coll->recv_many ? r->shared->launch.nranks : 1);
+}
+
+/* A group of --group calls, each with buffers of its own because they may run at the same time. first: a multiple of --group. */
+static int call(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned first)
+{
+	const struct bench_nccl *nccl = &r->nccl[lib];
+	struct bench_args a = {.count = t->count,
+		.dtype = (ncclDataType_t)t->dtype,
+		.redop = (ncclRedOp_t)t->redop,
+		.root = r->o->root,
+		.rank = r->rank,
+		.nranks = r->shared->launch.nranks,
+		.comm = r->comm[lib],
+		.stream = r->stream};
+	int err = 0;
+
+	if (r->o->group > 1)
+		err = bench_nccl_check(nccl, r->rank, "ncclGroupStart", nccl->GroupStart());
+	for (unsigned i = 0; !err && i < r->o->group; i++) {
+		unsigned set = (first + i) % r->o->buffers;
+
+		a.send = send_at(r, t, place, set);
+		a.recv = recv_at(r, t, place, set);
+		err = bench_nccl_check(nccl, r->rank, r->o->coll->name, r->o->coll->call(nccl, &a));
+	}
+	if (!err && r->o->group > 1)
+		err = bench_nccl_check(nccl, r->rank, "ncclGroupEnd", nccl->GroupEnd());
+	return err;
 }
 
 static int sync(struct rank *r, int lib)
@@ -248,59 +315,83 @@ static int capture(struct rank *r, const struct task *t, int lib, enum bench_pla
 	if (err)
 		return err;
 	for (unsigned i = 0; !err && i < calls; i++)
-		err = call(r, t, lib, place, i % r->o->buffers);
+		err = call(r, t, lib, place, i * r->o->group);
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : device_check(r, "capture", end);
 }
 
 /* ---- check ---- */
 
-static int input_write(struct rank *r, const struct bench_data *data, const struct task *t, void *dst)
+static int input_write(struct rank *r, const struct bench_data *data, const struct task *t, char *dst)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / size;
+	uint64_t count = send_count(r, t);
 	int err = 0;
 
-	for (uint64_t first = 0; !err && first < t->count; first += per_block) {
-		size_t n = t->count - first < per_block ? t->count - first : per_block;
+	for (uint64_t first = 0; !err && first < count; first += per_block) {
+		size_t n = count - first < per_block ? count - first : per_block;
 
 		bench_data_input(data, r->rank, first, n, r->block);
-		err = device_check(r, "copy", r->lib.memcpy((char *)dst + first * size, r->block, n * size));
+		err = device_check(r, "copy", r->lib.memcpy(dst + first * size, r->block, n * size));
 	}
 	return err;
 }
 
-static int result_check(struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, const void *src,
-	uint64_t *wrong_p)
+/* One block of the collective's result. text: filled with the first wrong element unless it is so already. */
+static int block_check(struct rank *r, const struct bench_data *data, const struct task *t, int block, const char *src,
+	uint64_t *wrong_p, char *text, size_t text_bytes)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / size;
-	uint64_t wrong = 0;
-	char text[768] = "";
-	int err;
+	int from, from_block, err;
 
+	bench_coll_source(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, &from, &from_block);
 	for (uint64_t first = 0; first < t->count; first += per_block) {
 		size_t n = t->count - first < per_block ? t->count - first : per_block;
+		uint64_t at = (uint64_t)from_block * t->count + first;
 
-		err = device_check(r, "copy", r->lib.memcpy(r->block, (const char *)src + first * size, n * size));
+		err = device_check(r, "copy", r->lib.memcpy(r->block, src + first * size, n * size));
 		if (err)
 			return err;
-		wrong += bench_data_check(data, first, n, r->block, wrong ? NULL : text, sizeof(text));
+		*wrong_p += from < 0 ? bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes)
+				     : bench_data_check_copy(data, from, at, n, r->block, *text ? NULL : text, text_bytes);
 		atomic_fetch_add(&r->progress->beats, 1);
 	}
-	if (wrong)
-		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
-			shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
-			way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes, (unsigned long long)wrong, text);
-	*wrong_p += wrong;
 	return 0;
 }
 
-/* The bytes behind the result and, out of place, the input must be as they were. */
-static int surroundings_check(struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, uint64_t *wrong_p)
+static int result_check(
+	struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, unsigned set, uint64_t *wrong_p)
+{
+	const char *src = recv_at(r, t, way % BENCH_NPLACES, set);
+	int blocks = r->o->coll->recv_many ? r->shared->launch.nranks : 1, err = 0;
+	uint64_t wrong = 0;
+	char text[768] = "";
+
+	if (!bench_coll_has_recv(r->o->coll, r->rank, r->o->root))
+		return 0;
+	for (int block = 0; !err && block < blocks; block++)
+		err = block_check(
+			r, data, t, block, src + (size_t)block * t->count * shunt_dtype_bytes[t->dtype], &wrong, text, sizeof(text));
+	if (wrong)
+		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
+			shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
+			way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes, (unsigned long long)wrong,
+			text);
+	*wrong_p += wrong;
+	return err;
+}
+
+/* The bytes behind the result and, out of place, the input and a result that is not ours must be as they were. */
+static int surroundings_check(struct rank *r, const struct bench_data *data, const struct task *t, int lib, int way, unsigned set,
+	uint64_t *wrong_p)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / 2 / size;
 	char *now = r->block, *before = r->block + BLOCK_BYTES / 2;
-	uint64_t touched = 0;
-	int err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->recv[0] + t->bytes, GUARD_BYTES));
+	bool in_place = way % BENCH_NPLACES == BENCH_IN;
+	uint64_t touched = 0, used = in_place ? t->bytes : recv_count(r, t) * size;
+	/* Off the root there is no result, so the poison begins at once; a look at its start will do. */
+	uint64_t skip = in_place || bench_coll_has_recv(r->o->coll, r->rank, r->o->root) ? used : 0;
+	int err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->recv[set] + skip, GUARD_BYTES));
 
 	if (err)
 		return err;
@@ -310,43 +401,47 @@ static int surroundings_check(struct rank *r, const struct bench_data *data, con
 		tool_error("rank %d: %s, %llu bytes: %llu bytes behind the result were written", r->rank, r->nccl[lib].label,
 			(unsigned long long)t->bytes, (unsigned long long)touched);
 	*wrong_p += touched;
-	if (way % BENCH_NPLACES == BENCH_IN)
+	if (in_place)
 		return 0;
 	touched = 0;
-	for (uint64_t first = 0; first < t->count; first += per_block) {
-		size_t n = t->count - first < per_block ? t->count - first : per_block;
+	for (uint64_t first = 0, count = send_count(r, t); first < count; first += per_block) {
+		size_t n = count - first < per_block ? count - first : per_block;
 
-		err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->send[0] + first * size, n * size));
+		err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->send[set] + first * size, n * size));
 		if (err)
 			return err;
 		bench_data_input(data, r->rank, first, n, before);
 		touched += memcmp(now, before, n * size) != 0;
 	}
 	if (touched)
-		tool_error("rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
+		tool_error(
+			"rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
 	*wrong_p += touched;
 	return 0;
 }
 
-static int check_class(struct rank *r, const struct task *t, int lib, int way, void *graph, const struct bench_data *data, uint64_t *wrong_p)
+static int check_class(
+	struct rank *r, const struct task *t, int lib, int way, void *graph, const struct bench_data *data, uint64_t *wrong_p)
 {
 	enum bench_place place = way % BENCH_NPLACES;
-	int err;
+	int err = 0;
 
 	/* A stale or missing result must not look right. */
-	err = device_check(r, "memset", r->lib.memset_async(r->recv[0], POISON, t->bytes + GUARD_BYTES, r->stream));
+	for (unsigned set = 0; !err && set < r->o->group; set++)
+		err = device_check(r, "memset", r->lib.memset_async(r->recv[set], POISON, t->bytes + GUARD_BYTES, r->stream));
 	if (!err)
 		err = sync(r, lib);
-	if (!err)
-		err = input_write(r, data, t, place == BENCH_IN ? r->recv[0] : r->send[0]);
+	for (unsigned set = 0; !err && set < r->o->group; set++)
+		err = input_write(r, data, t, send_at(r, t, place, set));
 	if (!err)
 		err = graph ? device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call(r, t, lib, place, 0);
 	if (!err)
 		err = sync(r, lib);
-	if (!err)
-		err = result_check(r, data, t, lib, way, r->recv[0], wrong_p);
-	if (!err)
-		err = surroundings_check(r, data, t, lib, way, wrong_p);
+	for (unsigned set = 0; !err && set < r->o->group; set++) {
+		err = result_check(r, data, t, lib, way, set, wrong_p);
+		if (!err)
+			err = surroundings_check(r, data, t, lib, way, set, wrong_p);
+	}
 	return err;
 }
 
@@ -361,8 +456,13 @@ static int check_way(struct rank *r, const struct task *t, int lib, int way, uin
 		err = capture(r, t, lib, way % BENCH_NPLACES, 1, &graph);
 	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
 		/* Fresh data every time, the same on all ranks. */
-		uint64_t seed = r->o->seed + ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS + (uint64_t)way)
-			* BENCH_MAX_LIBS + (uint64_t)lib) * BENCH_NCLASSES + (uint64_t)class;
+		uint64_t seed =
+			r->o->seed +
+			((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS + (uint64_t)way) *
+					BENCH_MAX_LIBS +
+				(uint64_t)lib) *
+				BENCH_NCLASSES +
+			(uint64_t) class;
 		struct bench_data *data;
 
 		if (!bench_data_has(t->dtype, class))
@@ -388,7 +488,7 @@ static int calls_run(struct rank *r, const struct task *t, int lib, int way, voi
 			err = device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream));
 	} else {
 		for (int i = 0; !err && i < calls; i++)
-			err = call(r, t, lib, way % BENCH_NPLACES, (unsigned)i % r->o->buffers);
+			err = call(r, t, lib, way % BENCH_NPLACES, (unsigned)i * r->o->group);
 	}
 	return err ? err : sync(r, lib);
 }
@@ -408,7 +508,7 @@ static int round_time(struct rank *r, const struct task *t, int lib, int way, vo
 	note(r, BENCH_TIME, lib, way);
 	start = now_us();
 	err = calls_run(r, t, lib, way, graph, calls);
-	*us_p = (now_us() - start) / calls;
+	*us_p = (now_us() - start) / calls / r->o->group;
 	return err;
 }
 
@@ -486,7 +586,7 @@ static void cell_fill(struct rank *r, const struct task *t, int way, int lib, co
 	cell->us = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
 	cell->p99_us = sorted[(99 * n + 99) / 100 - 1];
 	cell->algbw = (double)t->bytes / cell->us / 1e3;
-	cell->busbw = cell->algbw * r->o->coll->bus_factor(nranks);
+	cell->busbw = cell->algbw * bench_coll_bus_factor(r->o->coll, nranks);
 	cell->path = "-";
 	if (r->nccl[lib].path_of && !r->nccl[lib].path_of(r->comm[lib], r->o->coll->op, t->count, t->dtype, t->redop, &path))
 		cell->path = path;
@@ -514,7 +614,8 @@ static int task_run(struct rank *r, const struct task *t)
 			return device_check(r, "host memory", -ENOMEM);
 		err = gather(r, sample_at(r, r->samples, way, 0), way_bytes, all);
 		for (int rank = 0; !err && rank < nranks; rank++)
-			memcpy((char *)r->heard + way_bytes * (size_t)(BENCH_NWAYS * rank + way), all + way_bytes * (size_t)rank, way_bytes);
+			memcpy((char *)r->heard + way_bytes * (size_t)(BENCH_NWAYS * rank + way), all + way_bytes * (size_t)rank,
+				way_bytes);
 		free(all);
 	}
 	if (err || r->rank)
@@ -537,18 +638,21 @@ static int task_run(struct rank *r, const struct task *t)
 static int tasks_run(struct rank *r)
 {
 	const struct bench_opts *o = r->o;
-	int err = 0;
+	int err = 0, nranks = r->shared->launch.nranks;
 
 	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
 		for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
-			if (!(o->dtypes >> dtype & 1) || !(o->redops >> redop & 1))
+			if (!(o->dtypes >> dtype & 1) || !((o->coll->reduces ? o->redops : 1u) >> redop & 1))
 				continue;
 			for (uint64_t bytes = o->first; !err && bytes <= o->last; bytes *= o->factor) {
 				size_t size = shunt_dtype_bytes[dtype];
-				struct task t = { .dtype = dtype, .redop = redop, .count = bytes / size ? bytes / size : 1 };
+				struct task t = {
+					.dtype = dtype, .redop = redop, .count = bench_coll_count(o->coll, bytes, size, nranks)};
 
-				t.bytes = t.count * size;
-				err = task_run(r, &t);
+				t.bytes = t.count * size * (o->coll->send_many || o->coll->recv_many ? (uint64_t)nranks : 1);
+				/* Too small for 16 bytes a rank; nccl-tests has a line of nothing there. */
+				if (t.count)
+					err = task_run(r, &t);
 				if (bytes > UINT64_MAX / o->factor)
 					break;
 			}
@@ -568,9 +672,8 @@ static void counters_print(struct rank *r)
 	}
 }
 
-static void *rank_main(void *arg)
+static void rank_main(struct rank *r)
 {
-	struct rank *r = arg;
 	int err = rank_open(r);
 
 	if (!err)
@@ -595,7 +698,6 @@ static void *rank_main(void *arg)
 			atomic_store(&r->shared->hall.failed, 1);
 	}
 	rank_close(r, !err);
-	return NULL;
 }
 
 static void defaults_fill(struct bench_opts *o, const char *kind)
@@ -607,51 +709,31 @@ static void defaults_fill(struct bench_opts *o, const char *kind)
 	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
 }
 
+static int seat_run(const void *arg, const struct bench_seat *seat)
+{
+	const struct bench_opts *o = arg;
+	struct rank *r = calloc(1, sizeof(*r));
+	int status;
+
+	if (!r) {
+		atomic_store(&seat->shared->hall.failed, 1);
+		return TOOL_FAIL;
+	}
+	r->opts = *o;
+	defaults_fill(&r->opts, seat->shared->launch.kind);
+	r->o = &r->opts;
+	r->shared = seat->shared;
+	r->fd = o->worker_fd;
+	r->rank = seat->rank;
+	r->device = seat->device;
+	r->progress = seat->progress;
+	rank_main(r);
+	status = r->status;
+	free(r);
+	return status;
+}
+
 int bench_worker(const struct bench_opts *o)
 {
-	struct bench_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->worker_fd, 0);
-	int n, status = 0;
-
-	if (shared == MAP_FAILED) {
-		tool_error("--worker is for shunt bench itself");
-		return TOOL_USAGE;
-	}
-	const struct bench_launch *l = &shared->launch;
-	pthread_t thread[BENCH_MAX_RANKS];
-	struct rank *ranks;
-
-	n = o->threads && !l->external ? l->nranks : 1;
-	ranks = calloc((size_t)n, sizeof(*ranks));
-	if (!ranks)
-		return TOOL_FAIL;
-	for (int i = 0; i < n; i++) {
-		struct rank *r = &ranks[i];
-
-		r->opts = *o;
-		defaults_fill(&r->opts, l->kind);
-		r->o = &r->opts;
-		r->shared = shared;
-		r->fd = o->worker_fd;
-		r->rank = l->external ? l->rank : o->worker_index + i;
-		r->device = (l->external ? l->local_rank : r->rank) % l->ndevices;
-		r->progress = &shared->progress[l->external ? 0 : r->rank];
-	}
-	/* The first rank stays on the main thread, so that one rank needs no other. */
-	int started = 1;
-
-	for (; started < n; started++) {
-		if (pthread_create(&thread[started], NULL, rank_main, &ranks[started])) {
-			tool_error("cannot start a thread for rank %d", started);
-			atomic_store(&shared->hall.failed, 1);
-			break;
-		}
-	}
-	rank_main(&ranks[0]);
-	for (int i = 1; i < started; i++)
-		pthread_join(thread[i], NULL);
-	for (int i = 0; i < started; i++)
-		if (ranks[i].status)
-			status = ranks[i].status;
-	free(ranks);
-	return started < n ? TOOL_FAIL : status;
+	return bench_seats_run(o, seat_run, o);
 }

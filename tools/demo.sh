@@ -11,7 +11,7 @@ need_build_tools
 need_nvcc
 if [ "$(gpu_count)" -ge 2 ] && nvcc_found; then
 	gpus=$(gpu_count)
-	configure build -Dtests=false -Dcuda=enabled "-Dcuda_archs=$(gpu_archs)"
+	configure build -Dtests=false -Dcuda=enabled "-Dgpu_archs=$(gpu_archs)"
 else
 	gpus=0
 	configure build -Dtests=false -Dcuda=disabled

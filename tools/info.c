@@ -25,7 +25,7 @@ static const char info_help[] =
 	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
 	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
 	"  --redop OP        sum (default), prod, max, min, avg\n"
-	"  --overlay         as if a real NCCL were there; --standalone: as if not (default: as here)\n";
+	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n";
 
 static int library_print(const struct tool_lib *lib)
 {
@@ -99,7 +99,9 @@ static void config_markdown(void)
 static void algorithms_print(void)
 {
 	puts("algorithms");
-	for (const struct shunt_algo *a = shunt_algos; a->name; a++)
+	const struct shunt_algo *a;
+
+	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
 		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
 }
 
@@ -241,9 +243,11 @@ static int select_main(int argc, char **argv)
 		if (get_version)
 			get_version(&version);
 		q.scope.standalone = !lib.real_nccl_path();
+		const char *device = q.scope.standalone ? lib.device_kind() : NULL;
+		q.scope.sim = device && !strcmp(device, "sim");
 	}
 	printf("%s of %s, %s, %u ranks, %s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
-		q.scope.standalone ? "standalone" : "in front of the real NCCL");
+		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL");
 	if (optind == argc) {
 		ranges_print(&q);
 		return TOOL_OK;

@@ -24,17 +24,17 @@ need_packages() {
 		return 1
 	fi
 	say "installing$missing"
-	apt-get update -qq
+	apt-get update -qq || echo "apt-get update failed; trying with the package lists that are there" >&2
 	# shellcheck disable=SC2086
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+	DEBIAN_FRONTEND=noninteractive DEBCONF_NOWARNINGS=yes apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
 # A Python environment of our own, first on the PATH.
 need_venv() {
 	if [ ! -x .deps/venv/bin/pip ]; then
-		need_packages python3-venv python3-pip
+		need_packages python3-venv python3-pip || return 1
 		say "making a Python environment in .deps/venv"
-		python3 -m venv .deps/venv
+		python3 -m venv .deps/venv || return 1
 	fi
 	PATH=$PWD/.deps/venv/bin:$PATH
 	export PATH
@@ -49,9 +49,9 @@ need_build_tools() {
 	command -v python3 >/dev/null || packages="$packages python3"
 	command -v meson >/dev/null || packages="$packages meson"
 	# shellcheck disable=SC2086
-	need_packages $packages "$@"
+	need_packages $packages "$@" || return 1
 	if ! version_at_least "$(meson --version)" 1.0; then
-		need_venv
+		need_venv || return 1
 		if ! version_at_least "$(meson --version)" 1.0; then
 			say "Meson $(meson --version) is too old: installing one from PyPI"
 			pip install -q --disable-pip-version-check 'meson>=1.0'
@@ -79,14 +79,14 @@ need_nvcc() {
 	fi
 	cuda=$(nvidia-smi | sed -n 's/.*CUDA Version: *\([0-9][0-9]*\.[0-9]*\).*/\1/p' | head -n 1)
 	if ! version_at_least "${cuda:-0}" 13.0; then
-		say "the driver is for CUDA ${cuda:-?}; wheels of nvcc exist for 13 and later: install a CUDA toolkit to use the GPUs"
+		say "the driver is for CUDA ${cuda:-?}, wheels of nvcc exist for 13 and later: install a toolkit to use the GPUs"
 		return 0
 	fi
-	need_venv
+	need_venv || return 1
 	if ! nvcc_found; then
 		say "installing nvcc for CUDA $cuda from PyPI"
-		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$cuda.*" "nvidia-cuda-crt==$cuda.*" "nvidia-nvvm==$cuda.*" \
-			"nvidia-cuda-runtime==$cuda.*"
+		pip install -q --disable-pip-version-check "nvidia-cuda-nvcc==$cuda.*" "nvidia-cuda-crt==$cuda.*" \
+			"nvidia-nvvm==$cuda.*" "nvidia-cuda-runtime==$cuda.*" "nvidia-cuda-cccl==$cuda.*"
 	fi
 }
 

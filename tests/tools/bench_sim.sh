@@ -14,7 +14,8 @@ failed=0
 right() {
 	name=$1 pattern=$2
 	shift 2
-	if "$shunt" bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -q '^# 0 wrong elements' "$out" && grep -Eq "$pattern" "$out"; then
+	if "$shunt" bench -w 0 -i 1 -r 1 --timeout 200 "$@" >"$out" 2>&1 && grep -q '^# 0 wrong elements' "$out" &&
+			grep -Eq "$pattern" "$out"; then
 		echo "ok: $name"
 	else
 		echo "not ok: $name"
@@ -33,4 +34,27 @@ for algo in oneshot twoshot chunk; do
 	export SHUNT_ALGO
 	right "forced_${algo}_right" " $algo .* 0\$" -n 4 -b 96K -e 96K --mode eager
 done
+unset SHUNT_ALGO
+if "$shunt" info select --ranks 4 2>&1 | grep -q 'standalone on the sim'; then
+	echo "ok: selection_is_that_of_the_sim"
+else
+	echo "not ok: selection_is_that_of_the_sim"
+	failed=1
+fi
+
+# native COLLECTIVE OPTIONS...: as right, but skipped while the library does not have the collective.
+native() {
+	coll=$1
+	shift
+	if "$shunt" bench "$coll" -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --out-of-place --timeout 60 2>&1 |
+		grep -q "not supported without a real NCCL\|has no nccl"; then
+		echo "skip: ${coll}_right: the library does not have it"
+		return
+	fi
+	right "${coll}_right" ' float32 .* 0$' "$coll" "$@"
+}
+for coll in all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+	native $coll -n 3 -b 1K -e 256K -f 16 -R 1 -d float32,uint8
+done
+right group_right 'groups of 4' -n 3 -b 1K -e 64K -f 64 -g 4
 exit $failed

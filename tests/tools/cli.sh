@@ -27,7 +27,7 @@ expect() {
 
 expect no_command_is_usage_error 2 '^usage: shunt COMMAND' "$shunt"
 expect help_lists_commands 0 '^  bench ' "$shunt" --help
-for cmd in run info bench; do
+for cmd in run info bench conform; do
 	expect "${cmd}_help_explains" 0 "^usage: shunt $cmd" "$shunt" $cmd --help
 	expect "help_${cmd}_explains" 0 "^usage: shunt $cmd" "$shunt" help $cmd
 	expect "${cmd}_unknown_option_is_usage_error" 2 'no option --frob' "$shunt" $cmd --frob
@@ -96,6 +96,19 @@ expect bench_dead_rank_ends_run 139 'rank 1 died of signal 11' env MOCK_FAULT=di
 expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: because it was told to' env MOCK_FAULT=fail "$shunt" bench $fault
 expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3
 expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads
+
+for coll in all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+	expect bench_${coll}_right 0 '^# 0 wrong elements' "$shunt" bench $coll -n 3 -b 1K -e 16K -f 4 -r 1 -i 1 -w 0 -R 2 -d float32,int8
+done
+expect bench_group_right 0 'groups of 5' "$shunt" bench $small -g 5 -n 3
+expect bench_group_wrong_element_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=wrong "$shunt" bench $fault -g 3
+expect bench_sizes_are_as_in_nccl_tests 0 '^ +960 +80 +float32 +- eager out' "$shunt" bench all_gather -n 3 -b 1000 -e 1000 -r 1 -i 1
+expect bench_alltoall_in_place_is_usage_error 2 'not defined in place' "$shunt" bench alltoall --in-place
+expect bench_root_too_high_is_error 1 'none is root 2' "$shunt" bench broadcast -n 2 -R 2
+expect bench_missing_collective_is_error 1 'broadcast of .* failed|has no ncclBroadcast' env MOCK_FAULT=none MOCK_FAULT_IN=broadcast \
+	"$shunt" bench broadcast -n 2 -e 64
+expect bench_gather_wrong_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=last MOCK_FAULT_IN=gather "$shunt" bench gather -R 1 $fault
+expect bench_scatter_write_in_front_found 1 'wrong elements' env MOCK_FAULT=beyond MOCK_FAULT_IN=scatter "$shunt" bench scatter $fault -e 4K
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
 port=$((20000 + $$ % 20000))

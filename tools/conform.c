@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt conform: options. */
+#include <getopt.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+#include "conform.h"
+
+static const char conform_help[] =
+	"usage: shunt conform [options]\n\n"
+	"Runs a table of cases (single calls, groups as programs make them, sequences, wrong calls) with a library that speaks\n"
+	"NCCL's ABI and compares every byte and every return code with a reference; with --vs also with another library.\n\n"
+	"  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
+	"  --vs LIB            another library, run side by side on the same inputs\n"
+	"  -n, --ranks N       ranks to start (all GPUs; 4 on the sim)\n"
+	"  --threads           ranks are threads of one process\n"
+	"  --device D          auto, cuda or sim\n"
+	"  --quick, --full     how many cases (quick)\n"
+	"  --filter TEXT       only cases whose name contains TEXT\n"
+	"  --case NAME         only this case\n"
+	"  --list              print the names and run nothing (give -n too)\n"
+	"  --seed N            of the data (1)\n"
+	"  --strict            a case that is skipped because a library lacks a function has failed\n"
+	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
+	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n"
+	"  --json FILE         every case with its verdict\n"
+	"  -v, --verbose       a line for every case\n\n"
+	"Every failure comes with the command that runs that case alone. The last line is: N passed, N failed, N skipped.\n"
+	"Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it died.\n";
+
+enum { OPT_LIB = 256, OPT_VS, OPT_THREADS, OPT_DEVICE, OPT_QUICK, OPT_FULL, OPT_FILTER, OPT_CASE, OPT_LIST, OPT_SEED,
+	OPT_STRICT, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_WORKER };
+
+static const struct option long_options[] = {
+	{ "lib", required_argument, NULL, OPT_LIB },
+	{ "vs", required_argument, NULL, OPT_VS },
+	{ "ranks", required_argument, NULL, 'n' },
+	{ "threads", no_argument, NULL, OPT_THREADS },
+	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "quick", no_argument, NULL, OPT_QUICK },
+	{ "full", no_argument, NULL, OPT_FULL },
+	{ "filter", required_argument, NULL, OPT_FILTER },
+	{ "case", required_argument, NULL, OPT_CASE },
+	{ "list", no_argument, NULL, OPT_LIST },
+	{ "seed", required_argument, NULL, OPT_SEED },
+	{ "strict", no_argument, NULL, OPT_STRICT },
+	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "json", required_argument, NULL, OPT_JSON },
+	{ "verbose", no_argument, NULL, 'v' },
+	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+/* False: arg is not a value of this option. */
+static bool option_apply(struct conform_opts *o, int opt, const char *arg)
+{
+	static const char *const devices[] = { "auto", "cuda", "sim" };
+	struct bench_opts *b = &o->base;
+	unsigned n = 0;
+
+	switch (opt) {
+	case OPT_LIB:
+		b->libs[0] = arg;
+		return true;
+	case OPT_VS:
+		if (b->nlibs == BENCH_MAX_LIBS)
+			return false;
+		b->libs[b->nlibs++] = arg;
+		return true;
+	case 'n':
+		if (tool_parse_uint(arg, 1, 16, &n)) /* the reference reduces no more */
+			return false;
+		b->nranks = (int)n;
+		return true;
+	case OPT_THREADS:
+		b->threads = true;
+		return true;
+	case OPT_DEVICE:
+		b->device = arg;
+		return tool_lookup(arg, devices, 3) >= 0;
+	case OPT_QUICK:
+	case OPT_FULL:
+		o->full = opt == OPT_FULL;
+		return true;
+	case OPT_FILTER:
+		o->filter = arg;
+		return true;
+	case OPT_CASE:
+		o->only = arg;
+		return true;
+	case OPT_LIST:
+		o->list = true;
+		return true;
+	case OPT_SEED:
+		return !tool_parse_size(arg, &b->seed) && b->seed <= INT64_MAX;
+	case OPT_STRICT:
+		o->strict_missing = true;
+		return true;
+	case OPT_TIMEOUT:
+		return !tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
+	case OPT_RENDEZVOUS:
+		b->rendezvous = arg;
+		return true;
+	case OPT_JSON:
+		b->json = arg;
+		return true;
+	case 'v':
+		o->verbose = true;
+		return true;
+	case OPT_WORKER:
+		return sscanf(arg, "%d:%d", &b->worker_fd, &b->worker_index) == 2;
+	}
+	return false;
+}
+
+static int list_print(const struct conform_opts *o)
+{
+	struct conform_list list = { 0 };
+	int err = conform_cases(o->base.nranks ? o->base.nranks : 4, o->full, o->base.seed, o->filter, o->only, &list);
+
+	for (size_t i = 0; i < list.n; i++)
+		puts(list.cases[i].name);
+	free(list.cases);
+	return err ? TOOL_FAIL : TOOL_OK;
+}
+
+static int conform_main(int argc, char **argv)
+{
+	struct conform_opts o = {
+		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .seed = 1, .worker_fd = -1, .worker_index = -1}};
+	int opt;
+
+	/* Thousands of cases with buffers of their own: keep the pages. */
+	mallopt(M_MMAP_THRESHOLD, 1 << 30);
+	mallopt(M_TRIM_THRESHOLD, 1 << 30);
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":n:vh", long_options, NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(conform_help, stdout);
+			return TOOL_OK;
+		}
+		if (opt == ':')
+			return tool_usage_error("%s needs a value", argv[optind - 1]);
+		if (opt == '?')
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (!option_apply(&o, opt, optarg))
+			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+	}
+	if (optind < argc)
+		return tool_usage_error("\"%s\" is not an option", argv[optind]);
+	if (o.list)
+		return list_print(&o);
+	return o.base.worker_fd >= 0 ? conform_worker(&o) : bench_launch_run(&o.base, argc, argv);
+}
+
+const struct tool_cmd tool_cmd_conform = {.name = "conform",
+	.summary = "check a library against a reference, or against another one",
+	.help = conform_help,
+	.run = conform_main};

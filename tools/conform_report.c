@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/* What was found: a line for every failure at once, the counts at the end, and all of it as JSON. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include "conform.h"
+
+enum { MAX_REASONS = 32 };
+
+struct conform_report {
+	const struct conform_opts *o;
+	const struct bench_launch *l;
+	json_t *root, *cases;
+	uint64_t counts[3];          /* by verdict */
+	struct {
+		char text[sizeof(((struct conform_outcome *)0)->text)];
+		uint64_t cases;
+	} skipped[MAX_REASONS];
+};
+
+static const char *const verdict_names[] = { "passed", "skipped", "failed" };
+
+struct conform_report *conform_report_create(
+	const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
+{
+	struct conform_report *r = calloc(1, sizeof(*r));
+	json_t *list = json_array();
+
+	if (!r)
+		return NULL;
+	r->o = o;
+	r->l = l;
+	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
+		l->external       ? "launched from outside"
+		: o->base.threads ? "threads"
+	                      : "processes",
+		l->kind, (unsigned long long)o->base.seed);
+	for (int i = 0; i < o->base.nlibs; i++) {
+		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+	}
+	fflush(stdout);
+	r->cases = json_array();
+	r->root = json_pack("{s:i, s:s, s:b, s:I, s:o, s:O}", "ranks", l->nranks, "device", l->kind, "threads", o->base.threads,
+		"seed", (json_int_t)o->base.seed, "libraries", list, "cases", r->cases);
+	if (!r->root) {
+		conform_report_destroy(r);
+		return NULL;
+	}
+	return r;
+}
+
+/* The command that runs one case alone. */
+static void command_print(const struct conform_report *r, const struct conform_case *c)
+{
+	const struct bench_opts *o = &r->o->base;
+
+	printf("      again: shunt conform");
+	if (!r->l->external)
+		printf(" -n %d%s", r->l->nranks, o->threads ? " --threads" : "");
+	printf(" --device %s --lib %s", r->l->kind, o->libs[0]);
+	for (int i = 1; i < o->nlibs; i++)
+		printf(" --vs %s", o->libs[i]);
+	printf(" --seed %llu --case %s\n", (unsigned long long)o->seed, c->name);
+}
+
+static void skip_count(struct conform_report *r, const char *text)
+{
+	for (int i = 0; i < MAX_REASONS; i++) {
+		if (*r->skipped[i].text && strcmp(r->skipped[i].text, text))
+			continue;
+		snprintf(r->skipped[i].text, sizeof(r->skipped[i].text), "%s", text);
+		r->skipped[i].cases++;
+		return;
+	}
+}
+
+void conform_report_case(struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes)
+{
+	int worst = 0, verdict;
+	json_t *row;
+
+	for (int i = 1; i < r->l->nranks; i++)
+		if (outcomes[i].verdict > outcomes[worst].verdict)
+			worst = i;
+	verdict = outcomes[worst].verdict;
+	r->counts[verdict]++;
+	if (verdict == CONFORM_SKIP)
+		skip_count(r, outcomes[worst].text);
+	if (verdict == CONFORM_FAIL) {
+		printf("FAIL  %s: rank %d: %s\n", c->name, worst, outcomes[worst].text);
+		command_print(r, c);
+	} else if (r->o->verbose) {
+		printf(
+			"%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name, verdict ? ": " : "", outcomes[worst].text);
+	}
+	fflush(stdout);
+	row = json_pack("{s:s, s:s}", "name", c->name, "verdict", verdict_names[verdict]);
+	if (verdict)
+		json_object_set_new(row, "text", json_string(outcomes[worst].text));
+	if (verdict == CONFORM_FAIL)
+		json_object_set_new(row, "rank", json_integer(worst));
+	json_array_append_new(r->cases, row);
+}
+
+int conform_report_finish(struct conform_report *r)
+{
+	bool fail = r->counts[CONFORM_FAIL] || (r->o->strict_missing && r->counts[CONFORM_SKIP]);
+	int status = fail ? TOOL_FAIL : TOOL_OK;
+
+	for (int i = 0; i < MAX_REASONS && *r->skipped[i].text; i++)
+		printf("# skipped %llu: %s\n", (unsigned long long)r->skipped[i].cases, r->skipped[i].text);
+	for (int i = 0; i < 3; i++)
+		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
+	if (r->o->base.json) {
+		/* Not in place: a reader never sees half a file. */
+		char tmp[PATH_MAX];
+
+		snprintf(tmp, sizeof(tmp), "%s.tmp", r->o->base.json);
+		if (json_dump_file(r->root, tmp, JSON_INDENT(1)) || rename(tmp, r->o->base.json)) {
+			tool_error("cannot write %s: %s", r->o->base.json, strerror(errno));
+			status = TOOL_FAIL;
+		}
+	}
+	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
+		(unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
+	if (!r->counts[CONFORM_PASS] && !fail) {
+		tool_error("nothing was compared");
+		status = TOOL_FAIL;
+	}
+	fflush(stdout);
+	return status;
+}
+
+void conform_report_destroy(struct conform_report *r)
+{
+	if (!r)
+		return;
+	json_decref(r->cases);
+	json_decref(r->root);
+	free(r);
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* Building a script: calls in order, each with places in the arenas that no other call touches. */
+#include <stdlib.h>
+#include "conform.h"
+
+const char *const conform_place_names[CONFORM_NPLACES] = { "out", "in", "nulls" };
+
+uint64_t conform_mix(uint64_t x)
+{
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	return x ^ x >> 32;
+}
+
+uint64_t conform_random(const struct conform_build *b, unsigned i, unsigned j)
+{
+	return conform_mix(b->seed ^ conform_mix(((uint64_t)i << 32 | j) + 1));
+}
+
+int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p)
+{
+	int half = (nranks + 1) / 2, first = 0, n = nranks;
+
+	if (comm == CONFORM_HALVES) {
+		first = rank < half ? 0 : half;
+		n = rank < half ? half : nranks - half;
+	}
+	for (int i = 0; i < n; i++) {
+		members[i] = comm == CONFORM_REVERSED ? n - 1 - i : first + i;
+		if (members[i] == rank)
+			*me_p = i;
+	}
+	return n;
+}
+
+static struct conform_step *step_add(struct conform_build *b, enum conform_step_kind kind)
+{
+	static struct conform_step nowhere;
+	struct conform_script *s = b->script;
+
+	if (s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 16;
+		struct conform_step *steps = realloc(s->steps, cap * sizeof(*steps));
+
+		if (!steps) {
+			s->failed = true;
+			return &nowhere;
+		}
+		s->steps = steps;
+		s->cap = cap;
+	}
+	s->steps[s->n] = (struct conform_step){ .kind = kind };
+	return &s->steps[s->n++];
+}
+
+/* A gap of poison, or of bytes that must stay, lies before and behind every region. */
+static size_t region(size_t *arena, size_t bytes, size_t offset)
+{
+	size_t at = (*arena + CONFORM_GAP + 255) / 256 * 256 + offset;
+
+	*arena = at + bytes + CONFORM_GAP;
+	return at;
+}
+
+void conform_call(struct conform_build *b, enum bench_coll_id id, int root, size_t count)
+{
+	const struct bench_coll *coll = &bench_colls[id];
+	struct conform_script *s = b->script;
+	struct conform_step *step = step_add(b, CONFORM_CALL);
+	size_t element = shunt_dtype_bytes[b->dtype], offset;
+	int members[BENCH_MAX_RANKS], me = 0, n = conform_members(b->comm, b->rank, b->nranks, members, &me);
+	size_t send = count * element * (size_t)(coll->send_many ? n : 1),
+	       recv = count * element * (size_t)(coll->recv_many ? n : 1);
+
+	*step = (struct conform_step){.kind = CONFORM_CALL,
+		.coll = id,
+		.dtype = b->dtype,
+		.redop = b->redop,
+		.comm = b->comm,
+		.stream = b->stream,
+		.root = root,
+		.count = count,
+		.in_place = id == BENCH_COLL_BCAST || (b->place == CONFORM_IN && coll->in_place),
+		.send = CONFORM_NULL,
+		.recv = CONFORM_NULL};
+	offset = element * (size_t)(b->misalign < 0 ? (b->rank * 5 + 1) % 16 : b->misalign);
+	if (step->in_place) {
+		size_t at = region(&s->recv_bytes, send > recv ? send : recv, offset);
+
+		step->send = at + element * bench_coll_send_offset(coll, count, me);
+		step->recv = at + element * bench_coll_recv_offset(coll, count, me);
+		return;
+	}
+	if (id != BENCH_COLL_RECV && (b->place != CONFORM_NULLS || bench_coll_has_send(coll, me, root)))
+		step->send = region(&s->send_bytes, send, offset);
+	if (b->misalign < 0) /* the two sides differ as well */
+		offset = element * (size_t)((b->rank * 3 + 2) % 16);
+	if (id != BENCH_COLL_SEND && (b->place != CONFORM_NULLS || bench_coll_has_recv(coll, me, root)))
+		step->recv = region(&s->recv_bytes, recv, offset);
+}
+
+void conform_group_start(struct conform_build *b)
+{
+	step_add(b, CONFORM_GROUP_START);
+}
+
+void conform_group_end(struct conform_build *b)
+{
+	step_add(b, CONFORM_GROUP_END);
+}
+
+void conform_delay(struct conform_build *b, unsigned us)
+{
+	step_add(b, CONFORM_DELAY)->delay_us = us;
+}
+
+void conform_script_finish(struct conform_script *s)
+{
+	free(s->steps);
+	*s = (struct conform_script){ 0 };
+}
