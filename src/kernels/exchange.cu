@@ -50,6 +50,25 @@ template <typename T> GPU_FN void xchg_store(const struct xchg &x, char *part, b
 	store_user<T>(part, unit * SHUNT_UNIT_DATA + x.l.at, x.l.width, x.l.bytes, aligned, v);
 }
 
+/* The n units of a batch that starts at unit `first`. */
+template <typename T> GPU_FN void xchg_load_batch(const struct xchg &x, const char *part, bool aligned, uint64_t first, uint32_t n,
+    struct gpu_v16 v[XCHG_BATCH])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < XCHG_BATCH; k++)
+		if (k < n)
+			v[k] = xchg_load<T>(x, part, aligned, first + (uint64_t)k * x.nchannels);
+}
+
+template <typename T> GPU_FN void xchg_store_batch(const struct xchg &x, char *part, bool aligned, uint64_t first, uint32_t n,
+    const struct gpu_v16 v[XCHG_BATCH])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < XCHG_BATCH; k++)
+		if (k < n)
+			xchg_store<T>(x, part, aligned, first + (uint64_t)k * x.nchannels, v[k]);
+}
+
 GPU_FN bool xchg_aligned(const void *p)
 {
 	return !((uintptr_t)p & 15);
@@ -85,10 +104,7 @@ template <typename T, typename Op> GPU_FN void xchg_send(const struct xchg &x, c
 		uint32_t n = xchg_batch(x, first);
 		struct gpu_v16 v[XCHG_BATCH];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < XCHG_BATCH; k++)
-			if (k < n)
-				v[k] = xchg_load<T>(x, part, aligned, first + (uint64_t)k * x.nchannels);
+		xchg_load_batch<T>(x, part, aligned, first, n, v);
 		if (scaled) {
 			T factor = load_scalar<T>(a);
 
@@ -155,10 +171,7 @@ template <typename T> GPU_FN void xchg_take(const struct xchg &x, const struct s
 				return;
 			}
 		}
-		GPU_UNROLL
-		for (uint32_t k = 0; k < XCHG_BATCH; k++)
-			if (k < n)
-				xchg_store<T>(x, part, aligned, first + (uint64_t)k * x.nchannels, v[k]);
+		xchg_store_batch<T>(x, part, aligned, first, n, v);
 		received += n;
 		gpu_warp_sync();
 		if (gpu_lane() == 0)
@@ -235,14 +248,8 @@ template <typename T> GPU_FN void xchg_copy(const struct xchg &x, const struct s
 		uint32_t n = xchg_batch(x, first);
 		struct gpu_v16 v[XCHG_BATCH];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < XCHG_BATCH; k++)
-			if (k < n)
-				v[k] = xchg_load<T>(x, from, in_aligned, first + (uint64_t)k * x.nchannels);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < XCHG_BATCH; k++)
-			if (k < n)
-				xchg_store<T>(x, to, out_aligned, first + (uint64_t)k * x.nchannels, v[k]);
+		xchg_load_batch<T>(x, from, in_aligned, first, n, v);
+		xchg_store_batch<T>(x, to, out_aligned, first, n, v);
 	}
 }
 
