@@ -3,27 +3,7 @@
 # cli.sh SHUNT MOCK README: the command's behaviour that needs no device.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2") readme=$3
-SHUNT_LIB=$mock
-export SHUNT_LIB
-unset SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG NCCL_DEBUG LD_PRELOAD LD_LIBRARY_PATH RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
-
-# expect NAME STATUS PATTERN COMMAND...: exit status, and a line of stdout or stderr that matches.
-expect() {
-	name=$1 status=$2 pattern=$3
-	shift 3
-	"$@" >"$dir/out" 2>&1 </dev/null
-	got=$?
-	if [ "$got" != "$status" ] || ! grep -Eq -e "$pattern" "$dir/out"; then
-		echo "not ok: $name: status $got, wanted $status and \"$pattern\" in:"
-		sed 's/^/    /' "$dir/out"
-		failed=1
-	else
-		echo "ok: $name"
-	fi
-}
+. "$(dirname "$0")/expect.sh"
 
 expect no_command_is_usage_error 2 '^usage: shunt COMMAND' "$shunt"
 expect help_lists_commands 0 '^  bench ' "$shunt" --help

@@ -3,27 +3,7 @@
 # conform.sh SHUNT MOCK: shunt conform is right about a right library, and finds every kind of fault.
 set -u
 shunt=$(realpath "$1") mock=$(realpath "$2")
-SHUNT_LIB=$mock
-export SHUNT_LIB
-unset SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG NCCL_DEBUG LD_PRELOAD LD_LIBRARY_PATH RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-failed=0
-
-# expect NAME STATUS PATTERN COMMAND...: exit status, and a line of stdout or stderr that matches.
-expect() {
-	name=$1 status=$2 pattern=$3
-	shift 3
-	"$@" >"$dir/out" 2>&1 </dev/null
-	got=$?
-	if [ "$got" != "$status" ] || ! grep -Eq -e "$pattern" "$dir/out"; then
-		echo "not ok: $name: status $got, wanted $status and \"$pattern\" in:"
-		sed 's/^/    /' "$dir/out"
-		failed=1
-	else
-		echo "ok: $name"
-	fi
-}
+. "$(dirname "$0")/expect.sh"
 
 conform="$shunt conform --timeout 20"
 expect conform_right_library_passes 0 '^[1-9][0-9]* passed, 0 failed, 0 skipped$' $conform -n 3
