@@ -27,7 +27,6 @@ static const char *const why_names[SHUNT_NWHYS] = {
 	[SHUNT_WHY_OURS] = "",
 	[SHUNT_WHY_KIND] = "no kernel for this collective",
 	[SHUNT_WHY_SIZE] = "NCCL is faster at this size",
-	[SHUNT_WHY_TYPE_OP] = "no kernel for this type and operator",
 	[SHUNT_WHY_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
 	[SHUNT_WHY_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
 	[SHUNT_WHY_COMM] = "forward-only communicator",

@@ -48,7 +48,6 @@ enum shunt_why {
 	SHUNT_WHY_OURS,         /* it did not */
 	SHUNT_WHY_KIND,         /* no kernel for this collective */
 	SHUNT_WHY_SIZE,         /* NCCL is the faster one at this size */
-	SHUNT_WHY_TYPE_OP,      /* no kernel for this type and operator */
 	SHUNT_WHY_FORCED,       /* SHUNT_FORCE_NCCL */
 	SHUNT_WHY_NCCL_ENV,     /* the user chose NCCL's algorithm or forbade peer access */
 	SHUNT_WHY_COMM,         /* the communicator is forward-only */

@@ -114,13 +114,19 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	free(comm);
 }
 
+bool shunt_comm_fail(struct shunt_comm *comm, int err)
+{
+	int none = 0;
+
+	return atomic_compare_exchange_strong(&comm->error, &none, err);
+}
+
 void shunt_comm_abort(struct shunt_comm *comm)
 {
 	uint32_t one = 1;
-	int none = 0;
 
 	atomic_store(&comm->cancel, 1);
-	atomic_compare_exchange_strong(&comm->error, &none, -ECANCELED);
+	shunt_comm_fail(comm, -ECANCELED);
 	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY) {
 		struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 
@@ -133,11 +139,11 @@ static int fault_error(struct shunt_comm *comm)
 {
 	const struct shunt_fault *f = comm->fault;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
-	int none = 0, err = set == SHUNT_FAULT_ABORT ? -ECANCELED : -ETIMEDOUT;
+	int err = set == SHUNT_FAULT_ABORT ? -ECANCELED : -ETIMEDOUT;
 
 	if (!set)
 		return 0;
-	if (atomic_compare_exchange_strong(&comm->error, &none, err) && err == -ETIMEDOUT)
+	if (shunt_comm_fail(comm, err) && err == -ETIMEDOUT)
 		shunt_error("rank %u waited %lld ms for data of rank %u in a collective (communicator %02x%02x%02x%02x, channel %u, expected %llu, seen "
 		    "%llu): the peer is late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
 		    f->rank, (long long)shunt_config()->timeout, f->peer, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], f->channel,
@@ -154,15 +160,21 @@ int shunt_comm_error(struct shunt_comm *comm)
 	return fault_error(comm);
 }
 
+/* How a call is to be launched, or false and the reason to forward it. */
+static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
+{
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
+		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
+		return false;
+	}
+	return shunt_select(&comm->scope, coll, pick, why_p);
+}
+
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
 	struct shunt_pick pick;
 
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
-		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
-		return NULL;
-	}
-	return shunt_select(&comm->scope, coll, &pick, why_p) ? pick.algo->name : NULL;
+	return decide(comm, coll, &pick, why_p) ? pick.algo->name : NULL;
 }
 
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
@@ -246,11 +258,7 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	struct shunt_pick pick;
 	int err;
 
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
-		shunt_comm_count_forward(comm, coll->kind, bytes, comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM);
-		return -EOPNOTSUPP;
-	}
-	if (!shunt_select(&comm->scope, coll, &pick, &why)) {
+	if (!decide(comm, coll, &pick, &why)) {
 		shunt_comm_count_forward(comm, coll->kind, bytes, why);
 		return -EOPNOTSUPP;
 	}
@@ -258,21 +266,18 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	err = shunt_comm_error(comm);
 	if (!err && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW) {
 		err = shunt_comm_setup_locked(comm);
-		if (!err && atomic_load(&comm->state) == COMM_FORWARD) {
-			shunt_comm_count_forward(comm, coll->kind, bytes, SHUNT_WHY_COMM);
+		/* Only now the outcome and what the ranks agreed on are known. */
+		if (!err && !decide(comm, coll, &pick, &why)) {
+			shunt_comm_count_forward(comm, coll->kind, bytes, why);
 			err = -EOPNOTSUPP;
-		} else if (!err) {
-			shunt_select(&comm->scope, coll, &pick, &why); /* the scope is agreed only now */
 		}
 	}
 	if (!err) {
 		err = launch(comm, coll, &pick);
 		if (err) {
 			/* The peers may have launched: there is no way back to NCCL. */
-			int none = 0;
-
 			err = err == -EOPNOTSUPP ? -EIO : err;
-			atomic_compare_exchange_strong(&comm->error, &none, err);
+			shunt_comm_fail(comm, err);
 		} else {
 			shunt_counters_add(&comm->counters, coll->kind, pick.algo->name, SHUNT_WHY_OURS, bytes);
 		}
@@ -288,11 +293,6 @@ void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, siz
 	    atomic_exchange(&comm->untold, false))
 		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
 	shunt_counters_add(&comm->counters, kind, NULL, why, bytes);
-}
-
-size_t shunt_comm_device_bytes(const struct shunt_comm *comm)
-{
-	return comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS ? comm->mem[comm->rank].bytes : 0;
 }
 
 int shunt_comm_rank(const struct shunt_comm *comm)

@@ -60,8 +60,6 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */
 int shunt_comm_error(struct shunt_comm *comm);
-/* Device memory that we hold for this communicator, in bytes. */
-size_t shunt_comm_device_bytes(const struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
 int shunt_comm_nranks(const struct shunt_comm *comm);
 int shunt_comm_device(const struct shunt_comm *comm);

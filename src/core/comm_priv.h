@@ -48,6 +48,8 @@ struct shunt_comm {
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /* Forms the star with the other ranks, once; with the lock held. -ENOENT: not all are there (comm->why says who). */
 int shunt_comm_join_locked(struct shunt_comm *comm);
+/* Makes err the communicator's sticky error; false: it had one already. */
+bool shunt_comm_fail(struct shunt_comm *comm, int err);
 /* Frees what the set-up made. */
 void shunt_comm_unset(struct shunt_comm *comm);
 #endif

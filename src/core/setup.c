@@ -220,14 +220,19 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 	}
 }
 
+static void close_all(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
 static int broken(struct shunt_comm *comm, const char *step, int err)
 {
-	int none = 0;
-
 	if (err != -ECANCELED)
 		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank, strerror(-err));
 	shunt_comm_unset(comm);
-	atomic_compare_exchange_strong(&comm->error, &none, err);
+	shunt_comm_fail(comm, err);
 	return err;
 }
 
@@ -280,9 +285,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 
 	map_peers(comm, hellos, offers, fds, &verdict);
 	err = gather(comm, &verdict, sizeof(verdict), verdicts, -1, NULL);
-	for (int r = 0; r < comm->nranks; r++)
-		if (fds[r] >= 0)
-			close(fds[r]);
+	close_all(fds, comm->nranks);
 	if (err)
 		return broken(comm, "mapping scratch memory", err);
 	for (int r = 0; r < comm->nranks; r++)
@@ -305,9 +308,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	return 0;
 
 out_forward:
-	for (int r = 0; r < comm->nranks; r++)
-		if (fds[r] >= 0)
-			close(fds[r]);
+	close_all(fds, comm->nranks);
 	return forward(comm, comm->rank == 0, "%s", why);
 }
 

@@ -206,7 +206,7 @@ const char *shunt_redop_name(enum shunt_redop redop)
 
 const char *shunt_why_name(enum shunt_why why)
 {
-	static const char *const names[SHUNT_NWHYS] = {"ours", "kind", "size", "type", "forced", "env", "comm", "one rank"};
+	static const char *const names[SHUNT_NWHYS] = {"ours", "kind", "size", "forced", "env", "comm", "one rank"};
 
 	return names[why];
 }
