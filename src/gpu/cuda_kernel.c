@@ -20,7 +20,7 @@ static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 static void *libraries[SHUNT_NSOURCES];
 
 static const enum shunt_source source_of[SHUNT_NSHAPES] = {
-#define SOURCE(name, source) [SHUNT_SHAPE_##name] = SHUNT_SOURCE_##source,
+#define SOURCE(name, source, args) [SHUNT_SHAPE_##name] = SHUNT_SOURCE_##source,
 	SHUNT_SHAPE_LIST(SOURCE)
 #undef SOURCE
 };
@@ -111,7 +111,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	if (err)
 		return err;
 	func = launch->kernel < SHUNT_NKERNELS ? shunt_cu_devices[device].func[launch->kernel] : NULL;
-	if (!func || launch->arg_bytes != sizeof(struct shunt_kargs)) {
+	if (!func || launch->arg_bytes != shunt_kernel_arg_bytes(launch->kernel)) {
 		shunt_error("launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
 		    launch->kernel, launch->arg_bytes, device);
 		err = -EINVAL;

@@ -10,12 +10,13 @@
 
 enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_BLOCKS = 1024 };
 
-typedef void sim_kernel_fn(const struct shunt_kargs);
+/* A kernel; it takes a reference to its own structure of arguments, which begins with a struct shunt_kargs. */
+typedef void sim_kernel_fn(const void *args);
 
 struct sim_launch {
 	sim_kernel_fn *fn;
 	unsigned blocks, threads;
-	struct shunt_kargs args;
+	void *args; /* ours */
 };
 
 /* Tokens of ThreadSanitizer's orders between a launch and what comes before and after it; only the addresses matter. */

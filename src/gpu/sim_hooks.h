@@ -2,14 +2,15 @@
 #ifndef SHUNT_GPU_SIM_HOOKS_H
 #define SHUNT_GPU_SIM_HOOKS_H
 /* What tests may do with the sim beside shunt_gpu_sim_ops. Not exported by the library. */
+#include <stddef.h>
 #include "kernels/kargs.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Enqueues any function as a kernel. 0 or a negative errno, as shunt_gpu_ops.launch. */
-int shunt_sim_launch_fn(void (*fn)(const struct shunt_kargs), int device, unsigned blocks, unsigned threads,
-    const struct shunt_kargs *args, void *stream);
+/* Enqueues any function as a kernel; it gets a copy of args, which begin with a struct shunt_kargs. 0 or a negative errno, as shunt_gpu_ops.launch. */
+int shunt_sim_launch_fn(void (*fn)(const void *args), int device, unsigned blocks, unsigned threads, const void *args,
+    size_t arg_bytes, void *stream);
 /* Blocks sleep for random times of at most max_us when they start, and now and then when they poll; max_us 0: never. */
 void shunt_sim_set_jitter(unsigned seed, unsigned max_us);
 #ifdef __cplusplus

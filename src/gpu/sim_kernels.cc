@@ -4,7 +4,7 @@
 #include "kernels/kernel_list.h"
 
 #define DECLARE(shape, op, opn, type, typen) \
-	extern "C" __attribute__((weak, visibility("hidden"))) void shunt_##shape##_##op##_##type(const struct shunt_kargs);
+	extern "C" __attribute__((weak, visibility("hidden"))) void shunt_##shape##_##op##_##type(const void *args);
 SHUNT_KERNEL_LIST(DECLARE)
 #undef DECLARE
 

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include "gpu/sim.h"
 #include "gpu/sim_hooks.h"
+#include "kernels/kernel_list.h"
 
 struct sim_op *sim_op_create(const struct sim_op_kind *kind)
 {
@@ -41,6 +42,11 @@ void sim_mark_put(struct sim_mark *mark)
 static int run_launch(struct sim_stream *stream, struct sim_op *op)
 {
 	return sim_team_run(&stream->team, &op->launch);
+}
+
+static void drop_launch(struct sim_op *op)
+{
+	sim_delete(op->launch.args);
 }
 
 static int run_copy(struct sim_stream *, struct sim_op *op)
@@ -97,15 +103,15 @@ static void drop_graph(struct sim_op *op)
 	sim_graph_put(op->graph);
 }
 
-const struct sim_op_kind sim_op_launch = { run_launch, nullptr };
+const struct sim_op_kind sim_op_launch = { run_launch, drop_launch };
 const struct sim_op_kind sim_op_copy = { run_copy, nullptr };
 const struct sim_op_kind sim_op_fill = { run_fill, nullptr };
 const struct sim_op_kind sim_op_record = { run_record, drop_mark };
 const struct sim_op_kind sim_op_wait = { run_wait, drop_mark };
 const struct sim_op_kind sim_op_graph = { run_graph, drop_graph };
 
-int shunt_sim_launch_fn(void (*fn)(const struct shunt_kargs), int device, unsigned blocks, unsigned threads,
-    const struct shunt_kargs *args, void *handle)
+int shunt_sim_launch_fn(sim_kernel_fn *fn, int device, unsigned blocks, unsigned threads, const void *args, size_t arg_bytes,
+    void *handle)
 {
 	struct sim_stream *stream;
 	struct sim_op *op;
@@ -129,7 +135,12 @@ int shunt_sim_launch_fn(void (*fn)(const struct shunt_kargs), int device, unsign
 	op->launch.fn = fn;
 	op->launch.blocks = blocks;
 	op->launch.threads = threads;
-	op->launch.args = *args;
+	op->launch.args = sim_new(arg_bytes);
+	if (!op->launch.args) {
+		sim_op_destroy(op);
+		return -ENOMEM;
+	}
+	memcpy(op->launch.args, args, arg_bytes);
 	return sim_stream_submit(stream, op);
 }
 
@@ -137,12 +148,12 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 {
 	sim_kernel_fn *fn = sim_kernel(launch->kernel);
 
-	if (!fn || !launch->args || launch->arg_bytes != sizeof(struct shunt_kargs)) {
+	if (!fn || !launch->args || launch->arg_bytes != shunt_kernel_arg_bytes(launch->kernel)) {
 		shunt_error("sim: kernel %u is not in this build, or its arguments have %zu bytes", launch->kernel,
 		    launch->arg_bytes);
 		return -EINVAL;
 	}
-	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, (const struct shunt_kargs *)launch->args,
+	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, launch->args, launch->arg_bytes,
 	    launch->stream);
 }
 

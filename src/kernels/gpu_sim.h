@@ -16,7 +16,7 @@
 #define GPU_METHOD inline
 #define GPU_NOINLINE static __attribute__((noinline))
 #define GPU_KERNEL
-#define GPU_ARG(T) const T
+#define GPU_ARG(T) const T &
 #define GPU_SHARED(T, name, n) static thread_local T name[n]
 #define GPU_UNROLL
 #define GPU_ROLL

@@ -7,9 +7,13 @@
  * widest for all. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
  * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size. Types have the numbers of enum shunt_dtype.
  */
+#include <stddef.h>
+#include "kernels/kargs.h"
+
 #define SHUNT_SHAPE_LIST(X) \
-	X(oneshot2, oneshot) X(oneshot4, oneshot) X(oneshot8, oneshot) X(twoshot4, twoshot) X(twoshot8, twoshot) X(chunk, chunk) \
-	X(exchange, exchange)
+	X(oneshot2, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
+	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) X(chunk, chunk, shunt_kargs) \
+	X(exchange, exchange, shunt_kargs)
 /* The .cu files, each a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk) X(exchange)
 #define SHUNT_HOT_ROWS(X, shape) \
@@ -32,7 +36,7 @@
 	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk) \
 	SHUNT_KERNEL_ROWS(X, exchange) SHUNT_COPY_ROWS(X, exchange)
 
-#define SHUNT_SHAPE_ENUM(name, source) SHUNT_SHAPE_##name,
+#define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,
 enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM) SHUNT_NSHAPES };
 enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
@@ -45,4 +49,15 @@ enum { SHUNT_NKTYPES = 12 };
 #define SHUNT_NKERNELS (SHUNT_NSHAPES * SHUNT_NKOPS * SHUNT_NKTYPES)
 /* A row X(shape, op, op number, type, type number) of the lists above as index and as name:
  *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   "shunt_" #shape "_" #op "_" #type */
+
+/* Size of a kernel's structure of arguments, which begins with a struct shunt_kargs; 0: no such shape. */
+static inline size_t shunt_kernel_arg_bytes(unsigned kernel)
+{
+	static const size_t bytes[SHUNT_NSHAPES] = {
+#define SHUNT_SHAPE_ARGS(name, source, args) sizeof(struct args),
+		SHUNT_SHAPE_LIST(SHUNT_SHAPE_ARGS)
+#undef SHUNT_SHAPE_ARGS
+	};
+	return kernel < SHUNT_NKERNELS ? bytes[kernel / (SHUNT_NKOPS * SHUNT_NKTYPES)] : 0;
+}
 #endif

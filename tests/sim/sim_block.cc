@@ -10,7 +10,7 @@ enum { MANY_BLOCKS = 8, MANY_THREADS = 192, MANY_BARRIERS = 10 };
 enum { MANY_BLOCKS = 32, MANY_THREADS = 512, MANY_BARRIERS = 1000 };
 #endif
 
-static void k_identity(const struct shunt_kargs a)
+static void k_identity(const struct shunt_kargs &a)
 {
 	uint32_t *out = (uint32_t *)a.recv + (gpu_bid() * gpu_ntid() + gpu_tid()) * 4;
 
@@ -38,7 +38,7 @@ static void test_block_identity_holds_across_switches(void **state)
 }
 
 /* A prefix sum whose every step needs the barrier. */
-static void k_scan(const struct shunt_kargs a)
+static void k_scan(const struct shunt_kargs &a)
 {
 	GPU_SHARED(uint64_t, sum, MANY_THREADS);
 	uint32_t t = gpu_tid();
@@ -70,7 +70,7 @@ static void test_block_barrier_separates_steps(void **state)
 }
 
 /* Lane l writes, lane l+1 reads, without a block barrier; votes in between. */
-static void k_warp(const struct shunt_kargs a)
+static void k_warp(const struct shunt_kargs &a)
 {
 	GPU_SHARED(uint32_t, slot, 512);
 	uint32_t t = gpu_tid(), lane = gpu_lane(), wrong = 0;
@@ -98,7 +98,7 @@ static void test_warp_barrier_and_votes(void **state)
 }
 
 /* Warp 0 sends units to warp 1 of the same block. */
-static void k_lines(const struct shunt_kargs a)
+static void k_lines(const struct shunt_kargs &a)
 {
 	char *slots = (char *)a.send;
 	uint64_t *out = (uint64_t *)a.recv, lane = gpu_lane();
@@ -147,7 +147,7 @@ static void test_line_is_whole_when_its_flag_is_there(void **state)
 }
 
 /* Blocks poll each other in a circle: all must run at once. */
-static void k_circle(const struct shunt_kargs a)
+static void k_circle(const struct shunt_kargs &a)
 {
 	uint64_t *word = (uint64_t *)a.recv;
 
@@ -181,7 +181,7 @@ static void test_block_all_blocks_of_a_launch_run_at_once(void **state)
 	assert_int_equal(word[7], 20);
 }
 
-static void k_claim(const struct shunt_kargs a)
+static void k_claim(const struct shunt_kargs &a)
 {
 	if (gpu_claim32((uint32_t *)a.send))
 		gpu_st_relaxed((uint64_t *)a.recv, gpu_ld_relaxed((const uint64_t *)a.recv) + 1);
@@ -200,7 +200,7 @@ static void test_claim_has_one_winner(void **state)
 }
 
 /* Warps that return early do not hold up the others' barriers. */
-static void k_early(const struct shunt_kargs a)
+static void k_early(const struct shunt_kargs &a)
 {
 	if (gpu_tid() >= 64)
 		return;
@@ -221,7 +221,7 @@ static void test_block_barrier_does_not_wait_for_returned_threads(void **state)
 		assert_int_equal(o, 1);
 }
 
-static void k_stuck(const struct shunt_kargs a)
+static void k_stuck(const struct shunt_kargs &a)
 {
 	if (gpu_tid() == 5)
 		gpu_sync();
@@ -236,11 +236,11 @@ static void test_block_barriers_that_never_meet_are_an_error(void **state)
 	void *stream;
 
 	assert_ok(ops->stream_create(0, &stream));
-	assert_ok(shunt_sim_launch_fn(k_stuck, 0, 2, 32, &a, stream));
+	assert_ok(launch_fn(k_stuck, 0, 2, 32, &a, stream));
 	assert_int_equal(ops->stream_sync(0, stream), -EDEADLK);
 	/* The error stays, the stream works. */
 	memset(wrong, 1, sizeof(wrong));
-	assert_ok(shunt_sim_launch_fn(k_warp, 0, 1, 32, &a, stream));
+	assert_ok(launch_fn(k_warp, 0, 1, 32, &a, stream));
 	assert_int_equal(ops->stream_sync(0, stream), -EDEADLK);
 	for (uint32_t w : wrong)
 		assert_int_equal(w, 0);
@@ -259,7 +259,7 @@ static void test_launch_bad_shape_is_refused(void **state)
 	assert_int_equal(run_kernel(NULL, 1, 32, &a), -EINVAL);
 }
 
-static void k_many_barriers(const struct shunt_kargs a)
+static void k_many_barriers(const struct shunt_kargs &a)
 {
 	for (int i = 0; i < MANY_BARRIERS; i++)
 		gpu_warp_sync();

@@ -19,7 +19,7 @@ struct scratch {
 };
 
 /* One unit per warp: 62 values, lane 7, 15, 23 and 31 bring one. */
-static void k_lines(const struct shunt_kargs a)
+static void k_lines(const struct shunt_kargs &a)
 {
 	struct scratch *mine = (struct scratch *)a.peer[a.rank];
 	uint32_t c = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32, at = gpu_bid() * gpu_ntid() + gpu_tid();
@@ -40,7 +40,7 @@ static void k_lines(const struct shunt_kargs a)
 		mine->line_epoch[c] = epoch;
 }
 
-static void k_pieces(const struct shunt_kargs a)
+static void k_pieces(const struct shunt_kargs &a)
 {
 	struct scratch *mine = (struct scratch *)a.peer[a.rank];
 	uint32_t b = gpu_bid(), t = gpu_tid(), at = b * gpu_ntid() + t;
@@ -68,7 +68,7 @@ static void k_pieces(const struct shunt_kargs a)
 
 struct rank {
 	int rank, nranks;
-	void (*kernel)(const struct shunt_kargs);
+	void (*kernel)(const struct shunt_kargs &);
 	struct shunt_gpu_mem *mem;
 	struct gpu_v16 send[ROUNDS][BLOCKS * THREADS], recv[ROUNDS][BLOCKS * THREADS];
 	bool graph;
@@ -94,7 +94,7 @@ static void *rank_main(void *arg)
 			a.peer[p] = (char *)r->mem[p].ptr;
 		a.rank = (uint16_t)r->rank;
 		a.nranks = (uint16_t)r->nranks;
-		assert_ok(shunt_sim_launch_fn(r->kernel, r->rank, BLOCKS, THREADS, &a, stream));
+		assert_ok(launch_fn(r->kernel, r->rank, BLOCKS, THREADS, &a, stream));
 	}
 	if (r->graph) {
 		assert_ok(ops->capture_end(r->rank, stream, &graph));
@@ -107,7 +107,7 @@ static void *rank_main(void *arg)
 	return NULL;
 }
 
-static void exchange(void (*kernel)(const struct shunt_kargs), int nranks, bool graph, bool lines)
+static void exchange(void (*kernel)(const struct shunt_kargs &), int nranks, bool graph, bool lines)
 {
 	struct rank *ranks = (struct rank *)calloc((size_t)nranks, sizeof(*ranks));
 	struct shunt_gpu_mem mem[MAX_RANKS];

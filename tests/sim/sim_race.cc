@@ -7,26 +7,26 @@
 
 static uint64_t word[2];
 
-static void k_add(const struct shunt_kargs a)
+static void k_add(const struct shunt_kargs &a)
 {
 	if (gpu_tid() == 0 && gpu_bid() == 0)
 		*(uint64_t *)a.recv += a.count;
 }
 
-static void k_every_block(const struct shunt_kargs a)
+static void k_every_block(const struct shunt_kargs &a)
 {
 	if (gpu_tid() == 0)
 		*(uint64_t *)a.recv += a.count;
 }
 
-static void k_every_warp(const struct shunt_kargs a)
+static void k_every_warp(const struct shunt_kargs &a)
 {
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		*(uint64_t *)a.recv += a.count;
 }
 
-static void k_every_lane(const struct shunt_kargs a)
+static void k_every_lane(const struct shunt_kargs &a)
 {
 	gpu_sync();
 	if (gpu_tid() < 2)
@@ -34,7 +34,7 @@ static void k_every_lane(const struct shunt_kargs a)
 }
 
 /* Lane 0 writes behind the barrier that lane 1 has reached, too: what lane 1 reads late is not ordered by it. */
-static void k_late(const struct shunt_kargs a)
+static void k_late(const struct shunt_kargs &a)
 {
 	GPU_SHARED(uint32_t, x, 32);
 
@@ -47,11 +47,11 @@ static void k_late(const struct shunt_kargs a)
 	gpu_warp_sync();
 }
 
-static void launch(void (*fn)(const struct shunt_kargs), unsigned blocks, unsigned threads, void *stream)
+static void launch(void (*fn)(const struct shunt_kargs &), unsigned blocks, unsigned threads, void *stream)
 {
 	struct shunt_kargs a = args_of(NULL, word, 1);
 
-	if (shunt_sim_launch_fn(fn, 0, blocks, threads, &a, stream))
+	if (launch_fn(fn, 0, blocks, threads, &a, stream))
 		exit(1);
 }
 
@@ -68,7 +68,7 @@ static void two_streams(bool ordered)
 		for (int i = 0; i < 2; i++) {
 			struct shunt_kargs a = args_of(NULL, &other[i], 1);
 
-			if (shunt_sim_launch_fn(k_add, 0, 2, 32, &a, s[i]))
+			if (launch_fn(k_add, 0, 2, 32, &a, s[i]))
 				exit(1);
 			ops->memset_async(0, &other[i], 0, 8, s[i]);
 			ops->event_record(0, event, s[i]);

@@ -10,7 +10,7 @@
 #include "sim_test.h"
 
 /* recv[0] = recv[0] * 3 + count, after a while: results tell the order. */
-static void k_step(const struct shunt_kargs a)
+static void k_step(const struct shunt_kargs &a)
 {
 	uint64_t *x = (uint64_t *)a.recv;
 
@@ -21,7 +21,7 @@ static void k_step(const struct shunt_kargs a)
 }
 
 /* Polls *send until it is count. */
-static void k_wait(const struct shunt_kargs a)
+static void k_wait(const struct shunt_kargs &a)
 {
 	while (gpu_ld_acquire((const uint64_t *)a.send) != a.count)
 		gpu_relax();
@@ -31,7 +31,7 @@ static void enqueue_step(void *x, uint64_t n, void *stream, int device = 0)
 {
 	struct shunt_kargs a = args_of(NULL, x, n);
 
-	assert_ok(shunt_sim_launch_fn(k_step, device, 2, 32, &a, stream));
+	assert_ok(launch_fn(k_step, device, 2, 32, &a, stream));
 }
 
 static void test_stream_runs_in_order(void **state)
@@ -61,7 +61,7 @@ static void test_stream_args_are_copied_by_the_launch(void **state)
 	void *s;
 
 	assert_ok(ops->stream_create(0, &s));
-	assert_ok(shunt_sim_launch_fn(k_step, 0, 1, 32, &a, s));
+	assert_ok(launch_fn(k_step, 0, 1, 32, &a, s));
 	memset(&a, 0xff, sizeof(a));
 	assert_ok(ops->stream_sync(0, s));
 	assert_int_equal(x, 7);
@@ -109,7 +109,7 @@ static void test_streams_are_independent_and_copy_reaches_a_spinning_kernel(void
 
 	assert_ok(ops->stream_create(0, &s));
 	assert_ok(ops->stream_create(0, &t));
-	assert_ok(shunt_sim_launch_fn(k_wait, 0, 3, 64, &a, s));
+	assert_ok(launch_fn(k_wait, 0, 3, 64, &a, s));
 	enqueue_step(&x, 3, t);
 	assert_ok(ops->stream_sync(0, t));
 	assert_int_equal(x, 3);
@@ -153,7 +153,7 @@ static void test_event_wait_means_the_record_before_it(void **state)
 	assert_ok(ops->event_create(0, false, &event));
 	assert_ok(ops->event_record(0, event, s));
 	assert_ok(ops->event_wait(0, event, t));
-	assert_ok(shunt_sim_launch_fn(k_wait, 0, 1, 32, &a, s));
+	assert_ok(launch_fn(k_wait, 0, 1, 32, &a, s));
 	assert_ok(ops->event_record(0, event, s)); /* behind the kernel: not what t waits for */
 	enqueue_step(&x, 9, t);
 	assert_ok(ops->stream_sync(0, t));
@@ -179,7 +179,7 @@ static void test_event_elapsed_needs_two_complete_records(void **state)
 	assert_ok(ops->event_create(0, false, &untimed));
 	assert_int_equal(ops->event_elapsed_us(0, start, stop, &us), -EINVAL);
 	assert_ok(ops->event_record(0, start, s));
-	assert_ok(shunt_sim_launch_fn(k_wait, 0, 1, 32, &a, s));
+	assert_ok(launch_fn(k_wait, 0, 1, 32, &a, s));
 	assert_ok(ops->event_record(0, stop, s));
 	assert_ok(ops->event_record(0, untimed, s));
 	assert_int_equal(ops->event_elapsed_us(0, start, stop, &us), -EAGAIN);
@@ -409,7 +409,7 @@ static void test_device_sync_waits_for_all_streams_of_the_device(void **state)
 
 	assert_ok(ops->stream_create(1, &s));
 	assert_ok(ops->stream_create(2, &other));
-	assert_ok(shunt_sim_launch_fn(k_wait, 2, 1, 32, &a, other)); /* another device does not matter */
+	assert_ok(launch_fn(k_wait, 2, 1, 32, &a, other)); /* another device does not matter */
 	for (int i = 0; i < 20; i++) {
 		enqueue_step(&x[0], 1, s, 1);
 		enqueue_step(&x[1], 2, NULL, 1);

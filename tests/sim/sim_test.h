@@ -34,9 +34,16 @@ static inline struct shunt_kargs args_of(const void *send, void *recv, uint64_t 
 }
 
 /* Runs fn once on device 0 and waits. On the default stream: its threads and fibers are kept. */
-static inline int run_kernel(void (*fn)(const struct shunt_kargs), unsigned blocks, unsigned threads, const struct shunt_kargs *a)
+/* A kernel of struct shunt_kargs; the sim calls it through the type that all kernels share. */
+static inline int launch_fn(void (*fn)(const struct shunt_kargs &), int device, unsigned blocks, unsigned threads,
+    const struct shunt_kargs *a, void *stream)
 {
-	int err = shunt_sim_launch_fn(fn, 0, blocks, threads, a, NULL);
+	return shunt_sim_launch_fn((void (*)(const void *))(void *)fn, device, blocks, threads, a, sizeof(*a), stream);
+}
+
+static inline int run_kernel(void (*fn)(const struct shunt_kargs &), unsigned blocks, unsigned threads, const struct shunt_kargs *a)
+{
+	int err = launch_fn(fn, 0, blocks, threads, a, NULL);
 
 	return err ? err : ops->stream_sync(0, NULL);
 }
