@@ -20,29 +20,61 @@ struct shunt_scope {
 	bool standalone; /* nothing to forward to: no size is declined */
 };
 
-/* How to launch a call. */
+/* What selection says about a call. */
 struct shunt_pick {
 	const struct shunt_algo *algo;
-	unsigned kernel; /* index of kernel_list.h */
-	unsigned blocks, threads;
-	unsigned channels; /* of a pair of ranks, where the algorithm has such */
+	unsigned kernel; /* index of kernel_list.h, for one call */
 	uint32_t flags;  /* SHUNT_K_* that follow from type and operator */
 	uint64_t scalar; /* the factor, if it follows from type and operator */
 };
+
+/* One launch, complete but for the stream. */
+struct shunt_work {
+	unsigned kernel, blocks, threads;
+	union {
+		struct shunt_kargs k; /* all begin with it */
+		struct shunt_kargs_few few;
+		struct shunt_kargs_many many;
+	} args;
+};
+
+/* Where the launches of a rank's calls go. */
+struct shunt_issue {
+	const struct shunt_scope *scope;
+	const struct shunt_kargs *base; /* what is the same for every launch: peers, rank, nranks */
+	int (*emit)(void *ctx, const struct shunt_work *work);
+	void *ctx;
+};
+
+/* Which calls of a group may share launches: those with one answer, and one type and operator where they reduce. */
+enum shunt_fuse { SHUNT_FUSE_NONE, SHUNT_FUSE_LINES, SHUNT_FUSE_COPY, SHUNT_FUSE_FOLD };
 
 struct shunt_algo {
 	const char *name;
 	const char *doc;
 	enum shunt_kind kind;
+	enum shunt_fuse fuse;
 	enum shunt_shape shapes[3]; /* for 2, up to 4 and up to 8 ranks */
-	/* Blocks, threads and channels for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
-	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick);
-	/* The rest of the arguments, and blocks and threads where ranks have different parts; NULL: nothing to add. */
-	void (*fill)(const struct shunt_scope *scope, const struct shunt_coll *coll, int rank, struct shunt_pick *pick, struct shunt_kargs *args);
+	enum shunt_shape few[3];    /* SHUNT_FUSE_LINES: the same for several messages, of hot types */
+	/* Blocks and threads for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
+	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work);
+	/* Emits the launches of calls that fuse, with the pick of the first. -errno: what emit said, or -ENOMEM. */
+	int (*issue)(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls);
 };
 
+/*
+ * Emits the launches of a group's calls on one communicator. Calls of one kind share launches as far as they fuse; point-to-point comes
+ * last. Which launches there are, and in what order, follows from values that all ranks share, so that no two ranks wait for each other crosswise.
+ * -EINVAL: sends to this rank itself and receives from it do not pair up; nothing was emitted then.
+ */
+int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n);
+
 /* The kernel of an algorithm; dtype may be a signed integer. */
-unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
+unsigned shunt_algo_kernel(const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
+/* Has a type kernels for few ranks, and for several messages, when it is summed? */
+bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype);
+/* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
+uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
 /* Does this kind of collective reduce? Else its operator means nothing. */
 bool shunt_kind_reduces(enum shunt_kind kind);
 

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The all-reduce algorithms. */
+#include <stdlib.h>
 #include "algos/algos.h"
 
 /* The sim has few cores. */
-static void spread(const struct shunt_scope *scope, uint64_t warps, struct shunt_pick *pick)
+static void spread(const struct shunt_scope *scope, uint64_t warps, struct shunt_work *work)
 {
 	if (scope->sim)
-		shunt_spread(scope, warps, 2, 2, pick);
+		shunt_spread(scope, warps, 2, 2, work);
 	else
-		shunt_spread(scope, warps, 64, SHUNT_MAX_THREADS / 32, pick);
+		shunt_spread(scope, warps, 64, SHUNT_MAX_THREADS / 32, work);
 }
 
 static uint64_t units(uint64_t bytes)
@@ -16,33 +17,94 @@ static uint64_t units(uint64_t bytes)
 	return (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
 }
 
-static void oneshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick)
+static void oneshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
-	spread(scope, units(bytes), pick);
+	spread(scope, units(bytes), work);
 }
 
-static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick)
+static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
-	spread(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, pick);
+	spread(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
-static void chunk_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick)
+static void chunk_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
 	unsigned max_blocks = scope->sim ? 2 : SHUNT_CHUNK_CHANNELS;
 	uint64_t want = (bytes + SHUNT_CHUNK_STAGE - 1) / SHUNT_CHUNK_STAGE;
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < max_blocks)
 		max_blocks = scope->max_ctas;
-	pick->blocks = want < max_blocks ? (unsigned)want : max_blocks;
-	pick->threads = scope->sim ? 64 : SHUNT_MAX_THREADS;
+	work->blocks = want < max_blocks ? (unsigned)want : max_blocks;
+	work->threads = scope->sim ? 64 : SHUNT_MAX_THREADS;
+}
+
+static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
+{
+	struct shunt_work work;
+	struct shunt_kargs *k = &work.args.k;
+
+	work.kernel = pick->kernel;
+	*k = *issue->base;
+	k->send = coll->send;
+	k->recv = coll->recv;
+	k->count = coll->count;
+	k->scalar = pick->scalar;
+	k->flags = pick->flags;
+	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
+		k->flags |= SHUNT_K_ALIGNED;
+	pick->algo->geometry(issue->scope, coll->count * shunt_dtype_bytes[coll->dtype], &work);
+	return issue->emit(issue->ctx, &work);
+}
+
+/* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
+static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_scope *scope = issue->scope;
+	struct shunt_coll all = *calls[0];
+	struct shunt_pick sum = *pick;
+	struct shunt_work work;
+	struct shunt_kargs_few *few = &work.args.few;
+	enum shunt_why why;
+
+	few->k = *issue->base;
+	few->k.scalar = pick->scalar;
+	few->k.flags = pick->flags;
+	few->role[0] = (struct shunt_role){ .what = SHUNT_ROLE_FOLD, .count = (uint16_t)ncalls };
+	all.count = 0;
+	for (size_t i = 0; i < ncalls; i++) {
+		size_t bytes = calls[i]->count * shunt_dtype_bytes[calls[i]->dtype];
+
+		few->message[i] = (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
+		/* Each message has its own units: count the last one as full. */
+		all.count += units(bytes) * SHUNT_UNIT_DATA / shunt_dtype_bytes[all.dtype];
+	}
+	if (!shunt_select(scope, &all, &sum, &why) || sum.algo->fuse != SHUNT_FUSE_LINES)
+		sum = *pick;
+	work.kernel = SHUNT_KERNEL(sum.algo->few[(scope->nranks > 2) + (scope->nranks > 4)], SHUNT_KOP_SUM, all.dtype);
+	sum.algo->geometry(scope, all.count * shunt_dtype_bytes[all.dtype], &work);
+	return issue->emit(issue->ctx, &work);
+}
+
+static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	bool few = ncalls > 1 && shunt_algo_hot(calls[0]->redop, calls[0]->dtype);
+	size_t step = few ? SHUNT_FEW_MESSAGES : 1;
+	int err = 0;
+
+	for (size_t i = 0; i < ncalls && !err; i += step)
+		err = few && i + 1 < ncalls ? issue_few(issue, pick, calls + i, ncalls - i < step ? ncalls - i : step) :
+		    issue_one(issue, pick, calls[i]);
+	return err;
 }
 
 const struct shunt_algo shunt_allreduce_algos[] = {
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
-	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 }, oneshot_geometry, NULL },
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
+	    { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few }, oneshot_geometry, lines_issue },
 	{ "twoshot", "reduce-scatter, then all-gather, flags in the data; two hops",
-	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 }, twoshot_geometry, NULL },
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
+	    { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few }, twoshot_geometry, lines_issue },
 	{ "chunk", "reduce-scatter and all-gather of chunks, pipelined through scratch",
-	    SHUNT_ALLREDUCE, { SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk }, chunk_geometry, NULL },
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, { SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk }, { 0 }, chunk_geometry, lines_issue },
 	{ 0 },
 };

@@ -1,85 +1,299 @@
 /* SPDX-License-Identifier: MIT */
-/* The collectives that one exchange of parts makes: who sends which part to whom, and what becomes of what comes in. */
+/* The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #include "algos/algos.h"
 
 #define BLOCKS 64
 #define WARPS (SHUNT_MAX_THREADS / 32)
 
-/* Channels of a pair: one per unit, as many as the rings, or the blocks that the user allows, have. Known to both ends alike. */
-static void geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_pick *pick)
+/* This rank's messages, one list for each thing that it may do. */
+enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, OWN = 2 * SHUNT_KARGS_MAX_RANKS, LISTS };
+
+struct lists {
+	size_t count[LISTS], first[LISTS];
+	struct shunt_message *message; /* NULL while they are counted */
+	uint64_t align;                /* all addresses and sizes, or-ed */
+	size_t self_sent, self_taken;
+	int rank;
+};
+
+static struct shunt_message *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
 {
-	uint64_t units = (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+	size_t i = l->count[list]++;
+
+	l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
+	if (!l->message)
+		return NULL;
+	struct shunt_message *m = &l->message[l->first[list] + i];
+	*m = (struct shunt_message){ .from = from, .to = to, .bytes = bytes };
+	return m;
+}
+
+static void add_send(struct lists *l, int peer, const void *from, uint64_t bytes)
+{
+	if (peer != l->rank)
+		add(l, SEND_TO + (unsigned)peer, from, NULL, bytes);
+}
+
+static void add_take(struct lists *l, int peer, void *to, uint64_t bytes)
+{
+	if (peer != l->rank)
+		add(l, TAKE_FROM + (unsigned)peer, NULL, to, bytes);
+}
+
+static void add_copy(struct lists *l, const void *from, void *to, uint64_t bytes)
+{
+	if (from != to)
+		add(l, OWN, from, to, bytes);
+}
+
+/* A message to ourselves: the i-th send meets the i-th receive, whichever was issued first. */
+static void add_self(struct lists *l, const void *from, void *to, uint64_t bytes)
+{
+	size_t *done = from ? &l->self_sent : &l->self_taken, i = (*done)++;
+
+	if (i == l->count[OWN]) {
+		add(l, OWN, from, to, bytes);
+		return;
+	}
+	l->align |= (uintptr_t)from | (uintptr_t)to;
+	if (l->message) {
+		struct shunt_message *m = &l->message[l->first[OWN] + i];
+
+		m->from = from ? from : m->from;
+		m->to = to ? to : m->to;
+	}
+}
+
+static char *at(const void *base, uint64_t offset)
+{
+	return (char *)(uintptr_t)base + offset;
+}
+
+/* What a call asks of this rank. */
+static void add_call(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c)
+{
+	uint64_t part = (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
+	int n = scope->nranks, rank = l->rank;
+	bool root = rank == c->root;
+
+	switch (c->kind) {
+	case SHUNT_SEND:
+	case SHUNT_RECV:
+		if (!part)
+			break; /* both ends know that nothing comes */
+		if (root)
+			add_self(l, c->kind == SHUNT_SEND ? c->send : NULL, c->kind == SHUNT_RECV ? c->recv : NULL, part);
+		else if (c->kind == SHUNT_SEND)
+			add_send(l, c->root, c->send, part);
+		else
+			add_take(l, c->root, c->recv, part);
+		break;
+	case SHUNT_ALLGATHER:
+		for (int p = 0; p < n; p++) {
+			add_send(l, p, c->send, part);
+			add_take(l, p, at(c->recv, p * part), part);
+		}
+		add_copy(l, c->send, at(c->recv, rank * part), part);
+		break;
+	case SHUNT_ALLTOALL:
+		for (int p = 0; p < n; p++) {
+			add_send(l, p, at(c->send, p * part), part);
+			add_take(l, p, at(c->recv, p * part), part);
+		}
+		add_copy(l, at(c->send, rank * part), at(c->recv, rank * part), part);
+		break;
+	case SHUNT_BROADCAST:
+		if (!root) {
+			add_take(l, c->root, c->recv, part);
+			break;
+		}
+		for (int p = 0; p < n; p++)
+			add_send(l, p, c->send, part);
+		add_copy(l, c->send, c->recv, part);
+		break;
+	case SHUNT_SCATTER:
+		if (!root) {
+			add_take(l, c->root, c->recv, part);
+			break;
+		}
+		for (int p = 0; p < n; p++)
+			add_send(l, p, at(c->send, p * part), part);
+		add_copy(l, at(c->send, rank * part), c->recv, part);
+		break;
+	case SHUNT_GATHER:
+		if (!root) {
+			add_send(l, c->root, c->send, part);
+			break;
+		}
+		for (int p = 0; p < n; p++)
+			add_take(l, p, at(c->recv, p * part), part);
+		add_copy(l, c->send, at(c->recv, rank * part), part);
+		break;
+	case SHUNT_REDUCESCATTER:
+		for (int p = 0; p < n; p++)
+			add_send(l, p, at(c->send, p * part), part);
+		add(l, OWN, at(c->send, rank * part), c->recv, part);
+		break;
+	case SHUNT_REDUCE:
+		if (root)
+			add(l, OWN, c->send, c->recv, part);
+		else
+			add_send(l, c->root, c->send, part);
+		break;
+	case SHUNT_ALLREDUCE: /* of one rank */
+		add(l, OWN, c->send, c->recv, part);
+		break;
+	default:
+		break;
+	}
+}
+
+/* Channels of a pair that a launch may use: the rings that there are, and the warps that the user allows. The same on all ranks. */
+static unsigned max_channels(const struct shunt_scope *scope)
+{
 	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = 2 * scope->nranks - 1;
 	unsigned blocks = scope->max_ctas && scope->max_ctas < BLOCKS ? (unsigned)scope->max_ctas : BLOCKS;
 
 	/* Every role needs its warps, and one block has enough for one channel of each of the 15 roles of 8 ranks. */
 	if (max > blocks * WARPS / roles)
 		max = blocks * WARPS / roles;
-	if (scope->sim && max > 2)
-		max = 2;
-	pick->channels = units < max ? (unsigned)units : max;
-	pick->blocks = pick->threads = 0; /* fill knows this rank's roles */
+	return scope->sim && max > 2 ? 2 : max;
 }
 
-/* Who takes part how: bits of the ranks that we send to and hear from, and whether the parts differ by rank. */
-static void fill(const struct shunt_scope *scope, const struct shunt_coll *coll, int rank, struct shunt_pick *pick, struct shunt_kargs *args)
+/* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
+static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *l, bool folds, size_t from, size_t room,
+    struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
 {
-	uint64_t part = coll->count * shunt_dtype_bytes[coll->dtype];
-	unsigned all = (1u << scope->nranks) - 1, self = 1u << rank, roles;
-	bool root = rank == coll->root, folds = coll->kind == SHUNT_REDUCE || coll->kind == SHUNT_REDUCESCATTER;
-	unsigned to = all, from = all;
+	unsigned nroles = 0, nmessages = 0, most = 0;
 
-	args->send_stride = args->recv_stride = 0;
-	switch (coll->kind) {
-	case SHUNT_ALLGATHER:
-		args->recv_stride = part;
-		break;
-	case SHUNT_REDUCESCATTER:
-		args->send_stride = part;
-		break;
-	case SHUNT_ALLTOALL:
-		args->send_stride = args->recv_stride = part;
-		break;
-	case SHUNT_BROADCAST:
-		to = root ? all : 0;
-		from = 1u << coll->root;
-		break;
-	case SHUNT_REDUCE:
-		to = 1u << coll->root;
-		from = root ? all : 0;
-		break;
-	case SHUNT_GATHER:
-		to = 1u << coll->root;
-		from = root ? all : 0;
-		args->recv_stride = part;
-		break;
-	default: /* scatter */
-		to = root ? all : 0;
-		from = 1u << coll->root;
-		args->send_stride = part;
-		break;
+	/* Ranks do not all begin with the same peer. */
+	for (unsigned i = 0; i < LISTS; i++) {
+		unsigned list = i < OWN ? (i + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS + i / TAKE_FROM * TAKE_FROM : i;
+		size_t n = l->count[list] > from ? l->count[list] - from : 0;
+		unsigned channels = 0;
+
+		if (n > room)
+			n = room;
+		if (!n)
+			continue;
+		memcpy(&messages[nmessages], &l->message[l->first[list] + from], n * sizeof(*messages));
+		for (size_t m = 0; m < n; m++) {
+			uint64_t units = (messages[nmessages + m].bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+
+			if (units > channels)
+				channels = units < k->channels ? (unsigned)units : k->channels;
+		}
+		roles[nroles++] = (struct shunt_role){
+			.what = list < TAKE_FROM ? SHUNT_ROLE_SEND : list < OWN ? SHUNT_ROLE_TAKE : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY,
+			.peer = (uint8_t)(list < OWN ? list % SHUNT_KARGS_MAX_RANKS : 0),
+			.channels = (uint16_t)channels,
+			.first = (uint16_t)nmessages,
+			.count = (uint16_t)n,
+		};
+		nmessages += (unsigned)n;
+		if (channels > most)
+			most = channels;
 	}
-	args->send_to = (uint8_t)to;
-	args->recv_from = (uint8_t)from;
-	args->channels = (uint16_t)pick->channels;
-	roles = (unsigned)__builtin_popcount(to & ~self);
-	roles += folds ? (from & ~self) != 0 : (unsigned)__builtin_popcount(from & ~self);
-	roles += !folds && (to & from & self) &&
-	    (const char *)coll->send + rank * args->send_stride != (const char *)coll->recv + rank * args->recv_stride;
-	pick->blocks = 0;
-	if (roles)
-		shunt_spread(scope, (uint64_t)roles * pick->channels, scope->sim ? 2 : BLOCKS, WARPS, pick);
+	k->roles = (uint16_t)nroles;
+	shunt_spread(scope, (uint64_t)nroles * most, scope->sim ? 2 : BLOCKS, WARPS, work);
+	return nmessages;
 }
 
-#define ROW(kind, doc) \
-	{ "exchange", doc, kind, { SHUNT_SHAPE_exchange, SHUNT_SHAPE_exchange, SHUNT_SHAPE_exchange }, geometry, fill }
+/* Copies move bytes; their kernel is that of the largest element that all addresses and sizes are multiples of. */
+static enum shunt_dtype copy_type(uint64_t align)
+{
+	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : SHUNT_U64;
+}
+
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct lists *l, bool folds, size_t total)
+{
+	const struct shunt_scope *scope = issue->scope;
+	bool many = total > SHUNT_FEW_MESSAGES && !folds;
+	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
+	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
+	size_t room = total, longest = 0;
+	int err = 0;
+
+	if (!work)
+		return -ENOMEM;
+	for (unsigned i = 0, lists = 0; i < LISTS; i++) {
+		lists += l->count[i] != 0;
+		longest = l->count[i] > longest ? l->count[i] : longest;
+		if (lists && total > (many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES))
+			room = (many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES) / lists;
+	}
+	work->args.k = *issue->base;
+	work->args.k.channels = (uint16_t)max_channels(scope);
+	work->args.k.flags = pick->flags;
+	work->args.k.scalar = pick->scalar;
+	if (folds)
+		work->kernel = pick->kernel;
+	else
+		work->kernel = SHUNT_KERNEL(many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8, SHUNT_KOP_COPY, copy_type(l->align));
+	for (size_t from = 0; from < longest && !err; from += room) {
+		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
+		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
+
+		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
+		unsigned n = fill_roles(scope, l, folds, from, room, &work->args.k, roles, messages, work);
+		memset(&messages[n], 0, ((many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES) - n) * sizeof(*messages));
+		err = issue->emit(issue->ctx, work);
+	}
+	if (many)
+		free(work);
+	return err;
+}
+
+static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	/* One rank by itself has nothing to fold, unless it scales. */
+	bool folds = shunt_kind_reduces(c->kind) && (issue->scope->nranks > 1 || c->redop == SHUNT_PREMUL);
+	struct shunt_message few[SHUNT_FEW_MESSAGES];
+	struct lists l = { .rank = issue->base->rank };
+	size_t total = 0;
+	int err;
+
+	for (size_t i = 0; i < ncalls; i++)
+		add_call(&l, issue->scope, calls[i]);
+	for (unsigned i = 0; i < LISTS; i++) {
+		l.first[i] = total;
+		total += l.count[i];
+	}
+	if (!total)
+		return 0; /* this rank has no part in it */
+	l.message = total <= SHUNT_FEW_MESSAGES ? few : malloc(total * sizeof(*l.message));
+	if (!l.message)
+		return -ENOMEM;
+	memset(l.count, 0, sizeof(l.count));
+	l.self_sent = l.self_taken = 0;
+	for (size_t i = 0; i < ncalls; i++)
+		add_call(&l, issue->scope, calls[i]);
+	err = emit_lists(issue, pick, &l, folds, total);
+	if (l.message != few)
+		free(l.message);
+	return err;
+}
+
+#define SHAPES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_exchange8 }
+#define COPY(kind, doc) { "exchange", doc, kind, SHUNT_FUSE_COPY, SHAPES, { 0 }, NULL, exchange_issue }
+#define FOLD(kind, doc) { "exchange", doc, kind, SHUNT_FUSE_FOLD, SHAPES, { 0 }, NULL, exchange_issue }
 const struct shunt_algo shunt_exchange_algos[] = {
-	ROW(SHUNT_ALLGATHER, "every rank sends its part to all"),
-	ROW(SHUNT_REDUCESCATTER, "every rank sends part r to rank r, which folds what comes in rank order"),
-	ROW(SHUNT_ALLTOALL, "every rank sends part r to rank r"),
-	ROW(SHUNT_BROADCAST, "the root sends to all"),
-	ROW(SHUNT_REDUCE, "all send to the root, which folds in rank order"),
-	ROW(SHUNT_GATHER, "all send to the root"),
-	ROW(SHUNT_SCATTER, "the root sends part r to rank r"),
+	COPY(SHUNT_ALLGATHER, "every rank sends its part to all"),
+	FOLD(SHUNT_REDUCESCATTER, "every rank sends part r to rank r, which folds what comes in rank order"),
+	COPY(SHUNT_ALLTOALL, "every rank sends part r to rank r"),
+	COPY(SHUNT_BROADCAST, "the root sends to all"),
+	FOLD(SHUNT_REDUCE, "all send to the root, which folds in rank order"),
+	COPY(SHUNT_GATHER, "all send to the root"),
+	COPY(SHUNT_SCATTER, "the root sends part r to rank r"),
+	COPY(SHUNT_SEND, "the sender pushes, the receiver takes"),
 	{ 0 },
+};
+
+const struct shunt_algo shunt_local_algo = {
+	"local", "one rank by itself: copies", SHUNT_NKINDS, SHUNT_FUSE_NONE,
+	{ SHUNT_SHAPE_exchange8, SHUNT_SHAPE_exchange8, SHUNT_SHAPE_exchange8 }, { 0 }, NULL, exchange_issue,
 };

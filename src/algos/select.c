@@ -55,6 +55,9 @@ static const struct range ranges[] = {
 	{ SHUNT_SCATTER, GPU, 2, 2, 8 * MB, "exchange" },
 	{ SHUNT_SCATTER, GPU, 3, 4, 1 * MB, "exchange" },
 	{ SHUNT_SCATTER, GPU, 5, 8, 64 * KB, "exchange" },
+	{ SHUNT_SEND, GPU, 2, 2, 8 * MB, "exchange" },
+	{ SHUNT_SEND, GPU, 3, 4, 4 * MB, "exchange" },
+	{ SHUNT_SEND, GPU, 5, 8, 64 * KB, "exchange" },
 	{ ANY_KIND, GPU_ALONE, 2, 8, UINT64_MAX, "exchange" },
 	{ ANY_KIND, SIM, 2, 8, UINT64_MAX, "exchange" },
 	{ SHUNT_ALLREDUCE, SIM, 2, 8, 16 * KB, "oneshot" },
@@ -225,7 +228,7 @@ static const struct { uint8_t mant, bias; } float_format[SHUNT_NDTYPES] = {
 	[SHUNT_F16] = { 10, 15 }, [SHUNT_BF16] = { 7, 127 }, [SHUNT_F8E4M3] = { 3, 7 }, [SHUNT_F8E5M2] = { 2, 15 },
 };
 
-static uint64_t reciprocal(enum shunt_dtype dtype, int n)
+uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n)
 {
 	union { float f; uint32_t u; } f = { .f = 0 };
 	union { double d; uint64_t u; } d = { .d = 1.0 / n };
@@ -249,7 +252,12 @@ static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
 static const unsigned hot_sums = 0 SHUNT_HOT_ROWS(HOT_BIT, any);
 #undef HOT_BIT
 
-unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
+bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype)
+{
+	return (redop == SHUNT_SUM || redop == SHUNT_AVG || redop == SHUNT_PREMUL) && (hot_sums >> dtype & 1);
+}
+
+unsigned shunt_algo_kernel(const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
 {
 	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
 		[SHUNT_SUM] = SHUNT_KOP_SUM, [SHUNT_AVG] = SHUNT_KOP_SUM, [SHUNT_PREMUL] = SHUNT_KOP_SUM,
@@ -257,13 +265,12 @@ unsigned shunt_algo_kernel(const struct shunt_algo *algo, int nranks, enum shunt
 	};
 	/* Kernels that copy have one row per element size, under the number of a type of that size. */
 	static const enum shunt_dtype copy_of[9] = { [1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64 };
-	if (!shunt_kind_reduces(algo->kind))
+	if (!shunt_kind_reduces(kind))
 		return SHUNT_KERNEL(algo->shapes[2], SHUNT_KOP_COPY, copy_of[shunt_dtype_bytes[dtype]]);
 
 	enum shunt_kop op = kops[redop];
-	bool hot = op == SHUNT_KOP_SUM && (hot_sums >> dtype & 1);
 
-	return SHUNT_KERNEL(algo->shapes[hot ? (nranks > 2) + (nranks > 4) : 2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
+	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
 /* Kernel index, flags and factor that type and operator ask for. */
@@ -271,7 +278,7 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 {
 	bool is_int = coll->dtype < SHUNT_F16;
 
-	pick->kernel = shunt_algo_kernel(pick->algo, scope->nranks, coll->redop, coll->dtype);
+	pick->kernel = shunt_algo_kernel(pick->algo, coll->kind, scope->nranks, coll->redop, coll->dtype);
 	pick->flags = 0;
 	pick->scalar = 0;
 	if (!shunt_kind_reduces(coll->kind))
@@ -289,7 +296,7 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
 		} else {
 			pick->flags = SHUNT_K_PREMUL;
-			pick->scalar = reciprocal(coll->dtype, scope->nranks);
+			pick->scalar = shunt_algo_reciprocal(coll->dtype, scope->nranks);
 		}
 		break;
 	default:
@@ -299,34 +306,38 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 
 bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
+	/* The two ends of a message must come to one answer. */
+	enum shunt_kind kind = coll->kind == SHUNT_RECV ? SHUNT_SEND : coll->kind;
 	uint64_t bytes = (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
 	const struct shunt_algo *algo = NULL;
 	enum shunt_why why = SHUNT_WHY_KIND;
 
 	if (scope->nranks == 1) {
-		*why_p = SHUNT_WHY_ONE_RANK;
-		return false;
+		*why_p = scope->standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK;
+		pick_p->algo = &shunt_local_algo;
+		type_op(scope, coll, pick_p);
+		return scope->standalone;
 	}
 	pthread_once(&forced_once, forced_parse);
-	if (!scope->standalone && shunt_config_forces_nccl(coll->kind)) {
+	if (!scope->standalone && shunt_config_forces_nccl(kind)) {
 		*why_p = SHUNT_WHY_FORCED;
 		return false;
 	}
-	if (!scope->standalone && shunt_nccl_env_claims(coll->kind)) {
+	if (!scope->standalone && shunt_nccl_env_claims(kind)) {
 		*why_p = SHUNT_WHY_NCCL_ENV;
 		return false;
 	}
-	if (nforced && forced_find(coll->kind, bytes, &algo)) {
+	if (nforced && forced_find(kind, bytes, &algo)) {
 		why = SHUNT_WHY_FORCED;
 	} else {
 		for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !algo; i++) {
 			const struct range *r = &ranges[i];
 
-			if (r->kind != coll->kind && (r->kind != ANY_KIND || !algo_find(coll->kind, r->algo)))
+			if (r->kind != kind && (r->kind != ANY_KIND || !algo_find(kind, r->algo)))
 				continue;
 			why = SHUNT_WHY_SIZE;
 			if (range_fits(r, scope, bytes))
-				algo = algo_find(coll->kind, r->algo);
+				algo = algo_find(kind, r->algo);
 		}
 	}
 	if (!algo) {
@@ -334,7 +345,6 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 		return false;
 	}
 	pick_p->algo = algo;
-	algo->geometry(scope, bytes, pick_p);
 	type_op(scope, coll, pick_p);
 	*why_p = SHUNT_WHY_OURS;
 	return true;

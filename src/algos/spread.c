@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "algos/algos.h"
 
-uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_pick *pick)
+uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work)
 {
 	unsigned blocks, per_block;
 
@@ -13,7 +13,7 @@ uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned 
 		warps = (uint64_t)max_blocks * max_warps;
 	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
 	per_block = (unsigned)((warps + blocks - 1) / blocks);
-	pick->blocks = blocks;
-	pick->threads = per_block * 32;
+	work->blocks = blocks;
+	work->threads = per_block * 32;
 	return warps;
 }

@@ -182,6 +182,8 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
 }
 
+static int setup_locked(struct shunt_comm *comm);
+
 int shunt_comm_setup(struct shunt_comm *comm)
 {
 	int err;
@@ -189,7 +191,7 @@ int shunt_comm_setup(struct shunt_comm *comm)
 	pthread_mutex_lock(&comm->lock);
 	err = atomic_load(&comm->error);
 	if (!err)
-		err = shunt_comm_setup_locked(comm);
+		err = setup_locked(comm);
 	pthread_mutex_unlock(&comm->lock);
 	return err;
 }
@@ -227,63 +229,144 @@ static int order_streams(struct shunt_comm *comm, void *stream)
 	return 0;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick)
-{
-	struct shunt_kargs args = comm->kargs;
-	struct shunt_gpu_launch l = { .kernel = pick->kernel, .args = &args, .arg_bytes = sizeof(args), .stream = coll->stream };
-	int err = order_streams(comm, coll->stream);
+struct emitter {
+	struct shunt_comm *comm;
+	void *stream;
+};
 
+static int emit(void *ctx, const struct shunt_work *work)
+{
+	const struct emitter *e = ctx;
+	struct shunt_gpu_launch l = {
+		.kernel = work->kernel, .blocks = work->blocks, .threads = work->threads, .args = &work->args,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
+	};
+
+	return e->comm->gpu->launch(e->comm->device, &l);
+}
+
+/* A rank by itself has no set-up. Its kernels find their counters in a little memory of their own. */
+static int setup_alone(struct shunt_comm *comm)
+{
+	void *ctrl;
+	int err;
+
+	comm->gpu = shunt_gpu();
+	if (!comm->gpu)
+		return -ENODEV;
+	err = comm->gpu->kernels_load(comm->device);
+	if (!err)
+		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
 	if (err)
 		return err;
-	args.send = coll->send;
-	args.recv = coll->recv;
-	args.count = coll->count;
-	args.scalar = pick->scalar;
-	args.flags = pick->flags;
-	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
-		args.flags |= SHUNT_K_ALIGNED;
-	if (pick->algo->fill)
-		pick->algo->fill(&comm->scope, coll, comm->rank, pick, &args);
-	if (!pick->blocks)
-		return 0; /* this rank has no part in it */
-	l.blocks = pick->blocks;
-	l.threads = pick->threads;
-	return comm->gpu->launch(comm->device, &l);
+	ctrl = comm->mem[0].ptr;
+	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	return 0;
+}
+
+static int setup_locked(struct shunt_comm *comm)
+{
+	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
+		return 0;
+	return comm->nranks == 1 && comm->scope.standalone ? setup_alone(comm) : shunt_comm_setup_locked(comm);
+}
+
+/* The streams of a group wait for each other before its first launch, and for its last one. */
+static int join_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool before)
+{
+	void *stream = calls[0]->stream;
+	int err = 0;
+
+	for (size_t i = 1; i < n && !err; i++) {
+		void *other = calls[i]->stream, *event;
+		bool seen = other == stream;
+
+		for (size_t k = 1; k < i && !seen; k++)
+			seen = calls[k]->stream == other;
+		if (seen)
+			continue;
+		err = comm->gpu->event_create(comm->device, false, &event);
+		if (err)
+			return err;
+		err = comm->gpu->event_record(comm->device, event, before ? other : stream);
+		if (!err)
+			err = comm->gpu->event_wait(comm->device, event, before ? stream : other);
+		comm->gpu->event_destroy(comm->device, event);
+	}
+	return err;
+}
+
+static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
+{
+	struct emitter e = { comm, calls[0]->stream };
+	struct shunt_issue issue = { &comm->scope, &comm->kargs, emit, &e };
+	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
+
+	if (!err)
+		err = order_streams(comm, e.stream);
+	if (!err)
+		err = shunt_issue_calls(&issue, calls, picks, n);
+	if (!err && n > 1)
+		err = join_streams(comm, calls, n, false);
+	return err;
+}
+
+static size_t coll_bytes(const struct shunt_coll *coll)
+{
+	return coll->count * shunt_dtype_bytes[coll->dtype];
+}
+
+/* Decides all calls, with the set-up done on the way if one wants a kernel; -EOPNOTSUPP: one is to be forwarded, *which_p. */
+static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
+    enum shunt_why *why_p)
+{
+	bool again;
+	int err;
+
+	do {
+		again = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW;
+		for (*which_p = 0; *which_p < n; ++*which_p)
+			if (!decide(comm, calls[*which_p], &picks[*which_p], why_p))
+				return -EOPNOTSUPP;
+		/* Only after the set-up its outcome and what the ranks agreed on are known. */
+		err = shunt_comm_error(comm);
+		if (!err && again)
+			err = setup_locked(comm);
+	} while (!err && again);
+	return err;
+}
+
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+{
+	struct shunt_pick one, *picks = n > 1 ? malloc(n * sizeof(*picks)) : &one;
+	enum shunt_why why;
+	size_t which = 0;
+	int err;
+
+	if (!picks)
+		return -ENOMEM;
+	pthread_mutex_lock(&comm->lock);
+	err = decide_all(comm, calls, picks, n, &which, &why);
+	if (err == -EOPNOTSUPP) {
+		shunt_comm_count_forward(comm, calls[which]->kind, coll_bytes(calls[which]), why);
+	} else if (!err) {
+		err = launch(comm, calls, picks, n);
+		/* The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks nothing. */
+		if (err && err != -EINVAL)
+			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
+		for (size_t i = 0; i < n && !err; i++)
+			shunt_counters_add(&comm->counters, calls[i]->kind, picks[i].algo->name, SHUNT_WHY_OURS, coll_bytes(calls[i]));
+	}
+	pthread_mutex_unlock(&comm->lock);
+	if (n > 1)
+		free(picks);
+	return err;
 }
 
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	size_t bytes = coll->count * shunt_dtype_bytes[coll->dtype];
-	enum shunt_why why = SHUNT_WHY_OURS;
-	struct shunt_pick pick;
-	int err;
-
-	if (!decide(comm, coll, &pick, &why)) {
-		shunt_comm_count_forward(comm, coll->kind, bytes, why);
-		return -EOPNOTSUPP;
-	}
-	pthread_mutex_lock(&comm->lock);
-	err = shunt_comm_error(comm);
-	if (!err && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW) {
-		err = shunt_comm_setup_locked(comm);
-		/* Only now the outcome and what the ranks agreed on are known. */
-		if (!err && !decide(comm, coll, &pick, &why)) {
-			shunt_comm_count_forward(comm, coll->kind, bytes, why);
-			err = -EOPNOTSUPP;
-		}
-	}
-	if (!err) {
-		err = launch(comm, coll, &pick);
-		if (err) {
-			/* The peers may have launched: there is no way back to NCCL. */
-			err = err == -EOPNOTSUPP ? -EIO : err;
-			shunt_comm_fail(comm, err);
-		} else {
-			shunt_counters_add(&comm->counters, coll->kind, pick.algo->name, SHUNT_WHY_OURS, bytes);
-		}
-	}
-	pthread_mutex_unlock(&comm->lock);
-	return err;
+	return shunt_comm_run_group(comm, &coll, 1);
 }
 
 void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)

@@ -9,6 +9,7 @@
  * first run that wants a kernel does the set-up with all peers -> run ... -> destroy. One thread uses a communicator at a
  * time, except abort and the queries, which any thread may call.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -56,6 +57,12 @@ int shunt_comm_setup(struct shunt_comm *comm);
  * (sticky for the communicator). Does the set-up if needed. count 0 is the shim's to drop.
  */
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
+/*
+ * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
+ * all their streams wait for each other before and after. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EINVAL:
+ * this rank's messages to itself do not pair up (nothing was launched, the communicator goes on).
+ */
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n);
 /* For calls that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */
@@ -63,6 +70,15 @@ int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
 int shunt_comm_nranks(const struct shunt_comm *comm);
 int shunt_comm_device(const struct shunt_comm *comm);
+/*
+ * Standalone, for a communicator that nobody has announced: waits until all ranks are here, each having called this. rank and nranks
+ * are set. 0; -ETIMEDOUT (SHUNT_TIMEOUT), -ECANCELED (*cancel, any thread), -EOWNERDEAD, -EINVAL: the ranks do not agree; logged.
+ */
+int shunt_comm_meet(struct shunt_comm *comm, const atomic_int *cancel);
+/* Waits for the kernels that were launched on the communicator, and its graphs'. 0 or -EIO. */
+int shunt_comm_quiet(struct shunt_comm *comm);
+/* Device memory that the communicator has on this rank. Any thread. */
+size_t shunt_comm_memory(struct shunt_comm *comm);
 /* All ranks contribute bytes and get nranks x bytes in rank order; standalone communicators only (split uses it). */
 int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all);
 int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);

@@ -1,23 +1,70 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Everything that is not an all-reduce: each rank sends a part to some ranks and hears from some. What comes in is stored (all-gather,
- * all-to-all, broadcast, gather, scatter) or folded in rank order (reduce-scatter, reduce).
+ * Everything that is not an all-reduce: each rank sends parts to some ranks and hears from some. What comes in is stored (all-gather,
+ * all-to-all, broadcast, gather, scatter, send and receive) or folded in rank order (reduce-scatter, reduce).
  *
- * A warp has one role: it sends to one peer on one channel, or takes what one peer sends on one channel, or folds what all send on one
- * channel, or copies our own part. Units of a pair travel round robin over the pair's channels, each a ring of slots in the receiver's
- * scratch with a flag per line that counts on over all launches. Not every rank hears from every other here, so a sender must
- * not run ahead of the receiver: it waits until the receiver has taken what stands in the slot, which the receiver tells it by a counter
- * in the sender's own scratch.
+ * A warp has one role on one channel. It goes through the role's messages in order, and of each through the units that are its
+ * channel's: unit u of a message travels on channel u mod c, where c follows from the message's size alone. So sender and receiver of a
+ * pair agree about every unit even if they issue the messages in different groups.
+ *
+ * A channel of a pair is a ring of slots in the receiver's scratch with a flag per line that counts on over all launches. Not every rank
+ * hears from every other here, so a sender must not run ahead of the receiver: it waits until the receiver has taken what stands in the
+ * slot, which the receiver tells it by a counter in the sender's own scratch.
  */
 #include "kernels/lines.h"
 
 #define XCHG_BATCH 4u /* units that a warp moves at a time; divides the ring */
 
 struct xchg {
-	struct lines l;
-	uint32_t channel, nchannels; /* of the pair */
+	struct shunt_ctrl *ctrl;
+	char *inbox;            /* our own scratch */
+	uint32_t channel;
+	uint32_t width, at;     /* of this lane in a unit, as in lines.h */
 	uint32_t per_peer;
 };
+
+/* One message, as the warp's channel sees it. */
+struct xchg_part {
+	const char *from;
+	char *to;
+	uint64_t bytes, units;
+	uint32_t channels;
+	bool from_aligned, to_aligned;
+};
+
+template <typename A> GPU_FN struct xchg xchg_init(const A &a, uint32_t channel)
+{
+	struct xchg x;
+	uint32_t lane = gpu_lane(), line = lane / 8;
+
+	x.inbox = a.k.peer[a.k.rank];
+	x.ctrl = (struct shunt_ctrl *)x.inbox;
+	x.channel = channel;
+	x.width = GPU_LINE_LAST ? 8 : 16;
+	x.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
+	x.per_peer = SHUNT_XCHG_PER_PEER(a.k.nranks);
+	return x;
+}
+
+template <typename A> GPU_FN struct xchg_part xchg_part(const A &a, uint32_t i)
+{
+	struct xchg_part p;
+
+	p.from = (const char *)a.message[i].from;
+	p.to = (char *)a.message[i].to;
+	p.bytes = a.message[i].bytes;
+	p.units = units_of(p.bytes);
+	p.channels = p.units < a.k.channels ? (uint32_t)p.units : a.k.channels;
+	p.from_aligned = !((uintptr_t)p.from & 15);
+	p.to_aligned = !((uintptr_t)p.to & 15);
+	return p;
+}
+
+/* The first unit of the warp's channel; none if the message has fewer channels. */
+GPU_FN uint64_t xchg_first(const struct xchg &x, const struct xchg_part &p)
+{
+	return x.channel < p.channels ? x.channel : p.units;
+}
 
 GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t peer)
 {
@@ -30,52 +77,47 @@ GPU_FN uint64_t xchg_slot(const struct xchg &x, uint32_t source, uint64_t unit)
 	return SHUNT_XCHG_AT + ((uint64_t)xchg_index(x, source) * SHUNT_XCHG_RING + unit % SHUNT_XCHG_RING) * SHUNT_UNIT_WIRE;
 }
 
-/* How many units of this channel are in the batch that starts at unit `first` of the part. */
-GPU_FN uint32_t xchg_batch(const struct xchg &x, uint64_t first)
+/* How many units of this channel are in a batch of at most B that starts at unit `first` of the part. */
+template <int B> GPU_FN uint32_t xchg_batch(const struct xchg_part &p, uint64_t first)
 {
 	uint32_t n = 1;
 
-	while (n < XCHG_BATCH && first + (uint64_t)n * x.nchannels < x.l.units)
+	while (n < B && first + (uint64_t)n * p.channels < p.units)
 		n++;
 	return n;
 }
 
-template <typename T> GPU_FN struct gpu_v16 xchg_load(const struct xchg &x, const char *part, bool aligned, uint64_t unit)
-{
-	return load_user<T>(part, unit * SHUNT_UNIT_DATA + x.l.at, x.l.width, x.l.bytes, aligned);
-}
-
-template <typename T> GPU_FN void xchg_store(const struct xchg &x, char *part, bool aligned, uint64_t unit, struct gpu_v16 v)
-{
-	store_user<T>(part, unit * SHUNT_UNIT_DATA + x.l.at, x.l.width, x.l.bytes, aligned, v);
-}
-
 /* The n units of a batch that starts at unit `first`. */
-template <typename T> GPU_FN void xchg_load_batch(const struct xchg &x, const char *part, bool aligned, uint64_t first, uint32_t n,
-    struct gpu_v16 v[XCHG_BATCH])
+template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
 	GPU_UNROLL
-	for (uint32_t k = 0; k < XCHG_BATCH; k++)
+	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
-			v[k] = xchg_load<T>(x, part, aligned, first + (uint64_t)k * x.nchannels);
+			v[k] = load_user<T>(p.from, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.from_aligned);
 }
 
-template <typename T> GPU_FN void xchg_store_batch(const struct xchg &x, char *part, bool aligned, uint64_t first, uint32_t n,
-    const struct gpu_v16 v[XCHG_BATCH])
+template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n,
+    const struct gpu_v16 v[B])
 {
 	GPU_UNROLL
-	for (uint32_t k = 0; k < XCHG_BATCH; k++)
+	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
-			xchg_store<T>(x, part, aligned, first + (uint64_t)k * x.nchannels, v[k]);
+			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.to_aligned, v[k]);
 }
 
-GPU_FN bool xchg_aligned(const void *p)
+template <typename T, typename Op, int B> GPU_FN void xchg_scale(const struct shunt_kargs &a, struct gpu_v16 v[B])
 {
-	return !((uintptr_t)p & 15);
+	if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
+		T factor = load_scalar<T>(a);
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			v[k] = premultiply<T, Op>(v[k], factor);
+	}
 }
 
-/* Collective over the warp; false: gave up. One condition for all spins of this kernel: `here` of every lane. */
-GPU_FN bool xchg_spin(const struct xchg &x, struct spin *s)
+/* Collective over the warp; false: gave up. Lane 7 looks for all. */
+GPU_FN bool xchg_spin(struct spin *s)
 {
 	return gpu_warp_all(gpu_lane() != 7 || !spin_expired(s));
 }
@@ -90,47 +132,43 @@ GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t 
 
 /* ---- sending */
 
-template <typename T, typename Op> GPU_FN void xchg_send(const struct xchg &x, const struct shunt_kargs &a, uint32_t peer)
+template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	uint32_t index = xchg_index(x, peer);
-	const uint64_t *taken = &x.l.ctrl->xchg_taken[index];
-	const char *part = (const char *)a.send + peer * a.send_stride;
-	bool aligned = xchg_aligned(part);
-	uint64_t sent = x.l.ctrl->xchg_sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
-	bool scaled = is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL);
+	uint32_t peer = role.peer, index = xchg_index(x, peer);
+	const uint64_t *taken = &x.ctrl->xchg_taken[index];
+	uint64_t sent = x.ctrl->xchg_sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
 
 	GPU_ROLL
-	for (uint64_t first = x.channel; first < x.l.units; first += (uint64_t)XCHG_BATCH * x.nchannels) {
-		uint32_t n = xchg_batch(x, first);
-		struct gpu_v16 v[XCHG_BATCH];
+	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+		struct xchg_part p = xchg_part(a, i);
 
-		xchg_load_batch<T>(x, part, aligned, first, n, v);
-		if (scaled) {
-			T factor = load_scalar<T>(a);
+		GPU_ROLL
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
+			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
+			struct gpu_v16 v[XCHG_BATCH];
 
+			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
+			xchg_scale<T, Op, XCHG_BATCH>(a.k, v);
+			if (!gpu_warp_all(sent + n <= free_to)) { /* lanes may have read different counts */
+				struct spin spin;
+
+				spin_init(&spin, x.ctrl);
+				while (!gpu_warp_all(sent + n <= (free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING)))
+					if (!xchg_spin(&spin)) {
+						xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, sent + n, free_to);
+						return;
+					}
+			}
 			GPU_UNROLL
 			for (uint32_t k = 0; k < XCHG_BATCH; k++)
-				v[k] = premultiply<T, Op>(v[k], factor);
+				if (k < n)
+					gpu_line_st(a.k.peer[peer] + xchg_slot(x, a.k.rank, sent + k), v[k], sent + k + 1);
+			sent += n;
 		}
-		if (!gpu_warp_all(sent + n <= free_to)) { /* lanes may have read different counts */
-			struct spin spin;
-
-			spin_init(&spin, x.l.ctrl);
-			while (!gpu_warp_all(sent + n <= (free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING)))
-				if (!xchg_spin(x, &spin)) {
-					xchg_give_up(x.l.ctrl, a.rank, peer, x.channel, sent + n, free_to);
-					return;
-				}
-		}
-		GPU_UNROLL
-		for (uint32_t k = 0; k < XCHG_BATCH; k++)
-			if (k < n)
-				gpu_line_st(a.peer[peer] + xchg_slot(x, a.rank, sent + k), v[k], sent + k + 1);
-		sent += n;
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
-		x.l.ctrl->xchg_sent[index] = sent;
+		x.ctrl->xchg_sent[index] = sent;
 }
 
 /* ---- taking */
@@ -143,204 +181,183 @@ GPU_FN void xchg_give_back(const struct xchg &x, const struct shunt_kargs &a, ui
 	gpu_st_taken(&theirs->xchg_taken[xchg_index(x, a.rank)], received);
 }
 
-template <typename T> GPU_FN void xchg_take(const struct xchg &x, const struct shunt_kargs &a, uint32_t peer)
+template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	uint32_t index = xchg_index(x, peer);
-	char *part = (char *)a.recv + peer * a.recv_stride;
-	bool aligned = xchg_aligned(part);
-	uint64_t received = x.l.ctrl->xchg_received[index];
+	uint32_t peer = role.peer, index = xchg_index(x, peer);
+	uint64_t received = x.ctrl->xchg_received[index];
 
 	GPU_ROLL
-	for (uint64_t first = x.channel; first < x.l.units; first += (uint64_t)XCHG_BATCH * x.nchannels) {
-		uint32_t n = xchg_batch(x, first);
-		struct gpu_v16 v[XCHG_BATCH];
-		struct spin spin;
+	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+		struct xchg_part p = xchg_part(a, i);
 
-		spin_init(&spin, x.l.ctrl);
-		for (;;) {
-			bool here = true;
+		GPU_ROLL
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
+			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
+			struct gpu_v16 v[XCHG_BATCH];
+			struct spin spin;
 
-			GPU_UNROLL
-			for (uint32_t k = 0; k < XCHG_BATCH; k++)
-				if (k < n && !gpu_line_ld(x.l.inbox + xchg_slot(x, peer, received + k), &v[k], received + k + 1))
-					here = false;
-			if (gpu_warp_all(here))
-				break;
-			if (!xchg_spin(x, &spin)) {
-				xchg_give_up(x.l.ctrl, a.rank, peer, x.channel, received + n, received);
-				return;
+			spin_init(&spin, x.ctrl);
+			for (;;) {
+				bool here = true;
+
+				GPU_UNROLL
+				for (uint32_t k = 0; k < XCHG_BATCH; k++)
+					if (k < n && !gpu_line_ld(x.inbox + xchg_slot(x, peer, received + k), &v[k], received + k + 1))
+						here = false;
+				if (gpu_warp_all(here))
+					break;
+				if (!xchg_spin(&spin)) {
+					xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, received + n, received);
+					return;
+				}
 			}
+			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
+			received += n;
+			gpu_warp_sync();
+			if (gpu_lane() == 0)
+				xchg_give_back(x, a.k, peer, received);
 		}
-		xchg_store_batch<T>(x, part, aligned, first, n, v);
-		received += n;
-		gpu_warp_sync();
-		if (gpu_lane() == 0)
-			xchg_give_back(x, a, peer, received);
 	}
 	if (gpu_lane() == 0)
-		x.l.ctrl->xchg_received[index] = received;
+		x.ctrl->xchg_received[index] = received;
 }
 
-/* ---- folding: unit by unit, all sources at once; lane r keeps count of source r */
+/* ---- folding: a batch of units from all sources at once; lane r keeps count of source r. N, B: as N ranks and D units in lines.h */
 
-template <typename T, typename Op> GPU_FN void xchg_fold(const struct xchg &x, const struct shunt_kargs &a)
+template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	const char *part = (const char *)a.send + a.rank * a.send_stride;
-	bool in_aligned = xchg_aligned(part), out_aligned = xchg_aligned(a.recv);
-	bool scaled = is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL);
-	uint64_t received[SHUNT_KARGS_MAX_RANKS];
+	const int B = N == 8 ? 1 : N == 4 ? 3 : 4; /* what registers hold */
+	uint64_t received[N];
 
 	GPU_UNROLL
-	for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
-		received[r] = r < a.nranks ? x.l.ctrl->xchg_received[xchg_index(x, r)] : 0;
+	for (uint32_t r = 0; r < N; r++)
+		received[r] = r < a.k.nranks ? x.ctrl->xchg_received[xchg_index(x, r)] : 0;
 	GPU_ROLL
-	for (uint64_t unit = x.channel; unit < x.l.units; unit += x.nchannels) {
-		struct gpu_v16 own = xchg_load<T>(x, part, in_aligned, unit), v[SHUNT_KARGS_MAX_RANKS];
-		struct spin spin;
+	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+		struct xchg_part p = xchg_part(a, i);
 
-		if (scaled)
-			own = premultiply<T, Op>(own, load_scalar<T>(a));
-		spin_init(&spin, x.l.ctrl);
-		for (;;) {
-			uint32_t missing = 0;
+		GPU_ROLL
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)B * p.channels) {
+			uint32_t n = xchg_batch<B>(p, first);
+			struct gpu_v16 own[B], v[B * N];
+			struct spin spin;
 
-			GPU_UNROLL
-			for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
-				if (r < a.nranks && r != a.rank && !gpu_line_ld(x.l.inbox + xchg_slot(x, r, received[r]), &v[r], received[r] + 1))
-					missing |= 1u << r;
-			if (gpu_warp_all(!missing))
-				break;
-			if (!xchg_spin(x, &spin)) {
-				uint32_t peer = 0;
+			xchg_load<T, B>(x, p, first, n, own);
+			xchg_scale<T, Op, B>(a.k, own);
+			spin_init(&spin, x.ctrl);
+			for (;;) {
+				uint32_t missing = 0;
 
-				while (peer < a.nranks - 1u && !(missing >> peer & 1))
-					peer++;
-				xchg_give_up(x.l.ctrl, a.rank, peer, x.channel, unit / x.nchannels, 0);
-				return;
+				GPU_UNROLL
+				for (uint32_t k = 0; k < B; k++)
+					GPU_UNROLL
+					for (uint32_t r = 0; r < N; r++)
+						if (k < n && (N == 2 || r < a.k.nranks) && r != a.k.rank &&
+						    !gpu_line_ld(x.inbox + xchg_slot(x, r, received[r] + k), &v[k * N + r], received[r] + k + 1))
+							missing |= 1u << r;
+				if (gpu_warp_all(!missing))
+					break;
+				if (!xchg_spin(&spin)) {
+					uint32_t peer = 0;
+
+					while (peer < a.k.nranks - 1u && !(missing >> peer & 1))
+						peer++;
+					xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, first / p.channels, 0);
+					return;
+				}
 			}
-		}
-		struct gpu_v16 result = lines_reduce<T, Op, SHUNT_KARGS_MAX_RANKS>(a, v, own);
-		xchg_store<T>(x, (char *)a.recv, out_aligned, unit, result);
-		gpu_warp_sync();
-		GPU_UNROLL
-		for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++) {
-			received[r]++;
-			if (r < a.nranks && r != a.rank && gpu_lane() == r)
-				xchg_give_back(x, a, r, received[r]);
+			GPU_UNROLL
+			for (uint32_t k = 0; k < B; k++)
+				if (k < n)
+					own[k] = lines_reduce<T, Op, N>(a.k, &v[k * N], own[k]);
+			xchg_store<T, B>(x, p, first, n, own);
+			gpu_warp_sync();
+			GPU_UNROLL
+			for (uint32_t r = 0; r < N; r++) {
+				received[r] += n;
+				if (r < a.k.nranks && r != a.k.rank && gpu_lane() == r)
+					xchg_give_back(x, a.k, r, received[r]);
+			}
 		}
 	}
 	GPU_UNROLL
-	for (uint32_t r = 0; r < SHUNT_KARGS_MAX_RANKS; r++)
-		if (r < a.nranks && gpu_lane() == r)
-			x.l.ctrl->xchg_received[xchg_index(x, r)] = received[r];
+	for (uint32_t r = 0; r < N; r++)
+		if (r < a.k.nranks && gpu_lane() == r)
+			x.ctrl->xchg_received[xchg_index(x, r)] = received[r];
 }
 
-/* ---- our own part */
+/* ---- our own parts */
 
-template <typename T> GPU_FN void xchg_copy(const struct xchg &x, const struct shunt_kargs &a)
+template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	const char *from = (const char *)a.send + a.rank * a.send_stride;
-	char *to = (char *)a.recv + a.rank * a.recv_stride;
-	bool in_aligned = xchg_aligned(from), out_aligned = xchg_aligned(to);
-
 	GPU_ROLL
-	for (uint64_t first = x.channel; first < x.l.units; first += (uint64_t)XCHG_BATCH * x.nchannels) {
-		uint32_t n = xchg_batch(x, first);
-		struct gpu_v16 v[XCHG_BATCH];
+	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+		struct xchg_part p = xchg_part(a, i);
 
-		xchg_load_batch<T>(x, from, in_aligned, first, n, v);
-		xchg_store_batch<T>(x, to, out_aligned, first, n, v);
+		GPU_ROLL
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
+			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
+			struct gpu_v16 v[XCHG_BATCH];
+
+			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
+			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
+		}
 	}
 }
 
 /* ---- who does what */
 
-GPU_FN uint32_t bits_count(uint32_t v)
+/* The warp's role and channel; false: it has none. Warps of one channel stand side by side. */
+template <typename A> GPU_FN bool xchg_assign(const A &a, struct shunt_role *role_p, uint32_t *channel_p)
 {
-	uint32_t n = 0;
+	uint32_t warp = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;
 
-	for (; v; v &= v - 1)
-		n++;
-	return n;
+	*role_p = a.role[warp % a.k.roles];
+	*channel_p = warp / a.k.roles;
+	return *channel_p < role_p->channels;
 }
 
-/* The i-th set bit of ranks, counted from the rank after `rank` on: ranks do not all begin with the same peer. */
-GPU_FN uint32_t bits_nth(uint32_t ranks, uint32_t i, uint32_t rank, uint32_t nranks)
+template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 {
-	uint32_t p = rank;
+	struct shunt_role role;
+	uint32_t channel;
 
-	for (;;) {
-		p = p + 1 >= nranks ? 0 : p + 1;
-		if ((ranks >> p & 1) && i-- == 0)
-			return p;
-	}
-}
-
-struct xchg_roles {
-	uint32_t sends, takes;  /* peers */
-	uint32_t nsends, nroles;
-	bool own;
-};
-
-template <bool FOLD> GPU_FN struct xchg_roles xchg_roles(const struct shunt_kargs &a)
-{
-	struct xchg_roles r;
-	uint32_t self = 1u << a.rank;
-
-	r.sends = a.send_to & ~self;
-	r.takes = a.recv_from & ~self;
-	r.own = !FOLD && (a.send_to & a.recv_from & self) &&
-	    (const char *)a.send + a.rank * a.send_stride != (char *)a.recv + a.rank * a.recv_stride;
-	r.nsends = bits_count(r.sends);
-	r.nroles = r.nsends + (FOLD ? r.takes != 0 : bits_count(r.takes)) + r.own;
-	return r;
-}
-
-template <typename T> GPU_FN struct xchg xchg_init(const struct shunt_kargs &a, uint32_t nroles, uint32_t *role_p)
-{
-	struct xchg x;
-
-	x.l = lines_init<T>(a);
-	x.per_peer = SHUNT_XCHG_PER_PEER(a.nranks);
-	x.nchannels = a.channels;
-	x.channel = nroles ? x.l.channel / nroles : x.nchannels;
-	*role_p = nroles ? x.l.channel % nroles : 0;
-	return x;
-}
-
-template <typename T> GPU_FN void exchange_copy(const struct shunt_kargs &a)
-{
-	struct xchg_roles roles = xchg_roles<false>(a);
-	uint32_t role;
-	struct xchg x = xchg_init<T>(a, roles.nroles, &role);
-
-	if (x.channel >= x.nchannels)
+	if (!xchg_assign(a, &role, &channel))
 		return;
-	if (role < roles.nsends)
-		xchg_send<T, struct op_copy>(x, a, bits_nth(roles.sends, role, a.rank, a.nranks));
-	else if (roles.own && role == roles.nroles - 1)
-		xchg_copy<T>(x, a);
+	struct xchg x = xchg_init(a, channel);
+	if (role.what == SHUNT_ROLE_SEND)
+		xchg_send<T, struct op_copy>(x, a, role);
+	else if (role.what == SHUNT_ROLE_TAKE)
+		xchg_take<T>(x, a, role);
 	else
-		xchg_take<T>(x, a, bits_nth(roles.takes, role - roles.nsends, a.rank, a.nranks));
+		xchg_copy<T>(x, a, role);
 }
 
-template <typename T, typename Op> GPU_FN void exchange_fold(const struct shunt_kargs &a)
+template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(const A &a)
 {
-	struct xchg_roles roles = xchg_roles<true>(a);
-	uint32_t role;
-	struct xchg x = xchg_init<T>(a, roles.nroles, &role);
+	struct shunt_role role;
+	uint32_t channel;
 
-	if (x.channel >= x.nchannels)
+	if (!xchg_assign(a, &role, &channel))
 		return;
-	if (role < roles.nsends)
-		xchg_send<T, Op>(x, a, bits_nth(roles.sends, role, a.rank, a.nranks));
+	struct xchg x = xchg_init(a, channel);
+	if (role.what == SHUNT_ROLE_SEND)
+		xchg_send<T, Op>(x, a, role);
 	else
-		xchg_fold<T, Op>(x, a);
+		xchg_fold<T, Op, N>(x, a, role);
 }
 
-#define COPY(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { exchange_copy<type>(a); }
-#define FOLD(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { exchange_fold<type, op_##op>(a); }
-SHUNT_COPY_ROWS(COPY, exchange)
-SHUNT_KERNEL_ROWS(FOLD, exchange)
+#define COPY(args, shape, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct args) a) { exchange_copy<type>(a); }
+#define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
+#define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
+#define FOLD(n, shape, op, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) { exchange_fold<type, op_##op, n>(a); }
+#define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
+#define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
+#define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)
+SHUNT_COPY_ROWS(COPY_FEW, exchange8)
+SHUNT_COPY_ROWS(COPY_MANY, exchange_many)
+SHUNT_HOT_ROWS(FOLD2, exchange2)
+SHUNT_HOT_ROWS(FOLD4, exchange4)
+SHUNT_KERNEL_ROWS(FOLD8, exchange8)

@@ -37,19 +37,65 @@ enum shunt_kflags {
 	SHUNT_K_MIN = 32,           /* of an extremum kernel: the smaller one, else the larger */
 };
 
+struct shunt_ctrl;
 struct shunt_kargs {
 	char *peer[SHUNT_KARGS_MAX_RANKS]; /* base of each rank's scratch, as mapped here; peer[rank] is our own */
 	const void *send;
 	void *recv;
 	uint64_t count;             /* elements */
 	uint64_t scalar;
-	/* Exchange kernels: what goes to rank p starts at send + p * send_stride, what comes from it at recv + p * recv_stride. */
-	uint64_t send_stride, recv_stride;
 	uint32_t flags;
 	uint16_t rank, nranks;
-	uint16_t channels;          /* for each peer that we send to or hear from */
-	uint8_t send_to, recv_from; /* bits of ranks; our own bit in both: copy, or fold in, our own part */
-	uint8_t pad[4];
+	uint16_t channels;          /* exchange kernels: the most of a pair of ranks; the same on all ranks */
+	uint16_t roles;             /* ... how many there are */
+	uint8_t pad[24];
+};
+
+/*
+ * Exchange kernels: this rank's part in one or several calls, as messages in order of issue, sorted by role. A role is what a warp does, for one
+ * of the channels: send to a peer, take what a peer sends, fold what all peers send (and our own part), copy a part of our own.
+ */
+enum { SHUNT_ROLE_SEND, SHUNT_ROLE_TAKE, SHUNT_ROLE_FOLD, SHUNT_ROLE_COPY };
+
+struct shunt_role {
+	uint8_t what, peer;
+	uint16_t channels;          /* that any of its messages uses */
+	uint16_t first, count;      /* its messages */
+};
+
+struct shunt_message {
+	const void *from;           /* of what we send, copy, or fold in as our own */
+	void *to;                   /* where what we take, copy or fold goes */
+	uint64_t bytes;
+};
+
+#define SHUNT_MAX_ROLES (2 * (SHUNT_KARGS_MAX_RANKS - 1) + 1)
+#define SHUNT_FEW_MESSAGES 16u      /* any collective by itself */
+#define SHUNT_MANY_MESSAGES 1280u   /* what the 32,764 bytes of a kernel's parameters hold */
+
+struct shunt_kargs_few {
+	struct shunt_kargs k;
+	struct shunt_role role[SHUNT_MAX_ROLES];
+	struct shunt_message message[SHUNT_FEW_MESSAGES];
+};
+
+struct shunt_kargs_many {
+	struct shunt_kargs k;
+	struct shunt_role role[SHUNT_MAX_ROLES];
+	struct shunt_message message[SHUNT_MANY_MESSAGES];
+};
+
+/* Plan kernels: k.peer and k.count are unused. What the rest points to is described in plan_args.h. */
+struct shunt_kargs_plan {
+	struct shunt_kargs k;
+	struct shunt_ctrl *ctrl;    /* of the communicator: abort word, deadline, where to report */
+	const char *images;         /* of block 0; the others follow */
+	char *arena;                /* our own */
+	char *buffer[2];            /* what the plan takes for our input and output */
+	uint64_t chunk;             /* units */
+	uint64_t part_bytes[2];     /* of one part of what the caller sends and receives */
+	uint32_t image_bytes;
+	uint32_t pad;
 };
 
 /* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */

@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_KERNEL_LIST_H
 #define SHUNT_KERNELS_KERNEL_LIST_H
 /*
- * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). The line kernels come for
- * up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows), the
- * widest for all. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
+ * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). Kernels that
+ * reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows),
+ * the widest for all. `few` and `many`: for several messages at once. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
  * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size. Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
@@ -13,7 +13,10 @@
 #define SHUNT_SHAPE_LIST(X) \
 	X(oneshot2, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
 	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) X(chunk, chunk, shunt_kargs) \
-	X(exchange, exchange, shunt_kargs)
+	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
+	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
+	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
+	X(exchange_many, exchange, shunt_kargs_many)
 /* The .cu files, each a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk) X(exchange)
 #define SHUNT_HOT_ROWS(X, shape) \
@@ -34,7 +37,10 @@
 #define SHUNT_KERNEL_LIST(X) \
 	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_KERNEL_ROWS(X, oneshot8) \
 	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk) \
-	SHUNT_KERNEL_ROWS(X, exchange) SHUNT_COPY_ROWS(X, exchange)
+	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
+	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
+	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) SHUNT_KERNEL_ROWS(X, exchange8) \
+	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many)
 
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

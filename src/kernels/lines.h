@@ -29,8 +29,33 @@ struct lines {
 	bool aligned;
 };
 
-template <typename T> GPU_FN struct lines lines_init(const struct shunt_kargs &a)
+GPU_FN uint64_t units_of(uint64_t bytes)
 {
+	return (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+}
+
+/* A kernel works on one message, or on a few: then the units of all are numbered through, and none belongs to two. */
+GPU_FN const struct shunt_kargs &common(const struct shunt_kargs &a) { return a; }
+GPU_FN const struct shunt_kargs &common(const struct shunt_kargs_few &a) { return a.k; }
+
+template <typename T> GPU_FN void lines_measure(struct lines *l, const struct shunt_kargs &a)
+{
+	l->bytes = a.count * sizeof(T);
+	l->units = units_of(l->bytes);
+	l->aligned = a.flags & SHUNT_K_ALIGNED;
+}
+
+template <typename T> GPU_FN void lines_measure(struct lines *l, const struct shunt_kargs_few &a)
+{
+	l->units = 0;
+	GPU_ROLL
+	for (uint32_t i = 0; i < a.role[0].count; i++)
+		l->units += units_of(a.message[i].bytes);
+}
+
+template <typename T, typename A> GPU_FN struct lines lines_init(const A &args)
+{
+	const struct shunt_kargs &a = common(args);
 	struct lines l;
 	uint32_t lane = gpu_lane(), line = lane / 8;
 
@@ -40,10 +65,19 @@ template <typename T> GPU_FN struct lines lines_init(const struct shunt_kargs &a
 	l.nchannels = gpu_nbid() * gpu_ntid() / 32;
 	l.width = GPU_LINE_LAST ? 8 : 16;
 	l.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
-	l.bytes = a.count * sizeof(T);
-	l.units = (l.bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
-	l.aligned = a.flags & SHUNT_K_ALIGNED;
+	lines_measure<T>(&l, args);
 	return l;
+}
+
+/* The message that a unit belongs to; the unit's number becomes the one within it. Past the last one's end: the last. */
+GPU_FN struct shunt_message lines_message(const struct shunt_kargs_few &a, uint64_t *unit)
+{
+	uint32_t i = 0;
+
+	GPU_ROLL
+	for (uint64_t n; i + 1u < a.role[0].count && *unit >= (n = units_of(a.message[i].bytes)); i++)
+		*unit -= n;
+	return a.message[i];
 }
 
 /* How many units of this channel are left from `first` on, at most one round's. */
@@ -62,9 +96,23 @@ template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, co
 	return load_user<T>(a.send, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned);
 }
 
+template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit)
+{
+	struct shunt_message m = lines_message(a, &unit);
+
+	return load_user<T>(m.from, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.from & 15));
+}
+
 template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
 {
 	store_user<T>(a.recv, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned, v);
+}
+
+template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit, struct gpu_v16 v)
+{
+	struct shunt_message m = lines_message(a, &unit);
+
+	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */

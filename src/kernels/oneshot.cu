@@ -8,10 +8,11 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op, int N> GPU_FN void oneshot(const struct shunt_kargs &a)
+template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const A &args)
 {
+	const struct shunt_kargs &a = common(args);
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
-	struct lines l = lines_init<T>(a);
+	struct lines l = lines_init<T>(args);
 
 	if (l.channel >= l.units)
 		return;
@@ -25,7 +26,7 @@ template <typename T, typename Op, int N> GPU_FN void oneshot(const struct shunt
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				own[k] = lines_read<T>(l, a, first + (uint64_t)k * l.nchannels);
+				own[k] = lines_read<T>(l, args, first + (uint64_t)k * l.nchannels);
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
 
@@ -42,18 +43,24 @@ template <typename T, typename Op, int N> GPU_FN void oneshot(const struct shunt
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_write<T>(l, a, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
+				lines_write<T>(l, args, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		l.ctrl->oneshot_epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(n, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { oneshot<type, op_##op, n>(a); }
-#define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type)
-#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
-#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)
+#define INSTANCE(n, shape, op, type, args) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) { oneshot<type, op_##op, n>(a); }
+#define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs)
+#define FEW2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs_few)
+#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
+#define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
+#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)
+#define FEW8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs_few)
 SHUNT_HOT_ROWS(INSTANCE2, oneshot2)
 SHUNT_HOT_ROWS(INSTANCE4, oneshot4)
 SHUNT_KERNEL_ROWS(INSTANCE8, oneshot8)
+SHUNT_HOT_ROWS(FEW2, oneshot2_few)
+SHUNT_HOT_ROWS(FEW4, oneshot4_few)
+SHUNT_HOT_ROWS(FEW8, oneshot8_few)

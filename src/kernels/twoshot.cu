@@ -9,10 +9,11 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op, int N> GPU_FN void twoshot(const struct shunt_kargs &a)
+template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const A &args)
 {
+	const struct shunt_kargs &a = common(args);
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
-	struct lines l = lines_init<T>(a);
+	struct lines l = lines_init<T>(args);
 	uint64_t part = (l.units + a.nranks - 1) / a.nranks;
 
 	if (l.channel >= part)
@@ -27,10 +28,10 @@ template <typename T, typename Op, int N> GPU_FN void twoshot(const struct shunt
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				own[k] = lines_read<T>(l, a, a.rank * part + first + (uint64_t)k * l.nchannels);
+				own[k] = lines_read<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
-				v[k * N + r] = lines_read<T>(l, a, r * part + first + (uint64_t)k * l.nchannels);
+				v[k * N + r] = lines_read<T>(l, args, r * part + first + (uint64_t)k * l.nchannels);
 		}
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
@@ -54,13 +55,13 @@ template <typename T, typename Op, int N> GPU_FN void twoshot(const struct shunt
 				struct gpu_v16 sum = lines_reduce<T, Op, N>(a, &v[k * N], own[k]);
 
 				lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
-				lines_write<T>(l, a, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
+				lines_write<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
 		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
 			return;
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
-				lines_write<T>(l, a, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
+				lines_write<T>(l, args, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
 		}
 	}
 	gpu_warp_sync();
@@ -68,9 +69,13 @@ template <typename T, typename Op, int N> GPU_FN void twoshot(const struct shunt
 		l.ctrl->twoshot_epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(n, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { twoshot<type, op_##op, n>(a); }
-#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
-#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)
+#define INSTANCE(n, shape, op, type, args) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) { twoshot<type, op_##op, n>(a); }
+#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
+#define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
+#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)
+#define FEW8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs_few)
 SHUNT_HOT_ROWS(INSTANCE4, twoshot4)
 SHUNT_KERNEL_ROWS(INSTANCE8, twoshot8)
+SHUNT_HOT_ROWS(FEW4, twoshot4_few)
+SHUNT_HOT_ROWS(FEW8, twoshot8_few)

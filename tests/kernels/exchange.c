@@ -10,133 +10,21 @@
 #include <string.h>
 #include <cmocka.h>
 #include "gpu/sim_hooks.h"
-#include "kernels/world.h"
-#include "lib/reference.h"
+#include "kernels/job.h"
 
 static bool quick;
 
-struct job {
-	enum shunt_kind kind;
-	enum shunt_dtype dtype;
-	enum shunt_redop op;
-	size_t count;
-	int root, skew;
-	bool in_place;
-};
-
-/* Elements that rank r sends and receives, and where in place puts them into one buffer. */
-static void extents(const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
+static void run(struct world *w, const struct job *cases, uint64_t seed)
 {
-	size_t c = j->count;
-	bool root = r == j->root;
+	struct job j = *cases;
 
-	*send_at_p = *recv_at_p = 0;
-	*send_p = *recv_p = c;
-	switch (j->kind) {
-	case SHUNT_ALLGATHER:
-		*recv_p = c * n;
-		*send_at_p = r * c;
-		break;
-	case SHUNT_REDUCESCATTER:
-		*send_p = c * n;
-		*recv_at_p = r * c;
-		break;
-	case SHUNT_ALLTOALL:
-		*send_p = *recv_p = c * n;
-		break;
-	case SHUNT_BROADCAST:
-		*send_p = root ? c : 0;
-		break;
-	case SHUNT_REDUCE:
-		*recv_p = root ? c : 0;
-		break;
-	case SHUNT_GATHER:
-		*recv_p = root ? c * n : 0;
-		*send_at_p = root ? r * c : 0;
-		break;
-	default:
-		*send_p = root ? c * n : 0;
-		*recv_at_p = root ? r * c : 0;
-		break;
-	}
-}
-
-static void expect(const struct job *j, int n, int r, char *const *in, const void *const *scalars, char *want)
-{
-	size_t part = j->count * shunt_dtype_bytes[j->dtype];
-	const void *from[8];
-
-	for (int p = 0; p < n; p++) {
-		from[p] = in[p] + (j->kind == SHUNT_REDUCESCATTER ? r * part : 0);
-		if (j->kind == SHUNT_ALLGATHER || j->kind == SHUNT_GATHER)
-			memcpy(want + p * part, in[p], part);
-		if (j->kind == SHUNT_ALLTOALL)
-			memcpy(want + p * part, in[p] + r * part, part);
-	}
-	if (j->kind == SHUNT_REDUCE || j->kind == SHUNT_REDUCESCATTER)
-		ref_allreduce(want, from, n, j->count, j->dtype, j->op, scalars);
-	if (j->kind == SHUNT_BROADCAST)
-		memcpy(want, in[j->root], part);
-	if (j->kind == SHUNT_SCATTER)
-		memcpy(want, in[j->root] + r * part, part);
-}
-
-static void run(struct world *w, const struct job *j, uint64_t seed)
-{
-	size_t esz = shunt_dtype_bytes[j->dtype], room = (j->count * w->n + j->skew) * esz + 2 * WORLD_GUARD;
-	char *base[8][2], *in[8], *copy[8], *send[8], *recv[8], *want = malloc(room);
-	char scalars[8][8];
-	const void *scalar_ptrs[8];
-	size_t ns[8], nr[8], sat, rat, first = 0;
-
-	for (int r = 0; r < w->n; r++) {
-		extents(j, w->n, r, &ns[r], &nr[r], &sat, &rat);
-		for (int b = 0; b < 2; b++) {
-			base[r][b] = world_alloc(r, room);
-			memset(base[r][b], 0xa5, room);
-		}
-		send[r] = base[r][0] + WORLD_GUARD + j->skew * esz;
-		recv[r] = base[r][1] + WORLD_GUARD + j->skew * esz;
-		if (j->in_place) {
-			/* One buffer, the smaller part inside the larger one. */
-			recv[r] = send[r] + rat * esz;
-			send[r] += sat * esz;
-		}
-		ref_fill(send[r], ns[r], j->dtype, &seed);
-		copy[r] = malloc(room);
-		memcpy(copy[r], send[r], ns[r] * esz);
-		in[r] = copy[r];
-		ref_fill(scalars[r], 1, j->dtype, &seed);
-		scalar_ptrs[r] = scalars[r];
-	}
-	for (int r = 0; r < w->n; r++) {
-		struct shunt_coll coll = { .kind = j->kind, .dtype = j->dtype, .redop = j->op, .root = j->root, .count = j->count,
-			.send = ns[r] ? send[r] : NULL, .recv = nr[r] ? recv[r] : NULL };
-
-		memcpy(&coll.scalar, scalars[r], esz);
-		/* NCCL's callers may give anything off the root. */
-		world_launch(w, r, &coll, NULL);
-	}
-	for (int r = 0; r < w->n; r++) {
-		world_wait(w, r, shunt_kind_name(j->kind));
-		expect(j, w->n, r, in, scalar_ptrs, want);
-		size_t wrong = ref_differ(recv[r], want, nr[r], j->dtype, &first);
-		if (wrong)
-			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu", shunt_kind_name(j->kind), w->n, j->root,
-			    shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r, wrong,
-			    first);
-		if (!j->in_place && memcmp(send[r], in[r], ns[r] * esz))
-			fail_msg("%s rank %d: the input was changed", shunt_kind_name(j->kind), r);
-		for (size_t i = 0; i < WORLD_GUARD; i++)
-			if ((unsigned char)recv[r][nr[r] * esz + i] != 0xa5 && !j->in_place)
-				fail_msg("%s n=%d count %zu rank %d: wrote behind the result", shunt_kind_name(j->kind), w->n, j->count, r);
-	}
-	for (int r = 0; r < w->n; r++) {
-		shunt_gpu_sim_ops.mem_free(base[r][0]);
-		shunt_gpu_sim_ops.mem_free(base[r][1]);
-		free(copy[r]);
-	}
-	free(want);
+	job_prepare(w, &j, seed);
+	for (int r = 0; r < w->n; r++)
+		world_launch(w, r, &j.call[r], NULL);
+	for (int r = 0; r < w->n; r++)
+		world_wait(w, r, shunt_kind_name(j.kind));
+	job_check(w, &j);
+	job_drop(w, &j);
 }
 
 static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,

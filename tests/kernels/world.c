@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
 #include "world.h"
@@ -42,38 +43,53 @@ char *world_alloc(int rank, size_t bytes)
 	return p;
 }
 
-void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name)
+struct emitter {
+	struct world *w;
+	int rank;
+};
+
+static int emit(void *ctx, const struct shunt_work *work)
+{
+	const struct emitter *e = ctx;
+	struct shunt_gpu_launch l = { .kernel = work->kernel, .blocks = work->blocks, .threads = work->threads, .args = &work->args,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->w->stream[e->rank] };
+
+	assert_true(gpu->kernel_exists(l.kernel));
+	assert_int_equal(gpu->launch(e->rank, &l), 0);
+	e->w->launches[e->rank]++;
+	return 0;
+}
+
+int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name)
 {
 	struct shunt_scope scope = { .nranks = w->n, .sim = true, .standalone = true };
-	struct shunt_pick pick;
-	enum shunt_why why;
-	struct shunt_kargs args = { .send = coll->send, .recv = coll->recv, .count = coll->count, .rank = (uint16_t)rank,
-		.nranks = (uint16_t)w->n };
-	struct shunt_gpu_launch l = { .args = &args, .arg_bytes = sizeof(args), .stream = w->stream[rank] };
+	struct shunt_pick *picks = calloc(n, sizeof(*picks));
+	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n };
+	struct emitter e = { w, rank };
+	struct shunt_issue issue = { &scope, &base, emit, &e };
 	const struct shunt_algo *a;
+	enum shunt_why why;
+	int err;
 
-	/* The selection's type, flags and factor in any case. */
-	assert_true(shunt_select(&scope, coll, &pick, &why));
-	for (size_t i = 0; name && (a = shunt_algo_row(i)); i++)
-		if (a->kind == coll->kind && !strcmp(a->name, name)) {
-			pick.algo = a;
-			pick.kernel = shunt_algo_kernel(a, w->n, coll->redop, coll->dtype);
-			a->geometry(&scope, coll->count * shunt_dtype_bytes[coll->dtype], &pick);
-		}
-	args.flags = pick.flags;
-	args.scalar = pick.scalar;
-	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
-		args.flags |= SHUNT_K_ALIGNED;
 	for (int p = 0; p < w->n; p++)
-		args.peer[p] = w->mem[p].ptr;
-	if (pick.algo->fill)
-		pick.algo->fill(&scope, coll, rank, &pick, &args);
-	l.kernel = pick.kernel;
-	l.blocks = pick.blocks;
-	l.threads = pick.threads;
-	assert_true(gpu->kernel_exists(l.kernel));
-	if (l.blocks)
-		assert_int_equal(gpu->launch(rank, &l), 0);
+		base.peer[p] = w->mem[p].ptr;
+	for (size_t c = 0; c < n; c++) {
+		/* The selection's type, flags and factor in any case. */
+		assert_true(shunt_select(&scope, calls[c], &picks[c], &why));
+		for (size_t i = 0; name && (a = shunt_algo_row(i)); i++)
+			if (a->kind == calls[c]->kind && !strcmp(a->name, name)) {
+				picks[c].algo = a;
+				picks[c].kernel = shunt_algo_kernel(a, a->kind, w->n, calls[c]->redop, calls[c]->dtype);
+			}
+	}
+	err = shunt_issue_calls(&issue, calls, picks, n);
+	free(picks);
+	return err;
+}
+
+void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name)
+{
+	assert_int_equal(world_launch_group(w, rank, &coll, 1, name), 0);
 }
 
 void world_wait(struct world *w, int rank, const char *what)

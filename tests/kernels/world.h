@@ -13,6 +13,7 @@ struct world {
 	struct shunt_gpu_mem mem[8];
 	struct shunt_fault *fault[8];
 	void *stream[8];
+	unsigned launches[8];
 };
 
 void world_start(struct world *w, int n);
@@ -20,6 +21,8 @@ void world_stop(struct world *w);
 char *world_alloc(int rank, size_t bytes);
 /* name: of an algorithm to force, or NULL for the selection's. PREMUL takes coll's scalar. */
 void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name);
+/* The same for a group of calls; what shunt_issue_calls() says. */
+int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name);
 /* Waits for a rank's stream; fails the test if a kernel gave up. */
 void world_wait(struct world *w, int rank, const char *what);
 #endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT */
+/* From a group's calls on one communicator to launches. */
+#include <errno.h>
+#include <stdlib.h>
+#include "algos/algos.h"
+#include "core/log.h"
+
+static bool is_p2p(const struct shunt_coll *c)
+{
+	return c->kind == SHUNT_SEND || c->kind == SHUNT_RECV;
+}
+
+/*
+ * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own. Calls of one algorithm and
+ * way to fuse are of one class; folds and lines also need one kernel.
+ */
+static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const struct shunt_coll *b, const struct shunt_pick *pb)
+{
+	if (is_p2p(a) || is_p2p(b)) /* all of them, or they might wait for each other */
+		return is_p2p(a) && is_p2p(b);
+	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
+		return false;
+	if (pa->algo->fuse == SHUNT_FUSE_COPY)
+		return true;
+	return a->dtype == b->dtype && a->redop == b->redop && a->redop != SHUNT_PREMUL &&
+	    (pa->algo->fuse == SHUNT_FUSE_FOLD || pa->algo == pb->algo);
+}
+
+/* The i-th message that this rank sends itself, in either direction; NULL: there are fewer. */
+static const struct shunt_coll *self_message(const struct shunt_coll *const *calls, size_t n, int rank, enum shunt_kind kind, size_t i)
+{
+	for (size_t k = 0; k < n; k++)
+		if (calls[k]->kind == kind && calls[k]->root == rank && calls[k]->count && !i--)
+			return calls[k];
+	return NULL;
+}
+
+static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
+{
+	for (size_t i = 0;; i++) {
+		const struct shunt_coll *s = self_message(calls, n, rank, SHUNT_SEND, i), *r = self_message(calls, n, rank, SHUNT_RECV, i);
+
+		if (!s && !r)
+			return 0;
+		if (!s || !r) {
+			shunt_warn("rank %d %s itself and does not %s itself in the same group", rank, s ? "sends to" : "receives from",
+			    s ? "receive from" : "send to");
+			return -EINVAL;
+		}
+		size_t sent = s->count * shunt_dtype_bytes[s->dtype], taken = r->count * shunt_dtype_bytes[r->dtype];
+		if (sent != taken) {
+			shunt_warn("rank %d sends itself %zu bytes and receives %zu", rank, sent, taken);
+			return -EINVAL;
+		}
+	}
+}
+
+int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
+{
+	const struct shunt_coll **bin;
+	bool *done;
+	int err = check_self(calls, n, issue->base->rank);
+
+	if (err || !n)
+		return err;
+	if (n == 1)
+		return picks[0].algo->issue(issue, picks, calls, 1);
+	bin = malloc(n * sizeof(*bin));
+	done = calloc(n, sizeof(*done));
+	if (!bin || !done)
+		err = -ENOMEM;
+	for (int p2p = 0; p2p < 2; p2p++)
+		for (size_t i = 0; i < n && !err; i++) {
+			size_t in = 0;
+
+			if (done[i] || is_p2p(calls[i]) != p2p)
+				continue;
+			for (size_t k = i; k < n; k++)
+				if (!done[k] && (k == i || fuse(calls[i], &picks[i], calls[k], &picks[k]))) {
+					bin[in++] = calls[k];
+					done[k] = true;
+				}
+			err = picks[i].algo->issue(issue, &picks[i], bin, in);
+		}
+	free(bin);
+	free(done);
+	return err;
+}
