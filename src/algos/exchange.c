@@ -151,10 +151,10 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 	}
 }
 
-/* Channels of a pair that a launch may use: the rings that there are, and the warps that the user allows. The same on all ranks. */
-static unsigned max_channels(const struct shunt_scope *scope)
+/* Channels of a pair that a call may use: the rings that there are, and the warps that the user allows. The same on all ranks. */
+static unsigned max_channels(const struct shunt_scope *scope, bool folds)
 {
-	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = 2 * scope->nranks - 1;
+	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = folds ? scope->nranks : 2 * scope->nranks - 1;
 	unsigned blocks = scope->max_ctas && scope->max_ctas < BLOCKS ? (unsigned)scope->max_ctas : BLOCKS;
 
 	/* Every role needs its warps, and one block has enough for one channel of each of the 15 roles of 8 ranks. */
@@ -226,7 +226,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 			room = (many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES) / lists;
 	}
 	work->args.k = *issue->base;
-	work->args.k.channels = (uint16_t)max_channels(scope);
+	work->args.k.channels = (uint16_t)max_channels(scope, folds);
 	work->args.k.flags = pick->flags;
 	work->args.k.scalar = pick->scalar;
 	if (folds)

@@ -66,15 +66,16 @@ GPU_FN uint64_t xchg_first(const struct xchg &x, const struct xchg_part &p)
 	return x.channel < p.channels ? x.channel : p.units;
 }
 
-GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t peer)
+/* Our channel's number among those of rank `owner`'s with its peer. */
+GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t owner, uint32_t peer)
 {
-	return peer * x.per_peer + x.channel;
+	return (peer - (peer > owner)) * x.per_peer + x.channel;
 }
 
 /* Offset of a unit's slot in the scratch of the rank that receives it from `source`. */
-GPU_FN uint64_t xchg_slot(const struct xchg &x, uint32_t source, uint64_t unit)
+GPU_FN uint64_t xchg_slot(const struct xchg &x, uint32_t receiver, uint32_t source, uint64_t unit)
 {
-	return SHUNT_XCHG_AT + ((uint64_t)xchg_index(x, source) * SHUNT_XCHG_RING + unit % SHUNT_XCHG_RING) * SHUNT_UNIT_WIRE;
+	return SHUNT_XCHG_AT + ((uint64_t)xchg_index(x, receiver, source) * SHUNT_XCHG_RING + unit % SHUNT_XCHG_RING) * SHUNT_UNIT_WIRE;
 }
 
 /* How many units of this channel are in a batch of at most B that starts at unit `first` of the part. */
@@ -134,7 +135,7 @@ GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t 
 
 template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	uint32_t peer = role.peer, index = xchg_index(x, peer);
+	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
 	const uint64_t *taken = &x.ctrl->xchg_taken[index];
 	uint64_t sent = x.ctrl->xchg_sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
 
@@ -162,7 +163,7 @@ template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struc
 			GPU_UNROLL
 			for (uint32_t k = 0; k < XCHG_BATCH; k++)
 				if (k < n)
-					gpu_line_st(a.k.peer[peer] + xchg_slot(x, a.k.rank, sent + k), v[k], sent + k + 1);
+					gpu_line_st(a.k.peer[peer] + xchg_slot(x, peer, a.k.rank, sent + k), v[k], sent + k + 1);
 			sent += n;
 		}
 	}
@@ -178,12 +179,12 @@ GPU_FN void xchg_give_back(const struct xchg &x, const struct shunt_kargs &a, ui
 {
 	struct shunt_ctrl *theirs = (struct shunt_ctrl *)a.peer[peer];
 
-	gpu_st_taken(&theirs->xchg_taken[xchg_index(x, a.rank)], received);
+	gpu_st_taken(&theirs->xchg_taken[xchg_index(x, peer, a.rank)], received);
 }
 
 template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
-	uint32_t peer = role.peer, index = xchg_index(x, peer);
+	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
 	uint64_t received = x.ctrl->xchg_received[index];
 
 	GPU_ROLL
@@ -202,7 +203,7 @@ template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, co
 
 				GPU_UNROLL
 				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n && !gpu_line_ld(x.inbox + xchg_slot(x, peer, received + k), &v[k], received + k + 1))
+					if (k < n && !gpu_line_ld(x.inbox + xchg_slot(x, a.k.rank, peer, received + k), &v[k], received + k + 1))
 						here = false;
 				if (gpu_warp_all(here))
 					break;
@@ -231,7 +232,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(cons
 
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++)
-		received[r] = r < a.k.nranks ? x.ctrl->xchg_received[xchg_index(x, r)] : 0;
+		received[r] = r < a.k.nranks && r != a.k.rank ? x.ctrl->xchg_received[xchg_index(x, a.k.rank, r)] : 0;
 	GPU_ROLL
 	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
 		struct xchg_part p = xchg_part(a, i);
@@ -253,7 +254,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(cons
 					GPU_UNROLL
 					for (uint32_t r = 0; r < N; r++)
 						if (k < n && (N == 2 || r < a.k.nranks) && r != a.k.rank &&
-						    !gpu_line_ld(x.inbox + xchg_slot(x, r, received[r] + k), &v[k * N + r], received[r] + k + 1))
+						    !gpu_line_ld(x.inbox + xchg_slot(x, a.k.rank, r, received[r] + k), &v[k * N + r], received[r] + k + 1))
 							missing |= 1u << r;
 				if (gpu_warp_all(!missing))
 					break;
@@ -282,8 +283,8 @@ template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(cons
 	}
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++)
-		if (r < a.k.nranks && gpu_lane() == r)
-			x.ctrl->xchg_received[xchg_index(x, r)] = received[r];
+		if (r < a.k.nranks && r != a.k.rank && gpu_lane() == r)
+			x.ctrl->xchg_received[xchg_index(x, a.k.rank, r)] = received[r];
 }
 
 /* ---- our own parts */

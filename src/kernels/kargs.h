@@ -22,7 +22,7 @@
 #define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: 4 x 2, 2 x 4 or 1 x 8 sources */
 /* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
-#define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / (n))
+#define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
 #define SHUNT_XCHG_RING 8u                      /* units */
 
 #define SHUNT_CHUNK_CHANNELS 16u
@@ -115,7 +115,7 @@ struct shunt_ctrl {
 	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t chunk_step[SHUNT_CHUNK_CHANNELS];
-	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel]. */
+	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel], peers without ourselves. */
 	uint64_t xchg_sent[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
@@ -126,7 +126,7 @@ struct shunt_ctrl {
 /*
  * Byte offsets within the scratch, the same on every rank.
  *   line areas:  [channel][parity][slot] units; one-shot has one, two-shot one for each phase
- *   exchange:    [source][channel][ring] units
+ *   exchange:    [source][channel][ring] units; sources without ourselves
  *   chunk area:  [channel][phase][stage][source] pieces of SHUNT_CHUNK_PIECE(n) bytes
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
