@@ -406,6 +406,12 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.event_destroy = shunt_cu_event_destroy,
 	.capture_begin = shunt_cu_capture_begin,
 	.capture_end = shunt_cu_capture_end,
+	.capture_info = shunt_cu_capture_info,
+	.capture_wait = shunt_cu_capture_wait,
+	.capture_join = shunt_cu_capture_join,
+	.capture_record = shunt_cu_capture_record,
+	.capture_move = shunt_cu_capture_move,
+	.capture_keep = shunt_cu_capture_keep,
 	.graph_launch = shunt_cu_graph_launch,
 	.graph_destroy = shunt_cu_graph_destroy,
 };

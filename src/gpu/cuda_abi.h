@@ -28,6 +28,7 @@ enum shunt_cu_result {
 	SHUNT_CU_JIT_COMPILER_NOT_FOUND = 221,
 	SHUNT_CU_UNSUPPORTED_PTX_VERSION = 222,
 	SHUNT_CU_INVALID_HANDLE = 400,
+	SHUNT_CU_LOSSY_QUERY = 402, /* from CUDA 12.3 on */
 	SHUNT_CU_NOT_FOUND = 500,
 	SHUNT_CU_NOT_READY = 600,
 	SHUNT_CU_ILLEGAL_ADDRESS = 700,
@@ -58,6 +59,7 @@ enum {
 
 	SHUNT_CU_STREAM_NON_BLOCKING = 1,
 	SHUNT_CU_EVENT_DISABLE_TIMING = 2,
+	SHUNT_CU_EVENT_WAIT_EXTERNAL = 1,
 
 	SHUNT_CU_HOST_PORTABLE = 1,
 	SHUNT_CU_HOST_DEVICEMAP = 2,
@@ -73,6 +75,9 @@ enum {
 	SHUNT_CU_CAPTURE_STATUS_INVALIDATED = 2,
 	SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL = 1,
 	SHUNT_CU_CAPTURE_MODE_RELAXED = 2,
+	SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES = 0,
+	SHUNT_CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
+	SHUNT_CU_GRAPH_USER_OBJECT_MOVE = 1,
 
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
@@ -176,6 +181,9 @@ struct shunt_cu_launch_config {
 	X(StreamIsCapturing, , (void *stream, int *status)) \
 	X(StreamBeginCapture, _v2, (void *stream, int mode)) \
 	X(StreamEndCapture, , (void *stream, void **graph)) \
+	X(StreamGetCaptureInfo, _v2, \
+	    (void *stream, int *status, unsigned long long *id, void **graph, void *const **nodes, size_t *nnodes)) \
+	X(StreamUpdateCaptureDependencies, , (void *stream, void **nodes, size_t nnodes, unsigned flags)) \
 	X(EventCreate, , (void **event, unsigned flags)) \
 	X(EventDestroy, _v2, (void *event)) \
 	X(EventRecord, , (void *event, void *stream)) \
@@ -184,6 +192,12 @@ struct shunt_cu_launch_config {
 	X(GraphDestroy, , (void *graph)) \
 	X(GraphLaunch, , (void *exec, void *stream)) \
 	X(GraphExecDestroy, , (void *exec)) \
+	X(GraphAddEventRecordNode, , (void **node, void *graph, void *const *after, size_t nafter, void *event)) \
+	X(GraphAddDependencies, , (void *graph, void *const *from, void *const *to, size_t count)) \
+	X(GraphRemoveDependencies, , (void *graph, void *const *from, void *const *to, size_t count)) \
+	X(GraphRetainUserObject, , (void *graph, void *object, unsigned count, unsigned flags)) \
+	X(UserObjectCreate, , (void **object, void *arg, void (*drop)(void *), unsigned count, unsigned flags)) \
+	X(UserObjectRelease, , (void *object, unsigned count)) \
 	X(LibraryLoadData, , \
 	    (void **library, const void *code, int *jit_options, void **jit_values, unsigned njit, int *lib_options, \
 		void **lib_values, unsigned nlib)) \

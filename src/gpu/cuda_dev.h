@@ -86,4 +86,11 @@ int shunt_cu_capture_begin(int device, void *stream);
 int shunt_cu_capture_end(int device, void *stream, void **graph_p);
 int shunt_cu_graph_launch(int device, void *graph, void *stream);
 void shunt_cu_graph_destroy(int device, void *graph);
+/* cuda_capture.c */
+int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p);
+int shunt_cu_capture_wait(int device, void *event, void *stream);
+int shunt_cu_capture_join(int device, void *stream, void *node);
+int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
+int shunt_cu_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+int shunt_cu_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 #endif

@@ -25,7 +25,7 @@ int shunt_cu_stream_sync(int device, void *stream)
 	struct shunt_cu_scope scope;
 	int res, err;
 
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter(device, &scope);
 	if (err)
 		return err;
 	res = shunt_cu.StreamSynchronize(stream);

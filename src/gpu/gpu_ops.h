@@ -39,6 +39,14 @@ struct shunt_gpu_mem {
 
 enum shunt_capture { SHUNT_CAPTURE_NONE, SHUNT_CAPTURE_ACTIVE, SHUNT_CAPTURE_INVALID };
 
+/* A capture in progress, seen from one stream. Only state is set unless that is SHUNT_CAPTURE_ACTIVE. */
+struct shunt_gpu_capture {
+	enum shunt_capture state;
+	uint64_t id;        /* of the capture, whichever of its streams is asked; never used again in this process */
+	void *graph;        /* being built; valid until the capture ends */
+	void *node;         /* the one node that the stream's next operation will follow; NULL: none, or several */
+};
+
 struct shunt_gpu_launch {
 	unsigned kernel;    /* index of kernels/kernel_list.h */
 	unsigned blocks, threads;
@@ -101,6 +109,22 @@ struct shunt_gpu_ops {
 	void (*event_destroy)(int device, void *event);
 	int (*capture_begin)(int device, void *stream);
 	int (*capture_end)(int device, void *stream, void **graph_p); /* instantiated */
+	/*
+	 * What core/order.c puts into a capture in progress. The graph's nodes for an event speak of the event as it is outside of the
+	 * graph: each launch of the graph waits for what the event's last record covered when the launch was issued, and records it anew.
+	 */
+	int (*capture_info)(int device, void *stream, struct shunt_gpu_capture *info_p);
+	/* What the stream captures from now on waits for the event. */
+	int (*capture_wait)(int device, void *event, void *stream);
+	/* What the stream captures from now on also follows node, of the same capture. */
+	int (*capture_join)(int device, void *stream, void *node);
+	/* Adds a node that records the event after info->node; no stream follows it. */
+	int (*capture_record)(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
+	/* Makes such a node follow info->node in the place of `from`. */
+	int (*capture_move)(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+	/* Has drop(arg) called once: when the graph, all that was instantiated from it and all launches of that are gone, or before the
+	 * return of an error. From any thread; it may not call the device layer. */
+	int (*capture_keep)(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 	int (*graph_launch)(int device, void *graph, void *stream);
 	void (*graph_destroy)(int device, void *graph);
 };

@@ -144,6 +144,12 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.event_destroy = sim_event_destroy,
 	.capture_begin = sim_capture_begin,
 	.capture_end = sim_capture_end,
+	.capture_info = sim_capture_info,
+	.capture_wait = sim_capture_wait,
+	.capture_join = sim_capture_join,
+	.capture_record = sim_capture_record,
+	.capture_move = sim_capture_move,
+	.capture_keep = sim_capture_keep,
 	.graph_launch = sim_graph_launch,
 	.graph_destroy = sim_graph_destroy,
 };

@@ -46,6 +46,7 @@ struct sim_mark {
 	uint64_t ns;
 };
 struct sim_graph;
+struct sim_event;
 struct sim_op {
 	const struct sim_op_kind *kind;
 	struct sim_op *next;
@@ -53,22 +54,42 @@ struct sim_op {
 		struct sim_launch launch;
 		struct { void *dst; const void *src; size_t bytes; int value; } copy;
 		struct sim_mark *mark;
-		struct sim_graph *graph;
+		struct sim_event *event;  /* of a node for an external event; counted */
+		struct { struct sim_graph *graph; struct sim_mark **marks; } replay; /* marks: graph->externals, of this launch */
 	};
 };
 extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_fill, sim_op_record, sim_op_wait, sim_op_graph;
+/* Only in graphs; whoever launches the graph brings the marks. */
+extern const struct sim_op_kind sim_op_external_record, sim_op_external_wait;
 /* NULL (logged): no memory. */
 struct sim_op *sim_op_create(const struct sim_op_kind *kind);
 void sim_op_destroy(struct sim_op *op);
 struct sim_mark *sim_mark_create(void);
 void sim_mark_put(struct sim_mark *mark); /* NULL is allowed */
 
+/* sim_event.cc */
+void sim_event_put(struct sim_event *event);
+/* Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before its record. */
+extern struct sim_lock sim_issue_lock;
+/* What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on. -ENOMEM. */
+int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks);
+
 /* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_team_reserve. */
+struct sim_keep {
+	void (*drop)(void *arg);
+	void *arg;
+	struct sim_keep *next;
+};
 struct sim_graph {
 	uint32_t refs;
 	uint64_t capture;       /* number of the capture, unique */
+	struct sim_stream *origin; /* on which it was begun */
+	struct sim_lock lock;   /* of all below, while it captures */
 	unsigned blocks, threads;
+	unsigned externals;     /* nodes for external events, those of graphs within included */
 	struct sim_op *first, **last;
+	struct sim_op *tip;     /* the last that a stream put here */
+	struct sim_keep *keeps;
 };
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
@@ -94,6 +115,12 @@ struct sim_stream {
 struct sim_stream *sim_stream_get(int device, void *handle);
 /* Queues or records op, and takes it in any case. */
 int sim_stream_submit(struct sim_stream *stream, struct sim_op *op);
+/* The stream joins a capture in progress. -EINVAL: there is none of this number, or the stream cannot be captured. */
+int sim_stream_join(struct sim_stream *stream, uint64_t capture);
+/* No stream captures into graph any more. */
+void sim_stream_release(struct sim_graph *graph);
+/* What the stream captures into, as a reference, or NULL. */
+struct sim_graph *sim_stream_graph(struct sim_stream *stream);
 
 /* Entries of the table. */
 int sim_stream_create(int device, void **stream_p);
@@ -111,6 +138,12 @@ void sim_event_destroy(int device, void *event);
 int sim_stream_capture(int device, void *stream, enum shunt_capture *state_p);
 int sim_capture_begin(int device, void *stream);
 int sim_capture_end(int device, void *stream, void **graph_p);
+int sim_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p);
+int sim_capture_wait(int device, void *event, void *stream);
+int sim_capture_join(int device, void *stream, void *node);
+int sim_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
+int sim_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+int sim_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 int sim_graph_launch(int device, void *graph, void *stream);
 void sim_graph_destroy(int device, void *graph);
 int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a capture the
- * order of the queue is all the order there is: records and waits of one capture need no operation, and as on CUDA a capture
- * can neither wait for work outside nor be waited for.
+ * order of the queue is all the order there is, for streams that joined as well: records and waits of one capture need no
+ * operation. As on CUDA a capture can neither wait for work outside nor be waited for, unless by a node for an external event: that
+ * speaks of the event as it is when the graph is launched.
  */
 #include <errno.h>
 #include "gpu/sim.h"
 
+struct sim_lock sim_issue_lock;
+
 struct sim_event {
+	uint32_t refs;          /* the handle's, and one per node of a graph */
 	struct sim_lock lock;
 	bool timing;
 	struct sim_mark *mark;  /* NULL: not recorded, or in a capture */
@@ -24,6 +28,7 @@ int sim_event_create(int device, bool timing, void **event_p)
 	e = (struct sim_event *)sim_new(sizeof(*e));
 	if (!e)
 		return -ENOMEM;
+	e->refs = 1;
 	e->timing = timing;
 	err = sim_handle_add(e, SIM_EVENT);
 	if (err) {
@@ -34,14 +39,18 @@ int sim_event_create(int device, bool timing, void **event_p)
 	return 0;
 }
 
-void sim_event_destroy(int device, void *handle)
+void sim_event_put(struct sim_event *e)
 {
-	struct sim_event *e = (struct sim_event *)handle;
-
-	if (!handle || !sim_handle_remove(handle, SIM_EVENT))
+	if (__atomic_sub_fetch(&e->refs, 1, __ATOMIC_ACQ_REL))
 		return;
 	sim_mark_put(e->mark);
 	sim_delete(e);
+}
+
+void sim_event_destroy(int device, void *handle)
+{
+	if (handle && sim_handle_remove(handle, SIM_EVENT))
+		sim_event_put((struct sim_event *)handle);
 }
 
 static uint64_t capture_of(struct sim_stream *s)
@@ -87,6 +96,7 @@ int sim_event_record(int device, void *handle, void *stream)
 	struct sim_mark *mark;
 	struct sim_op *op;
 	uint64_t capture;
+	int err;
 
 	if (!s || !sim_handle_ok(handle, SIM_EVENT))
 		return -EINVAL;
@@ -105,24 +115,25 @@ int sim_event_record(int device, void *handle, void *stream)
 	}
 	op->mark = mark;
 	mark->refs = 2;
+	sim_lock(&sim_issue_lock);
 	event_set(e, mark, 0);
-	return sim_stream_submit(s, op);
+	err = sim_stream_submit(s, op);
+	sim_unlock(&sim_issue_lock);
+	return err;
 }
 
-int sim_event_wait(int device, void *handle, void *stream)
+static int event_wait(struct sim_stream *s, struct sim_event *e)
 {
-	struct sim_stream *s = sim_stream_get(device, stream);
-	struct sim_event *e = (struct sim_event *)handle;
 	struct sim_mark *mark;
 	struct sim_op *op;
 	uint64_t mine, theirs;
 
-	if (!s || !sim_handle_ok(handle, SIM_EVENT))
-		return -EINVAL;
 	mine = capture_of(s);
 	mark = event_mark(e, &theirs);
+	if (!mine && theirs && !sim_stream_join(s, theirs))
+		return 0;
 	if ((mark || theirs) && mine != theirs) {
-		shunt_error("sim: a wait cannot cross the border of a capture (stream %p, event %p)", stream, handle);
+		shunt_error("sim: a wait cannot cross the border of a capture (stream %p, event %p)", (void *)s, (void *)e);
 		sim_mark_put(mark);
 		return -EINVAL;
 	}
@@ -135,6 +146,94 @@ int sim_event_wait(int device, void *handle, void *stream)
 	}
 	op->mark = mark;
 	return sim_stream_submit(s, op);
+}
+
+int sim_event_wait(int device, void *handle, void *stream)
+{
+	struct sim_stream *s = sim_stream_get(device, stream);
+	int err;
+
+	if (!s || !sim_handle_ok(handle, SIM_EVENT))
+		return -EINVAL;
+	sim_lock(&sim_issue_lock);
+	err = event_wait(s, (struct sim_event *)handle);
+	sim_unlock(&sim_issue_lock);
+	return err;
+}
+
+/* A node that speaks of the event; the caller puts it into a graph. */
+static struct sim_op *external(const struct sim_op_kind *kind, void *handle)
+{
+	struct sim_event *e = (struct sim_event *)handle;
+	struct sim_op *op;
+
+	if (!sim_handle_ok(handle, SIM_EVENT) || !(op = sim_op_create(kind)))
+		return nullptr;
+	__atomic_add_fetch(&e->refs, 1, __ATOMIC_RELAXED);
+	op->event = e;
+	return op;
+}
+
+int sim_capture_wait(int device, void *event, void *stream)
+{
+	struct sim_stream *s = sim_stream_get(device, stream);
+	struct sim_op *op;
+
+	if (!s)
+		return -EINVAL;
+	if (!capture_of(s)) {
+		shunt_error("sim: stream %p is not being captured", stream);
+		return -EINVAL;
+	}
+	op = external(&sim_op_external_wait, event);
+	return op ? sim_stream_submit(s, op) : -EINVAL;
+}
+
+int sim_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p)
+{
+	struct sim_graph *graph = (struct sim_graph *)info->graph;
+	struct sim_op *op, *tip;
+
+	if (!sim_device_ok(device) || !info->node)
+		return -EINVAL;
+	op = external(&sim_op_external_record, event);
+	if (!op)
+		return -EINVAL;
+	sim_lock(&graph->lock);
+	tip = graph->tip;
+	sim_graph_append(graph, op);
+	graph->tip = tip;
+	sim_unlock(&graph->lock);
+	*record_p = op;
+	return 0;
+}
+
+static int bind(struct sim_graph *graph, struct sim_mark ***mark_p)
+{
+	uint64_t capture;
+	int err = 0;
+
+	for (struct sim_op *i = graph->first; i && !err; i = i->next) {
+		if (i->kind == &sim_op_graph) {
+			err = bind(i->replay.graph, mark_p);
+		} else if (i->kind == &sim_op_external_wait) {
+			*(*mark_p)++ = event_mark(i->event, &capture);
+		} else if (i->kind == &sim_op_external_record) {
+			struct sim_mark *mark = sim_mark_create();
+
+			if (!mark)
+				return -ENOMEM;
+			mark->refs = 2;
+			*(*mark_p)++ = mark;
+			event_set(i->event, mark, 0);
+		}
+	}
+	return err;
+}
+
+int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks)
+{
+	return bind(graph, &marks);
 }
 
 int sim_event_elapsed_us(int device, void *start, void *stop, float *us_p)

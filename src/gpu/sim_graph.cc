@@ -11,13 +11,17 @@ void sim_graph_append(struct sim_graph *graph, struct sim_op *op)
 		blocks = op->launch.blocks;
 		threads = op->launch.threads;
 	} else if (op->kind == &sim_op_graph) {
-		blocks = op->graph->blocks;
-		threads = op->graph->threads;
+		blocks = op->replay.graph->blocks;
+		threads = op->replay.graph->threads;
+		graph->externals += op->replay.graph->externals;
+	} else if (op->kind == &sim_op_external_record || op->kind == &sim_op_external_wait) {
+		graph->externals++;
 	}
 	graph->blocks = blocks > graph->blocks ? blocks : graph->blocks;
 	graph->threads = threads > graph->threads ? threads : graph->threads;
 	*graph->last = op;
 	graph->last = &op->next;
+	graph->tip = op;
 }
 
 void sim_graph_put(struct sim_graph *graph)
@@ -27,6 +31,11 @@ void sim_graph_put(struct sim_graph *graph)
 	for (struct sim_op *op = graph->first, *next; op; op = next) {
 		next = op->next;
 		sim_op_destroy(op);
+	}
+	for (struct sim_keep *k = graph->keeps, *next; k; k = next) {
+		next = k->next;
+		k->drop(k->arg);
+		sim_delete(k);
 	}
 	sim_delete(graph);
 }
@@ -48,6 +57,7 @@ int sim_capture_begin(int device, void *handle)
 	if (!graph)
 		return -ENOMEM;
 	graph->refs = 1;
+	graph->origin = s;
 	graph->capture = __atomic_add_fetch(&captures, 1, __ATOMIC_RELAXED);
 	graph->last = &graph->first;
 	sim_lock(&s->lock);
@@ -71,14 +81,14 @@ int sim_capture_end(int device, void *handle, void **graph_p)
 
 	if (!s)
 		return -EINVAL;
-	sim_lock(&s->lock);
-	graph = s->capture;
-	s->capture = nullptr;
-	sim_unlock(&s->lock);
-	if (!graph) {
-		shunt_error("sim: stream %p is not being captured", handle);
+	graph = sim_stream_graph(s);
+	if (!graph || graph->origin != s) {
+		shunt_error("sim: stream %p is not being captured, or by another stream's capture", handle);
+		if (graph)
+			sim_graph_put(graph);
 		return -EINVAL;
 	}
+	sim_stream_release(graph);
 	err = sim_handle_add(graph, SIM_GRAPH);
 	if (err) {
 		sim_graph_put(graph);
@@ -88,10 +98,84 @@ int sim_capture_end(int device, void *handle, void **graph_p)
 	return 0;
 }
 
+int sim_capture_info(int device, void *handle, struct shunt_gpu_capture *info_p)
+{
+	struct sim_stream *s = sim_stream_get(device, handle);
+	struct sim_graph *graph;
+
+	if (!s)
+		return -EINVAL;
+	*info_p = {};
+	graph = sim_stream_graph(s);
+	if (!graph)
+		return 0;
+	sim_lock(&graph->lock);
+	info_p->state = SHUNT_CAPTURE_ACTIVE;
+	info_p->id = graph->capture;
+	info_p->graph = graph;
+	info_p->node = graph->tip;
+	sim_unlock(&graph->lock);
+	sim_graph_put(graph);
+	return 0;
+}
+
+/* The queue orders it already: what is captured later runs later. */
+int sim_capture_join(int device, void *handle, void *node)
+{
+	struct shunt_gpu_capture info;
+	int err = sim_capture_info(device, handle, &info);
+
+	if (!err && (info.state != SHUNT_CAPTURE_ACTIVE || !node)) {
+		shunt_error("sim: stream %p cannot follow node %p: it is not being captured", handle, node);
+		err = -EINVAL;
+	}
+	return err;
+}
+
+/* To the end of the queue: behind its new node, whichever that is. */
+int sim_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record)
+{
+	struct sim_graph *graph = (struct sim_graph *)info->graph;
+	struct sim_op *op = (struct sim_op *)record, **at;
+
+	if (!sim_device_ok(device) || !info->node || !from)
+		return -EINVAL;
+	sim_lock(&graph->lock);
+	for (at = &graph->first; *at && *at != op; at = &(*at)->next)
+		;
+	if (*at && op->next) {
+		*at = op->next;
+		op->next = nullptr;
+		*graph->last = op;
+		graph->last = &op->next;
+	}
+	sim_unlock(&graph->lock);
+	return 0;
+}
+
+int sim_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)
+{
+	struct sim_graph *graph = (struct sim_graph *)info->graph;
+	struct sim_keep *keep = (struct sim_keep *)sim_new(sizeof(*keep));
+
+	if (!keep || !sim_device_ok(device)) {
+		sim_delete(keep);
+		drop(arg);
+		return keep ? -EINVAL : -ENOMEM;
+	}
+	keep->drop = drop;
+	keep->arg = arg;
+	sim_lock(&graph->lock);
+	keep->next = graph->keeps;
+	graph->keeps = keep;
+	sim_unlock(&graph->lock);
+	return 0;
+}
+
 int sim_graph_launch(int device, void *handle, void *stream)
 {
 	struct sim_stream *s = sim_stream_get(device, stream);
-	struct sim_graph *graph = (struct sim_graph *)handle;
+	struct sim_graph *graph = (struct sim_graph *)handle, *outer;
 	struct sim_op *op;
 	int err;
 
@@ -106,8 +190,25 @@ int sim_graph_launch(int device, void *handle, void *stream)
 	if (!op)
 		return -ENOMEM;
 	__atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
-	op->graph = graph;
-	return sim_stream_submit(s, op);
+	op->replay = { graph, nullptr };
+	outer = sim_stream_graph(s);
+	if (outer)
+		sim_graph_put(outer); /* who launches that one brings the marks */
+	if (outer || !graph->externals)
+		return sim_stream_submit(s, op);
+	op->replay.marks = (struct sim_mark **)sim_new(graph->externals * sizeof(*op->replay.marks));
+	if (!op->replay.marks) {
+		sim_op_destroy(op);
+		return -ENOMEM;
+	}
+	sim_lock(&sim_issue_lock);
+	err = sim_graph_bind(graph, op->replay.marks);
+	if (err)
+		sim_op_destroy(op);
+	else
+		err = sim_stream_submit(s, op);
+	sim_unlock(&sim_issue_lock);
+	return err;
 }
 
 void sim_graph_destroy(int device, void *handle)

@@ -63,9 +63,8 @@ static int run_fill(struct sim_stream *, struct sim_op *op)
 	return 0;
 }
 
-static int run_record(struct sim_stream *, struct sim_op *op)
+static void pass(struct sim_mark *mark)
 {
-	struct sim_mark *mark = op->mark;
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -73,14 +72,24 @@ static int run_record(struct sim_stream *, struct sim_op *op)
 	tsan_release(mark);
 	__atomic_store_n(&mark->done, 1, __ATOMIC_RELEASE);
 	sim_wake(&mark->done);
+}
+
+static void await(struct sim_mark *mark)
+{
+	while (!__atomic_load_n(&mark->done, __ATOMIC_ACQUIRE))
+		sim_wait(&mark->done, 0);
+	tsan_acquire(mark);
+}
+
+static int run_record(struct sim_stream *, struct sim_op *op)
+{
+	pass(op->mark);
 	return 0;
 }
 
 static int run_wait(struct sim_stream *, struct sim_op *op)
 {
-	while (!__atomic_load_n(&op->mark->done, __ATOMIC_ACQUIRE))
-		sim_wait(&op->mark->done, 0);
-	tsan_acquire(op->mark);
+	await(op->mark);
 	return 0;
 }
 
@@ -89,18 +98,44 @@ static void drop_mark(struct sim_op *op)
 	sim_mark_put(op->mark);
 }
 
+static void drop_event(struct sim_op *op)
+{
+	sim_event_put(op->event);
+}
+
+/* An error ends the work and not the records: others wait for them. */
+static void run_nodes(struct sim_stream *stream, const struct sim_graph *graph, struct sim_mark ***mark_p, int *err_p)
+{
+	for (struct sim_op *i = graph->first; i; i = i->next) {
+		if (i->kind == &sim_op_graph) {
+			run_nodes(stream, i->replay.graph, mark_p, err_p);
+		} else if (i->kind == &sim_op_external_record) {
+			pass(*(*mark_p)++);
+		} else if (i->kind == &sim_op_external_wait) {
+			if (**mark_p)
+				await(**mark_p);
+			(*mark_p)++;
+		} else if (!*err_p) {
+			*err_p = i->kind->run(stream, i);
+		}
+	}
+}
+
 static int run_graph(struct sim_stream *stream, struct sim_op *op)
 {
+	struct sim_mark **marks = op->replay.marks;
 	int err = 0;
 
-	for (struct sim_op *i = op->graph->first; i && !err; i = i->next)
-		err = i->kind->run(stream, i);
+	run_nodes(stream, op->replay.graph, &marks, &err);
 	return err;
 }
 
 static void drop_graph(struct sim_op *op)
 {
-	sim_graph_put(op->graph);
+	for (unsigned i = 0; op->replay.marks && i < op->replay.graph->externals; i++)
+		sim_mark_put(op->replay.marks[i]);
+	sim_delete(op->replay.marks);
+	sim_graph_put(op->replay.graph);
 }
 
 const struct sim_op_kind sim_op_launch = { run_launch, drop_launch };
@@ -109,6 +144,8 @@ const struct sim_op_kind sim_op_fill = { run_fill, nullptr };
 const struct sim_op_kind sim_op_record = { run_record, drop_mark };
 const struct sim_op_kind sim_op_wait = { run_wait, drop_mark };
 const struct sim_op_kind sim_op_graph = { run_graph, drop_graph };
+const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
+const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
 int shunt_sim_launch_fn(sim_kernel_fn *fn, int device, unsigned blocks, unsigned threads, const void *args, size_t arg_bytes,
     void *handle)

@@ -141,7 +141,9 @@ int sim_stream_submit(struct sim_stream *s, struct sim_op *op)
 	tsan_release(op);
 	sim_lock(&s->lock);
 	if (s->capture) {
+		sim_lock(&s->capture->lock);
 		sim_graph_append(s->capture, op);
+		sim_unlock(&s->capture->lock);
 		op = nullptr;
 	} else if (!s->started) {
 		err = sim_thread_create(&s->thread, stream_main, s);
@@ -171,6 +173,65 @@ static void drain(struct sim_stream *s)
 	while ((int32_t)((completed = __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE)) - until) < 0)
 		sim_wait(&s->completed, completed);
 	tsan_acquire(&s->order);
+}
+
+struct sim_graph *sim_stream_graph(struct sim_stream *s)
+{
+	struct sim_graph *graph;
+
+	sim_lock(&s->lock);
+	graph = s->capture;
+	if (graph)
+		__atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
+	sim_unlock(&s->lock);
+	return graph;
+}
+
+int sim_stream_join(struct sim_stream *s, uint64_t capture)
+{
+	struct sim_graph *graph = nullptr;
+	int err = -EINVAL;
+
+	if (s->is_default)
+		return err;
+	sim_lock(&all_lock);
+	for (struct sim_stream *t = all; t && !graph; t = t->next) {
+		sim_lock(&t->lock);
+		if (t->capture && t->capture->capture == capture) {
+			graph = t->capture;
+			__atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
+		}
+		sim_unlock(&t->lock);
+	}
+	if (graph) {
+		sim_lock(&s->lock);
+		if (!s->capture) {
+			s->capture = graph;
+			err = 0;
+		}
+		sim_unlock(&s->lock);
+	}
+	sim_unlock(&all_lock);
+	if (graph && err)
+		sim_graph_put(graph);
+	return err;
+}
+
+void sim_stream_release(struct sim_graph *graph)
+{
+	sim_lock(&all_lock);
+	for (struct sim_stream *t = all; t; t = t->next) {
+		bool mine;
+
+		sim_lock(&t->lock);
+		mine = t->capture == graph;
+		if (mine)
+			t->capture = nullptr;
+		sim_unlock(&t->lock);
+		if (mine)
+			sim_graph_put(graph); /* not the last: the caller has one */
+	}
+	sim_unlock(&all_lock);
 }
 
 static bool capturing(struct sim_stream *s)
@@ -223,9 +284,15 @@ int sim_device_sync(int device)
 void sim_stream_destroy(int device, void *handle)
 {
 	struct sim_stream *s = (struct sim_stream *)handle;
+	struct sim_graph *graph;
 
 	if ((uintptr_t)handle <= 2 || !sim_handle_remove(handle, SIM_STREAM))
 		return;
+	graph = sim_stream_graph(s);
+	if (graph && graph->origin == s)
+		sim_stream_release(graph);
+	if (graph)
+		sim_graph_put(graph);
 	drain(s);
 	stream_unlist(s);
 	if (s->started) {

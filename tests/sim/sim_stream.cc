@@ -212,7 +212,6 @@ static void test_graph_replays_what_was_captured(void **state)
 	enqueue_step(&x, 1, s);
 	assert_ok(ops->event_record(0, event, s));
 	assert_ok(ops->event_wait(0, event, s));
-	assert_int_equal(ops->event_wait(0, event, t), -EINVAL);
 	enqueue_step(&x, 2, s);
 	assert_ok(ops->copy_async(0, &y, &x, sizeof(x), s));
 	assert_int_equal(ops->stream_sync(0, s), -EINVAL);
@@ -240,6 +239,116 @@ static void test_graph_replays_what_was_captured(void **state)
 	ops->event_destroy(0, event);
 	ops->stream_destroy(0, s);
 	ops->stream_destroy(0, t);
+}
+
+static void test_capture_forks_to_a_stream_that_waits_for_it(void **state)
+{
+	enum shunt_capture capture;
+	void *s, *t, *graph, *event;
+	uint64_t x = 0;
+
+	assert_ok(ops->stream_create(0, &s));
+	assert_ok(ops->stream_create(0, &t));
+	assert_ok(ops->event_create(0, false, &event));
+	assert_ok(ops->capture_begin(0, s));
+	enqueue_step(&x, 1, s);
+	assert_ok(ops->event_record(0, event, s));
+	assert_int_equal(ops->event_wait(0, event, NULL), -EINVAL); /* the default stream has no part in captures */
+	assert_ok(ops->event_wait(0, event, t));
+	assert_ok(ops->stream_capture(0, t, &capture));
+	assert_int_equal(capture, SHUNT_CAPTURE_ACTIVE);
+	enqueue_step(&x, 2, t);
+	assert_int_equal(ops->capture_end(0, t, &graph), -EINVAL);
+	assert_ok(ops->event_record(0, event, t));
+	assert_ok(ops->event_wait(0, event, s));
+	enqueue_step(&x, 3, s);
+	assert_ok(ops->capture_end(0, s, &graph));
+	assert_ok(ops->stream_capture(0, t, &capture));
+	assert_int_equal(capture, SHUNT_CAPTURE_NONE);
+	assert_int_equal(ops->event_wait(0, event, t), -EINVAL); /* of a capture that is over */
+	assert_ok(ops->graph_launch(0, graph, t));
+	assert_ok(ops->stream_sync(0, t));
+	assert_int_equal(x, (1 * 3 + 2) * 3 + 3);
+	ops->graph_destroy(0, graph);
+	/* The other stream leaves a capture that is given up. */
+	assert_ok(ops->capture_begin(0, s));
+	assert_ok(ops->event_record(0, event, s));
+	assert_ok(ops->event_wait(0, event, t));
+	ops->stream_destroy(0, s);
+	assert_ok(ops->stream_sync(0, t));
+	ops->stream_destroy(0, t);
+	ops->event_destroy(0, event);
+}
+
+static void count_drop(void *arg)
+{
+	__atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
+
+/* x only grows right if no two of its steps overlap and all come in the order of issue. */
+static void test_external_events_order_graphs_by_their_launches(void **state)
+{
+	struct shunt_gpu_capture info, after;
+	void *s[4], *graph[2], *outer, *event, *record;
+	uint64_t x = 0, want = 0;
+	int dropped = 0;
+
+	assert_ok(ops->event_create(0, false, &event));
+	for (void *&stream : s)
+		assert_ok(ops->stream_create(0, &stream));
+	assert_int_equal(ops->capture_wait(0, event, s[0]), -EINVAL);
+	assert_ok(ops->capture_info(0, s[0], &info));
+	assert_int_equal(info.state, SHUNT_CAPTURE_NONE);
+	for (int g = 0; g < 2; g++) {
+		assert_ok(ops->capture_begin(0, s[g]));
+		assert_ok(ops->capture_info(0, s[g], &info));
+		assert_int_equal(info.state, SHUNT_CAPTURE_ACTIVE);
+		assert_null(info.node);
+		assert_ok(ops->capture_keep(0, &info, count_drop, &dropped));
+		assert_ok(ops->capture_wait(0, event, s[g]));
+		enqueue_step(&x, 10 + g, s[g]);
+		assert_ok(ops->capture_info(0, s[g], &info));
+		assert_ok(ops->capture_record(0, &info, event, &record));
+		enqueue_step(&x, 20 + g, s[g]);
+		assert_ok(ops->capture_info(0, s[g], &after));
+		assert_int_equal(after.id, info.id);
+		assert_ptr_not_equal(after.node, info.node);
+		assert_ok(ops->capture_join(0, s[g], info.node));
+		assert_ok(ops->capture_move(0, &after, info.node, record));
+		assert_ok(ops->capture_end(0, s[g], &graph[g]));
+	}
+	/* A graph within a graph brings its nodes along. */
+	assert_ok(ops->capture_begin(0, s[0]));
+	assert_ok(ops->graph_launch(0, graph[0], s[0]));
+	assert_ok(ops->graph_launch(0, graph[1], s[0]));
+	assert_ok(ops->capture_end(0, s[0], &outer));
+	for (int i = 0; i < 200; i++) {
+		void *on = s[i * 7 % 4];
+
+		if (i % 4 == 3) {
+			assert_ok(ops->event_wait(0, event, on));
+			enqueue_step(&x, i, on);
+			assert_ok(ops->event_record(0, event, on));
+			want = want * 3 + i;
+			continue;
+		}
+		assert_ok(ops->graph_launch(0, i % 4 == 2 ? outer : graph[i % 2], on));
+		for (int g = 0; g < 2; g++)
+			if (i % 4 == 2 || i % 2 == g)
+				want = (want * 3 + 10 + g) * 3 + 20 + g;
+	}
+	ops->event_destroy(0, event); /* the graphs hold it */
+	ops->graph_destroy(0, outer);
+	ops->graph_destroy(0, graph[0]);
+	assert_ok(ops->graph_launch(0, graph[1], s[0]));
+	want = (want * 3 + 11) * 3 + 21;
+	for (void *stream : s)
+		assert_ok(ops->stream_sync(0, stream));
+	assert_int_equal(x, want);
+	ops->graph_destroy(0, graph[1]);
+	for (void *stream : s)
+		ops->stream_destroy(0, stream);
+	assert_int_equal(dropped, 2);
 }
 
 static void test_wait_in_a_capture_for_work_outside_is_refused(void **state)
@@ -470,6 +579,8 @@ int main(void)
 		cmocka_unit_test(test_event_wait_means_the_record_before_it),
 		cmocka_unit_test(test_event_elapsed_needs_two_complete_records),
 		cmocka_unit_test(test_graph_replays_what_was_captured),
+		cmocka_unit_test(test_capture_forks_to_a_stream_that_waits_for_it),
+		cmocka_unit_test(test_external_events_order_graphs_by_their_launches),
 		cmocka_unit_test(test_wait_in_a_capture_for_work_outside_is_refused),
 		cmocka_unit_test(test_wrong_handles_are_errors),
 		cmocka_unit_test(test_memory_is_shared_by_descriptor),

@@ -24,7 +24,8 @@ struct fake_cuda fake_cuda = { .cc = 90, .fail_with = SHUNT_CU_OUT_OF_MEMORY };
 SHUNT_CU_CALLS(PROTOTYPE)
 SHUNT_CU_CALLS_OPTIONAL(PROTOTYPE)
 
-enum kind { DEVICE_MEM, HOST_MEM, HANDLE, RANGE, STREAM, EVENT, GRAPH, EXEC, LIBRARY, NKINDS };
+enum kind { DEVICE_MEM, HOST_MEM, HANDLE, RANGE, STREAM, EVENT, GRAPH, EXEC, LIBRARY, USER_OBJECT, NKINDS };
+enum { MAX_EDGES = 16, MAX_KEPT = 4 };
 
 struct work {
 	void *dst;
@@ -44,6 +45,15 @@ struct object {
 	bool mapped;
 	unsigned access; /* bit per device */
 	bool capturing;
+	unsigned long long capture;
+	uintptr_t tip;   /* nodes are numbers, odd ones */
+	struct {
+		uintptr_t from, to;
+	} edges[MAX_EDGES]; /* those that were added by hand */
+	struct object *kept[MAX_KEPT];
+	void (*drop)(void *);
+	void *arg;
+	long refs;
 	struct work *work;
 	bool recorded;
 	const char *data;
@@ -139,6 +149,26 @@ static void drop_work(struct object *o)
 	}
 }
 
+static int drop(enum kind kind, uintptr_t addr);
+
+static void put_object(struct object *u, long count)
+{
+	u->refs -= count;
+	if (u->refs)
+		return;
+	u->drop(u->arg);
+	drop(USER_OBJECT, u->addr);
+}
+
+static void drop_kept(struct object *o)
+{
+	for (unsigned i = 0; i < MAX_KEPT; i++) {
+		if (o->kept[i])
+			put_object(o->kept[i], 1);
+		o->kept[i] = NULL;
+	}
+}
+
 static int drop(enum kind kind, uintptr_t addr)
 {
 	struct object *o = find(kind, addr), **p;
@@ -152,6 +182,7 @@ static int drop(enum kind kind, uintptr_t addr)
 	fake_cuda.live--;
 	pthread_mutex_unlock(&lock);
 	drop_work(o);
+	drop_kept(o);
 	if (o->fd >= 0)
 		close(o->fd);
 	free(o);
@@ -588,6 +619,17 @@ static int on_stream(void *stream, struct object **o_p)
 	return 0;
 }
 
+/* A new node at the end of what the stream captures. */
+static uintptr_t next_node(struct object *capture)
+{
+	static uintptr_t nodes = 1;
+
+	pthread_mutex_lock(&lock);
+	capture->tip = nodes += 2;
+	pthread_mutex_unlock(&lock);
+	return capture->tip;
+}
+
 static void put(struct object *capture, struct work w)
 {
 	struct work **p;
@@ -599,6 +641,7 @@ static void put(struct object *capture, struct work w)
 			memset(w.dst, w.value, w.bytes);
 		return;
 	}
+	next_node(capture);
 	for (p = &capture->work; *p; p = &(*p)->next)
 		;
 	*p = malloc(sizeof(w));
@@ -640,6 +683,8 @@ int cuStreamIsCapturing(void *stream, int *status)
 	return 0;
 }
 
+static unsigned long long last_capture;
+
 int cuStreamBeginCapture_v2(void *stream, int capture_mode)
 {
 	struct object *o = find(STREAM, (uintptr_t)stream);
@@ -648,8 +693,158 @@ int cuStreamBeginCapture_v2(void *stream, int capture_mode)
 	if (!o || o->capturing || capture_mode != SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL)
 		return SHUNT_CU_INVALID_VALUE;
 	o->capturing = true;
+	o->capture = __atomic_add_fetch(&last_capture, 1, __ATOMIC_RELAXED);
+	o->tip = 0;
+	memset(o->edges, 0, sizeof(o->edges));
 	captures++;
 	return 0;
+}
+
+int cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph, void *const **nodes, size_t *nnodes)
+{
+	static __thread void *node;
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	if (fake_cuda.capturing_result)
+		return fake_cuda.capturing_result;
+	if (fake_cuda.lossy && nodes)
+		return SHUNT_CU_LOSSY_QUERY;
+	*status = o && o->capturing ? SHUNT_CU_CAPTURE_STATUS_ACTIVE : SHUNT_CU_CAPTURE_STATUS_NONE;
+	if (!o || !o->capturing)
+		return 0;
+	*id = o->capture;
+	*graph = o;
+	node = (void *)o->tip;
+	if (nodes) {
+		*nodes = &node;
+		*nnodes = o->tip ? 1 : 0;
+	}
+	return 0;
+}
+
+int cuStreamUpdateCaptureDependencies(void *stream, void **nodes, size_t nnodes, unsigned flags)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	if (!o || !o->capturing || nnodes != 1 || !nodes[0] || flags != SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES)
+		return SHUNT_CU_INVALID_VALUE;
+	fake_cuda.joins++;
+	return 0;
+}
+
+/* A graph that is being captured, by the handle that cuStreamGetCaptureInfo gave. */
+static struct object *building(void *graph)
+{
+	struct object *o = find(STREAM, (uintptr_t)graph);
+
+	return o && o->capturing ? o : NULL;
+}
+
+static bool set_edge(struct object *o, uintptr_t from, uintptr_t to, uintptr_t new_from, uintptr_t new_to)
+{
+	for (unsigned i = 0; i < MAX_EDGES; i++) {
+		if (o->edges[i].from != from || o->edges[i].to != to)
+			continue;
+		o->edges[i].from = new_from;
+		o->edges[i].to = new_to;
+		return true;
+	}
+	return false;
+}
+
+long fake_cuda_edges(void *graph, void *node)
+{
+	struct object *o = building(graph);
+	long count = 0;
+
+	for (unsigned i = 0; o && i < MAX_EDGES; i++)
+		count += o->edges[i].to == (uintptr_t)node;
+	return count;
+}
+
+int cuGraphAddEventRecordNode(void **node, void *graph, void *const *after, size_t nafter, void *event)
+{
+	struct object *o = building(graph);
+	uintptr_t tip;
+
+	ENTER();
+	if (!o || nafter != 1 || !after[0] || !find(EVENT, (uintptr_t)event))
+		return SHUNT_CU_INVALID_VALUE;
+	tip = o->tip;
+	*node = (void *)next_node(o);
+	o->tip = tip; /* no stream follows it */
+	return set_edge(o, 0, 0, (uintptr_t)after[0], (uintptr_t)*node) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
+}
+
+int cuGraphAddDependencies(void *graph, void *const *from, void *const *to, size_t count)
+{
+	struct object *o = building(graph);
+
+	ENTER();
+	if (!o || count != 1 || !from[0] || !to[0])
+		return SHUNT_CU_INVALID_VALUE;
+	if (set_edge(o, (uintptr_t)from[0], (uintptr_t)to[0], (uintptr_t)from[0], (uintptr_t)to[0]))
+		return SHUNT_CU_INVALID_VALUE; /* it is there */
+	return set_edge(o, 0, 0, (uintptr_t)from[0], (uintptr_t)to[0]) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
+}
+
+int cuGraphRemoveDependencies(void *graph, void *const *from, void *const *to, size_t count)
+{
+	struct object *o = building(graph);
+
+	ENTER();
+	if (!o || count != 1 || !set_edge(o, (uintptr_t)from[0], (uintptr_t)to[0], 0, 0))
+		return SHUNT_CU_INVALID_VALUE;
+	return 0;
+}
+
+int cuUserObjectCreate(void **object, void *arg, void (*drop_arg)(void *), unsigned count, unsigned flags)
+{
+	struct object *u;
+
+	ENTER();
+	if (!drop_arg || !count || flags != SHUNT_CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
+		return SHUNT_CU_INVALID_VALUE;
+	u = add(USER_OBJECT, 0, 0);
+	u->drop = drop_arg;
+	u->arg = arg;
+	u->refs = count;
+	*object = (void *)u->addr;
+	return 0;
+}
+
+int cuUserObjectRelease(void *object, unsigned count)
+{
+	struct object *u = find(USER_OBJECT, (uintptr_t)object);
+
+	ENTER_CLEANUP();
+	if (!u || u->refs < (long)count)
+		return SHUNT_CU_INVALID_VALUE;
+	put_object(u, count);
+	return 0;
+}
+
+static bool keep(struct object *o, struct object *u)
+{
+	for (unsigned i = 0; i < MAX_KEPT; i++) {
+		if (o->kept[i])
+			continue;
+		o->kept[i] = u;
+		return true;
+	}
+	return false;
+}
+
+int cuGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags)
+{
+	struct object *o = building(graph), *u = find(USER_OBJECT, (uintptr_t)object);
+
+	ENTER();
+	if (!o || !u || count != 1 || flags != SHUNT_CU_GRAPH_USER_OBJECT_MOVE)
+		return SHUNT_CU_INVALID_VALUE;
+	return keep(o, u) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
 }
 
 int cuStreamEndCapture(void *stream, void **graph)
@@ -665,11 +860,14 @@ int cuStreamEndCapture(void *stream, void **graph)
 	*graph = NULL;
 	if (fail) {
 		drop_work(o);
+		drop_kept(o);
 		return fake_cuda.fail_with;
 	}
 	g = add(GRAPH, 0, 0);
 	g->work = o->work;
 	o->work = NULL;
+	memcpy(g->kept, o->kept, sizeof(g->kept));
+	memset(o->kept, 0, sizeof(o->kept));
 	*graph = (void *)g->addr;
 	return 0;
 }
@@ -689,6 +887,9 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long fla
 		copy.next = NULL;
 		put(x, copy);
 	}
+	for (unsigned i = 0; i < MAX_KEPT; i++)
+		if ((x->kept[i] = g->kept[i]))
+			x->kept[i]->refs++;
 	*exec = (void *)x->addr;
 	return 0;
 }
@@ -757,8 +958,15 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 {
 	struct object *capture;
 
+	int res;
+
 	ENTER();
-	return find(EVENT, (uintptr_t)event) && !flags ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	res = find(EVENT, (uintptr_t)event) ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	if (!res && flags && (flags != SHUNT_CU_EVENT_WAIT_EXTERNAL || !capture))
+		return SHUNT_CU_INVALID_VALUE;
+	if (!res && capture && flags)
+		next_node(capture);
+	return res;
 }
 
 int cuEventElapsedTime(float *ms, void *start, void *stop)

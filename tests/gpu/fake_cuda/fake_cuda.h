@@ -18,6 +18,7 @@ struct fake_cuda {
 	int fail_with;            /* with this result */
 	int init_result;
 	int capturing_result;     /* of cuStreamIsCapturing */
+	bool lossy;               /* the edges of a capture cannot be told */
 	int cc;                   /* compute capability x 10 */
 	bool no_peer, no_nvlink;
 	const char *missing_kernel;
@@ -27,6 +28,7 @@ struct fake_cuda {
 	long live;                /* objects, mappings and references handed out and not given back */
 	long contexts[FAKE_DEVICES]; /* references to the primary contexts */
 	long kernels_loaded;
+	long joins;               /* edges from elsewhere in its capture that a stream was given */
 	struct {
 		char kernel[64];
 		unsigned blocks, threads;
@@ -40,6 +42,8 @@ extern struct fake_cuda fake_cuda __attribute__((visibility("default")));
 
 /* May `device` use the shareable memory mapped at ptr? */
 bool fake_cuda_access(int device, const void *ptr) __attribute__((visibility("default")));
+/* Edges to a node of a graph that is being captured, of those that were added by hand. */
+long fake_cuda_edges(void *graph, void *node) __attribute__((visibility("default")));
 /* The calling thread's capture mode (0 global, 1 thread-local, 2 relaxed). */
 int fake_cuda_capture_mode(void) __attribute__((visibility("default")));
 /* Contexts that the calling thread pushed and did not pop. */
