@@ -15,7 +15,7 @@
 /* What selection may look at beside the call. Equal on all ranks. */
 struct shunt_scope {
 	int nranks;
-	int max_ctas;    /* 0: no limit */
+	int min_ctas, max_ctas; /* 0: no limit */
 	bool sim;
 	bool standalone; /* nothing to forward to: no size is declined */
 };
@@ -65,7 +65,7 @@ struct shunt_algo {
 /*
  * Emits the launches of a group's calls on one communicator. Calls of one kind share launches as far as they fuse; point-to-point comes
  * last. Which launches there are, and in what order, follows from values that all ranks share, so that no two ranks wait for each other crosswise.
- * -EINVAL: sends to this rank itself and receives from it do not pair up; nothing was emitted then.
+ * -EBADMSG: sends to this rank itself and receives from it do not pair up; nothing was emitted then.
  */
 int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n);
 

@@ -18,6 +18,8 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const 
 {
 	if (is_p2p(a) || is_p2p(b)) /* all of them, or they might wait for each other */
 		return is_p2p(a) && is_p2p(b);
+	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
+		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_COPY)
@@ -45,14 +47,31 @@ static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 		if (!s || !r) {
 			shunt_warn("rank %d %s itself and does not %s itself in the same group", rank, s ? "sends to" : "receives from",
 			    s ? "receive from" : "send to");
-			return -EINVAL;
+			return -EBADMSG;
 		}
 		size_t sent = s->count * shunt_dtype_bytes[s->dtype], taken = r->count * shunt_dtype_bytes[r->dtype];
 		if (sent != taken) {
 			shunt_warn("rank %d sends itself %zu bytes and receives %zu", rank, sent, taken);
-			return -EINVAL;
+			return -EBADMSG;
 		}
 	}
+}
+
+static int lesser(int a, int b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* Calls that share launches, with their own limits on blocks beside the communicator's. */
+static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t n)
+{
+	struct shunt_scope scope = *issue->scope;
+	struct shunt_issue limited = *issue;
+
+	scope.max_ctas = lesser(scope.max_ctas, calls[0]->max_ctas);
+	scope.min_ctas = calls[0]->min_ctas;
+	limited.scope = &scope;
+	return pick->algo->issue(&limited, pick, calls, n);
 }
 
 int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
@@ -64,7 +83,7 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 	if (err || !n)
 		return err;
 	if (n == 1)
-		return picks[0].algo->issue(issue, picks, calls, 1);
+		return issue_bin(issue, picks, calls, 1);
 	bin = malloc(n * sizeof(*bin));
 	done = calloc(n, sizeof(*done));
 	if (!bin || !done)
@@ -80,7 +99,7 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 					bin[in++] = calls[k];
 					done[k] = true;
 				}
-			err = picks[i].algo->issue(issue, &picks[i], bin, in);
+			err = issue_bin(issue, &picks[i], bin, in);
 		}
 	free(bin);
 	free(done);

@@ -29,6 +29,7 @@ static const char *const why_names[SHUNT_NWHYS] = {
 	[SHUNT_WHY_SIZE] = "NCCL is faster at this size",
 	[SHUNT_WHY_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
 	[SHUNT_WHY_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
+	[SHUNT_WHY_CONFIG] = "the call's configuration asks for NCCL",
 	[SHUNT_WHY_COMM] = "forward-only communicator",
 	[SHUNT_WHY_ONE_RANK] = "one rank",
 };

@@ -34,12 +34,13 @@ struct shunt_coll {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
-	int root;               /* or peer */
+	int root;               /* of SEND and RECV: the peer */
 	const void *send;
 	void *recv;
 	size_t count;           /* elements, as NCCL counts them for this kind */
 	uint64_t scalar;        /* PREMUL: the value's bits in dtype, or the device address that holds it */
 	bool scalar_on_device;
+	int min_ctas, max_ctas; /* of this call; 0: no limit */
 	void *stream;
 };
 
@@ -50,6 +51,7 @@ enum shunt_why {
 	SHUNT_WHY_SIZE,         /* NCCL is the faster one at this size */
 	SHUNT_WHY_FORCED,       /* SHUNT_FORCE_NCCL */
 	SHUNT_WHY_NCCL_ENV,     /* the user chose NCCL's algorithm or forbade peer access */
+	SHUNT_WHY_CONFIG,       /* the call's own configuration asks for what we do not do */
 	SHUNT_WHY_COMM,         /* the communicator is forward-only */
 	SHUNT_WHY_ONE_RANK,     /* a communicator of one rank */
 	SHUNT_NWHYS,

@@ -7,6 +7,7 @@
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/service.h"
 
 struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
 {
@@ -40,6 +41,22 @@ static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
 	return shunt_id_derive(&desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
+static int setup_locked(struct shunt_comm *comm);
+
+/* A peer connects: it wants to set the communicator up. On a thread of the service. */
+static void answer_peer(struct shunt_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	if (comm->rank < 0 || comm->device < 0) {
+		comm->wanted = true;
+	} else if (!atomic_load(&comm->error)) {
+		if (shunt_gpu())
+			shunt_gpu()->device_set(comm->device);
+		setup_locked(comm);
+	}
+	pthread_mutex_unlock(&comm->lock);
+}
+
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
@@ -58,6 +75,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	unsigned env_ctas = shunt_nccl_env_max_ctas();
 	if (env_ctas && (!comm->scope.max_ctas || env_ctas < (unsigned)comm->scope.max_ctas))
 		comm->scope.max_ctas = (int)env_ctas;
+	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	pthread_mutex_init(&comm->lock, NULL);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = -1;
@@ -74,6 +92,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		if (err)
 			/* The peers find no socket and forward as well. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
+		else if ((err = shunt_service_watch(comm, shunt_meet_fd(comm->meet), answer_peer)))
+			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
 	}
 	if (desc->rank >= 0)
 		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
@@ -83,12 +103,19 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
+	bool wanted;
+
+	pthread_mutex_lock(&comm->lock);
 	comm->rank = rank;
 	comm->nranks = nranks;
 	comm->device = device;
 	comm->scope.nranks = nranks;
 	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
 		become_forward(comm, "more than 8 ranks");
+	wanted = comm->wanted;
+	pthread_mutex_unlock(&comm->lock);
+	if (wanted)
+		shunt_service_wake(comm);
 }
 
 static void print_stats(struct shunt_comm *comm)
@@ -106,6 +133,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		return;
 	if (shunt_config()->stats)
 		print_stats(comm);
+	shunt_service_unwatch(comm);
 	pthread_mutex_lock(&comm->lock);
 	shunt_comm_unset(comm);
 	shunt_meet_destroy(comm->meet);
@@ -182,8 +210,6 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
 }
 
-static int setup_locked(struct shunt_comm *comm);
-
 int shunt_comm_setup(struct shunt_comm *comm)
 {
 	int err;
@@ -194,39 +220,6 @@ int shunt_comm_setup(struct shunt_comm *comm)
 		err = setup_locked(comm);
 	pthread_mutex_unlock(&comm->lock);
 	return err;
-}
-
-/*
- * The collectives of a communicator run in issue order, whatever stream they are issued to. Only a change of stream costs an event.
- * Captured launches are ordered by their graph; against eager calls on other streams their order is the program's business.
- */
-static int order_streams(struct shunt_comm *comm, void *stream)
-{
-	enum shunt_capture now, before;
-	int err;
-
-	if (comm->launched && stream == comm->last_stream)
-		return 0;
-	err = comm->gpu->stream_capture(comm->device, stream, &now);
-	if (err || now != SHUNT_CAPTURE_NONE)
-		return err;
-	if (comm->launched) {
-		err = comm->gpu->stream_capture(comm->device, comm->last_stream, &before);
-		if (!err && before == SHUNT_CAPTURE_NONE) {
-			err = comm->event ? 0 : comm->gpu->event_create(comm->device, false, &comm->event);
-			if (!err)
-				err = comm->gpu->event_record(comm->device, comm->event, comm->last_stream);
-			if (!err)
-				err = comm->gpu->event_wait(comm->device, comm->event, stream);
-			if (err) /* the old stream is gone: wait for what it left */
-				err = comm->gpu->device_sync(comm->device);
-			if (err)
-				return err;
-		}
-	}
-	comm->launched = true;
-	comm->last_stream = stream;
-	return 0;
 }
 
 struct emitter {
@@ -304,9 +297,11 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
 
 	if (!err)
-		err = order_streams(comm, e.stream);
+		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
 	if (!err)
 		err = shunt_issue_calls(&issue, calls, picks, n);
+	if (!err)
+		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
 	if (!err && n > 1)
 		err = join_streams(comm, calls, n, false);
 	return err;
@@ -353,7 +348,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	} else if (!err) {
 		err = launch(comm, calls, picks, n);
 		/* The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks nothing. */
-		if (err && err != -EINVAL)
+		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
 			shunt_counters_add(&comm->counters, calls[i]->kind, picks[i].algo->name, SHUNT_WHY_OURS, coll_bytes(calls[i]));
@@ -402,7 +397,10 @@ int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t 
 		return 0;
 	}
 	pthread_mutex_lock(&comm->lock);
-	err = shunt_comm_join_locked(comm);
+	/* The first thing that the ranks do together is the set-up: a rank that answers a peer knows of nothing else. */
+	err = setup_locked(comm);
+	if (!err)
+		err = shunt_comm_join_locked(comm);
 	if (!err)
 		err = shunt_meet_gather(comm->meet, mine, bytes, all, -1, NULL, (int)shunt_config()->timeout, &comm->cancel);
 	pthread_mutex_unlock(&comm->lock);

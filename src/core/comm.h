@@ -59,7 +59,7 @@ int shunt_comm_setup(struct shunt_comm *comm);
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
- * all their streams wait for each other before and after. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EINVAL:
+ * all their streams wait for each other before and after. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EBADMSG:
  * this rank's messages to itself do not pair up (nothing was launched, the communicator goes on).
  */
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n);
@@ -70,11 +70,6 @@ int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
 int shunt_comm_nranks(const struct shunt_comm *comm);
 int shunt_comm_device(const struct shunt_comm *comm);
-/*
- * Standalone, for a communicator that nobody has announced: waits until all ranks are here, each having called this. rank and nranks
- * are set. 0; -ETIMEDOUT (SHUNT_TIMEOUT), -ECANCELED (*cancel, any thread), -EOWNERDEAD, -EINVAL: the ranks do not agree; logged.
- */
-int shunt_comm_meet(struct shunt_comm *comm, const atomic_int *cancel);
 /* Waits for the kernels that were launched on the communicator, and its graphs'. 0 or -EIO. */
 int shunt_comm_quiet(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */

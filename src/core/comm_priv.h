@@ -7,6 +7,7 @@
 #include "algos/algo.h"
 #include "core/comm.h"
 #include "core/counters.h"
+#include "core/order.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "transport/meet.h"
@@ -27,6 +28,7 @@ struct shunt_comm {
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_meet *meet;
 	bool joined;
+	bool wanted;              /* a peer asked for the set-up before our rank was known */
 
 	pthread_mutex_t lock;     /* set-up and launches */
 	atomic_int state;         /* enum comm_state */
@@ -38,9 +40,7 @@ struct shunt_comm {
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
 	struct shunt_fault *fault;                 /* page-locked; written by kernels */
 	struct shunt_kargs kargs;                  /* what is the same for every launch */
-	void *last_stream;        /* of our last eager launch */
-	bool launched;
-	void *event;              /* orders two streams */
+	struct shunt_order order;
 	struct shunt_counters_table counters;
 };
 

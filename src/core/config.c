@@ -135,14 +135,14 @@ static unsigned edit_distance(const char *a, const char *b)
 	return d[na][nb];
 }
 
-static void check_name(const char *name)
+bool shunt_config_knows(const char *name, const char **nearest_p)
 {
 	const char *nearest = NULL;
 	unsigned best = 0;
 
 	for (size_t i = 0; i < sizeof(other_names) / sizeof(other_names[0]); i++)
 		if (!strcmp(name, other_names[i]))
-			return;
+			return true;
 	for (size_t i = 0; i < NROWS; i++) {
 		unsigned d;
 
@@ -150,14 +150,24 @@ static void check_name(const char *name)
 			continue;
 		d = edit_distance(name, rows[i].name);
 		if (d == 0)
-			return;
+			return true;
 		if (!nearest || d < best) {
 			nearest = rows[i].name;
 			best = d;
 		}
 	}
 	/* A guess that changes more than every third letter after the prefix is no help. */
-	if (nearest && best * 3 <= strlen(nearest) - 6 + 2)
+	*nearest_p = nearest && best * 3 <= strlen(nearest) - 6 + 2 ? nearest : NULL;
+	return false;
+}
+
+static void check_name(const char *name)
+{
+	const char *nearest;
+
+	if (shunt_config_knows(name, &nearest))
+		return;
+	if (nearest)
 		shunt_warn("unknown variable %s (maybe %s?)", name, nearest);
 	else
 		shunt_warn("unknown variable %s (shunt info lists those that exist)", name);

@@ -68,6 +68,8 @@ struct shunt_config_row {
 	const char *source; /* "default", or the variable that gave the value */
 	char value[256];    /* as text that the variable would take; cut if longer */
 };
+/* Is SHUNT_... a variable that something here reads? If not, *nearest_p is the one that may be meant, or NULL. */
+bool shunt_config_knows(const char *name, const char **nearest_p);
 size_t shunt_config_nrows(void);
 bool shunt_config_row(size_t i, struct shunt_config_row *row);
 

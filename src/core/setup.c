@@ -14,6 +14,7 @@
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/scratch.h"
 
 struct hello {
 	uint32_t protocol;
@@ -85,6 +86,10 @@ static void refuse(int32_t *ok, char why[96], const char *fmt, ...)
 
 static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
 {
+	if (comm->nranks == 1) {
+		memcpy(all, mine, bytes);
+		return 0;
+	}
 	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, (int)shunt_config()->setup_timeout, &comm->cancel);
 }
 
@@ -92,7 +97,7 @@ int shunt_comm_join_locked(struct shunt_comm *comm)
 {
 	int err, missing = -1;
 
-	if (comm->joined)
+	if (comm->joined || comm->nranks == 1)
 		return 0;
 	if (!comm->meet)
 		return -ENOENT;
@@ -181,6 +186,12 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 		refuse(&o->ok, o->why, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES, strerror(-err));
 		return 0;
 	}
+	err = shunt_scratch_own(gpu, &comm->mem[comm->rank]);
+	if (err) {
+		gpu->share_free(&comm->mem[comm->rank]);
+		refuse(&o->ok, o->why, "no memory");
+		return 0;
+	}
 	err = gpu->host_alloc(sizeof(*comm->fault), &host, &dev);
 	if (err) {
 		refuse(&o->ok, o->why, "page-locked memory cannot be allocated: %s", strerror(-err));
@@ -200,6 +211,18 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	return 0;
 }
 
+static int borrow(struct shunt_comm *comm, void *ptr, size_t bytes, struct shunt_gpu_mem *mem)
+{
+	int err = shunt_scratch_borrow(ptr);
+
+	if (err)
+		return err;
+	err = comm->gpu->share_borrow(comm->device, ptr, bytes, mem);
+	if (err)
+		shunt_scratch_drop(ptr);
+	return err;
+}
+
 static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct verdict *v)
 {
 	memset(v, 0, sizeof(*v));
@@ -210,7 +233,7 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		if (r == comm->rank)
 			continue;
 		if (hellos[r].process == hellos[comm->rank].process)
-			err = comm->gpu->share_borrow(comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
+			err = borrow(comm, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
 		else if (fds[r] < 0)
 			err = -EBADF;
 		else
@@ -312,26 +335,47 @@ out_forward:
 	return forward(comm, comm->rank == 0, "%s", why);
 }
 
+/* Those of graphs included. After an abort only our own stream is waited for: others may hang for reasons of their own. */
+static int wait_for_kernels(struct shunt_comm *comm, bool launched, void *last_stream)
+{
+	if (atomic_load(&comm->state) != COMM_READY)
+		return 0;
+	if (!atomic_load(&comm->cancel))
+		return comm->gpu->device_sync(comm->device);
+	return launched ? comm->gpu->stream_sync(comm->device, last_stream) : 0;
+}
+
+int shunt_comm_quiet(struct shunt_comm *comm)
+{
+	void *last_stream;
+	bool launched;
+
+	pthread_mutex_lock(&comm->lock);
+	launched = comm->order.launched;
+	last_stream = comm->order.last.handle;
+	pthread_mutex_unlock(&comm->lock);
+	return wait_for_kernels(comm, launched, last_stream);
+}
+
+size_t shunt_comm_memory(struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
+}
+
 void shunt_comm_unset(struct shunt_comm *comm)
 {
 	if (!comm->gpu)
 		return;
-	/* Our kernels must be gone before their memory is, those of graphs included. After an abort only our own stream is waited for:
-	 * others may hang for reasons of their own. */
-	if (atomic_load(&comm->state) == COMM_READY) {
-		if (!atomic_load(&comm->cancel))
-			comm->gpu->device_sync(comm->device);
-		else if (comm->launched)
-			comm->gpu->stream_sync(comm->device, comm->last_stream);
-	}
-	if (comm->event)
-		comm->gpu->event_destroy(comm->device, comm->event);
-	comm->event = NULL;
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		if (r != comm->rank)
+	wait_for_kernels(comm, comm->order.launched, comm->order.last.handle); /* before their memory goes */
+	shunt_order_finish(&comm->order);
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++) {
+		void *shared = r == comm->rank || comm->mem[r].borrowed ? comm->mem[r].ptr : NULL;
+
+		if (shunt_scratch_drop(shared))
+			comm->mem[r] = (struct shunt_gpu_mem){.fd = -1}; /* the registry's, or borrowed from there */
+		else
 			comm->gpu->share_free(&comm->mem[r]);
-	if (comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS)
-		comm->gpu->share_free(&comm->mem[comm->rank]);
+	}
 	if (comm->fault)
 		comm->gpu->host_free(comm->fault);
 	comm->fault = NULL;

@@ -1,55 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
 #include "shim/attach.h"
 #include "shim/real.h"
 
-static int env_int(const char *name, int otherwise)
-{
-	const char *text = getenv(name);
-	char *end;
-	long value;
-
-	if (!text || !*text)
-		return otherwise;
-	value = strtol(text, &end, 10);
-	return *end || value < INT_MIN || value > INT_MAX ? otherwise : (int)value;
-}
-
-int shunt_settings_read(const ncclConfig_t *config, const struct shunt_entry *parent, struct shunt_settings *settings_p)
-{
-	ncclConfig_t c = {.blocking = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT};
-	int blocking, max_ctas, err = 0;
-
-	if (config && config->magic != SHUNT_NCCL_CONFIG_MAGIC)
-		err = -EINVAL;
-	else if (config)
-		memcpy(&c, config, config->size < sizeof(c) ? config->size : sizeof(c)); /* the caller's struct may end earlier */
-	if (c.blocking != NCCL_CONFIG_UNDEF_INT && c.blocking != 0 && c.blocking != 1)
-		err = -EINVAL;
-	if (c.maxCTAs != NCCL_CONFIG_UNDEF_INT && c.maxCTAs <= 0)
-		err = -EINVAL;
-
-	blocking = c.blocking == NCCL_CONFIG_UNDEF_INT ? (parent ? parent->blocking : 1) : c.blocking;
-	max_ctas = c.maxCTAs == NCCL_CONFIG_UNDEF_INT ? (parent ? parent->max_ctas : 0) : c.maxCTAs;
-	settings_p->blocking = env_int("NCCL_COMM_BLOCKING", blocking) != 0;
-	settings_p->max_ctas = env_int("NCCL_MAX_CTAS", max_ctas);
-	if (settings_p->max_ctas < 0)
-		settings_p->max_ctas = 0;
-	return err;
-}
-
-struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_settings *settings)
+struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
 	struct shunt_comm_desc d = *desc;
 	struct shunt_comm *comm;
 	struct shunt_entry *e;
 	int err;
 
-	d.max_ctas = settings->max_ctas;
+	d.max_ctas = config->max_ctas;
 	err = shunt_comm_create(&d, &comm);
 	if (err && !d.forward_why && !d.standalone) {
 		d.forward_why = "its socket could not be made on this rank";
@@ -62,8 +24,10 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 		return NULL;
 	e->id = desc->id;
 	e->forward_why = desc->forward_why;
-	e->max_ctas = settings->max_ctas;
-	e->blocking = settings->blocking;
+	e->config = *config;
+	if (config->name[0])
+		shunt_info(SHUNT_LOG_INIT, "communicator %02x%02x%02x%02x is the program's %s", d.id.b[0], d.id.b[1], d.id.b[2], d.id.b[3],
+		    config->name);
 	atomic_store(&e->ready, d.rank >= 0 && d.nranks > 0 && d.device >= 0);
 	return e;
 }
@@ -82,6 +46,15 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 	}
 	pthread_mutex_unlock(&e->lock);
 	return atomic_load(&e->ready);
+}
+
+void shunt_attach_settled(ncclComm_t comm)
+{
+	struct shunt_entry *e = shunt_entry_get(comm);
+
+	if (e)
+		shunt_attach_ready(e, comm);
+	shunt_entry_put(e);
 }
 
 void shunt_attach_banner(int rank, int device)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The collectives: ours where the communicator has a kernel for the call, else the real NCCL's. Point-to-point is always forwarded. */
+/* Collectives and point-to-point: ours where the communicator has a kernel for the call, else the real NCCL's. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include "algos/algo.h"
 #include "core/log.h"
 #include "shim/forward.h"
@@ -39,11 +40,52 @@ static bool describe(struct shunt_entry *e, struct shunt_call *call)
 /* A buffer that this rank needs is NULL. Off the root NCCL takes NULL for what it does not look at. */
 static bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
 {
-	bool root = c->root == shunt_comm_rank(e->comm);
-	bool sends = root || (c->kind != SHUNT_BROADCAST && c->kind != SHUNT_SCATTER);
-	bool receives = root || (c->kind != SHUNT_REDUCE && c->kind != SHUNT_GATHER);
+	bool root = c->root == shunt_comm_rank(e->comm), sends = true, receives = true;
 
-	return (sends && !c->send) || (receives && !c->recv);
+	switch (c->kind) {
+	case SHUNT_BROADCAST:
+	case SHUNT_SCATTER:
+		sends = root;
+		break;
+	case SHUNT_REDUCE:
+	case SHUNT_GATHER:
+		receives = root;
+		break;
+	case SHUNT_SEND:
+		receives = false;
+		break;
+	case SHUNT_RECV:
+		sends = false;
+		break;
+	default:
+		break;
+	}
+	return c->count && ((sends && !c->send) || (receives && !c->recv));
+}
+
+/* Dropped with success. A message without bytes is none of these: where NCCL carries it, its other end must meet it. */
+static bool is_empty(const struct shunt_coll *c)
+{
+	return !c->count && c->kind != SHUNT_SEND && c->kind != SHUNT_RECV;
+}
+
+/*
+ * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do. A profiler's tag, vendor
+ * options and shapes of launches that our kernels do not have (NVLS, clusters) change nothing here.
+ */
+static bool take_config(struct shunt_call *call)
+{
+	const ncclCollConfig_t *config = &call->config;
+
+	if (!call->has_config)
+		return true;
+	if (config->algSelection || (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
+		return false;
+	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) || (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))
+		return false;
+	call->coll.min_ctas = config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs;
+	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
+	return !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
 }
 
 /* An error that we find ourselves, in both modes. */
@@ -64,7 +106,7 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		return shunt_forward(call);
 	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !describe(e, call))
 		goto forward;
-	if (!call->coll.count) {
+	if (is_empty(&call->coll)) {
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}
@@ -72,9 +114,14 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		shunt_entry_put(e);
 		return refuse(call, "a buffer is NULL");
 	}
+	if (!take_config(call)) {
+		shunt_comm_count_forward(e->comm, call->coll.kind, call->coll.count * shunt_dtype_bytes[call->coll.dtype], SHUNT_WHY_CONFIG);
+		goto forward;
+	}
 	if (shunt_group_open()) {
 		call->entry = e;
-		if (shunt_comm_path(e->comm, &call->coll, &why))
+		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
+		if (shunt_comm_needs_setup(e->comm) || shunt_comm_path(e->comm, &call->coll, &why))
 			return shunt_group_record(call);
 		shunt_comm_count_forward(e->comm, call->coll.kind, call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
 		goto forward;
@@ -104,10 +151,12 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 	} else if (atomic_load(&e->off)) {
 		shunt_warn("%s: the communicator is finalized or revoked", shunt_kind_name(c->kind));
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
-	} else if (!c->count) {
+	} else if (is_empty(c)) {
 		result = ncclSuccess;
 	} else if (lacks_buffer(e, c)) {
 		result = refuse(call, "a buffer is NULL");
+	} else if (!take_config(call)) {
+		result = refuse(call, "an algorithm, a CTA policy or limits that need the real NCCL");
 	} else if (!shunt_comm_path(e->comm, c, &why)) {
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
@@ -134,38 +183,28 @@ static ncclResult_t collective_call(struct shunt_call *call)
 }
 
 static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
-    int root, ncclComm_t comm, cudaStream_t stream)
+    int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-	return collective_call(&(struct shunt_call){.comm = comm, .dtype = dtype, .op = op,
-	    .coll = {.kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream}});
+	struct shunt_call call = {.comm = comm, .dtype = dtype, .op = op,
+	    .coll = {.kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream}};
+
+	if (config) { /* it is the caller's only until we return; a later version's is longer */
+		call.has_config = true;
+		memcpy(&call.config, config, sizeof(call.config));
+	}
+	return collective_call(&call);
 }
 
-static void count_forward(enum shunt_kind kind, size_t count, ncclDataType_t dtype, ncclComm_t comm)
-{
-	struct shunt_entry *e;
-
-	if (shunt_mode() != SHUNT_OVERLAY || (unsigned)dtype >= SHUNT_NDTYPES)
-		return;
-	e = shunt_entry_find(comm);
-	if (!e)
-		return;
-	shunt_comm_count_forward(e->comm, kind, count * shunt_dtype_bytes[dtype], SHUNT_WHY_KIND);
-	shunt_entry_put(e);
-}
-
-/* ncclX, and ncclXConfig, which with no configuration is the same and with one the real NCCL's. */
-#define COLLECTIVE(name, kind, op, root, params, params_config, args_config)                               \
+/* ncclX, and ncclXConfig, which with no configuration is the same. */
+#define COLLECTIVE(name, kind, op, root, params, params_config)                                            \
 	ncclResult_t pnccl##name params                                                                    \
 	{                                                                                                  \
-		return collective(kind, send, recv, count, dtype, op, root, comm, stream);                 \
+		return collective(kind, send, recv, count, dtype, op, root, comm, stream, NULL);           \
 	}                                                                                                  \
 	SHUNT_TWIN(name);                                                                                  \
 	ncclResult_t pnccl##name##Config params_config                                                     \
 	{                                                                                                  \
-		if (!config)                                                                               \
-			return collective(kind, send, recv, count, dtype, op, root, comm, stream);         \
-		count_forward(kind, count, dtype, comm);                                                   \
-		return real_##name##Config args_config;                                                    \
+		return collective(kind, send, recv, count, dtype, op, root, comm, stream, config);         \
 	}                                                                                                  \
 	SHUNT_TWIN(name##Config)
 
@@ -173,22 +212,14 @@ static void count_forward(enum shunt_kind kind, size_t count, ncclDataType_t dty
 #define TAIL ncclComm_t comm, cudaStream_t stream
 #define CONFIG const ncclCollConfig_t *config
 
-COLLECTIVE(AllReduce, SHUNT_ALLREDUCE, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG),
-	(send, recv, count, dtype, op, comm, stream, config));
-COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL), (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG),
-	(send, recv, count, dtype, op, root, comm, stream, config));
-COLLECTIVE(Broadcast, SHUNT_BROADCAST, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
-	(send, recv, count, dtype, root, comm, stream, config));
-COLLECTIVE(ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG),
-	(send, recv, count, dtype, op, comm, stream, config));
-COLLECTIVE(AllGather, SHUNT_ALLGATHER, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG),
-	(send, recv, count, dtype, comm, stream, config));
-COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG),
-	(send, recv, count, dtype, comm, stream, config));
-COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
-	(send, recv, count, dtype, root, comm, stream, config));
-COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG),
-	(send, recv, count, dtype, root, comm, stream, config));
+COLLECTIVE(AllReduce, SHUNT_ALLREDUCE, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
+COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL), (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG));
+COLLECTIVE(Broadcast, SHUNT_BROADCAST, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
+COLLECTIVE(ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
+COLLECTIVE(AllGather, SHUNT_ALLGATHER, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
+COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
+COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
+COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
 
 /* In place; PyTorch's broadcast. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
@@ -200,14 +231,12 @@ SHUNT_TWIN(Bcast);
 
 ncclResult_t pncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	count_forward(SHUNT_SEND, count, dtype, comm);
-	return real_Send(send, count, dtype, peer, comm, stream);
+	return collective(SHUNT_SEND, send, NULL, count, dtype, ncclSum, peer, comm, stream, NULL);
 }
 SHUNT_TWIN(Send);
 
 ncclResult_t pncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	count_forward(SHUNT_RECV, count, dtype, comm);
-	return real_Recv(recv, count, dtype, peer, comm, stream);
+	return collective(SHUNT_RECV, NULL, recv, count, dtype, ncclSum, peer, comm, stream, NULL);
 }
 SHUNT_TWIN(Recv);

@@ -14,9 +14,7 @@ static struct shunt_entry *detach(ncclComm_t comm, bool abort)
 {
 	struct shunt_entry *e;
 
-	if (!abort)
-		shunt_pending_parent_state(comm, ncclSuccess);
-	shunt_pending_parent_state(comm, ncclInternalError); /* the rest will never come */
+	shunt_pending_parent_ends(comm);
 	e = shunt_entry_find(comm);
 	if (e && abort)
 		shunt_comm_abort(e->comm);
@@ -25,16 +23,26 @@ static struct shunt_entry *detach(ncclComm_t comm, bool abort)
 	return e;
 }
 
+/* Our kernels stay off from now on; what they have is freed when the communicator is destroyed. */
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
+	struct shunt_entry *e = NULL;
+
 	switch (shunt_mode()) {
 	case SHUNT_STANDALONE:
 		return shunt_alone_finalize(comm);
 	case SHUNT_OVERLAY:
-		shunt_entry_put(detach(comm, false));
+		e = shunt_entry_find(comm);
 		break;
 	default:
 		break;
+	}
+	if (e) {
+		atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED);
+		/* A non-blocking communicator's caller must not wait for a device: destroying it does. */
+		if (e->config.blocking && !shunt_group_open())
+			shunt_comm_quiet(e->comm);
+		shunt_entry_put(e);
 	}
 	return real_CommFinalize(comm);
 }
@@ -42,16 +50,17 @@ SHUNT_TWIN(CommFinalize);
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm)
 {
-	switch (shunt_mode()) {
-	case SHUNT_STANDALONE:
+	enum shunt_mode mode = shunt_mode();
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_end(comm, false);
-	case SHUNT_OVERLAY:
+	if (mode == SHUNT_OVERLAY)
 		shunt_entry_put(detach(comm, false));
-		break;
-	default:
-		break;
-	}
-	return real_CommDestroy(comm);
+	result = real_CommDestroy(comm);
+	if (mode == SHUNT_OVERLAY)
+		shunt_pending_parent_ended(comm);
+	return result;
 }
 SHUNT_TWIN(CommDestroy);
 
@@ -66,6 +75,8 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
 	if (mode == SHUNT_OVERLAY)
 		e = detach(comm, true);
 	result = real_CommAbort(comm);
+	if (mode == SHUNT_OVERLAY)
+		shunt_pending_parent_ended(comm);
 	/* Only now: our kernels may stand behind the real ones in a stream, and those end because of this call. */
 	shunt_group_put(e);
 	return result;
@@ -90,6 +101,8 @@ static void set_off(ncclComm_t comm, int bit, bool on)
 
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
 {
+	if (shunt_mode() == SHUNT_STANDALONE)
+		return shunt_alone_revoke(comm, flags);
 	if (flags == NCCL_REVOKE_DEFAULT)
 		set_off(comm, SHUNT_OFF_REVOKED, true);
 	return real_CommRevoke(comm, flags);
@@ -98,9 +111,12 @@ SHUNT_TWIN(CommRevoke);
 
 ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags)
 {
-	ncclResult_t result = real_CommSuspend(comm, flags);
+	ncclResult_t result;
 
-	if (result == ncclSuccess || result == ncclInProgress)
+	if (shunt_mode() == SHUNT_STANDALONE)
+		return shunt_alone_suspend(comm, flags);
+	result = real_CommSuspend(comm, flags);
+	if ((result == ncclSuccess || result == ncclInProgress) && (flags & NCCL_SUSPEND_MEM))
 		set_off(comm, SHUNT_OFF_SUSPENDED, true);
 	return result;
 }
@@ -108,8 +124,11 @@ SHUNT_TWIN(CommSuspend);
 
 ncclResult_t pncclCommResume(ncclComm_t comm)
 {
-	ncclResult_t result = real_CommResume(comm);
+	ncclResult_t result;
 
+	if (shunt_mode() == SHUNT_STANDALONE)
+		return shunt_alone_resume(comm);
+	result = real_CommResume(comm);
 	if (result == ncclSuccess || result == ncclInProgress)
 		set_off(comm, SHUNT_OFF_SUSPENDED, false);
 	return result;
@@ -132,6 +151,8 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	if (*state != ncclSuccess)
 		return result;
 	e = shunt_entry_find(comm);
+	if (e && !shunt_group_open())
+		shunt_attach_ready(e, comm);
 	if (e && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED))
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
 	shunt_entry_put(e);
@@ -176,3 +197,32 @@ ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
 						: real_CommUserRank(comm, rank);
 }
 SHUNT_TWIN(CommUserRank);
+
+/* In overlay both libraries have memory; ours cannot be suspended, because graphs keep addresses in it. */
+ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+{
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE) {
+		e = shunt_alone_find(comm, "ncclCommMemStats", &result);
+		if (!e)
+			return result;
+		if (!value || (unsigned)stat > ncclStatGpuMemTotal) {
+			shunt_warn("ncclCommMemStats: %s", value ? "there is no such number" : "the place for the result is NULL");
+			shunt_entry_put(e);
+			return shunt_to_nccl(-EINVAL);
+		}
+		*value = stat == ncclStatGpuMemSuspended && (atomic_load(&e->off) & SHUNT_OFF_SUSPENDED);
+		result = ncclSuccess;
+	} else {
+		result = real_CommMemStats(comm, stat, value);
+		e = mode == SHUNT_OVERLAY && result == ncclSuccess ? shunt_entry_find(comm) : NULL;
+	}
+	if (e && (stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal))
+		*value += shunt_comm_memory(e->comm);
+	shunt_entry_put(e);
+	return result;
+}
+SHUNT_TWIN(CommMemStats);

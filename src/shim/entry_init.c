@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include "core/log.h"
+#include "shim/children.h"
 #include "shim/group.h"
 #include "shim/pending.h"
 #include "shim/real.h"
@@ -37,13 +38,14 @@ static const char *id_is_shared(const ncclUniqueId *id)
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {.slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .device = -1};
-	struct shunt_settings settings;
+	struct shunt_comm_config c;
+	char why[128];
 
-	if (!id || nranks < 1 || rank < 0 || rank >= nranks || shunt_settings_read(config, NULL, &settings))
+	if (!id || nranks < 1 || rank < 0 || rank >= nranks || shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
 		return NULL; /* the real NCCL will say so */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
 	desc.forward_why = id_is_shared(id);
-	return shunt_attach(&desc, &settings);
+	return shunt_attach(&desc, &c);
 }
 
 /* The handle is there as soon as the call returns, even where the real NCCL still works on it. */
@@ -57,6 +59,8 @@ static ncclResult_t publish_rank(struct shunt_entry *e, int rank, const ncclComm
 	}
 	if (!shunt_entry_publish(e, handle) && shunt_group_open())
 		shunt_group_born(handle);
+	else if (result == ncclSuccess)
+		shunt_attach_settled(handle);
 	shunt_attach_banner(rank, -1);
 	return result;
 }
@@ -67,7 +71,7 @@ ncclResult_t pncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id,
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init(newcomm, nranks, &id, rank, NULL);
+		return shunt_alone_init("ncclCommInitRank", newcomm, nranks, &id, 1, rank, NULL);
 	e = mode == SHUNT_INSIDE ? NULL : prepare_rank(nranks, rank, &id, NULL);
 	return publish_rank(e, rank, newcomm, real_CommInitRank(newcomm, nranks, id, rank));
 }
@@ -79,7 +83,7 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUnique
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init(newcomm, nranks, &id, rank, config);
+		return shunt_alone_init("ncclCommInitRankConfig", newcomm, nranks, &id, 1, rank, config);
 	e = mode == SHUNT_INSIDE ? NULL : prepare_rank(nranks, rank, &id, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankConfig(newcomm, nranks, id, rank, config));
 }
@@ -90,8 +94,8 @@ ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *e;
 
-	if (mode == SHUNT_STANDALONE && ids && nids == 1)
-		return shunt_alone_init(newcomm, nranks, ids, rank, config);
+	if (mode == SHUNT_STANDALONE)
+		return shunt_alone_init("ncclCommInitRankScalable", newcomm, nranks, ids, nids, rank, config);
 	e = mode != SHUNT_OVERLAY || nids < 1 ? NULL : prepare_rank(nranks, rank, ids, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankScalable(newcomm, nranks, rank, nids, ids, config));
 }
@@ -100,20 +104,21 @@ SHUNT_TWIN(CommInitRankScalable);
 ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	enum shunt_mode mode = shunt_mode();
-	struct shunt_settings settings;
+	struct shunt_comm_config config;
 	struct shunt_entry **entries = NULL;
 	uint8_t secret[32];
 	ncclResult_t result;
+	char why[128];
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_init_all(comms, ndev, devlist);
 	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_LOCAL && getrandom(secret, sizeof(secret), 0) == sizeof(secret))
 		entries = calloc(ndev, sizeof(*entries));
-	shunt_settings_read(NULL, NULL, &settings);
+	shunt_comm_config_read(NULL, NULL, &config, why, sizeof(why));
 	for (int i = 0; entries && i < ndev; i++) {
 		struct shunt_comm_desc desc = {.id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0), .slot = i, .nslots = ndev,
 			.rank = i, .nranks = ndev, .device = devlist ? devlist[i] : i};
-		entries[i] = shunt_attach(&desc, &settings);
+		entries[i] = shunt_attach(&desc, &config);
 	}
 	result = real_CommInitAll(comms, ndev, devlist);
 	for (int i = 0; entries && i < ndev; i++)
@@ -123,36 +128,52 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 }
 SHUNT_TWIN(CommInitAll);
 
-/* Our side of a child; NULL without a parent that we know well. The parent keeps its place in mind: slots are the parent's ranks. */
-static struct shunt_entry *prepare_child(struct shunt_entry *parent, ncclComm_t comm, struct shunt_id id, const ncclConfig_t *config)
+/* Our side of a child; NULL without a parent that we know well. Its slots are the parent's ranks. */
+static struct shunt_entry *prepare_child(
+    struct shunt_entry *parent, ncclComm_t comm, struct shunt_id id, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {.id = id, .rank = -1, .nranks = -1, .device = -1, .forward_why = parent->forward_why};
-	struct shunt_settings settings;
+	struct shunt_comm_config c;
+	char why[128];
 
-	if (shunt_settings_read(config, parent, &settings) || !shunt_attach_ready(parent, comm))
+	if (shunt_comm_config_read(config, &parent->config, &c, why, sizeof(why)) || !shunt_attach_ready(parent, comm))
 		return NULL;
 	desc.slot = shunt_comm_rank(parent->comm);
 	desc.nslots = shunt_comm_nranks(parent->comm);
-	return shunt_attach(&desc, &settings);
+	return shunt_attach(&desc, &c);
 }
 
-/* The real call has returned: the handle is there, or it comes later. */
-static ncclResult_t publish_child(struct shunt_entry *child, ncclComm_t parent, ncclComm_t *newcomm, ncclResult_t result)
+/* A child whose handle comes with the call's return, or later: then the real NCCL writes it to *place_p. */
+static struct shunt_pending *await_child(
+    struct shunt_entry **child_p, ncclComm_t parent, bool blocking, ncclComm_t *newcomm, ncclComm_t **place_p)
 {
 	const void *group = shunt_group_open();
-	ncclComm_t handle;
+	struct shunt_pending *pending;
 
-	if (!child || !newcomm || !went_well(result)) {
+	*place_p = newcomm;
+	if (!*child_p || !newcomm || (!group && blocking))
+		return NULL;
+	*newcomm = NULL;
+	pending = shunt_pending_add(*child_p, newcomm, parent, group, !blocking);
+	*child_p = NULL; /* the list's */
+	if (!pending)
+		return NULL;
+	*place_p = shunt_pending_place(pending);
+	return pending;
+}
+
+/* The real call has returned. */
+static ncclResult_t publish_child(
+    struct shunt_entry *child, struct shunt_pending *pending, const ncclComm_t *newcomm, ncclResult_t result)
+{
+	if (pending && !went_well(result))
+		shunt_pending_cancel(pending);
+	if (child && went_well(result) && *newcomm) {
+		shunt_attach_ready(child, *newcomm);
+		shunt_entry_publish(child, *newcomm);
+	} else {
 		shunt_entry_put(child);
-		return result;
 	}
-	handle = group ? NULL : __atomic_load_n(newcomm, __ATOMIC_ACQUIRE);
-	if (handle)
-		shunt_entry_publish(child, handle);
-	else if (group || result == ncclInProgress || !child->blocking)
-		shunt_pending_add(child, newcomm, parent, group);
-	else
-		shunt_entry_put(child);
 	return result;
 }
 
@@ -160,74 +181,104 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
+	struct shunt_pending *pending;
+	bool blocking = true;
+	ncclComm_t *place;
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_split(comm, color, key, newcomm, config);
 	parent = mode == SHUNT_INSIDE ? NULL : shunt_entry_find(comm);
 	if (parent) {
 		/* Counted by every rank, with a colour or without. */
-		struct shunt_id id = shunt_id_derive(&parent->id, sizeof(parent->id), "split", parent->splits++, (uint64_t)color);
+		struct shunt_id id = shunt_child_split(parent, color);
 		if (color != NCCL_SPLIT_NOCOLOR)
 			child = prepare_child(parent, comm, id, config);
+		blocking = parent->config.blocking;
 		shunt_entry_put(parent);
 	}
-	return publish_child(child, comm, newcomm, real_CommSplit(comm, color, key, newcomm, config));
+	pending = await_child(&child, comm, blocking, newcomm, &place);
+	return publish_child(child, pending, newcomm, real_CommSplit(comm, color, key, place, config));
 }
 SHUNT_TWIN(CommSplit);
-
-static int compare_ints(const void *a, const void *b)
-{
-	int x = *(const int *)a, y = *(const int *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Names a set of ranks whatever the order in which it is given. */
-static uint64_t hash_ranks(const int *ranks, int n)
-{
-	int *sorted = malloc(n * sizeof(*sorted));
-	uint64_t hash = 0xcbf29ce484222325u;
-
-	if (!sorted)
-		return 0; /* the peers will not find us: forward-only */
-	memcpy(sorted, ranks, n * sizeof(*sorted));
-	qsort(sorted, n, sizeof(*sorted), compare_ints);
-	for (int i = 0; i < n; i++)
-		hash = (hash ^ (uint32_t)sorted[i]) * 0x100000001b3u;
-	free(sorted);
-	return hash;
-}
 
 ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
+	struct shunt_pending *pending;
+	bool blocking = true;
+	ncclComm_t *place;
 
+	if (mode == SHUNT_STANDALONE)
+		return shunt_alone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
 	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 ? shunt_entry_find(comm) : NULL;
 	if (parent) {
-		child = prepare_child(parent, comm, shunt_id_derive(&parent->id, sizeof(parent->id), "shrink", parent->shrinks++,
-			hash_ranks(excluded, nexcluded)), config);
+		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
 		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, which has dead ranks: not for our kernels any more */
 			atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
 			shunt_comm_abort(parent->comm);
 		}
+		blocking = parent->config.blocking;
 		shunt_entry_put(parent);
 	}
-	return publish_child(child, comm, newcomm, real_CommShrink(comm, excluded, nexcluded, newcomm, config, flags));
+	pending = await_child(&child, comm, blocking, newcomm, &place);
+	return publish_child(child, pending, newcomm, real_CommShrink(comm, excluded, nexcluded, place, config, flags));
 }
 SHUNT_TWIN(CommShrink);
 
-/* New ranks have no parent and know no secret of the old ones, so the grown communicator is NCCL's. */
+/* Our part of the id is a secret that follows from the communicator's own: the old ranks know it, the new ones find it there. */
+ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
+{
+	enum shunt_mode mode = shunt_mode();
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	if (mode == SHUNT_STANDALONE)
+		return shunt_alone_grow_id(comm, id);
+	result = real_CommGetUniqueId(comm, id);
+	e = mode == SHUNT_OVERLAY && result == ncclSuccess ? shunt_entry_find(comm) : NULL;
+	if (e && !e->forward_why)
+		shunt_child_grow_id(e, id);
+	shunt_entry_put(e);
+	return result;
+}
+SHUNT_TWIN(CommGetUniqueId);
+
+static struct shunt_entry *prepare_grown(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
+{
+	struct shunt_comm_desc desc = {.rank = rank, .nslots = nranks, .nranks = nranks, .device = -1};
+	struct shunt_entry *parent = comm ? shunt_entry_find(comm) : NULL, *e = NULL;
+	struct shunt_comm_config c;
+	char why[128];
+
+	if (nranks < 1 || (comm && !parent) || shunt_comm_config_read(config, parent ? &parent->config : NULL, &c, why, sizeof(why)))
+		goto out;
+	if (parent) {
+		desc.id = shunt_child_grown(parent);
+		desc.forward_why = parent->forward_why;
+		if (!shunt_attach_ready(parent, comm))
+			goto out;
+		desc.rank = shunt_comm_rank(parent->comm);
+	} else if (!id || rank < 0 || rank >= nranks) {
+		goto out;
+	} else {
+		desc.forward_why = shunt_child_grown_by_id(id, &desc.id);
+	}
+	desc.slot = desc.rank;
+	e = shunt_attach(&desc, &c);
+out:
+	shunt_entry_put(parent);
+	return e;
+}
+
 ncclResult_t pncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = {.nslots = 1, .rank = -1, .nranks = -1, .device = -1, .forward_why = "it was made by ncclCommGrow"};
 	enum shunt_mode mode = shunt_mode();
-	struct shunt_settings settings;
-	struct shunt_entry *e = NULL;
+	struct shunt_entry *e;
 
-	shunt_settings_read(config, NULL, &settings);
-	if (mode == SHUNT_OVERLAY)
-		e = shunt_attach(&desc, &settings);
+	if (mode == SHUNT_STANDALONE)
+		return shunt_alone_grow(comm, nranks, id, rank, newcomm, config);
+	e = mode == SHUNT_OVERLAY ? prepare_grown(comm, nranks, id, rank, config) : NULL;
 	return publish_rank(e, -1, newcomm, real_CommGrow(comm, nranks, id, rank, newcomm, config));
 }
 SHUNT_TWIN(CommGrow);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory and its registration. In standalone nothing needs registering: kernels stage what peers cannot reach. */
+/*
+ * Memory and its registration. In standalone nothing needs registering: kernels stage what peers cannot reach. Allocators register
+ * from their callbacks, with locks of their own held: that takes no lock here, waits for nothing, and touches no device.
+ */
 #include <errno.h>
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
@@ -38,15 +41,6 @@ ncclResult_t pncclMemFree(void *ptr)
 }
 SHUNT_TWIN(MemFree);
 
-/* In standalone: is it one of our communicators? */
-static ncclResult_t check_alone(ncclComm_t comm, const char *what)
-{
-	ncclResult_t result = ncclSuccess;
-
-	shunt_entry_put(shunt_alone_find(comm, what, &result));
-	return result;
-}
-
 ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {
 	ncclResult_t result;
@@ -54,8 +48,8 @@ ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, v
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommRegister(comm, buff, size, handle);
 	if (!handle)
-		return shunt_to_nccl(-EINVAL);
-	result = check_alone(comm, "ncclCommRegister");
+		return shunt_alone_refuse("ncclCommRegister", "the place for the handle is NULL");
+	result = shunt_alone_check(comm, "ncclCommRegister");
 	if (result == ncclSuccess)
 		*handle = buff;
 	return result;
@@ -66,7 +60,7 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 {
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommDeregister(comm, handle);
-	return check_alone(comm, "ncclCommDeregister");
+	return shunt_alone_check(comm, "ncclCommDeregister");
 }
 SHUNT_TWIN(CommDeregister);
 
@@ -77,12 +71,15 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, n
 
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommWindowRegister(comm, buff, size, win, flags);
+	result = shunt_alone_check(comm, "ncclCommWindowRegister");
+	if (result != ncclSuccess)
+		return result;
 	if (!win)
-		return shunt_to_nccl(-EINVAL);
-	result = check_alone(comm, "ncclCommWindowRegister");
-	if (result == ncclSuccess)
-		*win = NULL;
-	return result;
+		return shunt_alone_refuse("ncclCommWindowRegister", "the place for the window is NULL");
+	*win = NULL;
+	if (!buff || !size)
+		return shunt_alone_refuse("ncclCommWindowRegister", "there is no buffer, or it has no size");
+	return ncclSuccess;
 }
 SHUNT_TWIN(CommWindowRegister);
 
@@ -90,6 +87,21 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommWindowDeregister(comm, win);
-	return check_alone(comm, "ncclCommWindowDeregister");
+	return shunt_alone_check(comm, "ncclCommWindowDeregister");
 }
 SHUNT_TWIN(CommWindowDeregister);
+
+ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
+{
+	ncclResult_t result;
+
+	if (shunt_mode() != SHUNT_STANDALONE)
+		return real_WinGetUserPtr(comm, win, ptr);
+	result = shunt_alone_check(comm, "ncclWinGetUserPtr");
+	if (result == ncclSuccess && !ptr)
+		return shunt_alone_refuse("ncclWinGetUserPtr", "the place for the pointer is NULL");
+	if (result == ncclSuccess)
+		*ptr = NULL;
+	return result;
+}
+SHUNT_TWIN(WinGetUserPtr);

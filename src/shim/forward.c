@@ -3,7 +3,7 @@
 #include "shim/real.h"
 #include "shim/result.h"
 
-ncclResult_t shunt_forward(const struct shunt_call *call)
+static ncclResult_t plain(const struct shunt_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
 	ncclDataType_t dtype = call->dtype;
@@ -29,7 +29,46 @@ ncclResult_t shunt_forward(const struct shunt_call *call)
 		return real_Gather(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
 	case SHUNT_SCATTER:
 		return real_Scatter(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
-	default: /* point-to-point does not come here */
+	case SHUNT_SEND:
+		return real_Send(c->send, c->count, dtype, c->root, comm, c->stream);
+	case SHUNT_RECV:
+		return real_Recv(c->recv, c->count, dtype, c->root, comm, c->stream);
+	default:
 		return ncclInternalError;
 	}
+}
+
+static ncclResult_t with_config(const struct shunt_call *call)
+{
+	const struct shunt_coll *c = &call->coll;
+	const ncclCollConfig_t *config = &call->config;
+	ncclDataType_t dtype = call->dtype;
+	ncclRedOp_t op = call->op;
+	ncclComm_t comm = call->comm;
+
+	switch (c->kind) {
+	case SHUNT_ALLREDUCE:
+		return real_AllReduceConfig(c->send, c->recv, c->count, dtype, op, comm, c->stream, config);
+	case SHUNT_REDUCE:
+		return real_ReduceConfig(c->send, c->recv, c->count, dtype, op, c->root, comm, c->stream, config);
+	case SHUNT_BROADCAST:
+		return real_BroadcastConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
+	case SHUNT_ALLGATHER:
+		return real_AllGatherConfig(c->send, c->recv, c->count, dtype, comm, c->stream, config);
+	case SHUNT_REDUCESCATTER:
+		return real_ReduceScatterConfig(c->send, c->recv, c->count, dtype, op, comm, c->stream, config);
+	case SHUNT_ALLTOALL:
+		return real_AlltoAllConfig(c->send, c->recv, c->count, dtype, comm, c->stream, config);
+	case SHUNT_GATHER:
+		return real_GatherConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
+	case SHUNT_SCATTER:
+		return real_ScatterConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
+	default:
+		return ncclInternalError;
+	}
+}
+
+ncclResult_t shunt_forward(const struct shunt_call *call)
+{
+	return call->has_config ? with_config(call) : plain(call);
 }

@@ -10,7 +10,9 @@ struct shunt_call {
 	ncclDataType_t dtype;
 	ncclRedOp_t op;
 	struct shunt_coll coll;
-	bool bcast; /* ncclBcast, not ncclBroadcast */
+	bool bcast;          /* ncclBcast, not ncclBroadcast */
+	bool has_config;     /* ncclXConfig, with a configuration */
+	ncclCollConfig_t config;
 	bool done;
 };
 

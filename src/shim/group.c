@@ -124,6 +124,8 @@ static void reset_group(struct group *g, bool failed)
 	shunt_pending_group_ended(g, failed);
 	for (size_t i = 0; failed && i < g->born.n; i++)
 		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
+	for (size_t i = 0; !failed && i < g->born.n; i++)
+		shunt_attach_settled(g->born.v[i].comm);
 	for (size_t i = 0; i < g->doomed.n; i++)
 		real_RedOpDestroy(g->doomed.v[i].op, g->doomed.v[i].comm);
 	drop_calls(g);
@@ -133,6 +135,12 @@ static void reset_group(struct group *g, bool failed)
 	free(g->doomed.v);
 	free(g->held.v);
 	*g = (struct group){0};
+}
+
+/* Does the call want a kernel, as far as one can know now? */
+static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
+{
+	return !call->done && shunt_comm_path(call->entry->comm, &call->coll, why_p);
 }
 
 /* First use of a communicator: every rank of it that lives in this process has to proceed at the same time. */
@@ -162,10 +170,11 @@ static ncclResult_t setup_comms(struct group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
+		enum shunt_why why;
 		bool seen = false;
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = setups[k].entry == e;
-		if (seen || !shunt_comm_needs_setup(e->comm))
+		if (seen || !shunt_comm_needs_setup(e->comm) || !wants_ours(&g->calls[i], &why))
 			continue;
 		if (!setups && !(setups = calloc(g->n, sizeof(*setups))))
 			return shunt_to_nccl(-ENOMEM);
@@ -202,7 +211,7 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 		ncclResult_t result;
 
 		if (!all) {
-			if (shunt_comm_path(call->entry->comm, &call->coll, &why))
+			if (wants_ours(call, &why))
 				continue;
 			shunt_comm_count_forward(call->entry->comm, call->coll.kind,
 				call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
@@ -214,36 +223,38 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 	return ncclSuccess;
 }
 
-/* The set-up was done before, so nothing should be declined any more; if it is, it goes into a real group of its own. */
+/* All calls of the group that are still to be made on the communicator of calls[first], together. */
+static int launch_comm(struct group *g, size_t first, const struct shunt_coll **list)
+{
+	struct shunt_entry *e = g->calls[first].entry;
+	size_t n = 0;
+
+	for (size_t i = first; i < g->n; i++)
+		if (!g->calls[i].done && g->calls[i].entry == e) {
+			list[n++] = &g->calls[i].coll;
+			g->calls[i].done = true;
+		}
+	return shunt_comm_run_group(e->comm, list, n);
+}
+
+/* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
 static ncclResult_t launch_calls(struct group *g)
 {
-	bool declined = false;
-	ncclResult_t result = ncclSuccess, end;
+	const struct shunt_coll **list = g->n ? malloc(g->n * sizeof(*list)) : NULL;
+	ncclResult_t result = ncclSuccess;
 
+	if (g->n && !list)
+		return shunt_to_nccl(-ENOMEM);
 	for (size_t i = 0; i < g->n && result == ncclSuccess; i++) {
 		struct shunt_call *call = &g->calls[i];
 		int err;
 
 		if (call->done)
 			continue;
-		err = shunt_comm_run(call->entry->comm, &call->coll);
-		if (err == -EOPNOTSUPP && shunt_mode() == SHUNT_STANDALONE) {
-			result = shunt_alone_declined(call->entry, &call->coll);
-		} else if (err == -EOPNOTSUPP) {
-			if (!declined)
-				result = real_GroupStart();
-			declined = true;
-			if (result == ncclSuccess)
-				result = forward_call(call);
-		} else {
-			result = shunt_to_nccl(err);
-		}
+		err = launch_comm(g, i, list);
+		result = err == -EOPNOTSUPP ? shunt_alone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
 	}
-	if (declined) {
-		end = real_GroupEnd();
-		if (result == ncclSuccess)
-			result = end;
-	}
+	free(list);
 	return result;
 }
 
@@ -311,13 +322,14 @@ static ncclResult_t run_jobs(struct group *g)
 
 static ncclResult_t end_standalone(struct group *g)
 {
-	ncclResult_t result = run_jobs(g);
+	ncclResult_t begun = run_jobs(g), result;
 
-	if (result == ncclSuccess)
-		result = setup_comms(g);
+	if (begun != ncclSuccess && begun != ncclInProgress)
+		return begun;
+	result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = launch_calls(g);
-	return result;
+	return result == ncclSuccess ? begun : result;
 }
 
 static ncclResult_t end_overlay(struct group *g)
@@ -371,22 +383,32 @@ ncclResult_t pncclGroupEnd(void)
 }
 SHUNT_TWIN(GroupEnd);
 
-/* The estimate needs all calls in the real group, and nothing is launched. */
+/* Nothing is launched. The real NCCL estimates from all calls, so they go into the real group; without one there is no estimate. */
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();
-	ncclResult_t forwarded = ncclSuccess, result;
+	ncclResult_t result, forwarded;
 
-	if (mode != SHUNT_OVERLAY || !group.depth)
+	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !group.depth))
 		return real_GroupSimulateEnd(info);
+	if (!group.depth) {
+		shunt_warn("ncclGroupSimulateEnd without ncclGroupStart on this thread");
+		return shunt_to_nccl(-EBUSY);
+	}
 	if (group.depth > 1) {
 		group.depth--;
-		return real_GroupSimulateEnd(info);
+		return mode == SHUNT_OVERLAY ? real_GroupSimulateEnd(info) : ncclSuccess;
 	}
 	group.depth = 0;
-	forwarded = group.error ? group.error : forward_calls(&group, true);
-	result = real_GroupSimulateEnd(info);
+	result = group.error;
+	if (mode == SHUNT_OVERLAY) {
+		forwarded = result == ncclSuccess ? forward_calls(&group, true) : result;
+		result = real_GroupSimulateEnd(info);
+		result = result == ncclSuccess ? forwarded : result;
+	} else if (info) {
+		info->estimatedTime = NCCL_UNDEF_FLOAT;
+	}
 	reset_group(&group, true);
-	return result == ncclSuccess ? forwarded : result;
+	return result;
 }
 SHUNT_TWIN(GroupSimulateEnd);

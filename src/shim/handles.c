@@ -42,21 +42,43 @@ static bool try_ref(struct shunt_entry *e)
 	return false;
 }
 
+/* What a reader sees at the moment. */
+static struct shunt_entry *look(ncclComm_t handle)
+{
+	struct table *t = atomic_load(&current);
+	struct shunt_entry *e = NULL;
+
+	for (size_t n = 0, i = hash(handle); t && n <= t->mask; n++, i++) {
+		e = atomic_load(&t->slots[i & t->mask]);
+		if (!e || atomic_load(&e->key) == handle)
+			break;
+		e = NULL;
+	}
+	return e;
+}
+
+bool shunt_entry_exists(ncclComm_t handle)
+{
+	while (handle) {
+		unsigned before = atomic_load(&sequence);
+
+		if (look(handle))
+			return true;
+		if (!(before & 1) && atomic_load(&sequence) == before)
+			return false;
+		sched_yield();
+	}
+	return false;
+}
+
 struct shunt_entry *shunt_entry_get(ncclComm_t handle)
 {
 	if (!handle)
 		return NULL;
 	for (;;) {
 		unsigned before = atomic_load(&sequence);
-		struct table *t = atomic_load(&current);
-		struct shunt_entry *e = NULL;
+		struct shunt_entry *e = look(handle);
 
-		for (size_t n = 0, i = hash(handle); t && n <= t->mask; n++, i++) {
-			e = atomic_load(&t->slots[i & t->mask]);
-			if (!e || atomic_load(&e->key) == handle)
-				break;
-			e = NULL;
-		}
 		if (e && try_ref(e)) {
 			if (atomic_load(&e->key) == handle)
 				return e;
@@ -88,11 +110,12 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	e->comm = comm;
 	e->id = (struct shunt_id){0};
 	e->forward_why = NULL;
-	e->max_ctas = 0;
-	e->blocking = true;
-	e->splits = e->shrinks = 0;
+	e->config = (struct shunt_comm_config){.blocking = true};
+	e->splits = e->grows = 0;
 	e->ops = NULL;
 	e->nops = 0;
+	e->sets = NULL;
+	e->nsets = 0;
 	e->own = NULL;
 	atomic_store(&e->ready, false);
 	atomic_store(&e->off, 0);
@@ -107,6 +130,7 @@ void shunt_entry_put(struct shunt_entry *e)
 	shunt_comm_destroy(e->comm);
 	e->comm = NULL;
 	free(e->ops);
+	free(e->sets);
 	free(e->own);
 	pthread_mutex_lock(&lock);
 	e->next_free = free_entries;
@@ -259,4 +283,23 @@ bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op)
 		}
 	pthread_mutex_unlock(&e->lock);
 	return found;
+}
+
+unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
+{
+	struct shunt_set_count *sets;
+	unsigned count = 0;
+	size_t i = 0;
+
+	pthread_mutex_lock(&e->lock);
+	while (i < e->nsets && e->sets[i].set != set)
+		i++;
+	if (i == e->nsets && (sets = realloc(e->sets, (e->nsets + 1) * sizeof(*sets)))) {
+		e->sets = sets;
+		sets[e->nsets++] = (struct shunt_set_count){set, 0};
+	}
+	if (i < e->nsets) /* else no memory: the next one finds its name taken */
+		count = e->sets[i].count++;
+	pthread_mutex_unlock(&e->lock);
+	return count;
 }

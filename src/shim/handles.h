@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "core/comm.h"
+#include "shim/comm_config.h"
 #include "shim/nccl_abi.h"
 
 /* An operator that the program made. */
@@ -23,14 +24,21 @@ struct shunt_user_op {
 	uint64_t scalar; /* bits in dtype, or a device address */
 };
 
+struct shunt_set_count {
+	uint64_t set;
+	unsigned count;
+};
+
 /* Reasons for which our kernels stay off an entry for now. */
-enum { SHUNT_OFF_REVOKED = 1, SHUNT_OFF_SUSPENDED = 2 };
+enum { SHUNT_OFF_REVOKED = 1, SHUNT_OFF_SUSPENDED = 2, SHUNT_OFF_FINALIZED = 4 };
 
 /* Standalone: what the handle points to. */
 struct shunt_own {
 	uint64_t magic;
-	atomic_int state;  /* ncclResult_t: InProgress while a thread of ours works on the communicator */
-	atomic_int cancel; /* nonzero makes that thread give up */
+	atomic_int tasks;   /* under way on the communicator: in an open group, or on a thread of ours */
+	atomic_int threads; /* of ours that still touch the communicator, or the program's memory for it */
+	atomic_int result;  /* ncclResult_t of the tasks that the program did not wait for */
+	atomic_int cancel;  /* nonzero makes them give up */
 	int next_op;
 };
 
@@ -40,14 +48,15 @@ struct shunt_entry {
 	struct shunt_comm *comm;
 	struct shunt_id id;
 	const char *forward_why; /* children inherit it: their ids would not agree */
-	int max_ctas;
-	bool blocking;
-	unsigned splits, shrinks; /* how many children so far, the same on all ranks */
+	struct shunt_comm_config config;
+	unsigned splits, grows;   /* how many children so far, the same on all ranks */
 	atomic_bool ready;        /* rank, size and device are known to comm */
 	atomic_int off;
 	pthread_mutex_t lock;     /* for what follows, and for getting ready */
 	struct shunt_user_op *ops;
 	size_t nops;
+	struct shunt_set_count *sets;
+	size_t nsets;
 	struct shunt_own *own;
 	struct shunt_entry *next_free;
 };
@@ -58,6 +67,8 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm);
 int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle);
 /* A reference, or NULL if the handle is unknown. */
 struct shunt_entry *shunt_entry_get(ncclComm_t handle);
+/* Is the handle known now? Takes no lock and no reference, so that nothing can be destroyed in here. */
+bool shunt_entry_exists(ncclComm_t handle);
 /* Forgets the handle; the table's reference goes to the caller. NULL if it is unknown. To be called before the handle dies. */
 struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
 void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
@@ -65,4 +76,7 @@ void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
+
+/* How often was this called before with the same set? */
+unsigned shunt_entry_count_set(struct shunt_entry *entry, uint64_t set);
 #endif

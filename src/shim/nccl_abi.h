@@ -67,6 +67,14 @@ typedef enum {
 	ncclScalarHostImmediate = 1,
 } ncclScalarResidence_t;
 
+/* 2.29.7 */
+typedef enum {
+	ncclStatGpuMemSuspend = 0,
+	ncclStatGpuMemSuspended = 1,
+	ncclStatGpuMemPersist = 2,
+	ncclStatGpuMemTotal = 3,
+} ncclCommMemStat_t;
+
 #define NCCL_CONFIG_UNDEF_INT INT_MIN
 #define NCCL_CONFIG_UNDEF_PTR NULL
 #define NCCL_UNDEF_FLOAT -1.0f
@@ -74,6 +82,7 @@ typedef enum {
 #define NCCL_SHRINK_DEFAULT 0x00
 #define NCCL_SHRINK_ABORT 0x01
 #define NCCL_REVOKE_DEFAULT 0x00
+#define NCCL_SUSPEND_MEM 0x01
 #define NCCL_WIN_DEFAULT 0x00
 #define NCCL_WIN_COLL_SYMMETRIC 0x01
 #define NCCL_CTA_POLICY_DEFAULT 0x00

@@ -1,84 +1,158 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
-#include <sys/uio.h>
-#include <unistd.h>
+#include <string.h>
+#include <time.h>
+#include "core/log.h"
+#include "shim/attach.h"
 #include "shim/pending.h"
 
-struct pending {
-	struct pending *next;
+#define LOOK_NS 200000
+
+struct shunt_pending {
+	struct shunt_pending *next;
+	ncclComm_t place; /* NCCL's to write, from any thread */
 	struct shunt_entry *child;
-	ncclComm_t *where;
+	ncclComm_t *where; /* NULL: nobody wants it any more, but NCCL may still write */
 	ncclComm_t parent;
 	const void *group; /* not NULL: nothing happens before this group ends */
 };
 
-enum verdict { KEEP, ADOPT, DROP };
-typedef enum verdict judge_fn(struct pending *p, const void *arg, ncclComm_t *handle_p);
+enum verdict { KEEP, PASS, DROP };
+typedef enum verdict judge_fn(struct shunt_pending *p, const void *arg);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct pending *list;
+static struct shunt_pending *list;
 static atomic_size_t length; /* so that the usual case takes no lock */
+static bool looking;         /* the thread runs */
 
-int shunt_pending_add(struct shunt_entry *child, ncclComm_t *where, ncclComm_t parent, const void *group)
+static ncclComm_t written(const struct shunt_pending *p)
 {
-	struct pending *p = malloc(sizeof(*p));
-
-	if (!p) {
-		shunt_entry_put(child);
-		return -ENOMEM;
-	}
-	*p = (struct pending){.child = child, .where = where, .parent = parent, .group = group};
-	pthread_mutex_lock(&lock);
-	p->next = list;
-	list = p;
-	atomic_fetch_add(&length, 1);
-	pthread_mutex_unlock(&lock);
-	return 0;
+	return __atomic_load_n(&p->place, __ATOMIC_ACQUIRE);
 }
 
+/* Under the lock: whoever finds his pending gone knows that nothing is written for it any more. */
 static void judge_all(judge_fn *judge, const void *arg)
 {
-	struct pending *dropped = NULL, *p;
+	struct shunt_pending *done = NULL, *p;
 
-	if (!atomic_load(&length))
-		return;
 	pthread_mutex_lock(&lock);
-	for (struct pending **at = &list; (p = *at);) {
-		ncclComm_t handle = NULL;
-		enum verdict verdict = judge(p, arg, &handle);
+	for (struct shunt_pending **at = &list; (p = *at);) {
+		enum verdict verdict = judge(p, arg);
 		if (verdict == KEEP) {
 			at = &p->next;
 			continue;
 		}
 		*at = p->next;
-		atomic_fetch_sub(&length, 1);
-		if (verdict == ADOPT) {
-			shunt_entry_publish(p->child, handle); /* without memory the child is simply not ours */
+		if (verdict == PASS) {
+			shunt_attach_ready(p->child, written(p));
+			shunt_entry_publish(p->child, written(p)); /* without memory the child is simply not ours */
 			p->child = NULL;
+			__atomic_store_n(p->where, written(p), __ATOMIC_RELEASE);
 		}
-		p->next = dropped;
-		dropped = p;
+		/* Last: who finds nothing pending, and takes no lock for it, finds the handle in its place. */
+		atomic_fetch_sub(&length, 1);
+		p->next = done;
+		done = p;
 	}
 	pthread_mutex_unlock(&lock);
-	while ((p = dropped)) {
-		dropped = p->next;
+	while ((p = done)) {
+		done = p->next;
 		shunt_entry_put(p->child);
 		free(p);
 	}
 }
 
-/* What stands there now; NULL if nothing does. The program may have moved its handle and given the memory back, so it is read in a
- * way that cannot fault. */
-static ncclComm_t written(const struct pending *p)
+/* Nobody wants it any more, but NCCL may still write for it. */
+static void orphan(struct shunt_pending *p)
 {
-	ncclComm_t handle = NULL;
-	struct iovec to = {.iov_base = &handle, .iov_len = sizeof(handle)};
-	struct iovec from = {.iov_base = p->where, .iov_len = sizeof(handle)};
+	p->where = NULL;
+	p->group = NULL;
+}
 
-	if (process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof(handle))
-		return handle;
-	return errno == EFAULT ? NULL : __atomic_load_n(p->where, __ATOMIC_ACQUIRE); /* the system call may be forbidden */
+static enum verdict judge_written(struct shunt_pending *p, const void *arg)
+{
+	return p->where && !p->group && written(p) ? PASS : KEEP;
+}
+
+static void *look(void *arg)
+{
+	for (;;) {
+		bool left = false;
+
+		judge_all(judge_written, NULL);
+		pthread_mutex_lock(&lock);
+		for (struct shunt_pending *p = list; p && !left; p = p->next)
+			left = p->where;
+		looking = left;
+		pthread_mutex_unlock(&lock);
+		if (!left)
+			return NULL;
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+	}
+}
+
+/* With the lock held. */
+static int start_looking(void)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int err;
+
+	if (looking)
+		return 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all); /* the program's signals are for the program's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, look, NULL);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (err)
+		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(err));
+	looking = !err;
+	return -err;
+}
+
+struct shunt_pending *shunt_pending_add(
+    struct shunt_entry *child, ncclComm_t *where, ncclComm_t parent, const void *group, bool async)
+{
+	struct shunt_pending *p = malloc(sizeof(*p));
+	int err = p ? 0 : -ENOMEM;
+
+	pthread_mutex_lock(&lock);
+	if (!err) {
+		*p = (struct shunt_pending){.next = list, .child = child, .where = where, .parent = parent, .group = group};
+		if (async)
+			err = start_looking(); /* it waits for the lock, and finds the new one */
+	}
+	if (!err) {
+		list = p;
+		atomic_fetch_add(&length, 1);
+	}
+	pthread_mutex_unlock(&lock);
+	if (!err)
+		return p;
+	shunt_entry_put(child);
+	free(p);
+	return NULL;
+}
+
+ncclComm_t *shunt_pending_place(struct shunt_pending *p)
+{
+	return &p->place;
+}
+
+static enum verdict judge_same(struct shunt_pending *p, const void *arg)
+{
+	return p == arg ? DROP : KEEP;
+}
+
+void shunt_pending_cancel(struct shunt_pending *p)
+{
+	judge_all(judge_same, p);
 }
 
 struct ended {
@@ -86,24 +160,24 @@ struct ended {
 	bool failed;
 };
 
-static enum verdict judge_group(struct pending *p, const void *arg, ncclComm_t *handle_p)
+static enum verdict judge_group(struct shunt_pending *p, const void *arg)
 {
 	const struct ended *ended = arg;
 
-	if (p->group != ended->group)
+	if (!p->group || p->group != ended->group)
 		return KEEP;
-	if (ended->failed)
-		return DROP;
 	p->group = NULL;
-	*handle_p = written(p);
-	return *handle_p ? ADOPT : KEEP;
+	if (ended->failed)
+		orphan(p);
+	return judge_written(p, NULL);
 }
 
 void shunt_pending_group_ended(const void *group, bool failed)
 {
 	struct ended ended = {group, failed};
 
-	judge_all(judge_group, &ended);
+	if (atomic_load(&length))
+		judge_all(judge_group, &ended);
 }
 
 struct reported {
@@ -111,29 +185,52 @@ struct reported {
 	ncclResult_t state;
 };
 
-static enum verdict judge_parent(struct pending *p, const void *arg, ncclComm_t *handle_p)
+static enum verdict judge_parent(struct shunt_pending *p, const void *arg)
 {
 	const struct reported *reported = arg;
 
-	if (p->parent != reported->parent || p->group || reported->state == ncclInProgress)
+	if (p->parent != reported->parent || p->group || !p->where || reported->state == ncclInProgress)
 		return KEEP;
+	if (written(p))
+		return PASS;
+	/* Success may be news from before the call. */
 	if (reported->state != ncclSuccess)
-		return DROP;
-	*handle_p = written(p);
-	return *handle_p ? ADOPT : KEEP;
+		orphan(p);
+	return KEEP;
 }
 
 void shunt_pending_parent_state(ncclComm_t parent, ncclResult_t state)
 {
 	struct reported reported = {parent, state};
 
-	judge_all(judge_parent, &reported);
+	if (atomic_load(&length))
+		judge_all(judge_parent, &reported);
 }
 
-static enum verdict judge_handle(struct pending *p, const void *arg, ncclComm_t *handle_p)
+static enum verdict judge_ending(struct shunt_pending *p, const void *arg)
 {
-	*handle_p = written(p);
-	return *handle_p == *(const ncclComm_t *)arg ? ADOPT : KEEP;
+	if (p->parent == (ncclComm_t)arg && p->where && judge_written(p, NULL) == PASS)
+		return PASS;
+	if (p->parent == (ncclComm_t)arg)
+		orphan(p);
+	return KEEP;
+}
+
+void shunt_pending_parent_ends(ncclComm_t parent)
+{
+	if (atomic_load(&length))
+		judge_all(judge_ending, parent);
+}
+
+static enum verdict judge_ended(struct shunt_pending *p, const void *arg)
+{
+	return p->parent == (ncclComm_t)arg && !p->where ? DROP : KEEP;
+}
+
+void shunt_pending_parent_ended(ncclComm_t parent)
+{
+	if (atomic_load(&length))
+		judge_all(judge_ended, parent);
 }
 
 struct shunt_entry *shunt_entry_find(ncclComm_t handle)
@@ -142,6 +239,6 @@ struct shunt_entry *shunt_entry_find(ncclComm_t handle)
 
 	if (e || !handle || !atomic_load(&length))
 		return e;
-	judge_all(judge_handle, &handle);
+	judge_all(judge_written, NULL);
 	return shunt_entry_get(handle);
 }

@@ -17,6 +17,8 @@
 
 #define FIRST_LOG_MS 30000
 #define MAX_PENDING 64
+#define AWAIT_MIN_MS 1
+#define AWAIT_MAX_MS 32
 #define WATCH_LATER (-2) /* that member is there, but its backlog is full at the moment */
 
 struct shunt_meet {
@@ -569,6 +571,45 @@ int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, c
 	return err;
 }
 
+/* One connection to each is enough: it is dropped at once, and takes no place once the member has looked at it. */
+int shunt_meet_await(struct shunt_meet *meet, int nslots, int nranks, int64_t timeout_ms, const atomic_int *cancel)
+{
+	int64_t end = timeout_ms > 0 ? shunt_deadline_ms(timeout_ms) : SHUNT_NEVER, pause = AWAIT_MIN_MS;
+	bool *here = nslots > 0 ? calloc((size_t)nslots, sizeof(*here)) : NULL;
+	struct waiting w = waiting_start();
+	char what[64];
+	int count = 1, err = here ? 0 : -ENOMEM;
+
+	if (!err && meet->slot >= nslots)
+		err = -EINVAL;
+	while (!err) {
+		for (int s = 0; s < nslots && !err; s++) {
+			int fd = -1;
+
+			if (s == meet->slot || here[s])
+				continue;
+			err = probe(meet, s, &fd);
+			close_fd(&fd);
+			here[s] = !err;
+			count += !err;
+			err = err == -ECONNREFUSED ? 0 : err;
+		}
+		if (err || count >= nranks)
+			break;
+		if (shunt_now_ms() >= end) {
+			err = -ETIMEDOUT;
+			break;
+		}
+		snprintf(what, sizeof(what), "%d of %d ranks", nranks - count, nranks);
+		log_waiting(&w, what);
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + pause, cancel);
+		err = err == -ETIMEDOUT ? 0 : err;
+		pause = pause < AWAIT_MAX_MS ? 2 * pause : pause;
+	}
+	free(here);
+	return err;
+}
+
 bool shunt_meet_leads(const struct shunt_meet *meet)
 {
 	return meet->leads;
@@ -880,4 +921,9 @@ int shunt_meet_gather(
 		drop_connections(meet);
 	}
 	return err;
+}
+
+int shunt_meet_fd(const struct shunt_meet *meet)
+{
+	return meet->listen_fd;
 }

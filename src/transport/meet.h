@@ -22,6 +22,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "core/comm.h"
 
 struct shunt_meet;
@@ -45,6 +46,12 @@ int shunt_meet_bind(const struct shunt_id *id, int slot, struct shunt_meet **mee
  */
 int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, const atomic_int *cancel, int *missing_p);
 
+/*
+ * Before a join, where nothing says that the members have made their sockets: waits until nranks of the slots are there. 0;
+ * -ETIMEDOUT after timeout_ms (<= 0: no limit), -ECANCELED, or another -errno. Leave the join to follow on every member.
+ */
+int shunt_meet_await(struct shunt_meet *meet, int nslots, int nranks, int64_t timeout_ms, const atomic_int *cancel);
+
 /* After a join that found too few: are we the lowest of those who are here, and not the only one? So one of them can speak for all. */
 bool shunt_meet_leads(const struct shunt_meet *meet);
 
@@ -57,6 +64,9 @@ bool shunt_meet_leads(const struct shunt_meet *meet);
  */
 int shunt_meet_gather(
     struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int timeout_ms, const atomic_int *cancel);
+
+/* Readable when a member connects; the meet's own, -1 after the join. */
+int shunt_meet_fd(const struct shunt_meet *meet);
 
 /* NULL is allowed. */
 void shunt_meet_destroy(struct shunt_meet *meet);

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The system's nccl.h. That this compiles proves that our prototypes are compatible with its own. */
 #include <stddef.h>
+#include <stdint.h>
 #include <nccl.h>
 #include "layout.h"
 
 #if NCCL_VERSION_CODE < 23100 /* types of later versions, so that our list of prototypes can be read */
 typedef struct later_coll_config ncclCollConfig_t;
+#endif
+#if NCCL_VERSION_CODE < 22907
+typedef enum { ncclStatGpuMemSuspend } ncclCommMemStat_t;
 #endif
 #if NCCL_VERSION_CODE < 22700
 typedef struct ncclWindow_vidmem *ncclWindow_t;

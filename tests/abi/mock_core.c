@@ -7,9 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include "core/boot.h"
 #include "core/comm.h"
 #include "core/config.h"
+#include "core/council.h"
+#include "core/hash.h"
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
 #include "mock_core.h"
@@ -102,14 +105,21 @@ static int meet(struct shunt_id key, int rank, int nranks, const void *mine, siz
 		err = -EINVAL;
 		goto out;
 	}
-	memcpy(m->all + rank * bytes, mine, bytes);
+	if (bytes)
+		memcpy(m->all + rank * bytes, mine, bytes);
 	m->arrived++;
 	pthread_cond_broadcast(&changed);
-	while (m->arrived < nranks && !err && !(cancel && *cancel))
-		err = -pthread_cond_timedwait(&changed, &lock, &deadline);
+	while (m->arrived < nranks && !err && !(cancel && *cancel)) {
+		struct timespec now;
+
+		clock_gettime(CLOCK_REALTIME, &now);
+		err = now.tv_sec > deadline.tv_sec ? -ETIMEDOUT : 0;
+		now.tv_nsec = now.tv_nsec < 990000000 ? now.tv_nsec + 10000000 : now.tv_nsec;
+		pthread_cond_timedwait(&changed, &lock, &now);
+	}
 	if (!err && m->arrived < nranks)
 		err = -ECANCELED;
-	if (!err && all)
+	if (!err && all && bytes)
 		memcpy(all, m->all, nranks * bytes);
 	if (!err && ++m->left == nranks) {
 		for (at = &meetings; *at != m; at = &(*at)->next)
@@ -132,6 +142,36 @@ const struct shunt_config *shunt_config(void)
 	config.nccl_lib = lib ? lib : "";
 	pthread_mutex_unlock(&lock);
 	return &config;
+}
+
+/* As the environment says at the moment, so that tests can change it. */
+const struct shunt_nccl_env *shunt_nccl_env(void)
+{
+	static _Thread_local struct shunt_nccl_env env;
+	const char *blocking = getenv("NCCL_COMM_BLOCKING"), *ctas = getenv("NCCL_MAX_CTAS");
+
+	env.comm_blocking = blocking ? atoi(blocking) : -1;
+	env.max_ctas = ctas ? atoi(ctas) : 0;
+	return &env;
+}
+
+uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		seed = (seed ^ ((const uint8_t *)data)[i]) * 0x100000001b3u + 1;
+	return seed;
+}
+
+static uint8_t host = 1;
+
+void shunt_mock_host(int number)
+{
+	host = (uint8_t)number;
+}
+
+void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes)
+{
+	memset(out, host, SHUNT_HOST_BYTES);
 }
 
 static void print(const char *level, const char *fmt, va_list ap)
@@ -279,13 +319,14 @@ void shunt_comm_abort(struct shunt_comm *comm)
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
 	*why_p = comm->forward_only ? SHUNT_WHY_COMM : coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
-		 comm->desc.nranks == 1 ? SHUNT_WHY_ONE_RANK : coll->count > 1000 ? SHUNT_WHY_SIZE : SHUNT_WHY_OURS;
+		 comm->desc.nranks == 1 ? (comm->desc.standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK) :
+		 coll->count > 1000 ? SHUNT_WHY_SIZE : SHUNT_WHY_OURS;
 	return *why_p == SHUNT_WHY_OURS ? "mock" : NULL;
 }
 
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 {
-	return !comm->set_up && !comm->forward_only;
+	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
 /* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
@@ -326,7 +367,18 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	if (coll->redop == SHUNT_PREMUL)
 		note(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
 	note("\n");
+	if (comm->desc.nranks == 1 && coll->send != coll->recv)
+		memcpy(coll->recv, coll->send, coll->count * shunt_dtype_bytes[coll->dtype]);
 	return 0;
+}
+
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++)
+		err = shunt_comm_run(comm, calls[i]);
+	return err;
 }
 
 void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
@@ -359,6 +411,31 @@ int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t 
 	struct shunt_id key = shunt_id_derive(&comm->desc.id, sizeof(comm->desc.id), "gather", comm->round++, 0);
 
 	return meet(key, comm->desc.rank, comm->desc.nranks, mine, bytes, all, NULL);
+}
+
+int shunt_council_meet(const struct shunt_council *c, const void *mine, size_t bytes, void *all)
+{
+	return meet(shunt_id_derive(&c->id, sizeof(c->id), "council", 0, 0), c->rank, c->nranks, mine, bytes, all, c->cancel);
+}
+
+static atomic_int kernel_runs;
+
+void shunt_mock_kernel_runs(int runs)
+{
+	kernel_runs = runs;
+}
+
+int shunt_comm_quiet(struct shunt_comm *comm)
+{
+	note("quiet\n");
+	while (kernel_runs && !__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
+		usleep(100);
+	return 0;
+}
+
+size_t shunt_comm_memory(struct shunt_comm *comm)
+{
+	return 1000;
 }
 
 int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)

@@ -13,6 +13,10 @@ void shunt_mock_reset(void);
 void shunt_mock_setup_result(int result);
 /* What shunt_comm_error says from now on. */
 void shunt_mock_error(int err);
+/* From now on a kernel runs on every communicator, until 0 or an abort. */
+void shunt_mock_kernel_runs(int runs);
+/* The host that we are on from now on: 1 at first. */
+void shunt_mock_host(int number);
 /* Communicators that were created and not yet destroyed. */
 int shunt_mock_alive(void);
 #pragma GCC visibility pop

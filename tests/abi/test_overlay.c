@@ -64,6 +64,35 @@ static ncclComm_t fresh_comm(int rank, int nranks)
 	return comm;
 }
 
+/* The same, and set up: before that a group keeps back even what is forwarded. */
+static ncclComm_t used_comm(int rank, int nranks)
+{
+	ncclComm_t comm = new_comm(rank, nranks);
+
+	assert_int_equal(ncclAllReduce(a, b, 1, ncclInt8, ncclSum, comm, NULL), ncclSuccess);
+	fake.reset();
+	shunt_mock_reset();
+	return comm;
+}
+
+/* The same, non-blocking. */
+static ncclComm_t lazy_comm(int rank, int nranks)
+{
+	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclResult_t result;
+	ncclUniqueId id;
+	ncclComm_t comm = NULL;
+
+	assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+	assert_int_equal(ncclCommInitRankConfig(&comm, nranks, id, rank, &config), ncclInProgress);
+	do
+		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	while (result == ncclInProgress);
+	fake.reset();
+	shunt_mock_reset();
+	return comm;
+}
+
 static ncclResult_t reduce(ncclComm_t comm, size_t count)
 {
 	return ncclAllReduce(a, b, count, ncclFloat32, ncclSum, comm, NULL);
@@ -85,6 +114,8 @@ static void test_init_creates_ours_before_and_names_it_by_the_id(void **state)
 	ncclComm_t comm = new_comm(1, 2);
 
 	assert_non_null(strstr(shunt_mock_log(), "create 1/2 rank 1/2 device -1"));
+	/* Whoever comes first finds a rank that knows all of itself, whether or not the program has called. */
+	assert_non_null(strstr(shunt_mock_log(), "set_rank 1/2 device 1\n"));
 	assert_int_equal(shunt_mock_alive(), 1);
 	ncclCommDestroy(comm);
 	assert_int_equal(shunt_mock_alive(), 0);
@@ -129,7 +160,6 @@ static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
 
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	assert_string_equal(fake.log(), "");
-	assert_non_null(strstr(shunt_mock_log(), "set_rank 1/2 device 1\n"));
 	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
 	assert_int_equal(reduce(comm, 5000), ncclSuccess);
 	assert_string_equal(fake.log(), "AllReduce 5000 7\n");
@@ -259,7 +289,7 @@ static int first_call(void)
 
 static void test_group_runs_ours_after_the_real_end(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = used_comm(0, 2);
 
 	assert_int_equal(ncclGroupStart(), ncclSuccess);
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
@@ -366,7 +396,6 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 	fake.fail_next("GroupEnd", ncclSystemError);
 	assert_int_equal(ncclGroupEnd(), ncclSystemError);
 	assert_int_equal(shunt_mock_alive(), 0);
-	free(comm); /* the fake does not */
 }
 
 static void test_user_op_is_remembered_by_value(void **state)
@@ -437,7 +466,7 @@ static void test_split_in_a_group_is_known_at_its_end(void **state)
 
 static void test_split_late_is_known_through_the_parent_state(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), child, moved;
+	ncclComm_t comm = lazy_comm(0, 4), child, moved;
 	ncclResult_t result;
 
 	fake.late(30);
@@ -457,7 +486,7 @@ static void test_split_late_is_known_through_the_parent_state(void **state)
 
 static void test_split_late_is_known_without_asking_the_parent(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), child;
+	ncclComm_t comm = lazy_comm(0, 4), child;
 
 	fake.late(20);
 	ncclGroupStart();
@@ -472,18 +501,223 @@ static void test_split_late_is_known_without_asking_the_parent(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
+/* The place may be gone as soon as the handle was seen there. */
+static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
+{
+	for (int grouped = 0; grouped < 2; grouped++) {
+		ncclComm_t comm = lazy_comm(0, 4), *place = malloc(sizeof(*place)), moved;
+
+		*place = comm;
+		fake.late(20);
+		if (grouped)
+			ncclGroupStart();
+		assert_int_equal(ncclCommSplit(comm, 1, 0, place, NULL), grouped ? ncclSuccess : ncclInProgress);
+		if (grouped)
+			assert_int_equal(ncclGroupEnd(), ncclInProgress);
+		while (!(moved = __atomic_load_n(place, __ATOMIC_ACQUIRE)))
+			usleep(100);
+		free(place);
+		assert_int_equal(reduce(moved, 5), ncclSuccess);
+		assert_non_null(strstr(shunt_mock_log(), "run 5"));
+		ncclCommDestroy(moved);
+		ncclCommDestroy(comm);
+		assert_int_equal(shunt_mock_alive(), 0);
+	}
+}
+
+/* Nothing is written to the program's memory any more once the parent is gone, whatever the real library still does. */
 static void test_split_whose_parent_dies_is_forgotten(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), *place = malloc(sizeof(*place));
+	for (int ms = 0; ms < 40; ms += 13) {
+		ncclComm_t comm = lazy_comm(0, 4), *place = malloc(sizeof(*place)), was;
 
+		fake.late(ms);
+		assert_int_equal(ncclCommSplit(comm, 1, 0, place, NULL), ncclInProgress);
+		usleep(1000 * 13);
+		assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+		was = *place;
+		*place = (ncclComm_t)place;
+		usleep(5000);
+		assert_ptr_equal(*place, place);
+		free(place);
+		if (was)
+			ncclCommAbort(was);
+		assert_int_equal(shunt_mock_alive(), 0);
+	}
+}
+
+static void test_split_that_fails_leaves_nothing(void **state)
+{
+	ncclComm_t comm = lazy_comm(0, 4), child = comm;
+
+	fake.fail_next("CommSplit", ncclSystemError);
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSystemError);
+	assert_null(child);
+	assert_int_equal(shunt_mock_alive(), 1);
+	fake.fail_next("CommSplit", ncclSystemError);
 	ncclGroupStart();
-	fake.late(0);
-	ncclCommSplit(comm, 1, 0, place, NULL);
-	ncclGroupEnd();
-	usleep(50000); /* the fake has written */
-	*place = NULL;
-	free(place);
-	ncclCommAbort(comm);
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSystemError);
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_null(child);
+	assert_int_equal(shunt_mock_alive(), 1);
+	/* The group fails after the call. */
+	ncclGroupStart();
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
+	fake.fail_next("GroupEnd", ncclSystemError);
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_null(child);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+/* Set in a file of NCCL's or in the environment, it counts for our idea of what blocks. */
+static void test_settings_of_the_environment_win_over_the_program(void **state)
+{
+	ncclComm_t comm, child;
+	ncclResult_t result;
+	ncclUniqueId id;
+
+	setenv("NCCL_COMM_BLOCKING", "0", 1);
+	setenv("NCCL_MAX_CTAS", "3", 1);
+	ncclGetUniqueId(&id);
+	assert_int_equal(ncclCommInitRank(&comm, 4, id, 0), ncclSuccess); /* the fake does not look */
+	assert_non_null(strstr(shunt_mock_log(), "ctas 3"));
+	fake.late(10);
+	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclInProgress);
+	do
+		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	while (result == ncclInProgress);
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	unsetenv("NCCL_COMM_BLOCKING");
+	unsetenv("NCCL_MAX_CTAS");
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+}
+
+/* A child without a configuration has its parent's, one with a configuration has NCCL's defaults for the rest. */
+static void test_children_inherit_the_configuration_only_as_a_whole(void **state)
+{
+	ncclConfig_t config = {.size = 48, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21800, .blocking = 1,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = 5, .splitShare = NCCL_CONFIG_UNDEF_INT};
+	ncclComm_t comm, child;
+	ncclUniqueId id;
+
+	ncclGetUniqueId(&id);
+	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclSuccess);
+	shunt_mock_reset();
+	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "ctas 5"));
+	ncclCommDestroy(child);
+	shunt_mock_reset();
+	config.maxCTAs = NCCL_CONFIG_UNDEF_INT;
+	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, &config), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "ctas 0"));
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+}
+
+/* The id that our log has for the communicator created last. */
+static void created_id(char id[5])
+{
+	const char *at = shunt_mock_log(), *last = NULL;
+
+	while ((at = strstr(at, "id ")))
+		last = at = at + 3;
+	assert_non_null(last);
+	memcpy(id, last, 4);
+	id[4] = 0;
+}
+
+static void test_grow_gives_old_and_new_ranks_one_id(void **state)
+{
+	ncclUniqueId id, grow, unmarked;
+	ncclComm_t old[2], grown[3];
+	char ids[3][5];
+	int places[] = {0, 1};
+
+	ncclGetUniqueId(&id);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclCommInitRank(&old[i], 2, id, i), ncclSuccess);
+	for (int round = 0; round < 2; round++) { /* and the second time another one */
+		assert_int_equal(ncclCommGetUniqueId(old[0], &grow), ncclSuccess);
+		assert_int_equal(ncclCommGrow(NULL, 3, &grow, 2, &grown[2], NULL), ncclSuccess);
+		created_id(ids[2]);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(ncclCommGrow(old[places[i]], 3, i ? NULL : &grow, -1, &grown[i], NULL), ncclSuccess);
+			created_id(ids[i]);
+			assert_string_equal(ids[i], ids[2]);
+		}
+		assert_null(strstr(shunt_mock_log(), " why "));
+		assert_non_null(strstr(shunt_mock_log(), "set_rank 2/3"));
+		shunt_mock_reset();
+		assert_int_equal(reduce(grown[2], 5), ncclSuccess);
+		assert_non_null(strstr(shunt_mock_log(), "run 5"));
+		for (int i = 0; i < 3; i++)
+			ncclCommDestroy(grown[i]);
+		shunt_mock_reset();
+	}
+	/* Made by a rank without Shunt, or elsewhere: known, but NCCL's. */
+	memset(&unmarked, 0, sizeof(unmarked));
+	assert_int_equal(ncclCommGrow(NULL, 3, &unmarked, 2, &grown[2], NULL), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), " why "));
+	ncclCommDestroy(grown[2]);
+	shunt_mock_host(2);
+	shunt_mock_reset();
+	assert_int_equal(ncclCommGrow(NULL, 3, &grow, 2, &grown[2], NULL), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), " why the communicator that grows is on another host"));
+	shunt_mock_host(1);
+	ncclCommDestroy(grown[2]);
+	for (int i = 0; i < 2; i++)
+		ncclCommDestroy(old[i]);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+static void test_memory_statistics_count_ours(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	uint64_t value;
+
+	assert_int_equal(ncclCommMemStats(comm, ncclStatGpuMemTotal, &value), ncclSuccess);
+	assert_int_equal(value, 1100);
+	assert_int_equal(ncclCommMemStats(comm, ncclStatGpuMemPersist, &value), ncclSuccess);
+	assert_int_equal(value, 1100);
+	assert_int_equal(ncclCommMemStats(comm, ncclStatGpuMemSuspend, &value), ncclSuccess);
+	assert_int_equal(value, 100);
+	assert_int_equal(ncclCommMemStats(comm, ncclStatGpuMemTotal, NULL), ncclInvalidArgument);
+	ncclCommDestroy(comm);
+}
+
+static void *stop_kernel(void *arg)
+{
+	usleep(100000);
+	shunt_mock_kernel_runs(0);
+	return NULL;
+}
+
+/* Finalizing keeps our side until destroy, waits for kernels where the communicator blocks, and only there. */
+static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
+{
+	ncclComm_t comm = lazy_comm(0, 2);
+	pthread_t thread;
+
+	shunt_mock_kernel_runs(1);
+	assert_int_equal(ncclCommFinalize(comm), ncclSuccess); /* returns though the kernel runs */
+	assert_null(strstr(shunt_mock_log(), "quiet"));
+	assert_int_equal(shunt_mock_alive(), 1);
+	assert_int_equal(reduce(comm, 5), ncclSuccess); /* the real one's to judge */
+	assert_null(strstr(shunt_mock_log(), "run"));
+	shunt_mock_kernel_runs(0);
+	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+	assert_int_equal(shunt_mock_alive(), 0);
+
+	comm = fresh_comm(0, 2);
+	shunt_mock_kernel_runs(1);
+	pthread_create(&thread, NULL, stop_kernel, NULL);
+	assert_int_equal(ncclCommFinalize(comm), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "quiet"));
+	pthread_join(thread, NULL);
+	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
@@ -657,7 +891,14 @@ int main(int argc, char **argv)
 		TEST(test_split_in_a_group_is_known_at_its_end),
 		TEST(test_split_late_is_known_through_the_parent_state),
 		TEST(test_split_late_is_known_without_asking_the_parent),
+		TEST(test_split_late_is_known_wherever_the_handle_was_moved),
 		TEST(test_split_whose_parent_dies_is_forgotten),
+		TEST(test_split_that_fails_leaves_nothing),
+		TEST(test_settings_of_the_environment_win_over_the_program),
+		TEST(test_children_inherit_the_configuration_only_as_a_whole),
+		TEST(test_grow_gives_old_and_new_ranks_one_id),
+		TEST(test_memory_statistics_count_ours),
+		TEST(test_finalize_waits_only_where_the_communicator_blocks),
 		TEST(test_children_have_the_same_id_on_all_ranks),
 		TEST(test_async_error_merges_ours),
 		TEST(test_abort_goes_to_ours_first),

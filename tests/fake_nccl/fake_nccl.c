@@ -20,7 +20,7 @@ struct ncclComm {
 	int next_op;
 	uint64_t key; /* the same on all ranks, and no other communicator's */
 	unsigned children;
-	struct ncclComm *next_free;
+	struct ncclComm *next_free, *next_made;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,7 +34,7 @@ static unsigned char next_id = 1;
 static _Thread_local int group_depth;
 static _Thread_local ncclResult_t group_error;
 
-static struct ncclComm *free_comms;
+static struct ncclComm *free_comms, *made_comms; /* the latter so that those of groups that failed are not lost */
 static struct fake_call last_call;
 static int launches;
 static _Thread_local int group_calls;
@@ -254,8 +254,13 @@ static ncclComm_t new_comm(int rank, int nranks, int device, bool blocking, uint
 	if (comm)
 		free_comms = comm->next_free;
 	pthread_mutex_unlock(&lock);
-	if (!comm)
+	if (!comm) {
 		comm = calloc(1, sizeof(*comm));
+		pthread_mutex_lock(&lock);
+		comm->next_made = made_comms;
+		made_comms = comm;
+		pthread_mutex_unlock(&lock);
+	}
 	comm->rank = rank;
 	comm->nranks = nranks;
 	comm->device = device;
@@ -428,6 +433,57 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
 		before += excluded[i] < comm->rank;
 	return child_of("CommShrink", comm, newcomm, comm ? comm->rank - before : 0, comm ? comm->nranks - n : 0, 0, 0,
 		comm ? comm->nranks - n : 0);
+}
+
+/* What old and new ranks of a growing communicator have in common: it travels in the unique id. */
+static uint64_t grow_key(const struct ncclComm *comm)
+{
+	return mix(mix(comm->key, "grow", 4), &comm->children, sizeof(comm->children));
+}
+
+ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
+{
+	uint64_t key;
+
+	note("CommGetUniqueId\n");
+	if (!alive(comm) || !id)
+		return ncclInvalidArgument;
+	memset(id, 0, sizeof(*id));
+	key = grow_key(comm);
+	memcpy(id->internal, &key, sizeof(key));
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+	ncclResult_t result = planned("CommGrow");
+	struct birth birth = {.ms = -1};
+	uint64_t key;
+
+	note("CommGrow %d/%d\n", rank, nranks);
+	if (!result && (!newcomm || nranks < 1 || (comm ? rank != -1 || nranks <= comm->nranks : !id || rank < 0 || rank >= nranks)))
+		result = ncclInvalidArgument;
+	if (result)
+		return keep(result);
+	if (comm) {
+		key = grow_key(comm);
+		comm->children++;
+		rank = comm->rank;
+	} else {
+		memcpy(&key, id->internal, sizeof(key));
+	}
+	birth.ticket = arrive(key, rank, nranks, 0, 0);
+	*newcomm = birth.child = birth.owner =
+	    new_comm(rank, nranks, rank, config ? config->blocking != 0 : !comm || comm->blocking, mix(key, "n", 1));
+	return keep(begin(&birth));
+}
+
+ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+{
+	if (!alive(comm) || !value)
+		return ncclInvalidArgument;
+	*value = 100;
+	return ncclSuccess;
 }
 
 static ncclResult_t end(const char *name, ncclComm_t comm, bool dies)

@@ -299,9 +299,9 @@ static void test_group_with_unpaired_message_to_itself_is_refused(void **state)
 	struct world w;
 
 	world_start(&w, 2);
-	assert_int_equal(world_launch_group(&w, 1, lonely, 1, NULL), -EINVAL);
-	assert_int_equal(world_launch_group(&w, 1, twice, 3, NULL), -EINVAL);
-	assert_int_equal(world_launch_group(&w, 1, uneven, 2, NULL), -EINVAL);
+	assert_int_equal(world_launch_group(&w, 1, lonely, 1, NULL), -EBADMSG);
+	assert_int_equal(world_launch_group(&w, 1, twice, 3, NULL), -EBADMSG);
+	assert_int_equal(world_launch_group(&w, 1, uneven, 2, NULL), -EBADMSG);
 	assert_int_equal(w.launches[1], 0);
 	world_stop(&w);
 }

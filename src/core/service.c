@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+#include "core/log.h"
+#include "core/service.h"
+
+struct watch {
+	struct watch *next;
+	uint64_t key; /* what epoll reports: a number, because the watch may be gone by then */
+	struct shunt_comm *comm;
+	int fd;
+	void (*run)(struct shunt_comm *comm);
+	bool running;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+static struct watch *watches;
+static uint64_t keys;
+static int epoll_fd = -1;
+static pid_t owner; /* a child of fork() has no such thread, and starts its own */
+
+static void *worker(void *arg)
+{
+	struct watch *w = arg;
+
+	w->run(w->comm);
+	pthread_mutex_lock(&lock);
+	w->running = false;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+/* A thread that nobody joins and no signal of the program reaches. */
+static int start_thread(void *(*fn)(void *), void *arg)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, before;
+	int err;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = -pthread_create(&thread, &attr, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	return err;
+}
+
+static void run_locked(struct watch *w)
+{
+	if (!w || w->running)
+		return;
+	w->running = true;
+	if (start_thread(worker, w)) {
+		/* The program's own first call will do it. */
+		w->running = false;
+		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's first call");
+	}
+}
+
+static void answer(uint64_t key)
+{
+	struct watch *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = watches; w && w->key != key; w = w->next)
+		;
+	run_locked(w);
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_service_wake(struct shunt_comm *comm)
+{
+	struct watch *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = watches; w && w->comm != comm; w = w->next)
+		;
+	while (w && w->running) /* it found nothing to do, and is about to end */
+		pthread_cond_wait(&ended, &lock);
+	run_locked(w);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *listen_thread(void *arg)
+{
+	int fd = (int)(intptr_t)arg;
+	struct epoll_event events[16];
+
+	for (;;) {
+		int n = epoll_wait(fd, events, 16, -1);
+
+		if (n < 0 && errno != EINTR)
+			return NULL;
+		for (int i = 0; i < n; i++)
+			answer(events[i].data.u64);
+	}
+}
+
+static int start(void)
+{
+	int fd, err;
+
+	if (epoll_fd >= 0 && owner == getpid())
+		return 0;
+	fd = epoll_create1(EPOLL_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = start_thread(listen_thread, (void *)(intptr_t)fd);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	epoll_fd = fd;
+	owner = getpid();
+	return 0;
+}
+
+int shunt_service_watch(struct shunt_comm *comm, int fd, void (*run)(struct shunt_comm *comm))
+{
+	struct watch *w = calloc(1, sizeof(*w));
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	pthread_mutex_lock(&lock);
+	err = start();
+	if (!err) {
+		*w = (struct watch){ .next = watches, .key = ++keys, .comm = comm, .fd = fd, .run = run };
+		event.data.u64 = w->key;
+		err = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+	}
+	if (!err)
+		watches = w;
+	else
+		free(w);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void shunt_service_unwatch(struct shunt_comm *comm)
+{
+	struct watch **p, *w;
+
+	pthread_mutex_lock(&lock);
+	for (p = &watches; *p && (*p)->comm != comm; p = &(*p)->next)
+		;
+	w = *p;
+	if (w) {
+		/* Not to be found by a new event; its fd may have been closed, and its number be another's, only after a run. */
+		w->key = 0;
+		while (w->running)
+			pthread_cond_wait(&ended, &lock);
+		for (p = &watches; *p != w; p = &(*p)->next)
+			;
+		*p = w->next;
+		free(w);
+	}
+	pthread_mutex_unlock(&lock);
+}

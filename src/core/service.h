@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_SERVICE_H
+#define SHUNT_CORE_SERVICE_H
+/*
+ * One thread for each process that has communicators of several ranks. It sleeps until a peer connects to the socket of one of them: the peer
+ * wants to set the communicator up. Then a thread does this rank's part, whether or not the program has come to its first call. So a
+ * first use waits for no other rank's program, only for its process; a message between two ranks does not need the others.
+ */
+struct shunt_comm;
+
+/* run(comm) is called once, on a thread of its own, when fd can be read; it may take its time. 0 or -errno: nothing is watched. */
+int shunt_service_watch(struct shunt_comm *comm, int fd, void (*run)(struct shunt_comm *comm));
+/* Calls run() once more, as if a peer had connected. */
+void shunt_service_wake(struct shunt_comm *comm);
+/* Ends it; waits for run() if it is under way. Allowed for what is not watched. */
+void shunt_service_unwatch(struct shunt_comm *comm);
+#endif

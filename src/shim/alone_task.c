@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "core/log.h"
+#include "shim/alone_task.h"
+#include "shim/result.h"
+
+/* Works of the thread's open group that the program does not wait for. They stand in the group as one job. */
+struct deferred {
+	struct shunt_job job;
+	struct shunt_task *first, **end;
+};
+
+static _Thread_local struct deferred *deferred;
+static _Thread_local bool group_blocks; /* the open group has a task that the program waits for */
+
+ncclResult_t shunt_task_state(const struct shunt_own *own)
+{
+	/* In this order: a task that ends in between has left its result. */
+	return atomic_load(&own->tasks) ? ncclInProgress : (ncclResult_t)atomic_load(&own->result);
+}
+
+bool shunt_task_is_queued(const struct shunt_own *own)
+{
+	return !atomic_load(&own->threads);
+}
+
+void shunt_task_wait(const struct shunt_own *own)
+{
+	while (atomic_load(&own->threads))
+		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+}
+
+/* Done, and gone. */
+static ncclResult_t end(struct shunt_task *w, ncclResult_t result)
+{
+	struct shunt_entry *e = w->entry;
+	struct shunt_own *own = e->own;
+	bool background = w->background;
+	int none = ncclSuccess;
+
+	result = w->finish(w, result);
+	free(w);
+	if (background && result != ncclSuccess)
+		atomic_compare_exchange_strong(&own->result, &none, (int)result);
+	atomic_fetch_sub(&own->tasks, 1);
+	shunt_entry_put(e);
+	/* Whoever ends the communicator keeps it until there are no threads: own is still there. */
+	if (background)
+		atomic_fetch_sub(&own->threads, 1);
+	return result;
+}
+
+static ncclResult_t run_job(struct shunt_job *job)
+{
+	struct shunt_task *w = (struct shunt_task *)job;
+
+	return w->run(w);
+}
+
+static ncclResult_t finish_job(struct shunt_job *job, ncclResult_t result)
+{
+	group_blocks = false;
+	return end((struct shunt_task *)job, result);
+}
+
+static void *chain_thread(void *arg)
+{
+	ncclResult_t result = ncclSuccess;
+	struct shunt_task *next;
+
+	for (struct shunt_task *w = arg; w; w = next) {
+		next = w->next;
+		if (result == ncclSuccess)
+			result = w->run(w);
+		end(w, result);
+	}
+	return NULL;
+}
+
+/* Runs tasks of one communicator on a thread of their own. */
+static ncclResult_t start_thread(struct shunt_task *chain)
+{
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t thread;
+	ncclResult_t result = ncclInProgress;
+	int err;
+
+	for (struct shunt_task *w = chain; w; w = w->next) {
+		w->background = true;
+		atomic_fetch_add(&w->entry->own->threads, 1);
+	}
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all); /* the program's signals are for the program's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, &attr, chain_thread, chain);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
+	if (!err)
+		return result;
+	shunt_error("cannot start a thread for a non-blocking communicator: %s", strerror(err));
+	for (struct shunt_task *next; chain; chain = next) {
+		next = chain->next;
+		result = end(chain, shunt_to_nccl(-err));
+	}
+	return result;
+}
+
+static ncclResult_t run_deferred(struct shunt_job *job)
+{
+	return ncclInProgress;
+}
+
+/* The group ends: one thread for each communicator. */
+static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
+{
+	struct deferred *d = (struct deferred *)job;
+	struct shunt_task *w, **at;
+
+	deferred = NULL;
+	while ((w = d->first)) {
+		struct shunt_task *chain = w, **chain_end = &w->next;
+
+		d->first = w->next;
+		*chain_end = NULL;
+		if (result != ncclSuccess && result != ncclInProgress) {
+			end(w, result);
+			continue;
+		}
+		for (at = &d->first; (w = *at);) {
+			if (w->entry != chain->entry) {
+				at = &w->next;
+				continue;
+			}
+			*at = w->next;
+			w->next = NULL;
+			*chain_end = w;
+			chain_end = &w->next;
+		}
+		start_thread(chain);
+	}
+	free(d);
+	return result;
+}
+
+/* NULL: it is in the group now. Else why it cannot be. */
+static const char *add_to_group(struct shunt_task *w, bool blocking)
+{
+	if (blocking ? deferred != NULL : group_blocks)
+		return "blocking and non-blocking communicators cannot be in one group";
+	if (blocking) {
+		group_blocks = true;
+		w->job = (struct shunt_job){.lane = w->entry, .run = run_job, .finish = finish_job};
+		shunt_group_add_job(&w->job);
+		return NULL;
+	}
+	if (!deferred) {
+		deferred = calloc(1, sizeof(*deferred));
+		if (!deferred)
+			return "no memory";
+		deferred->job = (struct shunt_job){.lane = deferred, .run = run_deferred, .finish = finish_deferred};
+		deferred->end = &deferred->first;
+		shunt_group_add_job(&deferred->job);
+	}
+	*deferred->end = w;
+	deferred->end = &w->next;
+	return NULL;
+}
+
+ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
+{
+	const char *why;
+
+	w->next = NULL;
+	w->background = false;
+	atomic_fetch_add(&w->entry->own->tasks, 1);
+	if (shunt_group_open()) {
+		why = add_to_group(w, blocking);
+		if (!why)
+			return ncclSuccess;
+		shunt_warn("%s", why);
+		return shunt_group_result(end(w, shunt_to_nccl(-EINVAL)));
+	}
+	if (!blocking)
+		return start_thread(w);
+	return end(w, w->run(w));
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_COMM_CONFIG_H
+#define SHUNT_SHIM_COMM_CONFIG_H
+/* What an ncclConfig_t asks for. */
+#include <stdbool.h>
+#include <stddef.h>
+#include "shim/nccl_abi.h"
+
+struct shunt_comm_config {
+	bool blocking;
+	int max_ctas;  /* 0: no limit */
+	char name[48]; /* commName, cut; "" if there is none */
+};
+
+/*
+ * Reads a configuration as NCCL does: of as many bytes as the caller has, without the fields that are newer than the caller, every
+ * value checked (0 or -EINVAL and why; *out is set nevertheless). What the program does not say is NCCL's default, also for a
+ * child: only config NULL makes it take all after inherit (NULL: the defaults). NCCL_COMM_BLOCKING and NCCL_MAX_CTAS win over all of it.
+ */
+int shunt_comm_config_read(
+    const ncclConfig_t *config, const struct shunt_comm_config *inherit, struct shunt_comm_config *out, char *why, size_t bytes);
+#endif

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: MIT */
+/* How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as threads, on the sim. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ranks.h"
+#include "shunt/shunt.h"
+
+#define MAX_IDS 64
+
+/* Mapped before the ranks are forked, zeroed before each run. */
+static struct {
+	ncclUniqueId ids[MAX_IDS];
+	atomic_int nids;
+	atomic_int barrier[32];
+} *shared;
+
+static int run(enum ranks_how how, int n, rank_fn body)
+{
+	memset(shared, 0, sizeof(*shared));
+	return ranks_run(how, n, 1, body);
+}
+
+/* The k-th of the ids, made by rank 0 as they are needed. */
+static ncclUniqueId id_of(struct rank *r, int k)
+{
+	for (; r->rank == 0 && shared->nids <= k; shared->nids++)
+		ncclGetUniqueId(&shared->ids[shared->nids]);
+	while (shared->nids <= k)
+		usleep(200);
+	return shared->ids[k];
+}
+
+/* All ranks; each place once per run. */
+static void together(struct rank *r, int place)
+{
+	atomic_fetch_add(&shared->barrier[place], 1);
+	while (shared->barrier[place] < r->nranks)
+		usleep(200);
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static ncclConfig_t lazy(void)
+{
+	return (ncclConfig_t){.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+}
+
+static ncclResult_t settled(ncclComm_t comm)
+{
+	ncclResult_t state = ncclInProgress, res = ncclSuccess;
+
+	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; usleep(200))
+		res = ncclCommGetAsyncError(comm, &state);
+	return res ? res : state;
+}
+
+/* One sum over a communicator in which we are `rank` of n, checked. */
+static int sum(struct rank *r, ncclComm_t comm, int rank, int n)
+{
+	enum { COUNT = 3000 };
+	int32_t host[COUNT], *dev;
+	int v;
+
+	NCCL(ncclCommUserRank(comm, &v));
+	CHECK(v == rank);
+	NCCL(ncclCommCount(comm, &v));
+	CHECK(v == n);
+	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0);
+	for (int i = 0; i < COUNT; i++)
+		host[i] = i * (rank + 1);
+	CHECK(shunt_memcpy(dev, host, sizeof(host)) == 0);
+	NCCL(ncclAllReduce(dev, dev, COUNT, ncclInt32, ncclSum, comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, dev, sizeof(host)) == 0);
+	for (int i = 0; i < COUNT; i++)
+		CHECK(host[i] == i * n * (n + 1) / 2);
+	CHECK(shunt_free(dev) == 0);
+	return 0;
+}
+
+#define SUM(comm, place, n) \
+	do { \
+		if (sum(r, comm, place, n)) { \
+			fprintf(stderr, "rank %d: from line %d\n", r->rank, __LINE__); \
+			return 1; \
+		} \
+	} while (0)
+
+static int body_shrink_and_grow(struct rank *r)
+{
+	int last = r->nranks - 1, n = r->nranks;
+	ncclComm_t comm, shrunk = NULL, grown;
+	ncclUniqueId id;
+
+	NCCL(ncclCommInitRank(&comm, n, r->id, r->rank));
+	for (int round = 0; round < 2; round++) { /* unused and used parents */
+		if (r->rank != 1) {
+			NCCL(ncclCommShrink(comm, (int[]){1}, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
+			SUM(shrunk, r->rank - (r->rank > 1), n - 1);
+			NCCL(ncclCommDestroy(shrunk));
+		}
+		if (r->rank != last) {
+			usleep((useconds_t)r->rank * 20000);
+			NCCL(ncclCommShrink(comm, (int[]){last}, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
+			SUM(shrunk, r->rank, n - 1);
+		} else {
+			shrunk = NULL;
+		}
+		/* The one that was left out comes back as a new rank. */
+		if (r->rank == 0) {
+			NCCL(ncclCommGetUniqueId(shrunk, &id));
+			shared->ids[round] = id;
+		}
+		together(r, 4 * round);
+		id = shared->ids[round];
+		NCCL(ncclCommGrow(shrunk, n, shrunk && r->rank ? NULL : &id, shrunk ? -1 : r->rank, &grown, NULL));
+		SUM(grown, r->rank, n);
+		if (shrunk)
+			NCCL(ncclCommDestroy(shrunk));
+		SUM(grown, r->rank, n);
+		NCCL(ncclCommDestroy(grown));
+		SUM(comm, r->rank, n);
+	}
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_shrink_and_grow_make_working_communicators(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 4, body_shrink_and_grow), 0);
+	assert_int_equal(run(RANKS_THREADS, 4, body_shrink_and_grow), 0);
+}
+
+/* Rank 1 dies in the middle of things; the others revoke what hangs, and go on without it. */
+static int body_survive(struct rank *r)
+{
+	ncclComm_t comm, rest, again;
+	ncclResult_t async;
+	int32_t *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	SUM(comm, r->rank, r->nranks);
+	together(r, 0);
+	if (r->rank == 1)
+		kill(getpid(), SIGKILL);
+	CHECK(shunt_malloc((void **)&buf, 400) == 0);
+	NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
+	usleep(50000);
+	if (r->rank == 0)
+		NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+	CHECK(r->rank != 0 || shunt_stream_synchronize(r->stream) == 0); /* nothing spins any more */
+	CHECK(r->rank != 0 || ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidUsage);
+	NCCL(ncclCommShrink(comm, (int[]){1}, 1, &rest, NULL, r->rank ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT));
+	SUM(rest, r->rank ? r->rank - 1 : 0, r->nranks - 1);
+	NCCL(ncclCommSplit(rest, 0, -r->rank, &again, NULL));
+	SUM(again, r->nranks - 1 - r->rank - (r->rank == 0), r->nranks - 1);
+	NCCL(ncclCommGetAsyncError(rest, &async));
+	CHECK(async == ncclSuccess);
+	NCCL(ncclCommDestroy(again));
+	NCCL(ncclCommAbort(comm));
+	NCCL(ncclCommDestroy(rest));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_survivors_of_a_dead_rank_go_on(void **state)
+{
+	memset(shared, 0, sizeof(*shared));
+	assert_int_equal(ranks_run_as(&(struct ranks){.n = 4, .raw = 1, .body = body_survive, .dies = 1u << 1}), 0);
+}
+
+static int body_revoke(struct rank *r)
+{
+	ncclComm_t comm, half, all;
+	ncclResult_t async;
+	int32_t *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc((void **)&buf, 400) == 0);
+	SUM(comm, r->rank, r->nranks);
+	if (r->rank) /* without rank 0 it cannot end */
+		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
+	NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
+	CHECK(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT) == ncclInvalidArgument);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	NCCL(ncclCommGetAsyncError(comm, &async));
+	CHECK(async == ncclSuccess);
+	CHECK(ncclCommFinalize(comm) == ncclInvalidArgument);
+	NCCL(ncclCommSplit(comm, r->rank % 2, 0, &half, NULL));
+	SUM(half, r->rank / 2, r->rank % 2 ? r->nranks / 2 : (r->nranks + 1) / 2);
+	NCCL(ncclCommSplit(comm, 0, -r->rank, &all, NULL));
+	SUM(all, r->nranks - 1 - r->rank, r->nranks);
+	NCCL(ncclCommDestroy(comm));
+	SUM(half, r->rank / 2, r->rank % 2 ? r->nranks / 2 : (r->nranks + 1) / 2);
+	NCCL(ncclCommDestroy(half));
+	NCCL(ncclCommDestroy(all));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_revoked_communicator_can_be_split(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke), 0);
+	assert_int_equal(run(RANKS_THREADS, 4, body_revoke), 0);
+}
+
+static int body_nonblocking(struct rank *r)
+{
+	ncclConfig_t config = lazy();
+	ncclComm_t comm, child, second, grouped;
+	ncclResult_t res;
+
+	res = ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
+	CHECK(res == ncclInProgress && settled(comm) == ncclSuccess);
+	SUM(comm, r->rank, r->nranks);
+	NCCL(ncclGroupStart());
+	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
+	NCCL(ncclCommSplit(comm, 0, -r->rank, &second, NULL));
+	CHECK(ncclGroupEnd() == ncclInProgress);
+	/* As PyTorch: no call of NCCL's until the handle is there. */
+	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
+		usleep(100);
+	CHECK(settled(comm) == ncclSuccess);
+	SUM(child, r->rank, r->nranks);
+	SUM(second, r->nranks - 1 - r->rank, r->nranks);
+	/* A group of an init of which the last rank comes late. */
+	ncclUniqueId id = id_of(r, 0);
+	if (r->rank == r->nranks - 1)
+		usleep(100000);
+	double began = now();
+	NCCL(ncclGroupStart());
+	NCCL(ncclCommInitRankConfig(&grouped, r->nranks, id, r->rank, &config));
+	CHECK(ncclGroupEnd() == ncclInProgress);
+	CHECK(now() - began < 0.09 || r->rank);
+	CHECK(settled(grouped) == ncclSuccess);
+	SUM(grouped, r->rank, r->nranks);
+	res = ncclCommFinalize(grouped);
+	CHECK((res == ncclInProgress || res == ncclSuccess) && settled(grouped) == ncclSuccess);
+	NCCL(ncclCommDestroy(grouped));
+	NCCL(ncclCommDestroy(comm));
+	SUM(child, r->rank, r->nranks);
+	NCCL(ncclCommDestroy(second));
+	NCCL(ncclCommDestroy(child));
+	return 0;
+}
+
+static void test_nonblocking_communicators_come_by_themselves(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_nonblocking), 0);
+	assert_int_equal(run(RANKS_THREADS, 3, body_nonblocking), 0);
+}
+
+static int body_scalable(struct rank *r)
+{
+	ncclUniqueId ids[3];
+	ncclComm_t comm;
+
+	for (int k = 0; k < 3; k++)
+		ids[k] = id_of(r, k);
+	NCCL(ncclCommInitRankScalable(&comm, r->nranks, r->rank, 3, ids, NULL));
+	SUM(comm, r->rank, r->nranks);
+	NCCL(ncclCommDestroy(comm));
+	together(r, 0);
+	CHECK(ncclCommInitRank(&comm, 1, ids[2], 0) != ncclSuccess); /* all of them are used up */
+	return 0;
+}
+
+static void test_scalable_init_uses_all_ids_up(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 4, body_scalable), 0);
+}
+
+/* Dozens alive, each used; ended in another order on each rank, and by another thread than the one that made them. */
+enum { DOZENS = 36 };
+
+struct ending {
+	struct rank *r;
+	ncclComm_t *comms;
+	int failed;
+};
+
+static void *end_half(void *arg)
+{
+	struct ending *e = arg;
+
+	shunt_device_set(e->r->rank);
+	for (int i = 1; i < DOZENS; i += 2)
+		e->failed |= ncclCommDestroy(e->comms[(i * 7 + 3 * e->r->rank) % DOZENS | 1]) != ncclSuccess;
+	return NULL;
+}
+
+static int body_dozens(struct rank *r)
+{
+	ncclComm_t comms[DOZENS];
+	struct ending ending = {r, comms, 0};
+	pthread_t thread;
+
+	NCCL(ncclCommInitRank(&comms[0], r->nranks, r->id, r->rank));
+	for (int i = 1; i < DOZENS; i++)
+		NCCL(ncclCommSplit(comms[i / 2], 0, r->rank, &comms[i], NULL));
+	for (int i = 0; i < DOZENS; i += 3)
+		SUM(comms[i], r->rank, r->nranks);
+	pthread_create(&thread, NULL, end_half, &ending); /* the odd ones */
+	for (int i = DOZENS - 2; i >= 0; i -= 2)
+		NCCL(ncclCommDestroy(comms[r->rank % 2 ? i : DOZENS - 2 - i]));
+	pthread_join(thread, NULL);
+	CHECK(!ending.failed);
+	return 0;
+}
+
+static void test_dozens_of_communicators_end_in_any_order(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_dozens), 0);
+	assert_int_equal(run(RANKS_THREADS, 3, body_dozens), 0);
+}
+
+/* The root is done as soon as its data lies in the others' memory; they still acknowledge it when it has ended its communicator. */
+static int body_root_goes_first(struct rank *r)
+{
+	enum { COUNT = 20000 };
+	int32_t *host = malloc(COUNT * 4), *dev;
+	ncclComm_t comm;
+
+	CHECK(shunt_malloc((void **)&dev, COUNT * 4) == 0);
+	for (int k = 0; k < 8; k++) {
+		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		SUM(comm, r->rank, r->nranks);
+		for (int i = 0; i < COUNT; i++)
+			host[i] = r->rank ? -1 : i + k;
+		CHECK(shunt_memcpy(dev, host, COUNT * 4) == 0);
+		if (r->rank == r->nranks - 1)
+			usleep(3000);
+		NCCL(ncclBroadcast(dev, dev, 800, ncclInt32, 0, comm, r->stream));
+		if (r->rank)
+			CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommDestroy(comm));
+		CHECK(shunt_memcpy(host, dev, COUNT * 4) == 0);
+		for (int i = 0; i < 800; i++)
+			CHECK(host[i] == i + k);
+	}
+	CHECK(shunt_free(dev) == 0);
+	free(host);
+	return 0;
+}
+
+static void test_rank_may_end_while_peers_still_write_to_it(void **state)
+{
+	assert_int_equal(run(RANKS_THREADS, 4, body_root_goes_first), 0);
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_root_goes_first), 0);
+}
+
+/* Graphs outlive their communicator, as where a program ends in any order. */
+static int body_graphs_outlive(struct rank *r)
+{
+	enum { COUNT = 1000, GRAPHS = 3 };
+	void *graphs[GRAPHS], *other;
+	ncclComm_t comm;
+	int32_t *dev;
+	double began;
+
+	CHECK(shunt_malloc((void **)&dev, COUNT * 4) == 0 && shunt_stream_create(&other) == 0);
+	for (int how = 0; how < 3; how++) { /* destroy, finalize and destroy, abort */
+		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, how), r->rank));
+		SUM(comm, r->rank, r->nranks);
+		for (int g = 0; g < GRAPHS; g++) {
+			void *stream = g % 2 ? other : r->stream;
+
+			CHECK(shunt_capture_begin(stream) == 0);
+			NCCL(ncclAllReduce(dev, dev, COUNT, ncclInt32, ncclSum, comm, stream));
+			NCCL(ncclAllReduce(dev, dev, COUNT, ncclInt32, ncclMax, comm, stream));
+			CHECK(shunt_capture_end(stream, &graphs[g]) == 0);
+			CHECK(shunt_graph_launch(graphs[g], r->stream) == 0);
+		}
+		CHECK(how < 2 || shunt_stream_synchronize(r->stream) == 0);
+		began = now();
+		if (how == 1)
+			NCCL(ncclCommFinalize(comm));
+		NCCL(how == 2 ? ncclCommAbort(comm) : ncclCommDestroy(comm)); /* what runs is waited for, what may run is not */
+		CHECK(now() - began < 30);
+		for (int g = 0; g < GRAPHS; g++)
+			CHECK(shunt_graph_destroy(graphs[GRAPHS - 1 - g]) == 0);
+	}
+	CHECK(shunt_free(dev) == 0 && shunt_stream_destroy(other) == 0);
+	return 0;
+}
+
+static void test_graphs_may_outlive_their_communicator(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_graphs_outlive), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_graphs_outlive), 0);
+}
+
+/* Ended while another stream of the thread captures. */
+static int body_end_in_a_capture(struct rank *r)
+{
+	ncclComm_t comm, other;
+	int32_t *dev, host[4] = {1, 2, 3, 4};
+	void *graph;
+
+	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0 && shunt_memcpy(dev, host, sizeof(host)) == 0);
+	NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, 0), r->rank));
+	NCCL(ncclCommInitRank(&other, r->nranks, id_of(r, 1), r->rank));
+	SUM(comm, r->rank, r->nranks);
+	SUM(other, r->rank, r->nranks);
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	NCCL(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, comm, r->stream));
+	NCCL(ncclCommDestroy(other));
+	NCCL(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, comm, r->stream));
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	CHECK(shunt_graph_launch(graph, r->stream) == 0 && shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(host, dev, sizeof(host)) == 0 && host[3] == 4 * r->nranks * r->nranks);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_graph_destroy(graph) == 0 && shunt_free(dev) == 0);
+	return 0;
+}
+
+static void test_another_communicator_may_end_during_a_capture(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_in_a_capture), 0);
+}
+
+/* A rank by itself, on any device, with every way to be made. */
+static int body_one_rank(struct rank *r)
+{
+	ncclComm_t comm, child;
+	ncclUniqueId id;
+	ncclRedOp_t op;
+
+	for (int device = 0; device < 8; device++) {
+		float in[3] = {1, 2, 3}, out[3] = {0}, factor = 2.5f, *a, *b;
+		void *stream;
+		int v;
+
+		CHECK(shunt_device_set(device) == 0 && shunt_stream_create(&stream) == 0);
+		CHECK(shunt_malloc((void **)&a, 12) == 0 && shunt_malloc((void **)&b, 12) == 0 && shunt_memcpy(a, in, 12) == 0);
+		if (device % 2) {
+			NCCL(ncclGetUniqueId(&id));
+			NCCL(ncclCommInitRank(&comm, 1, id, 0));
+		} else {
+			NCCL(ncclCommInitAll(&comm, 1, &device));
+		}
+		NCCL(ncclCommCuDevice(comm, &v));
+		CHECK(v == device);
+		NCCL(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comm));
+		NCCL(ncclAllReduce(a, b, 3, ncclFloat32, op, comm, stream));
+		NCCL(ncclRedOpDestroy(op, comm));
+		CHECK(shunt_stream_synchronize(stream) == 0 && shunt_memcpy(out, b, 12) == 0);
+		CHECK(out[0] == 2.5f && out[1] == 5.0f && out[2] == 7.5f);
+		NCCL(ncclCommSplit(comm, 3, 0, &child, NULL));
+		NCCL(ncclCommDestroy(comm));
+		NCCL(ncclAllReduce(a, b, 3, ncclFloat32, ncclSum, child, stream));
+		CHECK(shunt_stream_synchronize(stream) == 0 && shunt_memcpy(out, b, 12) == 0 && out[2] == 3.0f);
+		NCCL(ncclCommDestroy(child));
+		CHECK(shunt_free(a) == 0 && shunt_free(b) == 0 && shunt_stream_destroy(stream) == 0);
+	}
+	return 0;
+}
+
+static void test_one_rank_works_on_every_device(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 1, body_one_rank), 0);
+}
+
+static int body_memory(struct rank *r)
+{
+	int32_t host[100], *buf;
+	ncclComm_t comm;
+	ncclWindow_t win;
+	void *handle;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	NCCL(ncclMemAlloc((void **)&buf, sizeof(host)));
+	NCCL(ncclCommRegister(comm, buf, sizeof(host), &handle));
+	NCCL(ncclCommWindowRegister(comm, buf, sizeof(host), &win, NCCL_WIN_COLL_SYMMETRIC));
+	for (int i = 0; i < 100; i++)
+		host[i] = i;
+	CHECK(shunt_memcpy(buf, host, sizeof(host)) == 0);
+	NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, buf, sizeof(host)) == 0);
+	for (int i = 0; i < 100; i++)
+		CHECK(host[i] == i * r->nranks);
+	NCCL(ncclCommWindowDeregister(comm, win));
+	NCCL(ncclCommDeregister(comm, handle));
+	NCCL(ncclMemFree(buf));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_memory_of_nccl_can_be_used_and_registered(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_memory), 0);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_shrink_and_grow_make_working_communicators),
+		cmocka_unit_test(test_survivors_of_a_dead_rank_go_on),
+		cmocka_unit_test(test_revoked_communicator_can_be_split),
+		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
+		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
+		cmocka_unit_test(test_dozens_of_communicators_end_in_any_order),
+		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
+		cmocka_unit_test(test_graphs_may_outlive_their_communicator),
+		cmocka_unit_test(test_another_communicator_may_end_during_a_capture),
+		cmocka_unit_test(test_one_rank_works_on_every_device),
+		cmocka_unit_test(test_memory_of_nccl_can_be_used_and_registered),
+	};
+
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT */
+/* Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "lib/reference.h"
+#include "ranks.h"
+#include "shunt/shunt.h"
+
+/* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */
+static unsigned char letter(int from, int to, int i, size_t at)
+{
+	return (unsigned char)(from * 71 + to * 37 + i * 13 + at * 7 + (at >> 8));
+}
+
+static void *letters(int from, int to, int i, size_t bytes)
+{
+	unsigned char *buf;
+
+	if (shunt_malloc((void **)&buf, bytes + 1))
+		return NULL;
+	for (size_t k = 0; k < bytes; k++)
+		buf[k] = letter(from, to, i, k);
+	buf[bytes] = 0xa5;
+	return buf;
+}
+
+static void *blank(size_t bytes)
+{
+	unsigned char *buf;
+
+	if (shunt_malloc((void **)&buf, bytes + 1))
+		return NULL;
+	memset(buf, 0xa5, bytes + 1);
+	return buf;
+}
+
+static int check_letters(struct rank *r, const unsigned char *buf, int from, int to, int i, size_t bytes)
+{
+	for (size_t k = 0; k < bytes; k++)
+		CHECK(buf[k] == letter(from, to, i, k));
+	CHECK(buf[bytes] == 0xa5);
+	return 0;
+}
+
+/* Every rank to every rank, itself included, uneven counts, some of them zero, twice per pair. */
+static size_t uneven(int from, int to, int i)
+{
+	return (from + to + i) % 4 ? (size_t)(from * 1000 + to * 300 + i * 17 + 1) : 0;
+}
+
+static int body_all_to_all_v(struct rank *r)
+{
+	void *out[8][2], *in[8][2];
+	int n = r->nranks;
+
+	NCCL(ncclGroupStart());
+	for (int p = 0; p < n; p++)
+		for (int i = 0; i < 2; i++) {
+			size_t sent = uneven(r->rank, p, i), got = uneven(p, r->rank, i);
+
+			out[p][i] = letters(r->rank, p, i, sent);
+			in[p][i] = blank(got);
+			NCCL(ncclSend(sent ? out[p][i] : NULL, sent, ncclUint8, p, r->comm, r->stream));
+			NCCL(ncclRecv(got ? in[p][i] : NULL, got, ncclUint8, p, r->comm, r->stream));
+		}
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int p = 0; p < n; p++)
+		for (int i = 0; i < 2; i++) {
+			if (check_letters(r, in[p][i], p, r->rank, i, uneven(p, r->rank, i)))
+				return 1;
+			shunt_free(out[p][i]);
+			shunt_free(in[p][i]);
+		}
+	return 0;
+}
+
+static void test_send_recv_all_to_all_v_arrives(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_all_to_all_v), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 8, 0, body_all_to_all_v), 0);
+}
+
+/* The first thing on the communicator is a message between two ranks. The others call nothing until it has arrived. */
+static int body_pair(struct rank *r)
+{
+	size_t bytes = 5000;
+
+	if (r->rank == 1 || r->rank == 2) {
+		void *buf = r->rank == 1 ? letters(1, 2, 0, bytes) : blank(bytes);
+
+		if (r->rank == 1)
+			NCCL(ncclSend(buf, bytes, ncclInt8, 2, r->comm, r->stream));
+		else
+			NCCL(ncclRecv(buf, bytes, ncclInt8, 1, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		if (r->rank == 2 && check_letters(r, buf, 1, 2, 0, bytes))
+			return 1;
+		shunt_free(buf);
+	} else {
+		sleep(1);
+	}
+	return 0;
+}
+
+static void test_send_recv_needs_only_its_two_ranks(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_pair), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_pair), 0);
+}
+
+/* A pipeline: each rank receives from the one before and sends on, without groups. */
+static int body_pipeline(struct rank *r)
+{
+	size_t bytes = 100000;
+	void *buf = r->rank ? blank(bytes) : letters(0, 9, 3, bytes);
+
+	for (int i = 0; i < 5; i++) {
+		if (r->rank)
+			NCCL(ncclRecv(buf, bytes / 4, ncclFloat32, r->rank - 1, r->comm, r->stream));
+		if (r->rank + 1 < r->nranks)
+			NCCL(ncclSend(buf, bytes / 4, ncclFloat32, r->rank + 1, r->comm, r->stream));
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (check_letters(r, buf, 0, 9, 3, bytes))
+		return 1;
+	shunt_free(buf);
+	return 0;
+}
+
+static void test_send_recv_ungrouped_makes_a_pipeline(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_pipeline), 0);
+}
+
+/* Collectives and messages in one group, on two streams; ranks issue the messages in different places. */
+static int body_mixed(struct rank *r)
+{
+	int n = r->nranks, next = (r->rank + 1) % n, before = (r->rank + n - 1) % n;
+	void *out = letters(r->rank, next, 0, 3000), *in = blank(3000), *other;
+	int *mine, *sum, *all;
+
+	CHECK(!shunt_malloc((void **)&mine, 4000) && !shunt_malloc((void **)&sum, 4000) && !shunt_malloc((void **)&all, 4000 * n));
+	CHECK(shunt_stream_create(&other) == 0);
+	for (int i = 0; i < 1000; i++)
+		mine[i] = i + r->rank;
+	NCCL(ncclGroupStart());
+	if (r->rank % 2)
+		NCCL(ncclSend(out, 3000, ncclUint8, next, r->comm, other));
+	NCCL(ncclAllReduce(mine, sum, 1000, ncclInt32, ncclSum, r->comm, r->stream));
+	NCCL(ncclGroupStart());
+	NCCL(ncclRecv(in, 3000, ncclUint8, before, r->comm, r->stream));
+	NCCL(ncclGroupEnd());
+	NCCL(ncclAllGather(mine, all, 1000, ncclInt32, r->comm, other));
+	if (r->rank % 2 == 0)
+		NCCL(ncclSend(out, 3000, ncclUint8, next, r->comm, other));
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_stream_synchronize(other) == 0);
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 1000; i++)
+		CHECK(sum[i] == n * i + n * (n - 1) / 2);
+	for (int p = 0; p < n; p++)
+		for (int i = 0; i < 1000; i++)
+			CHECK(all[p * 1000 + i] == i + p);
+	if (check_letters(r, in, before, r->rank, 0, 3000))
+		return 1;
+	shunt_stream_destroy(other);
+	shunt_free(out);
+	shunt_free(in);
+	shunt_free(mine);
+	shunt_free(sum);
+	shunt_free(all);
+	return 0;
+}
+
+static void test_group_of_collectives_and_messages_runs(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 0, body_mixed), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_mixed), 0);
+}
+
+/* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
+static int body_odds(struct rank *r)
+{
+	ncclCollConfig_t config = { .size = sizeof(config), .magic = 0xcafebeef, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = 1,
+		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
+		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
+	ncclSimInfo_t info = { .size = sizeof(info), .estimatedTime = 7 };
+	int *a, *b;
+
+	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));
+	for (int i = 0; i < 10000; i++)
+		a[i] = i;
+	memset(b, 0, 40000);
+	NCCL(ncclGroupStart());
+	NCCL(ncclAllReduce(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream));
+	NCCL(ncclSend(a, 1, ncclInt32, r->rank, r->comm, r->stream));
+	NCCL(ncclGroupSimulateEnd(&info));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(b[1] == 0 && info.estimatedTime == -1);
+
+	CHECK(ncclSend(a, 1, ncclInt32, r->rank, r->comm, r->stream) == ncclInvalidUsage);
+	NCCL(ncclGroupStart());
+	NCCL(ncclRecv(a, 1, ncclInt32, r->rank, r->comm, r->stream));
+	CHECK(ncclGroupEnd() == ncclInvalidUsage);
+	CHECK(ncclSend(a, 1, ncclInt32, r->nranks, r->comm, r->stream) == ncclInvalidArgument);
+	CHECK(ncclRecv(NULL, 1, ncclInt32, 0, r->comm, r->stream) == ncclInvalidArgument);
+
+	NCCL(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 10000; i++)
+		CHECK(b[i] == i * r->nranks);
+	config.algSelection = "allreduce_ring";
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+static void test_group_odd_calls_answer_as_nccl(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_odds), 0);
+}
+
+/* One rank by itself: everything is a local copy, and pre-multiplied sums scale. */
+static int body_alone(struct rank *r)
+{
+	float *a, *b, two = 2;
+	ncclRedOp_t twice;
+
+	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000));
+	for (int i = 0; i < 1000; i++)
+		a[i] = (float)i;
+	memset(b, 0, 4000);
+	NCCL(ncclRedOpCreatePreMulSum(&twice, &two, ncclFloat32, ncclScalarHostImmediate, r->comm));
+	NCCL(ncclReduceScatter(a, b, 1000, ncclFloat32, twice, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 1000; i++)
+		CHECK(b[i] == 2.f * (float)i);
+	NCCL(ncclAllReduce(b, b, 1000, ncclFloat32, twice, r->comm, r->stream));
+	NCCL(ncclRedOpDestroy(twice, r->comm));
+	NCCL(ncclGroupStart());
+	NCCL(ncclSend(b, 1000, ncclFloat32, 0, r->comm, r->stream));
+	NCCL(ncclRecv(a, 1000, ncclFloat32, 0, r->comm, r->stream));
+	NCCL(ncclGroupEnd());
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 1000; i++)
+		CHECK(a[i] == 4.f * (float)i);
+	NCCL(ncclAllReduce(a, b, 10, ncclFloat32, ncclAvg, r->comm, r->stream));
+	NCCL(ncclAlltoAll(a, b + 10, 10, ncclFloat32, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(b[3] == 12 && b[13] == 12);
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+static void test_one_rank_runs_everything_by_itself(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 0, body_alone), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_send_recv_all_to_all_v_arrives),
+		cmocka_unit_test(test_send_recv_needs_only_its_two_ranks),
+		cmocka_unit_test(test_send_recv_ungrouped_makes_a_pipeline),
+		cmocka_unit_test(test_group_of_collectives_and_messages_runs),
+		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
+		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
+	};
+
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_SIM_DEVICES", "8", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
