@@ -27,6 +27,15 @@ SHUNT_API const char *shunt_device_kind(void);
 /* Human-readable name of a device, copied into name (at most bytes, always terminated). */
 SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
 
+/* What a device is, for tools. size is that of the struct, set by the caller; later versions may add fields at its end. */
+struct shunt_device_identity {
+	size_t size;
+	char name[64];   /* the same for all devices of the sim */
+	unsigned cc;     /* compute capability x 10: 90; 0 on the sim */
+	unsigned driver; /* CUDA version of the driver: 13000; 0 on the sim */
+};
+SHUNT_API int shunt_device_identify(int device, struct shunt_device_identity *identity);
+
 SHUNT_API int shunt_device_count(int *count_p);
 SHUNT_API int shunt_device_set(int device);
 

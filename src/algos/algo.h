@@ -18,14 +18,25 @@ struct shunt_scope {
 	int min_ctas, max_ctas; /* 0: no limit */
 	bool sim;
 	bool standalone; /* nothing to forward to: no size is declined */
+	uint16_t cc;     /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
+	const struct shunt_tuning *tuning; /* a file's table that all ranks have; NULL: the built-in one (algos/tuning.h) */
+	uint16_t max_threads, max_channels; /* while a call is issued: of its pick's geometry */
+};
+
+/* Limits on a launch, from the row that chose the algorithm; 0: the algorithm's own. Not for point-to-point, see issue.c. */
+struct shunt_geometry {
+	uint16_t blocks, threads; /* threads of a block */
+	uint16_t channels;        /* exchange: of a pair of ranks and a direction */
 };
 
 /* What selection says about a call. */
 struct shunt_pick {
 	const struct shunt_algo *algo;
+	struct shunt_geometry geometry;
 	unsigned kernel; /* index of kernel_list.h, for one call */
 	uint32_t flags;  /* SHUNT_K_* that follow from type and operator */
 	uint64_t scalar; /* the factor, if it follows from type and operator */
+	void *plan;      /* of shunt_plan_algo: what the communicator has on the device for it */
 };
 
 /* One launch, complete but for the stream. */
@@ -43,6 +54,7 @@ struct shunt_issue {
 	const struct shunt_scope *scope;
 	const struct shunt_kargs *base; /* what is the same for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
+	int (*run_plan)(void *ctx, void *plan, const struct shunt_coll *coll); /* NULL: there are none */
 	void *ctx;
 };
 
@@ -78,6 +90,9 @@ uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
 /* Does this kind of collective reduce? Else its operator means nothing. */
 bool shunt_kind_reduces(enum shunt_kind kind);
 
+/* Calls that an execution plan takes; in no row. */
+extern const struct shunt_algo shunt_plan_algo;
+
 /* Row i of all, or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);
 
@@ -88,6 +103,10 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop,
     uint64_t bytes, enum shunt_why *why_p);
 
-/* Checks SHUNT_ALGO once and warns about what it cannot read. */
+/* ... and where the answer comes from, in words: "SHUNT_ALGO", "built-in, measured on H200", "/x/y.json". Cut if longer. */
+void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes, char *text,
+    size_t text_bytes);
+
+/* Reads SHUNT_ALGO and the tuning files once, and warns about what it cannot use. */
 void shunt_select_check(void);
 #endif

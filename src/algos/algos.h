@@ -11,6 +11,16 @@ extern const struct shunt_algo shunt_exchange_algos[];
 extern const struct shunt_algo shunt_local_algo;
 
 /*
+ * SHUNT_ALGO (algos/forced.c). True if a rule speaks of this size; *algo_p is NULL if it says nccl.
+ */
+bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
+/* The algorithm of this name for a kind, or NULL. */
+const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name);
+
+/* Warps of a block at most, by the pick's geometry, if so `need` of them fit into max_blocks; else what a block can have. */
+unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need);
+
+/*
  * Blocks and threads for `warps` warps (at least one): spread over SMs first, then deepen, within max_blocks (and the user's limit) of
  * max_warps. Returns how many warps there are then: fewer than asked for if they do not fit.
  */

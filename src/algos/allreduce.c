@@ -9,7 +9,7 @@ static void spread(const struct shunt_scope *scope, uint64_t warps, struct shunt
 	if (scope->sim)
 		shunt_spread(scope, warps, 2, 2, work);
 	else
-		shunt_spread(scope, warps, 64, SHUNT_MAX_THREADS / 32, work);
+		shunt_spread(scope, warps, 64, shunt_max_warps(scope, 1, 1), work);
 }
 
 static uint64_t units(uint64_t bytes)

@@ -6,7 +6,6 @@
 #include "algos/algos.h"
 
 #define BLOCKS 64
-#define WARPS (SHUNT_MAX_THREADS / 32)
 
 /* This rank's messages, one list for each thing that it may do. */
 enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, OWN = 2 * SHUNT_KARGS_MAX_RANKS, LISTS };
@@ -151,15 +150,34 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 	}
 }
 
+static unsigned max_blocks(const struct shunt_scope *scope)
+{
+	unsigned most = scope->sim ? 2 : BLOCKS;
+
+	return scope->max_ctas && (unsigned)scope->max_ctas < most ? (unsigned)scope->max_ctas : most;
+}
+
+static unsigned max_roles(const struct shunt_scope *scope, bool folds)
+{
+	return (unsigned)(folds ? scope->nranks : 2 * scope->nranks - 1);
+}
+
+static unsigned max_warps(const struct shunt_scope *scope, bool folds)
+{
+	return shunt_max_warps(scope, max_blocks(scope), max_roles(scope, folds));
+}
+
 /* Channels of a pair that a call may use: the rings that there are, and the warps that the user allows. The same on all ranks. */
 static unsigned max_channels(const struct shunt_scope *scope, bool folds)
 {
-	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = folds ? scope->nranks : 2 * scope->nranks - 1;
-	unsigned blocks = scope->max_ctas && scope->max_ctas < BLOCKS ? (unsigned)scope->max_ctas : BLOCKS;
+	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = max_roles(scope, folds);
+	unsigned blocks = max_blocks(scope), warps = max_warps(scope, folds);
 
+	if (scope->max_channels && max > scope->max_channels)
+		max = scope->max_channels;
 	/* Every role needs its warps, and one block has enough for one channel of each of the 15 roles of 8 ranks. */
-	if (max > blocks * WARPS / roles)
-		max = blocks * WARPS / roles;
+	if (max > blocks * warps / roles)
+		max = blocks * warps / roles;
 	return scope->sim && max > 2 ? 2 : max;
 }
 
@@ -198,7 +216,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *
 			most = channels;
 	}
 	k->roles = (uint16_t)nroles;
-	shunt_spread(scope, (uint64_t)nroles * most, scope->sim ? 2 : BLOCKS, WARPS, work);
+	shunt_spread(scope, (uint64_t)nroles * most, scope->sim ? 2 : BLOCKS, max_warps(scope, folds), work);
 	return nmessages;
 }
 

@@ -5,6 +5,15 @@
 #include "algos/algos.h"
 #include "core/log.h"
 
+static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	return issue->run_plan(issue->ctx, pick->plan, calls[0]);
+}
+
+const struct shunt_algo shunt_plan_algo = {
+	"plan", "an execution plan", SHUNT_NKINDS, SHUNT_FUSE_NONE, { 0 }, { 0 }, NULL, plan_issue,
+};
+
 static bool is_p2p(const struct shunt_coll *c)
 {
 	return c->kind == SHUNT_SEND || c->kind == SHUNT_RECV;
@@ -70,6 +79,12 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 
 	scope.max_ctas = lesser(scope.max_ctas, calls[0]->max_ctas);
 	scope.min_ctas = calls[0]->min_ctas;
+	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
+	if (!is_p2p(calls[0])) {
+		scope.max_ctas = lesser(scope.max_ctas, pick->geometry.blocks > scope.min_ctas ? pick->geometry.blocks : 0);
+		scope.max_threads = pick->geometry.threads;
+		scope.max_channels = pick->geometry.channels;
+	}
 	limited.scope = &scope;
 	return pick->algo->issue(&limited, pick, calls, n);
 }

@@ -1,87 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
+/* Which path a call takes, and which kernel. */
+#include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
+#include "algos/tuning.h"
 #include "core/config.h"
-#include "core/log.h"
-#include "kernels/kargs.h"
-
-#define KB ((uint64_t)1 << 10)
-#define MB ((uint64_t)1 << 20)
-
-/*
- * Which algorithm up to which size. Rows are tried in order; the first whose place, ranks and size fit is taken; no row: NCCL. Values for 2
- * and 4 ranks are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates from those.
- */
-#define ANY_KIND SHUNT_NKINDS /* that has an algorithm of this name */
-
-enum place { GPU, GPU_ALONE, SIM }; /* ALONE: there is no NCCL to forward to */
-
-struct range {
-	enum shunt_kind kind;
-	enum place place;
-	uint8_t nmin, nmax;
-	uint64_t upto; /* bytes of count elements (of one part, where there are parts), inclusive */
-	const char *algo;
-};
-
-static const struct range ranges[] = {
-	{ SHUNT_ALLREDUCE, GPU, 2, 2, 1 * MB, "oneshot" },
-	{ SHUNT_ALLREDUCE, GPU, 3, 4, 128 * KB, "oneshot" },
-	{ SHUNT_ALLREDUCE, GPU, 5, 8, 32 * KB, "oneshot" },
-	{ SHUNT_ALLREDUCE, GPU, 2, 2, 64 * MB, "twoshot" },
-	{ SHUNT_ALLREDUCE, GPU, 3, 8, 16 * MB, "twoshot" },
-	{ SHUNT_ALLREDUCE, GPU_ALONE, 2, 8, UINT64_MAX, "twoshot" },
-	{ SHUNT_ALLGATHER, GPU, 2, 2, 32 * MB, "exchange" },
-	{ SHUNT_ALLGATHER, GPU, 3, 4, 4 * MB, "exchange" },
-	{ SHUNT_ALLGATHER, GPU, 5, 8, 64 * KB, "exchange" },
-	{ SHUNT_REDUCESCATTER, GPU, 2, 2, 512 * KB, "exchange" },
-	{ SHUNT_REDUCESCATTER, GPU, 3, 4, 128 * KB, "exchange" },
-	{ SHUNT_REDUCESCATTER, GPU, 5, 8, 16 * KB, "exchange" },
-	{ SHUNT_ALLTOALL, GPU, 2, 2, 16 * MB, "exchange" },
-	{ SHUNT_ALLTOALL, GPU, 3, 4, 4 * MB, "exchange" },
-	{ SHUNT_ALLTOALL, GPU, 5, 8, 64 * KB, "exchange" },
-	{ SHUNT_BROADCAST, GPU, 2, 2, 8 * MB, "exchange" },
-	{ SHUNT_BROADCAST, GPU, 3, 4, 256 * KB, "exchange" },
-	{ SHUNT_BROADCAST, GPU, 5, 8, 64 * KB, "exchange" },
-	{ SHUNT_REDUCE, GPU, 2, 2, 512 * KB, "exchange" },
-	{ SHUNT_REDUCE, GPU, 3, 4, 256 * KB, "exchange" },
-	{ SHUNT_REDUCE, GPU, 5, 8, 16 * KB, "exchange" },
-	{ SHUNT_GATHER, GPU, 2, 2, 4 * MB, "exchange" },
-	{ SHUNT_GATHER, GPU, 3, 4, 4 * MB, "exchange" },
-	{ SHUNT_GATHER, GPU, 5, 8, 64 * KB, "exchange" },
-	{ SHUNT_SCATTER, GPU, 2, 2, 4 * MB, "exchange" },
-	{ SHUNT_SCATTER, GPU, 3, 4, 1 * MB, "exchange" },
-	{ SHUNT_SCATTER, GPU, 5, 8, 64 * KB, "exchange" },
-	{ SHUNT_SEND, GPU, 2, 2, 16 * MB, "exchange" },
-	{ SHUNT_SEND, GPU, 3, 4, 8 * MB, "exchange" },
-	{ SHUNT_SEND, GPU, 5, 8, 64 * KB, "exchange" },
-	{ ANY_KIND, GPU_ALONE, 2, 8, UINT64_MAX, "exchange" },
-	{ ANY_KIND, SIM, 2, 8, UINT64_MAX, "exchange" },
-	{ SHUNT_ALLREDUCE, SIM, 2, 8, 16 * KB, "oneshot" },
-	{ SHUNT_ALLREDUCE, SIM, 2, 8, 256 * KB, "twoshot" },
-	{ SHUNT_ALLREDUCE, SIM, 2, 8, UINT64_MAX, "chunk" },
-};
-
-static bool range_fits(const struct range *r, const struct shunt_scope *scope, uint64_t bytes)
-{
-	bool place = scope->sim ? r->place == SIM : r->place == GPU || (r->place == GPU_ALONE && scope->standalone);
-
-	return place && scope->nranks >= r->nmin && scope->nranks <= r->nmax && bytes <= r->upto;
-}
-
-/* SHUNT_ALGO, parsed: kind:from-to:name. A range without end is open. */
-struct forced {
-	enum shunt_kind kind;
-	uint64_t from, to;
-	const struct shunt_algo *algo; /* NULL: nccl */
-};
-
-static struct forced *forced;
-static size_t nforced;
-static pthread_once_t forced_once = PTHREAD_ONCE_INIT;
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
@@ -94,7 +17,7 @@ const struct shunt_algo *shunt_algo_row(size_t i)
 	return NULL;
 }
 
-static const struct shunt_algo *algo_find(enum shunt_kind kind, const char *name)
+const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 {
 	const struct shunt_algo *a;
 
@@ -107,102 +30,6 @@ static const struct shunt_algo *algo_find(enum shunt_kind kind, const char *name
 bool shunt_kind_reduces(enum shunt_kind kind)
 {
 	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
-}
-
-static bool kind_find(const char *name, enum shunt_kind *kind_p)
-{
-	for (int k = 0; k < SHUNT_NKINDS; k++)
-		if (!strcmp(shunt_kind_name(k), name)) {
-			*kind_p = k;
-			return true;
-		}
-	return false;
-}
-
-/* "64k", "1m", "" (open). */
-static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
-{
-	static const char units[] = "kmg";
-	char *end;
-
-	if (!*s || !strcmp(s, "inf")) {
-		*bytes_p = open;
-		return true;
-	}
-	errno = 0;
-	uint64_t v = strtoull(s, &end, 10);
-	if (end == s || errno || *s == '-')
-		return false;
-	if (*end) {
-		const char *u = strchr(units, *end | 0x20);
-
-		if (!u || end[1])
-			return false;
-		int shift = 10 * (int)(u - units + 1);
-		if (v > UINT64_MAX >> shift)
-			return false;
-		v <<= shift;
-	}
-	*bytes_p = v;
-	return true;
-}
-
-static bool parse_rule(char *rule, struct forced *f)
-{
-	char *range = strchr(rule, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash;
-
-	if (!name)
-		return false;
-	*range++ = 0;
-	*name++ = 0;
-	dash = strchr(range, '-');
-	if (!dash)
-		return false;
-	*dash++ = 0;
-	if (!kind_find(rule, &f->kind) || !parse_bytes(range, 0, &f->from) || !parse_bytes(dash, UINT64_MAX, &f->to))
-		return false;
-	f->algo = algo_find(f->kind, name);
-	return f->algo || !strcmp(name, "nccl");
-}
-
-static void forced_parse(void)
-{
-	const char *text = shunt_config()->algo;
-	char *copy, *rule, *save = NULL;
-
-	if (!*text)
-		return;
-	copy = strdup(text);
-	forced = calloc(strlen(text) / 2 + 1, sizeof(*forced));
-	if (!copy || !forced) {
-		free(copy);
-		return;
-	}
-	for (rule = strtok_r(copy, ",", &save); rule; rule = strtok_r(NULL, ",", &save)) {
-		size_t at = rule - copy, len = strlen(rule);
-
-		if (parse_rule(rule, &forced[nforced]))
-			nforced++;
-		else
-			shunt_warn("SHUNT_ALGO: cannot use \"%.*s\"; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot, with a name that "
-			    "`shunt info` lists, or nccl", (int)len, text + at);
-	}
-	free(copy);
-}
-
-void shunt_select_check(void)
-{
-	pthread_once(&forced_once, forced_parse);
-}
-
-static bool forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p)
-{
-	for (size_t i = 0; i < nforced; i++)
-		if (forced[i].kind == kind && bytes >= forced[i].from && bytes < forced[i].to) {
-			*algo_p = forced[i].algo;
-			return true;
-		}
-	return false;
 }
 
 /* 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n <= 8. */
@@ -304,47 +131,57 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 	}
 }
 
-bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+/* The two ends of a message must come to one answer. */
+static enum shunt_kind table_kind(enum shunt_kind kind)
 {
-	/* The two ends of a message must come to one answer. */
-	enum shunt_kind kind = coll->kind == SHUNT_RECV ? SHUNT_SEND : coll->kind;
-	uint64_t bytes = (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
-	const struct shunt_algo *algo = NULL;
-	enum shunt_why why = SHUNT_WHY_KIND;
+	return kind == SHUNT_RECV ? SHUNT_SEND : kind;
+}
 
-	if (scope->nranks == 1) {
-		*why_p = scope->standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK;
-		pick_p->algo = &shunt_local_algo;
-		type_op(scope, coll, pick_p);
-		return scope->standalone;
-	}
-	pthread_once(&forced_once, forced_parse);
+/* The algorithm, or NULL and why not. */
+static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, struct shunt_geometry *g,
+    enum shunt_why *why_p)
+{
+	const struct shunt_tuning_row *row;
+	const struct shunt_algo *algo;
+
+	*g = (struct shunt_geometry){ 0 };
 	if (!scope->standalone && shunt_config_forces_nccl(kind)) {
 		*why_p = SHUNT_WHY_FORCED;
-		return false;
+		return NULL;
 	}
 	if (!scope->standalone && shunt_nccl_env_claims(kind)) {
 		*why_p = SHUNT_WHY_NCCL_ENV;
-		return false;
+		return NULL;
 	}
-	if (nforced && forced_find(kind, bytes, &algo)) {
-		why = SHUNT_WHY_FORCED;
-	} else {
-		for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && !algo; i++) {
-			const struct range *r = &ranges[i];
+	if (shunt_forced_find(kind, bytes, &algo, g)) {
+		*why_p = SHUNT_WHY_FORCED;
+		return algo;
+	}
+	row = shunt_tuning_find(scope, kind, bytes, NULL);
+	if (!row || (row->forward && !scope->standalone)) {
+		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
+		return NULL;
+	}
+	*g = row->geometry;
+	return row->algo;
+}
 
-			if (r->kind != kind && (r->kind != ANY_KIND || !algo_find(kind, r->algo)))
-				continue;
-			why = SHUNT_WHY_SIZE;
-			if (range_fits(r, scope, bytes))
-				algo = algo_find(kind, r->algo);
-		}
+bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+{
+	uint64_t bytes = (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
+	struct shunt_geometry geometry = { 0 };
+	const struct shunt_algo *algo;
+
+	if (scope->nranks == 1) {
+		*why_p = scope->standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK;
+		algo = scope->standalone ? &shunt_local_algo : NULL;
+	} else {
+		algo = choose(scope, table_kind(coll->kind), bytes, &geometry, why_p);
 	}
-	if (!algo) {
-		*why_p = why;
+	if (!algo)
 		return false;
-	}
 	pick_p->algo = algo;
+	pick_p->geometry = geometry;
 	type_op(scope, coll, pick_p);
 	*why_p = SHUNT_WHY_OURS;
 	return true;
@@ -357,4 +194,34 @@ const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind k
 	struct shunt_pick pick;
 
 	return shunt_select(scope, &coll, &pick, why_p) ? pick.algo->name : "nccl";
+}
+
+void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes, char *text,
+    size_t text_bytes)
+{
+	const struct shunt_tuning *table = NULL;
+	struct shunt_geometry g = { 0 };
+	const struct shunt_algo *algo;
+
+	kind = table_kind(kind);
+	bytes = bytes / shunt_dtype_bytes[dtype] * shunt_dtype_bytes[dtype];
+	snprintf(text, text_bytes, "no table");
+	if (scope->nranks == 1)
+		snprintf(text, text_bytes, "one rank by itself");
+	else if (!scope->standalone && (shunt_config_forces_nccl(kind) || shunt_nccl_env_claims(kind)))
+		snprintf(text, text_bytes, "%s", shunt_config_forces_nccl(kind) ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+	else if (shunt_forced_find(kind, bytes, &algo, &g))
+		snprintf(text, text_bytes, "SHUNT_ALGO");
+	else if (shunt_tuning_find(scope, kind, bytes, &table))
+		snprintf(text, text_bytes, "%s%s", table->source,
+		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
+}
+
+void shunt_select_check(void)
+{
+	const struct shunt_algo *algo;
+	struct shunt_geometry g;
+
+	shunt_forced_find(SHUNT_ALLREDUCE, 0, &algo, &g);
+	shunt_tuning_files();
 }

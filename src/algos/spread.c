@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "algos/algos.h"
 
+unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need)
+{
+	unsigned most = SHUNT_MAX_THREADS / 32, warps = scope->max_threads / 32;
+
+	return warps && warps < most && max_blocks * warps >= need ? warps : most;
+}
+
 uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work)
 {
 	unsigned blocks, per_block;

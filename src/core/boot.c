@@ -18,7 +18,6 @@
 #define RETRY_MS 100
 #define LOG_AFTER_MS 30000
 #define BIND_WAIT_MS 10000
-#define GIVE_UP_MS (3600 * 1000)
 
 static void put_address(struct boot_id *id, const struct shunt_netaddr *addr)
 {
@@ -200,7 +199,7 @@ static bool is_absent(int err)
 
 static int reach(const struct boot_id *id, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
 {
-	int64_t start = shunt_now_ms(), next_log = start + LOG_AFTER_MS;
+	int64_t start = shunt_now_ms(), next_log = start + LOG_AFTER_MS, end = shunt_deadline_ms(shunt_config()->timeout);
 	uint8_t host[SHUNT_HOST_BYTES];
 	struct shunt_netaddr addr;
 	char text[128];
@@ -209,7 +208,7 @@ static int reach(const struct boot_id *id, struct boot_challenge *challenge, con
 	get_address(id, &addr);
 	shunt_netaddr_show(&addr, text, sizeof(text));
 	while ((err = reach_root(&addr, challenge, cancel, fd_p)) && is_absent(err) && id->from_env &&
-	       shunt_now_ms() - start < GIVE_UP_MS) {
+	       shunt_now_ms() < end) {
 		if (shunt_now_ms() >= next_log) {
 			shunt_warn("still waiting for rank 0 to listen at %s (NCCL_COMM_ID)", text);
 			next_log = shunt_now_ms() + (shunt_now_ms() - start);
@@ -235,14 +234,27 @@ static int reach(const struct boot_id *id, struct boot_challenge *challenge, con
 	return err;
 }
 
+/* The root decides in time, and says who was missing; it is to be judged dead only where it does not even do that. */
+static int64_t outcome_deadline(void)
+{
+	const struct shunt_config *config = shunt_config();
+
+	if (config->timeout <= 0 || config->setup_timeout <= 0)
+		return SHUNT_NEVER;
+	return shunt_deadline_ms(config->timeout + config->setup_timeout);
+}
+
 static int await_outcome(int fd, const struct boot_id *id, const struct boot_hello *hello, const atomic_int *cancel)
 {
+	int64_t deadline = outcome_deadline();
 	struct boot_answer answer;
 	uint8_t mac[SHUNT_MAC_BYTES];
 
 	for (;;) {
-		int err = shunt_io_read(fd, &answer, sizeof(answer), SHUNT_NEVER, cancel);
+		int err = shunt_io_read(fd, &answer, sizeof(answer), deadline, cancel);
 
+		if (err == -ETIMEDOUT)
+			shunt_error("rank %d gave up: the process that serves the bootstrap says nothing (stopped?)", hello->rank);
 		if (err == -EOWNERDEAD)
 			shunt_error("the process that serves the bootstrap has ended, or refused rank %d", hello->rank);
 		if (err)

@@ -22,7 +22,7 @@
 int shunt_boot_new_id(uint8_t id[SHUNT_BOOT_ID_BYTES]);
 
 /*
- * Waits until all ranks have come, however long that takes while the root lives; after 30 s every waiting rank logs who is missing.
+ * Waits until all ranks have come, no longer than SHUNT_TIMEOUT after the first; after 30 s every waiting rank logs who is missing.
  * Returns the same on all ranks, with the cause logged:
  *   0            all are here
  *   -EINVAL      not an id of ours, rank out of range, or the ranks do not agree on nranks
@@ -30,7 +30,7 @@ int shunt_boot_new_id(uint8_t id[SHUNT_BOOT_ID_BYTES]);
  *   -EXDEV       the ranks are on more than one host
  *   -EPROTO      another version of Shunt, or something else listens at the address
  *   -EOWNERDEAD  a rank or the root died before all had come
- *   -ETIMEDOUT   no answer, or the root gave up waiting (one hour without a new rank)
+ *   -ETIMEDOUT   no answer, or not all ranks came in time: the text names who is missing
  *   -ECANCELED   *cancel (may be NULL) became nonzero; the others get -EOWNERDEAD
  */
 int shunt_boot_join(const uint8_t id[SHUNT_BOOT_ID_BYTES], int rank, int nranks, const atomic_int *cancel);

@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "core/boot_wire.h"
+#include "core/config.h"
 #include "core/io.h"
 #include "core/log.h"
 
@@ -21,9 +22,9 @@
 #define HELLO_MS 10000 /* to say who it is */
 #define CROWD_MS 1000  /* the same when others queue for the place */
 #define FIRST_LOG_MS 30000
-#define IDLE_MS (3600 * 1000) /* without a new rank */
-#define LINGER_MS 60000       /* after a failure, to tell late ranks */
-#define LINGER_ENV_MS 2000    /* the port is wanted again */
+#define IDLE_MS (3600 * 1000) /* for an id that nobody uses */
+#define LINGER_MS 60000     /* after a failure, at most: to tell late ranks */
+#define LINGER_ENV_MS 2000  /* the same where the port is wanted again */
 #define SEND_MS 5000
 
 struct pending {
@@ -49,7 +50,7 @@ struct root {
 	struct pollfd *pfds;
 	int status; /* outcome: 1 while open */
 	char text[172];
-	int64_t last_news, next_log, log_step, paused_until;
+	int64_t started, last_news, next_log, log_step, paused_until; /* started: when the first rank came */
 };
 
 /* The pending ones and the listening socket come first in pfds. */
@@ -213,6 +214,8 @@ static void admit(struct root *root, struct pending *p)
 	root->hello[h->rank] = *h;
 	p->fd = -1;
 	root->last_news = shunt_now_ms();
+	if (!root->arrived)
+		root->started = root->last_news;
 	if (++root->arrived == root->nranks)
 		decide(root, 0, "all %d ranks are here", root->nranks);
 }
@@ -258,19 +261,25 @@ static void accept_peers(struct root *root)
 	}
 }
 
-static void log_missing(struct root *root, int64_t now)
+static void name_missing(const struct root *root, char *text, size_t bytes)
 {
-	char text[160];
-	int n = snprintf(text, sizeof(text), "missing:"), missing = 0;
+	int n = snprintf(text, bytes, "missing:"), missing = 0;
 
 	for (int r = 0; r < root->nranks; r++) {
 		if (root->seen[r])
 			continue;
-		if (n < (int)sizeof(text) - 24)
-			n += snprintf(text + n, sizeof(text) - (size_t)n, " %d", r);
+		if (n < (int)bytes - 24)
+			n += snprintf(text + n, bytes - (size_t)n, " %d", r);
 		else if (!missing++)
-			n += snprintf(text + n, sizeof(text) - (size_t)n, " ...");
+			n += snprintf(text + n, bytes - (size_t)n, " ...");
 	}
+}
+
+static void log_missing(struct root *root, int64_t now)
+{
+	char text[160];
+
+	name_missing(root, text, sizeof(text));
 	for (int r = 0; r < root->nranks; r++)
 		if (root->fd_of[r] >= 0)
 			answer(root, r, BOOT_WAIT, 0, text);
@@ -278,12 +287,34 @@ static void log_missing(struct root *root, int64_t now)
 	root->next_log = now + root->log_step;
 }
 
+/* After a failure it stays to tell late ranks. */
 static bool finished(const struct root *root, int64_t now)
 {
+	int64_t patience = shunt_config()->setup_timeout, linger = patience > 0 && patience < LINGER_MS ? patience : LINGER_MS;
+
+	if (root->id.from_env && linger > LINGER_ENV_MS)
+		linger = LINGER_ENV_MS;
 	if (root->status == 1)
 		return false;
-	return root->status == 0 || (root->nranks && root->told >= root->nranks) ||
-	       now - root->last_news > (root->id.from_env ? LINGER_ENV_MS : LINGER_MS);
+	return root->status == 0 || (root->nranks && root->told >= root->nranks) || now - root->last_news > linger;
+}
+
+static void look_at_clock(struct root *root, int64_t now)
+{
+	int64_t timeout = shunt_config()->timeout;
+	char missing[96];
+
+	if (root->status != 1)
+		return;
+	if (!root->arrived) {
+		if (now - root->last_news > IDLE_MS)
+			decide(root, -ETIMEDOUT, "no rank came within an hour");
+	} else if (timeout > 0 && now - root->started >= timeout) {
+		name_missing(root, missing, sizeof(missing));
+		decide(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (SHUNT_TIMEOUT), %s", (long long)(timeout / 1000), missing);
+	} else if (now >= root->next_log) {
+		log_missing(root, now);
+	}
 }
 
 /* Who waits without saying who it is must go: sooner when the places are taken. */
@@ -310,8 +341,12 @@ static void step(struct root *root)
 	for (int r = 0; r < root->nranks; r++)
 		pfds[n++] = (struct pollfd){.fd = root->fd_of[r], .events = POLLIN | POLLRDHUP};
 	/* Waits without a tick: nobody cancels a root. */
-	if (poll(pfds, (nfds_t)n, npending || root->paused_until > now ? 200 : 1000) < 0)
+	if (poll(pfds, (nfds_t)n, npending || root->paused_until > now ? 200 : 1000) < 0) {
+		/* More entries than the limit of open files, since somebody lowered it: not in a busy loop. */
+		if (errno != EINTR)
+			poll(NULL, 0, 200);
 		return;
+	}
 	now = shunt_now_ms();
 	for (int r = 0; root->status == 1 && r < n - 1 - npending; r++) {
 		if (!pfds[1 + npending + r].revents || root->fd_of[r] < 0)
@@ -326,10 +361,7 @@ static void step(struct root *root)
 	drop_slow(root, now);
 	if (pfds[0].revents && root->listen_fd >= 0)
 		accept_peers(root);
-	if (root->status == 1 && root->arrived && now >= root->next_log)
-		log_missing(root, now);
-	if (root->status == 1 && now - root->last_news > IDLE_MS)
-		decide(root, -ETIMEDOUT, "not all ranks came within an hour");
+	look_at_clock(root, now);
 }
 
 static void *root_main(void *arg)

@@ -30,6 +30,7 @@ static const char *const why_names[SHUNT_NWHYS] = {
 	[SHUNT_WHY_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
 	[SHUNT_WHY_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
 	[SHUNT_WHY_CONFIG] = "the call's configuration asks for NCCL",
+	[SHUNT_WHY_SELECTOR] = "the plan selector says nccl",
 	[SHUNT_WHY_COMM] = "forward-only communicator",
 	[SHUNT_WHY_ONE_RANK] = "one rank",
 };

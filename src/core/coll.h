@@ -52,6 +52,7 @@ enum shunt_why {
 	SHUNT_WHY_FORCED,       /* SHUNT_FORCE_NCCL */
 	SHUNT_WHY_NCCL_ENV,     /* the user chose NCCL's algorithm or forbade peer access */
 	SHUNT_WHY_CONFIG,       /* the call's own configuration asks for what we do not do */
+	SHUNT_WHY_SELECTOR,     /* the program's selector of plans says so */
 	SHUNT_WHY_COMM,         /* the communicator is forward-only */
 	SHUNT_WHY_ONE_RANK,     /* a communicator of one rank */
 	SHUNT_NWHYS,

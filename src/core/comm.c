@@ -27,6 +27,7 @@ static void become_forward(struct shunt_comm *comm, const char *why)
 {
 	snprintf(comm->why, sizeof(comm->why), "%s", why);
 	atomic_store(&comm->untold, true);
+	shunt_recorder_forward(comm->recorder, why);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 }
 
@@ -70,6 +71,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->nslots = desc->nslots;
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
+	comm->recorder = shunt_recorder_create(desc->id.b);
 	comm->scope.standalone = desc->standalone;
 	comm->scope.max_ctas = desc->max_ctas;
 	unsigned env_ctas = shunt_nccl_env_max_ctas();
@@ -110,6 +112,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->nranks = nranks;
 	comm->device = device;
 	comm->scope.nranks = nranks;
+	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
 		become_forward(comm, "more than 8 ranks");
 	wanted = comm->wanted;
@@ -133,12 +136,14 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		return;
 	if (shunt_config()->stats)
 		print_stats(comm);
+	shunt_recorder_phase(comm->recorder, "destruction");
 	shunt_service_unwatch(comm);
 	pthread_mutex_lock(&comm->lock);
 	shunt_comm_unset(comm);
 	shunt_meet_destroy(comm->meet);
 	pthread_mutex_unlock(&comm->lock);
 	pthread_mutex_destroy(&comm->lock);
+	shunt_recorder_destroy(comm->recorder);
 	free(comm);
 }
 
@@ -146,7 +151,10 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 {
 	int none = 0;
 
-	return atomic_compare_exchange_strong(&comm->error, &none, err);
+	if (!atomic_compare_exchange_strong(&comm->error, &none, err))
+		return false;
+	shunt_recorder_error(comm->recorder, err);
+	return true;
 }
 
 void shunt_comm_abort(struct shunt_comm *comm)
@@ -188,21 +196,44 @@ int shunt_comm_error(struct shunt_comm *comm)
 	return fault_error(comm);
 }
 
-/* How a call is to be launched, or false and the reason to forward it. */
-static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
+/*
+ * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A plan that is picked
+ * has pick->plan only when it was prepared (decide_all).
+ */
+static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
+    enum shunt_why *why_p)
 {
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD) {
+	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
+	const struct shunt_scope fresh = { .nranks = comm->nranks, .standalone = comm->scope.standalone };
+	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
+	enum shunt_plan_choice choice;
+
+	*plan_p = NULL;
+	if (state == COMM_FORWARD) {
 		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
 		return false;
 	}
-	return shunt_select(&comm->scope, coll, pick, why_p);
+	if (comm->nranks > 1 && (comm->scope.standalone || (!shunt_config_forces_nccl(coll->kind) && !shunt_nccl_env_claims(coll->kind)))) {
+		choice = shunt_comm_plans_choose(comm, coll, plan_p);
+		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
+			pick->algo = &shunt_plan_algo;
+			return true;
+		}
+		*plan_p = NULL;
+		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->scope.standalone) {
+			*why_p = SHUNT_WHY_SELECTOR;
+			return false;
+		}
+	}
+	return shunt_select(state == COMM_READY ? &comm->scope : &fresh, coll, pick, why_p);
 }
 
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
+	const struct shunt_plan *plan;
 	struct shunt_pick pick;
 
-	return decide(comm, coll, &pick, why_p) ? pick.algo->name : NULL;
+	return !decide(comm, coll, &pick, &plan, why_p) ? NULL : plan ? shunt_comm_plans_name(plan) : pick.algo->name;
 }
 
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
@@ -210,21 +241,10 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
 }
 
-int shunt_comm_setup(struct shunt_comm *comm)
-{
-	int err;
-
-	pthread_mutex_lock(&comm->lock);
-	err = atomic_load(&comm->error);
-	if (!err)
-		err = setup_locked(comm);
-	pthread_mutex_unlock(&comm->lock);
-	return err;
-}
-
 struct emitter {
 	struct shunt_comm *comm;
 	void *stream;
+	uint64_t op; /* of the last call of the group, which names all its launches */
 };
 
 static int emit(void *ctx, const struct shunt_work *work)
@@ -236,6 +256,13 @@ static int emit(void *ctx, const struct shunt_work *work)
 	};
 
 	return e->comm->gpu->launch(e->comm->device, &l);
+}
+
+static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
+{
+	const struct emitter *e = ctx;
+
+	return shunt_comm_plans_launch(e->comm, coll, plan, e->op);
 }
 
 /* A rank by itself has no set-up. Its kernels find their counters in a little memory of their own. */
@@ -254,15 +281,21 @@ static int setup_alone(struct shunt_comm *comm)
 		return err;
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	return 0;
 }
 
 static int setup_locked(struct shunt_comm *comm)
 {
+	int err;
+
 	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
 		return 0;
-	return comm->nranks == 1 && comm->scope.standalone ? setup_alone(comm) : shunt_comm_setup_locked(comm);
+	shunt_recorder_phase(comm->recorder, "set-up");
+	err = comm->nranks == 1 && comm->scope.standalone ? setup_alone(comm) : shunt_comm_setup_locked(comm);
+	shunt_recorder_phase(comm->recorder, NULL);
+	return err;
 }
 
 /* The streams of a group wait for each other before its first launch, and for its last one. */
@@ -290,14 +323,22 @@ static int join_streams(struct shunt_comm *comm, const struct shunt_coll *const 
 	return err;
 }
 
+static const char *path_name(const struct shunt_pick *pick)
+{
+	return pick->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)pick->plan)->name : pick->algo->name;
+}
+
 static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
-	struct emitter e = { comm, calls[0]->stream };
-	struct shunt_issue issue = { &comm->scope, &comm->kargs, emit, &e };
+	struct emitter e = { comm, calls[0]->stream, 0 };
+	struct shunt_kargs base = comm->kargs;
+	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .run_plan = run_plan, .ctx = &e };
 	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
 
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
+	for (size_t i = 0; i < n && !err; i++)
+		base.op = e.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
 	if (!err)
 		err = shunt_issue_calls(&issue, calls, picks, n);
 	if (!err)
@@ -312,24 +353,68 @@ static size_t coll_bytes(const struct shunt_coll *coll)
 	return coll->count * shunt_dtype_bytes[coll->dtype];
 }
 
+/* As decide, with what a plan needs on the device: a round among the ranks if it was not there. */
+static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
+{
+	const struct shunt_plan *plan;
+	struct shunt_comm_exec *exec;
+	int err;
+
+	do {
+		if (!decide(comm, coll, pick, &plan, why_p))
+			return -EOPNOTSUPP;
+		if (!plan || atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_READY)
+			return 0;
+		err = shunt_comm_plans_prepare(comm, coll, plan, &exec);
+		pick->plan = exec;
+	} while (err == -EOPNOTSUPP); /* that plan is out: what is next? */
+	return err;
+}
+
 /* Decides all calls, with the set-up done on the way if one wants a kernel; -EOPNOTSUPP: one is to be forwarded, *which_p. */
 static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
     enum shunt_why *why_p)
 {
 	bool again;
-	int err;
+	int err = 0;
 
 	do {
 		again = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW;
-		for (*which_p = 0; *which_p < n; ++*which_p)
-			if (!decide(comm, calls[*which_p], &picks[*which_p], why_p))
-				return -EOPNOTSUPP;
+		for (*which_p = 0; *which_p < n && !err; *which_p += !err)
+			err = decide_ready(comm, calls[*which_p], &picks[*which_p], why_p);
 		/* Only after the set-up its outcome and what the ranks agreed on are known. */
-		err = shunt_comm_error(comm);
+		if (!err)
+			err = shunt_comm_error(comm);
 		if (!err && again)
 			err = setup_locked(comm);
 	} while (!err && again);
 	return err;
+}
+
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	const struct shunt_plan *plan;
+	struct shunt_pick pick;
+	enum shunt_why why;
+
+	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, &why))
+		return false;
+	return shunt_comm_needs_setup(comm) || (plan && !shunt_comm_plans_ready(comm, coll, plan));
+}
+
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	struct shunt_pick pick;
+	enum shunt_why why;
+	size_t which;
+	int err;
+
+	pthread_mutex_lock(&comm->lock);
+	err = decide_all(comm, &coll, &pick, 1, &which, &why);
+	if (err && err != -EOPNOTSUPP)
+		shunt_comm_fail(comm, err);
+	pthread_mutex_unlock(&comm->lock);
+	return err == -EOPNOTSUPP ? 0 : err;
 }
 
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
@@ -344,14 +429,14 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	pthread_mutex_lock(&comm->lock);
 	err = decide_all(comm, calls, picks, n, &which, &why);
 	if (err == -EOPNOTSUPP) {
-		shunt_comm_count_forward(comm, calls[which]->kind, coll_bytes(calls[which]), why);
+		shunt_comm_count_forward(comm, calls[which], why);
 	} else if (!err) {
 		err = launch(comm, calls, picks, n);
 		/* The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks nothing. */
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
-			shunt_counters_add(&comm->counters, calls[i]->kind, picks[i].algo->name, SHUNT_WHY_OURS, coll_bytes(calls[i]));
+			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
 	if (n > 1)
@@ -364,13 +449,14 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return shunt_comm_run_group(comm, &coll, 1);
 }
 
-void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
 {
 	/* What was known before any peer was asked is said when it matters for the first time. */
 	if (why == SHUNT_WHY_COMM && comm->rank == 0 && atomic_load_explicit(&comm->untold, memory_order_relaxed) &&
 	    atomic_exchange(&comm->untold, false))
 		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
-	shunt_counters_add(&comm->counters, kind, NULL, why, bytes);
+	shunt_recorder_add(comm->recorder, coll, NULL, 0, false);
+	shunt_counters_add(&comm->counters, coll->kind, NULL, why, coll_bytes(coll));
 }
 
 int shunt_comm_rank(const struct shunt_comm *comm)

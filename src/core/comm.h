@@ -49,9 +49,13 @@ void shunt_comm_abort(struct shunt_comm *comm);
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
-/* Does the set-up now (waits for all peers, however long they take, unless one dies or abort is called). 0 when the outcome is
- * known, forward-only included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken. */
-int shunt_comm_setup(struct shunt_comm *comm);
+/* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll);
+/*
+ * Does now what run would have to do with the peers before it launches. 0: whether and how the call runs is known, forwarding included;
+ * -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
+ */
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * Runs a call with our kernels: 0, or -EOPNOTSUPP: forward it (nothing was launched; counted with its reason), or another error
  * (sticky for the communicator). Does the set-up if needed. count 0 is the shim's to drop.
@@ -64,7 +68,7 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
  */
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n);
 /* For calls that the shim forwards without asking. */
-void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why);
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */
 int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);

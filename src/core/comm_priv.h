@@ -8,12 +8,14 @@
 #include "core/comm.h"
 #include "core/counters.h"
 #include "core/order.h"
+#include "core/plans.h"
+#include "core/recorder.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "transport/meet.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SHUNT_SETUP_PROTOCOL 1
+#define SHUNT_SETUP_PROTOCOL 2
 
 enum comm_state {
 	COMM_NEW,     /* not set up */
@@ -41,6 +43,8 @@ struct shunt_comm {
 	struct shunt_fault *fault;                 /* page-locked; written by kernels */
 	struct shunt_kargs kargs;                  /* what is the same for every launch */
 	struct shunt_order order;
+	struct shunt_comm_plans plans;
+	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };
 
@@ -50,6 +54,8 @@ int shunt_comm_setup_locked(struct shunt_comm *comm);
 int shunt_comm_join_locked(struct shunt_comm *comm);
 /* Makes err the communicator's sticky error; false: it had one already. */
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
+/* Random, equal in all of this process and nowhere else: peers in one process borrow each other's memory. */
+uint64_t shunt_comm_process(void);
 /* Frees what the set-up made. */
 void shunt_comm_unset(struct shunt_comm *comm);
 #endif

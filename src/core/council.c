@@ -25,7 +25,7 @@ int shunt_council_meet(const struct shunt_council *c, const void *mine, size_t b
 	if (!err)
 		err = shunt_meet_join(meet, c->nslots, c->rank, c->nranks, c->cancel, NULL);
 	if (!err)
-		err = shunt_meet_gather(meet, mine, bytes, all, -1, NULL, (int)timeout, c->cancel);
+		err = shunt_meet_gather(meet, mine, bytes, all, -1, NULL, timeout, c->cancel);
 	shunt_meet_destroy(meet);
 out:
 	if (err == -ENOENT)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 #include "core/env.h"
 
@@ -140,21 +142,47 @@ static const char *get_env(void *arg, const char *name)
 }
 
 /* With lock held. */
-static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
+static bool write_bytes(int fd, const char *line, size_t bytes)
 {
-	*failed_p = false;
 	while (bytes) {
 		ssize_t n = write(fd, line, bytes);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0) {
-			*failed_p = true;
-			return;
-		}
+		if (n <= 0)
+			return false;
 		line += n;
 		bytes -= (size_t)n;
 	}
+	return true;
+}
+
+/*
+ * With lock held. A pipe that nobody reads and a limit on file sizes come with a signal to the writing thread, which would end the
+ * program for a line of ours: it is taken back.
+ */
+static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
+{
+	sigset_t ours, old, before;
+	int err;
+
+	sigemptyset(&ours);
+	sigaddset(&ours, SIGPIPE);
+	sigaddset(&ours, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &ours, &old);
+	sigpending(&before);
+	*failed_p = !write_bytes(fd, line, bytes);
+	err = errno;
+	if (*failed_p && (err == EPIPE || err == EFBIG)) {
+		/* Not one that was pending already. */
+		if (sigismember(&before, SIGPIPE) == 1)
+			sigdelset(&ours, SIGPIPE);
+		if (sigismember(&before, SIGXFSZ) == 1)
+			sigdelset(&ours, SIGXFSZ);
+		sigtimedwait(&ours, NULL, &(struct timespec){0});
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	errno = err;
 }
 
 static size_t format_line(char *line, const char *level, const char *text)

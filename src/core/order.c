@@ -279,6 +279,38 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 	return err;
 }
 
+/* Through a stream of our own: nothing else is on it. */
+static int event_sync(struct shunt_order_event *e, const struct shunt_gpu_ops *gpu, int device)
+{
+	void *stream;
+	int err = gpu->stream_create(device, &stream);
+
+	if (err)
+		return err;
+	err = gpu->event_wait(device, e->event, stream);
+	if (!err)
+		err = gpu->stream_sync(device, stream);
+	gpu->stream_destroy(device, stream);
+	return err;
+}
+
+int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+{
+	bool captured = false;
+	int err = 0;
+
+	for (unsigned i = 0; i < SHUNT_ORDER_CAPTURES; i++)
+		captured |= order->captures[i].id != 0;
+	if (captured && !order->mixing)
+		return gpu->device_sync(device);
+	/* While graphs live, the event covers every launch: an eager one records it, too. */
+	if (order->event && (order->covered || captured))
+		err = event_sync(order->event, gpu, device);
+	if (!err && order->launched && !order->covered)
+		err = gpu->stream_sync(device, order->last.handle);
+	return err;
+}
+
 void shunt_order_finish(struct shunt_order *order)
 {
 	if (order->event)

@@ -76,6 +76,11 @@ void shunt_order_init(struct shunt_order *order, bool mixing);
  */
 int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
 int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
+/*
+ * Waits for all launches so far, those of graphs too, and for nothing that does not run before one of them. Only where graphs are not
+ * ordered (no mixing) and some were captured it waits for the whole device.
+ */
+int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device);
 /* Graphs may live on; a launch of one of them waits for nothing of this communicator any more. */
 void shunt_order_finish(struct shunt_order *order);
 /* How many graphs with launches of ours are alive: captures in progress, graphs, what was instantiated from them, launches that

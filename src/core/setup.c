@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "algos/tuning.h"
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/hash.h"
@@ -22,6 +23,8 @@ struct hello {
 	char version[16];
 	char why[96];            /* if not */
 	uint64_t fingerprint;    /* of the configuration */
+	uint64_t plans;          /* hash of the execution plans */
+	uint64_t tuning;         /* of the tuning file for this machine; 0: none */
 	uint64_t process;        /* random, per process: peers in one process borrow */
 	int32_t max_ctas;
 	uint32_t standalone;
@@ -47,6 +50,7 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 
 	va_start(ap, fmt);
 	vsnprintf(comm->why, sizeof(comm->why), fmt, ap);
+	shunt_recorder_forward(comm->recorder, comm->why);
 	va_end(ap);
 	if (!speaks)
 		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->why);
@@ -59,7 +63,7 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 	return 0;
 }
 
-static uint64_t process_token(void)
+uint64_t shunt_comm_process(void)
 {
 	static atomic_ullong token;
 	unsigned long long t = atomic_load(&token), mine = 0;
@@ -90,7 +94,7 @@ static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void 
 		memcpy(all, mine, bytes);
 		return 0;
 	}
-	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, (int)shunt_config()->setup_timeout, &comm->cancel);
+	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->cancel);
 }
 
 int shunt_comm_join_locked(struct shunt_comm *comm)
@@ -111,6 +115,39 @@ int shunt_comm_join_locked(struct shunt_comm *comm)
 	return err;
 }
 
+static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+{
+	struct shunt_machine machine;
+
+	shunt_machine_of(gpu, comm->nranks, &machine);
+	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->scope.standalone, comm->rank == 0);
+}
+
+static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+{
+	const struct shunt_tuning *t = own_tuning(comm, gpu);
+
+	return t ? t->hash : 0;
+}
+
+/* A file's table if all ranks have it, else the built-in one. */
+static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
+{
+	uint16_t cc = hellos[0].gpu.cc;
+	bool same = true;
+
+	for (int r = 1; r < comm->nranks; r++) {
+		if (hellos[r].gpu.cc < cc)
+			cc = hellos[r].gpu.cc;
+		if (same && hellos[r].tuning != hellos[0].tuning && comm->rank == 0)
+			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, rank 0 has %s", comm->nranks, r,
+			    !hellos[r].tuning ? "no" : hellos[0].tuning ? "another" : "a", hellos[0].tuning ? "one" : "none");
+		same = same && hellos[r].tuning == hellos[0].tuning;
+	}
+	comm->scope.tuning = same && hellos[0].tuning ? own_tuning(comm, &hellos[comm->rank].gpu) : NULL;
+	comm->scope.cc = cc;
+}
+
 static void say_hello(struct shunt_comm *comm, struct hello *h)
 {
 	int err;
@@ -119,8 +156,9 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	h->protocol = SHUNT_SETUP_PROTOCOL;
 	h->ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
-	h->fingerprint = shunt_config_fingerprint();
-	h->process = process_token();
+	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
+	h->process = shunt_comm_process();
+	h->plans = shunt_comm_plans_take(comm);
 	h->max_ctas = comm->scope.max_ctas;
 	h->standalone = comm->scope.standalone;
 	comm->gpu = shunt_gpu();
@@ -130,6 +168,8 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 		refuse(&h->ok, h->why, "its device is not known");
 	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
 		refuse(&h->ok, h->why, "device %d cannot be asked: %s", comm->device, strerror(-err));
+	else
+		h->tuning = tuning_hash(comm, &h->gpu);
 }
 
 /* What is wrong with the table of hellos; false with a text. Judged alike by all ranks. */
@@ -265,6 +305,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	struct offer offer, offers[SHUNT_MAX_RANKS];
 	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
 	int fds[SHUNT_MAX_RANKS], err;
+	uint64_t plans[SHUNT_MAX_RANKS];
 	struct timespec t0, t1, t2;
 	char why[160];
 
@@ -293,6 +334,12 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
 			comm->scope.max_ctas = hellos[r].max_ctas;
 	comm->scope.sim = hellos[0].gpu.sim;
+	agree_on_tuning(comm, hellos);
+	for (int r = 0; r < comm->nranks; r++)
+		plans[r] = hellos[r].plans;
+	err = shunt_comm_plans_agree(comm, plans);
+	if (err)
+		return broken(comm, "comparing execution plans", err);
 
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		fds[r] = -1;
@@ -319,6 +366,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
 	comm->kargs.rank = (uint16_t)comm->rank;
 	comm->kargs.nranks = (uint16_t)comm->nranks;
+	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, comm->fault);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	clock_gettime(CLOCK_MONOTONIC, &t2);
 	shunt_info(SHUNT_LOG_INIT, "communicator %02x%02x%02x%02x rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
@@ -335,26 +383,29 @@ out_forward:
 	return forward(comm, comm->rank == 0, "%s", why);
 }
 
-/* Those of graphs included. After an abort only our own stream is waited for: others may hang for reasons of their own. */
-static int wait_for_kernels(struct shunt_comm *comm, bool launched, void *last_stream)
+/*
+ * Those of graphs included: nothing may run in memory that is about to go. After an abort only ours are waited for, since others may
+ * hang for reasons of their own.
+ */
+static int wait_for_kernels(struct shunt_comm *comm)
 {
 	if (atomic_load(&comm->state) != COMM_READY)
 		return 0;
 	if (!atomic_load(&comm->cancel))
 		return comm->gpu->device_sync(comm->device);
-	return launched ? comm->gpu->stream_sync(comm->device, last_stream) : 0;
+	return shunt_order_wait(&comm->order, comm->gpu, comm->device);
 }
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
-	void *last_stream;
-	bool launched;
+	int err;
 
+	if (!atomic_load(&comm->cancel))
+		return wait_for_kernels(comm);
 	pthread_mutex_lock(&comm->lock);
-	launched = comm->order.launched;
-	last_stream = comm->order.last.handle;
+	err = wait_for_kernels(comm);
 	pthread_mutex_unlock(&comm->lock);
-	return wait_for_kernels(comm, launched, last_stream);
+	return err;
 }
 
 size_t shunt_comm_memory(struct shunt_comm *comm)
@@ -366,8 +417,10 @@ void shunt_comm_unset(struct shunt_comm *comm)
 {
 	if (!comm->gpu)
 		return;
-	wait_for_kernels(comm, comm->order.launched, comm->order.last.handle); /* before their memory goes */
+	wait_for_kernels(comm);
+	shunt_recorder_unready(comm->recorder);
 	shunt_order_finish(&comm->order);
+	shunt_comm_plans_drop(comm);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++) {
 		void *shared = r == comm->rank || comm->mem[r].borrowed ? comm->mem[r].ptr : NULL;
 

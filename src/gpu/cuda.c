@@ -117,7 +117,7 @@ static int driver_version(void *lib)
 
 static int read_device(int device, struct shunt_cu_device *d)
 {
-	int major, minor, sms, res;
+	int major, minor, sms, res, driver;
 	struct shunt_cu_uuid uuid;
 
 	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
@@ -131,6 +131,8 @@ static int read_device(int device, struct shunt_cu_device *d)
 	memcpy(d->info.uuid, uuid.bytes, sizeof(d->info.uuid));
 	d->info.sms = (uint32_t)sms;
 	d->info.cc = (uint16_t)(major * 10 + minor);
+	if (!shunt_cu.DriverGetVersion(&driver))
+		d->info.driver = (uint32_t)driver;
 	return 0;
 }
 

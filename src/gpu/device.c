@@ -37,6 +37,25 @@ int shunt_device_name(int device, char *name, size_t bytes)
 	return err;
 }
 
+int shunt_device_identify(int device, struct shunt_device_identity *identity)
+{
+	const struct shunt_gpu_ops *ops = shunt_gpu();
+	struct shunt_gpu_info info;
+	int err;
+
+	if (!identity || identity->size < sizeof(*identity))
+		return -EINVAL;
+	if (!ops)
+		return -ENODEV;
+	err = ops->device_info(device, &info);
+	if (err)
+		return err;
+	snprintf(identity->name, sizeof(identity->name), "%s", info.sim ? "Shunt sim" : info.name);
+	identity->cc = info.cc;
+	identity->driver = info.driver;
+	return 0;
+}
+
 int shunt_device_count(int *count_p)
 {
 	const struct shunt_gpu_ops *ops = shunt_gpu();

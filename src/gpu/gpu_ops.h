@@ -25,6 +25,7 @@ struct shunt_gpu_info {
 	uint32_t sms;       /* multiprocessors; upper limit of co-resident blocks */
 	uint16_t cc;        /* compute capability x 10: 90 for sm_90; the sim says 0 */
 	uint16_t sim;       /* 1 on the sim */
+	uint32_t driver;    /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
 };
 
 /* A piece of device memory that peers may map. All fields are the ops' to write. */

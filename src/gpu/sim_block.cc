@@ -333,8 +333,39 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	return err;
 }
 
+struct sim_shared {
+	struct sim_shared *next;
+	const void *key;
+	alignas(16) char memory[];
+};
+
+extern "C" void *shunt_sim_shared(const void *key, uint64_t bytes)
+{
+	struct sim_block *b = (struct sim_block *)shunt_sim_self; /* its first member */
+	struct sim_shared *s;
+
+	for (s = b->shared; s; s = s->next)
+		if (s->key == key)
+			return s->memory;
+	s = (struct sim_shared *)sim_new(sizeof(*s) + bytes);
+	if (!s) {
+		/* A kernel has no way to say so. */
+		shunt_error("sim: no memory for what a block shares");
+		__builtin_trap();
+	}
+	s->key = key;
+	s->next = b->shared;
+	b->shared = s;
+	return s->memory;
+}
+
 void sim_block_finish(struct sim_block *b)
 {
+	for (struct sim_shared *s = b->shared, *next; s; s = next) {
+		next = s->next;
+		sim_delete(s);
+	}
+	b->shared = nullptr;
 	for (unsigned i = 0; i < SIM_MAX_WARPS; i++)
 		warp_destroy(b->warp[i]);
 }

@@ -47,6 +47,7 @@ struct sim_block {
 	unsigned naps, polls;
 	uint64_t seed, random;      /* of the jitter */
 	struct sim_fiber main, *prev;
+	struct sim_shared *shared;  /* what kernels share in a block; kept from launch to launch */
 };
 
 /* Has fibers for `threads` threads. Grows only; not while the same threads are being added or the block is stuck. -ENOMEM. */

@@ -10,6 +10,7 @@
  * which it sent after its collect i-3. Steps count on over launches.
  */
 #include "kernels/elements.h"
+#include "kernels/progress.h"
 #include "kernels/spin.h"
 
 struct chunk {
@@ -220,5 +221,5 @@ template <typename T, typename Op> GPU_FN void chunk(const struct shunt_kargs &a
 }
 
 #define INSTANCE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) { chunk<type, op_##op>(a); }
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs) a) PROGRESS(a, chunk<type, op_##op>(a))
 SHUNT_KERNEL_ROWS(INSTANCE, chunk)

@@ -22,7 +22,12 @@
  *   gpu_clock_ns()                a monotonic clock in ns
  *
  *   gpu_ld_relaxed / gpu_st_relaxed / gpu_ld_acquire / gpu_st_release (const uint64_t *, ...) system scope: peers too
+ *   gpu_add_release(uint64_t *, n)  an atomic addition with release, system scope
+ *   gpu_count(uint64_t *, n) -> what was there: relaxed. gpu_meet: the same with acquire and release. These and the next two: this device
+ *   gpu_ld_acquire_near(const uint64_t *)   gpu_take(uint64_t *) -> bool: takes 1 away if there is one, with acquire;  gpu_give(uint64_t *)
  *   gpu_ld_relaxed32(const uint32_t *)   gpu_claim32(uint32_t *p) -> bool: sets *p from 0 to 1, true for the one who did
+ *   gpu_tally(uint64_t *, n)      a relaxed addition that is waited for by nobody; for this device
+ *   gpu_ld_block32(const uint32_t *)   of memory shared by the block: what another thread may have claimed meanwhile
  *   gpu_ld_taken / gpu_st_taken (uint64_t *, ...)   a counter by which a reader gives slots back: what the reader has read (and whose
  *                                 values it has used) is read before the writer sees the counter and writes again
  *   gpu_fence()                   orders everything before it, for the whole system (release side of gpu_st_release by one thread
@@ -30,6 +35,9 @@
  *
  *   struct gpu_v16 { uint64_t lo, hi; }
  *   gpu_ld16 / gpu_st16           16 aligned bytes, plain
+ *   gpu_ld_packets / gpu_st_packets   16 aligned bytes, system scope: each half arrives whole. Who sees a half may overwrite what its writer
+ *                                 had read for it, and whatever led to that; it may not rely on what the writer has written elsewhere
+ *                                 (the sim cannot tell the two apart). gpu_st_packet(uint64_t *, v): one half
  *   gpu_ld16_stream / gpu_st16_stream   the same for data used once (cache hints only)
  *
  * Lines. A warp moves a unit of 512 aligned bytes, 16 per lane; lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The last lane of a line

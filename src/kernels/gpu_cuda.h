@@ -47,6 +47,7 @@ GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p)
 	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
 	return v;
 }
+GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return *(const volatile uint32_t *)p; }
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
@@ -64,6 +65,45 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 /* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */
 GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
+{
+	asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+GPU_FN void gpu_tally(uint64_t *p, uint64_t n)
+{
+	asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+GPU_FN uint64_t gpu_count(uint64_t *p, uint64_t n)
+{
+	uint64_t old;
+	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+	return old;
+}
+GPU_FN uint64_t gpu_meet(uint64_t *p, uint64_t n)
+{
+	uint64_t old;
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+	return old;
+}
+GPU_FN uint64_t gpu_ld_acquire_near(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN bool gpu_take(uint64_t *p)
+{
+	uint64_t seen = gpu_ld_relaxed(p), old;
+
+	if (!seen)
+		return false;
+	asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(seen), "l"(seen - 1) : "memory");
+	return old == seen;
+}
+GPU_FN void gpu_give(uint64_t *p)
+{
+	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
+}
 GPU_FN bool gpu_claim32(uint32_t *p)
 {
 	return atomicCAS(p, 0u, 1u) == 0;
@@ -82,6 +122,17 @@ GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 {
 	asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
+GPU_FN struct gpu_v16 gpu_ld_packets(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_packets(void *p, struct gpu_v16 v)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
 {
 	struct gpu_v16 v;

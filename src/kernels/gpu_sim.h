@@ -17,7 +17,10 @@
 #define GPU_NOINLINE static __attribute__((noinline))
 #define GPU_KERNEL
 #define GPU_ARG(T) const T &
-#define GPU_SHARED(T, name, n) static thread_local T name[n]
+/* Not thread_local: there is little room for that in a library that is loaded late. */
+#define GPU_SHARED(T, name, n) \
+	static const char name##_key = 0; \
+	T *const name = (T *)shunt_sim_shared(&name##_key, sizeof(T) * (n))
 #define GPU_UNROLL
 #define GPU_ROLL
 
@@ -35,13 +38,15 @@ struct shunt_sim_self {
 };
 
 extern "C" {
-extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden"), tls_model("initial-exec")));
+/* No initial-exec: what kernels share in a block is thread-local too, more than a library that is opened at run time may ask for that way. */
+extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden")));
 uint32_t shunt_sim_ballot(bool vote);
 bool shunt_sim_all(bool vote);
 void shunt_sim_block_barrier(void);
 void shunt_sim_relax(void);
 void shunt_sim_moved(void); /* the thread got on: others need not slow down their polling */
 void shunt_sim_fence(void);
+void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's memory of this name */
 }
 
 GPU_FN uint32_t gpu_tid(void) { return shunt_sim_self->tid; }
@@ -70,11 +75,28 @@ GPU_FN uint64_t gpu_clock_ns(void)
 
 GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
 GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_acquire(p); }
 GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
+GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
+{
+	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
+	shunt_sim_moved();
+}
+GPU_FN void gpu_tally(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_count(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_meet(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
+GPU_FN uint64_t gpu_ld_acquire_near(const uint64_t *p) { return gpu_ld_acquire(p); }
+GPU_FN bool gpu_take(uint64_t *p)
+{
+	uint64_t seen = gpu_ld_relaxed(p);
+
+	return seen && __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+GPU_FN void gpu_give(uint64_t *p) { gpu_add_release(p, 1); }
 GPU_FN bool gpu_claim32(uint32_t *p)
 {
 	uint32_t seen = 0;
@@ -87,6 +109,20 @@ struct gpu_v16 { uint64_t lo, hi; };
 
 GPU_FN struct gpu_v16 gpu_ld16(const void *p) { return *(const struct gpu_v16 *)p; }
 GPU_FN void gpu_st16(void *p, struct gpu_v16 v) { *(struct gpu_v16 *)p = v; }
+GPU_FN struct gpu_v16 gpu_ld_packets(const void *p)
+{
+	return { gpu_ld_acquire((const uint64_t *)p), gpu_ld_acquire((const uint64_t *)p + 1) };
+}
+GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v)
+{
+	gpu_st_release(p, v);
+	shunt_sim_moved();
+}
+GPU_FN void gpu_st_packets(void *p, struct gpu_v16 v)
+{
+	gpu_st_packet((uint64_t *)p, v.lo);
+	gpu_st_packet((uint64_t *)p + 1, v.hi);
+}
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 

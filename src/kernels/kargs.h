@@ -48,7 +48,8 @@ struct shunt_kargs {
 	uint16_t rank, nranks;
 	uint16_t channels;          /* exchange kernels: the most of a pair of ranks; the same on all ranks */
 	uint16_t roles;             /* ... how many there are */
-	uint8_t pad[24];
+	uint64_t op;                /* what the launch belongs to, for struct shunt_progress */
+	uint8_t pad[16];
 };
 
 /*
@@ -104,6 +105,15 @@ struct shunt_fault {
 	uint64_t set;               /* one of the above */
 	uint32_t rank, peer, channel, pad;
 	uint64_t expected, seen;    /* epochs or steps of the channel */
+	uint64_t op;                /* progress.now */
+};
+
+/* How far the launches of a communicator have come on this rank; for diagnosis only. core/recorder.h says who writes what. */
+struct shunt_progress {
+	uint64_t now;               /* kargs.op of the last launch that began */
+	uint64_t eager;             /* ... of the last that was not a graph's */
+	uint64_t replays;           /* launches that began and were a graph's */
+	uint64_t begun, ended;      /* warps */
 };
 
 struct shunt_ctrl {
@@ -111,7 +121,7 @@ struct shunt_ctrl {
 	uint32_t broken;            /* whether the fault is already being written */
 	uint64_t timeout_ns;        /* 0: none */
 	struct shunt_fault *fault;  /* device address of page-locked host memory */
-	uint64_t pad[5];
+	struct shunt_progress progress;
 	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t chunk_step[SHUNT_CHUNK_CHANNELS];

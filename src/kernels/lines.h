@@ -8,6 +8,7 @@
  * that packs stay aligned: first the 28 full packs of the unit, then the 4 halves.
  */
 #include "kernels/elements.h"
+#include "kernels/progress.h"
 #include "kernels/spin.h"
 
 /* Before a block, for all slots: k and r as constants, r below the real number of ranks and k in use in this round. */

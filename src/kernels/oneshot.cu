@@ -51,7 +51,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 }
 
 #define INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) { oneshot<type, op_##op, n>(a); }
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, oneshot<type, op_##op, n>(a))
 #define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs)
 #define FEW2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs_few)
 #define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)

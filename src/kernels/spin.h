@@ -45,6 +45,7 @@ GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t
 	f->channel = channel;
 	f->expected = expected;
 	f->seen = seen;
+	f->op = ctrl->progress.now;
 	gpu_st_release(&f->set, reason);
 	gpu_claim32(&ctrl->abort);
 }

@@ -70,7 +70,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 }
 
 #define INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) { twoshot<type, op_##op, n>(a); }
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, twoshot<type, op_##op, n>(a))
 #define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
 #define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
 #define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)

@@ -115,7 +115,7 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		return refuse(call, "a buffer is NULL");
 	}
 	if (!take_config(call)) {
-		shunt_comm_count_forward(e->comm, call->coll.kind, call->coll.count * shunt_dtype_bytes[call->coll.dtype], SHUNT_WHY_CONFIG);
+		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_WHY_CONFIG);
 		goto forward;
 	}
 	if (shunt_group_open()) {
@@ -123,7 +123,7 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
 		if (shunt_comm_needs_setup(e->comm) || shunt_comm_path(e->comm, &call->coll, &why))
 			return shunt_group_record(call);
-		shunt_comm_count_forward(e->comm, call->coll.kind, call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
+		shunt_comm_count_forward(e->comm, &call->coll, why);
 		goto forward;
 	}
 	err = shunt_comm_run(e->comm, &call->coll);

@@ -143,13 +143,27 @@ static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
 	return !call->done && shunt_comm_path(call->entry->comm, &call->coll, why_p);
 }
 
-/* First use of a communicator: every rank of it that lives in this process has to proceed at the same time. */
+/*
+ * What the ranks have to do together before anything is launched. Every rank of a communicator that lives in this process has to proceed at
+ * the same time.
+ */
 struct setup {
+	struct group *group;
 	struct shunt_entry *entry;
 	pthread_t thread;
 	bool started;
 	int err;
 };
+
+static int prepare_calls(struct setup *s)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < s->group->n && !err; i++)
+		if (s->group->calls[i].entry == s->entry && !s->group->calls[i].done)
+			err = shunt_comm_prepare(s->entry->comm, &s->group->calls[i].coll);
+	return err;
+}
 
 static void *setup_thread(void *arg)
 {
@@ -158,7 +172,7 @@ static void *setup_thread(void *arg)
 
 	if (gpu)
 		gpu->device_set(shunt_comm_device(s->entry->comm));
-	s->err = shunt_comm_setup(s->entry->comm);
+	s->err = prepare_calls(s);
 	return NULL;
 }
 
@@ -170,18 +184,17 @@ static ncclResult_t setup_comms(struct group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
-		enum shunt_why why;
 		bool seen = false;
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = setups[k].entry == e;
-		if (seen || !shunt_comm_needs_setup(e->comm) || !wants_ours(&g->calls[i], &why))
+		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))
 			continue;
 		if (!setups && !(setups = calloc(g->n, sizeof(*setups))))
 			return shunt_to_nccl(-ENOMEM);
-		setups[n++].entry = e;
+		setups[n++] = (struct setup){.group = g, .entry = e};
 	}
 	if (n == 1) /* the usual case needs no thread */
-		setups[0].err = shunt_comm_setup(setups[0].entry->comm);
+		setups[0].err = prepare_calls(&setups[0]);
 	for (size_t k = 0; n > 1 && k < n; k++) {
 		err = -pthread_create(&setups[k].thread, NULL, setup_thread, &setups[k]);
 		setups[k].started = !err;
@@ -213,8 +226,7 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 		if (!all) {
 			if (wants_ours(call, &why))
 				continue;
-			shunt_comm_count_forward(call->entry->comm, call->coll.kind,
-				call->coll.count * shunt_dtype_bytes[call->coll.dtype], why);
+			shunt_comm_count_forward(call->entry->comm, &call->coll, why);
 		}
 		result = forward_call(call);
 		if (result != ncclSuccess && result != ncclInProgress)
@@ -405,6 +417,9 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 		forwarded = result == ncclSuccess ? forward_calls(&group, true) : result;
 		result = real_GroupSimulateEnd(info);
 		result = result == ncclSuccess ? forwarded : result;
+	} else if (info && info->magic != SHUNT_NCCL_SIM_MAGIC) {
+		shunt_warn("ncclGroupSimulateEnd: the structure was not initialized");
+		result = ncclInvalidArgument;
 	} else if (info) {
 		info->estimatedTime = NCCL_UNDEF_FLOAT;
 	}

@@ -17,6 +17,7 @@
 
 #define FIRST_LOG_MS 30000
 #define MAX_PENDING 64
+#define CROWD_MS 1000 /* to say who one is when all places are taken */
 #define AWAIT_MIN_MS 1
 #define AWAIT_MAX_MS 32
 #define WATCH_LATER (-2) /* that member is there, but its backlog is full at the moment */
@@ -176,15 +177,31 @@ static struct waiting waiting_start(void)
 	return (struct waiting){shunt_now_ms() + FIRST_LOG_MS, FIRST_LOG_MS};
 }
 
+/* For the members to come. The hub speaks first: it knows who is missing. */
+static int64_t join_deadline(bool hub)
+{
+	const struct shunt_config *config = shunt_config();
+
+	if (config->timeout <= 0 || config->setup_timeout <= 0)
+		return hub ? shunt_deadline_ms(config->timeout) : SHUNT_NEVER;
+	return shunt_deadline_ms(config->timeout + (hub ? 0 : config->setup_timeout));
+}
+
 /* ------------------------------------------------------------------------------------------------------ spoke */
 
-static int wait_for_hub(int fd, void *buf, size_t bytes, const char *what, struct waiting *w, const atomic_int *cancel)
+static int wait_for_hub(
+    int fd, void *buf, size_t bytes, const char *what, struct waiting *w, int64_t deadline, const atomic_int *cancel)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};
 	int err;
 
-	while ((err = shunt_io_poll(&pfd, 1, w->next_log, cancel)) == -ETIMEDOUT)
+	while ((err = shunt_io_poll(&pfd, 1, w->next_log < deadline ? w->next_log : deadline, cancel)) == -ETIMEDOUT) {
+		if (shunt_now_ms() >= deadline) {
+			shunt_error("communicator set-up gave up waiting for %s: stopped or hanging? SHUNT_TIMEOUT limits this wait", what);
+			return err;
+		}
 		log_waiting(w, what);
+	}
 	if (err < 0)
 		return err;
 	return shunt_io_read(fd, buf, bytes, shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
@@ -192,6 +209,7 @@ static int wait_for_hub(int fd, void *buf, size_t bytes, const char *what, struc
 
 static int spoke_join(struct shunt_meet *meet, int nslots, int hub_slot, const atomic_int *cancel)
 {
+	int64_t deadline = join_deadline(false);
 	struct waiting w = waiting_start();
 	struct meet_challenge challenge;
 	struct meet_welcome welcome;
@@ -206,7 +224,7 @@ static int spoke_join(struct shunt_meet *meet, int nslots, int hub_slot, const a
 	int err;
 
 	snprintf(what, sizeof(what), "the member in slot %d to begin", hub_slot);
-	err = wait_for_hub(meet->hub_fd, &challenge, sizeof(challenge), what, &w, cancel);
+	err = wait_for_hub(meet->hub_fd, &challenge, sizeof(challenge), what, &w, deadline, cancel);
 	if (err)
 		return err;
 	if (challenge.magic != MEET_MAGIC || challenge.version != MEET_VERSION)
@@ -218,7 +236,7 @@ static int spoke_join(struct shunt_meet *meet, int nslots, int hub_slot, const a
 	    offsetof(struct meet_hello, mac));
 	err = shunt_io_write(meet->hub_fd, &hello, sizeof(hello), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
 	if (!err) /* the hub's log names the ranks */
-		err = wait_for_hub(meet->hub_fd, &welcome, sizeof(welcome), "other ranks", &w, cancel);
+		err = wait_for_hub(meet->hub_fd, &welcome, sizeof(welcome), "other ranks", &w, deadline, cancel);
 	if (err)
 		return err;
 	shunt_mac(mac, &meet->id, sizeof(meet->id), "shunt meet welcome", hello.nonce, sizeof(hello.nonce), &welcome,
@@ -346,15 +364,30 @@ static int hub_read_hello(struct hub *hub, int i)
 	return err == -EAGAIN ? 0 : err;
 }
 
-static void hub_log_missing(struct hub *hub, struct waiting *w)
+static void hub_name_missing(const struct hub *hub, char *what, size_t bytes)
+{
+	int n = snprintf(what, bytes, "rank");
+
+	for (int r = 0; r < hub->meet->nranks && n < (int)bytes - 8; r++)
+		if (r != hub->meet->rank && hub->meet->fd_of[r] < 0)
+			n += snprintf(what + n, bytes - (size_t)n, " %d", r);
+}
+
+/* Between two steps: time to say who is missing, or to give up? */
+static int hub_look_at_clock(const struct hub *hub, struct waiting *w, int64_t deadline)
 {
 	char what[256];
-	int n = snprintf(what, sizeof(what), "rank");
 
-	for (int r = 0; r < hub->meet->nranks && n < (int)sizeof(what) - 8; r++)
-		if (r != hub->meet->rank && hub->meet->fd_of[r] < 0)
-			n += snprintf(what + n, sizeof(what) - (size_t)n, " %d", r);
+	if (shunt_now_ms() < w->next_log && shunt_now_ms() < deadline)
+		return 0;
+	hub_name_missing(hub, what, sizeof(what));
+	if (shunt_now_ms() >= deadline) {
+		shunt_error("communicator set-up gave up waiting for %s after %lld s: stopped or hanging? SHUNT_TIMEOUT limits this wait",
+		    what, (long long)(shunt_config()->timeout / 1000));
+		return -ETIMEDOUT;
+	}
 	log_waiting(w, what);
+	return 0;
 }
 
 /* Keeps a connection in the backlog of each member that has not come; notices those whose socket has gone. */
@@ -420,6 +453,8 @@ static int hub_step(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 		}
 	}
 	now = shunt_now_ms();
+	if (npending == MAX_PENDING && patience > CROWD_MS)
+		patience = CROWD_MS;
 	for (int i = npending - 1; i >= 0; i--) { /* backwards: dropping moves the last one down */
 		if (pfds[1 + i].revents) {
 			err = hub_read_hello(hub, i);
@@ -435,6 +470,7 @@ static int hub_step(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 static int hub_join(struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel)
 {
 	struct hub hub = {.meet = meet, .nslots = nslots, .watch = watch};
+	int64_t deadline = join_deadline(true);
 	struct waiting w = waiting_start();
 	int err = 0;
 
@@ -444,9 +480,9 @@ static int hub_join(struct shunt_meet *meet, int nslots, int *watch, const atomi
 	if (!hub.here || !hub.nonce || !hub.pfds)
 		err = -ENOMEM;
 	while (!err && hub.arrived < meet->nranks - 1) {
-		err = hub_step(&hub, w.next_log, cancel);
-		if (!err && shunt_now_ms() >= w.next_log)
-			hub_log_missing(&hub, &w);
+		err = hub_step(&hub, w.next_log < deadline ? w.next_log : deadline, cancel);
+		if (!err && hub.arrived < meet->nranks - 1)
+			err = hub_look_at_clock(&hub, &w, deadline);
 	}
 	for (int r = 0; hub.nonce && r < meet->nranks; r++) {
 		struct meet_welcome welcome = {.magic = MEET_MAGIC, .version = MEET_VERSION, .status = tell(err)};
@@ -470,6 +506,7 @@ static int hub_join(struct shunt_meet *meet, int nslots, int *watch, const atomi
  */
 static int find_members(struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel, int *hub_p, int *missing_p)
 {
+	int64_t deadline = join_deadline(true);
 	int count = 0, hub = -1, missing = -1, err;
 
 	for (int s = 0; s < nslots; s++) {
@@ -482,7 +519,8 @@ static int find_members(struct shunt_meet *meet, int nslots, int *watch, const a
 			err = probe(meet, s, &fd);
 			while (!err && fd < 0 && hub < 0) { /* the hub's backlog is full */
 				err = shunt_io_poll(NULL, 0, shunt_now_ms() + 20, cancel);
-				err = err == -ETIMEDOUT ? probe(meet, s, &fd) : err;
+				if (err == -ETIMEDOUT && shunt_now_ms() < deadline)
+					err = probe(meet, s, &fd);
 			}
 		}
 		if (err == -ECONNREFUSED) {
@@ -521,12 +559,12 @@ static int join(struct shunt_meet *meet, int nslots, const atomic_int *cancel, i
 	int hub = -1, err;
 
 	meet->fd_of = malloc((size_t)meet->nranks * sizeof(*meet->fd_of));
+	for (int r = 0; meet->fd_of && r < meet->nranks; r++)
+		meet->fd_of[r] = -1;
 	if (!watch || !meet->fd_of) {
 		free(watch);
 		return -ENOMEM;
 	}
-	for (int r = 0; r < meet->nranks; r++)
-		meet->fd_of[r] = -1;
 	for (int s = 0; s < nslots; s++)
 		watch[s] = -1;
 	err = find_members(meet, nslots, watch, cancel, &hub, missing_p);
@@ -665,8 +703,11 @@ static int inbox_read(struct inbox *in)
 			}
 		}
 	}
-	if (msg.msg_flags & MSG_CTRUNC)
-		err = -EPROTO;
+	if (!err && (msg.msg_flags & MSG_CTRUNC)) {
+		shunt_error("the kernel dropped descriptors that a rank passed: the limit of open files (ulimit -n) is reached, or a "
+		            "security policy forbids it");
+		err = -EMFILE;
+	}
 	if (err)
 		return err;
 	if (n == 0)
@@ -900,7 +941,8 @@ static int hub_gather(struct shunt_meet *meet, const void *mine, size_t bytes, v
 }
 
 int shunt_meet_gather(
-    struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int timeout_ms, const atomic_int *cancel)
+    struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int64_t timeout_ms,
+    const atomic_int *cancel)
 {
 	int64_t deadline = shunt_deadline_ms(timeout_ms);
 	int err;

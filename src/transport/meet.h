@@ -34,13 +34,14 @@ struct shunt_meet;
 int shunt_meet_bind(const struct shunt_id *id, int slot, struct shunt_meet **meet_p);
 
 /*
- * Exactly nranks of the nslots slots must be there. Waits for the members however long they take, as long as they live; after 30 s
- * one log line names the ranks that are still awaited. nranks 1 needs no peer.
+ * Exactly nranks of the nslots slots must be there. Waits for the members as long as they live, but no longer than SHUNT_TIMEOUT;
+ * after 30 s one log line names the ranks that are still awaited. nranks 1 needs no peer.
  *   0            the star stands; gather may be called
  *   -ENOENT      fewer members: *missing_p = the lowest slot that is not there (-1 in all other cases; missing_p may be NULL).
  *   -EINVAL      more members than nranks (after these two our socket stays, so that the peers count the same), or ranks or slots
  *                collide, are out of range, or nranks differ
  *   -EOWNERDEAD  a member died or gave up
+ *   -ETIMEDOUT   a member that lives did not come within SHUNT_TIMEOUT (logged, with the ranks' names)
  *   -ECANCELED   *cancel
  *   -EPROTO      a member speaks another protocol
  */
@@ -59,11 +60,12 @@ bool shunt_meet_leads(const struct shunt_meet *meet);
  * Every rank contributes the same number of bytes (0 is allowed) and at most one descriptor. all gets nranks x bytes in rank order;
  * fds[r] a new descriptor of the caller's, -1 where that rank gave none and for our own rank. fds NULL: no descriptors travel in
  * this round, and fd must be -1; all ranks must agree on that. timeout_ms <= 0: no limit. fd stays the caller's. 0; -EINVAL (bytes
- * or use of fds differ), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED, -EPROTO. On an error nothing is in fds. One rank's error ends the
+ * or use of fds differ), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED, -EPROTO, -EMFILE (the kernel refused the descriptors). On an error nothing is in fds. One rank's error ends the
  * round on all ranks, except where it happens to one of them after the rest had their result; the next round fails then.
  */
 int shunt_meet_gather(
-    struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int timeout_ms, const atomic_int *cancel);
+    struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int64_t timeout_ms,
+    const atomic_int *cancel);
 
 /* Readable when a member connects; the meet's own, -1 after the join. */
 int shunt_meet_fd(const struct shunt_meet *meet);

@@ -329,10 +329,20 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	enum shunt_why why;
+
+	return shunt_comm_needs_setup(comm) && shunt_comm_path(comm, coll, &why);
+}
+
 /* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
-int shunt_comm_setup(struct shunt_comm *comm)
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	int err = 0;
+
+	if (!shunt_comm_needs_round(comm, coll))
+		return 0;
 
 	note("setup %d\n", comm->desc.rank);
 	if (getenv("SHUNT_MOCK_MEET"))
@@ -352,7 +362,7 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
 		return -ECANCELED;
 	if (shunt_comm_path(comm, coll, &why) && shunt_comm_needs_setup(comm)) {
-		err = shunt_comm_setup(comm);
+		err = shunt_comm_prepare(comm, coll);
 		if (err)
 			return err;
 	}
@@ -360,7 +370,7 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 		if (coll->kind == SHUNT_ALLREDUCE)
 			note("declined %zu %s\n", coll->count, shunt_why_name(why));
 		else
-			shunt_comm_count_forward(comm, coll->kind, coll->count * shunt_dtype_bytes[coll->dtype], why);
+			shunt_comm_count_forward(comm, coll, why);
 		return -EOPNOTSUPP;
 	}
 	note("run %zu %d", coll->count, (int)coll->redop);
@@ -381,9 +391,9 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	return err;
 }
 
-void shunt_comm_count_forward(struct shunt_comm *comm, enum shunt_kind kind, size_t bytes, enum shunt_why why)
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
 {
-	note("forward %s %zu %s\n", shunt_kind_name(kind), bytes, shunt_why_name(why));
+	note("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype], shunt_why_name(why));
 }
 
 int shunt_comm_error(struct shunt_comm *comm)

@@ -189,7 +189,7 @@ static int body_odds(struct rank *r)
 	ncclCollConfig_t config = { .size = sizeof(config), .magic = 0xcafebeef, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = 1,
 		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
 		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
-	ncclSimInfo_t info = { .size = sizeof(info), .estimatedTime = 7 };
+	ncclSimInfo_t info = { .size = sizeof(info), .magic = SHUNT_NCCL_SIM_MAGIC, .estimatedTime = 7 };
 	int *a, *b;
 
 	CHECK(!shunt_malloc((void **)&a, 40000) && !shunt_malloc((void **)&b, 40000));

@@ -66,7 +66,7 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 	struct shunt_pick *picks = calloc(n, sizeof(*picks));
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n };
 	struct emitter e = { w, rank };
-	struct shunt_issue issue = { &scope, &base, emit, &e };
+	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = emit, .ctx = &e };
 	const struct shunt_algo *a;
 	enum shunt_why why;
 	int err;

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/* Which tuning files there are, and which of them is for this machine. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "algos/tuning.h"
+#include "core/config.h"
+#include "core/log.h"
+
+enum { MAX_FILES = 256 };
+
+static void add_file(struct shunt_tuning_set *set, const char *path)
+{
+	struct shunt_tuning *t, **tables;
+	char why[512];
+
+	if (set->n == MAX_FILES) {
+		shunt_warn("tuning file refused: %s: there are more than %d", path, MAX_FILES);
+		return;
+	}
+	if (shunt_tuning_read(path, &t, why, sizeof(why))) {
+		shunt_warn("tuning file refused: %s", why);
+		return;
+	}
+	tables = reallocarray(set->tables, set->n + 1, sizeof(struct shunt_tuning *));
+	if (!tables) {
+		shunt_tuning_free(t);
+		return;
+	}
+	set->tables = tables;
+	set->tables[set->n++] = t;
+	shunt_info(SHUNT_LOG_INIT, "tuning file %s: for %d ranks on %s", path, t->machine.nranks, t->machine.gpu);
+}
+
+static int is_tuning(const struct dirent *entry)
+{
+	size_t n = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
+}
+
+/* Not alphasort: ranks may have different locales. */
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* A directory, or one file. wanted: the user named it, so its absence is worth a line. */
+static void add_path(struct shunt_tuning_set *set, const char *path, bool wanted)
+{
+	struct dirent **entries;
+	char file[PATH_MAX];
+	struct stat st;
+	int n;
+
+	if (stat(path, &st)) {
+		if (wanted || (errno != ENOENT && errno != ENOTDIR))
+			shunt_warn("no tuning from %s: %s", path, strerror(errno));
+		return;
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		if (wanted)
+			add_file(set, path);
+		return;
+	}
+	n = scandir(path, &entries, is_tuning, by_bytes);
+	if (n < 0) {
+		shunt_warn("no tuning from %s: %s", path, strerror(errno));
+		return;
+	}
+	for (int i = 0; i < n; i++) {
+		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
+			add_file(set, file);
+		else
+			shunt_warn("tuning file refused: %s/%s: %s", path, entries[i]->d_name, strerror(ENAMETOOLONG));
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+bool shunt_tuning_dir(const char *cache_dir, char *path, size_t bytes)
+{
+	const char *home = getenv("HOME");
+	int n;
+
+	if (*cache_dir)
+		n = snprintf(path, bytes, "%s/tuning", cache_dir);
+	else if (home && *home == '/')
+		n = snprintf(path, bytes, "%s/.cache/shunt/tuning", home);
+	else
+		return false;
+	return n > 0 && (size_t)n < bytes;
+}
+
+void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
+{
+	char path[PATH_MAX];
+
+	*set = (struct shunt_tuning_set){ 0 };
+	if (!strcmp(list, "none"))
+		return;
+	while (*list) {
+		size_t n = strcspn(list, ":");
+
+		if (n >= sizeof(path))
+			shunt_warn("no tuning from %.64s...: %s", list, strerror(ENAMETOOLONG));
+		else if (n) {
+			snprintf(path, sizeof(path), "%.*s", (int)n, list);
+			add_path(set, path, true);
+		}
+		list += n + (list[n] != '\0');
+	}
+	if (shunt_tuning_dir(cache_dir, path, sizeof(path)))
+		add_path(set, path, false);
+	set->told = calloc(set->n ? set->n : 1, sizeof(*set->told));
+	if (!set->told)
+		shunt_tuning_set_finish(set);
+}
+
+void shunt_tuning_set_finish(struct shunt_tuning_set *set)
+{
+	for (size_t i = 0; i < set->n; i++)
+		shunt_tuning_free(set->tables[i]);
+	free(set->tables);
+	free(set->told);
+	*set = (struct shunt_tuning_set){ 0 };
+}
+
+static struct shunt_tuning_set process;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void process_load(void)
+{
+	shunt_tuning_set_load(&process, shunt_config()->tuning_file, shunt_config()->cache_dir);
+}
+
+struct shunt_tuning_set *shunt_tuning_files(void)
+{
+	pthread_once(&process_once, process_load);
+	return &process;
+}
+
+void shunt_machine_of(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
+{
+	*m = (struct shunt_machine){ .cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim };
+	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim numbers its devices */
+}
+
+static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
+{
+	return a->nranks == b->nranks && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver && !strcmp(a->gpu, b->gpu);
+}
+
+static void tell(const struct shunt_tuning *t, const struct shunt_machine *m)
+{
+	if (same_machine(&t->machine, m))
+		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in table is used (run `shunt tune` here)",
+		    t->source);
+	else
+		shunt_warn("tuning file refused: %s: it was made on %s (compute capability %u.%u, driver for CUDA %u.%u), and this is %s (%u.%u, "
+		    "CUDA %u.%u); the built-in table is used (run `shunt tune` here)", t->source, t->machine.gpu, t->machine.cc / 10,
+		    t->machine.cc % 10, t->machine.driver / 1000, t->machine.driver % 1000 / 10, m->gpu, m->cc / 10, m->cc % 10,
+		    m->driver / 1000, m->driver % 1000 / 10);
+}
+
+const struct shunt_tuning *shunt_tuning_match(struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool speaks)
+{
+	for (size_t i = 0; i < set->n; i++)
+		if (same_machine(&set->tables[i]->machine, m) && (standalone || m->sim || set->tables[i]->vs_nccl))
+			return set->tables[i];
+	for (size_t i = 0; i < set->n && speaks; i++)
+		if (set->tables[i]->machine.nranks == m->nranks && !__atomic_exchange_n(&set->told[i], true, __ATOMIC_RELAXED))
+			tell(set->tables[i], m);
+	return NULL;
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/comm_priv.h"
+#include "core/config.h"
+#include "core/log.h"
+#include "plan/run.h"
+
+/* Counters name paths by strings that stay; there are as many as plans that ran in this process. */
+static const char *lasting_name(const char *name)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct name {
+		struct name *next;
+		char text[];
+	} *names;
+	struct name *n;
+	size_t bytes = strlen(name) + 1;
+
+	pthread_mutex_lock(&lock);
+	for (n = names; n && strcmp(n->text, name); n = n->next)
+		;
+	if (!n && (n = malloc(sizeof(*n) + bytes))) {
+		memcpy(n->text, name, bytes);
+		n->next = names;
+		names = n;
+	}
+	pthread_mutex_unlock(&lock);
+	return n ? n->text : "plan";
+}
+
+const char *shunt_comm_plans_name(const struct shunt_plan *plan)
+{
+	return lasting_name(plan->name);
+}
+
+uint64_t shunt_comm_plans_take(struct shunt_comm *comm)
+{
+	comm->plans.set = shunt_plan_set_get(comm->nranks, comm->nranks);
+	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
+}
+
+static void forget_set(struct shunt_comm *comm)
+{
+	shunt_plan_set_drop(comm->plans.set);
+	comm->plans.set = NULL;
+}
+
+static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	struct shunt_comm *comm = ctx;
+
+	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, (int)shunt_config()->timeout, &comm->cancel);
+}
+
+int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
+{
+	struct shunt_plan_summary mine, *all;
+	bool same = true;
+	char why[256];
+	int err;
+
+	for (int r = 1; r < comm->nranks; r++)
+		same = same && hashes[r] == hashes[0];
+	if (same) {
+		if (!hashes[0])
+			forget_set(comm);
+		return 0;
+	}
+	memset(&mine, 0, sizeof(mine));
+	if (comm->plans.set)
+		shunt_plan_set_summary(comm->plans.set, &mine);
+	all = malloc((size_t)comm->nranks * sizeof(*all));
+	if (!all)
+		return -ENOMEM;
+	err = gather(comm, &mine, sizeof(mine), all, -1, NULL);
+	if (!err && comm->rank == 0) {
+		shunt_plan_summaries_differ(all, comm->nranks, why, sizeof(why));
+		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks, *why ? why : "the ranks have different ones");
+	}
+	free(all);
+	forget_set(comm);
+	return err;
+}
+
+static struct shunt_plan_query query_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	return (struct shunt_plan_query){ .kind = coll->kind, .dtype = coll->dtype, .redop = coll->redop, .count = coll->count,
+		.place = shunt_plan_place(coll->kind, coll->dtype, coll->send, coll->recv, coll->count, comm->rank, comm->nranks) };
+}
+
+static uint64_t message_bytes(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	uint64_t bytes = 0;
+
+	return shunt_plan_message_bytes(plan->collective, comm->nranks, coll->count, coll->dtype, &bytes) ? bytes : UINT64_MAX;
+}
+
+static struct shunt_comm_exec *find(const struct shunt_comm *comm, const struct shunt_plan *plan)
+{
+	struct shunt_comm_exec *e = __atomic_load_n(&comm->plans.execs, __ATOMIC_ACQUIRE);
+
+	while (e && e->plan != plan)
+		e = e->next;
+	return e;
+}
+
+enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p)
+{
+	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
+	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
+	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	const struct shunt_comm_exec *e;
+
+	if (!set)
+		return choice;
+	if (shunt_plan_set_hash(set)) {
+		struct shunt_plan_query query = query_of(comm, coll);
+
+		choice = shunt_plan_set_choose(set, &query, plan_p);
+	}
+	if (fresh)
+		shunt_plan_set_drop(set);
+	else if (choice == SHUNT_PLAN_CHOICE_PLAN && (e = find(comm, *plan_p)) &&
+	    message_bytes(comm, coll, *plan_p) >= __atomic_load_n(&e->refused, __ATOMIC_RELAXED))
+		choice = SHUNT_PLAN_CHOICE_NONE;
+	return choice;
+}
+
+bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	const struct shunt_comm_exec *e = find(comm, plan);
+
+	return e && message_bytes(comm, coll, plan) <= __atomic_load_n(&e->most, __ATOMIC_RELAXED);
+}
+
+static int create(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
+{
+	struct shunt_plan_host host = {
+		.gpu = comm->gpu, .device = comm->device, .rank = comm->rank, .nranks = comm->nranks, .ctrl = comm->mem[comm->rank].ptr,
+		.process = shunt_comm_process(), .gather = gather, .ctx = comm, .max_blocks = (unsigned)comm->scope.max_ctas,
+	};
+	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
+	int err;
+
+	if (!e)
+		return -ENOMEM;
+	e->plan = plan;
+	e->name = lasting_name(plan->name);
+	e->refused = UINT64_MAX;
+	err = shunt_plan_exec_create(&host, (struct shunt_plan *)(uintptr_t)plan, &e->exec);
+	if (err == -ENOMEM) {
+		free(e);
+		return err;
+	}
+	if (err) /* the same on all ranks */
+		e->refused = 0;
+	e->next = comm->plans.execs;
+	__atomic_store_n(&comm->plans.execs, e, __ATOMIC_RELEASE);
+	*exec_p = e;
+	return 0;
+}
+
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
+{
+	uint64_t bytes = message_bytes(comm, coll, plan);
+	struct shunt_comm_exec *e = find(comm, plan);
+	const char *why = "it is too large for any device";
+	int err = e ? 0 : create(comm, plan, &e);
+
+	if (err)
+		return err;
+	*exec_p = e;
+	if (bytes <= e->most && e->most)
+		return 0;
+	err = e->refused <= bytes ? -EOPNOTSUPP : shunt_plan_exec_prepare(e->exec, bytes, &why);
+	if (!err)
+		__atomic_store_n(&e->most, bytes, __ATOMIC_RELAXED);
+	if (err == -EOPNOTSUPP) {
+		__atomic_store_n(&e->refused, bytes < e->refused ? bytes : e->refused, __ATOMIC_RELAXED);
+		if (comm->rank == 0)
+			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it", e->name, shunt_kind_name(coll->kind),
+			    (unsigned long long)bytes, comm->nranks, why);
+	}
+	return err;
+}
+
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, uint64_t op)
+{
+	struct shunt_plan_call call;
+
+	if (!shunt_plan_call_of(coll, comm->nranks, &call))
+		return -EINVAL;
+	call.op = op;
+	return shunt_plan_exec_launch(exec->exec, &call);
+}
+
+void shunt_comm_plans_drop(struct shunt_comm *comm)
+{
+	struct shunt_comm_exec *e, *next;
+
+	for (e = comm->plans.execs; e; e = next) {
+		next = e->next;
+		shunt_plan_exec_destroy(e->exec);
+		free(e);
+	}
+	comm->plans.execs = NULL;
+	forget_set(comm);
+}

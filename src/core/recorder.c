@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/recorder.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "core/dump.h"
+#include "core/hash.h"
+
+#define MAX_COUNTED_PEERS 1024
+
+/* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
+enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
+struct entry {
+	_Alignas(64) atomic_uint_fast64_t word[WORDS];
+};
+
+struct ring {
+	_Atomic(struct entry *) entries; /* SHUNT_RECORDER_OPERATIONS of them, from the first operation on */
+	atomic_uint_fast64_t next;
+};
+
+struct shunt_recorder {
+	struct shunt_recorder *next; /* of the list */
+	unsigned users;              /* the communicator and those who visit; under the list's lock */
+	pid_t process;               /* a child of fork() inherits the list, but not the communicators */
+	char id[9], key[17];
+	atomic_int rank, nranks, device, error;
+	atomic_uint_fast64_t calls, collectives;
+	struct ring eager, captured;
+	_Atomic(atomic_uint *) peers; /* [2][nranks]: sent to, received from; NULL: not counted */
+	_Atomic(const char *) phase;
+	atomic_uint_fast64_t phase_ns;
+
+	pthread_mutex_t lock;        /* of what follows; held while the device is read */
+	const struct shunt_gpu_ops *gpu;
+	const struct shunt_ctrl *ctrl;
+	const struct shunt_fault *fault;
+	bool sim, forward;
+	char why[160];
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_recorder *list;
+
+/* Of a clock tick: a reading of the exact clock costs more than all the rest. */
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
+{
+	struct shunt_recorder *rec = calloc(1, sizeof(*rec));
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	if (!rec)
+		return NULL;
+	snprintf(rec->id, sizeof(rec->id), "%02x%02x%02x%02x", id[0], id[1], id[2], id[3]);
+	shunt_mac(mac, id, 16, "shunt dump", NULL, 0, NULL, 0);
+	for (int i = 0; i < 8; i++)
+		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
+	atomic_init(&rec->rank, -1);
+	atomic_init(&rec->nranks, -1);
+	atomic_init(&rec->device, -1);
+	rec->process = getpid();
+	rec->users = 1;
+	pthread_mutex_init(&rec->lock, NULL);
+	pthread_mutex_lock(&list_lock);
+	rec->next = list;
+	list = rec;
+	pthread_mutex_unlock(&list_lock);
+	shunt_dump_start();
+	return rec;
+}
+
+void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device)
+{
+	if (!rec)
+		return;
+	atomic_store(&rec->rank, rank);
+	atomic_store(&rec->device, device);
+	if (nranks > 0 && nranks <= MAX_COUNTED_PEERS && !atomic_load(&rec->peers))
+		atomic_store(&rec->peers, calloc(2 * (size_t)nranks, sizeof(atomic_uint)));
+	atomic_store(&rec->nranks, nranks); /* last: who sees it sees peers */
+}
+
+void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
+    const struct shunt_fault *fault)
+{
+	struct shunt_gpu_info info = {0};
+
+	if (!rec)
+		return;
+	gpu->device_info(atomic_load(&rec->device), &info);
+	pthread_mutex_lock(&rec->lock);
+	rec->gpu = gpu;
+	rec->ctrl = ctrl;
+	rec->fault = fault;
+	rec->sim = info.sim;
+	pthread_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_unready(struct shunt_recorder *rec)
+{
+	if (!rec)
+		return;
+	pthread_mutex_lock(&rec->lock);
+	rec->ctrl = NULL;
+	rec->fault = NULL;
+	pthread_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
+{
+	if (!rec)
+		return;
+	atomic_store_explicit(&rec->phase_ns, now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&rec->phase, phase, memory_order_release);
+}
+
+void shunt_recorder_forward(struct shunt_recorder *rec, const char *why)
+{
+	if (!rec)
+		return;
+	pthread_mutex_lock(&rec->lock);
+	rec->forward = true;
+	snprintf(rec->why, sizeof(rec->why), "%s", why);
+	pthread_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_error(struct shunt_recorder *rec, int err)
+{
+	int none = 0;
+
+	if (rec && atomic_compare_exchange_strong(&rec->error, &none, err))
+		shunt_dump_error();
+}
+
+static void drop(struct shunt_recorder *rec)
+{
+	unsigned left;
+
+	pthread_mutex_lock(&list_lock);
+	left = --rec->users;
+	pthread_mutex_unlock(&list_lock);
+	if (left)
+		return;
+	pthread_mutex_destroy(&rec->lock);
+	free(atomic_load(&rec->eager.entries));
+	free(atomic_load(&rec->captured.entries));
+	free(atomic_load(&rec->peers));
+	free(rec);
+}
+
+void shunt_recorder_destroy(struct shunt_recorder *rec)
+{
+	struct shunt_recorder **at;
+
+	if (!rec)
+		return;
+	shunt_recorder_unready(rec);
+	pthread_mutex_lock(&list_lock);
+	for (at = &list; *at != rec; at = &(*at)->next)
+		;
+	*at = rec->next;
+	pthread_mutex_unlock(&list_lock);
+	drop(rec);
+}
+
+/* ---- writing */
+
+static struct entry *entries_make(struct ring *ring)
+{
+	struct entry *none = NULL, *made = aligned_alloc(64, SHUNT_RECORDER_OPERATIONS * sizeof(*made));
+
+	if (!made)
+		return NULL;
+	memset(made, 0, SHUNT_RECORDER_OPERATIONS * sizeof(*made));
+	if (atomic_compare_exchange_strong(&ring->entries, &none, made))
+		return made;
+	free(made);
+	return none;
+}
+
+static bool is_message(enum shunt_kind kind)
+{
+	return kind == SHUNT_SEND || kind == SHUNT_RECV;
+}
+
+static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *coll)
+{
+	int nranks = atomic_load_explicit(&rec->nranks, memory_order_relaxed);
+	atomic_uint *peers;
+
+	if (!is_message(coll->kind))
+		return atomic_fetch_add_explicit(&rec->collectives, 1, memory_order_relaxed) + 1;
+	peers = atomic_load_explicit(&rec->peers, memory_order_acquire);
+	if (!peers || coll->root < 0 || coll->root >= nranks)
+		return 0;
+	return atomic_fetch_add_explicit(&peers[(coll->kind == SHUNT_RECV ? nranks : 0) + coll->root], 1, memory_order_relaxed) + 1;
+}
+
+uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
+{
+	struct ring *ring;
+	struct entry *entries, *e;
+	uint64_t seq, number, kinds;
+
+	if (!rec)
+		return 0;
+	ring = captured ? &rec->captured : &rec->eager;
+	seq = atomic_fetch_add_explicit(&rec->calls, 1, memory_order_relaxed) + 1;
+	number = number_of(rec, coll);
+	entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
+	if (!entries && !(entries = entries_make(ring)))
+		goto out;
+	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
+	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)(uint32_t)coll->root << 32;
+	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
+	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
+#define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
+	PUT(NUMBER, number);
+	PUT(COUNT, coll->count);
+	PUT(TIME, now_ns());
+	PUT(STREAM, (uintptr_t)coll->stream);
+	PUT(PATH, (uintptr_t)path);
+	PUT(KINDS, kinds);
+	PUT(LEFT, left);
+	PUT(SEQ, seq);
+#undef PUT
+out:
+	return (seq + left) | (captured ? SHUNT_OP_CAPTURED : 0);
+}
+
+/* ---- reading */
+
+static bool read_entry(struct entry *e, bool captured, struct shunt_operation *op)
+{
+	uint64_t w[WORDS];
+
+	for (int i = 0; i < WORDS; i++)
+		w[i] = atomic_load_explicit(&e->word[i], memory_order_acquire);
+	if (!w[SEQ] || atomic_load_explicit(&e->word[SEQ], memory_order_relaxed) != w[SEQ])
+		return false;
+	*op = (struct shunt_operation){
+		.seq = w[SEQ], .number = w[NUMBER], .last = w[SEQ] + w[LEFT], .count = w[COUNT], .time_ns = w[TIME],
+		.stream = (const void *)(uintptr_t)w[STREAM], .path = (const char *)(uintptr_t)w[PATH],
+		.kind = (enum shunt_kind)(w[KINDS] & 0xff), .dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
+		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff), .root = (int)(uint32_t)(w[KINDS] >> 32), .captured = captured,
+	};
+	return true;
+}
+
+size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shunt_operation *ops, size_t cap)
+{
+	struct ring *ring = captured ? &rec->captured : &rec->eager;
+	struct entry *entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
+	uint64_t end = atomic_load_explicit(&ring->next, memory_order_acquire), at;
+	size_t n = 0;
+
+	if (cap > SHUNT_RECORDER_OPERATIONS)
+		cap = SHUNT_RECORDER_OPERATIONS;
+	for (at = end > cap ? end - cap : 0; entries && at < end; at++)
+		n += read_entry(&entries[at % SHUNT_RECORDER_OPERATIONS], captured, &ops[n]);
+	return n;
+}
+
+void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
+{
+	struct shunt_recorder **all, *rec;
+	pid_t self = getpid();
+	size_t n = 0, i;
+
+	pthread_mutex_lock(&list_lock);
+	for (rec = list; rec; rec = rec->next)
+		n++;
+	all = malloc((n + 1) * sizeof(*all));
+	n = 0;
+	for (rec = list; all && rec; rec = rec->next)
+		if (rec->process == self) {
+			rec->users++;
+			all[n++] = rec;
+		}
+	pthread_mutex_unlock(&list_lock);
+	for (i = n; i-- > 0;) { /* the list has the newest in front */
+		fn(all[i], arg);
+		drop(all[i]);
+	}
+	free(all);
+}
+
+/* With the recorder's lock held, so that the memory stays. */
+static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
+{
+	struct shunt_ctrl *copy = malloc(sizeof(*copy));
+	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies a word as one, and many words not */
+	int device = atomic_load(&rec->device), err = 0;
+
+	for (size_t at = 0; copy && at < sizeof(*copy) && !err; at += step)
+		err = rec->gpu->copy(device, (char *)copy + at, (const char *)rec->ctrl + at, step);
+	if (!err)
+		return copy;
+	free(copy);
+	return NULL;
+}
+
+int shunt_recorder_look(struct shunt_recorder *rec, struct shunt_recorder_look *look)
+{
+	atomic_uint *peers;
+
+	*look = (struct shunt_recorder_look){ .rank = atomic_load(&rec->rank), .nranks = atomic_load(&rec->nranks),
+		.device = atomic_load(&rec->device), .error = atomic_load(&rec->error) };
+	memcpy(look->id, rec->id, sizeof(look->id));
+	memcpy(look->key, rec->key, sizeof(look->key));
+	look->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
+	look->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
+	peers = atomic_load(&rec->peers);
+	if (peers && look->nranks > 0) {
+		look->sends = calloc(2 * (size_t)look->nranks, sizeof(*look->sends));
+		if (!look->sends)
+			return -ENOMEM;
+		look->npeers = (unsigned)look->nranks;
+		look->receives = look->sends + look->nranks;
+		for (int i = 0; i < 2 * look->nranks; i++)
+			look->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
+	}
+	pthread_mutex_lock(&rec->lock);
+	look->forward = rec->forward;
+	memcpy(look->why, rec->why, sizeof(look->why));
+	look->have_device = rec->ctrl != NULL;
+	if (rec->ctrl)
+		look->ctrl = copy_ctrl(rec);
+	if (rec->fault) {
+		look->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
+		if (look->fault.set)
+			look->fault = *rec->fault;
+	}
+	pthread_mutex_unlock(&rec->lock);
+	/* After the device: what it has begun was issued before. */
+	look->captured = atomic_load(&rec->captured.next);
+	look->collectives = atomic_load(&rec->collectives);
+	look->calls = atomic_load(&rec->calls);
+	return 0;
+}
+
+void shunt_recorder_look_finish(struct shunt_recorder_look *look)
+{
+	free(look->ctrl);
+	free(look->sends);
+	*look = (struct shunt_recorder_look){0};
+}
+
+/* ---- what it means */
+
+const char *shunt_operation_state_name(enum shunt_operation_state state)
+{
+	static const char *const names[] = {
+		[SHUNT_OPERATION_UNKNOWN] = "unknown", [SHUNT_OPERATION_FORWARDED] = "forwarded", [SHUNT_OPERATION_ENQUEUED] = "enqueued",
+		[SHUNT_OPERATION_RUNNING] = "running", [SHUNT_OPERATION_FINISHED] = "finished",
+		[SHUNT_OPERATION_FAILED] = "failed",
+	};
+
+	return names[state];
+}
+
+/* Kernels that come after the one that gave up end at once, and look as if they were done. */
+static bool has_failed(const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
+{
+	uint64_t last = op->last | (op->captured ? SHUNT_OP_CAPTURED : 0);
+
+	if (!fault->set || !fault->op)
+		return false;
+	if (op->captured || fault->op & SHUNT_OP_CAPTURED)
+		return last == fault->op;
+	return last >= fault->op && last <= progress->eager;
+}
+
+enum shunt_operation_state shunt_operation_state(const struct shunt_operation *op, const struct shunt_progress *progress,
+    const struct shunt_fault *fault)
+{
+	bool running = progress && progress->begun != progress->ended;
+
+	if (!op->path)
+		return SHUNT_OPERATION_FORWARDED;
+	if (!progress || !progress->now) /* nothing of ours has run yet, or nobody can tell */
+		return progress && !op->captured ? SHUNT_OPERATION_ENQUEUED : SHUNT_OPERATION_UNKNOWN;
+	if (has_failed(op, progress, fault))
+		return SHUNT_OPERATION_FAILED;
+	if (op->captured)
+		return running && progress->now == (op->last | SHUNT_OP_CAPTURED) ? SHUNT_OPERATION_RUNNING : SHUNT_OPERATION_UNKNOWN;
+	if (op->last < progress->eager)
+		return SHUNT_OPERATION_FINISHED;
+	if (op->last > progress->eager)
+		return SHUNT_OPERATION_ENQUEUED;
+	return running && progress->now == progress->eager ? SHUNT_OPERATION_RUNNING : SHUNT_OPERATION_FINISHED;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PLAN_ARGS_H
+#define SHUNT_KERNELS_PLAN_ARGS_H
+/*
+ * What src/plan/program.c and run.c share with the plan kernels (plan.cu): programs, and the layout of an arena.
+ *
+ * A *program* is what the blocks of one rank do. Each block has an *image* of its own, all of one size: a struct shunt_prog_head, the
+ * addresses of all ranks' arenas, and the block's operations one after the other. Sizes are in units of `unit` bytes (the plan's
+ * alignment) and chunks; how many units a chunk has comes with the launch, so that one program serves all sizes.
+ *
+ * An *arena* is one rank's memory for one plan on one communicator, mapped by all ranks and laid out alike on all of them: counters, then
+ * scratch (once or twice), then the shadows of input and output, where peers reach them instead of the caller's memory. Counters only
+ * ever grow, over all launches, so that the arguments of a launch stay right if a graph repeats it.
+ */
+#include <stdint.h>
+
+enum shunt_prog_code {
+	SHUNT_PROG_END,
+	SHUNT_PROG_SYNC,    /* the block's threads meet */
+	SHUNT_PROG_BARRIER, /* blocks meet: nsrc of them at barrier `size` */
+	/* Counters, one operand each, one thread each. */
+	SHUNT_PROG_SIGNAL,  /* slot `index` of `rank` */
+	SHUNT_PROG_WAIT,    /* our slot `index`; signalled by `rank` */
+	SHUNT_PROG_TAKE,    /* our semaphore `index` */
+	SHUNT_PROG_GIVE,
+	/* Data: nsrc + ndst slices of `size` chunks. */
+	SHUNT_PROG_COPY,    /* one to one */
+	SHUNT_PROG_REDUCE,  /* the sources (one, too) in order; the result to all destinations */
+	SHUNT_PROG_PACK,    /* one plain source to packets */
+	SHUNT_PROG_UNPACK,  /* one packet source to one plain destination */
+	SHUNT_PROG_PACKS,   /* several of these; operands are source, destination, source, ... */
+	SHUNT_PROG_UNPACKS,
+	SHUNT_PROG_RELAY,   /* one packet source to packets */
+	SHUNT_PROG_FOLD,    /* packet sources 1.. in order, then plain source 0; to plain destination 0 and packet destinations 1.. */
+	SHUNT_PROG_LOOP,    /* what follows, up to `next`, for each window of `index` units (of the operand) of `size` chunks */
+	/* Before and after the plan's own operations. */
+	SHUNT_PROG_READY,   /* all peers have left the last launch */
+	SHUNT_PROG_LOAD,    /* chunks of the caller's memory (source) to ours (destination), if the launch has SHUNT_PLAN_LOAD0 << buffer */
+	SHUNT_PROG_ENTER,   /* all blocks, and if need be all ranks, are here */
+	SHUNT_PROG_LEAVE,   /* all blocks are done; peers are told */
+	SHUNT_PROG_STORE,   /* as LOAD, the other way */
+};
+
+/* Followed by its operands; a multiple of 16 bytes, like the image. */
+struct shunt_prog_op {
+	uint8_t code;
+	uint8_t redop;      /* enum shunt_redop: sum, product, maximum or minimum */
+	uint16_t flags;     /* SHUNT_PROG_WHOLE: not in windows, inside of a loop */
+	uint32_t next;      /* bytes from the image's start to the next operation (of a loop: behind the body) */
+	uint32_t nsrc, ndst;
+	uint32_t part, parts; /* of every slice */
+	uint64_t size;
+};
+#define SHUNT_PROG_WHOLE 1u
+
+/* Of LOAD and STORE: `buffer` 0 is what the caller sends and 1 what it receives on the one side, our input and output on the other. */
+struct shunt_prog_operand {
+	uint32_t buffer;    /* 0 input, 1 output, 2 scratch */
+	uint32_t rank;
+	uint64_t index;     /* chunks */
+};
+
+struct shunt_prog_head {
+	uint32_t rank, nranks, nblocks, unit;
+	uint32_t flags;
+	uint32_t first, body;       /* bytes from the image's start to the first operation, and to the first of the plan's own */
+	/* Bytes from an arena's start. Struct shunt_plan_state of block b is at 64 * b. */
+	uint32_t grid_at;           /* struct shunt_plan_grid */
+	uint32_t peers_at;          /* struct shunt_plan_peer of each rank */
+	uint32_t slots_at;          /* struct shunt_plan_slot */
+	uint32_t semaphores_at, barriers_at; /* uint64_t, 64 bytes apart */
+	uint64_t shadow_at[2];
+	uint64_t scratch_at, half;  /* half: bytes to the second one */
+	uint64_t chunks[2];         /* of one part of what the caller sends and receives */
+};
+#define SHUNT_PROG_SHADOWED 1u  /* peers use our input or output */
+#define SHUNT_PROG_DOUBLE 2u
+#define SHUNT_PROG_RESYNC 4u    /* ranks must meet before chunks of another size than the last launch's are used */
+
+struct shunt_plan_state { uint64_t launches, chunk, pad[6]; };         /* of a block; chunk of the last launch */
+struct shunt_plan_grid { uint64_t enter, pad[7], leave, pad2[7]; };    /* arrivals of blocks */
+struct shunt_plan_peer { uint64_t entered, left, pad[6]; };            /* the last launch that this rank entered, left; written by it */
+struct shunt_plan_slot { uint64_t signals, waits, pad[6]; };           /* of one end of a channel; signals are written by the other end */
+
+/* Flags of a launch, beside those of enum shunt_kflags. LOAD and STORE bits: << buffer. */
+#define SHUNT_PLAN_LOAD0 0x100u
+#define SHUNT_PLAN_STORE0 0x400u
+#define SHUNT_PLAN_LL8 0x1000u  /* packets are stored 8 bytes at a time */
+
+/* The flag of a launch's packets: never 0, odd and even in turns. */
+#define SHUNT_PLAN_FLAG(launch) ((uint32_t)(((launch) - 1) % 0xfffffffeu) + 1)
+
+/* More than any other kernel needs. */
+#define SHUNT_PLAN_IMAGE 14336u
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PROGRESS_H
+#define SHUNT_KERNELS_PROGRESS_H
+/* What a launch tells of itself to who looks for the reason of a hang (core/recorder.h). Stores and additions that nothing waits for. */
+#include "kernels/gpu.h"
+
+/* First thing in a kernel. */
+GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
+{
+	struct shunt_progress *p = &ctrl->progress;
+
+	if (gpu_bid() || gpu_tid())
+		return;
+	gpu_st_relaxed(&p->now, op);
+	if (op >> 63) /* captured: its graph runs */
+		gpu_tally(&p->replays, 1);
+	else
+		gpu_st_relaxed(&p->eager, op);
+	gpu_tally(&p->begun, gpu_nbid() * gpu_ntid() / 32);
+}
+
+/* Last thing, on every path. */
+GPU_FN void progress_end(struct shunt_ctrl *ctrl)
+{
+	if (gpu_lane() == 0)
+		gpu_tally(&ctrl->progress.ended, 1);
+}
+
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs &a) { return (struct shunt_ctrl *)a.peer[a.rank]; }
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_few &a) { return progress_ctrl(a.k); }
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_many &a) { return progress_ctrl(a.k); }
+GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_plan &a) { return a.ctrl; }
+GPU_FN uint64_t progress_op(const struct shunt_kargs &a) { return a.op; }
+template <typename A> GPU_FN uint64_t progress_op(const A &a) { return a.k.op; }
+
+/* A kernel's body, with the account of it. */
+#define PROGRESS(a, ...) \
+	{ \
+		progress_begin(progress_ctrl(a), progress_op(a)); \
+		__VA_ARGS__; \
+		progress_end(progress_ctrl(a)); \
+	}
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/* Plans in shunt/shunt.h. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include "plan/registry_priv.h"
+
+static int add(struct shunt_plan *plan, char *why, size_t bytes)
+{
+	int err = shunt_plan_registry_add(plan);
+
+	if (!err)
+		return 0;
+	if (why)
+		snprintf(why, bytes, "%s: plan %s: %s", plan->source, plan->name,
+		    err == -EEXIST ? "the same is there already" : strerror(-err));
+	shunt_plan_drop(plan);
+	return err;
+}
+
+int shunt_plan_register_file(const char *path, char *why, size_t bytes)
+{
+	struct shunt_plan *plan;
+	int err = shunt_plan_load_file(path, &plan, why, bytes);
+
+	return err ? err : add(plan, why, bytes);
+}
+
+int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *why, size_t bytes)
+{
+	struct shunt_plan *plan;
+	int err = shunt_plan_load_buffer(label, json, json_bytes, &plan, why, bytes);
+
+	return err ? err : add(plan, why, bytes);
+}
+
+int shunt_plan_unregister(const char *name)
+{
+	return shunt_plan_registry_remove(name);
+}
+
+void shunt_plan_set_selector(const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg)
+{
+	shunt_plan_registry_selector(selector, arg);
+}

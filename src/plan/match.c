@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* Which plan of a set a call runs. Nothing here looks at anything but the set and the call. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "core/hash.h"
+#include "core/log.h"
+#include "plan/registry_priv.h"
+
+struct shunt_plan_set *shunt_plan_set_hold(struct shunt_plan_set *set)
+{
+	atomic_fetch_add_explicit(&set->holders, 1, memory_order_relaxed);
+	return set;
+}
+
+void shunt_plan_set_drop(struct shunt_plan_set *set)
+{
+	if (!set || atomic_fetch_sub_explicit(&set->holders, 1, memory_order_acq_rel) != 1)
+		return;
+	for (size_t i = 0; i < set->n; i++)
+		shunt_plan_drop(set->entries[i].plan);
+	free(set);
+}
+
+uint64_t shunt_plan_set_hash(const struct shunt_plan_set *set)
+{
+	return set->hash;
+}
+
+size_t shunt_plan_set_count(const struct shunt_plan_set *set)
+{
+	return set->n;
+}
+
+const struct shunt_plan *shunt_plan_set_at(const struct shunt_plan_set *set, size_t i)
+{
+	return i < set->n ? set->entries[i].plan : NULL;
+}
+
+/* The collective of plans that is NCCL's; false if there is none. */
+static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *collective_p)
+{
+	static const struct {
+		enum shunt_kind kind;
+		enum shunt_plan_collective collective;
+	} map[] = {
+	    {SHUNT_ALLREDUCE, SHUNT_PLAN_ALLREDUCE},
+	    {SHUNT_ALLGATHER, SHUNT_PLAN_ALLGATHER},
+	    {SHUNT_REDUCESCATTER, SHUNT_PLAN_REDUCESCATTER},
+	    {SHUNT_ALLTOALL, SHUNT_PLAN_ALLTOALL},
+	};
+
+	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
+		if (map[i].kind == kind) {
+			*collective_p = map[i].collective;
+			return true;
+		}
+	return false;
+}
+
+enum shunt_plan_place_of_call shunt_plan_place(
+    enum shunt_kind kind, enum shunt_dtype dtype, const void *send, const void *recv, uint64_t count, int rank, int nranks)
+{
+	const uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
+	uint64_t part = count * shunt_dtype_bytes[dtype] * (uint64_t)rank;
+	bool in;
+
+	if (kind == SHUNT_ALLGATHER)
+		in = s == r + part;
+	else if (kind == SHUNT_REDUCESCATTER)
+		in = r == s + part;
+	else
+		in = s == r;
+	return in ? SHUNT_PLAN_IN_PLACE : SHUNT_PLAN_OUT_OF_PLACE;
+}
+
+/* What does not depend on the place. */
+static bool fits(const struct shunt_plan *plan, const struct shunt_plan_set *set, const struct shunt_plan_query *call, bool by_name)
+{
+	enum shunt_plan_collective collective;
+	uint64_t bytes;
+
+	if (!collective_of(call->kind, &collective) || plan->collective != collective || (!by_name && !plan->automatic))
+		return false;
+	if ((unsigned)call->dtype >= SHUNT_NDTYPES || !(plan->dtypes >> call->dtype & 1))
+		return false;
+	/* A plan runs only for the operator that it means. One rank reduces nothing, so there any but a factor will do. */
+	if (call->kind == SHUNT_ALLREDUCE || call->kind == SHUNT_REDUCESCATTER) {
+		if ((unsigned)call->redop >= SHUNT_PREMUL)
+			return false;
+		if (plan->redops != 1u << call->redop && (plan->redops || set->nranks != 1))
+			return false;
+	}
+	return shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &bytes) && bytes >= plan->min_bytes &&
+	       bytes <= plan->max_bytes;
+}
+
+const struct shunt_plan *shunt_plan_set_match(const struct shunt_plan_set *set, const struct shunt_plan_query *call, size_t nth)
+{
+	bool known = set->same_place && call->place != SHUNT_PLAN_ANY_PLACE;
+
+	/* Plans for the call's place first, if it may be looked at. */
+	for (int turn = 0; turn < (known ? 2 : 1); turn++)
+		for (size_t i = 0; i < set->n; i++) {
+			const struct shunt_plan *plan = set->entries[i].plan;
+
+			if (known && (plan->inplace == (call->place == SHUNT_PLAN_IN_PLACE)) != (turn == 0))
+				continue;
+			if (fits(plan, set, call, false) && !nth--)
+				return plan;
+		}
+	return NULL;
+}
+
+/* Asks the selector. NONE: it has no opinion, or none that can be followed. */
+static enum shunt_plan_choice ask(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
+{
+	enum { SHOWN = 64 };
+	const char *names[SHOWN], *answer;
+	const struct shunt_plan *plan;
+	struct shunt_plan_request request = {.size = sizeof(request),
+	    .collective = shunt_kind_name(call->kind),
+	    .nranks = set->nranks,
+	    .ranks_per_node = set->ranks_per_node,
+	    .dtype = call->dtype,
+	    .redop = call->redop,
+	    .plans = names};
+	enum shunt_plan_collective collective = SHUNT_PLAN_CUSTOM;
+	static atomic_bool told;
+
+	collective_of(call->kind, &collective);
+	if (!shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &request.bytes))
+		return SHUNT_PLAN_CHOICE_NONE;
+	while (request.nplans < SHOWN && (plan = shunt_plan_set_match(set, call, request.nplans)))
+		names[request.nplans++] = plan->name;
+	answer = set->selector(set->arg, &request);
+	if (!answer)
+		return SHUNT_PLAN_CHOICE_NONE;
+	if (!strcmp(answer, "native"))
+		return SHUNT_PLAN_CHOICE_NATIVE;
+	if (!strcmp(answer, "nccl"))
+		return SHUNT_PLAN_CHOICE_NCCL;
+	/* Names need not be unique: the one that would be tried first. */
+	for (size_t i = 0; (plan = shunt_plan_set_match(set, call, i)); i++)
+		if (!strcmp(plan->name, answer)) {
+			*plan_p = plan;
+			return SHUNT_PLAN_CHOICE_PLAN;
+		}
+	for (size_t i = 0; i < set->n; i++)
+		if (!strcmp(set->entries[i].plan->name, answer) && fits(set->entries[i].plan, set, call, true)) {
+			*plan_p = set->entries[i].plan;
+			return SHUNT_PLAN_CHOICE_PLAN;
+		}
+	if (!atomic_exchange(&told, true))
+		shunt_warn("the selector wants plan \"%.64s\" for %s of %" PRIu64
+		           " bytes of %s, but no plan of that name fits: going on without it",
+		    answer, request.collective, request.bytes, shunt_dtype_name(call->dtype));
+	return SHUNT_PLAN_CHOICE_NONE;
+}
+
+enum shunt_plan_choice shunt_plan_set_choose(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
+{
+	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	const struct shunt_plan *plan;
+
+	if (!set->hash || call->kind == SHUNT_SEND || call->kind == SHUNT_RECV)
+		return SHUNT_PLAN_CHOICE_NONE;
+	if (set->selector)
+		choice = ask(set, call, plan_p);
+	if (choice != SHUNT_PLAN_CHOICE_NONE)
+		return choice;
+	plan = shunt_plan_set_match(set, call, 0);
+	if (!plan)
+		return SHUNT_PLAN_CHOICE_NONE;
+	*plan_p = plan;
+	return SHUNT_PLAN_CHOICE_PLAN;
+}
+
+void shunt_plan_set_summary(const struct shunt_plan_set *set, struct shunt_plan_summary *summary)
+{
+	memset(summary, 0, sizeof(*summary));
+	summary->nplans = (uint32_t)set->n;
+	summary->selector = set->selector != NULL;
+	summary->same_place = set->same_place;
+	for (size_t i = 0; i < set->n && i < SHUNT_PLAN_SUMMARY_ROWS; i++) {
+		summary->rows[i].hash = set->entries[i].plan->hash;
+		snprintf(summary->rows[i].name, sizeof(summary->rows[i].name), "%s", set->entries[i].plan->name);
+	}
+}
+
+static uint32_t rows_of(const struct shunt_plan_summary *s)
+{
+	return s->nplans < SHUNT_PLAN_SUMMARY_ROWS ? s->nplans : SHUNT_PLAN_SUMMARY_ROWS;
+}
+
+/* The first row of a that b does not have, or -1. */
+static int missing(const struct shunt_plan_summary *a, const struct shunt_plan_summary *b)
+{
+	for (uint32_t i = 0; i < rows_of(a); i++) {
+		uint32_t j = 0;
+
+		while (j < rows_of(b) && b->rows[j].hash != a->rows[i].hash)
+			j++;
+		if (j == rows_of(b))
+			return (int)i;
+	}
+	return -1;
+}
+
+static bool has_name(const struct shunt_plan_summary *s, const char *name)
+{
+	for (uint32_t i = 0; i < rows_of(s); i++)
+		if (!strncmp(s->rows[i].name, name, sizeof(s->rows[i].name)))
+			return true;
+	return false;
+}
+
+void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, char *why, size_t bytes)
+{
+	*why = '\0';
+	for (int r = 1; r < n && !*why; r++) {
+		const struct shunt_plan_summary *a = &all[0], *b = &all[r];
+		int i = missing(a, b), j = missing(b, a);
+
+		if (i >= 0 && has_name(b, a->rows[i].name))
+			snprintf(why, bytes, "plan %.55s of rank %d differs from rank 0's", a->rows[i].name, r);
+		else if (i >= 0)
+			snprintf(why, bytes, "rank %d has no plan %.55s, rank 0 has", r, a->rows[i].name);
+		else if (j >= 0)
+			snprintf(why, bytes, "rank %d has a plan %.55s, rank 0 has none", r, b->rows[j].name);
+		else if (a->nplans != b->nplans)
+			snprintf(why, bytes, "rank %d has %u plans for this many ranks, rank 0 has %u", r, b->nplans, a->nplans);
+		else if (a->selector != b->selector)
+			snprintf(why, bytes, "rank %d has %s selector, rank 0 has %s", r, b->selector ? "a" : "no",
+			    a->selector ? "one" : "none");
+		else if (a->same_place != b->same_place)
+			snprintf(
+			    why, bytes, "rank %d has SHUNT_PLAN_SAME_PLACE=%u, rank 0 has %u", r, b->same_place, a->same_place);
+		else if (memcmp(a, b, sizeof(*a)))
+			snprintf(why, bytes, "rank %d has its plans in another order than rank 0", r);
+	}
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_PRIV_H
+#define SHUNT_PLAN_PRIV_H
+/* What the loader's and the checker's files share. */
+#include <errno.h>
+#include <stdatomic.h>
+#include "plan/json.h"
+#include "plan/plan.h"
+#include "plan/pool.h"
+
+/* A plan with what belongs to it. While it is being made, its arrays are not const in truth. */
+struct shunt_plan_owned {
+	struct shunt_plan plan; /* first */
+	atomic_uint holders;
+	struct shunt_pool pool;
+};
+
+/* All of these: 0, or a negative errno and the log's text. */
+
+/* The blocks of one rank, whose tables are there already. */
+int shunt_plan_load_blocks(
+    struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu, uint32_t rank, const json_t *blocks);
+/* All that the comments of plan.h call checked or derived, but what follows from running it. */
+int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
+/* Plays all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan is checked. */
+int shunt_plan_check_run(struct shunt_plan_log *log, const struct shunt_plan *plan);
+/* Fills in plan->hash. */
+void shunt_plan_seal(struct shunt_plan *plan);
+
+static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *p)
+{
+	if (!p)
+		shunt_plan_fail(log, ENOMEM, "out of memory");
+	return !p;
+}
+
+#define SHUNT_PLAN_MAX_CHUNKS ((uint64_t)1 << 40)
+#endif

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/registry.h"
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "core/config.h"
+#include "core/hash.h"
+#include "core/log.h"
+#include "plan/registry_priv.h"
+
+/* The process's plans, in the order of trying but for priority: those of the program first. */
+static struct {
+	pthread_mutex_t lock;
+	bool loaded;   /* the directories were read */
+	bool replaced; /* by a test: not the configuration's, but these */
+	char *plan_dir, *cache_dir;
+	bool same_place;
+	struct shunt_plan **plans;
+	size_t n, room;
+	size_t nprogram; /* of them are the program's */
+	shunt_plan_selector *selector;
+	void *arg;
+} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* With the lock held; the registry holds the plan on success. -EEXIST: the same plan is there already. */
+static int insert(struct shunt_plan *plan, size_t at)
+{
+	for (size_t i = 0; i < registry.n; i++)
+		if (registry.plans[i]->hash == plan->hash)
+			return -EEXIST;
+	if (registry.n == registry.room) {
+		size_t room = registry.room ? 2 * registry.room : 16;
+		struct shunt_plan **plans = reallocarray(registry.plans, room, sizeof(struct shunt_plan *));
+
+		if (!plans)
+			return -ENOMEM;
+		registry.plans = plans;
+		registry.room = room;
+	}
+	memmove(registry.plans + at + 1, registry.plans + at, (registry.n - at) * sizeof(struct shunt_plan *));
+	registry.plans[at] = plan;
+	registry.n++;
+	return 0;
+}
+
+static void add_file(const char *path)
+{
+	struct shunt_plan *plan;
+	char why[1024];
+	int err = shunt_plan_load_file(path, &plan, why, sizeof(why));
+
+	if (err) {
+		shunt_warn("plan refused: %s", why);
+		return;
+	}
+	err = insert(plan, registry.n);
+	if (!err) {
+		shunt_info(SHUNT_LOG_INIT, "plan %s: %s among %u ranks, from %s", plan->name,
+		    shunt_plan_collective_name(plan->collective), plan->nranks, path);
+		return;
+	}
+	if (err == -EEXIST)
+		shunt_info(SHUNT_LOG_INIT, "plan %s: there already, %s is the same", plan->name, path);
+	else
+		shunt_warn("plan refused: %s: %s", path, strerror(-err));
+	shunt_plan_drop(plan);
+}
+
+static int is_plan(const struct dirent *entry)
+{
+	size_t n = strlen(entry->d_name);
+
+	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
+}
+
+/* Not alphasort: ranks may have different locales. */
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* A directory, or one file. wanted: the user named it, so its absence is worth a line. */
+static void add_path(const char *path, bool wanted)
+{
+	struct dirent **entries;
+	char file[PATH_MAX];
+	struct stat st;
+	int n;
+
+	if (stat(path, &st)) {
+		if (wanted || (errno != ENOENT && errno != ENOTDIR))
+			shunt_warn("no plans from %s: %s", path, strerror(errno));
+		return;
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		if (wanted)
+			add_file(path);
+		return;
+	}
+	n = scandir(path, &entries, is_plan, by_bytes);
+	if (n < 0) {
+		shunt_warn("no plans from %s: %s", path, strerror(errno));
+		return;
+	}
+	if (!n && wanted)
+		shunt_warn("no plans from %s: it has no *.json", path);
+	for (int i = 0; i < n; i++) {
+		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
+			add_file(file);
+		else
+			shunt_warn("plan refused: %s/%s: %s", path, entries[i]->d_name, strerror(ENAMETOOLONG));
+		free(entries[i]);
+	}
+	free(entries);
+}
+
+static void add_list(const char *list)
+{
+	char path[PATH_MAX];
+
+	while (*list) {
+		size_t n = strcspn(list, ":");
+
+		if (n >= sizeof(path))
+			shunt_warn("no plans from %.64s...: %s", list, strerror(ENAMETOOLONG));
+		else if (n) {
+			snprintf(path, sizeof(path), "%.*s", (int)n, list);
+			add_path(path, true);
+		}
+		list += n + (list[n] != '\0');
+	}
+}
+
+static void add_cache(const char *dir)
+{
+	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	char path[PATH_MAX];
+	int n;
+
+	if (*dir)
+		n = snprintf(path, sizeof(path), "%s/default", dir);
+	else if (xdg && *xdg == '/')
+		n = snprintf(path, sizeof(path), "%s/shunt/default", xdg);
+	else if (home && *home == '/')
+		n = snprintf(path, sizeof(path), "%s/.cache/shunt/default", home);
+	else
+		return;
+	if ((size_t)n < sizeof(path))
+		add_path(path, false);
+}
+
+/* With the lock held. */
+static void load_once(void)
+{
+	const struct shunt_config *config = shunt_config();
+
+	if (registry.loaded)
+		return;
+	registry.loaded = true;
+	if (!registry.replaced)
+		registry.same_place = config->plan_same_place;
+	add_list(registry.replaced ? registry.plan_dir : config->plan_dir);
+	add_cache(registry.replaced ? registry.cache_dir : config->cache_dir);
+}
+
+int shunt_plan_registry_add(struct shunt_plan *plan)
+{
+	int err;
+
+	pthread_mutex_lock(&registry.lock);
+	load_once();
+	err = insert(plan, registry.nprogram);
+	if (!err)
+		registry.nprogram++;
+	pthread_mutex_unlock(&registry.lock);
+	return err;
+}
+
+int shunt_plan_registry_remove(const char *name)
+{
+	size_t kept = 0, removed, program;
+
+	pthread_mutex_lock(&registry.lock);
+	load_once();
+	program = registry.nprogram;
+	for (size_t i = 0; i < registry.n; i++) {
+		if (strcmp(registry.plans[i]->name, name)) {
+			registry.plans[kept++] = registry.plans[i];
+			continue;
+		}
+		registry.nprogram -= i < program;
+		shunt_plan_drop(registry.plans[i]);
+	}
+	removed = registry.n - kept;
+	registry.n = kept;
+	pthread_mutex_unlock(&registry.lock);
+	return removed ? 0 : -ENOENT;
+}
+
+void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg)
+{
+	pthread_mutex_lock(&registry.lock);
+	registry.selector = selector;
+	registry.arg = arg;
+	pthread_mutex_unlock(&registry.lock);
+}
+
+void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place)
+{
+	pthread_mutex_lock(&registry.lock);
+	for (size_t i = 0; i < registry.n; i++)
+		shunt_plan_drop(registry.plans[i]);
+	free(registry.plans);
+	free(registry.plan_dir);
+	free(registry.cache_dir);
+	registry.plans = NULL;
+	registry.n = registry.room = registry.nprogram = 0;
+	registry.selector = NULL;
+	registry.arg = NULL;
+	registry.loaded = false;
+	registry.replaced = true;
+	registry.plan_dir = strdup(plan_dir);
+	registry.cache_dir = strdup(cache_dir);
+	registry.same_place = same_place;
+	pthread_mutex_unlock(&registry.lock);
+}
+
+/* Higher priority first, else as they came. */
+static int by_priority(const void *x, const void *y)
+{
+	const struct shunt_plan_entry *a = x, *b = y;
+
+	if (a->plan->priority != b->plan->priority)
+		return a->plan->priority > b->plan->priority ? -1 : 1;
+	return a->order < b->order ? -1 : a->order > b->order;
+}
+
+static uint64_t hash_set(const struct shunt_plan_set *set)
+{
+	const uint64_t steers[] = {set->n, set->selector != NULL, set->same_place};
+	uint64_t h = shunt_fnv1a(0, steers, sizeof(steers));
+
+	if (!set->n && !set->selector)
+		return 0;
+	for (size_t i = 0; i < set->n; i++)
+		h = shunt_fnv1a(h, &set->entries[i].plan->hash, sizeof(uint64_t));
+	return h ? h : 1;
+}
+
+struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
+{
+	struct shunt_plan_set *set;
+
+	pthread_mutex_lock(&registry.lock);
+	load_once();
+	set = calloc(1, sizeof(*set) + registry.n * sizeof(set->entries[0]));
+	if (!set) {
+		pthread_mutex_unlock(&registry.lock);
+		return NULL;
+	}
+	atomic_init(&set->holders, 1);
+	set->nranks = nranks;
+	set->ranks_per_node = ranks_per_node;
+	set->same_place = registry.same_place;
+	set->selector = registry.selector;
+	set->arg = registry.arg;
+	for (size_t i = 0; i < registry.n; i++) {
+		struct shunt_plan *plan = registry.plans[i];
+
+		if (nranks < 1 || plan->nranks != (uint32_t)nranks)
+			continue;
+		if (plan->ranks_per_node && plan->ranks_per_node != (uint32_t)ranks_per_node)
+			continue;
+		set->entries[set->n] = (struct shunt_plan_entry){shunt_plan_hold(plan), set->n};
+		set->n++;
+	}
+	pthread_mutex_unlock(&registry.lock);
+	qsort(set->entries, set->n, sizeof(set->entries[0]), by_priority);
+	set->hash = hash_set(set);
+	return set;
+}

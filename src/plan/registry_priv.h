@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_REGISTRY_PRIV_H
+#define SHUNT_PLAN_REGISTRY_PRIV_H
+/* For the registry's own files: registry.c has the process's plans, match.c chooses from a set, api.c is what programs see. */
+#include <stdatomic.h>
+#include "plan/registry.h"
+
+/* The callback of shunt/shunt.h. */
+typedef const char *shunt_plan_selector(void *arg, const struct shunt_plan_request *request);
+
+struct shunt_plan_entry {
+	struct shunt_plan *plan;
+	size_t order;
+};
+
+struct shunt_plan_set {
+	atomic_uint holders;
+	int nranks, ranks_per_node;
+	bool same_place;
+	shunt_plan_selector *selector;
+	void *arg;
+	uint64_t hash;
+	size_t n;
+	struct shunt_plan_entry entries[];
+};
+
+/* The registry holds the plan on success. -EEXIST, -ENOMEM. */
+int shunt_plan_registry_add(struct shunt_plan *plan);
+/* All plans of this name; -ENOENT if there is none. */
+int shunt_plan_registry_remove(const char *name);
+void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg);
+#endif

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/run.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "algos/algo.h"
+#include "core/log.h"
+#include "kernels/kernel_list.h"
+#include "plan/program.h"
+
+/* Allocations are rounded up to this by devices anyway. */
+#define GRAIN ((uint64_t)2 << 20)
+/* The sim has few cores, and its threads are fibers. */
+#define SIM_THREADS 64u
+
+/* Memory that lasts until the end: a graph may use it. */
+struct arena {
+	struct arena *next;
+	uint64_t units;                 /* of a chunk, at most */
+	char *images;
+	struct shunt_gpu_mem mem[];     /* of each rank */
+};
+
+struct copy {
+	struct copy *next;
+	uint64_t bytes;
+	void *ptr;
+};
+
+struct shunt_plan_exec {
+	struct shunt_plan_host host;
+	struct shunt_plan *plan;
+	struct shunt_program *program;
+	struct arena *arenas;           /* the newest first */
+	struct copy *copies;            /* likewise; private memory of one launch after the other */
+	uint64_t bytes, refused;        /* units of the smallest chunks that could not be had */
+	char why[128];
+};
+
+/* First round of making arenas. */
+struct offer {
+	int32_t ok;
+	char why[92];
+	uint64_t hash, process, ptr, bytes, units;
+};
+
+struct verdict {
+	int32_t ok;
+	char why[92];
+};
+
+bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
+{
+	uint64_t bytes = coll->count * shunt_dtype_bytes[coll->dtype], n = (uint64_t)nranks;
+	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER, all = coll->kind == SHUNT_ALLTOALL;
+
+	if (!gather && !scatter && !all && coll->kind != SHUNT_ALLREDUCE)
+		return false;
+	*call_p = (struct shunt_plan_call){ .send = coll->send, .recv = coll->recv, .dtype = coll->dtype, .redop = coll->redop,
+		.scalar = coll->scalar, .scalar_on_device = coll->scalar_on_device, .stream = coll->stream };
+	call_p->send_bytes = scatter || all ? bytes * n : bytes;
+	call_p->recv_bytes = gather || all ? bytes * n : bytes;
+	return true;
+}
+
+int shunt_plan_exec_create(const struct shunt_plan_host *host, struct shunt_plan *plan, struct shunt_plan_exec **exec_p)
+{
+	struct shunt_plan_exec *e;
+	int err;
+
+	if (plan->nranks != (uint32_t)host->nranks)
+		return -EINVAL;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	err = shunt_program_create(plan, (uint32_t)host->rank, &e->program);
+	if (err) {
+		free(e);
+		return err;
+	}
+	e->host = *host;
+	e->plan = shunt_plan_hold(plan);
+	e->refused = UINT64_MAX;
+	*exec_p = e;
+	return 0;
+}
+
+static void arena_destroy(struct shunt_plan_exec *e, struct arena *a)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+
+	for (int r = 0; r < e->host.nranks; r++)
+		if (r != e->host.rank)
+			gpu->share_free(&a->mem[r]);
+	gpu->share_free(&a->mem[e->host.rank]);
+	if (a->images)
+		gpu->mem_free(a->images);
+	free(a);
+}
+
+void shunt_plan_exec_destroy(struct shunt_plan_exec *e)
+{
+	if (!e)
+		return;
+	while (e->arenas) {
+		struct arena *a = e->arenas;
+
+		e->arenas = a->next;
+		arena_destroy(e, a);
+	}
+	while (e->copies) {
+		struct copy *c = e->copies;
+
+		e->copies = c->next;
+		e->host.gpu->mem_free(c->ptr);
+		free(c);
+	}
+	shunt_program_destroy(e->program);
+	shunt_plan_drop(e->plan);
+	free(e);
+}
+
+struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *e)
+{
+	return e->plan;
+}
+
+uint64_t shunt_plan_exec_bytes(const struct shunt_plan_exec *e)
+{
+	return e->bytes;
+}
+
+void *shunt_plan_exec_arena(const struct shunt_plan_exec *e)
+{
+	return e->arenas ? e->arenas->mem[e->host.rank].ptr : NULL;
+}
+
+/* ---- arenas */
+
+static int gather(struct shunt_plan_exec *e, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	if (e->host.nranks > 1)
+		return e->host.gather(e->host.ctx, mine, bytes, all, fd, fds);
+	memcpy(all, mine, bytes);
+	if (fds)
+		fds[0] = -1;
+	return 0;
+}
+
+static void refuse(int32_t *ok, char why[92], const char *text, uint64_t number)
+{
+	if (*ok)
+		snprintf(why, 92, text, (unsigned long long)number);
+	*ok = 0;
+}
+
+/* The next power of two, so that a few arenas serve all sizes, and as much as the first grain holds. */
+static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
+{
+	uint64_t up = 1, bytes;
+
+	while (up < units)
+		up *= 2;
+	while (shunt_program_arena_bytes(e->program, e->plan, 2 * up, &bytes) && bytes <= GRAIN && up < ((uint64_t)1 << 40))
+		up *= 2;
+	return up;
+}
+
+static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer *o)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+	struct shunt_gpu_info info;
+	uint64_t bytes = 0, images = (uint64_t)e->program->nblocks * e->program->image_bytes;
+	unsigned most;
+	int err;
+
+	memset(o, 0, sizeof(*o));
+	o->ok = 1;
+	o->hash = e->plan->hash;
+	o->process = e->host.process;
+	o->units = a->units;
+	if (gpu->device_info(e->host.device, &info)) {
+		refuse(&o->ok, o->why, "its device cannot be asked", 0);
+		return;
+	}
+	most = info.sim ? 1024 : info.sms;
+	if (e->host.max_blocks && e->host.max_blocks < most)
+		most = e->host.max_blocks;
+	if (e->plan->max_blocks > most)
+		refuse(&o->ok, o->why, "its device runs at most %llu blocks at once", most);
+	else if (!shunt_program_arena_bytes(e->program, e->plan, a->units, &bytes))
+		refuse(&o->ok, o->why, "chunks of %llu units are too large", a->units);
+	if (!o->ok)
+		return;
+	err = gpu->share_alloc(e->host.device, bytes, &a->mem[e->host.rank]);
+	if (!err)
+		err = gpu->mem_alloc(e->host.device, images, (void **)&a->images);
+	if (err) {
+		refuse(&o->ok, o->why, "%llu bytes of memory cannot be had", bytes + images);
+		return;
+	}
+	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
+	o->bytes = a->mem[e->host.rank].bytes;
+}
+
+static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct offer *offers, const int *fds)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+	int err = 0;
+
+	for (int r = 0; r < e->host.nranks && !err; r++) {
+		if (r == e->host.rank)
+			continue;
+		if (offers[r].process == e->host.process)
+			err = gpu->share_borrow(e->host.device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
+		else
+			err = fds[r] < 0 ? -EBADF : gpu->share_map(e->host.device, fds[r], offers[r].bytes, &a->mem[r]);
+	}
+	return err;
+}
+
+/* The program, and the semaphores' first values; all else is zero. */
+static int fill_arena(struct shunt_plan_exec *e, struct arena *a)
+{
+	const struct shunt_program *p = e->program;
+	char **bases = calloc((unsigned)e->host.nranks, sizeof(*bases)), *mine = a->mem[e->host.rank].ptr;
+	uint64_t *values = calloc(p->nsemaphores ? p->nsemaphores : 1, 64);
+	int err = bases && values ? 0 : -ENOMEM;
+
+	for (int r = 0; r < e->host.nranks && !err; r++)
+		bases[r] = a->mem[r].ptr;
+	for (uint32_t i = 0; i < p->nsemaphores && !err; i++)
+		values[i * 8] = p->semaphores[i];
+	if (!err) {
+		shunt_program_place(e->program, e->plan, a->units, bases);
+		err = e->host.gpu->copy(e->host.device, a->images, p->images, (size_t)p->nblocks * p->image_bytes);
+	}
+	if (!err && p->nsemaphores)
+		err = e->host.gpu->copy(e->host.device, mine + p->semaphores_at, values, (size_t)p->nsemaphores * 64);
+	free(bases);
+	free(values);
+	return err;
+}
+
+static void close_all(const int *fds, int n)
+{
+	for (int r = 0; r < n; r++)
+		if (fds[r] >= 0)
+			close(fds[r]);
+}
+
+/* Both rounds, all ranks: 0 and *refusal (e->why has a text), or gather's error. */
+static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *offers, struct verdict *verdicts, int *fds, bool *refused_p)
+{
+	int n = e->host.nranks, me = e->host.rank, err;
+	struct verdict v = { .ok = 1 };
+	struct offer o;
+
+	for (int r = 0; r < n; r++)
+		fds[r] = -1;
+	make_offer(e, a, &o);
+	err = gather(e, &o, sizeof(o), offers, o.ok ? a->mem[me].fd : -1, fds);
+	if (err)
+		return err;
+	for (int r = 0; r < n && !*refused_p; r++) {
+		const char *why = offers[r].ok ? NULL : offers[r].why;
+
+		if (offers[r].hash != offers[0].hash)
+			why = "it has another plan of this name than rank 0";
+		else if (!why && (offers[r].units != offers[0].units || offers[r].bytes != offers[0].bytes))
+			why = "it wants another amount of memory than rank 0";
+		if (why) {
+			snprintf(e->why, sizeof(e->why), "rank %d: %.91s", r, why);
+			*refused_p = true;
+		}
+	}
+	if (!*refused_p) {
+		err = map_peers(e, a, offers, fds);
+		if (!err)
+			err = fill_arena(e, a);
+		if (err)
+			refuse(&v.ok, v.why, "its memory cannot be mapped or written (error %llu)", (uint64_t)-err);
+		err = gather(e, &v, sizeof(v), verdicts, -1, NULL);
+	}
+	close_all(fds, n);
+	for (int r = 0; r < n && !err && !*refused_p; r++)
+		if (!verdicts[r].ok) {
+			snprintf(e->why, sizeof(e->why), "rank %d: %.91s", r, verdicts[r].why);
+			*refused_p = true;
+		}
+	return err;
+}
+
+static int grow(struct shunt_plan_exec *e, uint64_t units)
+{
+	size_t n = (unsigned)e->host.nranks;
+	struct arena *a = calloc(1, sizeof(*a) + n * sizeof(a->mem[0]));
+	struct offer *offers = calloc(n, sizeof(*offers));
+	struct verdict *verdicts = calloc(n, sizeof(*verdicts));
+	int *fds = calloc(n, sizeof(*fds)), err = -ENOMEM;
+	bool refused = false;
+
+	/* Without these few bytes the other ranks cannot be told. */
+	if (a && offers && verdicts && fds) {
+		for (size_t r = 0; r < n; r++)
+			a->mem[r].fd = -1;
+		a->units = round_units(e, units);
+		err = exchange(e, a, offers, verdicts, fds, &refused);
+	}
+	free(offers);
+	free(verdicts);
+	free(fds);
+	if (err || refused) {
+		if (a)
+			arena_destroy(e, a);
+		if (refused) {
+			e->refused = units < e->refused ? units : e->refused;
+			if (!e->host.rank)
+				shunt_warn("plan %s cannot run at this size: %s", e->plan->name, e->why);
+		}
+		return err ? err : -EOPNOTSUPP;
+	}
+	e->bytes += a->mem[e->host.rank].bytes + (uint64_t)e->program->nblocks * e->program->image_bytes;
+	a->next = e->arenas;
+	e->arenas = a;
+	return 0;
+}
+
+static int prepare_units(struct shunt_plan_exec *e, uint64_t units)
+{
+	if (e->arenas && e->arenas->units >= units)
+		return 0;
+	/* Not asked for again and again: all ranks know the same answer. */
+	if (units >= e->refused)
+		return -EOPNOTSUPP;
+	if (units > (uint64_t)1 << 48)
+		return -EOPNOTSUPP;
+	return grow(e, units);
+}
+
+static uint64_t chunk_units(const struct shunt_plan_exec *e, uint64_t message_bytes)
+{
+	uint64_t units = shunt_plan_chunk_units(e->plan, message_bytes);
+
+	return units ? units : 1;
+}
+
+int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, const char **why_p)
+{
+	int err = prepare_units(e, chunk_units(e, message_bytes));
+
+	*why_p = e->why;
+	return err;
+}
+
+/* ---- launches */
+
+/* How many parts the caller's buffers consist of. */
+static void user_parts(const struct shunt_plan *plan, uint64_t parts[2])
+{
+	parts[0] = plan->collective == SHUNT_PLAN_REDUCESCATTER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+	parts[1] = plan->collective == SHUNT_PLAN_ALLGATHER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+}
+
+static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint64_t parts[2])
+{
+	uint64_t n = plan->nranks;
+
+	if (call->send_bytes % parts[0] || call->recv_bytes % parts[1])
+		return false;
+	switch (plan->collective) {
+	case SHUNT_PLAN_ALLGATHER:
+		return call->recv_bytes / n == call->send_bytes;
+	case SHUNT_PLAN_REDUCESCATTER:
+		return call->send_bytes / n == call->recv_bytes;
+	case SHUNT_PLAN_TEST:
+	case SHUNT_PLAN_CUSTOM:
+		return true;
+	default:
+		return call->send_bytes == call->recv_bytes;
+	}
+}
+
+/* Private memory for both buffers, which every launch that needs any uses anew. */
+static int private_copy(struct shunt_plan_exec *e, uint64_t bytes, char **ptr_p)
+{
+	struct copy *c = e->copies;
+	uint64_t up = GRAIN;
+
+	if (!c || c->bytes < bytes) {
+		while (up < bytes)
+			up *= 2;
+		c = calloc(1, sizeof(*c));
+		if (!c)
+			return -ENOMEM;
+		int err = e->host.gpu->mem_alloc(e->host.device, up, &c->ptr);
+		if (err) {
+			free(c);
+			return err;
+		}
+		c->bytes = up;
+		c->next = e->copies;
+		e->copies = c;
+		e->bytes += up;
+	}
+	*ptr_p = c->ptr;
+	return 0;
+}
+
+static bool overlap(const struct shunt_plan_call *call)
+{
+	uintptr_t s = (uintptr_t)call->send, r = (uintptr_t)call->recv;
+
+	return call->send_bytes && call->recv_bytes && s < r + call->recv_bytes && r < s + call->send_bytes;
+}
+
+static bool aligned(const void *p)
+{
+	return !((uintptr_t)p & 15);
+}
+
+/* Scaling before, dividing after: what AVG and PREMUL are with a plan that sums. */
+static void operator_flags(const struct shunt_plan *plan, const struct shunt_plan_call *call, struct shunt_kargs *k)
+{
+	static const bool is_signed[SHUNT_NDTYPES] = { [SHUNT_I8] = true, [SHUNT_I32] = true, [SHUNT_I64] = true };
+
+	if (!plan->redops)
+		return;
+	if (call->redop == SHUNT_PREMUL) {
+		k->flags |= SHUNT_K_PREMUL | (call->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		k->scalar = call->scalar;
+	} else if (call->redop == SHUNT_AVG && call->dtype < SHUNT_F16) {
+		k->flags |= SHUNT_K_DIVIDE | (is_signed[call->dtype] ? SHUNT_K_SIGNED : 0);
+	} else if (call->redop == SHUNT_AVG) {
+		k->flags |= SHUNT_K_PREMUL;
+		k->scalar = shunt_algo_reciprocal(call->dtype, (int)plan->nranks);
+	}
+}
+
+/*
+ * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer that the plan uses:
+ * the shadow, the caller's, or (NULL here) a private copy.
+ */
+static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, uint64_t chunk_bytes, struct shunt_kargs_plan *a)
+{
+	const struct shunt_program *p = e->program;
+	const struct arena *arena = e->arenas;
+	char *mine = arena->mem[e->host.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
+	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->images;
+	bool scaled = a->k.flags & SHUNT_K_PREMUL, divided = a->k.flags & SHUNT_K_DIVIDE;
+	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.rank;
+
+	for (int i = 0; i < 2; i++) {
+		if (!p->used[i] || p->shadow[i])
+			a->buffer[i] = p->used[i] ? mine + head->shadow_at[i] : NULL;
+		else
+			a->buffer[i] = exact && aligned(caller[i]) ? caller[i] : NULL;
+	}
+	if (!p->merged) {
+		/* Input is read where it is only if nobody writes it meanwhile. */
+		if (p->used[0] && !p->shadow[0] && (scaled || !p->preserves_input || overlap(call)))
+			a->buffer[0] = NULL;
+		if (p->used[0] && a->buffer[0] != caller[0])
+			a->k.flags |= SHUNT_PLAN_LOAD0;
+		if (p->used[1] && (a->buffer[1] != caller[1] || divided))
+			a->k.flags |= SHUNT_PLAN_STORE0 << 1;
+		if (p->loads_output && a->buffer[1] != caller[1])
+			a->k.flags |= SHUNT_PLAN_LOAD0 << 1;
+		return;
+	}
+
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER, gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	char **w = &a->buffer[p->work];
+	if (!p->used[p->work])
+		return;
+	if (!p->shadow[p->work]) {
+		char *place = scatter ? caller[0] : caller[1];
+		bool in_place = scatter && caller[0] + own == caller[1];
+
+		*w = exact && aligned(place) && (!scatter || (in_place && p->preserves_input && !scaled)) ? place : NULL;
+	}
+	if (scaled || !*w || (gather ? *w + own : *w) != caller[0])
+		a->k.flags |= SHUNT_PLAN_LOAD0 << p->work;
+	if (divided || !*w || (scatter ? *w + own : *w) != caller[1])
+		a->k.flags |= SHUNT_PLAN_STORE0 << p->work;
+}
+
+int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_call *call)
+{
+	const struct shunt_program *p = e->program;
+	const struct shunt_plan *plan = e->plan;
+	uint64_t parts[2], chunk, units, missing = 0, at[2];
+	struct shunt_kargs_plan a = { .k.send = call->send, .k.recv = call->recv, .k.rank = (uint16_t)e->host.rank,
+		.k.nranks = (uint16_t)e->host.nranks, .k.op = call->op, .k.flags = e->host.ll8 ? SHUNT_PLAN_LL8 : 0 };
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(SHUNT_SHAPE_plan, 0, call->dtype), .args = &a, .arg_bytes = sizeof(a),
+		.blocks = p->nblocks, .stream = call->stream };
+	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->images;
+	bool exact = true;
+	char *copy;
+	int err;
+
+	user_parts(plan, parts);
+	if (!sizes_fit(plan, call, parts))
+		return -EINVAL;
+	units = chunk_units(e, plan->collective == SHUNT_PLAN_ALLGATHER || !call->send_bytes ? call->recv_bytes : call->send_bytes);
+	err = prepare_units(e, units);
+	if (err)
+		return err;
+	chunk = units * plan->alignment;
+	a.ctrl = e->host.ctrl;
+	a.images = e->arenas->images;
+	a.image_bytes = p->image_bytes;
+	a.arena = e->arenas->mem[e->host.rank].ptr;
+	a.chunk = units;
+	a.part_bytes[0] = call->send_bytes / parts[0];
+	a.part_bytes[1] = call->recv_bytes / parts[1];
+	for (int i = 0; i < 2; i++)
+		exact &= (!p->merged && !p->used[i]) || a.part_bytes[i] == head->chunks[i] * chunk;
+	operator_flags(plan, call, &a.k);
+	choose_memory(e, call, exact, chunk, &a);
+	for (int i = 0; i < 2; i++) {
+		at[i] = missing;
+		missing += p->used[i] && !a.buffer[i] ? p->extent[i] * chunk : 0;
+	}
+	if (missing) {
+		err = private_copy(e, missing, &copy);
+		if (err)
+			return err;
+		for (int i = 0; i < 2; i++)
+			if (p->used[i] && !a.buffer[i])
+				a.buffer[i] = copy + at[i];
+	}
+	l.threads = plan->threads < SHUNT_MAX_THREADS ? (plan->threads + 31) / 32 * 32 : SHUNT_MAX_THREADS;
+	if (!strcmp(e->host.gpu->name, "sim") && l.threads > SIM_THREADS)
+		l.threads = SIM_THREADS;
+	return e->host.gpu->launch(e->host.device, &l);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_RUN_H
+#define SHUNT_PLAN_RUN_H
+/*
+ * A plan on one communicator: its program on the device, the memory it needs, and its launches.
+ *
+ * Memory. All ranks have one arena each (kernels/plan_args.h), mapped by all; it is made by the first launch, in two rounds among the ranks,
+ * and again by a launch with a larger message than any before (twice as large at least). Earlier arenas stay, because captured graphs
+ * may use them, until the exec is destroyed. What the plan reaches at peers is in the arena only: input and output that peers use are
+ * shadows there, which the kernel fills from the caller's memory and empties into it. Where peers do not come, the plan works in the
+ * caller's memory, unless
+ *   - the message does not fill all chunks, or an address is not a multiple of 16,
+ *   - operands are to be scaled before the sum, or an average is to be divided (AVG and PREMUL run plans of sums),
+ *   - the plan writes where the collective only reads, or the call is in place and the plan is not (or the other way round),
+ * and then in a private copy. Only the latter differs between ranks, and concerns nobody else. So a plan runs with any addresses,
+ * in place or not, for any count.
+ *
+ * One thread at a time; launches of one exec run one after the other on the device (the caller orders its streams), all ranks launch the
+ * same sequence. All blocks of a launch must be resident together: the caller keeps other kernels that wait for peers away as it
+ * does for the native ones.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "core/coll.h"
+#include "gpu/gpu_ops.h"
+#include "kernels/kargs.h"
+#include "plan/plan.h"
+
+struct shunt_plan_exec;
+
+/* What an exec needs of its communicator; copied. */
+struct shunt_plan_host {
+	const struct shunt_gpu_ops *gpu;
+	int device, rank, nranks;
+	struct shunt_ctrl *ctrl; /* device address: abort word, deadline and fault record of our kernels; lives as long as the exec */
+	uint64_t process;        /* a number that only ranks in this process have: those borrow their memory */
+	/*
+	 * A round among all ranks, as shunt_meet_gather with the time-out and cancellation of the communicator: every rank contributes bytes and
+	 * (if fds is not NULL, on all ranks alike) a descriptor or -1. An error is passed on by the launch, and breaks the communicator.
+	 */
+	int (*gather)(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds);
+	void *ctx;
+	unsigned max_blocks;     /* of a launch, the same on all ranks; 0: as many as the device holds at once */
+	bool ll8;                /* store packets in pieces of 8 bytes instead of 16 */
+};
+
+/* A call. Addresses need not be aligned to more than the type; count is exact in bytes, a multiple of the type's size. */
+struct shunt_plan_call {
+	const void *send;
+	void *recv;
+	uint64_t send_bytes, recv_bytes; /* the whole buffers: one of them is n times the other for all-gather and reduce-scatter */
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;          /* used for AVG and PREMUL, if the plan reduces; otherwise the plan's own operators count */
+	uint64_t scalar;                 /* as in struct shunt_coll */
+	bool scalar_on_device;
+	void *stream;
+	uint64_t op;                     /* kargs.op; see core/recorder.h */
+};
+
+/* The call that an NCCL collective makes; false: no plan can be meant (another kind). */
+bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p);
+
+/*
+ * Local and quick: compiles the plan for this rank, holds the plan. -ENOMEM; -E2BIG: too large for any device; -EINVAL: made for another
+ * number of ranks. Alike on all ranks but for -ENOMEM.
+ */
+int shunt_plan_exec_create(const struct shunt_plan_host *host, struct shunt_plan *plan, struct shunt_plan_exec **exec_p);
+/* NULL allowed. The caller has waited for all launches, those of graphs included, here and (as peers map our memory) on no other rank. */
+void shunt_plan_exec_destroy(struct shunt_plan_exec *exec);
+
+/*
+ * Collective where memory is to be had: is there enough for a message of this many bytes (as plan->min_bytes counts them), or can it be
+ * got? 0; -EOPNOTSUPP, alike on all ranks, with *why_p: some rank lacks memory or multiprocessors, the plan cannot run at this size (nothing
+ * has changed); else as gather. Allowed while a stream captures.
+ */
+int shunt_plan_exec_prepare(struct shunt_plan_exec *exec, uint64_t message_bytes, const char **why_p);
+/* Prepares and launches one kernel: 0; -EOPNOTSUPP as above (nothing launched); -EINVAL: sizes that do not belong to the plan's collective. */
+int shunt_plan_exec_launch(struct shunt_plan_exec *exec, const struct shunt_plan_call *call);
+
+struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *exec);
+/* Bytes of device memory on this rank: arenas, programs, private copies. */
+uint64_t shunt_plan_exec_bytes(const struct shunt_plan_exec *exec);
+/* The newest arena of this rank (kernels/plan_args.h), or NULL: for tests. */
+void *shunt_plan_exec_arena(const struct shunt_plan_exec *exec);
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* The hash of a plan's content: every field that matters, in a fixed order, as 64-bit little-endian numbers. */
+#include <string.h>
+#include "core/hash.h"
+#include "plan/priv.h"
+
+static uint64_t add(uint64_t h, uint64_t value)
+{
+	uint8_t bytes[8];
+
+	for (int i = 0; i < 8; i++)
+		bytes[i] = (uint8_t)(value >> (8 * i));
+	return shunt_fnv1a(h, bytes, sizeof(bytes));
+}
+
+static uint64_t add_ids(uint64_t h, const uint32_t *ids, uint32_t n)
+{
+	h = add(h, n);
+	for (uint32_t i = 0; i < n; i++)
+		h = add(h, ids[i]);
+	return h;
+}
+
+static uint64_t add_slices(uint64_t h, const struct shunt_plan_slice *slices, uint32_t n)
+{
+	h = add(h, n);
+	for (uint32_t i = 0; i < n; i++) {
+		const struct shunt_plan_slice *s = &slices[i];
+
+		h = add(add(add(h, s->place), s->buffer), s->packet);
+		h = add(add(add(h, s->target), s->index), s->size);
+	}
+	return h;
+}
+
+static uint64_t add_op(uint64_t h, const struct shunt_plan_op *op)
+{
+	h = add(add(add(h, op->code), op->type), op->redop);
+	h = add(add(add(h, op->part), op->parts), op->barrier);
+	h = add(add(h, op->nblocks), op->nbody);
+	h = add(add(h, op->unit_size), op->num_chunks);
+	h = add_slices(h, op->src, op->nsrc);
+	h = add_slices(h, op->dst, op->ndst);
+	return add_ids(h, op->ids, op->nids);
+}
+
+static uint64_t add_gpu(uint64_t h, const struct shunt_plan_gpu *gpu)
+{
+	for (int b = 0; b < SHUNT_PLAN_NBUFFERS; b++)
+		h = add(h, gpu->chunks[b]);
+	for (int t = 0; t < 2; t++) {
+		h = add(h, gpu->nchannels[t]);
+		for (uint32_t i = 0; i < gpu->nchannels[t]; i++)
+			h = add(add(h, gpu->channels[t][i].peer), gpu->channels[t][i].pair);
+	}
+	h = add(h, gpu->nswitches);
+	for (uint32_t i = 0; i < gpu->nswitches; i++)
+		h = add_ids(add(h, gpu->switches[i].buffer), gpu->switches[i].ranks, gpu->switches[i].nranks);
+	h = add(h, gpu->nremotes);
+	for (uint32_t i = 0; i < gpu->nremotes; i++)
+		h = add(add(add(h, gpu->remotes[i].rank), gpu->remotes[i].buffer), gpu->remotes[i].types);
+	h = add_ids(h, gpu->semaphores, gpu->nsemaphores);
+	h = add(add(h, gpu->nbarriers), gpu->nblocks);
+	for (uint32_t b = 0; b < gpu->nblocks; b++) {
+		h = add(h, gpu->blocks[b].nops);
+		for (uint32_t i = 0; i < gpu->blocks[b].nops; i++)
+			h = add_op(h, &gpu->blocks[b].ops[i]);
+	}
+	return h;
+}
+
+void shunt_plan_seal(struct shunt_plan *plan)
+{
+	uint64_t h = shunt_fnv1a(0, plan->name, strlen(plan->name) + 1);
+
+	h = add(add(h, plan->collective), plan->packets);
+	h = add(add(add(h, plan->inplace), plan->reuse_resources), plan->double_scratch);
+	h = add(add(h, plan->alignment), plan->threads);
+	h = add(add(h, plan->min_bytes), plan->max_bytes);
+	h = add(add(h, plan->ranks_per_node), plan->dtypes);
+	h = add(add(h, (uint64_t)(int64_t)plan->priority), plan->automatic);
+	h = add(h, plan->nranks);
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		h = add_gpu(h, &plan->gpus[r]);
+	plan->hash = h ? h : 1;
+}

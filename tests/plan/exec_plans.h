@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_PLAN_EXEC_PLANS_H
+#define TESTS_PLAN_EXEC_PLANS_H
+/* Plans as JSON texts, made for the executor's tests; to be freed. n ranks. */
+
+/* All-reduce in place by packets in two shots, `blocks` blocks; sums (redop "sum" ...). */
+char *plan_twoshot(int n, int blocks, const char *redop);
+/* All-gather: everyone loads the others' inputs, and nobody tells anybody anything. */
+char *plan_get(int n);
+/* All-gather through single scratch, with a signal for data and one back for having read it; one block for each peer. */
+char *plan_acks(int n);
+/* All-reduce: switch load-reduce of a chunk to scratch, switch store of it. */
+char *plan_switch(int n);
+/* All-gather by port channels, in place or not, with flushes. */
+char *plan_port(int n, int inplace);
+/* All-gather of two ranks by packets, each of `chunks` chunks on its own. */
+char *plan_long(int chunks);
+/* All-reduce of one rank: input to scratch to output in windows, by two blocks and a semaphore. */
+char *plan_windows(int window);
+/* Custom, one rank: 3 chunks in, 2 out: the maximum and the product. */
+char *plan_mixed(void);
+/* Reduce-scatter in place by plain loads: peers' chunks are read and summed into our own, which is all that is written. */
+char *plan_scatter(int n);
+#endif

@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The executor of plans on the sim, with plans made for it: every type and operator, odd counts and addresses, in place and not, graphs
+ * between eager launches, growing memory, plans that leave all meeting of ranks to the executor, deadlines. EXEC_QUICK=1 thins out.
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "plan/exec_fleet.h"
+#include "plan/exec_plans.h"
+#include "gpu/sim_hooks.h"
+#include "kernels/plan_args.h"
+#include "lib/reference.h"
+
+static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
+static bool quick;
+
+static struct shunt_plan *load(char *text)
+{
+	struct shunt_plan *plan = fleet_load_text("test", text, NULL, NULL);
+
+	free(text);
+	return plan;
+}
+
+static void open_fleet(struct fleet *f, char *text, const struct fleet_options *options)
+{
+	struct shunt_plan *plan = load(text);
+
+	fleet_start(f, (int)plan->nranks);
+	fleet_create(f, plan, options);
+	shunt_plan_drop(plan); /* the execs hold it */
+}
+
+static void close_fleet(struct fleet *f)
+{
+	fleet_destroy(f);
+	fleet_stop(f);
+	shunt_sim_set_jitter(0, 0);
+}
+
+static const char *plan_word(enum shunt_redop op)
+{
+	return op == SHUNT_PREMUL || op == SHUNT_AVG ? "sum" : shunt_redop_name(op);
+}
+
+static void test_exec_every_type_and_op_matches_reference(void **state)
+{
+	static const int ranks[] = { 2, 8 };
+
+	for (int i = 0; i < (quick ? 1 : 2); i++)
+		for (int op = 0; op < SHUNT_NREDOPS; op++) {
+			struct fleet f;
+
+			open_fleet(&f, plan_twoshot(ranks[i], 2, plan_word(op)), NULL);
+			for (int t = 0; t < SHUNT_NDTYPES; t++) {
+				uint64_t whole = (uint64_t)ranks[i] * 2 * 48 / shunt_dtype_bytes[t];
+				struct fleet_job even = { t, op, whole, t & 1, 0, 2, false }, odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
+
+				/* AVG of small floats is exact for powers of two only. */
+				fleet_check(&f, &even, 100 * op + t);
+				if (!quick)
+					fleet_check(&f, &odd, 200 * op + t);
+			}
+			close_fleet(&f);
+		}
+}
+
+static void test_exec_every_count_and_alignment_matches_reference(void **state)
+{
+	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch, plan_scatter };
+	static const uint64_t counts[] = { 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 63, 64, 100, 511, 1024, 4097 };
+
+	for (size_t p = 0; p < 4 + 3; p++) {
+		struct fleet f;
+
+		open_fleet(&f, p < 4 ? plans[p](3) : p < 6 ? plan_port(3, p == 5) : plan_twoshot(3, 2, "sum"), NULL);
+		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+			for (int skew = 0; skew < (quick ? 1 : 4); skew++) {
+				struct fleet_job j = { SHUNT_F16, SHUNT_SUM, counts[c], (c + skew) & 1, skew == 2 ? 8 : skew, 2, false };
+
+				if (quick ? c % 4 == p % 4 : skew < 2 || counts[c] < 40)
+					fleet_check(&f, &j, counts[c] * 8 + skew);
+			}
+		close_fleet(&f);
+	}
+}
+
+static void test_exec_graphs_between_eager_launches_match_reference(void **state)
+{
+	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
+
+	for (int p = 0; p < 4; p++) {
+		struct fleet f;
+
+		open_fleet(&f, p < 3 ? plans[p](3) : plan_twoshot(3, 2, "sum"), NULL);
+		for (int i = 0; i < (quick ? 3 : 12); i++) {
+			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0, 1 + i % 4, i % 3 != 1 };
+
+			shunt_sim_set_jitter((unsigned)i, i % 2 ? 300 : 0);
+			fleet_check(&f, &j, (uint64_t)i);
+		}
+		close_fleet(&f);
+	}
+}
+
+/* One launch of one rank on buffers that hold `value`, of count floats; plans of all-reduce only. */
+static void launch_constant(const struct fleet_rank *r, float *send, float *recv, uint64_t count)
+{
+	struct shunt_plan_call call = { .send = send, .recv = recv, .send_bytes = count * 4, .recv_bytes = count * 4, .dtype = SHUNT_F32,
+		.redop = SHUNT_SUM, .stream = r->stream };
+
+	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
+}
+
+static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **state)
+{
+	struct fleet f;
+	float *buf[3];
+	void *graph[3];
+	const uint64_t count = 96;
+
+	open_fleet(&f, plan_twoshot(3, 2, "sum"), NULL);
+	assert_int_equal(fleet_prepare(&f, count * 4), 0);
+	for (int r = 0; r < 3; r++) {
+		void *p;
+
+		assert_int_equal(gpu->mem_alloc(r, count * 4, &p), 0);
+		buf[r] = p;
+		assert_int_equal(gpu->capture_begin(r, f.rank[r].stream), 0);
+		launch_constant(&f.rank[r], buf[r], buf[r], count);
+		assert_int_equal(gpu->capture_end(r, f.rank[r].stream, &graph[r]), 0);
+	}
+	for (int round = 0; round < 6; round++) {
+		if (round % 2) {
+			/* Each time larger than anything before. */
+			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)300000 << round, true, 0, 2, false };
+			void *before = shunt_plan_exec_arena(f.rank[0].exec);
+
+			if (quick && round > 1)
+				break;
+			fleet_check(&f, &j, (uint64_t)round);
+			assert_ptr_not_equal(shunt_plan_exec_arena(f.rank[0].exec), before);
+		}
+		for (int r = 0; r < 3; r++)
+			for (uint64_t i = 0; i < count; i++)
+				buf[r][i] = (float)(r + round);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(gpu->graph_launch(r, graph[r], f.rank[r].stream), 0);
+		fleet_wait(&f, "graph");
+		for (int r = 0; r < 3; r++)
+			for (uint64_t i = 0; i < count; i++)
+				assert_true(buf[r][i] == (float)(3 + 3 * round));
+	}
+	for (int r = 0; r < 3; r++) {
+		gpu->graph_destroy(r, graph[r]);
+		gpu->mem_free(buf[r]);
+	}
+	close_fleet(&f);
+}
+
+/* Nobody signals in this plan: what a launch reads must be there, and stay until all have read it. */
+static void test_exec_plan_without_signals_sees_every_launchs_data(void **state)
+{
+	struct fleet f;
+
+	open_fleet(&f, plan_get(4), NULL);
+	for (unsigned seed = 1; seed <= (quick ? 2u : 10u); seed++) {
+		struct fleet_job j = { SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false };
+
+		shunt_sim_set_jitter(seed, 1500);
+		fleet_check(&f, &j, seed);
+	}
+	close_fleet(&f);
+}
+
+/* A rank that is ahead with large chunks writes where others' small ones may not have been read. */
+static void test_exec_alternating_sizes_do_not_overtake(void **state)
+{
+	struct fleet f;
+	const uint64_t small = 16, large = 4096;
+	char *in[3][24], *out[3][24];
+
+	open_fleet(&f, plan_acks(3), NULL);
+	assert_int_equal(fleet_prepare(&f, 3 * large), 0);
+	for (unsigned seed = 1; seed <= (quick ? 2u : 10u); seed++) {
+		shunt_sim_set_jitter(seed, 1500);
+		for (int r = 0; r < 3; r++)
+			for (int i = 0; i < 24; i++) {
+				uint64_t bytes = i % 2 ? large : small;
+				void *p;
+
+				assert_int_equal(gpu->mem_alloc(r, 4 * large, &p), 0);
+				in[r][i] = p;
+				out[r][i] = in[r][i] + large;
+				memset(in[r][i], (int)(seed + 3 * i + r), bytes);
+			}
+		for (int i = 0; i < 24; i++)
+			for (int r = 0; r < 3; r++) {
+				uint64_t bytes = i % 2 ? large : small;
+				struct shunt_plan_call call = { .send = in[r][i], .recv = out[r][i], .send_bytes = bytes, .recv_bytes = 3 * bytes,
+					.dtype = SHUNT_U8, .stream = f.rank[r].stream };
+
+				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+			}
+		fleet_wait(&f, "alternating sizes");
+		for (int i = 0; i < 24; i++)
+			for (int r = 0; r < 3; r++) {
+				uint64_t bytes = i % 2 ? large : small;
+
+				for (uint64_t k = 0; k < 3 * bytes; k++)
+					if ((unsigned char)out[r][i][k] != (unsigned char)(seed + 3 * i + k / bytes))
+						fail_msg("seed %u launch %d rank %d byte %llu", seed, i, r, (unsigned long long)k);
+			}
+		for (int r = 0; r < 3; r++)
+			for (int i = 0; i < 24; i++)
+				gpu->mem_free(in[r][i]);
+	}
+	close_fleet(&f);
+}
+
+static void test_exec_windows_and_semaphores_cover_all_sizes(void **state)
+{
+	static const uint64_t counts[] = { 1, 15, 16, 17, 48, 63, 64, 65, 500, 8000 };
+
+	for (int window = 16; window <= 48; window += 32) {
+		struct fleet f;
+
+		open_fleet(&f, plan_windows(window), NULL);
+		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+			struct fleet_job j = { SHUNT_I32, SHUNT_SUM, counts[c], c & 1, 0, 3, false };
+
+			shunt_sim_set_jitter((unsigned)c, 100);
+			if (!quick || counts[c] < 100)
+				fleet_check(&f, &j, c);
+		}
+		close_fleet(&f);
+	}
+}
+
+/* Longer than the part of shared memory that images are kept in. */
+static void test_exec_long_program_runs_from_device_memory(void **state)
+{
+	struct fleet_job j = { SHUNT_I64, SHUNT_SUM, 400 * 4 + 3, false, 0, 3, false };
+	struct fleet f;
+
+	open_fleet(&f, plan_long(200), NULL);
+	fleet_check(&f, &j, 1);
+	close_fleet(&f);
+}
+
+static void test_exec_mixed_operators_follow_the_plan(void **state)
+{
+	struct fleet f;
+	float *in, *out;
+	void *p;
+
+	open_fleet(&f, plan_mixed(), NULL);
+	assert_int_equal(gpu->mem_alloc(0, 5 * 64 * 4, &p), 0);
+	in = p;
+	out = in + 3 * 64;
+	for (int i = 0; i < 64; i++) {
+		in[i] = (float)i;
+		in[64 + i] = (float)(32 - i);
+		in[128 + i] = -2;
+		out[i] = out[64 + i] = 0;
+	}
+	struct shunt_plan_call call = { .send = in, .recv = out, .send_bytes = 3 * 64 * 4, .recv_bytes = 2 * 64 * 4, .dtype = SHUNT_F32,
+		.stream = f.rank[0].stream };
+	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
+	fleet_wait(&f, "mixed");
+	for (int i = 0; i < 64; i++) {
+		assert_true(out[i] == (float)(i > 32 - i ? i : 32 - i));
+		assert_true(out[64 + i] == (float)(i * (32 - i) * -2));
+	}
+	gpu->mem_free(p);
+	close_fleet(&f);
+}
+
+/* Memory mapped as between processes, and packets in halves. */
+static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
+{
+	struct fleet_options options = { .mapped = true, .ll8 = true };
+	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
+
+	for (int p = 0; p < 4; p++) {
+		struct fleet_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false }, large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
+		struct fleet f;
+
+		open_fleet(&f, p < 3 ? plans[p](4) : plan_twoshot(4, 2, "sum"), &options);
+		fleet_check(&f, &small, (uint64_t)p);
+		if (!quick)
+			fleet_check(&f, &large, (uint64_t)p);
+		close_fleet(&f);
+	}
+}
+
+/* The flag of packets is 32 bits and never 0, which fresh scratch is full of; launches are counted in 64. */
+static void test_exec_packet_flags_wrap(void **state)
+{
+	static const uint64_t starts[] = { 0xfffffffeull - 4, 0xffffffffull };
+
+	assert_int_equal(SHUNT_PLAN_FLAG(1ull), 1);
+	assert_int_equal(SHUNT_PLAN_FLAG(0xfffffffeull), 0xfffffffe);
+	assert_int_equal(SHUNT_PLAN_FLAG(0xffffffffull), 1);
+	for (int i = 0; i < 2; i++) {
+		struct fleet_job j = { SHUNT_F32, SHUNT_SUM, 200, true, 0, 9, false };
+		struct fleet f;
+
+		open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
+		assert_int_equal(fleet_prepare(&f, 800), 0);
+		for (int r = 0; r < 2; r++)
+			for (int b = 0; b < 2; b++) {
+				struct shunt_plan_state *counts = (struct shunt_plan_state *)shunt_plan_exec_arena(f.rank[r].exec) + b;
+
+				assert_int_equal(gpu->copy(r, &counts->launches, &starts[i], sizeof(starts[i])), 0);
+			}
+		shunt_sim_set_jitter(3, 1000);
+		fleet_check(&f, &j, 1);
+		close_fleet(&f);
+	}
+}
+
+static void test_exec_two_communicators_run_at_once(void **state)
+{
+	struct fleet a, b;
+	float *x[2][2];
+	const uint64_t count = 320;
+
+	open_fleet(&a, plan_twoshot(2, 2, "sum"), NULL);
+	open_fleet(&b, plan_twoshot(2, 2, "sum"), NULL);
+	assert_int_equal(fleet_prepare(&a, count * 4), 0);
+	assert_int_equal(fleet_prepare(&b, count * 4), 0);
+	for (int r = 0; r < 2; r++)
+		for (int c = 0; c < 2; c++) {
+			void *p;
+
+			assert_int_equal(gpu->mem_alloc(r, count * 4, &p), 0);
+			x[r][c] = p;
+			for (uint64_t i = 0; i < count; i++)
+				x[r][c][i] = (float)(c + 1);
+		}
+	shunt_sim_set_jitter(5, 500);
+	/* Rank 1 issues to the communicators the other way round: if they shared anything the ranks would wait for each other. */
+	for (int i = 0; i < 10; i++)
+		for (int k = 0; k < 2; k++)
+			for (int r = 0; r < 2; r++) {
+				int c = k ^ r;
+
+				launch_constant(c ? &b.rank[r] : &a.rank[r], x[r][c], x[r][c], count);
+			}
+	fleet_wait(&a, "first communicator");
+	fleet_wait(&b, "second communicator");
+	for (int r = 0; r < 2; r++)
+		for (int c = 0; c < 2; c++) {
+			for (uint64_t i = 0; i < count; i++)
+				assert_true(x[r][c][i] == (float)((c + 1) << 10));
+			gpu->mem_free(x[r][c]);
+		}
+	close_fleet(&a);
+	close_fleet(&b);
+}
+
+static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
+{
+	char *(*const plans[])(int) = { plan_get, plan_acks };
+	uint64_t timeout = 300 * 1000000;
+
+	for (int p = 0; p < 3; p++) {
+		struct fleet f;
+		void *buf[2];
+
+		open_fleet(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), NULL);
+		assert_int_equal(fleet_prepare(&f, 4096), 0);
+		for (int i = 0; i < 2; i++) {
+			struct shunt_plan_call call = { .send_bytes = 2048, .recv_bytes = p < 2 ? 4096 : 2048, .dtype = SHUNT_F32, .stream = f.rank[0].stream };
+			struct shunt_ctrl *ctrl = f.rank[0].ctrl;
+
+			assert_int_equal(gpu->mem_alloc(0, 8192, &buf[i]), 0);
+			call.send = buf[i];
+			call.recv = (char *)buf[i] + 4096;
+			assert_int_equal(gpu->copy(0, &ctrl->timeout_ns, &timeout, sizeof(timeout)), 0);
+			assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0); /* the second one finds the abort word */
+		}
+		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
+		assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(f.rank[0].fault->rank, 0);
+		assert_int_equal(f.rank[0].fault->peer, p < 2 ? 1 : ~0u);
+		assert_int_equal(f.rank[0].fault->expected, 1);
+		assert_int_equal(f.rank[0].fault->seen, 0);
+		gpu->mem_free(buf[0]);
+		gpu->mem_free(buf[1]);
+		close_fleet(&f);
+	}
+}
+
+static void test_exec_abort_word_ends_every_wait(void **state)
+{
+	struct fleet f;
+	uint32_t one = 1;
+	void *buf;
+
+	open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
+	assert_int_equal(fleet_prepare(&f, 2048), 0);
+	assert_int_equal(gpu->mem_alloc(0, 2048, &buf), 0);
+	launch_constant(&f.rank[0], buf, buf, 512);
+	struct shunt_ctrl *ctrl = f.rank[0].ctrl;
+	assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
+	assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
+	assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_ABORT);
+	gpu->mem_free(buf);
+	close_fleet(&f);
+}
+
+static void test_exec_refusal_is_the_same_on_all_ranks(void **state)
+{
+	struct fleet_options few = { .max_blocks = 1 };
+	struct shunt_plan_call call = { .send = &few, .recv = &few, .send_bytes = 64, .recv_bytes = 64, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
+	struct fleet f;
+
+	open_fleet(&f, plan_twoshot(2, 2, "sum"), &few);
+	assert_int_equal(fleet_prepare(&f, 64), -EOPNOTSUPP);
+	/* Known from now on: no round is needed, and none would come about here. */
+	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EOPNOTSUPP);
+	call.recv_bytes = 128;
+	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EINVAL);
+	close_fleet(&f);
+
+	open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
+	f.sabotage = -EOWNERDEAD;
+	assert_int_equal(fleet_prepare(&f, 64), -EOWNERDEAD);
+	f.sabotage = 0;
+	assert_int_equal(fleet_prepare(&f, (uint64_t)1 << 60), -EOPNOTSUPP);
+	assert_int_equal(fleet_prepare(&f, 64), 0);
+	close_fleet(&f);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exec_every_type_and_op_matches_reference),
+		cmocka_unit_test(test_exec_every_count_and_alignment_matches_reference),
+		cmocka_unit_test(test_exec_graphs_between_eager_launches_match_reference),
+		cmocka_unit_test(test_exec_graph_outlives_the_memory_it_was_captured_with),
+		cmocka_unit_test(test_exec_plan_without_signals_sees_every_launchs_data),
+		cmocka_unit_test(test_exec_alternating_sizes_do_not_overtake),
+		cmocka_unit_test(test_exec_windows_and_semaphores_cover_all_sizes),
+		cmocka_unit_test(test_exec_long_program_runs_from_device_memory),
+		cmocka_unit_test(test_exec_mixed_operators_follow_the_plan),
+		cmocka_unit_test(test_exec_mapped_memory_and_ll8_match_reference),
+		cmocka_unit_test(test_exec_packet_flags_wrap),
+		cmocka_unit_test(test_exec_two_communicators_run_at_once),
+		cmocka_unit_test(test_exec_missing_peer_gives_up_at_the_deadline),
+		cmocka_unit_test(test_exec_abort_word_ends_every_wait),
+		cmocka_unit_test(test_exec_refusal_is_the_same_on_all_ranks),
+	};
+
+	quick = getenv("EXEC_QUICK") != NULL;
+	if (argc > 1)
+		cmocka_set_test_filter(argv[1]);
+	setenv("SHUNT_SIM_DEVICES", "8", 1);
+	if (gpu->open())
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

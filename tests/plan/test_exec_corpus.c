@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Every plan of a folder that its INDEX.md calls right (OK, OK*) gives right values on all ranks of the sim: small and odd sizes, in place
+ * and not, launches back to back with random delays. The folder is the environment's TEST_PLANS; without it the test is skipped.
+ * An argument: only plans whose name contains it. EXEC_QUICK=1: only what a sanitizer can bear.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <cmocka.h>
+#include "plan/exec_fleet.h"
+#include "gpu/sim_hooks.h"
+
+static bool quick;
+static const char *only, *folder;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* The text of column i of a row of the table. */
+static void column(const char *row, int i, char *out, size_t room)
+{
+	const char *p = row, *end;
+
+	for (int k = 0; k <= i && p; k++)
+		p = strchr(p + (k > 0), '|');
+	*out = 0;
+	if (!p || !(end = strchr(p + 1, '|')))
+		return;
+	for (p++; *p == ' ';)
+		p++;
+	while (end > p && end[-1] == ' ')
+		end--;
+	snprintf(out, room, "%.*s", (int)(end - p), p);
+}
+
+/* Windows of a few bytes instead of a megabyte, so that pipelines run more than one. */
+static struct shunt_plan *load_small(const char *path)
+{
+	static const char *const sizes[] = { "1048576", "524288" };
+	char *text = fleet_read(path);
+	struct shunt_plan *plan = NULL;
+
+	for (int i = 0; i < 2; i++)
+		if (strstr(text, "pipeline\"") && strstr(text, sizes[i]))
+			plan = fleet_load_text(path, text, sizes[i], "96");
+	free(text);
+	return plan;
+}
+
+static void check_windows(struct fleet *f, const char *path, uint64_t seed)
+{
+	struct shunt_plan *plan = load_small(path);
+
+	if (!plan)
+		return;
+	fleet_create(f, plan, NULL);
+	for (uint64_t i = 0; i < 5; i++) {
+		struct fleet_job j = { SHUNT_I32, SHUNT_SUM, plan->part_chunks * 4 * (1 + 7 * i) + i % 2, plan->inplace, 0, 3, false };
+
+		fleet_check(f, &j, seed + i);
+	}
+	fleet_destroy(f);
+	shunt_plan_drop(plan);
+}
+
+static void run_plan(const char *file, uint64_t seed)
+{
+	static const struct { enum shunt_dtype dtype; bool reduces; } types[] = { { SHUNT_F32, true }, { SHUNT_F16, true }, { SHUNT_I32, true },
+		{ SHUNT_BF16, true }, { SHUNT_U8, true } };
+	struct fleet f;
+	struct shunt_plan *plan;
+	char path[512];
+	int n;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, file);
+	plan = fleet_load(path, &n);
+	if (quick && (n > 4 || plan->max_blocks > 8)) {
+		shunt_plan_drop(plan);
+		return;
+	}
+	shunt_sim_set_jitter((unsigned)seed, seed % 2 ? 200 : 700);
+	fleet_start(&f, n);
+	fleet_create(&f, plan, NULL);
+	enum shunt_dtype dtype = types[seed % 5].dtype;
+	uint64_t esz = shunt_dtype_bytes[dtype], chunks = plan->part_chunks, whole = chunks * 16 / esz;
+	struct fleet_job jobs[] = {
+		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false },      /* fills all chunks; more than one unit */
+		{ dtype, SHUNT_SUM, whole * 3 + 5, !plan->inplace, 0, 3, false }, /* does not */
+		{ dtype, SHUNT_SUM, whole * 40, plan->inplace, 1, 3, false },     /* unaligned; every thread has work */
+		{ dtype, SHUNT_SUM, 1, plan->inplace, 0, 3, false },
+		{ dtype, SHUNT_SUM, whole * 300, plan->inplace, 0, 3, false },    /* more than once */
+		{ dtype, SHUNT_SUM, whole, !plan->inplace, 0, 3, false },
+	};
+	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
+		if (!quick || i < 2)
+			fleet_check(&f, &jobs[i], seed * 16 + i);
+	fleet_destroy(&f);
+	check_windows(&f, path, seed);
+	shunt_sim_set_jitter(0, 0);
+	fleet_stop(&f);
+	shunt_plan_drop(plan);
+}
+
+/* Whose result nobody defines, but which come to an end; and stay in their buffers, which is for AddressSanitizer to say. */
+static void finish_plan(const char *file)
+{
+	struct shunt_plan *plan;
+	struct fleet f;
+	void *scrap[FLEET_MAX][3];
+	char path[512];
+	int n;
+
+	snprintf(path, sizeof(path), "%s/%s", folder, file);
+	plan = fleet_load(path, &n);
+	fleet_start(&f, n);
+	fleet_create(&f, plan, NULL);
+	uint64_t send = plan->gpus[0].chunks[SHUNT_PLAN_INPUT] * 48, recv = plan->gpus[0].chunks[SHUNT_PLAN_OUTPUT] * 48;
+	assert_int_equal(fleet_prepare(&f, send ? send : recv), 0);
+	for (int t = 0; t < 3; t++)
+		for (int r = 0; r < n; r++) {
+			struct shunt_plan_call call = { .send_bytes = send, .recv_bytes = recv, .dtype = SHUNT_F32, .stream = f.rank[r].stream };
+			void *p = NULL;
+
+			assert_int_equal(shunt_gpu_sim_ops.mem_alloc(r, send + recv + 16, &p), 0);
+			call.send = scrap[r][t] = p;
+			call.recv = plan->inplace ? p : (char *)p + send;
+			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+		}
+	fleet_wait(&f, file);
+	for (int r = 0; r < n; r++)
+		for (int t = 0; t < 3; t++)
+			shunt_gpu_sim_ops.mem_free(scrap[r][t]);
+	fleet_destroy(&f);
+	fleet_stop(&f);
+	shunt_plan_drop(plan);
+}
+
+/* Calls fn for every plan whose verdict in the table is one of two; how many. */
+static int for_plans(const char *one, const char *other, void (*fn)(const char *file, uint64_t seed))
+{
+	char path[512], *index, file[128], verdict[32];
+	uint64_t seed = 1;
+	int ran = 0;
+
+	folder = getenv("TEST_PLANS");
+	snprintf(path, sizeof(path), "%s/INDEX.md", folder ? folder : "");
+	index = folder ? fleet_read(path) : NULL;
+	if (!index) {
+		print_message("TEST_PLANS names no folder with an INDEX.md: skipped\n");
+		skip();
+	}
+	for (char *line = strtok(index, "\n"); line; line = strtok(NULL, "\n")) {
+		column(line, 0, file, sizeof(file));
+		column(line, 17, verdict, sizeof(verdict));
+		if (*line != '|' || !strstr(file, ".json") || (strcmp(verdict, one) && strcmp(verdict, other)))
+			continue;
+		seed++;
+		if (only && !strstr(file, only))
+			continue;
+		double t = now();
+		fn(file, seed);
+		if (getenv("EXEC_TIMES"))
+			print_message("%6.2f s  %s\n", now() - t, file);
+		ran++;
+	}
+	free(index);
+	return ran;
+}
+
+static void check_plan(const char *file, uint64_t seed)
+{
+	for (uint64_t i = 0; i < (quick ? 1 : 2); i++)
+		run_plan(file, seed + 101 * i);
+}
+
+static void test_exec_plans_called_right_give_right_values(void **state)
+{
+	assert_true(for_plans("OK", "OK*", check_plan) > (only ? 0 : 70));
+}
+
+static void end_plan(const char *file, uint64_t seed)
+{
+	finish_plan(file);
+}
+
+static void test_exec_plans_without_defined_result_run_to_their_end(void **state)
+{
+	assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 10));
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_exec_plans_called_right_give_right_values),
+		cmocka_unit_test(test_exec_plans_without_defined_result_run_to_their_end),
+	};
+
+	quick = getenv("EXEC_QUICK") != NULL;
+	only = argc > 1 ? argv[1] : NULL;
+	setenv("SHUNT_SIM_DEVICES", "8", 1);
+	if (shunt_gpu_sim_ops.open())
+		return 1;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: MIT */
+/* Description: where plans come from, which of them a call gets, and what ranks compare. */
+#include <sys/stat.h>
+#include "core/config.h"
+#include "edit.h"
+#include "plan/registry.h"
+
+static char root_dir[64];
+
+/* A directory of its own for each test, with a and b in it. */
+static int setup(void **state)
+{
+	char path[96];
+
+	snprintf(root_dir, sizeof(root_dir), "/tmp/shunt-registry-XXXXXX");
+	if (!mkdtemp(root_dir))
+		return -1;
+	snprintf(path, sizeof(path), "%s/a", root_dir);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/b", root_dir);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/b/default", root_dir);
+	mkdir(path, 0700);
+	shunt_plan_registry_reset("", "/nonexistent", false);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	shunt_plan_registry_reset("", "/nonexistent", false);
+	snprintf(command, sizeof(command), "rm -rf %s", root_dir);
+	return system(command);
+}
+
+static void write_text(const char *file, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", root_dir, file);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+/* A plan of the corpus under another name, with up to two edits, as text that the caller frees. */
+static char *plan_text(
+    const char *plan, const char *name, const char *path1, const char *value1, const char *path2, const char *value2)
+{
+	json_t *root = edit_open(plan);
+	char *text;
+
+	edit_set(root, "name", json_string(name));
+	if (path1)
+		edit_text(root, path1, value1);
+	if (path2)
+		edit_text(root, path2, value2);
+	text = json_dumps(root, JSON_COMPACT);
+	json_decref(root);
+	return text;
+}
+
+static void write_plan(const char *file, const char *plan, const char *name, const char *path, const char *value)
+{
+	char *text = plan_text(plan, name, path, value, NULL, NULL);
+
+	write_text(file, text);
+	free(text);
+}
+
+static void register_plan(
+    const char *plan, const char *name, const char *path1, const char *value1, const char *path2, const char *value2)
+{
+	char *text = plan_text(plan, name, path1, value1, path2, value2), why[512];
+
+	if (shunt_plan_register("test", text, strlen(text), why, sizeof(why)))
+		fail_msg("%s", why);
+	free(text);
+}
+
+/* "a b c": the names in a set's order. */
+static const char *names_of(const struct shunt_plan_set *set)
+{
+	static char text[1024];
+
+	*text = '\0';
+	for (size_t i = 0; i < shunt_plan_set_count(set); i++)
+		snprintf(
+		    text + strlen(text), sizeof(text) - strlen(text), "%s%s", *text ? " " : "", shunt_plan_set_at(set, i)->name);
+	assert_null(shunt_plan_set_at(set, shunt_plan_set_count(set)));
+	return text;
+}
+
+static const char *names_now(int nranks)
+{
+	struct shunt_plan_set *set = shunt_plan_set_get(nranks, nranks);
+	const char *text = names_of(set);
+
+	shunt_plan_set_drop(set);
+	return text;
+}
+
+static void reset_to(const char *list, const char *cache)
+{
+	char dirs[512] = "", cache_dir[128] = "/nonexistent";
+
+	for (; *list; list++)
+		snprintf(dirs + strlen(dirs), sizeof(dirs) - strlen(dirs),
+		    *list == 'A'   ? "%s/a"
+		    : *list == 'B' ? "%s/b"
+		                   : "%.0s%c",
+		    root_dir, *list);
+	if (cache)
+		snprintf(cache_dir, sizeof(cache_dir), "%s/%s", root_dir, cache);
+	shunt_plan_registry_reset(dirs, cache_dir, false);
+}
+
+static void test_registry_directories_come_in_order(void **state)
+{
+	write_plan("a/2.json", "allreduce_oneshot_2", "second", NULL, NULL);
+	write_plan("a/10.json", "allreduce_oneshot_2", "first", NULL, NULL);
+	write_plan("a/Z.json", "allreduce_twoshot_2", "third", NULL, NULL);
+	write_plan("a/a.json", "allgather_put_2", "fourth", NULL, NULL);
+	write_plan("a/.hidden.json", "allgather_put_2", "hidden", NULL, NULL);
+	write_plan("a/note.txt", "allgather_put_2", "text", NULL, NULL);
+	write_plan("b/1.json", "allreduce_oneshot_2", "fifth", NULL, NULL);
+	write_plan("b/default/1.json", "allreduce_oneshot_2", "sixth", NULL, NULL);
+	write_plan("b/2.json", "alltoall_port_3", "three", NULL, NULL);
+	reset_to("A:B", "b");
+	assert_string_equal(names_now(2), "first second third fourth fifth sixth");
+	assert_string_equal(names_now(3), "three");
+	assert_string_equal(names_now(4), "");
+	reset_to("::B:A:", NULL);
+	assert_string_equal(names_now(2), "fifth first second third fourth");
+	register_plan("allreduce_oneshot_2", "program", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_oneshot_2", "program2", NULL, NULL, NULL, NULL);
+	assert_string_equal(names_now(2), "program program2 fifth first second third fourth");
+}
+
+static void test_registry_one_file_may_be_named(void **state)
+{
+	char path[128];
+
+	write_plan("a/x", "allreduce_oneshot_2", "single", NULL, NULL);
+	snprintf(path, sizeof(path), "%s/a/x", root_dir);
+	shunt_plan_registry_reset(path, "/nonexistent", false);
+	assert_string_equal(names_now(2), "single");
+}
+
+static void test_registry_priority_goes_before_order(void **state)
+{
+	register_plan("allreduce_oneshot_2", "low", "tags", "{\"priority\":-1}", NULL, NULL);
+	register_plan("allreduce_oneshot_2", "plain", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_oneshot_2", "high", "tags", "{\"priority\":7}", NULL, NULL);
+	register_plan("allreduce_oneshot_2", "plain2", NULL, NULL, NULL, NULL);
+	assert_string_equal(names_now(2), "high plain plain2 low");
+}
+
+static void test_registry_broken_plan_is_refused_alone(void **state)
+{
+	struct unit_capture c;
+	const char *text;
+
+	write_plan("a/1.json", "allreduce_oneshot_2", "good", NULL, NULL);
+	write_plan("a/2.json", "allreduce_oneshot_2", "bad", "gpus/0/threadblocks/0/ops/0/src_buff/0/index", "9");
+	write_text("a/3.json", "{");
+	write_plan("a/4.json", "allgather_put_2", "fine", NULL, NULL);
+	mkdir(strcat(strcpy((char[128]){0}, root_dir), "/a/5.json"), 0700);
+	reset_to("A:/nonexistent/plans", NULL);
+	unit_capture_begin(&c);
+	assert_string_equal(names_now(2), "good fine");
+	assert_string_equal(names_now(2), "good fine");
+	text = unit_capture_end(&c);
+	assert_int_equal(unit_count(text, "\n"), 4);
+	assert_int_equal(unit_count(text, "plan refused: "), 3);
+	assert_non_null(strstr(text, "a/2.json: rank 0, block 0, operation 0 (ppkt): src_buff[0].index 9"));
+	assert_non_null(strstr(text, "a/3.json: line 1: no JSON"));
+	assert_non_null(strstr(text, "a/5.json: not a regular file"));
+	assert_non_null(strstr(text, "no plans from /nonexistent/plans: No such file"));
+}
+
+static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
+{
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	const struct shunt_plan *plan = NULL;
+	struct shunt_plan_set *set;
+	struct unit_capture c;
+
+	unit_capture_begin(&c);
+	set = shunt_plan_set_get(2, 2);
+	assert_true(shunt_plan_set_hash(set) == 0);
+	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
+	assert_null(plan);
+	assert_string_equal(unit_capture_end(&c), "");
+	shunt_plan_set_drop(set);
+	shunt_plan_set_drop(NULL);
+}
+
+static void test_registry_same_plan_twice_is_told(void **state)
+{
+	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), why[512], path[128];
+
+	assert_int_equal(shunt_plan_register("x", text, strlen(text), why, sizeof(why)), 0);
+	assert_int_equal(shunt_plan_register("y", text, strlen(text), why, sizeof(why)), -EEXIST);
+	assert_string_equal(why, "y: plan one: the same is there already");
+	assert_int_equal(shunt_plan_register("y", text, strlen(text), NULL, 0), -EEXIST);
+	assert_int_equal(shunt_plan_register("y", text, strlen(text) - 1, why, sizeof(why)), -EINVAL);
+	assert_int_equal(shunt_plan_unregister("one"), 0);
+	assert_int_equal(shunt_plan_unregister("one"), -ENOENT);
+	write_text("a/one.json", text);
+	snprintf(path, sizeof(path), "%s/a/one.json", root_dir);
+	assert_int_equal(shunt_plan_register_file(path, why, sizeof(why)), 0);
+	assert_string_equal(names_now(2), "one");
+	assert_int_equal(shunt_plan_register_file("/nonexistent", why, sizeof(why)), -ENOENT);
+	free(text);
+}
+
+static void test_registry_unregister_takes_all_of_a_name(void **state)
+{
+	write_plan("a/1.json", "allreduce_oneshot_2", "x", NULL, NULL);
+	write_plan("a/2.json", "allreduce_twoshot_2", "y", NULL, NULL);
+	reset_to("A", NULL);
+	register_plan("allgather_put_2", "x", NULL, NULL, NULL, NULL);
+	register_plan("allgather_put_2", "z", NULL, NULL, NULL, NULL);
+	assert_string_equal(names_now(2), "x z x y");
+	assert_int_equal(shunt_plan_unregister("x"), 0);
+	assert_string_equal(names_now(2), "z y");
+	register_plan("alltoall_port_3", "w", NULL, NULL, NULL, NULL);
+	register_plan("allgather_put_2", "v", NULL, NULL, NULL, NULL);
+	assert_string_equal(names_now(2), "z v y");
+}
+
+static void test_registry_set_is_a_snapshot(void **state)
+{
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	const struct shunt_plan *plan;
+	struct shunt_plan_set *before, *after;
+
+	register_plan("allreduce_oneshot_2", "old", NULL, NULL, NULL, NULL);
+	before = shunt_plan_set_get(2, 2);
+	shunt_plan_unregister("old");
+	register_plan("allreduce_twoshot_2", "new", NULL, NULL, NULL, NULL);
+	after = shunt_plan_set_get(2, 2);
+	assert_string_equal(names_of(before), "old");
+	assert_string_equal(names_of(after), "new");
+	assert_int_equal(shunt_plan_set_choose(before, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
+	assert_string_equal(plan->name, "old");
+	shunt_plan_registry_reset("", "/nonexistent", false);
+	assert_ptr_equal(shunt_plan_set_hold(before), before);
+	shunt_plan_set_drop(before);
+	assert_string_equal(names_of(before), "old");
+	shunt_plan_set_drop(before);
+	shunt_plan_set_drop(after);
+}
+
+struct match_case {
+	enum shunt_kind kind;
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;
+	uint64_t count;
+	const char *names; /* that match, in order */
+};
+
+static const char *matches(const struct shunt_plan_set *set, const struct shunt_plan_query *call)
+{
+	static char text[256];
+	const struct shunt_plan *plan;
+
+	*text = '\0';
+	for (size_t i = 0; (plan = shunt_plan_set_match(set, call, i)); i++)
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i ? " " : "", plan->name);
+	return text;
+}
+
+static void test_match_looks_at_kind_size_type_and_operator(void **state)
+{
+	/* two: 1024 to 1048576 bytes; gather: 100 to 200 received bytes; max: float32 and up to 4096 bytes */
+	static const struct match_case cases[] = {
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 255, "one"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 256, "one two"},
+	    {SHUNT_ALLREDUCE, SHUNT_F16, SHUNT_SUM, 511, "one"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262144, "one two"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262145, "one"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, UINT64_MAX, ""}, /* overflows */
+	    {SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, UINT64_MAX >> 1, "one"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1024, "max"},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1025, ""},
+	    {SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_MAX, 1024, ""},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MIN, 1024, ""},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_AVG, 1024, ""},
+	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 1024, ""},
+	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 49, ""},
+	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 50, "gather"},
+	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_PREMUL, 100, "gather"}, /* no operator there */
+	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 101, ""},
+	    {SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 1024, ""},
+	    {SHUNT_BROADCAST, SHUNT_F32, SHUNT_SUM, 1024, ""},
+	    {SHUNT_SEND, SHUNT_F32, SHUNT_SUM, 1024, ""}, /* sendrecv is no call of NCCL's */
+	    {SHUNT_ALLREDUCE, (enum shunt_dtype)99, SHUNT_SUM, 1024, ""},
+	};
+	struct shunt_plan_set *set;
+
+	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
+	register_plan("allgather_put_2", "gather", "min_message_size", "100", "max_message_size", "200");
+	register_plan("sendrecv_pipeline_2", "pairs", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_oneshot_2", "byname", "tags", "{\"auto\":0}", NULL, NULL);
+	{
+		json_t *root = edit_open("allreduce_oneshot_2");
+		char *text, why[512] = "";
+
+		edit_text(root, "name", "\"max\"");
+		edit_text(root, "gpus/0/threadblocks/0/ops/1/reduce_op", "\"max\"");
+		edit_text(root, "gpus/1/threadblocks/0/ops/1/reduce_op", "\"max\"");
+		edit_text(root, "max_message_size", "4096");
+		edit_text(root, "dtypes", "[\"float32\"]");
+		text = json_dumps(root, 0);
+		assert_int_equal(shunt_plan_register("t", text, strlen(text), why, sizeof(why)), 0);
+		free(text);
+		json_decref(root);
+	}
+	register_plan("allreduce_oneshot_2", "mixed", "gpus/0/threadblocks/0/ops/1/reduce_op", "\"min\"", NULL,
+	    NULL); /* means no one operator */
+	set = shunt_plan_set_get(2, 2);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const struct match_case *m = &cases[i];
+		struct shunt_plan_query call = {m->kind, m->dtype, m->redop, m->count, SHUNT_PLAN_ANY_PLACE};
+
+		if (strcmp(matches(set, &call), m->names))
+			fail_msg("case %zu: \"%s\", expected \"%s\"", i, matches(set, &call), m->names);
+	}
+	shunt_plan_set_drop(set);
+}
+
+static void test_match_ranks_per_node_are_the_plans_wish(void **state)
+{
+	struct shunt_plan_set *set;
+
+	register_plan("allreduce_oneshot_2", "any", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_oneshot_2", "each", "nranks_per_node", "1", NULL, NULL);
+	register_plan("allreduce_oneshot_2", "pair", "nranks_per_node", "2", NULL, NULL);
+	assert_string_equal(names_now(2), "any pair");
+	set = shunt_plan_set_get(2, 1);
+	assert_string_equal(names_of(set), "any each");
+	shunt_plan_set_drop(set);
+	set = shunt_plan_set_get(2, 0);
+	assert_string_equal(names_of(set), "any");
+	shunt_plan_set_drop(set);
+}
+
+/* Ranks may disagree about the place, so it must make no difference unless the user promises that they do not. */
+static void test_match_place_counts_only_with_the_promise(void **state)
+{
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	uint64_t hashes[2];
+
+	for (int promise = 0; promise < 2; promise++) {
+		struct shunt_plan_set *set;
+
+		shunt_plan_registry_reset("", "/nonexistent", promise);
+		register_plan("allreduce_oneshot_2", "in", NULL, NULL, NULL, NULL);
+		register_plan("allreduce_oneshot_2", "out", "inplace", "false", NULL, NULL);
+		set = shunt_plan_set_get(2, 2);
+		hashes[promise] = shunt_plan_set_hash(set);
+		call.place = SHUNT_PLAN_ANY_PLACE;
+		assert_string_equal(matches(set, &call), "in out");
+		call.place = SHUNT_PLAN_IN_PLACE;
+		assert_string_equal(matches(set, &call), "in out");
+		call.place = SHUNT_PLAN_OUT_OF_PLACE;
+		assert_string_equal(matches(set, &call), promise ? "out in" : "in out");
+		shunt_plan_set_drop(set);
+	}
+	assert_true(hashes[0] != hashes[1]);
+}
+
+static void test_place_is_as_nccl_defines_it(void **state)
+{
+	static char buffer[256];
+
+	assert_int_equal(shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	assert_int_equal(shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	assert_int_equal(shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_IN_PLACE);
+}
+
+struct script {
+	const char *answer;
+	int asked;
+	struct shunt_plan_request request;
+	char names[256];
+};
+
+static const char *selector(void *arg, const struct shunt_plan_request *request)
+{
+	struct script *s = arg;
+
+	s->asked++;
+	s->request = *request;
+	*s->names = '\0';
+	for (size_t i = 0; i < request->nplans; i++)
+		snprintf(s->names + strlen(s->names), sizeof(s->names) - strlen(s->names), "%s%s", i ? " " : "", request->plans[i]);
+	return s->answer;
+}
+
+static void test_selector_is_asked_and_obeyed(void **state)
+{
+	static const struct {
+		const char *answer;
+		enum shunt_plan_choice choice;
+		const char *plan;
+	} cases[] = {
+	    {NULL, SHUNT_PLAN_CHOICE_PLAN, "one"},
+	    {"one", SHUNT_PLAN_CHOICE_PLAN, "one"},
+	    {"two", SHUNT_PLAN_CHOICE_PLAN, "two"},
+	    {"byname", SHUNT_PLAN_CHOICE_PLAN, "byname"},
+	    {"native", SHUNT_PLAN_CHOICE_NATIVE, NULL},
+	    {"nccl", SHUNT_PLAN_CHOICE_NCCL, NULL},
+	    {"gather", SHUNT_PLAN_CHOICE_PLAN, "one"},
+	    {"nonsense", SHUNT_PLAN_CHOICE_PLAN, "one"},
+	    {"", SHUNT_PLAN_CHOICE_PLAN, "one"},
+	};
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	const struct shunt_plan *plan;
+	struct script script = {0};
+	struct shunt_plan_set *set, *without;
+	struct unit_capture c;
+
+	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
+	register_plan("allgather_put_2", "gather", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_oneshot_2", "byname", "tags", "{\"auto\":0}", NULL, NULL);
+	without = shunt_plan_set_get(2, 2);
+	shunt_plan_set_selector(selector, &script);
+	set = shunt_plan_set_get(2, 2);
+	assert_true(shunt_plan_set_hash(set) != shunt_plan_set_hash(without));
+	unit_capture_begin(&c);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		plan = NULL;
+		script.answer = cases[i].answer;
+		assert_int_equal(shunt_plan_set_choose(set, &call, &plan), cases[i].choice);
+		if (cases[i].plan)
+			assert_string_equal(plan->name, cases[i].plan);
+		else
+			assert_null(plan);
+	}
+	assert_int_equal(unit_count(unit_capture_end(&c), "the selector wants plan \"gather\""), 1);
+	assert_int_equal(unit_count(c.text, "\n"), 1); /* once, however often */
+	assert_int_equal(script.asked, 9);
+	assert_string_equal(script.names, "one two");
+	assert_int_equal(script.request.size, sizeof(script.request));
+	assert_string_equal(script.request.collective, "allreduce");
+	assert_int_equal(script.request.nranks, 2);
+	assert_int_equal(script.request.ranks_per_node, 2);
+	assert_int_equal(script.request.bytes, 2048);
+	assert_int_equal(script.request.dtype, SHUNT_BF16);
+	assert_int_equal(script.request.redop, SHUNT_SUM);
+	/* The set without it does not ask, nor do calls that only two ranks make. */
+	assert_int_equal(shunt_plan_set_choose(without, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
+	call.kind = SHUNT_SEND;
+	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
+	assert_int_equal(script.asked, 9);
+	/* Collectives that have no plans are offered as well. */
+	call.kind = SHUNT_BROADCAST;
+	script.answer = "nccl";
+	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NCCL);
+	assert_string_equal(script.names, "");
+	shunt_plan_set_drop(set);
+	shunt_plan_set_drop(without);
+}
+
+static void test_selector_alone_makes_a_hash(void **state)
+{
+	struct script script = {.answer = "native"};
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_ANY_PLACE};
+	const struct shunt_plan *plan;
+	struct shunt_plan_set *set;
+
+	shunt_plan_set_selector(selector, &script);
+	set = shunt_plan_set_get(2, 2);
+	assert_true(shunt_plan_set_hash(set) != 0);
+	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NATIVE);
+	shunt_plan_set_drop(set);
+	shunt_plan_set_selector(NULL, NULL);
+	set = shunt_plan_set_get(2, 2);
+	assert_true(shunt_plan_set_hash(set) == 0);
+	shunt_plan_set_drop(set);
+}
+
+/* The summary of what is registered now; the set's hash in *hash_p. */
+static void summary_now(struct shunt_plan_summary *s, uint64_t *hash_p)
+{
+	struct shunt_plan_set *set = shunt_plan_set_get(2, 2);
+
+	shunt_plan_set_summary(set, s);
+	*hash_p = shunt_plan_set_hash(set);
+	shunt_plan_set_drop(set);
+}
+
+static void test_summaries_name_the_difference(void **state)
+{
+	static struct shunt_plan_summary all[2];
+	uint64_t base, other;
+	char why[160];
+
+	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
+	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
+	summary_now(&all[0], &base);
+	summary_now(&all[1], &other);
+	assert_true(base == other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "");
+
+	register_plan("alltoall_port_3", "for others", NULL, NULL, NULL, NULL); /* not for two ranks */
+	summary_now(&all[1], &other);
+	assert_true(base == other);
+
+	register_plan("allgather_put_2", "gather", NULL, NULL, NULL, NULL);
+	summary_now(&all[1], &other);
+	assert_true(base != other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "rank 1 has a plan gather, rank 0 has none");
+
+	shunt_plan_unregister("gather");
+	shunt_plan_unregister("one");
+	summary_now(&all[1], &other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "rank 1 has no plan one, rank 0 has");
+
+	register_plan("allreduce_oneshot_2", "one", "num_threads_per_block", "128", NULL, NULL);
+	summary_now(&all[1], &other);
+	assert_true(base != other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "plan one of rank 1 differs from rank 0's");
+
+	shunt_plan_unregister("one");
+	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
+	summary_now(&all[1], &other);
+	assert_true(base != other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "rank 1 has its plans in another order than rank 0");
+
+	shunt_plan_unregister("two");
+	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
+	shunt_plan_set_selector(selector, NULL);
+	summary_now(&all[1], &other);
+	assert_true(base != other);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, "rank 1 has a selector, rank 0 has none");
+}
+
+static void *register_and_match(void *arg)
+{
+	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4096, SHUNT_PLAN_ANY_PLACE};
+	const char *text = arg;
+
+	for (int i = 0; i < 50; i++) {
+		struct shunt_plan_set *set = shunt_plan_set_get(2, 2);
+		const struct shunt_plan *plan;
+		int err;
+
+		for (size_t k = 0; (plan = shunt_plan_set_match(set, &call, k)); k++)
+			if (strcmp(plan->name, "shared"))
+				return (void *)"another name";
+		err = shunt_plan_register("t", text, strlen(text), NULL, 0);
+		if (err && err != -EEXIST)
+			return (void *)"not registered";
+		shunt_plan_unregister("shared");
+		shunt_plan_set_drop(set);
+	}
+	return NULL;
+}
+
+static void test_registry_threads_do_not_disturb_each_other(void **state)
+{
+	char *text = plan_text("allreduce_oneshot_2", "shared", NULL, NULL, NULL, NULL);
+	pthread_t threads[4];
+	void *wrong;
+
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, register_and_match, text), 0);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], &wrong);
+		assert_null(wrong);
+	}
+	free(text);
+}
+
+/* The variables themselves, in a process of its own because they are read once. */
+static int child(const char *expected)
+{
+	struct shunt_plan_set *set = shunt_plan_set_get(2, 2);
+	int wrong = strcmp(names_of(set), expected) != 0;
+
+	if (wrong)
+		print_error("\"%s\", expected \"%s\"\n", names_of(set), expected);
+	shunt_plan_set_drop(set);
+	return wrong;
+}
+
+static void run_child(
+    const char *self, const char *dir, const char *cache_name, const char *cache, const char *home, const char *expected)
+{
+	char command[2048];
+
+	snprintf(command, sizeof(command),
+	    "env -u SHUNT_PLAN_DIR -u SHUNT_CACHE_DIR -u MSCCLPP_CACHE_DIR -u XDG_CACHE_HOME HOME=%s %s%s %s%s%s %s '%s'", home,
+	    *dir ? "SHUNT_PLAN_DIR=" : "", dir, cache_name, *cache ? "=" : "", cache, self, expected);
+	assert_int_equal(system(command), 0);
+}
+
+static char self[1024];
+
+static void test_registry_reads_the_environment(void **state)
+{
+	char a[128], b[128], path[160];
+
+	snprintf(a, sizeof(a), "%s/a", root_dir);
+	snprintf(b, sizeof(b), "%s/b", root_dir);
+	write_plan("a/1.json", "allreduce_oneshot_2", "listed", NULL, NULL);
+	write_plan("b/default/1.json", "allreduce_oneshot_2", "cached", NULL, NULL);
+	snprintf(path, sizeof(path), "%s/.cache", a);
+	mkdir(path, 0700);
+	strcat(path, "/shunt");
+	mkdir(path, 0700);
+	strcat(path, "/default");
+	mkdir(path, 0700);
+	write_plan("a/.cache/shunt/default/1.json", "allreduce_oneshot_2", "home", NULL, NULL);
+	run_child(self, a, "SHUNT_CACHE_DIR", b, root_dir, "listed cached");
+	run_child(self, "", "MSCCLPP_CACHE_DIR", b, root_dir, "cached");
+	run_child(self, a, "", "", root_dir, "listed");
+	run_child(self, "", "", "", a, "home");
+	run_child(self, "", "", "", root_dir, "");
+}
+
+int main(int argc, char **argv)
+{
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+	const struct CMUnitTest tests[] = {
+	    TEST(test_registry_directories_come_in_order),
+	    TEST(test_registry_one_file_may_be_named),
+	    TEST(test_registry_priority_goes_before_order),
+	    TEST(test_registry_broken_plan_is_refused_alone),
+	    TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
+	    TEST(test_registry_same_plan_twice_is_told),
+	    TEST(test_registry_unregister_takes_all_of_a_name),
+	    TEST(test_registry_set_is_a_snapshot),
+	    TEST(test_match_looks_at_kind_size_type_and_operator),
+	    TEST(test_match_ranks_per_node_are_the_plans_wish),
+	    TEST(test_match_place_counts_only_with_the_promise),
+	    TEST(test_place_is_as_nccl_defines_it),
+	    TEST(test_selector_is_asked_and_obeyed),
+	    TEST(test_selector_alone_makes_a_hash),
+	    TEST(test_summaries_name_the_difference),
+	    TEST(test_registry_threads_do_not_disturb_each_other),
+	    TEST(test_registry_reads_the_environment),
+	};
+
+	if (argc == 2)
+		return child(argv[1]);
+	snprintf(self, sizeof(self), "%s", argv[0]);
+	return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
+}

@@ -1,0 +1,653 @@
+/* SPDX-License-Identifier: MIT */
+/* Tables of the selection: the built-in ones, files, which one is taken, and what the rules of SHUNT_ALGO do before them. */
+#include "unit.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include "algos/algos.h"
+#include "algos/tuning.h"
+#include "shunt/shunt.h"
+
+#define KB ((uint64_t)1 << 10)
+#define MB ((uint64_t)1 << 20)
+#define END UINT64_MAX
+
+static const struct shunt_machine h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
+
+static const char *path(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+{
+	enum shunt_why why;
+
+	return shunt_select_name(scope, kind, SHUNT_U8, SHUNT_SUM, bytes, &why);
+}
+
+/* ---- built-in tables ---- */
+
+/* Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL. */
+static const struct {
+	enum shunt_kind kind;
+	const char *algo;
+	uint64_t upto[9]; /* by rank count */
+} ends[] = {
+	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 1 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
+	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 64 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
+	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 32 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_REDUCESCATTER, "exchange", { 0, 0, 2 * MB, 128 * KB, 128 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 8 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_BROADCAST, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_REDUCE, "exchange", { 0, 0, 512 * KB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_GATHER, "exchange", { 0, 0, 4 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_SCATTER, "exchange", { 0, 0, 4 * MB, 1 * MB, 1 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_SEND, "exchange", { 0, 0, 8 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_RECV, "exchange", { 0, 0, 8 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+};
+
+static void test_tuning_builtin_ends_where_it_says(void **state)
+{
+	for (int n = 2; n <= 8; n++)
+		for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+			/* Before the ranks have met, after it, and on another generation. */
+			for (int cc = 0; cc <= 100; cc += 10) {
+				struct shunt_scope gpu = { .nranks = n, .cc = (uint16_t)cc };
+				uint64_t upto = ends[i].upto[n];
+				const char *next = !strcmp(ends[i].algo, "oneshot") ? "twoshot" : "nccl";
+
+				if (cc > 0 && cc < 70)
+					continue;
+				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
+				assert_string_equal(path(&gpu, ends[i].kind, upto + 1), next);
+				assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
+			}
+		}
+}
+
+static void test_tuning_builtin_small_sizes_are_ours(void **state)
+{
+	for (int n = 2; n <= 8; n++)
+		for (int k = 0; k < SHUNT_NKINDS; k++) {
+			struct shunt_scope gpu = { .nranks = n, .cc = 90 };
+
+			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), k == SHUNT_ALLREDUCE ? "oneshot" : "exchange");
+			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), k == SHUNT_ALLREDUCE ? "oneshot" : "exchange");
+		}
+}
+
+static void test_tuning_alone_declines_nothing(void **state)
+{
+	for (int n = 2; n <= 8; n++)
+		for (int k = 0; k < SHUNT_NKINDS; k++)
+			for (int sim = 0; sim < 2; sim++) {
+				struct shunt_scope s = { .nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true };
+				const char *want = k != SHUNT_ALLREDUCE ? "exchange" : sim ? "chunk" : "twoshot";
+
+				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
+			}
+}
+
+static void test_tuning_sim_has_a_table_of_its_own(void **state)
+{
+	struct shunt_scope sim = { .nranks = 5, .sim = true, .standalone = true };
+
+	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
+	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
+	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 256 * KB), "twoshot");
+	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 256 * KB + 1), "chunk");
+}
+
+static void test_tuning_too_many_ranks_is_nccl(void **state)
+{
+	struct shunt_scope many = { .nranks = 9, .cc = 90 };
+
+	assert_null(shunt_tuning_builtin(false, 90, 9));
+	assert_string_equal(path(&many, SHUNT_ALLREDUCE, 8), "nccl");
+}
+
+static void test_tuning_builtin_rows_are_sound(void **state)
+{
+	for (int n = 2; n <= 8; n++)
+		for (int sim = 0; sim < 2; sim++) {
+			const struct shunt_tuning *t = shunt_tuning_builtin(sim, 90, n);
+
+			assert_non_null(t);
+			for (size_t i = 0; i < t->nrows; i++) {
+				const struct shunt_tuning_row *r = &t->rows[i];
+
+				assert_non_null(r->algo);
+				assert_int_equal(r->algo->kind, r->kind);
+				assert_true(r->geometry.blocks <= SHUNT_TUNING_MAX_BLOCKS && r->geometry.threads <= SHUNT_MAX_THREADS);
+				if (i + 1 < t->nrows && t->rows[i + 1].kind == r->kind)
+					assert_true(t->rows[i + 1].upto > r->upto);
+				else
+					assert_true(r->upto == END);
+			}
+		}
+	assert_true(shunt_tuning_builtin_hash() != 0);
+	assert_true(shunt_tuning_builtin(false, 90, 2)->hash != shunt_tuning_builtin(false, 90, 4)->hash);
+}
+
+static void test_tuning_source_says_what_was_measured(void **state)
+{
+	struct shunt_scope s = { .nranks = 2, .cc = 90 };
+	char text[128];
+
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "built-in, measured on H200");
+	s.nranks = 8;
+	shunt_select_source(&s, SHUNT_RECV, SHUNT_F32, 8, text, sizeof(text));
+	assert_non_null(strstr(text, "estimated"));
+	s.nranks = 4;
+	s.cc = 100;
+	shunt_select_source(&s, SHUNT_SEND, SHUNT_F32, 8, text, sizeof(text));
+	assert_non_null(strstr(text, "estimate for this generation"));
+}
+
+/* ---- files ---- */
+
+#define HEAD "{\"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION "\", \"nccl\": \"2.28.9\", "
+#define MACHINE "\"machine\": {\"gpu\": \"NVIDIA H200\", \"cc\": 90, \"driver\": 13000, \"ranks\": 4}, "
+#define ROWS \
+	"\"rows\": [" \
+	"{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}, " \
+	"{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, " \
+	"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": 512}, " \
+	"{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}]}"
+static const char good[] = HEAD MACHINE ROWS;
+
+static struct shunt_tuning *parsed(const char *text)
+{
+	struct shunt_tuning *t = NULL;
+	char why[256];
+
+	if (shunt_tuning_parse("x.json", text, strlen(text), &t, why, sizeof(why)))
+		fail_msg("%s", why);
+	return t;
+}
+
+static void test_tuning_file_rows_are_taken(void **state)
+{
+	struct shunt_tuning *t = parsed(good);
+	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
+	struct shunt_pick pick;
+	enum shunt_why why;
+	char text[64];
+
+	assert_memory_equal(&t->machine, &h200, sizeof(h200));
+	assert_true(t->vs_nccl);
+	assert_true(shunt_select(&s, &c, &pick, &why));
+	assert_string_equal(pick.algo->name, "oneshot");
+	assert_int_equal(pick.geometry.blocks, 8);
+	assert_int_equal(pick.geometry.threads, 128);
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2049), "nccl");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "nccl");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
+	/* Not measured: NCCL's; without one the last row goes on. */
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "nccl");
+	s.standalone = true;
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
+	s.standalone = false;
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, END / 2), "exchange");
+	/* Kinds that the file lacks are the built-in table's. */
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB), "exchange");
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB + 1), "nccl");
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "x.json");
+	shunt_tuning_free(t);
+}
+
+static void test_tuning_file_order_of_rows_is_free(void **state)
+{
+	static const char turned[] = HEAD MACHINE "\"rows\": ["
+		"{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}, "
+		"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": 512}, "
+		"{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
+		"{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}]}";
+	struct shunt_tuning *a = parsed(good), *b = parsed(turned);
+
+	assert_true(a->hash == b->hash);
+	shunt_tuning_free(a);
+	shunt_tuning_free(b);
+}
+
+/* The good text with one place replaced. */
+static char *edited(const char *from, const char *to)
+{
+	const char *at = strstr(good, from);
+	char *text;
+
+	assert_non_null(at);
+	assert_true(asprintf(&text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from)) > 0);
+	return text;
+}
+
+static void test_tuning_file_every_value_is_in_the_hash(void **state)
+{
+	static const char *const edits[][2] = {
+		{ "\"driver\": 13000", "\"driver\": 12080" }, { "\"ranks\": 4", "\"ranks\": 8" }, { "\"cc\": 90", "\"cc\": 100" },
+		{ "NVIDIA H200", "NVIDIA H100" }, { "\"upto\": 2048", "\"upto\": 2047" }, { "oneshot", "twoshot" }, { "\"blocks\": 8", "\"blocks\": 9" },
+		{ "\"threads\": 128", "\"threads\": 160" }, { "\"channels\": 16", "\"channels\": 17" }, { "\"nccl\": true", "\"nccl\": false" },
+		{ "\"nccl\": \"2.28.9\", ", "" },
+	};
+	struct shunt_tuning *a = parsed(good);
+
+	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+		char *text = edited(edits[i][0], edits[i][1]);
+		struct shunt_tuning *b = parsed(text);
+
+		assert_true(a->hash != b->hash);
+		shunt_tuning_free(b);
+		free(text);
+	}
+	shunt_tuning_free(a);
+}
+
+static void test_tuning_file_wrong_values_are_refused(void **state)
+{
+	static const struct { const char *from, *to; int err; const char *why; } edits[] = {
+		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": 2", -EXDEV, "format 2" },
+		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": \"1\"", -EINVAL, "a string" },
+		{ "\"shunt_tuning\": 1, ", "", -EINVAL, "missing" },
+		{ "\"shunt\": \"" SHUNT_VERSION "\"", "\"shunt\": \"0.0.1\"", -EXDEV, "made by Shunt \"0.0.1\"" },
+		{ "\"cc\": 90", "\"cc\": -90", -EINVAL, "machine.cc is -90" },
+		{ "\"cc\": 90", "\"cc\": 0", -EINVAL, "machine.cc" },
+		{ "\"ranks\": 4", "\"ranks\": 1", -EINVAL, "machine.ranks" },
+		{ "\"ranks\": 4", "\"ranks\": 9", -EINVAL, "machine.ranks" },
+		{ "\"ranks\": 4", "\"ranks\": 99999999999999999999999", -EINVAL, "more than 64 bits" },
+		{ "NVIDIA H200", "a\\nb", -EINVAL, "machine.gpu" },
+		{ "NVIDIA H200", "0123456789012345678901234567890123456789012345678901234567890123456789", -EINVAL, "machine.gpu" },
+		{ "\"kind\": \"allreduce\"", "\"kind\": \"alltogether\"", -EINVAL, "rows[0].kind is \"alltogether\"" },
+		{ "\"kind\": \"allreduce\"", "\"kind\": \"recv\"", -EINVAL, "rows[0].algorithm" },
+		{ "oneshot", "exchange", -EINVAL, "none of allreduce" },
+		{ "oneshot", "../../x\\u001b[2J", -EINVAL, "?[2J" },
+		{ "\"blocks\": 8", "\"blocks\": 65", -EINVAL, "rows[0].blocks is 65" },
+		{ "\"blocks\": 8", "\"blocks\": 1.5", -EINVAL, "a fraction" },
+		{ "\"threads\": 128", "\"threads\": 1024", -EINVAL, "rows[0].threads" },
+		{ "\"threads\": 128", "\"threads\": 100", -EINVAL, "multiple of 32" },
+		{ "\"channels\": 16", "\"channels\": 513", -EINVAL, "rows[3].channels" },
+		{ "\"upto\": 2048", "\"upto\": 4096", -EINVAL, "same upto" },
+		{ "\"upto\": 2048", "\"upto\": null", -EINVAL, "rows[0].upto" },
+		{ "\"nccl\": true", "\"nccl\": 1", -EINVAL, "true or false" },
+		{ "\"nccl\": \"2.28.9\"", "\"nccl\": 2", -EINVAL, "nccl is a number" },
+		{ "\"rows\": [", "\"rows\": [7, ", -EINVAL, "rows[0]" },
+		{ "\"blocks\": 8", "\"blocks\": 8, \"blocks\": 9", -EINVAL, "JSON" },
+	};
+	char why[256];
+
+	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
+		char *text = edited(edits[i].from, edits[i].to);
+		struct shunt_tuning *t = NULL;
+		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, why, sizeof(why));
+
+		if (err != edits[i].err || t || !strstr(why, edits[i].why) || strncmp(why, "x.json: ", 8) || strchr(why, '\n') || strchr(why, '\33'))
+			fail_msg("%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, why, edits[i].err, edits[i].why);
+		free(text);
+	}
+}
+
+static void test_tuning_file_too_large_is_refused(void **state)
+{
+	size_t bytes = SHUNT_TUNING_MAX_BYTES + 1, n;
+	char *text = malloc(bytes + 64), why[256];
+	struct shunt_tuning *t = NULL;
+
+	assert_non_null(text);
+	memset(text, ' ', bytes);
+	assert_int_equal(shunt_tuning_parse("x", text, bytes, &t, why, sizeof(why)), -EFBIG);
+	/* More rows than there can be. */
+	n = (size_t)sprintf(text, HEAD MACHINE "\"rows\": [");
+	for (unsigned i = 0; i <= SHUNT_TUNING_MAX_ROWS; i++)
+		n += (size_t)sprintf(text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"exchange\"}", i ? "," : "", i);
+	n += (size_t)sprintf(text + n, "]}");
+	assert_true(n < bytes);
+	assert_int_equal(shunt_tuning_parse("x", text, n, &t, why, sizeof(why)), -EFBIG);
+	/* Deep. */
+	memset(text, '[', 100000);
+	assert_int_equal(shunt_tuning_parse("x", text, 100000, &t, why, sizeof(why)), -EINVAL);
+	free(text);
+}
+
+/* Whatever one byte, a piece, or the end is replaced by: a table that is sound, or an error with one line. */
+static void test_tuning_file_mutations_are_read_or_refused(void **state)
+{
+	uint64_t random = 0x9e3779b97f4a7c15u;
+	unsigned taken = 0, refused = 0;
+
+	for (int i = 0; i < 30000; i++) {
+		char text[2 * sizeof(good)], why[200];
+		size_t n = sizeof(good) - 1;
+		struct shunt_tuning *t = NULL;
+		int err;
+
+		memcpy(text, good, n);
+		for (int k = 0; k < 1 + i % 3 && n > 1; k++) {
+			random = random * 6364136223846793005u + 1442695040888963407u;
+			size_t at = (random >> 33) % n, from = (random >> 13) % n, len = (random >> 5) % 12;
+
+			if (len > n - at)
+				len = n - at;
+			if (len > n - from)
+				len = n - from;
+			switch (random >> 61) {
+			case 0:
+			case 1:
+			case 2:
+				text[at] = (char)(random >> 40);
+				break;
+			case 3:
+				text[at] = "0123456789\"{}[],:-.eE"[(random >> 40) % 21];
+				break;
+			case 4: /* a digit more */
+				memmove(text + at + 1, text + at, n - at);
+				text[at] = (char)('0' + (random >> 40) % 10);
+				n++;
+				break;
+			case 5:
+				memmove(text + at, text + from, len);
+				break;
+			case 6:
+				memmove(text + at, text + at + len, n - at - len);
+				n -= len;
+				break;
+			default:
+				n = at ? at : 1;
+			}
+		}
+		err = shunt_tuning_parse("x", text, n, &t, why, sizeof(why));
+		if (err) {
+			refused++;
+			assert_null(t);
+			assert_true(strlen(why) > 3 && !strchr(why, '\n'));
+			continue;
+		}
+		taken++;
+		assert_true(t->machine.nranks >= 2 && t->machine.nranks <= 8 && t->hash);
+		for (int kind = 0; kind < SHUNT_NKINDS - 1; kind++)
+			assert_non_null(shunt_tuning_row(t, (enum shunt_kind)kind, END));
+		for (size_t r = 0; r < t->nrows; r++)
+			assert_true(t->rows[r].algo->kind == t->rows[r].kind && t->rows[r].geometry.blocks <= SHUNT_TUNING_MAX_BLOCKS &&
+			    t->rows[r].geometry.threads % 32 == 0);
+		shunt_tuning_free(t);
+	}
+	assert_true(taken > 100 && refused > 10000);
+}
+
+/* ---- sets ---- */
+
+static char *dir;
+
+static void write_file(const char *name, const char *text)
+{
+	char file[256];
+	FILE *f;
+
+	snprintf(file, sizeof(file), "%s/%s", dir, name);
+	f = fopen(file, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static int set_up(void **state)
+{
+	static char name[64];
+	char sub[80];
+
+	strcpy(name, "/tmp/test_tuning_XXXXXX");
+	dir = mkdtemp(name);
+	snprintf(sub, sizeof(sub), "%s/tuning", name);
+	return dir && !mkdir(sub, 0700) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+	char command[128];
+
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+static void test_tuning_set_takes_named_files_then_the_cache(void **state)
+{
+	char *other = edited("\"upto\": 2048", "\"upto\": 1024"), list[256];
+	struct shunt_tuning_set set;
+	const struct shunt_tuning *t;
+
+	write_file("tuning/cache.json", good);
+	write_file("tuning/.hidden.json", "x");
+	write_file("tuning/notes.txt", "x");
+	write_file("mine.json", other);
+	snprintf(list, sizeof(list), "%s/mine.json", dir);
+	shunt_tuning_set_load(&set, list, dir);
+	assert_int_equal(set.n, 2);
+	t = shunt_tuning_match(&set, &h200, false, true);
+	assert_non_null(t);
+	assert_string_equal(t->source, list);
+	shunt_tuning_set_finish(&set);
+	shunt_tuning_set_load(&set, "", dir);
+	assert_int_equal(set.n, 1);
+	shunt_tuning_set_finish(&set);
+	shunt_tuning_set_load(&set, "none", dir);
+	assert_int_equal(set.n, 0);
+	assert_null(shunt_tuning_match(&set, &h200, false, true));
+	shunt_tuning_set_finish(&set);
+	free(other);
+}
+
+static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
+{
+	struct shunt_tuning_set set;
+	struct unit_capture c;
+	char file[256];
+
+	write_file("tuning/a.json", "{\"shunt_tuning\": ");
+	write_file("tuning/b.json", good);
+	snprintf(file, sizeof(file), "%s/tuning/c.json", dir);
+	assert_int_equal(mkfifo(file, 0600), 0);
+	snprintf(file, sizeof(file), "%s/tuning/d.json", dir);
+	assert_int_equal(mkdir(file, 0700), 0);
+	unit_capture_begin(&c);
+	shunt_tuning_set_load(&set, "/nonexistent/x.json", dir);
+	unit_capture_end(&c);
+	assert_int_equal(set.n, 1);
+	assert_int_equal(unit_count(c.text, "tuning file refused"), 3);
+	assert_int_equal(unit_count(c.text, "a.json: line 1: no JSON"), 1);
+	assert_int_equal(unit_count(c.text, "not a regular file"), 2);
+	assert_int_equal(unit_count(c.text, "no tuning from /nonexistent/x.json: No such file"), 1);
+	shunt_tuning_set_finish(&set);
+}
+
+static void test_tuning_set_other_machine_is_refused_once(void **state)
+{
+	struct shunt_machine other = h200;
+	struct shunt_tuning_set set;
+	struct unit_capture c;
+
+	write_file("tuning/b.json", good);
+	shunt_tuning_set_load(&set, "", dir);
+	unit_capture_begin(&c);
+	strcpy(other.gpu, "NVIDIA B200");
+	other.cc = 100;
+	assert_null(shunt_tuning_match(&set, &other, false, true));
+	assert_null(shunt_tuning_match(&set, &other, false, true));
+	other = h200;
+	other.driver = 12080;
+	assert_null(shunt_tuning_match(&set, &other, false, true));
+	unit_capture_end(&c);
+	assert_int_equal(unit_count(c.text, "\n"), 1);
+	assert_non_null(strstr(c.text, "made on NVIDIA H200 (compute capability 9.0, driver for CUDA 13.0), and this is NVIDIA B200 (10.0, CUDA 13.0)"));
+	/* Another number of ranks is no reason for a line. */
+	unit_capture_begin(&c);
+	set.told[0] = false;
+	other = h200;
+	other.nranks = 2;
+	assert_null(shunt_tuning_match(&set, &other, false, true));
+	unit_capture_end(&c);
+	assert_string_equal(c.text, "");
+	shunt_tuning_set_finish(&set);
+}
+
+static void test_tuning_set_without_nccl_is_for_standalone(void **state)
+{
+	char *text = edited("\"nccl\": \"2.28.9\", ", "");
+	struct shunt_tuning_set set;
+	struct unit_capture c;
+
+	write_file("tuning/b.json", text);
+	shunt_tuning_set_load(&set, "", dir);
+	unit_capture_begin(&c);
+	assert_non_null(shunt_tuning_match(&set, &h200, true, true));
+	assert_null(shunt_tuning_match(&set, &h200, false, true));
+	unit_capture_end(&c);
+	assert_non_null(strstr(c.text, "without the real NCCL"));
+	shunt_tuning_set_finish(&set);
+	free(text);
+}
+
+/* ---- SHUNT_ALGO ---- */
+
+static void test_force_rules_come_first_and_go_again(void **state)
+{
+	struct shunt_scope s = { .nranks = 4, .cc = 90 };
+	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 64 };
+	struct shunt_pick pick;
+	enum shunt_why why;
+	char text[64];
+
+	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,allreduce:1k-2k:nccl,send:0-inf:exchange"), 0);
+	assert_true(shunt_select(&s, &c, &pick, &why));
+	assert_string_equal(pick.algo->name, "twoshot");
+	assert_int_equal(pick.geometry.blocks, 16);
+	assert_int_equal(pick.geometry.threads, 256);
+	assert_int_equal(pick.geometry.channels, 0);
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * KB), "nccl");
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * KB), "oneshot");
+	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "exchange");
+	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
+	assert_string_equal(text, "SHUNT_ALGO");
+	assert_int_equal(shunt_algo_force(NULL), 0);
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64), "oneshot");
+	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "nccl");
+}
+
+static void test_force_what_cannot_be_read_changes_nothing(void **state)
+{
+	static const char *const bad[] = {
+		"allreduce:0-1k:twoshot@", "allreduce:0-1k:twoshot@65", "allreduce:0-1k:twoshot@8x100", "allreduce:0-1k:twoshot@8x1024",
+		"allreduce:0-1k:twoshot@8x128x1x1", "allreduce:0-1k:twoshot@-1", "allreduce:0-1k:nccl@8", "allreduce:0-1k:exchange", "allreduce:1k:oneshot",
+		"oneshot", "allreduce:-1-2:oneshot", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
+	};
+	struct shunt_scope s = { .nranks = 4, .cc = 90 };
+	struct unit_capture c;
+
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		unit_capture_begin(&c);
+		assert_int_equal(shunt_algo_force(bad[i]), -EINVAL);
+		unit_capture_end(&c);
+		assert_int_equal(unit_count(c.text, "\n"), 1);
+		assert_string_equal(path(&s, SHUNT_ALLREDUCE, 64), "oneshot");
+	}
+}
+
+/* ---- geometry ---- */
+
+struct seen {
+	unsigned blocks, threads, channels, n;
+};
+
+static int see(void *ctx, const struct shunt_work *work)
+{
+	struct seen *s = ctx;
+
+	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, s->n + 1 };
+	return 0;
+}
+
+static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule)
+{
+	static const struct shunt_kargs base = { .nranks = 4 };
+	static char in[16], out[16];
+	struct seen seen = { 0 };
+	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = see, .ctx = &seen };
+	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_F32, .count = count, .root = 1, .send = in, .recv = out };
+	const struct shunt_coll *calls = &c;
+	struct shunt_pick pick;
+	enum shunt_why why;
+
+	assert_int_equal(shunt_algo_force(rule), 0);
+	assert_true(shunt_select(&scope, &c, &pick, &why));
+	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
+	shunt_algo_force(NULL);
+	assert_int_equal(seen.n, 1);
+	return seen;
+}
+
+static void test_geometry_limits_blocks_threads_and_channels(void **state)
+{
+	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct seen x;
+
+	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
+	assert_int_equal(x.blocks, 64);
+	assert_int_equal(x.threads, 512);
+	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
+	assert_int_equal(x.blocks, 16);
+	assert_int_equal(x.threads, 128);
+	x = launched(s, SHUNT_ALLREDUCE, 64, "allreduce:0-inf:oneshot@16x128"); /* one unit needs one warp */
+	assert_int_equal(x.blocks, 1);
+	assert_int_equal(x.threads, 32);
+	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256");
+	assert_true(x.blocks <= 16 && x.threads <= 256);
+	assert_int_equal(x.channels, 16 * 8 / 7);
+	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256x4");
+	assert_int_equal(x.channels, 4);
+	/* Every role needs a warp: too few threads for one block are not taken. */
+	x = launched(s, SHUNT_ALLTOALL, 1 << 20, "alltoall:0-inf:exchange@1x32");
+	assert_int_equal(x.blocks, 1);
+	assert_int_equal(x.channels, 2);
+	assert_true(x.threads >= 7 * 2 * 32 && x.threads <= 512);
+	/* The user's own limits hold as well. */
+	s.max_ctas = 4;
+	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
+	assert_int_equal(x.blocks, 4);
+}
+
+static void test_geometry_messages_channels_follow_from_size_alone(void **state)
+{
+	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct seen x = launched(s, SHUNT_SEND, 1 << 20, NULL), y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:exchange@1x32x1");
+
+	assert_memory_equal(&x, &y, sizeof(x));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_tuning_builtin_ends_where_it_says),
+		cmocka_unit_test(test_tuning_builtin_small_sizes_are_ours),
+		cmocka_unit_test(test_tuning_alone_declines_nothing),
+		cmocka_unit_test(test_tuning_sim_has_a_table_of_its_own),
+		cmocka_unit_test(test_tuning_too_many_ranks_is_nccl),
+		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
+		cmocka_unit_test(test_tuning_source_says_what_was_measured),
+		cmocka_unit_test(test_tuning_file_rows_are_taken),
+		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
+		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
+		cmocka_unit_test(test_tuning_file_wrong_values_are_refused),
+		cmocka_unit_test(test_tuning_file_too_large_is_refused),
+		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
+		cmocka_unit_test_setup_teardown(test_tuning_set_takes_named_files_then_the_cache, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
+		cmocka_unit_test(test_force_rules_come_first_and_go_again),
+		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
+		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
+		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
+	};
+
+	/* What the machine's user has is no part of this. */
+	setenv("SHUNT_TUNING_FILE", "none", 1);
+	unsetenv("SHUNT_ALGO");
+	unsetenv("SHUNT_FORCE_NCCL");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
