@@ -44,18 +44,25 @@ static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
 
 static int setup_locked(struct shunt_comm *comm);
 
-/* A peer connects: it wants to set the communicator up. On a thread of the service. */
-static void answer_peer(struct shunt_comm *comm)
+/* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
+static bool answer_peer(struct shunt_comm *comm)
 {
+	bool again = false;
+
 	pthread_mutex_lock(&comm->lock);
 	if (comm->rank < 0 || comm->device < 0) {
 		comm->wanted = true;
 	} else if (!atomic_load(&comm->error)) {
-		if (shunt_gpu())
+		/* A peer comes when all members have their sockets. A stranger may come before, and is not to end what has not begun. */
+		again = atomic_load(&comm->state) == COMM_NEW && !comm->joined &&
+			shunt_meet_await(comm->meet, comm->nslots, comm->nranks, 1, &comm->cancel) == -ETIMEDOUT;
+		if (!again && shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
-		setup_locked(comm);
+		if (!again)
+			setup_locked(comm);
 	}
 	pthread_mutex_unlock(&comm->lock);
+	return again;
 }
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)

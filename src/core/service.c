@@ -6,17 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <time.h>
 #include <unistd.h>
 #include "core/log.h"
 #include "core/service.h"
+
+#define REST_MIN_MS 10
+#define REST_MAX_MS 1000
 
 struct watch {
 	struct watch *next;
 	uint64_t key; /* what epoll reports: a number, because the watch may be gone by then */
 	struct shunt_comm *comm;
 	int fd;
-	void (*run)(struct shunt_comm *comm);
+	bool (*run)(struct shunt_comm *comm);
 	bool running;
+	bool resting; /* between two calls of run */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -26,11 +31,36 @@ static uint64_t keys;
 static int epoll_fd = -1;
 static pid_t owner; /* a child of fork() has no such thread, and starts its own */
 
+/* Until it is over, or nobody watches any more. With the lock held. */
+static void rest(struct watch *w, int ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	w->resting = true;
+	while (w->key && !pthread_cond_timedwait(&ended, &lock, &until))
+		;
+	w->resting = false;
+}
+
 static void *worker(void *arg)
 {
 	struct watch *w = arg;
+	bool again;
+	int ms = REST_MIN_MS;
 
-	w->run(w->comm);
+	do {
+		again = w->run(w->comm);
+		pthread_mutex_lock(&lock);
+		if (again)
+			rest(w, ms);
+		again = again && w->key;
+		pthread_mutex_unlock(&lock);
+		ms = ms < REST_MAX_MS ? 2 * ms : ms;
+	} while (again);
 	pthread_mutex_lock(&lock);
 	w->running = false;
 	pthread_cond_broadcast(&ended);
@@ -86,7 +116,7 @@ void shunt_service_wake(struct shunt_comm *comm)
 	pthread_mutex_lock(&lock);
 	for (w = watches; w && w->comm != comm; w = w->next)
 		;
-	while (w && w->running) /* it found nothing to do, and is about to end */
+	while (w && w->running && !w->resting) /* it found nothing to do, and is about to end */
 		pthread_cond_wait(&ended, &lock);
 	run_locked(w);
 	pthread_mutex_unlock(&lock);
@@ -126,7 +156,7 @@ static int start(void)
 	return 0;
 }
 
-int shunt_service_watch(struct shunt_comm *comm, int fd, void (*run)(struct shunt_comm *comm))
+int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm))
 {
 	struct watch *w = calloc(1, sizeof(*w));
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
@@ -160,6 +190,7 @@ void shunt_service_unwatch(struct shunt_comm *comm)
 	if (w) {
 		/* Not to be found by a new event; its fd may have been closed, and its number be another's, only after a run. */
 		w->key = 0;
+		pthread_cond_broadcast(&ended);
 		while (w->running)
 			pthread_cond_wait(&ended, &lock);
 		for (p = &watches; *p != w; p = &(*p)->next)

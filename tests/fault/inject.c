@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: MIT */
+#include "inject.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static struct fault_state own, *state = &own;
+static atomic_long allocs, maps;
+
+void fault_use(struct fault_state *s)
+{
+	state = s;
+}
+
+void fault_arm(unsigned kinds, enum fault_action action, long at)
+{
+	atomic_store(&state->kinds, 0);
+	atomic_store(&state->action, action);
+	atomic_store(&state->at, at);
+	atomic_store(&state->seen, 0);
+	state->hit[0] = '\0';
+	atomic_store(&state->kinds, kinds);
+}
+
+long fault_disarm(void)
+{
+	atomic_store(&state->kinds, 0);
+	return atomic_load(&state->seen);
+}
+
+const char *fault_hit(void)
+{
+	return state->hit;
+}
+
+ssize_t __real_send(int fd, const void *p, size_t n, int f);
+ssize_t __real_sendmsg(int fd, const struct msghdr *m, int f);
+void *__real_malloc(size_t n);
+void __real_free(void *p);
+int __real_close(int fd);
+int __real_open(const char *path, int flags, ...);
+
+/* True: this call is to fail, or to lie. */
+static bool strikes(unsigned kind, const char *name)
+{
+	int action = atomic_load(&state->action);
+	long n, at = atomic_load(&state->at);
+
+	if (!(atomic_load(&state->kinds) & kind))
+		return false;
+	n = atomic_fetch_add(&state->seen, 1) + 1;
+	if (n != at && !(action == FAULT_FAIL_ON && n > at && at > 0))
+		return false;
+	if (n == at)
+		snprintf(state->hit, sizeof(state->hit), "%s", name);
+	if (action == FAULT_KILL)
+		kill(getpid(), SIGKILL);
+	if (action == FAULT_STOP)
+		kill(getpid(), SIGSTOP);
+	return action == FAULT_LIE || action == FAULT_FAIL || action == FAULT_FAIL_ON;
+}
+
+struct fault_balance fault_balance(void)
+{
+	struct fault_balance b = {.allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = -1};
+	DIR *dir = opendir("/proc/self/fd"); /* itself one more */
+
+	while (dir && readdir(dir))
+		b.fds++;
+	if (dir)
+		closedir(dir);
+	return b;
+}
+
+/* A function that returns -1 and errno. */
+#define CALL(kind, err, type, name, params, args) \
+	type __real_##name params; \
+	type __wrap_##name params; \
+	type __wrap_##name params \
+	{ \
+		if (strikes(kind, #name)) { \
+			errno = err; \
+			return (type)-1; \
+		} \
+		return __real_##name args; \
+	}
+
+CALL(FAULT_CALL, EMFILE, int, socket, (int d, int t, int p), (d, t, p))
+CALL(FAULT_CALL, EADDRINUSE, int, bind, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+CALL(FAULT_CALL, EADDRINUSE, int, listen, (int fd, int n), (fd, n))
+CALL(FAULT_CALL, EPERM, int, connect, (int fd, const struct sockaddr *a, socklen_t n), (fd, a, n))
+CALL(FAULT_CALL, EMFILE, int, accept4, (int fd, struct sockaddr *a, socklen_t *n, int f), (fd, a, n, f))
+CALL(FAULT_CALL, ENOMEM, ssize_t, recv, (int fd, void *p, size_t n, int f), (fd, p, n, f))
+CALL(FAULT_CALL, EPERM, ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f))
+CALL(FAULT_CALL, EMFILE, int, memfd_create, (const char *name, unsigned f), (name, f))
+CALL(FAULT_CALL, ENOSPC, int, ftruncate, (int fd, off_t n), (fd, n))
+CALL(FAULT_CALL, ENOSPC, int, ftruncate64, (int fd, off_t n), (fd, n))
+CALL(FAULT_CALL, EMFILE, int, epoll_create1, (int f), (f))
+CALL(FAULT_CALL, ENOSPC, int, epoll_ctl, (int fd, int op, int of, struct epoll_event *e), (fd, op, of, e))
+CALL(FAULT_CALL, ENOSYS, ssize_t, getrandom, (void *p, size_t n, unsigned f), (p, n, f))
+CALL(FAULT_CALL, ENOBUFS, int, getsockname, (int fd, struct sockaddr *a, socklen_t *n), (fd, a, n))
+CALL(FAULT_POLL, ENOMEM, int, poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
+
+/* A copy with one byte changed; NULL: nothing to change. */
+static void *changed(const void *p, size_t n)
+{
+	unsigned salt = atomic_load(&state->salt);
+	unsigned char *copy = n ? __real_malloc(n) : NULL;
+
+	if (copy) {
+		memcpy(copy, p, n);
+		copy[salt / 255 % n] ^= (unsigned char)(1 + salt % 255);
+	}
+	return copy;
+}
+
+static ssize_t lie(int fd, const struct msghdr *m, int f)
+{
+	struct msghdr other = *m;
+	void *copy = changed(m->msg_iov->iov_base, m->msg_iov->iov_len);
+	struct iovec iov = {copy ? copy : m->msg_iov->iov_base, m->msg_iov->iov_len};
+	ssize_t n;
+
+	other.msg_iov = &iov;
+	other.msg_iovlen = 1;
+	n = __real_sendmsg(fd, &other, f);
+	__real_free(copy);
+	return n;
+}
+
+ssize_t __wrap_send(int fd, const void *p, size_t n, int f);
+ssize_t __wrap_send(int fd, const void *p, size_t n, int f)
+{
+	struct iovec iov = {(void *)(uintptr_t)p, n};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+
+	if (!strikes(FAULT_CALL | FAULT_SEND, "send"))
+		return __real_send(fd, p, n, f);
+	if (atomic_load(&state->action) == FAULT_LIE)
+		return lie(fd, &m, f);
+	errno = ENOBUFS;
+	return -1;
+}
+
+static enum fault_forgery forgery;
+
+void fault_forge(enum fault_forgery f)
+{
+	forgery = f;
+}
+
+static int forged_file(void)
+{
+	size_t bytes = forgery == FORGE_SMALLER ? 4096 : (size_t)28 << 20;
+	int fd;
+
+	if (forgery != FORGE_UNSEALED && forgery != FORGE_SMALLER)
+		return __real_open("/dev/null", O_RDWR | O_CLOEXEC);
+	fd = __real_memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (__real_ftruncate(fd, (off_t)bytes) || (forgery == FORGE_SMALLER && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)))
+		return -1;
+	return fd;
+}
+
+static ssize_t forge(int fd, const struct msghdr *m, int f)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(2 * sizeof(int))];
+	} control = {0};
+	struct msghdr other = *m;
+	int fds[2] = {forged_file(), forged_file()}, count = forgery == FORGE_TWO ? 2 : 1;
+	ssize_t n;
+
+	other.msg_control = forgery == FORGE_NONE ? NULL : &control;
+	other.msg_controllen = forgery == FORGE_NONE ? 0 : CMSG_SPACE((unsigned)count * sizeof(int));
+	if (other.msg_control) {
+		*CMSG_FIRSTHDR(&other) =
+		    (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((unsigned)count * sizeof(int))};
+		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&other)), fds, (unsigned)count * sizeof(int));
+	}
+	n = __real_sendmsg(fd, &other, f);
+	__real_close(fds[0]);
+	__real_close(fds[1]);
+	return n;
+}
+
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int f);
+ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int f)
+{
+	if (forgery && (m->msg_controllen != 0) == (forgery != FORGE_UNASKED))
+		return forge(fd, m, f);
+	if (!strikes(FAULT_CALL | FAULT_SEND, "sendmsg"))
+		return __real_sendmsg(fd, m, f);
+	if (atomic_load(&state->action) == FAULT_LIE)
+		return lie(fd, m, f);
+	errno = EPERM; /* as a security policy does */
+	return -1;
+}
+
+int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
+int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
+{
+	return strikes(FAULT_CALL, "pthread_create") ? EAGAIN : __real_pthread_create(t, a, f, arg);
+}
+
+/* Cannot fail in a way that anybody could answer, but is a place to die or to stop. */
+int __wrap_close(int fd);
+int __wrap_close(int fd)
+{
+	strikes(FAULT_CALL, "close");
+	return __real_close(fd);
+}
+
+#define OPEN(name) \
+	int __real_##name(const char *path, int flags, ...); \
+	int __wrap_##name(const char *path, int flags, ...); \
+	int __wrap_##name(const char *path, int flags, ...) \
+	{ \
+		va_list ap; \
+		int mode = 0; \
+\
+		if (flags & O_CREAT) { \
+			va_start(ap, flags); \
+			mode = va_arg(ap, int); \
+			va_end(ap); \
+		} \
+		if (strikes(FAULT_CALL, #name)) { \
+			errno = EMFILE; \
+			return -1; \
+		} \
+		return __real_##name(path, flags, mode); \
+	}
+OPEN(open)
+OPEN(open64)
+
+#define MMAP(name) \
+	void *__real_##name(void *at, size_t n, int prot, int flags, int fd, off_t off); \
+	void *__wrap_##name(void *at, size_t n, int prot, int flags, int fd, off_t off); \
+	void *__wrap_##name(void *at, size_t n, int prot, int flags, int fd, off_t off) \
+	{ \
+		void *p; \
+\
+		if (strikes(FAULT_CALL, #name)) { \
+			errno = ENOMEM; \
+			return MAP_FAILED; \
+		} \
+		p = __real_##name(at, n, prot, flags, fd, off); \
+		atomic_fetch_add(&maps, p != MAP_FAILED); \
+		return p; \
+	}
+MMAP(mmap)
+MMAP(mmap64)
+
+int __real_munmap(void *p, size_t n);
+int __wrap_munmap(void *p, size_t n);
+int __wrap_munmap(void *p, size_t n)
+{
+	strikes(FAULT_CALL, "munmap");
+	atomic_fetch_sub(&maps, 1);
+	return __real_munmap(p, n);
+}
+
+void *__wrap_malloc(size_t n);
+void *__wrap_malloc(size_t n)
+{
+	void *p = strikes(FAULT_ALLOC, "malloc") ? NULL : __real_malloc(n);
+
+	atomic_fetch_add(&allocs, p != NULL);
+	if (!p)
+		errno = ENOMEM;
+	return p;
+}
+
+void *__real_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_calloc(size_t n, size_t size)
+{
+	void *p = strikes(FAULT_ALLOC, "calloc") ? NULL : __real_calloc(n, size);
+
+	atomic_fetch_add(&allocs, p != NULL);
+	if (!p)
+		errno = ENOMEM;
+	return p;
+}
+
+void *__real_realloc(void *old, size_t n);
+void *__wrap_realloc(void *old, size_t n);
+void *__wrap_realloc(void *old, size_t n)
+{
+	void *p = strikes(FAULT_ALLOC, "realloc") ? NULL : __real_realloc(old, n);
+
+	atomic_fetch_add(&allocs, p && !old);
+	if (!p)
+		errno = ENOMEM;
+	return p;
+}
+
+void *__real_aligned_alloc(size_t align, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n)
+{
+	void *p = strikes(FAULT_ALLOC, "aligned_alloc") ? NULL : __real_aligned_alloc(align, n);
+
+	atomic_fetch_add(&allocs, p != NULL);
+	return p;
+}
+
+int __real_posix_memalign(void **p, size_t align, size_t n);
+int __wrap_posix_memalign(void **p, size_t align, size_t n);
+int __wrap_posix_memalign(void **p, size_t align, size_t n)
+{
+	int err = strikes(FAULT_ALLOC, "posix_memalign") ? ENOMEM : __real_posix_memalign(p, align, n);
+
+	atomic_fetch_add(&allocs, !err);
+	return err;
+}
+
+char *__wrap_strdup(const char *text);
+char *__wrap_strdup(const char *text)
+{
+	char *p = __wrap_malloc(strlen(text) + 1);
+
+	return p ? strcpy(p, text) : NULL;
+}
+
+void __wrap_free(void *p);
+void __wrap_free(void *p)
+{
+	atomic_fetch_sub(&allocs, p != NULL);
+	__real_free(p);
+}

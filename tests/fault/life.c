@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+#include "life.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "shunt/device.h"
+
+enum { COUNT = 6000 };
+
+void life_environment(const char *timeout, const char *setup_timeout)
+{
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_TIMEOUT", timeout, 1);
+	setenv("SHUNT_SETUP_TIMEOUT", setup_timeout, 1);
+	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+	if (!getenv("SHUNT_LOG"))
+		setenv("SHUNT_LOG", "none", 1);
+}
+
+int life_prepare(struct life *l, int rank, int nranks)
+{
+	*l = (struct life){.rank = rank, .nranks = nranks};
+	if (shunt_device_set(rank) || shunt_stream_create(&l->stream[0]) || shunt_stream_create(&l->stream[1]))
+		return -1;
+	return shunt_malloc((void **)&l->dev, 2 * COUNT * sizeof(int32_t)) ? -1 : 0;
+}
+
+void life_finish(struct life *l)
+{
+	shunt_stream_destroy(l->stream[0]);
+	shunt_stream_destroy(l->stream[1]);
+	shunt_free(l->dev);
+}
+
+static int failed(struct life *l, ncclResult_t res)
+{
+	if (res && !l->error)
+		l->error = res;
+	return res != ncclSuccess;
+}
+
+/* What was issued on stream is done, and the communicator has no error. */
+static int settle(struct life *l, ncclComm_t comm, void *stream)
+{
+	ncclResult_t async = ncclSuccess;
+
+	if (shunt_stream_synchronize(stream))
+		return failed(l, ncclUnhandledCudaError);
+	return failed(l, ncclCommGetAsyncError(comm, &async)) || failed(l, async);
+}
+
+static int fill(struct life *l, int rank, size_t count)
+{
+	int32_t host[COUNT];
+
+	for (size_t i = 0; i < count; i++)
+		host[i] = (int32_t)i * (rank + 1);
+	return shunt_memcpy(l->dev, host, count * sizeof(*host)) ? failed(l, ncclSystemError) : 0;
+}
+
+static int check_sum(struct life *l, int n, size_t count)
+{
+	int32_t host[COUNT];
+
+	if (shunt_memcpy(host, l->dev, count * sizeof(*host)))
+		return failed(l, ncclSystemError);
+	for (size_t i = 0; i < count; i++)
+		if (host[i] != (int32_t)i * n * (n + 1) / 2) {
+			snprintf(l->wrong, sizeof(l->wrong), "rank %d, step %d: sum[%zu] of %zu over %d ranks is %d and not %d", l->rank,
+			    l->step, i, count, n, host[i], (int32_t)i * n * (n + 1) / 2);
+			return -1;
+		}
+	return 0;
+}
+
+int life_sum(struct life *l, ncclComm_t comm, int rank, int n, size_t count, void *stream)
+{
+	if (fill(l, rank, count) || failed(l, ncclAllReduce(l->dev, l->dev, count, ncclInt32, ncclSum, comm, stream)) ||
+	    settle(l, comm, stream))
+		return 1;
+	return check_sum(l, n, count);
+}
+
+/* Each sends to the next, and all get what rank 0 has, in one group. */
+static int ring_and_broadcast(struct life *l)
+{
+	int next = (l->rank + 1) % l->nranks, prev = (l->rank + l->nranks - 1) % l->nranks;
+	int32_t host[100], *in = l->dev, *out = l->dev + COUNT, *all = l->dev + 200;
+	ncclResult_t res, end;
+
+	if (fill(l, l->rank, 300) || failed(l, ncclGroupStart()))
+		return 1;
+	res = ncclSend(in, 100, ncclInt32, next, l->comm, l->stream[0]);
+	if (!res)
+		res = ncclRecv(out, 100, ncclInt32, prev, l->comm, l->stream[0]);
+	if (!res)
+		res = ncclBroadcast(all, all, 100, ncclInt32, 0, l->comm, l->stream[0]);
+	end = ncclGroupEnd(); /* in any case: the thread's group must not stay open */
+	if (failed(l, res) || failed(l, end) || settle(l, l->comm, l->stream[0]))
+		return 1;
+	if (shunt_memcpy(host, out, sizeof(host)))
+		return failed(l, ncclSystemError);
+	for (int i = 0; i < 100; i++)
+		if (host[i] != i * (prev + 1)) {
+			snprintf(l->wrong, sizeof(l->wrong), "rank %d: got %d at %d from rank %d", l->rank, host[i], i, prev);
+			return -1;
+		}
+	if (shunt_memcpy(host, all, sizeof(host)))
+		return failed(l, ncclSystemError);
+	for (int i = 0; i < 100; i++)
+		if (host[i] != i + 200) {
+			snprintf(l->wrong, sizeof(l->wrong), "rank %d: broadcast gave %d at %d", l->rank, host[i], i);
+			return -1;
+		}
+	return 0;
+}
+
+/* A captured sum, replayed twice on the other stream. */
+static int graph(struct life *l)
+{
+	ncclResult_t res;
+	void *graph = NULL;
+	int err;
+
+	if (shunt_capture_begin(l->stream[0]))
+		return failed(l, ncclUnhandledCudaError);
+	res = ncclAllReduce(l->dev, l->dev, 500, ncclInt32, ncclSum, l->comm, l->stream[0]);
+	err = shunt_capture_end(l->stream[0], &graph);
+	if (failed(l, res) || failed(l, err ? ncclUnhandledCudaError : ncclSuccess)) {
+		if (graph)
+			shunt_graph_destroy(graph);
+		return 1;
+	}
+	for (int i = 0; i < 2; i++) {
+		err = fill(l, l->rank, 500);
+		if (!err && shunt_graph_launch(graph, l->stream[1]))
+			err = failed(l, ncclUnhandledCudaError);
+		if (!err)
+			err = settle(l, l->comm, l->stream[1]);
+		if (!err)
+			err = check_sum(l, l->nranks, 500);
+		if (err)
+			break;
+	}
+	shunt_graph_destroy(graph);
+	return err;
+}
+
+static int child(struct life *l)
+{
+	ncclComm_t comm = NULL;
+	int err;
+
+	if (failed(l, ncclCommSplit(l->comm, 0, l->rank, &comm, NULL)))
+		return 1;
+	err = life_sum(l, comm, l->rank, l->nranks, 700, l->stream[1]);
+	if (err ? ncclCommAbort(comm) : ncclCommDestroy(comm)) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the child cannot be %s", l->rank, err ? "aborted" : "destroyed");
+		return -1;
+	}
+	return err;
+}
+
+static int second_stream(struct life *l)
+{
+	return life_sum(l, l->comm, l->rank, l->nranks, 3000, l->stream[1]);
+}
+
+static int small_sum(struct life *l)
+{
+	return life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
+}
+
+static int large_sum(struct life *l)
+{
+	return life_sum(l, l->comm, l->rank, l->nranks, COUNT, l->stream[0]);
+}
+
+enum life_end life_run(struct life *l)
+{
+	static int (*const steps[])(struct life *l) = {small_sum, ring_and_broadcast, large_sum, second_stream, graph, child};
+	int err, n = l->full ? 6 : 3;
+
+	l->error = ncclSuccess;
+	l->wrong[0] = '\0';
+	l->comm = NULL;
+	l->step = -1;
+	shunt_device_set(l->rank);
+	if (failed(l, ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))) {
+		if (!l->comm)
+			return LIFE_FAILED;
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: a failed init left a communicator", l->rank);
+		return LIFE_WRONG;
+	}
+	for (err = 0, l->step = 0; !err && l->step < n; l->step++)
+		err = steps[l->step](l);
+	if (err ? ncclCommAbort(l->comm) : ncclCommDestroy(l->comm)) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %s", l->rank, err ? "abort failed" : "destroy failed");
+		err = -1;
+	}
+	return err < 0 ? LIFE_WRONG : err ? LIFE_FAILED : LIFE_GOOD;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_FAULT_LIFE_H
+#define TESTS_FAULT_LIFE_H
+/*
+ * What one rank does from the making of a communicator to its end: init, sums, a group, messages, a graph, a split, destroy. Every
+ * result is checked. Nothing in here allocates, so that all points of inject.h are the library's.
+ */
+#include "shim/nccl_abi.h"
+
+#define LIFE_MAX 8
+
+struct life {
+	int rank, nranks;
+	ncclUniqueId id;
+	void *stream[2]; /* made by life_prepare, on device `rank` */
+	int32_t *dev;
+	int full;           /* with a graph, a second stream and a split; else the shortest useful life */
+	int step;           /* where it is, for the log */
+	ncclResult_t error; /* the first one that the library reported */
+	char wrong[160];    /* "" unless something happened that must not */
+	ncclComm_t comm;
+};
+
+enum life_end {
+	LIFE_GOOD,   /* all went well, with the right values */
+	LIFE_FAILED, /* the library reported an error, and the communicator was aborted */
+	LIFE_WRONG,  /* see wrong */
+};
+
+/* The environment of all fault tests: no real NCCL, the sim, loopback. times as in SHUNT_TIMEOUT. */
+void life_environment(const char *timeout, const char *setup_timeout);
+/* Streams and memory; 0 or -1. */
+int life_prepare(struct life *life, int rank, int nranks);
+void life_finish(struct life *life);
+enum life_end life_run(struct life *life);
+/* One sum among n of which we are `rank`, checked: 0, 1: an error was reported, -1: wrong. */
+int life_sum(struct life *life, ncclComm_t comm, int rank, int n, size_t count, void *stream);
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * ncclCommAbort from another thread, whatever the communicator's own thread is doing: it returns within a second, the other thread
+ * comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is far away.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "crew.h"
+#include "shunt/device.h"
+
+enum { RANKS = 3 };
+
+static double allowed = 1; /* s; more under a sanitizer */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Ranks are threads of this process; each has a scene of its own, and somebody aborts. */
+struct scene {
+	struct life life[RANKS];
+	ncclUniqueId id;
+	ncclComm_t comm[RANKS]; /* as the ranks see them come */
+	atomic_int in_place;    /* ranks that are about to do what hangs */
+	atomic_int out;         /* ranks that came back from it */
+	void *graph[RANKS];
+	int nonblocking;
+};
+
+struct actor {
+	struct scene *scene;
+	int rank;
+	int (*hang)(struct scene *s, int rank); /* 0: as it should */
+	int failed;
+};
+
+static int sum(struct scene *s, int r)
+{
+	struct life *l = &s->life[r];
+
+	return life_sum(l, s->comm[r], r, RANKS, 200, l->stream[0]);
+}
+
+static int init(struct scene *s, int r)
+{
+	shunt_device_set(r);
+	return ncclCommInitRank(&s->comm[r], RANKS, s->id, r) != ncclSuccess;
+}
+
+/* Kernels of ranks 0 and 1 spin: rank 2 does not come. The threads wait for their streams. */
+static int hang_in_kernels(struct scene *s, int r)
+{
+	struct life *l = &s->life[r];
+	ncclResult_t res = ncclSuccess;
+
+	if (init(s, r) || sum(s, r))
+		return 1;
+	if (r < 2)
+		res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
+	atomic_fetch_add(&s->in_place, 1);
+	return res || shunt_stream_synchronize(l->stream[0]);
+}
+
+/* A split: rank 2 does not call it. */
+static int hang_in_split(struct scene *s, int r)
+{
+	ncclComm_t child = NULL;
+	ncclResult_t res = ncclInProgress;
+
+	if (init(s, r))
+		return 1;
+	atomic_fetch_add(&s->in_place, 1);
+	if (r < 2)
+		res = ncclCommSplit(s->comm[r], 0, r, &child, NULL);
+	return res == ncclSuccess || child;
+}
+
+/* Init itself: rank 2 never joins. */
+static int hang_in_init(struct scene *s, int r)
+{
+	shunt_device_set(r);
+	if (r == 2) {
+		atomic_fetch_add(&s->in_place, 1);
+		return 0;
+	}
+	atomic_fetch_add(&s->in_place, 1);
+	return ncclCommInitRank(&s->comm[r], RANKS, s->id, r) == ncclSuccess;
+}
+
+/* In ncclGroupEnd: the group's init waits for rank 2. */
+static int hang_in_group(struct scene *s, int r)
+{
+	shunt_device_set(r);
+	if (r == 2) {
+		atomic_fetch_add(&s->in_place, 1);
+		return 0;
+	}
+	if (ncclGroupStart() || ncclCommInitRank(&s->comm[r], RANKS, s->id, r))
+		return 1;
+	atomic_fetch_add(&s->in_place, 1);
+	return ncclGroupEnd() == ncclSuccess;
+}
+
+/* A group with calls of the communicator is open when it is aborted; its end reports an error and launches nothing. */
+static int hang_before_group_end(struct scene *s, int r)
+{
+	struct life *l = &s->life[r];
+	ncclResult_t res;
+
+	if (init(s, r) || sum(s, r) || ncclGroupStart())
+		return 1;
+	res = ncclAllReduce(l->dev, l->dev, 100, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
+	atomic_fetch_add(&s->in_place, 1);
+	while (s->in_place < 2 * RANKS) /* the aborts are over */
+		usleep(100);
+	return ncclGroupEnd() == ncclSuccess || res != ncclSuccess || shunt_stream_synchronize(l->stream[0]);
+}
+
+/* A captured sum is replayed on another stream than the last call's, without rank 2, and the graph stays alive. */
+static int hang_in_graph(struct scene *s, int r)
+{
+	struct life *l = &s->life[r];
+	ncclResult_t res;
+
+	if (init(s, r) || sum(s, r))
+		return 1;
+	if (shunt_capture_begin(l->stream[0]))
+		return 1;
+	res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
+	if (shunt_capture_end(l->stream[0], &s->graph[r]) || res || sum(s, r))
+		return 1;
+	if (r < 2 && shunt_graph_launch(s->graph[r], l->stream[1]))
+		return 1;
+	atomic_fetch_add(&s->in_place, 1);
+	return shunt_stream_synchronize(l->stream[1]);
+}
+
+/* A background task of a non-blocking communicator waits for rank 2. */
+static int hang_nonblocking(struct scene *s, int r)
+{
+	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclResult_t res = ncclInProgress;
+
+	shunt_device_set(r);
+	if (r < 2)
+		res = ncclCommInitRankConfig(&s->comm[r], RANKS, s->id, r, &config);
+	atomic_fetch_add(&s->in_place, 1);
+	return res != ncclInProgress;
+}
+
+static void *actor_main(void *arg)
+{
+	struct actor *a = arg;
+
+	a->failed = a->hang(a->scene, a->rank);
+	atomic_fetch_add(&a->scene->out, 1);
+	return NULL;
+}
+
+/* All but rank 2 hang at the end of it. */
+static void play(const char *what, int (*hang)(struct scene *s, int rank))
+{
+	static struct scene scene;
+	struct scene *s = &scene;
+	struct actor actor[RANKS];
+	pthread_t thread[RANKS];
+	double start, worst = 0;
+
+	s->in_place = s->out = 0;
+	memset(s->comm, 0, sizeof(s->comm));
+	memset(s->graph, 0, sizeof(s->graph));
+	for (int r = 0; r < RANKS; r++)
+		if (!s->life[r].dev)
+			assert_int_equal(life_prepare(&s->life[r], r, RANKS), 0);
+	assert_int_equal(ncclGetUniqueId(&s->id), 0);
+	for (int r = 0; r < RANKS; r++) {
+		actor[r] = (struct actor){s, r, hang, 0};
+		assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
+	}
+	for (start = now(); s->in_place < RANKS && now() < start + 30;)
+		usleep(200);
+	assert_int_equal(s->in_place, RANKS);
+	usleep(150000); /* now it hangs */
+	for (int r = 0; r < RANKS; r++) {
+		/* An init that has not returned yet has written the handle. */
+		ncclComm_t comm = __atomic_load_n(&s->comm[r], __ATOMIC_ACQUIRE);
+
+		if (!comm)
+			continue;
+		start = now();
+		assert_int_equal(ncclCommAbort(comm), ncclSuccess);
+		worst = now() - start > worst ? now() - start : worst;
+	}
+	atomic_fetch_add(&s->in_place, RANKS);
+	start = now();
+	for (int r = 0; r < RANKS; r++)
+		pthread_join(thread[r], NULL);
+	for (int r = 0; r < RANKS; r++) {
+		if (actor[r].failed)
+			fail_msg("%s: rank %d did not come back as it should", what, r);
+		if (s->graph[r])
+			assert_int_equal(shunt_graph_destroy(s->graph[r]), 0);
+	}
+	if (worst > allowed || now() - start > allowed)
+		fail_msg("%s: abort took %.2f s, the hanging calls %.2f s more", what, worst, now() - start);
+}
+
+static const struct {
+	const char *what;
+	int (*hang)(struct scene *s, int rank);
+} scenes[] = {
+    {"kernels", hang_in_kernels},
+    {"split", hang_in_split},
+    {"init", hang_in_init},
+    {"group of an init", hang_in_group},
+    {"open group", hang_before_group_end},
+    {"graph", hang_in_graph},
+    {"non-blocking init", hang_nonblocking},
+};
+
+static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
+{
+	enum { N = sizeof(scenes) / sizeof(scenes[0]) };
+	struct fault_balance mark = {0}, b = {0};
+
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N; i++)
+			play(scenes[i].what, scenes[i].hang);
+		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
+		for (double end = now() + 15; now() < end; usleep(20000)) {
+			b = fault_balance();
+			if (round && b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
+				break;
+			if (!round && now() > end - 13)
+				break;
+		}
+		if (round && (b.allocs > mark.allocs || b.maps > mark.maps || b.fds > mark.fds))
+			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round, b.allocs - mark.allocs,
+			    b.maps - mark.maps, b.fds - mark.fds);
+		mark = b;
+	}
+}
+
+/* One rank is dead, the others' kernels wait for it. */
+static enum life_end abort_after_a_death(struct life *l, const struct crew *c, void *shared)
+{
+	atomic_int *ready = shared;
+	double start;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFE_WRONG;
+	atomic_fetch_add(ready, 1);
+	while (*ready < c->n)
+		usleep(200);
+	if (l->rank == c->victim) {
+		usleep(20000);
+		kill(getpid(), SIGKILL);
+	}
+	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+		return LIFE_WRONG;
+	usleep(100000);
+	start = now();
+	if (ncclCommAbort(l->comm) || now() - start > allowed || shunt_stream_synchronize(l->stream[0])) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort took %.2f s", l->rank, now() - start);
+		return LIFE_WRONG;
+	}
+	return LIFE_FAILED;
+}
+
+static void test_abort_with_a_dead_peer_returns_and_a_new_communicator_works(void **state)
+{
+	for (int victim = 0; victim < RANKS; victim++) {
+		struct crew c = {.n = RANKS, .victim = victim, .action = FAULT_KILL, .body = abort_after_a_death};
+		const char *why = crew_run(&c);
+
+		if (why || !c.killed)
+			fail_msg("rank %d: %s", victim, why ? why : "it lives");
+	}
+}
+
+struct first_use {
+	struct life *life;
+	int err;
+};
+
+static void *first_use_main(void *arg)
+{
+	struct first_use *u = arg;
+	struct life *l = u->life;
+
+	u->err = life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
+	return NULL;
+}
+
+/* One rank is stopped before the first use, the others hang in the set-up. */
+static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *shared)
+{
+	struct first_use use = {l, 0};
+	atomic_int *ready = shared;
+	pthread_t thread;
+	double start;
+	int err;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
+		return LIFE_WRONG;
+	atomic_fetch_add(ready, 1);
+	while (*ready < c->n)
+		usleep(200);
+	if (l->rank == c->victim) {
+		kill(getpid(), SIGSTOP);
+		return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+	}
+	usleep(30000);
+	if (pthread_create(&thread, NULL, first_use_main, &use))
+		return LIFE_WRONG;
+	usleep(200000);
+	start = now();
+	err = ncclCommAbort(l->comm);
+	pthread_join(thread, NULL);
+	if (err || use.err <= 0 || now() - start > allowed) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort gave %d, the call %d, after %.2f s", l->rank, err, use.err, now() - start);
+		return LIFE_WRONG;
+	}
+	return LIFE_FAILED;
+}
+
+static void test_abort_in_the_setup_ends_the_first_call(void **state)
+{
+	for (int victim = 0; victim < RANKS; victim++) {
+		struct crew c = {.n = RANKS, .victim = victim, .action = FAULT_STOP, .stopped_ms = 1500, .body = abort_in_setup};
+		const char *why = crew_run(&c);
+
+		if (why || !c.stopped)
+			fail_msg("rank %d: %s", victim, why ? why : "not stopped");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
+	    cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
+	    cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
+	};
+
+	if (getenv("FAULT_SLOW"))
+		allowed = 4;
+	life_environment("60s", "600ms");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Each call of the library to the system fails once, in turn: memory, descriptors, sockets, mappings, threads. Ranks are threads of
+ * one process, so that what is not given back shows. A life with a fault ends well or with an error on whom it concerns; the next
+ * life in the same process is as good as ever.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include <sys/wait.h>
+#include "inject.h"
+#include "life.h"
+
+enum { RANKS = 3, LIMIT_S = 20 };
+
+static struct life lives[RANKS];
+static int sanitized; /* slow: fewer points */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+struct party {
+	struct life *life;
+	atomic_int *go;
+	enum life_end end;
+};
+
+static void *rank_main(void *arg)
+{
+	struct party *p = arg;
+
+	while (!atomic_load(p->go))
+		usleep(100);
+	if (atomic_load(p->go) > 0)
+		p->end = life_run(p->life);
+	return NULL;
+}
+
+/* All ranks' lives with the fault that is asked for; the worst end. *points_p: how many points there were. */
+static enum life_end live(unsigned kinds, enum fault_action action, long at, int full, long *points_p)
+{
+	struct party party[RANKS];
+	pthread_t thread[RANKS];
+	enum life_end worst = LIFE_GOOD;
+	atomic_int go = 0;
+	ncclUniqueId id;
+	ncclResult_t res;
+
+	for (int r = 0; r < RANKS; r++) {
+		party[r] = (struct party){&lives[r], &go, LIFE_GOOD};
+		assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &party[r]), 0);
+	}
+	alarm(LIMIT_S); /* a hang ends the test, with the last line that was printed as its place */
+	fault_arm(kinds, action, at);
+	res = ncclGetUniqueId(&id);
+	for (int r = 0; r < RANKS; r++) {
+		lives[r].id = id;
+		lives[r].full = full;
+	}
+	atomic_store(&go, res ? -1 : 1);
+	for (int r = 0; r < RANKS; r++)
+		pthread_join(thread[r], NULL);
+	*points_p = fault_disarm();
+	alarm(0);
+	if (res)
+		return LIFE_FAILED;
+	for (int r = 0; r < RANKS; r++) {
+		if (party[r].end == LIFE_WRONG)
+			print_error("%s\n", lives[r].wrong);
+		if (party[r].end > worst)
+			worst = party[r].end;
+	}
+	return worst;
+}
+
+/* What threads of ours still hold is on its way: it must come down to the mark. */
+static bool back_to(const struct fault_balance *mark)
+{
+	double end = now() + 8;
+	struct fault_balance b;
+
+	do {
+		b = fault_balance();
+		if (b.allocs <= mark->allocs && b.maps <= mark->maps && b.fds <= mark->fds)
+			return true;
+		usleep(2000);
+	} while (now() < end);
+	print_error("left over: %ld allocations, %ld mappings, %ld descriptors\n", b.allocs - mark->allocs, b.maps - mark->maps,
+	    b.fds - mark->fds);
+	return false;
+}
+
+/* A child per sweep: a crash or a hang of one is reported, and the next begins afresh. */
+static void sweep(unsigned kinds, long limit, int full)
+{
+	struct fault_balance mark;
+	long points, all, step, struck = 0, failures = 0;
+	double start = now();
+
+	for (int r = 0; r < RANKS; r++)
+		assert_int_equal(life_prepare(&lives[r], r, RANKS), 0);
+	/* What is made once per process exists after a life or two. */
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(live(0, FAULT_COUNT, 0, full, &points), LIFE_GOOD);
+	usleep(100000);
+	mark = fault_balance();
+	assert_int_equal(live(kinds, FAULT_COUNT, 0, full, &all), LIFE_GOOD);
+	assert_true(all > 20);
+	assert_true(back_to(&mark));
+	step = limit > 0 && all > limit ? (all + limit - 1) / limit : 1;
+	for (long at = 1; at <= all; at += step) {
+		enum life_end end = live(kinds, FAULT_FAIL, at, full, &points);
+
+		struck += *fault_hit() != '\0';
+		failures += end == LIFE_FAILED;
+		if (end == LIFE_WRONG || !back_to(&mark))
+			fail_msg("point %ld of %ld (%s): %s", at, all, fault_hit(), end == LIFE_WRONG ? "wrong" : "leak");
+		if (!(at % 16) || end != LIFE_GOOD) {
+			end = live(0, FAULT_COUNT, 0, full, &points);
+			if (end != LIFE_GOOD)
+				fail_msg("after a fault at point %ld of %ld (%s), step %d: a new communicator does not work (%d)", at, all,
+				    fault_hit(), lives[0].step, (int)lives[0].error);
+		}
+	}
+	assert_true(back_to(&mark));
+	assert_true(struck > 0 && failures > 0);
+	print_message("%ld points, %ld struck, %ld lives failed, %.1f s\n", all, struck, failures, now() - start);
+	for (int r = 0; r < RANKS; r++)
+		life_finish(&lives[r]);
+}
+
+static void test_fail_each_allocation_is_an_error_and_leaks_nothing(void **state)
+{
+	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
+}
+
+static void test_fail_each_system_call_is_an_error_and_leaks_nothing(void **state)
+{
+	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
+	    cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
+	};
+
+	sanitized = getenv("FAULT_SLOW") != NULL;
+	life_environment("400ms", "400ms");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

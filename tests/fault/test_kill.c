@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A rank is killed, or stopped for a while, at every place in its life where it calls the system (bootstrap, sockets, join, rounds,
+ * mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for it.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "crew.h"
+#include "shunt/device.h"
+
+enum { RANKS = 3 };
+
+static long limit; /* places to be tried per victim */
+
+static const char *name_of(enum fault_action action)
+{
+	return action == FAULT_KILL ? "killed" : action == FAULT_STOP ? "stopped" : "failed";
+}
+
+/* Another victim takes other places. */
+static void sweep(int victim, enum fault_action action, long count)
+{
+	struct crew c = {.n = RANKS, .victim = victim, .full = 1, .kinds = FAULT_CALL};
+	long points, step, runs = 0, hits = 0, failures = 0;
+	const char *why = crew_run(&c);
+
+	if (why)
+		fail_msg("without a fault: %s", why);
+	points = c.points;
+	assert_true(points > 30);
+	step = count && points > count ? (points + count - 1) / count : 1;
+	c.action = action;
+	c.stopped_ms = 120;
+	for (c.at = 1 + victim % step; c.at <= points; c.at += step) {
+		why = crew_run(&c);
+		runs++;
+		hits += c.killed || c.stopped;
+		if (why)
+			fail_msg("rank %d %s at point %ld of %ld (%s): %s", victim, name_of(action), c.at, points, c.hit, why);
+		for (int r = 0; r < RANKS; r++) {
+			if (c.killed && r == victim)
+				continue;
+			failures += c.rank[r].end == LIFE_FAILED;
+			if (action == FAULT_STOP && c.rank[r].end != LIFE_GOOD)
+				fail_msg("rank %d stopped at point %ld of %ld (%s): rank %d failed in step %d with %d", victim, c.at, points, c.hit,
+				    r, c.rank[r].step, (int)c.rank[r].error);
+		}
+	}
+	print_message("rank %d %s: %ld places, %ld tried, %ld hit, %ld errors reported\n", victim, name_of(action), points, runs, hits, failures);
+	assert_true(hits > runs / 2 && (action == FAULT_STOP || failures > 0));
+}
+
+static void test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works(void **state)
+{
+	for (int r = 0; r < RANKS; r++)
+		sweep(r, FAULT_KILL, limit);
+}
+
+static void test_stop_at_any_call_breaks_nothing(void **state)
+{
+	life_environment("30s", "10s");
+	for (int r = 0; r < RANKS; r++)
+		sweep(r, FAULT_STOP, limit / 2);
+	life_environment("600ms", "1s");
+}
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+struct places {
+	atomic_int ready, launched;
+};
+
+/* The victim dies while kernels run: its own, which waits for a peer that has not called yet, or (at 2) only those of the others. */
+static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void *shared)
+{
+	bool victim = l->rank == c->victim, last = l->rank == (c->victim + 1) % c->n;
+	struct places *at = shared;
+	ncclResult_t async = ncclSuccess;
+	double start = now();
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		goto wrong;
+	atomic_fetch_add(&at->ready, 1);
+	while (at->ready < c->n)
+		usleep(200);
+	if (c->at == 1 ? !last : !victim) {
+		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+			goto wrong;
+		atomic_fetch_add(&at->launched, 1);
+	}
+	if (victim) {
+		while (at->launched < c->n - 1)
+			usleep(200);
+		usleep(30000); /* in the middle of it */
+		kill(getpid(), SIGKILL);
+	}
+	start = now();
+	if (c->at == 1 && last) {
+		while (at->launched < c->n - 1)
+			usleep(200);
+		usleep(60000);
+		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+			goto wrong;
+	}
+	/* Kernels end by themselves, at the latest with SHUNT_TIMEOUT. With case 1 the dead rank's data may all have been sent. */
+	if (shunt_stream_synchronize(l->stream[0]) || now() - start > 5 || ncclCommGetAsyncError(l->comm, &async))
+		goto wrong;
+	if (async == ncclSuccess && (c->at == 2 || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) <= 0))
+		goto wrong; /* the next at the latest cannot work */
+	start = now();
+	if (ncclCommAbort(l->comm) || now() - start > 1)
+		goto wrong;
+	return LIFE_FAILED;
+wrong:
+	snprintf(l->wrong, sizeof(l->wrong), "rank %d: async %d, %.1f s", l->rank, (int)async, now() - start);
+	return LIFE_WRONG;
+}
+
+static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
+{
+	for (int how = 1; how <= 2; how++)
+		for (int victim = 0; victim < RANKS; victim++) {
+			struct crew c = {.n = RANKS, .victim = victim, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel};
+			const char *why = crew_run(&c);
+
+			if (why || !c.killed)
+				fail_msg("rank %d, case %d: %s", victim, how, why ? why : "it lives");
+		}
+}
+
+/* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
+static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void *shared)
+{
+	struct places *at = shared;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
+		return LIFE_WRONG;
+	for (int i = 0; i < 30; i++) {
+		if (l->rank == c->victim && i == 10) {
+			atomic_store(&at->launched, 1);
+			if (ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+				return LIFE_WRONG;
+			kill(getpid(), SIGSTOP);
+		} else if (i == 10 && ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0])) {
+			return LIFE_WRONG;
+		}
+		if (life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+			return LIFE_WRONG;
+	}
+	return ncclCommDestroy(l->comm) ? LIFE_WRONG : LIFE_GOOD;
+}
+
+static void test_stop_in_a_kernel_breaks_nothing(void **state)
+{
+	life_environment("30s", "10s");
+	for (int victim = 0; victim < RANKS; victim++) {
+		struct crew c = {.n = RANKS, .victim = victim, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel};
+		const char *why = crew_run(&c);
+
+		if (why || !c.stopped)
+			fail_msg("rank %d: %s", victim, why ? why : "not stopped");
+	}
+	life_environment("600ms", "1s");
+}
+
+/* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
+static enum life_end stop_before_setup(struct life *l, const struct crew *c, void *shared)
+{
+	struct places *at = shared;
+	double start;
+	int err;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
+		return LIFE_WRONG;
+	atomic_fetch_add(&at->ready, 1);
+	if (l->rank == c->victim) {
+		while (at->ready < c->n)
+			usleep(200);
+		atomic_store(&at->launched, 1);
+		kill(getpid(), SIGSTOP);
+		return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+	}
+	while (!at->launched)
+		usleep(200);
+	usleep(10000);
+	start = now();
+	err = life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
+	if (err <= 0 || now() - start > 4 || ncclCommAbort(l->comm)) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %d after %.1f s", l->rank, err, now() - start);
+		return LIFE_WRONG;
+	}
+	return LIFE_FAILED;
+}
+
+static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state)
+{
+	for (int victim = 0; victim < RANKS; victim++) {
+		struct crew c = {.n = RANKS, .victim = victim, .action = FAULT_STOP, .stopped_ms = 5000, .body = stop_before_setup};
+		const char *why = crew_run(&c);
+
+		if (why || !c.stopped)
+			fail_msg("rank %d: %s", victim, why ? why : "not stopped");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
+	    cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
+	    cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
+	    cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
+	    cmocka_unit_test(test_stop_at_any_call_breaks_nothing),
+	};
+
+	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;
+	life_environment("600ms", "1s");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT */
+/* A process that may open nothing more, one that may have no more memory or threads, and a log file that takes nothing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <cmocka.h>
+#include "core/log.h"
+#include "crew.h"
+#include "shunt/device.h"
+
+enum { RANKS = 3 };
+
+static void set_files(rlim_t limit)
+{
+	struct rlimit r = {limit, 4096};
+
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
+static int open_files(void)
+{
+	int fd = open("/dev/null", O_RDONLY); /* the lowest that is free: our processes have no gaps */
+
+	close(fd);
+	return fd;
+}
+
+/* The victim has at.. descriptors left when it begins; afterwards the limit is lifted again, and all is well. */
+static enum life_end few_files(struct life *l, const struct crew *c, void *shared)
+{
+	enum life_end end;
+
+	if (l->rank == c->victim)
+		set_files((rlim_t)(open_files() + c->at));
+	end = life_run(l);
+	set_files(1024);
+	return end;
+}
+
+static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **state)
+{
+	int failed = 0, good = 0;
+
+	for (int victim = 0; victim < RANKS; victim += 2)
+		for (int left = 0; left < 26; left += left < 10 ? 1 : 5) {
+			struct crew c = {.n = RANKS, .victim = victim, .full = 1, .at = left, .body = few_files};
+			const char *why = crew_run(&c);
+
+			if (why)
+				fail_msg("rank %d with %d descriptors left: %s", victim, left, why);
+			good += c.rank[victim].end == LIFE_GOOD;
+			failed += c.rank[victim].end == LIFE_FAILED;
+		}
+	assert_true(failed > 5 && good > 0);
+}
+
+/* As containers do: one call of the kernel's is forbidden. */
+static int forbid(long number)
+{
+	struct sock_filter code[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+		return -errno;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) ? -errno : 0;
+}
+
+static const long forbidden[] = {SYS_sendmsg, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1, SYS_connect, SYS_bind};
+
+static enum life_end under_policy(struct life *l, const struct crew *c, void *shared)
+{
+	if (l->rank == c->victim && forbid(forbidden[c->at]))
+		return LIFE_WRONG;
+	return life_run(l);
+}
+
+static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
+{
+	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
+		skip();
+	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++) {
+		struct crew c = {.n = RANKS, .victim = (int)i % RANKS, .at = (long)i, .body = under_policy};
+		const char *why;
+
+		/* It stays forbidden: only a new communicator of all ranks is out of the question. */
+		c.once = 1;
+		why = crew_run(&c);
+		if (why)
+			fail_msg("without call %ld on rank %d: %s", forbidden[i], c.victim, why);
+		for (int r = 0; r < RANKS; r++)
+			if ((c.rank[r].end == LIFE_GOOD) != (forbidden[i] == SYS_epoll_create1)) /* without a service thread the first calls do it */
+				fail_msg("without call %ld on rank %d: rank %d says %d", forbidden[i], c.victim, r, (int)c.rank[r].end);
+	}
+}
+
+/* What the library says while its log file is of no use must not stop anything, and must be said once elsewhere. */
+static enum life_end with_log(struct life *l, const struct crew *c, void *shared)
+{
+	static const char *const files[] = {"/dev/full", "/nowhere/at/all", "."};
+
+	setenv("NCCL_DEBUG_FILE", files[c->at], 1);
+	setenv("NCCL_DEBUG", "INFO", 1);
+	setenv("SHUNT_LOG", "info", 1);
+	if (!freopen("/dev/null", "w", stderr))
+		return LIFE_WRONG;
+	shunt_log_reset();
+	return life_run(l);
+}
+
+static void test_limits_log_file_that_takes_nothing_stops_nothing(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		struct crew c = {.n = 2, .victim = -1, .at = i, .body = with_log};
+		const char *why = crew_run(&c);
+
+		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
+			fail_msg("log %d: %s, %d, %d", i, why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+	}
+}
+
+/* Nobody reads what the library prints: neither a signal nor a wait may come of it. */
+static enum life_end with_closed_pipe(struct life *l, const struct crew *c, void *shared)
+{
+	int fds[2];
+
+	if (pipe(fds) || dup2(fds[1], STDERR_FILENO) < 0)
+		return LIFE_WRONG;
+	close(fds[0]);
+	close(fds[1]);
+	signal(SIGPIPE, SIG_DFL);
+	setenv("SHUNT_LOG", "info", 1);
+	shunt_log_reset();
+	return life_run(l);
+}
+
+static void test_limits_closed_stderr_does_not_kill(void **state)
+{
+	struct crew c = {.n = 2, .victim = -1, .body = with_closed_pipe};
+	const char *why = crew_run(&c);
+
+	if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
+		fail_msg("%s, %d, %d", why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_limits_closed_stderr_does_not_kill),
+	    cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
+	    cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
+	    cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
+	};
+
+	life_environment("600ms", "1s");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+/* Many communicators: one after another, where nothing may be left over; and at once from many threads, where nothing may mix. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "inject.h"
+#include "life.h"
+#include "shunt/device.h"
+
+enum { RANKS = 2, AT_ONCE = 24 };
+
+static int pairs = 500; /* of communicators, one after another */
+
+static long resident_kib(void)
+{
+	FILE *f = fopen("/proc/self/statm", "re");
+	long size = 0, resident = 0;
+
+	if (!f || fscanf(f, "%ld %ld", &size, &resident) != 2)
+		resident = 0;
+	if (f)
+		fclose(f);
+	return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* One thread drives both ranks; use: with a sum. */
+static void make_and_end(struct life *l, bool use)
+{
+	ncclComm_t comm[RANKS];
+	int32_t host[100];
+
+	assert_int_equal(ncclCommInitAll(comm, RANKS, NULL), ncclSuccess);
+	if (use) {
+		for (int r = 0; r < RANKS; r++) {
+			assert_int_equal(shunt_device_set(r), 0);
+			for (int i = 0; i < 100; i++)
+				host[i] = i * (r + 1);
+			assert_int_equal(shunt_memcpy(l[r].dev, host, sizeof(host)), 0);
+		}
+		assert_int_equal(ncclGroupStart(), 0);
+		for (int r = 0; r < RANKS; r++)
+			assert_int_equal(ncclAllReduce(l[r].dev, l[r].dev, 100, ncclInt32, ncclSum, comm[r], l[r].stream[0]), 0);
+		assert_int_equal(ncclGroupEnd(), 0);
+		for (int r = 0; r < RANKS; r++) {
+			assert_int_equal(shunt_device_set(r), 0);
+			assert_int_equal(shunt_stream_synchronize(l[r].stream[0]), 0);
+			assert_int_equal(shunt_memcpy(host, l[r].dev, sizeof(host)), 0);
+			for (int i = 0; i < 100; i++)
+				assert_int_equal(host[i], 3 * i);
+		}
+	}
+	for (int r = 0; r < RANKS; r++)
+		assert_int_equal(ncclCommDestroy(comm[r]), ncclSuccess);
+}
+
+static void test_many_one_after_another_leave_nothing(void **state)
+{
+	struct fault_balance mark, b = {0};
+	struct life l[RANKS];
+	long before, after;
+
+	for (int r = 0; r < RANKS; r++)
+		assert_int_equal(life_prepare(&l[r], r, RANKS), 0);
+	for (int i = 0; i < 40; i++)
+		make_and_end(l, i % 2);
+	usleep(50000);
+	mark = fault_balance();
+	before = resident_kib();
+	for (int i = 0; i < pairs; i++)
+		make_and_end(l, i % 5 == 0);
+	for (int i = 0; i < 200; i++) { /* threads of ours may be about to end */
+		b = fault_balance();
+		if (b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
+			break;
+		usleep(10000);
+	}
+	after = resident_kib();
+	print_message("%d communicators: allocations %+ld, mappings %+ld, descriptors %+ld, memory %+ld KiB\n", RANKS * pairs,
+	    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds, after - before);
+	assert_true(b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds);
+	assert_true(getenv("FAULT_SLOW") || after - before < 4096); /* a sanitizer keeps what was freed */
+	for (int r = 0; r < RANKS; r++)
+		life_finish(&l[r]);
+}
+
+struct member {
+	int rank, failed;
+	ncclUniqueId id;
+	pthread_t thread;
+};
+
+static void *member_main(void *arg)
+{
+	struct member *m = arg;
+	struct life l;
+	ncclComm_t comm;
+
+	m->failed = 1;
+	if (life_prepare(&l, m->rank, RANKS) || ncclCommInitRank(&comm, RANKS, m->id, m->rank))
+		return NULL;
+	for (int i = 0; i < 20; i++)
+		if (life_sum(&l, comm, m->rank, RANKS, 50 + 37 * (size_t)i, l.stream[i % 2])) {
+			fprintf(stderr, "rank %d, sum %d: error %d, %s\n", m->rank, i, (int)l.error, l.wrong);
+			return NULL;
+		}
+	if (ncclCommDestroy(comm))
+		return NULL;
+	life_finish(&l);
+	m->failed = 0;
+	return NULL;
+}
+
+static void test_many_at_once_from_threads_do_not_mix(void **state)
+{
+	static struct member member[AT_ONCE][RANKS];
+
+	for (int c = 0; c < AT_ONCE; c++) {
+		ncclUniqueId id;
+
+		assert_int_equal(ncclGetUniqueId(&id), 0);
+		for (int r = 0; r < RANKS; r++) {
+			member[c][r] = (struct member){.rank = r, .id = id};
+			assert_int_equal(pthread_create(&member[c][r].thread, NULL, member_main, &member[c][r]), 0);
+		}
+	}
+	for (int c = 0; c < AT_ONCE; c++)
+		for (int r = 0; r < RANKS; r++)
+			pthread_join(member[c][r].thread, NULL);
+	for (int c = 0; c < AT_ONCE; c++)
+		for (int r = 0; r < RANKS; r++)
+			if (member[c][r].failed)
+				fail_msg("communicator %d, rank %d failed", c, r);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_many_one_after_another_leave_nothing),
+	    cmocka_unit_test(test_many_at_once_from_threads_do_not_mix),
+	};
+
+	if (getenv("FAULT_SLOW"))
+		pairs = 60;
+	life_environment("100s", "60s");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Others at our sockets: strangers of every kind while ranks make a communicator and use it; processes of another user; a member that
+ * lies. And what a killed job leaves behind.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "core/boot_wire.h"
+#include "core/comm.h"
+#include "core/hash.h"
+#include "crew.h"
+#include "transport/meet.h"
+
+enum { RANKS = 3, HELD = 90 };
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* As documented in meet.h, and written anew: a change there must not go unnoticed here. */
+static socklen_t unix_address(const struct shunt_id *id, int32_t slot, struct sockaddr_un *addr)
+{
+	uint8_t mac[SHUNT_MAC_BYTES];
+	size_t n = 6;
+
+	shunt_mac(mac, id, sizeof(*id), "shunt meet name", &slot, sizeof(slot), NULL, 0);
+	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+	memcpy(addr->sun_path + 1, "shunt-", 6);
+	for (int i = 0; i < 16; i++)
+		n += (size_t)sprintf(addr->sun_path + 1 + n, "%02x", mac[i]);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+static int call_unix(const struct shunt_id *id, int slot)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct sockaddr_un addr;
+	socklen_t len = unix_address(id, slot, &addr);
+
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, len)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+static int call_tcp(const ncclUniqueId *id)
+{
+	struct boot_id boot;
+	struct sockaddr_in addr = {.sin_family = AF_INET};
+	int fd;
+
+	memcpy(&boot, id, sizeof(boot));
+	addr.sin_port = boot.port;
+	memcpy(&addr.sin_addr, boot.addr, 4);
+	if (boot.family != 4)
+		return -1;
+	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) && errno != EINPROGRESS) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+enum attack { GARBAGE, SILENT, DRIP, FLOOD, DESCRIPTORS, HANG_UP, ATTACKS };
+static const char *const attack_names[] = {"garbage", "silent", "drip", "flood", "descriptors", "hang up"};
+
+struct attacker {
+	ncclUniqueId id;
+	enum attack attack;
+	atomic_int stop;
+	long calls;
+};
+
+static void send_descriptors(int fd)
+{
+	union {
+		struct cmsghdr align;
+		char buf[CMSG_SPACE(8 * sizeof(int))];
+	} control = {0};
+	char text[200] = "descriptors for you";
+	struct iovec iov = {text, sizeof(text)};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	int fds[8] = {0, 1, 2, 0, 1, 2, 0, 1};
+
+	*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fds))};
+	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, sizeof(fds));
+	sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void *attacker_main(void *arg)
+{
+	static _Thread_local char junk[65536];
+	struct attacker *a = arg;
+	struct shunt_id id = shunt_id_derive(a->id.internal, sizeof(a->id.internal), "init", 0, 0);
+	int held[HELD], n = 0, most = a->attack == SILENT ? HELD : 12;
+	unsigned seed = 5;
+
+	for (size_t i = 0; i < sizeof(junk); i++)
+		junk[i] = (char)rand_r(&seed);
+	for (int turn = 0; !atomic_load(&a->stop); turn++) {
+		int fd = turn % 2 ? call_tcp(&a->id) : call_unix(&id, turn / 2 % RANKS);
+
+		if (fd >= 0) {
+			a->calls++;
+			if (a->attack == GARBAGE)
+				send(fd, junk, 300, MSG_NOSIGNAL | MSG_DONTWAIT);
+			else if (a->attack == FLOOD)
+				for (int i = 0; i < 64 && send(fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT) > 0; i++)
+					;
+			else if (a->attack == DESCRIPTORS)
+				send_descriptors(fd);
+			if (a->attack == HANG_UP || n == most)
+				close(fd);
+			else
+				held[n++] = fd;
+		}
+		for (int i = 0; a->attack == DRIP && i < n; i++)
+			send(held[i], "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		usleep(n < most ? 500 : 20000);
+	}
+	while (n)
+		close(held[--n]);
+	return NULL;
+}
+
+/* All ranks live under attack from a thread of rank 0, which is of the same user. */
+static enum life_end under_attack(struct life *l, const struct crew *c, void *shared)
+{
+	struct attacker a = {.id = l->id, .attack = (enum attack)c->at};
+	enum life_end end;
+	pthread_t thread;
+
+	if (l->rank)
+		usleep(150000); /* the crowd is there first */
+	if (l->rank == 0 && pthread_create(&thread, NULL, attacker_main, &a))
+		return LIFE_WRONG;
+	end = life_run(l);
+	if (l->rank == 0) {
+		atomic_store(&a.stop, 1);
+		pthread_join(thread, NULL);
+		if (a.calls < 5)
+			return LIFE_WRONG;
+	}
+	return end;
+}
+
+static void test_peers_strangers_do_not_disturb_a_life(void **state)
+{
+	for (int attack = 0; attack < ATTACKS; attack++) {
+		struct crew c = {.n = RANKS, .victim = -1, .full = 1, .at = attack, .body = under_attack};
+		const char *why = crew_run(&c);
+
+		for (int r = 0; r < RANKS; r++)
+			if (why || c.rank[r].end != LIFE_GOOD || c.rank[r].seconds > 12)
+				fail_msg("%s: %s, rank %d ends with %d, error %d in step %d, after %.1f s", attack_names[attack], why ? why : "",
+				    r, (int)c.rank[r].end, (int)c.rank[r].error, c.rank[r].step, c.rank[r].seconds);
+	}
+}
+
+struct joiner {
+	struct shunt_meet *meet;
+	int rank, err;
+};
+
+static void *joiner_main(void *arg)
+{
+	struct joiner *j = arg;
+
+	j->err = shunt_meet_join(j->meet, 2, j->rank, 2, NULL, NULL);
+	return NULL;
+}
+
+static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
+{
+	struct shunt_id id = {{0}};
+	struct joiner j[2];
+	pthread_t thread[2];
+	int status;
+	pid_t pid;
+
+	if (geteuid())
+		skip(); /* to become another user */
+	assert_int_equal(shunt_random(&id, sizeof(id)), 0);
+	for (int r = 0; r < 2; r++) {
+		j[r].rank = r;
+		assert_int_equal(shunt_meet_bind(&id, r, &j[r].meet), 0);
+	}
+	pid = fork();
+	if (!pid) {
+		char buf[64];
+		ssize_t n;
+		int fd;
+
+		if (setresuid(65534, 65534, 65534))
+			_exit(2);
+		fd = call_unix(&id, 0);
+		for (double end = now() + 5; fd >= 0 && (n = recv(fd, buf, sizeof(buf), 0)) < 0 && errno == EAGAIN && now() < end;)
+			usleep(1000);
+		_exit(fd < 0 ? 3 : n > 0 ? 4 : n < 0 && errno == EAGAIN ? 5 : 0);
+	}
+	usleep(100000); /* it waits in the backlog, before all others */
+	for (int r = 0; r < 2; r++)
+		assert_int_equal(pthread_create(&thread[r], NULL, joiner_main, &j[r]), 0);
+	for (int r = 0; r < 2; r++) {
+		pthread_join(thread[r], NULL);
+		assert_int_equal(j[r].err, 0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	for (int r = 0; r < 2; r++)
+		shunt_meet_destroy(j[r].meet);
+}
+
+/* Another user holds the name of slot 1: it is as if nobody were there, and nothing is told to him. */
+static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
+{
+	struct shunt_id id = {{0}};
+	struct shunt_meet *meet;
+	int ready[2], missing = -1, status;
+	char byte;
+	pid_t pid;
+
+	if (geteuid())
+		skip();
+	assert_int_equal(shunt_random(&id, sizeof(id)), 0);
+	assert_int_equal(pipe(ready), 0);
+	pid = fork();
+	if (!pid) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0), peer, told = 0;
+		struct sockaddr_un addr;
+		socklen_t len = unix_address(&id, 1, &addr);
+		char buf[64];
+
+		if (setresuid(65534, 65534, 65534) || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 8) || write(ready[1], "x", 1) != 1)
+			_exit(2);
+		for (double end = now() + 0.5; now() < end; usleep(1000))
+			if ((peer = accept(fd, NULL, NULL)) >= 0)
+				told += recv(peer, buf, sizeof(buf), MSG_DONTWAIT) > 0;
+		_exit(told ? 3 : 0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	assert_int_equal(shunt_meet_bind(&id, 0, &meet), 0);
+	assert_int_equal(shunt_meet_join(meet, 2, 0, 2, NULL, &missing), -ENOENT);
+	assert_int_equal(missing, 1);
+	shunt_meet_destroy(meet);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+static enum life_end with_forgery(struct life *l, const struct crew *c, void *shared)
+{
+	enum life_end end;
+
+	if (l->rank == c->victim)
+		fault_forge((enum fault_forgery)c->at);
+	end = life_run(l);
+	fault_forge(FORGE_NOTHING);
+	return end;
+}
+
+static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state)
+{
+	for (int victim = 0; victim < 2; victim++)
+		for (int f = FORGE_OTHER_FILE; f < FORGERIES; f++) {
+			struct crew c = {.n = RANKS, .victim = victim, .at = f, .body = with_forgery};
+			const char *why = crew_run(&c);
+
+			/* The first to send a message is a spoke, with its part of a round. */
+			if (victim == 0 && f == FORGE_UNASKED && !why && c.rank[1].end == LIFE_FAILED)
+				continue;
+			for (int r = 0; r < RANKS; r++)
+				if (why || (c.rank[r].end != LIFE_FAILED && !(victim == 0 && f == FORGE_TWO)))
+					fail_msg("rank %d, forgery %d: %s, rank %d ends with %d", victim, f, why ? why : "", r, (int)c.rank[r].end);
+		}
+}
+
+/* One byte of one message is another one: what proves the id is refused, what is only a table gives an outcome on all ranks. */
+static void test_peers_lies_end_in_an_outcome(void **state)
+{
+	long points, lies = 0, failures = 0, step = getenv("FAULT_ALL") ? 1 : 7;
+	struct crew c = {.n = RANKS, .victim = 1, .kinds = FAULT_SEND};
+	const char *why = crew_run(&c);
+
+	assert_null(why);
+	points = c.points;
+	assert_true(points >= 4);
+	c.action = FAULT_LIE;
+	for (long k = 0; k < 6 * points; k += step) {
+		c.at = 1 + k % points;
+		c.salt = (unsigned)k * 2654435761u;
+		why = crew_run(&c);
+		if (why)
+			fail_msg("send %ld of %ld, salt %u: %s", c.at, points, c.salt, why);
+		lies += *c.hit != '\0';
+		for (int r = 0; r < RANKS; r++)
+			failures += c.rank[r].end == LIFE_FAILED;
+	}
+	print_message("%ld sends, %ld lies, %ld ranks failed\n", points, lies, failures);
+	assert_true(lies > 0 && failures > 0);
+}
+
+static enum life_end die_in_use(struct life *l, const struct crew *c, void *shared)
+{
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFE_WRONG;
+	atomic_fetch_add((atomic_int *)shared, 1);
+	while (*(atomic_int *)shared < c->n)
+		usleep(200);
+	if (l->rank == c->victim)
+		kill(getpid(), SIGKILL);
+	return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+}
+
+static bool listed(const char *file, const char *text)
+{
+	FILE *f = fopen(file, "re");
+	char line[512];
+	bool found = false;
+
+	while (f && fgets(line, sizeof(line), f))
+		found = found || strstr(line, text);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static void test_peers_killed_job_leaves_nothing_behind(void **state)
+{
+	struct crew c = {.n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use};
+	int before = system("ls /dev/shm /tmp 2>/dev/null | grep -c shunt-sim > /dev/null");
+	struct sockaddr_un addr;
+	struct shunt_id id;
+	const char *why = crew_run(&c);
+
+	if (why || !c.killed)
+		fail_msg("%s", why ? why : "it lives");
+	id = shunt_id_derive(c.id.internal, sizeof(c.id.internal), "init", 0, 0);
+	for (int r = 0; r < RANKS; r++) {
+		unix_address(&id, r, &addr);
+		assert_false(listed("/proc/net/unix", addr.sun_path + 1));
+		assert_int_equal(call_unix(&id, r), -1);
+	}
+	/* Memory was a memfd: it has no name anywhere. */
+	assert_int_equal(system("ls /dev/shm /tmp 2>/dev/null | grep -c shunt-sim > /dev/null"), before);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_peers_strangers_do_not_disturb_a_life),
+	    cmocka_unit_test(test_peers_descriptor_that_was_not_asked_for_is_refused),
+	    cmocka_unit_test(test_peers_lies_end_in_an_outcome),
+	    cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
+	    cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
+	    cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
+	};
+
+	life_environment("3s", "3s");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Random collectives and messages for a while: kinds, sizes, roots, groups, streams, graphs, two communicators, delays of single
+ * ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_SECONDS says how long, FAULT_SEED how.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "life.h"
+#include "shunt/device.h"
+
+enum { RANKS = 3, SLOTS = 8, MOST = 6000, GROUP = 4 };
+
+enum kind { ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, REDUCESCATTER, RING, ALLTOALL, KINDS };
+static const char *const names[] = {"allreduce", "broadcast", "reduce", "allgather", "reducescatter", "ring", "alltoall"};
+
+/* One call, drawn alike by all ranks; slot: its buffers. */
+struct call {
+	enum kind kind;
+	size_t count;
+	int root, comm, place, slot, graph, stream, of; /* of: calls in its group */
+	uint32_t salt; /* of its data */
+};
+
+struct soaker {
+	int rank, failed, nopen;
+	ncclUniqueId id;
+	ncclComm_t comm[2];
+	void *stream[2];
+	int32_t *in[SLOTS], *out[SLOTS];
+	struct call open[SLOTS]; /* issued, not checked yet */
+	uint64_t common, own;    /* generators: the same on all ranks, and not */
+	long calls, graphs, groups;
+};
+
+static atomic_int go_on = 1; /* decided by rank 0, see last() */
+static atomic_long last_round;
+static double seconds = 20;
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static uint32_t draw(uint64_t *s, uint32_t n)
+{
+	*s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+	return (uint32_t)((*s >> 33) % n);
+}
+
+static int32_t value(const struct call *c, int rank, size_t i)
+{
+	return (int32_t)((c->salt + (uint32_t)rank * 0x9e3779b1u) ^ (uint32_t)i * 0x85ebca6bu);
+}
+
+static int32_t sum_of(const struct call *c, size_t i)
+{
+	uint32_t sum = 0;
+
+	for (int r = 0; r < RANKS; r++)
+		sum += (uint32_t)value(c, r, i);
+	return (int32_t)sum;
+}
+
+/* What must stand at i of the output; false: nothing is said about it. */
+static bool expected(const struct call *c, int rank, size_t i, int32_t *want)
+{
+	int from = c->count ? (int)(i / c->count) : 0;
+	size_t at = c->count ? i % c->count : 0;
+
+	switch (c->kind) {
+	case ALLREDUCE:
+		*want = sum_of(c, i);
+		return true;
+	case BROADCAST:
+		*want = value(c, c->root, i);
+		return true;
+	case REDUCE:
+		*want = sum_of(c, i);
+		return rank == c->root;
+	case ALLGATHER:
+		*want = value(c, from, at);
+		return true;
+	case REDUCESCATTER:
+		*want = sum_of(c, (size_t)rank * c->count + i);
+		return true;
+	case RING:
+		*want = value(c, (rank + RANKS - 1) % RANKS, i);
+		return true;
+	default:
+		*want = value(c, from, (size_t)rank * c->count + at);
+		return true;
+	}
+}
+
+static size_t in_count(const struct call *c)
+{
+	return c->kind == REDUCESCATTER || c->kind == ALLTOALL ? RANKS * c->count : c->count;
+}
+
+static size_t out_count(const struct call *c)
+{
+	return c->kind == ALLGATHER || c->kind == ALLTOALL ? RANKS * c->count : c->count;
+}
+
+static struct call draw_call(struct soaker *s, int slot, bool graph)
+{
+	struct call c = {.kind = (enum kind)draw(&s->common, KINDS),
+	    .root = (int)draw(&s->common, RANKS),
+	    .comm = (int)draw(&s->common, 2),
+	    .slot = slot};
+	uint32_t size = draw(&s->common, 10);
+
+	c.count = size == 0 ? 0 : draw(&s->common, size < 5 ? 64 : size < 9 ? 1500 : MOST) + 1;
+	c.place = draw(&s->common, 2) && !graph && c.kind <= BROADCAST;
+	c.salt = draw(&s->common, 1u << 31);
+	return c;
+}
+
+static int prepare(struct soaker *s, const struct call *c)
+{
+	static _Thread_local int32_t host[RANKS * MOST];
+	size_t n = in_count(c);
+
+	for (size_t i = 0; i < n; i++)
+		host[i] = value(c, s->rank, i);
+	if (shunt_memcpy(c->place ? s->out[c->slot] : s->in[c->slot], host, n * sizeof(*host)))
+		return -1;
+	if (c->place)
+		return 0;
+	memset(host, 0x5a, out_count(c) * sizeof(*host));
+	return shunt_memcpy(s->out[c->slot], host, out_count(c) * sizeof(*host));
+}
+
+static ncclResult_t issue(struct soaker *s, const struct call *c, void *stream)
+{
+	int32_t *out = s->out[c->slot], *in = c->place ? out : s->in[c->slot];
+	ncclComm_t comm = s->comm[c->comm];
+	ncclResult_t res = ncclSuccess;
+
+	switch (c->kind) {
+	case ALLREDUCE:
+		return ncclAllReduce(in, out, c->count, ncclInt32, ncclSum, comm, stream);
+	case BROADCAST:
+		return ncclBroadcast(in, out, c->count, ncclInt32, c->root, comm, stream);
+	case REDUCE:
+		return ncclReduce(in, out, c->count, ncclInt32, ncclSum, c->root, comm, stream);
+	case ALLGATHER:
+		return ncclAllGather(in, out, c->count, ncclInt32, comm, stream);
+	case REDUCESCATTER:
+		return ncclReduceScatter(in, out, c->count, ncclInt32, ncclSum, comm, stream);
+	case RING:
+		res = ncclSend(in, c->count, ncclInt32, (s->rank + 1) % RANKS, comm, stream);
+		return res ? res : ncclRecv(out, c->count, ncclInt32, (s->rank + RANKS - 1) % RANKS, comm, stream);
+	default:
+		for (int r = 0; r < RANKS && !res; r++) {
+			res = ncclSend(in + (size_t)r * c->count, c->count, ncclInt32, r, comm, stream);
+			if (!res)
+				res = ncclRecv(out + (size_t)r * c->count, c->count, ncclInt32, r, comm, stream);
+		}
+		return res;
+	}
+}
+
+static int check_open(struct soaker *s)
+{
+	static _Thread_local int32_t host[RANKS * MOST];
+
+	if (shunt_stream_synchronize(s->stream[0]) || shunt_stream_synchronize(s->stream[1]))
+		return -1;
+	for (int k = 0; k < s->nopen; k++) {
+		const struct call *c = &s->open[k];
+		size_t n = out_count(c);
+		int32_t want;
+
+		if (shunt_memcpy(host, s->out[c->slot], n * sizeof(*host)))
+			return -1;
+		for (size_t i = 0; i < n; i++)
+			if (expected(c, s->rank, i, &want) && host[i] != want) {
+				fprintf(stderr, "rank %d, after %ld calls: %s of %zu, root %d, %s place, communicator %d, %s on stream %d, in a group "
+				    "of %d: [%zu] is %d, not %d\n", s->rank, s->calls, names[c->kind], c->count, c->root, c->place ? "in" : "out of",
+				    c->comm, c->graph ? "graph" : "eager", c->stream, c->of, i, host[i], want);
+				return -1;
+			}
+	}
+	s->nopen = 0;
+	return 0;
+}
+
+/* A group of calls, on one of the streams; eagerly, or captured and launched a few times. */
+static int round_of(struct soaker *s)
+{
+	uint32_t n = draw(&s->common, 3) ? 1 : 1 + draw(&s->common, GROUP), which = draw(&s->common, 2);
+	bool graph = !draw(&s->common, 8);
+	uint32_t launches = 1 + draw(&s->common, 3), elsewhere = draw(&s->common, 2);
+	ncclResult_t res = ncclSuccess, end;
+	struct call calls[GROUP];
+	void *stream = s->stream[which], *made = NULL;
+	int err = 0;
+
+	/* Before a capture all is waited for, as frameworks do: what src/core/order.h leaves to the program. */
+	if ((graph || s->nopen + (int)n > SLOTS) && check_open(s))
+		return -1;
+	for (uint32_t i = 0; i < n; i++) {
+		calls[i] = draw_call(s, s->nopen, graph);
+		calls[i].graph = graph;
+		calls[i].of = (int)n;
+		calls[i].stream = (int)(graph ? elsewhere : which);
+		s->open[s->nopen++] = calls[i];
+		if (prepare(s, &calls[i]))
+			return -1;
+	}
+	if (!draw(&s->own, 4))
+		usleep(draw(&s->own, 2000));
+	if (graph && shunt_capture_begin(stream))
+		return -1;
+	/* Messages go in a group always: sent and received one after another they may wait for each other. */
+	res = ncclGroupStart();
+	for (uint32_t i = 0; i < n && !res; i++)
+		res = issue(s, &calls[i], stream);
+	end = ncclGroupEnd();
+	if (graph) {
+		err = shunt_capture_end(stream, &made);
+		for (uint32_t i = 0; i < launches && !err; i++)
+			err = shunt_graph_launch(made, s->stream[elsewhere]);
+		if (!err) /* what follows on the stream where it was captured knows nothing of its end */
+			err = check_open(s);
+		if (made)
+			shunt_graph_destroy(made);
+		s->graphs++;
+	}
+	if (res || end || err) {
+		fprintf(stderr, "rank %d: call %ld: %d, %d, %d\n", s->rank, s->calls, (int)res, (int)end, err);
+		return -1;
+	}
+	s->calls += n;
+	s->groups += n > 1;
+	return draw(&s->common, 3) ? 0 : check_open(s);
+}
+
+static int make(struct soaker *s)
+{
+	if (ncclCommInitRank(&s->comm[0], RANKS, s->id, s->rank) || ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
+		return -1;
+	return 0;
+}
+
+/* The number of rounds is found on the way: rank 0 says which one is the last, some rounds ahead of everybody. */
+static bool last(const struct soaker *s, long round, double until)
+{
+	if (s->rank == 0 && now() >= until && atomic_load(&go_on)) {
+		atomic_store(&last_round, round + 2000);
+		atomic_store(&go_on, 0);
+	}
+	return !atomic_load(&go_on) && round >= atomic_load(&last_round);
+}
+
+static void *soaker_main(void *arg)
+{
+	struct soaker *s = arg;
+	double until = now() + seconds;
+	ncclResult_t async;
+
+	s->failed = 1;
+	shunt_device_set(s->rank);
+	for (int i = 0; i < 2; i++)
+		if (shunt_stream_create(&s->stream[i]))
+			return NULL;
+	for (int i = 0; i < SLOTS; i++)
+		if (shunt_malloc((void **)&s->in[i], RANKS * MOST * 4) || shunt_malloc((void **)&s->out[i], RANKS * MOST * 4))
+			return NULL;
+	if (make(s))
+		return NULL;
+	for (long round = 0; !last(s, round, until); round++) {
+		if (round_of(s))
+			return NULL;
+		/* Now and then a new child takes the old one's place. */
+		if (draw(&s->common, 200) == 0) {
+			if (check_open(s) || ncclCommDestroy(s->comm[1]) || ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
+				return NULL;
+		}
+	}
+	if (check_open(s))
+		return NULL;
+	for (int i = 0; i < 2; i++)
+		if (ncclCommGetAsyncError(s->comm[i], &async) || async || ncclCommDestroy(s->comm[i]))
+			return NULL;
+	for (int i = 0; i < SLOTS; i++) {
+		shunt_free(s->in[i]);
+		shunt_free(s->out[i]);
+	}
+	shunt_stream_destroy(s->stream[0]);
+	shunt_stream_destroy(s->stream[1]);
+	s->failed = 0;
+	return NULL;
+}
+
+static void test_soak_random_calls_give_right_values(void **state)
+{
+	static struct soaker soaker[RANKS];
+	const char *text = getenv("FAULT_SEED");
+	uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	pthread_t thread[RANKS];
+	ncclUniqueId id;
+
+	print_message("FAULT_SEED=%llu, %.0f s\n", (unsigned long long)seed, seconds);
+	assert_int_equal(ncclGetUniqueId(&id), 0);
+	for (int r = 0; r < RANKS; r++) {
+		soaker[r] = (struct soaker){.rank = r, .id = id, .common = seed, .own = seed + 77 * (uint64_t)r};
+		assert_int_equal(pthread_create(&thread[r], NULL, soaker_main, &soaker[r]), 0);
+	}
+	for (int r = 0; r < RANKS; r++)
+		pthread_join(thread[r], NULL);
+	for (int r = 0; r < RANKS; r++)
+		if (soaker[r].failed)
+			fail_msg("rank %d: FAULT_SEED=%llu, after %ld calls: %s", r, (unsigned long long)seed, soaker[r].calls, ncclGetLastError(NULL));
+	print_message("%ld calls, %ld groups, %ld graphs\n", soaker[0].calls, soaker[0].groups, soaker[0].graphs);
+	assert_true(soaker[0].calls > 100);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_soak_random_calls_give_right_values),
+	};
+
+	if (getenv("FAULT_SOAK_SECONDS"))
+		seconds = atof(getenv("FAULT_SOAK_SECONDS"));
+	life_environment("60s", "60s");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
