@@ -57,12 +57,13 @@ static void add_self(struct lists *l, const void *from, void *to, uint64_t bytes
 		add(l, OWN, from, to, bytes);
 		return;
 	}
-	l->align |= (uintptr_t)from | (uintptr_t)to;
+	l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
 	if (l->message) {
 		struct shunt_message *m = &l->message[l->first[OWN] + i];
 
 		m->from = from ? from : m->from;
 		m->to = to ? to : m->to;
+		m->bytes = bytes < m->bytes ? bytes : m->bytes; /* NCCL takes two sizes without a word */
 	}
 }
 

@@ -38,7 +38,7 @@ struct shunt_sim_self {
 };
 
 extern "C" {
-/* No initial-exec: what kernels share in a block is thread-local too, more than a library that is opened at run time may ask for that way. */
+/* No initial-exec: a library that is opened at run time may find no room left for that. */
 extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden")));
 uint32_t shunt_sim_ballot(bool vote);
 bool shunt_sim_all(bool vote);

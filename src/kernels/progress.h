@@ -9,7 +9,7 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 {
 	struct shunt_progress *p = &ctrl->progress;
 
-	if (gpu_bid() || gpu_tid())
+	if (!op || gpu_bid() || gpu_tid()) /* 0: nobody keeps account */
 		return;
 	gpu_st_relaxed(&p->now, op);
 	if (op >> 63) /* captured: its graph runs */
@@ -20,9 +20,9 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 }
 
 /* Last thing, on every path. */
-GPU_FN void progress_end(struct shunt_ctrl *ctrl)
+GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {
-	if (gpu_lane() == 0)
+	if (op && gpu_lane() == 0)
 		gpu_tally(&ctrl->progress.ended, 1);
 }
 
@@ -38,6 +38,6 @@ template <typename A> GPU_FN uint64_t progress_op(const A &a) { return a.k.op; }
 	{ \
 		progress_begin(progress_ctrl(a), progress_op(a)); \
 		__VA_ARGS__; \
-		progress_end(progress_ctrl(a)); \
+		progress_end(progress_ctrl(a), progress_op(a)); \
 	}
 #endif

@@ -211,6 +211,10 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, nccl
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
+	if (!comm && mode == SHUNT_OVERLAY) { /* NCCL 2.28 looks into it before it looks at it */
+		shunt_warn("ncclCommShrink: the communicator is NULL");
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	}
 	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 ? shunt_entry_find(comm) : NULL;
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
