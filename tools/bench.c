@@ -18,8 +18,9 @@
 
 enum { GRACE_S = 5 }; /* for those who see that another one failed */
 
-static const char *const stage_names[BENCH_NSTAGES] = { "starting", "meeting the other ranks", "setting up", "checking", "warming up",
-	"capturing a graph", "timing", "waiting for the other ranks", "exchanging results", "destroying communicators", "done" };
+static const char *const stage_names[BENCH_NSTAGES] = {"starting", "meeting the other ranks", "setting up", "checking",
+    "warming up", "capturing a graph", "timing", "waiting for the other ranks", "exchanging results", "destroying communicators",
+    "done"};
 
 struct watch {
 	const struct bench_opts *o;
@@ -70,7 +71,8 @@ static void worker_ended(struct watch *w, int i, int wait_status)
 		return;
 	if (WIFSIGNALED(wait_status)) {
 		tool_error("%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
-			w->shared->launch.external ? w->shared->launch.rank : i, WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
+		    w->shared->launch.external ? w->shared->launch.rank : i, WTERMSIG(wait_status),
+		    strsignal(WTERMSIG(wait_status)));
 		rank_describe(w, i);
 	}
 	w->status = status;
@@ -198,17 +200,22 @@ static int ranks_choose(struct watch *w)
 	return 0;
 }
 
-/* The sim has no real NCCL, so Shunt is the whole library there unless the user says otherwise. */
+/* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
 static int environment_set(struct watch *w)
 {
-	bool sim = !strcmp(w->shared->launch.kind, "sim");
+	bool sim = !strcmp(w->shared->launch.kind, "sim"),
+	     named = getenv("SHUNT_NCCL_LIB") && strcmp(getenv("SHUNT_NCCL_LIB"), "none");
 
-	for (int i = 0; sim && i < w->o->nlibs; i++) {
-		if (!strcmp(w->o->libs[i], "nccl")) {
+	for (int i = 0; sim && !named && i < w->o->nlibs; i++) {
+		if (!strcmp(w->o->libs[i], "nccl") || !strcmp(w->o->libs[i], "forwarded")) {
 			tool_error("the real NCCL needs GPUs, and here is only the sim");
 			return -ENODEV;
 		}
 	}
+	/* Thread-local memory of a second instance of the library is more than the loader keeps free; read when the workers start. */
+	for (int i = 0; i < w->o->nlibs; i++)
+		if (!strcmp(w->o->libs[i], "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
+			return -ENOMEM;
 	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && setenv("SHUNT_NCCL_LIB", "none", 0)))
 		return -ENOMEM;
 	return 0;
@@ -303,6 +310,8 @@ static int bench_main(int argc, char **argv)
 	struct bench_opts o;
 	int status;
 
+	if (argc > 1 && !strcmp(argv[1], "report"))
+		return bench_html_main(argc - 1, argv + 1);
 	if (bench_opts_parse(&o, argc, argv, &status))
 		return status;
 	return o.worker_fd >= 0 ? bench_worker(&o) : bench_launch_run(&o, argc, argv);

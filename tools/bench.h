@@ -39,8 +39,11 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
 #define BENCH_NCCL_OPTIONAL(X) \
 	X(AllGather) X(ReduceScatter) X(Broadcast) X(Bcast) X(Reduce) X(AlltoAll) X(Gather) X(Scatter) X(Send) X(Recv) \
+	X(AllReduceConfig) X(AllGatherConfig) X(ReduceScatterConfig) X(BroadcastConfig) X(ReduceConfig) X(AlltoAllConfig) \
+	X(GatherConfig) X(ScatterConfig) \
 	X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) \
-	X(CommSplit) X(CommCount) X(CommUserRank) X(CommCuDevice) X(CommGetAsyncError)
+	X(CommInitAll) X(CommInitRankConfig) X(CommSplit) X(CommShrink) X(CommFinalize) X(CommCount) X(CommUserRank) \
+	X(CommCuDevice) X(CommGetAsyncError)
 
 struct bench_nccl {
 	void *handle;
@@ -55,7 +58,10 @@ struct bench_nccl {
 	__typeof__(shunt_path_of) *path_of;
 	__typeof__(shunt_counters) *counters;
 };
-/* spec: "shunt", "nccl" (the real one that shunt finds) or a path. 0 or -errno after a message. */
+/*
+ * spec: "shunt", "nccl" (the real one that shunt finds), "forwarded" (another instance of shunt, which hands every call on) or a
+ * path. 0 or -errno after a message.
+ */
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
 /* 0, or -EIO after a message that names library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
@@ -76,6 +82,7 @@ struct bench_args {
 	int rank, nranks;
 	ncclComm_t comm;
 	void *stream;
+	const ncclCollConfig_t *config; /* of configured() alone; may be NULL there too */
 };
 
 struct bench_coll {
@@ -83,20 +90,29 @@ struct bench_coll {
 	const char *op;      /* shunt_path_of's name */
 	const char *needs[4];/* functions, without "nccl" */
 	ncclResult_t (*call)(const struct bench_nccl *nccl, const struct bench_args *a);
+	/* ncclXConfig and its name without "nccl"; NULL: there is none */
+	ncclResult_t (*configured)(const struct bench_nccl *nccl, const struct bench_args *a);
+	const char *configured_name;
 	bool reduces;        /* takes --op */
 	bool rooted;
 	bool send_many, recv_many;
+	bool uneven;         /* with both of these: the blocks have 1, 2 ... n times `count` elements, see bench_coll_weight */
 	bool send_root, recv_root; /* only the root has this side */
 	bool in_place;       /* NCCL defines it */
 	bool part;           /* conform uses the row, but it cannot be measured by itself */
 };
 enum bench_coll_id { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_BROADCAST,
-	BENCH_COLL_REDUCE, BENCH_COLL_ALLTOALL, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_SENDRECV, BENCH_COLL_BCAST,
-	BENCH_COLL_SEND, BENCH_COLL_RECV, BENCH_NCOLLS };
+	BENCH_COLL_REDUCE, BENCH_COLL_ALLTOALL, BENCH_COLL_ALLTOALLV, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_SENDRECV,
+	BENCH_COLL_BCAST, BENCH_COLL_SEND, BENCH_COLL_RECV, BENCH_NCOLLS };
 extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NULL name */
 
 /* The first function of the collective that the library lacks, or NULL. */
 const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
+/* How many times `count` elements a side has: 1, or with many one for each rank, or their weights. */
+uint64_t bench_coll_blocks(const struct bench_coll *coll, bool many, int nranks);
+/* Uneven: rank from's block for rank to is that many counts. 1 for itself, n for the rank before it; rows and columns sum up alike.
+ */
+uint64_t bench_coll_weight(int from, int to, int nranks);
 /* busbw = algbw x this, as in nccl-tests. */
 double bench_coll_bus_factor(const struct bench_coll *coll, int nranks);
 /* Elements per call for a size in bytes of the larger side, as in nccl-tests: blocks are multiples of 16 bytes. May be 0. */
@@ -110,12 +126,20 @@ bool bench_coll_has_recv(const struct bench_coll *coll, int rank, int root);
  * reduced. */
 void bench_coll_source(const struct bench_coll *coll, int rank, int nranks, int root, int block, int *from_p, int *from_block_p);
 
+/* The same in elements, for uneven blocks too: count elements at `at` of the result are those at from_at of rank from's input. */
+struct bench_block {
+	int from;            /* -1: of all ranks' inputs, reduced */
+	uint64_t count, at, from_at;
+};
+struct bench_block bench_coll_block(const struct bench_coll *coll, int rank, int nranks, int root, int block, uint64_t count);
+
 /* ---- options (bench_opts.c) ---- */
 
 struct bench_opts {
 	const struct bench_coll *coll;
 	int nranks;                  /* 0: all devices */
 	bool threads;
+	bool solo;                   /* conform: with threads, but one thread drives all of them */
 	uint64_t first, last;        /* bytes */
 	unsigned factor;
 	unsigned dtypes, redops;     /* bit sets of enum shunt_dtype, enum shunt_redop */
@@ -123,6 +147,9 @@ struct bench_opts {
 	int warmup, iters, rounds;   /* -1: by device */
 	unsigned buffers;            /* at least group */
 	unsigned group;              /* calls in one group */
+	uint64_t rotate;             /* bytes that the buffers in turn fill; 0: as many pairs as buffers says */
+	unsigned skew_us;            /* every rank waits a random time up to this before each call */
+	bool host;                   /* measure the calls themselves, not what they start */
 	int root;
 	bool check, stats;
 	unsigned timeout_s;
@@ -242,9 +269,11 @@ bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
 /* One library's line of one size, type, operator and way, after all ranks were heard. */
 struct bench_cell {
 	double us, p99_us, algbw, busbw;     /* algbw and busbw in GB/s from the median */
+	double cpu_us;                       /* host: median of the thread's CPU time */
 	const char *path;                    /* or "-" */
 	uint64_t wrong;                      /* over all ranks; meaningful with check */
 	double rounds_us[BENCH_MAX_ROUNDS];  /* slowest rank of each round */
+	double rounds_cpu_us[BENCH_MAX_ROUNDS];
 };
 
 struct bench_row {
@@ -262,6 +291,9 @@ void bench_report_counters(struct bench_report *r, int lib, const struct shunt_c
 /* Last lines and the JSON file. Exit status. */
 int bench_report_finish(struct bench_report *r);
 void bench_report_destroy(struct bench_report *r); /* NULL allowed */
+
+/* shunt bench report (bench_html.c): FILE.json... to one HTML file. Exit status. */
+int bench_html_main(int argc, char **argv);
 
 /* Worker: all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);

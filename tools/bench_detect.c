@@ -45,8 +45,8 @@ static void file_name(const struct launcher *from, const struct bench_opts *o, c
 		/* The ranks of one host have one parent. */
 		snprintf(safe, sizeof(safe), "p%ld", (long)getppid());
 	}
-	snprintf(file, PATH_MAX, "%s/shunt-bench-%ld-%s%s%s", o->rendezvous ? o->rendezvous : "/tmp", (long)geteuid(), safe, step ? "." : "",
-		step ? step : "");
+	snprintf(file, PATH_MAX, "%s/shunt-bench-%ld-%s%s%s", o->rendezvous ? o->rendezvous : "/tmp", (long)geteuid(), safe,
+	    step ? "." : "", step ? step : "");
 }
 
 int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)

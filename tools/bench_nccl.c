@@ -2,9 +2,15 @@
 /* One library that speaks NCCL's ABI, opened beside others. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <libgen.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "bench.h"
 
 /* Where "nccl" is: the library that Shunt itself would use. */
@@ -19,15 +25,78 @@ static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 		get_version(&version);
 	found = lib->real_nccl_path();
 	if (!found) {
-		tool_error("--lib nccl: %s found no real NCCL; set SHUNT_NCCL_LIB to its path, or give the path to --lib", lib->path);
+		tool_error(
+		    "--lib nccl or forwarded: %s found no real NCCL; set SHUNT_NCCL_LIB to its path, or give the path to --lib",
+		    lib->path);
 		return -ENOENT;
 	}
 	snprintf(path, PATH_MAX, "%s", found);
 	return 0;
 }
 
+/* A copy of a library, which the loader takes for another one, with a state of its own. */
+static void *copy_open(const char *path)
+{
+	int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("libshunt-forwarded.so", MFD_CLOEXEC);
+	struct stat st = { 0 };
+	void *handle = NULL;
+	off_t at = 0;
+	char name[64];
+
+	if (from < 0 || to < 0 || fstat(from, &st))
+		goto out;
+	while (at < st.st_size && sendfile(to, from, &at, (size_t)(st.st_size - at)) > 0)
+		;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", to);
+	handle = at == st.st_size ? tool_dlopen(name) : NULL;
+out:
+	if (from >= 0)
+		close(from);
+	if (to >= 0 && !handle) /* else the name must not come to mean another file */
+		close(to);
+	return handle;
+}
+
+/* Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the variable taken
+ * back. */
+static void *forwarded_open(const struct tool_lib *lib)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static void *handle;
+	const char *before;
+	char *saved;
+
+	pthread_mutex_lock(&lock);
+	if (!handle) {
+		before = getenv("SHUNT_FORCE_NCCL");
+		saved = before ? strdup(before) : NULL;
+		setenv("SHUNT_FORCE_NCCL", "all", 1);
+		handle = copy_open(lib->path);
+		if (handle) {
+			__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(handle, "ncclGetVersion");
+			int version;
+
+			if (get_version)
+				get_version(&version);
+		}
+		if (saved)
+			setenv("SHUNT_FORCE_NCCL", saved, 1);
+		else
+			unsetenv("SHUNT_FORCE_NCCL");
+		free(saved);
+	}
+	pthread_mutex_unlock(&lock);
+	return handle;
+}
+
 static int path_resolve(const char *spec, const struct tool_lib *lib, char path[PATH_MAX])
 {
+	if (!strcmp(spec, "forwarded")) {
+		int err = real_nccl_path(lib, path);
+
+		snprintf(path, PATH_MAX, "%s", lib->path);
+		return err;
+	}
 	if (!strcmp(spec, "shunt")) {
 		snprintf(path, PATH_MAX, "%s", lib->path);
 		return 0;
@@ -49,10 +118,10 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 		return err;
 	char copy[PATH_MAX];
 	snprintf(copy, sizeof(copy), "%s", nccl->path);
-	bool named = !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
+	bool forwarded = !strcmp(spec, "forwarded"), named = forwarded || !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
 	snprintf(nccl->label, sizeof(nccl->label), "%s", named ? spec : basename(copy));
 
-	nccl->handle = tool_dlopen(nccl->path);
+	nccl->handle = forwarded ? forwarded_open(lib) : tool_dlopen(nccl->path);
 	if (!nccl->handle) {
 		tool_error("library %s: %s", nccl->path, dlerror());
 		return -ELIBACC;
@@ -88,7 +157,7 @@ int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, 
 	if (!result)
 		return 0;
 	detail = nccl->GetLastError(NULL);
-	tool_error("rank %d: %s of %s failed: %s%s%s", rank, call, nccl->label, nccl->GetErrorString(result), detail && *detail ? ": " : "",
-		detail ? detail : "");
+	tool_error("rank %d: %s of %s failed: %s%s%s", rank, call, nccl->label, nccl->GetErrorString(result),
+	    detail && *detail ? ": " : "", detail ? detail : "");
 	return -EIO;
 }

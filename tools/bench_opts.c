@@ -8,49 +8,63 @@
 #include "bench.h"
 
 const char bench_help[] =
-	"usage: shunt bench [COLLECTIVE] [options]\n\n"
-	"Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every result.\n"
-	"Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun. Collectives: all_reduce (default),\n"
-	"all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring).\n\n"
-	"What to measure\n"
-	"  --lib LIB            shunt (default), nccl (the real one that shunt finds), or a path\n"
-	"  --vs LIB             another one to compare it with; may be given three times\n"
-	"  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
-	"  -e, --last SIZE      largest size (64M)\n"
-	"  -f, --factor N       from one size to the next (2)\n"
-	"  -d, --dtype LIST     data types, comma separated, or all (float32)\n"
-	"  -o, --op LIST        sum, prod, max, min, avg, or all (sum)\n"
-	"  -R, --root N         of broadcast, reduce, gather, scatter (0)\n"
-	"  -g, --group K        make K calls in one group; times are per call all the same (1)\n"
-	"  --mode M             eager, graph or both (both)\n"
-	"  --in-place, --out-of-place, --both-places    (both)\n"
-	"  --buffers K          take K pairs of buffers in turn (1)\n"
-	"How\n"
-	"  -n, --ranks N        ranks to start (all GPUs; 4 on the sim)\n"
-	"  --threads            ranks are threads of one process\n"
-	"  --device D           auto, cuda or sim\n"
-	"  -w, --warmup N       calls before the timing (GPU 5, sim 1)\n"
-	"  -i, --iters N        calls per round (GPU 20, sim 2)\n"
-	"  -r, --rounds N       rounds; median and p99 are over these (GPU 20, sim 3)\n"
-	"  --check, --no-check  compare every result with a reference (on)\n"
-	"  --seed N             of the data (random)\n"
-	"  --timeout S          end the run when nothing moves for S seconds (300)\n"
-	"  --rendezvous DIR     under mpirun or srun: a directory that all ranks see\n"
-	"What to print\n"
-	"  --json FILE          everything, every round included\n"
-	"  --stats              the counters of rank 0's communicators at the end\n\n"
-	"Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
-	"graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F is\n"
-	"2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a library's\n"
-	"time over the first one's: above 1 the first one is faster.\n"
-	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
+    "usage: shunt bench [COLLECTIVE] [options]\n"
+    "       shunt bench report FILE.json... -o FILE.html [options]     (shunt bench report --help)\n\n"
+    "Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every result.\n"
+    "Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun. Collectives: all_reduce (default),\n"
+    "all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring), alltoallv (a group of messages;\n"
+    "from rank r to rank s 1 + (s - r mod n) parts, so that all ranks have as much, and no two pairs of one rank).\n\n"
+    "What to measure\n"
+    "  --lib LIB            shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every call on\n"
+    "                       to it), or a path\n"
+    "  --vs LIB             another one to compare it with; may be given three times\n"
+    "  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
+    "  -e, --last SIZE      largest size (64M)\n"
+    "  -f, --factor N       from one size to the next (2)\n"
+    "  -d, --dtype LIST     data types, comma separated, or all (float32)\n"
+    "  -o, --op LIST        sum, prod, max, min, avg, or all (sum)\n"
+    "  -R, --root N         of broadcast, reduce, gather, scatter (0)\n"
+    "  -g, --group K        make K calls in one group; times are per call all the same (1)\n"
+    "  --mode M             eager, graph or both (both)\n"
+    "  --in-place, --out-of-place, --both-places    (both)\n"
+    "  --buffers K          take K pairs of buffers in turn (1)\n"
+    "  --rotate MB          take as many pairs in turn as fill MB on each side, so that caches do not help; in a graph its 20\n"
+    "                       calls have buffers of their own\n"
+    "  --skew US            every rank waits a random time up to US before each call, or launch of a graph; its own waits are\n"
+    "                       not counted, those for the others are\n"
+    "  --host               measure what a call costs the host: time and CPU time of the calls, without what they start\n"
+    "How\n"
+    "  -n, --ranks N        ranks to start (all GPUs; 4 on the sim)\n"
+    "  --threads            ranks are threads of one process\n"
+    "  --device D           auto, cuda or sim\n"
+    "  -w, --warmup N       calls before the timing (GPU 5, sim 1)\n"
+    "  -i, --iters N        calls per round (GPU 20, sim 2; with --host 50)\n"
+    "  -r, --rounds N       rounds; median and p99 are over these (GPU 20, sim 3)\n"
+    "  --check, --no-check  compare every result with a reference (on)\n"
+    "  --seed N             of the data (random)\n"
+    "  --timeout S          end the run when nothing moves for S seconds (300)\n"
+    "  --rendezvous DIR     under mpirun or srun: a directory that all ranks see\n"
+    "What to print\n"
+    "  --json FILE          everything, every round included\n"
+    "  --stats              the counters of rank 0's communicators at the end\n\n"
+    "Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
+    "graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F is\n"
+    "2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a library's\n"
+    "time over the first one's: above 1 the first one is faster.\n"
+    "Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
 /* The names that nccl-tests uses, where they differ. */
-static const char *const dtype_aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char", [SHUNT_I32] = "int", [SHUNT_F16] = "half",
-	[SHUNT_F32] = "float", [SHUNT_F64] = "double", [SHUNT_BF16] = "bf16", [SHUNT_F8E4M3] = "f8e4m3", [SHUNT_F8E5M2] = "f8e5m2" };
+static const char *const dtype_aliases[SHUNT_NDTYPES] = {[SHUNT_I8] = "char",
+    [SHUNT_I32] = "int",
+    [SHUNT_F16] = "half",
+    [SHUNT_F32] = "float",
+    [SHUNT_F64] = "double",
+    [SHUNT_BF16] = "bf16",
+    [SHUNT_F8E4M3] = "f8e4m3",
+    [SHUNT_F8E5M2] = "f8e5m2"};
 
 static int dtype_find(const char *name)
 {
@@ -94,7 +108,7 @@ static int list_parse(const char *text, int (*find)(const char *), unsigned all,
 }
 
 enum { OPT_LIB = 256, OPT_VS, OPT_MODE, OPT_IN, OPT_OUT, OPT_BOTH, OPT_BUFFERS, OPT_THREADS, OPT_DEVICE, OPT_CHECK,
-	OPT_NO_CHECK, OPT_SEED, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER };
+	OPT_NO_CHECK, OPT_SEED, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER, OPT_ROTATE, OPT_SKEW, OPT_HOST };
 
 static const struct option long_options[] = {
 	{ "lib", required_argument, NULL, OPT_LIB },
@@ -109,6 +123,9 @@ static const struct option long_options[] = {
 	{ "out-of-place", no_argument, NULL, OPT_OUT },
 	{ "both-places", no_argument, NULL, OPT_BOTH },
 	{ "buffers", required_argument, NULL, OPT_BUFFERS },
+	{ "rotate", required_argument, NULL, OPT_ROTATE },
+	{ "skew", required_argument, NULL, OPT_SKEW },
+	{ "host", no_argument, NULL, OPT_HOST },
 	{ "root", required_argument, NULL, 'R' },
 	{ "group", required_argument, NULL, 'g' },
 	{ "ranks", required_argument, NULL, 'n' },
@@ -180,6 +197,15 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		err = tool_parse_uint(arg, 0, BENCH_MAX_RANKS - 1, &n);
 		o->root = (int)n;
 		return err;
+	case OPT_ROTATE:
+		err = tool_parse_uint(arg, 1, 1u << 17, &n);
+		o->rotate = (uint64_t)n << 20;
+		return err;
+	case OPT_SKEW:
+		return tool_parse_uint(arg, 1, 1000000, &o->skew_us);
+	case OPT_HOST:
+		o->host = true;
+		return 0;
 	case OPT_BUFFERS:
 		return tool_parse_uint(arg, 1, 64, &o->buffers);
 	case 'n':
@@ -239,10 +265,25 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 {
 	int opt, err;
 
-	*o = (struct bench_opts){ .coll = &bench_colls[0], .first = 8, .last = 64 << 20, .factor = 2, .dtypes = 1u << SHUNT_F32,
-		.redops = 1u << SHUNT_SUM, .modes = { true, true }, .places = { true, true }, .warmup = -1, .iters = -1, .rounds = -1,
-		.buffers = 1, .group = 1, .check = true, .timeout_s = 300, .libs = { "shunt" }, .nlibs = 1, .worker_fd = -1,
-		.worker_index = -1 };
+	*o = (struct bench_opts){.coll = &bench_colls[0],
+	    .first = 8,
+	    .last = 64 << 20,
+	    .factor = 2,
+	    .dtypes = 1u << SHUNT_F32,
+	    .redops = 1u << SHUNT_SUM,
+	    .modes = {true, true},
+	    .places = {true, true},
+	    .warmup = -1,
+	    .iters = -1,
+	    .rounds = -1,
+	    .buffers = 1,
+	    .group = 1,
+	    .check = true,
+	    .timeout_s = 300,
+	    .libs = {"shunt"},
+	    .nlibs = 1,
+	    .worker_fd = -1,
+	    .worker_index = -1};
 	*status_p = TOOL_USAGE;
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:R:g:h", long_options, NULL)) != -1) {
@@ -281,6 +322,17 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	}
 	if (o->buffers < o->group)
 		o->buffers = o->group;
+	if (o->host) {
+		if (!o->modes[BENCH_EAGER]) {
+			tool_usage_error("--host is about calls; in a graph there are none");
+			return -1;
+		}
+		o->modes[BENCH_GRAPH] = false;
+	}
+	if (o->rotate && o->buffers > o->group) {
+		tool_usage_error("--rotate says itself how many buffers there are");
+		return -1;
+	}
 	if (!o->coll->in_place && o->places[BENCH_IN]) {
 		if (!o->places[BENCH_OUT]) {
 			tool_usage_error("%s is not defined in place", o->coll->name);

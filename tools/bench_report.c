@@ -16,6 +16,9 @@ struct bench_report {
 	double log_ratio[BENCH_MAX_LIBS];    /* sums */
 	unsigned ratios;
 	uint64_t wrong;
+	/* --host, by library: sums over rows, and how many. */
+	double own_us[BENCH_MAX_LIBS], forwarded_us[BENCH_MAX_LIBS], direct_us[BENCH_MAX_LIBS];
+	unsigned own[BENCH_MAX_LIBS], forwarded[BENCH_MAX_LIBS];
 };
 
 static void header_print(const struct bench_report *r, const char *device_name, const char *version)
@@ -27,10 +30,17 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 	for (int i = 0; i < o->nlibs; i++)
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version);
 	printf(
-		"# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n",
-		o->rounds, o->iters, o->warmup);
+	    "# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n",
+	    o->rounds, o->iters, o->warmup);
 	if (o->group > 1)
 		printf("# calls come in groups of %u\n", o->group);
+	if (o->rotate)
+		printf("# buffers rotate through %" PRIu64 " MB a side\n", o->rotate >> 20);
+	if (o->skew_us)
+		printf("# every rank waits up to %u us before each call; its own waits are not counted\n", o->skew_us);
+	if (o->host)
+		puts("# times are those of the calls alone, on the host: us of the clock (p99 of it), cpu: us of CPU time; what "
+		     "they start is not in them");
 	if (o->coll->rooted)
 		printf("# root %d\n", o->root);
 	if (o->check)
@@ -42,7 +52,8 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 		printf(" | %-59.59s", r->libs[i].label);
 	printf("\n# %5s %10s %10s %5s %-5s %-3s", "size", "count", "dtype", "op", "mode", "to");
 	for (int i = 0; i < o->nlibs; i++)
-		printf(" | %10s %10s %8s %8s %-11s %5s%s", "us", "p99", "algbw", "busbw", "path", "wrong", i ? "  ratio" : "");
+		printf(" | %10s %10s %8s %8s %-11s %5s%s", "us", "p99", o->host ? "cpu" : "algbw", o->host ? "-" : "busbw", "path",
+		    "wrong", i ? "  ratio" : "");
 	putchar('\n');
 	fflush(stdout);
 }
@@ -61,12 +72,13 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	list = json_array();
 	for (int i = 0; i < o->nlibs; i++)
 		json_array_append_new(
-			list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		    list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
 	r->results = json_array();
-	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:I, s:o, s:O}", "shunt", version,
-		"collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name, "threads", o->threads,
-		"warmup", o->warmup, "iters", o->iters, "rounds", o->rounds, "buffers", (int)o->buffers, "group", (int)o->group, "root",
-		o->root, "checked", o->check, "seed", (json_int_t)o->seed, "libraries", list, "results", r->results);
+	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:b, s:b, s:I, s:o, s:O}",
+	    "shunt", version, "collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name,
+	    "threads", o->threads, "warmup", o->warmup, "iters", o->iters, "rounds", o->rounds, "buffers", (int)o->buffers, "group",
+	    (int)o->group, "root", o->root, "rotate_bytes", (json_int_t)o->rotate, "skew_us", (int)o->skew_us, "host", o->host,
+	    "checked", o->check, "seed", (json_int_t)o->seed, "libraries", list, "results", r->results);
 	if (!r->root) {
 		bench_report_destroy(r);
 		return NULL;
@@ -93,8 +105,9 @@ static void row_print(struct bench_report *r, const struct bench_row *row)
 		const struct bench_cell *cell = &row->cell[i];
 
 		snprintf(wrong, sizeof(wrong), "%" PRIu64, cell->wrong);
-		printf(" | %10s %10s %8s %8s %-11s %5s", number(cell->us, a), number(cell->p99_us, b), number(cell->algbw, c),
-			number(cell->busbw, d), cell->path, r->o->check ? wrong : "-");
+		printf(" | %10s %10s %8s %8s %-11s %5s", number(cell->us, a), number(cell->p99_us, b),
+			number(r->o->host ? cell->cpu_us : cell->algbw, c), r->o->host ? "-" : number(cell->busbw, d), cell->path,
+			r->o->check ? wrong : "-");
 		if (i)
 			printf(" %6.2f", cell->us / row->cell[0].us);
 	}
@@ -108,9 +121,48 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 
 	for (int i = 0; i < r->o->rounds; i++)
 		json_array_append_new(rounds, json_real(cell->rounds_us[i]));
-	return json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us, "algbw", cell->algbw,
-		"busbw", cell->busbw, "path", cell->path, "wrong", r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(),
-		"rounds_us", rounds);
+	json_t *json = json_pack("{s:f, s:f, s:f, s:f, s:s, s:o, s:o}", "time_us", cell->us, "p99_us", cell->p99_us, "algbw",
+	    cell->algbw, "busbw", cell->busbw, "path", cell->path, "wrong",
+	    r->o->check ? json_integer((json_int_t)cell->wrong) : json_null(), "rounds_us", rounds);
+
+	if (r->o->host)
+		json_object_set_new(json, "cpu_us", json_real(cell->cpu_us));
+	return json;
+}
+
+/* What a forwarded call costs more than calling the real NCCL, where a run has both at the same size. */
+static void forwarding_add(struct bench_report *r, const struct bench_row *row)
+{
+	int direct = -1;
+
+	for (int i = 0; i < r->o->nlibs; i++)
+		if (!strcmp(r->libs[i].label, "nccl"))
+			direct = i;
+	for (int i = 0; i < r->o->nlibs; i++) {
+		if (!r->libs[i].path_of)
+			continue;
+		if (strcmp(row->cell[i].path, "nccl")) {
+			r->own_us[i] += row->cell[i].us;
+			r->own[i]++;
+		} else if (direct >= 0) {
+			r->forwarded_us[i] += row->cell[i].us;
+			r->direct_us[i] += row->cell[direct].us;
+			r->forwarded[i]++;
+		}
+	}
+}
+
+static void forwarding_print(const struct bench_report *r)
+{
+	for (int i = 0; i < r->o->nlibs; i++) {
+		if (r->own[i])
+			printf("# %s: own calls %.0f ns of the host's time on average\n", r->libs[i].label,
+			    r->own_us[i] / r->own[i] * 1e3);
+		if (r->forwarded[i])
+			printf("# %s: forwarded calls %.0f ns, the same calls of nccl %.0f ns: %+.0f ns\n", r->libs[i].label,
+				r->forwarded_us[i] / r->forwarded[i] * 1e3, r->direct_us[i] / r->forwarded[i] * 1e3,
+				(r->forwarded_us[i] - r->direct_us[i]) / r->forwarded[i] * 1e3);
+	}
 }
 
 void bench_report_row(struct bench_report *r, const struct bench_row *row)
@@ -118,6 +170,7 @@ void bench_report_row(struct bench_report *r, const struct bench_row *row)
 	json_t *cells = json_array();
 
 	row_print(r, row);
+	forwarding_add(r, row);
 	r->ratios++;
 	for (int i = 0; i < r->o->nlibs; i++) {
 		if (r->o->check)
@@ -152,6 +205,8 @@ int bench_report_finish(struct bench_report *r)
 		printf("# geometric mean of %s / %s: %.3f\n", r->libs[i].label, r->libs[0].label, mean);
 		json_array_append_new(ratios, json_real(mean));
 	}
+	if (r->o->host)
+		forwarding_print(r);
 	if (r->o->check)
 		json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	json_object_set_new(r->root, "geometric_means", ratios);

@@ -12,6 +12,8 @@ enum {
 	GUARD_BYTES = 256,           /* behind every buffer; nobody may write there */
 	BLOCK_BYTES = 4 << 20,       /* host memory through which data is made and checked */
 	POISON = 0xa5,
+	BUFFER_ALIGN = 512,          /* --rotate */
+	MAX_SETS = 1 << 20,
 };
 
 struct rank {
@@ -26,12 +28,16 @@ struct rank {
 	struct bench_nccl nccl[BENCH_MAX_LIBS];
 	ncclComm_t comm[BENCH_MAX_LIBS];
 	void *stream;
-	void **send, **recv;         /* o->buffers of each */
+	void **send, **recv;         /* o->buffers of each; with --rotate one, which is cut into sets */
+	unsigned allocated, sets;    /* of each; sets of buffers for the size that is measured */
+	uint64_t arena, stride;      /* --rotate: bytes of the one, and from set to set */
+	unsigned turn;               /* the set to take next */
 	char *block;
 	struct bench_report *report; /* rank 0 */
 	struct bench_row *row;
-	double *samples;             /* [way][lib][round] */
-	double *heard;               /* the same of all ranks */
+	double *samples;             /* [way][lib][round], and with --host the same of CPU times behind that */
+	double *heard;               /* the same of all ranks; of CPU times: behind all of them */
+	size_t nsamples;             /* of one rank, without CPU times */
 	int status;
 };
 
@@ -96,12 +102,19 @@ static int buffers_alloc(struct rank *r)
 	/* The smallest size may be less than one element. */
 	if (r->o->last < 8)
 		bytes += 8;
-	r->send = calloc(r->o->buffers * 2, sizeof(*r->send));
+	r->allocated = r->o->buffers;
+	if (r->o->rotate) {
+		uint64_t least = (bytes + BUFFER_ALIGN) * r->o->group;
+
+		r->allocated = 1;
+		bytes = r->arena = r->o->rotate > least ? r->o->rotate : least;
+	}
+	r->send = calloc(r->allocated * 2, sizeof(*r->send));
 	r->block = malloc(BLOCK_BYTES);
 	if (!r->send || !r->block)
 		return device_check(r, "host memory", -ENOMEM);
-	r->recv = r->send + r->o->buffers;
-	for (unsigned i = 0; i < r->o->buffers * 2; i++) {
+	r->recv = r->send + r->allocated;
+	for (unsigned i = 0; i < r->allocated * 2; i++) {
 		err = device_check(r, "cannot allocate a buffer", r->lib.malloc(&r->send[i], bytes));
 		if (!err)
 			err = device_check(r, "memset", r->lib.memset_async(r->send[i], 0, bytes, r->stream));
@@ -109,6 +122,22 @@ static int buffers_alloc(struct rank *r)
 			return err;
 	}
 	return device_check(r, "memset", r->lib.stream_synchronize(r->stream));
+}
+
+/* How the buffers are cut for a size. */
+static void buffers_cut(struct rank *r, uint64_t bytes)
+{
+	r->turn = 0;
+	r->sets = r->o->buffers;
+	if (!r->o->rotate)
+		return;
+	r->stride = (bytes + GUARD_BYTES + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
+	r->sets = r->arena / r->stride > MAX_SETS ? MAX_SETS : (unsigned)(r->arena / r->stride);
+}
+
+static char *buffer_at(const struct rank *r, void *const *side, unsigned set)
+{
+	return r->o->rotate ? (char *)side[0] + set * r->stride : side[set];
 }
 
 static int seed_agree(struct rank *r)
@@ -171,7 +200,7 @@ static int coll_check(const struct rank *r, const struct bench_nccl *nccl)
 static int rank_open(struct rank *r)
 {
 	const struct bench_launch *l = &r->shared->launch;
-	size_t samples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	size_t samples;
 	char name[128] = "?";
 	int err;
 
@@ -197,6 +226,8 @@ static int rank_open(struct rank *r)
 		err = buffers_alloc(r);
 	if (err)
 		return err;
+	r->nsamples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	samples = r->nsamples * (r->o->host ? 2 : 1);
 	r->samples = calloc(samples, sizeof(double));
 	r->heard = calloc(samples * (size_t)l->nranks, sizeof(double));
 	r->row = calloc(1, sizeof(*r->row));
@@ -226,7 +257,7 @@ static void rank_close(struct rank *r, bool clean)
 				r->status = TOOL_FAIL;
 		}
 		if (r->send)
-			for (unsigned i = 0; i < r->o->buffers * 2; i++)
+			for (unsigned i = 0; i < r->allocated * 2; i++)
 				if (r->send[i])
 					r->lib.free(r->send[i]);
 		if (r->stream)
@@ -248,28 +279,28 @@ static void rank_close(struct rank *r, bool clean)
 static char *send_at(const struct rank *r, const struct task *t, enum bench_place place, unsigned set)
 {
 	if (place == BENCH_OUT)
-		return r->send[set];
-	return (char *)r->recv[set] + bench_coll_send_offset(r->o->coll, t->count, r->rank) * shunt_dtype_bytes[t->dtype];
+		return buffer_at(r, r->send, set);
+	return buffer_at(r, r->recv, set) + bench_coll_send_offset(r->o->coll, t->count, r->rank) * shunt_dtype_bytes[t->dtype];
 }
 
 static char *recv_at(const struct rank *r, const struct task *t, enum bench_place place, unsigned set)
 {
 	uint64_t offset = place == BENCH_IN ? bench_coll_recv_offset(r->o->coll, t->count, r->rank) : 0;
 
-	return (char *)r->recv[set] + offset * shunt_dtype_bytes[t->dtype];
+	return buffer_at(r, r->recv, set) + offset * shunt_dtype_bytes[t->dtype];
 }
 
 static uint64_t send_count(const struct rank *r, const struct task *t)
 {
-	return t->count * (uint64_t)(r->o->coll->send_many ? r->shared->launch.nranks : 1);
+	return t->count * bench_coll_blocks(r->o->coll, r->o->coll->send_many, r->shared->launch.nranks);
 }
 
 static uint64_t recv_count(const struct rank *r, const struct task *t)
 {
-	return t->count * (uint64_t)(r->o->coll->recv_many ? r->shared->launch.nranks : 1);
+	return t->count * bench_coll_blocks(r->o->coll, r->o->coll->recv_many, r->shared->launch.nranks);
 }
 
-/* A group of --group calls, each with buffers of its own because they may run at the same time. first: a multiple of --group. */
+/* A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin with. */
 static int call(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned first)
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
@@ -286,7 +317,7 @@ static int call(struct rank *r, const struct task *t, int lib, enum bench_place 
 	if (r->o->group > 1)
 		err = bench_nccl_check(nccl, r->rank, "ncclGroupStart", nccl->GroupStart());
 	for (unsigned i = 0; !err && i < r->o->group; i++) {
-		unsigned set = (first + i) % r->o->buffers;
+		unsigned set = (first + i) % r->sets;
 
 		a.send = send_at(r, t, place, set);
 		a.recv = recv_at(r, t, place, set);
@@ -308,14 +339,17 @@ static int sync(struct rank *r, int lib)
 
 static int capture(struct rank *r, const struct task *t, int lib, enum bench_place place, unsigned calls, void **graph_p)
 {
+	unsigned spread;
 	int err, end;
 
 	note(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
 	err = device_check(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
+	/* Its calls lie as far apart as there is room. */
+	spread = r->sets / (calls * r->o->group);
 	for (unsigned i = 0; !err && i < calls; i++)
-		err = call(r, t, lib, place, i * r->o->group);
+		err = call(r, t, lib, place, i * r->o->group * (spread ? spread : 1));
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : device_check(r, "capture", end);
 }
@@ -337,23 +371,23 @@ static int input_write(struct rank *r, const struct bench_data *data, const stru
 	return err;
 }
 
-/* One block of the collective's result. text: filled with the first wrong element unless it is so already. */
+/* One block of the collective's result, which begins at src. text: filled with the first wrong element unless it is so already. */
 static int block_check(struct rank *r, const struct bench_data *data, const struct task *t, int block, const char *src,
 	uint64_t *wrong_p, char *text, size_t text_bytes)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BLOCK_BYTES / size;
-	int from, from_block, err;
+	struct bench_block b = bench_coll_block(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, t->count);
+	int err;
 
-	bench_coll_source(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, &from, &from_block);
-	for (uint64_t first = 0; first < t->count; first += per_block) {
-		size_t n = t->count - first < per_block ? t->count - first : per_block;
-		uint64_t at = (uint64_t)from_block * t->count + first;
+	for (uint64_t first = 0; first < b.count; first += per_block) {
+		size_t n = b.count - first < per_block ? b.count - first : per_block;
+		uint64_t at = b.from_at + first;
 
-		err = device_check(r, "copy", r->lib.memcpy(r->block, src + first * size, n * size));
+		err = device_check(r, "copy", r->lib.memcpy(r->block, src + (b.at + first) * size, n * size));
 		if (err)
 			return err;
-		*wrong_p += from < 0 ? bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes)
-				     : bench_data_check_copy(data, from, at, n, r->block, *text ? NULL : text, text_bytes);
+		*wrong_p += b.from < 0 ? bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes)
+				       : bench_data_check_copy(data, b.from, at, n, r->block, *text ? NULL : text, text_bytes);
 		atomic_fetch_add(&r->progress->beats, 1);
 	}
 	return 0;
@@ -370,8 +404,7 @@ static int result_check(
 	if (!bench_coll_has_recv(r->o->coll, r->rank, r->o->root))
 		return 0;
 	for (int block = 0; !err && block < blocks; block++)
-		err = block_check(
-			r, data, t, block, src + (size_t)block * t->count * shunt_dtype_bytes[t->dtype], &wrong, text, sizeof(text));
+		err = block_check(r, data, t, block, src, &wrong, text, sizeof(text));
 	if (wrong)
 		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
 			shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
@@ -391,7 +424,7 @@ static int surroundings_check(struct rank *r, const struct bench_data *data, con
 	uint64_t touched = 0, used = in_place ? t->bytes : recv_count(r, t) * size;
 	/* Off the root there is no result, so the poison begins at once; a look at its start will do. */
 	uint64_t skip = in_place || bench_coll_has_recv(r->o->coll, r->rank, r->o->root) ? used : 0;
-	int err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->recv[set] + skip, GUARD_BYTES));
+	int err = device_check(r, "copy", r->lib.memcpy(now, buffer_at(r, r->recv, set) + skip, GUARD_BYTES));
 
 	if (err)
 		return err;
@@ -407,7 +440,7 @@ static int surroundings_check(struct rank *r, const struct bench_data *data, con
 	for (uint64_t first = 0, count = send_count(r, t); first < count; first += per_block) {
 		size_t n = count - first < per_block ? count - first : per_block;
 
-		err = device_check(r, "copy", r->lib.memcpy(now, (char *)r->send[set] + first * size, n * size));
+		err = device_check(r, "copy", r->lib.memcpy(now, buffer_at(r, r->send, set) + first * size, n * size));
 		if (err)
 			return err;
 		bench_data_input(data, r->rank, first, n, before);
@@ -415,7 +448,7 @@ static int surroundings_check(struct rank *r, const struct bench_data *data, con
 	}
 	if (touched)
 		tool_error(
-			"rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
+		    "rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
 	*wrong_p += touched;
 	return 0;
 }
@@ -428,7 +461,8 @@ static int check_class(
 
 	/* A stale or missing result must not look right. */
 	for (unsigned set = 0; !err && set < r->o->group; set++)
-		err = device_check(r, "memset", r->lib.memset_async(r->recv[set], POISON, t->bytes + GUARD_BYTES, r->stream));
+		err = device_check(
+		    r, "memset", r->lib.memset_async(buffer_at(r, r->recv, set), POISON, t->bytes + GUARD_BYTES, r->stream));
 	if (!err)
 		err = sync(r, lib);
 	for (unsigned set = 0; !err && set < r->o->group; set++)
@@ -479,25 +513,58 @@ static int check_way(struct rank *r, const struct task *t, int lib, int way, uin
 
 /* ---- timing ---- */
 
-static int calls_run(struct rank *r, const struct task *t, int lib, int way, void *graph, int calls)
+static double cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}
+
+/* --skew: waits, and returns how long that was. Draws from *seed, with which every library begins alike. */
+static double skew_wait(const struct rank *r, unsigned *seed)
+{
+	double start, us;
+
+	if (!r->o->skew_us)
+		return 0;
+	us = (double)r->o->skew_us * rand_r(seed) / RAND_MAX;
+	start = now_us();
+	while (now_us() - start < us)
+		;
+	return now_us() - start;
+}
+
+/* *waited_p: time that is not the calls'. */
+static int calls_run(
+    struct rank *r, const struct task *t, int lib, int way, void *graph, int calls, unsigned seed, double *waited_p)
 {
 	int err = 0;
 
+	*waited_p = 0;
 	if (graph) {
-		for (int i = 0; !err && i < calls; i += GRAPH_CALLS)
+		for (int i = 0; !err && i < calls; i += GRAPH_CALLS) {
+			*waited_p += skew_wait(r, &seed);
 			err = device_check(r, "graph launch", r->lib.graph_launch(graph, r->stream));
+		}
 	} else {
-		for (int i = 0; !err && i < calls; i++)
-			err = call(r, t, lib, way % BENCH_NPLACES, (unsigned)i * r->o->group);
+		for (int i = 0; !err && i < calls; i++) {
+			*waited_p += skew_wait(r, &seed);
+			err = call(r, t, lib, way % BENCH_NPLACES, r->turn);
+			r->turn = (r->turn + r->o->group) % r->sets;
+		}
 	}
-	return err ? err : sync(r, lib);
+	return err;
 }
 
-static int round_time(struct rank *r, const struct task *t, int lib, int way, void *graph, double *us_p)
+/* cpu_us_p: with --host, when only the calls count. */
+static int round_time(
+	struct rank *r, const struct task *t, int lib, int way, void *graph, int round, double *us_p, double *cpu_us_p)
 {
 	/* A graph is launched whole. */
 	int calls = graph ? (r->o->iters + GRAPH_CALLS - 1) / GRAPH_CALLS * GRAPH_CALLS : r->o->iters, err;
-	double start;
+	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
+	double start, cpu, waited, each = (double)calls * r->o->group;
 
 	/* The first barrier may sleep, the second one lets all go at once. */
 	err = barrier(r);
@@ -507,8 +574,16 @@ static int round_time(struct rank *r, const struct task *t, int lib, int way, vo
 		return err;
 	note(r, BENCH_TIME, lib, way);
 	start = now_us();
-	err = calls_run(r, t, lib, way, graph, calls);
-	*us_p = (now_us() - start) / calls / r->o->group;
+	cpu = cpu_us();
+	err = calls_run(r, t, lib, way, graph, calls, seed, &waited);
+	if (r->o->host) {
+		*cpu_us_p = (cpu_us() - cpu) / each;
+		*us_p = (now_us() - start - waited) / each;
+	}
+	if (!err)
+		err = sync(r, lib);
+	if (!r->o->host)
+		*us_p = (now_us() - start - waited) / each;
 	return err;
 }
 
@@ -534,8 +609,13 @@ static int task_time(struct rank *r, const struct task *t)
 			if (err)
 				break;
 			note(r, BENCH_WARMUP, lib, way);
-			if (r->o->warmup)
-				err = calls_run(r, t, lib, way, graph[way][lib], r->o->warmup);
+			if (r->o->warmup) {
+				double waited;
+
+				err = calls_run(r, t, lib, way, graph[way][lib], r->o->warmup, 0, &waited);
+				if (!err)
+					err = sync(r, lib);
+			}
 		}
 	}
 	for (int round = 0; !err && round < r->o->rounds; round++)
@@ -543,8 +623,9 @@ static int task_time(struct rank *r, const struct task *t)
 			for (int i = 0; !err && i < r->o->nlibs && way_wanted(r->o, way); i++) {
 				/* Nobody always comes first. */
 				int lib = (i + round) % r->o->nlibs;
+				double *sample = sample_at(r, r->samples, way, lib) + round;
 
-				err = round_time(r, t, lib, way, graph[way][lib], sample_at(r, r->samples, way, lib) + round);
+				err = round_time(r, t, lib, way, graph[way][lib], round, sample, sample + r->nsamples);
 			}
 	for (int way = 0; way < BENCH_NWAYS; way++)
 		for (int lib = 0; lib < r->o->nlibs; lib++)
@@ -562,29 +643,47 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+/* Of each round the slowest rank. heard: of all ranks. */
+static void slowest(const struct rank *r, double *heard, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
+{
+	for (int i = 0; i < r->o->rounds; i++)
+		rounds[i] = 0;
+	for (int rank = 0; rank < r->shared->launch.nranks; rank++) {
+		const double *us = sample_at(r, heard + r->nsamples * (size_t)rank, way, lib);
+
+		for (int i = 0; i < r->o->rounds; i++)
+			if (us[i] > rounds[i])
+				rounds[i] = us[i];
+	}
+}
+
+/* p99_p: may be NULL. */
+static double median(const double *values, int n, double *p99_p)
+{
+	double sorted[BENCH_MAX_ROUNDS];
+
+	memcpy(sorted, values, (size_t)n * sizeof(double));
+	qsort(sorted, (size_t)n, sizeof(double), compare);
+	if (p99_p)
+		*p99_p = sorted[(99 * n + 99) / 100 - 1];
+	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+}
+
 static void cell_fill(struct rank *r, const struct task *t, int way, int lib, const uint64_t (*wrong)[BENCH_NWAYS][BENCH_MAX_LIBS],
 	struct bench_cell *cell)
 {
-	size_t per_rank = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
 	int n = r->o->rounds, nranks = r->shared->launch.nranks;
-	double sorted[BENCH_MAX_ROUNDS];
 	const char *path;
 
 	cell->wrong = 0;
-	for (int i = 0; i < n; i++)
-		cell->rounds_us[i] = 0;
-	for (int rank = 0; rank < nranks; rank++) {
-		const double *us = sample_at(r, r->heard + per_rank * (size_t)rank, way, lib);
-
+	for (int rank = 0; rank < nranks; rank++)
 		cell->wrong += wrong[rank][way][lib];
-		for (int i = 0; i < n; i++)
-			if (us[i] > cell->rounds_us[i])
-				cell->rounds_us[i] = us[i];
+	slowest(r, r->heard, way, lib, cell->rounds_us);
+	cell->us = median(cell->rounds_us, n, &cell->p99_us);
+	if (r->o->host) {
+		slowest(r, r->heard + r->nsamples * (size_t)nranks, way, lib, cell->rounds_cpu_us);
+		cell->cpu_us = median(cell->rounds_cpu_us, n, NULL);
 	}
-	memcpy(sorted, cell->rounds_us, (size_t)n * sizeof(double));
-	qsort(sorted, (size_t)n, sizeof(double), compare);
-	cell->us = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
-	cell->p99_us = sorted[(99 * n + 99) / 100 - 1];
 	cell->algbw = (double)t->bytes / cell->us / 1e3;
 	cell->busbw = cell->algbw * bench_coll_bus_factor(r->o->coll, nranks);
 	cell->path = "-";
@@ -592,13 +691,34 @@ static void cell_fill(struct rank *r, const struct task *t, int way, int lib, co
 		cell->path = path;
 }
 
+/* What every rank has sampled; all: of all ranks, one after the other. */
+static int samples_gather(struct rank *r, double *samples, double *all)
+{
+	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * BENCH_MAX_LIBS;
+	int nranks = r->shared->launch.nranks, err = 0;
+
+	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
+	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
+		char *heard = malloc(way_bytes * (size_t)nranks);
+
+		if (!heard)
+			return device_check(r, "host memory", -ENOMEM);
+		err = gather(r, sample_at(r, samples, way, 0), way_bytes, heard);
+		for (int rank = 0; !err && rank < nranks; rank++)
+			memcpy((char *)all + way_bytes * (size_t)(BENCH_NWAYS * rank + way), heard + way_bytes * (size_t)rank,
+			    way_bytes);
+		free(heard);
+	}
+	return err;
+}
+
 static int task_run(struct rank *r, const struct task *t)
 {
 	uint64_t wrong[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 }, all_wrong[BENCH_MAX_RANKS][BENCH_NWAYS][BENCH_MAX_LIBS];
-	size_t lib_bytes = (size_t)r->o->rounds * sizeof(double), way_bytes = lib_bytes * BENCH_MAX_LIBS;
-	int nranks = r->shared->launch.nranks, err = 0;
+	int err = 0;
 
 	atomic_store(&r->progress->bytes, t->bytes);
+	buffers_cut(r, t->bytes);
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
 		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
 			err = check_way(r, t, lib, way, &wrong[way][lib]);
@@ -606,18 +726,10 @@ static int task_run(struct rank *r, const struct task *t)
 		err = task_time(r, t);
 	if (!err)
 		err = gather(r, wrong, sizeof(wrong), all_wrong);
-	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
-	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
-		char *all = malloc(way_bytes * (size_t)nranks);
-
-		if (!all)
-			return device_check(r, "host memory", -ENOMEM);
-		err = gather(r, sample_at(r, r->samples, way, 0), way_bytes, all);
-		for (int rank = 0; !err && rank < nranks; rank++)
-			memcpy((char *)r->heard + way_bytes * (size_t)(BENCH_NWAYS * rank + way), all + way_bytes * (size_t)rank,
-				way_bytes);
-		free(all);
-	}
+	if (!err)
+		err = samples_gather(r, r->samples, r->heard);
+	if (!err && r->o->host)
+		err = samples_gather(r, r->samples + r->nsamples, r->heard + r->nsamples * (size_t)r->shared->launch.nranks);
 	if (err || r->rank)
 		return err;
 	for (int way = 0; way < BENCH_NWAYS; way++) {
@@ -649,7 +761,8 @@ static int tasks_run(struct rank *r)
 				struct task t = {
 					.dtype = dtype, .redop = redop, .count = bench_coll_count(o->coll, bytes, size, nranks)};
 
-				t.bytes = t.count * size * (o->coll->send_many || o->coll->recv_many ? (uint64_t)nranks : 1);
+				t.bytes =
+				    t.count * size * bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
 				/* Too small for 16 bytes a rank; nccl-tests has a line of nothing there. */
 				if (t.count)
 					err = task_run(r, &t);
@@ -705,7 +818,8 @@ static void defaults_fill(struct bench_opts *o, const char *kind)
 	bool sim = !strcmp(kind, "sim");
 
 	o->warmup = o->warmup < 0 ? (sim ? 1 : 5) : o->warmup;
-	o->iters = o->iters < 0 ? (sim ? 2 : 20) : o->iters;
+	/* Calls alone are short, and far fewer than a device's queue holds. */
+	o->iters = o->iters >= 0 ? o->iters : o->host ? 50 : sim ? 2 : 20;
 	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
 }
 

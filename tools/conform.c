@@ -14,8 +14,10 @@ static const char conform_help[] =
 	"  --vs LIB            another library, run side by side on the same inputs\n"
 	"  -n, --ranks N       ranks to start (all GPUs; 4 on the sim)\n"
 	"  --threads           ranks are threads of one process\n"
+	"  --one-thread        one thread drives all devices, by ncclCommInitAll and groups of all ranks' calls\n"
 	"  --device D          auto, cuda or sim\n"
 	"  --quick, --full     how many cases (quick)\n"
+	"  --huge[=SIZE]       messages of this size as well (4G; give a smaller one to try it)\n"
 	"  --filter TEXT       only cases whose name contains TEXT\n"
 	"  --case NAME         only this case\n"
 	"  --list              print the names and run nothing (give -n too)\n"
@@ -29,13 +31,15 @@ static const char conform_help[] =
 	"Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it died.\n";
 
 enum { OPT_LIB = 256, OPT_VS, OPT_THREADS, OPT_DEVICE, OPT_QUICK, OPT_FULL, OPT_FILTER, OPT_CASE, OPT_LIST, OPT_SEED,
-	OPT_STRICT, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_WORKER };
+	OPT_STRICT, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_WORKER, OPT_ONE_THREAD, OPT_HUGE };
 
 static const struct option long_options[] = {
 	{ "lib", required_argument, NULL, OPT_LIB },
 	{ "vs", required_argument, NULL, OPT_VS },
 	{ "ranks", required_argument, NULL, 'n' },
 	{ "threads", no_argument, NULL, OPT_THREADS },
+	{ "one-thread", no_argument, NULL, OPT_ONE_THREAD },
+	{ "huge", optional_argument, NULL, OPT_HUGE },
 	{ "device", required_argument, NULL, OPT_DEVICE },
 	{ "quick", no_argument, NULL, OPT_QUICK },
 	{ "full", no_argument, NULL, OPT_FULL },
@@ -77,6 +81,12 @@ static bool option_apply(struct conform_opts *o, int opt, const char *arg)
 	case OPT_THREADS:
 		b->threads = true;
 		return true;
+	case OPT_ONE_THREAD:
+		b->threads = b->solo = true;
+		return true;
+	case OPT_HUGE:
+		o->huge = 4ull << 30;
+		return !arg || (!tool_parse_size(arg, &o->huge) && o->huge);
 	case OPT_DEVICE:
 		b->device = arg;
 		return tool_lookup(arg, devices, 3) >= 0;
@@ -118,7 +128,7 @@ static bool option_apply(struct conform_opts *o, int opt, const char *arg)
 static int list_print(const struct conform_opts *o)
 {
 	struct conform_list list = { 0 };
-	int err = conform_cases(o->base.nranks ? o->base.nranks : 4, o->full, o->base.seed, o->filter, o->only, &list);
+	int err = conform_cases(o, o->base.nranks ? o->base.nranks : 4, &list);
 
 	for (size_t i = 0; i < list.n; i++)
 		puts(list.cases[i].name);

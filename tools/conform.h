@@ -4,26 +4,81 @@
 /*
  * shunt conform: does a library that speaks NCCL's ABI do what NCCL does?
  *
- * A case is a script: for each rank a list of calls, groups and delays, with every buffer at its place in two arenas, one that is
- * only read and one for results. conform_cases.c has the table of cases; conform_ref.c knows what every byte of the arenas should
- * be afterwards, whatever the script; conform_run.c runs it. Wrong calls are a table of their own (conform_wrong.c). A case depends
+ * Most cases are scripts: for each rank a list of calls, groups and delays, with every buffer at its place in two arenas, one that
+ * is only read and one for results. conform_cases.c has the sweeps over single calls, conform_patterns.c the patterns of many;
+ * conform_ref.c knows what every byte of the arenas should be afterwards, whatever the script; conform_rank.c runs it on one rank's
+ * device, conform_run.c with a process or thread for each rank, conform_solo.c with one thread for all. Wrong calls
+ * (conform_wrong.c), determinism (conform_same.c) and messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends
  * on its name, the seed and the number of ranks alone, so each one can be run by itself.
  *
  * Launching, watching and meeting are those of shunt bench.
  */
 #include "bench.h"
 
+/* ---- communicators (conform_comms.c) ---- */
+
+/* What each is, and how it is made, says the table there. */
+enum conform_comm {
+	CONFORM_WORLD,
+	CONFORM_HALVES,
+	CONFORM_REVERSED,
+	CONFORM_SOME,
+	CONFORM_TIES,
+	CONFORM_CHILD,
+	CONFORM_SHRUNK,
+	CONFORM_ALONE,
+	CONFORM_ASYNC,
+	CONFORM_ASYNC_CHILD,
+	CONFORM_NCOMMS
+};
+const char *conform_comm_name(enum conform_comm comm);
+/* Ranks it needs at least. */
+int conform_comm_least(enum conform_comm comm);
+/*
+ * Members of the communicator of this kind that a world rank belongs to: world ranks in order of their rank in it. Returns how
+ * many, 0 if it belongs to none; else *me_p: which one it is.
+ */
+int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
+enum conform_comm conform_comm_parent(enum conform_comm comm);
+/* A function that the library lacks for it, or NULL. */
+const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm comm);
+
+/* The call that makes it on one rank, from its parent in comms; id: of a new one that is no child. Nothing to do on some ranks. */
+ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, const ncclUniqueId *id,
+    ncclComm_t comms[CONFORM_NCOMMS]);
+/* Afterwards, with start's result or that of the group around it: waits until it can be used. False: text says what is wrong with
+ * it. */
+bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, int device,
+    ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes);
+/* With nothing set. */
+ncclConfig_t conform_comm_config(void);
+/* A result that may be ncclInProgress, waited for. */
+ncclResult_t conform_settle(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result);
+bool conform_comm_is_async(enum conform_comm comm);
+
 /* ---- scripts (conform_script.c) ---- */
 
 enum { CONFORM_POISON = 0xa5, CONFORM_GAP = 128 };
 #define CONFORM_NULL SIZE_MAX
 
-/* Communicators: all ranks; the lower and the upper half of them, by ncclCommSplit; all of them in the reverse order, likewise. */
-enum conform_comm { CONFORM_WORLD, CONFORM_HALVES, CONFORM_REVERSED, CONFORM_NCOMMS };
 enum conform_place { CONFORM_OUT, CONFORM_IN, CONFORM_NULLS, CONFORM_NPLACES }; /* nulls: out of place, NULL for what is not used */
 extern const char *const conform_place_names[CONFORM_NPLACES];
 
-enum conform_step_kind { CONFORM_CALL, CONFORM_GROUP_START, CONFORM_GROUP_END, CONFORM_DELAY };
+/* The configuration of a call: the plain function; or ncclXConfig with NULL, with nothing set, with limits on blocks, with a tag.
+ */
+enum conform_config {
+	CONFORM_PLAINLY,
+	CONFORM_CONFIG_NULL,
+	CONFORM_CONFIG_UNSET,
+	CONFORM_CONFIG_CTAS,
+	CONFORM_CONFIG_TAG,
+	CONFORM_NCONFIGS
+};
+extern const char *const conform_config_names[CONFORM_NCONFIGS];
+/* What to pass, or NULL. */
+const ncclCollConfig_t *conform_config(enum conform_config config);
+
+enum conform_step_kind { CONFORM_CALL, CONFORM_GROUP_START, CONFORM_GROUP_END, CONFORM_GROUP_SIMULATE, CONFORM_DELAY };
 
 struct conform_step {
 	enum conform_step_kind kind;
@@ -31,11 +86,15 @@ struct conform_step {
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
 	enum conform_comm comm;
+	enum conform_config config;
+	bool scalar_on_device;       /* PreMulSum */
+	bool simulated;              /* in a group that is not launched: nothing comes of it */
 	int stream;                  /* 0 or 1 */
 	int root;                    /* rank in comm, of the root or the peer */
 	size_t count;
 	bool in_place;               /* send lies in the result arena */
 	size_t send, recv;           /* byte offsets in the arenas, or CONFORM_NULL */
+	size_t common, common_at;    /* so many elements of every block, from common_at on, are the same in all calls of the case */
 	unsigned delay_us;
 };
 
@@ -55,63 +114,92 @@ struct conform_build {
 	enum shunt_redop redop;
 	enum conform_comm comm;
 	enum conform_place place;
+	enum conform_config config;
+	bool scalar_on_device;
 	int stream;
 	int misalign;                /* elements; negative: another number on every rank */
 };
 
-void conform_call(struct conform_build *b, enum bench_coll_id coll, int root, size_t count);
+/* Nothing on a rank that does not belong to b->comm. */
+struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id coll, int root, size_t count);
 void conform_group_start(struct conform_build *b);
 void conform_group_end(struct conform_build *b);
+/* Ends the outermost group by ncclGroupSimulateEnd. */
+void conform_group_simulate(struct conform_build *b);
 void conform_delay(struct conform_build *b, unsigned us);
 /* A random number that depends on the case, i and j, not on the rank. */
 uint64_t conform_random(const struct conform_build *b, unsigned i, unsigned j);
 uint64_t conform_mix(uint64_t x);
 void conform_script_finish(struct conform_script *s);
-
-/* Members of a communicator that a world rank belongs to: world ranks in order of their rank in it. Returns how many; *me_p: which.
- */
-int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
+/* A call that has a result. */
+static inline bool conform_is_call(const struct conform_step *s)
+{
+	return s->kind == CONFORM_CALL && !s->simulated;
+}
 
 /* ---- cases (conform_cases.c) ---- */
 
-enum conform_data {
-	CONFORM_PLAIN,
-	CONFORM_SPECIAL
-}; /* special: infinities, NaNs, zeros, subnormals among the inputs of reductions */
+enum conform_kind { CONFORM_SCRIPT, CONFORM_WRONG, CONFORM_SAME, CONFORM_HUGE };
+/* special: infinities, NaNs, zeros, subnormals among the inputs of reductions; wide: of many magnitudes */
+enum conform_data { CONFORM_PLAIN, CONFORM_SPECIAL, CONFORM_WIDE };
 
 struct conform_case {
 	char name[128];
+	enum conform_kind kind;
+	int row;                     /* of the table of its kind, unless it is a script */
 	uint64_t seed;
 	int nranks;
 	enum conform_data data;
 	bool graph;
-	int wrong;                   /* index of conform_wrongs, or -1: a script */
 	void (*build)(struct conform_build *b, const struct conform_case *c);
 	/* for build */
 	enum bench_coll_id coll;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
+	enum conform_comm comm;
+	enum conform_config config;
+	bool scalar_on_device;
 	size_t count;
 	int root, misalign, group;   /* group: depth around the call */
 	enum conform_place place;
 };
 
+struct conform_opts {
+	struct bench_opts base;      /* libraries, ranks, device, timeout, seed, worker: what the launcher needs */
+	bool full, strict_missing, verbose, list;
+	uint64_t huge;               /* bytes of the messages of the huge cases; 0: without these */
+	const char *filter, *only;
+};
+
 struct conform_list {
 	struct conform_case *cases;
 	size_t n, cap;
+	/* while it is made */
+	const struct conform_opts *o;
+	int nranks;
+	int err;
 };
-/* Every case for so many ranks whose name contains filter (or equals only), in the order to be run. 0 or -ENOMEM. */
-int conform_cases(int nranks, bool full, uint64_t seed, const char *filter, const char *only, struct conform_list *list);
+/* Every case for so many ranks that the options ask for, in the order to be run. 0 or -ENOMEM. */
+int conform_cases(const struct conform_opts *o, int nranks, struct conform_list *list);
+/* For the tables. Adds it if it is asked for. */
+void conform_case_add(struct conform_list *list, const struct conform_case *c);
+void conform_patterns_add(struct conform_list *list); /* conform_patterns.c */
+void conform_wrongs_add(struct conform_list *list);
+void conform_sames_add(struct conform_list *list);
+void conform_huges_add(struct conform_list *list);
 
 /* ---- wrong calls (conform_wrong.c) ---- */
 
 struct conform_wrong_env {
 	const struct bench_nccl *nccl;
+	const struct tool_lib *lib;
 	ncclComm_t comm;
-	void *stream, *a, *b;        /* two buffers of 4096 bytes */
-	int rank, nranks;
+	void *stream, *a, *b;        /* two buffers of CONFORM_WRONG_BYTES */
+	int rank, nranks, device;
+	const char **lacks_p;        /* set to the name of a function that is not there; the result means nothing then */
 };
 
+enum { CONFORM_WRONG_BYTES = 4096 };
 struct conform_wrong {
 	const char *name;
 	int want;                    /* what NCCL returns, or -1: whatever the other library does */
@@ -143,18 +231,16 @@ bool conform_check(const struct conform_script *scripts, const struct conform_im
 
 /* ---- options and results (conform.c, conform_report.c) ---- */
 
-struct conform_opts {
-	struct bench_opts base;      /* libraries, ranks, device, timeout, seed, worker: what the launcher needs */
-	bool full, strict_missing, verbose, list;
-	const char *filter, *only;
-};
-
 enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
 
 struct conform_outcome {
 	int verdict;
-	char text[480];              /* why, unless passed */
+	char text[480];              /* why, unless passed; a remark otherwise */
+	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: a hash of the results; 0: none */
 };
+/* The first failure stays; it comes before a skip, and that before a remark. */
+void conform_say(struct conform_outcome *out, enum conform_verdict verdict, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 struct conform_report;
 struct conform_report *conform_report_create(
@@ -165,6 +251,81 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 int conform_report_finish(struct conform_report *r);
 void conform_report_destroy(struct conform_report *r);
 
-/* All local ranks. Exit status. */
+/* ---- one rank (conform_rank.c) ---- */
+
+/* One library with its communicators, on one rank. */
+struct conform_side {
+	struct bench_nccl nccl;
+	ncclComm_t comm[CONFORM_NCOMMS];
+	bool tried[CONFORM_NCOMMS];  /* to make it; it may be NULL where this rank does not belong to it */
+	uint64_t lacks;              /* bit set of enum bench_coll_id */
+	bool strict;                 /* Shunt alone: sums are in rank order, so the result is known to the bit */
+};
+
+struct conform_rank {
+	const struct conform_opts *o;
+	struct bench_progress *progress;
+	struct tool_lib lib;
+	int rank, nranks, device;
+	struct conform_side side[BENCH_MAX_LIBS];
+	void *stream[2];
+	void *send, *recv, *scalars; /* the arenas on the device, and a scalar for each step */
+	size_t send_bytes, recv_bytes, scalar_bytes;
+};
+
+/* A case's scripts and what lies in the arenas before it, of all ranks. */
+struct conform_plan {
+	const struct conform_case *c;
+	int nranks;
+	struct conform_script script[BENCH_MAX_RANKS];
+	struct conform_image image[BENCH_MAX_RANKS];
+};
+
+/* What a rank needs beside that. */
+struct conform_memory {
+	struct conform_image got;
+	unsigned char *expected, *like; /* like: what the first library gave */
+};
+
+void conform_note(struct conform_rank *r, enum bench_stage stage, int lib);
+/* Device, streams, small arenas; the libraries without a communicator. 0 or -errno after a message. */
+int conform_rank_open(struct conform_rank *r);
+/* Not of a rank that failed: a library may wait for ranks that will not come. */
+void conform_rank_close(struct conform_rank *r);
+int conform_arena_grow(struct conform_rank *r, void **arena, size_t *have, size_t bytes);
+
+int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, int nranks);
+void conform_plan_finish(struct conform_plan *plan);
+int conform_memory_make(struct conform_memory *m, struct conform_rank *r, const struct conform_plan *plan);
+void conform_memory_finish(struct conform_memory *m);
+
+/* What the library lacks of what the scripts need, or NULL. */
+const char *conform_plan_lacks(const struct conform_plan *plan, const struct conform_side *side);
+bool conform_rank_upload(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out);
+void conform_rank_step(struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out);
+/* ncclGroupStart, ncclGroupEnd or ncclGroupSimulateEnd. */
+ncclResult_t conform_group_run(const struct bench_nccl *nccl, enum conform_step_kind kind);
+void conform_rank_run(struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out);
+void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out);
+/* Takes the arenas back from the device; false: said so. */
+bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
+	struct conform_outcome *out);
+/* Downloads and compares. */
+void conform_rank_check(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
+	struct conform_outcome *out);
+
+/* ---- kinds of their own; the communicators are there, of conform_same the scripts' as well ---- */
+
+void conform_wrong_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
+/* The scripts of a determinism case are those of its plan; other ranks run them at the same time. */
+void conform_same_run(
+    struct conform_rank *r, const struct conform_plan *plan, struct conform_memory *m, struct conform_outcome *out);
+void conform_huge_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
+
+/* ---- runs ---- */
+
+/* Worker: all local ranks. Exit status. */
 int conform_worker(const struct conform_opts *o);
+/* Worker: one thread drives all ranks' devices (conform_solo.c). */
+int conform_solo(const struct conform_opts *o);
 #endif

@@ -46,6 +46,17 @@ static void input_fill(const struct conform_case *c, const struct conform_step *
 
 	if (c->data == CONFORM_SPECIAL && floats[s->dtype].mant) {
 		special_fill(buf, elements, s->dtype, s->redop, &seed);
+	} else if (c->data == CONFORM_WIDE && floats[s->dtype].mant && s->redop != SHUNT_PROD) {
+		/* Far enough apart that another order of the sum rounds in another way. */
+		int range = shunt_dtype_bytes[s->dtype] == 1 ? 3 : 11;
+
+		for (size_t i = 0; i < elements; i++) {
+			uint64_t x = ref_random(&seed);
+
+			ref_from_double((char *)buf + i * bytes, s->dtype,
+			    ldexp((x & 1 ? -1 : 1) * (1 + (double)(x >> 32) / 4.3e9),
+			        (int)(x >> 1 & 0xffff) % (2 * range + 1) - range));
+		}
 	} else if (any_bits) {
 		/* Moved, not computed with: NaNs of every kind must arrive as they are. */
 		for (size_t i = 0; i < elements; i++) {
@@ -82,6 +93,11 @@ void conform_image_fill(const struct conform_case *c, const struct conform_scrip
 			blocks = (size_t)conform_members(step->comm, rank, c->nranks, members, &me);
 		input_fill(c, step, step->count * blocks, (step->in_place ? image->recv : image->send) + step->send,
 			conform_mix(seed + i + 1));
+		for (size_t block = 0; block < blocks && step->common; block++)
+			input_fill(c, step, step->common,
+				(step->in_place ? image->recv : image->send) + step->send +
+					(block * step->count + step->common_at) * shunt_dtype_bytes[step->dtype],
+				conform_mix(seed));
 	}
 }
 
@@ -98,7 +114,7 @@ static const struct conform_step *find(const struct conform_script *script, enum
 	for (size_t i = 0; i < script->n; i++) {
 		const struct conform_step *s = &script->steps[i];
 
-		if (s->kind != CONFORM_CALL || s->comm != comm)
+		if (!conform_is_call(s) || s->comm != comm)
 			continue;
 		if (coll < 0 ? is_p2p(s) : s->coll != (enum bench_coll_id)coll || s->root != peer)
 			continue;
@@ -124,7 +140,7 @@ static int members_find(const struct conform_script *scripts, const struct confo
 	for (size_t k = 0; k < i; k++) {
 		const struct conform_step *o = &scripts[rank].steps[k];
 
-		if (o->kind == CONFORM_CALL && o->comm == s->comm)
+		if (conform_is_call(o) && o->comm == s->comm)
 			nth += is_p2p(s) ? o->coll == s->coll && o->root == s->root : !is_p2p(o);
 	}
 	for (int m = 0; m < n; m++) {
@@ -165,7 +181,7 @@ static int step_expect(const struct conform_script *scripts, const struct confor
 	int n, me = 0, world[BENCH_MAX_RANKS], err;
 	size_t bytes = s->count * shunt_dtype_bytes[s->dtype];
 
-	if (s->kind != CONFORM_CALL || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
+	if (!conform_is_call(s) || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
 		return 0;
 	err = members_find(scripts, images, rank, nranks, i, members, &n, &me);
 	if (err || !bench_coll_has_recv(coll, me, s->root))
@@ -294,6 +310,10 @@ static void byte_describe(const struct check *k, size_t at, const unsigned char 
 	const struct conform_script *script = &k->scripts[k->rank];
 	size_t nearest = 0;
 
+	if (!script->n) {
+		snprintf(k->text, k->text_bytes, "byte %zu of the results was written, and there was no call", at);
+		return;
+	}
 	for (size_t i = 0; i < script->n; i++) {
 		const struct conform_step *s = &script->steps[i];
 		size_t element = shunt_dtype_bytes[s->dtype];
@@ -303,6 +323,10 @@ static void byte_describe(const struct check *k, size_t at, const unsigned char 
 		if (s->kind != CONFORM_CALL || s->recv == CONFORM_NULL || s->recv > at)
 			continue;
 		nearest = i;
+		if (s->simulated && at < s->recv + bytes) {
+			describe(k, i, "its group was only simulated, and its result was written");
+			return;
+		}
 		if (at < s->recv + bytes && bench_coll_has_recv(&bench_colls[s->coll], me, s->root)) {
 			size_t e = (at - s->recv) / element;
 			uint64_t g = 0, w = 0;
@@ -313,6 +337,11 @@ static void byte_describe(const struct check *k, size_t at, const unsigned char 
 				k, i, "element %zu is 0x%llx, not 0x%llx%s", e, (unsigned long long)g, (unsigned long long)w, than);
 			return;
 		}
+	}
+	if (script->steps[nearest].recv == CONFORM_NULL || script->steps[nearest].kind != CONFORM_CALL) {
+		snprintf(k->text, k->text_bytes, "byte %zu of the results, which belongs to no call, is 0x%02x, not 0x%02x%s", at,
+		    got[at], want[at], than);
+		return;
 	}
 	describe(k, nearest, "a byte that is no result was written: at %lld from its result, 0x%02x, not 0x%02x%s",
 		(long long)at - (long long)script->steps[nearest].recv, got[at], want[at], than);
@@ -326,7 +355,7 @@ static bool results_check(const struct check *k, const unsigned char *want, unsi
 		const struct conform_step *s = &script->steps[i];
 		int members[BENCH_MAX_RANKS], me = 0;
 
-		if (s->kind != CONFORM_CALL || !bench_colls[s->coll].reduces || !floats[s->dtype].mant || s->recv == CONFORM_NULL)
+		if (!conform_is_call(s) || !bench_colls[s->coll].reduces || !floats[s->dtype].mant || s->recv == CONFORM_NULL)
 			continue;
 		conform_members(s->comm, k->rank, k->nranks, members, &me);
 		if (bench_coll_has_recv(&bench_colls[s->coll], me, s->root) && !floats_check(k, i, want, got, than))

@@ -13,6 +13,7 @@ struct conform_report {
 	const struct bench_launch *l;
 	json_t *root, *cases;
 	uint64_t counts[3];          /* by verdict */
+	uint64_t bits[BENCH_MAX_LIBS], remarks; /* of the determinism cases */
 	struct {
 		char text[sizeof(((struct conform_outcome *)0)->text)];
 		uint64_t cases;
@@ -33,13 +34,14 @@ struct conform_report *conform_report_create(
 	r->l = l;
 	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
 		l->external       ? "launched from outside"
+		: o->base.solo    ? "one thread"
 		: o->base.threads ? "threads"
 	                      : "processes",
 		l->kind, (unsigned long long)o->base.seed);
 	for (int i = 0; i < o->base.nlibs; i++) {
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
 		json_array_append_new(
-			list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		    list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
 	}
 	fflush(stdout);
 	r->cases = json_array();
@@ -59,10 +61,12 @@ static void command_print(const struct conform_report *r, const struct conform_c
 
 	printf("      again: shunt conform");
 	if (!r->l->external)
-		printf(" -n %d%s", r->l->nranks, o->threads ? " --threads" : "");
+		printf(" -n %d%s", r->l->nranks, o->solo ? " --one-thread" : o->threads ? " --threads" : "");
 	printf(" --device %s --lib %s", r->l->kind, o->libs[0]);
 	for (int i = 1; i < o->nlibs; i++)
 		printf(" --vs %s", o->libs[i]);
+	if (c->kind == CONFORM_HUGE)
+		printf(" --huge=%llu", (unsigned long long)r->o->huge);
 	printf(" --seed %llu --case %s\n", (unsigned long long)o->seed, c->name);
 }
 
@@ -86,6 +90,14 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 		if (outcomes[i].verdict > outcomes[worst].verdict)
 			worst = i;
 	verdict = outcomes[worst].verdict;
+	/* A remark is worth a line only where nothing is worse. */
+	for (int i = 0; !verdict && !*outcomes[worst].text && i < r->l->nranks; i++)
+		worst = *outcomes[i].text ? i : worst;
+	r->remarks += !verdict && *outcomes[worst].text;
+	for (int lib = 0; lib < r->o->base.nlibs; lib++)
+		for (int i = 0; i < r->l->nranks; i++)
+			if (outcomes[i].bits[lib])
+				r->bits[lib] = conform_mix(r->bits[lib] + outcomes[i].bits[lib]);
 	r->counts[verdict]++;
 	if (verdict == CONFORM_SKIP)
 		skip_count(r, outcomes[worst].text);
@@ -93,12 +105,12 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 		printf("FAIL  %s: rank %d: %s\n", c->name, worst, outcomes[worst].text);
 		command_print(r, c);
 	} else if (r->o->verbose) {
-		printf(
-			"%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name, verdict ? ": " : "", outcomes[worst].text);
+		printf("%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name, *outcomes[worst].text ? ": " : "",
+		    outcomes[worst].text);
 	}
 	fflush(stdout);
 	row = json_pack("{s:s, s:s}", "name", c->name, "verdict", verdict_names[verdict]);
-	if (verdict)
+	if (*outcomes[worst].text)
 		json_object_set_new(row, "text", json_string(outcomes[worst].text));
 	if (verdict == CONFORM_FAIL)
 		json_object_set_new(row, "rank", json_integer(worst));
@@ -112,6 +124,17 @@ int conform_report_finish(struct conform_report *r)
 
 	for (int i = 0; i < MAX_REASONS && *r->skipped[i].text; i++)
 		printf("# skipped %llu: %s\n", (unsigned long long)r->skipped[i].cases, r->skipped[i].text);
+	if (r->remarks)
+		printf("# remarks on %llu cases that passed; --verbose or --json has them\n", (unsigned long long)r->remarks);
+	for (int i = 0; i < r->o->base.nlibs; i++)
+		if (r->bits[i]) {
+			char text[20];
+
+			snprintf(text, sizeof(text), "%016llx", (unsigned long long)r->bits[i]);
+			printf("# results of the determinism cases, %c: %s\n", 'A' + i, text);
+			json_object_set_new(
+			    json_array_get(json_object_get(r->root, "libraries"), (size_t)i), "determinism", json_string(text));
+		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
 	if (r->o->base.json) {

@@ -4,6 +4,24 @@
 #include "conform.h"
 
 const char *const conform_place_names[CONFORM_NPLACES] = { "out", "in", "nulls" };
+const char *const conform_config_names[CONFORM_NCONFIGS] = { "plain", "null", "unset", "ctas", "tag" };
+
+const ncclCollConfig_t *conform_config(enum conform_config config)
+{
+#define UNSET                                                                                                                      \
+	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23100, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,   \
+	.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = NCCL_CONFIG_UNDEF_INT, .CTAPolicy = NCCL_CONFIG_UNDEF_INT
+#define ANY_CTAS .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT
+	static const ncclCollConfig_t configs[CONFORM_NCONFIGS] = {
+		[CONFORM_CONFIG_UNSET] = { UNSET, ANY_CTAS },
+		[CONFORM_CONFIG_CTAS] = { UNSET, .minCTAs = 1, .maxCTAs = 2 },
+		[CONFORM_CONFIG_TAG] = { UNSET, ANY_CTAS, .userProfilerTag = 12345 },
+	};
+#undef UNSET
+#undef ANY_CTAS
+
+	return config == CONFORM_PLAINLY || config == CONFORM_CONFIG_NULL ? NULL : &configs[config];
+}
 
 uint64_t conform_mix(uint64_t x)
 {
@@ -17,22 +35,6 @@ uint64_t conform_mix(uint64_t x)
 uint64_t conform_random(const struct conform_build *b, unsigned i, unsigned j)
 {
 	return conform_mix(b->seed ^ conform_mix(((uint64_t)i << 32 | j) + 1));
-}
-
-int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p)
-{
-	int half = (nranks + 1) / 2, first = 0, n = nranks;
-
-	if (comm == CONFORM_HALVES) {
-		first = rank < half ? 0 : half;
-		n = rank < half ? half : nranks - half;
-	}
-	for (int i = 0; i < n; i++) {
-		members[i] = comm == CONFORM_REVERSED ? n - 1 - i : first + i;
-		if (members[i] == rank)
-			*me_p = i;
-	}
-	return n;
 }
 
 static struct conform_step *step_add(struct conform_build *b, enum conform_step_kind kind)
@@ -64,21 +66,27 @@ static size_t region(size_t *arena, size_t bytes, size_t offset)
 	return at;
 }
 
-void conform_call(struct conform_build *b, enum bench_coll_id id, int root, size_t count)
+struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id id, int root, size_t count)
 {
+	static struct conform_step nothing;
 	const struct bench_coll *coll = &bench_colls[id];
 	struct conform_script *s = b->script;
-	struct conform_step *step = step_add(b, CONFORM_CALL);
+	struct conform_step *step;
 	size_t element = shunt_dtype_bytes[b->dtype], offset;
 	int members[BENCH_MAX_RANKS], me = 0, n = conform_members(b->comm, b->rank, b->nranks, members, &me);
 	size_t send = count * element * (size_t)(coll->send_many ? n : 1),
 	       recv = count * element * (size_t)(coll->recv_many ? n : 1);
 
+	if (!n)
+		return &nothing;
+	step = step_add(b, CONFORM_CALL);
 	*step = (struct conform_step){.kind = CONFORM_CALL,
 		.coll = id,
 		.dtype = b->dtype,
 		.redop = b->redop,
 		.comm = b->comm,
+		.config = coll->configured ? b->config : CONFORM_PLAINLY,
+		.scalar_on_device = b->scalar_on_device && coll->reduces && b->redop == SHUNT_PREMUL,
 		.stream = b->stream,
 		.root = root,
 		.count = count,
@@ -91,7 +99,7 @@ void conform_call(struct conform_build *b, enum bench_coll_id id, int root, size
 
 		step->send = at + element * bench_coll_send_offset(coll, count, me);
 		step->recv = at + element * bench_coll_recv_offset(coll, count, me);
-		return;
+		return step;
 	}
 	if (id != BENCH_COLL_RECV && (b->place != CONFORM_NULLS || bench_coll_has_send(coll, me, root)))
 		step->send = region(&s->send_bytes, send, offset);
@@ -99,6 +107,7 @@ void conform_call(struct conform_build *b, enum bench_coll_id id, int root, size
 		offset = element * (size_t)((b->rank * 3 + 2) % 16);
 	if (id != BENCH_COLL_SEND && (b->place != CONFORM_NULLS || bench_coll_has_recv(coll, me, root)))
 		step->recv = region(&s->recv_bytes, recv, offset);
+	return step;
 }
 
 void conform_group_start(struct conform_build *b)
@@ -109,6 +118,18 @@ void conform_group_start(struct conform_build *b)
 void conform_group_end(struct conform_build *b)
 {
 	step_add(b, CONFORM_GROUP_END);
+}
+
+void conform_group_simulate(struct conform_build *b)
+{
+	struct conform_script *s = b->script;
+	int depth = 1;
+
+	for (size_t i = s->n; i-- > 0 && depth;) {
+		depth += (s->steps[i].kind == CONFORM_GROUP_END) - (s->steps[i].kind == CONFORM_GROUP_START);
+		s->steps[i].simulated = true;
+	}
+	step_add(b, CONFORM_GROUP_SIMULATE);
 }
 
 void conform_delay(struct conform_build *b, unsigned us)

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "algos/algo.h"
+#include "algos/tuning.h"
 #include "core/config.h"
 #include "shim/nccl_abi.h"
 #include "tool.h"
@@ -20,11 +20,13 @@ static const char info_help[] =
 	"  -c, --config      every variable: value, where it comes from, meaning\n"
 	"      --markdown    with -c: names, defaults and meanings as a table for a document\n"
 	"  -a, --algorithms  Shunt's own algorithms\n\n"
-	"select: which path a call takes, for each SIZE in bytes or over all sizes\n"
+	"select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: SHUNT_ALGO, a tuning\n"
+	"file (`shunt tune`), or the built-in table\n"
 	"  --ranks N         ranks of the communicator\n"
 	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
 	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
 	"  --redop OP        sum (default), prod, max, min, avg\n"
+	"  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
 	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n";
 
 static int library_print(const struct tool_lib *lib)
@@ -151,12 +153,19 @@ static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, 
 	return hi;
 }
 
+static const char *source(const struct question *q, uint64_t bytes, char text[300])
+{
+	shunt_select_source(&q->scope, q->kind, q->dtype, bytes, text, 300);
+	return text;
+}
+
 static void range_print(const struct question *q, uint64_t from, uint64_t to)
 {
 	const char *why, *name = answer(q, from, &why);
-	char a[24], b[24];
+	char a[24], b[24], s[300];
 
-	printf("%10s ... %-10s %s%s%s\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", name, *why ? ": " : "", why);
+	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", name, *why ? ": " : "", why,
+		source(q, from, s));
 }
 
 /* Paths change at few sizes; powers of two find every range that is at least a factor of two wide. */
@@ -182,14 +191,32 @@ static void ranges_print(const struct question *q)
 	range_print(q, from, 0);
 }
 
+/* The tables that a communicator of so many ranks would have here: of the first device, and of the tuning files. */
+static void tables_find(struct question *q, const struct tool_lib *lib, bool forced_mode)
+{
+	struct shunt_device_identity id = { .size = sizeof(id) };
+	__typeof__(shunt_device_identify) *identify = (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
+	struct shunt_machine m = { .nranks = q->scope.nranks, .sim = q->scope.sim };
+
+	if (!identify || identify(0, &id))
+		return;
+	if (forced_mode && !id.cc) /* as if there were GPUs */
+		return;
+	q->scope.cc = (uint16_t)id.cc;
+	m.cc = id.cc;
+	m.driver = id.driver;
+	memcpy(m.gpu, id.name, sizeof(m.gpu));
+	q->scope.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->scope.standalone, true);
+}
+
 static int select_main(int argc, char **argv)
 {
 	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' }, { "op", required_argument, NULL, 'o' },
 		{ "dtype", required_argument, NULL, 'd' }, { "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
-		{ "standalone", no_argument, NULL, 's' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
 	int opt, found = 0, mode = 0;
-	unsigned ranks = 0;
+	unsigned ranks = 0, cc = 0;
 
 	while ((opt = getopt_long(argc, argv, ":n:h", options, NULL)) != -1) {
 		switch (opt) {
@@ -209,6 +236,10 @@ static int select_main(int argc, char **argv)
 		case 'v':
 		case 's':
 			mode = opt;
+			break;
+		case 'c':
+			if (tool_parse_uint(optarg, 10, 9999, &cc))
+				return tool_usage_error("--cc: \"%s\" is not a compute capability such as 90", optarg);
 			break;
 		case 'h':
 			fputs(info_help, stdout);
@@ -233,6 +264,8 @@ static int select_main(int argc, char **argv)
 	q.scope.nranks = (int)ranks;
 	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
 	q.scope.standalone = mode == 's';
+	/* That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the code has its say about. */
+	setenv("SHUNT_LOG", "error", 0);
 	if (!mode) {
 		struct tool_lib lib;
 		int version;
@@ -245,7 +278,16 @@ static int select_main(int argc, char **argv)
 		q.scope.standalone = !lib.real_nccl_path();
 		const char *device = q.scope.standalone ? lib.device_kind() : NULL;
 		q.scope.sim = device && !strcmp(device, "sim");
+		if (!cc)
+			tables_find(&q, &lib, false);
+	} else if (!cc) {
+		struct tool_lib lib;
+
+		if (!tool_lib_open(&lib))
+			tables_find(&q, &lib, true);
 	}
+	if (!q.scope.cc && !q.scope.sim)
+		q.scope.cc = (uint16_t)(cc ? cc : 90);
 	printf("%s of %s, %s, %u ranks, %s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
 		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL");
 	if (optind == argc) {
@@ -254,11 +296,12 @@ static int select_main(int argc, char **argv)
 	}
 	for (int i = optind; i < argc; i++) {
 		const char *why, *name;
+		char text[300];
 		uint64_t bytes;
 
 		tool_parse_size(argv[i], &bytes);
 		name = answer(&q, bytes, &why);
-		printf("%10s  %s%s%s\n", argv[i], name, *why ? ": " : "", why);
+		printf("%10s  %s%s%s  (%s)\n", argv[i], name, *why ? ": " : "", why, source(&q, bytes, text));
 	}
 	return TOOL_OK;
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# bench_sim.sh SHUNT LIBSHUNT: the main job on the sim, through the NCCL ABI, as processes and as threads, checked.
+# bench_sim.sh SHUNT LIBSHUNT FAKE_NCCL: the main job on the sim, through the NCCL ABI, as processes and as threads, checked.
 set -u
 shunt=$1
 SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn
@@ -53,8 +53,24 @@ native() {
 	fi
 	right "${coll}_right" ' float32 .* 0$' "$coll" "$@"
 }
-for coll in all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	native $coll -n 3 -b 1K -e 256K -f 16 -R 1 -d float32,uint8
 done
+right rotate_right 'rotate through 1 MB' -n 2 -b 1K -e 64K -f 64 --rotate 1
+right skew_right 'waits up to 200 us' -n 3 -b 1K -e 16K -f 16 --skew 200
+right host_right 'shunt: own calls' -n 2 -b 1K -e 16K -f 16 --host
+# With something to forward to: what that costs. FAKE_NCCL has no data to check.
+SHUNT_NCCL_LIB=$3
+name=host_of_forwarded_calls
+if "$shunt" bench -n 2 --threads --no-check -w 1 -i 5 -r 2 -b 1K -e 1K --out-of-place --host --vs nccl --vs forwarded --stats >"$out" 2>&1 &&
+		grep -Eq '^# forwarded: forwarded calls [0-9]+ ns, the same calls of nccl [0-9]+ ns: [+-]' "$out" &&
+		grep -q 'allreduce  *nccl .*forced by SHUNT_FORCE_NCCL' "$out" && grep -Eq '^# shunt: own calls' "$out"; then
+	echo "ok: $name"
+else
+	echo "not ok: $name"
+	sed 's/^/    /' "$out"
+	failed=1
+fi
+SHUNT_NCCL_LIB=none
 right group_right 'groups of 4' -n 3 -b 1K -e 64K -f 64 -g 4
 exit $failed

@@ -34,7 +34,7 @@ expect info_config_names_source 0 'SHUNT_TIMEOUT +5s.*\(from SHUNT_TIMEOUT; defa
 expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
-expect info_select_sizes 0 '^ +8  oneshot$' "$shunt" info select --ranks 4 --overlay 8 64M
+expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$shunt" info select --ranks 4 --overlay 8 64M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
@@ -77,9 +77,23 @@ expect bench_error_code_ends_run 1 'all_reduce of shunt failed: mock error: beca
 expect bench_hang_ends_run 1 'rank 1: checking shunt, eager out of place, at 1024 bytes' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3
 expect bench_hang_of_threads_ends_run 1 'nothing has moved for 3 s' env MOCK_FAULT=hang "$shunt" bench $fault --timeout 3 --threads
 
-for coll in all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather scatter sendrecv; do
 	expect bench_${coll}_right 0 '^# 0 wrong elements' "$shunt" bench $coll -n 3 -b 1K -e 16K -f 4 -r 1 -i 1 -w 0 -R 2 -d float32,int8
 done
+expect bench_uneven_sizes_sum_up 0 '^ +960 +40 +float32 +- eager out' "$shunt" bench alltoallv -n 3 -b 1000 -e 1000 -r 1 -i 1
+expect bench_uneven_wrong_found 1 'rank 1: .*[1-9] wrong; element .* of rank .*arrived as' env MOCK_FAULT=last MOCK_FAULT_IN=recv \
+	"$shunt" bench alltoallv -n 3 -b 24K -e 24K -r 1 -i 1 --mode eager
+expect bench_rotate_right 0 '^# 0 wrong elements' "$shunt" bench $small --rotate 1 -g 2
+expect bench_rotate_says_so 0 'rotate through 1 MB a side' "$shunt" bench $small --rotate 1
+expect bench_rotate_wrong_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=wrong "$shunt" bench $fault --rotate 1 -g 2
+expect bench_rotate_with_buffers_is_usage_error 2 'says itself how many' "$shunt" bench --rotate 1 --buffers 3
+# A rank's own waits are left out, but it waits for those of the others: with two ranks and a mock that is all waiting, about 20 ms.
+expect bench_skew_is_seen 0 '^ +4K +1024 .* eager out \| +[1-9][0-9]{3,}' "$shunt" bench -b 4K -e 4K -n 2 -i 3 -r 3 --mode eager --skew 30000 --no-check
+expect bench_skew_says_so 0 'waits up to 50 us before each call' "$shunt" bench $small --skew 50
+expect bench_host_prints_cpu_time 0 ' us +p99 +cpu ' "$shunt" bench $small --host
+expect bench_host_prints_own_calls 0 '^# shunt: own calls [0-9]+ ns' "$shunt" bench $small --host
+expect bench_host_of_graphs_is_usage_error 2 'in a graph there are none' "$shunt" bench --host --mode graph
+expect bench_forwarded_on_sim_is_error 1 'needs GPUs' "$shunt" bench --vs forwarded
 expect bench_group_right 0 'groups of 5' "$shunt" bench $small -g 5 -n 3
 expect bench_group_wrong_element_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=wrong "$shunt" bench $fault -g 3
 expect bench_sizes_are_as_in_nccl_tests 0 '^ +960 +80 +float32 +- eager out' "$shunt" bench all_gather -n 3 -b 1000 -e 1000 -r 1 -i 1
@@ -89,6 +103,48 @@ expect bench_missing_collective_is_error 1 'broadcast of .* failed|has no ncclBr
 	"$shunt" bench broadcast -n 2 -e 64
 expect bench_gather_wrong_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=last MOCK_FAULT_IN=gather "$shunt" bench gather -R 1 $fault
 expect bench_scatter_write_in_front_found 1 'wrong elements' env MOCK_FAULT=beyond MOCK_FAULT_IN=scatter "$shunt" bench scatter $fault -e 4K
+
+# Reports. A page refers to nothing outside of itself.
+for coll in all_reduce alltoall; do
+	"$shunt" bench $coll $small --vs "$mock" --json "$dir/$coll.json" >/dev/null 2>&1
+done
+"$shunt" bench $small --host --json "$dir/host.json" >/dev/null 2>&1
+report() {
+	"$shunt" bench report "$@" -o "$dir/x.html" && cat "$dir/x.html"
+}
+alone() {
+	report "$@" >/dev/null && ! grep -E '(src|href)=|@import|url\(|<script' "$dir/x.html" && echo alone
+}
+expect report_help_explains 0 '^usage: shunt bench report' "$shunt" bench report --help
+expect report_has_chart_of_each 0 '<h2>alltoall float32, 4 ranks, graph, out of place' report "$dir/all_reduce.json" "$dir/alltoall.json"
+expect report_names_libraries 0 '<title>libtools_mock.so: [0-9.e+]+ at 4K</title>' report "$dir/all_reduce.json"
+expect report_has_limit 0 'limit of the fabric' report "$dir/all_reduce.json" --limit 10
+lacks() {
+	text=$1
+	shift
+	report "$@" >"$dir/lacks" && ! grep -q "$text" "$dir/lacks" && echo lacking
+}
+expect report_limit_of_another_collective_is_not_drawn 0 '^lacking$' lacks 'limit of the fabric' "$dir/all_reduce.json" --limit alltoall:10
+expect report_of_two_files_tells_them_apart 0 'shunt \(again.json\)' sh -c 'cp "$1/all_reduce.json" "$1/again.json" && "$2" bench report "$1/all_reduce.json" "$1/again.json" -o "$1/y.html" && cat "$1/y.html"' sh "$dir" "$shunt"
+expect report_of_host_has_host_times 0 'host time of a call' report "$dir/host.json"
+expect report_of_host_has_no_bandwidths 0 '^lacking$' lacks 'bus bandwidth' "$dir/host.json"
+expect report_refers_to_nothing 0 '^alone$' alone "$dir/all_reduce.json" "$dir/host.json"
+expect report_escapes 0 '&lt;b&gt; &amp; c' report "$dir/all_reduce.json" --title '<b> & c'
+expect report_without_files_is_usage_error 2 'which files' "$shunt" bench report -o "$dir/x.html"
+expect report_without_output_is_usage_error 2 'output is missing' "$shunt" bench report "$dir/host.json"
+expect report_bad_limit_is_usage_error 2 '"all_frob:3" is not' "$shunt" bench report "$dir/host.json" -o "$dir/x.html" --limit all_frob:3
+expect report_missing_file_is_error 1 'nosuch.json' "$shunt" bench report "$dir/nosuch.json" -o "$dir/x.html"
+expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/readme" -o "$1/x.html"' sh "$dir" "$shunt"
+echo '{"results": 3}' >"$dir/other.json"
+expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
+expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
+mkdir "$dir/png"
+if "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png" >"$dir/out" 2>&1; then
+	expect report_png_written 0 'PNG image|8950 4e47' sh -c 'od -A n -t x1 -N 4 "$1/01-time.png" | sed "s/ 89 50 4e 47/PNG image/"' sh "$dir/png"
+	expect report_png_unwritable_is_error 1 'cannot write /nonexistent/01-time.png' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png /nonexistent
+else
+	expect report_png_without_cairo_is_error 1 'this build has no cairo' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png"
+fi
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
 port=$((20000 + $$ % 20000))

@@ -8,8 +8,10 @@
  * bytes or more: die, hang, wrong (one element), last (one bit of the last element), beyond (writes behind the result), before (in
  * front of it), input (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), code (an
  * unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first),
- * hops (sums and products are rounded after every rank). With MOCK_FAULT_FILE only in the library whose path contains it.
- * MOCK_REAL: what shunt_real_nccl_path says.
+ * hops (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group is
+ * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made). With
+ * MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: shunt_path_of.
+ * Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -47,11 +49,14 @@ struct op {
 	bool used;
 	ncclDataType_t dtype;
 	uint64_t scalar;
+	const void *scalar_at;       /* device scalar */
 };
 
 struct ncclComm {
-	int rank, nranks, splits;
-	char name[96];
+	int rank, nranks, device, splits, shrinks;
+	bool async;
+	int busy;                    /* how often ncclCommGetAsyncError says "in progress" still */
+	char name[200];
 	struct room *room;
 	struct op ops[MAX_OPS];
 };
@@ -59,6 +64,7 @@ struct ncclComm {
 struct job {
 	struct shunt_coll coll;
 	ncclComm_t comm;
+	const void *scalar_at;
 };
 
 struct jobs {
@@ -70,11 +76,27 @@ struct stream {
 	struct jobs *capturing;
 };
 
+/* A communicator that a call, or a group of calls, makes. */
+struct birth {
+	ncclComm_t *comm_p, comm, parent; /* parent: the others' votes say rank and nranks */
+	int color, key;
+	char name[256];
+	int rank, nranks, device;
+	bool async;
+};
+
+struct births {
+	struct birth *v;
+	size_t n;
+};
+
 static _Thread_local struct {
 	int depth;
 	ncclResult_t error;
 	struct jobs jobs;
+	struct births births;
 } group;
+static _Thread_local int device;
 
 static const char *fault(void)
 {
@@ -157,7 +179,10 @@ static void job_send(const struct job *j)
 		case SHUNT_REDUCESCATTER:
 			if (c->kind == SHUNT_REDUCE && to != c->root)
 				break;
-			put(comm, COLLECTIVE, to, &c->scalar, sizeof(c->scalar));
+			put(comm, COLLECTIVE, to, j->scalar_at ? j->scalar_at : &c->scalar,
+				j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar));
+			put(comm, COLLECTIVE, to, &(uint64_t){0},
+			    j->scalar_at ? sizeof(uint64_t) - shunt_dtype_bytes[c->dtype] : 0);
 			put(comm, COLLECTIVE, to, (const char *)c->send + (c->kind == SHUNT_REDUCESCATTER ? (size_t)to * bytes : 0),
 				bytes);
 			break;
@@ -196,9 +221,11 @@ static void reduce(const struct job *j)
 	const void *in[MAX_RANKS], *scalars[MAX_RANKS];
 	size_t bytes = bytes_of(c);
 	int n = j->comm->nranks;
+	const char *f = fault_of(c->kind);
+	bool reverse = !strcmp(f, "reverse") || (!strcmp(f, "size") && c->count > 4000);
 
 	for (int from = 0; from < n; from++) {
-		int at = strcmp(fault_of(c->kind), "reverse") ? from : n - 1 - from;
+		int at = reverse ? n - 1 - from : from;
 		void *data = malloc(bytes + 1);
 
 		get(j->comm, COLLECTIVE, from, &scalar[at], sizeof(scalar[at]));
@@ -290,15 +317,29 @@ static void job_add(struct jobs *jobs, const struct job *job)
 	jobs->v[jobs->n++] = *job;
 }
 
+static ncclResult_t busy(ncclComm_t comm)
+{
+	if (!comm->async)
+		return ncclSuccess;
+	comm->busy = 2;
+	return ncclInProgress;
+}
+
 /* Of one group, or of a call without. A graph is a list of them, apart by a job of no communicator. */
 static ncclResult_t jobs_end(struct jobs *jobs)
 {
 	struct stream *s = jobs->n ? jobs->v[0].coll.stream : NULL;
-	int self = 0;
+	ncclResult_t result = ncclSuccess;
+	long long self = 0;
 
-	for (size_t i = 0; i < jobs->n; i++)
-		if (jobs->v[i].coll.root == jobs->v[i].comm->rank)
-			self += (jobs->v[i].coll.kind == SHUNT_SEND) - (jobs->v[i].coll.kind == SHUNT_RECV);
+	for (size_t i = 0; i < jobs->n; i++) {
+		const struct shunt_coll *c = &jobs->v[i].coll;
+
+		if (c->root == jobs->v[i].comm->rank)
+			self += ((long long)bytes_of(c) + 1) * ((c->kind == SHUNT_SEND) - (c->kind == SHUNT_RECV));
+		if (busy(jobs->v[i].comm))
+			result = ncclInProgress;
+	}
 	if (self)
 		return ncclInvalidUsage;
 	if (s && s->capturing) {
@@ -308,10 +349,11 @@ static ncclResult_t jobs_end(struct jobs *jobs)
 	} else {
 		jobs_run(jobs);
 	}
-	return ncclSuccess;
+	return result;
 }
 
-static ncclResult_t check(const struct shunt_coll *c, ncclComm_t comm, uint64_t *scalar_p, enum shunt_redop *redop_p)
+static ncclResult_t check(
+	const struct shunt_coll *c, ncclComm_t comm, uint64_t *scalar_p, const void **scalar_at_p, enum shunt_redop *redop_p)
 {
 	const char *f = fault_of(c->kind);
 	int op = (int)c->redop;
@@ -330,14 +372,15 @@ static ncclResult_t check(const struct shunt_coll *c, ncclComm_t comm, uint64_t 
 	if (op >= MAX_OPS || !comm->ops[op].used || comm->ops[op].dtype != (ncclDataType_t)c->dtype)
 		return ncclInvalidArgument;
 	*scalar_p = comm->ops[op].scalar;
+	*scalar_at_p = comm->ops[op].scalar_at;
 	*redop_p = SHUNT_PREMUL;
 	return ncclSuccess;
 }
 
 static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 {
-	struct job job = { coll, comm };
-	ncclResult_t result = check(&coll, comm, &job.coll.scalar, &job.coll.redop);
+	struct job job = { coll, comm, NULL };
+	ncclResult_t result = check(&coll, comm, &job.coll.scalar, &job.scalar_at, &job.coll.redop);
 
 	if (result && group.depth && !group.error)
 		group.error = result;
@@ -363,6 +406,25 @@ static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 			comm);                                                                                                         \
 	}
 #define BOTH .send = send, .recv = recv
+#ifndef MOCK_OLD
+/* Configured calls are plain ones; the configuration has to be one. */
+#define CONFIGURED(name, params, args)                                                                                             \
+	EXPORT ncclResult_t nccl##name##Config params                                                                              \
+	{                                                                                                                          \
+		if (config && (config->size != sizeof(*config) || config->magic != SHUNT_NCCL_CONFIG_MAGIC))                           \
+			return ncclInvalidArgument;                                                                                    \
+		return nccl##name args;                                                                                            \
+	}
+#define CONFIG const ncclCollConfig_t *config
+CONFIGURED(AllReduce, (HEAD, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream))
+CONFIGURED(Reduce, (HEAD, ncclRedOp_t op, int root, TAIL, CONFIG), (send, recv, count, dtype, op, root, comm, stream))
+CONFIGURED(ReduceScatter, (HEAD, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream))
+CONFIGURED(AllGather, (HEAD, TAIL, CONFIG), (send, recv, count, dtype, comm, stream))
+CONFIGURED(AlltoAll, (HEAD, TAIL, CONFIG), (send, recv, count, dtype, comm, stream))
+CONFIGURED(Broadcast, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
+CONFIGURED(Gather, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
+CONFIGURED(Scatter, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
+#endif
 ENTRY(AllReduce, SHUNT_ALLREDUCE, (HEAD, ncclRedOp_t op, TAIL), BOTH, .redop = (enum shunt_redop)op)
 ENTRY(Reduce, SHUNT_REDUCE, (HEAD, ncclRedOp_t op, int root, TAIL), BOTH, .redop = (enum shunt_redop)op, .root = root)
 ENTRY(ReduceScatter, SHUNT_REDUCESCATTER, (HEAD, ncclRedOp_t op, TAIL), BOTH, .redop = (enum shunt_redop)op)
@@ -382,33 +444,54 @@ EXPORT ncclResult_t ncclGroupStart(void)
 	return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclGroupEnd(void)
+static ncclResult_t births_run(struct births *births);
+
+static ncclResult_t group_end(bool launch)
 {
-	ncclResult_t result = group.error;
+	ncclResult_t result = group.error, born = ncclSuccess;
 
 	if (!group.depth)
 		return ncclInvalidUsage;
 	if (--group.depth)
 		return ncclSuccess;
-	if (!result)
+	if (!result && launch)
+		born = births_run(&group.births);
+	if (!result && launch)
 		result = jobs_end(&group.jobs);
-	else if (!strcmp(fault(), "group"))
+	else if (result && !strcmp(fault(), "group"))
 		result = ncclSuccess;
 	free(group.jobs.v);
+	free(group.births.v);
 	memset(&group, 0, sizeof(group));
-	return result;
+	return result ? result : born;
 }
+
+EXPORT ncclResult_t ncclGroupEnd(void)
+{
+	return group_end(true);
+}
+
+#ifndef MOCK_OLD
+EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info)
+{
+	if (group.depth == 1 && info && info->magic != SHUNT_NCCL_SIM_MAGIC && !group.error)
+		group.error = ncclInvalidArgument;
+	return group_end(!strcmp(fault(), "launch"));
+}
+#endif
 
 EXPORT ncclResult_t ncclRedOpCreatePreMulSum(
 	ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t where, ncclComm_t comm)
 {
-	if (!comm || where != ncclScalarHostImmediate || (unsigned)dtype >= SHUNT_NDTYPES)
+	if (!comm || !op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES)
 		return ncclInvalidArgument;
 	for (int i = 0; i < MAX_OPS; i++) {
 		if (comm->ops[i].used)
 			continue;
 		comm->ops[i] = (struct op){ .used = true, .dtype = dtype };
 		memcpy(&comm->ops[i].scalar, scalar, shunt_dtype_bytes[dtype]);
+		if (where == ncclScalarDevice && strcmp(fault(), "scalar"))
+			comm->ops[i].scalar_at = scalar;
 		*op = (ncclRedOp_t)(ncclNumOps + i);
 		return ncclSuccess;
 	}
@@ -419,7 +502,7 @@ EXPORT ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
 	int i = (int)op - ncclNumOps;
 
-	if (i < 0 || i >= MAX_OPS || !comm->ops[i].used)
+	if (!comm || i < 0 || i >= MAX_OPS || !comm->ops[i].used)
 		return ncclInvalidArgument;
 	comm->ops[i].used = false;
 	return ncclSuccess;
@@ -448,60 +531,172 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 	return ncclSuccess;
 }
 
-static void wait_all(ncclComm_t c)
+static void vote_count(struct birth *b)
 {
-	char byte = 0;
+	ncclComm_t parent = b->parent;
+	int votes[MAX_RANKS][2];
 
-	for (int r = 0; r < c->nranks; r++)
-		put(c, COLLECTIVE, r, &byte, 1);
-	for (int r = 0; r < c->nranks; r++)
-		get(c, COLLECTIVE, r, &byte, 1);
+	for (int r = 0; r < parent->nranks; r++)
+		get(parent, COLLECTIVE, r, votes[r], sizeof(votes[r]));
+	for (int r = 0; r < parent->nranks; r++) {
+		bool tie = votes[r][1] == b->key && (strcmp(fault(), "ties") ? r < parent->rank : r > parent->rank);
+
+		b->nranks += votes[r][0] == b->color;
+		b->rank += votes[r][0] == b->color && (votes[r][1] < b->key || tie);
+	}
 }
 
-static ncclResult_t join(ncclComm_t *comm_p, const char *name, int rank, int nranks)
+static ncclResult_t join(struct birth *b)
 {
 	ncclComm_t c = calloc(1, sizeof(*c));
-	int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int fd = open(b->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
-	if (!c || fd < 0 || nranks > MAX_RANKS || ftruncate(fd, sizeof(struct room)))
+	if (!c || fd < 0 || b->nranks > MAX_RANKS || ftruncate(fd, sizeof(struct room)))
 		return ncclSystemError;
-	snprintf(c->name, sizeof(c->name), "%s", name);
-	c->rank = rank;
-	c->nranks = nranks;
+	snprintf(c->name, sizeof(c->name), "%.199s", b->name);
+	c->rank = b->rank;
+	c->nranks = b->nranks;
+	c->device = b->device;
+	c->async = b->async;
 	c->room = mmap(NULL, sizeof(struct room), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	close(fd);
 	if (c->room == MAP_FAILED)
 		return ncclSystemError;
-	wait_all(c);
-	if (!rank)
-		unlink(name);
-	*comm_p = c;
+	b->comm = c;
 	return ncclSuccess;
+}
+
+/* All of a group at once, in steps: one thread may make several ranks of a communicator. */
+static ncclResult_t births_run(struct births *births)
+{
+	ncclResult_t result = ncclSuccess;
+	char byte = 0;
+
+	for (size_t i = 0; i < births->n; i++)
+		for (int r = 0; births->v[i].parent && r < births->v[i].parent->nranks; r++)
+			put(births->v[i].parent, COLLECTIVE, r, (int[]){ births->v[i].color, births->v[i].key }, 2 * sizeof(int));
+	for (size_t i = 0; i < births->n; i++)
+		if (births->v[i].parent)
+			vote_count(&births->v[i]);
+	for (size_t i = 0; i < births->n; i++)
+		if (births->v[i].color != NCCL_SPLIT_NOCOLOR && join(&births->v[i]))
+			return ncclSystemError;
+	for (size_t i = 0; i < births->n; i++)
+		for (int r = 0; births->v[i].comm && r < births->v[i].nranks; r++)
+			put(births->v[i].comm, COLLECTIVE, r, &byte, 1);
+	for (size_t i = 0; i < births->n; i++) {
+		struct birth *b = &births->v[i];
+
+		for (int r = 0; b->comm && r < b->nranks; r++)
+			get(b->comm, COLLECTIVE, r, &byte, 1);
+		if (b->comm && !b->rank)
+			unlink(b->name);
+		*b->comm_p = b->comm;
+		if (b->comm && busy(b->comm))
+			result = ncclInProgress;
+		if (b->parent && busy(b->parent))
+			result = ncclInProgress;
+	}
+	return result;
+}
+
+static ncclResult_t birth_add(const struct birth *b)
+{
+	struct birth only = *b;
+
+	if (!group.depth)
+		return births_run(&(struct births){ &only, 1 });
+	group.births.v = realloc(group.births.v, (group.births.n + 1) * sizeof(*b));
+	group.births.v[group.births.n++] = *b;
+	return ncclSuccess;
+}
+
+static struct birth birth_of_id(ncclComm_t *comm_p, int nranks, const ncclUniqueId *id, int rank)
+{
+	struct birth b = { .comm_p = comm_p, .rank = rank, .nranks = nranks, .device = device };
+
+	snprintf(b.name, sizeof(b.name), "%.96s", id->internal);
+	return b;
 }
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank)
 {
+	struct birth b;
+
 	if (!comm_p || nranks < 1 || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
-	return join(comm_p, id.internal, rank, nranks);
+	b = birth_of_id(comm_p, nranks, &id, rank);
+	return birth_add(&b);
+}
+
+EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
+{
+	struct birth v[MAX_RANKS];
+	ncclUniqueId id;
+
+	if (!comms || n < 1 || n > MAX_RANKS)
+		return ncclInvalidArgument;
+	for (int i = 0; i < n && devices; i++) {
+		if (devices[i] < 0 || devices[i] >= MAX_RANKS)
+			return ncclInvalidArgument;
+		for (int k = 0; k < i; k++)
+			if (devices[k] == devices[i])
+				return ncclInvalidUsage;
+	}
+	ncclGetUniqueId(&id);
+	for (int i = 0; i < n; i++) {
+		v[i] = birth_of_id(&comms[i], n, &id, i);
+		v[i].device = devices ? devices[i] : i;
+	}
+	return births_run(&(struct births){ v, (size_t)n });
 }
 
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *comm_p, ncclConfig_t *config)
 {
-	int mine[2] = { color, key }, all[MAX_RANKS][2], rank = 0, nranks = 0;
-	char name[160];
+	struct birth b;
 
-	for (int r = 0; r < comm->nranks; r++)
-		put(comm, COLLECTIVE, r, mine, sizeof(mine));
-	for (int r = 0; r < comm->nranks; r++)
-		get(comm, COLLECTIVE, r, all[r], sizeof(all[r]));
-	for (int r = 0; r < comm->nranks; r++) {
-		nranks += all[r][0] == color;
-		rank += all[r][0] == color && (all[r][1] < key || (all[r][1] == key && r < comm->rank));
-	}
-	snprintf(name, sizeof(name), "%s-%d-%d", comm->name, comm->splits++, color);
-	return join(comm_p, name, rank, nranks);
+	if (!comm || !comm_p)
+		return ncclInvalidArgument;
+	b = (struct birth){
+		.comm_p = comm_p, .parent = comm, .color = color, .key = key, .device = comm->device, .async = comm->async};
+	snprintf(b.name, sizeof(b.name), "%s-%d-%d", comm->name, comm->splits++, color);
+	return birth_add(&b);
 }
+
+#ifndef MOCK_OLD
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+	struct birth b;
+
+	if (!comm_p || nranks < 1 || rank < 0 || rank >= nranks)
+		return ncclInvalidArgument;
+	if (config && (config->magic != SHUNT_NCCL_CONFIG_MAGIC ||
+		(config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)))
+		return ncclInvalidArgument;
+	b = birth_of_id(comm_p, nranks, &id, rank);
+	b.async = config && !config->blocking;
+	return birth_add(&b);
+}
+
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *comm_p, ncclConfig_t *config, int flags)
+{
+	struct birth b;
+
+	if (!comm || !comm_p || !excluded || n < 1)
+		return ncclInvalidArgument;
+	b = (struct birth){
+	    .comm_p = comm_p, .rank = comm->rank, .nranks = comm->nranks - n, .device = comm->device, .async = comm->async};
+	for (int i = 0; i < n; i++)
+		b.rank -= excluded[i] < comm->rank;
+	snprintf(b.name, sizeof(b.name), "%s-shrunk%d", comm->name, comm->shrinks++);
+	return birth_add(&b);
+}
+
+EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+	return ncclSuccess;
+}
+#endif
 
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
@@ -530,16 +725,17 @@ EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 	return number(comm, comm ? comm->rank : 0, rank);
 }
 
-EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
+EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p)
 {
-	return number(comm, comm ? comm->rank : 0, device);
+	return number(comm, comm ? comm->device : 0, device_p);
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	if (!comm || !state)
 		return ncclInvalidArgument;
-	*state = ncclSuccess;
+	*state = comm->busy ? ncclInProgress : ncclSuccess;
+	comm->busy -= comm->busy > 0;
 	return ncclSuccess;
 }
 
@@ -572,7 +768,7 @@ EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t c
 
 EXPORT int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
 {
-	*path_p = count < 256 ? "small" : "large";
+	*path_p = getenv("MOCK_PATH") ? getenv("MOCK_PATH") : count < 256 ? "small" : "large";
 	return 0;
 }
 
@@ -593,9 +789,12 @@ EXPORT int shunt_device_count(int *count_p)
 	return 0;
 }
 
-EXPORT int shunt_device_set(int device)
+EXPORT int shunt_device_set(int wanted)
 {
-	return device < MAX_RANKS ? 0 : -ENODEV;
+	if (wanted >= MAX_RANKS)
+		return -ENODEV;
+	device = wanted;
+	return 0;
 }
 
 EXPORT int shunt_stream_create(void **stream_p)

@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# determinism.sh SHUNT LIBSHUNT: on the sim, the same elements give the same bits, whatever a run is like: with a process or a thread for
+# each rank, with each algorithm for all sizes, and once more. Within a run `shunt conform` compares sizes, places, groups and graphs.
+set -u
+shunt=$1
+SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
+export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
+unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO
+out=$(mktemp) || exit 1
+trap 'rm -f "$out"' EXIT
+failed=0 first=
+
+# run NAME ALGORITHM OPTION...
+run() {
+	name=$1 algo=$2
+	shift 2
+	SHUNT_ALGO=$algo "$shunt" conform -n 3 --filter determinism.float32 --timeout 100 "$@" >"$out" 2>&1
+	status=$?
+	bits=$(sed -n 's/^# results of the determinism cases, A: //p' "$out")
+	first=${first:-$bits}
+	if [ "$status" = 0 ] && [ -n "$bits" ] && [ "$bits" = "$first" ]; then
+		echo "ok: $name: $bits"
+	else
+		echo "not ok: $name: status $status, bits $bits, not $first"
+		sed 's/^/    /' "$out"
+		failed=1
+	fi
+}
+
+run determinism_processes ''
+run determinism_processes_again ''
+run determinism_threads '' --threads
+for algo in oneshot twoshot chunk; do
+	run determinism_$algo allreduce:0-inf:$algo
+done
+exit $failed

@@ -1,0 +1,128 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# doctor.sh SHUNT LIBSHUNT FAKE_NCCL: what the doctor says of an environment, of files, and of dumps that are none.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
+. "$(dirname "$0")/expect.sh"
+for name in $(env | sed -n 's/^\(SHUNT_[A-Z_]*\|NCCL_[A-Z_]*\|MSCCLPP_[A-Z_]*\)=.*/\1/p'); do
+	[ "$name" = SHUNT_LIB ] || unset "$name"
+done
+HOME=$dir
+export HOME
+# The devices and limits of the machine that runs this are what they are: most checks look at a line, and let the status be.
+says() {
+	name=$1 pattern=$2
+	shift 2
+	expect "$name" 0 "$pattern" sh -c '"$@"; exit 0' sh "$@"
+}
+none="env SHUNT_NCCL_LIB=none"
+
+expect help_explains 0 '^usage: shunt doctor' "$shunt" doctor --help
+expect help_of_dumps_explains 0 '^usage: shunt doctor dumps' "$shunt" doctor dumps --help
+expect unknown_option_is_usage_error 2 'no option --frob' "$shunt" doctor --frob
+expect two_programs_are_usage_error 2 'one argument too many' "$shunt" doctor /bin/sh /bin/ls
+expect output_without_pid_is_usage_error 2 'output goes with' "$shunt" doctor --output "$dir"
+expect bad_pid_is_usage_error 2 '"12x" is not a list' "$shunt" doctor --pid 12x
+expect dumps_without_files_is_usage_error 2 'which files' "$shunt" doctor dumps
+expect missing_program_is_error 2 '/nonexistent: No such file' "$shunt" doctor /nonexistent
+
+# variables
+says no_variables_is_ok 'ok +none are set' "$shunt" doctor
+says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor
+says unknown_name_without_a_near_one 'error +SHUNT_FROBNICATION does nothing: there is no such variable$' $none SHUNT_FROBNICATION=1 "$shunt" doctor
+says unreadable_value 'error +SHUNT_TIMEOUT=soon cannot be read, and 30m is used: it takes a time' $none SHUNT_TIMEOUT=soon "$shunt" doctor
+says good_value 'ok +SHUNT_TIMEOUT=5s' $none SHUNT_TIMEOUT=5s "$shunt" doctor
+says endless_timeout 'warning +SHUNT_TIMEOUT=0: a kernel' $none SHUNT_TIMEOUT=0 "$shunt" doctor
+says alias_is_overridden 'warning +MSCCLPP_CACHE_DIR does nothing: SHUNT_CACHE_DIR' $none SHUNT_CACHE_DIR=/x MSCCLPP_CACHE_DIR=/y "$shunt" doctor
+says forced_without_nccl 'error +SHUNT_FORCE_NCCL=all asks for the real NCCL, and there is none' $none SHUNT_FORCE_NCCL=all "$shunt" doctor
+says nccl_variable_without_nccl 'warning +NCCL_NVLS_ENABLE does nothing' $none NCCL_NVLS_ENABLE=0 "$shunt" doctor
+says nccl_variable_with_nccl 'info +NCCL_NVLS_ENABLE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_NVLS_ENABLE=0 "$shunt" doctor
+says p2p_off 'warning +NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 "$shunt" doctor
+says sim_beside_nccl 'warning +SHUNT_DEVICE=sim beside a real NCCL' env SHUNT_NCCL_LIB="$fake" SHUNT_DEVICE=sim "$shunt" doctor
+says missing_nccl_lib 'error +SHUNT_NCCL_LIB=/nonexistent is not there' env SHUNT_NCCL_LIB=/nonexistent "$shunt" doctor
+says dump_dir_missing 'error +SHUNT_DUMP_DIR=/nonexistent/x is no directory' $none SHUNT_DUMP_DIR=/nonexistent/x "$shunt" doctor
+says subsys_without_debug 'warning +NCCL_DEBUG_SUBSYS does nothing without NCCL_DEBUG' $none NCCL_DEBUG_SUBSYS=INIT "$shunt" doctor
+expect errors_are_status_2 2 'error' $none SHUNT_AGLO=1 "$shunt" doctor
+if $none SHUNT_AGLO=1 "$shunt" doctor --json 2>"$dir/err" | python3 -c 'import json, sys
+d = json.load(sys.stdin)
+assert d["worst"] == "error" and any("SHUNT_AGLO" in f["text"] and f["level"] == "error" for f in d["findings"])'; then
+	echo "ok: json_holds_the_findings"
+else
+	echo "not ok: json_holds_the_findings"
+	failed=1
+fi
+[ -s "$dir/err" ] && { echo "not ok: json_is_all_there_is"; cat "$dir/err"; failed=1; } || echo "ok: json_is_all_there_is"
+
+# libraries
+says library_is_named "ok +Shunt [0-9.]+: $mock" $none "$shunt" doctor
+says standalone_is_said 'info +no real NCCL would be found' $none "$shunt" doctor
+says real_nccl_is_named "ok +the real NCCL .*$fake" env SHUNT_NCCL_LIB="$fake" "$shunt" doctor
+says preload_missing 'error +LD_PRELOAD has /nonexistent/lib.so' $none LD_PRELOAD=/nonexistent/lib.so "$shunt" doctor
+says plain_program '/sh itself has nothing to do with NCCL' $none "$shunt" doctor /bin/sh
+says script_is_told 'is no program of this machine; a script' $none "$shunt" doctor "$0"
+says missing_library 'error +libshunt.so cannot be used' env SHUNT_LIB=/nonexistent "$shunt" doctor
+head -c 3000 "$fake" >"$dir/cut.so"
+says cut_library_does_no_harm 'libraries' $none "$shunt" doctor "$dir/cut.so"
+if command -v cc >/dev/null; then
+	echo 'static int ncclAllReduce(void) { return 1; } int main(void) { return ncclAllReduce() - 1; }' >"$dir/hidden.c"
+	cc -O0 -o "$dir/hidden" "$dir/hidden.c" && says hidden_copy_is_found 'warning +.*/hidden has NCCL linked in, and hidden' $none "$shunt" doctor "$dir/hidden"
+	echo 'int ncclAllReduce(void); int main(void) { return ncclAllReduce(); }' >"$dir/linked.c"
+	cp "$fake" "$dir/libnccl.so.2"
+	cc -o "$dir/linked" "$dir/linked.c" "$dir/libnccl.so.2" -Wl,-rpath,"$dir" 2>/dev/null &&
+		says linked_program_is_found 'ok +.*/linked is linked with NCCL' $none "$shunt" doctor "$dir/linked"
+fi
+
+# host, plans
+says descriptors_are_tried 'ok +descriptors can be passed' $none "$shunt" doctor
+mkdir "$dir/plans"
+echo '{' >"$dir/plans/broken.json"
+says broken_plan 'warning +.*broken.json' $none SHUNT_PLAN_DIR="$dir/plans" "$shunt" doctor
+says missing_plans 'error +/nonexistent: No such file' $none SHUNT_PLAN_DIR=/nonexistent "$shunt" doctor
+
+# dumps
+says_dumps() {
+	name=$1 status=$2 pattern=$3
+	shift 3
+	expect "$name" "$status" "$pattern" "$shunt" doctor dumps "$@"
+}
+# dump RANK COLLECTIVES OPERATIONS [MORE]: one rank's file, of a communicator of two.
+dump() {
+	cat >"$dir/d/shunt-h-$((100 + $1))-0.json" <<-END
+		{"shunt_dump": 1, "version": "x", "reason": "asked", "host": "h", "pid": $((100 + $1)), "program": "p", "time_ns": 10000000000,
+		 "communicators": [{"id": "00000001", "key": "k", "rank": $1, "nranks": 2, "device": $1, "state": "ready", "calls": $2, "collectives": $2
+		  ${4:-}, "operations": [$3]}]}
+	END
+}
+# op NUMBER KIND COUNT STATE [AGE IN S]
+op() {
+	printf '{"seq": %d, "number": %d, "kind": "%s", "count": %d, "dtype": "float32", "op": "sum", "path": "oneshot", "stream": "0x7", "time_ns": %d000000000, "captured": false, "state": "%s"}' \
+		"$1" "$1" "$2" "$3" $((10 - ${5:-5})) "$4"
+}
+mkdir "$dir/d"
+dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
+dump 1 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 enqueued)"
+says_dumps device_that_has_not_begun 2 'rank 1 .* is behind: its device has not begun collective 2 .* rank 0 waits since .* \(5.0 s\); it is on stream 0x7' "$dir/d"
+dump 1 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
+says_dumps all_in_it 2 'ranks 0 and 1 are in collective 2 .* and none of them ends' "$dir/d"
+dump 1 1 "$(op 1 allreduce 8 finished)"
+dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running 0)"
+says_dumps young_difference_is_info 0 'info +.*rank 1 .* has not called collective 2' "$dir/d"
+dump 0 1 "$(op 1 broadcast 8 finished)"
+says_dumps other_kind 2 'called .* as collective 1, where' "$dir/d"
+dump 0 2 "" ', "phase": "set-up", "phase_time_ns": 1000000000'
+dump 1 0 ""
+sed -i 's/"ready"/"new"/' "$dir"/d/*.json
+says_dumps setup_is_named 2 'rank 0 waits in the set-up since .* \(9.0 s\) for rank 1 \(pid 101 on h\), which has not come to it' "$dir/d"
+mkdir "$dir/e"
+says_dumps empty_directory_is_error 2 'there are no dumps' "$dir/e"
+echo '[1]' >"$dir/e/a"
+says_dumps other_json_is_error 2 'is not a dump' "$dir/e/a"
+echo '{"shunt_dump": 1, "communicators": [' >"$dir/e/a"
+says_dumps cut_file_is_error 2 'line ' "$dir/e/a"
+echo '{"shunt_dump": 9, "version": "7.0", "communicators": []}' >"$dir/e/a"
+says_dumps newer_format_is_error 2 'another version \(7.0\)' "$dir/e/a"
+echo '{"shunt_dump": 1, "communicators": [{"rank": 5, "nranks": 2, "operations": [{}, 7, null]}, 3, {"rank": 0, "nranks": 99999999, "key": 1},
+ {"rank": 0, "nranks": 2, "key": "k", "collectives": 9223372036854775807, "sends": [-1, "x"], "receives": 3, "operations": [{"number": 9223372036854775807,
+ "kind": "allreduce"}, {"number": 1, "kind": 5}]}]}' >"$dir/e/a"
+says_dumps nonsense_does_no_harm 1 'rank 1 has no dump' "$dir/e/a"
+exit $failed

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * doctor_hang SCENARIO NRANKS: ranks as processes that come to hang, for shunt doctor to look at. Prints "pids P0 P1 ..." and, when every rank
+ * has made the call that it hangs in, "hanging". Goes on until it is killed, and its ranks with it.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "shim/nccl_abi.h"
+#include "shunt/device.h"
+
+#define COUNT 1000
+#define BEFORE 5 /* collectives that all ranks make before anything goes wrong */
+
+struct shared {
+	ncclUniqueId id;
+	int have_id, hanging;
+};
+
+struct rank {
+	int rank, n;
+	ncclComm_t comm, other;
+	void *stream, *buffer, *out;
+};
+
+static void must(int failed, const char *what)
+{
+	if (!failed)
+		return;
+	fprintf(stderr, "doctor_hang: %s: %d\n", what, failed);
+	_exit(1);
+}
+
+static void reduce(struct rank *r, ncclComm_t comm, size_t count)
+{
+	must(ncclAllReduce(r->buffer, r->out, count, ncclFloat32, ncclSum, comm, r->stream), "ncclAllReduce");
+}
+
+static void skip(struct rank *r)
+{
+	if (r->rank != 1)
+		reduce(r, r->comm, COUNT);
+}
+
+static void skip_one_of_many(struct rank *r)
+{
+	for (int i = 0; i < 3; i++)
+		if (r->rank != 1 || i)
+			reduce(r, r->comm, COUNT + (size_t)i);
+}
+
+static void other_count(struct rank *r)
+{
+	reduce(r, r->comm, r->rank == 1 ? 100000 : COUNT);
+}
+
+static void other_kind(struct rank *r)
+{
+	if (r->rank == 2)
+		must(ncclBroadcast(r->buffer, r->out, COUNT, ncclFloat32, 2, r->comm, r->stream), "ncclBroadcast");
+	else
+		reduce(r, r->comm, COUNT);
+}
+
+static void stopped(struct rank *r)
+{
+	if (r->rank == 1)
+		raise(SIGSTOP);
+	reduce(r, r->comm, COUNT);
+}
+
+/* Two communicators in another order. */
+static void crossed(struct rank *r)
+{
+	reduce(r, r->rank == 1 ? r->other : r->comm, COUNT);
+	must(shunt_stream_synchronize(r->stream), "the stream");
+	reduce(r, r->rank == 1 ? r->comm : r->other, COUNT);
+}
+
+static void no_send(struct rank *r)
+{
+	if (r->rank == 1)
+		must(ncclSend(r->buffer, COUNT, ncclFloat32, 0, r->comm, r->stream), "ncclSend");
+	for (int i = 0; r->rank == 0 && i < 2; i++)
+		must(ncclRecv(r->out, COUNT, ncclFloat32, 1, r->comm, r->stream), "ncclRecv");
+}
+
+/* All replay a graph twice, then one leaves a replay out. */
+static void graph(struct rank *r)
+{
+	void *exec;
+
+	must(shunt_capture_begin(r->stream), "the capture");
+	reduce(r, r->comm, COUNT);
+	must(shunt_capture_end(r->stream, &exec), "the capture");
+	for (int i = 0; i < (r->rank == 1 ? 2 : 3); i++)
+		must(shunt_graph_launch(exec, r->stream), "the graph");
+}
+
+static void quiet(struct rank *r)
+{
+}
+
+static const struct {
+	const char *name;
+	void (*fn)(struct rank *r);
+} scenarios[] = {
+	{ "skip", skip }, { "skip_one_of_many", skip_one_of_many }, { "count", other_count }, { "kind", other_kind }, { "stop", stopped },
+	{ "crossed", crossed }, { "send", no_send }, { "graph", graph }, { "quiet", quiet },
+};
+
+static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))
+{
+	struct rank r = { .rank = rank, .n = n };
+	ncclResult_t state = ncclSuccess;
+
+	shunt_device_set(rank);
+	if (rank == 0) {
+		must(ncclGetUniqueId(&shared->id), "ncclGetUniqueId");
+		__atomic_store_n(&shared->have_id, 1, __ATOMIC_RELEASE);
+	}
+	while (!__atomic_load_n(&shared->have_id, __ATOMIC_ACQUIRE))
+		usleep(1000);
+	must(ncclCommInitRank(&r.comm, n, shared->id, rank), "ncclCommInitRank");
+	must(ncclCommSplit(r.comm, 0, rank, &r.other, NULL), "ncclCommSplit");
+	must(shunt_stream_create(&r.stream), "the stream");
+	must(shunt_malloc(&r.buffer, 1 << 20) || shunt_malloc(&r.out, 1 << 20), "memory");
+	for (int i = 0; i < BEFORE; i++)
+		reduce(&r, r.comm, COUNT);
+	reduce(&r, r.other, COUNT);
+	must(shunt_stream_synchronize(r.stream), "the stream");
+	/* What stops or waits for ever does not come back. */
+	__atomic_add_fetch(&shared->hanging, 1, __ATOMIC_ACQ_REL);
+	fn(&r);
+	for (;;) { /* as a watchdog does */
+		usleep(20000);
+		if (ncclCommGetAsyncError(r.comm, &state) || state)
+			pause();
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int n = argc > 2 ? atoi(argv[2]) : 0;
+	size_t which = 0;
+
+	while (argc > 1 && which < sizeof(scenarios) / sizeof(scenarios[0]) && strcmp(scenarios[which].name, argv[1]))
+		which++;
+	if (n < 2 || n > 8 || which == sizeof(scenarios) / sizeof(scenarios[0]))
+		return 2;
+	printf("pids");
+	for (int rank = 0; rank < n; rank++) {
+		pid_t pid;
+
+		fflush(stdout);
+		pid = fork();
+		if (pid == 0) {
+			prctl(PR_SET_PDEATHSIG, SIGKILL);
+			run(shared, rank, n, scenarios[which].fn);
+		}
+		printf(" %d", (int)pid);
+	}
+	printf("\n");
+	fflush(stdout);
+	while (__atomic_load_n(&shared->hanging, __ATOMIC_ACQUIRE) < n && waitpid(-1, NULL, WNOHANG) == 0)
+		usleep(1000);
+	if (__atomic_load_n(&shared->hanging, __ATOMIC_ACQUIRE) < n)
+		return 1; /* a rank failed, and said why */
+	usleep(200000);
+	puts("hanging");
+	fflush(stdout);
+	pause();
+	return 0;
+}

@@ -1,0 +1,118 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# doctor_hang.sh SHUNT LIBSHUNT PROGRAM: jobs on the sim that hang, each in its way, and what the doctor says of them.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") program=$(realpath "$3")
+. "$(dirname "$0")/expect.sh"
+SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
+export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
+job=
+trap 'end_job; rm -rf "$dir"' EXIT
+
+end_job() {
+	[ -z "$job" ] || kill -KILL "$job" 2>/dev/null
+	[ -z "$job" ] || wait "$job" 2>/dev/null
+	job=
+}
+
+# hang SCENARIO N: starts it; $pids are its ranks, with commas. Leaves it time to have waited for more than a second.
+hang() {
+	end_job
+	: >"$dir/job"
+	"$program" "$1" "$2" >"$dir/job" 2>"$dir/job.err" &
+	job=$!
+	tries=0
+	until grep -q '^hanging' "$dir/job"; do
+		tries=$((tries + 1))
+		if [ $tries -gt 600 ] || ! kill -0 "$job" 2>/dev/null; then
+			echo "not ok: $1 does not come to hang"
+			cat "$dir/job" "$dir/job.err"
+			exit 1
+		fi
+		sleep 0.1
+	done
+	pids=$(sed -n 's/^pids //p' "$dir/job" | tr ' ' ',')
+	sleep 1.3
+}
+
+rank_pid() {
+	echo "$pids" | cut -d, -f$(($1 + 1))
+}
+
+hang skip 3
+expect skip_is_named 2 "error +communicator [0-9a-f]{8} of 3: rank 1 \(pid $(rank_pid 1) on .*\) is behind: it has not called collective 6 \
+\(allreduce of 1000 float32, sum\), in which ranks 0 and 2 wait since [0-9:]{8} \([0-9.]+ s\); its last was 5 \(.*, finished\)" \
+	"$shunt" doctor --pid "$pids"
+expect skip_as_json 2 '"worst": "error"' "$shunt" doctor --json --pid "$pids"
+expect skip_with_one_missing 2 'rank 0 has no dump here' "$shunt" doctor --pid "$(echo "$pids" | cut -d, -f2-)"
+expect skip_kept 2 'is behind' "$shunt" doctor --output "$dir/kept" --pid "$pids"
+expect skip_from_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
+[ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
+
+hang skip_one_of_many 3
+expect left_out_is_named 2 'rank 1 .* called allreduce of 1001 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32, sum; it looks as if rank 1 left out that one' \
+	"$shunt" doctor --pid "$pids"
+
+hang count 3
+expect count_is_named 2 'rank 1 .* called allreduce of 100000 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32' \
+	"$shunt" doctor --pid "$pids"
+
+hang kind 4
+expect kind_is_named 2 'rank 2 .* called broadcast of 1000 float32, root 2 as collective 6, where ranks 0, 1 and 3 called allreduce' \
+	"$shunt" doctor --pid "$pids"
+
+hang stop 2
+expect stop_is_named 2 "process $(rank_pid 1) .* is stopped" "$shunt" doctor --pid "$pids"
+expect stop_shows_who_waits 2 'rank 0 is in collective 6 \(allreduce of 1000 float32, sum, .*\) since' "$shunt" doctor --pid "$pids"
+kill -CONT "$(rank_pid 1)"
+sleep 1
+expect stop_is_over 0 'nobody waits; all ranks have called 6 collectives' "$shunt" doctor --pid "$pids"
+
+hang crossed 2
+expect crossed_is_named 2 'rank 1 .* is behind: .*; meanwhile it is in allreduce of 1000 float32, sum of communicator' "$shunt" doctor --pid "$pids"
+
+hang send 2
+expect send_is_named 2 'rank 1 .* is behind: it has sent 1 message to rank 0, which waits in recv of 1000 float32, rank 1 \(number 2\) since' \
+	"$shunt" doctor --pid "$pids"
+
+hang graph 3
+expect replay_is_named 1 'rank 1 .* is behind in graphs: it has begun 2 launches of them, the farthest 3; rank 0 waits in allreduce of 1000 float32' \
+	"$shunt" doctor --pid "$pids"
+
+hang quiet 2
+expect quiet_is_quiet 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
+
+# The files that the processes write themselves.
+mkdir "$dir/dumps"
+SHUNT_DUMP_DIR=$dir/dumps SHUNT_DUMP_SIGNAL=1
+export SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
+hang skip 2
+kill -USR1 $(echo "$pids" | tr , ' ')
+tries=0
+until [ "$(ls "$dir/dumps" | wc -l)" = 2 ] || [ $tries = 100 ]; do
+	tries=$((tries + 1))
+	sleep 0.1
+done
+expect signal_writes_files 2 'rank 1 .* has not called collective 6' "$shunt" doctor dumps "$dir/dumps"
+rm -f "$dir"/dumps/*
+
+SHUNT_TIMEOUT=4s
+export SHUNT_TIMEOUT
+hang skip 2
+tries=0
+until ls "$dir"/dumps/*.json >/dev/null 2>&1 || [ $tries = 200 ]; do
+	tries=$((tries + 1))
+	sleep 0.1
+done
+expect error_writes_file 2 'rank 0 \(pid .*\) ended it with ETIMEDOUT, after waiting for rank 1 in call 6, allreduce of 1000' "$shunt" doctor dumps "$dir/dumps"
+expect error_and_peer 2 'rank 1 .* is behind: it has not called collective 6' "$shunt" doctor --pid "$pids"
+unset SHUNT_TIMEOUT SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
+
+SHUNT_DOCTOR=0
+export SHUNT_DOCTOR
+hang quiet 2
+expect doctor_off_has_no_socket 1 'has no socket of Shunt' "$shunt" doctor --pid "$pids"
+unset SHUNT_DOCTOR
+expect ask_of_stranger 1 'has no socket of Shunt' "$shunt" doctor --pid $$
+expect ask_of_nobody 2 'there is no process 999999999' "$shunt" doctor --pid 999999999
+exit $failed

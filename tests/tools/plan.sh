@@ -1,0 +1,127 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# plan.sh SHUNT MOCK PLANS: shunt plan check, show and new do what they say, and the shipped plans are what new writes.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") plans=$(realpath "$3")
+. "$(dirname "$0")/expect.sh"
+
+ring=$plans/all_reduce_ring_4.json pipelined=$plans/all_reduce_pipelined_2.json twoshot=$plans/all_reduce_twoshot-ll_4.json
+
+# The command
+expect plan_no_action_is_usage_error 2 'check, show, run or new' "$shunt" plan
+expect plan_unknown_action_is_usage_error 2 'no action "frob"' "$shunt" plan frob
+expect plan_help_lists_actions 0 '^  check ' "$shunt" plan --help
+for action in check show run new; do
+	expect plan_${action}_help 0 "^usage: shunt plan $action" "$shunt" plan $action --help
+	expect plan_${action}_unknown_option_is_usage_error 2 'no option --frob' "$shunt" plan $action --frob
+done
+expect plan_worker_is_not_for_users 2 'not for you' "$shunt" plan --worker=x
+
+# check
+expect check_right_plan 0 '^ok +.*ring_4.json: all_reduce_ring_4, allreduce of 4 ranks, in place' "$shunt" plan check "$ring"
+expect check_directory 0 '^36 right, 0 wrong$' "$shunt" plan check "$plans"
+expect check_nothing_is_usage_error 2 'which plans' "$shunt" plan check
+expect check_missing_file_fails 1 '^wrong  .*nonexistent.json: cannot be opened' "$shunt" plan check /nonexistent.json
+mkdir "$dir/empty" "$dir/mixed"
+expect check_empty_directory_fails 1 'no \*.json' "$shunt" plan check "$dir/empty"
+cp "$ring" "$dir/mixed/b.json"
+head -c 1000 "$ring" >"$dir/mixed/a.json"
+sed 's/"index": 3/"index": 99/' "$ring" >"$dir/mixed/c.json"
+echo no plan >"$dir/mixed/notes.txt"
+expect check_counts_wrong_ones 1 '^1 right, 2 wrong$' "$shunt" plan check "$dir/mixed"
+expect check_names_rank_block_operation 1 'c.json: rank 0, block 0, operation [0-9]+ .*index 99 and size 1 reach chunk 99' "$shunt" plan check "$dir/mixed"
+expect check_quiet_leaves_out_right_ones 1 '^wrong' "$shunt" plan check -q "$dir/mixed"
+grep -q '^ok' "$dir/out" && echo "not ok: check_quiet_leaves_out_right_ones: shows right ones" && failed=1
+# A signal that nobody gives, and one that is not taken.
+sed '0,/"name": "signal"/s//"name": "wait"/' "$ring" >"$dir/cycle.json"
+expect check_finds_waits_in_a_circle 1 'waits' "$shunt" plan check "$dir/cycle.json"
+"$shunt" plan check --json "$dir/mixed" >"$dir/j" 2>&1 && echo "not ok: check_json: status 0" && failed=1
+if python3 -c '
+import json, sys
+rows = json.load(open(sys.argv[1]))
+assert [r["ok"] for r in rows] == [False, True, False], rows
+assert rows[1]["name"] == "all_reduce_ring_4" and rows[1]["ranks"] == 4 and rows[1]["max_message_size"] == 2**64 - 1, rows[1]
+assert "c.json" in rows[2]["file"] and "chunk 99" in rows[2]["error"], rows[2]
+' "$dir/j"; then
+	echo "ok: check_json"
+else
+	echo "not ok: check_json"
+	failed=1
+fi
+
+# show
+expect show_names_operations 0 '^ +0 +ppkt +rank 3.s packets scratch\[2\] = input\[3\]; .*; part 0 of 2$' "$shunt" plan show -r 2 "$twoshot"
+expect show_one_block 0 'respkt +input\[1\], rank 2.s packets scratch\[5\]' "$shunt" plan show -r 1 -b 0 "$twoshot"
+[ "$("$shunt" plan show -r 1 -b 0 "$twoshot" | grep -c 'block [0-9]*$')" = 1 ] || { echo "not ok: show_one_block: more than one"; failed=1; }
+expect show_pipeline 0 '^ +0.2 +signal +signal to rank 1 \(memory 0\)$' "$shunt" plan show "$pipelined"
+expect show_wrong_plan_fails 1 'chunk 99' "$shunt" plan show "$dir/mixed/c.json"
+expect show_rank_beyond_fails 1 'has 4 ranks' "$shunt" plan show -r 4 "$ring"
+expect show_no_plan_is_usage_error 2 'which plan' "$shunt" plan show
+expect show_svg_unwritable_fails 1 'cannot write /nonexistent/x.svg' "$shunt" plan show --svg /nonexistent/x.svg "$ring"
+mkdir "$dir/svg"
+for plan in "$plans"/*.json; do
+	"$shunt" plan show --svg "$dir/svg/$(basename "$plan").svg" "$plan" || failed=1
+	"$shunt" plan show --svg "$dir/svg/$(basename "$plan").all.svg" --all -r 1 "$plan" || failed=1
+done
+python3 -c '
+import sys, xml.etree.ElementTree as x
+assert len(sys.argv) == 73, len(sys.argv)
+for name in sys.argv[1:]:
+	root = x.parse(name).getroot()
+	tags = {e.tag.split("}")[1] for e in root.iter()}
+	text = open(name).read()
+	assert tags <= {"svg", "g", "style", "defs", "marker", "path", "rect", "text", "title"}, (name, tags)
+	assert text.count("marker-end") > 5 and text.count("<title>") >= 4, name
+	assert "href" not in text and "script" not in text and "nan" not in text, name
+' "$dir"/svg/*.svg || { echo "not ok: show_svg_of_shipped_plans"; failed=1; }
+echo "ok: show_svg_of_shipped_plans"
+"$shunt" plan show --svg "$dir/p.svg" "$pipelined"
+expect show_svg_folds_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
+expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \
+	"$shunt" "$dir/p.svg" "$pipelined"
+
+# new
+new="$shunt plan new"
+expect new_list 0 '^all_reduce +twoshot-ll ' $new --list
+expect new_no_ranks_is_usage_error 2 'for how many ranks' $new all_reduce ring
+expect new_nine_ranks_is_usage_error 2 '"9" is not a value' $new all_reduce ring -n 9
+expect new_unknown_collective_is_usage_error 2 '"all_frob" is not one of' $new all_frob ring -n 2
+expect new_unknown_shape_is_usage_error 2 'no shape "ring" of all_to_all' $new all_to_all ring -n 2
+expect new_no_shape_is_usage_error 2 'a collective and a shape' $new all_reduce -n 2
+expect new_blocks_not_of_stages_is_usage_error 2 '4 is not a multiple of the 3 stages' $new all_reduce pipelined -n 2 -B 4
+expect new_min_above_max_is_usage_error 2 'give --min and --max' $new all_reduce twoshot-ll -n 2 --max 1K
+expect new_unit_without_windows_is_usage_error 2 'only pipelined' $new all_reduce ring -n 2 --unit 4K
+expect new_odd_unit_is_usage_error 2 '"100" is not a value' $new all_reduce pipelined -n 2 --unit 100
+expect new_op_without_reduction_is_usage_error 2 'all_gather reduces nothing' $new all_gather ring -n 2 --op max
+expect new_alltoall_in_place_is_usage_error 2 'no all_to_all in place' $new all_to_all pipelined -n 2 --in-place
+expect new_unwritable_fails 1 'cannot write /nonexistent/x' $new all_reduce ring -n 2 -o /nonexistent/x
+expect new_options_are_in_the_plan 0 '^ok +.*: mine, reducescatter of 5 ranks, in place, 64 to 4M bytes$' sh -c \
+	'"$1" plan new reduce_scatter pipelined -n 5 -B 6 -t 96 --min 64 --max 4M --unit 48 --op max --in-place --priority 7 --name mine -o "$2" &&
+	"$1" plan check "$2"' sh "$shunt" "$dir/n.json"
+for word in '"num_threads_per_block": 96' '"reduce_op": "max"' '"unit_size": 48' '"priority": 7'; do
+	grep -q "$word" "$dir/n.json" || { echo "not ok: new_options_are_in_the_plan: no $word"; failed=1; }
+done
+for n in 2 3 4 5 6 7 8; do
+	$new --list | while read -r collective shape _; do
+		$new "$collective" "$shape" -n $n -o "$dir/n.json" || { echo "not ok: new $collective $shape -n $n"; exit 1; }
+	done || failed=1
+done
+echo "ok: new_every_shape_and_number_of_ranks_passes_the_checker"
+
+# The shipped plans
+mkdir "$dir/plans"
+sh "$plans/generate.sh" "$shunt" "$dir/plans" || failed=1
+for plan in "$dir/plans"/*.json; do
+	cmp "$plan" "$plans/$(basename "$plan")" || { echo "not ok: shipped_plans_are_what_new_writes: run plans/generate.sh"; failed=1; }
+done
+[ "$(ls "$plans" | grep -c json)" = "$(ls "$dir/plans" | wc -l)" ] || { echo "not ok: shipped_plans: others are there"; failed=1; }
+echo "ok: shipped_plans_are_what_new_writes"
+
+# run, as far as it needs no library that knows plans
+expect run_no_plan_is_usage_error 2 'which plan' "$shunt" plan run
+expect run_wrong_plan_fails 1 'chunk 99' "$shunt" plan run "$dir/mixed/c.json"
+expect run_other_number_of_ranks_fails 1 'is for 4 ranks, not for 3' "$shunt" plan run -n 3 "$ring"
+expect run_size_beyond_fails 1 'is for 16385 to 1M bytes' "$shunt" plan run -b 2M "$twoshot"
+expect run_unknown_type_is_usage_error 2 '"float17"' "$shunt" plan run -d float17 "$ring"
+expect run_old_library_fails 1 'knows no plans' "$shunt" plan run "$pipelined"
+exit $failed

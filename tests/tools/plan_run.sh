@@ -1,0 +1,46 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# plan_run.sh SHUNT LIBSHUNT PLANS [QUICK]: shunt plan run through the real library on the sim: every shipped plan is right, and what is not is found.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") plans=$(realpath "$3") quick=${4:-}
+. "$(dirname "$0")/expect.sh"
+SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn SHUNT_CACHE_DIR=$dir/none
+export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG SHUNT_CACHE_DIR
+unset SHUNT_PLAN_DIR SHUNT_ALGO NCCL_MAX_CTAS
+
+run="$shunt plan run --timeout 120 -r 1 -i 1"
+right='^# all values are right, and the plan made them$'
+expect run_processes_right 0 "$right" $run "$plans/all_reduce_twoshot-ll_2.json" -e 128K
+expect run_graph_right 0 '^ +65536 +16384 +in +graph .* 0$' $run "$plans/all_reduce_twoshot-ll_2.json" -b 64K -e 64K --graph --in-place
+expect run_threads_right 0 "$right" $run "$plans/all_gather_oneshot-ll_4.json" -e 1K --threads -d float16
+for plan in "$plans"/*.json; do
+	[ -n "$quick" ] && break
+	expect "run_$(basename "$plan" .json)" 0 "$right" $run "$plan" -f 1024 --out-of-place -d int32
+done
+for op in max avg; do
+	"$shunt" plan new reduce_scatter oneshot-ll -n 3 -B 2 --op $op -o "$dir/$op.json"
+	expect run_$op 0 "float32, $op\$" $run "$dir/$op.json" -e 1K
+done
+# Sizes that leave the last chunks short.
+"$shunt" plan new all_reduce pipelined -n 3 -B 6 --min 0 --unit 1K -o "$dir/small.json"
+expect run_odd_sizes_right 0 "$right" $run "$dir/small.json" -b 4 -e 100K -f 7 -d uint8
+
+# What is wrong is found.
+sed '0,/"dst_buff": \[{"type": "o", "index": 0/s//"dst_buff": [{"type": "o", "index": 1/' "$plans/all_gather_oneshot-ll_2.json" >"$dir/wrong.json"
+expect run_wrong_values_found 1 '^# there are wrong values' $run "$dir/wrong.json" -e 1K
+expect run_wrong_values_named 1 "rank 0: 1024 bytes, out of place: 64 wrong; element 0 of rank 0's input" $run "$dir/wrong.json" -e 1K
+expect run_plan_that_was_not_used_found 1 'did not run plan all_reduce_oneshot-ll_2: .* took the path "oneshot"' env NCCL_MAX_CTAS=1 \
+	$run "$plans/all_reduce_oneshot-ll_2.json" -e 1K
+expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace\"/\"dtypes\": [\"int8\"], &/" "$1" >"$2" && "$3" plan run "$2"' sh \
+	"$plans/all_reduce_oneshot-ll_2.json" "$dir/int8.json" "$shunt"
+# By name only: the selector wants it.
+sed 's/"inplace"/"tags": {"auto": 0}, &/' "$plans/all_reduce_oneshot-ll_2.json" >"$dir/named.json"
+expect run_plan_by_name_right 0 "$right" $run "$dir/named.json" -e 1K
+
+# As a program would have it.
+bench="$shunt bench -n 2 -w 0 -i 1 -r 1 --timeout 120"
+expect plan_dir_is_used_by_programs 0 ' all_reduce_oneshot-ll_2 +0$' env SHUNT_PLAN_DIR="$plans" $bench -b 4K -e 4K
+expect plan_dir_larger_size_takes_next_plan 0 ' all_reduce_twoshot-ll_2 +0$' env SHUNT_PLAN_DIR="$plans" $bench -b 64K -e 64K
+mkdir "$dir/mixed" && echo '{' >"$dir/mixed/broken.json"
+expect plan_dir_wrong_plan_is_refused_alone 0 ' all_reduce_oneshot-ll_2 +0$' env SHUNT_PLAN_DIR="$dir/mixed:$plans" $bench -b 4K -e 4K
+exit $failed

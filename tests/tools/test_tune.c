@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT */
+/* What shunt tune makes of its numbers. */
+#include "../unit/unit.h"
+#include "algos/algos.h"
+#include "tune.h"
+
+static const struct shunt_algo *algo(enum shunt_kind kind, const char *name)
+{
+	const struct shunt_algo *a = shunt_algo_find(kind, name);
+
+	assert_non_null(a);
+	return a;
+}
+
+static struct tune_opts gpu_opts(void)
+{
+	return (struct tune_opts){ .blocks = { 8, 16, 32, 64 }, .nblocks = 4, .threads = { 128, 256, 512 }, .nthreads = 3 };
+}
+
+/* ---- candidates ---- */
+
+static int count(const struct tune_candidate *list, int n, const char *name)
+{
+	int found = 0;
+
+	for (int i = 0; i < n; i++)
+		found += list[i].algo && !strcmp(list[i].algo->name, name);
+	return found;
+}
+
+static void test_candidates_large_call_has_every_geometry(void **state)
+{
+	struct tune_opts o = gpu_opts();
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+	int n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 64 << 20, 4, false, true, list);
+
+	assert_true(!list[0].algo && !list[0].nccl && list[1].nccl);
+	/* The algorithm's own is 64 blocks of 512 threads. */
+	assert_int_equal(count(list, n, "oneshot"), 12);
+	assert_int_equal(count(list, n, "twoshot"), 12);
+	assert_true(count(list, n, "chunk") >= 1);
+	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 8, false, false, list);
+	assert_int_equal(n, 1 + 13);
+}
+
+static void test_candidates_same_launch_is_measured_once(void **state)
+{
+	struct tune_opts o = gpu_opts();
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+	int n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 256, 4, false, true, list);
+
+	assert_int_equal(count(list, n, "oneshot"), 1); /* one warp, whatever the limits */
+}
+
+static void test_candidates_messages_have_one_geometry(void **state)
+{
+	struct tune_opts o = gpu_opts();
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+
+	assert_int_equal(tune_candidates(&o, BENCH_COLL_SENDRECV, 1 << 20, 4, false, true, list), 3);
+}
+
+static void test_candidates_fit_the_list(void **state)
+{
+	struct tune_opts o = { .nblocks = TUNE_MAX_LIST, .nthreads = TUNE_MAX_LIST };
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+
+	for (int i = 0; i < TUNE_MAX_LIST; i++) {
+		o.blocks[i] = (unsigned)i + 57;
+		o.threads[i] = (unsigned)(i + 1) * 32;
+	}
+	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
+}
+
+/* ---- the best ---- */
+
+static void test_best_noise_keeps_the_own_geometry(void **state)
+{
+	const struct shunt_algo *one = algo(SHUNT_ALLREDUCE, "oneshot"), *two = algo(SHUNT_ALLREDUCE, "twoshot");
+	struct tune_candidate list[] = { { 0 }, { .nccl = true }, { .algo = one }, { .algo = two }, { one, { 8, 128, 0 }, false } };
+	double nearly[] = { 5, 1, 5.05, 7, 5.0 }, clear[] = { 5, 1, 5.5, 7, 5.0 }, other[] = { 5, 1, 5.5, 4.9, 5.0 };
+
+	assert_int_equal(tune_best(list, nearly, 5), 2);
+	assert_int_equal(tune_best(list, clear, 5), 4);
+	assert_int_equal(tune_best(list, other, 5), 3);
+	assert_int_equal(tune_best(list, nearly, 2), -1);
+}
+
+static void test_forward_where_nccl_is_as_fast(void **state)
+{
+	assert_false(tune_forwards(9.8, 10, 11, 12, 0.01));
+	assert_true(tune_forwards(9.95, 10, 11, 12, 0.01));
+	assert_true(tune_forwards(10.5, 10, 11, 12, 0.01));
+	assert_true(tune_forwards(5, 10, 12.1, 12, 0.01)); /* a win in graphs is no excuse */
+	assert_false(tune_forwards(5, 0, 5, 0, 0.01));      /* there is no NCCL */
+}
+
+/* ---- rows ---- */
+
+static struct tune_point point(enum bench_coll_id coll, uint64_t part, const char *name, unsigned blocks, bool forward)
+{
+	return (struct tune_point){ .coll = coll, .bytes = part * 4, .part = part, .algo = algo(tune_kind(coll), name),
+		.geometry = { (uint16_t)blocks, 0, 0 }, .forward = forward };
+}
+
+/* The table that the points make, for 4 ranks of an H200. */
+static struct shunt_tuning *table(const struct tune_point *points, size_t n)
+{
+	struct shunt_tuning *t = calloc(1, sizeof(*t));
+
+	assert_non_null(t);
+	t->machine = (struct shunt_machine){ .gpu = "NVIDIA H200", .cc = 90, .nranks = 4 };
+	t->rows = calloc(2 * n + SHUNT_NKINDS, sizeof(*t->rows));
+	assert_non_null(t->rows);
+	t->nrows = tune_rows(points, n, t->rows);
+	assert_int_equal(shunt_tuning_seal(t), 0);
+	return t;
+}
+
+static const char *path(const struct shunt_tuning *t, uint64_t bytes)
+{
+	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
+	enum shunt_why why;
+
+	return shunt_select_name(&s, SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &why);
+}
+
+static void test_rows_between_two_points_ours_only_if_both_are(void **state)
+{
+	const struct tune_point points[] = {
+		point(BENCH_COLL_ALL_REDUCE, 8192, "twoshot", 0, false), point(BENCH_COLL_ALL_REDUCE, 1024, "oneshot", 0, false),
+		point(BENCH_COLL_ALL_REDUCE, 2048, "oneshot", 0, false), point(BENCH_COLL_ALL_REDUCE, 4096, "twoshot", 0, true),
+		point(BENCH_COLL_ALL_REDUCE, 16384, "twoshot", 0, false),
+	};
+	struct shunt_tuning *t = table(points, 5);
+
+	assert_string_equal(path(t, 1), "oneshot");
+	assert_string_equal(path(t, 2048), "oneshot");
+	assert_string_equal(path(t, 2049), "nccl");
+	assert_string_equal(path(t, 4096), "nccl");
+	assert_string_equal(path(t, 4097), "nccl");
+	assert_string_equal(path(t, 8191), "nccl");
+	assert_string_equal(path(t, 8192), "twoshot");
+	assert_string_equal(path(t, 16384), "twoshot");
+	assert_string_equal(path(t, 16385), "nccl"); /* nobody measured it */
+	shunt_tuning_free(t);
+}
+
+static void test_rows_same_answers_are_one_row(void **state)
+{
+	struct tune_point points[40];
+	struct shunt_tuning_row rows[80 + SHUNT_NKINDS];
+
+	for (int i = 0; i < 20; i++) {
+		points[i] = point(BENCH_COLL_ALL_REDUCE, 1024ull << i, "oneshot", i < 10 ? 8 : 16, false);
+		points[20 + i] = point(BENCH_COLL_SENDRECV, 1024ull << i, "exchange", 0, i % 2);
+	}
+	assert_int_equal(tune_rows(points, 20, rows), 2);
+	assert_true(rows[0].upto == 1024ull << 9 && rows[1].upto == 1024ull << 19);
+	assert_int_equal(rows[0].geometry.blocks, 8);
+	/* Each turn from NCCL to ours takes a row for what lies between; the worst case fits. */
+	assert_true(tune_rows(points, 40, rows) <= 2 + 40);
+}
+
+static void test_rows_no_point_loses(void **state)
+{
+	uint64_t random = 1;
+
+	for (int run = 0; run < 500; run++) {
+		struct tune_point points[16];
+		struct shunt_tuning *t;
+
+		for (int i = 0; i < 16; i++) {
+			random = random * 6364136223846793005u + 1442695040888963407u;
+			points[i] = point(BENCH_COLL_ALL_REDUCE, 100ull << i, random >> 40 & 1 ? "oneshot" : "twoshot", random >> 45 & 1 ? 8 : 0, random >> 50 & 1);
+		}
+		t = table(points, 16);
+		for (int i = 0; i < 16; i++) {
+			assert_string_equal(path(t, points[i].part), points[i].forward ? "nccl" : points[i].algo->name);
+			/* Between: ours only if both neighbours are. */
+			if (i && (points[i].forward || points[i - 1].forward))
+				assert_string_equal(path(t, points[i].part - 7), "nccl");
+		}
+		shunt_tuning_free(t);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_candidates_large_call_has_every_geometry),
+		cmocka_unit_test(test_candidates_same_launch_is_measured_once),
+		cmocka_unit_test(test_candidates_messages_have_one_geometry),
+		cmocka_unit_test(test_candidates_fit_the_list),
+		cmocka_unit_test(test_best_noise_keeps_the_own_geometry),
+		cmocka_unit_test(test_forward_where_nccl_is_as_fast),
+		cmocka_unit_test(test_rows_between_two_points_ours_only_if_both_are),
+		cmocka_unit_test(test_rows_same_answers_are_one_row),
+		cmocka_unit_test(test_rows_no_point_loses),
+	};
+
+	setenv("SHUNT_TUNING_FILE", "none", 1);
+	unsetenv("SHUNT_ALGO");
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,101 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# tune.sh SHUNT LIBSHUNT FAKE_NCCL: tuning files from end to end on the sim, where times mean nothing: made, stopped and gone on with, taken
+# by communicators, refused.
+set -u
+shunt=$(realpath "$1") mock=$(realpath "$2") fake=$(realpath "$3")
+. "$(dirname "$0")/expect.sh"
+unset SHUNT_ALGO SHUNT_FORCE_NCCL SHUNT_PLAN_DIR NCCL_ALGO NCCL_PROTO NCCL_MAX_CTAS NCCL_MAX_NCHANNELS OMPI_COMM_WORLD_RANK LOCAL_RANK
+SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn SHUNT_CACHE_DIR=$dir/cache
+export SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG SHUNT_CACHE_DIR
+version=$("$shunt" --version | sed 's/.* //')
+tune="$shunt tune --timeout 100"
+bench="$shunt bench -w 0 -i 1 -r 1 --mode eager --out-of-place --timeout 100"
+
+# Options.
+expect unknown_collective_is_usage_error 2 '"all_frob" is not a collective' $tune all_frob
+expect uneven_collective_is_usage_error 2 '"alltoallv" is not' $tune alltoallv
+expect nine_ranks_is_usage_error 2 '"9" is not' $tune -n 9
+expect too_many_blocks_is_usage_error 2 '"65" is not' $tune --blocks 65
+expect odd_threads_is_usage_error 2 '"64,100" is not' $tune --threads 64,100
+expect sizes_in_wrong_order_is_usage_error 2 'first <= --last' $tune -b 2K -e 1K
+expect nccls_choice_forced_is_error 1 'NCCL_ALGO is set' env NCCL_ALGO=Ring $tune
+expect no_place_to_write_is_error 1 'no cache directory' env -u HOME SHUNT_CACHE_DIR= $tune all_reduce -n 2
+
+# Everything, to the cache; the next communicator takes it.
+expect tune_all_is_written 0 "^# written to $dir/cache/tuning/shunt-sim-3.json" $tune -n 3 -b 256 -e 1K
+cp "$dir/out" "$dir/all"
+expect tune_counts_points 0 '^\[18/18\] sendrecv 1K' cat "$dir/all"
+expect tune_tells_before_and_after 0 '^# geometric mean of before / after' cat "$dir/all"
+expect file_says_sim 0 '"sim": true' cat "$dir/cache/tuning/shunt-sim-3.json"
+expect partial_file_is_gone 2 'No such file' ls "$dir/cache/tuning/shunt-sim-3.json.partial"
+expect show_prints_table 0 '^  scatter +1008 \| exchange' $shunt tune --show "$dir/cache/tuning/shunt-sim-3.json"
+expect info_names_the_file 0 "^ +256  [a-z]+  \($dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
+expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256
+for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
+	expect tuned_${coll}_right 0 '^# 0 wrong elements' $bench $coll -n 3 -b 256 -e 64K -f 16
+done
+
+# By hand: a file whose answer is not the built-in table's.
+file() {
+	printf '{"shunt_tuning": %s, "shunt": "%s", "machine": {"gpu": "%s", "cc": %s, "driver": 0, "ranks": 2, "sim": %s},
+		"rows": [{"kind": "allreduce", "upto": 4096, "algorithm": "twoshot", "blocks": 1, "threads": 32}]}\n' "$@"
+}
+file 1 "$version" "Shunt sim" 0 true >"$dir/mine.json"
+file 1 "$version" "NVIDIA H200" 90 false >"$dir/other.json"
+file 1 0.0.1 "Shunt sim" 0 true >"$dir/old.json"
+file 2 "$version" "Shunt sim" 0 true >"$dir/new.json"
+head -c 100 "$dir/mine.json" >"$dir/half.json"
+expect named_file_is_taken 0 ' eager out .* twoshot +0$' env SHUNT_TUNING_FILE="$dir/mine.json" $bench -n 2 -b 1K -e 1K
+expect named_file_is_found_among_others 0 ' eager out .* twoshot +0$' env SHUNT_TUNING_FILE="$dir/other.json:$dir/mine.json" $bench -n 2 -b 1K -e 1K
+expect none_is_the_built_in_table 0 ' eager out .* oneshot +0$' env SHUNT_TUNING_FILE=none $bench -n 2 -b 1K -e 1K
+for case in 'other_machine other it.was.made.on.NVIDIA.H200' 'old_version old made.by.Shunt."0.0.1"' 'new_format new format.2' 'broken_file half line.[0-9]+:.no.JSON'; do
+	set -- $case
+	SHUNT_TUNING_FILE=$dir/$2.json $bench -n 2 -b 1K -e 1K >"$dir/$2.log" 2>&1
+	expect "$1_is_refused" 0 "tuning file refused: $dir/$2.json: $3" cat "$dir/$2.log"
+	expect "$1_leaves_the_built_in_table" 0 ' eager out .* oneshot +0$' cat "$dir/$2.log"
+done
+expect one_line_is_enough 0 '^1$' grep -c 'tuning file refused: .*/other.json' "$dir/other.log"
+
+# Ranks that have different files agree on the built-in table.
+mkdir "$dir/meet"
+apart() {
+	for r in 0 1; do
+		env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r SHUNT_TUNING_FILE="$(eval echo "\$$((r + 1))")" $bench -b 1K -e 1K --rendezvous "$dir/meet" >"$dir/rank$r" 2>&1 &
+	done
+	wait
+	cat "$dir/rank0" "$dir/rank1"
+	grep -q '^# 0 wrong' "$dir/rank0"
+}
+file 1 "$version" "Shunt sim" 0 true | sed 's/4096/2048/' >"$dir/mine2.json"
+expect file_on_one_rank_is_not_taken 0 'built-in tuning: rank 1 has no tuning file, rank 0 has one' apart "$dir/mine.json" none
+expect file_on_one_rank_runs_built_in 0 ' eager out .* oneshot +0$' cat "$dir/rank0"
+expect two_files_are_not_taken 0 'built-in tuning: rank 1 has another tuning file' apart "$dir/mine.json" "$dir/mine2.json"
+expect one_file_is_taken 0 ' eager out .* twoshot +0$' apart "$dir/mine.json" "$dir/mine.json"
+
+# Stopped, here by a directory where the file should be: what was measured is kept.
+mkdir "$dir/t.json"
+small="all_reduce -n 2 -b 256 -e 1K"
+expect unwritable_file_is_error 1 'cannot write .*/t.json' $tune $small -o "$dir/t.json"
+rmdir "$dir/t.json"
+cp "$dir/t.json.partial" "$dir/partial"
+expect other_options_do_not_go_on 1 'is of a run on another machine or with other options' $tune $small -o "$dir/t.json" --rounds 2
+expect stopped_run_goes_on 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
+cp "$dir/out" "$dir/all"
+expect what_is_there_is_not_measured_again 1 '^0$' grep -c '^\[' "$dir/all"
+head -c -20 "$dir/partial" >"$dir/t.json.partial"
+expect cut_line_is_measured_again 0 '^\[2/2\] all_reduce 1K' $tune $small -o "$dir/t.json"
+{ cat "$dir/partial"; echo '{"collective": "all_reduce", "bytes": -1}'; } >"$dir/t.json.partial"
+expect wrong_line_is_dropped 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
+cp "$dir/partial" "$dir/t.json.partial"
+expect restart_forgets 0 '^\[1/2\] all_reduce 256' $tune $small -o "$dir/t.json" --restart
+expect show_broken_is_error 1 'no JSON' $shunt tune --show "$dir/half.json"
+expect show_without_points_is_error 1 'no points to show' $shunt tune --show "$dir/mine.json"
+
+# A real NCCL that does nothing, and so is always the faster one: every size goes to it.
+expect faster_nccl_is_measured 0 '^# 2 ranks on Shunt sim.*NCCL 2\.' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
+expect faster_nccl_gets_every_size 0 '^\[2/2\] all_reduce 1K: .*: nccl$' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
+rows() { sed -n '/"rows"/,/\]/p' "$dir/nccl.json" | grep -c "$1"; }
+expect every_row_is_nccls 0 "^$(rows '"kind"') rows\$" echo "$(rows '"nccl": true') rows"
+expect there_are_rows 0 '^[1-9]' rows '"kind"'
+exit $failed

@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * shunt bench report: what runs wrote with --json, as one HTML file that needs no other: for each collective, type, operator and
+ * way a chart of times and one of bandwidths, every library a line, and the numbers below. Runs of one kind share a chart.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "bench.h"
+#include "chart.h"
+
+enum { MAX_LIMITS = 16, MAX_SERIES = CHART_MAX_LINES - 1 };
+
+static const char html_help[] =
+	"usage: shunt bench report FILE.json... -o FILE.html [options]\n\n"
+	"Makes one HTML file of what shunt bench has written with --json: charts of times and bandwidths over sizes, both\n"
+	"logarithmic, every library a line, and the numbers. It refers to nothing outside of itself.\n\n"
+	"  -o, --output FILE    the HTML file\n"
+	"  --limit [COLL:]GB/S  what the fabric gives, as a line; of one collective or of all that have none of their own\n"
+	"  --png DIR            every chart as a PNG file too (needs a build with cairo)\n"
+	"  --title TEXT         title of the page\n\n"
+	"Exit status: 0; 1 after an error; 2 for a wrong option.\n";
+
+struct series {
+	char name[96];
+	int file;
+	size_t lib;                  /* in the file's list */
+	struct chart_point *us, *busbw;
+	double *p99;
+	json_t **paths;              /* borrowed */
+	size_t n;
+};
+
+/* What shares a chart. */
+struct panel {
+	char key[256];               /* its title, and what makes it one */
+	const struct bench_coll *coll; /* NULL: none that is known */
+	int nranks;
+	bool host;
+	struct series series[MAX_SERIES];
+	int nseries;
+};
+
+struct limit {
+	char coll[32];               /* "": all */
+	double gbps;
+};
+
+struct report {
+	const char *output, *png, *title;
+	struct limit limits[MAX_LIMITS];
+	int nlimits;
+	json_t **files;
+	const char *const *names;
+	int nfiles;
+	struct panel *panels;
+	int npanels;
+};
+
+/* ---- reading ---- */
+
+static const char *string_of(json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+static double number_of(json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+static void key_make(json_t *run, json_t *row, char key[256])
+{
+	int n = snprintf(key, 256, "%s %s", string_of(run, "collective"), string_of(row, "dtype"));
+	const struct bench_coll *c = bench_colls;
+
+	while (c->name && strcmp(c->name, string_of(run, "collective")))
+		c++;
+	if (c->name && c->reduces)
+		n += snprintf(key + n, 256 - (size_t)n, " %s", string_of(row, "op"));
+	n += snprintf(key + n, 256 - (size_t)n, ", %.0f ranks, %s, %s", number_of(run, "ranks"), string_of(row, "mode"),
+		!strcmp(string_of(row, "place"), "in") ? "in place" : "out of place");
+	if (number_of(run, "group") > 1)
+		n += snprintf(key + n, 256 - (size_t)n, ", groups of %.0f", number_of(run, "group"));
+	if (number_of(run, "skew_us") > 0)
+		n += snprintf(key + n, 256 - (size_t)n, ", skew to %.0f us", number_of(run, "skew_us"));
+	if (number_of(run, "rotate_bytes") > 0)
+		n += snprintf(key + n, 256 - (size_t)n, ", rotating through %.0f MB", number_of(run, "rotate_bytes") / (1 << 20));
+	if (json_is_true(json_object_get(run, "host")))
+		n += snprintf(key + n, 256 - (size_t)n, ", host");
+	snprintf(key + n, 256 - (size_t)n, " (%.60s)", string_of(run, "device_name"));
+}
+
+static struct panel *panel_find(struct report *r, json_t *run, json_t *row)
+{
+	struct panel *panels, *p;
+	char key[256];
+
+	key_make(run, row, key);
+	for (int i = 0; i < r->npanels; i++)
+		if (!strcmp(r->panels[i].key, key))
+			return &r->panels[i];
+	panels = realloc(r->panels, (size_t)(r->npanels + 1) * sizeof(*panels));
+	if (!panels)
+		return NULL;
+	r->panels = panels;
+	p = &panels[r->npanels++];
+	memset(p, 0, sizeof(*p));
+	memcpy(p->key, key, sizeof(key));
+	p->nranks = (int)number_of(run, "ranks");
+	p->host = json_is_true(json_object_get(run, "host"));
+	for (const struct bench_coll *c = bench_colls; c->name && !p->coll; c++)
+		if (!strcmp(c->name, string_of(run, "collective")))
+			p->coll = c;
+	return p;
+}
+
+static struct series *series_find(struct panel *p, int file, size_t lib)
+{
+	for (int i = 0; i < p->nseries; i++)
+		if (p->series[i].file == file && p->series[i].lib == lib)
+			return &p->series[i];
+	if (p->nseries == MAX_SERIES)
+		return NULL;
+	p->series[p->nseries].file = file;
+	p->series[p->nseries].lib = lib;
+	return &p->series[p->nseries++];
+}
+
+static const char *label_of(const struct report *r, const struct series *s)
+{
+	return string_of(json_array_get(json_object_get(r->files[s->file], "libraries"), s->lib), "label");
+}
+
+/* Lines of one chart that have one label get the file's name or the place in it beside that. */
+static void series_name(const struct report *r, struct panel *p)
+{
+	for (int i = 0; i < p->nseries; i++) {
+		struct series *s = &p->series[i];
+		const char *slash = strrchr(r->names[s->file], '/');
+		bool other_file = false, other_place = false;
+		int n;
+
+		for (int k = 0; k < p->nseries; k++)
+			if (k != i && !strcmp(label_of(r, s), label_of(r, &p->series[k])))
+				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
+		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", label_of(r, s),
+			slash ? slash + 1 : r->names[s->file]);
+		if (other_place)
+			snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
+	}
+}
+
+static int point_add(struct series *s, double bytes, json_t *cell)
+{
+	size_t n = s->n + 1, at = s->n;
+	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
+	json_t **paths;
+	double *p99;
+
+	if (!us)
+		return -ENOMEM;
+	s->us = us;
+	bw = realloc(s->busbw, n * sizeof(*bw));
+	if (!bw)
+		return -ENOMEM;
+	s->busbw = bw;
+	p99 = realloc(s->p99, n * sizeof(*p99));
+	if (!p99)
+		return -ENOMEM;
+	s->p99 = p99;
+	paths = realloc(s->paths, n * sizeof(*paths));
+	if (!paths)
+		return -ENOMEM;
+	s->paths = paths;
+	/* By size; of runs of the same size and name the last one counts. */
+	while (at && us[at - 1].x > bytes)
+		at--;
+	if (at && us[at - 1].x == bytes) {
+		at--;
+	} else {
+		memmove(us + at + 1, us + at, (s->n - at) * sizeof(*us));
+		memmove(bw + at + 1, bw + at, (s->n - at) * sizeof(*bw));
+		memmove(p99 + at + 1, p99 + at, (s->n - at) * sizeof(*p99));
+		memmove(paths + at + 1, paths + at, (s->n - at) * sizeof(*paths));
+		s->n = n;
+	}
+	us[at] = (struct chart_point){ bytes, number_of(cell, "time_us") };
+	bw[at] = (struct chart_point){ bytes, number_of(cell, "busbw") };
+	p99[at] = number_of(cell, "p99_us");
+	paths[at] = json_object_get(cell, "path");
+	return 0;
+}
+
+static int row_add(struct report *r, int file, json_t *row)
+{
+	struct panel *p = panel_find(r, r->files[file], row);
+	json_t *cell;
+	size_t i;
+
+	if (!p)
+		return -ENOMEM;
+	json_array_foreach(json_object_get(row, "libraries"), i, cell) {
+		struct series *s = series_find(p, file, i);
+
+		if (!s) {
+			tool_error("%s: more than %d libraries in one chart (%s)", r->names[file], MAX_SERIES, p->key);
+			return -ENOSPC;
+		}
+		/* A logarithm has no place for nothing. */
+		if (number_of(row, "bytes") > 0 && number_of(cell, "time_us") > 0) {
+			int err = point_add(s, number_of(row, "bytes"), cell);
+
+			if (err)
+				return err;
+		}
+	}
+	return 0;
+}
+
+static int file_read(struct report *r, int file)
+{
+	json_error_t error;
+	json_t *rows;
+
+	r->files[file] = json_load_file(r->names[file], 0, &error);
+	if (!r->files[file]) {
+		tool_error("%s, line %d: %s", r->names[file], error.line, error.text);
+		return -EINVAL;
+	}
+	rows = json_object_get(r->files[file], "results");
+	if (!json_is_array(rows) || !*string_of(r->files[file], "collective")) {
+		tool_error("%s is not what shunt bench --json writes", r->names[file]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+/* ---- writing ---- */
+
+static double limit_of(const struct report *r, const struct panel *p)
+{
+	double all = 0;
+
+	for (int i = 0; i < r->nlimits; i++) {
+		if (!*r->limits[i].coll)
+			all = r->limits[i].gbps;
+		else if (p->coll && !strcmp(r->limits[i].coll, p->coll->name))
+			return r->limits[i].gbps;
+	}
+	return all;
+}
+
+/* Of what a panel has, its times or its bandwidths. limit: room for as many points as the longest series has. */
+static void chart_make(const struct report *r, const struct panel *p, bool times, struct chart *c, struct chart_point *limit)
+{
+	const struct series *longest = &p->series[0];
+	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1;
+
+	*c = (struct chart){.title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
+		.x_name = "bytes",
+		.y_name = times ? "us" : "GB/s",
+		.legend_below = !times,
+		.x_bytes = true};
+	for (int i = 0; i < p->nseries; i++) {
+		const struct series *s = &p->series[i];
+
+		if (s->n)
+			c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = times ? s->us : s->busbw, .n = s->n};
+		if (s->n > longest->n)
+			longest = s;
+	}
+	if (gbps <= 0 || factor <= 0)
+		return;
+	for (size_t i = 0; i < longest->n; i++)
+		limit[i] = (struct chart_point){longest->us[i].x, times ? longest->us[i].x * factor / gbps / 1e3 : gbps};
+	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = longest->n};
+}
+
+static void mean_write(const struct panel *p, FILE *out)
+{
+	const struct series *a = &p->series[0];
+
+	for (int k = 1; k < p->nseries; k++) {
+		const struct series *b = &p->series[k];
+		double sum = 0;
+		int n = 0;
+
+		for (size_t i = 0; i < a->n; i++)
+			for (size_t j = 0; j < b->n; j++)
+				if (a->us[i].x == b->us[j].x) {
+					sum += log(b->us[j].y / a->us[i].y);
+					n++;
+				}
+		if (!n)
+			continue;
+		fputs("<p>Time of ", out);
+		chart_escape(b->name, out);
+		fputs(" over that of ", out);
+		chart_escape(a->name, out);
+		fprintf(out, ", geometric mean of %d sizes: <b>%.3f</b></p>\n", n, exp(sum / n));
+	}
+}
+
+static void table_write(const struct panel *p, FILE *out)
+{
+	fputs("<details><summary>numbers</summary><table><tr><th>bytes</th>", out);
+	for (int i = 0; i < p->nseries; i++) {
+		fputs("<th>", out);
+		chart_escape(p->series[i].name, out);
+		fputs(p->host ? "<br>us</th><th>p99</th><th>path</th>" : "<br>us</th><th>p99</th><th>GB/s</th><th>path</th>", out);
+	}
+	fputs("</tr>\n", out);
+	/* The sizes of all of them, in order. */
+	for (double last = 0;;) {
+		double next = INFINITY;
+		char size[24];
+
+		for (int i = 0; i < p->nseries; i++)
+			for (size_t k = 0; k < p->series[i].n; k++)
+				if (p->series[i].us[k].x > last)
+					next = fmin(next, p->series[i].us[k].x);
+		if (isinf(next))
+			break;
+		fprintf(out, "<tr><td>%s</td>", tool_format_size((uint64_t)next, size));
+		for (int i = 0; i < p->nseries; i++) {
+			const struct series *s = &p->series[i];
+			size_t k = 0;
+
+			while (k < s->n && s->us[k].x != next)
+				k++;
+			if (k == s->n) {
+				fputs(p->host ? "<td></td><td></td><td></td>" : "<td></td><td></td><td></td><td></td>", out);
+				continue;
+			}
+			fprintf(out, "<td>%.4g</td><td>%.4g</td>", s->us[k].y, s->p99[k]);
+			if (!p->host)
+				fprintf(out, "<td>%.4g</td>", s->busbw[k].y);
+			fputs("<td>", out);
+			chart_escape(json_string_value(s->paths[k]) ? json_string_value(s->paths[k]) : "", out);
+			fputs("</td>", out);
+		}
+		fputs("</tr>\n", out);
+		last = next;
+	}
+	fputs("</table></details>\n", out);
+}
+
+static int png_write(const struct report *r, int panel, bool times, const struct chart *c)
+{
+	char path[PATH_MAX], name[256];
+	struct chart titled = *c;
+	int err;
+
+	snprintf(name, sizeof(name), "%.200s: %s", r->panels[panel].key, c->title);
+	titled.title = name;
+	snprintf(path, sizeof(path), "%s/%02d-%s.png", r->png, panel + 1, times ? "time" : "bandwidth");
+	err = chart_png(&titled, path);
+	if (err == -ENOSYS)
+		tool_error("--png: this build has no cairo, which draws PNG files; install libcairo2-dev and build again, or leave "
+		           "it out");
+	else if (err)
+		tool_error("cannot write %s: %s", path, strerror(-err));
+	return err;
+}
+
+static int panel_write(const struct report *r, int panel, FILE *out)
+{
+	const struct panel *p = &r->panels[panel];
+	struct chart_point *limit;
+	size_t most = 1;
+	int err = 0;
+
+	for (int i = 0; i < p->nseries; i++)
+		most = p->series[i].n > most ? p->series[i].n : most;
+	limit = malloc(most * sizeof(*limit));
+	if (!limit)
+		return -ENOMEM;
+	fputs("<section><h2>", out);
+	chart_escape(p->key, out);
+	fputs("</h2>\n<div class=\"charts\">\n", out);
+	for (int times = 1; times >= (p->host ? 1 : 0) && !err; times--) {
+		struct chart c;
+
+		chart_make(r, p, times, &c, limit);
+		if (!c.nlines)
+			continue;
+		chart_svg(&c, out);
+		if (r->png)
+			err = png_write(r, panel, times, &c);
+	}
+	fputs("</div>\n", out);
+	mean_write(p, out);
+	table_write(p, out);
+	fputs("</section>\n", out);
+	free(limit);
+	return err;
+}
+
+static void runs_write(const struct report *r, FILE *out)
+{
+	fputs("<details open><summary>runs</summary><ul>\n", out);
+	for (int i = 0; i < r->nfiles; i++) {
+		json_t *run = r->files[i], *lib;
+		size_t k;
+
+		fputs("<li>", out);
+		chart_escape(r->names[i], out);
+		fprintf(out, ": %.0f ranks, ", number_of(run, "ranks"));
+		chart_escape(string_of(run, "device_name"), out);
+		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", number_of(run, "rounds"), number_of(run, "iters"),
+			!json_is_true(json_object_get(run, "checked"))   ? "unchecked"
+			: json_integer_value(json_object_get(run, "wrong")) ? "checked, some of them <b>wrong</b>"
+									: "checked and right");
+		json_array_foreach(json_object_get(run, "libraries"), k, lib) {
+			fputs("; ", out);
+			chart_escape(string_of(lib, "label"), out);
+			fputs(" = ", out);
+			chart_escape(string_of(lib, "path"), out);
+		}
+		if (!strcmp(string_of(run, "device"), "sim"))
+			fputs("; <b>on the sim, whose times say nothing about GPUs</b>", out);
+		fputs("</li>\n", out);
+	}
+	fputs("</ul></details>\n", out);
+}
+
+static int html_write(const struct report *r)
+{
+	static const char style[] =
+	    "body{font-family:sans-serif;margin:2em;max-width:1320px;color:#222;background:#fff}"
+	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:2em}"
+	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd;"
+	    "font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
+	char tmp[PATH_MAX];
+	FILE *out;
+	int err = 0;
+
+	/* Not in place: a reader never sees half a file. */
+	snprintf(tmp, sizeof(tmp), "%s.tmp", r->output);
+	out = fopen(tmp, "we");
+	if (!out) {
+		err = -errno;
+		tool_error("cannot write %s: %s", r->output, strerror(-err));
+		return err;
+	}
+	fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+	      "content=\"width=device-width\"><title>",
+	    out);
+	chart_escape(r->title, out);
+	fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
+	chart_escape(r->title, out);
+	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its value.</p>\n",
+	    out);
+	runs_write(r, out);
+	for (int i = 0; i < r->npanels && !err; i++)
+		err = panel_write(r, i, out);
+	fputs("</body></html>\n", out);
+	if ((ferror(out) | fclose(out)) && !err) {
+		err = -EIO;
+		tool_error("cannot write %s: %s", r->output, strerror(errno));
+	}
+	if (!err && rename(tmp, r->output)) {
+		err = -errno;
+		tool_error("cannot write %s: %s", r->output, strerror(-err));
+	}
+	if (err)
+		remove(tmp);
+	return err;
+}
+
+/* ---- options ---- */
+
+static int limit_parse(struct report *r, const char *text)
+{
+	const char *colon = strchr(text, ':');
+	struct limit *l = &r->limits[r->nlimits];
+	const struct bench_coll *c = bench_colls;
+	char *end;
+
+	if (r->nlimits == MAX_LIMITS || (colon && (size_t)(colon - text) >= sizeof(l->coll)))
+		return -EINVAL;
+	snprintf(l->coll, sizeof(l->coll), "%.*s", colon ? (int)(colon - text) : 0, text);
+	while (colon && c->name && strcmp(c->name, l->coll))
+		c++;
+	l->gbps = strtod(colon ? colon + 1 : text, &end);
+	if ((colon && !c->name) || *end || !(l->gbps > 0) || isinf(l->gbps))
+		return -EINVAL;
+	r->nlimits++;
+	return 0;
+}
+
+static void report_finish(struct report *r)
+{
+	for (int i = 0; i < r->npanels; i++)
+		for (int k = 0; k < r->panels[i].nseries; k++) {
+			struct series *s = &r->panels[i].series[k];
+
+			free(s->us);
+			free(s->busbw);
+			free(s->p99);
+			free(s->paths);
+		}
+	free(r->panels);
+	for (int i = 0; i < r->nfiles; i++)
+		json_decref(r->files[i]);
+	free(r->files);
+}
+
+static int report_make(struct report *r)
+{
+	int err = 0;
+
+	r->files = calloc((size_t)r->nfiles, sizeof(*r->files));
+	if (!r->files)
+		return -ENOMEM;
+	for (int i = 0; !err && i < r->nfiles; i++)
+		err = file_read(r, i);
+	/* When all are known, so that names can tell them apart. */
+	for (int i = 0; !err && i < r->nfiles; i++) {
+		json_t *row;
+		size_t k;
+
+		json_array_foreach(json_object_get(r->files[i], "results"), k, row)
+			if (!err)
+				err = row_add(r, i, row);
+	}
+	for (int i = 0; i < r->npanels; i++)
+		series_name(r, &r->panels[i]);
+	return err ? err : html_write(r);
+}
+
+int bench_html_main(int argc, char **argv)
+{
+	enum { OPT_LIMIT = 256, OPT_PNG, OPT_TITLE };
+	static const struct option options[] = {
+		{ "output", required_argument, NULL, 'o' },
+		{ "limit", required_argument, NULL, OPT_LIMIT },
+		{ "png", required_argument, NULL, OPT_PNG },
+		{ "title", required_argument, NULL, OPT_TITLE },
+		{ "help", no_argument, NULL, 'h' },
+		{ 0 },
+	};
+	struct report r = { .title = "shunt bench" };
+	int opt, err;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":o:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'h':
+			fputs(html_help, stdout);
+			return TOOL_OK;
+		case 'o':
+			r.output = optarg;
+			break;
+		case OPT_LIMIT:
+			if (limit_parse(&r, optarg))
+				return tool_usage_error("--limit: \"%s\" is not GB/S or COLLECTIVE:GB/S", optarg);
+			break;
+		case OPT_PNG:
+			r.png = optarg;
+			break;
+		case OPT_TITLE:
+			r.title = optarg;
+			break;
+		case ':':
+			return tool_usage_error("%s needs a value", argv[optind - 1]);
+		default:
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		}
+	}
+	if (optind == argc)
+		return tool_usage_error("which files? They are those of shunt bench --json");
+	if (!r.output)
+		return tool_usage_error("--output is missing");
+	r.names = (const char *const *)argv + optind;
+	r.nfiles = argc - optind;
+	err = report_make(&r);
+	if (err == -ENOMEM)
+		tool_error("out of memory");
+	report_finish(&r);
+	return err ? TOOL_FAIL : TOOL_OK;
+}

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* Driver, GPUs, and which of them reach which. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "gpu/gpu_ops.h"
+#include "doctor.h"
+
+static const char topic[] = "devices";
+
+/* "580.95.05" of the kernel's module, or "". */
+static void module_version(char *text, size_t bytes)
+{
+	FILE *v = fopen("/proc/driver/nvidia/version", "re");
+	char line[512];
+	const char *at;
+
+	*text = '\0';
+	if (v && fgets(line, sizeof(line), v))
+		for (at = line; *at; at++) /* the first word with a digit in front */
+			if ((at == line || at[-1] == ' ') && *at >= '0' && *at <= '9') {
+				snprintf(text, bytes, "%.*s", (int)strcspn(at, " \n"), at);
+				break;
+			}
+	if (v)
+		fclose(v);
+}
+
+static bool check_driver(struct findings *f)
+{
+	int (*get_version)(int *version) = NULL;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	char module[64];
+	int version = 0;
+
+	module_version(module, sizeof(module));
+	if (lib)
+		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
+	if (!lib && !*module) {
+		found(f, FOUND_INFO, topic, "on a machine with GPUs: install the driver", "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
+		return false;
+	}
+	if (!lib) {
+		found(f, FOUND_ERROR, topic, "in a container: docker run --gpus all, with the NVIDIA container toolkit", "the kernel has driver %s, but libcuda.so.1 cannot be opened: %s", module, dlerror());
+		return false;
+	}
+	if (!get_version || get_version(&version)) {
+		found(f, FOUND_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
+		return false;
+	}
+	if (!*module)
+		found(f, FOUND_WARN, topic, "load the nvidia module, or make the devices visible in the container", "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000, version % 1000 / 10);
+	else
+		found(f, FOUND_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000, version % 1000 / 10);
+	return true;
+}
+
+static void check_pair(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info, char *reached, size_t bytes, const char **why_p, int *bad_p)
+{
+	size_t n = strlen(reached);
+
+	if (i == k)
+		return;
+	if (!gpu->peer_check(i, &info[k], why_p)) {
+		snprintf(reached + n, bytes - n, " %d", k);
+		return;
+	}
+	(*bad_p)++;
+}
+
+/* One line for each GPU: a matrix to read. */
+static void check_peers(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
+{
+	const char *why = "?";
+	int bad = 0;
+
+	for (int i = 0; i < n; i++) {
+		char reached[512] = "";
+
+		for (int k = 0; k < n; k++)
+			check_pair(gpu, i, k, info, reached, sizeof(reached), &why, &bad);
+		found(f, FOUND_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name, (unsigned)info[i].cc, *reached ? reached : " none");
+	}
+	if (n < 2)
+		found(f, FOUND_INFO, topic, "", "one GPU: there are no peers");
+	else if (bad)
+		found(f, FOUND_WARN, topic, "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
+		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), why);
+	else
+		found(f, FOUND_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
+}
+
+void doctor_devices(struct findings *f)
+{
+	const struct shunt_gpu_ops *gpu = &shunt_gpu_cuda_ops;
+	struct shunt_gpu_info info[16];
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int n = 0;
+
+	if (!check_driver(f))
+		return;
+	if (gpu->open() || gpu->device_count(&n) || !n) {
+		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi", "the driver shows no GPU that can be used%s%s",
+		    visible ? ": CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+		return;
+	}
+	if (visible)
+		found(f, FOUND_INFO, topic, "", "CUDA_VISIBLE_DEVICES=%s: %d to be seen", visible, n);
+	if (n > 16)
+		n = 16;
+	for (int i = 0; i < n; i++)
+		if (gpu->device_info(i, &info[i])) {
+			found(f, FOUND_ERROR, topic, "look at nvidia-smi and dmesg", "GPU %d cannot be asked", i);
+			return;
+		}
+	check_peers(f, gpu, info, n);
+}

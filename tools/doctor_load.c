@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+/* Dumps as they come from files and processes: JSON into structs. Files are treated as hostile. */
+#include <errno.h>
+#include <glob.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "doctor.h"
+
+#define FORMAT 1
+#define MAX_FILE (256u << 20)
+
+static const char *text_of(json_t *o, const char *name)
+{
+	json_t *v = json_object_get(o, name);
+
+	return json_is_string(v) ? json_string_value(v) : "";
+}
+
+static uint64_t number_of(json_t *o, const char *name)
+{
+	json_t *v = json_object_get(o, name);
+
+	return json_is_integer(v) && json_integer_value(v) > 0 ? (uint64_t)json_integer_value(v) : 0;
+}
+
+static int int_of(json_t *o, const char *name, int otherwise)
+{
+	json_t *v = json_object_get(o, name);
+	json_int_t n = json_is_integer(v) ? json_integer_value(v) : otherwise;
+
+	return n < -1 || n > INT_MAX ? otherwise : (int)n;
+}
+
+static void read_op(json_t *o, struct dump_op *op)
+{
+	*op = (struct dump_op){
+		.seq = number_of(o, "seq"), .number = number_of(o, "number"), .count = number_of(o, "count"), .time_ns = number_of(o, "time_ns"),
+		.kind = text_of(o, "kind"), .dtype = text_of(o, "dtype"), .op = text_of(o, "op"), .path = text_of(o, "path"),
+		.stream = text_of(o, "stream"), .state = text_of(o, "state"), .root = int_of(o, "root", int_of(o, "peer", -1)),
+		.captured = json_is_true(json_object_get(o, "captured")),
+	};
+	op->message = !strcmp(op->kind, "send") || !strcmp(op->kind, "recv");
+}
+
+static int by_number(const void *a, const void *b)
+{
+	const struct dump_op *x = a, *y = b;
+
+	if (x->message != y->message)
+		return x->message ? 1 : -1;
+	return x->number != y->number ? (x->number < y->number ? -1 : 1) : 0;
+}
+
+static unsigned *read_counts(json_t *comm, const char *name, size_t n)
+{
+	json_t *array = json_object_get(comm, name);
+	unsigned *counts = calloc(n + 1, sizeof(*counts));
+
+	for (size_t i = 0; counts && i < n; i++) {
+		json_int_t v = json_integer_value(json_array_get(array, i));
+
+		counts[i] = v > 0 && v <= UINT_MAX ? (unsigned)v : 0;
+	}
+	return counts;
+}
+
+static int read_comm(const struct dump_process *p, json_t *o, struct dump_comm *c)
+{
+	json_t *ops = json_object_get(o, "operations"), *progress = json_object_get(o, "progress"), *fault = json_object_get(o, "fault");
+
+	*c = (struct dump_comm){
+		.process = p, .id = text_of(o, "id"), .key = text_of(o, "key"), .state = text_of(o, "state"), .why = text_of(o, "why"),
+		.error = text_of(o, "error"), .phase = text_of(o, "phase"), .rank = int_of(o, "rank", -1), .nranks = int_of(o, "nranks", -1),
+		.phase_time_ns = number_of(o, "phase_time_ns"), .calls = number_of(o, "calls"), .collectives = number_of(o, "collectives"),
+		.replays = number_of(progress, "replays"), .last = number_of(progress, "last"), .has_progress = json_is_object(progress),
+		.running = json_is_true(json_object_get(progress, "running")), .last_captured = json_is_true(json_object_get(progress, "captured")),
+		.fault_peer = int_of(fault, "peer", -1), .fault_op = number_of(fault, "op"), .nops = json_array_size(ops), .npeers = json_array_size(json_object_get(o, "sends")),
+	};
+	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
+	c->sends = read_counts(o, "sends", c->npeers);
+	c->receives = read_counts(o, "receives", c->npeers);
+	if (!c->ops || !c->sends || !c->receives)
+		return -ENOMEM;
+	for (size_t i = 0; i < c->nops; i++)
+		read_op(json_array_get(ops, i), &c->ops[i]);
+	qsort(c->ops, c->nops, sizeof(*c->ops), by_number);
+	while (c->ncollectives < c->nops && !c->ops[c->ncollectives].message)
+		c->ncollectives++;
+	return 0;
+}
+
+static void process_free(struct dump_process *p)
+{
+	for (size_t i = 0; i < p->ncomms; i++) {
+		free(p->comms[i].ops);
+		free(p->comms[i].sends);
+		free(p->comms[i].receives);
+	}
+	free(p->comms);
+	free(p->file);
+	json_decref(p->json);
+	free(p);
+}
+
+int dumps_add(struct dumps *d, json_t *json, const char *name)
+{
+	json_t *comms = json_object_get(json, "communicators");
+	struct dump_process *p, **all;
+
+	if (!json_is_integer(json_object_get(json, "shunt_dump")) || !json_is_array(comms)) {
+		tool_error("%s is not a dump of Shunt", name);
+		json_decref(json);
+		return -EINVAL;
+	}
+	if (int_of(json, "shunt_dump", 0) != FORMAT) {
+		tool_error("%s is a dump of another version (%s) of Shunt; use that version's shunt doctor", name, text_of(json, "version"));
+		json_decref(json);
+		return -EINVAL;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p) {
+		json_decref(json);
+		return -ENOMEM;
+	}
+	*p = (struct dump_process){ .json = json, .file = strdup(name), .host = text_of(json, "host"), .program = text_of(json, "program"),
+		.reason = text_of(json, "reason"), .pid = int_of(json, "pid", 0), .time_ns = number_of(json, "time_ns") };
+	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));
+	if (!p->file || !p->comms)
+		goto err_free;
+	for (size_t i = 0; i < json_array_size(comms); i++) {
+		p->ncomms++;
+		if (read_comm(p, json_array_get(comms, i), &p->comms[i]))
+			goto err_free;
+	}
+	for (size_t i = 0; i < d->n; i++) {
+		struct dump_process *old = d->processes[i];
+
+		if (old->pid != p->pid || strcmp(old->host, p->host))
+			continue;
+		d->processes[i] = old->time_ns < p->time_ns ? p : old;
+		process_free(old->time_ns < p->time_ns ? old : p);
+		return 0;
+	}
+	all = realloc(d->processes, (d->n + 1) * sizeof(*all));
+	if (!all)
+		goto err_free;
+	d->processes = all;
+	d->processes[d->n++] = p;
+	return 0;
+err_free:
+	process_free(p);
+	return -ENOMEM;
+}
+
+static int add_file(struct dumps *d, const char *path)
+{
+	json_error_t why;
+	struct stat st;
+	json_t *json;
+
+	if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
+		tool_error("%s: %s", path, stat(path, &st) ? strerror(errno) : !S_ISREG(st.st_mode) ? "not a file" : "too large for a dump");
+		return -EINVAL;
+	}
+	json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+	if (!json) {
+		tool_error("%s, line %d: %s", path, why.line, why.text);
+		return -EINVAL;
+	}
+	return dumps_add(d, json, path);
+}
+
+int dumps_add_path(struct dumps *d, const char *path)
+{
+	char pattern[PATH_MAX];
+	struct stat st;
+	glob_t g = {0};
+	int err = 0;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode))
+		return add_file(d, path);
+	snprintf(pattern, sizeof(pattern), "%s/shunt-*.json", path);
+	if (glob(pattern, 0, NULL, &g)) {
+		tool_error("there are no dumps (shunt-*.json) in %s", path);
+		return -ENOENT;
+	}
+	for (size_t i = 0; i < g.gl_pathc && !err; i++)
+		err = add_file(d, g.gl_pathv[i]);
+	globfree(&g);
+	return err;
+}
+
+void dumps_finish(struct dumps *d)
+{
+	for (size_t i = 0; i < d->n; i++)
+		process_free(d->processes[i]);
+	free(d->processes);
+	*d = (struct dumps){0};
+}

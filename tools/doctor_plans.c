@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* The plans that processes started from here would load, and those that they would refuse. */
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "core/config.h"
+#include "plan/plan.h"
+#include "doctor.h"
+
+static const char topic[] = "plans";
+
+struct tally {
+	unsigned good, bad;
+};
+
+static void check_file(struct findings *f, const char *path, struct tally *t)
+{
+	struct shunt_plan *plan;
+	char why[512] = "";
+
+	if (shunt_plan_load_file(path, &plan, why, sizeof(why))) {
+		found(f, FOUND_WARN, topic, "correct it or take it away; it is not used", "%s", why);
+		t->bad++;
+		return;
+	}
+	shunt_plan_drop(plan);
+	t->good++;
+}
+
+/* given: the user named it, so it should be there. */
+static void check_place(struct findings *f, const char *path, bool given)
+{
+	struct tally t = {0};
+	char pattern[PATH_MAX];
+	struct stat st;
+	glob_t g = {0};
+
+	if (stat(path, &st)) {
+		if (given)
+			found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(errno));
+		return;
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		check_file(f, path, &t);
+	} else {
+		snprintf(pattern, sizeof(pattern), "%s/*.json", path);
+		if (!glob(pattern, 0, NULL, &g))
+			for (size_t i = 0; i < g.gl_pathc; i++)
+				check_file(f, g.gl_pathv[i], &t);
+		globfree(&g);
+	}
+	if (!t.good && !t.bad && given)
+		found(f, FOUND_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
+	else if (t.good || t.bad)
+		found(f, FOUND_OK, topic, "", "%s: %u plan%s can be used, %u cannot", path, t.good, t.good == 1 ? "" : "s", t.bad);
+}
+
+void doctor_plans(struct findings *f)
+{
+	const char *list = shunt_config()->plan_dir, *cache = shunt_config()->cache_dir, *home = getenv("HOME");
+	size_t before = f->n;
+	char path[PATH_MAX];
+
+	while (*list) {
+		size_t n = strcspn(list, ":");
+
+		snprintf(path, sizeof(path), "%.*s", (int)n, list);
+		if (n)
+			check_place(f, path, true);
+		list += n + (list[n] != 0);
+	}
+	if (*cache)
+		snprintf(path, sizeof(path), "%s/default", cache);
+	else
+		snprintf(path, sizeof(path), "%s/.cache/shunt/default", home ? home : "");
+	check_place(f, path, false);
+	if (f->n == before)
+		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there", path);
+}
