@@ -86,8 +86,6 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 	X(init_all_device_twice, USAGE, NONE,                                                                                      \
 	    HAS(CommInitAll, n->CommInitAll((ncclComm_t[2]){0}, 2, (int[]){e->device, e->device})))                                \
 	X(init_all_no_such_device, ANY, NONE, HAS(CommInitAll, n->CommInitAll((ncclComm_t[1]){0}, 1, (int[]){999})))               \
-	X(op_create_null_result, ARGUMENT, NONE,                                                                                   \
-	    HAS(RedOpCreatePreMulSum, n->RedOpCreatePreMulSum(NULL, &(float){2}, ncclFloat32, ncclScalarHostImmediate, e->comm)))  \
 	X(op_destroy_null_comm, ARGUMENT, NONE, HAS(RedOpDestroy, n->RedOpDestroy((ncclRedOp_t)BAD, NULL)))                        \
 	X(config_null_comm, ARGUMENT, ALL_REDUCE,                                                                                  \
 	    HAS(AllReduceConfig, n->AllReduceConfig(SUM_ARGS(8, ncclFloat32, ncclSum, NULL), NULL)))                               \

@@ -85,7 +85,8 @@ static bool take_config(struct shunt_call *call)
 		return false;
 	call->coll.min_ctas = config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs;
 	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
-	return !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
+	call->hints_only = !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
+	return call->hints_only;
 }
 
 /* An error that we find ourselves, in both modes. */

@@ -59,6 +59,10 @@ ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTy
 
 	if (mode == SHUNT_STANDALONE)
 		return create_alone(op, scalar, dtype, residence, comm);
+	if (!op && mode == SHUNT_OVERLAY) { /* NCCL writes to it unseen */
+		shunt_warn("ncclRedOpCreatePreMulSum: there is no place for the operator");
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	}
 	result = real_RedOpCreatePreMulSum(op, scalar, dtype, residence, comm);
 	if (mode == SHUNT_INSIDE || result != ncclSuccess || (unsigned)dtype >= SHUNT_NDTYPES)
 		return result;

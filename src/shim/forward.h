@@ -12,10 +12,11 @@ struct shunt_call {
 	struct shunt_coll coll;
 	bool bcast;          /* ncclBcast, not ncclBroadcast */
 	bool has_config;     /* ncclXConfig, with a configuration */
+	bool hints_only;     /* ... that asks for nothing but limits and tags */
 	ncclCollConfig_t config;
 	bool done;
 };
 
-/* The same call of the real NCCL, with its result. */
+/* The same call of the real NCCL, with its result. One before 2.31 gets it without what is only a hint. */
 ncclResult_t shunt_forward(const struct shunt_call *call);
 #endif
