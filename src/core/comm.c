@@ -398,6 +398,11 @@ static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *c
 	return err;
 }
 
+bool shunt_comm_undecided(const struct shunt_comm *comm)
+{
+	return shunt_comm_needs_setup(comm) || comm->plans.set;
+}
+
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	const struct shunt_plan *plan;

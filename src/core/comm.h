@@ -49,6 +49,8 @@ void shunt_comm_abort(struct shunt_comm *comm);
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
+/* True when what path says of a call is not final, nor all that it needs there: before the set-up, and where there are plans. Cheap. */
+bool shunt_comm_undecided(const struct shunt_comm *comm);
 /* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll);
 /*

@@ -121,6 +121,7 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 	}
 	if (shunt_group_open()) {
 		call->entry = e;
+		call->settled = !shunt_comm_undecided(e->comm);
 		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
 		if (shunt_comm_needs_setup(e->comm) || shunt_comm_path(e->comm, &call->coll, &why))
 			return shunt_group_record(call);
@@ -162,6 +163,7 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
+		call->settled = !shunt_comm_undecided(e->comm);
 		return shunt_group_record(call);
 	} else {
 		err = shunt_comm_run(e->comm, c);

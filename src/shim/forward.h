@@ -15,6 +15,7 @@ struct shunt_call {
 	bool hints_only;     /* ... that asks for nothing but limits and tags */
 	ncclCollConfig_t config;
 	bool done;
+	bool settled; /* recorded for our kernels, and nothing is left to be asked or done before it runs */
 };
 
 /* The same call of the real NCCL, with its result. One before 2.31 gets it without what is only a hint. */

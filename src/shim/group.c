@@ -140,7 +140,7 @@ static void reset_group(struct group *g, bool failed)
 /* Does the call want a kernel, as far as one can know now? */
 static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
 {
-	return !call->done && shunt_comm_path(call->entry->comm, &call->coll, why_p);
+	return !call->done && (call->settled || shunt_comm_path(call->entry->comm, &call->coll, why_p));
 }
 
 /*
@@ -184,7 +184,7 @@ static ncclResult_t setup_comms(struct group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
-		bool seen = false;
+		bool seen = g->calls[i].settled;
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = setups[k].entry == e;
 		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))

@@ -329,6 +329,11 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
+bool shunt_comm_undecided(const struct shunt_comm *comm)
+{
+	return shunt_comm_needs_setup(comm);
+}
+
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	enum shunt_why why;
