@@ -33,7 +33,8 @@ static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, S
 
 static void test_exchange_every_type_and_op_matches_reference(void **state)
 {
-	static const int ranks[] = { 2, 3, 8 };
+	/* ThreadSanitizer takes a while to make the threads of 8 ranks, and has a limit for them. */
+	const int ranks[] = { 2, 3, quick ? 4 : 8 };
 
 	for (size_t i = 0; i < 3; i++) {
 		struct world w;
@@ -61,7 +62,7 @@ static void test_exchange_every_count_root_and_alignment_matches_reference(void 
 	for (int n = 2; n <= 8; n++) {
 		struct world w;
 
-		if (quick && n != 2 && n != 5)
+		if (quick && n != 2 && n != 4)
 			continue;
 		world_start(&w, n);
 		for (size_t k = 0; k < NKINDS; k++)
