@@ -33,18 +33,18 @@ struct shunt_comm_plans {
 uint64_t shunt_comm_plans_take(struct shunt_comm *comm);
 /* After that round, with all ranks' words: where they differ, one more round finds out in which plan, rank 0 says so, and none is used. */
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
-/* Any thread, no lock: what the plans say about a call. Before the set-up, from the plans that there are now. *exec_p: what ran before of
- * this plan, if anything. Calls that a plan was refused for are as if there were none. */
+/* Any thread, no lock: what the plans say about a call. Before the set-up, from the plans that there are now. Calls that a plan was
+ * refused for are as if there were none. */
 enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p);
 /*
  * Collective: makes what the call needs on the device. 0 and *exec_p; -EOPNOTSUPP: it cannot be had on some rank, and the plan is not chosen
  * for such a call any more; else an error that breaks the communicator.
  */
 int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p);
-/* Without a round among the ranks: is all there already? */
-/* A string that stays. */
-const char *shunt_comm_plans_name(const struct shunt_plan *plan);
+/* Any thread, no lock: would that need no round among the ranks? */
 bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
+/* The plan's name as a string that stays. */
+const char *shunt_comm_plans_name(const struct shunt_plan *plan);
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, uint64_t op);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
