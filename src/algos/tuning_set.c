@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /* Which tuning files there are, and which of them is for this machine. */
-#include <dirent.h>
-#include <errno.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "algos/tuning.h"
 #include "core/config.h"
+#include "core/files.h"
 #include "core/log.h"
 
 enum { MAX_FILES = 256 };
 
-static void add_file(struct shunt_tuning_set *set, const char *path)
+static void add_file(void *ctx, const char *path)
 {
+	struct shunt_tuning_set *set = ctx;
 	struct shunt_tuning *t, **tables;
 	char why[512];
 
@@ -37,52 +36,6 @@ static void add_file(struct shunt_tuning_set *set, const char *path)
 	shunt_info(SHUNT_LOG_INIT, "tuning file %s: for %d ranks on %s", path, t->machine.nranks, t->machine.gpu);
 }
 
-static int is_tuning(const struct dirent *entry)
-{
-	size_t n = strlen(entry->d_name);
-
-	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
-}
-
-/* Not alphasort: ranks may have different locales. */
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-	return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-/* A directory, or one file. wanted: the user named it, so its absence is worth a line. */
-static void add_path(struct shunt_tuning_set *set, const char *path, bool wanted)
-{
-	struct dirent **entries;
-	char file[PATH_MAX];
-	struct stat st;
-	int n;
-
-	if (stat(path, &st)) {
-		if (wanted || (errno != ENOENT && errno != ENOTDIR))
-			shunt_warn("no tuning from %s: %s", path, strerror(errno));
-		return;
-	}
-	if (!S_ISDIR(st.st_mode)) {
-		if (wanted)
-			add_file(set, path);
-		return;
-	}
-	n = scandir(path, &entries, is_tuning, by_bytes);
-	if (n < 0) {
-		shunt_warn("no tuning from %s: %s", path, strerror(errno));
-		return;
-	}
-	for (int i = 0; i < n; i++) {
-		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
-			add_file(set, file);
-		else
-			shunt_warn("tuning file refused: %s/%s: %s", path, entries[i]->d_name, strerror(ENAMETOOLONG));
-		free(entries[i]);
-	}
-	free(entries);
-}
-
 bool shunt_tuning_dir(const char *cache_dir, char *path, size_t bytes)
 {
 	const char *home = getenv("HOME");
@@ -99,24 +52,15 @@ bool shunt_tuning_dir(const char *cache_dir, char *path, size_t bytes)
 
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
 {
+	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
 	char path[PATH_MAX];
 
 	*set = (struct shunt_tuning_set){ 0 };
 	if (!strcmp(list, "none"))
 		return;
-	while (*list) {
-		size_t n = strcspn(list, ":");
-
-		if (n >= sizeof(path))
-			shunt_warn("no tuning from %.64s...: %s", list, strerror(ENAMETOOLONG));
-		else if (n) {
-			snprintf(path, sizeof(path), "%.*s", (int)n, list);
-			add_path(set, path, true);
-		}
-		list += n + (list[n] != '\0');
-	}
+	shunt_files_list(&files, list);
 	if (shunt_tuning_dir(cache_dir, path, sizeof(path)))
-		add_path(set, path, false);
+		shunt_files_path(&files, path, false);
 	set->told = calloc(set->n ? set->n : 1, sizeof(*set->told));
 	if (!set->told)
 		shunt_tuning_set_finish(set);

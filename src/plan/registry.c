@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/registry.h"
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -8,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include "core/config.h"
+#include "core/files.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "plan/registry_priv.h"
@@ -49,7 +48,7 @@ static int insert(struct shunt_plan *plan, size_t at)
 	return 0;
 }
 
-static void add_file(const char *path)
+static void add_file(void *ctx, const char *path)
 {
 	struct shunt_plan *plan;
 	char why[1024];
@@ -72,70 +71,7 @@ static void add_file(const char *path)
 	shunt_plan_drop(plan);
 }
 
-static int is_plan(const struct dirent *entry)
-{
-	size_t n = strlen(entry->d_name);
-
-	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
-}
-
-/* Not alphasort: ranks may have different locales. */
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-	return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-/* A directory, or one file. wanted: the user named it, so its absence is worth a line. */
-static void add_path(const char *path, bool wanted)
-{
-	struct dirent **entries;
-	char file[PATH_MAX];
-	struct stat st;
-	int n;
-
-	if (stat(path, &st)) {
-		if (wanted || (errno != ENOENT && errno != ENOTDIR))
-			shunt_warn("no plans from %s: %s", path, strerror(errno));
-		return;
-	}
-	if (!S_ISDIR(st.st_mode)) {
-		if (wanted)
-			add_file(path);
-		return;
-	}
-	n = scandir(path, &entries, is_plan, by_bytes);
-	if (n < 0) {
-		shunt_warn("no plans from %s: %s", path, strerror(errno));
-		return;
-	}
-	if (!n && wanted)
-		shunt_warn("no plans from %s: it has no *.json", path);
-	for (int i = 0; i < n; i++) {
-		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
-			add_file(file);
-		else
-			shunt_warn("plan refused: %s/%s: %s", path, entries[i]->d_name, strerror(ENAMETOOLONG));
-		free(entries[i]);
-	}
-	free(entries);
-}
-
-static void add_list(const char *list)
-{
-	char path[PATH_MAX];
-
-	while (*list) {
-		size_t n = strcspn(list, ":");
-
-		if (n >= sizeof(path))
-			shunt_warn("no plans from %.64s...: %s", list, strerror(ENAMETOOLONG));
-		else if (n) {
-			snprintf(path, sizeof(path), "%.*s", (int)n, list);
-			add_path(path, true);
-		}
-		list += n + (list[n] != '\0');
-	}
-}
+static const struct shunt_files files = {.what = "plans", .one = "plan", .say_empty = true, .add = add_file};
 
 static void add_cache(const char *dir)
 {
@@ -152,7 +88,7 @@ static void add_cache(const char *dir)
 	else
 		return;
 	if ((size_t)n < sizeof(path))
-		add_path(path, false);
+		shunt_files_path(&files, path, false);
 }
 
 /* With the lock held. */
@@ -165,7 +101,7 @@ static void load_once(void)
 	registry.loaded = true;
 	if (!registry.replaced)
 		registry.same_place = config->plan_same_place;
-	add_list(registry.replaced ? registry.plan_dir : config->plan_dir);
+	shunt_files_list(&files, registry.replaced ? registry.plan_dir : config->plan_dir);
 	add_cache(registry.replaced ? registry.cache_dir : config->cache_dir);
 }
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_FILES_H
+#define SHUNT_CORE_FILES_H
+/*
+ * The JSON files that settings name: single ones, and all *.json of a directory in the order of the names' bytes, which is the same on
+ * all ranks whatever their locales are.
+ */
+#include <stdbool.h>
+
+struct shunt_files {
+	const char *what, *one; /* for messages: "plans" and "plan" */
+	bool say_empty;         /* a directory that the user named and that has none is worth a line */
+	void (*add)(void *ctx, const char *path);
+	void *ctx;
+};
+
+/* A directory, or one file. wanted: the user named it, so its absence is worth a line; else only a directory counts. */
+void shunt_files_path(const struct shunt_files *files, const char *path, bool wanted);
+/* Such paths with colons between, all of them wanted. */
+void shunt_files_list(const struct shunt_files *files, const char *list);
+#endif
