@@ -486,25 +486,6 @@ int shunt_comm_device(const struct shunt_comm *comm)
 	return comm->device;
 }
 
-int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all)
-{
-	int err;
-
-	if (comm->nranks == 1) {
-		memcpy(all, mine, bytes);
-		return 0;
-	}
-	pthread_mutex_lock(&comm->lock);
-	/* The first thing that the ranks do together is the set-up: a rank that answers a peer knows of nothing else. */
-	err = setup_locked(comm);
-	if (!err)
-		err = shunt_comm_join_locked(comm);
-	if (!err)
-		err = shunt_meet_gather(comm->meet, mine, bytes, all, -1, NULL, (int)shunt_config()->timeout, &comm->cancel);
-	pthread_mutex_unlock(&comm->lock);
-	return err;
-}
-
 int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {
 	*count_p = shunt_counters_list(&comm->counters, rows, cap);

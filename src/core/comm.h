@@ -80,7 +80,5 @@ int shunt_comm_device(const struct shunt_comm *comm);
 int shunt_comm_quiet(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);
-/* All ranks contribute bytes and get nranks x bytes in rank order; standalone communicators only (split uses it). */
-int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all);
 int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);
 #endif

@@ -20,7 +20,6 @@
 struct shunt_comm {
 	struct shunt_comm_desc desc;
 	bool forward_only, set_up, aborted;
-	unsigned round;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -419,13 +418,6 @@ int shunt_comm_nranks(const struct shunt_comm *comm)
 int shunt_comm_device(const struct shunt_comm *comm)
 {
 	return comm->desc.device;
-}
-
-int shunt_comm_allgather_host(struct shunt_comm *comm, const void *mine, size_t bytes, void *all)
-{
-	struct shunt_id key = shunt_id_derive(&comm->desc.id, sizeof(comm->desc.id), "gather", comm->round++, 0);
-
-	return meet(key, comm->desc.rank, comm->desc.nranks, mine, bytes, all, NULL);
 }
 
 int shunt_council_meet(const struct shunt_council *c, const void *mine, size_t bytes, void *all)
