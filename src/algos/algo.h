@@ -19,7 +19,7 @@ struct shunt_scope {
 	bool sim;
 	bool standalone; /* nothing to forward to: no size is declined */
 	uint16_t cc;     /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
-	const struct shunt_tuning *tuning; /* a file's table that all ranks have; NULL: the built-in one (algos/tuning.h) */
+	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: to be looked up (algos/tuning.h) */
 	uint16_t max_threads, max_channels; /* while a call is issued: of its pick's geometry */
 };
 

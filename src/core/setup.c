@@ -144,8 +144,11 @@ static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 			    !hellos[r].tuning ? "no" : hellos[0].tuning ? "another" : "a", hellos[0].tuning ? "one" : "none");
 		same = same && hellos[r].tuning == hellos[0].tuning;
 	}
-	comm->scope.tuning = same && hellos[0].tuning ? own_tuning(comm, &hellos[comm->rank].gpu) : NULL;
 	comm->scope.cc = cc;
+	if (same && hellos[0].tuning)
+		comm->scope.tuning = own_tuning(comm, &hellos[comm->rank].gpu);
+	else /* found here, and not anew for every call */
+		comm->scope.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
 }
 
 static void say_hello(struct shunt_comm *comm, struct hello *h)
