@@ -239,6 +239,10 @@ int bench_team_join(struct bench_shared *own, int fd, int rank, unsigned timeout
 int bench_team_barrier(struct bench_team *team);
 /* Every rank gives bytes <= BENCH_SLOT_BYTES and gets nranks x bytes. */
 int bench_team_gather(struct bench_team *team, const void *mine, size_t bytes, void *all);
+/* For ranks: say what went wrong in a round of the team (unless it was cancelled), or in a call of a device; err as it was. */
+int bench_round_error(int rank, int err);
+int bench_device_error(int rank, int device, const char *what, int err);
+double bench_now_us(void); /* monotonic */
 /* Tells the others that we give up. */
 void bench_team_fail(struct bench_team *team);
 void bench_team_leave(struct bench_team *team); /* NULL allowed */

@@ -507,3 +507,25 @@ void bench_team_leave(struct bench_team *t)
 		munmap(t->mapped, sizeof(*t->mapped));
 	free(t);
 }
+
+int bench_round_error(int rank, int err)
+{
+	if (err && err != -ECANCELED)
+		tool_error("rank %d: waiting for the other ranks: %s", rank, strerror(-err));
+	return err;
+}
+
+int bench_device_error(int rank, int device, const char *what, int err)
+{
+	if (err)
+		tool_error("rank %d: device %d: %s: %s", rank, device, what, strerror(-err));
+	return err;
+}
+
+double bench_now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}

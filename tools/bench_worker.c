@@ -61,9 +61,7 @@ static int barrier(struct rank *r)
 	note(r, BENCH_WAIT, -1, -1);
 	int err = bench_team_barrier(r->team);
 
-	if (err && err != -ECANCELED)
-		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
-	return err;
+	return bench_round_error(r->rank, err);
 }
 
 static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
@@ -71,25 +69,13 @@ static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
 	note(r, BENCH_GATHER, -1, -1);
 	int err = bench_team_gather(r->team, mine, bytes, all);
 
-	if (err && err != -ECANCELED)
-		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
-	return err;
+	return bench_round_error(r->rank, err);
 }
 
 /* Turns a device call's error into a message once. */
 static int device_check(const struct rank *r, const char *what, int err)
 {
-	if (err)
-		tool_error("rank %d: device %d: %s: %s", r->rank, r->device, what, strerror(-err));
-	return err;
-}
-
-static double now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+	return bench_device_error(r->rank, r->device, what, err);
 }
 
 /* ---- set-up ---- */
@@ -146,7 +132,7 @@ static int seed_agree(struct rank *r)
 	int err;
 
 	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
-		seed = (uint64_t)now_us();
+		seed = (uint64_t)bench_now_us();
 	seed &= INT64_MAX; /* so that JSON can hold it */
 	err = gather(r, &seed, sizeof(seed), seeds);
 	if (!err)
@@ -529,10 +515,10 @@ static double skew_wait(const struct rank *r, unsigned *seed)
 	if (!r->o->skew_us)
 		return 0;
 	us = (double)r->o->skew_us * rand_r(seed) / RAND_MAX;
-	start = now_us();
-	while (now_us() - start < us)
+	start = bench_now_us();
+	while (bench_now_us() - start < us)
 		;
-	return now_us() - start;
+	return bench_now_us() - start;
 }
 
 /* *waited_p: time that is not the calls'. */
@@ -573,17 +559,17 @@ static int round_time(
 	if (err)
 		return err;
 	note(r, BENCH_TIME, lib, way);
-	start = now_us();
+	start = bench_now_us();
 	cpu = cpu_us();
 	err = calls_run(r, t, lib, way, graph, calls, seed, &waited);
 	if (r->o->host) {
 		*cpu_us_p = (cpu_us() - cpu) / each;
-		*us_p = (now_us() - start - waited) / each;
+		*us_p = (bench_now_us() - start - waited) / each;
 	}
 	if (!err)
 		err = sync(r, lib);
 	if (!r->o->host)
-		*us_p = (now_us() - start - waited) / each;
+		*us_p = (bench_now_us() - start - waited) / each;
 	return err;
 }
 

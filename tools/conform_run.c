@@ -17,9 +17,7 @@ static int gather(struct seat *t, const void *mine, size_t bytes, void *all)
 	conform_note(&t->rank, BENCH_WAIT, -1);
 	int err = bench_team_gather(t->team, mine, bytes, all);
 
-	if (err && err != -ECANCELED)
-		tool_error("rank %d: waiting for the other ranks: %s", t->rank.rank, strerror(-err));
-	return err;
+	return bench_round_error(t->rank.rank, err);
 }
 
 /* ---- communicators ---- */

@@ -46,24 +46,12 @@ static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
 	note(r, BENCH_GATHER);
 	int err = bench_team_gather(r->team, mine, bytes, all);
 
-	if (err && err != -ECANCELED)
-		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
-	return err;
+	return bench_round_error(r->rank, err);
 }
 
 static int device_check(const struct rank *r, const char *what, int err)
 {
-	if (err)
-		tool_error("rank %d: device %d: %s: %s", r->rank, r->device, what, strerror(-err));
-	return err;
-}
-
-static double now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+	return bench_device_error(r->rank, r->device, what, err);
 }
 
 /* ---- set-up ---- */
@@ -411,10 +399,10 @@ static int measure(struct rank *r, const struct task *t, void *graph, double *us
 		err = bench_team_barrier(r->team);
 		if (!err)
 			err = bench_team_barrier(r->team);
-		start = now_us();
+		start = bench_now_us();
 		if (!err)
 			err = calls_run(r, t, graph, r->iters);
-		mine = (now_us() - start) / r->iters;
+		mine = (bench_now_us() - start) / r->iters;
 		if (!err)
 			err = gather(r, &mine, sizeof(mine), all);
 		slowest[round] = 0;

@@ -63,24 +63,12 @@ static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
 	note(r, BENCH_GATHER, -1);
 	int err = bytes ? bench_team_gather(r->team, mine, bytes, all) : bench_team_barrier(r->team);
 
-	if (err && err != -ECANCELED)
-		tool_error("rank %d: waiting for the other ranks: %s", r->rank, strerror(-err));
-	return err;
+	return bench_round_error(r->rank, err);
 }
 
 static int device_check(const struct rank *r, const char *what, int err)
 {
-	if (err)
-		tool_error("rank %d: device %d: %s: %s", r->rank, r->device, what, strerror(-err));
-	return err;
-}
-
-static double now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+	return bench_device_error(r->rank, r->device, what, err);
 }
 
 /* ---- set-up ---- */
@@ -441,14 +429,14 @@ static int measure(struct rank *r, const struct task *t, const struct tune_candi
 			if (err)
 				break;
 			note(r, BENCH_TIME, list[i].nccl);
-			start = now_us();
+			start = bench_now_us();
 			if (graphs)
 				err = device_check(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
 			for (int c = 0; !err && !graphs && c < calls; c++)
 				err = call(r, t, list[i].nccl);
 			if (!err)
 				err = sync(r);
-			r->samples[i * rounds + round] = (now_us() - start) / calls;
+			r->samples[i * rounds + round] = (bench_now_us() - start) / calls;
 		}
 	for (int i = 0; i < n; i++)
 		if (r->graph[i])
