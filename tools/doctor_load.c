@@ -77,7 +77,7 @@ static int read_comm(const struct dump_process *p, json_t *o, struct dump_comm *
 		.phase_time_ns = number_of(o, "phase_time_ns"), .calls = number_of(o, "calls"), .collectives = number_of(o, "collectives"),
 		.replays = number_of(progress, "replays"), .last = number_of(progress, "last"), .has_progress = json_is_object(progress),
 		.running = json_is_true(json_object_get(progress, "running")), .last_captured = json_is_true(json_object_get(progress, "captured")),
-		.fault_peer = int_of(fault, "peer", -1), .fault_op = number_of(fault, "op"), .nops = json_array_size(ops), .npeers = json_array_size(json_object_get(o, "sends")),
+		.fault_peer = int_of(fault, "peer", -1), .fault_op = number_of(fault, "op"), .fault_theirs = text_of(fault, "theirs"), .nops = json_array_size(ops), .npeers = json_array_size(json_object_get(o, "sends")),
 	};
 	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
 	c->sends = read_counts(o, "sends", c->npeers);

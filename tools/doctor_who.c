@@ -311,7 +311,7 @@ static bool find_in_setup(struct findings *f, const struct group *g)
 
 		waits[r] = c && *c->phase;
 		away[r] = c && !*c->phase && !strcmp(c->state, "new");
-		if (waits[r] && c->phase_time_ns < since) {
+		if (c && waits[r] && c->phase_time_ns < since) {
 			since = c->phase_time_ns;
 			now = c->process->time_ns;
 		}
@@ -402,7 +402,7 @@ static const struct dump_op *current(const struct dump_comm *c)
 static void add_faults(struct text *t, const struct group *g)
 {
 	for (int r = 0; r < g->n; r++)
-		if (g->member[r] && g->member[r]->fault_peer >= 0) {
+		if (g->member[r] && g->member[r]->fault_peer >= 0 && !*g->member[r]->fault_theirs) {
 			add(t, "; rank %d gave up waiting for rank %d", r, g->member[r]->fault_peer);
 			return;
 		}
@@ -641,7 +641,9 @@ static void find_errors(struct findings *f, const struct group *g)
 		if (!c || !*c->error)
 			continue;
 		add(&t, "rank %d (pid %d on %s) ended it with %s", r, c->process->pid, c->process->host, c->error);
-		if (c->fault_peer >= 0)
+		if (*c->fault_theirs)
+			add(&t, ", because rank %d calls %s", c->fault_peer, c->fault_theirs);
+		else if (c->fault_peer >= 0)
 			add(&t, ", after waiting for rank %d", c->fault_peer);
 		for (size_t i = 0; c->fault_op && i < c->nops; i++)
 			if (c->ops[i].seq == c->fault_op) {

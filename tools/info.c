@@ -8,6 +8,7 @@
 #include <string.h>
 #include "algos/tuning.h"
 #include "core/config.h"
+#include "plan/registry.h"
 #include "shim/nccl_abi.h"
 #include "tool.h"
 
@@ -20,8 +21,8 @@ static const char info_help[] =
 	"  -c, --config      every variable: value, where it comes from, meaning\n"
 	"      --markdown    with -c: names, defaults and meanings as a table for a document\n"
 	"  -a, --algorithms  Shunt's own algorithms\n\n"
-	"select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: SHUNT_ALGO, a tuning\n"
-	"file (`shunt tune`), or the built-in table\n"
+	"select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's file, SHUNT_ALGO,\n"
+	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host\n"
 	"  --ranks N         ranks of the communicator\n"
 	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
 	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
@@ -126,12 +127,25 @@ struct question {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
+	struct shunt_plan_set *plans; /* ours to drop */
 };
+
+/* The plan that a call of so many bytes runs, or NULL. */
+static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes)
+{
+	struct shunt_plan_query query = { .kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype] };
+	const struct shunt_plan *plan;
+
+	if (!q->plans || q->scope.nranks == 1 || (!q->scope.standalone && (shunt_config_forces_nccl(q->kind) || shunt_nccl_env_claims(q->kind))))
+		return NULL;
+	return shunt_plan_set_choose(q->plans, &query, &plan) == SHUNT_PLAN_CHOICE_PLAN ? plan : NULL;
+}
 
 static const char *answer(const struct question *q, uint64_t bytes, const char **why_p)
 {
+	const struct shunt_plan *plan = plan_of(q, bytes);
 	enum shunt_why why = SHUNT_WHY_OURS;
-	const char *name = shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
+	const char *name = plan ? plan->name : shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
 
 	*why_p = shunt_why_name(why);
 	return name;
@@ -143,6 +157,7 @@ static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, 
 	const char *why, *name = answer(q, lo, &why);
 
 	while (hi - lo > step) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every type has a size */
 		uint64_t mid = lo + (hi - lo) / step / 2 * step;
 
 		if (answer(q, mid, &why) == name)
@@ -155,7 +170,12 @@ static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, 
 
 static const char *source(const struct question *q, uint64_t bytes, char text[300])
 {
-	shunt_select_source(&q->scope, q->kind, q->dtype, bytes, text, 300);
+	const struct shunt_plan *plan = plan_of(q, bytes);
+
+	if (plan)
+		snprintf(text, 300, "plan, %s", plan->source);
+	else
+		shunt_select_source(&q->scope, q->kind, q->dtype, bytes, text, 300);
 	return text;
 }
 
@@ -288,12 +308,11 @@ static int select_main(int argc, char **argv)
 	}
 	if (!q.scope.cc && !q.scope.sim)
 		q.scope.cc = (uint16_t)(cc ? cc : 90);
+	q.plans = shunt_plan_set_get(q.scope.nranks, q.scope.nranks);
 	printf("%s of %s, %s, %u ranks, %s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
 		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL");
-	if (optind == argc) {
+	if (optind == argc)
 		ranges_print(&q);
-		return TOOL_OK;
-	}
 	for (int i = optind; i < argc; i++) {
 		const char *why, *name;
 		char text[300];
@@ -303,6 +322,7 @@ static int select_main(int argc, char **argv)
 		name = answer(&q, bytes, &why);
 		printf("%10s  %s%s%s  (%s)\n", argv[i], name, *why ? ": " : "", why, source(&q, bytes, text));
 	}
+	shunt_plan_set_drop(q.plans);
 	return TOOL_OK;
 }
 

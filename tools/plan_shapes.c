@@ -5,7 +5,8 @@
  *
  * Packet shapes (LL): every block does the same to its part of every slice. A packet carries the launch's flag, so nobody signals.
  * Scratch is double: a rank that has heard from all in launch f may overwrite what it sent in launch f - 1, since they have read
- * it.
+ * it. What is read is read as it was written, slice by slice: then Shunt sends it as lines. Blocks cost little, and the more there are,
+ * the less each has to send before its data arrives: as many as our own kernels have.
  *
  * Pipelined shapes: a lane is a set of blocks, one for each stage, and has chunks of its own. A stage works in windows and tells
  * the next one after each. Slots hold whole chunks, so no stage waits for a later one. What is written to a peer's scratch must not
@@ -42,17 +43,15 @@ static unsigned others(const struct plan_writer *w, unsigned turn, unsigned *pee
 	return n - 1;
 }
 
-/* Runs of neighbouring slots of all ranks but ours: from scratch, `from` on, to buffer, 0 on. */
+/* All ranks' slots but ours: from scratch, `from` on, to buffer, 0 on. One by one, as they were written: so they may travel as lines. */
 static void unpack_others(struct plan_writer *w, unsigned from, char buffer)
 {
-	unsigned n = w->recipe->nranks, r = w->rank;
-	const unsigned begin[2] = {0, r + 1}, size[2] = {r, n - 1 - r};
+	unsigned peers[MAX_RANKS], n = others(w, (unsigned)w->part, peers);
 
-	for (int i = 0; i < 2; i++) {
-		struct plan_at src = {'s', -1, from + begin[i], size[i]}, dst = {buffer, -1, begin[i], size[i]};
+	for (unsigned i = 0; i < n; i++) {
+		struct plan_at src = own('s', from + peers[i]), dst = own(buffer, peers[i]);
 
-		if (size[i])
-			plan_write_data(w, "upkt", &src, 1, &dst, 1);
+		plan_write_data(w, "upkt", &src, 1, &dst, 1);
 	}
 }
 
@@ -530,31 +529,31 @@ static void reducescatter_ring(struct plan_writer *w, const struct plan_recipe *
 #define ALLGATHER .collective = "all_gather", .plan_collective = "allgather", .can_inplace = true
 #define REDUCESCATTER .collective = "reduce_scatter", .plan_collective = "reducescatter", .reduces = true, .can_inplace = true
 #define ALLTOALL .collective = "all_to_all", .plan_collective = "alltoall"
-#define ONESHOT .name = "oneshot-ll", .packets = true, .blocks = 16
+#define ONESHOT .name = "oneshot-ll", .packets = true
 #define PIPELINED .name = "pipelined", .pipelined = true, .max_bytes = UINT64_MAX
 #define RING .name = "ring", .roles = 1, .blocks = 16, .max_bytes = UINT64_MAX, .priority = -1
 #define SMALL (16 << 10)
 #define MIDDLE (1 << 20)
 
 const struct plan_shape plan_shapes[] = {
-    {ALLREDUCE, ONESHOT, .max_bytes = SMALL, .write = allreduce_oneshot,
+    {ALLREDUCE, ONESHOT, .blocks = 16, .max_bytes = SMALL, .write = allreduce_oneshot,
         .summary = "everybody sends all to all and reduces everything; packets"},
-    {ALLREDUCE, .name = "twoshot-ll", .packets = true, .blocks = 32, .min_bytes = SMALL + 1, .max_bytes = MIDDLE,
+    {ALLREDUCE, .name = "twoshot-ll", .packets = true, .blocks = 64, .min_bytes = SMALL + 1, .max_bytes = MIDDLE,
         .write = allreduce_twoshot, .summary = "each rank reduces one part and sends the result to all; packets"},
     {ALLREDUCE, PIPELINED, .roles = 3, .blocks = 48, .min_bytes = MIDDLE + 1, .write = allreduce_pipelined,
         .summary = "the same in windows: send, reduce and collect at the same time"},
     {ALLREDUCE, RING, .min_bytes = MIDDLE + 1, .write = allreduce_ring,
         .summary = "parts go around twice, from neighbour to neighbour"},
-    {ALLGATHER, ONESHOT, .max_bytes = MIDDLE, .write = allgather_oneshot, .summary = "everybody sends to all; packets"},
+    {ALLGATHER, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = allgather_oneshot, .summary = "everybody sends to all; packets"},
     {ALLGATHER, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1, .write = allgather_pipelined,
         .summary = "the same in windows: send and copy out at the same time"},
     {ALLGATHER, RING, .min_bytes = MIDDLE + 1, .write = allgather_ring, .summary = "parts go around once"},
-    {REDUCESCATTER, ONESHOT, .max_bytes = MIDDLE, .write = reducescatter_oneshot,
+    {REDUCESCATTER, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = reducescatter_oneshot,
         .summary = "everybody sends each its part; packets"},
     {REDUCESCATTER, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1, .write = reducescatter_pipelined,
         .summary = "the same in windows: send and reduce at the same time"},
     {REDUCESCATTER, RING, .min_bytes = MIDDLE + 1, .write = reducescatter_ring, .summary = "parts go around once and are added to"},
-    {ALLTOALL, ONESHOT, .max_bytes = MIDDLE, .write = alltoall_oneshot, .summary = "everybody sends each its part; packets"},
+    {ALLTOALL, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = alltoall_oneshot, .summary = "everybody sends each its part; packets"},
     {ALLTOALL, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1, .write = alltoall_pipelined,
         .summary = "the same in windows: send and copy out at the same time"},
     {0},

@@ -28,6 +28,10 @@ static void head_print(const struct shunt_plan *p)
 	printf("  %u threads a block, a chunk is a multiple of %u bytes%s%s\n", p->threads, p->alignment,
 	    p->double_scratch ? ", two scratch halves in turns" : "",
 	    p->reuse_resources ? ", peers are reached through scratch only" : "");
+	if (p->packets)
+		printf("  packets travel as %s\n",
+		    p->lines ? "lines, 120 bytes of data in 128: all that are read are read as they were written"
+		             : "written, 8 bytes of data in 16");
 	if (p->priority || !p->automatic)
 		printf("  priority %d%s\n", p->priority, p->automatic ? "" : ", run by name only");
 	printf("  hash %016" PRIx64 "\n", p->hash);

@@ -55,6 +55,7 @@ struct shunt_issue {
 	const struct shunt_kargs *base; /* what is the same for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
 	int (*run_plan)(void *ctx, void *plan, const struct shunt_coll *coll); /* NULL: there are none */
+	bool check;                     /* messages are to be compared; for collectives base says so, until emit has launched the first of a group */
 	void *ctx;
 };
 

@@ -191,13 +191,13 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *
 	/* Ranks do not all begin with the same peer. */
 	for (unsigned i = 0; i < LISTS; i++) {
 		unsigned list = i < OWN ? (i + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS + i / TAKE_FROM * TAKE_FROM : i;
-		size_t n = l->count[list] > from ? l->count[list] - from : 0;
+		size_t n = l->count[list] - from;
 		unsigned channels = 0;
 
+		if (l->count[list] <= from)
+			continue;
 		if (n > room)
 			n = room;
-		if (!n)
-			continue;
 		memcpy(&messages[nmessages], &l->message[l->first[list] + from], n * sizeof(*messages));
 		for (size_t m = 0; m < n; m++) {
 			uint64_t units = (messages[nmessages + m].bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
@@ -227,23 +227,24 @@ static enum shunt_dtype copy_type(uint64_t align)
 	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : SHUNT_U64;
 }
 
-static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct lists *l, bool folds, size_t total)
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct lists *l, bool folds, bool p2p, size_t total)
 {
 	const struct shunt_scope *scope = issue->scope;
 	bool many = total > SHUNT_FEW_MESSAGES && !folds;
 	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
 	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
-	size_t room = total, longest = 0;
+	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES, room = total, longest = 0;
+	unsigned lists = 0;
 	int err = 0;
 
 	if (!work)
 		return -ENOMEM;
-	for (unsigned i = 0, lists = 0; i < LISTS; i++) {
+	for (unsigned i = 0; i < LISTS; i++) {
 		lists += l->count[i] != 0;
 		longest = l->count[i] > longest ? l->count[i] : longest;
-		if (lists && total > (many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES))
-			room = (many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES) / lists;
 	}
+	if (total > max)
+		room = max / lists;
 	work->args.k = *issue->base;
 	work->args.k.channels = (uint16_t)max_channels(scope, folds);
 	work->args.k.flags = pick->flags;
@@ -258,7 +259,10 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 
 		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
 		unsigned n = fill_roles(scope, l, folds, from, room, &work->args.k, roles, messages, work);
-		memset(&messages[n], 0, ((many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES) - n) * sizeof(*messages));
+		memset(&messages[n], 0, (max - n) * sizeof(*messages));
+		work->args.k.check = issue->base->check;
+		if (p2p)
+			work->args.k.check.what = issue->check ? SHUNT_CHECK_MESSAGES : 0;
 		err = issue->emit(issue->ctx, work);
 	}
 	if (many)
@@ -291,7 +295,7 @@ static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pi
 	l.self_sent = l.self_taken = 0;
 	for (size_t i = 0; i < ncalls; i++)
 		add_call(&l, issue->scope, calls[i]);
-	err = emit_lists(issue, pick, &l, folds, total);
+	err = emit_lists(issue, pick, &l, folds, c->kind == SHUNT_SEND || c->kind == SHUNT_RECV, total);
 	if (l.message != few)
 		free(l.message);
 	return err;

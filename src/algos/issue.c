@@ -86,18 +86,20 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 
 int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
-	const struct shunt_coll **bin;
-	bool *done;
+	const struct shunt_coll *few[SHUNT_FEW_CALLS], **bin = few;
+	bool few_done[SHUNT_FEW_CALLS] = { false }, *done = few_done;
 	int err = check_self(calls, n, issue->base->rank);
 
 	if (err || !n)
 		return err;
 	if (n == 1)
 		return issue_bin(issue, picks, calls, 1);
-	bin = malloc(n * sizeof(*bin));
-	done = calloc(n, sizeof(*done));
-	if (!bin || !done)
-		err = -ENOMEM;
+	if (n > SHUNT_FEW_CALLS) {
+		bin = malloc(n * sizeof(*bin));
+		done = calloc(n, sizeof(*done));
+		if (!bin || !done)
+			err = -ENOMEM;
+	}
 	for (int p2p = 0; p2p < 2; p2p++)
 		for (size_t i = 0; i < n && !err; i++) {
 			size_t in = 0;
@@ -111,7 +113,9 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 				}
 			err = issue_bin(issue, &picks[i], bin, in);
 		}
-	free(bin);
-	free(done);
+	if (n > SHUNT_FEW_CALLS) {
+		free(bin);
+		free(done);
+	}
 	return err;
 }

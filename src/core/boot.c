@@ -281,7 +281,7 @@ int shunt_boot_join(const uint8_t id_bytes[SHUNT_BOOT_ID_BYTES], int rank, int n
 {
 	struct boot_hello hello = {
 	    .magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .nranks = nranks, .pid = (uint32_t)getpid()};
-	struct boot_challenge challenge;
+	struct boot_challenge challenge = {0};
 	struct boot_id id;
 	int fd = -1, err;
 

@@ -44,6 +44,9 @@ struct shunt_coll {
 	void *stream;
 };
 
+/* Groups of no more calls than this need no memory of their own on their way: an all-to-all of 8 ranks. */
+#define SHUNT_FEW_CALLS 16
+
 /* Why a call went to the real NCCL. Order is free; names in coll.c. */
 enum shunt_why {
 	SHUNT_WHY_OURS,         /* it did not */
@@ -60,6 +63,7 @@ enum shunt_why {
 
 extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
+bool shunt_kind_has_root(enum shunt_kind kind);
 const char *shunt_dtype_name(enum shunt_dtype dtype);   /* "float16" */
 const char *shunt_redop_name(enum shunt_redop redop);   /* "sum" */
 const char *shunt_why_name(enum shunt_why why);

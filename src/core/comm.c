@@ -5,6 +5,7 @@
 #include <string.h>
 #include "core/comm_priv.h"
 #include "core/config.h"
+#include "core/fault.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/service.h"
@@ -79,6 +80,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
+	comm->checks = shunt_config()->check;
 	comm->scope.standalone = desc->standalone;
 	comm->scope.max_ctas = desc->max_ctas;
 	unsigned env_ctas = shunt_nccl_env_max_ctas();
@@ -168,6 +170,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 {
 	uint32_t one = 1;
 
+	shunt_comm_error(comm); /* why a watchdog aborts is to be told first */
 	atomic_store(&comm->cancel, 1);
 	shunt_comm_fail(comm, -ECANCELED);
 	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY) {
@@ -177,30 +180,13 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	}
 }
 
-/* A kernel that gave up left a record: make it the communicator's error and say who waited for whom. */
-static int fault_error(struct shunt_comm *comm)
-{
-	const struct shunt_fault *f = comm->fault;
-	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
-	int err = set == SHUNT_FAULT_ABORT ? -ECANCELED : -ETIMEDOUT;
-
-	if (!set)
-		return 0;
-	if (shunt_comm_fail(comm, err) && err == -ETIMEDOUT)
-		shunt_error("rank %u waited %lld ms for data of rank %u in a collective (communicator %02x%02x%02x%02x, channel %u, expected %llu, seen "
-		    "%llu): the peer is late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
-		    f->rank, (long long)shunt_config()->timeout, f->peer, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], f->channel,
-		    (unsigned long long)f->expected, (unsigned long long)f->seen);
-	return atomic_load(&comm->error);
-}
-
 int shunt_comm_error(struct shunt_comm *comm)
 {
 	int err = atomic_load_explicit(&comm->error, memory_order_relaxed);
 
 	if (err || atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
 		return err;
-	return fault_error(comm);
+	return shunt_fault_look(comm);
 }
 
 /*
@@ -210,9 +196,8 @@ int shunt_comm_error(struct shunt_comm *comm)
 static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
     enum shunt_why *why_p)
 {
-	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
-	const struct shunt_scope fresh = { .nranks = comm->nranks, .standalone = comm->scope.standalone };
 	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
+	struct shunt_scope fresh;
 	enum shunt_plan_choice choice;
 
 	*plan_p = NULL;
@@ -220,7 +205,7 @@ static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll,
 		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
 		return false;
 	}
-	if (comm->nranks > 1 && (comm->scope.standalone || (!shunt_config_forces_nccl(coll->kind) && !shunt_nccl_env_claims(coll->kind)))) {
+	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && (comm->scope.standalone || (!shunt_config_forces_nccl(coll->kind) && !shunt_nccl_env_claims(coll->kind)))) {
 		choice = shunt_comm_plans_choose(comm, coll, plan_p);
 		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
 			pick->algo = &shunt_plan_algo;
@@ -232,7 +217,11 @@ static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll,
 			return false;
 		}
 	}
-	return shunt_select(state == COMM_READY ? &comm->scope : &fresh, coll, pick, why_p);
+	if (state == COMM_READY)
+		return shunt_select(&comm->scope, coll, pick, why_p);
+	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
+	fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone };
+	return shunt_select(&fresh, coll, pick, why_p);
 }
 
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
@@ -251,25 +240,28 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 struct emitter {
 	struct shunt_comm *comm;
 	void *stream;
-	uint64_t op; /* of the last call of the group, which names all its launches */
+	struct shunt_kargs *base; /* of the launches to come */
 };
 
 static int emit(void *ctx, const struct shunt_work *work)
 {
-	const struct emitter *e = ctx;
+	struct emitter *e = ctx;
 	struct shunt_gpu_launch l = {
-		.kernel = work->kernel, .blocks = work->blocks, .threads = work->threads, .args = &work->args,
+		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
 	};
 
+	e->base->check.what = 0; /* the first launch has compared all collectives */
 	return e->comm->gpu->launch(e->comm->device, &l);
 }
 
 static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 {
-	const struct emitter *e = ctx;
+	struct emitter *e = ctx;
+	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base);
 
-	return shunt_comm_plans_launch(e->comm, coll, plan, e->op);
+	e->base->check.what = 0;
+	return err;
 }
 
 /* A rank by itself has no set-up. Its kernels find their counters in a little memory of their own. */
@@ -332,20 +324,24 @@ static int join_streams(struct shunt_comm *comm, const struct shunt_coll *const 
 
 static const char *path_name(const struct shunt_pick *pick)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decide_ready() gave the plan what it runs on */
 	return pick->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)pick->plan)->name : pick->algo->name;
 }
 
 static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
-	struct emitter e = { comm, calls[0]->stream, 0 };
 	struct shunt_kargs base = comm->kargs;
-	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .run_plan = run_plan, .ctx = &e };
+	struct emitter e = { comm, calls[0]->stream, &base };
+	bool checks = comm->checks && comm->nranks > 1;
+	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .run_plan = run_plan, .check = checks, .ctx = &e };
 	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
 
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
 	for (size_t i = 0; i < n && !err; i++)
-		base.op = e.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
+		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
+	if (!err && checks)
+		shunt_check_group(comm, calls, n, comm->order.now != NULL, &base);
 	if (!err)
 		err = shunt_issue_calls(&issue, calls, picks, n);
 	if (!err)
@@ -378,17 +374,21 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 	return err;
 }
 
-/* Decides all calls, with the set-up done on the way if one wants a kernel; -EOPNOTSUPP: one is to be forwarded, *which_p. */
+/*
+ * Decides all calls whose pick has no algorithm yet, with the set-up done on the way if one wants a kernel; -EOPNOTSUPP: one is to be forwarded,
+ * *which_p.
+ */
 static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
     enum shunt_why *why_p)
 {
-	bool again;
+	bool fresh = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW, again;
 	int err = 0;
 
 	do {
 		again = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW;
 		for (*which_p = 0; *which_p < n && !err; *which_p += !err)
-			err = decide_ready(comm, calls[*which_p], &picks[*which_p], why_p);
+			if (fresh || !picks[*which_p].algo)
+				err = decide_ready(comm, calls[*which_p], &picks[*which_p], why_p);
 		/* Only after the set-up its outcome and what the ranks agreed on are known. */
 		if (!err)
 			err = shunt_comm_error(comm);
@@ -398,9 +398,17 @@ static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *c
 	return err;
 }
 
-bool shunt_comm_undecided(const struct shunt_comm *comm)
+bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
-	return shunt_comm_needs_setup(comm) || comm->plans.set;
+	bool final = !shunt_comm_needs_setup(comm) && !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
+	const struct shunt_plan *plan;
+	struct shunt_pick pick;
+
+	if (!decide(comm, coll, &pick, &plan, why_p))
+		return false;
+	if (final)
+		*pick_p = pick;
+	return true;
 }
 
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
@@ -416,7 +424,7 @@ bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_co
 
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	struct shunt_pick pick;
+	struct shunt_pick pick = { 0 };
 	enum shunt_why why;
 	size_t which;
 	int err;
@@ -429,15 +437,12 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n)
 {
-	struct shunt_pick one, *picks = n > 1 ? malloc(n * sizeof(*picks)) : &one;
 	enum shunt_why why;
 	size_t which = 0;
 	int err;
 
-	if (!picks)
-		return -ENOMEM;
 	pthread_mutex_lock(&comm->lock);
 	err = decide_all(comm, calls, picks, n, &which, &why);
 	if (err == -EOPNOTSUPP) {
@@ -451,14 +456,14 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
-	if (n > 1)
-		free(picks);
 	return err;
 }
 
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	return shunt_comm_run_group(comm, &coll, 1);
+	struct shunt_pick pick = { 0 };
+
+	return shunt_comm_run_group(comm, &coll, &pick, 1);
 }
 
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
@@ -467,6 +472,8 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 	if (why == SHUNT_WHY_COMM && comm->rank == 0 && atomic_load_explicit(&comm->untold, memory_order_relaxed) &&
 	    atomic_exchange(&comm->untold, false))
 		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
+	if (comm->checks)
+		shunt_check_forward(comm, coll);
 	shunt_recorder_add(comm->recorder, coll, NULL, 0, false);
 	shunt_counters_add(&comm->counters, coll->kind, NULL, why, coll_bytes(coll));
 }

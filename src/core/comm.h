@@ -17,6 +17,7 @@
 #include "shunt/shunt.h"
 
 struct shunt_comm;
+struct shunt_pick; /* algos/algo.h */
 
 /* 16 bytes that name a communicator on all its ranks and nowhere else; a secret of the job. */
 struct shunt_id { uint8_t b[16]; };
@@ -49,8 +50,11 @@ void shunt_comm_abort(struct shunt_comm *comm);
 const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
-/* True when what path says of a call is not final, nor all that it needs there: before the set-up, and where there are plans. Cheap. */
-bool shunt_comm_undecided(const struct shunt_comm *comm);
+/*
+ * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to be done before the launch,
+ * so neither before the set-up nor where there are plans; else pick_p->algo stays as it is.
+ */
+bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
 /* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
@@ -65,10 +69,11 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
- * all their streams wait for each other before and after. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EBADMSG:
- * this rank's messages to itself do not pair up (nothing was launched, the communicator goes on).
+ * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:
+ * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up (nothing was launched,
+ * the communicator goes on).
  */
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n);
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n);
 /* For calls that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */

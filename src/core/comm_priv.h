@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "algos/algo.h"
+#include "core/check.h"
 #include "core/comm.h"
 #include "core/counters.h"
 #include "core/order.h"
@@ -15,7 +16,7 @@
 #include "transport/meet.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SHUNT_SETUP_PROTOCOL 2
+#define SHUNT_SETUP_PROTOCOL 3
 
 enum comm_state {
 	COMM_NEW,     /* not set up */
@@ -38,6 +39,8 @@ struct shunt_comm {
 	atomic_int cancel;        /* abort was called; host waits poll it */
 	char why[160];            /* of COMM_FORWARD */
 	atomic_bool untold;       /* ... and nobody was told yet */
+	bool checks;              /* SHUNT_CHECK */
+	struct shunt_check_count check;
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
 	struct shunt_fault *fault;                 /* page-locked; written by kernels */

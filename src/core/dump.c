@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "core/check.h"
 #include "core/config.h"
 #include "core/log.h"
 #include "core/recorder.h"
@@ -110,11 +111,6 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
 }
 
-static bool has_root(enum shunt_kind kind)
-{
-	return kind == SHUNT_REDUCE || kind == SHUNT_BROADCAST || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
-}
-
 static bool reduces(enum shunt_kind kind)
 {
 	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
@@ -129,7 +125,7 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 	    op->seq, op->number, shunt_kind_name(op->kind), op->count, known ? shunt_dtype_name(op->dtype) : "bytes");
 	if (reduces(op->kind) && known)
 		fprintf(f, ", \"op\": \"%s\"", shunt_redop_name(op->redop));
-	if (has_root(op->kind))
+	if (shunt_kind_has_root(op->kind))
 		fprintf(f, ", \"root\": %d", op->root);
 	if (op->kind == SHUNT_SEND || op->kind == SHUNT_RECV)
 		fprintf(f, ", \"peer\": %d", op->root);
@@ -137,6 +133,23 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 	put_string(f, op->path ? op->path : "nccl");
 	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}", (uintptr_t)op->stream,
 	    time_of_day(t, op->time_ns), op->captured ? "true" : "false", shunt_operation_state_name(shunt_operation_state(op, progress, &look->fault)));
+}
+
+static void put_fault(FILE *f, const struct shunt_fault *fault)
+{
+	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout", [SHUNT_FAULT_ABORT] = "abort", [SHUNT_FAULT_MISMATCH] = "mismatch" };
+	char mine[256], theirs[256];
+
+	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64, fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?",
+	    fault->peer, fault->op & ~SHUNT_OP_CAPTURED);
+	if (fault->set == SHUNT_FAULT_MISMATCH) {
+		shunt_check_text(&fault->mine, fault->mine_count, mine, sizeof(mine));
+		shunt_check_text(&fault->theirs, fault->theirs_count, theirs, sizeof(theirs));
+		fprintf(f, ", \"mine\": \"%s\", \"theirs\": \"%s\"}", mine, theirs);
+	} else {
+		fprintf(f, ", \"channel\": %" PRId64 ", \"expected\": %" PRIu64 ", \"seen\": %" PRIu64 "}",
+		    fault->channel == SHUNT_CHECK_CHANNEL ? (int64_t)-1 : fault->channel, fault->expected, fault->seen);
+	}
 }
 
 struct writer {
@@ -192,9 +205,7 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 		put_array(f, "receives", look.receives, look.npeers);
 	}
 	if (look.fault.set)
-		fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"channel\": %u, \"expected\": %" PRIu64 ", \"seen\": %" PRIu64 ", \"op\": %" PRIu64 "}",
-		    look.fault.set == SHUNT_FAULT_ABORT ? "abort" : "timeout", look.fault.peer, look.fault.channel, look.fault.expected, look.fault.seen,
-		    look.fault.op & ~SHUNT_OP_CAPTURED);
+		put_fault(f, &look.fault);
 	if (look.ctrl)
 		put_device(f, &look);
 	put_operations(w, rec, &look);
@@ -360,9 +371,8 @@ static void send_all(int fd, const char *text, size_t bytes)
 		if (n > 0) {
 			text += n;
 			bytes -= (size_t)n;
-		} else if (n < 0 && errno != EAGAIN && errno != EINTR) {
-			return;
-		} else if (clock_ns(CLOCK_MONOTONIC) > end || poll(&p, 1, ASK_TIMEOUT_MS) == 0) {
+		} else if ((n < 0 && errno != EAGAIN && errno != EINTR) || clock_ns(CLOCK_MONOTONIC) > end ||
+		    poll(&p, 1, ASK_TIMEOUT_MS) == 0) {
 			return;
 		}
 	}

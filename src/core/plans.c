@@ -187,13 +187,15 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 	return err;
 }
 
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, uint64_t op)
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base)
 {
 	struct shunt_plan_call call;
 
 	if (!shunt_plan_call_of(coll, comm->nranks, &call))
 		return -EINVAL;
-	call.op = op;
+	call.op = base->op;
+	call.check = base->check;
+	call.count = base->count;
 	return shunt_plan_exec_launch(exec->exec, &call);
 }
 

@@ -45,7 +45,8 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /* The plan's name as a string that stays. */
 const char *shunt_comm_plans_name(const struct shunt_plan *plan);
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, uint64_t op);
+/* base: what all launches of this call share. */
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

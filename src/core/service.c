@@ -9,8 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 #include "core/log.h"
+#include "core/peers.h"
 #include "core/service.h"
 
+#define PROCESS (UINT64_C(1) << 63) /* in what epoll reports */
 #define REST_MIN_MS 10
 #define REST_MAX_MS 1000
 
@@ -127,13 +129,16 @@ static void *listen_thread(void *arg)
 	int fd = (int)(intptr_t)arg;
 	struct epoll_event events[16];
 
-	for (;;) {
-		int n = epoll_wait(fd, events, 16, -1);
+	for (int ms = -1;; ms = shunt_peers_look()) {
+		int n = epoll_wait(fd, events, 16, ms);
 
 		if (n < 0 && errno != EINTR)
 			return NULL;
 		for (int i = 0; i < n; i++)
-			answer(events[i].data.u64);
+			if (events[i].data.u64 & PROCESS)
+				shunt_peers_died(events[i].data.u64 & ~PROCESS);
+			else
+				answer(events[i].data.u64);
 	}
 }
 
@@ -154,6 +159,19 @@ static int start(void)
 	epoll_fd = fd;
 	owner = getpid();
 	return 0;
+}
+
+int shunt_service_watch_process(int pidfd, uint64_t key)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS };
+	int err;
+
+	pthread_mutex_lock(&lock);
+	err = start();
+	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
+		err = -errno;
+	pthread_mutex_unlock(&lock);
+	return err;
 }
 
 int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm))

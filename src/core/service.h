@@ -7,6 +7,7 @@
  * first use waits for no other rank's program, only for its process; a message between two ranks does not need the others.
  */
 #include <stdbool.h>
+#include <stdint.h>
 
 struct shunt_comm;
 
@@ -15,6 +16,8 @@ struct shunt_comm;
  * because whoever connected cannot have been a peer. 0 or -errno: nothing is watched.
  */
 int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm));
+/* Has the same thread call shunt_peers_died(key) when the process of a pidfd has ended. To end it, close the pidfd. 0 or -errno. */
+int shunt_service_watch_process(int pidfd, uint64_t key);
 /* Calls run() once more, as if a peer had connected. */
 void shunt_service_wake(struct shunt_comm *comm);
 /* Ends it; waits for run() if it is under way. Allowed for what is not watched. */

@@ -15,6 +15,7 @@
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/peers.h"
 #include "core/scratch.h"
 
 struct hello {
@@ -28,6 +29,7 @@ struct hello {
 	uint64_t process;        /* random, per process: peers in one process borrow */
 	int32_t max_ctas;
 	uint32_t standalone;
+	struct shunt_peers_name name;
 	struct shunt_gpu_info gpu;
 };
 
@@ -161,6 +163,7 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_comm_process();
+	h->name = shunt_peers_self();
 	h->plans = shunt_comm_plans_take(comm);
 	h->max_ctas = comm->scope.max_ctas;
 	h->standalone = comm->scope.standalone;
@@ -266,6 +269,17 @@ static int borrow(struct shunt_comm *comm, void *ptr, size_t bytes, struct shunt
 	return err;
 }
 
+/* SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
+static int note_peers(struct shunt_comm *comm)
+{
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
+
+	for (int r = 0; r < comm->nranks; r++)
+		peer[r] = comm->mem[r].ptr;
+	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
+}
+
 static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct verdict *v)
 {
 	memset(v, 0, sizeof(*v));
@@ -284,6 +298,8 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		if (err)
 			refuse(&v->ok, v->why, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
 	}
+	if (v->ok && comm->checks && note_peers(comm))
+		refuse(&v->ok, v->why, "its scratch cannot be written");
 }
 
 static void close_all(const int *fds, int n)
@@ -309,6 +325,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
 	int fds[SHUNT_MAX_RANKS], err;
 	uint64_t plans[SHUNT_MAX_RANKS];
+	struct shunt_peers_name names[SHUNT_MAX_RANKS];
 	struct timespec t0, t1, t2;
 	char why[160];
 
@@ -338,8 +355,11 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 			comm->scope.max_ctas = hellos[r].max_ctas;
 	comm->scope.sim = hellos[0].gpu.sim;
 	agree_on_tuning(comm, hellos);
-	for (int r = 0; r < comm->nranks; r++)
+	for (int r = 0; r < comm->nranks; r++) {
 		plans[r] = hellos[r].plans;
+		names[r] = hellos[r].name;
+	}
+	shunt_peers_watch(comm, names);
 	err = shunt_comm_plans_agree(comm, plans);
 	if (err)
 		return broken(comm, "comparing execution plans", err);
@@ -421,6 +441,9 @@ void shunt_comm_unset(struct shunt_comm *comm)
 	if (!comm->gpu)
 		return;
 	wait_for_kernels(comm);
+	if (atomic_load(&comm->state) == COMM_READY)
+		shunt_comm_error(comm); /* what nobody has asked for yet is to be told at least */
+	shunt_peers_unwatch(comm);
 	shunt_recorder_unready(comm->recorder);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);

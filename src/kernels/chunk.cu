@@ -184,7 +184,7 @@ template <typename T, typename Op> GPU_FN void chunk(const struct shunt_kargs &a
 
 	c.ctrl = (struct shunt_ctrl *)a.peer[a.rank];
 	c.channel = gpu_bid();
-	c.nchannels = gpu_nbid();
+	c.nchannels = check_others(a);
 	c.bytes = a.count * sizeof(T);
 	row = (uint64_t)c.nchannels * a.nranks * SHUNT_CHUNK_PIECE(a.nranks);
 	c.steps = (c.bytes + row - 1) / row;

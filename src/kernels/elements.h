@@ -65,6 +65,7 @@ struct op_ext {
 	{
 		bool first = flags & SHUNT_K_MIN ? a < b : a > b;
 
+		/* NOLINTNEXTLINE(misc-redundant-expression): a NaN is what differs from itself */
 		return first || b != b ? a : b;
 	}
 };

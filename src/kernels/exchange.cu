@@ -11,6 +11,7 @@
  * hears from every other here, so a sender must not run ahead of the receiver: it waits until the receiver has taken what stands in the
  * slot, which the receiver tells it by a counter in the sender's own scratch.
  */
+#include "kernels/check_messages.h"
 #include "kernels/lines.h"
 
 #define XCHG_BATCH 4u /* units that a warp moves at a time; divides the ring */
@@ -323,6 +324,10 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	struct shunt_role role;
 	uint32_t channel;
 
+	if (check_is_here(a.k, SHUNT_CHECK_MESSAGES)) {
+		check_messages(progress_ctrl(a), a.k.rank, a.role, a.k.roles, a.message);
+		return;
+	}
 	if (!xchg_assign(a, &role, &channel))
 		return;
 	struct xchg x = xchg_init(a, channel);

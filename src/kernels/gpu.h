@@ -42,11 +42,14 @@
  *
  * Lines. A warp moves a unit of 512 aligned bytes, 16 per lane; lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The last lane of a line
  * carries 8 bytes of data (lo) and the line's flag (hi). It is promised that a reader who sees the flag sees all of the line's data.
- * No other code may rely on that.
- *   gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag)   v.hi of the last lanes is replaced by flag; `unit` equal on all lanes
- *   gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag) -> bool   one try: on the last lanes true if the line's flag is the
- *                                 awaited one, on the others true. gpu_warp_all() of it says that all four lines are there; only then is
- *                                 *v meaningful (the sim reads the data only if the flag is there; v.hi of the last lanes is the flag)
+ * No other code may rely on that. `lines`, the same on all lanes: only the first so many of the unit's lines, the others are left alone;
+ * the unit need begin only at a multiple of 128 then.
+ *   gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)   v.hi of the last lanes is replaced by flag; `unit`
+ *                                 equal on all lanes
+ *   gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4) -> bool   one try: on the last lanes true if
+ *                                 the line's flag is the awaited one, on the others true. gpu_warp_all() of it says that all lines are
+ *                                 there; only then is *v meaningful (the sim reads the data only if the flag is there; v.hi of the last
+ *                                 lanes is the flag)
  *   GPU_LINE_LAST                 true on the last lane of a line
  *
  * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; };  float gpu_to_f32(T);  T gpu_from_f32<T>(float): round to nearest even;

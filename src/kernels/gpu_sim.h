@@ -107,10 +107,26 @@ GPU_FN void gpu_fence(void) { shunt_sim_fence(); }
 
 struct gpu_v16 { uint64_t lo, hi; };
 
-GPU_FN struct gpu_v16 gpu_ld16(const void *p) { return *(const struct gpu_v16 *)p; }
-GPU_FN void gpu_st16(void *p, struct gpu_v16 v) { *(struct gpu_v16 *)p = v; }
+/* A device refuses an odd address; this machine would not. */
+GPU_FN void shunt_sim_aligned(const void *p, uintptr_t to = 16)
+{
+	if ((uintptr_t)p & (to - 1))
+		__builtin_trap();
+}
+
+GPU_FN struct gpu_v16 gpu_ld16(const void *p)
+{
+	shunt_sim_aligned(p);
+	return *(const struct gpu_v16 *)p;
+}
+GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
+{
+	shunt_sim_aligned(p);
+	*(struct gpu_v16 *)p = v;
+}
 GPU_FN struct gpu_v16 gpu_ld_packets(const void *p)
 {
+	shunt_sim_aligned(p);
 	return { gpu_ld_acquire((const uint64_t *)p), gpu_ld_acquire((const uint64_t *)p + 1) };
 }
 GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v)
@@ -120,6 +136,7 @@ GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v)
 }
 GPU_FN void gpu_st_packets(void *p, struct gpu_v16 v)
 {
+	shunt_sim_aligned(p);
 	gpu_st_packet((uint64_t *)p, v.lo);
 	gpu_st_packet((uint64_t *)p + 1, v.hi);
 }
@@ -134,29 +151,34 @@ GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 #define GPU_LINE_LAST (gpu_lane() % 8 == 7)
 #define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
 
-GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag)
+GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
 {
 	uint64_t *p = (uint64_t *)unit + gpu_lane() * 2;
+	bool mine = gpu_lane() / 8 < lines;
 
-	p[0] = v.lo;
-	if (!GPU_LINE_LAST)
+	shunt_sim_aligned(unit, 128);
+	if (mine)
+		p[0] = v.lo;
+	if (mine && !GPU_LINE_LAST)
 		p[1] = v.hi;
 	shunt_sim_ballot(true);
-	if (GPU_LINE_LAST)
+	if (mine && GPU_LINE_LAST)
 		__atomic_store_n(&p[1], flag, SHUNT_SIM_RELEASE);
 	shunt_sim_moved();
 }
 
-GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag)
+GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
 	const uint64_t *p = (const uint64_t *)unit + gpu_lane() * 2;
 	uint64_t seen = flag;
+	bool mine = gpu_lane() / 8 < lines;
 
-	if (GPU_LINE_LAST)
+	shunt_sim_aligned(unit, 128);
+	if (mine && GPU_LINE_LAST)
 		seen = __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
 	uint32_t there = shunt_sim_ballot(seen == flag);
 	v->lo = v->hi = SHUNT_SIM_NO_DATA;
-	if (there >> (gpu_lane() | 7) & 1) {
+	if (mine && (there >> (gpu_lane() | 7) & 1)) {
 		v->lo = p[0];
 		v->hi = GPU_LINE_LAST ? seen : p[1];
 	}

@@ -38,6 +38,27 @@ enum shunt_kflags {
 };
 
 struct shunt_ctrl;
+
+/*
+ * What a launch says of its calls where SHUNT_CHECK is on: a block more than the kernel needs compares it with what the peers say
+ * (kernels/check.h). Collectives are compared among all ranks, all those of a group by its first launch. A message concerns two ranks, which
+ * may issue their messages in different groups: they are compared one by one, from the launch's own list.
+ */
+enum {
+	SHUNT_CHECK_CALLS = 1,      /* collectives; the rest of the struct and kargs.count describe them */
+	SHUNT_CHECK_NUMBERED = 2,   /* ... and their number is to be compared, too */
+	SHUNT_CHECK_MESSAGES = 4,
+};
+
+struct shunt_check {
+	uint8_t what;               /* 0: there is no such block */
+	uint8_t kind, dtype, redop; /* of the first collective; 0 for what means nothing to its kind. kargs.count is its count */
+	uint16_t root;
+	uint16_t calls;             /* how many there are, at most 65,535 */
+	uint32_t number;            /* of the first, counted from 1 on this communicator; in a fault about messages: of the message */
+	uint32_t hash;              /* of all of them */
+};
+
 struct shunt_kargs {
 	char *peer[SHUNT_KARGS_MAX_RANKS]; /* base of each rank's scratch, as mapped here; peer[rank] is our own */
 	const void *send;
@@ -49,7 +70,7 @@ struct shunt_kargs {
 	uint16_t channels;          /* exchange kernels: the most of a pair of ranks; the same on all ranks */
 	uint16_t roles;             /* ... how many there are */
 	uint64_t op;                /* what the launch belongs to, for struct shunt_progress */
-	uint8_t pad[16];
+	struct shunt_check check;
 };
 
 /*
@@ -86,7 +107,7 @@ struct shunt_kargs_many {
 	struct shunt_message message[SHUNT_MANY_MESSAGES];
 };
 
-/* Plan kernels: k.peer and k.count are unused. What the rest points to is described in plan_args.h. */
+/* Plan kernels: k.peer is unused, k.count is only for the check. What the rest points to is described in plan_args.h. */
 struct shunt_kargs_plan {
 	struct shunt_kargs k;
 	struct shunt_ctrl *ctrl;    /* of the communicator: abort word, deadline, where to report */
@@ -100,12 +121,18 @@ struct shunt_kargs_plan {
 };
 
 /* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */
-enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT };
+enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH };
 struct shunt_fault {
 	uint64_t set;               /* one of the above */
 	uint32_t rank, peer, channel, pad;
 	uint64_t expected, seen;    /* epochs or steps of the channel */
 	uint64_t op;                /* progress.now */
+	/*
+	 * Of a mismatch: what this rank says and what the peer says, with their counts. Messages: what is SHUNT_CHECK_MESSAGES, kind 0 at the end that
+	 * sends and 1 at the one that receives, the counts are bytes.
+	 */
+	struct shunt_check mine, theirs;
+	uint64_t mine_count, theirs_count;
 };
 
 /* How far the launches of a communicator have come on this rank; for diagnosis only. core/recorder.h says who writes what. */
@@ -116,9 +143,27 @@ struct shunt_progress {
 	uint64_t begun, ended;      /* warps */
 };
 
+/* SHUNT_CHECK's part of a rank's scratch. Packets carry 4 bytes and as many of flag in each half. Indices are ranks. */
+#define SHUNT_CHECK_PACKETS 3u      /* of what a rank says: its count and check */
+#define SHUNT_CHECK_CHANNEL UINT32_MAX /* in a fault: it was the check that waited */
+#define SHUNT_CHECK_RING 32u        /* messages of a pair that wait to be compared: never fewer than there can be units of channel 0 */
+struct shunt_check_packet { uint64_t half[2]; };
+struct shunt_check_area {
+	struct shunt_check_packet said[2][SHUNT_KARGS_MAX_RANKS][SHUNT_CHECK_PACKETS]; /* by launch's parity and source */
+	struct shunt_check_packet size[SHUNT_KARGS_MAX_RANKS][SHUNT_CHECK_RING]; /* of the messages that we receive, by source */
+	char *peer[SHUNT_KARGS_MAX_RANKS]; /* the ranks' ctrl, as mapped here */
+	uint64_t launches;          /* with collectives; the packets' flag is this one's number */
+	uint64_t sent[SHUNT_KARGS_MAX_RANKS], received[SHUNT_KARGS_MAX_RANKS]; /* messages */
+	uint64_t taken[SHUNT_KARGS_MAX_RANKS]; /* of those we sent, compared by the receiver, who writes this */
+	/* Written by a receiver that expects another size, before it raises our abort word. `set` last. */
+	struct { uint64_t set, number, ours, theirs; } refused[SHUNT_KARGS_MAX_RANKS];
+};
+
 struct shunt_ctrl {
 	uint32_t abort;             /* set by the host through a copy, or by a kernel that gave up; polled by every spin */
+	uint32_t zero;              /* a peer raises abort by a store of 8 bytes */
 	uint32_t broken;            /* whether the fault is already being written */
+	uint32_t pad[3];
 	uint64_t timeout_ns;        /* 0: none */
 	struct shunt_fault *fault;  /* device address of page-locked host memory */
 	struct shunt_progress progress;
@@ -131,6 +176,7 @@ struct shunt_ctrl {
 	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
 	/* Arrival flags of the chunk kernels, written by peers: [phase][channel][source]. One line each. */
 	struct { uint64_t v; uint64_t pad[15]; } chunk_flag[2][SHUNT_CHUNK_CHANNELS][SHUNT_KARGS_MAX_RANKS];
+	struct shunt_check_area check;
 };
 
 /*

@@ -63,7 +63,7 @@ template <typename T, typename A> GPU_FN struct lines lines_init(const A &args)
 	l.inbox = a.peer[a.rank];
 	l.ctrl = (struct shunt_ctrl *)l.inbox;
 	l.channel = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;
-	l.nchannels = gpu_nbid() * gpu_ntid() / 32;
+	l.nchannels = check_others(a) * gpu_ntid() / 32;
 	l.width = GPU_LINE_LAST ? 8 : 16;
 	l.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
 	lines_measure<T>(&l, args);

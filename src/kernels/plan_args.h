@@ -71,10 +71,13 @@ struct shunt_prog_head {
 	uint32_t semaphores_at, barriers_at; /* uint64_t, 64 bytes apart */
 	uint64_t shadow_at[2];
 	uint64_t scratch_at, half;  /* half: bytes to the second one */
+	uint64_t dense;             /* lines: units of a chunk from which on ranges of lines are packed closely */
 	uint64_t chunks[2];         /* of one part of what the caller sends and receives */
+	uint64_t pad;               /* a multiple of 16 bytes: images lie one behind the other, and are read in 16-byte pieces */
 };
 #define SHUNT_PROG_SHADOWED 1u  /* peers use our input or output */
 #define SHUNT_PROG_DOUBLE 2u
+#define SHUNT_PROG_LINES 8u     /* packets travel as lines */
 #define SHUNT_PROG_RESYNC 4u    /* ranks must meet before chunks of another size than the last launch's are used */
 
 struct shunt_plan_state { uint64_t launches, chunk, pad[6]; };         /* of a block; chunk of the last launch */
@@ -86,6 +89,18 @@ struct shunt_plan_slot { uint64_t signals, waits, pad[6]; };           /* of one
 #define SHUNT_PLAN_LOAD0 0x100u
 #define SHUNT_PLAN_STORE0 0x400u
 #define SHUNT_PLAN_LL8 0x1000u  /* packets are stored 8 bytes at a time */
+
+/*
+ * Packets as lines. A plan cannot see how packets travel, only that who reads them waits for them. Where all that read a range of packets
+ * read the very range that was written (plan->lines), it travels in units of four lines (gpu.h), 480 bytes of data in 512, instead of 4
+ * bytes beside each 4. The last unit of a range may have fewer lines. Their flag is the launch's number, in 64 bits. A unit's data is in the
+ * first seven 16-byte places of each line, then in the last 8 bytes beside each flag.
+ *
+ * A range that begins at piece p of scratch (16 bytes each) begins at line p / 4, which is as much memory as packets take; if some range
+ * may have fewer than 4 pieces, at line p. Flags are always at the end of a line, so stale data is never taken for one, whatever the size
+ * of chunks was then.
+ */
+#define SHUNT_PLAN_LINES(pieces) ((2 * (pieces) + 14) / 15)
 
 /* The flag of a launch's packets: never 0, odd and even in turns. */
 #define SHUNT_PLAN_FLAG(launch) ((uint32_t)(((launch) - 1) % 0xfffffffeu) + 1)

@@ -2,7 +2,7 @@
 #ifndef SHUNT_KERNELS_PROGRESS_H
 #define SHUNT_KERNELS_PROGRESS_H
 /* What a launch tells of itself to who looks for the reason of a hang (core/recorder.h). Stores and additions that nothing waits for. */
-#include "kernels/gpu.h"
+#include "kernels/check.h"
 
 /* First thing in a kernel. */
 GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
@@ -30,14 +30,17 @@ GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs &a) { return (s
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_few &a) { return progress_ctrl(a.k); }
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_many &a) { return progress_ctrl(a.k); }
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs_plan &a) { return a.ctrl; }
-GPU_FN uint64_t progress_op(const struct shunt_kargs &a) { return a.op; }
-template <typename A> GPU_FN uint64_t progress_op(const A &a) { return a.k.op; }
+GPU_FN const struct shunt_kargs &progress_args(const struct shunt_kargs &a) { return a; }
+template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a) { return a.k; }
 
-/* A kernel's body, with the account of it. */
+/* A kernel's body, with the account of it, and with the block that compares the launch's collectives with the peers'. */
 #define PROGRESS(a, ...) \
 	{ \
-		progress_begin(progress_ctrl(a), progress_op(a)); \
-		__VA_ARGS__; \
-		progress_end(progress_ctrl(a), progress_op(a)); \
+		progress_begin(progress_ctrl(a), progress_args(a).op); \
+		if (check_is_here(progress_args(a), SHUNT_CHECK_CALLS)) \
+			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, progress_args(a).rank, progress_args(a).nranks); \
+		else \
+			__VA_ARGS__; \
+		progress_end(progress_ctrl(a), progress_args(a).op); \
 	}
 #endif

@@ -34,19 +34,67 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 	return now - s->began > limit ? SHUNT_FAULT_TIMEOUT : 0;
 }
 
-/* The first thread that gives up tells the host what it waited for, and later kernels not to wait. */
-GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
+/* The host's record, for the first thread that has something to tell; the others get NULL. */
+GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer)
 {
-	if (!gpu_claim32(&ctrl->broken))
-		return;
 	struct shunt_fault *f = ctrl->fault;
+
+	if (!gpu_claim32(&ctrl->broken))
+		return 0;
 	f->rank = rank;
 	f->peer = peer;
+	f->op = gpu_ld_relaxed(&ctrl->progress.now);
+	return f;
+}
+
+/* The record is complete: the host may read it, and later kernels are not to wait. */
+GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_t reason)
+{
+	gpu_st_release(&f->set, reason);
+	gpu_claim32(&ctrl->abort);
+}
+
+/*
+ * Was it a peer that raised our abort word, because it awaits a message of another size than we sent? Then that is what there is
+ * to tell.
+ */
+GPU_NOINLINE bool spin_refused(struct shunt_ctrl *ctrl, uint32_t rank)
+{
+	gpu_ld_acquire((const uint64_t *)&ctrl->abort);
+	for (uint32_t p = 0; p < SHUNT_KARGS_MAX_RANKS; p++) {
+		uint64_t *refused = &ctrl->check.refused[p].set;
+		struct shunt_fault *f;
+
+		if (!gpu_ld_acquire(refused))
+			continue;
+		f = spin_fault(ctrl, rank, p);
+		if (!f)
+			return true;
+		f->mine.what = f->theirs.what = SHUNT_CHECK_MESSAGES;
+		f->theirs.kind = 1;
+		f->mine.number = f->theirs.number = (uint32_t)gpu_ld_relaxed(refused + 1);
+		f->mine_count = gpu_ld_relaxed(refused + 2);
+		f->theirs_count = gpu_ld_relaxed(refused + 3);
+		spin_give_up(ctrl, f, SHUNT_FAULT_MISMATCH);
+		return true;
+	}
+	return false;
+}
+
+/* The first thread that gives up tells the host what it waited for. */
+GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected,
+    uint64_t seen)
+{
+	struct shunt_fault *f;
+
+	if (reason == SHUNT_FAULT_ABORT && spin_refused(ctrl, rank))
+		return;
+	f = spin_fault(ctrl, rank, peer);
+	if (!f)
+		return;
 	f->channel = channel;
 	f->expected = expected;
 	f->seen = seen;
-	f->op = ctrl->progress.now;
-	gpu_st_release(&f->set, reason);
-	gpu_claim32(&ctrl->abort);
+	spin_give_up(ctrl, f, reason);
 }
 #endif

@@ -326,7 +326,8 @@ int shunt_plan_load_buffer(
 		goto err_drop;
 	ok = load_top(&l, root, &owned->plan);
 	json_decref(root);
-	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_run(&log, &owned->plan))
+	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_run(&log, &owned->plan) ||
+	    shunt_plan_check_lines(&log, &owned->plan))
 		goto err_drop;
 	owned->plan.source = shunt_pool_string(l.pool, name);
 	if (shunt_plan_no_memory(&log, owned->plan.source))

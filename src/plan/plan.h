@@ -196,6 +196,13 @@ struct shunt_plan {
 	uint64_t scratch_chunks; /* the largest of any rank */
 	uint32_t redops;         /* mask of 1 << enum shunt_redop of all reducing operations; 0: none reduces */
 	uint32_t max_blocks;     /* on one rank */
+	/*
+	 * Whether packets may travel in larger pieces than the format's: ranges of packets that overlap are one and the same range,
+	 * for the one who writes it and all who read it, and nothing else is in scratch. With chunks of `dense` units or more no range of packets has
+	 * less than 64 bytes.
+	 */
+	bool lines;
+	uint64_t dense;
 	uint64_t hash;           /* of all that is above except source; equal on all ranks and machines for equal plans, never 0 */
 	/* Ours, not the format's: absent in other generators' files. */
 	uint32_t ranks_per_node; /* 0: any */

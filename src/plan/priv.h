@@ -24,6 +24,8 @@ int shunt_plan_load_blocks(
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
 /* Plays all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan is checked. */
 int shunt_plan_check_run(struct shunt_plan_log *log, const struct shunt_plan *plan);
+/* Fills in plan->lines and plan->dense. The plan is checked. */
+int shunt_plan_check_lines(struct shunt_plan_log *log, struct shunt_plan *plan);
 /* Fills in plan->hash. */
 void shunt_plan_seal(struct shunt_plan *plan);
 

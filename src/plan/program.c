@@ -27,7 +27,8 @@ struct builder {
 	/* The block's program so far. */
 	char *image;
 	size_t bytes, room;
-	bool loose;     /* since the block last met, threads have waited or moved data by themselves */
+	/* Since the block last met, threads have moved packets as lines; waited or moved other data by themselves. */
+	bool loose_lines, loose_others;
 	bool in_loop;
 	size_t last;    /* the last operation */
 	int err;
@@ -253,16 +254,34 @@ static void emit_operand(struct builder *b, struct shunt_prog_operand o)
 		*at = o;
 }
 
+static void met(struct builder *b)
+{
+	b->loose_lines = b->loose_others = false;
+}
+
+static void went_apart(struct builder *b, bool lines)
+{
+	b->loose_lines |= lines;
+	b->loose_others |= !lines;
+}
+
 static void emit_sync(struct builder *b)
 {
 	emit(b, SHUNT_PROG_SYNC, 0, 0, 0);
-	b->loose = false;
+	met(b);
+}
+
+/* Operations on lines share out a slice by warps, all others by threads: those that follow each other on the same bytes must not mix. */
+static void separate(struct builder *b, bool lines)
+{
+	if ((b->program->flags & SHUNT_PROG_LINES) && (lines ? b->loose_others : b->loose_lines))
+		emit_sync(b);
 }
 
 /* Where the format orders an operation on a port channel behind others of one thread. */
 static void tighten(struct builder *b, const struct shunt_plan_op *op)
 {
-	if (op->type == SHUNT_PLAN_PORT && b->loose)
+	if (op->type == SHUNT_PLAN_PORT && (b->loose_lines || b->loose_others))
 		emit_sync(b);
 }
 
@@ -287,7 +306,7 @@ static void emit_wait(struct builder *b, const struct shunt_plan_op *op)
 	for (uint32_t j = 0; j < op->nids; j++)
 		emit_operand(b, (struct shunt_prog_operand){ .rank = b->gpu->channels[op->type][op->ids[j]].peer,
 		    .index = slot(b->gpu, op->type, op->ids[j]) });
-	b->loose = true;
+	went_apart(b, false);
 }
 
 static void emit_semaphores(struct builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
@@ -295,7 +314,8 @@ static void emit_semaphores(struct builder *b, const struct shunt_plan_op *op, e
 	emit(b, code, op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
 		emit_operand(b, (struct shunt_prog_operand){ .rank = b->rank, .index = op->ids[j] });
-	b->loose |= code == SHUNT_PROG_TAKE;
+	if (code == SHUNT_PROG_TAKE)
+		went_apart(b, false);
 }
 
 static bool same_slice(const struct shunt_plan_slice *a, const struct shunt_plan_slice *b)
@@ -309,10 +329,12 @@ static void emit_data(struct builder *b, const struct shunt_plan_op *op, enum sh
     uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
 {
 	bool packets = code == SHUNT_PROG_PACK || code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || code == SHUNT_PROG_FOLD;
+	bool lines = packets && (b->program->flags & SHUNT_PROG_LINES);
 	struct shunt_prog_op *out;
 	uint32_t sources = 0, destinations = 0;
 	size_t at;
 
+	separate(b, lines);
 	for (uint32_t j = 0; j < nsrc; j++)
 		sources += places(b->gpu, &src[j]);
 	for (uint32_t j = 0; j < ndst; j++)
@@ -326,7 +348,7 @@ static void emit_data(struct builder *b, const struct shunt_plan_op *op, enum sh
 	for (uint32_t j = 0; j < ndst; j++)
 		for (uint32_t i = 0; i < places(b->gpu, &dst[j]); i++)
 			emit_operand(b, place(b, b->gpu, &dst[j], i));
-	b->loose = true;
+	went_apart(b, lines);
 	if (b->err)
 		return;
 	out = (struct shunt_prog_op *)(b->image + at);
@@ -385,7 +407,7 @@ static void emit_op(struct builder *b, const struct shunt_plan_op *op)
 		emit(b, SHUNT_PROG_BARRIER, 0, 0, op->barrier);
 		if (!b->err)
 			((struct shunt_prog_op *)(b->image + b->bytes) - 1)->nsrc = op->nblocks;
-		b->loose = false;
+		met(b);
 		break;
 	case SHUNT_PLAN_SIGNAL:
 	case SHUNT_PLAN_RLXSIGNAL: /* programs end with these after stores that the peer is to see */
@@ -461,12 +483,12 @@ static void emit_loop(struct builder *b, const struct shunt_plan_op *op, uint32_
 	size_t at = emit(b, SHUNT_PROG_LOOP, 1, 0, op->num_chunks);
 
 	emit_operand(b, (struct shunt_prog_operand){ .index = op->unit_size / b->plan->alignment });
-	b->in_loop = b->loose = true;
+	b->in_loop = b->loose_lines = b->loose_others = true;
 	for (uint32_t k = 1; k <= op->nbody; k++)
 		emit_op(b, &op[k]);
 	*i += op->nbody;
 	b->in_loop = false;
-	b->loose = true;
+	b->loose_lines = b->loose_others = true;
 	b->last = at; /* what follows is not to join the body */
 	if (!b->err)
 		((struct shunt_prog_op *)(b->image + at))->next = (uint32_t)b->bytes;
@@ -518,12 +540,14 @@ static void emit_stores(struct builder *b)
 
 static void emit_block(struct builder *b, uint32_t k)
 {
+	_Static_assert(sizeof(struct shunt_prog_head) % 16 == 0, "images are read in pieces of 16 bytes");
 	uint32_t first = (uint32_t)(sizeof(struct shunt_prog_head) + (b->plan->nranks + (b->plan->nranks & 1)) * sizeof(char *));
 
 	size_t body;
 
 	b->bytes = b->last = 0;
-	b->loose = b->in_loop = false;
+	b->in_loop = false;
+	met(b);
 	append(b, first);
 	if (b->program->flags & SHUNT_PROG_SHADOWED)
 		emit(b, SHUNT_PROG_READY, 0, 0, 0);
@@ -580,16 +604,21 @@ static int lay_out(const struct shunt_plan *plan, struct shunt_prog_head *h, uin
 	return 0;
 }
 
-static int build(struct builder *b)
+static int build(struct builder *b, bool lines)
 {
 	struct shunt_program *p = b->program;
-	struct shunt_prog_head head = { .rank = b->rank, .nranks = b->plan->nranks, .unit = b->plan->alignment };
+	struct shunt_prog_head head = { .rank = b->rank, .nranks = b->plan->nranks, .unit = b->plan->alignment,
+		.dense = b->plan->dense };
 	size_t *bytes = NULL, largest = 0;
 	char **images = NULL;
 	int err;
 
 	choose_buffers(b);
 	use_all(b);
+	if (lines && b->plan->lines) {
+		p->flags |= SHUNT_PROG_LINES;
+		p->sparse = b->plan->dense - 1;
+	}
 	p->nblocks = b->gpu->nblocks ? b->gpu->nblocks : 1;
 	p->scratch = b->plan->scratch_chunks * (b->plan->packets ? 2 : 1);
 	p->nsemaphores = b->gpu->nsemaphores;
@@ -635,7 +664,7 @@ static int build(struct builder *b)
 	return err;
 }
 
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, struct shunt_program **program_p)
+int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool lines, struct shunt_program **program_p)
 {
 	struct builder b = { .plan = plan, .gpu = &plan->gpus[rank], .rank = rank };
 	int err;
@@ -643,7 +672,7 @@ int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, struct sh
 	b.program = calloc(1, sizeof(*b.program));
 	if (!b.program)
 		return -ENOMEM;
-	err = build(&b);
+	err = build(&b, lines);
 	free(b.image);
 	for (int i = 0; i < 2; i++) {
 		free(b.usage.read[i].v);
@@ -665,6 +694,20 @@ void shunt_program_destroy(struct shunt_program *program)
 	free(program);
 }
 
+/* Bytes of one half of scratch, for chunks of up to `units` units. */
+static bool half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit, uint64_t *bytes_p)
+{
+	uint64_t dense, sparse = p->sparse < units ? p->sparse : units;
+
+	if (__builtin_mul_overflow(units * plan->alignment, p->scratch, &dense) ||
+	    __builtin_mul_overflow(sparse * plan->alignment, 8 * plan->scratch_chunks, &sparse))
+		return false;
+	if (dense > limit || sparse > limit)
+		return false;
+	*bytes_p = ((dense > sparse ? dense : sparse) + 127) / 128 * 128;
+	return true;
+}
+
 /* Where the parts of an arena begin; both shadows first, then scratch. */
 static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t shadow_at[2], uint64_t *scratch_at,
     uint64_t *half, uint64_t *end)
@@ -682,10 +725,10 @@ static bool arena_layout(const struct shunt_program *p, const struct shunt_plan 
 			return false;
 		at += bytes;
 	}
-	*scratch_at = at;
-	if (__builtin_mul_overflow(p->scratch, chunk, half) || *half > limit)
+	*scratch_at = (at + 127) / 128 * 128;
+	if (!half_bytes(p, plan, units, limit, half))
 		return false;
-	*end = at + (plan->double_scratch ? 2 : 1) * *half;
+	*end = *scratch_at + (plan->double_scratch ? 2 : 1) * *half;
 	return *end <= limit;
 }
 

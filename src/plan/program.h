@@ -32,14 +32,15 @@ struct shunt_program {
 	/* Of all ranks. */
 	bool shadow[2];         /* peers use the buffer */
 	uint64_t scratch;       /* chunks of one half of scratch, packets counted twice */
+	uint64_t sparse;        /* lines: units of the largest chunk whose ranges of lines lie apart (plan_args.h); else 0 */
 	uint32_t counters_bytes; /* of an arena, at its start */
 	uint32_t nsemaphores;
 	const uint32_t *semaphores; /* initial values, the plan's */
 	uint32_t semaphores_at;
 };
 
-/* -ENOMEM; -E2BIG: a program that no device holds (4 GiB of operations or counters). */
-int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, struct shunt_program **program_p);
+/* lines: packets travel as lines if the plan allows it. -ENOMEM; -E2BIG: a program that no device holds (4 GiB of operations or counters). */
+int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool lines, struct shunt_program **program_p);
 void shunt_program_destroy(struct shunt_program *program); /* NULL allowed */
 
 /* Bytes of an arena for chunks of up to `units` units; false: more than 2^56. */

@@ -19,14 +19,10 @@
 struct arena {
 	struct arena *next;
 	uint64_t units;                 /* of a chunk, at most */
+	uint64_t own_bytes;             /* of the next two, which are one allocation */
 	char *images;
+	char *copies;                   /* private memory for input and output where the caller's will not do; one launch after the other */
 	struct shunt_gpu_mem mem[];     /* of each rank */
-};
-
-struct copy {
-	struct copy *next;
-	uint64_t bytes;
-	void *ptr;
 };
 
 struct shunt_plan_exec {
@@ -34,7 +30,6 @@ struct shunt_plan_exec {
 	struct shunt_plan *plan;
 	struct shunt_program *program;
 	struct arena *arenas;           /* the newest first */
-	struct copy *copies;            /* likewise; private memory of one launch after the other */
 	uint64_t bytes, refused;        /* units of the smallest chunks that could not be had */
 	char why[128];
 };
@@ -75,7 +70,7 @@ int shunt_plan_exec_create(const struct shunt_plan_host *host, struct shunt_plan
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
-	err = shunt_program_create(plan, (uint32_t)host->rank, &e->program);
+	err = shunt_program_create(plan, (uint32_t)host->rank, host->wire == SHUNT_PLAN_WIRE_LINES, &e->program);
 	if (err) {
 		free(e);
 		return err;
@@ -109,13 +104,6 @@ void shunt_plan_exec_destroy(struct shunt_plan_exec *e)
 
 		e->arenas = a->next;
 		arena_destroy(e, a);
-	}
-	while (e->copies) {
-		struct copy *c = e->copies;
-
-		e->copies = c->next;
-		e->host.gpu->mem_free(c->ptr);
-		free(c);
 	}
 	shunt_program_destroy(e->program);
 	shunt_plan_drop(e->plan);
@@ -156,14 +144,29 @@ static void refuse(int32_t *ok, char why[92], const char *text, uint64_t number)
 	*ok = 0;
 }
 
-/* The next power of two, so that a few arenas serve all sizes, and as much as the first grain holds. */
+/*
+ * Of private copies of all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and comes up when the others may
+ * be launching already: so there is room for them from the first.
+ */
+static bool copies_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64_t *bytes_p)
+{
+	const struct shunt_program *p = e->program;
+	uint64_t chunks = 0;
+
+	for (int i = 0; i < 2; i++)
+		chunks += p->used[i] && !p->shadow[i] ? p->extent[i] : 0;
+	return !__builtin_mul_overflow(chunks, units * e->plan->alignment, bytes_p) && *bytes_p <= (uint64_t)1 << 56;
+}
+
+/* The next power of two, so that a few arenas serve all sizes, and as much as the first grain holds. The same on all ranks. */
 static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 {
-	uint64_t up = 1, bytes;
+	uint64_t up = 1, bytes, copies;
 
 	while (up < units)
 		up *= 2;
-	while (shunt_program_arena_bytes(e->program, e->plan, 2 * up, &bytes) && bytes <= GRAIN && up < ((uint64_t)1 << 40))
+	while (shunt_program_arena_bytes(e->program, e->plan, 2 * up, &bytes) && copies_bytes(e, 2 * up, &copies) && bytes + copies <= GRAIN &&
+	    up < ((uint64_t)1 << 40))
 		up *= 2;
 	return up;
 }
@@ -172,7 +175,8 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 	struct shunt_gpu_info info;
-	uint64_t bytes = 0, images = (uint64_t)e->program->nblocks * e->program->image_bytes;
+	const struct shunt_program *p = e->program;
+	uint64_t bytes = 0, images = ((uint64_t)p->nblocks * p->image_bytes + 511) / 512 * 512, copies = 0;
 	unsigned most;
 	int err;
 
@@ -190,17 +194,19 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 		most = e->host.max_blocks;
 	if (e->plan->max_blocks > most)
 		refuse(&o->ok, o->why, "its device runs at most %llu blocks at once", most);
-	else if (!shunt_program_arena_bytes(e->program, e->plan, a->units, &bytes))
+	else if (!shunt_program_arena_bytes(p, e->plan, a->units, &bytes) || !copies_bytes(e, a->units, &copies))
 		refuse(&o->ok, o->why, "chunks of %llu units are too large", a->units);
 	if (!o->ok)
 		return;
 	err = gpu->share_alloc(e->host.device, bytes, &a->mem[e->host.rank]);
 	if (!err)
-		err = gpu->mem_alloc(e->host.device, images, (void **)&a->images);
+		err = gpu->mem_alloc(e->host.device, images + copies, (void **)&a->images);
 	if (err) {
-		refuse(&o->ok, o->why, "%llu bytes of memory cannot be had", bytes + images);
+		refuse(&o->ok, o->why, "%llu bytes of memory cannot be had", bytes + images + copies);
 		return;
 	}
+	a->own_bytes = images + copies;
+	a->copies = a->images + images;
 	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
 	o->bytes = a->mem[e->host.rank].bytes;
 }
@@ -322,7 +328,7 @@ static int grow(struct shunt_plan_exec *e, uint64_t units)
 		}
 		return err ? err : -EOPNOTSUPP;
 	}
-	e->bytes += a->mem[e->host.rank].bytes + (uint64_t)e->program->nblocks * e->program->image_bytes;
+	e->bytes += a->mem[e->host.rank].bytes + a->own_bytes;
 	a->next = e->arenas;
 	e->arenas = a;
 	return 0;
@@ -381,32 +387,6 @@ static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_cal
 	default:
 		return call->send_bytes == call->recv_bytes;
 	}
-}
-
-/* Private memory for both buffers, which every launch that needs any uses anew. */
-static int private_copy(struct shunt_plan_exec *e, uint64_t bytes, char **ptr_p)
-{
-	struct copy *c = e->copies;
-	uint64_t up = GRAIN;
-
-	if (!c || c->bytes < bytes) {
-		while (up < bytes)
-			up *= 2;
-		c = calloc(1, sizeof(*c));
-		if (!c)
-			return -ENOMEM;
-		int err = e->host.gpu->mem_alloc(e->host.device, up, &c->ptr);
-		if (err) {
-			free(c);
-			return err;
-		}
-		c->bytes = up;
-		c->next = e->copies;
-		e->copies = c;
-		e->bytes += up;
-	}
-	*ptr_p = c->ptr;
-	return 0;
 }
 
 static bool overlap(const struct shunt_plan_call *call)
@@ -491,11 +471,13 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 {
 	const struct shunt_program *p = e->program;
 	const struct shunt_plan *plan = e->plan;
-	uint64_t parts[2], chunk, units, missing = 0, at[2];
+	uint64_t parts[2], chunk, units;
 	struct shunt_kargs_plan a = { .k.send = call->send, .k.recv = call->recv, .k.rank = (uint16_t)e->host.rank,
-		.k.nranks = (uint16_t)e->host.nranks, .k.op = call->op, .k.flags = e->host.ll8 ? SHUNT_PLAN_LL8 : 0 };
-	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(SHUNT_SHAPE_plan, 0, call->dtype), .args = &a, .arg_bytes = sizeof(a),
-		.blocks = p->nblocks, .stream = call->stream };
+		.k.nranks = (uint16_t)e->host.nranks, .k.op = call->op, .k.check = call->check, .k.count = call->count,
+		.k.flags = e->host.wire == SHUNT_PLAN_WIRE_LL8 ? SHUNT_PLAN_LL8 : 0 };
+	unsigned shape = p->flags & SHUNT_PROG_LINES ? SHUNT_SHAPE_plan_lines : SHUNT_SHAPE_plan;
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype), .args = &a, .arg_bytes = sizeof(a),
+		.blocks = p->nblocks + (call->check.what != 0), .stream = call->stream };
 	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->images;
 	bool exact = true;
 	char *copy;
@@ -509,6 +491,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	if (err)
 		return err;
 	chunk = units * plan->alignment;
+	copy = e->arenas->copies;
 	a.ctrl = e->host.ctrl;
 	a.images = e->arenas->images;
 	a.image_bytes = p->image_bytes;
@@ -520,18 +503,11 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 		exact &= (!p->merged && !p->used[i]) || a.part_bytes[i] == head->chunks[i] * chunk;
 	operator_flags(plan, call, &a.k);
 	choose_memory(e, call, exact, chunk, &a);
-	for (int i = 0; i < 2; i++) {
-		at[i] = missing;
-		missing += p->used[i] && !a.buffer[i] ? p->extent[i] * chunk : 0;
-	}
-	if (missing) {
-		err = private_copy(e, missing, &copy);
-		if (err)
-			return err;
-		for (int i = 0; i < 2; i++)
-			if (p->used[i] && !a.buffer[i])
-				a.buffer[i] = copy + at[i];
-	}
+	for (int i = 0; i < 2; i++)
+		if (p->used[i] && !a.buffer[i]) {
+			a.buffer[i] = copy;
+			copy += p->extent[i] * chunk;
+		}
 	l.threads = plan->threads < SHUNT_MAX_THREADS ? (plan->threads + 31) / 32 * 32 : SHUNT_MAX_THREADS;
 	if (!strcmp(e->host.gpu->name, "sim") && l.threads > SIM_THREADS)
 		l.threads = SIM_THREADS;

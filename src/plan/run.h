@@ -12,8 +12,8 @@
  *   - the message does not fill all chunks, or an address is not a multiple of 16,
  *   - operands are to be scaled before the sum, or an average is to be divided (AVG and PREMUL run plans of sums),
  *   - the plan writes where the collective only reads, or the call is in place and the plan is not (or the other way round),
- * and then in a private copy. Only the latter differs between ranks, and concerns nobody else. So a plan runs with any addresses,
- * in place or not, for any count.
+ * and then in a private copy. Only the latter differs between ranks, and concerns nobody else; there is room for it since the arena was made,
+ * as a launch could not fail on one rank alone. So a plan runs with any addresses, in place or not, for any count.
  *
  * One thread at a time; launches of one exec run one after the other on the device (the caller orders its streams), all ranks launch the
  * same sequence. All blocks of a launch must be resident together: the caller keeps other kernels that wait for peers away as it
@@ -29,6 +29,9 @@
 
 struct shunt_plan_exec;
 
+/* How packets travel: as lines (kernels/plan_args.h) where the plan allows that, else in 16 bytes; always so; or in 8 bytes. */
+enum shunt_plan_wire { SHUNT_PLAN_WIRE_LINES, SHUNT_PLAN_WIRE_LL16, SHUNT_PLAN_WIRE_LL8 };
+
 /* What an exec needs of its communicator; copied. */
 struct shunt_plan_host {
 	const struct shunt_gpu_ops *gpu;
@@ -42,7 +45,7 @@ struct shunt_plan_host {
 	int (*gather)(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds);
 	void *ctx;
 	unsigned max_blocks;     /* of a launch, the same on all ranks; 0: as many as the device holds at once */
-	bool ll8;                /* store packets in pieces of 8 bytes instead of 16 */
+	enum shunt_plan_wire wire; /* the same on all ranks */
 };
 
 /* A call. Addresses need not be aligned to more than the type; count is exact in bytes, a multiple of the type's size. */
@@ -56,6 +59,8 @@ struct shunt_plan_call {
 	bool scalar_on_device;
 	void *stream;
 	uint64_t op;                     /* kargs.op; see core/recorder.h */
+	struct shunt_check check;        /* kargs.check and kargs.count */
+	uint64_t count;
 };
 
 /* The call that an NCCL collective makes; false: no plan can be meant (another kind). */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "algos/algo.h"
 #include "core/log.h"
 #include "shim/forward.h"
 #include "shim/group.h"
@@ -121,9 +120,8 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 	}
 	if (shunt_group_open()) {
 		call->entry = e;
-		call->settled = !shunt_comm_undecided(e->comm);
 		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
-		if (shunt_comm_needs_setup(e->comm) || shunt_comm_path(e->comm, &call->coll, &why))
+		if (shunt_comm_needs_setup(e->comm) || shunt_comm_pick(e->comm, &call->coll, &call->pick, &why))
 			return shunt_group_record(call);
 		shunt_comm_count_forward(e->comm, &call->coll, why);
 		goto forward;
@@ -159,11 +157,10 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 		result = refuse(call, "a buffer is NULL");
 	} else if (!take_config(call)) {
 		result = refuse(call, "an algorithm, a CTA policy or limits that need the real NCCL");
-	} else if (!shunt_comm_path(e->comm, c, &why)) {
+	} else if (!shunt_comm_pick(e->comm, c, &call->pick, &why)) {
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
-		call->settled = !shunt_comm_undecided(e->comm);
 		return shunt_group_record(call);
 	} else {
 		err = shunt_comm_run(e->comm, c);

@@ -35,7 +35,7 @@ static bool offer(struct search *s, const char *from, const char *format, ...)
 	int n;
 
 	va_start(ap, format);
-	n = vsnprintf(path, sizeof(path), format, ap);
+	n = vsnprintf(path, sizeof(path), format, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): it is, one line up */
 	va_end(ap);
 	if (n > 0 && (size_t)n < sizeof(path) && path[0] == '/')
 		s->found = s->take(path, from, s->arg);

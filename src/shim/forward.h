@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_FORWARD_H
 #define SHUNT_SHIM_FORWARD_H
+#include "algos/algo.h"
 #include "shim/handles.h"
 
 /* A collective as the program called it. dtype and op are the program's values, for the case that the call is forwarded in the end. */
@@ -14,8 +15,8 @@ struct shunt_call {
 	bool has_config;     /* ncclXConfig, with a configuration */
 	bool hints_only;     /* ... that asks for nothing but limits and tags */
 	ncclCollConfig_t config;
+	struct shunt_pick pick; /* of shunt_comm_pick; algo NULL: something is left to be asked or done before it runs */
 	bool done;
-	bool settled; /* recorded for our kernels, and nothing is left to be asked or done before it runs */
 };
 
 /* The same call of the real NCCL, with its result. One before 2.31 gets it without what is only a hint. */

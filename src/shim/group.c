@@ -35,16 +35,49 @@ struct group {
 
 static _Thread_local struct group group;
 
+/* Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this uses the name. */
+static struct group *mine(void)
+{
+	struct group *g = &group;
+
+	__asm__("" : "+r"(g));
+	return g;
+}
+
 const void *shunt_group_open(void)
 {
-	return group.depth ? &group : NULL;
+	const struct group *g = mine();
+
+	return g->depth ? g : NULL;
 }
 
 ncclResult_t shunt_group_result(ncclResult_t result)
 {
-	if (group.depth && group.error == ncclSuccess && result != ncclInProgress)
-		group.error = result;
+	struct group *g = mine();
+
+	if (g->depth && g->error == ncclSuccess && result != ncclInProgress)
+		g->error = result;
 	return result;
+}
+
+/* Depths do not matter to the real library, only the outermost end does: it sees one group. */
+ncclResult_t shunt_group_open_real(void)
+{
+	ncclResult_t result;
+
+	shunt_real_thread.group_due = false;
+	result = real_GroupStart();
+	shunt_real_thread.group_due = result != ncclSuccess;
+	return shunt_group_result(result);
+}
+
+/* No call will open the real group any more. True: one did, and it is to be closed. */
+static bool real_is_open(void)
+{
+	bool open = !shunt_real_thread.group_due;
+
+	shunt_real_thread.group_due = false;
+	return open;
 }
 
 static int add_note(struct notes *notes, struct note note)
@@ -60,17 +93,19 @@ static int add_note(struct notes *notes, struct note note)
 
 ncclResult_t shunt_group_record(const struct shunt_call *call)
 {
-	if (group.n == group.cap) {
-		size_t cap = group.cap ? 2 * group.cap : 8;
-		struct shunt_call *calls = realloc(group.calls, cap * sizeof(*calls));
+	struct group *g = mine();
+
+	if (g->n == g->cap) {
+		size_t cap = g->cap ? 2 * g->cap : 4; /* a send and a receive are the usual case: little enough for malloc's fast way */
+		struct shunt_call *calls = realloc(g->calls, cap * sizeof(*calls));
 		if (!calls) {
 			shunt_entry_put(call->entry);
 			return shunt_group_result(shunt_to_nccl(-ENOMEM));
 		}
-		group.calls = calls;
-		group.cap = cap;
+		g->calls = calls;
+		g->cap = cap;
 	}
-	group.calls[group.n++] = *call;
+	g->calls[g->n++] = *call;
 	return ncclSuccess;
 }
 
@@ -140,7 +175,7 @@ static void reset_group(struct group *g, bool failed)
 /* Does the call want a kernel, as far as one can know now? */
 static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
 {
-	return !call->done && (call->settled || shunt_comm_path(call->entry->comm, &call->coll, why_p));
+	return !call->done && (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
 }
 
 /*
@@ -184,7 +219,7 @@ static ncclResult_t setup_comms(struct group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
-		bool seen = g->calls[i].settled;
+		bool seen = g->calls[i].pick.algo;
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = setups[k].entry == e;
 		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))
@@ -215,7 +250,7 @@ static ncclResult_t setup_comms(struct group *g)
 	return shunt_to_nccl(err);
 }
 
-/* Into the open real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
+/* Into the real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
 static ncclResult_t forward_calls(struct group *g, bool all)
 {
 	for (size_t i = 0; i < g->n; i++) {
@@ -236,37 +271,47 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 }
 
 /* All calls of the group that are still to be made on the communicator of calls[first], together. */
-static int launch_comm(struct group *g, size_t first, const struct shunt_coll **list)
+static int launch_comm(struct group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
 {
 	struct shunt_entry *e = g->calls[first].entry;
 	size_t n = 0;
 
 	for (size_t i = first; i < g->n; i++)
 		if (!g->calls[i].done && g->calls[i].entry == e) {
-			list[n++] = &g->calls[i].coll;
+			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without memory for both nobody comes here */
+			calls[n] = &g->calls[i].coll;
+			picks[n++] = g->calls[i].pick; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 			g->calls[i].done = true;
 		}
-	return shunt_comm_run_group(e->comm, list, n);
+	return shunt_comm_run_group(e->comm, calls, picks, n);
 }
 
 /* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
 static ncclResult_t launch_calls(struct group *g)
 {
-	const struct shunt_coll **list = g->n ? malloc(g->n * sizeof(*list)) : NULL;
-	ncclResult_t result = ncclSuccess;
+	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
+	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *picks = few_picks;
+	bool many = g->n > SHUNT_FEW_CALLS;
+	ncclResult_t result;
 
-	if (g->n && !list)
-		return shunt_to_nccl(-ENOMEM);
+	if (many) {
+		calls = malloc(g->n * sizeof(*calls));
+		picks = malloc(g->n * sizeof(*picks));
+	}
+	result = calls && picks ? ncclSuccess : shunt_to_nccl(-ENOMEM);
 	for (size_t i = 0; i < g->n && result == ncclSuccess; i++) {
 		struct shunt_call *call = &g->calls[i];
 		int err;
 
 		if (call->done)
 			continue;
-		err = launch_comm(g, i, list);
+		err = launch_comm(g, i, calls, picks);
 		result = err == -EOPNOTSUPP ? shunt_alone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
 	}
-	free(list);
+	if (many) {
+		free(calls);
+		free(picks);
+	}
 	return result;
 }
 
@@ -344,17 +389,27 @@ static ncclResult_t end_standalone(struct group *g)
 	return result == ncclSuccess ? begun : result;
 }
 
+/* Makes the open real group fail, so that nothing of it is launched, and closes it. */
+static void abandon_real(void)
+{
+	real_AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
+	real_GroupEnd();
+}
+
 static ncclResult_t end_overlay(struct group *g)
 {
-	ncclResult_t result = g->error, end;
+	ncclResult_t result = g->error, end = ncclSuccess;
+	bool open;
 
 	if (result == ncclSuccess)
 		result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = forward_calls(g, false);
-	else /* an error of ours; this call makes the real group fail too, so that nothing of it is launched */
-		real_AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
-	end = real_GroupEnd(); /* in any case: the real group is open */
+	open = real_is_open();
+	if (open && result != ncclSuccess)
+		abandon_real();
+	else if (open)
+		end = real_GroupEnd();
 	if (result == ncclSuccess && (end == ncclSuccess || end == ncclInProgress))
 		result = launch_calls(g);
 	return result == ncclSuccess ? end : result;
@@ -363,67 +418,72 @@ static ncclResult_t end_overlay(struct group *g)
 ncclResult_t pncclGroupStart(void)
 {
 	enum shunt_mode mode = shunt_mode();
-	ncclResult_t result = ncclSuccess;
 
-	if (mode != SHUNT_STANDALONE)
-		result = real_GroupStart();
-	if (mode != SHUNT_INSIDE && result == ncclSuccess)
-		group.depth++;
-	return result;
+	if (mode == SHUNT_INSIDE)
+		return real_GroupStart();
+	if (!mine()->depth++)
+		shunt_real_thread.group_due = mode == SHUNT_OVERLAY;
+	return ncclSuccess;
 }
 SHUNT_TWIN(GroupStart);
 
 ncclResult_t pncclGroupEnd(void)
 {
 	enum shunt_mode mode = shunt_mode();
+	struct group *g = mine();
 	ncclResult_t result;
 
-	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !group.depth))
+	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupEnd();
-	if (!group.depth) {
+	if (!g->depth) {
 		shunt_warn("ncclGroupEnd without ncclGroupStart on this thread");
 		return shunt_to_nccl(-EBUSY);
 	}
-	if (group.depth > 1) {
-		group.depth--;
-		return mode == SHUNT_OVERLAY ? real_GroupEnd() : ncclSuccess;
-	}
-	group.depth = 0; /* what follows is no longer inside a group of ours */
-	result = mode == SHUNT_OVERLAY ? end_overlay(&group) : end_standalone(&group);
-	reset_group(&group, result != ncclSuccess && result != ncclInProgress);
+	if (--g->depth) /* what follows is no longer inside a group of ours */
+		return ncclSuccess;
+	result = mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g);
+	reset_group(g, result != ncclSuccess && result != ncclInProgress);
 	return result;
 }
 SHUNT_TWIN(GroupEnd);
 
-/* Nothing is launched. The real NCCL estimates from all calls, so they go into the real group; without one there is no estimate. */
+/* The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to judge. */
+static ncclResult_t simulate_overlay(struct group *g, ncclSimInfo_t *info)
+{
+	ncclResult_t result = g->error, forwarded;
+
+	forwarded = result == ncclSuccess ? forward_calls(g, true) : result;
+	result = real_GroupSimulateEnd(info);
+	if (real_is_open() && !shunt_real_symbol("ncclGroupSimulateEnd")) /* one before 2.22 */
+		abandon_real();
+	return result == ncclSuccess ? forwarded : result;
+}
+
+/* Nothing is launched. Without a real NCCL there is no estimate. */
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();
-	ncclResult_t result, forwarded;
+	struct group *g = mine();
+	ncclResult_t result;
 
-	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !group.depth))
+	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupSimulateEnd(info);
-	if (!group.depth) {
+	if (!g->depth) {
 		shunt_warn("ncclGroupSimulateEnd without ncclGroupStart on this thread");
 		return shunt_to_nccl(-EBUSY);
 	}
-	if (group.depth > 1) {
-		group.depth--;
-		return mode == SHUNT_OVERLAY ? real_GroupSimulateEnd(info) : ncclSuccess;
-	}
-	group.depth = 0;
-	result = group.error;
+	if (--g->depth)
+		return ncclSuccess;
+	result = g->error;
 	if (mode == SHUNT_OVERLAY) {
-		forwarded = result == ncclSuccess ? forward_calls(&group, true) : result;
-		result = real_GroupSimulateEnd(info);
-		result = result == ncclSuccess ? forwarded : result;
+		result = simulate_overlay(g, info);
 	} else if (info && info->magic != SHUNT_NCCL_SIM_MAGIC) {
 		shunt_warn("ncclGroupSimulateEnd: the structure was not initialized");
 		result = ncclInvalidArgument;
 	} else if (info) {
 		info->estimatedTime = NCCL_UNDEF_FLOAT;
 	}
-	reset_group(&group, true);
+	reset_group(g, true);
 	return result;
 }
 SHUNT_TWIN(GroupSimulateEnd);

@@ -2,8 +2,9 @@
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 /*
- * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. In overlay the real NCCL's group is opened and closed with ours; what we
- * forward goes into it, what we run ourselves is recorded here and launched after the real group has ended well.
+ * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. What we run ourselves is recorded here. In overlay the real NCCL's group is
+ * opened by the first call inside ours that reaches it (real.h); it is closed at the end of ours, and what was recorded is launched after it
+ * has ended well.
  *
  * The first error sticks to the group: the outermost End returns it, and nothing recorded is launched.
  */

@@ -17,6 +17,7 @@ extern "C" {
 typedef void *cudaStream_t;
 typedef struct ncclComm *ncclComm_t;
 typedef struct ncclWindow_vidmem *ncclWindow_t;
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* never read by us */
 
 #define NCCL_UNIQUE_ID_BYTES 128
 typedef struct {

@@ -23,7 +23,7 @@
 #endif
 
 atomic_int shunt_real_mode = SHUNT_UNOPENED;
-_Thread_local unsigned shunt_real_depth;
+_Thread_local struct shunt_real_thread shunt_real_thread;
 atomic_bool shunt_real_said_last;
 
 static void *real_handle;
@@ -194,9 +194,9 @@ enum shunt_mode shunt_real_open(void)
 	pthread_mutex_lock(&open_lock);
 	mode = atomic_load(&shunt_real_mode);
 	if (mode == SHUNT_UNOPENED) {
-		shunt_real_depth++; /* a constructor that calls NCCL must not come back into the lock */
+		shunt_real_thread.depth++; /* a constructor that calls NCCL must not come back into the lock */
 		mode = open_any() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
-		shunt_real_depth--;
+		shunt_real_thread.depth--;
 		if (mode == SHUNT_OVERLAY) {
 			fill_table();
 			atomic_store(&published_path, real_path);

@@ -7,6 +7,9 @@
  *
  * The real library calls some of its own exports through the PLT and so may come back to us. While a thread is inside real_X,
  * shunt_mode() says SHUNT_INSIDE and every entry point hands the call on at once.
+ *
+ * While a thread has a group of ours open, the first real_X of an ncclResult_t opens the real library's group before it: most groups
+ * never get there. If that fails, real_X returns its result and is not called.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -23,7 +26,10 @@ struct shunt_real {
 
 extern struct shunt_real shunt_real;
 extern atomic_int shunt_real_mode;              /* enum shunt_mode but INSIDE; set once */
-extern _Thread_local unsigned shunt_real_depth; /* how deep this thread is inside the real library */
+extern _Thread_local struct shunt_real_thread {
+	unsigned depth; /* how deep this thread is inside the real library */
+	bool group_due; /* a group of ours is open, and the real library's is not: group.c sets and clears it */
+} shunt_real_thread;
 extern atomic_bool shunt_real_said_last;        /* the process's newest error came from the real library */
 
 /* Opens the real NCCL on the first call; the mode afterwards. Any thread. */
@@ -37,7 +43,7 @@ static inline enum shunt_mode shunt_mode(void)
 {
 	int mode = atomic_load_explicit(&shunt_real_mode, memory_order_acquire);
 
-	if (shunt_real_depth)
+	if (shunt_real_thread.depth)
 		return SHUNT_INSIDE;
 	return mode == SHUNT_UNOPENED ? shunt_real_open() : (enum shunt_mode)mode;
 }
@@ -48,31 +54,37 @@ static inline void shunt_real_note(ncclResult_t result)
 		atomic_store_explicit(&shunt_real_said_last, true, memory_order_relaxed);
 }
 
-#define TYPED(name, params, args)                               \
-	static inline ncclResult_t real_##name params           \
-	{                                                       \
-		ncclResult_t result;                            \
-		shunt_real_depth++;                             \
-		result = shunt_real.name args;                  \
-		shunt_real_depth--;                             \
-		shunt_real_note(result);                        \
-		return result;                                  \
+/* Opens the real library's group, on a thread where it is due (group.c). */
+ncclResult_t shunt_group_open_real(void);
+
+#define TYPED(name, params, args)                                                           \
+	static inline ncclResult_t real_##name params                                       \
+	{                                                                                   \
+		struct shunt_real_thread *me = &shunt_real_thread;                          \
+		ncclResult_t result = me->group_due ? shunt_group_open_real() : ncclSuccess;\
+		if (result != ncclSuccess)                                                  \
+			return result;                                                      \
+		me->depth++;                                                                \
+		result = shunt_real.name args;                                              \
+		me->depth--;                                                                \
+		shunt_real_note(result);                                                    \
+		return result;                                                              \
 	}
-#define TEXT(name, params, args)                                \
-	static inline const char *real_##name params            \
-	{                                                       \
-		const char *text;                               \
-		shunt_real_depth++;                             \
-		text = shunt_real.name args;                    \
-		shunt_real_depth--;                             \
-		return text;                                    \
+#define TEXT(name, params, args)                                                            \
+	static inline const char *real_##name params                                        \
+	{                                                                                   \
+		const char *text;                                                           \
+		shunt_real_thread.depth++;                                                  \
+		text = shunt_real.name args;                                                \
+		shunt_real_thread.depth--;                                                  \
+		return text;                                                                \
 	}
-#define VOID(name, params, args)                                \
-	static inline void real_##name params                   \
-	{                                                       \
-		shunt_real_depth++;                             \
-		shunt_real.name args;                           \
-		shunt_real_depth--;                             \
+#define VOID(name, params, args)                                                            \
+	static inline void real_##name params                                               \
+	{                                                                                   \
+		shunt_real_thread.depth++;                                                  \
+		shunt_real.name args;                                                       \
+		shunt_real_thread.depth--;                                                  \
 	}
 #include "shim/symbols.def"
 

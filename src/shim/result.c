@@ -15,6 +15,7 @@ static const struct {
 	{EXDEV, ncclInvalidUsage},     /* ranks on several hosts */
 	{EBUSY, ncclInvalidUsage},
 	{EBADMSG, ncclInvalidUsage},   /* messages of a rank to itself that do not pair up */
+	{EBADE, ncclInvalidUsage},     /* ranks that do not call the same */
 	{ETIMEDOUT, ncclRemoteError},
 	{EOWNERDEAD, ncclRemoteError},
 	{EPROTO, ncclRemoteError},

@@ -139,7 +139,8 @@ ncclResult_t shunt_alone_init(
 		free(w);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
-	*newcomm = shunt_alone_handle(w->task.entry);
+	/* Another thread may abort it from here on. */
+	__atomic_store_n(newcomm, shunt_alone_handle(w->task.entry), __ATOMIC_RELEASE);
 	return shunt_task_start(&w->task, c.blocking);
 }
 

@@ -8,6 +8,9 @@
 #if NCCL_VERSION_CODE < 23100 /* types of later versions, so that our list of prototypes can be read */
 typedef struct later_coll_config ncclCollConfig_t;
 #endif
+#if NCCL_VERSION_CODE < 22902
+typedef struct later_wait_signal_desc ncclWaitSignalDesc_t;
+#endif
 #if NCCL_VERSION_CODE < 22907
 typedef enum { ncclStatGpuMemSuspend } ncclCommMemStat_t;
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "algos/algo.h"
 #include "core/boot.h"
 #include "core/comm.h"
 #include "core/config.h"
@@ -328,9 +329,15 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
-bool shunt_comm_undecided(const struct shunt_comm *comm)
+bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
-	return shunt_comm_needs_setup(comm);
+	static const struct shunt_algo algo;
+
+	if (!shunt_comm_path(comm, coll, why_p))
+		return false;
+	if (!shunt_comm_needs_setup(comm))
+		*pick_p = (struct shunt_pick){.algo = &algo, .flags = (uint32_t)coll->count};
+	return true;
 }
 
 bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
@@ -386,12 +393,15 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return 0;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < n && !err; i++)
+	for (size_t i = 0; i < n && !err; i++) {
+		if (picks[i].algo && picks[i].flags != (uint32_t)calls[i]->count)
+			note("the pick of another call\n");
 		err = shunt_comm_run(comm, calls[i]);
+	}
 	return err;
 }
 

@@ -22,6 +22,7 @@ static struct {
 	__typeof__(fake_nccl_reset) *reset;
 	__typeof__(fake_nccl_fail_next) *fail_next;
 	__typeof__(fake_nccl_late) *late;
+	__typeof__(fake_nccl_launches) *launches;
 } fake;
 
 static char a[8], b[8]; /* never touched */
@@ -38,6 +39,7 @@ static int setup(void **state)
 	fake.reset = dlsym(lib, "fake_nccl_reset");
 	fake.fail_next = dlsym(lib, "fake_nccl_fail_next");
 	fake.late = dlsym(lib, "fake_nccl_late");
+	fake.launches = dlsym(lib, "fake_nccl_launches");
 	fake.reset();
 	shunt_mock_reset();
 	return 0;
@@ -261,7 +263,7 @@ static void test_missing_in_the_real_library_is_invalid_usage(void **state)
 
 static void test_stub_keeps_every_argument(void **state)
 {
-	fake_nccl_16_args *put = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclPutSignal");
+	fake_nccl_16_args *bind = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclParamBind");
 	fake_nccl_team *team = (fake_nccl_team *)dlsym(RTLD_DEFAULT, "ncclTeamWorld");
 	fake_nccl_large *large = (fake_nccl_large *)dlsym(RTLD_DEFAULT, "pncclGetPeerDevicePointer");
 	ncclComm_t comm = fresh_comm(3, 4);
@@ -270,7 +272,7 @@ static void test_stub_keeps_every_argument(void **state)
 	double expected = 1 + 4 + 9 + 16 + 25 + 36 + 49 + 64;
 
 	expected = expected * 101;
-	assert_true(put(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == expected);
+	assert_true(bind(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == expected);
 	assert_int_equal(t.nranks, 4);
 	assert_int_equal(t.rank, 3);
 	assert_int_equal(l.v[0], 11);
@@ -282,9 +284,9 @@ static void test_stub_keeps_every_argument(void **state)
 /* The first call of the process is a stub: it must open the library and still keep its arguments. Own process. */
 static int first_call(void)
 {
-	fake_nccl_16_args *put = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclPutSignal");
+	fake_nccl_16_args *bind = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclParamBind");
 
-	return put(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == 204 * 101 ? 0 : 1;
+	return bind(1, 2, 3, 4, 5, 6, 7, 8, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0) == 204 * 101 ? 0 : 1;
 }
 
 static void test_group_runs_ours_after_the_real_end(void **state)
@@ -342,6 +344,191 @@ static void test_group_error_drops_ours_and_is_returned(void **state)
 	ncclCommDestroy(comm);
 }
 
+/* Nothing of it is the real library's, so it does not hear of it. */
+static void test_group_without_forwarded_calls_leaves_the_real_library_alone(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2);
+
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(reduce(comm, 6), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	/* Nor if it fails. */
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument);
+	assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+	assert_string_equal(fake.log(), "");
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\nrun 6 0\n"));
+	ncclCommDestroy(comm);
+}
+
+static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2);
+
+	for (int i = 0; i < 2; i++) {
+		fake.reset();
+		ncclGroupStart();
+		ncclGroupStart();
+		assert_int_equal(reduce(comm, 5), ncclSuccess);
+		assert_string_equal(fake.log(), "");
+		assert_int_equal(reduce(comm, 5000), ncclSuccess);
+		assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\n");
+		ncclGroupEnd();
+		ncclGroupStart();
+		assert_int_equal(ncclBcast(a, 7, ncclInt8, 0, comm, NULL), ncclSuccess); /* comes back to us through the PLT */
+		ncclGroupEnd();
+		assert_int_equal(fake.launches(), 0);
+		assert_int_equal(ncclGroupEnd(), ncclSuccess);
+		assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\nBcast\nBroadcast 7 0 grouped\nGroupEnd\n");
+		assert_int_equal(fake.launches(), 2);
+	}
+	/* It is over: nothing opens it any more. */
+	fake.reset();
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_string_equal(fake.log(), "AllReduce 5000 7\n");
+	ncclCommDestroy(comm);
+}
+
+/* What takes a place in the real group although we never look at it. */
+static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2), child, born;
+	ncclUniqueId id = {{1}};
+	void *memory;
+
+	ncclGroupStart();
+	assert_int_equal(ncclPutSignal(a, 3, ncclInt8, 1, NULL, 0, 0, 0, 0, comm, NULL), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nPutSignal 3 0 grouped\nGroupEnd\n");
+	fake.reset();
+	ncclGroupStart();
+	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nCommSplit color 0\nGroupEnd\n");
+	fake.reset();
+	ncclGroupStart();
+	assert_int_equal(ncclCommInitRank(&born, 2, id, 0), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nCommInitRank 0/2\nGroupEnd\n");
+	fake.reset();
+	ncclGroupStart();
+	assert_int_equal(ncclCommFinalize(born), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nCommFinalize\nGroupEnd\n");
+	fake.reset();
+	ncclGroupStart();
+	assert_int_equal(ncclCommAbort(born), ncclSuccess);
+	assert_int_equal(ncclCommDestroy(child), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nCommAbort\nCommDestroy\nGroupEnd\n");
+	fake.reset();
+	ncclGroupStart();
+	assert_int_equal(ncclMemAlloc(&memory, 10), ncclSuccess);
+	assert_int_equal(ncclMemFree(memory), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nMemAlloc 10\nMemFree\nGroupEnd\n");
+	/* What it lacks is refused, and the group with it. */
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	shunt_mock_reset();
+	assert_int_equal(ncclDevCommCreate(comm, NULL, NULL), ncclInvalidUsage);
+	assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+/* The program hears of it where the real library was first needed. */
+static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2);
+
+	fake.fail_next("GroupStart", ncclSystemError);
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(reduce(comm, 5000), ncclSystemError);
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_string_equal(fake.log(), "GroupStart\n");
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7\n");
+	/* Only at the end of the group, with calls that were kept until then. */
+	ncclCommDestroy(comm);
+	comm = fresh_comm(0, 2);
+	shunt_mock_setup_result(1);
+	fake.fail_next("GroupStart", ncclSystemError);
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_string_equal(fake.log(), "GroupStart\n");
+	ncclCommDestroy(comm);
+}
+
+static void test_group_error_of_ours_drops_the_real_one(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2);
+
+	for (int first = 0; first < 2; first++) {
+		fake.reset();
+		ncclGroupStart();
+		if (first)
+			assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(reduce(comm, 5000), ncclSuccess);
+		if (!first)
+			assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument);
+		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+		assert_non_null(strstr(fake.log(), "GroupEnd\n"));
+		assert_int_equal(fake.launches(), 0);
+	}
+	fake.reset();
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_string_equal(fake.log(), "AllReduce 5000 7\n"); /* closed */
+	ncclCommDestroy(comm);
+}
+
+/* More than fit into what needs no memory. */
+static void test_group_of_many_calls_keeps_them_all_in_order(void **state)
+{
+	enum { N = 100 };
+	ncclComm_t comm = used_comm(0, 2);
+	char expected[N * 16], *at = expected;
+
+	ncclGroupStart();
+	for (int i = 1; i <= N; i++) {
+		assert_int_equal(reduce(comm, i), ncclSuccess);
+		at += sprintf(at, "run %d 0\n", i);
+	}
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), expected));
+	assert_string_equal(fake.log(), "");
+	ncclCommDestroy(comm);
+}
+
+static void *reduce_ungrouped(void *comm)
+{
+	return (void *)(intptr_t)reduce(comm, 5000);
+}
+
+static void test_group_belongs_to_its_thread(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2);
+	void *result = NULL;
+	pthread_t thread;
+
+	ncclGroupStart();
+	pthread_create(&thread, NULL, reduce_ungrouped, comm);
+	pthread_join(thread, &result);
+	assert_null(result);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_string_equal(fake.log(), "AllReduce 5000 7\n");
+	ncclCommDestroy(comm);
+}
+
 static void test_group_setup_that_declines_forwards_inside(void **state)
 {
 	ncclComm_t comm = fresh_comm(0, 2);
@@ -383,6 +570,16 @@ static void test_group_simulate_launches_nothing(void **state)
 	assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
 	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5 7 grouped\nGroupSimulateEnd\n");
 	assert_null(strstr(shunt_mock_log(), "run"));
+	/* Of nothing, too: the structure is the real library's to judge. */
+	fake.reset();
+	ncclGroupStart();
+	ncclGroupStart();
+	assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
+	assert_string_equal(fake.log(), "");
+	assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nGroupSimulateEnd\n");
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_string_equal(fake.log(), "GroupStart\nGroupSimulateEnd\nAllReduce 5000 7\n");
 	ncclCommDestroy(comm);
 }
 
@@ -882,6 +1079,13 @@ int main(int argc, char **argv)
 		TEST(test_group_runs_ours_after_the_real_end),
 		TEST(test_group_nested_acts_at_the_outermost_end),
 		TEST(test_group_error_drops_ours_and_is_returned),
+		TEST(test_group_without_forwarded_calls_leaves_the_real_library_alone),
+		TEST(test_group_opens_the_real_one_once_with_the_first_forwarded_call),
+		TEST(test_group_opens_the_real_one_for_every_kind_of_call),
+		TEST(test_group_whose_real_one_cannot_be_opened_fails),
+		TEST(test_group_error_of_ours_drops_the_real_one),
+		TEST(test_group_of_many_calls_keeps_them_all_in_order),
+		TEST(test_group_belongs_to_its_thread),
 		TEST(test_group_setup_that_declines_forwards_inside),
 		TEST(test_group_sets_up_all_local_ranks_together),
 		TEST(test_group_simulate_launches_nothing),

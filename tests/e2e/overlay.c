@@ -805,10 +805,9 @@ static int body_groups(struct rank *r)
 		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, buf[0], sizeof(host)) == 0);
 		CHECK(host[N - 1] == (N - 1) * (r->rank + 1)); /* nothing before the outermost end */
 		NCCL(ncclGroupEnd());
+		/* One group of the real library, whose depth is not ours; before the set-up everything is kept until the end. */
 		log = FAKE(fake_nccl_log)();
-		/* Before the set-up everything is kept until the end. */
-		CHECK(!strcmp(log, round ? "GroupStart\nBroadcast 5 2 grouped\nGroupStart\nSend 6 2 grouped\nGroupEnd\nRecv 7 2 grouped\nGroupEnd\n"
-					 : "GroupStart\nGroupStart\nGroupEnd\nBroadcast 5 2 grouped\nSend 6 2 grouped\nRecv 7 2 grouped\nGroupEnd\n"));
+		CHECK(!strcmp(log, "GroupStart\nBroadcast 5 2 grouped\nSend 6 2 grouped\nRecv 7 2 grouped\nGroupEnd\n"));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		for (int k = 0; k < 3; k++) {
 			CHECK(shunt_memcpy(host, buf[k], sizeof(host)) == 0);

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "lib/leave.h"
 #include "ranks.h"
 
 #define LIMIT_S 100
@@ -87,7 +88,7 @@ int ranks_run_as(const struct ranks *ranks)
 			continue;
 		if (ranks->prepare)
 			ranks->prepare(i);
-		_exit(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body)
+		leave(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body)
 						  : one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
 	}
 	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {

@@ -681,9 +681,19 @@ ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, 
 	return collective((struct fake_call){"Recv", NULL, recv, count, dtype, 0, peer, comm, stream});
 }
 
+ncclResult_t ncclPutSignal(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win, size_t offset, int signal,
+	int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
+{
+	return collective((struct fake_call){"PutSignal", send, NULL, count, dtype, 0, peer, comm, stream});
+}
+
 ncclResult_t ncclGroupStart(void)
 {
+	ncclResult_t result = planned("GroupStart");
+
 	note("GroupStart\n");
+	if (result)
+		return result;
 	group_depth++;
 	return ncclSuccess;
 }
@@ -723,12 +733,12 @@ ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info)
 }
 
 #pragma GCC visibility push(default)
-fake_nccl_16_args ncclPutSignal;
+fake_nccl_16_args ncclParamBind;
 fake_nccl_team ncclTeamWorld;
 fake_nccl_large ncclGetPeerDevicePointer;
 #pragma GCC visibility pop
 
-double ncclPutSignal(long a, long b, long c, long d, long e, long f, long g, long h, double p, double q, double r, double s, double t,
+double ncclParamBind(long a, long b, long c, long d, long e, long f, long g, long h, double p, double q, double r, double s, double t,
 	double u, double v, double w)
 {
 	return (double)(a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h) + 100 * p + 200 * q + 300 * r + 400 * s + 500 * t +

@@ -36,7 +36,7 @@ struct fake_call fake_nccl_last_call(void);
 int fake_nccl_launches(void);
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
-/* What ncclPutSignal does here: a signature of 8 integers and 8 doubles that shows whether a stub kept them all. */
+/* What ncclParamBind does here: a signature of 8 integers and 8 doubles that shows whether a stub kept them all. */
 typedef double fake_nccl_16_args(long, long, long, long, long, long, long, long, double, double, double, double, double, double,
 	double, double);
 /* Likewise ncclTeamWorld: returns a struct by value. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX]]: times a plan of all-reduce on the devices of this machine (SHUNT_DEVICE=cuda or
- * sim), ranks as threads of one process, in graphs of many launches; sizes in bytes, doubled from MIN to MAX. Values are checked, eager and
- * in the graph. For each size: microseconds per launch, of the slowest rank. Exit status 1: wrong values, 77: too few devices.
+ * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [lines|ll16|ll8]]]: times a plan of all-reduce, and our own two-shot kernel in turns
+ * with it, on the devices of this machine (SHUNT_DEVICE=cuda or sim), ranks as threads of one process, in graphs of many launches; sizes in
+ * bytes, doubled from MIN to MAX. Values are checked, eager and in the graph. For each size: microseconds per launch, of the slowest rank, the
+ * median of some rounds; and how many times the kernel's the plan's are. Exit status 1: wrong values, 77: too few devices.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -10,25 +11,30 @@
 #include <string.h>
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
+#include "kernels/kernel_list.h"
 #include "plan/exec_plans.h"
 #include "plan/run.h"
 
-#define MAX 8
+enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };
+static const char *const ways[NWAYS] = { "plan", "kernel" };
 
 static const struct shunt_gpu_ops *gpu;
 static struct shunt_plan *plan;
 static pthread_barrier_t barrier;
 static const void *mine[MAX];
 static uint64_t min_bytes = 1024, max_bytes = 1 << 20;
-static unsigned per_graph = 50, replays = 20;
+static unsigned per_graph = 50, replays = 20, blocks = 64, threads = 512;
+static enum shunt_plan_wire wire;
 static int n, bad;
-static double micros[MAX];
+static double micros[MAX][NWAYS][ROUNDS];
+static struct shunt_gpu_mem scratch[MAX];
 
 struct rank {
 	int rank;
 	void *stream, *ctrl, *fault_dev, *buf, *start, *stop;
 	struct shunt_fault *fault;
 	struct shunt_plan_exec *exec;
+	struct shunt_gpu_mem peer[MAX];
 };
 
 static void must(int err, const char *what)
@@ -54,8 +60,24 @@ static int gather(void *ctx, const void *data, size_t bytes, void *all, int fd, 
 	return 0;
 }
 
-static void launch(struct rank *r, uint64_t bytes)
+static void launch_kernel(struct rank *r, uint64_t bytes)
 {
+	struct shunt_kargs a = { .send = r->buf, .recv = r->buf, .count = bytes / 4, .flags = SHUNT_K_ALIGNED, .rank = (uint16_t)r->rank,
+		.nranks = (uint16_t)n };
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4 : SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, SHUNT_F32), .args = &a,
+		.arg_bytes = sizeof(a), .blocks = blocks, .threads = threads, .stream = r->stream };
+
+	for (int i = 0; i < n; i++)
+		a.peer[i] = r->peer[i].ptr;
+	must(gpu->launch(r->rank, &l), "launch");
+}
+
+static void launch(struct rank *r, int way, uint64_t bytes)
+{
+	if (way == KERNEL) {
+		launch_kernel(r, bytes);
+		return;
+	}
 	struct shunt_plan_call call = { .send = r->buf, .recv = r->buf, .send_bytes = bytes, .recv_bytes = bytes, .dtype = SHUNT_F32,
 		.redop = SHUNT_SUM, .stream = r->stream };
 
@@ -92,31 +114,38 @@ static void check(struct rank *r, uint64_t bytes, float *host, unsigned launches
 	}
 }
 
-static void one_size(struct rank *r, uint64_t bytes, float *host)
+static void *capture(struct rank *r, int way, uint64_t bytes, unsigned launches)
 {
-	void *graph, *check_graph;
-	float us;
+	void *graph;
+
+	must(gpu->capture_begin(r->rank, r->stream), "capture");
+	for (unsigned i = 0; i < launches; i++)
+		launch(r, way, bytes);
+	must(gpu->capture_end(r->rank, r->stream, &graph), "capture");
+	return graph;
+}
+
+static void check_way(struct rank *r, int way, uint64_t bytes, float *host)
+{
+	void *graph;
 
 	fill(r, bytes, host);
-	launch(r, bytes);
-	launch(r, bytes);
-	check(r, bytes, host, 2, "eager");
-
-	must(gpu->capture_begin(r->rank, r->stream), "capture");
-	for (int i = 0; i < 3; i++)
-		launch(r, bytes);
-	must(gpu->capture_end(r->rank, r->stream, &check_graph), "capture");
-	must(gpu->capture_begin(r->rank, r->stream), "capture");
-	for (unsigned i = 0; i < per_graph; i++)
-		launch(r, bytes);
-	must(gpu->capture_end(r->rank, r->stream, &graph), "capture");
+	launch(r, way, bytes);
+	launch(r, way, bytes);
+	check(r, bytes, host, 2, ways[way]);
+	graph = capture(r, way, bytes, 3);
 	for (int i = 0; i < 4; i++) {
 		fill(r, bytes, host);
-		must(gpu->graph_launch(r->rank, check_graph, r->stream), "graph");
-		check(r, bytes, host, 3, "graph");
+		must(gpu->graph_launch(r->rank, graph, r->stream), "graph");
+		check(r, bytes, host, 3, ways[way]);
 	}
-	memset(host, 0, bytes);
-	must(gpu->copy(r->rank, r->buf, host, bytes), "copy");
+	gpu->graph_destroy(r->rank, graph);
+}
+
+static double time_graph(struct rank *r, void *graph)
+{
+	float us;
+
 	must(gpu->graph_launch(r->rank, graph, r->stream), "graph");
 	must(gpu->stream_sync(r->rank, r->stream), "stream");
 	pthread_barrier_wait(&barrier);
@@ -126,24 +155,79 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 	must(gpu->event_record(r->rank, r->stop, r->stream), "event");
 	must(gpu->stream_sync(r->rank, r->stream), "stream");
 	must(gpu->event_elapsed_us(r->rank, r->start, r->stop, &us), "event");
-	micros[r->rank] = (double)us / replays / per_graph;
+	return (double)us / replays / per_graph;
+}
+
+static int by_size(const void *x, const void *y)
+{
+	double a = *(const double *)x, b = *(const double *)y;
+
+	return a < b ? -1 : a > b;
+}
+
+/* The median over rounds of the slowest rank's time. */
+static double result(int way)
+{
+	double worst[ROUNDS] = { 0 };
+
+	for (int k = 0; k < ROUNDS; k++)
+		for (int i = 0; i < n; i++)
+			worst[k] = micros[i][way][k] > worst[k] ? micros[i][way][k] : worst[k];
+	qsort(worst, ROUNDS, sizeof(worst[0]), by_size);
+	return worst[ROUNDS / 2];
+}
+
+static void one_size(struct rank *r, uint64_t bytes, float *host)
+{
+	void *graph[NWAYS];
+
+	for (int way = 0; way < NWAYS; way++) {
+		check_way(r, way, bytes, host);
+		graph[way] = capture(r, way, bytes, per_graph);
+	}
+	memset(host, 0, bytes);
+	must(gpu->copy(r->rank, r->buf, host, bytes), "copy");
+	for (int k = 0; k < ROUNDS; k++)
+		for (int way = 0; way < NWAYS; way++)
+			micros[r->rank][way][k] = time_graph(r, graph[way]);
 	pthread_barrier_wait(&barrier);
 	if (!r->rank) {
-		double worst = 0;
-
-		for (int i = 0; i < n; i++)
-			worst = micros[i] > worst ? micros[i] : worst;
-		printf("%10llu bytes  %8.2f us\n", (unsigned long long)bytes, worst);
+		printf("%10llu bytes  plan %8.2f us  kernel %8.2f us  %.2f times\n", (unsigned long long)bytes, result(PLAN), result(KERNEL),
+		    result(PLAN) / result(KERNEL));
 		fflush(stdout);
 	}
-	gpu->graph_destroy(r->rank, graph);
-	gpu->graph_destroy(r->rank, check_graph);
+	pthread_barrier_wait(&barrier);
+	for (int way = 0; way < NWAYS; way++)
+		gpu->graph_destroy(r->rank, graph[way]);
+}
+
+/* Scratch of our own kernels, with its control words. */
+static void share_scratch(struct rank *r, const struct shunt_ctrl *ctrl)
+{
+	must(gpu->share_alloc(r->rank, SHUNT_SCRATCH_BYTES, &scratch[r->rank]), "scratch");
+	must(gpu->copy(r->rank, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < n; i++)
+		if (i == r->rank)
+			r->peer[i] = scratch[i];
+		else
+			must(gpu->share_borrow(r->rank, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
+}
+
+static void leave_scratch(struct rank *r)
+{
+	for (int i = 0; i < n; i++)
+		if (i != r->rank)
+			gpu->share_free(&r->peer[i]);
+	pthread_barrier_wait(&barrier);
+	gpu->share_free(&scratch[r->rank]);
 }
 
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
-	struct shunt_plan_host host = { .gpu = gpu, .device = r->rank, .rank = r->rank, .nranks = n, .process = 1, .gather = gather, .ctx = r };
+	struct shunt_plan_host host = { .gpu = gpu, .device = r->rank, .rank = r->rank, .nranks = n, .process = 1, .gather = gather, .ctx = r,
+		.wire = wire };
 	static const struct shunt_ctrl zero;
 	struct shunt_ctrl ctrl = zero;
 	float *values = malloc(max_bytes);
@@ -161,6 +245,7 @@ static void *rank_main(void *arg)
 	must(gpu->mem_alloc(r->rank, sizeof(ctrl), &r->ctrl), "memory");
 	must(gpu->copy(r->rank, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
 	must(gpu->mem_alloc(r->rank, max_bytes, &r->buf), "memory");
+	share_scratch(r, &ctrl);
 	host.ctrl = r->ctrl;
 	must(shunt_plan_exec_create(&host, plan, &r->exec), "exec");
 	must(shunt_plan_exec_prepare(r->exec, max_bytes, &why), "prepare");
@@ -168,6 +253,7 @@ static void *rank_main(void *arg)
 		one_size(r, bytes, values);
 	pthread_barrier_wait(&barrier);
 	shunt_plan_exec_destroy(r->exec);
+	leave_scratch(r);
 	gpu->event_destroy(r->rank, r->start);
 	gpu->event_destroy(r->rank, r->stop);
 	gpu->stream_destroy(r->rank, r->stream);
@@ -184,7 +270,8 @@ int main(int argc, char **argv)
 	pthread_t thread[MAX];
 	struct shunt_gpu_info info;
 	char why[256], *text;
-	int ranks, blocks, devices = 0;
+	static const char *const wires[] = { "lines", "ll16", "ll8" };
+	int ranks, plan_blocks, devices = 0;
 
 	if (argc < 2)
 		return 2;
@@ -192,8 +279,11 @@ int main(int argc, char **argv)
 		min_bytes = strtoull(argv[2], NULL, 0);
 	if (argc > 3)
 		max_bytes = strtoull(argv[3], NULL, 0);
-	if (sscanf(argv[1], "twoshot:%d:%d", &ranks, &blocks) == 2) {
-		text = plan_twoshot(ranks, blocks, "sum");
+	for (int i = 0; i < 3 && argc > 4; i++)
+		if (!strcmp(argv[4], wires[i]))
+			wire = (enum shunt_plan_wire)i;
+	if (sscanf(argv[1], "twoshot:%d:%d", &ranks, &plan_blocks) == 2) {
+		text = plan_twoshot(ranks, plan_blocks, "sum");
 		if (shunt_plan_load_buffer("twoshot", text, strlen(text), &plan, why, sizeof(why)))
 			plan = NULL;
 		free(text);
@@ -208,9 +298,12 @@ int main(int argc, char **argv)
 	gpu = shunt_gpu();
 	if (!gpu || gpu->device_count(&devices) || devices < n || n > MAX || gpu->device_info(0, &info))
 		return 77;
-	if (info.sim)
+	if (info.sim) {
 		per_graph = replays = 3;
-	printf("plan %s on %d %s\n", plan->name, n, info.name);
+		blocks = 2;
+		threads = 64;
+	}
+	printf("plan %s on %d %s, packets as %s\n", plan->name, n, info.name, wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
 	pthread_barrier_init(&barrier, NULL, (unsigned)n);
 	for (int r = 0; r < n; r++) {
 		rank[r] = (struct rank){ .rank = r };

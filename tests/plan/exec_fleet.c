@@ -75,8 +75,10 @@ void fleet_create(struct fleet *f, struct shunt_plan *plan, const struct fleet_o
 	for (int i = 0; i < f->n; i++) {
 		struct shunt_plan_host host = { .gpu = gpu, .device = f->rank[i].device, .rank = i, .nranks = f->n, .ctrl = f->rank[i].ctrl,
 			.process = options && options->mapped ? (uint64_t)i + 1 : 7, .gather = fleet_gather, .ctx = &f->rank[i],
-			.max_blocks = options ? options->max_blocks : 0, .ll8 = options && options->ll8 };
+			.max_blocks = options ? options->max_blocks : 0, .wire = options ? options->wire : SHUNT_PLAN_WIRE_LINES };
 
+		if (options && options->last && i == f->n - 1)
+			host.gpu = options->last;
 		assert_int_equal(shunt_plan_exec_create(&host, plan, &f->rank[i].exec), 0);
 	}
 }

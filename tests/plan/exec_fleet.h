@@ -35,8 +35,9 @@ struct fleet {
 
 struct fleet_options {
 	bool mapped;    /* peers map the memory, as if they were processes; TSan then cannot know it for the same */
-	bool ll8;
+	enum shunt_plan_wire wire;
 	unsigned max_blocks;
+	const struct shunt_gpu_ops *last; /* the last rank's; NULL: as all */
 };
 
 void fleet_start(struct fleet *f, int n);

@@ -320,6 +320,22 @@ char *plan_windows(int window)
 	return end(&t);
 }
 
+char *plan_packed(void)
+{
+	struct text t;
+
+	begin(&t, 1, "packed", "custom", "LL", false, true);
+	gpu_begin(&t, 0, 1, 3, 1, "memory", 0, "", "");
+	block_begin(&t, 0, 0, 0, 0);
+	local_copy(&t, "copy", 'i', 0, 'o', 0);
+	local_copy(&t, "cpkt", 'o', 0, 's', 0);
+	local_copy(&t, "upkt", 's', 0, 'o', 1);
+	local_copy(&t, "copy", 'o', 1, 'o', 2);
+	block_end(&t);
+	gpu_end(&t, "");
+	return end(&t);
+}
+
 char *plan_mixed(void)
 {
 	static const char *const redops[] = { "max", "prod" };

@@ -19,6 +19,8 @@ char *plan_long(int chunks);
 char *plan_windows(int window);
 /* Custom, one rank: 3 chunks in, 2 out: the maximum and the product. */
 char *plan_mixed(void);
+/* Custom, one rank: the input to three chunks of output: a copy, that packed and unpacked, a copy of that; no nops. */
+char *plan_packed(void);
 /* Reduce-scatter in place by plain loads: peers' chunks are read and summed into our own, which is all that is written. */
 char *plan_scatter(int n);
 #endif

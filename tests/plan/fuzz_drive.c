@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_drive SECONDS DIRECTORY: changes the directory's plans at random, a few changes each, and loads what comes out. For machines
- * without libFuzzer. It stops after SECONDS or a fixed number of texts, whichever is first, and makes the same texts every time.
+ * fuzz_drive SECONDS DIRECTORY: changes the directory's texts (plans, or tuning files) at random, a few changes each, and loads what comes
+ * out. For machines without libFuzzer. It stops after SECONDS or a fixed number of texts, whichever is first, and makes the same texts every
+ * time.
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "model.h"
+#include "lib/fuzz_try.h"
 
 #define MAX_SEEDS 64
 #define MAX_TEXT ((size_t)1 << 16)
@@ -96,7 +97,7 @@ static void change_piece(char *text, size_t *n_p)
 		if (bytes + 1 < MAX_TEXT)
 			splice(text, n_p, at, 0, copy, bytes + 1);
 		return;
-	default: /* another plan's, or its own */
+	default: /* another text's, or its own */
 		if (piece(seeds[s], lengths[s], &from, &more))
 			splice(text, n_p, at, bytes, seeds[s] + from, more);
 	}
@@ -207,9 +208,9 @@ int main(int argc, char **argv)
 		memcpy(text, seeds[s], bytes);
 		while (changes--)
 			change(text, &bytes);
-		loaded += plan_model_try(text, bytes) == 0;
+		loaded += fuzz_try(text, bytes) == 0;
 	}
-	printf("%zu plans changed %u times: %u loaded, %u refused\n", nseeds, n, loaded, n - loaded);
+	printf("%zu texts changed %u times: %u loaded, %u refused\n", nseeds, n, loaded, n - loaded);
 	for (size_t s = 0; s < nseeds; s++)
 		free(seeds[s]);
 	return n && loaded && loaded < n ? 0 : 1;

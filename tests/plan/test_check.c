@@ -21,6 +21,7 @@ struct change {
 };
 
 #define OP0 "gpus/0/threadblocks/0/ops/"
+#define OP1(rank) "gpus/" #rank "/threadblocks/0/ops/1"
 
 static const struct change changes[] = {
     /* Indices and ranges */
@@ -385,6 +386,79 @@ static void test_check_run_work_is_limited(void **state)
 	assert_true(unit_now_ms() - start < 60000);
 }
 
+static bool in_lines(json_t *root, uint64_t dense)
+{
+	struct shunt_plan *plan = NULL;
+	bool lines;
+
+	if (edit_load(root, &plan, why, sizeof(why)))
+		fail_msg("%s", why);
+	lines = plan->lines;
+	if (lines)
+		assert_int_equal(plan->dense, dense);
+	shunt_plan_drop(plan);
+	json_decref(root);
+	return lines;
+}
+
+static json_t *changed(const char *name, const char *path, const char *value)
+{
+	json_t *root = edit_open(name);
+
+	edit_text(root, path, value);
+	return root;
+}
+
+/* Packets may travel in other pieces if all that read a range read the very range that was written. */
+static void test_check_lines_follow_from_ranges_of_packets(void **state)
+{
+	json_t *root;
+
+	assert_true(in_lines(edit_open("allreduce_oneshot_2"), 4));
+	assert_true(in_lines(changed("allreduce_oneshot_2", "buffer_alignment", "32"), 2));
+	assert_true(in_lines(changed("allreduce_oneshot_2", "buffer_alignment", "64"), 1));
+	/* No packets at all. */
+	assert_false(in_lines(edit_open("allgather_put_2"), 0));
+	/* Written by two blocks, a half each, and read by one; and then by as many. */
+	root = edit_open("allreduce_oneshot_2");
+	for (int r = 0; r < 2; r++) {
+		char path[96];
+
+		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1", r);
+		edit_set(root, path, json_deep_copy(edit_at(root, r ? "gpus/1/threadblocks/0" : "gpus/0/threadblocks/0")));
+		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1/id", r);
+		edit_text(root, path, "1");
+		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1/ops/1", r);
+		edit_set(root, path, NULL);
+		for (int b = 0; b < 2; b++) {
+			snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/0/tbg_info", r, b);
+			edit_text(root, path, b ? "{\"tb_id\":1,\"tbg_size\":2}" : "{\"tb_id\":0,\"tbg_size\":2}");
+		}
+	}
+	assert_false(in_lines(json_incref(root), 0));
+	for (int r = 0; r < 2; r++)
+		for (int b = 0; b < 2; b++) {
+			char path[96];
+
+			snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/1", r, b);
+			if (b)
+				edit_set(root, path, json_deep_copy(edit_at(root, r ? OP1(1) : OP1(0))));
+			snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/1/tbg_info", r, b);
+			edit_text(root, path, b ? "{\"tb_id\":1,\"tbg_size\":2}" : "{\"tb_id\":0,\"tbg_size\":2}");
+		}
+	assert_true(in_lines(root, 8));
+	/* Written twice. */
+	root = edit_open("allreduce_oneshot_2");
+	edit_set(root, OP0 "2", json_deep_copy(edit_at(root, OP0 "0")));
+	assert_false(in_lines(root, 0));
+	/* Something else in scratch. */
+	root = edit_open("allreduce_oneshot_2");
+	edit_text(root, "gpus/0/scratch_chunks", "2");
+	edit_text(root, OP0 "2", "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],\"dst_buff\":"
+	                         "[{\"type\":\"s\",\"index\":1,\"size\":1}]}");
+	assert_false(in_lines(root, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -395,6 +469,7 @@ int main(void)
 	    cmocka_unit_test(test_check_run_circle_through_a_barrier_is_found),
 	    cmocka_unit_test(test_check_run_long_circles_are_cut_in_the_text),
 	    cmocka_unit_test(test_check_run_work_is_limited),
+	    cmocka_unit_test(test_check_lines_follow_from_ranges_of_packets),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

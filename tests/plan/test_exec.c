@@ -50,15 +50,19 @@ static const char *plan_word(enum shunt_redop op)
 
 static void test_exec_every_type_and_op_matches_reference(void **state)
 {
-	static const int ranks[] = { 2, 8 };
+	static const struct {
+		int ranks;
+		struct fleet_options options;
+	} runs[] = { { 2, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 2, { .wire = SHUNT_PLAN_WIRE_LL16 } }, { 8, { .wire = SHUNT_PLAN_WIRE_LINES } },
+		{ 8, { .wire = SHUNT_PLAN_WIRE_LL16 } } };
 
-	for (int i = 0; i < (quick ? 1 : 2); i++)
+	for (int i = 0; i < (quick ? 2 : 4); i++)
 		for (int op = 0; op < SHUNT_NREDOPS; op++) {
 			struct fleet f;
 
-			open_fleet(&f, plan_twoshot(ranks[i], 2, plan_word(op)), NULL);
+			open_fleet(&f, plan_twoshot(runs[i].ranks, 2, plan_word(op)), &runs[i].options);
 			for (int t = 0; t < SHUNT_NDTYPES; t++) {
-				uint64_t whole = (uint64_t)ranks[i] * 2 * 48 / shunt_dtype_bytes[t];
+				uint64_t whole = (uint64_t)runs[i].ranks * 2 * 48 / shunt_dtype_bytes[t];
 				struct fleet_job even = { t, op, whole, t & 1, 0, 2, false }, odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
 
 				/* AVG of small floats is exact for powers of two only. */
@@ -284,7 +288,7 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 /* Memory mapped as between processes, and packets in halves. */
 static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 {
-	struct fleet_options options = { .mapped = true, .ll8 = true };
+	struct fleet_options options = { .mapped = true, .wire = SHUNT_PLAN_WIRE_LL8 };
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
 	for (int p = 0; p < 4; p++) {
@@ -299,6 +303,76 @@ static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 	}
 }
 
+/*
+ * Chunks of many sizes, in which ranges of lines lie apart or closely, one after the other; and data that is the number of a launch to come: if
+ * any of it lay where a flag is looked for, that launch would take it for one.
+ */
+static void test_exec_stale_data_is_no_flag(void **state)
+{
+	static const uint64_t units[] = { 1, 40, 3, 100, 2, 7, 64, 4, 5, 31, 33, 90, 6 };
+	enum { BLOCKS = 2, LAUNCHES = 52 };
+	struct fleet f;
+	uint64_t *buf[2][LAUNCHES];
+
+	for (int wire = SHUNT_PLAN_WIRE_LINES; wire <= SHUNT_PLAN_WIRE_LL16; wire++) {
+		struct fleet_options options = { .wire = (enum shunt_plan_wire)wire };
+
+		open_fleet(&f, plan_twoshot(2, BLOCKS, "max"), &options);
+		assert_int_equal(fleet_prepare(&f, 100 * 16 * 2 * BLOCKS), 0);
+		shunt_sim_set_jitter(11, 300);
+		for (int i = 0; i < LAUNCHES; i++) {
+			uint64_t count = units[i % 13] * 2 * 2 * BLOCKS;
+
+			for (int r = 0; r < 2; r++) {
+				void *p;
+
+				assert_int_equal(gpu->mem_alloc(r, count * 8, &p), 0);
+				buf[r][i] = p;
+				for (uint64_t k = 0; k < count; k++)
+					buf[r][i][k] = (uint64_t)i + 3 + 2 * (k % 3); /* launches i + 1 + 2, + 4, + 6 use this half again */
+			}
+			for (int r = 0; r < 2; r++) {
+				struct shunt_plan_call call = { .send = buf[r][i], .recv = buf[r][i], .send_bytes = count * 8, .recv_bytes = count * 8,
+					.dtype = SHUNT_U64, .redop = SHUNT_MAX, .stream = f.rank[r].stream };
+
+				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+			}
+		}
+		fleet_wait(&f, "stale data");
+		for (int i = 0; i < LAUNCHES; i++)
+			for (int r = 0; r < 2; r++) {
+				for (uint64_t k = 0; k < units[i % 13] * 2 * 2 * BLOCKS; k++)
+					assert_int_equal(buf[r][i][k], (uint64_t)i + 3 + 2 * (k % 3));
+				gpu->mem_free(buf[r][i]);
+			}
+		close_fleet(&f);
+	}
+}
+
+/* Operations on packets and on bytes share out a slice in different ways, so without a nop between them the executor must let threads meet. */
+static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **state)
+{
+	const uint64_t count = 3000;
+	uint32_t *in, *out;
+	struct fleet f;
+	void *p;
+
+	open_fleet(&f, plan_packed(), NULL);
+	assert_int_equal(gpu->mem_alloc(0, 4 * count * 4, &p), 0);
+	in = p;
+	out = in + count;
+	for (uint64_t i = 0; i < count; i++)
+		in[i] = (uint32_t)(i * 2654435761u);
+	struct shunt_plan_call call = { .send = in, .recv = out, .send_bytes = count * 4, .recv_bytes = 3 * count * 4, .dtype = SHUNT_U32,
+		.stream = f.rank[0].stream };
+	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
+	fleet_wait(&f, "packed");
+	for (uint64_t i = 0; i < 3 * count; i++)
+		assert_int_equal(out[i], in[i % count]);
+	gpu->mem_free(p);
+	close_fleet(&f);
+}
+
 /* The flag of packets is 32 bits and never 0, which fresh scratch is full of; launches are counted in 64. */
 static void test_exec_packet_flags_wrap(void **state)
 {
@@ -307,17 +381,18 @@ static void test_exec_packet_flags_wrap(void **state)
 	assert_int_equal(SHUNT_PLAN_FLAG(1ull), 1);
 	assert_int_equal(SHUNT_PLAN_FLAG(0xfffffffeull), 0xfffffffe);
 	assert_int_equal(SHUNT_PLAN_FLAG(0xffffffffull), 1);
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 4; i++) {
+		struct fleet_options options = { .wire = i / 2 ? SHUNT_PLAN_WIRE_LL16 : SHUNT_PLAN_WIRE_LINES };
 		struct fleet_job j = { SHUNT_F32, SHUNT_SUM, 200, true, 0, 9, false };
 		struct fleet f;
 
-		open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
+		open_fleet(&f, plan_twoshot(2, 2, "sum"), &options);
 		assert_int_equal(fleet_prepare(&f, 800), 0);
 		for (int r = 0; r < 2; r++)
 			for (int b = 0; b < 2; b++) {
 				struct shunt_plan_state *counts = (struct shunt_plan_state *)shunt_plan_exec_arena(f.rank[r].exec) + b;
 
-				assert_int_equal(gpu->copy(r, &counts->launches, &starts[i], sizeof(starts[i])), 0);
+				assert_int_equal(gpu->copy(r, &counts->launches, &starts[i % 2], sizeof(starts[0])), 0);
 			}
 		shunt_sim_set_jitter(3, 1000);
 		fleet_check(&f, &j, 1);
@@ -370,11 +445,12 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 	char *(*const plans[])(int) = { plan_get, plan_acks };
 	uint64_t timeout = 300 * 1000000;
 
-	for (int p = 0; p < 3; p++) {
+	for (int p = 0; p < 4; p++) {
+		struct fleet_options options = { .wire = p == 3 ? SHUNT_PLAN_WIRE_LL16 : SHUNT_PLAN_WIRE_LINES };
 		struct fleet f;
 		void *buf[2];
 
-		open_fleet(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), NULL);
+		open_fleet(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), &options);
 		assert_int_equal(fleet_prepare(&f, 4096), 0);
 		for (int i = 0; i < 2; i++) {
 			struct shunt_plan_call call = { .send_bytes = 2048, .recv_bytes = p < 2 ? 4096 : 2048, .dtype = SHUNT_F32, .stream = f.rank[0].stream };
@@ -400,20 +476,23 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 
 static void test_exec_abort_word_ends_every_wait(void **state)
 {
-	struct fleet f;
-	uint32_t one = 1;
-	void *buf;
+	for (int wire = SHUNT_PLAN_WIRE_LINES; wire <= SHUNT_PLAN_WIRE_LL16; wire++) {
+		struct fleet_options options = { .wire = (enum shunt_plan_wire)wire };
+		struct fleet f;
+		uint32_t one = 1;
+		void *buf;
 
-	open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
-	assert_int_equal(fleet_prepare(&f, 2048), 0);
-	assert_int_equal(gpu->mem_alloc(0, 2048, &buf), 0);
-	launch_constant(&f.rank[0], buf, buf, 512);
-	struct shunt_ctrl *ctrl = f.rank[0].ctrl;
-	assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
-	assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
-	assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_ABORT);
-	gpu->mem_free(buf);
-	close_fleet(&f);
+		open_fleet(&f, plan_twoshot(2, 2, "sum"), &options);
+		assert_int_equal(fleet_prepare(&f, 2048), 0);
+		assert_int_equal(gpu->mem_alloc(0, 2048, &buf), 0);
+		launch_constant(&f.rank[0], buf, buf, 512);
+		struct shunt_ctrl *ctrl = f.rank[0].ctrl;
+		assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
+		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
+		assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_ABORT);
+		gpu->mem_free(buf);
+		close_fleet(&f);
+	}
 }
 
 static void test_exec_refusal_is_the_same_on_all_ranks(void **state)
@@ -439,6 +518,35 @@ static void test_exec_refusal_is_the_same_on_all_ranks(void **state)
 	close_fleet(&f);
 }
 
+static bool poor;
+
+static int poor_mem_alloc(int device, size_t bytes, void **p)
+{
+	return poor ? -ENOMEM : gpu->mem_alloc(device, bytes, p);
+}
+
+/* A rank alone must not find at a launch that it lacks memory. */
+static void test_exec_memory_is_had_by_all_ranks_or_by_none(void **state)
+{
+	struct fleet_job odd = { SHUNT_F32, SHUNT_SUM, 1001, false, 1, 2, false };
+	struct shunt_gpu_ops ops = *gpu;
+	struct fleet_options options = { .last = &ops };
+	struct fleet f;
+
+	ops.mem_alloc = poor_mem_alloc;
+	open_fleet(&f, plan_twoshot(3, 2, "sum"), &options);
+	poor = true;
+	assert_int_equal(fleet_prepare(&f, odd.count * 4), -EOPNOTSUPP);
+	close_fleet(&f);
+	poor = false;
+	open_fleet(&f, plan_twoshot(3, 2, "sum"), &options);
+	assert_int_equal(fleet_prepare(&f, odd.count * 4), 0);
+	poor = true; /* an odd address and an odd count: in a private copy */
+	fleet_check(&f, &odd, 1);
+	poor = false;
+	close_fleet(&f);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -452,11 +560,14 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exec_long_program_runs_from_device_memory),
 		cmocka_unit_test(test_exec_mixed_operators_follow_the_plan),
 		cmocka_unit_test(test_exec_mapped_memory_and_ll8_match_reference),
+		cmocka_unit_test(test_exec_stale_data_is_no_flag),
+		cmocka_unit_test(test_exec_packets_and_bytes_without_nop_follow_each_other),
 		cmocka_unit_test(test_exec_packet_flags_wrap),
 		cmocka_unit_test(test_exec_two_communicators_run_at_once),
 		cmocka_unit_test(test_exec_missing_peer_gives_up_at_the_deadline),
 		cmocka_unit_test(test_exec_abort_word_ends_every_wait),
 		cmocka_unit_test(test_exec_refusal_is_the_same_on_all_ranks),
+		cmocka_unit_test(test_exec_memory_is_had_by_all_ranks_or_by_none),
 	};
 
 	quick = getenv("EXEC_QUICK") != NULL;

@@ -70,7 +70,7 @@ struct rank {
 	int rank, nranks;
 	void (*kernel)(const struct shunt_kargs &);
 	struct shunt_gpu_mem *mem;
-	struct gpu_v16 send[ROUNDS][BLOCKS * THREADS], recv[ROUNDS][BLOCKS * THREADS];
+	alignas(16) struct gpu_v16 send[ROUNDS][BLOCKS * THREADS], recv[ROUNDS][BLOCKS * THREADS];
 	bool graph;
 };
 

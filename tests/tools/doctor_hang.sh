@@ -82,6 +82,13 @@ expect replay_is_named 1 'rank 1 .* is behind in graphs: it has begun 2 launches
 hang quiet 2
 expect quiet_is_quiet 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
 
+SHUNT_CHECK=1
+export SHUNT_CHECK
+hang count 3
+expect check_is_told 2 'rank 0 \(pid .*\) ended it with EBADE, because rank 1 calls allreduce of 100000 float32, sum \(collective 6\)' \
+	"$shunt" doctor --pid "$pids"
+unset SHUNT_CHECK
+
 # The files that the processes write themselves.
 mkdir "$dir/dumps"
 SHUNT_DUMP_DIR=$dir/dumps SHUNT_DUMP_SIGNAL=1

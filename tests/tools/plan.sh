@@ -54,6 +54,7 @@ expect show_names_operations 0 '^ +0 +ppkt +rank 3.s packets scratch\[2\] = inpu
 expect show_one_block 0 'respkt +input\[1\], rank 2.s packets scratch\[5\]' "$shunt" plan show -r 1 -b 0 "$twoshot"
 [ "$("$shunt" plan show -r 1 -b 0 "$twoshot" | grep -c 'block [0-9]*$')" = 1 ] || { echo "not ok: show_one_block: more than one"; failed=1; }
 expect show_pipeline 0 '^ +0.2 +signal +signal to rank 1 \(memory 0\)$' "$shunt" plan show "$pipelined"
+expect show_says_how_packets_travel 0 'packets travel as lines' "$shunt" plan show "$twoshot"
 expect show_wrong_plan_fails 1 'chunk 99' "$shunt" plan show "$dir/mixed/c.json"
 expect show_rank_beyond_fails 1 'has 4 ranks' "$shunt" plan show -r 4 "$ring"
 expect show_no_plan_is_usage_error 2 'which plan' "$shunt" plan show
@@ -79,6 +80,14 @@ echo "ok: show_svg_of_shipped_plans"
 expect show_svg_folds_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
 expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \
 	"$shunt" "$dir/p.svg" "$pipelined"
+
+# select
+select="env SHUNT_PLAN_DIR=$plans $shunt info select --overlay"
+expect select_names_plan_and_file 0 '^ +64K  all_reduce_twoshot-ll_4  \(plan, .*/all_reduce_twoshot-ll_4.json\)$' $select --ranks 4 64K
+expect select_other_number_of_ranks_takes_no_plan 0 '^ +64K  oneshot  \(built-in' $select --ranks 3 64K
+expect select_other_operator_takes_no_plan 0 '^ +64K  oneshot  \(built-in' $select --ranks 4 --redop max 64K
+expect select_ranges_of_plans 0 '^ +16388 ... 1M +all_reduce_twoshot-ll_4 ' $select --ranks 4
+expect select_forced_nccl_comes_before_plans 0 '^ +64K  nccl: forced' env SHUNT_FORCE_NCCL=allreduce $select --ranks 4 64K
 
 # new
 new="$shunt plan new"

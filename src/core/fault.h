@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_FAULT_H
+#define SHUNT_CORE_FAULT_H
+/* What a kernel leaves when it gives up: it becomes the communicator's error, and one line of the log. */
+#include <stddef.h>
+
+struct shunt_comm;
+
+/*
+ * The communicator's error, with what kernels have found by now: 0, or as shunt_comm_error(). Who finds a record first logs it.
+ * Any thread, while the communicator is READY.
+ */
+int shunt_fault_look(struct shunt_comm *comm);
+/* "allreduce of 1000 float32, sum": the operation that kargs.op stands for; "a collective" if it is not known. */
+void shunt_fault_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes);
+#endif

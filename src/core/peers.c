@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/peers.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "core/comm_priv.h"
+#include "core/dump.h"
+#include "core/fault.h"
+#include "core/io.h"
+#include "core/log.h"
+#include "core/service.h"
+
+#define LOOK_MS 200
+
+struct process {
+	struct process *next;
+	pid_t pid;
+	uint64_t key; /* what the service reports */
+	int fd;
+	unsigned users;
+	bool dead;
+	int64_t died_ms; /* as we learnt of it */
+};
+
+struct member {
+	struct member *next;
+	struct shunt_comm *comm;
+	struct process *of[SHUNT_MAX_RANKS]; /* NULL: our own, or not watched */
+	bool failed;
+	uint64_t begun, ended; /* warps, as seen last */
+	int64_t since_ms;      /* when they changed */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct process *processes;
+static struct member *members;
+static uint64_t keys;
+static pid_t owner; /* a child of fork() inherits the lists, but not the communicators */
+
+struct shunt_peers_name shunt_peers_self(void)
+{
+	return (struct shunt_peers_name){ .pid = getpid(), .pid_namespace = shunt_dump_namespace("self") };
+}
+
+static struct process *process_get(pid_t pid)
+{
+	struct process *p;
+
+	for (p = processes; p && (p->pid != pid || p->dead); p = p->next) /* a number may be another's by now */
+		;
+	if (p) {
+		p->users++;
+		return p;
+	}
+	p = calloc(1, sizeof(*p));
+	if (!p)
+		return NULL;
+	*p = (struct process){ .pid = pid, .key = ++keys, .users = 1, .fd = (int)syscall(SYS_pidfd_open, pid, 0) };
+	if (p->fd < 0 || shunt_service_watch_process(p->fd, p->key)) {
+		shunt_info(SHUNT_LOG_INIT, "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only", (int)pid);
+		if (p->fd >= 0)
+			close(p->fd);
+		free(p);
+		return NULL;
+	}
+	p->next = processes;
+	processes = p;
+	return p;
+}
+
+static void process_put(struct process *p)
+{
+	struct process **at;
+
+	if (!p || --p->users)
+		return;
+	for (at = &processes; *at != p; at = &(*at)->next)
+		;
+	*at = p->next;
+	close(p->fd);
+	free(p);
+}
+
+void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peers_name *names)
+{
+	struct shunt_peers_name self = shunt_peers_self();
+	struct member *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return;
+	m->comm = comm;
+	pthread_mutex_lock(&lock);
+	if (owner != getpid()) {
+		processes = NULL;
+		members = NULL;
+		owner = getpid();
+	}
+	for (int r = 0; r < comm->nranks; r++)
+		if (names[r].pid != self.pid && self.pid_namespace && names[r].pid_namespace == self.pid_namespace)
+			m->of[r] = process_get(names[r].pid);
+	m->next = members;
+	members = m;
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_peers_unwatch(struct shunt_comm *comm)
+{
+	struct member **at, *m;
+
+	pthread_mutex_lock(&lock);
+	for (at = &members; *at && (*at)->comm != comm; at = &(*at)->next)
+		;
+	m = *at;
+	if (m) {
+		*at = m->next;
+		for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+			process_put(m->of[r]);
+		free(m);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_peers_died(uint64_t key)
+{
+	pthread_mutex_lock(&lock);
+	for (struct process *p = processes; p; p = p->next)
+		if (p->key == key) {
+			p->dead = true;
+			p->died_ms = shunt_now_ms();
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+/* What it has left behind has had its time. */
+static bool long_dead(const struct member *m, int rank)
+{
+	const struct process *p = m->of[rank];
+
+	return p && p->dead && shunt_now_ms() - p->died_ms >= SHUNT_PEERS_GRACE_MS;
+}
+
+/* Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call. */
+static int awaited(const struct member *m, uint64_t word)
+{
+	const struct shunt_recorder *rec = m->comm->recorder;
+	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
+	bool known = false;
+	int dead = -1, found = -1;
+	size_t n;
+
+	for (int r = m->comm->nranks - 1; r >= 0; r--)
+		if (long_dead(m, r))
+			dead = r;
+	n = ops ? shunt_recorder_read((struct shunt_recorder *)(uintptr_t)rec, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
+	for (size_t i = 0; i < n && found < 0; i++) {
+		const struct shunt_operation *o = &ops[i];
+
+		if (o->last != (word & ~SHUNT_OP_CAPTURED))
+			continue;
+		known = true;
+		if (o->kind != SHUNT_SEND && o->kind != SHUNT_RECV)
+			found = dead;
+		else if (o->root >= 0 && o->root < m->comm->nranks && long_dead(m, o->root))
+			found = o->root;
+	}
+	free(ops);
+	return known ? found : dead;
+}
+
+static void fail(struct member *m, int rank, uint64_t word, struct shunt_ctrl *ctrl)
+{
+	struct shunt_comm *comm = m->comm;
+	uint32_t one = 1;
+	char op[256];
+
+	m->failed = true;
+	shunt_fault_operation(comm, word, op, sizeof(op));
+	if (shunt_comm_fail(comm, -EOWNERDEAD))
+		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %02x%02x%02x%02x): the communicator is broken; "
+		    "abort it and make a new one without that rank",
+		    rank, (int)m->of[rank]->pid, comm->rank, op, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3]);
+	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+}
+
+/* True: it is to be looked at again. */
+static bool look_at(struct member *m)
+{
+	struct shunt_comm *comm = m->comm;
+	struct shunt_ctrl *ctrl;
+	uint64_t word, begun, ended;
+	bool dead = false;
+	int rank;
+
+	for (int r = 0; r < comm->nranks; r++)
+		dead = dead || (m->of[r] && m->of[r]->dead);
+	if (!dead || m->failed)
+		return false;
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
+		return true;
+	ctrl = comm->mem[comm->rank].ptr;
+	if (comm->gpu->copy(comm->device, &ended, &ctrl->progress.ended, sizeof(ended)) ||
+	    comm->gpu->copy(comm->device, &begun, &ctrl->progress.begun, sizeof(begun)))
+		return true;
+	if (begun == ended || begun != m->begun || ended != m->ended || !m->since_ms) {
+		m->begun = begun;
+		m->ended = ended;
+		m->since_ms = shunt_now_ms();
+	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
+		if (comm->gpu->copy(comm->device, &word, &ctrl->progress.now, sizeof(word)))
+			return true;
+		rank = awaited(m, word);
+		if (rank >= 0)
+			fail(m, rank, word, ctrl);
+	}
+	return !m->failed;
+}
+
+int shunt_peers_look(void)
+{
+	bool again = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct member *m = owner == getpid() ? members : NULL; m; m = m->next)
+		again |= look_at(m);
+	pthread_mutex_unlock(&lock);
+	return again ? LOOK_MS : -1;
+}

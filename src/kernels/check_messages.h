@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_CHECK_MESSAGES_H
+#define SHUNT_KERNELS_CHECK_MESSAGES_H
+/*
+ * SHUNT_CHECK for point-to-point: is each message as long as its receiver expects? By the block that kernels/check.h tells of.
+ *
+ * Lane p compares what we send to rank p, and lane 8 + p what we take from it, each at its own pace, since the peers' programs may
+ * send and receive in any order. The sender passes the sizes on in a ring of places and does not wait for an answer; the receiver
+ * compares the i-th size that comes with its own i-th, whatever launches they belong to. Where the data needs no free slot, the
+ * sizes do not either: a message has at least one unit, the first of which is channel 0's, and the ring of that is the shorter
+ * one.
+ */
+#include "kernels/check.h"
+
+GPU_FN void check_sends(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
+{
+	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
+	uint64_t sent = ctrl->check.sent[peer];
+
+	for (uint32_t i = 0; i < n; i++, sent++) {
+		struct spin spin;
+		uint64_t taken;
+
+		spin_init(&spin, ctrl);
+		while ((taken = gpu_ld_taken(&ctrl->check.taken[peer])) + SHUNT_CHECK_RING <= sent) {
+			uint32_t expired = spin_expired(&spin);
+
+			if (expired) {
+				spin_report(ctrl, expired, rank, peer, SHUNT_CHECK_CHANNEL, sent + 1, taken);
+				return;
+			}
+		}
+		check_pass(&at_peer->check.size[rank][sent % SHUNT_CHECK_RING], message[i].bytes, sent + 1);
+	}
+	ctrl->check.sent[peer] = sent;
+}
+
+/* Tells the sender, which may be done and gone on, and then the host. */
+GPU_NOINLINE void check_refuse(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t number, uint64_t expected, uint64_t came)
+{
+	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
+	uint64_t *refused = &at_peer->check.refused[rank].set;
+	struct shunt_check mine = { SHUNT_CHECK_MESSAGES, 1, 0, 0, 0, 0, (uint32_t)number, 0 }, theirs = mine;
+
+	gpu_st_relaxed(refused + 1, number);
+	gpu_st_relaxed(refused + 2, came);
+	gpu_st_relaxed(refused + 3, expected);
+	gpu_st_release(refused, 1);
+	gpu_st_release((uint64_t *)&at_peer->abort, 1);
+	theirs.kind = 0;
+	check_mismatch(ctrl, rank, peer, mine, expected, theirs, came);
+}
+
+GPU_FN void check_takes(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
+{
+	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
+	uint64_t received = ctrl->check.received[peer];
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct shunt_check_packet *in = &ctrl->check.size[peer][received % SHUNT_CHECK_RING];
+		struct spin spin;
+		uint64_t bytes;
+
+		received++;
+		spin_init(&spin, ctrl);
+		while (!check_take(in, &bytes, received)) {
+			uint32_t expired = spin_expired(&spin);
+
+			if (expired) {
+				spin_report(ctrl, expired, rank, peer, SHUNT_CHECK_CHANNEL, received, received - 1);
+				return;
+			}
+		}
+		if (bytes != message[i].bytes) {
+			check_refuse(ctrl, rank, peer, received, message[i].bytes, bytes);
+			return;
+		}
+		gpu_st_taken(&at_peer->check.taken[rank], received);
+	}
+	ctrl->check.received[peer] = received;
+}
+
+/* By the whole block, of a launch with messages. */
+GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const struct shunt_role *role, uint32_t nroles,
+    const struct shunt_message *message)
+{
+	bool sends = gpu_tid() < SHUNT_KARGS_MAX_RANKS;
+	uint32_t peer = gpu_tid() % SHUNT_KARGS_MAX_RANKS;
+
+	if (gpu_tid() >= 2 * SHUNT_KARGS_MAX_RANKS)
+		return;
+	/* A rank whose message was refused after its launch had ended learns of it in the next one, whether or not that has to wait. */
+	if (gpu_tid() == 0 && gpu_ld_relaxed32(&ctrl->abort))
+		spin_refused(ctrl, rank);
+	for (uint32_t i = 0; i < nroles; i++) {
+		if (role[i].peer != peer || role[i].what != (sends ? SHUNT_ROLE_SEND : SHUNT_ROLE_TAKE))
+			continue;
+		if (sends)
+			check_sends(ctrl, rank, peer, message + role[i].first, role[i].count);
+		else
+			check_takes(ctrl, rank, peer, message + role[i].first, role[i].count);
+	}
+}
+#endif

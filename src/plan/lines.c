@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Who writes and who reads packets: may they travel in other pieces than the format's? Packets that are written over by the same ones
+ * while they are read do no harm in the format; here they might.
+ */
+#include <stdlib.h>
+#include "plan/priv.h"
+
+/* A part of chunks of one rank's scratch that holds packets. */
+struct use {
+	uint32_t rank, part, parts;
+	bool written;
+	uint64_t index, size;
+};
+
+struct uses {
+	struct use *v;
+	size_t n;
+	bool barred; /* something else is in scratch, or packets are written again and again */
+};
+
+static void use_slice(struct uses *u, const struct shunt_plan_gpu *gpu, const struct shunt_plan_op *op,
+    const struct shunt_plan_slice *s, bool written)
+{
+	const struct shunt_plan_switch *w = s->place == SHUNT_PLAN_MULTI ? &gpu->switches[s->target] : NULL;
+	uint32_t n = w ? w->nranks : 1;
+
+	if (s->buffer != SHUNT_PLAN_SCRATCH)
+		return;
+	u->barred |= !s->packet || (written && op->inner != SHUNT_PLAN_NIL);
+	for (uint32_t i = 0; i < n; i++) {
+		if (u->v)
+			u->v[u->n] = (struct use){w ? w->ranks[i] : s->target, op->part, op->parts, written, s->index, s->size};
+		u->n++;
+	}
+}
+
+static void use_all(struct uses *u, const struct shunt_plan *plan)
+{
+	u->n = 0;
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		for (uint32_t b = 0; b < plan->gpus[r].nblocks; b++)
+			for (uint32_t i = 0; i < plan->gpus[r].blocks[b].nops; i++) {
+				const struct shunt_plan_op *op = &plan->gpus[r].blocks[b].ops[i];
+
+				for (uint32_t j = 0; j < op->nsrc; j++)
+					use_slice(u, &plan->gpus[r], op, &op->src[j], false);
+				for (uint32_t j = 0; j < op->ndst; j++)
+					use_slice(u, &plan->gpus[r], op, &op->dst[j], true);
+			}
+}
+
+static int by_place(const void *x, const void *y)
+{
+	const struct use *a = x, *b = y;
+
+	if (a->rank != b->rank)
+		return a->rank < b->rank ? -1 : 1;
+	if (a->index != b->index)
+		return a->index < b->index ? -1 : 1;
+	if (a->part != b->part)
+		return a->part < b->part ? -1 : 1;
+	return b->written - a->written;
+}
+
+/*
+ * Those that overlap have the same chunks and as many parts. Then different parts lie apart, and equal ones are one range, which is
+ * written once.
+ */
+static bool all_alike(struct uses *u)
+{
+	qsort(u->v, u->n, sizeof(*u->v), by_place);
+	for (size_t i = 1; i < u->n; i++) {
+		const struct use *a = &u->v[i - 1], *b = &u->v[i];
+		bool overlap = a->rank == b->rank && b->index < a->index + a->size;
+		bool alike = a->index == b->index && a->size == b->size && a->parts == b->parts;
+		bool twice = a->part == b->part && a->written && b->written;
+
+		if (overlap && (!alike || twice))
+			return false;
+	}
+	return true;
+}
+
+int shunt_plan_check_lines(struct shunt_plan_log *log, struct shunt_plan *plan)
+{
+	/* Units that 64 bytes have. */
+	uint64_t units = plan->alignment < 64 ? (64 + plan->alignment - 1) / plan->alignment : 1;
+	struct uses u = {0};
+
+	plan->lines = false;
+	plan->dense = 1;
+	if (!plan->packets)
+		return 0;
+	use_all(&u, plan);
+	if (!u.n || u.barred)
+		return 0;
+	u.v = calloc(u.n, sizeof(*u.v));
+	if (shunt_plan_no_memory(log, u.v))
+		return -ENOMEM;
+	use_all(&u, plan);
+	plan->lines = all_alike(&u);
+	for (size_t i = 0; i < u.n && plan->lines; i++) {
+		/* size * chunk / parts, rounded down, is to be `units` at least. */
+		uint64_t least = (units * u.v[i].parts + u.v[i].size - 1) / u.v[i].size;
+
+		plan->dense = least > plan->dense ? least : plan->dense;
+	}
+	free(u.v);
+	return 0;
+}

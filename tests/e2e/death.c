@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A peer's process ends: those who wait for it in a kernel are told within seconds, whatever SHUNT_TIMEOUT is. Where nobody waits for it, nothing
+ * happens: programs end without destroying their communicators, and not all at once.
+ */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "ranks.h"
+
+enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int said(int fd, const char *text)
+{
+	static char all[1 << 16];
+	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
+
+	all[n > 0 ? n : 0] = '\0';
+	return strstr(all, text) != NULL;
+}
+
+static int sum(struct rank *r, int32_t *buf, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		buf[i] = (int32_t)i;
+	NCCL(ncclAllReduce(buf, buf, count, ncclInt32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(buf[count - 1] == (int32_t)(count - 1) * r->nranks);
+	return 0;
+}
+
+static int start(struct rank *r, int32_t **buf_p)
+{
+	CHECK(shunt_malloc((void **)buf_p, 1 << 20) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	return sum(r, *buf_p, 1000);
+}
+
+/* In time, with the right code and line; and the stream works afterwards. */
+static int learns_of_death(struct rank *r, int32_t *buf, int fd, double since, const char *call)
+{
+	ncclResult_t async = ncclSuccess;
+	char line[128];
+
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(now() - since < 5);
+	NCCL(ncclCommGetAsyncError(r->comm, &async));
+	CHECK(async == ncclRemoteError);
+	snprintf(line, sizeof(line), "and rank %d waits for it in %s", r->rank, call);
+	CHECK(said(fd, "rank 1 died (pid ") && said(fd, line));
+	CHECK(ncclAllReduce(buf, buf, 10, ncclInt32, ncclSum, r->comm, r->stream) == ncclRemoteError);
+	since = now();
+	NCCL(ncclCommAbort(r->comm));
+	CHECK(now() - since < 1);
+	return 0;
+}
+
+static int keep_stderr(void)
+{
+	int fd = memfd_create("stderr", MFD_CLOEXEC);
+
+	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
+}
+
+/* how: 0 in a collective, 1 between two, 2 in a graph's, 3 in a message. */
+static int how;
+
+static int body_killed(struct rank *r)
+{
+	int before = dup(2), fd, failed;
+	const char *call = "allreduce of 5000 int32, sum (collective 2";
+	void *graph;
+	int32_t *buf;
+	double since;
+
+	if (start(r, &buf))
+		return 1;
+	if (r->rank == VICTIM) {
+		usleep(200000);
+		kill(getpid(), SIGKILL);
+	}
+	fd = keep_stderr();
+	if (how == 1)
+		usleep(500000);
+	since = now();
+	if (how == 2) {
+		CHECK(shunt_capture_begin(r->stream) == 0);
+		NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
+		CHECK(shunt_capture_end(r->stream, &graph) == 0);
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+	} else if (how == 3) {
+		NCCL(ncclRecv(buf, 100, ncclInt32, VICTIM, r->comm, r->stream));
+		call = "recv of 100 int32 (message 1 from rank 1)";
+	} else {
+		NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
+	}
+	failed = learns_of_death(r, buf, fd, since, call);
+	if (failed) {
+		dup2(before, 2);
+		char text[4096];
+		ssize_t n = pread(fd, text, sizeof(text), 0);
+		if (n > 0 && write(2, text, (size_t)n) < 0)
+			return 1;
+	}
+	return failed;
+}
+
+static void test_death_is_told_to_those_who_wait(void **state)
+{
+	for (how = 0; how < 4; how++)
+		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
+			fail_msg("case %d", how);
+}
+
+static int no_error(struct rank *r)
+{
+	ncclResult_t async = ncclInternalError;
+
+	NCCL(ncclCommGetAsyncError(r->comm, &async));
+	CHECK(async == ncclSuccess);
+	return 0;
+}
+
+/* Its work is done; it ends without a word. The others idle, and then end as they should. */
+static int body_leaves(struct rank *r)
+{
+	int32_t *buf;
+
+	if (start(r, &buf))
+		return 1;
+	if (r->rank == VICTIM)
+		return 0;
+	usleep(LONGER_THAN_GRACE_US);
+	if (no_error(r))
+		return 1;
+	NCCL(ncclCommDestroy(r->comm));
+	return 0;
+}
+
+static void test_death_of_who_is_done_breaks_nothing(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_leaves), 0);
+}
+
+/* The others have messages for each other, and wait for these longer than a death would be waited for. */
+static int body_messages_go_on(struct rank *r)
+{
+	int32_t *buf;
+
+	if (start(r, &buf))
+		return 1;
+	if (r->rank == VICTIM)
+		return 0;
+	usleep(300000);
+	if (r->rank == 0) {
+		usleep(LONGER_THAN_GRACE_US);
+		buf[0] = 4711;
+		NCCL(ncclSend(buf, 1, ncclInt32, 2, r->comm, r->stream));
+	} else {
+		NCCL(ncclRecv(buf, 1, ncclInt32, 0, r->comm, r->stream));
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(buf[0] == 4711);
+	return no_error(r);
+}
+
+static void test_death_leaves_the_others_messages_alone(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_messages_go_on), 0);
+}
+
+/* A root may have sent all it has, and be gone when the others come for it. */
+static int body_root_leaves(struct rank *r)
+{
+	int32_t *buf;
+
+	if (start(r, &buf))
+		return 1;
+	buf[0] = r->rank == VICTIM ? 4711 : 0;
+	if (r->rank != VICTIM)
+		usleep(700000);
+	NCCL(ncclBroadcast(buf, buf, 1, ncclInt32, VICTIM, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(buf[0] == 4711);
+	return no_error(r);
+}
+
+static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_root_leaves), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_death_is_told_to_those_who_wait),
+		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
+		cmocka_unit_test(test_death_leaves_the_others_messages_alone),
+		cmocka_unit_test(test_death_of_a_root_that_has_sent_all_breaks_nothing),
+	};
+
+	setenv("SHUNT_NCCL_LIB", "none", 1);
+	setenv("SHUNT_DEVICE", "sim", 1);
+	setenv("SHUNT_TIMEOUT", "30m", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
