@@ -59,6 +59,11 @@ need_build_tools() {
 	fi
 }
 
+# What counts instructions for one test, which skips without it.
+need_valgrind() {
+	command -v valgrind >/dev/null || need_packages valgrind
+}
+
 gpu_count() {
 	{ command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null || true; } | grep -c '^GPU' || true
 }
