@@ -73,10 +73,14 @@ GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t owner, uint32_t peer)
 	return (peer - (peer > owner)) * x.per_peer + x.channel;
 }
 
-/* Offset of a unit's slot in the scratch of the rank that receives it from `source`. */
-GPU_FN uint64_t xchg_slot(const struct xchg &x, uint32_t receiver, uint32_t source, uint64_t unit)
+/* Offset of our channel's ring in the scratch of the rank that receives from `source`, and of a unit's slot in a ring. */
+GPU_FN uint64_t xchg_ring(const struct xchg &x, uint32_t receiver, uint32_t source)
 {
-	return SHUNT_XCHG_AT + ((uint64_t)xchg_index(x, receiver, source) * SHUNT_XCHG_RING + unit % SHUNT_XCHG_RING) * SHUNT_UNIT_WIRE;
+	return SHUNT_XCHG_AT + (uint64_t)xchg_index(x, receiver, source) * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
+}
+GPU_FN uint32_t xchg_slot(uint64_t unit)
+{
+	return (uint32_t)unit % SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
 }
 
 /* How many units of this channel are in a batch of at most B that starts at unit `first` of the part. */
@@ -89,9 +93,29 @@ template <int B> GPU_FN uint32_t xchg_batch(const struct xchg_part &p, uint64_t 
 	return n;
 }
 
-/* The n units of a batch that starts at unit `first`. */
+/* Whether a batch is full, and all of its units whole. */
+template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t first, uint32_t n)
+{
+	return n == B && (first + (uint64_t)(B - 1) * p.channels + 1) * SHUNT_UNIT_DATA <= p.bytes;
+}
+
+/*
+ * The n units of a batch that starts at unit `first`. In the middle of a large message no load waits for another one; elsewhere each
+ * unit's end and alignment is looked at, and the loads come one after the other.
+ */
 template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
+	if (p.from_aligned && xchg_whole<B>(p, first, n)) {
+		const char *from = p.from + first * SHUNT_UNIT_DATA;
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			v[k] = unit_load(from + (uint64_t)k * p.channels * SHUNT_UNIT_DATA);
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			unit_loaded(&v[k]);
+		return;
+	}
 	GPU_UNROLL
 	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
@@ -101,6 +125,14 @@ template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const s
 template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n,
     const struct gpu_v16 v[B])
 {
+	if (p.to_aligned && xchg_whole<B>(p, first, n)) {
+		char *to = p.to + first * SHUNT_UNIT_DATA;
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			unit_store(to + (uint64_t)k * p.channels * SHUNT_UNIT_DATA, v[k]);
+		return;
+	}
 	GPU_UNROLL
 	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
@@ -138,6 +170,7 @@ template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struc
 {
 	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
 	const uint64_t *taken = &x.ctrl->xchg_taken[index];
+	char *ring = a.k.peer[peer] + xchg_ring(x, peer, a.k.rank);
 	uint64_t sent = x.ctrl->xchg_sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
 
 	GPU_ROLL
@@ -164,7 +197,7 @@ template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struc
 			GPU_UNROLL
 			for (uint32_t k = 0; k < XCHG_BATCH; k++)
 				if (k < n)
-					gpu_line_st(a.k.peer[peer] + xchg_slot(x, peer, a.k.rank, sent + k), v[k], sent + k + 1);
+					gpu_line_st(ring + xchg_slot(sent + k), v[k], sent + k + 1);
 			sent += n;
 		}
 	}
@@ -187,6 +220,7 @@ template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, co
 {
 	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
 	uint64_t received = x.ctrl->xchg_received[index];
+	const char *ring = x.inbox + xchg_ring(x, a.k.rank, peer);
 
 	GPU_ROLL
 	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
@@ -204,7 +238,7 @@ template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, co
 
 				GPU_UNROLL
 				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n && !gpu_line_ld(x.inbox + xchg_slot(x, a.k.rank, peer, received + k), &v[k], received + k + 1))
+					if (k < n && !gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1))
 						here = false;
 				if (gpu_warp_all(here))
 					break;
@@ -255,7 +289,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(cons
 					GPU_UNROLL
 					for (uint32_t r = 0; r < N; r++)
 						if (k < n && (N == 2 || r < a.k.nranks) && r != a.k.rank &&
-						    !gpu_line_ld(x.inbox + xchg_slot(x, a.k.rank, r, received[r] + k), &v[k * N + r], received[r] + k + 1))
+						    !gpu_line_ld(x.inbox + xchg_ring(x, a.k.rank, r) + xchg_slot(received[r] + k), &v[k * N + r], received[r] + k + 1))
 							missing |= 1u << r;
 				if (gpu_warp_all(!missing))
 					break;

@@ -23,7 +23,7 @@
 /* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
 #define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
-#define SHUNT_XCHG_RING 8u                      /* units */
+#define SHUNT_XCHG_RING 16u                     /* units */
 
 #define SHUNT_CHUNK_CHANNELS 16u
 #define SHUNT_CHUNK_STAGES 3u

@@ -35,6 +35,33 @@ GPU_FN uint64_t units_of(uint64_t bytes)
 	return (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
 }
 
+/*
+ * A unit of user memory that is whole and aligned; `p` is where it begins. A lane reads one aligned pack, the last of a line the one that
+ * its half is in; unit_loaded() picks the half, after the loads of other units have been issued.
+ */
+GPU_FN struct gpu_v16 unit_load(const char *p)
+{
+	uint32_t line = gpu_lane() / 8;
+
+	return gpu_ld16_stream(p + (GPU_LINE_LAST ? 448 + line / 2 * 16 : (line * 7 + gpu_lane() % 8) * 16));
+}
+
+GPU_FN void unit_loaded(struct gpu_v16 *v)
+{
+	if (GPU_LINE_LAST && gpu_lane() / 8 % 2)
+		v->lo = v->hi;
+}
+
+GPU_FN void unit_store(char *p, struct gpu_v16 v)
+{
+	uint32_t line = gpu_lane() / 8;
+
+	if (GPU_LINE_LAST)
+		*(uint64_t *)(p + 448 + line * 8) = v.lo;
+	else
+		gpu_st16_stream(p + (line * 7 + gpu_lane() % 8) * 16, v);
+}
+
 /* A kernel works on one message, or on a few: then the units of all are numbered through, and none belongs to two. */
 GPU_FN const struct shunt_kargs &common(const struct shunt_kargs &a) { return a; }
 GPU_FN const struct shunt_kargs &common(const struct shunt_kargs_few &a) { return a.k; }
@@ -114,6 +141,36 @@ template <typename T> GPU_FN void lines_write(const struct lines &l, const struc
 	struct shunt_message m = lines_message(a, &unit);
 
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
+}
+
+/* Whether D units from `first` on are whole and aligned. */
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint64_t first, uint32_t units)
+{
+	return units == D && l.aligned && (first + (D - 1) * (uint64_t)l.nchannels + 1) * SHUNT_UNIT_DATA <= l.bytes;
+}
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint64_t first, uint32_t units) { return false; }
+
+/*
+ * The channel's D units from `first` on. In the middle of a large message no load waits for another one; elsewhere each unit's end
+ * and alignment is looked at, and the loads come one after the other.
+ */
+template <typename T, int D, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units, struct gpu_v16 v[D])
+{
+	if (lines_whole<D>(l, args, first, units)) {
+		const char *from = (const char *)common(args).send + first * SHUNT_UNIT_DATA;
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			v[k] = unit_load(from + k * (uint64_t)l.nchannels * SHUNT_UNIT_DATA);
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			unit_loaded(&v[k]);
+		return;
+	}
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		if (k < units)
+			v[k] = lines_read<T>(l, args, first + (uint64_t)k * l.nchannels);
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */

@@ -23,10 +23,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		uint64_t slots = lines_slots(l, SHUNT_ONESHOT_AT, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
-			if (k < units)
-				own[k] = lines_read<T>(l, args, first + (uint64_t)k * l.nchannels);
+		lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, first, units, own);
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
 

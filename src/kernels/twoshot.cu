@@ -25,14 +25,17 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		uint64_t shot1 = lines_slots(l, SHUNT_TWOSHOT_AT, ++epoch), shot2 = shot1 + SHUNT_LINE_BYTES;
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
+		lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, a.rank * part + first, units, own);
 		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
-			if (k < units)
-				own[k] = lines_read<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels);
-		FOR_SLOTS (k, r, units, a) {
-			if (r != a.rank)
-				v[k * N + r] = lines_read<T>(l, args, r * part + first + (uint64_t)k * l.nchannels);
-		}
+		for (uint32_t r = 0; r < N; r++)
+			if ((N == 2 || r < a.nranks) && r != a.rank) {
+				struct gpu_v16 theirs[depth];
+
+				lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, r * part + first, units, theirs);
+				GPU_UNROLL
+				for (uint32_t k = 0; k < depth; k++)
+					v[k * N + r] = theirs[k];
+			}
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
 
