@@ -29,16 +29,16 @@ static const struct {
 	uint64_t upto[9]; /* by rank count */
 } ends[] = {
 	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 1 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
-	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 64 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
-	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 32 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCESCATTER, "exchange", { 0, 0, 512 * KB, 128 * KB, 128 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
-	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 16 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_BROADCAST, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCE, "exchange", { 0, 0, 512 * KB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
-	{ SHUNT_GATHER, "exchange", { 0, 0, 4 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_SCATTER, "exchange", { 0, 0, 4 * MB, 1 * MB, 1 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_SEND, "exchange", { 0, 0, 16 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_RECV, "exchange", { 0, 0, 16 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 32 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
+	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_REDUCESCATTER, "exchange", { 0, 0, 16 * MB, 128 * KB, 128 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_BROADCAST, "exchange", { 0, 0, 16 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_REDUCE, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_GATHER, "exchange", { 0, 0, 8 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_SCATTER, "exchange", { 0, 0, 8 * MB, 1 * MB, 1 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_SEND, "exchange", { 0, 0, 64 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_RECV, "exchange", { 0, 0, 64 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 };
 
 static void test_tuning_builtin_ends_where_it_says(void **state)
