@@ -118,9 +118,9 @@ static double decode(const struct bench_data *d, const void *p)
 		uint16_t v;
 
 		memcpy(&v, p, 2);
-		return d->decode[v];
+		return d->decode[v]; /* NOLINT(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
 	}
-	return d->decode[*(const uint8_t *)p];
+	return d->decode[*(const uint8_t *)p]; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 }
 
 /* Uniform in [0, 1). */

@@ -197,6 +197,7 @@ static int step_expect(const struct conform_script *scripts, const struct confor
 		if (from < 0)
 			block_reduce(s, members, n, world, (size_t)from_block, out);
 		else
+			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): members_find() found all of them */
 			memcpy(out, members[from].send + (size_t)from_block * bytes, bytes);
 	}
 	return 0;
@@ -230,6 +231,7 @@ static double bound(const struct conform_step *s, const struct member *members, 
 	if (s->redop == SHUNT_MAX || s->redop == SHUNT_MIN)
 		return 0;
 	for (int m = 0; m < n; m++) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): likewise */
 		const unsigned char *in = members[m].send + (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
 
 		conform_scalar(s->dtype, world[m], &scalar);

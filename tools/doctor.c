@@ -95,6 +95,13 @@ static int pids_main(const struct pids *pids, const char *output, bool json)
 	return status;
 }
 
+static void list_free(char **list)
+{
+	for (size_t i = 0; list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
 /* NULL if there is no memory for it. */
 static char **copy_of(char *const *list)
 {
@@ -104,9 +111,13 @@ static char **copy_of(char *const *list)
 	while (list[n])
 		n++;
 	copy = calloc(n + 1, sizeof(*copy));
-	for (size_t i = 0; copy && i < n; i++)
-		if (!(copy[i] = strdup(list[i])))
+	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = strdup(list[i]);
+		if (!copy[i]) {
+			list_free(copy);
 			return NULL;
+		}
+	}
 	return copy;
 }
 
@@ -131,22 +142,19 @@ static int check_main(const char *program, bool json)
 	doctor_host(&f);
 	doctor_plans(&f);
 	doctor_variables(&f, environment, real);
-	for (size_t i = 0; environment[i]; i++)
-		free(environment[i]);
-	free(environment);
+	list_free(environment);
 	status = findings_print(&f, json);
 	findings_finish(&f);
 	return status;
 }
 
-static int doctor_main(int argc, char **argv)
+static int doctor_with(struct pids *pids, int argc, char **argv)
 {
 	static const struct option options[] = { { "pid", required_argument, NULL, 'p' }, { "output", required_argument, NULL, 'o' },
 		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	const char *output = NULL;
-	struct pids pids = {0};
 	bool json = false;
-	int opt, status;
+	int opt;
 
 	if (argc > 1 && !strcmp(argv[1], "dumps"))
 		return doctor_dumps_main(argc - 1, argv + 1);
@@ -154,7 +162,7 @@ static int doctor_main(int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, ":p:o:h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'p':
-			if (take_pids(&pids, optarg))
+			if (take_pids(pids, optarg))
 				return tool_usage_error("--pid: \"%s\" is not a list of process numbers", optarg);
 			break;
 		case 'o':
@@ -172,11 +180,18 @@ static int doctor_main(int argc, char **argv)
 			return tool_usage_error("there is no option %s", argv[optind - 1]);
 		}
 	}
-	if (output && !pids.n)
+	if (output && !pids->n)
 		return tool_usage_error("--output goes with --pid");
-	if (argc - optind > 1 || (pids.n && optind < argc))
+	if (argc - optind > 1 || (pids->n && optind < argc))
 		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
-	status = pids.n ? pids_main(&pids, output, json) : check_main(argv[optind], json);
+	return pids->n ? pids_main(pids, output, json) : check_main(argv[optind], json);
+}
+
+static int doctor_main(int argc, char **argv)
+{
+	struct pids pids = {0};
+	int status = doctor_with(&pids, argc, argv);
+
 	free(pids.at);
 	return status;
 }

@@ -47,7 +47,7 @@ static bool check_driver(struct findings *f)
 	}
 	if (!get_version || get_version(&version)) {
 		found(f, FOUND_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
-		return false;
+		return false; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
 	}
 	if (!*module)
 		found(f, FOUND_WARN, topic, "load the nvidia module, or make the devices visible in the container", "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000, version % 1000 / 10);

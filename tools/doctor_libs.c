@@ -152,7 +152,7 @@ static void check_preload(struct findings *f, const char *lib)
 
 	while (list && *list) {
 		size_t n = strcspn(list, ": ");
-		struct doctor_elf elf;
+		struct doctor_elf elf = {0};
 		char path[PATH_MAX];
 
 		snprintf(path, sizeof(path), "%.*s", (int)n, list);
@@ -226,7 +226,7 @@ static FILE *list_libraries(const char *interpreter, const char *path, pid_t *pi
 
 static void check_program(struct findings *f, const char *path)
 {
-	struct doctor_elf elf, self;
+	struct doctor_elf elf = {0}, self = {0};
 	char line[PATH_MAX + 256];
 	char *full = realpath(path, NULL);
 	FILE *list;

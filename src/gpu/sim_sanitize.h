@@ -62,7 +62,7 @@ static inline void asan_forget(void *, size_t) {}
 static inline void *sim_new(size_t bytes)
 {
 	tsan_ignore_begin();
-	void *p = calloc(1, bytes);
+	void *p = calloc(1, bytes ? bytes : 1); /* NULL is for no memory */
 	tsan_ignore_end();
 	return p;
 }

@@ -64,7 +64,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTy
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	result = real_RedOpCreatePreMulSum(op, scalar, dtype, residence, comm);
-	if (mode == SHUNT_INSIDE || result != ncclSuccess || (unsigned)dtype >= SHUNT_NDTYPES)
+	if (mode != SHUNT_OVERLAY || result != ncclSuccess || (unsigned)dtype >= SHUNT_NDTYPES)
 		return result;
 	e = shunt_entry_find(comm);
 	if (!e)
