@@ -24,6 +24,7 @@ static int no_getaddrinfo(const char *host, const char *service, const struct ad
 #include "../../src/core/netif.c"
 #undef getaddrinfo
 #include "core/config_types.h"
+#include "core/env.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
@@ -142,6 +143,7 @@ static void try_values(const uint8_t *data, size_t bytes)
 	struct shunt_log_settings log;
 	struct shunt_settings settings;
 	struct shunt_netaddr addr;
+	char value[16];
 
 	require(text, "memory");
 	memcpy(text, data, bytes);
@@ -154,6 +156,8 @@ static void try_values(const uint8_t *data, size_t bytes)
 	shunt_log_parse(value_of, text, &log);
 	require(strnlen(log.path, sizeof(log.path)) < sizeof(log.path), "the log's path has no end");
 	shunt_netif_match(text, "eth0");
+	require(!shunt_env_find(text, "NCCL_ALGO", value, sizeof(value)) || strnlen(value, sizeof(value)) < sizeof(value),
+	    "a value from a file has no end");
 	shunt_netif_parse(text, NULL, &addr);
 	free(text);
 }

@@ -18,7 +18,8 @@ static uint32_t draw(uint32_t n)
 
 static const char *const texts[] = {"30m", "400ms", "64k", "allreduce:0-64k:oneshot,chunk", "all,-broadcast", "^=eth0,lo:1,,",
     "[::1]:70000",
-    "[fe80::1%lo]:1", "127.0.0.1:80", "%h%p%%%", "INFO", "^INIT,ALL", "0x7fffffffffffffff", "-1", "99999999999999999999h", "trace"};
+    "[fe80::1%lo]:1", "127.0.0.1:80", "%h%p%%%", "INFO", "^INIT,ALL", "0x7fffffffffffffff", "-1", "99999999999999999999h",
+    "NCCL_ALGO = ring,tree,and,more\n#x\n", "trace"};
 
 /* Fields at their edges make more of a difference than bytes at random. */
 static size_t make(uint8_t *data, size_t most)
