@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# Installs what the tests need (as root, on Debian or Ubuntu), builds, and runs every suite that this machine can run: all of them
-# plainly, and those that need no GPU under ThreadSanitizer and under AddressSanitizer. The last line is "N passed, N failed, N
-# skipped"; the exit status is 0 only if something ran and nothing failed.
+# Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run:
+# what needs a GPU and the ABI plainly, all the rest with counters, which say what of src/ it reaches, and much of it again under valgrind,
+# ThreadSanitizer and AddressSanitizer. The last line is "N passed, N failed, N skipped"; the exit status is 0 only if something ran and
+# nothing failed.
 set -u
 cd "$(dirname "$0")/.."
 . tools/setup.sh
@@ -15,6 +16,11 @@ finish() {
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 	exit
+}
+
+skip() {
+	echo "skipped: $*"
+	skipped=$((skipped + 1))
 }
 
 broken() {
@@ -57,13 +63,14 @@ suites() {
 	say "tests in $dir $*"
 	$wrapper meson test -C "$dir" --no-rebuild --timeout-multiplier "${TIMEOUT_MULTIPLIER:-1}" "$@" >"$log/$dir-test" 2>&1
 	status=$?
-	if [ ! -s "$dir/meson-logs/testlog.json" ]; then
+	results=$(ls "$dir"/meson-logs/testlog*.json 2>/dev/null)
+	if [ ! -s "$results" ]; then
 		tail -n 50 "$log/$dir-test"
 		broken "no test ran in $dir"
 		return
 	fi
 	before=$failed
-	count "$dir/meson-logs/testlog.json"
+	count "$results"
 	if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then
 		tail -n 50 "$log/$dir-test"
 		broken "meson test ended with $status"
@@ -105,21 +112,45 @@ if ! need_build_tools libcmocka-dev; then
 	finish
 fi
 need_nvcc || say "no nvcc: the GPU suites will skip"
+need_valgrind || say "no valgrind: its step and the test that counts instructions will skip"
 [ "$(gpu_count)" != 0 ] || say "no GPU: the GPU suites skip"
+need_packages clang libclang-rt-14-dev || say "no libFuzzer: our own drivers change the texts"
+
+say "lint"
+tools/lint.sh
+case $? in
+0) passed=$((passed + 1)) ;;
+77) skip "lint" ;;
+*) broken "tools/lint.sh has findings" ;;
+esac
 
 archs=90
 [ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
 if build build -Dtests=true -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
-	suites build ""
+	suites build "" --suite abi --suite gpu
+	if command -v valgrind >/dev/null; then
+		suites build "" --setup valgrind --suite abi
+	else
+		skip "valgrind"
+	fi
+fi
+# All else runs with counters: they cost a few minutes less than another run.
+if build build-coverage -Dtests=true -Db_coverage=true -Dcuda=disabled; then
+	find build-coverage -name '*.gcda' -delete
+	TIMEOUT_MULTIPLIER=2 suites build-coverage "" --no-suite gpu
+	if python3 tools/coverage.py build-coverage build-coverage/coverage.txt; then
+		passed=$((passed + 1))
+	else
+		broken "the tests reach too little of src/; build-coverage/coverage.txt has the lines that never ran"
+	fi
 fi
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
 	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false; then
-		TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite sim
+		TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
 	fi
 else
-	say "skipped: ThreadSanitizer does not start on this machine"
-	skipped=$((skipped + 1))
+	skip "ThreadSanitizer does not start on this machine"
 fi
 if build build-asan -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
 	TIMEOUT_MULTIPLIER=2 suites build-asan "" --suite unit --suite abi --suite sim

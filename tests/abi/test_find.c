@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <dlfcn.h>
 #include <cmocka.h>
+#include "../lib/leave.h"
 #include "shim/nccl_abi.h"
 #include "shunt/shunt.h"
 
@@ -49,7 +50,7 @@ static struct outcome look(const char *lib, const char *ld_library_path, void (*
 		snprintf(o.path, sizeof(o.path), "%s", path ? path : "");
 		snprintf(o.error, sizeof(o.error), "%s", ncclGetLastError(NULL));
 		quiet = write(fds[1], &o, sizeof(o)) == sizeof(o);
-		_exit(quiet ? 0 : 1);
+		leave(quiet ? 0 : 1);
 	}
 	close(fds[1]);
 	assert_int_equal(read(fds[0], &o, sizeof(o)), sizeof(o));

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../lib/leave.h"
 #include "gpu/gpu_ops.h"
 #include "mock_core.h"
 #include "shunt/device.h"
@@ -182,7 +183,7 @@ static void test_choice_follows_the_table(void **state)
 		int status;
 
 		if (!pid)
-			_exit(try_row(&rows[i]));
+			leave(try_row(&rows[i]));
 		waitpid(pid, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status))
 			fail_msg("%s: step %d", rows[i].what, WEXITSTATUS(status));

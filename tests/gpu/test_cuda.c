@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../lib/leave.h"
 #include "fake_cuda/fake_cuda.h"
 #include "gpu/cuda_dev.h"
 #include "gpu/gpu_ops.h"
@@ -80,7 +81,7 @@ static int in_child(int (*fn)(long), long arg)
 	pid_t pid = fork();
 
 	if (!pid)
-		_exit(fn(arg));
+		leave(fn(arg));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "../lib/leave.h"
 
 #define UNIT_MAX_RANKS 16
 
@@ -61,7 +62,7 @@ static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), v
 		pids[r] = fork();
 		assert_true(pids[r] >= 0);
 		if (pids[r] == 0)
-			_exit(-body(r, arg));
+			leave(-body(r, arg));
 	}
 	for (int r = 0; r < n; r++) {
 		int status;
