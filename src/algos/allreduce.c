@@ -27,17 +27,6 @@ static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, st
 	spread(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
-static void chunk_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
-{
-	unsigned max_blocks = scope->sim ? 2 : SHUNT_CHUNK_CHANNELS;
-	uint64_t want = (bytes + SHUNT_CHUNK_STAGE - 1) / SHUNT_CHUNK_STAGE;
-
-	if (scope->max_ctas && (unsigned)scope->max_ctas < max_blocks)
-		max_blocks = scope->max_ctas;
-	work->blocks = want < max_blocks ? (unsigned)want : max_blocks;
-	work->threads = scope->sim ? 64 : SHUNT_MAX_THREADS;
-}
-
 static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
 {
 	struct shunt_work work;
@@ -104,7 +93,5 @@ const struct shunt_algo shunt_allreduce_algos[] = {
 	{ "twoshot", "reduce-scatter, then all-gather, flags in the data; two hops",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
 	    { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few }, twoshot_geometry, lines_issue },
-	{ "chunk", "reduce-scatter and all-gather of chunks, pipelined through scratch",
-	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, { SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk, SHUNT_SHAPE_chunk }, { 0 }, chunk_geometry, lines_issue },
 	{ 0 },
 };

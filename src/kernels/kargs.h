@@ -5,9 +5,9 @@
  * What host and kernels share: the arguments of a launch and the layout of a communicator's scratch.
  * Plain C, no pointers into host memory but those named so.
  *
- * Scratch (one per rank, mapped by all): [ctrl][line slots][chunk slots]. A *channel* is one warp of the line kernels, or one block
- * of the chunk kernels; channel c speaks only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two
- * slots at every peer that alternate by the epoch's parity. Why two suffice: see docs/architecture.md, "Epochs and slots".
+ * Scratch (one per rank, mapped by all): [ctrl][line slots][exchange's rings]. A *channel* is a warp. Channel c of an all-reduce speaks
+ * only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two slots at every peer that alternate by the
+ * epoch's parity. Why two suffice: see docs/architecture.md, "Epochs and slots".
  */
 #include <stdint.h>
 
@@ -24,9 +24,6 @@
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
 #define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
 #define SHUNT_XCHG_RING 16u                     /* units */
-
-#define SHUNT_CHUNK_CHANNELS 16u
-#define SHUNT_CHUNK_STAGES 3u
 
 enum shunt_kflags {
 	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
@@ -169,13 +166,10 @@ struct shunt_ctrl {
 	struct shunt_progress progress;
 	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
 	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
-	uint64_t chunk_step[SHUNT_CHUNK_CHANNELS];
 	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel], peers without ourselves. */
 	uint64_t xchg_sent[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
-	/* Arrival flags of the chunk kernels, written by peers: [phase][channel][source]. One line each. */
-	struct { uint64_t v; uint64_t pad[15]; } chunk_flag[2][SHUNT_CHUNK_CHANNELS][SHUNT_KARGS_MAX_RANKS];
 	struct shunt_check_area check;
 };
 
@@ -183,15 +177,11 @@ struct shunt_ctrl {
  * Byte offsets within the scratch, the same on every rank.
  *   line areas:  [channel][parity][slot] units; one-shot has one, two-shot one for each phase
  *   exchange:    [source][channel][ring] units; sources without ourselves
- *   chunk area:  [channel][phase][stage][source] pieces of SHUNT_CHUNK_PIECE(n) bytes
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
 #define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
 #define SHUNT_ONESHOT_AT ((uint64_t)SHUNT_CTRL_BYTES)
 #define SHUNT_TWOSHOT_AT (SHUNT_ONESHOT_AT + SHUNT_LINE_BYTES)
 #define SHUNT_XCHG_AT (SHUNT_TWOSHOT_AT + 2 * SHUNT_LINE_BYTES)
-#define SHUNT_CHUNK_AT (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
-#define SHUNT_CHUNK_STAGE (16u << 10)           /* bytes of one stage, all sources */
-#define SHUNT_CHUNK_PIECE(n) (SHUNT_CHUNK_STAGE / (n) / 256 * 256)
-#define SHUNT_SCRATCH_BYTES (SHUNT_CHUNK_AT + (uint64_t)SHUNT_CHUNK_CHANNELS * 2 * SHUNT_CHUNK_STAGES * SHUNT_CHUNK_STAGE)
+#define SHUNT_SCRATCH_BYTES (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
 #endif

@@ -12,14 +12,14 @@
 
 #define SHUNT_SHAPE_LIST(X) \
 	X(oneshot2, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
-	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) X(chunk, chunk, shunt_kargs) \
+	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) \
 	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
 	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_many, exchange, shunt_kargs_many) X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(chunk) X(exchange) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -42,7 +42,7 @@
 #define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
 	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_KERNEL_ROWS(X, oneshot8) \
-	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) SHUNT_KERNEL_ROWS(X, chunk) \
+	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) \
 	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) SHUNT_KERNEL_ROWS(X, exchange8) \

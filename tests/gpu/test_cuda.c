@@ -714,7 +714,7 @@ static void test_kernels_load_every_failure_is_an_error_and_can_be_repeated(void
 
 static int missing_kernel(long n)
 {
-	fake_cuda.missing_kernel = "shunt_chunk_ext_i64";
+	fake_cuda.missing_kernel = "shunt_twoshot8_ext_i64";
 	if (ops->open())
 		return 2;
 	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;

@@ -16,7 +16,7 @@
 #if TEST_NO_KERNELS
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
 #else
-const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "chunk" };
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "exchange" };
 #endif
 
 static void test_open_missing_symbol_is_named(void **state)

@@ -270,7 +270,7 @@ static void test_group_reduces_to_the_same_bits_as_alone(void **state)
 		world_launch(&w, r, &calls[r][0], "oneshot");
 		world_launch_group(&w, r, group, 2, "twoshot");
 		in_place.send = in_place.recv = out[r][2];
-		world_launch(&w, r, &in_place, "chunk");
+		world_launch(&w, r, &in_place, "oneshot");
 	}
 	for (int r = 0; r < RANKS; r++) {
 		world_wait(&w, r, "all-reduces");

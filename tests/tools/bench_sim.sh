@@ -29,7 +29,7 @@ right two_processes_graph_right ' graph .* 0$' -n 2 -b 64K -e 64K --mode graph
 right three_threads_right ' eager .* 0$' -n 3 --threads -b 24 -e 24K -f 1024
 right types_right ' float8e5m2 .* 0$' -n 2 -b 1000 -e 1000 -d all --mode eager --in-place
 right operators_right ' avg .* 0$' -n 3 -b 1000 -e 1000 -d float16,int8 -o all --mode eager --out-of-place
-for algo in oneshot twoshot chunk; do
+for algo in oneshot twoshot; do
 	SHUNT_ALGO=allreduce:0-inf:$algo
 	export SHUNT_ALGO
 	right "forced_${algo}_right" " $algo .* 0\$" -n 4 -b 96K -e 96K --mode eager

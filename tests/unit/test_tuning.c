@@ -77,7 +77,7 @@ static void test_tuning_alone_declines_nothing(void **state)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
 				struct shunt_scope s = { .nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true };
-				const char *want = k != SHUNT_ALLREDUCE ? "exchange" : sim ? "chunk" : "twoshot";
+				const char *want = k != SHUNT_ALLREDUCE ? "exchange" : "twoshot";
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
 			}
@@ -89,8 +89,6 @@ static void test_tuning_sim_has_a_table_of_its_own(void **state)
 
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 256 * KB), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 256 * KB + 1), "chunk");
 }
 
 static void test_tuning_too_many_ranks_is_nccl(void **state)
