@@ -106,14 +106,7 @@ template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t firs
 template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
 	if (p.from_aligned && xchg_whole<B>(p, first, n)) {
-		const char *from = p.from + first * SHUNT_UNIT_DATA;
-
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			v[k] = unit_load(from + (uint64_t)k * p.channels * SHUNT_UNIT_DATA);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			unit_loaded(&v[k]);
+		units_load<B>(p.from + first * SHUNT_UNIT_DATA, (uint64_t)p.channels * SHUNT_UNIT_DATA, v);
 		return;
 	}
 	GPU_UNROLL

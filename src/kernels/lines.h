@@ -52,6 +52,17 @@ GPU_FN void unit_loaded(struct gpu_v16 *v)
 		v->lo = v->hi;
 }
 
+/* D of them, `next` bytes apart: all loads are under way before the first one's value is used. */
+template <int D> GPU_FN void units_load(const char *p, uint64_t next, struct gpu_v16 v[D])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		v[k] = unit_load(p + k * next);
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		unit_loaded(&v[k]);
+}
+
 GPU_FN void unit_store(char *p, struct gpu_v16 v)
 {
 	uint32_t line = gpu_lane() / 8;
@@ -157,14 +168,7 @@ template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shu
 template <typename T, int D, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units, struct gpu_v16 v[D])
 {
 	if (lines_whole<D>(l, args, first, units)) {
-		const char *from = (const char *)common(args).send + first * SHUNT_UNIT_DATA;
-
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			v[k] = unit_load(from + k * (uint64_t)l.nchannels * SHUNT_UNIT_DATA);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			unit_loaded(&v[k]);
+		units_load<D>((const char *)common(args).send + first * SHUNT_UNIT_DATA, (uint64_t)l.nchannels * SHUNT_UNIT_DATA, v);
 		return;
 	}
 	GPU_UNROLL

@@ -23,7 +23,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		uint64_t slots = lines_slots(l, SHUNT_ONESHOT_AT, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, first, units, own);
+		lines_load<T, depth>(l, args, first, units, own);
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
 

@@ -564,6 +564,18 @@ template <typename T, bool HOT> GPU_FN bool plan_fold_one(struct plan_run *r, co
 	return true;
 }
 
+/* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
+template <typename T, bool HOT> GPU_FN void plan_fold_packs(struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want, const struct gpu_v16 v[PIECES],
+    uint32_t redop)
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < PIECES; k++)
+		if (q + k == 1)
+			acc->start(v[k]);
+		else if (want >> k & 1)
+			acc->add(v[k], redop);
+}
+
 /* Several: one piece at a time, all sources at once. */
 template <typename T, bool HOT> GPU_FN bool plan_fold_many(struct plan_run *r, const struct shunt_prog_op *op)
 {
@@ -589,12 +601,7 @@ template <typename T, bool HOT> GPU_FN bool plan_fold_many(struct plan_run *r, c
 			}
 			if (!packets_load(r, p, want, v))
 				return false;
-			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
-				if (q + k == 1)
-					acc.start(v[k]);
-				else if (want >> k & 1)
-					acc.add(v[k], redop);
+			plan_fold_packs(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
 		v[0] = acc.result();
@@ -817,12 +824,7 @@ template <typename T, bool HOT> GPU_FN bool lines_fold(struct plan_run *r, const
 				}
 			if (!lines_load(r, view.flag, p, lines, want, v))
 				return false;
-			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
-				if (q + k == 1)
-					acc.start(v[k]);
-				else if (want >> k & 1)
-					acc.add(v[k], redop);
+			plan_fold_packs(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
 		v[0] = acc.result();

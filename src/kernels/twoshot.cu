@@ -25,13 +25,13 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		uint64_t shot1 = lines_slots(l, SHUNT_TWOSHOT_AT, ++epoch), shot2 = shot1 + SHUNT_LINE_BYTES;
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, a.rank * part + first, units, own);
+		lines_load<T, depth>(l, args, a.rank * part + first, units, own);
 		GPU_UNROLL
 		for (uint32_t r = 0; r < N; r++)
 			if ((N == 2 || r < a.nranks) && r != a.rank) {
 				struct gpu_v16 theirs[depth];
 
-				lines_load<T, SHUNT_LINE_SLOTS / N>(l, args, r * part + first, units, theirs);
+				lines_load<T, depth>(l, args, r * part + first, units, theirs);
 				GPU_UNROLL
 				for (uint32_t k = 0; k < depth; k++)
 					v[k * N + r] = theirs[k];
