@@ -166,18 +166,21 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 	return true;
 }
 
-void shunt_comm_abort(struct shunt_comm *comm)
+void shunt_comm_stop_kernels(struct shunt_comm *comm)
 {
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	uint32_t one = 1;
 
+	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
 	shunt_comm_error(comm); /* why a watchdog aborts is to be told first */
 	atomic_store(&comm->cancel, 1);
 	shunt_comm_fail(comm, -ECANCELED);
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY) {
-		struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
-
-		comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
-	}
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY)
+		shunt_comm_stop_kernels(comm);
 }
 
 int shunt_comm_error(struct shunt_comm *comm)

@@ -145,7 +145,6 @@ static bool long_dead(const struct member *m, int rank)
 /* Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call. */
 static int awaited(const struct member *m, uint64_t word)
 {
-	const struct shunt_recorder *rec = m->comm->recorder;
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
 	bool known = false;
 	int dead = -1, found = -1;
@@ -154,7 +153,7 @@ static int awaited(const struct member *m, uint64_t word)
 	for (int r = m->comm->nranks - 1; r >= 0; r--)
 		if (long_dead(m, r))
 			dead = r;
-	n = ops ? shunt_recorder_read((struct shunt_recorder *)(uintptr_t)rec, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
+	n = ops ? shunt_recorder_read(m->comm->recorder, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
 	for (size_t i = 0; i < n && found < 0; i++) {
 		const struct shunt_operation *o = &ops[i];
 
@@ -170,10 +169,9 @@ static int awaited(const struct member *m, uint64_t word)
 	return known ? found : dead;
 }
 
-static void fail(struct member *m, int rank, uint64_t word, struct shunt_ctrl *ctrl)
+static void fail(struct member *m, int rank, uint64_t word)
 {
 	struct shunt_comm *comm = m->comm;
-	uint32_t one = 1;
 	char op[256];
 
 	m->failed = true;
@@ -182,7 +180,7 @@ static void fail(struct member *m, int rank, uint64_t word, struct shunt_ctrl *c
 		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %02x%02x%02x%02x): the communicator is broken; "
 		    "abort it and make a new one without that rank",
 		    rank, (int)m->of[rank]->pid, comm->rank, op, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3]);
-	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+	shunt_comm_stop_kernels(comm);
 }
 
 /* True: it is to be looked at again. */
@@ -213,7 +211,7 @@ static bool look_at(struct member *m)
 			return true;
 		rank = awaited(m, word);
 		if (rank >= 0)
-			fail(m, rank, word, ctrl);
+			fail(m, rank, word);
 	}
 	return !m->failed;
 }
