@@ -88,8 +88,6 @@ unsigned shunt_algo_kernel(const struct shunt_algo *algo, enum shunt_kind kind, 
 bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype);
 /* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
 uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
-/* Does this kind of collective reduce? Else its operator means nothing. */
-bool shunt_kind_reduces(enum shunt_kind kind);
 
 /* Calls that an execution plan takes; in no row. */
 extern const struct shunt_algo shunt_plan_algo;

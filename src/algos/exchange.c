@@ -295,7 +295,7 @@ static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pi
 	l.self_sent = l.self_taken = 0;
 	for (size_t i = 0; i < ncalls; i++)
 		add_call(&l, issue->scope, calls[i]);
-	err = emit_lists(issue, pick, &l, folds, c->kind == SHUNT_SEND || c->kind == SHUNT_RECV, total);
+	err = emit_lists(issue, pick, &l, folds, shunt_kind_is_p2p(c->kind), total);
 	if (l.message != few)
 		free(l.message);
 	return err;

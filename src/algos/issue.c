@@ -14,19 +14,14 @@ const struct shunt_algo shunt_plan_algo = {
 	"plan", "an execution plan", SHUNT_NKINDS, SHUNT_FUSE_NONE, { 0 }, { 0 }, NULL, plan_issue,
 };
 
-static bool is_p2p(const struct shunt_coll *c)
-{
-	return c->kind == SHUNT_SEND || c->kind == SHUNT_RECV;
-}
-
 /*
  * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own. Calls of one algorithm and
  * way to fuse are of one class; folds and lines also need one kernel.
  */
 static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const struct shunt_coll *b, const struct shunt_pick *pb)
 {
-	if (is_p2p(a) || is_p2p(b)) /* all of them, or they might wait for each other */
-		return is_p2p(a) && is_p2p(b);
+	if (shunt_kind_is_p2p(a->kind) || shunt_kind_is_p2p(b->kind)) /* all of them, or they might wait for each other */
+		return shunt_kind_is_p2p(a->kind) && shunt_kind_is_p2p(b->kind);
 	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
@@ -75,7 +70,7 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 	scope.max_ctas = lesser(scope.max_ctas, calls[0]->max_ctas);
 	scope.min_ctas = calls[0]->min_ctas;
 	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
-	if (!is_p2p(calls[0])) {
+	if (!shunt_kind_is_p2p(calls[0]->kind)) {
 		scope.max_ctas = lesser(scope.max_ctas, pick->geometry.blocks > scope.min_ctas ? pick->geometry.blocks : 0);
 		scope.max_threads = pick->geometry.threads;
 		scope.max_channels = pick->geometry.channels;
@@ -104,7 +99,7 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 		for (size_t i = 0; i < n && !err; i++) {
 			size_t in = 0;
 
-			if (done[i] || is_p2p(calls[i]) != p2p)
+			if (done[i] || shunt_kind_is_p2p(calls[i]->kind) != p2p)
 				continue;
 			for (size_t k = i; k < n; k++)
 				if (!done[k] && (k == i || fuse(calls[i], &picks[i], calls[k], &picks[k]))) {

@@ -27,11 +27,6 @@ const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 	return NULL;
 }
 
-bool shunt_kind_reduces(enum shunt_kind kind)
-{
-	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
-}
-
 /* 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n <= 8. */
 static uint64_t reciprocal_bits(int n, int mant, int bias)
 {

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/check.h"
-#include "algos/algo.h"
 #include "core/comm_priv.h"
 #include "core/hash.h"
-
-static bool is_message(const struct shunt_coll *c)
-{
-	return c->kind == SHUNT_SEND || c->kind == SHUNT_RECV;
-}
 
 void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	enum shunt_capture state = SHUNT_CAPTURE_NONE;
 
-	if (is_message(coll))
+	if (shunt_kind_is_p2p(coll->kind))
 		return;
 	/* A device that does not answer says that as well where it matters. */
 	if (gpu && !gpu->stream_capture(comm->device, coll->stream, &state) && state != SHUNT_CAPTURE_NONE)
@@ -36,7 +30,7 @@ void shunt_check_group(struct shunt_comm *comm, const struct shunt_coll *const *
 	unsigned count = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		if (is_message(calls[i]))
+		if (shunt_kind_is_p2p(calls[i]->kind))
 			continue;
 		struct shunt_check c = describe(calls[i]);
 		uint64_t elements = calls[i]->count;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Apart from check.c, because the dump's readers need no communicator. */
 #include <stdio.h>
-#include "algos/algo.h"
 #include "core/check.h"
 
 void shunt_check_text(const struct shunt_check *check, uint64_t count, char *text, size_t bytes)

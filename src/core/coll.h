@@ -61,8 +61,16 @@ enum shunt_why {
 	SHUNT_NWHYS,
 };
 
+/* A message: of two ranks, root is the other one. */
+static inline bool shunt_kind_is_p2p(enum shunt_kind kind)
+{
+	return kind == SHUNT_SEND || kind == SHUNT_RECV;
+}
+
 extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
+/* Does this kind of collective reduce? Else its operator means nothing. */
+bool shunt_kind_reduces(enum shunt_kind kind);
 bool shunt_kind_has_root(enum shunt_kind kind);
 const char *shunt_dtype_name(enum shunt_dtype dtype);   /* "float16" */
 const char *shunt_redop_name(enum shunt_redop redop);   /* "sum" */

@@ -111,11 +111,6 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
 }
 
-static bool reduces(enum shunt_kind kind)
-{
-	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
-}
-
 static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_look *look, const struct times *t, bool first)
 {
 	const struct shunt_progress *progress = look->ctrl ? &look->ctrl->progress : NULL;
@@ -123,11 +118,11 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 
 	fprintf(f, "%s\n    {\"seq\": %" PRIu64 ", \"number\": %" PRIu64 ", \"kind\": \"%s\", \"count\": %" PRIu64 ", \"dtype\": \"%s\"", first ? "" : ",",
 	    op->seq, op->number, shunt_kind_name(op->kind), op->count, known ? shunt_dtype_name(op->dtype) : "bytes");
-	if (reduces(op->kind) && known)
+	if (shunt_kind_reduces(op->kind) && known)
 		fprintf(f, ", \"op\": \"%s\"", shunt_redop_name(op->redop));
 	if (shunt_kind_has_root(op->kind))
 		fprintf(f, ", \"root\": %d", op->root);
-	if (op->kind == SHUNT_SEND || op->kind == SHUNT_RECV)
+	if (shunt_kind_is_p2p(op->kind))
 		fprintf(f, ", \"peer\": %d", op->root);
 	fprintf(f, ", \"path\": ");
 	put_string(f, op->path ? op->path : "nccl");

@@ -5,14 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "algos/algo.h"
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/log.h"
 
 static void name_operation(const struct shunt_operation *o, char *text, size_t bytes)
 {
-	bool message = o->kind == SHUNT_SEND || o->kind == SHUNT_RECV, reduces = shunt_kind_reduces(o->kind);
+	bool message = shunt_kind_is_p2p(o->kind), reduces = shunt_kind_reduces(o->kind);
 	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count, shunt_dtype_name(o->dtype),
 	    reduces ? ", " : "", reduces ? shunt_redop_name(o->redop) : "");
 

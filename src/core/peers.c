@@ -160,7 +160,7 @@ static int awaited(const struct member *m, uint64_t word)
 		if (o->last != (word & ~SHUNT_OP_CAPTURED))
 			continue;
 		known = true;
-		if (o->kind != SHUNT_SEND && o->kind != SHUNT_RECV)
+		if (!shunt_kind_is_p2p(o->kind))
 			found = dead;
 		else if (o->root >= 0 && o->root < m->comm->nranks && long_dead(m, o->root))
 			found = o->root;

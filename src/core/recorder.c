@@ -190,17 +190,12 @@ static struct entry *entries_make(struct ring *ring)
 	return none;
 }
 
-static bool is_message(enum shunt_kind kind)
-{
-	return kind == SHUNT_SEND || kind == SHUNT_RECV;
-}
-
 static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *coll)
 {
 	int nranks = atomic_load_explicit(&rec->nranks, memory_order_relaxed);
 	atomic_uint *peers;
 
-	if (!is_message(coll->kind))
+	if (!shunt_kind_is_p2p(coll->kind))
 		return atomic_fetch_add_explicit(&rec->collectives, 1, memory_order_relaxed) + 1;
 	peers = atomic_load_explicit(&rec->peers, memory_order_acquire);
 	if (!peers || coll->root < 0 || coll->root >= nranks)

@@ -166,7 +166,7 @@ enum shunt_plan_choice shunt_plan_set_choose(
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan;
 
-	if (!set->hash || call->kind == SHUNT_SEND || call->kind == SHUNT_RECV)
+	if (!set->hash || shunt_kind_is_p2p(call->kind))
 		return SHUNT_PLAN_CHOICE_NONE;
 	if (set->selector)
 		choice = ask(set, call, plan_p);

@@ -65,7 +65,7 @@ static bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
 /* Dropped with success. A message without bytes is none of these: where NCCL carries it, its other end must meet it. */
 static bool is_empty(const struct shunt_coll *c)
 {
-	return !c->count && c->kind != SHUNT_SEND && c->kind != SHUNT_RECV;
+	return !c->count && !shunt_kind_is_p2p(c->kind);
 }
 
 /*
