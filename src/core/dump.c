@@ -101,8 +101,7 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	fprintf(f, ",\n   \"progress\": {\"last\": %" PRIu64 ", \"captured\": %s, \"eager\": %" PRIu64 ", \"replays\": %" PRIu64 ", \"running\": %s}",
 	    p->now & ~SHUNT_OP_CAPTURED, p->now & SHUNT_OP_CAPTURED ? "true" : "false", p->eager, p->replays,
 	    p->begun != p->ended ? "true" : "false");
-	fprintf(f, ",\n   \"channels\": {\"oneshot\": %" PRIu64 ", \"twoshot\": %" PRIu64,
-	    sum(c->oneshot_epoch, SHUNT_LINE_CHANNELS), sum(c->twoshot_epoch, SHUNT_LINE_CHANNELS));
+	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LINE_CHANNELS));
 	if (look->nranks > 1 && look->nranks <= SHUNT_MAX_RANKS && look->rank >= 0) {
 		put_peers(f, "sent", c->xchg_sent, look);
 		put_peers(f, "received", c->xchg_received, look);

@@ -164,8 +164,7 @@ struct shunt_ctrl {
 	uint64_t timeout_ns;        /* 0: none */
 	struct shunt_fault *fault;  /* device address of page-locked host memory */
 	struct shunt_progress progress;
-	uint64_t oneshot_epoch[SHUNT_LINE_CHANNELS];
-	uint64_t twoshot_epoch[SHUNT_LINE_CHANNELS];
+	uint64_t epoch[SHUNT_LINE_CHANNELS]; /* of all-reduces, whichever kernel made them */
 	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel], peers without ourselves. */
 	uint64_t xchg_sent[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
@@ -175,13 +174,13 @@ struct shunt_ctrl {
 
 /*
  * Byte offsets within the scratch, the same on every rank.
- *   line areas:  [channel][parity][slot] units; one-shot has one, two-shot one for each phase
+ *   line areas:  [channel][parity][slot] units; one for the first hop of all-reduces, one for the second
  *   exchange:    [source][channel][ring] units; sources without ourselves
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
 #define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
-#define SHUNT_ONESHOT_AT ((uint64_t)SHUNT_CTRL_BYTES)
-#define SHUNT_TWOSHOT_AT (SHUNT_ONESHOT_AT + SHUNT_LINE_BYTES)
-#define SHUNT_XCHG_AT (SHUNT_TWOSHOT_AT + 2 * SHUNT_LINE_BYTES)
+#define SHUNT_HOP1_AT ((uint64_t)SHUNT_CTRL_BYTES)
+#define SHUNT_HOP2_AT (SHUNT_HOP1_AT + SHUNT_LINE_BYTES)
+#define SHUNT_XCHG_AT (SHUNT_HOP2_AT + SHUNT_LINE_BYTES)
 #define SHUNT_SCRATCH_BYTES (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
 #endif

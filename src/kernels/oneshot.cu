@@ -4,7 +4,7 @@
  * the wire are (n-1) times the message, so it is for small messages, and for any size between two ranks.
  *
  * A channel may overwrite the slots of epoch e-2 when it starts epoch e: it has finished epoch e-1, so it has every peer's data of
- * e-1, which each of them sent after it had finished reading e-2.
+ * e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same rule in the same slots.
  */
 #include "kernels/lines.h"
 
@@ -16,11 +16,11 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 
 	if (l.channel >= l.units)
 		return;
-	uint64_t epoch = l.ctrl->oneshot_epoch[l.channel];
+	uint64_t epoch = l.ctrl->epoch[l.channel];
 
 	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, l.units);
-		uint64_t slots = lines_slots(l, SHUNT_ONESHOT_AT, ++epoch);
+		uint64_t slots = lines_slots(l, SHUNT_HOP1_AT, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
 		lines_load<T, depth>(l, args, first, units, own);
@@ -44,7 +44,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
-		l.ctrl->oneshot_epoch[l.channel] = epoch;
+		l.ctrl->epoch[l.channel] = epoch;
 }
 
 #define INSTANCE(n, shape, op, type, args) \

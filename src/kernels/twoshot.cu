@@ -18,11 +18,11 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 
 	if (l.channel >= part)
 		return;
-	uint64_t epoch = l.ctrl->twoshot_epoch[l.channel];
+	uint64_t epoch = l.ctrl->epoch[l.channel];
 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, part);
-		uint64_t shot1 = lines_slots(l, SHUNT_TWOSHOT_AT, ++epoch), shot2 = shot1 + SHUNT_LINE_BYTES;
+		uint64_t shot1 = lines_slots(l, SHUNT_HOP1_AT, ++epoch), shot2 = lines_slots(l, SHUNT_HOP2_AT, epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
 		lines_load<T, depth>(l, args, a.rank * part + first, units, own);
@@ -69,7 +69,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
-		l.ctrl->twoshot_epoch[l.channel] = epoch;
+		l.ctrl->epoch[l.channel] = epoch;
 }
 
 #define INSTANCE(n, shape, op, type, args) \

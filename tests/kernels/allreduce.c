@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "gpu/sim_hooks.h"
 #include "kernels/world.h"
 #include "lib/reference.h"
 
@@ -160,6 +161,55 @@ static void test_kernels_graph_replayed_between_eager_calls_matches_reference(vo
 	world_stop(&w);
 }
 
+/*
+ * Both shapes use the slots of the first hop: in any order, with nothing in between, on ranks that are as far apart as they can be. Fresh
+ * numbers each time, or a slot that is read too late would hold what is expected.
+ */
+static void test_kernels_shapes_in_turn_share_slots(void **state)
+{
+	enum { CALLS = 48, MOST = 4000 };
+	static const int ranks[] = { 2, 3, 8 };
+	uint64_t seed = 99;
+
+	for (size_t i = 0; i < (quick ? 2 : 3); i++) {
+		int n = ranks[i];
+		struct world w;
+		int32_t *in[8][CALLS], *out[8][CALLS];
+		struct job j[CALLS];
+		uint64_t zero = 0;
+
+		world_start(&w, n);
+		shunt_sim_set_jitter(3 + (unsigned)i, 200);
+		for (int t = 0; t < CALLS; t++) {
+			uint64_t x = ref_random(&seed);
+
+			j[t] = (struct job){ shapes[x & 1], SHUNT_I32, SHUNT_SUM, 1 + (x >> 8) % (x & 6 ? 300 : MOST), 0, false, false, false };
+			for (int r = 0; r < n; r++) {
+				in[r][t] = (int32_t *)world_alloc(r, MOST * 4);
+				out[r][t] = (int32_t *)world_alloc(r, MOST * 4);
+				for (size_t k = 0; k < j[t].count; k++)
+					in[r][t][k] = (int32_t)(k * 8 + (size_t)r * 3 + (size_t)t * 100000);
+			}
+		}
+		for (int r = 0; r < n; r++)
+			for (int t = 0; t < CALLS; t++)
+				job_launch(&w, &j[t], r, in[r][t], out[r][t], &zero);
+		for (int r = 0; r < n; r++) {
+			world_wait(&w, r, "both shapes");
+			for (int t = 0; t < CALLS; t++)
+				for (size_t k = 0; k < j[t].count; k++)
+					assert_int_equal(out[r][t][k], (int32_t)((k * 8 + (size_t)t * 100000) * (size_t)n + (size_t)(n * (n - 1) / 2) * 3));
+		}
+		shunt_sim_set_jitter(0, 0);
+		for (int r = 0; r < n; r++)
+			for (int t = 0; t < CALLS; t++) {
+				gpu->mem_free(in[r][t]);
+				gpu->mem_free(out[r][t]);
+			}
+		world_stop(&w);
+	}
+}
+
 static void test_kernels_special_values_survive(void **state)
 {
 	static const double values[] = { 0.0, -0.0, 1.0, -1.0, 1e-40, 65504, -65504, 3e38, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 5e-324 };
@@ -274,6 +324,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_kernels_every_type_and_op_matches_reference),
 		cmocka_unit_test(test_kernels_every_count_and_alignment_matches_reference),
 		cmocka_unit_test(test_kernels_graph_replayed_between_eager_calls_matches_reference),
+		cmocka_unit_test(test_kernels_shapes_in_turn_share_slots),
 		cmocka_unit_test(test_kernels_special_values_survive),
 		cmocka_unit_test(test_kernels_missing_peer_gives_up_at_the_deadline),
 		cmocka_unit_test(test_kernels_abort_word_ends_a_spin),

@@ -317,8 +317,8 @@ static void check_dump_with_device(int device)
 	shunt_recorder_add(rec, &b, "exchange", 0, false);
 	shunt_recorder_add(rec, &s, NULL, 0, false);
 	ctrl->progress = (struct shunt_progress){.now = 2, .eager = 2, .begun = 4, .ended = 3};
-	ctrl->oneshot_epoch[0] = 5;
-	ctrl->oneshot_epoch[1023] = 6;
+	ctrl->epoch[0] = 5;
+	ctrl->epoch[1023] = 6;
 	ctrl->xchg_sent[0] = 100;            /* to rank 0 */
 	ctrl->xchg_sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
 	ctrl->xchg_taken[per_peer] = 50;
@@ -338,7 +338,7 @@ static void check_dump_with_device(int device)
 	assert_int_equal(number(comm, "collectives"), 2);
 	assert_int_equal(number(json_object_get(comm, "fault"), "peer"), 2);
 	assert_true(json_is_true(json_object_get(json_object_get(comm, "progress"), "running")));
-	assert_int_equal(number(json_object_get(comm, "channels"), "oneshot"), 11);
+	assert_int_equal(number(json_object_get(comm, "channels"), "epochs"), 11);
 	json_t *sent = json_object_get(json_object_get(comm, "channels"), "sent");
 	assert_int_equal(json_array_size(sent), 3);
 	assert_int_equal(json_integer_value(json_array_get(sent, 0)), 100);
