@@ -46,6 +46,8 @@ SHUNT_API int shunt_stream_destroy(void *stream);
 
 /* Plain device memory of the current device (not exportable to peers), at least 256-byte aligned. */
 SHUNT_API int shunt_malloc(void **ptr_p, size_t bytes);
+/* The same as peers can map it, for windows; what ncclMemAlloc gives without a real NCCL. At least 4096-byte aligned. */
+SHUNT_API int shunt_malloc_shared(void **ptr_p, size_t bytes);
 SHUNT_API int shunt_free(void *ptr);
 /* Either side host or device; returns when done. Does not wait for other streams. */
 SHUNT_API int shunt_memcpy(void *dst, const void *src, size_t bytes);

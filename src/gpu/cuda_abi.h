@@ -170,12 +170,16 @@ struct shunt_cu_launch_config {
 	X(MemMap, , \
 	    (unsigned long long ptr, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags)) \
 	X(MemUnmap, , (unsigned long long ptr, size_t bytes)) \
+	X(MemGetAddressRange, _v2, (unsigned long long *base, size_t *bytes, unsigned long long ptr)) \
+	X(MemRetainAllocationHandle, , (unsigned long long *handle, void *ptr)) \
+	X(MemGetAllocationPropertiesFromHandle, , (struct shunt_cu_mem_prop *prop, unsigned long long handle)) \
 	X(MemSetAccess, , (unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)) \
 	X(MemExportToShareableHandle, , (void *shareable, unsigned long long handle, int type, unsigned long long flags)) \
 	X(MemImportFromShareableHandle, , (unsigned long long *handle, void *shareable, int type)) \
 	X(StreamCreate, , (void **stream, unsigned flags)) \
 	X(StreamDestroy, _v2, (void *stream)) \
 	X(StreamSynchronize, , (void *stream)) \
+	X(StreamQuery, , (void *stream)) \
 	X(CtxSynchronize, , (void)) \
 	X(StreamWaitEvent, , (void *stream, void *event, unsigned flags)) \
 	X(StreamIsCapturing, , (void *stream, int *status)) \
@@ -187,6 +191,7 @@ struct shunt_cu_launch_config {
 	X(EventCreate, , (void **event, unsigned flags)) \
 	X(EventDestroy, _v2, (void *event)) \
 	X(EventRecord, , (void *event, void *stream)) \
+	X(EventQuery, , (void *event)) \
 	X(EventElapsedTime, , (float *ms, void *start, void *stop)) \
 	X(GraphInstantiateWithFlags, , (void **exec, void *graph, unsigned long long flags)) \
 	X(GraphDestroy, , (void *graph)) \

@@ -57,9 +57,13 @@ int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const cha
 int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 void shunt_cu_share_free(struct shunt_gpu_mem *mem);
+int shunt_cu_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p);
 int shunt_cu_mem_free(void *ptr);
+int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
+int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
 int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p);
 int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p);
 void shunt_cu_host_free(void *host);
@@ -74,12 +78,14 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
 /* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);
+int shunt_cu_stream_idle(int device, void *stream, bool *idle_p);
 int shunt_cu_device_sync(int device);
 void shunt_cu_stream_destroy(int device, void *stream);
 int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_p);
 int shunt_cu_event_create(int device, bool timing, void **event_p);
 int shunt_cu_event_record(int device, void *event, void *stream);
 int shunt_cu_event_wait(int device, void *event, void *stream);
+int shunt_cu_event_done(int device, void *event, bool *done_p);
 int shunt_cu_event_elapsed_us(int device, void *start, void *stop, float *us_p);
 void shunt_cu_event_destroy(int device, void *event);
 int shunt_cu_capture_begin(int device, void *stream);

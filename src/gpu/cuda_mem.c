@@ -74,12 +74,12 @@ static int zero(int device, unsigned long long ptr, size_t bytes)
 	return 0;
 }
 
-static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
+/* Rounds *bytes_p up to what the device gives, and maps it; the handle is the caller's to release. */
+static int create(int device, size_t *bytes_p, unsigned long long *handle_p, unsigned long long *ptr_p)
 {
 	struct shunt_cu_mem_prop prop = share_prop(device);
-	unsigned long long handle, ptr;
-	size_t grain;
-	int res, err, fd = -1;
+	size_t grain, bytes = *bytes_p;
+	int res, err;
 
 	res = shunt_cu.MemGetAllocationGranularity(&grain, &prop, SHUNT_CU_MEM_GRANULARITY_MINIMUM);
 	if (res)
@@ -87,12 +87,25 @@ static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	if (!bytes || !grain || bytes > SIZE_MAX - grain)
 		return -EINVAL;
 	bytes = (bytes + grain - 1) / grain * grain;
-	res = shunt_cu.MemCreate(&handle, bytes, &prop, 0);
+	res = shunt_cu.MemCreate(handle_p, bytes, &prop, 0);
 	if (res)
 		return shunt_cu_error(res, "cuMemCreate of %zu bytes on device %d", bytes, device);
-	err = map_handle(device, handle, bytes, &ptr);
+	err = map_handle(device, *handle_p, bytes, ptr_p);
 	if (err)
-		goto err_release;
+		shunt_cu.MemRelease(*handle_p);
+	else
+		*bytes_p = bytes;
+	return err;
+}
+
+static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	unsigned long long handle, ptr;
+	int res, err, fd = -1;
+
+	err = create(device, &bytes, &handle, &ptr);
+	if (err)
+		return err;
 	err = zero(device, ptr, bytes);
 	if (err)
 		goto err_unmap;
@@ -107,7 +120,6 @@ static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 
 err_unmap:
 	unmap(ptr, bytes);
-err_release:
 	shunt_cu.MemRelease(handle);
 	return err;
 }
@@ -167,6 +179,30 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 	return err;
 }
 
+/* A second mapping, at an address of ours: the owner's may come to stand for other memory. */
+int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	unsigned long long handle, mine;
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.MemRetainAllocationHandle(&handle, ptr);
+	if (res) {
+		err = shunt_cu_error(res, "cuMemRetainAllocationHandle of another rank's %zu bytes for device %d", bytes, device);
+		goto out_leave;
+	}
+	err = map_handle(device, handle, bytes, &mine);
+	shunt_cu.MemRelease(handle);
+	if (!err)
+		*mem_p = (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)mine, .bytes = bytes, .device = device, .fd = -1 };
+out_leave:
+	shunt_cu_leave(&scope);
+	return err;
+}
+
 void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 {
 	struct shunt_cu_scope scope;
@@ -187,6 +223,57 @@ out_clear:
 	*mem = (struct shunt_gpu_mem){ 0 };
 }
 
+/* Memory that was made by cuMemCreate, as ncclMemAlloc and some allocators do; what cudaMalloc gives has no handle. */
+static int export_handle(int device, unsigned long long handle, int *fd_p, const char **why_p)
+{
+	struct shunt_cu_mem_prop prop;
+	int res = shunt_cu.MemGetAllocationPropertiesFromHandle(&prop, handle);
+
+	if (res)
+		return shunt_cu_error(res, "cuMemGetAllocationPropertiesFromHandle");
+	if (prop.location.type != SHUNT_CU_MEM_LOCATION_DEVICE || prop.location.id != shunt_cu_devices[device].dev)
+		*why_p = "it is not memory of the communicator's device";
+	else if (!(prop.handle_types & SHUNT_CU_MEM_HANDLE_POSIX_FD))
+		*why_p = "it was not allocated to be shared; use ncclMemAlloc";
+	else if (shunt_cu.MemExportToShareableHandle(fd_p, handle, SHUNT_CU_MEM_HANDLE_POSIX_FD, 0))
+		*why_p = "the driver gives no descriptor for it";
+	else
+		return 0;
+	return -EOPNOTSUPP;
+}
+
+int shunt_cu_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
+{
+	unsigned long long handle, base;
+	struct shunt_cu_scope scope;
+	size_t all;
+	int res, err, fd = -1;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	if (shunt_cu.MemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr)) {
+		*why_p = "it is not from ncclMemAlloc (memory of cudaMalloc cannot be passed on)";
+		err = -EOPNOTSUPP;
+		goto out_leave;
+	}
+	res = shunt_cu.MemGetAddressRange(&base, &all, (uintptr_t)ptr);
+	if (res) {
+		err = shunt_cu_error(res, "cuMemGetAddressRange of %p", ptr);
+	} else if ((uintptr_t)ptr - base > all || bytes > all - ((uintptr_t)ptr - base)) {
+		*why_p = "it spans several allocations";
+		err = -EOPNOTSUPP;
+	} else {
+		err = export_handle(device, handle, &fd, why_p);
+	}
+	shunt_cu.MemRelease(handle);
+	if (!err)
+		*export_p = (struct shunt_gpu_export){ .base = (void *)(uintptr_t)base, .bytes = all, .fd = fd };
+out_leave:
+	shunt_cu_leave(&scope);
+	return err;
+}
+
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p)
 {
 	struct shunt_cu_scope scope;
@@ -205,6 +292,58 @@ int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p)
 	return err;
 }
 
+int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
+{
+	unsigned long long handle, ptr;
+	struct shunt_cu_scope scope;
+	int err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	err = create(device, &bytes, &handle, &ptr);
+	if (!err) {
+		shunt_cu.MemRelease(handle); /* the mapping keeps the memory */
+		*ptr_p = (void *)(uintptr_t)ptr;
+	}
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
+{
+	struct shunt_cu_scope scope;
+	unsigned long long base;
+	size_t bytes;
+	int res, err;
+
+	err = shunt_cu_enter(shunt_cu_any_device(), &scope);
+	if (err)
+		return err;
+	res = shunt_cu.MemGetAddressRange(&base, &bytes, (uintptr_t)ptr);
+	shunt_cu_leave(&scope);
+	if (res)
+		return -ENOENT;
+	*base_p = (void *)(uintptr_t)base;
+	*bytes_p = bytes;
+	return 0;
+}
+
+/* True: ptr is what mem_alloc_shared gave, and gone. */
+static bool free_shared(unsigned long long ptr)
+{
+	unsigned long long handle, base;
+	size_t bytes;
+
+	if (shunt_cu.MemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr))
+		return false;
+	shunt_cu.MemRelease(handle);
+	if (shunt_cu.MemGetAddressRange(&base, &bytes, ptr) || base != ptr)
+		return false;
+	unmap(ptr, bytes);
+	return true;
+}
+
 int shunt_cu_mem_free(void *ptr)
 {
 	struct shunt_cu_scope scope;
@@ -219,7 +358,7 @@ int shunt_cu_mem_free(void *ptr)
 	if (err)
 		return err;
 	res = shunt_cu.MemFree((uintptr_t)ptr);
-	if (res)
+	if (res && !free_shared((uintptr_t)ptr))
 		err = shunt_cu_error(res, "cuMemFree of %p", ptr);
 	shunt_cu_leave(&scope);
 	return err;

@@ -35,6 +35,23 @@ int shunt_cu_stream_sync(int device, void *stream)
 	return err;
 }
 
+int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.StreamQuery(stream);
+	if (res && res != SHUNT_CU_NOT_READY)
+		err = shunt_cu_error(res, "cuStreamQuery on device %d", device);
+	else
+		*idle_p = !res;
+	shunt_cu_leave(&scope);
+	return err;
+}
+
 int shunt_cu_device_sync(int device)
 {
 	struct shunt_cu_scope scope;
@@ -134,6 +151,23 @@ int shunt_cu_event_wait(int device, void *event, void *stream)
 	res = shunt_cu.StreamWaitEvent(stream, event, 0);
 	if (res)
 		err = shunt_cu_error(res, "cuStreamWaitEvent on device %d", device);
+	shunt_cu_leave(&scope);
+	return err;
+}
+
+int shunt_cu_event_done(int device, void *event, bool *done_p)
+{
+	struct shunt_cu_scope scope;
+	int res, err;
+
+	err = shunt_cu_enter(device, &scope);
+	if (err)
+		return err;
+	res = shunt_cu.EventQuery(event);
+	if (res && res != SHUNT_CU_NOT_READY)
+		err = shunt_cu_error(res, "cuEventQuery on device %d", device);
+	else
+		*done_p = !res;
 	shunt_cu_leave(&scope);
 	return err;
 }

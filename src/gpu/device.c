@@ -114,6 +114,17 @@ int shunt_malloc(void **ptr_p, size_t bytes)
 	return err ? err : ops->mem_alloc(device, bytes, ptr_p);
 }
 
+int shunt_malloc_shared(void **ptr_p, size_t bytes)
+{
+	const struct shunt_gpu_ops *ops;
+	int device, err;
+
+	if (!ptr_p)
+		return -EINVAL;
+	err = current(&ops, &device);
+	return err ? err : ops->mem_alloc_shared(device, bytes, ptr_p);
+}
+
 int shunt_free(void *ptr)
 {
 	const struct shunt_gpu_ops *ops = shunt_gpu();

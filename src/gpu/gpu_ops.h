@@ -38,6 +38,13 @@ struct shunt_gpu_mem {
 	bool borrowed;      /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
 };
 
+/* Memory of this process as peers can map it. */
+struct shunt_gpu_export {
+	void *base;         /* the allocation */
+	size_t bytes;       /* all of it, as share_map wants to know */
+	int fd;             /* the caller's to close */
+};
+
 enum shunt_capture { SHUNT_CAPTURE_NONE, SHUNT_CAPTURE_ACTIVE, SHUNT_CAPTURE_INVALID };
 
 /* A capture in progress, seen from one stream. Only state is set unless that is SHUNT_CAPTURE_ACTIVE. */
@@ -75,12 +82,22 @@ struct shunt_gpu_ops {
 	int (*share_map)(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 	/* The same for an exporter in this very process: same address, no second mapping; gives `device` access to it. */
 	int (*share_borrow)(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
-	/* Unmaps or frees whatever the three above made; zeroes *mem. Accepts an all-zero *mem. */
+	/* The same for memory that share_export can pass on, of an owner who may free it before us: it lasts, and its address is not used
+	 * again, until share_free. ptr and bytes are those of the allocation. */
+	int (*share_alias)(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+	/* Unmaps or frees whatever the four above made; zeroes *mem. Accepts an all-zero *mem. */
 	void (*share_free)(struct shunt_gpu_mem *mem);
+	/* The one allocation of `device` that ptr to ptr + bytes lie in, whoever made it. -EOPNOTSUPP, not logged: it cannot be passed on,
+	 * and *why_p (static storage) says why. */
+	int (*share_export)(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
 
 	/* Plain memory of a device; free finds the device by itself. */
 	int (*mem_alloc)(int device, size_t bytes, void **ptr_p);
 	int (*mem_free)(void *ptr);
+	/* The same in an allocation of its own that share_export can pass on. */
+	int (*mem_alloc_shared)(int device, size_t bytes, void **ptr_p);
+	/* The allocation that ptr lies in. -ENOENT, not logged: nobody knows. */
+	int (*mem_range)(const void *ptr, void **base_p, size_t *bytes_p);
 	int (*mem_info)(int device, size_t *free_p, size_t *total_p);
 	/* Page-locked host memory that kernels of every device reach at *dev_p; zeroed. */
 	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
@@ -100,12 +117,16 @@ struct shunt_gpu_ops {
 
 	int (*stream_create)(int device, void **stream_p); /* non-blocking */
 	int (*stream_sync)(int device, void *stream);
+	/* Would stream_sync return at once? Not for a stream that captures. */
+	int (*stream_idle)(int device, void *stream, bool *idle_p);
 	int (*device_sync)(int device); /* every stream of this device in this process */
 	void (*stream_destroy)(int device, void *stream);
 	int (*stream_capture)(int device, void *stream, enum shunt_capture *state_p);
 	int (*event_create)(int device, bool timing, void **event_p);
 	int (*event_record)(int device, void *event, void *stream);
 	int (*event_wait)(int device, void *event, void *stream); /* stream waits for event */
+	/* Has what the last record covers been done? True without a record. */
+	int (*event_done)(int device, void *event, bool *done_p);
 	int (*event_elapsed_us)(int device, void *start, void *stop, float *us_p);
 	void (*event_destroy)(int device, void *event);
 	int (*capture_begin)(int device, void *stream);

@@ -236,6 +236,21 @@ int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks)
 	return bind(graph, &marks);
 }
 
+int sim_event_done(int, void *handle, bool *done_p)
+{
+	struct sim_mark *mark;
+	uint64_t capture;
+
+	if (!sim_handle_ok(handle, SIM_EVENT))
+		return -EINVAL;
+	mark = event_mark((struct sim_event *)handle, &capture);
+	*done_p = !mark || __atomic_load_n(&mark->done, __ATOMIC_ACQUIRE);
+	if (mark && *done_p)
+		tsan_acquire(mark);
+	sim_mark_put(mark);
+	return 0;
+}
+
 int sim_event_elapsed_us(int device, void *start, void *stop, float *us_p)
 {
 	struct sim_event *e[2] = { (struct sim_event *)start, (struct sim_event *)stop };

@@ -77,14 +77,150 @@ int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *
 	return 0;
 }
 
+/* What mem_alloc_shared gave: of these the descriptor is kept. Aliases of this process use it where it is, and so do TSan's checks. */
+struct shared {
+	struct shared *next;
+	unsigned users; /* the owner, and aliases */
+	bool freed;     /* the owner has let go */
+	struct shunt_gpu_mem mem;
+};
+static struct sim_lock shared_lock;
+static struct shared *shared_list;
+
+/* With the lock held: the link to the allocation that ptr lies in, or to NULL. */
+static struct shared **shared_find(const void *ptr)
+{
+	struct shared **at = &shared_list;
+
+	while (*at && ((*at)->freed || (uintptr_t)ptr - (uintptr_t)(*at)->mem.ptr >= (*at)->mem.bytes))
+		at = &(*at)->next;
+	return at;
+}
+
+static void shared_put(struct shared *s)
+{
+	struct shared **at = &shared_list;
+	bool last;
+
+	sim_lock(&shared_lock);
+	last = !--s->users;
+	if (last) {
+		while (*at != s)
+			at = &(*at)->next;
+		*at = s->next;
+	}
+	sim_unlock(&shared_lock);
+	if (!last)
+		return;
+	munmap(s->mem.ptr, s->mem.bytes);
+	close(s->mem.fd);
+	sim_delete(s);
+}
+
+int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	struct shared *s;
+
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	sim_lock(&shared_lock);
+	s = *shared_find(ptr);
+	if (s && (s->mem.ptr != ptr || s->mem.bytes != bytes))
+		s = nullptr;
+	if (s)
+		s->users++;
+	sim_unlock(&shared_lock);
+	if (!s) {
+		shunt_error("sim: %zu bytes at %p are no memory to be shared", bytes, ptr);
+		return -EINVAL;
+	}
+	*mem_p = { ptr, bytes, device, -1, (uintptr_t)s, true };
+	return 0;
+}
+
 void sim_share_free(struct shunt_gpu_mem *mem)
 {
 	if (mem->ptr && !mem->borrowed) {
 		munmap(mem->ptr, mem->bytes);
 		if (mem->fd >= 0)
 			close(mem->fd);
+	} else if (mem->ptr && mem->handle) {
+		shared_put((struct shared *)mem->handle);
 	}
 	*mem = {};
+}
+
+int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
+{
+	struct shared *s = (struct shared *)sim_new(sizeof(*s));
+	int err = s ? sim_share_alloc(device, bytes, &s->mem) : -ENOMEM;
+
+	if (err) {
+		sim_delete(s);
+		return err;
+	}
+	s->users = 1;
+	*ptr_p = s->mem.ptr;
+	sim_lock(&shared_lock);
+	s->next = shared_list;
+	shared_list = s;
+	sim_unlock(&shared_lock);
+	return 0;
+}
+
+/* False: it is no such memory. */
+static bool shared_free(void *ptr)
+{
+	struct shared *s;
+
+	sim_lock(&shared_lock);
+	s = *shared_find(ptr);
+	if (s && s->mem.ptr == ptr)
+		s->freed = true;
+	else
+		s = nullptr;
+	sim_unlock(&shared_lock);
+	if (s)
+		shared_put(s);
+	return s;
+}
+
+int sim_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
+{
+	struct shared *s;
+	int err = -EOPNOTSUPP, fd;
+
+	*why_p = "it is not from ncclMemAlloc";
+	sim_lock(&shared_lock);
+	s = *shared_find(ptr);
+	if (s && s->mem.device != device) {
+		*why_p = "it is not memory of the communicator's device";
+	} else if (s && bytes > s->mem.bytes - ((uintptr_t)ptr - (uintptr_t)s->mem.ptr)) {
+		*why_p = "it spans several allocations";
+	} else if (s) {
+		fd = fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0);
+		err = fd < 0 ? -errno : 0;
+		if (!err)
+			*export_p = { s->mem.ptr, s->mem.bytes, fd };
+	}
+	sim_unlock(&shared_lock);
+	if (err && err != -EOPNOTSUPP)
+		shunt_error("sim: cannot pass on %zu bytes: %s", bytes, strerror(-err));
+	return err;
+}
+
+int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
+{
+	struct shared *s;
+
+	sim_lock(&shared_lock);
+	s = *shared_find(ptr);
+	if (s) {
+		*base_p = s->mem.ptr;
+		*bytes_p = s->mem.bytes;
+	}
+	sim_unlock(&shared_lock);
+	return s ? 0 : -ENOENT;
 }
 
 static int alloc(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
@@ -113,7 +249,7 @@ int sim_mem_alloc(int device, size_t bytes, void **ptr_p)
 
 int sim_mem_free(void *ptr)
 {
-	if (!ptr)
+	if (!ptr || shared_free(ptr))
 		return 0;
 	if (!sim_handle_remove(ptr, SIM_DEVICE_MEM))
 		return -EINVAL;

@@ -258,6 +258,18 @@ int sim_stream_sync(int device, void *handle)
 	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
 }
 
+int sim_stream_idle(int device, void *handle, bool *idle_p)
+{
+	struct sim_stream *s = sim_stream_get(device, handle);
+
+	if (!s || capturing(s))
+		return -EINVAL;
+	*idle_p = __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE);
+	if (*idle_p)
+		tsan_acquire(&s->order);
+	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
+}
+
 int sim_device_sync(int device)
 {
 	int err = 0;

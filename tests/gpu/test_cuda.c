@@ -226,6 +226,83 @@ static void test_share_bad_arguments_are_refused(void **state)
 	assert_ptr_equal(mem.ptr, (void *)1);
 }
 
+static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(void **state)
+{
+	struct shunt_gpu_export out = { .fd = -1 };
+	struct shunt_gpu_mem theirs, alias;
+	const char *why = "";
+	char *p, *plain;
+	void *base;
+	size_t bytes;
+
+	assert_int_equal(ops->mem_alloc_shared(1, FAKE_GRANULE + 1, (void **)&p), 0);
+	assert_int_equal(ops->copy(1, p + 100, "passed on", 10), 0);
+	assert_int_equal(ops->share_export(1, p + 100, FAKE_GRANULE, &out, &why), 0);
+	assert_ptr_equal(out.base, p);
+	assert_int_equal(out.bytes, 2 * FAKE_GRANULE);
+	assert_int_equal(ops->share_map(0, out.fd, out.bytes, &theirs), 0);
+	close(out.fd);
+	assert_string_equal((char *)theirs.ptr + 100, "passed on");
+	assert_int_equal(ops->mem_range(p + 70000, &base, &bytes), 0);
+	assert_ptr_equal(base, p);
+	assert_int_equal(bytes, 2 * FAKE_GRANULE);
+
+	out.fd = -1;
+	assert_int_equal(ops->share_export(1, p + 100, 2 * FAKE_GRANULE, &out, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "spans several"));
+	assert_int_equal(ops->share_export(0, p, 1, &out, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "communicator's device"));
+	fake_cuda.unshared = true;
+	assert_int_equal(ops->share_export(1, p, 1, &out, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "to be shared"));
+	fake_cuda.unshared = false;
+	assert_int_equal(ops->mem_alloc(1, 1000, (void **)&plain), 0);
+	assert_int_equal(ops->share_export(1, plain, 1000, &out, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "cudaMalloc"));
+	assert_int_equal(out.fd, -1);
+	assert_int_equal(ops->mem_range(&out, &base, &bytes), -ENOENT);
+	assert_int_equal(mock_log_count, 0);
+
+	assert_int_equal(ops->share_alias(0, p, 2 * FAKE_GRANULE, &alias), 0);
+	assert_ptr_not_equal(alias.ptr, p);
+	assert_string_equal((char *)alias.ptr + 100, "passed on");
+
+	/* The peers' mappings keep the memory. */
+	assert_int_equal(ops->mem_free(p), 0);
+	assert_int_equal(ops->mem_free(plain), 0);
+	assert_string_equal((char *)theirs.ptr + 100, "passed on");
+	assert_string_equal((char *)alias.ptr + 100, "passed on");
+	ops->share_free(&theirs);
+	ops->share_free(&alias);
+	ops->share_free(&alias);
+	assert_int_equal(ops->share_alias(0, p, 2 * FAKE_GRANULE, &alias), -EINVAL);
+	assert_int_equal(ops->mem_alloc_shared(1, 0, (void **)&p), -EINVAL);
+}
+
+static void test_queries_do_not_wait(void **state)
+{
+	void *stream, *event;
+	bool done = false;
+
+	assert_int_equal(ops->stream_create(0, &stream), 0);
+	assert_int_equal(ops->event_create(0, false, &event), 0);
+	assert_int_equal(ops->event_record(0, event, stream), 0);
+	assert_int_equal(ops->stream_idle(0, stream, &done), 0);
+	assert_true(done);
+	fake_cuda.busy = true;
+	assert_int_equal(ops->stream_idle(0, stream, &done), 0);
+	assert_false(done);
+	done = true;
+	assert_int_equal(ops->event_done(0, event, &done), 0);
+	assert_false(done);
+	fake_cuda.busy = false;
+	assert_int_equal(ops->event_done(0, event, &done), 0);
+	assert_true(done);
+	assert_int_equal(mock_log_count, 0);
+	ops->event_destroy(0, event);
+	ops->stream_destroy(0, stream);
+}
+
 static void test_mem_free_finds_the_device(void **state)
 {
 	void *p, *q;
@@ -520,6 +597,20 @@ static int use_share(void)
 	return err;
 }
 
+static int use_alias(void)
+{
+	struct shunt_gpu_mem a = { 0 };
+	void *p = NULL;
+	int err = ops->mem_alloc_shared(0, FAKE_GRANULE, &p);
+
+	if (!err)
+		err = ops->share_alias(1, p, FAKE_GRANULE, &a);
+	giving_back();
+	ops->share_free(&a);
+	ops->mem_free(p);
+	return err;
+}
+
 static int use_mem(void)
 {
 	void *p;
@@ -602,7 +693,7 @@ static void test_table_has_every_operation(void **state)
 			fail_msg("operation %zu is missing", i);
 }
 
-static int (*const uses[])(void) = { use_share, use_mem, use_host, use_copy, use_stream };
+static int (*const uses[])(void) = { use_share, use_alias, use_mem, use_host, use_copy, use_stream };
 
 static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **state)
 {
@@ -828,6 +919,8 @@ int main(void)
 		cmocka_unit_test_setup(test_peer_check_asks_driver_or_nvml, each),
 		cmocka_unit_test_setup(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, each),
 		cmocka_unit_test_setup(test_share_bad_arguments_are_refused, each),
+		cmocka_unit_test_setup(test_share_export_passes_on_what_the_allocator_made_to_be_shared, each),
+		cmocka_unit_test_setup(test_queries_do_not_wait, each),
 		cmocka_unit_test_setup(test_mem_free_finds_the_device, each),
 		cmocka_unit_test_setup(test_host_alloc_is_zeroed, each),
 		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, each),

@@ -478,6 +478,85 @@ static void test_memory_is_shared_by_descriptor(void **state)
 	assert_null(map.ptr);
 }
 
+static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
+{
+	struct shunt_gpu_export out = { NULL, 0, -1 };
+	struct shunt_gpu_mem map, alias, other;
+	const char *why = "";
+	char *p, *plain, *again;
+	size_t bytes;
+	void *base;
+
+	assert_ok(ops->mem_alloc_shared(2, 10000, (void **)&p));
+	strcpy(p + 5000, "passed on");
+	assert_ok(ops->share_export(2, p + 5000, 100, &out, &why));
+	assert_ptr_equal(out.base, p);
+	assert_true(out.bytes >= 10000 && fcntl(out.fd, F_GETFD) & FD_CLOEXEC);
+	assert_ok(ops->share_map(1, out.fd, out.bytes, &map));
+	close(out.fd);
+	assert_string_equal((char *)map.ptr + 5000, "passed on");
+	assert_ok(ops->mem_range(p + 9999, &base, &bytes));
+	assert_ptr_equal(base, p);
+	assert_int_equal(bytes, out.bytes);
+	assert_int_equal(ops->share_export(2, p + 5000, out.bytes, &out, &why), -EOPNOTSUPP);
+	assert_non_null(strstr(why, "spans several"));
+	assert_int_equal(ops->share_export(1, p, 1, &out, &why), -EOPNOTSUPP);
+	assert_ok(ops->mem_alloc(2, 1000, (void **)&plain));
+	assert_int_equal(ops->share_export(2, plain, 1000, &out, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->mem_range(plain, &base, &bytes), -ENOENT);
+	assert_int_equal(ops->mem_free(p + 4096), -EINVAL);
+	assert_ok(ops->share_alias(1, base, bytes, &alias));
+	assert_int_equal(ops->share_alias(1, p + 4096, bytes, &other), -EINVAL);
+	assert_ok(ops->mem_free(p));
+	/* The memory, and its address, last as long as there are aliases. */
+	assert_string_equal((char *)alias.ptr + 5000, "passed on");
+	assert_ok(ops->mem_alloc_shared(2, 10000, (void **)&again));
+	assert_ptr_not_equal(again, p);
+	assert_ok(ops->mem_free(again));
+	assert_int_equal(ops->share_alias(1, base, bytes, &other), -EINVAL);
+	ops->share_free(&alias);
+	ops->share_free(&alias);
+	assert_int_equal(ops->mem_free(p), -EINVAL);
+	assert_ok(ops->mem_free(plain));
+	assert_string_equal((char *)map.ptr + 5000, "passed on");
+	ops->share_free(&map);
+	assert_int_equal(ops->mem_alloc_shared(0, 0, (void **)&p), -EINVAL);
+	assert_int_equal(ops->mem_alloc_shared(8, 10, (void **)&p), -EINVAL);
+}
+
+static void test_queries_do_not_wait(void **state)
+{
+	uint64_t gate = 0, one = 1;
+	struct shunt_kargs a = args_of(&gate, NULL, 1);
+	void *s, *event, *graph;
+	bool done = false;
+
+	assert_ok(ops->stream_create(1, &s));
+	assert_ok(ops->event_create(1, false, &event));
+	assert_ok(ops->event_done(1, event, &done));
+	assert_true(done);
+	assert_ok(launch_fn(k_wait, 1, 1, 32, &a, s));
+	assert_ok(ops->event_record(1, event, s));
+	assert_ok(ops->stream_idle(1, s, &done));
+	assert_false(done);
+	done = true;
+	assert_ok(ops->event_done(1, event, &done));
+	assert_false(done);
+	assert_ok(ops->copy(1, &gate, &one, sizeof(one)));
+	while (!done)
+		assert_ok(ops->event_done(1, event, &done));
+	assert_ok(ops->stream_sync(1, s));
+	done = false;
+	assert_ok(ops->stream_idle(1, s, &done));
+	assert_true(done);
+	assert_ok(ops->capture_begin(1, s));
+	assert_int_equal(ops->stream_idle(1, s, &done), -EINVAL);
+	assert_ok(ops->capture_end(1, s, &graph));
+	ops->graph_destroy(1, graph);
+	ops->event_destroy(1, event);
+	ops->stream_destroy(1, s);
+}
+
 static void test_memory_of_a_device_and_of_the_host(void **state)
 {
 	void *p, *host, *dev;
@@ -584,6 +663,8 @@ int main(void)
 		cmocka_unit_test(test_wait_in_a_capture_for_work_outside_is_refused),
 		cmocka_unit_test(test_wrong_handles_are_errors),
 		cmocka_unit_test(test_memory_is_shared_by_descriptor),
+		cmocka_unit_test(test_memory_to_be_shared_is_passed_on_by_address),
+		cmocka_unit_test(test_queries_do_not_wait),
 		cmocka_unit_test(test_memory_of_a_device_and_of_the_host),
 		cmocka_unit_test(test_device_sync_waits_for_all_streams_of_the_device),
 		cmocka_unit_test(test_streams_may_be_used_from_many_threads),

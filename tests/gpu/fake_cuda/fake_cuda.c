@@ -43,6 +43,7 @@ struct object {
 	size_t bytes;
 	int fd;
 	bool mapped;
+	int handle_types;
 	unsigned access; /* bit per device */
 	bool capturing;
 	unsigned long long capture;
@@ -397,12 +398,27 @@ int cuMemFree_v2(unsigned long long ptr)
 	return 0;
 }
 
+/* The mapped range that an address lies in. */
+static struct object *range_of(uintptr_t addr)
+{
+	struct object *o;
+
+	pthread_mutex_lock(&lock);
+	for (o = objects; o; o = o->next)
+		if (o->kind == RANGE && o->mapped && addr - o->addr < o->bytes)
+			break;
+	pthread_mutex_unlock(&lock);
+	return o;
+}
+
 int cuPointerGetAttribute(void *value, int attr, unsigned long long ptr)
 {
 	struct object *o;
 
 	ENTER();
 	o = find(DEVICE_MEM, ptr);
+	if (!o)
+		o = range_of(ptr);
 	if (!o || attr != SHUNT_CU_POINTER_DEVICE_ORDINAL)
 		return SHUNT_CU_INVALID_VALUE;
 	*(int *)value = o->device;
@@ -458,6 +474,7 @@ int cuMemCreate(unsigned long long *handle, size_t bytes, const struct shunt_cu_
 		return SHUNT_CU_INVALID_VALUE;
 	o = add(HANDLE, 0, bytes);
 	o->device = prop->location.id;
+	o->handle_types = prop->handle_types;
 	o->fd = memfd_create("fake_cuda", MFD_CLOEXEC);
 	/* Device memory comes as it was left. */
 	p = malloc(bytes);
@@ -511,6 +528,9 @@ int cuMemMap(unsigned long long ptr, size_t bytes, size_t offset, unsigned long 
 		return SHUNT_CU_INVALID_VALUE;
 	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
 	range->mapped = true;
+	range->fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0); /* the mapping keeps the memory */
+	range->device = mem->device;
+	range->handle_types = mem->handle_types;
 	fake_cuda.live++;
 	return 0;
 }
@@ -525,6 +545,8 @@ int cuMemUnmap(unsigned long long ptr, size_t bytes)
 		return SHUNT_CU_INVALID_VALUE;
 	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
 	range->mapped = false;
+	close(range->fd);
+	range->fd = -1;
 	range->access = 0;
 	fake_cuda.live--;
 	return 0;
@@ -542,6 +564,47 @@ int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_m
 		if (desc[i].flags == SHUNT_CU_MEM_ACCESS_READWRITE)
 			range->access |= 1u << desc[i].location.id;
 	mprotect((void *)(uintptr_t)ptr, bytes, PROT_READ | PROT_WRITE);
+	return 0;
+}
+
+int cuMemRetainAllocationHandle(unsigned long long *handle, void *ptr)
+{
+	struct object *range = range_of((uintptr_t)ptr), *o;
+
+	ENTER();
+	if (!range)
+		return SHUNT_CU_INVALID_VALUE;
+	o = add(HANDLE, 0, range->bytes);
+	o->device = range->device;
+	o->handle_types = range->handle_types;
+	o->fd = fcntl(range->fd, F_DUPFD_CLOEXEC, 0);
+	*handle = o->addr;
+	return 0;
+}
+
+int cuMemGetAllocationPropertiesFromHandle(struct shunt_cu_mem_prop *prop, unsigned long long handle)
+{
+	struct object *o = find(HANDLE, handle);
+
+	ENTER();
+	if (!o)
+		return SHUNT_CU_INVALID_VALUE;
+	*prop = (struct shunt_cu_mem_prop){ .type = SHUNT_CU_MEM_ALLOCATION_PINNED, .handle_types = fake_cuda.unshared ? 0 : o->handle_types,
+		.location = { SHUNT_CU_MEM_LOCATION_DEVICE, o->device } };
+	return 0;
+}
+
+int cuMemGetAddressRange_v2(unsigned long long *base, size_t *bytes, unsigned long long ptr)
+{
+	struct object *o = range_of(ptr);
+
+	ENTER();
+	if (!o)
+		o = find(DEVICE_MEM, ptr);
+	if (!o)
+		return SHUNT_CU_INVALID_VALUE;
+	*base = o->addr;
+	*bytes = o->bytes;
 	return 0;
 }
 
@@ -597,6 +660,17 @@ int cuStreamSynchronize(void *stream)
 	ENTER();
 	UNSAFE();
 	return o && o->capturing ? SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED : 0;
+}
+
+int cuStreamQuery(void *stream)
+{
+	struct object *o = find(STREAM, (uintptr_t)stream);
+
+	ENTER();
+	UNSAFE();
+	if (o && o->capturing)
+		return SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED;
+	return fake_cuda.busy ? SHUNT_CU_NOT_READY : 0;
 }
 
 int cuCtxSynchronize(void)
@@ -967,6 +1041,15 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 	if (!res && capture && flags)
 		next_node(capture);
 	return res;
+}
+
+int cuEventQuery(void *event)
+{
+	ENTER();
+	UNSAFE();
+	if (!find(EVENT, (uintptr_t)event))
+		return SHUNT_CU_INVALID_HANDLE;
+	return fake_cuda.busy ? SHUNT_CU_NOT_READY : 0;
 }
 
 int cuEventElapsedTime(float *ms, void *start, void *stop)

@@ -18,6 +18,8 @@ struct fake_cuda {
 	int fail_with;            /* with this result */
 	int init_result;
 	int capturing_result;     /* of cuStreamIsCapturing */
+	bool busy;                /* nothing that was put on a stream is done yet, say the queries */
+	bool unshared;            /* memory looks as if it had not been made to be shared */
 	bool lossy;               /* the edges of a capture cannot be told */
 	int cc;                   /* compute capability x 10 */
 	bool no_peer, no_nvlink;
