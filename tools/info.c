@@ -27,6 +27,7 @@ static const char info_help[] =
 	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
 	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
 	"  --redop OP        sum (default), prod, max, min, avg\n"
+	"  --windows         as if the buffers lay in windows that all ranks use in place\n"
 	"  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
 	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n";
 
@@ -233,7 +234,8 @@ static int select_main(int argc, char **argv)
 {
 	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' }, { "op", required_argument, NULL, 'o' },
 		{ "dtype", required_argument, NULL, 'd' }, { "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
-		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
+		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
 	int opt, found = 0, mode = 0;
 	unsigned ranks = 0, cc = 0;
@@ -256,6 +258,9 @@ static int select_main(int argc, char **argv)
 		case 'v':
 		case 's':
 			mode = opt;
+			break;
+		case 'w':
+			q.scope.windows = true;
 			break;
 		case 'c':
 			if (tool_parse_uint(optarg, 10, 9999, &cc))
@@ -309,8 +314,9 @@ static int select_main(int argc, char **argv)
 	if (!q.scope.cc && !q.scope.sim)
 		q.scope.cc = (uint16_t)(cc ? cc : 90);
 	q.plans = shunt_plan_set_get(q.scope.nranks, q.scope.nranks);
-	printf("%s of %s, %s, %u ranks, %s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
-		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL");
+	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
+		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL",
+		q.scope.windows ? ", buffers in windows" : "");
 	if (optind == argc)
 		ranges_print(&q);
 	for (int i = optind; i < argc; i++) {

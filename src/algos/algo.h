@@ -20,6 +20,8 @@ struct shunt_scope {
 	bool standalone; /* nothing to forward to: no size is declined */
 	uint16_t cc;     /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: to be looked up (algos/tuning.h) */
+	bool no_sms;     /* copies are to leave the SMs alone, at any size: a communicator's CTAPolicy */
+	bool windows;    /* of one call: its buffers lie in a window that all ranks have mapped, or that they may yet agree on */
 	uint16_t max_threads, max_channels; /* while a call is issued: of its pick's geometry */
 };
 
@@ -46,7 +48,20 @@ struct shunt_work {
 		struct shunt_kargs k; /* all begin with it */
 		struct shunt_kargs_few few;
 		struct shunt_kargs_many many;
+		struct shunt_kargs_barrier barrier;
 	} args;
+};
+
+/*
+ * Bytes that a copy engine moves. The peer's address is given as the one of ours that lies at the same place of the same window: `to`, or
+ * `from` if this rank pulls. peer may be this rank: then both are its own.
+ */
+struct shunt_copy {
+	int peer;
+	bool pulls;
+	void *to;
+	const void *from;
+	uint64_t bytes;
 };
 
 /* Where the launches of a rank's calls go. */
@@ -54,13 +69,18 @@ struct shunt_issue {
 	const struct shunt_scope *scope;
 	const struct shunt_kargs *base; /* what is the same for every launch: peers, rank, nranks */
 	int (*emit)(void *ctx, const struct shunt_work *work);
+	/* Copies follow what was emitted before them, and what is emitted next follows them; they do not follow each other. NULL: no windows. */
+	int (*copy)(void *ctx, const struct shunt_copy *copy);
+	/* Which window an address lies in, and where: the same number on all ranks. 0: in none. */
+	uint64_t (*place)(void *ctx, const void *ptr);
 	int (*run_plan)(void *ctx, void *plan, const struct shunt_coll *coll); /* NULL: there are none */
 	bool check;                     /* messages are to be compared; for collectives base says so, until emit has launched the first of a group */
 	void *ctx;
 };
 
 /* Which calls of a group may share launches: those with one answer, and one type and operator where they reduce. */
-enum shunt_fuse { SHUNT_FUSE_NONE, SHUNT_FUSE_LINES, SHUNT_FUSE_COPY, SHUNT_FUSE_FOLD };
+enum shunt_fuse { SHUNT_FUSE_NONE, SHUNT_FUSE_LINES, SHUNT_FUSE_COPY, SHUNT_FUSE_FOLD,
+	SHUNT_FUSE_WINDOWS /* only for calls whose buffers lie in windows; one barrier serves all */ };
 
 struct shunt_algo {
 	const char *name;
@@ -91,6 +111,12 @@ uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
 
 /* Calls that an execution plan takes; in no row. */
 extern const struct shunt_algo shunt_plan_algo;
+
+/*
+ * For "copies": the buffer of a call that must lie in a window, on every rank; false: there is no such algorithm for the kind. The
+ * buffer is not looked at.
+ */
+bool shunt_copies_place(const struct shunt_coll *coll, int nranks, const void **ptr_p, uint64_t *bytes_p);
 
 /* Row i of all, or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);

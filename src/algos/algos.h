@@ -7,6 +7,7 @@
 /* Rows of one file, ended by one without a name. */
 extern const struct shunt_algo shunt_allreduce_algos[];
 extern const struct shunt_algo shunt_exchange_algos[];
+extern const struct shunt_algo shunt_copies_algos[];
 /* Of every kind, for communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
 

@@ -26,7 +26,7 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const 
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
 		return false;
-	if (pa->algo->fuse == SHUNT_FUSE_COPY)
+	if (pa->algo->fuse == SHUNT_FUSE_COPY || pa->algo->fuse == SHUNT_FUSE_WINDOWS)
 		return true;
 	return a->dtype == b->dtype && a->redop == b->redop && a->redop != SHUNT_PREMUL &&
 	    (pa->algo->fuse == SHUNT_FUSE_FOLD || pa->algo == pb->algo);

@@ -8,7 +8,7 @@
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
-	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos };
+	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos, shunt_copies_algos };
 
 	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
 		for (const struct shunt_algo *a = files[f]; a->name; a++)
@@ -132,6 +132,18 @@ static enum shunt_kind table_kind(enum shunt_kind kind)
 	return kind == SHUNT_RECV ? SHUNT_SEND : kind;
 }
 
+/* A rule that names an algorithm for windows speaks of calls in windows only. */
+static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p,
+    struct shunt_geometry *g)
+{
+	if (!shunt_forced_find(kind, bytes, algo_p, g))
+		return false;
+	if (!*algo_p || (*algo_p)->fuse != SHUNT_FUSE_WINDOWS || scope->windows)
+		return true;
+	*g = (struct shunt_geometry){ 0 };
+	return false;
+}
+
 /* The algorithm, or NULL and why not. */
 static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, struct shunt_geometry *g,
     enum shunt_why *why_p)
@@ -148,10 +160,12 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 		*why_p = SHUNT_WHY_NCCL_ENV;
 		return NULL;
 	}
-	if (shunt_forced_find(kind, bytes, &algo, g)) {
+	if (forced(scope, kind, bytes, &algo, g)) {
 		*why_p = SHUNT_WHY_FORCED;
 		return algo;
 	}
+	if (scope->windows && (algo = shunt_tuning_in_windows(scope, kind, bytes)))
+		return algo;
 	row = shunt_tuning_find(scope, kind, bytes, NULL);
 	if (!row || (row->forward && !scope->standalone)) {
 		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
@@ -205,8 +219,10 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 		snprintf(text, text_bytes, "one rank by itself");
 	else if (!scope->standalone && (shunt_config_forces_nccl(kind) || shunt_nccl_env_claims(kind)))
 		snprintf(text, text_bytes, "%s", shunt_config_forces_nccl(kind) ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
-	else if (shunt_forced_find(kind, bytes, &algo, &g))
+	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
+	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
+		snprintf(text, text_bytes, "%s", scope->no_sms ? "CTAPolicy zero" : "built-in, for windows, not measured");
 	else if (shunt_tuning_find(scope, kind, bytes, &table))
 		snprintf(text, text_bytes, "%s%s", table->source,
 		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");

@@ -101,6 +101,12 @@ static const struct range ranges[] = {
 #undef NCCL
 #undef ON_SIM
 
+/* From which size of a message on copy engines take calls in windows. Not measured: where they use the whole link for sure. */
+static const uint64_t in_windows[SHUNT_NKINDS] = {
+	[SHUNT_ALLGATHER] = 16 * MB, [SHUNT_ALLTOALL] = 16 * MB, [SHUNT_BROADCAST] = 16 * MB, [SHUNT_GATHER] = 16 * MB,
+	[SHUNT_SCATTER] = 16 * MB,
+};
+
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
 
 /* The tables that the groups make, one for each number of ranks. A row here has few bytes, and all of them together as many as the ranges have. */
@@ -167,6 +173,14 @@ static void build(void)
 	for (size_t i = 0; i < NGROUPS; i++)
 		for (int n = groups[i].low; n <= groups[i].high; n++)
 			build_one(&groups[i], n);
+	built.hash = shunt_fnv1a(built.hash, in_windows, sizeof(in_windows));
+}
+
+const struct shunt_algo *shunt_tuning_in_windows(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+{
+	if (!in_windows[kind] || (bytes < in_windows[kind] && !scope->no_sms))
+		return NULL;
+	return shunt_algo_find(kind, "copies");
 }
 
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks)

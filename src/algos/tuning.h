@@ -59,6 +59,12 @@ const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, en
 const struct shunt_tuning_row *shunt_tuning_find(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_tuning **table_p);
 
+/*
+ * The algorithm for a call whose buffers lie in windows, where one is worth it from this size on, or the communicator wants none of the
+ * SMs used; else NULL, and the tables count. The same for all machines.
+ */
+const struct shunt_algo *shunt_tuning_in_windows(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes);
+
 /* The built-in table of the nearest generation that there is one for; NULL: more ranks than there are tables for. */
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks);
 /* Of all built-in tables: ranks with different ones must not run together. */

@@ -91,7 +91,7 @@ static bool row_read(struct shunt_plan_log *log, const json_t *object, uint32_t 
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
-	if (!row->algo) {
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_WINDOWS) { /* rows are about any buffers */
 		shunt_plan_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)", where,
 		    shunt_plan_quote(algo).text, kinds[kind]);
 		return false;

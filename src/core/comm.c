@@ -83,11 +83,13 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->checks = shunt_config()->check;
 	comm->scope.standalone = desc->standalone;
 	comm->scope.max_ctas = desc->max_ctas;
+	comm->no_sms = desc->no_sms;
 	unsigned env_ctas = shunt_nccl_env_max_ctas();
 	if (env_ctas && (!comm->scope.max_ctas || env_ctas < (unsigned)comm->scope.max_ctas))
 		comm->scope.max_ctas = (int)env_ctas;
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	pthread_mutex_init(&comm->lock, NULL);
+	shunt_windows_init(&comm->windows);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = -1;
 	shunt_select_check();
@@ -134,8 +136,7 @@ static void print_stats(struct shunt_comm *comm)
 {
 	char title[96];
 
-	snprintf(title, sizeof(title), "communicator %02x%02x%02x%02x rank %d of %d", comm->id.b[0], comm->id.b[1], comm->id.b[2],
-	    comm->id.b[3], comm->rank, comm->nranks);
+	snprintf(title, sizeof(title), "communicator %s rank %d of %d", shunt_id_text(comm->id.b).s, comm->rank, comm->nranks);
 	shunt_counters_print(&comm->counters, title);
 }
 
@@ -149,8 +150,10 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	shunt_service_unwatch(comm);
 	pthread_mutex_lock(&comm->lock);
 	shunt_comm_unset(comm);
+	shunt_copier_finish(comm);
 	shunt_meet_destroy(comm->meet);
 	pthread_mutex_unlock(&comm->lock);
+	shunt_windows_finish(comm);
 	pthread_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
 	free(comm);
@@ -192,16 +195,34 @@ int shunt_comm_error(struct shunt_comm *comm)
 	return shunt_fault_look(comm);
 }
 
+/* The call's buffers as an algorithm for windows wants them. */
+static enum shunt_window_state window_of(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	const void *ptr;
+	uint64_t bytes;
+
+	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || comm->nranks == 1 ||
+	    !shunt_copies_place(coll, comm->nranks, &ptr, &bytes))
+		return SHUNT_WINDOW_NONE;
+	return shunt_windows_state(comm, ptr, bytes);
+}
+
+static bool needs_window(const struct shunt_pick *pick)
+{
+	return pick->algo && pick->algo->fuse == SHUNT_FUSE_WINDOWS;
+}
+
 /*
  * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A plan that is picked
  * has pick->plan only when it was prepared (decide_all).
  */
-static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
+static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
     enum shunt_why *why_p)
 {
 	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
 	struct shunt_scope fresh;
 	enum shunt_plan_choice choice;
+	bool windows;
 
 	*plan_p = NULL;
 	if (state == COMM_FORWARD) {
@@ -220,14 +241,19 @@ static bool decide(const struct shunt_comm *comm, const struct shunt_coll *coll,
 			return false;
 		}
 	}
-	if (state == COMM_READY)
+	windows = window_of(comm, coll) != SHUNT_WINDOW_NONE;
+	if (state == COMM_READY && !windows)
 		return shunt_select(&comm->scope, coll, pick, why_p);
 	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
-	fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone };
+	if (state == COMM_READY)
+		fresh = comm->scope;
+	else
+		fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone, .no_sms = comm->no_sms };
+	fresh.windows = windows;
 	return shunt_select(&fresh, coll, pick, why_p);
 }
 
-const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
 	const struct shunt_plan *plan;
 	struct shunt_pick pick;
@@ -254,8 +280,24 @@ static int emit(void *ctx, const struct shunt_work *work)
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
 	};
 
+	int err = shunt_copier_join(e->comm, e->stream);
+
 	e->base->check.what = 0; /* the first launch has compared all collectives */
-	return e->comm->gpu->launch(e->comm->device, &l);
+	return err ? err : e->comm->gpu->launch(e->comm->device, &l);
+}
+
+static int copy(void *ctx, const struct shunt_copy *copy)
+{
+	struct emitter *e = ctx;
+
+	return shunt_copier_copy(e->comm, e->stream, copy);
+}
+
+static uint64_t place(void *ctx, const void *ptr)
+{
+	struct emitter *e = ctx;
+
+	return shunt_windows_place(e->comm, ptr);
 }
 
 static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
@@ -336,9 +378,13 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	struct shunt_kargs base = comm->kargs;
 	struct emitter e = { comm, calls[0]->stream, &base };
 	bool checks = comm->checks && comm->nranks > 1;
-	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .run_plan = run_plan, .check = checks, .ctx = &e };
+	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .run_plan = run_plan, .check = checks,
+		.ctx = &e };
+	bool windows = false, captured;
 	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
 
+	for (size_t i = 0; i < n; i++)
+		windows |= needs_window(&picks[i]);
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
 	for (size_t i = 0; i < n && !err; i++)
@@ -347,8 +393,11 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		shunt_check_group(comm, calls, n, comm->order.now != NULL, &base);
 	if (!err)
 		err = shunt_issue_calls(&issue, calls, picks, n);
+	captured = comm->order.now != NULL;
 	if (!err)
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
+	if (!err && windows)
+		err = shunt_windows_note_use(comm, e.stream, captured);
 	if (!err && n > 1)
 		err = join_streams(comm, calls, n, false);
 	return err;
@@ -359,21 +408,30 @@ static size_t coll_bytes(const struct shunt_coll *coll)
 	return coll->count * shunt_dtype_bytes[coll->dtype];
 }
 
-/* As decide, with what a plan needs on the device: a round among the ranks if it was not there. */
+/* As decide, with what a plan or a window needs on the device: a round among the ranks if it was not there. */
 static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
 {
 	const struct shunt_plan *plan;
 	struct shunt_comm_exec *exec;
+	const void *ptr = NULL;
+	uint64_t bytes = 0;
 	int err;
 
 	do {
 		if (!decide(comm, coll, pick, &plan, why_p))
 			return -EOPNOTSUPP;
-		if (!plan || atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_READY)
+		if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_READY)
 			return 0;
+		if (!plan && (!needs_window(pick) || window_of(comm, coll) == SHUNT_WINDOW_READY))
+			return 0;
+		if (!plan) {
+			shunt_copies_place(coll, comm->nranks, &ptr, &bytes);
+			err = shunt_windows_agree(comm, ptr, bytes);
+			continue;
+		}
 		err = shunt_comm_plans_prepare(comm, coll, plan, &exec);
 		pick->plan = exec;
-	} while (err == -EOPNOTSUPP); /* that plan is out: what is next? */
+	} while (err == -EOPNOTSUPP); /* that plan or window is out: what is next? */
 	return err;
 }
 
@@ -401,7 +459,7 @@ static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *c
 	return err;
 }
 
-bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
 	bool final = !shunt_comm_needs_setup(comm) && !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
 	const struct shunt_plan *plan;
@@ -409,12 +467,12 @@ bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *col
 
 	if (!decide(comm, coll, &pick, &plan, why_p))
 		return false;
-	if (final)
+	if (final && !needs_window(&pick)) /* a window may go until then */
 		*pick_p = pick;
 	return true;
 }
 
-bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
+bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	const struct shunt_plan *plan;
 	struct shunt_pick pick;
@@ -422,7 +480,8 @@ bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_co
 
 	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, &why))
 		return false;
-	return shunt_comm_needs_setup(comm) || (plan && !shunt_comm_plans_ready(comm, coll, plan));
+	return shunt_comm_needs_setup(comm) || (plan && !shunt_comm_plans_ready(comm, coll, plan)) ||
+		(needs_window(&pick) && window_of(comm, coll) == SHUNT_WINDOW_NEW);
 }
 
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
@@ -447,6 +506,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	int err;
 
 	pthread_mutex_lock(&comm->lock);
+	shunt_windows_reap(comm);
 	err = decide_all(comm, calls, picks, n, &which, &why);
 	if (err == -EOPNOTSUPP) {
 		shunt_comm_count_forward(comm, calls[which], why);
@@ -477,7 +537,7 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
 	if (comm->checks)
 		shunt_check_forward(comm, coll);
-	shunt_recorder_add(comm->recorder, coll, NULL, 0, false);
+	shunt_recorder_add_forward(comm->recorder, coll, why);
 	shunt_counters_add(&comm->counters, coll->kind, NULL, why, coll_bytes(coll));
 }
 

@@ -14,13 +14,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "core/coll.h"
+#include "core/id.h"
 #include "shunt/shunt.h"
 
 struct shunt_comm;
 struct shunt_pick; /* algos/algo.h */
-
-/* 16 bytes that name a communicator on all its ranks and nowhere else; a secret of the job. */
-struct shunt_id { uint8_t b[16]; };
 
 struct shunt_comm_desc {
 	struct shunt_id id;
@@ -29,6 +27,7 @@ struct shunt_comm_desc {
 	int device;          /* -1: not known yet */
 	bool standalone;     /* no real NCCL to fall back to */
 	int max_ctas;        /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
+	bool no_sms;         /* CTAPolicy zero */
 	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
 };
 
@@ -47,16 +46,16 @@ void shunt_comm_abort(struct shunt_comm *comm);
  * Path of a call: the algorithm's name, or NULL and *why_p for NCCL. Pure function of values that all ranks share; may be called
  * before set-up (then it assumes success). captured is not among its inputs.
  */
-const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*
  * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to be done before the launch,
  * so neither before the set-up nor where there are plans; else pick_p->algo stays as it is.
  */
-bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
+bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
 /* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
-bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll);
+bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * Does now what run would have to do with the peers before it launches. 0: whether and how the call runs is known, forwarding included;
  * -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.

@@ -7,16 +7,18 @@
 #include "algos/algo.h"
 #include "core/check.h"
 #include "core/comm.h"
+#include "core/copier.h"
 #include "core/counters.h"
 #include "core/order.h"
 #include "core/plans.h"
 #include "core/recorder.h"
+#include "core/windows.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "transport/meet.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SHUNT_SETUP_PROTOCOL 3
+#define SHUNT_SETUP_PROTOCOL 4
 
 enum comm_state {
 	COMM_NEW,     /* not set up */
@@ -31,6 +33,7 @@ struct shunt_comm {
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_meet *meet;
 	bool joined;
+	bool no_sms;              /* what the program asked for here; the scope has what all ranks did */
 	bool wanted;              /* a peer asked for the set-up before our rank was known */
 
 	pthread_mutex_t lock;     /* set-up and launches */
@@ -47,6 +50,8 @@ struct shunt_comm {
 	struct shunt_kargs kargs;                  /* what is the same for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
+	struct shunt_windows windows;
+	struct shunt_copier copier;
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };

@@ -125,13 +125,16 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 		fprintf(f, ", \"peer\": %d", op->root);
 	fprintf(f, ", \"path\": ");
 	put_string(f, op->path ? op->path : "nccl");
+	if (!op->path && op->why != SHUNT_WHY_OURS)
+		fprintf(f, ", \"why\": \"%s\"", shunt_why_name(op->why));
 	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}", (uintptr_t)op->stream,
 	    time_of_day(t, op->time_ns), op->captured ? "true" : "false", shunt_operation_state_name(shunt_operation_state(op, progress, &look->fault)));
 }
 
 static void put_fault(FILE *f, const struct shunt_fault *fault)
 {
-	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout", [SHUNT_FAULT_ABORT] = "abort", [SHUNT_FAULT_MISMATCH] = "mismatch" };
+	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout", [SHUNT_FAULT_ABORT] = "abort", [SHUNT_FAULT_MISMATCH] = "mismatch",
+		[SHUNT_FAULT_PLACE] = "place" };
 	char mine[256], theirs[256];
 
 	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64, fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?",

@@ -44,17 +44,17 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	bool sends = !f->mine.kind;
 
 	if (f->mine.what & SHUNT_CHECK_MESSAGES) {
-		shunt_error("communicator %02x%02x%02x%02x: message %u from rank %u to rank %u: the sender sends %llu bytes where the receiver "
-		    "receives %llu bytes; make the two ends agree on counts, types and the order of messages", comm->id.b[0], comm->id.b[1], comm->id.b[2],
-		    comm->id.b[3], f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
+		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where the receiver "
+		    "receives %llu bytes; make the two ends agree on counts, types and the order of messages", shunt_id_text(comm->id.b).s,
+		    f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
 		    (unsigned long long)(sends ? f->mine_count : f->theirs_count), (unsigned long long)(sends ? f->theirs_count : f->mine_count));
 		return;
 	}
 	shunt_check_text(&f->mine, f->mine_count, mine, sizeof(mine));
 	shunt_check_text(&f->theirs, f->theirs_count, theirs, sizeof(theirs));
-	shunt_error("communicator %02x%02x%02x%02x: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
+	shunt_error("communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
 	    "the same order",
-	    comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], f->rank, mine, f->peer, theirs,
+	    shunt_id_text(comm->id.b).s, f->rank, mine, f->peer, theirs,
 	    strcmp(mine, theirs) ? "" : f->mine.calls > 1 ? ", and a later one of the group differs" : "");
 }
 
@@ -65,10 +65,21 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 	shunt_fault_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
-	shunt_error("rank %u waited %lld ms for %s of rank %u in %s (communicator %02x%02x%02x%02x%s, expected %llu, seen %llu): the peer is "
+	shunt_error("rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
 	    "late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
 	    f->rank, (long long)shunt_config()->timeout, *where ? "data" : "the call", f->peer, op,
-	    comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], where, (unsigned long long)f->expected, (unsigned long long)f->seen);
+	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen);
+}
+
+static void log_place(const struct shunt_comm *comm, const struct shunt_fault *f)
+{
+	char op[256];
+
+	shunt_fault_operation(comm, f->op, op, sizeof(op));
+	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another place of its window (%#llx, not %#llx): a "
+	    "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, or register without the flag",
+	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
+	    (unsigned long long)f->expected);
 }
 
 int shunt_fault_look(struct shunt_comm *comm)
@@ -80,6 +91,7 @@ int shunt_fault_look(struct shunt_comm *comm)
 		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, log_timeout },
 		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
 		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
+		[SHUNT_FAULT_PLACE] = { -EBADE, log_place },
 	};
 	const struct shunt_fault *f = comm->fault;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;

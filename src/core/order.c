@@ -311,6 +311,17 @@ int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu,
 	return err;
 }
 
+int shunt_order_graphs_idle(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *idle_p)
+{
+	bool captured = false;
+
+	for (unsigned i = 0; i < SHUNT_ORDER_CAPTURES; i++)
+		captured |= order->captures[i].id != 0;
+	*idle_p = !captured || (order->mixing && !shunt_order_graphs(order));
+	/* The event's last record is that of the last launch of a graph, or of a call behind it. */
+	return *idle_p || !order->mixing ? 0 : gpu->event_done(device, order->event->event, idle_p);
+}
+
 void shunt_order_finish(struct shunt_order *order)
 {
 	if (order->event)

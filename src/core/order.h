@@ -81,6 +81,11 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
  * ordered (no mixing) and some were captured it waits for the whole device.
  */
 int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device);
+/*
+ * Are all launches of graphs done? Does not wait. *idle_p is false where nobody can tell: graphs that are not ordered (no mixing).
+ * Eager launches are not looked at.
+ */
+int shunt_order_graphs_idle(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *idle_p);
 /* Graphs may live on; a launch of one of them waits for nothing of this communicator any more. */
 void shunt_order_finish(struct shunt_order *order);
 /* How many graphs with launches of ours are alive: captures in progress, graphs, what was instantiated from them, launches that

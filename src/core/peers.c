@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "core/comm_priv.h"
-#include "core/dump.h"
 #include "core/fault.h"
 #include "core/io.h"
 #include "core/log.h"
@@ -17,8 +16,9 @@
 
 struct process {
 	struct process *next;
-	pid_t pid;
-	uint64_t key; /* what the service reports */
+	uint64_t token; /* its own, random */
+	pid_t pid;      /* as it knows itself */
+	uint64_t key;   /* what the service reports */
 	int fd;
 	unsigned users;
 	bool dead;
@@ -40,29 +40,31 @@ static struct member *members;
 static uint64_t keys;
 static pid_t owner; /* a child of fork() inherits the lists, but not the communicators */
 
-struct shunt_peers_name shunt_peers_self(void)
+int shunt_peers_self(void)
 {
-	return (struct shunt_peers_name){ .pid = getpid(), .pid_namespace = shunt_dump_namespace("self") };
+	return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
-static struct process *process_get(pid_t pid)
+/* Takes the descriptor. NULL: it is not watched. */
+static struct process *process_get(const struct shunt_peer *peer)
 {
 	struct process *p;
 
-	for (p = processes; p && (p->pid != pid || p->dead); p = p->next) /* a number may be another's by now */
+	for (p = processes; p && p->token != peer->process; p = p->next)
 		;
 	if (p) {
 		p->users++;
+		if (peer->fd >= 0)
+			close(peer->fd);
 		return p;
 	}
-	p = calloc(1, sizeof(*p));
-	if (!p)
-		return NULL;
-	*p = (struct process){ .pid = pid, .key = ++keys, .users = 1, .fd = (int)syscall(SYS_pidfd_open, pid, 0) };
-	if (p->fd < 0 || shunt_service_watch_process(p->fd, p->key)) {
-		shunt_info(SHUNT_LOG_INIT, "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only", (int)pid);
-		if (p->fd >= 0)
-			close(p->fd);
+	p = peer->fd >= 0 ? calloc(1, sizeof(*p)) : NULL;
+	if (p)
+		*p = (struct process){ .token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd };
+	if (!p || shunt_service_watch_process(p->fd, p->key)) {
+		shunt_info(SHUNT_LOG_INIT, "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only", (int)peer->pid);
+		if (peer->fd >= 0)
+			close(peer->fd);
 		free(p);
 		return NULL;
 	}
@@ -84,25 +86,28 @@ static void process_put(struct process *p)
 	free(p);
 }
 
-void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peers_name *names)
+void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 {
-	struct shunt_peers_name self = shunt_peers_self();
+	uint64_t self = shunt_comm_process();
 	struct member *m = calloc(1, sizeof(*m));
 
-	if (!m)
-		return;
-	m->comm = comm;
 	pthread_mutex_lock(&lock);
 	if (owner != getpid()) {
 		processes = NULL;
 		members = NULL;
 		owner = getpid();
 	}
-	for (int r = 0; r < comm->nranks; r++)
-		if (names[r].pid != self.pid && self.pid_namespace && names[r].pid_namespace == self.pid_namespace)
-			m->of[r] = process_get(names[r].pid);
-	m->next = members;
-	members = m;
+	for (int r = 0; r < comm->nranks; r++) {
+		if (m && peers[r].process != self)
+			m->of[r] = process_get(&peers[r]);
+		else if (peers[r].fd >= 0)
+			close(peers[r].fd);
+	}
+	if (m) {
+		m->comm = comm;
+		m->next = members;
+		members = m;
+	}
 	pthread_mutex_unlock(&lock);
 }
 
@@ -177,9 +182,9 @@ static void fail(struct member *m, int rank, uint64_t word)
 	m->failed = true;
 	shunt_fault_operation(comm, word, op, sizeof(op));
 	if (shunt_comm_fail(comm, -EOWNERDEAD))
-		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %02x%02x%02x%02x): the communicator is broken; "
+		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; "
 		    "abort it and make a new one without that rank",
-		    rank, (int)m->of[rank]->pid, comm->rank, op, comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3]);
+		    rank, (int)m->of[rank]->pid, comm->rank, op, shunt_id_text(comm->id.b).s);
 	shunt_comm_stop_kernels(comm);
 }
 

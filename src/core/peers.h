@@ -10,8 +10,10 @@
  * is one for messages that the dead rank has no part in: then the communicator's error is -EOWNERDEAD, one line says who died and
  * what waits, and the abort word is raised.
  *
- * Each process is watched once (a pidfd), however many communicators have ranks in it, by the thread of the service. Where the
- * peer is in another PID namespace, or the system has no pidfds, nothing is noticed, and the deadline remains.
+ * Each process is watched once, however many communicators have ranks in it, by the thread of the service. What is watched is a pidfd
+ * that the process has opened on itself and passed to its peers: so it means that process in any PID namespace, and a child of fork()
+ * that holds copies of all descriptors does not keep it alive. Where a system has no pidfds (before Linux 5.3) or forbids them,
+ * nothing is noticed, and the deadline remains.
  */
 #include <stdint.h>
 #include <sys/types.h>
@@ -20,16 +22,20 @@ struct shunt_comm;
 
 #define SHUNT_PEERS_GRACE_MS 2000
 
-/* What a rank tells the others of its process. */
-struct shunt_peers_name {
-	int32_t pid;
-	uint32_t zero;
-	uint64_t pid_namespace;
+/* A rank's process. */
+struct shunt_peer {
+	uint64_t process; /* shunt_comm_process() there */
+	int32_t pid;      /* as it knows itself; for messages */
+	int fd;           /* what shunt_peers_self() gave there; -1: nothing */
 };
-struct shunt_peers_name shunt_peers_self(void);
+/* A descriptor that stands for this process's life, to be passed to peers; the caller's. -1: there is none. */
+int shunt_peers_self(void);
 
-/* names: of all ranks. Before the communicator is READY, and while all ranks are known to live. What cannot be watched is not. */
-void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peers_name *names);
+/*
+ * peers: of all ranks; their descriptors become ours. Before the communicator is READY, and while all ranks are known to live. What
+ * cannot be watched is not.
+ */
+void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers);
 /* Before the communicator's memory goes, and after its kernels have ended. Allowed for what is not watched. */
 void shunt_peers_unwatch(struct shunt_comm *comm);
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "core/dump.h"
 #include "core/hash.h"
+#include "core/id.h"
 
 #define MAX_COUNTED_PEERS 1024
 
@@ -63,7 +64,7 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 
 	if (!rec)
 		return NULL;
-	snprintf(rec->id, sizeof(rec->id), "%02x%02x%02x%02x", id[0], id[1], id[2], id[3]);
+	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
 	shunt_mac(mac, id, 16, "shunt dump", NULL, 0, NULL, 0);
 	for (int i = 0; i < 8; i++)
 		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
@@ -203,7 +204,7 @@ static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *c
 	return atomic_fetch_add_explicit(&peers[(coll->kind == SHUNT_RECV ? nranks : 0) + coll->root], 1, memory_order_relaxed) + 1;
 }
 
-uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
+static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, enum shunt_why why, unsigned left, bool captured)
 {
 	struct ring *ring;
 	struct entry *entries, *e;
@@ -218,7 +219,7 @@ uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll 
 	if (!entries && !(entries = entries_make(ring)))
 		goto out;
 	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
-	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)(uint32_t)coll->root << 32;
+	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)why << 24 | (uint64_t)(uint32_t)coll->root << 32;
 	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
 	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
 #define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
@@ -235,6 +236,16 @@ out:
 	return (seq + left) | (captured ? SHUNT_OP_CAPTURED : 0);
 }
 
+uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
+{
+	return note(rec, coll, path, SHUNT_WHY_OURS, left, captured);
+}
+
+void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_why why)
+{
+	note(rec, coll, NULL, why, 0, false);
+}
+
 /* ---- reading */
 
 static bool read_entry(struct entry *e, bool captured, struct shunt_operation *op)
@@ -249,7 +260,7 @@ static bool read_entry(struct entry *e, bool captured, struct shunt_operation *o
 		.seq = w[SEQ], .number = w[NUMBER], .last = w[SEQ] + w[LEFT], .count = w[COUNT], .time_ns = w[TIME],
 		.stream = (const void *)(uintptr_t)w[STREAM], .path = (const char *)(uintptr_t)w[PATH],
 		.kind = (enum shunt_kind)(w[KINDS] & 0xff), .dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
-		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff), .root = (int)(uint32_t)(w[KINDS] >> 32), .captured = captured,
+		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff), .why = (enum shunt_why)(w[KINDS] >> 24 & 0xff), .root = (int)(uint32_t)(w[KINDS] >> 32), .captured = captured,
 	};
 	return true;
 }

@@ -61,6 +61,8 @@ void shunt_recorder_destroy(struct shunt_recorder *rec);
  * the first call of either kind.
  */
 uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
+/* The same for a call that is forwarded, with its reason. */
+void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_why why);
 
 /* ---- for those who read */
 
@@ -69,6 +71,7 @@ struct shunt_operation {
 	uint64_t count, time_ns;    /* time: CLOCK_MONOTONIC, coarse */
 	const void *stream;
 	const char *path;           /* NULL: the real NCCL */
+	enum shunt_why why;         /* ... and the reason */
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;

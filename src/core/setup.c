@@ -29,7 +29,9 @@ struct hello {
 	uint64_t process;        /* random, per process: peers in one process borrow */
 	int32_t max_ctas;
 	uint32_t standalone;
-	struct shunt_peers_name name;
+	uint32_t no_sms;         /* CTAPolicy zero */
+	int32_t pid;
+	uint32_t zero;
 	struct shunt_gpu_info gpu;
 };
 
@@ -163,10 +165,11 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_comm_process();
-	h->name = shunt_peers_self();
+	h->pid = (int32_t)getpid();
 	h->plans = shunt_comm_plans_take(comm);
 	h->max_ctas = comm->scope.max_ctas;
 	h->standalone = comm->scope.standalone;
+	h->no_sms = comm->no_sms;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
 		refuse(&h->ok, h->why, "no device layer");
@@ -323,9 +326,9 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	struct hello hello, hellos[SHUNT_MAX_RANKS];
 	struct offer offer, offers[SHUNT_MAX_RANKS];
 	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
-	int fds[SHUNT_MAX_RANKS], err;
+	int fds[SHUNT_MAX_RANKS], self, err;
 	uint64_t plans[SHUNT_MAX_RANKS];
-	struct shunt_peers_name names[SHUNT_MAX_RANKS];
+	struct shunt_peer peers[SHUNT_MAX_RANKS];
 	struct timespec t0, t1, t2;
 	char why[160];
 
@@ -345,27 +348,34 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		return broken(comm, "meeting the other ranks", err);
 	clock_gettime(CLOCK_MONOTONIC, &t1);
 
-	err = gather(comm, &hello, sizeof(hello), hellos, -1, NULL);
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		fds[r] = -1;
+	self = shunt_peers_self();
+	err = gather(comm, &hello, sizeof(hello), hellos, self, fds);
+	if (self >= 0)
+		close(self);
 	if (err)
 		return broken(comm, "exchanging capabilities", err);
 	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
-		return forward(comm, comm->rank == 0, "%s", why);
+		goto out_forward;
 	for (int r = 0; r < comm->nranks; r++)
 		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
 			comm->scope.max_ctas = hellos[r].max_ctas;
+	comm->scope.no_sms = true;
+	for (int r = 0; r < comm->nranks; r++)
+		comm->scope.no_sms &= hellos[r].no_sms != 0;
 	comm->scope.sim = hellos[0].gpu.sim;
 	agree_on_tuning(comm, hellos);
 	for (int r = 0; r < comm->nranks; r++) {
 		plans[r] = hellos[r].plans;
-		names[r] = hellos[r].name;
+		peers[r] = (struct shunt_peer){ hellos[r].process, hellos[r].pid, fds[r] };
+		fds[r] = -1;
 	}
-	shunt_peers_watch(comm, names);
+	shunt_peers_watch(comm, peers);
 	err = shunt_comm_plans_agree(comm, plans);
 	if (err)
 		return broken(comm, "comparing execution plans", err);
 
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		fds[r] = -1;
 	make_scratch(comm, hellos, &offer);
 	err = gather(comm, &offer, sizeof(offer), offers, offer.ok ? comm->mem[comm->rank].fd : -1, fds);
 	if (err)
@@ -392,8 +402,8 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, comm->fault);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	clock_gettime(CLOCK_MONOTONIC, &t2);
-	shunt_info(SHUNT_LOG_INIT, "communicator %02x%02x%02x%02x rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    comm->id.b[0], comm->id.b[1], comm->id.b[2], comm->id.b[3], comm->rank, comm->nranks, comm->device, comm->gpu->name,
+	shunt_info(SHUNT_LOG_INIT, "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
 	    (t2.tv_sec - t1.tv_sec) * 1e3 + (t2.tv_nsec - t1.tv_nsec) / 1e6, (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6,
 	    comm->mem[comm->rank].bytes / 1048576.0);
 	/* An abort that came between the last check and READY found nothing to raise. */

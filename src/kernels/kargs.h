@@ -32,6 +32,8 @@ enum shunt_kflags {
 	SHUNT_K_SIGNED = 8,         /* ... as a signed value */
 	SHUNT_K_ALIGNED = 16,       /* send and recv are 16-byte aligned on this rank */
 	SHUNT_K_MIN = 32,           /* of an extremum kernel: the smaller one, else the larger */
+	SHUNT_K_OPENS = 64,         /* the first barrier of an operation */
+	SHUNT_K_CLOSES = 128,       /* the last one */
 };
 
 struct shunt_ctrl;
@@ -104,6 +106,13 @@ struct shunt_kargs_many {
 	struct shunt_message message[SHUNT_MANY_MESSAGES];
 };
 
+/* Barriers around copies in windows. */
+struct shunt_kargs_barrier {
+	struct shunt_kargs k;
+	uint64_t says;                           /* where this rank's buffers lie, to the others: core/windows.h's places */
+	uint64_t expects[SHUNT_KARGS_MAX_RANKS]; /* what a rank must have said; 0: anything */
+};
+
 /* Plan kernels: k.peer is unused, k.count is only for the check. What the rest points to is described in plan_args.h. */
 struct shunt_kargs_plan {
 	struct shunt_kargs k;
@@ -118,11 +127,11 @@ struct shunt_kargs_plan {
 };
 
 /* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */
-enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH };
+enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH, SHUNT_FAULT_PLACE };
 struct shunt_fault {
 	uint64_t set;               /* one of the above */
 	uint32_t rank, peer, channel, pad;
-	uint64_t expected, seen;    /* epochs or steps of the channel */
+	uint64_t expected, seen;    /* epochs or steps of the channel; of SHUNT_FAULT_PLACE: places of buffers, one as it is or several mixed */
 	uint64_t op;                /* progress.now */
 	/*
 	 * Of a mismatch: what this rank says and what the peer says, with their counts. Messages: what is SHUNT_CHECK_MESSAGES, kind 0 at the end that
@@ -156,6 +165,9 @@ struct shunt_check_area {
 	struct { uint64_t set, number, ours, theirs; } refused[SHUNT_KARGS_MAX_RANKS];
 };
 
+/* What a rank says when it comes to a barrier; number last. */
+struct shunt_barrier_word { uint64_t place, number; };
+
 struct shunt_ctrl {
 	uint32_t abort;             /* set by the host through a copy, or by a kernel that gave up; polled by every spin */
 	uint32_t zero;              /* a peer raises abort by a store of 8 bytes */
@@ -170,6 +182,8 @@ struct shunt_ctrl {
 	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
 	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
 	struct shunt_check_area check;
+	uint64_t barriers;          /* that this rank has been in */
+	struct shunt_barrier_word barrier[2][SHUNT_KARGS_MAX_RANKS]; /* by the number's parity and source */
 };
 
 /*

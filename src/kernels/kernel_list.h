@@ -16,10 +16,12 @@
 	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
 	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
-	X(exchange_many, exchange, shunt_kargs_many) X(plan, plan, shunt_kargs_plan) \
+	X(exchange_many, exchange, shunt_kargs_many) \
+	X(barrier, barrier, shunt_kargs_barrier) \
+	X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(barrier) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -34,6 +36,8 @@
 	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
 #define SHUNT_COPY_ROWS(X, shape) \
 	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5)
+/* Moves nothing. */
+#define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* The interpreter of plans: one for each type, for all operators; for each of the two ways that packets travel. */
 #define SHUNT_PLAN_ROWS(X, shape) \
 	X(shape, all, 0, i8, 0) X(shape, all, 0, u8, 1) X(shape, all, 0, i32, 2) X(shape, all, 0, u32, 3) X(shape, all, 0, i64, 4) \
@@ -46,7 +50,8 @@
 	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) SHUNT_KERNEL_ROWS(X, exchange8) \
-	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) SHUNT_PLAN_ROWS(X, plan) \
+	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \
+	SHUNT_BARRIER_ROW(X, barrier) SHUNT_PLAN_ROWS(X, plan) \
 	SHUNT_PLAN_ROWS(X, plan_lines)
 
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,

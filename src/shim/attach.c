@@ -12,6 +12,7 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	int err;
 
 	d.max_ctas = config->max_ctas;
+	d.no_sms = config->no_sms;
 	err = shunt_comm_create(&d, &comm);
 	if (err && !d.forward_why && !d.standalone) {
 		d.forward_why = "its socket could not be made on this rank";
@@ -26,8 +27,7 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	e->forward_why = desc->forward_why;
 	e->config = *config;
 	if (config->name[0])
-		shunt_info(SHUNT_LOG_INIT, "communicator %02x%02x%02x%02x is the program's %s", d.id.b[0], d.id.b[1], d.id.b[2], d.id.b[3],
-		    config->name);
+		shunt_info(SHUNT_LOG_INIT, "communicator %s is the program's %s", shunt_id_text(d.id.b).s, config->name);
 	atomic_store(&e->ready, d.rank >= 0 && d.nranks > 0 && d.device >= 0);
 	return e;
 }

@@ -106,6 +106,8 @@ int shunt_comm_config_read(
 			out->blocking = c.blocking;
 		if (!err && c.maxCTAs != NCCL_CONFIG_UNDEF_INT)
 			out->max_ctas = c.maxCTAs;
+		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
+			out->no_sms = c.CTAPolicy & NCCL_CTA_POLICY_ZERO;
 		if (!err && c.version >= 22700 && c.commName)
 			snprintf(out->name, sizeof(out->name), "%s", c.commName);
 	} else if (inherit) {

@@ -9,6 +9,7 @@
 struct shunt_comm_config {
 	bool blocking;
 	int max_ctas;  /* 0: no limit */
+	bool no_sms;   /* CTAPolicy zero */
 	char name[48]; /* commName, cut; "" if there is none */
 };
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and its registration. In standalone nothing needs registering: kernels stage what peers cannot reach. Allocators register
- * from their callbacks, with locks of their own held: that takes no lock here, waits for nothing, and touches no device.
+ * Memory and its registration. Nothing needs registering: kernels stage what peers cannot reach. Windows are used in place. Allocators
+ * register from their callbacks, with locks of their own held: that takes no lock here for long, waits for nothing, and touches no device.
  */
 #include <errno.h>
 #include "core/log.h"
+#include "core/windows.h"
 #include "gpu/gpu_ops.h"
+#include "shim/group.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -26,14 +28,18 @@ ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 	}
 	err = gpu->device_get(&device);
 	if (!err)
-		err = gpu->mem_alloc(device, size, ptr);
+		err = gpu->mem_alloc_shared(device, size, ptr);
 	return err == -ENOMEM ? shunt_to_nccl(-EIO) : shunt_to_nccl(err); /* NCCL calls it a CUDA error */
 }
 SHUNT_TWIN(MemAlloc);
 
 ncclResult_t pncclMemFree(void *ptr)
 {
-	if (shunt_mode() != SHUNT_STANDALONE)
+	enum shunt_mode mode = shunt_mode();
+
+	if (ptr && mode != SHUNT_INSIDE)
+		shunt_windows_forget(ptr);
+	if (mode != SHUNT_STANDALONE)
 		return real_MemFree(ptr);
 	if (!ptr)
 		return ncclSuccess;
@@ -64,44 +70,105 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 }
 SHUNT_TWIN(CommDeregister);
 
-/* A NULL window with success is how NCCL itself says that there is no symmetric memory. */
-ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+/*
+ * Windows. In overlay the program's window is the real NCCL's; beside it we note the memory, so that our own collectives may use it in
+ * place. In standalone the window is ours. Who destroys the communicator meanwhile is not made to wait in here, and the reference that
+ * we hold is not one to destroy it with.
+ */
+static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
-	ncclResult_t result;
+	ncclResult_t result = real_CommWindowRegister(comm, buff, size, win, flags);
+	struct shunt_window *window;
+	struct shunt_entry *e;
 
-	if (shunt_mode() != SHUNT_STANDALONE)
-		return real_CommWindowRegister(comm, buff, size, win, flags);
-	result = shunt_alone_check(comm, "ncclCommWindowRegister");
+	if ((result != ncclSuccess && result != ncclInProgress) || !buff || !size || !win)
+		return result;
+	e = shunt_entry_get(comm);
+	window = e ? shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC) : NULL;
+	if (window && shunt_group_open()) {
+		shunt_group_window(e, window, win);
+		return result;
+	}
+	/* What NCCL writes later has no name for us. */
+	if (window)
+		shunt_windows_name(e->comm, window, result == ncclSuccess ? *win : NULL);
+	shunt_entry_put_aside(e);
+	return result;
+}
+
+static ncclResult_t register_alone(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+{
+	const char *me = "ncclCommWindowRegister";
+	ncclResult_t result = shunt_alone_check(comm, me);
+	struct shunt_window *window;
+	struct shunt_entry *e;
+
 	if (result != ncclSuccess)
 		return result;
 	if (!win)
-		return shunt_alone_refuse("ncclCommWindowRegister", "the place for the window is NULL");
+		return shunt_alone_refuse(me, "the place for the window is NULL");
 	*win = NULL;
 	if (!buff || !size)
-		return shunt_alone_refuse("ncclCommWindowRegister", "there is no buffer, or it has no size");
+		return shunt_alone_refuse(me, "there is no buffer, or it has no size");
+	e = shunt_entry_get(comm);
+	if (!e)
+		return shunt_alone_refuse(me, "not a communicator");
+	window = shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
+	shunt_entry_put_aside(e);
+	if (!window)
+		return shunt_group_result(shunt_to_nccl(-ENOMEM));
+	*win = (ncclWindow_t)window;
 	return ncclSuccess;
+}
+
+ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+{
+	switch (shunt_mode()) {
+	case SHUNT_STANDALONE:
+		return register_alone(comm, buff, size, win, flags);
+	case SHUNT_OVERLAY:
+		return register_overlay(comm, buff, size, win, flags);
+	default:
+		return real_CommWindowRegister(comm, buff, size, win, flags);
+	}
 }
 SHUNT_TWIN(CommWindowRegister);
 
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
-	if (shunt_mode() != SHUNT_STANDALONE)
+	enum shunt_mode mode = shunt_mode();
+	ncclResult_t result = mode == SHUNT_STANDALONE ? shunt_alone_check(comm, "ncclCommWindowDeregister") : ncclSuccess;
+	struct shunt_entry *e = mode != SHUNT_INSIDE && result == ncclSuccess ? shunt_entry_get(comm) : NULL;
+	bool known = e && shunt_windows_remove(e->comm, win);
+
+	/* It may be one that NCCL gave no handle, or one that we did not see. */
+	if (e && !known && mode == SHUNT_OVERLAY)
+		shunt_windows_remove_unnamed(e->comm);
+	shunt_entry_put_aside(e);
+	if (mode != SHUNT_STANDALONE)
 		return real_CommWindowDeregister(comm, win);
-	return shunt_alone_check(comm, "ncclCommWindowDeregister");
+	return result == ncclSuccess && win && !known ? shunt_alone_refuse("ncclCommWindowDeregister", "not a window of the communicator") : result;
 }
 SHUNT_TWIN(CommWindowDeregister);
 
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 {
+	const char *me = "ncclWinGetUserPtr";
+	struct shunt_entry *e;
 	ncclResult_t result;
+	bool known;
 
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_WinGetUserPtr(comm, win, ptr);
-	result = shunt_alone_check(comm, "ncclWinGetUserPtr");
-	if (result == ncclSuccess && !ptr)
-		return shunt_alone_refuse("ncclWinGetUserPtr", "the place for the pointer is NULL");
-	if (result == ncclSuccess)
-		*ptr = NULL;
-	return result;
+	result = shunt_alone_check(comm, me);
+	if (result != ncclSuccess)
+		return result;
+	if (!ptr)
+		return shunt_alone_refuse(me, "the place for the pointer is NULL");
+	*ptr = NULL;
+	e = win ? shunt_entry_get(comm) : NULL;
+	known = !win || (e && shunt_windows_base(e->comm, win, ptr));
+	shunt_entry_put_aside(e);
+	return known ? ncclSuccess : shunt_alone_refuse(me, "not a window of the communicator");
 }
 SHUNT_TWIN(WinGetUserPtr);

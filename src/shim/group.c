@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/log.h"
+#include "core/windows.h"
 #include "gpu/gpu_ops.h"
 #include "shim/group.h"
 #include "shim/pending.h"
@@ -15,6 +16,8 @@ struct note {
 	ncclComm_t comm;
 	ncclRedOp_t op;
 	struct shunt_entry *entry;
+	struct shunt_window *window;
+	ncclWindow_t *where;
 };
 
 struct notes {
@@ -30,6 +33,7 @@ struct group {
 	struct notes born;     /* communicators created inside */
 	struct notes doomed;   /* operators to destroy at the end */
 	struct notes held;     /* entries to put at the end */
+	struct notes windows;  /* registered inside */
 	struct shunt_job *jobs, **jobs_end;
 };
 
@@ -121,6 +125,14 @@ void shunt_group_put(struct shunt_entry *entry)
 		shunt_entry_put(entry);
 }
 
+void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where)
+{
+	if (!add_note(&group.windows, (struct note){.entry = entry, .window = window, .where = where}))
+		return;
+	shunt_windows_name(entry->comm, window, NULL);
+	shunt_entry_put_aside(entry);
+}
+
 bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
 {
 	for (size_t i = 0; i < group.n; i++)
@@ -151,6 +163,22 @@ static void drop_calls(struct group *g)
 	free(g->calls);
 	g->calls = NULL;
 	g->n = g->cap = 0;
+}
+
+/* A group that goes on behind the program's back writes the handles when nobody knows whether their places are still there. */
+static void name_windows(struct group *g, ncclResult_t result)
+{
+	for (size_t i = 0; i < g->windows.n; i++) {
+		struct note *note = &g->windows.v[i];
+
+		if (result == ncclSuccess || result == ncclInProgress)
+			shunt_windows_name(note->entry->comm, note->window, result == ncclSuccess ? *note->where : NULL);
+		else
+			shunt_windows_remove(note->entry->comm, note->window);
+		shunt_entry_put_aside(note->entry);
+	}
+	free(g->windows.v);
+	g->windows = (struct notes){0};
 }
 
 /* Forgets everything, with the error in it or not. */
@@ -442,6 +470,7 @@ ncclResult_t pncclGroupEnd(void)
 	if (--g->depth) /* what follows is no longer inside a group of ours */
 		return ncclSuccess;
 	result = mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g);
+	name_windows(g, result);
 	reset_group(g, result != ncclSuccess && result != ncclInProgress);
 	return result;
 }
@@ -483,6 +512,7 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 	} else if (info) {
 		info->estimatedTime = NCCL_UNDEF_FLOAT;
 	}
+	name_windows(g, ncclInternalError); /* nothing was registered */
 	reset_group(g, true);
 	return result;
 }

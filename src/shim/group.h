@@ -28,6 +28,11 @@ void shunt_group_born(ncclComm_t comm);
 /* True if a recorded call uses the operator; the real one is then destroyed at the group's end. */
 bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm);
 
+struct shunt_window;
+/* A window was registered inside the group: the real NCCL writes its handle to where at the group's end. The entry's reference goes to
+ * the group. */
+void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where);
+
 /* Standalone: work for the group's end. Jobs of one lane run in order on one thread, the lanes at the same time. */
 struct shunt_job {
 	struct shunt_job *next;

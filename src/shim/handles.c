@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include "shim/handles.h"
 
@@ -123,10 +124,10 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	return e;
 }
 
-void shunt_entry_put(struct shunt_entry *e)
+static void *recycle(void *arg)
 {
-	if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
-		return;
+	struct shunt_entry *e = arg;
+
 	shunt_comm_destroy(e->comm);
 	e->comm = NULL;
 	free(e->ops);
@@ -136,6 +137,31 @@ void shunt_entry_put(struct shunt_entry *e)
 	e->next_free = free_entries;
 	free_entries = e;
 	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+void shunt_entry_put(struct shunt_entry *e)
+{
+	if (e && atomic_fetch_sub(&e->refs, 1) == 1)
+		recycle(e);
+}
+
+void shunt_entry_put_aside(struct shunt_entry *e)
+{
+	sigset_t all, old;
+	pthread_t thread;
+	int err;
+
+	if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
+		return;
+	sigfillset(&all); /* the program's signals are for the program's threads */
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	err = pthread_create(&thread, NULL, recycle, e);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (err)
+		recycle(e);
+	else
+		pthread_detach(thread);
 }
 
 static size_t find_slot(struct table *t, ncclComm_t handle)

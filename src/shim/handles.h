@@ -72,6 +72,8 @@ bool shunt_entry_exists(ncclComm_t handle);
 /* Forgets the handle; the table's reference goes to the caller. NULL if it is unknown. To be called before the handle dies. */
 struct shunt_entry *shunt_entry_remove(ncclComm_t handle);
 void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
+/* The same for callers who must not wait, such as an allocator's callback: if it was the last reference, a thread of ours does the rest. */
+void shunt_entry_put_aside(struct shunt_entry *entry);
 
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);

@@ -15,12 +15,20 @@
 #include "core/council.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/windows.h"
 #include "gpu/gpu_ops.h"
 #include "mock_core.h"
+
+struct shunt_window {
+	struct shunt_window *next;
+	const void *name;
+	void *base;
+};
 
 struct shunt_comm {
 	struct shunt_comm_desc desc;
 	bool forward_only, set_up, aborted;
+	struct shunt_window *windows;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -83,6 +91,17 @@ struct meeting {
 	char *all;
 };
 static struct meeting *meetings;
+static int waiting;
+
+int shunt_mock_waiting(void)
+{
+	int n;
+
+	pthread_mutex_lock(&lock);
+	n = waiting;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
 
 static int meet(struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
 {
@@ -109,6 +128,7 @@ static int meet(struct shunt_id key, int rank, int nranks, const void *mine, siz
 		memcpy(m->all + rank * bytes, mine, bytes);
 	m->arrived++;
 	pthread_cond_broadcast(&changed);
+	waiting++;
 	while (m->arrived < nranks && !err && !(cancel && *cancel)) {
 		struct timespec now;
 
@@ -117,6 +137,7 @@ static int meet(struct shunt_id key, int rank, int nranks, const void *mine, siz
 		now.tv_nsec = now.tv_nsec < 990000000 ? now.tv_nsec + 10000000 : now.tv_nsec;
 		pthread_cond_timedwait(&changed, &lock, &now);
 	}
+	waiting--;
 	if (!err && m->arrived < nranks)
 		err = -ECANCELED;
 	if (!err && all && bytes)
@@ -301,10 +322,78 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	note("set_rank %d/%d device %d\n", rank, nranks, device);
 }
 
+/* Windows: noted, and known by name; their memory lives as long as the communicator. */
+struct shunt_window *shunt_windows_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
+{
+	struct shunt_window *w = calloc(1, sizeof(*w));
+
+	note("window add %zu%s\n", bytes, symmetric ? " symmetric" : "");
+	w->name = w;
+	w->base = base;
+	pthread_mutex_lock(&lock);
+	w->next = comm->windows;
+	comm->windows = w;
+	pthread_mutex_unlock(&lock);
+	return w;
+}
+
+static struct shunt_window *window_find(struct shunt_comm *comm, const void *name)
+{
+	struct shunt_window *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = comm->windows; w && (!w->base || w->name != name); w = w->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return w;
+}
+
+void shunt_windows_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
+{
+	note("window name %d\n", name != NULL);
+	((struct shunt_window *)(uintptr_t)window)->name = name;
+}
+
+bool shunt_windows_remove(struct shunt_comm *comm, const void *name)
+{
+	struct shunt_window *w = name ? window_find(comm, name) : NULL;
+
+	if (w) {
+		note("window remove\n");
+		w->base = NULL;
+	}
+	return w;
+}
+
+void shunt_windows_remove_unnamed(struct shunt_comm *comm)
+{
+	note("window remove unnamed\n");
+}
+
+bool shunt_windows_base(struct shunt_comm *comm, const void *name, void **base_p)
+{
+	struct shunt_window *w = window_find(comm, name);
+
+	if (w)
+		*base_p = w->base;
+	return w;
+}
+
+void shunt_windows_forget(const void *memory)
+{
+	note("windows forget\n");
+}
+
 void shunt_comm_destroy(struct shunt_comm *comm)
 {
+	struct shunt_window *w;
+
 	if (!comm)
 		return;
+	while ((w = comm->windows)) {
+		comm->windows = w->next;
+		free(w);
+	}
 	note("destroy\n");
 	alive--;
 	free(comm);
@@ -316,7 +405,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELEASE);
 }
 
-const char *shunt_comm_path(const struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
 	*why_p = comm->forward_only ? SHUNT_WHY_COMM : coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
 		 comm->desc.nranks == 1 ? (comm->desc.standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK) :
@@ -329,7 +418,7 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
-bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
 	static const struct shunt_algo algo;
 
@@ -340,7 +429,7 @@ bool shunt_comm_pick(const struct shunt_comm *comm, const struct shunt_coll *col
 	return true;
 }
 
-bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_coll *coll)
+bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	enum shunt_why why;
 
@@ -508,7 +597,7 @@ static int copy_now(int device, void *dst, const void *src, size_t bytes, void *
 const struct shunt_gpu_ops *shunt_gpu(void)
 {
 	static const struct shunt_gpu_ops ops = {.name = "mock", .device_get = get_device, .device_set = set_device,
-		.device_count = count_devices, .device_info = device_info, .mem_alloc = mem_alloc, .mem_free = mem_free,
+		.device_count = count_devices, .device_info = device_info, .mem_alloc = mem_alloc, .mem_alloc_shared = mem_alloc, .mem_free = mem_free,
 		.copy_async = copy_now};
 
 	return &ops;

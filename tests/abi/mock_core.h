@@ -17,6 +17,8 @@ void shunt_mock_error(int err);
 void shunt_mock_kernel_runs(int runs);
 /* The host that we are on from now on: 1 at first. */
 void shunt_mock_host(int number);
+/* Ranks that wait in a rendezvous just now. */
+int shunt_mock_waiting(void);
 /* Communicators that were created and not yet destroyed. */
 int shunt_mock_alive(void);
 #pragma GCC visibility pop

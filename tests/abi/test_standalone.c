@@ -122,7 +122,8 @@ static void test_standalone_mismatched_count_fails(void **state)
 	ncclGetUniqueId(&r[0].id);
 	r[1].id = r[0].id;
 	pthread_create(&r[0].thread, NULL, init, &r[0]);
-	usleep(20000);
+	while (!shunt_mock_waiting()) /* so that the first count is rank 0's */
+		usleep(1000);
 	assert_int_equal(ncclCommInitRank(&r[1].comm, 3, r[1].id, 1), ncclInvalidArgument);
 	assert_null(r[1].comm);
 	r[1].nranks = 2;
@@ -317,8 +318,14 @@ static void test_standalone_memory_and_registration(void **state)
 	assert_int_equal(ncclCommRegister(comm, p, 100, &handle), ncclSuccess);
 	assert_int_equal(ncclCommDeregister(comm, handle), ncclSuccess);
 	assert_int_equal(ncclCommWindowRegister(comm, p, 100, &win, 0), ncclSuccess);
-	assert_null(win);
+	assert_non_null(win);
+	assert_int_equal(ncclWinGetUserPtr(comm, win, &handle), ncclSuccess);
+	assert_ptr_equal(handle, p);
 	assert_int_equal(ncclCommWindowDeregister(comm, win), ncclSuccess);
+	assert_int_equal(ncclCommWindowDeregister(comm, win), ncclInvalidArgument);
+	assert_int_equal(ncclCommWindowDeregister(comm, NULL), ncclSuccess);
+	assert_int_equal(ncclWinGetUserPtr(comm, win, &handle), ncclInvalidArgument);
+	assert_null(handle);
 	assert_int_equal(ncclCommFinalize(comm), ncclSuccess);
 	assert_int_equal(ncclCommFinalize(comm), ncclInvalidArgument);
 	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);

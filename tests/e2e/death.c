@@ -3,12 +3,14 @@
  * A peer's process ends: those who wait for it in a kernel are told within seconds, whatever SHUNT_TIMEOUT is. Where nobody waits for it, nothing
  * happens: programs end without destroying their communicators, and not all at once.
  */
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -76,7 +78,7 @@ static int keep_stderr(void)
 	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
 }
 
-/* how: 0 in a collective, 1 between two, 2 in a graph's, 3 in a message. */
+/* how: 0 in a collective, 1 between two, 2 in a graph's, 3 in a message, 4 and leaves a child behind. */
 static int how;
 
 static int body_killed(struct rank *r)
@@ -91,6 +93,10 @@ static int body_killed(struct rank *r)
 		return 1;
 	if (r->rank == VICTIM) {
 		usleep(200000);
+		if (how == 4 && !fork()) { /* with copies of all descriptors */
+			usleep(LONGER_THAN_GRACE_US + 3000000);
+			_exit(0);
+		}
 		kill(getpid(), SIGKILL);
 	}
 	fd = keep_stderr();
@@ -121,9 +127,59 @@ static int body_killed(struct rank *r)
 
 static void test_death_is_told_to_those_who_wait(void **state)
 {
-	for (how = 0; how < 4; how++)
+	for (how = 0; how < 5; how++)
 		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
+}
+
+/* Waits for its child and ends as that did. */
+static void end_like(pid_t child)
+{
+	int status;
+
+	while (waitpid(child, &status, 0) != child)
+		;
+	if (WIFSIGNALED(status) || WEXITSTATUS(status) == 128 + SIGKILL)
+		kill(getpid(), SIGKILL); /* the first process of a namespace outlives that */
+	_exit(WIFSIGNALED(status) ? 128 + SIGKILL : WEXITSTATUS(status));
+}
+
+/* The victim is the second process of a PID namespace of its own, as in a container. */
+static void into_namespace(int rank)
+{
+	if (rank != VICTIM)
+		return;
+	if (unshare(CLONE_NEWPID))
+		_exit(1);
+	for (int i = 0; i < 2; i++) {
+		pid_t child = fork();
+
+		if (child < 0)
+			_exit(1);
+		if (child)
+			end_like(child);
+	}
+}
+
+static int may_unshare(void)
+{
+	int status;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(unshare(CLONE_NEWPID) != 0);
+	return waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
+static void test_death_in_another_pid_namespace_is_told(void **state)
+{
+	if (!may_unshare()) {
+		print_message("not allowed to make a PID namespace\n");
+		skip();
+	}
+	how = 0;
+	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed,
+	    .prepare = into_namespace, .dies = 1 << VICTIM }), 0);
 }
 
 static int no_error(struct rank *r)
@@ -208,6 +264,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death_is_told_to_those_who_wait),
+		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),
 		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
 		cmocka_unit_test(test_death_leaves_the_others_messages_alone),
 		cmocka_unit_test(test_death_of_a_root_that_has_sent_all_breaks_nothing),

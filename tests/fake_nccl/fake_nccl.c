@@ -585,6 +585,52 @@ ncclResult_t ncclMemFree(void *ptr)
 	return ncclSuccess;
 }
 
+/* Handles of windows; those of a group are written at its end. */
+static _Thread_local struct { ncclWindow_t *where; void *base; } new_windows[16];
+static _Thread_local int nnew_windows;
+static bool no_windows;
+
+void fake_nccl_no_windows(int on)
+{
+	no_windows = on;
+}
+
+static ncclWindow_t window_of(void *base)
+{
+	return no_windows ? NULL : (ncclWindow_t)((char *)base + 1);
+}
+
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+{
+	ncclResult_t result = planned("CommWindowRegister");
+
+	note("CommWindowRegister %zu %d%s\n", size, flags, group_depth ? " grouped" : "");
+	if (!result && (!alive(comm) || !buff || !size || !win))
+		result = ncclInvalidArgument;
+	if (result)
+		return keep(result);
+	if (group_depth && nnew_windows < 16) {
+		new_windows[nnew_windows].where = win;
+		new_windows[nnew_windows++].base = buff;
+	} else {
+		*win = window_of(buff);
+	}
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
+{
+	note("CommWindowDeregister %d\n", win != NULL);
+	return alive(comm) ? ncclSuccess : ncclInvalidArgument;
+}
+
+ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
+{
+	note("WinGetUserPtr\n");
+	*ptr = win ? (char *)win - 1 : NULL;
+	return ncclSuccess;
+}
+
 /* NCCL's numbers look like this: a slot mixed with the communicator's address. */
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
 	ncclComm_t comm)
@@ -719,6 +765,9 @@ static ncclResult_t group_end(const char *name)
 			result = born;
 	}
 	nbirths = 0;
+	for (int i = 0; i < nnew_windows && !result; i++)
+		*new_windows[i].where = window_of(new_windows[i].base);
+	nnew_windows = 0;
 	return result;
 }
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "shunt/device.h"
 
-enum { COUNT = 6000 };
+enum { COUNT = 6000, PART = 500 };
 
 void life_environment(const char *timeout, const char *setup_timeout)
 {
@@ -14,6 +14,7 @@ void life_environment(const char *timeout, const char *setup_timeout)
 	setenv("SHUNT_TIMEOUT", timeout, 1);
 	setenv("SHUNT_SETUP_TIMEOUT", setup_timeout, 1);
 	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+	setenv("SHUNT_ALGO", "allgather:0-:copies", 1);
 	if (!getenv("SHUNT_LOG"))
 		setenv("SHUNT_LOG", "none", 1);
 }
@@ -23,6 +24,8 @@ int life_prepare(struct life *l, int rank, int nranks)
 	*l = (struct life){.rank = rank, .nranks = nranks};
 	if (shunt_device_set(rank) || shunt_stream_create(&l->stream[0]) || shunt_stream_create(&l->stream[1]))
 		return -1;
+	if (shunt_malloc_shared((void **)&l->window, LIFE_MAX * PART * sizeof(int32_t)))
+		return -1;
 	return shunt_malloc((void **)&l->dev, 2 * COUNT * sizeof(int32_t)) ? -1 : 0;
 }
 
@@ -31,6 +34,7 @@ void life_finish(struct life *l)
 	shunt_stream_destroy(l->stream[0]);
 	shunt_stream_destroy(l->stream[1]);
 	shunt_free(l->dev);
+	shunt_free(l->window);
 }
 
 static int failed(struct life *l, ncclResult_t res)
@@ -147,6 +151,33 @@ static int graph(struct life *l)
 	return err;
 }
 
+/* All parts gathered in a window, twice: in place, and from elsewhere. */
+static int window(struct life *l)
+{
+	int32_t host[LIFE_MAX * PART], *mine = l->window + (size_t)l->rank * PART;
+	ncclWindow_t win;
+	int err = 0;
+
+	if (failed(l, ncclCommWindowRegister(l->comm, l->window, (size_t)l->nranks * PART * sizeof(*host), &win, NCCL_WIN_COLL_SYMMETRIC)))
+		return 1;
+	for (int i = 0; i < 2 && !err; i++) {
+		if (fill(l, l->rank, PART) || (!i && shunt_memcpy(mine, l->dev, PART * sizeof(*host))))
+			return failed(l, ncclSystemError);
+		err = failed(l, ncclAllGather(i ? l->dev : mine, l->window, PART, ncclInt32, l->comm, l->stream[i])) || settle(l, l->comm, l->stream[i]);
+		if (!err && shunt_memcpy(host, l->window, (size_t)l->nranks * PART * sizeof(*host)))
+			return failed(l, ncclSystemError);
+		for (int k = 0; k < l->nranks * PART && !err; k++)
+			if (host[k] != k % PART * (k / PART + 1)) {
+				snprintf(l->wrong, sizeof(l->wrong), "rank %d: gathered %d at %d", l->rank, host[k], k);
+				err = -1;
+			}
+	}
+	/* Where the window is refused, the calls above take the path of these: it is not to be new to the streams then. */
+	for (int i = 0; i < 2 && !err; i++)
+		err = failed(l, ncclAllGather(l->dev, l->dev + COUNT, PART, ncclInt32, l->comm, l->stream[i])) || settle(l, l->comm, l->stream[i]);
+	return err ? err : failed(l, ncclCommWindowDeregister(l->comm, win));
+}
+
 static int child(struct life *l)
 {
 	ncclComm_t comm = NULL;
@@ -179,8 +210,8 @@ static int large_sum(struct life *l)
 
 enum life_end life_run(struct life *l)
 {
-	static int (*const steps[])(struct life *l) = {small_sum, ring_and_broadcast, large_sum, second_stream, graph, child};
-	int err, n = l->full ? 6 : 3;
+	static int (*const steps[])(struct life *l) = {small_sum, ring_and_broadcast, large_sum, second_stream, graph, window, child};
+	int err, n = l->full ? 7 : 3;
 
 	l->error = ncclSuccess;
 	l->wrong[0] = '\0';

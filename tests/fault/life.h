@@ -13,8 +13,8 @@ struct life {
 	int rank, nranks;
 	ncclUniqueId id;
 	void *stream[2]; /* made by life_prepare, on device `rank` */
-	int32_t *dev;
-	int full;           /* with a graph, a second stream and a split; else the shortest useful life */
+	int32_t *dev, *window; /* window: memory that can be one */
+	int full;           /* with a graph, a second stream, a split and a window; else the shortest useful life */
 	int step;           /* where it is, for the log */
 	ncclResult_t error; /* the first one that the library reported */
 	char wrong[160];    /* "" unless something happened that must not */

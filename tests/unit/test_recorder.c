@@ -315,7 +315,7 @@ static void check_dump_with_device(int device)
 	shunt_recorder_set_rank(rec, 1, 3, device);
 	shunt_recorder_add(rec, &c, "oneshot", 0, false);
 	shunt_recorder_add(rec, &b, "exchange", 0, false);
-	shunt_recorder_add(rec, &s, NULL, 0, false);
+	shunt_recorder_add_forward(rec, &s, SHUNT_WHY_SIZE);
 	ctrl->progress = (struct shunt_progress){.now = 2, .eager = 2, .begun = 4, .ended = 3};
 	ctrl->epoch[0] = 5;
 	ctrl->epoch[1023] = 6;
@@ -362,6 +362,8 @@ static void check_dump_with_device(int device)
 	assert_true(llabs(number(op, "time_ns") - number(dump, "time_ns")) < 5000000000ll);
 	op = json_array_get(ops, 2);
 	assert_string_equal(string(op, "path"), "nccl");
+	assert_string_equal(string(op, "why"), "NCCL is faster at this size");
+	assert_null(json_object_get(json_array_get(ops, 1), "why"));
 	assert_int_equal(number(op, "peer"), 0);
 	assert_string_equal(string(op, "state"), "forwarded");
 	json_decref(dump);

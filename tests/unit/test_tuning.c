@@ -609,6 +609,131 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.blocks, 4);
 }
 
+/* ---- windows ---- */
+
+static void test_windows_are_for_copies_from_a_size_on(void **state)
+{
+	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true };
+	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_GATHER, SHUNT_SCATTER };
+	char text[64];
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		w.no_sms = false;
+		assert_string_not_equal(path(&s, kinds[i], 16 * MB), "copies");
+		assert_string_equal(path(&w, kinds[i], 16 * MB), "copies");
+		assert_string_equal(path(&w, kinds[i], 16 * MB - 1), path(&s, kinds[i], 16 * MB - 1));
+		w.no_sms = true;
+		assert_string_equal(path(&w, kinds[i], 1), "copies");
+	}
+	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), path(&s, SHUNT_ALLREDUCE, 16 * MB));
+	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
+	assert_string_equal(text, "CTAPolicy zero");
+
+	/* A rule about windows says nothing about other buffers; one that forwards says so about all. */
+	w.no_sms = false;
+	assert_int_equal(shunt_algo_force("allgather:0-1m:copies,alltoall:0-:nccl"), 0);
+	assert_string_equal(path(&w, SHUNT_ALLGATHER, 1 * KB), "copies");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "exchange");
+	assert_string_equal(path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
+	assert_int_equal(shunt_algo_force(NULL), 0);
+}
+
+/* What one rank would do: how much it copies to each rank, and in how many launches. */
+struct links {
+	uint64_t to[SHUNT_KARGS_MAX_RANKS], from[SHUNT_KARGS_MAX_RANKS];
+	unsigned launches, opens, closes;
+};
+
+static int count_copy(void *ctx, const struct shunt_copy *copy)
+{
+	struct links *l = ctx;
+
+	(copy->pulls ? l->from : l->to)[copy->peer] += copy->bytes;
+	return 0;
+}
+
+static int count_launch(void *ctx, const struct shunt_work *work)
+{
+	struct links *l = ctx;
+
+	l->launches++;
+	l->opens += (work->args.k.flags & SHUNT_K_OPENS) != 0;
+	l->closes += (work->args.k.flags & SHUNT_K_CLOSES) != 0;
+	return 0;
+}
+
+static uint64_t no_place(void *ctx, const void *ptr)
+{
+	return 1;
+}
+
+static struct links links_of(enum shunt_kind kind, int rank, int n, int root, uint64_t bytes, bool in_place)
+{
+	struct shunt_scope scope = { .nranks = n, .standalone = true, .windows = true, .no_sms = true };
+	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
+	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
+	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = count_launch, .copy = count_copy, .place = no_place, .ctx = &links };
+	/* Only addresses are computed. */
+	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = (void *)((uint64_t)1 << 40),
+		.recv = in_place ? (void *)((uint64_t)1 << 40) : (void *)((uint64_t)1 << 41) };
+	const struct shunt_coll *calls = &c;
+	struct shunt_pick pick;
+	enum shunt_why why;
+
+	assert_true(shunt_select(&scope, &c, &pick, &why));
+	assert_string_equal(pick.algo->name, "copies");
+	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
+	assert_int_equal(links.opens, 1);
+	assert_int_equal(links.closes, 1);
+	return links;
+}
+
+static void test_copies_broadcast_leaves_the_root_once(void **state)
+{
+	static const uint64_t sizes[] = { 1, 127, 129, 1000, 1 << 20, (100 << 20) + 1, 1ull << 32 };
+
+	for (int n = 2; n <= 8; n++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+			uint64_t in[SHUNT_KARGS_MAX_RANKS] = { 0 };
+			unsigned launches = 0;
+			int root = (int)i % n;
+
+			for (int rank = 0; rank < n; rank++) {
+				struct links l = links_of(SHUNT_BROADCAST, rank, n, root, sizes[i], i % 2);
+				uint64_t out = 0;
+
+				for (int p = 0; p < n; p++) {
+					out += p == rank ? 0 : l.to[p];
+					in[p] += l.to[p];
+					assert_int_equal(l.from[p], 0);
+				}
+				/* Shares are rounded up to 128 bytes, in each of up to 8 pieces. */
+				assert_true(rank == root ? out == sizes[i] : out <= sizes[i] + 8 * 128 * (uint64_t)n);
+				/* All ranks meet in the same barriers. */
+				assert_int_equal(l.launches, launches ? launches : l.launches);
+				launches = l.launches;
+			}
+			for (int p = 0; p < n; p++)
+				assert_int_equal(in[p], p == root && i % 2 ? 0 : sizes[i]);
+		}
+}
+
+static void test_copies_gather_is_the_roots_work(void **state)
+{
+	for (int rank = 0; rank < 4; rank++) {
+		struct links g = links_of(SHUNT_GATHER, rank, 4, 2, 1000, false), s = links_of(SHUNT_SCATTER, rank, 4, 2, 1000, false);
+
+		for (int p = 0; p < 4; p++) {
+			assert_int_equal(g.from[p], rank == 2 && p != 2 ? 1000 : 0);
+			assert_int_equal(g.to[p], rank == 2 && p == 2 ? 1000 : 0);
+			assert_int_equal(s.to[p], rank == 2 ? 1000 : 0);
+			assert_int_equal(s.from[p], 0);
+		}
+		assert_int_equal(g.launches, 2);
+		assert_int_equal(s.launches, 2);
+	}
+}
+
 static void test_geometry_messages_channels_follow_from_size_alone(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
@@ -641,6 +766,9 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
+		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),
+		cmocka_unit_test(test_copies_broadcast_leaves_the_root_once),
+		cmocka_unit_test(test_copies_gather_is_the_roots_work),
 	};
 
 	/* What the machine's user has is no part of this. */
