@@ -57,6 +57,7 @@ int doctor_elf_read(const char *path, struct doctor_elf *elf);
 struct dump_op {
 	uint64_t seq, number, count, time_ns;
 	const char *kind, *dtype, *op, *path, *stream, *state; /* op: "" where there is none */
+	const char *why;    /* it went to NCCL; "" for none */
 	int root; /* or the peer of a message; -1: none */
 	bool captured, message;
 };

@@ -39,6 +39,7 @@ static void read_op(json_t *o, struct dump_op *op)
 	*op = (struct dump_op){
 		.seq = number_of(o, "seq"), .number = number_of(o, "number"), .count = number_of(o, "count"), .time_ns = number_of(o, "time_ns"),
 		.kind = text_of(o, "kind"), .dtype = text_of(o, "dtype"), .op = text_of(o, "op"), .path = text_of(o, "path"),
+		.why = text_of(o, "why"),
 		.stream = text_of(o, "stream"), .state = text_of(o, "state"), .root = int_of(o, "root", int_of(o, "peer", -1)),
 		.captured = json_is_true(json_object_get(o, "captured")),
 	};

@@ -98,6 +98,10 @@ op() {
 	printf '{"seq": %d, "number": %d, "kind": "%s", "count": %d, "dtype": "float32", "op": "sum", "path": "oneshot", "stream": "0x7", "time_ns": %d000000000, "captured": false, "state": "%s"}' \
 		"$1" "$1" "$2" "$3" $((10 - ${5:-5})) "$4"
 }
+# One that the real NCCL has.
+forwarded() {
+	op "$1" "$2" "$3" forwarded | sed 's/"oneshot"/"nccl", "why": "NCCL is faster at this size"/'
+}
 mkdir "$dir/d"
 dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
 dump 1 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 enqueued)"
@@ -109,6 +113,12 @@ dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running 0)"
 says_dumps young_difference_is_info 0 'info +.*rank 1 .* has not called collective 2' "$dir/d"
 dump 0 1 "$(op 1 broadcast 8 finished)"
 says_dumps other_kind 2 'called .* as collective 1, where' "$dir/d"
+dump 0 1 "$(op 1 allreduce 8 running)"
+dump 1 1 "$(forwarded 1 allreduce 8)"
+says_dumps other_path_is_named_with_its_reason 2 'collective 1 \(allreduce of 8 float32, sum\) went to oneshot on rank 0 and to NCCL \(NCCL is faster at this size\) on rank 1' "$dir/d"
+dump 1 1 "$(forwarded 1 allreduce 9000)"
+says_dumps other_count_and_path_are_named 2 "called allreduce of 8 .* as collective 1, where rank 1 called allreduce of 9000 .*; rank 0's went to oneshot, rank 1's to NCCL \(NCCL is faster at this size\): neither sees the other|\
+called allreduce of 9000 .* as collective 1, where rank 0 called allreduce of 8 .*; rank 1's went to NCCL \(NCCL is faster at this size\), rank 0's to oneshot: neither sees the other" "$dir/d"
 dump 0 2 "" ', "phase": "set-up", "phase_time_ns": 1000000000'
 dump 1 0 ""
 sed -i 's/"ready"/"new"/' "$dir"/d/*.json
