@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parent of shunt bench and shunt conform: starts the workers and watches them. Whatever a worker does, the parent ends: it
+ * The parent of shunt bench, conform and torture: starts the workers and watches them. Whatever a worker does, the parent ends: it
  * kills all of them when one has died, when one gave up and the others do not follow, or when nothing has moved for --timeout
  * seconds.
  */
@@ -46,7 +46,7 @@ static void rank_describe(const struct watch *w, int i)
 	char size[600] = "before the first size";
 
 	if (*p->what)
-		snprintf(size, sizeof(size), "in --case %.*s", (int)sizeof(p->what) - 1, p->what);
+		snprintf(size, sizeof(size), "in %.*s", (int)sizeof(p->what) - 1, p->what);
 	else if (bytes)
 		snprintf(size, sizeof(size), "at %llu bytes", bytes);
 	tool_error("  rank %d: %s%s%s%s%s%s%s, %s", w->shared->launch.external ? w->shared->launch.rank : i,
@@ -200,22 +200,32 @@ static int ranks_choose(struct watch *w)
 	return 0;
 }
 
+static bool wants(const struct bench_opts *o, const char *name)
+{
+	char base[PATH_MAX];
+	bool registered;
+
+	for (int i = 0; i < o->nlibs; i++) {
+		bench_spec_split(o->libs[i], base, &registered);
+		if (!strcmp(base, name))
+			return true;
+	}
+	return false;
+}
+
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
 static int environment_set(struct watch *w)
 {
 	const char *lib = getenv("SHUNT_NCCL_LIB");
 	bool sim = !strcmp(w->shared->launch.kind, "sim"), named = lib && strcmp(lib, "none");
 
-	for (int i = 0; sim && !named && i < w->o->nlibs; i++) {
-		if (!strcmp(w->o->libs[i], "nccl") || !strcmp(w->o->libs[i], "forwarded")) {
-			tool_error("the real NCCL needs GPUs, and here is only the sim");
-			return -ENODEV;
-		}
+	if (sim && !named && (wants(w->o, "nccl") || wants(w->o, "forwarded"))) {
+		tool_error("the real NCCL needs GPUs, and here is only the sim");
+		return -ENODEV;
 	}
 	/* Thread-local memory of a second instance of the library is more than the loader keeps free; read when the workers start. */
-	for (int i = 0; i < w->o->nlibs; i++)
-		if (!strcmp(w->o->libs[i], "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
-			return -ENOMEM;
+	if (wants(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
+		return -ENOMEM;
 	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && setenv("SHUNT_NCCL_LIB", "none", 0)))
 		return -ENOMEM;
 	return 0;

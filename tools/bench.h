@@ -43,11 +43,16 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 	X(GatherConfig) X(ScatterConfig) \
 	X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) \
 	X(CommInitAll) X(CommInitRankConfig) X(CommSplit) X(CommShrink) X(CommFinalize) X(CommCount) X(CommUserRank) \
-	X(CommCuDevice) X(CommGetAsyncError)
+	X(CommCuDevice) X(CommGetAsyncError) X(MemAlloc) X(MemFree) X(CommWindowRegister) X(CommWindowDeregister)
+
+/* What a library is called with: plain device memory, or its ncclMemAlloc's, or that and registered as symmetric windows. */
+enum bench_memory { BENCH_PLAIN, BENCH_ALLOCATED, BENCH_REGISTERED, BENCH_NMEMORIES };
+extern const char *const bench_memory_names[BENCH_NMEMORIES];
 
 struct bench_nccl {
 	void *handle;
-	char label[32];      /* "shunt", "nccl", or the file's name */
+	char label[32];      /* "shunt", "nccl", or the file's name; ":reg" behind it if registered buffers are wanted */
+	enum bench_memory buffers; /* what is wanted, then what it is */
 	char path[PATH_MAX];
 	int version;         /* ncclGetVersion's */
 #define X(name) __typeof__(nccl##name) *name;
@@ -63,6 +68,8 @@ struct bench_nccl {
  * path. 0 or -errno after a message.
  */
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
+/* spec without ":reg" at its end; *registered_p: was it there? */
+void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
 /* 0, or -EIO after a message that names library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
 
@@ -150,6 +157,10 @@ struct bench_opts {
 	uint64_t rotate;             /* bytes that the buffers in turn fill; 0: as many pairs as buffers says */
 	unsigned skew_us;            /* every rank waits a random time up to this before each call */
 	bool host;                   /* measure the calls themselves, not what they start */
+	bool registered;             /* every library with registered buffers, not only those named LIB:reg */
+	bool gemm;                   /* and with a matrix multiplication beside it */
+	bool init;                   /* measure how communicators come into being, and no collective */
+	unsigned comms;              /* init: how many more by ncclCommSplit */
 	int root;
 	bool check, stats;
 	unsigned timeout_s;
@@ -185,7 +196,7 @@ struct bench_progress {
 	alignas(64) atomic_uint beats;   /* changes with every step */
 	atomic_int stage, lib, way;      /* lib, way: -1 if none */
 	atomic_ullong bytes;             /* 0: before the first size */
-	char what[512];                  /* conform: the case and what went wrong in it; read only to be printed */
+	char what[512]; /* conform, torture: the case or move, and what went wrong in it; read only to be printed */
 };
 
 /* Ranks of one host meet here. Zero-filled memory is a valid start. */
@@ -257,6 +268,8 @@ struct bench_data;
 struct bench_data *bench_data_create(
 	enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed);
 void bench_data_destroy(struct bench_data *data);
+/* SHUNT_PREMUL: a rank's factor, in the type. */
+void bench_data_scalar(const struct bench_data *data, int rank, void *scalar);
 /* Elements first ... first + count - 1 of a rank's input. */
 void bench_data_input(const struct bench_data *data, int rank, size_t first, size_t count, void *out);
 /* The same for elements that come unchanged from one rank's input. */
@@ -274,6 +287,8 @@ bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
 struct bench_cell {
 	double us, p99_us, algbw, busbw;     /* algbw and busbw in GB/s from the median */
 	double cpu_us;                       /* host: median of the thread's CPU time */
+	double gemm_us;                      /* gemm: as us, with multiplications beside the calls */
+	double gemm_alone, gemm_with;        /* gemm: TFLOP/s of these alone, and beside the calls, on the slowest rank */
 	const char *path;                    /* or "-" */
 	uint64_t wrong;                      /* over all ranks; meaningful with check */
 	double rounds_us[BENCH_MAX_ROUNDS];  /* slowest rank of each round */
@@ -286,10 +301,29 @@ struct bench_row {
 	struct bench_cell cell[BENCH_MAX_LIBS];
 };
 
+/* Of n <= BENCH_MAX_ROUNDS values, which stay as they are. p99_p: may be NULL. */
+double bench_median(const double *values, int n, double *p99_p);
+/* Geometric means of a library's time over the first one's (bench_means.c). Zero-filled is a valid start. */
+enum { BENCH_BEST = BENCH_MAX_LIBS }; /* as a library: at each size the fastest of all but the first one */
+struct bench_means {
+	unsigned n[BENCH_NWAYS];
+	double log_sum[BENCH_NWAYS][BENCH_MAX_LIBS + 1];
+};
+void bench_means_add(struct bench_means *m, int way, const double *us, int nlibs);
+/* way: -1 for all together. 0: nothing was added. */
+double bench_means_get(const struct bench_means *m, int lib, int way);
+
 struct bench_report;
 struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l, const struct bench_nccl *libs,
 	const char *device_name, const char *version);
 void bench_report_row(struct bench_report *r, const struct bench_row *row);
+/* --init: the steps of a round. */
+enum bench_init_what { BENCH_INIT_CREATE, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH_INIT_SPLIT_CALL, BENCH_INIT_NSTEPS };
+struct bench_init_step {
+	double us, bytes;            /* 0: not done */
+};
+/* Of a library's step, each round. */
+void bench_report_init(struct bench_report *r, int lib, enum bench_init_what what, const double *us, const double *bytes);
 /* Rows of shunt_counters summed over ranks by the caller. */
 void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n);
 /* Last lines and the JSON file. Exit status. */

@@ -147,11 +147,24 @@ static void palette_integers(struct bench_data *d)
 	}
 }
 
+/* What a rank's input is multiplied by under SHUNT_PREMUL: a power of two, so that no float is rounded. */
+static unsigned factor(const struct bench_data *d, int rank)
+{
+	return d->redop == SHUNT_PREMUL ? 1 + (unsigned)rank % 2 : 1;
+}
+
+void bench_data_scalar(const struct bench_data *d, int rank, void *scalar)
+{
+	uint64_t bits = d->type->ebits ? encode(d->type, factor(d, rank)) : factor(d, rank);
+
+	memcpy(scalar, &bits, d->type->bytes);
+}
+
 /* Floats whose every partial result is a value of the type. */
 static void palette_exact(struct bench_data *d)
 {
 	/* All integers to 2^(mbits + 1) are values of the type. */
-	double limit = ldexp(1, d->type->mbits + 1), room = floor(limit / d->nranks);
+	double limit = ldexp(1, d->type->mbits + 1) / (d->redop == SHUNT_PREMUL ? 2 : 1), room = floor(limit / d->nranks);
 	bool power = (d->nranks & (d->nranks - 1)) == 0;
 
 	room = room < 1 ? 1 : room > 1000 ? 1000 : room;
@@ -254,10 +267,10 @@ static bool is_less(const struct dtype *t, uint64_t a, uint64_t b)
 
 static uint64_t reference_integer(const struct bench_data *d, size_t index)
 {
-	uint64_t acc = extend(d->type, d->bits[pick(d, 0, index)]);
+	uint64_t acc = extend(d->type, d->bits[pick(d, 0, index)]) * factor(d, 0);
 
 	for (int r = 1; r < d->nranks; r++) {
-		uint64_t x = extend(d->type, d->bits[pick(d, r, index)]);
+		uint64_t x = extend(d->type, d->bits[pick(d, r, index)]) * factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
@@ -281,11 +294,11 @@ static uint64_t reference_integer(const struct bench_data *d, size_t index)
 /* The result and how far from it a correct library may be, whatever order it reduces in and wherever it rounds. */
 static long double reference_real(const struct bench_data *d, size_t index, long double *tolerance_p)
 {
-	long double acc = d->real[pick(d, 0, index)], size = fabsl(acc);
+	long double acc = d->real[pick(d, 0, index)] * factor(d, 0), size = fabsl(acc);
 	const struct dtype *t = d->type;
 
 	for (int r = 1; r < d->nranks; r++) {
-		long double x = d->real[pick(d, r, index)];
+		long double x = d->real[pick(d, r, index)] * factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:

@@ -20,7 +20,7 @@ static const char html_help[] =
 	"logarithmic, every library a line, and the numbers. It refers to nothing outside of itself.\n\n"
 	"  -o, --output FILE    the HTML file\n"
 	"  --limit [COLL:]GB/S  what the fabric gives, as a line; of one collective or of all that have none of their own\n"
-	"  --png DIR            every chart as a PNG file too (needs a build with cairo)\n"
+	"  --png DIR            every chart as a PNG file too (needs libcairo.so.2)\n"
 	"  --title TEXT         title of the page\n\n"
 	"Exit status: 0; 1 after an error; 2 for a wrong option.\n";
 
@@ -28,9 +28,9 @@ struct series {
 	char name[96];
 	int file;
 	size_t lib;                  /* in the file's list */
+	bool gemm;                   /* its times beside multiplications */
 	struct chart_point *us, *busbw;
-	double *p99;
-	json_t **paths;              /* borrowed */
+	json_t **cells;              /* borrowed */
 	size_t n;
 };
 
@@ -120,15 +120,16 @@ static struct panel *panel_find(struct report *r, json_t *run, json_t *row)
 	return p;
 }
 
-static struct series *series_find(struct panel *p, int file, size_t lib)
+static struct series *series_find(struct panel *p, int file, size_t lib, bool gemm)
 {
 	for (int i = 0; i < p->nseries; i++)
-		if (p->series[i].file == file && p->series[i].lib == lib)
+		if (p->series[i].file == file && p->series[i].lib == lib && p->series[i].gemm == gemm)
 			return &p->series[i];
 	if (p->nseries == MAX_SERIES)
 		return NULL;
 	p->series[p->nseries].file = file;
 	p->series[p->nseries].lib = lib;
+	p->series[p->nseries].gemm = gemm;
 	return &p->series[p->nseries++];
 }
 
@@ -147,21 +148,23 @@ static void series_name(const struct report *r, struct panel *p)
 		int n;
 
 		for (int k = 0; k < p->nseries; k++)
-			if (k != i && !strcmp(label_of(r, s), label_of(r, &p->series[k])))
+			if (k != i && p->series[k].gemm == s->gemm && !strcmp(label_of(r, s), label_of(r, &p->series[k])))
 				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
 		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", label_of(r, s),
 			slash ? slash + 1 : r->names[s->file]);
 		if (other_place)
-			snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
+			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
+		if (s->gemm)
+			snprintf(s->name + n, sizeof(s->name) - (size_t)n, " beside a GEMM");
 	}
 }
 
-static int point_add(struct series *s, double bytes, json_t *cell)
+/* values: the cell, or of a series beside multiplications what it has of these. */
+static int point_add(struct series *s, double bytes, json_t *values, json_t *cell)
 {
 	size_t n = s->n + 1, at = s->n;
 	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
-	json_t **paths;
-	double *p99;
+	json_t **cells;
 
 	if (!us)
 		return -ENOMEM;
@@ -170,14 +173,10 @@ static int point_add(struct series *s, double bytes, json_t *cell)
 	if (!bw)
 		return -ENOMEM;
 	s->busbw = bw;
-	p99 = realloc(s->p99, n * sizeof(*p99));
-	if (!p99)
+	cells = realloc(s->cells, n * sizeof(*cells));
+	if (!cells)
 		return -ENOMEM;
-	s->p99 = p99;
-	paths = realloc(s->paths, n * sizeof(*paths));
-	if (!paths)
-		return -ENOMEM;
-	s->paths = paths;
+	s->cells = cells;
 	/* By size; of runs of the same size and name the last one counts. */
 	while (at && us[at - 1].x > bytes)
 		at--;
@@ -186,14 +185,12 @@ static int point_add(struct series *s, double bytes, json_t *cell)
 	} else {
 		memmove(us + at + 1, us + at, (s->n - at) * sizeof(*us));
 		memmove(bw + at + 1, bw + at, (s->n - at) * sizeof(*bw));
-		memmove(p99 + at + 1, p99 + at, (s->n - at) * sizeof(*p99));
-		memmove(paths + at + 1, paths + at, (s->n - at) * sizeof(*paths));
+		memmove(cells + at + 1, cells + at, (s->n - at) * sizeof(json_t *));
 		s->n = n;
 	}
-	us[at] = (struct chart_point){ bytes, number_of(cell, "time_us") };
-	bw[at] = (struct chart_point){ bytes, number_of(cell, "busbw") };
-	p99[at] = number_of(cell, "p99_us");
-	paths[at] = json_object_get(cell, "path");
+	us[at] = (struct chart_point){ bytes, number_of(values, "time_us") };
+	bw[at] = (struct chart_point){ bytes, number_of(values, "busbw") };
+	cells[at] = cell;
 	return 0;
 }
 
@@ -205,21 +202,22 @@ static int row_add(struct report *r, int file, json_t *row)
 
 	if (!p)
 		return -ENOMEM;
-	json_array_foreach(json_object_get(row, "libraries"), i, cell) {
-		struct series *s = series_find(p, file, i);
+	json_array_foreach(json_object_get(row, "libraries"), i, cell)
+		for (int gemm = 0; gemm < 2; gemm++) {
+			json_t *values = gemm ? json_object_get(cell, "gemm") : cell;
+			struct series *s;
+			int err = 0;
 
-		if (!s) {
-			tool_error("%s: more than %d libraries in one chart (%s)", r->names[file], MAX_SERIES, p->key);
-			return -ENOSPC;
-		}
-		/* A logarithm has no place for nothing. */
-		if (number_of(row, "bytes") > 0 && number_of(cell, "time_us") > 0) {
-			int err = point_add(s, number_of(row, "bytes"), cell);
-
+			/* A logarithm has no place for nothing. */
+			if (number_of(row, "bytes") <= 0 || number_of(values, "time_us") <= 0)
+				continue;
+			s = series_find(p, file, i, gemm);
+			if (!s)
+				tool_error("%s: more than %d lines in one chart (%s)", r->names[file], MAX_SERIES, p->key);
+			err = s ? point_add(s, number_of(row, "bytes"), values, cell) : -ENOSPC;
 			if (err)
 				return err;
 		}
-	}
 	return 0;
 }
 
@@ -282,29 +280,107 @@ static void chart_make(const struct report *r, const struct panel *p, bool times
 	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = longest->n};
 }
 
-static void mean_write(const struct panel *p, FILE *out)
+/* The time of series k at a size; 0: it has none. */
+static double time_at(const struct series *s, double bytes)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->us[i].x == bytes)
+			return s->us[i].y;
+	return 0;
+}
+
+/*
+ * Geometric mean over sizes of the time of series k over that of the first one; k < 0: of the fastest of the others at each size.
+ * *n_p: of how many sizes. What ran beside multiplications is not set against what ran alone.
+ */
+static double mean_of(const struct panel *p, int k, int *n_p)
 {
 	const struct series *a = &p->series[0];
+	double sum = 0;
 
-	for (int k = 1; k < p->nseries; k++) {
-		const struct series *b = &p->series[k];
-		double sum = 0;
-		int n = 0;
+	*n_p = 0;
+	for (size_t i = 0; i < a->n; i++) {
+		double best = INFINITY;
 
-		for (size_t i = 0; i < a->n; i++)
-			for (size_t j = 0; j < b->n; j++)
-				if (a->us[i].x == b->us[j].x) {
-					sum += log(b->us[j].y / a->us[i].y);
-					n++;
-				}
+		for (int j = 1; j < p->nseries; j++) {
+			double us = time_at(&p->series[j], a->us[i].x);
+
+			if ((k < 0 || j == k) && us > 0 && p->series[j].gemm == a->gemm)
+				best = fmin(best, us);
+		}
+		if (isinf(best))
+			continue;
+		sum += log(best / a->us[i].y);
+		++*n_p;
+	}
+	return *n_p ? exp(sum / *n_p) : 0;
+}
+
+static void mean_write(const struct panel *p, FILE *out)
+{
+	int others = 0;
+
+	for (int k = 1; k <= p->nseries; k++) {
+		bool best = k == p->nseries;
+		int n;
+		double mean = mean_of(p, best ? -1 : k, &n);
+
+		if (!n || (best && others < 2))
+			continue;
+		others++;
+		fputs("<p>Time of ", out);
+		chart_escape(best ? "the fastest of the others" : p->series[k].name, out);
+		fputs(" over that of ", out);
+		chart_escape(p->series[0].name, out);
+		fprintf(out, ", geometric mean of %d sizes: <b>%.3f</b></p>\n", n, mean);
+	}
+}
+
+/* All means at a glance, where there is more than one library. */
+static void summary_write(const struct report *r, FILE *out)
+{
+	bool any = false;
+
+	for (int i = 0; i < r->npanels; i++) {
+		const struct panel *p = &r->panels[i];
+		int n;
+		double best = mean_of(p, -1, &n);
+
 		if (!n)
 			continue;
-		fputs("<p>Time of ", out);
-		chart_escape(b->name, out);
-		fputs(" over that of ", out);
-		chart_escape(a->name, out);
-		fprintf(out, ", geometric mean of %d sizes: <b>%.3f</b></p>\n", n, exp(sum / n));
+		if (!any)
+			fputs("<h2>How much longer the others take</h2>\n<table><tr><th>measured</th><th>first library</th><th>the others, geometric "
+			      "means over sizes</th><th>the fastest of them at each size</th></tr>\n", out);
+		any = true;
+		fputs("<tr><td>", out);
+		chart_escape(p->key, out);
+		fputs("</td><td>", out);
+		chart_escape(p->series[0].name, out);
+		fputs("</td><td>", out);
+		for (int k = 1, some = 0; k < p->nseries; k++) {
+			int sizes;
+			double mean = mean_of(p, k, &sizes);
+
+			if (!sizes)
+				continue;
+			fputs(some++ ? ", " : "", out);
+			chart_escape(p->series[k].name, out);
+			fprintf(out, " %.3f", mean);
+		}
+		fprintf(out, "</td><td><b>%.3f</b></td></tr>\n", best);
 	}
+	if (any)
+		fputs("</table>\n", out);
+}
+
+static void path_write(const struct series *s, json_t *cell, FILE *out)
+{
+	json_t *gemm = json_object_get(cell, "gemm");
+
+	if (s->gemm)
+		fprintf(out, "GEMM at %.0f of %.0f TFLOP/s", number_of(gemm, "with_tflops"), number_of(gemm, "alone_tflops"));
+	else
+		chart_escape(string_of(cell, "path"), out);
 }
 
 static void table_write(const struct panel *p, FILE *out)
@@ -338,11 +414,12 @@ static void table_write(const struct panel *p, FILE *out)
 				fputs(p->host ? "<td></td><td></td><td></td>" : "<td></td><td></td><td></td><td></td>", out);
 				continue;
 			}
-			fprintf(out, "<td>%.4g</td><td>%.4g</td>", s->us[k].y, s->p99[k]);
+			fprintf(out, "<td>%.4g</td>", s->us[k].y);
+			fprintf(out, s->gemm ? "<td></td>" : "<td>%.4g</td>", number_of(s->cells[k], "p99_us"));
 			if (!p->host)
 				fprintf(out, "<td>%.4g</td>", s->busbw[k].y);
 			fputs("<td>", out);
-			chart_escape(json_string_value(s->paths[k]) ? json_string_value(s->paths[k]) : "", out);
+			path_write(s, s->cells[k], out);
 			fputs("</td>", out);
 		}
 		fputs("</tr>\n", out);
@@ -362,8 +439,7 @@ static int png_write(const struct report *r, int panel, bool times, const struct
 	snprintf(path, sizeof(path), "%s/%02d-%s.png", r->png, panel + 1, times ? "time" : "bandwidth");
 	err = chart_png(&titled, path);
 	if (err == -ENOSYS)
-		tool_error("--png: this build has no cairo, which draws PNG files; install libcairo2-dev and build again, or leave "
-		           "it out");
+		tool_error("--png: there is no libcairo.so.2, which draws PNG files: install it, or leave --png out");
 	else if (err)
 		tool_error("cannot write %s: %s", path, strerror(-err));
 	return err;
@@ -422,12 +498,44 @@ static void runs_write(const struct report *r, FILE *out)
 			chart_escape(string_of(lib, "label"), out);
 			fputs(" = ", out);
 			chart_escape(string_of(lib, "path"), out);
+			if (!strcmp(string_of(lib, "buffers"), bench_memory_names[BENCH_REGISTERED]))
+				fputs(", with registered buffers", out);
 		}
 		if (!strcmp(string_of(run, "device"), "sim"))
 			fputs("; <b>on the sim, whose times say nothing about GPUs</b>", out);
 		fputs("</li>\n", out);
 	}
 	fputs("</ul></details>\n", out);
+}
+
+/* What --init has measured. */
+static void init_write(const struct report *r, int file, FILE *out)
+{
+	json_t *run = r->files[file], *steps = json_object_get(run, "init"), *step;
+	bool memory = strcmp(string_of(run, "device"), "sim");
+	size_t i;
+
+	if (!json_array_size(steps))
+		return;
+	fputs("<section><h2>communicators of ", out);
+	fprintf(out, "%.0f ranks (", number_of(run, "ranks"));
+	chart_escape(string_of(run, "device_name"), out);
+	fprintf(out, "), first call: %.0f bytes of ", number_of(run, "first_call_bytes"));
+	chart_escape(string_of(run, "collective"), out);
+	fprintf(out, ", %.0f splits</h2>\n<table><tr><th>library</th><th>step</th><th>ms</th><th>in the first round</th><th>MiB</th>"
+		"<th>in the first round</th></tr>\n", number_of(run, "comms"));
+	json_array_foreach(steps, i, step) {
+		fputs("<tr><td>", out);
+		chart_escape(string_of(step, "library"), out);
+		fputs("</td><td>", out);
+		chart_escape(string_of(step, "step"), out);
+		fprintf(out, "</td><td>%.3f</td><td>%.3f</td>", number_of(step, "time_us") / 1e3,
+			json_number_value(json_array_get(json_object_get(step, "rounds_us"), 0)) / 1e3);
+		fprintf(out, memory ? "<td>%.1f</td><td>%.1f</td></tr>\n" : "<td></td><td></td></tr>\n",
+		    number_of(step, "memory_bytes") / (1 << 20),
+		    json_number_value(json_array_get(json_object_get(step, "rounds_bytes"), 0)) / (1 << 20));
+	}
+	fputs("</table></section>\n", out);
 }
 
 static int html_write(const struct report *r)
@@ -458,6 +566,9 @@ static int html_write(const struct report *r)
 	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its value.</p>\n",
 	    out);
 	runs_write(r, out);
+	summary_write(r, out);
+	for (int i = 0; i < r->nfiles; i++)
+		init_write(r, i, out);
 	for (int i = 0; i < r->npanels && !err; i++)
 		err = panel_write(r, i, out);
 	fputs("</body></html>\n", out);
@@ -503,8 +614,7 @@ static void report_finish(struct report *r)
 
 			free(s->us);
 			free(s->busbw);
-			free(s->p99);
-			free(s->paths);
+			free(s->cells);
 		}
 	free(r->panels);
 	for (int i = 0; i < r->nfiles; i++)

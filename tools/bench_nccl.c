@@ -13,6 +13,17 @@
 #include <unistd.h>
 #include "bench.h"
 
+const char *const bench_memory_names[BENCH_NMEMORIES] = { "plain", "allocated", "registered" };
+
+void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p)
+{
+	static const char suffix[] = ":reg";
+	size_t len = strlen(spec), end = sizeof(suffix) - 1;
+
+	*registered_p = len > end && !strcmp(spec + len - end, suffix);
+	snprintf(name, PATH_MAX, "%.*s", (int)(*registered_p ? len - end : len), spec);
+}
+
 /* Where "nccl" is: the library that Shunt itself would use. */
 static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 {

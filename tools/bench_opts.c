@@ -18,6 +18,8 @@ const char bench_help[] =
     "  --lib LIB            shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every call on\n"
     "                       to it), or a path\n"
     "  --vs LIB             another one to compare it with; may be given three times\n"
+    "                       LIB:reg: with buffers of its ncclMemAlloc, registered by ncclCommWindowRegister as symmetric\n"
+    "  --register           all libraries with such buffers\n"
     "  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
     "  -e, --last SIZE      largest size (64M)\n"
     "  -f, --factor N       from one size to the next (2)\n"
@@ -33,6 +35,11 @@ const char bench_help[] =
     "  --skew US            every rank waits a random time up to US before each call, or launch of a graph; its own waits are\n"
     "                       not counted, those for the others are\n"
     "  --host               measure what a call costs the host: time and CPU time of the calls, without what they start\n"
+    "  --gemm               measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on another stream\n"
+    "                       of each GPU: the calls' time then, and what becomes of the multiplications\n"
+    "  --init               measure communicators instead: time and device memory of ncclCommInitRank, of the first call (of\n"
+    "                       --first bytes; 1M), of --comms more by ncclCommSplit, and of a first call of these\n"
+    "  --comms K            how many more (4)\n"
     "How\n"
     "  -n, --ranks N        ranks to start (all GPUs; 4 on the sim)\n"
     "  --threads            ranks are threads of one process\n"
@@ -50,7 +57,8 @@ const char bench_help[] =
     "Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
     "graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F is\n"
     "2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a library's\n"
-    "time over the first one's: above 1 the first one is faster.\n"
+    "time over the first one's: above 1 the first one is faster. Below the table is its geometric mean, for each library and\n"
+    "for the fastest of the others at each size.\n"
     "Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
@@ -107,8 +115,32 @@ static int list_parse(const char *text, int (*find)(const char *), unsigned all,
 	return set ? 0 : -EINVAL;
 }
 
-enum { OPT_LIB = 256, OPT_VS, OPT_MODE, OPT_IN, OPT_OUT, OPT_BOTH, OPT_BUFFERS, OPT_THREADS, OPT_DEVICE, OPT_CHECK,
-	OPT_NO_CHECK, OPT_SEED, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_STATS, OPT_WORKER, OPT_ROTATE, OPT_SKEW, OPT_HOST };
+enum {
+	OPT_LIB = 256,
+	OPT_VS,
+	OPT_MODE,
+	OPT_IN,
+	OPT_OUT,
+	OPT_BOTH,
+	OPT_BUFFERS,
+	OPT_THREADS,
+	OPT_DEVICE,
+	OPT_CHECK,
+	OPT_NO_CHECK,
+	OPT_SEED,
+	OPT_TIMEOUT,
+	OPT_RENDEZVOUS,
+	OPT_JSON,
+	OPT_STATS,
+	OPT_WORKER,
+	OPT_ROTATE,
+	OPT_SKEW,
+	OPT_HOST,
+	OPT_REGISTER,
+	OPT_GEMM,
+	OPT_INIT,
+	OPT_COMMS
+};
 
 static const struct option long_options[] = {
 	{ "lib", required_argument, NULL, OPT_LIB },
@@ -126,6 +158,10 @@ static const struct option long_options[] = {
 	{ "rotate", required_argument, NULL, OPT_ROTATE },
 	{ "skew", required_argument, NULL, OPT_SKEW },
 	{ "host", no_argument, NULL, OPT_HOST },
+	{ "register", no_argument, NULL, OPT_REGISTER },
+	{ "gemm", no_argument, NULL, OPT_GEMM },
+	{ "init", no_argument, NULL, OPT_INIT },
+	{ "comms", required_argument, NULL, OPT_COMMS },
 	{ "root", required_argument, NULL, 'R' },
 	{ "group", required_argument, NULL, 'g' },
 	{ "ranks", required_argument, NULL, 'n' },
@@ -174,7 +210,8 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		o->libs[o->nlibs++] = arg;
 		return 0;
 	case 'b':
-		return tool_parse_size(arg, &o->first);
+		err = tool_parse_size(arg, &o->first);
+		return err ? err : o->first ? 0 : -ERANGE;
 	case 'e':
 		return tool_parse_size(arg, &o->last);
 	case 'f':
@@ -206,6 +243,17 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 	case OPT_HOST:
 		o->host = true;
 		return 0;
+	case OPT_REGISTER:
+		o->registered = true;
+		return 0;
+	case OPT_GEMM:
+		o->gemm = true;
+		return 0;
+	case OPT_INIT:
+		o->init = true;
+		return 0;
+	case OPT_COMMS:
+		return tool_parse_uint(arg, 0, 64, &o->comms);
 	case OPT_BUFFERS:
 		return tool_parse_uint(arg, 1, 64, &o->buffers);
 	case 'n':
@@ -261,12 +309,52 @@ static const char *option_name(int opt)
 	return "?";
 }
 
+/* Do the options go together? 0, or -1 after a message. */
+static int combination_check(struct bench_opts *o)
+{
+	const char *why = NULL;
+	char name[PATH_MAX];
+	bool windows = o->registered, any = false;
+
+	for (int i = 0; i < o->nlibs; i++) {
+		bench_spec_split(o->libs[i], name, &any);
+		windows = windows || any;
+	}
+	if (!o->first)
+		o->first = o->init ? 1 << 20 : 8;
+	if (o->init)
+		o->last = o->first;
+	if (o->host && !o->modes[BENCH_EAGER])
+		why = "--host is about calls; in a graph there are none";
+	else if (o->rotate && o->buffers > o->group)
+		why = "--rotate says itself how many buffers there are";
+	else if (o->gemm && (o->host || o->init))
+		why = "--gemm is about calls that run; --host and --init are about others";
+	else if (o->init && (o->host || o->rotate || o->skew_us || windows))
+		why = "--init does not go with --host, --rotate, --skew or registered buffers";
+	else if (o->first > o->last)
+		why = "the sizes must be 0 < --first <= --last";
+	if (why) {
+		tool_usage_error("%s", why);
+		return -1;
+	}
+	if (o->host)
+		o->modes[BENCH_GRAPH] = false;
+	if (!o->coll->in_place && o->places[BENCH_IN]) {
+		if (!o->places[BENCH_OUT]) {
+			tool_usage_error("%s is not defined in place", o->coll->name);
+			return -1;
+		}
+		o->places[BENCH_IN] = false;
+	}
+	return 0;
+}
+
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 {
 	int opt, err;
 
 	*o = (struct bench_opts){.coll = &bench_colls[0],
-	    .first = 8,
 	    .last = 64 << 20,
 	    .factor = 2,
 	    .dtypes = 1u << SHUNT_F32,
@@ -278,6 +366,7 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	    .rounds = -1,
 	    .buffers = 1,
 	    .group = 1,
+	    .comms = 4,
 	    .check = true,
 	    .timeout_s = 300,
 	    .libs = {"shunt"},
@@ -322,27 +411,5 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	}
 	if (o->buffers < o->group)
 		o->buffers = o->group;
-	if (o->host) {
-		if (!o->modes[BENCH_EAGER]) {
-			tool_usage_error("--host is about calls; in a graph there are none");
-			return -1;
-		}
-		o->modes[BENCH_GRAPH] = false;
-	}
-	if (o->rotate && o->buffers > o->group) {
-		tool_usage_error("--rotate says itself how many buffers there are");
-		return -1;
-	}
-	if (!o->coll->in_place && o->places[BENCH_IN]) {
-		if (!o->places[BENCH_OUT]) {
-			tool_usage_error("%s is not defined in place", o->coll->name);
-			return -1;
-		}
-		o->places[BENCH_IN] = false;
-	}
-	if (!o->first || o->first > o->last) {
-		tool_usage_error("the sizes must be 0 < --first <= --last");
-		return -1;
-	}
-	return 0;
+	return combination_check(o);
 }

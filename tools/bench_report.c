@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench.h"
@@ -13,13 +12,31 @@ struct bench_report {
 	const struct bench_launch *l;
 	const struct bench_nccl *libs;
 	json_t *root, *results;
-	double log_ratio[BENCH_MAX_LIBS];    /* sums */
-	unsigned ratios;
+	struct bench_means means, gemm_means; /* gemm: of the times beside multiplications */
+	json_t *init;                        /* --init */
 	uint64_t wrong;
 	/* --host, by library: sums over rows, and how many. */
 	double own_us[BENCH_MAX_LIBS], forwarded_us[BENCH_MAX_LIBS], direct_us[BENCH_MAX_LIBS];
 	unsigned own[BENCH_MAX_LIBS], forwarded[BENCH_MAX_LIBS];
 };
+
+static const char *const memory_text[BENCH_NMEMORIES] = {
+	[BENCH_PLAIN] = "",
+	[BENCH_ALLOCATED] = ", buffers of ncclMemAlloc",
+	[BENCH_REGISTERED] = ", buffers of ncclMemAlloc, registered",
+};
+
+static void sim_print(const struct bench_report *r)
+{
+	if (!strcmp(r->l->kind, "sim"))
+		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
+}
+
+static void init_header_print(void)
+{
+	printf("#\n# %-51s %10s %10s | %10s %10s\n", "", "ms", "first", "MiB", "first");
+	fflush(stdout);
+}
 
 static void header_print(const struct bench_report *r, const char *device_name, const char *version)
 {
@@ -28,7 +45,15 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 	printf("# shunt %s, %s, %d ranks as %s, %s (%s)\n", version, o->coll->name, r->l->nranks,
 		r->l->external ? "launched from outside" : o->threads ? "threads" : "processes", r->l->kind, device_name);
 	for (int i = 0; i < o->nlibs; i++)
-		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version);
+		printf("# %c = %s: %s, NCCL ABI %d%s\n", 'A' + i, r->libs[i].label, r->libs[i].path, r->libs[i].version,
+			memory_text[r->libs[i].buffers]);
+	if (o->init) {
+		printf("# medians of %d rounds, and the first one; on the slowest rank, and the one that it costs most memory\n",
+		    o->rounds);
+		sim_print(r);
+		init_header_print();
+		return;
+	}
 	printf(
 	    "# %d rounds of %d calls after %d; time is the median of rounds, us per call on the slowest rank; bandwidths in GB/s\n",
 	    o->rounds, o->iters, o->warmup);
@@ -43,17 +68,22 @@ static void header_print(const struct bench_report *r, const char *device_name, 
 		     "they start is not in them");
 	if (o->coll->rooted)
 		printf("# root %d\n", o->root);
+	if (o->gemm)
+		puts(
+		    "# +gemm: time beside matrix multiplications; alone, with: TFLOP/s of these without the calls and beside them");
 	if (o->check)
 		printf("# every result checked; seed %" PRIu64 "\n", o->seed);
-	if (!strcmp(r->l->kind, "sim"))
-		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
+	sim_print(r);
 	printf("#\n# %-37s", "");
 	for (int i = 0; i < o->nlibs; i++)
-		printf(" | %-59.59s", r->libs[i].label);
+		printf(" | %-*.59s", o->gemm ? 83 : 59, r->libs[i].label);
 	printf("\n# %5s %10s %10s %5s %-5s %-3s", "size", "count", "dtype", "op", "mode", "to");
-	for (int i = 0; i < o->nlibs; i++)
+	for (int i = 0; i < o->nlibs; i++) {
 		printf(" | %10s %10s %8s %8s %-11s %5s%s", "us", "p99", o->host ? "cpu" : "algbw", o->host ? "-" : "busbw", "path",
 		    "wrong", i ? "  ratio" : "");
+		if (o->gemm)
+			printf(" %9s %6s %6s", "+gemm", "alone", "with");
+	}
 	putchar('\n');
 	fflush(stdout);
 }
@@ -71,8 +101,8 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 	r->libs = libs;
 	list = json_array();
 	for (int i = 0; i < o->nlibs; i++)
-		json_array_append_new(
-		    list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		json_array_append_new(list, json_pack("{s:s, s:s, s:i, s:s}", "label", libs[i].label, "path", libs[i].path,
+		                                "version", libs[i].version, "buffers", bench_memory_names[libs[i].buffers]));
 	r->results = json_array();
 	r->root = json_pack("{s:s, s:s, s:i, s:s, s:s, s:b, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:i, s:b, s:b, s:I, s:o, s:O}",
 	    "shunt", version, "collective", o->coll->name, "ranks", l->nranks, "device", l->kind, "device_name", device_name,
@@ -110,6 +140,8 @@ static void row_print(struct bench_report *r, const struct bench_row *row)
 			r->o->check ? wrong : "-");
 		if (i)
 			printf(" %6.2f", cell->us / row->cell[0].us);
+		if (r->o->gemm)
+			printf(" %9s %6.1f %6.1f", number(cell->gemm_us, a), cell->gemm_alone, cell->gemm_with);
 	}
 	putchar('\n');
 	fflush(stdout);
@@ -127,6 +159,9 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 
 	if (r->o->host)
 		json_object_set_new(json, "cpu_us", json_real(cell->cpu_us));
+	if (r->o->gemm)
+		json_object_set_new(json, "gemm", json_pack("{s:f, s:f, s:f, s:f}", "time_us", cell->gemm_us, "busbw",
+			cell->busbw * cell->us / cell->gemm_us, "alone_tflops", cell->gemm_alone, "with_tflops", cell->gemm_with));
 	return json;
 }
 
@@ -169,15 +204,20 @@ void bench_report_row(struct bench_report *r, const struct bench_row *row)
 {
 	json_t *cells = json_array();
 
+	double us[BENCH_MAX_LIBS], gemm_us[BENCH_MAX_LIBS];
+
 	row_print(r, row);
 	forwarding_add(r, row);
-	r->ratios++;
 	for (int i = 0; i < r->o->nlibs; i++) {
 		if (r->o->check)
 			r->wrong += row->cell[i].wrong;
-		r->log_ratio[i] += log(row->cell[i].us / row->cell[0].us);
+		us[i] = row->cell[i].us;
+		gemm_us[i] = row->cell[i].gemm_us;
 		json_array_append_new(cells, cell_json(r, &row->cell[i]));
 	}
+	bench_means_add(&r->means, row->way, us, r->o->nlibs);
+	if (r->o->gemm)
+		bench_means_add(&r->gemm_means, row->way, gemm_us, r->o->nlibs);
 	json_array_append_new(r->results, json_pack("{s:I, s:I, s:s, s:s, s:s, s:s, s:o}", "bytes", (json_int_t)row->bytes, "count",
 	                                      (json_int_t)row->count, "dtype", shunt_dtype_name(row->dtype), "op",
 	                                      shunt_redop_name(row->redop), "mode", bench_mode_names[row->way / BENCH_NPLACES],
@@ -192,24 +232,100 @@ void bench_report_counters(struct bench_report *r, int lib, const struct shunt_c
 			rows[i].bytes, *rows[i].reason ? "  " : "", rows[i].reason);
 }
 
+static double median_first(const double *values, int n, json_t **list_p)
+{
+	*list_p = json_array();
+	for (int i = 0; i < n; i++)
+		json_array_append_new(*list_p, json_real(values[i]));
+	return bench_median(values, n, NULL);
+}
+
+void bench_report_init(struct bench_report *r, int lib, enum bench_init_what what, const double *us, const double *bytes)
+{
+	static const char *const names[BENCH_INIT_NSTEPS] = { "init", "first_call", "splits", "first_calls_of_splits" };
+	char text[96], size[24], ms[4][24];
+	json_t *us_list, *bytes_list;
+	double us_median = median_first(us, r->o->rounds, &us_list), bytes_median = median_first(bytes, r->o->rounds, &bytes_list);
+	bool memory = strcmp(r->l->kind, "sim"); /* which does not count it */
+
+	if (!r->init) {
+		r->init = json_array();
+		json_object_set_new(r->root, "init", r->init);
+		json_object_set_new(r->root, "comms", json_integer(r->o->comms));
+		json_object_set_new(r->root, "first_call_bytes", json_integer((json_int_t)r->o->first));
+	}
+	json_array_append_new(
+	    r->init, json_pack("{s:s, s:s, s:f, s:o, s:f, s:o}", "library", r->libs[lib].label, "step", names[what], "time_us",
+	                 us_median, "rounds_us", us_list, "memory_bytes", bytes_median, "rounds_bytes", bytes_list));
+	if (what == BENCH_INIT_CREATE)
+		snprintf(text, sizeof(text), "ncclCommInitRank");
+	else if (what == BENCH_INIT_CALL)
+		snprintf(text, sizeof(text), "first %s of %s", r->o->coll->name, tool_format_size(r->o->first, size));
+	else
+		snprintf(text, sizeof(text), what == BENCH_INIT_SPLIT ? "%u more by ncclCommSplit" : "first calls of these %u",
+		    r->o->comms);
+	number(us_median / 1e3, ms[0]);
+	number(us[0] / 1e3, ms[1]);
+	snprintf(ms[2], sizeof(ms[2]), memory ? "%.1f" : "-", bytes_median / (1 << 20));
+	snprintf(ms[3], sizeof(ms[3]), memory ? "%.1f" : "-", bytes[0] / (1 << 20));
+	/* No time at all: it was not done. */
+	if (us_median > 0)
+		printf("  %-20.20s %-30s %10s %10s | %10s %10s\n", r->libs[lib].label, text, ms[0], ms[1], ms[2], ms[3]);
+	else if (r->o->comms)
+		printf("  %-20.20s %-30s: it has no ncclCommSplit\n", r->libs[lib].label, text);
+}
+
+/* One line, and the same as JSON. lib: may be BENCH_BEST. */
+static json_t *mean_print(const struct bench_report *r, const struct bench_means *m, int lib, const char *what)
+{
+	const char *name = lib == BENCH_BEST ? "the fastest of the others" : r->libs[lib].label;
+	json_t *json = json_pack("{s:s, s:s, s:f}", "of", lib == BENCH_BEST ? "best" : name, "over", r->libs[0].label, "all",
+	    bench_means_get(m, lib, -1));
+	const char *comma = "";
+
+	printf("# geometric mean%s of %s / %s: %.3f (", what, name, r->libs[0].label, bench_means_get(m, lib, -1));
+	for (int way = 0; way < BENCH_NWAYS; way++) {
+		char text[32];
+
+		if (!m->n[way])
+			continue;
+		snprintf(
+		    text, sizeof(text), "%s %s", bench_mode_names[way / BENCH_NPLACES], bench_place_names[way % BENCH_NPLACES]);
+		printf("%s%s %.3f", comma, text, bench_means_get(m, lib, way));
+		comma = ", ";
+		json_object_set_new(json, text, json_real(bench_means_get(m, lib, way)));
+	}
+	puts(")");
+	return json;
+}
+
+static json_t *means_print(const struct bench_report *r, const struct bench_means *m, const char *what)
+{
+	json_t *list = json_array();
+
+	for (int i = 1; i < r->o->nlibs; i++)
+		json_array_append_new(list, mean_print(r, m, i, what));
+	if (r->o->nlibs > 2)
+		json_array_append_new(list, mean_print(r, m, BENCH_BEST, what));
+	return list;
+}
+
 int bench_report_finish(struct bench_report *r)
 {
-	json_t *ratios = json_array();
 	int status = r->wrong ? TOOL_FAIL : TOOL_OK;
 
-	if (r->o->check)
-		printf("# %" PRIu64 " wrong elements\n", r->wrong);
-	for (int i = 1; i < r->o->nlibs; i++) {
-		double mean = r->ratios ? exp(r->log_ratio[i] / r->ratios) : 0;
-
-		printf("# geometric mean of %s / %s: %.3f\n", r->libs[i].label, r->libs[0].label, mean);
-		json_array_append_new(ratios, json_real(mean));
+	if (!r->o->init) {
+		if (r->o->check)
+			printf("# %" PRIu64 " wrong elements\n", r->wrong);
+		json_object_set_new(r->root, "geometric_means", means_print(r, &r->means, ""));
+		if (r->o->gemm)
+			json_object_set_new(
+			    r->root, "gemm_geometric_means", means_print(r, &r->gemm_means, " beside multiplications"));
+		if (r->o->host)
+			forwarding_print(r);
+		if (r->o->check)
+			json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	}
-	if (r->o->host)
-		forwarding_print(r);
-	if (r->o->check)
-		json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
-	json_object_set_new(r->root, "geometric_means", ratios);
 	if (r->o->json) {
 		/* Not in place: a reader never sees half a file. */
 		char tmp[PATH_MAX];

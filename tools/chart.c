@@ -5,12 +5,13 @@
 #include "chart_pen.h"
 #include "tool.h"
 
-enum { LEFT = 64, RIGHT = 24, TOP = 34, BOTTOM = 46, LEGEND = 16 };
+enum { LEFT = 64, RIGHT = 24, TOP = 34, BOTTOM = 46, LEGEND = 16, TITLE = 76 /* letters that have room */ };
 
 /* Told apart in greyscale and by the colour-blind too. */
 const char *chart_color(int i)
 {
-	static const char *const colors[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9" };
+	static const char *const colors[] = {
+	    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b"};
 
 	return colors[(unsigned)i % (sizeof(colors) / sizeof(colors[0]))];
 }
@@ -52,6 +53,7 @@ static void value_text(double v, bool bytes, char *text, size_t size)
 static void grid_draw(const struct chart *c, struct chart_pen *pen, const struct axis *x, const struct axis *y)
 {
 	int step = (int)ceil((x->high - x->low) * 44 / (x->to - x->from));
+	size_t title = strlen(c->title);
 	char text[32];
 
 	for (int i = (int)x->low; i <= (int)x->high; i += step ? step : 1) {
@@ -76,7 +78,7 @@ static void grid_draw(const struct chart *c, struct chart_pen *pen, const struct
 	pen->ops->line(pen, x->from, y->from, x->to, y->from, "#444444", 1);
 	pen->ops->line(pen, x->from, y->from, x->from, y->to, "#444444", 1);
 	pen->ops->text(pen, (x->from + x->to) / 2, CHART_HEIGHT - 8, CHART_MIDDLE, 12, "#222222", c->x_name);
-	pen->ops->text(pen, 4, 18, CHART_START, 13, "#222222", c->title);
+	pen->ops->text(pen, 4, 18, CHART_START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222", c->title);
 	pen->ops->text(pen, CHART_WIDTH - RIGHT, 18, CHART_END, 12, "#222222", c->y_name);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_CHART_H
 #define SHUNT_TOOLS_CHART_H
-/* Charts of lines on two logarithmic axes, as SVG text or, where the build has cairo, as PNG files. */
+/* Charts of lines on two logarithmic axes, as SVG text or, where there is a libcairo.so.2, as PNG files. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ struct chart {
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-/* 0, -ENOSYS: built without cairo, or -errno. */
+/* 0, -ENOSYS: there is no cairo, or -errno. */
 int chart_png(const struct chart *c, const char *path);
 /* Colour of line i, "#rrggbb". */
 const char *chart_color(int i);

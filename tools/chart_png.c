@@ -1,12 +1,76 @@
 /* SPDX-License-Identifier: MIT */
+/* PNG files are drawn by cairo, which is opened when it is asked for, so that neither the build nor the rest of the command needs
+ * it. */
+#include <dlfcn.h>
 #include <errno.h>
+#include <math.h>
+#include <stdbool.h>
 #include "chart_pen.h"
 
-#ifdef TOOL_CAIRO
-#include <cairo.h>
-#include <math.h>
-
 enum { SCALE = 2 }; /* dots per unit */
+
+/* What is used of cairo.h; the same in all of 1.x. */
+enum { CAIRO_STATUS_SUCCESS, CAIRO_STATUS_NO_MEMORY };
+enum { CAIRO_FORMAT_RGB24 = 1, CAIRO_NORMAL = 0 /* slant and weight */ };
+typedef struct cairo_context cairo_t;
+typedef struct cairo_surface cairo_surface_t;
+typedef struct {
+	double x_bearing, y_bearing, width, height, x_advance, y_advance;
+} cairo_text_extents_t;
+#define CAIRO_FUNCS(X) \
+	X(cairo_surface_t *, image_surface_create, (int format, int width, int height)) \
+	X(cairo_t *, create, (cairo_surface_t *surface)) \
+	X(void, destroy, (cairo_t *cr)) \
+	X(void, surface_destroy, (cairo_surface_t *surface)) \
+	X(int, surface_write_to_png, (cairo_surface_t *surface, const char *path)) \
+	X(void, scale, (cairo_t *cr, double x, double y)) \
+	X(void, paint, (cairo_t *cr)) \
+	X(void, select_font_face, (cairo_t *cr, const char *family, int slant, int weight)) \
+	X(void, set_font_size, (cairo_t *cr, double size)) \
+	X(void, text_extents, (cairo_t *cr, const char *text, cairo_text_extents_t *extents)) \
+	X(void, show_text, (cairo_t *cr, const char *text)) \
+	X(void, set_source_rgb, (cairo_t *cr, double red, double green, double blue)) \
+	X(void, set_line_width, (cairo_t *cr, double width)) \
+	X(void, set_dash, (cairo_t *cr, const double *dashes, int n, double offset)) \
+	X(void, move_to, (cairo_t *cr, double x, double y)) \
+	X(void, line_to, (cairo_t *cr, double x, double y)) \
+	X(void, stroke, (cairo_t *cr)) \
+	X(void, arc, (cairo_t *cr, double x, double y, double radius, double from, double to)) \
+	X(void, fill, (cairo_t *cr)) \
+	X(void, reset_clip, (cairo_t *cr)) \
+	X(void, rectangle, (cairo_t *cr, double x, double y, double width, double height)) \
+	X(void, clip, (cairo_t *cr))
+
+static struct {
+#define X(result, name, params) result (*name) params;
+	CAIRO_FUNCS(X)
+#undef X
+} cairo;
+
+static bool cairo_open(void)
+{
+	static void *handle;
+
+	if (handle)
+		return true;
+	handle = dlopen("libcairo.so.2", RTLD_NOW | RTLD_LOCAL);
+	if (!handle)
+		return false;
+	const struct { const char *name; void **func_p; } funcs[] = {
+#define X(result, name, params) { "cairo_" #name, (void **)&cairo.name },
+		CAIRO_FUNCS(X)
+#undef X
+	};
+	for (size_t i = 0; i < sizeof(funcs) / sizeof(funcs[0]); i++) {
+		*funcs[i].func_p = dlsym(handle, funcs[i].name);
+		if (!*funcs[i].func_p) {
+			dlclose(handle);
+			handle = NULL;
+			return false;
+		}
+	}
+	return true;
+}
 
 struct png_pen {
 	struct chart_pen pen;
@@ -23,7 +87,7 @@ static void color_set(cairo_t *cr, const char *color)
 	unsigned r = 0, g = 0, b = 0;
 
 	sscanf(color, "#%2x%2x%2x", &r, &g, &b);
-	cairo_set_source_rgb(cr, r / 255.0, g / 255.0, b / 255.0);
+	cairo.set_source_rgb(cr, r / 255.0, g / 255.0, b / 255.0);
 }
 
 static void png_line(struct chart_pen *pen, double x1, double y1, double x2, double y2, const char *color, double width)
@@ -31,11 +95,11 @@ static void png_line(struct chart_pen *pen, double x1, double y1, double x2, dou
 	cairo_t *cr = cr_of(pen);
 
 	color_set(cr, color);
-	cairo_set_line_width(cr, fabs(width));
-	cairo_set_dash(cr, (double[]){ 6, 4 }, width < 0 ? 2 : 0, 0);
-	cairo_move_to(cr, x1, y1);
-	cairo_line_to(cr, x2, y2);
-	cairo_stroke(cr);
+	cairo.set_line_width(cr, fabs(width));
+	cairo.set_dash(cr, (double[]){ 6, 4 }, width < 0 ? 2 : 0, 0);
+	cairo.move_to(cr, x1, y1);
+	cairo.line_to(cr, x2, y2);
+	cairo.stroke(cr);
 }
 
 static void png_dot(struct chart_pen *pen, double x, double y, const char *color, const char *text)
@@ -44,8 +108,8 @@ static void png_dot(struct chart_pen *pen, double x, double y, const char *color
 
 	(void)text;
 	color_set(cr, color);
-	cairo_arc(cr, x, y, 3, 0, 2 * M_PI);
-	cairo_fill(cr);
+	cairo.arc(cr, x, y, 3, 0, 2 * M_PI);
+	cairo.fill(cr);
 }
 
 static void png_text(
@@ -55,44 +119,41 @@ static void png_text(
 	cairo_text_extents_t extents;
 
 	color_set(cr, color);
-	cairo_set_font_size(cr, size);
-	cairo_text_extents(cr, text, &extents);
-	cairo_move_to(cr, x - extents.x_advance * anchor / 2, y);
-	cairo_show_text(cr, text);
+	cairo.set_font_size(cr, size);
+	cairo.text_extents(cr, text, &extents);
+	cairo.move_to(cr, x - extents.x_advance * anchor / 2, y);
+	cairo.show_text(cr, text);
 }
 
 static void png_clip(struct chart_pen *pen, double x, double y, double width, double height)
 {
 	cairo_t *cr = cr_of(pen);
 
-	cairo_reset_clip(cr);
+	cairo.reset_clip(cr);
 	if (width <= 0)
 		return;
-	cairo_rectangle(cr, x, y, width, height);
-	cairo_clip(cr);
+	cairo.rectangle(cr, x, y, width, height);
+	cairo.clip(cr);
 }
 
 int chart_png(const struct chart *c, const char *path)
 {
 	static const struct chart_pen_ops ops = { png_line, png_dot, png_text, png_clip };
-	cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, CHART_WIDTH * SCALE, CHART_HEIGHT * SCALE);
-	struct png_pen pen = { { &ops }, cairo_create(surface) };
-	cairo_status_t status;
+	cairo_surface_t *surface;
+	struct png_pen pen;
+	int status;
 
-	cairo_scale(pen.cr, SCALE, SCALE);
+	if (!cairo_open())
+		return -ENOSYS;
+	surface = cairo.image_surface_create(CAIRO_FORMAT_RGB24, CHART_WIDTH * SCALE, CHART_HEIGHT * SCALE);
+	pen = (struct png_pen){ { &ops }, cairo.create(surface) };
+	cairo.scale(pen.cr, SCALE, SCALE);
 	color_set(pen.cr, "#ffffff");
-	cairo_paint(pen.cr);
-	cairo_select_font_face(pen.cr, "sans-serif", CAIRO_FONT_SLANT_NORMAL, CAIRO_FONT_WEIGHT_NORMAL);
+	cairo.paint(pen.cr);
+	cairo.select_font_face(pen.cr, "sans-serif", CAIRO_NORMAL, CAIRO_NORMAL);
 	chart_draw(c, &pen.pen);
-	status = cairo_surface_write_to_png(surface, path);
-	cairo_destroy(pen.cr);
-	cairo_surface_destroy(surface);
+	status = cairo.surface_write_to_png(surface, path);
+	cairo.destroy(pen.cr);
+	cairo.surface_destroy(surface);
 	return status == CAIRO_STATUS_SUCCESS ? 0 : status == CAIRO_STATUS_NO_MEMORY ? -ENOMEM : errno ? -errno : -EIO;
 }
-#else
-int chart_png(const struct chart *c, const char *path)
-{
-	(void)c, (void)path;
-	return -ENOSYS;
-}
-#endif

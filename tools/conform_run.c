@@ -220,12 +220,12 @@ static int cases_run(struct seat *t, const struct conform_list *list)
 		const struct conform_case *c = &list->cases[i];
 		struct conform_outcome out = { 0 };
 
-		snprintf(r->progress->what, sizeof(r->progress->what), "%s", c->name);
+		snprintf(r->progress->what, sizeof(r->progress->what), "--case %s", c->name);
 		err = case_run(t, c, &out);
 		/* If the others do not come, the parent says this. */
 		if (out.verdict == CONFORM_FAIL)
 			snprintf(
-				r->progress->what, sizeof(r->progress->what), "%s, where it had failed: %.300s", c->name, out.text);
+				r->progress->what, sizeof(r->progress->what), "--case %s, where it had failed: %.300s", c->name, out.text);
 		if (!err)
 			err = gather(t, &out, sizeof(out), all);
 		if (!err && !r->rank)

@@ -293,7 +293,7 @@ static int cases_run(struct solo *t, struct conform_report *report)
 		/* A capture is of one stream, and what the other kinds look at does not depend on threads. */
 		if (c->kind != CONFORM_SCRIPT || c->graph)
 			continue;
-		snprintf(t->shared->progress[0].what, sizeof(t->shared->progress[0].what), "%s", c->name);
+		snprintf(t->shared->progress[0].what, sizeof(t->shared->progress[0].what), "--case %s", c->name);
 		case_run(t, c);
 		conform_report_case(report, c, t->out);
 	}

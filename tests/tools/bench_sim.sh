@@ -58,6 +58,10 @@ for coll in all_gather reduce_scatter broadcast reduce alltoall alltoallv gather
 done
 right rotate_right 'rotate through 1 MB' -n 2 -b 1K -e 64K -f 64 --rotate 1
 right skew_right 'waits up to 200 us' -n 3 -b 1K -e 16K -f 16 --skew 200
+for coll in all_reduce all_gather sendrecv; do
+	right registered_${coll}_right 'buffers of ncclMemAlloc' $coll -n 3 -b 1K -e 64K -f 64 --register
+done
+right registered_beside_plain_right '# B = shunt:reg: .*, buffers of ncclMemAlloc' -n 2 -b 1K -e 64K -f 64 --vs shunt:reg --rotate 1
 right host_right 'shunt: own calls' -n 2 -b 1K -e 16K -f 16 --host
 # With something to forward to: what that costs. FAKE_NCCL has no data to check.
 SHUNT_NCCL_LIB=$3
@@ -72,5 +76,14 @@ else
 	failed=1
 fi
 SHUNT_NCCL_LIB=none
+# Communicators by themselves: nothing is left over for the next round.
+name=init_of_many
+if "$shunt" bench --init -n 3 -r 3 -b 4K --comms 3 >"$out" 2>&1 && grep -Eq '^  shunt +first calls of these 3 +[0-9.]+ +[0-9.]+ ' "$out"; then
+	echo "ok: $name"
+else
+	echo "not ok: $name"
+	sed 's/^/    /' "$out"
+	failed=1
+fi
 right group_right 'groups of 4' -n 3 -b 1K -e 64K -f 64 -g 4
 exit $failed

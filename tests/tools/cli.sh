@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# cli.sh SHUNT MOCK README: the command's behaviour that needs no device.
+# cli.sh SHUNT MOCK README OLD_MOCK MOCK_CUBLAS: the command's behaviour that needs no device.
 set -u
-shunt=$(realpath "$1") mock=$(realpath "$2") readme=$3
+shunt=$(realpath "$1") mock=$(realpath "$2") readme=$3 mock_old=$(realpath "$4") mock_cublas=$(realpath "$5")
 . "$(dirname "$0")/expect.sh"
 
 expect no_command_is_usage_error 2 '^usage: shunt COMMAND' "$shunt"
@@ -35,6 +35,7 @@ expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
 expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$shunt" info select --ranks 4 --overlay 8 64M
+expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, not measured\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
@@ -104,6 +105,54 @@ expect bench_missing_collective_is_error 1 'broadcast of .* failed|has no ncclBr
 expect bench_gather_wrong_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=last MOCK_FAULT_IN=gather "$shunt" bench gather -R 1 $fault
 expect bench_scatter_write_in_front_found 1 'wrong elements' env MOCK_FAULT=beyond MOCK_FAULT_IN=scatter "$shunt" bench scatter $fault -e 4K
 
+# Registered buffers, of one library or of all; what a library lacks is said, and it is measured without.
+unregistered="measured with buffers of ncclMemAlloc that are not registered"
+expect bench_register_right 0 '^# 0 wrong elements' "$shunt" bench $small --register -n 3
+expect bench_register_of_all 0 '^# B = .*, buffers of ncclMemAlloc, registered$' "$shunt" bench $small --register --vs "$mock"
+expect bench_register_of_one 0 '^# C = shunt:reg: .*, registered$' "$shunt" bench $small --vs "$mock" --vs shunt:reg
+expect bench_register_of_one_leaves_others_plain 0 '^# A = shunt: .*, NCCL ABI [0-9]+$' "$shunt" bench $small --vs shunt:reg
+expect bench_register_with_rotate_right 0 '^# 0 wrong elements' "$shunt" bench $small --register --rotate 1 -g 2
+expect bench_register_buffers_right 0 '^# 0 wrong elements' "$shunt" bench all_gather $small --register --buffers 3 -n 3
+expect bench_register_wrong_element_found 1 'rank 1: .*1 wrong' env MOCK_FAULT=wrong "$shunt" bench $fault --register
+expect bench_register_without_window_is_said 0 "ncclCommWindowRegister gives no window: $unregistered" env MOCK_WINDOW=none "$shunt" bench $small --register
+expect bench_register_without_window_is_measured 0 '^# A = shunt: .*, buffers of ncclMemAlloc$' env MOCK_WINDOW=none "$shunt" bench $small --register
+expect bench_register_failure_on_one_rank_is_said 0 "rank 1: ncclCommWindowRegister says .*: $unregistered" env MOCK_WINDOW=fail "$shunt" bench $small --register
+expect bench_register_of_old_library_is_said 0 'it has no ncclMemAlloc: measured with plain buffers' "$shunt" bench $small --vs "$mock_old:reg"
+expect bench_register_json_says_so 0 '"buffers": "registered"' sh -c '"$1" bench -e 8 --register --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
+
+# Means: of each comparison, and against the best of the others.
+expect bench_mean_is_by_way 0 '^# geometric mean of .* / shunt: [0-9.]+ \(eager out [0-9.]+, eager in [0-9.]+, graph out [0-9.]+, graph in [0-9.]+\)$' \
+	"$shunt" bench $small --vs "$mock"
+expect bench_mean_against_the_best 0 '^# geometric mean of the fastest of the others / shunt: ' "$shunt" bench $small --vs "$mock" --vs "$mock"
+expect bench_mean_in_json 0 '"of": "best"' sh -c '"$1" bench -e 8 --vs "$3" --vs "$3" --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json" "$mock"
+
+# Communicators themselves.
+expect bench_init_prints_steps 0 '^  shunt +ncclCommInitRank +[0-9.]+ +[0-9.]+ ' "$shunt" bench --init -r 2 -n 3
+expect bench_init_calls_once 0 '^  shunt +first alltoall of 4K +[0-9.]+ ' "$shunt" bench alltoall --init -r 1 -b 4K
+expect bench_init_makes_more 0 '^  shunt +3 more by ncclCommSplit +[0-9.]+ ' "$shunt" bench --init -r 1 --comms 3
+expect bench_init_calls_more 0 '^  shunt +first calls of these 3 +[0-9.]+ ' "$shunt" bench --init -r 1 --comms 3
+expect bench_init_without_split_says_so 0 '2 more by ncclCommSplit +: it has no ncclCommSplit' "$shunt" bench --init -r 1 --comms 2 --lib "$mock_old"
+expect bench_init_of_two_libraries 0 '^  libtools_mock.so     ncclCommInitRank ' "$shunt" bench --init -r 2 --vs "$mock"
+expect bench_init_json_has_rounds 0 '"step": "first_calls_of_splits"' sh -c '"$1" bench --init -r 2 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/init.json"
+expect bench_init_of_failing_call_ends_run 1 'all_reduce of shunt failed' env MOCK_FAULT=fail "$shunt" bench --init -r 1
+expect bench_init_with_host_is_usage_error 2 'init does not go with' "$shunt" bench --init --host
+expect bench_init_with_register_is_usage_error 2 'init does not go with' "$shunt" bench --init --vs shunt:reg
+
+# Beside matrix multiplications, by a cuBLAS that multiplies nothing.
+expect bench_gemm_on_sim_is_error 2 '^shunt bench: --gemm needs GPUs, and this is the sim$' "$shunt" bench --gemm
+mkdir "$dir/cublas" "$dir/nocublas"
+echo 'no library' >"$dir/nocublas/libcublas.so.13"
+echo 'no library' >"$dir/nocublas/libcublas.so.12"
+expect bench_gemm_without_cublas_is_error 2 'there is no libcublas.so.13' env MOCK_KIND=cuda LD_LIBRARY_PATH="$dir/nocublas" "$shunt" bench --gemm
+cp "$mock_cublas" "$dir/cublas/libcublas.so.13"
+gemm() {
+	env MOCK_KIND=cuda LD_LIBRARY_PATH="$dir/cublas" "$shunt" bench -b 4K -e 4K -r 2 -i 2 -n 2 --gemm "$@"
+}
+expect bench_gemm_prints_rates 0 '^ +4K +1024 .* eager out .* [0-9]+\.[0-9]+ +[0-9]+\.[0-9]$' gemm
+expect bench_gemm_compares_beside 0 '^# geometric mean beside multiplications of .* / shunt: [0-9]' gemm --vs "$mock"
+expect bench_gemm_in_json 0 '"with_tflops": [0-9]' sh -c 'cat "$1"' sh "$(gemm --json "$dir/gemm.json" >/dev/null; echo "$dir/gemm.json")"
+expect bench_gemm_with_host_is_usage_error 2 'gemm is about calls that run' "$shunt" bench --gemm --host
+
 # Reports. A page refers to nothing outside of itself.
 for coll in all_reduce alltoall; do
 	"$shunt" bench $coll $small --vs "$mock" --json "$dir/$coll.json" >/dev/null 2>&1
@@ -128,6 +177,16 @@ expect report_limit_of_another_collective_is_not_drawn 0 '^lacking$' lacks 'limi
 expect report_of_two_files_tells_them_apart 0 'shunt \(again.json\)' sh -c 'cp "$1/all_reduce.json" "$1/again.json" && "$2" bench report "$1/all_reduce.json" "$1/again.json" -o "$1/y.html" && cat "$1/y.html"' sh "$dir" "$shunt"
 expect report_of_host_has_host_times 0 'host time of a call' report "$dir/host.json"
 expect report_of_host_has_no_bandwidths 0 '^lacking$' lacks 'bus bandwidth' "$dir/host.json"
+"$shunt" bench $small --vs "$mock" --vs "$mock" --json "$dir/three.json" >/dev/null 2>&1
+expect report_has_means 0 'geometric mean of 4 sizes: <b>[0-9.]+</b>' report "$dir/three.json"
+expect report_has_mean_against_the_best 0 'Time of the fastest of the others over that of shunt' report "$dir/three.json"
+expect report_sums_up 0 '<td>all_reduce float32 sum, 4 ranks, graph, in place .*</td><td>shunt</td><td>.* [0-9.]+, .* [0-9.]+</td><td><b>' \
+	report "$dir/three.json"
+expect report_of_one_library_has_no_means 0 '^lacking$' lacks 'geometric mean' "$dir/gemm.json"
+expect report_of_gemm_has_a_line_for_it 0 '<title>shunt beside a GEMM: ' report "$dir/gemm.json"
+expect report_of_gemm_has_rates 0 '<td>GEMM at [0-9]+ of [0-9]+ TFLOP/s</td>' report "$dir/gemm.json"
+expect report_of_init_has_steps 0 '<td>shunt</td><td>first_calls_of_splits</td><td>[0-9.]+</td>' report "$dir/init.json"
+expect report_of_init_on_sim_has_no_memory 0 '<td>init</td><td>[0-9.]+</td><td>[0-9.]+</td><td></td><td></td>' report "$dir/init.json"
 expect report_refers_to_nothing 0 '^alone$' alone "$dir/all_reduce.json" "$dir/host.json"
 expect report_escapes 0 '&lt;b&gt; &amp; c' report "$dir/all_reduce.json" --title '<b> & c'
 expect report_without_files_is_usage_error 2 'which files' "$shunt" bench report -o "$dir/x.html"
@@ -138,12 +197,19 @@ expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
 expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
-mkdir "$dir/png"
-if "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png" >"$dir/out" 2>&1; then
+# cairo is opened when it is asked for. It keeps fonts for good, which is no leak of ours.
+mkdir "$dir/png" "$dir/nocairo"
+echo 'no library' >"$dir/nocairo/libcairo.so.2"
+png() {
+	env ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$@"
+}
+expect report_png_without_cairo_is_error 1 'there is no libcairo.so.2' env LD_LIBRARY_PATH="$dir/nocairo" \
+	"$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png"
+if png "$dir/png" >"$dir/out" 2>&1; then
 	expect report_png_written 0 'PNG image|8950 4e47' sh -c 'od -A n -t x1 -N 4 "$1/01-time.png" | sed "s/ 89 50 4e 47/PNG image/"' sh "$dir/png"
-	expect report_png_unwritable_is_error 1 'cannot write /nonexistent/01-time.png' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png /nonexistent
+	expect report_png_unwritable_is_error 1 'cannot write /nonexistent/01-time.png' png /nonexistent
 else
-	expect report_png_without_cairo_is_error 1 'this build has no cairo' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png"
+	expect report_png_fails_for_lack_of_cairo_only 1 'there is no libcairo.so.2' png "$dir/png"
 fi
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.

@@ -10,20 +10,24 @@
  * unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first),
  * hops (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group is
  * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made). With
- * MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: shunt_path_of.
- * Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
+ * MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: shunt_path_of,
+ * MOCK_KIND: shunt_device_kind ("sim"). MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that
+ * is freed while it is registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the
+ * calls of later versions.
  */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <time.h>
 #include <unistd.h>
 #include "core/coll.h"
 #include "lib/reference.h"
@@ -54,6 +58,7 @@ struct op {
 
 struct ncclComm {
 	int rank, nranks, device, splits, shrinks;
+	int windows;                 /* that are registered with it */
 	bool async;
 	int busy;                    /* how often ncclCommGetAsyncError says "in progress" still */
 	char name[200];
@@ -74,6 +79,14 @@ struct jobs {
 
 struct stream {
 	struct jobs *capturing;
+	unsigned synchronized;
+};
+
+/* Not complete before the stream is synchronised. */
+struct event {
+	struct stream *stream;
+	unsigned synchronized;
+	double us;
 };
 
 /* A communicator that a call, or a group of calls, makes. */
@@ -651,6 +664,7 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices
 	return births_run(&(struct births){ v, (size_t)n });
 }
 
+#ifndef MOCK_OLD
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *comm_p, ncclConfig_t *config)
 {
 	struct birth b;
@@ -663,7 +677,6 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
 	return birth_add(&b);
 }
 
-#ifndef MOCK_OLD
 EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	struct birth b;
@@ -702,6 +715,8 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
 	if (!comm)
 		return ncclSuccess;
+	if (comm->windows)
+		abort();
 	munmap(comm->room, sizeof(struct room));
 	free(comm);
 	return ncclSuccess;
@@ -739,6 +754,70 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	return ncclSuccess;
 }
 
+#ifndef MOCK_OLD
+/* Memory of ncclMemAlloc begins with a header, so that other memory is seen. */
+struct allocation {
+	alignas(64) uint64_t magic;
+	unsigned windows;
+};
+#define ALLOCATED 0x6d6f636b6d656dull
+
+static struct allocation *allocation_of(void *ptr)
+{
+	struct allocation *a = (struct allocation *)ptr - 1;
+
+	if (a->magic != ALLOCATED)
+		abort();
+	return a;
+}
+
+EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
+{
+	struct allocation *a = aligned_alloc(64, (sizeof(*a) + size + 63) / 64 * 64);
+
+	if (!a)
+		return ncclSystemError;
+	*a = (struct allocation){ .magic = ALLOCATED };
+	*ptr = a + 1;
+	return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclMemFree(void *ptr)
+{
+	struct allocation *a = allocation_of(ptr);
+
+	if (a->windows)
+		abort();
+	a->magic = 0;
+	free(a);
+	return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+{
+	const char *how = getenv("MOCK_WINDOW");
+
+	*win = NULL;
+	if (flags != NCCL_WIN_COLL_SYMMETRIC || size % 4096)
+		return ncclInvalidArgument;
+	if (how && !strcmp(how, "fail") && comm->rank == 1)
+		return ncclInvalidUsage;
+	if (how && !strcmp(how, "none"))
+		return ncclSuccess;
+	allocation_of(buff)->windows++;
+	comm->windows++;
+	*win = (ncclWindow_t)allocation_of(buff);
+	return ncclSuccess;
+}
+
+EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
+{
+	((struct allocation *)win)->windows--;
+	comm->windows--;
+	return ncclSuccess;
+}
+#endif
+
 EXPORT const char *ncclGetErrorString(ncclResult_t result)
 {
 	return result ? "mock error" : "no error";
@@ -774,7 +853,7 @@ EXPORT int shunt_path_of(const void *comm, const char *op, size_t count, int dty
 
 EXPORT const char *shunt_device_kind(void)
 {
-	return "sim";
+	return getenv("MOCK_KIND") ? getenv("MOCK_KIND") : "sim";
 }
 
 EXPORT int shunt_device_name(int device, char *name, size_t bytes)
@@ -805,6 +884,42 @@ EXPORT int shunt_stream_create(void **stream_p)
 
 EXPORT int shunt_stream_synchronize(void *stream)
 {
+	if (stream)
+		((struct stream *)stream)->synchronized++;
+	return 0;
+}
+
+EXPORT int shunt_event_create(void **event_p)
+{
+	*event_p = calloc(1, sizeof(struct event));
+	return *event_p ? 0 : -ENOMEM;
+}
+
+EXPORT int shunt_event_record(void *event, void *stream)
+{
+	struct event *e = event;
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	e->stream = stream;
+	e->synchronized = e->stream->synchronized;
+	e->us = (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+	return 0;
+}
+
+EXPORT int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
+{
+	struct event *from = start, *to = stop;
+
+	if (to->stream->synchronized == to->synchronized)
+		return -EAGAIN;
+	*us_p = (float)(to->us - from->us);
+	return 0;
+}
+
+EXPORT int shunt_event_destroy(void *event)
+{
+	free(event);
 	return 0;
 }
 

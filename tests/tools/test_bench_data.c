@@ -19,8 +19,13 @@ static void reduce_f32(const struct bench_data *d, int nranks, enum shunt_redop 
 
 	assert_non_null(in);
 	for (int r = 0; r < nranks; r++) {
+		float factor = 1;
+
 		bench_data_input(d, r, 0, COUNT, in);
+		if (redop == SHUNT_PREMUL)
+			bench_data_scalar(d, r, &factor);
 		for (int i = 0; i < COUNT; i++) {
+			in[i] *= factor;
 			if (!r)
 				out[i] = in[i];
 			else if (redop == SHUNT_PROD)
@@ -42,7 +47,7 @@ static void test_check_right_float_result_accepted(void **state)
 {
 	static float out[COUNT];
 
-	for (int op = 0; op < SHUNT_PREMUL; op++)
+	for (int op = 0; op < SHUNT_NREDOPS; op++)
 		for (int class = 0; class < BENCH_NCLASSES; class++)
 			for (int n = 1; n <= 8; n++) {
 				struct bench_data *d = bench_data_create(SHUNT_F32, op, class, n, 42);
@@ -85,12 +90,17 @@ static void test_check_integers_wrap(void **state)
 {
 	static int8_t in[COUNT], out[COUNT];
 
-	for (int op = 0; op < SHUNT_PREMUL; op++) {
+	for (int op = 0; op < SHUNT_NREDOPS; op++) {
 		struct bench_data *d = bench_data_create(SHUNT_I8, op, BENCH_EXACT, NRANKS, 99);
 
 		for (int r = 0; r < NRANKS; r++) {
+			int8_t factor = 1;
+
 			bench_data_input(d, r, 0, COUNT, in);
+			if (op == SHUNT_PREMUL)
+				bench_data_scalar(d, r, &factor);
 			for (int i = 0; i < COUNT; i++) {
+				in[i] = (int8_t)(in[i] * factor);
 				int a = r ? out[i] : op == SHUNT_PROD ? 1 : op == SHUNT_MAX ? -128 : op == SHUNT_MIN ? 127 : 0;
 
 				out[i] = (int8_t)(op == SHUNT_PROD ? a * in[i] : op == SHUNT_MAX ? (a > in[i] ? a : in[i]) :
