@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include "core/env.h"
 #include "tune.h"
 
 static const char tune_help[] =
@@ -22,6 +23,8 @@ static const char tune_help[] =
 	"      --threads LIST   threads of a block to try, multiples of 32, at most 512 (128,256,512; 64 on the sim)\n"
 	"  -r, --rounds N       rounds of those that are nearly the fastest; medians are over these (15; 1 on the sim)\n"
 	"      --margin PERCENT how much faster than NCCL we have to be (1)\n"
+	"      --quick          sizes by factors of 4, fewer blocks, threads and rounds; ends after 4 minutes at most\n"
+	"      --minutes M      end after so many minutes, with what is measured then; the same command goes on from there\n"
 	"      --no-nccl        do not measure the real NCCL: the file will do for standalone only\n"
 	"      --no-check       do not compare results with a reference\n"
 	"      --device D       auto, cuda or sim\n"
@@ -31,9 +34,23 @@ static const char tune_help[] =
 	"      --show FILE      print a tuning file's table of before and after\n\n"
 	"Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is called eagerly either.\n"
 	"On the sim the numbers mean nothing, and the file says that it is for the sim.\n"
+	"The coarse grid of sizes comes first, then what is between. A collective of which that grid is not complete stays with the built-in table.\n"
 	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
-enum { OPT_BLOCKS = 256, OPT_THREADS, OPT_MARGIN, OPT_NO_NCCL, OPT_NO_CHECK, OPT_DEVICE, OPT_TIMEOUT, OPT_RESTART, OPT_SHOW, OPT_WORKER };
+enum {
+	OPT_BLOCKS = 256,
+	OPT_THREADS,
+	OPT_MARGIN,
+	OPT_NO_NCCL,
+	OPT_NO_CHECK,
+	OPT_DEVICE,
+	OPT_TIMEOUT,
+	OPT_RESTART,
+	OPT_SHOW,
+	OPT_WORKER,
+	OPT_QUICK,
+	OPT_MINUTES
+};
 
 static const struct option long_options[] = {
 	{ "ranks", required_argument, NULL, 'n' },
@@ -45,6 +62,8 @@ static const struct option long_options[] = {
 	{ "threads", required_argument, NULL, OPT_THREADS },
 	{ "rounds", required_argument, NULL, 'r' },
 	{ "margin", required_argument, NULL, OPT_MARGIN },
+	{ "quick", no_argument, NULL, OPT_QUICK },
+	{ "minutes", required_argument, NULL, OPT_MINUTES },
 	{ "no-nccl", no_argument, NULL, OPT_NO_NCCL },
 	{ "no-check", no_argument, NULL, OPT_NO_CHECK },
 	{ "device", required_argument, NULL, OPT_DEVICE },
@@ -88,6 +107,7 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 	static const char *const devices[] = { "auto", "cuda", "sim" };
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
+	char *end;
 
 	switch (opt) {
 	case 'n':
@@ -117,6 +137,12 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 			return false;
 		o->margin = n / 100.0;
 		return true;
+	case OPT_QUICK:
+		o->quick = true;
+		return true;
+	case OPT_MINUTES:
+		o->minutes = strtod(arg, &end);
+		return *arg && !*end && o->minutes > 0 && o->minutes < 1e6;
 	case OPT_NO_NCCL:
 		o->no_nccl = true;
 		return true;
@@ -154,8 +180,10 @@ static int environment_check(void)
 	static const char *const names[] = { "NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS" };
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (getenv(names[i])) {
-			tool_error("%s is set, so that neither NCCL nor Shunt would be measured as it is without it: unset it", names[i]);
+		if (shunt_env(names[i])) {
+			tool_error("%s is set%s, so that neither NCCL nor Shunt would be measured as it is without it: %s",
+			    names[i], shunt_env_from_file(names[i]) ? " in NCCL's configuration file" : "",
+			    shunt_env_from_file(names[i]) ? "take it out, or name another file with NCCL_CONF_FILE" : "unset it");
 			return TOOL_FAIL;
 		}
 	return TOOL_OK;
@@ -163,9 +191,18 @@ static int environment_check(void)
 
 static int tune_main(int argc, char **argv)
 {
-	struct tune_opts o = { .base = { .coll = &bench_colls[0], .rounds = -1, .buffers = 1, .group = 1, .check = true, .timeout_s = 300,
-					.libs = { "shunt", "nccl" }, .nlibs = 1, .worker_fd = -1, .worker_index = -1 },
-		.dtype = SHUNT_F16, .margin = 0.01 };
+	struct tune_opts o = {.base = {.coll = &bench_colls[0],
+	                          .rounds = -1,
+	                          .buffers = 1,
+	                          .group = 1,
+	                          .check = true,
+	                          .timeout_s = 300,
+	                          .libs = {"shunt", "nccl"},
+	                          .nlibs = 1,
+	                          .worker_fd = -1,
+	                          .worker_index = -1},
+	    .dtype = SHUNT_F16,
+	    .margin = 0.01};
 	const char *show = NULL;
 	int opt;
 

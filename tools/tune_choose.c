@@ -26,7 +26,8 @@ static bool same_launch(const struct tune_candidate *a, const struct tune_candid
 		return false;
 	for (int i = 0; i < 2; i++) {
 		const struct tune_candidate *c = i ? b : a;
-		struct shunt_scope scope = { .nranks = nranks, .sim = sim, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads };
+		struct shunt_scope scope = {
+		    .nranks = nranks, .sim = sim, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads};
 
 		c->algo->geometry(&scope, part, i ? &y : &x);
 	}
@@ -44,7 +45,8 @@ static int add(struct tune_candidate *list, int n, struct tune_candidate c, uint
 	return n + 1;
 }
 
-int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl, struct tune_candidate *list)
+int tune_candidates(
+    const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl, struct tune_candidate *list)
 {
 	enum shunt_kind kind = tune_kind(coll);
 	const struct shunt_algo *a;
@@ -53,14 +55,16 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	if (nccl)
 		n = add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
-		if (a->kind != kind)
+		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS)
 			continue;
 		n = add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/* The channels of a message between two ranks follow from its size alone. */
 		for (int b = 0; b < o->nblocks && kind != SHUNT_SEND; b++)
 			for (int t = 0; t < o->nthreads; t++)
-				n = add(list, n, (struct tune_candidate){ .algo = a, .geometry = { (uint16_t)o->blocks[b], (uint16_t)o->threads[t], 0 } },
-					part, nranks, sim);
+				n = add(list, n,
+				    (struct tune_candidate){
+				        .algo = a, .geometry = {(uint16_t)o->blocks[b], (uint16_t)o->threads[t], 0}},
+				    part, nranks, sim);
 	}
 	return n;
 }
@@ -123,7 +127,8 @@ size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_
 	qsort(sorted, n, sizeof(*sorted), by_kind_and_size);
 	for (size_t i = 0; i < n; i++) {
 		const struct tune_point *p = sorted[i];
-		struct shunt_tuning_row row = { .kind = tune_kind(p->coll), .forward = p->forward, .upto = p->part, .algo = p->algo, .geometry = p->geometry };
+		struct shunt_tuning_row row = {
+		    .kind = tune_kind(p->coll), .forward = p->forward, .upto = p->part, .algo = p->algo, .geometry = p->geometry};
 
 		if (last && tune_kind(last->coll) == row.kind) {
 			if (last->part == p->part)

@@ -58,14 +58,6 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 	return err;
 }
 
-const struct tune_point *tune_point_find(const struct tune_results *r, enum bench_coll_id coll, uint64_t bytes)
-{
-	for (size_t i = 0; i < r->n; i++)
-		if (r->points[i].coll == coll && r->points[i].bytes == bytes)
-			return &r->points[i];
-	return NULL;
-}
-
 /* ---- one point ---- */
 
 static json_t *point_json(const struct tune_point *p)
@@ -92,9 +84,10 @@ static bool point_read(json_t *json, struct tune_point *p)
 	int blocks, threads, channels, forward, id = 0;
 
 	*p = (struct tune_point){ 0 };
-	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective", &coll, "bytes", &bytes, "part",
-		    &part, "algorithm", &algo, "blocks", &blocks, "threads", &threads, "channels", &channels, "nccl", &forward, "before", &before, "us",
-		    &p->us, "nccl_us", &p->nccl_us, "before_us", &p->before_us, "eager_us", &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
+	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective", &coll,
+	        "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads", &threads, "channels", &channels,
+	        "nccl", &forward, "before", &before, "us", &p->us, "nccl_us", &p->nccl_us, "before_us", &p->before_us, "eager_us",
+	        &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
 		return false;
 	while (bench_colls[id].name && strcmp(bench_colls[id].name, coll))
 		id++;
@@ -174,7 +167,9 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 	if (p->f && fgets(line, sizeof(line), p->f)) {
 		line[strcspn(line, "\n")] = 0;
 		if (strcmp(line, head)) {
-			tool_error("%s is of a run on another machine or with other options: give the same options, or --restart to begin anew", p->path);
+			tool_error("%s is of a run on another machine or with other options: give the same options, or --restart "
+			           "to begin anew",
+			    p->path);
 			err = -EEXIST;
 			goto err_close;
 		}
@@ -269,8 +264,9 @@ static json_t *results_json(const struct tune_results *r)
 	for (size_t i = 0; i < r->n; i++)
 		json_array_append_new(points, point_json(&r->points[i]));
 	free(list);
-	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "date",
-		date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc, "driver", (int)m->driver, "ranks", m->nranks, "sim", m->sim);
+	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT, "shunt",
+	    SHUNT_VERSION, "date", date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc, "driver", (int)m->driver,
+	    "ranks", m->nranks, "sim", m->sim);
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
 	json_object_set_new(root, "rows", rows);
@@ -329,8 +325,8 @@ void tune_print(const struct tune_results *r)
 	double before = 0, nccl = 0;
 	size_t nbefore = 0, nnccl = 0;
 
-	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s, %s\n", m->nranks, m->gpu, m->cc / 10, m->cc % 10,
-		m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured", r->dtype);
+	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s, %s\n", m->nranks, m->gpu, m->cc / 10,
+	    m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured", r->dtype);
 	if (m->sim)
 		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
 	puts("# us per call in graphs, on the slowest rank; before: the built-in table\n#");
@@ -341,8 +337,9 @@ void tune_print(const struct tune_results *r)
 		double after = p->forward ? p->nccl_us : p->us;
 		char size[24], launch[16];
 
-		printf("  %-14s %7s | %-11s %9.2f | %-11s %-8s %9.2f | ", bench_colls[p->coll].name, tool_format_size(p->bytes, size), p->before, p->before_us,
-			p->forward ? "nccl" : p->algo->name, geometry_text(p, launch), after);
+		printf("  %-14s %7s | %-11s %9.2f | %-11s %-8s %9.2f | ", bench_colls[p->coll].name,
+		    tool_format_size(p->bytes, size), p->before, p->before_us, p->forward ? "nccl" : p->algo->name,
+		    geometry_text(p, launch), after);
 		if (p->nccl_us > 0)
 			printf("%9.2f | %12.2f %10.2f\n", p->nccl_us, p->before_us / after, p->nccl_us / after);
 		else

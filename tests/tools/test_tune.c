@@ -39,7 +39,8 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 	assert_int_equal(count(list, n, "oneshot"), 12);
 	assert_int_equal(count(list, n, "twoshot"), 12);
 	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 8, false, false, list);
-	assert_int_equal(n, 1 + 13);
+	assert_int_equal(count(list, n, "exchange"), 13);
+	assert_false(list[1].nccl);
 }
 
 static void test_candidates_same_launch_is_measured_once(void **state)
@@ -56,7 +57,11 @@ static void test_candidates_messages_have_one_geometry(void **state)
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 
-	assert_int_equal(tune_candidates(&o, BENCH_COLL_SENDRECV, 1 << 20, 4, false, true, list), 3);
+	int n = tune_candidates(&o, BENCH_COLL_SENDRECV, 1 << 20, 4, false, true, list);
+
+	assert_int_equal(count(list, n, "exchange"), 1);
+	for (int i = 0; i < n; i++)
+		assert_int_equal(list[i].geometry.blocks, 0);
 }
 
 static void test_candidates_fit_the_list(void **state)
@@ -69,6 +74,99 @@ static void test_candidates_fit_the_list(void **state)
 		o.threads[i] = (unsigned)(i + 1) * 32;
 	}
 	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
+}
+
+static void test_candidates_of_windows_are_left_out(void **state)
+{
+	struct tune_opts o = gpu_opts();
+	struct tune_candidate list[TUNE_MAX_CANDIDATES];
+	int n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, true, list);
+
+	for (int i = 0; i < n; i++)
+		assert_true(!list[i].algo || list[i].algo->fuse != SHUNT_FUSE_WINDOWS);
+}
+
+/* ---- the plan ---- */
+
+static struct tune_opts sized_opts(uint64_t first, uint64_t last, unsigned factor)
+{
+	struct tune_opts o = gpu_opts();
+
+	o.base = (struct bench_opts){ .first = first, .last = last, .factor = factor, .rounds = 15, .check = true };
+	o.dtype = SHUNT_F16;
+	return o;
+}
+
+static void test_plan_is_every_size_once(void **state)
+{
+	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
+	static struct tune_task tasks[TUNE_MAX_POINTS];
+	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_SENDRECV, 4, false, true, tasks);
+
+	assert_int_equal(n, 2 * 19);
+	for (size_t i = 0; i < n; i++) {
+		assert_true(tasks[i].cost_us > 0);
+		for (size_t k = 0; k < i; k++)
+			assert_false(tasks[i].coll == tasks[k].coll && tasks[i].bytes == tasks[k].bytes);
+	}
+	/* Sizes that are rounded to one number of elements are one point. */
+	o = sized_opts(8, 1 << 10, 2);
+	n = tune_plan(&o, 1u << BENCH_COLL_ALL_GATHER, 3, false, true, tasks);
+	for (size_t i = 1; i < n; i++)
+		assert_true(tasks[i].count > 0);
+	assert_int_equal(n, 5); /* 3 parts of at least 16 bytes: 64 to 1024 */
+}
+
+static void test_plan_coarse_grid_comes_first(void **state)
+{
+	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
+	static struct tune_task tasks[TUNE_MAX_POINTS];
+	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks), coarse = 0;
+	const uint64_t grid[] = { 1 << 10, 4 << 10, 1 << 20, 256 << 20 };
+
+	while (coarse < n && !tasks[coarse].level)
+		coarse++;
+	assert_int_equal(coarse, 2 * 4);
+	for (int i = 0; i < 8; i++)
+		assert_true(tasks[i].bytes == grid[i % 4] && tasks[i].coll == (i < 4 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE));
+	for (size_t i = 1; i < n; i++)
+		assert_true(tasks[i].level >= tasks[i - 1].level);
+}
+
+static void test_plan_coarse_grid_covers(void **state)
+{
+	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
+	static struct tune_task tasks[TUNE_MAX_POINTS];
+	static struct tune_results r;
+	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE, 4, false, true, tasks);
+
+	for (r.n = 0; r.n < 4; r.n++) {
+		assert_false(tune_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+		r.points[r.n] = (struct tune_point){ .coll = tasks[r.n].coll, .bytes = tasks[r.n].bytes };
+	}
+	assert_true(tune_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+}
+
+static void test_plan_larger_size_costs_more_for_one_call(void **state)
+{
+	double before = 0;
+
+	for (uint64_t bytes = 128 << 20; bytes <= 4ull << 30; bytes *= 2) {
+		struct tune_opts o = sized_opts(bytes, bytes, 2);
+		static struct tune_task tasks[TUNE_MAX_POINTS];
+
+		assert_int_equal(tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE, 2, false, true, tasks), 1);
+		assert_true(tasks[0].cost_us > before);
+		before = tasks[0].cost_us;
+	}
+}
+
+static void test_burst_is_at_least_one_call(void **state)
+{
+	for (uint64_t bytes = 1; bytes && bytes < 1ull << 40; bytes *= 2) {
+		assert_true(tune_burst(false, bytes).calls > 0 && tune_burst(false, bytes).launches > 0);
+		assert_int_equal(tune_burst(true, bytes).calls, 1);
+	}
 }
 
 /* ---- the best ---- */
@@ -171,7 +269,8 @@ static void test_rows_no_point_loses(void **state)
 
 		for (int i = 0; i < 16; i++) {
 			random = random * 6364136223846793005u + 1442695040888963407u;
-			points[i] = point(BENCH_COLL_ALL_REDUCE, 100ull << i, random >> 40 & 1 ? "oneshot" : "twoshot", random >> 45 & 1 ? 8 : 0, random >> 50 & 1);
+			points[i] = point(BENCH_COLL_ALL_REDUCE, 100ull << i, random >> 40 & 1 ? "oneshot" : "twoshot",
+			    random >> 45 & 1 ? 8 : 0, random >> 50 & 1);
 		}
 		t = table(points, 16);
 		for (int i = 0; i < 16; i++) {
@@ -191,6 +290,12 @@ int main(void)
 		cmocka_unit_test(test_candidates_same_launch_is_measured_once),
 		cmocka_unit_test(test_candidates_messages_have_one_geometry),
 		cmocka_unit_test(test_candidates_fit_the_list),
+		cmocka_unit_test(test_candidates_of_windows_are_left_out),
+		cmocka_unit_test(test_plan_is_every_size_once),
+		cmocka_unit_test(test_plan_coarse_grid_comes_first),
+		cmocka_unit_test(test_plan_coarse_grid_covers),
+		cmocka_unit_test(test_plan_larger_size_costs_more_for_one_call),
+		cmocka_unit_test(test_burst_is_at_least_one_call),
 		cmocka_unit_test(test_best_noise_keeps_the_own_geometry),
 		cmocka_unit_test(test_forward_where_nccl_is_as_fast),
 		cmocka_unit_test(test_rows_between_two_points_ours_only_if_both_are),

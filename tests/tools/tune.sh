@@ -20,6 +20,8 @@ expect too_many_blocks_is_usage_error 2 '"65" is not' $tune --blocks 65
 expect odd_threads_is_usage_error 2 '"64,100" is not' $tune --threads 64,100
 expect sizes_in_wrong_order_is_usage_error 2 'first <= --last' $tune -b 2K -e 1K
 expect nccls_choice_forced_is_error 1 'NCCL_ALGO is set' env NCCL_ALGO=Ring $tune
+echo NCCL_PROTO=Simple >"$dir/nccl.conf"
+expect nccls_choice_in_file_is_error 1 "NCCL_PROTO is set in NCCL's configuration file" env NCCL_CONF_FILE="$dir/nccl.conf" $tune
 expect no_place_to_write_is_error 1 'no cache directory' env -u HOME SHUNT_CACHE_DIR= $tune all_reduce -n 2
 
 # Everything, to the cache; the next communicator takes it.
@@ -92,9 +94,27 @@ expect restart_forgets 0 '^\[1/2\] all_reduce 256' $tune $small -o "$dir/t.json"
 expect show_broken_is_error 1 'no JSON' $shunt tune --show "$dir/half.json"
 expect show_without_points_is_error 1 'no points to show' $shunt tune --show "$dir/mine.json"
 
+# Bounded: what is measured then is written, what is missing comes with the next run.
+expect no_minutes_is_usage_error 2 '"0" is not a value' $tune --minutes 0
+expect quick_says_when_it_ends 0 '^# 2 points to measure, which takes about .*; it ends after 4 min$' $tune $small --quick -o "$dir/quick.json"
+expect unbounded_says_how_to_bound 0 '--minutes bounds that' $tune $small -o "$dir/q.json"
+expect nothing_measured_in_time_is_error 1 'of no collective enough is measured' $tune $small -o "$dir/b.json" --minutes 0.00001
+cp "$dir/partial" "$dir/b.json.partial"
+both="all_reduce broadcast -n 2 -b 256 -e 1K"
+expect time_over_is_said 0 '^# the time is over: 2 of 4 points' $tune $both -o "$dir/b.json" --minutes 0.00001
+cp "$dir/out" "$dir/all"
+expect time_over_names_what_stays 0 '^# too little of broadcast is measured' cat "$dir/all"
+expect time_over_writes_what_is_there 0 '"kind": "allreduce"' cat "$dir/b.json"
+expect time_over_leaves_the_rest_built_in 1 '^0$' grep -c '"kind": "broadcast"' "$dir/b.json"
+expect time_over_goes_on 0 '^\[4/4\] broadcast 1K' $tune $both -o "$dir/b.json"
+expect gone_on_writes_everything 0 '"kind": "broadcast"' cat "$dir/b.json"
+
 # A real NCCL that does nothing, and so is always the faster one: every size goes to it.
 expect faster_nccl_is_measured 0 '^# 2 ranks on Shunt sim.*NCCL 2\.' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
 expect faster_nccl_gets_every_size 0 '^\[2/2\] all_reduce 1K: .*: nccl$' env SHUNT_NCCL_LIB="$fake" $tune $small --no-check -o "$dir/nccl.json"
+# Communicators that hand everything on: what would be measured is not what it says.
+expect forwarding_ranks_are_error 1 "none of Shunt's algorithms runs it on these ranks, its path is nccl" env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 $tune $small \
+	--no-check -o "$dir/no.json"
 rows() { sed -n '/"rows"/,/\]/p' "$dir/nccl.json" | grep -c "$1"; }
 expect every_row_is_nccls 0 "^$(rows '"kind"') rows\$" echo "$(rows '"nccl": true') rows"
 expect there_are_rows 0 '^[1-9]' rows '"kind"'
