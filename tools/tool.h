@@ -18,7 +18,8 @@ struct tool_cmd {
 	int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
 };
 
-extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_cmd_bench, tool_cmd_conform, tool_cmd_plan, tool_cmd_tune;
+extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_cmd_bench, tool_cmd_conform, tool_cmd_plan, tool_cmd_tune,
+	tool_cmd_torture;
 
 /* "shunt <cmd>: text" on stderr. */
 void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

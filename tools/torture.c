@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt torture: options. */
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "torture.h"
+
+static const char torture_help[] =
+	"usage: shunt torture [options]\n\n"
+	"Runs random collectives and messages, groups, graphs, streams and communicators, with ranks that come late, and checks\n"
+	"every result. All ranks draw the same calls from the seed.\n\n"
+	"  --minutes M         how long (1)\n"
+	"  --ops K             instead: how many calls\n"
+	"  --seed N            what is drawn (a new one each time, which is printed)\n"
+	"  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
+	"  -n, --ranks N       ranks to start, 8 at most (all GPUs; 4 on the sim)\n"
+	"  --threads           ranks are threads of one process\n"
+	"  --device D          auto, cuda or sim\n"
+	"  --max SIZE          of the larger side of a call (16M; 64K on the sim)\n"
+	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
+	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n\n"
+	"Results of up to 1 MiB are compared as a whole, larger ones in places. Every now and then all communicators are\n"
+	"destroyed; memory and descriptors must then be back. A failing run is repeated by its seed.\n"
+	"Exit status: 0; 1 if a value was wrong, a call failed, something was not given back or nothing moved; 2 for a wrong\n"
+	"option; a rank's own status if it died.\n";
+
+enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_THREADS, OPT_DEVICE, OPT_MAX, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_WORKER };
+
+static const struct option long_options[] = {
+	{ "minutes", required_argument, NULL, OPT_MINUTES },
+	{ "ops", required_argument, NULL, OPT_OPS },
+	{ "seed", required_argument, NULL, OPT_SEED },
+	{ "lib", required_argument, NULL, OPT_LIB },
+	{ "ranks", required_argument, NULL, 'n' },
+	{ "threads", no_argument, NULL, OPT_THREADS },
+	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "max", required_argument, NULL, OPT_MAX },
+	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "help", no_argument, NULL, 'h' },
+	{ 0 },
+};
+
+/* False: arg is not a value of this option. */
+static bool option_apply(struct torture_opts *o, int opt, const char *arg)
+{
+	static const char *const devices[] = { "auto", "cuda", "sim" };
+	struct bench_opts *b = &o->base;
+	unsigned n = 0;
+	char *end;
+
+	switch (opt) {
+	case OPT_MINUTES:
+		o->minutes = strtod(arg, &end);
+		return end != arg && !*end && o->minutes > 0 && o->minutes < 1e6;
+	case OPT_OPS:
+		return !tool_parse_size(arg, &o->ops) && o->ops;
+	case OPT_SEED:
+		return !tool_parse_size(arg, &b->seed) && b->seed && b->seed <= INT64_MAX;
+	case OPT_LIB:
+		b->libs[0] = arg;
+		return true;
+	case 'n':
+		if (tool_parse_uint(arg, 1, TORTURE_MAX_RANKS, &n))
+			return false;
+		b->nranks = (int)n;
+		return true;
+	case OPT_THREADS:
+		b->threads = true;
+		return true;
+	case OPT_DEVICE:
+		b->device = arg;
+		return tool_lookup(arg, devices, 3) >= 0;
+	case OPT_MAX:
+		return !tool_parse_size(arg, &o->max_bytes) && o->max_bytes >= 64 && o->max_bytes <= 1ull << 30;
+	case OPT_TIMEOUT:
+		return !tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
+	case OPT_RENDEZVOUS:
+		b->rendezvous = arg;
+		return true;
+	case OPT_WORKER:
+		return sscanf(arg, "%d:%d", &b->worker_fd, &b->worker_index) == 2;
+	}
+	return false;
+}
+
+static int torture_main(int argc, char **argv)
+{
+	struct torture_opts o = {
+		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .worker_fd = -1, .worker_index = -1}};
+	int opt;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":n:h", long_options, NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(torture_help, stdout);
+			return TOOL_OK;
+		}
+		if (opt == ':')
+			return tool_usage_error("%s needs a value", argv[optind - 1]);
+		if (opt == '?')
+			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (!option_apply(&o, opt, optarg))
+			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+	}
+	if (optind < argc)
+		return tool_usage_error("\"%s\" is not an option", argv[optind]);
+	if (o.minutes > 0 && o.ops)
+		return tool_usage_error("--minutes and --ops are two ends for one run; give one of them");
+	return o.base.worker_fd >= 0 ? torture_worker(&o) : bench_launch_run(&o.base, argc, argv);
+}
+
+const struct tool_cmd tool_cmd_torture = {.name = "torture",
+	.summary = "run random calls for a while and check every result",
+	.help = torture_help,
+	.run = torture_main};

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/* What can be drawn: a row for each call and each pattern of messages, and what it is for one rank. */
+#include <dlfcn.h>
+#include <string.h>
+#include "torture.h"
+
+struct torture_kind {
+	const char *name;
+	int coll;                    /* enum bench_coll_id, or -1: a pattern of messages */
+	int blocks;                  /* of a pattern, on the larger side; 0: one for each rank */
+	bool some;                   /* not every member has a call of it */
+	void (*expand)(const struct torture_move *m, size_t count, struct torture_share *s);
+};
+
+uint32_t torture_random(struct torture_random *r, uint32_t n)
+{
+	r->state += 0x9e3779b97f4a7c15ull;
+	return (uint32_t)((conform_mix(r->state) >> 32) * n >> 32);
+}
+
+static int coll_of(const struct torture_move *m);
+
+/* ---- pieces of a result ---- */
+
+/* Later pieces lie over earlier ones. */
+static void paint(struct torture_share *s, struct torture_piece p)
+{
+	struct torture_piece old[4 * TORTURE_MAX_RANKS];
+	int n = s->npieces;
+
+	if (!p.count)
+		return;
+	memcpy(old, s->pieces, sizeof(old));
+	s->npieces = 0;
+	for (int i = 0; i < n; i++) {
+		struct torture_piece left = old[i], right = old[i];
+		size_t end = old[i].at + old[i].count;
+
+		if (end <= p.at || old[i].at >= p.at + p.count) {
+			s->pieces[s->npieces++] = old[i];
+			continue;
+		}
+		left.count = p.at > left.at ? p.at - left.at : 0;
+		right.at = p.at + p.count;
+		right.from_at += right.at - old[i].at;
+		right.count = end > right.at ? end - right.at : 0;
+		if (left.count)
+			s->pieces[s->npieces++] = left;
+		if (right.count)
+			s->pieces[s->npieces++] = right;
+	}
+	s->pieces[s->npieces++] = p;
+}
+
+static void arrives(struct torture_share *s, int from, size_t from_at, size_t at, size_t count)
+{
+	paint(s, (struct torture_piece){ TORTURE_COPY, from, from_at, at, count });
+}
+
+static void part_add(struct torture_share *s, enum bench_coll_id coll, int root, size_t count, size_t send, size_t recv)
+{
+	s->parts[s->nparts++] = (struct torture_part){ coll, root, count, send, recv };
+}
+
+/* ---- calls ---- */
+
+static void expand_call(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	enum bench_coll_id id = (enum bench_coll_id)coll_of(m);
+	const struct bench_coll *coll = &bench_colls[id];
+	int root = (int)(m->shape % (unsigned)s->n);
+	size_t recv = m->in_place ? bench_coll_recv_offset(coll, count, s->me) : 0;
+
+	s->send_count = count * bench_coll_blocks(coll, coll->send_many, s->n);
+	s->recv_count = count * bench_coll_blocks(coll, coll->recv_many, s->n);
+	if (m->in_place) {
+		s->send = bench_coll_send_offset(coll, count, s->me);
+		s->recv_count = s->send_count > s->recv_count ? s->send_count : s->recv_count;
+	}
+	part_add(s, id, root, count, s->send, recv);
+	paint(s, (struct torture_piece){ TORTURE_POISON, .count = s->recv_count });
+	if (m->in_place)
+		arrives(s, s->me, 0, s->send, s->send_count);
+	if (!bench_coll_has_recv(coll, s->me, root))
+		return;
+	for (int i = 0; i < (coll->recv_many ? s->n : 1); i++) {
+		struct bench_block b = bench_coll_block(coll, s->me, s->n, root, i, count);
+
+		paint(s, (struct torture_piece){ b.from < 0 ? TORTURE_REDUCED : TORTURE_COPY, b.from, b.from_at, recv + b.at, b.count });
+	}
+}
+
+/* ---- patterns of messages: all of a rank's calls are one group ---- */
+
+static void messages(struct torture_share *s, size_t send_count, size_t recv_count)
+{
+	s->send_count = send_count;
+	s->recv_count = recv_count;
+	paint(s, (struct torture_piece){ TORTURE_POISON, .count = recv_count });
+}
+
+static void send_to(struct torture_share *s, int to, size_t at, size_t count)
+{
+	part_add(s, BENCH_COLL_SEND, to, count, at, 0);
+}
+
+static void recv_from(struct torture_share *s, int from, size_t from_at, size_t at, size_t count)
+{
+	part_add(s, BENCH_COLL_RECV, from, count, 0, at);
+	arrives(s, from, from_at, at, count);
+}
+
+/* Everybody sends to one other, or to itself. */
+static void permutation(const struct torture_move *m, int n, int me, int *to_p, int *from_p)
+{
+	struct torture_random r = { m->shape };
+	int to[TORTURE_MAX_RANKS] = { 0 };
+
+	for (int i = 0; i < n; i++)
+		to[i] = i;
+	for (int i = n - 1; i > 0; i--) {
+		int j = (int)torture_random(&r, (uint32_t)i + 1), t = to[i];
+
+		to[i] = to[j];
+		to[j] = t;
+	}
+	*to_p = to[me];
+	for (int i = 0; i < n; i++)
+		if (to[i] == me)
+			*from_p = i;
+}
+
+static void expand_permutation(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	int to = 0, from = 0;
+
+	permutation(m, s->n, s->me, &to, &from);
+	messages(s, count, count);
+	send_to(s, to, 0, count);
+	recv_from(s, from, 0, 0, count);
+}
+
+/* Several messages of a pair, which keep their order. */
+static void expand_burst(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	size_t sizes[] = { count / 2, count / 3, 0, count - count / 2 - count / 3 }, at = 0;
+	int to = 0, from = 0;
+
+	permutation(m, s->n, s->me, &to, &from);
+	messages(s, count, count);
+	for (int i = 0; i < 4; i++) {
+		send_to(s, to, at, sizes[i]);
+		recv_from(s, from, at, at, sizes[i]);
+		at += sizes[i];
+	}
+}
+
+static void expand_one_way(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	int from = (int)(m->shape % (unsigned)s->n), to = (int)(m->shape / 64 % (unsigned)s->n);
+
+	messages(s, count, count);
+	if (s->me == from)
+		send_to(s, to, 0, count);
+	if (s->me == to)
+		recv_from(s, from, 0, 0, count);
+}
+
+/* The root in a group, the others with one message each. */
+static void expand_star_out(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	int root = (int)(m->shape % (unsigned)s->n);
+
+	messages(s, count * (size_t)s->n, count);
+	for (int i = 0; s->me == root && i < s->n; i++)
+		send_to(s, i, (size_t)i * count, count);
+	recv_from(s, root, (size_t)s->me * count, 0, count);
+}
+
+static void expand_star_in(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	int root = (int)(m->shape % (unsigned)s->n);
+
+	messages(s, count, count * (size_t)s->n);
+	send_to(s, root, 0, count);
+	for (int i = 0; s->me == root && i < s->n; i++)
+		recv_from(s, i, 0, (size_t)i * count, count);
+}
+
+/* To both neighbours and from both; with two ranks these are two messages of one pair. */
+static void expand_halo(const struct torture_move *m, size_t count, struct torture_share *s)
+{
+	int next = (s->me + 1) % s->n, before = (s->me + s->n - 1) % s->n;
+
+	(void)m;
+	messages(s, 2 * count, 2 * count);
+	send_to(s, next, 0, count);
+	send_to(s, before, count, count);
+	recv_from(s, before, 0, 0, count);
+	recv_from(s, next, count, count, count);
+}
+
+#define CALL(id) { NULL, BENCH_COLL_##id, 0, false, expand_call }
+static const struct torture_kind kinds[] = {
+	CALL(ALL_REDUCE), CALL(ALL_GATHER), CALL(REDUCE_SCATTER), CALL(BROADCAST), CALL(BCAST), CALL(REDUCE), CALL(ALLTOALL),
+	CALL(GATHER), CALL(SCATTER), CALL(SENDRECV), CALL(ALLTOALLV),
+	{ "permutation", -1, 1, false, expand_permutation }, { "burst", -1, 1, false, expand_burst }, { "one_way", -1, 1, true, expand_one_way },
+	{ "star_out", -1, 0, false, expand_star_out }, { "star_in", -1, 0, false, expand_star_in }, { "halo", -1, 2, false, expand_halo },
+};
+enum { NKINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+static int coll_of(const struct torture_move *m)
+{
+	return kinds[m->kind].coll;
+}
+
+int torture_nkinds(void)
+{
+	return NKINDS;
+}
+
+const char *torture_kind_name(int kind)
+{
+	const struct torture_kind *k = &kinds[kind];
+
+	return k->coll < 0 ? k->name : bench_colls[k->coll].name;
+}
+
+const char *torture_kind_lacks(int kind, const struct bench_nccl *nccl)
+{
+	const struct torture_kind *k = &kinds[kind];
+
+	return bench_coll_missing(&bench_colls[k->coll < 0 ? BENCH_COLL_SENDRECV : k->coll], nccl);
+}
+
+bool torture_kind_is_for_all(int kind)
+{
+	return !kinds[kind].some;
+}
+
+/* ---- moves ---- */
+
+static unsigned draw_bit(struct torture_random *r, unsigned set)
+{
+	unsigned nth = torture_random(r, (unsigned)__builtin_popcount(set));
+
+	while (nth--)
+		set &= set - 1;
+	return (unsigned)__builtin_ctz(set);
+}
+
+/* Every order of magnitude is as likely as the others; some are none, some powers of two. */
+static uint64_t draw_bytes(struct torture_random *r, uint64_t max)
+{
+	unsigned log = torture_random(r, 64 - (unsigned)__builtin_clzll(max)), how = torture_random(r, 16);
+	uint64_t bytes = 1ull << log, more = torture_random(r, 1u << (log < 31 ? log : 31));
+
+	return how == 0 ? 0 : how < 4 || bytes + more > max ? bytes : bytes + more;
+}
+
+struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, unsigned can, uint64_t max_bytes)
+{
+	struct torture_move m = { .kind = (int)draw_bit(r, can) };
+	int coll = coll_of(&m);
+	bool in_place;
+
+	/* What all ranks take part in is the better half. */
+	m.comm = torture_random(r, 2) && comms & 1 << CONFORM_WORLD ? CONFORM_WORLD : draw_bit(r, comms);
+	m.dtype = torture_random(r, SHUNT_NDTYPES);
+	m.redop = torture_random(r, SHUNT_NREDOPS);
+	m.class = torture_random(r, 2) ? BENCH_REAL : BENCH_EXACT;
+	in_place = torture_random(r, 3) == 0;
+	m.stream = torture_random(r, TORTURE_STREAMS);
+	m.bytes = draw_bytes(r, max_bytes);
+	m.shape = torture_random(r, UINT32_MAX);
+	m.data = torture_random(r, UINT32_MAX);
+	m.in_place = coll == BENCH_COLL_BCAST || (coll >= 0 && bench_colls[coll].in_place && in_place);
+	if (coll < 0 || !bench_colls[coll].reduces)
+		m.redop = SHUNT_SUM;
+	if (!bench_data_has(m.dtype, m.class))
+		m.class = BENCH_EXACT;
+	return m;
+}
+
+void torture_move_describe(const struct torture_move *m, char *text, size_t bytes)
+{
+	int coll = coll_of(m);
+	bool reduces = coll >= 0 && bench_colls[coll].reduces;
+
+	snprintf(text, bytes, "%s of %llu bytes, %s%s%s, %s place, communicator \"%s\"", torture_kind_name(m->kind),
+		(unsigned long long)m->bytes, shunt_dtype_name(m->dtype), reduces ? ", " : "",
+		reduces ? shunt_redop_name(m->redop) : "", m->in_place ? "in" : "out of", conform_comm_name(m->comm));
+}
+
+void torture_share_make(const struct torture_move *m, int rank, int nranks, struct torture_share *s)
+{
+	const struct torture_kind *k = &kinds[m->kind];
+	int members[BENCH_MAX_RANKS];
+	uint64_t blocks;
+
+	*s = (struct torture_share){ 0 };
+	s->n = conform_members(m->comm, rank, nranks, members, &s->me);
+	if (!s->n)
+		return;
+	if (k->coll < 0)
+		blocks = k->blocks ? (uint64_t)k->blocks : (uint64_t)s->n;
+	else
+		blocks = bench_coll_blocks(&bench_colls[k->coll], bench_colls[k->coll].send_many || bench_colls[k->coll].recv_many, s->n);
+	/* Communicators that are at work side by side have inputs of their own. */
+	s->start = m->data + ((uint64_t)members[0] << 40);
+	k->expand(m, m->bytes / shunt_dtype_bytes[m->dtype] / blocks, s);
+}
