@@ -276,50 +276,23 @@ int __wrap_munmap(void *p, size_t n)
 	return __real_munmap(p, n);
 }
 
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-	void *p = strikes(FAULT_ALLOC, "malloc") ? NULL : __real_malloc(n);
-
-	atomic_fetch_add(&allocs, p != NULL);
-	if (!p)
-		errno = ENOMEM;
-	return p;
-}
-
-void *__real_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_calloc(size_t n, size_t size)
-{
-	void *p = strikes(FAULT_ALLOC, "calloc") ? NULL : __real_calloc(n, size);
-
-	atomic_fetch_add(&allocs, p != NULL);
-	if (!p)
-		errno = ENOMEM;
-	return p;
-}
-
-void *__real_realloc(void *old, size_t n);
-void *__wrap_realloc(void *old, size_t n);
-void *__wrap_realloc(void *old, size_t n)
-{
-	void *p = strikes(FAULT_ALLOC, "realloc") ? NULL : __real_realloc(old, n);
-
-	atomic_fetch_add(&allocs, p && !old);
-	if (!p)
-		errno = ENOMEM;
-	return p;
-}
-
-void *__real_aligned_alloc(size_t align, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n)
-{
-	void *p = strikes(FAULT_ALLOC, "aligned_alloc") ? NULL : __real_aligned_alloc(align, n);
-
-	atomic_fetch_add(&allocs, p != NULL);
-	return p;
-}
+/* fresh: it is one more than before. */
+#define ALLOC(name, fresh, params, args) \
+	void *__real_##name params; \
+	void *__wrap_##name params; \
+	void *__wrap_##name params \
+	{ \
+		void *p = strikes(FAULT_ALLOC, #name) ? NULL : __real_##name args; \
+\
+		atomic_fetch_add(&allocs, p && (fresh)); \
+		if (!p) \
+			errno = ENOMEM; \
+		return p; \
+	}
+ALLOC(malloc, true, (size_t n), (n))
+ALLOC(calloc, true, (size_t n, size_t size), (n, size))
+ALLOC(realloc, !old, (void *old, size_t n), (old, n))
+ALLOC(aligned_alloc, true, (size_t align, size_t n), (align, n))
 
 int __real_posix_memalign(void **p, size_t align, size_t n);
 int __wrap_posix_memalign(void **p, size_t align, size_t n);
