@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PLAN_ENTER_H
+#define SHUNT_KERNELS_PLAN_ENTER_H
+/*
+ * Entering and leaving a launch: what blocks and ranks wait for before the plan's own operations, and tell each other behind them.
+ * Nobody may write to a shadow before all peers have left the last launch, or read one before it is filled.
+ */
+#include "kernels/plan_waits.h"
+
+GPU_FN struct shunt_plan_peer *plan_peers(const struct plan_run *r, uint32_t rank)
+{
+	return (struct shunt_plan_peer *)(r->arena[rank] + r->head->peers_at);
+}
+
+GPU_FN struct shunt_plan_grid *plan_grid(const struct plan_run *r)
+{
+	return (struct shunt_plan_grid *)(r->arena[r->rank] + r->head->grid_at);
+}
+
+/* Nobody is at work in our shadows any more. */
+GPU_FN bool plan_ready(struct plan_run *r)
+{
+	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
+		if (!plan_await(r, &plan_peers(r, r->rank)[j].left, r->launch - 1, j))
+			return false;
+	return plan_sync(r);
+}
+
+GPU_FN bool plan_enter(struct plan_run *r)
+{
+	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, ranks = shadowed || r->resized;
+	bool blocks = shadowed || (r->flags & (SHUNT_PLAN_LOAD0 * 3));
+	uint64_t *counter = &plan_grid(r)->enter, all = 0;
+
+	if (blocks)
+		all = plan_arrive(counter, r->head->nblocks);
+	if (blocks && (gpu_bid() == 0 || !ranks)) {
+		if (gpu_tid() == 0 && !plan_await_blocks(r, counter, all))
+			return false;
+		if (!plan_sync(r))
+			return false;
+	}
+	if (!ranks)
+		return true;
+	for (uint32_t j = gpu_tid(); j < r->head->nranks && gpu_bid() == 0; j += gpu_ntid())
+		gpu_st_release(&plan_peers(r, j)[r->rank].entered, r->launch);
+	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
+		if (!plan_await(r, &plan_peers(r, r->rank)[j].entered, r->launch, j))
+			return false;
+	return plan_sync(r);
+}
+
+GPU_FN bool plan_leave(struct plan_run *r)
+{
+	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, store = r->flags & (SHUNT_PLAN_STORE0 * 3);
+	uint64_t *counter = &plan_grid(r)->leave, all;
+
+	if (!shadowed && !store)
+		return true;
+	all = plan_arrive(counter, r->head->nblocks);
+	if (gpu_bid() == 0 || store) {
+		if (gpu_tid() == 0 && !plan_await_blocks(r, counter, all))
+			return false;
+		if (!plan_sync(r))
+			return false;
+	}
+	for (uint32_t j = gpu_tid(); j < r->head->nranks && shadowed && gpu_bid() == 0; j += gpu_ntid())
+		gpu_st_release(&plan_peers(r, j)[r->rank].left, r->launch);
+	return true;
+}
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PLAN_RUN_H
+#define SHUNT_KERNELS_PLAN_RUN_H
+/*
+ * A block's run of a plan. What all its threads look up stands in shared memory: the image, if it fits, and what follows from it
+ * and from the launch. A thread that gives up marks the block as dead and returns; the others stop at the next meeting, or when
+ * they find the abort word.
+ */
+#include "kernels/plan_args.h"
+#include "kernels/spin.h"
+
+struct plan_run {
+	const char *image;
+	const struct shunt_prog_head *head;
+	char *const *arena;         /* of each rank */
+	char *base[2];              /* our input and output */
+	struct shunt_ctrl *ctrl;
+	uint64_t launch;
+	uint64_t chunk;             /* units */
+	uint64_t scratch_at;        /* in any arena, in this launch */
+	uint32_t flag;
+	uint32_t flags;             /* of the launch */
+	uint32_t unit, unit16;      /* bytes; 16-byte pieces */
+	uint32_t rank;
+	uint32_t line_shift;        /* of 16-byte pieces of scratch to their lines */
+	bool resized;
+	uint32_t dead;
+};
+
+struct plan_shared {
+	struct plan_run run;
+	struct gpu_v16 image[SHUNT_PLAN_IMAGE / 16];
+};
+
+GPU_FN struct plan_shared *plan_shared(void)
+{
+	GPU_SHARED(struct plan_shared, shared, 1);
+	return shared;
+}
+
+/* The image to shared memory if it fits, and what follows from it. */
+GPU_FN struct plan_run *plan_start(const struct shunt_kargs_plan &a)
+{
+	struct plan_shared *shared = plan_shared();
+	const char *image = a.images + (uint64_t)gpu_bid() * a.image_bytes;
+	struct plan_run *r = &shared->run;
+
+	if (a.image_bytes <= SHUNT_PLAN_IMAGE)
+		for (uint32_t i = gpu_tid(); i < a.image_bytes / 16; i += gpu_ntid())
+			shared->image[i] = gpu_ld16(image + i * 16);
+	if (gpu_tid() == 0) {
+		const struct shunt_prog_head *head = (const struct shunt_prog_head *)image;
+		const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
+
+		r->launch = state->launches + 1;
+		r->chunk = a.chunk;
+		r->resized = (head->flags & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
+		r->image = a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image : image;
+		r->head = (const struct shunt_prog_head *)r->image;
+		r->arena = (char *const *)(r->head + 1);
+		r->base[0] = a.buffer[0];
+		r->base[1] = a.buffer[1];
+		r->ctrl = a.ctrl;
+		r->flag = SHUNT_PLAN_FLAG(r->launch);
+		r->flags = a.k.flags;
+		r->scratch_at = head->scratch_at + ((head->flags & SHUNT_PROG_DOUBLE) && !(r->flag & 1) ? head->half : 0);
+		r->unit = head->unit;
+		r->unit16 = head->unit / 16;
+		r->rank = head->rank;
+		r->line_shift = a.chunk >= head->dense ? 2 : 0;
+		r->dead = 0;
+	}
+	gpu_sync();
+	return r;
+}
+
+/* By all threads, behind the last operation: the next launch counts on from here. */
+GPU_FN void plan_finish(const struct plan_run *r, const struct shunt_kargs_plan &a)
+{
+	if (gpu_tid() == 0) {
+		struct shunt_plan_state *state = (struct shunt_plan_state *)a.arena + gpu_bid();
+
+		state->launches = r->launch;
+		state->chunk = a.chunk;
+	}
+}
+
+GPU_NOINLINE void plan_give_up(struct plan_run *r, uint32_t reason, uint32_t peer, uint64_t expected, uint64_t seen)
+{
+	spin_report(r->ctrl, reason, r->rank, peer, gpu_bid(), expected, seen);
+	gpu_claim32(&r->dead);
+}
+
+/* The block's threads meet; false: one of them has given up. */
+GPU_FN bool plan_sync(struct plan_run *r)
+{
+	gpu_sync();
+	return !gpu_ld_block32(&r->dead);
+}
+
+#endif

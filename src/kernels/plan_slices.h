@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PLAN_SLICES_H
+#define SHUNT_KERNELS_PLAN_SLICES_H
+/*
+ * Where the slices of an operation are, and how the threads of a block share them out: 16 bytes to a thread in turn, in all
+ * operations, so that what a thread wrote in one it may read in the next. A thread has a few such pieces under way at a time, a
+ * batch.
+ */
+#include "kernels/plan_run.h"
+
+/* The window of the loop that we are in, in units; length 0: none. */
+struct window {
+	uint64_t at, length;
+};
+
+/* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
+GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_operand &o, uint64_t units, bool packets)
+{
+	uint64_t bytes = (o.index * r->chunk + units) * r->unit;
+
+	if (o.buffer == 2)
+		return r->arena[o.rank] + r->scratch_at + (packets ? 2 * bytes : bytes);
+	if (o.rank == r->rank)
+		return r->base[o.buffer] + bytes;
+	return r->arena[o.rank] + r->head->shadow_at[o.buffer] + bytes;
+}
+
+/* What of the operation's slices is ours now: the 16-byte pieces, and how many units behind the slices' starts they are. */
+GPU_FN uint64_t plan_share(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w, uint64_t *units_p)
+{
+	uint64_t units = op->size * r->chunk, first = 0;
+
+	if (w.length && !(op->flags & SHUNT_PROG_WHOLE)) {
+		first = w.at < units ? w.at : units;
+		units = units - first < w.length ? units - first : w.length;
+	}
+	if (op->parts > 1) {
+		uint64_t each = units >> 32 ? units / op->parts : (uint32_t)units / op->parts;
+		uint64_t more = units - each * op->parts;
+
+		first += op->part * each + (op->part < more ? op->part : more);
+		units = each + (op->part < more);
+	}
+	*units_p = first;
+	return units * r->unit16;
+}
+
+/* The same of an operation that no window cuts. */
+GPU_FN uint64_t plan_share_whole(const struct plan_run *r, const struct shunt_prog_op *op, uint64_t *units_p)
+{
+	struct window none = { 0, 0 };
+
+	return plan_share(r, op, none, units_p);
+}
+
+#define PIECES 4u /* that a thread has under way */
+
+/* Before a block, for the pieces of a batch that begins at piece `first`: k as a constant and i as the piece. */
+#define FOR_PIECES(k, i, first, n) \
+	GPU_UNROLL \
+	for (uint32_t k = 0; k < PIECES; k++) \
+		if (uint64_t i = (first) + (uint64_t)k * gpu_ntid(); i < (n))
+
+GPU_FN void plan_load(const char *from, uint64_t first, uint64_t n, struct gpu_v16 v[PIECES])
+{
+	FOR_PIECES (k, i, first, n)
+		v[k] = gpu_ld16_stream(from + i * 16);
+}
+
+GPU_FN void plan_store(char *to, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES])
+{
+	FOR_PIECES (k, i, first, n)
+		gpu_st16_stream(to + i * 16, v[k]);
+}
+#endif
