@@ -13,6 +13,7 @@
  */
 #include <stdint.h>
 #include "core/hash.h"
+#include "core/id.h"
 
 #define MEET_MAGIC UINT64_C(0x7465656d746e7568) /* "huntmeet" */
 #define MEET_VERSION 1
@@ -51,4 +52,10 @@ struct meet_result {
 	uint32_t round;
 	int32_t status;
 };
+
+/* The proof of what is said, to whom gave the nonce (meet_proof.c). What is in its own field mac does not matter. */
+void shunt_meet_prove_hello(
+    uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE], const struct meet_hello *hello);
+void shunt_meet_prove_welcome(
+    uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE], const struct meet_welcome *welcome);
 #endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT */
+/* The socket by which a member is found: its name, and who may be behind it. */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/un.h>
+#include "core/hash.h"
+#include "core/log.h"
+#include "transport/meet_priv.h"
+
+/* The name must not give the id away: it can be read in /proc/net/unix. */
+static socklen_t address_of(const struct shunt_id *id, int slot, struct sockaddr_un *addr)
+{
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int32_t number = slot;
+	int n;
+
+	shunt_mac(mac, id, sizeof(*id), "shunt meet name", &number, sizeof(number), NULL, 0);
+	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+	n = snprintf(addr->sun_path + 1, sizeof(addr->sun_path) - 1, "shunt-");
+	for (int i = 0; i < 16; i++)
+		n += snprintf(addr->sun_path + 1 + n, sizeof(addr->sun_path) - 1 - (size_t)n, "%02x", mac[i]);
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+int shunt_meet_listen(const struct shunt_id *id, int slot, int *fd_p)
+{
+	struct sockaddr_un addr;
+	socklen_t len = address_of(id, slot, &addr);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (fd < 0 || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, SOMAXCONN)) {
+		err = -errno;
+		shunt_warn("cannot listen on a Unix socket for slot %d: %m", slot);
+		meet_close_fd(&fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+bool shunt_meet_same_user(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
+}
+
+int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p)
+{
+	struct sockaddr_un addr;
+	socklen_t len = address_of(&meet->id, slot, &addr);
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (fd < 0)
+		return -errno;
+	do
+		err = connect(fd, (struct sockaddr *)&addr, len) ? -errno : 0;
+	while (err == -EINTR);
+	/* A stranger who took the name is as good as nobody. */
+	if (!err && !shunt_meet_same_user(fd))
+		err = -ECONNREFUSED;
+	if (err)
+		meet_close_fd(&fd);
+	if (err == -EAGAIN)
+		err = 0;
+	if (!err)
+		*fd_p = fd;
+	return err;
+}
