@@ -246,10 +246,9 @@ static int check_bounds(struct check *c, const char *name, const struct shunt_pl
 static int check_slice(
     struct check *c, const struct shunt_plan_op *op, uint32_t rank, bool dst, uint32_t i, const struct shunt_plan_slice *s)
 {
-	const struct shunt_plan_switch *w = s->place == SHUNT_PLAN_MULTI ? &c->gpus[rank].switches[s->target] : NULL;
 	const struct shunt_plan_slice *first = op->nsrc ? &op->src[0] : &op->dst[0];
-	const uint32_t *ranks = w ? w->ranks : &s->target;
-	uint32_t n = w ? w->nranks : 1;
+	const uint32_t *ranks;
+	uint32_t n = shunt_plan_slice_ranks(&c->gpus[rank], s, &ranks);
 	uint8_t bit = (uint8_t)(1u << s->buffer);
 	char text[32];
 	int err;

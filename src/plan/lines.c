@@ -22,15 +22,15 @@ struct uses {
 static void use_slice(struct uses *u, const struct shunt_plan_gpu *gpu, const struct shunt_plan_op *op,
     const struct shunt_plan_slice *s, bool written)
 {
-	const struct shunt_plan_switch *w = s->place == SHUNT_PLAN_MULTI ? &gpu->switches[s->target] : NULL;
-	uint32_t n = w ? w->nranks : 1;
+	const uint32_t *ranks;
+	uint32_t n = shunt_plan_slice_ranks(gpu, s, &ranks);
 
 	if (s->buffer != SHUNT_PLAN_SCRATCH)
 		return;
 	u->barred |= !s->packet || (written && op->inner != SHUNT_PLAN_NIL);
 	for (uint32_t i = 0; i < n; i++) {
 		if (u->v)
-			u->v[u->n] = (struct use){w ? w->ranks[i] : s->target, op->part, op->parts, written, s->index, s->size};
+			u->v[u->n] = (struct use){ranks[i], op->part, op->parts, written, s->index, s->size};
 		u->n++;
 	}
 }

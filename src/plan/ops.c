@@ -83,3 +83,18 @@ bool shunt_plan_op_reduces(enum shunt_plan_opcode code)
 {
 	return (unsigned)code < SHUNT_PLAN_NOPCODES && shunt_plan_op_rows[code].reduces;
 }
+
+bool shunt_plan_op_signals(enum shunt_plan_opcode code)
+{
+	return code == SHUNT_PLAN_SIGNAL || code == SHUNT_PLAN_RLXSIGNAL || code == SHUNT_PLAN_PWS || code == SHUNT_PLAN_PWSF;
+}
+
+uint32_t shunt_plan_slice_ranks(const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p)
+{
+	if (slice->place != SHUNT_PLAN_MULTI) {
+		*ranks_p = &slice->target;
+		return 1;
+	}
+	*ranks_p = gpu->switches[slice->target].ranks;
+	return gpu->switches[slice->target].nranks;
+}

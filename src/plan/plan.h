@@ -231,6 +231,10 @@ const char *shunt_plan_op_name(enum shunt_plan_opcode code);                   /
 const char *shunt_plan_buffer_name(enum shunt_plan_buffer buffer);             /* "input" */
 const char *shunt_plan_channel_type_name(enum shunt_plan_channel_type type);   /* "memory" */
 bool shunt_plan_op_reduces(enum shunt_plan_opcode code);
+/* Does it signal on each of its channels? */
+bool shunt_plan_op_signals(enum shunt_plan_opcode code);
+/* The ranks on which a slice of one of this rank's operations lies: how many, and *ranks_p = them. */
+uint32_t shunt_plan_slice_ranks(const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p);
 
 /* Units of a chunk, c above, for a message of this many bytes. 0 only if bytes or part_chunks is 0. */
 uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes);

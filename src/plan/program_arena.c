@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/* How an arena is laid out: counters, the shadows, scratch. The same on all ranks. */
+#include <errno.h>
+#include <string.h>
+#include "plan/program_priv.h"
+
+/* Counters of an arena, all on lines of their own; large enough for any rank. */
+int shunt_program_lay_out(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p)
+{
+	uint64_t blocks = 1, slots = 0, semaphores = 0, barriers = 0, at;
+
+	for (uint32_t r = 0; r < plan->nranks; r++) {
+		const struct shunt_plan_gpu *g = &plan->gpus[r];
+		uint64_t channels = (uint64_t)g->nchannels[0] + g->nchannels[1];
+
+		blocks = g->nblocks > blocks ? g->nblocks : blocks;
+		slots = channels > slots ? channels : slots;
+		semaphores = g->nsemaphores > semaphores ? g->nsemaphores : semaphores;
+		barriers = g->nbarriers > barriers ? g->nbarriers : barriers;
+	}
+	at = blocks * sizeof(struct shunt_plan_state);
+	if (at + (plan->nranks + slots + semaphores + barriers) * 64 + 4096 > UINT32_MAX)
+		return -E2BIG;
+	h->grid_at = (uint32_t)at;
+	at += sizeof(struct shunt_plan_grid);
+	h->peers_at = (uint32_t)at;
+	at += plan->nranks * sizeof(struct shunt_plan_peer);
+	h->slots_at = (uint32_t)at;
+	at += slots * sizeof(struct shunt_plan_slot);
+	h->semaphores_at = (uint32_t)at;
+	at += semaphores * 64;
+	h->barriers_at = (uint32_t)at;
+	at += barriers * 64;
+	*bytes_p = (uint32_t)((at + 511) / 512 * 512);
+	return 0;
+}
+
+/* Bytes of one half of scratch, for chunks of up to `units` units. */
+static bool half_bytes(
+    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit, uint64_t *bytes_p)
+{
+	uint64_t dense, sparse = p->sparse < units ? p->sparse : units;
+
+	if (__builtin_mul_overflow(units * plan->alignment, p->scratch, &dense) ||
+	    __builtin_mul_overflow(sparse * plan->alignment, 8 * plan->scratch_chunks, &sparse))
+		return false;
+	if (dense > limit || sparse > limit)
+		return false;
+	*bytes_p = ((dense > sparse ? dense : sparse) + 127) / 128 * 128;
+	return true;
+}
+
+/* Where the parts of an arena begin; both shadows first, then scratch. */
+static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t shadow_at[2],
+    uint64_t *scratch_at, uint64_t *half, uint64_t *end)
+{
+	uint64_t at = p->counters_bytes, bytes, chunk;
+	const uint64_t limit = (uint64_t)1 << 56;
+
+	if (__builtin_mul_overflow(units, plan->alignment, &chunk))
+		return false;
+	for (int i = 0; i < 2; i++) {
+		uint64_t n = p->shadow[i] ? p->extent[i] : 0;
+
+		shadow_at[i] = at;
+		if (__builtin_mul_overflow(n, chunk, &bytes) || bytes > limit)
+			return false;
+		at += bytes;
+	}
+	*scratch_at = (at + 127) / 128 * 128;
+	if (!half_bytes(p, plan, units, limit, half))
+		return false;
+	*end = *scratch_at + (plan->double_scratch ? 2 : 1) * *half;
+	return *end <= limit;
+}
+
+bool shunt_program_arena_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
+{
+	uint64_t shadow_at[2], scratch_at, half;
+
+	return arena_layout(p, plan, units, shadow_at, &scratch_at, &half, bytes_p);
+}
+
+void shunt_program_place(struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *arenas)
+{
+	for (uint32_t k = 0; k < p->nblocks; k++) {
+		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->images + (size_t)k * p->image_bytes);
+		uint64_t end;
+
+		arena_layout(p, plan, units, h->shadow_at, &h->scratch_at, &h->half, &end);
+		memcpy(h + 1, arenas, plan->nranks * sizeof(*arenas));
+	}
+}

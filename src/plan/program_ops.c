@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The plan's operations as the kernel's: 30 kinds become 14, neighbours that wait for the same kind of thing become one, and
+ * threads meet where the format orders what several of them do.
+ */
+#include <errno.h>
+#include "plan/program_priv.h"
+
+/* Where the format orders an operation on a port channel behind others of one thread. */
+static void tighten(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	if (op->type == SHUNT_PLAN_PORT)
+		shunt_image_tighten(&b->image);
+}
+
+static uint32_t slot(const struct shunt_plan_gpu *gpu, uint32_t type, uint32_t channel)
+{
+	return type == SHUNT_PLAN_PORT ? gpu->nchannels[SHUNT_PLAN_MEMORY] + channel : channel;
+}
+
+static void emit_signal(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	shunt_image_emit(&b->image, SHUNT_PROG_SIGNAL, op->nids, 0, 0);
+	for (uint32_t j = 0; j < op->nids; j++) {
+		const struct shunt_plan_channel *c = &b->gpu->channels[op->type][op->ids[j]];
+
+		shunt_image_operand(&b->image,
+		    (struct shunt_prog_operand){ .rank = c->peer, .index = slot(&b->plan->gpus[c->peer], op->type, c->pair) });
+	}
+}
+
+static void emit_wait(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	shunt_image_emit(&b->image, SHUNT_PROG_WAIT, op->nids, 0, 0);
+	for (uint32_t j = 0; j < op->nids; j++)
+		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = b->gpu->channels[op->type][op->ids[j]].peer,
+		    .index = slot(b->gpu, op->type, op->ids[j]) });
+	shunt_image_loosen(&b->image, false);
+}
+
+static void emit_semaphores(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
+{
+	shunt_image_emit(&b->image, code, op->nids, 0, 0);
+	for (uint32_t j = 0; j < op->nids; j++)
+		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = b->rank, .index = op->ids[j] });
+	if (code == SHUNT_PROG_TAKE)
+		shunt_image_loosen(&b->image, false);
+}
+
+static bool same_slice(const struct shunt_plan_slice *a, const struct shunt_plan_slice *b)
+{
+	return a->place == b->place && a->buffer == b->buffer && a->packet == b->packet && a->target == b->target &&
+	    a->index == b->index && a->size == b->size;
+}
+
+static uint32_t places(const struct program_builder *b, const struct shunt_plan_slice *s)
+{
+	const uint32_t *ranks;
+
+	return shunt_plan_slice_ranks(b->gpu, s, &ranks);
+}
+
+/* An operand for each place. */
+static void emit_slice(struct program_builder *b, const struct shunt_plan_slice *s)
+{
+	const uint32_t *ranks;
+	uint32_t n = shunt_plan_slice_ranks(b->gpu, s, &ranks);
+
+	for (uint32_t i = 0; i < n; i++)
+		shunt_image_operand(&b->image, shunt_program_operand(b, s, ranks[i]));
+}
+
+/* One operation on nsrc sources and ndst destinations of the plan's. */
+static void emit_data(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
+    const struct shunt_plan_slice *src, uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
+{
+	bool packets = code == SHUNT_PROG_PACK || code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || code == SHUNT_PROG_FOLD;
+	bool lines = packets && b->image.lines;
+	struct shunt_prog_op *out;
+	uint32_t sources = 0, destinations = 0;
+	size_t at;
+
+	shunt_image_separate(&b->image, lines);
+	for (uint32_t j = 0; j < nsrc; j++)
+		sources += places(b, &src[j]);
+	for (uint32_t j = 0; j < ndst; j++)
+		destinations += places(b, &dst[j]);
+	if (code == SHUNT_PROG_COPY && (sources > 1 || destinations > 1))
+		code = SHUNT_PROG_REDUCE;
+	at = shunt_image_emit(&b->image, code, sources, destinations, src[0].size);
+	for (uint32_t j = 0; j < nsrc; j++)
+		emit_slice(b, &src[j]);
+	for (uint32_t j = 0; j < ndst; j++)
+		emit_slice(b, &dst[j]);
+	shunt_image_loosen(&b->image, lines);
+	out = shunt_image_op(&b->image, at);
+	if (!out)
+		return;
+	out->redop = (uint8_t)(op->redop == SHUNT_AVG ? SHUNT_SUM : op->redop);
+	out->part = op->part;
+	out->parts = op->parts;
+	out->flags = b->image.in_loop && packets ? SHUNT_PROG_WHOLE : 0;
+}
+
+/*
+ * Adds a packing or unpacking to the operation before it, if that was one of the same kind and size: one waits for memory or peers,
+ * then, and not one after the other. Plain scratch may be what another of them has written.
+ */
+static bool emit_joined(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
+    const struct shunt_plan_slice *src, const struct shunt_plan_slice *dst)
+{
+	enum shunt_prog_code joined = code == SHUNT_PROG_PACK ? SHUNT_PROG_PACKS : SHUNT_PROG_UNPACKS;
+	struct shunt_prog_op *last = shunt_image_op(&b->image, b->image.last);
+
+	if (code != SHUNT_PROG_PACK && code != SHUNT_PROG_UNPACK)
+		return false;
+	if (!last || last->next != b->image.n || (last->code != code && last->code != joined) || last->ndst != last->nsrc)
+		return false;
+	if (last->size != src->size || last->part != op->part || last->parts != op->parts)
+		return false;
+	if (places(b, dst) != 1 || (code == SHUNT_PROG_PACK ? src : dst)->buffer == SHUNT_PLAN_SCRATCH)
+		return false;
+	last->code = (uint8_t)joined;
+	last->nsrc++;
+	last->ndst++;
+	last->next += 2 * sizeof(struct shunt_prog_operand);
+	emit_slice(b, src);
+	emit_slice(b, dst);
+	return true;
+}
+
+/* Pairs in order; neighbours with the same source are read once. */
+static void emit_pairs(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
+{
+	uint32_t n;
+
+	for (uint32_t j = 0; j < op->ndst; j += n) {
+		for (n = 1; j + n < op->ndst && same_slice(&op->src[j], &op->src[j + n]);)
+			n++;
+		if (n > 1 || !emit_joined(b, op, code, &op->src[j], &op->dst[j]))
+			emit_data(b, op, code, &op->src[j], 1, &op->dst[j], n);
+	}
+}
+
+static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	struct shunt_prog_op *barrier;
+
+	switch ((enum shunt_plan_opcode)op->code) {
+	case SHUNT_PLAN_NOP:
+	case SHUNT_PLAN_FLUSH: /* what was sent was read when its operation ended, by all threads that have met */
+		shunt_image_sync(&b->image);
+		break;
+	case SHUNT_PLAN_BARRIER:
+		barrier = shunt_image_op(&b->image, shunt_image_emit(&b->image, SHUNT_PROG_BARRIER, 0, 0, op->barrier));
+		if (barrier)
+			barrier->nsrc = op->nblocks;
+		shunt_image_met(&b->image);
+		break;
+	case SHUNT_PLAN_SIGNAL:
+	case SHUNT_PLAN_RLXSIGNAL: /* programs end with these after stores that the peer is to see */
+		tighten(b, op);
+		emit_signal(b, op);
+		break;
+	case SHUNT_PLAN_WAIT:
+	case SHUNT_PLAN_RLXWAIT:
+		emit_wait(b, op);
+		break;
+	case SHUNT_PLAN_SEM_ACQUIRE:
+		emit_semaphores(b, op, SHUNT_PROG_TAKE);
+		break;
+	case SHUNT_PLAN_SEM_RELEASE:
+		emit_semaphores(b, op, SHUNT_PROG_GIVE);
+		break;
+	case SHUNT_PLAN_COPY:
+	case SHUNT_PLAN_PUT:
+	case SHUNT_PLAN_GET:
+		tighten(b, op);
+		emit_pairs(b, op, SHUNT_PROG_COPY);
+		break;
+	case SHUNT_PLAN_PWS:
+	case SHUNT_PLAN_PWSF:
+		tighten(b, op);
+		emit_pairs(b, op, SHUNT_PROG_COPY);
+		shunt_image_sync(&b->image);
+		emit_signal(b, op);
+		break;
+	case SHUNT_PLAN_CPKT:
+		emit_pairs(b, op, SHUNT_PROG_PACK);
+		break;
+	case SHUNT_PLAN_UPKT:
+		emit_pairs(b, op, SHUNT_PROG_UNPACK);
+		break;
+	case SHUNT_PLAN_PPKT:
+		tighten(b, op);
+		/* Packets that are still being written are waited for: the format leaves that to the program. */
+		emit_pairs(b, op, op->type == SHUNT_PLAN_PORT ? SHUNT_PROG_RELAY : SHUNT_PROG_PACK);
+		break;
+	case SHUNT_PLAN_RPPKT:
+	case SHUNT_PLAN_GSTOREPKT:
+		tighten(b, op);
+		emit_data(b, op, SHUNT_PROG_RELAY, op->src, 1, op->dst, op->ndst);
+		break;
+	case SHUNT_PLAN_RE:
+	case SHUNT_PLAN_RES:
+	case SHUNT_PLAN_RRE:
+	case SHUNT_PLAN_RRES:
+	case SHUNT_PLAN_GLRES:
+	case SHUNT_PLAN_GLRE:
+	case SHUNT_PLAN_GSTORE:
+		emit_data(b, op, SHUNT_PROG_REDUCE, op->src, op->nsrc, op->dst, op->ndst);
+		break;
+	case SHUNT_PLAN_REPKT:
+	case SHUNT_PLAN_RESPKT:
+	case SHUNT_PLAN_RECPKT:
+	case SHUNT_PLAN_RECSPKT:
+		emit_data(b, op, SHUNT_PROG_FOLD, op->src, op->nsrc, op->dst, op->ndst);
+		break;
+	default:
+		b->image.err = -EINVAL;
+		break;
+	}
+}
+
+uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_plan_op *ops)
+{
+	struct shunt_image *im = &b->image;
+	struct shunt_prog_op *loop;
+	size_t at;
+
+	if (ops->code != SHUNT_PLAN_PIPELINE) {
+		emit_op(b, ops);
+		return 1;
+	}
+	at = shunt_image_emit(im, SHUNT_PROG_LOOP, 1, 0, ops->num_chunks);
+	shunt_image_operand(im, (struct shunt_prog_operand){ .index = ops->unit_size / b->plan->alignment });
+	/* What comes before a window may be the one before it. */
+	im->in_loop = im->loose_lines = im->loose_others = true;
+	for (uint32_t k = 1; k <= ops->nbody; k++)
+		emit_op(b, &ops[k]);
+	im->in_loop = false;
+	im->loose_lines = im->loose_others = true;
+	im->last = at; /* what follows is not to join the body */
+	loop = shunt_image_op(im, at);
+	if (loop)
+		loop->next = (uint32_t)im->n;
+	return 1 + ops->nbody;
+}
