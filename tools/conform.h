@@ -5,7 +5,7 @@
  * shunt conform: does a library that speaks NCCL's ABI do what NCCL does?
  *
  * Most cases are scripts: for each rank a list of calls, groups and delays, with every buffer at its place in two arenas, one that
- * is only read and one for results. conform_cases.c has the sweeps over single calls, conform_patterns.c the patterns of many;
+ * is only read and one for results. conform_cases.c has the sweeps over single calls, conform_patterns.def the patterns of many;
  * conform_ref.c knows what every byte of the arenas should be afterwards, whatever the script; conform_rank.c runs it on one rank's
  * device, conform_run.c with a process or thread for each rank, conform_solo.c with one thread for all. Wrong calls
  * (conform_wrong.c), determinism (conform_same.c) and messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends

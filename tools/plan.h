@@ -30,7 +30,7 @@ void plan_json_string(FILE *out, const char *text);
 /* "output[1] = input[0] + packets scratch[1]". Always terminated. */
 void plan_op_words(const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
 
-/* ---- a launch, played with made-up durations (plan_time.c) ---- */
+/* ---- a launch, played with made-up durations (plan_time.h) ---- */
 
 enum plan_arrow_kind { PLAN_ARROW_SIGNAL, PLAN_ARROW_SEMAPHORE, PLAN_ARROW_BARRIER, PLAN_ARROW_DATA };
 
@@ -71,7 +71,7 @@ void plan_timeline_finish(struct plan_timeline *t);
  */
 int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank);
 
-/* ---- new plans (plan_new.c, plan_shapes.c, plan_write.c) ---- */
+/* ---- new plans (plan_new.c, plan_shapes.h, plan_write.c) ---- */
 
 struct plan_recipe {
 	const struct plan_shape *shape;
