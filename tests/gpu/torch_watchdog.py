@@ -15,8 +15,9 @@ import sys
 import threading
 import time
 
-# Read when torch is loaded or a group is made. Nothing may end the process but the cases: no monitor, and no waiting for dumps.
-os.environ.update(TORCH_NCCL_ENABLE_MONITORING="0", TORCH_NCCL_DUMP_ON_TIMEOUT="0", TORCH_NCCL_TRACE_BUFFER_SIZE="0",
+# Read when torch is loaded or a group is made. Nothing may end the process but the cases: no monitor, and no waiting for dumps: the watchdog
+# sleeps four times WAIT_TIMEOUT_DUMP_MILSEC between a timeout and the abort, a minute by default, whether there are dumps or not.
+os.environ.update(TORCH_NCCL_ENABLE_MONITORING="0", TORCH_NCCL_DUMP_ON_TIMEOUT="0", TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC="250",
                   TORCH_FR_BUFFER_SIZE="0", TORCH_NCCL_PROPAGATE_ERROR="0")
 import torch
 import torch.distributed as dist
