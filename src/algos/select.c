@@ -222,7 +222,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
-		snprintf(text, text_bytes, "%s", scope->no_sms ? "CTAPolicy zero" : "built-in, for windows, not measured");
+		snprintf(text, text_bytes, "%s", scope->no_sms ? "CTAPolicy zero" : scope->nranks == 2 ? "built-in, for windows, measured on H200" :
+		    "built-in, for windows, estimated from 2 ranks of H200");
 	else if (shunt_tuning_find(scope, kind, bytes, &table))
 		snprintf(text, text_bytes, "%s%s", table->source,
 		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");

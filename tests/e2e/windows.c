@@ -740,10 +740,10 @@ static ncclConfig_t config_of(int policy)
 	return c;
 }
 
-/* Without a rule: from 16 MB of a message on, or at any size for who wants no SM used, if all ranks do. */
+/* Without a rule: from 32 MB of a message on, or at any size for who wants no SM used, if all ranks do. */
 static int body_default(struct rank *r)
 {
-	enum { LARGE = 16 << 20 };
+	enum { LARGE = 32 << 20 };
 	ncclConfig_t config = config_of(shared->odd < 0 || r->rank == shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
 	ncclWindow_t win[2];
 	ncclComm_t parent;

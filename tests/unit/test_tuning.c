@@ -30,7 +30,7 @@ static const struct {
 } ends[] = {
 	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 1 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
 	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 32 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
-	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 512 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_REDUCESCATTER, "exchange", { 0, 0, 16 * MB, 128 * KB, 128 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
 	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_BROADCAST, "exchange", { 0, 0, 16 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
@@ -614,17 +614,24 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 static void test_windows_are_for_copies_from_a_size_on(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true };
-	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_GATHER, SHUNT_SCATTER };
+	static const struct { enum shunt_kind kind; uint64_t two, more; } from[] = {
+		{ SHUNT_ALLGATHER, 32 * MB, 16 * MB }, { SHUNT_ALLTOALL, 32 * MB, 16 * MB }, { SHUNT_BROADCAST, 64 * MB, 64 * MB },
+		{ SHUNT_GATHER, 64 * MB, 64 * MB }, { SHUNT_SCATTER, 64 * MB, 64 * MB },
+	};
 	char text[64];
 
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		w.no_sms = false;
-		assert_string_not_equal(path(&s, kinds[i], 16 * MB), "copies");
-		assert_string_equal(path(&w, kinds[i], 16 * MB), "copies");
-		assert_string_equal(path(&w, kinds[i], 16 * MB - 1), path(&s, kinds[i], 16 * MB - 1));
-		w.no_sms = true;
-		assert_string_equal(path(&w, kinds[i], 1), "copies");
-	}
+	for (int n = 2; n <= 4; n++)
+		for (size_t i = 0; i < sizeof(from) / sizeof(from[0]); i++) {
+			uint64_t bytes = n == 2 ? from[i].two : from[i].more;
+
+			s.nranks = w.nranks = n;
+			w.no_sms = false;
+			assert_string_not_equal(path(&s, from[i].kind, bytes), "copies");
+			assert_string_equal(path(&w, from[i].kind, bytes), "copies");
+			assert_string_equal(path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
+			w.no_sms = true;
+			assert_string_equal(path(&w, from[i].kind, 1), "copies");
+		}
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), path(&s, SHUNT_ALLREDUCE, 16 * MB));
 	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
