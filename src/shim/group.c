@@ -314,6 +314,23 @@ static int launch_comm(struct group *g, size_t first, const struct shunt_coll **
 	return shunt_comm_run_group(e->comm, calls, picks, n);
 }
 
+/*
+ * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different orders, or have
+ * no call on some, would else wait for each other crosswise on a stream that these share. g->n: all had theirs.
+ */
+static size_t next_comm(const struct group *g)
+{
+	size_t next = g->n;
+
+	for (size_t i = 0; i < g->n; i++) {
+		const struct shunt_entry *e = g->calls[i].entry;
+
+		if (!g->calls[i].done && (next == g->n || memcmp(e->id.b, g->calls[next].entry->id.b, sizeof(e->id.b)) < 0))
+			next = i;
+	}
+	return next;
+}
+
 /* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
 static ncclResult_t launch_calls(struct group *g)
 {
@@ -322,18 +339,17 @@ static ncclResult_t launch_calls(struct group *g)
 	bool many = g->n > SHUNT_FEW_CALLS;
 	ncclResult_t result;
 
+	if (!g->n)
+		return ncclSuccess;
 	if (many) {
 		calls = malloc(g->n * sizeof(*calls));
 		picks = malloc(g->n * sizeof(*picks));
 	}
 	result = calls && picks ? ncclSuccess : shunt_to_nccl(-ENOMEM);
-	for (size_t i = 0; i < g->n && result == ncclSuccess; i++) {
+	for (size_t i = next_comm(g); i < g->n && result == ncclSuccess; i = next_comm(g)) {
 		struct shunt_call *call = &g->calls[i];
-		int err;
+		int err = launch_comm(g, i, calls, picks);
 
-		if (call->done)
-			continue;
-		err = launch_comm(g, i, calls, picks);
 		result = err == -EOPNOTSUPP ? shunt_alone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
 	}
 	if (many) {

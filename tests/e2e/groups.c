@@ -183,6 +183,92 @@ static void test_group_of_collectives_and_messages_runs(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_mixed), 0);
 }
 
+/* Three communicators on one stream, named in another order on every rank, and a circle of messages of which each rank has two. */
+struct crosswise {
+	ncclComm_t comm[3];
+	void *out, *in;
+	int *mine, *sum[3];
+};
+
+enum { CROSSWISE_BYTES = 100000, CROSSWISE_COUNT = 500 }; /* a message that does not fit into the ring: its sender waits */
+
+static int crosswise_group(struct rank *r, const struct crosswise *c)
+{
+	int n = r->nranks;
+
+	NCCL(ncclGroupStart());
+	NCCL(ncclSend(c->out, CROSSWISE_BYTES, ncclUint8, (r->rank + 1) % n, c->comm[r->rank % 3], r->stream));
+	NCCL(ncclRecv(c->in, CROSSWISE_BYTES, ncclUint8, (r->rank + n - 1) % n, c->comm[(r->rank + n - 1) % n % 3], r->stream));
+	NCCL(ncclGroupEnd());
+	NCCL(ncclGroupStart());
+	for (int i = 0; i < 3; i++) {
+		int k = (i + r->rank) % 3;
+
+		NCCL(ncclAllReduce(c->mine, c->sum[k], CROSSWISE_COUNT, ncclInt32, ncclSum, c->comm[k], r->stream));
+	}
+	NCCL(ncclGroupEnd());
+	return 0;
+}
+
+static int crosswise_check(struct rank *r, const struct crosswise *c)
+{
+	int n = r->nranks, before = (r->rank + n - 1) % n;
+
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (check_letters(r, c->in, before, r->rank, 0, CROSSWISE_BYTES))
+		return 1;
+	memset(c->in, 0xa5, CROSSWISE_BYTES);
+	for (int k = 0; k < 3; k++) {
+		for (int i = 0; i < CROSSWISE_COUNT; i++)
+			CHECK(c->sum[k][i] == n * i + n * (n - 1) / 2);
+		memset(c->sum[k], 0, CROSSWISE_COUNT * sizeof(int));
+	}
+	return 0;
+}
+
+static int body_crosswise(struct rank *r)
+{
+	struct crosswise c = { .comm = { r->comm } };
+	void *graph;
+
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &c.comm[1], NULL));
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &c.comm[2], NULL));
+	c.out = letters(r->rank, (r->rank + 1) % r->nranks, 0, CROSSWISE_BYTES);
+	c.in = blank(CROSSWISE_BYTES);
+	CHECK(!shunt_malloc((void **)&c.mine, CROSSWISE_COUNT * sizeof(int)));
+	for (int i = 0; i < CROSSWISE_COUNT; i++)
+		c.mine[i] = i + r->rank;
+	for (int k = 0; k < 3; k++)
+		CHECK(!shunt_malloc((void **)&c.sum[k], CROSSWISE_COUNT * sizeof(int)));
+	for (int round = 0; round < 3; round++)
+		if (crosswise_group(r, &c) || crosswise_check(r, &c))
+			return 1;
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	if (crosswise_group(r, &c))
+		return 1;
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	for (int round = 0; round < 3; round++) {
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+		if (crosswise_check(r, &c))
+			return 1;
+	}
+	CHECK(shunt_graph_destroy(graph) == 0);
+	NCCL(ncclCommDestroy(c.comm[2]));
+	NCCL(ncclCommDestroy(c.comm[1]));
+	for (int k = 0; k < 3; k++)
+		shunt_free(c.sum[k]);
+	shunt_free(c.mine);
+	shunt_free(c.out);
+	shunt_free(c.in);
+	return 0;
+}
+
+static void test_group_names_communicators_crosswise_runs(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_crosswise), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 3, 0, body_crosswise), 0);
+}
+
 /* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
 static int body_odds(struct rank *r)
 {
@@ -271,6 +357,7 @@ int main(void)
 		cmocka_unit_test(test_send_recv_needs_only_its_two_ranks),
 		cmocka_unit_test(test_send_recv_ungrouped_makes_a_pipeline),
 		cmocka_unit_test(test_group_of_collectives_and_messages_runs),
+		cmocka_unit_test(test_group_names_communicators_crosswise_runs),
 		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
 		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
 	};
