@@ -294,7 +294,7 @@ int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p)
 
 int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 {
-	unsigned long long handle, ptr;
+	unsigned long long handle = 0, ptr = 0;
 	struct shunt_cu_scope scope;
 	int err;
 

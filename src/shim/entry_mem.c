@@ -84,14 +84,22 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 	if ((result != ncclSuccess && result != ncclInProgress) || !buff || !size || !win)
 		return result;
 	e = shunt_entry_get(comm);
-	window = e ? shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC) : NULL;
+	if (!e)
+		return result;
+	window = shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
 	if (window && shunt_group_open()) {
 		shunt_group_window(e, window, win);
 		return result;
 	}
-	/* What NCCL writes later has no name for us. */
-	if (window)
+	if (!window) {
+		/* The other ranks count on ours: without it there is no window. */
+		if (!shunt_group_open() && result == ncclSuccess)
+			real_CommWindowDeregister(comm, *win);
+		result = shunt_group_result(shunt_to_nccl(-ENOMEM));
+	} else {
+		/* What NCCL writes later has no name for us. */
 		shunt_windows_name(e->comm, window, result == ncclSuccess ? *win : NULL);
+	}
 	shunt_entry_put_aside(e);
 	return result;
 }
