@@ -49,6 +49,7 @@ struct shunt_work {
 		struct shunt_kargs_few few;
 		struct shunt_kargs_many many;
 		struct shunt_kargs_barrier barrier;
+		struct shunt_kargs_pull pull;
 	} args;
 };
 
@@ -73,6 +74,8 @@ struct shunt_issue {
 	int (*copy)(void *ctx, const struct shunt_copy *copy);
 	/* Which window an address lies in, and where: the same number on all ranks. 0: in none. */
 	uint64_t (*place)(void *ctx, const void *ptr);
+	/* Where peer has what we have at ptr, for kernels to use; NULL: it lies in no window. */
+	void *(*there)(void *ctx, const void *ptr, uint64_t bytes, int peer);
 	int (*run_plan)(void *ctx, void *plan, const struct shunt_coll *coll); /* NULL: there are none */
 	bool check;                     /* messages are to be compared; for collectives base says so, until emit has launched the first of a group */
 	void *ctx;
@@ -113,10 +116,10 @@ uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
 extern const struct shunt_algo shunt_plan_algo;
 
 /*
- * For "copies": the buffer of a call that must lie in a window, on every rank; false: there is no such algorithm for the kind. The
- * buffer is not looked at.
+ * For algorithms of SHUNT_FUSE_WINDOWS: the i-th buffer of a call that must lie in a window, on every rank; false: there are no more, or (of
+ * i = 0) there is no such algorithm for the call. The buffer is not looked at.
  */
-bool shunt_copies_place(const struct shunt_coll *coll, int nranks, const void **ptr_p, uint64_t *bytes_p);
+bool shunt_window_buffer(const struct shunt_coll *coll, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p);
 
 /* Row i of all, or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);

@@ -8,6 +8,7 @@
 extern const struct shunt_algo shunt_allreduce_algos[];
 extern const struct shunt_algo shunt_exchange_algos[];
 extern const struct shunt_algo shunt_copies_algos[];
+extern const struct shunt_algo shunt_pulls_algos[];
 /* Of every kind, for communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
 
@@ -17,6 +18,14 @@ extern const struct shunt_algo shunt_local_algo;
 bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
 /* The algorithm of this name for a kind, or NULL. */
 const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name);
+
+/*
+ * For calls in windows (algos/barriers.c). A barrier among all ranks; flags: SHUNT_K_OPENS, SHUNT_K_CLOSES or none. The one that opens also
+ * compares where the calls' buffers lie.
+ */
+int shunt_barrier_issue(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags);
+/* Where rank p's buffer lies if rank `rank`, who has his at ptr, is right: as an address of that rank. */
+const void *shunt_window_expected(const struct shunt_coll *coll, int rank, int p, const void *ptr);
 
 /* Warps of a block at most, by the pick's geometry, if so `need` of them fit into max_blocks; else what a block can have. */
 unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need);

@@ -5,10 +5,9 @@
  *
  * Who knows where: the ranks' receive buffers lie at the same place of the same window, so whoever sends puts it there. Of a gather only the
  * root need have one, so there the root gets from the send buffers. Where a rooted collective is in place at the root, so it is everywhere:
- * rank p's part lies at the place of part p. The barriers compare what was promised (shunt_kargs_barrier) and report who broke it.
+ * rank p's part lies at the place of part p.
  */
 #include "algos/algos.h"
-#include "core/windows.h"
 
 /* Broadcasts go in pieces, so that passing one on overlaps with the next. Not measured yet. */
 #define PIECE ((uint64_t)16 << 20)
@@ -23,42 +22,6 @@ static char *at(const void *base, uint64_t offset)
 static uint64_t part_of(const struct shunt_coll *c)
 {
 	return (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
-}
-
-bool shunt_copies_place(const struct shunt_coll *c, int nranks, const void **ptr_p, uint64_t *bytes_p)
-{
-	uint64_t part = part_of(c);
-
-	switch (c->kind) {
-	case SHUNT_ALLGATHER:
-	case SHUNT_ALLTOALL:
-		*ptr_p = c->recv;
-		*bytes_p = part * (unsigned)nranks;
-		return true;
-	case SHUNT_BROADCAST:
-	case SHUNT_SCATTER:
-		*ptr_p = c->recv;
-		*bytes_p = part;
-		return true;
-	case SHUNT_GATHER:
-		*ptr_p = c->send;
-		*bytes_p = part;
-		return true;
-	default:
-		return false;
-	}
-}
-
-/* Where rank p's buffer lies if rank `rank` is right, as an address of that rank. */
-static const void *place_of(const struct shunt_coll *c, int rank, int p)
-{
-	uint64_t part = part_of(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
-
-	if (c->kind == SHUNT_SCATTER)
-		return rank == c->root && c->recv == at(c->send, own) ? at(c->send, theirs) : c->recv;
-	if (c->kind == SHUNT_GATHER)
-		return rank == c->root && c->send == at(c->recv, own) ? at(c->recv, theirs) : c->send;
-	return c->recv;
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b)
@@ -160,60 +123,15 @@ static int step(const struct shunt_issue *issue, const struct shunt_coll *c, uns
 			err = put(issue, p, at(c->recv, own), at(c->send, theirs), part);
 			break;
 		case SHUNT_SCATTER:
-			err = put(issue, p, place_of(c, rank, p), at(c->send, theirs), part);
+			err = put(issue, p, shunt_window_expected(c, rank, p, c->recv), at(c->send, theirs), part);
 			break;
 		default:
 			err = p == rank ? put(issue, p, at(c->recv, own), c->send, part) :
-			    get(issue, p, at(c->recv, theirs), place_of(c, rank, p), part);
+			    get(issue, p, at(c->recv, theirs), shunt_window_expected(c, rank, p, c->send), part);
 			break;
 		}
 	}
 	return err;
-}
-
-/* One call's place as it is; of several calls a number that hardly agrees by chance. */
-static uint64_t mix(uint64_t places, uint64_t place)
-{
-	return places * 0x9e3779b97f4a7c15u + place;
-}
-
-/* Off the root of a gather or scatter nobody knows where another rank's buffer should be. */
-static bool knows_places(const struct shunt_coll *c, int rank)
-{
-	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);
-}
-
-static void tell_places(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, struct shunt_kargs_barrier *a)
-{
-	int n = issue->scope->nranks, rank = issue->base->rank;
-	bool knows = true;
-
-	for (size_t i = 0; i < ncalls; i++) {
-		const void *ptr = NULL;
-		uint64_t bytes;
-
-		shunt_copies_place(calls[i], n, &ptr, &bytes);
-		a->says = mix(a->says, issue->place(issue->ctx, ptr));
-		knows = knows && knows_places(calls[i], rank);
-	}
-	for (int p = 0; p < n && knows; p++)
-		for (size_t i = 0; i < ncalls && p != rank; i++)
-			a->expects[p] = mix(a->expects[p], issue->place(issue->ctx, place_of(calls[i], rank, p)));
-}
-
-static int barrier(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
-{
-	struct shunt_work work;
-	struct shunt_kargs_barrier *a = &work.args.barrier;
-
-	work.kernel = SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8);
-	work.blocks = 1;
-	work.threads = 32;
-	*a = (struct shunt_kargs_barrier){ .k = *issue->base };
-	a->k.flags = flags;
-	if (flags & SHUNT_K_OPENS)
-		tell_places(issue, calls, ncalls, a);
-	return issue->emit(issue->ctx, &work);
 }
 
 static int copies_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
@@ -225,12 +143,12 @@ static int copies_issue(const struct shunt_issue *issue, const struct shunt_pick
 	for (size_t i = 0; i < ncalls; i++)
 		if (steps(issue, calls[i]) > most)
 			most = steps(issue, calls[i]);
-	err = barrier(issue, calls, ncalls, SHUNT_K_OPENS);
+	err = shunt_barrier_issue(issue, calls, ncalls, SHUNT_K_OPENS);
 	for (unsigned s = 0; s < most && !err; s++) {
 		for (size_t i = 0; i < ncalls && !err; i++)
 			err = step(issue, calls[i], s);
 		if (!err)
-			err = barrier(issue, calls, ncalls, s + 1 == most ? SHUNT_K_CLOSES : 0);
+			err = shunt_barrier_issue(issue, calls, ncalls, s + 1 == most ? SHUNT_K_CLOSES : 0);
 	}
 	return err;
 }

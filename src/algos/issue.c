@@ -16,7 +16,7 @@ const struct shunt_algo shunt_plan_algo = {
 
 /*
  * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own. Calls of one algorithm and
- * way to fuse are of one class; folds and lines also need one kernel.
+ * way to fuse are of one class; what reduces also needs one kernel.
  */
 static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const struct shunt_coll *b, const struct shunt_pick *pb)
 {
@@ -26,10 +26,12 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const 
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
 		return false;
-	if (pa->algo->fuse == SHUNT_FUSE_COPY || pa->algo->fuse == SHUNT_FUSE_WINDOWS)
+	if (shunt_kind_reduces(a->kind) != shunt_kind_reduces(b->kind)) /* in windows there are both */
+		return false;
+	if (!shunt_kind_reduces(a->kind))
 		return true;
 	return a->dtype == b->dtype && a->redop == b->redop && a->redop != SHUNT_PREMUL &&
-	    (pa->algo->fuse == SHUNT_FUSE_FOLD || pa->algo == pb->algo);
+	    (pa->algo->fuse != SHUNT_FUSE_LINES || pa->algo == pb->algo);
 }
 
 /* The i-th message that this rank sends itself, in either direction; NULL: there are fewer. */

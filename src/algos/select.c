@@ -8,7 +8,8 @@
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
-	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos, shunt_copies_algos };
+	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos, shunt_copies_algos,
+		shunt_pulls_algos };
 
 	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
 		for (const struct shunt_algo *a = files[f]; a->name; a++)
@@ -222,8 +223,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
-		snprintf(text, text_bytes, "%s", scope->no_sms ? "CTAPolicy zero" : scope->nranks == 2 ? "built-in, for windows, measured on H200" :
-		    "built-in, for windows, estimated from 2 ranks of H200");
+		snprintf(text, text_bytes, "%s", scope->no_sms && !shunt_kind_reduces(kind) ? "CTAPolicy zero" :
+		    scope->nranks == 2 ? "built-in, for windows, measured on H200" : "built-in, for windows, estimated from 2 ranks of H200");
 	else if (shunt_tuning_find(scope, kind, bytes, &table))
 		snprintf(text, text_bytes, "%s%s", table->source,
 		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");

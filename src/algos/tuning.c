@@ -102,12 +102,13 @@ static const struct range ranges[] = {
 #undef ON_SIM
 
 /*
- * From which size of a message on copy engines take calls in windows, for 2 ranks and for more. 2: measured on H200, where NCCL's best or our staged
- * copies are slower from there on; more: estimated from the 17 us that the barriers and the engines' start cost on 2.
+ * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never. 2: measured on H200, where NCCL's best or our
+ * staged kernels are slower from there on. More: copies are estimated from the 17 us that the barriers and the engines' start cost on 2.
  */
 static const uint64_t in_windows[SHUNT_NKINDS][2] = {
 	[SHUNT_ALLGATHER] = { 32 * MB, 16 * MB }, [SHUNT_ALLTOALL] = { 32 * MB, 16 * MB }, [SHUNT_BROADCAST] = { 64 * MB, 64 * MB },
 	[SHUNT_GATHER] = { 64 * MB, 64 * MB }, [SHUNT_SCATTER] = { 64 * MB, 64 * MB },
+	[SHUNT_ALLREDUCE] = { 16 * MB, 0 }, [SHUNT_REDUCESCATTER] = { 8 * MB, 0 }, [SHUNT_REDUCE] = { 16 * MB, 0 },
 };
 
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
@@ -183,9 +184,10 @@ const struct shunt_algo *shunt_tuning_in_windows(const struct shunt_scope *scope
 {
 	uint64_t from = in_windows[kind][scope->nranks > 2];
 
-	if (!from || (bytes < from && !scope->no_sms))
+	/* What reduces needs SMs in any way. */
+	if (!from || (bytes < from && (!scope->no_sms || shunt_kind_reduces(kind))))
 		return NULL;
-	return shunt_algo_find(kind, "copies");
+	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "pulls" : "copies");
 }
 
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks)

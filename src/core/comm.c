@@ -198,13 +198,33 @@ int shunt_comm_error(struct shunt_comm *comm)
 /* The call's buffers as an algorithm for windows wants them. */
 static enum shunt_window_state window_of(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
+	enum shunt_window_state all = SHUNT_WINDOW_NONE, state;
 	const void *ptr;
 	uint64_t bytes;
 
-	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || comm->nranks == 1 ||
-	    !shunt_copies_place(coll, comm->nranks, &ptr, &bytes))
+	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || comm->nranks == 1)
 		return SHUNT_WINDOW_NONE;
-	return shunt_windows_state(comm, ptr, bytes);
+	for (unsigned i = 0; shunt_window_buffer(coll, comm->nranks, i, &ptr, &bytes); i++) {
+		state = shunt_windows_state(comm, ptr, bytes);
+		if (state == SHUNT_WINDOW_NONE)
+			return state;
+		if (!i || state == SHUNT_WINDOW_NEW)
+			all = state;
+	}
+	return all;
+}
+
+/* On those of the call's windows that the ranks have not agreed on; which these are is the same on all of them. */
+static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	const void *ptr = NULL;
+	uint64_t bytes = 0;
+	int err = 0;
+
+	for (unsigned i = 0; !err && shunt_window_buffer(coll, comm->nranks, i, &ptr, &bytes); i++)
+		if (shunt_windows_state(comm, ptr, bytes) != SHUNT_WINDOW_READY)
+			err = shunt_windows_agree(comm, ptr, bytes);
+	return err;
 }
 
 static bool needs_window(const struct shunt_pick *pick)
@@ -270,6 +290,7 @@ struct emitter {
 	struct shunt_comm *comm;
 	void *stream;
 	struct shunt_kargs *base; /* of the launches to come */
+	bool windows;             /* used by any of them */
 };
 
 static int emit(void *ctx, const struct shunt_work *work)
@@ -300,10 +321,17 @@ static uint64_t place(void *ctx, const void *ptr)
 	return shunt_windows_place(e->comm, ptr);
 }
 
+static void *there(void *ctx, const void *ptr, uint64_t bytes, int peer)
+{
+	struct emitter *e = ctx;
+
+	return shunt_windows_at(e->comm, ptr, bytes, peer);
+}
+
 static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 {
 	struct emitter *e = ctx;
-	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base);
+	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, &e->windows);
 
 	e->base->check.what = 0;
 	return err;
@@ -376,15 +404,15 @@ static const char *path_name(const struct shunt_pick *pick)
 static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
 	struct shunt_kargs base = comm->kargs;
-	struct emitter e = { comm, calls[0]->stream, &base };
+	struct emitter e = { comm, calls[0]->stream, &base, false };
 	bool checks = comm->checks && comm->nranks > 1;
-	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .run_plan = run_plan, .check = checks,
+	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
-	bool windows = false, captured;
+	bool captured;
 	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
 
 	for (size_t i = 0; i < n; i++)
-		windows |= needs_window(&picks[i]);
+		e.windows |= needs_window(&picks[i]);
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
 	for (size_t i = 0; i < n && !err; i++)
@@ -396,7 +424,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	captured = comm->order.now != NULL;
 	if (!err)
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
-	if (!err && windows)
+	if (!err && e.windows)
 		err = shunt_windows_note_use(comm, e.stream, captured);
 	if (!err && n > 1)
 		err = join_streams(comm, calls, n, false);
@@ -413,8 +441,6 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 {
 	const struct shunt_plan *plan;
 	struct shunt_comm_exec *exec;
-	const void *ptr = NULL;
-	uint64_t bytes = 0;
 	int err;
 
 	do {
@@ -425,12 +451,13 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 		if (!plan && (!needs_window(pick) || window_of(comm, coll) == SHUNT_WINDOW_READY))
 			return 0;
 		if (!plan) {
-			shunt_copies_place(coll, comm->nranks, &ptr, &bytes);
-			err = shunt_windows_agree(comm, ptr, bytes);
+			err = agree_on_windows(comm, coll);
 			continue;
 		}
 		err = shunt_comm_plans_prepare(comm, coll, plan, &exec);
 		pick->plan = exec;
+		if (!err)
+			err = shunt_comm_plans_agree_windows(comm, coll, exec);
 	} while (err == -EOPNOTSUPP); /* that plan or window is out: what is next? */
 	return err;
 }
@@ -480,7 +507,8 @@ bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *co
 
 	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, &why))
 		return false;
-	return shunt_comm_needs_setup(comm) || (plan && !shunt_comm_plans_ready(comm, coll, plan)) ||
+	return shunt_comm_needs_setup(comm) ||
+		(plan && (!shunt_comm_plans_ready(comm, coll, plan) || shunt_comm_plans_window_is_new(comm, coll, plan))) ||
 		(needs_window(&pick) && window_of(comm, coll) == SHUNT_WINDOW_NEW);
 }
 

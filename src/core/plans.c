@@ -187,12 +187,75 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 	return err;
 }
 
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base)
+/* The call's buffers that the plan could use in windows; false: none. Which they are is the same on all ranks. */
+static bool wanted(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan_exec *exec, bool wants[2],
+    struct shunt_plan_call *call)
+{
+	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || !shunt_plan_call_of(coll, comm->nranks, call))
+		return false;
+	shunt_plan_exec_wants(exec, wants);
+	/* What is sent is used where it is only if it is known not to be what is received. */
+	wants[1] |= wants[0];
+	return wants[1];
+}
+
+int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
 {
 	struct shunt_plan_call call;
+	bool wants[2];
+	int err = 0;
+
+	if (!wanted(comm, coll, exec->exec, wants, &call))
+		return 0;
+	if (shunt_windows_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_windows_agree(comm, call.recv, call.recv_bytes);
+	if ((!err || err == -EOPNOTSUPP) && wants[0] && shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_windows_agree(comm, call.send, call.send_bytes);
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	const struct shunt_comm_exec *e = find(comm, plan);
+	struct shunt_plan_call call;
+	bool wants[2];
+
+	if (!e || !e->exec || !wanted(comm, coll, e->exec, wants, &call))
+		return false;
+	return shunt_windows_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW ||
+		(wants[0] && shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
+}
+
+/* Where all ranks have it; false: not in a window that all use. */
+static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes, char *remote[SHUNT_MAX_RANKS])
+{
+	if (shunt_windows_state(comm, ptr, bytes) != SHUNT_WINDOW_READY || !shunt_windows_aligned(comm, ptr, bytes))
+		return false;
+	for (int r = 0; r < comm->nranks; r++)
+		remote[r] = r == comm->rank ? (char *)(uintptr_t)ptr : shunt_windows_at(comm, ptr, bytes, r);
+	return true;
+}
+
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
+    bool *windows_p)
+{
+	char *remote[2][SHUNT_MAX_RANKS];
+	struct shunt_plan_call call;
+	bool wants[2];
 
 	if (!shunt_plan_call_of(coll, comm->nranks, &call))
 		return -EINVAL;
+	if (wanted(comm, coll, exec->exec, wants, &call)) {
+		const void *ptr[2] = { call.send, call.recv };
+		const uint64_t bytes[2] = { call.send_bytes, call.recv_bytes };
+
+		for (int i = 0; i < 2; i++)
+			if (wants[i] && find_remote(comm, ptr[i], bytes[i], remote[i])) {
+				call.remote[i] = remote[i];
+				call.place[i] = shunt_windows_place(comm, ptr[i]);
+				*windows_p = true;
+			}
+	}
 	call.op = base->op;
 	call.check = base->check;
 	call.count = base->count;

@@ -43,10 +43,17 @@ enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, co
 int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p);
 /* Any thread, no lock: would that need no round among the ranks? */
 bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
+/*
+ * The windows that the plan could use in place for this call (src/plan/run.h). agree: with the ranks, on those that are new; 0, also where some
+ * are refused. new: any thread, no lock: would that need a round?
+ */
+int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
+bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /* The plan's name as a string that stays. */
 const char *shunt_comm_plans_name(const struct shunt_plan *plan);
-/* base: what all launches of this call share. */
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base);
+/* base: what all launches of this call share. *windows_p: it may use some. */
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
+    bool *windows_p);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

@@ -313,6 +313,16 @@ void *shunt_windows_at(struct shunt_comm *comm, const void *ptr, uint64_t bytes,
 	return w ? (char *)w->mem[peer].ptr + w->at[peer] + ((const char *)ptr - w->base) : NULL;
 }
 
+bool shunt_windows_aligned(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
+{
+	const struct shunt_window *w = find_ready(comm, ptr, bytes);
+	uint64_t odd = w ? (uint64_t)((const char *)ptr - w->base) : 1;
+
+	for (int r = 0; r < comm->nranks && w; r++)
+		odd |= w->at[r];
+	return !(odd & 15);
+}
+
 uint64_t shunt_windows_place(struct shunt_comm *comm, const void *ptr)
 {
 	const struct shunt_window *w = find_ready(comm, ptr, 1);
@@ -428,6 +438,7 @@ static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const str
 	for (int r = 0; r < comm->nranks && v->ok; r++) {
 		int err;
 
+		w->at[r] = o[r].at;
 		if (r == comm->rank)
 			continue;
 		if (o[r].process == o[comm->rank].process)
@@ -436,7 +447,6 @@ static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const str
 			err = fds[r] < 0 ? -EBADF : comm->gpu->share_map(comm->device, fds[r], o[r].all, &w->mem[r]);
 		if (err)
 			refuse(&v->ok, v->why, "the memory of rank %d cannot be mapped: %s", r, strerror(-err));
-		w->at[r] = o[r].at;
 	}
 }
 

@@ -75,6 +75,8 @@ enum shunt_window_state shunt_windows_state(struct shunt_comm *comm, const void 
 int shunt_windows_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes);
 /* Where peer has what we have at ptr, in a ready window; NULL: there is none. Stays mapped as long as the lock is held. */
 void *shunt_windows_at(struct shunt_comm *comm, const void *ptr, uint64_t bytes, int peer);
+/* Is that place a multiple of 16 on all ranks? */
+bool shunt_windows_aligned(struct shunt_comm *comm, const void *ptr, uint64_t bytes);
 /* The place of ptr in its window as a number that is the same on all ranks; 0: none. */
 uint64_t shunt_windows_place(struct shunt_comm *comm, const void *ptr);
 /* A launch on the stream has used windows. */

@@ -30,7 +30,7 @@ enum shunt_kflags {
 	SHUNT_K_SCALAR_ON_DEVICE = 2, /* scalar is the address of one element */
 	SHUNT_K_DIVIDE = 4,         /* integer average: divide the sum by nranks */
 	SHUNT_K_SIGNED = 8,         /* ... as a signed value */
-	SHUNT_K_ALIGNED = 16,       /* send and recv are 16-byte aligned on this rank */
+	SHUNT_K_ALIGNED = 16,       /* all that this rank loads from and stores to is 16-byte aligned */
 	SHUNT_K_MIN = 32,           /* of an extremum kernel: the smaller one, else the larger */
 	SHUNT_K_OPENS = 64,         /* the first barrier of an operation */
 	SHUNT_K_CLOSES = 128,       /* the last one */
@@ -113,6 +113,14 @@ struct shunt_kargs_barrier {
 	uint64_t expects[SHUNT_KARGS_MAX_RANKS]; /* what a rank must have said; 0: anything */
 };
 
+/* Reductions between such barriers: k.send, k.recv and k.count are unused. Both lists begin at what this rank folds. */
+struct shunt_kargs_pull {
+	struct shunt_kargs k;
+	const void *from[SHUNT_KARGS_MAX_RANKS]; /* every rank's input, as mapped here */
+	void *to[SHUNT_KARGS_MAX_RANKS];         /* where the result goes, by rank; NULL: not there */
+	uint64_t bytes;                          /* of one input */
+};
+
 /* Plan kernels: k.peer is unused, k.count is only for the check. What the rest points to is described in plan_args.h. */
 struct shunt_kargs_plan {
 	struct shunt_kargs k;
@@ -124,6 +132,9 @@ struct shunt_kargs_plan {
 	uint64_t part_bytes[2];     /* of one part of what the caller sends and receives */
 	uint32_t image_bytes;
 	uint32_t pad;
+	/* Of a buffer with SHUNT_PLAN_DIRECT0 << buffer: where each rank has it; and what tells all these places, the same on all ranks. */
+	char *remote[2][SHUNT_KARGS_MAX_RANKS];
+	uint64_t place;
 };
 
 /* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */

@@ -18,10 +18,11 @@
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_many, exchange, shunt_kargs_many) \
 	X(barrier, barrier, shunt_kargs_barrier) \
+	X(pulls2, pulls, shunt_kargs_pull) X(pulls4, pulls, shunt_kargs_pull) X(pulls8, pulls, shunt_kargs_pull) \
 	X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(barrier) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(barrier) X(pulls) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -51,7 +52,8 @@
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) SHUNT_KERNEL_ROWS(X, exchange8) \
 	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \
-	SHUNT_BARRIER_ROW(X, barrier) SHUNT_PLAN_ROWS(X, plan) \
+	SHUNT_BARRIER_ROW(X, barrier) SHUNT_HOT_ROWS(X, pulls2) SHUNT_HOT_ROWS(X, pulls4) SHUNT_KERNEL_ROWS(X, pulls8) \
+	SHUNT_PLAN_ROWS(X, plan) \
 	SHUNT_PLAN_ROWS(X, plan_lines)
 
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,

@@ -9,7 +9,8 @@
  * alignment) and chunks; how many units a chunk has comes with the launch, so that one program serves all sizes.
  *
  * An *arena* is one rank's memory for one plan on one communicator, mapped by all ranks and laid out alike on all of them: counters, then
- * scratch (once or twice), then the shadows of input and output, where peers reach them instead of the caller's memory. Counters only
+ * scratch (once or twice), then the shadows of input and output, where peers reach them instead of the caller's memory, unless all ranks'
+ * buffers lie in windows: then they are used where they are. Counters only
  * ever grow, over all launches, so that the arguments of a launch stay right if a graph repeats it.
  */
 #include <stdint.h>
@@ -82,13 +83,14 @@ struct shunt_prog_head {
 
 struct shunt_plan_state { uint64_t launches, chunk, pad[6]; };         /* of a block; chunk of the last launch */
 struct shunt_plan_grid { uint64_t enter, pad[7], leave, pad2[7]; };    /* arrivals of blocks */
-struct shunt_plan_peer { uint64_t entered, left, pad[6]; };            /* the last launch that this rank entered, left; written by it */
+struct shunt_plan_peer { uint64_t entered, left, place, pad[5]; };     /* the last launch that this rank entered, left; where its buffers are in that; written by it */
 struct shunt_plan_slot { uint64_t signals, waits, pad[6]; };           /* of one end of a channel; signals are written by the other end */
 
 /* Flags of a launch, beside those of enum shunt_kflags. LOAD and STORE bits: << buffer. */
 #define SHUNT_PLAN_LOAD0 0x100u
 #define SHUNT_PLAN_STORE0 0x400u
 #define SHUNT_PLAN_LL8 0x1000u  /* packets are stored 8 bytes at a time */
+#define SHUNT_PLAN_DIRECT0 0x2000u /* peers reach the callers' memory, and not shadows; << buffer */
 
 /*
  * Packets as lines. A plan cannot see how packets travel, only that who reads them waits for them. Where all that read a range of packets

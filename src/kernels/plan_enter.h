@@ -3,7 +3,8 @@
 #define SHUNT_KERNELS_PLAN_ENTER_H
 /*
  * Entering and leaving a launch: what blocks and ranks wait for before the plan's own operations, and tell each other behind them.
- * Nobody may write to a shadow before all peers have left the last launch, or read one before it is filled.
+ * Nobody may write to a shadow before all peers have left the last launch, or read one before it is filled. Where peers reach the
+ * callers' memory instead, a launch ends when all have left it.
  */
 #include "kernels/plan_waits.h"
 
@@ -26,6 +27,24 @@ GPU_FN bool plan_ready(struct plan_run *r)
 	return plan_sync(r);
 }
 
+/* Does a peer that has entered mean the same buffers? Block 0 says so to the host, after it has told the peers that we are here. */
+GPU_FN bool plan_agrees(struct plan_run *r, uint32_t peer)
+{
+	uint64_t seen = gpu_ld_relaxed(&plan_peers(r, r->rank)[peer].place);
+	struct shunt_fault *f;
+
+	if (seen == r->place)
+		return true;
+	f = gpu_bid() ? 0 : spin_fault(r->ctrl, r->rank, peer);
+	if (f) {
+		f->expected = r->place;
+		f->seen = seen;
+		spin_give_up(r->ctrl, f, SHUNT_FAULT_PLACE);
+	}
+	gpu_claim32(&r->dead);
+	return false;
+}
+
 GPU_FN bool plan_enter(struct plan_run *r)
 {
 	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, ranks = shadowed || r->resized;
@@ -42,10 +61,14 @@ GPU_FN bool plan_enter(struct plan_run *r)
 	}
 	if (!ranks)
 		return true;
-	for (uint32_t j = gpu_tid(); j < r->head->nranks && gpu_bid() == 0; j += gpu_ntid())
+	for (uint32_t j = gpu_tid(); j < r->head->nranks && gpu_bid() == 0; j += gpu_ntid()) {
+		gpu_st_relaxed(&plan_peers(r, j)[r->rank].place, r->place);
 		gpu_st_release(&plan_peers(r, j)[r->rank].entered, r->launch);
+	}
+	if (r->place) /* all are told before one of us gives up */
+		gpu_sync();
 	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
-		if (!plan_await(r, &plan_peers(r, r->rank)[j].entered, r->launch, j))
+		if (!plan_await(r, &plan_peers(r, r->rank)[j].entered, r->launch, j) || !plan_agrees(r, j))
 			return false;
 	return plan_sync(r);
 }
@@ -66,6 +89,12 @@ GPU_FN bool plan_leave(struct plan_run *r)
 	}
 	for (uint32_t j = gpu_tid(); j < r->head->nranks && shadowed && gpu_bid() == 0; j += gpu_ntid())
 		gpu_st_release(&plan_peers(r, j)[r->rank].left, r->launch);
-	return true;
+	/* The callers' memory is theirs again when we end: nobody may be at work in ours. */
+	if (!(r->flags & (SHUNT_PLAN_DIRECT0 * 3)) || (gpu_bid() && !store))
+		return true;
+	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
+		if (!plan_await(r, &plan_peers(r, r->rank)[j].left, r->launch, j))
+			return false;
+	return plan_sync(r);
 }
 #endif

@@ -14,8 +14,10 @@ struct plan_run {
 	const struct shunt_prog_head *head;
 	char *const *arena;         /* of each rank */
 	char *base[2];              /* our input and output */
+	char *const *remote[2];     /* ... and all ranks', if they are not reached in shadows */
 	struct shunt_ctrl *ctrl;
 	uint64_t launch;
+	uint64_t place;             /* of all ranks' buffers; 0: shadows */
 	uint64_t chunk;             /* units */
 	uint64_t scratch_at;        /* in any arena, in this launch */
 	uint32_t flag;
@@ -60,6 +62,9 @@ GPU_FN struct plan_run *plan_start(const struct shunt_kargs_plan &a)
 		r->arena = (char *const *)(r->head + 1);
 		r->base[0] = a.buffer[0];
 		r->base[1] = a.buffer[1];
+		r->remote[0] = a.k.flags & SHUNT_PLAN_DIRECT0 ? a.remote[0] : 0;
+		r->remote[1] = a.k.flags & SHUNT_PLAN_DIRECT0 << 1 ? a.remote[1] : 0;
+		r->place = a.place;
 		r->ctrl = a.ctrl;
 		r->flag = SHUNT_PLAN_FLAG(r->launch);
 		r->flags = a.k.flags;

@@ -22,6 +22,8 @@ GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_operan
 		return r->arena[o.rank] + r->scratch_at + (packets ? 2 * bytes : bytes);
 	if (o.rank == r->rank)
 		return r->base[o.buffer] + bytes;
+	if (r->remote[o.buffer])
+		return r->remote[o.buffer][o.rank] + bytes;
 	return r->arena[o.rank] + r->head->shadow_at[o.buffer] + bytes;
 }
 

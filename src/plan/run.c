@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "algos/algo.h"
 #include "core/log.h"
+#include "core/scratch.h"
 #include "kernels/kernel_list.h"
 #include "plan/program.h"
 
@@ -27,6 +28,7 @@ struct arena {
 
 struct shunt_plan_exec {
 	struct shunt_plan_host host;
+	bool keeps_inputs;              /* of all ranks: nobody writes to anybody's */
 	struct shunt_plan *plan;
 	struct shunt_program *program;
 	struct arena *arenas;           /* the newest first */
@@ -60,6 +62,33 @@ bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_
 	return true;
 }
 
+static bool keeps_inputs(const struct shunt_plan *plan)
+{
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		for (uint32_t k = 0; k < plan->gpus[r].nblocks; k++)
+			for (uint32_t i = 0; i < plan->gpus[r].blocks[k].nops; i++) {
+				const struct shunt_plan_op *op = &plan->gpus[r].blocks[k].ops[i];
+
+				for (uint32_t j = 0; j < op->ndst; j++)
+					if (op->dst[j].buffer == SHUNT_PLAN_INPUT)
+						return false;
+			}
+	return true;
+}
+
+/*
+ * What lies at one place on all ranks, in place or not: all but what a gather sends and what a scatter receives. A merged buffer is what is
+ * received, but for a scatter.
+ */
+void shunt_plan_exec_wants(const struct shunt_plan_exec *e, bool wants[2])
+{
+	const struct shunt_program *p = e->program;
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER, gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+
+	wants[0] = !gather && !p->merged && p->shadow[0] && e->keeps_inputs;
+	wants[1] = !scatter && p->shadow[p->merged ? p->work : 1];
+}
+
 int shunt_plan_exec_create(const struct shunt_plan_host *host, struct shunt_plan *plan, struct shunt_plan_exec **exec_p)
 {
 	struct shunt_plan_exec *e;
@@ -76,6 +105,7 @@ int shunt_plan_exec_create(const struct shunt_plan_host *host, struct shunt_plan
 		return err;
 	}
 	e->host = *host;
+	e->keeps_inputs = keeps_inputs(plan);
 	e->plan = shunt_plan_hold(plan);
 	e->refused = UINT64_MAX;
 	*exec_p = e;
@@ -86,10 +116,10 @@ static void arena_destroy(struct shunt_plan_exec *e, struct arena *a)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 
+	/* A peer's kernel may still tell us that it has left: in one process the last of us frees the memory. */
 	for (int r = 0; r < e->host.nranks; r++)
-		if (r != e->host.rank)
+		if (!shunt_scratch_drop(r == e->host.rank || a->mem[r].borrowed ? a->mem[r].ptr : NULL))
 			gpu->share_free(&a->mem[r]);
-	gpu->share_free(&a->mem[e->host.rank]);
 	if (a->images)
 		gpu->mem_free(a->images);
 	free(a);
@@ -199,6 +229,8 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 	if (!o->ok)
 		return;
 	err = gpu->share_alloc(e->host.device, bytes, &a->mem[e->host.rank]);
+	if (!err && (err = shunt_scratch_own(gpu, &a->mem[e->host.rank])))
+		gpu->share_free(&a->mem[e->host.rank]);
 	if (!err)
 		err = gpu->mem_alloc(e->host.device, images + copies, (void **)&a->images);
 	if (err) {
@@ -211,6 +243,18 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 	o->bytes = a->mem[e->host.rank].bytes;
 }
 
+static int borrow(struct shunt_plan_exec *e, void *ptr, size_t bytes, struct shunt_gpu_mem *mem)
+{
+	int err = shunt_scratch_borrow(ptr);
+
+	if (err)
+		return err;
+	err = e->host.gpu->share_borrow(e->host.device, ptr, bytes, mem);
+	if (err)
+		shunt_scratch_drop(ptr);
+	return err;
+}
+
 static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct offer *offers, const int *fds)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
@@ -220,7 +264,7 @@ static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct of
 		if (r == e->host.rank)
 			continue;
 		if (offers[r].process == e->host.process)
-			err = gpu->share_borrow(e->host.device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
+			err = borrow(e, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
 		else
 			err = fds[r] < 0 ? -EBADF : gpu->share_map(e->host.device, fds[r], offers[r].bytes, &a->mem[r]);
 	}
@@ -419,9 +463,37 @@ static void operator_flags(const struct shunt_plan *plan, const struct shunt_pla
 	}
 }
 
+/* Do input and output share memory? The same on all ranks, as both lie in windows. */
+static bool places_overlap(const struct shunt_plan_call *call)
+{
+	uint64_t s = call->place[0], r = call->place[1];
+
+	return s < r + call->recv_bytes && r < s + call->send_bytes;
+}
+
+/* Which buffers peers reach in the callers' memory: decided by what is the same on all ranks. `exact` as below. */
+static void choose_direct(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, struct shunt_kargs_plan *a)
+{
+	const struct shunt_program *p = e->program;
+	bool wants[2], direct[2];
+
+	shunt_plan_exec_wants(e, wants);
+	direct[0] = exact && wants[0] && call->remote[0] && call->remote[1] && !(a->k.flags & SHUNT_K_PREMUL) && !places_overlap(call);
+	direct[1] = exact && wants[1] && call->remote[1];
+	for (int i = 0; i < 2; i++) {
+		int buffer = p->merged ? p->work : i;
+
+		if (!direct[i])
+			continue;
+		a->k.flags |= SHUNT_PLAN_DIRECT0 << buffer;
+		memcpy(a->remote[buffer], call->remote[i], (unsigned)e->host.nranks * sizeof(char *));
+		a->place = a->place * 0x9e3779b97f4a7c15u + call->place[i] + (uint64_t)i;
+	}
+}
+
 /*
  * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer that the plan uses:
- * the shadow, the caller's, or (NULL here) a private copy.
+ * the shadow, the caller's, or (NULL here) a private copy. What peers reach directly was chosen before.
  */
 static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, uint64_t chunk_bytes, struct shunt_kargs_plan *a)
 {
@@ -433,7 +505,9 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.rank;
 
 	for (int i = 0; i < 2; i++) {
-		if (!p->used[i] || p->shadow[i])
+		if (a->k.flags & SHUNT_PLAN_DIRECT0 << i)
+			a->buffer[i] = caller[p->merged ? 1 : i];
+		else if (!p->used[i] || p->shadow[i])
 			a->buffer[i] = p->used[i] ? mine + head->shadow_at[i] : NULL;
 		else
 			a->buffer[i] = exact && aligned(caller[i]) ? caller[i] : NULL;
@@ -502,6 +576,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	for (int i = 0; i < 2; i++)
 		exact &= (!p->merged && !p->used[i]) || a.part_bytes[i] == head->chunks[i] * chunk;
 	operator_flags(plan, call, &a.k);
+	choose_direct(e, call, exact, &a);
 	choose_memory(e, call, exact, chunk, &a);
 	for (int i = 0; i < 2; i++)
 		if (p->used[i] && !a.buffer[i]) {

@@ -7,7 +7,9 @@
  * Memory. All ranks have one arena each (kernels/plan_args.h), mapped by all; it is made by the first launch, in two rounds among the ranks,
  * and again by a launch with a larger message than any before (twice as large at least). Earlier arenas stay, because captured graphs
  * may use them, until the exec is destroyed. What the plan reaches at peers is in the arena only: input and output that peers use are
- * shadows there, which the kernel fills from the caller's memory and empties into it. Where peers do not come, the plan works in the
+ * shadows there, which the kernel fills from the caller's memory and empties into it. In windows of the communicator that all ranks' buffers
+ * lie in, at the same place, peers reach the callers' memory itself, if the message fills all chunks; where it is input, nobody writes to it and
+ * operands are not to be scaled. Where peers do not come, the plan works in the
  * caller's memory, unless
  *   - the message does not fill all chunks, or an address is not a multiple of 16,
  *   - operands are to be scaled before the sum, or an average is to be divided (AVG and PREMUL run plans of sums),
@@ -58,6 +60,12 @@ struct shunt_plan_call {
 	uint64_t scalar;                 /* as in struct shunt_coll */
 	bool scalar_on_device;
 	void *stream;
+	/*
+	 * [0] what the ranks send, [1] what they receive, if all ranks' lie at one place of a window that all have mapped, and that place is a
+	 * multiple of 16 on all of them: where each rank's is, and a number that tells the place; else NULL and 0. See wants.
+	 */
+	char *const *remote[2];
+	uint64_t place[2];
 	uint64_t op;                     /* kargs.op; see core/recorder.h */
 	struct shunt_check check;        /* kargs.check and kargs.count */
 	uint64_t count;
@@ -82,6 +90,9 @@ void shunt_plan_exec_destroy(struct shunt_plan_exec *exec);
 int shunt_plan_exec_prepare(struct shunt_plan_exec *exec, uint64_t message_bytes, const char **why_p);
 /* Prepares and launches one kernel: 0; -EOPNOTSUPP as above (nothing launched); -EINVAL: sizes that do not belong to the plan's collective. */
 int shunt_plan_exec_launch(struct shunt_plan_exec *exec, const struct shunt_plan_call *call);
+
+/* Which of a call's remote[] could spare a copy. Alike on all ranks. */
+void shunt_plan_exec_wants(const struct shunt_plan_exec *exec, bool wants[2]);
 
 struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *exec);
 /* Bytes of device memory on this rank: arenas, programs, private copies. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives in windows, on the sim: which calls copy engines take, with which values, and what becomes of the memory. In standalone and,
- * where SHUNT_NCCL_LIB names tests/fake_nccl, in front of an NCCL that has windows of its own.
+ * Collectives in windows, on the sim: which calls copy engines or pulling kernels take, with which values, and what becomes of the memory.
+ * In standalone and, where SHUNT_NCCL_LIB names tests/fake_nccl, in front of an NCCL that has windows of its own.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -16,10 +16,13 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_nccl.h"
+#include "lib/reference.h"
+#include "plan/exec_plans.h"
 #include "ranks.h"
 #include "shunt/shunt.h"
 
-#define EVERY_KIND "allgather:0-:copies,alltoall:0-:copies,broadcast:0-:copies,gather:0-:copies,scatter:0-:copies"
+#define EVERY_KIND "allgather:0-:copies,alltoall:0-:copies,broadcast:0-:copies,gather:0-:copies,scatter:0-:copies," \
+	"allreduce:0-:pulls,reducescatter:0-:pulls,reduce:0-:pulls"
 enum { ROOM = 1 << 20, GUARD = 64 };
 
 static bool overlay;
@@ -812,6 +815,80 @@ static void test_large_broadcast_goes_in_pieces(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_large_broadcast), 0);
 }
 
+static char plan_folder[] = "/tmp/shunt-windows-XXXXXX";
+
+static void set_plan(int rank)
+{
+	unsetenv("SHUNT_ALGO");
+	setenv("SHUNT_PLAN_DIR", plan_folder, 1);
+}
+
+/* Plans whose peers reach input and output: in windows without shadows, eager, in graphs, and as soon as the agreement was inside a capture. */
+static int body_plan(struct rank *r)
+{
+	struct call c = { .kind = ALLGATHER, .part = 4800, .at = 256 };
+	ncclWindow_t win;
+	struct place p;
+	void *graph;
+	int before;
+
+	if (begin(r, &p))
+		return 1;
+	ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256);
+	before = mappings();
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
+	if (shared->odd == 1) {
+		if (fill(r, &p, &c))
+			return 1;
+		CHECK(shunt_capture_begin(p.stream) == 0);
+		NCCL(issue(&p, &c));
+		CHECK(shunt_capture_end(p.stream, &graph) == 0);
+		for (int t = 0; t < 5; t++) {
+			c.salt = (unsigned char)t;
+			if (fill(r, &p, &c))
+				return 1;
+			together(r, 2 + t); /* a peer's data may come as soon as we fill: it is all there is in this window */
+			CHECK(shunt_graph_launch(graph, p.stream) == 0);
+			if (settle(r, &p) || check(r, &p, &c))
+				return 1;
+			together(r, 8 + t);
+		}
+		CHECK(shunt_graph_destroy(graph) == 0);
+	}
+	for (int t = 0; t < 10; t++) {
+		ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256 + 16 * (size_t)t, .in_place = t % 2, .salt = (unsigned char)t);
+		ONE(&p, "port", .kind = ALLGATHER, .part = 4801, .at = 256, .salt = (unsigned char)t); /* chunks that are not full */
+		ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 257, .salt = (unsigned char)t);
+	}
+	CHECK(shared->odd < 0 || mappings() == before + p.n - 1);
+	NCCL(ncclCommWindowDeregister(p.comm, win));
+	CHECK(shared->odd < 0 || mappings() == before);
+	ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256);
+	return end(r, &p);
+}
+
+static void test_plans_reach_windows_in_place(void **state)
+{
+	char path[80], *text;
+	FILE *f;
+
+	assert_non_null(mkdtemp(plan_folder));
+	snprintf(path, sizeof(path), "%s/port.json", plan_folder);
+	for (int inplace = 0; inplace < 2; inplace++) {
+		text = plan_port(3, inplace);
+		f = fopen(path, "w");
+		assert_non_null(f);
+		fputs(text, f);
+		fclose(f);
+		free(text);
+		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_plan, 0, set_plan), 0);
+		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_plan, 1, set_plan), 0);
+		assert_int_equal(run_with(RANKS_THREADS, 3, body_plan, -1, set_plan), 0);
+	}
+	unlink(path);
+	rmdir(plan_folder);
+}
+
 /* Overlay: a handle that NCCL does not give, in a group or not. What was so registered lasts until somebody deregisters NULL. */
 static int body_no_handle(struct rank *r)
 {
@@ -852,6 +929,438 @@ static void test_window_without_a_handle_is_used(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_no_handle), 0);
 }
 
+/* ---------------------------------------------------------------------------------------------------- reductions */
+
+/* A call whose input lies in a window; the output of an all-reduce, too. */
+struct fold {
+	enum shunt_kind kind;
+	int dtype, op;         /* enum shunt_dtype, enum shunt_redop */
+	int root;
+	size_t count, at;      /* elements of a result; bytes */
+	bool in_place, staged; /* staged: in memory that is no window */
+	uint64_t seed;
+};
+
+static size_t fold_bytes(const struct fold *f)
+{
+	return f->count * shunt_dtype_bytes[f->dtype];
+}
+
+static size_t fold_inputs(const struct place *p, const struct fold *f)
+{
+	return f->count * (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->n : 1);
+}
+
+static char *fold_in(const struct place *p, const struct fold *f)
+{
+	return (f->staged ? p->plain : p->window) + f->at;
+}
+
+static char *fold_out(const struct place *p, const struct fold *f)
+{
+	if (f->in_place)
+		return fold_in(p, f) + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * fold_bytes(f) : 0);
+	return (f->staged || f->kind != SHUNT_ALLREDUCE ? p->plain : p->window) + ROOM / 2 + f->at;
+}
+
+static bool fold_receives(const struct place *p, const struct fold *f)
+{
+	return f->kind != SHUNT_REDUCE || p->rank == f->root;
+}
+
+/* What each rank sends; every rank can tell. Freed by free_inputs. */
+static void make_inputs(const struct place *p, const struct fold *f, void *in[8])
+{
+	uint64_t seed = f->seed + 1;
+
+	for (int q = 0; q < p->n; q++) {
+		in[q] = malloc(fold_inputs(p, f) * shunt_dtype_bytes[f->dtype]);
+		ref_fill(in[q], fold_inputs(p, f), f->dtype, &seed);
+	}
+}
+
+static void free_inputs(const struct place *p, void *in[8])
+{
+	for (int q = 0; q < p->n; q++)
+		free(in[q]);
+}
+
+/* What a call may write, and what lies around it. */
+static int fold_wipe(struct rank *r, const struct place *p, const struct fold *f)
+{
+	size_t bytes = f->at + fold_inputs(p, f) * shunt_dtype_bytes[f->dtype] + 2 * GUARD;
+	char *host = malloc(bytes);
+
+	memset(host, 0x5a, bytes);
+	for (size_t at = 0; at < ROOM; at += ROOM / 2)
+		CHECK(shunt_memcpy(p->window + at, host, bytes) == 0 && shunt_memcpy(p->plain + at, host, bytes) == 0);
+	free(host);
+	return 0;
+}
+
+static int fold_fill(struct rank *r, const struct place *p, const struct fold *f)
+{
+	void *in[8];
+
+	make_inputs(p, f, in);
+	CHECK(shunt_memcpy(fold_in(p, f), in[p->rank], fold_inputs(p, f) * shunt_dtype_bytes[f->dtype]) == 0);
+	free_inputs(p, in);
+	return 0;
+}
+
+/* result (may be NULL): what came out. */
+static int fold_check(struct rank *r, const struct place *p, const struct fold *f, char *result)
+{
+	size_t bytes = fold_bytes(f), in_bytes = fold_inputs(p, f) * shunt_dtype_bytes[f->dtype], first = 0, wrong;
+	char *host = malloc(in_bytes + 2 * GUARD), *want = malloc(in_bytes);
+	void *in[8];
+
+	make_inputs(p, f, in);
+	ref_allreduce(want, (const void *const *)in, p->n, fold_inputs(p, f), f->dtype, f->op, NULL);
+	if (fold_receives(p, f)) {
+		CHECK(shunt_memcpy(host, fold_out(p, f) - GUARD, bytes + 2 * GUARD) == 0);
+		wrong = ref_differ(host + GUARD, want + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * bytes : 0), f->count, f->dtype, &first);
+		if (wrong)
+			fprintf(stderr, "rank %d of %d: %s of %zu %s, %s, at %zu%s%s: %zu elements differ, the first is %zu\n", p->rank, p->n,
+			    shunt_kind_name(f->kind), f->count, shunt_dtype_name(f->dtype), shunt_redop_name(f->op), f->at,
+			    f->in_place ? ", in place" : "", f->staged ? ", staged" : "", wrong, first);
+		CHECK(!wrong);
+		/* What lies around is as it was, where it is not the other parts of what was sent. */
+		for (int i = 0; i < GUARD && !(f->in_place && f->kind == SHUNT_REDUCESCATTER); i++)
+			CHECK(host[i] == 0x5a && host[GUARD + bytes + (size_t)i] == 0x5a);
+		if (result)
+			memcpy(result, host + GUARD, bytes);
+	}
+	CHECK(shunt_memcpy(host, fold_in(p, f), in_bytes) == 0);
+	if (f->in_place && fold_receives(p, f)) /* the rest of the input is as it was */
+		memcpy((char *)in[p->rank] + (fold_out(p, f) - fold_in(p, f)), host + (fold_out(p, f) - fold_in(p, f)), bytes);
+	CHECK(!memcmp(host, in[p->rank], in_bytes));
+	free_inputs(p, in);
+	free(host);
+	free(want);
+	return 0;
+}
+
+static ncclResult_t fold_issue(const struct place *p, const struct fold *f)
+{
+	void *in = fold_in(p, f), *out = fold_receives(p, f) || f->in_place ? fold_out(p, f) : NULL;
+
+	switch (f->kind) {
+	case SHUNT_ALLREDUCE:
+		return ncclAllReduce(in, out, f->count, f->dtype, f->op, p->comm, p->stream);
+	case SHUNT_REDUCESCATTER:
+		return ncclReduceScatter(in, out, f->count, f->dtype, f->op, p->comm, p->stream);
+	default:
+		return ncclReduce(in, out, f->count, f->dtype, f->op, f->root, p->comm, p->stream);
+	}
+}
+
+static int fold_one(struct rank *r, const struct place *p, const struct fold *f, const char *path, char *result)
+{
+	int before = counted(p->comm, shunt_kind_name(f->kind), path);
+
+	if (fold_wipe(r, p, f) || fold_fill(r, p, f))
+		return 1;
+	NCCL(fold_issue(p, f));
+	if (settle(r, p))
+		return 1;
+	if (counted(p->comm, shunt_kind_name(f->kind), path) != before + 1)
+		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, shunt_kind_name(f->kind), f->count, path);
+	CHECK(counted(p->comm, shunt_kind_name(f->kind), path) == before + 1);
+	return fold_check(r, p, f, result);
+}
+
+#define FOLD(place, path, ...) \
+	do { \
+		if (fold_one(r, place, &(struct fold){ __VA_ARGS__ }, path, NULL)) { \
+			fprintf(stderr, "rank %d: from line %d\n", r->rank, __LINE__); \
+			return 1; \
+		} \
+	} while (0)
+
+static const enum shunt_kind folds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
+enum { FOLDS = sizeof(folds) / sizeof(folds[0]), SIM_ONESHOT = 16 << 10 };
+
+/* On the sim. */
+static const char *staged_path(const struct fold *f)
+{
+	return f->kind != SHUNT_ALLREDUCE ? "exchange" : fold_bytes(f) <= SIM_ONESHOT ? "oneshot" : "twoshot";
+}
+
+/* From windows and by way of the scratch: one result, to the bit. */
+static int both_ways(struct rank *r, const struct place *p, struct fold f)
+{
+	char *pulled = calloc(1, fold_bytes(&f)), *staged = calloc(1, fold_bytes(&f));
+
+	if (fold_one(r, p, &f, "pulls", pulled))
+		return 1;
+	f.staged = true;
+	if (fold_one(r, p, &f, staged_path(&f), staged))
+		return 1;
+	CHECK(!memcmp(pulled, staged, fold_bytes(&f)));
+	free(pulled);
+	free(staged);
+	return 0;
+}
+
+/* odd: sizes and places with the types of training; else every type and operator. */
+static int body_folds(struct rank *r)
+{
+	static const size_t counts[] = { 1, 3, 16, 63, 1000, 4099, 9001 };
+	static const int hot[] = { SHUNT_F32, SHUNT_BF16, SHUNT_F16 };
+	ncclWindow_t win;
+	struct place p;
+	int n = 0;
+
+	if (begin(r, &p))
+		return 1;
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
+	for (size_t i = 0; shared->odd == 1 && i < sizeof(counts) / sizeof(counts[0]); i++)
+		for (int k = 0; k < FOLDS; k++)
+			for (int in_place = 0; in_place < 2; in_place++)
+				for (int off = 0; off < 2; off++, n++)
+					if ((folds[k] != SHUNT_REDUCESCATTER || counts[i] < 5000) && both_ways(r, &p, (struct fold){ folds[k], hot[n / 2 % 3], n % 5 ? SHUNT_SUM : SHUNT_AVG, n % p.n, counts[i],
+						GUARD + (off ? 4 * (size_t)(n % 16) : 0), in_place, .seed = (uint64_t)n }))
+						return 1;
+	for (int dtype = 0; shared->odd != 1 && dtype < SHUNT_NDTYPES; dtype++)
+		for (int op = 0; op < SHUNT_PREMUL; op++, n++)
+			if (both_ways(r, &p, (struct fold){ folds[n % FOLDS], dtype, op, n % p.n, 777 + 8 * (size_t)(n % 3),
+				GUARD + (size_t)(n % 4 ? 0 : 8), n & 4, .seed = (uint64_t)n }))
+				return 1;
+	NCCL(ncclCommWindowDeregister(p.comm, win));
+	FOLD(&p, "exchange", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD);
+	return end(r, &p);
+}
+
+static void test_pulls_of_any_size_and_place_match_staged_folds(void **state)
+{
+	for (int n = 2; n <= 4; n++)
+		assert_int_equal(run_with(RANKS_PROCESSES, n, body_folds, 1, NULL), 0);
+	assert_int_equal(run_with(RANKS_THREADS, 5, body_folds, 1, NULL), 0);
+	assert_int_equal(run_with(RANKS_THREADS, 8, body_folds, 1, NULL), 0);
+}
+
+static void test_pulls_of_every_type_and_operator_match_staged_folds(void **state)
+{
+	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_folds, 0, NULL), 0);
+	assert_int_equal(run_with(RANKS_THREADS, 3, body_folds, 0, NULL), 0);
+	assert_int_equal(run_with(RANKS_THREADS, 8, body_folds, 0, NULL), 0);
+	assert_int_equal(run_with(RANKS_PROCESSES, 3, body_folds, 0, set_check), 0);
+}
+
+/* Input and output in windows of their own, and what is staged for want of one; a factor that is each rank's own. */
+static int body_fold_windows(struct rank *r)
+{
+	struct fold f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 6001, .at = GUARD };
+	ncclWindow_t in, out;
+	struct place p;
+	ncclRedOp_t op;
+	float factor = (float)(1 + r->rank), host[100];
+
+	if (begin(r, &p))
+		return 1;
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM / 2, &in, NCCL_WIN_COLL_SYMMETRIC));
+	if (fold_one(r, &p, &f, staged_path(&f), NULL)) /* the output lies in none */
+		return 1;
+	FOLD(&p, "pulls", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 3001, .at = GUARD);
+	NCCL(ncclCommWindowRegister(p.comm, p.window + ROOM / 2, ROOM / 2, &out, NCCL_WIN_COLL_SYMMETRIC));
+	if (fold_one(r, &p, &f, "pulls", NULL))
+		return 1;
+	NCCL(ncclCommWindowDeregister(p.comm, in));
+	if (fold_one(r, &p, &f, staged_path(&f), NULL))
+		return 1;
+	/* Both for the first time in one call. */
+	NCCL(ncclCommWindowDeregister(p.comm, out));
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM / 2, &in, NCCL_WIN_COLL_SYMMETRIC));
+	NCCL(ncclCommWindowRegister(p.comm, p.window + ROOM / 2, ROOM / 2, &out, NCCL_WIN_COLL_SYMMETRIC));
+	if (fold_one(r, &p, &f, "pulls", NULL))
+		return 1;
+	NCCL(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, p.comm));
+	for (int i = 0; i < 100; i++)
+		host[i] = (float)i;
+	CHECK(shunt_memcpy(p.window, host, sizeof(host)) == 0);
+	NCCL(ncclAllReduce(p.window, p.window, 100, ncclFloat32, op, p.comm, p.stream));
+	if (settle(r, &p))
+		return 1;
+	CHECK(counted(p.comm, "allreduce", "pulls") == 2);
+	CHECK(shunt_memcpy(host, p.window, sizeof(host)) == 0);
+	for (int i = 0; i < 100; i++)
+		CHECK(host[i] == (float)(i * p.n * (p.n + 1) / 2));
+	NCCL(ncclRedOpDestroy(op, p.comm));
+	return end(r, &p);
+}
+
+static void test_pulls_need_windows_for_all_that_peers_reach(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_fold_windows), 0);
+	assert_int_equal(run(RANKS_THREADS, 2, body_fold_windows), 0);
+}
+
+/* Eager, in a group with copies, and in a graph that is replayed. */
+static int body_fold_group(struct rank *r)
+{
+	enum { REPLAYS = 20, EACH = 60000 };
+	struct fold f[] = {
+		{ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1003, .at = GUARD, .in_place = true },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 2500, .at = GUARD + EACH },
+		{ SHUNT_REDUCE, SHUNT_F32, SHUNT_SUM, 1, .count = 2500, .at = GUARD + 2 * EACH },
+		{ SHUNT_REDUCE, SHUNT_I32, SHUNT_MAX, 0, .count = 99, .at = GUARD + 3 * EACH },
+		{ SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_AVG, .count = 5001, .at = GUARD + 4 * EACH, .in_place = true },
+	};
+	enum { CALLS = sizeof(f) / sizeof(f[0]) };
+	struct call c = { .kind = ALLTOALL, .part = 3000, .at = GUARD + 6 * EACH };
+	ncclWindow_t win;
+	struct place p;
+	void *graph = NULL;
+
+	if (begin(r, &p))
+		return 1;
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
+	if (shared->odd == 1)
+		CHECK(shunt_capture_begin(p.stream) == 0);
+	for (int t = 0; t < REPLAYS; t++) {
+		if (t || shared->odd != 1) {
+			if (fill(r, &p, &c))
+				return 1;
+			for (int i = 0; i < CALLS; i++) {
+				f[i].seed = (uint64_t)(t * CALLS + i);
+				if (fold_fill(r, &p, &f[i]))
+					return 1;
+			}
+		}
+		if (graph) {
+			CHECK(shunt_graph_launch(graph, p.stream) == 0);
+		} else {
+			NCCL(ncclGroupStart());
+			for (int i = 0; i < CALLS; i++) {
+				NCCL(fold_issue(&p, &f[i]));
+				if (i == 1)
+					NCCL(issue(&p, &c));
+			}
+			NCCL(ncclGroupEnd());
+		}
+		if (shared->odd == 1 && !t) {
+			CHECK(shunt_capture_end(p.stream, &graph) == 0);
+			continue;
+		}
+		if (settle(r, &p) || check(r, &p, &c))
+			return 1;
+		for (int i = 0; i < CALLS; i++)
+			if (fold_check(r, &p, &f[i], NULL))
+				return 1;
+	}
+	if (graph)
+		CHECK(shunt_graph_destroy(graph) == 0);
+	else
+		CHECK(counted(p.comm, "reduce", "pulls") == 2 * REPLAYS && counted(p.comm, "alltoall", "copies") == REPLAYS);
+	return end(r, &p);
+}
+
+static void test_pulls_in_groups_and_graphs_stand_beside_copies(void **state)
+{
+	for (int graph = 0; graph < 2; graph++) {
+		assert_int_equal(run_with(RANKS_PROCESSES, 3, body_fold_group, graph, NULL), 0);
+		assert_int_equal(run_with(RANKS_THREADS, 4, body_fold_group, graph, NULL), 0);
+	}
+	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_fold_group, 0, set_check), 0);
+}
+
+/* Rank 1 has its input elsewhere, or (odd FOLDS) only the output of an all-reduce: all ranks know, and none touches another's memory. */
+static int body_fold_misplaced(struct rank *r)
+{
+	struct fold f = { folds[shared->odd % FOLDS], SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };
+	ncclResult_t async = ncclSuccess;
+	ncclWindow_t win;
+	struct place p;
+	char *in, *out, host[4000];
+
+	if (begin(r, &p))
+		return 1;
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
+	FOLD(&p, "pulls", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 700, .at = GUARD);
+	if (fold_wipe(r, &p, &f) || fold_fill(r, &p, &f))
+		return 1;
+	in = fold_in(&p, &f);
+	out = fold_out(&p, &f);
+	in += r->rank == 1 && shared->odd < FOLDS ? GUARD : 0;
+	out += r->rank == 1 && shared->odd >= FOLDS ? GUARD : 0;
+	if (f.kind == SHUNT_ALLREDUCE)
+		NCCL(ncclAllReduce(in, out, f.count, f.dtype, f.op, p.comm, p.stream));
+	else if (f.kind == SHUNT_REDUCE)
+		NCCL(ncclReduce(in, out, f.count, f.dtype, f.op, 0, p.comm, p.stream));
+	else
+		NCCL(ncclReduceScatter(in, out, f.count, f.dtype, f.op, p.comm, p.stream));
+	CHECK(shunt_stream_synchronize(p.stream) == 0);
+	NCCL(ncclCommGetAsyncError(p.comm, &async));
+	CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another place of its window"));
+	together(r, 0);
+	CHECK(shunt_memcpy(host, fold_out(&p, &f), sizeof(host)) == 0);
+	for (size_t i = 0; i < sizeof(host); i++)
+		CHECK(host[i] == 0x5a);
+	NCCL(ncclCommAbort(p.comm));
+	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
+	return 0;
+}
+
+static void test_pulls_from_another_place_than_promised_are_an_error(void **state)
+{
+	for (int odd = 0; odd <= FOLDS; odd++) {
+		assert_int_equal(run_with(RANKS_PROCESSES, 2, body_fold_misplaced, odd, set_patience), 0);
+		assert_int_equal(run_with(RANKS_THREADS, 2, body_fold_misplaced, odd, NULL), 0);
+	}
+}
+
+/* Rank 0 calls alone, is aborted, and has changed nothing; or its deadline passes. */
+static int body_fold_abort(struct rank *r)
+{
+	struct fold f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };
+	char host[4000];
+	ncclResult_t async = ncclSuccess;
+	ncclWindow_t win;
+	pthread_t thread;
+	struct place p;
+	void *failed;
+
+	if (begin(r, &p))
+		return 1;
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
+	FOLD(&p, "pulls", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 700, .at = GUARD);
+	if (fold_wipe(r, &p, &f) || fold_fill(r, &p, &f))
+		return 1;
+	together(r, 1);
+	if (r->rank == 0) {
+		double began = now();
+
+		if (shared->odd == 0)
+			pthread_create(&thread, NULL, abort_later, p.comm);
+		NCCL(fold_issue(&p, &f));
+		CHECK(shunt_stream_synchronize(p.stream) == 0);
+		CHECK(now() < began + 8);
+		if (shared->odd == 0) {
+			pthread_join(thread, &failed);
+			CHECK(!failed);
+		} else {
+			NCCL(ncclCommGetAsyncError(p.comm, &async));
+			CHECK(async == ncclRemoteError);
+		}
+	}
+	together(r, 0);
+	CHECK(shunt_memcpy(host, fold_out(&p, &f), sizeof(host)) == 0);
+	for (size_t i = 0; i < sizeof(host); i++)
+		CHECK(host[i] == 0x5a);
+	if (r->rank || shared->odd)
+		NCCL(ncclCommAbort(p.comm));
+	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
+	return 0;
+}
+
+static void test_pulls_end_with_abort_and_deadline_and_change_nothing(void **state)
+{
+	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_fold_abort, 0, NULL), 0);
+	assert_int_equal(run_with(RANKS_THREADS, 3, body_fold_abort, 0, NULL), 0);
+	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_fold_abort, 1, set_patience), 0);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -868,7 +1377,14 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_abort_ends_a_barrier_and_an_agreement),
 		cmocka_unit_test(test_large_messages_and_zero_ctas_take_copies),
 		cmocka_unit_test(test_large_broadcast_goes_in_pieces),
+		cmocka_unit_test(test_plans_reach_windows_in_place),
 		cmocka_unit_test(test_window_without_a_handle_is_used),
+		cmocka_unit_test(test_pulls_of_any_size_and_place_match_staged_folds),
+		cmocka_unit_test(test_pulls_of_every_type_and_operator_match_staged_folds),
+		cmocka_unit_test(test_pulls_need_windows_for_all_that_peers_reach),
+		cmocka_unit_test(test_pulls_in_groups_and_graphs_stand_beside_copies),
+		cmocka_unit_test(test_pulls_from_another_place_than_promised_are_an_error),
+		cmocka_unit_test(test_pulls_end_with_abort_and_deadline_and_change_nothing),
 	};
 	char address[32];
 

@@ -296,11 +296,22 @@ static void buffers_free(struct buffers *b)
 	free(b->input);
 }
 
-static void launch(const struct fleet_rank *r, const struct fleet_job *j, const struct buffers *b, const void *scalar)
+/* all: of rank 0 in the same launch; those of the other ranks are `stride` apart. */
+static void launch(const struct fleet_rank *r, const struct fleet_job *j, const struct buffers *all, int stride, const void *scalar)
 {
+	const struct buffers *b = &all[r->rank * stride];
+	char *remote[2][FLEET_MAX];
 	struct shunt_plan_call call = { .send = b->send, .recv = b->recv, .send_bytes = b->send_bytes, .recv_bytes = b->recv_bytes,
 		.dtype = j->dtype, .redop = j->op, .stream = r->stream };
 
+	for (int p = 0; p < r->fleet->n && j->direct; p++) {
+		remote[0][p] = all[p * stride].send;
+		remote[1][p] = all[p * stride].recv;
+	}
+	for (int i = 0; i < 2 && j->direct; i++) {
+		call.remote[i] = remote[i];
+		call.place[i] = (uint64_t)1 << 48 | (uint64_t)(remote[i][r->rank] - b->memory);
+	}
 	memcpy(&call.scalar, scalar, shunt_dtype_bytes[j->dtype]);
 	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
 	/* The result is taken and everything spoilt at once, whatever the other ranks still do. */
@@ -352,7 +363,7 @@ void fleet_check(struct fleet *f, const struct fleet_job *j, uint64_t seed)
 	want = malloc(b[0].room);
 	for (int r = 0; r < n && j->graph; r++) {
 		assert_int_equal(gpu->capture_begin(f->rank[r].device, f->rank[r].stream), 0);
-		launch(&f->rank[r], j, &b[r], scalars[r]);
+		launch(&f->rank[r], j, b, 1, scalars[r]);
 		assert_int_equal(gpu->capture_end(f->rank[r].device, f->rank[r].stream, &graph[r]), 0);
 	}
 	for (int round = 0; round < rounds; round++) {
@@ -369,7 +380,7 @@ void fleet_check(struct fleet *f, const struct fleet_job *j, uint64_t seed)
 				if (j->graph)
 					assert_int_equal(gpu->graph_launch(f->rank[r].device, graph[r], f->rank[r].stream), 0);
 				else
-					launch(&f->rank[r], j, &b[r * sets + t], scalars[r]);
+					launch(&f->rank[r], j, &b[t], sets, scalars[r]);
 			}
 		fleet_wait(f, plan->source);
 		for (int t = 0; t < sets; t++)

@@ -58,6 +58,7 @@ struct fleet_job {
 	int skew;               /* elements by which the buffers are off a multiple of 16 bytes */
 	int times;              /* launches back to back, each with buffers of its own */
 	bool graph;             /* the launches are captured, and replayed `times` times each with new inputs */
+	bool direct;            /* as if all buffers lay in windows */
 };
 
 /* One check with the plan that the fleet holds. */

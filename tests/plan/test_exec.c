@@ -547,6 +547,91 @@ static void test_exec_memory_is_had_by_all_ranks_or_by_none(void **state)
 	close_fleet(&f);
 }
 
+/* ---- buffers in windows */
+
+static struct {
+	unsigned launches, output, input, staged;
+} last_launches;
+
+static int note_launch(int device, const struct shunt_gpu_launch *l)
+{
+	const struct shunt_kargs_plan *a = l->args;
+
+	last_launches.launches++;
+	last_launches.input += (a->k.flags & SHUNT_PLAN_DIRECT0) != 0;
+	last_launches.output += (a->k.flags & SHUNT_PLAN_DIRECT0 << 1) != 0;
+	last_launches.staged += (a->k.flags & (SHUNT_PLAN_LOAD0 * 3 | SHUNT_PLAN_STORE0 * 3)) != 0;
+	return gpu->launch(device, l);
+}
+
+static void check_direct(char *text, struct fleet_job j, int inputs, int outputs, int staged)
+{
+	struct shunt_gpu_ops ops = *gpu;
+	struct fleet_options options = { .last = &ops };
+	struct fleet f;
+
+	ops.launch = note_launch;
+	memset(&last_launches, 0, sizeof(last_launches));
+	open_fleet(&f, text, &options);
+	j.direct = true;
+	fleet_check(&f, &j, 77);
+	close_fleet(&f);
+	assert_int_equal(last_launches.launches, 3);
+	assert_int_equal(last_launches.input, inputs ? 3 : 0);
+	assert_int_equal(last_launches.output, outputs ? 3 : 0);
+	assert_int_equal(last_launches.staged, staged ? 3 : 0);
+}
+
+static void test_exec_buffers_in_windows_are_reached_where_they_are(void **state)
+{
+	struct fleet_job j = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 3, false }, in = j, odd = j, avg = j;
+
+	in.in_place = true;
+	odd.count += 1;
+	avg.op = SHUNT_AVG;
+	/* What is gathered goes straight into what the others receive; what they send is not known to lie alike. */
+	check_direct(plan_port(3, 0), j, 0, 1, 0);
+	check_direct(plan_port(3, 1), in, 0, 1, 0);
+	check_direct(plan_port(3, 1), j, 0, 1, 1); /* our own part is not there yet */
+	check_direct(plan_get(3), j, 0, 0, 1);
+	/* Sums of what is sent, stored to all; an average is scaled before, and so staged. */
+	check_direct(plan_switch(3), j, 1, 1, 0);
+	check_direct(plan_switch(3), in, 0, 1, 1);
+	check_direct(plan_switch(3), avg, 0, 1, 1);
+	/* Chunks that are not full. */
+	check_direct(plan_port(3, 0), odd, 0, 0, 1);
+	check_direct(plan_scatter(3), in, 0, 0, 1);
+}
+
+/* A rank means another place: told, and nobody hangs. */
+static void test_exec_windows_at_other_places_are_an_error(void **state)
+{
+	char *remote[2][3];
+	struct fleet f;
+	void *p;
+
+	open_fleet(&f, plan_port(3, 0), NULL);
+	assert_int_equal(fleet_prepare(&f, 3 * 640), 0);
+	for (int r = 0; r < 3; r++) {
+		assert_int_equal(gpu->mem_alloc(r, 8192, &p), 0);
+		remote[0][r] = p;
+		remote[1][r] = (char *)p + 4096;
+	}
+	for (int r = 0; r < 3; r++) {
+		struct shunt_plan_call call = { .send = remote[0][r], .recv = remote[1][r], .send_bytes = 640, .recv_bytes = 3 * 640, .dtype = SHUNT_F32,
+			.stream = f.rank[r].stream, .remote = { remote[0], remote[1] }, .place = { 16, 4096 + (r == 2 ? 16 : 0) } };
+
+		assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+	}
+	for (int r = 0; r < 3; r++) {
+		assert_int_equal(gpu->stream_sync(r, f.rank[r].stream), 0);
+		assert_int_equal(f.rank[r].fault->set, SHUNT_FAULT_PLACE);
+		assert_int_equal(f.rank[r].fault->peer == 2, r != 2);
+		gpu->mem_free(remote[0][r]);
+	}
+	close_fleet(&f);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -558,6 +643,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exec_alternating_sizes_do_not_overtake),
 		cmocka_unit_test(test_exec_windows_and_semaphores_cover_all_sizes),
 		cmocka_unit_test(test_exec_long_program_runs_from_device_memory),
+		cmocka_unit_test(test_exec_buffers_in_windows_are_reached_where_they_are),
+		cmocka_unit_test(test_exec_windows_at_other_places_are_an_error),
 		cmocka_unit_test(test_exec_mixed_operators_follow_the_plan),
 		cmocka_unit_test(test_exec_mapped_memory_and_ll8_match_reference),
 		cmocka_unit_test(test_exec_stale_data_is_no_flag),

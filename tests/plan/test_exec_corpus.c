@@ -99,9 +99,14 @@ static void run_plan(const char *file, uint64_t seed)
 		{ dtype, SHUNT_SUM, 1, plan->inplace, 0, 3, false },
 		{ dtype, SHUNT_SUM, whole * 300, plan->inplace, 0, 3, false },    /* more than once */
 		{ dtype, SHUNT_SUM, whole, !plan->inplace, 0, 3, false },
+		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false, .direct = true },
+		{ dtype, SHUNT_SUM, whole * 5, !plan->inplace, 0, 2, false, .direct = true },
+		{ dtype, SHUNT_SUM, whole * 3 + 5, plan->inplace, 0, 2, false, .direct = true }, /* staged all the same */
+		{ dtype, SHUNT_SUM, whole * 2, plan->inplace, 0, 4, true, .direct = true },
 	};
+	bool can_direct = n <= (int)SHUNT_KARGS_MAX_RANKS && plan->collective <= SHUNT_PLAN_ALLTOALL;
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
-		if (!quick || i < 2)
+		if (jobs[i].direct ? can_direct && (!quick || i == 6) : !quick || i < 2)
 			fleet_check(&f, &jobs[i], seed * 16 + i);
 	fleet_destroy(&f);
 	check_windows(&f, path, seed);

@@ -632,7 +632,14 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 			w.no_sms = true;
 			assert_string_equal(path(&w, from[i].kind, 1), "copies");
 		}
+	/* What reduces: measured on 2 ranks only, and not without an SM. */
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), path(&s, SHUNT_ALLREDUCE, 16 * MB));
+	s.nranks = w.nranks = 2;
+	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB - 1), path(&s, SHUNT_ALLREDUCE, 16 * MB - 1));
+	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 8 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_REDUCE, 16 * MB), "pulls");
+	s.nranks = w.nranks = 4;
 	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
 
@@ -642,6 +649,35 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 	assert_string_equal(path(&w, SHUNT_ALLGATHER, 1 * KB), "copies");
 	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "exchange");
 	assert_string_equal(path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
+	assert_int_equal(shunt_algo_force(NULL), 0);
+}
+
+static void test_windows_are_pulled_from_only_by_rule(void **state)
+{
+	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
+	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true, .no_sms = true };
+	const void *ptr;
+	uint64_t bytes;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		for (uint64_t size = 1 * KB; size <= 1024 * MB; size *= 4)
+			assert_string_equal(path(&w, kinds[i], size), path(&s, kinds[i], size));
+	assert_int_equal(shunt_algo_force("allreduce:64k-:pulls,reducescatter:64k-:pulls,reduce:64k-:pulls"), 0);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+		struct shunt_coll coll = { .kind = kinds[i], .redop = SHUNT_AVG, .dtype = SHUNT_F32, .count = 100 };
+		unsigned buffers = 0;
+
+		assert_string_equal(path(&w, kinds[i], 64 * KB), "pulls");
+		assert_string_equal(path(&w, kinds[i], 32 * KB), path(&s, kinds[i], 32 * KB));
+		assert_string_not_equal(path(&s, kinds[i], 64 * KB), "pulls");
+		while (shunt_window_buffer(&coll, 4, buffers, &ptr, &bytes)) {
+			assert_int_equal(bytes, kinds[i] == SHUNT_REDUCESCATTER ? 1600 : 400);
+			buffers++;
+		}
+		assert_int_equal(buffers, kinds[i] == SHUNT_ALLREDUCE ? 2 : 1);
+		coll.redop = SHUNT_PREMUL;
+		assert_false(shunt_window_buffer(&coll, 4, 0, &ptr, &bytes));
+	}
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
@@ -774,6 +810,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),
+		cmocka_unit_test(test_windows_are_pulled_from_only_by_rule),
 		cmocka_unit_test(test_copies_broadcast_leaves_the_root_once),
 		cmocka_unit_test(test_copies_gather_is_the_roots_work),
 	};

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What calls in windows have in common: which of their buffers lie in windows, and a barrier before and after what is done there.
+ *
+ * The first barrier of an operation compares where the ranks' buffers lie with what was promised (shunt_kargs_barrier) and reports who broke it.
+ */
+#include "algos/algos.h"
+
+static uint64_t part_of(const struct shunt_coll *c)
+{
+	return (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
+}
+
+bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
+{
+	uint64_t part = part_of(c), all = part * (unsigned)nranks;
+	struct { const void *ptr; uint64_t bytes; } buffers[2] = { { 0 } };
+	unsigned n = 1;
+
+	/* The factor of a pre-multiplied sum is each rank's own: who loads a peer's input does not know it. */
+	if (shunt_kind_reduces(c->kind) && c->redop == SHUNT_PREMUL)
+		return false;
+	buffers[0].ptr = c->send;
+	buffers[0].bytes = part;
+	switch (c->kind) {
+	case SHUNT_ALLGATHER:
+	case SHUNT_ALLTOALL:
+		buffers[0].ptr = c->recv;
+		buffers[0].bytes = all;
+		break;
+	case SHUNT_BROADCAST:
+	case SHUNT_SCATTER:
+		buffers[0].ptr = c->recv;
+		break;
+	case SHUNT_REDUCESCATTER:
+		buffers[0].bytes = all;
+		break;
+	case SHUNT_ALLREDUCE:
+		buffers[n].ptr = c->recv;
+		buffers[n++].bytes = part;
+		break;
+	case SHUNT_GATHER:
+	case SHUNT_REDUCE:
+		break;
+	default:
+		return false;
+	}
+	if (i >= n)
+		return false;
+	*ptr_p = buffers[i].ptr;
+	*bytes_p = buffers[i].bytes;
+	return true;
+}
+
+const void *shunt_window_expected(const struct shunt_coll *c, int rank, int p, const void *ptr)
+{
+	const char *send = c->send, *recv = c->recv;
+	uint64_t part = part_of(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
+
+	if (c->kind == SHUNT_SCATTER && rank == c->root && recv == send + own)
+		return send + theirs;
+	if (c->kind == SHUNT_GATHER && rank == c->root && send == recv + own)
+		return recv + theirs;
+	return ptr;
+}
+
+/* One buffer's place as it is; of several a number that hardly agrees by chance. */
+static uint64_t mix(uint64_t places, uint64_t place)
+{
+	return places * 0x9e3779b97f4a7c15u + place;
+}
+
+/* Off the root of a gather or scatter nobody knows where another rank's buffer should be. */
+static bool knows_places(const struct shunt_coll *c, int rank)
+{
+	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);
+}
+
+static void tell_places(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, struct shunt_kargs_barrier *a)
+{
+	int n = issue->scope->nranks, rank = issue->base->rank;
+	bool knows = true;
+
+	for (size_t i = 0; i < ncalls; i++)
+		knows = knows && knows_places(calls[i], rank);
+	for (size_t i = 0; i < ncalls; i++) {
+		const void *ptr = NULL;
+		uint64_t bytes;
+
+		for (unsigned k = 0; shunt_window_buffer(calls[i], n, k, &ptr, &bytes); k++) {
+			a->says = mix(a->says, issue->place(issue->ctx, ptr));
+			for (int p = 0; p < n && knows; p++)
+				if (p != rank)
+					a->expects[p] = mix(a->expects[p], issue->place(issue->ctx, shunt_window_expected(calls[i], rank, p, ptr)));
+		}
+	}
+}
+
+int shunt_barrier_issue(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
+{
+	struct shunt_work work;
+	struct shunt_kargs_barrier *a = &work.args.barrier;
+
+	work.kernel = SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8);
+	work.blocks = 1;
+	work.threads = 32;
+	*a = (struct shunt_kargs_barrier){ .k = *issue->base };
+	a->k.flags = flags;
+	if (flags & SHUNT_K_OPENS)
+		tell_places(issue, calls, ncalls, a);
+	return issue->emit(issue->ctx, &work);
+}
