@@ -8,6 +8,8 @@
 #include "core/fault.h"
 #include "core/hash.h"
 #include "core/log.h"
+#include "core/peers.h"
+#include "core/retire.h"
 #include "core/service.h"
 
 struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
@@ -140,14 +142,9 @@ static void print_stats(struct shunt_comm *comm)
 	shunt_counters_print(&comm->counters, title);
 }
 
-void shunt_comm_destroy(struct shunt_comm *comm)
+/* All that is left: device memory, and the struct. */
+static void free_comm(struct shunt_comm *comm)
 {
-	if (!comm)
-		return;
-	if (shunt_config()->stats)
-		print_stats(comm);
-	shunt_recorder_phase(comm->recorder, "destruction");
-	shunt_service_unwatch(comm);
 	pthread_mutex_lock(&comm->lock);
 	shunt_comm_unset(comm);
 	shunt_copier_finish(comm);
@@ -157,6 +154,31 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	pthread_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
 	free(comm);
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	int device;
+
+	if (!comm)
+		return;
+	if (shunt_config()->stats)
+		print_stats(comm);
+	shunt_recorder_phase(comm->recorder, "destruction");
+	shunt_service_unwatch(comm);
+	if (atomic_load(&comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
+		shunt_peers_unwatch(comm);
+		pthread_mutex_lock(&comm->lock);
+		shunt_meet_destroy(comm->meet);
+		comm->meet = NULL;
+		pthread_mutex_unlock(&comm->lock);
+	}
+	device = comm->device;
+	if (!shunt_retire(comm))
+		return;
+	free_comm(comm);
+	while ((comm = shunt_retired(device)))
+		free_comm(comm);
 }
 
 bool shunt_comm_fail(struct shunt_comm *comm, int err)

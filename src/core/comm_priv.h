@@ -52,6 +52,7 @@ struct shunt_comm {
 	struct shunt_comm_plans plans;
 	struct shunt_windows windows;
 	struct shunt_copier copier;
+	struct shunt_comm *next;                   /* core/retire.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };

@@ -16,6 +16,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/peers.h"
+#include "core/retire.h"
 #include "core/scratch.h"
 
 struct hello {
@@ -400,6 +401,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	comm->kargs.rank = (uint16_t)comm->rank;
 	comm->kargs.nranks = (uint16_t)comm->nranks;
 	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, comm->fault);
+	shunt_retire_later(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	clock_gettime(CLOCK_MONOTONIC, &t2);
 	shunt_info(SHUNT_LOG_INIT, "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",

@@ -13,6 +13,8 @@ int shunt_sim_launch_fn(void (*fn)(const void *args), int device, unsigned block
     size_t arg_bytes, void *stream);
 /* Blocks sleep for random times of at most max_us when they start, and now and then when they poll; max_us 0: never. */
 void shunt_sim_set_jitter(unsigned seed, unsigned max_us);
+/* Memory that peers can map is taken away only when its device is idle, as the CUDA driver does: whoever frees it waits. */
+void shunt_sim_set_free_waits(int waits);
 #ifdef __cplusplus
 }
 #endif

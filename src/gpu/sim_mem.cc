@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "gpu/sim.h"
+#include "gpu/sim_hooks.h"
 
 /* A peer that shrank the memory would kill us with SIGBUS. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
@@ -138,9 +139,18 @@ int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *m
 	return 0;
 }
 
+static int free_waits;
+
+void shunt_sim_set_free_waits(int waits)
+{
+	__atomic_store_n(&free_waits, waits, __ATOMIC_RELAXED);
+}
+
 void sim_share_free(struct shunt_gpu_mem *mem)
 {
 	if (mem->ptr && !mem->borrowed) {
+		if (mem->fd >= 0 && __atomic_load_n(&free_waits, __ATOMIC_RELAXED))
+			sim_device_sync(mem->device);
 		munmap(mem->ptr, mem->bytes);
 		if (mem->fd >= 0)
 			close(mem->fd);

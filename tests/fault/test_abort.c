@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "crew.h"
+#include "gpu/sim_hooks.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };
@@ -36,6 +37,7 @@ struct scene {
 	ncclComm_t comm[RANKS]; /* as the ranks see them come */
 	atomic_int in_place;    /* ranks that are about to do what hangs */
 	atomic_int out;         /* ranks that came back from it */
+	ncclComm_t other[RANKS]; /* aborted before comm */
 	void *graph[RANKS];
 	int nonblocking;
 };
@@ -67,6 +69,20 @@ static int hang_in_kernels(struct scene *s, int r)
 	ncclResult_t res = ncclSuccess;
 
 	if (init(s, r) || sum(s, r))
+		return 1;
+	if (r < 2)
+		res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
+	atomic_fetch_add(&s->in_place, 1);
+	return res || shunt_stream_synchronize(l->stream[0]);
+}
+
+/* The same beside another communicator, which is aborted first: its memory cannot be taken away while these kernels run. */
+static int hang_beside(struct scene *s, int r)
+{
+	struct life *l = &s->life[r];
+	ncclResult_t res = ncclSuccess;
+
+	if (init(s, r) || ncclCommSplit(s->comm[r], 0, r, &s->other[r], NULL) || life_sum(l, s->other[r], r, RANKS, 200, l->stream[1]) || sum(s, r))
 		return 1;
 	if (r < 2)
 		res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
@@ -181,6 +197,7 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 
 	s->in_place = s->out = 0;
 	memset(s->comm, 0, sizeof(s->comm));
+	memset(s->other, 0, sizeof(s->other));
 	memset(s->graph, 0, sizeof(s->graph));
 	for (int r = 0; r < RANKS; r++)
 		if (!s->life[r].dev)
@@ -194,9 +211,10 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 		usleep(200);
 	assert_int_equal(s->in_place, RANKS);
 	usleep(150000); /* now it hangs */
-	for (int r = 0; r < RANKS; r++) {
+	for (int i = 0; i < 2 * RANKS; i++) {
+		int r = i % RANKS;
 		/* An init that has not returned yet has written the handle. */
-		ncclComm_t comm = __atomic_load_n(&s->comm[r], __ATOMIC_ACQUIRE);
+		ncclComm_t comm = __atomic_load_n(i < RANKS ? &s->other[r] : &s->comm[r], __ATOMIC_ACQUIRE);
 
 		if (!comm)
 			continue;
@@ -223,6 +241,7 @@ static const struct {
 	int (*hang)(struct scene *s, int rank);
 } scenes[] = {
     {"kernels", hang_in_kernels},
+    {"kernels beside another communicator", hang_beside},
     {"split", hang_in_split},
     {"init", hang_in_init},
     {"group of an init", hang_in_group},
@@ -236,6 +255,7 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 	enum { N = sizeof(scenes) / sizeof(scenes[0]) };
 	struct fault_balance mark = {0}, b = {0};
 
+	shunt_sim_set_free_waits(1);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < N; i++)
 			play(scenes[i].what, scenes[i].hang);

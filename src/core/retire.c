@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/retire.h"
+#include <pthread.h>
+#include "core/comm_priv.h"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_comm *living, *retired;
+
+static bool lives_on(int device)
+{
+	const struct shunt_comm *c = living;
+
+	while (c && c->device != device)
+		c = c->next;
+	return c;
+}
+
+void shunt_retire_later(struct shunt_comm *comm)
+{
+	pthread_mutex_lock(&lock);
+	comm->next = living;
+	living = comm;
+	pthread_mutex_unlock(&lock);
+}
+
+bool shunt_retire(struct shunt_comm *comm)
+{
+	struct shunt_comm **at;
+	bool frees = true;
+
+	pthread_mutex_lock(&lock);
+	for (at = &living; *at && *at != comm; at = &(*at)->next)
+		;
+	if (*at) {
+		*at = comm->next;
+		frees = !atomic_load(&comm->cancel) || !lives_on(comm->device);
+	}
+	if (!frees) {
+		comm->next = retired;
+		retired = comm;
+	}
+	pthread_mutex_unlock(&lock);
+	return frees;
+}
+
+struct shunt_comm *shunt_retired(int device)
+{
+	struct shunt_comm **at, *comm = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (at = &retired; *at && (*at)->device != device; at = &(*at)->next)
+		;
+	if (*at && !lives_on(device)) {
+		comm = *at;
+		*at = comm->next;
+	}
+	pthread_mutex_unlock(&lock);
+	return comm;
+}

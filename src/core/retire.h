@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_CORE_RETIRE_H
+#define SHUNT_CORE_RETIRE_H
+/*
+ * When an aborted communicator's memory goes. The driver takes memory away when the device is idle, and a kernel of another communicator may
+ * hang on it: the one whose abort comes next, for which the caller's thread would never get if it waited here. So an aborted
+ * communicator leaves its memory to the last of ours that lives on the device. Any thread.
+ */
+#include <stdbool.h>
+
+struct shunt_comm;
+
+/* The communicator is about to have kernels on its device. */
+void shunt_retire_later(struct shunt_comm *comm);
+/* It has ended. True: the caller frees it; false: somebody else will. */
+bool shunt_retire(struct shunt_comm *comm);
+/* One that is to be freed now, as no other lives on the device; NULL: none. */
+struct shunt_comm *shunt_retired(int device);
+#endif
