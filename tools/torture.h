@@ -36,6 +36,7 @@ struct torture_random {
 	uint64_t state;
 };
 uint32_t torture_random(struct torture_random *r, uint32_t n); /* below n */
+unsigned torture_random_bit(struct torture_random *r, unsigned set); /* the number of one that is set */
 
 /* ---- moves (torture_draw.c) ---- */
 

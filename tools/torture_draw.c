@@ -18,6 +18,15 @@ uint32_t torture_random(struct torture_random *r, uint32_t n)
 	return (uint32_t)((conform_mix(r->state) >> 32) * n >> 32);
 }
 
+unsigned torture_random_bit(struct torture_random *r, unsigned set)
+{
+	uint32_t nth = torture_random(r, (unsigned)__builtin_popcount(set));
+
+	while (nth--)
+		set &= set - 1;
+	return (unsigned)__builtin_ctz(set);
+}
+
 static int coll_of(const struct torture_move *m);
 
 /* ---- pieces of a result ---- */
@@ -240,15 +249,6 @@ bool torture_kind_is_for_all(int kind)
 
 /* ---- moves ---- */
 
-static unsigned draw_bit(struct torture_random *r, unsigned set)
-{
-	unsigned nth = torture_random(r, (unsigned)__builtin_popcount(set));
-
-	while (nth--)
-		set &= set - 1;
-	return (unsigned)__builtin_ctz(set);
-}
-
 /* Every order of magnitude is as likely as the others; some are none, some powers of two. */
 static uint64_t draw_bytes(struct torture_random *r, uint64_t max)
 {
@@ -260,12 +260,12 @@ static uint64_t draw_bytes(struct torture_random *r, uint64_t max)
 
 struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, unsigned can, uint64_t max_bytes)
 {
-	struct torture_move m = { .kind = (int)draw_bit(r, can) };
+	struct torture_move m = { .kind = (int)torture_random_bit(r, can) };
 	int coll = coll_of(&m);
 	bool in_place;
 
 	/* What all ranks take part in is the better half. */
-	m.comm = torture_random(r, 2) && comms & 1 << CONFORM_WORLD ? CONFORM_WORLD : draw_bit(r, comms);
+	m.comm = torture_random(r, 2) && comms & 1 << CONFORM_WORLD ? CONFORM_WORLD : torture_random_bit(r, comms);
 	m.dtype = torture_random(r, SHUNT_NDTYPES);
 	m.redop = torture_random(r, SHUNT_NREDOPS);
 	m.class = torture_random(r, 2) ? BENCH_REAL : BENCH_EXACT;
@@ -276,6 +276,9 @@ struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, 
 	m.data = torture_random(r, UINT32_MAX);
 	m.in_place = coll == BENCH_COLL_BCAST || (coll >= 0 && bench_colls[coll].in_place && in_place);
 	if (coll < 0 || !bench_colls[coll].reduces)
+		m.redop = SHUNT_SUM;
+	/* NCCL refuses these two on a communicator of one rank (docs/conformance.md), and any but the world's may be one. */
+	if ((m.dtype == SHUNT_F8E4M3 || m.dtype == SHUNT_F8E5M2) && (m.redop == SHUNT_AVG || m.redop == SHUNT_PREMUL) && m.comm != CONFORM_WORLD)
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
 		m.class = BENCH_EXACT;

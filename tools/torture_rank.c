@@ -4,6 +4,7 @@
  * memory and descriptors must be where they were after the first, short life.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ struct rank {
 	int rank, nranks, device;
 	uint64_t max_bytes, seed;
 	bool cuda, stop;
+	bool any_order;              /* a group's communicators may be named in another order on every rank */
 	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
 	unsigned possible;           /* communicators that can be made */
 	struct torture_random common, own;
@@ -158,8 +160,8 @@ static void check_all(struct rank *r)
 /* ---- moves ---- */
 
 /*
- * The moves of a group are all on one communicator, or on several and then such that every member has a call of each: NCCL
- * launches a group's communicators in the order of their first calls, and that must be the same on all ranks.
+ * The moves of a group are all on one communicator or on several. NCCL launches a group's communicators in the order of their first
+ * calls, and that must be the same on all ranks: with it every member then has a call of each move.
  */
 static struct limits limits_draw(struct rank *r, bool grouped)
 {
@@ -171,7 +173,7 @@ static struct limits limits_draw(struct rank *r, bool grouped)
 		l.comms = 1u << torture_move_draw(&r->common, r->comms, r->kinds, 1).comm;
 		return l;
 	}
-	for (int i = 0; i < torture_nkinds(); i++)
+	for (int i = 0; !r->any_order && i < torture_nkinds(); i++)
 		if (!torture_kind_is_for_all(i))
 			l.kinds &= ~(1u << i);
 	return l;
@@ -229,13 +231,30 @@ static void slot_issue(struct rank *r, const struct torture_slot *s, void *strea
 		nccl_error(r, "ncclGroupEnd", r->nccl.GroupEnd());
 }
 
+/* The next of a group's moves that are left: the first on a communicator of this rank's choice. */
+static int next_draw(struct rank *r, const struct torture_slot *slots, unsigned left)
+{
+	int next = (int)torture_random_bit(&r->own, left);
+
+	for (int i = 0; i < next; i++)
+		if (left >> i & 1 && slots[i].move.comm == slots[next].move.comm)
+			return i;
+	return next;
+}
+
 /* Moves one after another, or as a group. stream NULL: each has its own. */
 static void slots_issue(struct rank *r, const struct torture_slot *slots, int n, bool grouped, void *stream)
 {
+	unsigned left = (1u << n) - 1;
+
 	if (grouped && !r->err)
 		nccl_error(r, "ncclGroupStart", r->nccl.GroupStart());
-	for (int i = 0; i < n && !r->err; i++)
+	while (left && !r->err) {
+		int i = grouped && r->any_order ? next_draw(r, slots, left) : __builtin_ctz(left);
+
 		slot_issue(r, &slots[i], stream ? stream : r->streams[slots[i].move.stream]);
+		left &= ~(1u << i);
+	}
 	if (grouped && !r->err)
 		nccl_error(r, "ncclGroupEnd", r->nccl.GroupEnd());
 }
@@ -570,6 +589,17 @@ static int seed_agree(struct rank *r)
 	return 0;
 }
 
+/*
+ * Without a real NCCL it is Shunt that orders a group's communicators, alike on all ranks; a real one takes the program's order for
+ * what is left to it. The library has been called, so it has looked for one.
+ */
+static bool orders_communicators(const struct bench_nccl *nccl)
+{
+	__typeof__(shunt_real_nccl_path) *real = (__typeof__(shunt_real_nccl_path) *)dlsym(nccl->handle, "shunt_real_nccl_path");
+
+	return real && !real();
+}
+
 static int rank_open(struct rank *r)
 {
 	int err = bench_team_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s + 10, &r->team);
@@ -584,6 +614,7 @@ static int rank_open(struct rank *r)
 	if (err)
 		return err;
 	r->cuda = !strcmp(r->shared->launch.kind, "cuda");
+	r->any_order = orders_communicators(&r->nccl);
 	r->max_bytes = r->o->max_bytes ? r->o->max_bytes : r->cuda ? 16 << 20 : 64 << 10;
 	r->delay_bytes = r->cuda ? 64 << 20 : 1 << 20;
 	r->bench = (struct torture_bench){ .lib = &r->lib, .data = &r->data, .bytes = r->max_bytes + TORTURE_ROOM };
