@@ -207,19 +207,25 @@ static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **stat
 static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **state)
 {
 	ncclConfig_t config = lazy();
-	ncclComm_t comms[2];
+	ncclResult_t are[2];
+	ncclComm_t comms[2], failed;
 	ncclUniqueId id;
 	int value;
 
 	ncclGetUniqueId(&id);
 	assert_int_equal(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config), ncclInProgress);
-	usleep(20000);
 	assert_int_equal(ncclCommInitRankConfig(&comms[1], 3, id, 1, &config), ncclInProgress); /* another count */
-	assert_int_equal(settled(comms[1]), ncclInvalidArgument);
-	assert_int_equal(reduce(comms[1]), ncclInvalidArgument);
-	assert_int_equal(ncclCommCount(comms[1], &value), ncclInvalidArgument);
-	assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
-	assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+	do { /* who comes second is wrong */
+		usleep(100);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(ncclCommGetAsyncError(comms[i], &are[i]), ncclSuccess);
+	} while (are[0] == ncclInProgress && are[1] == ncclInProgress);
+	failed = comms[are[0] == ncclInProgress];
+	assert_int_equal(settled(failed), ncclInvalidArgument);
+	assert_int_equal(reduce(failed), ncclInvalidArgument);
+	assert_int_equal(ncclCommCount(failed, &value), ncclInvalidArgument);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
 }
 
 static void test_comms_bad_configuration_is_named(void **state)

@@ -5,6 +5,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -245,6 +246,7 @@ struct sizes {
 	int bad, delta, grouped, both_ways;
 };
 static struct sizes sizes;
+static atomic_int *found; /* the receiver has its error; all ranks see it */
 
 static int body_message(struct rank *r)
 {
@@ -275,8 +277,15 @@ static int body_message(struct rank *r)
 		usleep(2000);
 	}
 	/* The sender may have been done when the receiver found it: its next launch says so. */
+	for (double end = now() + 20; r->rank == 1 && !*found && now() < end; usleep(1000)) {
+		ncclResult_t async = ncclSuccess;
+
+		ncclCommGetAsyncError(r->comm, &async);
+		*found = async != ncclSuccess;
+	}
 	if (r->rank == 0) {
-		usleep(300000);
+		for (double end = now() + 20; !*found && now() < end;)
+			usleep(1000);
 		ncclSend(buf, bytes, ncclUint8, 1, r->comm, r->stream);
 	}
 	snprintf(line, sizeof(line), "message %d from rank 0 to rank 1: the sender sends %zu bytes where the receiver receives %zu bytes", sizes.bad,
@@ -293,10 +302,13 @@ static int body_message(struct rank *r)
 
 static void test_check_message_of_another_size_is_named_by_both_ends(void **state)
 {
+	found = mmap(NULL, sizeof(*found), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(found, MAP_FAILED);
 	for (int bad = 1; bad <= 4; bad += 3)
 		for (int delta = -1000; delta <= 9000; delta += 10000)
 			for (int both = 0; both < 2; both++) {
 				sizes = (struct sizes){ .bad = bad, .delta = delta, .both_ways = both };
+				*found = 0;
 				if (ranks_run(RANKS_PROCESSES, 3, 1, body_message))
 					fail_msg("message %d, %d bytes more, %s", bad, delta, both ? "in groups" : "one by one");
 			}

@@ -90,7 +90,7 @@ struct attacker {
 	ncclUniqueId id;
 	enum attack attack;
 	atomic_int stop;
-	long calls;
+	atomic_long calls;
 };
 
 static void send_descriptors(int fd)
@@ -156,12 +156,12 @@ static enum life_end under_attack(struct life *l, const struct crew *c, void *sh
 		usleep(150000); /* the crowd is there first */
 	if (l->rank == 0 && pthread_create(&thread, NULL, attacker_main, &a))
 		return LIFE_WRONG;
+	while (l->rank == 0 && atomic_load(&a.calls) < 5)
+		usleep(500);
 	end = life_run(l);
 	if (l->rank == 0) {
 		atomic_store(&a.stop, 1);
 		pthread_join(thread, NULL);
-		if (a.calls < 5)
-			return LIFE_WRONG;
 	}
 	return end;
 }
@@ -197,11 +197,12 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 	struct shunt_id id = {{0}};
 	struct joiner j[2];
 	pthread_t thread[2];
-	int status;
+	int called[2], status;
 	pid_t pid;
 
 	if (geteuid())
 		skip(); /* to become another user */
+	assert_int_equal(pipe(called), 0);
 	assert_int_equal(shunt_random(&id, sizeof(id)), 0);
 	for (int r = 0; r < 2; r++) {
 		j[r].rank = r;
@@ -216,11 +217,15 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 		if (setresuid(65534, 65534, 65534))
 			_exit(2);
 		fd = call_unix(&id, 0);
+		if (write(called[1], "x", 1) != 1)
+			_exit(6);
 		for (double end = now() + 5; fd >= 0 && (n = recv(fd, buf, sizeof(buf), 0)) < 0 && errno == EAGAIN && now() < end;)
 			usleep(1000);
 		_exit(fd < 0 ? 3 : n > 0 ? 4 : n < 0 && errno == EAGAIN ? 5 : 0);
 	}
-	usleep(100000); /* it waits in the backlog, before all others */
+	close(called[1]);
+	(void)!read(called[0], &status, 1); /* it waits in the backlog, before all others; or it died, and says so below */
+	close(called[0]);
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(pthread_create(&thread[r], NULL, joiner_main, &j[r]), 0);
 	for (int r = 0; r < 2; r++) {
