@@ -367,6 +367,7 @@ static void graph_round(struct rank *r, uint32_t what)
 
 /* ---- communicators ---- */
 
+/* id: of the world, which alone has one. */
 static void comm_make(struct rank *r, enum conform_comm comm, const ncclUniqueId *id)
 {
 	char text[400];
@@ -374,7 +375,7 @@ static void comm_make(struct rank *r, enum conform_comm comm, const ncclUniqueId
 	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu", conform_comm_name(comm),
 	    (unsigned long long)r->seed);
 	note(r, BENCH_INIT);
-	if (comm == CONFORM_WORLD)
+	if (id)
 		nccl_error(r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
 	else if (!conform_comm_check(&r->nccl, comm, r->rank, r->nranks, r->device,
 	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text, sizeof(text))) {
