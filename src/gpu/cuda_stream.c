@@ -35,7 +35,8 @@ int shunt_cu_stream_sync(int device, void *stream)
 	return err;
 }
 
-int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
+/* Asks the driver whether something is done, without waiting for it. */
+static int ask(int device, int (*query)(void *), const char *name, void *what, bool *done_p)
 {
 	struct shunt_cu_scope scope;
 	int res, err;
@@ -43,13 +44,18 @@ int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
 	err = shunt_cu_enter(device, &scope);
 	if (err)
 		return err;
-	res = shunt_cu.StreamQuery(stream);
+	res = query(what);
 	if (res && res != SHUNT_CU_NOT_READY)
-		err = shunt_cu_error(res, "cuStreamQuery on device %d", device);
+		err = shunt_cu_error(res, "%s on device %d", name, device);
 	else
-		*idle_p = !res;
+		*done_p = !res;
 	shunt_cu_leave(&scope);
 	return err;
+}
+
+int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
+{
+	return ask(device, shunt_cu.StreamQuery, "cuStreamQuery", stream, idle_p);
 }
 
 int shunt_cu_device_sync(int device)
@@ -157,19 +163,7 @@ int shunt_cu_event_wait(int device, void *event, void *stream)
 
 int shunt_cu_event_done(int device, void *event, bool *done_p)
 {
-	struct shunt_cu_scope scope;
-	int res, err;
-
-	err = shunt_cu_enter(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.EventQuery(event);
-	if (res && res != SHUNT_CU_NOT_READY)
-		err = shunt_cu_error(res, "cuEventQuery on device %d", device);
-	else
-		*done_p = !res;
-	shunt_cu_leave(&scope);
-	return err;
+	return ask(device, shunt_cu.EventQuery, "cuEventQuery", event, done_p);
 }
 
 int shunt_cu_event_elapsed_us(int device, void *start, void *stop, float *us_p)
