@@ -35,4 +35,9 @@ unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, u
  * max_warps. Returns how many warps there are then: fewer than asked for if they do not fit.
  */
 uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work);
+/* The same for a launch that takes whatever there is, but for the pick's geometry. */
+void shunt_spread_wide(const struct shunt_scope *scope, uint64_t warps, struct shunt_work *work);
+
+/* Share i of n of the bytes in [from, to): both ends, in whole lines of 128 bytes but for the last. */
+void shunt_share(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p);
 #endif

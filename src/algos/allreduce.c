@@ -3,15 +3,6 @@
 #include <stdlib.h>
 #include "algos/algos.h"
 
-/* The sim has few cores. */
-static void spread(const struct shunt_scope *scope, uint64_t warps, struct shunt_work *work)
-{
-	if (scope->sim)
-		shunt_spread(scope, warps, 2, 2, work);
-	else
-		shunt_spread(scope, warps, 64, shunt_max_warps(scope, 1, 1), work);
-}
-
 static uint64_t units(uint64_t bytes)
 {
 	return (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
@@ -19,12 +10,12 @@ static uint64_t units(uint64_t bytes)
 
 static void oneshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
-	spread(scope, units(bytes), work);
+	shunt_spread_wide(scope, units(bytes), work);
 }
 
 static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
-	spread(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
+	shunt_spread_wide(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
 static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
@@ -41,7 +32,7 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 	k->flags = pick->flags;
 	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
 		k->flags |= SHUNT_K_ALIGNED;
-	pick->algo->geometry(issue->scope, coll->count * shunt_dtype_bytes[coll->dtype], &work);
+	pick->algo->geometry(issue->scope, shunt_coll_bytes(coll), &work);
 	return issue->emit(issue->ctx, &work);
 }
 
@@ -61,7 +52,7 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 	few->role[0] = (struct shunt_role){ .what = SHUNT_ROLE_FOLD, .count = (uint16_t)ncalls };
 	all.count = 0;
 	for (size_t i = 0; i < ncalls; i++) {
-		size_t bytes = calls[i]->count * shunt_dtype_bytes[calls[i]->dtype];
+		size_t bytes = shunt_coll_bytes(calls[i]);
 
 		few->message[i] = (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
 		/* Each message has its own units: count the last one as full. */

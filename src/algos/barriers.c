@@ -6,14 +6,9 @@
  */
 #include "algos/algos.h"
 
-static uint64_t part_of(const struct shunt_coll *c)
-{
-	return (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
-}
-
 bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
 {
-	uint64_t part = part_of(c), all = part * (unsigned)nranks;
+	uint64_t part = shunt_coll_bytes(c), all = part * (unsigned)nranks;
 	struct { const void *ptr; uint64_t bytes; } buffers[2] = { { 0 } };
 	unsigned n = 1;
 
@@ -55,7 +50,7 @@ bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, con
 const void *shunt_window_expected(const struct shunt_coll *c, int rank, int p, const void *ptr)
 {
 	const char *send = c->send, *recv = c->recv;
-	uint64_t part = part_of(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
+	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
 
 	if (c->kind == SHUNT_SCATTER && rank == c->root && recv == send + own)
 		return send + theirs;

@@ -12,30 +12,10 @@
 /* Broadcasts go in pieces, so that passing one on overlaps with the next. Not measured yet. */
 #define PIECE ((uint64_t)16 << 20)
 #define MAX_PIECES 8u
-#define GRAIN 128u
 
 static char *at(const void *base, uint64_t offset)
 {
 	return (char *)(uintptr_t)base + offset;
-}
-
-static uint64_t part_of(const struct shunt_coll *c)
-{
-	return (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
-}
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-/* Share i of n of what lies in [from, to): both ends, in whole grains but for the last. */
-static void share(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p)
-{
-	uint64_t each = ((to - from + n - 1) / n + GRAIN - 1) / GRAIN * GRAIN;
-
-	*first_p = smaller(from + i * each, to);
-	*last_p = smaller(from + (i + 1) * each, to);
 }
 
 static int put(const struct shunt_issue *issue, int peer, const void *there, const void *from, uint64_t bytes)
@@ -55,7 +35,7 @@ static int get(const struct shunt_issue *issue, int peer, void *to, const void *
 /* Between two ranks one hop is all there is to it. */
 static unsigned pieces(const struct shunt_issue *issue, const struct shunt_coll *c)
 {
-	uint64_t n = part_of(c) / PIECE;
+	uint64_t n = shunt_coll_bytes(c) / PIECE;
 
 	if (c->kind != SHUNT_BROADCAST || issue->scope->nranks == 2)
 		return 0;
@@ -75,7 +55,7 @@ static unsigned steps(const struct shunt_issue *issue, const struct shunt_coll *
 static int broadcast_step(const struct shunt_issue *issue, const struct shunt_coll *c, unsigned s)
 {
 	unsigned n = (unsigned)issue->scope->nranks, rank = issue->base->rank, root = (unsigned)c->root, count = pieces(issue, c);
-	uint64_t all = part_of(c), from, to, first, last;
+	uint64_t all = shunt_coll_bytes(c), from, to, first, last;
 	int err = 0;
 
 	if (!count) {
@@ -85,15 +65,15 @@ static int broadcast_step(const struct shunt_issue *issue, const struct shunt_co
 		return err ? err : put(issue, (int)(1 - rank), c->recv, c->send, all);
 	}
 	if (rank == root && s < count) {
-		share(0, all, s, count, &from, &to);
+		shunt_share(0, all, s, count, &from, &to);
 		err = put(issue, (int)rank, at(c->recv, from), at(c->send, from), to - from);
 		for (unsigned i = 1; i < n && !err; i++) {
-			share(from, to, i - 1, n - 1, &first, &last);
+			shunt_share(from, to, i - 1, n - 1, &first, &last);
 			err = put(issue, (int)((root + i) % n), at(c->recv, first), at(c->send, first), last - first);
 		}
 	} else if (rank != root && s) {
-		share(0, all, s - 1, count, &from, &to);
-		share(from, to, (rank + n - root) % n - 1, n - 1, &first, &last);
+		shunt_share(0, all, s - 1, count, &from, &to);
+		shunt_share(from, to, (rank + n - root) % n - 1, n - 1, &first, &last);
 		for (unsigned i = 1; i < n && !err; i++)
 			if ((rank + i) % n != root)
 				err = put(issue, (int)((rank + i) % n), at(c->recv, first), at(c->recv, first), last - first);
@@ -105,7 +85,7 @@ static int broadcast_step(const struct shunt_issue *issue, const struct shunt_co
 static int step(const struct shunt_issue *issue, const struct shunt_coll *c, unsigned s)
 {
 	int n = issue->scope->nranks, rank = issue->base->rank, err = 0;
-	uint64_t part = part_of(c), own = part * (unsigned)rank;
+	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank;
 
 	if (c->kind == SHUNT_BROADCAST)
 		return s < steps(issue, c) ? broadcast_step(issue, c, s) : 0;

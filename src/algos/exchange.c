@@ -75,7 +75,7 @@ static char *at(const void *base, uint64_t offset)
 /* What a call asks of this rank. */
 static void add_call(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c)
 {
-	uint64_t part = (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
+	uint64_t part = shunt_coll_bytes(c);
 	int n = scope->nranks, rank = l->rank;
 	bool root = rank == c->root;
 

@@ -6,40 +6,27 @@
 #include <errno.h>
 #include "algos/algos.h"
 
-#define BLOCKS 64u   /* as many as other kernels take: the link is full from 48 on */
-#define GRAIN 128u   /* bytes that an all-reduce does not divide among ranks */
 #define UNIT 4u      /* packs that a thread has under way of each rank */
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 /* What this rank folds of every input: from where on, and how much. */
 static void own_share(const struct shunt_issue *issue, const struct shunt_coll *c, uint64_t *first_p, uint64_t *bytes_p)
 {
 	unsigned n = (unsigned)issue->scope->nranks, rank = issue->base->rank;
-	uint64_t all = (uint64_t)c->count * shunt_dtype_bytes[c->dtype];
-	uint64_t each = ((all + n - 1) / n + GRAIN - 1) / GRAIN * GRAIN;
+	uint64_t all = shunt_coll_bytes(c), last;
 
 	if (c->kind == SHUNT_ALLREDUCE) {
-		*first_p = smaller(rank * each, all);
-		*bytes_p = smaller(each, all - *first_p);
+		shunt_share(0, all, rank, n, first_p, &last);
+		*bytes_p = last - *first_p;
 	} else {
 		*first_p = c->kind == SHUNT_REDUCESCATTER ? rank * all : 0;
 		*bytes_p = c->kind == SHUNT_REDUCE && (int)rank != c->root ? 0 : all;
 	}
 }
 
-/* As many warps as have whole units, up to all there are. */
+/* As many warps as have whole units, up to all there are: the link is full from 48 blocks on. */
 static void geometry(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work)
 {
-	uint64_t warps = (bytes / 16 + UNIT * 32 - 1) / (UNIT * 32);
-
-	if (scope->sim)
-		shunt_spread(scope, warps, 2, 2, work);
-	else
-		shunt_spread(scope, warps, BLOCKS, shunt_max_warps(scope, 1, 1), work);
+	shunt_spread_wide(scope, (bytes / 16 + UNIT * 32 - 1) / (UNIT * 32), work);
 }
 
 /* -EINVAL: a buffer lies in no window any more; the caller has seen to it that it does. */

@@ -178,7 +178,7 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 
 bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
-	uint64_t bytes = (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
+	uint64_t bytes = shunt_coll_bytes(coll);
 	struct shunt_geometry geometry = { 0 };
 	const struct shunt_algo *algo;
 

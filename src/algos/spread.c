@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "algos/algos.h"
+#include "algos/tuning.h"
 
 unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need)
 {
@@ -26,4 +27,26 @@ uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned 
 	work->blocks = blocks;
 	work->threads = per_block * 32;
 	return warps;
+}
+
+void shunt_spread_wide(const struct shunt_scope *scope, uint64_t warps, struct shunt_work *work)
+{
+	if (scope->sim) /* it has few cores */
+		shunt_spread(scope, warps, 2, 2, work);
+	else
+		shunt_spread(scope, warps, SHUNT_TUNING_MAX_BLOCKS, shunt_max_warps(scope, 1, 1), work);
+}
+
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+void shunt_share(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p)
+{
+	const uint64_t grain = 128;
+	uint64_t each = ((to - from + n - 1) / n + grain - 1) / grain * grain;
+
+	*first_p = smaller(from + i * each, to);
+	*last_p = smaller(from + (i + 1) * each, to);
 }

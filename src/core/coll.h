@@ -68,6 +68,12 @@ static inline bool shunt_kind_is_p2p(enum shunt_kind kind)
 }
 
 extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
+/* What NCCL's count stands for: of the message, or of one rank's part of it. */
+static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
+{
+	return (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
+}
+
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
 /* Does this kind of collective reduce? Else its operator means nothing. */
 bool shunt_kind_reduces(enum shunt_kind kind);

@@ -453,11 +453,6 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	return err;
 }
 
-static size_t coll_bytes(const struct shunt_coll *coll)
-{
-	return coll->count * shunt_dtype_bytes[coll->dtype];
-}
-
 /* As decide, with what a plan or a window needs on the device: a round among the ranks if it was not there. */
 static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
 {
@@ -566,7 +561,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
-			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, coll_bytes(calls[i]));
+			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, shunt_coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return err;
@@ -588,7 +583,7 @@ void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *
 	if (comm->checks)
 		shunt_check_forward(comm, coll);
 	shunt_recorder_add_forward(comm->recorder, coll, why);
-	shunt_counters_add(&comm->counters, coll->kind, NULL, why, coll_bytes(coll));
+	shunt_counters_add(&comm->counters, coll->kind, NULL, why, shunt_coll_bytes(coll));
 }
 
 int shunt_comm_rank(const struct shunt_comm *comm)

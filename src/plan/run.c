@@ -50,7 +50,7 @@ struct verdict {
 
 bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
 {
-	uint64_t bytes = coll->count * shunt_dtype_bytes[coll->dtype], n = (uint64_t)nranks;
+	uint64_t bytes = shunt_coll_bytes(coll), n = (uint64_t)nranks;
 	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER, all = coll->kind == SHUNT_ALLTOALL;
 
 	if (!gather && !scatter && !all && coll->kind != SHUNT_ALLREDUCE)
