@@ -173,6 +173,9 @@ struct bench_opts {
 extern const char bench_help[];
 /* 0, or -1: end with *status_p. */
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
+/* How ranks are started: options that all tools have which start some. 0; -EINVAL, -ERANGE: arg is not a value of it, or opt is none of these. */
+enum { BENCH_OPT_THREADS = 512, BENCH_OPT_DEVICE, BENCH_OPT_TIMEOUT, BENCH_OPT_RENDEZVOUS, BENCH_OPT_WORKER };
+int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
 
 /* ---- memory that the parent and its workers share ---- */
 

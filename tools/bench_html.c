@@ -678,10 +678,8 @@ int bench_html_main(int argc, char **argv)
 		case OPT_TITLE:
 			r.title = optarg;
 			break;
-		case ':':
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
 		default:
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		}
 	}
 	if (optind == argc)

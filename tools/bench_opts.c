@@ -123,16 +123,11 @@ enum {
 	OPT_OUT,
 	OPT_BOTH,
 	OPT_BUFFERS,
-	OPT_THREADS,
-	OPT_DEVICE,
 	OPT_CHECK,
 	OPT_NO_CHECK,
 	OPT_SEED,
-	OPT_TIMEOUT,
-	OPT_RENDEZVOUS,
 	OPT_JSON,
 	OPT_STATS,
-	OPT_WORKER,
 	OPT_ROTATE,
 	OPT_SKEW,
 	OPT_HOST,
@@ -165,19 +160,19 @@ static const struct option long_options[] = {
 	{ "root", required_argument, NULL, 'R' },
 	{ "group", required_argument, NULL, 'g' },
 	{ "ranks", required_argument, NULL, 'n' },
-	{ "threads", no_argument, NULL, OPT_THREADS },
-	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "threads", no_argument, NULL, BENCH_OPT_THREADS },
+	{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
 	{ "warmup", required_argument, NULL, 'w' },
 	{ "iters", required_argument, NULL, 'i' },
 	{ "rounds", required_argument, NULL, 'r' },
 	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "no-check", no_argument, NULL, OPT_NO_CHECK },
 	{ "seed", required_argument, NULL, OPT_SEED },
-	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
-	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "stats", no_argument, NULL, OPT_STATS },
-	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "worker", required_argument, NULL, BENCH_OPT_WORKER },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
@@ -193,10 +188,31 @@ static int mode_parse(struct bench_opts *o, const char *text)
 	return 0;
 }
 
+int bench_opts_start(struct bench_opts *o, int opt, const char *arg)
+{
+	static const char *const devices[] = { "auto", "cuda", "sim" };
+
+	switch (opt) {
+	case BENCH_OPT_THREADS:
+		o->threads = true;
+		return 0;
+	case BENCH_OPT_DEVICE:
+		o->device = arg;
+		return tool_lookup(arg, devices, 3) < 0 ? -EINVAL : 0;
+	case BENCH_OPT_TIMEOUT:
+		return tool_parse_uint(arg, 1, 1u << 20, &o->timeout_s);
+	case BENCH_OPT_RENDEZVOUS:
+		o->rendezvous = arg;
+		return 0;
+	case BENCH_OPT_WORKER:
+		return sscanf(arg, "%d:%d", &o->worker_fd, &o->worker_index) == 2 ? 0 : -EINVAL;
+	}
+	return -EINVAL;
+}
+
 /* 0 or -EINVAL, -ERANGE: optarg is not a value of this option. */
 static int option_apply(struct bench_opts *o, int opt, const char *arg)
 {
-	static const char *const devices[] = { "auto", "cuda", "sim" };
 	unsigned n = 0;
 	int err = 0;
 
@@ -260,12 +276,6 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		err = tool_parse_uint(arg, 1, BENCH_MAX_RANKS, &n);
 		o->nranks = (int)n;
 		return err;
-	case OPT_THREADS:
-		o->threads = true;
-		return 0;
-	case OPT_DEVICE:
-		o->device = arg;
-		return tool_lookup(arg, devices, 3) < 0 ? -EINVAL : 0;
 	case 'w':
 		err = tool_parse_uint(arg, 0, 1u << 20, &n);
 		o->warmup = (int)n;
@@ -284,21 +294,14 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		return 0;
 	case OPT_SEED:
 		return tool_parse_size(arg, &o->seed);
-	case OPT_TIMEOUT:
-		return tool_parse_uint(arg, 1, 1u << 20, &o->timeout_s);
-	case OPT_RENDEZVOUS:
-		o->rendezvous = arg;
-		return 0;
 	case OPT_JSON:
 		o->json = arg;
 		return 0;
 	case OPT_STATS:
 		o->stats = true;
 		return 0;
-	case OPT_WORKER:
-		return sscanf(arg, "%d:%d", &o->worker_fd, &o->worker_index) == 2 ? 0 : -EINVAL;
 	}
-	return -EINVAL;
+	return bench_opts_start(o, opt, arg);
 }
 
 static const char *option_name(int opt)
@@ -381,12 +384,8 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 			*status_p = TOOL_OK;
 			return -1;
 		}
-		if (opt == ':') {
-			tool_usage_error("%s needs a value", argv[optind - 1]);
-			return -1;
-		}
-		if (opt == '?') {
-			tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?') {
+			tool_option_error(opt, argv[optind - 1]);
 			return -1;
 		}
 		err = option_apply(o, opt, optarg);

@@ -30,17 +30,17 @@ static const char conform_help[] =
 	"Every failure comes with the command that runs that case alone. The last line is: N passed, N failed, N skipped.\n"
 	"Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it died.\n";
 
-enum { OPT_LIB = 256, OPT_VS, OPT_THREADS, OPT_DEVICE, OPT_QUICK, OPT_FULL, OPT_FILTER, OPT_CASE, OPT_LIST, OPT_SEED,
-	OPT_STRICT, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_JSON, OPT_WORKER, OPT_ONE_THREAD, OPT_HUGE };
+enum { OPT_LIB = 256, OPT_VS, OPT_QUICK, OPT_FULL, OPT_FILTER, OPT_CASE, OPT_LIST, OPT_SEED,
+	OPT_STRICT, OPT_JSON, OPT_ONE_THREAD, OPT_HUGE };
 
 static const struct option long_options[] = {
 	{ "lib", required_argument, NULL, OPT_LIB },
 	{ "vs", required_argument, NULL, OPT_VS },
 	{ "ranks", required_argument, NULL, 'n' },
-	{ "threads", no_argument, NULL, OPT_THREADS },
+	{ "threads", no_argument, NULL, BENCH_OPT_THREADS },
 	{ "one-thread", no_argument, NULL, OPT_ONE_THREAD },
 	{ "huge", optional_argument, NULL, OPT_HUGE },
-	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
 	{ "quick", no_argument, NULL, OPT_QUICK },
 	{ "full", no_argument, NULL, OPT_FULL },
 	{ "filter", required_argument, NULL, OPT_FILTER },
@@ -48,11 +48,11 @@ static const struct option long_options[] = {
 	{ "list", no_argument, NULL, OPT_LIST },
 	{ "seed", required_argument, NULL, OPT_SEED },
 	{ "strict", no_argument, NULL, OPT_STRICT },
-	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
-	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
+	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "verbose", no_argument, NULL, 'v' },
-	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "worker", required_argument, NULL, BENCH_OPT_WORKER },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
@@ -60,7 +60,6 @@ static const struct option long_options[] = {
 /* False: arg is not a value of this option. */
 static bool option_apply(struct conform_opts *o, int opt, const char *arg)
 {
-	static const char *const devices[] = { "auto", "cuda", "sim" };
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 
@@ -78,18 +77,12 @@ static bool option_apply(struct conform_opts *o, int opt, const char *arg)
 			return false;
 		b->nranks = (int)n;
 		return true;
-	case OPT_THREADS:
-		b->threads = true;
-		return true;
 	case OPT_ONE_THREAD:
 		b->threads = b->solo = true;
 		return true;
 	case OPT_HUGE:
 		o->huge = 4ull << 30;
 		return !arg || (!tool_parse_size(arg, &o->huge) && o->huge);
-	case OPT_DEVICE:
-		b->device = arg;
-		return tool_lookup(arg, devices, 3) >= 0;
 	case OPT_QUICK:
 	case OPT_FULL:
 		o->full = opt == OPT_FULL;
@@ -108,21 +101,14 @@ static bool option_apply(struct conform_opts *o, int opt, const char *arg)
 	case OPT_STRICT:
 		o->strict_missing = true;
 		return true;
-	case OPT_TIMEOUT:
-		return !tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
-	case OPT_RENDEZVOUS:
-		b->rendezvous = arg;
-		return true;
 	case OPT_JSON:
 		b->json = arg;
 		return true;
 	case 'v':
 		o->verbose = true;
 		return true;
-	case OPT_WORKER:
-		return sscanf(arg, "%d:%d", &b->worker_fd, &b->worker_index) == 2;
 	}
-	return false;
+	return !bench_opts_start(b, opt, arg);
 }
 
 static int list_print(const struct conform_opts *o)
@@ -151,10 +137,8 @@ static int conform_main(int argc, char **argv)
 			fputs(conform_help, stdout);
 			return TOOL_OK;
 		}
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (!option_apply(&o, opt, optarg))
 			return tool_usage_error("\"%s\" is not a value of its option", optarg);
 	}

@@ -174,10 +174,8 @@ static int doctor_with(struct pids *pids, int argc, char **argv)
 		case 'h':
 			fputs(doctor_help, stdout);
 			return TOOL_OK;
-		case ':':
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
 		default:
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		}
 	}
 	if (output && !pids->n)

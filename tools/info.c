@@ -269,10 +269,8 @@ static int select_main(int argc, char **argv)
 		case 'h':
 			fputs(info_help, stdout);
 			return TOOL_OK;
-		case ':':
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
 		default:
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		}
 		if (found < 0)
 			return tool_usage_error("there is no such thing as \"%s\"", optarg);
@@ -364,7 +362,7 @@ static int info_main(int argc, char **argv)
 			fputs(info_help, stdout);
 			return TOOL_OK;
 		default:
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		}
 	}
 	if (optind < argc)

@@ -115,7 +115,7 @@ int plan_check_main(int argc, char **argv)
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, "q", options, NULL)) != -1) {
 		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		*(opt == 'q' ? &c.quiet : &c.json) = true;
 	}
 	if (optind == argc)

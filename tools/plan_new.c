@@ -197,10 +197,8 @@ int plan_new_main(int argc, char **argv)
 			list_print();
 			return TOOL_OK;
 		}
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (option_apply(&o, opt, optarg))
 			return tool_usage_error("\"%s\" is not a value of its option", optarg);
 	}

@@ -29,11 +29,10 @@ const char plan_run_help[] =
     "      --timeout S        end when nothing has moved for so long (60)\n\n"
     "Exit status: 0 all values are right and the plan made them, 1 not so, 2 wrong option.\n";
 
-enum { OPT_IN_PLACE = 256, OPT_OUT_OF_PLACE, OPT_GRAPH, OPT_SEED, OPT_THREADS, OPT_DEVICE, OPT_TIMEOUT };
+enum { OPT_IN_PLACE = 256, OPT_OUT_OF_PLACE, OPT_GRAPH, OPT_SEED };
 
 static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 {
-	static const char *const devices[] = {"auto", "cuda", "sim"};
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 	int err;
@@ -73,16 +72,8 @@ static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 		return 0;
 	case OPT_SEED:
 		return tool_parse_size(arg, &b->seed);
-	case OPT_THREADS:
-		b->threads = true;
-		return 0;
-	case OPT_DEVICE:
-		b->device = arg;
-		return tool_lookup(arg, devices, 3) < 0 ? -EINVAL : 0;
-	case OPT_TIMEOUT:
-		return tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
 	}
-	return -EINVAL;
+	return bench_opts_start(b, opt, arg);
 }
 
 /* What can be called for a plan. */
@@ -157,8 +148,8 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 	    {"dtype", required_argument, NULL, 'd'}, {"iters", required_argument, NULL, 'i'},
 	    {"rounds", required_argument, NULL, 'r'}, {"in-place", no_argument, NULL, OPT_IN_PLACE},
 	    {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE}, {"graph", no_argument, NULL, OPT_GRAPH},
-	    {"seed", required_argument, NULL, OPT_SEED}, {"threads", no_argument, NULL, OPT_THREADS},
-	    {"device", required_argument, NULL, OPT_DEVICE}, {"timeout", required_argument, NULL, OPT_TIMEOUT}, {0}};
+	    {"seed", required_argument, NULL, OPT_SEED}, {"threads", no_argument, NULL, BENCH_OPT_THREADS},
+	    {"device", required_argument, NULL, BENCH_OPT_DEVICE}, {"timeout", required_argument, NULL, BENCH_OPT_TIMEOUT}, {0}};
 	int opt;
 
 	*o = (struct plan_run_opts){.base = {.factor = 4,
@@ -176,10 +167,8 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 	    .dtype = SHUNT_F32};
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":n:b:e:f:d:i:r:", options, NULL)) != -1) {
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (option_apply(o, opt, optarg))
 			return tool_usage_error("\"%s\" is not a value of its option", optarg);
 	}

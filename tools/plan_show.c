@@ -98,10 +98,8 @@ int plan_show_main(int argc, char **argv)
 
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":r:b:", options, NULL)) != -1) {
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (opt == 's')
 			svg = optarg;
 		else if (opt == 'a')

@@ -76,10 +76,8 @@ static int run_main(int argc, char **argv)
 		case 'h':
 			fputs(run_help, stdout);
 			return TOOL_OK;
-		case ':':
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
 		default:
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+			return tool_option_error(opt, argv[optind - 1]);
 		}
 		if (err) {
 			tool_error("cannot set the environment: %s", strerror(errno));

@@ -41,6 +41,11 @@ int tool_usage_error(const char *fmt, ...)
 	return TOOL_USAGE;
 }
 
+int tool_option_error(int opt, const char *text)
+{
+	return opt == ':' ? tool_usage_error("%s needs a value", text) : tool_usage_error("there is no option %s", text);
+}
+
 static void help_print(FILE *out)
 {
 	fputs("usage: shunt COMMAND [options]\n\n"

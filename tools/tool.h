@@ -26,6 +26,9 @@ void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same and a hint at --help; returns TOOL_USAGE. */
 int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns TOOL_USAGE. */
+int tool_option_error(int opt, const char *text);
+
 /* "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted). 0 or -EINVAL, -ERANGE. */
 int tool_parse_size(const char *text, uint64_t *bytes_p);
 /* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */

@@ -26,7 +26,7 @@ static const char torture_help[] =
 	"Exit status: 0; 1 if a value was wrong, a call failed, something was not given back or nothing moved; 2 for a wrong\n"
 	"option; a rank's own status if it died.\n";
 
-enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_THREADS, OPT_DEVICE, OPT_MAX, OPT_TIMEOUT, OPT_RENDEZVOUS, OPT_WORKER };
+enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_MAX };
 
 static const struct option long_options[] = {
 	{ "minutes", required_argument, NULL, OPT_MINUTES },
@@ -34,12 +34,12 @@ static const struct option long_options[] = {
 	{ "seed", required_argument, NULL, OPT_SEED },
 	{ "lib", required_argument, NULL, OPT_LIB },
 	{ "ranks", required_argument, NULL, 'n' },
-	{ "threads", no_argument, NULL, OPT_THREADS },
-	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "threads", no_argument, NULL, BENCH_OPT_THREADS },
+	{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
 	{ "max", required_argument, NULL, OPT_MAX },
-	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
-	{ "rendezvous", required_argument, NULL, OPT_RENDEZVOUS },
-	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT },
+	{ "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS },
+	{ "worker", required_argument, NULL, BENCH_OPT_WORKER },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
@@ -47,7 +47,6 @@ static const struct option long_options[] = {
 /* False: arg is not a value of this option. */
 static bool option_apply(struct torture_opts *o, int opt, const char *arg)
 {
-	static const char *const devices[] = { "auto", "cuda", "sim" };
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 	char *end;
@@ -68,23 +67,10 @@ static bool option_apply(struct torture_opts *o, int opt, const char *arg)
 			return false;
 		b->nranks = (int)n;
 		return true;
-	case OPT_THREADS:
-		b->threads = true;
-		return true;
-	case OPT_DEVICE:
-		b->device = arg;
-		return tool_lookup(arg, devices, 3) >= 0;
 	case OPT_MAX:
 		return !tool_parse_size(arg, &o->max_bytes) && o->max_bytes >= 64 && o->max_bytes <= 1ull << 30;
-	case OPT_TIMEOUT:
-		return !tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
-	case OPT_RENDEZVOUS:
-		b->rendezvous = arg;
-		return true;
-	case OPT_WORKER:
-		return sscanf(arg, "%d:%d", &b->worker_fd, &b->worker_index) == 2;
 	}
-	return false;
+	return !bench_opts_start(b, opt, arg);
 }
 
 static int torture_main(int argc, char **argv)
@@ -99,10 +85,8 @@ static int torture_main(int argc, char **argv)
 			fputs(torture_help, stdout);
 			return TOOL_OK;
 		}
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (!option_apply(&o, opt, optarg))
 			return tool_usage_error("\"%s\" is not a value of its option", optarg);
 	}

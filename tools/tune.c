@@ -43,11 +43,8 @@ enum {
 	OPT_MARGIN,
 	OPT_NO_NCCL,
 	OPT_NO_CHECK,
-	OPT_DEVICE,
-	OPT_TIMEOUT,
 	OPT_RESTART,
 	OPT_SHOW,
-	OPT_WORKER,
 	OPT_QUICK,
 	OPT_MINUTES
 };
@@ -66,12 +63,12 @@ static const struct option long_options[] = {
 	{ "minutes", required_argument, NULL, OPT_MINUTES },
 	{ "no-nccl", no_argument, NULL, OPT_NO_NCCL },
 	{ "no-check", no_argument, NULL, OPT_NO_CHECK },
-	{ "device", required_argument, NULL, OPT_DEVICE },
-	{ "timeout", required_argument, NULL, OPT_TIMEOUT },
+	{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
+	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT },
 	{ "output", required_argument, NULL, 'o' },
 	{ "restart", no_argument, NULL, OPT_RESTART },
 	{ "show", required_argument, NULL, OPT_SHOW },
-	{ "worker", required_argument, NULL, OPT_WORKER },
+	{ "worker", required_argument, NULL, BENCH_OPT_WORKER },
 	{ "help", no_argument, NULL, 'h' },
 	{ 0 },
 };
@@ -104,7 +101,6 @@ static bool dtype_parse(const char *text, enum shunt_dtype *dtype_p)
 
 static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 {
-	static const char *const devices[] = { "auto", "cuda", "sim" };
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 	char *end;
@@ -149,21 +145,14 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 	case OPT_NO_CHECK:
 		b->check = false;
 		return true;
-	case OPT_DEVICE:
-		b->device = arg;
-		return tool_lookup(arg, devices, 3) >= 0;
-	case OPT_TIMEOUT:
-		return !tool_parse_uint(arg, 1, 1u << 20, &b->timeout_s);
 	case 'o':
 		o->out = arg;
 		return *arg;
 	case OPT_RESTART:
 		o->restart = true;
 		return true;
-	case OPT_WORKER:
-		return sscanf(arg, "%d:%d", &b->worker_fd, &b->worker_index) == 2;
 	}
-	return false;
+	return !bench_opts_start(b, opt, arg);
 }
 
 static int coll_find(const char *name)
@@ -212,10 +201,8 @@ static int tune_main(int argc, char **argv)
 			fputs(tune_help, stdout);
 			return TOOL_OK;
 		}
-		if (opt == ':')
-			return tool_usage_error("%s needs a value", argv[optind - 1]);
-		if (opt == '?')
-			return tool_usage_error("there is no option %s", argv[optind - 1]);
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
 		if (opt == OPT_SHOW)
 			show = optarg;
 		else if (!option_apply(&o, opt, optarg))
