@@ -12,17 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "lib/clock.h"
 #include "ranks.h"
 
 enum { MOST = 1 << 18 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* What a rank calls, and how it is said. */
 struct mismatch {

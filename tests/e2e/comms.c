@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "lib/clock.h"
 #include "ranks.h"
 #include "shunt/shunt.h"
 
@@ -42,17 +43,7 @@ static ncclUniqueId id_of(struct rank *r, int k)
 /* All ranks; each place once per run. */
 static void together(struct rank *r, int place)
 {
-	atomic_fetch_add(&shared->barrier[place], 1);
-	while (shared->barrier[place] < r->nranks)
-		usleep(200);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	ranks_meet(r, &shared->barrier[place]);
 }
 
 static ncclConfig_t lazy(void)

@@ -14,17 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "lib/clock.h"
 #include "ranks.h"
 
 enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static int said(int fd, const char *text)
 {

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_nccl.h"
+#include "lib/clock.h"
 #include "ranks.h"
 #include "shunt/shunt.h"
 
@@ -69,17 +70,7 @@ static ncclUniqueId id_of(struct rank *r, int k)
 /* All ranks; each place once per run. */
 static void together(struct rank *r, int place)
 {
-	atomic_fetch_add(&shared->barrier[place], 1);
-	while (shared->barrier[place] < r->nranks)
-		usleep(500);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec + t.tv_nsec / 1e9;
+	ranks_meet(r, &shared->barrier[place]);
 }
 
 /* ------------------------------------------------------------------------------------------------------- the fake */

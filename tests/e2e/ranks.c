@@ -122,3 +122,10 @@ int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
 {
 	return ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = raw, .body = body });
 }
+
+void ranks_meet(const struct rank *r, atomic_int *place)
+{
+	atomic_fetch_add(place, 1);
+	while (*place < r->nranks)
+		usleep(500);
+}

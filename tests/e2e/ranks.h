@@ -6,6 +6,7 @@
  * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at its end are
  * killed and fail the test.
  */
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include "shim/nccl_abi.h"
@@ -34,6 +35,8 @@ struct ranks {
 /* Number of ranks that failed. */
 int ranks_run_as(const struct ranks *ranks);
 int ranks_run(enum ranks_how how, int n, int raw, rank_fn body);
+/* Waits until all ranks are here. place: 0 at first, in memory that they share; good for one meeting. */
+void ranks_meet(const struct rank *r, atomic_int *place);
 
 #define CHECK(cond) \
 	do { \

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "fake_nccl.h"
+#include "lib/clock.h"
 #include "lib/reference.h"
 #include "plan/exec_plans.h"
 #include "ranks.h"
@@ -49,17 +50,7 @@ static int run(enum ranks_how how, int n, rank_fn body)
 /* All ranks; each place once per run. */
 static void together(struct rank *r, int place)
 {
-	atomic_fetch_add(&shared->barrier[place], 1);
-	while (shared->barrier[place] < r->nranks)
-		usleep(500);
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+	ranks_meet(r, &shared->barrier[place]);
 }
 
 /* ------------------------------------------------------------------------------------------------------ one call */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "crew.h"
+#include "lib/clock.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +19,6 @@ struct meeting {
 	struct crew_rank rank[CREW_MAX];
 	_Alignas(64) char shared[CREW_SHARED];
 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* Those who are alive by themselves: ranks are counted without the victim if it is to die. */
 static void live_again(struct meeting *m, const struct crew *c, struct life *l)

@@ -16,19 +16,12 @@
 #include <cmocka.h>
 #include "crew.h"
 #include "gpu/sim_hooks.h"
+#include "lib/clock.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };
 
 static double allowed = 1; /* s; more under a sanitizer */
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* Ranks are threads of this process; each has a scene of its own, and somebody aborts. */
 struct scene {

@@ -16,20 +16,13 @@
 #include <cmocka.h>
 #include <sys/wait.h>
 #include "inject.h"
+#include "lib/clock.h"
 #include "life.h"
 
 enum { RANKS = 3, LIMIT_S = 20 };
 
 static struct life lives[RANKS];
 static int sanitized; /* slow: fewer points */
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 struct party {
 	struct life *life;

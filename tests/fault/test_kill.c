@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "crew.h"
+#include "lib/clock.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };
@@ -69,14 +70,6 @@ static void test_stop_at_any_call_breaks_nothing(void **state)
 	for (int r = 0; r < RANKS; r++)
 		sweep(r, FAULT_STOP, limit / 2);
 	life_environment("600ms", "1s");
-}
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 struct places {

@@ -25,17 +25,10 @@
 #include "core/comm.h"
 #include "core/hash.h"
 #include "crew.h"
+#include "lib/clock.h"
 #include "transport/meet.h"
 
 enum { RANKS = 3, HELD = 90 };
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 /* As documented in meet.h, and written anew: a change there must not go unnoticed here. */
 static socklen_t unix_address(const struct shunt_id *id, int32_t slot, struct sockaddr_un *addr)

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "lib/clock.h"
 #include "life.h"
 #include "shunt/device.h"
 
@@ -44,14 +45,6 @@ struct soaker {
 static atomic_int go_on = 1; /* decided by rank 0, see last() */
 static atomic_long last_round;
 static double seconds = 20;
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
 
 static uint32_t draw(uint64_t *s, uint32_t n)
 {
