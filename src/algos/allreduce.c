@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The all-reduce algorithms. */
-#include <stdlib.h>
+#include <string.h>
 #include "algos/algos.h"
 
 static uint64_t units(uint64_t bytes)
@@ -44,20 +44,23 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 	struct shunt_pick sum = *pick;
 	struct shunt_work work;
 	struct shunt_kargs_few *few = &work.args.few;
+	uint32_t sum_units = 0;
 	enum shunt_why why;
 
 	few->k = *issue->base;
 	few->k.scalar = pick->scalar;
 	few->k.flags = pick->flags;
-	few->role[0] = (struct shunt_role){ .what = SHUNT_ROLE_FOLD, .count = (uint16_t)ncalls };
-	all.count = 0;
+	memset(few->unit, 0xff, sizeof(few->unit));
 	for (size_t i = 0; i < ncalls; i++) {
 		size_t bytes = shunt_coll_bytes(calls[i]);
 
 		few->message[i] = (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
-		/* Each message has its own units: count the last one as full. */
-		all.count += units(bytes) * SHUNT_UNIT_DATA / shunt_dtype_bytes[all.dtype];
+		few->unit[i] = sum_units;
+		sum_units += (uint32_t)units(bytes);
 	}
+	few->unit[SHUNT_FEW_MESSAGES] = sum_units;
+	/* Each message has its own units: count the last one as full. */
+	all.count = (size_t)sum_units * SHUNT_UNIT_DATA / shunt_dtype_bytes[all.dtype];
 	if (!shunt_select(scope, &all, &sum, &why) || sum.algo->fuse != SHUNT_FUSE_LINES)
 		sum = *pick;
 	work.kernel = SHUNT_KERNEL(sum.algo->few[(scope->nranks > 2) + (scope->nranks > 4)], SHUNT_KOP_SUM, all.dtype);

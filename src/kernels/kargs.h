@@ -96,7 +96,12 @@ struct shunt_message {
 
 struct shunt_kargs_few {
 	struct shunt_kargs k;
-	struct shunt_role role[SHUNT_MAX_ROLES];
+	union {
+		struct shunt_role role[SHUNT_MAX_ROLES];
+		/* Line kernels, which number the units of all messages through: of the message's first one, UINT32_MAX if there is no such message; the last
+		 * one is how many units there are. */
+		uint32_t unit[SHUNT_FEW_MESSAGES + 1];
+	};
 	struct shunt_message message[SHUNT_FEW_MESSAGES];
 };
 

@@ -86,10 +86,7 @@ template <typename T> GPU_FN void lines_measure(struct lines *l, const struct sh
 
 template <typename T> GPU_FN void lines_measure(struct lines *l, const struct shunt_kargs_few &a)
 {
-	l->units = 0;
-	GPU_ROLL
-	for (uint32_t i = 0; i < a.role[0].count; i++)
-		l->units += units_of(a.message[i].bytes);
+	l->units = a.unit[SHUNT_FEW_MESSAGES];
 }
 
 template <typename T, typename A> GPU_FN struct lines lines_init(const A &args)
@@ -108,14 +105,16 @@ template <typename T, typename A> GPU_FN struct lines lines_init(const A &args)
 	return l;
 }
 
-/* The message that a unit belongs to; the unit's number becomes the one within it. Past the last one's end: the last. */
+/* The message that a unit belongs to; the unit's number becomes the one within it. */
 GPU_FN struct shunt_message lines_message(const struct shunt_kargs_few &a, uint64_t *unit)
 {
 	uint32_t i = 0;
 
-	GPU_ROLL
-	for (uint64_t n; i + 1u < a.role[0].count && *unit >= (n = units_of(a.message[i].bytes)); i++)
-		*unit -= n;
+	GPU_UNROLL
+	for (uint32_t half = SHUNT_FEW_MESSAGES / 2; half; half /= 2)
+		if (*unit >= a.unit[i + half])
+			i += half;
+	*unit -= a.unit[i];
 	return a.message[i];
 }
 
@@ -154,12 +153,31 @@ template <typename T> GPU_FN void lines_write(const struct lines &l, const struc
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/* Whether D units from `first` on are whole and aligned. */
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint64_t first, uint32_t units)
+/* Where the channel's D units from `first` on lie. False: some are not there, not whole or not aligned. */
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint64_t first, uint32_t units,
+    const char *p[D])
 {
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		p[k] = (const char *)a.send + (first + (uint64_t)k * l.nchannels) * SHUNT_UNIT_DATA;
 	return units == D && l.aligned && (first + (D - 1) * (uint64_t)l.nchannels + 1) * SHUNT_UNIT_DATA <= l.bytes;
 }
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint64_t first, uint32_t units) { return false; }
+
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint64_t first, uint32_t units,
+    const char *p[D])
+{
+	bool whole = units == D;
+
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++) {
+		uint64_t unit = first + (uint64_t)k * l.nchannels;
+		struct shunt_message m = lines_message(a, &unit);
+
+		p[k] = (const char *)m.from + unit * SHUNT_UNIT_DATA;
+		whole = whole && (unit + 1) * SHUNT_UNIT_DATA <= m.bytes && !((uintptr_t)p[k] & 15);
+	}
+	return whole;
+}
 
 /*
  * The channel's D units from `first` on. In the middle of a large message no load waits for another one; elsewhere each unit's end
@@ -167,8 +185,15 @@ template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shu
  */
 template <typename T, int D, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units, struct gpu_v16 v[D])
 {
-	if (lines_whole<D>(l, args, first, units)) {
-		units_load<D>((const char *)common(args).send + first * SHUNT_UNIT_DATA, (uint64_t)l.nchannels * SHUNT_UNIT_DATA, v);
+	const char *p[D];
+
+	if (lines_whole<D>(l, args, first, units, p)) {
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			v[k] = unit_load(p[k]);
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			unit_loaded(&v[k]);
 		return;
 	}
 	GPU_UNROLL
