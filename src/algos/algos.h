@@ -5,7 +5,7 @@
 #include "algos/algo.h"
 
 /* Rows of one file, ended by one without a name. */
-extern const struct shunt_algo shunt_allreduce_algos[];
+extern const struct shunt_algo shunt_lines_algos[];
 extern const struct shunt_algo shunt_exchange_algos[];
 extern const struct shunt_algo shunt_copies_algos[];
 extern const struct shunt_algo shunt_pulls_algos[];

@@ -8,7 +8,7 @@
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
-	static const struct shunt_algo *const files[] = { shunt_allreduce_algos, shunt_exchange_algos, shunt_copies_algos,
+	static const struct shunt_algo *const files[] = { shunt_lines_algos, shunt_exchange_algos, shunt_copies_algos,
 		shunt_pulls_algos };
 
 	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)

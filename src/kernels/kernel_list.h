@@ -15,6 +15,8 @@
 	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) \
 	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
 	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
+	X(reduce_scatter2, reduce_scatter, shunt_kargs) X(reduce_scatter4, reduce_scatter, shunt_kargs) X(reduce_scatter8, reduce_scatter, shunt_kargs) \
+	X(reduce_scatter2_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter4_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter8_few, reduce_scatter, shunt_kargs_few) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_many, exchange, shunt_kargs_many) \
 	X(barrier, barrier, shunt_kargs_barrier) \
@@ -22,7 +24,7 @@
 	X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(exchange) X(barrier) X(pulls) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(exchange) X(barrier) X(pulls) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -50,6 +52,8 @@
 	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) \
 	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2) SHUNT_HOT_ROWS(X, reduce_scatter4) SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2_few) SHUNT_HOT_ROWS(X, reduce_scatter4_few) SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) SHUNT_KERNEL_ROWS(X, exchange8) \
 	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \
 	SHUNT_BARRIER_ROW(X, barrier) SHUNT_HOT_ROWS(X, pulls2) SHUNT_HOT_ROWS(X, pulls4) SHUNT_KERNEL_ROWS(X, pulls8) \

@@ -153,17 +153,20 @@ template <typename T> GPU_FN void lines_write(const struct lines &l, const struc
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/* Where the channel's D units from `first` on lie. False: some are not there, not whole or not aligned. */
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint64_t first, uint32_t units,
+/*
+ * Where the channel's D units from `first` on lie, of part r of what is sent: the parts are as long as what is received. False: some are not
+ * there, not whole or not aligned.
+ */
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t first, uint32_t units,
     const char *p[D])
 {
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
-		p[k] = (const char *)a.send + (first + (uint64_t)k * l.nchannels) * SHUNT_UNIT_DATA;
+		p[k] = (const char *)a.send + r * l.bytes + (first + (uint64_t)k * l.nchannels) * SHUNT_UNIT_DATA;
 	return units == D && l.aligned && (first + (D - 1) * (uint64_t)l.nchannels + 1) * SHUNT_UNIT_DATA <= l.bytes;
 }
 
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint64_t first, uint32_t units,
+template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t first, uint32_t units,
     const char *p[D])
 {
 	bool whole = units == D;
@@ -173,7 +176,7 @@ template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shu
 		uint64_t unit = first + (uint64_t)k * l.nchannels;
 		struct shunt_message m = lines_message(a, &unit);
 
-		p[k] = (const char *)m.from + unit * SHUNT_UNIT_DATA;
+		p[k] = (const char *)m.from + r * m.bytes + unit * SHUNT_UNIT_DATA;
 		whole = whole && (unit + 1) * SHUNT_UNIT_DATA <= m.bytes && !((uintptr_t)p[k] & 15);
 	}
 	return whole;
@@ -187,7 +190,7 @@ template <typename T, int D, typename A> GPU_FN void lines_load(const struct lin
 {
 	const char *p[D];
 
-	if (lines_whole<D>(l, args, first, units, p)) {
+	if (lines_whole<D>(l, args, 0, first, units, p)) {
 		GPU_UNROLL
 		for (uint32_t k = 0; k < D; k++)
 			v[k] = unit_load(p[k]);
@@ -256,7 +259,20 @@ template <int N> GPU_FN bool lines_wait(const struct lines &l, const struct shun
 	}
 }
 
-/* Result of one unit: the slots' packs in rank order, our own in its place. */
+/* Result of one unit: the packs of all ranks in their order. */
+template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_fold(const struct shunt_kargs &a, const struct gpu_v16 *v)
+{
+	struct acc<T, Op> acc;
+
+	acc.start(v[0]);
+	GPU_UNROLL
+	for (uint32_t r = 1; r < N; r++)
+		if (N == 2 || r < a.nranks)
+			acc.add(v[r], a.flags);
+	return acc_finish(acc, a);
+}
+
+/* The same where our own pack is not among them. */
 template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(const struct shunt_kargs &a, const struct gpu_v16 *v, struct gpu_v16 own)
 {
 	struct acc<T, Op> acc;

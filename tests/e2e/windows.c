@@ -1075,7 +1075,9 @@ enum { FOLDS = sizeof(folds) / sizeof(folds[0]), SIM_ONESHOT = 16 << 10 };
 /* On the sim. */
 static const char *staged_path(const struct fold *f)
 {
-	return f->kind != SHUNT_ALLREDUCE ? "exchange" : fold_bytes(f) <= SIM_ONESHOT ? "oneshot" : "twoshot";
+	if (f->kind == SHUNT_REDUCE)
+		return "exchange";
+	return fold_bytes(f) <= SIM_ONESHOT ? "oneshot" : f->kind == SHUNT_ALLREDUCE ? "twoshot" : "exchange";
 }
 
 /* From windows and by way of the scratch: one result, to the bit. */
@@ -1119,7 +1121,7 @@ static int body_folds(struct rank *r)
 				GUARD + (size_t)(n % 4 ? 0 : 8), n & 4, .seed = (uint64_t)n }))
 				return 1;
 	NCCL(ncclCommWindowDeregister(p.comm, win));
-	FOLD(&p, "exchange", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD);
+	FOLD(&p, "oneshot", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD);
 	return end(r, &p);
 }
 

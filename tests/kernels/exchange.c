@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exchange kernels on the sim device against plain loops: every collective that they make, element sizes and operators, odd counts and
+ * The exchange kernels, and the one-shot reduce-scatter, on the sim device against plain loops: every collective that they make, element sizes and operators, odd counts and
  * addresses, any root, in place and out, back to back with random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
  */
 #include <setjmp.h>
@@ -14,17 +14,24 @@
 
 static bool quick;
 
-static void run(struct world *w, const struct job *cases, uint64_t seed)
+static void run_as(struct world *w, const struct job *cases, uint64_t seed, const char *algo)
 {
 	struct job j = *cases;
 
 	job_prepare(w, &j, seed);
 	for (int r = 0; r < w->n; r++)
-		world_launch(w, r, &j.call[r], NULL);
+		world_launch(w, r, &j.call[r], algo);
 	for (int r = 0; r < w->n; r++)
 		world_wait(w, r, shunt_kind_name(j.kind));
 	job_check(w, &j);
 	job_drop(w, &j);
+}
+
+static void run(struct world *w, const struct job *cases, uint64_t seed)
+{
+	run_as(w, cases, seed, "exchange");
+	if (cases->kind == SHUNT_REDUCESCATTER)
+		run_as(w, cases, seed, "oneshot");
 }
 
 static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,

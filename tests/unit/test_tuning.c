@@ -31,7 +31,7 @@ static const struct {
 	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 1 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
 	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 32 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
 	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 512 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCESCATTER, "exchange", { 0, 0, 16 * MB, 128 * KB, 128 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_REDUCESCATTER, "oneshot", { 0, 0, END / 2, 1 * MB, 1 * MB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
 	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_BROADCAST, "exchange", { 0, 0, 16 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_REDUCE, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
@@ -49,11 +49,13 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 			for (int cc = 0; cc <= 100; cc += 10) {
 				struct shunt_scope gpu = { .nranks = n, .cc = (uint16_t)cc };
 				uint64_t upto = ends[i].upto[n];
-				const char *next = !strcmp(ends[i].algo, "oneshot") ? "twoshot" : "nccl";
+				const char *next = ends[i].kind == SHUNT_ALLREDUCE && !strcmp(ends[i].algo, "oneshot") ? "twoshot" : "nccl";
 
-				if (cc > 0 && cc < 70)
+				if ((cc > 0 && cc < 70) || !upto)
 					continue;
 				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
+				if (upto == END / 2) /* it does not end */
+					continue;
 				assert_string_equal(path(&gpu, ends[i].kind, upto + 1), next);
 				assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
 			}
@@ -66,8 +68,10 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 		for (int k = 0; k < SHUNT_NKINDS; k++) {
 			struct shunt_scope gpu = { .nranks = n, .cc = 90 };
 
-			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), k == SHUNT_ALLREDUCE ? "oneshot" : "exchange");
-			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), k == SHUNT_ALLREDUCE ? "oneshot" : "exchange");
+			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" : "exchange";
+
+			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), want);
+			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), want);
 		}
 }
 
@@ -77,7 +81,12 @@ static void test_tuning_alone_declines_nothing(void **state)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
 				struct shunt_scope s = { .nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true };
-				const char *want = k != SHUNT_ALLREDUCE ? "exchange" : "twoshot";
+				const char *want = "exchange";
+
+				if (k == SHUNT_ALLREDUCE)
+					want = "twoshot";
+				else if (k == SHUNT_REDUCESCATTER && !sim)
+					want = "oneshot";
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
 			}
@@ -637,7 +646,7 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 	s.nranks = w.nranks = 2;
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), "pulls");
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB - 1), path(&s, SHUNT_ALLREDUCE, 16 * MB - 1));
-	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 8 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 32 * MB), "pulls");
 	assert_string_equal(path(&w, SHUNT_REDUCE, 16 * MB), "pulls");
 	s.nranks = w.nranks = 4;
 	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The all-reduce algorithms. */
+/* The algorithms by which all ranks hear from each other in every round: all-reduces and a reduce-scatter. */
 #include <string.h>
 #include "algos/algos.h"
 
@@ -22,6 +22,7 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 {
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
+	uint64_t part = coll->kind == SHUNT_REDUCESCATTER ? shunt_coll_bytes(coll) : 0; /* where each rank's part begins */
 
 	work.kernel = pick->kernel;
 	*k = *issue->base;
@@ -30,7 +31,7 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 	k->count = coll->count;
 	k->scalar = pick->scalar;
 	k->flags = pick->flags;
-	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv) & 15))
+	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv | part) & 15))
 		k->flags |= SHUNT_K_ALIGNED;
 	pick->algo->geometry(issue->scope, shunt_coll_bytes(coll), &work);
 	return issue->emit(issue->ctx, &work);
@@ -80,12 +81,15 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	return err;
 }
 
-const struct shunt_algo shunt_allreduce_algos[] = {
+const struct shunt_algo shunt_lines_algos[] = {
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	    { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few }, oneshot_geometry, lines_issue },
 	{ "twoshot", "reduce-scatter, then all-gather, flags in the data; two hops",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
 	    { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few }, twoshot_geometry, lines_issue },
+	{ "oneshot", "every rank sends to each its part, which that one reduces; one hop",
+	    SHUNT_REDUCESCATTER, SHUNT_FUSE_LINES, { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
+	    { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few, SHUNT_SHAPE_reduce_scatter8_few }, oneshot_geometry, lines_issue },
 	{ 0 },
 };
