@@ -206,8 +206,12 @@ template <typename T, int D, typename A> GPU_FN void lines_load(const struct lin
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
-GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
+template <int N> GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
+	if (N == 2) {
+		gpu_line_st(a.peer[1 - a.rank] + at, v, epoch);
+		return;
+	}
 	GPU_ROLL
 	for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
 		p = p + 1 == a.nranks ? 0 : p + 1;

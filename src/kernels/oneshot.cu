@@ -34,7 +34,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_send_all(a, slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, own[k], epoch);
+				lines_send_all<N>(a, slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, own[k], epoch);
 		if (!lines_wait<N>(l, a, slots, units, epoch, v))
 			return;
 		GPU_UNROLL

@@ -57,7 +57,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 			if (k < units) {
 				struct gpu_v16 sum = lines_reduce<T, Op, N>(a, &v[k * N], own[k]);
 
-				lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+				lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				lines_write<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
 		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
