@@ -258,6 +258,12 @@ static uint64_t draw_bytes(struct torture_random *r, uint64_t max)
 	return how == 0 ? 0 : how < 4 || bytes + more > max ? bytes : bytes + more;
 }
 
+/* Whether there are numbers of ranks with which a rank is by itself in a communicator of this name. */
+static bool may_be_alone(enum conform_comm comm)
+{
+	return comm != CONFORM_WORLD && comm != CONFORM_REVERSED && comm != CONFORM_TIES && comm != CONFORM_ASYNC;
+}
+
 struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, unsigned can, uint64_t max_bytes)
 {
 	struct torture_move m = { .kind = (int)torture_random_bit(r, can) };
@@ -277,8 +283,9 @@ struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, 
 	m.in_place = coll == BENCH_COLL_BCAST || (coll >= 0 && bench_colls[coll].in_place && in_place);
 	if (coll < 0 || !bench_colls[coll].reduces)
 		m.redop = SHUNT_SUM;
-	/* NCCL refuses these two on a communicator of one rank (docs/conformance.md), and any but the world's may be one. */
-	if ((m.dtype == SHUNT_F8E4M3 || m.dtype == SHUNT_F8E5M2) && (m.redop == SHUNT_AVG || m.redop == SHUNT_PREMUL) && m.comm != CONFORM_WORLD)
+	/* NCCL does not have these right on a communicator of one rank (docs/conformance.md). */
+	if (may_be_alone(m.comm) &&
+	    (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && (m.dtype == SHUNT_F8E4M3 || m.dtype == SHUNT_F8E5M2))))
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
 		m.class = BENCH_EXACT;

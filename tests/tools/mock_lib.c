@@ -9,7 +9,8 @@
  * front of it), input (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), code (an
  * unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first),
  * hops (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group is
- * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made). With
+ * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made), leak (a
+ * communicator leaves a descriptor behind). With
  * MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: shunt_path_of,
  * MOCK_KIND: shunt_device_kind ("sim"). MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that
  * is freed while it is registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the
@@ -719,6 +720,8 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 		abort();
 	munmap(comm->room, sizeof(struct room));
 	free(comm);
+	if (!strcmp(fault(), "leak"))
+		open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return ncclSuccess;
 }
 
