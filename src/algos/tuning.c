@@ -48,7 +48,7 @@ struct range {
 #define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
-	OURS(ALLREDUCE, 2, 2, 128 * MB, "oneshot"),
+	OURS(ALLREDUCE, 2, 2, 64 * MB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),

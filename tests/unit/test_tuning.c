@@ -28,7 +28,7 @@ static const struct {
 	const char *algo;
 	uint64_t upto[9]; /* by rank count */
 } ends[] = {
-	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 128 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
+	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 64 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
 	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 0, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
 	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 512 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_REDUCESCATTER, "oneshot", { 0, 0, END / 2, 1 * MB, 1 * MB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
