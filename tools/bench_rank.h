@@ -20,6 +20,14 @@ struct bench_buffers {
 };
 
 struct bench_gemm;
+#define BENCH_COUNTERS 64
+
+/* A communicator's counters. */
+struct bench_counted {
+	struct shunt_counter rows[BENCH_COUNTERS];
+	size_t n;
+};
+
 struct bench_rank {
 	const struct bench_opts *o;      /* &opts */
 	struct bench_opts opts;          /* with the defaults filled in and the seed agreed */
@@ -41,6 +49,7 @@ struct bench_rank {
 	struct bench_gemm *gemm;         /* --gemm */
 	struct bench_report *report;     /* rank 0 */
 	struct bench_row *row;
+	struct bench_counted counted[BENCH_MAX_LIBS]; /* before the size that is measured */
 	double *samples;                 /* [enum bench_sample][way][lib][round] */
 	double *heard;                   /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
 	size_t nsamples;                 /* of one rank and kind */
@@ -56,6 +65,13 @@ struct bench_task {
 	enum shunt_redop redop;
 	uint64_t count, bytes;
 };
+
+/* ---- bench_path.c ---- */
+
+/* Before a size's first call. */
+void bench_path_note(struct bench_rank *r);
+/* The path that most of this rank's calls have taken since then; "-" if the library does not say. */
+const char *bench_path_taken(const struct bench_rank *r, int lib);
 
 /* ---- bench_worker.c ---- */
 

@@ -416,7 +416,6 @@ static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way,
     const uint64_t (*wrong)[BENCH_NWAYS][BENCH_MAX_LIBS], struct bench_cell *cell)
 {
 	int n = r->o->rounds, nranks = r->shared->launch.nranks;
-	const char *path;
 
 	cell->wrong = 0;
 	for (int rank = 0; rank < nranks; rank++)
@@ -439,9 +438,7 @@ static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way,
 	}
 	cell->algbw = (double)t->bytes / cell->us / 1e3;
 	cell->busbw = cell->algbw * bench_coll_bus_factor(r->o->coll, nranks);
-	cell->path = "-";
-	if (r->nccl[lib].path_of && !r->nccl[lib].path_of(r->comm[lib], r->o->coll->op, t->count, t->dtype, t->redop, &path))
-		cell->path = path;
+	cell->path = bench_path_taken(r, lib);
 }
 
 /* What every rank has sampled. */
@@ -470,6 +467,7 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 
 	atomic_store(&r->progress->bytes, t->bytes);
 	bench_buffers_cut(r, t->bytes);
+	bench_path_note(r);
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
 		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
 			err = bench_check_way(r, t, lib, way, &wrong[way][lib]);
@@ -525,14 +523,10 @@ static int tasks_run(struct bench_rank *r)
 
 static void counters_print(struct bench_rank *r)
 {
-	struct shunt_counter rows[64];
-	size_t n;
-
-	for (int lib = 0; lib < r->o->nlibs; lib++) {
-		if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], rows, 64, &n))
-			continue;
-		bench_report_counters(r->report, lib, rows, n < 64 ? n : 64);
-	}
+	bench_path_note(r);
+	for (int lib = 0; lib < r->o->nlibs; lib++)
+		if (r->nccl[lib].counters)
+			bench_report_counters(r->report, lib, r->counted[lib].rows, r->counted[lib].n);
 }
 
 static void rank_main(struct bench_rank *r)

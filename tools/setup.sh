@@ -100,7 +100,7 @@ configure() {
 	dir=$1
 	shift
 	if [ -f "$dir/build.ninja" ]; then
-		meson configure "$dir" "$@" >/dev/null
+		meson setup --reconfigure "$dir" "$@" >/dev/null # files may have come and gone
 	else
 		say "meson setup $dir $*"
 		mkdir -p .deps

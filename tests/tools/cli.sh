@@ -64,7 +64,7 @@ expect bench_processes_right 0 '^# 0 wrong elements' "$shunt" bench $small
 expect bench_threads_right 0 '^# 0 wrong elements' "$shunt" bench $small --threads -n 3
 expect bench_int32_right 0 '^ +4K +1024 +int32 +sum graph in .* large +0$' "$shunt" bench -e 4K -f 512 -d int32 --buffers 3
 expect bench_vs_prints_mean 0 'geometric mean of .* / shunt: [0-9]' "$shunt" bench $small --vs "$mock"
-expect bench_stats_prints_counters 0 'allreduce +mock +7 calls' "$shunt" bench -e 8 --stats
+expect bench_stats_prints_counters 0 'allreduce +small +9 calls +72 bytes' "$shunt" bench -e 8 --stats -n 2 --mode eager --out-of-place -r 2 -i 3 -w 1
 expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
 expect bench_json_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench -e 8 --json /nonexistent/x
 

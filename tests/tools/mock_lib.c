@@ -10,11 +10,10 @@
  * unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first),
  * hops (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group is
  * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made), leak (a
- * communicator leaves a descriptor behind). With
- * MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says, MOCK_PATH: shunt_path_of,
- * MOCK_KIND: shunt_device_kind ("sim"). MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that
- * is freed while it is registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the
- * calls of later versions.
+ * communicator leaves a descriptor behind). With MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what
+ * shunt_real_nccl_path says, MOCK_PATH: the path of all calls ("small" or "large", by their count), MOCK_KIND: shunt_device_kind ("sim").
+ * MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that is freed while it is registered, or a window
+ * that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -65,6 +64,7 @@ struct ncclComm {
 	char name[200];
 	struct room *room;
 	struct op ops[MAX_OPS];
+	struct { uint64_t calls, bytes; } counted[SHUNT_NKINDS][2]; /* small and large ones */
 };
 
 struct job {
@@ -391,6 +391,16 @@ static ncclResult_t check(
 	return ncclSuccess;
 }
 
+static bool is_large(size_t count)
+{
+	return count >= 256;
+}
+
+static const char *path_name(bool large)
+{
+	return getenv("MOCK_PATH") ? getenv("MOCK_PATH") : large ? "large" : "small";
+}
+
 static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 {
 	struct job job = { coll, comm, NULL };
@@ -402,6 +412,8 @@ static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 		return result;
 	if (!coll.count && coll.kind != SHUNT_SEND && coll.kind != SHUNT_RECV)
 		return ncclSuccess;
+	comm->counted[coll.kind][is_large(coll.count)].calls++;
+	comm->counted[coll.kind][is_large(coll.count)].bytes += coll.count * shunt_dtype_bytes[coll.dtype];
 	if (group.depth) {
 		job_add(&group.jobs, &job);
 		return ncclSuccess;
@@ -843,14 +855,21 @@ EXPORT const char *shunt_real_nccl_path(void)
 
 EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {
-	rows[0] = (struct shunt_counter){ "allreduce", "mock", "", 7, 1234 };
-	*count_p = 1;
+	const struct ncclComm *c = comm;
+	size_t n = 0;
+
+	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
+		for (int large = 0; large < 2; large++)
+			if (c->counted[kind][large].calls && n++ < cap)
+				rows[n - 1] = (struct shunt_counter){ shunt_kind_name((enum shunt_kind)kind), path_name(large), "",
+					c->counted[kind][large].calls, c->counted[kind][large].bytes };
+	*count_p = n;
 	return 0;
 }
 
 EXPORT int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
 {
-	*path_p = getenv("MOCK_PATH") ? getenv("MOCK_PATH") : count < 256 ? "small" : "large";
+	*path_p = path_name(is_large(count));
 	return 0;
 }
 
