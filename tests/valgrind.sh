@@ -8,5 +8,6 @@ shift 2
 case ${1##*/} in
 sh | *.sh | python*) exec "$@" ;;
 esac
-exec "$valgrind" --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
+# Fair, or a thread that asks in a loop keeps the others from running for minutes.
+exec "$valgrind" --quiet --fair-sched=try --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite \
 	--suppressions="$suppressions" "$@"
