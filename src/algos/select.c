@@ -210,6 +210,7 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
     size_t text_bytes)
 {
 	const struct shunt_tuning *table = NULL;
+	const struct shunt_tuning_row *row;
 	struct shunt_geometry g = { 0 };
 	const struct shunt_algo *algo;
 
@@ -225,9 +226,10 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
 		snprintf(text, text_bytes, "%s", scope->no_sms && !shunt_kind_reduces(kind) ? "CTAPolicy zero" :
 		    scope->nranks == 2 ? "built-in, for windows, measured on H200" : "built-in, for windows, estimated from 2 ranks of H200");
-	else if (shunt_tuning_find(scope, kind, bytes, &table))
+	else if ((row = shunt_tuning_find(scope, kind, bytes, &table)))
 		snprintf(text, text_bytes, "%s%s", table->source,
-		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
+		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" :
+		    row->guess ? ", but this an estimate" : "");
 }
 
 void shunt_select_check(void)

@@ -13,8 +13,8 @@
 #define END UINT64_MAX
 
 /*
- * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates
- * from those. Other generations go by them, too.
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md), but for guesses; for 3 and 5 to 8 ranks they
+ * are estimates from those. Other generations go by them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
 
@@ -40,13 +40,14 @@ struct range {
 	uint64_t upto;
 	const char *algo;
 	struct shunt_geometry geometry;
-	bool forward;
+	bool forward, guess;
 };
 
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
-#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
-#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
-#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
+#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, false }
+#define GUESS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, true }
+#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true, false }
+#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 64 * MB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
@@ -59,7 +60,7 @@ static const struct range ranges[] = {
 	OURS(ALLGATHER, 5, 8, 64 * KB, "exchange"),
 	NCCL(ALLGATHER, 2, 8, "exchange"),
 	OURS(REDUCESCATTER, 2, 2, END, "oneshot"),
-	OURS(REDUCESCATTER, 3, 4, 1 * MB, "oneshot"), /* of 4 not measured: it does half of what a two-shot all-reduce does, which is faster than NCCL here */
+	GUESS(REDUCESCATTER, 3, 4, 1 * MB, "oneshot"), /* it is half of a two-shot all-reduce, and that is faster than NCCL's reduce-scatter here */
 	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	NCCL(REDUCESCATTER, 3, 8, "oneshot"),
 	OURS(ALLTOALL, 2, 2, 64 * MB, "exchange"),
@@ -99,6 +100,7 @@ static const struct range ranges[] = {
 	ON_SIM(SEND, END, "exchange"),
 };
 #undef OURS
+#undef GUESS
 #undef NCCL
 #undef ON_SIM
 
@@ -167,7 +169,7 @@ static void build_one(const struct group *g, int nranks)
 
 			if ((int)r->kind == kind && r->cc == g->cc && nranks >= r->low && nranks <= r->high)
 				t->rows[t->nrows++] = (struct shunt_tuning_row){ r->kind, r->forward, r->upto,
-					shunt_algo_find(r->kind, r->algo), r->geometry };
+					shunt_algo_find(r->kind, r->algo), r->geometry, r->guess };
 		}
 	index_rows(t);
 	built.hash = hash_number(built.hash, t->hash);

@@ -138,6 +138,9 @@ static void test_tuning_source_says_what_was_measured(void **state)
 
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "built-in, measured on H200");
+	s.nranks = 4;
+	shunt_select_source(&s, SHUNT_REDUCESCATTER, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "built-in, measured on H200, but this an estimate");
 	s.nranks = 8;
 	shunt_select_source(&s, SHUNT_RECV, SHUNT_F32, 8, text, sizeof(text));
 	assert_non_null(strstr(text, "estimated"));
