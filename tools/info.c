@@ -192,7 +192,8 @@ static void range_print(const struct question *q, uint64_t from, uint64_t to)
 /* Paths change at few sizes; powers of two find every range that is at least a factor of two wide. */
 static void ranges_print(const struct question *q)
 {
-	uint64_t step = shunt_dtype_bytes[q->dtype], from = step, last = step;
+	/* Parts between multiples of 16 bytes are a matter of their own (algos/select.c). */
+	uint64_t step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype], from = step, last = step;
 	const char *why, *name = answer(q, from, &why);
 
 	for (int shift = 0; shift < 41; shift++) {

@@ -6,6 +6,12 @@
 #include "algos/tuning.h"
 #include "core/config.h"
 
+/*
+ * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to this size that matters
+ * little; above it NCCL gets them. The tables speak of other parts. Not measured.
+ */
+#define ODD_PART ((uint64_t)1 << 20)
+
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
 	static const struct shunt_algo *const files[] = { shunt_lines_algos, shunt_exchange_algos, shunt_copies_algos,
@@ -145,6 +151,11 @@ static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64
 	return false;
 }
 
+static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+{
+	return !scope->standalone && shunt_kind_has_parts(kind) && bytes > ODD_PART && bytes % 16;
+}
+
 /* The algorithm, or NULL and why not. */
 static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, struct shunt_geometry *g,
     enum shunt_why *why_p)
@@ -170,6 +181,10 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 	row = shunt_tuning_find(scope, kind, bytes, NULL);
 	if (!row || (row->forward && !scope->standalone)) {
 		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
+		return NULL;
+	}
+	if (odd_parts(scope, kind, bytes)) {
+		*why_p = SHUNT_WHY_ODD;
 		return NULL;
 	}
 	*g = row->geometry;
@@ -226,6 +241,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
 		snprintf(text, text_bytes, "%s", scope->no_sms && !shunt_kind_reduces(kind) ? "CTAPolicy zero" :
 		    scope->nranks == 2 ? "built-in, for windows, measured on H200" : "built-in, for windows, estimated from 2 ranks of H200");
+	else if (odd_parts(scope, kind, bytes))
+		snprintf(text, text_bytes, "built-in, not measured");
 	else if ((row = shunt_tuning_find(scope, kind, bytes, &table)))
 		snprintf(text, text_bytes, "%s%s", table->source,
 		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" :

@@ -33,6 +33,7 @@ static const char *const why_names[SHUNT_NWHYS] = {
 	[SHUNT_WHY_SELECTOR] = "the plan selector says nccl",
 	[SHUNT_WHY_COMM] = "forward-only communicator",
 	[SHUNT_WHY_ONE_RANK] = "one rank",
+	[SHUNT_WHY_ODD] = "its parts are large and no multiple of 16 bytes",
 };
 
 const char *shunt_kind_name(enum shunt_kind kind)
@@ -48,6 +49,11 @@ bool shunt_kind_reduces(enum shunt_kind kind)
 bool shunt_kind_has_root(enum shunt_kind kind)
 {
 	return kind == SHUNT_REDUCE || kind == SHUNT_BROADCAST || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
+}
+
+bool shunt_kind_has_parts(enum shunt_kind kind)
+{
+	return kind == SHUNT_ALLGATHER || kind == SHUNT_REDUCESCATTER || kind == SHUNT_ALLTOALL || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
 }
 
 const char *shunt_dtype_name(enum shunt_dtype dtype)

@@ -58,6 +58,7 @@ enum shunt_why {
 	SHUNT_WHY_SELECTOR,     /* the program's selector of plans says so */
 	SHUNT_WHY_COMM,         /* the communicator is forward-only */
 	SHUNT_WHY_ONE_RANK,     /* a communicator of one rank */
+	SHUNT_WHY_ODD,          /* large parts that do not all begin at a multiple of 16 bytes */
 	SHUNT_NWHYS,
 };
 
@@ -78,6 +79,8 @@ const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
 /* Does this kind of collective reduce? Else its operator means nothing. */
 bool shunt_kind_reduces(enum shunt_kind kind);
 bool shunt_kind_has_root(enum shunt_kind kind);
+/* Does one side of it have a part for each rank, one behind the other? */
+bool shunt_kind_has_parts(enum shunt_kind kind);
 const char *shunt_dtype_name(enum shunt_dtype dtype);   /* "float16" */
 const char *shunt_redop_name(enum shunt_redop redop);   /* "sum" */
 const char *shunt_why_name(enum shunt_why why);

@@ -10,6 +10,7 @@
 #define KB ((uint64_t)1 << 10)
 #define MB ((uint64_t)1 << 20)
 #define END UINT64_MAX
+#define NO_END (END / 32 * 16) /* of parts that are multiples of 16 bytes */
 
 static const struct shunt_machine h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
 
@@ -31,7 +32,7 @@ static const struct {
 	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 64 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
 	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 0, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
 	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 512 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCESCATTER, "oneshot", { 0, 0, END / 2, 1 * MB, 1 * MB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
+	{ SHUNT_REDUCESCATTER, "oneshot", { 0, 0, NO_END, 1 * MB, 1 * MB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
 	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_BROADCAST, "exchange", { 0, 0, 16 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
 	{ SHUNT_REDUCE, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
@@ -54,7 +55,7 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 				if ((cc > 0 && cc < 70) || !upto)
 					continue;
 				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
-				if (upto == END / 2) /* it does not end */
+				if (upto == NO_END) /* it does not end */
 					continue;
 				assert_string_equal(path(&gpu, ends[i].kind, upto + 1), next);
 				assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
@@ -90,6 +91,34 @@ static void test_tuning_alone_declines_nothing(void **state)
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
 			}
+}
+
+static void test_tuning_large_odd_parts_are_nccls(void **state)
+{
+	struct shunt_scope s = { .nranks = 2, .cc = 90 };
+	struct shunt_coll c = { .kind = SHUNT_REDUCESCATTER, .dtype = SHUNT_U8, .count = MB + 8 };
+	struct shunt_pick pick;
+	enum shunt_why why;
+
+	for (int k = 0; k < SHUNT_NKINDS; k++) {
+		enum shunt_kind kind = (enum shunt_kind)k;
+
+		assert_string_not_equal(path(&s, kind, MB - 8), "nccl");
+		assert_string_not_equal(path(&s, kind, MB + 16), "nccl");
+		if (shunt_kind_has_parts(kind))
+			assert_string_equal(path(&s, kind, MB + 8), "nccl");
+		else
+			assert_string_not_equal(path(&s, kind, MB + 8), "nccl");
+	}
+	assert_false(shunt_select(&s, &c, &pick, &why));
+	assert_int_equal(why, SHUNT_WHY_ODD);
+	/* There is nobody else, or the user wants it. */
+	s.standalone = true;
+	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
+	s.standalone = false;
+	assert_int_equal(shunt_algo_force("reducescatter:0-:exchange"), 0);
+	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "exchange");
+	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
 static void test_tuning_sim_has_a_table_of_its_own(void **state)
@@ -196,7 +225,7 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
 	s.standalone = false;
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, END / 2), "exchange");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "exchange");
 	/* Kinds that the file lacks are the built-in table's. */
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB), "exchange");
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB + 1), "nccl");
@@ -803,6 +832,7 @@ int main(void)
 		cmocka_unit_test(test_tuning_builtin_ends_where_it_says),
 		cmocka_unit_test(test_tuning_builtin_small_sizes_are_ours),
 		cmocka_unit_test(test_tuning_alone_declines_nothing),
+		cmocka_unit_test(test_tuning_large_odd_parts_are_nccls),
 		cmocka_unit_test(test_tuning_sim_has_a_table_of_its_own),
 		cmocka_unit_test(test_tuning_too_many_ranks_is_nccl),
 		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
