@@ -106,7 +106,12 @@ template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t firs
 template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
 	if (p.from_aligned && xchg_whole<B>(p, first, n)) {
-		units_load<B>(p.from + first * SHUNT_UNIT_DATA, (uint64_t)p.channels * SHUNT_UNIT_DATA, v);
+		const char *from[B];
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			from[k] = p.from + (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA;
+		units_load<B>(from, v);
 		return;
 	}
 	GPU_UNROLL
@@ -130,17 +135,6 @@ template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const 
 	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
 			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.to_aligned, v[k]);
-}
-
-template <typename T, typename Op, int B> GPU_FN void xchg_scale(const struct shunt_kargs &a, struct gpu_v16 v[B])
-{
-	if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
-		T factor = load_scalar<T>(a);
-
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			v[k] = premultiply<T, Op>(v[k], factor);
-	}
 }
 
 /* Collective over the warp; false: gave up. Lane 7 looks for all. */
@@ -176,7 +170,7 @@ template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struc
 			struct gpu_v16 v[XCHG_BATCH];
 
 			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
-			xchg_scale<T, Op, XCHG_BATCH>(a.k, v);
+			lines_scale<T, Op, XCHG_BATCH>(a.k, v);
 			if (!gpu_warp_all(sent + n <= free_to)) { /* lanes may have read different counts */
 				struct spin spin;
 
@@ -272,7 +266,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(cons
 			struct spin spin;
 
 			xchg_load<T, B>(x, p, first, n, own);
-			xchg_scale<T, Op, B>(a.k, own);
+			lines_scale<T, Op, B>(a.k, own);
 			spin_init(&spin, x.ctrl);
 			for (;;) {
 				uint32_t missing = 0;

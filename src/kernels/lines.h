@@ -52,12 +52,12 @@ GPU_FN void unit_loaded(struct gpu_v16 *v)
 		v->lo = v->hi;
 }
 
-/* D of them, `next` bytes apart: all loads are under way before the first one's value is used. */
-template <int D> GPU_FN void units_load(const char *p, uint64_t next, struct gpu_v16 v[D])
+/* D of them: all loads are under way before the first one's value is used. */
+template <int D> GPU_FN void units_load(const char *const p[D], struct gpu_v16 v[D])
 {
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
-		v[k] = unit_load(p + k * next);
+		v[k] = unit_load(p[k]);
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
 		unit_loaded(&v[k]);
@@ -129,16 +129,18 @@ template <int N> GPU_FN uint32_t lines_round(const struct lines &l, uint64_t fir
 	return units;
 }
 
-template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs &a, uint64_t unit)
+/* What this lane holds of a unit of part r of what is sent: the parts are as long as what is received. */
+template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t unit)
 {
-	return load_user<T>(a.send, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned);
+	return load_user<T>((const char *)a.send + r * l.bytes, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned);
 }
 
-template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit)
+template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t unit)
 {
 	struct shunt_message m = lines_message(a, &unit);
+	bool aligned = !(((uintptr_t)m.from | (r ? m.bytes : 0)) & 15);
 
-	return load_user<T>(m.from, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.from & 15));
+	return load_user<T>((const char *)m.from + r * m.bytes, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, aligned);
 }
 
 template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
@@ -153,10 +155,7 @@ template <typename T> GPU_FN void lines_write(const struct lines &l, const struc
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/*
- * Where the channel's D units from `first` on lie, of part r of what is sent: the parts are as long as what is received. False: some are not
- * there, not whole or not aligned.
- */
+/* Where the channel's D units from `first` on lie, of part r. False: some are not there, not whole or not aligned. */
 template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t first, uint32_t units,
     const char *p[D])
 {
@@ -191,31 +190,40 @@ template <typename T, int D, typename A> GPU_FN void lines_load(const struct lin
 	const char *p[D];
 
 	if (lines_whole<D>(l, args, 0, first, units, p)) {
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			v[k] = unit_load(p[k]);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			unit_loaded(&v[k]);
+		units_load<D>(p, v);
 		return;
 	}
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
 		if (k < units)
-			v[k] = lines_read<T>(l, args, first + (uint64_t)k * l.nchannels);
+			v[k] = lines_read<T>(l, args, 0, first + (uint64_t)k * l.nchannels);
+}
+
+template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		v[k] = premultiply<T, Op>(v[k], factor);
+}
+
+/* By the launch's factor, if it has one. */
+template <typename T, typename Op, int D> GPU_FN void lines_scale(const struct shunt_kargs &a, struct gpu_v16 v[D])
+{
+	if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL))
+		lines_multiply<T, Op, D>(v, load_scalar<T>(a));
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
 template <int N> GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
-	if (N == 2) {
+	if constexpr (N == 2) {
 		gpu_line_st(a.peer[1 - a.rank] + at, v, epoch);
-		return;
-	}
-	GPU_ROLL
-	for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
-		p = p + 1 == a.nranks ? 0 : p + 1;
-		gpu_line_st(a.peer[p] + at, v, epoch);
+	} else {
+		GPU_ROLL
+		for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
+			p = p + 1 == a.nranks ? 0 : p + 1;
+			gpu_line_st(a.peer[p] + at, v, epoch);
+		}
 	}
 }
 
@@ -292,4 +300,14 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(con
 	}
 	return acc_finish(acc, a);
 }
+
+/* The kernels of a file that has defined LINES_BODY, a template like oneshot() in oneshot.cu: for the lists of kernel_list.h. */
+#define LINES_INSTANCE(n, shape, op, type, args) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, LINES_BODY<type, op_##op, n>(a))
+#define INSTANCE2(shape, op, opn, type, typen) LINES_INSTANCE(2, shape, op, type, shunt_kargs)
+#define INSTANCE4(shape, op, opn, type, typen) LINES_INSTANCE(4, shape, op, type, shunt_kargs)
+#define INSTANCE8(shape, op, opn, type, typen) LINES_INSTANCE(8, shape, op, type, shunt_kargs)
+#define FEW2(shape, op, opn, type, typen) LINES_INSTANCE(2, shape, op, type, shunt_kargs_few)
+#define FEW4(shape, op, opn, type, typen) LINES_INSTANCE(4, shape, op, type, shunt_kargs_few)
+#define FEW8(shape, op, opn, type, typen) LINES_INSTANCE(8, shape, op, type, shunt_kargs_few)
 #endif

@@ -24,13 +24,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
 		lines_load<T, depth>(l, args, first, units, own);
-		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
-			T factor = load_scalar<T>(a);
-
-			GPU_UNROLL
-			for (uint32_t k = 0; k < depth; k++)
-				own[k] = premultiply<T, Op>(own[k], factor);
-		}
+		lines_scale<T, Op, depth>(a, own);
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
@@ -47,14 +41,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		l.ctrl->epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, oneshot<type, op_##op, n>(a))
-#define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs)
-#define FEW2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs_few)
-#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
-#define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
-#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)
-#define FEW8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs_few)
+#define LINES_BODY oneshot
 SHUNT_HOT_ROWS(INSTANCE2, oneshot2)
 SHUNT_HOT_ROWS(INSTANCE4, oneshot4)
 SHUNT_KERNEL_ROWS(INSTANCE8, oneshot8)

@@ -5,20 +5,6 @@
  */
 #include "kernels/lines.h"
 
-/* What this lane holds of a unit of part r. */
-template <typename T> GPU_FN struct gpu_v16 part_read(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t unit)
-{
-	return load_user<T>((const char *)a.send + r * l.bytes, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned);
-}
-
-template <typename T> GPU_FN struct gpu_v16 part_read(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t unit)
-{
-	struct shunt_message m = lines_message(a, &unit);
-	bool aligned = !(((uintptr_t)m.from | m.bytes) & 15);
-
-	return load_user<T>((const char *)m.from + r * m.bytes, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, aligned);
-}
-
 /* A round's units of all parts, our own included. Where they are whole, no load waits for another one. */
 template <typename T, int N, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t first, uint32_t units,
     struct gpu_v16 v[SHUNT_LINE_SLOTS])
@@ -39,7 +25,7 @@ template <typename T, int N, typename A> GPU_FN void parts_load(const struct lin
 		return;
 	}
 	FOR_SLOTS (k, r, units, a)
-		v[k * N + r] = part_read<T>(l, args, r, first + (uint64_t)k * l.nchannels);
+		v[k * N + r] = lines_read<T>(l, args, r, first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter(const A &args)
@@ -58,13 +44,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
 		parts_load<T, N>(l, args, first, units, v);
-		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
-			T factor = load_scalar<T>(a);
-
-			GPU_UNROLL
-			for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++)
-				v[j] = premultiply<T, Op>(v[j], factor);
-		}
+		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
 				gpu_line_st(a.peer[r] + slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
@@ -81,14 +61,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 		l.ctrl->epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, reduce_scatter<type, op_##op, n>(a))
-#define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs)
-#define FEW2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type, shunt_kargs_few)
-#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
-#define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
-#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)
-#define FEW8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs_few)
+#define LINES_BODY reduce_scatter
 SHUNT_HOT_ROWS(INSTANCE2, reduce_scatter2)
 SHUNT_HOT_ROWS(INSTANCE4, reduce_scatter4)
 SHUNT_KERNEL_ROWS(INSTANCE8, reduce_scatter8)

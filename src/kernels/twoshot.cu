@@ -39,12 +39,8 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
 			T factor = load_scalar<T>(a);
 
-			GPU_UNROLL
-			for (uint32_t k = 0; k < depth; k++)
-				own[k] = premultiply<T, Op>(own[k], factor);
-			GPU_UNROLL
-			for (uint32_t j = 0; j < SHUNT_LINE_SLOTS; j++)
-				v[j] = premultiply<T, Op>(v[j], factor);
+			lines_multiply<T, Op, depth>(own, factor);
+			lines_multiply<T, Op, SHUNT_LINE_SLOTS>(v, factor);
 		}
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
@@ -72,12 +68,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		l.ctrl->epoch[l.channel] = epoch;
 }
 
-#define INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, twoshot<type, op_##op, n>(a))
-#define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs)
-#define FEW4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type, shunt_kargs_few)
-#define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs)
-#define FEW8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type, shunt_kargs_few)
+#define LINES_BODY twoshot
 SHUNT_HOT_ROWS(INSTANCE4, twoshot4)
 SHUNT_KERNEL_ROWS(INSTANCE8, twoshot8)
 SHUNT_HOT_ROWS(FEW4, twoshot4_few)
