@@ -3,16 +3,19 @@
 #include <string.h>
 #include "bench_rank.h"
 
+/* Nothing, if the library does not count. */
+static void counters_read(const struct bench_rank *r, int lib, struct bench_counted *c)
+{
+	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_COUNTERS, &c->n))
+		c->n = 0;
+	if (c->n > BENCH_COUNTERS)
+		c->n = BENCH_COUNTERS;
+}
+
 void bench_path_note(struct bench_rank *r)
 {
-	for (int lib = 0; lib < r->o->nlibs; lib++) {
-		struct bench_counted *c = &r->counted[lib];
-
-		c->n = 0;
-		if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_COUNTERS, &c->n))
-			continue;
-		c->n = c->n < BENCH_COUNTERS ? c->n : BENCH_COUNTERS;
-	}
+	for (int lib = 0; lib < r->o->nlibs; lib++)
+		counters_read(r, lib, &r->counted[lib]);
 }
 
 static uint64_t counted_before(const struct bench_counted *c, const struct shunt_counter *row)
@@ -25,19 +28,17 @@ static uint64_t counted_before(const struct bench_counted *c, const struct shunt
 
 const char *bench_path_taken(const struct bench_rank *r, int lib)
 {
-	struct shunt_counter rows[BENCH_COUNTERS];
+	struct bench_counted now;
 	const char *path = "-";
 	uint64_t most = 0;
-	size_t n;
 
-	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], rows, BENCH_COUNTERS, &n))
-		return path;
-	for (size_t i = 0; i < n && i < BENCH_COUNTERS; i++) {
-		uint64_t calls = rows[i].calls - counted_before(&r->counted[lib], &rows[i]);
+	counters_read(r, lib, &now);
+	for (size_t i = 0; i < now.n; i++) {
+		uint64_t calls = now.rows[i].calls - counted_before(&r->counted[lib], &now.rows[i]);
 
-		if (!strcmp(rows[i].op, r->o->coll->op) && calls > most) {
+		if (!strcmp(now.rows[i].op, r->o->coll->op) && calls > most) {
 			most = calls;
-			path = rows[i].path;
+			path = now.rows[i].path;
 		}
 	}
 	return path;
