@@ -94,8 +94,10 @@ struct shunt_algo {
 	enum shunt_shape few[3];    /* SHUNT_FUSE_LINES: the same for several messages, of hot types */
 	/* Blocks and threads for a message of this size, within SHUNT_MAX_THREADS and the channels of the shape. */
 	void (*geometry)(const struct shunt_scope *scope, uint64_t bytes, struct shunt_work *work);
-	/* Emits the launches of calls that fuse, with the pick of the first. -errno: what emit said, or -ENOMEM. */
-	int (*issue)(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls);
+	/* Emits the launches of calls that fuse, each with its pick; the first's speaks for all but where their algorithms differ. -errno: what
+	 * emit said, or -ENOMEM. */
+	int (*issue)(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls);
+	uint64_t how;               /* exchange.c: SHUNT_IN_CHUNKS or 0 */
 };
 
 /*

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in. */
+/*
+ * The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in. "exchange" moves them in lines,
+ * "chunks" in chunks: kernels/exchange.h, kernels/chunks.h. Calls of both may share a launch.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
 
 #define BLOCKS 64
+#define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
 
 /* This rank's messages, one list for each thing that it may do. */
 enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, OWN = 2 * SHUNT_KARGS_MAX_RANKS, LISTS };
@@ -14,8 +18,11 @@ struct lists {
 	size_t count[LISTS], first[LISTS];
 	struct shunt_message *message; /* NULL while they are counted */
 	uint64_t align;                /* all addresses and sizes, or-ed */
+	uint64_t how;                  /* of the call's messages to and from others: SHUNT_IN_CHUNKS or 0 */
+	bool chunks;                   /* whether there are messages in chunks */
 	size_t self_sent, self_taken;
 	int rank;
+	bool second;                   /* the second launch of an all-reduce */
 };
 
 static struct shunt_message *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
@@ -30,16 +37,26 @@ static struct shunt_message *add(struct lists *l, unsigned list, const void *fro
 	return m;
 }
 
+/* What leaves this rank, or is made of what comes in. */
+static void add_moving(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
+{
+	struct shunt_message *m = add(l, list, from, to, bytes);
+
+	if (m)
+		m->bytes |= l->how;
+	l->chunks |= l->how != 0;
+}
+
 static void add_send(struct lists *l, int peer, const void *from, uint64_t bytes)
 {
 	if (peer != l->rank)
-		add(l, SEND_TO + (unsigned)peer, from, NULL, bytes);
+		add_moving(l, SEND_TO + (unsigned)peer, from, NULL, bytes);
 }
 
 static void add_take(struct lists *l, int peer, void *to, uint64_t bytes)
 {
 	if (peer != l->rank)
-		add(l, TAKE_FROM + (unsigned)peer, NULL, to, bytes);
+		add_moving(l, TAKE_FROM + (unsigned)peer, NULL, to, bytes);
 }
 
 static void add_copy(struct lists *l, const void *from, void *to, uint64_t bytes)
@@ -72,6 +89,44 @@ static char *at(const void *base, uint64_t offset)
 	return (char *)(uintptr_t)base + offset;
 }
 
+/*
+ * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more of the input is read
+ * when the second begins, so the output may lie there. One rank has only the first.
+ */
+static void add_allreduce(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c, uint64_t bytes)
+{
+	unsigned n = (unsigned)scope->nranks;
+	uint64_t first, last, own, own_end;
+
+	shunt_share(0, bytes, (unsigned)l->rank, n, &own, &own_end);
+	if (own < own_end && !l->second)
+		add_moving(l, OWN, at(c->send, own), at(c->recv, own), own_end - own);
+	for (unsigned p = 0; p < n; p++) {
+		shunt_share(0, bytes, p, n, &first, &last);
+		if (first < last && !l->second)
+			add_send(l, (int)p, at(c->send, first), last - first);
+		if (first < last && l->second)
+			add_take(l, (int)p, at(c->recv, first), last - first);
+		if (own < own_end && l->second)
+			add_send(l, (int)p, at(c->recv, own), own_end - own);
+	}
+}
+
+/*
+ * The same part to everybody, and a copy for ourselves. In chunks the first message leaves the copy where it goes: what is sent has been read
+ * anyway, and warps that copy would be missed.
+ */
+static void add_send_all(struct lists *l, const struct shunt_scope *scope, const void *from, void *to, uint64_t bytes)
+{
+	int n = scope->nranks, next = (l->rank + 1) % n;
+
+	for (int p = 0; p < n; p++)
+		if (p != l->rank)
+			add_moving(l, SEND_TO + (unsigned)p, from, l->how && p == next && from != to ? to : NULL, bytes);
+	if (!l->how || n == 1)
+		add_copy(l, from, to, bytes);
+}
+
 /* What a call asks of this rank. */
 static void add_call(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c)
 {
@@ -92,11 +147,9 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 			add_take(l, c->root, c->recv, part);
 		break;
 	case SHUNT_ALLGATHER:
-		for (int p = 0; p < n; p++) {
-			add_send(l, p, c->send, part);
+		add_send_all(l, scope, c->send, at(c->recv, rank * part), part);
+		for (int p = 0; p < n; p++)
 			add_take(l, p, at(c->recv, p * part), part);
-		}
-		add_copy(l, c->send, at(c->recv, rank * part), part);
 		break;
 	case SHUNT_ALLTOALL:
 		for (int p = 0; p < n; p++) {
@@ -110,9 +163,7 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 			add_take(l, c->root, c->recv, part);
 			break;
 		}
-		for (int p = 0; p < n; p++)
-			add_send(l, p, c->send, part);
-		add_copy(l, c->send, c->recv, part);
+		add_send_all(l, scope, c->send, c->recv, part);
 		break;
 	case SHUNT_SCATTER:
 		if (!root) {
@@ -135,57 +186,106 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 	case SHUNT_REDUCESCATTER:
 		for (int p = 0; p < n; p++)
 			add_send(l, p, at(c->send, p * part), part);
-		add(l, OWN, at(c->send, rank * part), c->recv, part);
+		add_moving(l, OWN, at(c->send, rank * part), c->recv, part);
 		break;
 	case SHUNT_REDUCE:
 		if (root)
-			add(l, OWN, c->send, c->recv, part);
+			add_moving(l, OWN, c->send, c->recv, part);
 		else
 			add_send(l, c->root, c->send, part);
 		break;
-	case SHUNT_ALLREDUCE: /* of one rank */
-		add(l, OWN, c->send, c->recv, part);
+	case SHUNT_ALLREDUCE:
+		add_allreduce(l, scope, c, part);
 		break;
 	default:
 		break;
 	}
 }
 
-static unsigned max_blocks(const struct shunt_scope *scope)
-{
-	unsigned most = scope->sim ? 2 : BLOCKS;
+/* What a launch may have. */
+struct room {
+	unsigned blocks, warps; /* at most, and warps of a block beside a courier */
+	unsigned roles;         /* there can be so many */
+	unsigned copying;       /* blocks that only copy own parts, if there are couriers: as long as the others have room for everything else */
+};
 
-	return scope->max_ctas && (unsigned)scope->max_ctas < most ? (unsigned)scope->max_ctas : most;
+static struct room room_of(const struct shunt_scope *scope, bool folds)
+{
+	unsigned n = (unsigned)scope->nranks, most = scope->sim ? 2 : BLOCKS;
+	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
+
+	if (scope->max_ctas && (unsigned)scope->max_ctas < most)
+		r.blocks = (unsigned)scope->max_ctas;
+	r.warps = shunt_max_warps(scope, r.blocks, r.roles + r.blocks) - 1;
+	if (folds || n < 2)
+		return r;
+	r.copying = scope->sim ? 1 : r.blocks / r.roles;
+	if (r.copying > COPYING)
+		r.copying = COPYING;
+	if ((r.blocks - r.copying) * r.warps < r.roles - 1)
+		r.copying = 0;
+	return r;
 }
 
-static unsigned max_roles(const struct shunt_scope *scope, bool folds)
+/*
+ * Channels of a pair that a call may use for messages in lines or in chunks: the rings that there are, and the warps that the user allows.
+ * The same on all ranks. A launch with both has the chunks' blocks.
+ */
+static unsigned max_channels(const struct shunt_scope *scope, const struct room *r, bool chunks)
 {
-	return (unsigned)(folds ? scope->nranks : 2 * scope->nranks - 1);
-}
-
-static unsigned max_warps(const struct shunt_scope *scope, bool folds)
-{
-	return shunt_max_warps(scope, max_blocks(scope), max_roles(scope, folds));
-}
-
-/* Channels of a pair that a call may use: the rings that there are, and the warps that the user allows. The same on all ranks. */
-static unsigned max_channels(const struct shunt_scope *scope, bool folds)
-{
-	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks), roles = max_roles(scope, folds);
-	unsigned blocks = max_blocks(scope), warps = max_warps(scope, folds);
+	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks);
 
 	if (scope->max_channels && max > scope->max_channels)
 		max = scope->max_channels;
-	/* Every role needs its warps, and one block has enough for one channel of each of the 15 roles of 8 ranks. */
-	if (max > blocks * warps / roles)
-		max = blocks * warps / roles;
+	/* Every role needs its warps, and one block has enough for a courier and one channel of each of the 15 roles of 8 ranks. */
+	if (r->copying && max > (r->blocks - r->copying) * r->warps / (r->roles - 1))
+		max = (r->blocks - r->copying) * r->warps / (r->roles - 1);
+	if (!(r->copying && chunks) && max > r->blocks * r->warps / r->roles)
+		max = r->blocks * r->warps / r->roles;
 	return scope->sim && max > 2 ? 2 : max;
 }
 
+static uint64_t units_of(uint64_t bytes)
+{
+	uint64_t unit = bytes & SHUNT_IN_CHUNKS ? SHUNT_CHUNK : SHUNT_UNIT_DATA;
+
+	return ((bytes & ~SHUNT_IN_CHUNKS) + unit - 1) / unit;
+}
+
+/* Blocks of kernels of chunks.cu have a warp more, their courier. */
+static bool has_couriers(unsigned kernel)
+{
+	unsigned shape = kernel / (SHUNT_NKOPS * SHUNT_NKTYPES);
+
+	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
+}
+
+/* Blocks and threads for so many roles of so many channels, the last of which may be to copy. */
+static void spread(const struct shunt_scope *scope, const struct room *r, unsigned nroles, unsigned channels, struct shunt_role *last,
+    struct shunt_work *work)
+{
+	uint64_t moving = (uint64_t)(nroles - 1) * channels;
+
+	work->args.k.copy_blocks = 0;
+	if (!has_couriers(work->kernel)) {
+		shunt_spread(scope, (uint64_t)nroles * channels, r->blocks, r->warps + 1, work);
+	} else if (last->what == SHUNT_ROLE_COPY && r->copying) {
+		shunt_spread(scope, moving ? moving : UINT64_MAX, r->blocks - r->copying, r->warps, work);
+		last->channels = (uint16_t)(r->copying * work->threads / 32);
+		work->args.k.copy_blocks = (uint16_t)r->copying;
+		work->blocks = (moving ? work->blocks : 0) + r->copying;
+		work->threads += 32;
+	} else {
+		shunt_spread(scope, (uint64_t)nroles * channels, r->blocks, r->warps, work);
+		work->threads += 32;
+	}
+}
+
 /* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
-static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *l, bool folds, size_t from, size_t room,
+static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, const struct lists *l, bool folds, size_t from, size_t room,
     struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
 {
+	bool copies_apart = has_couriers(work->kernel) && r->copying;
 	unsigned nroles = 0, nmessages = 0, most = 0;
 
 	/* Ranks do not all begin with the same peer. */
@@ -200,10 +300,11 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *
 			n = room;
 		memcpy(&messages[nmessages], &l->message[l->first[list] + from], n * sizeof(*messages));
 		for (size_t m = 0; m < n; m++) {
-			uint64_t units = (messages[nmessages + m].bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+			uint64_t bytes = messages[nmessages + m].bytes, units = units_of(bytes);
+			unsigned limit = bytes & SHUNT_IN_CHUNKS ? k->chunk_channels : k->channels, uses = units < limit ? (unsigned)units : limit;
 
-			if (units > channels)
-				channels = units < k->channels ? (unsigned)units : k->channels;
+			if (uses > channels)
+				channels = uses;
 		}
 		roles[nroles++] = (struct shunt_role){
 			.what = list < TAKE_FROM ? SHUNT_ROLE_SEND : list < OWN ? SHUNT_ROLE_TAKE : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY,
@@ -213,11 +314,11 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct lists *
 			.count = (uint16_t)n,
 		};
 		nmessages += (unsigned)n;
-		if (channels > most)
+		if (channels > most && !(list == OWN && !folds && copies_apart))
 			most = channels;
 	}
 	k->roles = (uint16_t)nroles;
-	shunt_spread(scope, (uint64_t)nroles * most, scope->sim ? 2 : BLOCKS, max_warps(scope, folds), work);
+	spread(scope, r, nroles, most, &roles[nroles - 1], work);
 	return nmessages;
 }
 
@@ -227,6 +328,13 @@ static enum shunt_dtype copy_type(uint64_t align)
 	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : SHUNT_U64;
 }
 
+static enum shunt_shape copy_shape(bool chunks, bool many)
+{
+	if (chunks)
+		return many ? SHUNT_SHAPE_chunks_many : SHUNT_SHAPE_chunks8;
+	return many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8;
+}
+
 static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct lists *l, bool folds, bool p2p, size_t total)
 {
 	const struct shunt_scope *scope = issue->scope;
@@ -234,6 +342,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
 	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
 	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES, room = total, longest = 0;
+	struct room r = room_of(scope, folds);
 	unsigned lists = 0;
 	int err = 0;
 
@@ -246,19 +355,21 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	if (total > max)
 		room = max / lists;
 	work->args.k = *issue->base;
-	work->args.k.channels = (uint16_t)max_channels(scope, folds);
+	work->args.k.channels = (uint16_t)max_channels(scope, &r, false);
+	if (l->chunks)
+		work->args.k.chunk_channels = (uint16_t)max_channels(scope, &r, true);
 	work->args.k.flags = pick->flags;
 	work->args.k.scalar = pick->scalar;
 	if (folds)
 		work->kernel = pick->kernel;
 	else
-		work->kernel = SHUNT_KERNEL(many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8, SHUNT_KOP_COPY, copy_type(l->align));
+		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, copy_type(l->align));
 	for (size_t from = 0; from < longest && !err; from += room) {
 		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
 		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
 
 		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
-		unsigned n = fill_roles(scope, l, folds, from, room, &work->args.k, roles, messages, work);
+		unsigned n = fill_roles(scope, &r, l, folds, from, room, &work->args.k, roles, messages, work);
 		memset(&messages[n], 0, (max - n) * sizeof(*messages));
 		work->args.k.check = issue->base->check;
 		if (p2p)
@@ -270,18 +381,31 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	return err;
 }
 
-static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+/* The lists' messages: first how many there are, and then what they are. */
+static void add_calls(struct lists *l, const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls,
+    size_t ncalls)
 {
-	const struct shunt_coll *c = calls[0];
-	/* One rank by itself has nothing to fold, unless it scales. */
-	bool folds = shunt_kind_reduces(c->kind) && (issue->scope->nranks > 1 || c->redop == SHUNT_PREMUL);
+	memset(l->count, 0, sizeof(l->count));
+	l->self_sent = l->self_taken = 0;
+	for (size_t i = 0; i < ncalls; i++) {
+		l->how = picks[i].algo->how;
+		add_call(l, issue->scope, calls[i]);
+	}
+}
+
+static int exchange_launch(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls,
+    bool folds, bool second)
+{
+	const struct shunt_pick *pick = picks; /* of what reduces: the kernel that can do all, if one is for chunks */
 	struct shunt_message few[SHUNT_FEW_MESSAGES];
-	struct lists l = { .rank = issue->base->rank };
+	struct lists l = { .rank = issue->base->rank, .second = second };
 	size_t total = 0;
 	int err;
 
 	for (size_t i = 0; i < ncalls; i++)
-		add_call(&l, issue->scope, calls[i]);
+		if (has_couriers(picks[i].kernel))
+			pick = &picks[i];
+	add_calls(&l, issue, picks, calls, ncalls);
 	for (unsigned i = 0; i < LISTS; i++) {
 		l.first[i] = total;
 		total += l.count[i];
@@ -291,32 +415,45 @@ static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pi
 	l.message = total <= SHUNT_FEW_MESSAGES ? few : malloc(total * sizeof(*l.message));
 	if (!l.message)
 		return -ENOMEM;
-	memset(l.count, 0, sizeof(l.count));
-	l.self_sent = l.self_taken = 0;
-	for (size_t i = 0; i < ncalls; i++)
-		add_call(&l, issue->scope, calls[i]);
-	err = emit_lists(issue, pick, &l, folds, shunt_kind_is_p2p(c->kind), total);
+	add_calls(&l, issue, picks, calls, ncalls);
+	err = emit_lists(issue, pick, &l, folds, shunt_kind_is_p2p(calls[0]->kind), total);
 	if (l.message != few)
 		free(l.message);
 	return err;
 }
 
-#define SHAPES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_exchange8 }
-#define COPY(kind, doc) { "exchange", doc, kind, SHUNT_FUSE_COPY, SHAPES, { 0 }, NULL, exchange_issue }
-#define FOLD(kind, doc) { "exchange", doc, kind, SHUNT_FUSE_FOLD, SHAPES, { 0 }, NULL, exchange_issue }
+static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	bool alone = issue->scope->nranks == 1;
+	/* One rank by itself has nothing to fold, unless it scales. */
+	bool folds = shunt_kind_reduces(c->kind) && (!alone || c->redop == SHUNT_PREMUL);
+	int err = exchange_launch(issue, picks, calls, ncalls, folds, false);
+
+	if (!err && c->kind == SHUNT_ALLREDUCE && !alone)
+		err = exchange_launch(issue, picks, calls, ncalls, false, true);
+	return err;
+}
+
+#define LINES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_chunks8 } /* the last one can do both */
+#define CHUNKS { SHUNT_SHAPE_chunks2, SHUNT_SHAPE_chunks4, SHUNT_SHAPE_chunks8 }
+#define BOTH(kind, fuse, doc) \
+	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, exchange_issue, 0 }, \
+	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS }
 const struct shunt_algo shunt_exchange_algos[] = {
-	COPY(SHUNT_ALLGATHER, "every rank sends its part to all"),
-	FOLD(SHUNT_REDUCESCATTER, "every rank sends part r to rank r, which folds what comes in rank order"),
-	COPY(SHUNT_ALLTOALL, "every rank sends part r to rank r"),
-	COPY(SHUNT_BROADCAST, "the root sends to all"),
-	FOLD(SHUNT_REDUCE, "all send to the root, which folds in rank order"),
-	COPY(SHUNT_GATHER, "all send to the root"),
-	COPY(SHUNT_SCATTER, "the root sends part r to rank r"),
-	COPY(SHUNT_SEND, "the sender pushes, the receiver takes"),
+	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
+	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD, "every rank sends part r to rank r, which folds what comes in rank order"),
+	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
+	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
+	BOTH(SHUNT_REDUCE, SHUNT_FUSE_FOLD, "all send to the root, which folds in rank order"),
+	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
+	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
+	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
+	{ "chunks", "reduce-scatter and all-gather, in chunks", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS },
 	{ 0 },
 };
 
 const struct shunt_algo shunt_local_algo = {
 	"local", "one rank by itself: copies", SHUNT_NKINDS, SHUNT_FUSE_NONE,
-	{ SHUNT_SHAPE_exchange8, SHUNT_SHAPE_exchange8, SHUNT_SHAPE_exchange8 }, { 0 }, NULL, exchange_issue,
+	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, exchange_issue, 0,
 };

@@ -5,9 +5,9 @@
 #include "algos/algos.h"
 #include "core/log.h"
 
-static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
 {
-	return issue->run_plan(issue->ctx, pick->plan, calls[0]);
+	return issue->run_plan(issue->ctx, picks->plan, calls[0]);
 }
 
 const struct shunt_algo shunt_plan_algo = {
@@ -64,7 +64,7 @@ static int lesser(int a, int b)
 }
 
 /* Calls that share launches, with their own limits on blocks beside the communicator's. */
-static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t n)
+static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t n)
 {
 	struct shunt_scope scope = *issue->scope;
 	struct shunt_issue limited = *issue;
@@ -73,17 +73,18 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 	scope.min_ctas = calls[0]->min_ctas;
 	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
-		scope.max_ctas = lesser(scope.max_ctas, pick->geometry.blocks > scope.min_ctas ? pick->geometry.blocks : 0);
-		scope.max_threads = pick->geometry.threads;
-		scope.max_channels = pick->geometry.channels;
+		scope.max_ctas = lesser(scope.max_ctas, picks->geometry.blocks > scope.min_ctas ? picks->geometry.blocks : 0);
+		scope.max_threads = picks->geometry.threads;
+		scope.max_channels = picks->geometry.channels;
 	}
 	limited.scope = &scope;
-	return pick->algo->issue(&limited, pick, calls, n);
+	return picks->algo->issue(&limited, picks, calls, n);
 }
 
 int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
 	const struct shunt_coll *few[SHUNT_FEW_CALLS], **bin = few;
+	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *bin_picks = few_picks;
 	bool few_done[SHUNT_FEW_CALLS] = { false }, *done = few_done;
 	int err = check_self(calls, n, issue->base->rank);
 
@@ -93,8 +94,9 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 		return issue_bin(issue, picks, calls, 1);
 	if (n > SHUNT_FEW_CALLS) {
 		bin = malloc(n * sizeof(*bin));
+		bin_picks = malloc(n * sizeof(*bin_picks));
 		done = calloc(n, sizeof(*done));
-		if (!bin || !done)
+		if (!bin || !bin_picks || !done)
 			err = -ENOMEM;
 	}
 	for (int p2p = 0; p2p < 2; p2p++)
@@ -105,13 +107,15 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 				continue;
 			for (size_t k = i; k < n; k++)
 				if (!done[k] && (k == i || fuse(calls[i], &picks[i], calls[k], &picks[k]))) {
+					bin_picks[in] = picks[k];
 					bin[in++] = calls[k];
 					done[k] = true;
 				}
-			err = issue_bin(issue, &picks[i], bin, in);
+			err = issue_bin(issue, bin_picks, bin, in);
 		}
 	if (n > SHUNT_FEW_CALLS) {
 		free(bin);
+		free(bin_picks);
 		free(done);
 	}
 	return err;

@@ -71,17 +71,24 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 
 static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
 {
-	bool few = ncalls > 1 && shunt_algo_hot(calls[0]->redop, calls[0]->dtype);
+	const struct shunt_coll *c = calls[0];
+	bool few = ncalls > 1 && shunt_algo_hot(c->redop, c->dtype);
 	size_t step = few ? SHUNT_FEW_MESSAGES : 1;
+	struct shunt_pick how = *pick;
 	int err = 0;
 
+	/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
+	if (issue->scope->nranks == 2 && c->kind == SHUNT_ALLREDUCE) {
+		how.algo = shunt_lines_algos;
+		how.kernel = shunt_algo_kernel(how.algo, c->kind, 2, c->redop, c->dtype);
+	}
 	for (size_t i = 0; i < ncalls && !err; i += step)
-		err = few && i + 1 < ncalls ? issue_few(issue, pick, calls + i, ncalls - i < step ? ncalls - i : step) :
-		    issue_one(issue, pick, calls[i]);
+		err = few && i + 1 < ncalls ? issue_few(issue, &how, calls + i, ncalls - i < step ? ncalls - i : step) :
+		    issue_one(issue, &how, calls[i]);
 	return err;
 }
 
-const struct shunt_algo shunt_lines_algos[] = {
+const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce */
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	    { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few }, oneshot_geometry, lines_issue },

@@ -80,7 +80,7 @@ static uint64_t sum(const uint64_t *values, size_t n)
 }
 
 /* Of an exchange: units to or from each other rank, all channels together. Our own place holds 0. */
-static void put_peers(FILE *f, const char *name, const uint64_t *values, const struct shunt_recorder_look *look)
+static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks, const struct shunt_recorder_look *look)
 {
 	unsigned n = (unsigned)look->nranks, per_peer = SHUNT_XCHG_PER_PEER(n);
 
@@ -88,7 +88,8 @@ static void put_peers(FILE *f, const char *name, const uint64_t *values, const s
 	for (unsigned r = 0; r < n; r++) {
 		unsigned at = r - (r > (unsigned)look->rank); /* the table leaves our own place out */
 
-		fprintf(f, "%s%" PRIu64, r ? ", " : "", r == (unsigned)look->rank ? 0 : sum(values + (size_t)at * per_peer, per_peer));
+		fprintf(f, "%s%" PRIu64, r ? ", " : "", r == (unsigned)look->rank ? 0 :
+		    sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
 	}
 	fputc(']', f);
 }
@@ -103,9 +104,9 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	    p->begun != p->ended ? "true" : "false");
 	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LINE_CHANNELS));
 	if (look->nranks > 1 && look->nranks <= SHUNT_MAX_RANKS && look->rank >= 0) {
-		put_peers(f, "sent", c->xchg_sent, look);
-		put_peers(f, "received", c->xchg_received, look);
-		put_peers(f, "taken", c->xchg_taken, look);
+		put_peers(f, "sent", c->lines.sent, c->chunks.sent, look);
+		put_peers(f, "received", c->lines.received, c->chunks.received, look);
+		put_peers(f, "taken", c->lines.taken, c->chunks.taken, look);
 	}
 	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
 }

@@ -231,9 +231,9 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 		refuse(&o->ok, o->why, "kernels cannot be loaded: %s", strerror(-err));
 		return 0;
 	}
-	err = gpu->share_alloc(comm->device, SHUNT_SCRATCH_BYTES, &comm->mem[comm->rank]);
+	err = gpu->share_alloc(comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
 	if (err) {
-		refuse(&o->ok, o->why, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES, strerror(-err));
+		refuse(&o->ok, o->why, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
 		return 0;
 	}
 	err = shunt_scratch_own(gpu, &comm->mem[comm->rank]);

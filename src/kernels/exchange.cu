@@ -1,337 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Everything that is not an all-reduce: each rank sends parts to some ranks and hears from some. What comes in is stored (all-gather,
- * all-to-all, broadcast, gather, scatter, send and receive) or folded in rank order (reduce-scatter, reduce).
- *
- * A warp has one role on one channel. It goes through the role's messages in order, and of each through the units that are its
- * channel's: unit u of a message travels on channel u mod c, where c follows from the message's size alone. So sender and receiver of a
- * pair agree about every unit even if they issue the messages in different groups.
- *
- * A channel of a pair is a ring of slots in the receiver's scratch with a flag per line that counts on over all launches. Not every rank
- * hears from every other here, so a sender must not run ahead of the receiver: it waits until the receiver has taken what stands in the
- * slot, which the receiver tells it by a counter in the sender's own scratch.
- */
-#include "kernels/check_messages.h"
-#include "kernels/lines.h"
-
-#define XCHG_BATCH 4u /* units that a warp moves at a time; divides the ring */
-
-struct xchg {
-	struct shunt_ctrl *ctrl;
-	char *inbox;            /* our own scratch */
-	uint32_t channel;
-	uint32_t width, at;     /* of this lane in a unit, as in lines.h */
-	uint32_t per_peer;
-};
-
-/* One message, as the warp's channel sees it. */
-struct xchg_part {
-	const char *from;
-	char *to;
-	uint64_t bytes, units;
-	uint32_t channels;
-	bool from_aligned, to_aligned;
-};
-
-template <typename A> GPU_FN struct xchg xchg_init(const A &a, uint32_t channel)
-{
-	struct xchg x;
-	uint32_t lane = gpu_lane(), line = lane / 8;
-
-	x.inbox = a.k.peer[a.k.rank];
-	x.ctrl = (struct shunt_ctrl *)x.inbox;
-	x.channel = channel;
-	x.width = GPU_LINE_LAST ? 8 : 16;
-	x.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
-	x.per_peer = SHUNT_XCHG_PER_PEER(a.k.nranks);
-	return x;
-}
-
-template <typename A> GPU_FN struct xchg_part xchg_part(const A &a, uint32_t i)
-{
-	struct xchg_part p;
-
-	p.from = (const char *)a.message[i].from;
-	p.to = (char *)a.message[i].to;
-	p.bytes = a.message[i].bytes;
-	p.units = units_of(p.bytes);
-	p.channels = p.units < a.k.channels ? (uint32_t)p.units : a.k.channels;
-	p.from_aligned = !((uintptr_t)p.from & 15);
-	p.to_aligned = !((uintptr_t)p.to & 15);
-	return p;
-}
-
-/* The first unit of the warp's channel; none if the message has fewer channels. */
-GPU_FN uint64_t xchg_first(const struct xchg &x, const struct xchg_part &p)
-{
-	return x.channel < p.channels ? x.channel : p.units;
-}
-
-/* Our channel's number among those of rank `owner`'s with its peer. */
-GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t owner, uint32_t peer)
-{
-	return (peer - (peer > owner)) * x.per_peer + x.channel;
-}
-
-/* Offset of our channel's ring in the scratch of the rank that receives from `source`, and of a unit's slot in a ring. */
-GPU_FN uint64_t xchg_ring(const struct xchg &x, uint32_t receiver, uint32_t source)
-{
-	return SHUNT_XCHG_AT + (uint64_t)xchg_index(x, receiver, source) * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
-}
-GPU_FN uint32_t xchg_slot(uint64_t unit)
-{
-	return (uint32_t)unit % SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
-}
-
-/* How many units of this channel are in a batch of at most B that starts at unit `first` of the part. */
-template <int B> GPU_FN uint32_t xchg_batch(const struct xchg_part &p, uint64_t first)
-{
-	uint32_t n = 1;
-
-	while (n < B && first + (uint64_t)n * p.channels < p.units)
-		n++;
-	return n;
-}
-
-/* Whether a batch is full, and all of its units whole. */
-template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t first, uint32_t n)
-{
-	return n == B && (first + (uint64_t)(B - 1) * p.channels + 1) * SHUNT_UNIT_DATA <= p.bytes;
-}
-
-/*
- * The n units of a batch that starts at unit `first`. In the middle of a large message no load waits for another one; elsewhere each
- * unit's end and alignment is looked at, and the loads come one after the other.
- */
-template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
-{
-	if (p.from_aligned && xchg_whole<B>(p, first, n)) {
-		const char *from[B];
-
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			from[k] = p.from + (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA;
-		units_load<B>(from, v);
-		return;
-	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
-		if (k < n)
-			v[k] = load_user<T>(p.from, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.from_aligned);
-}
-
-template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n,
-    const struct gpu_v16 v[B])
-{
-	if (p.to_aligned && xchg_whole<B>(p, first, n)) {
-		char *to = p.to + first * SHUNT_UNIT_DATA;
-
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			unit_store(to + (uint64_t)k * p.channels * SHUNT_UNIT_DATA, v[k]);
-		return;
-	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
-		if (k < n)
-			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.to_aligned, v[k]);
-}
-
-/* Collective over the warp; false: gave up. Lane 7 looks for all. */
-GPU_FN bool xchg_spin(struct spin *s)
-{
-	return gpu_warp_all(gpu_lane() != 7 || !spin_expired(s));
-}
-
-GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
-{
-	uint32_t reason = gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
-
-	if (gpu_lane() == 7)
-		spin_report(ctrl, reason, rank, peer, channel, expected, seen);
-}
-
-/* ---- sending */
-
-template <typename T, typename Op, typename A> GPU_FN void xchg_send(const struct xchg &x, const A &a, const struct shunt_role &role)
-{
-	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
-	const uint64_t *taken = &x.ctrl->xchg_taken[index];
-	char *ring = a.k.peer[peer] + xchg_ring(x, peer, a.k.rank);
-	uint64_t sent = x.ctrl->xchg_sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
-
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
-		struct xchg_part p = xchg_part(a, i);
-
-		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
-
-			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
-			lines_scale<T, Op, XCHG_BATCH>(a.k, v);
-			if (!gpu_warp_all(sent + n <= free_to)) { /* lanes may have read different counts */
-				struct spin spin;
-
-				spin_init(&spin, x.ctrl);
-				while (!gpu_warp_all(sent + n <= (free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING)))
-					if (!xchg_spin(&spin)) {
-						xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, sent + n, free_to);
-						return;
-					}
-			}
-			GPU_UNROLL
-			for (uint32_t k = 0; k < XCHG_BATCH; k++)
-				if (k < n)
-					gpu_line_st(ring + xchg_slot(sent + k), v[k], sent + k + 1);
-			sent += n;
-		}
-	}
-	gpu_warp_sync();
-	if (gpu_lane() == 0)
-		x.ctrl->xchg_sent[index] = sent;
-}
-
-/* ---- taking */
-
-/* Tells a sender that its units up to `received` are out of the ring. */
-GPU_FN void xchg_give_back(const struct xchg &x, const struct shunt_kargs &a, uint32_t peer, uint64_t received)
-{
-	struct shunt_ctrl *theirs = (struct shunt_ctrl *)a.peer[peer];
-
-	gpu_st_taken(&theirs->xchg_taken[xchg_index(x, peer, a.rank)], received);
-}
-
-template <typename T, typename A> GPU_FN void xchg_take(const struct xchg &x, const A &a, const struct shunt_role &role)
-{
-	uint32_t peer = role.peer, index = xchg_index(x, a.k.rank, peer);
-	uint64_t received = x.ctrl->xchg_received[index];
-	const char *ring = x.inbox + xchg_ring(x, a.k.rank, peer);
-
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
-		struct xchg_part p = xchg_part(a, i);
-
-		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
-			struct spin spin;
-
-			spin_init(&spin, x.ctrl);
-			for (;;) {
-				bool here = true;
-
-				GPU_UNROLL
-				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n && !gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1))
-						here = false;
-				if (gpu_warp_all(here))
-					break;
-				if (!xchg_spin(&spin)) {
-					xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, received + n, received);
-					return;
-				}
-			}
-			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
-			received += n;
-			gpu_warp_sync();
-			if (gpu_lane() == 0)
-				xchg_give_back(x, a.k, peer, received);
-		}
-	}
-	if (gpu_lane() == 0)
-		x.ctrl->xchg_received[index] = received;
-}
-
-/* ---- folding: a batch of units from all sources at once; lane r keeps count of source r. N, B: as N ranks and D units in lines.h */
-
-template <typename T, typename Op, int N, typename A> GPU_FN void xchg_fold(const struct xchg &x, const A &a, const struct shunt_role &role)
-{
-	const int B = N == 8 ? 1 : N == 4 ? 3 : 4; /* what registers hold */
-	uint64_t received[N];
-
-	GPU_UNROLL
-	for (uint32_t r = 0; r < N; r++)
-		received[r] = r < a.k.nranks && r != a.k.rank ? x.ctrl->xchg_received[xchg_index(x, a.k.rank, r)] : 0;
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
-		struct xchg_part p = xchg_part(a, i);
-
-		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)B * p.channels) {
-			uint32_t n = xchg_batch<B>(p, first);
-			struct gpu_v16 own[B], v[B * N];
-			struct spin spin;
-
-			xchg_load<T, B>(x, p, first, n, own);
-			lines_scale<T, Op, B>(a.k, own);
-			spin_init(&spin, x.ctrl);
-			for (;;) {
-				uint32_t missing = 0;
-
-				GPU_UNROLL
-				for (uint32_t k = 0; k < B; k++)
-					GPU_UNROLL
-					for (uint32_t r = 0; r < N; r++)
-						if (k < n && (N == 2 || r < a.k.nranks) && r != a.k.rank &&
-						    !gpu_line_ld(x.inbox + xchg_ring(x, a.k.rank, r) + xchg_slot(received[r] + k), &v[k * N + r], received[r] + k + 1))
-							missing |= 1u << r;
-				if (gpu_warp_all(!missing))
-					break;
-				if (!xchg_spin(&spin)) {
-					uint32_t peer = 0;
-
-					while (peer < a.k.nranks - 1u && !(missing >> peer & 1))
-						peer++;
-					xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, first / p.channels, 0);
-					return;
-				}
-			}
-			GPU_UNROLL
-			for (uint32_t k = 0; k < B; k++)
-				if (k < n)
-					own[k] = lines_reduce<T, Op, N>(a.k, &v[k * N], own[k]);
-			xchg_store<T, B>(x, p, first, n, own);
-			gpu_warp_sync();
-			GPU_UNROLL
-			for (uint32_t r = 0; r < N; r++) {
-				received[r] += n;
-				if (r < a.k.nranks && r != a.k.rank && gpu_lane() == r)
-					xchg_give_back(x, a.k, r, received[r]);
-			}
-		}
-	}
-	GPU_UNROLL
-	for (uint32_t r = 0; r < N; r++)
-		if (r < a.k.nranks && r != a.k.rank && gpu_lane() == r)
-			x.ctrl->xchg_received[xchg_index(x, a.k.rank, r)] = received[r];
-}
-
-/* ---- our own parts */
-
-template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, const A &a, const struct shunt_role &role)
-{
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
-		struct xchg_part p = xchg_part(a, i);
-
-		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
-
-			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
-			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
-		}
-	}
-}
-
-/* ---- who does what */
+/* Exchanges in lines: all that a program's small calls need. */
+#include "kernels/exchange.h"
 
 /* The warp's role and channel; false: it has none. Warps of one channel stand side by side. */
-template <typename A> GPU_FN bool xchg_assign(const A &a, struct shunt_role *role_p, uint32_t *channel_p)
+template <typename A> GPU_FN bool assign(const A &a, struct shunt_role *role_p, uint32_t *channel_p)
 {
 	uint32_t warp = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;
 
@@ -345,17 +17,13 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	struct shunt_role role;
 	uint32_t channel;
 
-	if (check_is_here(a.k, SHUNT_CHECK_MESSAGES)) {
-		check_messages(progress_ctrl(a), a.k.rank, a.role, a.k.roles, a.message);
-		return;
-	}
-	if (!xchg_assign(a, &role, &channel))
+	if (xchg_checks(a) || !assign(a, &role, &channel))
 		return;
 	struct xchg x = xchg_init(a, channel);
 	if (role.what == SHUNT_ROLE_SEND)
-		xchg_send<T, struct op_copy>(x, a, role);
+		xchg_send<T, struct op_copy>(x, a, role.peer, role.first, role.count);
 	else if (role.what == SHUNT_ROLE_TAKE)
-		xchg_take<T>(x, a, role);
+		xchg_take<T>(x, a, role.peer, role.first, role.count);
 	else
 		xchg_copy<T>(x, a, role);
 }
@@ -365,13 +33,13 @@ template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(
 	struct shunt_role role;
 	uint32_t channel;
 
-	if (!xchg_assign(a, &role, &channel))
+	if (!assign(a, &role, &channel))
 		return;
 	struct xchg x = xchg_init(a, channel);
 	if (role.what == SHUNT_ROLE_SEND)
-		xchg_send<T, Op>(x, a, role);
+		xchg_send<T, Op>(x, a, role.peer, role.first, role.count);
 	else
-		xchg_fold<T, Op, N>(x, a, role);
+		xchg_fold<T, Op, N, N == 2 ? 4 : 3>(x, a, role.first, role.count);
 }
 
 #define COPY(args, shape, type) \
@@ -382,9 +50,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(
 	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
 #define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
 #define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
-#define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)
 SHUNT_COPY_ROWS(COPY_FEW, exchange8)
 SHUNT_COPY_ROWS(COPY_MANY, exchange_many)
 SHUNT_HOT_ROWS(FOLD2, exchange2)
 SHUNT_HOT_ROWS(FOLD4, exchange4)
-SHUNT_KERNEL_ROWS(FOLD8, exchange8)

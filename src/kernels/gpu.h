@@ -30,6 +30,8 @@
  *   gpu_ld_block32(const uint32_t *)   of memory shared by the block: what another thread may have claimed meanwhile
  *   gpu_ld_taken / gpu_st_taken (uint64_t *, ...)   a counter by which a reader gives slots back: what the reader has read (and whose
  *                                 values it has used) is read before the writer sees the counter and writes again
+ *   gpu_ld_acquire_block32 / gpu_st_release_block32 (uint32_t *, ...)   of memory shared by the block, among its threads. Together with a
+ *                                 gpu_st_release by the thread that loads, the chain orders what the storing thread did for the system, too
  *   gpu_fence()                   orders everything before it, for the whole system (release side of gpu_st_release by one thread
  *                                 after gpu_sync covers the block's stores; no extra fence needed)
  *

@@ -62,6 +62,18 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+/* As atomic operations, which racecheck can tell from a race. */
+GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
+{
+	uint32_t v, at = (uint32_t)__cvta_generic_to_shared(p);
+	asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(at) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
+{
+	uint32_t old, at = (uint32_t)__cvta_generic_to_shared(p);
+	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
+}
 /* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */
 GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }

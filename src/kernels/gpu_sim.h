@@ -79,6 +79,8 @@ GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
 GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
+GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
 GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_acquire(p); }
 GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)

@@ -5,7 +5,7 @@
  * What host and kernels share: the arguments of a launch and the layout of a communicator's scratch.
  * Plain C, no pointers into host memory but those named so.
  *
- * Scratch (one per rank, mapped by all): [ctrl][line slots][exchange's rings]. A *channel* is a warp. Channel c of an all-reduce speaks
+ * Scratch (one per rank, mapped by all): [ctrl][line slots][exchange's rings, of lines and of chunks][line slots]. A *channel* is a warp. Channel c of an all-reduce speaks
  * only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two slots at every peer that alternate by the
  * epoch's parity. Why two suffice: see docs/architecture.md, "Epochs and slots".
  */
@@ -23,7 +23,10 @@
 /* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
 #define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
-#define SHUNT_XCHG_RING 16u                     /* units */
+#define SHUNT_XCHG_RING 16u                     /* units: covers a round trip of the data and the counter that gives slots back */
+/* Large messages in chunks (kernels/chunks.h): the rings' slots hold one each, as many as cover the time until it is sure to have arrived as well. */
+#define SHUNT_CHUNK 4096u
+#define SHUNT_CHUNKS_RING(n) ((n) > 2 ? 4u : 8u) /* powers of two. Among more ranks there are more rings, and less memory to spare: hop 2 */
 
 enum shunt_kflags {
 	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
@@ -66,8 +69,11 @@ struct shunt_kargs {
 	uint64_t scalar;
 	uint32_t flags;
 	uint16_t rank, nranks;
-	uint16_t channels;          /* exchange kernels: the most of a pair of ranks; the same on all ranks */
+	uint16_t channels;          /* exchange kernels: the most of a pair of ranks, for messages in lines; the same on all ranks */
 	uint16_t roles;             /* ... how many there are */
+	uint16_t chunk_channels;    /* ... as channels, for messages in chunks */
+	uint16_t copy_blocks;       /* ... of chunks.cu: the last blocks, which do nothing but copy own parts, the last role; 0: there are none */
+	uint32_t pad;
 	uint64_t op;                /* what the launch belongs to, for struct shunt_progress */
 	struct shunt_check check;
 };
@@ -87,8 +93,9 @@ struct shunt_role {
 struct shunt_message {
 	const void *from;           /* of what we send, copy, or fold in as our own */
 	void *to;                   /* where what we take, copy or fold goes */
-	uint64_t bytes;
+	uint64_t bytes;             /* | SHUNT_IN_CHUNKS: see kernels/chunks.h. Both ends of a message say the same */
 };
+#define SHUNT_IN_CHUNKS ((uint64_t)1 << 63)
 
 #define SHUNT_MAX_ROLES (2 * (SHUNT_KARGS_MAX_RANKS - 1) + 1)
 #define SHUNT_FEW_MESSAGES 16u      /* any collective by itself */
@@ -184,6 +191,14 @@ struct shunt_check_area {
 /* What a rank says when it comes to a barrier; number last. */
 struct shunt_barrier_word { uint64_t place, number; };
 
+/* Counters of an exchange's rings, in units or chunks since the communicator was made; [peer][channel], peers without ourselves. */
+struct shunt_rings {
+	uint64_t sent[SHUNT_XCHG_CHANNELS];
+	uint64_t received[SHUNT_XCHG_CHANNELS];
+	uint64_t taken[SHUNT_XCHG_CHANNELS];   /* of what we sent: out of the ring. Written by the receiver */
+	uint64_t arrived[SHUNT_XCHG_CHANNELS]; /* of what we receive: in the ring for sure. Written by the sender, of chunks only */
+};
+
 struct shunt_ctrl {
 	uint32_t abort;             /* set by the host through a copy, or by a kernel that gave up; polled by every spin */
 	uint32_t zero;              /* a peer raises abort by a store of 8 bytes */
@@ -193,24 +208,22 @@ struct shunt_ctrl {
 	struct shunt_fault *fault;  /* device address of page-locked host memory */
 	struct shunt_progress progress;
 	uint64_t epoch[SHUNT_LINE_CHANNELS]; /* of all-reduces, whichever kernel made them */
-	/* Units sent, received, and (written by the receiver) taken out of the ring; [peer][channel], peers without ourselves. */
-	uint64_t xchg_sent[SHUNT_XCHG_CHANNELS];
-	uint64_t xchg_received[SHUNT_XCHG_CHANNELS];
-	uint64_t xchg_taken[SHUNT_XCHG_CHANNELS];
+	struct shunt_rings lines, chunks;
 	struct shunt_check_area check;
 	uint64_t barriers;          /* that this rank has been in */
 	struct shunt_barrier_word barrier[2][SHUNT_KARGS_MAX_RANKS]; /* by the number's parity and source */
 };
 
 /*
- * Byte offsets within the scratch, the same on every rank.
- *   line areas:  [channel][parity][slot] units; one for the first hop of all-reduces, one for the second
- *   exchange:    [source][channel][ring] units; sources without ourselves
+ * Byte offsets within the scratch, the same on every rank of n.
+ *   line areas:  [channel][parity][slot] units; one for the first hop, and at the end one for the second, where two ranks have more chunks
+ *   exchange:    [source][channel][ring] units, and the same of chunks; sources without ourselves
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
 #define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
 #define SHUNT_HOP1_AT ((uint64_t)SHUNT_CTRL_BYTES)
-#define SHUNT_HOP2_AT (SHUNT_HOP1_AT + SHUNT_LINE_BYTES)
-#define SHUNT_XCHG_AT (SHUNT_HOP2_AT + SHUNT_LINE_BYTES)
-#define SHUNT_SCRATCH_BYTES (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
+#define SHUNT_XCHG_AT (SHUNT_HOP1_AT + SHUNT_LINE_BYTES)
+#define SHUNT_CHUNKS_AT (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
+#define SHUNT_HOP2_AT (SHUNT_CHUNKS_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_CHUNKS_RING(3) * SHUNT_CHUNK)
+#define SHUNT_SCRATCH_BYTES(n) ((n) > 2 ? SHUNT_HOP2_AT + SHUNT_LINE_BYTES : SHUNT_CHUNKS_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_CHUNKS_RING(n) * SHUNT_CHUNK)
 #endif

@@ -734,10 +734,10 @@ static ncclConfig_t config_of(int policy)
 	return c;
 }
 
-/* Without a rule: from 32 MB of a message on, or at any size for who wants no SM used, if all ranks do. */
+/* Without a rule: from 64 MB of a message on, or at any size for who wants no SM used, if all ranks do. */
 static int body_default(struct rank *r)
 {
-	enum { LARGE = 32 << 20 };
+	enum { LARGE = 64 << 20 };
 	ncclConfig_t config = config_of(shared->odd < 0 || r->rank == shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
 	ncclWindow_t win[2];
 	ncclComm_t parent;
@@ -1075,9 +1075,13 @@ enum { FOLDS = sizeof(folds) / sizeof(folds[0]), SIM_ONESHOT = 16 << 10 };
 /* On the sim. */
 static const char *staged_path(const struct fold *f)
 {
-	if (f->kind == SHUNT_REDUCE)
-		return "exchange";
-	return fold_bytes(f) <= SIM_ONESHOT ? "oneshot" : f->kind == SHUNT_ALLREDUCE ? "twoshot" : "exchange";
+	size_t bytes = fold_bytes(f);
+
+	if (bytes <= SIM_ONESHOT)
+		return f->kind == SHUNT_REDUCE ? "exchange" : "oneshot";
+	if (f->kind == SHUNT_ALLREDUCE && bytes <= 4 * SIM_ONESHOT)
+		return "twoshot";
+	return f->kind == SHUNT_REDUCESCATTER && bytes <= 2 * SIM_ONESHOT ? "exchange" : "chunks";
 }
 
 /* From windows and by way of the scratch: one result, to the bit. */

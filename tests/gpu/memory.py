@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Device memory and time that the first accelerated call of a communicator takes, and of four more groups; run under torchrun with
-libshunt preloaded. Fails above 32 MiB a communicator or 50 ms. Exit 77: fewer than two GPUs."""
+libshunt preloaded. Fails above 32 MiB a communicator, above 16 MiB for the kernels' code, which the first one of a process loads for all, or
+above 50 ms. Exit 77: fewer than two GPUs."""
 import os
 import sys
 import time
@@ -56,6 +57,6 @@ if rank == 0:
     print(f"memory: communicator made {(created - before) / 2**20:.1f} MiB, "
           f"its first all_reduce {(first - created) / 2**20:.1f} MiB and {ms:.1f} ms; "
           f"{GROUPS} more groups {(created2 - first) / 2**20:.1f} MiB, their first all_reduces {(second - created2) / 2**20:.1f} MiB")
-ok = "LD_PRELOAD" not in os.environ or (first - created <= 32 << 20 and second - created2 <= GROUPS * (32 << 20) and ms <= 50)
+ok = "LD_PRELOAD" not in os.environ or (first - created <= 48 << 20 and second - created2 <= GROUPS * (32 << 20) and ms <= 50)
 dist.destroy_process_group()
 sys.exit(0 if ok else 1)

@@ -101,7 +101,8 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 	free(want);
 }
 
-static const char *shapes[] = { "oneshot", "twoshot" };
+enum { NSHAPES = 3 };
+static const char *shapes[NSHAPES] = { "oneshot", "twoshot", "chunks" };
 
 static void test_kernels_every_type_and_op_matches_reference(void **state)
 {
@@ -111,7 +112,7 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 		struct world w;
 
 		world_start(&w, ranks[i]);
-		for (int s = 0; s < 2; s++)
+		for (int s = 0; s < NSHAPES; s++)
 			for (int t = 0; t < SHUNT_NDTYPES; t++)
 				for (int op = 0; op < SHUNT_NREDOPS; op++) {
 					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2, op == SHUNT_PREMUL && (t & 1), false };
@@ -134,7 +135,7 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 		if (quick && n != 3 && n != 4)
 			continue;
 		world_start(&w, n);
-		for (int s = 0; s < 2; s++)
+		for (int s = 0; s < NSHAPES; s++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 				for (int skew = 0; skew < 4; skew++) {
 					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c], skew == 2 ? 8 : skew, skew & 1, false, false };
@@ -153,8 +154,8 @@ static void test_kernels_graph_replayed_between_eager_calls_matches_reference(vo
 
 	world_start(&w, 4);
 	for (int i = 0; i < (quick ? 3 : 20); i++)
-		for (int s = 0; s < 2; s++) {
-			struct job j = { shapes[(i + s) % 2], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000, i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
+		for (int s = 0; s < NSHAPES; s++) {
+			struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000, i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
 
 			job_run(&w, &j, i * 3 + s);
 		}
@@ -220,7 +221,7 @@ static void test_kernels_special_values_survive(void **state)
 	world_start(&w, 2);
 	for (size_t t = 0; t < 4; t++)
 		for (int op = SHUNT_SUM; op <= SHUNT_MIN; op++)
-			for (int s = 0; s < 2; s++) {
+			for (int s = 0; s < NSHAPES; s++) {
 				size_t esz = shunt_dtype_bytes[types[t]], first = 0;
 				struct job j = { shapes[s], types[t], op, count, 0, false, false, false };
 				void *in[2], *out[2], *want = malloc(count * esz);
@@ -264,10 +265,10 @@ static void test_kernels_special_values_survive(void **state)
 static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 {
 	struct world w;
-	uint64_t zero = 0, in[16] = { 0 }, out[3][16];
+	uint64_t zero = 0, in[48] = { 0 }, out[3][48];
 
-	for (int s = 0; s < 2; s++) {
-		struct job j = { shapes[s], SHUNT_U64, SHUNT_SUM, 16, 0, false, false, false };
+	for (int s = 0; s < NSHAPES; s++) {
+		struct job j = { shapes[s], SHUNT_U64, SHUNT_SUM, 48, 0, false, false, false };
 		uint64_t timeout = 500 * 1000000; /* the two that call must meet within it, on a busy machine too */
 
 		world_start(&w, 3);
@@ -295,7 +296,7 @@ static void test_kernels_abort_word_ends_a_spin(void **state)
 	uint64_t zero = 0, in[16] = { 0 }, out[16];
 	uint32_t one = 1;
 
-	for (int s = 0; s < 2; s++) {
+	for (int s = 0; s < NSHAPES; s++) {
 		struct job j = { shapes[s], SHUNT_U64, SHUNT_SUM, 16, 0, false, false, false };
 
 		world_start(&w, 2);
@@ -333,7 +334,7 @@ int main(int argc, char **argv)
 	quick = getenv("KERNELS_QUICK") != NULL;
 	if (argc > 1) {
 		quick = true;
-		shapes[0] = shapes[1] = argv[1];
+		shapes[0] = shapes[1] = shapes[2] = argv[1];
 	}
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open())

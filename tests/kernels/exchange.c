@@ -30,6 +30,7 @@ static void run_as(struct world *w, const struct job *cases, uint64_t seed, cons
 static void run(struct world *w, const struct job *cases, uint64_t seed)
 {
 	run_as(w, cases, seed, "exchange");
+	run_as(w, cases, seed, "chunks");
 	if (cases->kind == SHUNT_REDUCESCATTER)
 		run_as(w, cases, seed, "oneshot");
 }

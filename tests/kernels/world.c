@@ -16,7 +16,7 @@ void world_start(struct world *w, int n)
 		uint64_t timeout = 60ull * 1000000000;
 		void *host, *dev;
 
-		assert_int_equal(gpu->share_alloc(r, SHUNT_SCRATCH_BYTES, &w->mem[r]), 0);
+		assert_int_equal(gpu->share_alloc(r, SHUNT_SCRATCH_BYTES(n), &w->mem[r]), 0);
 		assert_int_equal(gpu->host_alloc(sizeof(*w->fault[r]), &host, &dev), 0);
 		w->fault[r] = host;
 		struct shunt_ctrl *ctrl = w->mem[r].ptr;

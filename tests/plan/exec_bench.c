@@ -204,7 +204,7 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 /* Scratch of our own kernels, with its control words. */
 static void share_scratch(struct rank *r, const struct shunt_ctrl *ctrl)
 {
-	must(gpu->share_alloc(r->rank, SHUNT_SCRATCH_BYTES, &scratch[r->rank]), "scratch");
+	must(gpu->share_alloc(r->rank, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
 	must(gpu->copy(r->rank, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
 	pthread_barrier_wait(&barrier);
 	for (int i = 0; i < n; i++)

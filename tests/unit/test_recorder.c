@@ -319,9 +319,9 @@ static void check_dump_with_device(int device)
 	ctrl->progress = (struct shunt_progress){.now = 2, .eager = 2, .begun = 4, .ended = 3};
 	ctrl->epoch[0] = 5;
 	ctrl->epoch[1023] = 6;
-	ctrl->xchg_sent[0] = 100;            /* to rank 0 */
-	ctrl->xchg_sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
-	ctrl->xchg_taken[per_peer] = 50;
+	ctrl->lines.sent[0] = 100;            /* to rank 0 */
+	ctrl->lines.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
+	ctrl->lines.taken[per_peer] = 50;
 	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
 	shunt_recorder_error(rec, -ETIMEDOUT);
 	shunt_recorder_phase(rec, "set-up");

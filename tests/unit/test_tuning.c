@@ -23,42 +23,64 @@ static const char *path(const struct shunt_scope *scope, enum shunt_kind kind, u
 
 /* ---- built-in tables ---- */
 
-/* Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL. */
+/* Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL; 0: there is none. Of one kind in the order of sizes. */
+#define FEW_AND_MANY(two, few, many) { 0, 0, two, few, few, many, many, many, many }
 static const struct {
 	enum shunt_kind kind;
 	const char *algo;
 	uint64_t upto[9]; /* by rank count */
 } ends[] = {
-	{ SHUNT_ALLREDUCE, "oneshot", { 0, 0, 64 * MB, 128 * KB, 128 * KB, 32 * KB, 32 * KB, 32 * KB, 32 * KB } },
-	{ SHUNT_ALLREDUCE, "twoshot", { 0, 0, 0, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB, 16 * MB } },
-	{ SHUNT_ALLGATHER, "exchange", { 0, 0, 512 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCESCATTER, "oneshot", { 0, 0, NO_END, 1 * MB, 1 * MB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
-	{ SHUNT_ALLTOALL, "exchange", { 0, 0, 64 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_BROADCAST, "exchange", { 0, 0, 16 * MB, 256 * KB, 256 * KB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_REDUCE, "exchange", { 0, 0, 8 * MB, 256 * KB, 256 * KB, 16 * KB, 16 * KB, 16 * KB, 16 * KB } },
-	{ SHUNT_GATHER, "exchange", { 0, 0, 8 * MB, 4 * MB, 4 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_SCATTER, "exchange", { 0, 0, 8 * MB, 1 * MB, 1 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_SEND, "exchange", { 0, 0, 64 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
-	{ SHUNT_RECV, "exchange", { 0, 0, 64 * MB, 8 * MB, 8 * MB, 64 * KB, 64 * KB, 64 * KB, 64 * KB } },
+	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(32 * MB, 128 * KB, 32 * KB) },
+	{ SHUNT_ALLREDUCE, "twoshot", FEW_AND_MANY(0, 16 * MB, 16 * MB) },
+	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(1024 * MB, 0, 0) },
+	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLGATHER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
+	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(32 * MB, 1 * MB, 16 * KB) },
+	{ SHUNT_REDUCESCATTER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
+	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(512 * MB, 0, 0) },
+	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 256 * KB, 64 * KB) },
+	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(128 * MB, 0, 0) },
+	{ SHUNT_REDUCE, "exchange", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
+	{ SHUNT_REDUCE, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
+	{ SHUNT_GATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
+	{ SHUNT_GATHER, "chunks", FEW_AND_MANY(16 * MB, 0, 0) },
+	{ SHUNT_SCATTER, "exchange", FEW_AND_MANY(8 * MB, 1 * MB, 64 * KB) },
+	{ SHUNT_SCATTER, "chunks", FEW_AND_MANY(256 * MB, 0, 0) },
+	{ SHUNT_SEND, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
+	{ SHUNT_SEND, "chunks", FEW_AND_MANY(256 * MB, 0, 0) },
+	{ SHUNT_RECV, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
+	{ SHUNT_RECV, "chunks", FEW_AND_MANY(256 * MB, 0, 0) },
 };
+#define NENDS (sizeof(ends) / sizeof(ends[0]))
+
+/* What follows row i for n ranks. */
+static const char *next_path(size_t i, int n)
+{
+	for (size_t k = i + 1; k < NENDS && ends[k].kind == ends[i].kind; k++)
+		if (ends[k].upto[n])
+			return ends[k].algo;
+	return "nccl";
+}
 
 static void test_tuning_builtin_ends_where_it_says(void **state)
 {
 	for (int n = 2; n <= 8; n++)
-		for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
+		for (size_t i = 0; i < NENDS; i++) {
 			/* Before the ranks have met, after it, and on another generation. */
 			for (int cc = 0; cc <= 100; cc += 10) {
 				struct shunt_scope gpu = { .nranks = n, .cc = (uint16_t)cc };
 				uint64_t upto = ends[i].upto[n];
-				const char *next = ends[i].kind == SHUNT_ALLREDUCE && !strcmp(ends[i].algo, "oneshot") && n > 2 ? "twoshot" : "nccl";
+				const char *next = next_path(i, n);
 
 				if ((cc > 0 && cc < 70) || !upto)
 					continue;
 				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
 				if (upto == NO_END) /* it does not end */
 					continue;
-				assert_string_equal(path(&gpu, ends[i].kind, upto + 1), next);
-				assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
+				assert_string_equal(path(&gpu, ends[i].kind, upto + 16), next); /* parts of another size are NCCL's */
+				if (!strcmp(next, "nccl"))
+					assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
 			}
 		}
 }
@@ -84,9 +106,11 @@ static void test_tuning_alone_declines_nothing(void **state)
 				struct shunt_scope s = { .nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true };
 				const char *want = "exchange";
 
-				if (k == SHUNT_ALLREDUCE)
-					want = n > 2 || sim ? "twoshot" : "oneshot";
-				else if (k == SHUNT_REDUCESCATTER && !sim)
+				if (n == 2 || sim)
+					want = "chunks";
+				else if (k == SHUNT_ALLREDUCE)
+					want = "twoshot";
+				else if (k == SHUNT_REDUCESCATTER)
 					want = "oneshot";
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
@@ -636,7 +660,7 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.threads, 32);
 	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256");
 	assert_true(x.blocks <= 16 && x.threads <= 256);
-	assert_int_equal(x.channels, 16 * 8 / 7);
+	assert_int_equal(x.channels, 16 * (8 - 1) / 7); /* one warp of a block is a courier if there are chunks */
 	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256x4");
 	assert_int_equal(x.channels, 4);
 	/* Every role needs a warp: too few threads for one block are not taken. */
@@ -650,13 +674,104 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.blocks, 4);
 }
 
+/* Every channel that a message of the launch uses has its warp, in its role's place. */
+static int see_warps(void *ctx, const struct shunt_work *work)
+{
+	const struct shunt_kargs_few *a = &work->args.few;
+	unsigned shape = work->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES), moving = a->k.roles, most = 0;
+	bool couriers = shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
+	bool many = shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many;
+	const struct shunt_message *messages = many ? work->args.many.message : a->message;
+	unsigned warps = work->threads / 32 - couriers;
+
+	assert_int_equal(work->threads % 32, 0);
+	assert_true(work->threads <= SHUNT_MAX_THREADS && warps >= 1);
+	for (unsigned r = 0; r < a->k.roles; r++) {
+		const struct shunt_role *role = &a->role[r];
+		bool apart = role->what == SHUNT_ROLE_COPY && couriers && a->k.copy_blocks;
+
+		for (unsigned m = role->first; m < role->first + (unsigned)role->count; m++) {
+			uint64_t bytes = messages[m].bytes & ~SHUNT_IN_CHUNKS;
+			bool chunks = messages[m].bytes & SHUNT_IN_CHUNKS;
+			uint64_t units = chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+			unsigned limit = chunks ? a->k.chunk_channels : a->k.channels;
+
+			assert_true(!chunks || couriers);
+			assert_true(limit >= 1 && limit <= SHUNT_XCHG_PER_PEER(a->k.nranks));
+			if (!apart && role->channels < (units < limit ? units : limit))
+				fail_msg("%u ranks, %u blocks: a message of %llu bytes has %u channels of %u", a->k.nranks, work->blocks,
+				    (unsigned long long)bytes, role->channels, limit);
+		}
+		if (apart)
+			moving--;
+		else if (role->channels > most)
+			most = role->channels;
+	}
+	if (moving * most > (work->blocks - a->k.copy_blocks) * warps)
+		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, moving, most, work->blocks - a->k.copy_blocks, warps);
+	++*(unsigned *)ctx;
+	return 0;
+}
+
+static void issue_two(struct shunt_scope *scope, enum shunt_kind kind, size_t first, size_t second)
+{
+	static char in[16], out[16];
+	struct shunt_kargs base = { .nranks = (uint16_t)scope->nranks };
+	unsigned launches = 0;
+	struct shunt_issue issue = { .scope = scope, .base = &base, .emit = see_warps, .ctx = &launches };
+	struct shunt_coll c[2] = {
+		{ .kind = kind, .dtype = SHUNT_F32, .count = first, .root = 0, .send = in, .recv = out },
+		{ .kind = kind, .dtype = SHUNT_F32, .count = second, .root = 0, .send = in, .recv = out },
+	};
+	const struct shunt_coll *calls[2] = { &c[0], &c[1] };
+	struct shunt_pick picks[2];
+	enum shunt_why why;
+
+	if (shunt_kind_is_p2p(kind))
+		c[0].root = c[1].root = 1;
+	for (int i = 0; i < 2; i++)
+		assert_true(shunt_select(scope, &c[i], &picks[i], &why));
+	assert_int_equal(shunt_issue_calls(&issue, calls, picks, 2), 0);
+	assert_true(launches > 0);
+}
+
+static void test_geometry_every_channel_of_every_message_has_a_warp(void **state)
+{
+	static const char *const geometries[] = { "", "@2x64", "@3x96", "@16x256", "@64x128x7" };
+	static const int limits[] = { 0, 1, 2, 3, 7, 16, 24, 33 };
+	/* Lines below 1 MB, chunks above; in both orders, and more than all channels have units. */
+	static const size_t counts[][2] = { { 64, 1 << 20 }, { 1 << 20, 64 }, { 1 << 20, 200000 }, { 200000, 1 << 20 }, { 300000, 1 << 24 }, { 5, 6 } };
+	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER, SHUNT_SEND };
+
+	for (int n = 2; n <= 8; n++)
+		for (size_t g = 0; g < sizeof(geometries) / sizeof(geometries[0]); g++) {
+			char rules[1024] = "";
+
+			for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+				size_t at = strlen(rules);
+
+				snprintf(rules + at, sizeof(rules) - at, "%s%s:0-1m:exchange%s,%s:1m-:chunks%s", at ? "," : "", shunt_kind_name(kinds[k]),
+				    geometries[g], shunt_kind_name(kinds[k]), geometries[g]);
+			}
+			assert_int_equal(shunt_algo_force(rules), 0);
+			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++)
+				for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
+					for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
+						struct shunt_scope s = { .nranks = n, .cc = 90, .standalone = true, .max_ctas = limits[m] };
+
+						issue_two(&s, kinds[k], counts[c][0], counts[c][1]);
+					}
+		}
+	shunt_algo_force(NULL);
+}
+
 /* ---- windows ---- */
 
 static void test_windows_are_for_copies_from_a_size_on(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true };
 	static const struct { enum shunt_kind kind; uint64_t two, more; } from[] = {
-		{ SHUNT_ALLGATHER, 32 * MB, 16 * MB }, { SHUNT_ALLTOALL, 32 * MB, 16 * MB }, { SHUNT_BROADCAST, 64 * MB, 64 * MB },
+		{ SHUNT_ALLGATHER, 64 * MB, 16 * MB }, { SHUNT_ALLTOALL, 64 * MB, 16 * MB }, { SHUNT_BROADCAST, 128 * MB, 64 * MB },
 		{ SHUNT_GATHER, 64 * MB, 64 * MB }, { SHUNT_SCATTER, 64 * MB, 64 * MB },
 	};
 	char text[64];
@@ -679,7 +794,7 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), "pulls");
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB - 1), path(&s, SHUNT_ALLREDUCE, 16 * MB - 1));
 	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 32 * MB), "pulls");
-	assert_string_equal(path(&w, SHUNT_REDUCE, 16 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), "pulls");
 	s.nranks = w.nranks = 4;
 	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
@@ -851,6 +966,7 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
+		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),
 		cmocka_unit_test(test_windows_are_pulled_from_only_by_rule),
 		cmocka_unit_test(test_copies_broadcast_leaves_the_root_once),

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_CHUNKS_H
+#define SHUNT_KERNELS_CHUNKS_H
+/*
+ * Large messages of an exchange. What exchange.h says of units in lines goes for chunks of 4 KB here: chunk k of a message travels on channel
+ * k mod c, and a ring's slot holds one.
+ *
+ * There is no flag in the data. The receiver waits for a counter of what has arrived, in its own scratch, and that may be raised only when the chunk
+ * lies there for sure. To make sure of it takes microseconds on a full link, in which a warp that sends should send. So the last warp of each
+ * block is a courier: the others post in shared memory how far they have come, and it makes sure of everything that is posted at once and passes
+ * the counts on, those of chunks that were taken out of a ring as well.
+ */
+#include "kernels/exchange.h"
+
+#define PACKS (SHUNT_CHUNK / 512u) /* of a chunk, that a lane holds; 512 bytes apart */
+
+/* A warp's post: how many chunks it has moved in this launch, and whether that is all. */
+#define POST_DONE (1u << 31)
+
+struct chunks {
+	struct xchg x;
+	uint32_t *post;         /* to the courier */
+	uint32_t moved;         /* what was posted last */
+	uint32_t ring;          /* slots of a ring */
+	uint32_t ahead;         /* ... of which a sender fills so many before the first is taken out again */
+};
+
+/* One message, as the warp's channel sees it. */
+struct chunks_part {
+	const char *from;
+	char *to;
+	uint64_t bytes, n;
+	uint32_t channels;
+	bool aligned;           /* both, as far as they are there */
+};
+
+template <typename A> GPU_FN bool chunks_here(const A &a, uint32_t i) { return a.message[i].bytes & SHUNT_IN_CHUNKS; }
+
+template <typename A> GPU_FN struct chunks_part chunks_part(const A &a, uint32_t i)
+{
+	struct chunks_part p;
+
+	p.from = (const char *)a.message[i].from;
+	p.to = (char *)a.message[i].to;
+	p.bytes = a.message[i].bytes & ~SHUNT_IN_CHUNKS;
+	p.n = (p.bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK;
+	p.channels = p.n < a.k.chunk_channels ? (uint32_t)p.n : a.k.chunk_channels;
+	p.aligned = !(((uintptr_t)p.from | (uintptr_t)p.to) & 15);
+	return p;
+}
+
+/* The first chunk of the warp's channel; none if the message has fewer channels. */
+GPU_FN uint64_t chunks_first(const struct chunks &c, const struct chunks_part &p)
+{
+	return c.x.channel < p.channels ? c.x.channel : p.n;
+}
+
+/* Where this lane's first pack of a chunk is in the message, and whether the chunk can go the short way: it is whole, and aligned. */
+GPU_FN uint64_t chunks_at(uint64_t chunk) { return chunk * SHUNT_CHUNK + gpu_lane() * 16; }
+GPU_FN bool chunks_whole(const struct chunks_part &p, uint64_t chunk) { return p.aligned && (chunk + 1) * SHUNT_CHUNK <= p.bytes; }
+
+/* Is pack u of this lane in the message, or a part of it? The same for all lanes: that of the first. */
+GPU_FN bool chunks_has(const struct chunks_part &p, uint64_t chunk, uint32_t u) { return u < PACKS && chunk * SHUNT_CHUNK + u * 512 < p.bytes; }
+
+template <typename T> GPU_FN struct gpu_v16 chunks_load(const struct chunks_part &p, uint64_t chunk, uint32_t u)
+{
+	return load_user<T>(p.from, chunks_at(chunk) + u * 512, 16, p.bytes, p.aligned);
+}
+
+template <typename T> GPU_FN void chunks_store(const struct chunks_part &p, uint64_t chunk, uint32_t u, struct gpu_v16 v)
+{
+	store_user<T>(p.to, chunks_at(chunk) + u * 512, 16, p.bytes, p.aligned, v);
+}
+
+/* B packs of a lane, 512 bytes apart. */
+template <int B> GPU_FN void packs_load(const char *from, struct gpu_v16 v[B])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < B; k++)
+		v[k] = gpu_ld16_stream(from + k * 512);
+}
+
+template <int B> GPU_FN void packs_store(char *to, const struct gpu_v16 v[B])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < B; k++)
+		gpu_st16_stream(to + k * 512, v[k]);
+}
+
+/* Offset of this lane's first pack of a ring's slot, in the scratch of the rank that receives from `source`. */
+GPU_FN uint64_t chunks_slot(const struct chunks &c, uint32_t receiver, uint32_t source, uint64_t number)
+{
+	uint64_t slots = (uint64_t)xchg_index(c.x, receiver, source) * c.ring;
+
+	return SHUNT_CHUNKS_AT + (slots + ((uint32_t)number & (c.ring - 1))) * SHUNT_CHUNK + gpu_lane() * 16;
+}
+
+GPU_FN void chunks_post(struct chunks &c)
+{
+	c.moved++;
+	gpu_warp_sync();
+	if (gpu_lane() == 0)
+		gpu_st_release_block32(c.post, c.moved);
+}
+
+/* ---- sending */
+
+/* Waits until a ring has room for one chunk more; false: gave up. */
+GPU_FN bool chunks_room(const struct chunks &c, const struct shunt_kargs &a, uint32_t peer, const uint64_t *taken, uint64_t sent, uint64_t *free_to)
+{
+	struct spin spin;
+
+	if (gpu_warp_all(sent < *free_to)) /* lanes may have read different counts */
+		return true;
+	spin_init(&spin, c.x.ctrl);
+	while (!gpu_warp_all(sent < (*free_to = gpu_ld_taken(taken) + c.ahead)))
+		if (!xchg_spin(&spin)) {
+			xchg_give_up(c.x.ctrl, a.rank, peer, c.x.channel, sent + 1, *free_to);
+			return false;
+		}
+	return true;
+}
+
+/* What leaves this rank is stored at the message's own `to` as well, if it has one: the part that an all-gather's sender keeps. */
+template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct chunks &c, const A &a, uint32_t peer, uint32_t message,
+    uint32_t nmessages)
+{
+	struct shunt_rings *rings = &c.x.ctrl->chunks;
+	uint32_t index = xchg_index(c.x, a.k.rank, peer);
+	uint64_t sent = rings->sent[index], free_to = gpu_ld_taken(&rings->taken[index]) + c.ahead;
+
+	GPU_ROLL
+	for (uint32_t i = message; i < message + nmessages; i++) {
+		struct chunks_part p = chunks_part(a, i);
+
+		GPU_ROLL
+		for (uint64_t chunk = chunks_first(c, p); chunk < p.n; chunk += p.channels) {
+			char *slot = a.k.peer[peer] + chunks_slot(c, peer, a.k.rank, sent);
+
+			if (chunks_whole(p, chunk)) {
+				struct gpu_v16 v[PACKS];
+
+				packs_load<PACKS>(p.from + chunks_at(chunk), v);
+				lines_scale<T, Op, PACKS>(a.k, v);
+				if (!chunks_room(c, a.k, peer, &rings->taken[index], sent, &free_to))
+					return false;
+				packs_store<PACKS>(slot, v);
+				if (p.to)
+					packs_store<PACKS>(p.to + chunks_at(chunk), v);
+			} else {
+				if (!chunks_room(c, a.k, peer, &rings->taken[index], sent, &free_to))
+					return false;
+				GPU_ROLL
+				for (uint32_t u = 0; chunks_has(p, chunk, u); u++) {
+					struct gpu_v16 v[1] = { chunks_load<T>(p, chunk, u) };
+
+					lines_scale<T, Op, 1>(a.k, v);
+					gpu_st16(slot + u * 512, v[0]);
+					if (p.to)
+						chunks_store<T>(p, chunk, u, v[0]);
+				}
+			}
+			sent++;
+			chunks_post(c);
+		}
+	}
+	gpu_warp_sync();
+	if (gpu_lane() == 0)
+		rings->sent[index] = sent;
+	return true;
+}
+
+/* ---- taking */
+
+template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
+{
+	struct shunt_rings *rings = &c.x.ctrl->chunks;
+	uint32_t index = xchg_index(c.x, a.k.rank, peer);
+	uint64_t received = rings->received[index], arrived = received;
+
+	GPU_ROLL
+	for (uint32_t i = message; i < message + nmessages; i++) {
+		struct chunks_part p = chunks_part(a, i);
+
+		GPU_ROLL
+		for (uint64_t chunk = chunks_first(c, p); chunk < p.n; chunk += p.channels) {
+			const char *slot = c.x.inbox + chunks_slot(c, a.k.rank, peer, received);
+			struct spin spin;
+
+			spin_init(&spin, c.x.ctrl);
+			while (!gpu_warp_all(received < arrived || received < (arrived = gpu_ld_acquire(&rings->arrived[index]))))
+				if (!xchg_spin(&spin)) {
+					xchg_give_up(c.x.ctrl, a.k.rank, peer, c.x.channel, received + 1, received);
+					return false;
+				}
+			if (chunks_whole(p, chunk)) {
+				struct gpu_v16 v[PACKS];
+
+				packs_load<PACKS>(slot, v);
+				packs_store<PACKS>(p.to + chunks_at(chunk), v);
+			} else {
+				GPU_ROLL
+				for (uint32_t u = 0; chunks_has(p, chunk, u); u++)
+					chunks_store<T>(p, chunk, u, gpu_ld16_stream(slot + u * 512));
+			}
+			received++;
+			chunks_post(c);
+		}
+	}
+	gpu_warp_sync(); /* all lanes have read it */
+	if (gpu_lane() == 0)
+		rings->received[index] = received;
+	return true;
+}
+
+/* ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s */
+
+struct chunks_in {
+	struct shunt_ctrl *source; /* NULL: this lane has none */
+	uint32_t index, rank;
+	uint64_t received, arrived;
+};
+
+template <typename A> GPU_FN struct chunks_in chunks_in(const struct chunks &c, const A &a)
+{
+	uint32_t lane = gpu_lane();
+	struct chunks_in in = { 0 };
+
+	if (lane + 1u < a.k.nranks) {
+		in.rank = xchg_source(lane, a.k.rank);
+		in.source = (struct shunt_ctrl *)a.k.peer[in.rank];
+		in.index = xchg_index(c.x, a.k.rank, in.rank);
+		in.received = in.arrived = c.x.ctrl->chunks.received[in.index];
+	}
+	return in;
+}
+
+/* Waits until the next chunk of every source has come; false: gave up. */
+template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a, struct chunks_in *in)
+{
+	const uint64_t *arrived = &c.x.ctrl->chunks.arrived[in->index];
+	struct spin spin;
+
+	spin_init(&spin, c.x.ctrl);
+	while (!gpu_warp_all(!in->source || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(arrived))))
+		if (!xchg_spin(&spin)) {
+			if (in->source && in->received >= in->arrived)
+				spin_report(c.x.ctrl, gpu_ld_relaxed32(&c.x.ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT, a.k.rank, in->rank,
+				    c.x.channel, in->received + 1, in->received);
+			return false;
+		}
+	gpu_warp_sync(); /* what a lane has seen to be there, all may read */
+	return true;
+}
+
+/* Packs u, u + 1, ... of all sources into our own. slot: this lane's first pack of each. */
+template <typename T, typename Op, int N, int B, typename A> GPU_FN void chunks_reduce(const A &a, const char *const slot[N - 1], uint32_t u,
+    struct gpu_v16 own[B])
+{
+	struct gpu_v16 v[B * (N - 1)];
+
+	GPU_UNROLL
+	for (uint32_t s = 0; s < N - 1; s++)
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			if (IS_SOURCE(s, a.k))
+				v[k * (N - 1) + s] = gpu_ld16_stream(slot[s] + (u + k) * 512);
+	GPU_UNROLL
+	for (uint32_t k = 0; k < B; k++)
+		own[k] = xchg_reduce<T, Op, N>(a.k, &v[k * (N - 1)], own[k]);
+}
+
+template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(const struct chunks &c, const A &a, uint32_t message, uint32_t nmessages)
+{
+	const int B = N == 2 ? 8 : N == 4 ? 2 : 1; /* packs of each rank that registers hold */
+	struct chunks_in in = chunks_in(c, a);
+	uint32_t next[N - 1]; /* chunk of each source; all that matters is the slot */
+
+	GPU_UNROLL
+	for (uint32_t s = 0; s < N - 1; s++)
+		next[s] = IS_SOURCE(s, a.k) ? (uint32_t)c.x.ctrl->chunks.received[xchg_index(c.x, a.k.rank, xchg_source(s, a.k.rank))] : 0;
+	GPU_ROLL
+	for (uint32_t i = message; i < message + nmessages; i++) {
+		struct chunks_part p = chunks_part(a, i);
+
+		GPU_ROLL
+		for (uint64_t chunk = chunks_first(c, p); chunk < p.n; chunk += p.channels) {
+			bool whole = chunks_whole(p, chunk);
+			const char *slot[N - 1];
+			struct gpu_v16 own[B];
+
+			GPU_UNROLL
+			for (uint32_t s = 0; s < N - 1; s++)
+				slot[s] = c.x.inbox + chunks_slot(c, a.k.rank, xchg_source(s, a.k.rank), next[s]++);
+			if (whole) /* on the way while we wait */
+				packs_load<B>(p.from + chunks_at(chunk), own);
+			if (!chunks_wait(c, a, &in))
+				return false;
+			if (whole) {
+				GPU_ROLL
+				for (uint32_t u = 0;;) {
+					lines_scale<T, Op, B>(a.k, own);
+					chunks_reduce<T, Op, N, B>(a, slot, u, own);
+					packs_store<B>(p.to + chunks_at(chunk) + u * 512, own);
+					u += B;
+					if (u == PACKS)
+						break;
+					packs_load<B>(p.from + chunks_at(chunk) + u * 512, own);
+				}
+			} else {
+				GPU_ROLL
+				for (uint32_t u = 0; chunks_has(p, chunk, u); u++) {
+					struct gpu_v16 v[1] = { chunks_load<T>(p, chunk, u) };
+
+					lines_scale<T, Op, 1>(a.k, v);
+					chunks_reduce<T, Op, N, 1>(a, slot, u, v);
+					chunks_store<T>(p, chunk, u, v[0]);
+				}
+			}
+			gpu_warp_sync();
+			in.received++;
+			if (in.source)
+				gpu_st_taken(&in.source->chunks.taken[xchg_index(c.x, in.rank, a.k.rank)], in.received);
+		}
+	}
+	gpu_warp_sync(); /* all lanes have read them */
+	if (in.source)
+		c.x.ctrl->chunks.received[in.index] = in.received;
+	return true;
+}
+
+/* ---- our own parts */
+
+template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c, const A &a, const struct shunt_role &role)
+{
+	GPU_ROLL
+	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+		struct chunks_part p = chunks_part(a, i);
+
+		GPU_ROLL
+		for (uint64_t chunk = c.x.channel; chunk < p.n; chunk += role.channels) {
+			if (chunks_whole(p, chunk)) {
+				struct gpu_v16 v[PACKS];
+
+				packs_load<PACKS>(p.from + chunks_at(chunk), v);
+				packs_store<PACKS>(p.to + chunks_at(chunk), v);
+			} else {
+				GPU_ROLL
+				for (uint32_t u = 0; chunks_has(p, chunk, u); u++)
+					chunks_store<T>(p, chunk, u, chunks_load<T>(p, chunk, u));
+			}
+		}
+	}
+}
+
+/* ---- the courier */
+
+/* Warps of a block that have roles. */
+GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
+
+/*
+ * The role and channel of a warp of this block; false: it has none. Own parts are copied in blocks of their own: a courier would wait for what
+ * they store, too.
+ */
+template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
+{
+	uint32_t copying = check_others(a.k) - a.k.copy_blocks, roles = a.k.roles - (a.k.copy_blocks != 0);
+
+	if (gpu_bid() >= copying) {
+		*role_p = a.role[roles];
+		*channel_p = (gpu_bid() - copying) * chunks_warps() + warp;
+	} else {
+		warp += gpu_bid() * chunks_warps();
+		*role_p = a.role[warp % roles];
+		*channel_p = warp / roles;
+	}
+	return *channel_p < role_p->channels;
+}
+
+/*
+ * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. Lane w serves warp w. The counters of adjacent
+ * channels lie side by side and travel together; one release covers all that was seen posted.
+ */
+template <typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
+{
+	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), seen = POST_DONE, passed = 0, channel;
+	struct shunt_role role = { SHUNT_ROLE_COPY };
+	uint64_t before = 0, *to = 0;
+
+	if (lane == 0)
+		posts[warp] = 0;
+	if (warp == chunks_warps() && lane < chunks_warps() && chunks_assign(a, lane, &role, &channel) &&
+	    (role.what == SHUNT_ROLE_SEND || role.what == SHUNT_ROLE_TAKE)) {
+		struct shunt_rings *ours = &progress_ctrl(a)->chunks, *theirs = &((struct shunt_ctrl *)a.k.peer[role.peer])->chunks;
+		struct xchg x = xchg_init(a, channel);
+		uint32_t there = xchg_index(x, role.peer, a.k.rank), here = xchg_index(x, a.k.rank, role.peer);
+		bool sends = role.what == SHUNT_ROLE_SEND;
+
+		to = sends ? &theirs->arrived[there] : &theirs->taken[there];
+		before = sends ? ours->sent[here] : ours->received[here];
+	}
+	gpu_sync();
+	if (warp < chunks_warps())
+		return false;
+	do {
+		if (to)
+			seen = gpu_ld_acquire_block32(&posts[lane]);
+		uint32_t moved = seen & ~POST_DONE;
+
+		gpu_warp_sync();
+		if (moved > passed && role.what == SHUNT_ROLE_TAKE)
+			gpu_st_taken(to, before + moved);
+		if (moved > passed && role.what == SHUNT_ROLE_SEND)
+			gpu_st_release(to, before + moved);
+		passed = moved;
+		gpu_relax();
+	} while (!gpu_warp_all(seen & POST_DONE));
+	return true;
+}
+#endif
