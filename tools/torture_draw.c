@@ -284,8 +284,7 @@ struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, 
 	if (coll < 0 || !bench_colls[coll].reduces)
 		m.redop = SHUNT_SUM;
 	/* NCCL does not have these right on a communicator of one rank (docs/conformance.md). */
-	if (may_be_alone(m.comm) &&
-	    (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && (m.dtype == SHUNT_F8E4M3 || m.dtype == SHUNT_F8E5M2))))
+	if (may_be_alone(m.comm) && (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && m.dtype >= SHUNT_F16)))
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
 		m.class = BENCH_EXACT;
