@@ -50,7 +50,7 @@ struct range {
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 32 * MB, "oneshot"),
-	OURS(ALLREDUCE, 2, 2, 1024 * MB, "chunks"),
+	OURS(ALLREDUCE, 2, 2, 512 * MB, "chunks"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
