@@ -117,7 +117,8 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 				for (int op = 0; op < SHUNT_NREDOPS; op++) {
 					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2, op == SHUNT_PREMUL && (t & 1), false };
 
-					if (!quick || (t * SHUNT_NREDOPS + op) % 7 == s)
+					/* Many warps: ThreadSanitizer takes a while to make them. */
+					if (!quick || ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == 2 && ranks[i] > 3)))
 						job_run(&w, &j, 1000 * ranks[i] + 100 * s + t * 8 + op);
 				}
 		world_stop(&w);
@@ -140,7 +141,7 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 				for (int skew = 0; skew < 4; skew++) {
 					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c], skew == 2 ? 8 : skew, skew & 1, false, false };
 
-					if ((skew && counts[c] > 10000) || (quick && counts[c] > 5000))
+					if ((skew && counts[c] > 10000) || (quick && (counts[c] > 5000 || (s == 2 && (c + (size_t)skew) % 4))))
 						continue;
 					job_run(&w, &j, counts[c] * 31 + n);
 				}
@@ -222,6 +223,8 @@ static void test_kernels_special_values_survive(void **state)
 	for (size_t t = 0; t < 4; t++)
 		for (int op = SHUNT_SUM; op <= SHUNT_MIN; op++)
 			for (int s = 0; s < NSHAPES; s++) {
+				if (quick && s == 2 && (t + (size_t)op) % 4)
+					continue;
 				size_t esz = shunt_dtype_bytes[types[t]], first = 0;
 				struct job j = { shapes[s], types[t], op, count, 0, false, false, false };
 				void *in[2], *out[2], *want = malloc(count * esz);
