@@ -253,7 +253,7 @@ static int make(struct soaker *s)
 static bool last(const struct soaker *s, long round, double until)
 {
 	if (s->rank == 0 && now() >= until && atomic_load(&go_on)) {
-		atomic_store(&last_round, round + 2000);
+		atomic_store(&last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a slot again */
 		atomic_store(&go_on, 0);
 	}
 	return !atomic_load(&go_on) && round >= atomic_load(&last_round);
