@@ -123,7 +123,7 @@ static void add_send_all(struct lists *l, const struct shunt_scope *scope, const
 	for (int p = 0; p < n; p++)
 		if (p != l->rank)
 			add_moving(l, SEND_TO + (unsigned)p, from, l->how && p == next && from != to ? to : NULL, bytes);
-	if (!l->how || n == 1)
+	if (!l->how)
 		add_copy(l, from, to, bytes);
 }
 
@@ -260,32 +260,26 @@ static bool has_couriers(unsigned kernel)
 	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
 }
 
-/* Blocks and threads for so many roles of so many channels, the last of which may be to copy. */
-static void spread(const struct shunt_scope *scope, const struct room *r, unsigned nroles, unsigned channels, struct shunt_role *last,
-    struct shunt_work *work)
+/* Blocks and threads for `warps` warps that have roles. apart: the role that has blocks of its own beside these, or NULL. */
+static void spread(const struct shunt_scope *scope, const struct room *r, uint64_t warps, struct shunt_role *apart, struct shunt_work *work)
 {
-	uint64_t moving = (uint64_t)(nroles - 1) * channels;
+	bool couriers = has_couriers(work->kernel);
+	unsigned copying = apart ? r->copying : 0;
 
-	work->args.k.copy_blocks = 0;
-	if (!has_couriers(work->kernel)) {
-		shunt_spread(scope, (uint64_t)nroles * channels, r->blocks, r->warps + 1, work);
-	} else if (last->what == SHUNT_ROLE_COPY && r->copying) {
-		shunt_spread(scope, moving ? moving : UINT64_MAX, r->blocks - r->copying, r->warps, work);
-		last->channels = (uint16_t)(r->copying * work->threads / 32);
-		work->args.k.copy_blocks = (uint16_t)r->copying;
-		work->blocks = (moving ? work->blocks : 0) + r->copying;
-		work->threads += 32;
-	} else {
-		shunt_spread(scope, (uint64_t)nroles * channels, r->blocks, r->warps, work);
-		work->threads += 32;
+	shunt_spread(scope, warps || !apart ? warps : UINT64_MAX, r->blocks - copying, r->warps + !couriers, work);
+	work->args.k.copy_blocks = (uint16_t)copying;
+	if (apart) {
+		apart->channels = (uint16_t)(copying * work->threads / 32);
+		work->blocks = (warps ? work->blocks : 0) + copying;
 	}
+	work->threads += couriers ? 32 : 0;
 }
 
 /* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
 static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, const struct lists *l, bool folds, size_t from, size_t room,
     struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
 {
-	bool copies_apart = has_couriers(work->kernel) && r->copying;
+	bool copies_apart = has_couriers(work->kernel) && r->copying && l->count[OWN] > from;
 	unsigned nroles = 0, nmessages = 0, most = 0;
 
 	/* Ranks do not all begin with the same peer. */
@@ -314,11 +308,11 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 			.count = (uint16_t)n,
 		};
 		nmessages += (unsigned)n;
-		if (channels > most && !(list == OWN && !folds && copies_apart))
+		if (channels > most && !(list == OWN && copies_apart))
 			most = channels;
 	}
 	k->roles = (uint16_t)nroles;
-	spread(scope, r, nroles, most, &roles[nroles - 1], work);
+	spread(scope, r, (uint64_t)(nroles - copies_apart) * most, copies_apart ? &roles[nroles - 1] : NULL, work);
 	return nmessages;
 }
 

@@ -74,17 +74,19 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	const struct shunt_coll *c = calls[0];
 	bool few = ncalls > 1 && shunt_algo_hot(c->redop, c->dtype);
 	size_t step = few ? SHUNT_FEW_MESSAGES : 1;
-	struct shunt_pick how = *pick;
+	struct shunt_pick one_hop;
 	int err = 0;
 
 	/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
-	if (issue->scope->nranks == 2 && c->kind == SHUNT_ALLREDUCE) {
-		how.algo = shunt_lines_algos;
-		how.kernel = shunt_algo_kernel(how.algo, c->kind, 2, c->redop, c->dtype);
+	if (issue->scope->nranks == 2 && c->kind == SHUNT_ALLREDUCE && pick->algo != shunt_lines_algos) {
+		one_hop = *pick;
+		one_hop.algo = shunt_lines_algos;
+		one_hop.kernel = shunt_algo_kernel(one_hop.algo, c->kind, 2, c->redop, c->dtype);
+		pick = &one_hop;
 	}
 	for (size_t i = 0; i < ncalls && !err; i += step)
-		err = few && i + 1 < ncalls ? issue_few(issue, &how, calls + i, ncalls - i < step ? ncalls - i : step) :
-		    issue_one(issue, &how, calls[i]);
+		err = few && i + 1 < ncalls ? issue_few(issue, pick, calls + i, ncalls - i < step ? ncalls - i : step) :
+		    issue_one(issue, pick, calls[i]);
 	return err;
 }
 

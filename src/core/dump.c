@@ -79,7 +79,7 @@ static uint64_t sum(const uint64_t *values, size_t n)
 	return total;
 }
 
-/* Of an exchange: units to or from each other rank, all channels together. Our own place holds 0. */
+/* Of an exchange: units and chunks to or from each other rank, all channels together. Our own place holds 0. */
 static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks, const struct shunt_recorder_look *look)
 {
 	unsigned n = (unsigned)look->nranks, per_peer = SHUNT_XCHG_PER_PEER(n);

@@ -12,7 +12,7 @@
  */
 #include "kernels/check.h"
 
-GPU_FN uint64_t check_bytes(const struct shunt_message &m) { return m.bytes & ~SHUNT_IN_CHUNKS; }
+GPU_FN uint64_t message_bytes(const struct shunt_message &m) { return m.bytes & ~SHUNT_IN_CHUNKS; }
 
 GPU_FN void check_sends(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
 {
@@ -32,7 +32,7 @@ GPU_FN void check_sends(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, c
 				return;
 			}
 		}
-		check_pass(&at_peer->check.size[rank][sent % SHUNT_CHECK_RING], check_bytes(message[i]), sent + 1);
+		check_pass(&at_peer->check.size[rank][sent % SHUNT_CHECK_RING], message_bytes(message[i]), sent + 1);
 	}
 	ctrl->check.sent[peer] = sent;
 }
@@ -73,8 +73,8 @@ GPU_FN void check_takes(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, c
 				return;
 			}
 		}
-		if (bytes != check_bytes(message[i])) {
-			check_refuse(ctrl, rank, peer, received, check_bytes(message[i]), bytes);
+		if (bytes != message_bytes(message[i])) {
+			check_refuse(ctrl, rank, peer, received, message_bytes(message[i]), bytes);
 			return;
 		}
 		gpu_st_taken(&at_peer->check.taken[rank], received);

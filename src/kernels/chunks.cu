@@ -75,15 +75,6 @@ template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(
 		gpu_st_release_block32(c.post, c.moved | POST_DONE);
 }
 
-#define COPY(args, shape, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
-#define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
-#define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
-#define FOLD(n, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
-#define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
-#define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
-#define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)
 SHUNT_COPY_ROWS(COPY_FEW, chunks8)
 SHUNT_COPY_ROWS(COPY_MANY, chunks_many)
 SHUNT_HOT_ROWS(FOLD2, chunks2)

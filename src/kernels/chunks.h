@@ -42,7 +42,7 @@ template <typename A> GPU_FN struct chunks_part chunks_part(const A &a, uint32_t
 
 	p.from = (const char *)a.message[i].from;
 	p.to = (char *)a.message[i].to;
-	p.bytes = a.message[i].bytes & ~SHUNT_IN_CHUNKS;
+	p.bytes = message_bytes(a.message[i]);
 	p.n = (p.bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK;
 	p.channels = p.n < a.k.chunk_channels ? (uint32_t)p.n : a.k.chunk_channels;
 	p.aligned = !(((uintptr_t)p.from | (uintptr_t)p.to) & 15);
@@ -245,8 +245,7 @@ template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a
 	while (!gpu_warp_all(!in->source || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(arrived))))
 		if (!xchg_spin(&spin)) {
 			if (in->source && in->received >= in->arrived)
-				spin_report(c.x.ctrl, gpu_ld_relaxed32(&c.x.ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT, a.k.rank, in->rank,
-				    c.x.channel, in->received + 1, in->received);
+				spin_report(c.x.ctrl, spin_reason(c.x.ctrl), a.k.rank, in->rank, c.x.channel, in->received + 1, in->received);
 			return false;
 		}
 	gpu_warp_sync(); /* what a lane has seen to be there, all may read */

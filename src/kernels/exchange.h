@@ -150,7 +150,7 @@ GPU_FN bool xchg_spin(struct spin *s)
 
 GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
 {
-	uint32_t reason = gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
+	uint32_t reason = spin_reason(ctrl);
 
 	if (gpu_lane() == 7)
 		spin_report(ctrl, reason, rank, peer, channel, expected, seen);
@@ -379,4 +379,15 @@ template <typename A> GPU_FN bool xchg_checks(const A &a)
 	check_messages(progress_ctrl(a), a.k.rank, a.role, a.k.roles, a.message);
 	return true;
 }
+
+/* The kernels of a file that has its own exchange_copy() and exchange_fold(): for the lists of kernel_list.h. */
+#define COPY(args, shape, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
+#define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
+#define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
+#define FOLD(n, shape, op, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
+#define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
+#define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
+#define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)
 #endif

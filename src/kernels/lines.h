@@ -237,7 +237,7 @@ GPU_FN uint64_t lines_slots(const struct lines &l, uint64_t area, uint64_t epoch
 GPU_NOINLINE void lines_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t rank, uint32_t channel, uint64_t epoch, uint32_t missing)
 {
 	uint32_t peer = 0, line = gpu_lane() / 8;
-	uint32_t reason = gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
+	uint32_t reason = spin_reason(ctrl);
 
 	while (!(missing >> peer & 1))
 		peer++;

@@ -102,8 +102,7 @@ GPU_NOINLINE void lines_give_up(struct plan_run *r, const char *unit)
 {
 	const uint64_t *flag = (const uint64_t *)(unit + gpu_lane() / 8 * 128 + 120);
 
-	plan_give_up(r, gpu_ld_relaxed32(&r->ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT, ~0u, r->launch,
-	    gpu_ld_relaxed(flag));
+	plan_give_up(r, spin_reason(r->ctrl), ~0u, r->launch, gpu_ld_relaxed(flag));
 }
 
 /* Up to PIECES units, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */

@@ -34,6 +34,12 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 	return now - s->began > limit ? SHUNT_FAULT_TIMEOUT : 0;
 }
 
+/* The reason why a spin of this rank ended, for who was not told. */
+GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
+{
+	return gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
+}
+
 /* The host's record, for the first thread that has something to tell; the others get NULL. */
 GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer)
 {
