@@ -25,6 +25,7 @@ struct lines {
 	uint32_t channel, nchannels;
 	uint32_t width;         /* bytes of the message that this lane holds of a unit: 16 or 8 */
 	uint32_t at;            /* where in the unit's 480 bytes */
+	uint32_t pack;          /* where the aligned pack is that holds it: the halves' lanes load a whole one */
 	uint64_t bytes;         /* of the message */
 	uint64_t units;         /* of the message */
 	bool aligned;
@@ -36,14 +37,14 @@ GPU_FN uint64_t units_of(uint64_t bytes)
 }
 
 /*
- * A unit of user memory that is whole and aligned; `p` is where it begins. A lane reads one aligned pack, the last of a line the one that
- * its half is in; unit_loaded() picks the half, after the loads of other units have been issued.
+ * A lane of a unit that is aligned reads one aligned pack, the last of a line the one that its half is in; unit_loaded() picks the half, after
+ * the loads of other units have been issued.
  */
-GPU_FN struct gpu_v16 unit_load(const char *p)
+GPU_FN uint32_t unit_pack(void)
 {
 	uint32_t line = gpu_lane() / 8;
 
-	return gpu_ld16_stream(p + (GPU_LINE_LAST ? 448 + line / 2 * 16 : (line * 7 + gpu_lane() % 8) * 16));
+	return GPU_LINE_LAST ? 448 + line / 2 * 16 : (line * 7 + gpu_lane() % 8) * 16;
 }
 
 GPU_FN void unit_loaded(struct gpu_v16 *v)
@@ -52,12 +53,12 @@ GPU_FN void unit_loaded(struct gpu_v16 *v)
 		v->lo = v->hi;
 }
 
-/* D of them: all loads are under way before the first one's value is used. */
+/* D units of user memory that are whole and aligned. All loads are under way before the first one's value is used. */
 template <int D> GPU_FN void units_load(const char *const p[D], struct gpu_v16 v[D])
 {
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
-		v[k] = unit_load(p[k]);
+		v[k] = gpu_ld16_stream(p[k] + unit_pack());
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
 		unit_loaded(&v[k]);
@@ -101,6 +102,7 @@ template <typename T, typename A> GPU_FN struct lines lines_init(const A &args)
 	l.nchannels = check_others(a) * gpu_ntid() / 32;
 	l.width = GPU_LINE_LAST ? 8 : 16;
 	l.at = GPU_LINE_LAST ? 448 + line * 8 : (line * 7 + lane % 8) * 16;
+	l.pack = unit_pack();
 	lines_measure<T>(&l, args);
 	return l;
 }
@@ -155,48 +157,88 @@ template <typename T> GPU_FN void lines_write(const struct lines &l, const struc
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/* Where the channel's D units from `first` on lie, of part r. False: some are not there, not whole or not aligned. */
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t first, uint32_t units,
-    const char *p[D])
+/* Where this lane's pack of a unit of part r lies; where the part begins, if the unit does not reach so far. */
+GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t unit)
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
-		p[k] = (const char *)a.send + r * l.bytes + (first + (uint64_t)k * l.nchannels) * SHUNT_UNIT_DATA;
-	return units == D && l.aligned && (first + (D - 1) * (uint64_t)l.nchannels + 1) * SHUNT_UNIT_DATA <= l.bytes;
+	uint64_t at = unit * SHUNT_UNIT_DATA + l.pack;
+
+	return (const char *)a.send + r * l.bytes + (at < l.bytes ? at : 0);
 }
 
-template <int D> GPU_FN bool lines_whole(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t first, uint32_t units,
-    const char *p[D])
+GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t unit)
 {
-	bool whole = units == D;
+	struct shunt_message m = lines_message(a, &unit);
+	uint64_t at = unit * SHUNT_UNIT_DATA + l.pack;
 
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++) {
-		uint64_t unit = first + (uint64_t)k * l.nchannels;
+	return (const char *)m.from + r * m.bytes + (at < m.bytes ? at : 0);
+}
+
+/* Can the channel's units from `first` on be read so? No pack may be cut by the message's end. */
+GPU_FN bool lines_packed(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t first, uint32_t units)
+{
+	return l.aligned && (!(l.bytes & 15) || (first + (units - 1) * (uint64_t)l.nchannels + 1) * SHUNT_UNIT_DATA <= l.bytes);
+}
+
+GPU_FN bool lines_packed(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t first, uint32_t units)
+{
+	bool packed = true;
+
+	for (uint32_t k = 0; k < units; k++) {
+		uint64_t unit = first + k * (uint64_t)l.nchannels;
 		struct shunt_message m = lines_message(a, &unit);
 
-		p[k] = (const char *)m.from + r * m.bytes + unit * SHUNT_UNIT_DATA;
-		whole = whole && (unit + 1) * SHUNT_UNIT_DATA <= m.bytes && !((uintptr_t)p[k] & 15);
+		packed = packed && !(((uintptr_t)m.from | (r ? m.bytes : 0)) & 15) && (!(m.bytes & 15) || (unit + 1) * SHUNT_UNIT_DATA <= m.bytes);
 	}
-	return whole;
+	return packed;
 }
 
 /*
- * The channel's D units from `first` on. In the middle of a large message no load waits for another one; elsewhere each unit's end
- * and alignment is looked at, and the loads come one after the other.
+ * The channel's D units from `first` on. No load waits for another one: for units that are not there, the first one is read once more. But where a
+ * pack is cut or not aligned, the loads come one after the other.
  */
 template <typename T, int D, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units, struct gpu_v16 v[D])
 {
-	const char *p[D];
-
-	if (lines_whole<D>(l, args, 0, first, units, p)) {
-		units_load<D>(p, v);
+	if (lines_packed(l, args, 0, first, units)) {
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			v[k] = gpu_ld16_stream(lines_pack(l, args, 0, first + (uint64_t)(k < units ? k : 0) * l.nchannels));
+		GPU_UNROLL
+		for (uint32_t k = 0; k < D; k++)
+			unit_loaded(&v[k]);
 		return;
 	}
 	GPU_UNROLL
 	for (uint32_t k = 0; k < D; k++)
 		if (k < units)
 			v[k] = lines_read<T>(l, args, 0, first + (uint64_t)k * l.nchannels);
+}
+
+/* Units of all ranks' parts for a round, our own included; slot k * N + r as ever. Part r begins at unit r * stride; or, if that is 0, it has units of its own. */
+template <typename T, int N, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first, uint32_t units,
+    struct gpu_v16 v[SHUNT_LINE_SLOTS])
+{
+	const struct shunt_kargs &a = common(args);
+	bool packed = true;
+
+	GPU_UNROLL
+	for (uint32_t r = 0; r < N; r++)
+		if (N == 2 || r < a.nranks)
+			packed = packed && lines_packed(l, args, stride ? 0 : r, r * stride + first, units);
+	if (packed) {
+		GPU_UNROLL
+		for (uint32_t r = 0; r < N; r++)
+			GPU_UNROLL
+			for (uint32_t k = 0; k < SHUNT_LINE_SLOTS / N; k++)
+				if (N == 2 || r < a.nranks)
+					v[k * N + r] = gpu_ld16_stream(
+					    lines_pack(l, args, stride ? 0 : r, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels));
+		GPU_UNROLL
+		for (uint32_t i = 0; i < SHUNT_LINE_SLOTS; i++)
+			unit_loaded(&v[i]);
+		return;
+	}
+	FOR_SLOTS (k, r, units, a)
+		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)

@@ -5,29 +5,6 @@
  */
 #include "kernels/lines.h"
 
-/* A round's units of all parts, our own included. Where they are whole, no load waits for another one. */
-template <typename T, int N, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t first, uint32_t units,
-    struct gpu_v16 v[SHUNT_LINE_SLOTS])
-{
-	const struct shunt_kargs &a = common(args);
-	const char *p[N][SHUNT_LINE_SLOTS / N];
-	bool whole = true;
-
-	GPU_UNROLL
-	for (uint32_t r = 0; r < N; r++)
-		if (N == 2 || r < a.nranks)
-			whole = lines_whole<SHUNT_LINE_SLOTS / N>(l, args, r, first, units, p[r]) && whole;
-	if (whole) {
-		FOR_SLOTS (k, r, units, a)
-			v[k * N + r] = unit_load(p[r][k]);
-		FOR_SLOTS (k, r, units, a)
-			unit_loaded(&v[k * N + r]);
-		return;
-	}
-	FOR_SLOTS (k, r, units, a)
-		v[k * N + r] = lines_read<T>(l, args, r, first + (uint64_t)k * l.nchannels);
-}
-
 template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter(const A &args)
 {
 	const struct shunt_kargs &a = common(args);
@@ -43,7 +20,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 		uint64_t slots = lines_slots(l, SHUNT_HOP1_AT, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		parts_load<T, N>(l, args, first, units, v);
+		parts_load<T, N>(l, args, 0, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)

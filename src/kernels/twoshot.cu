@@ -23,25 +23,10 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, part);
 		uint64_t shot1 = lines_slots(l, SHUNT_HOP1_AT, ++epoch), shot2 = lines_slots(l, SHUNT_HOP2_AT, epoch);
-		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
+		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, depth>(l, args, a.rank * part + first, units, own);
-		GPU_UNROLL
-		for (uint32_t r = 0; r < N; r++)
-			if ((N == 2 || r < a.nranks) && r != a.rank) {
-				struct gpu_v16 theirs[depth];
-
-				lines_load<T, depth>(l, args, r * part + first, units, theirs);
-				GPU_UNROLL
-				for (uint32_t k = 0; k < depth; k++)
-					v[k * N + r] = theirs[k];
-			}
-		if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL)) {
-			T factor = load_scalar<T>(a);
-
-			lines_multiply<T, Op, depth>(own, factor);
-			lines_multiply<T, Op, SHUNT_LINE_SLOTS>(v, factor);
-		}
+		parts_load<T, N>(l, args, part, first, units, v);
+		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
 				gpu_line_st(a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
@@ -51,7 +36,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units) {
-				struct gpu_v16 sum = lines_reduce<T, Op, N>(a, &v[k * N], own[k]);
+				struct gpu_v16 sum = lines_fold<T, Op, N>(a, &v[k * N]);
 
 				lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				lines_write<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
