@@ -211,7 +211,7 @@ struct room {
 
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
-	unsigned n = (unsigned)scope->nranks, most = scope->sim ? 2 : BLOCKS;
+	unsigned n = (unsigned)scope->nranks, most = scope->sim ? 3 : BLOCKS;
 	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < most)
@@ -227,6 +227,12 @@ static struct room room_of(const struct shunt_scope *scope, bool folds)
 	return r;
 }
 
+/* Channels for each of so many roles: a block's warps have one role, if there are enough blocks (chunks_assign() of kernels/chunks.h). */
+static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
+{
+	return blocks >= roles ? blocks / roles * warps : blocks * warps / roles;
+}
+
 /*
  * Channels of a pair that a call may use for messages in lines or in chunks: the rings that there are, and the warps that the user allows.
  * The same on all ranks. A launch with both has the chunks' blocks.
@@ -238,10 +244,10 @@ static unsigned max_channels(const struct shunt_scope *scope, const struct room 
 	if (scope->max_channels && max > scope->max_channels)
 		max = scope->max_channels;
 	/* Every role needs its warps, and one block has enough for a courier and one channel of each of the 15 roles of 8 ranks. */
-	if (r->copying && max > (r->blocks - r->copying) * r->warps / (r->roles - 1))
-		max = (r->blocks - r->copying) * r->warps / (r->roles - 1);
-	if (!(r->copying && chunks) && max > r->blocks * r->warps / r->roles)
-		max = r->blocks * r->warps / r->roles;
+	if (r->copying && max > channels_of(r->blocks - r->copying, r->warps, r->roles - 1))
+		max = channels_of(r->blocks - r->copying, r->warps, r->roles - 1);
+	if (!(r->copying && chunks) && max > channels_of(r->blocks, r->warps, r->roles))
+		max = channels_of(r->blocks, r->warps, r->roles);
 	return scope->sim && max > 2 ? 2 : max;
 }
 
@@ -260,19 +266,33 @@ static bool has_couriers(unsigned kernel)
 	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
 }
 
-/* Blocks and threads for `warps` warps that have roles. apart: the role that has blocks of its own beside these, or NULL. */
-static void spread(const struct shunt_scope *scope, const struct room *r, uint64_t warps, struct shunt_role *apart, struct shunt_work *work)
+/*
+ * Blocks and threads for so many roles of so many channels. apart: the role that has blocks of its own beside these, or NULL. Warps of one channel
+ * stand side by side in lines; those of one role do so in blocks with couriers.
+ */
+static void spread(const struct shunt_scope *scope, const struct room *r, unsigned nroles, unsigned channels, struct shunt_role *apart,
+    struct shunt_work *work)
 {
-	bool couriers = has_couriers(work->kernel);
-	unsigned copying = apart ? r->copying : 0;
+	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
 
-	shunt_spread(scope, warps || !apart ? warps : UINT64_MAX, r->blocks - copying, r->warps + !couriers, work);
 	work->args.k.copy_blocks = (uint16_t)copying;
-	if (apart) {
-		apart->channels = (uint16_t)(copying * work->threads / 32);
-		work->blocks = (warps ? work->blocks : 0) + copying;
+	if (!has_couriers(work->kernel)) {
+		shunt_spread(scope, (uint64_t)nroles * channels, blocks, r->warps + 1, work);
+		return;
 	}
-	work->threads += couriers ? 32 : 0;
+	if (!nroles) { /* nothing but own parts */
+		shunt_spread(scope, UINT64_MAX, blocks, r->warps, work);
+		work->blocks = 0;
+	} else if (blocks < nroles) {
+		shunt_spread(scope, (uint64_t)nroles * channels, blocks, r->warps, work);
+	} else {
+		shunt_spread(scope, channels, blocks / nroles, r->warps, work);
+		work->blocks *= nroles;
+	}
+	if (apart)
+		apart->channels = (uint16_t)(copying * work->threads / 32);
+	work->blocks += copying;
+	work->threads += 32;
 }
 
 /* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
@@ -312,7 +332,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 			most = channels;
 	}
 	k->roles = (uint16_t)nroles;
-	spread(scope, r, (uint64_t)(nroles - copies_apart) * most, copies_apart ? &roles[nroles - 1] : NULL, work);
+	spread(scope, r, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
 	return nmessages;
 }
 

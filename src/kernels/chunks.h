@@ -358,16 +358,20 @@ template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c
 GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
 
 /*
- * The role and channel of a warp of this block; false: it has none. Own parts are copied in blocks of their own: a courier would wait for what
- * they store, too.
+ * The role and channel of a warp of this block; false: it has none. All warps of a block have the same role, if there are enough blocks: the
+ * courier of those that take waits for nothing then, and that of those that send only for what they sent. Own parts are copied in blocks of
+ * their own for the same reason.
  */
 template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
 {
-	uint32_t copying = check_others(a.k) - a.k.copy_blocks, roles = a.k.roles - (a.k.copy_blocks != 0);
+	uint32_t others = check_others(a.k) - a.k.copy_blocks, roles = a.k.roles - (a.k.copy_blocks != 0);
 
-	if (gpu_bid() >= copying) {
+	if (gpu_bid() >= others) {
 		*role_p = a.role[roles];
-		*channel_p = (gpu_bid() - copying) * chunks_warps() + warp;
+		*channel_p = (gpu_bid() - others) * chunks_warps() + warp;
+	} else if (others >= roles) {
+		*role_p = a.role[gpu_bid() % roles];
+		*channel_p = gpu_bid() / roles * chunks_warps() + warp;
 	} else {
 		warp += gpu_bid() * chunks_warps();
 		*role_p = a.role[warp % roles];
