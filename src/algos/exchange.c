@@ -239,7 +239,7 @@ static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
  */
 static unsigned max_channels(const struct shunt_scope *scope, const struct room *r, bool chunks)
 {
-	unsigned max = SHUNT_XCHG_PER_PEER(scope->nranks);
+	unsigned max = chunks ? SHUNT_CHUNKS_PER_PEER(scope->nranks) : SHUNT_XCHG_PER_PEER(scope->nranks);
 
 	if (scope->max_channels && max > scope->max_channels)
 		max = scope->max_channels;

@@ -36,6 +36,8 @@ template <typename A> GPU_FN bool chunks_init(const A &a, uint32_t *posts, uint3
 	c->x = xchg_init(a, channel);
 	c->post = posts + warp;
 	c->moved = 0;
+	c->at = SHUNT_CHUNKS_AT(a.k.nranks);
+	c->per_peer = SHUNT_CHUNKS_PER_PEER(a.k.nranks);
 	c->ring = SHUNT_CHUNKS_RING(a.k.nranks);
 	c->ahead = ahead;
 	return true;

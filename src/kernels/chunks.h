@@ -21,6 +21,8 @@ struct chunks {
 	struct xchg x;
 	uint32_t *post;         /* to the courier */
 	uint32_t moved;         /* what was posted last */
+	uint64_t at;            /* where the rings are, in anybody's scratch */
+	uint32_t per_peer;      /* rings of a pair of ranks */
 	uint32_t ring;          /* slots of a ring */
 	uint32_t ahead;         /* ... of which a sender fills so many before the first is taken out again */
 };
@@ -90,9 +92,9 @@ template <int B> GPU_FN void packs_store(char *to, const struct gpu_v16 v[B])
 /* Offset of this lane's first pack of a ring's slot, in the scratch of the rank that receives from `source`. */
 GPU_FN uint64_t chunks_slot(const struct chunks &c, uint32_t receiver, uint32_t source, uint64_t number)
 {
-	uint64_t slots = (uint64_t)xchg_index(c.x, receiver, source) * c.ring;
+	uint64_t slots = ((source - (source > receiver)) * c.per_peer + c.x.channel) * (uint64_t)c.ring;
 
-	return SHUNT_CHUNKS_AT + (slots + ((uint32_t)number & (c.ring - 1))) * SHUNT_CHUNK + gpu_lane() * 16;
+	return c.at + (slots + ((uint32_t)number & (c.ring - 1))) * SHUNT_CHUNK + gpu_lane() * 16;
 }
 
 GPU_FN void chunks_post(struct chunks &c)

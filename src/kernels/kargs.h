@@ -5,9 +5,9 @@
  * What host and kernels share: the arguments of a launch and the layout of a communicator's scratch.
  * Plain C, no pointers into host memory but those named so.
  *
- * Scratch (one per rank, mapped by all): [ctrl][line slots][exchange's rings, of lines and of chunks][line slots]. A *channel* is a warp. Channel c of an all-reduce speaks
- * only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two slots at every peer that alternate by the
- * epoch's parity. Why two suffice: see docs/architecture.md, "Epochs and slots".
+ * Scratch (one per rank, mapped by all): [ctrl][line slots][exchange's rings of lines][line slots][exchange's rings of chunks]. A *channel* is
+ * a warp. Channel c of an all-reduce speaks only to channel c of its peers, counts its own epochs in its own rank's ctrl, and owns two slots at
+ * every peer that alternate by the epoch's parity, and one for a second hop. Why they suffice: see docs/architecture.md, "Epochs and slots".
  */
 #include <stdint.h>
 
@@ -26,7 +26,9 @@
 #define SHUNT_XCHG_RING 16u                     /* units: covers a round trip of the data and the counter that gives slots back */
 /* Large messages in chunks (kernels/chunks.h): the rings' slots hold one each, as many as cover the time until it is sure to have arrived as well. */
 #define SHUNT_CHUNK 4096u
-#define SHUNT_CHUNKS_RING(n) ((n) > 2 ? 4u : 8u) /* powers of two. Among more ranks there are more rings, and less memory to spare: hop 2 */
+#define SHUNT_CHUNKS_CHANNELS 480u              /* of all peers together: no launch has warps for more */
+#define SHUNT_CHUNKS_PER_PEER(n) (SHUNT_CHUNKS_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
+#define SHUNT_CHUNKS_RING(n) ((n) > 4 ? 4u : 8u) /* powers of two. With 4, send and receive between 2 of 4 ranks end at 240 GB/s */
 
 enum shunt_kflags {
 	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
@@ -216,15 +218,14 @@ struct shunt_ctrl {
 
 /*
  * Byte offsets within the scratch, the same on every rank of n.
- *   line areas:  [channel][parity][slot] units; one for the first hop, and at the end one for the second, where two ranks have more chunks
+ *   line areas:  [channel][parity][slot] units of the first hop; of the second, which two ranks do not have, [channel][slot]
  *   exchange:    [source][channel][ring] units, and the same of chunks; sources without ourselves
  */
 #define SHUNT_CTRL_BYTES (128u << 10)
-#define SHUNT_LINE_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * 2 * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
+#define SHUNT_HOP_BYTES ((uint64_t)SHUNT_LINE_CHANNELS * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE)
 #define SHUNT_HOP1_AT ((uint64_t)SHUNT_CTRL_BYTES)
-#define SHUNT_XCHG_AT (SHUNT_HOP1_AT + SHUNT_LINE_BYTES)
-#define SHUNT_CHUNKS_AT (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
-#define SHUNT_CHUNKS_BYTES(n) ((uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_CHUNKS_RING(n) * SHUNT_CHUNK)
-#define SHUNT_HOP2_AT (SHUNT_CHUNKS_AT + SHUNT_CHUNKS_BYTES(3)) /* of 3 ranks and more */
-#define SHUNT_SCRATCH_BYTES(n) (SHUNT_CHUNKS_AT + SHUNT_CHUNKS_BYTES(n) + ((n) > 2 ? SHUNT_LINE_BYTES : 0))
+#define SHUNT_XCHG_AT (SHUNT_HOP1_AT + 2 * SHUNT_HOP_BYTES)
+#define SHUNT_HOP2_AT (SHUNT_XCHG_AT + (uint64_t)SHUNT_XCHG_CHANNELS * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE)
+#define SHUNT_CHUNKS_AT(n) (SHUNT_HOP2_AT + ((n) > 2 ? SHUNT_HOP_BYTES : 0))
+#define SHUNT_SCRATCH_BYTES(n) (SHUNT_CHUNKS_AT(n) + (uint64_t)SHUNT_CHUNKS_CHANNELS * SHUNT_CHUNKS_RING(n) * SHUNT_CHUNK)
 #endif

@@ -269,10 +269,10 @@ template <int N> GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_
 	}
 }
 
-/* Offset of slot 0 of this channel's epoch in the area that starts at `area`, in every rank's scratch. */
-GPU_FN uint64_t lines_slots(const struct lines &l, uint64_t area, uint64_t epoch)
+/* Offset of slot 0 of this channel's epoch, in every rank's scratch. */
+GPU_FN uint64_t lines_slots(const struct lines &l, uint64_t epoch)
 {
-	return area + ((uint64_t)l.channel * 2 + (epoch & 1)) * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
+	return SHUNT_HOP1_AT + ((uint64_t)l.channel * 2 + (epoch & 1)) * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
 }
 
 /* By a lane that misses a flag: names the first rank that it misses. `slots`: in our inbox. */

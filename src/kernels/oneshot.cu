@@ -20,7 +20,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 
 	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, l.units);
-		uint64_t slots = lines_slots(l, SHUNT_HOP1_AT, ++epoch);
+		uint64_t slots = lines_slots(l, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
 		lines_load<T, depth>(l, args, first, units, own);

@@ -5,7 +5,8 @@
  *
  * Parts are padded to the same number of units, so that in every round a channel hears from every peer in both shots. It may
  * overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer sent after it had
- * finished e-2.
+ * finished e-2. Of the second shot's slots there is one set: who stores there in epoch e has heard in its first shot from the rank whose slots they
+ * are, and that rank had read what came in e-1 before it spoke.
  */
 #include "kernels/lines.h"
 
@@ -18,11 +19,11 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 
 	if (l.channel >= part)
 		return;
-	uint64_t epoch = l.ctrl->epoch[l.channel];
+	uint64_t epoch = l.ctrl->epoch[l.channel], shot2 = SHUNT_HOP2_AT + (uint64_t)l.channel * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, part);
-		uint64_t shot1 = lines_slots(l, SHUNT_HOP1_AT, ++epoch), shot2 = lines_slots(l, SHUNT_HOP2_AT, epoch);
+		uint64_t shot1 = lines_slots(l, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
 		parts_load<T, N>(l, args, part, first, units, v);

@@ -697,7 +697,7 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 			unsigned limit = chunks ? a->k.chunk_channels : a->k.channels;
 
 			assert_true(!chunks || couriers);
-			assert_true(limit >= 1 && limit <= SHUNT_XCHG_PER_PEER(a->k.nranks));
+			assert_true(limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(a->k.nranks) : SHUNT_XCHG_PER_PEER(a->k.nranks)));
 			if (!apart && role->channels < (units < limit ? units : limit))
 				fail_msg("%u ranks, %u blocks: a message of %llu bytes has %u channels of %u", a->k.nranks, work->blocks,
 				    (unsigned long long)bytes, role->channels, limit);
