@@ -56,6 +56,7 @@ enum {
 
 	SHUNT_CU_POINTER_DEVICE_ORDINAL = 9,
 	SHUNT_CU_FUNC_NUM_REGS = 4,
+	SHUNT_CU_FUNC_PTX_VERSION = 5,
 
 	SHUNT_CU_STREAM_NON_BLOCKING = 1,
 	SHUNT_CU_EVENT_DISABLE_TIMING = 2,
@@ -79,6 +80,7 @@ enum {
 	SHUNT_CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
 	SHUNT_CU_GRAPH_USER_OBJECT_MOVE = 1,
 
+	SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
 };
@@ -115,6 +117,7 @@ struct shunt_cu_launch_attr {
 	char pad[4];
 	union {
 		char pad[64];
+		int programmatic_stream_serialization;
 		int mem_sync_domain;
 		unsigned long long align;
 	} value;

@@ -5,9 +5,13 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/log.h"
 #include "kernels/fatbin.h"
 #include "kernels/kargs.h"
+
+/* The first driver whose graphs know of launches that begin early, in CUDA's version. */
+#define EARLY_DRIVER 12030
 
 static const char *const kernel_names[SHUNT_NKERNELS] = {
 #define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = "shunt_" #shape "_" #op "_" #type,
@@ -54,9 +58,19 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	return 0;
 }
 
+/* Whether the kernels that the device has wait for their stream by themselves: gpu_stream_wait() does so from compute capability 9.0 on. */
+static bool kernels_wait(int device, void *func)
+{
+	int made_for = 0;
+
+	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu_devices[device].info.driver >= EARLY_DRIVER &&
+	    !shunt_cu.FuncGetAttribute(&made_for, SHUNT_CU_FUNC_PTX_VERSION, func) && made_for >= 90;
+}
+
 static int load_all(int device)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	unsigned last = 0;
 	int res, err;
 
 	for (unsigned source = 0; source < SHUNT_NSOURCES; source++) {
@@ -74,7 +88,9 @@ static int load_all(int device)
 		err = load_kernel(device, k, &d->func[k]);
 		if (err)
 			return err;
+		last = k;
 	}
+	d->early = shunt_config()->early_launch && kernels_wait(device, d->func[last]);
 	return 0;
 }
 
@@ -120,16 +136,17 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	if (shunt_cu_devices[device].info.cc >= 90) {
 		/*
 		 * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
-		 * them, and those kernels' fences for our traffic to peers.
+		 * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
+		 * themselves, so they may be launched meanwhile.
 		 */
-		struct shunt_cu_launch_attr attr = {
-			.id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN,
-			.value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE,
+		struct shunt_cu_launch_attr attrs[] = {
+			{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
+			{ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmatic_stream_serialization = 1 },
 		};
 		const struct shunt_cu_launch_config config = {
 			.grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
 			.block_x = launch->threads, .block_y = 1, .block_z = 1,
-			.stream = launch->stream, .attrs = &attr, .nattrs = 1,
+			.stream = launch->stream, .attrs = attrs, .nattrs = shunt_cu_devices[device].early ? 2 : 1,
 		};
 
 		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);

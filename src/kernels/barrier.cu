@@ -67,6 +67,7 @@ GPU_FN void barrier_launch(const struct shunt_kargs_barrier &a)
 	struct shunt_ctrl *ctrl = progress_ctrl(a.k);
 	bool checks = check_is_here(a.k, SHUNT_CHECK_CALLS);
 
+	gpu_stream_wait();
 	if (a.k.flags & SHUNT_K_OPENS)
 		progress_begin(ctrl, a.k.op);
 	if (checks)

@@ -18,6 +18,8 @@
  *   gpu_sync()                    block barrier; orders plain accesses of the block's threads
  *   gpu_warp_sync()               barrier of the 32 lanes; likewise. All warp functions are collective over the full warp
  *   gpu_warp_all(bool) -> bool    the same on all lanes
+ *   gpu_stream_wait()             first thing in every kernel: a launch may begin before the one ahead of it in its stream is over, and
+ *                                 nothing may be read or written until this returns
  *   gpu_relax()                   in every spin; GPU_SPIN_CHECK: after how many tries a spin looks at the abort word and the clock
  *   gpu_clock_ns()                a monotonic clock in ns
  *

@@ -36,6 +36,7 @@ template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a)
 /* A kernel's body, with the account of it, and with the block that compares the launch's collectives with the peers'. */
 #define PROGRESS(a, ...) \
 	{ \
+		gpu_stream_wait(); \
 		progress_begin(progress_ctrl(a), progress_args(a).op); \
 		if (check_is_here(progress_args(a), SHUNT_CHECK_CALLS)) \
 			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, progress_args(a).rank, progress_args(a).nranks); \

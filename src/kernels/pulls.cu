@@ -77,6 +77,7 @@ template <typename T, typename Op, int N> GPU_FN void pulls(const struct shunt_k
 	u64 whole = a.k.flags & SHUNT_K_ALIGNED ? a.bytes & ~(u64)15 : 0;
 	T factor = {};
 
+	gpu_stream_wait();
 	/* Then the barrier was none, and the peers' buffers are not ours to touch. */
 	if (gpu_ld_relaxed32(&ctrl->abort))
 		return;
