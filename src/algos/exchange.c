@@ -339,7 +339,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 /* Copies move bytes; their kernel is that of the largest element that all addresses and sizes are multiples of. */
 static enum shunt_dtype copy_type(uint64_t align)
 {
-	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : SHUNT_U64;
+	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : align & 8 ? SHUNT_U64 : SHUNT_I64 /* 16 bytes */;
 }
 
 static enum shunt_shape copy_shape(bool chunks, bool many)

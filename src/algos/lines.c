@@ -18,11 +18,28 @@ static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, st
 	shunt_spread_wide(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
+/* The kernel for a message of whole packs, if there is one for its size. Between two ranks large messages are faster by the general one. */
+static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
+{
+	static const struct { enum shunt_shape shape; uint64_t upto; } packs[SHUNT_NSHAPES] = {
+		[SHUNT_SHAPE_oneshot2] = { SHUNT_SHAPE_oneshot2_packs, 512 << 10 },
+		[SHUNT_SHAPE_oneshot4] = { SHUNT_SHAPE_oneshot4_packs, UINT64_MAX },
+		[SHUNT_SHAPE_twoshot4] = { SHUNT_SHAPE_twoshot4_packs, UINT64_MAX },
+		[SHUNT_SHAPE_reduce_scatter2] = { SHUNT_SHAPE_reduce_scatter2_packs, 128 << 10 },
+		[SHUNT_SHAPE_reduce_scatter4] = { SHUNT_SHAPE_reduce_scatter4_packs, UINT64_MAX },
+	};
+	const unsigned of_shape = SHUNT_NKOPS * SHUNT_NKTYPES, shape = kernel / of_shape;
+
+	if (!packs[shape].upto || bytes > packs[shape].upto)
+		return kernel;
+	return SHUNT_KERNEL(packs[shape].shape, 0, 0) + kernel % of_shape;
+}
+
 static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
 {
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
-	uint64_t part = coll->kind == SHUNT_REDUCESCATTER ? shunt_coll_bytes(coll) : 0; /* where each rank's part begins */
+	uint64_t bytes = shunt_coll_bytes(coll), part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* where each rank's part begins */
 
 	work.kernel = pick->kernel;
 	*k = *issue->base;
@@ -33,7 +50,9 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 	k->flags = pick->flags;
 	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv | part) & 15))
 		k->flags |= SHUNT_K_ALIGNED;
-	pick->algo->geometry(issue->scope, shunt_coll_bytes(coll), &work);
+	if ((k->flags & SHUNT_K_ALIGNED) && !(bytes & 15))
+		work.kernel = packs_kernel(work.kernel, bytes);
+	pick->algo->geometry(issue->scope, bytes, &work);
 	return issue->emit(issue->ctx, &work);
 }
 

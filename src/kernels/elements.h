@@ -72,10 +72,16 @@ struct op_ext {
 
 struct op_copy {}; /* no reduction */
 
+template <typename A, typename B> struct is_same { static const bool value = false; };
+template <typename A> struct is_same<A, A> { static const bool value = true; };
+
 template <typename T> union pack {
 	struct gpu_v16 v;
 	T e[16 / sizeof(T)];
 };
+
+/* The element of messages that consist of whole, aligned packs: their kernels have no code for anything else. */
+typedef struct gpu_v16 v16;
 
 /* One element of user memory as an unsigned number. */
 template <int BYTES> struct raw_of;
@@ -130,25 +136,32 @@ template <typename T> GPU_FN u32 elements_left(u64 at, u32 width, u64 bytes)
 template <typename T> GPU_FN struct gpu_v16 load_user(const void *base, u64 at, u32 width, u64 bytes, bool aligned)
 {
 	const char *p = (const char *)base + at;
+	struct gpu_v16 v = { 0, 0 };
 
-	if (aligned && at + width <= bytes) {
-		struct gpu_v16 v = { 0, 0 };
-
+	if (is_same<T, v16>::value ? at < bytes : aligned && at + width <= bytes) {
 		if (width == 16)
 			return gpu_ld16_stream(p);
 		v.lo = *(const u64 *)p;
 		return v;
 	}
-	return gather<sizeof(T)>(p, elements_left<T>(at, width, bytes));
+	if constexpr (is_same<T, v16>::value)
+		return v;
+	else
+		return gather<sizeof(T)>(p, elements_left<T>(at, width, bytes));
 }
 
 template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 bytes, bool aligned, struct gpu_v16 v)
 {
 	char *p = (char *)base + at;
 
-	if (!aligned || at + width > bytes)
+	if constexpr (is_same<T, v16>::value) {
+		if (at >= bytes)
+			return;
+	} else if (!aligned || at + width > bytes) {
 		spread<sizeof(T)>(p, elements_left<T>(at, width, bytes), v);
-	else if (width == 16)
+		return;
+	}
+	if (width == 16)
 		gpu_st16_stream(p, v);
 	else
 		*(u64 *)p = v.lo;
@@ -245,8 +258,7 @@ template <typename T, typename Op> GPU_NOINLINE void wide_add_cold(struct wide<T
 
 /* Accumulator kept as a pack, in line in registers, or out of line. */
 enum acc_kind { ACC_PACK, ACC_HOT, ACC_COLD };
-template <typename A, typename B> struct is_same { static const bool value = false; };
-template <typename A> struct is_same<A, A> { static const bool value = true; };
+
 template <typename T, typename Op> struct acc_kind_of {
 	static const enum acc_kind value = is_hot<T, Op>::value ? ACC_HOT :
 	    is_same<typename acc_of<T>::type, T>::value || is_same<Op, op_ext>::value ? ACC_PACK : ACC_COLD;

@@ -110,6 +110,18 @@ template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t firs
  */
 template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
+	if constexpr (is_same<T, v16>::value) { /* what is not there reads the message's beginning */
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++) {
+			uint64_t at = (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + unit_pack();
+
+			v[k] = gpu_ld16_stream(p.from + (at < p.bytes ? at : 0));
+		}
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			unit_loaded(&v[k]);
+		return;
+	}
 	if (p.from_aligned && xchg_whole<B>(p, first, n)) {
 		const char *from[B];
 
@@ -128,7 +140,7 @@ template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const s
 template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n,
     const struct gpu_v16 v[B])
 {
-	if (p.to_aligned && xchg_whole<B>(p, first, n)) {
+	if (!is_same<T, v16>::value && p.to_aligned && xchg_whole<B>(p, first, n)) {
 		char *to = p.to + first * SHUNT_UNIT_DATA;
 
 		GPU_UNROLL

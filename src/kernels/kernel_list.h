@@ -4,18 +4,18 @@
 /*
  * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). Kernels that
  * reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows),
- * the widest for all. `few` and `many`: for several messages at once. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
- * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size. Types have the numbers of enum shunt_dtype.
+ * the widest for all. `packs`: the same for messages of whole, aligned packs of 16 bytes. `few` and `many`: for several messages at once. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
+ * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64. Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
 #include "kernels/kargs.h"
 
 #define SHUNT_SHAPE_LIST(X) \
-	X(oneshot2, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
-	X(twoshot4, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) \
+	X(oneshot2, oneshot, shunt_kargs) X(oneshot2_packs, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot4_packs, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
+	X(twoshot4, twoshot, shunt_kargs) X(twoshot4_packs, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) \
 	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
 	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
-	X(reduce_scatter2, reduce_scatter, shunt_kargs) X(reduce_scatter4, reduce_scatter, shunt_kargs) X(reduce_scatter8, reduce_scatter, shunt_kargs) \
+	X(reduce_scatter2, reduce_scatter, shunt_kargs) X(reduce_scatter2_packs, reduce_scatter, shunt_kargs) X(reduce_scatter4, reduce_scatter, shunt_kargs) X(reduce_scatter4_packs, reduce_scatter, shunt_kargs) X(reduce_scatter8, reduce_scatter, shunt_kargs) \
 	X(reduce_scatter2_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter4_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter8_few, reduce_scatter, shunt_kargs_few) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_many, exchange, shunt_kargs_many) \
@@ -40,7 +40,7 @@
 	X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) X(shape, ext, 2, f64, 8) \
 	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
 #define SHUNT_COPY_ROWS(X, shape) \
-	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5)
+	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) X(shape, copy, 3, v16, 4)
 /* Moves nothing. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* The interpreter of plans: one for each type, for all operators; for each of the two ways that packets travel. */
@@ -50,11 +50,11 @@
 	X(shape, all, 0, bf16, 9) X(shape, all, 0, f8e4m3, 10) X(shape, all, 0, f8e5m2, 11)
 #define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
-	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_KERNEL_ROWS(X, oneshot8) \
-	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_KERNEL_ROWS(X, twoshot8) \
+	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot2_packs) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_HOT_ROWS(X, oneshot4_packs) SHUNT_KERNEL_ROWS(X, oneshot8) \
+	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_HOT_ROWS(X, twoshot4_packs) SHUNT_KERNEL_ROWS(X, twoshot8) \
 	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2) SHUNT_HOT_ROWS(X, reduce_scatter4) SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2) SHUNT_HOT_ROWS(X, reduce_scatter2_packs) SHUNT_HOT_ROWS(X, reduce_scatter4) SHUNT_HOT_ROWS(X, reduce_scatter4_packs) SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
 	SHUNT_HOT_ROWS(X, reduce_scatter2_few) SHUNT_HOT_ROWS(X, reduce_scatter4_few) SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) \
 	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \

@@ -145,12 +145,24 @@ template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, co
 	return load_user<T>((const char *)m.from + r * m.bytes, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, aligned);
 }
 
-template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
+/* P here and below: the message is known to consist of whole, aligned packs. Its kernels have no code for anything else: small messages wait for instructions. */
+template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
 {
+	if constexpr (P) {
+		char *to = (char *)a.recv + unit * SHUNT_UNIT_DATA + l.at;
+
+		if (unit * SHUNT_UNIT_DATA + l.at >= l.bytes)
+			return;
+		if (GPU_LINE_LAST)
+			*(uint64_t *)to = v.lo;
+		else
+			gpu_st16_stream(to, v);
+		return;
+	}
 	store_user<T>(a.recv, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned, v);
 }
 
-template <typename T> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit, struct gpu_v16 v)
+template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit, struct gpu_v16 v)
 {
 	struct shunt_message m = lines_message(a, &unit);
 
@@ -196,9 +208,10 @@ GPU_FN bool lines_packed(const struct lines &l, const struct shunt_kargs_few &a,
  * The channel's D units from `first` on. No load waits for another one: for units that are not there, the first one is read once more. But where a
  * pack is cut or not aligned, the loads come one after the other.
  */
-template <typename T, int D, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units, struct gpu_v16 v[D])
+template <typename T, int D, bool P, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units,
+    struct gpu_v16 v[D])
 {
-	if (lines_packed(l, args, 0, first, units)) {
+	if (P || lines_packed(l, args, 0, first, units)) {
 		GPU_UNROLL
 		for (uint32_t k = 0; k < D; k++)
 			v[k] = gpu_ld16_stream(lines_pack(l, args, 0, first + (uint64_t)(k < units ? k : 0) * l.nchannels));
@@ -214,7 +227,7 @@ template <typename T, int D, typename A> GPU_FN void lines_load(const struct lin
 }
 
 /* Units of all ranks' parts for a round, our own included; slot k * N + r as ever. Part r begins at unit r * stride; or, if that is 0, it has units of its own. */
-template <typename T, int N, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first, uint32_t units,
+template <typename T, int N, bool P, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first, uint32_t units,
     struct gpu_v16 v[SHUNT_LINE_SLOTS])
 {
 	const struct shunt_kargs &a = common(args);
@@ -222,9 +235,9 @@ template <typename T, int N, typename A> GPU_FN void parts_load(const struct lin
 
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++)
-		if (N == 2 || r < a.nranks)
+		if (!P && (N == 2 || r < a.nranks))
 			packed = packed && lines_packed(l, args, stride ? 0 : r, r * stride + first, units);
-	if (packed) {
+	if (P || packed) {
 		GPU_UNROLL
 		for (uint32_t r = 0; r < N; r++)
 			GPU_UNROLL
@@ -251,8 +264,9 @@ template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_
 /* By the launch's factor, if it has one. */
 template <typename T, typename Op, int D> GPU_FN void lines_scale(const struct shunt_kargs &a, struct gpu_v16 v[D])
 {
-	if (is_same<Op, op_sum>::value && (a.flags & SHUNT_K_PREMUL))
-		lines_multiply<T, Op, D>(v, load_scalar<T>(a));
+	if constexpr (is_same<Op, op_sum>::value)
+		if (a.flags & SHUNT_K_PREMUL)
+			lines_multiply<T, Op, D>(v, load_scalar<T>(a));
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
@@ -344,12 +358,14 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(con
 }
 
 /* The kernels of a file that has defined LINES_BODY, a template like oneshot() in oneshot.cu: for the lists of kernel_list.h. */
-#define LINES_INSTANCE(n, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, LINES_BODY<type, op_##op, n>(a))
-#define INSTANCE2(shape, op, opn, type, typen) LINES_INSTANCE(2, shape, op, type, shunt_kargs)
-#define INSTANCE4(shape, op, opn, type, typen) LINES_INSTANCE(4, shape, op, type, shunt_kargs)
-#define INSTANCE8(shape, op, opn, type, typen) LINES_INSTANCE(8, shape, op, type, shunt_kargs)
-#define FEW2(shape, op, opn, type, typen) LINES_INSTANCE(2, shape, op, type, shunt_kargs_few)
-#define FEW4(shape, op, opn, type, typen) LINES_INSTANCE(4, shape, op, type, shunt_kargs_few)
-#define FEW8(shape, op, opn, type, typen) LINES_INSTANCE(8, shape, op, type, shunt_kargs_few)
+#define LINES_INSTANCE(n, packs, shape, op, type, args) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, LINES_BODY<type, op_##op, n, packs>(a))
+#define INSTANCE2(shape, op, opn, type, typen) LINES_INSTANCE(2, false, shape, op, type, shunt_kargs)
+#define INSTANCE4(shape, op, opn, type, typen) LINES_INSTANCE(4, false, shape, op, type, shunt_kargs)
+#define INSTANCE8(shape, op, opn, type, typen) LINES_INSTANCE(8, false, shape, op, type, shunt_kargs)
+#define PACKS2(shape, op, opn, type, typen) LINES_INSTANCE(2, true, shape, op, type, shunt_kargs)
+#define PACKS4(shape, op, opn, type, typen) LINES_INSTANCE(4, true, shape, op, type, shunt_kargs)
+#define FEW2(shape, op, opn, type, typen) LINES_INSTANCE(2, false, shape, op, type, shunt_kargs_few)
+#define FEW4(shape, op, opn, type, typen) LINES_INSTANCE(4, false, shape, op, type, shunt_kargs_few)
+#define FEW8(shape, op, opn, type, typen) LINES_INSTANCE(8, false, shape, op, type, shunt_kargs_few)
 #endif

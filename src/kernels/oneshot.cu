@@ -8,7 +8,7 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const A &args)
+template <typename T, typename Op, int N, bool P, typename A> GPU_FN void oneshot(const A &args)
 {
 	const struct shunt_kargs &a = common(args);
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
@@ -23,7 +23,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		uint64_t slots = lines_slots(l, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, depth>(l, args, first, units, own);
+		lines_load<T, depth, P>(l, args, first, units, own);
 		lines_scale<T, Op, depth>(a, own);
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
@@ -34,7 +34,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_write<T>(l, args, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
+				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
@@ -43,7 +43,9 @@ template <typename T, typename Op, int N, typename A> GPU_FN void oneshot(const 
 
 #define LINES_BODY oneshot
 SHUNT_HOT_ROWS(INSTANCE2, oneshot2)
+SHUNT_HOT_ROWS(PACKS2, oneshot2_packs)
 SHUNT_HOT_ROWS(INSTANCE4, oneshot4)
+SHUNT_HOT_ROWS(PACKS4, oneshot4_packs)
 SHUNT_KERNEL_ROWS(INSTANCE8, oneshot8)
 SHUNT_HOT_ROWS(FEW2, oneshot2_few)
 SHUNT_HOT_ROWS(FEW4, oneshot4_few)

@@ -5,7 +5,7 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter(const A &args)
+template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce_scatter(const A &args)
 {
 	const struct shunt_kargs &a = common(args);
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
@@ -20,7 +20,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 		uint64_t slots = lines_slots(l, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		parts_load<T, N>(l, args, 0, first, units, v);
+		parts_load<T, N, P>(l, args, 0, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
@@ -31,7 +31,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_write<T>(l, args, first + (uint64_t)k * l.nchannels, lines_fold<T, Op, N>(a, &v[k * N]));
+				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, lines_fold<T, Op, N>(a, &v[k * N]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
@@ -40,7 +40,9 @@ template <typename T, typename Op, int N, typename A> GPU_FN void reduce_scatter
 
 #define LINES_BODY reduce_scatter
 SHUNT_HOT_ROWS(INSTANCE2, reduce_scatter2)
+SHUNT_HOT_ROWS(PACKS2, reduce_scatter2_packs)
 SHUNT_HOT_ROWS(INSTANCE4, reduce_scatter4)
+SHUNT_HOT_ROWS(PACKS4, reduce_scatter4_packs)
 SHUNT_KERNEL_ROWS(INSTANCE8, reduce_scatter8)
 SHUNT_HOT_ROWS(FEW2, reduce_scatter2_few)
 SHUNT_HOT_ROWS(FEW4, reduce_scatter4_few)

@@ -10,7 +10,7 @@
  */
 #include "kernels/lines.h"
 
-template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const A &args)
+template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twoshot(const A &args)
 {
 	const struct shunt_kargs &a = common(args);
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
@@ -26,7 +26,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 		uint64_t shot1 = lines_slots(l, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		parts_load<T, N>(l, args, part, first, units, v);
+		parts_load<T, N, P>(l, args, part, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
@@ -40,13 +40,13 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 				struct gpu_v16 sum = lines_fold<T, Op, N>(a, &v[k * N]);
 
 				lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
-				lines_write<T>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
+				lines_write<T, P>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
 		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
 			return;
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
-				lines_write<T>(l, args, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
+				lines_write<T, P>(l, args, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
 		}
 	}
 	gpu_warp_sync();
@@ -56,6 +56,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void twoshot(const 
 
 #define LINES_BODY twoshot
 SHUNT_HOT_ROWS(INSTANCE4, twoshot4)
+SHUNT_HOT_ROWS(PACKS4, twoshot4_packs)
 SHUNT_KERNEL_ROWS(INSTANCE8, twoshot8)
 SHUNT_HOT_ROWS(FEW4, twoshot4_few)
 SHUNT_HOT_ROWS(FEW8, twoshot8_few)
