@@ -240,7 +240,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
 		snprintf(text, text_bytes, "%s", scope->no_sms && !shunt_kind_reduces(kind) ? "CTAPolicy zero" :
-		    scope->nranks == 2 ? "built-in, for windows, measured on H200" : "built-in, for windows, estimated from 2 ranks of H200");
+		    scope->nranks == 2 || scope->nranks == 4 ? "built-in, for windows, measured on H200" :
+		    "built-in, for windows, estimated from 2 and 4 ranks of H200");
 	else if (odd_parts(scope, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if ((row = shunt_tuning_find(scope, kind, bytes, &table)))

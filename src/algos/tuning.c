@@ -45,6 +45,7 @@ struct range {
 
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
 #define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, false }
+#define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false, false }
 #define GUESS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, true }
 #define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true, false }
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false, false }
@@ -53,25 +54,31 @@ static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 512 * MB, "chunks"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
+	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
+	ON_48(ALLREDUCE, 3, 4, 8 * MB, "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
 	NCCL(ALLREDUCE, 2, 2, "chunks"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
 	OURS(ALLGATHER, 2, 2, 8 * MB, "exchange"),
 	OURS(ALLGATHER, 2, 2, END, "chunks"),
 	OURS(ALLGATHER, 3, 4, 4 * MB, "exchange"),
+	OURS(ALLGATHER, 3, 4, 16 * MB, "chunks"),
 	OURS(ALLGATHER, 5, 8, 64 * KB, "exchange"),
-	NCCL(ALLGATHER, 3, 8, "exchange"),
+	NCCL(ALLGATHER, 3, 4, "chunks"),
+	NCCL(ALLGATHER, 5, 8, "exchange"),
 	OURS(REDUCESCATTER, 2, 2, 32 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 2, 2, END, "chunks"),
-	GUESS(REDUCESCATTER, 3, 4, 1 * MB, "oneshot"), /* it is half of a two-shot all-reduce, and that is faster than NCCL's reduce-scatter here */
+	OURS(REDUCESCATTER, 3, 4, 32 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	NCCL(REDUCESCATTER, 3, 8, "oneshot"),
 	OURS(ALLTOALL, 2, 2, 8 * MB, "exchange"),
 	OURS(ALLTOALL, 2, 2, 512 * MB, "chunks"),
 	OURS(ALLTOALL, 3, 4, 4 * MB, "exchange"),
+	OURS(ALLTOALL, 3, 4, 64 * MB, "chunks"),
 	OURS(ALLTOALL, 5, 8, 64 * KB, "exchange"),
 	NCCL(ALLTOALL, 2, 2, "chunks"),
-	NCCL(ALLTOALL, 3, 8, "exchange"),
+	NCCL(ALLTOALL, 3, 4, "chunks"),
+	NCCL(ALLTOALL, 5, 8, "exchange"),
 	OURS(BROADCAST, 2, 2, 4 * MB, "exchange"),
 	OURS(BROADCAST, 2, 2, 128 * MB, "chunks"),
 	OURS(BROADCAST, 3, 4, 256 * KB, "exchange"),
@@ -87,21 +94,27 @@ static const struct range ranges[] = {
 	OURS(GATHER, 2, 2, 8 * MB, "exchange"),
 	OURS(GATHER, 2, 2, 16 * MB, "chunks"),
 	OURS(GATHER, 3, 4, 4 * MB, "exchange"),
+	OURS(GATHER, 3, 4, 8 * MB, "chunks"),
 	OURS(GATHER, 5, 8, 64 * KB, "exchange"),
 	NCCL(GATHER, 2, 2, "chunks"),
-	NCCL(GATHER, 3, 8, "exchange"),
+	NCCL(GATHER, 3, 4, "chunks"),
+	NCCL(GATHER, 5, 8, "exchange"),
 	OURS(SCATTER, 2, 2, 8 * MB, "exchange"),
 	OURS(SCATTER, 2, 2, 256 * MB, "chunks"),
-	OURS(SCATTER, 3, 4, 1 * MB, "exchange"),
+	OURS(SCATTER, 3, 4, 2 * MB, "exchange"),
+	OURS(SCATTER, 3, 4, 8 * MB, "chunks"),
 	OURS(SCATTER, 5, 8, 64 * KB, "exchange"),
 	NCCL(SCATTER, 2, 2, "chunks"),
-	NCCL(SCATTER, 3, 8, "exchange"),
+	NCCL(SCATTER, 3, 4, "chunks"),
+	NCCL(SCATTER, 5, 8, "exchange"),
 	OURS(SEND, 2, 2, 8 * MB, "exchange"),
 	OURS(SEND, 2, 2, 256 * MB, "chunks"),
 	OURS(SEND, 3, 4, 8 * MB, "exchange"),
+	OURS(SEND, 3, 4, 256 * MB, "chunks"),
 	OURS(SEND, 5, 8, 64 * KB, "exchange"),
 	NCCL(SEND, 2, 2, "chunks"),
-	NCCL(SEND, 3, 8, "exchange"),
+	NCCL(SEND, 3, 4, "chunks"),
+	NCCL(SEND, 5, 8, "exchange"),
 	ON_SIM(ALLREDUCE, 16 * KB, "oneshot"),
 	ON_SIM(ALLREDUCE, 64 * KB, "twoshot"),
 	ON_SIM(ALLREDUCE, END, "chunks"),
@@ -124,16 +137,17 @@ static const struct range ranges[] = {
 	ON_SIM(SEND, END, "chunks"),
 };
 #undef OURS
+#undef ON_48
 #undef GUESS
 #undef NCCL
 #undef ON_SIM
 
 /*
- * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never. 2: measured on H200, where NCCL's best or our
- * staged kernels are slower from there on. More: copies are estimated from the 17 us that the barriers and the engines' start cost on 2.
+ * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our
+ * staged kernels are slower from there on; but reductions by pulls among 4 were not, or won little.
  */
 static const uint64_t in_windows[SHUNT_NKINDS][2] = {
-	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB }, [SHUNT_ALLTOALL] = { 64 * MB, 16 * MB }, [SHUNT_BROADCAST] = { 128 * MB, 64 * MB },
+	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB }, [SHUNT_ALLTOALL] = { 64 * MB, 32 * MB }, [SHUNT_BROADCAST] = { 128 * MB, END },
 	[SHUNT_GATHER] = { 64 * MB, 64 * MB }, [SHUNT_SCATTER] = { 64 * MB, 64 * MB },
 	[SHUNT_ALLREDUCE] = { 16 * MB, 0 }, [SHUNT_REDUCESCATTER] = { 32 * MB, 0 }, [SHUNT_REDUCE] = { 64 * MB, 0 },
 };

@@ -35,7 +35,7 @@ expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
 expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$shunt" info select --ranks 4 --overlay 8 64M
-expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, estimated from 2 ranks of H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
+expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
