@@ -169,20 +169,24 @@ template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, con
 	store_user<T>(m.to, unit * SHUNT_UNIT_DATA + l.at, l.width, m.bytes, !((uintptr_t)m.to & 15), v);
 }
 
-/* Where this lane's pack of a unit of part r lies; where the part begins, if the unit does not reach so far. */
-GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t unit)
+/* Where this lane's pack of a unit of part r lies. Where the part does not reach so far, the beginning of unit `own`, which no other warp overwrites. */
+GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs &a, uint32_t r, uint64_t unit, uint64_t own)
 {
 	uint64_t at = unit * SHUNT_UNIT_DATA + l.pack;
 
-	return (const char *)a.send + r * l.bytes + (at < l.bytes ? at : 0);
+	return (const char *)a.send + r * l.bytes + (at < l.bytes ? at : own * SHUNT_UNIT_DATA);
 }
 
-GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t unit)
+GPU_FN const char *lines_pack(const struct lines &l, const struct shunt_kargs_few &a, uint32_t r, uint64_t unit, uint64_t own)
 {
 	struct shunt_message m = lines_message(a, &unit);
 	uint64_t at = unit * SHUNT_UNIT_DATA + l.pack;
 
-	return (const char *)m.from + r * m.bytes + (at < m.bytes ? at : 0);
+	if (at >= m.bytes) {
+		m = lines_message(a, &own);
+		at = own * SHUNT_UNIT_DATA;
+	}
+	return (const char *)m.from + r * m.bytes + at;
 }
 
 /* Can the channel's units from `first` on be read so? No pack may be cut by the message's end. */
@@ -214,7 +218,7 @@ template <typename T, int D, bool P, typename A> GPU_FN void lines_load(const st
 	if (P || lines_packed(l, args, 0, first, units)) {
 		GPU_UNROLL
 		for (uint32_t k = 0; k < D; k++)
-			v[k] = gpu_ld16_stream(lines_pack(l, args, 0, first + (uint64_t)(k < units ? k : 0) * l.nchannels));
+			v[k] = gpu_ld16_stream(lines_pack(l, args, 0, first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
 		GPU_UNROLL
 		for (uint32_t k = 0; k < D; k++)
 			unit_loaded(&v[k]);
@@ -244,7 +248,7 @@ template <typename T, int N, bool P, typename A> GPU_FN void parts_load(const st
 			for (uint32_t k = 0; k < SHUNT_LINE_SLOTS / N; k++)
 				if (N == 2 || r < a.nranks)
 					v[k * N + r] = gpu_ld16_stream(
-					    lines_pack(l, args, stride ? 0 : r, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels));
+					    lines_pack(l, args, stride ? 0 : r, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
 		GPU_UNROLL
 		for (uint32_t i = 0; i < SHUNT_LINE_SLOTS; i++)
 			unit_loaded(&v[i]);
