@@ -55,7 +55,7 @@ int tune_candidates(
 	if (nccl)
 		n = add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
-		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS)
+		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS || (a->alone && nranks == 2)) /* the same as in one hop */
 			continue;
 		n = add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/* The channels of a message between two ranks follow from its size alone. */

@@ -9,6 +9,8 @@ extern const struct shunt_algo shunt_lines_algos[];
 extern const struct shunt_algo shunt_exchange_algos[];
 extern const struct shunt_algo shunt_copies_algos[];
 extern const struct shunt_algo shunt_pulls_algos[];
+/* A reduce in two hops (algos/lines.c). */
+int shunt_reduce_in_two(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll);
 /* Of every kind, for communicators of one rank. */
 extern const struct shunt_algo shunt_local_algo;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in. "exchange" moves them in lines,
- * "chunks" in chunks: kernels/exchange.h, kernels/chunks.h. Calls of both may share a launch.
+ * "chunks" in chunks: kernels/exchange.h, kernels/chunks.h. Calls of both may share a launch. "relay" moves lines, and some ranks pass on
+ * what comes in.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,7 +13,10 @@
 #define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
 
 /* This rank's messages, one list for each thing that it may do. */
-enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, OWN = 2 * SHUNT_KARGS_MAX_RANKS, LISTS };
+enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, RELAY = 2 * SHUNT_KARGS_MAX_RANKS, OWN, LISTS };
+
+/* An all-reduce takes two launches, and a relay has one of its own. */
+enum step { FIRST, SECOND, RELAYED };
 
 struct lists {
 	size_t count[LISTS], first[LISTS];
@@ -22,7 +26,8 @@ struct lists {
 	bool chunks;                   /* whether there are messages in chunks */
 	size_t self_sent, self_taken;
 	int rank;
-	bool second;                   /* the second launch of an all-reduce */
+	int root;                      /* of what is relayed */
+	enum step step;
 };
 
 static struct shunt_message *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
@@ -99,15 +104,15 @@ static void add_allreduce(struct lists *l, const struct shunt_scope *scope, cons
 	uint64_t first, last, own, own_end;
 
 	shunt_share(0, bytes, (unsigned)l->rank, n, &own, &own_end);
-	if (own < own_end && !l->second)
+	if (own < own_end && l->step == FIRST)
 		add_moving(l, OWN, at(c->send, own), at(c->recv, own), own_end - own);
 	for (unsigned p = 0; p < n; p++) {
 		shunt_share(0, bytes, p, n, &first, &last);
-		if (first < last && !l->second)
+		if (first < last && l->step == FIRST)
 			add_send(l, (int)p, at(c->send, first), last - first);
-		if (first < last && l->second)
+		if (first < last && l->step == SECOND)
 			add_take(l, (int)p, at(c->recv, first), last - first);
-		if (own < own_end && l->second)
+		if (own < own_end && l->step == SECOND)
 			add_send(l, (int)p, at(c->recv, own), own_end - own);
 	}
 }
@@ -128,6 +133,32 @@ static void add_send_all(struct lists *l, const struct shunt_scope *scope, const
 		add_copy(l, from, to, bytes);
 }
 
+/*
+ * A broadcast in two hops: each rank but the root takes a share from the root and passes it on to the others, so that the root's link carries the
+ * message once.
+ */
+static void add_relays(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c, uint64_t bytes)
+{
+	bool root = l->rank == c->root;
+
+	l->root = c->root;
+	for (int p = 0; p < scope->nranks; p++) {
+		uint64_t first, last;
+
+		shunt_share(0, bytes, (unsigned)(p - (p > c->root)), (unsigned)scope->nranks - 1, &first, &last);
+		if (p == c->root || first == last)
+			continue;
+		if (p == l->rank)
+			add_moving(l, RELAY, NULL, at(c->recv, first), last - first);
+		else if (root)
+			add_send(l, p, at(c->send, first), last - first);
+		else
+			add_take(l, p, at(c->recv, first), last - first);
+	}
+	if (root)
+		add_copy(l, c->send, c->recv, bytes);
+}
+
 /* What a call asks of this rank. */
 static void add_call(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c)
 {
@@ -135,6 +166,10 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 	int n = scope->nranks, rank = l->rank;
 	bool root = rank == c->root;
 
+	if (l->step == RELAYED) {
+		add_relays(l, scope, c, part);
+		return;
+	}
 	switch (c->kind) {
 	case SHUNT_SEND:
 	case SHUNT_RECV:
@@ -296,6 +331,13 @@ static void spread(const struct shunt_scope *scope, const struct room *r, unsign
 	work->threads += 32;
 }
 
+static unsigned role_of(unsigned list, bool folds)
+{
+	if (list < RELAY)
+		return list < TAKE_FROM ? SHUNT_ROLE_SEND : SHUNT_ROLE_TAKE;
+	return list == RELAY ? SHUNT_ROLE_RELAY : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY;
+}
+
 /* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
 static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, const struct lists *l, bool folds, size_t from, size_t room,
     struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
@@ -305,7 +347,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 
 	/* Ranks do not all begin with the same peer. */
 	for (unsigned i = 0; i < LISTS; i++) {
-		unsigned list = i < OWN ? (i + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS + i / TAKE_FROM * TAKE_FROM : i;
+		unsigned list = i < RELAY ? (i + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS + i / TAKE_FROM * TAKE_FROM : i;
 		size_t n = l->count[list] - from;
 		unsigned channels = 0;
 
@@ -322,8 +364,8 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 				channels = uses;
 		}
 		roles[nroles++] = (struct shunt_role){
-			.what = list < TAKE_FROM ? SHUNT_ROLE_SEND : list < OWN ? SHUNT_ROLE_TAKE : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY,
-			.peer = (uint8_t)(list < OWN ? list % SHUNT_KARGS_MAX_RANKS : 0),
+			.what = (uint8_t)role_of(list, folds),
+			.peer = (uint8_t)(list < RELAY ? list % SHUNT_KARGS_MAX_RANKS : (unsigned)l->root),
 			.channels = (uint16_t)channels,
 			.first = (uint16_t)nmessages,
 			.count = (uint16_t)n,
@@ -409,11 +451,11 @@ static void add_calls(struct lists *l, const struct shunt_issue *issue, const st
 }
 
 static int exchange_launch(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls,
-    bool folds, bool second)
+    bool folds, enum step step)
 {
 	const struct shunt_pick *pick = picks; /* of what reduces: the kernel that can do all, if one is for chunks */
 	struct shunt_message few[SHUNT_FEW_MESSAGES];
-	struct lists l = { .rank = issue->base->rank, .second = second };
+	struct lists l = { .rank = issue->base->rank, .step = step };
 	size_t total = 0;
 	int err;
 
@@ -437,38 +479,70 @@ static int exchange_launch(const struct shunt_issue *issue, const struct shunt_p
 	return err;
 }
 
+static int relay(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
+{
+	return exchange_launch(issue, pick, &coll, 1, false, RELAYED);
+}
+
+/*
+ * The only one of the calls that goes in two hops; ncalls: none. Of several with roots of their own, one hop is the better way: each link carries
+ * what it would carry anyway.
+ */
+static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pick *picks, size_t ncalls)
+{
+	size_t found = ncalls;
+
+	for (size_t i = 0; i < ncalls; i++)
+		if (picks[i].algo->alone) {
+			if (found < ncalls)
+				return ncalls;
+			found = i;
+		}
+	return issue->scope->nranks > 2 ? found : ncalls;
+}
+
 static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
-	bool alone = issue->scope->nranks == 1;
+	bool one_rank = issue->scope->nranks == 1;
 	/* One rank by itself has nothing to fold, unless it scales. */
-	bool folds = shunt_kind_reduces(c->kind) && (!alone || c->redop == SHUNT_PREMUL);
-	int err = exchange_launch(issue, picks, calls, ncalls, folds, false);
+	bool folds = shunt_kind_reduces(c->kind) && (!one_rank || c->redop == SHUNT_PREMUL);
+	size_t alone = find_alone(issue, picks, ncalls), next = alone + 1;
+	int err = exchange_launch(issue, picks, calls, alone, folds, FIRST);
 
-	if (!err && c->kind == SHUNT_ALLREDUCE && !alone)
-		err = exchange_launch(issue, picks, calls, ncalls, false, true);
+	if (!err && c->kind == SHUNT_ALLREDUCE && !one_rank)
+		err = exchange_launch(issue, picks, calls, ncalls, false, SECOND);
+	/* A relay's warp has the rings to many ranks, on which no other may send. */
+	if (!err && alone < ncalls)
+		err = picks[alone].algo->alone(issue, &picks[alone], calls[alone]);
+	if (!err && next < ncalls)
+		err = exchange_launch(issue, &picks[next], &calls[next], ncalls - next, folds, FIRST);
 	return err;
 }
 
 #define LINES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_chunks8 } /* the last one can do both */
 #define CHUNKS { SHUNT_SHAPE_chunks2, SHUNT_SHAPE_chunks4, SHUNT_SHAPE_chunks8 }
 #define BOTH(kind, fuse, doc) \
-	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, exchange_issue, 0 }, \
-	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS }
+	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, exchange_issue, 0, NULL }, \
+	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL }
 const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
 	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD, "every rank sends part r to rank r, which folds what comes in rank order"),
 	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
 	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
+	{ "relay", "the root sends a share to each, and each passes its share on to the others",
+	    SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES, { 0 }, NULL, exchange_issue, 0, relay },
 	BOTH(SHUNT_REDUCE, SHUNT_FUSE_FOLD, "all send to the root, which folds in rank order"),
+	{ "twoshot", "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root",
+	    SHUNT_REDUCE, SHUNT_FUSE_FOLD, LINES, { 0 }, NULL, exchange_issue, 0, shunt_reduce_in_two },
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	{ "chunks", "reduce-scatter and all-gather, in chunks", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS },
+	{ "chunks", "reduce-scatter and all-gather, in chunks", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
 	{ 0 },
 };
 
 const struct shunt_algo shunt_local_algo = {
 	"local", "one rank by itself: copies", SHUNT_NKINDS, SHUNT_FUSE_NONE,
-	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, exchange_issue, 0,
+	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, exchange_issue, 0, NULL,
 };

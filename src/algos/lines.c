@@ -48,6 +48,7 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 	k->count = coll->count;
 	k->scalar = pick->scalar;
 	k->flags = pick->flags;
+	k->root = (uint32_t)coll->root;
 	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv | part) & 15))
 		k->flags |= SHUNT_K_ALIGNED;
 	if ((k->flags & SHUNT_K_ALIGNED) && !(bytes & 15))
@@ -109,7 +110,7 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	return err;
 }
 
-const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce */
+const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce, then the two-shot one */
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	    { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few }, oneshot_geometry, lines_issue },
@@ -121,3 +122,16 @@ const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce
 	    { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few, SHUNT_SHAPE_reduce_scatter8_few }, oneshot_geometry, lines_issue },
 	{ 0 },
 };
+
+int shunt_reduce_in_two(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)
+{
+	struct shunt_pick two = *pick;
+	struct shunt_coll c = *coll;
+
+	two.algo = &shunt_lines_algos[1];
+	two.kernel = shunt_algo_kernel(two.algo, SHUNT_ALLREDUCE, issue->scope->nranks, c.redop, c.dtype);
+	two.flags |= SHUNT_K_TO_ROOT;
+	if (c.root != issue->base->rank)
+		c.recv = NULL; /* means nothing */
+	return issue_one(issue, &two, &c);
+}

@@ -54,7 +54,7 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	if (role.what == SHUNT_ROLE_SEND)
 		EACH_RUN(a, role, (chunks_send<T, struct op_copy>(c, a, role.peer, i, n)), (xchg_send<T, struct op_copy>(c.x, a, role.peer, i, n)))
 	else if (role.what == SHUNT_ROLE_TAKE)
-		EACH_RUN(a, role, chunks_take<T>(c, a, role.peer, i, n), xchg_take<T>(c.x, a, role.peer, i, n))
+		EACH_RUN(a, role, chunks_take<T>(c, a, role.peer, i, n), xchg_take<T>(c.x, a, role.peer, i, n, 0))
 	else
 		chunks_copy<T>(c, a, role);
 	if (gpu_lane() == 0)

@@ -22,8 +22,8 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	struct xchg x = xchg_init(a, channel);
 	if (role.what == SHUNT_ROLE_SEND)
 		xchg_send<T, struct op_copy>(x, a, role.peer, role.first, role.count);
-	else if (role.what == SHUNT_ROLE_TAKE)
-		xchg_take<T>(x, a, role.peer, role.first, role.count);
+	else if (role.what != SHUNT_ROLE_COPY)
+		xchg_take<T>(x, a, role.peer, role.first, role.count, role.what == SHUNT_ROLE_RELAY ? xchg_others(a, role.peer) : 0);
 	else
 		xchg_copy<T>(x, a, role);
 }

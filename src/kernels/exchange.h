@@ -110,12 +110,12 @@ template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t firs
  */
 template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
-	if constexpr (is_same<T, v16>::value) { /* what is not there reads the message's beginning */
+	if constexpr (is_same<T, v16>::value) { /* for what is not there, the first unit's beginning */
 		GPU_UNROLL
 		for (uint32_t k = 0; k < B; k++) {
 			uint64_t at = (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + unit_pack();
 
-			v[k] = gpu_ld16_stream(p.from + (at < p.bytes ? at : 0));
+			v[k] = gpu_ld16_stream(p.from + (at < p.bytes ? at : first * SHUNT_UNIT_DATA));
 		}
 		GPU_UNROLL
 		for (uint32_t k = 0; k < B; k++)
@@ -213,6 +213,66 @@ template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struc
 	return true;
 }
 
+/* ---- passing on: units that registers hold, to one rank or several. Lane r looks after the room in rank r's ring */
+
+struct xchg_out {
+	uint32_t ranks;         /* bit r: to rank r */
+	uint32_t passed;        /* units, in this launch */
+	uint32_t room;          /* ... that there may be, by what this lane knows of its rank's ring */
+};
+
+template <typename A> GPU_FN uint32_t xchg_room(const struct xchg &x, const A &a, uint32_t peer)
+{
+	uint32_t index = xchg_index(x, a.k.rank, peer);
+
+	return (uint32_t)(gpu_ld_taken(&x.ctrl->lines.taken[index]) + SHUNT_XCHG_RING - x.ctrl->lines.sent[index]);
+}
+
+template <typename A> GPU_FN struct xchg_out xchg_out_init(const struct xchg &x, const A &a, uint32_t ranks)
+{
+	struct xchg_out out = { ranks, 0, UINT32_MAX };
+
+	if (ranks >> gpu_lane() & 1)
+		out.room = xchg_room(x, a, gpu_lane());
+	return out;
+}
+
+/* The n units of a batch; false: gave up. The counters of what was sent stay as they are until xchg_passed(). */
+template <int B, typename A> GPU_FN bool xchg_pass(const struct xchg &x, const A &a, struct xchg_out *out, uint32_t n, const struct gpu_v16 v[B])
+{
+	struct spin spin;
+
+	spin_init(&spin, x.ctrl);
+	while (!gpu_warp_all(out->passed + n <= out->room || out->passed + n <= (out->room = xchg_room(x, a, gpu_lane()))))
+		if (!xchg_spin(&spin)) {
+			if (out->passed + n > out->room)
+				spin_report(x.ctrl, spin_reason(x.ctrl), a.k.rank, gpu_lane(), x.channel, out->passed + n, out->room);
+			return false;
+		}
+	GPU_ROLL
+	for (uint32_t i = 1, r = a.k.rank; i < a.k.nranks; i++) {
+		r = r + 1 == a.k.nranks ? 0 : r + 1;
+		if (!(out->ranks >> r & 1))
+			continue;
+		uint64_t sent = x.ctrl->lines.sent[xchg_index(x, a.k.rank, r)] + out->passed;
+		char *ring = a.k.peer[r] + xchg_ring(x, r, a.k.rank);
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			if (k < n)
+				gpu_line_st(ring + xchg_slot(sent + k), v[k], sent + k + 1);
+	}
+	out->passed += n;
+	return true;
+}
+
+template <typename A> GPU_FN void xchg_passed(const struct xchg &x, const A &a, const struct xchg_out &out)
+{
+	gpu_warp_sync(); /* all lanes have read them */
+	if (out.ranks >> gpu_lane() & 1)
+		x.ctrl->lines.sent[xchg_index(x, a.k.rank, gpu_lane())] += out.passed;
+}
+
 /* ---- taking */
 
 /* Tells a sender that its units up to `received` are out of the ring. */
@@ -223,8 +283,17 @@ GPU_FN void xchg_give_back(const struct xchg &x, const struct shunt_kargs &a, ui
 	gpu_st_taken(&theirs->lines.taken[xchg_index(x, peer, a.rank)], received);
 }
 
-template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
+/* A relay's other ranks: neither we nor the peer it takes from. */
+template <typename A> GPU_FN uint32_t xchg_others(const A &a, uint32_t peer)
 {
+	return ((1u << a.k.nranks) - 1) & ~(1u << a.k.rank | 1u << peer);
+}
+
+/* ranks: to which it is to be passed on as well. */
+template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages,
+    uint32_t ranks)
+{
+	struct xchg_out out = xchg_out_init(x, a, ranks);
 	uint32_t index = xchg_index(x, a.k.rank, peer);
 	uint64_t received = x.ctrl->lines.received[index];
 	const char *ring = x.inbox + xchg_ring(x, a.k.rank, peer);
@@ -254,6 +323,8 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 					return false;
 				}
 			}
+			if (ranks && !xchg_pass<XCHG_BATCH>(x, a, &out, n, v))
+				return false;
 			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
 			received += n;
 			gpu_warp_sync();
@@ -264,6 +335,7 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 	gpu_warp_sync(); /* all lanes have read it */
 	if (gpu_lane() == 0)
 		x.ctrl->lines.received[index] = received;
+	xchg_passed(x, a, out);
 	return true;
 }
 

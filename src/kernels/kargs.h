@@ -39,6 +39,7 @@ enum shunt_kflags {
 	SHUNT_K_MIN = 32,           /* of an extremum kernel: the smaller one, else the larger */
 	SHUNT_K_OPENS = 64,         /* the first barrier of an operation */
 	SHUNT_K_CLOSES = 128,       /* the last one */
+	SHUNT_K_TO_ROOT = 256,      /* two-shot: only the root gets the result */
 };
 
 struct shunt_ctrl;
@@ -75,16 +76,17 @@ struct shunt_kargs {
 	uint16_t roles;             /* ... how many there are */
 	uint16_t chunk_channels;    /* ... as channels, for messages in chunks */
 	uint16_t copy_blocks;       /* ... of chunks.cu: the last blocks, which do nothing but copy own parts, the last role; 0: there are none */
-	uint32_t pad;
+	uint32_t root;              /* SHUNT_K_TO_ROOT */
 	uint64_t op;                /* what the launch belongs to, for struct shunt_progress */
 	struct shunt_check check;
 };
 
 /*
  * Exchange kernels: this rank's part in one or several calls, as messages in order of issue, sorted by role. A role is what a warp does, for one
- * of the channels: send to a peer, take what a peer sends, fold what all peers send (and our own part), copy a part of our own.
+ * of the channels: send to a peer, take what a peer sends, fold what all peers send (and our own part), copy a part of our own. A relay takes from a
+ * peer and passes on to all others, in lines only.
  */
-enum { SHUNT_ROLE_SEND, SHUNT_ROLE_TAKE, SHUNT_ROLE_FOLD, SHUNT_ROLE_COPY };
+enum { SHUNT_ROLE_SEND, SHUNT_ROLE_TAKE, SHUNT_ROLE_FOLD, SHUNT_ROLE_COPY, SHUNT_ROLE_RELAY };
 
 struct shunt_role {
 	uint8_t what, peer;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Two-shot all-reduce: the message is cut into n parts; every rank sends part p to rank p (shot one), reduces its own part, and
- * sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message.
+ * sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A reduce sends it to the root only.
  *
  * Parts are padded to the same number of units, so that in every round a channel hears from every peer in both shots. It may
  * overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer sent after it had
@@ -16,6 +16,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 	const uint32_t depth = SHUNT_LINE_SLOTS / N;
 	struct lines l = lines_init<T>(args);
 	uint64_t part = (l.units + a.nranks - 1) / a.nranks;
+	bool to_root = a.flags & SHUNT_K_TO_ROOT, stores = !to_root || a.rank == a.root;
 
 	if (l.channel >= part)
 		return;
@@ -39,9 +40,15 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 			if (k < units) {
 				struct gpu_v16 sum = lines_fold<T, Op, N>(a, &v[k * N]);
 
-				lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
-				lines_write<T, P>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
+				if (!to_root)
+					lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+				else if (!stores)
+					gpu_line_st(a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+				if (stores)
+					lines_write<T, P>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
+		if (!stores)
+			continue;
 		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
 			return;
 		FOR_SLOTS (k, r, units, a) {

@@ -1081,7 +1081,9 @@ static const char *staged_path(const struct fold *f)
 		return f->kind == SHUNT_REDUCE ? "exchange" : "oneshot";
 	if (f->kind == SHUNT_ALLREDUCE && bytes <= 4 * SIM_ONESHOT)
 		return "twoshot";
-	return f->kind != SHUNT_ALLREDUCE && bytes <= 2 * SIM_ONESHOT ? "exchange" : "chunks";
+	if (f->kind == SHUNT_ALLREDUCE || bytes > 2 * SIM_ONESHOT)
+		return "chunks";
+	return f->kind == SHUNT_REDUCE ? "twoshot" : "exchange";
 }
 
 /* From windows and by way of the scratch: one result, to the bit. */

@@ -33,6 +33,10 @@ static void run(struct world *w, const struct job *cases, uint64_t seed)
 	run_as(w, cases, seed, "chunks");
 	if (cases->kind == SHUNT_REDUCESCATTER)
 		run_as(w, cases, seed, "oneshot");
+	if (cases->kind == SHUNT_BROADCAST)
+		run_as(w, cases, seed, "relay");
+	if (cases->kind == SHUNT_REDUCE)
+		run_as(w, cases, seed, "twoshot");
 }
 
 static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,
@@ -81,6 +85,70 @@ static void test_exchange_every_count_root_and_alignment_matches_reference(void 
 					continue;
 				run(&w, &j, counts[c] + k);
 			}
+		world_stop(&w);
+	}
+}
+
+static void test_exchange_in_two_hops_every_share_matches_reference(void **state)
+{
+	/* A relay's shares are whole lines of 32 elements: fewer than there are relays, one each, a short last one, none of the last relays', several
+	 * rings full. A two-shot reduce's are units of 120. */
+	static const size_t counts[] = { 1, 32, 33, 64, 7 * 32, 7 * 32 + 1, 121, 961, 4 * 7 * 120 + 5, 50021 };
+	static const struct { enum shunt_kind kind; const char *algo; } two_hops[] = { { SHUNT_BROADCAST, "relay" }, { SHUNT_REDUCE, "twoshot" } };
+
+	for (int n = 2; n <= 8; n++) {
+		struct world w;
+
+		if (quick && n != 3 && n != 5)
+			continue;
+		world_start(&w, n);
+		for (size_t k = 0; k < 2; k++)
+			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+				for (int root = 0; root < n; root++) {
+					struct job j = { two_hops[k].kind, SHUNT_F32, SHUNT_AVG, counts[c], root, (int)(c + (size_t)root) % 3, root & 1 };
+
+					if (quick && (root % 2 || counts[c] > 3000))
+						continue;
+					shunt_sim_set_jitter(counts[c] + (uint64_t)root, root % 3 ? 0 : 100);
+					run_as(&w, &j, counts[c] * 8 + (uint64_t)root, two_hops[k].algo);
+				}
+		shunt_sim_set_jitter(0, 0);
+		world_stop(&w);
+	}
+}
+
+/* On the same rings, one launch behind the other, and the ranks at different ones. */
+static void test_exchange_algorithms_in_a_row_match_reference(void **state)
+{
+	static const char *const algos[] = { "relay", "exchange", "twoshot", "chunks" }; /* where a kind has no such way, the built-in one */
+	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_F32, SHUNT_I8, SHUNT_F64 };
+	enum { CALLS = 24 };
+
+	for (int n = 3; n <= 8; n++) {
+		struct job jobs[CALLS] = { 0 };
+		struct world w;
+		uint64_t seed = (uint64_t)n;
+
+		if (quick && n != 3 && n != 5)
+			continue;
+		world_start(&w, n);
+		for (int i = 0; i < CALLS; i++) {
+			jobs[i] = (struct job){ .kind = ref_random(&seed) % 3 ? i & 1 ? SHUNT_REDUCE : SHUNT_BROADCAST : kinds[ref_random(&seed) % NKINDS],
+				.dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL, .count = 1 + ref_random(&seed) % (quick ? 800 : 9000),
+				.root = (int)(ref_random(&seed) % (uint64_t)n), .skew = i % 3 };
+			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
+		}
+		shunt_sim_set_jitter((uint64_t)n, 200);
+		for (int r = 0; r < n; r++)
+			for (int i = 0; i < CALLS; i++)
+				world_launch(&w, r, &jobs[i].call[r], algos[i / 2 % 4]);
+		for (int r = 0; r < n; r++)
+			world_wait(&w, r, "calls in a row");
+		shunt_sim_set_jitter(0, 0);
+		for (int i = 0; i < CALLS; i++) {
+			job_check(&w, &jobs[i]);
+			job_drop(&w, &jobs[i]);
+		}
 		world_stop(&w);
 	}
 }
@@ -139,13 +207,43 @@ static void test_exchange_missing_peer_gives_up_at_the_deadline(void **state)
 	world_stop(&w);
 }
 
+/* Rank 1 has taken the first lines from the root, and rank 2 neither passes its own on nor makes room. */
+static void test_exchange_relay_without_room_gives_up_at_the_deadline(void **state)
+{
+	enum { N = 3, COUNT = 100000 };
+	uint64_t timeout = 2000 * 1000000ull;
+	struct world w;
+	char *buf[N];
+
+	world_start(&w, N);
+	for (int r = 0; r < N; r++) {
+		shunt_gpu_sim_ops.copy(r, &((struct shunt_ctrl *)w.mem[r].ptr)->timeout_ns, &timeout, sizeof(timeout));
+		buf[r] = world_alloc(r, COUNT);
+	}
+	for (int r = 0; r < 2; r++) {
+		struct shunt_coll coll = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .root = 0, .count = COUNT, .send = buf[r], .recv = buf[r] };
+		world_launch(&w, r, &coll, "relay");
+	}
+	for (int r = 0; r < 2; r++) {
+		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
+		assert_int_equal(w.fault[r]->set, SHUNT_FAULT_TIMEOUT);
+	}
+	assert_int_equal(w.fault[1]->peer, 2);
+	for (int r = 0; r < N; r++)
+		shunt_gpu_sim_ops.mem_free(buf[r]);
+	world_stop(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_exchange_every_type_and_op_matches_reference),
 		cmocka_unit_test(test_exchange_every_count_root_and_alignment_matches_reference),
+		cmocka_unit_test(test_exchange_in_two_hops_every_share_matches_reference),
+		cmocka_unit_test(test_exchange_algorithms_in_a_row_match_reference),
 		cmocka_unit_test(test_exchange_fast_sender_does_not_overrun_a_slow_receiver),
 		cmocka_unit_test(test_exchange_missing_peer_gives_up_at_the_deadline),
+		cmocka_unit_test(test_exchange_relay_without_room_gives_up_at_the_deadline),
 	};
 
 	quick = getenv("KERNELS_QUICK") != NULL;

@@ -101,6 +101,7 @@ static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t 
 	struct job *jobs = calloc(njobs + 1, sizeof(*jobs));
 	struct mail *mails = calloc(nmails + 1, sizeof(*mails));
 	struct item *items = calloc(njobs + 2 * nmails + 1, sizeof(*items));
+	const char *algo = seed & 1 ? "relay" : seed & 2 ? "twoshot" : NULL;
 	const struct shunt_coll **calls = calloc(njobs + 2 * nmails + 1, sizeof(*calls));
 
 	for (size_t i = 0; i < njobs; i++) {
@@ -119,7 +120,7 @@ static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t 
 
 		for (size_t i = 0; i < n; i++)
 			calls[i] = &items[i].call;
-		assert_int_equal(world_launch_group(w, r, calls, n, NULL), 0);
+		assert_int_equal(world_launch_group(w, r, calls, n, algo), 0);
 	}
 	for (int r = 0; r < w->n; r++)
 		world_wait(w, r, "a random group");
@@ -168,9 +169,11 @@ static void test_group_of_thousands_of_messages_matches_reference(void **state)
 /* The patterns that programs really make take one launch on each rank. */
 static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 {
-	static const struct { enum shunt_kind kind; const char *what; bool every_root; } patterns[] = {
-		{ SHUNT_BROADCAST, "all-gather of uneven parts", true }, { SHUNT_REDUCE, "reduce-scatter of uneven parts", true },
-		{ SHUNT_ALLREDUCE, "buckets", false }, { SHUNT_ALLGATHER, "all-gathers", false }, { SHUNT_REDUCESCATTER, "reduce-scatters", false },
+	static const struct { enum shunt_kind kind; const char *what; bool every_root; const char *algo; } patterns[] = {
+		{ SHUNT_BROADCAST, "all-gather of uneven parts", true, NULL }, { SHUNT_REDUCE, "reduce-scatter of uneven parts", true, NULL },
+		{ SHUNT_BROADCAST, "all-gather of parts for relays", true, "relay" }, { SHUNT_REDUCE, "reduce-scatter of parts for two shots", true, "twoshot" },
+		{ SHUNT_ALLREDUCE, "buckets", false, NULL }, { SHUNT_ALLGATHER, "all-gathers", false, NULL },
+		{ SHUNT_REDUCESCATTER, "reduce-scatters", false, NULL },
 	};
 
 	for (int n = 2; n <= (quick ? 4 : 8); n += 2)
@@ -191,13 +194,48 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 
 				for (size_t k = 0; k < calls; k++)
 					list[k] = &jobs[k].call[r];
-				assert_int_equal(world_launch_group(&w, r, list, calls, NULL), 0);
+				assert_int_equal(world_launch_group(&w, r, list, calls, patterns[i].algo), 0);
 				if (w.launches[r] != 1)
 					fail_msg("%s of %d ranks: %u launches", patterns[i].what, n, w.launches[r]);
 			}
 			for (int r = 0; r < n; r++)
 				world_wait(&w, r, patterns[i].what);
 			for (size_t k = 0; k < calls; k++) {
+				job_check(&w, &jobs[k]);
+				job_drop(&w, &jobs[k]);
+			}
+			world_stop(&w);
+		}
+}
+
+/* A relay has a launch of its own, and the others of its group share those before and after it. */
+static void test_group_with_one_relay_matches_reference(void **state)
+{
+	enum { RANKS = 4, CALLS = 5 };
+	static const struct { enum shunt_kind kind, relayed; } patterns[] = { { SHUNT_ALLGATHER, SHUNT_BROADCAST }, { SHUNT_REDUCESCATTER, SHUNT_REDUCE } };
+
+	for (size_t i = 0; i < 2; i++)
+		for (int at = 0; at < CALLS; at++) {
+			struct job jobs[CALLS] = { 0 };
+			struct world w;
+
+			world_start(&w, RANKS);
+			for (int k = 0; k < CALLS; k++) {
+				jobs[k] = (struct job){ .kind = k == at ? patterns[i].relayed : patterns[i].kind, .dtype = SHUNT_F32, .op = SHUNT_SUM,
+					.count = 4200 + (size_t)k, .root = at % RANKS };
+				job_prepare(&w, &jobs[k], i * 10 + (size_t)k);
+			}
+			for (int r = 0; r < RANKS; r++) {
+				const struct shunt_coll *list[CALLS];
+
+				for (int k = 0; k < CALLS; k++)
+					list[k] = &jobs[k].call[r];
+				assert_int_equal(world_launch_group(&w, r, list, CALLS, NULL), 0);
+				assert_int_equal(w.launches[r], at % (CALLS - 1) ? 3 : 2);
+			}
+			for (int r = 0; r < RANKS; r++)
+				world_wait(&w, r, "a group with a relay");
+			for (int k = 0; k < CALLS; k++) {
 				job_check(&w, &jobs[k]);
 				job_drop(&w, &jobs[k]);
 			}
@@ -318,6 +356,7 @@ int main(void)
 		cmocka_unit_test(test_group_of_anything_in_any_order_matches_reference),
 		cmocka_unit_test(test_group_of_thousands_of_messages_matches_reference),
 		cmocka_unit_test(test_group_of_calls_that_fuse_is_one_launch),
+		cmocka_unit_test(test_group_with_one_relay_matches_reference),
 		cmocka_unit_test(test_group_ends_of_a_pair_may_group_differently),
 		cmocka_unit_test(test_group_reduces_to_the_same_bits_as_alone),
 		cmocka_unit_test(test_group_with_unpaired_message_to_itself_is_refused),

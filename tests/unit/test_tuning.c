@@ -39,14 +39,16 @@ static const struct {
 	{ SHUNT_REDUCESCATTER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
 	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(512 * MB, 64 * MB, 0) },
-	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 256 * KB, 64 * KB) },
+	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
+	{ SHUNT_BROADCAST, "relay", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
 	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(128 * MB, 0, 0) },
 	{ SHUNT_REDUCE, "exchange", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
+	{ SHUNT_REDUCE, "twoshot", FEW_AND_MANY(0, 2 * MB, 2 * MB) },
 	{ SHUNT_REDUCE, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
 	{ SHUNT_GATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_GATHER, "chunks", FEW_AND_MANY(16 * MB, 8 * MB, 0) },
 	{ SHUNT_SCATTER, "exchange", FEW_AND_MANY(8 * MB, 2 * MB, 64 * KB) },
-	{ SHUNT_SCATTER, "chunks", FEW_AND_MANY(256 * MB, 8 * MB, 0) },
+	{ SHUNT_SCATTER, "chunks", FEW_AND_MANY(128 * MB, 8 * MB, 0) },
 	{ SHUNT_SEND, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
 	{ SHUNT_SEND, "chunks", FEW_AND_MANY(256 * MB, 256 * MB, 0) },
 	{ SHUNT_RECV, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
@@ -112,7 +114,11 @@ static void test_tuning_alone_declines_nothing(void **state)
 					want = "twoshot";
 				else if (k == SHUNT_REDUCESCATTER)
 					want = "oneshot";
-				else if (n <= 4 && k != SHUNT_BROADCAST && k != SHUNT_REDUCE)
+				else if (k == SHUNT_BROADCAST)
+					want = "relay";
+				else if (k == SHUNT_REDUCE)
+					want = "twoshot";
+				else if (n <= 4)
 					want = "chunks";
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
@@ -153,6 +159,10 @@ static void test_tuning_sim_has_a_table_of_its_own(void **state)
 
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
+	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB), "exchange");
+	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB + 1), "relay");
+	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB), "twoshot");
+	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB + 1), "chunks");
 }
 
 static void test_tuning_too_many_ranks_is_nccl(void **state)
@@ -193,6 +203,9 @@ static void test_tuning_source_says_what_was_measured(void **state)
 
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "built-in, measured on H200");
+	s.nranks = 4;
+	shunt_select_source(&s, SHUNT_REDUCE, SHUNT_F32, 1 * MB, text, sizeof(text));
+	assert_string_equal(text, "built-in, measured on H200, but this an estimate");
 	s.nranks = 8;
 	shunt_select_source(&s, SHUNT_RECV, SHUNT_F32, 8, text, sizeof(text));
 	assert_non_null(strstr(text, "estimated"));
@@ -250,8 +263,8 @@ static void test_tuning_file_rows_are_taken(void **state)
 	s.standalone = false;
 	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "exchange");
 	/* Kinds that the file lacks are the built-in table's. */
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB), "exchange");
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 256 * KB + 1), "nccl");
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "relay");
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "x.json");
 	shunt_tuning_free(t);
@@ -767,6 +780,73 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 	shunt_algo_force(NULL);
 }
 
+/* ---- relays ---- */
+
+/* What one rank's launch moves, and how many channels it says messages have; all that is launched is looked at as above. */
+struct relayed {
+	uint64_t sent, taken, passed;
+	unsigned launches, channels;
+};
+
+static int see_relay(void *ctx, const struct shunt_work *work)
+{
+	const struct shunt_kargs_few *a = &work->args.few;
+	struct relayed *seen = ctx;
+
+	seen->channels = a->k.channels;
+	for (unsigned r = 0; r < a->k.roles; r++)
+		for (unsigned m = a->role[r].first; m < a->role[r].first + (unsigned)a->role[r].count; m++) {
+			seen->sent += a->role[r].what == SHUNT_ROLE_SEND ? a->message[m].bytes : 0;
+			seen->taken += a->role[r].what == SHUNT_ROLE_TAKE ? a->message[m].bytes : 0;
+			seen->passed += a->role[r].what == SHUNT_ROLE_RELAY ? a->message[m].bytes : 0;
+		}
+	return see_warps(&seen->launches, work);
+}
+
+static struct relayed relayed(const struct shunt_scope *scope, int rank, int root, uint64_t bytes)
+{
+	static char in[16], out[16];
+	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)scope->nranks };
+	struct relayed seen = { 0 };
+	struct shunt_issue issue = { .scope = scope, .base = &base, .emit = see_relay, .ctx = &seen };
+	struct shunt_coll c = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = in, .recv = out };
+	const struct shunt_coll *calls = &c;
+	struct shunt_pick pick;
+	enum shunt_why why;
+
+	assert_true(shunt_select(scope, &c, &pick, &why));
+	assert_string_equal(pick.algo->name, "relay");
+	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
+	assert_int_equal(seen.launches, 1);
+	return seen;
+}
+
+static void test_relay_the_roots_link_carries_the_message_once(void **state)
+{
+	static const uint64_t sizes[] = { 1, 127, 129, 1000, 100000, (8 << 20) + 1, 1ull << 32 };
+	static const int limits[] = { 0, 1, 2, 7, 33 };
+
+	assert_int_equal(shunt_algo_force("broadcast:0-:relay"), 0);
+	for (int n = 2; n <= 8; n++)
+		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++) {
+				struct shunt_scope s = { .nranks = n, .cc = 90, .max_ctas = limits[m] };
+				struct relayed b[8], all = { 0 };
+				int root = (int)i % n;
+
+				for (int rank = 0; rank < n; rank++) {
+					b[rank] = relayed(&s, rank, root, sizes[i]);
+					assert_int_equal(b[rank].channels, b[0].channels);
+					all.passed += b[rank].passed;
+					if (n > 2 && rank != root)
+						assert_int_equal(b[rank].passed + b[rank].taken, sizes[i]);
+				}
+				assert_int_equal(b[root].sent, sizes[i]);
+				assert_int_equal(all.passed, n > 2 ? sizes[i] : 0);
+			}
+	shunt_algo_force(NULL);
+}
+
 /* ---- windows ---- */
 
 static void test_windows_are_for_copies_from_a_size_on(void **state)
@@ -973,6 +1053,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
+		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
 		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),
 		cmocka_unit_test(test_windows_are_pulled_from_only_by_rule),
 		cmocka_unit_test(test_copies_broadcast_leaves_the_root_once),
