@@ -225,7 +225,6 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
     size_t text_bytes)
 {
 	const struct shunt_tuning *table = NULL;
-	const struct shunt_tuning_row *row;
 	struct shunt_geometry g = { 0 };
 	const struct shunt_algo *algo;
 
@@ -244,10 +243,9 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 		    "built-in, for windows, estimated from 2 and 4 ranks of H200");
 	else if (odd_parts(scope, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
-	else if ((row = shunt_tuning_find(scope, kind, bytes, &table)))
+	else if (shunt_tuning_find(scope, kind, bytes, &table))
 		snprintf(text, text_bytes, "%s%s", table->source,
-		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" :
-		    row->guess ? ", but this an estimate" : "");
+		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
 }
 
 void shunt_select_check(void)

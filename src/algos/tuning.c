@@ -13,8 +13,8 @@
 #define END UINT64_MAX
 
 /*
- * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md), but for guesses; for 3 and 5 to 8 ranks they
- * are estimates from those. Other generations go by them, too.
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates
+ * from those. Other generations go by them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
 
@@ -40,15 +40,14 @@ struct range {
 	uint64_t upto;
 	const char *algo;
 	struct shunt_geometry geometry;
-	bool forward, guess;
+	bool forward;
 };
 
 #define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
-#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, false }
-#define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false, false }
-#define GUESS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false, true }
-#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true, false }
-#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false, false }
+#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
+#define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
+#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
+#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 32 * MB, "oneshot"),
 	OURS(ALLREDUCE, 2, 2, 512 * MB, "chunks"),
@@ -84,15 +83,15 @@ static const struct range ranges[] = {
 	OURS(BROADCAST, 3, 4, 128 * KB, "exchange"),
 	OURS(BROADCAST, 3, 4, 4 * MB, "relay"),
 	OURS(BROADCAST, 5, 8, 64 * KB, "exchange"),
-	GUESS(BROADCAST, 5, 8, 4 * MB, "relay"),
+	OURS(BROADCAST, 5, 8, 4 * MB, "relay"),
 	NCCL(BROADCAST, 2, 2, "chunks"),
 	NCCL(BROADCAST, 3, 8, "relay"),
 	OURS(REDUCE, 2, 2, 8 * MB, "exchange"),
 	OURS(REDUCE, 2, 2, 64 * MB, "chunks"),
 	OURS(REDUCE, 3, 4, 256 * KB, "exchange"),
-	GUESS(REDUCE, 3, 4, 2 * MB, "twoshot"),
+	OURS(REDUCE, 3, 4, 4 * MB, "twoshot"),
 	OURS(REDUCE, 5, 8, 16 * KB, "exchange"),
-	GUESS(REDUCE, 5, 8, 2 * MB, "twoshot"),
+	OURS(REDUCE, 5, 8, 2 * MB, "twoshot"),
 	NCCL(REDUCE, 2, 2, "chunks"),
 	NCCL(REDUCE, 3, 8, "twoshot"),
 	OURS(GATHER, 2, 2, 8 * MB, "exchange"),
@@ -144,7 +143,6 @@ static const struct range ranges[] = {
 };
 #undef OURS
 #undef ON_48
-#undef GUESS
 #undef NCCL
 #undef ON_SIM
 
@@ -213,7 +211,7 @@ static void build_one(const struct group *g, int nranks)
 
 			if ((int)r->kind == kind && r->cc == g->cc && nranks >= r->low && nranks <= r->high)
 				t->rows[t->nrows++] = (struct shunt_tuning_row){ r->kind, r->forward, r->upto,
-					shunt_algo_find(r->kind, r->algo), r->geometry, r->guess };
+					shunt_algo_find(r->kind, r->algo), r->geometry };
 		}
 	index_rows(t);
 	built.hash = hash_number(built.hash, t->hash);

@@ -27,7 +27,6 @@ struct shunt_tuning_row {
 	uint64_t upto;       /* bytes of count elements (of one part, where there are parts), inclusive; UINT64_MAX: no end */
 	const struct shunt_algo *algo;
 	struct shunt_geometry geometry;
-	bool guess;          /* of a built-in table that is measured otherwise */
 };
 
 /* What a file's table was measured on. */
