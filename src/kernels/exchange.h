@@ -450,6 +450,7 @@ template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, co
 			struct gpu_v16 v[XCHG_BATCH];
 
 			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
+			gpu_warp_sync(); /* a message to ourselves may go where it came from, and lanes read more than they hold */
 			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
 		}
 	}
