@@ -247,7 +247,8 @@ struct room {
 
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
-	unsigned n = (unsigned)scope->nranks, most = scope->sim ? 3 : BLOCKS;
+	/* On the sim few: enough of them for a role each between two ranks, too few among more. */
+	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? BLOCKS : n == 2 ? 3 : 2;
 	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < most)
