@@ -64,7 +64,7 @@ static void launch_kernel(struct rank *r, uint64_t bytes)
 {
 	struct shunt_kargs a = { .send = r->buf, .recv = r->buf, .count = bytes / 4, .flags = SHUNT_K_ALIGNED, .rank = (uint16_t)r->rank,
 		.nranks = (uint16_t)n };
-	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4 : SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, SHUNT_F32), .args = &a,
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4_packs : SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, SHUNT_F32), .args = &a,
 		.arg_bytes = sizeof(a), .blocks = blocks, .threads = threads, .stream = r->stream };
 
 	for (int i = 0; i < n; i++)
