@@ -40,7 +40,7 @@ template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, c
 	case SHUNT_PROG_READY:
 		return plan_ready(r);
 	case SHUNT_PROG_LOAD:
-		if (a.k.flags >> (((const struct shunt_prog_operand *)(op + 1))[1].buffer) & SHUNT_PLAN_LOAD0)
+		if (a.k.flags >> op->flags & SHUNT_PLAN_LOAD0)
 			plan_stage<T>(r, a, op);
 		return true;
 	case SHUNT_PROG_ENTER:
@@ -48,7 +48,7 @@ template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, c
 	case SHUNT_PROG_LEAVE:
 		return plan_leave(r);
 	case SHUNT_PROG_STORE:
-		if (a.k.flags >> (((const struct shunt_prog_operand *)(op + 1))[0].buffer) & SHUNT_PLAN_STORE0)
+		if (a.k.flags >> op->flags & SHUNT_PLAN_STORE0)
 			plan_stage<T>(r, a, op);
 		return true;
 	default:
@@ -56,9 +56,9 @@ template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, c
 	}
 }
 
-template <typename T, bool IN_LINES> GPU_FN void plan(const struct shunt_kargs_plan &a)
+template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const struct shunt_kargs_plan &a)
 {
-	struct plan_run *r = plan_start(a);
+	plan_start(r, a);
 	/* In most launches there is nothing to do before and after the plan's own operations. */
 	bool bare = !(r->head->flags & SHUNT_PROG_SHADOWED) && !r->resized &&
 	    !(r->flags & (SHUNT_PLAN_LOAD0 * 3 | SHUNT_PLAN_STORE0 * 3));
@@ -97,9 +97,13 @@ template <typename T, bool IN_LINES> GPU_FN void plan(const struct shunt_kargs_p
 		plan_finish(r, a);
 }
 
-#define PACKETS(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_plan) a) PROGRESS(a, plan<type, false>(a))
-#define LINES(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_plan) a) PROGRESS(a, plan<type, true>(a))
+#define INSTANCE(in_lines, shape, op, type) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_plan) a) \
+	{ \
+		struct plan_run *r = check_is_here(a.k, SHUNT_CHECK_CALLS) ? 0 : plan_prepare(a); \
+		PROGRESS(a, plan<type, in_lines>(r, a)) \
+	}
+#define PACKETS(shape, op, opn, type, typen) INSTANCE(false, shape, op, type)
+#define LINES(shape, op, opn, type, typen) INSTANCE(true, shape, op, type)
 SHUNT_PLAN_ROWS(PACKETS, plan)
 SHUNT_PLAN_ROWS(LINES, plan_lines)

@@ -36,17 +36,17 @@ enum shunt_prog_code {
 	SHUNT_PROG_LOOP,    /* what follows, up to `next`, for each window of `index` units (of the operand) of `size` chunks */
 	/* Before and after the plan's own operations. */
 	SHUNT_PROG_READY,   /* all peers have left the last launch */
-	SHUNT_PROG_LOAD,    /* chunks of the caller's memory (source) to ours (destination), if the launch has SHUNT_PLAN_LOAD0 << buffer */
+	SHUNT_PROG_LOAD,    /* chunks of the caller's memory (first operand) to ours (second), if the launch has SHUNT_PLAN_LOAD0 << buffer */
 	SHUNT_PROG_ENTER,   /* all blocks, and if need be all ranks, are here */
 	SHUNT_PROG_LEAVE,   /* all blocks are done; peers are told */
 	SHUNT_PROG_STORE,   /* as LOAD, the other way */
 };
 
-/* Followed by its operands; a multiple of 16 bytes, like the image. */
+/* Followed by its operands: 16 bytes each, like all pieces of an image. */
 struct shunt_prog_op {
 	uint8_t code;
 	uint8_t redop;      /* enum shunt_redop: sum, product, maximum or minimum */
-	uint16_t flags;     /* SHUNT_PROG_WHOLE: not in windows, inside of a loop */
+	uint16_t flags;     /* SHUNT_PROG_WHOLE: not in windows, inside of a loop. Of LOAD and STORE: which of our buffers, 0 or 1 */
 	uint32_t next;      /* bytes from the image's start to the next operation (of a loop: behind the body) */
 	uint32_t nsrc, ndst;
 	uint32_t part, parts; /* of every slice */
@@ -54,12 +54,28 @@ struct shunt_prog_op {
 };
 #define SHUNT_PROG_WHOLE 1u
 
-/* Of LOAD and STORE: `buffer` 0 is what the caller sends and 1 what it receives on the one side, our input and output on the other. */
+/*
+ * What the host writes. The kernel replaces those that say so in `as` by a struct shunt_prog_place or shunt_prog_share, all at once, when the
+ * launch begins: where a slice is follows from the size of chunks, which comes with the launch. No other piece of an operation has its
+ * highest bit at that place.
+ */
 struct shunt_prog_operand {
-	uint32_t buffer;    /* 0 input, 1 output, 2 scratch */
-	uint32_t rank;
-	uint64_t index;     /* chunks */
+	uint16_t rank;
+	uint8_t buffer;     /* 0 input, 1 output, 2 scratch; the caller's of LOAD and STORE: 0 what it sends, 1 what it receives */
+	uint8_t as;         /* enum shunt_prog_as */
+	uint32_t back;      /* 16-byte pieces to its operation's first one */
+	uint64_t index;     /* chunks, or a counter's number */
 };
+enum shunt_prog_as {
+	SHUNT_PROG_AS_IT_IS,
+	SHUNT_PROG_AS_SLICE = 0x80, /* where a slice begins */
+	SHUNT_PROG_AS_PACKETS,      /* likewise, of packets */
+	SHUNT_PROG_AS_PART,         /* where the operation's part of a slice begins; no window cuts it */
+	SHUNT_PROG_AS_LINES,        /* likewise, of packets that travel as lines */
+	SHUNT_PROG_AS_SHARE,        /* how large that part is: the first operand of operations on lines, beside nsrc and ndst */
+};
+struct shunt_prog_place { char *at; uint64_t in_scratch; }; /* all bits or none: in_scratch & half is what to add in every other launch */
+struct shunt_prog_share { uint32_t units, last; uint64_t pad; }; /* units of lines, and 16-byte pieces of the last one */
 
 struct shunt_prog_head {
 	uint32_t rank, nranks, nblocks, unit;
@@ -76,6 +92,8 @@ struct shunt_prog_head {
 	uint64_t chunks[2];         /* of one part of what the caller sends and receives */
 	uint64_t pad;               /* a multiple of 16 bytes: images lie one behind the other, and are read in 16-byte pieces */
 };
+/* Bytes from an image's start to its first operation. */
+#define SHUNT_PROG_FIRST(nranks) ((uint32_t)(sizeof(struct shunt_prog_head) + ((nranks) + ((nranks) & 1)) * sizeof(char *)))
 #define SHUNT_PROG_SHADOWED 1u  /* peers use our input or output */
 #define SHUNT_PROG_DOUBLE 2u
 #define SHUNT_PROG_LINES 8u     /* packets travel as lines */
@@ -107,6 +125,9 @@ struct shunt_plan_slot { uint64_t signals, waits, pad[6]; };           /* of one
 /* The flag of a launch's packets: never 0, odd and even in turns. */
 #define SHUNT_PLAN_FLAG(launch) ((uint32_t)(((launch) - 1) % 0xfffffffeu) + 1)
 
-/* More than any other kernel needs. */
+/*
+ * Images up to this size are made ready in shared memory (more than any other kernel needs), larger ones in a second set of images behind
+ * the first.
+ */
 #define SHUNT_PLAN_IMAGE 14336u
 #endif

@@ -19,7 +19,7 @@ GPU_FN struct shunt_plan_grid *plan_grid(const struct plan_run *r)
 }
 
 /* Nobody is at work in our shadows any more. */
-GPU_FN bool plan_ready(struct plan_run *r)
+GPU_NOINLINE bool plan_ready(struct plan_run *r)
 {
 	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
 		if (!plan_await(r, &plan_peers(r, r->rank)[j].left, r->launch - 1, j))
@@ -45,7 +45,7 @@ GPU_FN bool plan_agrees(struct plan_run *r, uint32_t peer)
 	return false;
 }
 
-GPU_FN bool plan_enter(struct plan_run *r)
+GPU_NOINLINE bool plan_enter(struct plan_run *r)
 {
 	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, ranks = shadowed || r->resized;
 	bool blocks = shadowed || (r->flags & (SHUNT_PLAN_LOAD0 * 3));
@@ -73,7 +73,7 @@ GPU_FN bool plan_enter(struct plan_run *r)
 	return plan_sync(r);
 }
 
-GPU_FN bool plan_leave(struct plan_run *r)
+GPU_NOINLINE bool plan_leave(struct plan_run *r)
 {
 	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, store = r->flags & (SHUNT_PLAN_STORE0 * 3);
 	uint64_t *counter = &plan_grid(r)->leave, all;

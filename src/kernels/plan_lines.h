@@ -8,73 +8,69 @@
  */
 #include "kernels/plan_acc.h"
 
-/* What this lane has of unit u of a range of n pieces. */
+/* Our part of the operation's slices, and where these parts begin. */
+GPU_FN struct shunt_prog_share line_share(const struct shunt_prog_op *op)
+{
+	return *(const struct shunt_prog_share *)(op + 1);
+}
+
+GPU_FN const struct shunt_prog_place *line_places(const struct shunt_prog_op *op)
+{
+	return (const struct shunt_prog_place *)(op + 1) + 1;
+}
+
+/* What this lane has of a unit. */
 struct line_part {
-	uint64_t at;        /* bytes from the range's start */
+	uint32_t at;        /* bytes from the unit's start */
 	uint32_t bytes;     /* 16, 8 or 0 */
 	uint32_t lines;     /* of the unit */
 };
 
-GPU_FN struct line_part line_part(uint64_t u, uint64_t n)
+GPU_FN struct line_part line_part(uint32_t u, struct shunt_prog_share share)
 {
-	uint32_t lane = gpu_lane(), line = lane / 8, pieces = SHUNT_UNIT_DATA / 16, at;
+	uint32_t lane = gpu_lane(), line = lane / 8, pieces = u + 1 == share.units ? share.last : SHUNT_UNIT_DATA / 16;
 	struct line_part p;
 
-	if (n - u * pieces < pieces)
-		pieces = (uint32_t)(n - u * pieces);
 	p.lines = SHUNT_PLAN_LINES(pieces);
-	at = GPU_LINE_LAST ? p.lines * 112 + line * 8 : (line * 7 + lane % 8) * 16;
-	p.bytes = line >= p.lines || at >= pieces * 16 ? 0 : GPU_LINE_LAST ? 8 : 16;
-	p.at = u * SHUNT_UNIT_DATA + at;
+	p.at = GPU_LINE_LAST ? p.lines * 112 + line * 8 : (line * 7 + lane % 8) * 16;
+	p.bytes = line >= p.lines || p.at >= pieces * 16 ? 0 : GPU_LINE_LAST ? 8 : 16;
 	return p;
 }
 
 /*
- * One aligned load, without a branch: what is in no lane's part is in the range, too. The last lane of a line takes half of what it
+ * One aligned load, without a branch: what is in no lane's part is in the unit, too. The last lane of a line takes half of what it
  * loads.
  */
-GPU_FN struct gpu_v16 line_part_load(const char *range, uint64_t u, struct line_part p)
+GPU_FN struct gpu_v16 line_part_load(const char *unit, struct line_part p)
 {
-	struct gpu_v16 v = gpu_ld16_stream(range + (p.bytes ? p.at & ~(uint64_t)15 : u * SHUNT_UNIT_DATA));
+	struct gpu_v16 v = gpu_ld16_stream(unit + (p.bytes ? p.at & ~15u : 0));
 
 	v.lo = p.at & 8 ? v.hi : v.lo;
 	return v;
 }
 
-GPU_FN void line_part_store(char *range, struct line_part p, struct gpu_v16 v)
+GPU_FN void line_part_store(char *unit, struct line_part p, struct gpu_v16 v)
 {
 	if (p.bytes == 16)
-		gpu_st16_stream(range + p.at, v);
+		gpu_st16_stream(unit + p.at, v);
 	else if (p.bytes)
-		*(uint64_t *)(range + p.at) = v.lo;
+		*(uint64_t *)(unit + p.at) = v.lo;
 }
 
-/* What places of lines follow from, in registers: stores would have it loaded again. */
-struct line_view {
-	char *const *arena;
-	uint64_t scratch_at, chunk, units, flag;
-	uint32_t unit16, shift;
-};
-
-GPU_FN struct line_view line_view(const struct plan_run *r, uint64_t units)
+/* Unit u of a range, of lines and in plain memory. */
+GPU_FN char *line_unit(const struct plan_run *r, const struct shunt_prog_place &p, uint32_t u)
 {
-	struct line_view v = { r->arena, r->scratch_at, r->chunk, units, r->launch, r->unit16, r->line_shift };
-
-	return v;
+	return plan_at(r, p) + (uint64_t)u * SHUNT_UNIT_WIRE;
 }
 
-/* Unit u of a range of scratch. */
-GPU_FN char *line_place(const struct line_view &v, const struct shunt_prog_operand &o, uint64_t u)
+GPU_FN char *line_data(const struct plan_run *r, const struct shunt_prog_place &p, uint32_t u)
 {
-	uint64_t piece = (o.index * v.chunk + v.units) * v.unit16;
-
-	return v.arena[o.rank] + v.scratch_at + (piece >> v.shift) * 128 + u * SHUNT_UNIT_WIRE;
+	return plan_at(r, p) + (uint64_t)u * SHUNT_UNIT_DATA;
 }
 
 /* A warp's way through the units of `npairs` ranges of equal size: all ranges' of one unit, then those of its next. */
 struct line_walk {
-	uint64_t u;
-	uint32_t q, npairs;
+	uint32_t u, q, npairs;
 };
 
 GPU_FN struct line_walk line_walk(uint32_t npairs)
@@ -90,11 +86,6 @@ GPU_FN void line_walk_on(struct line_walk *w)
 		w->q = 0;
 		w->u += gpu_ntid() / 32;
 	}
-}
-
-GPU_FN bool line_walk_ends(const struct line_walk &w, uint64_t n)
-{
-	return w.u * (SHUNT_UNIT_DATA / 16) >= n;
 }
 
 /* By a lane that misses a line. */
@@ -132,15 +123,15 @@ GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[PI
 /* PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. */
 template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place *o = line_places(op);
 	bool pairs = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS;
-	uint64_t units, n = plan_share_whole(r, op, &units);
+	struct shunt_prog_share share = line_share(op);
+	uint64_t flag = r->launch;
 	uint32_t ndst = pairs ? 1 : op->ndst;
-	struct line_view view = line_view(r, units);
 	struct line_walk w = line_walk(pairs ? op->nsrc : 1);
 
 	GPU_ROLL
-	while (!line_walk_ends(w, n)) {
+	while (w.u < share.units) {
 		struct line_walk first = w;
 		char *p[PIECES];
 		uint32_t lines[PIECES], want = 0;
@@ -148,18 +139,18 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < PIECES; k++)
-			if (!line_walk_ends(w, n)) {
-				struct line_part part = line_part(w.u, n);
+			if (w.u < share.units) {
+				struct line_part part = line_part(w.u, share);
 
 				want |= 1u << k;
 				lines[k] = part.lines;
 				if (FROM)
-					p[k] = line_place(view, o[2 * w.q], w.u);
+					p[k] = line_unit(r, o[2 * w.q], w.u);
 				else
-					v[k] = line_part_load(plan_place(r, o[2 * w.q], units, false), w.u, part);
+					v[k] = line_part_load(line_data(r, o[2 * w.q], w.u), part);
 				line_walk_on(&w);
 			}
-		if (FROM && !lines_load(r, view.flag, p, lines, want, v))
+		if (FROM && !lines_load(r, flag, p, lines, want, v))
 			return false;
 		GPU_ROLL
 		for (uint32_t d = 1; d <= ndst; d++) {
@@ -168,12 +159,12 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (want >> k & 1) {
-					const struct shunt_prog_operand &to = o[2 * again.q + d];
+					const struct shunt_prog_place &to = o[2 * again.q + d];
 
 					if (TO)
-						p[k] = line_place(view, to, again.u);
+						p[k] = line_unit(r, to, again.u);
 					else
-						line_part_store(plan_place(r, to, units, false), line_part(again.u, n), v[k]);
+						line_part_store(line_data(r, to, again.u), line_part(again.u, share), v[k]);
 					line_walk_on(&again);
 				}
 			if (!TO)
@@ -182,7 +173,7 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (want >> k & 1)
-					gpu_line_st(p[k], v[k], view.flag, lines[k]);
+					gpu_line_st(p[k], v[k], flag, lines[k]);
 		}
 	}
 	return true;
@@ -190,15 +181,15 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 
 template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *s = (const struct shunt_prog_operand *)(op + 1), *d = s + op->nsrc;
-	uint64_t units, n = plan_share_whole(r, op, &units);
+	const struct shunt_prog_place *s = line_places(op), *d = s + op->nsrc;
+	struct shunt_prog_share share = line_share(op);
+	uint64_t flag = r->launch;
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
-	struct line_view view = line_view(r, units);
 
 	GPU_ROLL
-	for (struct line_walk w = line_walk(1); !line_walk_ends(w, n); line_walk_on(&w)) {
-		struct line_part part = line_part(w.u, n);
-		struct gpu_v16 mine = line_part_load(plan_place(r, s[0], units, false), w.u, part), v[PIECES];
+	for (uint32_t u = gpu_tid() / 32; u < share.units; u += gpu_ntid() / 32) {
+		struct line_part part = line_part(u, share);
+		struct gpu_v16 mine = line_part_load(line_data(r, s[0], u), part), v[PIECES];
 		const uint32_t lines[PIECES] = { part.lines, part.lines, part.lines, part.lines };
 		struct plan_acc<T, HOT> acc;
 		char *p[PIECES];
@@ -210,10 +201,10 @@ template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, co
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (q + k < nsrc) {
-					p[k] = line_place(view, s[q + k], w.u);
+					p[k] = line_unit(r, s[q + k], u);
 					want |= 1u << k;
 				}
-			if (!lines_load(r, view.flag, p, lines, want, v))
+			if (!lines_load(r, flag, p, lines, want, v))
 				return false;
 			plan_fold_packs(&acc, q, want, v, redop);
 		}
@@ -224,14 +215,14 @@ template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, co
 			GPU_UNROLL
 			for (uint32_t j = 0; j < PIECES; j++)
 				if (k + j < ndst)
-					p[j] = line_place(view, d[k + j], w.u);
+					p[j] = line_unit(r, d[k + j], u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
 			for (uint32_t j = 0; j < PIECES; j++)
 				if (k + j < ndst)
-					gpu_line_st(p[j], v[0], view.flag, part.lines);
+					gpu_line_st(p[j], v[0], flag, part.lines);
 		}
-		line_part_store(plan_place(r, d[0], units, false), part, v[0]);
+		line_part_store(line_data(r, d[0], u), part, v[0]);
 	}
 	return true;
 }

@@ -35,7 +35,7 @@ GPU_FN void packets_store(char *to, uint64_t first, uint64_t n, const struct gpu
 }
 
 /* A batch to packet destinations `first_dst` .. ndst of an operation. */
-GPU_FN void packets_store_all(const struct plan_run *r, const struct shunt_prog_operand *d, uint32_t first_dst, uint32_t ndst,
+GPU_FN void packets_store_all(const struct plan_run *r, const struct shunt_prog_place *d, uint32_t first_dst, uint32_t ndst,
     uint64_t units, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES])
 {
 	bool ll8 = r->flags & SHUNT_PLAN_LL8;
@@ -112,7 +112,7 @@ GPU_FN bool packets_load_batch(struct plan_run *r, const char *from, uint64_t fi
 
 GPU_FN void packets_pack(const struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place *o = (const struct shunt_prog_place *)(op + 1);
 	uint64_t units, n = plan_share_whole(r, op, &units);
 	const char *from = plan_place(r, o[0], units, false);
 
@@ -128,7 +128,7 @@ GPU_FN void packets_pack(const struct plan_run *r, const struct shunt_prog_op *o
 /* UNPACK and RELAY: one packet source; to plain memory, or on to packets. */
 GPU_FN bool packets_pass(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place *o = (const struct shunt_prog_place *)(op + 1);
 	uint64_t units, n = plan_share_whole(r, op, &units);
 	const char *from = plan_place(r, o[0], units, true);
 	bool relay = op->code == SHUNT_PROG_RELAY;
@@ -150,7 +150,7 @@ GPU_FN bool packets_pass(struct plan_run *r, const struct shunt_prog_op *op)
 /* PACKS and UNPACKS: one piece at a time of up to PIECES pairs, so that their loads overlap. */
 GPU_FN bool packets_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place *o = (const struct shunt_prog_place *)(op + 1);
 	uint64_t units, n = plan_share_whole(r, op, &units);
 	bool unpack = op->code == SHUNT_PROG_UNPACKS, ll8 = r->flags & SHUNT_PLAN_LL8;
 
@@ -195,7 +195,7 @@ GPU_FN bool packets_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 /* One packet source: all pieces that a thread has under way at once. */
 template <typename T, bool HOT> GPU_FN bool packets_fold_one(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *s = (const struct shunt_prog_operand *)(op + 1), *d = s + op->nsrc;
+	const struct shunt_prog_place *s = (const struct shunt_prog_place *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_share_whole(r, op, &units);
 	uint32_t redop = op->redop;
 
@@ -222,7 +222,7 @@ template <typename T, bool HOT> GPU_FN bool packets_fold_one(struct plan_run *r,
 /* Several: one piece at a time, all sources at once. */
 template <typename T, bool HOT> GPU_FN bool packets_fold_many(struct plan_run *r, const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *s = (const struct shunt_prog_operand *)(op + 1), *d = s + op->nsrc;
+	const struct shunt_prog_place *s = (const struct shunt_prog_place *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_share_whole(r, op, &units);
 	uint32_t nsrc = op->nsrc, redop = op->redop;
 

@@ -6,7 +6,7 @@
 
 GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place *o = (const struct shunt_prog_place *)(op + 1);
 	uint64_t units, n = plan_share(r, op, w, &units);
 	const char *from = plan_place(r, o[0], units, false);
 	char *to = plan_place(r, o[1], units, false);
@@ -24,7 +24,7 @@ GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, 
 template <typename T, bool HOT> GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op,
     const struct window &w)
 {
-	const struct shunt_prog_operand *s = (const struct shunt_prog_operand *)(op + 1), *d = s + op->nsrc;
+	const struct shunt_prog_place *s = (const struct shunt_prog_place *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_share(r, op, w, &units);
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
 

@@ -6,25 +6,22 @@
  * and from the launch. A thread that gives up marks the block as dead and returns; the others stop at the next meeting, or when
  * they find the abort word.
  */
-#include "kernels/plan_args.h"
+#include "kernels/plan_find.h"
 #include "kernels/spin.h"
 
 struct plan_run {
 	const char *image;
 	const struct shunt_prog_head *head;
 	char *const *arena;         /* of each rank */
-	char *base[2];              /* our input and output */
-	char *const *remote[2];     /* ... and all ranks', if they are not reached in shadows */
 	struct shunt_ctrl *ctrl;
 	uint64_t launch;
 	uint64_t place;             /* of all ranks' buffers; 0: shadows */
 	uint64_t chunk;             /* units */
-	uint64_t scratch_at;        /* in any arena, in this launch */
+	uint64_t half;              /* how far behind its places scratch is in this launch */
 	uint32_t flag;
 	uint32_t flags;             /* of the launch */
 	uint32_t unit, unit16;      /* bytes; 16-byte pieces */
 	uint32_t rank;
-	uint32_t line_shift;        /* of 16-byte pieces of scratch to their lines */
 	bool resized;
 	uint32_t dead;
 };
@@ -34,49 +31,49 @@ struct plan_shared {
 	struct gpu_v16 image[SHUNT_PLAN_IMAGE / 16];
 };
 
-GPU_FN struct plan_shared *plan_shared(void)
+/* What does not depend on launches before this one. */
+GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 {
 	GPU_SHARED(struct plan_shared, shared, 1);
-	return shared;
-}
-
-/* The image to shared memory if it fits, and what follows from it. */
-GPU_FN struct plan_run *plan_start(const struct shunt_kargs_plan &a)
-{
-	struct plan_shared *shared = plan_shared();
 	const char *image = a.images + (uint64_t)gpu_bid() * a.image_bytes;
 	struct plan_run *r = &shared->run;
 
 	if (a.image_bytes <= SHUNT_PLAN_IMAGE)
-		for (uint32_t i = gpu_tid(); i < a.image_bytes / 16; i += gpu_ntid())
-			shared->image[i] = gpu_ld16(image + i * 16);
+		plan_find_all(a, image, shared->image);
 	if (gpu_tid() == 0) {
-		const struct shunt_prog_head *head = (const struct shunt_prog_head *)image;
-		const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
+		const struct shunt_prog_head *head = (const struct shunt_prog_head *)(a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image : image);
 
-		r->launch = state->launches + 1;
-		r->chunk = a.chunk;
-		r->resized = (head->flags & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
-		r->image = a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image : image;
+		r->image = (const char *)head + (a.image_bytes <= SHUNT_PLAN_IMAGE ? 0 : (uint64_t)head->nblocks * a.image_bytes);
 		r->head = (const struct shunt_prog_head *)r->image;
 		r->arena = (char *const *)(r->head + 1);
-		r->base[0] = a.buffer[0];
-		r->base[1] = a.buffer[1];
-		r->remote[0] = a.k.flags & SHUNT_PLAN_DIRECT0 ? a.remote[0] : 0;
-		r->remote[1] = a.k.flags & SHUNT_PLAN_DIRECT0 << 1 ? a.remote[1] : 0;
+		r->chunk = a.chunk;
 		r->place = a.place;
 		r->ctrl = a.ctrl;
-		r->flag = SHUNT_PLAN_FLAG(r->launch);
 		r->flags = a.k.flags;
-		r->scratch_at = head->scratch_at + ((head->flags & SHUNT_PROG_DOUBLE) && !(r->flag & 1) ? head->half : 0);
 		r->unit = head->unit;
 		r->unit16 = head->unit / 16;
 		r->rank = head->rank;
-		r->line_shift = a.chunk >= head->dense ? 2 : 0;
 		r->dead = 0;
 	}
-	gpu_sync();
 	return r;
+}
+
+GPU_FN void plan_start(struct plan_run *r, const struct shunt_kargs_plan &a)
+{
+	if (a.image_bytes > SHUNT_PLAN_IMAGE) {
+		gpu_sync();
+		plan_find_all(a, a.images + (uint64_t)gpu_bid() * a.image_bytes, (struct gpu_v16 *)(uintptr_t)r->image);
+	}
+	if (gpu_tid() == 0) {
+		const struct shunt_prog_head *head = r->head;
+		const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
+
+		r->launch = state->launches + 1;
+		r->flag = SHUNT_PLAN_FLAG(r->launch);
+		r->half = (head->flags & SHUNT_PROG_DOUBLE) && !(r->flag & 1) ? head->half : 0;
+		r->resized = (head->flags & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
+	}
+	gpu_sync();
 }
 
 /* By all threads, behind the last operation: the next launch counts on from here. */

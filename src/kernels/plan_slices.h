@@ -13,18 +13,15 @@ struct window {
 	uint64_t at, length;
 };
 
-/* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
-GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_operand &o, uint64_t units, bool packets)
+GPU_FN char *plan_at(const struct plan_run *r, const struct shunt_prog_place &p)
 {
-	uint64_t bytes = (o.index * r->chunk + units) * r->unit;
+	return p.at + (p.in_scratch & r->half);
+}
 
-	if (o.buffer == 2)
-		return r->arena[o.rank] + r->scratch_at + (packets ? 2 * bytes : bytes);
-	if (o.rank == r->rank)
-		return r->base[o.buffer] + bytes;
-	if (r->remote[o.buffer])
-		return r->remote[o.buffer][o.rank] + bytes;
-	return r->arena[o.rank] + r->head->shadow_at[o.buffer] + bytes;
+/* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
+GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_place &p, uint64_t units, bool packets)
+{
+	return plan_at(r, p) + (units * r->unit << packets);
 }
 
 /* What of the operation's slices is ours now: the 16-byte pieces, and how many units behind the slices' starts they are. */
@@ -36,13 +33,7 @@ GPU_FN uint64_t plan_share(const struct plan_run *r, const struct shunt_prog_op 
 		first = w.at < units ? w.at : units;
 		units = units - first < w.length ? units - first : w.length;
 	}
-	if (op->parts > 1) {
-		uint64_t each = units >> 32 ? units / op->parts : (uint32_t)units / op->parts;
-		uint64_t more = units - each * op->parts;
-
-		first += op->part * each + (op->part < more ? op->part : more);
-		units = each + (op->part < more);
-	}
+	units = plan_part(op, units, &first);
 	*units_p = first;
 	return units * r->unit16;
 }

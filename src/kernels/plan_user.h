@@ -21,9 +21,9 @@ template <> struct average_as<i64> { typedef u64 type; };
 template <typename T> GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_plan &a,
     const struct shunt_prog_op *op)
 {
-	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_operand user = *(const struct shunt_prog_operand *)(op + 1);
+	const struct shunt_prog_place ours = ((const struct shunt_prog_place *)(op + 1))[1];
 	bool load = op->code == SHUNT_PROG_LOAD;
-	const struct shunt_prog_operand user = load ? o[0] : o[1], ours = load ? o[1] : o[0];
 	uint64_t chunk = r->chunk * r->unit, part = a.part_bytes[user.buffer], per_part = r->head->chunks[user.buffer];
 	bool whole = part == per_part * chunk;
 	uint64_t count = whole ? 1 : op->size, piece = whole ? op->size * chunk : chunk;

@@ -53,7 +53,7 @@ GPU_FN bool plan_await_blocks(struct plan_run *r, const uint64_t *counter, uint6
 	return true;
 }
 
-GPU_FN bool plan_barrier(struct plan_run *r, uint64_t *counter, uint32_t blocks)
+GPU_NOINLINE bool plan_barrier(struct plan_run *r, uint64_t *counter, uint32_t blocks)
 {
 	uint64_t all = plan_arrive(counter, blocks);
 

@@ -48,8 +48,10 @@ size_t shunt_image_emit(struct shunt_image *im, enum shunt_prog_code code, uint3
 
 void shunt_image_operand(struct shunt_image *im, struct shunt_prog_operand o)
 {
+	size_t back = im->n - im->last;
 	struct shunt_prog_operand *at = shunt_image_append(im, sizeof(*at));
 
+	o.back = (uint32_t)(back / sizeof(o));
 	if (at)
 		*at = o;
 }

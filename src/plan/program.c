@@ -7,20 +7,24 @@
 #include "plan/program_priv.h"
 
 /* Between the caller's memory and ours; `user` 0 is what is sent, 1 what is received. */
-static void emit_stage(struct program_builder *b, enum shunt_prog_code code, uint32_t user, uint64_t user_index, uint32_t ours,
+static void emit_stage(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index, uint8_t ours,
     uint64_t index, uint64_t size)
 {
-	struct shunt_prog_operand u = { .buffer = user, .rank = b->rank, .index = user_index };
-	struct shunt_prog_operand o = { .buffer = ours, .rank = b->rank, .index = index };
+	struct shunt_prog_op *op;
+	size_t at;
 
 	if (!size)
 		return;
-	shunt_image_emit(&b->image, code, 1, 1, size);
-	shunt_image_operand(&b->image, code == SHUNT_PROG_LOAD ? u : o);
-	shunt_image_operand(&b->image, code == SHUNT_PROG_LOAD ? o : u);
+	at = shunt_image_emit(&b->image, code, 1, 1, size);
+	shunt_image_operand(&b->image, (struct shunt_prog_operand){ .buffer = user, .index = user_index });
+	shunt_image_operand(&b->image,
+	    (struct shunt_prog_operand){ .as = SHUNT_PROG_AS_SLICE, .buffer = ours, .rank = (uint16_t)b->rank, .index = index });
+	op = shunt_image_op(&b->image, at);
+	if (op)
+		op->flags = ours;
 }
 
-static void emit_ranges(struct program_builder *b, enum shunt_prog_code code, uint32_t buffer, const struct shunt_ranges *r)
+static void emit_ranges(struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_ranges *r)
 {
 	for (size_t i = 0; i < r->n; i++)
 		emit_stage(b, code, buffer, r->v[i].begin, buffer, r->v[i].begin, r->v[i].end - r->v[i].begin);
@@ -56,7 +60,7 @@ static void emit_stores(struct program_builder *b)
 static int make_image(struct program_builder *b, uint32_t k)
 {
 	_Static_assert(sizeof(struct shunt_prog_head) % 16 == 0, "images are read in pieces of 16 bytes");
-	uint32_t first = (uint32_t)(sizeof(struct shunt_prog_head) + (b->plan->nranks + (b->plan->nranks & 1)) * sizeof(char *));
+	uint32_t first = SHUNT_PROG_FIRST(b->plan->nranks);
 	struct shunt_image *im = &b->image;
 	size_t body;
 

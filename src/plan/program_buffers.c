@@ -25,7 +25,7 @@ static void choose_buffers(struct program_builder *b)
 
 struct shunt_prog_operand shunt_program_operand(const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank)
 {
-	struct shunt_prog_operand o = { .buffer = s->buffer, .rank = rank, .index = s->index };
+	struct shunt_prog_operand o = { .buffer = (uint8_t)s->buffer, .rank = (uint16_t)rank, .index = s->index };
 
 	if (s->buffer == SHUNT_PLAN_SCRATCH || !b->program->merged || s->buffer == b->program->work)
 		return o;

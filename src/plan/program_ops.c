@@ -25,7 +25,7 @@ static void emit_signal(struct program_builder *b, const struct shunt_plan_op *o
 		const struct shunt_plan_channel *c = &b->gpu->channels[op->type][op->ids[j]];
 
 		shunt_image_operand(&b->image,
-		    (struct shunt_prog_operand){ .rank = c->peer, .index = slot(&b->plan->gpus[c->peer], op->type, c->pair) });
+		    (struct shunt_prog_operand){ .rank = (uint16_t)c->peer, .index = slot(&b->plan->gpus[c->peer], op->type, c->pair) });
 	}
 }
 
@@ -33,7 +33,7 @@ static void emit_wait(struct program_builder *b, const struct shunt_plan_op *op)
 {
 	shunt_image_emit(&b->image, SHUNT_PROG_WAIT, op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
-		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = b->gpu->channels[op->type][op->ids[j]].peer,
+		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = (uint16_t)b->gpu->channels[op->type][op->ids[j]].peer,
 		    .index = slot(b->gpu, op->type, op->ids[j]) });
 	shunt_image_loosen(&b->image, false);
 }
@@ -42,7 +42,7 @@ static void emit_semaphores(struct program_builder *b, const struct shunt_plan_o
 {
 	shunt_image_emit(&b->image, code, op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
-		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = b->rank, .index = op->ids[j] });
+		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = (uint16_t)b->rank, .index = op->ids[j] });
 	if (code == SHUNT_PROG_TAKE)
 		shunt_image_loosen(&b->image, false);
 }
@@ -60,22 +60,41 @@ static uint32_t places(const struct program_builder *b, const struct shunt_plan_
 	return shunt_plan_slice_ranks(b->gpu, s, &ranks);
 }
 
-/* An operand for each place. */
-static void emit_slice(struct program_builder *b, const struct shunt_plan_slice *s)
+static bool on_packets(enum shunt_prog_code code)
+{
+	return code == SHUNT_PROG_PACK || code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || code == SHUNT_PROG_FOLD;
+}
+
+/* Source j of an operation, or destination j: is it packets? */
+static bool source_is_packets(enum shunt_prog_code code, uint32_t j)
+{
+	return code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || (code == SHUNT_PROG_FOLD && j);
+}
+
+static bool destination_is_packets(enum shunt_prog_code code, uint32_t j)
+{
+	return code == SHUNT_PROG_PACK || code == SHUNT_PROG_RELAY || (code == SHUNT_PROG_FOLD && j);
+}
+
+/* An operand for each place. lines: of an operation on lines. */
+static void emit_slice(struct program_builder *b, const struct shunt_plan_slice *s, bool packets, bool lines)
 {
 	const uint32_t *ranks;
 	uint32_t n = shunt_plan_slice_ranks(b->gpu, s, &ranks);
 
-	for (uint32_t i = 0; i < n; i++)
-		shunt_image_operand(&b->image, shunt_program_operand(b, s, ranks[i]));
+	for (uint32_t i = 0; i < n; i++) {
+		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
+
+		o.as = packets ? lines ? SHUNT_PROG_AS_LINES : SHUNT_PROG_AS_PACKETS : lines ? SHUNT_PROG_AS_PART : SHUNT_PROG_AS_SLICE;
+		shunt_image_operand(&b->image, o);
+	}
 }
 
 /* One operation on nsrc sources and ndst destinations of the plan's. */
 static void emit_data(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
     const struct shunt_plan_slice *src, uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
 {
-	bool packets = code == SHUNT_PROG_PACK || code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || code == SHUNT_PROG_FOLD;
-	bool lines = packets && b->image.lines;
+	bool packets = on_packets(code), lines = packets && b->image.lines;
 	struct shunt_prog_op *out;
 	uint32_t sources = 0, destinations = 0;
 	size_t at;
@@ -88,14 +107,17 @@ static void emit_data(struct program_builder *b, const struct shunt_plan_op *op,
 	if (code == SHUNT_PROG_COPY && (sources > 1 || destinations > 1))
 		code = SHUNT_PROG_REDUCE;
 	at = shunt_image_emit(&b->image, code, sources, destinations, src[0].size);
+	if (lines)
+		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .as = SHUNT_PROG_AS_SHARE });
 	for (uint32_t j = 0; j < nsrc; j++)
-		emit_slice(b, &src[j]);
+		emit_slice(b, &src[j], source_is_packets(code, j), lines);
 	for (uint32_t j = 0; j < ndst; j++)
-		emit_slice(b, &dst[j]);
+		emit_slice(b, &dst[j], destination_is_packets(code, j), lines);
 	shunt_image_loosen(&b->image, lines);
 	out = shunt_image_op(&b->image, at);
 	if (!out)
 		return;
+	out->next = (uint32_t)b->image.n;
 	out->redop = (uint8_t)(op->redop == SHUNT_AVG ? SHUNT_SUM : op->redop);
 	out->part = op->part;
 	out->parts = op->parts;
@@ -124,8 +146,8 @@ static bool emit_joined(struct program_builder *b, const struct shunt_plan_op *o
 	last->nsrc++;
 	last->ndst++;
 	last->next += 2 * sizeof(struct shunt_prog_operand);
-	emit_slice(b, src);
-	emit_slice(b, dst);
+	emit_slice(b, src, source_is_packets(code, 0), b->image.lines);
+	emit_slice(b, dst, destination_is_packets(code, 0), b->image.lines);
 	return true;
 }
 

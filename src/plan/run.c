@@ -206,7 +206,8 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 	struct shunt_gpu_info info;
 	const struct shunt_program *p = e->program;
-	uint64_t bytes = 0, images = ((uint64_t)p->nblocks * p->image_bytes + 511) / 512 * 512, copies = 0;
+	unsigned sets = p->image_bytes > SHUNT_PLAN_IMAGE ? 2 : 1;
+	uint64_t bytes = 0, images = ((uint64_t)p->nblocks * p->image_bytes * sets + 511) / 512 * 512, copies = 0;
 	unsigned most;
 	int err;
 
