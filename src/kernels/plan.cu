@@ -12,7 +12,7 @@
 #include "kernels/plan_user.h"
 #include "kernels/progress.h"
 
-/* One operation; false: gave up. */
+/* One operation that is not on lines; false: gave up. */
 template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, const struct shunt_kargs_plan &a,
     const struct shunt_prog_op *op, const struct window &w)
 {
@@ -52,17 +52,17 @@ template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, c
 			plan_stage<T>(r, a, op);
 		return true;
 	default:
-		return IN_LINES ? lines_step<T>(r, op) : packets_step<T>(r, op);
+		return IN_LINES || packets_step<T>(r, op);
 	}
 }
 
 template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const struct shunt_kargs_plan &a)
 {
-	plan_start(r, a);
+	struct plan_now now = plan_start(r, a);
 	/* In most launches there is nothing to do before and after the plan's own operations. */
-	bool bare = !(r->head->flags & SHUNT_PROG_SHADOWED) && !r->resized &&
+	bool met = false, bare = !(r->program & SHUNT_PROG_SHADOWED) && !plan_resized(r, a) &&
 	    !(r->flags & (SHUNT_PLAN_LOAD0 * 3 | SHUNT_PLAN_STORE0 * 3));
-	uint32_t at = bare ? r->head->body : r->head->first, body = 0, end = 0;
+	uint32_t at = bare ? r->body : r->first, body = 0, end = 0;
 	struct window w = { 0, 0 };
 	uint64_t windows = 0;
 
@@ -89,8 +89,16 @@ template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const 
 			at = body;
 			continue;
 		}
-		if (!plan_step<T, IN_LINES>(r, a, op, w))
-			return;
+		if (IN_LINES && is_on_lines(op)) {
+			if (!lines_step<T>(r, now, op))
+				return;
+		} else {
+			if (!met)
+				gpu_sync();
+			met = true;
+			if (!plan_step<T, IN_LINES>(r, a, op, w))
+				return;
+		}
 		at = op->next;
 	}
 	if (plan_sync(r))

@@ -47,7 +47,7 @@ GPU_FN bool plan_agrees(struct plan_run *r, uint32_t peer)
 
 GPU_NOINLINE bool plan_enter(struct plan_run *r)
 {
-	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, ranks = shadowed || r->resized;
+	bool shadowed = r->program & SHUNT_PROG_SHADOWED, ranks = shadowed || r->resized;
 	bool blocks = shadowed || (r->flags & (SHUNT_PLAN_LOAD0 * 3));
 	uint64_t *counter = &plan_grid(r)->enter, all = 0;
 
@@ -75,7 +75,7 @@ GPU_NOINLINE bool plan_enter(struct plan_run *r)
 
 GPU_NOINLINE bool plan_leave(struct plan_run *r)
 {
-	bool shadowed = r->head->flags & SHUNT_PROG_SHADOWED, store = r->flags & (SHUNT_PLAN_STORE0 * 3);
+	bool shadowed = r->program & SHUNT_PROG_SHADOWED, store = r->flags & (SHUNT_PLAN_STORE0 * 3);
 	uint64_t *counter = &plan_grid(r)->leave, all;
 
 	if (!shadowed && !store)

@@ -58,14 +58,14 @@ GPU_FN void line_part_store(char *unit, struct line_part p, struct gpu_v16 v)
 }
 
 /* Unit u of a range, of lines and in plain memory. */
-GPU_FN char *line_unit(const struct plan_run *r, const struct shunt_prog_place &p, uint32_t u)
+GPU_FN char *line_unit(const struct plan_now &now, const struct shunt_prog_place &p, uint32_t u)
 {
-	return plan_at(r, p) + (uint64_t)u * SHUNT_UNIT_WIRE;
+	return plan_at(p, now.half) + (uint64_t)u * SHUNT_UNIT_WIRE;
 }
 
-GPU_FN char *line_data(const struct plan_run *r, const struct shunt_prog_place &p, uint32_t u)
+GPU_FN char *line_data(const struct plan_now &now, const struct shunt_prog_place &p, uint32_t u)
 {
-	return plan_at(r, p) + (uint64_t)u * SHUNT_UNIT_DATA;
+	return plan_at(p, now.half) + (uint64_t)u * SHUNT_UNIT_DATA;
 }
 
 /* A warp's way through the units of `npairs` ranges of equal size: all ranges' of one unit, then those of its next. */
@@ -89,11 +89,11 @@ GPU_FN void line_walk_on(struct line_walk *w)
 }
 
 /* By a lane that misses a line. */
-GPU_NOINLINE void lines_give_up(struct plan_run *r, const char *unit)
+GPU_NOINLINE void lines_give_up(struct plan_run *r, uint64_t launch, const char *unit)
 {
 	const uint64_t *flag = (const uint64_t *)(unit + gpu_lane() / 8 * 128 + 120);
 
-	plan_give_up(r, spin_reason(r->ctrl), ~0u, r->launch, gpu_ld_relaxed(flag));
+	plan_give_up(r, spin_reason(r->ctrl), ~0u, launch, gpu_ld_relaxed(flag));
 }
 
 /* Up to PIECES units, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */
@@ -114,19 +114,18 @@ GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[PI
 			return true;
 		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
 			if (at)
-				lines_give_up(r, at);
+				lines_give_up(r, flag, at);
 			return false;
 		}
 	}
 }
 
 /* PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. */
-template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const struct shunt_prog_op *op)
+template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *o = line_places(op);
 	bool pairs = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS;
 	struct shunt_prog_share share = line_share(op);
-	uint64_t flag = r->launch;
 	uint32_t ndst = pairs ? 1 : op->ndst;
 	struct line_walk w = line_walk(pairs ? op->nsrc : 1);
 
@@ -145,12 +144,12 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 				want |= 1u << k;
 				lines[k] = part.lines;
 				if (FROM)
-					p[k] = line_unit(r, o[2 * w.q], w.u);
+					p[k] = line_unit(now, o[2 * w.q], w.u);
 				else
-					v[k] = line_part_load(line_data(r, o[2 * w.q], w.u), part);
+					v[k] = line_part_load(line_data(now, o[2 * w.q], w.u), part);
 				line_walk_on(&w);
 			}
-		if (FROM && !lines_load(r, flag, p, lines, want, v))
+		if (FROM && !lines_load(r, now.launch, p, lines, want, v))
 			return false;
 		GPU_ROLL
 		for (uint32_t d = 1; d <= ndst; d++) {
@@ -162,9 +161,9 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 					const struct shunt_prog_place &to = o[2 * again.q + d];
 
 					if (TO)
-						p[k] = line_unit(r, to, again.u);
+						p[k] = line_unit(now, to, again.u);
 					else
-						line_part_store(line_data(r, to, again.u), line_part(again.u, share), v[k]);
+						line_part_store(line_data(now, to, again.u), line_part(again.u, share), v[k]);
 					line_walk_on(&again);
 				}
 			if (!TO)
@@ -173,23 +172,22 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (want >> k & 1)
-					gpu_line_st(p[k], v[k], flag, lines[k]);
+					gpu_line_st(p[k], v[k], now.launch, lines[k]);
 		}
 	}
 	return true;
 }
 
-template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, const struct shunt_prog_op *op)
+template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *s = line_places(op), *d = s + op->nsrc;
 	struct shunt_prog_share share = line_share(op);
-	uint64_t flag = r->launch;
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
 
 	GPU_ROLL
 	for (uint32_t u = gpu_tid() / 32; u < share.units; u += gpu_ntid() / 32) {
 		struct line_part part = line_part(u, share);
-		struct gpu_v16 mine = line_part_load(line_data(r, s[0], u), part), v[PIECES];
+		struct gpu_v16 mine = line_part_load(line_data(now, s[0], u), part), v[PIECES];
 		const uint32_t lines[PIECES] = { part.lines, part.lines, part.lines, part.lines };
 		struct plan_acc<T, HOT> acc;
 		char *p[PIECES];
@@ -201,10 +199,10 @@ template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, co
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (q + k < nsrc) {
-					p[k] = line_unit(r, s[q + k], u);
+					p[k] = line_unit(now, s[q + k], u);
 					want |= 1u << k;
 				}
-			if (!lines_load(r, flag, p, lines, want, v))
+			if (!lines_load(r, now.launch, p, lines, want, v))
 				return false;
 			plan_fold_packs(&acc, q, want, v, redop);
 		}
@@ -215,39 +213,44 @@ template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, co
 			GPU_UNROLL
 			for (uint32_t j = 0; j < PIECES; j++)
 				if (k + j < ndst)
-					p[j] = line_unit(r, d[k + j], u);
+					p[j] = line_unit(now, d[k + j], u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
 			for (uint32_t j = 0; j < PIECES; j++)
 				if (k + j < ndst)
-					gpu_line_st(p[j], v[0], flag, part.lines);
+					gpu_line_st(p[j], v[0], now.launch, part.lines);
 		}
-		line_part_store(line_data(r, d[0], u), part, v[0]);
+		line_part_store(line_data(now, d[0], u), part, v[0]);
 	}
 	return true;
 }
 
-template <typename T> GPU_FN bool lines_fold(struct plan_run *r, const struct shunt_prog_op *op)
+template <typename T> GPU_FN bool lines_fold(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const bool can = is_hot<T, op_sum>::value;
 
-	return can && op->redop == REDOP_SUM ? lines_fold_as<T, can>(r, op) : lines_fold_as<T, false>(r, op);
+	return can && op->redop == REDOP_SUM ? lines_fold_as<T, can>(r, now, op) : lines_fold_as<T, false>(r, now, op);
+}
+
+GPU_FN bool is_on_lines(const struct shunt_prog_op *op)
+{
+	return op->code >= SHUNT_PROG_PACK && op->code <= SHUNT_PROG_FOLD;
 }
 
 /* False: gave up. */
-template <typename T> GPU_FN bool lines_step(struct plan_run *r, const struct shunt_prog_op *op)
+template <typename T> GPU_FN bool lines_step(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	switch (op->code) {
 	case SHUNT_PROG_PACK:
 	case SHUNT_PROG_PACKS:
-		return lines_pass<false, true>(r, op);
+		return lines_pass<false, true>(r, now, op);
 	case SHUNT_PROG_UNPACK:
 	case SHUNT_PROG_UNPACKS:
-		return lines_pass<true, false>(r, op);
+		return lines_pass<true, false>(r, now, op);
 	case SHUNT_PROG_RELAY:
-		return lines_pass<true, true>(r, op);
+		return lines_pass<true, true>(r, now, op);
 	case SHUNT_PROG_FOLD:
-		return lines_fold<T>(r, op);
+		return lines_fold<T>(r, now, op);
 	default:
 		return true;
 	}

@@ -18,12 +18,21 @@ struct plan_run {
 	uint64_t place;             /* of all ranks' buffers; 0: shadows */
 	uint64_t chunk;             /* units */
 	uint64_t half;              /* how far behind its places scratch is in this launch */
+	uint64_t other_half;        /* ... and in every other launch */
 	uint32_t flag;
 	uint32_t flags;             /* of the launch */
+	uint32_t program;           /* the head's flags, first and body */
+	uint32_t first, body;
 	uint32_t unit, unit16;      /* bytes; 16-byte pieces */
 	uint32_t rank;
 	bool resized;
 	uint32_t dead;
+};
+
+/* What a thread knows of the launch by itself; operations on lines need no more, so that they wait for no other thread. */
+struct plan_now {
+	uint64_t launch;
+	uint64_t half;              /* how far behind its places scratch is in this launch */
 };
 
 struct plan_shared {
@@ -31,7 +40,7 @@ struct plan_shared {
 	struct gpu_v16 image[SHUNT_PLAN_IMAGE / 16];
 };
 
-/* What does not depend on launches before this one. */
+/* What does not depend on launches before this one. At the end the block's threads have met. */
 GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 {
 	GPU_SHARED(struct plan_shared, shared, 1);
@@ -40,7 +49,7 @@ GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 
 	if (a.image_bytes <= SHUNT_PLAN_IMAGE)
 		plan_find_all(a, image, shared->image);
-	if (gpu_tid() == 0) {
+	if (gpu_tid() == gpu_ntid() - 1) { /* the first warps look for operands */
 		const struct shunt_prog_head *head = (const struct shunt_prog_head *)(a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image : image);
 
 		r->image = (const char *)head + (a.image_bytes <= SHUNT_PLAN_IMAGE ? 0 : (uint64_t)head->nblocks * a.image_bytes);
@@ -49,31 +58,47 @@ GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 		r->chunk = a.chunk;
 		r->place = a.place;
 		r->ctrl = a.ctrl;
+		r->other_half = head->flags & SHUNT_PROG_DOUBLE ? head->half : 0;
 		r->flags = a.k.flags;
+		r->program = head->flags;
+		r->first = head->first;
+		r->body = head->body;
 		r->unit = head->unit;
 		r->unit16 = head->unit / 16;
 		r->rank = head->rank;
 		r->dead = 0;
 	}
+	gpu_sync();
 	return r;
 }
 
-GPU_FN void plan_start(struct plan_run *r, const struct shunt_kargs_plan &a)
+/* Must ranks meet before chunks of this size are used? */
+GPU_FN bool plan_resized(const struct plan_run *r, const struct shunt_kargs_plan &a)
 {
-	if (a.image_bytes > SHUNT_PLAN_IMAGE) {
-		gpu_sync();
-		plan_find_all(a, a.images + (uint64_t)gpu_bid() * a.image_bytes, (struct gpu_v16 *)(uintptr_t)r->image);
-	}
-	if (gpu_tid() == 0) {
-		const struct shunt_prog_head *head = r->head;
-		const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
+	const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
 
-		r->launch = state->launches + 1;
-		r->flag = SHUNT_PLAN_FLAG(r->launch);
-		r->half = (head->flags & SHUNT_PROG_DOUBLE) && !(r->flag & 1) ? head->half : 0;
-		r->resized = (head->flags & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
+	return (r->program & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
+}
+
+/* The rest. What is in shared memory is there when the block's threads have met next. */
+GPU_FN struct plan_now plan_start(struct plan_run *r, const struct shunt_kargs_plan &a)
+{
+	const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.arena + gpu_bid();
+	struct plan_now now;
+
+	if (a.image_bytes > SHUNT_PLAN_IMAGE) {
+		plan_find_all(a, a.images + (uint64_t)gpu_bid() * a.image_bytes, (struct gpu_v16 *)(uintptr_t)r->image);
+		gpu_sync();
 	}
-	gpu_sync();
+	now.launch = state->launches + 1;
+	now.half = now.launch & 1 ? 0 : r->other_half;
+	if (gpu_tid() == 0) {
+		r->launch = now.launch;
+		r->flag = SHUNT_PLAN_FLAG(now.launch);
+		r->half = now.half;
+		r->resized = plan_resized(r, a);
+	}
+	return now;
 }
 
 /* By all threads, behind the last operation: the next launch counts on from here. */

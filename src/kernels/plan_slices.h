@@ -13,15 +13,15 @@ struct window {
 	uint64_t at, length;
 };
 
-GPU_FN char *plan_at(const struct plan_run *r, const struct shunt_prog_place &p)
+GPU_FN char *plan_at(const struct shunt_prog_place &p, uint64_t half)
 {
-	return p.at + (p.in_scratch & r->half);
+	return p.at + (p.in_scratch & half);
 }
 
 /* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
 GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_place &p, uint64_t units, bool packets)
 {
-	return plan_at(r, p) + (units * r->unit << packets);
+	return plan_at(p, r->half) + (units * r->unit << packets);
 }
 
 /* What of the operation's slices is ours now: the 16-byte pieces, and how many units behind the slices' starts they are. */
