@@ -12,56 +12,77 @@
 #define BLOCKS 64
 #define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
 
-/* This rank's messages, one list for each thing that it may do. */
+/*
+ * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do not all begin with the same
+ * one.
+ */
 enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, RELAY = 2 * SHUNT_KARGS_MAX_RANKS, OWN, LISTS };
 
 /* An all-reduce takes two launches, and a relay has one of its own. */
 enum step { FIRST, SECOND, RELAYED };
 
+struct entry {
+	struct shunt_message message;
+	struct entry *next;
+};
+
+struct ends {
+	struct entry *first, *last;
+};
+
 struct lists {
-	size_t count[LISTS], first[LISTS];
-	struct shunt_message *message; /* NULL while they are counted */
+	uint32_t used;                 /* a bit for each list that has messages */
+	struct ends list[LISTS];
+	struct entry *entries;         /* room for the messages of all lists, in order of issue */
+	size_t n;
 	uint64_t align;                /* all addresses and sizes, or-ed */
 	uint64_t how;                  /* of the call's messages to and from others: SHUNT_IN_CHUNKS or 0 */
 	bool chunks;                   /* whether there are messages in chunks */
-	size_t self_sent, self_taken;
+	int ahead;                     /* of messages to ourselves: so many more sends than receives, or, below 0, fewer */
+	struct entry *waiting;         /* ... the first of those that the other kind is to meet */
 	int rank;
 	int root;                      /* of what is relayed */
 	enum step step;
 };
 
-static struct shunt_message *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
+static struct entry *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
 {
-	size_t i = l->count[list]++;
+	struct entry *e = &l->entries[l->n++];
+	struct ends *ends = &l->list[list];
 
+	*e = (struct entry){ .message = { .from = from, .to = to, .bytes = bytes } };
 	l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
-	if (!l->message)
-		return NULL;
-	struct shunt_message *m = &l->message[l->first[list] + i];
-	*m = (struct shunt_message){ .from = from, .to = to, .bytes = bytes };
-	return m;
+	if (ends->last)
+		ends->last->next = e;
+	else
+		ends->first = e;
+	ends->last = e;
+	l->used |= 1u << list;
+	return e;
 }
 
 /* What leaves this rank, or is made of what comes in. */
 static void add_moving(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
 {
-	struct shunt_message *m = add(l, list, from, to, bytes);
-
-	if (m)
-		m->bytes |= l->how;
+	add(l, list, from, to, bytes)->message.bytes |= l->how;
 	l->chunks |= l->how != 0;
+}
+
+static unsigned distance(const struct lists *l, int peer)
+{
+	return (unsigned)(peer - l->rank) % SHUNT_KARGS_MAX_RANKS;
 }
 
 static void add_send(struct lists *l, int peer, const void *from, uint64_t bytes)
 {
 	if (peer != l->rank)
-		add_moving(l, SEND_TO + (unsigned)peer, from, NULL, bytes);
+		add_moving(l, SEND_TO + distance(l, peer), from, NULL, bytes);
 }
 
 static void add_take(struct lists *l, int peer, void *to, uint64_t bytes)
 {
 	if (peer != l->rank)
-		add_moving(l, TAKE_FROM + (unsigned)peer, NULL, to, bytes);
+		add_moving(l, TAKE_FROM + distance(l, peer), NULL, to, bytes);
 }
 
 static void add_copy(struct lists *l, const void *from, void *to, uint64_t bytes)
@@ -73,20 +94,22 @@ static void add_copy(struct lists *l, const void *from, void *to, uint64_t bytes
 /* A message to ourselves: the i-th send meets the i-th receive, whichever was issued first. */
 static void add_self(struct lists *l, const void *from, void *to, uint64_t bytes)
 {
-	size_t *done = from ? &l->self_sent : &l->self_taken, i = (*done)++;
+	struct entry *e = l->waiting;
 
-	if (i == l->count[OWN]) {
-		add(l, OWN, from, to, bytes);
-		return;
-	}
-	l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
-	if (l->message) {
-		struct shunt_message *m = &l->message[l->first[OWN] + i];
+	if (from ? l->ahead < 0 : l->ahead > 0) {
+		struct shunt_message *m = &e->message;
 
+		l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
 		m->from = from ? from : m->from;
 		m->to = to ? to : m->to;
 		m->bytes = bytes < m->bytes ? bytes : m->bytes; /* NCCL takes two sizes without a word */
+		l->waiting = e->next;
+	} else {
+		e = add(l, OWN, from, to, bytes);
+		if (!l->ahead)
+			l->waiting = e;
 	}
+	l->ahead += from ? 1 : -1;
 }
 
 static char *at(const void *base, uint64_t offset)
@@ -128,7 +151,7 @@ static void add_send_all(struct lists *l, const struct shunt_scope *scope, const
 
 	for (int p = 0; p < n; p++)
 		if (p != l->rank)
-			add_moving(l, SEND_TO + (unsigned)p, from, keeps && from != to ? to : NULL, bytes);
+			add_moving(l, SEND_TO + distance(l, p), from, keeps && from != to ? to : NULL, bytes);
 	if (!keeps)
 		add_copy(l, from, to, bytes);
 }
@@ -159,7 +182,22 @@ static void add_relays(struct lists *l, const struct shunt_scope *scope, const s
 		add_copy(l, c->send, c->recv, bytes);
 }
 
-/* What a call asks of this rank. */
+static void add_message(struct lists *l, const struct shunt_coll *c)
+{
+	uint64_t bytes = shunt_coll_bytes(c);
+	bool sends = c->kind == SHUNT_SEND;
+
+	if (!bytes)
+		return; /* both ends know that nothing comes */
+	if (c->root == l->rank)
+		add_self(l, sends ? c->send : NULL, sends ? NULL : c->recv, bytes);
+	else if (sends)
+		add_send(l, c->root, c->send, bytes);
+	else
+		add_take(l, c->root, c->recv, bytes);
+}
+
+/* What a collective asks of this rank: at most 2n - 1 messages of n ranks. */
 static void add_call(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c)
 {
 	uint64_t part = shunt_coll_bytes(c);
@@ -171,17 +209,6 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 		return;
 	}
 	switch (c->kind) {
-	case SHUNT_SEND:
-	case SHUNT_RECV:
-		if (!part)
-			break; /* both ends know that nothing comes */
-		if (root)
-			add_self(l, c->kind == SHUNT_SEND ? c->send : NULL, c->kind == SHUNT_RECV ? c->recv : NULL, part);
-		else if (c->kind == SHUNT_SEND)
-			add_send(l, c->root, c->send, part);
-		else
-			add_take(l, c->root, c->recv, part);
-		break;
 	case SHUNT_ALLGATHER:
 		add_send_all(l, scope, c->send, at(c->recv, rank * part), part);
 		for (int p = 0; p < n; p++)
@@ -267,6 +294,7 @@ static struct room room_of(const struct shunt_scope *scope, bool folds)
 /* Channels for each of so many roles: a block's warps have one role, if there are enough blocks (chunks_assign() of kernels/chunks.h). */
 static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
 {
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no roles */
 	return blocks >= roles ? blocks / roles * warps : blocks * warps / roles;
 }
 
@@ -339,39 +367,35 @@ static unsigned role_of(unsigned list, bool folds)
 	return list == RELAY ? SHUNT_ROLE_RELAY : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY;
 }
 
-/* A role for each list that has messages from index `from` on, at most `room` of each; returns the number of messages. */
-static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, const struct lists *l, bool folds, size_t from, size_t room,
-    struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
+/* A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of messages. */
+static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, struct lists *l, bool folds, size_t room, struct shunt_kargs *k,
+    struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
 {
-	bool copies_apart = has_couriers(work->kernel) && r->copying && l->count[OWN] > from;
+	bool copies_apart = has_couriers(work->kernel) && r->copying && (l->used >> OWN & 1);
 	unsigned nroles = 0, nmessages = 0, most = 0;
 
-	/* Ranks do not all begin with the same peer. */
-	for (unsigned i = 0; i < LISTS; i++) {
-		unsigned list = i < RELAY ? (i + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS + i / TAKE_FROM * TAKE_FROM : i;
-		size_t n = l->count[list] - from;
-		unsigned channels = 0;
+	for (uint32_t left = l->used; left; left &= left - 1) {
+		unsigned list = (unsigned)__builtin_ctz(left), first = nmessages, channels = 0;
+		struct entry *e = l->list[list].first;
 
-		if (l->count[list] <= from)
-			continue;
-		if (n > room)
-			n = room;
-		memcpy(&messages[nmessages], &l->message[l->first[list] + from], n * sizeof(*messages));
-		for (size_t m = 0; m < n; m++) {
-			uint64_t bytes = messages[nmessages + m].bytes, units = units_of(bytes);
+		for (; e && nmessages - first < room; e = e->next) {
+			uint64_t bytes = e->message.bytes, units = units_of(bytes);
 			unsigned limit = bytes & SHUNT_IN_CHUNKS ? k->chunk_channels : k->channels, uses = units < limit ? (unsigned)units : limit;
 
+			messages[nmessages++] = e->message;
 			if (uses > channels)
 				channels = uses;
 		}
+		l->list[list].first = e;
+		if (!e)
+			l->used &= ~(1u << list);
 		roles[nroles++] = (struct shunt_role){
 			.what = (uint8_t)role_of(list, folds),
-			.peer = (uint8_t)(list < RELAY ? list % SHUNT_KARGS_MAX_RANKS : (unsigned)l->root),
+			.peer = (uint8_t)(list < RELAY ? (list + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS : (unsigned)l->root),
 			.channels = (uint16_t)channels,
-			.first = (uint16_t)nmessages,
-			.count = (uint16_t)n,
+			.first = (uint16_t)first,
+			.count = (uint16_t)(nmessages - first),
 		};
-		nmessages += (unsigned)n;
 		if (channels > most && !(list == OWN && copies_apart))
 			most = channels;
 	}
@@ -393,25 +417,18 @@ static enum shunt_shape copy_shape(bool chunks, bool many)
 	return many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8;
 }
 
-static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct lists *l, bool folds, bool p2p, size_t total)
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, bool p2p)
 {
 	const struct shunt_scope *scope = issue->scope;
-	bool many = total > SHUNT_FEW_MESSAGES && !folds;
+	bool many = l->n > SHUNT_FEW_MESSAGES && !folds;
 	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
 	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
-	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES, room = total, longest = 0;
+	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES, room = l->n > max ? max / (unsigned)__builtin_popcount(l->used) : max;
 	struct room r = room_of(scope, folds);
-	unsigned lists = 0;
 	int err = 0;
 
 	if (!work)
 		return -ENOMEM;
-	for (unsigned i = 0; i < LISTS; i++) {
-		lists += l->count[i] != 0;
-		longest = l->count[i] > longest ? l->count[i] : longest;
-	}
-	if (total > max)
-		room = max / lists;
 	work->args.k = *issue->base;
 	work->args.k.channels = (uint16_t)max_channels(scope, &r, false);
 	if (l->chunks)
@@ -422,12 +439,12 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 		work->kernel = pick->kernel;
 	else
 		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, copy_type(l->align));
-	for (size_t from = 0; from < longest && !err; from += room) {
+	while (l->used && !err) {
 		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
 		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
 
 		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
-		unsigned n = fill_roles(scope, &r, l, folds, from, room, &work->args.k, roles, messages, work);
+		unsigned n = fill_roles(scope, &r, l, folds, room, &work->args.k, roles, messages, work);
 		memset(&messages[n], 0, (max - n) * sizeof(*messages));
 		work->args.k.check = issue->base->check;
 		if (p2p)
@@ -439,44 +456,34 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	return err;
 }
 
-/* The lists' messages: first how many there are, and then what they are. */
-static void add_calls(struct lists *l, const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls,
-    size_t ncalls)
-{
-	memset(l->count, 0, sizeof(l->count));
-	l->self_sent = l->self_taken = 0;
-	for (size_t i = 0; i < ncalls; i++) {
-		l->how = picks[i].algo->how;
-		add_call(l, issue->scope, calls[i]);
-	}
-}
-
 static int exchange_launch(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls,
     bool folds, enum step step)
 {
+	const struct shunt_scope *scope = issue->scope;
 	const struct shunt_pick *pick = picks; /* of what reduces: the kernel that can do all, if one is for chunks */
-	struct shunt_message few[SHUNT_FEW_MESSAGES];
-	struct lists l = { .rank = issue->base->rank, .step = step };
-	size_t total = 0;
-	int err;
+	bool p2p = shunt_kind_is_p2p(calls[0]->kind);
+	size_t most = p2p ? ncalls : ncalls * (2 * (size_t)scope->nranks - 1);
+	struct entry few[SHUNT_FEW_MESSAGES];
+	struct lists l = { .entries = few, .rank = issue->base->rank, .step = step };
+	int err = 0;
 
-	for (size_t i = 0; i < ncalls; i++)
-		if (has_couriers(picks[i].kernel))
-			pick = &picks[i];
-	add_calls(&l, issue, picks, calls, ncalls);
-	for (unsigned i = 0; i < LISTS; i++) {
-		l.first[i] = total;
-		total += l.count[i];
-	}
-	if (!total)
-		return 0; /* this rank has no part in it */
-	l.message = total <= SHUNT_FEW_MESSAGES ? few : malloc(total * sizeof(*l.message));
-	if (!l.message)
+	if (most > SHUNT_FEW_MESSAGES)
+		l.entries = malloc(most * sizeof(*l.entries));
+	if (!l.entries)
 		return -ENOMEM;
-	add_calls(&l, issue, picks, calls, ncalls);
-	err = emit_lists(issue, pick, &l, folds, shunt_kind_is_p2p(calls[0]->kind), total);
-	if (l.message != few)
-		free(l.message);
+	for (size_t i = 0; i < ncalls; i++) {
+		l.how = picks[i].algo->how;
+		if (p2p)
+			add_message(&l, calls[i]);
+		else
+			add_call(&l, scope, calls[i]);
+		if (folds && has_couriers(picks[i].kernel))
+			pick = &picks[i];
+	}
+	if (l.n) /* else this rank has no part in it */
+		err = emit_lists(issue, pick, &l, folds, p2p);
+	if (l.entries != few)
+		free(l.entries);
 	return err;
 }
 
@@ -493,13 +500,13 @@ static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pic
 {
 	size_t found = ncalls;
 
-	for (size_t i = 0; i < ncalls; i++)
+	for (size_t i = 0; i < ncalls && issue->scope->nranks > 2; i++)
 		if (picks[i].algo->alone) {
 			if (found < ncalls)
 				return ncalls;
 			found = i;
 		}
-	return issue->scope->nranks > 2 ? found : ncalls;
+	return found;
 }
 
 static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
