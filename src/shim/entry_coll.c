@@ -99,6 +99,7 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
 	enum shunt_why why = SHUNT_WHY_COMM;
+	struct shunt_group *group;
 	int err;
 
 	/* Whatever we do not understand is the real NCCL's to judge, with its own code. */
@@ -118,11 +119,12 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_WHY_CONFIG);
 		goto forward;
 	}
-	if (shunt_group_open()) {
+	group = shunt_group_open();
+	if (group) {
 		call->entry = e;
 		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
 		if (shunt_comm_needs_setup(e->comm) || shunt_comm_pick(e->comm, &call->coll, &call->pick, &why))
-			return shunt_group_record(call);
+			return shunt_group_record(group, call);
 		shunt_comm_count_forward(e->comm, &call->coll, why);
 		goto forward;
 	}
@@ -161,7 +163,7 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
-		return shunt_group_record(call);
+		return shunt_group_record(shunt_group_open(), call);
 	} else {
 		err = shunt_comm_run(e->comm, c);
 		result = err == -EOPNOTSUPP ? shunt_alone_declined(e, c) : shunt_to_nccl(err);

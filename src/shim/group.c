@@ -25,11 +25,13 @@ struct notes {
 	size_t n;
 };
 
-struct group {
+struct shunt_group {
 	unsigned depth;
 	ncclResult_t error;
 	struct shunt_call *calls;
 	size_t n, cap;
+	size_t undecided;      /* calls of which it is not known for good that they are ours */
+	size_t left;           /* calls that are not done */
 	struct notes born;     /* communicators created inside */
 	struct notes doomed;   /* operators to destroy at the end */
 	struct notes held;     /* entries to put at the end */
@@ -37,27 +39,27 @@ struct group {
 	struct shunt_job *jobs, **jobs_end;
 };
 
-static _Thread_local struct group group;
+static _Thread_local struct shunt_group group;
 
 /* Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this uses the name. */
-static struct group *mine(void)
+static struct shunt_group *mine(void)
 {
-	struct group *g = &group;
+	struct shunt_group *g = &group;
 
 	__asm__("" : "+r"(g));
 	return g;
 }
 
-const void *shunt_group_open(void)
+struct shunt_group *shunt_group_open(void)
 {
-	const struct group *g = mine();
+	struct shunt_group *g = mine();
 
 	return g->depth ? g : NULL;
 }
 
 ncclResult_t shunt_group_result(ncclResult_t result)
 {
-	struct group *g = mine();
+	struct shunt_group *g = mine();
 
 	if (g->depth && g->error == ncclSuccess && result != ncclInProgress)
 		g->error = result;
@@ -95,12 +97,10 @@ static int add_note(struct notes *notes, struct note note)
 	return 0;
 }
 
-ncclResult_t shunt_group_record(const struct shunt_call *call)
+ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_call *call)
 {
-	struct group *g = mine();
-
 	if (g->n == g->cap) {
-		size_t cap = g->cap ? 2 * g->cap : 4; /* a send and a receive are the usual case: little enough for malloc's fast way */
+		size_t cap = g->cap ? 4 * g->cap : 4; /* a send and a receive are the usual case: little enough for malloc's fast way */
 		struct shunt_call *calls = realloc(g->calls, cap * sizeof(*calls));
 		if (!calls) {
 			shunt_entry_put(call->entry);
@@ -110,6 +110,8 @@ ncclResult_t shunt_group_record(const struct shunt_call *call)
 		g->cap = cap;
 	}
 	g->calls[g->n++] = *call;
+	g->undecided += !call->pick.algo;
+	g->left++;
 	return ncclSuccess;
 }
 
@@ -150,24 +152,20 @@ void shunt_group_add_job(struct shunt_job *job)
 	group.jobs_end = &job->next;
 }
 
-static ncclResult_t forward_call(struct shunt_call *call)
-{
-	call->done = true;
-	return shunt_forward(call);
-}
-
-static void drop_calls(struct group *g)
+static void drop_calls(struct shunt_group *g)
 {
 	for (size_t i = 0; i < g->n; i++)
 		shunt_entry_put(g->calls[i].entry);
 	free(g->calls);
 	g->calls = NULL;
-	g->n = g->cap = 0;
+	g->n = g->cap = g->undecided = g->left = 0;
 }
 
 /* A group that goes on behind the program's back writes the handles when nobody knows whether their places are still there. */
-static void name_windows(struct group *g, ncclResult_t result)
+static void name_windows(struct shunt_group *g, ncclResult_t result)
 {
+	if (!g->windows.n)
+		return;
 	for (size_t i = 0; i < g->windows.n; i++) {
 		struct note *note = &g->windows.v[i];
 
@@ -182,7 +180,7 @@ static void name_windows(struct group *g, ncclResult_t result)
 }
 
 /* Forgets everything, with the error in it or not. */
-static void reset_group(struct group *g, bool failed)
+static void reset_group(struct shunt_group *g, bool failed)
 {
 	shunt_pending_group_ended(g, failed);
 	for (size_t i = 0; failed && i < g->born.n; i++)
@@ -197,7 +195,7 @@ static void reset_group(struct group *g, bool failed)
 	free(g->born.v);
 	free(g->doomed.v);
 	free(g->held.v);
-	*g = (struct group){0};
+	*g = (struct shunt_group){0};
 }
 
 /* Does the call want a kernel, as far as one can know now? */
@@ -211,7 +209,7 @@ static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
  * the same time.
  */
 struct setup {
-	struct group *group;
+	struct shunt_group *group;
 	struct shunt_entry *entry;
 	pthread_t thread;
 	bool started;
@@ -239,13 +237,13 @@ static void *setup_thread(void *arg)
 	return NULL;
 }
 
-static ncclResult_t setup_comms(struct group *g)
+static ncclResult_t setup_comms(struct shunt_group *g)
 {
 	struct setup *setups = NULL;
 	size_t n = 0;
 	int err = 0;
 
-	for (size_t i = 0; i < g->n; i++) {
+	for (size_t i = 0; i < g->n && g->undecided; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
 		bool seen = g->calls[i].pick.algo;
 		for (size_t k = 0; k < n && !seen; k++)
@@ -279,9 +277,9 @@ static ncclResult_t setup_comms(struct group *g)
 }
 
 /* Into the real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
-static ncclResult_t forward_calls(struct group *g, bool all)
+static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 {
-	for (size_t i = 0; i < g->n; i++) {
+	for (size_t i = 0; i < g->n && (all || g->undecided); i++) {
 		struct shunt_call *call = &g->calls[i];
 		enum shunt_why why = SHUNT_WHY_OURS;
 		ncclResult_t result;
@@ -291,7 +289,9 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 				continue;
 			shunt_comm_count_forward(call->entry->comm, &call->coll, why);
 		}
-		result = forward_call(call);
+		call->done = true;
+		g->left--;
+		result = shunt_forward(call);
 		if (result != ncclSuccess && result != ncclInProgress)
 			return result;
 	}
@@ -299,7 +299,7 @@ static ncclResult_t forward_calls(struct group *g, bool all)
 }
 
 /* All calls of the group that are still to be made on the communicator of calls[first], together. */
-static int launch_comm(struct group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
+static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
 {
 	struct shunt_entry *e = g->calls[first].entry;
 	size_t n = 0;
@@ -311,44 +311,46 @@ static int launch_comm(struct group *g, size_t first, const struct shunt_coll **
 			picks[n++] = g->calls[i].pick; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 			g->calls[i].done = true;
 		}
+	g->left -= n;
 	return shunt_comm_run_group(e->comm, calls, picks, n);
 }
 
 /*
  * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different orders, or have
- * no call on some, would else wait for each other crosswise on a stream that these share. g->n: all had theirs.
+ * no call on some, would else wait for each other crosswise on a stream that these share. Some calls are left.
  */
-static size_t next_comm(const struct group *g)
+static size_t next_comm(const struct shunt_group *g)
 {
-	size_t next = g->n;
+	const struct shunt_entry *least = NULL, *e;
+	size_t next = 0;
 
 	for (size_t i = 0; i < g->n; i++) {
-		const struct shunt_entry *e = g->calls[i].entry;
-
-		if (!g->calls[i].done && (next == g->n || memcmp(e->id.b, g->calls[next].entry->id.b, sizeof(e->id.b)) < 0))
+		e = g->calls[i].entry;
+		if (!g->calls[i].done && (!least || (e != least && memcmp(e->id.b, least->id.b, sizeof(e->id.b)) < 0))) {
+			least = e;
 			next = i;
+		}
 	}
 	return next;
 }
 
 /* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
-static ncclResult_t launch_calls(struct group *g)
+static ncclResult_t launch_calls(struct shunt_group *g)
 {
 	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
 	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *picks = few_picks;
-	bool many = g->n > SHUNT_FEW_CALLS;
+	bool many = g->left > SHUNT_FEW_CALLS;
 	ncclResult_t result;
 
-	if (!g->n)
-		return ncclSuccess;
 	if (many) {
-		calls = malloc(g->n * sizeof(*calls));
-		picks = malloc(g->n * sizeof(*picks));
+		calls = malloc(g->left * sizeof(*calls));
+		picks = malloc(g->left * sizeof(*picks));
 	}
 	result = calls && picks ? ncclSuccess : shunt_to_nccl(-ENOMEM);
-	for (size_t i = next_comm(g); i < g->n && result == ncclSuccess; i = next_comm(g)) {
-		struct shunt_call *call = &g->calls[i];
-		int err = launch_comm(g, i, calls, picks);
+	while (g->left && result == ncclSuccess) {
+		size_t first = next_comm(g);
+		struct shunt_call *call = &g->calls[first];
+		int err = launch_comm(g, first, calls, picks);
 
 		result = err == -EOPNOTSUPP ? shunt_alone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
 	}
@@ -380,7 +382,7 @@ static void *lane_thread(void *arg)
 	return NULL;
 }
 
-static ncclResult_t run_jobs(struct group *g)
+static ncclResult_t run_jobs(struct shunt_group *g)
 {
 	ncclResult_t result = ncclSuccess;
 	struct shunt_job *job, *next;
@@ -421,7 +423,7 @@ static ncclResult_t run_jobs(struct group *g)
 	return result;
 }
 
-static ncclResult_t end_standalone(struct group *g)
+static ncclResult_t end_standalone(struct shunt_group *g)
 {
 	ncclResult_t begun = run_jobs(g), result;
 
@@ -440,7 +442,7 @@ static void abandon_real(void)
 	real_GroupEnd();
 }
 
-static ncclResult_t end_overlay(struct group *g)
+static ncclResult_t end_overlay(struct shunt_group *g)
 {
 	ncclResult_t result = g->error, end = ncclSuccess;
 	bool open;
@@ -474,7 +476,7 @@ SHUNT_TWIN(GroupStart);
 ncclResult_t pncclGroupEnd(void)
 {
 	enum shunt_mode mode = shunt_mode();
-	struct group *g = mine();
+	struct shunt_group *g = mine();
 	ncclResult_t result;
 
 	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
@@ -493,7 +495,7 @@ ncclResult_t pncclGroupEnd(void)
 SHUNT_TWIN(GroupEnd);
 
 /* The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to judge. */
-static ncclResult_t simulate_overlay(struct group *g, ncclSimInfo_t *info)
+static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 {
 	ncclResult_t result = g->error, forwarded;
 
@@ -508,7 +510,7 @@ static ncclResult_t simulate_overlay(struct group *g, ncclSimInfo_t *info)
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();
-	struct group *g = mine();
+	struct shunt_group *g = mine();
 	ncclResult_t result;
 
 	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))

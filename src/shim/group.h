@@ -11,8 +11,10 @@
 #include <stdbool.h>
 #include "shim/forward.h"
 
-/* The calling thread's open group, or NULL. Only compared, never looked into. */
-const void *shunt_group_open(void);
+struct shunt_group;
+
+/* The calling thread's open group, or NULL. */
+struct shunt_group *shunt_group_open(void);
 
 /* Puts the entry when the real calls of the open group have been made, or at once without a group. NULL is allowed. */
 void shunt_group_put(struct shunt_entry *entry);
@@ -20,7 +22,7 @@ void shunt_group_put(struct shunt_entry *entry);
 /* The rest needs an open group. */
 
 /* The entry's reference goes to the group, in case of an error too. */
-ncclResult_t shunt_group_record(const struct shunt_call *call);
+ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_call *call);
 /* Remembers the result of a call inside the group if it is an error; returns it. */
 ncclResult_t shunt_group_result(ncclResult_t result);
 /* A communicator was created inside the group: its entry is dropped if the group fails. */
