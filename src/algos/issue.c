@@ -34,28 +34,19 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const 
 	    (pa->algo->fuse != SHUNT_FUSE_LINES || pa->algo == pb->algo);
 }
 
-/* The i-th message that this rank sends itself, in either direction; NULL: there are fewer. */
-static const struct shunt_coll *self_message(const struct shunt_coll *const *calls, size_t n, int rank, enum shunt_kind kind, size_t i)
-{
-	for (size_t k = 0; k < n; k++)
-		if (calls[k]->kind == kind && calls[k]->root == rank && calls[k]->count && !i--)
-			return calls[k];
-	return NULL;
-}
-
+/* Each message that this rank sends itself needs one that it receives from itself. */
 static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 {
-	for (size_t i = 0;; i++) {
-		const struct shunt_coll *s = self_message(calls, n, rank, SHUNT_SEND, i), *r = self_message(calls, n, rank, SHUNT_RECV, i);
+	int ahead = 0; /* more sends than receives */
 
-		if (!s && !r)
-			return 0;
-		if (!s || !r) {
-			shunt_warn("rank %d %s itself and does not %s itself in the same group", rank, s ? "sends to" : "receives from",
-			    s ? "receive from" : "send to");
-			return -EBADMSG;
-		}
-	}
+	for (size_t i = 0; i < n; i++)
+		if (shunt_kind_is_p2p(calls[i]->kind) && calls[i]->root == rank && calls[i]->count)
+			ahead += calls[i]->kind == SHUNT_SEND ? 1 : -1;
+	if (!ahead)
+		return 0;
+	shunt_warn("rank %d %s itself and does not %s itself in the same group", rank, ahead > 0 ? "sends to" : "receives from",
+	    ahead > 0 ? "receive from" : "send to");
+	return -EBADMSG;
 }
 
 static int lesser(int a, int b)
@@ -87,11 +78,14 @@ int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *
 	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *bin_picks = few_picks;
 	bool few_done[SHUNT_FEW_CALLS] = { false }, *done = few_done;
 	int err = check_self(calls, n, issue->base->rank);
+	size_t alike = 1;
 
 	if (err || !n)
 		return err;
-	if (n == 1)
-		return issue_bin(issue, picks, calls, 1);
+	while (alike < n && fuse(calls[0], &picks[0], calls[alike], &picks[alike]))
+		alike++;
+	if (alike == n) /* the usual case */
+		return issue_bin(issue, picks, calls, n);
 	if (n > SHUNT_FEW_CALLS) {
 		bin = malloc(n * sizeof(*bin));
 		bin_picks = malloc(n * sizeof(*bin_picks));
