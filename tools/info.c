@@ -137,7 +137,7 @@ static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes
 	struct shunt_plan_query query = { .kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype] };
 	const struct shunt_plan *plan;
 
-	if (!q->plans || q->scope.nranks == 1 || (!q->scope.standalone && (shunt_config_forces_nccl(q->kind) || shunt_nccl_env_claims(q->kind))))
+	if (!q->plans || q->scope.nranks == 1 || (!q->scope.standalone && shunt_config_why_nccl(q->kind)))
 		return NULL;
 	return shunt_plan_set_choose(q->plans, &query, &plan) == SHUNT_PLAN_CHOICE_PLAN ? plan : NULL;
 }

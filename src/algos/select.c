@@ -153,7 +153,7 @@ static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64
 
 static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
 {
-	return !scope->standalone && shunt_kind_has_parts(kind) && bytes > ODD_PART && bytes % 16;
+	return bytes > ODD_PART && bytes % 16 && !scope->standalone && shunt_kind_has_parts(kind);
 }
 
 /* The algorithm, or NULL and why not. */
@@ -161,24 +161,20 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
     enum shunt_why *why_p)
 {
 	const struct shunt_tuning_row *row;
+	const struct shunt_tuning *table;
 	const struct shunt_algo *algo;
 
 	*g = (struct shunt_geometry){ 0 };
-	if (!scope->standalone && shunt_config_forces_nccl(kind)) {
-		*why_p = SHUNT_WHY_FORCED;
+	*why_p = scope->standalone ? SHUNT_WHY_OURS : shunt_config_why_nccl(kind);
+	if (*why_p)
 		return NULL;
-	}
-	if (!scope->standalone && shunt_nccl_env_claims(kind)) {
-		*why_p = SHUNT_WHY_NCCL_ENV;
-		return NULL;
-	}
 	if (forced(scope, kind, bytes, &algo, g)) {
 		*why_p = SHUNT_WHY_FORCED;
 		return algo;
 	}
 	if (scope->windows && (algo = shunt_tuning_in_windows(scope, kind, bytes)))
 		return algo;
-	row = shunt_tuning_find(scope, kind, bytes, NULL);
+	row = shunt_tuning_find(scope, kind, bytes, &table);
 	if (!row || (row->forward && !scope->standalone)) {
 		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
 		return NULL;
@@ -233,8 +229,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	snprintf(text, text_bytes, "no table");
 	if (scope->nranks == 1)
 		snprintf(text, text_bytes, "one rank by itself");
-	else if (!scope->standalone && (shunt_config_forces_nccl(kind) || shunt_nccl_env_claims(kind)))
-		snprintf(text, text_bytes, "%s", shunt_config_forces_nccl(kind) ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+	else if (!scope->standalone && shunt_config_why_nccl(kind))
+		snprintf(text, text_bytes, "%s", shunt_config_why_nccl(kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))

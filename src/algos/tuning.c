@@ -274,6 +274,7 @@ static const struct shunt_tuning_row *find_any(const struct shunt_scope *scope, 
 	const struct shunt_tuning_set *set = shunt_tuning_files();
 	const struct shunt_tuning_row *first = NULL;
 
+	pthread_once(&built_once, build);
 	for (size_t i = 0; i < built.n + set->n; i++) {
 		const struct shunt_tuning *t = i < built.n ? &built.tables[i] : set->tables[i - built.n];
 		const struct shunt_tuning_row *r;
@@ -294,11 +295,8 @@ static const struct shunt_tuning_row *find_any(const struct shunt_scope *scope, 
 const struct shunt_tuning_row *shunt_tuning_find(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_tuning **table_p)
 {
-	const struct shunt_tuning *t = scope->tuning, *ignored;
+	const struct shunt_tuning *t = scope->tuning;
 
-	if (!table_p)
-		table_p = &ignored;
-	pthread_once(&built_once, build);
 	*table_p = NULL;
 	if (!t && !scope->cc && !scope->sim)
 		return find_any(scope, kind, bytes, table_p);

@@ -41,11 +41,6 @@ const char *shunt_kind_name(enum shunt_kind kind)
 	return (unsigned)kind < SHUNT_NKINDS ? kind_names[kind] : "unknown";
 }
 
-bool shunt_kind_reduces(enum shunt_kind kind)
-{
-	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
-}
-
 bool shunt_kind_has_root(enum shunt_kind kind)
 {
 	return kind == SHUNT_REDUCE || kind == SHUNT_BROADCAST || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;

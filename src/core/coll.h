@@ -68,6 +68,12 @@ static inline bool shunt_kind_is_p2p(enum shunt_kind kind)
 	return kind == SHUNT_SEND || kind == SHUNT_RECV;
 }
 
+/* Else the operator means nothing. */
+static inline bool shunt_kind_reduces(enum shunt_kind kind)
+{
+	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
+}
+
 extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
 /* What NCCL's count stands for: of the message, or of one rank's part of it. */
 static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
@@ -76,8 +82,6 @@ static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
 }
 
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
-/* Does this kind of collective reduce? Else its operator means nothing. */
-bool shunt_kind_reduces(enum shunt_kind kind);
 bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */
 bool shunt_kind_has_parts(enum shunt_kind kind);

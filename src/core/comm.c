@@ -271,7 +271,7 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
 		return false;
 	}
-	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && (comm->scope.standalone || (!shunt_config_forces_nccl(coll->kind) && !shunt_nccl_env_claims(coll->kind)))) {
+	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && (comm->scope.standalone || !shunt_config_why_nccl(coll->kind))) {
 		choice = shunt_comm_plans_choose(comm, coll, plan_p);
 		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
 			pick->algo = &shunt_plan_algo;

@@ -338,14 +338,11 @@ const struct shunt_nccl_env *shunt_nccl_env(void)
 	return &settings()->nccl;
 }
 
-bool shunt_config_forces_nccl(enum shunt_kind kind)
+enum shunt_why shunt_config_why_nccl(enum shunt_kind kind)
 {
-	return settings()->forced >> kind & 1;
-}
+	const struct shunt_settings *s = settings();
 
-bool shunt_nccl_env_claims(enum shunt_kind kind)
-{
-	return settings()->claimed >> kind & 1;
+	return s->forced >> kind & 1 ? SHUNT_WHY_FORCED : s->claimed >> kind & 1 ? SHUNT_WHY_NCCL_ENV : SHUNT_WHY_OURS;
 }
 
 bool shunt_nccl_env_forbids_p2p(void)

@@ -46,10 +46,11 @@ struct shunt_nccl_env {
 const struct shunt_config *shunt_config(void);
 const struct shunt_nccl_env *shunt_nccl_env(void);
 
-/* SHUNT_FORCE_NCCL names this collective, or all. */
-bool shunt_config_forces_nccl(enum shunt_kind kind);
-/* NCCL_ALGO or NCCL_PROTO chooses (or excludes) something for this collective. */
-bool shunt_nccl_env_claims(enum shunt_kind kind);
+/*
+ * Why this collective is NCCL's: SHUNT_WHY_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_WHY_NCCL_ENV, NCCL_ALGO or NCCL_PROTO chooses (or
+ * excludes) something for it. SHUNT_WHY_OURS: it is not.
+ */
+enum shunt_why shunt_config_why_nccl(enum shunt_kind kind);
 /* NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC. */
 bool shunt_nccl_env_forbids_p2p(void);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */
