@@ -224,8 +224,6 @@ static enum shunt_window_state window_of(struct shunt_comm *comm, const struct s
 	const void *ptr;
 	uint64_t bytes;
 
-	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || comm->nranks == 1)
-		return SHUNT_WINDOW_NONE;
 	for (unsigned i = 0; shunt_window_buffer(coll, comm->nranks, i, &ptr, &bytes); i++) {
 		state = shunt_windows_state(comm, ptr, bytes);
 		if (state == SHUNT_WINDOW_NONE)
@@ -283,7 +281,8 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 			return false;
 		}
 	}
-	windows = window_of(comm, coll) != SHUNT_WINDOW_NONE;
+	windows = comm->nranks > 1 && atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) &&
+		window_of(comm, coll) != SHUNT_WINDOW_NONE;
 	if (state == COMM_READY && !windows)
 		return shunt_select(&comm->scope, coll, pick, why_p);
 	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
@@ -430,11 +429,15 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
-	bool captured;
-	int err = n > 1 ? join_streams(comm, calls, n, true) : 0;
+	bool captured, several = false;
+	int err = 0;
 
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
 		e.windows |= needs_window(&picks[i]);
+		several |= calls[i]->stream != e.stream;
+	}
+	if (several)
+		err = join_streams(comm, calls, n, true);
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
 	for (size_t i = 0; i < n && !err; i++)
@@ -448,7 +451,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
 	if (!err && e.windows)
 		err = shunt_windows_note_use(comm, e.stream, captured);
-	if (!err && n > 1)
+	if (!err && several)
 		err = join_streams(comm, calls, n, false);
 	return err;
 }
@@ -491,9 +494,11 @@ static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *c
 
 	do {
 		again = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW;
-		for (*which_p = 0; *which_p < n && !err; *which_p += !err)
-			if (fresh || !picks[*which_p].algo)
-				err = decide_ready(comm, calls[*which_p], &picks[*which_p], why_p);
+		for (size_t i = 0; i < n && !err; i++)
+			if (fresh || !picks[i].algo) {
+				*which_p = i;
+				err = decide_ready(comm, calls[i], &picks[i], why_p);
+			}
 		/* Only after the set-up its outcome and what the ranks agreed on are known. */
 		if (!err)
 			err = shunt_comm_error(comm);
@@ -507,12 +512,11 @@ bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, str
 {
 	bool final = !shunt_comm_needs_setup(comm) && !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
 	const struct shunt_plan *plan;
-	struct shunt_pick pick;
 
-	if (!decide(comm, coll, &pick, &plan, why_p))
+	if (!decide(comm, coll, pick_p, &plan, why_p))
 		return false;
-	if (final && !needs_window(&pick)) /* a window may go until then */
-		*pick_p = pick;
+	if (!final || needs_window(pick_p)) /* a window may go until then */
+		pick_p->algo = NULL;
 	return true;
 }
 

@@ -51,7 +51,7 @@ const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *co
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*
  * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to be done before the launch,
- * so neither before the set-up nor where there are plans; else pick_p->algo stays as it is.
+ * so neither before the set-up nor where there are plans; else pick_p->algo is NULL.
  */
 bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
 /* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
