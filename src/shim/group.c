@@ -31,7 +31,7 @@ struct shunt_group {
 	struct shunt_call *calls;
 	size_t n, cap;
 	size_t undecided;      /* calls of which it is not known for good that they are ours */
-	size_t left;           /* calls that are not done */
+	size_t done;           /* calls that were forwarded or launched */
 	struct notes born;     /* communicators created inside */
 	struct notes doomed;   /* operators to destroy at the end */
 	struct notes held;     /* entries to put at the end */
@@ -40,6 +40,7 @@ struct shunt_group {
 };
 
 static _Thread_local struct shunt_group group;
+static _Thread_local struct shunt_call few[SHUNT_FEW_CALLS]; /* calls of a group that has no more */
 
 /* Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this uses the name. */
 static struct shunt_group *mine(void)
@@ -97,21 +98,28 @@ static int add_note(struct notes *notes, struct note note)
 	return 0;
 }
 
+static int make_room(struct shunt_group *g)
+{
+	size_t cap = g->cap ? 2 * g->cap : SHUNT_FEW_CALLS;
+	struct shunt_call *calls = g->cap ? realloc(g->cap > SHUNT_FEW_CALLS ? g->calls : NULL, cap * sizeof(*calls)) : few;
+
+	if (!calls)
+		return -ENOMEM;
+	if (g->cap == SHUNT_FEW_CALLS)
+		memcpy(calls, few, sizeof(few));
+	g->calls = calls;
+	g->cap = cap;
+	return 0;
+}
+
 ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_call *call)
 {
-	if (g->n == g->cap) {
-		size_t cap = g->cap ? 4 * g->cap : 4; /* a send and a receive are the usual case: little enough for malloc's fast way */
-		struct shunt_call *calls = realloc(g->calls, cap * sizeof(*calls));
-		if (!calls) {
-			shunt_entry_put(call->entry);
-			return shunt_group_result(shunt_to_nccl(-ENOMEM));
-		}
-		g->calls = calls;
-		g->cap = cap;
+	if (g->n == g->cap && make_room(g)) {
+		shunt_entry_put(call->entry);
+		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
 	g->calls[g->n++] = *call;
 	g->undecided += !call->pick.algo;
-	g->left++;
 	return ncclSuccess;
 }
 
@@ -152,15 +160,6 @@ void shunt_group_add_job(struct shunt_job *job)
 	group.jobs_end = &job->next;
 }
 
-static void drop_calls(struct shunt_group *g)
-{
-	for (size_t i = 0; i < g->n; i++)
-		shunt_entry_put(g->calls[i].entry);
-	free(g->calls);
-	g->calls = NULL;
-	g->n = g->cap = g->undecided = g->left = 0;
-}
-
 /* A group that goes on behind the program's back writes the handles when nobody knows whether their places are still there. */
 static void name_windows(struct shunt_group *g, ncclResult_t result)
 {
@@ -189,9 +188,12 @@ static void reset_group(struct shunt_group *g, bool failed)
 		shunt_attach_settled(g->born.v[i].comm);
 	for (size_t i = 0; i < g->doomed.n; i++)
 		real_RedOpDestroy(g->doomed.v[i].op, g->doomed.v[i].comm);
-	drop_calls(g);
+	for (size_t i = 0; i < g->n; i++)
+		shunt_entry_put(g->calls[i].entry);
 	for (size_t i = 0; i < g->held.n; i++)
 		shunt_entry_put(g->held.v[i].entry);
+	if (g->cap > SHUNT_FEW_CALLS)
+		free(g->calls);
 	free(g->born.v);
 	free(g->doomed.v);
 	free(g->held.v);
@@ -290,7 +292,7 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 			shunt_comm_count_forward(call->entry->comm, &call->coll, why);
 		}
 		call->done = true;
-		g->left--;
+		g->done++;
 		result = shunt_forward(call);
 		if (result != ncclSuccess && result != ncclInProgress)
 			return result;
@@ -311,13 +313,13 @@ static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_c
 			picks[n++] = g->calls[i].pick; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 			g->calls[i].done = true;
 		}
-	g->left -= n;
+	g->done += n;
 	return shunt_comm_run_group(e->comm, calls, picks, n);
 }
 
 /*
  * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different orders, or have
- * no call on some, would else wait for each other crosswise on a stream that these share. Some calls are left.
+ * no call on some, would else wait for each other crosswise on a stream that these share. Some call is not done.
  */
 static size_t next_comm(const struct shunt_group *g)
 {
@@ -339,15 +341,15 @@ static ncclResult_t launch_calls(struct shunt_group *g)
 {
 	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
 	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *picks = few_picks;
-	bool many = g->left > SHUNT_FEW_CALLS;
+	bool many = g->n > SHUNT_FEW_CALLS;
 	ncclResult_t result;
 
 	if (many) {
-		calls = malloc(g->left * sizeof(*calls));
-		picks = malloc(g->left * sizeof(*picks));
+		calls = malloc(g->n * sizeof(*calls));
+		picks = malloc(g->n * sizeof(*picks));
 	}
 	result = calls && picks ? ncclSuccess : shunt_to_nccl(-ENOMEM);
-	while (g->left && result == ncclSuccess) {
+	while (g->done < g->n && result == ncclSuccess) {
 		size_t first = next_comm(g);
 		struct shunt_call *call = &g->calls[first];
 		int err = launch_comm(g, first, calls, picks);
