@@ -27,8 +27,9 @@ struct rules {
 	struct rule rule[];
 };
 
+static const struct rules unread; /* SHUNT_ALGO was not looked at */
 static struct rules *all, *variable;
-static _Atomic(const struct rules *) current;
+static _Atomic(const struct rules *) current = &unread;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -171,11 +172,10 @@ static void parse_variable(void)
 {
 	const char *text = shunt_config()->algo;
 
-	if (!*text)
-		return;
 	pthread_mutex_lock(&lock);
-	if (!parse(text, true, &variable))
-		atomic_store(&current, variable);
+	if (*text)
+		parse(text, true, &variable);
+	atomic_store(&current, variable);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -197,10 +197,12 @@ int shunt_algo_force(const char *rules)
 
 bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
 {
-	const struct rules *r;
+	const struct rules *r = atomic_load_explicit(&current, memory_order_acquire);
 
-	pthread_once(&once, parse_variable);
-	r = atomic_load_explicit(&current, memory_order_acquire);
+	if (r == &unread) {
+		pthread_once(&once, parse_variable);
+		r = atomic_load_explicit(&current, memory_order_acquire);
+	}
 	for (size_t i = 0; r && i < r->n; i++)
 		if (r->rule[i].kind == kind && bytes >= r->rule[i].from && bytes < r->rule[i].to) {
 			*algo_p = r->rule[i].algo;

@@ -151,6 +151,14 @@ static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64
 	return false;
 }
 
+/* *table_p: whose row it is. */
+static const struct shunt_tuning_row *find_row(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
+    const struct shunt_tuning **table_p)
+{
+	*table_p = scope->tuning;
+	return scope->tuning ? shunt_tuning_row(scope->tuning, kind, bytes) : shunt_tuning_find(scope, kind, bytes, table_p);
+}
+
 static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
 {
 	return bytes > ODD_PART && bytes % 16 && !scope->standalone && shunt_kind_has_parts(kind);
@@ -174,7 +182,7 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 	}
 	if (scope->windows && (algo = shunt_tuning_in_windows(scope, kind, bytes)))
 		return algo;
-	row = shunt_tuning_find(scope, kind, bytes, &table);
+	row = find_row(scope, kind, bytes, &table);
 	if (!row || (row->forward && !scope->standalone)) {
 		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
 		return NULL;
@@ -239,7 +247,7 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 		    "built-in, for windows, estimated from 2 and 4 ranks of H200");
 	else if (odd_parts(scope, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
-	else if (shunt_tuning_find(scope, kind, bytes, &table))
+	else if (find_row(scope, kind, bytes, &table))
 		snprintf(text, text_bytes, "%s%s", table->source,
 		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
 }

@@ -295,17 +295,11 @@ static const struct shunt_tuning_row *find_any(const struct shunt_scope *scope, 
 const struct shunt_tuning_row *shunt_tuning_find(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_tuning **table_p)
 {
-	const struct shunt_tuning *t = scope->tuning;
-
 	*table_p = NULL;
-	if (!t && !scope->cc && !scope->sim)
+	if (!scope->cc && !scope->sim)
 		return find_any(scope, kind, bytes, table_p);
-	if (!t)
-		t = shunt_tuning_builtin(scope->sim, scope->cc, scope->nranks);
-	if (!t)
-		return NULL;
-	*table_p = t;
-	return shunt_tuning_row(t, kind, bytes);
+	*table_p = shunt_tuning_builtin(scope->sim, scope->cc, scope->nranks);
+	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }
 
 static int by_kind_and_size(const void *a, const void *b)

@@ -53,7 +53,7 @@ struct shunt_tuning {
 const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, enum shunt_kind kind, uint64_t bytes);
 
 /*
- * What the scope's ranks go by: a file's table, or the built-in one; see above for what is done before they have met. *table_p:
+ * What the scope's ranks go by if they did not agree on a table: the built-in one; see above for what is done before they have met. *table_p:
  * whose row it is. NULL: no table for so many ranks, or nothing for this kind.
  */
 const struct shunt_tuning_row *shunt_tuning_find(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
