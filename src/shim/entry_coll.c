@@ -15,7 +15,7 @@
  * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op of a collective
  * that does not reduce is ncclSum.
  */
-static bool describe(struct shunt_entry *e, struct shunt_call *call)
+static inline bool describe(struct shunt_entry *e, struct shunt_call *call)
 {
 	struct shunt_coll *c = &call->coll;
 	struct shunt_user_op user;
@@ -37,7 +37,7 @@ static bool describe(struct shunt_entry *e, struct shunt_call *call)
 }
 
 /* A buffer that this rank needs is NULL. Off the root NCCL takes NULL for what it does not look at. */
-static bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
+static inline bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
 {
 	bool root = c->root == shunt_comm_rank(e->comm), sends = true, receives = true;
 

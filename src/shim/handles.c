@@ -44,7 +44,7 @@ static bool try_ref(struct shunt_entry *e)
 }
 
 /* What a reader sees at the moment. */
-static struct shunt_entry *look(ncclComm_t handle)
+static inline struct shunt_entry *look(ncclComm_t handle)
 {
 	struct table *t = atomic_load(&current);
 	struct shunt_entry *e = NULL;
