@@ -19,6 +19,7 @@ static const char torture_help[] =
 	"  --threads           ranks are threads of one process\n"
 	"  --device D          auto, cuda or sim\n"
 	"  --max SIZE          of the larger side of a call (16M; 64K on the sim)\n"
+	"  --shared            others use the devices meanwhile: what memory of them is in use is not compared\n"
 	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
 	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n\n"
 	"Results of up to 1 MiB are compared as a whole, larger ones in places. Every now and then all communicators are\n"
@@ -26,7 +27,7 @@ static const char torture_help[] =
 	"Exit status: 0; 1 if a value was wrong, a call failed, something was not given back or nothing moved; 2 for a wrong\n"
 	"option; a rank's own status if it died.\n";
 
-enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_MAX };
+enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_MAX, OPT_SHARED };
 
 static const struct option long_options[] = {
 	{ "minutes", required_argument, NULL, OPT_MINUTES },
@@ -37,6 +38,7 @@ static const struct option long_options[] = {
 	{ "threads", no_argument, NULL, BENCH_OPT_THREADS },
 	{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
 	{ "max", required_argument, NULL, OPT_MAX },
+	{ "shared", no_argument, NULL, OPT_SHARED },
 	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT },
 	{ "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS },
 	{ "worker", required_argument, NULL, BENCH_OPT_WORKER },
@@ -66,6 +68,9 @@ static bool option_apply(struct torture_opts *o, int opt, const char *arg)
 		if (tool_parse_uint(arg, 1, TORTURE_MAX_RANKS, &n))
 			return false;
 		b->nranks = (int)n;
+		return true;
+	case OPT_SHARED:
+		o->shared = true;
 		return true;
 	case OPT_MAX:
 		return !tool_parse_size(arg, &o->max_bytes) && o->max_bytes >= 64 && o->max_bytes <= 1ull << 30;

@@ -29,6 +29,7 @@ struct torture_opts {
 	uint64_t ops;                /* moves; 0: no limit */
 	double minutes;              /* 0: no limit */
 	uint64_t max_bytes;          /* of the larger side of a move; 0: by device */
+	bool shared;                 /* others use the devices meanwhile */
 };
 
 /* The same for the same seed. */

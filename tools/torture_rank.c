@@ -465,7 +465,7 @@ static struct holdings holdings(const struct rank *r)
 	struct holdings h = { .descriptors = descriptors() };
 	size_t avail = 0, total = 0;
 
-	if (!r->lib.mem_info(&avail, &total))
+	if (!r->o->shared && !r->lib.mem_info(&avail, &total))
 		h.device = total - avail;
 	return h;
 }
@@ -688,7 +688,7 @@ static void summary_print(const struct rank *r, const struct tally *all)
 	    (unsigned long long)t->groups, (unsigned long long)t->captures, (unsigned long long)t->launches,
 	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)delays);
 	printf("# rank 0 without communicators, at most in the first %d lives and after the last: ", SETTLING);
-	if (r->cuda)
+	if (r->cuda && !r->o->shared)
 		printf("%.1f and %.1f MiB of device memory in use, ", (double)r->baseline.device / (1 << 20),
 		    (double)r->latest.device / (1 << 20));
 	printf("%llu and %llu descriptors\n", (unsigned long long)r->baseline.descriptors, (unsigned long long)r->latest.descriptors);

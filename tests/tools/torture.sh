@@ -23,6 +23,8 @@ expect torture_error_is_told 1 'rank 1: that was in move [0-9]+ \(all_reduce' en
 expect torture_death_is_told 139 'rank 1 died of signal 11' env MOCK_FAULT=die ASAN_OPTIONS=handle_segv=0:detect_leaks=0 $torture -n 2 --ops 1500
 expect torture_hang_ends_run 1 'rank 1: .*, in move [0-9]+ \(.*\) of --seed 9' env MOCK_FAULT=hang $torture -n 2 --ops 1500 --timeout 3
 expect torture_leak_is_found 1 'after [4-9] lives .* in use, where it was .* after the first 3: something of the communicators was not given back' env MOCK_FAULT=leak $torture -n 2 --ops 4000
+expect torture_leak_is_found_beside_others 1 'descriptors are in use, where it was' env MOCK_FAULT=leak $torture -n 2 --ops 4000 --shared
+expect torture_passes_beside_others 0 "$right" $torture -n 2 --ops 300 --shared
 expect torture_large_results_are_sampled 0 "$right" $torture -n 2 --ops 60 --max 3M
 expect torture_wrong_in_large_result_found 1 ': at [0-9]{6,} of [0-9]{6,} elements' env MOCK_FAULT=last MOCK_FAULT_IN=broadcast "$shunt" torture --timeout 20 --seed 6 -n 2 --ops 300 --max 3M
 
