@@ -219,6 +219,8 @@ static void test_group_with_one_relay_matches_reference(void **state)
 			struct job jobs[CALLS] = { 0 };
 			struct world w;
 
+			if (quick && at != 2 * (int)i)
+				continue;
 			world_start(&w, RANKS);
 			for (int k = 0; k < CALLS; k++) {
 				jobs[k] = (struct job){ .kind = k == at ? patterns[i].relayed : patterns[i].kind, .dtype = SHUNT_F32, .op = SHUNT_SUM,
