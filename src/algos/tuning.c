@@ -89,7 +89,7 @@ static const struct range ranges[] = {
 	OURS(REDUCE, 2, 2, 8 * MB, "exchange"),
 	OURS(REDUCE, 2, 2, 64 * MB, "chunks"),
 	OURS(REDUCE, 3, 4, 256 * KB, "exchange"),
-	OURS(REDUCE, 3, 4, 4 * MB, "twoshot"),
+	OURS(REDUCE, 3, 4, 2 * MB, "twoshot"),
 	OURS(REDUCE, 5, 8, 16 * KB, "exchange"),
 	OURS(REDUCE, 5, 8, 2 * MB, "twoshot"),
 	NCCL(REDUCE, 2, 2, "chunks"),

@@ -43,7 +43,7 @@ static const struct {
 	{ SHUNT_BROADCAST, "relay", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
 	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(128 * MB, 0, 0) },
 	{ SHUNT_REDUCE, "exchange", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
-	{ SHUNT_REDUCE, "twoshot", FEW_AND_MANY(0, 4 * MB, 2 * MB) },
+	{ SHUNT_REDUCE, "twoshot", FEW_AND_MANY(0, 2 * MB, 2 * MB) },
 	{ SHUNT_REDUCE, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
 	{ SHUNT_GATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_GATHER, "chunks", FEW_AND_MANY(16 * MB, 8 * MB, 0) },
