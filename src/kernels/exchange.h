@@ -314,7 +314,11 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 
 				GPU_UNROLL
 				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n && !gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1))
+					if (k < n)
+						gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1);
+				GPU_UNROLL
+				for (uint32_t k = 0; k < XCHG_BATCH; k++)
+					if (k < n && !gpu_line_here(v[k], received + k + 1))
 						here = false;
 				if (gpu_warp_all(here))
 					break;
@@ -395,8 +399,13 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fo
 				for (uint32_t k = 0; k < B; k++)
 					GPU_UNROLL
 					for (uint32_t s = 0; s < S; s++)
-						if (k < n && IS_SOURCE(s, a.k) &&
-						    !gpu_line_ld(ring[s] + xchg_slot(received[s] + k), &v[k * S + s], received[s] + k + 1))
+						if (k < n && IS_SOURCE(s, a.k))
+							gpu_line_ld(ring[s] + xchg_slot(received[s] + k), &v[k * S + s], received[s] + k + 1);
+				GPU_UNROLL
+				for (uint32_t k = 0; k < B; k++)
+					GPU_UNROLL
+					for (uint32_t s = 0; s < S; s++)
+						if (k < n && IS_SOURCE(s, a.k) && !gpu_line_here(v[k * S + s], received[s] + k + 1))
 							missing |= 1u << s;
 				if (gpu_warp_all(!missing))
 					break;

@@ -50,10 +50,11 @@
  * the unit need begin only at a multiple of 128 then.
  *   gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)   v.hi of the last lanes is replaced by flag; `unit`
  *                                 equal on all lanes
- *   gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4) -> bool   one try: on the last lanes true if
- *                                 the line's flag is the awaited one, on the others true. gpu_warp_all() of it says that all lines are
- *                                 there; only then is *v meaningful (the sim reads the data only if the flag is there; v.hi of the last
- *                                 lanes is the flag)
+ *   gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)   one try (the sim reads the data only if the
+ *                                 awaited flag is there; v.hi of the last lanes is the flag)
+ *   gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4) -> bool   of what that has loaded: on the last lanes true if the
+ *                                 line's flag is the awaited one, on the others true. gpu_warp_all() of it says that all lines are
+ *                                 there; only then is v meaningful. Ask when all units are under way: to look at one waits for it
  *   GPU_LINE_LAST                 true on the last lane of a line
  *
  * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; };  float gpu_to_f32(T);  T gpu_from_f32<T>(float): round to nearest even;

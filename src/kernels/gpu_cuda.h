@@ -177,14 +177,16 @@ GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t li
 	if ((threadIdx.x & 31) / 8 < lines)
 		asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
-GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
 	const char *p = (const char *)unit + (threadIdx.x & 31) * 16;
 
-	if ((threadIdx.x & 31) / 8 >= lines)
-		return true;
-	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
-	return !GPU_LINE_LAST || v->hi == flag;
+	if ((threadIdx.x & 31) / 8 < lines)
+		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
+}
+GPU_FN bool gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	return !GPU_LINE_LAST || (threadIdx.x & 31) / 8 >= lines || v.hi == flag;
 }
 
 struct f16 { uint16_t x; };

@@ -170,7 +170,7 @@ GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t li
 	shunt_sim_moved();
 }
 
-GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
 	const uint64_t *p = (const uint64_t *)unit + gpu_lane() * 2;
 	uint64_t seen = flag;
@@ -185,6 +185,10 @@ GPU_FN bool gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 		v->lo = p[0];
 		v->hi = GPU_LINE_LAST ? seen : p[1];
 	}
-	return seen == flag;
+}
+
+GPU_FN bool gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	return !GPU_LINE_LAST || gpu_lane() / 8 >= lines || v.hi == flag;
 }
 #endif

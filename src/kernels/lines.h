@@ -318,7 +318,11 @@ template <int N> GPU_FN bool lines_wait(const struct lines &l, const struct shun
 		uint32_t missing = 0;
 
 		FOR_SLOTS (k, r, units, a) {
-			if (r != a.rank && !gpu_line_ld(l.inbox + slots + (k * N + r) * SHUNT_UNIT_WIRE, &v[k * N + r], epoch))
+			if (r != a.rank)
+				gpu_line_ld(l.inbox + slots + (k * N + r) * SHUNT_UNIT_WIRE, &v[k * N + r], epoch);
+		}
+		FOR_SLOTS (k, r, units, a) {
+			if (r != a.rank && !gpu_line_here(v[k * N + r], epoch))
 				missing |= 1u << r;
 		}
 		if (gpu_warp_all(!missing))

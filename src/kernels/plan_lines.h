@@ -108,7 +108,11 @@ GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[PI
 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < PIECES; k++)
-			if ((want >> k & 1) && !gpu_line_ld(p[k], &v[k], flag, lines[k]))
+			if (want >> k & 1)
+				gpu_line_ld(p[k], &v[k], flag, lines[k]);
+		GPU_UNROLL
+		for (uint32_t k = 0; k < PIECES; k++)
+			if ((want >> k & 1) && !gpu_line_here(v[k], flag, lines[k]))
 				at = p[k];
 		if (gpu_warp_all(!at))
 			return true;
@@ -131,48 +135,44 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 
 	GPU_ROLL
 	while (w.u < share.units) {
-		struct line_walk first = w;
+		struct line_walk at[PIECES]; /* what is not there is the first one once more, so that nothing waits behind a branch */
 		char *p[PIECES];
 		uint32_t lines[PIECES], want = 0;
 		struct gpu_v16 v[PIECES];
 
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
-			if (w.u < share.units) {
-				struct line_part part = line_part(w.u, share);
+		for (uint32_t k = 0; k < PIECES; k++) {
+			bool here = w.u < share.units;
 
-				want |= 1u << k;
-				lines[k] = part.lines;
-				if (FROM)
-					p[k] = line_unit(now, o[2 * w.q], w.u);
-				else
-					v[k] = line_part_load(line_data(now, o[2 * w.q], w.u), part);
-				line_walk_on(&w);
-			}
+			want |= (uint32_t)here << k;
+			at[k].u = here ? w.u : at[0].u;
+			at[k].q = here ? w.q : at[0].q;
+			lines[k] = line_part(at[k].u, share).lines;
+			line_walk_on(&w);
+		}
+		GPU_UNROLL
+		for (uint32_t k = 0; k < PIECES; k++)
+			p[k] = FROM ? line_unit(now, o[2 * at[k].q], at[k].u) : line_data(now, o[2 * at[k].q], at[k].u);
 		if (FROM && !lines_load(r, now.launch, p, lines, want, v))
 			return false;
+		GPU_UNROLL
+		for (uint32_t k = 0; k < PIECES; k++)
+			if (!FROM)
+				v[k] = line_part_load(p[k], line_part(at[k].u, share));
 		GPU_ROLL
 		for (uint32_t d = 1; d <= ndst; d++) {
-			struct line_walk again = first;
-
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
-				if (want >> k & 1) {
-					const struct shunt_prog_place &to = o[2 * again.q + d];
-
-					if (TO)
-						p[k] = line_unit(now, to, again.u);
-					else
-						line_part_store(line_data(now, to, again.u), line_part(again.u, share), v[k]);
-					line_walk_on(&again);
-				}
-			if (!TO)
-				continue;
+				p[k] = TO ? line_unit(now, o[2 * at[k].q + d], at[k].u) : line_data(now, o[2 * at[k].q + d], at[k].u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
-				if (want >> k & 1)
-					gpu_line_st(p[k], v[k], now.launch, lines[k]);
+				if (want >> k & 1) {
+					if (TO)
+						gpu_line_st(p[k], v[k], now.launch, lines[k]);
+					else
+						line_part_store(p[k], line_part(at[k].u, share), v[k]);
+				}
 		}
 	}
 	return true;

@@ -109,7 +109,8 @@ static void k_lines(const struct shunt_kargs &a)
 
 		if (gpu_tid() < 32) {
 			/* Nothing is there before the store ... */
-			if (gpu_line_ld(unit, &v, i) && GPU_LINE_LAST)
+			gpu_line_ld(unit, &v, i);
+			if (gpu_line_here(v, i) && GPU_LINE_LAST)
 				out[0]++;
 			v = { i * 100 + lane, i * 100 + 50 + lane };
 			for (int k = 0; k < 3; k++)
@@ -118,8 +119,12 @@ static void k_lines(const struct shunt_kargs &a)
 			continue;
 		}
 		struct gpu_v16 got;
-		while (!gpu_warp_all(gpu_line_ld(unit, &got, i)))
+		for (;;) {
+			gpu_line_ld(unit, &got, i);
+			if (gpu_warp_all(gpu_line_here(got, i)))
+				break;
 			gpu_relax();
+		}
 		/* ... and all of it after the flag. */
 		if (got.lo != v.lo || got.hi != (GPU_LINE_LAST ? i : v.hi))
 			out[1 + gpu_tid()]++;

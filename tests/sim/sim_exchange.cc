@@ -29,8 +29,12 @@ static void k_lines(const struct shunt_kargs &a)
 	for (uint32_t r = 0; r < a.nranks; r++)
 		gpu_line_st(((struct scratch *)a.peer[r])->unit[c][epoch & 1][a.rank], v, epoch);
 	for (uint32_t r = 0; r < a.nranks; r++) {
-		while (!gpu_warp_all(gpu_line_ld(mine->unit[c][epoch & 1][r], &v, epoch)))
+		for (;;) {
+			gpu_line_ld(mine->unit[c][epoch & 1][r], &v, epoch);
+			if (gpu_warp_all(gpu_line_here(v, epoch)))
+				break;
 			gpu_relax();
+		}
 		sum.lo += v.lo;
 		sum.hi += v.hi;
 	}
