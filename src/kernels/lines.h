@@ -148,18 +148,12 @@ template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, co
 /* P here and below: the message is known to consist of whole, aligned packs. Its kernels have no code for anything else: small messages wait for instructions. */
 template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
 {
-	if constexpr (P) {
-		char *to = (char *)a.recv + unit * SHUNT_UNIT_DATA + l.at;
+	uint64_t at = unit * SHUNT_UNIT_DATA + l.at;
 
-		if (unit * SHUNT_UNIT_DATA + l.at >= l.bytes)
-			return;
-		if (GPU_LINE_LAST)
-			*(uint64_t *)to = v.lo;
-		else
-			gpu_st16_stream(to, v);
-		return;
-	}
-	store_user<T>(a.recv, unit * SHUNT_UNIT_DATA + l.at, l.width, l.bytes, l.aligned, v);
+	if constexpr (P)
+		store_user<v16>(a.recv, at, l.width, l.bytes, true, v);
+	else
+		store_user<T>(a.recv, at, l.width, l.bytes, l.aligned, v);
 }
 
 template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit, struct gpu_v16 v)
@@ -209,53 +203,39 @@ GPU_FN bool lines_packed(const struct lines &l, const struct shunt_kargs_few &a,
 }
 
 /*
- * The channel's D units from `first` on. No load waits for another one: for units that are not there, the first one is read once more. But where a
- * pack is cut or not aligned, the loads come one after the other.
+ * The channel's units from `first` on, of each of N parts up to D: slot k * N + r is unit k of part r. Part r begins at unit r * stride; or, if that is
+ * 0, it has units of its own. No load waits for another one: for units that are not there, what is there is read once more. But where a pack is cut
+ * or not aligned, the loads come one after the other.
  */
-template <typename T, int D, bool P, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t first, uint32_t units,
-    struct gpu_v16 v[D])
-{
-	if (P || lines_packed(l, args, 0, first, units)) {
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			v[k] = gpu_ld16_stream(lines_pack(l, args, 0, first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
-		GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			unit_loaded(&v[k]);
-		return;
-	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
-		if (k < units)
-			v[k] = lines_read<T>(l, args, 0, first + (uint64_t)k * l.nchannels);
-}
-
-/* Units of all ranks' parts for a round, our own included; slot k * N + r as ever. Part r begins at unit r * stride; or, if that is 0, it has units of its own. */
-template <typename T, int N, bool P, typename A> GPU_FN void parts_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first, uint32_t units,
-    struct gpu_v16 v[SHUNT_LINE_SLOTS])
+template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first,
+    uint32_t units, struct gpu_v16 v[N * D])
 {
 	const struct shunt_kargs &a = common(args);
 	bool packed = true;
 
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++)
-		if (!P && (N == 2 || r < a.nranks))
+		if (!P && (N <= 2 || r < a.nranks))
 			packed = packed && lines_packed(l, args, stride ? 0 : r, r * stride + first, units);
 	if (P || packed) {
 		GPU_UNROLL
 		for (uint32_t r = 0; r < N; r++)
 			GPU_UNROLL
-			for (uint32_t k = 0; k < SHUNT_LINE_SLOTS / N; k++)
-				if (N == 2 || r < a.nranks)
+			for (uint32_t k = 0; k < D; k++)
+				if (N <= 2 || r < a.nranks)
 					v[k * N + r] = gpu_ld16_stream(
 					    lines_pack(l, args, stride ? 0 : r, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
 		GPU_UNROLL
-		for (uint32_t i = 0; i < SHUNT_LINE_SLOTS; i++)
+		for (uint32_t i = 0; i < N * D; i++)
 			unit_loaded(&v[i]);
 		return;
 	}
-	FOR_SLOTS (k, r, units, a)
-		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
+	GPU_UNROLL
+	for (uint32_t k = 0; k < D; k++)
+		GPU_UNROLL
+		for (uint32_t r = 0; r < N; r++)
+			if (k < units && (N <= 2 || r < a.nranks))
+				v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)

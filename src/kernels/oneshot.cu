@@ -23,7 +23,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 		uint64_t slots = lines_slots(l, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, depth, P>(l, args, first, units, own);
+		lines_load<T, 1, depth, P>(l, args, 0, first, units, own);
 		lines_scale<T, Op, depth>(a, own);
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)

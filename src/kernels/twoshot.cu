@@ -27,7 +27,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 		uint64_t shot1 = lines_slots(l, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		parts_load<T, N, P>(l, args, part, first, units, v);
+		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, part, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
