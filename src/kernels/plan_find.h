@@ -3,7 +3,7 @@
 #define SHUNT_KERNELS_PLAN_FIND_H
 /*
  * Where the slices of a launch are. It follows from the size of chunks, which comes with the launch, and is found once, by all threads at
- * the same time, before anything runs: when each operation did so by itself, the instructions for it were most of what an operation took.
+ * the same time, before anything runs: when each operation did so by itself, the instructions for it were half of the interpreter's.
  */
 #include "kernels/gpu.h"
 #include "kernels/kargs.h"
@@ -21,6 +21,8 @@ GPU_FN uint64_t plan_part(const struct shunt_prog_op *op, uint64_t units, uint64
 	*first += op->part * each + (op->part < more ? op->part : more);
 	return each + (op->part < more);
 }
+
+/* The place `bytes` behind where the operand's buffer begins on its rank. */
 GPU_FN struct shunt_prog_place plan_found(const struct shunt_kargs_plan &a, const struct shunt_prog_head *head, struct shunt_prog_operand o,
     uint64_t bytes)
 {
