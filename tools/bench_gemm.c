@@ -270,7 +270,7 @@ int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, int lib, 
 		for (int k = 0; k < r->shared->launch.nranks; k++)
 			outlasted = outlasted && all[k].outlasted;
 		if (outlasted) {
-			share = 1 - (mine.beside_us - mine.alone_us) / mine.us;
+			share = fmax(0, 1 - (mine.beside_us - mine.alone_us) / mine.us); /* the host's noise may be longer than the calls */
 			bench_sample_at(r, BENCH_GEMM_US, way, lib)[round] = (mine.us - mine.waited) / each;
 			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] = flop * g->calls / mine.alone_us / 1e6;
 			bench_sample_at(r, BENCH_GEMM_WITH, way, lib)[round] = share * flop * g->calls / mine.alone_us / 1e6;
