@@ -7,30 +7,25 @@
 Starts the ranks itself (`shunt run`), waits until they hang, has them write their dumps (SIGUSR1, or by themselves when a deadline
 passes or SHUNT_CHECK finds the difference), and reads what the doctor makes of these. One line for each scenario. Exit 77: no two GPUs.
 """
-import argparse
 import glob
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 
-LIMIT_S = 90
+from torch_jobs import LIMIT_S, Job, gpus_missing, join, options, wait_for
+
 COUNT = 1000
 
 
 def worker(scenario):
-    import datetime
-
     import torch
     import torch.distributed as dist
 
-    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", timeout=datetime.timedelta(minutes=10), device_id=torch.device("cuda", rank))
+    rank, _ = join()
     x = torch.ones(COUNT, device="cuda")
     for _ in range(5):
         dist.all_reduce(x)
@@ -67,58 +62,30 @@ SCENARIOS = {
 }
 
 
-def wait_for(what, ready, jobs):
-    end = time.monotonic() + LIMIT_S
-    while not ready():
-        dead = [r for r, j in enumerate(jobs) if j.poll() is not None]
-        if dead or time.monotonic() > end:
-            raise RuntimeError(f"{what}: " + (f"rank {dead[0]} has ended" if dead else f"not within {LIMIT_S} s"))
-        time.sleep(0.1)
-
-
-def run(shunt, n, standalone, row):
+def run(args, row):
     scenario, how, more, pattern = row
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     with tempfile.TemporaryDirectory() as top:
-        dumps, jobs = os.path.join(top, "dumps"), []
-        env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(n), SHUNT_DUMP_DIR=dumps,
-                   SHUNT_DUMP_SIGNAL="1", TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0",
-                   TORCH_NCCL_DUMP_ON_TIMEOUT="0", **more)
-        if standalone:
-            env["SHUNT_NCCL_LIB"] = "none"
+        dumps = os.path.join(top, "dumps")
+
+        def files():
+            return {re.sub(r"-\d+\.json$", "", f) for f in glob.glob(os.path.join(dumps, "shunt-*.json"))}
+
+        job = Job(args, __file__, scenario, top, SHUNT_DUMP_DIR=dumps, SHUNT_DUMP_SIGNAL="1", **more)
         try:
-            for r in range(n):
-                out = open(os.path.join(top, f"rank{r}"), "w")
-                jobs.append(subprocess.Popen([shunt, "run", "--", sys.executable, os.path.abspath(__file__), "--worker", scenario],
-                                             env=dict(env, RANK=str(r), LOCAL_RANK=str(r)), stdout=out, stderr=out))
-
-            def said(r):
-                with open(os.path.join(top, f"rank{r}")) as f:
-                    return f.read()
-
-            def files():
-                return {re.sub(r"-\d+\.json$", "", f) for f in glob.glob(os.path.join(dumps, "shunt-*.json"))}
-
-            try:
-                if how == "signal":
-                    wait_for("the ranks come to hang", lambda: all("hanging" in said(r) for r in range(n)), jobs)
-                    time.sleep(2)  # a younger wait may be a job that runs
-                    for j in jobs:
-                        j.send_signal(signal.SIGUSR1)
-                    wait_for("all ranks' dumps", lambda: len(files()) == n, jobs)
-                else:
-                    wait_for("a dump of an error", files, jobs)
-                    time.sleep(2)
-            except RuntimeError as e:
-                return f"{e}\n" + "\n".join(f"rank {r}: {said(r)[-1500:]}" for r in range(n))
-            got = subprocess.run([shunt, "doctor", "dumps", dumps], capture_output=True, text=True, timeout=LIMIT_S)
+            if how == "signal":
+                wait_for("the ranks come to hang", lambda: job.all_said("hanging"), alive=job.ranks)
+                time.sleep(2)  # a younger wait may be a job that runs
+                for rank in job.ranks:
+                    rank.send_signal(signal.SIGUSR1)
+                wait_for("all ranks' dumps", lambda: len(files()) == args.n, alive=job.ranks)
+            else:
+                wait_for("a dump of an error", files, alive=job.ranks)
+                time.sleep(2)
+            got = subprocess.run([args.shunt, "doctor", "dumps", dumps], capture_output=True, text=True, timeout=LIMIT_S)
+        except RuntimeError as e:
+            return f"{e}\n{job.last_words(1500)}"
         finally:
-            for j in jobs:
-                j.kill()
-            for j in jobs:
-                j.wait()
+            job.kill()
     if got.returncode != 2 or not re.search(pattern, got.stdout):
         return f"status {got.returncode}, wanted \"{pattern}\" in:\n{got.stdout}{got.stderr}"
     line = next(x for x in got.stdout.splitlines() if re.search(pattern, x))
@@ -127,22 +94,16 @@ def run(shunt, n, standalone, row):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--shunt", default="shunt")
-    parser.add_argument("-n", type=int, default=2)
-    parser.add_argument("--standalone", action="store_true")
-    parser.add_argument("--worker")
+    parser = options()
     parser.add_argument("scenario", nargs="*")
     args = parser.parse_args()
     if args.worker:
         worker(args.worker)
-    listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True).stdout if os.path.exists("/dev/nvidiactl") else ""
-    if listing.count("GPU ") < args.n:
-        print(f"SKIP doctor_dumps: needs {args.n} GPUs")
+    if gpus_missing("doctor_dumps", args.n):
         return 77
     failed = 0
     for name in args.scenario or SCENARIOS:
-        wrong = run(args.shunt, args.n, args.standalone, SCENARIOS[name])
+        wrong = run(args, SCENARIOS[name])
         print(f"{name}: {wrong or 'ok'}", flush=True)
         failed |= wrong is not None
     return int(failed)
