@@ -66,4 +66,9 @@
 #else
 #include "kernels/gpu_sim.h"
 #endif
+
+GPU_FN bool gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	return !GPU_LINE_LAST || gpu_lane() / 8 >= lines || v.hi == flag;
+}
 #endif

@@ -184,10 +184,6 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 	if ((threadIdx.x & 31) / 8 < lines)
 		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
 }
-GPU_FN bool gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
-{
-	return !GPU_LINE_LAST || (threadIdx.x & 31) / 8 >= lines || v.hi == flag;
-}
 
 struct f16 { uint16_t x; };
 struct bf16 { uint16_t x; };

@@ -186,9 +186,4 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 		v->hi = GPU_LINE_LAST ? seen : p[1];
 	}
 }
-
-GPU_FN bool gpu_line_here(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
-{
-	return !GPU_LINE_LAST || gpu_lane() / 8 >= lines || v.hi == flag;
-}
 #endif

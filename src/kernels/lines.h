@@ -11,13 +11,14 @@
 #include "kernels/progress.h"
 #include "kernels/spin.h"
 
-/* Before a block, for all slots: k and r as constants, r below the real number of ranks and k in use in this round. */
-#define FOR_SLOTS(k, r, units, a) \
+/* Before a block, for all slots, or those of D units of N ranks: k and r as constants, r below the real number of ranks and k in use in this round. */
+#define FOR_SLOTS_OF(D, k, r, units, a) \
 	GPU_UNROLL \
-	for (uint32_t k = 0; k < SHUNT_LINE_SLOTS / N; k++) \
+	for (uint32_t k = 0; k < (D); k++) \
 		GPU_UNROLL \
 		for (uint32_t r = 0; r < N; r++) \
-			if (k < (units) && (N == 2 || r < (a).nranks))
+			if (k < (units) && (N <= 2 || r < (a).nranks))
+#define FOR_SLOTS(k, r, units, a) FOR_SLOTS_OF(SHUNT_LINE_SLOTS / N, k, r, units, a)
 
 struct lines {
 	struct shunt_ctrl *ctrl;
@@ -230,12 +231,8 @@ template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(c
 			unit_loaded(&v[i]);
 		return;
 	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
-		GPU_UNROLL
-		for (uint32_t r = 0; r < N; r++)
-			if (k < units && (N <= 2 || r < a.nranks))
-				v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
+	FOR_SLOTS_OF (D, k, r, units, a)
+		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)

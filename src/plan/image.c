@@ -40,7 +40,7 @@ size_t shunt_image_emit(struct shunt_image *im, enum shunt_prog_code code, uint3
 		op->ndst = ndst;
 		op->size = size;
 		op->parts = 1;
-		op->next = (uint32_t)(at + sizeof(*op) + ((size_t)nsrc + ndst) * sizeof(struct shunt_prog_operand));
+		op->next = (uint32_t)im->n;
 	}
 	im->last = at;
 	return at;
@@ -52,8 +52,10 @@ void shunt_image_operand(struct shunt_image *im, struct shunt_prog_operand o)
 	struct shunt_prog_operand *at = shunt_image_append(im, sizeof(*at));
 
 	o.back = (uint32_t)(back / sizeof(o));
-	if (at)
-		*at = o;
+	if (!at)
+		return;
+	*at = o;
+	shunt_image_op(im, im->last)->next = (uint32_t)im->n;
 }
 
 struct shunt_prog_op *shunt_image_op(const struct shunt_image *im, size_t at)

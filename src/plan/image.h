@@ -28,7 +28,7 @@ struct shunt_image {
 void *shunt_image_append(struct shunt_image *im, size_t bytes);
 /* The operation's offset; its operands are to follow before the next one begins. */
 size_t shunt_image_emit(struct shunt_image *im, enum shunt_prog_code code, uint32_t nsrc, uint32_t ndst, uint64_t size);
-/* Of the last operation: o.back is filled in here. */
+/* Of the last operation, which is so much longer; o.back is filled in here. */
 void shunt_image_operand(struct shunt_image *im, struct shunt_prog_operand o);
 /* The operation at an offset, until something is appended; NULL after an error. */
 struct shunt_prog_op *shunt_image_op(const struct shunt_image *im, size_t at);

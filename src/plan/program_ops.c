@@ -60,11 +60,6 @@ static uint32_t places(const struct program_builder *b, const struct shunt_plan_
 	return shunt_plan_slice_ranks(b->gpu, s, &ranks);
 }
 
-static bool on_packets(enum shunt_prog_code code)
-{
-	return code == SHUNT_PROG_PACK || code == SHUNT_PROG_UNPACK || code == SHUNT_PROG_RELAY || code == SHUNT_PROG_FOLD;
-}
-
 /* Source j of an operation, or destination j: is it packets? */
 static bool source_is_packets(enum shunt_prog_code code, uint32_t j)
 {
@@ -94,7 +89,7 @@ static void emit_slice(struct program_builder *b, const struct shunt_plan_slice 
 static void emit_data(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
     const struct shunt_plan_slice *src, uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
 {
-	bool packets = on_packets(code), lines = packets && b->image.lines;
+	bool packets = source_is_packets(code, 1) || destination_is_packets(code, 1), lines = packets && b->image.lines;
 	struct shunt_prog_op *out;
 	uint32_t sources = 0, destinations = 0;
 	size_t at;
@@ -117,7 +112,6 @@ static void emit_data(struct program_builder *b, const struct shunt_plan_op *op,
 	out = shunt_image_op(&b->image, at);
 	if (!out)
 		return;
-	out->next = (uint32_t)b->image.n;
 	out->redop = (uint8_t)(op->redop == SHUNT_AVG ? SHUNT_SUM : op->redop);
 	out->part = op->part;
 	out->parts = op->parts;
@@ -145,7 +139,6 @@ static bool emit_joined(struct program_builder *b, const struct shunt_plan_op *o
 	last->code = (uint8_t)joined;
 	last->nsrc++;
 	last->ndst++;
-	last->next += 2 * sizeof(struct shunt_prog_operand);
 	emit_slice(b, src, source_is_packets(code, 0), b->image.lines);
 	emit_slice(b, dst, destination_is_packets(code, 0), b->image.lines);
 	return true;
