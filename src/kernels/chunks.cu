@@ -49,7 +49,7 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	struct shunt_role role;
 	struct chunks c;
 
-	if (xchg_checks(a) || courier(a, posts) || !chunks_init(a, posts, SHUNT_CHUNKS_RING(a.k.nranks), &role, &c))
+	if (xchg_checks(a) || courier<2>(a, posts) || !chunks_init(a, posts, SHUNT_CHUNKS_RING(a.k.nranks), &role, &c))
 		return;
 	if (role.what == SHUNT_ROLE_SEND)
 		EACH_RUN(a, role, (chunks_send<T, struct op_copy>(c, a, role.peer, i, n)), (xchg_send<T, struct op_copy>(c.x, a, role.peer, i, n)))
@@ -67,7 +67,7 @@ template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(
 	struct shunt_role role;
 	struct chunks c;
 
-	if (courier(a, posts) || !chunks_init(a, posts, FOLD_AHEAD, &role, &c))
+	if (courier<N>(a, posts) || !chunks_init(a, posts, FOLD_AHEAD, &role, &c))
 		return;
 	if (role.what == SHUNT_ROLE_SEND)
 		EACH_RUN(a, role, (chunks_send<T, Op>(c, a, role.peer, i, n)), (xchg_send<T, Op>(c.x, a, role.peer, i, n)))

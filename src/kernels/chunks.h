@@ -218,7 +218,7 @@ template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, cons
 /* ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s */
 
 struct chunks_in {
-	struct shunt_ctrl *source; /* NULL: this lane has none */
+	bool is;                /* else this lane has none */
 	uint32_t index, rank;
 	uint64_t received, arrived;
 };
@@ -230,7 +230,7 @@ template <typename A> GPU_FN struct chunks_in chunks_in(const struct chunks &c, 
 
 	if (lane + 1u < a.k.nranks) {
 		in.rank = xchg_source(lane, a.k.rank);
-		in.source = (struct shunt_ctrl *)a.k.peer[in.rank];
+		in.is = true;
 		in.index = xchg_index(c.x, a.k.rank, in.rank);
 		in.received = in.arrived = c.x.ctrl->chunks.received[in.index];
 	}
@@ -244,9 +244,9 @@ template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a
 	struct spin spin;
 
 	spin_init(&spin, c.x.ctrl);
-	while (!gpu_warp_all(!in->source || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(arrived))))
+	while (!gpu_warp_all(!in->is || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(arrived))))
 		if (!xchg_spin(&spin)) {
-			if (in->source && in->received >= in->arrived)
+			if (in->is && in->received >= in->arrived)
 				spin_report(c.x.ctrl, spin_reason(c.x.ctrl), a.k.rank, in->rank, c.x.channel, in->received + 1, in->received);
 			return false;
 		}
@@ -271,7 +271,7 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN void chunks_
 		own[k] = xchg_reduce<T, Op, N>(a.k, &v[k * (N - 1)], own[k]);
 }
 
-template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(const struct chunks &c, const A &a, uint32_t message, uint32_t nmessages)
+template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(struct chunks &c, const A &a, uint32_t message, uint32_t nmessages)
 {
 	const int B = N == 2 ? 8 : N == 4 ? 2 : 1; /* packs of each rank that registers hold */
 	struct chunks_in in = chunks_in(c, a);
@@ -318,14 +318,12 @@ template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(co
 					chunks_store<T>(p, chunk, u, v[0]);
 				}
 			}
-			gpu_warp_sync();
 			in.received++;
-			if (in.source)
-				gpu_st_taken(&in.source->chunks.taken[xchg_index(c.x, in.rank, a.k.rank)], in.received);
+			chunks_post(c);
 		}
 	}
 	gpu_warp_sync(); /* all lanes have read them */
-	if (in.source)
+	if (in.is)
 		c.x.ctrl->chunks.received[in.index] = in.received;
 	return true;
 }
@@ -383,40 +381,52 @@ template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struc
 }
 
 /*
- * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. Lane w serves warp w. The counters of adjacent
- * channels lie side by side and travel together; one release covers all that was seen posted.
+ * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may hear from, and our own. Lane w
+ * serves warp w. The counters of adjacent channels lie side by side and travel together; one release covers all that was seen posted.
  */
-template <typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
+template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 {
 	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), seen = POST_DONE, passed = 0, channel;
 	struct shunt_role role = { SHUNT_ROLE_COPY };
-	uint64_t before = 0, *to = 0;
+	uint64_t before[N - 1], *to[N - 1] = { 0 };
 
 	if (lane == 0)
 		posts[warp] = 0;
-	if (warp == chunks_warps() && lane < chunks_warps() && chunks_assign(a, lane, &role, &channel) &&
-	    (role.what == SHUNT_ROLE_SEND || role.what == SHUNT_ROLE_TAKE)) {
-		struct shunt_rings *ours = &progress_ctrl(a)->chunks, *theirs = &((struct shunt_ctrl *)a.k.peer[role.peer])->chunks;
+	if (warp == chunks_warps() && lane < chunks_warps() && chunks_assign(a, lane, &role, &channel) && role.what != SHUNT_ROLE_COPY) {
+		const struct shunt_rings *ours = &progress_ctrl(a)->chunks;
 		struct xchg x = xchg_init(a, channel);
-		uint32_t there = xchg_index(x, role.peer, a.k.rank), here = xchg_index(x, a.k.rank, role.peer);
-		bool sends = role.what == SHUNT_ROLE_SEND;
+		bool folds = role.what == SHUNT_ROLE_FOLD, sends = role.what == SHUNT_ROLE_SEND;
 
-		to = sends ? &theirs->arrived[there] : &theirs->taken[there];
-		before = sends ? ours->sent[here] : ours->received[here];
+		GPU_UNROLL
+		for (uint32_t s = 0; s < N - 1; s++) {
+			uint32_t peer = folds ? xchg_source(s, a.k.rank) : role.peer;
+
+			if (folds ? !IS_SOURCE(s, a.k) : s > 0)
+				continue;
+			uint32_t there = xchg_index(x, peer, a.k.rank), here = xchg_index(x, a.k.rank, peer);
+			struct shunt_rings *theirs = &((struct shunt_ctrl *)a.k.peer[peer])->chunks;
+
+			to[s] = sends ? &theirs->arrived[there] : &theirs->taken[there];
+			before[s] = sends ? ours->sent[here] : ours->received[here];
+		}
 	}
 	gpu_sync();
 	if (warp < chunks_warps())
 		return false;
 	do {
-		if (to)
+		if (to[0])
 			seen = gpu_ld_acquire_block32(&posts[lane]);
 		uint32_t moved = seen & ~POST_DONE;
 
 		gpu_warp_sync();
-		if (moved > passed && role.what == SHUNT_ROLE_TAKE)
-			gpu_st_taken(to, before + moved);
+		if (moved > passed && role.what != SHUNT_ROLE_SEND) {
+			GPU_UNROLL
+			for (uint32_t s = 0; s < N - 1; s++)
+				if (to[s])
+					gpu_st_taken(to[s], before[s] + moved);
+		}
 		if (moved > passed && role.what == SHUNT_ROLE_SEND)
-			gpu_st_release(to, before + moved);
+			gpu_st_release(to[0], before[0] + moved);
 		passed = moved;
 		gpu_relax();
 	} while (!gpu_warp_all(seen & POST_DONE));
