@@ -18,7 +18,7 @@
  */
 enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, RELAY = 2 * SHUNT_KARGS_MAX_RANKS, OWN, LISTS };
 
-/* An all-reduce takes two launches, and a relay has one of its own. */
+/* An all-reduce among more than two ranks takes two launches, and a relay has one of its own. */
 enum step { FIRST, SECOND, RELAYED };
 
 struct entry {
@@ -42,6 +42,7 @@ struct lists {
 	struct entry *waiting;         /* ... the first of those that the other kind is to meet */
 	int rank;
 	int root;                      /* of what is relayed */
+	uint32_t flags;                /* of the kernel, more than the pick's */
 	enum step step;
 };
 
@@ -117,15 +118,28 @@ static char *at(const void *base, uint64_t offset)
 	return (char *)(uintptr_t)base + offset;
 }
 
+static bool overlap(const void *a, const void *b, uint64_t bytes)
+{
+	return (uintptr_t)a < (uintptr_t)b + bytes && (uintptr_t)b < (uintptr_t)a + bytes;
+}
+
 /*
  * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more of the input is read
- * when the second begins, so the output may lie there. One rank has only the first.
+ * when the second begins, so the output may lie there. One rank has only the first; and so have two, each of which sends everything to the other and
+ * folds it: the same bytes on the link, and the pipeline is filled once.
  */
 static void add_allreduce(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c, uint64_t bytes)
 {
 	unsigned n = (unsigned)scope->nranks;
 	uint64_t first, last, own, own_end;
 
+	if (n == 2) {
+		add_send(l, 1 - l->rank, c->send, bytes);
+		add_moving(l, OWN, c->send, c->recv, bytes);
+		if (overlap(c->send, c->recv, bytes))
+			l->flags |= SHUNT_K_OVER_SENT;
+		return;
+	}
 	shunt_share(0, bytes, (unsigned)l->rank, n, &own, &own_end);
 	if (own < own_end && l->step == FIRST)
 		add_moving(l, OWN, at(c->send, own), at(c->recv, own), own_end - own);
@@ -433,7 +447,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	work->args.k.channels = (uint16_t)max_channels(scope, &r, false);
 	if (l->chunks)
 		work->args.k.chunk_channels = (uint16_t)max_channels(scope, &r, true);
-	work->args.k.flags = pick->flags;
+	work->args.k.flags = pick->flags | l->flags;
 	work->args.k.scalar = pick->scalar;
 	if (folds)
 		work->kernel = pick->kernel;
@@ -512,13 +526,13 @@ static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pic
 static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
-	bool one_rank = issue->scope->nranks == 1;
+	int n = issue->scope->nranks;
 	/* One rank by itself has nothing to fold, unless it scales. */
-	bool folds = shunt_kind_reduces(c->kind) && (!one_rank || c->redop == SHUNT_PREMUL);
+	bool folds = shunt_kind_reduces(c->kind) && (n > 1 || c->redop == SHUNT_PREMUL);
 	size_t alone = find_alone(issue, picks, ncalls), next = alone + 1;
 	int err = exchange_launch(issue, picks, calls, alone, folds, FIRST);
 
-	if (!err && c->kind == SHUNT_ALLREDUCE && !one_rank)
+	if (!err && c->kind == SHUNT_ALLREDUCE && n > 2)
 		err = exchange_launch(issue, picks, calls, ncalls, false, SECOND);
 	/* A relay's warp has the rings to many ranks, on which no other may send. */
 	if (!err && alone < ncalls)
@@ -546,7 +560,7 @@ const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	{ "chunks", "reduce-scatter and all-gather, in chunks", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
+	{ "chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
 	{ 0 },
 };
 

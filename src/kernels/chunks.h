@@ -167,7 +167,7 @@ template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct ch
 		}
 	}
 	gpu_warp_sync();
-	if (gpu_lane() == 0)
+	if (gpu_lane() == 0 && !(a.k.flags & SHUNT_K_OVER_SENT))
 		rings->sent[index] = sent;
 	return true;
 }
@@ -215,24 +215,32 @@ template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, cons
 	return true;
 }
 
-/* ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s */
+/*
+ * ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s. With SHUNT_K_OVER_SENT the lane behind
+ * them looks after our own sender, which must have read a chunk before its place is stored to. How much that has sent in all is written down here then,
+ * where it is known that it has come to its end.
+ */
 
 struct chunks_in {
-	bool is;                /* else this lane has none */
-	uint32_t index, rank;
+	const uint64_t *counter; /* NULL: this lane has none */
+	uint64_t *before;        /* where the count of all launches stands */
+	uint32_t rank;
 	uint64_t received, arrived;
 };
 
 template <typename A> GPU_FN struct chunks_in chunks_in(const struct chunks &c, const A &a)
 {
-	uint32_t lane = gpu_lane();
+	struct shunt_rings *rings = &c.x.ctrl->chunks;
+	uint32_t lane = gpu_lane(), index;
+	bool sender = lane == 1 && (a.k.flags & SHUNT_K_OVER_SENT);
 	struct chunks_in in = { 0 };
 
-	if (lane + 1u < a.k.nranks) {
-		in.rank = xchg_source(lane, a.k.rank);
-		in.is = true;
-		in.index = xchg_index(c.x, a.k.rank, in.rank);
-		in.received = in.arrived = c.x.ctrl->chunks.received[in.index];
+	if (lane + 1u < a.k.nranks || sender) {
+		in.rank = xchg_source(sender ? 0 : lane, a.k.rank);
+		index = xchg_index(c.x, a.k.rank, in.rank);
+		in.counter = sender ? &rings->read[index] : &rings->arrived[index];
+		in.before = sender ? &rings->sent[index] : &rings->received[index];
+		in.received = in.arrived = *in.before;
 	}
 	return in;
 }
@@ -240,13 +248,12 @@ template <typename A> GPU_FN struct chunks_in chunks_in(const struct chunks &c, 
 /* Waits until the next chunk of every source has come; false: gave up. */
 template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a, struct chunks_in *in)
 {
-	const uint64_t *arrived = &c.x.ctrl->chunks.arrived[in->index];
 	struct spin spin;
 
 	spin_init(&spin, c.x.ctrl);
-	while (!gpu_warp_all(!in->is || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(arrived))))
+	while (!gpu_warp_all(!in->counter || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(in->counter))))
 		if (!xchg_spin(&spin)) {
-			if (in->is && in->received >= in->arrived)
+			if (in->counter && in->received >= in->arrived)
 				spin_report(c.x.ctrl, spin_reason(c.x.ctrl), a.k.rank, in->rank, c.x.channel, in->received + 1, in->received);
 			return false;
 		}
@@ -323,8 +330,8 @@ template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(st
 		}
 	}
 	gpu_warp_sync(); /* all lanes have read them */
-	if (in.is)
-		c.x.ctrl->chunks.received[in.index] = in.received;
+	if (in.counter)
+		*in.before = in.received;
 	return true;
 }
 
@@ -388,12 +395,12 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 {
 	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), seen = POST_DONE, passed = 0, channel;
 	struct shunt_role role = { SHUNT_ROLE_COPY };
-	uint64_t before[N - 1], *to[N - 1] = { 0 };
+	uint64_t before[N - 1], *to[N - 1] = { 0 }, *read = 0;
 
 	if (lane == 0)
 		posts[warp] = 0;
 	if (warp == chunks_warps() && lane < chunks_warps() && chunks_assign(a, lane, &role, &channel) && role.what != SHUNT_ROLE_COPY) {
-		const struct shunt_rings *ours = &progress_ctrl(a)->chunks;
+		struct shunt_rings *ours = &progress_ctrl(a)->chunks;
 		struct xchg x = xchg_init(a, channel);
 		bool folds = role.what == SHUNT_ROLE_FOLD, sends = role.what == SHUNT_ROLE_SEND;
 
@@ -408,6 +415,8 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 
 			to[s] = sends ? &theirs->arrived[there] : &theirs->taken[there];
 			before[s] = sends ? ours->sent[here] : ours->received[here];
+			if (s == 0 && sends && (a.k.flags & SHUNT_K_OVER_SENT))
+				read = &ours->read[here];
 		}
 	}
 	gpu_sync();
@@ -425,6 +434,8 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 				if (to[s])
 					gpu_st_taken(to[s], before[s] + moved);
 		}
+		if (moved > passed && read)
+			gpu_st_taken(read, before[0] + moved);
 		if (moved > passed && role.what == SHUNT_ROLE_SEND)
 			gpu_st_release(to[0], before[0] + moved);
 		passed = moved;

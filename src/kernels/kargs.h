@@ -40,6 +40,7 @@ enum shunt_kflags {
 	SHUNT_K_OPENS = 64,         /* the first barrier of an operation */
 	SHUNT_K_CLOSES = 128,       /* the last one */
 	SHUNT_K_TO_ROOT = 256,      /* two-shot: only the root gets the result */
+	SHUNT_K_OVER_SENT = 512,    /* chunks, two ranks: what is folded goes over what is sent, once that has been read */
 };
 
 struct shunt_ctrl;
@@ -201,6 +202,7 @@ struct shunt_rings {
 	uint64_t received[SHUNT_XCHG_CHANNELS];
 	uint64_t taken[SHUNT_XCHG_CHANNELS];   /* of what we sent: out of the ring. Written by the receiver */
 	uint64_t arrived[SHUNT_XCHG_CHANNELS]; /* of what we receive: in the ring for sure. Written by the sender, of chunks only */
+	uint64_t read[SHUNT_XCHG_CHANNELS];    /* of what we send: out of the program's memory. Kept with SHUNT_K_OVER_SENT only, for the folds */
 };
 
 struct shunt_ctrl {
