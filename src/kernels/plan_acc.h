@@ -23,9 +23,11 @@ template <typename T> GPU_FN void plan_add(struct wide<T> &acc, struct gpu_v16 v
 		wide_add<T, op_sum>(acc, v, 0);
 }
 
-template <typename T> GPU_NOINLINE void plan_add_wide(struct wide<T> &acc, struct gpu_v16 v, uint32_t redop)
+/* By value: what has an address would be in memory, and every launch would begin with a stack frame. */
+template <typename T> GPU_NOINLINE struct wide<T> plan_add_wide(struct wide<T> acc, struct gpu_v16 v, uint32_t redop)
 {
 	plan_add<T>(acc, v, redop);
+	return acc;
 }
 
 template <typename T> GPU_NOINLINE struct gpu_v16 plan_add_pack(struct gpu_v16 a, struct gpu_v16 v, uint32_t redop)
@@ -49,7 +51,7 @@ template <typename T> struct plan_acc<T, true, false> {
 template <typename T> struct plan_acc<T, false, false> {
 	struct wide<T> w;
 	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
-	GPU_METHOD void add(struct gpu_v16 x, uint32_t redop) { plan_add_wide<T>(w, x, redop); }
+	GPU_METHOD void add(struct gpu_v16 x, uint32_t redop) { w = plan_add_wide<T>(w, x, redop); }
 	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
 };
 
@@ -61,11 +63,11 @@ template <typename T> struct plan_acc<T, false, true> {
 };
 
 /* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
-template <typename T, bool HOT> GPU_FN void plan_fold_packs(struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want,
-    const struct gpu_v16 v[PIECES], uint32_t redop)
+template <int P, typename T, bool HOT> GPU_FN void plan_fold_packs(struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want,
+    const struct gpu_v16 v[P], uint32_t redop)
 {
 	GPU_UNROLL
-	for (uint32_t k = 0; k < PIECES; k++)
+	for (uint32_t k = 0; k < P; k++)
 		if (q + k == 1)
 			acc->start(v[k]);
 		else if (want >> k & 1)

@@ -96,22 +96,23 @@ GPU_NOINLINE void lines_give_up(struct plan_run *r, uint64_t launch, const char 
 	plan_give_up(r, spin_reason(r->ctrl), ~0u, launch, gpu_ld_relaxed(flag));
 }
 
-/* Up to PIECES units, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */
-GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[PIECES], const uint32_t lines[PIECES], uint32_t want,
-    struct gpu_v16 v[PIECES])
+/* Up to P units, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */
+template <int P> GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[P], const uint32_t lines[P], uint32_t want,
+    struct gpu_v16 v[P])
 {
 	struct spin spin;
 
 	spin_init(&spin, r->ctrl);
+	plan_clear<P>(v);
 	for (;;) {
 		const char *at = 0;
 
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		for (uint32_t k = 0; k < P; k++)
 			if (want >> k & 1)
 				gpu_line_ld(p[k], &v[k], flag, lines[k]);
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		for (uint32_t k = 0; k < P; k++)
 			if ((want >> k & 1) && !gpu_line_here(v[k], flag, lines[k]))
 				at = p[k];
 		if (gpu_warp_all(!at))
@@ -124,25 +125,28 @@ GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[PI
 	}
 }
 
-/* PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. */
-template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+/*
+ * PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. P units at a time; ALL: each of P ranges
+ * has one for this warp, and that is all there is.
+ */
+template <bool FROM, bool TO, int P, bool ALL> GPU_FN bool lines_pass(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *o = line_places(op);
 	bool pairs = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS;
 	struct shunt_prog_share share = line_share(op);
 	uint32_t ndst = pairs ? 1 : op->ndst;
-	struct line_walk w = line_walk(pairs ? op->nsrc : 1);
+	struct line_walk w = line_walk(ALL ? P : pairs ? op->nsrc : 1);
 
 	GPU_ROLL
 	while (w.u < share.units) {
-		struct line_walk at[PIECES]; /* what is not there is the first one once more, so that nothing waits behind a branch */
-		char *p[PIECES];
-		uint32_t lines[PIECES], want = 0;
-		struct gpu_v16 v[PIECES];
+		struct line_walk at[P]; /* what is not there is the first one once more, so that nothing waits behind a branch */
+		char *p[P];
+		uint32_t lines[P], want = 0;
+		struct gpu_v16 v[P];
 
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++) {
-			bool here = w.u < share.units;
+		for (uint32_t k = 0; k < P; k++) {
+			bool here = ALL || w.u < share.units;
 
 			want |= (uint32_t)here << k;
 			at[k].u = here ? w.u : at[0].u;
@@ -151,22 +155,22 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 			line_walk_on(&w);
 		}
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		for (uint32_t k = 0; k < P; k++)
 			p[k] = FROM ? line_unit(now, o[2 * at[k].q], at[k].u) : line_data(now, o[2 * at[k].q], at[k].u);
-		if (FROM && !lines_load(r, now.launch, p, lines, want, v))
+		if (FROM && !lines_load<P>(r, now.launch, p, lines, want, v))
 			return false;
 		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		for (uint32_t k = 0; k < P; k++)
 			if (!FROM)
 				v[k] = line_part_load(p[k], line_part(at[k].u, share));
 		GPU_ROLL
 		for (uint32_t d = 1; d <= ndst; d++) {
 			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
+			for (uint32_t k = 0; k < P; k++)
 				p[k] = TO ? line_unit(now, o[2 * at[k].q + d], at[k].u) : line_data(now, o[2 * at[k].q + d], at[k].u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
+			for (uint32_t k = 0; k < P; k++)
 				if (want >> k & 1) {
 					if (TO)
 						gpu_line_st(p[k], v[k], now.launch, lines[k]);
@@ -178,45 +182,65 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass(struct plan_run *r, const s
 	return true;
 }
 
-template <typename T, bool HOT> GPU_FN bool lines_fold_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+/* Small operations, of which a warp has one unit at most, have no instructions to spare: between 2 and among 4 ranks they have code of their own. */
+template <bool FROM, bool TO> GPU_FN bool lines_pass_any(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+{
+	uint32_t units = line_share(op).units, warps = gpu_ntid() / 32;
+	uint32_t ranges = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS ? op->nsrc : 1;
+
+	if (units <= warps && gpu_tid() / 32 >= units)
+		return true;
+	if (units <= warps && ranges == 1)
+		return lines_pass<FROM, TO, 1, true>(r, now, op);
+	if (units <= warps && ranges == 3 && FROM != TO)
+		return lines_pass<FROM, TO, 3, true>(r, now, op);
+	return lines_pass<FROM, TO, PIECES, false>(r, now, op);
+}
+
+/* P packet sources and destinations at a time; ALL: there are P of the former. */
+template <typename T, bool HOT, int P, bool ALL> GPU_FN bool lines_fold_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *s = line_places(op), *d = s + op->nsrc;
 	struct shunt_prog_share share = line_share(op);
-	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
+	uint32_t nsrc = ALL ? P + 1 : op->nsrc, ndst = op->ndst, redop = op->redop;
 
 	GPU_ROLL
 	for (uint32_t u = gpu_tid() / 32; u < share.units; u += gpu_ntid() / 32) {
 		struct line_part part = line_part(u, share);
-		struct gpu_v16 mine = line_part_load(line_data(now, s[0], u), part), v[PIECES];
-		const uint32_t lines[PIECES] = { part.lines, part.lines, part.lines, part.lines };
-		struct plan_acc<T, HOT> acc;
-		char *p[PIECES];
+		struct gpu_v16 mine = line_part_load(line_data(now, s[0], u), part), v[P];
+		uint32_t lines[P];
+		struct plan_acc<T, HOT> acc = {};
+		char *p[P];
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < P; k++)
+			lines[k] = part.lines;
 
 		GPU_ROLL
-		for (uint32_t q = 1; q < nsrc; q += PIECES) {
+		for (uint32_t q = 1; q < nsrc; q += P) {
 			uint32_t want = 0;
 
 			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
-				if (q + k < nsrc) {
-					p[k] = line_unit(now, s[q + k], u);
-					want |= 1u << k;
-				}
-			if (!lines_load(r, now.launch, p, lines, want, v))
+			for (uint32_t k = 0; k < P; k++) {
+				bool here = q + k < nsrc;
+
+				p[k] = line_unit(now, s[here ? q + k : q], u);
+				want |= (uint32_t)here << k;
+			}
+			if (!lines_load<P>(r, now.launch, p, lines, want, v))
 				return false;
-			plan_fold_packs(&acc, q, want, v, redop);
+			plan_fold_packs<P>(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
 		v[0] = acc.result();
 		GPU_ROLL
-		for (uint32_t k = 1; k < ndst; k += PIECES) {
+		for (uint32_t k = 1; k < ndst; k += P) {
 			GPU_UNROLL
-			for (uint32_t j = 0; j < PIECES; j++)
-				if (k + j < ndst)
-					p[j] = line_unit(now, d[k + j], u);
+			for (uint32_t j = 0; j < P; j++)
+				p[j] = line_unit(now, d[k + j < ndst ? k + j : k], u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
-			for (uint32_t j = 0; j < PIECES; j++)
+			for (uint32_t j = 0; j < P; j++)
 				if (k + j < ndst)
 					gpu_line_st(p[j], v[0], now.launch, part.lines);
 		}
@@ -229,7 +253,13 @@ template <typename T> GPU_FN bool lines_fold(struct plan_run *r, const struct pl
 {
 	const bool can = is_hot<T, op_sum>::value;
 
-	return can && op->redop == REDOP_SUM ? lines_fold_as<T, can>(r, now, op) : lines_fold_as<T, false>(r, now, op);
+	if (!can || op->redop != REDOP_SUM)
+		return lines_fold_as<T, false, PIECES, false>(r, now, op);
+	if (op->nsrc == 2)
+		return lines_fold_as<T, can, 1, true>(r, now, op);
+	if (op->nsrc == 4)
+		return lines_fold_as<T, can, 3, true>(r, now, op);
+	return lines_fold_as<T, can, PIECES, false>(r, now, op);
 }
 
 GPU_FN bool is_on_lines(const struct shunt_prog_op *op)
@@ -243,12 +273,12 @@ template <typename T> GPU_FN bool lines_step(struct plan_run *r, const struct pl
 	switch (op->code) {
 	case SHUNT_PROG_PACK:
 	case SHUNT_PROG_PACKS:
-		return lines_pass<false, true>(r, now, op);
+		return lines_pass_any<false, true>(r, now, op);
 	case SHUNT_PROG_UNPACK:
 	case SHUNT_PROG_UNPACKS:
-		return lines_pass<true, false>(r, now, op);
+		return lines_pass_any<true, false>(r, now, op);
 	case SHUNT_PROG_RELAY:
-		return lines_pass<true, true>(r, now, op);
+		return lines_pass_any<true, true>(r, now, op);
 	case SHUNT_PROG_FOLD:
 		return lines_fold<T>(r, now, op);
 	default:

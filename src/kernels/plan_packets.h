@@ -58,9 +58,13 @@ GPU_FN bool packets_load(struct plan_run *r, const char *const p[PIECES], uint32
 	struct spin spin;
 
 	spin_init(&spin, r->ctrl);
+	plan_clear<PIECES>(v);
 	for (;;) {
 		struct gpu_v16 a[PIECES], b[PIECES];
 		uint32_t missing = 0;
+
+		plan_clear<PIECES>(a);
+		plan_clear<PIECES>(b);
 
 		GPU_UNROLL
 		for (uint32_t k = 0; k < PIECES; k++)
@@ -163,15 +167,17 @@ GPU_FN bool packets_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 			uint32_t want = 0;
 
 			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
-				if (q + k < op->nsrc) {
-					p[k] = plan_place(r, o[2 * (q + k)], units, unpack) + i * (unpack ? 32 : 16);
-					want |= 1u << k;
-				}
+			for (uint32_t k = 0; k < PIECES; k++) {
+				bool here = q + k < op->nsrc;
+
+				p[k] = plan_place(r, o[2 * (here ? q + k : q)], units, unpack) + i * (unpack ? 32 : 16);
+				want |= (uint32_t)here << k;
+			}
 			if (unpack) {
 				if (!packets_load(r, p, want, v))
 					return false;
 			} else {
+				plan_clear<PIECES>(v);
 				GPU_UNROLL
 				for (uint32_t k = 0; k < PIECES; k++)
 					if (want >> k & 1)
@@ -229,7 +235,7 @@ template <typename T, bool HOT> GPU_FN bool packets_fold_many(struct plan_run *r
 	GPU_ROLL
 	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct gpu_v16 mine = gpu_ld16_stream(plan_place(r, s[0], units, false) + i * 16), v[PIECES];
-		struct plan_acc<T, HOT> acc;
+		struct plan_acc<T, HOT> acc = {};
 
 		GPU_ROLL
 		for (uint32_t q = 1; q < nsrc; q += PIECES) {
@@ -243,7 +249,7 @@ template <typename T, bool HOT> GPU_FN bool packets_fold_many(struct plan_run *r
 			}
 			if (!packets_load(r, p, want, v))
 				return false;
-			plan_fold_packs(&acc, q, want, v, redop);
+			plan_fold_packs<PIECES>(&acc, q, want, v, redop);
 		}
 		acc.add(mine, redop);
 		v[0] = acc.result();

@@ -30,9 +30,10 @@ template <typename T, bool HOT> GPU_FN void plan_reduce_as(const struct plan_run
 
 	GPU_ROLL
 	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
-		struct plan_acc<T, HOT> acc;
+		struct plan_acc<T, HOT> acc = {};
 		struct gpu_v16 v[4];
 
+		plan_clear<4>(v);
 		GPU_ROLL
 		for (uint32_t first = 0; first < nsrc; first += 4) {
 			GPU_UNROLL

@@ -54,8 +54,17 @@ GPU_FN uint64_t plan_share_whole(const struct plan_run *r, const struct shunt_pr
 	for (uint32_t k = 0; k < PIECES; k++) \
 		if (uint64_t i = (first) + (uint64_t)k * gpu_ntid(); i < (n))
 
+/* Before what not every thread loads: in the interpreter's loop an array without a value is what the last operation left there, which takes registers. */
+template <int P> GPU_FN void plan_clear(struct gpu_v16 v[P])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < P; k++)
+		v[k] = {};
+}
+
 GPU_FN void plan_load(const char *from, uint64_t first, uint64_t n, struct gpu_v16 v[PIECES])
 {
+	plan_clear<PIECES>(v);
 	FOR_PIECES (k, i, first, n)
 		v[k] = gpu_ld16_stream(from + i * 16);
 }
