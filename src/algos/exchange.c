@@ -154,20 +154,12 @@ static void add_allreduce(struct lists *l, const struct shunt_scope *scope, cons
 	}
 }
 
-/*
- * The same part to everybody, and a copy for ourselves. In chunks between two ranks the message leaves the copy where it goes: what is sent has been
- * read anyway, and warps that copy would be missed. Among more ranks that message would be slower than the others.
- */
+/* The same part to everybody, and a copy for ourselves. */
 static void add_send_all(struct lists *l, const struct shunt_scope *scope, const void *from, void *to, uint64_t bytes)
 {
-	int n = scope->nranks;
-	bool keeps = l->how && n == 2;
-
-	for (int p = 0; p < n; p++)
-		if (p != l->rank)
-			add_moving(l, SEND_TO + distance(l, p), from, keeps && from != to ? to : NULL, bytes);
-	if (!keeps)
-		add_copy(l, from, to, bytes);
+	for (int p = 0; p < scope->nranks; p++)
+		add_send(l, p, from, bytes);
+	add_copy(l, from, to, bytes);
 }
 
 /*

@@ -123,7 +123,6 @@ GPU_FN bool chunks_room(const struct chunks &c, const struct shunt_kargs &a, uin
 	return true;
 }
 
-/* What leaves this rank is stored at the message's own `to` as well, if it has one: the part that an all-gather's sender keeps. */
 template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct chunks &c, const A &a, uint32_t peer, uint32_t message,
     uint32_t nmessages)
 {
@@ -147,8 +146,6 @@ template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct ch
 				if (!chunks_room(c, a.k, peer, &rings->taken[index], sent, &free_to))
 					return false;
 				packs_store<PACKS>(slot, v);
-				if (p.to)
-					packs_store<PACKS>(p.to + chunks_at(chunk), v);
 			} else {
 				if (!chunks_room(c, a.k, peer, &rings->taken[index], sent, &free_to))
 					return false;
@@ -158,8 +155,6 @@ template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct ch
 
 					lines_scale<T, Op, 1>(a.k, v);
 					gpu_st16(slot + u * 512, v[0]);
-					if (p.to)
-						chunks_store<T>(p, chunk, u, v[0]);
 				}
 			}
 			sent++;
