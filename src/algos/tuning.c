@@ -49,7 +49,7 @@ struct range {
 #define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
-	OURS(ALLREDUCE, 2, 2, 32 * MB, "oneshot"),
+	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
 	OURS(ALLREDUCE, 2, 2, 512 * MB, "chunks"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
@@ -65,7 +65,7 @@ static const struct range ranges[] = {
 	OURS(ALLGATHER, 5, 8, 64 * KB, "exchange"),
 	NCCL(ALLGATHER, 3, 4, "chunks"),
 	NCCL(ALLGATHER, 5, 8, "exchange"),
-	OURS(REDUCESCATTER, 2, 2, 32 * MB, "oneshot"),
+	OURS(REDUCESCATTER, 2, 2, 16 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 2, 2, END, "chunks"),
 	OURS(REDUCESCATTER, 3, 4, 16 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
@@ -79,7 +79,7 @@ static const struct range ranges[] = {
 	NCCL(ALLTOALL, 3, 4, "chunks"),
 	NCCL(ALLTOALL, 5, 8, "exchange"),
 	OURS(BROADCAST, 2, 2, 4 * MB, "exchange"),
-	OURS(BROADCAST, 2, 2, 64 * MB, "chunks"),
+	OURS(BROADCAST, 2, 2, 128 * MB, "chunks"),
 	OURS(BROADCAST, 3, 4, 128 * KB, "exchange"),
 	OURS(BROADCAST, 3, 4, 4 * MB, "relay"),
 	OURS(BROADCAST, 5, 8, 64 * KB, "exchange"),

@@ -30,18 +30,18 @@ static const struct {
 	const char *algo;
 	uint64_t upto[9]; /* by rank count */
 } ends[] = {
-	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(32 * MB, 128 * KB, 32 * KB) },
+	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(16 * MB, 128 * KB, 32 * KB) },
 	{ SHUNT_ALLREDUCE, "twoshot", FEW_AND_MANY(0, 16 * MB, 16 * MB) },
 	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(512 * MB, 0, 0) },
 	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_ALLGATHER, "chunks", FEW_AND_MANY(NO_END, 16 * MB, 0) },
-	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(32 * MB, 16 * MB, 16 * KB) },
+	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(16 * MB, 16 * MB, 16 * KB) },
 	{ SHUNT_REDUCESCATTER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
 	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(512 * MB, 64 * MB, 0) },
 	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
 	{ SHUNT_BROADCAST, "relay", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
-	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
+	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(128 * MB, 0, 0) },
 	{ SHUNT_REDUCE, "exchange", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
 	{ SHUNT_REDUCE, "twoshot", FEW_AND_MANY(0, 2 * MB, 2 * MB) },
 	{ SHUNT_REDUCE, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
