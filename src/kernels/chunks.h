@@ -17,6 +17,15 @@
 /* A warp's post: how many chunks it has moved in this launch, and whether that is all. */
 #define POST_DONE (1u << 31)
 
+/*
+ * In a large message the courier rests between two rounds, so that there is more to pass on: a release waits for all that its SM has under way, and
+ * each counter is a packet. The rings last meanwhile, among as many ranks as have the long ones.
+ */
+#define COURIER_RESTS_TO 4u     /* ranks */
+#define COURIER_RESTS_FROM 64u  /* chunks of each warp: at the end of less than 100 MB it costs more than it brings */
+#define SEND_REST 2000u         /* ns */
+#define TAKE_REST 500u
+
 struct chunks {
 	struct xchg x;
 	uint32_t *post;         /* to the courier */
@@ -24,7 +33,8 @@ struct chunks {
 	uint64_t at;            /* where the rings are, in anybody's scratch */
 	uint32_t per_peer;      /* rings of a pair of ranks */
 	uint32_t ring;          /* slots of a ring */
-	uint32_t ahead;         /* ... of which a sender fills so many before the first is taken out again */
+	uint32_t ahead;         /* ... of which a sender fills so many before the first is taken out again, */
+	uint32_t far;           /* ... and so many once couriers rest */
 };
 
 /* One message, as the warp's channel sees it. */
@@ -99,7 +109,8 @@ GPU_FN uint64_t chunks_slot(const struct chunks &c, uint32_t receiver, uint32_t 
 
 GPU_FN void chunks_post(struct chunks &c)
 {
-	c.moved++;
+	if (++c.moved == COURIER_RESTS_FROM)
+		c.ahead = c.far;
 	gpu_warp_sync();
 	if (gpu_lane() == 0)
 		gpu_st_release_block32(c.post, c.moved);
@@ -435,6 +446,8 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 			gpu_st_release(to[0], before[0] + moved);
 		passed = moved;
 		gpu_relax();
+		if (a.k.nranks <= COURIER_RESTS_TO && gpu_warp_all((seen & POST_DONE) || moved >= COURIER_RESTS_FROM))
+			gpu_nap(role.what == SHUNT_ROLE_SEND ? SEND_REST : TAKE_REST);
 	} while (!gpu_warp_all(seen & POST_DONE));
 	return true;
 }

@@ -21,6 +21,7 @@
  *   gpu_stream_wait()             first thing in every kernel: a launch may begin before the one ahead of it in its stream is over, and
  *                                 nothing may be read or written until this returns
  *   gpu_relax()                   in every spin; GPU_SPIN_CHECK: after how many tries a spin looks at the abort word and the clock
+ *   gpu_nap(ns)                   does nothing for about so long, at most a few microseconds
  *   gpu_clock_ns()                a monotonic clock in ns
  *
  *   gpu_ld_relaxed / gpu_st_relaxed / gpu_ld_acquire / gpu_st_release (const uint64_t *, ...) system scope: peers too

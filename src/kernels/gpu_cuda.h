@@ -27,6 +27,7 @@ GPU_FN void gpu_sync(void) { __syncthreads(); }
 GPU_FN void gpu_warp_sync(void) { __syncwarp(); }
 GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
 GPU_FN void gpu_relax(void) {}
+GPU_FN void gpu_nap(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 GPU_FN void gpu_stream_wait(void)
 {
 #if __CUDA_ARCH__ >= 900

@@ -65,6 +65,7 @@ GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
 GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
 GPU_FN void gpu_stream_wait(void) {}
 GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
+GPU_FN void gpu_nap(uint32_t) { shunt_sim_relax(); }
 
 GPU_FN uint64_t gpu_clock_ns(void)
 {
