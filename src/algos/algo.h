@@ -44,6 +44,7 @@ struct shunt_pick {
 /* One launch, complete but for the stream. */
 struct shunt_work {
 	unsigned kernel, blocks, threads;
+	unsigned cluster; /* blocks that are to be near each other; 0: any */
 	union {
 		struct shunt_kargs k; /* all begin with it */
 		struct shunt_kargs_few few;

@@ -319,7 +319,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 	struct emitter *e = ctx;
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream, .cluster = work->cluster,
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);

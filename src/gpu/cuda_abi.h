@@ -80,6 +80,7 @@ enum {
 	SHUNT_CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
 	SHUNT_CU_GRAPH_USER_OBJECT_MOVE = 1,
 
+	SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION = 4,
 	SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION = 6,
 	SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN = 10,
 	SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE = 1,
@@ -119,6 +120,9 @@ struct shunt_cu_launch_attr {
 		char pad[64];
 		int programmatic_stream_serialization;
 		int mem_sync_domain;
+		struct {
+			unsigned x, y, z;
+		} cluster;
 		unsigned long long align;
 	} value;
 };
@@ -220,7 +224,8 @@ struct shunt_cu_launch_config {
 
 /* Newer than CUDA 12.0: NULL in the table where the driver lacks them. */
 #define SHUNT_CU_CALLS_OPTIONAL(X) \
-	X(FuncLoad, , (void *func))
+	X(FuncLoad, , (void *func)) \
+	X(OccupancyMaxActiveClusters, , (int *clusters, void *func, const struct shunt_cu_launch_config *config))
 
 #define SHUNT_CU_FIELD(name, version, params) int(*name) params;
 struct shunt_cu_table {

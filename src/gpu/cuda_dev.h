@@ -16,8 +16,9 @@ struct shunt_cu_device {
 	struct shunt_gpu_info info;  /* written by open() */
 	void *_Atomic ctx;           /* primary context; NULL until first used, then kept */
 	void *_Atomic copy_stream;   /* NULL until first used, then kept */
-	atomic_bool loaded;          /* func and early are complete */
+	atomic_bool loaded;          /* func, early and clusters are complete */
 	bool early;                  /* kernels may be launched before their stream has come to them */
+	bool clusters;               /* large launches may come as clusters */
 	void *func[SHUNT_NKERNELS];  /* NULL where there is no such kernel */
 };
 

@@ -61,6 +61,7 @@ struct shunt_gpu_launch {
 	const void *args;   /* struct shunt_kargs, copied by the call */
 	size_t arg_bytes;
 	void *stream;
+	unsigned cluster;   /* of so many blocks, if it divides them and the device has such; 0: none */
 };
 
 struct shunt_gpu_ops {

@@ -370,6 +370,15 @@ template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c
 /* Warps of a block that have roles. */
 GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
 
+/* Which of the roles has block `bid` of so many blocks, and the how manyth of the role's it is. */
+GPU_FN uint32_t chunks_role(uint32_t bid, uint32_t blocks, uint32_t roles, uint32_t *turn_p)
+{
+	uint32_t side = blocks % (SHUNT_CHUNKS_SIDE * roles) ? 1 : SHUNT_CHUNKS_SIDE;
+
+	*turn_p = bid / side / roles * side + bid % side;
+	return bid / side % roles;
+}
+
 /*
  * The role and channel of a warp of this block; false: it has none. All warps of a block have the same role, if there are enough blocks: the
  * courier of those that take waits for nothing then, and that of those that send only for what they sent. Own parts are copied in blocks of
@@ -383,8 +392,10 @@ template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struc
 		*role_p = a.role[roles];
 		*channel_p = (gpu_bid() - others) * chunks_warps() + warp;
 	} else if (others >= roles) {
-		*role_p = a.role[gpu_bid() % roles];
-		*channel_p = gpu_bid() / roles * chunks_warps() + warp;
+		uint32_t turn;
+
+		*role_p = a.role[chunks_role(gpu_bid(), others, roles, &turn)];
+		*channel_p = turn * chunks_warps() + warp;
 	} else {
 		warp += gpu_bid() * chunks_warps();
 		*role_p = a.role[warp % roles];

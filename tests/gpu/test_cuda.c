@@ -762,8 +762,12 @@ static int fresh_kernels_load(long n)
 	err = ops->kernels_load(1);
 	if (!fake_cuda.failed)
 		return err || fake_cuda.kernels_loaded != NKERNELS_LISTED ? 3 : 0;
-	if (strcmp(fake_cuda.failed, "cuCtxGetCurrent") && (err != -ENOEXEC || mock_log_count != 1))
+	if (!strcmp(fake_cuda.failed, "cuOccupancyMaxActiveClusters")) {
+		if (err || mock_log_count) /* then there are no clusters */
+			return 4;
+	} else if (strcmp(fake_cuda.failed, "cuCtxGetCurrent") && (err != -ENOEXEC || mock_log_count != 1)) {
 		return 4;
+	}
 	fake_cuda.fail_at = 0;
 	if (ops->kernels_load(1) || !ops->kernel_exists(F32_SUM))
 		return 5;
@@ -844,6 +848,39 @@ static void test_launch_before_sm_90_has_no_domain(void **state)
 	assert_int_equal(in_child(old_gpu, 0), 0);
 }
 
+/* Blocks of a cluster that a launch of `blocks` as clusters of 8 comes with, or a negative number, where a device has room for so many of them. */
+static int cluster_of(int cc, int clusters, unsigned blocks)
+{
+	struct shunt_kargs args = { 0 };
+	const struct shunt_gpu_launch launch = {
+		.kernel = F32_SUM, .blocks = blocks, .threads = 512, .args = &args, .arg_bytes = sizeof(args), .cluster = 8 };
+
+	fake_cuda.cc = cc;
+	fake_cuda.clusters = clusters;
+	if (ops->open() || ops->kernels_load(0) || ops->launch(0, &launch))
+		return -1;
+	return (int)fake_cuda.launch.cluster;
+}
+
+static int launch_in_clusters(long n)
+{
+	return cluster_of(90, 8, 64) == 8 ? 0 : 1;
+}
+
+static int launch_without_clusters(long n)
+{
+	static const struct { int cc, clusters; unsigned blocks; } cases[] = { { 90, 16, 65 }, { 90, 7, 64 }, { 80, 16, 64 } };
+
+	return cluster_of(cases[n].cc, cases[n].clusters, cases[n].blocks);
+}
+
+static void test_launch_comes_in_clusters_where_they_have_room(void **state)
+{
+	assert_int_equal(in_child(launch_in_clusters, 0), 0);
+	for (long i = 0; i < 3; i++)
+		assert_int_equal(in_child(launch_without_clusters, i), 0);
+}
+
 static int other_device_only(long n)
 {
 	void *host, *dev, *ctx;
@@ -909,6 +946,7 @@ int main(void)
 		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),
 		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
 		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
+		cmocka_unit_test(test_launch_comes_in_clusters_where_they_have_room),
 		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),
 		cmocka_unit_test(test_first_use_by_many_threads_happens_once),
 	};

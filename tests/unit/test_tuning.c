@@ -623,20 +623,20 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 /* ---- geometry ---- */
 
 struct seen {
-	unsigned blocks, threads, channels, n;
+	unsigned blocks, threads, channels, cluster, n;
 };
 
 static int see(void *ctx, const struct shunt_work *work)
 {
 	struct seen *s = ctx;
 
-	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, s->n + 1 };
+	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1 };
 	return 0;
 }
 
 static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule)
 {
-	static const struct shunt_kargs base = { .nranks = 4 };
+	const struct shunt_kargs base = { .nranks = (uint16_t)scope.nranks };
 	static char in[16], out[16];
 	struct seen seen = { 0 };
 	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = see, .ctx = &seen };
@@ -681,6 +681,23 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	s.max_ctas = 4;
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot@16x128");
 	assert_int_equal(x.blocks, 4);
+}
+
+static void test_geometry_large_messages_in_chunks_come_in_clusters(void **state)
+{
+	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true };
+	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks";
+	const uint64_t large = (128 << 20) / 4;
+	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
+
+	assert_int_equal(x.blocks, 64);
+	assert_int_equal(x.cluster, 8);
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large - 4, chunks).cluster, 0);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 8);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).cluster, 8);
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
+	s.max_ctas = 12; /* no whole number of them */
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).cluster, 0);
 }
 
 /* Every channel that a message of the launch uses has its warp, in its role's place. */
@@ -1049,6 +1066,7 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
+		cmocka_unit_test(test_geometry_large_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
 		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),

@@ -1128,7 +1128,17 @@ int cuFuncLoad(void *func)
 	return 0;
 }
 
-static int note_launch(void *func, unsigned blocks, unsigned threads, void *stream, void **params, int domain)
+int cuOccupancyMaxActiveClusters(int *clusters, void *func, const struct shunt_cu_launch_config *config)
+{
+	ENTER();
+	NEED_CONTEXT();
+	if (config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % config->attrs[0].value.cluster.x)
+		return SHUNT_CU_INVALID_VALUE;
+	*clusters = fake_cuda.clusters;
+	return 0;
+}
+
+static int note_launch(void *func, unsigned blocks, unsigned threads, void *stream, void **params, int domain, unsigned cluster)
 {
 	struct object *capture;
 	int res = on_stream(stream, &capture);
@@ -1140,6 +1150,7 @@ static int note_launch(void *func, unsigned blocks, unsigned threads, void *stre
 	fake_cuda.launch.threads = threads;
 	fake_cuda.launch.device = current();
 	fake_cuda.launch.mem_sync_domain = domain;
+	fake_cuda.launch.cluster = cluster;
 	fake_cuda.launch.stream = stream;
 	memcpy(fake_cuda.launch.args, params[0], sizeof(struct shunt_kargs));
 	fake_cuda.launch.count++;
@@ -1152,14 +1163,19 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 	ENTER();
 	if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes || extra)
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, grid_x, block_x, stream, params, -1);
+	return note_launch(func, grid_x, block_x, stream, params, -1, 0);
 }
 
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
+	const struct shunt_cu_launch_attr *cluster = config->nattrs == 2 ? &config->attrs[1] : NULL;
+
 	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes ||
-	    extra || config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	    extra || config->nattrs < 1 || config->nattrs > 2 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, config->grid_x, config->block_x, config->stream, params, config->attrs[0].value.mem_sync_domain);
+	if (cluster && (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
+		return SHUNT_CU_INVALID_VALUE;
+	return note_launch(func, config->grid_x, config->block_x, config->stream, params, config->attrs[0].value.mem_sync_domain,
+	    cluster ? cluster->value.cluster.x : 0);
 }

@@ -22,6 +22,7 @@ struct fake_cuda {
 	bool unshared;            /* memory looks as if it had not been made to be shared */
 	bool lossy;               /* the edges of a capture cannot be told */
 	int cc;                   /* compute capability x 10 */
+	int clusters;             /* that have room on a device */
 	bool no_peer, no_nvlink;
 	const char *missing_kernel;
 	/* Kept by the fake. */
@@ -33,7 +34,7 @@ struct fake_cuda {
 	long joins;               /* edges from elsewhere in its capture that a stream was given */
 	struct {
 		char kernel[64];
-		unsigned blocks, threads;
+		unsigned blocks, threads, cluster;
 		int device, mem_sync_domain; /* -1: no such attribute */
 		void *stream;
 		unsigned char args[FAKE_MAX_ARGS];

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* Which block of a launch in chunks has which role: launches on the sim have too few blocks for all cases. */
+#include "sim_test.h"
+#pragma GCC diagnostic ignored "-Wunused-function" /* those that are no templates */
+#include "kernels/chunks.h"
+
+/* Every role has the same number of blocks, and each of them another of its channels. */
+static void test_chunks_each_block_has_a_place_of_its_own(void **state)
+{
+	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
+		for (uint32_t each = 1; each * roles <= 128; each++) {
+			bool seen[SHUNT_MAX_ROLES][128] = { { false } };
+
+			for (uint32_t bid = 0; bid < each * roles; bid++) {
+				uint32_t turn, role = chunks_role(bid, each * roles, roles, &turn);
+
+				if (role >= roles || turn >= each || seen[role][turn])
+					fail_msg("%u blocks of %u roles: block %u is number %u of role %u", each * roles, roles, bid, turn, role);
+				seen[role][turn] = true;
+			}
+		}
+}
+
+static void test_chunks_blocks_of_a_cluster_have_one_role(void **state)
+{
+	for (uint32_t roles = 1; roles <= 4; roles *= 2)
+		for (uint32_t bid = 0; bid < 64; bid++) {
+			uint32_t turn, first = chunks_role(bid / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE, 64, roles, &turn);
+
+			assert_int_equal(chunks_role(bid, 64, roles, &turn), first);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_chunks_each_block_has_a_place_of_its_own),
+		cmocka_unit_test(test_chunks_blocks_of_a_cluster_have_one_role),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
