@@ -148,12 +148,13 @@ static const struct range ranges[] = {
 
 /*
  * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our
- * staged kernels are slower from there on; but reductions by pulls among 4 were not, or won little.
+ * staged kernels are slower from there on; but reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than
+ * all but the reduce's.
  */
 static const uint64_t in_windows[SHUNT_NKINDS][2] = {
 	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB }, [SHUNT_ALLTOALL] = { 64 * MB, 32 * MB }, [SHUNT_BROADCAST] = { 128 * MB, END },
 	[SHUNT_GATHER] = { 64 * MB, 64 * MB }, [SHUNT_SCATTER] = { 64 * MB, 64 * MB },
-	[SHUNT_ALLREDUCE] = { 16 * MB, 0 }, [SHUNT_REDUCESCATTER] = { 32 * MB, 0 }, [SHUNT_REDUCE] = { 64 * MB, 0 },
+	[SHUNT_REDUCE] = { 64 * MB, 0 },
 };
 
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };

@@ -888,13 +888,13 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 			w.no_sms = true;
 			assert_string_equal(path(&w, from[i].kind, 1), "copies");
 		}
-	/* What reduces: measured on 2 ranks only, and not without an SM. */
-	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), path(&s, SHUNT_ALLREDUCE, 16 * MB));
+	/* What reduces: a reduce between 2 ranks only, and not without an SM. */
+	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), path(&s, SHUNT_REDUCE, 64 * MB));
 	s.nranks = w.nranks = 2;
-	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB), "pulls");
-	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 16 * MB - 1), path(&s, SHUNT_ALLREDUCE, 16 * MB - 1));
-	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 32 * MB), "pulls");
 	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB - 1), path(&s, SHUNT_REDUCE, 64 * MB - 1));
+	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 256 * MB), path(&s, SHUNT_ALLREDUCE, 256 * MB));
+	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 256 * MB), path(&s, SHUNT_REDUCESCATTER, 256 * MB));
 	s.nranks = w.nranks = 4;
 	shunt_select_source(&w, SHUNT_ALLGATHER, SHUNT_U8, 1, text, sizeof(text));
 	assert_string_equal(text, "CTAPolicy zero");
