@@ -86,6 +86,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->scope.standalone = desc->standalone;
 	comm->scope.max_ctas = desc->max_ctas;
 	comm->no_sms = desc->no_sms;
+	comm->no_clusters = desc->no_clusters;
 	unsigned env_ctas = shunt_nccl_env_max_ctas();
 	if (env_ctas && (!comm->scope.max_ctas || env_ctas < (unsigned)comm->scope.max_ctas))
 		comm->scope.max_ctas = (int)env_ctas;
@@ -319,7 +320,8 @@ static int emit(void *ctx, const struct shunt_work *work)
 	struct emitter *e = ctx;
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream, .cluster = work->cluster,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
+		.cluster = e->comm->no_clusters ? 0 : work->cluster,
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);

@@ -28,6 +28,7 @@ struct shunt_comm_desc {
 	bool standalone;     /* no real NCCL to fall back to */
 	int max_ctas;        /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;         /* CTAPolicy zero */
+	bool no_clusters;    /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
 };
 

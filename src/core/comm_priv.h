@@ -33,6 +33,7 @@ struct shunt_comm {
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_meet *meet;
 	bool joined;
+	bool no_clusters;         /* launches do not come as such */
 	bool no_sms;              /* what the program asked for here; the scope has what all ranks did */
 	bool wanted;              /* a peer asked for the set-up before our rank was known */
 

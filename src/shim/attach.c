@@ -13,6 +13,7 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 
 	d.max_ctas = config->max_ctas;
 	d.no_sms = config->no_sms;
+	d.no_clusters = config->no_clusters;
 	err = shunt_comm_create(&d, &comm);
 	if (err && !d.forward_why && !d.standalone) {
 		d.forward_why = "its socket could not be made on this rank";

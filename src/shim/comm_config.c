@@ -106,6 +106,8 @@ int shunt_comm_config_read(
 			out->blocking = c.blocking;
 		if (!err && c.maxCTAs != NCCL_CONFIG_UNDEF_INT)
 			out->max_ctas = c.maxCTAs;
+		if (!err && c.cgaClusterSize != NCCL_CONFIG_UNDEF_INT)
+			out->no_clusters = c.cgaClusterSize == 0;
 		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
 			out->no_sms = c.CTAPolicy & NCCL_CTA_POLICY_ZERO;
 		if (!err && c.version >= 22700 && c.commName)
@@ -117,5 +119,7 @@ int shunt_comm_config_read(
 		out->blocking = env->comm_blocking;
 	if (env->max_ctas > 0)
 		out->max_ctas = env->max_ctas;
+	if (env->cga_cluster_size >= 0)
+		out->no_clusters = env->cga_cluster_size == 0;
 	return err;
 }

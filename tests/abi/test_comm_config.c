@@ -12,7 +12,7 @@
 #include "core/config.h"
 #include "shim/comm_config.h"
 
-static struct shunt_nccl_env env = {.comm_blocking = -1};
+static struct shunt_nccl_env env = {.comm_blocking = -1, .cga_cluster_size = -1};
 
 const struct shunt_nccl_env *shunt_nccl_env(void)
 {
@@ -82,6 +82,24 @@ static void test_comm_config_of_every_version_is_read_within_its_size(void **sta
 		assert_false(out.blocking);
 		assert_int_equal(out.max_ctas, versions[i] >= 21700 ? 9 : 0);
 	}
+}
+
+static void test_comm_config_says_whether_launches_may_come_as_clusters(void **state)
+{
+	static const struct { int size, env; bool none; } cases[] = {
+		{NCCL_CONFIG_UNDEF_INT, -1, false}, {0, -1, true}, {4, -1, false}, {4, 0, true}, {0, 4, false}, {NCCL_CONFIG_UNDEF_INT, 0, true},
+	};
+	struct shunt_comm_config out;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ncclConfig_t c = fresh(22809);
+
+		c.cgaClusterSize = cases[i].size;
+		env.cga_cluster_size = cases[i].env;
+		assert_int_equal(read_exactly(&c, &out), 0);
+		assert_int_equal(out.no_clusters, cases[i].none);
+	}
+	env.cga_cluster_size = -1;
 }
 
 static void test_comm_config_newer_than_ours_is_cut(void **state)
@@ -254,13 +272,14 @@ static void test_comm_config_environment_wins(void **state)
 	assert_int_equal(read_config(&c, &out, why), 0);
 	assert_true(out.blocking);
 	assert_int_equal(out.max_ctas, 8);
-	env = (struct shunt_nccl_env){.comm_blocking = -1};
+	env = (struct shunt_nccl_env){.comm_blocking = -1, .cga_cluster_size = -1};
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_comm_config_of_every_version_is_read_within_its_size),
+		cmocka_unit_test(test_comm_config_says_whether_launches_may_come_as_clusters),
 		cmocka_unit_test(test_comm_config_newer_than_ours_is_cut),
 		cmocka_unit_test(test_comm_config_without_magic_is_refused),
 		cmocka_unit_test(test_comm_config_values_are_checked_as_nccl_does),
