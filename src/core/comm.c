@@ -315,13 +315,22 @@ struct emitter {
 	bool windows;             /* used by any of them */
 };
 
+/*
+ * As clusters blocks need more room than they have. Two launches so, on communicators that the ranks use in different orders, might not fit beside each
+ * other, and each wait for the rest of the other; one fits beside one that is none. So only who is alone on a device does so.
+ */
+static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work)
+{
+	return work->cluster && !comm->no_clusters && shunt_retire_alone(comm) ? work->cluster : 0;
+}
+
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	struct emitter *e = ctx;
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
-		.cluster = e->comm->no_clusters ? 0 : work->cluster,
+		.cluster = cluster_of(e->comm, work),
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);

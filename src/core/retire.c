@@ -43,6 +43,17 @@ bool shunt_retire(struct shunt_comm *comm)
 	return frees;
 }
 
+bool shunt_retire_alone(const struct shunt_comm *comm)
+{
+	const struct shunt_comm *c;
+
+	pthread_mutex_lock(&lock);
+	for (c = living; c && (c == comm || c->device != comm->device); c = c->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return !c;
+}
+
 struct shunt_comm *shunt_retired(int device)
 {
 	struct shunt_comm **at, *comm = NULL;

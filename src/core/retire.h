@@ -14,6 +14,8 @@ struct shunt_comm;
 void shunt_retire_later(struct shunt_comm *comm);
 /* It has ended. True: the caller frees it; false: somebody else will. */
 bool shunt_retire(struct shunt_comm *comm);
+/* Has no other than this one kernels on its device? */
+bool shunt_retire_alone(const struct shunt_comm *comm);
 /* One that is to be freed now, as no other lives on the device; NULL: none. */
 struct shunt_comm *shunt_retired(int device);
 #endif

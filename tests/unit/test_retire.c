@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Which communicators live on a device, and who frees those that were aborted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "core/comm_priv.h"
+#include "core/retire.h"
+
+static struct shunt_comm *comm_on(int device)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+	assert_non_null(comm);
+	comm->device = device;
+	return comm;
+}
+
+static void test_retire_alone_is_who_has_the_device_for_itself(void **state)
+{
+	struct shunt_comm *a = comm_on(0), *b = comm_on(0), *c = comm_on(1);
+
+	assert_true(shunt_retire_alone(a));
+	shunt_retire_later(a);
+	shunt_retire_later(c);
+	assert_true(shunt_retire_alone(a));
+	assert_false(shunt_retire_alone(b)); /* which is not there yet */
+	shunt_retire_later(b);
+	assert_false(shunt_retire_alone(a));
+	assert_false(shunt_retire_alone(b));
+	assert_true(shunt_retire_alone(c));
+	assert_true(shunt_retire(a));
+	assert_true(shunt_retire_alone(b));
+	assert_true(shunt_retire(b));
+	assert_true(shunt_retire(c));
+	free(a);
+	free(b);
+	free(c);
+}
+
+static void test_retire_aborted_memory_waits_for_the_last_on_its_device(void **state)
+{
+	struct shunt_comm *a = comm_on(0), *b = comm_on(0);
+
+	shunt_retire_later(a);
+	shunt_retire_later(b);
+	atomic_store(&a->cancel, 1);
+	assert_false(shunt_retire(a));
+	assert_null(shunt_retired(0)); /* b lives */
+	assert_true(shunt_retire_alone(b));
+	assert_true(shunt_retire(b));
+	assert_ptr_equal(shunt_retired(0), a);
+	assert_null(shunt_retired(0));
+	free(a);
+	free(b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_retire_alone_is_who_has_the_device_for_itself),
+		cmocka_unit_test(test_retire_aborted_memory_waits_for_the_last_on_its_device),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
