@@ -50,13 +50,12 @@ struct range {
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
-	OURS(ALLREDUCE, 2, 2, 512 * MB, "chunks"),
+	OURS(ALLREDUCE, 2, 2, END, "chunks"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
 	ON_48(ALLREDUCE, 3, 4, 8 * MB, "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
-	NCCL(ALLREDUCE, 2, 2, "chunks"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
 	OURS(ALLGATHER, 2, 2, 8 * MB, "exchange"),
 	OURS(ALLGATHER, 2, 2, END, "chunks"),

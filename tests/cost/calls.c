@@ -22,7 +22,7 @@ static ncclResult_t allreduce(void)
 
 static ncclResult_t forwarded(void)
 {
-	return ncclAllReduce(in, out, (size_t)1 << 30, ncclFloat32, ncclSum, comms[0], NULL);
+	return ncclReduce(in, out, (size_t)1 << 30, ncclFloat32, ncclSum, 0, comms[0], NULL);
 }
 
 static ncclResult_t empty_group(void)
@@ -69,8 +69,8 @@ static const struct row {
 	{"allreduce", allreduce, "allreduce", 1, true},
 	{"messages", messages, "send", 1, true},
 	{"messages8", messages8, "send", 8, true},
-	{"forwarded", forwarded, "allreduce", 1, false},
-	{"forwarded_group", forwarded_group, "allreduce", 1, false},
+	{"forwarded", forwarded, "reduce", 1, false},
+	{"forwarded_group", forwarded_group, "reduce", 1, false},
 	{"empty_group", empty_group},
 };
 

@@ -32,7 +32,7 @@ static const struct {
 } ends[] = {
 	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(16 * MB, 128 * KB, 32 * KB) },
 	{ SHUNT_ALLREDUCE, "twoshot", FEW_AND_MANY(0, 16 * MB, 16 * MB) },
-	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(512 * MB, 0, 0) },
+	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
 	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
 	{ SHUNT_ALLGATHER, "chunks", FEW_AND_MANY(NO_END, 16 * MB, 0) },
 	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(16 * MB, 16 * MB, 16 * KB) },
