@@ -12,8 +12,8 @@
 #define BLOCKS 64
 #define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
 /*
- * Launches with a message in chunks of this size come as clusters. Where the GPU puts single blocks is worth 340 to 360 GB/s, and not the same in two
- * processes; clusters are at the upper end. Below it was not measured.
+ * Launches with a message in chunks of this size come as clusters between two ranks. Where the GPU puts single blocks is worth 340 to 360 GB/s, and not the
+ * same in two processes; clusters are at the upper end. Below, and among more ranks, it was not measured.
  */
 #define CLUSTERS_FROM ((uint64_t)128 << 20)
 
@@ -415,7 +415,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 	}
 	k->roles = (uint16_t)nroles;
 	spread(scope, r, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
-	if (largest >= CLUSTERS_FROM && work->blocks % SHUNT_CHUNKS_SIDE == 0)
+	if (scope->nranks == 2 && largest >= CLUSTERS_FROM && work->blocks % SHUNT_CHUNKS_SIDE == 0)
 		work->cluster = SHUNT_CHUNKS_SIDE;
 	return nmessages;
 }
@@ -562,7 +562,8 @@ const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	{ "chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
+	{ "chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything",
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
 	{ 0 },
 };
 

@@ -152,6 +152,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	}
 	if (shunt_cu_devices[device].info.cc >= 90) {
 		enum { MAX_ATTRS = 3 };
+
 		/*
 		 * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
 		 * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by

@@ -5,7 +5,7 @@
 /* Slots of a ring that a sender fills before the first is taken out again, and when couriers rest. More are in the way of what else a fold reads. */
 #define FOLD_AHEAD 4u
 #define FOLD_FAR 6u
-#define ALL UINT32_MAX
+#define WHOLE_RING UINT32_MAX
 
 /* How many of the role's messages from i on travel in one way. */
 template <typename A> GPU_FN uint32_t run_of(const A &a, const struct shunt_role &role, uint32_t i)
@@ -43,7 +43,7 @@ template <typename A> GPU_FN bool chunks_init(const A &a, uint32_t *posts, uint3
 	c->per_peer = SHUNT_CHUNKS_PER_PEER(a.k.nranks);
 	c->ring = SHUNT_CHUNKS_RING(a.k.nranks);
 	c->ahead = ahead < c->ring ? ahead : c->ring;
-	c->far = far < c->ring ? far : c->ring;
+	c->far = a.k.nranks > COURIER_RESTS_AMONG ? c->ahead : far < c->ring ? far : c->ring;
 	return true;
 }
 
@@ -53,7 +53,7 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	struct shunt_role role;
 	struct chunks c;
 
-	if (xchg_checks(a) || courier<2>(a, posts) || !chunks_init(a, posts, ALL, ALL, &role, &c))
+	if (xchg_checks(a) || courier<2>(a, posts) || !chunks_init(a, posts, WHOLE_RING, WHOLE_RING, &role, &c))
 		return;
 	if (role.what == SHUNT_ROLE_SEND)
 		EACH_RUN(a, role, (chunks_send<T, struct op_copy>(c, a, role.peer, i, n)), (xchg_send<T, struct op_copy>(c.x, a, role.peer, i, n)))

@@ -18,10 +18,10 @@
 #define POST_DONE (1u << 31)
 
 /*
- * In a large message the courier rests between two rounds, so that there is more to pass on: a release waits for all that its SM has under way, and
- * each counter is a packet. The rings last meanwhile, among as many ranks as have the long ones.
+ * In a large message between two ranks the courier rests between two rounds, so that there is more to pass on: a release waits for all that its SM has
+ * under way, and each counter is a packet. The rings last meanwhile; those of one pair among more ranks would not.
  */
-#define COURIER_RESTS_TO 4u     /* ranks */
+#define COURIER_RESTS_AMONG 2u  /* ranks */
 #define COURIER_RESTS_FROM 64u  /* chunks of each warp: at the end of less than 100 MB it costs more than it brings */
 #define SEND_REST 2000u         /* ns */
 #define TAKE_REST 500u
@@ -457,7 +457,7 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 			gpu_st_release(to[0], before[0] + moved);
 		passed = moved;
 		gpu_relax();
-		if (a.k.nranks <= COURIER_RESTS_TO && gpu_warp_all((seen & POST_DONE) || moved >= COURIER_RESTS_FROM))
+		if (a.k.nranks <= COURIER_RESTS_AMONG && gpu_warp_all((seen & POST_DONE) || moved >= COURIER_RESTS_FROM))
 			gpu_nap(role.what == SHUNT_ROLE_SEND ? SEND_REST : TAKE_REST);
 	} while (!gpu_warp_all(seen & POST_DONE));
 	return true;

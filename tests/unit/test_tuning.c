@@ -698,6 +698,8 @@ static void test_geometry_large_messages_in_chunks_come_in_clusters(void **state
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
 	s.max_ctas = 12; /* no whole number of them */
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).cluster, 0);
+	s = (struct shunt_scope){ .nranks = 4, .cc = 90, .standalone = true };
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 0);
 }
 
 /* Every channel that a message of the launch uses has its warp, in its role's place. */
