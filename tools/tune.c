@@ -120,7 +120,7 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 	case 'd':
 		return dtype_parse(arg, &o->dtype);
 	case OPT_BLOCKS:
-		return list_parse(arg, SHUNT_TUNING_MAX_BLOCKS, 1, o->blocks, &o->nblocks);
+		return list_parse(arg, SHUNT_MAX_BLOCKS, 1, o->blocks, &o->nblocks);
 	case OPT_THREADS:
 		return list_parse(arg, SHUNT_MAX_THREADS, 32, o->threads, &o->nthreads);
 	case 'r':

@@ -91,7 +91,7 @@ static bool point_read(json_t *json, struct tune_point *p)
 		return false;
 	while (bench_colls[id].name && strcmp(bench_colls[id].name, coll))
 		id++;
-	if (!bench_colls[id].name || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_TUNING_MAX_BLOCKS || threads < 0 ||
+	if (!bench_colls[id].name || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
 		threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
 		return false;
 	p->coll = (enum bench_coll_id)id;

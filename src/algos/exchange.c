@@ -9,13 +9,12 @@
 #include <string.h>
 #include "algos/algos.h"
 
-#define BLOCKS 64
 #define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
 /*
  * Launches with a message in chunks of this size come as clusters between two ranks. Where the GPU puts single blocks is worth 340 to 360 GB/s, and not the
  * same in two processes; clusters are at the upper end. Below, and among more ranks, it was not measured.
  */
-#define CLUSTERS_FROM ((uint64_t)128 << 20)
+#define CLUSTERS_FROM (SHUNT_IN_CHUNKS | (uint64_t)128 << 20)
 
 /*
  * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do not all begin with the same
@@ -123,11 +122,6 @@ static char *at(const void *base, uint64_t offset)
 	return (char *)(uintptr_t)base + offset;
 }
 
-static bool overlap(const void *a, const void *b, uint64_t bytes)
-{
-	return (uintptr_t)a < (uintptr_t)b + bytes && (uintptr_t)b < (uintptr_t)a + bytes;
-}
-
 /*
  * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more of the input is read
  * when the second begins, so the output may lie there. One rank has only the first; and so have two, each of which sends everything to the other and
@@ -141,7 +135,7 @@ static void add_allreduce(struct lists *l, const struct shunt_scope *scope, cons
 	if (n == 2) {
 		add_send(l, 1 - l->rank, c->send, bytes);
 		add_moving(l, OWN, c->send, c->recv, bytes);
-		if (overlap(c->send, c->recv, bytes))
+		if (shunt_overlap((uintptr_t)c->send, bytes, (uintptr_t)c->recv, bytes))
 			l->flags |= SHUNT_K_OVER_SENT;
 		return;
 	}
@@ -286,7 +280,7 @@ struct room {
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
 	/* On the sim few: enough of them for a role each between two ranks, too few among more. */
-	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? BLOCKS : n == 2 ? 3 : 2;
+	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? SHUNT_MAX_BLOCKS : n == 2 ? 3 : 2;
 	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < most)
@@ -378,13 +372,20 @@ static unsigned role_of(unsigned list, bool folds)
 	return list == RELAY ? SHUNT_ROLE_RELAY : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY;
 }
 
+static bool wants_clusters(const struct shunt_scope *scope, const struct shunt_message *messages, unsigned n)
+{
+	for (unsigned i = 0; i < n && scope->nranks == 2; i++)
+		if (messages[i].bytes >= CLUSTERS_FROM) /* with the bit of chunks */
+			return true;
+	return false;
+}
+
 /* A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of messages. */
 static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, struct lists *l, bool folds, size_t room, struct shunt_kargs *k,
     struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
 {
 	bool copies_apart = has_couriers(work->kernel) && r->copying && (l->used >> OWN & 1);
 	unsigned nroles = 0, nmessages = 0, most = 0;
-	uint64_t largest = 0;
 
 	for (uint32_t left = l->used; left; left &= left - 1) {
 		unsigned list = (unsigned)__builtin_ctz(left), first = nmessages, channels = 0;
@@ -395,8 +396,6 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 			unsigned limit = bytes & SHUNT_IN_CHUNKS ? k->chunk_channels : k->channels, uses = units < limit ? (unsigned)units : limit;
 
 			messages[nmessages++] = e->message;
-			if ((bytes & SHUNT_IN_CHUNKS) && (bytes & ~SHUNT_IN_CHUNKS) > largest)
-				largest = bytes & ~SHUNT_IN_CHUNKS;
 			if (uses > channels)
 				channels = uses;
 		}
@@ -415,7 +414,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 	}
 	k->roles = (uint16_t)nroles;
 	spread(scope, r, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
-	if (scope->nranks == 2 && largest >= CLUSTERS_FROM && work->blocks % SHUNT_CHUNKS_SIDE == 0)
+	if (l->chunks && wants_clusters(scope, messages, nmessages) && work->blocks % SHUNT_CHUNKS_SIDE == 0)
 		work->cluster = SHUNT_CHUNKS_SIDE;
 	return nmessages;
 }

@@ -74,7 +74,7 @@ static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
 /* "32", "32x256", "32x256x8"; 0 leaves a number to the algorithm. */
 static bool parse_geometry(const char *s, struct shunt_geometry *g)
 {
-	const uint16_t most[3] = { SHUNT_TUNING_MAX_BLOCKS, SHUNT_MAX_THREADS, SHUNT_XCHG_CHANNELS };
+	const uint16_t most[3] = { SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, SHUNT_XCHG_CHANNELS };
 	uint16_t v[3] = { 0 };
 
 	for (int i = 0; i < 3; i++) {

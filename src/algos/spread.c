@@ -35,7 +35,7 @@ void shunt_spread_wide(const struct shunt_scope *scope, uint64_t warps, struct s
 	if (scope->sim) /* it has few cores */
 		shunt_spread(scope, warps, 2, 2, work);
 	else
-		shunt_spread(scope, warps, SHUNT_TUNING_MAX_BLOCKS, shunt_max_warps(scope, 1, 1), work);
+		shunt_spread(scope, warps, SHUNT_MAX_BLOCKS, shunt_max_warps(scope, 1, 1), work);
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b)

@@ -18,8 +18,6 @@
 #define SHUNT_TUNING_FORMAT 1               /* of the files */
 #define SHUNT_TUNING_MAX_BYTES (1u << 20)   /* ... and the largest of them */
 #define SHUNT_TUNING_MAX_ROWS 1024u
-/* Kernels of two communicators must fit a device at once: each waits for others' blocks. */
-#define SHUNT_TUNING_MAX_BLOCKS 64u
 
 struct shunt_tuning_row {
 	enum shunt_kind kind;

@@ -84,7 +84,7 @@ static bool row_read(struct shunt_plan_log *log, const json_t *object, uint32_t 
 	if (!shunt_plan_json_word(log, object, where, "kind", kinds, true, 0, &kind) ||
 	    !shunt_plan_json_uint(log, object, where, "upto", 0, UINT64_MAX, false, UINT64_MAX, &row->upto) ||
 	    !shunt_plan_json_string(log, object, where, "algorithm", &algo) ||
-	    !shunt_plan_json_uint(log, object, where, "blocks", 0, SHUNT_TUNING_MAX_BLOCKS, false, 0, &blocks) ||
+	    !shunt_plan_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
 	    !shunt_plan_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
 	    !shunt_plan_json_uint(log, object, where, "channels", 0, SHUNT_XCHG_CHANNELS, false, 0, &channels) ||
 	    !shunt_plan_json_bool(log, object, where, "nccl", false, false, &row->forward))

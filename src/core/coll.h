@@ -81,6 +81,12 @@ static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
 	return (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
 }
 
+/* Do so many bytes from a place on, and from another, share any? */
+static inline bool shunt_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes)
+{
+	return a < b + b_bytes && b < a + a_bytes;
+}
+
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
 bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */

@@ -132,7 +132,7 @@ struct shunt_cu_launch_config {
 	unsigned block_x, block_y, block_z;
 	unsigned shared_bytes;
 	void *stream;
-	struct shunt_cu_launch_attr *attrs;
+	const struct shunt_cu_launch_attr *attrs;
 	unsigned nattrs;
 };
 

@@ -13,9 +13,6 @@
 /* The first driver whose graphs know of launches that begin early, in CUDA's version. */
 #define EARLY_DRIVER 12030
 
-/* Blocks of the largest launches, as far as algorithms choose. */
-#define WHOLE_GRID 64u
-
 static const char *const kernel_names[SHUNT_NKERNELS] = {
 #define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = "shunt_" #shape "_" #op "_" #type,
 	SHUNT_KERNEL_LIST(NAME)
@@ -75,12 +72,12 @@ static bool has_clusters(int device, void *func)
 {
 	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
 	const struct shunt_cu_launch_config config = {
-		.grid_x = WHOLE_GRID, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1, .attrs = &attr, .nattrs = 1,
+		.grid_x = SHUNT_MAX_BLOCKS, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1, .attrs = &attr, .nattrs = 1,
 	};
 	int clusters = 0;
 
 	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu.OccupancyMaxActiveClusters &&
-	    !shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config) && clusters >= (int)(WHOLE_GRID / SHUNT_CHUNKS_SIDE);
+	    !shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config) && clusters >= (int)(SHUNT_MAX_BLOCKS / SHUNT_CHUNKS_SIDE);
 }
 
 static int load_all(int device)
@@ -133,6 +130,16 @@ int shunt_cu_kernels_load(int device)
 	return err;
 }
 
+/*
+ * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside them, and those kernels' fences for our
+ * traffic to peers. And they wait for what is ahead of them in the stream by themselves, so they may be launched meanwhile, where that goes (`early`).
+ */
+static const struct shunt_cu_launch_attr usual[] = {
+	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
+	{ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmatic_stream_serialization = 1 },
+};
+enum { N_USUAL = sizeof(usual) / sizeof(usual[0]) };
+
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 {
 	void *params[] = { (void *)(uintptr_t)launch->args };
@@ -151,28 +158,19 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		goto out_leave;
 	}
 	if (shunt_cu_devices[device].info.cc >= 90) {
-		enum { MAX_ATTRS = 3 };
-
-		/*
-		 * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
-		 * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
-		 * themselves, so they may be launched meanwhile.
-		 */
-		struct shunt_cu_launch_attr attrs[MAX_ATTRS] = {
-			{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
-		};
+		struct shunt_cu_launch_attr clustered[1 + N_USUAL];
 		struct shunt_cu_launch_config config = {
 			.grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
 			.block_x = launch->threads, .block_y = 1, .block_z = 1,
-			.stream = launch->stream, .attrs = attrs, .nattrs = 1,
+			.stream = launch->stream, .attrs = usual, .nattrs = shunt_cu_devices[device].early ? 2 : 1,
 		};
 
-		if (shunt_cu_devices[device].early)
-			attrs[config.nattrs++] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION,
-				.value.programmatic_stream_serialization = 1 };
-		if (launch->cluster && launch->blocks % launch->cluster == 0 && shunt_cu_devices[device].clusters)
-			attrs[config.nattrs++] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
-				.value.cluster = { launch->cluster, 1, 1 } };
+		if (launch->cluster && launch->blocks % launch->cluster == 0 && shunt_cu_devices[device].clusters) {
+			clustered[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { launch->cluster, 1, 1 } };
+			memcpy(clustered + 1, usual, sizeof(usual));
+			config.attrs = clustered;
+			config.nattrs++;
+		}
 		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
 	} else {
 		res = shunt_cu.LaunchKernel(func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);

@@ -436,9 +436,8 @@ static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_cal
 
 static bool overlap(const struct shunt_plan_call *call)
 {
-	uintptr_t s = (uintptr_t)call->send, r = (uintptr_t)call->recv;
-
-	return call->send_bytes && call->recv_bytes && s < r + call->recv_bytes && r < s + call->send_bytes;
+	return call->send_bytes && call->recv_bytes &&
+	    shunt_overlap((uintptr_t)call->send, call->send_bytes, (uintptr_t)call->recv, call->recv_bytes);
 }
 
 static bool aligned(const void *p)
@@ -467,9 +466,7 @@ static void operator_flags(const struct shunt_plan *plan, const struct shunt_pla
 /* Do input and output share memory? The same on all ranks, as both lie in windows. */
 static bool places_overlap(const struct shunt_plan_call *call)
 {
-	uint64_t s = call->place[0], r = call->place[1];
-
-	return s < r + call->recv_bytes && r < s + call->send_bytes;
+	return shunt_overlap(call->place[0], call->send_bytes, call->place[1], call->recv_bytes);
 }
 
 /* Which buffers peers reach in the callers' memory: decided by what is the same on all ranks. `exact` as below. */

@@ -169,11 +169,11 @@ const struct shunt_config *shunt_config(void)
 const struct shunt_nccl_env *shunt_nccl_env(void)
 {
 	static _Thread_local struct shunt_nccl_env env;
-	const char *blocking = getenv("NCCL_COMM_BLOCKING"), *ctas = getenv("NCCL_MAX_CTAS"), *cga = getenv("NCCL_CGA_CLUSTER_SIZE");
+	const char *blocking = getenv("NCCL_COMM_BLOCKING"), *ctas = getenv("NCCL_MAX_CTAS");
 
 	env.comm_blocking = blocking ? atoi(blocking) : -1;
 	env.max_ctas = ctas ? atoi(ctas) : 0;
-	env.cga_cluster_size = cga ? atoi(cga) : -1;
+	env.cga_cluster_size = -1;
 	return &env;
 }
 

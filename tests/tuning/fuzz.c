@@ -20,7 +20,7 @@ static void require(bool cond, const char *what)
 
 static void require_geometry(const struct shunt_geometry *g)
 {
-	require(g->blocks <= SHUNT_TUNING_MAX_BLOCKS && g->threads <= SHUNT_MAX_THREADS && g->threads % 32 == 0 &&
+	require(g->blocks <= SHUNT_MAX_BLOCKS && g->threads <= SHUNT_MAX_THREADS && g->threads % 32 == 0 &&
 		    g->channels <= SHUNT_XCHG_CHANNELS, "a geometry that no kernel has");
 }
 

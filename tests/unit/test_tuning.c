@@ -185,7 +185,7 @@ static void test_tuning_builtin_rows_are_sound(void **state)
 
 				assert_non_null(r->algo);
 				assert_int_equal(r->algo->kind, r->kind);
-				assert_true(r->geometry.blocks <= SHUNT_TUNING_MAX_BLOCKS && r->geometry.threads <= SHUNT_MAX_THREADS);
+				assert_true(r->geometry.blocks <= SHUNT_MAX_BLOCKS && r->geometry.threads <= SHUNT_MAX_THREADS);
 				if (i + 1 < t->nrows && t->rows[i + 1].kind == r->kind)
 					assert_true(t->rows[i + 1].upto > r->upto);
 				else
@@ -436,7 +436,7 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 		for (int kind = 0; kind < SHUNT_NKINDS - 1; kind++)
 			assert_non_null(shunt_tuning_row(t, (enum shunt_kind)kind, END));
 		for (size_t r = 0; r < t->nrows; r++)
-			assert_true(t->rows[r].algo->kind == t->rows[r].kind && t->rows[r].geometry.blocks <= SHUNT_TUNING_MAX_BLOCKS &&
+			assert_true(t->rows[r].algo->kind == t->rows[r].kind && t->rows[r].geometry.blocks <= SHUNT_MAX_BLOCKS &&
 			    t->rows[r].geometry.threads % 32 == 0);
 		shunt_tuning_free(t);
 	}

@@ -1169,13 +1169,13 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
-	const struct shunt_cu_launch_attr *cluster = config->nattrs == 2 ? &config->attrs[1] : NULL;
+	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1], *cluster = config->nattrs == 2 ? config->attrs : NULL;
 
 	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes ||
-	    extra || config->nattrs < 1 || config->nattrs > 2 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	    extra || config->nattrs < 1 || config->nattrs > 2 || domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
 		return SHUNT_CU_INVALID_VALUE;
 	if (cluster && (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, config->grid_x, config->block_x, config->stream, params, config->attrs[0].value.mem_sync_domain,
+	return note_launch(func, config->grid_x, config->block_x, config->stream, params, domain->value.mem_sync_domain,
 	    cluster ? cluster->value.cluster.x : 0);
 }
