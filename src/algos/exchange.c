@@ -9,13 +9,6 @@
 #include <string.h>
 #include "algos/algos.h"
 
-#define COPYING 8 /* no more blocks than that only copy: they move some 400 GB/s */
-/*
- * Launches with a message in chunks of this size come as clusters between two ranks. Where the GPU puts single blocks is worth 340 to 360 GB/s, and not the
- * same in two processes; clusters are at the upper end. Below, and among more ranks, it was not measured.
- */
-#define CLUSTERS_FROM (SHUNT_IN_CHUNKS | (uint64_t)128 << 20)
-
 /*
  * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do not all begin with the same
  * one.
@@ -289,8 +282,8 @@ static struct room room_of(const struct shunt_scope *scope, bool folds)
 	if (folds || n < 2)
 		return r;
 	r.copying = scope->sim ? 1 : r.blocks / r.roles;
-	if (r.copying > COPYING)
-		r.copying = COPYING;
+	if (r.copying > SHUNT_CHUNKS_SIDE)
+		r.copying -= r.copying % SHUNT_CHUNKS_SIDE;
 	if ((r.blocks - r.copying) * r.warps < r.roles - 1)
 		r.copying = 0;
 	return r;
@@ -372,14 +365,6 @@ static unsigned role_of(unsigned list, bool folds)
 	return list == RELAY ? SHUNT_ROLE_RELAY : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY;
 }
 
-static bool wants_clusters(const struct shunt_scope *scope, const struct shunt_message *messages, unsigned n)
-{
-	for (unsigned i = 0; i < n && scope->nranks == 2; i++)
-		if (messages[i].bytes >= CLUSTERS_FROM) /* with the bit of chunks */
-			return true;
-	return false;
-}
-
 /* A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of messages. */
 static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, struct lists *l, bool folds, size_t room, struct shunt_kargs *k,
     struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
@@ -414,7 +399,11 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 	}
 	k->roles = (uint16_t)nroles;
 	spread(scope, r, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
-	if (l->chunks && wants_clusters(scope, messages, nmessages) && work->blocks % SHUNT_CHUNKS_SIDE == 0)
+	/*
+	 * Where the GPU puts single blocks is worth 340 to 360 GB/s between two ranks, and not the same in two processes; clusters are at the upper end.
+	 * Among more ranks it was not measured.
+	 */
+	if (l->chunks && scope->nranks == 2 && work->blocks % SHUNT_CHUNKS_SIDE == 0)
 		work->cluster = SHUNT_CHUNKS_SIDE;
 	return nmessages;
 }

@@ -370,13 +370,17 @@ template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c
 /* Warps of a block that have roles. */
 GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
 
-/* Which of the roles has block `bid` of so many blocks, and the how manyth of the role's it is. */
+/*
+ * Which of the roles has block `bid` of so many blocks, and the how manyth of the role's it is: 8 of one role side by side, as a cluster has, and of
+ * what is left each role's share.
+ */
 GPU_FN uint32_t chunks_role(uint32_t bid, uint32_t blocks, uint32_t roles, uint32_t *turn_p)
 {
-	uint32_t side = blocks % (SHUNT_CHUNKS_SIDE * roles) ? 1 : SHUNT_CHUNKS_SIDE;
+	uint32_t whole = blocks - blocks % (SHUNT_CHUNKS_SIDE * roles), from = bid < whole ? 0 : whole;
+	uint32_t side = bid < whole ? SHUNT_CHUNKS_SIDE : (blocks - whole) / roles;
 
-	*turn_p = bid / side / roles * side + bid % side;
-	return bid / side % roles;
+	*turn_p = from / roles + (bid - from) / side / roles * side + (bid - from) % side;
+	return (bid - from) / side % roles;
 }
 
 /*

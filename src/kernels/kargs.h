@@ -27,7 +27,7 @@
 #define SHUNT_XCHG_RING 16u                     /* units: covers a round trip of the data and the counter that gives slots back */
 /* Large messages in chunks (kernels/chunks.h): the rings' slots hold one each, as many as cover the time until it is sure to have arrived as well. */
 #define SHUNT_CHUNK 4096u
-#define SHUNT_CHUNKS_SIDE 8u     /* blocks side by side that have one role, if each role has a multiple of that; also a cluster's */
+#define SHUNT_CHUNKS_SIDE 8u     /* blocks side by side that have one role, as long as each role has so many left; also a cluster's */
 #define SHUNT_CHUNKS_CHANNELS 480u              /* of all peers together: no launch has warps for more */
 #define SHUNT_CHUNKS_PER_PEER(n) (SHUNT_CHUNKS_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
 #define SHUNT_CHUNKS_RING(n) ((n) > 4 ? 4u : 8u) /* powers of two. With 4, send and receive between 2 of 4 ranks end at 240 GB/s */

@@ -21,14 +21,16 @@ static void test_chunks_each_block_has_a_place_of_its_own(void **state)
 		}
 }
 
+/* ... as far as each role has whole ones. */
 static void test_chunks_blocks_of_a_cluster_have_one_role(void **state)
 {
-	for (uint32_t roles = 1; roles <= 4; roles *= 2)
-		for (uint32_t bid = 0; bid < 64; bid++) {
-			uint32_t turn, first = chunks_role(bid / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE, 64, roles, &turn);
+	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
+		for (uint32_t each = 1; each * roles <= 128; each++)
+			for (uint32_t bid = 0; bid < each / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE * roles; bid++) {
+				uint32_t turn, first = chunks_role(bid / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE, each * roles, roles, &turn);
 
-			assert_int_equal(chunks_role(bid, 64, roles, &turn), first);
-		}
+				assert_int_equal(chunks_role(bid, each * roles, roles, &turn), first);
+			}
 }
 
 int main(void)
