@@ -57,6 +57,12 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 	return issue->emit(issue->ctx, &work);
 }
 
+/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
+static const struct shunt_algo *lines_algo(const struct shunt_scope *scope, const struct shunt_algo *algo)
+{
+	return scope->nranks == 2 && algo->kind == SHUNT_ALLREDUCE ? shunt_lines_algos : algo;
+}
+
 /* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
 static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
 {
@@ -84,6 +90,7 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 	all.count = (size_t)sum_units * SHUNT_UNIT_DATA / shunt_dtype_bytes[all.dtype];
 	if (!shunt_select(scope, &all, &sum, &why) || sum.algo->fuse != SHUNT_FUSE_LINES)
 		sum = *pick;
+	sum.algo = lines_algo(scope, sum.algo);
 	work.kernel = SHUNT_KERNEL(sum.algo->few[(scope->nranks > 2) + (scope->nranks > 4)], SHUNT_KOP_SUM, all.dtype);
 	sum.algo->geometry(scope, all.count * shunt_dtype_bytes[all.dtype], &work);
 	return issue->emit(issue->ctx, &work);
@@ -97,10 +104,9 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	struct shunt_pick one_hop;
 	int err = 0;
 
-	/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
-	if (issue->scope->nranks == 2 && c->kind == SHUNT_ALLREDUCE && pick->algo != shunt_lines_algos) {
+	if (lines_algo(issue->scope, pick->algo) != pick->algo) {
 		one_hop = *pick;
-		one_hop.algo = shunt_lines_algos;
+		one_hop.algo = lines_algo(issue->scope, pick->algo);
 		one_hop.kernel = shunt_algo_kernel(one_hop.algo, c->kind, 2, c->redop, c->dtype);
 		pick = &one_hop;
 	}

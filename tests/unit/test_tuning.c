@@ -623,34 +623,51 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 /* ---- geometry ---- */
 
 struct seen {
-	unsigned blocks, threads, channels, cluster, n;
+	unsigned blocks, threads, channels, cluster, n, shape;
 };
 
 static int see(void *ctx, const struct shunt_work *work)
 {
 	struct seen *s = ctx;
 
-	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1 };
+	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1, work->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES) };
 	return 0;
 }
 
-static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule)
+/* Of so many calls at once, which take one launch. */
+static struct seen launched_group(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
 {
 	const struct shunt_kargs base = { .nranks = (uint16_t)scope.nranks };
 	static char in[16], out[16];
 	struct seen seen = { 0 };
 	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = see, .ctx = &seen };
 	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_F32, .count = count, .root = 1, .send = in, .recv = out };
-	const struct shunt_coll *calls = &c;
-	struct shunt_pick pick;
+	const struct shunt_coll *calls[2] = { &c, &c };
+	struct shunt_pick picks[2];
 	enum shunt_why why;
 
 	assert_int_equal(shunt_algo_force(rule), 0);
-	assert_true(shunt_select(&scope, &c, &pick, &why));
-	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
+	for (size_t i = 0; i < n; i++)
+		assert_true(shunt_select(&scope, &c, &picks[i], &why));
+	assert_int_equal(shunt_issue_calls(&issue, calls, picks, n), 0);
 	shunt_algo_force(NULL);
 	assert_int_equal(seen.n, 1);
 	return seen;
+}
+
+static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule)
+{
+	return launched_group(scope, kind, count, rule, 1);
+}
+
+static void test_geometry_two_ranks_take_one_hop_alone_and_in_groups(void **state)
+{
+	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true }, four = { .nranks = 4, .cc = 90, .standalone = true };
+
+	/* There are no slots for a second one, and other sets of those for the first. */
+	assert_int_equal(launched(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot").shape, SHUNT_SHAPE_oneshot2_packs);
+	assert_int_equal(launched_group(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_oneshot2_few);
+	assert_int_equal(launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
 }
 
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
@@ -1068,6 +1085,7 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
+		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_alone_and_in_groups),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
