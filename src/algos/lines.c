@@ -18,14 +18,14 @@ static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, st
 	shunt_spread_wide(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
-/* The kernel for a message of whole packs, if there is one for its size. Between two ranks large messages are faster by the general one. */
+/* The kernel for a message of whole packs, if there is one for its size. Large reduce-scatters between two ranks are faster by the general one. */
 static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
 {
 	static const struct { enum shunt_shape shape; uint64_t upto; } packs[SHUNT_NSHAPES] = {
-		[SHUNT_SHAPE_oneshot2] = { SHUNT_SHAPE_oneshot2_packs, 512 << 10 },
+		[SHUNT_SHAPE_oneshot2] = { SHUNT_SHAPE_oneshot2_packs, UINT64_MAX },
 		[SHUNT_SHAPE_oneshot4] = { SHUNT_SHAPE_oneshot4_packs, UINT64_MAX },
 		[SHUNT_SHAPE_twoshot4] = { SHUNT_SHAPE_twoshot4_packs, UINT64_MAX },
-		[SHUNT_SHAPE_reduce_scatter2] = { SHUNT_SHAPE_reduce_scatter2_packs, 128 << 10 },
+		[SHUNT_SHAPE_reduce_scatter2] = { SHUNT_SHAPE_reduce_scatter2_packs, 1 << 20 },
 		[SHUNT_SHAPE_reduce_scatter4] = { SHUNT_SHAPE_reduce_scatter4_packs, UINT64_MAX },
 	};
 	const unsigned of_shape = SHUNT_NKOPS * SHUNT_NKTYPES, shape = kernel / of_shape;

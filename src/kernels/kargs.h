@@ -20,7 +20,7 @@
 #define SHUNT_UNIT_DATA 480u
 
 #define SHUNT_LINE_CHANNELS 1024u
-#define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: 4 x 2, 2 x 4 or 1 x 8 sources */
+#define SHUNT_LINE_SLOTS 8u                     /* units per channel and parity: 4 x 2, 2 x 4 or 1 x 8 sources; 4 of one source for each of 4 epochs, between two ranks */
 /* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
 #define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))

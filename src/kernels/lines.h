@@ -11,6 +11,9 @@
 #include "kernels/progress.h"
 #include "kernels/spin.h"
 
+/* Slots of a unit in a round: one for each rank, of which our own stays empty; between two ranks the peer's alone. */
+#define SLOTS_OF_UNIT(N) ((N) == 2 ? 1u : (uint32_t)(N))
+
 /* Before a block, for all slots, or those of D units of N ranks: k and r as constants, r below the real number of ranks and k in use in this round. */
 #define FOR_SLOTS_OF(D, k, r, units, a) \
 	GPU_UNROLL \
@@ -205,11 +208,11 @@ GPU_FN bool lines_packed(const struct lines &l, const struct shunt_kargs_few &a,
 
 /*
  * The channel's units from `first` on, of each of N parts up to D: slot k * N + r is unit k of part r. Part r begins at unit r * stride; or, if that is
- * 0, it has units of its own. No load waits for another one: for units that are not there, what is there is read once more. But where a pack is cut
+ * 0, it has units of its own, and slot k * N + r is unit k of part r + turn. No load waits for another one: for units that are not there, what is there is read once more. But where a pack is cut
  * or not aligned, the loads come one after the other.
  */
-template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t stride, uint64_t first,
-    uint32_t units, struct gpu_v16 v[N * D])
+template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(const struct lines &l, const A &args, uint64_t stride, uint32_t turn,
+    uint64_t first, uint32_t units, struct gpu_v16 v[N * D])
 {
 	const struct shunt_kargs &a = common(args);
 	bool packed = true;
@@ -217,7 +220,7 @@ template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(c
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++)
 		if (!P && (N <= 2 || r < a.nranks))
-			packed = packed && lines_packed(l, args, stride ? 0 : r, r * stride + first, units);
+			packed = packed && lines_packed(l, args, stride ? 0 : (r + turn) % N, r * stride + first, units);
 	if (P || packed) {
 		GPU_UNROLL
 		for (uint32_t r = 0; r < N; r++)
@@ -225,14 +228,14 @@ template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(c
 			for (uint32_t k = 0; k < D; k++)
 				if (N <= 2 || r < a.nranks)
 					v[k * N + r] = gpu_ld16_stream(
-					    lines_pack(l, args, stride ? 0 : r, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
+					    lines_pack(l, args, stride ? 0 : (r + turn) % N, r * stride + first + (uint64_t)(k < units ? k : 0) * l.nchannels, first));
 		GPU_UNROLL
 		for (uint32_t i = 0; i < N * D; i++)
 			unit_loaded(&v[i]);
 		return;
 	}
 	FOR_SLOTS_OF (D, k, r, units, a)
-		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : r, r * stride + first + (uint64_t)k * l.nchannels);
+		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : (r + turn) % N, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)
@@ -251,43 +254,42 @@ template <typename T, typename Op, int D> GPU_FN void lines_scale(const struct s
 }
 
 /* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
-template <int N> GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
+GPU_FN void lines_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
-	if constexpr (N == 2) {
-		gpu_line_st(a.peer[1 - a.rank] + at, v, epoch);
-	} else {
-		GPU_ROLL
-		for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
-			p = p + 1 == a.nranks ? 0 : p + 1;
-			gpu_line_st(a.peer[p] + at, v, epoch);
-		}
+	GPU_ROLL
+	for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
+		p = p + 1 == a.nranks ? 0 : p + 1;
+		gpu_line_st(a.peer[p] + at, v, epoch);
 	}
 }
 
-/* Offset of slot 0 of this channel's epoch, in every rank's scratch. */
-GPU_FN uint64_t lines_slots(const struct lines &l, uint64_t epoch)
+/* Offset of slot 0 of this channel's epoch, in every rank's scratch. A channel has two sets of slots; four of half the size between two ranks (pair.h). */
+template <int N> GPU_FN uint64_t lines_slots(const struct lines &l, const struct shunt_kargs &a, uint64_t epoch)
 {
-	return SHUNT_HOP1_AT + ((uint64_t)l.channel * 2 + (epoch & 1)) * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
+	uint64_t slots = N == 2 || (N == 8 && a.nranks == 2) ? (epoch & 3) * (SHUNT_LINE_SLOTS / 2) : (epoch & 1) * SHUNT_LINE_SLOTS;
+
+	return SHUNT_HOP1_AT + ((uint64_t)l.channel * 2 * SHUNT_LINE_SLOTS + slots) * SHUNT_UNIT_WIRE;
 }
 
-/* By a lane that misses a flag: names the first rank that it misses. `slots`: in our inbox. */
-GPU_NOINLINE void lines_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t rank, uint32_t channel, uint64_t epoch, uint32_t missing)
+/* By a lane that misses a flag: names the first rank that it misses. `slots`: in our inbox, each rank's so far behind the one before. */
+GPU_NOINLINE void lines_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t apart, uint32_t rank, uint32_t channel, uint64_t epoch, uint32_t missing)
 {
 	uint32_t peer = 0, line = gpu_lane() / 8;
 	uint32_t reason = spin_reason(ctrl);
 
 	while (!(missing >> peer & 1))
 		peer++;
-	spin_report(ctrl, reason, rank, peer, channel, epoch, gpu_ld_relaxed((const uint64_t *)(slots + peer * SHUNT_UNIT_WIRE + line * 128 + 120)));
+	spin_report(ctrl, reason, rank, peer, channel, epoch, gpu_ld_relaxed((const uint64_t *)(slots + peer * apart + line * 128 + 120)));
 }
 
 /*
- * Waits until the slots of the round that other ranks fill have arrived; v of our own slots stays as it is. `units`: how many k of this
+ * Waits until the slots of the round that other ranks fill have arrived; v of our own slot, if there is one, stays as it is. `units`: how many k of this
  * round are in use. False: gave up. Collective over the warp.
  */
 template <int N> GPU_FN bool lines_wait(const struct lines &l, const struct shunt_kargs &a, uint64_t slots, uint32_t units, uint64_t epoch,
-    struct gpu_v16 v[SHUNT_LINE_SLOTS])
+    struct gpu_v16 v[SHUNT_LINE_SLOTS / N * SLOTS_OF_UNIT(N)])
 {
+	const uint32_t S = SLOTS_OF_UNIT(N);
 	struct spin spin;
 
 	spin_init(&spin, l.ctrl);
@@ -295,18 +297,18 @@ template <int N> GPU_FN bool lines_wait(const struct lines &l, const struct shun
 		uint32_t missing = 0;
 
 		FOR_SLOTS (k, r, units, a) {
-			if (r != a.rank)
-				gpu_line_ld(l.inbox + slots + (k * N + r) * SHUNT_UNIT_WIRE, &v[k * N + r], epoch);
+			if (r < S && (S == 1 || r != a.rank))
+				gpu_line_ld(l.inbox + slots + (k * S + r) * SHUNT_UNIT_WIRE, &v[k * S + r], epoch);
 		}
 		FOR_SLOTS (k, r, units, a) {
-			if (r != a.rank && !gpu_line_here(v[k * N + r], epoch))
-				missing |= 1u << r;
+			if (r < S && (S == 1 || r != a.rank) && !gpu_line_here(v[k * S + r], epoch))
+				missing |= 1u << (S == 1 ? 1 - a.rank : r);
 		}
 		if (gpu_warp_all(!missing))
 			return true;
 		if (!gpu_warp_all(gpu_lane() != 7 || !spin_expired(&spin))) {
 			if (missing)
-				lines_give_up(l.ctrl, l.inbox + slots, a.rank, l.channel, epoch, missing);
+				lines_give_up(l.ctrl, l.inbox + slots, S == 1 ? 0 : SHUNT_UNIT_WIRE, a.rank, l.channel, epoch, missing);
 			return false;
 		}
 	}
@@ -325,14 +327,15 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_fold(const
 	return acc_finish(acc, a);
 }
 
-/* The same where our own pack is not among them. */
+/* The same where our own pack is not among them; v has slots of a unit. */
 template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(const struct shunt_kargs &a, const struct gpu_v16 *v, struct gpu_v16 own)
 {
 	struct acc<T, Op> acc;
 
 	GPU_UNROLL
 	for (uint32_t r = 0; r < N; r++) {
-		struct gpu_v16 x = { r == a.rank ? own.lo : v[r].lo, r == a.rank ? own.hi : v[r].hi };
+		const struct gpu_v16 &other = v[r % SLOTS_OF_UNIT(N)];
+		struct gpu_v16 x = { r == a.rank ? own.lo : other.lo, r == a.rank ? own.hi : other.hi };
 
 		if (r == 0)
 			acc.start(x);
@@ -342,15 +345,14 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(con
 	return acc_finish(acc, a);
 }
 
-/* The kernels of a file that has defined LINES_BODY, a template like oneshot() in oneshot.cu: for the lists of kernel_list.h. */
-#define LINES_INSTANCE(n, packs, shape, op, type, args) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, LINES_BODY<type, op_##op, n, packs>(a))
-#define INSTANCE2(shape, op, opn, type, typen) LINES_INSTANCE(2, false, shape, op, type, shunt_kargs)
+#define LINES_KERNEL(shape, op, type, args, ...) \
+	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, __VA_ARGS__(a))
+
+/* The kernels of a file that has defined LINES_BODY, a template like oneshot() in oneshot.cu: for the lists of kernel_list.h. Those for two ranks: pair.h. */
+#define LINES_INSTANCE(n, packs, shape, op, type, args) LINES_KERNEL(shape, op, type, args, LINES_BODY<type, op_##op, n, packs>)
 #define INSTANCE4(shape, op, opn, type, typen) LINES_INSTANCE(4, false, shape, op, type, shunt_kargs)
 #define INSTANCE8(shape, op, opn, type, typen) LINES_INSTANCE(8, false, shape, op, type, shunt_kargs)
-#define PACKS2(shape, op, opn, type, typen) LINES_INSTANCE(2, true, shape, op, type, shunt_kargs)
 #define PACKS4(shape, op, opn, type, typen) LINES_INSTANCE(4, true, shape, op, type, shunt_kargs)
-#define FEW2(shape, op, opn, type, typen) LINES_INSTANCE(2, false, shape, op, type, shunt_kargs_few)
 #define FEW4(shape, op, opn, type, typen) LINES_INSTANCE(4, false, shape, op, type, shunt_kargs_few)
 #define FEW8(shape, op, opn, type, typen) LINES_INSTANCE(8, false, shape, op, type, shunt_kargs_few)
 #endif

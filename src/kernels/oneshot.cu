@@ -4,9 +4,10 @@
  * the wire are (n-1) times the message, so it is for small messages, and for any size between two ranks.
  *
  * A channel may overwrite the slots of epoch e-2 when it starts epoch e: it has finished epoch e-1, so it has every peer's data of
- * e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same rule in the same slots.
+ * e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same rule in the same slots. Between two ranks there is
+ * another one, which this keeps as well: pair.h.
  */
-#include "kernels/lines.h"
+#include "kernels/pair.h"
 
 template <typename T, typename Op, int N, bool P, typename A> GPU_FN void oneshot(const A &args)
 {
@@ -20,15 +21,15 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 
 	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, l.units);
-		uint64_t slots = lines_slots(l, ++epoch);
+		uint64_t slots = lines_slots<N>(l, a, ++epoch);
 		struct gpu_v16 own[depth], v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, 1, depth, P>(l, args, 0, first, units, own);
+		lines_load<T, 1, depth, P>(l, args, 0, 0, first, units, own);
 		lines_scale<T, Op, depth>(a, own);
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_send_all<N>(a, slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, own[k], epoch);
+				lines_send_all(a, slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, own[k], epoch);
 		if (!lines_wait<N>(l, a, slots, units, epoch, v))
 			return;
 		GPU_UNROLL
@@ -42,6 +43,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 }
 
 #define LINES_BODY oneshot
+#define PAIR_PARTS false
 SHUNT_HOT_ROWS(INSTANCE2, oneshot2)
 SHUNT_HOT_ROWS(PACKS2, oneshot2_packs)
 SHUNT_HOT_ROWS(INSTANCE4, oneshot4)

@@ -3,7 +3,7 @@
  * One-shot reduce-scatter: every rank sends part p to rank p and reduces its own part. One hop; the bytes on the wire are (n-1)/n of the
  * message. It is the first shot of a two-shot all-reduce, in the same slots and by the same rule: see twoshot.cu.
  */
-#include "kernels/lines.h"
+#include "kernels/pair.h"
 
 template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce_scatter(const A &args)
 {
@@ -17,10 +17,10 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce
 
 	for (uint64_t first = l.channel; first < l.units; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, l.units);
-		uint64_t slots = lines_slots(l, ++epoch);
+		uint64_t slots = lines_slots<N>(l, a, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, 0, first, units, v);
+		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, 0, 0, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
@@ -39,6 +39,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce
 }
 
 #define LINES_BODY reduce_scatter
+#define PAIR_PARTS true
 SHUNT_HOT_ROWS(INSTANCE2, reduce_scatter2)
 SHUNT_HOT_ROWS(PACKS2, reduce_scatter2_packs)
 SHUNT_HOT_ROWS(INSTANCE4, reduce_scatter4)

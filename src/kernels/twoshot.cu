@@ -24,10 +24,10 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, part);
-		uint64_t shot1 = lines_slots(l, ++epoch);
+		uint64_t shot1 = lines_slots<N>(l, a, ++epoch);
 		struct gpu_v16 v[SHUNT_LINE_SLOTS];
 
-		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, part, first, units, v);
+		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, part, 0, first, units, v);
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
@@ -41,7 +41,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 				struct gpu_v16 sum = lines_fold<T, Op, N>(a, &v[k * N]);
 
 				if (!to_root)
-					lines_send_all<N>(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+					lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				else if (!stores)
 					gpu_line_st(a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				if (stores)
