@@ -9,6 +9,10 @@ extern const struct shunt_algo shunt_lines_algos[];
 extern const struct shunt_algo shunt_exchange_algos[];
 extern const struct shunt_algo shunt_copies_algos[];
 extern const struct shunt_algo shunt_pulls_algos[];
+/* The issue() of the exchange's rows: any calls that may share a launch with those. */
+int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls);
+/* Copies move bytes; their kernel is that of the largest element that all addresses and sizes, or-ed, are multiples of. I64: packs of 16 bytes. */
+enum shunt_dtype shunt_copy_type(uint64_t align);
 /* A reduce in two hops (algos/lines.c). */
 int shunt_reduce_in_two(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll);
 /* Of every kind, for communicators of one rank. */

@@ -408,8 +408,7 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 	return nmessages;
 }
 
-/* Copies move bytes; their kernel is that of the largest element that all addresses and sizes are multiples of. */
-static enum shunt_dtype copy_type(uint64_t align)
+enum shunt_dtype shunt_copy_type(uint64_t align)
 {
 	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : align & 8 ? SHUNT_U64 : SHUNT_I64 /* 16 bytes */;
 }
@@ -442,7 +441,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	if (folds)
 		work->kernel = pick->kernel;
 	else
-		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, copy_type(l->align));
+		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, shunt_copy_type(l->align));
 	while (l->used && !err) {
 		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
 		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
@@ -513,7 +512,7 @@ static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pic
 	return found;
 }
 
-static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
 	int n = issue->scope->nranks;
@@ -535,27 +534,27 @@ static int exchange_issue(const struct shunt_issue *issue, const struct shunt_pi
 #define LINES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_chunks8 } /* the last one can do both */
 #define CHUNKS { SHUNT_SHAPE_chunks2, SHUNT_SHAPE_chunks4, SHUNT_SHAPE_chunks8 }
 #define BOTH(kind, fuse, doc) \
-	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, exchange_issue, 0, NULL }, \
-	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL }
+	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, shunt_exchange_issue, 0, NULL }, \
+	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, shunt_exchange_issue, SHUNT_IN_CHUNKS, NULL }
 const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
 	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD, "every rank sends part r to rank r, which folds what comes in rank order"),
 	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
 	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
 	{ "relay", "the root sends a share to each, and each passes its share on to the others",
-	    SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES, { 0 }, NULL, exchange_issue, 0, relay },
+	    SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES, { 0 }, NULL, shunt_exchange_issue, 0, relay },
 	BOTH(SHUNT_REDUCE, SHUNT_FUSE_FOLD, "all send to the root, which folds in rank order"),
 	{ "twoshot", "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root",
-	    SHUNT_REDUCE, SHUNT_FUSE_FOLD, LINES, { 0 }, NULL, exchange_issue, 0, shunt_reduce_in_two },
+	    SHUNT_REDUCE, SHUNT_FUSE_FOLD, LINES, { 0 }, NULL, shunt_exchange_issue, 0, shunt_reduce_in_two },
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
 	{ "chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything",
-	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, exchange_issue, SHUNT_IN_CHUNKS, NULL },
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, shunt_exchange_issue, SHUNT_IN_CHUNKS, NULL },
 	{ 0 },
 };
 
 const struct shunt_algo shunt_local_algo = {
 	"local", "one rank by itself: copies", SHUNT_NKINDS, SHUNT_FUSE_NONE,
-	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, exchange_issue, 0, NULL,
+	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, shunt_exchange_issue, 0, NULL,
 };

@@ -116,6 +116,29 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	return err;
 }
 
+/* A swap. Several calls are an exchange, which has one launch for all. */
+static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	uint64_t bytes = shunt_coll_bytes(c);
+	enum shunt_dtype type = shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes);
+	struct shunt_work work;
+	struct shunt_kargs *k = &work.args.k;
+
+	if (ncalls > 1 || issue->scope->nranks != 2)
+		return shunt_exchange_issue(issue, picks, calls, ncalls);
+	work.kernel = SHUNT_KERNEL(picks->algo->shapes[0], SHUNT_KOP_COPY, type);
+	*k = *issue->base;
+	k->send = c->send;
+	k->recv = c->recv;
+	k->part = bytes;
+	k->flags = picks->flags;
+	oneshot_geometry(issue->scope, bytes, &work);
+	return issue->emit(issue->ctx, &work);
+}
+
+#define SWAP(which, shape, text) \
+	{ .name = "swap", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, .shapes = { shape, shape, shape }, .issue = swap_issue }
 const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce, then the two-shot one */
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
@@ -126,6 +149,8 @@ const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce
 	{ "oneshot", "every rank sends to each its part, which that one reduces; one hop",
 	    SHUNT_REDUCESCATTER, SHUNT_FUSE_LINES, { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
 	    { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few, SHUNT_SHAPE_reduce_scatter8_few }, oneshot_geometry, lines_issue },
+	SWAP(SHUNT_ALLGATHER, SHUNT_SHAPE_swap, "a channel sends its lines of our part, and stores those of the other's"),
+	SWAP(SHUNT_ALLTOALL, SHUNT_SHAPE_swap_parts, "a channel sends its lines of the other's part, and stores those of ours"),
 	{ 0 },
 };
 

@@ -48,6 +48,7 @@ struct range {
 #define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
 #define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
 #define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
+#define ON_TWO_OF_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 2, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
 	OURS(ALLREDUCE, 2, 2, END, "chunks"),
@@ -57,7 +58,7 @@ static const struct range ranges[] = {
 	ON_48(ALLREDUCE, 3, 4, 8 * MB, "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
-	OURS(ALLGATHER, 2, 2, 8 * MB, "exchange"),
+	OURS(ALLGATHER, 2, 2, 8 * MB, "swap"),
 	OURS(ALLGATHER, 2, 2, END, "chunks"),
 	OURS(ALLGATHER, 3, 4, 4 * MB, "exchange"),
 	OURS(ALLGATHER, 3, 4, 16 * MB, "chunks"),
@@ -69,12 +70,11 @@ static const struct range ranges[] = {
 	OURS(REDUCESCATTER, 3, 4, 16 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	NCCL(REDUCESCATTER, 3, 8, "oneshot"),
-	OURS(ALLTOALL, 2, 2, 8 * MB, "exchange"),
-	OURS(ALLTOALL, 2, 2, 512 * MB, "chunks"),
+	OURS(ALLTOALL, 2, 2, 8 * MB, "swap"),
+	OURS(ALLTOALL, 2, 2, END, "chunks"),
 	OURS(ALLTOALL, 3, 4, 4 * MB, "exchange"),
 	OURS(ALLTOALL, 3, 4, 64 * MB, "chunks"),
 	OURS(ALLTOALL, 5, 8, 64 * KB, "exchange"),
-	NCCL(ALLTOALL, 2, 2, "chunks"),
 	NCCL(ALLTOALL, 3, 4, "chunks"),
 	NCCL(ALLTOALL, 5, 8, "exchange"),
 	OURS(BROADCAST, 2, 2, 4 * MB, "exchange"),
@@ -120,11 +120,13 @@ static const struct range ranges[] = {
 	ON_SIM(ALLREDUCE, 16 * KB, "oneshot"),
 	ON_SIM(ALLREDUCE, 64 * KB, "twoshot"),
 	ON_SIM(ALLREDUCE, END, "chunks"),
+	ON_TWO_OF_SIM(ALLGATHER, 16 * KB, "swap"),
 	ON_SIM(ALLGATHER, 32 * KB, "exchange"),
 	ON_SIM(ALLGATHER, END, "chunks"),
 	ON_SIM(REDUCESCATTER, 16 * KB, "oneshot"),
 	ON_SIM(REDUCESCATTER, 32 * KB, "exchange"),
 	ON_SIM(REDUCESCATTER, END, "chunks"),
+	ON_TWO_OF_SIM(ALLTOALL, 16 * KB, "swap"),
 	ON_SIM(ALLTOALL, 32 * KB, "exchange"),
 	ON_SIM(ALLTOALL, END, "chunks"),
 	ON_SIM(BROADCAST, 16 * KB, "exchange"),
@@ -144,6 +146,7 @@ static const struct range ranges[] = {
 #undef ON_48
 #undef NCCL
 #undef ON_SIM
+#undef ON_TWO_OF_SIM
 
 /*
  * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our

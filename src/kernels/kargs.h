@@ -72,7 +72,10 @@ struct shunt_kargs {
 	const void *send;
 	void *recv;
 	uint64_t count;             /* elements */
-	uint64_t scalar;
+	union {
+		uint64_t scalar;
+		uint64_t part;      /* swaps: bytes that each rank sends the other. Their kernels' elements are not the call's */
+	};
 	uint32_t flags;
 	uint16_t rank, nranks;
 	uint16_t channels;          /* exchange kernels: the most of a pair of ranks, for messages in lines; the same on all ranks */

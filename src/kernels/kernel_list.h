@@ -17,6 +17,7 @@
 	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
 	X(reduce_scatter2, reduce_scatter, shunt_kargs) X(reduce_scatter2_packs, reduce_scatter, shunt_kargs) X(reduce_scatter4, reduce_scatter, shunt_kargs) X(reduce_scatter4_packs, reduce_scatter, shunt_kargs) X(reduce_scatter8, reduce_scatter, shunt_kargs) \
 	X(reduce_scatter2_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter4_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter8_few, reduce_scatter, shunt_kargs_few) \
+	X(swap, swap, shunt_kargs) X(swap_parts, swap, shunt_kargs) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_many, exchange, shunt_kargs_many) \
 	X(chunks2, chunks, shunt_kargs_few) X(chunks4, chunks, shunt_kargs_few) X(chunks8, chunks, shunt_kargs_few) \
@@ -26,7 +27,7 @@
 	X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(exchange) X(chunks) X(barrier) X(pulls) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(barrier) X(pulls) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -56,6 +57,7 @@
 	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
 	SHUNT_HOT_ROWS(X, reduce_scatter2) SHUNT_HOT_ROWS(X, reduce_scatter2_packs) SHUNT_HOT_ROWS(X, reduce_scatter4) SHUNT_HOT_ROWS(X, reduce_scatter4_packs) SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
 	SHUNT_HOT_ROWS(X, reduce_scatter2_few) SHUNT_HOT_ROWS(X, reduce_scatter4_few) SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
+	SHUNT_COPY_ROWS(X, swap) SHUNT_COPY_ROWS(X, swap_parts) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) \
 	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \
 	SHUNT_HOT_ROWS(X, chunks2) SHUNT_HOT_ROWS(X, chunks4) SHUNT_KERNEL_ROWS(X, chunks8) \

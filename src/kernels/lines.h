@@ -150,14 +150,15 @@ template <typename T> GPU_FN struct gpu_v16 lines_read(const struct lines &l, co
 }
 
 /* P here and below: the message is known to consist of whole, aligned packs. Its kernels have no code for anything else: small messages wait for instructions. */
-template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v)
+template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs &a, uint64_t unit, struct gpu_v16 v, uint32_t r = 0)
 {
 	uint64_t at = unit * SHUNT_UNIT_DATA + l.at;
+	char *part = (char *)a.recv + r * l.bytes;
 
 	if constexpr (P)
-		store_user<v16>(a.recv, at, l.width, l.bytes, true, v);
+		store_user<v16>(part, at, l.width, l.bytes, true, v);
 	else
-		store_user<T>(a.recv, at, l.width, l.bytes, l.aligned, v);
+		store_user<T>(part, at, l.width, l.bytes, l.aligned, v);
 }
 
 template <typename T, bool P> GPU_FN void lines_write(const struct lines &l, const struct shunt_kargs_few &a, uint64_t unit, struct gpu_v16 v)

@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PAIR_H
 #define SHUNT_KERNELS_PAIR_H
 /*
- * All-reduces and reduce-scatters in lines between two ranks: each sends the other what that one folds, all of its input or a part, and folds what comes
- * in with its own. A channel sends its next round before it waits for the one that is under way, so the link has something to carry meanwhile.
+ * Collectives in lines between two ranks: each sends the other what that one needs, all of its input or a part. What comes in is folded with our own, or
+ * stored beside it where nothing is reduced (op_copy). A channel sends its next round before it waits for the one that is under way, so the link has something to carry meanwhile.
  *
  * That takes four sets of slots. Who starts to send epoch e has finished e-2; so the peer had sent that, and had finished e-4 before it did.
  */
@@ -11,14 +11,14 @@
 
 #define PAIR_UNITS (SHUNT_LINE_SLOTS / 2) /* of a round */
 
-/* What a channel has sent and not yet folded. */
+/* What a channel has sent while the peer's is still to come. */
 struct pair_round {
 	uint64_t first;
 	uint32_t units;
 	struct gpu_v16 own[PAIR_UNITS];
 };
 
-/* PARTS: what we fold and what the peer folds are parts of the input, each its rank's. */
+/* PARTS: what we need and what the peer needs are parts of the input, each its rank's. */
 template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void pair_send(const struct lines &l, const A &args, uint64_t first,
     uint64_t epoch, struct pair_round *round)
 {
@@ -26,6 +26,7 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 	const int parts = PARTS ? 2 : 1;
 	uint64_t slots = lines_slots<2>(l, a, epoch);
 	struct gpu_v16 v[parts * PAIR_UNITS];
+	bool copies = is_same<Op, op_copy>::value && (const char *)a.send + (PARTS ? a.rank * l.bytes : 0) != (char *)a.recv + a.rank * l.bytes;
 
 	round->first = first;
 	round->units = lines_round<2>(l, first, l.units);
@@ -37,10 +38,16 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 		if (k < round->units)
 			gpu_line_st(a.peer[1 - a.rank] + slots + k * SHUNT_UNIT_WIRE, v[k * parts + parts - 1], epoch);
 	}
+	if constexpr (is_same<Op, op_copy>::value) {
+		GPU_UNROLL
+		for (uint32_t k = 0; k < PAIR_UNITS; k++)
+			if (copies && k < round->units)
+				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, v[k * parts], a.rank);
+	}
 }
 
 /* False: gave up. */
-template <typename T, typename Op, bool P, typename A> GPU_FN bool pair_fold(const struct lines &l, const A &args, uint64_t epoch,
+template <typename T, typename Op, bool P, typename A> GPU_FN bool pair_take(const struct lines &l, const A &args, uint64_t epoch,
     const struct pair_round &round)
 {
 	const struct shunt_kargs &a = common(args);
@@ -50,25 +57,36 @@ template <typename T, typename Op, bool P, typename A> GPU_FN bool pair_fold(con
 		return false;
 	GPU_UNROLL
 	for (uint32_t k = 0; k < PAIR_UNITS; k++)
-		if (k < round.units)
-			lines_write<T, P>(l, args, round.first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, 2>(a, &v[k], round.own[k]));
+		if (k < round.units) {
+			uint64_t unit = round.first + (uint64_t)k * l.nchannels;
+
+			if constexpr (is_same<Op, op_copy>::value)
+				lines_write<T, P>(l, args, unit, v[k], 1 - a.rank);
+			else
+				lines_write<T, P>(l, args, unit, lines_reduce<T, Op, 2>(a, &v[k], round.own[k]));
+		}
 	return true;
 }
 
 template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void pair(const A &args)
 {
 	struct lines l = lines_init<T>(args);
+
+	if constexpr (is_same<Op, op_copy>::value) {
+		l.bytes = args.part;
+		l.units = units_of(l.bytes);
+	}
 	const uint64_t step = (uint64_t)l.nchannels * PAIR_UNITS;
 	struct pair_round now, ahead;
-	bool sent = false; /* a round that is not folded yet */
+	bool sent = false; /* a round of which the peer's has not been taken yet */
 
 	if (l.channel >= l.units)
 		return;
-	uint64_t epoch = l.ctrl->epoch[l.channel]; /* folded last */
+	uint64_t epoch = l.ctrl->epoch[l.channel]; /* taken last */
 
 	if (P && l.units <= step) { /* one round is all: what takes the shortest way, where each instruction counts */
 		pair_send<T, Op, P, PARTS>(l, args, l.channel, ++epoch, &now);
-		if (!pair_fold<T, Op, P>(l, args, epoch, now))
+		if (!pair_take<T, Op, P>(l, args, epoch, now))
 			return;
 	} else {
 		for (uint64_t first = l.channel; sent || first < l.units; first += step) {
@@ -76,7 +94,7 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 
 			if (more)
 				pair_send<T, Op, P, PARTS>(l, args, first, epoch + sent + 1, &ahead);
-			if (sent && !pair_fold<T, Op, P>(l, args, ++epoch, now))
+			if (sent && !pair_take<T, Op, P>(l, args, ++epoch, now))
 				return;
 			now = ahead;
 			sent = more;

@@ -435,6 +435,33 @@ static int body_large_group(struct rank *r)
 	return 0;
 }
 
+/* The ranks' buffers lie differently, so that they take kernels for elements of other sizes. */
+static int body_odd_places(struct rank *r)
+{
+	int32_t *buf;
+
+	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
+	for (int i = 0; i < 16; i++) {
+		int32_t *at = buf + (r->rank == i % r->nranks ? 1 : 0);
+
+		for (int k = 0; k < 400; k++)
+			at[k] = 1000 * r->rank + i + k;
+		NCCL(ncclAllGather(at, at + 1000, 64, ncclInt32, r->comm, r->stream));
+		NCCL(ncclAlltoAll(at, at + 2000, 64, ncclInt32, r->comm, r->stream));
+		NCCL(ncclAllReduce(at, at + 3000, 64, ncclInt32, ncclSum, r->comm, r->stream));
+		NCCL(ncclReduceScatter(at, at + 4000, 64, ncclInt32, ncclSum, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		for (int p = 0; p < r->nranks; p++) {
+			CHECK(at[1000 + 64 * p + 5] == 1000 * p + i + 5);
+			CHECK(at[2000 + 64 * p + 5] == 1000 * p + i + 64 * r->rank + 5);
+		}
+	}
+	if (fine(r))
+		return 1;
+	shunt_free(buf);
+	return 0;
+}
+
 static void no_alarm(rank_fn body)
 {
 	for (int n = 2; n <= 4; n++) {
@@ -461,6 +488,11 @@ static void test_check_graphs_captured_more_often_raise_no_alarm(void **state)
 static void test_check_groups_of_several_launches_raise_no_alarm(void **state)
 {
 	no_alarm(body_large_group);
+}
+
+static void test_check_buffers_at_other_places_raise_no_alarm(void **state)
+{
+	no_alarm(body_odd_places);
 }
 
 /* ---- plans: their kernel has no other contact with the peers' scratch */
@@ -537,6 +569,7 @@ int main(void)
 		cmocka_unit_test(test_check_messages_in_other_groups_raise_no_alarm),
 		cmocka_unit_test(test_check_graphs_captured_more_often_raise_no_alarm),
 		cmocka_unit_test(test_check_groups_of_several_launches_raise_no_alarm),
+		cmocka_unit_test(test_check_buffers_at_other_places_raise_no_alarm),
 		cmocka_unit_test(test_check_plan_of_another_count_is_named),
 		cmocka_unit_test(test_check_on_some_ranks_only_is_an_error_at_the_first_call),
 	};

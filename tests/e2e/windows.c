@@ -195,9 +195,15 @@ static int settle(struct rank *r, const struct place *p)
 	return 0;
 }
 
+#define STAGED NULL /* as small calls go on the sim that are not made in windows */
+
 static int one(struct rank *r, const struct place *p, const struct call *c, const char *path)
 {
-	int before = counted(p->comm, names[c->kind], path);
+	int before;
+
+	if (!path)
+		path = p->n == 2 && c->kind <= ALLTOALL ? "swap" : "exchange";
+	before = counted(p->comm, names[c->kind], path);
 
 	if (fill(r, p, c))
 		return 1;
@@ -253,7 +259,7 @@ static int body_every_kind(struct rank *r)
 					    .in_place = in_place, .salt = (unsigned char)(i * 5 + kind));
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	/* From here on they are staged, or NCCL's. */
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 1000, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 1000, .at = GUARD);
 	return end(r, &p);
 }
 
@@ -294,15 +300,15 @@ static int body_mem_alloc(struct rank *r)
 	ONE(&p, "copies", .kind = ALLGATHER, .part = 5000, .at = GUARD);
 	/* A call that reaches over the window's end, and one beside it. */
 	p.window += ROOM - 3 * GUARD;
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 5000, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 5000, .at = GUARD);
 	p.window = memory;
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 1000, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 1000, .at = GUARD);
 	/* Freed while it is registered. */
 	NCCL(ncclMemFree(memory));
 	CHECK(ncclWinGetUserPtr(p.comm, win, &base) == ncclInvalidArgument);
 	NCCL(ncclMemAlloc((void **)&memory, 3 * ROOM));
 	p.window = memory + 12288;
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 5000, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 5000, .at = GUARD);
 	NCCL(ncclCommDestroy(p.comm));
 	NCCL(ncclMemFree(memory));
 	CHECK(shunt_free(p.plain) == 0);
@@ -339,7 +345,7 @@ static int body_again(struct rank *r)
 
 	if (begin(r, &p))
 		return 1;
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 100, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
 	together(r, 0);
 	at_first = mappings();
 	together(r, 1);
@@ -356,7 +362,7 @@ static int body_again(struct rank *r)
 		CHECK(!processes || mappings() == at_first);
 		CHECK(shunt_free(p.window) == 0 && shunt_malloc_shared((void **)&p.window, ROOM) == 0);
 		same += was == p.window;
-		ONE(&p, "exchange", .kind = ALLGATHER, .part = 5000, .at = GUARD);
+		ONE(&p, STAGED, .kind = ALLGATHER, .part = 5000, .at = GUARD);
 	}
 	CHECK(!processes || same > 0); /* else the test shows nothing */
 	return end(r, &p);
@@ -386,7 +392,7 @@ static int body_odd(struct rank *r)
 	NCCL(ncclCommWindowRegister(p.comm, p.window, shared->odd >= 16 && r->rank == shared->odd % 8 ? ROOM / 2 : ROOM, &win,
 	    NCCL_WIN_COLL_SYMMETRIC));
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		ONE(&p, "exchange", .kind = kind, .part = 700, .at = GUARD, .root = 1);
+		ONE(&p, STAGED, .kind = kind, .part = 700, .at = GUARD, .root = 1);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	if (more) {
 		NCCL(ncclCommWindowDeregister(p.comm, more));
@@ -414,14 +420,14 @@ static int body_not_ours(struct rank *r)
 	if (begin(r, &p))
 		return 1;
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_DEFAULT));
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	child = p;
 	NCCL(ncclCommSplit(p.comm, 0, r->rank, &child.comm, NULL));
-	ONE(&child, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&child, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	ONE(&p, "copies", .kind = ALLGATHER, .part = 700, .at = GUARD);
-	ONE(&child, "exchange", .kind = SCATTER, .part = 700, .at = GUARD);
+	ONE(&child, STAGED, .kind = SCATTER, .part = 700, .at = GUARD);
 	/* The child's own window on the same memory, and the parent goes first. */
 	NCCL(ncclCommWindowRegister(child.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	ONE(&child, "copies", .kind = SCATTER, .part = 700, .at = GUARD);
@@ -547,7 +553,7 @@ static int body_group(struct rank *r)
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		CHECK(counted(p.comm, names[kind], "copies") == 3);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 100, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 100, .at = GUARD);
 	CHECK(shunt_free(sum) == 0);
 	return end(r, &p);
 }
@@ -681,7 +687,7 @@ static int body_abort(struct rank *r)
 
 	if (begin(r, &p))
 		return 1;
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	if (shared->odd == 0)
 		ONE(&p, "copies", .kind = ALLGATHER, .part = 700, .at = GUARD);
@@ -749,7 +755,7 @@ static int body_default(struct rank *r)
 	CHECK(shunt_malloc_shared((void **)&large, 3 * (size_t)LARGE) == 0);
 	NCCL(ncclCommWindowRegister(p.comm, large, 2 * (size_t)LARGE, &win[0], NCCL_WIN_COLL_SYMMETRIC));
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win[1], NCCL_WIN_COLL_SYMMETRIC));
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclAllGather(large + 2 * LARGE, large, LARGE - 1, ncclInt8, p.comm, p.stream));
 	CHECK(counted(p.comm, "allgather", "copies") == 0);
 	NCCL(ncclAllGather(large + 2 * LARGE, large, LARGE, ncclInt8, p.comm, p.stream));
@@ -761,7 +767,7 @@ static int body_default(struct rank *r)
 	NCCL(ncclCommDestroy(parent));
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win[1], NCCL_WIN_COLL_SYMMETRIC));
 	for (enum kind kind = 0; kind < KINDS; kind++)
-		ONE(&p, shared->odd < 0 ? "copies" : "exchange", .kind = kind, .part = 700, .at = GUARD);
+		ONE(&p, shared->odd < 0 ? "copies" : STAGED, .kind = kind, .part = 700, .at = GUARD);
 	CHECK(shunt_free(large) == 0);
 	return end(r, &p);
 }
@@ -899,17 +905,17 @@ static int body_no_handle(struct rank *r)
 		CHECK(!win);
 		ONE(&p, "copies", .kind = ALLGATHER, .part = 700, .at = GUARD);
 		NCCL(ncclCommWindowDeregister(p.comm, win));
-		ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+		ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	}
 	/* A registration that NCCL refuses is none. */
 	((__typeof__(fake_nccl_fail_next) *)dlsym(lib, "fake_nccl_fail_next"))("CommWindowRegister", ncclInvalidArgument);
 	CHECK(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC) == ncclInvalidArgument);
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclGroupStart());
 	((__typeof__(fake_nccl_fail_next) *)dlsym(lib, "fake_nccl_fail_next"))("GroupEnd", ncclInternalError);
 	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC));
 	CHECK(ncclGroupEnd() == ncclInternalError);
-	ONE(&p, "exchange", .kind = ALLGATHER, .part = 700, .at = GUARD);
+	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	return end(r, &p);
 }
 

@@ -33,6 +33,8 @@ static void run(struct world *w, const struct job *cases, uint64_t seed)
 	run_as(w, cases, seed, "chunks");
 	if (cases->kind == SHUNT_REDUCESCATTER)
 		run_as(w, cases, seed, "oneshot");
+	if (cases->kind == SHUNT_ALLGATHER || cases->kind == SHUNT_ALLTOALL)
+		run_as(w, cases, seed, "swap");
 	if (cases->kind == SHUNT_BROADCAST)
 		run_as(w, cases, seed, "relay");
 	if (cases->kind == SHUNT_REDUCE)
@@ -113,6 +115,43 @@ static void test_exchange_in_two_hops_every_share_matches_reference(void **state
 					run_as(&w, &j, counts[c] * 8 + (uint64_t)root, two_hops[k].algo);
 				}
 		shunt_sim_set_jitter(0, 0);
+		world_stop(&w);
+	}
+}
+
+/* On the same slots, in rounds of every kernel that two ranks have for them. */
+static void test_exchange_between_two_in_a_row_matches_reference(void **state)
+{
+	static const enum shunt_kind in_lines[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_ALLGATHER, SHUNT_ALLTOALL };
+	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_F32, SHUNT_I8, SHUNT_F64 };
+	enum { CALLS = 24 };
+
+	for (uint64_t round = 0; round < (quick ? 2 : 12); round++) {
+		struct job jobs[CALLS] = { 0 };
+		struct world w;
+		uint64_t seed = round;
+
+		world_start(&w, 2);
+		for (int i = 0; i < CALLS; i++) {
+			/* Of the fast kernels one that loops, one that does not, and those for odd messages. */
+			size_t count = ref_random(&seed) % 3 ? 8 * (1 + ref_random(&seed) % (quick ? 300 : 3000)) : 1 + ref_random(&seed) % 2000;
+
+			jobs[i] = (struct job){ .kind = in_lines[ref_random(&seed) % 4], .dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL,
+				.count = count, .skew = i % 4 ? 0 : i % 3 };
+			jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && i % 3 == 1;
+			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
+		}
+		shunt_sim_set_jitter(round + 1, round % 3 ? 200 : 0);
+		for (int r = 0; r < 2; r++)
+			for (int i = 0; i < CALLS; i++)
+				world_launch(&w, r, &jobs[i].call[r], jobs[i].kind == SHUNT_ALLREDUCE || jobs[i].kind == SHUNT_REDUCESCATTER ? "oneshot" : "swap");
+		for (int r = 0; r < 2; r++)
+			world_wait(&w, r, "calls in a row");
+		shunt_sim_set_jitter(0, 0);
+		for (int i = 0; i < CALLS; i++) {
+			job_check(&w, &jobs[i]);
+			job_drop(&w, &jobs[i]);
+		}
 		world_stop(&w);
 	}
 }
@@ -240,6 +279,7 @@ int main(void)
 		cmocka_unit_test(test_exchange_every_type_and_op_matches_reference),
 		cmocka_unit_test(test_exchange_every_count_root_and_alignment_matches_reference),
 		cmocka_unit_test(test_exchange_in_two_hops_every_share_matches_reference),
+		cmocka_unit_test(test_exchange_between_two_in_a_row_matches_reference),
 		cmocka_unit_test(test_exchange_algorithms_in_a_row_match_reference),
 		cmocka_unit_test(test_exchange_fast_sender_does_not_overrun_a_slow_receiver),
 		cmocka_unit_test(test_exchange_missing_peer_gives_up_at_the_deadline),

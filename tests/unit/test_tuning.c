@@ -33,12 +33,14 @@ static const struct {
 	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(16 * MB, 128 * KB, 32 * KB) },
 	{ SHUNT_ALLREDUCE, "twoshot", FEW_AND_MANY(0, 16 * MB, 16 * MB) },
 	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
-	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLGATHER, "swap", FEW_AND_MANY(8 * MB, 0, 0) },
+	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
 	{ SHUNT_ALLGATHER, "chunks", FEW_AND_MANY(NO_END, 16 * MB, 0) },
 	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(16 * MB, 16 * MB, 16 * KB) },
 	{ SHUNT_REDUCESCATTER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
-	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
-	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(512 * MB, 64 * MB, 0) },
+	{ SHUNT_ALLTOALL, "swap", FEW_AND_MANY(8 * MB, 0, 0) },
+	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(NO_END, 64 * MB, 0) },
 	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
 	{ SHUNT_BROADCAST, "relay", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
 	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(256 * MB, 0, 0) },
@@ -93,7 +95,8 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 		for (int k = 0; k < SHUNT_NKINDS; k++) {
 			struct shunt_scope gpu = { .nranks = n, .cc = 90 };
 
-			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" : "exchange";
+			bool swaps = n == 2 && (k == SHUNT_ALLGATHER || k == SHUNT_ALLTOALL);
+			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" : swaps ? "swap" : "exchange";
 
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), want);
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), want);
@@ -670,6 +673,16 @@ static void test_geometry_two_ranks_take_one_hop_alone_and_in_groups(void **stat
 	assert_int_equal(launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
 }
 
+static void test_geometry_swaps_are_for_one_call_between_two(void **state)
+{
+	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true }, four = { .nranks = 4, .cc = 90, .standalone = true };
+
+	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_swap);
+	assert_int_equal(launched(two, SHUNT_ALLTOALL, 4096, "alltoall:0-inf:swap").shape, SHUNT_SHAPE_swap_parts);
+	assert_int_equal(launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap", 2).shape, SHUNT_SHAPE_exchange8);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_exchange8);
+}
+
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
@@ -1086,6 +1099,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_alone_and_in_groups),
+		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
