@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * shunt bench report: what runs wrote with --json, as one HTML file that needs no other: for each collective, type, operator and
- * way a chart of times and one of bandwidths, every library a line, and the numbers below. Runs of one kind share a chart.
+ * way a chart of times and one of bandwidths, every library a line, and the numbers below. Runs of one kind share a chart, and a line if they measured
+ * one library at different sizes.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -221,6 +222,49 @@ static int row_add(struct report *r, int file, json_t *row)
 	return 0;
 }
 
+/* Of series in two files: did they measure the same thing, at no size both? */
+static bool continues(const struct report *r, const struct series *a, const struct series *b)
+{
+	json_t *x = json_array_get(json_object_get(r->files[a->file], "libraries"), a->lib);
+	json_t *y = json_array_get(json_object_get(r->files[b->file], "libraries"), b->lib);
+
+	if (a->file == b->file || a->lib != b->lib || a->gemm != b->gemm || !json_equal(x, y))
+		return false;
+	for (size_t i = 0; i < a->n; i++)
+		for (size_t k = 0; k < b->n; k++)
+			if (a->us[i].x == b->us[k].x)
+				return false;
+	return true;
+}
+
+static void series_free(struct series *s)
+{
+	free(s->us);
+	free(s->busbw);
+	free(s->cells);
+}
+
+/* Small and large sizes are often measured in two runs, with more calls for the small ones. */
+static int series_join(const struct report *r, struct panel *p)
+{
+	for (int i = 0; i < p->nseries; i++)
+		for (int k = i + 1; k < p->nseries; k++) {
+			struct series *a = &p->series[i], *b = &p->series[k];
+			int err = 0;
+
+			if (!continues(r, a, b))
+				continue;
+			for (size_t j = 0; j < b->n && !err; j++)
+				err = point_add(a, b->us[j].x, b->gemm ? json_object_get(b->cells[j], "gemm") : b->cells[j], b->cells[j]);
+			if (err)
+				return err;
+			series_free(b);
+			memmove(b, b + 1, (size_t)(--p->nseries - k) * sizeof(*b));
+			k--;
+		}
+	return 0;
+}
+
 static int file_read(struct report *r, int file)
 {
 	json_error_t error;
@@ -254,11 +298,10 @@ static double limit_of(const struct report *r, const struct panel *p)
 	return all;
 }
 
-/* Of what a panel has, its times or its bandwidths. limit: room for as many points as the longest series has. */
-static void chart_make(const struct report *r, const struct panel *p, bool times, struct chart *c, struct chart_point *limit)
+/* Of what a panel has, its times or its bandwidths. limit: room for the two ends of that line. */
+static void chart_make(const struct report *r, const struct panel *p, bool times, struct chart *c, struct chart_point limit[2])
 {
-	const struct series *longest = &p->series[0];
-	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1;
+	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1, ends[2] = {INFINITY, 0};
 
 	*c = (struct chart){.title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
 		.x_name = "bytes",
@@ -268,16 +311,17 @@ static void chart_make(const struct report *r, const struct panel *p, bool times
 	for (int i = 0; i < p->nseries; i++) {
 		const struct series *s = &p->series[i];
 
-		if (s->n)
-			c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = times ? s->us : s->busbw, .n = s->n};
-		if (s->n > longest->n)
-			longest = s;
+		if (!s->n)
+			continue;
+		c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = times ? s->us : s->busbw, .n = s->n};
+		ends[0] = fmin(ends[0], s->us[0].x);
+		ends[1] = fmax(ends[1], s->us[s->n - 1].x);
 	}
-	if (gbps <= 0 || factor <= 0)
+	if (gbps <= 0 || factor <= 0 || !c->nlines)
 		return;
-	for (size_t i = 0; i < longest->n; i++)
-		limit[i] = (struct chart_point){longest->us[i].x, times ? longest->us[i].x * factor / gbps / 1e3 : gbps};
-	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = longest->n};
+	for (int i = 0; i < 2; i++)
+		limit[i] = (struct chart_point){ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps};
+	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = 2};
 }
 
 /* The time of series k at a size; 0: it has none. */
@@ -448,15 +492,9 @@ static int png_write(const struct report *r, int panel, bool times, const struct
 static int panel_write(const struct report *r, int panel, FILE *out)
 {
 	const struct panel *p = &r->panels[panel];
-	struct chart_point *limit;
-	size_t most = 1;
+	struct chart_point limit[2];
 	int err = 0;
 
-	for (int i = 0; i < p->nseries; i++)
-		most = p->series[i].n > most ? p->series[i].n : most;
-	limit = malloc(most * sizeof(*limit));
-	if (!limit)
-		return -ENOMEM;
 	fputs("<section><h2>", out);
 	chart_escape(p->key, out);
 	fputs("</h2>\n<div class=\"charts\">\n", out);
@@ -474,7 +512,6 @@ static int panel_write(const struct report *r, int panel, FILE *out)
 	mean_write(p, out);
 	table_write(p, out);
 	fputs("</section>\n", out);
-	free(limit);
 	return err;
 }
 
@@ -609,13 +646,8 @@ static int limit_parse(struct report *r, const char *text)
 static void report_finish(struct report *r)
 {
 	for (int i = 0; i < r->npanels; i++)
-		for (int k = 0; k < r->panels[i].nseries; k++) {
-			struct series *s = &r->panels[i].series[k];
-
-			free(s->us);
-			free(s->busbw);
-			free(s->cells);
-		}
+		for (int k = 0; k < r->panels[i].nseries; k++)
+			series_free(&r->panels[i].series[k]);
 	free(r->panels);
 	for (int i = 0; i < r->nfiles; i++)
 		json_decref(r->files[i]);
@@ -640,8 +672,10 @@ static int report_make(struct report *r)
 			if (!err)
 				err = row_add(r, i, row);
 	}
-	for (int i = 0; i < r->npanels; i++)
+	for (int i = 0; !err && i < r->npanels; i++) {
+		err = series_join(r, &r->panels[i]);
 		series_name(r, &r->panels[i]);
+	}
 	return err ? err : html_write(r);
 }
 

@@ -175,6 +175,9 @@ lacks() {
 }
 expect report_limit_of_another_collective_is_not_drawn 0 '^lacking$' lacks 'limit of the fabric' "$dir/all_reduce.json" --limit alltoall:10
 expect report_of_two_files_tells_them_apart 0 'shunt \(again.json\)' sh -c 'cp "$1/all_reduce.json" "$1/again.json" && "$2" bench report "$1/all_reduce.json" "$1/again.json" -o "$1/y.html" && cat "$1/y.html"' sh "$dir" "$shunt"
+sed 's/"bytes": 4096,/"bytes": 1073741824,/; s/"bytes": \([0-9]\{1,5\}\),/"bytes": \1000000,/' "$dir/all_reduce.json" >"$dir/large.json"
+expect report_of_other_sizes_goes_on_with_the_line 0 '^lacking$' lacks '(large.json)' "$dir/all_reduce.json" "$dir/large.json"
+expect report_of_other_sizes_has_all_in_one_mean 0 'geometric mean of 8 sizes: ' report "$dir/all_reduce.json" "$dir/large.json"
 expect report_of_host_has_host_times 0 'host time of a call' report "$dir/host.json"
 expect report_of_host_has_no_bandwidths 0 '^lacking$' lacks 'bus bandwidth' "$dir/host.json"
 "$shunt" bench $small --vs "$mock" --vs "$mock" --json "$dir/three.json" >/dev/null 2>&1
