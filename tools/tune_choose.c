@@ -55,7 +55,9 @@ int tune_candidates(
 	if (nccl)
 		n = add(list, n, (struct tune_candidate){ .nccl = true }, part, nranks, sim);
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
-		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS || (a->alone && nranks == 2)) /* the same as in one hop */
+		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS)
+			continue;
+		if (nranks == 2 ? a->alone != NULL : a->pair) /* the same as in one hop; as the exchange */
 			continue;
 		n = add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/* The channels of a message between two ranks follow from its size alone. */

@@ -101,6 +101,7 @@ struct shunt_algo {
 	uint64_t how;               /* exchange.c: SHUNT_IN_CHUNKS or 0 */
 	/* ... emits a call by itself, among more than 2 ranks, if no other of those that fuse has such a function; NULL: there is none. */
 	int (*alone)(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll);
+	bool pair;                  /* between two ranks; among more it is the exchange under another name */
 };
 
 /*

@@ -101,13 +101,14 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	const struct shunt_coll *c = calls[0];
 	bool few = ncalls > 1 && shunt_algo_hot(c->redop, c->dtype);
 	size_t step = few ? SHUNT_FEW_MESSAGES : 1;
+	const struct shunt_algo *algo = lines_algo(issue->scope, pick->algo);
 	struct shunt_pick one_hop;
 	int err = 0;
 
-	if (lines_algo(issue->scope, pick->algo) != pick->algo) {
+	if (algo != pick->algo) {
 		one_hop = *pick;
-		one_hop.algo = lines_algo(issue->scope, pick->algo);
-		one_hop.kernel = shunt_algo_kernel(one_hop.algo, c->kind, 2, c->redop, c->dtype);
+		one_hop.algo = algo;
+		one_hop.kernel = shunt_algo_kernel(algo, c->kind, 2, c->redop, c->dtype);
 		pick = &one_hop;
 	}
 	for (size_t i = 0; i < ncalls && !err; i += step)
@@ -121,24 +122,24 @@ static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *
 {
 	const struct shunt_coll *c = calls[0];
 	uint64_t bytes = shunt_coll_bytes(c);
-	enum shunt_dtype type = shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes);
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
 
 	if (ncalls > 1 || issue->scope->nranks != 2)
 		return shunt_exchange_issue(issue, picks, calls, ncalls);
-	work.kernel = SHUNT_KERNEL(picks->algo->shapes[0], SHUNT_KOP_COPY, type);
+	work.kernel = SHUNT_KERNEL(picks->algo->shapes[0], SHUNT_KOP_COPY, shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes));
 	*k = *issue->base;
 	k->send = c->send;
 	k->recv = c->recv;
 	k->part = bytes;
 	k->flags = picks->flags;
-	oneshot_geometry(issue->scope, bytes, &work);
+	picks->algo->geometry(issue->scope, bytes, &work);
 	return issue->emit(issue->ctx, &work);
 }
 
 #define SWAP(which, shape, text) \
-	{ .name = "swap", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, .shapes = { shape, shape, shape }, .issue = swap_issue }
+	{ .name = "swap", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, .shapes = { shape, shape, shape }, \
+	    .geometry = oneshot_geometry, .issue = swap_issue, .pair = true }
 const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce, then the two-shot one */
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },

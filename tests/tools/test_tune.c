@@ -45,6 +45,10 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 	assert_int_equal(count(list, n, "relay"), 13);
 	n = tune_candidates(&o, BENCH_COLL_BROADCAST, 64 << 20, 2, false, false, list);
 	assert_int_equal(count(list, n, "relay"), 0);
+	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 2, false, false, list);
+	assert_int_equal(count(list, n, "swap"), 12);
+	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, false, list);
+	assert_int_equal(count(list, n, "swap"), 0);
 }
 
 static void test_candidates_same_launch_is_measured_once(void **state)
