@@ -160,9 +160,24 @@ static void series_name(const struct report *r, struct panel *p)
 	}
 }
 
-/* values: the cell, or of a series beside multiplications what it has of these. */
-static int point_add(struct series *s, double bytes, json_t *values, json_t *cell)
+/* The time of a series at a size; 0: it has none. */
+static double time_at(const struct series *s, double bytes)
 {
+	for (size_t i = 0; i < s->n; i++)
+		if (s->us[i].x == bytes)
+			return s->us[i].y;
+	return 0;
+}
+
+/* What a line draws of a cell: its values, or those beside multiplications. */
+static json_t *values_of(json_t *cell, bool gemm)
+{
+	return gemm ? json_object_get(cell, "gemm") : cell;
+}
+
+static int point_add(struct series *s, double bytes, json_t *cell)
+{
+	json_t *values = values_of(cell, s->gemm);
 	size_t n = s->n + 1, at = s->n;
 	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
 	json_t **cells;
@@ -205,17 +220,16 @@ static int row_add(struct report *r, int file, json_t *row)
 		return -ENOMEM;
 	json_array_foreach(json_object_get(row, "libraries"), i, cell)
 		for (int gemm = 0; gemm < 2; gemm++) {
-			json_t *values = gemm ? json_object_get(cell, "gemm") : cell;
 			struct series *s;
 			int err = 0;
 
 			/* A logarithm has no place for nothing. */
-			if (number_of(row, "bytes") <= 0 || number_of(values, "time_us") <= 0)
+			if (number_of(row, "bytes") <= 0 || number_of(values_of(cell, gemm), "time_us") <= 0)
 				continue;
 			s = series_find(p, file, i, gemm);
 			if (!s)
 				tool_error("%s: more than %d lines in one chart (%s)", r->names[file], MAX_SERIES, p->key);
-			err = s ? point_add(s, number_of(row, "bytes"), values, cell) : -ENOSPC;
+			err = s ? point_add(s, number_of(row, "bytes"), cell) : -ENOSPC;
 			if (err)
 				return err;
 		}
@@ -230,10 +244,9 @@ static bool continues(const struct report *r, const struct series *a, const stru
 
 	if (a->file == b->file || a->lib != b->lib || a->gemm != b->gemm || !json_equal(x, y))
 		return false;
-	for (size_t i = 0; i < a->n; i++)
-		for (size_t k = 0; k < b->n; k++)
-			if (a->us[i].x == b->us[k].x)
-				return false;
+	for (size_t i = 0; i < b->n; i++)
+		if (time_at(a, b->us[i].x) > 0)
+			return false;
 	return true;
 }
 
@@ -255,7 +268,7 @@ static int series_join(const struct report *r, struct panel *p)
 			if (!continues(r, a, b))
 				continue;
 			for (size_t j = 0; j < b->n && !err; j++)
-				err = point_add(a, b->us[j].x, b->gemm ? json_object_get(b->cells[j], "gemm") : b->cells[j], b->cells[j]);
+				err = point_add(a, b->us[j].x, b->cells[j]);
 			if (err)
 				return err;
 			series_free(b);
@@ -322,15 +335,6 @@ static void chart_make(const struct report *r, const struct panel *p, bool times
 	for (int i = 0; i < 2; i++)
 		limit[i] = (struct chart_point){ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps};
 	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = 2};
-}
-
-/* The time of series k at a size; 0: it has none. */
-static double time_at(const struct series *s, double bytes)
-{
-	for (size_t i = 0; i < s->n; i++)
-		if (s->us[i].x == bytes)
-			return s->us[i].y;
-	return 0;
 }
 
 /*
