@@ -119,6 +119,22 @@ static void test_exchange_in_two_hops_every_share_matches_reference(void **state
 	}
 }
 
+/* Prepared calls, each rank's one launch behind the other; then checked and dropped. algos: one for each call. */
+static void run_in_a_row(struct world *w, struct job *jobs, const char *const *algos, int n, unsigned seed, unsigned jitter_us)
+{
+	shunt_sim_set_jitter(seed, jitter_us);
+	for (int r = 0; r < w->n; r++)
+		for (int i = 0; i < n; i++)
+			world_launch(w, r, &jobs[i].call[r], algos[i]);
+	for (int r = 0; r < w->n; r++)
+		world_wait(w, r, "calls in a row");
+	shunt_sim_set_jitter(0, 0);
+	for (int i = 0; i < n; i++) {
+		job_check(w, &jobs[i]);
+		job_drop(w, &jobs[i]);
+	}
+}
+
 /* On the same slots, in rounds of every kernel that two ranks have for them. */
 static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 {
@@ -128,6 +144,7 @@ static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 
 	for (uint64_t round = 0; round < (quick ? 2 : 12); round++) {
 		struct job jobs[CALLS] = { 0 };
+		const char *algos[CALLS];
 		struct world w;
 		uint64_t seed = round;
 
@@ -139,19 +156,10 @@ static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 			jobs[i] = (struct job){ .kind = in_lines[ref_random(&seed) % 4], .dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL,
 				.count = count, .skew = i % 4 ? 0 : i % 3 };
 			jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && i % 3 == 1;
+			algos[i] = shunt_kind_reduces(jobs[i].kind) ? "oneshot" : "swap";
 			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
 		}
-		shunt_sim_set_jitter(round + 1, round % 3 ? 200 : 0);
-		for (int r = 0; r < 2; r++)
-			for (int i = 0; i < CALLS; i++)
-				world_launch(&w, r, &jobs[i].call[r], jobs[i].kind == SHUNT_ALLREDUCE || jobs[i].kind == SHUNT_REDUCESCATTER ? "oneshot" : "swap");
-		for (int r = 0; r < 2; r++)
-			world_wait(&w, r, "calls in a row");
-		shunt_sim_set_jitter(0, 0);
-		for (int i = 0; i < CALLS; i++) {
-			job_check(&w, &jobs[i]);
-			job_drop(&w, &jobs[i]);
-		}
+		run_in_a_row(&w, jobs, algos, CALLS, (unsigned)round + 1, round % 3 ? 200 : 0);
 		world_stop(&w);
 	}
 }
@@ -159,12 +167,13 @@ static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 /* On the same rings, one launch behind the other, and the ranks at different ones. */
 static void test_exchange_algorithms_in_a_row_match_reference(void **state)
 {
-	static const char *const algos[] = { "relay", "exchange", "twoshot", "chunks" }; /* where a kind has no such way, the built-in one */
+	static const char *const ways[] = { "relay", "exchange", "twoshot", "chunks" }; /* where a kind has none such, the built-in one */
 	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_F32, SHUNT_I8, SHUNT_F64 };
 	enum { CALLS = 24 };
 
 	for (int n = 3; n <= 8; n++) {
 		struct job jobs[CALLS] = { 0 };
+		const char *algos[CALLS];
 		struct world w;
 		uint64_t seed = (uint64_t)n;
 
@@ -175,19 +184,10 @@ static void test_exchange_algorithms_in_a_row_match_reference(void **state)
 			jobs[i] = (struct job){ .kind = ref_random(&seed) % 3 ? i & 1 ? SHUNT_REDUCE : SHUNT_BROADCAST : kinds[ref_random(&seed) % NKINDS],
 				.dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL, .count = 1 + ref_random(&seed) % (quick ? 800 : 9000),
 				.root = (int)(ref_random(&seed) % (uint64_t)n), .skew = i % 3 };
+			algos[i] = ways[i / 2 % 4];
 			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
 		}
-		shunt_sim_set_jitter((uint64_t)n, 200);
-		for (int r = 0; r < n; r++)
-			for (int i = 0; i < CALLS; i++)
-				world_launch(&w, r, &jobs[i].call[r], algos[i / 2 % 4]);
-		for (int r = 0; r < n; r++)
-			world_wait(&w, r, "calls in a row");
-		shunt_sim_set_jitter(0, 0);
-		for (int i = 0; i < CALLS; i++) {
-			job_check(&w, &jobs[i]);
-			job_drop(&w, &jobs[i]);
-		}
+		run_in_a_row(&w, jobs, algos, CALLS, (unsigned)n, 200);
 		world_stop(&w);
 	}
 }
