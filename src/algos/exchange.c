@@ -420,6 +420,20 @@ static enum shunt_shape copy_shape(bool chunks, bool many)
 	return many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8;
 }
 
+/* Is every role one message, which is one batch on each of its channels? Judged by each rank for itself: what is on the wire is the same. */
+static bool is_one_batch(const struct shunt_kargs_few *few)
+{
+	const struct shunt_kargs *k = &few->k;
+
+	for (unsigned i = 0; i < k->roles; i++) {
+		const struct shunt_role *role = &few->role[i];
+
+		if (role->count != 1 || role->what == SHUNT_ROLE_RELAY || units_of(few->message[role->first].bytes) > k->channels * SHUNT_XCHG_BATCH)
+			return false;
+	}
+	return true;
+}
+
 static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, bool p2p)
 {
 	const struct shunt_scope *scope = issue->scope;
@@ -449,6 +463,10 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
 		unsigned n = fill_roles(scope, &r, l, folds, room, &work->args.k, roles, messages, work);
 		memset(&messages[n], 0, (max - n) * sizeof(*messages));
+		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_exchange8, SHUNT_KOP_COPY, SHUNT_I64) && is_one_batch(&work->args.few)) {
+			work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_exchange_one, SHUNT_KOP_COPY, SHUNT_I64);
+			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
+		}
 		work->args.k.check = issue->base->check;
 		if (p2p)
 			work->args.k.check.what = issue->check ? SHUNT_CHECK_MESSAGES : 0;

@@ -28,6 +28,24 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 		xchg_copy<T>(x, a, role);
 }
 
+/* Small messages wait for each instruction: no loops, and no division to find the role. */
+template <typename T, typename A> GPU_FN void exchange_one(const A &a)
+{
+	uint32_t warp = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32, channel = xchg_turn(warp, a.k.per_role);
+	struct shunt_role role = a.role[warp - channel * a.k.roles];
+
+	if (xchg_checks(a) || channel >= role.channels)
+		return;
+	struct xchg x = xchg_init(a, channel);
+	struct xchg_part p = xchg_part(a, role.first);
+	if (role.what == SHUNT_ROLE_SEND)
+		xchg_send_one<T>(x, a, role.peer, p);
+	else if (role.what == SHUNT_ROLE_TAKE)
+		xchg_take_one<T>(x, a, role.peer, p);
+	else
+		xchg_copy_batch<T>(x, p, channel);
+}
+
 template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(const A &a)
 {
 	struct shunt_role role;
@@ -44,5 +62,6 @@ template <typename T, typename Op, int N, typename A> GPU_FN void exchange_fold(
 
 SHUNT_COPY_ROWS(COPY_FEW, exchange8)
 SHUNT_COPY_ROWS(COPY_MANY, exchange_many)
+SHUNT_PACKS_ROW(COPY_ONE, exchange_one)
 SHUNT_HOT_ROWS(FOLD2, exchange2)
 SHUNT_HOT_ROWS(FOLD4, exchange4)

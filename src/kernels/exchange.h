@@ -19,8 +19,6 @@
 #include "kernels/check_messages.h"
 #include "kernels/lines.h"
 
-#define XCHG_BATCH 4u /* units that a warp moves at a time; divides the ring */
-
 struct xchg {
 	struct shunt_ctrl *ctrl;
 	char *inbox;            /* our own scratch */
@@ -37,6 +35,9 @@ struct xchg_part {
 	uint32_t channels;
 	bool from_aligned, to_aligned;
 };
+
+/* The how manyth of its role a warp is: warp / roles, as long as there are no more than 1024 warps and 15 roles. per_role: 65536 / roles, rounded up. */
+GPU_FN uint32_t xchg_turn(uint32_t warp, uint32_t per_role) { return (warp * per_role) >> 16; }
 
 template <typename A> GPU_FN struct xchg xchg_init(const A &a, uint32_t channel)
 {
@@ -170,6 +171,30 @@ GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t 
 
 /* ---- sending */
 
+/* Waits until a ring has room for n units more; false: gave up. */
+template <typename A> GPU_FN bool xchg_wait_room(const struct xchg &x, const A &a, uint32_t peer, const uint64_t *taken, uint64_t end, uint64_t *free_to)
+{
+	struct spin spin;
+
+	if (gpu_warp_all(end <= *free_to)) /* lanes may have read different counts */
+		return true;
+	spin_init(&spin, x.ctrl);
+	while (!gpu_warp_all(end <= (*free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING)))
+		if (!xchg_spin(&spin)) {
+			xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, end, *free_to);
+			return false;
+		}
+	return true;
+}
+
+GPU_FN void xchg_put(char *ring, uint64_t sent, uint32_t n, const struct gpu_v16 v[SHUNT_XCHG_BATCH])
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < SHUNT_XCHG_BATCH; k++)
+		if (k < n)
+			gpu_line_st(ring + xchg_slot(sent + k), v[k], sent + k + 1);
+}
+
 /* Messages message, message + 1, ... of the launch; false: gave up. So are those that follow. */
 template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struct xchg &x, const A &a, uint32_t peer, uint32_t message,
     uint32_t nmessages)
@@ -184,26 +209,15 @@ template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struc
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
+			uint32_t n = xchg_batch<SHUNT_XCHG_BATCH>(p, first);
+			struct gpu_v16 v[SHUNT_XCHG_BATCH];
 
-			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
-			lines_scale<T, Op, XCHG_BATCH>(a.k, v);
-			if (!gpu_warp_all(sent + n <= free_to)) { /* lanes may have read different counts */
-				struct spin spin;
-
-				spin_init(&spin, x.ctrl);
-				while (!gpu_warp_all(sent + n <= (free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING)))
-					if (!xchg_spin(&spin)) {
-						xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, sent + n, free_to);
-						return false;
-					}
-			}
-			GPU_UNROLL
-			for (uint32_t k = 0; k < XCHG_BATCH; k++)
-				if (k < n)
-					gpu_line_st(ring + xchg_slot(sent + k), v[k], sent + k + 1);
+			xchg_load<T, SHUNT_XCHG_BATCH>(x, p, first, n, v);
+			lines_scale<T, Op, SHUNT_XCHG_BATCH>(a.k, v);
+			if (!xchg_wait_room(x, a, peer, taken, sent + n, &free_to))
+				return false;
+			xchg_put(ring, sent, n, v);
 			sent += n;
 		}
 	}
@@ -211,6 +225,23 @@ template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struc
 	if (gpu_lane() == 0)
 		x.ctrl->lines.sent[index] = sent;
 	return true;
+}
+
+/* A message that is one batch on each channel. */
+template <typename T, typename A> GPU_FN void xchg_send_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
+{
+	uint32_t index = xchg_index(x, a.k.rank, peer), n = xchg_batch<SHUNT_XCHG_BATCH>(p, x.channel);
+	const uint64_t *taken = &x.ctrl->lines.taken[index];
+	uint64_t sent = x.ctrl->lines.sent[index], free_to = gpu_ld_taken(taken) + SHUNT_XCHG_RING;
+	struct gpu_v16 v[SHUNT_XCHG_BATCH];
+
+	xchg_load<T, SHUNT_XCHG_BATCH>(x, p, x.channel, n, v);
+	if (!xchg_wait_room(x, a, peer, taken, sent + n, &free_to))
+		return;
+	xchg_put(a.k.peer[peer] + xchg_ring(x, peer, a.k.rank), sent, n, v);
+	gpu_warp_sync();
+	if (gpu_lane() == 0)
+		x.ctrl->lines.sent[index] = sent + n;
 }
 
 /* ---- passing on: units that registers hold, to one rank or several. Lane r looks after the room in rank r's ring */
@@ -289,6 +320,50 @@ template <typename A> GPU_FN uint32_t xchg_others(const A &a, uint32_t peer)
 	return ((1u << a.k.nranks) - 1) & ~(1u << a.k.rank | 1u << peer);
 }
 
+/* Waits for n units; false: gave up. */
+template <typename A> GPU_FN bool xchg_get(const struct xchg &x, const A &a, uint32_t peer, const char *ring, uint64_t received, uint32_t n,
+    struct gpu_v16 v[SHUNT_XCHG_BATCH])
+{
+	struct spin spin;
+
+	spin_init(&spin, x.ctrl);
+	for (;;) {
+		bool here = true;
+
+		GPU_UNROLL
+		for (uint32_t k = 0; k < SHUNT_XCHG_BATCH; k++)
+			if (k < n)
+				gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1);
+		GPU_UNROLL
+		for (uint32_t k = 0; k < SHUNT_XCHG_BATCH; k++)
+			if (k < n && !gpu_line_here(v[k], received + k + 1))
+				here = false;
+		if (gpu_warp_all(here))
+			return true;
+		if (!xchg_spin(&spin)) {
+			xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, received + n, received);
+			return false;
+		}
+	}
+}
+
+/* A message that is one batch on each channel. */
+template <typename T, typename A> GPU_FN void xchg_take_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
+{
+	uint32_t index = xchg_index(x, a.k.rank, peer), n = xchg_batch<SHUNT_XCHG_BATCH>(p, x.channel);
+	uint64_t received = x.ctrl->lines.received[index];
+	struct gpu_v16 v[SHUNT_XCHG_BATCH];
+
+	if (!xchg_get(x, a, peer, x.inbox + xchg_ring(x, a.k.rank, peer), received, n, v))
+		return;
+	xchg_store<T, SHUNT_XCHG_BATCH>(x, p, x.channel, n, v);
+	gpu_warp_sync();
+	if (gpu_lane() == 0) {
+		xchg_give_back(x, a.k, peer, received + n);
+		x.ctrl->lines.received[index] = received + n;
+	}
+}
+
 /* ranks: to which it is to be passed on as well. */
 template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages,
     uint32_t ranks)
@@ -303,33 +378,15 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
-			struct spin spin;
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
+			uint32_t n = xchg_batch<SHUNT_XCHG_BATCH>(p, first);
+			struct gpu_v16 v[SHUNT_XCHG_BATCH];
 
-			spin_init(&spin, x.ctrl);
-			for (;;) {
-				bool here = true;
-
-				GPU_UNROLL
-				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n)
-						gpu_line_ld(ring + xchg_slot(received + k), &v[k], received + k + 1);
-				GPU_UNROLL
-				for (uint32_t k = 0; k < XCHG_BATCH; k++)
-					if (k < n && !gpu_line_here(v[k], received + k + 1))
-						here = false;
-				if (gpu_warp_all(here))
-					break;
-				if (!xchg_spin(&spin)) {
-					xchg_give_up(x.ctrl, a.k.rank, peer, x.channel, received + n, received);
-					return false;
-				}
-			}
-			if (ranks && !xchg_pass<XCHG_BATCH>(x, a, &out, n, v))
+			if (!xchg_get(x, a, peer, ring, received, n, v))
 				return false;
-			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
+			if (ranks && !xchg_pass<SHUNT_XCHG_BATCH>(x, a, &out, n, v))
+				return false;
+			xchg_store<T, SHUNT_XCHG_BATCH>(x, p, first, n, v);
 			received += n;
 			gpu_warp_sync();
 			if (gpu_lane() == 0)
@@ -447,6 +504,16 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fo
 
 /* ---- our own parts */
 
+template <typename T> GPU_FN void xchg_copy_batch(const struct xchg &x, const struct xchg_part &p, uint64_t first)
+{
+	uint32_t n = xchg_batch<SHUNT_XCHG_BATCH>(p, first);
+	struct gpu_v16 v[SHUNT_XCHG_BATCH];
+
+	xchg_load<T, SHUNT_XCHG_BATCH>(x, p, first, n, v);
+	gpu_warp_sync(); /* a message to ourselves may go where it came from, and lanes read more than they hold */
+	xchg_store<T, SHUNT_XCHG_BATCH>(x, p, first, n, v);
+}
+
 template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, const A &a, const struct shunt_role &role)
 {
 	GPU_ROLL
@@ -454,14 +521,8 @@ template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, co
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)XCHG_BATCH * p.channels) {
-			uint32_t n = xchg_batch<XCHG_BATCH>(p, first);
-			struct gpu_v16 v[XCHG_BATCH];
-
-			xchg_load<T, XCHG_BATCH>(x, p, first, n, v);
-			gpu_warp_sync(); /* a message to ourselves may go where it came from, and lanes read more than they hold */
-			xchg_store<T, XCHG_BATCH>(x, p, first, n, v);
-		}
+		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels)
+			xchg_copy_batch<T>(x, p, first);
 	}
 }
 
@@ -478,6 +539,8 @@ template <typename A> GPU_FN bool xchg_checks(const A &a)
 #define COPY(args, shape, type) \
 	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
 #define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
+#define COPY_ONE(shape, op, opn, type, typen) \
+	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_one<type>(a))
 #define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
 #define FOLD(n, shape, op, type) \
 	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))

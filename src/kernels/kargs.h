@@ -24,6 +24,7 @@
 /* Exchange kernels: a channel belongs to a pair of ranks and a direction; its slots are a ring. */
 #define SHUNT_XCHG_CHANNELS 512u                /* of all peers together */
 #define SHUNT_XCHG_PER_PEER(n) (SHUNT_XCHG_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
+#define SHUNT_XCHG_BATCH 4u                     /* units that a warp moves at a time; divides the ring */
 #define SHUNT_XCHG_RING 16u                     /* units: covers a round trip of the data and the counter that gives slots back */
 /* Large messages in chunks (kernels/chunks.h): the rings' slots hold one each, as many as cover the time until it is sure to have arrived as well. */
 #define SHUNT_CHUNK 4096u
@@ -82,7 +83,10 @@ struct shunt_kargs {
 	uint16_t roles;             /* ... how many there are */
 	uint16_t chunk_channels;    /* ... as channels, for messages in chunks */
 	uint16_t copy_blocks;       /* ... of chunks.cu: the last blocks, which do nothing but copy own parts, the last role; 0: there are none */
-	uint32_t root;              /* SHUNT_K_TO_ROOT */
+	union {
+		uint32_t root;      /* SHUNT_K_TO_ROOT */
+		uint32_t per_role;  /* exchange_one: 65536 / roles, rounded up */
+	};
 	uint64_t op;                /* what the launch belongs to, for struct shunt_progress */
 	struct shunt_check check;
 };

@@ -4,7 +4,8 @@
 /*
  * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). Kernels that
  * reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows),
- * the widest for all. `packs`: the same for messages of whole, aligned packs of 16 bytes. `few` and `many`: for several messages at once. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
+ * the widest for all. `packs`: the same for messages of whole, aligned packs of 16 bytes. `few` and `many`: for several messages at once; `one`: for
+ * roles of one message each, which is one batch for each channel. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
  * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64. Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
@@ -19,7 +20,7 @@
 	X(reduce_scatter2_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter4_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter8_few, reduce_scatter, shunt_kargs_few) \
 	X(swap, swap, shunt_kargs) X(swap_parts, swap, shunt_kargs) \
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
-	X(exchange_many, exchange, shunt_kargs_many) \
+	X(exchange_one, exchange, shunt_kargs_few) X(exchange_many, exchange, shunt_kargs_many) \
 	X(chunks2, chunks, shunt_kargs_few) X(chunks4, chunks, shunt_kargs_few) X(chunks8, chunks, shunt_kargs_few) \
 	X(chunks_many, chunks, shunt_kargs_many) \
 	X(barrier, barrier, shunt_kargs_barrier) \
@@ -42,6 +43,7 @@
 	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
 #define SHUNT_COPY_ROWS(X, shape) \
 	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) X(shape, copy, 3, v16, 4)
+#define SHUNT_PACKS_ROW(X, shape) X(shape, copy, 3, v16, 4)
 /* Moves nothing. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* The interpreter of plans: one for each type, for all operators; for each of the two ways that packets travel. */
@@ -59,7 +61,7 @@
 	SHUNT_HOT_ROWS(X, reduce_scatter2_few) SHUNT_HOT_ROWS(X, reduce_scatter4_few) SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
 	SHUNT_COPY_ROWS(X, swap) SHUNT_COPY_ROWS(X, swap_parts) \
 	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) \
-	SHUNT_COPY_ROWS(X, exchange8) SHUNT_COPY_ROWS(X, exchange_many) \
+	SHUNT_COPY_ROWS(X, exchange8) SHUNT_PACKS_ROW(X, exchange_one) SHUNT_COPY_ROWS(X, exchange_many) \
 	SHUNT_HOT_ROWS(X, chunks2) SHUNT_HOT_ROWS(X, chunks4) SHUNT_KERNEL_ROWS(X, chunks8) \
 	SHUNT_COPY_ROWS(X, chunks8) SHUNT_COPY_ROWS(X, chunks_many) \
 	SHUNT_BARRIER_ROW(X, barrier) SHUNT_HOT_ROWS(X, pulls2) SHUNT_HOT_ROWS(X, pulls4) SHUNT_KERNEL_ROWS(X, pulls8) \

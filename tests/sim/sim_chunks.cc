@@ -33,11 +33,20 @@ static void test_chunks_blocks_of_a_cluster_have_one_role(void **state)
 			}
 }
 
+/* The exchange finds a warp's turn by a factor instead of a division. */
+static void test_exchange_turn_is_a_division(void **state)
+{
+	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
+		for (uint32_t warp = 0; warp < SHUNT_MAX_BLOCKS * SHUNT_MAX_THREADS / 32; warp++)
+			assert_int_equal(xchg_turn(warp, (65536 + roles - 1) / roles), warp / roles);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_chunks_each_block_has_a_place_of_its_own),
 		cmocka_unit_test(test_chunks_blocks_of_a_cluster_have_one_role),
+		cmocka_unit_test(test_exchange_turn_is_a_division),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -680,7 +680,21 @@ static void test_geometry_swaps_are_for_one_call_between_two(void **state)
 	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_swap);
 	assert_int_equal(launched(two, SHUNT_ALLTOALL, 4096, "alltoall:0-inf:swap").shape, SHUNT_SHAPE_swap_parts);
 	assert_int_equal(launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap", 2).shape, SHUNT_SHAPE_exchange8);
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_exchange8);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_exchange_one);
+}
+
+static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
+{
+	struct shunt_scope four = { .nranks = 4, .cc = 90, .standalone = true };
+	const char *rule = "allgather:0-inf:exchange,broadcast:0-inf:relay";
+
+	/* 135 channels of a pair, four units of 480 bytes on each. */
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4, rule).shape, SHUNT_SHAPE_exchange_one);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120, rule).shape, SHUNT_SHAPE_exchange_one);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120 + 4, rule).shape, SHUNT_SHAPE_exchange8);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 3, rule).shape, SHUNT_SHAPE_exchange8); /* odd bytes */
+	assert_int_equal(launched_group(four, SHUNT_ALLGATHER, 4, rule, 2).shape, SHUNT_SHAPE_exchange8);
+	assert_int_equal(launched(four, SHUNT_BROADCAST, 4, rule).shape, SHUNT_SHAPE_exchange8);
 }
 
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
@@ -1100,6 +1114,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_alone_and_in_groups),
 		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
+		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
