@@ -137,7 +137,7 @@ static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes
 	struct shunt_plan_query query = { .kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype] };
 	const struct shunt_plan *plan;
 
-	if (!q->plans || q->scope.nranks == 1 || (!q->scope.standalone && shunt_config_why_nccl(q->kind)))
+	if (!q->plans || q->scope.nranks == 1 || !shunt_select_plans(&q->scope, q->kind))
 		return NULL;
 	return shunt_plan_set_choose(q->plans, &query, &plan) == SHUNT_PLAN_CHOICE_PLAN ? plan : NULL;
 }
@@ -288,6 +288,7 @@ static int select_main(int argc, char **argv)
 	q.scope.nranks = (int)ranks;
 	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
 	q.scope.standalone = mode == 's';
+	q.scope.deterministic = shunt_config()->deterministic;
 	/* That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the code has its say about. */
 	setenv("SHUNT_LOG", "error", 0);
 	if (!mode) {

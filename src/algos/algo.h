@@ -18,6 +18,7 @@ struct shunt_scope {
 	int min_ctas, max_ctas; /* 0: no limit */
 	bool sim;
 	bool standalone; /* nothing to forward to: no size is declined */
+	bool deterministic; /* SHUNT_DETERMINISTIC: the same for what reduces, which no plan takes either */
 	uint16_t cc;     /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: to be looked up (algos/tuning.h) */
 	bool no_sms;     /* copies are to leave the SMs alone, at any size: a communicator's CTAPolicy */
@@ -132,6 +133,9 @@ const struct shunt_algo *shunt_algo_row(size_t i);
 
 /* True and *pick_p, or false and *why_p. bytes: of the message as NCCL's count x type gives it. */
 bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
+
+/* May plans take calls of this kind? */
+bool shunt_select_plans(const struct shunt_scope *scope, enum shunt_kind kind);
 
 /* For tools: the name of the path ("oneshot", ..., "nccl"). */
 const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop,

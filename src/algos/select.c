@@ -139,6 +139,31 @@ static enum shunt_kind table_kind(enum shunt_kind kind)
 	return kind == SHUNT_RECV ? SHUNT_SEND : kind;
 }
 
+/* Sums that are to have our order. */
+static bool holds(const struct shunt_scope *scope, enum shunt_kind kind)
+{
+	return scope->deterministic && shunt_kind_reduces(kind);
+}
+
+/* Is no size declined? */
+static bool keeps(const struct shunt_scope *scope, enum shunt_kind kind)
+{
+	return scope->standalone || holds(scope, kind);
+}
+
+/* Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too. */
+static enum shunt_why why_nccl(const struct shunt_scope *scope, enum shunt_kind kind)
+{
+	enum shunt_why why = scope->standalone ? SHUNT_WHY_OURS : shunt_config_why_nccl(kind);
+
+	return why == SHUNT_WHY_NCCL_ENV && holds(scope, kind) ? SHUNT_WHY_OURS : why;
+}
+
+bool shunt_select_plans(const struct shunt_scope *scope, enum shunt_kind kind)
+{
+	return !holds(scope, kind) && !why_nccl(scope, kind);
+}
+
 /* A rule that names an algorithm for windows speaks of calls in windows only. */
 static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p,
     struct shunt_geometry *g)
@@ -161,7 +186,7 @@ static const struct shunt_tuning_row *find_row(const struct shunt_scope *scope, 
 
 static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
 {
-	return bytes > ODD_PART && bytes % 16 && !scope->standalone && shunt_kind_has_parts(kind);
+	return bytes > ODD_PART && bytes % 16 && !keeps(scope, kind) && shunt_kind_has_parts(kind);
 }
 
 /* The algorithm, or NULL and why not. */
@@ -173,7 +198,7 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 	const struct shunt_algo *algo;
 
 	*g = (struct shunt_geometry){ 0 };
-	*why_p = scope->standalone ? SHUNT_WHY_OURS : shunt_config_why_nccl(kind);
+	*why_p = why_nccl(scope, kind);
 	if (*why_p)
 		return NULL;
 	if (forced(scope, kind, bytes, &algo, g)) {
@@ -183,7 +208,7 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 	if (scope->windows && (algo = shunt_tuning_in_windows(scope, kind, bytes)))
 		return algo;
 	row = find_row(scope, kind, bytes, &table);
-	if (!row || (row->forward && !scope->standalone)) {
+	if (!row || (row->forward && !keeps(scope, kind))) {
 		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
 		return NULL;
 	}
@@ -237,8 +262,8 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	snprintf(text, text_bytes, "no table");
 	if (scope->nranks == 1)
 		snprintf(text, text_bytes, "one rank by itself");
-	else if (!scope->standalone && shunt_config_why_nccl(kind))
-		snprintf(text, text_bytes, "%s", shunt_config_why_nccl(kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+	else if (why_nccl(scope, kind))
+		snprintf(text, text_bytes, "%s", why_nccl(scope, kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))

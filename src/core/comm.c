@@ -84,6 +84,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->recorder = shunt_recorder_create(desc->id.b);
 	comm->checks = shunt_config()->check;
 	comm->scope.standalone = desc->standalone;
+	comm->scope.deterministic = shunt_config()->deterministic;
 	comm->scope.max_ctas = desc->max_ctas;
 	comm->no_sms = desc->no_sms;
 	comm->no_clusters = desc->no_clusters;
@@ -270,7 +271,7 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
 		return false;
 	}
-	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && (comm->scope.standalone || !shunt_config_why_nccl(coll->kind))) {
+	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && shunt_select_plans(&comm->scope, coll->kind)) {
 		choice = shunt_comm_plans_choose(comm, coll, plan_p);
 		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
 			pick->algo = &shunt_plan_algo;
@@ -290,7 +291,8 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	if (state == COMM_READY)
 		fresh = comm->scope;
 	else
-		fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone, .no_sms = comm->no_sms };
+		fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone,
+			.deterministic = comm->scope.deterministic, .no_sms = comm->no_sms };
 	fresh.windows = windows;
 	return shunt_select(&fresh, coll, pick, why_p);
 }
@@ -589,12 +591,18 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return shunt_comm_run_group(comm, &coll, &pick, 1);
 }
 
+void shunt_comm_say_forward(const struct shunt_comm *comm)
+{
+	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
+	    comm->scope.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", comm->why);
+}
+
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
 {
 	/* What was known before any peer was asked is said when it matters for the first time. */
 	if (why == SHUNT_WHY_COMM && comm->rank == 0 && atomic_load_explicit(&comm->untold, memory_order_relaxed) &&
 	    atomic_exchange(&comm->untold, false))
-		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
+		shunt_comm_say_forward(comm);
 	if (comm->checks)
 		shunt_check_forward(comm, coll);
 	shunt_recorder_add_forward(comm->recorder, coll, why);

@@ -66,6 +66,8 @@ int shunt_comm_join_locked(struct shunt_comm *comm);
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
 /* Raises the abort word: the kernels of a communicator that is ready give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
+/* One line: that it is COMM_FORWARD, and why. */
+void shunt_comm_say_forward(const struct shunt_comm *comm);
 /* Random, equal in all of this process and nowhere else: peers in one process borrow each other's memory. */
 uint64_t shunt_comm_process(void);
 /* Frees what the set-up made. */

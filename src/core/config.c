@@ -261,7 +261,8 @@ static unsigned smaller_limit(int a, int b)
 static uint64_t fingerprint(const struct shunt_settings *s)
 {
 	const uint32_t values[] = {
-	    s->forced, s->claimed, (uint32_t)s->config.device, s->config.check, smaller_limit(s->nccl.max_ctas, s->nccl.max_nchannels)};
+	    s->forced, s->claimed, (uint32_t)s->config.device, s->config.check, s->config.deterministic,
+	    smaller_limit(s->nccl.max_ctas, s->nccl.max_nchannels)};
 
 	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
 }

@@ -62,7 +62,7 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 	else if (comm->scope.standalone)
 		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->why);
 	else
-		shunt_warn("communicator of %d ranks stays with NCCL: %s", comm->nranks, comm->why);
+		shunt_comm_say_forward(comm);
 	shunt_comm_unset(comm);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 	return 0;

@@ -672,6 +672,34 @@ static void test_force_nccl_forwards(void **state)
 	}
 }
 
+static int body_not_forced(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 20000, NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void set_all_deterministic(int rank)
+{
+	setenv(odd_name, odd_value, 1);
+	setenv("SHUNT_DETERMINISTIC", "1", 1);
+}
+
+/* What asks for NCCL's order gets ours; what asks for NCCL gets it. */
+static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
+{
+	odd_name = "NCCL_ALGO";
+	odd_value = "allreduce:tree";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic}, 0), 0);
+	odd_name = "SHUNT_FORCE_NCCL";
+	odd_value = "allreduce";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic}, 0), 0);
+}
+
 static int body_above_the_range(struct rank *r)
 {
 	ncclComm_t comm;
@@ -1240,6 +1268,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_device_that_one_rank_cannot_open_forwards_on_all),
 		cmocka_unit_test(test_one_rank_without_shunt_forwards_on_all),
 		cmocka_unit_test(test_force_nccl_forwards),
+		cmocka_unit_test(test_deterministic_sums_are_forwarded_by_name_only),
 		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
 		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
 		cmocka_unit_test(test_unknown_handle_passes_through),

@@ -1,14 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # determinism.sh SHUNT LIBSHUNT: on the sim, the same elements give the same bits, whatever a run is like: with a process or a thread for
-# each rank, with each algorithm for all sizes, and once more. Within a run `shunt conform` compares sizes, places, groups and graphs.
+# each rank, with each algorithm for all sizes, and once more; and beside a plan that adds in another order, if SHUNT_DETERMINISTIC says so. Within a
+# run `shunt conform` compares sizes, places, groups and graphs.
 set -u
 shunt=$1
 SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
 export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
 unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO
-out=$(mktemp) || exit 1
-trap 'rm -f "$out"' EXIT
+dir=$(mktemp -d) || exit 1
+out=$dir/out
+trap 'rm -rf "$dir"' EXIT
 failed=0 first=
 
 # run NAME ALGORITHM OPTION...
@@ -34,4 +36,15 @@ run determinism_threads '' --threads
 for algo in oneshot twoshot; do
 	run determinism_$algo allreduce:0-inf:$algo
 done
+mkdir "$dir/plans" && "$shunt" plan new all_reduce ring -n 3 --min 4 --max any -o "$dir/plans/ring.json" || exit 1
+SHUNT_PLAN_DIR=$dir/plans SHUNT_DETERMINISTIC=1
+export SHUNT_PLAN_DIR SHUNT_DETERMINISTIC
+run determinism_beside_a_plan ''
+SHUNT_DETERMINISTIC=0 "$shunt" conform -n 3 --filter determinism.float32 --timeout 100 >"$out" 2>&1
+case $(sed -n 's/^# results of the determinism cases, A: //p' "$out") in
+'' | "$first")
+	echo "not ok: the plan was not used, or adds in the same order"
+	failed=1
+	;;
+esac
 exit $failed

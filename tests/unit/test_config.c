@@ -239,7 +239,7 @@ static void test_config_nccl_algo_claims_the_named_collectives(void **state)
 
 static void test_config_fingerprint_follows_what_steers_selection(void **state)
 {
-	static const char *const steer[] = {"SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DEVICE=sim", "NCCL_ALGO=ring",
+	static const char *const steer[] = {"SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1", "SHUNT_DEVICE=sim", "NCCL_ALGO=ring",
 	    "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=5"};
 	static const char *const not [] = {
 	    "SHUNT_STATS=1", "SHUNT_LOG=info", "SHUNT_TIMEOUT=1", "NCCL_DEBUG=INFO", "SHUNT_NCCL_LIB=/x"};
@@ -262,10 +262,10 @@ static void test_config_fingerprint_follows_what_steers_selection(void **state)
 	}
 	/* Different texts, same meaning. */
 	parse(&s, ENV("NCCL_ALGO=ring"));
-	assert_int_equal(s.fingerprint, seen[3]);
+	assert_int_equal(s.fingerprint, seen[4]);
 	shunt_settings_finish(&s);
 	parse(&s, ENV("NCCL_ALGO=tree"));
-	assert_int_equal(s.fingerprint, seen[3]);
+	assert_int_equal(s.fingerprint, seen[4]);
 	shunt_settings_finish(&s);
 	shunt_settings_finish(&plain);
 }

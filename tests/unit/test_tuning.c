@@ -215,6 +215,31 @@ static void test_tuning_source_says_what_was_measured(void **state)
 	assert_non_null(strstr(text, "estimate for this generation"));
 }
 
+static void test_select_deterministic_sums_are_never_declined(void **state)
+{
+	static const enum shunt_kind sums[] = { SHUNT_ALLREDUCE, SHUNT_REDUCE, SHUNT_REDUCESCATTER };
+	struct shunt_scope plain = { .nranks = 4, .cc = 90 }, s = plain;
+
+	s.deterministic = true;
+	for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
+		assert_string_equal(path(&plain, sums[i], 2048 * MB), "nccl");
+		assert_string_not_equal(path(&s, sums[i], 2048 * MB), "nccl");
+		assert_string_equal(path(&s, sums[i], 4096), path(&plain, sums[i], 4096));
+		assert_true(shunt_select_plans(&plain, sums[i]));
+		assert_false(shunt_select_plans(&s, sums[i]));
+	}
+	/* Odd parts, too, whose data only moves slower. */
+	assert_string_equal(path(&plain, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
+	assert_string_not_equal(path(&s, SHUNT_REDUCESCATTER, 4 * MB + 1), "nccl");
+	/* What only moves data is the faster one's. */
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 2048 * MB), "nccl");
+	assert_true(shunt_select_plans(&s, SHUNT_ALLGATHER));
+	/* A rule is obeyed. */
+	assert_int_equal(shunt_algo_force("allreduce:1M-:nccl"), 0);
+	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * MB), "nccl");
+	shunt_algo_force(NULL);
+}
+
 /* ---- files ---- */
 
 #define HEAD "{\"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION "\", \"nccl\": \"2.28.9\", "
@@ -1098,6 +1123,7 @@ int main(void)
 		cmocka_unit_test(test_tuning_too_many_ranks_is_nccl),
 		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
 		cmocka_unit_test(test_tuning_source_says_what_was_measured),
+		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
 		cmocka_unit_test(test_tuning_file_rows_are_taken),
 		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
 		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
