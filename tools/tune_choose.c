@@ -57,7 +57,7 @@ int tune_candidates(
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
 		if (a->kind != kind || a->fuse == SHUNT_FUSE_WINDOWS)
 			continue;
-		if (nranks == 2 ? a->alone != NULL : a->pair) /* the same as in one hop; as the exchange */
+		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* the same as another row */
 			continue;
 		n = add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
 		/* The channels of a message between two ranks follow from its size alone. */

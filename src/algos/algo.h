@@ -87,6 +87,9 @@ struct shunt_issue {
 enum shunt_fuse { SHUNT_FUSE_NONE, SHUNT_FUSE_LINES, SHUNT_FUSE_COPY, SHUNT_FUSE_FOLD,
 	SHUNT_FUSE_WINDOWS /* only for calls whose buffers lie in windows; one barrier serves all */ };
 
+/* Among how many ranks an algorithm is one of its own; elsewhere its calls are another one's launches. */
+enum shunt_among { SHUNT_AMONG_ANY, SHUNT_AMONG_TWO, SHUNT_AMONG_MORE };
+
 struct shunt_algo {
 	const char *name;
 	const char *doc;
@@ -102,7 +105,7 @@ struct shunt_algo {
 	uint64_t how;               /* exchange.c: SHUNT_IN_CHUNKS or 0 */
 	/* ... emits a call by itself, among more than 2 ranks, if no other of those that fuse has such a function; NULL: there is none. */
 	int (*alone)(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll);
-	bool pair;                  /* between two ranks; among more it is the exchange under another name */
+	enum shunt_among among;
 };
 
 /*

@@ -60,7 +60,7 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 /* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
 static const struct shunt_algo *lines_algo(const struct shunt_scope *scope, const struct shunt_algo *algo)
 {
-	return scope->nranks == 2 && algo->kind == SHUNT_ALLREDUCE ? shunt_lines_algos : algo;
+	return scope->nranks == 2 && algo->among == SHUNT_AMONG_MORE ? shunt_lines_algos : algo;
 }
 
 /* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
@@ -139,14 +139,15 @@ static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *
 
 #define SWAP(which, shape, text) \
 	{ .name = "swap", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, .shapes = { shape, shape, shape }, \
-	    .geometry = oneshot_geometry, .issue = swap_issue, .pair = true }
+	    .geometry = oneshot_geometry, .issue = swap_issue, .among = SHUNT_AMONG_TWO }
 const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce, then the two-shot one */
 	{ "oneshot", "every rank sends all it has to all, each reduces everything; one hop",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	    { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few }, oneshot_geometry, lines_issue },
 	{ "twoshot", "reduce-scatter, then all-gather, flags in the data; two hops",
 	    SHUNT_ALLREDUCE, SHUNT_FUSE_LINES, { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
-	    { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few }, twoshot_geometry, lines_issue },
+	    { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few }, twoshot_geometry, lines_issue,
+	    .among = SHUNT_AMONG_MORE },
 	{ "oneshot", "every rank sends to each its part, which that one reduces; one hop",
 	    SHUNT_REDUCESCATTER, SHUNT_FUSE_LINES, { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
 	    { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few, SHUNT_SHAPE_reduce_scatter8_few }, oneshot_geometry, lines_issue },

@@ -38,6 +38,9 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 	/* The algorithm's own is 64 blocks of 512 threads. */
 	assert_int_equal(count(list, n, "oneshot"), 12);
 	assert_int_equal(count(list, n, "twoshot"), 12);
+	n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 64 << 20, 2, false, true, list);
+	assert_int_equal(count(list, n, "oneshot"), 12);
+	assert_int_equal(count(list, n, "twoshot"), 0);
 	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 8, false, false, list);
 	assert_int_equal(count(list, n, "exchange"), 13);
 	assert_false(list[1].nccl);
