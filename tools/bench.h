@@ -113,6 +113,8 @@ enum bench_coll_id { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_RE
 	BENCH_COLL_BCAST, BENCH_COLL_SEND, BENCH_COLL_RECV, BENCH_NCOLLS };
 extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NULL name */
 
+/* NULL: there is none of this name. */
+const struct bench_coll *bench_coll_find(const char *name);
 /* The first function of the collective that the library lacks, or NULL. */
 const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
 /* How many times `count` elements a side has: 1, or with many one for each rank, or their weights. */

@@ -2,6 +2,7 @@
 /* The collectives: a row says what each side has, and what is where follows from that. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 #include "bench.h"
 
 #define CALL(name, ...)                                                                         \
@@ -99,6 +100,14 @@ const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
     [BENCH_COLL_SEND] = {"send", "send", .needs = {"Send"}, .call = Send_call, .part = true},
     [BENCH_COLL_RECV] = {"recv", "recv", .needs = {"Recv"}, .call = Recv_call, .part = true},
 };
+
+const struct bench_coll *bench_coll_find(const char *name)
+{
+	for (const struct bench_coll *c = bench_colls; c->name; c++)
+		if (!strcmp(c->name, name))
+			return c;
+	return NULL;
+}
 
 const char *bench_coll_missing(const struct bench_coll *c, const struct bench_nccl *nccl)
 {

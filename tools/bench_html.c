@@ -78,11 +78,9 @@ static double number_of(json_t *object, const char *key)
 static void key_make(json_t *run, json_t *row, char key[256])
 {
 	int n = snprintf(key, 256, "%s %s", string_of(run, "collective"), string_of(row, "dtype"));
-	const struct bench_coll *c = bench_colls;
+	const struct bench_coll *c = bench_coll_find(string_of(run, "collective"));
 
-	while (c->name && strcmp(c->name, string_of(run, "collective")))
-		c++;
-	if (c->name && c->reduces)
+	if (c && c->reduces)
 		n += snprintf(key + n, 256 - (size_t)n, " %s", string_of(row, "op"));
 	n += snprintf(key + n, 256 - (size_t)n, ", %.0f ranks, %s, %s", number_of(run, "ranks"), string_of(row, "mode"),
 		!strcmp(string_of(row, "place"), "in") ? "in place" : "out of place");
@@ -115,9 +113,7 @@ static struct panel *panel_find(struct report *r, json_t *run, json_t *row)
 	memcpy(p->key, key, sizeof(key));
 	p->nranks = (int)number_of(run, "ranks");
 	p->host = json_is_true(json_object_get(run, "host"));
-	for (const struct bench_coll *c = bench_colls; c->name && !p->coll; c++)
-		if (!strcmp(c->name, string_of(run, "collective")))
-			p->coll = c;
+	p->coll = bench_coll_find(string_of(run, "collective"));
 	return p;
 }
 
@@ -632,16 +628,13 @@ static int limit_parse(struct report *r, const char *text)
 {
 	const char *colon = strchr(text, ':');
 	struct limit *l = &r->limits[r->nlimits];
-	const struct bench_coll *c = bench_colls;
 	char *end;
 
 	if (r->nlimits == MAX_LIMITS || (colon && (size_t)(colon - text) >= sizeof(l->coll)))
 		return -EINVAL;
 	snprintf(l->coll, sizeof(l->coll), "%.*s", colon ? (int)(colon - text) : 0, text);
-	while (colon && c->name && strcmp(c->name, l->coll))
-		c++;
 	l->gbps = strtod(colon ? colon + 1 : text, &end);
-	if ((colon && !c->name) || *end || !(l->gbps > 0) || isinf(l->gbps))
+	if ((colon && !bench_coll_find(l->coll)) || *end || !(l->gbps > 0) || isinf(l->gbps))
 		return -EINVAL;
 	r->nlimits++;
 	return 0;

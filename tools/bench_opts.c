@@ -398,12 +398,11 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 			return -1;
 	}
 	if (optind < argc) {
-		const struct bench_coll *c = bench_colls;
+		const struct bench_coll *c = bench_coll_find(argv[optind]);
+		bool known = c && !c->part;
 
-		while (c->name && (c->part || strcmp(c->name, argv[optind])))
-			c++;
-		if (!c->name || optind + 1 < argc) {
-			tool_usage_error("\"%s\" is not a collective that can be measured", argv[c->name ? optind + 1 : optind]);
+		if (!known || optind + 1 < argc) {
+			tool_usage_error("\"%s\" is not a collective that can be measured", argv[known ? optind + 1 : optind]);
 			return -1;
 		}
 		o->coll = c;

@@ -155,12 +155,9 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 	return !bench_opts_start(b, opt, arg);
 }
 
-static int coll_find(const char *name)
+static bool tunable(const struct bench_coll *coll)
 {
-	for (int i = 0; bench_colls[i].name; i++)
-		if (!bench_colls[i].part && !bench_colls[i].uneven && !strcmp(bench_colls[i].name, name))
-			return i;
-	return -1;
+	return !coll->part && !coll->uneven;
 }
 
 /* NCCL is measured as it is when nobody interferes. */
@@ -211,14 +208,14 @@ static int tune_main(int argc, char **argv)
 	if (show)
 		return tune_show(show);
 	for (int i = optind; i < argc; i++) {
-		int coll = coll_find(argv[i]);
+		const struct bench_coll *coll = bench_coll_find(argv[i]);
 
-		if (coll < 0)
+		if (!coll || !tunable(coll))
 			return tool_usage_error("\"%s\" is not a collective that can be tuned", argv[i]);
-		o.colls |= 1u << coll;
+		o.colls |= 1u << (coll - bench_colls);
 	}
 	for (int i = 0; optind == argc && bench_colls[i].name; i++)
-		if (coll_find(bench_colls[i].name) == i)
+		if (tunable(&bench_colls[i]))
 			o.colls |= 1u << i;
 	if (o.base.first && o.base.last && o.base.first > o.base.last)
 		return tool_usage_error("the sizes must be --first <= --last");

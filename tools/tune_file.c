@@ -81,7 +81,8 @@ static bool point_read(json_t *json, struct tune_point *p)
 {
 	const char *coll, *algo, *before;
 	json_int_t bytes, part;
-	int blocks, threads, channels, forward, id = 0;
+	int blocks, threads, channels, forward;
+	const struct bench_coll *c;
 
 	*p = (struct tune_point){ 0 };
 	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective", &coll,
@@ -89,12 +90,11 @@ static bool point_read(json_t *json, struct tune_point *p)
 	        "nccl", &forward, "before", &before, "us", &p->us, "nccl_us", &p->nccl_us, "before_us", &p->before_us, "eager_us",
 	        &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
 		return false;
-	while (bench_colls[id].name && strcmp(bench_colls[id].name, coll))
-		id++;
-	if (!bench_colls[id].name || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
+	c = bench_coll_find(coll);
+	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
 		threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
 		return false;
-	p->coll = (enum bench_coll_id)id;
+	p->coll = (enum bench_coll_id)(c - bench_colls);
 	p->bytes = (uint64_t)bytes;
 	p->part = (uint64_t)part;
 	p->algo = shunt_algo_find(tune_kind(p->coll), algo);
