@@ -203,6 +203,7 @@ struct bench_progress {
 	atomic_ullong bytes;             /* 0: before the first size */
 	char what[512]; /* conform, torture: the case or move, and what went wrong in it; read only to be printed */
 };
+void bench_progress_note(struct bench_progress *p, enum bench_stage stage, int lib, int way);
 
 /* Ranks of one host meet here. Zero-filled memory is a valid start. */
 struct bench_hall {
@@ -259,8 +260,8 @@ int bench_team_gather(struct bench_team *team, const void *mine, size_t bytes, v
 int bench_round_error(int rank, int err);
 int bench_device_error(int rank, int device, const char *what, int err);
 double bench_now_us(void); /* monotonic */
-/* Tells the others that we give up. */
-void bench_team_fail(struct bench_team *team);
+/* Tells the others that we give up. team: NULL before it was joined; own: as there. */
+void bench_team_fail(struct bench_team *team, struct bench_shared *own);
 void bench_team_leave(struct bench_team *team); /* NULL allowed */
 
 /* ---- data (bench_data.c) ---- */

@@ -5,6 +5,14 @@
 #include <sys/mman.h>
 #include "bench.h"
 
+void bench_progress_note(struct bench_progress *p, enum bench_stage stage, int lib, int way)
+{
+	atomic_store(&p->stage, stage);
+	atomic_store(&p->lib, lib);
+	atomic_store(&p->way, way);
+	atomic_fetch_add(&p->beats, 1);
+}
+
 struct sitter {
 	struct bench_seat seat;
 	int (*run)(const void *arg, const struct bench_seat *seat);
@@ -48,7 +56,7 @@ int bench_seats_run(const struct bench_opts *o, int (*run)(const void *arg, cons
 	for (; started < n; started++) {
 		if (pthread_create(&sitters[started].thread, NULL, sitter_main, &sitters[started])) {
 			tool_error("cannot start a thread for rank %d", started);
-			atomic_store(&shared->hall.failed, 1);
+			bench_team_fail(NULL, shared);
 			break;
 		}
 	}

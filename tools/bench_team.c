@@ -484,8 +484,12 @@ int bench_team_gather(struct bench_team *t, const void *mine, size_t bytes, void
 	return t->hall ? hall_gather(t, mine, bytes, all) : hub_gather(t, mine, bytes, all);
 }
 
-void bench_team_fail(struct bench_team *t)
+void bench_team_fail(struct bench_team *t, struct bench_shared *own)
 {
+	if (!t) {
+		atomic_store(&own->hall.failed, 1);
+		return;
+	}
 	if (t->hall)
 		atomic_store(&t->hall->failed, 1);
 	if (t->hub)

@@ -9,10 +9,7 @@
 
 void bench_note(struct bench_rank *r, enum bench_stage stage, int lib, int way)
 {
-	atomic_store(&r->progress->stage, stage);
-	atomic_store(&r->progress->lib, lib);
-	atomic_store(&r->progress->way, way);
-	atomic_fetch_add(&r->progress->beats, 1);
+	bench_progress_note(r->progress, stage, lib, way);
 }
 
 int bench_barrier(struct bench_rank *r)
@@ -549,10 +546,7 @@ static void rank_main(struct bench_rank *r)
 		r->status = statuses[0];
 	} else {
 		r->status = err == -ENOPKG ? TOOL_USAGE : TOOL_FAIL;
-		if (r->team)
-			bench_team_fail(r->team);
-		else
-			atomic_store(&r->shared->hall.failed, 1);
+		bench_team_fail(r->team, r->shared);
 	}
 	rank_close(r, !err);
 }
@@ -574,7 +568,7 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 	int status;
 
 	if (!r) {
-		atomic_store(&seat->shared->hall.failed, 1);
+		bench_team_fail(NULL, seat->shared);
 		return TOOL_FAIL;
 	}
 	r->opts = *o;

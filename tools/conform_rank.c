@@ -10,10 +10,7 @@
 
 void conform_note(struct conform_rank *r, enum bench_stage stage, int lib)
 {
-	atomic_store(&r->progress->stage, stage);
-	atomic_store(&r->progress->lib, lib);
-	atomic_store(&r->progress->way, -1);
-	atomic_fetch_add(&r->progress->beats, 1);
+	bench_progress_note(r->progress, stage, lib, -1);
 }
 
 void conform_say(struct conform_outcome *out, enum conform_verdict verdict, const char *fmt, ...)

@@ -243,7 +243,7 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 	struct conform_rank *r;
 
 	if (!t) {
-		atomic_store(&seat->shared->hall.failed, 1);
+		bench_team_fail(NULL, seat->shared);
 		return TOOL_FAIL;
 	}
 	r = &t->rank;
@@ -274,10 +274,7 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 		status = statuses[0];
 	} else {
 		status = TOOL_FAIL;
-		if (t->team)
-			bench_team_fail(t->team);
-		else
-			atomic_store(&t->shared->hall.failed, 1);
+		bench_team_fail(t->team, t->shared);
 	}
 	seat_close(t, !err);
 	free(list.cases);

@@ -8,8 +8,7 @@
 
 void plan_rank_note(struct plan_rank *r, enum bench_stage stage)
 {
-	atomic_store(&r->progress->stage, stage);
-	atomic_fetch_add(&r->progress->beats, 1);
+	bench_progress_note(r->progress, stage, 0, -1);
 }
 
 int plan_rank_gather(struct plan_rank *r, const void *mine, size_t bytes, void *all)
@@ -222,7 +221,7 @@ int plan_run_rank(const void *arg, const struct bench_seat *seat)
 	int err, status = TOOL_FAIL;
 
 	if (!r) {
-		atomic_store(&seat->shared->hall.failed, 1);
+		bench_team_fail(NULL, seat->shared);
 		return TOOL_FAIL;
 	}
 	r->o = arg;
@@ -247,10 +246,8 @@ int plan_run_rank(const void *arg, const struct bench_seat *seat)
 		printf("# %s\n", r->wrong ? "there are wrong values" : "all values are right, and the plan made them");
 	if (!err)
 		status = r->wrong || !r->sizes ? TOOL_FAIL : TOOL_OK;
-	else if (r->team)
-		bench_team_fail(r->team);
 	else
-		atomic_store(&r->shared->hall.failed, 1);
+		bench_team_fail(r->team, r->shared);
 	rank_close(r, !err);
 	free(r);
 	return status;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls of one rank: how one is made, captured, replayed and measured. */
-#include <stdlib.h>
 #include "plan_rank.h"
 
 char *plan_rank_send_at(const struct plan_rank *r, const struct plan_task *t)
@@ -52,13 +51,6 @@ int plan_rank_calls(struct plan_rank *r, const struct plan_task *t, void *graph,
 	return err ? err : plan_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
 }
 
-static int by_time(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *graph, double *us_p)
 {
 	double slowest[BENCH_MAX_ROUNDS], all[BENCH_MAX_RANKS], mine, start;
@@ -84,7 +76,6 @@ int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *grap
 	}
 	if (err)
 		return err;
-	qsort(slowest, (size_t)r->rounds, sizeof(double), by_time);
-	*us_p = slowest[r->rounds / 2];
+	*us_p = bench_median(slowest, r->rounds, NULL);
 	return 0;
 }

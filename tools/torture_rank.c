@@ -77,10 +77,7 @@ struct rank {
 
 static void note(struct rank *r, enum bench_stage stage)
 {
-	atomic_store(&r->progress->stage, stage);
-	atomic_store(&r->progress->lib, 0);
-	atomic_store(&r->progress->way, -1);
-	atomic_fetch_add(&r->progress->beats, 1);
+	bench_progress_note(r->progress, stage, 0, -1);
 }
 
 static void move_note(struct rank *r, const char *how, const struct torture_slot *s)
@@ -705,7 +702,7 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 
 	if (!r || !all || seat->shared->launch.nranks > TORTURE_MAX_RANKS) {
 		tool_error("%s", r && all ? "there may be 8 ranks at most; give -n" : "out of memory");
-		atomic_store(&seat->shared->hall.failed, 1);
+		bench_team_fail(NULL, seat->shared);
 		goto out;
 	}
 	r->o = arg;
@@ -731,10 +728,8 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 		if (!r->rank)
 			summary_print(r, all);
 	}
-	if (r->err && r->team)
-		bench_team_fail(r->team);
-	else if (r->err)
-		atomic_store(&r->shared->hall.failed, 1);
+	if (r->err)
+		bench_team_fail(r->team, r->shared);
 	rank_close(r, !r->err);
 out:
 	free(all);

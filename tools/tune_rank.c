@@ -47,10 +47,7 @@ struct rank {
 
 static void note(struct rank *r, enum bench_stage stage, int lib)
 {
-	atomic_store(&r->progress->stage, stage);
-	atomic_store(&r->progress->lib, lib);
-	atomic_store(&r->progress->way, -1);
-	atomic_fetch_add(&r->progress->beats, 1);
+	bench_progress_note(r->progress, stage, lib, -1);
 }
 
 static int gather(struct rank *r, const void *mine, size_t bytes, void *all)
@@ -407,19 +404,6 @@ static int check(struct rank *r, const struct tune_task *t, const struct tune_ca
 
 /* ---- time ---- */
 
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-	qsort(values, (size_t)n, sizeof(double), compare);
-	return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 /* Medians over rounds of the slowest rank; samples: [candidate][round]. The same on all ranks. */
 static int medians(struct rank *r, int n, int rounds, double *us)
 {
@@ -433,7 +417,7 @@ static int medians(struct rank *r, int n, int rounds, double *us)
 		for (int k = 0; !err && k < r->nranks * rounds; k++)
 			if (heard[k] > slowest[k % rounds])
 				slowest[k % rounds] = heard[k];
-		us[i] = err ? 0 : median(slowest, rounds);
+		us[i] = err ? 0 : bench_median(slowest, rounds, NULL);
 	}
 	return err;
 }
@@ -763,7 +747,7 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 	if (r)
 		r->results = calloc(1, sizeof(*r->results));
 	if (!r || !r->results) {
-		atomic_store(&seat->shared->hall.failed, 1);
+		bench_team_fail(NULL, seat->shared);
 		free(r);
 		return TOOL_FAIL;
 	}
@@ -793,12 +777,8 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 		err = gather(r, NULL, 0, NULL);
 	if (!err)
 		err = results_end(r);
-	if (err) {
-		if (r->team)
-			bench_team_fail(r->team);
-		else
-			atomic_store(&r->shared->hall.failed, 1);
-	}
+	if (err)
+		bench_team_fail(r->team, r->shared);
 	tune_partial_close(r->partial, false);
 	rank_close(r, !err);
 	free((char *)r->cache_dir);
