@@ -6,7 +6,7 @@
  * machine, and is it faster than the real NCCL? The answers become a tuning file (docs/tuning.md).
  *
  * The ranks are workers as those of shunt bench (bench.c starts and watches them); tune_plan.c says what is
- * measured, tune_rank.c does it, tune_choose.c decides, tune_file.c writes. What is measured is kept point by point in a partial
+ * measured, tune_rank.h and its files do it, tune_choose.c decides, tune_file.c writes. What is measured is kept point by point in a partial
  * file, so that a run that was stopped goes on where it was.
  */
 #include <jansson.h>
