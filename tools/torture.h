@@ -8,7 +8,7 @@
  * alone and in groups, on several streams and communicators; graphs that are captured and launched between them; communicators
  * that come and go. What differs by rank is drawn apart: alignment, and how late it is. Each move has a slot with buffers of its
  * own (torture_slot.c); its inputs are new each time, its output is poisoned before, and everything in and around it is compared
- * with what the inputs give (bench_data.c). torture_rank.c is what one rank does.
+ * with what the inputs give (bench_data.c). torture_rank.h and its files are one rank.
  *
  * Launching, watching and meeting are those of shunt bench, the communicators those of shunt conform.
  */

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lives of a torture run: communicators are made, used for some hundred moves, and destroyed, and then memory and descriptors must be
+ * where they were after the first lives.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include "torture_rank.h"
+
+enum {
+	FIRST_LIFE = 24,             /* moves */
+	LIFE = 400,                  /* about */
+	AGREE_EVERY = 16,            /* rounds */
+	LEAK_BYTES = 16 << 20,       /* less than what one communicator has */
+	LEAK_DESCRIPTORS = 8,
+};
+
+/* ---- communicators ---- */
+
+/* id: of the world, which alone has one. */
+static void comm_make(struct torture_rank *r, enum conform_comm comm, const ncclUniqueId *id)
+{
+	char text[400];
+
+	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu", conform_comm_name(comm),
+	    (unsigned long long)r->seed);
+	torture_note(r, BENCH_INIT);
+	if (id)
+		torture_nccl_error(r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
+	else if (!conform_comm_check(&r->nccl, comm, r->rank, r->nranks, r->device,
+	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text, sizeof(text))) {
+		tool_error("rank %d: %s", r->rank, text);
+		r->err = -EIO;
+	}
+	r->comms |= 1u << comm;
+	r->tally.comms++;
+}
+
+static void path_add(struct torture_rank *r, const struct shunt_counter *c)
+{
+	struct torture_tally *t = &r->tally;
+	size_t i = 0;
+
+	while (i < t->npaths &&
+	       (strcmp(t->paths[i].op, c->op) || strcmp(t->paths[i].path, c->path) || strcmp(t->paths[i].reason, c->reason)))
+		i++;
+	if (i == TORTURE_COUNTERS)
+		return;
+	if (i == t->npaths)
+		t->paths[t->npaths++] = (struct shunt_counter){ c->op, c->path, c->reason, 0, 0 };
+	t->paths[i].calls += c->calls;
+}
+
+static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
+{
+	struct shunt_counter rows[TORTURE_COUNTERS];
+	ncclResult_t async = ncclSuccess;
+	size_t n = 0;
+
+	r->comms &= ~(1u << comm);
+	if (!r->comm[comm] || r->err)
+		return;
+	torture_note(r, BENCH_DESTROY);
+	if (r->nccl.counters && !r->nccl.counters(r->comm[comm], rows, TORTURE_COUNTERS, &n))
+		for (size_t i = 0; i < n && i < TORTURE_COUNTERS; i++)
+			path_add(r, &rows[i]);
+	if (r->nccl.CommGetAsyncError) {
+		torture_nccl_error(r, "ncclCommGetAsyncError", r->nccl.CommGetAsyncError(r->comm[comm], &async));
+		torture_nccl_error(r, "ncclCommGetAsyncError's answer", async);
+	}
+	if (!r->err)
+		torture_nccl_error(r, "ncclCommDestroy", r->nccl.CommDestroy(r->comm[comm]));
+	r->comm[comm] = NULL;
+}
+
+/* A child that is there goes, with what was captured; one that is not there comes. */
+static void comm_round(struct torture_rank *r)
+{
+	enum conform_comm comm = 1 + torture_random(&r->common, CONFORM_NCOMMS - 1);
+
+	if (!(r->possible >> comm & 1))
+		return;
+	torture_check_all(r);
+	if (!(r->comms >> comm & 1)) {
+		if (!(r->comms >> conform_comm_parent(comm) & 1))
+			comm_make(r, conform_comm_parent(comm), NULL);
+		if (!r->err)
+			comm_make(r, comm, NULL);
+		return;
+	}
+	torture_graphs_drop(r);
+	for (int i = CONFORM_NCOMMS - 1; i >= (int)comm; i--)
+		if (r->comms >> i & 1 && (i == (int)comm || (conform_comm_parent(i) == comm)))
+			comm_destroy(r, i);
+}
+
+/* ---- lives ---- */
+
+static uint64_t descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint64_t n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static struct torture_holdings holdings(const struct torture_rank *r)
+{
+	struct torture_holdings h = { .descriptors = descriptors() };
+	size_t avail = 0, total = 0;
+
+	if (!r->o->shared && !r->lib.mem_info(&avail, &total))
+		h.device = total - avail;
+	return h;
+}
+
+static bool is_back(const struct torture_rank *r)
+{
+	return r->latest.device <= r->baseline.device + LEAK_BYTES &&
+	       r->latest.descriptors <= r->baseline.descriptors + LEAK_DESCRIPTORS;
+}
+
+/* All communicators of all ranks are gone. */
+static void holdings_check(struct torture_rank *r)
+{
+	char none = 0, all[BENCH_MAX_RANKS];
+
+	/* Before the first measures: the others have let go. Before anyone makes the next communicator: all have measured. */
+	if (torture_gather(r, &none, 1, all))
+		return;
+	r->latest = holdings(r);
+	/* What a process gives back may take a moment to be seen. */
+	for (int i = 0; r->tally.lives > TORTURE_SETTLING && i < 100 && !is_back(r); i++) {
+		usleep(20000);
+		r->latest = holdings(r);
+	}
+	if (r->tally.lives <= TORTURE_SETTLING) {
+		if (r->latest.device > r->baseline.device)
+			r->baseline.device = r->latest.device;
+		if (r->latest.descriptors > r->baseline.descriptors)
+			r->baseline.descriptors = r->latest.descriptors;
+	}
+	if (!is_back(r)) {
+		tool_error("rank %d: after %llu lives %.1f MiB of device %d and %llu descriptors are in use, where it was %.1f MiB and %llu "
+			   "after the first %d: something of the communicators was not given back",
+		    r->rank, (unsigned long long)r->tally.lives, (double)r->latest.device / (1 << 20), r->device,
+		    (unsigned long long)r->latest.descriptors, (double)r->baseline.device / (1 << 20),
+		    (unsigned long long)r->baseline.descriptors, TORTURE_SETTLING);
+		r->err = -ENOSPC;
+	}
+	torture_gather(r, &none, 1, all);
+}
+
+/* Are there wrong values anywhere, and has it been long enough? The same answer on all ranks. */
+static void agree(struct torture_rank *r)
+{
+	struct verdict {
+		uint64_t wrong;
+		bool over;
+	} mine = { r->tally.wrong, false }, all[BENCH_MAX_RANKS];
+	double seconds = (bench_now_us() - r->began_us) / 1e6;
+
+	mine.over = r->o->ops ? r->tally.moves >= r->o->ops : seconds >= 60 * (r->o->minutes > 0 ? r->o->minutes : 1);
+	if (torture_gather(r, &mine, sizeof(mine), all))
+		return;
+	r->stop = all[0].over;
+	for (int i = 0; i < r->nranks; i++)
+		r->stop |= all[i].wrong > 0;
+}
+
+static void life_begin(struct torture_rank *r)
+{
+	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+
+	memset(&id, 0, sizeof(id));
+	if (!r->rank)
+		torture_nccl_error(r, "ncclGetUniqueId", r->nccl.GetUniqueId(&id));
+	if (!r->err && !torture_gather(r, &id, sizeof(id), ids))
+		comm_make(r, CONFORM_WORLD, &ids[0]);
+}
+
+static void life_end(struct torture_rank *r)
+{
+	uint32_t first = torture_random(&r->common, CONFORM_NCOMMS);
+
+	torture_check_all(r);
+	torture_graphs_drop(r);
+	/* In any order: a child lives on without its parent. */
+	for (uint32_t i = 0; i < CONFORM_NCOMMS; i++)
+		comm_destroy(r, (first + i) % CONFORM_NCOMMS);
+	r->tally.lives++;
+	if (!r->err)
+		holdings_check(r);
+}
+
+void torture_life(struct torture_rank *r)
+{
+	uint64_t end = r->tally.moves + (r->tally.lives ? LIFE / 4 + torture_random(&r->common, LIFE) : FIRST_LIFE);
+
+	life_begin(r);
+	for (uint64_t round = 1; !r->err && !r->stop && r->tally.moves < end; round++) {
+		uint32_t what = torture_random(&r->common, 100);
+
+		if (what < 66)
+			torture_eager_round(r);
+		else if (what < 88)
+			torture_graph_round(r, what % 6);
+		else if (what < 95)
+			comm_round(r);
+		else
+			torture_check_all(r);
+		if (!r->err && (round % AGREE_EVERY == 0 || (r->o->ops && r->tally.moves >= r->o->ops)))
+			agree(r);
+	}
+	if (!r->err)
+		life_end(r);
+	/* What the last moves gave. */
+	if (!r->err && !r->stop)
+		agree(r);
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOOLS_TORTURE_RANK_H
+#define SHUNT_TOOLS_TORTURE_RANK_H
+/* One rank of shunt torture, and what its files share. What goes wrong is said at once, and kept in `err`: nothing goes on from there. */
+#include "torture.h"
+
+enum {
+	TORTURE_COUNTERS = 256,
+	TORTURE_SETTLING = 3,        /* lives: by then a library has what it keeps for good, which it may make when something is first used */
+};
+
+struct torture_graph {
+	void *graph;                 /* NULL: free */
+	struct torture_slot slots[TORTURE_GRAPH_MOVES];
+	int nmoves;
+	bool grouped, in_place;
+};
+
+/* What there is of the device and of the process; unknown: 0. */
+struct torture_holdings {
+	uint64_t device, descriptors;
+};
+
+struct torture_tally {
+	uint64_t kinds[32];
+	uint64_t moves, groups, captures, launches, comms, lives, delays, checks, elements, wrong;
+	struct shunt_counter paths[TORTURE_COUNTERS];
+	size_t npaths;
+};
+
+struct torture_rank {
+	const struct torture_opts *o;
+	struct bench_shared *shared;
+	struct bench_progress *progress;
+	struct bench_team *team;
+	struct tool_lib lib;
+	struct bench_nccl nccl;
+	struct torture_bench bench;
+	struct torture_data data;
+	int rank, nranks, device;
+	uint64_t max_bytes, seed;
+	bool cuda, stop;
+	bool any_order;              /* a group's communicators may be named in another order on every rank */
+	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
+	unsigned possible;           /* communicators that can be made */
+	struct torture_random common, own;
+	ncclComm_t comm[CONFORM_NCOMMS];
+	void *streams[TORTURE_STREAMS], *delays[TORTURE_STREAMS]; /* delays: what is written to for as long as it takes */
+	size_t delay_bytes;
+	struct torture_slot slots[TORTURE_SLOTS];
+	int nslots;                  /* that are under way */
+	struct torture_graph graphs[TORTURE_GRAPHS];
+	unsigned launched;           /* bit set: graphs that were not checked since */
+	struct torture_holdings baseline, latest;
+	struct torture_tally tally;
+	double began_us;
+	int err;                     /* the run cannot go on; said */
+};
+
+/* ---- torture_rank.c ---- */
+
+/* What the rank is at, for who watches it. */
+void torture_note(struct torture_rank *r, enum bench_stage stage);
+/* Nothing, if the call went well. */
+void torture_device_error(struct torture_rank *r, const char *what, int err);
+void torture_nccl_error(struct torture_rank *r, const char *call, ncclResult_t result);
+/* 0 or -errno, which is in r->err then. */
+int torture_gather(struct torture_rank *r, const void *mine, size_t bytes, void *all);
+
+/* ---- torture_moves.c ---- */
+
+/* Waits for everything and looks at what has come. */
+void torture_check_all(struct torture_rank *r);
+/* Some moves, one after another or as a group. */
+void torture_eager_round(struct torture_rank *r);
+/* Captures a graph, launches it (what: not 0), or drops it. */
+void torture_graph_round(struct torture_rank *r, uint32_t what);
+void torture_graphs_drop(struct torture_rank *r);
+
+/* ---- torture_life.c ---- */
+
+/* Until the communicators are gone again, or r->err or r->stop says that it is over. */
+void torture_life(struct torture_rank *r);
+#endif
