@@ -15,12 +15,9 @@
 #include "ranks.h"
 #include "shunt/shunt.h"
 
-#define MAX_IDS 64
-
 /* Mapped before the ranks are forked, zeroed before each run. */
 static struct {
-	ncclUniqueId ids[MAX_IDS];
-	atomic_int nids;
+	struct ranks_ids ids;
 	atomic_int barrier[32];
 } *shared;
 
@@ -28,16 +25,6 @@ static int run(enum ranks_how how, int n, rank_fn body)
 {
 	memset(shared, 0, sizeof(*shared));
 	return ranks_run(how, n, 1, body);
-}
-
-/* The k-th of the ids, made by rank 0 as they are needed. */
-static ncclUniqueId id_of(struct rank *r, int k)
-{
-	for (; r->rank == 0 && shared->nids <= k; shared->nids++)
-		ncclGetUniqueId(&shared->ids[shared->nids]);
-	while (shared->nids <= k)
-		usleep(200);
-	return shared->ids[k];
 }
 
 /* All ranks; each place once per run. */
@@ -114,10 +101,10 @@ static int body_shrink_and_grow(struct rank *r)
 		/* The one that was left out comes back as a new rank. */
 		if (r->rank == 0) {
 			NCCL(ncclCommGetUniqueId(shrunk, &id));
-			shared->ids[round] = id;
+			shared->ids.id[round] = id;
 		}
 		together(r, 4 * round);
-		id = shared->ids[round];
+		id = shared->ids.id[round];
 		NCCL(ncclCommGrow(shrunk, n, shrunk && r->rank ? NULL : &id, shrunk ? -1 : r->rank, &grown, NULL));
 		SUM(grown, r->rank, n);
 		if (shrunk)
@@ -229,7 +216,7 @@ static int body_nonblocking(struct rank *r)
 	SUM(child, r->rank, r->nranks);
 	SUM(second, r->nranks - 1 - r->rank, r->nranks);
 	/* A group of an init of which the last rank comes when the others' calls have returned. */
-	ncclUniqueId id = id_of(r, 0);
+	ncclUniqueId id = ranks_id(r, &shared->ids, 0);
 	while (r->rank == r->nranks - 1 && shared->barrier[0] < r->nranks - 1)
 		usleep(200);
 	NCCL(ncclGroupStart());
@@ -260,7 +247,7 @@ static int body_scalable(struct rank *r)
 	ncclComm_t comm;
 
 	for (int k = 0; k < 3; k++)
-		ids[k] = id_of(r, k);
+		ids[k] = ranks_id(r, &shared->ids, k);
 	NCCL(ncclCommInitRankScalable(&comm, r->nranks, r->rank, 3, ids, NULL));
 	SUM(comm, r->rank, r->nranks);
 	NCCL(ncclCommDestroy(comm));
@@ -327,7 +314,7 @@ static int body_root_goes_first(struct rank *r)
 
 	CHECK(shunt_malloc((void **)&dev, COUNT * 4) == 0);
 	for (int k = 0; k < 8; k++) {
-		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
 		SUM(comm, r->rank, r->nranks);
 		for (int i = 0; i < COUNT; i++)
 			host[i] = r->rank ? -1 : i + k;
@@ -364,7 +351,7 @@ static int body_graphs_outlive(struct rank *r)
 
 	CHECK(shunt_malloc((void **)&dev, COUNT * 4) == 0 && shunt_stream_create(&other) == 0);
 	for (int how = 0; how < 3; how++) { /* destroy, finalize and destroy, abort */
-		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, how), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, how), r->rank));
 		SUM(comm, r->rank, r->nranks);
 		for (int g = 0; g < GRAPHS; g++) {
 			void *stream = g % 2 ? other : r->stream;
@@ -402,8 +389,8 @@ static int body_end_in_a_capture(struct rank *r)
 	void *graph;
 
 	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0 && shunt_memcpy(dev, host, sizeof(host)) == 0);
-	NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, 0), r->rank));
-	NCCL(ncclCommInitRank(&other, r->nranks, id_of(r, 1), r->rank));
+	NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&other, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
 	SUM(comm, r->rank, r->nranks);
 	SUM(other, r->rank, r->nranks);
 	CHECK(shunt_capture_begin(r->stream) == 0);

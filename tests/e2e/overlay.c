@@ -25,7 +25,6 @@
 
 /* ------------------------------------------------------------------------------------------------- what ranks share */
 
-#define MAX_IDS 64
 #define PATIENCE "60s" /* longer than a loaded machine takes for anything here */
 /* How long an abort may take. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -37,8 +36,7 @@
 /* Zeroed before each run; mapped before the ranks are forked. */
 static struct {
 	char fake[FAKE_NCCL_SHARED_BYTES];
-	ncclUniqueId ids[MAX_IDS];
-	atomic_int nids;
+	struct ranks_ids ids;
 	atomic_int barrier[16];
 	atomic_int warnings[16]; /* lines about forward-only communicators */
 	int odd;                 /* the rank that differs */
@@ -55,16 +53,6 @@ static int run_as(const struct ranks *ranks, int odd)
 	memset(shared, 0, sizeof(*shared));
 	shared->odd = odd;
 	return ranks_run_as(ranks);
-}
-
-/* The k-th id of this run. */
-static ncclUniqueId id_of(struct rank *r, int k)
-{
-	for (; r->rank == 0 && shared->nids <= k; shared->nids++)
-		ncclGetUniqueId(&shared->ids[shared->nids]);
-	while (shared->nids <= k)
-		usleep(500);
-	return shared->ids[k];
 }
 
 /* All ranks; each place once per run. */
@@ -182,13 +170,13 @@ static int body_inits(struct rank *r)
 {
 	ncclConfig_t config = config_of(1, 1), lazy = config_of(0, NCCL_CONFIG_UNDEF_INT);
 	ncclComm_t comm[4];
-	ncclUniqueId id = id_of(r, 2);
+	ncclUniqueId id = ranks_id(r, &shared->ids, 2);
 	ncclResult_t res;
 
-	NCCL(ncclCommInitRank(&comm[0], r->nranks, id_of(r, 0), r->rank));
-	NCCL(ncclCommInitRankConfig(&comm[1], r->nranks, id_of(r, 1), r->rank, &config));
+	NCCL(ncclCommInitRank(&comm[0], r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRankConfig(&comm[1], r->nranks, ranks_id(r, &shared->ids, 1), r->rank, &config));
 	NCCL(ncclCommInitRankScalable(&comm[2], r->nranks, r->rank, 1, &id, NULL));
-	res = ncclCommInitRankConfig(&comm[3], r->nranks, id_of(r, 3), r->rank, &lazy);
+	res = ncclCommInitRankConfig(&comm[3], r->nranks, ranks_id(r, &shared->ids, 3), r->rank, &lazy);
 	CHECK(res == ncclInProgress);
 	CHECK(settled(comm[3]) == ncclSuccess);
 	for (int k = 0; k < 4; k++) {
@@ -387,16 +375,16 @@ static int body_grow(struct rank *r)
 	ncclComm_t small = NULL, grown[2];
 	ncclUniqueId id;
 
-	id_of(r, 1);
+	ranks_id(r, &shared->ids, 1);
 	if (r->rank < r->nranks - 1)
-		NCCL(ncclCommInitRank(&small, r->nranks - 1, shared->ids[0], r->rank));
+		NCCL(ncclCommInitRank(&small, r->nranks - 1, shared->ids.id[0], r->rank));
 	for (int round = 0; round < 2; round++) {
 		if (r->rank == 0) {
 			NCCL(ncclCommGetUniqueId(small, &id));
-			shared->ids[2 + round] = id;
+			shared->ids.id[2 + round] = id;
 		}
 		together(r, 2 * round);
-		id = shared->ids[2 + round];
+		id = shared->ids.id[2 + round];
 		if (shared->odd) /* made by a rank without Shunt */
 			memset(id.internal + 64, 0, 64);
 		NCCL(ncclCommGrow(small, r->nranks, small && r->rank ? NULL : &id, small ? -1 : r->rank, &grown[round], NULL));
@@ -426,7 +414,7 @@ static int body_ends(struct rank *r)
 	int reused = 0;
 
 	for (int k = 0; k < 12; k++) {
-		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
 		reused += comm == before;
 		before = comm;
 		CHECK(counted(comm, 1) == 0 && counted(comm, 0) == 0);
@@ -880,7 +868,7 @@ static int body_one_thread(struct rank *r)
 {
 	enum { N = 3, COUNT = 500 };
 	ncclComm_t comms[N];
-	ncclUniqueId id = id_of(r, 0);
+	ncclUniqueId id = ranks_id(r, &shared->ids, 0);
 	int32_t *buf[N], host[COUNT];
 	void *stream[N];
 
@@ -1110,8 +1098,8 @@ static int body_abort_behind(struct rank *r)
 	int32_t *buf;
 	double began;
 
-	NCCL(ncclCommInitRank(&ours, r->nranks, id_of(r, 0), r->rank));
-	NCCL(ncclCommInitRank(&ahead, r->nranks, id_of(r, 1), r->rank));
+	NCCL(ncclCommInitRank(&ours, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&ahead, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
 	REDUCE(ours, r->rank, r->nranks, 100, NATIVE);
 	REDUCE(ahead, r->rank, r->nranks, 100, NATIVE);
 	CHECK(shunt_malloc((void **)&buf, 400) == 0);
@@ -1177,7 +1165,7 @@ static int body_watched(struct rank *r)
 	for (int k = 0; k < 6; k++) {
 		ncclComm_t comm;
 
-		NCCL(ncclCommInitRank(&comm, r->nranks, id_of(r, k), r->rank));
+		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
 		w.comm = comm;
 		for (int i = 0; i < 10; i++)
 			REDUCE(comm, r->rank, r->nranks, 50 + i, NATIVE);
@@ -1229,8 +1217,8 @@ static int body_comm_id(struct rank *r)
 	REDUCE(first, r->rank, r->nranks, 1000, FORWARDED);
 	if (r->rank == 0)
 		NCCL(ncclCommDestroy(first));
-	NCCL(ncclCommInitRank(&second, r->nranks, id_of(r, 0), r->rank));
-	NCCL(ncclCommInitRank(&third, r->nranks, id_of(r, 1), r->rank));
+	NCCL(ncclCommInitRank(&second, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&third, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
 	REDUCE(third, r->rank, r->nranks, 1000, FORWARDED);
 	REDUCE(second, r->rank, r->nranks, 1000, FORWARDED);
 	NCCL(ncclCommSplit(second, 0, r->rank, &child, NULL));

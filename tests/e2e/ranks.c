@@ -123,6 +123,15 @@ int ranks_run(enum ranks_how how, int n, int raw, rank_fn body)
 	return ranks_run_as(&(struct ranks){ .how = how, .n = n, .raw = raw, .body = body });
 }
 
+ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k)
+{
+	for (; r->rank == 0 && ids->n <= k; ids->n++)
+		ncclGetUniqueId(&ids->id[ids->n]);
+	while (ids->n <= k)
+		usleep(200);
+	return ids->id[k];
+}
+
 void ranks_meet(const struct rank *r, atomic_int *place)
 {
 	atomic_fetch_add(place, 1);

@@ -35,6 +35,12 @@ struct ranks {
 /* Number of ranks that failed. */
 int ranks_run_as(const struct ranks *ranks);
 int ranks_run(enum ranks_how how, int n, int raw, rank_fn body);
+/* Unique ids that rank 0 makes as they are needed; zeroed memory that the ranks share. */
+struct ranks_ids {
+	ncclUniqueId id[64];
+	atomic_int n;
+};
+ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k);
 /* Waits until all ranks are here. place: 0 at first, in memory that they share; good for one meeting. */
 void ranks_meet(const struct rank *r, atomic_int *place);
 

@@ -239,6 +239,15 @@ static int end(struct rank *r, struct place *p)
 	return 0;
 }
 
+/* Of a communicator with an error; aborted: somebody did that already. */
+static int end_broken(struct rank *r, struct place *p, bool aborted)
+{
+	if (!aborted)
+		NCCL(ncclCommAbort(p->comm));
+	CHECK(shunt_free(p->window) == 0 && shunt_free(p->plain) == 0);
+	return 0;
+}
+
 /* --------------------------------------------------------------------------------------------------------- tests */
 
 static int body_every_kind(struct rank *r)
@@ -653,9 +662,7 @@ static int body_misplaced(struct rank *r)
 	if (r->rank == 0)
 		CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another place of its window"));
 	together(r, 0);
-	NCCL(ncclCommAbort(p.comm));
-	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
-	return 0;
+	return end_broken(r, &p, false);
 }
 
 static void set_patience(int rank)
@@ -675,15 +682,40 @@ static void *abort_later(void *comm)
 	return (void *)(uintptr_t)(ncclCommAbort(comm) != ncclSuccess);
 }
 
+/* A call that the other ranks do not make: another thread aborts it, or its deadline passes. */
+struct lonely {
+	double began;
+	bool aborted;
+	pthread_t thread;
+};
+
+static void lonely_begin(struct lonely *l, ncclComm_t comm, bool aborted)
+{
+	*l = (struct lonely){ .began = now(), .aborted = aborted };
+	if (aborted)
+		pthread_create(&l->thread, NULL, abort_later, comm);
+}
+
+static int lonely_end(struct rank *r, struct lonely *l, void *stream)
+{
+	void *failed = NULL;
+
+	CHECK(shunt_stream_synchronize(stream) == 0);
+	CHECK(now() < l->began + 8);
+	if (l->aborted)
+		pthread_join(l->thread, &failed);
+	CHECK(!failed);
+	return 0;
+}
+
 /* odd: 0: the kernel waits; 1: the host, for the agreement. */
 static int body_abort(struct rank *r)
 {
 	struct call c = { .kind = ALLTOALL, .part = 1000, .at = GUARD };
+	struct lonely lonely;
 	ncclResult_t res;
 	ncclWindow_t win;
-	pthread_t thread;
 	struct place p;
-	void *failed;
 
 	if (begin(r, &p))
 		return 1;
@@ -695,21 +727,14 @@ static int body_abort(struct rank *r)
 		return 1;
 	together(r, 1); /* what rank 0 has enqueued is copied all the same when its barrier gives up */
 	if (r->rank == 0) {
-		double began = now();
-
-		pthread_create(&thread, NULL, abort_later, p.comm);
+		lonely_begin(&lonely, p.comm, true);
 		res = issue(&p, &c);
 		CHECK(shared->odd ? res != ncclSuccess : res == ncclSuccess);
-		CHECK(shunt_stream_synchronize(p.stream) == 0);
-		CHECK(now() < began + 8);
-		pthread_join(thread, &failed);
-		CHECK(!failed);
+		if (lonely_end(r, &lonely, p.stream))
+			return 1;
 	}
 	together(r, 0);
-	if (r->rank)
-		NCCL(ncclCommAbort(p.comm));
-	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
-	return 0;
+	return end_broken(r, &p, r->rank == 0);
 }
 
 static void test_abort_ends_a_barrier_and_an_agreement(void **state)
@@ -991,6 +1016,19 @@ static int fold_wipe(struct rank *r, const struct place *p, const struct fold *f
 	memset(host, 0x5a, bytes);
 	for (size_t at = 0; at < ROOM; at += ROOM / 2)
 		CHECK(shunt_memcpy(p->window + at, host, bytes) == 0 && shunt_memcpy(p->plain + at, host, bytes) == 0);
+	free(host);
+	return 0;
+}
+
+/* A call that failed wrote nothing. */
+static int fold_untouched(struct rank *r, const struct place *p, const struct fold *f)
+{
+	size_t bytes = f->count * shunt_dtype_bytes[f->dtype];
+	char *host = malloc(bytes);
+
+	CHECK(shunt_memcpy(host, fold_out(p, f), bytes) == 0);
+	for (size_t i = 0; i < bytes; i++)
+		CHECK(host[i] == 0x5a);
 	free(host);
 	return 0;
 }
@@ -1277,7 +1315,7 @@ static int body_fold_misplaced(struct rank *r)
 	ncclResult_t async = ncclSuccess;
 	ncclWindow_t win;
 	struct place p;
-	char *in, *out, host[4000];
+	char *in, *out;
 
 	if (begin(r, &p))
 		return 1;
@@ -1299,12 +1337,7 @@ static int body_fold_misplaced(struct rank *r)
 	NCCL(ncclCommGetAsyncError(p.comm, &async));
 	CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another place of its window"));
 	together(r, 0);
-	CHECK(shunt_memcpy(host, fold_out(&p, &f), sizeof(host)) == 0);
-	for (size_t i = 0; i < sizeof(host); i++)
-		CHECK(host[i] == 0x5a);
-	NCCL(ncclCommAbort(p.comm));
-	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
-	return 0;
+	return fold_untouched(r, &p, &f) || end_broken(r, &p, false);
 }
 
 static void test_pulls_from_another_place_than_promised_are_an_error(void **state)
@@ -1319,12 +1352,10 @@ static void test_pulls_from_another_place_than_promised_are_an_error(void **stat
 static int body_fold_abort(struct rank *r)
 {
 	struct fold f = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };
-	char host[4000];
 	ncclResult_t async = ncclSuccess;
+	struct lonely lonely;
 	ncclWindow_t win;
-	pthread_t thread;
 	struct place p;
-	void *failed;
 
 	if (begin(r, &p))
 		return 1;
@@ -1334,29 +1365,17 @@ static int body_fold_abort(struct rank *r)
 		return 1;
 	together(r, 1);
 	if (r->rank == 0) {
-		double began = now();
-
-		if (shared->odd == 0)
-			pthread_create(&thread, NULL, abort_later, p.comm);
+		lonely_begin(&lonely, p.comm, shared->odd == 0);
 		NCCL(fold_issue(&p, &f));
-		CHECK(shunt_stream_synchronize(p.stream) == 0);
-		CHECK(now() < began + 8);
-		if (shared->odd == 0) {
-			pthread_join(thread, &failed);
-			CHECK(!failed);
-		} else {
+		if (lonely_end(r, &lonely, p.stream))
+			return 1;
+		if (shared->odd) {
 			NCCL(ncclCommGetAsyncError(p.comm, &async));
 			CHECK(async == ncclRemoteError);
 		}
 	}
 	together(r, 0);
-	CHECK(shunt_memcpy(host, fold_out(&p, &f), sizeof(host)) == 0);
-	for (size_t i = 0; i < sizeof(host); i++)
-		CHECK(host[i] == 0x5a);
-	if (r->rank || shared->odd)
-		NCCL(ncclCommAbort(p.comm));
-	CHECK(shunt_free(p.window) == 0 && shunt_free(p.plain) == 0);
-	return 0;
+	return fold_untouched(r, &p, &f) || end_broken(r, &p, r->rank == 0 && shared->odd == 0);
 }
 
 static void test_pulls_end_with_abort_and_deadline_and_change_nothing(void **state)
