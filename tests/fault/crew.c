@@ -152,3 +152,22 @@ const char *crew_run(struct crew *c)
 	munmap(m, sizeof(*m));
 	return *why ? why : NULL;
 }
+
+const char *crew_run_each(struct crew *c)
+{
+	static char text[240];
+	const char *why;
+
+	for (c->victim = 0; c->victim < c->n; c->victim++) {
+		why = crew_run(c);
+		if (!why && c->action == FAULT_KILL && !c->killed)
+			why = "it lives";
+		if (!why && c->action == FAULT_STOP && !c->stopped)
+			why = "not stopped";
+		if (why) {
+			snprintf(text, sizeof(text), "rank %d: %s", c->victim, why);
+			return text;
+		}
+	}
+	return NULL;
+}

@@ -41,6 +41,8 @@ struct crew {
 
 /* NULL, or what must not be (valid until the next call): a hang, a crash, a wrong value, a life afterwards that is none. */
 const char *crew_run(struct crew *crew);
+/* The same with each rank in turn for the victim, which is to be killed or stopped: that it was not is a reason, too. */
+const char *crew_run_each(struct crew *crew);
 /* Memory that all processes of a run share; zeroed by each run. */
 enum { CREW_SHARED = 4096 };
 #endif
