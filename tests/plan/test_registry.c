@@ -34,18 +34,6 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static void write_text(const char *file, const char *text)
-{
-	char path[256];
-	FILE *f;
-
-	snprintf(path, sizeof(path), "%s/%s", root_dir, file);
-	f = fopen(path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 /* A plan of the corpus under another name, with up to two edits, as text that the caller frees. */
 static char *plan_text(
     const char *plan, const char *name, const char *path1, const char *value1, const char *path2, const char *value2)
@@ -67,7 +55,7 @@ static void write_plan(const char *file, const char *plan, const char *name, con
 {
 	char *text = plan_text(plan, name, path, value, NULL, NULL);
 
-	write_text(file, text);
+	unit_write_file(root_dir, file, text);
 	free(text);
 }
 
@@ -166,7 +154,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 
 	write_plan("a/1.json", "allreduce_oneshot_2", "good", NULL, NULL);
 	write_plan("a/2.json", "allreduce_oneshot_2", "bad", "gpus/0/threadblocks/0/ops/0/src_buff/0/index", "9");
-	write_text("a/3.json", "{");
+	unit_write_file(root_dir, "a/3.json", "{");
 	write_plan("a/4.json", "allgather_put_2", "fine", NULL, NULL);
 	mkdir(strcat(strcpy((char[128]){0}, root_dir), "/a/5.json"), 0700);
 	reset_to("A:/nonexistent/plans", NULL);
@@ -210,7 +198,7 @@ static void test_registry_same_plan_twice_is_told(void **state)
 	assert_int_equal(shunt_plan_register("y", text, strlen(text) - 1, why, sizeof(why)), -EINVAL);
 	assert_int_equal(shunt_plan_unregister("one"), 0);
 	assert_int_equal(shunt_plan_unregister("one"), -ENOENT);
-	write_text("a/one.json", text);
+	unit_write_file(root_dir, "a/one.json", text);
 	snprintf(path, sizeof(path), "%s/a/one.json", root_dir);
 	assert_int_equal(shunt_plan_register_file(path, why, sizeof(why)), 0);
 	assert_string_equal(names_now(2), "one");
@@ -501,56 +489,51 @@ static void summary_now(struct shunt_plan_summary *s, uint64_t *hash_p)
 	shunt_plan_set_drop(set);
 }
 
-static void test_summaries_name_the_difference(void **state)
+/* Rank 0's set is what base says, rank 1 has what is registered now. "": that is the same. */
+static void assert_difference(const struct shunt_plan_summary *base, uint64_t hash, const char *text)
 {
 	static struct shunt_plan_summary all[2];
-	uint64_t base, other;
+	uint64_t other;
 	char why[160];
+
+	all[0] = *base;
+	summary_now(&all[1], &other);
+	assert_true((hash == other) == !*text);
+	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
+	assert_string_equal(why, text);
+}
+
+static void test_summaries_name_the_difference(void **state)
+{
+	static struct shunt_plan_summary base;
+	uint64_t hash;
 
 	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
 	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
-	summary_now(&all[0], &base);
-	summary_now(&all[1], &other);
-	assert_true(base == other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "");
+	summary_now(&base, &hash);
+	assert_difference(&base, hash, "");
 
 	register_plan("alltoall_port_3", "for others", NULL, NULL, NULL, NULL); /* not for two ranks */
-	summary_now(&all[1], &other);
-	assert_true(base == other);
+	assert_difference(&base, hash, "");
 
 	register_plan("allgather_put_2", "gather", NULL, NULL, NULL, NULL);
-	summary_now(&all[1], &other);
-	assert_true(base != other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "rank 1 has a plan gather, rank 0 has none");
+	assert_difference(&base, hash, "rank 1 has a plan gather, rank 0 has none");
 
 	shunt_plan_unregister("gather");
 	shunt_plan_unregister("one");
-	summary_now(&all[1], &other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "rank 1 has no plan one, rank 0 has");
+	assert_difference(&base, hash, "rank 1 has no plan one, rank 0 has");
 
 	register_plan("allreduce_oneshot_2", "one", "num_threads_per_block", "128", NULL, NULL);
-	summary_now(&all[1], &other);
-	assert_true(base != other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "plan one of rank 1 differs from rank 0's");
+	assert_difference(&base, hash, "plan one of rank 1 differs from rank 0's");
 
 	shunt_plan_unregister("one");
 	register_plan("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL);
-	summary_now(&all[1], &other);
-	assert_true(base != other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "rank 1 has its plans in another order than rank 0");
+	assert_difference(&base, hash, "rank 1 has its plans in another order than rank 0");
 
 	shunt_plan_unregister("two");
 	register_plan("allreduce_twoshot_2", "two", NULL, NULL, NULL, NULL);
 	shunt_plan_set_selector(selector, NULL);
-	summary_now(&all[1], &other);
-	assert_true(base != other);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, "rank 1 has a selector, rank 0 has none");
+	assert_difference(&base, hash, "rank 1 has a selector, rank 0 has none");
 }
 
 static void *register_and_match(void *arg)

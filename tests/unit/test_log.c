@@ -179,23 +179,21 @@ static void test_log_file_shared_with_another_writer_loses_no_line(void **state)
 
 static void test_log_unusable_file_falls_back_to_stderr_once(void **state)
 {
+	static const struct { const char *file, *says; } cases[] = {
+		{ "/nonexistent/directory/file", "cannot open" },
+		{ "/dev/full", "cannot write" },
+	};
 	struct unit_capture c;
 
-	unit_capture_begin(&c);
-	set_log(NULL, "INFO", NULL, "/nonexistent/directory/file");
-	shunt_info(SHUNT_LOG_INIT, "one");
-	shunt_info(SHUNT_LOG_INIT, "two");
-	unit_capture_end(&c);
-	assert_int_equal(unit_count(c.text, "cannot open"), 1);
-	assert_int_equal(unit_count(c.text, "SHUNT INFO"), 2);
-	/* A full disk. */
-	unit_capture_begin(&c);
-	set_log(NULL, "INFO", NULL, "/dev/full");
-	shunt_info(SHUNT_LOG_INIT, "one");
-	shunt_info(SHUNT_LOG_INIT, "two");
-	unit_capture_end(&c);
-	assert_int_equal(unit_count(c.text, "cannot write"), 1);
-	assert_int_equal(unit_count(c.text, "SHUNT INFO"), 2);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		unit_capture_begin(&c);
+		set_log(NULL, "INFO", NULL, cases[i].file);
+		shunt_info(SHUNT_LOG_INIT, "one");
+		shunt_info(SHUNT_LOG_INIT, "two");
+		unit_capture_end(&c);
+		assert_int_equal(unit_count(c.text, cases[i].says), 1);
+		assert_int_equal(unit_count(c.text, "SHUNT INFO"), 2);
+	}
 	set_log(NULL, NULL, NULL, NULL);
 }
 

@@ -475,18 +475,6 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 
 static char *dir;
 
-static void write_file(const char *name, const char *text)
-{
-	char file[256];
-	FILE *f;
-
-	snprintf(file, sizeof(file), "%s/%s", dir, name);
-	f = fopen(file, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	fclose(f);
-}
-
 static int set_up(void **state)
 {
 	static char name[64];
@@ -512,10 +500,10 @@ static void test_tuning_set_takes_named_files_then_the_cache(void **state)
 	struct shunt_tuning_set set;
 	const struct shunt_tuning *t;
 
-	write_file("tuning/cache.json", good);
-	write_file("tuning/.hidden.json", "x");
-	write_file("tuning/notes.txt", "x");
-	write_file("mine.json", other);
+	unit_write_file(dir, "tuning/cache.json", good);
+	unit_write_file(dir, "tuning/.hidden.json", "x");
+	unit_write_file(dir, "tuning/notes.txt", "x");
+	unit_write_file(dir, "mine.json", other);
 	snprintf(list, sizeof(list), "%s/mine.json", dir);
 	shunt_tuning_set_load(&set, list, dir);
 	assert_int_equal(set.n, 2);
@@ -539,8 +527,8 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 	struct unit_capture c;
 	char file[256];
 
-	write_file("tuning/a.json", "{\"shunt_tuning\": ");
-	write_file("tuning/b.json", good);
+	unit_write_file(dir, "tuning/a.json", "{\"shunt_tuning\": ");
+	unit_write_file(dir, "tuning/b.json", good);
 	snprintf(file, sizeof(file), "%s/tuning/c.json", dir);
 	assert_int_equal(mkfifo(file, 0600), 0);
 	snprintf(file, sizeof(file), "%s/tuning/d.json", dir);
@@ -562,7 +550,7 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
-	write_file("tuning/b.json", good);
+	unit_write_file(dir, "tuning/b.json", good);
 	shunt_tuning_set_load(&set, "", dir);
 	unit_capture_begin(&c);
 	strcpy(other.gpu, "NVIDIA B200");
@@ -592,7 +580,7 @@ static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 	struct shunt_tuning_set set;
 	struct unit_capture c;
 
-	write_file("tuning/b.json", text);
+	unit_write_file(dir, "tuning/b.json", text);
 	shunt_tuning_set_load(&set, "", dir);
 	unit_capture_begin(&c);
 	assert_non_null(shunt_tuning_match(&set, &h200, true, true));

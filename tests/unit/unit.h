@@ -117,6 +117,18 @@ static inline const char *unit_capture_end(struct unit_capture *c)
 	return c->text;
 }
 
+static inline void unit_write_file(const char *dir, const char *name, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
 static inline int unit_count(const char *text, const char *what)
 {
 	int n = 0;
