@@ -178,6 +178,11 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 /* How ranks are started: options that all tools have which start some. 0; -EINVAL, -ERANGE: arg is not a value of it, or opt is none of these. */
 enum { BENCH_OPT_THREADS = 512, BENCH_OPT_DEVICE, BENCH_OPT_TIMEOUT, BENCH_OPT_RENDEZVOUS, BENCH_OPT_WORKER };
 int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
+/* Their rows for getopt_long(). */
+#define BENCH_OPTS_START \
+	{ "threads", no_argument, NULL, BENCH_OPT_THREADS }, { "device", required_argument, NULL, BENCH_OPT_DEVICE }, \
+	{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT }, { "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS }, \
+	{ "worker", required_argument, NULL, BENCH_OPT_WORKER }
 
 /* ---- memory that the parent and its workers share ---- */
 
@@ -335,6 +340,9 @@ void bench_report_counters(struct bench_report *r, int lib, const struct shunt_c
 /* Last lines and the JSON file. Exit status. */
 int bench_report_finish(struct bench_report *r);
 void bench_report_destroy(struct bench_report *r); /* NULL allowed */
+/* A file for --json. 0 or -errno after a message. */
+struct json_t;
+int bench_json_write(const struct json_t *json, const char *path);
 
 /* shunt bench report (bench_html.c): FILE.json... to one HTML file. Exit status. */
 int bench_html_main(int argc, char **argv);

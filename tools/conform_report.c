@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* What was found: a line for every failure at once, the counts at the end, and all of it as JSON. */
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,16 +136,8 @@ int conform_report_finish(struct conform_report *r)
 		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
-	if (r->o->base.json) {
-		/* Not in place: a reader never sees half a file. */
-		char tmp[PATH_MAX];
-
-		snprintf(tmp, sizeof(tmp), "%s.tmp", r->o->base.json);
-		if (json_dump_file(r->root, tmp, JSON_INDENT(1)) || rename(tmp, r->o->base.json)) {
-			tool_error("cannot write %s: %s", r->o->base.json, strerror(errno));
-			status = TOOL_FAIL;
-		}
-	}
+	if (r->o->base.json && bench_json_write(r->root, r->o->base.json))
+		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
 		(unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
 	if (!r->counts[CONFORM_PASS] && !fail) {
