@@ -38,15 +38,6 @@ static ncclConfig_t lazy(void)
 	return (ncclConfig_t){.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
 }
 
-static ncclResult_t settled(ncclComm_t comm)
-{
-	ncclResult_t state = ncclInProgress, res = ncclSuccess;
-
-	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; usleep(200))
-		res = ncclCommGetAsyncError(comm, &state);
-	return res ? res : state;
-}
-
 /* One sum over a communicator in which we are `rank` of n, checked. */
 static int sum(struct rank *r, ncclComm_t comm, int rank, int n)
 {
@@ -203,7 +194,7 @@ static int body_nonblocking(struct rank *r)
 	ncclResult_t res;
 
 	res = ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
-	CHECK(res == ncclInProgress && settled(comm) == ncclSuccess);
+	CHECK(res == ncclInProgress && ranks_settled(comm) == ncclSuccess);
 	SUM(comm, r->rank, r->nranks);
 	NCCL(ncclGroupStart());
 	NCCL(ncclCommSplit(comm, 0, r->rank, &child, NULL));
@@ -212,7 +203,7 @@ static int body_nonblocking(struct rank *r)
 	/* As PyTorch: no call of NCCL's until the handle is there. */
 	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
 		usleep(100);
-	CHECK(settled(comm) == ncclSuccess);
+	CHECK(ranks_settled(comm) == ncclSuccess);
 	SUM(child, r->rank, r->nranks);
 	SUM(second, r->nranks - 1 - r->rank, r->nranks);
 	/* A group of an init of which the last rank comes when the others' calls have returned. */
@@ -223,10 +214,10 @@ static int body_nonblocking(struct rank *r)
 	NCCL(ncclCommInitRankConfig(&grouped, r->nranks, id, r->rank, &config));
 	CHECK(ncclGroupEnd() == ncclInProgress);
 	atomic_fetch_add(&shared->barrier[0], 1);
-	CHECK(settled(grouped) == ncclSuccess);
+	CHECK(ranks_settled(grouped) == ncclSuccess);
 	SUM(grouped, r->rank, r->nranks);
 	res = ncclCommFinalize(grouped);
-	CHECK((res == ncclInProgress || res == ncclSuccess) && settled(grouped) == ncclSuccess);
+	CHECK((res == ncclInProgress || res == ncclSuccess) && ranks_settled(grouped) == ncclSuccess);
 	NCCL(ncclCommDestroy(grouped));
 	NCCL(ncclCommDestroy(comm));
 	SUM(child, r->rank, r->nranks);

@@ -140,28 +140,11 @@ static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count
 
 static ncclConfig_t config_of(int blocking, int max_ctas)
 {
-	ncclConfig_t c;
+	ncclConfig_t c = ranks_config();
 
-	memset(&c, 0, sizeof(c));
-	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
-		memcpy((char *)&c + at, &(int){NCCL_CONFIG_UNDEF_INT}, 4);
-	c.size = sizeof(c);
-	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
-	c.version = 23100;
-	c.netName = c.commName = NULL;
 	c.blocking = blocking;
 	c.maxCTAs = max_ctas;
 	return c;
-}
-
-/* Polls as programs do. */
-static ncclResult_t settled(ncclComm_t comm)
-{
-	ncclResult_t state = ncclInProgress, res = ncclSuccess;
-
-	for (double end = now() + 30; !res && state == ncclInProgress && now() < end; usleep(500))
-		res = ncclCommGetAsyncError(comm, &state);
-	return res ? res : state;
 }
 
 /* ----------------------------------------------------------------------------------------------------- ways to begin */
@@ -178,7 +161,7 @@ static int body_inits(struct rank *r)
 	NCCL(ncclCommInitRankScalable(&comm[2], r->nranks, r->rank, 1, &id, NULL));
 	res = ncclCommInitRankConfig(&comm[3], r->nranks, ranks_id(r, &shared->ids, 3), r->rank, &lazy);
 	CHECK(res == ncclInProgress);
-	CHECK(settled(comm[3]) == ncclSuccess);
+	CHECK(ranks_settled(comm[3]) == ncclSuccess);
 	for (int k = 0; k < 4; k++) {
 		REDUCE(comm[k], r->rank, r->nranks, 100, NATIVE);
 		REDUCE(comm[k], r->rank, r->nranks, 20000, NATIVE);
@@ -309,10 +292,10 @@ static int body_late_children(struct rank *r)
 	ncclComm_t parent, child = NULL, second = NULL;
 	ncclResult_t res = ncclCommInitRankConfig(&parent, r->nranks, r->id, r->rank, &lazy);
 
-	CHECK(res == ncclInProgress && settled(parent) == ncclSuccess);
+	CHECK(res == ncclInProgress && ranks_settled(parent) == ncclSuccess);
 	FAKE(fake_nccl_late)(30);
 	CHECK(ncclCommSplit(parent, 0, r->rank, &child, NULL) == ncclInProgress);
-	CHECK(settled(parent) == ncclSuccess);
+	CHECK(ranks_settled(parent) == ncclSuccess);
 	CHECK(child);
 	REDUCE(child, r->rank, r->nranks, 1000, NATIVE);
 	/* Not asking the parent: the handle alone shows that it is there. */
@@ -322,7 +305,7 @@ static int body_late_children(struct rank *r)
 	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	REDUCE(second, r->rank, r->nranks, 1000, NATIVE);
-	CHECK(settled(parent) == ncclSuccess);
+	CHECK(ranks_settled(parent) == ncclSuccess);
 	NCCL(ncclCommDestroy(second));
 	NCCL(ncclCommDestroy(child));
 	NCCL(ncclCommDestroy(parent));
@@ -342,7 +325,7 @@ static int body_moved_children(struct rank *r)
 	ncclComm_t parent, moved[4];
 	ncclResult_t res = ncclCommInitRankConfig(&parent, r->nranks, r->id, r->rank, &lazy);
 
-	CHECK(res == ncclInProgress && settled(parent) == ncclSuccess);
+	CHECK(res == ncclInProgress && ranks_settled(parent) == ncclSuccess);
 	for (int k = 0; k < 4; k++) {
 		ncclComm_t *place = malloc(sizeof(*place));
 
@@ -355,7 +338,7 @@ static int body_moved_children(struct rank *r)
 			usleep(100);
 		free(place);
 		REDUCE(moved[k], k < 2 ? r->rank : r->nranks - 1 - r->rank, r->nranks, 1000, NATIVE);
-		CHECK(settled(parent) == ncclSuccess);
+		CHECK(ranks_settled(parent) == ncclSuccess);
 	}
 	for (int k = 0; k < 4; k++)
 		NCCL(ncclCommDestroy(moved[k]));

@@ -2,12 +2,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+#include "lib/clock.h"
 #include "lib/leave.h"
 #include "ranks.h"
 
@@ -130,6 +131,29 @@ ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k)
 	while (ids->n <= k)
 		usleep(200);
 	return ids->id[k];
+}
+
+ncclConfig_t ranks_config(void)
+{
+	ncclConfig_t c;
+
+	memset(&c, 0, sizeof(c));
+	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
+		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
+	c.size = sizeof(c);
+	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
+	c.version = 23100;
+	c.netName = c.commName = NULL;
+	return c;
+}
+
+ncclResult_t ranks_settled(ncclComm_t comm)
+{
+	ncclResult_t state = ncclInProgress, res = ncclSuccess;
+
+	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; usleep(200))
+		res = ncclCommGetAsyncError(comm, &state);
+	return res ? res : state;
 }
 
 void ranks_meet(const struct rank *r, atomic_int *place)

@@ -41,6 +41,10 @@ struct ranks_ids {
 	atomic_int n;
 };
 ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k);
+/* A configuration that leaves everything to the library. */
+ncclConfig_t ranks_config(void);
+/* Asks, as programs do, until a non-blocking communicator has come to an end with what it does, and how. */
+ncclResult_t ranks_settled(ncclComm_t comm);
 /* Waits until all ranks are here. place: 0 at first, in memory that they share; good for one meeting. */
 void ranks_meet(const struct rank *r, atomic_int *place);
 

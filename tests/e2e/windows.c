@@ -752,15 +752,8 @@ static void set_default(int rank)
 
 static ncclConfig_t config_of(int policy)
 {
-	ncclConfig_t c;
+	ncclConfig_t c = ranks_config();
 
-	memset(&c, 0, sizeof(c));
-	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
-		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
-	c.size = sizeof(c);
-	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
-	c.version = 23100;
-	c.netName = c.commName = NULL;
 	c.CTAPolicy = policy;
 	return c;
 }
