@@ -54,8 +54,9 @@ static const struct option long_options[] = {
 };
 
 /* False: arg is not a value of this option. */
-static bool option_apply(struct conform_opts *o, int opt, const char *arg)
+static bool option_apply(void *opts, int opt, const char *arg)
 {
+	struct conform_opts *o = opts;
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 
@@ -122,22 +123,15 @@ static int conform_main(int argc, char **argv)
 {
 	struct conform_opts o = {
 		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .seed = 1, .worker_fd = -1, .worker_index = -1}};
-	int opt;
+	static const struct tool_options options = { ":n:vh", long_options, conform_help, option_apply };
+	int status;
 
 	/* Thousands of cases with buffers of their own: keep the pages. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":n:vh", long_options, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(conform_help, stdout);
-			return TOOL_OK;
-		}
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		if (!option_apply(&o, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of its option", optarg);
-	}
+	status = tool_options_apply(&options, &o, argc, argv);
+	if (status >= 0)
+		return status;
 	if (optind < argc)
 		return tool_usage_error("\"%s\" is not an option", argv[optind]);
 	if (o.list)

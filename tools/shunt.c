@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The `shunt` command: finds the subcommand and runs it. */
 #include <errno.h>
+#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,6 +45,24 @@ int tool_usage_error(const char *fmt, ...)
 int tool_option_error(int opt, const char *text)
 {
 	return opt == ':' ? tool_usage_error("%s needs a value", text) : tool_usage_error("there is no option %s", text);
+}
+
+int tool_options_apply(const struct tool_options *t, void *opts, int argc, char **argv)
+{
+	int opt;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, t->letters, t->rows, NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(t->help, stdout);
+			return TOOL_OK;
+		}
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
+		if (!t->apply(opts, opt, optarg))
+			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+	}
+	return -1;
 }
 
 static void help_print(FILE *out)

@@ -29,6 +29,17 @@ int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 /* getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns TOOL_USAGE. */
 int tool_option_error(int opt, const char *text);
 
+/* A subcommand's options, as for getopt_long(). */
+struct option;
+struct tool_options {
+	const char *letters;  /* begin with ':' */
+	const struct option *rows;
+	const char *help;     /* for 'h' */
+	bool (*apply)(void *opts, int opt, const char *arg); /* false: arg is not a value of this option */
+};
+/* Applies those that there are; the rest begins at optind. -1: go on; else the exit status. */
+int tool_options_apply(const struct tool_options *options, void *opts, int argc, char **argv);
+
 /* "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted). 0 or -EINVAL, -ERANGE. */
 int tool_parse_size(const char *text, uint64_t *bytes_p);
 /* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */

@@ -2,9 +2,6 @@
 /* shunt torture: options. */
 #include <getopt.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 #include "torture.h"
 
 static const char torture_help[] =
@@ -43,8 +40,9 @@ static const struct option long_options[] = {
 };
 
 /* False: arg is not a value of this option. */
-static bool option_apply(struct torture_opts *o, int opt, const char *arg)
+static bool option_apply(void *opts, int opt, const char *arg)
 {
+	struct torture_opts *o = opts;
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 	char *end;
@@ -78,19 +76,12 @@ static int torture_main(int argc, char **argv)
 {
 	struct torture_opts o = {
 		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .worker_fd = -1, .worker_index = -1}};
-	int opt;
+	static const struct tool_options options = { ":n:h", long_options, torture_help, option_apply };
+	int status;
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":n:h", long_options, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(torture_help, stdout);
-			return TOOL_OK;
-		}
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		if (!option_apply(&o, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of its option", optarg);
-	}
+	status = tool_options_apply(&options, &o, argc, argv);
+	if (status >= 0)
+		return status;
 	if (optind < argc)
 		return tool_usage_error("\"%s\" is not an option", argv[optind]);
 	if (o.minutes > 0 && o.ops)

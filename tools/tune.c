@@ -99,8 +99,9 @@ static bool dtype_parse(const char *text, enum shunt_dtype *dtype_p)
 	return false;
 }
 
-static bool option_apply(struct tune_opts *o, int opt, const char *arg)
+static bool option_apply(void *opts, int opt, const char *arg)
 {
+	struct tune_opts *o = opts;
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
 	char *end;
@@ -151,6 +152,9 @@ static bool option_apply(struct tune_opts *o, int opt, const char *arg)
 	case OPT_RESTART:
 		o->restart = true;
 		return true;
+	case OPT_SHOW:
+		o->show = arg;
+		return true;
 	}
 	return !bench_opts_start(b, opt, arg);
 }
@@ -189,24 +193,14 @@ static int tune_main(int argc, char **argv)
 	                          .worker_index = -1},
 	    .dtype = SHUNT_F16,
 	    .margin = 0.01};
-	const char *show = NULL;
-	int opt;
+	static const struct tool_options options = { ":n:b:e:f:d:r:o:h", long_options, tune_help, option_apply };
+	int status;
 
-	opterr = 0;
-	while ((opt = getopt_long(argc, argv, ":n:b:e:f:d:r:o:h", long_options, NULL)) != -1) {
-		if (opt == 'h') {
-			fputs(tune_help, stdout);
-			return TOOL_OK;
-		}
-		if (opt == ':' || opt == '?')
-			return tool_option_error(opt, argv[optind - 1]);
-		if (opt == OPT_SHOW)
-			show = optarg;
-		else if (!option_apply(&o, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of this option", optarg);
-	}
-	if (show)
-		return tune_show(show);
+	status = tool_options_apply(&options, &o, argc, argv);
+	if (status >= 0)
+		return status;
+	if (o.show)
+		return tune_show(o.show);
 	for (int i = optind; i < argc; i++) {
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
 

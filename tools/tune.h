@@ -22,6 +22,7 @@ struct tune_opts {
 	unsigned colls;              /* bit set of enum bench_coll_id */
 	enum shunt_dtype dtype;
 	const char *out;             /* NULL: in the cache directory */
+	const char *show;            /* print this file and measure nothing */
 	bool restart, no_nccl, quick;
 	double minutes;              /* then no more is measured; 0: no bound */
 	double margin;               /* we have to be faster than NCCL by this part */
