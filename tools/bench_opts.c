@@ -300,14 +300,6 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 	return bench_opts_start(o, opt, arg);
 }
 
-static const char *option_name(int opt)
-{
-	for (const struct option *l = long_options; l->name; l++)
-		if (l->val == opt)
-			return l->name;
-	return "?";
-}
-
 /* Do the options go together? 0, or -1 after a message. */
 static int combination_check(struct bench_opts *o)
 {
@@ -388,8 +380,7 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		if (err == -ERANGE && opt == OPT_VS)
 			tool_usage_error("at most %d libraries can be compared", BENCH_MAX_LIBS);
 		else if (err)
-			tool_usage_error("--%s: \"%s\" is %s", option_name(opt), optarg,
-				err == -ERANGE ? "out of range" : "not one of its values");
+			tool_value_error(long_options, opt, optarg, err);
 		if (err)
 			return -1;
 	}

@@ -3,7 +3,6 @@
 #include <getopt.h>
 #include <malloc.h>
 #include <stdlib.h>
-#include <string.h>
 #include "conform.h"
 
 static const char conform_help[] =

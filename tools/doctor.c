@@ -56,7 +56,7 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 	int err;
 
 	if (mkdir(dir, 0700) && errno != EEXIST) {
-		tool_error("%s: %s", dir, strerror(errno));
+		tool_error("cannot make %s: %s", dir, strerror(errno));
 		return -errno;
 	}
 	/* The host's name comes from a process, and is no path. */
@@ -65,7 +65,7 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 	err = json_dump_file(dump, path, JSON_INDENT(1));
 	umask(before);
 	if (err)
-		tool_error("cannot write %s", path);
+		tool_error("cannot write %s: %s", path, strerror(errno));
 	return err ? -EIO : 0;
 }
 
@@ -156,8 +156,10 @@ static int doctor_with(struct pids *pids, int argc, char **argv)
 	bool json = false;
 	int opt;
 
-	if (argc > 1 && !strcmp(argv[1], "dumps"))
+	if (argc > 1 && !strcmp(argv[1], "dumps")) {
+		tool_action("dumps");
 		return doctor_dumps_main(argc - 1, argv + 1);
+	}
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":p:o:h", options, NULL)) != -1) {
 		switch (opt) {

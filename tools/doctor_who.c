@@ -163,11 +163,11 @@ int doctor_dumps_main(int argc, char **argv)
 			fputs(dumps_help, stdout);
 			return TOOL_OK;
 		} else {
-			return tool_usage_error("dumps: there is no option %s", argv[first]);
+			return tool_usage_error("there is no option %s", argv[first]);
 		}
 	}
 	if (first == argc)
-		return tool_usage_error("dumps: which files?");
+		return tool_usage_error("which files?");
 	for (int i = first; i < argc; i++)
 		if (dumps_add_path(&d, argv[i])) {
 			status = TOOL_USAGE;

@@ -274,7 +274,7 @@ static int select_main(int argc, char **argv)
 			return tool_option_error(opt, argv[optind - 1]);
 		}
 		if (found < 0)
-			return tool_usage_error("there is no such thing as \"%s\"", optarg);
+			return tool_value_error(options, opt, optarg, -EINVAL);
 	}
 	if (!ranks)
 		return tool_usage_error("how many --ranks?");

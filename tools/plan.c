@@ -55,8 +55,10 @@ static int plan_main(int argc, char **argv)
 {
 	if (argc < 2)
 		return tool_usage_error("check, show, run or new?");
-	if (!strncmp(argv[1], "--worker=", 9))
+	if (!strncmp(argv[1], "--worker=", 9)) {
+		tool_action("run");
 		return plan_run_worker(argc, argv);
+	}
 	for (int i = 0; i < NACTIONS; i++) {
 		if (strcmp(argv[1], actions[i].name))
 			continue;
@@ -64,6 +66,7 @@ static int plan_main(int argc, char **argv)
 			fputs(actions[i].help, stdout);
 			return TOOL_OK;
 		}
+		tool_action(actions[i].name);
 		return actions[i].run(argc - 1, argv + 1);
 	}
 	return tool_usage_error("there is no action \"%s\"", argv[1]);

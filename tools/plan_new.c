@@ -189,7 +189,7 @@ int plan_new_main(int argc, char **argv)
 	struct new_opts o = {.recipe = {.threads = 512, .redop = "sum", .unit = 64 << 10}};
 	char name[300], why[PLAN_WHY_BYTES], *text;
 	struct shunt_plan *plan;
-	int opt, status;
+	int opt, err, status;
 
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":n:B:t:o:", options, NULL)) != -1) {
@@ -199,8 +199,9 @@ int plan_new_main(int argc, char **argv)
 		}
 		if (opt == ':' || opt == '?')
 			return tool_option_error(opt, argv[optind - 1]);
-		if (option_apply(&o, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+		err = option_apply(&o, opt, optarg);
+		if (err)
+			return tool_value_error(options, opt, optarg, err);
 	}
 	if (optind + 2 != argc)
 		return tool_usage_error("a collective and a shape, please; --list has them");

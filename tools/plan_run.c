@@ -150,7 +150,7 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 	    {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE}, {"graph", no_argument, NULL, OPT_GRAPH},
 	    {"seed", required_argument, NULL, OPT_SEED}, {"threads", no_argument, NULL, BENCH_OPT_THREADS},
 	    {"device", required_argument, NULL, BENCH_OPT_DEVICE}, {"timeout", required_argument, NULL, BENCH_OPT_TIMEOUT}, {0}};
-	int opt;
+	int opt, err;
 
 	*o = (struct plan_run_opts){.base = {.factor = 4,
 	                                .places = {true, true},
@@ -169,11 +169,14 @@ static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 	while ((opt = getopt_long(argc, argv, ":n:b:e:f:d:i:r:", options, NULL)) != -1) {
 		if (opt == ':' || opt == '?')
 			return tool_option_error(opt, argv[optind - 1]);
-		if (option_apply(o, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+		err = option_apply(o, opt, optarg);
+		if (err)
+			return tool_value_error(options, opt, optarg, err);
 	}
-	if (optind + 1 != argc)
+	if (optind == argc)
 		return tool_usage_error("which plan?");
+	if (optind + 1 < argc)
+		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[optind + 1]);
 	o->file = argv[optind];
 	o->plan = plan_open(o->file);
 	return o->plan ? plan_suit(o) : TOOL_FAIL;

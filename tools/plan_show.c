@@ -105,19 +105,28 @@ int plan_show_main(int argc, char **argv)
 		else if (opt == 'a')
 			all = true;
 		else if (tool_parse_uint(optarg, 0, INT_MAX, &n))
-			return tool_usage_error("\"%s\" is not a number of a rank or block", optarg);
+			return tool_value_error(options, opt, optarg, -EINVAL);
 		if (opt == 'r')
 			rank = n;
 		if (opt == 'b')
 			block = n;
 	}
-	if (optind + 1 != argc)
+	if (optind == argc)
 		return tool_usage_error("which plan?");
+	if (optind + 1 < argc)
+		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[optind + 1]);
+	if (all && !svg)
+		return tool_usage_error("--all goes with --svg");
+	if (svg && block != ANY)
+		return tool_usage_error("--block does not go with --svg");
 	plan = plan_open(argv[optind]);
 	if (!plan)
 		return TOOL_FAIL;
-	if (rank >= (int64_t)plan->nranks || block >= (int64_t)plan->max_blocks) {
-		tool_error("%s has %u ranks of at most %u blocks", plan->name, plan->nranks, plan->max_blocks);
+	if (rank >= (int64_t)plan->nranks) {
+		tool_error("there is no rank %lld: %s has ranks 0 to %u", (long long)rank, plan->name, plan->nranks - 1);
+		status = TOOL_FAIL;
+	} else if (block >= (int64_t)plan->max_blocks) {
+		tool_error("there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
 		status = TOOL_FAIL;
 	} else if (svg) {
 		status = svg_print(plan, svg, all, rank);

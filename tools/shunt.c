@@ -12,6 +12,7 @@ static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &t
     &tool_cmd_plan, &tool_cmd_tune };
 enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
 static const struct tool_cmd *current;
+static const char *action;
 
 static void error_print(const char *fmt, va_list args)
 {
@@ -19,7 +20,8 @@ static void error_print(const char *fmt, va_list args)
 
 	vsnprintf(text, sizeof(text), fmt, args);
 	/* One write, so that lines of several ranks do not mix. */
-	fprintf(stderr, "shunt%s%s: %s\n", current ? " " : "", current ? current->name : "", text);
+	fprintf(stderr, "shunt%s%s%s%s: %s\n", current ? " " : "", current ? current->name : "", action ? " " : "", action ? action : "",
+	    text);
 }
 
 void tool_error(const char *fmt, ...)
@@ -38,13 +40,27 @@ int tool_usage_error(const char *fmt, ...)
 	va_start(args, fmt);
 	error_print(fmt, args);
 	va_end(args);
-	fprintf(stderr, "Try: shunt%s%s --help\n", current ? " " : "", current ? current->name : "");
+	fprintf(stderr, "Try: shunt%s%s%s%s --help\n", current ? " " : "", current ? current->name : "", action ? " " : "",
+	    action ? action : "");
 	return TOOL_USAGE;
 }
 
 int tool_option_error(int opt, const char *text)
 {
 	return opt == ':' ? tool_usage_error("%s needs a value", text) : tool_usage_error("there is no option %s", text);
+}
+
+int tool_value_error(const struct option *options, int opt, const char *text, int err)
+{
+	while (options->name && options->val != opt)
+		options++;
+	return tool_usage_error("--%s: \"%s\" is %s", options->name ? options->name : "?", text,
+	    err == -ERANGE ? "out of range" : "not one of its values");
+}
+
+void tool_action(const char *name)
+{
+	action = name;
 }
 
 int tool_options_apply(const struct tool_options *t, void *opts, int argc, char **argv)
@@ -60,7 +76,7 @@ int tool_options_apply(const struct tool_options *t, void *opts, int argc, char 
 		if (opt == ':' || opt == '?')
 			return tool_option_error(opt, argv[optind - 1]);
 		if (!t->apply(opts, opt, optarg))
-			return tool_usage_error("\"%s\" is not a value of its option", optarg);
+			return tool_value_error(t->rows, opt, optarg, -EINVAL);
 	}
 	return -1;
 }

@@ -21,13 +21,19 @@ struct tool_cmd {
 extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_cmd_bench, tool_cmd_conform, tool_cmd_plan, tool_cmd_tune,
 	tool_cmd_torture;
 
-/* "shunt <cmd>: text" on stderr. */
+/* "shunt <cmd> <action>: text" on stderr. */
 void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same and a hint at --help; returns TOOL_USAGE. */
 int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* From here on messages and hints name this action of the subcommand, too: "new" of `shunt plan new`. Static storage. */
+void tool_action(const char *name);
+
 /* getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns TOOL_USAGE. */
 int tool_option_error(int opt, const char *text);
+struct option;
+/* text is not a value of the option that getopt_long returned as opt. err: -ERANGE or another one. Returns TOOL_USAGE. */
+int tool_value_error(const struct option *options, int opt, const char *text, int err);
 
 /* A subcommand's options, as for getopt_long(). */
 struct option;

@@ -39,7 +39,7 @@ expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, measured 
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
-expect info_select_unknown_type 2 'no such thing as "float17"' "$shunt" info select --ranks 2 --dtype float17
+expect info_select_unknown_type 2 '--dtype: "float17" is not one of its values' "$shunt" info select --ranks 2 --dtype float17
 
 # README: the table of variables is what the program has.
 "$shunt" info -c --markdown >"$dir/table" || failed=1

@@ -56,8 +56,10 @@ expect show_one_block 0 'respkt +input\[1\], rank 2.s packets scratch\[5\]' "$sh
 expect show_pipeline 0 '^ +0.2 +signal +signal to rank 1 \(memory 0\)$' "$shunt" plan show "$pipelined"
 expect show_says_how_packets_travel 0 'packets travel as lines' "$shunt" plan show "$twoshot"
 expect show_wrong_plan_fails 1 'chunk 99' "$shunt" plan show "$dir/mixed/c.json"
-expect show_rank_beyond_fails 1 'has 4 ranks' "$shunt" plan show -r 4 "$ring"
+expect show_rank_beyond_fails 1 'no rank 4: .* has ranks 0 to 3' "$shunt" plan show -r 4 "$ring"
 expect show_no_plan_is_usage_error 2 'which plan' "$shunt" plan show
+expect show_two_plans_is_usage_error 2 '"b" is one too many' "$shunt" plan show a b
+expect show_all_without_svg_is_usage_error 2 '^Try: shunt plan show --help$' "$shunt" plan show --all a
 expect show_svg_unwritable_fails 1 'cannot write /nonexistent/x.svg' "$shunt" plan show --svg /nonexistent/x.svg "$ring"
 mkdir "$dir/svg"
 for plan in "$plans"/*.json; do
@@ -93,14 +95,14 @@ expect select_forced_nccl_comes_before_plans 0 '^ +64K  nccl: forced' env SHUNT_
 new="$shunt plan new"
 expect new_list 0 '^all_reduce +twoshot-ll ' $new --list
 expect new_no_ranks_is_usage_error 2 'for how many ranks' $new all_reduce ring
-expect new_nine_ranks_is_usage_error 2 '"9" is not a value' $new all_reduce ring -n 9
+expect new_nine_ranks_is_usage_error 2 '--ranks: "9" is out of range' $new all_reduce ring -n 9
 expect new_unknown_collective_is_usage_error 2 '"all_frob" is not one of' $new all_frob ring -n 2
 expect new_unknown_shape_is_usage_error 2 'no shape "ring" of all_to_all' $new all_to_all ring -n 2
 expect new_no_shape_is_usage_error 2 'a collective and a shape' $new all_reduce -n 2
 expect new_blocks_not_of_stages_is_usage_error 2 '4 is not a multiple of the 3 stages' $new all_reduce pipelined -n 2 -B 4
 expect new_min_above_max_is_usage_error 2 'give --min and --max' $new all_reduce twoshot-ll -n 2 --max 1K
 expect new_unit_without_windows_is_usage_error 2 'only pipelined' $new all_reduce ring -n 2 --unit 4K
-expect new_odd_unit_is_usage_error 2 '"100" is not a value' $new all_reduce pipelined -n 2 --unit 100
+expect new_odd_unit_is_usage_error 2 '--unit: "100" is not one of its values' $new all_reduce pipelined -n 2 --unit 100
 expect new_op_without_reduction_is_usage_error 2 'all_gather reduces nothing' $new all_gather ring -n 2 --op max
 expect new_alltoall_in_place_is_usage_error 2 'no all_to_all in place' $new all_to_all pipelined -n 2 --in-place
 expect new_unwritable_fails 1 'cannot write /nonexistent/x' $new all_reduce ring -n 2 -o /nonexistent/x

@@ -95,7 +95,7 @@ expect show_broken_is_error 1 'no JSON' $shunt tune --show "$dir/half.json"
 expect show_without_points_is_error 1 'no points to show' $shunt tune --show "$dir/mine.json"
 
 # Bounded: what is measured then is written, what is missing comes with the next run.
-expect no_minutes_is_usage_error 2 '"0" is not a value' $tune --minutes 0
+expect no_minutes_is_usage_error 2 '--minutes: "0" is not one of its values' $tune --minutes 0
 expect quick_says_when_it_ends 0 '^# 2 points to measure, which takes about .*; it ends after 4 min$' $tune $small --quick -o "$dir/quick.json"
 expect unbounded_says_how_to_bound 0 '--minutes bounds that' $tune $small -o "$dir/q.json"
 expect nothing_measured_in_time_is_error 1 'of no collective enough is measured' $tune $small -o "$dir/b.json" --minutes 0.00001
