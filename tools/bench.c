@@ -231,6 +231,23 @@ static int environment_set(struct watch *w)
 	return 0;
 }
 
+/* What every rank would come upon, or rank 0 at the very end, said once and at once. */
+static int files_check(const struct bench_opts *o, const struct bench_launch *l)
+{
+	static const char *const named[] = { "shunt", "nccl", "forwarded" };
+	char name[PATH_MAX];
+	bool registered;
+
+	for (int i = 0; i < o->nlibs; i++) {
+		bench_spec_split(o->libs[i], name, &registered);
+		if (tool_lookup(name, named, 3) < 0 && access(name, R_OK)) {
+			tool_error("library %s: %s", name, strerror(errno));
+			return -ENOENT;
+		}
+	}
+	return o->json && !l->rank ? tool_file_try(o->json) : 0;
+}
+
 static int worker_start(struct watch *w, int i, int fd, int argc, char **argv, const sigset_t *old)
 {
 	char option[48];
@@ -285,6 +302,8 @@ int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 	if (o->device)
 		setenv("SHUNT_DEVICE", o->device, 1);
 	err = bench_launch_detect(o, &w.shared->launch);
+	if (!err)
+		err = files_check(o, &w.shared->launch);
 	if (!err)
 		err = devices_probe(&w);
 	if (!err)

@@ -340,10 +340,6 @@ void bench_report_counters(struct bench_report *r, int lib, const struct shunt_c
 /* Last lines and the JSON file. Exit status. */
 int bench_report_finish(struct bench_report *r);
 void bench_report_destroy(struct bench_report *r); /* NULL allowed */
-/* A file for --json. 0 or -errno after a message. */
-struct json_t;
-int bench_json_write(const struct json_t *json, const char *path);
-
 /* shunt bench report (bench_html.c): FILE.json... to one HTML file. Exit status. */
 int bench_html_main(int argc, char **argv);
 

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "bench_html.h"
 
 static const char html_help[] =
@@ -31,6 +32,13 @@ static int limit_parse(struct html_report *r, const char *text)
 		return -EINVAL;
 	r->nlimits++;
 	return 0;
+}
+
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
 int bench_html_main(int argc, char **argv)
@@ -77,6 +85,9 @@ int bench_html_main(int argc, char **argv)
 		return tool_usage_error("--output is missing");
 	r.names = (const char *const *)argv + optind;
 	r.nfiles = argc - optind;
+	for (int i = 0; i < r.nfiles; i++)
+		if (same_file(r.names[i], r.output))
+			return tool_usage_error("--output: %s is a file to read as well", r.output);
 	err = html_read(&r);
 	if (!err)
 		err = html_write(&r);

@@ -222,7 +222,10 @@ static int file_read(struct html_report *r, int file)
 
 	r->files[file] = json_load_file(r->names[file], 0, &error);
 	if (!r->files[file]) {
-		tool_error("%s, line %d: %s", r->names[file], error.line, error.text);
+		if (error.line < 0)
+			tool_error("%s", error.text);
+		else
+			tool_error("%s, line %d: %s", r->names[file], error.line, error.text);
 		return -EINVAL;
 	}
 	rows = json_object_get(r->files[file], "results");

@@ -209,18 +209,13 @@ int html_write(const struct html_report *r)
 	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:2em}"
 	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd;"
 	    "font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
-	char tmp[PATH_MAX];
+	struct tool_file f;
 	FILE *out;
-	int err = 0;
+	int err = tool_file_begin(&f, r->output);
 
-	/* Not in place: a reader never sees half a file. */
-	snprintf(tmp, sizeof(tmp), "%s.tmp", r->output);
-	out = fopen(tmp, "we");
-	if (!out) {
-		err = -errno;
-		tool_error("cannot write %s: %s", r->output, strerror(-err));
+	if (err)
 		return err;
-	}
+	out = f.out;
 	fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
 	      "content=\"width=device-width\"><title>",
 	    out);
@@ -236,15 +231,5 @@ int html_write(const struct html_report *r)
 	for (int i = 0; i < r->npanels && !err; i++)
 		err = panel_write(r, i, out);
 	fputs("</body></html>\n", out);
-	if ((ferror(out) | fclose(out)) && !err) {
-		err = -EIO;
-		tool_error("cannot write %s: %s", r->output, strerror(errno));
-	}
-	if (!err && rename(tmp, r->output)) {
-		err = -errno;
-		tool_error("cannot write %s: %s", r->output, strerror(-err));
-	}
-	if (err)
-		remove(tmp);
-	return err;
+	return tool_file_end(&f, err);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The table on stdout, line by line as results come, and the JSON file at the end. */
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -310,18 +309,6 @@ static json_t *means_print(const struct bench_report *r, const struct bench_mean
 	return list;
 }
 
-int bench_json_write(const json_t *json, const char *path)
-{
-	char tmp[PATH_MAX];
-
-	/* Not in place: a reader never sees half a file. */
-	snprintf(tmp, sizeof(tmp), "%s.tmp", path);
-	if (!json_dump_file(json, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6)) && !rename(tmp, path))
-		return 0;
-	tool_error("cannot write %s: %s", path, strerror(errno));
-	return -EIO;
-}
-
 int bench_report_finish(struct bench_report *r)
 {
 	int status = r->wrong ? TOOL_FAIL : TOOL_OK;
@@ -338,7 +325,7 @@ int bench_report_finish(struct bench_report *r)
 		if (r->o->check)
 			json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	}
-	if (r->o->json && bench_json_write(r->root, r->o->json))
+	if (r->o->json && tool_file_json(r->o->json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	fflush(stdout);
 	return status;

@@ -136,12 +136,17 @@ int conform_report_finish(struct conform_report *r)
 		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
-	if (r->o->base.json && bench_json_write(r->root, r->o->base.json))
+	if (r->o->base.json && tool_file_json(r->o->base.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
 		(unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
 	if (!r->counts[CONFORM_PASS] && !fail) {
-		tool_error("nothing was compared");
+		if (r->o->only)
+			tool_error("nothing was compared: --case %s; --list prints the names", r->o->only);
+		else if (r->o->filter)
+			tool_error("nothing was compared: --filter %s; --list prints the names", r->o->filter);
+		else
+			tool_error("nothing was compared");
 		status = TOOL_FAIL;
 	}
 	fflush(stdout);

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
@@ -52,6 +53,25 @@ int tool_parse_size(const char *text, uint64_t *bytes_p);
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p);
 /* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
+
+/*
+ * A file that no reader sees half of: what is written to out goes to a file beside it first, which then takes its name. What is no file, such
+ * as /dev/null or a pipe, is written in place. All of these return 0, or -errno after an error message.
+ */
+struct tool_file {
+	FILE *out;
+	const char *path; /* the caller's */
+	char tmp[PATH_MAX];
+	bool in_place;
+};
+int tool_file_begin(struct tool_file *f, const char *path);
+/* Closes and renames it; with err, which is then returned without a message, removes what was written. */
+int tool_file_end(struct tool_file *f, int err);
+/* The whole of such a file. flags are jansson's. */
+struct json_t;
+int tool_file_json(const char *path, const struct json_t *root, size_t flags);
+/* Can it be written? Leaves nothing there. Asked before work whose result it takes. */
+int tool_file_try(const char *path);
 
 /* Index of name in names (n entries, NULL ones skipped), or -1. */
 int tool_lookup(const char *name, const char *const *names, int n);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include "core/env.h"
 #include "tune.h"
 
@@ -194,6 +195,7 @@ static int tune_main(int argc, char **argv)
 	    .dtype = SHUNT_F16,
 	    .margin = 0.01};
 	static const struct tool_options options = { ":n:b:e:f:d:r:o:h", long_options, tune_help, option_apply };
+	struct stat st;
 	int status;
 
 	status = tool_options_apply(&options, &o, argc, argv);
@@ -201,6 +203,8 @@ static int tune_main(int argc, char **argv)
 		return status;
 	if (o.show)
 		return tune_show(o.show);
+	if (o.out && !stat(o.out, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return tool_usage_error("--output: %s is a device or a pipe, and a file would take its place", o.out);
 	for (int i = optind; i < argc; i++) {
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
 

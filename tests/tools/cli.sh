@@ -67,6 +67,9 @@ expect bench_vs_prints_mean 0 'geometric mean of .* / shunt: [0-9]' "$shunt" ben
 expect bench_stats_prints_counters 0 'allreduce +small +9 calls +72 bytes' "$shunt" bench -e 8 --stats -n 2 --mode eager --out-of-place -r 2 -i 3 -w 1
 expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
 expect bench_json_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench -e 8 --json /nonexistent/x
+expect bench_json_unwritable_is_said_first 1 '^1$' sh -c '"$1" bench -e 8 --json /nonexistent/x 2>&1 | wc -l; exit 1' sh "$shunt"
+mkfifo "$dir/pipe"
+expect bench_json_into_a_pipe 0 '"time_us": [0-9]' sh -c 'cat "$2" & "$1" bench -e 8 --json "$2" >/dev/null; wait $!; test -p "$2"' sh "$shunt" "$dir/pipe"
 
 fault="-b 512 -e 2K -r 2 --mode eager"
 expect bench_wrong_element_found 1 'rank 1: .*1 wrong; element 128 is' env MOCK_FAULT=wrong "$shunt" bench $fault
@@ -157,6 +160,9 @@ expect bench_gemm_with_host_is_usage_error 2 'gemm is about calls that run' "$sh
 for coll in all_reduce alltoall; do
 	"$shunt" bench $coll $small --vs "$mock" --json "$dir/$coll.json" >/dev/null 2>&1
 done
+expect report_does_not_write_over_what_it_reads 2 'is a file to read as well' "$shunt" bench report "$dir/all_reduce.json" -o "$dir/all_reduce.json"
+expect report_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench report "$dir/all_reduce.json" -o /nonexistent/x
+expect report_missing_file_is_error 1 'report: unable to open /nonexistent/y' "$shunt" bench report /nonexistent/y -o "$dir/y.html"
 "$shunt" bench $small --host --json "$dir/host.json" >/dev/null 2>&1
 report() {
 	"$shunt" bench report "$@" -o "$dir/x.html" && cat "$dir/x.html"

@@ -75,6 +75,9 @@ expect file_on_one_rank_runs_built_in 0 ' eager out .* oneshot +0$' cat "$dir/ra
 expect two_files_are_not_taken 0 'built-in tuning: rank 1 has another tuning file' apart "$dir/mine.json" "$dir/mine2.json"
 expect one_file_is_taken 0 ' eager out .* twoshot +0$' apart "$dir/mine.json" "$dir/mine.json"
 
+mkfifo "$dir/pipe"
+expect pipe_is_no_tuning_file 2 'pipe is a device or a pipe' $tune -n 2 -o "$dir/pipe"
+
 # Stopped, here by a directory where the file should be: what was measured is kept.
 mkdir "$dir/t.json"
 small="all_reduce -n 2 -b 256 -e 1K"

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that the subcommands write. */
+#include <errno.h>
+#include <jansson.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tool.h"
+
+/* Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or -errno. */
+static int file_open(struct tool_file *f, const char *path)
+{
+	struct stat st;
+
+	*f = (struct tool_file){ .path = path };
+	if (!stat(path, &st) && S_ISDIR(st.st_mode))
+		return -EISDIR;
+	if (!stat(path, &st) && !S_ISREG(st.st_mode))
+		f->in_place = true;
+	else if (snprintf(f->tmp, sizeof(f->tmp), "%s.tmp", path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	f->out = fopen(f->in_place ? path : f->tmp, "we");
+	return f->out ? 0 : -errno;
+}
+
+static int say(const char *path, int err)
+{
+	if (err)
+		tool_error("cannot write %s: %s", path, strerror(-err));
+	return err;
+}
+
+int tool_file_begin(struct tool_file *f, const char *path)
+{
+	return say(path, file_open(f, path));
+}
+
+int tool_file_end(struct tool_file *f, int err)
+{
+	bool bad = ferror(f->out);
+	int closed = fclose(f->out) ? -errno : bad ? -EIO : 0;
+
+	if (!err && !closed && !f->in_place && rename(f->tmp, f->path))
+		closed = -errno;
+	if ((err || closed) && !f->in_place)
+		unlink(f->tmp);
+	return err ? err : say(f->path, closed);
+}
+
+int tool_file_json(const char *path, const struct json_t *root, size_t flags)
+{
+	struct tool_file f;
+	int err = tool_file_begin(&f, path);
+
+	if (err)
+		return err;
+	/* What cannot be written, the end finds as well. */
+	if (json_dumpf(root, f.out, flags) && !ferror(f.out)) {
+		tool_error("out of memory");
+		err = -ENOMEM;
+	}
+	return tool_file_end(&f, err);
+}
+
+int tool_file_try(const char *path)
+{
+	struct tool_file f;
+	struct stat st;
+	int err;
+
+	/* Opening a pipe would wait for its reader, and closing it end that. */
+	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return say(path, access(path, W_OK) ? -errno : 0);
+	err = file_open(&f, path);
+	if (!err) {
+		fclose(f.out);
+		unlink(f.tmp);
+	}
+	return say(path, err);
+}
