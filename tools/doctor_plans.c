@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "core/config.h"
+#include "core/files.h"
 #include "plan/plan.h"
 #include "doctor.h"
 
@@ -60,7 +61,7 @@ static void check_place(struct findings *f, const char *path, bool given)
 
 void doctor_plans(struct findings *f)
 {
-	const char *list = shunt_config()->plan_dir, *cache = shunt_config()->cache_dir, *home = getenv("HOME");
+	const char *list = shunt_config()->plan_dir;
 	size_t before = f->n;
 	char path[PATH_MAX];
 
@@ -72,11 +73,9 @@ void doctor_plans(struct findings *f)
 			check_place(f, path, true);
 		list += n + (list[n] != 0);
 	}
-	if (*cache)
-		snprintf(path, sizeof(path), "%s/default", cache);
-	else
-		snprintf(path, sizeof(path), "%s/.cache/shunt/default", home ? home : "");
-	check_place(f, path, false);
+	bool cache = shunt_files_cache(shunt_config()->cache_dir, "default", path, sizeof(path));
+	if (cache)
+		check_place(f, path, false);
 	if (f->n == before)
-		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there", path);
+		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there", cache ? path : "a cache directory");
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algos.h"
+#include "core/files.h"
 #include "tune.h"
 
 struct tune_partial {
@@ -41,7 +42,7 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 		snprintf(path, PATH_MAX, "%s", o->out);
 		return 0;
 	}
-	if (!shunt_tuning_dir(cache_dir, dir, sizeof(dir))) {
+	if (!shunt_files_cache(cache_dir, "tuning", dir, sizeof(dir))) {
 		tool_error("there is no cache directory: set SHUNT_CACHE_DIR or HOME, or name the file with --output");
 		return -ENOENT;
 	}

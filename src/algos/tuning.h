@@ -102,6 +102,4 @@ void shunt_tuning_free(struct shunt_tuning *t); /* NULL allowed */
  * that are missing from the built-in table, and hashes. 0, -EINVAL (two rows of a kind have one size), -ENOMEM.
  */
 int shunt_tuning_seal(struct shunt_tuning *t);
-/* Directory for tuning files below cache_dir (empty: the default). False: there is none, or it is too long. */
-bool shunt_tuning_dir(const char *cache_dir, char *path, size_t bytes);
 #endif

@@ -36,20 +36,6 @@ static void add_file(void *ctx, const char *path)
 	shunt_info(SHUNT_LOG_INIT, "tuning file %s: for %d ranks on %s", path, t->machine.nranks, t->machine.gpu);
 }
 
-bool shunt_tuning_dir(const char *cache_dir, char *path, size_t bytes)
-{
-	const char *home = getenv("HOME");
-	int n;
-
-	if (*cache_dir)
-		n = snprintf(path, bytes, "%s/tuning", cache_dir);
-	else if (home && *home == '/')
-		n = snprintf(path, bytes, "%s/.cache/shunt/tuning", home);
-	else
-		return false;
-	return n > 0 && (size_t)n < bytes;
-}
-
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
 {
 	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
@@ -59,7 +45,7 @@ void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const
 	if (!strcmp(list, "none"))
 		return;
 	shunt_files_list(&files, list);
-	if (shunt_tuning_dir(cache_dir, path, sizeof(path)))
+	if (shunt_files_cache(cache_dir, "tuning", path, sizeof(path)))
 		shunt_files_path(&files, path, false);
 	set->told = calloc(set->n ? set->n : 1, sizeof(*set->told));
 	if (!set->told)

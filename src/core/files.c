@@ -72,3 +72,17 @@ void shunt_files_list(const struct shunt_files *files, const char *list)
 		list += n + (list[n] != '\0');
 	}
 }
+
+bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes)
+{
+	const char *home = getenv("HOME");
+	int n;
+
+	if (*cache_dir)
+		n = snprintf(path, bytes, "%s/%s", cache_dir, name);
+	else if (home && *home == '/')
+		n = snprintf(path, bytes, "%s/.cache/shunt/%s", home, name);
+	else
+		return false;
+	return n > 0 && (size_t)n < bytes;
+}

@@ -6,6 +6,7 @@
  * all ranks whatever their locales are.
  */
 #include <stdbool.h>
+#include <stddef.h>
 
 struct shunt_files {
 	const char *what, *one; /* for messages: "plans" and "plan" */
@@ -18,4 +19,7 @@ struct shunt_files {
 void shunt_files_path(const struct shunt_files *files, const char *path, bool wanted);
 /* Such paths with colons between, all of them wanted. */
 void shunt_files_list(const struct shunt_files *files, const char *list);
+
+/* The subdirectory of cache_dir (SHUNT_CACHE_DIR's value), or where that is empty of ~/.cache/shunt. False: no HOME, or path is too small. */
+bool shunt_files_cache(const char *cache_dir, const char *name, char *path, size_t bytes);
 #endif

@@ -75,19 +75,9 @@ static const struct shunt_files files = {.what = "plans", .one = "plan", .say_em
 
 static void add_cache(const char *dir)
 {
-	const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
 	char path[PATH_MAX];
-	int n;
 
-	if (*dir)
-		n = snprintf(path, sizeof(path), "%s/default", dir);
-	else if (xdg && *xdg == '/')
-		n = snprintf(path, sizeof(path), "%s/shunt/default", xdg);
-	else if (home && *home == '/')
-		n = snprintf(path, sizeof(path), "%s/.cache/shunt/default", home);
-	else
-		return;
-	if ((size_t)n < sizeof(path))
+	if (shunt_files_cache(dir, "default", path, sizeof(path)))
 		shunt_files_path(&files, path, false);
 }
 

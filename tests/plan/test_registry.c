@@ -591,7 +591,7 @@ static void run_child(
 	char command[2048];
 
 	snprintf(command, sizeof(command),
-	    "env -u SHUNT_PLAN_DIR -u SHUNT_CACHE_DIR -u MSCCLPP_CACHE_DIR -u XDG_CACHE_HOME HOME=%s %s%s %s%s%s %s '%s'", home,
+	    "env -u SHUNT_PLAN_DIR -u SHUNT_CACHE_DIR -u MSCCLPP_CACHE_DIR HOME=%s %s%s %s%s%s %s '%s'", home,
 	    *dir ? "SHUNT_PLAN_DIR=" : "", dir, cache_name, *cache ? "=" : "", cache, self, expected);
 	assert_int_equal(system(command), 0);
 }
