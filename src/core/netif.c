@@ -80,7 +80,7 @@ static void log_no_interface(const struct ifaddrs *list, const char *spec, const
 static int pick(const char *spec, const char *exact_name, const char *family, struct shunt_netaddr *addr)
 {
 	struct ifaddrs *list, *best = NULL;
-	int af, best_rank = 0, err = -ENODEV;
+	int af, best_rank = 0, err = -EADDRNOTAVAIL;
 
 	wanted_family(family, &af);
 	if (getifaddrs(&list))

@@ -20,7 +20,7 @@ bool shunt_netif_match(const char *spec, const char *ifname);
 
 /*
  * The address of the first interface that is up and matches spec; family is "AF_INET", "AF_INET6" or NULL / "" for any. Without
- * spec: loopback and container bridges only if there is nothing else. Port 0. 0, -ENODEV (logged) or another -errno.
+ * spec: loopback and container bridges only if there is nothing else. Port 0. 0, -EADDRNOTAVAIL (logged) or another -errno.
  */
 int shunt_netif_pick(const char *spec, const char *family, struct shunt_netaddr *addr);
 

@@ -507,7 +507,7 @@ static void test_boot_interface_variable_chooses_the_address(void **state)
 	assert_int_equal(id.addr[0], 127);
 	assert_int_equal(shunt_boot_join(bytes, 0, 1, NULL), 0);
 	setenv("NCCL_SOCKET_IFNAME", "=nothing_like_it", 1);
-	assert_int_equal(shunt_boot_new_id(bytes), -ENODEV);
+	assert_int_equal(shunt_boot_new_id(bytes), -EADDRNOTAVAIL);
 	unsetenv("NCCL_SOCKET_IFNAME");
 	unsetenv("NCCL_SOCKET_FAMILY");
 }

@@ -44,7 +44,7 @@ static void test_netif_pick_takes_what_the_user_names(void **state)
 	assert_string_equal(addr.ifname, "lo");
 	assert_int_equal(addr.ss.ss_family, AF_INET);
 	assert_int_equal(((struct sockaddr_in *)&addr.ss)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
-	assert_int_equal(shunt_netif_pick("=no_such_if", NULL, &addr), -ENODEV);
+	assert_int_equal(shunt_netif_pick("=no_such_if", NULL, &addr), -EADDRNOTAVAIL);
 	assert_non_null(strstr(shunt_last_error(), "no_such_if"));
 	assert_non_null(strstr(shunt_last_error(), "lo"));
 	assert_int_equal(shunt_netif_pick(NULL, NULL, &addr), 0);
