@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/config.h"
 #include <ctype.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -41,8 +42,8 @@ static const struct {
     {"SHUNT_SIM_DEVICES", 1, 8},
 };
 
-/* Names that are not ours to parse but no mistake either: read by the sim, the command and the tests. */
-static const char *const other_names[] = {"SHUNT_LIB", "SHUNT_SIM_SEED"};
+/* Names that are not ours to parse but no mistake either: read by the command. */
+static const char *const other_names[] = {"SHUNT_LIB"};
 
 /* Collectives for which NCCL chooses among algorithms and protocols; the rest are made of sends and receives. */
 #define CLAIMABLE                                                                                                                  \
@@ -317,7 +318,13 @@ static const char *get_env(void *arg, const char *name)
 
 static void parse_process(void)
 {
-	shunt_settings_parse(&process, get_env, NULL, environ);
+	/* The program's: where the library is opened with RTLD_DEEPBIND, as by our own tools, environ is libc's copy, which nobody fills. */
+	void *program = dlopen(NULL, RTLD_LAZY);
+	char ***names = program ? dlsym(program, "environ") : NULL;
+
+	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
+	if (program)
+		dlclose(program);
 	for (size_t i = 0; i < NROWS; i++)
 		if (strcmp(process.source[i], "default") && shunt_env_from_file(rows[i].name))
 			snprintf(process.source[i], sizeof(process.source[i]), "%s in NCCL's configuration file", rows[i].name);
