@@ -8,6 +8,7 @@
 #include <string.h>
 #include "algos/tuning.h"
 #include "core/config.h"
+#include "core/log.h"
 #include "plan/registry.h"
 #include "shim/nccl_abi.h"
 #include "tool.h"
@@ -289,7 +290,11 @@ static int select_main(int argc, char **argv)
 	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
 	q.scope.standalone = mode == 's';
 	q.scope.deterministic = shunt_config()->deterministic;
-	/* That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the code has its say about. */
+	/*
+	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the code says, which reads its
+	 * level before that.
+	 */
+	shunt_log_enabled(SHUNT_LOGLEVEL_WARN, SHUNT_LOG_ENV);
 	setenv("SHUNT_LOG", "error", 0);
 	if (!mode) {
 		struct tool_lib lib;

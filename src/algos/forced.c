@@ -146,8 +146,10 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 			r->n++;
 			continue;
 		}
-		shunt_warn("%s: cannot use \"%.*s\"; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot, with a name that "
-		    "`shunt info` lists, or nccl", is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at);
+		shunt_warn("%s: cannot use \"%.*s\"%s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
+		    "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or nccl; at most %d blocks, and %d "
+		    "threads in multiples of 32", is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
+		    is_variable ? ", which is left out" : "", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
 		if (is_variable)
 			continue;
 		free(copy);
