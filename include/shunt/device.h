@@ -3,12 +3,14 @@
 #define SHUNT_DEVICE_H
 /*
  * The few device calls that a client needs beside nccl.h. They work the same on GPUs (CUDA driver) and on the sim
- * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: auto takes the GPUs if there are at least
- * two, else the sim.
+ * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: beside a real NCCL auto means cuda, without one the GPUs
+ * if there are at least two, else the sim.
  *
- * All functions return 0 or a negative errno. They may be called from any thread; the current device is per thread and
- * starts as 0; streams, events and graphs are used with their device current. Streams and graphs are the values that CUDA would
- * use: a stream here can be passed as cudaStream_t. Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
+ * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that is not there or a NULL where
+ * something must be, -ENOMEM, -EIO for what the device reports. They may be called from any thread; the current device is per thread
+ * and starts as 0; streams, events and graphs are used with their device current. Who makes one of these destroys it; memory is freed
+ * by shunt_free. Destroying or freeing NULL does nothing. Streams and graphs are the values that CUDA would use: a stream here can be
+ * passed as cudaStream_t. Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
  */
 #include <stddef.h>
 
@@ -22,7 +24,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* "cuda" or "sim"; opens the device layer on first use. NULL if neither can be opened. */
+/* "cuda" or "sim", static storage; opens the device layer on first use. NULL if it cannot be opened. */
 SHUNT_API const char *shunt_device_kind(void);
 /* Human-readable name of a device, copied into name (at most bytes, always terminated). */
 SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
@@ -37,6 +39,7 @@ struct shunt_device_identity {
 SHUNT_API int shunt_device_identify(int device, struct shunt_device_identity *identity);
 
 SHUNT_API int shunt_device_count(int *count_p);
+/* The calling thread's current device from now on: 0 to count - 1. */
 SHUNT_API int shunt_device_set(int device);
 
 /* Streams do not synchronise with the default stream. They belong to the device that was current when created. */
@@ -51,17 +54,18 @@ SHUNT_API int shunt_malloc_shared(void **ptr_p, size_t bytes);
 SHUNT_API int shunt_free(void *ptr);
 /* Either side host or device; returns when done. Does not wait for other streams. */
 SHUNT_API int shunt_memcpy(void *dst, const void *src, size_t bytes);
+/* Enqueues it: bytes bytes of the value's lowest 8 bits. */
 SHUNT_API int shunt_memset_async(void *dst, int value, size_t bytes, void *stream);
 /* Free and total memory of the current device. On the sim both are 0. */
 SHUNT_API int shunt_mem_info(size_t *free_p, size_t *total_p);
 
-/* Events carry a time stamp. elapsed_us needs both to be complete (-EAGAIN otherwise). */
+/* Events carry a time stamp. elapsed_us gives microseconds, and needs both to be complete (-EAGAIN otherwise). */
 SHUNT_API int shunt_event_create(void **event_p);
 SHUNT_API int shunt_event_record(void *event, void *stream);
 SHUNT_API int shunt_event_elapsed_us(void *start, void *stop, float *us_p);
 SHUNT_API int shunt_event_destroy(void *event);
 
-/* Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch. */
+/* Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch any number of times. */
 SHUNT_API int shunt_capture_begin(void *stream);
 SHUNT_API int shunt_capture_end(void *stream, void **graph_p);
 SHUNT_API int shunt_graph_launch(void *graph, void *stream);

@@ -18,16 +18,16 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* "0.1.0". Static storage. */
+/* "0.1.0". Static storage, as of all strings that functions here return. */
 SHUNT_API const char *shunt_version(void);
 
-/* Path of the real NCCL in use, or NULL in standalone mode or before the first NCCL call. Static storage. */
+/* Path of the real NCCL in use, or NULL in standalone mode or before the first NCCL call. */
 SHUNT_API const char *shunt_real_nccl_path(void);
 
 /*
  * One row of a communicator's counters: calls of one operation that took one path for one reason.
- * op: NCCL's name in lower case ("allreduce"); path: kernel name ("oneshot") or "nccl"; reason: why it went to NCCL, "" for
- * ours. Strings have static storage. bytes: sum over the calls of count x element size.
+ * op: NCCL's name in lower case ("allreduce"); path: name of an algorithm ("oneshot") or of a plan, or "nccl"; reason: why it went to
+ * NCCL, "" for ours. Strings have static storage. bytes: sum over the calls of count x element size.
  */
 struct shunt_counter {
 	const char *op;
@@ -38,23 +38,24 @@ struct shunt_counter {
 };
 
 /*
- * Copies at most cap rows of the communicator's counters to rows and stores the number of rows that exist in *count_p.
+ * Copies at most cap rows of the communicator's counters to rows (NULL if cap is 0) and stores the number of rows that exist in *count_p.
  * comm is the program's ncclComm_t. Returns 0, or -ENOENT if Shunt does not know the communicator.
  * Calls count when they are enqueued (a captured call counts once, not per replay).
  */
 SHUNT_API int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);
 
 /*
- * The path that an operation would take on a communicator now, without running it: the kernel's name or "nccl".
- * op as above; dtype and redop are NCCL's values. -ENOENT: unknown communicator, -EINVAL: unknown op.
+ * The path that an operation would take on a communicator now, without running it: as path above, in *path_p.
+ * op as above; count: in elements, as NCCL's function takes it; dtype and redop are NCCL's values. 0; -ENOENT: unknown communicator,
+ * -EINVAL: unknown op or dtype, or a negative redop.
  * Before the communicator's first accelerated call the answer assumes that its set-up succeeds.
  */
 SHUNT_API int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p);
 
 /*
- * For tools that compare algorithms: from the next call on as if SHUNT_ALGO had this value; NULL: its own value again. All ranks must do it at
- * the same place among their calls; unlike the variable it is not compared between them. 0; -EINVAL: a rule cannot be read, which is said in
- * one line, and nothing changes; -ENOMEM.
+ * For tools that compare algorithms: from the next call on as if SHUNT_ALGO had this value; NULL: its own value again. All ranks must do
+ * it at the same place among their calls; unlike the variable it is not compared between them. 0; -EINVAL: a rule cannot be read, which is
+ * said in one line, and nothing changes; -ENOMEM.
  */
 SHUNT_API int shunt_algo_force(const char *rules);
 
@@ -63,11 +64,12 @@ SHUNT_API int shunt_algo_force(const char *rules);
  * Besides those of SHUNT_PLAN_DIR a program can bring its own. A communicator takes the plans and the selector that there are when it is
  * first used, and keeps them: do all of the below before that, and alike on all ranks. Ranks that differ use no plans, and say so.
  *
- * Functions return 0 or a negative errno: -EINVAL for a plan that is wrong, -EEXIST if the same plan is there already. why gets one line
- * about what is wrong (at most bytes, always terminated); NULL if that is not wanted.
+ * Functions return 0 or a negative errno: -EINVAL for a plan that is wrong, -EEXIST if the same plan is there already, -EFBIG for more
+ * than 32 MiB, -ENOMEM, or why the file cannot be read. why gets one line about what is wrong (at most bytes, always terminated); NULL if
+ * that is not wanted. Of path, label and text nothing is needed afterwards.
  */
 SHUNT_API int shunt_plan_register_file(const char *path, char *why, size_t bytes);
-/* label: what messages call it. The text is not needed afterwards. */
+/* json: json_bytes of text, which need no NUL at the end. label: what messages call it. */
 SHUNT_API int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *why, size_t bytes);
 /* Takes away all plans of this name, wherever they came from; -ENOENT: there is none. Communicators that use them go on to. */
 SHUNT_API int shunt_plan_unregister(const char *name);
