@@ -166,7 +166,7 @@ static int devices_probe(struct watch *w)
 			_exit(TOOL_FAIL);
 		kind = lib.device_kind();
 		if (!kind || lib.device_count(&n) || n < 1) {
-			tool_error("there is no device");
+			tool_error("there is no device%s", kind ? "" : "; --device sim needs none");
 			_exit(TOOL_FAIL);
 		}
 		snprintf(l->kind, sizeof(l->kind), "%s", kind);

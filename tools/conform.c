@@ -11,7 +11,7 @@ static const char conform_help[] =
 	"NCCL's ABI and compares every byte and every return code with a reference; with --vs also with another library.\n\n"
 	"  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
 	"  --vs LIB            another library, run side by side on the same inputs\n"
-	"  -n, --ranks N       ranks to start (all GPUs; 4 on the sim)\n"
+	"  -n, --ranks N       ranks to start, 16 at most (all GPUs; 4 on the sim)\n"
 	"  --threads           ranks are threads of one process\n"
 	"  --one-thread        one thread drives all devices, by ncclCommInitAll and groups of all ranks' calls\n"
 	"  --device D          auto, cuda or sim\n"

@@ -58,7 +58,7 @@ static int devices_print(const struct tool_lib *lib)
 	int n = 0;
 
 	if (!kind || lib->device_count(&n)) {
-		puts("devices\n  none");
+		puts("devices\n  none; SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none runs without");
 		return TOOL_OK;
 	}
 	printf("devices       %s, %d\n", kind, n);

@@ -9,9 +9,10 @@
 #include "tool.h"
 
 static const char run_help[] =
-	"usage: shunt run [--stats] [--device D] [--] PROGRAM [ARGUMENT...]\n\n"
-	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD and LD_LIBRARY_PATH, nothing else, and\n"
-	"becomes the program; its children inherit both.\n\n"
+	"usage: shunt run [--stats] [--device D] [--] PROGRAM [ARGUMENT...]\n"
+	"       shunt run [--stats] [--device D] --print\n\n"
+	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH too, and\n"
+	"what the options name; then it becomes the program. Its children inherit all of these.\n\n"
 	"  --stats      print each communicator's counters when it is destroyed (SHUNT_STATS=1)\n"
 	"  --device D   auto, cuda or sim (SHUNT_DEVICE)\n"
 	"  --print      print the variables as shell commands instead of running a program\n\n"

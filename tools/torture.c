@@ -15,7 +15,7 @@ static const char torture_help[] =
 	"  -n, --ranks N       ranks to start, 8 at most (all GPUs; 4 on the sim)\n"
 	"  --threads           ranks are threads of one process\n"
 	"  --device D          auto, cuda or sim\n"
-	"  --max SIZE          of the larger side of a call (16M; 64K on the sim)\n"
+	"  --max SIZE          of the larger side of a call, 64 to 1G (16M; 64K on the sim)\n"
 	"  --shared            others use the devices meanwhile: what memory of them is in use is not compared\n"
 	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
 	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n\n"

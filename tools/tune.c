@@ -15,7 +15,7 @@ static const char tune_help[] =
 	"size on this machine, and writes a tuning file that communicators of as many ranks take from then on. Where NCCL is\n"
 	"as fast, calls go to it. A run that was stopped goes on where it was. Collectives: all_reduce, all_gather, reduce_scatter,\n"
 	"broadcast, reduce, alltoall, gather, scatter, sendrecv; all of them if none is named.\n\n"
-	"  -n, --ranks N        ranks (all GPUs; 4 on the sim)\n"
+	"  -n, --ranks N        ranks, 2 to 8 (all GPUs; 4 on the sim)\n"
 	"  -b, --first SIZE     smallest size, bytes of the larger side (1K; 256 on the sim)\n"
 	"  -e, --last SIZE      largest size (256M; 4K on the sim)\n"
 	"  -f, --factor N       from one size to the next (2; 4 on the sim)\n"
