@@ -19,7 +19,7 @@ static const char doctor_help[] =
 	"  -o, --output DIR  ... and keeps their dumps there\n"
 	"      --json        findings as JSON\n\n"
 	"dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output kept\n\n"
-	"Exit status: 0 nothing to complain about, 1 warnings, 2 errors.\n";
+	"Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n";
 
 struct pids {
 	pid_t *at;
@@ -47,6 +47,16 @@ static int take_pids(struct pids *pids, const char *list)
 	return 0;
 }
 
+static int keep_place(const char *dir)
+{
+	struct stat st;
+	int err = mkdir(dir, 0700) && errno != EEXIST ? errno : stat(dir, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+
+	if (err)
+		tool_error("--output: %s: %s", dir, strerror(err));
+	return -err;
+}
+
 /* A dump as it came, readable by its owner alone. */
 static int keep(const char *dir, pid_t pid, json_t *dump)
 {
@@ -55,10 +65,6 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 	mode_t before;
 	int err;
 
-	if (mkdir(dir, 0700) && errno != EEXIST) {
-		tool_error("cannot make %s: %s", dir, strerror(errno));
-		return -errno;
-	}
 	/* The host's name comes from a process, and is no path. */
 	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0, host ? host : "", (int)pid);
 	before = umask(077);
@@ -73,16 +79,18 @@ static int pids_main(const struct pids *pids, const char *output, bool json)
 {
 	struct findings f = {0};
 	struct dumps d = {0};
+	bool lost = false;
 	int status;
 
+	if (output && keep_place(output))
+		return TOOL_USAGE;
 	for (size_t i = 0; i < pids->n; i++) {
 		char name[32];
 		json_t *dump;
 
 		if (doctor_ask(&f, pids->at[i], &dump))
 			continue;
-		if (output && keep(output, pids->at[i], dump))
-			f.failed = true;
+		lost = (output && keep(output, pids->at[i], dump)) || lost;
 		snprintf(name, sizeof(name), "process %d", (int)pids->at[i]);
 		if (dumps_add(&d, dump, name))
 			f.failed = true;
@@ -92,7 +100,7 @@ static int pids_main(const struct pids *pids, const char *output, bool json)
 	status = findings_print(&f, json);
 	findings_finish(&f);
 	dumps_finish(&d);
-	return status;
+	return lost ? TOOL_USAGE : status; /* errors have the same status */
 }
 
 static void list_free(char **list)

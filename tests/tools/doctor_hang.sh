@@ -46,6 +46,8 @@ expect skip_is_named 2 "error +communicator [0-9a-f]{8} of 3: rank 1 \(pid $(ran
 expect skip_as_json 2 '"worst": "error"' "$shunt" doctor --json --pid "$pids"
 expect skip_with_one_missing 2 'rank 0 has no dump here' "$shunt" doctor --pid "$(echo "$pids" | cut -d, -f2-)"
 expect skip_kept 2 'is behind' "$shunt" doctor --output "$dir/kept" --pid "$pids"
+expect kept_nowhere_is_said_once 2 '^1 shunt doctor: --output: /proc/self/stat: Not a directory$' \
+	sh -c '"$@" 2>&1 | uniq -c | sed "s/^ *//"; exit 2' sh "$shunt" doctor --output /proc/self/stat --pid "$pids"
 expect skip_from_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
 [ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
 
