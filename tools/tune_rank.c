@@ -34,6 +34,7 @@ static void environment_clear(struct tune_rank *r)
 	setenv("SHUNT_TUNING_FILE", "none", 1);
 	setenv("SHUNT_CACHE_DIR", "/dev/null", 1);
 	unsetenv("SHUNT_ALGO");
+	unsetenv("SHUNT_DETERMINISTIC");
 	unsetenv("SHUNT_FORCE_NCCL");
 	unsetenv("SHUNT_PLAN_DIR");
 }
