@@ -508,7 +508,20 @@ static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 	return result == ncclSuccess ? forwarded : result;
 }
 
-/* Nothing is launched. Without a real NCCL there is no estimate. */
+/* Without a real NCCL there is no estimate. */
+static ncclResult_t simulate_standalone(struct shunt_group *g, ncclSimInfo_t *info)
+{
+	if (info && info->magic != SHUNT_NCCL_SIM_MAGIC) {
+		shunt_warn("ncclGroupSimulateEnd: the structure was not initialized");
+		if (g->error == ncclSuccess)
+			g->error = ncclInvalidArgument;
+	} else if (info) {
+		info->estimatedTime = NCCL_UNDEF_FLOAT;
+	}
+	return run_jobs(g);
+}
+
+/* Nothing is launched; what else the group does is done. */
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();
@@ -523,17 +536,9 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 	}
 	if (--g->depth)
 		return ncclSuccess;
-	result = g->error;
-	if (mode == SHUNT_OVERLAY) {
-		result = simulate_overlay(g, info);
-	} else if (info && info->magic != SHUNT_NCCL_SIM_MAGIC) {
-		shunt_warn("ncclGroupSimulateEnd: the structure was not initialized");
-		result = ncclInvalidArgument;
-	} else if (info) {
-		info->estimatedTime = NCCL_UNDEF_FLOAT;
-	}
-	name_windows(g, ncclInternalError); /* nothing was registered */
-	reset_group(g, true);
+	result = mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info);
+	name_windows(g, result);
+	reset_group(g, result != ncclSuccess && result != ncclInProgress);
 	return result;
 }
 SHUNT_TWIN(GroupSimulateEnd);

@@ -583,6 +583,22 @@ static void test_group_simulate_launches_nothing(void **state)
 	ncclCommDestroy(comm);
 }
 
+/* Nor does the real NCCL launch anything, but it makes communicators. */
+static void test_group_simulate_passes_children_on(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+
+	ncclGroupStart();
+	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
+	assert_int_equal(ncclGroupSimulateEnd(NULL), ncclSuccess);
+	assert_non_null(child);
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+	ncclCommDestroy(child);
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
 static void test_group_init_that_fails_drops_the_entry(void **state)
 {
 	ncclUniqueId id = {{0}};
@@ -1089,6 +1105,7 @@ int main(int argc, char **argv)
 		TEST(test_group_setup_that_declines_forwards_inside),
 		TEST(test_group_sets_up_all_local_ranks_together),
 		TEST(test_group_simulate_launches_nothing),
+		TEST(test_group_simulate_passes_children_on),
 		TEST(test_group_init_that_fails_drops_the_entry),
 		TEST(test_user_op_is_remembered_by_value),
 		TEST(test_split_blocking_knows_the_child_at_once),

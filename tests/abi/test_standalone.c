@@ -273,6 +273,51 @@ static void test_standalone_nonblocking_ranks_of_one_thread(void **state)
 	}
 }
 
+/* Communicators are made by a group that is only simulated, too, as NCCL does it. */
+static void test_standalone_simulated_group_makes_its_communicators(void **state)
+{
+	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809};
+	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+	ncclComm_t comms[2], children[2];
+	ncclResult_t async;
+	ncclUniqueId id;
+
+	for (int blocking = 0; blocking < 2; blocking++) {
+		ncclGetUniqueId(&id);
+		config.blocking = blocking;
+		ncclGroupStart();
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(ncclCommInitRankConfig(&comms[i], 2, id, i, &config), ncclSuccess);
+		assert_int_equal(ncclGroupSimulateEnd(&info), blocking ? ncclSuccess : ncclInProgress);
+		for (int round = 0; round < 2; round++) {
+			for (int i = 0; i < 2; i++)
+				do
+					assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
+				while (async == ncclInProgress);
+			ncclGroupStart();
+			for (int i = 0; i < 2; i++)
+				assert_int_equal(ncclCommSplit(comms[i], 0, i, &children[i], NULL), ncclSuccess);
+			assert_int_equal(round ? ncclGroupEnd() : ncclGroupSimulateEnd(NULL), blocking ? ncclSuccess : ncclInProgress);
+			for (int i = 0; i < 2; i++) {
+				do
+					assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
+				while (async == ncclInProgress);
+				assert_int_equal(async, ncclSuccess);
+				assert_int_equal(ncclCommDestroy(children[i]), ncclSuccess);
+			}
+		}
+		/* Not with a structure that nobody initialized. */
+		info.magic = 0;
+		ncclGroupStart();
+		ncclCommSplit(comms[0], 0, 0, &children[0], NULL);
+		assert_int_equal(ncclGroupSimulateEnd(&info), ncclInvalidArgument);
+		info.magic = SHUNT_NCCL_SIM_MAGIC;
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(ncclCommDestroy(comms[i]), ncclSuccess);
+	}
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
 static void test_standalone_abort_ends_a_waiting_init(void **state)
 {
 	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0};
@@ -348,6 +393,7 @@ int main(void)
 		TEST(test_standalone_group_error_drops_the_rest),
 		TEST(test_standalone_split_sorts_by_key_then_rank),
 		TEST(test_standalone_nonblocking_ranks_of_one_thread),
+		TEST(test_standalone_simulated_group_makes_its_communicators),
 		TEST(test_standalone_abort_ends_a_waiting_init),
 		TEST(test_standalone_user_op_has_a_number_of_its_own),
 		TEST(test_standalone_memory_and_registration),
