@@ -326,6 +326,21 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 	return work->cluster && !comm->no_clusters && shunt_retire_alone(comm) ? work->cluster : 0;
 }
 
+/* What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for all. */
+static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
+{
+	switch (l->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES)) {
+	case SHUNT_SHAPE_pulls2:
+	case SHUNT_SHAPE_pulls4:
+	case SHUNT_SHAPE_pulls8:
+		return 0;
+	case SHUNT_SHAPE_barrier:
+		return work->args.k.flags & SHUNT_K_OPENS ? l->blocks * l->threads / 32 : 0;
+	default:
+		return l->blocks * l->threads / 32;
+	}
+}
+
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	struct emitter *e = ctx;
@@ -338,7 +353,11 @@ static int emit(void *ctx, const struct shunt_work *work)
 	int err = shunt_copier_join(e->comm, e->stream);
 
 	e->base->check.what = 0; /* the first launch has compared all collectives */
-	return err ? err : e->comm->gpu->launch(e->comm->device, &l);
+	if (!err)
+		err = e->comm->gpu->launch(e->comm->device, &l);
+	if (!err)
+		shunt_order_count(&e->comm->order, warps_of(work, &l));
+	return err;
 }
 
 static int copy(void *ctx, const struct shunt_copy *copy)
@@ -371,6 +390,15 @@ static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 	return err;
 }
 
+/* Kernels that nobody identifies keep no account. */
+void shunt_comm_account(struct shunt_comm *comm)
+{
+	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+
+	if (comm->recorder)
+		shunt_order_account(&comm->order, &ctrl->progress);
+}
+
 /* A rank by itself has no set-up. Its kernels find their counters in a little memory of their own. */
 static int setup_alone(struct shunt_comm *comm)
 {
@@ -388,6 +416,7 @@ static int setup_alone(struct shunt_comm *comm)
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
+	shunt_comm_account(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	return 0;
 }
@@ -442,7 +471,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
-	bool captured, several = false;
+	bool captured, several = false, begun;
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
@@ -453,6 +482,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = join_streams(comm, calls, n, true);
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
+	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
 	if (!err && checks)
@@ -466,6 +496,8 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = shunt_windows_note_use(comm, e.stream, captured);
 	if (!err && several)
 		err = join_streams(comm, calls, n, false);
+	if (err && begun && err != -EBADMSG)
+		shunt_order_lose(&comm->order, comm->gpu, comm->device, e.stream);
 	return err;
 }
 

@@ -70,6 +70,8 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm);
 void shunt_comm_say_forward(const struct shunt_comm *comm);
 /* Random, equal in all of this process and nowhere else: peers in one process borrow each other's memory. */
 uint64_t shunt_comm_process(void);
+/* The scratch is there: who waits for kernels may ask the device. */
+void shunt_comm_account(struct shunt_comm *comm);
 /* Frees what the set-up made. */
 void shunt_comm_unset(struct shunt_comm *comm);
 #endif

@@ -187,6 +187,7 @@ static int begin_captured(struct shunt_order *order, const struct shunt_gpu_ops 
 			return err;
 		c = capture_new(order);
 		c->id = info.id;
+		order->uncounted = order->progress;
 		c->tip = order->mixing ? info.node : NULL;
 	} else if (c->tip && c->tip != info.node && !same_stream(&c->stream, &here)) {
 		err = gpu->capture_join(device, stream, c->tip);
@@ -230,6 +231,16 @@ void shunt_order_init(struct shunt_order *order, bool mixing)
 	*order = (struct shunt_order){ .mixing = mixing };
 }
 
+void shunt_order_account(struct shunt_order *order, const struct shunt_progress *progress)
+{
+	order->progress = progress;
+}
+
+void shunt_order_count(struct shunt_order *order, uint64_t warps)
+{
+	order->warps += order->now ? 0 : warps;
+}
+
 int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
 	struct shunt_order_stream here = stream_of(stream);
@@ -270,44 +281,41 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 	order->launched = true;
 	order->covered = false;
 	/* The stream 2 of this thread has no name in another: now or never. */
-	if (order->last.thread)
-		err = event_need(order, gpu, device);
-	if (!err && (order->last.thread || shunt_order_graphs(order))) {
-		err = gpu->event_record(device, order->event->event, stream);
-		order->covered = !err;
-	}
-	return err;
-}
-
-/* Through a stream of our own: nothing else is on it. */
-static int event_sync(struct shunt_order_event *e, const struct shunt_gpu_ops *gpu, int device)
-{
-	void *stream;
-	int err = gpu->stream_create(device, &stream);
-
-	if (err)
-		return err;
-	err = gpu->event_wait(device, e->event, stream);
+	if (!order->last.thread && !order->uncounted && !shunt_order_graphs(order))
+		return 0;
+	err = event_need(order, gpu, device);
 	if (!err)
-		err = gpu->stream_sync(device, stream);
-	gpu->stream_destroy(device, stream);
+		err = gpu->event_record(device, order->event->event, stream);
+	order->covered = !err;
 	return err;
 }
 
-int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+void shunt_order_lose(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	bool captured = false;
+	if (order->now) { /* what was captured is not to be launched */
+		order->now = NULL;
+		return;
+	}
+	order->lost = true;
+	if (event_need(order, gpu, device) || gpu->event_record(device, order->event->event, stream))
+		order->progress = NULL;
+}
+
+int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *done_p)
+{
+	uint64_t ended = 0;
 	int err = 0;
 
-	for (unsigned i = 0; i < SHUNT_ORDER_CAPTURES; i++)
-		captured |= order->captures[i].id != 0;
-	if (captured && !order->mixing)
+	*done_p = true;
+	if (!order->progress || (order->uncounted && !order->mixing))
 		return gpu->device_sync(device);
-	/* While graphs live, the event covers every launch: an eager one records it, too. */
-	if (order->event && (order->covered || captured))
-		err = event_sync(order->event, gpu, device);
-	if (!err && order->launched && !order->covered)
-		err = gpu->stream_sync(device, order->last.handle);
+	if (!order->lost) {
+		err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
+		*done_p = ended == order->warps || (order->uncounted && ended > order->warps);
+	}
+	/* How many warps graphs had nobody knows, but each of their launches records the event, and so does each eager one since. */
+	if (!err && *done_p && (order->lost || order->uncounted))
+		err = gpu->event_done(device, order->event->event, done_p);
 	return err;
 }
 

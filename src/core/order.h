@@ -15,7 +15,7 @@
  *                         launch. Nothing of the graph follows it: it delays no node. The wait stands in the stream, in front of
  *                         the first launch. A launch on another stream of the same capture gets an edge from the one before.
  * Eager, graphs alive     Any of them may have been launched since the last call, from any stream: each call waits for the event
- *                         and records it again, two calls of the driver. It ends when the last graph is destroyed.
+ *                         and records it again, two calls of the driver. The second of them goes on when the graphs are gone.
  *
  * Why events, and not a lock that the kernels take on the device: all ranks must come to the same order, or each waits for the
  * other. The order of issue is the same on all ranks, if the program is right; the order in which launches of two streams reach
@@ -39,6 +39,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "gpu/gpu_ops.h"
+#include "kernels/kargs.h"
 
 struct shunt_order_event;
 
@@ -66,9 +67,16 @@ struct shunt_order {
 	struct shunt_order_event *event; /* NULL until needed */
 	struct shunt_order_capture captures[SHUNT_ORDER_CAPTURES], *now; /* now: the launch between begin and end goes into it */
 	unsigned next_capture;
+	const struct shunt_progress *progress; /* the device's account of the communicator's warps; NULL: there is none */
+	uint64_t warps;  /* that eager launches have had: so many end ... */
+	bool uncounted;  /* ... unless graphs had some, too */
+	bool lost;       /* a call failed half-way: the event alone covers what was launched */
 };
 
 void shunt_order_init(struct shunt_order *order, bool mixing);
+/* From now on the device keeps account, and shunt_order_count follows each launch between begin and end. */
+void shunt_order_account(struct shunt_order *order, const struct shunt_progress *progress);
+void shunt_order_count(struct shunt_order *order, uint64_t warps);
 /*
  * begin before a launch on stream, or several on the same, and end after it; no end if the launch fails, and no harm if nothing was
  * launched. On an error of begin the launch must not be made: -EBUSY if the stream's capture was invalidated, or if it is the
@@ -76,11 +84,14 @@ void shunt_order_init(struct shunt_order *order, bool mixing);
  */
 int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
 int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
+/* In the place of end, where some of the launches were made, and the rest could not. Nothing is to be launched any more. */
+void shunt_order_lose(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
 /*
- * Waits for all launches so far, those of graphs too, and for nothing that does not run before one of them. Only where graphs are not
- * ordered (no mixing) and some were captured it waits for the whole device.
+ * Are all launches so far done, those of graphs too? Does not wait, and asks no stream and not the device as a whole: CUDA refuses to
+ * wait for that while any of its streams captures, and spoils the capture. Only where graphs are not ordered (no mixing) and some were captured,
+ * or nobody keeps account, it waits for the whole device.
  */
-int shunt_order_wait(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device);
+int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *done_p);
 /*
  * Are all launches of graphs done? Does not wait. *idle_p is false where nobody can tell: graphs that are not ordered (no mixing).
  * Eager launches are not looked at.

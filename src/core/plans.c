@@ -241,7 +241,9 @@ int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *co
 {
 	char *remote[2][SHUNT_MAX_RANKS];
 	struct shunt_plan_call call;
+	unsigned warps = 0;
 	bool wants[2];
+	int err;
 
 	if (!shunt_plan_call_of(coll, comm->nranks, &call))
 		return -EINVAL;
@@ -259,7 +261,11 @@ int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *co
 	call.op = base->op;
 	call.check = base->check;
 	call.count = base->count;
-	return shunt_plan_exec_launch(exec->exec, &call);
+	call.warps_p = &warps;
+	err = shunt_plan_exec_launch(exec->exec, &call);
+	if (!err)
+		shunt_order_count(&comm->order, warps);
+	return err;
 }
 
 void shunt_comm_plans_drop(struct shunt_comm *comm)

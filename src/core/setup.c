@@ -14,10 +14,13 @@
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/hash.h"
+#include "core/io.h"
 #include "core/log.h"
 #include "core/peers.h"
 #include "core/retire.h"
 #include "core/scratch.h"
+
+#define ASK_DEVICE_MS 20000
 
 struct hello {
 	uint32_t protocol;
@@ -401,6 +404,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	comm->kargs.rank = (uint16_t)comm->rank;
 	comm->kargs.nranks = (uint16_t)comm->nranks;
 	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, comm->fault);
+	shunt_comm_account(comm);
 	shunt_retire_later(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	clock_gettime(CLOCK_MONOTONIC, &t2);
@@ -418,28 +422,48 @@ out_forward:
 	return forward(comm, comm->rank == 0, "%s", why);
 }
 
-/*
- * Those of graphs included: nothing may run in memory that is about to go. After an abort only ours are waited for, since others may
- * hang for reasons of their own.
- */
-static int wait_for_kernels(struct shunt_comm *comm)
+/* One look after the other, ever more seldom. */
+static void rest(long *ns)
 {
-	if (atomic_load(&comm->state) != COMM_READY)
-		return 0;
-	if (!atomic_load(&comm->cancel))
-		return comm->gpu->device_sync(comm->device);
-	return shunt_order_wait(&comm->order, comm->gpu, comm->device);
+	nanosleep(&(struct timespec){ .tv_nsec = *ns }, NULL);
+	*ns = *ns < 1000000 ? 2 * *ns : *ns;
+}
+
+/*
+ * Those of graphs included: nothing may run in memory that is about to go. Only ours are waited for: others may hang for reasons of their own, or
+ * their stream capture. Unless it was aborted, the device has the last word.
+ */
+static void wait_for_kernels(struct shunt_comm *comm)
+{
+	bool done = atomic_load(&comm->state) != COMM_READY;
+	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
+	long ns = 10000;
+
+	while (!done && !shunt_order_done(&comm->order, comm->gpu, comm->device, &done) && !done) {
+		rest(&ns);
+		if (atomic_load(&comm->cancel) || shunt_now_ms() < end)
+			continue;
+		comm->gpu->device_sync(comm->device);
+		done = true;
+	}
 }
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
-	int err;
+	bool aborted = atomic_load(&comm->cancel), done = atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY;
+	long ns = 10000;
+	int err = 0;
 
-	if (!atomic_load(&comm->cancel))
-		return wait_for_kernels(comm);
-	pthread_mutex_lock(&comm->lock);
-	err = wait_for_kernels(comm);
-	pthread_mutex_unlock(&comm->lock);
+	while (!done && !err) {
+		pthread_mutex_lock(&comm->lock);
+		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
+		pthread_mutex_unlock(&comm->lock);
+		/* Who aborts meanwhile waits for us, and what is ahead of our kernels may hang. */
+		if (!err && !done && !aborted && atomic_load(&comm->cancel))
+			err = -ECANCELED;
+		if (!err && !done)
+			rest(&ns);
+	}
 	return err;
 }
 

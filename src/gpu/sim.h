@@ -90,6 +90,7 @@ struct sim_graph {
 	struct sim_op *first, **last;
 	struct sim_op *tip;     /* the last that a stream put here */
 	struct sim_keep *keeps;
+	bool spoiled;           /* somebody waited for the device; the capture gives no graph */
 };
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
@@ -99,7 +100,7 @@ struct sim_stream {
 	int device;
 	bool is_default;
 	struct sim_stream *next; /* of all streams */
-	uint32_t holders;       /* threads in sim_device_sync that wait for this one; a futex */
+	uint32_t holders;       /* threads in sim_device_drain that wait for this one; a futex */
 	struct sim_lock lock;   /* of all below but team */
 	bool started, stop;
 	pthread_t thread;
@@ -121,6 +122,8 @@ int sim_stream_join(struct sim_stream *stream, uint64_t capture);
 void sim_stream_release(struct sim_graph *graph);
 /* What the stream captures into, as a reference, or NULL. */
 struct sim_graph *sim_stream_graph(struct sim_stream *stream);
+/* Waits for all streams of the device, but for what they capture. */
+int sim_device_drain(int device);
 
 /* Entries of the table. */
 int sim_stream_create(int device, void **stream_p);

@@ -89,7 +89,9 @@ int sim_capture_end(int device, void *handle, void **graph_p)
 		return -EINVAL;
 	}
 	sim_stream_release(graph);
-	err = sim_handle_add(graph, SIM_GRAPH);
+	if (graph->spoiled)
+		shunt_error("sim: the capture of stream %p was spoiled", handle);
+	err = graph->spoiled ? -EBUSY : sim_handle_add(graph, SIM_GRAPH);
 	if (err) {
 		sim_graph_put(graph);
 		return err;
@@ -109,6 +111,11 @@ int sim_capture_info(int device, void *handle, struct shunt_gpu_capture *info_p)
 	graph = sim_stream_graph(s);
 	if (!graph)
 		return 0;
+	if (__atomic_load_n(&graph->spoiled, __ATOMIC_RELAXED)) {
+		info_p->state = SHUNT_CAPTURE_INVALID;
+		sim_graph_put(graph);
+		return 0;
+	}
 	sim_lock(&graph->lock);
 	info_p->state = SHUNT_CAPTURE_ACTIVE;
 	info_p->id = graph->capture;

@@ -10,7 +10,7 @@
 static struct sim_lock default_lock;
 static struct sim_stream *default_stream[SIM_MAX_DEVICES];
 
-/* All streams, for sim_device_sync. Who waits for one holds it, and a stream leaves the list only when nobody does. */
+/* All streams, for sim_device_drain. Who waits for one holds it, and a stream leaves the list only when nobody does. */
 static struct sim_lock all_lock;
 static struct sim_stream *all;
 
@@ -270,12 +270,39 @@ int sim_stream_idle(int device, void *handle, bool *idle_p)
 	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
 }
 
+/* As on CUDA, whatever the mode of the capture. */
+static bool spoil_captures(int device)
+{
+	bool any = false;
+
+	sim_lock(&all_lock);
+	for (struct sim_stream *s = all; s; s = s->next) {
+		sim_lock(&s->lock);
+		if (s->device == device && s->capture) {
+			__atomic_store_n(&s->capture->spoiled, true, __ATOMIC_RELAXED);
+			any = true;
+		}
+		sim_unlock(&s->lock);
+	}
+	sim_unlock(&all_lock);
+	return any;
+}
+
 int sim_device_sync(int device)
+{
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	if (spoil_captures(device)) {
+		shunt_error("sim: device %d cannot be waited for while a stream captures; the capture is spoiled", device);
+		return -EBUSY;
+	}
+	return sim_device_drain(device);
+}
+
+int sim_device_drain(int device)
 {
 	int err = 0;
 
-	if (!sim_device_ok(device))
-		return -EINVAL;
 	sim_lock(&all_lock);
 	for (struct sim_stream *s = all; s; s = s->next) {
 		if (s->device != device)
@@ -325,6 +352,9 @@ int sim_stream_capture(int device, void *handle, enum shunt_capture *state_p)
 
 	if (!s)
 		return -EINVAL;
-	*state_p = capturing(s) ? SHUNT_CAPTURE_ACTIVE : SHUNT_CAPTURE_NONE;
+	sim_lock(&s->lock);
+	*state_p = !s->capture ? SHUNT_CAPTURE_NONE :
+	    __atomic_load_n(&s->capture->spoiled, __ATOMIC_RELAXED) ? SHUNT_CAPTURE_INVALID : SHUNT_CAPTURE_ACTIVE;
+	sim_unlock(&s->lock);
 	return 0;
 }

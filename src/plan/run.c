@@ -584,5 +584,7 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	l.threads = plan->threads < SHUNT_MAX_THREADS ? (plan->threads + 31) / 32 * 32 : SHUNT_MAX_THREADS;
 	if (!strcmp(e->host.gpu->name, "sim") && l.threads > SIM_THREADS)
 		l.threads = SIM_THREADS;
+	if (call->warps_p)
+		*call->warps_p = l.blocks * l.threads / 32;
 	return e->host.gpu->launch(e->host.device, &l);
 }

@@ -69,6 +69,7 @@ struct shunt_plan_call {
 	uint64_t op;                     /* kargs.op; see core/recorder.h */
 	struct shunt_check check;        /* kargs.check and kargs.count */
 	uint64_t count;
+	unsigned *warps_p;               /* how many the launch has had; NULL: nobody asks */
 };
 
 /* The call that an NCCL collective makes; false: no plan can be meant (another kind). */

@@ -402,6 +402,39 @@ static void test_another_communicator_may_end_during_a_capture(void **state)
 }
 
 /* A rank by itself, on any device, with every way to be made. */
+/* While a collective on another communicator waits for a peer, which comes only after that. */
+static int body_end_beside_a_waiting_one(struct rank *r)
+{
+	ncclConfig_t config = lazy();
+	ncclComm_t comm, other;
+	ncclResult_t res;
+	int32_t *dev, host[4] = {1, 2, 3, 4};
+
+	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0 && shunt_memcpy(dev, host, sizeof(host)) == 0);
+	CHECK(ncclCommInitRankConfig(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank, &config) == ncclInProgress && ranks_settled(comm) == ncclSuccess);
+	NCCL(ncclCommInitRank(&other, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
+	SUM(comm, r->rank, r->nranks);
+	SUM(other, r->rank, r->nranks);
+	for (double end = now() + 10; r->rank && !shared->barrier[0] && now() < end;)
+		usleep(1000);
+	CHECK(!r->rank || shared->barrier[0]);
+	NCCL(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, other, r->stream));
+	res = ncclCommFinalize(comm);
+	CHECK((res == ncclInProgress || res == ncclSuccess) && ranks_settled(comm) == ncclSuccess);
+	NCCL(ncclCommDestroy(comm));
+	shared->barrier[0] = 1;
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(host, dev, sizeof(host)) == 0 && host[3] == 4 * r->nranks);
+	NCCL(ncclCommDestroy(other));
+	CHECK(shunt_free(dev) == 0);
+	return 0;
+}
+
+static void test_communicator_may_end_beside_a_waiting_one(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_end_beside_a_waiting_one), 0);
+}
+
 static int body_one_rank(struct rank *r)
 {
 	ncclComm_t comm, child;
@@ -485,6 +518,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
 		cmocka_unit_test(test_graphs_may_outlive_their_communicator),
 		cmocka_unit_test(test_another_communicator_may_end_during_a_capture),
+		cmocka_unit_test(test_communicator_may_end_beside_a_waiting_one),
 		cmocka_unit_test(test_one_rank_works_on_every_device),
 		cmocka_unit_test(test_memory_of_nccl_can_be_used_and_registered),
 	};

@@ -241,6 +241,26 @@ static void test_graph_replays_what_was_captured(void **state)
 	ops->stream_destroy(0, t);
 }
 
+static void test_device_sync_spoils_captures(void **state)
+{
+	enum shunt_capture capture;
+	void *s, *graph;
+
+	assert_ok(ops->stream_create(0, &s));
+	assert_ok(ops->capture_begin(0, s));
+	assert_ok(ops->device_sync(1));
+	assert_ok(ops->stream_capture(0, s, &capture));
+	assert_int_equal(capture, SHUNT_CAPTURE_ACTIVE);
+	assert_int_equal(ops->device_sync(0), -EBUSY);
+	assert_ok(ops->stream_capture(0, s, &capture));
+	assert_int_equal(capture, SHUNT_CAPTURE_INVALID);
+	assert_int_equal(ops->capture_end(0, s, &graph), -EBUSY);
+	assert_ok(ops->stream_capture(0, s, &capture));
+	assert_int_equal(capture, SHUNT_CAPTURE_NONE);
+	assert_ok(ops->device_sync(0));
+	ops->stream_destroy(0, s);
+}
+
 static void test_capture_forks_to_a_stream_that_waits_for_it(void **state)
 {
 	enum shunt_capture capture;
@@ -658,6 +678,7 @@ int main(void)
 		cmocka_unit_test(test_event_wait_means_the_record_before_it),
 		cmocka_unit_test(test_event_elapsed_needs_two_complete_records),
 		cmocka_unit_test(test_graph_replays_what_was_captured),
+		cmocka_unit_test(test_device_sync_spoils_captures),
 		cmocka_unit_test(test_capture_forks_to_a_stream_that_waits_for_it),
 		cmocka_unit_test(test_external_events_order_graphs_by_their_launches),
 		cmocka_unit_test(test_wait_in_a_capture_for_work_outside_is_refused),

@@ -7,7 +7,7 @@
 #include "unit.h"
 #include "core/order.h"
 
-enum { STREAMS = 5, GRAPHS = 6, NODES = 64, EDGES = 16, EVENTS = 8 };
+enum { STREAMS = 5, GRAPHS = 6, NODES = 64, EDGES = 16, EVENTS = 8, WARPS = 4 };
 
 enum kind { KERNEL, OTHER, WAIT, RECORD };
 
@@ -44,7 +44,8 @@ struct stream {
 };
 
 static struct {
-	long issued;
+	long issued, done; /* launches */
+	struct shunt_progress progress;
 	uint64_t captures;
 	struct stream streams[STREAMS], legacy, mine, theirs;
 	struct graph graphs[GRAPHS];
@@ -53,7 +54,7 @@ static struct {
 	bool check;               /* that launches follow each other */
 	long broken;
 	/* calls of the driver */
-	long calls, captures_asked, records, waits, creates, syncs, infos, nodes, joins, moves;
+	long calls, captures_asked, records, waits, creates, syncs, infos, nodes, joins, moves, looks;
 	long fail_at;
 } dev;
 
@@ -150,6 +151,31 @@ static int device_sync(int device)
 	return 0;
 }
 
+/* The device comes to the end of all that was issued. */
+static void finish(void)
+{
+	dev.done = dev.issued;
+	dev.progress.ended = dev.progress.begun;
+	wait_for_all(dev.issued);
+}
+
+static int event_done(int device, void *event, bool *done_p)
+{
+	struct event *e = event;
+
+	CALL(looks);
+	assert_true(e->live);
+	*done_p = e->clock <= dev.done;
+	return 0;
+}
+
+static int copy(int device, void *dst, const void *src, size_t bytes)
+{
+	CALL(looks);
+	memcpy(dst, src, bytes);
+	return 0;
+}
+
 /* A node behind what the stream holds. */
 static struct node *add_node(struct stream *s, enum kind kind, struct event *event)
 {
@@ -237,7 +263,7 @@ static const struct shunt_gpu_ops ops = {
 	.name = "books", .stream_capture = stream_capture, .event_create = event_create, .event_destroy = event_destroy,
 	.event_record = event_record, .event_wait = event_wait, .device_sync = device_sync, .capture_info = capture_info,
 	.capture_wait = capture_wait, .capture_join = capture_join, .capture_record = capture_record, .capture_move = capture_move,
-	.capture_keep = capture_keep,
+	.capture_keep = capture_keep, .event_done = event_done, .copy = copy,
 };
 
 /* The program. */
@@ -250,6 +276,7 @@ static void run(long *clock)
 		fail_msg("launch %ld follows %ld only", n, *clock);
 	dev.broken += *clock != n - 1;
 	*clock = n;
+	dev.progress.begun += WARPS;
 }
 
 /* A collective, as a communicator makes it. */
@@ -264,6 +291,7 @@ static int collective(struct shunt_order *order, void *stream)
 		add_node(s, KERNEL, NULL);
 	else
 		run(&s->clock);
+	shunt_order_count(order, WARPS);
 	return shunt_order_end(order, &ops, 0, stream);
 }
 
@@ -365,7 +393,7 @@ static int stop(void **state)
 
 static void calls_reset(void)
 {
-	dev.calls = dev.captures_asked = dev.records = dev.waits = dev.creates = dev.syncs = dev.infos = dev.nodes = dev.joins = dev.moves = 0;
+	dev.calls = dev.captures_asked = dev.records = dev.waits = dev.creates = dev.syncs = dev.infos = dev.nodes = dev.joins = dev.moves = dev.looks = 0;
 }
 
 /* Eager calls. */
@@ -434,6 +462,69 @@ static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
 		assert_int_equal(collective(&o, &dev.streams[1]), 0);
 		assert_int_equal(collective(&o, NULL), 0);
 	}
+	shunt_order_finish(&o);
+}
+
+static bool all_done(const struct shunt_order *o)
+{
+	bool done;
+
+	assert_int_equal(shunt_order_done(o, &ops, 0, &done), 0);
+	return done;
+}
+
+/* It would spoil a capture that has nothing to do with us. */
+static void test_order_done_asks_neither_streams_nor_the_device(void **state)
+{
+	struct shunt_order o;
+	struct graph *g;
+
+	shunt_order_init(&o, true);
+	shunt_order_account(&o, &dev.progress);
+	assert_true(all_done(&o));
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	assert_false(all_done(&o));
+	finish();
+	assert_true(all_done(&o));
+	g = capture_begin(&dev.streams[1]);
+	assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	assert_true(all_done(&o));
+	capture_end(g);
+	for (int i = 0; i < 3; i++) {
+		graph_launch(g, &dev.streams[2]);
+		assert_false(all_done(&o));
+		dev.progress.ended = dev.progress.begun; /* between two launches that were issued */
+		assert_false(all_done(&o));
+		finish();
+		assert_true(all_done(&o));
+	}
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	assert_false(all_done(&o));
+	graph_destroy(g);
+	finish();
+	assert_true(all_done(&o));
+	assert_int_equal(dev.syncs, 0);
+	shunt_order_finish(&o);
+}
+
+/* A call that fails half-way: what it has launched is waited for, and what would have ended its warps never comes. */
+static void test_order_done_after_a_failed_call(void **state)
+{
+	struct stream *s = &dev.streams[0];
+	struct shunt_order o;
+
+	shunt_order_init(&o, true);
+	shunt_order_account(&o, &dev.progress);
+	assert_int_equal(collective(&o, s), 0);
+	finish();
+	assert_int_equal(shunt_order_begin(&o, &ops, 0, s), 0);
+	run(&s->clock);
+	shunt_order_count(&o, WARPS + 1);
+	shunt_order_lose(&o, &ops, 0, s);
+	assert_false(all_done(&o));
+	finish();
+	assert_true(all_done(&o));
+	assert_int_equal(dev.syncs, 0);
 	shunt_order_finish(&o);
 }
 
@@ -688,6 +779,8 @@ static long wander(unsigned seed, bool mixing)
 	int err = 0;
 
 	shunt_order_init(&o, mixing);
+	if (seed % 2)
+		shunt_order_account(&o, &dev.progress);
 	for (int step = 0; step < 2000 && !err; step++) {
 		struct stream *s = &dev.streams[rand_r(&seed) % STREAMS];
 		struct graph *any = &dev.graphs[rand_r(&seed) % GRAPHS];
@@ -702,7 +795,7 @@ static long wander(unsigned seed, bool mixing)
 		} else if (what < 45 && !g) {
 			/* As frameworks do, unless a graph lives: then nothing needs it. */
 			if (!shunt_order_graphs(&o))
-				wait_for_all(dev.issued);
+				finish();
 			g = capture_begin(s);
 			capturing = s;
 			forked = NULL;
@@ -800,6 +893,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_order_changed_stream_costs_one_event, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_null_and_legacy_are_one_stream, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_per_thread_stream_is_another_in_each_thread, start, stop),
+		cmocka_unit_test_setup_teardown(test_order_done_asks_neither_streams_nor_the_device, start, stop),
+		cmocka_unit_test_setup_teardown(test_order_done_after_a_failed_call, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_destroyed_stream_waits_for_the_device, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_invalidated_capture_is_busy, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_graph_has_one_wait_and_one_record, start, stop),
