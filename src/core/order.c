@@ -93,6 +93,31 @@ static bool same_stream(const struct shunt_order_stream *a, const struct shunt_o
 	return a->handle == b->handle && a->thread == b->thread;
 }
 
+/* Eager launches only: is none under way? False where nobody can tell. */
+static bool counted_idle(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+{
+	uint64_t ended;
+
+	return order->progress && !order->uncounted && !gpu->copy(device, &ended, &order->progress->ended, sizeof(ended)) && ended == order->warps;
+}
+
+/* Graphs are gone, and all that they launched is done: from here on the account is that of eager launches again. */
+static int count_anew(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+{
+	bool done;
+	int err;
+
+	if (!order->uncounted || !order->mixing || shunt_order_graphs(order) || (order->launched && !order->covered))
+		return 0;
+	err = gpu->event_done(device, order->event->event, &done);
+	if (err || !done)
+		return err;
+	err = gpu->copy(device, &order->warps, &order->progress->ended, sizeof(order->warps));
+	order->uncounted = err;
+	order->launched = order->launched && err;
+	return err;
+}
+
 /*
  * Lets the event cover what was launched eagerly. Not on a stream that captures now: see the header. What is recorded is all that
  * the old stream holds by now, which may be more than our launch.
@@ -104,6 +129,10 @@ static int cover(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int
 
 	if (!order->launched || order->covered)
 		return 0;
+	if (counted_idle(order, gpu, device)) {
+		order->launched = false;
+		return 0;
+	}
 	err = event_need(order, gpu, device);
 	if (err)
 		return err;
@@ -255,12 +284,16 @@ int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 	if (state != SHUNT_CAPTURE_NONE)
 		return begin_captured(order, gpu, device, stream);
 
+	err = count_anew(order, gpu, device);
+	if (err)
+		return err;
 	same = order->launched && same_stream(&order->last, &here);
 	if (!shunt_order_graphs(order)) {
 		if (same || !order->launched)
 			return 0;
 	}
 	if (!same) {
+		order->keep = SHUNT_ORDER_KEEP;
 		err = cover(order, gpu, device);
 		if (err)
 			return err;
@@ -281,8 +314,9 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 	order->launched = true;
 	order->covered = false;
 	/* The stream 2 of this thread has no name in another: now or never. */
-	if (!order->last.thread && !order->uncounted && !shunt_order_graphs(order))
+	if (!order->last.thread && !order->keep && !order->uncounted && !shunt_order_graphs(order))
 		return 0;
+	order->keep -= order->keep != 0;
 	err = event_need(order, gpu, device);
 	if (!err)
 		err = gpu->event_record(device, order->event->event, stream);

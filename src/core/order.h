@@ -6,16 +6,20 @@
  * stream, and graphs that captured some. Issuing a graph means launching it, a call that we do not see, so the nodes that order it
  * are put into it when it is captured.
  *
- * Eager, no graph alive   The same stream as the last time: nothing. Another one: an event is recorded on the old stream and waited
- *                         for by the new one. Either way the driver is asked once whether the stream captures; nothing else
- *                         could tell, since programs warm up on a stream and then capture that very stream.
+ * Eager, no graph alive   The same stream as the last time: nothing. Another one: it waits for an event that is recorded on the old
+ *                         one. The program may have destroyed that one, and the driver crashes when it is asked about it: so nothing is
+ *                         recorded if the launch is done, which the device's account of warps tells, and after a change the next
+ *                         SHUNT_ORDER_KEEP calls each record the event behind themselves. In any case the driver is asked once whether
+ *                         the new stream captures; nothing else could tell, since programs warm up on a stream and then capture that
+ *                         very stream.
  * Captured                The communicator's event is waited for before the first of the communicator's launches in a graph, and
  *                         recorded after the last: one node each per graph, not per call. Which launch is the last is not known
  *                         while capturing, so the record hangs beside the streams, and its one edge is moved from launch to
  *                         launch. Nothing of the graph follows it: it delays no node. The wait stands in the stream, in front of
  *                         the first launch. A launch on another stream of the same capture gets an edge from the one before.
  * Eager, graphs alive     Any of them may have been launched since the last call, from any stream: each call waits for the event
- *                         and records it again, two calls of the driver. The second of them goes on when the graphs are gone.
+ *                         and records it again, two calls of the driver. It ends when the last graph is destroyed and what it launched
+ *                         is done.
  *
  * Why events, and not a lock that the kernels take on the device: all ranks must come to the same order, or each waits for the
  * other. The order of issue is the same on all ranks, if the program is right; the order in which launches of two streams reach
@@ -31,8 +35,7 @@
  *   capture, on the very stream that was then captured: nothing can be recorded on a stream that captures. Frameworks wait for
  *   the device before a capture.
  * - An eager call on another stream, while the stream of the last eager call captures and no graph is alive: likewise.
- * - A stream that is destroyed with collectives in it, and one created anew with the same handle: they look the same. If the
- *   handle is another one, the driver is asked to record on the old and fails, and the whole device is waited for.
+ * - A stream that is destroyed while a collective runs on it, if the next call is the first one on another stream.
  *
  * One thread at a time, except shunt_order_graphs.
  */
@@ -58,6 +61,7 @@ struct shunt_order_capture {
 };
 
 enum { SHUNT_ORDER_CAPTURES = 4 }; /* captures in progress at once that are told apart */
+enum { SHUNT_ORDER_KEEP = 32 };
 
 struct shunt_order {
 	bool mixing;     /* graphs are ordered against all else */
@@ -71,6 +75,7 @@ struct shunt_order {
 	uint64_t warps;  /* that eager launches have had: so many end ... */
 	bool uncounted;  /* ... unless graphs had some, too */
 	bool lost;       /* a call failed half-way: the event alone covers what was launched */
+	unsigned keep;   /* so many more eager calls record the event because the stream has changed */
 };
 
 void shunt_order_init(struct shunt_order *order, bool mixing);

@@ -417,9 +417,15 @@ static void test_order_changed_stream_costs_one_event(void **state)
 	shunt_order_init(&o, true);
 	for (int i = 0; i < 100; i++)
 		assert_int_equal(collective(&o, &dev.streams[i % 3]), 0);
-	assert_int_equal(dev.records, 99);
+	assert_int_equal(dev.records, 1 + 99); /* the first late, each other one by its call */
 	assert_int_equal(dev.waits, 99);
+	assert_int_equal(dev.captures_asked, 1 + 100);
 	assert_int_equal(dev.creates, 1);
+	for (int i = 0; i < SHUNT_ORDER_KEEP; i++)
+		assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	calls_reset();
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	assert_int_equal(dev.calls, 1);
 	shunt_order_finish(&o);
 }
 
@@ -465,6 +471,67 @@ static void test_order_per_thread_stream_is_another_in_each_thread(void **state)
 	shunt_order_finish(&o);
 }
 
+/* The driver would not survive a question about it. */
+static void test_order_destroyed_stream_is_not_asked(void **state)
+{
+	struct shunt_order o;
+
+	shunt_order_init(&o, true);
+	shunt_order_account(&o, &dev.progress);
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	finish();
+	dev.streams[0].gone = true;
+	/* Each of these has recorded the event, so that it may be under way. */
+	for (int i = 1; i < 4; i++) {
+		assert_int_equal(collective(&o, &dev.streams[i]), 0);
+		dev.streams[i].gone = true;
+	}
+	assert_int_equal(dev.captures_asked, 4);
+	for (int i = 0; i < 2 * SHUNT_ORDER_KEEP; i++)
+		assert_int_equal(collective(&o, &dev.streams[4]), 0);
+	finish();
+	dev.streams[4].gone = true;
+	dev.streams[0].gone = false;
+	calls_reset();
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	assert_int_equal(dev.captures_asked, 1);
+	assert_int_equal(dev.syncs, 0);
+	shunt_order_finish(&o);
+}
+
+static void test_order_account_begins_anew_after_graphs(void **state)
+{
+	struct shunt_order o;
+	struct graph *g;
+
+	shunt_order_init(&o, true);
+	shunt_order_account(&o, &dev.progress);
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	g = capture_begin(&dev.streams[1]);
+	assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	capture_end(g);
+	for (int i = 0; i < 3; i++)
+		graph_launch(g, &dev.streams[2]);
+	graph_destroy(g);
+	/* As long as something of the graph runs, the event goes on. */
+	assert_int_equal(collective(&o, &dev.streams[0]), 0);
+	dev.streams[0].gone = true;
+	assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	for (int i = 0; i < SHUNT_ORDER_KEEP; i++)
+		assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	finish();
+	assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	calls_reset();
+	assert_int_equal(collective(&o, &dev.streams[1]), 0);
+	assert_int_equal(dev.calls, 1);
+	finish();
+	dev.streams[1].gone = true;
+	assert_int_equal(collective(&o, &dev.streams[2]), 0);
+	assert_int_equal(dev.captures_asked, 2);
+	assert_int_equal(dev.syncs, 0);
+	shunt_order_finish(&o);
+}
+
 static bool all_done(const struct shunt_order *o)
 {
 	bool done;
@@ -504,6 +571,7 @@ static void test_order_done_asks_neither_streams_nor_the_device(void **state)
 	finish();
 	assert_true(all_done(&o));
 	assert_int_equal(dev.syncs, 0);
+	assert_int_equal(dev.captures_asked, 3);
 	shunt_order_finish(&o);
 }
 
@@ -893,6 +961,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_order_changed_stream_costs_one_event, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_null_and_legacy_are_one_stream, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_per_thread_stream_is_another_in_each_thread, start, stop),
+		cmocka_unit_test_setup_teardown(test_order_destroyed_stream_is_not_asked, start, stop),
+		cmocka_unit_test_setup_teardown(test_order_account_begins_anew_after_graphs, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_done_asks_neither_streams_nor_the_device, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_done_after_a_failed_call, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_destroyed_stream_waits_for_the_device, start, stop),
