@@ -458,6 +458,44 @@ static int join_streams(struct shunt_comm *comm, const struct shunt_coll *const 
 	return err;
 }
 
+/* All streams of a group capture into one graph, or none captures: as NCCL has it, and nothing else could be put in order. */
+static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
+{
+	struct shunt_gpu_capture first, other;
+	int err = comm->gpu->capture_info(comm->device, calls[0]->stream, &first);
+
+	for (size_t i = 1; i < n && !err; i++) {
+		if (calls[i]->stream == calls[i - 1]->stream)
+			continue;
+		err = comm->gpu->capture_info(comm->device, calls[i]->stream, &other);
+		if (err || (other.state == first.state && (other.state != SHUNT_CAPTURE_ACTIVE || other.id == first.id)))
+			continue;
+		shunt_warn("a group on one communicator: streams %p and %p do not capture into the same graph, or only one of them captures",
+		    calls[0]->stream, calls[i]->stream);
+		err = -EBADMSG;
+	}
+	return err;
+}
+
+static bool captures(struct shunt_comm *comm, void *stream)
+{
+	enum shunt_capture state;
+
+	return !comm->gpu->stream_capture(comm->device, stream, &state) && state != SHUNT_CAPTURE_NONE;
+}
+
+/* -EBADMSG where a capture is in the way: nothing was launched then, and what was captured comes to nothing. */
+static int put_in_order(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool several)
+{
+	int err = several ? check_streams(comm, calls, n) : 0;
+
+	if (!err && several)
+		err = join_streams(comm, calls, n, true);
+	if (!err)
+		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, calls[0]->stream);
+	return err && captures(comm, calls[0]->stream) ? -EBADMSG : err;
+}
+
 static const char *path_name(const struct shunt_pick *pick)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decide_ready() gave the plan what it runs on */
@@ -472,16 +510,13 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
 	bool captured, several = false, begun;
-	int err = 0;
+	int err;
 
 	for (size_t i = 0; i < n; i++) {
 		e.windows |= needs_window(&picks[i]);
 		several |= calls[i]->stream != e.stream;
 	}
-	if (several)
-		err = join_streams(comm, calls, n, true);
-	if (!err)
-		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, e.stream);
+	err = put_in_order(comm, calls, n, several);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);

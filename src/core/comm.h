@@ -70,8 +70,8 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
  * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:
- * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up (nothing was launched,
- * the communicator goes on).
+ * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up, or its streams cannot be
+ * put in order since one captures, or its capture was spoiled (nothing was launched, the communicator goes on).
  */
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n);
 /* For calls that the shim forwards without asking. */

@@ -14,7 +14,7 @@ static const struct {
 	{EEXIST, ncclInvalidUsage},    /* a unique id or a rank that was used before */
 	{EXDEV, ncclInvalidUsage},     /* ranks on several hosts */
 	{EBUSY, ncclInvalidUsage},
-	{EBADMSG, ncclInvalidUsage},   /* messages of a rank to itself that do not pair up */
+	{EBADMSG, ncclInvalidUsage},   /* messages of a rank to itself that do not pair up, streams that capture apart */
 	{EBADE, ncclInvalidUsage},     /* ranks that do not call the same */
 	{ETIMEDOUT, ncclRemoteError},
 	{EOWNERDEAD, ncclRemoteError},

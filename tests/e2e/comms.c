@@ -402,6 +402,36 @@ static void test_another_communicator_may_end_during_a_capture(void **state)
 }
 
 /* A rank by itself, on any device, with every way to be made. */
+/* A capture is spoiled: without mixing nobody knows what graphs have launched, and who ends waits for the device. */
+static int body_spoiled_capture(struct rank *r)
+{
+	ncclComm_t comm, other;
+	int32_t *dev;
+	void *graph;
+
+	CHECK(shunt_malloc((void **)&dev, 16) == 0);
+	NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank));
+	NCCL(ncclCommInitRank(&other, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
+	SUM(comm, r->rank, r->nranks);
+	SUM(other, r->rank, r->nranks);
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	NCCL(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, other, r->stream));
+	ncclCommDestroy(other);
+	CHECK(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidUsage);
+	CHECK(shunt_capture_end(r->stream, &graph) != 0);
+	SUM(comm, r->rank, r->nranks);
+	NCCL(ncclCommDestroy(comm));
+	CHECK(shunt_free(dev) == 0);
+	return 0;
+}
+
+static void test_communicator_outlives_a_spoiled_capture(void **state)
+{
+	setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_spoiled_capture), 0);
+	unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
+}
+
 /* While a collective on another communicator waits for a peer, which comes only after that. */
 static int body_end_beside_a_waiting_one(struct rank *r)
 {
@@ -518,6 +548,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_rank_may_end_while_peers_still_write_to_it),
 		cmocka_unit_test(test_graphs_may_outlive_their_communicator),
 		cmocka_unit_test(test_another_communicator_may_end_during_a_capture),
+		cmocka_unit_test(test_communicator_outlives_a_spoiled_capture),
 		cmocka_unit_test(test_communicator_may_end_beside_a_waiting_one),
 		cmocka_unit_test(test_one_rank_works_on_every_device),
 		cmocka_unit_test(test_memory_of_nccl_can_be_used_and_registered),

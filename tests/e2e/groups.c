@@ -313,6 +313,44 @@ static void test_group_odd_calls_answer_as_nccl(void **state)
 }
 
 /* One rank by itself: everything is a local copy, and pre-multiplied sums scale. */
+/* Of a group's two streams one captures. */
+static int body_captures_apart(struct rank *r)
+{
+	void *streams[2] = { r->stream }, *graph;
+	int *a, *b;
+
+	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000) && shunt_stream_create(&streams[1]) == 0);
+	memset(a, 0, 4000);
+	NCCL(ncclAllReduce(a, b, 1000, ncclInt32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	for (int i = 0; i < 2; i++) {
+		CHECK(shunt_capture_begin(streams[i]) == 0);
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(a, b, 500, ncclInt32, ncclSum, r->comm, streams[0]));
+		NCCL(ncclAllReduce(a + 500, b + 500, 500, ncclInt32, ncclSum, r->comm, streams[1]));
+		CHECK(ncclGroupEnd() == ncclInvalidUsage);
+		NCCL(ncclAllReduce(a, a, 1000, ncclInt32, ncclSum, r->comm, streams[i]));
+		CHECK(shunt_capture_end(streams[i], &graph) == 0);
+		for (int k = 0; k < 1000; k++)
+			a[k] = k + r->rank;
+		CHECK(shunt_graph_launch(graph, streams[i]) == 0);
+		NCCL(ncclAllReduce(a, b, 1000, ncclInt32, ncclMax, r->comm, streams[!i]));
+		CHECK(shunt_stream_synchronize(streams[!i]) == 0);
+		for (int k = 0; k < 1000; k++)
+			CHECK(b[k] == r->nranks * k + r->nranks * (r->nranks - 1) / 2);
+		shunt_graph_destroy(graph);
+	}
+	shunt_stream_destroy(streams[1]);
+	shunt_free(a);
+	shunt_free(b);
+	return 0;
+}
+
+static void test_group_on_streams_that_capture_apart_is_refused(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_captures_apart), 0);
+}
+
 static int body_alone(struct rank *r)
 {
 	float *a, *b, two = 2;
@@ -359,6 +397,7 @@ int main(void)
 		cmocka_unit_test(test_group_of_collectives_and_messages_runs),
 		cmocka_unit_test(test_group_names_communicators_crosswise_runs),
 		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
+		cmocka_unit_test(test_group_on_streams_that_capture_apart_is_refused),
 		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
 	};
 
