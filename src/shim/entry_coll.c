@@ -190,8 +190,9 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 	struct shunt_call call = {.comm = comm, .dtype = dtype, .op = op,
 	    .coll = {.kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream}};
 
-	if (config) { /* it is the caller's only until we return; a later version's is longer */
+	if (config) {
 		call.has_config = true;
+		call.given = config;
 		memcpy(&call.config, config, sizeof(call.config));
 	}
 	return collective_call(&call);

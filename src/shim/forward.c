@@ -41,7 +41,7 @@ static ncclResult_t plain(const struct shunt_call *call)
 static ncclResult_t with_config(const struct shunt_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
-	const ncclCollConfig_t *config = &call->config;
+	const ncclCollConfig_t *config = call->given ? call->given : &call->config;
 	ncclDataType_t dtype = call->dtype;
 	ncclRedOp_t op = call->op;
 	ncclComm_t comm = call->comm;

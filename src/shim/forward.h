@@ -14,7 +14,8 @@ struct shunt_call {
 	bool bcast;          /* ncclBcast, not ncclBroadcast */
 	bool has_config;     /* ncclXConfig, with a configuration */
 	bool hints_only;     /* ... that asks for nothing but limits and tags */
-	ncclCollConfig_t config;
+	ncclCollConfig_t config; /* what we know of it */
+	const ncclCollConfig_t *given; /* the program's own, until its call returns; then NULL */
 	struct shunt_pick pick; /* of shunt_comm_pick; algo NULL: something is left to be asked or done before it runs */
 	bool done;
 };

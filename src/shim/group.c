@@ -112,13 +112,25 @@ static int make_room(struct shunt_group *g)
 	return 0;
 }
 
+/* The program's is its own again when the call returns: what hangs on it is left out, and what a later version has behind its end. */
+static void own_config(struct shunt_call *call)
+{
+	call->given = NULL;
+	call->config.ext = NULL;
+	if (call->config.size > sizeof(call->config))
+		call->config.size = sizeof(call->config);
+}
+
 ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_call *call)
 {
 	if (g->n == g->cap && make_room(g)) {
 		shunt_entry_put(call->entry);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
-	g->calls[g->n++] = *call;
+	g->calls[g->n] = *call;
+	if (call->has_config)
+		own_config(&g->calls[g->n]);
+	g->n++;
 	g->undecided += !call->pick.algo;
 	return ncclSuccess;
 }

@@ -1075,6 +1075,32 @@ static void test_many_cycles_leave_nothing(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
+/* A later header's configuration, with a vendor's option. */
+static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
+{
+	ncclConfigExt_t ext = {.value.i = 7};
+	struct {
+		ncclCollConfig_t known;
+		char later[16];
+	} config = {.known = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .ext = &ext,
+			.minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+			.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, .CTAPolicy = NCCL_CONFIG_UNDEF_INT}};
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	memset(config.later, 1, sizeof(config.later));
+	/* Kept until the group's end, when the program may have other things there. */
+	ncclGroupStart();
+	assert_int_equal(ncclAllReduceConfig(a, b, 5000, ncclInt8, ncclSum, comm, NULL, &config.known), ncclSuccess);
+	ext.value.i = 8;
+	memset(config.later, 2, sizeof(config.later));
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(strstr(fake.log(), "config of 64, later 0, option -1\nAllReduce 5000"));
+	fake.reset();
+	assert_int_equal(ncclAllReduceConfig(a, b, 5000, ncclInt8, ncclSum, comm, NULL, &config.known), ncclSuccess);
+	assert_non_null(strstr(fake.log(), "config of 80, later 32, option 8\nAllReduce 5000"));
+	ncclCommDestroy(comm);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(int argc, char **argv)
@@ -1130,7 +1156,11 @@ int main(int argc, char **argv)
 		TEST(test_many_cycles_leave_nothing),
 	};
 
+	const struct CMUnitTest newer[] = {TEST(test_call_configuration_reaches_nccl_whole_or_short)};
+
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();
+	if (argc > 1 && !strcmp(argv[1], "newer"))
+		return cmocka_run_group_tests_name("newer", newer, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
