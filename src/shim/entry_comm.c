@@ -103,7 +103,8 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
 {
 	if (shunt_mode() == SHUNT_STANDALONE)
 		return shunt_alone_revoke(comm, flags);
-	if (flags == NCCL_REVOKE_DEFAULT)
+	/* Before: NCCL waits for the streams. One before 2.28.7 refuses, and nothing is revoked. */
+	if (flags == NCCL_REVOKE_DEFAULT && shunt_real_symbol("ncclCommRevoke"))
 		set_off(comm, SHUNT_OFF_REVOKED, true);
 	return real_CommRevoke(comm, flags);
 }

@@ -215,7 +215,8 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, nccl
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
-	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 ? shunt_entry_find(comm) : NULL;
+	/* One before 2.27 refuses, and nothing is aborted. */
+	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
 		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, which has dead ranks: not for our kernels any more */

@@ -1101,6 +1101,19 @@ static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 	ncclCommDestroy(comm);
 }
 
+static void test_communicator_that_cannot_be_revoked_stays_ours(void **state)
+{
+	ncclComm_t comm = used_comm(0, 2), child = NULL;
+
+	assert_int_equal(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
+	assert_int_equal(ncclCommShrink(comm, (int[]){1}, 1, &child, NULL, NCCL_SHRINK_ABORT), ncclInvalidUsage);
+	assert_null(strstr(shunt_mock_log(), "abort"));
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+	ncclCommDestroy(comm);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
 int main(int argc, char **argv)
@@ -1156,10 +1169,13 @@ int main(int argc, char **argv)
 		TEST(test_many_cycles_leave_nothing),
 	};
 
+	const struct CMUnitTest older[] = {TEST(test_communicator_that_cannot_be_revoked_stays_ours)};
 	const struct CMUnitTest newer[] = {TEST(test_call_configuration_reaches_nccl_whole_or_short)};
 
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();
+	if (argc > 1 && !strcmp(argv[1], "older"))
+		return cmocka_run_group_tests_name("older", older, NULL, NULL);
 	if (argc > 1 && !strcmp(argv[1], "newer"))
 		return cmocka_run_group_tests_name("newer", newer, NULL, NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
