@@ -84,6 +84,7 @@ void shunt_windows_finish(struct shunt_comm *comm)
 	pthread_mutex_unlock(&process_lock);
 	free_all(comm, w->live);
 	free_all(comm, w->dead);
+	free_all(comm, w->gone);
 	if (w->used)
 		comm->gpu->event_destroy(comm->device, w->used);
 	pthread_mutex_destroy(&w->lock);
@@ -126,25 +127,51 @@ struct shunt_window *shunt_windows_add(struct shunt_comm *comm, void *base, size
 }
 
 /* With the list's lock held: the link to the window of this name, or to NULL. */
-static struct shunt_window **named(struct shunt_windows *w, const void *name)
+static struct shunt_window **named_in(struct shunt_window **at, const void *name)
 {
-	struct shunt_window **at = &w->live;
-
 	while (*at && (*at)->name != name)
 		at = &(*at)->next;
 	return at;
 }
 
+static struct shunt_window **named(struct shunt_windows *w, const void *name)
+{
+	return named_in(&w->live, name);
+}
+
 /* With the list's lock held. */
+static void lay_out(struct shunt_windows *w, struct shunt_window *mine)
+{
+	mine->next = w->dead;
+	w->dead = mine;
+	atomic_store(&w->any_dead, true);
+}
+
 static void bury(struct shunt_windows *w, struct shunt_window **at)
 {
 	struct shunt_window *mine = *at;
 
 	*at = mine->next;
-	mine->next = w->dead;
-	w->dead = mine;
 	atomic_fetch_sub(&w->nlive, 1);
-	atomic_store(&w->any_dead, true);
+	lay_out(w, mine);
+}
+
+/* With the list's lock held: the same where the program will deregister it yet. A window's address may be its name, so that stays in use. */
+static void bury_but_name(struct shunt_windows *w, struct shunt_window **at)
+{
+	struct shunt_window *mine = *at, *rest = mine->name ? malloc(sizeof(*rest)) : NULL;
+
+	if (!rest) {
+		bury(w, at);
+		return;
+	}
+	*rest = *mine;
+	*at = mine->next;
+	atomic_fetch_sub(&w->nlive, 1);
+	lay_out(w, rest);
+	mine->ready = false;
+	mine->next = w->gone;
+	w->gone = mine;
 }
 
 /* Whoever has the communicator's lock now does it later: he calls reap himself, or his next call does. */
@@ -172,16 +199,25 @@ void shunt_windows_name(struct shunt_comm *comm, const struct shunt_window *wind
 bool shunt_windows_remove(struct shunt_comm *comm, const void *name)
 {
 	struct shunt_windows *w = &comm->windows;
-	struct shunt_window **at;
+	struct shunt_window **at, *gone = NULL;
 	bool found;
 
-	if (!name || !atomic_load(&w->nlive))
+	if (!name)
 		return false;
 	pthread_mutex_lock(&w->lock);
 	at = named(w, name);
 	found = *at != NULL;
-	if (found)
+	if (found) {
 		bury(w, at);
+	} else {
+		at = named_in(&w->gone, name);
+		gone = *at;
+	}
+	if (gone) {
+		*at = gone->next;
+		lay_out(w, gone);
+		found = true;
+	}
 	pthread_mutex_unlock(&w->lock);
 	if (found)
 		try_reap(comm);
@@ -230,7 +266,7 @@ static bool bury_between(struct shunt_windows *w, uintptr_t from, size_t bytes)
 		uintptr_t base = (uintptr_t)(*at)->base;
 
 		if (base - from < bytes || from - base < (*at)->bytes) {
-			bury(w, at);
+			bury_but_name(w, at);
 			any = true;
 		} else {
 			at = &(*at)->next;

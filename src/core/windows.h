@@ -13,7 +13,8 @@
  *
  * Deregistering takes a window out of the lookup at once. What it had mapped is unmapped as soon as launches that may use it are done:
  * in that very call if they are, else in a later one, at the latest when the communicator ends. Freeing memory with ncclMemFree does
- * the same with all windows in it. So an address that is used again never leads to memory that was there before.
+ * the same with all windows in it; their names last until they are deregistered. So an address that is used again never leads to memory that
+ * was there before.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -34,6 +35,7 @@ enum shunt_window_state {
 struct shunt_windows {
 	pthread_mutex_t lock;             /* of the lists; held for look-ups, waits for nothing */
 	struct shunt_window *live, *dead; /* the oldest first; dead: out of the lookup, not unmapped */
+	struct shunt_window *gone;        /* nothing but names: not deregistered, but their memory was freed */
 	atomic_uint nlive;                /* the usual case takes no lock */
 	atomic_bool any_dead;
 	uint64_t numbers;                 /* symmetric ones so far */

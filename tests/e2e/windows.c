@@ -293,7 +293,7 @@ static void test_every_kind_is_compared_with_shunt_check(void **state)
 /* Memory of NCCL's own allocator, in the middle of which the window begins. */
 static int body_mem_alloc(struct rank *r)
 {
-	ncclWindow_t win;
+	ncclWindow_t win, second;
 	struct place p;
 	char *memory;
 	void *base = NULL;
@@ -318,6 +318,13 @@ static int body_mem_alloc(struct rank *r)
 	NCCL(ncclMemAlloc((void **)&memory, 3 * ROOM));
 	p.window = memory + 12288;
 	ONE(&p, STAGED, .kind = ALLGATHER, .part = 5000, .at = GUARD);
+	/* Deregistered only when there is another one, which is left alone. */
+	NCCL(ncclCommWindowRegister(p.comm, p.window, ROOM, &second, NCCL_WIN_COLL_SYMMETRIC));
+	CHECK(second != win);
+	NCCL(ncclCommWindowDeregister(p.comm, win));
+	CHECK(ncclCommWindowDeregister(p.comm, win) == ncclInvalidArgument);
+	ONE(&p, "copies", .kind = ALLGATHER, .part = 5000, .at = GUARD);
+	NCCL(ncclCommWindowDeregister(p.comm, second));
 	NCCL(ncclCommDestroy(p.comm));
 	NCCL(ncclMemFree(memory));
 	CHECK(shunt_free(p.plain) == 0);
