@@ -81,7 +81,7 @@ int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
 int shunt_comm_nranks(const struct shunt_comm *comm);
 int shunt_comm_device(const struct shunt_comm *comm);
-/* Waits for the kernels that were launched on the communicator, and its graphs'. 0 or -EIO. */
+/* Waits for the kernels that were launched on the communicator, and its graphs'. 0, -ECANCELED: aborted meanwhile, or another error. */
 int shunt_comm_quiet(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);

@@ -27,6 +27,7 @@ static struct shunt_entry *detach(ncclComm_t comm, bool abort)
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
 	struct shunt_entry *e = NULL;
+	int err = 0;
 
 	switch (shunt_mode()) {
 	case SHUNT_STANDALONE:
@@ -41,10 +42,11 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 		atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED);
 		/* A non-blocking communicator's caller must not wait for a device: destroying it does. */
 		if (e->config.blocking && !shunt_group_open())
-			shunt_comm_quiet(e->comm);
+			err = shunt_comm_quiet(e->comm);
 		shunt_entry_put(e);
 	}
-	return real_CommFinalize(comm);
+	/* Another thread has aborted it meanwhile: there may be none any more. */
+	return err == -ECANCELED ? shunt_to_nccl(err) : real_CommFinalize(comm);
 }
 SHUNT_TWIN(CommFinalize);
 

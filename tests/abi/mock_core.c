@@ -534,10 +534,12 @@ void shunt_mock_kernel_runs(int runs)
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
+	bool aborted = __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE);
+
 	note("quiet\n");
 	while (kernel_runs && !__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
 		usleep(100);
-	return 0;
+	return !aborted && __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : 0;
 }
 
 size_t shunt_comm_memory(struct shunt_comm *comm)

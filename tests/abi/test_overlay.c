@@ -934,6 +934,30 @@ static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
+static void *abort_soon(void *comm)
+{
+	while (!strstr(shunt_mock_log(), "quiet"))
+		usleep(1000);
+	return ncclCommAbort(comm) ? comm : NULL;
+}
+
+static void test_finalize_ends_when_another_thread_aborts(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	pthread_t thread;
+	void *failed;
+
+	shunt_mock_kernel_runs(1);
+	pthread_create(&thread, NULL, abort_soon, comm);
+	assert_int_equal(ncclCommFinalize(comm), ncclInvalidUsage);
+	pthread_join(thread, &failed);
+	assert_null(failed);
+	shunt_mock_kernel_runs(0);
+	assert_null(strstr(fake.log(), "CommFinalize")); /* of what is gone */
+	assert_non_null(strstr(fake.log(), "CommAbort"));
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
 static void test_children_have_the_same_id_on_all_ranks(void **state)
 {
 	ncclUniqueId id;
@@ -1159,6 +1183,7 @@ int main(int argc, char **argv)
 		TEST(test_grow_gives_old_and_new_ranks_one_id),
 		TEST(test_memory_statistics_count_ours),
 		TEST(test_finalize_waits_only_where_the_communicator_blocks),
+		TEST(test_finalize_ends_when_another_thread_aborts),
 		TEST(test_children_have_the_same_id_on_all_ranks),
 		TEST(test_async_error_merges_ours),
 		TEST(test_abort_goes_to_ours_first),
