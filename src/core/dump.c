@@ -402,13 +402,15 @@ out:
 
 /* ---- the signal */
 
+static _Atomic(pid_t) owner; /* the process whose thread serves */
 static atomic_int signal_fd = -1;
 static struct sigaction signal_before;
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	uint64_t one = 1;
-	int saved = errno, fd = atomic_load(&signal_fd);
+	/* A child of fork() that has no communicator has its parent's descriptor: it was not the parent that was asked. */
+	int saved = errno, fd = atomic_load(&owner) == getpid() ? atomic_load(&signal_fd) : -1;
 
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
 		errno = 0; /* it has been asked often enough */
@@ -437,7 +439,6 @@ static void catch_signal(void)
 /* ---- the thread */
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(pid_t) owner; /* the process whose thread serves */
 static int listener_fd = -1;
 static char signal_dir[PATH_MAX];
 

@@ -494,6 +494,23 @@ static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state
 	shunt_recorder_destroy(rec);
 }
 
+static void test_signal_to_a_child_is_not_the_parents(void **state)
+{
+	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
+	pid_t child = fork();
+
+	if (!child) {
+		raise(SIGUSR1);
+		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	unit_sleep_ms(100);
+	assert_int_equal(count_files(NULL, 0), before);
+	shunt_recorder_destroy(rec);
+}
+
 static char *ask(pid_t pid, size_t *bytes_p)
 {
 	struct sockaddr_un address;
@@ -625,6 +642,7 @@ int main(void)
 	    cmocka_unit_test(test_file_is_private_and_complete),
 	    cmocka_unit_test(test_error_is_dumped_once),
 	    cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
+	    cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
 	    cmocka_unit_test(test_socket_answers_with_the_dump),
 	    cmocka_unit_test(test_forked_child_answers_for_itself),
 	    cmocka_unit_test(test_dump_while_communicators_come_and_go),
