@@ -430,8 +430,20 @@ static void rest(long *ns)
 }
 
 /*
+ * Was the wait a long one, and runs no kernel of ours? Then the device is to have the last word: should the account be wrong, nobody waits for good.
+ * What it waits for besides is ahead of our kernels, or another communicator's.
+ */
+static bool asks_device(const struct shunt_comm *comm, int64_t from)
+{
+	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	struct shunt_progress p;
+
+	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) && p.begun == p.ended;
+}
+
+/*
  * Those of graphs included: nothing may run in memory that is about to go. Only ours are waited for: others may hang for reasons of their own, or
- * their stream capture. Unless it was aborted, the device has the last word.
+ * their stream capture.
  */
 static void wait_for_kernels(struct shunt_comm *comm)
 {
@@ -441,16 +453,17 @@ static void wait_for_kernels(struct shunt_comm *comm)
 
 	while (!done && !shunt_order_done(&comm->order, comm->gpu, comm->device, &done) && !done) {
 		rest(&ns);
-		if (atomic_load(&comm->cancel) || shunt_now_ms() < end)
-			continue;
-		comm->gpu->device_sync(comm->device);
-		done = true;
+		if (asks_device(comm, end)) {
+			comm->gpu->device_sync(comm->device);
+			return;
+		}
 	}
 }
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
 	bool aborted = atomic_load(&comm->cancel), done = atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY;
+	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
 	long ns = 10000;
 	int err = 0;
 
@@ -461,6 +474,10 @@ int shunt_comm_quiet(struct shunt_comm *comm)
 		/* Who aborts meanwhile waits for us, and what is ahead of our kernels may hang. */
 		if (!err && !done && !aborted && atomic_load(&comm->cancel))
 			err = -ECANCELED;
+		if (!err && !done && asks_device(comm, end)) {
+			err = comm->gpu->device_sync(comm->device);
+			done = true;
+		}
 		if (!err && !done)
 			rest(&ns);
 	}
