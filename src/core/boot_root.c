@@ -16,6 +16,7 @@
 #include "core/config.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/thread.h"
 
 #define STACK_BYTES (256 * 1024)
 #define MAX_PENDING 128
@@ -380,9 +381,6 @@ static void *root_main(void *arg)
 int shunt_boot_root_start(const struct boot_id *id, int listen_fd)
 {
 	struct root *root = calloc(1, sizeof(*root));
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
 	int err;
 
 	if (!root || !root_pfds(root)) {
@@ -394,15 +392,7 @@ int shunt_boot_root_start(const struct boot_id *id, int listen_fd)
 	root->listen_fd = listen_fd;
 	root->status = 1;
 	shunt_host_id(root->host, id->secret, sizeof(id->secret));
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	/* The program's signals are for the program's threads. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = -pthread_create(&thread, &attr, root_main, root);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	err = shunt_thread_start(NULL, STACK_BYTES, root_main, root);
 	if (err) {
 		errno = -err;
 		shunt_error("cannot start the bootstrap's thread: %m");

@@ -20,6 +20,7 @@
 #include "core/config.h"
 #include "core/log.h"
 #include "core/recorder.h"
+#include "core/thread.h"
 
 #define FORMAT 1
 #define MAX_FILES 32 /* of one process: a disk is not to be filled */
@@ -457,24 +458,6 @@ static void *serve(void *arg)
 	}
 }
 
-static int start_thread(void)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
-	int err;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	pthread_attr_setstacksize(&attr, STACK_BYTES);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = -pthread_create(&thread, &attr, serve, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return err;
-}
-
 static void start_locked(void)
 {
 	const struct shunt_config *config = shunt_config();
@@ -493,7 +476,7 @@ static void start_locked(void)
 		atomic_store(&signal_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	if (listener_fd < 0 && atomic_load(&signal_fd) < 0)
 		return;
-	err = start_thread();
+	err = shunt_thread_start(NULL, STACK_BYTES, serve, NULL);
 	if (err) {
 		shunt_warn("no thread for dumps of this process: %s", strerror(-err));
 		return;

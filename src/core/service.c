@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "core/log.h"
 #include "core/peers.h"
 #include "core/service.h"
+#include "core/thread.h"
 
 #define PROCESS (UINT64_C(1) << 63) /* in what epoll reports */
 #define REST_MIN_MS 10
@@ -70,30 +70,12 @@ static void *worker(void *arg)
 	return NULL;
 }
 
-/* A thread that nobody joins and no signal of the program reaches. */
-static int start_thread(void *(*fn)(void *), void *arg)
-{
-	pthread_attr_t attr;
-	pthread_t thread;
-	sigset_t all, before;
-	int err;
-
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	err = -pthread_create(&thread, &attr, fn, arg);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	pthread_attr_destroy(&attr);
-	return err;
-}
-
 static void run_locked(struct watch *w)
 {
 	if (!w || w->running)
 		return;
 	w->running = true;
-	if (start_thread(worker, w)) {
+	if (shunt_thread_start(NULL, 0, worker, w)) {
 		/* The program's own first call will do it. */
 		w->running = false;
 		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's first call");
@@ -151,7 +133,7 @@ static int start(void)
 	fd = epoll_create1(EPOLL_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = start_thread(listen_thread, (void *)(intptr_t)fd);
+	err = shunt_thread_start(NULL, 0, listen_thread, (void *)(intptr_t)fd);
 	if (err) {
 		close(fd);
 		return err;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "core/log.h"
+#include "core/thread.h"
 #include "shim/alone_task.h"
 #include "shim/result.h"
 
@@ -84,9 +84,6 @@ static void *chain_thread(void *arg)
 /* Runs tasks of one communicator on a thread of their own. */
 static ncclResult_t start_thread(struct shunt_task *chain)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
 	ncclResult_t result = ncclInProgress;
 	int err;
 
@@ -94,19 +91,13 @@ static ncclResult_t start_thread(struct shunt_task *chain)
 		w->background = true;
 		atomic_fetch_add(&w->entry->own->threads, 1);
 	}
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all); /* the program's signals are for the program's threads */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, chain_thread, chain);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	err = shunt_thread_start(NULL, 0, chain_thread, chain);
 	if (!err)
 		return result;
-	shunt_error("cannot start a thread for a non-blocking communicator: %s", strerror(err));
+	shunt_error("cannot start a thread for a non-blocking communicator: %s", strerror(-err));
 	for (struct shunt_task *next; chain; chain = next) {
 		next = chain->next;
-		result = end(chain, shunt_to_nccl(-err));
+		result = end(chain, shunt_to_nccl(err));
 	}
 	return result;
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/log.h"
+#include "core/thread.h"
 #include "core/windows.h"
 #include "gpu/gpu_ops.h"
 #include "shim/group.h"
@@ -271,7 +272,7 @@ static ncclResult_t setup_comms(struct shunt_group *g)
 	if (n == 1) /* the usual case needs no thread */
 		setups[0].err = prepare_calls(&setups[0]);
 	for (size_t k = 0; n > 1 && k < n; k++) {
-		err = -pthread_create(&setups[k].thread, NULL, setup_thread, &setups[k]);
+		err = shunt_thread_start(&setups[k].thread, 0, setup_thread, &setups[k]);
 		setups[k].started = !err;
 		if (err) {
 			shunt_error("cannot start a thread for a communicator's set-up: %s", strerror(-err));
@@ -418,7 +419,7 @@ static ncclResult_t run_jobs(struct shunt_group *g)
 			lanes[n++].first = job;
 	}
 	for (size_t k = 0; k < n; k++)
-		lanes[k].started = !pthread_create(&lanes[k].thread, NULL, lane_thread, &lanes[k]);
+		lanes[k].started = !shunt_thread_start(&lanes[k].thread, 0, lane_thread, &lanes[k]);
 	for (size_t k = 0; k < n; k++) {
 		if (lanes[k].started)
 			pthread_join(lanes[k].thread, NULL);

@@ -7,8 +7,8 @@
  */
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
+#include "core/thread.h"
 #include "shim/handles.h"
 
 struct table {
@@ -148,20 +148,8 @@ void shunt_entry_put(struct shunt_entry *e)
 
 void shunt_entry_put_aside(struct shunt_entry *e)
 {
-	sigset_t all, old;
-	pthread_t thread;
-	int err;
-
-	if (!e || atomic_fetch_sub(&e->refs, 1) != 1)
-		return;
-	sigfillset(&all); /* the program's signals are for the program's threads */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, NULL, recycle, e);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (err)
+	if (e && atomic_fetch_sub(&e->refs, 1) == 1 && shunt_thread_start(NULL, 0, recycle, e))
 		recycle(e);
-	else
-		pthread_detach(thread);
 }
 
 static size_t find_slot(struct table *t, ncclComm_t handle)

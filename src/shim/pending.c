@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include "core/log.h"
+#include "core/thread.h"
 #include "shim/attach.h"
 #include "shim/pending.h"
 
@@ -96,24 +96,15 @@ static void *look(void *arg)
 /* With the lock held. */
 static int start_looking(void)
 {
-	sigset_t all, old;
-	pthread_attr_t attr;
-	pthread_t thread;
 	int err;
 
 	if (looking)
 		return 0;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	sigfillset(&all); /* the program's signals are for the program's threads */
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&thread, &attr, look, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	pthread_attr_destroy(&attr);
+	err = shunt_thread_start(NULL, 0, look, NULL);
 	if (err)
-		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(err));
+		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(-err));
 	looking = !err;
-	return -err;
+	return err;
 }
 
 struct shunt_pending *shunt_pending_add(

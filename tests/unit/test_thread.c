@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads of ours. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "core/thread.h"
+
+static void *mask_tell(void *arg)
+{
+	pthread_sigmask(SIG_SETMASK, NULL, arg);
+	return NULL;
+}
+
+static void test_thread_blocks_signals_and_leaves_its_makers(void **state)
+{
+	sigset_t before, after, theirs;
+	pthread_t thread;
+
+	pthread_sigmask(SIG_SETMASK, NULL, &before);
+	assert_int_equal(shunt_thread_start(&thread, 0, mask_tell, &theirs), 0);
+	pthread_sigmask(SIG_SETMASK, NULL, &after);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	for (int s = 1; s < 32; s++) {
+		assert_int_equal(sigismember(&after, s), sigismember(&before, s));
+		assert_true(sigismember(&theirs, s) || s == SIGKILL || s == SIGSTOP);
+	}
+}
+
+static void *word_write(void *arg)
+{
+	int one = 1;
+
+	return (void *)write(*(int *)arg, &one, sizeof(one));
+}
+
+static void test_thread_that_nobody_joins_runs(void **state)
+{
+	int fds[2], word = 0;
+
+	assert_int_equal(pipe(fds), 0);
+	assert_int_equal(shunt_thread_start(NULL, 64 << 10, word_write, &fds[1]), 0);
+	assert_int_equal(read(fds[0], &word, sizeof(word)), sizeof(word));
+	assert_int_equal(word, 1);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
+		cmocka_unit_test(test_thread_that_nobody_joins_runs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
