@@ -68,8 +68,6 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err);
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* One line: that it is COMM_FORWARD, and why. */
 void shunt_comm_say_forward(const struct shunt_comm *comm);
-/* Random, equal in all of this process and nowhere else: peers in one process borrow each other's memory. */
-uint64_t shunt_comm_process(void);
 /* The scratch is there: who waits for kernels may ask the device. */
 void shunt_comm_account(struct shunt_comm *comm);
 /* Frees what the set-up made. */

@@ -10,6 +10,7 @@
 #include "core/fault.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "core/service.h"
 
 #define LOOK_MS 200
@@ -88,7 +89,7 @@ static void process_put(struct process *p)
 
 void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 {
-	uint64_t self = shunt_comm_process();
+	uint64_t self = shunt_process();
 	struct member *m = calloc(1, sizeof(*m));
 
 	pthread_mutex_lock(&lock);

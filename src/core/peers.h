@@ -24,7 +24,7 @@ struct shunt_comm;
 
 /* A rank's process. */
 struct shunt_peer {
-	uint64_t process; /* shunt_comm_process() there */
+	uint64_t process; /* shunt_process() there */
 	int32_t pid;      /* as it knows itself; for messages */
 	int fd;           /* what shunt_peers_self() gave there; -1: nothing */
 };

@@ -6,6 +6,7 @@
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/log.h"
+#include "core/process.h"
 #include "plan/run.h"
 
 /* Counters name paths by strings that stay; there are as many as plans that ran in this process. */
@@ -140,7 +141,7 @@ static int create(struct shunt_comm *comm, const struct shunt_plan *plan, struct
 {
 	struct shunt_plan_host host = {
 		.gpu = comm->gpu, .device = comm->device, .rank = comm->rank, .nranks = comm->nranks, .ctrl = comm->mem[comm->rank].ptr,
-		.process = shunt_comm_process(), .gather = gather, .ctx = comm, .max_blocks = (unsigned)comm->scope.max_ctas,
+		.process = shunt_process(), .gather = gather, .ctx = comm, .max_blocks = (unsigned)comm->scope.max_ctas,
 	};
 	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
 	int err;

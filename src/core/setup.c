@@ -17,6 +17,7 @@
 #include "core/io.h"
 #include "core/log.h"
 #include "core/peers.h"
+#include "core/process.h"
 #include "core/retire.h"
 #include "core/scratch.h"
 
@@ -69,18 +70,6 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 	shunt_comm_unset(comm);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 	return 0;
-}
-
-uint64_t shunt_comm_process(void)
-{
-	static atomic_ullong token;
-	unsigned long long t = atomic_load(&token), mine = 0;
-
-	if (t)
-		return t;
-	if (shunt_random(&mine, sizeof(mine)) || !mine)
-		mine = (unsigned long long)getpid();
-	return atomic_compare_exchange_strong(&token, &t, mine) ? mine : t;
 }
 
 static void refuse(int32_t *ok, char why[96], const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -168,7 +157,7 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	h->ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
-	h->process = shunt_comm_process();
+	h->process = shunt_process();
 	h->pid = (int32_t)getpid();
 	h->plans = shunt_comm_plans_take(comm);
 	h->max_ctas = comm->scope.max_ctas;

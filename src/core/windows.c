@@ -9,6 +9,7 @@
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/log.h"
+#include "core/process.h"
 
 /* A place: the window's number, and where in it. */
 #define PLACE_BITS 48
@@ -436,7 +437,7 @@ static void make_offer(struct shunt_comm *comm, const struct shunt_window *w, st
 	}
 	o->number = w->number;
 	o->bytes = w->bytes;
-	o->process = shunt_comm_process();
+	o->process = shunt_process();
 	err = comm->windows.used ? 0 : comm->gpu->event_create(comm->device, false, &comm->windows.used);
 	if (!err)
 		err = comm->gpu->share_export(comm->device, w->base, w->bytes, &memory, &why);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Threads of ours. */
+/* Threads of ours, and what tells a process from its children. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "core/process.h"
 #include "core/thread.h"
 
 static void *mask_tell(void *arg)
@@ -49,11 +51,26 @@ static void test_thread_that_nobody_joins_runs(void **state)
 	close(fds[1]);
 }
 
+static void test_process_is_not_taken_for_its_child(void **state)
+{
+	uint64_t ours = shunt_process();
+	int status;
+	pid_t child;
+
+	assert_true(ours == shunt_process());
+	child = fork();
+	if (!child)
+		_exit(shunt_process() == ours);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
 		cmocka_unit_test(test_thread_that_nobody_joins_runs),
+		cmocka_unit_test(test_process_is_not_taken_for_its_child),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

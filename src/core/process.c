@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#include "core/process.h"
+#include <stdatomic.h>
+#include <unistd.h>
+#include "core/hash.h"
+
+uint64_t shunt_process(void)
+{
+	static atomic_ullong token;
+	unsigned long long t = atomic_load(&token), mine = 0;
+
+	if (!t) {
+		if (shunt_random(&mine, sizeof(mine)) || !mine)
+			mine = 1;
+		if (atomic_compare_exchange_strong(&token, &t, mine))
+			t = mine;
+	}
+	/* A child of fork() has its parent's token, but not its memory. */
+	return t ^ (uint64_t)getpid() << 32;
+}
