@@ -200,10 +200,11 @@ void shunt_pending_parent_state(ncclComm_t parent, ncclResult_t state)
 
 static enum verdict judge_ending(struct shunt_pending *p, const void *arg)
 {
-	if (p->parent == (ncclComm_t)arg && p->where && judge_written(p, NULL) == PASS)
+	if (p->parent != (ncclComm_t)arg || p->group) /* the child of an open group comes at its end, whatever becomes of the parent in there */
+		return KEEP;
+	if (judge_written(p, NULL) == PASS)
 		return PASS;
-	if (p->parent == (ncclComm_t)arg)
-		orphan(p);
+	orphan(p);
 	return KEEP;
 }
 

@@ -27,7 +27,7 @@ void shunt_pending_cancel(struct shunt_pending *pending);
 void shunt_pending_group_ended(const void *group, bool failed);
 /* The parent's state was reported: children that are there are passed on; after an error the rest is not waited for any more. */
 void shunt_pending_parent_state(ncclComm_t parent, ncclResult_t state);
-/* The parent is about to end: nothing is written to the program's places from now on. */
+/* The parent is about to end: nothing is written to the program's places from now on, but at the end of a group that is open. */
 void shunt_pending_parent_ends(ncclComm_t parent);
 /* It has: NCCL writes nothing any more either. */
 void shunt_pending_parent_ended(ncclComm_t parent);

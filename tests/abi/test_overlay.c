@@ -677,6 +677,21 @@ static void test_split_in_a_group_is_known_at_its_end(void **state)
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 
+static void test_split_outlives_a_parent_that_ends_in_its_group(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+
+	ncclGroupStart();
+	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
+	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(child);
+	assert_int_equal(reduce(child, 5), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5"));
+	ncclCommDestroy(child);
+	assert_int_equal(shunt_mock_alive(), 0);
+}
+
 static void test_split_late_is_known_through_the_parent_state(void **state)
 {
 	ncclComm_t comm = lazy_comm(0, 4), child, moved;
@@ -1173,6 +1188,7 @@ int main(int argc, char **argv)
 		TEST(test_user_op_is_remembered_by_value),
 		TEST(test_split_blocking_knows_the_child_at_once),
 		TEST(test_split_in_a_group_is_known_at_its_end),
+		TEST(test_split_outlives_a_parent_that_ends_in_its_group),
 		TEST(test_split_late_is_known_through_the_parent_state),
 		TEST(test_split_late_is_known_without_asking_the_parent),
 		TEST(test_split_late_is_known_wherever_the_handle_was_moved),
