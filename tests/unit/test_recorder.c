@@ -496,10 +496,15 @@ static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state
 
 static void test_signal_to_a_child_is_not_the_parents(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec;
 	int before = count_files(NULL, 0), ran = earlier_handler_ran, status;
-	pid_t child = fork();
+	pid_t child;
 
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* in a child of a process that has threads it runs no handlers */
+#endif
+	rec = shunt_recorder_create(id_a);
+	child = fork();
 	if (!child) {
 		raise(SIGUSR1);
 		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);
