@@ -447,6 +447,8 @@ static void wait_for_kernels(struct shunt_comm *comm)
 			return;
 		}
 	}
+	ns = 50000; /* a warp counts itself last, but what it stored in host memory may still be on its way */
+	rest(&ns);
 }
 
 int shunt_comm_quiet(struct shunt_comm *comm)

@@ -300,11 +300,13 @@ int sim_copy(int device, void *dst, const void *src, size_t bytes)
 	if (!sim_device_ok(device) || (bytes && (!dst || !src)))
 		return -EINVAL;
 	/* A word may be what running kernels poll. */
-	if (bytes == 4 && both % 4 == 0)
+	if (bytes == 4 && both % 4 == 0) {
 		__atomic_store_n((uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	else if (bytes == 8 && both % 8 == 0)
-		__atomic_store_n((uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
-	else if (bytes)
+	} else if (bytes == 8 && both % 8 == 0) {
+		__atomic_store_n((uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
+		tsan_acquire((void *)src); /* gpu_tally() */
+	} else if (bytes) {
 		memmove(dst, src, bytes);
+	}
 	return 0;
 }

@@ -29,7 +29,8 @@
  *   gpu_count(uint64_t *, n) -> what was there: relaxed. gpu_meet: the same with acquire and release. These and the next two: this device
  *   gpu_ld_acquire_near(const uint64_t *)   gpu_take(uint64_t *) -> bool: takes 1 away if there is one, with acquire;  gpu_give(uint64_t *)
  *   gpu_ld_relaxed32(const uint32_t *)   gpu_claim32(uint32_t *p) -> bool: sets *p from 0 to 1, true for the one who did
- *   gpu_tally(uint64_t *, n)      a relaxed addition that is waited for by nobody; for this device
+ *   gpu_tally(uint64_t *, n)      a relaxed addition that is waited for by nobody; for this device. A host that copies the sum finds what
+ *                                 was stored before it some microseconds later at most, which is less than a copy and a launch take
  *   gpu_ld_block32(const uint32_t *)   of memory shared by the block: what another thread may have claimed meanwhile
  *   gpu_ld_taken / gpu_st_taken (uint64_t *, ...)   a counter by which a reader gives slots back: what the reader has read (and whose
  *                                 values it has used) is read before the writer sees the counter and writes again

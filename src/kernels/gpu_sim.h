@@ -90,7 +90,8 @@ GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
 	shunt_sim_moved();
 }
-GPU_FN void gpu_tally(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+/* Released, to sim_copy(): a device has no such order, only less time than the host needs. */
+GPU_FN void gpu_tally(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
 GPU_FN uint64_t gpu_count(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
 GPU_FN uint64_t gpu_meet(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
 GPU_FN uint64_t gpu_ld_acquire_near(const uint64_t *p) { return gpu_ld_acquire(p); }
