@@ -324,7 +324,7 @@ static uint64_t units_of(uint64_t bytes)
 /* Blocks of kernels of chunks.cu have a warp more, their courier. */
 static bool has_couriers(unsigned kernel)
 {
-	unsigned shape = kernel / (SHUNT_NKOPS * SHUNT_NKTYPES);
+	unsigned shape = SHUNT_SHAPE_OF(kernel);
 
 	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
 }

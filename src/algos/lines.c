@@ -28,11 +28,11 @@ static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
 		[SHUNT_SHAPE_reduce_scatter2] = { SHUNT_SHAPE_reduce_scatter2_packs, 1 << 20 },
 		[SHUNT_SHAPE_reduce_scatter4] = { SHUNT_SHAPE_reduce_scatter4_packs, UINT64_MAX },
 	};
-	const unsigned of_shape = SHUNT_NKOPS * SHUNT_NKTYPES, shape = kernel / of_shape;
+	const unsigned shape = SHUNT_SHAPE_OF(kernel);
 
 	if (!packs[shape].upto || bytes > packs[shape].upto)
 		return kernel;
-	return SHUNT_KERNEL(packs[shape].shape, 0, 0) + kernel % of_shape;
+	return kernel - SHUNT_KERNEL(shape, 0, 0) + SHUNT_KERNEL(packs[shape].shape, 0, 0);
 }
 
 static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *coll)

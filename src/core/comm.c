@@ -329,7 +329,7 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 /* What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for all. */
 static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
 {
-	switch (l->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES)) {
+	switch (SHUNT_SHAPE_OF(l->kernel)) {
 	case SHUNT_SHAPE_pulls2:
 	case SHUNT_SHAPE_pulls4:
 	case SHUNT_SHAPE_pulls8:

@@ -42,7 +42,7 @@ bool shunt_cu_kernel_exists(unsigned kernel)
 /* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
-	unsigned shape = kernel / (SHUNT_NKOPS * SHUNT_NKTYPES);
+	unsigned shape = SHUNT_SHAPE_OF(kernel);
 	void *handle, *func;
 	int res, regs;
 

@@ -78,6 +78,7 @@ enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_KOP_COPY, S
 enum { SHUNT_NKTYPES = 12 };
 
 #define SHUNT_KERNEL(shape, op, type) (((shape) * SHUNT_NKOPS + (op)) * SHUNT_NKTYPES + (type))
+#define SHUNT_SHAPE_OF(kernel) ((kernel) / (SHUNT_NKOPS * SHUNT_NKTYPES))
 #define SHUNT_NKERNELS (SHUNT_NSHAPES * SHUNT_NKOPS * SHUNT_NKTYPES)
 /* A row X(shape, op, op number, type, type number) of the lists above as index and as name:
  *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   "shunt_" #shape "_" #op "_" #type */
@@ -90,6 +91,6 @@ static inline size_t shunt_kernel_arg_bytes(unsigned kernel)
 		SHUNT_SHAPE_LIST(SHUNT_SHAPE_ARGS)
 #undef SHUNT_SHAPE_ARGS
 	};
-	return kernel < SHUNT_NKERNELS ? bytes[kernel / (SHUNT_NKOPS * SHUNT_NKTYPES)] : 0;
+	return kernel < SHUNT_NKERNELS ? bytes[SHUNT_SHAPE_OF(kernel)] : 0;
 }
 #endif

@@ -646,7 +646,7 @@ static int see(void *ctx, const struct shunt_work *work)
 {
 	struct seen *s = ctx;
 
-	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1, work->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES) };
+	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1, SHUNT_SHAPE_OF(work->kernel) };
 	return 0;
 }
 
@@ -763,7 +763,7 @@ static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 static int see_warps(void *ctx, const struct shunt_work *work)
 {
 	const struct shunt_kargs_few *a = &work->args.few;
-	unsigned shape = work->kernel / (SHUNT_NKOPS * SHUNT_NKTYPES), moving = a->k.roles, most = 0;
+	unsigned shape = SHUNT_SHAPE_OF(work->kernel), moving = a->k.roles, most = 0;
 	bool couriers = shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
 	bool many = shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many;
 	const struct shunt_message *messages = many ? work->args.many.message : a->message;
