@@ -436,11 +436,13 @@ static bool asks_device(const struct shunt_comm *comm, int64_t from)
  */
 static void wait_for_kernels(struct shunt_comm *comm)
 {
-	bool done = atomic_load(&comm->state) != COMM_READY;
+	bool done = false;
 	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
 	long ns = 10000;
 
-	while (!done && !shunt_order_done(&comm->order, comm->gpu, comm->device, &done) && !done) {
+	if (atomic_load(&comm->state) != COMM_READY)
+		return;
+	while (!shunt_order_done(&comm->order, comm->gpu, comm->device, &done) && !done) {
 		rest(&ns);
 		if (asks_device(comm, end)) {
 			comm->gpu->device_sync(comm->device);
