@@ -200,21 +200,17 @@ void shunt_windows_name(struct shunt_comm *comm, const struct shunt_window *wind
 bool shunt_windows_remove(struct shunt_comm *comm, const void *name)
 {
 	struct shunt_windows *w = &comm->windows;
-	struct shunt_window **at, *gone = NULL;
+	struct shunt_window **at, *gone;
 	bool found;
 
 	if (!name)
 		return false;
 	pthread_mutex_lock(&w->lock);
 	at = named(w, name);
-	found = *at != NULL;
+	found = *at;
 	if (found) {
 		bury(w, at);
-	} else {
-		at = named_in(&w->gone, name);
-		gone = *at;
-	}
-	if (gone) {
+	} else if ((gone = *(at = named_in(&w->gone, name)))) {
 		*at = gone->next;
 		lay_out(w, gone);
 		found = true;
