@@ -11,11 +11,12 @@
 static int file_open(struct tool_file *f, const char *path)
 {
 	struct stat st;
+	bool there = !stat(path, &st);
 
 	*f = (struct tool_file){ .path = path };
-	if (!stat(path, &st) && S_ISDIR(st.st_mode))
+	if (there && S_ISDIR(st.st_mode))
 		return -EISDIR;
-	if (!stat(path, &st) && !S_ISREG(st.st_mode))
+	if (there && !S_ISREG(st.st_mode))
 		f->in_place = true;
 	else if (snprintf(f->tmp, sizeof(f->tmp), "%s.tmp", path) >= PATH_MAX)
 		return -ENAMETOOLONG;
