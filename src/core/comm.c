@@ -305,6 +305,13 @@ const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *co
 	return !decide(comm, coll, &pick, &plan, why_p) ? NULL : plan ? shunt_comm_plans_name(plan) : pick.algo->name;
 }
 
+const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why)
+{
+	bool own = why == SHUNT_WHY_COMM && atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD && comm->why[0];
+
+	return own ? comm->why : shunt_why_name(why);
+}
+
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 {
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;

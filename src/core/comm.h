@@ -48,6 +48,8 @@ void shunt_comm_abort(struct shunt_comm *comm);
  * before set-up (then it assumes success). captured is not among its inputs.
  */
 const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
+/* The reason in words; of a communicator that takes no calls what made it so. Valid as long as the communicator. */
+const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*

@@ -258,6 +258,6 @@ ncclResult_t shunt_alone_declined(struct shunt_entry *e, const struct shunt_coll
 
 	shunt_comm_path(e->comm, c, &why);
 	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count, shunt_dtype_name(c->dtype),
-	    shunt_redop_name(c->redop), shunt_why_name(why));
+	    shunt_redop_name(c->redop), shunt_comm_why(e->comm, why));
 	return shunt_to_nccl(-EOPNOTSUPP);
 }

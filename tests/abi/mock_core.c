@@ -414,6 +414,11 @@ const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *co
 	return *why_p == SHUNT_WHY_OURS ? "mock" : NULL;
 }
 
+const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why)
+{
+	return shunt_why_name(why);
+}
+
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 {
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
