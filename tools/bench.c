@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "bench.h"
+#include "core/config.h"
 
 enum { GRACE_S = 5 }; /* for those who see that another one failed */
 
@@ -193,8 +194,8 @@ static int ranks_choose(struct watch *w)
 	if (l->external)
 		return 0;
 	l->nranks = w->o->nranks ? w->o->nranks : sim && l->ndevices > 4 ? 4 : l->ndevices;
-	if (l->nranks > l->ndevices) {
-		tool_error("%d ranks need as many devices; there are %d (%s)", l->nranks, l->ndevices, l->kind);
+	if (l->nranks > l->ndevices && !shunt_config()->multi_rank_gpu) {
+		tool_error("%d ranks need as many devices, or SHUNT_MULTI_RANK_GPU=1; there are %d (%s)", l->nranks, l->ndevices, l->kind);
 		return -EINVAL;
 	}
 	return 0;

@@ -202,6 +202,26 @@ static bool hellos_agree(const struct hello *h, int n, char *why, size_t bytes)
 	return true;
 }
 
+static bool one_gpu(const struct shunt_gpu_info *a, const struct shunt_gpu_info *b)
+{
+	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+/* Kernels that wait for each other on one GPU must all find room there, those of another communicator of the same ranks beside them. */
+static void share_gpus(struct shunt_comm *comm, const struct hello *h)
+{
+	for (int r = 0; r < comm->nranks; r++) {
+		int sharing = 0, room;
+
+		for (int peer = 0; peer < comm->nranks; peer++)
+			sharing += one_gpu(&h[r].gpu, &h[peer].gpu);
+		room = (int)h[r].gpu.sms / (2 * sharing);
+		room = room > 1 ? room : 1;
+		if (sharing > 1 && (!comm->scope.max_ctas || room < comm->scope.max_ctas))
+			comm->scope.max_ctas = room;
+	}
+}
+
 static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, struct offer *o)
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;
@@ -213,7 +233,11 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	for (int r = 0; r < comm->nranks && o->ok; r++) {
 		const char *why = "no peer access";
 
-		if (r != comm->rank && gpu->peer_check(comm->device, &hellos[r].gpu, &why))
+		if (r == comm->rank)
+			continue;
+		if (one_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
+			refuse(&o->ok, o->why, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+		else if (gpu->peer_check(comm->device, &hellos[r].gpu, &why))
 			refuse(&o->ok, o->why, "its device cannot reach rank %d's: %s", r, why);
 	}
 	if (!o->ok)
@@ -354,6 +378,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	for (int r = 0; r < comm->nranks; r++)
 		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
 			comm->scope.max_ctas = hellos[r].max_ctas;
+	share_gpus(comm, hellos);
 	comm->scope.no_sms = true;
 	for (int r = 0; r < comm->nranks; r++)
 		comm->scope.no_sms &= hellos[r].no_sms != 0;

@@ -46,7 +46,7 @@ static void choose(void)
 		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
 		return;
 	}
-	if (!shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) && count >= 2)
+	if (!shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) && count >= (shunt_config()->multi_rank_gpu ? 1 : 2))
 		chosen = &shunt_gpu_cuda_ops;
 	else
 		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");

@@ -74,7 +74,7 @@ struct shunt_gpu_ops {
 	int (*device_set)(int device);
 	int (*device_info)(int device, struct shunt_gpu_info *info_p);
 	/* Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's 128-byte store
-	 * whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same device twice: no. */
+	 * whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same device: yes. */
 	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **why_p);
 
 	/* Zeroed memory that peers can map; bytes is rounded up by the call (mem_p->bytes). */

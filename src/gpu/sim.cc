@@ -93,10 +93,6 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 		*why_p = "the peer is not a sim device of this host";
 		return -EOPNOTSUPP;
 	}
-	if (!memcmp(mine, peer->uuid, 16)) {
-		*why_p = "two ranks on one device";
-		return -EOPNOTSUPP;
-	}
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include "core/boot.h"
+#include "core/config.h"
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
 #include "shim/alone_task.h"
@@ -157,8 +158,8 @@ static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, con
 			return shunt_to_nccl(-EINVAL);
 		}
 		for (int k = 0; k < i && devlist; k++)
-			if (devlist[k] == device) {
-				shunt_warn("ncclCommInitAll: device %d is named twice", device);
+			if (devlist[k] == device && !shunt_config()->multi_rank_gpu) {
+				shunt_warn("ncclCommInitAll: device %d is named twice, which SHUNT_MULTI_RANK_GPU=1 permits", device);
 				return shunt_to_nccl(-EBUSY);
 			}
 	}

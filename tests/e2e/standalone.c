@@ -378,6 +378,57 @@ static void test_init_all_one_thread_drives_all_devices(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_init_all), 0);
 }
 
+static int reduces_on_two_devices(struct rank *r)
+{
+	void *stream;
+
+	shunt_device_set(r->rank % 2);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_stream_create(&stream) == 0);
+	for (size_t count = 1; count <= 300000; count = 17 * count + 3)
+		if (allreduce_on(r, r->comm, r->rank, r->nranks, stream, count, ncclFloat32, ncclSum, count & 1))
+			return 1;
+	NCCL(ncclCommDestroy(r->comm));
+	CHECK(shunt_stream_destroy(stream) == 0);
+	return 0;
+}
+
+/* Four ranks on two devices, which is refused unless it is asked for; of the same device in ncclCommInitAll as well. */
+static int body_shared_refused(struct rank *r)
+{
+	ncclComm_t comms[2];
+	float *buf;
+
+	shunt_device_set(r->rank % 2);
+	CHECK(shunt_malloc((void **)&buf, 64) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, NULL) == ncclInvalidUsage);
+	CHECK(strstr(ncclGetLastError(NULL), "SHUNT_MULTI_RANK_GPU") != NULL);
+	NCCL(ncclCommDestroy(r->comm));
+	CHECK(ncclCommInitAll(comms, 2, (int[]){ 1, 1 }) != ncclSuccess);
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static int body_init_all_shared(struct rank *r)
+{
+	ncclComm_t comms[2];
+
+	NCCL(ncclCommInitAll(comms, 2, (int[]){ 1, 1 }));
+	for (int i = 0; i < 2; i++)
+		NCCL(ncclCommDestroy(comms[i]));
+	return 0;
+}
+
+static void test_ranks_share_a_device_where_they_may(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 1, body_shared_refused), 0);
+	setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 4, 1, reduces_on_two_devices), 0);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_init_all_shared), 0);
+	unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+}
+
 /* Rank 1 dies before it joins the first collective: the others get an error, not a hang. */
 static int body_dead_peer(struct rank *r)
 {
@@ -491,6 +542,7 @@ int main(void)
 		cmocka_unit_test(test_premulsum_takes_each_ranks_own_factor),
 		cmocka_unit_test(test_counters_name_the_path),
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
+		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
 		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
 		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),

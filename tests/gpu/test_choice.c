@@ -121,11 +121,13 @@ struct row {
 	int cuda_err, cuda_devices, sim_err;
 	const char *chosen; /* NULL: none */
 	int lines;
+	bool shared; /* by several ranks of a communicator */
 };
 
 static const struct row rows[] = {
 	{ "auto, two GPUs", SHUNT_DEVICE_AUTO, false, 0, 2, 0, "cuda", 0 },
 	{ "auto, one GPU", SHUNT_DEVICE_AUTO, false, 0, 1, 0, "sim", 0 },
+	{ "auto, one GPU for all", SHUNT_DEVICE_AUTO, false, 0, 1, 0, "cuda", 0, .shared = true },
 	{ "auto, no driver", SHUNT_DEVICE_AUTO, false, -ENODEV, 0, 0, "sim", 0 },
 	{ "auto, nothing", SHUNT_DEVICE_AUTO, false, -ENODEV, 0, -ENOMEM, NULL, 1 },
 	{ "overlay, one GPU", SHUNT_DEVICE_AUTO, true, 0, 1, 0, "cuda", 0 },
@@ -151,6 +153,7 @@ static int try_row(const struct row *r)
 	int n, bad = 0;
 
 	mock_config.device = r->choice;
+	mock_config.multi_rank_gpu = r->shared;
 	cuda_err = r->cuda_err;
 	cuda_devices = r->cuda_devices;
 	sim_err = r->sim_err;
