@@ -3,12 +3,14 @@
  * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [lines|ll16|ll8]]]: times a plan of all-reduce, and our own two-shot kernel in turns
  * with it, on the devices of this machine (SHUNT_DEVICE=cuda or sim), ranks as threads of one process, in graphs of many launches; sizes in
  * bytes, doubled from MIN to MAX. Values are checked, eager and in the graph. For each size: microseconds per launch, of the slowest rank, the
- * median of some rounds; and how many times the kernel's the plan's are. Exit status 1: wrong values, 77: too few devices.
+ * median of some rounds; and how many times the kernel's the plan's are. Exit status 1: wrong values, 77: too few devices,
+ * of which ranks share what there is with SHUNT_MULTI_RANK_GPU=1.
  */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/config.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
@@ -30,7 +32,7 @@ static double micros[MAX][NWAYS][ROUNDS];
 static struct shunt_gpu_mem scratch[MAX];
 
 struct rank {
-	int rank;
+	int rank, device;
 	void *stream, *ctrl, *fault_dev, *buf, *start, *stop;
 	struct shunt_fault *fault;
 	struct shunt_plan_exec *exec;
@@ -69,7 +71,7 @@ static void launch_kernel(struct rank *r, uint64_t bytes)
 
 	for (int i = 0; i < n; i++)
 		a.peer[i] = r->peer[i].ptr;
-	must(gpu->launch(r->rank, &l), "launch");
+	must(gpu->launch(r->device, &l), "launch");
 }
 
 static void launch(struct rank *r, int way, uint64_t bytes)
@@ -89,13 +91,13 @@ static void fill(struct rank *r, uint64_t bytes, float *host)
 {
 	for (uint64_t i = 0; i < bytes / 4; i++)
 		host[i] = (float)(r->rank + (int)(i % 7));
-	must(gpu->copy(r->rank, r->buf, host, bytes), "copy");
+	must(gpu->copy(r->device, r->buf, host, bytes), "copy");
 }
 
 static void check(struct rank *r, uint64_t bytes, float *host, unsigned launches, const char *how)
 {
-	must(gpu->stream_sync(r->rank, r->stream), "stream");
-	must(gpu->copy(r->rank, host, r->buf, bytes), "copy");
+	must(gpu->stream_sync(r->device, r->stream), "stream");
+	must(gpu->copy(r->device, host, r->buf, bytes), "copy");
 	for (uint64_t i = 0; i < bytes / 4; i++) {
 		float want = (float)(n * (n - 1) / 2) + (float)n * (float)(i % 7);
 
@@ -118,10 +120,10 @@ static void *capture(struct rank *r, int way, uint64_t bytes, unsigned launches)
 {
 	void *graph;
 
-	must(gpu->capture_begin(r->rank, r->stream), "capture");
+	must(gpu->capture_begin(r->device, r->stream), "capture");
 	for (unsigned i = 0; i < launches; i++)
 		launch(r, way, bytes);
-	must(gpu->capture_end(r->rank, r->stream, &graph), "capture");
+	must(gpu->capture_end(r->device, r->stream, &graph), "capture");
 	return graph;
 }
 
@@ -136,25 +138,25 @@ static void check_way(struct rank *r, int way, uint64_t bytes, float *host)
 	graph = capture(r, way, bytes, 3);
 	for (int i = 0; i < 4; i++) {
 		fill(r, bytes, host);
-		must(gpu->graph_launch(r->rank, graph, r->stream), "graph");
+		must(gpu->graph_launch(r->device, graph, r->stream), "graph");
 		check(r, bytes, host, 3, ways[way]);
 	}
-	gpu->graph_destroy(r->rank, graph);
+	gpu->graph_destroy(r->device, graph);
 }
 
 static double time_graph(struct rank *r, void *graph)
 {
 	float us;
 
-	must(gpu->graph_launch(r->rank, graph, r->stream), "graph");
-	must(gpu->stream_sync(r->rank, r->stream), "stream");
+	must(gpu->graph_launch(r->device, graph, r->stream), "graph");
+	must(gpu->stream_sync(r->device, r->stream), "stream");
 	pthread_barrier_wait(&barrier);
-	must(gpu->event_record(r->rank, r->start, r->stream), "event");
+	must(gpu->event_record(r->device, r->start, r->stream), "event");
 	for (unsigned i = 0; i < replays; i++)
-		must(gpu->graph_launch(r->rank, graph, r->stream), "graph");
-	must(gpu->event_record(r->rank, r->stop, r->stream), "event");
-	must(gpu->stream_sync(r->rank, r->stream), "stream");
-	must(gpu->event_elapsed_us(r->rank, r->start, r->stop, &us), "event");
+		must(gpu->graph_launch(r->device, graph, r->stream), "graph");
+	must(gpu->event_record(r->device, r->stop, r->stream), "event");
+	must(gpu->stream_sync(r->device, r->stream), "stream");
+	must(gpu->event_elapsed_us(r->device, r->start, r->stop, &us), "event");
 	return (double)us / replays / per_graph;
 }
 
@@ -186,7 +188,7 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 		graph[way] = capture(r, way, bytes, per_graph);
 	}
 	memset(host, 0, bytes);
-	must(gpu->copy(r->rank, r->buf, host, bytes), "copy");
+	must(gpu->copy(r->device, r->buf, host, bytes), "copy");
 	for (int k = 0; k < ROUNDS; k++)
 		for (int way = 0; way < NWAYS; way++)
 			micros[r->rank][way][k] = time_graph(r, graph[way]);
@@ -198,20 +200,20 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 	}
 	pthread_barrier_wait(&barrier);
 	for (int way = 0; way < NWAYS; way++)
-		gpu->graph_destroy(r->rank, graph[way]);
+		gpu->graph_destroy(r->device, graph[way]);
 }
 
 /* Scratch of our own kernels, with its control words. */
 static void share_scratch(struct rank *r, const struct shunt_ctrl *ctrl)
 {
-	must(gpu->share_alloc(r->rank, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
-	must(gpu->copy(r->rank, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
+	must(gpu->share_alloc(r->device, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
+	must(gpu->copy(r->device, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
 	pthread_barrier_wait(&barrier);
 	for (int i = 0; i < n; i++)
 		if (i == r->rank)
 			r->peer[i] = scratch[i];
 		else
-			must(gpu->share_borrow(r->rank, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
+			must(gpu->share_borrow(r->device, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
 }
 
 static void leave_scratch(struct rank *r)
@@ -226,7 +228,7 @@ static void leave_scratch(struct rank *r)
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
-	struct shunt_plan_host host = { .gpu = gpu, .device = r->rank, .rank = r->rank, .nranks = n, .process = 1, .gather = gather, .ctx = r,
+	struct shunt_plan_host host = { .gpu = gpu, .device = r->device, .rank = r->rank, .nranks = n, .process = 1, .gather = gather, .ctx = r,
 		.wire = wire };
 	static const struct shunt_ctrl zero;
 	struct shunt_ctrl ctrl = zero;
@@ -234,17 +236,17 @@ static void *rank_main(void *arg)
 	const char *why;
 	void *p;
 
-	must(gpu->kernels_load(r->rank), "kernels");
-	must(gpu->stream_create(r->rank, &r->stream), "stream");
-	must(gpu->event_create(r->rank, true, &r->start), "event");
-	must(gpu->event_create(r->rank, true, &r->stop), "event");
+	must(gpu->kernels_load(r->device), "kernels");
+	must(gpu->stream_create(r->device, &r->stream), "stream");
+	must(gpu->event_create(r->device, true, &r->start), "event");
+	must(gpu->event_create(r->device, true, &r->stop), "event");
 	must(gpu->host_alloc(sizeof(*r->fault), &p, &r->fault_dev), "memory");
 	r->fault = p;
 	ctrl.timeout_ns = 20ull * 1000000000;
 	ctrl.fault = r->fault_dev;
-	must(gpu->mem_alloc(r->rank, sizeof(ctrl), &r->ctrl), "memory");
-	must(gpu->copy(r->rank, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
-	must(gpu->mem_alloc(r->rank, max_bytes, &r->buf), "memory");
+	must(gpu->mem_alloc(r->device, sizeof(ctrl), &r->ctrl), "memory");
+	must(gpu->copy(r->device, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
+	must(gpu->mem_alloc(r->device, max_bytes, &r->buf), "memory");
 	share_scratch(r, &ctrl);
 	host.ctrl = r->ctrl;
 	must(shunt_plan_exec_create(&host, plan, &r->exec), "exec");
@@ -254,9 +256,9 @@ static void *rank_main(void *arg)
 	pthread_barrier_wait(&barrier);
 	shunt_plan_exec_destroy(r->exec);
 	leave_scratch(r);
-	gpu->event_destroy(r->rank, r->start);
-	gpu->event_destroy(r->rank, r->stop);
-	gpu->stream_destroy(r->rank, r->stream);
+	gpu->event_destroy(r->device, r->start);
+	gpu->event_destroy(r->device, r->stop);
+	gpu->stream_destroy(r->device, r->stream);
 	gpu->mem_free(r->buf);
 	gpu->mem_free(r->ctrl);
 	gpu->host_free(r->fault);
@@ -296,17 +298,17 @@ int main(int argc, char **argv)
 	}
 	n = (int)plan->nranks;
 	gpu = shunt_gpu();
-	if (!gpu || gpu->device_count(&devices) || devices < n || n > MAX || gpu->device_info(0, &info))
+	if (!gpu || gpu->device_count(&devices) || (devices < n && !shunt_config()->multi_rank_gpu) || n > MAX || gpu->device_info(0, &info))
 		return 77;
 	if (info.sim) {
 		per_graph = replays = 3;
 		blocks = 2;
 		threads = 64;
 	}
-	printf("plan %s on %d %s, packets as %s\n", plan->name, n, info.name, wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
+	printf("plan %s, %d ranks on %d %s, packets as %s\n", plan->name, n, devices < n ? devices : n, info.name, wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
 	pthread_barrier_init(&barrier, NULL, (unsigned)n);
 	for (int r = 0; r < n; r++) {
-		rank[r] = (struct rank){ .rank = r };
+		rank[r] = (struct rank){ .rank = r, .device = r % devices };
 		must(-pthread_create(&thread[r], NULL, rank_main, &rank[r]), "thread");
 	}
 	for (int r = 0; r < n; r++)
