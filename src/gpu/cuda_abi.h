@@ -182,6 +182,7 @@ struct shunt_cu_launch_config {
 	X(MemGetAddressRange, _v2, (unsigned long long *base, size_t *bytes, unsigned long long ptr)) \
 	X(MemRetainAllocationHandle, , (unsigned long long *handle, void *ptr)) \
 	X(MemGetAllocationPropertiesFromHandle, , (struct shunt_cu_mem_prop *prop, unsigned long long handle)) \
+	X(MemGetAccess, , (unsigned long long *flags, const struct shunt_cu_mem_location *location, unsigned long long ptr)) \
 	X(MemSetAccess, , (unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)) \
 	X(MemExportToShareableHandle, , (void *shareable, unsigned long long handle, int type, unsigned long long flags)) \
 	X(MemImportFromShareableHandle, , (unsigned long long *handle, void *shareable, int type)) \

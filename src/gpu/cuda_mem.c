@@ -2,8 +2,11 @@
 /* Memory on CUDA devices: what peers may map, plain, page-locked; copies. */
 #include "gpu/cuda_dev.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
+
+static pthread_mutex_t borrowing = PTHREAD_MUTEX_INITIALIZER;
 
 static struct shunt_cu_mem_prop share_prop(int device)
 {
@@ -164,13 +167,22 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 {
 	struct shunt_cu_mem_access access = { .flags = SHUNT_CU_MEM_ACCESS_READWRITE };
 	struct shunt_cu_scope scope;
+	unsigned long long has = 0;
 	int res, err;
 
 	err = shunt_cu_enter(device, &scope);
 	if (err)
 		return err;
 	access.location = (struct shunt_cu_mem_location){ SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev };
-	res = shunt_cu.MemSetAccess((uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
+	/*
+	 * Ranks of one device that ask at once spoil it for each other: the driver (580) tells one of them CUDA_ERROR_ALREADY_MAPPED, and then
+	 * kernels of all fault there.
+	 */
+	pthread_mutex_lock(&borrowing);
+	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);
+	if (!res && has != SHUNT_CU_MEM_ACCESS_READWRITE)
+		res = shunt_cu.MemSetAccess((uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
+	pthread_mutex_unlock(&borrowing);
 	if (res)
 		err = shunt_cu_error(res, "cuMemSetAccess of another rank's %zu bytes for device %d", bytes, device);
 	else

@@ -177,7 +177,7 @@ static void test_peer_check_asks_driver_or_nvml(void **state)
 
 static void test_share_alloc_is_zeroed_rounded_and_mapped_by_peers(void **state)
 {
-	struct shunt_gpu_mem mine, theirs, borrowed;
+	struct shunt_gpu_mem mine, theirs, borrowed, again;
 	uint32_t value = 0xdeadbeef, back = 1;
 
 	assert_int_equal(ops->share_alloc(0, FAKE_GRANULE + 1, &mine), 0);
@@ -202,6 +202,12 @@ static void test_share_alloc_is_zeroed_rounded_and_mapped_by_peers(void **state)
 	assert_true(borrowed.borrowed);
 	assert_true(fake_cuda_access(1, mine.ptr));
 	assert_true(fake_cuda_access(0, mine.ptr));
+	/* By two ranks on that device, and by another one on our own. */
+	for (int device = 0; device < 2; device++) {
+		assert_int_equal(ops->share_borrow(device, mine.ptr, mine.bytes, &again), 0);
+		assert_ptr_equal(again.ptr, mine.ptr);
+		ops->share_free(&again);
+	}
 	ops->share_free(&borrowed);
 	assert_null(borrowed.ptr);
 	assert_true(fake_cuda_access(0, mine.ptr));

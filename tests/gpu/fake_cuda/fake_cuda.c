@@ -552,6 +552,17 @@ int cuMemUnmap(unsigned long long ptr, size_t bytes)
 	return 0;
 }
 
+int cuMemGetAccess(unsigned long long *flags, const struct shunt_cu_mem_location *location, unsigned long long ptr)
+{
+	const struct object *range = find(RANGE, ptr);
+
+	ENTER();
+	if (!range || !range->mapped)
+		return SHUNT_CU_INVALID_VALUE;
+	*flags = range->access & 1u << location->id ? SHUNT_CU_MEM_ACCESS_READWRITE : 0;
+	return 0;
+}
+
 int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)
 {
 	struct object *range;
@@ -561,7 +572,9 @@ int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_m
 	if (!range || range->bytes != bytes || !range->mapped)
 		return SHUNT_CU_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++)
-		if (desc[i].flags == SHUNT_CU_MEM_ACCESS_READWRITE)
+		if (range->access & 1u << desc[i].location.id) /* the driver minds it only if it happens at once */
+			return SHUNT_CU_INVALID_VALUE;
+		else if (desc[i].flags == SHUNT_CU_MEM_ACCESS_READWRITE)
 			range->access |= 1u << desc[i].location.id;
 	mprotect((void *)(uintptr_t)ptr, bytes, PROT_READ | PROT_WRITE);
 	return 0;
