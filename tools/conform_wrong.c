@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "conform.h"
+#include "core/config.h"
 
 enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclInvalidUsage, ANY = -1 };
 
@@ -84,7 +85,8 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 	X(init_all_null_result, ARGUMENT, NONE, HAS(CommInitAll, n->CommInitAll(NULL, 1, NULL)))                                   \
 	X(init_all_negative, ARGUMENT, NONE, HAS(CommInitAll, n->CommInitAll((ncclComm_t[1]){0}, -1, NULL)))                       \
 	X(init_all_device_twice, USAGE, NONE,                                                                                      \
-	    HAS(CommInitAll, n->CommInitAll((ncclComm_t[2]){0}, 2, (int[]){e->device, e->device})))                                \
+	    shunt_config()->multi_rank_gpu ? lacking(e, "GPUs of one rank each (SHUNT_MULTI_RANK_GPU)")                            \
+	                                   : HAS(CommInitAll, n->CommInitAll((ncclComm_t[2]){0}, 2, (int[]){e->device, e->device}))) \
 	X(init_all_no_such_device, ANY, NONE, HAS(CommInitAll, n->CommInitAll((ncclComm_t[1]){0}, 1, (int[]){999})))               \
 	X(op_destroy_null_comm, ARGUMENT, NONE, HAS(RedOpDestroy, n->RedOpDestroy((ncclRedOp_t)BAD, NULL)))                        \
 	X(config_null_comm, ARGUMENT, ALL_REDUCE,                                                                                  \
