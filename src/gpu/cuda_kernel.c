@@ -14,9 +14,13 @@
 #define EARLY_DRIVER 12030
 
 static const char *const kernel_names[SHUNT_NKERNELS] = {
-#define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = "shunt_" #shape "_" #op "_" #type,
+#define TEXT(name) #name
+#define TEXT_OF(name) TEXT(name)
+#define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = TEXT_OF(SHUNT_KERNEL_NAME(shape, op, type)),
 	SHUNT_KERNEL_LIST(NAME)
 #undef NAME
+#undef TEXT_OF
+#undef TEXT
 };
 
 /* Guards libraries, and func of a device until its `loaded` is set. */

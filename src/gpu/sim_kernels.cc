@@ -4,7 +4,7 @@
 #include "kernels/kernel_list.h"
 
 #define DECLARE(shape, op, opn, type, typen) \
-	extern "C" __attribute__((weak, visibility("hidden"))) void shunt_##shape##_##op##_##type(const void *args);
+	extern "C" __attribute__((weak, visibility("hidden"))) void SHUNT_KERNEL_NAME(shape, op, type)(const void *args);
 SHUNT_KERNEL_LIST(DECLARE)
 #undef DECLARE
 
@@ -13,7 +13,7 @@ struct row {
 	sim_kernel_fn *fn;
 };
 
-#define ROW(shape, op, opn, type, typen) { SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen), shunt_##shape##_##op##_##type },
+#define ROW(shape, op, opn, type, typen) { SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen), SHUNT_KERNEL_NAME(shape, op, type) },
 static const struct row rows[] = { SHUNT_KERNEL_LIST(ROW) };
 #undef ROW
 

@@ -79,5 +79,5 @@ GPU_FN void barrier_launch(const struct shunt_kargs_barrier &a)
 }
 
 #define INSTANCE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_barrier) a) { barrier_launch(a); }
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_barrier) a) { barrier_launch(a); }
 SHUNT_BARRIER_ROW(INSTANCE, barrier)

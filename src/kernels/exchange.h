@@ -537,13 +537,13 @@ template <typename A> GPU_FN bool xchg_checks(const A &a)
 
 /* The kernels of a file that has its own exchange_copy() and exchange_fold(): for the lists of kernel_list.h. */
 #define COPY(args, shape, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
 #define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
 #define COPY_ONE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void shunt_##shape##_copy_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_one<type>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_one<type>(a))
 #define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
 #define FOLD(n, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
 #define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
 #define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
 #define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)

@@ -80,8 +80,12 @@ enum { SHUNT_NKTYPES = 12 };
 #define SHUNT_KERNEL(shape, op, type) (((shape) * SHUNT_NKOPS + (op)) * SHUNT_NKTYPES + (type))
 #define SHUNT_SHAPE_OF(kernel) ((kernel) / (SHUNT_NKOPS * SHUNT_NKTYPES))
 #define SHUNT_NKERNELS (SHUNT_NSHAPES * SHUNT_NKOPS * SHUNT_NKTYPES)
-/* A row X(shape, op, op number, type, type number) of the lists above as index and as name:
- *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   "shunt_" #shape "_" #op "_" #type */
+/*
+ * A row X(shape, op, op number, type, type number) of the lists above as index and as name:
+ *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   SHUNT_KERNEL_NAME(shape, op, type)
+ * Names begin as those of NCCL's kernels do: that is how profilers and what reads their traces tell communication from computation.
+ */
+#define SHUNT_KERNEL_NAME(shape, op, type) ncclDevKernel_Shunt_##shape##_##op##_##type
 
 /* Size of a kernel's structure of arguments, which begins with a struct shunt_kargs; 0: no such shape. */
 static inline size_t shunt_kernel_arg_bytes(unsigned kernel)

@@ -347,7 +347,7 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 lines_reduce(con
 }
 
 #define LINES_KERNEL(shape, op, type, args, ...) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct args) a) PROGRESS(a, __VA_ARGS__(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct args) a) PROGRESS(a, __VA_ARGS__(a))
 
 /* The kernels of a file that has defined LINES_BODY, a template like oneshot() in oneshot.cu: for the lists of kernel_list.h. Those for two ranks: pair.h. */
 #define LINES_INSTANCE(n, packs, shape, op, type, args) LINES_KERNEL(shape, op, type, args, LINES_BODY<type, op_##op, n, packs>)

@@ -106,7 +106,7 @@ template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const 
 }
 
 #define INSTANCE(in_lines, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_plan) a) \
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_plan) a) \
 	{ \
 		struct plan_run *r = check_is_here(a.k, SHUNT_CHECK_CALLS) ? 0 : plan_prepare(a); \
 		PROGRESS(a, plan<type, in_lines>(r, a)) \

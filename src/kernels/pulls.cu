@@ -92,7 +92,7 @@ template <typename T, typename Op, int N> GPU_FN void pulls(const struct shunt_k
 }
 
 #define INSTANCE(n, shape, op, type) \
-	extern "C" GPU_KERNEL void shunt_##shape##_##op##_##type(GPU_ARG(struct shunt_kargs_pull) a) { pulls<type, op_##op, n>(a); }
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_pull) a) { pulls<type, op_##op, n>(a); }
 #define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type)
 #define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
 #define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)

@@ -513,7 +513,7 @@ static void test_launch_passes_arguments_stream_and_domain(void **state)
 	launch.stream = stream;
 	ops->device_set(1);
 	assert_int_equal(ops->launch(0, &launch), 0);
-	assert_string_equal(fake_cuda.launch.kernel, "shunt_twoshot8_sum_f32");
+	assert_string_equal(fake_cuda.launch.kernel, "ncclDevKernel_Shunt_twoshot8_sum_f32");
 	assert_int_equal(fake_cuda.launch.blocks, 8);
 	assert_int_equal(fake_cuda.launch.threads, 512);
 	assert_int_equal(fake_cuda.launch.device, 0);
@@ -815,7 +815,7 @@ static void test_kernels_load_every_failure_is_an_error_and_can_be_repeated(void
 
 static int missing_kernel(long n)
 {
-	fake_cuda.missing_kernel = "shunt_twoshot8_ext_i64";
+	fake_cuda.missing_kernel = "ncclDevKernel_Shunt_twoshot8_ext_i64";
 	if (ops->open())
 		return 2;
 	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;
