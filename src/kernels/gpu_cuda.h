@@ -78,7 +78,8 @@ GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
 }
 GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 {
-	uint32_t old, at = (uint32_t)__cvta_generic_to_shared(p);
+	[[maybe_unused]] uint32_t old;
+	uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
 	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
 }
 /* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */

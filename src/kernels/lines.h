@@ -235,8 +235,9 @@ template <typename T, int N, int D, bool P, typename A> GPU_FN void lines_load(c
 			unit_loaded(&v[i]);
 		return;
 	}
-	FOR_SLOTS_OF (D, k, r, units, a)
-		v[k * N + r] = lines_read<T>(l, args, stride ? 0 : (r + turn) % N, r * stride + first + (uint64_t)k * l.nchannels);
+	if constexpr (!P)
+		FOR_SLOTS_OF (D, k, r, units, a)
+			v[k * N + r] = lines_read<T>(l, args, stride ? 0 : (r + turn) % N, r * stride + first + (uint64_t)k * l.nchannels);
 }
 
 template <typename T, typename Op, int D> GPU_FN void lines_multiply(struct gpu_v16 v[D], T factor)
