@@ -7,6 +7,7 @@
 #include "shim/forward.h"
 #include "shim/group.h"
 #include "shim/pending.h"
+#include "shim/range.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -95,6 +96,40 @@ static ncclResult_t refuse(const struct shunt_call *call, const char *why)
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
 }
 
+__attribute__((cold, noinline)) static int run_in_range(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	enum shunt_why why;
+	int err;
+
+	if (!shunt_comm_path(comm, coll, &why))
+		return shunt_comm_run(comm, coll);
+	shunt_range_begin(coll);
+	err = shunt_comm_run(comm, coll);
+	shunt_range_end();
+	return err;
+}
+
+/* -EOPNOTSUPP: the call is not ours. */
+static inline int run(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	return shunt_ranges ? run_in_range(comm, coll) : shunt_comm_run(comm, coll);
+}
+
+__attribute__((cold, noinline)) static ncclResult_t record_in_range(struct shunt_group *group, const struct shunt_call *call)
+{
+	ncclResult_t result;
+
+	shunt_range_begin(&call->coll);
+	result = shunt_group_record(group, call);
+	shunt_range_end();
+	return result;
+}
+
+static inline ncclResult_t record(struct shunt_group *group, const struct shunt_call *call)
+{
+	return shunt_ranges ? record_in_range(group, call) : shunt_group_record(group, call);
+}
+
 static ncclResult_t collective_overlay(struct shunt_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
@@ -124,11 +159,11 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 		call->entry = e;
 		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
 		if (shunt_comm_needs_setup(e->comm) || shunt_comm_pick(e->comm, &call->coll, &call->pick, &why))
-			return shunt_group_record(group, call);
+			return record(group, call);
 		shunt_comm_count_forward(e->comm, &call->coll, why);
 		goto forward;
 	}
-	err = shunt_comm_run(e->comm, &call->coll);
+	err = run(e->comm, &call->coll);
 	if (err != -EOPNOTSUPP) {
 		shunt_entry_put(e);
 		return shunt_to_nccl(err);
@@ -163,9 +198,9 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
-		return shunt_group_record(shunt_group_open(), call);
+		return record(shunt_group_open(), call);
 	} else {
-		err = shunt_comm_run(e->comm, c);
+		err = run(e->comm, c);
 		result = err == -EOPNOTSUPP ? shunt_alone_declined(e, c) : shunt_to_nccl(err);
 	}
 	shunt_entry_put(e);

@@ -8,6 +8,7 @@
 #include "gpu/gpu_ops.h"
 #include "shim/group.h"
 #include "shim/pending.h"
+#include "shim/range.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -350,7 +351,7 @@ static size_t next_comm(const struct shunt_group *g)
 }
 
 /* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
-static ncclResult_t launch_calls(struct shunt_group *g)
+static ncclResult_t launch_all(struct shunt_group *g)
 {
 	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
 	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *picks = few_picks;
@@ -373,6 +374,19 @@ static ncclResult_t launch_calls(struct shunt_group *g)
 		free(calls);
 		free(picks);
 	}
+	return result;
+}
+
+static ncclResult_t launch_calls(struct shunt_group *g)
+{
+	bool ranged = shunt_ranges && g->done < g->n;
+	ncclResult_t result;
+
+	if (ranged)
+		shunt_range_begin_group(g->n - g->done);
+	result = launch_all(g);
+	if (ranged)
+		shunt_range_end();
 	return result;
 }
 

@@ -12,6 +12,7 @@
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
 #include "shim/find.h"
+#include "shim/range.h"
 #include "shim/real.h"
 #include "shunt/shunt.h"
 
@@ -204,6 +205,7 @@ enum shunt_mode shunt_real_open(void)
 		} else {
 			shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
 		}
+		shunt_range_init();
 		atomic_store_explicit(&shunt_real_mode, mode, memory_order_release);
 	}
 	pthread_mutex_unlock(&open_lock);
