@@ -109,7 +109,7 @@ template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const 
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_plan) a) \
 	{ \
 		struct plan_run *r = check_is_here(a.k, SHUNT_CHECK_CALLS) ? 0 : plan_prepare(a); \
-		PROGRESS(a, plan<type, in_lines>(r, a)) \
+		PROGRESS_APART(a, plan<type, in_lines>(r, a)) \
 	}
 #define PACKETS(shape, op, opn, type, typen) INSTANCE(false, shape, op, type)
 #define LINES(shape, op, opn, type, typen) INSTANCE(true, shape, op, type)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 #include "gpu/sim_hooks.h"
 #include "kernels/job.h"
@@ -273,6 +274,49 @@ static void test_exchange_relay_without_room_gives_up_at_the_deadline(void **sta
 	world_stop(&w);
 }
 
+static struct shunt_progress progress_of(const struct world *w, int rank)
+{
+	struct shunt_progress p;
+
+	shunt_gpu_sim_ops.copy(rank, &p, &((struct shunt_ctrl *)w->mem[rank].ptr)->progress, sizeof(p));
+	return p;
+}
+
+/* SHUNT_CHECK: the data is here, the message's size is not. Who goes by the account must not think that the launch has ended. */
+static void test_exchange_block_that_compares_sizes_counts_until_it_has(void **state)
+{
+	enum { BYTES = 1000 };
+	const struct shunt_check_packet size = { { BYTES | 1ull << 32, 1ull << 32 } };
+	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL }, *in, *out;
+	struct shunt_progress p;
+	struct shunt_ctrl *ctrl;
+	struct world w;
+
+	world_start(&w, 2);
+	ctrl = w.mem[0].ptr;
+	in = world_alloc(1, BYTES);
+	out = world_alloc(0, BYTES);
+	peer[0] = w.mem[0].ptr;
+	peer[1] = w.mem[1].ptr;
+	shunt_gpu_sim_ops.copy(0, ctrl->check.peer, peer, sizeof(peer));
+	world_launch(&w, 1, &(struct shunt_coll){ .kind = SHUNT_SEND, .dtype = SHUNT_U8, .root = 0, .count = BYTES, .send = in }, NULL);
+	w.op = 1;
+	w.checks = true;
+	world_launch(&w, 0, &(struct shunt_coll){ .kind = SHUNT_RECV, .dtype = SHUNT_U8, .root = 1, .count = BYTES, .recv = out }, NULL);
+	world_wait(&w, 1, "send");
+	do
+		p = progress_of(&w, 0);
+	while (!p.begun || p.ended + 1 < p.begun);
+	usleep(50000);
+	assert_int_equal(progress_of(&w, 0).ended + 1, p.begun);
+	shunt_gpu_sim_ops.copy(0, &ctrl->check.size[1][0], &size, sizeof(size));
+	world_wait(&w, 0, "recv");
+	assert_int_equal(progress_of(&w, 0).ended, p.begun);
+	shunt_gpu_sim_ops.mem_free(in);
+	shunt_gpu_sim_ops.mem_free(out);
+	world_stop(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -284,6 +328,7 @@ int main(void)
 		cmocka_unit_test(test_exchange_fast_sender_does_not_overrun_a_slow_receiver),
 		cmocka_unit_test(test_exchange_missing_peer_gives_up_at_the_deadline),
 		cmocka_unit_test(test_exchange_relay_without_room_gives_up_at_the_deadline),
+		cmocka_unit_test(test_exchange_block_that_compares_sizes_counts_until_it_has),
 	};
 
 	quick = getenv("KERNELS_QUICK") != NULL;

@@ -51,7 +51,7 @@ struct emitter {
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	const struct emitter *e = ctx;
-	struct shunt_gpu_launch l = { .kernel = work->kernel, .blocks = work->blocks, .threads = work->threads, .args = &work->args,
+	struct shunt_gpu_launch l = { .kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->w->stream[e->rank] };
 
 	assert_true(gpu->kernel_exists(l.kernel));
@@ -64,9 +64,9 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 {
 	struct shunt_scope scope = { .nranks = w->n, .sim = true, .standalone = true };
 	struct shunt_pick *picks = calloc(n, sizeof(*picks));
-	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n };
+	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n, .op = w->op };
 	struct emitter e = { w, rank };
-	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = emit, .ctx = &e };
+	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = emit, .ctx = &e, .check = w->checks };
 	const struct shunt_algo *a;
 	enum shunt_why why;
 	int err;

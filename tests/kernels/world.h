@@ -14,6 +14,8 @@ struct world {
 	struct shunt_fault *fault[8];
 	void *stream[8];
 	unsigned launches[8];
+	uint64_t op;             /* of the launches to come; not 0: they keep account of themselves */
+	bool checks;             /* SHUNT_CHECK, of messages */
 };
 
 void world_start(struct world *w, int n);
