@@ -136,7 +136,7 @@ static void allreduce_twoshot_block(struct plan_writer *w)
 {
 	unsigned n = w->recipe->nranks, peers[PLAN_SHAPE_RANKS], nsrc = 1;
 	char result = w->recipe->inplace ? 'i' : 'o';
-	struct plan_at src[PLAN_SHAPE_RANKS] = {plan_own('i', w->rank)}, dst[PLAN_SHAPE_RANKS] = {plan_own(result, w->rank)};
+	struct plan_at src[PLAN_SHAPE_RANKS] = {plan_own('i', w->rank)}, dst[1 + PLAN_SHAPE_RANKS] = {plan_own(result, w->rank)};
 
 	pack_to_all(w, 'i', 0, 1);
 	for (unsigned p = 0; p < n; p++)

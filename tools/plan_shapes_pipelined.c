@@ -63,7 +63,7 @@ static void allreduce_stage(struct plan_lane *l, unsigned role)
 	struct plan_writer *w = l->w;
 	unsigned n = w->recipe->nranks, nsrc;
 	char result = w->recipe->inplace ? 'i' : 'o';
-	struct plan_at src[PLAN_SHAPE_RANKS], dst[PLAN_SHAPE_RANKS] = {lane_own(l, result, w->rank)};
+	struct plan_at src[PLAN_SHAPE_RANKS], dst[1 + PLAN_SHAPE_RANKS] = {lane_own(l, result, w->rank)};
 
 	plan_write_pipeline(w);
 	if (role == 0) {
