@@ -456,50 +456,35 @@ static bool asks_device(const struct shunt_comm *comm, int64_t from)
 }
 
 /*
- * Those of graphs included: nothing may run in memory that is about to go. Only ours are waited for: others may hang for reasons of their own, or
- * their stream capture.
+ * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of their own, or their stream capture.
+ * shared: other threads use the communicator meanwhile, and one that aborts it ends this with -ECANCELED, as what is ahead of our kernels may hang.
  */
-static void wait_for_kernels(struct shunt_comm *comm)
+static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
-	bool done = false;
+	bool aborted = atomic_load(&comm->cancel), done = false;
 	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
 	long ns = 10000;
+	int err;
 
-	if (atomic_load(&comm->state) != COMM_READY)
-		return;
-	while (!shunt_order_done(&comm->order, comm->gpu, comm->device, &done) && !done) {
+	for (;;) {
+		if (shared)
+			pthread_mutex_lock(&comm->lock);
+		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
+		if (shared)
+			pthread_mutex_unlock(&comm->lock);
+		if (err || done)
+			return err;
+		if (shared && !aborted && atomic_load(&comm->cancel))
+			return -ECANCELED;
+		if (asks_device(comm, end))
+			return comm->gpu->device_sync(comm->device);
 		rest(&ns);
-		if (asks_device(comm, end)) {
-			comm->gpu->device_sync(comm->device);
-			return;
-		}
 	}
-	ns = 50000; /* a warp counts itself last, but what it stored in host memory may still be on its way */
-	rest(&ns);
 }
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
-	bool aborted = atomic_load(&comm->cancel), done = atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY;
-	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
-	long ns = 10000;
-	int err = 0;
-
-	while (!done && !err) {
-		pthread_mutex_lock(&comm->lock);
-		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
-		pthread_mutex_unlock(&comm->lock);
-		/* Who aborts meanwhile waits for us, and what is ahead of our kernels may hang. */
-		if (!err && !done && !aborted && atomic_load(&comm->cancel))
-			err = -ECANCELED;
-		if (!err && !done && asks_device(comm, end)) {
-			err = comm->gpu->device_sync(comm->device);
-			done = true;
-		}
-		if (!err && !done)
-			rest(&ns);
-	}
-	return err;
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? wait_for_kernels(comm, true) : 0;
 }
 
 size_t shunt_comm_memory(struct shunt_comm *comm)
@@ -509,11 +494,15 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 
 void shunt_comm_unset(struct shunt_comm *comm)
 {
+	long stored = 50000; /* a warp counts itself last, but what it stored in host memory may still be on its way */
+
 	if (!comm->gpu)
 		return;
-	wait_for_kernels(comm);
-	if (atomic_load(&comm->state) == COMM_READY)
+	if (atomic_load(&comm->state) == COMM_READY) {
+		wait_for_kernels(comm, false); /* nothing may run in memory that is about to go */
+		rest(&stored);
 		shunt_comm_error(comm); /* what nobody has asked for yet is to be told at least */
+	}
 	shunt_peers_unwatch(comm);
 	shunt_recorder_unready(comm->recorder);
 	shunt_order_finish(&comm->order);
