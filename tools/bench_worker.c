@@ -78,7 +78,8 @@ static int comms_create(struct bench_rank *r)
 
 	for (int i = 0; !err && i < r->o->nlibs; i++)
 		err = bench_comm_create(r, i, &r->comm[i], NULL);
-	return err;
+	/* Who has a communicator of NCCL's knows that all ranks have come; of a library that stands for it, in a test, he may not. */
+	return err ? err : bench_barrier(r);
 }
 
 /* Can the collective be measured with this library? */
