@@ -26,6 +26,12 @@ struct shunt_scope {
 	uint16_t max_threads, max_channels; /* while a call is issued: of its pick's geometry */
 };
 
+/* Of two limits, of which 0 is none. */
+static inline int shunt_lesser_limit(int a, int b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
 /* Limits on a launch, from the row that chose the algorithm; 0: the algorithm's own. Not for point-to-point, see issue.c. */
 struct shunt_geometry {
 	uint16_t blocks, threads; /* threads of a block */

@@ -49,22 +49,17 @@ static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 	return -EBADMSG;
 }
 
-static int lesser(int a, int b)
-{
-	return !a || (b && b < a) ? b : a;
-}
-
 /* Calls that share launches, with their own limits on blocks beside the communicator's. */
 static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t n)
 {
 	struct shunt_scope scope = *issue->scope;
 	struct shunt_issue limited = *issue;
 
-	scope.max_ctas = lesser(scope.max_ctas, calls[0]->max_ctas);
+	scope.max_ctas = shunt_lesser_limit(scope.max_ctas, calls[0]->max_ctas);
 	scope.min_ctas = calls[0]->min_ctas;
 	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
-		scope.max_ctas = lesser(scope.max_ctas, picks->geometry.blocks > scope.min_ctas ? picks->geometry.blocks : 0);
+		scope.max_ctas = shunt_lesser_limit(scope.max_ctas, picks->geometry.blocks > scope.min_ctas ? picks->geometry.blocks : 0);
 		scope.max_threads = picks->geometry.threads;
 		scope.max_channels = picks->geometry.channels;
 	}

@@ -85,12 +85,9 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->checks = shunt_config()->check;
 	comm->scope.standalone = desc->standalone;
 	comm->scope.deterministic = shunt_config()->deterministic;
-	comm->scope.max_ctas = desc->max_ctas;
+	comm->scope.max_ctas = shunt_lesser_limit(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
 	comm->no_clusters = desc->no_clusters;
-	unsigned env_ctas = shunt_nccl_env_max_ctas();
-	if (env_ctas && (!comm->scope.max_ctas || env_ctas < (unsigned)comm->scope.max_ctas))
-		comm->scope.max_ctas = (int)env_ctas;
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	pthread_mutex_init(&comm->lock, NULL);
 	shunt_windows_init(&comm->windows);

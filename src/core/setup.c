@@ -217,8 +217,8 @@ static void share_gpus(struct shunt_comm *comm, const struct hello *h)
 			sharing += peer != r && one_gpu(&h[r].gpu, &h[peer].gpu);
 		room = (int)h[r].gpu.sms / (2 * sharing);
 		room = room > 1 ? room : 1;
-		if (sharing > 1 && (!comm->scope.max_ctas || room < comm->scope.max_ctas))
-			comm->scope.max_ctas = room;
+		if (sharing > 1)
+			comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, room);
 	}
 }
 
@@ -376,8 +376,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
 		goto out_forward;
 	for (int r = 0; r < comm->nranks; r++)
-		if (hellos[r].max_ctas && (!comm->scope.max_ctas || hellos[r].max_ctas < comm->scope.max_ctas))
-			comm->scope.max_ctas = hellos[r].max_ctas;
+		comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, hellos[r].max_ctas);
 	share_gpus(comm, hellos);
 	comm->scope.no_sms = true;
 	for (int r = 0; r < comm->nranks; r++)
