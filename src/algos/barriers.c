@@ -99,7 +99,7 @@ int shunt_barrier_issue(const struct shunt_issue *issue, const struct shunt_coll
 	work.kernel = SHUNT_KERNEL(SHUNT_SHAPE_barrier, 0, SHUNT_U8);
 	work.blocks = 1;
 	work.threads = 32;
-	work.cluster = 0;
+	work.cluster = work.shared = 0;
 	*a = (struct shunt_kargs_barrier){ .k = *issue->base };
 	a->k.flags = flags;
 	if (flags & SHUNT_K_OPENS)

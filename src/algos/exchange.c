@@ -268,12 +268,22 @@ struct room {
 	unsigned blocks, warps; /* at most, and warps of a block beside a courier */
 	unsigned roles;         /* there can be so many */
 	unsigned copying;       /* blocks that only copy own parts, if there are couriers: as long as the others have room for everything else */
+	unsigned sending;       /* chunks by bulk copies: blocks that send; SHUNT_BULK_TURNS times as many take or fold. 0: not so */
 };
+
+/*
+ * Blocks that send by bulk copies, and that copy own parts beside them. On an H200 a block sends 44 GB/s and copies 48; to take and to fold takes two for
+ * each. More than these were little faster alone and slower beside a program's kernels; below the least, chunks without bulk copies are faster
+ * (docs/performance.md).
+ */
+#define BULK_SENDING 12u
+#define BULK_SENDING_LEAST 8u
+#define BULK_COPYING 12u
 
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
 	/* On the sim few: enough of them for a role each between two ranks, too few among more. */
-	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? SHUNT_MAX_BLOCKS : n == 2 ? 3 : 2;
+	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? SHUNT_MAX_BLOCKS : n == 2 ? 4 : 2;
 	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < most)
@@ -282,11 +292,30 @@ static struct room room_of(const struct shunt_scope *scope, bool folds)
 	if (folds || n < 2)
 		return r;
 	r.copying = scope->sim ? 1 : r.blocks / r.roles;
-	if (r.copying > SHUNT_CHUNKS_SIDE)
-		r.copying -= r.copying % SHUNT_CHUNKS_SIDE;
+	if (r.copying > 2 * SHUNT_CHUNKS_SIDE) /* two roles share the others as clusters, too */
+		r.copying -= r.copying % (2 * SHUNT_CHUNKS_SIDE);
 	if ((r.blocks - r.copying) * r.warps < r.roles - 1)
 		r.copying = 0;
 	return r;
+}
+
+/*
+ * Shares the blocks out for chunks that are sent by bulk copies instead, if they are enough for that; for clusters, if there can be whole ones. The same on
+ * all ranks.
+ */
+static void make_bulk_room(const struct shunt_scope *scope, bool folds, struct room *r)
+{
+	const unsigned parts = 1 + SHUNT_BULK_TURNS;
+	unsigned copying = folds ? 0 : scope->sim ? 1 : BULK_COPYING, sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
+
+	if (sending > BULK_SENDING)
+		sending = BULK_SENDING;
+	if (!scope->sim)
+		sending -= sending % SHUNT_CHUNKS_SIDE;
+	if (sending < (scope->sim ? 1 : BULK_SENDING_LEAST))
+		return;
+	r->sending = sending;
+	r->copying = copying;
 }
 
 /* Channels for each of so many roles: a block's warps have one role, if there are enough blocks (chunks_assign() of kernels/chunks.h). */
@@ -314,6 +343,18 @@ static unsigned max_channels(const struct shunt_scope *scope, const struct room 
 	return scope->sim && max > 2 ? 2 : max;
 }
 
+/* ... for messages in chunks by bulk copies: as many for every warp that sends. */
+static unsigned max_bulk_channels(const struct shunt_scope *scope, const struct room *r)
+{
+	unsigned max = scope->sim ? SHUNT_BULK_TURNS : SHUNT_CHUNKS_PER_PEER(scope->nranks);
+
+	if (scope->max_channels && max > scope->max_channels)
+		max = scope->max_channels;
+	if (max > r->sending * r->warps * SHUNT_BULK_TURNS)
+		max = r->sending * r->warps * SHUNT_BULK_TURNS;
+	return max < SHUNT_BULK_TURNS ? max : max - max % SHUNT_BULK_TURNS;
+}
+
 static uint64_t units_of(uint64_t bytes)
 {
 	uint64_t unit = bytes & SHUNT_IN_CHUNKS ? SHUNT_CHUNK : SHUNT_UNIT_DATA;
@@ -321,24 +362,23 @@ static uint64_t units_of(uint64_t bytes)
 	return ((bytes & ~SHUNT_IN_CHUNKS) + unit - 1) / unit;
 }
 
-/* Blocks of kernels of chunks.cu have a warp more, their courier. */
+/* Blocks of kernels of chunks.cu and bulk.cu have a warp more, their courier. */
 static bool has_couriers(unsigned kernel)
 {
 	unsigned shape = SHUNT_SHAPE_OF(kernel);
 
-	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
+	return shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_bulk_many;
 }
 
 /*
- * Blocks and threads for so many roles of so many channels. apart: the role that has blocks of its own beside these, or NULL. Warps of one channel
- * stand side by side in lines; those of one role do so in blocks with couriers.
+ * Blocks and threads for so many roles of so many channels. apart: the role behind them that has blocks of its own beside these, or NULL. Warps of one
+ * channel stand side by side in lines; those of one role do so in blocks with couriers.
  */
-static void spread(const struct shunt_scope *scope, const struct room *r, unsigned nroles, unsigned channels, struct shunt_role *apart,
-    struct shunt_work *work)
+static void spread(const struct shunt_scope *scope, const struct room *r, struct shunt_role *roles, unsigned nroles, unsigned channels,
+    struct shunt_role *apart, struct shunt_work *work)
 {
 	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
 
-	work->args.k.copy_blocks = (uint16_t)copying;
 	if (!has_couriers(work->kernel)) {
 		shunt_spread(scope, (uint64_t)nroles * channels, blocks, r->warps + 1, work);
 		return;
@@ -350,12 +390,71 @@ static void spread(const struct shunt_scope *scope, const struct room *r, unsign
 		shunt_spread(scope, (uint64_t)nroles * channels, blocks, r->warps, work);
 	} else {
 		shunt_spread(scope, channels, blocks / nroles, r->warps, work);
+		for (unsigned i = 0; i < nroles; i++)
+			roles[i].blocks = (uint8_t)work->blocks;
 		work->blocks *= nroles;
 	}
-	if (apart)
+	if (apart) {
+		apart->blocks = (uint8_t)copying;
 		apart->channels = (uint16_t)(copying * work->threads / 32);
+	}
 	work->blocks += copying;
 	work->threads += 32;
+}
+
+/* Blocks of a role in a launch whose chunks are sent by bulk copies, at most, and warps that it has work for. */
+static unsigned bulk_blocks(const struct room *r, const struct shunt_role *role)
+{
+	return role->what == SHUNT_ROLE_SEND ? r->sending : role->what == SHUNT_ROLE_COPY ? r->copying : SHUNT_BULK_TURNS * r->sending;
+}
+
+static unsigned bulk_warps(const struct room *r, const struct shunt_kargs *k, const struct shunt_role *role)
+{
+	unsigned most = k->chunk_channels;
+
+	if (role->what == SHUNT_ROLE_COPY)
+		most = r->copying * r->warps;
+	else if (role->what == SHUNT_ROLE_SEND && most >= SHUNT_BULK_TURNS)
+		most /= SHUNT_BULK_TURNS;
+	return role->channels < most ? role->channels : most;
+}
+
+static unsigned divide_up(unsigned a, unsigned b)
+{
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every role that there can be has blocks, and every block warps */
+	return (a + b - 1) / b;
+}
+
+/* The same as spread() for chunks in bulk copies: blocks for each role, of as many warps as the one that needs most. */
+static void spread_bulk(const struct room *r, struct shunt_role *roles, unsigned nroles, struct shunt_work *work)
+{
+	unsigned warps = 1, blocks = 0;
+
+	for (unsigned i = 0; i < nroles; i++) {
+		unsigned each;
+
+		roles[i].channels = (uint16_t)bulk_warps(r, &work->args.k, &roles[i]);
+		each = divide_up(roles[i].channels, bulk_blocks(r, &roles[i]));
+		warps = each > warps ? each : warps;
+	}
+	for (unsigned i = 0; i < nroles; i++) {
+		roles[i].blocks = (uint8_t)divide_up(roles[i].channels, warps);
+		blocks += roles[i].blocks;
+	}
+	work->blocks = blocks;
+	work->threads = (warps + 1) * 32;
+	work->cluster = 0;
+	work->shared = SHUNT_BULK_BYTES(warps);
+}
+
+/* May the launch come as clusters, with one role each? 0: not. */
+static unsigned cluster_of(const struct shunt_role *roles, unsigned nroles)
+{
+	unsigned all = 0;
+
+	for (unsigned i = 0; i < nroles; i++)
+		all |= roles[i].blocks;
+	return all && all % SHUNT_CHUNKS_SIDE == 0 ? SHUNT_CHUNKS_SIDE : 0;
 }
 
 static unsigned role_of(unsigned list, bool folds)
@@ -398,13 +497,16 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 			most = channels;
 	}
 	k->roles = (uint16_t)nroles;
-	spread(scope, r, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
+	if (r->sending)
+		spread_bulk(r, roles, nroles, work);
+	else
+		spread(scope, r, roles, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
 	/*
-	 * Where the GPU puts single blocks is worth 340 to 360 GB/s between two ranks, and not the same in two processes; clusters are at the upper end.
-	 * Among more ranks it was not measured.
+	 * Where the GPU puts single blocks is worth 310 to 360 GB/s between two ranks, and not the same in two processes; clusters are at the upper end, of
+	 * 4 blocks more than of 8. Among more ranks it was not measured.
 	 */
-	if (l->chunks && scope->nranks == 2 && work->blocks % SHUNT_CHUNKS_SIDE == 0)
-		work->cluster = SHUNT_CHUNKS_SIDE;
+	if (l->chunks && scope->nranks == 2)
+		work->cluster = cluster_of(roles, nroles);
 	return nmessages;
 }
 
@@ -418,6 +520,37 @@ static enum shunt_shape copy_shape(bool chunks, bool many)
 	if (chunks)
 		return many ? SHUNT_SHAPE_chunks_many : SHUNT_SHAPE_chunks8;
 	return many ? SHUNT_SHAPE_exchange_many : SHUNT_SHAPE_exchange8;
+}
+
+/*
+ * Are chunks of such calls sent by bulk copies? Measured between two ranks, and made for the types that training sums. What comes from a root or goes to one
+ * is over 2 to 3 us sooner without. The same on all ranks.
+ */
+static bool uses_bulk(const struct shunt_scope *scope, enum shunt_kind kind, unsigned kernel)
+{
+	if (!scope->bulk || scope->nranks != 2)
+		return false;
+	switch (kind) {
+	case SHUNT_ALLREDUCE:
+	case SHUNT_REDUCESCATTER:
+		return SHUNT_SHAPE_OF(kernel) == SHUNT_SHAPE_chunks2;
+	case SHUNT_ALLGATHER:
+	case SHUNT_ALLTOALL:
+	case SHUNT_SEND:
+	case SHUNT_RECV:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The kernel that does the same by bulk copies. */
+static unsigned bulk_kernel(unsigned kernel)
+{
+	unsigned shape = SHUNT_SHAPE_OF(kernel), to;
+
+	to = shape == SHUNT_SHAPE_chunks2 ? SHUNT_SHAPE_bulk2 : shape == SHUNT_SHAPE_chunks8 ? SHUNT_SHAPE_bulk : SHUNT_SHAPE_bulk_many;
+	return kernel + SHUNT_KERNEL(to, 0, 0) - SHUNT_KERNEL(shape, 0, 0);
 }
 
 /* Is every role one message, which is one batch on each of its channels? Judged by each rank for itself: what is on the wire is the same. */
@@ -434,7 +567,8 @@ static bool is_one_batch(const struct shunt_kargs_few *few)
 	return true;
 }
 
-static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, bool p2p)
+/* kind: of the first call, which decides for all. */
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, enum shunt_kind kind)
 {
 	const struct shunt_scope *scope = issue->scope;
 	bool many = l->n > SHUNT_FEW_MESSAGES && !folds;
@@ -448,14 +582,18 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 		return -ENOMEM;
 	work->args.k = *issue->base;
 	work->args.k.channels = (uint16_t)max_channels(scope, &r, false);
-	if (l->chunks)
-		work->args.k.chunk_channels = (uint16_t)max_channels(scope, &r, true);
 	work->args.k.flags = pick->flags | l->flags;
 	work->args.k.scalar = pick->scalar;
 	if (folds)
 		work->kernel = pick->kernel;
 	else
 		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, shunt_copy_type(l->align));
+	if (l->chunks && uses_bulk(scope, kind, work->kernel))
+		make_bulk_room(scope, folds, &r);
+	if (r.sending)
+		work->kernel = bulk_kernel(work->kernel);
+	if (l->chunks)
+		work->args.k.chunk_channels = (uint16_t)(r.sending ? max_bulk_channels(scope, &r) : max_channels(scope, &r, true));
 	while (l->used && !err) {
 		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
 		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
@@ -468,7 +606,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
 		}
 		work->args.k.check = issue->base->check;
-		if (p2p)
+		if (shunt_kind_is_p2p(kind))
 			work->args.k.check.what = issue->check ? SHUNT_CHECK_MESSAGES : 0;
 		err = issue->emit(issue->ctx, work);
 	}
@@ -502,7 +640,7 @@ static int exchange_launch(const struct shunt_issue *issue, const struct shunt_p
 			pick = &picks[i];
 	}
 	if (l.n) /* else this rank has no part in it */
-		err = emit_lists(issue, pick, &l, folds, p2p);
+		err = emit_lists(issue, pick, &l, folds, calls[0]->kind);
 	if (l.entries != few)
 		free(l.entries);
 	return err;

@@ -26,7 +26,7 @@ uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned 
 	per_block = (unsigned)((warps + blocks - 1) / blocks);
 	work->blocks = blocks;
 	work->threads = per_block * 32;
-	work->cluster = 0;
+	work->cluster = work->shared = 0;
 	return warps;
 }
 

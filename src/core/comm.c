@@ -322,12 +322,14 @@ struct emitter {
 };
 
 /*
- * As clusters blocks need more room than they have. Two launches so, on communicators that the ranks use in different orders, might not fit beside each
- * other, and each wait for the rest of the other; one fits beside one that is none. So only who is alone on a device does so.
+ * As clusters blocks need more room than they have. Ranks may use communicators in different orders, and then all of a launch must find room beside another one,
+ * or each might wait for the rest of the other. Where that is not sure, only who is alone on a device launches so.
  */
 static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work)
 {
-	return work->cluster && !comm->no_clusters && shunt_retire_alone(comm) ? work->cluster : 0;
+	if (!work->cluster || comm->no_clusters)
+		return 0;
+	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || shunt_retire_alone(comm) ? work->cluster : 0;
 }
 
 /* What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for all. */
@@ -351,7 +353,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
-		.cluster = cluster_of(e->comm, work),
+		.cluster = cluster_of(e->comm, work), .shared = work->shared,
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);

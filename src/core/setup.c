@@ -35,8 +35,8 @@ struct hello {
 	int32_t max_ctas;
 	uint32_t standalone;
 	uint32_t no_sms;         /* CTAPolicy zero */
+	uint32_t bulk;           /* its kernels can and may send chunks by bulk copies */
 	int32_t pid;
-	uint32_t zero;
 	struct shunt_gpu_info gpu;
 };
 
@@ -172,6 +172,7 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 		refuse(&h->ok, h->why, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
 		h->tuning = tuning_hash(comm, &h->gpu);
+	h->bulk = h->gpu.bulk && shunt_config()->bulk_copies;
 }
 
 /* What is wrong with the table of hellos; false with a text. Judged alike by all ranks. */
@@ -378,9 +379,11 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	for (int r = 0; r < comm->nranks; r++)
 		comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, hellos[r].max_ctas);
 	share_gpus(comm, hellos);
-	comm->scope.no_sms = true;
-	for (int r = 0; r < comm->nranks; r++)
+	comm->scope.no_sms = comm->scope.bulk = true;
+	for (int r = 0; r < comm->nranks; r++) {
 		comm->scope.no_sms &= hellos[r].no_sms != 0;
+		comm->scope.bulk &= hellos[r].bulk != 0;
+	}
 	comm->scope.sim = hellos[0].gpu.sim;
 	agree_on_tuning(comm, hellos);
 	for (int r = 0; r < comm->nranks; r++) {

@@ -117,7 +117,7 @@ static int driver_version(void *lib)
 
 static int read_device(int device, struct shunt_cu_device *d)
 {
-	int major, minor, sms, res, driver;
+	int major, minor, sms, res, driver, shared;
 	struct shunt_cu_uuid uuid;
 
 	if ((res = shunt_cu.DeviceGet(&d->dev, device)) ||
@@ -125,7 +125,8 @@ static int read_device(int device, struct shunt_cu_device *d)
 	    (res = shunt_cu.DeviceGetUuid(&uuid, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&sms, SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT, d->dev)) ||
 	    (res = shunt_cu.DeviceGetAttribute(&major, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR, d->dev)) ||
-	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)))
+	    (res = shunt_cu.DeviceGetAttribute(&minor, SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR, d->dev)) ||
+	    (res = shunt_cu.DeviceGetAttribute(&shared, SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN, d->dev)))
 		return shunt_cu_error(res, "reading the properties of device %d", device);
 	d->info.name[sizeof(d->info.name) - 1] = '\0';
 	memcpy(d->info.uuid, uuid.bytes, sizeof(d->info.uuid));
@@ -133,6 +134,8 @@ static int read_device(int device, struct shunt_cu_device *d)
 	d->info.cc = (uint16_t)(major * 10 + minor);
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
+	/* What kernels have beside, their barriers and the driver's part, is less than 4 KB. */
+	d->info.bulk = d->info.cc >= 90 && shared >= (int)SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1) + 4096;
 	return 0;
 }
 
@@ -398,6 +401,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.copy_async = shunt_cu_copy_async,
 	.memset_async = shunt_cu_memset_async,
 	.kernels_load = shunt_cu_kernels_load,
+	.cluster_blocks = shunt_cu_cluster_blocks,
 	.kernel_exists = shunt_cu_kernel_exists,
 	.launch = shunt_cu_launch,
 	.stream_create = shunt_cu_stream_create,

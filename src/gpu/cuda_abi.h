@@ -51,12 +51,14 @@ enum {
 	SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT = 16,
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
 	SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
+	SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN = 97,
 
 	SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED = 3,
 
 	SHUNT_CU_POINTER_DEVICE_ORDINAL = 9,
 	SHUNT_CU_FUNC_NUM_REGS = 4,
 	SHUNT_CU_FUNC_PTX_VERSION = 5,
+	SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES = 8,
 
 	SHUNT_CU_STREAM_NON_BLOCKING = 1,
 	SHUNT_CU_EVENT_DISABLE_TIMING = 2,
@@ -220,6 +222,7 @@ struct shunt_cu_launch_config {
 	X(LibraryGetKernel, , (void **kernel, void *library, const char *name)) \
 	X(KernelGetFunction, , (void **func, void *kernel)) \
 	X(FuncGetAttribute, , (int *value, int attr, void *func)) \
+	X(FuncSetAttribute, , (void *func, int attr, int value)) \
 	X(LaunchKernel, , \
 	    (void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
 		unsigned shared_bytes, void *stream, void **params, void **extra)) \

@@ -16,9 +16,9 @@ struct shunt_cu_device {
 	struct shunt_gpu_info info;  /* written by open() */
 	void *_Atomic ctx;           /* primary context; NULL until first used, then kept */
 	void *_Atomic copy_stream;   /* NULL until first used, then kept */
-	atomic_bool loaded;          /* func, early and clusters are complete */
+	atomic_bool loaded;          /* func, early and cluster_room are complete */
 	bool early;                  /* kernels may be launched before their stream has come to them */
-	bool clusters;               /* large launches may come as clusters */
+	unsigned cluster_room;       /* clusters of SHUNT_CHUNKS_SIDE blocks */
 	void *func[SHUNT_NKERNELS];  /* NULL where there is no such kernel */
 };
 
@@ -77,6 +77,7 @@ bool shunt_cu_have_kernels(void);
 int shunt_cu_kernels_load(int device);
 bool shunt_cu_kernel_exists(unsigned kernel);
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
+unsigned shunt_cu_cluster_blocks(int device);
 /* cuda_stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);

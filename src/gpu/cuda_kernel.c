@@ -43,6 +43,11 @@ bool shunt_cu_kernel_exists(unsigned kernel)
 	return kernel < SHUNT_NKERNELS && shunt_fatbins[0] && kernel_names[kernel];
 }
 
+static bool is_bulk(unsigned shape)
+{
+	return source_of[shape] == SHUNT_SOURCE_bulk;
+}
+
 /* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
@@ -55,6 +60,8 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 		res = shunt_cu.KernelGetFunction(&func, handle);
 	if (!res)
 		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) : shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
+	if (!res && is_bulk(shape) && shunt_cu_devices[device].info.bulk)
+		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1));
 	if (res)
 		return shunt_cu_error(res, "loading kernel %s on device %d (sm_%d)", kernel_names[kernel], device,
 		    shunt_cu_devices[device].info.cc);
@@ -71,17 +78,19 @@ static bool kernels_wait(int device, void *func)
 	    !shunt_cu.FuncGetAttribute(&made_for, SHUNT_CU_FUNC_PTX_VERSION, func) && made_for >= 90;
 }
 
-/* Are there places enough for the largest launch as clusters of SHUNT_CHUNKS_SIDE blocks, with nothing beside it? A slice of a GPU may have none. */
-static bool has_clusters(int device, void *func)
+/* Of the kernel that needs most. A slice of a GPU may have few. */
+static unsigned ask_cluster_room(int device, void *func)
 {
 	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
 	const struct shunt_cu_launch_config config = {
-		.grid_x = SHUNT_MAX_BLOCKS, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1, .attrs = &attr, .nattrs = 1,
+		.grid_x = SHUNT_MAX_BLOCKS, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1,
+		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1) : 0, .attrs = &attr, .nattrs = 1,
 	};
 	int clusters = 0;
 
-	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu.OccupancyMaxActiveClusters &&
-	    !shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config) && clusters >= (int)(SHUNT_MAX_BLOCKS / SHUNT_CHUNKS_SIDE);
+	if (shunt_cu_devices[device].info.cc < 90 || !shunt_cu.OccupancyMaxActiveClusters || shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config))
+		return 0;
+	return clusters > 0 ? (unsigned)clusters : 0;
 }
 
 /* The driver need not copy what lies in a library that stays loaded (-z nodelete), and takes half the time. */
@@ -117,7 +126,7 @@ static int load_all(int device)
 		last = k;
 	}
 	d->early = shunt_config()->early_launch && kernels_wait(device, d->func[last]);
-	d->clusters = has_clusters(device, d->func[SHUNT_KERNEL(SHUNT_SHAPE_chunks8, SHUNT_KOP_COPY, SHUNT_U8)]);
+	d->cluster_room = ask_cluster_room(device, d->func[SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F16)]);
 	return 0;
 }
 
@@ -153,6 +162,20 @@ static const struct shunt_cu_launch_attr usual[] = {
 };
 enum { N_USUAL = sizeof(usual) / sizeof(usual[0]) };
 
+/*
+ * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs may be left over, when single blocks
+ * have taken theirs.
+ */
+#define GPCS 8u
+
+unsigned shunt_cu_cluster_blocks(int device)
+{
+	const unsigned taken = SHUNT_MAX_BLOCKS + GPCS * (SHUNT_CHUNKS_SIDE - 1);
+	const struct shunt_cu_device *d = &shunt_cu_devices[device];
+
+	return d->cluster_room && d->info.sms > taken ? d->info.sms - taken : 0;
+}
+
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 {
 	void *params[] = { (void *)(uintptr_t)launch->args };
@@ -175,10 +198,10 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		struct shunt_cu_launch_config config = {
 			.grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
 			.block_x = launch->threads, .block_y = 1, .block_z = 1,
-			.stream = launch->stream, .attrs = usual, .nattrs = shunt_cu_devices[device].early ? 2 : 1,
+			.shared_bytes = launch->shared, .stream = launch->stream, .attrs = usual, .nattrs = shunt_cu_devices[device].early ? 2 : 1,
 		};
 
-		if (launch->cluster && launch->blocks % launch->cluster == 0 && shunt_cu_devices[device].clusters) {
+		if (launch->cluster && launch->blocks % launch->cluster == 0 && launch->blocks / launch->cluster <= shunt_cu_devices[device].cluster_room) {
 			clustered[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { launch->cluster, 1, 1 } };
 			memcpy(clustered + 1, usual, sizeof(usual));
 			config.attrs = clustered;

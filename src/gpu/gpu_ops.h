@@ -26,6 +26,7 @@ struct shunt_gpu_info {
 	uint16_t cc;        /* compute capability x 10: 90 for sm_90; the sim says 0 */
 	uint16_t sim;       /* 1 on the sim */
 	uint32_t driver;    /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
+	uint32_t bulk;      /* 1: kernels can have SHUNT_BULK_BYTES of shared memory, and its bulk copies go on by themselves */
 };
 
 /* A piece of device memory that peers may map. All fields are the ops' to write. */
@@ -61,7 +62,8 @@ struct shunt_gpu_launch {
 	const void *args;   /* struct shunt_kargs, copied by the call */
 	size_t arg_bytes;
 	void *stream;
-	unsigned cluster;   /* of so many blocks, if it divides them and the device has such; 0: none */
+	unsigned cluster;   /* 0, or in clusters of so many blocks, if it divides them and the device has room for all */
+	unsigned shared;    /* bytes that a block has as GPU_SHARED_REST; only on devices with `bulk` */
 };
 
 struct shunt_gpu_ops {
@@ -115,6 +117,9 @@ struct shunt_gpu_ops {
 	/* Is this kernel part of the build? The same answer on all ranks of one build. */
 	bool (*kernel_exists)(unsigned kernel);
 	int (*launch)(int device, const struct shunt_gpu_launch *launch);
+	/* How many blocks a launch in clusters may have so that it and one of SHUNT_MAX_BLOCKS single blocks always find room beside each other, whichever
+	 * comes first; 0: none, or the kernels are not loaded. */
+	unsigned (*cluster_blocks)(int device);
 
 	int (*stream_create)(int device, void **stream_p); /* non-blocking */
 	int (*stream_sync)(int device, void *stream);

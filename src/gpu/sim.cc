@@ -79,6 +79,7 @@ static int sim_device_info(int device, struct shunt_gpu_info *info_p)
 	device_uuid(device, info_p->uuid);
 	info_p->sms = 8;
 	info_p->sim = 1;
+	info_p->bulk = 1;
 	return 0;
 }
 
@@ -93,6 +94,11 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 		*why_p = "the peer is not a sim device of this host";
 		return -EOPNOTSUPP;
 	}
+	return 0;
+}
+
+static unsigned sim_cluster_blocks(int)
+{
 	return 0;
 }
 
@@ -133,6 +139,7 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.kernels_load = sim_kernels_load,
 	.kernel_exists = sim_kernel_exists,
 	.launch = sim_launch,
+	.cluster_blocks = sim_cluster_blocks,
 	.stream_create = sim_stream_create,
 	.stream_sync = sim_stream_sync,
 	.stream_idle = sim_stream_idle,

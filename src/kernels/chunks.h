@@ -371,58 +371,66 @@ template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c
 GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
 
 /*
- * Which of the roles has block `bid` of so many blocks, and the how manyth of the role's it is: 8 of one role side by side, as a cluster has, and of
- * what is left each role's share.
- */
-GPU_FN uint32_t chunks_role(uint32_t bid, uint32_t blocks, uint32_t roles, uint32_t *turn_p)
-{
-	uint32_t whole = blocks - blocks % (SHUNT_CHUNKS_SIDE * roles), from = bid < whole ? 0 : whole;
-	uint32_t side = bid < whole ? SHUNT_CHUNKS_SIDE : (blocks - whole) / roles;
-
-	*turn_p = from / roles + (bid - from) / side / roles * side + (bid - from) % side;
-	return (bid - from) / side % roles;
-}
-
-/*
- * The role and channel of a warp of this block; false: it has none. All warps of a block have the same role, if there are enough blocks: the
+ * The role and (first) channel of a warp of this block; false: it has none. All warps of a block have the same role, if there are enough blocks: the
  * courier of those that take waits for nothing then, and that of those that send only for what they sent. Own parts are copied in blocks of
  * their own for the same reason.
  */
 template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
 {
-	uint32_t others = check_others(a.k) - a.k.copy_blocks, roles = a.k.roles - (a.k.copy_blocks != 0);
+	uint32_t bid = gpu_bid(), all = check_others(a.k), last = a.k.roles - 1, i = 0;
 
-	if (gpu_bid() >= others) {
-		*role_p = a.role[roles];
-		*channel_p = (gpu_bid() - others) * chunks_warps() + warp;
-	} else if (others >= roles) {
-		uint32_t turn;
-
-		*role_p = a.role[chunks_role(gpu_bid(), others, roles, &turn)];
-		*channel_p = turn * chunks_warps() + warp;
+	if (bid >= all)
+		return false;
+	if (a.role[0].blocks) {
+		GPU_ROLL
+		for (; bid >= a.role[i].blocks; i++)
+			bid -= a.role[i].blocks;
+		warp += bid * chunks_warps();
+	} else if (bid >= all - a.role[last].blocks) {
+		i = last;
+		warp += (bid - (all - a.role[last].blocks)) * chunks_warps();
 	} else {
-		warp += gpu_bid() * chunks_warps();
-		*role_p = a.role[warp % roles];
-		*channel_p = warp / roles;
+		uint32_t sharing = last + (a.role[last].blocks == 0);
+
+		warp += bid * chunks_warps();
+		i = warp % sharing;
+		warp /= sharing;
 	}
-	return *channel_p < role_p->channels;
+	*role_p = a.role[i];
+	*channel_p = warp;
+	return warp < role_p->channels;
 }
 
-/*
- * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may hear from, and our own. Lane w
- * serves warp w. The counters of adjacent channels lie side by side and travel together; one release covers all that was seen posted.
- */
-template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
+/* Of TURNS channels that warps have which send: how many a warp with this role has, and how far they are from each other. */
+template <uint32_t TURNS, typename A> GPU_FN uint32_t chunks_turns(const A &a, const struct shunt_role &role)
 {
-	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), seen = POST_DONE, passed = 0, channel;
+	return role.what == SHUNT_ROLE_SEND && a.k.chunk_channels >= TURNS ? TURNS : 1;
+}
+template <uint32_t TURNS, typename A> GPU_FN uint32_t chunks_width(const A &a, const struct shunt_role &role)
+{
+	return a.k.chunk_channels / chunks_turns<TURNS>(a, role);
+}
+
+#define CHUNKS_POSTS 32u /* of a block: its courier's lanes */
+
+/*
+ * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may hear from, and our own. TURNS: as
+ * above. A lane serves one post, of a warp's first channel or of the next one. The counters of adjacent channels lie side by side and travel together;
+ * one release covers all that was seen posted.
+ */
+template <int N, uint32_t TURNS, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
+{
+	static_assert((SHUNT_MAX_THREADS / 32 - 1) * TURNS <= CHUNKS_POSTS, "a lane for each channel of a block");
+	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), turn = lane / chunks_warps(), seen = POST_DONE, passed = 0, channel;
 	struct shunt_role role = { SHUNT_ROLE_COPY };
 	uint64_t before[N - 1], *to[N - 1] = { 0 }, *read = 0;
 
-	if (lane == 0)
-		posts[warp] = 0;
-	if (warp == chunks_warps() && lane < chunks_warps() && chunks_assign(a, lane, &role, &channel) && role.what != SHUNT_ROLE_COPY) {
+	if (warp == 0)
+		posts[lane] = 0;
+	if (warp == chunks_warps() && chunks_assign(a, lane % chunks_warps(), &role, &channel) && turn < chunks_turns<TURNS>(a, role) &&
+	    role.what != SHUNT_ROLE_COPY) {
 		struct shunt_rings *ours = &progress_ctrl(a)->chunks;
-		struct xchg x = xchg_init(a, channel);
+		struct xchg x = xchg_init(a, channel + turn * chunks_width<TURNS>(a, role));
 		bool folds = role.what == SHUNT_ROLE_FOLD, sends = role.what == SHUNT_ROLE_SEND;
 
 		GPU_UNROLL
@@ -465,5 +473,59 @@ template <int N, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 			gpu_nap(role.what == SHUNT_ROLE_SEND ? SEND_REST : TAKE_REST);
 	} while (!gpu_warp_all(seen & POST_DONE));
 	return true;
+}
+
+/* ---- what kernels begin with, and how they go through their messages */
+
+/* Slots of a ring that a sender fills before the first is taken out again, and when couriers rest. More are in the way of what else a fold reads. */
+#define FOLD_AHEAD 4u
+#define FOLD_FAR 6u
+#define WHOLE_RING UINT32_MAX
+
+/* How many of the role's messages from i on travel in one way. */
+template <typename A> GPU_FN uint32_t run_of(const A &a, const struct shunt_role &role, uint32_t i)
+{
+	uint32_t end = (uint32_t)role.first + role.count, next = i + 1;
+
+	while (next < end && chunks_here(a, next) == chunks_here(a, i))
+		next++;
+	return next - i;
+}
+
+/* All messages of a role, run by run; the next run may read the counters that this one has left. Ends where one gave up. */
+#define EACH_RUN(a, role, in_chunks, in_lines) \
+	{ \
+		GPU_ROLL \
+		for (uint32_t i = (role).first, n; i < (uint32_t)(role).first + (role).count; i += n) { \
+			n = run_of(a, role, i); \
+			if (!(chunks_here(a, i) ? (in_chunks) : (in_lines))) \
+				break; \
+			gpu_warp_sync(); \
+		} \
+	}
+
+/* The warp's role; false: it has none. */
+template <typename A> GPU_FN bool chunks_init(const A &a, uint32_t *posts, uint32_t ahead, uint32_t far, struct shunt_role *role_p, struct chunks *c)
+{
+	uint32_t warp = gpu_tid() / 32, channel;
+
+	if (!chunks_assign(a, warp, role_p, &channel))
+		return false;
+	c->x = xchg_init(a, channel);
+	c->post = posts + warp;
+	c->moved = 0;
+	c->at = SHUNT_CHUNKS_AT(a.k.nranks);
+	c->per_peer = SHUNT_CHUNKS_PER_PEER(a.k.nranks);
+	c->ring = SHUNT_CHUNKS_RING(a.k.nranks);
+	c->ahead = ahead < c->ring ? ahead : c->ring;
+	c->far = a.k.nranks > COURIER_RESTS_AMONG ? c->ahead : far < c->ring ? far : c->ring;
+	return true;
+}
+
+/* The courier need not look at this warp's post any more. */
+GPU_FN void chunks_done(const struct chunks &c)
+{
+	if (gpu_lane() == 0)
+		gpu_st_release_block32(c.post, c.moved | POST_DONE);
 }
 #endif

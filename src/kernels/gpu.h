@@ -11,6 +11,7 @@
  *                                 GPU_METHOD: before a member function
  *   GPU_ARG(T)                    a kernel's parameter of type T, read only
  *   GPU_SHARED(T, name, n)        n elements of T shared by the block; uninitialised
+ *   GPU_SHARED_REST(name, most)   char *name: what the launch says beside those, 16-byte aligned; most: bytes that any launch may say
  *   GPU_UNROLL                    before a loop with a constant trip count; GPU_ROLL: before one that must stay a loop
  *
  *   gpu_tid() gpu_ntid() gpu_bid() gpu_nbid()   thread and block index and number, one dimension
@@ -40,11 +41,20 @@
  *                                 after gpu_sync covers the block's stores; no extra fence needed)
  *
  *   struct gpu_v16 { uint64_t lo, hi; }
- *   gpu_ld16 / gpu_st16           16 aligned bytes, plain
+ *   gpu_ld16 / gpu_st16           16 aligned bytes of device memory, plain (of shared memory: by pointer)
  *   gpu_ld_packets / gpu_st_packets   16 aligned bytes, system scope: each half arrives whole. Who sees a half may overwrite what its writer
  *                                 had read for it, and whatever led to that; it may not rely on what the writer has written elsewhere
  *                                 (the sim cannot tell the two apart). gpu_st_packet(uint64_t *, v): one half
  *   gpu_ld16_stream / gpu_st16_stream   the same for data used once (cache hints only)
+ *
+ * Bulk copies between shared and device memory, which go on by themselves. The warp's functions, with the same values on all lanes; addresses and sizes are
+ * multiples of 16. Without hardware for it (compute capability below 9.0) each copies at once.
+ *   gpu_bar_init(struct gpu_bar *)  in shared memory, before its first use
+ *   gpu_bulk_in(void *shared, const void *from, bytes, struct gpu_bar *)   begins; gpu_bulk_in_wait(bar, parity): until it is there. parity: 0 of the
+ *                                 barrier's first use, and then in turns
+ *   gpu_bulk_out(struct gpu_bulk *, void *to, const void *shared, bytes)   begins; gpu_bulk_out_wait<N>(struct gpu_bulk *): until all but the N latest, 0 or 1,
+ *                                 are done: shared memory may be used again, and what a lane releases then covers them. At most 2 are under way
+ *   gpu_bulk_own()                between the lanes' own accesses of memory and bulk copies of the same, whichever come first
  *
  * Lines. A warp moves a unit of 512 aligned bytes, 16 per lane; lanes 0-7, 8-15, 16-23, 24-31 are its four lines. The last lane of a line
  * carries 8 bytes of data (lo) and the line's flag (hi). It is promised that a reader who sees the flag sees all of the line's data.

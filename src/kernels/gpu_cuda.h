@@ -12,6 +12,7 @@
 #define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)
 #define GPU_ARG(T) const __grid_constant__ T
 #define GPU_SHARED(T, name, n) __shared__ T name[n]
+#define GPU_SHARED_REST(name, most) extern __shared__ __align__(128) char name[]
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_ROLL _Pragma("unroll 1")
 
@@ -186,6 +187,71 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 	if ((threadIdx.x & 31) / 8 < lines)
 		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
 }
+
+struct gpu_bar { uint64_t state; };
+struct gpu_bulk {}; /* a thread's own in hardware; lane 0 has them all */
+
+/* Where there are no bulk copies: 16 bytes a lane. */
+GPU_FN void gpu_bulk_plain(char *to, const char *from, uint32_t bytes)
+{
+	for (uint32_t at = (threadIdx.x & 31) * 16; at < bytes; at += 512)
+		*(uint4 *)(to + at) = *(const uint4 *)(from + at);
+	__syncwarp();
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+GPU_FN uint32_t gpu_shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+GPU_FN void gpu_bulk_own(void)
+{
+	asm volatile("fence.proxy.async;" ::: "memory");
+	__syncwarp();
+}
+GPU_FN void gpu_bar_init(struct gpu_bar *bar)
+{
+	if ((threadIdx.x & 31) == 0)
+		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(gpu_shared_at(bar)) : "memory");
+	gpu_bulk_own();
+}
+GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *bar)
+{
+	if ((threadIdx.x & 31) != 0)
+		return;
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_shared_at(bar)), "r"(bytes) : "memory");
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(gpu_shared_at(to)), "l"(from), "r"(bytes),
+	    "r"(gpu_shared_at(bar))
+	    : "memory");
+}
+GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
+{
+	uint32_t here;
+
+	do
+		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		    : "=r"(here)
+		    : "r"(gpu_shared_at(bar)), "r"(parity)
+		    : "memory");
+	while (!here);
+	__syncwarp();
+}
+GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes)
+{
+	if ((threadIdx.x & 31) == 0)
+		asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to), "r"(gpu_shared_at(from)), "r"(bytes)
+		    : "memory");
+}
+template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *)
+{
+	asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+	__syncwarp();
+}
+#else
+GPU_FN void gpu_bulk_own(void) { __syncwarp(); }
+GPU_FN void gpu_bar_init(struct gpu_bar *) {}
+GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *) { gpu_bulk_plain((char *)to, (const char *)from, bytes); }
+GPU_FN void gpu_bulk_in_wait(struct gpu_bar *, uint32_t) {}
+GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes) { gpu_bulk_plain((char *)to, (const char *)from, bytes); }
+template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *) {}
+#endif
 
 struct f16 { uint16_t x; };
 struct bf16 { uint16_t x; };

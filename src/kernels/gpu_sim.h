@@ -21,6 +21,7 @@
 #define GPU_SHARED(T, name, n) \
 	static const char name##_key = 0; \
 	T *const name = (T *)shunt_sim_shared(&name##_key, sizeof(T) * (n))
+#define GPU_SHARED_REST(name, most) GPU_SHARED(char, name, most)
 #define GPU_UNROLL
 #define GPU_ROLL
 
@@ -187,5 +188,77 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 		v->lo = p[0];
 		v->hi = GPU_LINE_LAST ? seen : p[1];
 	}
+}
+
+/* Bulk copies take place as late as they may: in the wait for them. All are lane 0's. */
+struct gpu_bar {
+	const void *from;
+	void *to;
+	uint32_t bytes, uses;
+};
+struct gpu_bulk {
+	struct {
+		void *to;
+		const void *from;
+		uint32_t bytes;
+	} out[2];           /* the older one first */
+	uint32_t n = 0;
+};
+
+GPU_FN void shunt_sim_bulk(void *to, const void *from, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes; at += 16)
+		gpu_st16((char *)to + at, gpu_ld16((const char *)from + at));
+	shunt_sim_moved();
+}
+GPU_FN void shunt_sim_bulk_ok(const void *a, const void *b, uint32_t bytes)
+{
+	shunt_sim_aligned(a);
+	shunt_sim_aligned(b);
+	if (!bytes || bytes % 16)
+		__builtin_trap();
+}
+
+GPU_FN void gpu_bulk_own(void) { gpu_warp_sync(); }
+GPU_FN void gpu_bar_init(struct gpu_bar *bar)
+{
+	if (gpu_lane() == 0)
+		bar->uses = 0;
+	gpu_warp_sync();
+}
+GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *bar)
+{
+	if (gpu_lane() != 0)
+		return;
+	shunt_sim_bulk_ok(to, from, bytes);
+	bar->to = to;
+	bar->from = from;
+	bar->bytes = bytes;
+}
+GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
+{
+	if (gpu_lane() == 0) {
+		if ((bar->uses++ & 1) != parity) /* a device would not wait, or wait for ever */
+			__builtin_trap();
+		shunt_sim_bulk(bar->to, bar->from, bar->bytes);
+	}
+	gpu_warp_sync();
+}
+GPU_FN void gpu_bulk_out(struct gpu_bulk *b, void *to, const void *from, uint32_t bytes)
+{
+	if (gpu_lane() != 0)
+		return;
+	shunt_sim_bulk_ok(to, from, bytes);
+	if (b->n == 2)
+		__builtin_trap();
+	b->out[b->n++] = { to, from, bytes };
+}
+template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *b)
+{
+	for (; b->n > N; b->n--) {
+		shunt_sim_bulk(b->out[0].to, b->out[0].from, b->out[0].bytes);
+		b->out[0] = b->out[1];
+	}
+	gpu_warp_sync();
 }
 #endif

@@ -28,10 +28,14 @@
 #define SHUNT_XCHG_RING 16u                     /* units: covers a round trip of the data and the counter that gives slots back */
 /* Large messages in chunks (kernels/chunks.h): the rings' slots hold one each, as many as cover the time until it is sure to have arrived as well. */
 #define SHUNT_CHUNK 4096u
-#define SHUNT_CHUNKS_SIDE 8u     /* blocks side by side that have one role, as long as each role has so many left; also a cluster's */
+#define SHUNT_CHUNKS_SIDE 4u     /* blocks of a cluster */
 #define SHUNT_CHUNKS_CHANNELS 480u              /* of all peers together: no launch has warps for more */
 #define SHUNT_CHUNKS_PER_PEER(n) (SHUNT_CHUNKS_CHANNELS / ((n) > 1 ? (n) - 1 : 1))
 #define SHUNT_CHUNKS_RING(n) ((n) > 4 ? 4u : 8u) /* powers of two. With 4, send and receive between 2 of 4 ranks end at 240 GB/s */
+/* ... sent by bulk copies (kernels/bulk.h): */
+#define SHUNT_BULK_SLOTS 3u      /* chunks of a warp in shared memory */
+#define SHUNT_BULK_TURNS 2u      /* channels of a warp that sends */
+#define SHUNT_BULK_BYTES(warps) ((uint32_t)(warps) * SHUNT_BULK_SLOTS * SHUNT_CHUNK) /* of shared memory beside a kernel's own */
 
 enum shunt_kflags {
 	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
@@ -82,7 +86,7 @@ struct shunt_kargs {
 	uint16_t channels;          /* exchange kernels: the most of a pair of ranks, for messages in lines; the same on all ranks */
 	uint16_t roles;             /* ... how many there are */
 	uint16_t chunk_channels;    /* ... as channels, for messages in chunks */
-	uint16_t copy_blocks;       /* ... of chunks.cu: the last blocks, which do nothing but copy own parts, the last role; 0: there are none */
+	uint16_t pad;
 	union {
 		uint32_t root;      /* SHUNT_K_TO_ROOT */
 		uint32_t per_role;  /* exchange_one: 65536 / roles, rounded up */
@@ -100,7 +104,9 @@ enum { SHUNT_ROLE_SEND, SHUNT_ROLE_TAKE, SHUNT_ROLE_FOLD, SHUNT_ROLE_COPY, SHUNT
 
 struct shunt_role {
 	uint8_t what, peer;
-	uint16_t channels;          /* that any of its messages uses */
+	uint8_t blocks;             /* of chunks.cu and bulk.cu: that have this role and no other, behind those of the roles before it. 0: all roles share all blocks */
+	uint8_t pad;
+	uint16_t channels;          /* that any of its messages uses; bulk.cu: warps that have the role */
 	uint16_t first, count;      /* its messages */
 };
 

@@ -5,7 +5,7 @@
  * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). Kernels that
  * reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows),
  * the widest for all. `packs`: the same for messages of whole, aligned packs of 16 bytes. `few` and `many`: for several messages at once; `one`: for
- * roles of one message each, which is one batch for each channel. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
+ * roles of one message each, which is one batch for each channel. `bulk`: of two ranks, what `chunks` are of any number. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
  * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64. Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
@@ -22,13 +22,13 @@
 	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
 	X(exchange_one, exchange, shunt_kargs_few) X(exchange_many, exchange, shunt_kargs_many) \
 	X(chunks2, chunks, shunt_kargs_few) X(chunks4, chunks, shunt_kargs_few) X(chunks8, chunks, shunt_kargs_few) \
-	X(chunks_many, chunks, shunt_kargs_many) \
+	X(chunks_many, chunks, shunt_kargs_many) X(bulk2, bulk, shunt_kargs_few) X(bulk, bulk, shunt_kargs_few) X(bulk_many, bulk, shunt_kargs_many) \
 	X(barrier, barrier, shunt_kargs_barrier) \
 	X(pulls2, pulls, shunt_kargs_pull) X(pulls4, pulls, shunt_kargs_pull) X(pulls8, pulls, shunt_kargs_pull) \
 	X(plan, plan, shunt_kargs_plan) \
 	X(plan_lines, plan, shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(barrier) X(pulls) X(plan)
+#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(bulk) X(barrier) X(pulls) X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
@@ -64,6 +64,7 @@
 	SHUNT_COPY_ROWS(X, exchange8) SHUNT_PACKS_ROW(X, exchange_one) SHUNT_COPY_ROWS(X, exchange_many) \
 	SHUNT_HOT_ROWS(X, chunks2) SHUNT_HOT_ROWS(X, chunks4) SHUNT_KERNEL_ROWS(X, chunks8) \
 	SHUNT_COPY_ROWS(X, chunks8) SHUNT_COPY_ROWS(X, chunks_many) \
+	SHUNT_HOT_ROWS(X, bulk2) SHUNT_COPY_ROWS(X, bulk) SHUNT_COPY_ROWS(X, bulk_many) \
 	SHUNT_BARRIER_ROW(X, barrier) SHUNT_HOT_ROWS(X, pulls2) SHUNT_HOT_ROWS(X, pulls4) SHUNT_KERNEL_ROWS(X, pulls8) \
 	SHUNT_PLAN_ROWS(X, plan) \
 	SHUNT_PLAN_ROWS(X, plan_lines)

@@ -67,7 +67,7 @@ static int each(void **state)
 	long live = fake_cuda.live, calls = fake_cuda.calls;
 
 	fake_cuda_reset_thread();
-	fake_cuda = (struct fake_cuda){ .cc = 90, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls };
+	fake_cuda = (struct fake_cuda){ .cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls };
 	fake_nvml = (struct fake_nvml){ 0 };
 	mock_log_text[0] = '\0';
 	mock_log_count = 0;
@@ -873,6 +873,16 @@ static int launch_in_clusters(long n)
 	return cluster_of(90, 8, 64) == 8 ? 0 : 1;
 }
 
+/* 132 SMs, less 64 of single blocks and 3 of each GPC. */
+static int clusters_beside_others(long n)
+{
+	int room = cluster_of(90, n ? 0 : 32, 64);
+
+	if (room != (n ? 0 : 8))
+		return 1;
+	return ops->cluster_blocks(0) == (n ? 0 : 44) ? 0 : 2;
+}
+
 static int launch_without_clusters(long n)
 {
 	static const struct { int cc, clusters; unsigned blocks; } cases[] = { { 90, 16, 65 }, { 90, 7, 64 }, { 80, 16, 64 } };
@@ -883,8 +893,42 @@ static int launch_without_clusters(long n)
 static void test_launch_comes_in_clusters_where_they_have_room(void **state)
 {
 	assert_int_equal(in_child(launch_in_clusters, 0), 0);
+	assert_int_equal(in_child(clusters_beside_others, 0), 0);
+	assert_int_equal(in_child(clusters_beside_others, 1), 0);
 	for (long i = 0; i < 3; i++)
 		assert_int_equal(in_child(launch_without_clusters, i), 0);
+}
+
+/* Whether a device has bulk copies, and its kernels the memory for them. */
+static int bulk_copies(int cc, int shared, bool want)
+{
+	struct shunt_kargs_few args = { 0 };
+	const struct shunt_gpu_launch launch = {
+		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F32), .blocks = 36, .threads = 512, .args = &args, .arg_bytes = sizeof(args),
+		.shared = want ? SHUNT_BULK_BYTES(15) : 0,
+	};
+	struct shunt_gpu_info info;
+
+	fake_cuda.cc = cc;
+	fake_cuda.shared = shared;
+	if (ops->open() || ops->device_info(0, &info) || ops->kernels_load(0) || ops->launch(0, &launch))
+		return 1;
+	if (info.bulk != want || (fake_cuda.kernels_large != 0) != want)
+		return 2;
+	return !want || fake_cuda.launch.shared == SHUNT_BULK_BYTES(15) ? 0 : 3;
+}
+
+static int bulk_copies_of(long n)
+{
+	static const struct { int cc, shared; bool want; } cases[] = { { 90, 227 << 10, true }, { 100, 227 << 10, true }, { 120, 99 << 10, false }, { 80, 163 << 10, false } };
+
+	return bulk_copies(cases[n].cc, cases[n].shared, cases[n].want);
+}
+
+static void test_bulk_copies_where_there_is_memory_for_them(void **state)
+{
+	for (long i = 0; i < 4; i++)
+		assert_int_equal(in_child(bulk_copies_of, i), 0);
 }
 
 static int other_device_only(long n)
@@ -953,6 +997,7 @@ int main(void)
 		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
 		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
 		cmocka_unit_test(test_launch_comes_in_clusters_where_they_have_room),
+		cmocka_unit_test(test_bulk_copies_where_there_is_memory_for_them),
 		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),
 		cmocka_unit_test(test_first_use_by_many_threads_happens_once),
 	};

@@ -18,7 +18,7 @@
 #define GUARD WORLD_GUARD
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
-static bool quick;
+static bool quick, one_shape; /* one_shape: all are the same, and none bulk copies */
 
 struct job {
 	const char *shape;
@@ -101,8 +101,8 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 	free(want);
 }
 
-enum { ONESHOT, TWOSHOT, CHUNKS, NSHAPES };
-static const char *shapes[NSHAPES] = { "oneshot", "twoshot", "chunks" };
+enum { ONESHOT, TWOSHOT, CHUNKS, BULK, NSHAPES };
+static const char *shapes[NSHAPES] = { "oneshot", "twoshot", "chunks", "bulk" };
 
 static void test_kernels_every_type_and_op_matches_reference(void **state)
 {
@@ -118,6 +118,8 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2, op == SHUNT_PREMUL && (t & 1), false };
 
 					/* Many warps: ThreadSanitizer takes a while to make them. */
+					if (s == BULK && (ranks[i] > 2 || one_shape)) /* the same as the one before */
+						continue;
 					if (!quick || ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == CHUNKS && ranks[i] > 3)))
 						job_run(&w, &j, 1000 * ranks[i] + 100 * s + t * 8 + op);
 				}
@@ -133,34 +135,39 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 	for (int n = 2; n <= 8; n++) {
 		struct world w;
 
-		if (quick && n != 3 && n != 4)
+		if (quick && n > 4)
 			continue;
 		world_start(&w, n);
-		for (int s = 0; s < NSHAPES; s++)
+		for (int s = n == 2 && quick ? BULK : ONESHOT; s < (n == 2 && !one_shape ? NSHAPES : BULK); s++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 				for (int skew = 0; skew < 4; skew++) {
 					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c], skew == 2 ? 8 : skew, skew & 1, false, false };
 
-					if ((skew && counts[c] > 10000) || (quick && (counts[c] > 5000 || (s == CHUNKS && (c + (size_t)skew) % 4))))
+					if ((skew && counts[c] > 10000) || (quick && (counts[c] > 5000 || (s >= CHUNKS && (c + (size_t)skew) % 4))))
 						continue;
+					/* Of many chunks: a sender must wait for a receiver that comes late. */
+					shunt_sim_set_jitter((unsigned)c, s >= CHUNKS && counts[c] > 100000 ? 5000 : 0);
 					job_run(&w, &j, counts[c] * 31 + n);
 				}
+		shunt_sim_set_jitter(0, 0);
 		world_stop(&w);
 	}
 }
 
 static void test_kernels_graph_replayed_between_eager_calls_matches_reference(void **state)
 {
-	struct world w;
+	for (int n = one_shape ? 4 : 2; n <= 4; n += 2) {
+		struct world w;
 
-	world_start(&w, 4);
-	for (int i = 0; i < (quick ? 3 : 20); i++)
-		for (int s = 0; s < NSHAPES; s++) {
-			struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000, i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
+		world_start(&w, n);
+		for (int i = 0; i < (quick ? 3 : 20); i++)
+			for (int s = 0; s < NSHAPES; s++) {
+				struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000, i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
 
-			job_run(&w, &j, i * 3 + s);
-		}
-	world_stop(&w);
+				job_run(&w, &j, i * 3 + s);
+			}
+		world_stop(&w);
+	}
 }
 
 /*
@@ -293,23 +300,31 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 	}
 }
 
-static void test_kernels_abort_word_ends_a_spin(void **state)
+/* Of two: also one whose sender finds no room for more, with copies under way. By the abort word, and by the deadline. */
+static void test_kernels_alone_end_their_spins(void **state)
 {
-	struct world w;
-	uint64_t zero = 0, in[16] = { 0 }, out[16];
+	enum { COUNT = 30000 };
+	static float in[COUNT], out[COUNT];
+	uint64_t timeout = 200 * 1000000, zero = 0;
 	uint32_t one = 1;
 
-	for (int s = 0; s < NSHAPES; s++) {
-		struct job j = { shapes[s], SHUNT_U64, SHUNT_SUM, 16, 0, false, false, false };
+	for (int s = 0; s < NSHAPES; s++)
+		for (int aborts = 0; aborts < 2; aborts++) {
+			struct job j = { shapes[s], SHUNT_F32, SHUNT_SUM, COUNT, 0, false, false, false };
+			struct world w;
 
-		world_start(&w, 2);
-		job_launch(&w, &j, 0, in, out, &zero);
-		struct shunt_ctrl *ctrl = w.mem[0].ptr;
-		assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
-		assert_int_equal(gpu->stream_sync(0, w.stream[0]), 0);
-		assert_int_equal(w.fault[0]->set, SHUNT_FAULT_ABORT);
-		world_stop(&w);
-	}
+			world_start(&w, 2);
+			struct shunt_ctrl *ctrl = w.mem[0].ptr;
+			if (!aborts)
+				gpu->copy(0, &ctrl->timeout_ns, &timeout, sizeof(timeout));
+			job_launch(&w, &j, 0, in, out, &zero);
+			if (aborts)
+				assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
+			assert_int_equal(gpu->stream_sync(0, w.stream[0]), 0);
+			assert_int_equal(w.fault[0]->set, aborts ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT);
+			assert_int_equal(w.fault[0]->peer, 1);
+			world_stop(&w);
+		}
 }
 
 static void test_sim_table_has_every_operation(void **state)
@@ -331,13 +346,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_kernels_shapes_in_turn_share_slots),
 		cmocka_unit_test(test_kernels_special_values_survive),
 		cmocka_unit_test(test_kernels_missing_peer_gives_up_at_the_deadline),
-		cmocka_unit_test(test_kernels_abort_word_ends_a_spin),
+		cmocka_unit_test(test_kernels_alone_end_their_spins),
 	};
 
 	quick = getenv("KERNELS_QUICK") != NULL;
 	if (argc > 1) {
-		quick = true;
-		shapes[ONESHOT] = shapes[TWOSHOT] = shapes[CHUNKS] = argv[1];
+		quick = one_shape = true;
+		shapes[ONESHOT] = shapes[TWOSHOT] = shapes[CHUNKS] = shapes[BULK] = argv[1];
 	}
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open())

@@ -32,6 +32,8 @@ static void run(struct world *w, const struct job *cases, uint64_t seed)
 {
 	run_as(w, cases, seed, "exchange");
 	run_as(w, cases, seed, "chunks");
+	if (w->n == 2)
+		run_as(w, cases, seed, "bulk");
 	if (cases->kind == SHUNT_REDUCESCATTER)
 		run_as(w, cases, seed, "oneshot");
 	if (cases->kind == SHUNT_ALLGATHER || cases->kind == SHUNT_ALLTOALL)

@@ -12,6 +12,7 @@ void world_start(struct world *w, int n)
 {
 	memset(w, 0, sizeof(*w));
 	w->n = n;
+	w->bulk = true;
 	for (int r = 0; r < n; r++) {
 		uint64_t timeout = 60ull * 1000000000;
 		void *host, *dev;
@@ -52,7 +53,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 {
 	const struct emitter *e = ctx;
 	struct shunt_gpu_launch l = { .kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->w->stream[e->rank] };
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->w->stream[e->rank], .shared = work->shared };
 
 	assert_true(gpu->kernel_exists(l.kernel));
 	assert_int_equal(gpu->launch(e->rank, &l), 0);
@@ -62,7 +63,8 @@ static int emit(void *ctx, const struct shunt_work *work)
 
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name)
 {
-	struct shunt_scope scope = { .nranks = w->n, .sim = true, .standalone = true };
+	bool bulk = name && !strcmp(name, "bulk"), plain = name && !strcmp(name, "chunks");
+	struct shunt_scope scope = { .nranks = w->n, .sim = true, .standalone = true, .bulk = bulk || (w->bulk && !plain) };
 	struct shunt_pick *picks = calloc(n, sizeof(*picks));
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n, .op = w->op };
 	struct emitter e = { w, rank };
@@ -77,7 +79,7 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 		/* The selection's type, flags and factor in any case. */
 		assert_true(shunt_select(&scope, calls[c], &picks[c], &why));
 		for (size_t i = 0; name && (a = shunt_algo_row(i)); i++)
-			if (a->kind == calls[c]->kind && !strcmp(a->name, name)) {
+			if (a->kind == calls[c]->kind && !strcmp(a->name, bulk ? "chunks" : name)) {
 				picks[c].algo = a;
 				picks[c].kernel = shunt_algo_kernel(a, a->kind, w->n, calls[c]->redop, calls[c]->dtype);
 			}

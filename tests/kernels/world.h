@@ -16,12 +16,13 @@ struct world {
 	unsigned launches[8];
 	uint64_t op;             /* of the launches to come; not 0: they keep account of themselves */
 	bool checks;             /* SHUNT_CHECK, of messages */
+	bool bulk;               /* chunks between two ranks are sent by bulk copies, as they do if nothing else is said */
 };
 
 void world_start(struct world *w, int n);
 void world_stop(struct world *w);
 char *world_alloc(int rank, size_t bytes);
-/* name: of an algorithm to force, or NULL for the selection's. PREMUL takes coll's scalar. */
+/* name: of an algorithm to force, or NULL for the selection's; "bulk" and "chunks": the latter with bulk copies and without. PREMUL takes coll's scalar. */
 void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name);
 /* The same for a group of calls; what shunt_issue_calls() says. */
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name);

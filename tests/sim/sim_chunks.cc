@@ -4,33 +4,99 @@
 #pragma GCC diagnostic ignored "-Wunused-function" /* those that are no templates */
 #include "kernels/chunks.h"
 
-/* Every role has the same number of blocks, and each of them another of its channels. */
-static void test_chunks_each_block_has_a_place_of_its_own(void **state)
+enum { WARPS = 3 };
+
+/* Counts the warps of a launch of so many blocks that say they are warp w of role r, and those that say they have none. */
+static unsigned assign_all(const struct shunt_kargs_few &a, uint32_t blocks, unsigned seen[][1024])
 {
-	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
-		for (uint32_t each = 1; each * roles <= 128; each++) {
-			bool seen[SHUNT_MAX_ROLES][128] = { { false } };
+	struct shunt_sim_self self = { 0, (WARPS + 1) * 32, 0, blocks };
+	unsigned none = 0;
 
-			for (uint32_t bid = 0; bid < each * roles; bid++) {
-				uint32_t turn, role = chunks_role(bid, each * roles, roles, &turn);
+	shunt_sim_self = &self;
+	for (self.bid = 0; self.bid < blocks; self.bid++)
+		for (uint32_t warp = 0; warp < WARPS; warp++) {
+			struct shunt_role role;
+			uint32_t channel;
 
-				if (role >= roles || turn >= each || seen[role][turn])
-					fail_msg("%u blocks of %u roles: block %u is number %u of role %u", each * roles, roles, bid, turn, role);
-				seen[role][turn] = true;
+			if (!chunks_assign(a, warp, &role, &channel)) {
+				none++;
+				continue;
 			}
+			assert_true(role.first < a.k.roles && channel < 1024);
+			if (a.role[role.first].blocks) { /* its blocks are side by side, and have no other */
+				uint32_t from = 0;
+
+				for (uint32_t r = 0; r < role.first; r++)
+					from += a.role[r].blocks;
+				if (a.role[0].blocks && (self.bid < from || self.bid >= from + role.blocks))
+					fail_msg("block %u has role %u, which begins at %u", self.bid, role.first, from);
+			}
+			seen[role.first][channel]++;
 		}
+	shunt_sim_self = nullptr;
+	return none;
 }
 
-/* ... as far as each role has whole ones. */
-static void test_chunks_blocks_of_a_cluster_have_one_role(void **state)
+/* first: which role it is, for assign_all(). */
+static void role_is(struct shunt_kargs_few &a, uint32_t r, uint32_t blocks, uint32_t channels)
+{
+	a.role[r].first = (uint16_t)r;
+	a.role[r].blocks = (uint8_t)blocks;
+	a.role[r].channels = (uint16_t)channels;
+}
+
+static void expect_each_once(const struct shunt_kargs_few &a, uint32_t blocks)
+{
+	static unsigned seen[SHUNT_MAX_ROLES][1024];
+	unsigned want = 0;
+
+	memset(seen, 0, sizeof(seen));
+	unsigned none = assign_all(a, blocks, seen);
+	for (uint32_t r = 0; r < a.k.roles; r++) {
+		want += a.role[r].channels;
+		for (uint32_t c = 0; c < 1024; c++)
+			if (seen[r][c] != (c < a.role[r].channels))
+				fail_msg("%u blocks: warp %u of %u of role %u was found %u times", blocks, c, a.role[r].channels, r, seen[r][c]);
+	}
+	assert_int_equal(none + want, blocks * WARPS);
+}
+
+/* Roles that have blocks of their own, few and many, and a block more that compares calls. */
+static void test_chunks_each_warp_has_a_place_of_its_own(void **state)
 {
 	for (uint32_t roles = 1; roles <= SHUNT_MAX_ROLES; roles++)
-		for (uint32_t each = 1; each * roles <= 128; each++)
-			for (uint32_t bid = 0; bid < each / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE * roles; bid++) {
-				uint32_t turn, first = chunks_role(bid / SHUNT_CHUNKS_SIDE * SHUNT_CHUNKS_SIDE, each * roles, roles, &turn);
+		for (uint32_t each = 1; each * roles <= 64; each++)
+			for (int checks = 0; checks < 2; checks++) {
+				struct shunt_kargs_few a = {};
+				uint32_t blocks = checks;
 
-				assert_int_equal(chunks_role(bid, each * roles, roles, &turn), first);
+				a.k.roles = (uint16_t)roles;
+				a.k.check.what = checks ? SHUNT_CHECK_CALLS : 0;
+				for (uint32_t r = 0; r < roles; r++) {
+					uint32_t own = each + r % 3; /* not all the same */
+
+					role_is(a, r, own, own * WARPS - r % 2);
+					blocks += own;
+				}
+				expect_each_once(a, blocks);
 			}
+}
+
+/* Fewer blocks than roles: all share all, but for the last one's own. */
+static void test_chunks_roles_share_few_blocks(void **state)
+{
+	for (uint32_t roles = 2; roles <= SHUNT_MAX_ROLES; roles++)
+		for (uint32_t own = 0; own < 2; own++) {
+			struct shunt_kargs_few a = {};
+			uint32_t shared = roles - own, blocks = (2 * shared + WARPS - 1) / WARPS;
+
+			a.k.roles = (uint16_t)roles;
+			for (uint32_t r = 0; r < shared; r++)
+				role_is(a, r, 0, 2);
+			if (own)
+				role_is(a, roles - 1, 2, 2 * WARPS);
+			expect_each_once(a, blocks + 2 * own);
+		}
 }
 
 /* The exchange finds a warp's turn by a factor instead of a division. */
@@ -44,8 +110,8 @@ static void test_exchange_turn_is_a_division(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_chunks_each_block_has_a_place_of_its_own),
-		cmocka_unit_test(test_chunks_blocks_of_a_cluster_have_one_role),
+		cmocka_unit_test(test_chunks_each_warp_has_a_place_of_its_own),
+		cmocka_unit_test(test_chunks_roles_share_few_blocks),
 		cmocka_unit_test(test_exchange_turn_is_a_division),
 	};
 

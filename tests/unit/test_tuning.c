@@ -658,10 +658,11 @@ static struct seen launched_group(struct shunt_scope scope, enum shunt_kind kind
 	struct seen seen = { 0 };
 	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = see, .ctx = &seen };
 	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_F32, .count = count, .root = 1, .send = in, .recv = out };
-	const struct shunt_coll *calls[2] = { &c, &c };
-	struct shunt_pick picks[2];
+	const struct shunt_coll *calls[8] = { &c, &c, &c, &c, &c, &c, &c, &c };
+	struct shunt_pick picks[8];
 	enum shunt_why why;
 
+	assert_true(n <= 8);
 	assert_int_equal(shunt_algo_force(rule), 0);
 	for (size_t i = 0; i < n; i++)
 		assert_true(shunt_select(&scope, &c, &picks[i], &why));
@@ -748,10 +749,10 @@ static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
 
 	assert_int_equal(x.blocks, 64);
-	assert_int_equal(x.cluster, 8);
+	assert_int_equal(x.cluster, 4);
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, 6 * 4096 / 4, chunks).cluster, 0); /* not so many blocks */
-	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 8);
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).cluster, 8);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 4);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).cluster, 4);
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
 	s.max_ctas = 12; /* no whole number of them */
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).cluster, 0);
@@ -759,44 +760,86 @@ static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 0);
 }
 
+static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
+{
+	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true, .bulk = true };
+	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,broadcast:0-inf:chunks";
+	const uint64_t large = (16 << 20) / 4;
+	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
+
+	assert_int_equal(x.shape, SHUNT_SHAPE_bulk2);
+	assert_int_equal(x.blocks, 12 + 24);
+	assert_int_equal(x.threads, 512);
+	assert_int_equal(x.cluster, 4);
+	x = launched(s, SHUNT_ALLGATHER, large, chunks);
+	assert_int_equal(x.shape, SHUNT_SHAPE_bulk);
+	assert_int_equal(x.blocks, 12 + 24 + 12);
+	assert_int_equal(launched(s, SHUNT_BROADCAST, large, chunks).shape, SHUNT_SHAPE_chunks8);
+	assert_int_equal(launched_group(s, SHUNT_ALLGATHER, large, chunks, 8).shape, SHUNT_SHAPE_bulk_many);
+	s.max_ctas = 33;
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).blocks, 8 + 16); /* whole clusters */
+	s.max_ctas = 36;
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).blocks, 8 + 16 + 12);
+	s.max_ctas = 24;
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).blocks, 8 + 16);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).shape, SHUNT_SHAPE_chunks8); /* too few */
+	s.max_ctas = 23;
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).shape, SHUNT_SHAPE_chunks2);
+	s.max_ctas = 0;
+	s.nranks = 4; /* not measured */
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).shape, SHUNT_SHAPE_chunks8);
+}
+
+/* Has every channel that the message uses a warp of the role's? By bulk copies a role's warps serve channels in steps of their number, if need be. */
+static void see_message(const struct shunt_kargs *k, const struct shunt_role *role, uint64_t how, bool bulk)
+{
+	uint64_t bytes = how & ~SHUNT_IN_CHUNKS;
+	bool chunks = how & SHUNT_IN_CHUNKS;
+	uint64_t units = chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+	unsigned limit = chunks ? k->chunk_channels : k->channels, used = units < limit ? (unsigned)units : limit;
+	unsigned width = role->what == SHUNT_ROLE_SEND && k->chunk_channels >= SHUNT_BULK_TURNS ? k->chunk_channels / SHUNT_BULK_TURNS : k->chunk_channels;
+
+	assert_true(limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(k->nranks) : SHUNT_XCHG_PER_PEER(k->nranks)));
+	if (role->channels < used && !(bulk && role->channels == width))
+		fail_msg("%u ranks: a message of %llu bytes has %u warps of %u channels", k->nranks, (unsigned long long)bytes, role->channels, used);
+}
+
 /* Every channel that a message of the launch uses has its warp, in its role's place. */
 static int see_warps(void *ctx, const struct shunt_work *work)
 {
 	const struct shunt_kargs_few *a = &work->args.few;
-	unsigned shape = SHUNT_SHAPE_OF(work->kernel), moving = a->k.roles, most = 0;
-	bool couriers = shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many;
-	bool many = shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many;
+	unsigned shape = SHUNT_SHAPE_OF(work->kernel), sharing = 0, most = 0, blocks = work->blocks;
+	bool bulk = shape >= SHUNT_SHAPE_bulk2 && shape <= SHUNT_SHAPE_bulk_many;
+	bool couriers = bulk || (shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many);
+	bool many = shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many || shape == SHUNT_SHAPE_bulk_many;
 	const struct shunt_message *messages = many ? work->args.many.message : a->message;
 	unsigned warps = work->threads / 32 - couriers;
 
 	assert_int_equal(work->threads % 32, 0);
 	assert_true(work->threads <= SHUNT_MAX_THREADS && warps >= 1);
+	assert_int_equal(work->shared, bulk ? SHUNT_BULK_BYTES(warps) : 0);
 	for (unsigned r = 0; r < a->k.roles; r++) {
 		const struct shunt_role *role = &a->role[r];
-		bool apart = role->what == SHUNT_ROLE_COPY && couriers && a->k.copy_blocks;
+		bool own = role->what == SHUNT_ROLE_COPY && role->blocks;
 
+		assert_true(couriers || !role->blocks);
+		assert_true(!bulk || role->blocks);
 		for (unsigned m = role->first; m < role->first + (unsigned)role->count; m++) {
-			uint64_t bytes = messages[m].bytes & ~SHUNT_IN_CHUNKS;
-			bool chunks = messages[m].bytes & SHUNT_IN_CHUNKS;
-			uint64_t units = chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
-			unsigned limit = chunks ? a->k.chunk_channels : a->k.channels;
-
-			assert_true(!chunks || couriers);
-			assert_true(limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(a->k.nranks) : SHUNT_XCHG_PER_PEER(a->k.nranks)));
-			if (!apart && role->channels < (units < limit ? units : limit))
-				fail_msg("%u ranks, %u blocks: a message of %llu bytes has %u channels of %u", a->k.nranks, work->blocks,
-				    (unsigned long long)bytes, role->channels, limit);
+			assert_true(couriers || !(messages[m].bytes & SHUNT_IN_CHUNKS));
+			if (!own)
+				see_message(&a->k, role, messages[m].bytes, bulk);
 		}
-		if (apart)
-			moving--;
-		else if (role->channels > most)
+		if (role->blocks && role->channels > role->blocks * warps)
+			fail_msg("%u ranks: %u warps of a role in %u blocks of %u", a->k.nranks, role->channels, role->blocks, warps);
+		blocks -= role->blocks;
+		sharing += !role->blocks;
+		if (!role->blocks && role->channels > most)
 			most = role->channels;
 	}
-	unsigned blocks = work->blocks - a->k.copy_blocks;
-
 	/* Blocks with couriers have one role each, if there are enough of them. */
-	if (moving && most > (couriers && blocks >= moving ? blocks / moving * warps : blocks * warps / moving))
-		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, moving, most, blocks, warps);
+	assert_true(!couriers || blocks < sharing || (!sharing && !blocks));
+	if (sharing && most > blocks * warps / sharing)
+		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, sharing, most, blocks, warps);
 	++*(unsigned *)ctx;
 	return 0;
 }
@@ -831,7 +874,7 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 	static const size_t counts[][2] = { { 64, 1 << 20 }, { 1 << 20, 64 }, { 1 << 20, 200000 }, { 200000, 1 << 20 }, { 300000, 1 << 24 }, { 5, 6 } };
 	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER, SHUNT_SEND };
 
-	for (int n = 2; n <= 8; n++)
+	for (int n = 1; n <= 8; n++) /* 1: two with bulk copies */
 		for (size_t g = 0; g < sizeof(geometries) / sizeof(geometries[0]); g++) {
 			char rules[1024] = "";
 
@@ -845,7 +888,9 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++)
 				for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 					for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-						struct shunt_scope s = { .nranks = n, .cc = 90, .standalone = true, .max_ctas = limits[m] };
+						struct shunt_scope s = {
+							.nranks = n > 1 ? n : 2, .cc = 90, .standalone = true, .max_ctas = limits[m], .bulk = n == 1,
+						};
 
 						issue_two(&s, kinds[k], counts[c][0], counts[c][1]);
 					}
@@ -1130,6 +1175,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
 		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
+		cmocka_unit_test(test_geometry_bulk_copies_take_fewer_blocks),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
 		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
 		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),

@@ -17,7 +17,7 @@
 
 #define API __attribute__((visibility("default")))
 
-struct fake_cuda fake_cuda = { .cc = 90, .fail_with = SHUNT_CU_OUT_OF_MEMORY };
+struct fake_cuda fake_cuda = { .cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY };
 
 /* Declared by the library's own list, so that a call with other parameters does not compile. */
 #define PROTOTYPE(name, version, params) API int cu##name##version params;
@@ -269,6 +269,7 @@ int cuDeviceGetAttribute(int *value, int attr, int dev)
 {
 	ENTER();
 	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
+	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN ? fake_cuda.shared :
 	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR ? fake_cuda.cc / 10 : fake_cuda.cc % 10;
 	return 0;
 }
@@ -1134,6 +1135,17 @@ int cuFuncGetAttribute(int *value, int attr, void *func)
 	return 0;
 }
 
+/* As a device does: more than 48 KB only after this. */
+int cuFuncSetAttribute(void *func, int attr, int value)
+{
+	ENTER();
+	NEED_CONTEXT();
+	if (attr != SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES || value > fake_cuda.shared)
+		return SHUNT_CU_INVALID_VALUE;
+	fake_cuda.kernels_large++;
+	return 0;
+}
+
 int cuFuncLoad(void *func)
 {
 	ENTER();
@@ -1153,7 +1165,7 @@ int cuOccupancyMaxActiveClusters(int *clusters, void *func, const struct shunt_c
 	return 0;
 }
 
-static int note_launch(void *func, unsigned blocks, unsigned threads, void *stream, void **params, int domain, unsigned cluster)
+static int note_launch(void *func, unsigned blocks, unsigned threads, unsigned shared, void *stream, void **params, int domain, unsigned cluster)
 {
 	struct object *capture;
 	int res = on_stream(stream, &capture);
@@ -1166,6 +1178,7 @@ static int note_launch(void *func, unsigned blocks, unsigned threads, void *stre
 	fake_cuda.launch.device = current();
 	fake_cuda.launch.mem_sync_domain = domain;
 	fake_cuda.launch.cluster = cluster;
+	fake_cuda.launch.shared = shared;
 	fake_cuda.launch.stream = stream;
 	memcpy(fake_cuda.launch.args, params[0], sizeof(struct shunt_kargs));
 	fake_cuda.launch.count++;
@@ -1178,7 +1191,7 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 	ENTER();
 	if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes || extra)
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, grid_x, block_x, stream, params, -1, 0);
+	return note_launch(func, grid_x, block_x, 0, stream, params, -1, 0);
 }
 
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
@@ -1186,11 +1199,11 @@ int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, vo
 	ENTER();
 	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1], *cluster = config->nattrs == 2 ? config->attrs : NULL;
 
-	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes ||
+	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes > (unsigned)fake_cuda.shared ||
 	    extra || config->nattrs < 1 || config->nattrs > 2 || domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
 		return SHUNT_CU_INVALID_VALUE;
 	if (cluster && (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, config->grid_x, config->block_x, config->stream, params, domain->value.mem_sync_domain,
+	return note_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params, domain->value.mem_sync_domain,
 	    cluster ? cluster->value.cluster.x : 0);
 }

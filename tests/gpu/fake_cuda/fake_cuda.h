@@ -23,6 +23,7 @@ struct fake_cuda {
 	bool lossy;               /* the edges of a capture cannot be told */
 	int cc;                   /* compute capability x 10 */
 	int clusters;             /* that have room on a device */
+	int shared;               /* most bytes of shared memory that a block can have */
 	bool no_peer, no_nvlink;
 	const char *missing_kernel;
 	/* Kept by the fake. */
@@ -30,12 +31,13 @@ struct fake_cuda {
 	const char *failed;       /* the call that failed by request */
 	long live;                /* objects, mappings and references handed out and not given back */
 	long contexts[FAKE_DEVICES]; /* references to the primary contexts */
-	long kernels_loaded;
+	long kernels_loaded, kernels_large; /* ... that may have more than 48 KB of shared memory */
 	long joins;               /* edges from elsewhere in its capture that a stream was given */
 	struct {
 		char kernel[64];
 		unsigned blocks, threads, cluster;
 		int device, mem_sync_domain; /* -1: no such attribute */
+		unsigned shared;
 		void *stream;
 		unsigned char args[FAKE_MAX_ARGS];
 		long count;
