@@ -135,7 +135,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
 	/* What kernels have beside, their barriers and the driver's part, is less than 4 KB. */
-	d->info.bulk = d->info.cc >= 90 && shared >= (int)SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1) + 4096;
+	d->info.bulk = d->info.cc >= 90 && shared >= (int)SHUNT_BULK_MOST + 4096;
 	return 0;
 }
 

@@ -43,11 +43,6 @@ bool shunt_cu_kernel_exists(unsigned kernel)
 	return kernel < SHUNT_NKERNELS && shunt_fatbins[0] && kernel_names[kernel];
 }
 
-static bool is_bulk(unsigned shape)
-{
-	return source_of[shape] == SHUNT_SOURCE_bulk;
-}
-
 /* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
@@ -60,8 +55,8 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 		res = shunt_cu.KernelGetFunction(&func, handle);
 	if (!res)
 		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) : shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
-	if (!res && is_bulk(shape) && shunt_cu_devices[device].info.bulk)
-		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1));
+	if (!res && source_of[shape] == SHUNT_SOURCE_bulk && shunt_cu_devices[device].info.bulk)
+		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_MOST);
 	if (res)
 		return shunt_cu_error(res, "loading kernel %s on device %d (sm_%d)", kernel_names[kernel], device,
 		    shunt_cu_devices[device].info.cc);
@@ -84,7 +79,7 @@ static unsigned ask_cluster_room(int device, void *func)
 	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
 	const struct shunt_cu_launch_config config = {
 		.grid_x = SHUNT_MAX_BLOCKS, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1,
-		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1) : 0, .attrs = &attr, .nattrs = 1,
+		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_MOST : 0, .attrs = &attr, .nattrs = 1,
 	};
 	int clusters = 0;
 

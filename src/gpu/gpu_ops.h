@@ -26,7 +26,7 @@ struct shunt_gpu_info {
 	uint16_t cc;        /* compute capability x 10: 90 for sm_90; the sim says 0 */
 	uint16_t sim;       /* 1 on the sim */
 	uint32_t driver;    /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
-	uint32_t bulk;      /* 1: kernels can have SHUNT_BULK_BYTES of shared memory, and its bulk copies go on by themselves */
+	uint32_t bulk;      /* 1: kernels can have SHUNT_BULK_MOST bytes of shared memory, and its bulk copies go on by themselves */
 };
 
 /* A piece of device memory that peers may map. All fields are the ops' to write. */

@@ -70,17 +70,18 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
+GPU_FN uint32_t gpu_shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 /* As atomic operations, which racecheck can tell from a race. */
 GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
 {
-	uint32_t v, at = (uint32_t)__cvta_generic_to_shared(p);
+	uint32_t v, at = gpu_shared_at(p);
 	asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(at) : "memory");
 	return v;
 }
 GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 {
 	[[maybe_unused]] uint32_t old;
-	uint32_t at = (uint32_t)__cvta_generic_to_shared(p);
+	uint32_t at = gpu_shared_at(p);
 	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
 }
 /* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */
@@ -200,7 +201,6 @@ GPU_FN void gpu_bulk_plain(char *to, const char *from, uint32_t bytes)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-GPU_FN uint32_t gpu_shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 GPU_FN void gpu_bulk_own(void)
 {
 	asm volatile("fence.proxy.async;" ::: "memory");

@@ -36,6 +36,7 @@
 #define SHUNT_BULK_SLOTS 3u      /* chunks of a warp in shared memory */
 #define SHUNT_BULK_TURNS 2u      /* channels of a warp that sends */
 #define SHUNT_BULK_BYTES(warps) ((uint32_t)(warps) * SHUNT_BULK_SLOTS * SHUNT_CHUNK) /* of shared memory beside a kernel's own */
+#define SHUNT_BULK_MOST SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32 - 1) /* one warp of a block is its courier */
 
 enum shunt_kflags {
 	SHUNT_K_PREMUL = 1,         /* multiply every input by the scalar before it is used */
