@@ -68,6 +68,7 @@ struct dump_comm {
 	int rank, nranks;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
 	bool has_progress, running, last_captured;
+	bool silent;        /* its device could not be read: something holds the driver */
 	int fault_peer; /* -1: no fault */
 	const char *fault_theirs; /* "", or what the peer calls that is not what this rank calls */
 	uint64_t fault_op; /* seq; 0: not known */

@@ -133,6 +133,7 @@ bool find_slow_device(struct findings *f, const struct group *g)
 	const struct dump_op *op = NULL, *waiting = NULL;
 	enum found_level level;
 	struct text t = {0};
+	int ended = 0;
 
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_op *at = current(g->member[r]);
@@ -195,7 +196,9 @@ bool find_slow_device(struct findings *f, const struct group *g)
 		    "SHUNT_FORCE_NCCL=all avoids it" : advice_of(level), &t);
 		return true;
 	}
-	if (count(g, in) < g->nhere)
+	for (int r = 0; r < g->n; r++)
+		ended += is(collective(g->member[r], lowest), "finished");
+	if (ended && ended + count(g, in) == g->nhere)
 		add(&t, ", while the others have ended it");
 	add_faults(&t, g);
 	if (g->nhere < g->n)

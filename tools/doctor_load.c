@@ -76,7 +76,7 @@ static int read_comm(const struct dump_process *p, json_t *o, struct dump_comm *
 		.process = p, .id = text_of(o, "id"), .key = text_of(o, "key"), .state = text_of(o, "state"), .why = text_of(o, "why"),
 		.error = text_of(o, "error"), .phase = text_of(o, "phase"), .rank = int_of(o, "rank", -1), .nranks = int_of(o, "nranks", -1),
 		.phase_time_ns = number_of(o, "phase_time_ns"), .calls = number_of(o, "calls"), .collectives = number_of(o, "collectives"),
-		.replays = number_of(progress, "replays"), .last = number_of(progress, "last"), .has_progress = json_is_object(progress),
+		.replays = number_of(progress, "replays"), .last = number_of(progress, "last"), .has_progress = json_is_object(progress), .silent = json_is_true(json_object_get(o, "silent")),
 		.running = json_is_true(json_object_get(progress, "running")), .last_captured = json_is_true(json_object_get(progress, "captured")),
 		.fault_peer = int_of(fault, "peer", -1), .fault_op = number_of(fault, "op"), .fault_theirs = text_of(fault, "theirs"), .nops = json_array_size(ops), .npeers = json_array_size(json_object_get(o, "sends")),
 	};

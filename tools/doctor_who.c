@@ -22,6 +22,22 @@ static void find_missing(struct findings *f, const struct group *g)
 	found_in(f, g, FOUND_WARN, "a process that died or is stopped writes none (`shunt doctor --pid` says which); others may be on another host", &t);
 }
 
+static void find_silent(struct findings *f, const struct group *g)
+{
+	bool *silent = g->mark[0];
+	struct text t = {0};
+
+	for (int r = 0; r < g->n; r++)
+		silent[r] = g->member[r] && g->member[r]->silent;
+	if (!count(g, silent))
+		return;
+	add(&t, "CUDA does not answer in ");
+	add_processes(&t, g, silent);
+	add(&t, ": how far the device%s come is not known", count(g, silent) == 1 ? " has" : "s have");
+	found_in(f, g, FOUND_WARN, "a call that waits for kernels, such as cudaFree or cudaHostUnregister, holds the driver of the whole process meanwhile; "
+	    "a debugger shows which thread is in it", &t);
+}
+
 static void find_errors(struct findings *f, const struct group *g)
 {
 	for (int r = 0; r < g->n; r++) {
@@ -56,6 +72,7 @@ static void look_at(struct findings *f, const struct group *g)
 	if (!any)
 		any = find_fewer_replays(f, g);
 	find_missing(f, g);
+	find_silent(f, g);
 	find_errors(f, g);
 	if (!any && f->n == before) {
 		uint64_t calls = 0;

@@ -26,6 +26,8 @@
 #define MAX_FILES 32 /* of one process: a disk is not to be filled */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
+#define DEVICE_WAIT_MS 2000 /* for the first communicator; once a device was silent, for the others: */
+#define SILENT_WAIT_MS 50
 
 /* ---- the text */
 
@@ -156,6 +158,7 @@ struct writer {
 	struct times times;
 	struct shunt_operation *ops; /* room for a ring */
 	bool any;
+	bool silent;                 /* a device did not answer */
 	int err;
 };
 
@@ -178,12 +181,13 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 	struct writer *w = arg;
 	struct shunt_recorder_look look;
 	FILE *f = w->f;
-	int err = shunt_recorder_look(rec, &look);
+	int err = shunt_recorder_look(rec, w->silent ? SILENT_WAIT_MS : DEVICE_WAIT_MS, &look);
 
 	if (err) {
 		w->err = err;
 		return;
 	}
+	w->silent |= look.silent;
 	fprintf(f, "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"", w->any ? "," : "", look.id,
 	    look.key, look.rank, look.nranks, look.device, look.forward ? "forward" : look.have_device ? "ready" : "new");
 	w->any = true;
@@ -205,6 +209,8 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 	}
 	if (look.fault.set)
 		put_fault(f, &look.fault);
+	if (look.silent)
+		fprintf(f, ",\n   \"silent\": true");
 	if (look.ctrl)
 		put_device(f, &look);
 	put_operations(w, rec, &look);

@@ -11,8 +11,10 @@
 #include "core/dump.h"
 #include "core/hash.h"
 #include "core/id.h"
+#include "core/thread.h"
 
 #define MAX_COUNTED_PEERS 1024
+#define READ_STACK_BYTES (64u << 10)
 
 /* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
 enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
@@ -37,12 +39,23 @@ struct shunt_recorder {
 	_Atomic(const char *) phase;
 	atomic_uint_fast64_t phase_ns;
 
-	pthread_mutex_t lock;        /* of what follows; held while the device is read */
+	pthread_mutex_t reading;     /* held while the device is read; taken before `lock` */
+	pthread_mutex_t lock;        /* of what follows */
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
 	bool sim, forward;
 	char why[160];
+};
+
+/* The device's words, on their way to who looks. Who comes last, the one that reads or the one that looks, frees it. */
+struct device_read {
+	struct shunt_recorder *rec;
+	pthread_mutex_t lock;
+	pthread_cond_t is_over;
+	unsigned users;
+	bool over;
+	struct shunt_ctrl *ctrl; /* NULL: could not be read */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -73,6 +86,7 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 	atomic_init(&rec->device, -1);
 	rec->process = getpid();
 	rec->users = 1;
+	pthread_mutex_init(&rec->reading, NULL);
 	pthread_mutex_init(&rec->lock, NULL);
 	pthread_mutex_lock(&list_lock);
 	rec->next = list;
@@ -113,10 +127,12 @@ void shunt_recorder_unready(struct shunt_recorder *rec)
 {
 	if (!rec)
 		return;
+	pthread_mutex_lock(&rec->reading);
 	pthread_mutex_lock(&rec->lock);
 	rec->ctrl = NULL;
 	rec->fault = NULL;
 	pthread_mutex_unlock(&rec->lock);
+	pthread_mutex_unlock(&rec->reading);
 }
 
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
@@ -155,6 +171,7 @@ static void drop(struct shunt_recorder *rec)
 	if (left)
 		return;
 	pthread_mutex_destroy(&rec->lock);
+	pthread_mutex_destroy(&rec->reading);
 	free(atomic_load(&rec->eager.entries));
 	free(atomic_load(&rec->captured.entries));
 	free(atomic_load(&rec->peers));
@@ -303,10 +320,12 @@ void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), voi
 	free(all);
 }
 
-/* With the recorder's lock held, so that the memory stays. */
+/* ---- the device, which may not answer */
+
+/* With rec->reading held, so that the memory stays. */
 static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
 {
-	struct shunt_ctrl *copy = malloc(sizeof(*copy));
+	struct shunt_ctrl *copy = rec->ctrl ? malloc(sizeof(*copy)) : NULL;
 	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies a word as one, and many words not */
 	int device = atomic_load(&rec->device), err = 0;
 
@@ -318,7 +337,96 @@ static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
 	return NULL;
 }
 
-int shunt_recorder_look(struct shunt_recorder *rec, struct shunt_recorder_look *look)
+static void device_read_drop(struct device_read *d)
+{
+	unsigned left;
+
+	pthread_mutex_lock(&d->lock);
+	left = --d->users;
+	pthread_mutex_unlock(&d->lock);
+	if (left)
+		return;
+	pthread_cond_destroy(&d->is_over);
+	pthread_mutex_destroy(&d->lock);
+	drop(d->rec);
+	free(d->ctrl);
+	free(d);
+}
+
+static void *device_read_main(void *arg)
+{
+	struct device_read *d = arg;
+	struct shunt_ctrl *ctrl;
+
+	pthread_mutex_lock(&d->rec->reading);
+	ctrl = copy_ctrl(d->rec);
+	pthread_mutex_unlock(&d->rec->reading);
+	pthread_mutex_lock(&d->lock);
+	d->ctrl = ctrl;
+	d->over = true;
+	pthread_cond_signal(&d->is_over);
+	pthread_mutex_unlock(&d->lock);
+	device_read_drop(d);
+	return NULL;
+}
+
+static struct device_read *device_read_start(struct shunt_recorder *rec)
+{
+	struct device_read *d = calloc(1, sizeof(*d));
+	pthread_condattr_t attr;
+
+	if (!d)
+		return NULL;
+	d->rec = rec;
+	d->users = 2;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->is_over, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_lock(&list_lock);
+	rec->users++;
+	pthread_mutex_unlock(&list_lock);
+	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
+		device_read_drop(d);
+		device_read_drop(d);
+		return NULL;
+	}
+	return d;
+}
+
+/*
+ * A call of the program's that waits for kernels, as cudaFree does, may hold the driver for as long as it waits, and then this waits as well. So a thread of
+ * its own reads, and is left behind when it does not come back in time. false: so it was.
+ */
+static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
+{
+	struct device_read *d = device_read_start(rec);
+	struct timespec end;
+	bool over;
+
+	*ctrl_p = NULL;
+	if (!d)
+		return true;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += wait_ms / 1000;
+	end.tv_nsec += wait_ms % 1000 * 1000000L;
+	if (end.tv_nsec >= 1000000000L) {
+		end.tv_sec++;
+		end.tv_nsec -= 1000000000L;
+	}
+	pthread_mutex_lock(&d->lock);
+	while (!d->over && !pthread_cond_timedwait(&d->is_over, &d->lock, &end))
+		;
+	over = d->over;
+	*ctrl_p = d->ctrl;
+	d->ctrl = NULL;
+	pthread_mutex_unlock(&d->lock);
+	device_read_drop(d);
+	return over;
+}
+
+int shunt_recorder_look(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_look *look)
 {
 	atomic_uint *peers;
 
@@ -342,8 +450,11 @@ int shunt_recorder_look(struct shunt_recorder *rec, struct shunt_recorder_look *
 	look->forward = rec->forward;
 	memcpy(look->why, rec->why, sizeof(look->why));
 	look->have_device = rec->ctrl != NULL;
-	if (rec->ctrl)
-		look->ctrl = copy_ctrl(rec);
+	pthread_mutex_unlock(&rec->lock);
+	if (look->have_device)
+		look->silent = !device_read(rec, wait_ms, &look->ctrl);
+	/* After the device: who gave up is at its end. */
+	pthread_mutex_lock(&rec->lock);
 	if (rec->fault) {
 		look->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
 		if (look->fault.set)

@@ -44,7 +44,7 @@ void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, i
 /* The device side may be read from now on, until unready. fault: as the host sees it, or NULL. */
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
     const struct shunt_fault *fault);
-/* To be called before that memory goes; waits for a dump that is just reading it. */
+/* To be called before that memory goes; waits for who is just reading it. */
 void shunt_recorder_unready(struct shunt_recorder *rec);
 /* What the communicator waits for on the host, with static storage ("set-up"); NULL: nothing. */
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
@@ -99,6 +99,7 @@ struct shunt_recorder_look {
 	int rank, nranks, device;   /* -1: not known yet */
 	int error;
 	bool forward, have_device;
+	bool silent;                /* the device was not read in time: something holds the driver */
 	char why[160];
 	const char *phase;
 	uint64_t phase_ns;          /* since when */
@@ -113,7 +114,7 @@ struct shunt_recorder_look {
 void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg);
 /* Copies at most cap operations, oldest first; returns how many. Those that are just being overwritten are left out. */
 size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shunt_operation *ops, size_t cap);
-/* To be finished. 0 or -ENOMEM. A device that cannot be read leaves ctrl NULL. */
-int shunt_recorder_look(struct shunt_recorder *rec, struct shunt_recorder_look *look);
+/* To be finished. Waits at most wait_ms for the device. 0 or -ENOMEM. A device that cannot be read, or not in time, leaves ctrl NULL. */
+int shunt_recorder_look(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_look *look);
 void shunt_recorder_look_finish(struct shunt_recorder_look *look);
 #endif

@@ -39,6 +39,18 @@ static int broken_copy(int device, void *dst, const void *src, size_t bytes)
 	return -EIO;
 }
 
+/* As long as this is held, so is the driver. */
+static pthread_mutex_t driver = PTHREAD_MUTEX_INITIALIZER;
+
+static int waiting_copy(int device, void *dst, const void *src, size_t bytes)
+{
+	pthread_mutex_lock(&driver);
+	memcpy(dst, src, bytes);
+	pthread_mutex_unlock(&driver);
+	return 0;
+}
+
+static const struct shunt_gpu_ops waiting_gpu = {.device_info = fake_info, .copy = waiting_copy};
 static const struct shunt_gpu_ops fake_gpu = {.device_info = fake_info, .copy = fake_copy};
 static const struct shunt_gpu_ops broken_gpu = {.device_info = fake_info, .copy = broken_copy};
 
@@ -125,7 +137,7 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 	assert_int_equal(shunt_recorder_read(rec, false, ops, N), N);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(ops[i].number, rows[i].number);
-	assert_int_equal(shunt_recorder_look(rec, &look), 0);
+	assert_int_equal(shunt_recorder_look(rec, 1000, &look), 0);
 	assert_int_equal(look.calls, N);
 	assert_int_equal(look.collectives, 3);
 	assert_int_equal(look.npeers, 3);
@@ -404,6 +416,47 @@ static void test_dump_with_unreadable_device_has_host_side(void **state)
 	free(ctrl);
 }
 
+/* A cudaFree that waits for a kernel holds the driver. What the host knows is told all the same, of all communicators, and again when asked again. */
+static void test_dump_beside_a_held_driver_has_host_side(void **state)
+{
+	struct shunt_recorder *rec[3];
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	struct timespec a, b;
+	json_t *dump, *comm;
+
+	ctrl->progress = (struct shunt_progress){.now = 1, .eager = 1, .begun = 4, .ended = 3};
+	for (int i = 0; i < 3; i++) {
+		rec[i] = shunt_recorder_create(id_a);
+		shunt_recorder_set_rank(rec[i], 0, 2, 0);
+		shunt_recorder_add(rec[i], &c, "oneshot", 0, false);
+		shunt_recorder_ready(rec[i], &waiting_gpu, ctrl, NULL);
+	}
+	pthread_mutex_lock(&driver);
+	for (int times = 0; times < 2; times++) {
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		dump = dump_now();
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		assert_true(b.tv_sec - a.tv_sec < 8);
+		for (size_t i = 0; i < 3; i++) {
+			comm = json_array_get(json_object_get(dump, "communicators"), i);
+			assert_true(json_is_true(json_object_get(comm, "silent")));
+			assert_null(json_object_get(comm, "progress"));
+			assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
+		}
+		json_decref(dump);
+	}
+	pthread_mutex_unlock(&driver);
+	dump = dump_now();
+	comm = json_array_get(json_object_get(dump, "communicators"), 0);
+	assert_null(json_object_get(comm, "silent"));
+	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "running");
+	json_decref(dump);
+	for (int i = 0; i < 3; i++)
+		shunt_recorder_destroy(rec[i]);
+	free(ctrl);
+}
+
 static void test_dump_quotes_what_json_cannot_hold(void **state)
 {
 	struct shunt_recorder *a = shunt_recorder_create(id_a), *b = shunt_recorder_create(id_b);
@@ -643,6 +696,7 @@ int main(void)
 	    cmocka_unit_test(test_dump_without_communicators_is_json),
 	    cmocka_unit_test(test_dump_shows_device_counters),
 	    cmocka_unit_test(test_dump_with_unreadable_device_has_host_side),
+	    cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
 	    cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
 	    cmocka_unit_test(test_file_is_private_and_complete),
 	    cmocka_unit_test(test_error_is_dumped_once),
