@@ -80,6 +80,7 @@ static int script_run(struct seat *t, const struct conform_case *c, struct confo
 	struct conform_plan plan;
 	struct conform_memory memory = { 0 };
 	int err = conform_plan_make(&plan, c, r->nranks), nlibs = r->o->base.nlibs;
+	char none = 0, all[BENCH_MAX_RANKS];
 
 	if (!err)
 		err = conform_memory_make(&memory, r, &plan);
@@ -87,6 +88,10 @@ static int script_run(struct seat *t, const struct conform_case *c, struct confo
 		tool_error("rank %d: %s cannot be prepared: %s", r->rank, c->name, strerror(-err));
 		goto out;
 	}
+	/* That freed memory, perhaps, which waits for the device. Nobody's kernels may wait for us there meanwhile: threads can share a GPU. */
+	err = gather(t, &none, sizeof(none), all);
+	if (err)
+		goto out;
 	for (int i = 0; i < nlibs; i++) {
 		const char *what = conform_plan_lacks(&plan, &r->side[i]);
 

@@ -83,17 +83,19 @@ static void comm_round(struct torture_rank *r)
 	if (!(r->possible >> comm & 1))
 		return;
 	torture_check_all(r);
+	torture_meet(r);
 	if (!(r->comms >> comm & 1)) {
 		if (!(r->comms >> conform_comm_parent(comm) & 1))
 			comm_make(r, conform_comm_parent(comm), NULL);
 		if (!r->err)
 			comm_make(r, comm, NULL);
-		return;
+	} else {
+		torture_graphs_drop(r);
+		for (int i = CONFORM_NCOMMS - 1; i >= (int)comm; i--)
+			if (r->comms >> i & 1 && (i == (int)comm || (conform_comm_parent(i) == comm)))
+				comm_destroy(r, i);
 	}
-	torture_graphs_drop(r);
-	for (int i = CONFORM_NCOMMS - 1; i >= (int)comm; i--)
-		if (r->comms >> i & 1 && (i == (int)comm || (conform_comm_parent(i) == comm)))
-			comm_destroy(r, i);
+	torture_meet(r);
 }
 
 /* ---- lives ---- */
@@ -183,6 +185,7 @@ static void life_begin(struct torture_rank *r)
 		torture_nccl_error(r, "ncclGetUniqueId", r->nccl.GetUniqueId(&id));
 	if (!r->err && !torture_gather(r, &id, sizeof(id), ids))
 		comm_make(r, CONFORM_WORLD, &ids[0]);
+	torture_meet(r);
 }
 
 static void life_end(struct torture_rank *r)
@@ -190,6 +193,7 @@ static void life_end(struct torture_rank *r)
 	uint32_t first = torture_random(&r->common, CONFORM_NCOMMS);
 
 	torture_check_all(r);
+	torture_meet(r);
 	torture_graphs_drop(r);
 	/* In any order: a child lives on without its parent. */
 	for (uint32_t i = 0; i < CONFORM_NCOMMS; i++)
@@ -209,8 +213,10 @@ void torture_life(struct torture_rank *r)
 
 		if (what < 66)
 			torture_eager_round(r);
-		else if (what < 88)
+		else if (what < 88 && !r->gentle)
 			torture_graph_round(r, what % 6);
+		else if (what < 88)
+			torture_eager_round(r);
 		else if (what < 95)
 			comm_round(r);
 		else

@@ -41,6 +41,7 @@ struct torture_rank {
 	uint64_t max_bytes, seed;
 	bool cuda, stop;
 	bool any_order;              /* a group's communicators may be named in another order on every rank */
+	bool gentle;                 /* threads in front of a real NCCL: see torture_meet() */
 	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
 	unsigned possible;           /* communicators that can be made */
 	struct torture_random common, own;
@@ -61,6 +62,12 @@ struct torture_rank {
 
 /* What the rank is at, for who watches it. */
 void torture_note(struct torture_rank *r, enum bench_stage stage);
+/*
+ * Of ranks that need it: waits until none has anything under way. When a real NCCL connects two GPUs of one process, or takes a communicator down, it calls
+ * CUDA functions that wait for all kernels of the process, those of a rank that waits for this one too, and that a capture forbids. So threads in front
+ * of it meet before and after communicators come and go, and capture nothing.
+ */
+void torture_meet(struct torture_rank *r);
 /* Nothing, if the call went well. */
 void torture_device_error(struct torture_rank *r, const char *what, int err);
 void torture_nccl_error(struct torture_rank *r, const char *call, ncclResult_t result);
