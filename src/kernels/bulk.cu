@@ -5,17 +5,22 @@
  */
 #include "kernels/bulk.h"
 
-/* Before one statement about a run in lines: for each channel that the warp serves, one after the other. No channel waits for another one of the pair. */
-#define EACH_CHANNEL(x, a, role, ok) \
+/*
+ * Before one statement about message m of a run in lines: for each message, and for each channel that the warp serves. A message begins on all of them before
+ * the next one does: the other end may take it in a launch of its own, and give no room for the next one before.
+ */
+#define EACH_MESSAGE(x, a, role, first, count, ok) \
 	GPU_ROLL \
-	for (uint32_t width = chunks_width<SHUNT_BULK_TURNS>(a, role); (ok) && (x).channel < (a).k.channels; (x).channel += width, gpu_warp_sync())
+	for (uint32_t m = first, width = chunks_width<SHUNT_BULK_TURNS>(a, role), begin = (x).channel; (ok) && m < (first) + (count); m++, (x).channel = begin) \
+		GPU_ROLL \
+		for (; (ok) && (x).channel < (a).k.channels; (x).channel += width, gpu_warp_sync())
 
 template <typename T, typename Op, typename A> GPU_FN bool lines_send(struct xchg x, const A &a, const struct shunt_role &role, uint32_t i, uint32_t n)
 {
 	bool ok = true;
 
-	EACH_CHANNEL(x, a, role, ok)
-		ok = xchg_send<T, Op>(x, a, role.peer, i, n);
+	EACH_MESSAGE(x, a, role, i, n, ok)
+		ok = xchg_send<T, Op>(x, a, role.peer, m, 1);
 	return ok;
 }
 
@@ -23,8 +28,8 @@ template <typename T, typename A> GPU_FN bool lines_take(struct xchg x, const A 
 {
 	bool ok = true;
 
-	EACH_CHANNEL(x, a, role, ok)
-		ok = xchg_take<T>(x, a, role.peer, i, n, 0);
+	EACH_MESSAGE(x, a, role, i, n, ok)
+		ok = xchg_take<T>(x, a, role.peer, m, 1, 0);
 	return ok;
 }
 
@@ -32,8 +37,8 @@ template <typename T, typename Op, typename A> GPU_FN bool lines_fold(struct xch
 {
 	bool ok = true;
 
-	EACH_CHANNEL(x, a, role, ok)
-		ok = xchg_fold<T, Op, 2, 1>(x, a, i, n);
+	EACH_MESSAGE(x, a, role, i, n, ok)
+		ok = xchg_fold<T, Op, 2, 1>(x, a, m, 1);
 	return ok;
 }
 

@@ -351,6 +351,123 @@ static void test_group_on_streams_that_capture_apart_is_refused(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_captures_apart), 0);
 }
 
+/*
+ * A group on one end only: the other one takes message by message, and is to have each before the sender's next ones. In one launch of the sender's there
+ * are messages in chunks and in lines.
+ */
+static int body_group_on_one_end(struct rank *r)
+{
+	static const size_t bytes[] = { 262144, 16384, 16384, 16384 };
+	enum { N = sizeof(bytes) / sizeof(bytes[0]) };
+	void *buf[N];
+
+	if (!r->rank)
+		NCCL(ncclGroupStart());
+	for (int i = 0; i < N; i++) {
+		buf[i] = r->rank ? blank(bytes[i]) : letters(0, 1, i, bytes[i]);
+		CHECK(buf[i]);
+		if (r->rank)
+			NCCL(ncclRecv(buf[i], bytes[i], ncclUint8, 0, r->comm, r->stream));
+		else
+			NCCL(ncclSend(buf[i], bytes[i], ncclUint8, 1, r->comm, r->stream));
+	}
+	if (!r->rank)
+		NCCL(ncclGroupEnd());
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (int i = 0; i < N && r->rank; i++)
+		CHECK(!check_letters(r, buf[i], 0, 1, i, bytes[i]));
+	for (int i = 0; i < N; i++)
+		shunt_free(buf[i]);
+	return 0;
+}
+
+static void test_group_on_one_end_only_runs(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_group_on_one_end), 0);
+}
+
+/* Messages of all sizes between all ranks, in rounds. Each rank makes groups of as many rounds as it likes. */
+struct drawn {
+	int round, from, to;
+	size_t bytes, at;
+	unsigned char *buf;
+};
+
+static uint32_t draw(uint64_t *state, uint32_t n)
+{
+	*state = *state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)((*state >> 33) * n >> 31);
+}
+
+static size_t draw_bytes(uint64_t *state)
+{
+	uint32_t how = draw(state, 8);
+
+	return how == 0 ? draw(state, 600) : how < 4 ? draw(state, 16384) : how < 6 ? 16384 : 16385 + draw(state, 150000);
+}
+
+static int draw_messages(uint64_t seed, int nranks, struct drawn *m, int max)
+{
+	uint64_t common = seed;
+	int n = 0;
+
+	for (int round = 0; n + 6 <= max; round++)
+		for (uint32_t left = 1 + draw(&common, 6); left; left--) {
+			int from = (int)draw(&common, (uint32_t)nranks), to = (int)draw(&common, (uint32_t)nranks);
+			size_t bytes = draw_bytes(&common), at = draw(&common, 3) ? 0 : draw(&common, 16);
+
+			if (from != to)
+				m[n++] = (struct drawn){ .round = round, .from = from, .to = to, .bytes = bytes, .at = at };
+		}
+	return n;
+}
+
+static uint64_t apart_seed;
+
+static int body_grouped_apart(struct rank *r)
+{
+	struct drawn m[120];
+	int n = draw_messages(apart_seed, r->nranks, m, 120);
+	uint64_t own = apart_seed + 977u * (unsigned)r->rank;
+
+	for (int i = 0; i < n;) {
+		int end = m[i].round + 1 + (int)draw(&own, 4);
+
+		NCCL(ncclGroupStart());
+		for (; i < n && m[i].round < end; i++) {
+			struct drawn *d = &m[i];
+
+			if (d->from != r->rank && d->to != r->rank)
+				continue;
+			d->buf = blank(d->bytes + d->at);
+			CHECK(d->buf);
+			for (size_t k = 0; d->from == r->rank && k < d->bytes; k++)
+				d->buf[d->at + k] = letter(d->from, d->to, i, k);
+			if (d->from == r->rank)
+				NCCL(ncclSend(d->buf + d->at, d->bytes, ncclUint8, d->to, r->comm, r->stream));
+			else
+				NCCL(ncclRecv(d->buf + d->at, d->bytes, ncclUint8, d->from, r->comm, r->stream));
+		}
+		NCCL(ncclGroupEnd());
+	}
+	CHECK(!shunt_stream_synchronize(r->stream));
+	for (int i = 0; i < n; i++) {
+		if (m[i].to == r->rank)
+			CHECK(!check_letters(r, m[i].buf + m[i].at, m[i].from, m[i].to, i, m[i].bytes));
+		if (m[i].buf)
+			shunt_free(m[i].buf);
+	}
+	return 0;
+}
+
+static void test_messages_grouped_otherwise_on_each_rank_arrive(void **state)
+{
+	for (apart_seed = 1; apart_seed < 4; apart_seed++)
+		assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_grouped_apart), 0);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 0, body_grouped_apart), 0);
+	assert_int_equal(ranks_run(RANKS_THREADS, 4, 0, body_grouped_apart), 0);
+}
+
 static int body_alone(struct rank *r)
 {
 	float *a, *b, two = 2;
@@ -398,6 +515,8 @@ int main(void)
 		cmocka_unit_test(test_group_names_communicators_crosswise_runs),
 		cmocka_unit_test(test_group_odd_calls_answer_as_nccl),
 		cmocka_unit_test(test_group_on_streams_that_capture_apart_is_refused),
+		cmocka_unit_test(test_group_on_one_end_only_runs),
+		cmocka_unit_test(test_messages_grouped_otherwise_on_each_rank_arrive),
 		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
 	};
 
