@@ -130,6 +130,27 @@ static inline ncclResult_t record(struct shunt_group *group, const struct shunt_
 	return shunt_ranges ? record_in_range(group, call) : shunt_group_record(group, call);
 }
 
+static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt_call *call)
+{
+	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
+	return shunt_forward(call);
+}
+
+/*
+ * To the real NCCL, in a group or without one (NULL). It gets a group's calls in the order of issue, as all ranks must agree on that, and it launches
+ * communicators in the order of their first calls. So this one waits if it comes behind one that may be the real NCCL's: when that is known is a matter of
+ * timing, and another rank may know already.
+ */
+static inline ncclResult_t forward_in(struct shunt_group *group, struct shunt_entry *e, struct shunt_call *call)
+{
+	if (!group || !shunt_group_undecided(group))
+		return forward_now(e, call);
+	call->entry = e;
+	call->pick.algo = NULL;
+	call->real = true;
+	return record(group, call);
+}
+
 static ncclResult_t collective_overlay(struct shunt_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
@@ -139,9 +160,9 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 
 	/* Whatever we do not understand is the real NCCL's to judge, with its own code. */
 	if (!e)
-		return shunt_forward(call);
+		return call->comm ? forward_in(shunt_group_open(), NULL, call) : shunt_forward(call);
 	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !describe(e, call))
-		goto forward;
+		return forward_in(shunt_group_open(), e, call);
 	if (is_empty(&call->coll)) {
 		shunt_entry_put(e);
 		return ncclSuccess;
@@ -152,25 +173,23 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 	}
 	if (!take_config(call)) {
 		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_WHY_CONFIG);
-		goto forward;
+		return forward_in(shunt_group_open(), e, call);
 	}
 	group = shunt_group_open();
 	if (group) {
 		call->entry = e;
-		/* Until all ranks know whether our kernels run here, everything is kept: what is forwarded must be so in the order of issue. */
+		/* Until all ranks know whether our kernels run here, everything is kept. */
 		if (shunt_comm_needs_setup(e->comm) || shunt_comm_pick(e->comm, &call->coll, &call->pick, &why))
 			return record(group, call);
 		shunt_comm_count_forward(e->comm, &call->coll, why);
-		goto forward;
+		return forward_in(group, e, call);
 	}
 	err = run(e->comm, &call->coll);
 	if (err != -EOPNOTSUPP) {
 		shunt_entry_put(e);
 		return shunt_to_nccl(err);
 	}
-forward:
-	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
-	return shunt_forward(call);
+	return forward_now(e, call);
 }
 
 static ncclResult_t collective_alone(struct shunt_call *call)

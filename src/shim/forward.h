@@ -17,6 +17,7 @@ struct shunt_call {
 	ncclCollConfig_t config; /* what we know of it */
 	const ncclCollConfig_t *given; /* the program's own, until its call returns; then NULL */
 	struct shunt_pick pick; /* of shunt_comm_pick; algo NULL: something is left to be asked or done before it runs */
+	bool real;           /* the real NCCL's, and kept in a group for the order's sake only; the entry may be NULL */
 	bool done;
 };
 

@@ -137,6 +137,11 @@ ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_call *
 	return ncclSuccess;
 }
 
+bool shunt_group_undecided(const struct shunt_group *g)
+{
+	return g->undecided;
+}
+
 void shunt_group_born(ncclComm_t comm)
 {
 	/* Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces it. */
@@ -217,7 +222,7 @@ static void reset_group(struct shunt_group *g, bool failed)
 /* Does the call want a kernel, as far as one can know now? */
 static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
 {
-	return !call->done && (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
+	return !call->done && !call->real && (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
 }
 
 /*
@@ -237,7 +242,7 @@ static int prepare_calls(struct setup *s)
 	int err = 0;
 
 	for (size_t i = 0; i < s->group->n && !err; i++)
-		if (s->group->calls[i].entry == s->entry && !s->group->calls[i].done)
+		if (s->group->calls[i].entry == s->entry && !s->group->calls[i].done && !s->group->calls[i].real)
 			err = shunt_comm_prepare(s->entry->comm, &s->group->calls[i].coll);
 	return err;
 }
@@ -261,7 +266,8 @@ static ncclResult_t setup_comms(struct shunt_group *g)
 
 	for (size_t i = 0; i < g->n && g->undecided; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
-		bool seen = g->calls[i].pick.algo;
+		bool seen = g->calls[i].pick.algo || g->calls[i].real;
+
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = setups[k].entry == e;
 		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))
@@ -303,7 +309,8 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 		if (!all) {
 			if (wants_ours(call, &why))
 				continue;
-			shunt_comm_count_forward(call->entry->comm, &call->coll, why);
+			if (!call->real)
+				shunt_comm_count_forward(call->entry->comm, &call->coll, why);
 		}
 		call->done = true;
 		g->done++;

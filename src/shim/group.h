@@ -23,6 +23,8 @@ void shunt_group_put(struct shunt_entry *entry);
 
 /* The entry's reference goes to the group, in case of an error too. */
 ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_call *call);
+/* Is there a call of which it is not known yet whether the real NCCL gets it? What that gets for sure is recorded behind it then. */
+bool shunt_group_undecided(const struct shunt_group *group);
 /* Remembers the result of a call inside the group if it is an error; returns it. */
 ncclResult_t shunt_group_result(ncclResult_t result);
 /* A communicator was created inside the group: its entry is dropped if the group fails. */

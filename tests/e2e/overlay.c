@@ -846,6 +846,50 @@ static void test_groups_mix_ours_and_forwarded_calls(void **state)
 		assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce}, 0), 0);
 }
 
+/*
+ * A group in which rank 1 hears, between two calls, that its set-up is done: rank 0 has come to the group's end by then. What is NCCL's reaches it in the order
+ * of issue all the same, of one communicator and of two, of which one was in use before.
+ */
+static int body_set_up_in_mid_group(struct rank *r)
+{
+	enum { LARGE = 20001, SMALL = 1000 };
+	static const char want[] = "GroupStart\nAllReduce 20001 2 grouped\nAllReduce 20002 2 grouped\nAllReduce 20003 55 grouped\n";
+	ncclComm_t comm[2];
+	void *buf[4];
+
+	NCCL(ncclCommInitRank(&comm[0], r->nranks, r->id, r->rank));
+	NCCL(ncclCommSplit(comm[0], 0, r->rank, &comm[1], NULL));
+	for (int i = 0; i < 4; i++)
+		CHECK(shunt_malloc(&buf[i], (LARGE + 4) * 4) == 0);
+	for (int round = 0; round < 2; round++) { /* the second one: comm[1] is new, comm[0] is not */
+		FAKE(fake_nccl_reset)();
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(buf[0], buf[0], LARGE, ncclInt32, ncclSum, comm[round], r->stream));
+		if (r->rank == 1)
+			usleep(300000);
+		NCCL(ncclAllReduce(buf[1], buf[1], LARGE + 1, ncclInt32, ncclSum, comm[0], r->stream));
+		NCCL(ncclAllReduce(buf[2], buf[2], SMALL, ncclInt32, ncclSum, comm[round], r->stream));
+		/* A type that nobody knows: NCCL's to judge, and not before its turn. */
+		if (round)
+			ncclAllReduce(buf[3], buf[3], LARGE + 2, 55, ncclSum, comm[0], r->stream);
+		CHECK(ncclGroupEnd() == (round ? ncclInvalidArgument : ncclSuccess));
+		CHECK(!strncmp(FAKE(fake_nccl_log)(), want, strlen(want) - (round ? 0 : strlen("AllReduce 20003 55 grouped\n"))));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+	}
+	for (int i = 0; i < 4; i++)
+		CHECK(shunt_free(buf[i]) == 0);
+	NCCL(ncclCommDestroy(comm[1]));
+	NCCL(ncclCommDestroy(comm[0]));
+	return 0;
+}
+
+static void test_set_up_in_mid_group_keeps_the_order(void **state)
+{
+	odd_name = "SHUNT_ALGO";
+	odd_value = "allreduce:64k-inf:nccl";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = set_all}, 0), 0);
+}
+
 /* One process, all ranks, communicators made in a group; then one is forwarded and one is ours in the same group. */
 static int body_one_thread(struct rank *r)
 {
@@ -1244,6 +1288,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
 		cmocka_unit_test(test_unknown_handle_passes_through),
 		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
+		cmocka_unit_test(test_set_up_in_mid_group_keeps_the_order),
 		cmocka_unit_test(test_one_thread_drives_all_ranks_in_groups),
 		cmocka_unit_test(test_rank_killed_before_the_first_call_is_an_error_for_the_rest),
 		cmocka_unit_test(test_rank_killed_during_set_up_is_an_error_for_the_rest),
