@@ -18,7 +18,7 @@
 #include "transport/meet.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SHUNT_SETUP_PROTOCOL 8
+#define SHUNT_SETUP_PROTOCOL 9
 
 enum comm_state {
 	COMM_NEW,     /* not set up */
@@ -47,7 +47,7 @@ struct shunt_comm {
 	struct shunt_check_count check;
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
-	struct shunt_fault *fault;                 /* page-locked; written by kernels */
+	struct shunt_words *words;                 /* page-locked; also what kernels see and write */
 	struct shunt_kargs kargs;                  /* what is the same for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;

@@ -93,7 +93,7 @@ int shunt_fault_look(struct shunt_comm *comm)
 		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
 		[SHUNT_FAULT_PLACE] = { -EBADE, log_place },
 	};
-	const struct shunt_fault *f = comm->fault;
+	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
 
 	if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) && reasons[set].log)

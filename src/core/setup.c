@@ -259,18 +259,16 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 		refuse(&o->ok, o->why, "no memory");
 		return 0;
 	}
-	err = gpu->host_alloc(sizeof(*comm->fault), &host, &dev);
+	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
 	if (err) {
 		refuse(&o->ok, o->why, "page-locked memory cannot be allocated: %s", strerror(-err));
 		return 0;
 	}
-	comm->fault = host;
+	comm->words = host;
+	comm->words->limit_ns = (uint64_t)shunt_config()->timeout * 1000000;
 
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
-	uint64_t timeout_ns = (uint64_t)shunt_config()->timeout * 1000000;
-	err = gpu->copy(comm->device, &ctrl->timeout_ns, &timeout_ns, sizeof(timeout_ns));
-	if (!err)
-		err = gpu->copy(comm->device, &ctrl->fault, &dev, sizeof(dev));
+	err = gpu->copy(comm->device, &ctrl->words, &dev, sizeof(dev));
 	if (err)
 		refuse(&o->ok, o->why, "its scratch cannot be written: %s", strerror(-err));
 	o->ptr = (uintptr_t)ctrl;
@@ -419,7 +417,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
 	comm->kargs.rank = (uint16_t)comm->rank;
 	comm->kargs.nranks = (uint16_t)comm->nranks;
-	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, comm->fault);
+	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, &comm->words->fault);
 	shunt_comm_account(comm);
 	shunt_retire_later(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
@@ -517,7 +515,7 @@ void shunt_comm_unset(struct shunt_comm *comm)
 		else
 			comm->gpu->share_free(&comm->mem[r]);
 	}
-	if (comm->fault)
-		comm->gpu->host_free(comm->fault);
-	comm->fault = NULL;
+	if (comm->words)
+		comm->gpu->host_free(comm->words);
+	comm->words = NULL;
 }

@@ -170,7 +170,7 @@ struct shunt_kargs_plan {
 	uint64_t place;
 };
 
-/* What a kernel writes before it gives up; in host memory. Written once per communicator, `set` last. */
+/* What a kernel writes before it gives up. Written once per communicator, `set` last. */
 enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH, SHUNT_FAULT_PLACE };
 struct shunt_fault {
 	uint64_t set;               /* one of the above */
@@ -183,6 +183,16 @@ struct shunt_fault {
 	 */
 	struct shunt_check mine, theirs;
 	uint64_t mine_count, theirs_count;
+};
+
+/*
+ * What a rank's host and its kernels have to tell each other, in page-locked host memory. Neither needs the driver for it, which a call that waits for kernels,
+ * such as cudaFree, holds for as long as it waits.
+ */
+#define SHUNT_LIMIT_ABORT UINT64_MAX
+struct shunt_words {
+	struct shunt_fault fault;
+	uint64_t limit_ns;          /* by the host: how long a spin may last; 0: for ever; SHUNT_LIMIT_ABORT: it is to end now */
 };
 
 /* How far the launches of a communicator have come on this rank; for diagnosis only. core/recorder.h says who writes what. */
@@ -222,12 +232,11 @@ struct shunt_rings {
 };
 
 struct shunt_ctrl {
-	uint32_t abort;             /* set by the host through a copy, or by a kernel that gave up; polled by every spin */
+	uint32_t abort;             /* set by the host through a copy, by a peer, or by a kernel that gave up; polled by every spin */
 	uint32_t zero;              /* a peer raises abort by a store of 8 bytes */
 	uint32_t broken;            /* whether the fault is already being written */
-	uint32_t pad[3];
-	uint64_t timeout_ns;        /* 0: none */
-	struct shunt_fault *fault;  /* device address of page-locked host memory */
+	uint32_t pad[5];
+	struct shunt_words *words;  /* device address */
 	struct shunt_progress progress;
 	uint64_t epoch[SHUNT_LINE_CHANNELS]; /* of all-reduces, whichever kernel made them */
 	struct shunt_rings lines, chunks;

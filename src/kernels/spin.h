@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_SPIN_H
 #define SHUNT_KERNELS_SPIN_H
-/* Waiting for a peer, with an end: an abort word in our own device memory, and a deadline. */
+/* Waiting for a peer, with an end: an abort word in our own device memory, and a deadline, or an abort, in the host's. */
 #include "kernels/gpu.h"
 
 struct spin {
@@ -25,7 +25,9 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 		return 0;
 	if (gpu_ld_relaxed32(&s->ctrl->abort))
 		return SHUNT_FAULT_ABORT;
-	uint64_t limit = s->ctrl->timeout_ns;
+	uint64_t limit = gpu_ld_relaxed(&s->ctrl->words->limit_ns);
+	if (limit == SHUNT_LIMIT_ABORT)
+		return SHUNT_FAULT_ABORT;
 	if (!limit)
 		return 0;
 	uint64_t now = gpu_clock_ns();
@@ -37,13 +39,15 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 /* The reason why a spin of this rank ended, for who was not told. */
 GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 {
-	return gpu_ld_relaxed32(&ctrl->abort) ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
+	bool aborted = gpu_ld_relaxed32(&ctrl->abort) || gpu_ld_relaxed(&ctrl->words->limit_ns) == SHUNT_LIMIT_ABORT;
+
+	return aborted ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
 }
 
 /* The host's record, for the first thread that has something to tell; the others get NULL. */
 GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer)
 {
-	struct shunt_fault *f = ctrl->fault;
+	struct shunt_fault *f = &ctrl->words->fault;
 
 	if (!gpu_claim32(&ctrl->broken))
 		return 0;

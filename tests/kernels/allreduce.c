@@ -282,25 +282,23 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 		uint64_t timeout = 500 * 1000000; /* the two that call must meet within it, on a busy machine too */
 
 		world_start(&w, 3);
-		for (int r = 0; r < 3; r++) {
-			struct shunt_ctrl *ctrl = w.mem[r].ptr;
-			gpu->copy(r, &ctrl->timeout_ns, &timeout, sizeof(timeout));
-		}
+		for (int r = 0; r < 3; r++)
+			w.words[r]->limit_ns = timeout;
 		for (int r = 0; r < 3; r += 2) /* rank 1 does not call */
 			job_launch(&w, &j, r, in, out[r], &zero);
 		for (int r = 0; r < 3; r += 2) {
 			assert_int_equal(gpu->stream_sync(r, w.stream[r]), 0);
-			assert_int_equal(w.fault[r]->set, SHUNT_FAULT_TIMEOUT);
-			assert_int_equal(w.fault[r]->rank, r);
-			assert_int_equal(w.fault[r]->peer, 1);
-			assert_int_equal(w.fault[r]->expected, 1);
-			assert_int_equal(w.fault[r]->seen, 0);
+			assert_int_equal(w.words[r]->fault.set, SHUNT_FAULT_TIMEOUT);
+			assert_int_equal(w.words[r]->fault.rank, r);
+			assert_int_equal(w.words[r]->fault.peer, 1);
+			assert_int_equal(w.words[r]->fault.expected, 1);
+			assert_int_equal(w.words[r]->fault.seen, 0);
 		}
 		world_stop(&w);
 	}
 }
 
-/* Of two: also one whose sender finds no room for more, with copies under way. By the abort word, and by the deadline. */
+/* Of two: also one whose sender finds no room for more, with copies under way. By the deadline, the device's abort word, and the host's. */
 static void test_kernels_alone_end_their_spins(void **state)
 {
 	enum { COUNT = 30000 };
@@ -309,20 +307,22 @@ static void test_kernels_alone_end_their_spins(void **state)
 	uint32_t one = 1;
 
 	for (int s = 0; s < NSHAPES; s++)
-		for (int aborts = 0; aborts < 2; aborts++) {
+		for (int how = 0; how < 3; how++) {
 			struct job j = { shapes[s], SHUNT_F32, SHUNT_SUM, COUNT, 0, false, false, false };
 			struct world w;
 
 			world_start(&w, 2);
 			struct shunt_ctrl *ctrl = w.mem[0].ptr;
-			if (!aborts)
-				gpu->copy(0, &ctrl->timeout_ns, &timeout, sizeof(timeout));
+			if (how == 0)
+				w.words[0]->limit_ns = timeout;
 			job_launch(&w, &j, 0, in, out, &zero);
-			if (aborts)
+			if (how == 1)
 				assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
+			if (how == 2)
+				__atomic_store_n(&w.words[0]->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 			assert_int_equal(gpu->stream_sync(0, w.stream[0]), 0);
-			assert_int_equal(w.fault[0]->set, aborts ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT);
-			assert_int_equal(w.fault[0]->peer, 1);
+			assert_int_equal(w.words[0]->fault.set, how ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT);
+			assert_int_equal(w.words[0]->fault.peer, 1);
 			world_stop(&w);
 		}
 }

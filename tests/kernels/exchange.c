@@ -236,15 +236,15 @@ static void test_exchange_missing_peer_gives_up_at_the_deadline(void **state)
 
 	world_start(&w, 3);
 	for (int r = 0; r < 3; r++)
-		shunt_gpu_sim_ops.copy(r, &((struct shunt_ctrl *)w.mem[r].ptr)->timeout_ns, &timeout, sizeof(timeout));
+		w.words[r]->limit_ns = timeout;
 	for (int r = 0; r < 3; r += 2) { /* rank 1 does not call */
 		struct shunt_coll coll = { .kind = SHUNT_ALLGATHER, .dtype = SHUNT_U64, .count = 16, .send = in, .recv = out[r] };
 		world_launch(&w, r, &coll, NULL);
 	}
 	for (int r = 0; r < 3; r += 2) {
 		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
-		assert_int_equal(w.fault[r]->set, SHUNT_FAULT_TIMEOUT);
-		assert_int_equal(w.fault[r]->peer, 1);
+		assert_int_equal(w.words[r]->fault.set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(w.words[r]->fault.peer, 1);
 	}
 	world_stop(&w);
 }
@@ -259,7 +259,7 @@ static void test_exchange_relay_without_room_gives_up_at_the_deadline(void **sta
 
 	world_start(&w, N);
 	for (int r = 0; r < N; r++) {
-		shunt_gpu_sim_ops.copy(r, &((struct shunt_ctrl *)w.mem[r].ptr)->timeout_ns, &timeout, sizeof(timeout));
+		w.words[r]->limit_ns = timeout;
 		buf[r] = world_alloc(r, COUNT);
 	}
 	for (int r = 0; r < 2; r++) {
@@ -268,9 +268,9 @@ static void test_exchange_relay_without_room_gives_up_at_the_deadline(void **sta
 	}
 	for (int r = 0; r < 2; r++) {
 		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
-		assert_int_equal(w.fault[r]->set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(w.words[r]->fault.set, SHUNT_FAULT_TIMEOUT);
 	}
-	assert_int_equal(w.fault[1]->peer, 2);
+	assert_int_equal(w.words[1]->fault.peer, 2);
 	for (int r = 0; r < N; r++)
 		shunt_gpu_sim_ops.mem_free(buf[r]);
 	world_stop(&w);

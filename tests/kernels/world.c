@@ -14,15 +14,14 @@ void world_start(struct world *w, int n)
 	w->n = n;
 	w->bulk = true;
 	for (int r = 0; r < n; r++) {
-		uint64_t timeout = 60ull * 1000000000;
 		void *host, *dev;
 
 		assert_int_equal(gpu->share_alloc(r, SHUNT_SCRATCH_BYTES(n), &w->mem[r]), 0);
-		assert_int_equal(gpu->host_alloc(sizeof(*w->fault[r]), &host, &dev), 0);
-		w->fault[r] = host;
+		assert_int_equal(gpu->host_alloc(sizeof(*w->words[r]), &host, &dev), 0);
+		w->words[r] = host;
+		w->words[r]->limit_ns = 60ull * 1000000000;
 		struct shunt_ctrl *ctrl = w->mem[r].ptr;
-		assert_int_equal(gpu->copy(r, &ctrl->timeout_ns, &timeout, sizeof(timeout)), 0);
-		assert_int_equal(gpu->copy(r, &ctrl->fault, &dev, sizeof(dev)), 0);
+		assert_int_equal(gpu->copy(r, &ctrl->words, &dev, sizeof(dev)), 0);
 		assert_int_equal(gpu->stream_create(r, &w->stream[r]), 0);
 	}
 }
@@ -31,7 +30,7 @@ void world_stop(struct world *w)
 {
 	for (int r = 0; r < w->n; r++) {
 		gpu->stream_destroy(r, w->stream[r]);
-		gpu->host_free(w->fault[r]);
+		gpu->host_free(w->words[r]);
 		gpu->share_free(&w->mem[r]);
 	}
 }
@@ -97,6 +96,6 @@ void world_launch(struct world *w, int rank, const struct shunt_coll *coll, cons
 void world_wait(struct world *w, int rank, const char *what)
 {
 	assert_int_equal(gpu->stream_sync(rank, w->stream[rank]), 0);
-	if (w->fault[rank]->set)
-		fail_msg("%s n=%d: rank %d gave up on rank %u, channel %u", what, w->n, rank, w->fault[rank]->peer, w->fault[rank]->channel);
+	if (w->words[rank]->fault.set)
+		fail_msg("%s n=%d: rank %d gave up on rank %u, channel %u", what, w->n, rank, w->words[rank]->fault.peer, w->words[rank]->fault.channel);
 }

@@ -11,7 +11,7 @@
 struct world {
 	int n;
 	struct shunt_gpu_mem mem[8];
-	struct shunt_fault *fault[8];
+	struct shunt_words *words[8];
 	void *stream[8];
 	unsigned launches[8];
 	uint64_t op;             /* of the launches to come; not 0: they keep account of themselves */

@@ -33,8 +33,8 @@ static struct shunt_gpu_mem scratch[MAX];
 
 struct rank {
 	int rank, device;
-	void *stream, *ctrl, *fault_dev, *buf, *start, *stop;
-	struct shunt_fault *fault;
+	void *stream, *ctrl, *words_dev, *buf, *start, *stop;
+	struct shunt_words *words;
 	struct shunt_plan_exec *exec;
 	struct shunt_gpu_mem peer[MAX];
 };
@@ -110,7 +110,7 @@ static void check(struct rank *r, uint64_t bytes, float *host, unsigned launches
 			return;
 		}
 	}
-	if (r->fault->set) {
+	if (r->words->fault.set) {
 		fprintf(stderr, "%s: rank %d gave up\n", how, r->rank);
 		bad = 1;
 	}
@@ -240,10 +240,10 @@ static void *rank_main(void *arg)
 	must(gpu->stream_create(r->device, &r->stream), "stream");
 	must(gpu->event_create(r->device, true, &r->start), "event");
 	must(gpu->event_create(r->device, true, &r->stop), "event");
-	must(gpu->host_alloc(sizeof(*r->fault), &p, &r->fault_dev), "memory");
-	r->fault = p;
-	ctrl.timeout_ns = 20ull * 1000000000;
-	ctrl.fault = r->fault_dev;
+	must(gpu->host_alloc(sizeof(*r->words), &p, &r->words_dev), "memory");
+	r->words = p;
+	r->words->limit_ns = 20ull * 1000000000;
+	ctrl.words = r->words_dev;
 	must(gpu->mem_alloc(r->device, sizeof(ctrl), &r->ctrl), "memory");
 	must(gpu->copy(r->device, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
 	must(gpu->mem_alloc(r->device, max_bytes, &r->buf), "memory");
@@ -261,7 +261,7 @@ static void *rank_main(void *arg)
 	gpu->stream_destroy(r->device, r->stream);
 	gpu->mem_free(r->buf);
 	gpu->mem_free(r->ctrl);
-	gpu->host_free(r->fault);
+	gpu->host_free(r->words);
 	free(values);
 	return NULL;
 }

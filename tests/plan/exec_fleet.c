@@ -40,7 +40,6 @@ void fleet_start(struct fleet *f, int n)
 	pthread_barrier_init(&f->barrier, NULL, (unsigned)n);
 	for (int i = 0; i < n; i++) {
 		struct fleet_rank *r = &f->rank[i];
-		uint64_t timeout = 20ull * 1000000000;
 		struct shunt_ctrl *ctrl;
 		void *host;
 
@@ -48,12 +47,12 @@ void fleet_start(struct fleet *f, int n)
 		r->rank = i;
 		r->device = i % 8;
 		assert_int_equal(gpu->mem_alloc(r->device, sizeof(struct shunt_ctrl), &r->ctrl), 0);
-		assert_int_equal(gpu->host_alloc(sizeof(*r->fault), &host, &r->fault_dev), 0);
-		r->fault = host;
+		assert_int_equal(gpu->host_alloc(sizeof(*r->words), &host, &r->words_dev), 0);
+		r->words = host;
+		r->words->limit_ns = 20ull * 1000000000;
 		memset(r->ctrl, 0, sizeof(struct shunt_ctrl));
 		ctrl = r->ctrl;
-		assert_int_equal(gpu->copy(r->device, &ctrl->timeout_ns, &timeout, sizeof(timeout)), 0);
-		assert_int_equal(gpu->copy(r->device, &ctrl->fault, &r->fault_dev, sizeof(r->fault_dev)), 0);
+		assert_int_equal(gpu->copy(r->device, &ctrl->words, &r->words_dev, sizeof(r->words_dev)), 0);
 		assert_int_equal(gpu->stream_create(r->device, &r->stream), 0);
 	}
 }
@@ -65,7 +64,7 @@ void fleet_stop(struct fleet *f)
 
 		gpu->stream_destroy(r->device, r->stream);
 		gpu->mem_free(r->ctrl);
-		gpu->host_free(r->fault);
+		gpu->host_free(r->words);
 	}
 	pthread_barrier_destroy(&f->barrier);
 }
@@ -130,9 +129,9 @@ void fleet_wait(struct fleet *f, const char *what)
 		struct fleet_rank *r = &f->rank[i];
 
 		assert_int_equal(gpu->stream_sync(r->device, r->stream), 0);
-		if (r->fault->set) {
-			print_error("%s: rank %d block %u gave up on rank %d: wanted %llu, saw %llu\n", what, i, r->fault->channel, (int)r->fault->peer,
-			    (unsigned long long)r->fault->expected, (unsigned long long)r->fault->seen);
+		if (r->words->fault.set) {
+			print_error("%s: rank %d block %u gave up on rank %d: wanted %llu, saw %llu\n", what, i, r->words->fault.channel, (int)r->words->fault.peer,
+			    (unsigned long long)r->words->fault.expected, (unsigned long long)r->words->fault.seen);
 			stuck = true;
 		}
 	}

@@ -18,8 +18,8 @@ struct fleet_rank {
 	struct fleet *fleet;
 	int rank, device;
 	void *stream;
-	void *ctrl, *fault_dev;
-	struct shunt_fault *fault;
+	void *ctrl, *words_dev;
+	struct shunt_words *words;
 	struct shunt_plan_exec *exec;
 };
 

@@ -454,20 +454,19 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 		assert_int_equal(fleet_prepare(&f, 4096), 0);
 		for (int i = 0; i < 2; i++) {
 			struct shunt_plan_call call = { .send_bytes = 2048, .recv_bytes = p < 2 ? 4096 : 2048, .dtype = SHUNT_F32, .stream = f.rank[0].stream };
-			struct shunt_ctrl *ctrl = f.rank[0].ctrl;
 
 			assert_int_equal(gpu->mem_alloc(0, 8192, &buf[i]), 0);
 			call.send = buf[i];
 			call.recv = (char *)buf[i] + 4096;
-			assert_int_equal(gpu->copy(0, &ctrl->timeout_ns, &timeout, sizeof(timeout)), 0);
+			__atomic_store_n(&f.rank[0].words->limit_ns, timeout, __ATOMIC_RELAXED);
 			assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0); /* the second one finds the abort word */
 		}
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
-		assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_TIMEOUT);
-		assert_int_equal(f.rank[0].fault->rank, 0);
-		assert_int_equal(f.rank[0].fault->peer, p < 2 ? 1 : ~0u);
-		assert_int_equal(f.rank[0].fault->expected, 1);
-		assert_int_equal(f.rank[0].fault->seen, 0);
+		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_TIMEOUT);
+		assert_int_equal(f.rank[0].words->fault.rank, 0);
+		assert_int_equal(f.rank[0].words->fault.peer, p < 2 ? 1 : ~0u);
+		assert_int_equal(f.rank[0].words->fault.expected, 1);
+		assert_int_equal(f.rank[0].words->fault.seen, 0);
 		gpu->mem_free(buf[0]);
 		gpu->mem_free(buf[1]);
 		close_fleet(&f);
@@ -489,7 +488,7 @@ static void test_exec_abort_word_ends_every_wait(void **state)
 		struct shunt_ctrl *ctrl = f.rank[0].ctrl;
 		assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
-		assert_int_equal(f.rank[0].fault->set, SHUNT_FAULT_ABORT);
+		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_ABORT);
 		gpu->mem_free(buf);
 		close_fleet(&f);
 	}
@@ -625,8 +624,8 @@ static void test_exec_windows_at_other_places_are_an_error(void **state)
 	}
 	for (int r = 0; r < 3; r++) {
 		assert_int_equal(gpu->stream_sync(r, f.rank[r].stream), 0);
-		assert_int_equal(f.rank[r].fault->set, SHUNT_FAULT_PLACE);
-		assert_int_equal(f.rank[r].fault->peer == 2, r != 2);
+		assert_int_equal(f.rank[r].words->fault.set, SHUNT_FAULT_PLACE);
+		assert_int_equal(f.rank[r].words->fault.peer == 2, r != 2);
 		gpu->mem_free(remote[0][r]);
 	}
 	close_fleet(&f);
