@@ -50,6 +50,17 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 }
 SHUNT_TWIN(CommFinalize);
 
+/* A non-blocking communicator that something is under way on, such as a split: NCCL refuses to destroy it, and it lives on, with what it has begun. */
+static bool is_in_progress(ncclComm_t comm)
+{
+	struct shunt_entry *e = shunt_entry_get(comm);
+	ncclResult_t state = ncclSuccess;
+	bool asks = e && !e->config.blocking;
+
+	shunt_entry_put(e);
+	return asks && real_CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+}
+
 ncclResult_t pncclCommDestroy(ncclComm_t comm)
 {
 	enum shunt_mode mode = shunt_mode();
@@ -57,10 +68,11 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_end(comm, false);
-	if (mode == SHUNT_OVERLAY)
-		shunt_entry_put(detach(comm, false));
+	if (mode != SHUNT_OVERLAY || is_in_progress(comm))
+		return real_CommDestroy(comm);
+	shunt_entry_put(detach(comm, false));
 	result = real_CommDestroy(comm);
-	if (mode == SHUNT_OVERLAY)
+	if (result == ncclSuccess || result == ncclInProgress)
 		shunt_pending_parent_ended(comm);
 	return result;
 }

@@ -136,7 +136,10 @@ static bool find_python(struct search *s, const struct mapped *m)
 	if (find_site_packages(s, pattern))
 		return true;
 	snprintf(pattern, sizeof(pattern), "%s/local/lib/python3*/dist-packages", exe);
-	return find_site_packages(s, pattern);
+	if (find_site_packages(s, pattern))
+		return true;
+	snprintf(pattern, sizeof(pattern), "%s/conda-meta", exe);
+	return !access(pattern, F_OK) && offer(s, "conda environment", "%s/lib/" FILE_NAME, exe);
 }
 
 /* A list of directories with colons in between; suffix comes before the file name. */

@@ -166,7 +166,7 @@ bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
 {
 	for (size_t i = 0; i < group.n; i++)
 		if (group.calls[i].op == op && group.calls[i].comm == comm)
-			return !add_note(&group.doomed, (struct note){.comm = comm, .op = op});
+			return !add_note(&group.doomed, (struct note){.comm = comm, .op = op, .entry = group.calls[i].entry});
 	return false;
 }
 
@@ -197,6 +197,16 @@ static void name_windows(struct shunt_group *g, ncclResult_t result)
 	g->windows = (struct notes){0};
 }
 
+/* Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds the entry still. */
+static void destroy_op(const struct note *note)
+{
+	struct shunt_entry *now = shunt_entry_get(note->comm);
+
+	if (now == note->entry)
+		real_RedOpDestroy(note->op, note->comm);
+	shunt_entry_put(now);
+}
+
 /* Forgets everything, with the error in it or not. */
 static void reset_group(struct shunt_group *g, bool failed)
 {
@@ -206,7 +216,7 @@ static void reset_group(struct shunt_group *g, bool failed)
 	for (size_t i = 0; !failed && i < g->born.n; i++)
 		shunt_attach_settled(g->born.v[i].comm);
 	for (size_t i = 0; i < g->doomed.n; i++)
-		real_RedOpDestroy(g->doomed.v[i].op, g->doomed.v[i].comm);
+		destroy_op(&g->doomed.v[i]);
 	for (size_t i = 0; i < g->n; i++)
 		shunt_entry_put(g->calls[i].entry);
 	for (size_t i = 0; i < g->held.n; i++)

@@ -40,6 +40,7 @@ static struct {
 	atomic_int barrier[16];
 	atomic_int warnings[16]; /* lines about forward-only communicators */
 	int odd;                 /* the rank that differs */
+	atomic_int stopped;      /* process of the rank that stops itself */
 } *shared;
 
 static int run(enum ranks_how how, int n, rank_fn body)
@@ -890,6 +891,81 @@ static void test_set_up_in_mid_group_keeps_the_order(void **state)
 	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = set_all}, 0), 0);
 }
 
+/* A split is under way on a non-blocking communicator: NCCL refuses to destroy that. Both live on, and the child comes. */
+static int body_destroyed_too_early(struct rank *r)
+{
+	ncclConfig_t config = ranks_config();
+	ncclComm_t comm, child = NULL;
+
+	config.blocking = 0;
+	ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
+	CHECK(ranks_settled(comm) == ncclSuccess);
+	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
+	FAKE(fake_nccl_late)(500);
+	CHECK(ncclCommSplit(comm, 0, r->rank, &child, NULL) == ncclInProgress);
+	FAKE(fake_nccl_fail_next)("CommDestroy", ncclInvalidArgument); /* what NCCL makes of it */
+	CHECK(ncclCommDestroy(comm) == ncclInvalidArgument);
+	CHECK(ranks_settled(comm) == ncclSuccess);
+	for (int i = 0; i < 5000 && !__atomic_load_n(&child, __ATOMIC_ACQUIRE); i++)
+		usleep(1000);
+	CHECK(child && ranks_settled(child) == ncclSuccess);
+	FAKE(fake_nccl_late)(0);
+	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
+	REDUCE(child, r->rank, r->nranks, 100, NATIVE);
+	NCCL(ncclCommDestroy(child));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_communicator_destroyed_too_early_lives_on(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
+}
+
+/* An operator that a group's end is to destroy, because a call uses it, and a communicator that another thread has aborted by then: both have gone. */
+static void *abort_in_a_while(void *comm)
+{
+	usleep(700000);
+	ncclCommAbort(comm);
+	return NULL;
+}
+
+static int body_aborted_before_its_operator(struct rank *r)
+{
+	float half = 0.5f;
+	pthread_t thread;
+	ncclRedOp_t op;
+	ncclComm_t comm;
+	void *buf;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	CHECK(shunt_malloc(&buf, 4000) == 0);
+	if (r->rank) {
+		atomic_store(&shared->stopped, getpid());
+		raise(SIGSTOP); /* nobody answers for it in the set-up */
+		NCCL(ncclCommAbort(comm));
+		return 0;
+	}
+	while (!atomic_load(&shared->stopped))
+		usleep(1000);
+	usleep(100000);
+	CHECK(pthread_create(&thread, NULL, abort_in_a_while, comm) == 0);
+	NCCL(ncclGroupStart());
+	NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comm));
+	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, op, comm, r->stream));
+	NCCL(ncclRedOpDestroy(op, comm));
+	CHECK(ncclGroupEnd() != ncclSuccess);
+	pthread_join(thread, NULL);
+	CHECK(strstr(FAKE(fake_nccl_log)(), "CommAbort") && !strstr(FAKE(fake_nccl_log)(), "RedOpDestroy"));
+	kill(atomic_load(&shared->stopped), SIGCONT);
+	return 0;
+}
+
+static void test_operator_goes_with_its_aborted_communicator(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_aborted_before_its_operator), 0);
+}
+
 /* One process, all ranks, communicators made in a group; then one is forwarded and one is ours in the same group. */
 static int body_one_thread(struct rank *r)
 {
@@ -1289,6 +1365,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_unknown_handle_passes_through),
 		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
 		cmocka_unit_test(test_set_up_in_mid_group_keeps_the_order),
+		cmocka_unit_test(test_communicator_destroyed_too_early_lives_on),
+		cmocka_unit_test(test_operator_goes_with_its_aborted_communicator),
 		cmocka_unit_test(test_one_thread_drives_all_ranks_in_groups),
 		cmocka_unit_test(test_rank_killed_before_the_first_call_is_an_error_for_the_rest),
 		cmocka_unit_test(test_rank_killed_during_set_up_is_an_error_for_the_rest),
