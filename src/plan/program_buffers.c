@@ -14,7 +14,8 @@ static void choose_buffers(struct program_builder *b)
 	if (p->merged) {
 		p->work = program_gathers(b->plan) ||
 		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
-		p->extent[p->work] = chunks[p->work];
+		/* The other one is a part of it even where the plan says that it has no chunks, having no use for the others. */
+		p->extent[p->work] = program_is_free(b->plan) ? chunks[p->work] : b->plan->parts[p->work] * b->plan->part_chunks;
 	} else {
 		p->extent[0] = chunks[SHUNT_PLAN_INPUT];
 		p->extent[1] = chunks[SHUNT_PLAN_OUTPUT];

@@ -370,3 +370,27 @@ char *plan_scatter(int n)
 	}
 	return end(&t);
 }
+
+char *plan_parts(int scatter)
+{
+	const char *buffer = scatter ? "o" : "i";
+	struct text t;
+
+	begin(&t, 2, "parts", scatter ? "reducescatter" : "allgather", "Simple", true, false);
+	for (int r = 0; r < 2; r++) {
+		gpu_begin(&t, r, !scatter, scatter, 1, "memory", 1, buffer, "");
+		block_begin(&t, 0, 0, 1, 0);
+		local_copy(&t, "copy", buffer[0], 0, 's', 0);
+		nop(&t);
+		channels(&t, "signal", 0, 1);
+		channels(&t, "wait", 0, 1);
+		nop(&t);
+		put(&t, "put", 's', 0, 1 - r, buffer[0], 0);
+		nop(&t);
+		channels(&t, "signal", 0, 1);
+		channels(&t, "wait", 0, 1);
+		block_end(&t);
+		gpu_end(&t, "");
+	}
+	return end(&t);
+}

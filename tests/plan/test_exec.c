@@ -285,6 +285,42 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 	close_fleet(&f);
 }
 
+/* What an all-gather in place sends is a part of what it receives, also if the plan gives that no chunks; a reduce-scatter the other way round. */
+static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
+{
+	enum { BYTES = 4000 };
+
+	for (int scatter = 0; scatter < 2; scatter++) {
+		char *whole[2];
+		struct fleet f;
+		void *p;
+
+		open_fleet(&f, plan_parts(scatter), NULL);
+		assert_int_equal(fleet_prepare(&f, 2 * BYTES), 0);
+		for (int r = 0; r < 2; r++) {
+			char *part;
+			struct shunt_plan_call call = { .dtype = SHUNT_U8, .stream = f.rank[r].stream };
+
+			assert_int_equal(gpu->mem_alloc(r, 2 * BYTES, &p), 0);
+			whole[r] = p;
+			memset(p, 7 + r, 2 * BYTES);
+			part = whole[r] + r * BYTES;
+			call.send = scatter ? whole[r] : part;
+			call.recv = scatter ? part : whole[r];
+			call.send_bytes = scatter ? 2 * BYTES : BYTES;
+			call.recv_bytes = scatter ? BYTES : 2 * BYTES;
+			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
+		}
+		fleet_wait(&f, "parts");
+		for (int r = 0; r < 2; r++) {
+			for (int i = 0; i < BYTES; i++)
+				assert_int_equal(whole[r][r * BYTES + i], 7 + !r);
+			gpu->mem_free(whole[r]);
+		}
+		close_fleet(&f);
+	}
+}
+
 /* Memory mapped as between processes, and packets in halves. */
 static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 {
@@ -645,6 +681,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exec_buffers_in_windows_are_reached_where_they_are),
 		cmocka_unit_test(test_exec_windows_at_other_places_are_an_error),
 		cmocka_unit_test(test_exec_mixed_operators_follow_the_plan),
+		cmocka_unit_test(test_exec_buffer_without_chunks_has_room_for_all_parts),
 		cmocka_unit_test(test_exec_mapped_memory_and_ll8_match_reference),
 		cmocka_unit_test(test_exec_stale_data_is_no_flag),
 		cmocka_unit_test(test_exec_packets_and_bytes_without_nop_follow_each_other),
