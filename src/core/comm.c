@@ -255,10 +255,10 @@ static bool needs_window(const struct shunt_pick *pick)
 
 /*
  * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A plan that is picked
- * has pick->plan only when it was prepared (decide_all).
+ * has pick->plan only when it was prepared (decide_all). What *plan_p points to is not to be read before the set-up (shunt_comm_plans_choose).
  */
 static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
-    enum shunt_why *why_p)
+    const char **name_p, enum shunt_why *why_p)
 {
 	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
 	struct shunt_scope fresh;
@@ -271,7 +271,7 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		return false;
 	}
 	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && shunt_select_plans(&comm->scope, coll->kind)) {
-		choice = shunt_comm_plans_choose(comm, coll, plan_p);
+		choice = shunt_comm_plans_choose(comm, coll, plan_p, name_p);
 		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
 			pick->algo = &shunt_plan_algo;
 			return true;
@@ -299,9 +299,10 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
 	const struct shunt_plan *plan;
+	const char *name = NULL;
 	struct shunt_pick pick;
 
-	return !decide(comm, coll, &pick, &plan, why_p) ? NULL : plan ? shunt_comm_plans_name(plan) : pick.algo->name;
+	return !decide(comm, coll, &pick, &plan, &name, why_p) ? NULL : plan ? name : pick.algo->name;
 }
 
 const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why)
@@ -552,7 +553,7 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 	int err;
 
 	do {
-		if (!decide(comm, coll, pick, &plan, why_p))
+		if (!decide(comm, coll, pick, &plan, NULL, why_p))
 			return -EOPNOTSUPP;
 		if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_READY)
 			return 0;
@@ -601,7 +602,7 @@ bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, str
 	bool final = !shunt_comm_needs_setup(comm) && !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
 	const struct shunt_plan *plan;
 
-	if (!decide(comm, coll, pick_p, &plan, why_p))
+	if (!decide(comm, coll, pick_p, &plan, NULL, why_p))
 		return false;
 	if (!final || needs_window(pick_p)) /* a window may go until then */
 		pick_p->algo = NULL;
@@ -614,7 +615,7 @@ bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *co
 	struct shunt_pick pick;
 	enum shunt_why why;
 
-	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, &why))
+	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, NULL, &why))
 		return false;
 	return shunt_comm_needs_setup(comm) ||
 		(plan && (!shunt_comm_plans_ready(comm, coll, plan) || shunt_comm_plans_window_is_new(comm, coll, plan))) ||

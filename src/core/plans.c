@@ -32,11 +32,6 @@ static const char *lasting_name(const char *name)
 	return n ? n->text : "plan";
 }
 
-const char *shunt_comm_plans_name(const struct shunt_plan *plan)
-{
-	return lasting_name(plan->name);
-}
-
 uint64_t shunt_comm_plans_take(struct shunt_comm *comm)
 {
 	comm->plans.set = shunt_plan_set_get(comm->nranks, comm->nranks);
@@ -108,7 +103,8 @@ static struct shunt_comm_exec *find(const struct shunt_comm *comm, const struct 
 	return e;
 }
 
-enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p)
+enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p,
+    const char **name_p)
 {
 	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
 	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
@@ -121,6 +117,8 @@ enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, co
 		struct shunt_plan_query query = query_of(comm, coll);
 
 		choice = shunt_plan_set_choose(set, &query, plan_p);
+		if (name_p && choice == SHUNT_PLAN_CHOICE_PLAN)
+			*name_p = lasting_name((*plan_p)->name);
 	}
 	if (fresh)
 		shunt_plan_set_drop(set);

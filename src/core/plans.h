@@ -33,9 +33,13 @@ struct shunt_comm_plans {
 uint64_t shunt_comm_plans_take(struct shunt_comm *comm);
 /* After that round, with all ranks' words: where they differ, one more round finds out in which plan, rank 0 says so, and none is used. */
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
-/* Any thread, no lock: what the plans say about a call. Before the set-up, from the plans that there are now. Calls that a plan was
- * refused for are as if there were none. */
-enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p);
+/*
+ * Any thread, no lock: what the plans say about a call. Before the set-up, from the plans that there are now, and the one that *plan_p then
+ * points to may be gone already: only that there is one counts. *name_p (may be NULL) is its name as a string that stays. Calls that a plan
+ * was refused for are as if there were none.
+ */
+enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p,
+    const char **name_p);
 /*
  * Collective: makes what the call needs on the device. 0 and *exec_p; -EOPNOTSUPP: it cannot be had on some rank, and the plan is not chosen
  * for such a call any more; else an error that breaks the communicator.
@@ -49,8 +53,6 @@ bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_co
  */
 int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
 bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
-/* The plan's name as a string that stays. */
-const char *shunt_comm_plans_name(const struct shunt_plan *plan);
 /* base: what all launches of this call share. *windows_p: it may use some. */
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
     bool *windows_p);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device. */
+#include <malloc.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "lib/reference.h"
+#include "plan/exec_plans.h"
 #include "ranks.h"
 #include "shunt/shunt.h"
 
@@ -338,6 +340,33 @@ static void test_counters_name_the_path(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_counters), 0);
 }
 
+/* What it wants is gone when it has said so, but for the one who asked. */
+static const char *want_unregistered(void *arg, const struct shunt_plan_request *request)
+{
+	shunt_plan_unregister("twoshot");
+	return "twoshot";
+}
+
+static int body_path_of_plan(struct rank *r)
+{
+	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	const char *path = NULL;
+
+	mallopt(M_PERTURB, 0x5a); /* what is freed is overwritten */
+	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	shunt_plan_set_selector(want_unregistered, NULL);
+	CHECK(shunt_path_of(r->comm, "allreduce", 1024, ncclFloat32, ncclSum, &path) == 0);
+	CHECK(!strcmp(path, "twoshot"));
+	shunt_plan_set_selector(NULL, NULL);
+	free(text);
+	return 0;
+}
+
+static void test_path_of_names_a_plan_that_goes_meanwhile(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_path_of_plan), 0);
+}
+
 static int body_init_all(struct rank *r)
 {
 	enum { N = 4, COUNT = 1000 };
@@ -541,6 +570,7 @@ int main(void)
 		cmocka_unit_test(test_group_runs_at_its_outermost_end),
 		cmocka_unit_test(test_premulsum_takes_each_ranks_own_factor),
 		cmocka_unit_test(test_counters_name_the_path),
+		cmocka_unit_test(test_path_of_names_a_plan_that_goes_meanwhile),
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
 		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
