@@ -9,9 +9,9 @@
  * alignment) and chunks; how many units a chunk has comes with the launch, so that one program serves all sizes.
  *
  * An *arena* is one rank's memory for one plan on one communicator, mapped by all ranks and laid out alike on all of them: counters, then
- * scratch (once or twice), then the shadows of input and output, where peers reach them instead of the caller's memory, unless all ranks'
- * buffers lie in windows: then they are used where they are. Counters only
- * ever grow, over all launches, so that the arguments of a launch stay right if a graph repeats it.
+ * the shadows of input and output, where peers reach them instead of the caller's memory, unless all ranks' buffers lie in windows: then they
+ * are used where they are; then scratch (once or twice), in which packets have a place of their own if there is other data. Counters only ever
+ * grow, over all launches, so that the arguments of a launch stay right if a graph repeats it.
  */
 #include <stdint.h>
 
@@ -90,7 +90,8 @@ struct shunt_prog_head {
 	uint64_t scratch_at, half;  /* half: bytes to the second one */
 	uint64_t dense;             /* lines: units of a chunk from which on ranges of lines are packed closely */
 	uint64_t chunks[2];         /* of one part of what the caller sends and receives */
-	uint64_t pad;               /* a multiple of 16 bytes: images lie one behind the other, and are read in 16-byte pieces */
+	uint64_t packets_at;        /* from scratch_at on: where packets begin, if other data is in scratch, too; else 0 */
+	/* All of it a multiple of 16 bytes: images lie one behind the other, and are read in 16-byte pieces. */
 };
 /* Bytes from an image's start to its first operation. */
 #define SHUNT_PROG_FIRST(nranks) ((uint32_t)(sizeof(struct shunt_prog_head) + ((nranks) + ((nranks) & 1)) * sizeof(char *)))

@@ -60,7 +60,7 @@ GPU_FN void plan_find(const struct shunt_kargs_plan &a, const struct shunt_prog_
 	}
 	bytes = units * head->unit;
 	if (o.as == SHUNT_PROG_AS_PACKETS)
-		bytes *= 2;
+		bytes = bytes * 2 + head->packets_at;
 	else if (o.as == SHUNT_PROG_AS_LINES)
 		bytes = bytes / 16 / (a.chunk >= head->dense ? 4 : 1) * 128;
 	*(struct shunt_prog_place *)piece = plan_found(a, head, o, bytes);

@@ -42,7 +42,7 @@ enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SW
  * Operations. S and D are the lists src and dst; L a slice of our own buffer, R of a peer's, W of all members of a switch channel.
  * What the comment says about lists is checked: numbers and places of the slices, their equal sizes, packets only in scratch,
  * protocol LL for packets. [n] is a list of n slices, + one or more of the last kind. "plain" slices are bytes; "packet" slices are
- * always scratch, and occupy twice their bytes at twice their offset.
+ * always scratch, and occupy twice their bytes at twice their offset, apart from what is plain in scratch.
  */
 enum shunt_plan_opcode {
 	SHUNT_PLAN_NOP,         /* block barrier */

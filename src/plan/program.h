@@ -21,7 +21,7 @@
 struct shunt_program {
 	uint32_t nblocks;       /* at least 1 */
 	uint32_t image_bytes;
-	char *images;           /* heads are complete but for what depends on the arena: shadow_at, scratch_at, half and the table behind it */
+	char *images;           /* heads are complete but for what depends on the arena: shadow_at, scratch_at, half, packets_at and the table behind it */
 	uint32_t flags;         /* SHUNT_PROG_* */
 	bool merged;
 	uint8_t work;           /* merged: which of the two the one buffer is, 0 input or 1 output */
@@ -32,6 +32,7 @@ struct shunt_program {
 	/* Of all ranks. */
 	bool shadow[2];         /* peers use the buffer */
 	uint64_t scratch;       /* chunks of one half of scratch, packets counted twice */
+	bool plain, packets;    /* some slices of scratch are plain, some are packets; if both, packets lie apart, behind all plain chunks */
 	uint64_t sparse;        /* lines: units of the largest chunk whose ranges of lines lie apart (plan_args.h); else 0 */
 	uint32_t counters_bytes; /* of an arena, at its start */
 	uint32_t nsemaphores;

@@ -35,24 +35,29 @@ int shunt_program_lay_out(const struct shunt_plan *plan, struct shunt_prog_head 
 	return 0;
 }
 
-/* Bytes of one half of scratch, for chunks of up to `units` units. */
-static bool half_bytes(
-    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit, uint64_t *bytes_p)
+/*
+ * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Where they are depends on the size of chunks:
+ * from one place on, packets of one size would lie where there was plain data of another, which may look like packets. So each has its own
+ * place, whatever the size is; graphs have theirs for good.
+ */
+static bool half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit, uint64_t *packets_at_p,
+    uint64_t *bytes_p)
 {
-	uint64_t dense, sparse = p->sparse < units ? p->sparse : units;
+	uint64_t dense, sparse = p->sparse < units ? p->sparse : units, plain;
 
 	if (__builtin_mul_overflow(units * plan->alignment, p->scratch, &dense) ||
+	    __builtin_mul_overflow(units * plan->alignment, p->plain && p->packets ? plan->scratch_chunks : 0, &plain) ||
 	    __builtin_mul_overflow(sparse * plan->alignment, 8 * plan->scratch_chunks, &sparse))
 		return false;
-	if (dense > limit || sparse > limit)
+	if (dense > limit || plain > limit || sparse > limit)
 		return false;
-	*bytes_p = ((dense > sparse ? dense : sparse) + 127) / 128 * 128;
+	*packets_at_p = (plain + 127) / 128 * 128;
+	*bytes_p = *packets_at_p + ((dense > sparse ? dense : sparse) + 127) / 128 * 128;
 	return true;
 }
 
-/* Where the parts of an arena begin; both shadows first, then scratch. */
-static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t shadow_at[2],
-    uint64_t *scratch_at, uint64_t *half, uint64_t *end)
+/* Where the parts of an arena begin, in the head's fields; both shadows first, then scratch. */
+static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, struct shunt_prog_head *h, uint64_t *end)
 {
 	uint64_t at = p->counters_bytes, bytes, chunk;
 	const uint64_t limit = (uint64_t)1 << 56;
@@ -62,23 +67,23 @@ static bool arena_layout(const struct shunt_program *p, const struct shunt_plan 
 	for (int i = 0; i < 2; i++) {
 		uint64_t n = p->shadow[i] ? p->extent[i] : 0;
 
-		shadow_at[i] = at;
+		h->shadow_at[i] = at;
 		if (__builtin_mul_overflow(n, chunk, &bytes) || bytes > limit)
 			return false;
 		at += bytes;
 	}
-	*scratch_at = (at + 127) / 128 * 128;
-	if (!half_bytes(p, plan, units, limit, half))
+	h->scratch_at = (at + 127) / 128 * 128;
+	if (!half_bytes(p, plan, units, limit, &h->packets_at, &h->half))
 		return false;
-	*end = *scratch_at + (plan->double_scratch ? 2 : 1) * *half;
+	*end = h->scratch_at + (plan->double_scratch ? 2 : 1) * h->half;
 	return *end <= limit;
 }
 
 bool shunt_program_arena_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
 {
-	uint64_t shadow_at[2], scratch_at, half;
+	struct shunt_prog_head head;
 
-	return arena_layout(p, plan, units, shadow_at, &scratch_at, &half, bytes_p);
+	return arena_layout(p, plan, units, &head, bytes_p);
 }
 
 void shunt_program_place(struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *arenas)
@@ -87,7 +92,7 @@ void shunt_program_place(struct shunt_program *p, const struct shunt_plan *plan,
 		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->images + (size_t)k * p->image_bytes);
 		uint64_t end;
 
-		arena_layout(p, plan, units, h->shadow_at, &h->scratch_at, &h->half, &end);
+		arena_layout(p, plan, units, h, &end);
 		memcpy(h + 1, arenas, plan->nranks * sizeof(*arenas));
 	}
 }

@@ -48,6 +48,7 @@ static int use(struct program_builder *b, const struct shunt_plan_gpu *gpu, cons
 		int err;
 
 		if (o.buffer == SHUNT_PLAN_SCRATCH) {
+			*(s->packet ? &b->program->packets : &b->program->plain) = true;
 			/* Peers' scratch is safe in launches of any size if none can begin before all ranks left the last but one. */
 			if (s->place != SHUNT_PLAN_LOCAL &&
 			    !(s->packet && b->plan->double_scratch && b->plan->collective <= SHUNT_PLAN_ALLTOALL))

@@ -394,3 +394,21 @@ char *plan_parts(int scatter)
 	}
 	return end(&t);
 }
+
+char *plan_staged(void)
+{
+	struct text t;
+
+	begin(&t, 2, "staged", "allreduce", "LL", true, true);
+	for (int r = 0; r < 2; r++) {
+		gpu_begin(&t, r, 1, 1, 3, "memory", 1, "s", "");
+		block_begin(&t, 0, 0, 1, 0);
+		local_copy(&t, "copy", 'i', 0, 's', 2);
+		nop(&t);
+		put(&t, "ppkt", 's', 2, 1 - r, 's', 0);
+		fprintf(t.f, "{\"name\":\"repkt\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL LOCAL "],\"dst_buff\":[" LOCAL "]},", 'i', 0, 's', 0, 'i', 0);
+		block_end(&t);
+		gpu_end(&t, "");
+	}
+	return end(&t);
+}

@@ -23,6 +23,8 @@ char *plan_mixed(void);
 char *plan_packed(void);
 /* Reduce-scatter in place by plain loads: peers' chunks are read and summed into our own, which is all that is written. */
 char *plan_scatter(int n);
+/* All-reduce of two ranks in place: the input goes to plain scratch, and from there as packets to the other. */
+char *plan_staged(void);
 /* In place, two ranks, by a buffer that is our part of another one, of which the plan says that it has no chunks: ranks swap these parts. */
 char *plan_parts(int scatter);
 #endif
