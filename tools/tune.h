@@ -111,7 +111,7 @@ size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_
 int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shunt_machine *m, char path[PATH_MAX]);
 /*
  * The partial file beside path: reads the points that are there if it was made by the same version on the same machine with the
- * same options, and keeps it open for more. 0 or -errno after a message.
+ * same collectives, sizes and options, and keeps it open for more. 0 or -errno after a message.
  */
 struct tune_partial;
 int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p);

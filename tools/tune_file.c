@@ -107,21 +107,28 @@ static bool point_read(json_t *json, struct tune_point *p)
 
 /* ---- the partial file ---- */
 
-/* Points of two runs go together only if this line is the same. */
+/*
+ * Points of two runs go together only if this line is the same. What was to be measured is in it, too: a run that ends looks for its own
+ * sizes only, and would write what another one has of a collective as if that were all.
+ */
 static char *partial_head(const struct tune_opts *o, const struct tune_results *r)
 {
-	char blocks[64] = "", threads[64] = "";
+	char blocks[64] = "", threads[64] = "", colls[256] = "";
 	json_t *json;
 	char *text;
 
+	for (int i = 0; bench_colls[i].name; i++)
+		if (o->colls >> i & 1)
+			snprintf(colls + strlen(colls), sizeof(colls) - strlen(colls), "%s,", bench_colls[i].name);
 	for (int i = 0; i < o->nblocks; i++)
 		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks[i]);
 	for (int i = 0; i < o->nthreads; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads[i]);
-	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:s, s:i, s:f}", "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt",
-		SHUNT_VERSION, "gpu", r->machine.gpu, "cc", (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "sim",
-		r->machine.sim, "nccl", r->nccl, "dtype", r->dtype, "blocks", blocks, "threads", threads, "rounds", o->base.rounds, "margin",
-		o->margin);
+	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}", "shunt_tune_partial",
+		SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc", (int)r->machine.cc, "driver", (int)r->machine.driver,
+		"ranks", r->machine.nranks, "sim", r->machine.sim, "nccl", r->nccl, "dtype", r->dtype, "collectives", colls,
+		"first", (json_int_t)o->base.first, "last", (json_int_t)o->base.last, "factor", (int)o->base.factor,
+		"blocks", blocks, "threads", threads, "rounds", o->base.rounds, "margin", o->margin);
 	text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 	json_decref(json);
 	return text;
@@ -168,8 +175,8 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 	if (p->f && fgets(line, sizeof(line), p->f)) {
 		line[strcspn(line, "\n")] = 0;
 		if (strcmp(line, head)) {
-			tool_error("%s is of a run on another machine or with other options: give the same options, or --restart "
-			           "to begin anew",
+			tool_error("%s is of a run on another machine or of another command: give the same collectives, sizes and "
+			           "options, or --restart to begin anew",
 			    p->path);
 			err = -EEXIST;
 			goto err_close;

@@ -84,7 +84,12 @@ small="all_reduce -n 2 -b 256 -e 1K"
 expect unwritable_file_is_error 1 'cannot write .*/t.json' $tune $small -o "$dir/t.json"
 rmdir "$dir/t.json"
 cp "$dir/t.json.partial" "$dir/partial"
-expect other_options_do_not_go_on 1 'is of a run on another machine or with other options' $tune $small -o "$dir/t.json" --rounds 2
+other='is of a run on another machine or of another command'
+expect other_options_do_not_go_on 1 "$other" $tune $small -o "$dir/t.json" --rounds 2
+expect other_collectives_do_not_go_on 1 "$other" $tune all_gather -n 2 -b 256 -e 1K -o "$dir/t.json"
+expect other_sizes_do_not_go_on 1 "$other" $tune all_reduce -n 2 -b 256 -e 4K -o "$dir/t.json"
+expect other_factor_does_not_go_on 1 "$other" $tune $small -f 2 -o "$dir/t.json"
+expect what_does_not_go_on_is_kept 0 "^same$" sh -c 'cmp "$1" "$2" && echo same' sh "$dir/partial" "$dir/t.json.partial"
 expect stopped_run_goes_on 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
 cp "$dir/out" "$dir/all"
 expect what_is_there_is_not_measured_again 1 '^0$' grep -c '^\[' "$dir/all"
@@ -101,9 +106,11 @@ expect show_without_points_is_error 1 'no points to show' $shunt tune --show "$d
 expect no_minutes_is_usage_error 2 '--minutes: "0" is not one of its values' $tune --minutes 0
 expect quick_says_when_it_ends 0 '^# 2 points to measure, which takes about .*; it ends after 4 min$' $tune $small --quick -o "$dir/quick.json"
 expect unbounded_says_how_to_bound 0 '--minutes bounds that' $tune $small -o "$dir/q.json"
-expect nothing_measured_in_time_is_error 1 'of no collective enough is measured' $tune $small -o "$dir/b.json" --minutes 0.00001
-cp "$dir/partial" "$dir/b.json.partial"
 both="all_reduce broadcast -n 2 -b 256 -e 1K"
+expect nothing_measured_in_time_is_error 1 'of no collective enough is measured' $tune $both -o "$dir/b.json" --minutes 0.00001
+sed 1q "$dir/b.json.partial" >"$dir/begun"
+sed 1d "$dir/partial" >>"$dir/begun"
+mv "$dir/begun" "$dir/b.json.partial"
 expect time_over_is_said 0 '^# the time is over: 2 of 4 points' $tune $both -o "$dir/b.json" --minutes 0.00001
 cp "$dir/out" "$dir/all"
 expect time_over_names_what_stays 0 '^# too little of broadcast is measured' cat "$dir/all"
