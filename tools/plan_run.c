@@ -195,9 +195,11 @@ int plan_run_main(int argc, char **argv)
 	args[0] = "plan";
 	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
 	status = opts_parse(&o, argc, argv);
-	/* This plan and no other. */
-	if (!status && unsetenv("SHUNT_PLAN_DIR"))
+	/* This plan and no other: the cache directory may have one of its name. */
+	if (!status && (unsetenv("SHUNT_PLAN_DIR") || setenv("SHUNT_CACHE_DIR", "/dev/null", 1))) {
+		tool_error("out of memory");
 		status = TOOL_FAIL;
+	}
 	if (!status)
 		status = bench_launch_run(&o.base, argc + 1, args);
 	shunt_plan_drop(o.plan);

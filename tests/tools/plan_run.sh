@@ -36,6 +36,13 @@ expect run_type_beyond_plan_fails 1 'is not for float32' sh -c 'sed "s/\"inplace
 # By name only: the selector wants it.
 sed 's/"inplace"/"tags": {"auto": 0}, &/' "$plans/all_reduce_oneshot-ll_2.json" >"$dir/named.json"
 expect run_plan_by_name_right 0 "$right" $run "$dir/named.json" -e 1K
+# Only the file's plan, not one of its name that every program would get, and that comes first.
+mkdir -p "$dir/home/.cache/shunt/default"
+sed 's/"inplace"/"tags": {"priority": 7}, &/' "$dir/wrong.json" >"$dir/home/.cache/shunt/default/same.json"
+gather="$run $plans/all_gather_oneshot-ll_2.json -e 1K"
+expect run_not_the_caches_plan 0 "$right" env SHUNT_CACHE_DIR="$dir/home/.cache/shunt" $gather
+expect run_not_the_aliased_caches_plan 0 "$right" env -u SHUNT_CACHE_DIR MSCCLPP_CACHE_DIR="$dir/home/.cache/shunt" $gather
+expect run_not_the_homes_plan 0 "$right" env -u SHUNT_CACHE_DIR HOME="$dir/home" $gather
 
 # As a program would have it.
 bench="$shunt bench -n 2 -w 0 -i 1 -r 1 --timeout 120"
