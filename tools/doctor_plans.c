@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The plans that processes started from here would load, and those that they would refuse. */
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,16 +13,18 @@
 static const char topic[] = "plans";
 
 struct tally {
+	struct findings *f;
 	unsigned good, bad;
 };
 
-static void check_file(struct findings *f, const char *path, struct tally *t)
+static void check_file(void *ctx, const char *path)
 {
+	struct tally *t = ctx;
 	struct shunt_plan *plan;
 	char why[512] = "";
 
 	if (shunt_plan_load_file(path, &plan, why, sizeof(why))) {
-		found(f, FOUND_WARN, topic, "correct it or take it away; it is not used", "%s", why);
+		found(t->f, FOUND_WARN, topic, "correct it or take it away; it is not used", "%s", why);
 		t->bad++;
 		return;
 	}
@@ -34,25 +35,16 @@ static void check_file(struct findings *f, const char *path, struct tally *t)
 /* given: the user named it, so it should be there. */
 static void check_place(struct findings *f, const char *path, bool given)
 {
-	struct tally t = {0};
-	char pattern[PATH_MAX];
+	struct tally t = {.f = f};
+	const struct shunt_files files = {.what = "plans", .one = "plan", .add = check_file, .ctx = &t};
 	struct stat st;
-	glob_t g = {0};
 
 	if (stat(path, &st)) {
 		if (given)
 			found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(errno));
 		return;
 	}
-	if (!S_ISDIR(st.st_mode)) {
-		check_file(f, path, &t);
-	} else {
-		snprintf(pattern, sizeof(pattern), "%s/*.json", path);
-		if (!glob(pattern, 0, NULL, &g))
-			for (size_t i = 0; i < g.gl_pathc; i++)
-				check_file(f, g.gl_pathv[i], &t);
-		globfree(&g);
-	}
+	shunt_files_path(&files, path, given);
 	if (!t.good && !t.bad && given)
 		found(f, FOUND_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
 	else if (t.good || t.bad)

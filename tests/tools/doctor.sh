@@ -74,9 +74,15 @@ fi
 
 # host, plans
 says descriptors_are_tried 'ok +descriptors can be passed' $none "$shunt" doctor
-mkdir "$dir/plans"
+mkdir "$dir/plans" "$dir/empty"
 echo '{' >"$dir/plans/broken.json"
 says broken_plan 'warning +.*broken.json' $none SHUNT_PLAN_DIR="$dir/plans" "$shunt" doctor
+mkdir "$dir/pl[1]*"
+cp "$dir/plans/broken.json" "$dir/pl[1]*/odd.json"
+cp "$dir/plans/broken.json" "$dir/pl[1]*/.hidden.json"
+says folder_is_no_pattern 'warning +.*odd.json' $none SHUNT_PLAN_DIR="$dir/pl[1]*" "$shunt" doctor
+says hidden_file_is_no_plan '0 plans can be used, 1 cannot' $none SHUNT_PLAN_DIR="$dir/pl[1]*" "$shunt" doctor
+says folder_without_plans 'warning +there are no plans in .*/empty' $none SHUNT_PLAN_DIR="$dir/empty" "$shunt" doctor
 says missing_plans 'error +/nonexistent: No such file' $none SHUNT_PLAN_DIR=/nonexistent "$shunt" doctor
 
 # dumps
