@@ -5,14 +5,34 @@
 #include <string.h>
 #include "plan.h"
 
+/* Bytes of the character that a text begins with, 0 if that is not UTF-8: cut off, longer than it need be, or no character at all. */
+static size_t character_bytes(const char *text)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	const unsigned char *b = (const unsigned char *)text;
+	size_t n = *b < 0x80 ? 1 : *b < 0xc0 ? 0 : *b < 0xe0 ? 2 : *b < 0xf0 ? 3 : *b < 0xf8 ? 4 : 0;
+	uint32_t c = n > 1 ? *b & (0x7fu >> n) : *b;
+
+	for (size_t i = 1; i < n; i++) {
+		if ((b[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (b[i] & 0x3f);
+	}
+	return n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) ? 0 : n;
+}
+
+/* A file's name need not be UTF-8: one byte becomes one character, as in dumps. */
 void plan_json_string(FILE *out, const char *text)
 {
 	putc('"', out);
-	for (; *text; text++) {
-		if ((unsigned char)*text < ' ')
+	while (*text) {
+		size_t n = character_bytes(text);
+
+		if (!n || (unsigned char)*text < ' ')
 			fprintf(out, "\\u%04x", (unsigned char)*text);
 		else
-			fprintf(out, *text == '"' || *text == '\\' ? "\\%c" : "%c", *text);
+			fprintf(out, *text == '"' || *text == '\\' ? "\\%.*s" : "%.*s", (int)n, text);
+		text += n ? n : 1;
 	}
 	putc('"', out);
 }

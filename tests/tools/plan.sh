@@ -49,6 +49,23 @@ else
 	echo "not ok: check_json"
 	failed=1
 fi
+# Names of files are bytes, JSON is not: what is no UTF-8 becomes characters of these numbers.
+for odd in '\351' '\303' '\300\257' '\355\240\200' '\364\220\200\200' '\303\251\342\202\254\360\237\230\200'; do
+	head -c 1000 "$ring" >"$dir/$(printf "$odd").json"
+done
+"$shunt" plan check --json "$dir"/*[!a-z0-9].json >"$dir/j" 2>&1
+if python3 -c '
+import json, sys
+rows = json.loads(open(sys.argv[1], "rb").read().decode())
+names = {r["file"].split("/")[-1][:-5] for r in rows}
+assert names >= {"\xe9", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe9\u20ac\U0001f600"}, names
+assert all(r["file"] in r["error"] for r in rows), rows
+' "$dir/j"; then
+	echo "ok: check_json_of_names_that_are_no_text"
+else
+	echo "not ok: check_json_of_names_that_are_no_text"
+	failed=1
+fi
 
 # show
 expect show_names_operations 0 '^ +0 +ppkt +rank 3.s packets scratch\[2\] = input\[3\]; .*; part 0 of 2$' "$shunt" plan show -r 2 "$twoshot"
