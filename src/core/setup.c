@@ -22,6 +22,7 @@
 #include "core/scratch.h"
 
 #define ASK_DEVICE_MS 20000
+#define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead of them */
 
 struct hello {
 	uint32_t protocol;
@@ -457,12 +458,13 @@ static bool asks_device(const struct shunt_comm *comm, int64_t from)
 
 /*
  * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of their own, or their stream capture.
- * shared: other threads use the communicator meanwhile, and one that aborts it ends this with -ECANCELED, as what is ahead of our kernels may hang.
+ * shared: other threads use the communicator meanwhile, and one that aborts it ends this with -ECANCELED, as what is ahead of our kernels may hang. If
+ * it was aborted before, which is how it is revoked, it ends after a while.
  */
 static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
 	bool aborted = atomic_load(&comm->cancel), done = false;
-	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS);
+	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS), revoked = shunt_deadline_ms(REVOKE_MS);
 	long ns = 10000;
 	int err;
 
@@ -476,8 +478,13 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 			return err;
 		if (shared && !aborted && atomic_load(&comm->cancel))
 			return -ECANCELED;
-		if (asks_device(comm, end))
+		/* A kernel of another communicator of ours may hang, and who is to abort that one waits here. */
+		if (shared && !shunt_retire_alone(comm)) {
+			if (aborted && shunt_now_ms() >= revoked)
+				return 0;
+		} else if (asks_device(comm, end)) {
 			return comm->gpu->device_sync(comm->device);
+		}
 		rest(&ns);
 	}
 }

@@ -17,7 +17,7 @@ ncclResult_t shunt_alone_end(ncclComm_t comm, bool abort)
 	if (!e)
 		return shunt_alone_refuse(abort ? "ncclCommAbort" : "ncclCommDestroy", "not a communicator");
 	if (abort) {
-		atomic_store(&e->own->cancel, 1);
+		atomic_fetch_or(&e->own->cancel, SHUNT_CANCEL_ABORTED);
 		shunt_comm_abort(e->comm);
 	}
 	/* When we return nobody may write where the program wanted a child's handle. */
@@ -83,9 +83,8 @@ ncclResult_t shunt_alone_revoke(ncclComm_t comm, int flags)
 		return shunt_alone_refuse("ncclCommRevoke", "the communicator was finalized or revoked before");
 	}
 	shunt_comm_abort(e->comm);
-	if (shunt_task_state(e->own) == ncclInProgress) { /* it ends now, and has failed */
-		atomic_store(&e->own->cancel, 1);
-		shunt_task_wait(e->own);
+	if (shunt_task_state(e->own) == ncclInProgress) { /* it ends now, and has failed; the communicator can be split and shrunk all the same */
+		shunt_task_revoke(e->own);
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}

@@ -34,6 +34,18 @@ void shunt_task_wait(const struct shunt_own *own)
 		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
 }
 
+void shunt_task_revoke(struct shunt_own *own)
+{
+	int before = atomic_load(&own->result);
+
+	atomic_fetch_or(&own->cancel, SHUNT_CANCEL_REVOKED);
+	while (atomic_load(&own->threads) || atomic_load(&own->running))
+		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+	atomic_fetch_and(&own->cancel, ~SHUNT_CANCEL_REVOKED);
+	if (!atomic_load(&own->stillborn))
+		atomic_store(&own->result, before);
+}
+
 /* Done, and gone. */
 static ncclResult_t end(struct shunt_task *w, ncclResult_t result)
 {
@@ -54,11 +66,20 @@ static ncclResult_t end(struct shunt_task *w, ncclResult_t result)
 	return result;
 }
 
+static ncclResult_t run(struct shunt_task *w)
+{
+	struct shunt_own *own = w->entry->own;
+	ncclResult_t result;
+
+	atomic_fetch_add(&own->running, 1);
+	result = w->run(w);
+	atomic_fetch_sub(&own->running, 1);
+	return result;
+}
+
 static ncclResult_t run_job(struct shunt_job *job)
 {
-	struct shunt_task *w = (struct shunt_task *)job;
-
-	return w->run(w);
+	return run((struct shunt_task *)job);
 }
 
 static ncclResult_t finish_job(struct shunt_job *job, ncclResult_t result)
@@ -75,7 +96,7 @@ static void *chain_thread(void *arg)
 	for (struct shunt_task *w = arg; w; w = next) {
 		next = w->next;
 		if (result == ncclSuccess)
-			result = w->run(w);
+			result = run(w);
 		end(w, result);
 	}
 	return NULL;
@@ -179,5 +200,5 @@ ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
 	}
 	if (!blocking)
 		return start_thread(w);
-	return end(w, w->run(w));
+	return end(w, run(w));
 }

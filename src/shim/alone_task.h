@@ -29,6 +29,8 @@ ncclResult_t shunt_task_start(struct shunt_task *task, bool blocking);
 ncclResult_t shunt_task_state(const struct shunt_own *own);
 /* Nothing but tasks of an open group is under way. */
 bool shunt_task_is_queued(const struct shunt_own *own);
+/* Ends what is under way, but not what an open group has to do yet, and waits for it. It leaves no error: what comes next is not concerned. */
+void shunt_task_revoke(struct shunt_own *own);
 /* Until no thread of ours touches the communicator any more, or what the program gave for its tasks. */
 void shunt_task_wait(const struct shunt_own *own);
 #endif

@@ -32,13 +32,18 @@ struct shunt_set_count {
 /* Reasons for which our kernels stay off an entry for now. */
 enum { SHUNT_OFF_REVOKED = 1, SHUNT_OFF_SUSPENDED = 2, SHUNT_OFF_FINALIZED = 4 };
 
+/* For good, or those that are under way. */
+enum { SHUNT_CANCEL_ABORTED = 1, SHUNT_CANCEL_REVOKED = 2 };
+
 /* Standalone: what the handle points to. */
 struct shunt_own {
 	uint64_t magic;
 	atomic_int tasks;   /* under way on the communicator: in an open group, or on a thread of ours */
 	atomic_int threads; /* of ours that still touch the communicator, or the program's memory for it */
+	atomic_int running; /* tasks that are at it, on a thread of ours or of the program's */
 	atomic_int result;  /* ncclResult_t of the tasks that the program did not wait for */
-	atomic_int cancel;  /* nonzero makes them give up */
+	atomic_int stillborn; /* it has a handle, and its ranks have never met */
+	atomic_int cancel;  /* SHUNT_CANCEL_* bits; nonzero makes tasks give up */
 	int next_op;
 };
 

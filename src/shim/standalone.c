@@ -78,6 +78,8 @@ static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
 	} else if (!task->background) { /* else the program has the handle and aborts it */
 		shunt_entry_put(shunt_entry_remove(shunt_alone_handle(e)));
 		*w->newcomm = NULL;
+	} else {
+		atomic_store(&e->own->stillborn, 1);
 	}
 	return result;
 }

@@ -181,6 +181,93 @@ static int body_revoke(struct rank *r)
 	return 0;
 }
 
+/* Rank 2 does not come to a split. The others are told to give up, and go on without it. */
+static void *revoke_later(void *comm)
+{
+	usleep(300000);
+	return (void *)(intptr_t)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
+}
+
+static int revoke_in_split(struct rank *r, int blocking)
+{
+	ncclConfig_t config = ranks_config();
+	ncclComm_t comm, child = NULL, rest = NULL;
+	ncclResult_t async;
+	pthread_t thread;
+	void *result;
+
+	config.blocking = blocking;
+	ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
+	CHECK(ranks_settled(comm) == ncclSuccess);
+	if (r->rank == 2) {
+		together(r, 0);
+		NCCL(ncclCommAbort(comm));
+		return 0;
+	}
+	CHECK(pthread_create(&thread, NULL, revoke_later, comm) == 0);
+	CHECK(ncclCommSplit(comm, 0, r->rank, &child, NULL) == (blocking ? ncclInvalidUsage : ncclInProgress));
+	CHECK(pthread_join(thread, &result) == 0 && result == NULL);
+	CHECK(!child);
+	NCCL(ncclCommGetAsyncError(comm, &async));
+	CHECK(async == ncclSuccess); /* revoking is no error */
+	CHECK(ncclCommShrink(comm, (int[]){2}, 1, &rest, NULL, NCCL_SHRINK_DEFAULT) == (blocking ? ncclSuccess : ncclInProgress));
+	CHECK(ranks_settled(comm) == ncclSuccess && rest);
+	SUM(rest, r->rank, 2);
+	together(r, 0);
+	NCCL(ncclCommDestroy(rest));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static int body_revoke_in_split(struct rank *r)
+{
+	return revoke_in_split(r, 1);
+}
+
+static int body_revoke_in_nonblocking_split(struct rank *r)
+{
+	return revoke_in_split(r, 0);
+}
+
+static void test_revoke_ends_a_split_and_no_more(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke_in_split), 0);
+	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke_in_nonblocking_split), 0);
+}
+
+/* One that hangs behind another on its stream: who revokes one after the other comes to the second. */
+static int body_revoke_behind(struct rank *r)
+{
+	ncclComm_t first, second;
+	int32_t *buf;
+	time_t began;
+
+	NCCL(ncclCommInitRank(&first, r->nranks, r->id, r->rank));
+	NCCL(ncclCommSplit(first, 0, r->rank, &second, NULL));
+	SUM(first, r->rank, r->nranks);
+	SUM(second, r->rank, r->nranks);
+	CHECK(shunt_malloc((void **)&buf, 400) == 0);
+	if (!r->rank) {
+		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, first, r->stream)); /* rank 1 does not come */
+		NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, second, r->stream));
+		began = time(NULL);
+		NCCL(ncclCommRevoke(second, NCCL_REVOKE_DEFAULT));
+		NCCL(ncclCommRevoke(first, NCCL_REVOKE_DEFAULT));
+		CHECK(time(NULL) - began < 30);
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+	}
+	together(r, 0);
+	NCCL(ncclCommAbort(second));
+	NCCL(ncclCommAbort(first));
+	CHECK(shunt_free(buf) == 0);
+	return 0;
+}
+
+static void test_revoke_does_not_wait_for_other_communicators(void **state)
+{
+	assert_int_equal(run(RANKS_PROCESSES, 2, body_revoke_behind), 0);
+}
+
 static void test_revoked_communicator_can_be_split(void **state)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke), 0);
@@ -542,6 +629,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_shrink_and_grow_make_working_communicators),
 		cmocka_unit_test(test_survivors_of_a_dead_rank_go_on),
 		cmocka_unit_test(test_revoked_communicator_can_be_split),
+		cmocka_unit_test(test_revoke_ends_a_split_and_no_more),
+		cmocka_unit_test(test_revoke_does_not_wait_for_other_communicators),
 		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
 		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
 		cmocka_unit_test(test_dozens_of_communicators_end_in_any_order),
