@@ -639,12 +639,13 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n)
 {
+	struct shunt_window *dead;
 	enum shunt_why why;
 	size_t which = 0;
 	int err;
 
 	pthread_mutex_lock(&comm->lock);
-	shunt_windows_reap(comm);
+	dead = shunt_windows_take_dead(comm);
 	err = decide_all(comm, calls, picks, n, &which, &why);
 	if (err == -EOPNOTSUPP) {
 		shunt_comm_count_forward(comm, calls[which], why);
@@ -657,6 +658,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, shunt_coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
+	if (dead)
+		shunt_windows_free(comm, dead);
 	return err;
 }
 

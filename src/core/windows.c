@@ -55,20 +55,20 @@ void shunt_windows_init(struct shunt_windows *w)
 	pthread_mutex_init(&w->lock, NULL);
 }
 
-static void unmap(struct shunt_comm *comm, struct shunt_window *w)
+static void unmap(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
 {
-	for (int r = 0; w->ready && r < comm->nranks; r++)
-		comm->gpu->share_free(&w->mem[r]);
+	for (int r = 0; w->ready && r < SHUNT_MAX_RANKS; r++)
+		gpu->share_free(&w->mem[r]);
 	w->ready = false;
 }
 
-static void free_all(struct shunt_comm *comm, struct shunt_window *w)
+static void free_all(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
 {
 	struct shunt_window *next;
 
 	for (; w; w = next) {
 		next = w->next;
-		unmap(comm, w);
+		unmap(gpu, w);
 		free(w);
 	}
 }
@@ -83,9 +83,9 @@ void shunt_windows_finish(struct shunt_comm *comm)
 	if (w->listed)
 		*at = w->next;
 	pthread_mutex_unlock(&process_lock);
-	free_all(comm, w->live);
-	free_all(comm, w->dead);
-	free_all(comm, w->gone);
+	free_all(comm->gpu, w->live);
+	free_all(comm->gpu, w->dead);
+	free_all(comm->gpu, w->gone);
 	if (w->used)
 		comm->gpu->event_destroy(comm->device, w->used);
 	pthread_mutex_destroy(&w->lock);
@@ -175,13 +175,16 @@ static void bury_but_name(struct shunt_windows *w, struct shunt_window **at)
 	w->gone = mine;
 }
 
-/* Whoever has the communicator's lock now does it later: he calls reap himself, or his next call does. */
-static void try_reap(struct shunt_comm *comm)
+/* Whoever has the communicator's lock now does it later: he takes the dead himself, or his next call does. */
+static struct shunt_window *try_take_dead(struct shunt_comm *comm)
 {
+	struct shunt_window *dead;
+
 	if (pthread_mutex_trylock(&comm->lock))
-		return;
-	shunt_windows_reap(comm);
+		return NULL;
+	dead = shunt_windows_take_dead(comm);
 	pthread_mutex_unlock(&comm->lock);
+	return dead;
 }
 
 void shunt_windows_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
@@ -217,7 +220,7 @@ bool shunt_windows_remove(struct shunt_comm *comm, const void *name)
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (found)
-		try_reap(comm);
+		free_all(comm->gpu, try_take_dead(comm));
 	return found;
 }
 
@@ -236,7 +239,7 @@ void shunt_windows_remove_unnamed(struct shunt_comm *comm)
 	}
 	pthread_mutex_unlock(&w->lock);
 	if (any)
-		try_reap(comm);
+		free_all(comm->gpu, try_take_dead(comm));
 }
 
 bool shunt_windows_base(struct shunt_comm *comm, const void *name, void **base_p)
@@ -275,7 +278,8 @@ static bool bury_between(struct shunt_windows *w, uintptr_t from, size_t bytes)
 
 void shunt_windows_forget(const void *memory)
 {
-	const struct shunt_gpu_ops *gpu;
+	struct shunt_window *dead = NULL, *of_one, **end = &dead;
+	const struct shunt_gpu_ops *gpu = NULL;
 	size_t bytes = 1;
 	void *base;
 
@@ -286,10 +290,13 @@ void shunt_windows_forget(const void *memory)
 		if (gpu && gpu->mem_range(memory, &base, &bytes))
 			bytes = 1;
 	}
-	for (struct shunt_windows *w = process_list; w; w = w->next)
-		if (bury_between(w, (uintptr_t)memory, bytes))
-			try_reap(comm_of(w));
+	for (struct shunt_windows *w = process_list; w; w = w->next) {
+		of_one = bury_between(w, (uintptr_t)memory, bytes) ? try_take_dead(comm_of(w)) : NULL;
+		for (*end = of_one; *end; end = &(*end)->next)
+			;
+	}
 	pthread_mutex_unlock(&process_lock);
+	free_all(gpu, dead);
 }
 
 /* ---- look-ups */
@@ -375,27 +382,32 @@ int shunt_windows_note_use(struct shunt_comm *comm, void *stream, bool captured)
 	return comm->gpu->event_record(comm->device, w->used, stream);
 }
 
-void shunt_windows_reap(struct shunt_comm *comm)
+struct shunt_window *shunt_windows_take_dead(struct shunt_comm *comm)
 {
 	struct shunt_windows *w = &comm->windows;
 	struct shunt_window *dead;
 	bool idle = true;
 
 	if (!atomic_load_explicit(&w->any_dead, memory_order_relaxed))
-		return;
+		return NULL;
 	/* What cannot be asked now is asked the next time. */
 	if (w->used_eagerly && comm->gpu->event_done(comm->device, w->used, &idle))
-		return;
+		return NULL;
 	if (idle && w->used_captured && shunt_order_graphs_idle(&comm->order, comm->gpu, comm->device, &idle))
-		return;
+		return NULL;
 	if (!idle)
-		return;
+		return NULL;
 	pthread_mutex_lock(&w->lock);
 	dead = w->dead;
 	w->dead = NULL;
 	atomic_store(&w->any_dead, false);
 	pthread_mutex_unlock(&w->lock);
-	free_all(comm, dead);
+	return dead;
+}
+
+void shunt_windows_free(struct shunt_comm *comm, struct shunt_window *dead)
+{
+	free_all(comm->gpu, dead);
 }
 
 /* ---- agreement */

@@ -83,6 +83,9 @@ bool shunt_windows_aligned(struct shunt_comm *comm, const void *ptr, uint64_t by
 uint64_t shunt_windows_place(struct shunt_comm *comm, const void *ptr);
 /* A launch on the stream has used windows. */
 int shunt_windows_note_use(struct shunt_comm *comm, void *stream, bool captured);
-/* Unmaps what it can. */
-void shunt_windows_reap(struct shunt_comm *comm);
+/* Windows that have gone and that no kernel can be in any more, or NULL; for shunt_windows_free(). */
+struct shunt_window *shunt_windows_take_dead(struct shunt_comm *comm);
+
+/* Without it: unmapping waits for the device, where a kernel may hang that only an abort ends, and that takes the lock. */
+void shunt_windows_free(struct shunt_comm *comm, struct shunt_window *dead);
 #endif
