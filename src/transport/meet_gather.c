@@ -97,6 +97,7 @@ static int collect(struct hub_round *h)
 {
 	const struct shunt_meet *meet = h->meet;
 	int left = meet->nranks - 1, err;
+	int64_t look = 0;
 
 	for (int r = 0; r < meet->nranks; r++) {
 		h->in[r] = (struct meet_inbox){.fd = meet->fd_of[r],
@@ -106,7 +107,7 @@ static int collect(struct hub_round *h)
 		h->pfds[r] = (struct pollfd){.fd = meet->fd_of[r], .events = POLLIN};
 	}
 	while (left) {
-		err = shunt_io_poll(h->pfds, (nfds_t)meet->nranks, h->round->deadline, h->round->cancel);
+		err = shunt_meet_poll(h->pfds, (nfds_t)meet->nranks, &look, h->round->deadline, h->round->cancel);
 		if (err < 0)
 			return err;
 		for (int r = 0; r < meet->nranks; r++) {

@@ -34,6 +34,7 @@ struct hub {
 	uint8_t (*nonce)[MEET_NONCE]; /* per rank */
 	struct pollfd *pfds;
 	int arrived; /* without ourselves */
+	int64_t look;
 };
 
 static void hub_finish(struct hub *hub)
@@ -194,7 +195,7 @@ static int hub_poll(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 		else if (hub->watch[s] == MEET_WATCH_LATER)
 			again = shunt_now_ms() + LOOK_SOON_MS;
 	}
-	err = shunt_io_poll(pfds, (nfds_t)n, again < deadline ? again : deadline, cancel);
+	err = shunt_meet_poll(pfds, (nfds_t)n, &hub->look, again < deadline ? again : deadline, cancel);
 	return err < 0 && err != -ETIMEDOUT ? err : 0;
 }
 

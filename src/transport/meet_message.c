@@ -57,17 +57,38 @@ int shunt_meet_inbox_read(struct meet_inbox *in)
 
 int shunt_meet_inbox_fill(struct meet_inbox *in, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel)
 {
+	int64_t look = 0;
+
 	in->buf = buf;
 	in->got = 0;
 	in->want = bytes;
 	while (in->got < in->want) {
 		struct pollfd pfd = {.fd = in->fd, .events = POLLIN};
-		int err = shunt_io_poll(&pfd, 1, deadline, cancel);
+		int err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
 
 		if (err > 0)
 			err = shunt_meet_inbox_read(in);
 		if (err < 0)
 			return err;
+	}
+	return 0;
+}
+
+/* What goes without descriptors. */
+static int send_rest(int fd, const char *p, size_t bytes, int64_t *look, int64_t deadline, const atomic_int *cancel)
+{
+	while (bytes) {
+		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+		int err = shunt_meet_poll(&pfd, 1, look, deadline, cancel);
+		ssize_t n;
+
+		if (err < 0)
+			return err;
+		n = send(fd, p, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return shunt_io_error(errno);
+		p += n > 0 ? n : 0;
+		bytes -= n > 0 ? (size_t)n : 0;
 	}
 	return 0;
 }
@@ -82,6 +103,7 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 	struct iovec iov = {(void *)(uintptr_t)head, head_bytes};
 	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
 	struct cmsghdr *rights = (struct cmsghdr *)control.buf;
+	int64_t look = 0;
 	ssize_t n;
 	int err;
 
@@ -97,7 +119,7 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 	for (;;) {
 		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
 
-		err = shunt_io_poll(&pfd, 1, deadline, cancel);
+		err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
 		if (err < 0)
 			return err;
 		n = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -106,6 +128,6 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 		if (errno != EAGAIN && errno != EINTR)
 			return shunt_io_error(errno);
 	}
-	err = shunt_io_write(fd, (const char *)head + n, head_bytes - (size_t)n, deadline, cancel);
-	return err ? err : shunt_io_write(fd, body, body_bytes, deadline, cancel);
+	err = send_rest(fd, (const char *)head + n, head_bytes - (size_t)n, &look, deadline, cancel);
+	return err ? err : send_rest(fd, body, body_bytes, &look, deadline, cancel);
 }

@@ -3,6 +3,7 @@
 #define SHUNT_TRANSPORT_MEET_PRIV_H
 /* What the files of a meet share: meet.c has the object, each of the others one thing that it does. */
 #include <errno.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "transport/meet.h"
@@ -47,6 +48,12 @@ int shunt_meet_listen(const struct shunt_id *id, int slot, int *fd_p);
 /* Connects to a slot. 0 and *fd_p = the connection, or -1 if its backlog is full (it is there, though); -ECONNREFUSED: not there. */
 int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p);
 bool shunt_meet_same_user(int fd);
+
+/*
+ * meet_life.c: shunt_io_poll on sockets of ours, which also notices within 100 ms that the process at the other end of one has died when
+ * a forked child of it still holds the connection, and then ends that. *look: 0 before the first call of a wait, then its own.
+ */
+int shunt_meet_poll(struct pollfd *fds, nfds_t n, int64_t *look, int64_t deadline, const atomic_int *cancel);
 
 /* ---- patience (meet_patience.c) */
 

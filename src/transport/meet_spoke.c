@@ -12,9 +12,10 @@ static int wait_for_hub(
     int fd, void *buf, size_t bytes, const char *what, struct meet_patience *patience, int64_t deadline, const atomic_int *cancel)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	int64_t look = 0;
 	int err;
 
-	while ((err = shunt_io_poll(&pfd, 1, patience->next_log < deadline ? patience->next_log : deadline, cancel)) == -ETIMEDOUT) {
+	while ((err = shunt_meet_poll(&pfd, 1, &look, patience->next_log < deadline ? patience->next_log : deadline, cancel)) == -ETIMEDOUT) {
 		if (shunt_now_ms() >= deadline) {
 			shunt_error("communicator set-up gave up waiting for %s: stopped or hanging? SHUNT_TIMEOUT limits this wait", what);
 			return err;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer's process ends: those who wait for it in a kernel are told within seconds, whatever SHUNT_TIMEOUT is. Where nobody waits for it, nothing
- * happens: programs end without destroying their communicators, and not all at once.
+ * A peer's process ends: those who wait for it, in a kernel or before one, are told within seconds, whatever SHUNT_TIMEOUT is. Where
+ * nobody waits for it, nothing happens: programs end without destroying their communicators, and not all at once.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -71,6 +71,15 @@ static int keep_stderr(void)
 	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
 }
 
+/* Of a rank that is about to die: with copies of all descriptors, so that its sockets stay open. */
+static void leave_child(void)
+{
+	if (!fork()) {
+		usleep(LONGER_THAN_GRACE_US + 3000000);
+		_exit(0);
+	}
+}
+
 /* how: 0 in a collective, 1 between two, 2 in a graph's, 3 in a message, 4 and leaves a child behind. */
 static int how;
 
@@ -86,10 +95,8 @@ static int body_killed(struct rank *r)
 		return 1;
 	if (r->rank == VICTIM) {
 		usleep(200000);
-		if (how == 4 && !fork()) { /* with copies of all descriptors */
-			usleep(LONGER_THAN_GRACE_US + 3000000);
-			_exit(0);
-		}
+		if (how == 4)
+			leave_child();
 		kill(getpid(), SIGKILL);
 	}
 	fd = keep_stderr();
@@ -123,6 +130,38 @@ static void test_death_is_told_to_those_who_wait(void **state)
 	for (how = 0; how < 5; how++)
 		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
+}
+
+/* The others wait for it on the host: in the set-up, or in what a plan's first call agrees on after that. */
+static int in_plan;
+
+static int body_killed_before_kernels(struct rank *r)
+{
+	float *buf;
+	double since;
+
+	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	if (r->rank == VICTIM) {
+		usleep(in_plan ? 1000000 : 0); /* meanwhile the set-up goes on without its program */
+		leave_child();
+		kill(getpid(), SIGKILL);
+	}
+	usleep(in_plan ? 0 : 500000);
+	since = now();
+	CHECK(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
+	CHECK(now() - since < 5);
+	NCCL(ncclCommAbort(r->comm));
+	return 0;
+}
+
+static void test_death_before_kernels_is_told_though_a_child_lives(void **state)
+{
+	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
+	for (in_plan = 0; in_plan < 2; in_plan++)
+		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_killed_before_kernels, .dies = 1 << VICTIM }))
+			fail_msg("in_plan %d", in_plan);
+	unsetenv("SHUNT_PLAN_DIR");
 }
 
 /* Waits for its child and ends as that did. */
@@ -257,6 +296,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death_is_told_to_those_who_wait),
+		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
 		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),
 		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
 		cmocka_unit_test(test_death_leaves_the_others_messages_alone),

@@ -25,6 +25,8 @@ struct world {
 	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
 	int dies_in_join, dies_in_gather; /* a rank, or -1 */
 	int leaves;                       /* a rank that destroys its meet instead of joining, or -1 */
+	bool leaves_child;                /* who dies leaves a child behind, which lives until over */
+	atomic_int over;
 	int rounds;
 };
 
@@ -110,6 +112,16 @@ static int gather_memfds(struct world *w, struct shunt_meet *meet, int rank)
 	return err;
 }
 
+static void die(struct world *w)
+{
+	if (w->leaves_child && !fork()) { /* with copies of all sockets */
+		for (int ms = 0; ms < 20000 && !atomic_load(&w->over); ms += 10)
+			unit_sleep_ms(10);
+		_exit(0);
+	}
+	raise(SIGKILL);
+}
+
 static int rank_body(int rank, void *arg)
 {
 	struct world *w = arg;
@@ -123,7 +135,7 @@ static int rank_body(int rank, void *arg)
 	barrier(&w->bound, w->nranks);
 	unit_sleep_ms(w->delay_ms[rank]);
 	if (w->dies_in_join == rank)
-		raise(SIGKILL);
+		die(w);
 	if (w->leaves == rank) {
 		shunt_meet_destroy(meet);
 		barrier(&w->finished, w->nranks);
@@ -132,7 +144,7 @@ static int rank_body(int rank, void *arg)
 	err = shunt_meet_join(meet, w->nslots, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &w->missing[rank]);
 	for (int round = 0; !err && round < w->rounds; round++) {
 		if (w->dies_in_gather == rank && round == 1)
-			raise(SIGKILL);
+			die(w);
 		err = gather_numbers(w, meet, rank, round);
 		if (!err)
 			err = gather_memfds(w, meet, rank);
@@ -277,7 +289,7 @@ static void test_meet_wrong_id_finds_nobody(void **state)
 }
 
 /* The dead one's peers: whichever slot it has (hub or not), before it joins and between two rounds. */
-static void test_meet_dead_peer_ends_join_and_gather(void **state)
+static void dead_peer_ends_join_and_gather(bool leaves_child)
 {
 	for (int dead = 0; dead < 4; dead++) {
 		for (int in_gather = 0; in_gather < 2; in_gather++) {
@@ -289,13 +301,47 @@ static void test_meet_dead_peer_ends_join_and_gather(void **state)
 				w->dies_in_gather = dead;
 			else
 				w->dies_in_join = dead;
+			w->leaves_child = leaves_child;
 			w->delay_ms[dead] = in_gather ? 0 : 200;
 			unit_run_processes(4, rank_body, w, errs);
+			atomic_store(&w->over, 1);
 			for (int r = 0; r < 4; r++)
 				assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
 			assert_true(unit_now_ms() - start < 5000);
 			world_destroy(w);
 		}
+	}
+}
+
+static void test_meet_dead_peer_ends_join_and_gather(void **state)
+{
+	dead_peer_ends_join_and_gather(false);
+}
+
+/* Its sockets stay open then. */
+static void test_meet_dead_peer_whose_child_lives_ends_join_and_gather(void **state)
+{
+	dead_peer_ends_join_and_gather(true);
+}
+
+/* All see its socket, and nobody answers there. */
+static void test_meet_peer_that_is_long_dead_ends_join_though_its_child_lives(void **state)
+{
+	for (int dead = 0; dead < 3; dead++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+		int64_t start = unit_now_ms();
+
+		w->dies_in_join = dead;
+		w->leaves_child = true;
+		for (int r = 0; r < 3; r++)
+			w->delay_ms[r] = r == dead ? 0 : 300;
+		unit_run_processes(3, rank_body, w, errs);
+		atomic_store(&w->over, 1);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
+		assert_true(unit_now_ms() - start < 5000);
+		world_destroy(w);
 	}
 }
 
@@ -550,6 +596,8 @@ int main(void)
 	    cmocka_unit_test(test_meet_slot_bound_twice_is_eaddrinuse),
 	    cmocka_unit_test(test_meet_wrong_id_finds_nobody),
 	    cmocka_unit_test(test_meet_dead_peer_ends_join_and_gather),
+	    cmocka_unit_test(test_meet_dead_peer_whose_child_lives_ends_join_and_gather),
+	    cmocka_unit_test(test_meet_peer_that_is_long_dead_ends_join_though_its_child_lives),
 	    cmocka_unit_test(test_meet_member_that_leaves_ends_join),
 	    cmocka_unit_test(test_meet_late_rank_tells_those_who_wait),
 	    cmocka_unit_test(test_meet_cancel_ends_join_for_all),
