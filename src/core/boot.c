@@ -155,6 +155,24 @@ static int start_env_root(const struct boot_id *id, const atomic_int *cancel)
 	return shunt_boot_root_start(id, fd);
 }
 
+/*
+ * Where nobody listens, and the kernel happens to choose the very port for our end, a socket is connected to itself. Its end must not
+ * leave anything that keeps the port from rank 0.
+ */
+static bool drop_if_itself(int fd)
+{
+	struct sockaddr_storage ours = {0}, theirs = {0};
+	socklen_t ours_len = sizeof(ours), theirs_len = sizeof(theirs);
+	struct linger at_once = {.l_onoff = 1};
+
+	if (getsockname(fd, (struct sockaddr *)&ours, &ours_len) || getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) ||
+	    memcmp(&ours, &theirs, sizeof(ours)))
+		return false;
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
+	close(fd);
+	return true;
+}
+
 static int connect_once(const struct shunt_netaddr *addr, const atomic_int *cancel, int *fd_p)
 {
 	int fd = socket(addr->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
@@ -174,6 +192,8 @@ static int connect_once(const struct shunt_netaddr *addr, const atomic_int *canc
 		close(fd);
 		return err;
 	}
+	if (drop_if_itself(fd))
+		return -ECONNREFUSED;
 	*fd_p = fd;
 	return 0;
 }

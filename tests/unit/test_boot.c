@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include "core/boot.h"
 #include "core/boot_wire.h"
 #include "core/log.h"
@@ -494,6 +495,50 @@ static void test_boot_comm_id_serves_on_rank_0(void **state)
 	unsetenv("NCCL_COMM_ID");
 }
 
+static int meets_itself; /* so many of this process's next connections */
+
+/*
+ * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket cross, and it is
+ * connected to itself. Here that does not take chance.
+ */
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	if (meets_itself && addr->sa_family == AF_INET) {
+		meets_itself--;
+		if (bind(fd, addr, len))
+			return -1;
+	}
+	return (int)syscall(SYS_connect, fd, addr, len);
+}
+
+static int itself_body(int rank, void *arg)
+{
+	uint8_t id[SHUNT_BOOT_ID_BYTES];
+	int err = shunt_boot_new_id(id);
+
+	if (rank == 0)
+		unit_sleep_ms(500);
+	else
+		meets_itself = 2;
+	if (!err)
+		err = shunt_boot_join(id, rank, 2, NULL);
+	return err ? err : -meets_itself;
+}
+
+static void test_boot_comm_id_waits_on_after_meeting_itself(void **state)
+{
+	int64_t start = unit_now_ms();
+	int errs[UNIT_MAX_RANKS];
+	char text[64];
+
+	snprintf(text, sizeof(text), "127.0.0.1:%d", free_port());
+	setenv("NCCL_COMM_ID", text, 1);
+	unit_run_processes(2, itself_body, NULL, errs);
+	unsetenv("NCCL_COMM_ID");
+	expect_all(errs, 2, 0);
+	assert_true(unit_now_ms() - start < 5000);
+}
+
 static void test_boot_interface_variable_chooses_the_address(void **state)
 {
 	struct boot_id id;
@@ -515,9 +560,10 @@ static void test_boot_interface_variable_chooses_the_address(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    /* These two first: their processes start a root, which ThreadSanitizer forbids after a fork beside other threads. */
+	    /* These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other threads. */
 	    cmocka_unit_test(test_boot_root_process_that_ends_early_has_served_all),
 	    cmocka_unit_test(test_boot_comm_id_serves_on_rank_0),
+	    cmocka_unit_test(test_boot_comm_id_waits_on_after_meeting_itself),
 	    cmocka_unit_test(test_boot_all_ranks_meet),
 	    cmocka_unit_test(test_boot_ids_are_distinct),
 	    cmocka_unit_test(test_boot_different_nranks_is_einval_on_all),
