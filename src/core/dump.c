@@ -26,6 +26,7 @@
 #define MAX_FILES 32 /* of one process: a disk is not to be filled */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
+#define PAUSE_MS 200        /* until descriptors may be free again */
 #define DEVICE_WAIT_MS 2000 /* for the first communicator; once a device was silent, for the others: */
 #define SILENT_WAIT_MS 50
 
@@ -383,7 +384,8 @@ static void send_all(int fd, const char *text, size_t bytes)
 	}
 }
 
-static void answer(int listener)
+/* False: the connection cannot be accepted, and still waits. */
+static bool answer(int listener)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	struct ucred who = { .uid = (uid_t)-1 };
@@ -393,7 +395,7 @@ static void answer(int listener)
 	FILE *f;
 
 	if (fd < 0)
-		return;
+		return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) || (who.uid && who.uid != geteuid()))
 		goto out;
 	f = open_memstream(&text, &bytes);
@@ -405,6 +407,7 @@ static void answer(int listener)
 	free(text);
 out:
 	close(fd);
+	return true;
 }
 
 /* ---- the signal */
@@ -452,13 +455,16 @@ static char signal_dir[PATH_MAX];
 static void *serve(void *arg)
 {
 	struct pollfd fds[2] = { { .fd = listener_fd, .events = POLLIN }, { .fd = atomic_load(&signal_fd), .events = POLLIN } };
+	int listener = fds[0].fd;
 	uint64_t times;
 
 	for (;;) {
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		if (poll(fds, 2, fds[0].fd == listener ? -1 : PAUSE_MS) < 0 && errno != EINTR)
 			return NULL;
-		if (fds[0].revents & POLLIN)
-			answer(fds[0].fd);
+		if (fds[0].fd != listener) /* a signal may have cut the pause short, which does no harm */
+			fds[0] = (struct pollfd){ .fd = listener, .events = POLLIN };
+		else if (fds[0].revents & POLLIN && !answer(listener))
+			fds[0].fd = -1; /* out of descriptors: the connection waits, and so do we, not in a busy loop */
 		if (fds[1].revents & POLLIN && read(fds[1].fd, &times, sizeof(times)) == sizeof(times))
 			write_and_say(signal_dir, "signal");
 	}

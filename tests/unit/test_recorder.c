@@ -6,6 +6,7 @@
 #include <jansson.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include "core/dump.h"
 #include "core/recorder.h"
@@ -569,18 +570,32 @@ static void test_signal_to_a_child_is_not_the_parents(void **state)
 	shunt_recorder_destroy(rec);
 }
 
-static char *ask(pid_t pid, size_t *bytes_p)
+static int connect_to(int fd, pid_t pid)
 {
 	struct sockaddr_un address;
 	socklen_t length = shunt_dump_address(&address, geteuid(), shunt_dump_namespace("self"), pid);
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	return connect(fd, (struct sockaddr *)&address, length);
+}
+
+static char *read_all(int fd, size_t *bytes_p)
+{
 	char *text = calloc(1, 1 << 20);
 	ssize_t n;
 
 	*bytes_p = 0;
-	if (!connect(fd, (struct sockaddr *)&address, length))
-		while ((n = read(fd, text + *bytes_p, (1 << 20) - 1 - *bytes_p)) > 0)
-			*bytes_p += (size_t)n;
+	while ((n = read(fd, text + *bytes_p, (1 << 20) - 1 - *bytes_p)) > 0)
+		*bytes_p += (size_t)n;
+	return text;
+}
+
+static char *ask(pid_t pid, size_t *bytes_p)
+{
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	char *text;
+
+	connect_to(fd, pid); /* if nobody is there, nothing can be read */
+	text = read_all(fd, bytes_p);
 	close(fd);
 	return text;
 }
@@ -639,6 +654,52 @@ static void test_forked_child_answers_for_itself(void **state)
 	unit_run_processes(1, child_body, NULL, &err);
 	assert_int_equal(err, 0);
 	shunt_recorder_destroy(rec);
+}
+
+/* No descriptor is left for the connection: it waits until there is one, and nobody turns in circles meanwhile. */
+static int full_body(int rank, void *arg)
+{
+	struct shunt_recorder *rec = shunt_recorder_create(id_b);
+	struct rlimit few = {64, 64};
+	struct timespec before, after;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), last, spare;
+	size_t bytes;
+	char *text;
+	json_t *dump;
+
+	if (setrlimit(RLIMIT_NOFILE, &few))
+		return -1;
+	for (last = fd; (spare = dup(0)) >= 0; last = spare)
+		;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+	if (last == fd || connect_to(fd, getpid()))
+		return -2;
+	unit_sleep_ms(1500);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+	if ((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 > 300)
+		return -3;
+	for (int i = fd + 1; i <= last; i++)
+		close(i);
+	text = read_all(fd, &bytes);
+	dump = json_loads(text, 0, NULL);
+	if (!dump)
+		return -4;
+	json_decref(dump);
+	free(text);
+	close(fd);
+	shunt_recorder_destroy(rec);
+	return 0;
+}
+
+static void test_socket_without_descriptors_waits_at_rest(void **state)
+{
+	int err;
+
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* it forbids threads in a child of a process that has some */
+#endif
+	unit_run_processes(1, full_body, NULL, &err);
+	assert_int_equal(err, 0);
 }
 
 /* Communicators come and go while others look. */
@@ -704,6 +765,7 @@ int main(void)
 	    cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
 	    cmocka_unit_test(test_socket_answers_with_the_dump),
 	    cmocka_unit_test(test_forked_child_answers_for_itself),
+	    cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
 	    cmocka_unit_test(test_dump_while_communicators_come_and_go),
 	};
 
