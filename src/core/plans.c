@@ -48,7 +48,7 @@ static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, 
 {
 	struct shunt_comm *comm = ctx;
 
-	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, (int)shunt_config()->timeout, &comm->cancel);
+	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
 }
 
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)

@@ -164,6 +164,30 @@ static void test_death_before_kernels_is_told_though_a_child_lives(void **state)
 	unsetenv("SHUNT_PLAN_DIR");
 }
 
+/* One is late for what a plan's first call agrees on. */
+static int body_late(struct rank *r)
+{
+	float *buf;
+
+	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	usleep(r->rank == VICTIM ? 2500000 : 0);
+	NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	NCCL(ncclCommDestroy(r->comm));
+	return 0;
+}
+
+static void test_late_rank_is_awaited_however_long_the_timeout_is(void **state)
+{
+	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
+	setenv("SHUNT_TIMEOUT", "4294968296ms", 1); /* 50 days: 2^32 ms, and one second */
+	if (ranks_run(RANKS_PROCESSES, 2, 1, body_late))
+		fail();
+	setenv("SHUNT_TIMEOUT", "30m", 1);
+	unsetenv("SHUNT_PLAN_DIR");
+}
+
 /* Waits for its child and ends as that did. */
 static void end_like(pid_t child)
 {
@@ -297,6 +321,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death_is_told_to_those_who_wait),
 		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
+		cmocka_unit_test(test_late_rank_is_awaited_however_long_the_timeout_is),
 		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),
 		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
 		cmocka_unit_test(test_death_leaves_the_others_messages_alone),
