@@ -26,6 +26,7 @@
 #define MAX_FILES 32 /* of one process: a disk is not to be filled */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
+#define HOST_PID_NAMESPACE 0xeffffffcu /* Linux has this number for it since 3.8 */
 #define PAUSE_MS 200        /* until descriptors may be free again */
 #define DEVICE_WAIT_MS 2000 /* for the first communicator; once a device was silent, for the others: */
 #define SILENT_WAIT_MS 50
@@ -250,7 +251,7 @@ int shunt_dump_write(FILE *out, const char *reason)
 	program_name(program, sizeof(program));
 	fprintf(out, "{\"shunt_dump\": %d, \"version\": \"%s\", \"reason\": \"%s\", \"host\": ", FORMAT, SHUNT_VERSION, reason);
 	put_string(out, host);
-	fprintf(out, ", \"pid\": %d, \"program\": ", (int)getpid());
+	fprintf(out, ", \"pid\": %d, \"pid_namespace\": %lu, \"program\": ", (int)getpid(), (unsigned long)shunt_dump_namespace("self"));
 	put_string(out, program);
 	fprintf(out, ",\n \"time_ns\": %" PRIu64 ",\n \"communicators\": [", w.times.real_ns);
 	shunt_recorder_visit(put_communicator, &w);
@@ -261,10 +262,43 @@ int shunt_dump_write(FILE *out, const char *reason)
 
 /* ---- the file */
 
+/* Processes of different containers may have one host name and one pid: only on the host itself these two tell them apart. */
+static void process_name(char *name, size_t bytes)
+{
+	ino_t pid_namespace = shunt_dump_namespace("self");
+	char host[256];
+
+	host_name(host, sizeof(host));
+	host[strcspn(host, "/")] = '\0';
+	if (pid_namespace && pid_namespace != HOST_PID_NAMESPACE)
+		snprintf(name, bytes, "%s-%d.%lu", host, (int)getpid(), (unsigned long)pid_namespace);
+	else
+		snprintf(name, bytes, "%s-%d", host, (int)getpid());
+}
+
+/*
+ * Gives a complete file the first name from number n on that is free. Another process of this number may have been here before, or may be
+ * here now, in another container or on another host: its file is not to be lost.
+ */
+static int publish(const char *hidden, const char *dir, const char *name, unsigned n, char *path, size_t bytes)
+{
+	for (unsigned end = n + 1000000; n < end; n++) {
+		int length = snprintf(path, bytes, "%s/shunt-%s-%u.json", dir, name, n);
+
+		if (length < 0 || (size_t)length >= bytes)
+			return -ENAMETOOLONG;
+		if (!link(hidden, path))
+			return unlink(hidden) ? -errno : 0;
+		if (errno != EEXIST && access(path, F_OK)) /* the file system has no links */
+			return rename(hidden, path) ? -errno : 0;
+	}
+	return -EEXIST;
+}
+
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
 {
 	static atomic_uint files;
-	char host[256], hidden[PATH_MAX];
+	char name[300], hidden[PATH_MAX];
 	unsigned n = atomic_fetch_add(&files, 1);
 	int fd, err, length;
 	FILE *f;
@@ -273,15 +307,8 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 		return -EDQUOT;
 	if (mkdir(dir, 0700) && errno != EEXIST)
 		return -errno;
-	host_name(host, sizeof(host));
-	host[strcspn(host, "/")] = '\0';
-	/* Another process of this number may have been here before: its file is not to be lost. */
-	do {
-		length = snprintf(path, bytes, "%s/shunt-%s-%d-%u.json", dir, host, (int)getpid(), n);
-		if (length < 0 || (size_t)length >= bytes)
-			return -ENAMETOOLONG;
-	} while (!access(path, F_OK) && ++n < 1000000);
-	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%d-%u.part", dir, host, (int)getpid(), n);
+	process_name(name, sizeof(name));
+	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%u.part", dir, name, n);
 	if (length < 0 || (size_t)length >= sizeof(hidden))
 		return -ENAMETOOLONG;
 	unlink(hidden); /* what another one left that died on it */
@@ -299,8 +326,8 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 		err = -EIO;
 	if (fclose(f) && !err)
 		err = -errno;
-	if (!err && rename(hidden, path))
-		err = -errno;
+	if (!err)
+		err = publish(hidden, dir, name, n, path, bytes);
 	if (!err)
 		return 0;
 err_unlink:

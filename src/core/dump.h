@@ -6,7 +6,8 @@
  *   - when a communicator breaks, into SHUNT_DUMP_DIR if that is set, before the error is returned;
  *   - on SIGUSR1, if SHUNT_DUMP_SIGNAL is set, into SHUNT_DUMP_DIR or else the directory for temporary files;
  *   - to whoever connects to this process's socket and runs as the same user or as root (`shunt doctor --pid`), unless SHUNT_DOCTOR=0.
- * A file is named shunt-<host>-<pid>-<n>.json, is readable by its owner alone, and is complete when it has that name.
+ * A file is named shunt-<host>-<pid>-<n>.json, in a container shunt-<host>-<pid>.<PID namespace>-<n>.json. It is readable by its owner
+ * alone, and is complete when it has that name.
  *
  * One thread, started with the first communicator, serves signal and socket. It takes no lock of a communicator and waits for no kernel,
  * so it answers whatever the rest of the process hangs in. The signal's handler writes to a descriptor, and then does what was done

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -51,6 +52,18 @@ static int waiting_copy(int device, void *dst, const void *src, size_t bytes)
 	return 0;
 }
 
+static char intruder[256]; /* a file that somebody else makes while a dump is being written */
+
+static int intruding_copy(int device, void *dst, const void *src, size_t bytes)
+{
+	int fd = *intruder ? open(intruder, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+
+	if (fd >= 0 && write(fd, "{}", 2) == 2)
+		close(fd);
+	return fake_copy(device, dst, src, bytes);
+}
+
+static const struct shunt_gpu_ops intruding_gpu = {.device_info = fake_info, .copy = intruding_copy};
 static const struct shunt_gpu_ops waiting_gpu = {.device_info = fake_info, .copy = waiting_copy};
 static const struct shunt_gpu_ops fake_gpu = {.device_info = fake_info, .copy = fake_copy};
 static const struct shunt_gpu_ops broken_gpu = {.device_info = fake_info, .copy = broken_copy};
@@ -485,7 +498,7 @@ static int count_files(char *last, size_t bytes)
 	int n = 0;
 
 	while (dir && (e = readdir(dir)))
-		if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
+		if (*e->d_name != '.') { /* nor those that are not complete */
 			n++;
 			if (last)
 				snprintf(last, bytes, "%s/%s", dump_dir, e->d_name);
@@ -514,6 +527,78 @@ static void test_file_is_private_and_complete(void **state)
 	assert_int_equal(shunt_dump_file("/nonexistent/dir", "asked", path, sizeof(path)), -ENOENT);
 	assert_int_equal(shunt_dump_file("/proc", "asked", path, sizeof(path)), -ENOENT);
 	assert_int_equal(shunt_dump_file("/dev/null", "asked", path, sizeof(path)), -ENOTDIR);
+}
+
+/* Two processes of one number may have one folder. What comes second has another name, and loses nothing either. */
+static void test_file_replaces_none_that_came_meanwhile(void **state)
+{
+	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
+	char path[256], *number;
+	struct stat st;
+	json_t *dump;
+
+	assert_int_equal(shunt_dump_file(dump_dir, "asked", path, sizeof(path)), 0);
+	number = strrchr(path, '-') + 1;
+	snprintf(intruder, sizeof(intruder), "%.*s%d.json", (int)(number - path), path, atoi(number) + 1);
+	shunt_recorder_set_rank(rec, 0, 2, 0);
+	shunt_recorder_ready(rec, &intruding_gpu, ctrl, NULL);
+	assert_int_equal(shunt_dump_file(dump_dir, "asked", path, sizeof(path)), 0);
+	assert_int_equal(stat(intruder, &st), 0);
+	assert_int_equal(st.st_size, 2);
+	assert_string_not_equal(path, intruder);
+	dump = json_load_file(path, 0, NULL);
+	assert_non_null(dump);
+	json_decref(dump);
+	unlink(intruder);
+	intruder[0] = '\0';
+	shunt_recorder_destroy(rec);
+	free(ctrl);
+}
+
+struct containers {
+	char path[2][256]; /* of the dump of each one's first process; "": there is none */
+	atomic_int done;
+};
+
+static int container_body(int rank, void *arg)
+{
+	struct containers *c = arg;
+	pid_t first = unshare(CLONE_NEWPID) ? -1 : fork();
+
+	if (!first) {
+		if (getpid() != 1 || shunt_dump_file(dump_dir, "asked", c->path[rank], sizeof(c->path[rank])))
+			c->path[rank][0] = '\0';
+		atomic_fetch_add(&c->done, 1);
+		for (int i = 0; i < 1000 && atomic_load(&c->done) < 2; i++) /* the number of a namespace that has gone is free again */
+			unit_sleep_ms(10);
+		_exit(0);
+	}
+	return first < 0 || waitpid(first, NULL, 0) != first ? -EPERM : 0;
+}
+
+static void test_files_of_containers_have_names_of_their_own(void **state)
+{
+	struct containers *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	json_t *dump[2];
+	int errs[2];
+
+	unit_run_processes(2, container_body, c, errs);
+	if (errs[0] || errs[1]) {
+		print_message("not allowed to make a PID namespace\n");
+		skip();
+	}
+	for (int i = 0; i < 2; i++) {
+		dump[i] = json_load_file(c->path[i], 0, NULL);
+		assert_non_null(dump[i]);
+		assert_int_equal(number(dump[i], "pid"), 1);
+	}
+	assert_int_equal(atoi(strrchr(c->path[0], '-') + 1), atoi(strrchr(c->path[1], '-') + 1)); /* it is not this one that differs */
+	assert_string_not_equal(c->path[0], c->path[1]);
+	assert_int_not_equal(number(dump[0], "pid_namespace"), number(dump[1], "pid_namespace"));
+	json_decref(dump[0]);
+	json_decref(dump[1]);
+	munmap(c, sizeof(*c));
 }
 
 static void test_error_is_dumped_once(void **state)
@@ -760,6 +845,8 @@ int main(void)
 	    cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
 	    cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
 	    cmocka_unit_test(test_file_is_private_and_complete),
+	    cmocka_unit_test(test_file_replaces_none_that_came_meanwhile),
+	    cmocka_unit_test(test_files_of_containers_have_names_of_their_own),
 	    cmocka_unit_test(test_error_is_dumped_once),
 	    cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
 	    cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
