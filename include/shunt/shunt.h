@@ -3,7 +3,8 @@
 #define SHUNT_SHUNT_H
 /*
  * What Shunt tells about itself. A program does not need this header to be accelerated; tools and tests use it.
- * All functions may be called from any thread at any time and never block on a peer or a device.
+ * All functions may be called from any thread at any time and never block on a peer or a device. Where nothing is said of NULL, those
+ * that return an errno answer -EINVAL to it.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -39,14 +40,14 @@ struct shunt_counter {
 
 /*
  * Copies at most cap rows of the communicator's counters to rows (NULL if cap is 0) and stores the number of rows that exist in *count_p.
- * comm is the program's ncclComm_t. Returns 0, or -ENOENT if Shunt does not know the communicator.
+ * comm is the program's ncclComm_t. Returns 0, or -ENOENT if Shunt does not know the communicator (or it is NULL).
  * Calls count when they are enqueued (a captured call counts once, not per replay).
  */
 SHUNT_API int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);
 
 /*
  * The path that an operation would take on a communicator now, without running it: as path above, in *path_p.
- * op as above; count: in elements, as NCCL's function takes it; dtype and redop are NCCL's values. 0; -ENOENT: unknown communicator,
+ * op as above; count: in elements, as NCCL's function takes it; dtype and redop are NCCL's values. 0; -ENOENT: unknown communicator, or NULL;
  * -EINVAL: unknown op or dtype, or a negative redop.
  * Before the communicator's first accelerated call the answer assumes that its set-up succeeds.
  */

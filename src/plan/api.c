@@ -18,25 +18,38 @@ static int add(struct shunt_plan *plan, char *why, size_t bytes)
 	return err;
 }
 
+static int is_null(const char *what, char *why, size_t bytes)
+{
+	if (why)
+		snprintf(why, bytes, "%s is NULL", what);
+	return -EINVAL;
+}
+
 int shunt_plan_register_file(const char *path, char *why, size_t bytes)
 {
 	struct shunt_plan *plan;
-	int err = shunt_plan_load_file(path, &plan, why, bytes);
+	int err;
 
+	if (!path)
+		return is_null("path", why, bytes);
+	err = shunt_plan_load_file(path, &plan, why, bytes);
 	return err ? err : add(plan, why, bytes);
 }
 
 int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *why, size_t bytes)
 {
 	struct shunt_plan *plan;
-	int err = shunt_plan_load_buffer(label, json, json_bytes, &plan, why, bytes);
+	int err;
 
+	if (!label || !json)
+		return is_null(label ? "json" : "label", why, bytes);
+	err = shunt_plan_load_buffer(label, json, json_bytes, &plan, why, bytes);
 	return err ? err : add(plan, why, bytes);
 }
 
 int shunt_plan_unregister(const char *name)
 {
-	return shunt_plan_registry_remove(name);
+	return name ? shunt_plan_registry_remove(name) : -EINVAL;
 }
 
 void shunt_plan_set_selector(const char *(*selector)(void *arg, const struct shunt_plan_request *request), void *arg)

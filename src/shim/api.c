@@ -8,9 +8,12 @@
 
 int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {
-	struct shunt_entry *e = shunt_entry_find((ncclComm_t)comm);
+	struct shunt_entry *e;
 	int err;
 
+	if (!count_p || (!rows && cap))
+		return -EINVAL;
+	e = shunt_entry_find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
 	err = shunt_comm_counters(e->comm, rows, cap, count_p);
@@ -26,6 +29,8 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	const char *path;
 	int kind = 0;
 
+	if (!op || !path_p)
+		return -EINVAL;
 	while (kind < SHUNT_NKINDS && strcmp(op, shunt_kind_name((enum shunt_kind)kind)))
 		kind++;
 	if (kind == SHUNT_NKINDS || (unsigned)dtype >= SHUNT_NDTYPES || redop < 0)

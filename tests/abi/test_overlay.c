@@ -1063,6 +1063,21 @@ static void test_path_of_tells_the_path(void **state)
 	assert_string_equal(path, "nccl");
 	assert_int_equal(shunt_path_of(comm, "nothing", 5, ncclFloat32, ncclSum, &path), -EINVAL);
 	assert_int_equal(shunt_path_of(&path, "allreduce", 5, ncclFloat32, ncclSum, &path), -ENOENT);
+	assert_int_equal(shunt_path_of(NULL, "allreduce", 5, ncclFloat32, ncclSum, &path), -ENOENT);
+	assert_int_equal(shunt_path_of(comm, NULL, 5, ncclFloat32, ncclSum, &path), -EINVAL);
+	assert_int_equal(shunt_path_of(comm, "allreduce", 5, ncclFloat32, ncclSum, NULL), -EINVAL);
+	ncclCommDestroy(comm);
+}
+
+static void test_counters_without_room_are_refused(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	size_t n;
+
+	assert_int_equal(shunt_counters(comm, NULL, 0, &n), 0);
+	assert_int_equal(shunt_counters(comm, NULL, 3, &n), -EINVAL);
+	assert_int_equal(shunt_counters(comm, NULL, 0, NULL), -EINVAL);
+	assert_int_equal(shunt_counters(NULL, NULL, 0, &n), -ENOENT);
 	ncclCommDestroy(comm);
 }
 
@@ -1205,6 +1220,7 @@ int main(int argc, char **argv)
 		TEST(test_abort_goes_to_ours_first),
 		TEST(test_suspended_and_revoked_are_not_ours),
 		TEST(test_path_of_tells_the_path),
+		TEST(test_counters_without_room_are_refused),
 		TEST(test_last_error_is_of_whoever_failed_last),
 		TEST(test_memory_goes_to_the_real_library),
 		TEST(test_many_cycles_leave_nothing),

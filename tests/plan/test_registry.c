@@ -221,6 +221,20 @@ static void test_registry_unregister_takes_all_of_a_name(void **state)
 	assert_string_equal(names_now(2), "z v y");
 }
 
+static void test_registry_null_is_refused(void **state)
+{
+	char why[64] = "";
+
+	assert_int_equal(shunt_plan_register_file(NULL, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "path is NULL");
+	assert_int_equal(shunt_plan_register(NULL, "{}", 2, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "label is NULL");
+	assert_int_equal(shunt_plan_register("x", NULL, 7, why, sizeof(why)), -EINVAL);
+	assert_string_equal(why, "json is NULL");
+	assert_int_equal(shunt_plan_register("x", NULL, 0, NULL, 0), -EINVAL);
+	assert_int_equal(shunt_plan_unregister(NULL), -EINVAL);
+}
+
 static void test_registry_set_is_a_snapshot(void **state)
 {
 	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
@@ -631,6 +645,7 @@ int main(int argc, char **argv)
 	    TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
 	    TEST(test_registry_same_plan_twice_is_told),
 	    TEST(test_registry_unregister_takes_all_of_a_name),
+	    TEST(test_registry_null_is_refused),
 	    TEST(test_registry_set_is_a_snapshot),
 	    TEST(test_match_looks_at_kind_size_type_and_operator),
 	    TEST(test_match_ranks_per_node_are_the_plans_wish),
