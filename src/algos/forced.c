@@ -97,29 +97,34 @@ static bool parse_geometry(const char *s, struct shunt_geometry *g)
 	return true;
 }
 
-static bool parse_rule(char *text, struct rule *r)
+/* NULL, or what is wrong with it; text is taken to pieces. */
+static const char *parse_rule(char *text, struct rule *r)
 {
 	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
 
 	if (!name)
-		return false;
+		return "it is not of the form kind:from-to:name";
 	*range++ = 0;
 	*name++ = 0;
 	dash = strchr(range, '-');
 	if (!dash)
-		return false;
+		return "there is no - between its sizes";
 	*dash++ = 0;
 	*r = (struct rule){ 0 };
-	if (!kind_find(text, &r->kind) || !parse_bytes(range, 0, &r->from) || !parse_bytes(dash, UINT64_MAX, &r->to))
-		return false;
+	if (!kind_find(text, &r->kind))
+		return "there is no such collective";
+	if (!parse_bytes(range, 0, &r->from) || !parse_bytes(dash, UINT64_MAX, &r->to))
+		return "its sizes cannot be read";
+	if (r->from >= r->to)
+		return "no size is in it: a rule holds for from <= size < to";
 	at = strchr(name, '@');
 	if (at) {
 		*at++ = 0;
 		if (!parse_geometry(at, &r->geometry))
-			return false;
+			return "its blocks, threads or channels cannot be used";
 	}
 	r->algo = shunt_algo_find(r->kind, name);
-	return r->algo || (!strcmp(name, "nccl") && !at);
+	return r->algo || (!strcmp(name, "nccl") && !at) ? NULL : "the collective has no such algorithm";
 }
 
 /* With the lock held. variable: SHUNT_ALGO itself, of which what cannot be read is left out with a line. */
@@ -142,14 +147,16 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 	for (rule = strtok_r(copy, ",", &save); rule; rule = strtok_r(NULL, ",", &save)) {
 		size_t at = (size_t)(rule - copy), len = strlen(rule);
 
-		if (parse_rule(rule, &r->rule[r->n])) {
+		const char *wrong = parse_rule(rule, &r->rule[r->n]);
+
+		if (!wrong) {
 			r->n++;
 			continue;
 		}
-		shunt_warn("%s: cannot use \"%.*s\"%s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
+		shunt_warn("%s: cannot use \"%.*s\"%s: %s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
 		    "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or nccl; at most %d blocks, and %d "
 		    "threads in multiples of 32", is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
-		    is_variable ? ", which is left out" : "", SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
+		    is_variable ? ", which is left out" : "", wrong, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
 		if (is_variable)
 			continue;
 		free(copy);

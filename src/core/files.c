@@ -44,7 +44,7 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 		shunt_warn("no %s from %s: %s", files->what, path, strerror(errno));
 		return;
 	}
-	if (!n && wanted && files->say_empty)
+	if (!n && wanted)
 		shunt_warn("no %s from %s: it has no *.json", files->what, path);
 	for (int i = 0; i < n; i++) {
 		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))

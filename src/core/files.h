@@ -10,12 +10,11 @@
 
 struct shunt_files {
 	const char *what, *one; /* for messages: "plans" and "plan" */
-	bool say_empty;         /* a directory that the user named and that has none is worth a line */
 	void (*add)(void *ctx, const char *path);
 	void *ctx;
 };
 
-/* A directory, or one file. wanted: the user named it, so its absence is worth a line; else only a directory counts. */
+/* A directory, or one file. wanted: the user named it, so that it is not there, or has none, is worth a line; else only a directory counts. */
 void shunt_files_path(const struct shunt_files *files, const char *path, bool wanted);
 /* Such paths with colons between, all of them wanted. */
 void shunt_files_list(const struct shunt_files *files, const char *list);

@@ -250,6 +250,11 @@ static bool load_name(struct load *l, const json_t *root, struct shunt_plan *pla
 		shunt_plan_fail(l->log, EINVAL, "name has %zu bytes, expected 1 to 255", strlen(name));
 		return false;
 	}
+	/* A selector's answer would mean something else (match.c). */
+	if (!strcmp(name, "native") || !strcmp(name, "nccl")) {
+		shunt_plan_fail(l->log, EINVAL, "name is \"%s\", expected another one: a selector that answers this means no plan", name);
+		return false;
+	}
 	plan->name = shunt_pool_string(l->pool, name);
 	return !shunt_plan_no_memory(l->log, plan->name);
 }

@@ -71,7 +71,7 @@ static void add_file(void *ctx, const char *path)
 	shunt_plan_drop(plan);
 }
 
-static const struct shunt_files files = {.what = "plans", .one = "plan", .say_empty = true, .add = add_file};
+static const struct shunt_files files = {.what = "plans", .one = "plan", .add = add_file};
 
 static void add_cache(const char *dir)
 {

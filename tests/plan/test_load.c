@@ -456,6 +456,8 @@ static void test_load_odd_texts_are_refused(void **state)
 	    {"{}", "name is missing"},
 	    {"{\"name\":7}", "name is a number, expected a string"},
 	    {"{\"name\":\"\"}", "name has 0 bytes, expected 1 to 255"},
+	    {"{\"name\":\"native\"}", "name is \"native\", expected another one"},
+	    {"{\"name\":\"nccl\"}", "name is \"nccl\", expected another one"},
 	    {"{\"name\":\"a\\nb\"}", "control"},
 	    {"{\"name\":\"a\",\"collective\":\"broadcast\"}", "collective is \"broadcast\", expected one of allreduce, allgather,"},
 	    {"{\"name\":\"a\xff\"}", "no JSON"},

@@ -75,7 +75,7 @@ static int try_rules(const char *text, size_t bytes)
 	for (char *one = strtok_r(copy, ",", &save); one; one = strtok_r(NULL, ",", &save)) {
 		struct rule r;
 
-		if (!parse_rule(one, &r))
+		if (parse_rule(one, &r)) /* why it cannot be used */
 			continue;
 		require_geometry(&r.geometry);
 		require(!r.algo || shunt_algo_find(r.kind, r.algo->name) == r.algo, "an algorithm of another kind");

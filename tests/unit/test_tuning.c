@@ -544,6 +544,24 @@ static void test_tuning_set_broken_files_are_left_out_with_a_line(void **state)
 	shunt_tuning_set_finish(&set);
 }
 
+static void test_tuning_set_empty_directory_is_told_if_it_was_named(void **state)
+{
+	struct shunt_tuning_set set;
+	struct unit_capture c;
+	char empty[128];
+
+	snprintf(empty, sizeof(empty), "%s/empty", dir);
+	assert_int_equal(mkdir(empty, 0700), 0);
+	unit_capture_begin(&c);
+	shunt_tuning_set_load(&set, empty, "/nonexistent");
+	shunt_tuning_set_finish(&set);
+	shunt_tuning_set_load(&set, "", dir);
+	shunt_tuning_set_finish(&set);
+	unit_capture_end(&c);
+	assert_int_equal(unit_count(c.text, "\n"), 1);
+	assert_int_equal(unit_count(c.text, "/empty: it has no *.json"), 1);
+}
+
 static void test_tuning_set_other_machine_is_refused_once(void **state)
 {
 	struct shunt_machine other = h200;
@@ -622,7 +640,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 	static const char *const bad[] = {
 		"allreduce:0-1k:twoshot@", "allreduce:0-1k:twoshot@65", "allreduce:0-1k:twoshot@8x100", "allreduce:0-1k:twoshot@8x1024",
 		"allreduce:0-1k:twoshot@8x128x1x1", "allreduce:0-1k:twoshot@-1", "allreduce:0-1k:nccl@8", "allreduce:0-1k:exchange", "allreduce:1k:oneshot",
-		"oneshot", "allreduce:-1-2:oneshot", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
+		"oneshot", "allreduce:-1-2:oneshot", "allreduce:64k-1k:oneshot", "allreduce:1k-1k:oneshot", "allreduce:1k-0:nccl", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
 	};
 	struct shunt_scope s = { .nranks = 4, .cc = 90 };
 	struct unit_capture c;
@@ -1165,6 +1183,7 @@ int main(void)
 		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
 		cmocka_unit_test_setup_teardown(test_tuning_set_takes_named_files_then_the_cache, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
