@@ -33,6 +33,10 @@ void findings_finish(struct findings *f);
 
 /* ---- before a run. program: path of what is to run, or NULL */
 void doctor_variables(struct findings *f, char *const *environment, bool real_nccl);
+/* Adds what is wrong with the value that one variable has, and returns whether anything is. */
+struct shunt_config_row;
+struct shunt_settings;
+bool doctor_value(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s);
 void doctor_host(struct findings *f);
 void doctor_devices(struct findings *f);
 /* Returns whether a real NCCL would be used. */

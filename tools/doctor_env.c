@@ -70,6 +70,8 @@ static void check_rows(struct findings *f, char *const *environment, const struc
 				    *row.def ? row.def : "nothing", row.accepts);
 			continue;
 		}
+		if (doctor_value(f, &row, s))
+			continue;
 		found(f, FOUND_OK, topic, "", "%s=%s%s%s", row.name, row.value, strcmp(row.source, row.name) ? ", from " : "",
 		    strcmp(row.source, row.name) ? row.source : "");
 	}

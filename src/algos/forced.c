@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
@@ -125,6 +126,23 @@ static const char *parse_rule(char *text, struct rule *r)
 	}
 	r->algo = shunt_algo_find(r->kind, name);
 	return r->algo || (!strcmp(name, "nccl") && !at) ? NULL : "the collective has no such algorithm";
+}
+
+bool shunt_forced_check(const char *text, char *why, size_t bytes)
+{
+	char *copy = strdup(text), *save = NULL;
+	const char *wrong = NULL;
+	struct rule r;
+
+	for (char *rule = copy ? strtok_r(copy, ",", &save) : NULL; rule && !wrong; rule = strtok_r(NULL, ",", &save)) {
+		size_t at = (size_t)(rule - copy), len = strlen(rule);
+
+		wrong = parse_rule(rule, &r);
+		if (wrong)
+			snprintf(why, bytes, "\"%.*s\": %s", (int)len, text + at, wrong);
+	}
+	free(copy);
+	return !wrong;
 }
 
 /* With the lock held. variable: SHUNT_ALGO itself, of which what cannot be read is left out with a line. */

@@ -207,7 +207,8 @@ static int find_kind(const char *text, size_t bytes)
 	return -ENOENT;
 }
 
-static uint32_t parse_forced(const char *list, const char *variable)
+/* bad: the first name that is none, cut if longer. */
+static uint32_t parse_forced(const char *list, const char *variable, char *bad, size_t bytes)
 {
 	uint32_t mask = 0;
 
@@ -219,11 +220,14 @@ static uint32_t parse_forced(const char *list, const char *variable)
 			mask |= 1u << kind;
 		else if (same_word(list, n, "all"))
 			mask |= (1u << SHUNT_NKINDS) - 1;
-		else if (!same_word(list, n, "") && !same_word(list, n, "none"))
+		else if (!same_word(list, n, "") && !same_word(list, n, "none")) {
+			if (!*bad)
+				snprintf(bad, bytes, "%.*s", (int)n, list);
 			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, allgather, "
 			            "reducescatter, "
 			            "alltoall, gather, scatter, send and recv",
 			    variable, (int)n, list);
+		}
 		list += n + (list[n] != '\0');
 	}
 	return mask;
@@ -282,7 +286,7 @@ void shunt_settings_parse(struct shunt_settings *s, const char *(*get)(void *arg
 	*s = (struct shunt_settings){0};
 	for (size_t i = 0; i < NROWS; i++)
 		parse_row(s, i, get, arg);
-	s->forced = parse_forced(s->config.force_nccl, s->source[row_of("SHUNT_FORCE_NCCL")]);
+	s->forced = parse_forced(s->config.force_nccl, s->source[row_of("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
 	s->claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
 	s->fingerprint = fingerprint(s);
 	if (names)

@@ -83,6 +83,7 @@ struct shunt_settings {
 	struct shunt_config config;
 	struct shunt_nccl_env nccl;
 	uint32_t forced, claimed; /* bits of enum shunt_kind */
+	char forced_bad[64];      /* what of SHUNT_FORCE_NCCL is no collective, or "" */
 	uint64_t fingerprint;
 	char source[SHUNT_CONFIG_MAX_ROWS][64];
 };

@@ -31,6 +31,18 @@ says no_variables_is_ok 'ok +none are set' "$shunt" doctor
 says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor
 says unknown_name_without_a_near_one 'error +SHUNT_FROBNICATION does nothing: there is no such variable$' $none SHUNT_FROBNICATION=1 "$shunt" doctor
 says unreadable_value 'error +SHUNT_TIMEOUT=soon cannot be read, and 30m is used: it takes a time' $none SHUNT_TIMEOUT=soon "$shunt" doctor
+says unreadable_rule 'error +SHUNT_ALGO: a rule cannot be used and is left out: "foo": it is not of the form' $none SHUNT_ALGO=allreduce:0-:oneshot,foo "$shunt" doctor
+says unknown_collective 'error +SHUNT_FORCE_NCCL: there is no collective "foo"' $none SHUNT_FORCE_NCCL=foo "$shunt" doctor
+says missing_tuning_file 'error +SHUNT_TUNING_FILE: /nonexistent: No such file' $none SHUNT_TUNING_FILE=/nonexistent "$shunt" doctor
+says other_tuning_file 'error +SHUNT_TUNING_FILE: tuning file refused: /etc/passwd: ' $none SHUNT_TUNING_FILE=none:/etc/passwd "$shunt" doctor
+says no_tuning_file 'ok +SHUNT_TUNING_FILE=none' $none SHUNT_TUNING_FILE=none "$shunt" doctor
+says cache_that_is_a_file 'error +SHUNT_CACHE_DIR=/etc/passwd: Not a directory' $none SHUNT_CACHE_DIR=/etc/passwd "$shunt" doctor
+says cache_that_is_not_there_yet 'ok +SHUNT_CACHE_DIR=/nonexistent/x' $none SHUNT_CACHE_DIR=/nonexistent/x "$shunt" doctor
+says comm_id_without_port 'error +NCCL_COMM_ID=foo is no address' $none NCCL_COMM_ID=foo "$shunt" doctor
+says good_comm_id 'ok +NCCL_COMM_ID=127.0.0.1:5000' $none NCCL_COMM_ID=127.0.0.1:5000 "$shunt" doctor
+says missing_interface 'error +NCCL_SOCKET_IFNAME=nosuch: no interface' $none NCCL_SOCKET_IFNAME=nosuch "$shunt" doctor
+says unknown_family 'error +NCCL_SOCKET_FAMILY=foo cannot be read, and any is used' $none NCCL_SOCKET_FAMILY=foo "$shunt" doctor
+expect unreadable_rule_is_status_2 2 'error' $none SHUNT_ALGO=foo "$shunt" doctor
 says good_value 'ok +SHUNT_TIMEOUT=5s' $none SHUNT_TIMEOUT=5s "$shunt" doctor
 says endless_timeout 'warning +SHUNT_TIMEOUT=0: a kernel' $none SHUNT_TIMEOUT=0 "$shunt" doctor
 says alias_is_overridden 'warning +MSCCLPP_CACHE_DIR does nothing: SHUNT_CACHE_DIR' $none SHUNT_CACHE_DIR=/x MSCCLPP_CACHE_DIR=/y "$shunt" doctor
