@@ -146,7 +146,7 @@ static int check_main(const char *program, bool json)
 		return TOOL_FAIL;
 	setenv("SHUNT_LOG", "none", 1);
 	real = doctor_libraries(&f, program);
-	doctor_devices(&f);
+	doctor_devices(&f, real);
 	doctor_host(&f);
 	doctor_plans(&f);
 	doctor_variables(&f, environment, real);

@@ -38,7 +38,7 @@ struct shunt_config_row;
 struct shunt_settings;
 bool doctor_value(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s);
 void doctor_host(struct findings *f);
-void doctor_devices(struct findings *f);
+void doctor_devices(struct findings *f, bool real_nccl);
 /* Returns whether a real NCCL would be used. */
 bool doctor_libraries(struct findings *f, const char *program);
 void doctor_plans(struct findings *f);

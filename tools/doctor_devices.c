@@ -27,7 +27,7 @@ static void module_version(char *text, size_t bytes)
 		fclose(v);
 }
 
-static bool check_driver(struct findings *f)
+static bool check_driver(struct findings *f, bool real_nccl)
 {
 	int (*get_version)(int *version) = NULL;
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -37,6 +37,11 @@ static bool check_driver(struct findings *f)
 	module_version(module, sizeof(module));
 	if (lib)
 		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
+	if (!lib && !*module && real_nccl) {
+		found(f, FOUND_ERROR, topic, "install the driver, or set SHUNT_NCCL_LIB=none to run on the sim, which is for tests",
+		    "there is no NVIDIA driver here, and the real NCCL that would be used cannot do without: no communicator can be made");
+		return false;
+	}
 	if (!lib && !*module) {
 		found(f, FOUND_INFO, topic, "on a machine with GPUs: install the driver", "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
 		return false;
@@ -91,14 +96,14 @@ static void check_peers(struct findings *f, const struct shunt_gpu_ops *gpu, con
 		found(f, FOUND_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
 }
 
-void doctor_devices(struct findings *f)
+void doctor_devices(struct findings *f, bool real_nccl)
 {
 	const struct shunt_gpu_ops *gpu = &shunt_gpu_cuda_ops;
 	struct shunt_gpu_info info[16];
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	int n = 0;
 
-	if (!check_driver(f))
+	if (!check_driver(f, real_nccl))
 		return;
 	if (gpu->open() || gpu->device_count(&n) || !n) {
 		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi", "the driver shows no GPU that can be used%s%s",

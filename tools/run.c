@@ -14,7 +14,7 @@ static const char run_help[] =
 	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH too, and\n"
 	"what the options name; then it becomes the program. Its children inherit all of these.\n\n"
 	"  --stats      print each communicator's counters when it is destroyed (SHUNT_STATS=1)\n"
-	"  --device D   auto, cuda or sim (SHUNT_DEVICE)\n"
+	"  --device D   auto, cuda or sim (SHUNT_DEVICE); with sim SHUNT_NCCL_LIB=none, too, unless it is set\n"
 	"  --print      print the variables as shell commands instead of running a program\n\n"
 	"SHUNT_LIB names another libshunt.so than the one beside this program.\n"
 	"Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n";
@@ -51,12 +51,22 @@ static void print_export(const char *name)
 	puts("'");
 }
 
+/* The real NCCL does nothing without GPUs: Shunt is the whole library on the sim, unless the user says otherwise. */
+static int device_set(const char *device)
+{
+	const char *lib = getenv("SHUNT_NCCL_LIB"), *alias = getenv("MSCCLPP_NCCL_LIB_PATH");
+	bool named = (lib && *lib) || (alias && *alias);
+
+	return setenv("SHUNT_DEVICE", device, 1) || (!strcmp(device, "sim") && !named && setenv("SHUNT_NCCL_LIB", "none", 1));
+}
+
 static int run_main(int argc, char **argv)
 {
 	static const struct option options[] = { { "stats", no_argument, NULL, 's' }, { "device", required_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	static const char *const devices[] = { "auto", "cuda", "sim" };
 	char lib[PATH_MAX], links[PATH_MAX];
+	const char *device = NULL;
 	bool print = false;
 	int opt, err = 0;
 
@@ -69,7 +79,7 @@ static int run_main(int argc, char **argv)
 		case 'd':
 			if (tool_lookup(optarg, devices, 3) < 0)
 				return tool_usage_error("--device takes auto, cuda or sim, not \"%s\"", optarg);
-			err = setenv("SHUNT_DEVICE", devices[tool_lookup(optarg, devices, 3)], 1);
+			device = devices[tool_lookup(optarg, devices, 3)];
 			break;
 		case 'p':
 			print = true;
@@ -80,10 +90,10 @@ static int run_main(int argc, char **argv)
 		default:
 			return tool_option_error(opt, argv[optind - 1]);
 		}
-		if (err) {
-			tool_error("cannot set the environment: %s", strerror(errno));
-			return TOOL_FAIL;
-		}
+	}
+	if (err || (device && device_set(device))) {
+		tool_error("cannot set the environment: %s", strerror(errno));
+		return TOOL_FAIL;
 	}
 	if (optind == argc && !print)
 		return tool_usage_error("which program?");
@@ -103,7 +113,7 @@ static int run_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	if (print) {
-		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "SHUNT_STATS", "SHUNT_DEVICE" };
+		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "SHUNT_STATS", "SHUNT_DEVICE", "SHUNT_NCCL_LIB" };
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 			print_export(names[i]);

@@ -19,6 +19,10 @@ expect run_sets_preload 0 "^$mock\$" "$shunt" run -- sh -c 'echo "$LD_PRELOAD"'
 expect run_passes_arguments 0 '^a b$' "$shunt" run sh -c 'echo "$1"' sh 'a b'
 expect run_returns_status 7 '' "$shunt" run sh -c 'echo; exit 7'
 expect run_sets_stats_and_device 0 '^1 sim$' "$shunt" run --stats --device sim sh -c 'echo "$SHUNT_STATS $SHUNT_DEVICE"'
+expect run_on_the_sim_has_no_nccl 0 '^none$' "$shunt" run --device sim sh -c 'echo "$SHUNT_NCCL_LIB"'
+expect run_on_the_sim_keeps_a_named_nccl 0 '^/x .$' env SHUNT_NCCL_LIB=/x "$shunt" run --device sim sh -c 'echo "$SHUNT_NCCL_LIB ."'
+expect run_on_other_devices_says_nothing_of_nccl 0 '^=$' "$shunt" run --device sim --device cuda sh -c 'echo "$SHUNT_NCCL_LIB="'
+expect run_print_names_the_nccl 0 "^export SHUNT_NCCL_LIB='none'\$" "$shunt" run --device sim --print
 expect run_wrong_device_is_usage_error 2 'not "gpu"' "$shunt" run --device gpu true
 expect run_no_program_is_usage_error 2 'which program' "$shunt" run
 expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /nonexistent

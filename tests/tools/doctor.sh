@@ -84,6 +84,13 @@ if command -v cc >/dev/null; then
 		says linked_program_is_found 'ok +.*/linked is linked with NCCL' $none "$shunt" doctor "$dir/linked"
 fi
 
+# devices: only where there is no driver is there anything to say of that
+if "$shunt" doctor | grep -q 'there is no NVIDIA driver here'; then
+	expect no_driver_without_nccl 0 'info +there is no NVIDIA driver here: collectives run on the sim' sh -c '"$@"; exit 0' sh $none "$shunt" doctor
+	expect no_driver_with_nccl 2 'error +there is no NVIDIA driver here, and the real NCCL' env SHUNT_NCCL_LIB="$fake" "$shunt" doctor
+	expect no_driver_names_the_way_out 2 'SHUNT_NCCL_LIB=none' env SHUNT_NCCL_LIB="$fake" "$shunt" doctor
+fi
+
 # host, plans
 says descriptors_are_tried 'ok +descriptors can be passed' $none "$shunt" doctor
 mkdir "$dir/plans" "$dir/empty"
