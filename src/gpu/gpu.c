@@ -42,6 +42,9 @@ static void choose(void)
 	default:
 		break;
 	}
+	/* What auto means must not depend on whether the program asks for a device or for NCCL first. */
+	if (shunt_gpu_find_nccl)
+		shunt_gpu_find_nccl();
 	if (atomic_load(&prefer_cuda)) {
 		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
 		return;

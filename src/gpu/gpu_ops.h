@@ -163,8 +163,10 @@ extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/gpu/sim.cc */
 /* The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process: SHUNT_DEVICE=cuda|sim, or
  * auto: in overlay cuda always; in standalone cuda with two devices or more, else sim. */
 const struct shunt_gpu_ops *shunt_gpu(void);
-/* Called by the shim before the first shunt_gpu() when a real NCCL is in use: auto then means cuda. */
+/* Called by the shim when it finds a real NCCL: auto then means cuda. */
 void shunt_gpu_prefer_cuda(void);
+/* The shim's, where there is one: looks for the real NCCL unless that has been done. Called before auto is decided. */
+void shunt_gpu_find_nccl(void) __attribute__((weak));
 
 #ifdef __cplusplus
 }

@@ -114,6 +114,15 @@ const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.event_create = sim_event_create,
 };
 
+/* The shim's: what it finds, the choice has to know. */
+static bool nccl_is_there;
+
+void shunt_gpu_find_nccl(void)
+{
+	if (nccl_is_there)
+		shunt_gpu_prefer_cuda();
+}
+
 struct row {
 	const char *what;
 	enum shunt_device_choice choice;
@@ -157,8 +166,7 @@ static int try_row(const struct row *r)
 	cuda_err = r->cuda_err;
 	cuda_devices = r->cuda_devices;
 	sim_err = r->sim_err;
-	if (r->overlay)
-		shunt_gpu_prefer_cuda();
+	nccl_is_there = r->overlay;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, choose_thread, NULL);
 	ops = shunt_gpu();
