@@ -132,6 +132,14 @@ struct question {
 	struct shunt_plan_set *plans; /* ours to drop */
 };
 
+/* What forwards all calls of such a communicator, or NULL. */
+static const char *comm_why(const struct question *q)
+{
+	if (!q->scope.standalone && shunt_nccl_env_forbids_p2p())
+		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
+	return q->scope.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
+}
+
 /* The plan that a call of so many bytes runs, or NULL. */
 static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes)
 {
@@ -140,29 +148,52 @@ static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes
 
 	if (!q->plans || q->scope.nranks == 1 || !shunt_select_plans(&q->scope, q->kind))
 		return NULL;
-	return shunt_plan_set_choose(q->plans, &query, &plan) == SHUNT_PLAN_CHOICE_PLAN ? plan : NULL;
+	if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
+		return NULL;
+	/* It would be refused, and the call go on without it. */
+	return q->scope.max_ctas && plan->max_blocks > (unsigned)q->scope.max_ctas ? NULL : plan;
 }
 
-static const char *answer(const struct question *q, uint64_t bytes, const char **why_p)
+struct answer {
+	const char *name, *why; /* the path; and why it is not ours, "" if it is */
+	char source[300];
+};
+
+static void answer(const struct question *q, uint64_t bytes, struct answer *a)
 {
-	const struct shunt_plan *plan = plan_of(q, bytes);
+	const struct shunt_plan *plan = comm_why(q) ? NULL : plan_of(q, bytes);
 	enum shunt_why why = SHUNT_WHY_OURS;
-	const char *name = plan ? plan->name : shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
 
-	*why_p = shunt_why_name(why);
-	return name;
+	a->why = "";
+	if (comm_why(q)) {
+		a->name = q->scope.standalone ? "none" : "nccl";
+		a->why = comm_why(q);
+		snprintf(a->source, sizeof(a->source), "%s", q->scope.standalone ? "there is no such communicator" : "the whole communicator");
+	} else if (plan) {
+		a->name = plan->name;
+		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
+	} else {
+		a->name = shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
+		a->why = shunt_why_name(why);
+		shunt_select_source(&q->scope, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
+	}
 }
 
-/* The smallest size above lo, and at most hi, whose path differs from that of lo; hi has another path. */
-static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, uint64_t step)
+static bool same_answer(const struct answer *a, const struct answer *b)
 {
-	const char *why, *name = answer(q, lo, &why);
+	return !strcmp(a->name, b->name) && !strcmp(a->why, b->why) && !strcmp(a->source, b->source);
+}
 
+/* The smallest size above lo, and at most hi, whose answer differs from that of lo, was; hi has another one. */
+static uint64_t change_find(const struct question *q, const struct answer *was, uint64_t lo, uint64_t hi, uint64_t step)
+{
 	while (hi - lo > step) {
 		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every type has a size */
 		uint64_t mid = lo + (hi - lo) / step / 2 * step;
+		struct answer now;
 
-		if (answer(q, mid, &why) == name)
+		answer(q, mid, &now);
+		if (same_answer(&now, was))
 			lo = mid;
 		else
 			hi = mid;
@@ -170,48 +201,98 @@ static uint64_t change_find(const struct question *q, uint64_t lo, uint64_t hi, 
 	return hi;
 }
 
-static const char *source(const struct question *q, uint64_t bytes, char text[300])
-{
-	const struct shunt_plan *plan = plan_of(q, bytes);
+/* Sizes at which the answer may change. */
+struct points {
+	uint64_t step, *at;
+	size_t n, room;
+	bool failed; /* no memory */
+};
 
-	if (plan)
-		snprintf(text, 300, "plan, %s", plan->source);
-	else
-		shunt_select_source(&q->scope, q->kind, q->dtype, bytes, text, 300);
-	return text;
+#define LARGEST ((uint64_t)1 << 60)
+
+/* size begins something, or is the first one behind it. */
+static void point_add(void *ctx, uint64_t size)
+{
+	struct points *p = ctx;
+
+	if (size > LARGEST)
+		return;
+	if (p->n == p->room) {
+		size_t room = p->room ? p->room * 2 : 256;
+		uint64_t *more = reallocarray(p->at, room, sizeof(*more));
+
+		if (!more) {
+			p->failed = true;
+			return;
+		}
+		p->at = more;
+		p->room = room;
+	}
+	p->at[p->n++] = (size + p->step - 1) / p->step * p->step;
 }
 
-static void range_print(const struct question *q, uint64_t from, uint64_t to)
+static void plan_points_add(const struct question *q, struct points *p)
 {
-	const char *why, *name = answer(q, from, &why);
-	char a[24], b[24], s[300];
+	const struct shunt_plan *plan;
+	uint64_t parts;
 
-	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", name, *why ? ": " : "", why,
-		source(q, from, s));
+	for (size_t i = 0; q->plans && (plan = shunt_plan_set_at(q->plans, i)); i++) {
+		/* A plan's sizes are those of the message, of which ours may be a part. */
+		if (!shunt_plan_message_bytes(plan->collective, q->scope.nranks, 1, SHUNT_U8, &parts))
+			continue;
+		point_add(p, plan->min_bytes / parts + (plan->min_bytes % parts != 0));
+		point_add(p, plan->max_bytes / parts + 1);
+	}
 }
 
-/* Paths change at few sizes; powers of two find every range that is at least a factor of two wide. */
-static void ranges_print(const struct question *q)
+static int by_size(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static void range_print(const struct answer *is, uint64_t from, uint64_t to)
+{
+	char a[24], b[24];
+
+	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name, *is->why ? ": " : "", is->why,
+		is->source);
+}
+
+/* Whatever begins or ends somewhere is a point, and powers of two find the rest. */
+static int ranges_print(const struct question *q)
 {
 	/* Parts between multiples of 16 bytes are a matter of their own (algos/select.c). */
-	uint64_t step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype], from = step, last = step;
-	const char *why, *name = answer(q, from, &why);
+	struct points p = { .step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype] };
+	uint64_t from = p.step, last = from;
+	struct answer is, now;
 
-	for (int shift = 0; shift < 41; shift++) {
-		uint64_t bytes = 1ull << shift;
-
-		if (bytes <= last)
-			continue;
-		while (answer(q, bytes, &why) != name) {
-			uint64_t change = change_find(q, last, bytes, step);
-
-			range_print(q, from, change - step);
-			from = last = change;
-			name = answer(q, from, &why);
-		}
-		last = bytes;
+	shunt_select_borders(&q->scope, q->kind, point_add, &p);
+	plan_points_add(q, &p);
+	for (int shift = 0; shift < 41; shift++)
+		point_add(&p, 1ull << shift);
+	if (p.failed) {
+		free(p.at);
+		tool_error("out of memory");
+		return TOOL_FAIL;
 	}
-	range_print(q, from, 0);
+	qsort(p.at, p.n, sizeof(*p.at), by_size);
+	answer(q, from, &is);
+	for (size_t i = 0; i < p.n; i++) {
+		if (p.at[i] <= last)
+			continue;
+		for (answer(q, p.at[i], &now); !same_answer(&now, &is); answer(q, from, &is)) {
+			uint64_t change = change_find(q, &is, last, p.at[i], p.step);
+
+			range_print(&is, from, change - p.step);
+			from = last = change;
+		}
+		last = p.at[i];
+	}
+	range_print(&is, from, 0);
+	free(p.at);
+	return TOOL_OK;
 }
 
 /* The tables that a communicator of so many ranks would have here: of the first device, and of the tuning files. */
@@ -239,7 +320,7 @@ static int select_main(int argc, char **argv)
 		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
 		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
-	int opt, found = 0, mode = 0;
+	int opt, found = 0, mode = 0, status = TOOL_OK;
 	unsigned ranks = 0, cc = 0;
 
 	while ((opt = getopt_long(argc, argv, ":n:h", options, NULL)) != -1) {
@@ -323,18 +404,17 @@ static int select_main(int argc, char **argv)
 		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL",
 		q.scope.windows ? ", buffers in windows" : "");
 	if (optind == argc)
-		ranges_print(&q);
+		status = ranges_print(&q);
 	for (int i = optind; i < argc; i++) {
-		const char *why, *name;
-		char text[300];
+		struct answer is;
 		uint64_t bytes;
 
 		tool_parse_size(argv[i], &bytes);
-		name = answer(&q, bytes, &why);
-		printf("%10s  %s%s%s  (%s)\n", argv[i], name, *why ? ": " : "", why, source(&q, bytes, text));
+		answer(&q, bytes, &is);
+		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.why ? ": " : "", is.why, is.source);
 	}
 	shunt_plan_set_drop(q.plans);
-	return TOOL_OK;
+	return status;
 }
 
 static int info_main(int argc, char **argv)

@@ -156,6 +156,9 @@ const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind k
 void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes, char *text,
     size_t text_bytes);
 
+/* ... and the sizes at which rules or rows of a kind begin, or those before them end: others lie at powers of two. In any order. */
+void shunt_select_borders(const struct shunt_scope *scope, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
+
 /* Reads SHUNT_ALGO and the tuning files once, and warns about what it cannot use. */
 void shunt_select_check(void);
 #endif

@@ -22,6 +22,8 @@ extern const struct shunt_algo shunt_local_algo;
  * SHUNT_ALGO (algos/forced.c). True if a rule speaks of this size; *algo_p is NULL if it says nccl.
  */
 bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);
+/* Calls add with the sizes at which rules for a kind begin and end, in any order. */
+void shunt_forced_borders(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx);
 /* Can every rule of such a text be used? If not, why names the first that cannot, in one line. */
 bool shunt_forced_check(const char *text, char *why, size_t bytes);
 /* The algorithm of this name for a kind, or NULL. */

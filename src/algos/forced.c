@@ -238,3 +238,16 @@ bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_
 		}
 	return false;
 }
+
+void shunt_forced_borders(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+{
+	const struct rules *r;
+
+	pthread_once(&once, parse_variable);
+	r = atomic_load_explicit(&current, memory_order_acquire);
+	for (size_t i = 0; r && i < r->n; i++)
+		if (r->rule[i].kind == kind) {
+			add(ctx, r->rule[i].from);
+			add(ctx, r->rule[i].to);
+		}
+}

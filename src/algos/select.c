@@ -250,6 +250,15 @@ const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind k
 	return shunt_select(scope, &coll, &pick, why_p) ? pick.algo->name : "nccl";
 }
 
+/* Of a kind's rows: a file's table has the built-in one's for kinds that the file does not speak of. */
+static void say_table(const struct shunt_scope *scope, const struct shunt_tuning *table, enum shunt_kind kind, char *text, size_t text_bytes)
+{
+	if (!table->builtin && !(table->own >> kind & 1))
+		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
+	snprintf(text, text_bytes, "%s%s", table->source,
+	    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
+}
+
 void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes, char *text,
     size_t text_bytes)
 {
@@ -273,8 +282,20 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	else if (odd_parts(scope, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if (find_row(scope, kind, bytes, &table))
-		snprintf(text, text_bytes, "%s%s", table->source,
-		    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
+		say_table(scope, table, kind, text, text_bytes);
+}
+
+void shunt_select_borders(const struct shunt_scope *scope, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+{
+	const struct shunt_tuning *table;
+
+	kind = table_kind(kind);
+	shunt_forced_borders(kind, add, ctx);
+	if (!find_row(scope, kind, 0, &table))
+		return;
+	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)
+		if (table->rows[i].upto != UINT64_MAX)
+			add(ctx, table->rows[i].upto + 1);
 }
 
 void shunt_select_check(void)

@@ -330,6 +330,7 @@ int shunt_tuning_seal(struct shunt_tuning *t)
 
 		if (!last && rows[i + 1].upto == rows[i].upto)
 			return -EINVAL;
+		t->own |= 1u << rows[i].kind;
 		/* What nobody measured is the real NCCL's. */
 		if (last && rows[i].upto != END) {
 			rows[n] = rows[i];
@@ -338,11 +339,7 @@ int shunt_tuning_seal(struct shunt_tuning *t)
 		}
 	}
 	for (size_t i = 0; base && i < base->nrows; i++) {
-		bool missing = true;
-
-		for (size_t k = 0; k < had && missing; k++)
-			missing = rows[k].kind != base->rows[i].kind;
-		if (missing)
+		if (!(t->own >> base->rows[i].kind & 1))
 			rows[n++] = base->rows[i];
 	}
 	t->nrows = n;

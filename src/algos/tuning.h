@@ -41,7 +41,8 @@ struct shunt_tuning {
 	const char *source;  /* in words, or the file's path */
 	bool builtin;
 	bool vs_nccl;        /* the real NCCL was measured, too */
-	uint64_t hash;       /* of everything above but source, and of the rows */
+	uint32_t own;        /* of a file: bits of the kinds that it speaks of; rows of the others are the built-in table's */
+	uint64_t hash;       /* of everything above but source and own, and of the rows */
 	size_t nrows;
 	struct shunt_tuning_row *rows;     /* by kind, then by size; each kind that has any ends without end */
 	uint16_t first[SHUNT_NKINDS + 1];  /* rows of kind k: first[k] to first[k + 1] - 1 */

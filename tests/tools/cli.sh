@@ -42,6 +42,25 @@ expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$sh
 expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
+expect info_select_p2p_off 0 '^ +8  nccl: NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access  \(the whole communicator\)$' \
+	env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --overlay 8
+expect info_select_p2p_off_is_nothing_alone 0 '^ +8  oneshot ' env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --standalone 8
+expect info_select_too_many_ranks 0 '^ +4 \.\.\. +nccl: more than 8 ranks' "$shunt" info select --ranks 9 --overlay
+expect info_select_too_many_ranks_alone 0 '^ +8  none: more than 8 ranks' "$shunt" info select --ranks 9 --standalone 8
+# Ranges between two powers of two, and others that differ in nothing but where they come from.
+rule() {
+	env SHUNT_ALGO=$1 "$shunt" info select --ranks 2 --overlay --op $2 | tr -s ' '
+}
+expect info_select_shows_narrow_rules 0 '^ 5000 \.\.\. 5996 twoshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:twoshot allreduce
+expect info_select_shows_where_from 0 '^ 5000 \.\.\. 5996 oneshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:oneshot allreduce
+expect info_select_goes_on_behind_a_rule 0 '^ 6000 \.\.\. 16M oneshot \(built-in, measured on H200\)$' rule allreduce:5000-6000:oneshot allreduce
+expect info_select_parts_are_multiples_of_16 0 '^ 5008 \.\.\. 5984 exchange \(SHUNT_ALGO\)$' rule allgather:5000-6000:exchange allgather
+"$shunt" plan new all_reduce twoshot-ll -n 2 --min 5000 --max 6000 --blocks 16 -o "$dir/plan.json"
+planned() {
+	env SHUNT_PLAN_DIR="$dir/plan.json" "$@" "$shunt" info select --ranks 2 --overlay | tr -s ' '
+}
+expect info_select_shows_plans 0 '^ 5000 \.\.\. 6000 all_reduce_twoshot-ll_2 \(plan, ' planned env
+expect info_select_leaves_plans_out_that_are_too_large 0 '^ 4 \.\.\. 16M oneshot' planned env NCCL_MAX_CTAS=8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
 expect info_select_unknown_type 2 '--dtype: "float17" is not one of its values' "$shunt" info select --ranks 2 --dtype float17
 

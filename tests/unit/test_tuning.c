@@ -292,6 +292,31 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "x.json");
+	shunt_select_source(&s, SHUNT_BROADCAST, SHUNT_F32, 8, text, sizeof(text));
+	assert_string_equal(text, "built-in, measured on H200");
+	shunt_tuning_free(t);
+}
+
+static void border_add(void *ctx, uint64_t size)
+{
+	char *text = ctx;
+
+	sprintf(text + strlen(text), "%llu ", (unsigned long long)size);
+}
+
+static void test_select_borders_are_those_of_rules_and_rows(void **state)
+{
+	struct shunt_tuning *t = parsed(good);
+	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
+	char text[256] = "";
+
+	assert_int_equal(shunt_algo_force("allreduce:5000-6000:twoshot,send:1-2:exchange"), 0);
+	shunt_select_borders(&s, SHUNT_ALLREDUCE, border_add, text);
+	assert_string_equal(text, "5000 6000 2049 4097 1048577 ");
+	*text = 0;
+	shunt_select_borders(&s, SHUNT_RECV, border_add, text);
+	assert_string_equal(text, "1 2 8388609 268435457 ");
+	assert_int_equal(shunt_algo_force(NULL), 0);
 	shunt_tuning_free(t);
 }
 
@@ -1176,6 +1201,7 @@ int main(void)
 		cmocka_unit_test(test_tuning_source_says_what_was_measured),
 		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
 		cmocka_unit_test(test_tuning_file_rows_are_taken),
+		cmocka_unit_test(test_select_borders_are_those_of_rules_and_rows),
 		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
 		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
 		cmocka_unit_test(test_tuning_file_wrong_values_are_refused),
