@@ -104,7 +104,7 @@ const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
 const struct bench_coll *bench_coll_find(const char *name)
 {
 	for (const struct bench_coll *c = bench_colls; c->name; c++)
-		if (!strcmp(c->name, name))
+		if (shunt_same_name(name, strlen(name), c->name))
 			return c;
 	return NULL;
 }

@@ -22,14 +22,18 @@ static int limit_parse(struct html_report *r, const char *text)
 {
 	const char *colon = strchr(text, ':');
 	struct html_limit *l = &r->limits[r->nlimits];
+	const struct bench_coll *coll;
 	char *end;
 
 	if (r->nlimits == HTML_MAX_LIMITS || (colon && (size_t)(colon - text) >= sizeof(l->coll)))
 		return -EINVAL;
 	snprintf(l->coll, sizeof(l->coll), "%.*s", colon ? (int)(colon - text) : 0, text);
 	l->gbps = strtod(colon ? colon + 1 : text, &end);
-	if ((colon && !bench_coll_find(l->coll)) || *end || !(l->gbps > 0) || isinf(l->gbps))
+	coll = bench_coll_find(l->coll);
+	if ((colon && !coll) || *end || !(l->gbps > 0) || isinf(l->gbps))
 		return -EINVAL;
+	if (colon)
+		snprintf(l->coll, sizeof(l->coll), "%s", coll->name);
 	r->nlimits++;
 	return 0;
 }

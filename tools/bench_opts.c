@@ -76,19 +76,22 @@ static const char *const dtype_aliases[SHUNT_NDTYPES] = {[SHUNT_I8] = "char",
 
 static int dtype_find(const char *name)
 {
+	const char *names[SHUNT_NDTYPES];
+	int alias = tool_lookup(name, dtype_aliases, SHUNT_NDTYPES);
+
 	for (int i = 0; i < SHUNT_NDTYPES; i++)
-		if (!strcasecmp(name, shunt_dtype_name(i)))
-			return i;
-	return tool_lookup(name, dtype_aliases, SHUNT_NDTYPES);
+		names[i] = shunt_dtype_name(i);
+	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
 }
 
 /* Operators that the user makes are not measured. */
 static int redop_find(const char *name)
 {
+	const char *names[SHUNT_PREMUL];
+
 	for (int i = 0; i < SHUNT_PREMUL; i++)
-		if (!strcasecmp(name, shunt_redop_name(i)))
-			return i;
-	return -1;
+		names[i] = shunt_redop_name(i);
+	return tool_lookup(name, names, SHUNT_PREMUL);
 }
 
 /* "a,b,c" or "all" to a bit set. */
@@ -175,12 +178,13 @@ static const struct option long_options[] = {
 
 static int mode_parse(struct bench_opts *o, const char *text)
 {
-	int mode = tool_lookup(text, bench_mode_names, BENCH_NMODES);
+	const char *const names[] = { bench_mode_names[BENCH_EAGER], bench_mode_names[BENCH_GRAPH], "both" };
+	int mode = tool_lookup(text, names, 3);
 
-	if (mode < 0 && strcmp(text, "both"))
+	if (mode < 0)
 		return -EINVAL;
 	for (int i = 0; i < BENCH_NMODES; i++)
-		o->modes[i] = mode < 0 || mode == i;
+		o->modes[i] = mode == 2 || !strcmp(names[mode], bench_mode_names[i]);
 	return 0;
 }
 
@@ -386,10 +390,14 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	}
 	if (optind < argc) {
 		const struct bench_coll *c = bench_coll_find(argv[optind]);
-		bool known = c && !c->part;
 
-		if (!known || optind + 1 < argc) {
-			tool_usage_error("\"%s\" is not a collective that can be measured", argv[known ? optind + 1 : optind]);
+		if (!c || c->part) {
+			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
+			    "alltoall, gather, scatter, sendrecv and alltoallv", argv[optind]);
+			return -1;
+		}
+		if (optind + 1 < argc) {
+			tool_usage_error("\"%s\" is one argument too many", argv[optind + 1]);
 			return -1;
 		}
 		o->coll = c;

@@ -114,10 +114,11 @@ static void algorithms_print(void)
 #define FINDER(what, count) \
 	static int what##_find(const char *name) \
 	{ \
+		const char *names[count]; \
+\
 		for (int i = 0; i < (count); i++) \
-			if (!strcmp(shunt_##what##_name(i), name)) \
-				return i; \
-		return -1; \
+			names[i] = shunt_##what##_name(i); \
+		return tool_lookup(name, names, count); \
 	}
 FINDER(kind, SHUNT_NKINDS)
 FINDER(dtype, SHUNT_NDTYPES)
@@ -327,7 +328,7 @@ static int select_main(int argc, char **argv)
 		switch (opt) {
 		case 'n':
 			if (tool_parse_uint(optarg, 1, 1u << 20, &ranks))
-				return tool_usage_error("--ranks: \"%s\" is not a number of ranks", optarg);
+				return tool_value_error(options, opt, optarg, -EINVAL);
 			break;
 		case 'o':
 			q.kind = (enum shunt_kind)(found = kind_find(optarg));

@@ -112,7 +112,7 @@ static int shape_find(struct new_opts *o, const char *collective, const char *na
 	bool known = false;
 
 	for (const struct plan_shape *s = plan_shapes; s->name; s++) {
-		if (strcmp(s->collective, collective))
+		if (!shunt_same_name(collective, strlen(collective), s->collective))
 			continue;
 		known = true;
 		if (!strcmp(s->name, name)) {

@@ -54,6 +54,8 @@ int tool_value_error(const struct option *options, int opt, const char *text, in
 {
 	while (options->name && options->val != opt)
 		options++;
+	if (tool_refused(text))
+		return tool_usage_error("--%s: %s", options->name ? options->name : "?", tool_refused(text));
 	return tool_usage_error("--%s: \"%s\" is %s", options->name ? options->name : "?", text,
 	    err == -ERANGE ? "out of range" : "not one of its values");
 }

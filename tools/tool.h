@@ -33,7 +33,10 @@ void tool_action(const char *name);
 /* getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns TOOL_USAGE. */
 int tool_option_error(int opt, const char *text);
 struct option;
-/* text is not a value of the option that getopt_long returned as opt. err: -ERANGE or another one. Returns TOOL_USAGE. */
+/*
+ * text is not a value of the option that getopt_long returned as opt: says what would be one if tool_parse_uint or tool_lookup refused it.
+ * err: -ERANGE or another one. Returns TOOL_USAGE.
+ */
 int tool_value_error(const struct option *options, int opt, const char *text, int err);
 
 /* A subcommand's options, as for getopt_long(). */
@@ -51,6 +54,8 @@ int tool_options_apply(const struct tool_options *options, void *opts, int argc,
 int tool_parse_size(const char *text, uint64_t *bytes_p);
 /* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p);
+/* What tool_parse_uint or tool_lookup had to say of a value, or of a word in it, if it was the last that they refused; else NULL. */
+const char *tool_refused(const char *text);
 /* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
 
@@ -73,7 +78,7 @@ int tool_file_json(const char *path, const struct json_t *root, size_t flags);
 /* Can it be written? Leaves nothing there. Asked before work whose result it takes. */
 int tool_file_try(const char *path);
 
-/* Index of name in names (n entries, NULL ones skipped), or -1. */
+/* Index of name in names (n entries, NULL ones skipped), or -1. Case and underscores do not count. */
 int tool_lookup(const char *name, const char *const *names, int n);
 
 /*

@@ -3,7 +3,6 @@
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include "core/env.h"
 #include "tune.h"
@@ -92,12 +91,15 @@ static bool list_parse(const char *text, unsigned most, unsigned step, unsigned 
 
 static bool dtype_parse(const char *text, enum shunt_dtype *dtype_p)
 {
+	const char *names[SHUNT_NDTYPES];
+	int found;
+
 	for (int i = 0; i < SHUNT_NDTYPES; i++)
-		if (!strcasecmp(text, shunt_dtype_name((enum shunt_dtype)i))) {
-			*dtype_p = (enum shunt_dtype)i;
-			return true;
-		}
-	return false;
+		names[i] = shunt_dtype_name((enum shunt_dtype)i);
+	found = tool_lookup(text, names, SHUNT_NDTYPES);
+	if (found >= 0)
+		*dtype_p = (enum shunt_dtype)found;
+	return found >= 0;
 }
 
 static bool option_apply(void *opts, int opt, const char *arg)
@@ -209,7 +211,8 @@ static int tune_main(int argc, char **argv)
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
 
 		if (!coll || !tunable(coll))
-			return tool_usage_error("\"%s\" is not a collective that can be tuned", argv[i]);
+			return tool_usage_error("\"%s\" is not a collective that can be tuned; these are all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
+			    "alltoall, gather, scatter and sendrecv", argv[i]);
 		o.colls |= 1u << (coll - bench_colls);
 	}
 	for (int i = 0; optind == argc && bench_colls[i].name; i++)

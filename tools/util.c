@@ -3,11 +3,35 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include "core/coll.h"
 #include "tool.h"
+
+/* The last value that was refused, and the line about it. */
+static _Thread_local struct {
+	char text[64], why[400];
+} refused;
+
+static int refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int refuse(int err, const char *text, const char *fmt, ...)
+{
+	va_list args;
+
+	snprintf(refused.text, sizeof(refused.text), "%s", text);
+	va_start(args, fmt);
+	vsnprintf(refused.why, sizeof(refused.why), fmt, args);
+	va_end(args);
+	return err;
+}
+
+const char *tool_refused(const char *text)
+{
+	/* Of a list it was one word. */
+	return *refused.text && strstr(text, refused.text) ? refused.why : NULL;
+}
 
 int tool_parse_size(const char *text, uint64_t *bytes_p)
 {
@@ -46,14 +70,12 @@ int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_
 	unsigned long value;
 	char *end;
 
-	if (!isdigit((unsigned char)text[0]))
-		return -EINVAL;
 	errno = 0;
 	value = strtoul(text, &end, 10);
-	if (*end)
-		return -EINVAL;
+	if (!isdigit((unsigned char)text[0]) || *end)
+		return refuse(-EINVAL, text, "\"%.64s\" is no number from %u to %u", text, lo, hi);
 	if (errno || value < lo || value > hi)
-		return -ERANGE;
+		return refuse(-ERANGE, text, "%.64s is not from %u to %u", text, lo, hi);
 	*value_p = (unsigned)value;
 	return 0;
 }
@@ -76,8 +98,13 @@ const char *tool_format_size(uint64_t bytes, char *buf)
 
 int tool_lookup(const char *name, const char *const *names, int n)
 {
+	char list[256] = "";
+
 	for (int i = 0; i < n; i++)
-		if (names[i] && !strcasecmp(name, names[i]))
+		if (names[i] && shunt_same_name(name, strlen(name), names[i]))
 			return i;
-	return -1;
+	for (int i = 0; i < n; i++)
+		if (names[i])
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
+	return refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
 }

@@ -34,16 +34,6 @@ static _Atomic(const struct rules *) current = &unread;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static bool kind_find(const char *name, enum shunt_kind *kind_p)
-{
-	for (int k = 0; k < SHUNT_NKINDS; k++)
-		if (!strcmp(shunt_kind_name(k), name)) {
-			*kind_p = k;
-			return true;
-		}
-	return false;
-}
-
 /* "64k", "1m", "" (open). */
 static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
 {
@@ -102,6 +92,7 @@ static bool parse_geometry(const char *s, struct shunt_geometry *g)
 static const char *parse_rule(char *text, struct rule *r)
 {
 	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
+	int kind;
 
 	if (!name)
 		return "it is not of the form kind:from-to:name";
@@ -112,8 +103,10 @@ static const char *parse_rule(char *text, struct rule *r)
 		return "there is no - between its sizes";
 	*dash++ = 0;
 	*r = (struct rule){ 0 };
-	if (!kind_find(text, &r->kind))
+	kind = shunt_kind_find(text, strlen(text));
+	if (kind < 0)
 		return "there is no such collective";
+	r->kind = (enum shunt_kind)kind;
 	if (!parse_bytes(range, 0, &r->from) || !parse_bytes(dash, UINT64_MAX, &r->to))
 		return "its sizes cannot be read";
 	if (r->from >= r->to)

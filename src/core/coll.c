@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/coll.h"
+#include <ctype.h>
+#include <string.h>
 
 const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {
 	[SHUNT_I8] = 1, [SHUNT_U8] = 1, [SHUNT_I32] = 4, [SHUNT_U32] = 4, [SHUNT_I64] = 8, [SHUNT_U64] = 8,
@@ -39,6 +41,28 @@ static const char *const why_names[SHUNT_NWHYS] = {
 const char *shunt_kind_name(enum shunt_kind kind)
 {
 	return (unsigned)kind < SHUNT_NKINDS ? kind_names[kind] : "unknown";
+}
+
+bool shunt_same_name(const char *text, size_t bytes, const char *name)
+{
+	for (size_t i = 0; i < bytes; i++) {
+		if (text[i] == '_' || isspace((unsigned char)text[i]))
+			continue;
+		while (*name == '_')
+			name++;
+		if (!*name || tolower((unsigned char)text[i]) != tolower((unsigned char)*name))
+			return false;
+		name++;
+	}
+	return !*name;
+}
+
+int shunt_kind_find(const char *text, size_t bytes)
+{
+	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
+		if (shunt_same_name(text, bytes, kind_names[kind]))
+			return kind;
+	return -1;
 }
 
 bool shunt_kind_has_root(enum shunt_kind kind)

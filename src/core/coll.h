@@ -88,6 +88,9 @@ static inline bool shunt_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint6
 }
 
 const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
+/* Are they one name? Case, space and underscores do not count: all_reduce and AllReduce are allreduce. */
+bool shunt_same_name(const char *text, size_t bytes, const char *name);
+int shunt_kind_find(const char *text, size_t bytes);    /* -1: there is none of this name */
 bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */
 bool shunt_kind_has_parts(enum shunt_kind kind);

@@ -186,27 +186,6 @@ static void check_names(char *const *names)
 	}
 }
 
-/* Compares without regard to case, space around and underscores: all_reduce and AllReduce are allreduce. */
-static bool same_word(const char *text, size_t bytes, const char *word)
-{
-	for (size_t i = 0; i < bytes; i++) {
-		if (text[i] == '_' || isspace((unsigned char)text[i]))
-			continue;
-		if (!*word || tolower((unsigned char)text[i]) != tolower((unsigned char)*word))
-			return false;
-		word++;
-	}
-	return !*word;
-}
-
-static int find_kind(const char *text, size_t bytes)
-{
-	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
-		if (same_word(text, bytes, shunt_kind_name((enum shunt_kind)kind)))
-			return kind;
-	return -ENOENT;
-}
-
 /* bad: the first name that is none, cut if longer. */
 static uint32_t parse_forced(const char *list, const char *variable, char *bad, size_t bytes)
 {
@@ -214,13 +193,13 @@ static uint32_t parse_forced(const char *list, const char *variable, char *bad, 
 
 	while (*list) {
 		size_t n = strcspn(list, ",;");
-		int kind = find_kind(list, n);
+		int kind = shunt_kind_find(list, n);
 
 		if (kind >= 0)
 			mask |= 1u << kind;
-		else if (same_word(list, n, "all"))
+		else if (shunt_same_name(list, n, "all"))
 			mask |= (1u << SHUNT_NKINDS) - 1;
-		else if (!same_word(list, n, "") && !same_word(list, n, "none")) {
+		else if (!shunt_same_name(list, n, "") && !shunt_same_name(list, n, "none")) {
 			if (!*bad)
 				snprintf(bad, bytes, "%.*s", (int)n, list);
 			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, allgather, "
@@ -242,11 +221,11 @@ static uint32_t parse_claims(const char *text)
 		size_t n = strcspn(text, ";"), head = strcspn(text, ":;");
 		int kind;
 
-		if (same_word(text, n, "")) {
+		if (shunt_same_name(text, n, "")) {
 			;
 		} else if (head < n) {
-			kind = find_kind(text, head);
-			if (kind >= 0 && !same_word(text + head + 1, n - head - 1, ""))
+			kind = shunt_kind_find(text, head);
+			if (kind >= 0 && !shunt_same_name(text + head + 1, n - head - 1, ""))
 				mask |= (1u << kind) & CLAIMABLE;
 		} else {
 			mask |= CLAIMABLE;

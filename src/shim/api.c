@@ -34,13 +34,12 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	struct shunt_entry *e;
 	enum shunt_why why;
 	const char *path;
-	int kind = 0;
+	int kind;
 
 	if (!op || !path_p)
 		return -EINVAL;
-	while (kind < SHUNT_NKINDS && strcmp(op, shunt_kind_name((enum shunt_kind)kind)))
-		kind++;
-	if (kind == SHUNT_NKINDS || (unsigned)dtype >= SHUNT_NDTYPES || redop < 0)
+	kind = shunt_kind_find(op, strlen(op));
+	if (kind < 0 || (unsigned)dtype >= SHUNT_NDTYPES || redop < 0)
 		return -EINVAL;
 	c.kind = (enum shunt_kind)kind;
 	if (redop >= SHUNT_PREMUL)

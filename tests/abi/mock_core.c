@@ -256,6 +256,15 @@ const char *shunt_kind_name(enum shunt_kind kind)
 	return names[kind];
 }
 
+int shunt_kind_find(const char *text, size_t bytes)
+{
+	int kind = SHUNT_NKINDS;
+
+	while (kind-- && (strlen(shunt_kind_name(kind)) != bytes || memcmp(shunt_kind_name(kind), text, bytes) != 0))
+		;
+	return kind;
+}
+
 const char *shunt_dtype_name(enum shunt_dtype dtype)
 {
 	return "dtype";

@@ -324,6 +324,7 @@ static int body_counters(struct rank *r)
 
 	CHECK(shunt_malloc(&buf, 4096) == 0);
 	CHECK(shunt_path_of(r->comm, "allreduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
+	CHECK(shunt_path_of(r->comm, "All_Reduce", 16, ncclFloat32, ncclSum, &path) == 0 && !strcmp(path, "oneshot"));
 	CHECK(shunt_path_of(r->comm, "allreduce", 0, ncclFloat32, ncclSum, &path) == 0);
 	for (int i = 0; i < 3; i++)
 		NCCL(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream));

@@ -42,6 +42,10 @@ expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$sh
 expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
+expect info_select_unknown_collective 2 '--op: there is no "foo"; it takes allreduce, reduce, .*, send, recv$' "$shunt" info select --ranks 2 --op foo
+expect info_select_names_with_underscores 0 '^alltoall of ' "$shunt" info select --ranks 2 --op all_to_all
+expect info_select_rules_with_underscores 0 '^ +8  twoshot  \(SHUNT_ALGO\)$' env SHUNT_ALGO=all_reduce:0-:twoshot "$shunt" info select --ranks 2 --overlay 8
+expect info_select_no_number_of_ranks 2 '--ranks: "x" is no number from 1 to ' "$shunt" info select --ranks x
 expect info_select_p2p_off 0 '^ +8  nccl: NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access  \(the whole communicator\)$' \
 	env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --overlay 8
 expect info_select_p2p_off_is_nothing_alone 0 '^ +8  oneshot ' env NCCL_P2P_DISABLE=1 "$shunt" info select --ranks 4 --standalone 8
@@ -62,7 +66,7 @@ planned() {
 expect info_select_shows_plans 0 '^ 5000 \.\.\. 6000 all_reduce_twoshot-ll_2 \(plan, ' planned env
 expect info_select_leaves_plans_out_that_are_too_large 0 '^ 4 \.\.\. 16M oneshot' planned env NCCL_MAX_CTAS=8
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
-expect info_select_unknown_type 2 '--dtype: "float17" is not one of its values' "$shunt" info select --ranks 2 --dtype float17
+expect info_select_unknown_type 2 '--dtype: there is no "float17"; it takes int8, uint8, .*float32' "$shunt" info select --ranks 2 --dtype float17
 
 # README: the table of variables is what the program has.
 "$shunt" info -c --markdown >"$dir/table" || failed=1
@@ -78,7 +82,11 @@ fi
 expect bench_bad_size_is_usage_error 2 '"8x" is not' "$shunt" bench -b 8x
 expect bench_size_order_is_usage_error 2 'first <= --last' "$shunt" bench -b 16 -e 8
 expect bench_unknown_type_is_usage_error 2 '"float17"' "$shunt" bench -d float17
-expect bench_unknown_collective_is_usage_error 2 '"all_frob" is not' "$shunt" bench all_frob
+expect bench_unknown_collective_is_usage_error 2 'no collective "all_frob" to measure; there are all_reduce, ' "$shunt" bench all_frob
+expect bench_second_collective_is_usage_error 2 '"gather" is one argument too many' "$shunt" bench reduce gather
+expect bench_ranks_say_how_many 2 '--ranks: 99 is not from 1 to ' "$shunt" bench -n 99
+expect bench_names_without_underscores 0 'reduce_scatter' "$shunt" bench ReduceScatter -n 2 -e 64 -r 1 -i 1
+expect bench_unknown_mode_is_usage_error 2 '--mode: there is no "foo"; it takes eager, graph, both' "$shunt" bench --mode foo
 expect bench_too_many_ranks_is_error 1 '9 ranks need as many devices' "$shunt" bench -n 9
 expect bench_lib_not_a_library_is_error 1 'invalid ELF|file too short|cannot open' "$shunt" bench -n 1 --lib "$readme"
 expect bench_lib_nccl_on_sim_is_error 1 'needs GPUs' "$shunt" bench --vs nccl

@@ -113,7 +113,8 @@ expect select_forced_nccl_comes_before_plans 0 '^ +64K  nccl: forced' env SHUNT_
 new="$shunt plan new"
 expect new_list 0 '^all_reduce +twoshot-ll ' $new --list
 expect new_no_ranks_is_usage_error 2 'for how many ranks' $new all_reduce ring
-expect new_nine_ranks_is_usage_error 2 '--ranks: "9" is out of range' $new all_reduce ring -n 9
+expect new_nine_ranks_is_usage_error 2 '--ranks: 9 is not from 2 to 8' $new all_reduce ring -n 9
+expect new_names_without_underscores 0 '"name": "all_reduce_ring_2"' $new allreduce ring -n 2
 expect new_unknown_collective_is_usage_error 2 '"all_frob" is not one of' $new all_frob ring -n 2
 expect new_unknown_shape_is_usage_error 2 'no shape "ring" of all_to_all' $new all_to_all ring -n 2
 expect new_no_shape_is_usage_error 2 'a collective and a shape' $new all_reduce -n 2

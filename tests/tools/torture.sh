@@ -36,5 +36,5 @@ expect torture_is_repeated_by_its_seed 1 "^found$" env MOCK_FAULT=last sh -c '"$
 
 expect torture_two_ends_refused 2 'give one of them' $torture --ops 5 --minutes 1
 expect torture_bad_minutes_refused 2 '--minutes: "-1" is not one of its values' $torture --minutes=-1
-expect torture_nine_ranks_refused 2 '--ranks: "9" is not one of its values' $torture -n 9
+expect torture_nine_ranks_refused 2 '--ranks: 9 is not from 1 to 8' $torture -n 9
 exit $failed

@@ -15,8 +15,8 @@ bench="$shunt bench -w 0 -i 1 -r 1 --mode eager --out-of-place --timeout 100"
 # Options.
 expect unknown_collective_is_usage_error 2 '"all_frob" is not a collective' $tune all_frob
 expect uneven_collective_is_usage_error 2 '"alltoallv" is not' $tune alltoallv
-expect nine_ranks_is_usage_error 2 '"9" is not' $tune -n 9
-expect too_many_blocks_is_usage_error 2 '"65" is not' $tune --blocks 65
+expect nine_ranks_is_usage_error 2 '--ranks: 9 is not from 2 to 8' $tune -n 9
+expect too_many_blocks_is_usage_error 2 '--blocks: 65 is not from 1 to 64' $tune --blocks 65
 expect odd_threads_is_usage_error 2 '"64,100" is not' $tune --threads 64,100
 expect sizes_in_wrong_order_is_usage_error 2 'first <= --last' $tune -b 2K -e 1K
 expect nccls_choice_forced_is_error 1 'NCCL_ALGO is set' env NCCL_ALGO=Ring $tune

@@ -644,7 +644,7 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	enum shunt_why why;
 	char text[64];
 
-	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,allreduce:1k-2k:nccl,send:0-inf:exchange"), 0);
+	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:exchange"), 0);
 	assert_true(shunt_select(&s, &c, &pick, &why));
 	assert_string_equal(pick.algo->name, "twoshot");
 	assert_int_equal(pick.geometry.blocks, 16);
