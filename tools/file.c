@@ -1,11 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /* Files that the subcommands write. */
 #include <errno.h>
+#include <fcntl.h>
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "tool.h"
+
+/* A file of its own beside path, with the permissions that path has or would get. 0 or -errno. */
+static int beside_open(struct tool_file *f, const char *path, const struct stat *st)
+{
+	mode_t mask = umask(077);
+	int fd, err;
+
+	umask(mask);
+	if (snprintf(f->tmp, sizeof(f->tmp), "%s.XXXXXX", path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	fd = mkostemp(f->tmp, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	f->out = fchmod(fd, st ? st->st_mode & 0777 : 0666 & ~mask) ? NULL : fdopen(fd, "w");
+	if (f->out)
+		return 0;
+	err = -errno;
+	close(fd);
+	unlink(f->tmp);
+	return err;
+}
 
 /* Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or -errno. */
 static int file_open(struct tool_file *f, const char *path)
@@ -16,11 +39,10 @@ static int file_open(struct tool_file *f, const char *path)
 	*f = (struct tool_file){ .path = path };
 	if (there && S_ISDIR(st.st_mode))
 		return -EISDIR;
-	if (there && !S_ISREG(st.st_mode))
-		f->in_place = true;
-	else if (snprintf(f->tmp, sizeof(f->tmp), "%s.tmp", path) >= PATH_MAX)
-		return -ENAMETOOLONG;
-	f->out = fopen(f->in_place ? path : f->tmp, "we");
+	f->in_place = there && !S_ISREG(st.st_mode);
+	if (!f->in_place)
+		return beside_open(f, path, there ? &st : NULL);
+	f->out = fopen(path, "we");
 	return f->out ? 0 : -errno;
 }
 

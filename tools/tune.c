@@ -205,7 +205,9 @@ static int tune_main(int argc, char **argv)
 		return status;
 	if (o.show)
 		return tune_show(o.show);
-	if (o.out && !stat(o.out, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+	if (o.out && !stat(o.out, &st) && S_ISDIR(st.st_mode))
+		return tool_usage_error("--output: %s is a directory, and it takes a file", o.out);
+	if (o.out && !stat(o.out, &st) && !S_ISREG(st.st_mode))
 		return tool_usage_error("--output: %s is a device or a pipe, and a file would take its place", o.out);
 	for (int i = optind; i < argc; i++) {
 		const struct bench_coll *coll = bench_coll_find(argv[i]);

@@ -99,6 +99,11 @@ expect bench_stats_prints_counters 0 'allreduce +small +9 calls +72 bytes' "$shu
 expect bench_json_written 0 '"time_us": [0-9]' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/x.json"
 expect bench_json_unwritable_is_error 1 'cannot write /nonexistent/x' "$shunt" bench -e 8 --json /nonexistent/x
 expect bench_json_unwritable_is_said_first 1 '^1$' sh -c '"$1" bench -e 8 --json /nonexistent/x 2>&1 | wc -l; exit 1' sh "$shunt"
+echo mine >"$dir/x.json.tmp"
+expect bench_json_leaves_others_alone 0 '^mine$' sh -c '"$1" bench -e 8 --json "$2" >/dev/null && cat "$2.tmp"' sh "$shunt" "$dir/x.json"
+expect bench_json_has_the_usual_permissions 0 '^640 $' sh -c 'rm "$2"; umask 027; "$1" bench -e 8 --json "$2" >/dev/null && stat -c "%a " "$2"' sh "$shunt" "$dir/x.json"
+expect bench_json_keeps_permissions 0 '^600 $' sh -c 'chmod 600 "$2"; "$1" bench -e 8 --json "$2" >/dev/null && stat -c "%a " "$2"' sh "$shunt" "$dir/x.json"
+expect bench_json_leaves_nothing_beside 0 '^2$' sh -c 'ls "$1"/x.json* | wc -l' sh "$dir"
 mkfifo "$dir/pipe"
 expect bench_json_into_a_pipe 0 '"time_us": [0-9]' sh -c 'cat "$2" & "$1" bench -e 8 --json "$2" >/dev/null; wait $!; test -p "$2"' sh "$shunt" "$dir/pipe"
 

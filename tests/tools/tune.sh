@@ -76,14 +76,16 @@ expect two_files_are_not_taken 0 'built-in tuning: rank 1 has another tuning fil
 expect one_file_is_taken 0 ' eager out .* twoshot +0$' apart "$dir/mine.json" "$dir/mine.json"
 
 mkfifo "$dir/pipe"
+expect directory_is_no_tuning_file 2 '/tuning is a directory, and it takes a file' $tune -n 2 -o "$dir/cache/tuning"
 expect pipe_is_no_tuning_file 2 'pipe is a device or a pipe' $tune -n 2 -o "$dir/pipe"
 
-# Stopped, here by a directory where the file should be: what was measured is kept.
-mkdir "$dir/t.json"
+# Stopped, which a second link to what a run has measured stands for: it is kept.
 small="all_reduce -n 2 -b 256 -e 1K"
-expect unwritable_file_is_error 1 'cannot write .*/t.json' $tune $small -o "$dir/t.json"
-rmdir "$dir/t.json"
-cp "$dir/t.json.partial" "$dir/partial"
+: >"$dir/t.json.partial"
+ln "$dir/t.json.partial" "$dir/partial"
+expect run_to_be_stopped 0 "^# written to $dir/t.json" $tune $small -o "$dir/t.json"
+rm "$dir/t.json"
+cp "$dir/partial" "$dir/t.json.partial"
 other='is of a run on another machine or of another command'
 expect other_options_do_not_go_on 1 "$other" $tune $small -o "$dir/t.json" --rounds 2
 expect other_collectives_do_not_go_on 1 "$other" $tune all_gather -n 2 -b 256 -e 1K -o "$dir/t.json"
