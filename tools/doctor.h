@@ -99,8 +99,8 @@ struct dumps {
 /* Takes one dump, and json with it. name: the file, for messages. An older dump of the same process is replaced, one that is older is left
  * out. 0; -EINVAL after a message: it is no dump; -ENOMEM. */
 int dumps_add(struct dumps *d, json_t *json, const char *name);
-/* A file, or all shunt-*.json of a directory. */
-int dumps_add_path(struct dumps *d, const char *path);
+/* A file, or all shunt-*.json of a directory: of these, f tells which cannot be used. 0, or -errno after a message if nothing could be. */
+int dumps_add_path(struct findings *f, struct dumps *d, const char *path);
 void dumps_finish(struct dumps *d);
 
 /* Who waits for whom, from all dumps together. */

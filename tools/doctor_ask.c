@@ -2,6 +2,7 @@
 /* Asks a running process for its dump, through the socket that src/core/dump.c keeps. */
 #include <errno.h>
 #include <poll.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,17 @@ static int read_all(int fd, char **text_p, size_t *bytes_p)
 	return err;
 }
 
+/* It answers nobody but its own user and root; others may not even see whether it is there to answer. */
+static void explain_user(struct findings *f, pid_t pid, const struct process *p)
+{
+	const struct passwd *owner = getpwuid(p->uid); /* NOLINT(concurrency-mt-unsafe): there is one thread */
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", (unsigned)p->uid);
+	found(f, FOUND_ERROR, topic, "ask as that user, or as root", "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
+	    owner ? owner->pw_name : number);
+}
+
 static void explain(struct findings *f, pid_t pid, const struct process *p, int err)
 {
 	if (err == -ETIMEDOUT && p->state == 'T')
@@ -125,6 +137,8 @@ static void explain(struct findings *f, pid_t pid, const struct process *p, int 
 		found(f, FOUND_ERROR, topic, "its peers wait for nobody: end the job", "process %d (%s) is dead, and its parent has not looked", (int)pid, p->name);
 	else if (err == -ETIMEDOUT)
 		found(f, FOUND_ERROR, topic, "", "process %d (%s, state %c) does not answer within %d s", (int)pid, p->name, p->state, TIMEOUT_MS / 1000);
+	else if ((err == -ECONNREFUSED || err == -ECONNRESET) && geteuid() && geteuid() != p->uid)
+		explain_user(f, pid, p);
 	else if (err == -ECONNREFUSED)
 		found(f, FOUND_WARN, topic, "it has no communicator yet, runs without Shunt or with SHUNT_DOCTOR=0, or is in a container with another "
 		    "network: ask from inside that", "process %d (%s) has no socket of Shunt", (int)pid, p->name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Dumps as they come from files and processes: JSON into structs. Files are treated as hostile. */
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,24 +174,43 @@ static int add_file(struct dumps *d, const char *path)
 	return dumps_add(d, json, path);
 }
 
-int dumps_add_path(struct dumps *d, const char *path)
+static int is_dump(const struct dirent *entry)
 {
-	char pattern[PATH_MAX];
-	struct stat st;
-	glob_t g = {0};
-	int err = 0;
+	size_t n = strlen(entry->d_name);
 
-	if (stat(path, &st) || !S_ISDIR(st.st_mode))
-		return add_file(d, path);
-	snprintf(pattern, sizeof(pattern), "%s/shunt-*.json", path);
-	if (glob(pattern, 0, NULL, &g)) {
-		tool_error("there are no dumps (shunt-*.json) in %s", path);
-		return -ENOENT;
+	return !strncmp(entry->d_name, "shunt-", 6) && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
+}
+
+/* One that cannot be used must not cost the others. */
+static int add_directory(struct findings *f, struct dumps *d, const char *path)
+{
+	struct dirent **entries;
+	char file[PATH_MAX];
+	int n = scandir(path, &entries, is_dump, alphasort), good = 0;
+
+	if (n < 0) {
+		tool_error("%s: %s", path, strerror(errno));
+		return -EINVAL;
 	}
-	for (size_t i = 0; i < g.gl_pathc && !err; i++)
-		err = add_file(d, g.gl_pathv[i]);
-	globfree(&g);
-	return err;
+	if (!n)
+		tool_error("there are no dumps (shunt-*.json) in %s", path);
+	for (int i = 0; i < n; i++) {
+		snprintf(file, sizeof(file), "%.*s/%s", (int)sizeof(file) - 300, path, entries[i]->d_name);
+		if (!add_file(d, file))
+			good++;
+		else
+			found(f, FOUND_WARN, "dumps", "", "%s is left out: it is no dump that can be read", file);
+		free(entries[i]);
+	}
+	free(entries);
+	return good ? 0 : -ENOENT;
+}
+
+int dumps_add_path(struct findings *f, struct dumps *d, const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) && S_ISDIR(st.st_mode) ? add_directory(f, d, path) : add_file(d, path);
 }
 
 void dumps_finish(struct dumps *d)

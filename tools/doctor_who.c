@@ -171,7 +171,7 @@ int doctor_dumps_main(int argc, char **argv)
 	struct findings f = {0};
 	struct dumps d = {0};
 	bool json = false;
-	int status = TOOL_FAIL, first = 1;
+	int status = TOOL_USAGE, first = 1;
 
 	for (; first < argc && argv[first][0] == '-'; first++) {
 		if (!strcmp(argv[first], "--json")) {
@@ -186,13 +186,12 @@ int doctor_dumps_main(int argc, char **argv)
 	if (first == argc)
 		return tool_usage_error("which files?");
 	for (int i = first; i < argc; i++)
-		if (dumps_add_path(&d, argv[i])) {
-			status = TOOL_USAGE;
-			goto out;
-		}
-	doctor_who(&f, &d);
-	status = findings_print(&f, json);
-out:
+		if (dumps_add_path(&f, &d, argv[i]))
+			found(&f, FOUND_ERROR, "dumps", "", "%s is left out: there is no dump in it that can be read", argv[i]);
+	if (d.n) {
+		doctor_who(&f, &d);
+		status = findings_print(&f, json);
+	}
 	findings_finish(&f);
 	dumps_finish(&d);
 	return status;

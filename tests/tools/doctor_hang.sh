@@ -51,6 +51,11 @@ expect kept_nowhere_is_said_once 2 '^1 shunt doctor: --output: /proc/self/stat: 
 expect skip_from_kept 2 'rank 1 .* is behind' "$shunt" doctor dumps "$dir/kept"
 [ "$(ls -l "$dir/kept" | grep -c '^-rw------- ')" = 3 ] && echo "ok: kept_files_are_private" || { echo "not ok: kept_files_are_private"; failed=1; }
 
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 --clear-groups "$shunt" --version >/dev/null 2>&1; then
+	expect other_user_is_told_whose_it_is 2 "process $(rank_pid 0) \(.*\) belongs to user root: only that user and root get an answer" \
+		setpriv --reuid=65534 --clear-groups "$shunt" doctor --pid "$(rank_pid 0)"
+fi
+
 hang skip_one_of_many 3
 expect left_out_is_named 2 'rank 1 .* called allreduce of 1001 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32, sum; it looks as if rank 1 left out that one' \
 	"$shunt" doctor --pid "$pids"
