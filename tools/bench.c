@@ -214,6 +214,22 @@ static bool wants(const struct bench_opts *o, const char *name)
 	return false;
 }
 
+/* The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor this memory. */
+static void say_others(const struct bench_opts *o, const struct bench_launch *l)
+{
+	static const char *const named[] = { "shunt", "nccl", "forwarded" };
+	char ours[PATH_MAX], name[PATH_MAX], path[PATH_MAX];
+	bool registered;
+
+	if (l->rank || tool_lib_path(ours))
+		return;
+	for (int i = 0; i < o->nlibs; i++) {
+		bench_spec_split(o->libs[i], name, &registered);
+		if (tool_lookup(name, named, 3) < 0 && realpath(name, path) && strcmp(path, ours))
+			tool_error("on the sim only this command's %s can be measured, and not %s; SHUNT_LIB=%s makes that the command's", ours, name, path);
+	}
+}
+
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
 static int environment_set(struct watch *w)
 {
@@ -224,6 +240,8 @@ static int environment_set(struct watch *w)
 		tool_error("the real NCCL needs GPUs, and here is only the sim");
 		return -ENODEV;
 	}
+	if (sim)
+		say_others(w->o, &w->shared->launch);
 	/* Thread-local memory of a second instance of the library is more than the loader keeps free; read when the workers start. */
 	if (wants(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
 		return -ENOMEM;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Which launcher, if any, started this process as one rank of many. */
 #include <errno.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -49,6 +50,20 @@ static void file_name(const struct launcher *from, const struct bench_opts *o, c
 	    step ? "." : "", step ? step : "");
 }
 
+/* What is no host now will be none later: said here, before all ranks but one wait for it. */
+static int host_check(const char *host)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	int why = getaddrinfo(host, NULL, &hints, &list);
+
+	if (!why)
+		freeaddrinfo(list);
+	if (!why || why == EAI_AGAIN)
+		return 0;
+	tool_error("MASTER_ADDR is \"%s\", which is no host that is known here: %s", host, gai_strerror(why));
+	return -EHOSTUNREACH;
+}
+
 int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 {
 	const struct launcher *from = NULL;
@@ -92,5 +107,5 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 	/* The port itself belongs to the launcher's own store. */
 	l->port = (unsigned)value + 1;
 	snprintf(l->host, sizeof(l->host), "%s", addr);
-	return err;
+	return err ? err : host_check(addr);
 }

@@ -91,6 +91,9 @@ expect bench_too_many_ranks_is_error 1 '9 ranks need as many devices' "$shunt" b
 expect bench_lib_not_a_library_is_error 1 'invalid ELF|file too short|cannot open' "$shunt" bench -n 1 --lib "$readme"
 expect bench_lib_nccl_on_sim_is_error 1 'needs GPUs' "$shunt" bench --vs nccl
 small="-e 4K -f 8 -r 2 -i 2"
+expect bench_lib_on_sim_is_the_commands 0 "on the sim only this command's $mock can be measured, and not $mock_old; SHUNT_LIB=$mock_old makes" \
+	"$shunt" bench $small --vs "$mock_old"
+expect bench_lib_on_sim_is_not_told_of_itself 1 '^0$' sh -c '"$@" 2>&1 | grep -c "on the sim only"' sh "$shunt" bench $small --vs "$mock"
 expect bench_processes_right 0 '^# 0 wrong elements' "$shunt" bench $small
 expect bench_threads_right 0 '^# 0 wrong elements' "$shunt" bench $small --threads -n 3
 expect bench_int32_right 0 '^ +4K +1024 +int32 +sum graph in .* large +0$' "$shunt" bench -e 4K -f 512 -d int32 --buffers 3
@@ -271,6 +274,8 @@ MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
 export MASTER_ADDR MASTER_PORT
 expect bench_torchrun_right 0 '^# 0 wrong' outside RANK WORLD_SIZE LOCAL_RANK ''
 unset MASTER_ADDR MASTER_PORT
+expect bench_unknown_host_is_said_at_once 1 'MASTER_ADDR is "no such host", which is no host that is known here' \
+	env RANK=1 WORLD_SIZE=2 MASTER_ADDR='no such host' MASTER_PORT=5000 "$shunt" bench
 mkdir "$dir/meet"
 expect bench_mpirun_right 0 '^# 0 wrong' outside OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "--rendezvous $dir/meet"
 expect bench_missing_rank_is_error 1 'meeting the other ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/meet" --timeout 2
