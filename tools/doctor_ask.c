@@ -121,9 +121,10 @@ static int read_all(int fd, char **text_p, size_t *bytes_p)
 /* It answers nobody but its own user and root; others may not even see whether it is there to answer. */
 static void explain_user(struct findings *f, pid_t pid, const struct process *p)
 {
-	const struct passwd *owner = getpwuid(p->uid); /* NOLINT(concurrency-mt-unsafe): there is one thread */
-	char number[16];
+	struct passwd entry, *owner = NULL;
+	char number[16], room[4096];
 
+	getpwuid_r(p->uid, &entry, room, sizeof(room), &owner); /* NULL where it has no name */
 	snprintf(number, sizeof(number), "%u", (unsigned)p->uid);
 	found(f, FOUND_ERROR, topic, "ask as that user, or as root", "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
 	    owner ? owner->pw_name : number);

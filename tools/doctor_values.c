@@ -113,8 +113,8 @@ static bool comm_id_is_wrong(struct findings *f, const struct shunt_config_row *
 
 	if (!shunt_netif_parse(s->nccl.comm_id, s->nccl.socket_family, &addr))
 		return false;
-	found(f, FOUND_ERROR, topic, "host:port, [IPv6 address]:port or interface:port", "%s=%s is no address, or its host is not known here: no communicator can be made", row->source,
-	    s->nccl.comm_id);
+	found(f, FOUND_ERROR, topic, "host:port, [IPv6 address]:port or interface:port",
+	    "%s=%s is no address, or its host is not known here: no communicator can be made", row->source, s->nccl.comm_id);
 	return true;
 }
 

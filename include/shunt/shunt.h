@@ -47,8 +47,8 @@ SHUNT_API int shunt_counters(const void *comm, struct shunt_counter *rows, size_
 
 /*
  * The path that an operation would take on a communicator now, without running it: as path above, in *path_p.
- * op as above, or all_reduce or AllReduce; count: in elements, as NCCL's function takes it; dtype and redop are NCCL's values. 0; -ENOENT: unknown communicator, or NULL;
- * -EINVAL: unknown op or dtype, or a negative redop.
+ * op as above, or all_reduce or AllReduce; count: in elements, as NCCL's function takes it; dtype and redop are NCCL's values.
+ * 0; -ENOENT: unknown communicator, or NULL; -EINVAL: unknown op or dtype, or a negative redop.
  * Before the communicator's first accelerated call the answer assumes that its set-up succeeds.
  */
 SHUNT_API int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p);

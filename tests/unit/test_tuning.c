@@ -665,7 +665,8 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 	static const char *const bad[] = {
 		"allreduce:0-1k:twoshot@", "allreduce:0-1k:twoshot@65", "allreduce:0-1k:twoshot@8x100", "allreduce:0-1k:twoshot@8x1024",
 		"allreduce:0-1k:twoshot@8x128x1x1", "allreduce:0-1k:twoshot@-1", "allreduce:0-1k:nccl@8", "allreduce:0-1k:exchange", "allreduce:1k:oneshot",
-		"oneshot", "allreduce:-1-2:oneshot", "allreduce:64k-1k:oneshot", "allreduce:1k-1k:oneshot", "allreduce:1k-0:nccl", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
+		"oneshot", "allreduce:-1-2:oneshot",
+		"allreduce:64k-1k:oneshot", "allreduce:1k-1k:oneshot", "allreduce:1k-0:nccl", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
 	};
 	struct shunt_scope s = { .nranks = 4, .cc = 90 };
 	struct unit_capture c;
