@@ -86,6 +86,7 @@ struct dump_process {
 	char *file;
 	const char *host, *program, *reason;
 	int pid;
+	uint64_t pid_namespace; /* containers have pids of their own; 0: not known */
 	uint64_t time_ns;
 	size_t ncomms;
 	struct dump_comm *comms;

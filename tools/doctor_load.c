@@ -127,7 +127,7 @@ int dumps_add(struct dumps *d, json_t *json, const char *name)
 		return -ENOMEM;
 	}
 	*p = (struct dump_process){ .json = json, .file = strdup(name), .host = text_of(json, "host"), .program = text_of(json, "program"),
-		.reason = text_of(json, "reason"), .pid = int_of(json, "pid", 0), .time_ns = number_of(json, "time_ns") };
+		.reason = text_of(json, "reason"), .pid = int_of(json, "pid", 0), .pid_namespace = number_of(json, "pid_namespace"), .time_ns = number_of(json, "time_ns") };
 	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));
 	if (!p->file || !p->comms)
 		goto err_free;
@@ -139,7 +139,7 @@ int dumps_add(struct dumps *d, json_t *json, const char *name)
 	for (size_t i = 0; i < d->n; i++) {
 		struct dump_process *old = d->processes[i];
 
-		if (old->pid != p->pid || strcmp(old->host, p->host))
+		if (old->pid != p->pid || old->pid_namespace != p->pid_namespace || strcmp(old->host, p->host))
 			continue;
 		d->processes[i] = old->time_ns < p->time_ns ? p : old;
 		process_free(old->time_ns < p->time_ns ? old : p);

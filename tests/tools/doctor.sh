@@ -148,6 +148,11 @@ dump 0 1 "$(op 1 allreduce 8 running)"
 dump 1 1 "$(op 1 allreduce 8 unknown)" ', "silent": true'
 says_dumps silent_rank_has_not_ended_it 2 'rank 0 is in collective 1 .* since .* \(5.0 s\)$' "$dir/d"
 says_dumps held_driver_is_named 2 'CUDA does not answer in rank 1 \(pid 101 on h\): how far the device has come is not known' "$dir/d"
+# Two containers of one host name: the processes have one number.
+dump 0 1 "$(op 1 allreduce 8 running)"
+dump 1 0 ""
+sed -i 's/"pid": 10\([01]\)/"pid": 1, "pid_namespace": 400\1/' "$dir"/d/*.json
+says_dumps containers_have_pids_of_their_own 2 'rank 1 \(pid 1 on h\) is behind: it has not called collective 1' "$dir/d"
 dump 0 2 "" ', "phase": "set-up", "phase_time_ns": 1000000000'
 dump 1 0 ""
 sed -i 's/"ready"/"new"/' "$dir"/d/*.json
