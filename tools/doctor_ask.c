@@ -124,10 +124,11 @@ static void explain_user(struct findings *f, pid_t pid, const struct process *p)
 	struct passwd entry, *owner = NULL;
 	char number[16], room[4096];
 
-	getpwuid_r(p->uid, &entry, room, sizeof(room), &owner); /* NULL where it has no name */
+	if (getpwuid_r(p->uid, &entry, room, sizeof(room), &owner))
+		owner = NULL;
 	snprintf(number, sizeof(number), "%u", (unsigned)p->uid);
 	found(f, FOUND_ERROR, topic, "ask as that user, or as root", "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
-	    owner ? owner->pw_name : number);
+	    owner ? owner->pw_name : number /* it may have no name */);
 }
 
 static void explain(struct findings *f, pid_t pid, const struct process *p, int err)

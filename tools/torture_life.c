@@ -211,12 +211,10 @@ void torture_life(struct torture_rank *r)
 	for (uint64_t round = 1; !r->err && !r->stop && r->tally.moves < end; round++) {
 		uint32_t what = torture_random(&r->common, 100);
 
-		if (what < 66)
+		if (what < 66 || (what < 88 && r->gentle))
 			torture_eager_round(r);
-		else if (what < 88 && !r->gentle)
-			torture_graph_round(r, what % 6);
 		else if (what < 88)
-			torture_eager_round(r);
+			torture_graph_round(r, what % 6);
 		else if (what < 95)
 			comm_round(r);
 		else

@@ -388,7 +388,7 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 	rec->users++;
 	pthread_mutex_unlock(&list_lock);
 	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
-		device_read_drop(d);
+		d->users = 1;
 		device_read_drop(d);
 		return NULL;
 	}
