@@ -278,7 +278,7 @@ struct room {
  */
 #define BULK_SENDING 12u
 #define BULK_SENDING_LEAST 8u
-#define BULK_COPYING 12u
+#define BULK_COPYING 8u
 
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
