@@ -147,7 +147,7 @@ fi
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
 	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false; then
-		TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
+		TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp" TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
 	fi
 else
 	skip "ThreadSanitizer does not start on this machine"
