@@ -214,20 +214,26 @@ static bool wants(const struct bench_opts *o, const char *name)
 	return false;
 }
 
+/* Is the library a path, and not one of the words for what shunt finds? name: without what is said of buffers. */
+static bool is_path(const char *spec, char name[PATH_MAX])
+{
+	static const char *const words[] = { "shunt", "nccl", "forwarded" };
+	bool registered;
+
+	bench_spec_split(spec, name, &registered);
+	return tool_lookup(name, words, 3) < 0;
+}
+
 /* The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor this memory. */
 static void say_others(const struct bench_opts *o, const struct bench_launch *l)
 {
-	static const char *const named[] = { "shunt", "nccl", "forwarded" };
 	char ours[PATH_MAX], name[PATH_MAX], path[PATH_MAX];
-	bool registered;
 
 	if (l->rank || tool_lib_path(ours))
 		return;
-	for (int i = 0; i < o->nlibs; i++) {
-		bench_spec_split(o->libs[i], name, &registered);
-		if (tool_lookup(name, named, 3) < 0 && realpath(name, path) && strcmp(path, ours))
+	for (int i = 0; i < o->nlibs; i++)
+		if (is_path(o->libs[i], name) && realpath(name, path) && strcmp(path, ours))
 			tool_error("on the sim only this command's %s can be measured, and not %s; SHUNT_LIB=%s makes that the command's", ours, name, path);
-	}
 }
 
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
@@ -253,17 +259,13 @@ static int environment_set(struct watch *w)
 /* What every rank would come upon, or rank 0 at the very end, said once and at once. */
 static int files_check(const struct bench_opts *o, const struct bench_launch *l)
 {
-	static const char *const named[] = { "shunt", "nccl", "forwarded" };
 	char name[PATH_MAX];
-	bool registered;
 
-	for (int i = 0; i < o->nlibs; i++) {
-		bench_spec_split(o->libs[i], name, &registered);
-		if (tool_lookup(name, named, 3) < 0 && access(name, R_OK)) {
+	for (int i = 0; i < o->nlibs; i++)
+		if (is_path(o->libs[i], name) && access(name, R_OK)) {
 			tool_error("library %s: %s", name, strerror(errno));
 			return -ENOENT;
 		}
-	}
 	return o->json && !l->rank ? tool_file_try(o->json) : 0;
 }
 

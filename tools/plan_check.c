@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "core/files.h"
 #include "plan.h"
 
 const char plan_check_help[] =
@@ -59,20 +60,6 @@ static void check_file(struct check *c, const char *path)
 	shunt_plan_drop(plan);
 }
 
-/* Bytes, whatever the locale: the registry's order. */
-static int by_bytes(const struct dirent **a, const struct dirent **b)
-{
-	return strcmp((*a)->d_name, (*b)->d_name);
-}
-
-/* What the library takes (core/files.c). */
-static int is_plan(const struct dirent *entry)
-{
-	size_t n = strlen(entry->d_name);
-
-	return entry->d_name[0] != '.' && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
-}
-
 static int check_path(struct check *c, const char *path)
 {
 	struct dirent **entries;
@@ -83,7 +70,7 @@ static int check_path(struct check *c, const char *path)
 		check_file(c, path);
 		return 0;
 	}
-	n = scandir(path, &entries, is_plan, by_bytes);
+	n = shunt_files_scan(path, &entries);
 	if (n < 0) {
 		tool_error("cannot read the directory %s: %s", path, strerror(errno));
 		return -EIO;

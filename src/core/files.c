@@ -22,6 +22,11 @@ static int by_bytes(const struct dirent **a, const struct dirent **b)
 	return strcmp((*a)->d_name, (*b)->d_name);
 }
 
+int shunt_files_scan(const char *dir, struct dirent ***entries_p)
+{
+	return scandir(dir, entries_p, is_json, by_bytes);
+}
+
 void shunt_files_path(const struct shunt_files *files, const char *path, bool wanted)
 {
 	struct dirent **entries;
@@ -39,7 +44,7 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 			files->add(files->ctx, path);
 		return;
 	}
-	n = scandir(path, &entries, is_json, by_bytes);
+	n = shunt_files_scan(path, &entries);
 	if (n < 0) {
 		shunt_warn("no %s from %s: %s", files->what, path, strerror(errno));
 		return;

@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+struct dirent;
+/* scandir() of a directory's files that count, hidden ones do not, in the order in which they are taken. */
+int shunt_files_scan(const char *dir, struct dirent ***entries_p);
+
 struct shunt_files {
 	const char *what, *one; /* for messages: "plans" and "plan" */
 	void (*add)(void *ctx, const char *path);
