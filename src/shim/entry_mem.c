@@ -77,10 +77,14 @@ SHUNT_TWIN(CommDeregister);
  */
 static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
-	ncclResult_t result = real_CommWindowRegister(comm, buff, size, win, flags);
 	struct shunt_window *window;
 	struct shunt_entry *e;
+	ncclResult_t result;
 
+	/* Before 2.30 NCCL says success where a thread of its own will write the handle, or nobody: what stands there is no name until then. */
+	if (win)
+		*win = NULL;
+	result = real_CommWindowRegister(comm, buff, size, win, flags);
 	if ((result != ncclSuccess && result != ncclInProgress) || !buff || !size || !win)
 		return result;
 	e = shunt_entry_get(comm);
@@ -98,7 +102,7 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 		result = shunt_group_result(shunt_to_nccl(-ENOMEM));
 	} else {
 		/* What NCCL writes later has no name for us. */
-		shunt_windows_name(e->comm, window, result == ncclSuccess ? *win : NULL);
+		shunt_windows_name(e->comm, window, result == ncclSuccess ? __atomic_load_n(win, __ATOMIC_ACQUIRE) : NULL);
 	}
 	shunt_entry_put_aside(e);
 	return result;

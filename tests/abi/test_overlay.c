@@ -23,6 +23,7 @@ static struct {
 	__typeof__(fake_nccl_fail_next) *fail_next;
 	__typeof__(fake_nccl_late) *late;
 	__typeof__(fake_nccl_launches) *launches;
+	__typeof__(fake_nccl_windows_unwritten) *windows_unwritten;
 } fake;
 
 static char a[8], b[8]; /* never touched */
@@ -40,6 +41,7 @@ static int setup(void **state)
 	fake.fail_next = dlsym(lib, "fake_nccl_fail_next");
 	fake.late = dlsym(lib, "fake_nccl_late");
 	fake.launches = dlsym(lib, "fake_nccl_launches");
+	fake.windows_unwritten = dlsym(lib, "fake_nccl_windows_unwritten");
 	fake.reset();
 	shunt_mock_reset();
 	return 0;
@@ -609,6 +611,25 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 	fake.fail_next("GroupEnd", ncclSystemError);
 	assert_int_equal(ncclGroupEnd(), ncclSystemError);
 	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+/* A thread of NCCL's writes the handle some time after success was returned; what stands in its place until then is no name. */
+static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+	ncclWindow_t other = NULL, win;
+
+	assert_int_equal(ncclCommWindowRegister(comm, a, sizeof(a), &other, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+	win = other; /* left over in the place */
+	shunt_mock_reset();
+	fake.windows_unwritten(1);
+	assert_int_equal(ncclCommWindowRegister(comm, b, sizeof(b), &win, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
+	fake.windows_unwritten(0);
+	assert_non_null(strstr(shunt_mock_log(), "window name 0\n"));
+	win = (ncclWindow_t)(b + 1); /* NCCL's thread */
+	assert_int_equal(ncclCommWindowDeregister(comm, win), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "window remove unnamed\n"));
+	ncclCommDestroy(comm);
 }
 
 static void test_user_op_is_remembered_by_value(void **state)
@@ -1223,6 +1244,7 @@ int main(int argc, char **argv)
 		TEST(test_counters_without_room_are_refused),
 		TEST(test_last_error_is_of_whoever_failed_last),
 		TEST(test_memory_goes_to_the_real_library),
+		TEST(test_window_whose_handle_comes_late_goes_with_the_unnamed),
 		TEST(test_many_cycles_leave_nothing),
 	};
 

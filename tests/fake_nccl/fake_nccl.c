@@ -588,7 +588,12 @@ ncclResult_t ncclMemFree(void *ptr)
 /* Handles of windows; those of a group are written at its end. */
 static _Thread_local struct { ncclWindow_t *where; void *base; } new_windows[16];
 static _Thread_local int nnew_windows;
-static bool no_windows;
+static bool no_windows, windows_unwritten;
+
+void fake_nccl_windows_unwritten(int on)
+{
+	windows_unwritten = on;
+}
 
 void fake_nccl_no_windows(int on)
 {
@@ -612,7 +617,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
 	if (group_depth && nnew_windows < 16) {
 		new_windows[nnew_windows].where = win;
 		new_windows[nnew_windows++].base = buff;
-	} else {
+	} else if (!windows_unwritten) {
 		*win = window_of(buff);
 	}
 	return ncclSuccess;
