@@ -207,13 +207,15 @@ static void destroy_op(const struct note *note)
 	shunt_entry_put(now);
 }
 
-/* Forgets everything, with the error in it or not. */
-static void reset_group(struct shunt_group *g, bool failed)
+/* Forgets everything, with the error in it or not. A communicator that the real library still works on is not to be asked for anything. */
+static void reset_group(struct shunt_group *g, ncclResult_t result)
 {
+	bool settled = result == ncclSuccess, failed = !settled && result != ncclInProgress;
+
 	shunt_pending_group_ended(g, failed);
 	for (size_t i = 0; failed && i < g->born.n; i++)
 		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
-	for (size_t i = 0; !failed && i < g->born.n; i++)
+	for (size_t i = 0; settled && i < g->born.n; i++)
 		shunt_attach_settled(g->born.v[i].comm);
 	for (size_t i = 0; i < g->doomed.n; i++)
 		destroy_op(&g->doomed.v[i]);
@@ -535,7 +537,7 @@ ncclResult_t pncclGroupEnd(void)
 		return ncclSuccess;
 	result = mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g);
 	name_windows(g, result);
-	reset_group(g, result != ncclSuccess && result != ncclInProgress);
+	reset_group(g, result);
 	return result;
 }
 SHUNT_TWIN(GroupEnd);
@@ -582,7 +584,7 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 		return ncclSuccess;
 	result = mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info);
 	name_windows(g, result);
-	reset_group(g, result != ncclSuccess && result != ncclInProgress);
+	reset_group(g, result);
 	return result;
 }
 SHUNT_TWIN(GroupSimulateEnd);

@@ -23,6 +23,7 @@ static struct {
 	__typeof__(fake_nccl_fail_next) *fail_next;
 	__typeof__(fake_nccl_late) *late;
 	__typeof__(fake_nccl_launches) *launches;
+	__typeof__(fake_nccl_init_late) *init_late;
 	__typeof__(fake_nccl_windows_unwritten) *windows_unwritten;
 } fake;
 
@@ -41,6 +42,7 @@ static int setup(void **state)
 	fake.fail_next = dlsym(lib, "fake_nccl_fail_next");
 	fake.late = dlsym(lib, "fake_nccl_late");
 	fake.launches = dlsym(lib, "fake_nccl_launches");
+	fake.init_late = dlsym(lib, "fake_nccl_init_late");
 	fake.windows_unwritten = dlsym(lib, "fake_nccl_windows_unwritten");
 	fake.reset();
 	shunt_mock_reset();
@@ -611,6 +613,26 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 	fake.fail_next("GroupEnd", ncclSystemError);
 	assert_int_equal(ncclGroupEnd(), ncclSystemError);
 	assert_int_equal(shunt_mock_alive(), 0);
+}
+
+/* The real one is at it still, and would warn. */
+static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
+{
+	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclResult_t result = ncclInProgress;
+	ncclUniqueId id;
+	ncclComm_t comm;
+
+	ncclGetUniqueId(&id);
+	fake.init_late(50);
+	ncclGroupStart();
+	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclInProgress);
+	while (result == ncclInProgress)
+		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
+	assert_null(strstr(fake.log(), "too early"));
+	assert_non_null(strstr(shunt_mock_log(), "set_rank 0/2"));
+	ncclCommDestroy(comm);
 }
 
 /* A thread of NCCL's writes the handle some time after success was returned; what stands in its place until then is no name. */
@@ -1221,6 +1243,7 @@ int main(int argc, char **argv)
 		TEST(test_group_simulate_launches_nothing),
 		TEST(test_group_simulate_passes_children_on),
 		TEST(test_group_init_that_fails_drops_the_entry),
+		TEST(test_group_init_nonblocking_asks_nothing_too_early),
 		TEST(test_user_op_is_remembered_by_value),
 		TEST(test_split_blocking_knows_the_child_at_once),
 		TEST(test_split_in_a_group_is_known_at_its_end),

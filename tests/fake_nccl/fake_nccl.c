@@ -29,7 +29,7 @@ static _Thread_local char log_copy[1 << 16];
 static size_t log_size;
 static char fail_name[64];
 static ncclResult_t fail_result;
-static int late_ms = -1;
+static int late_ms = -1, init_late_ms = -1;
 static unsigned char next_id = 1;
 static _Thread_local int group_depth;
 static _Thread_local ncclResult_t group_error;
@@ -165,7 +165,7 @@ void fake_nccl_reset(void)
 	log_text[0] = 0;
 	fail_name[0] = 0;
 	pthread_mutex_unlock(&lock);
-	late_ms = -1;
+	late_ms = init_late_ms = -1;
 	launches = 0;
 }
 
@@ -180,6 +180,11 @@ void fake_nccl_fail_next(const char *name, ncclResult_t result)
 void fake_nccl_late(int ms)
 {
 	late_ms = ms;
+}
+
+void fake_nccl_init_late(int ms)
+{
+	init_late_ms = ms;
 }
 
 /* As ncclGroupErrCheck: an error sticks to an open group. */
@@ -349,7 +354,7 @@ static ncclResult_t begin(const struct birth *birth)
 static ncclResult_t init(const char *name, ncclComm_t *newcomm, int nranks, const ncclUniqueId *id, int rank, ncclConfig_t *config)
 {
 	ncclResult_t result = planned(name);
-	struct birth birth = {.ms = -1};
+	struct birth birth = {.ms = config && !config->blocking ? init_late_ms : -1};
 	uint64_t key;
 
 	note("%s %d/%d\n", name, rank, nranks);
@@ -550,6 +555,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 
 static ncclResult_t ask(ncclComm_t comm, int value, int *out)
 {
+	if (alive(comm) && state_of(comm) == ncclInProgress)
+		note("asked too early\n"); /* NCCL warns of it */
 	if (!alive(comm) || !out || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	*out = value;

@@ -36,6 +36,8 @@ struct fake_call fake_nccl_last_call(void);
 int fake_nccl_launches(void);
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
+/* From now on a new communicator that does not block takes so many milliseconds; -1: no time. */
+void fake_nccl_init_late(int ms);
 /* From now on nothing is written where handles of windows are wanted: as before 2.30, where a thread will do so or nobody. */
 void fake_nccl_windows_unwritten(int on);
 /* From now on windows have no handle, as where there is no symmetric memory. */
