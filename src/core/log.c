@@ -406,3 +406,10 @@ const char *shunt_last_error(void)
 	pthread_mutex_unlock(&lock);
 	return copy;
 }
+
+void shunt_last_error_set(const char *text)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(last_error, sizeof(last_error), "%s", text);
+	pthread_mutex_unlock(&lock);
+}

@@ -48,6 +48,8 @@ bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys);
 void shunt_log_set_device(int device);
 /* Text of the last error or warning of the process, printed or not, "" if none. Valid in this thread until its next call. */
 const char *shunt_last_error(void);
+/* From now on it is this, of which no line is written. */
+void shunt_last_error_set(const char *text);
 /* Reads the variables again and opens the file again. */
 void shunt_log_reset(void);
 

@@ -483,11 +483,14 @@ static ncclResult_t end_standalone(struct shunt_group *g)
 	return result == ncclSuccess ? begun : result;
 }
 
-/* Makes the open real group fail, so that nothing of it is launched, and closes it. */
+/* Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is why, and not how. */
 static void abandon_real(void)
 {
+	if (atomic_load(&shunt_real_said_last))
+		shunt_last_error_set(real_GetLastError(NULL));
 	real_AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 	real_GroupEnd();
+	atomic_store(&shunt_real_said_last, false);
 }
 
 static ncclResult_t end_overlay(struct shunt_group *g)

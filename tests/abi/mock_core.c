@@ -236,6 +236,13 @@ const char *shunt_last_error(void)
 	return last_error;
 }
 
+void shunt_last_error_set(const char *error)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(last_error, sizeof(last_error), "%s", error);
+	pthread_mutex_unlock(&lock);
+}
+
 void shunt_log_reset(void)
 {
 	note("log reset\n");

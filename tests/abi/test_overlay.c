@@ -1129,9 +1129,32 @@ static void test_last_error_is_of_whoever_failed_last(void **state)
 	ncclComm_t comm = fresh_comm(0, 2);
 
 	reduce(NULL, 5);
-	assert_string_equal(ncclGetLastError(NULL), "fake: last error");
+	assert_string_equal(ncclGetLastError(NULL), "fake: the communicator is NULL");
 	ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL);
-	assert_non_null(strstr(ncclGetLastError(NULL), "NULL"));
+	assert_non_null(strstr(ncclGetLastError(NULL), "buffer is NULL"));
+	ncclCommDestroy(comm);
+}
+
+/* Not of the call that makes the real group fail. */
+static void test_last_error_of_a_group_is_its_cause(void **state)
+{
+	ncclComm_t comm = fresh_comm(0, 2);
+
+	for (int used = 0; used < 2; used++) {
+		ncclGroupStart();
+		reduce(comm, 5000);
+		assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument); /* ours */
+		ncclCommCount(comm, &(int){0}); /* opens the real one in any case */
+		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+		assert_non_null(strstr(ncclGetLastError(NULL), "buffer is NULL"));
+
+		ncclGroupStart();
+		reduce(comm, 5);
+		ncclAllReduce(a, b, 5, (ncclDataType_t)12, ncclSum, comm, NULL); /* the real one's, now or at the end */
+		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+		assert_string_equal(ncclGetLastError(NULL), "fake: last error");
+		assert_int_equal(reduce(comm, 5), ncclSuccess);
+	}
 	ncclCommDestroy(comm);
 }
 
@@ -1266,6 +1289,7 @@ int main(int argc, char **argv)
 		TEST(test_path_of_tells_the_path),
 		TEST(test_counters_without_room_are_refused),
 		TEST(test_last_error_is_of_whoever_failed_last),
+		TEST(test_last_error_of_a_group_is_its_cause),
 		TEST(test_memory_goes_to_the_real_library),
 		TEST(test_window_whose_handle_comes_late_goes_with_the_unnamed),
 		TEST(test_many_cycles_leave_nothing),

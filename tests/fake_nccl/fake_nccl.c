@@ -38,6 +38,7 @@ static struct ncclComm *free_comms, *made_comms; /* the latter so that those of 
 static struct fake_call last_call;
 static int launches;
 static _Thread_local int group_calls;
+static const char *volatile last_error = "fake: last error";
 
 /* ------------------------------------------------------------------------------------------------ where ranks meet */
 
@@ -223,7 +224,7 @@ const char *ncclGetErrorString(ncclResult_t result)
 
 const char *ncclGetLastError(ncclComm_t comm)
 {
-	return "fake: last error";
+	return last_error;
 }
 
 void ncclResetDebugInit(void)
@@ -668,6 +669,7 @@ static ncclResult_t collective(struct fake_call call)
 	pthread_mutex_lock(&lock);
 	last_call = call;
 	pthread_mutex_unlock(&lock);
+	last_error = call.comm ? "fake: last error" : "fake: the communicator is NULL";
 	if (!result && (!alive(call.comm) || state_of(call.comm) == ncclInProgress || (unsigned)call.dtype >= ncclNumTypes))
 		result = ncclInvalidArgument;
 	if (!result && (unsigned)call.op > 4 && (unsigned)call.op < 0x1000)
