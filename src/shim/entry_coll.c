@@ -132,8 +132,11 @@ static inline ncclResult_t record(struct shunt_group *group, const struct shunt_
 
 static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt_call *call)
 {
+	ncclResult_t result;
+
 	shunt_entry_put(e); /* not held in the real call, which may last until another thread aborts the communicator */
-	return shunt_forward(call);
+	result = shunt_forward(call);
+	return result == ncclSuccess ? result : shunt_group_result(result);
 }
 
 /*

@@ -493,6 +493,18 @@ static void abandon_real(void)
 	atomic_store(&shunt_real_said_last, false);
 }
 
+/*
+ * Some call of ours is on a non-blocking communicator. The real library launches such groups from a thread of its own, some time after
+ * the end has returned: were ours to follow, each rank would have another order on its stream, and they would wait for each other crosswise.
+ */
+static bool ours_go_first(const struct shunt_group *g)
+{
+	for (size_t i = 0; i < g->n; i++)
+		if (!g->calls[i].done && !g->calls[i].entry->config.blocking)
+			return true;
+	return false;
+}
+
 static ncclResult_t end_overlay(struct shunt_group *g)
 {
 	ncclResult_t result = g->error, end = ncclSuccess;
@@ -503,6 +515,8 @@ static ncclResult_t end_overlay(struct shunt_group *g)
 	if (result == ncclSuccess)
 		result = forward_calls(g, false);
 	open = real_is_open();
+	if (open && result == ncclSuccess && ours_go_first(g))
+		result = launch_calls(g);
 	if (open && result != ncclSuccess)
 		abandon_real();
 	else if (open)

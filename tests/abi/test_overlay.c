@@ -310,6 +310,37 @@ static void test_group_runs_ours_after_the_real_end(void **state)
 	ncclCommDestroy(comm);
 }
 
+/* What the real one launches then comes from a thread of its own, on some ranks before ours and on others behind. */
+static void test_group_nonblocking_runs_ours_before_the_real_end(void **state)
+{
+	ncclComm_t comm = lazy_comm(0, 2);
+
+	assert_int_equal(reduce(comm, 1), ncclSuccess);
+	shunt_mock_reset();
+	assert_int_equal(ncclGroupStart(), ncclSuccess);
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	fake.fail_next("GroupEnd", ncclSystemError); /* shows what was done before */
+	assert_int_equal(ncclGroupEnd(), ncclSystemError);
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+
+	shunt_mock_reset();
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(ncclAllReduce(a, b, 5000, (ncclDataType_t)12, ncclSum, comm, NULL), ncclInvalidArgument);
+	assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+	assert_null(strstr(shunt_mock_log(), "run")); /* an error that is known drops ours all the same */
+
+	shunt_mock_reset();
+	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
+	assert_int_equal(reduce(comm, 5000), ncclSuccess);
+	assert_int_equal(ncclGroupEnd(), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+	assert_null(strstr(strstr(shunt_mock_log(), "run 5 0\n") + 1, "run")); /* once */
+	ncclCommDestroy(comm);
+}
+
 static void test_group_nested_acts_at_the_outermost_end(void **state)
 {
 	ncclComm_t comm = fresh_comm(0, 2);
@@ -1252,6 +1283,7 @@ int main(int argc, char **argv)
 		TEST(test_missing_in_the_real_library_is_invalid_usage),
 		TEST(test_stub_keeps_every_argument),
 		TEST(test_group_runs_ours_after_the_real_end),
+		TEST(test_group_nonblocking_runs_ours_before_the_real_end),
 		TEST(test_group_nested_acts_at_the_outermost_end),
 		TEST(test_group_error_drops_ours_and_is_returned),
 		TEST(test_group_without_forwarded_calls_leaves_the_real_library_alone),
