@@ -21,6 +21,7 @@ struct shunt_scope {
 	bool deterministic; /* SHUNT_DETERMINISTIC: the same for what reduces, which no plan takes either */
 	uint16_t cc;     /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: to be looked up (algos/tuning.h) */
+	uint32_t sms;    /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
 	bool bulk;       /* all ranks' kernels can send chunks by bulk copies */
 	bool no_sms;     /* copies are to leave the SMs alone, at any size: a communicator's CTAPolicy */
 	bool windows;    /* of one call: its buffers lie in a window that all ranks have mapped, or that they may yet agree on */

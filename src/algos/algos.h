@@ -37,6 +37,12 @@ int shunt_barrier_issue(const struct shunt_issue *issue, const struct shunt_coll
 /* Where rank p's buffer lies if rank `rank`, who has his at ptr, is right: as an address of that rank. */
 const void *shunt_window_expected(const struct shunt_coll *coll, int rank, int p, const void *ptr);
 
+/*
+ * Blocks of a launch at most: two such find room on any rank's GPU at once. Ranks may begin with different ones of two communicators' launches, and
+ * where only a part of the second finds room each waits for the rest of the other.
+ */
+unsigned shunt_max_blocks(const struct shunt_scope *scope);
+
 /* Warps of a block at most, by the pick's geometry, if so `need` of them fit into max_blocks; else what a block can have. */
 unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need);
 

@@ -283,7 +283,7 @@ struct room {
 static struct room room_of(const struct shunt_scope *scope, bool folds)
 {
 	/* On the sim few: enough of them for a role each between two ranks, too few among more. */
-	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? SHUNT_MAX_BLOCKS : n == 2 ? 4 : 2;
+	unsigned n = (unsigned)scope->nranks, most = !scope->sim ? shunt_max_blocks(scope) : n == 2 ? 4 : 2;
 	struct room r = { .blocks = most, .roles = folds ? n : 2 * n - 1 };
 
 	if (scope->max_ctas && (unsigned)scope->max_ctas < most)

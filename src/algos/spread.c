@@ -2,6 +2,13 @@
 #include "algos/algos.h"
 #include "algos/tuning.h"
 
+unsigned shunt_max_blocks(const struct shunt_scope *scope)
+{
+	unsigned each = scope->sms / 2, most = each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK's */
+
+	return scope->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS;
+}
+
 unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, unsigned need)
 {
 	unsigned most = SHUNT_MAX_THREADS / 32, warps = scope->max_threads / 32;
@@ -35,7 +42,7 @@ void shunt_spread_wide(const struct shunt_scope *scope, uint64_t warps, struct s
 	if (scope->sim) /* it has few cores */
 		shunt_spread(scope, warps, 2, 2, work);
 	else
-		shunt_spread(scope, warps, SHUNT_MAX_BLOCKS, shunt_max_warps(scope, 1, 1), work);
+		shunt_spread(scope, warps, shunt_max_blocks(scope), shunt_max_warps(scope, 1, 1), work);
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b)

@@ -384,6 +384,10 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		comm->scope.bulk &= hellos[r].bulk != 0;
 	}
 	comm->scope.sim = hellos[0].gpu.sim;
+	comm->scope.sms = hellos[0].gpu.sim ? 0 : hellos[0].gpu.sms;
+	for (int r = 1; r < comm->nranks && comm->scope.sms; r++)
+		if (hellos[r].gpu.sms < comm->scope.sms)
+			comm->scope.sms = hellos[r].gpu.sms;
 	agree_on_tuning(comm, hellos);
 	for (int r = 0; r < comm->nranks; r++) {
 		plans[r] = hellos[r].plans;

@@ -13,7 +13,7 @@
 
 #define SHUNT_KARGS_MAX_RANKS 8
 #define SHUNT_MAX_THREADS 512u          /* of a block */
-#define SHUNT_MAX_BLOCKS 64u            /* of a launch: those of two communicators must fit a device at once, as each waits for others' blocks */
+#define SHUNT_MAX_BLOCKS 64u            /* of a launch; fewer where a GPU has no room for those of two communicators at once (algos/algos.h) */
 
 /* Line kernels: 32 lanes move a unit of 4 lines = 512 bytes on the wire, 480 bytes of data. */
 #define SHUNT_UNIT_WIRE 512u

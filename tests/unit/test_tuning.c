@@ -785,6 +785,28 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.blocks, 4);
 }
 
+/* Ranks may begin with different ones of two communicators' launches: both must find room at once, each with its block of SHUNT_CHECK. */
+static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
+{
+	static const uint32_t sms[] = { 132, 114, 108, 78, 16, 3, 1 };
+	static const struct { enum shunt_kind kind; const char *rule; } ways[] = {
+		{ SHUNT_ALLREDUCE, "allreduce:0-inf:oneshot" }, { SHUNT_ALLREDUCE, "allreduce:0-inf:twoshot" },
+		{ SHUNT_ALLGATHER, "allgather:0-inf:exchange" }, { SHUNT_ALLGATHER, "allgather:0-inf:chunks" },
+		{ SHUNT_REDUCESCATTER, "reducescatter:0-inf:chunks" }, { SHUNT_ALLTOALL, "alltoall:0-inf:chunks@64x512" },
+	};
+
+	for (int n = 2; n <= 8; n++)
+		for (int bulk = 0; bulk < (n == 2 ? 2 : 1); bulk++)
+			for (size_t i = 0; i < sizeof(sms) / sizeof(sms[0]); i++)
+				for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
+					struct shunt_scope s = { .nranks = n, .cc = 90, .standalone = true, .bulk = bulk, .sms = sms[i] };
+					struct seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
+
+					if (x.blocks != 1 && 2 * (x.blocks + 1) > sms[i])
+						fail_msg("%s of %d ranks with %u multiprocessors: %u blocks", ways[k].rule, n, sms[i], x.blocks);
+				}
+}
+
 static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 {
 	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true };
@@ -1220,6 +1242,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_alone_and_in_groups),
 		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
 		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
+		cmocka_unit_test(test_geometry_two_launches_find_room_on_a_small_gpu),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_bulk_copies_take_fewer_blocks),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
