@@ -60,9 +60,11 @@ static ncclResult_t end(struct shunt_task *w, ncclResult_t result)
 		atomic_compare_exchange_strong(&own->result, &none, (int)result);
 	atomic_fetch_sub(&own->tasks, 1);
 	shunt_entry_put(e);
-	/* Whoever ends the communicator keeps it until there are no threads: own is still there. */
-	if (background)
+	/* Whoever ends the communicator waits until there are no threads, unless he came when the task still stood in an open group. */
+	if (background) {
 		atomic_fetch_sub(&own->threads, 1);
+		shunt_own_put(own);
+	}
 	return result;
 }
 
@@ -110,6 +112,7 @@ static ncclResult_t start_thread(struct shunt_task *chain)
 
 	for (struct shunt_task *w = chain; w; w = w->next) {
 		w->background = true;
+		atomic_fetch_add(&w->entry->own->users, 1);
 		atomic_fetch_add(&w->entry->own->threads, 1);
 	}
 	err = shunt_thread_start(NULL, 0, chain_thread, chain);

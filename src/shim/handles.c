@@ -124,6 +124,12 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	return e;
 }
 
+void shunt_own_put(struct shunt_own *own)
+{
+	if (own && atomic_fetch_sub(&own->users, 1) == 1)
+		free(own);
+}
+
 static void *recycle(void *arg)
 {
 	struct shunt_entry *e = arg;
@@ -132,7 +138,7 @@ static void *recycle(void *arg)
 	e->comm = NULL;
 	free(e->ops);
 	free(e->sets);
-	free(e->own);
+	shunt_own_put(e->own);
 	pthread_mutex_lock(&lock);
 	e->next_free = free_entries;
 	free_entries = e;

@@ -38,6 +38,7 @@ enum { SHUNT_CANCEL_ABORTED = 1, SHUNT_CANCEL_REVOKED = 2 };
 /* Standalone: what the handle points to. */
 struct shunt_own {
 	uint64_t magic;
+	atomic_uint users;  /* the entry, and the tasks that run on threads of ours; the last one frees it */
 	atomic_int tasks;   /* under way on the communicator: in an open group, or on a thread of ours */
 	atomic_int threads; /* of ours that still touch the communicator, or the program's memory for it */
 	atomic_int running; /* tasks that are at it, on a thread of ours or of the program's */
@@ -83,6 +84,9 @@ void shunt_entry_put_aside(struct shunt_entry *entry);
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);
+
+/* Lets go of it; NULL is allowed. */
+void shunt_own_put(struct shunt_own *own);
 
 /* How often was this called before with the same set? */
 unsigned shunt_entry_count_set(struct shunt_entry *entry, uint64_t set);

@@ -45,6 +45,7 @@ struct shunt_entry *shunt_alone_new(const struct shunt_comm_desc *desc, const st
 		return NULL;
 	}
 	own->magic = SHUNT_NCCL_COMM_MAGIC;
+	atomic_store(&own->users, 1);
 	own->next_op = ncclNumOps;
 	atomic_store(&own->result, ncclSuccess);
 	e->own = own;

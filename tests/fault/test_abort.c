@@ -170,6 +170,24 @@ static int hang_nonblocking(struct scene *s, int r)
 	return res != ncclInProgress;
 }
 
+/* The same, which is to begin when the group ends, after the abort. Rank 2 uses the id, whose root would wait for somebody. */
+static int hang_before_nonblocking(struct scene *s, int r)
+{
+	ncclComm_t alone;
+
+	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+
+	shunt_device_set(r);
+	if (r < 2 && (ncclGroupStart() || ncclCommInitRankConfig(&s->comm[r], RANKS, s->id, r, &config)))
+		return 1;
+	atomic_fetch_add(&s->in_place, 1);
+	while (s->in_place < 2 * RANKS) /* the aborts are over */
+		usleep(100);
+	if (r < 2)
+		return ncclGroupEnd() == ncclSuccess;
+	return ncclCommInitRank(&alone, 1, s->id, 0) || ncclCommDestroy(alone);
+}
+
 static void *actor_main(void *arg)
 {
 	struct actor *a = arg;
@@ -241,6 +259,7 @@ static const struct {
     {"open group", hang_before_group_end},
     {"graph", hang_in_graph},
     {"non-blocking init", hang_nonblocking},
+    {"open group of a non-blocking init", hang_before_nonblocking},
 };
 
 static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
