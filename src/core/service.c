@@ -38,12 +38,12 @@ static void rest(struct watch *w, int ms)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_REALTIME, &until);
+	clock_gettime(CLOCK_MONOTONIC, &until); /* somebody may set the other one back */
 	until.tv_nsec += (long)(ms % 1000) * 1000000;
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	w->resting = true;
-	while (w->key && !pthread_cond_timedwait(&ended, &lock, &until))
+	while (w->key && !pthread_cond_clockwait(&ended, &lock, CLOCK_MONOTONIC, &until))
 		;
 	w->resting = false;
 }
