@@ -277,7 +277,8 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 			return true;
 		}
 		*plan_p = NULL;
-		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->scope.standalone) {
+		/* Not before the set-up: this rank may be the only one that has a selector, and must not be alone with its answer. */
+		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->scope.standalone && state == COMM_READY) {
 			*why_p = SHUNT_WHY_SELECTOR;
 			return false;
 		}

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -670,6 +671,33 @@ static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
 	odd_name = "SHUNT_FORCE_NCCL";
 	odd_value = "allreduce";
 	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic}, 0), 0);
+}
+
+static const char *want_nccl(void *arg, const struct shunt_plan_request *request)
+{
+	return request->bytes > 1000 ? "nccl" : NULL;
+}
+
+/* One rank's selector counts for nothing, not for the first call either; that of all ranks does. */
+static int body_selector(struct rank *r)
+{
+	bool all = shared->odd < 0;
+	ncclComm_t comm;
+
+	if (all || r->rank == shared->odd)
+		shunt_plan_set_selector(want_nccl, NULL);
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	REDUCE(comm, r->rank, r->nranks, 1000, all ? FORWARDED : NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
+	REDUCE(comm, r->rank, r->nranks, 1000, all ? FORWARDED : NATIVE);
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_selector_of_one_rank_forwards_nothing(void **state)
+{
+	for (int odd = -1; odd < 2; odd++)
+		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_selector}, odd), 0);
 }
 
 static int body_above_the_range(struct rank *r)
@@ -1360,6 +1388,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_one_rank_without_shunt_forwards_on_all),
 		cmocka_unit_test(test_force_nccl_forwards),
 		cmocka_unit_test(test_deterministic_sums_are_forwarded_by_name_only),
+		cmocka_unit_test(test_selector_of_one_rank_forwards_nothing),
 		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
 		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
 		cmocka_unit_test(test_unknown_handle_passes_through),
