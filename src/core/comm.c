@@ -569,6 +569,10 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 		if (!err)
 			err = shunt_comm_plans_agree_windows(comm, coll, exec);
 	} while (err == -EOPNOTSUPP); /* that plan or window is out: what is next? */
+	/* The others may wait in the round, or have it behind them: this rank's next one must not meet theirs. */
+	if (err && shunt_comm_fail(comm, err) && err != -ECANCELED)
+		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks, comm->rank,
+		    shunt_kind_name(coll->kind), strerror(-err));
 	return err;
 }
 

@@ -473,7 +473,6 @@ static int body_dead_peer(struct rank *r)
 	NCCL(ncclCommGetAsyncError(r->comm, &async));
 	CHECK(async != ncclSuccess);
 	NCCL(ncclCommAbort(r->comm));
-	r->comm = NULL;
 	return 0;
 }
 
@@ -510,6 +509,39 @@ static int body_late_peer(struct rank *r)
 	NCCL(ncclCommAbort(r->comm));
 	CHECK(shunt_free(buf) == 0);
 	return 0;
+}
+
+/* The rounds for a plan's memory need every rank's call. Rank 1 makes none, and later another one: that is not to be taken for the first. */
+static int body_absent_from_plan(struct rank *r)
+{
+	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	ncclResult_t state = ncclSuccess;
+	void *buf;
+
+	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	free(text);
+	CHECK(shunt_malloc(&buf, 4096) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	NCCL(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream)); /* the set-up */
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	if (r->rank == 1) {
+		usleep(1500000);
+	} else {
+		CHECK(ncclAllReduce(buf, buf, 1024, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
+		NCCL(ncclCommGetAsyncError(r->comm, &state));
+		CHECK(state == ncclRemoteError);
+	}
+	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) == (r->rank ? ncclSuccess : ncclRemoteError));
+	CHECK(shunt_free(buf) == 0);
+	NCCL(ncclCommAbort(r->comm));
+	return 0;
+}
+
+static void test_plan_that_a_rank_does_not_call_breaks_the_communicator(void **state)
+{
+	setenv("SHUNT_TIMEOUT", "500ms", 1);
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_absent_from_plan), 0);
+	unsetenv("SHUNT_TIMEOUT");
 }
 
 static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
@@ -575,6 +607,7 @@ int main(void)
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
 		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
+		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
 		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
 		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),
 		cmocka_unit_test(test_bad_init_arguments_and_one_rank),
