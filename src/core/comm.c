@@ -394,7 +394,7 @@ static void *there(void *ctx, const void *ptr, uint64_t bytes, int peer)
 static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 {
 	struct emitter *e = ctx;
-	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, &e->windows);
+	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, e->stream, &e->windows);
 
 	e->base->check.what = 0;
 	return err;

@@ -236,7 +236,7 @@ static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes
 }
 
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
-    bool *windows_p)
+    void *stream, bool *windows_p)
 {
 	char *remote[2][SHUNT_MAX_RANKS];
 	struct shunt_plan_call call;
@@ -257,6 +257,7 @@ int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *co
 				*windows_p = true;
 			}
 	}
+	call.stream = stream; /* of all launches of its group */
 	call.op = base->op;
 	call.check = base->check;
 	call.count = base->count;

@@ -53,9 +53,9 @@ bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_co
  */
 int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
 bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
-/* base: what all launches of this call share. *windows_p: it may use some. */
+/* base: what all launches of this call share. stream: where it runs, whatever the call's own is. *windows_p: it may use some. */
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
-    bool *windows_p);
+    void *stream, bool *windows_p);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

@@ -511,6 +511,48 @@ static int body_late_peer(struct rank *r)
 	return 0;
 }
 
+/* The streams of a group wait for each other, also for one on which a plan runs. */
+static int body_plans_on_two_streams(struct rank *r)
+{
+	enum { N = 1024 };
+	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	float host[2][N], *buf[2];
+	ncclComm_t other;
+	void *second;
+
+	NCCL(ncclCommSplit(r->comm, 0, r->rank, &other, NULL));
+	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	free(text);
+	CHECK(shunt_stream_create(&second) == 0);
+	for (int k = 0; k < 2; k++) {
+		for (int i = 0; i < N; i++)
+			host[k][i] = (float)(k + 1);
+		CHECK(shunt_malloc((void **)&buf[k], sizeof(host[k])) == 0 && shunt_memcpy(buf[k], host[k], sizeof(host[k])) == 0);
+	}
+	for (int round = 0; round < 3; round++) {
+		if (r->rank)
+			usleep(200000);
+		/* Too small for the plan. What the group's second call gets comes late, and on its first one's stream. */
+		NCCL(ncclAllReduce(buf[1], buf[1], 4, ncclFloat32, ncclSum, other, r->stream));
+		NCCL(ncclGroupStart());
+		NCCL(ncclAllReduce(buf[0], buf[0], N, ncclFloat32, ncclSum, r->comm, r->stream));
+		NCCL(ncclAllReduce(buf[1], buf[1], N, ncclFloat32, ncclSum, r->comm, second));
+		NCCL(ncclGroupEnd());
+	}
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(shunt_memcpy(host[0], buf[0], sizeof(host[0])) == 0 && shunt_memcpy(host[1], buf[1], sizeof(host[1])) == 0);
+	CHECK(host[0][0] == 8 && host[0][N - 1] == 8 && host[1][N - 1] == 16);
+	CHECK(host[1][0] == 2 * 64 && host[1][3] == 2 * 64);
+	CHECK(shunt_stream_destroy(second) == 0 && shunt_free(buf[0]) == 0 && shunt_free(buf[1]) == 0);
+	NCCL(ncclCommDestroy(other));
+	return 0;
+}
+
+static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
+}
+
 /* The rounds for a plan's memory need every rank's call. Rank 1 makes none, and later another one: that is not to be taken for the first. */
 static int body_absent_from_plan(struct rank *r)
 {
@@ -607,6 +649,7 @@ int main(void)
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
 		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
+		cmocka_unit_test(test_plans_of_a_group_on_two_streams_wait_for_both),
 		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
 		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
 		cmocka_unit_test(test_mismatched_nranks_fails_on_all_ranks),
