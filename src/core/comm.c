@@ -147,6 +147,8 @@ static void free_comm(struct shunt_comm *comm)
 	pthread_mutex_lock(&comm->lock);
 	shunt_comm_unset(comm);
 	shunt_copier_finish(comm);
+	if (comm->beside)
+		comm->gpu->stream_destroy(comm->device, comm->beside);
 	shunt_meet_destroy(comm->meet);
 	pthread_mutex_unlock(&comm->lock);
 	shunt_windows_finish(comm);
@@ -323,17 +325,18 @@ struct emitter {
 	void *stream;
 	struct shunt_kargs *base; /* of the launches to come */
 	bool windows;             /* used by any of them */
+	bool forked;              /* they run beside others' kernels */
 };
 
 /*
  * As clusters blocks need more room than they have. Ranks may use communicators in different orders, and then all of a launch must find room beside another one,
  * or each might wait for the rest of the other. Where that is not sure, only who is alone on a device launches so.
  */
-static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work)
+static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work, bool forked)
 {
 	if (!work->cluster || comm->no_clusters)
 		return 0;
-	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || shunt_retire_alone(comm) ? work->cluster : 0;
+	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_retire_alone(comm)) ? work->cluster : 0;
 }
 
 /* What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for all. */
@@ -357,7 +360,7 @@ static int emit(void *ctx, const struct shunt_work *work)
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
 		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
-		.cluster = cluster_of(e->comm, work), .shared = work->shared,
+		.cluster = cluster_of(e->comm, work, e->forked), .shared = work->shared,
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);
@@ -443,17 +446,16 @@ static int setup_locked(struct shunt_comm *comm)
 	return err;
 }
 
-/* The streams of a group wait for each other before its first launch, and for its last one. */
-static int join_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool before)
+/* The streams of a group wait for each other before its first launch, and for its last one; stream: the one that has these. */
+static int join_streams(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
 {
-	void *stream = calls[0]->stream;
 	int err = 0;
 
-	for (size_t i = 1; i < n && !err; i++) {
+	for (size_t i = 0; i < n && !err; i++) {
 		void *other = calls[i]->stream, *event;
 		bool seen = other == stream;
 
-		for (size_t k = 1; k < i && !seen; k++)
+		for (size_t k = 0; k < i && !seen; k++)
 			seen = calls[k]->stream == other;
 		if (seen)
 			continue;
@@ -495,15 +497,42 @@ static bool captures(struct shunt_comm *comm, void *stream)
 }
 
 /* -EBADMSG where a capture is in the way: nothing was launched then, and what was captured comes to nothing. */
-static int put_in_order(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool several)
+static int put_in_order(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
 {
 	int err = several ? check_streams(comm, calls, n) : 0;
 
 	if (!err && several)
-		err = join_streams(comm, calls, n, true);
+		err = join_streams(comm, stream, calls, n, true);
 	if (!err)
-		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, calls[0]->stream);
+		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
 	return err && captures(comm, calls[0]->stream) ? -EBADMSG : err;
+}
+
+/* A stream that was forked inside a capture belongs to that until it ends. */
+static bool have_beside(struct shunt_comm *comm, void *stream)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	struct shunt_gpu_capture here, beside;
+
+	if (!comm->beside && gpu->stream_create(comm->device, &comm->beside))
+		return false;
+	if (gpu->capture_info(comm->device, stream, &here) || gpu->capture_info(comm->device, comm->beside, &beside))
+		return false;
+	return beside.state == SHUNT_CAPTURE_NONE || (beside.state == SHUNT_CAPTURE_ACTIVE && beside.id == here.id);
+}
+
+int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
+{
+	int err = 0;
+
+	*forked_p = false;
+	pthread_mutex_lock(&comm->lock);
+	if (atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY && !shunt_comm_error(comm) && have_beside(comm, calls[0]->stream)) {
+		err = put_in_order(comm, comm->beside, calls, n, true);
+		*forked_p = !err;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return err;
 }
 
 static const char *path_name(const struct shunt_pick *pick)
@@ -512,10 +541,10 @@ static const char *path_name(const struct shunt_pick *pick)
 	return pick->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)pick->plan)->name : pick->algo->name;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
+static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
-	struct emitter e = { comm, calls[0]->stream, &base, false };
+	struct emitter e = { comm, forked ? comm->beside : calls[0]->stream, &base, false, forked };
 	bool checks = comm->checks && comm->nranks > 1;
 	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
@@ -526,7 +555,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		e.windows |= needs_window(&picks[i]);
 		several |= calls[i]->stream != e.stream;
 	}
-	err = put_in_order(comm, calls, n, several);
+	err = forked ? 0 : put_in_order(comm, e.stream, calls, n, several);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
@@ -540,7 +569,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	if (!err && e.windows)
 		err = shunt_windows_note_use(comm, e.stream, captured);
 	if (!err && several)
-		err = join_streams(comm, calls, n, false);
+		err = join_streams(comm, e.stream, calls, n, false);
 	if (err && begun && err != -EBADMSG)
 		shunt_order_lose(&comm->order, comm->gpu, comm->device, e.stream);
 	return err;
@@ -642,7 +671,7 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n)
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
 {
 	struct shunt_window *dead;
 	enum shunt_why why;
@@ -655,7 +684,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	if (err == -EOPNOTSUPP) {
 		shunt_comm_count_forward(comm, calls[which], why);
 	} else if (!err) {
-		err = launch(comm, calls, picks, n);
+		err = launch(comm, calls, picks, n, forked);
 		/* The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks nothing. */
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
@@ -672,7 +701,7 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	struct shunt_pick pick = { 0 };
 
-	return shunt_comm_run_group(comm, &coll, &pick, 1);
+	return shunt_comm_run_group(comm, &coll, &pick, 1, false);
 }
 
 void shunt_comm_say_forward(const struct shunt_comm *comm)

@@ -53,6 +53,7 @@ struct shunt_comm {
 	struct shunt_comm_plans plans;
 	struct shunt_windows windows;
 	struct shunt_copier copier;
+	void *beside;             /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it is needed */
 	struct shunt_comm *next;                   /* core/retire.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;

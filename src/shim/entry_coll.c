@@ -146,8 +146,11 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
  */
 static inline ncclResult_t forward_in(struct shunt_group *group, struct shunt_entry *e, struct shunt_call *call)
 {
-	if (!group || !shunt_group_undecided(group))
+	if (!group || !shunt_group_undecided(group)) {
+		if (group && shunt_kind_is_p2p(call->coll.kind))
+			shunt_group_message(group, call->comm);
 		return forward_now(e, call);
+	}
 	call->entry = e;
 	call->pick.algo = NULL;
 	call->real = true;

@@ -18,6 +18,7 @@ struct shunt_call {
 	const ncclCollConfig_t *given; /* the program's own, until its call returns; then NULL */
 	struct shunt_pick pick; /* of shunt_comm_pick; algo NULL: something is left to be asked or done before it runs */
 	bool real;           /* the real NCCL's, and kept in a group for the order's sake only; the entry may be NULL */
+	bool forked;         /* its communicator's calls run beside the real NCCL's part of the group */
 	bool done;
 };
 

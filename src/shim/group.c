@@ -34,6 +34,7 @@ struct shunt_group {
 	size_t n, cap;
 	size_t undecided;      /* calls of which it is not known for good that they are ours */
 	size_t done;           /* calls that were forwarded or launched */
+	struct notes mixed;    /* communicators of which the real NCCL has got messages */
 	struct notes born;     /* communicators created inside */
 	struct notes doomed;   /* operators to destroy at the end */
 	struct notes held;     /* entries to put at the end */
@@ -142,6 +143,21 @@ bool shunt_group_undecided(const struct shunt_group *g)
 	return g->undecided;
 }
 
+static bool is_mixed(const struct shunt_group *g, ncclComm_t comm)
+{
+	size_t i = 0;
+
+	while (i < g->mixed.n && g->mixed.v[i].comm != comm)
+		i++;
+	return i < g->mixed.n;
+}
+
+void shunt_group_message(struct shunt_group *g, ncclComm_t comm)
+{
+	if (!is_mixed(g, comm)) /* without memory ours come after the real NCCL's */
+		add_note(&g->mixed, (struct note){.comm = comm});
+}
+
 void shunt_group_born(ncclComm_t comm)
 {
 	/* Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces it. */
@@ -225,6 +241,7 @@ static void reset_group(struct shunt_group *g, ncclResult_t result)
 		shunt_entry_put(g->held.v[i].entry);
 	if (g->cap > SHUNT_FEW_CALLS)
 		free(g->calls);
+	free(g->mixed.v);
 	free(g->born.v);
 	free(g->doomed.v);
 	free(g->held.v);
@@ -326,6 +343,8 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 		}
 		call->done = true;
 		g->done++;
+		if (shunt_kind_is_p2p(call->coll.kind))
+			shunt_group_message(g, call->comm);
 		result = shunt_forward(call);
 		if (result != ncclSuccess && result != ncclInProgress)
 			return result;
@@ -333,9 +352,48 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 	return ncclSuccess;
 }
 
+/*
+ * All messages of a group on one communicator go on at the same time: the other end of each may be a call by itself, in any order.
+ * What the real NCCL launches would stand in the stream before our part, and wait there for a rank that waits for that. So ours is
+ * forked before.
+ */
+static int fork_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls)
+{
+	struct shunt_entry *e = g->calls[first].entry;
+	bool forked = false;
+	size_t n = 0;
+	int err;
+
+	for (size_t i = first; i < g->n; i++)
+		if (!g->calls[i].done && g->calls[i].entry == e)
+			calls[n++] = &g->calls[i].coll;
+	err = shunt_comm_fork_group(e->comm, calls, n, &forked);
+	for (size_t i = first; i < g->n; i++)
+		g->calls[i].forked |= forked && g->calls[i].entry == e;
+	return err;
+}
+
+static ncclResult_t fork_calls(struct shunt_group *g)
+{
+	const struct shunt_coll **calls = calloc(g->n, sizeof(*calls));
+	int err = calls ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < g->n && !err; i++) {
+		bool seen = g->calls[i].done || !is_mixed(g, g->calls[i].comm);
+
+		for (size_t k = 0; k < i && !seen; k++)
+			seen = !g->calls[k].done && g->calls[k].entry == g->calls[i].entry;
+		if (!seen)
+			err = fork_comm(g, i, calls);
+	}
+	free(calls);
+	return shunt_to_nccl(err);
+}
+
 /* All calls of the group that are still to be made on the communicator of calls[first], together. */
 static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
 {
+	bool forked = g->calls[first].forked;
 	struct shunt_entry *e = g->calls[first].entry;
 	size_t n = 0;
 
@@ -347,7 +405,7 @@ static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_c
 			g->calls[i].done = true;
 		}
 	g->done += n;
-	return shunt_comm_run_group(e->comm, calls, picks, n);
+	return shunt_comm_run_group(e->comm, calls, picks, n, forked);
 }
 
 /*
@@ -514,6 +572,8 @@ static ncclResult_t end_overlay(struct shunt_group *g)
 		result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = forward_calls(g, false);
+	if (result == ncclSuccess && g->mixed.n && g->done < g->n)
+		result = fork_calls(g);
 	open = real_is_open();
 	if (open && result == ncclSuccess && ours_go_first(g))
 		result = launch_calls(g);

@@ -25,6 +25,8 @@ void shunt_group_put(struct shunt_entry *entry);
 ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_call *call);
 /* Is there a call of which it is not known yet whether the real NCCL gets it? What that gets for sure is recorded behind it then. */
 bool shunt_group_undecided(const struct shunt_group *group);
+/* The real NCCL has got a message of the communicator in the group. */
+void shunt_group_message(struct shunt_group *group, ncclComm_t comm);
 /* Remembers the result of a call inside the group if it is an error; returns it. */
 ncclResult_t shunt_group_result(ncclResult_t result);
 /* A communicator was created inside the group: its entry is dropped if the group fails. */

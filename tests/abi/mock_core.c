@@ -504,7 +504,13 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return 0;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n)
+int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
+{
+	*forked_p = false;
+	return 0;
+}
+
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
 {
 	int err = 0;
 

@@ -875,6 +875,125 @@ static void test_groups_mix_ours_and_forwarded_calls(void **state)
 		assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce}, 0), 0);
 }
 
+struct stand_in {
+	void *graph, *stream;
+};
+
+static void launch_stand_in(void *arg)
+{
+	struct stand_in *s = arg;
+
+	shunt_graph_launch(s->graph, s->stream);
+}
+
+/*
+ * Rank 0 sends a question and receives the answer in one group, and rank 1 has no group. One of the two messages is NCCL's; a graph of another communicator
+ * stands in for what that would launch.
+ */
+static int question(struct rank *r, ncclComm_t comm, ncclComm_t other, bool question_is_ours)
+{
+	enum { SMALL = 100, LARGE = 20000 };
+	size_t ask = question_is_ours ? SMALL : LARGE, answer = question_is_ours ? LARGE : SMALL;
+	int32_t host[SMALL], *ours, *theirs;
+	struct stand_in s = {.stream = r->stream};
+	bool sends = question_is_ours == !r->rank; /* what is ours */
+
+	CHECK(shunt_malloc((void **)&ours, LARGE * 4) == 0 && shunt_malloc((void **)&theirs, LARGE * 4) == 0);
+	for (int i = 0; i < SMALL; i++)
+		host[i] = sends ? i + 5 : 0;
+	CHECK(shunt_memcpy(ours, host, sizeof(host)) == 0);
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	if (sends)
+		NCCL(ncclRecv(theirs, SMALL, ncclInt32, 1 - r->rank, other, r->stream));
+	else
+		NCCL(ncclSend(theirs, SMALL, ncclInt32, 1 - r->rank, other, r->stream));
+	CHECK(shunt_capture_end(r->stream, &s.graph) == 0);
+	for (int round = 0; round < 3; round++) {
+		if (r->rank == 0) {
+			FAKE(fake_nccl_at_launch)(launch_stand_in, &s);
+			NCCL(ncclGroupStart());
+			NCCL(ncclRecv(question_is_ours ? theirs : ours, answer, ncclInt32, 1, comm, r->stream));
+			NCCL(ncclSend(question_is_ours ? ours : theirs, ask, ncclInt32, 1, comm, r->stream));
+			NCCL(ncclGroupEnd());
+			FAKE(fake_nccl_at_launch)(NULL, NULL);
+		} else if (question_is_ours) {
+			NCCL(ncclRecv(ours, ask, ncclInt32, 0, comm, r->stream));
+			NCCL(ncclSend(theirs, answer, ncclInt32, 0, comm, r->stream));
+			launch_stand_in(&s);
+		} else {
+			NCCL(ncclRecv(theirs, ask, ncclInt32, 0, comm, r->stream));
+			launch_stand_in(&s);
+			NCCL(ncclSend(ours, answer, ncclInt32, 0, comm, r->stream));
+		}
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommGetAsyncError(comm, &(ncclResult_t){ncclSuccess}));
+		CHECK(shunt_memcpy(host, ours, sizeof(host)) == 0);
+		for (int i = 0; i < SMALL; i++)
+			CHECK(host[i] == i + 5);
+	}
+	CHECK(shunt_graph_destroy(s.graph) == 0);
+	CHECK(shunt_free(ours) == 0 && shunt_free(theirs) == 0);
+	return 0;
+}
+
+/* The same group on both ranks, captured: with what runs beside NCCL's part forked and joined. */
+static int captured_mix(struct rank *r, ncclComm_t comm)
+{
+	enum { SMALL = 100, LARGE = 20000 };
+	int32_t host[SMALL], *out, *in, *theirs;
+	void *graph;
+
+	CHECK(shunt_malloc((void **)&out, SMALL * 4) == 0 && shunt_malloc((void **)&in, SMALL * 4) == 0);
+	CHECK(shunt_malloc((void **)&theirs, LARGE * 4) == 0);
+	for (int i = 0; i < SMALL; i++)
+		host[i] = i + r->rank;
+	CHECK(shunt_memcpy(out, host, sizeof(host)) == 0);
+	CHECK(shunt_capture_begin(r->stream) == 0);
+	for (int k = 0; k < 2; k++) {
+		NCCL(ncclGroupStart());
+		NCCL(ncclSend(out, SMALL, ncclInt32, 1 - r->rank, comm, r->stream));
+		NCCL(ncclRecv(in, SMALL, ncclInt32, 1 - r->rank, comm, r->stream));
+		NCCL(ncclSend(theirs, LARGE, ncclInt32, 1 - r->rank, comm, r->stream));
+		NCCL(ncclGroupEnd());
+		NCCL(ncclAllReduce(in, out, SMALL, ncclInt32, ncclSum, comm, r->stream));
+	}
+	CHECK(shunt_capture_end(r->stream, &graph) == 0);
+	for (int round = 0; round < 3; round++) {
+		CHECK(shunt_memcpy(out, host, sizeof(host)) == 0);
+		CHECK(shunt_graph_launch(graph, r->stream) == 0);
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		CHECK(shunt_memcpy(host, out, sizeof(host)) == 0);
+		for (int i = 0; i < SMALL; i++)
+			CHECK(host[i] == 4 * i + 2);
+		for (int i = 0; i < SMALL; i++)
+			host[i] = i + r->rank;
+	}
+	CHECK(shunt_graph_destroy(graph) == 0);
+	CHECK(shunt_free(out) == 0 && shunt_free(in) == 0 && shunt_free(theirs) == 0);
+	return 0;
+}
+
+static int body_question(struct rank *r)
+{
+	ncclComm_t comm, other;
+	int failed;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	NCCL(ncclCommSplit(comm, 0, r->rank, &other, NULL));
+	failed = question(r, comm, other, true) || question(r, comm, other, false) || captured_mix(r, comm) ||
+		question(r, comm, other, true);
+	NCCL(ncclCommDestroy(other));
+	NCCL(ncclCommDestroy(comm));
+	return failed;
+}
+
+static void test_messages_of_a_group_go_on_beside_nccls(void **state)
+{
+	odd_name = "SHUNT_ALGO";
+	odd_value = "send:64k-inf:nccl";
+	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_question, .prepare = set_all}, 0), 0);
+}
+
 /*
  * A group in which rank 1 hears, between two calls, that its set-up is done: rank 0 has come to the group's end by then. What is NCCL's reaches it in the order
  * of issue all the same, of one communicator and of two, of which one was in use before.
@@ -1393,6 +1512,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
 		cmocka_unit_test(test_unknown_handle_passes_through),
 		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
+		cmocka_unit_test(test_messages_of_a_group_go_on_beside_nccls),
 		cmocka_unit_test(test_set_up_in_mid_group_keeps_the_order),
 		cmocka_unit_test(test_communicator_destroyed_too_early_lives_on),
 		cmocka_unit_test(test_operator_goes_with_its_aborted_communicator),

@@ -39,6 +39,8 @@ static struct fake_call last_call;
 static int launches;
 static _Thread_local int group_calls;
 static const char *volatile last_error = "fake: last error";
+static _Thread_local void (*at_launch)(void *arg);
+static _Thread_local void *at_launch_arg;
 
 /* ------------------------------------------------------------------------------------------------ where ranks meet */
 
@@ -186,6 +188,12 @@ void fake_nccl_late(int ms)
 void fake_nccl_init_late(int ms)
 {
 	init_late_ms = ms;
+}
+
+void fake_nccl_at_launch(void (*launch)(void *arg), void *arg)
+{
+	at_launch = launch;
+	at_launch_arg = arg;
 }
 
 /* As ncclGroupErrCheck: an error sticks to an open group. */
@@ -772,6 +780,8 @@ static ncclResult_t group_end(const char *name)
 	group_error = ncclSuccess;
 	if (!result && !strcmp(name, "GroupEnd"))
 		__atomic_add_fetch(&launches, group_calls, __ATOMIC_RELAXED);
+	if (!result && group_calls && at_launch)
+		at_launch(at_launch_arg);
 	group_calls = 0;
 	for (int i = 0; i < nbirths; i++) {
 		ncclResult_t born = result && result != ncclInProgress ? result : bear(&births[i]);
