@@ -368,6 +368,20 @@ static int device_count(int *count_p)
 	return 0;
 }
 
+static bool in_use(void)
+{
+	int active = 0;
+	unsigned flags;
+	void *ctx;
+
+	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx)
+		return true;
+	for (int i = 0; i < shunt_cu_ndevices && !active; i++)
+		if (shunt_cu.DevicePrimaryCtxGetState(shunt_cu_devices[i].dev, &flags, &active))
+			active = 0;
+	return active;
+}
+
 static int device_info(int device, struct shunt_gpu_info *info_p)
 {
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices)
@@ -380,6 +394,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.name = "cuda",
 	.open = cuda_open,
 	.device_count = device_count,
+	.in_use = in_use,
 	.device_get = shunt_cu_device_get,
 	.device_set = device_set,
 	.device_info = device_info,

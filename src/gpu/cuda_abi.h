@@ -157,6 +157,7 @@ struct shunt_cu_launch_config {
 	X(DeviceGetP2PAttribute, , (int *value, int attr, int src, int dst)) \
 	X(DevicePrimaryCtxRetain, , (void **ctx, int dev)) \
 	X(DevicePrimaryCtxRelease, _v2, (int dev)) \
+	X(DevicePrimaryCtxGetState, , (int dev, unsigned *flags, int *active)) \
 	X(CtxGetCurrent, , (void **ctx)) \
 	X(CtxSetCurrent, , (void *ctx)) \
 	X(CtxPushCurrent, _v2, (void *ctx)) \

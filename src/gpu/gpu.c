@@ -28,10 +28,17 @@ static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops,
 	return NULL;
 }
 
-static void choose(void)
+/* Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the program has its memory. */
+static bool cuda_fits(void)
 {
 	int count;
 
+	return !shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) &&
+	    (count >= (shunt_config()->multi_rank_gpu ? 1 : 2) || shunt_gpu_cuda_ops.in_use());
+}
+
+static void choose(void)
+{
 	switch (shunt_config()->device) {
 	case SHUNT_DEVICE_CUDA:
 		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=cuda");
@@ -49,7 +56,7 @@ static void choose(void)
 		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
 		return;
 	}
-	if (!shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) && count >= (shunt_config()->multi_rank_gpu ? 1 : 2))
+	if (cuda_fits())
 		chosen = &shunt_gpu_cuda_ops;
 	else
 		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");

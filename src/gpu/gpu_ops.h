@@ -72,6 +72,8 @@ struct shunt_gpu_ops {
 	/* Opens the layer; called once per process before anything else. -ENODEV: no driver or no device (not logged). */
 	int (*open)(void);
 	int (*device_count)(int *count_p);
+	/* Has the program, or anybody else in this process, begun to work on one of them? False on the sim. */
+	bool (*in_use)(void);
 	int (*device_get)(int *device_p);
 	int (*device_set)(int device);
 	int (*device_info)(int device, struct shunt_gpu_info *info_p);
@@ -161,7 +163,8 @@ extern const struct shunt_gpu_ops shunt_gpu_cuda_ops; /* src/gpu/cuda.c */
 extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/gpu/sim.cc */
 
 /* The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process: SHUNT_DEVICE=cuda|sim, or
- * auto: in overlay cuda always; in standalone cuda with two devices or more, else sim. */
+ * auto: in overlay cuda always; in standalone cuda with two devices or more, or one that the program uses (each process may be shown
+ * only its own), else sim. */
 const struct shunt_gpu_ops *shunt_gpu(void);
 /* Called by the shim when it finds a real NCCL: auto then means cuda. */
 void shunt_gpu_prefer_cuda(void);

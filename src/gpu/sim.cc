@@ -102,6 +102,11 @@ static unsigned sim_cluster_blocks(int)
 	return 0;
 }
 
+static bool sim_in_use(void)
+{
+	return false;
+}
+
 static int sim_kernels_load(int device)
 {
 	return sim_device_ok(device) ? 0 : -EINVAL;
@@ -116,6 +121,7 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
 	.open = sim_open,
 	.device_count = sim_device_count,
+	.in_use = sim_in_use,
 	.device_get = sim_device_get,
 	.device_set = sim_device_set,
 	.device_info = sim_device_info,

@@ -17,6 +17,7 @@
 #include "mock_core.h"
 #include "shunt/device.h"
 
+static bool cuda_used;
 static int cuda_err, cuda_devices, sim_err, current;
 static atomic_int cuda_opens, sim_opens;
 static int last_device;
@@ -38,6 +39,11 @@ static int cuda_count(int *count_p)
 {
 	*count_p = cuda_devices;
 	return 0;
+}
+
+static bool cuda_in_use(void)
+{
+	return cuda_used;
 }
 
 static int sim_count(int *count_p)
@@ -99,7 +105,7 @@ static int sim_event_create(int device, bool timing, void **event_p)
 	return 0;
 }
 
-const struct shunt_gpu_ops shunt_gpu_cuda_ops = { .name = "cuda", .open = cuda_open, .device_count = cuda_count };
+const struct shunt_gpu_ops shunt_gpu_cuda_ops = { .name = "cuda", .open = cuda_open, .device_count = cuda_count, .in_use = cuda_in_use };
 const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
 	.open = sim_open,
@@ -131,12 +137,14 @@ struct row {
 	const char *chosen; /* NULL: none */
 	int lines;
 	bool shared; /* by several ranks of a communicator */
+	bool used;   /* by the program, before */
 };
 
 static const struct row rows[] = {
 	{ "auto, two GPUs", SHUNT_DEVICE_AUTO, false, 0, 2, 0, "cuda", 0 },
 	{ "auto, one GPU", SHUNT_DEVICE_AUTO, false, 0, 1, 0, "sim", 0 },
 	{ "auto, one GPU for all", SHUNT_DEVICE_AUTO, false, 0, 1, 0, "cuda", 0, .shared = true },
+	{ "auto, each process is shown its GPU", SHUNT_DEVICE_AUTO, false, 0, 1, 0, "cuda", 0, .used = true },
 	{ "auto, no driver", SHUNT_DEVICE_AUTO, false, -ENODEV, 0, 0, "sim", 0 },
 	{ "auto, nothing", SHUNT_DEVICE_AUTO, false, -ENODEV, 0, -ENOMEM, NULL, 1 },
 	{ "overlay, one GPU", SHUNT_DEVICE_AUTO, true, 0, 1, 0, "cuda", 0 },
@@ -165,6 +173,7 @@ static int try_row(const struct row *r)
 	mock_config.multi_rank_gpu = r->shared;
 	cuda_err = r->cuda_err;
 	cuda_devices = r->cuda_devices;
+	cuda_used = r->used;
 	sim_err = r->sim_err;
 	nccl_is_there = r->overlay;
 	for (int i = 0; i < 4; i++)

@@ -832,6 +832,22 @@ static int no_device(long n)
 	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
+static int a_context_is_use(long unused)
+{
+	if (ops->open() || ops->in_use())
+		return 1;
+	fake_cuda.contexts[1]++; /* the program's, on another thread */
+	if (!ops->in_use())
+		return 2;
+	fake_cuda.contexts[1]--;
+	return ops->in_use() || ops->device_set(0) || !ops->in_use() ? 3 : 0;
+}
+
+static void test_a_context_tells_that_devices_are_in_use(void **state)
+{
+	assert_int_equal(in_child(a_context_is_use, 0), 0);
+}
+
 static void test_open_without_device_is_silent(void **state)
 {
 	assert_int_equal(in_child(no_device, 0), 0);
@@ -992,6 +1008,7 @@ int main(void)
 	const struct CMUnitTest fresh[] = {
 		cmocka_unit_test(test_table_has_every_operation),
 		cmocka_unit_test(test_open_every_failure_is_an_error),
+		cmocka_unit_test(test_a_context_tells_that_devices_are_in_use),
 		cmocka_unit_test(test_open_without_device_is_silent),
 		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),
 		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),

@@ -305,6 +305,13 @@ int cuDevicePrimaryCtxRelease_v2(int dev)
 	return 0;
 }
 
+int cuDevicePrimaryCtxGetState(int dev, unsigned *flags, int *active)
+{
+	*flags = 0;
+	*active = fake_cuda.contexts[dev] > 0;
+	return 0;
+}
+
 int cuCtxGetCurrent(void **ctx)
 {
 	ENTER();
