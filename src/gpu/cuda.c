@@ -77,6 +77,9 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	return to_errno(result);
 }
 
+/* The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are (struct shunt_kargs_many). */
+#define OLDEST_DRIVER 12010
+
 /* Every call that the list names, in one pass; the first one that is missing is returned by name. */
 static const char *load_calls(void *lib)
 {
@@ -143,7 +146,7 @@ static int cuda_open(void)
 {
 	struct shunt_cu_device *devices;
 	const char *missing;
-	int count, res, err;
+	int count, res, err, version;
 	void *lib;
 
 	if (!shunt_cu_have_kernels()) {
@@ -156,11 +159,10 @@ static int cuda_open(void)
 		return -ENODEV;
 	}
 	missing = load_calls(lib);
-	if (missing) {
-		int version = driver_version(lib);
-
-		shunt_warn("libcuda.so.1 is for CUDA %d.%d and lacks %s; Shunt needs a driver for CUDA 12.0 or newer",
-		    version / 1000, version % 1000 / 10, missing);
+	version = driver_version(lib);
+	if (missing || version < OLDEST_DRIVER) {
+		shunt_warn("libcuda.so.1 is for CUDA %d.%d%s%s; Shunt needs a driver for CUDA %d.%d or newer", version / 1000, version % 1000 / 10,
+		    missing ? " and lacks " : "", missing ? missing : "", OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
 		dlclose(lib);
 		return -ENOSYS;
 	}

@@ -832,6 +832,18 @@ static int no_device(long n)
 	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
+static int open_with_cuda_12_0(long unused)
+{
+	fake_cuda.driver = 12000;
+	return ops->open() != -ENOSYS || !strstr(mock_log_text, "is for CUDA 12.0; Shunt needs a driver for CUDA 12.1");
+}
+
+/* It would load all kernels, and refuse to launch those with more than 4 KB of parameters. */
+static void test_open_a_driver_without_long_parameters_is_refused(void **state)
+{
+	assert_int_equal(in_child(open_with_cuda_12_0, 0), 0);
+}
+
 static int a_context_is_use(long unused)
 {
 	if (ops->open() || ops->in_use())
@@ -1008,6 +1020,7 @@ int main(void)
 	const struct CMUnitTest fresh[] = {
 		cmocka_unit_test(test_table_has_every_operation),
 		cmocka_unit_test(test_open_every_failure_is_an_error),
+		cmocka_unit_test(test_open_a_driver_without_long_parameters_is_refused),
 		cmocka_unit_test(test_a_context_tells_that_devices_are_in_use),
 		cmocka_unit_test(test_open_without_device_is_silent),
 		cmocka_unit_test(test_kernels_load_every_failure_is_an_error_and_can_be_repeated),

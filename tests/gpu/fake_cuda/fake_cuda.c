@@ -226,7 +226,7 @@ int cuDriverGetVersion(int *version)
 #if FAKE_CUDA_OLD
 	*version = 11080;
 #else
-	*version = 12020;
+	*version = fake_cuda.driver ? fake_cuda.driver : 12020;
 #endif
 	return 0;
 }

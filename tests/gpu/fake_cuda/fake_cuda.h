@@ -21,6 +21,7 @@ struct fake_cuda {
 	bool busy;                /* nothing that was put on a stream is done yet, say the queries */
 	bool unshared;            /* memory looks as if it had not been made to be shared */
 	bool lossy;               /* the edges of a capture cannot be told */
+	int driver;               /* CUDA version of the driver; 0: 12020 */
 	int cc;                   /* compute capability x 10 */
 	int clusters;             /* that have room on a device */
 	int shared;               /* most bytes of shared memory that a block can have */
