@@ -196,6 +196,33 @@ err_free_devices:
 	return err;
 }
 
+/* With first_use held. Nothing but the driver's own state may be asked: a context that was destroyed is not there to be asked. */
+static bool context_lives(const struct shunt_cu_device *d, void *ctx)
+{
+	unsigned long long id;
+	unsigned flags;
+	int active;
+
+	if (shunt_cu.DevicePrimaryCtxGetState(d->dev, &flags, &active))
+		return true;
+	return active && (!shunt_cu.CtxGetId || shunt_cu.CtxGetId(ctx, &id) || id == d->ctx_id);
+}
+
+void shunt_cu_forget_reset(int device)
+{
+	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	void *ctx;
+
+	pthread_mutex_lock(&first_use);
+	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
+	if (ctx && !context_lives(d, ctx)) {
+		atomic_store(&d->loaded, false);
+		atomic_store(&d->copy_stream, NULL); /* gone with the context */
+		atomic_store(&d->ctx, NULL);
+	}
+	pthread_mutex_unlock(&first_use);
+}
+
 /* Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB. */
 static int context_get(int device, void **ctx_p)
 {
@@ -207,6 +234,8 @@ static int context_get(int device, void **ctx_p)
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (!ctx) {
 		res = shunt_cu.DevicePrimaryCtxRetain(&ctx, d->dev);
+		if (!res && (!shunt_cu.CtxGetId || shunt_cu.CtxGetId(ctx, &d->ctx_id)))
+			d->ctx_id = 0;
 		if (!res)
 			atomic_store_explicit(&d->ctx, ctx, memory_order_release);
 	}

@@ -229,8 +229,9 @@ struct shunt_cu_launch_config {
 		unsigned shared_bytes, void *stream, void **params, void **extra)) \
 	X(LaunchKernelEx, , (const struct shunt_cu_launch_config *config, void *func, void **params, void **extra))
 
-/* Newer than CUDA 12.0: NULL in the table where the driver lacks them. */
+/* NULL in the table where the driver lacks them. */
 #define SHUNT_CU_CALLS_OPTIONAL(X) \
+	X(CtxGetId, , (void *ctx, unsigned long long *id)) \
 	X(FuncLoad, , (void *func)) \
 	X(OccupancyMaxActiveClusters, , (int *clusters, void *func, const struct shunt_cu_launch_config *config))
 

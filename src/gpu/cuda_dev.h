@@ -15,6 +15,7 @@ struct shunt_cu_device {
 	int dev;                     /* the driver's CUdevice */
 	struct shunt_gpu_info info;  /* written by open() */
 	void *_Atomic ctx;           /* primary context; NULL until first used, then kept */
+	unsigned long long ctx_id;   /* the next one after a reset has the same address, and another id */
 	void *_Atomic copy_stream;   /* NULL until first used, then kept */
 	atomic_bool loaded;          /* func, early and cluster_room are complete */
 	bool early;                  /* kernels may be launched before their stream has come to them */
@@ -45,6 +46,8 @@ struct shunt_cu_scope {
  */
 int shunt_cu_enter(int device, struct shunt_cu_scope *scope);
 int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope);
+/* Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first used. */
+void shunt_cu_forget_reset(int device);
 void shunt_cu_leave(const struct shunt_cu_scope *scope);
 /* The device's private non-blocking stream; the device must have been entered. */
 int shunt_cu_copy_stream(int device, void **stream_p);

@@ -130,9 +130,12 @@ int shunt_cu_kernels_load(int device)
 	struct shunt_cu_scope scope;
 	int err;
 
-	if ((unsigned)device < (unsigned)shunt_cu_ndevices &&
-	    atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
-		return 0;
+	if ((unsigned)device < (unsigned)shunt_cu_ndevices) {
+		/* The first that a communicator's set-up wants of the device. */
+		shunt_cu_forget_reset(device);
+		if (atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
+			return 0;
+	}
 	err = shunt_cu_enter(device, &scope);
 	if (err)
 		return err;

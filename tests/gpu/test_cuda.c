@@ -64,10 +64,12 @@ static int setup(void **state)
 
 static int each(void **state)
 {
-	long live = fake_cuda.live, calls = fake_cuda.calls;
+	long live = fake_cuda.live, calls = fake_cuda.calls, contexts[FAKE_DEVICES];
 
+	memcpy(contexts, fake_cuda.contexts, sizeof(contexts));
 	fake_cuda_reset_thread();
 	fake_cuda = (struct fake_cuda){ .cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls };
+	memcpy(fake_cuda.contexts, contexts, sizeof(contexts));
 	fake_nvml = (struct fake_nvml){ 0 };
 	mock_log_text[0] = '\0';
 	mock_log_count = 0;
@@ -832,6 +834,28 @@ static int no_device(long n)
 	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
+static int comes_back_from_a_reset(long program_first)
+{
+	char from = 1, to = 0;
+
+	if (ops->open() || ops->kernels_load(0) || ops->kernels_load(1) || ops->copy(0, &to, &from, 1))
+		return 1;
+	fake_cuda_device_reset(0);
+	fake_cuda.contexts[0] += program_first; /* it has begun anew before we do */
+	to = 0;
+	if (ops->kernels_load(0) || ops->kernels_load(1) || ops->copy(0, &to, &from, 1) || to != 1)
+		return 2;
+	/* Ours on each device, and nothing a second time. */
+	return fake_cuda.kernels_loaded != 3 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 + program_first || fake_cuda.contexts[1] != 1 ? 3 : 0;
+}
+
+/* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
+static void test_kernels_load_comes_back_from_a_device_reset(void **state)
+{
+	assert_int_equal(in_child(comes_back_from_a_reset, 0), 0);
+	assert_int_equal(in_child(comes_back_from_a_reset, 1), 0);
+}
+
 static int open_with_cuda_12_0(long unused)
 {
 	fake_cuda.driver = 12000;
@@ -1020,6 +1044,7 @@ int main(void)
 	const struct CMUnitTest fresh[] = {
 		cmocka_unit_test(test_table_has_every_operation),
 		cmocka_unit_test(test_open_every_failure_is_an_error),
+		cmocka_unit_test(test_kernels_load_comes_back_from_a_device_reset),
 		cmocka_unit_test(test_open_a_driver_without_long_parameters_is_refused),
 		cmocka_unit_test(test_a_context_tells_that_devices_are_in_use),
 		cmocka_unit_test(test_open_without_device_is_silent),

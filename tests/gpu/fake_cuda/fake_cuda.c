@@ -65,6 +65,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct object *objects;
 static int contexts[FAKE_DEVICES]; /* their addresses are the contexts */
 static int loaded[FAKE_DEVICES];
+static int resets[FAKE_DEVICES];
 static char kernels[SHUNT_NKERNELS][48];
 static unsigned nkernels;
 static __thread void *stack[16];
@@ -213,6 +214,19 @@ void fake_cuda_reset_thread(void)
 	pushed = 0;
 }
 
+void fake_cuda_device_reset(int device)
+{
+	struct object *o = objects, *next;
+
+	for (; o; o = next) {
+		next = o->next;
+		if (o->kind == STREAM && o->device == device)
+			drop(STREAM, o->addr);
+	}
+	fake_cuda.contexts[device] = 0;
+	resets[device]++;
+}
+
 /* Initialisation and devices. */
 
 int cuInit(unsigned flags)
@@ -309,6 +323,12 @@ int cuDevicePrimaryCtxGetState(int dev, unsigned *flags, int *active)
 {
 	*flags = 0;
 	*active = fake_cuda.contexts[dev] > 0;
+	return 0;
+}
+
+int cuCtxGetId(void *ctx, unsigned long long *id)
+{
+	*id = (unsigned long long)(1 + ((int *)ctx - contexts) + FAKE_DEVICES * resets[(int *)ctx - contexts]);
 	return 0;
 }
 

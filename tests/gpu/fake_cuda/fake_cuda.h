@@ -54,6 +54,8 @@ long fake_cuda_edges(void *graph, void *node) __attribute__((visibility("default
 int fake_cuda_capture_mode(void) __attribute__((visibility("default")));
 /* Contexts that the calling thread pushed and did not pop. */
 long fake_cuda_pushed(void) __attribute__((visibility("default")));
+/* cudaDeviceReset(): the primary context goes with its streams, and the next one has its address. */
+void fake_cuda_device_reset(int device) __attribute__((visibility("default")));
 /* Drops the calling thread's contexts. */
 void fake_cuda_reset_thread(void) __attribute__((visibility("default")));
 
