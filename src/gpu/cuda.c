@@ -62,7 +62,7 @@ static int to_errno(int result)
 int shunt_cu_error(int result, const char *fmt, ...)
 {
 	const char *name = NULL;
-	char what[160];
+	char what[256];
 	va_list ap;
 
 	/* The driver is torn down before our last users are: nothing is wrong and nobody can do anything about it. */

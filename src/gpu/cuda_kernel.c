@@ -43,6 +43,15 @@ bool shunt_cu_kernel_exists(unsigned kernel)
 	return kernel < SHUNT_NKERNELS && shunt_fatbins[0] && kernel_names[kernel];
 }
 
+/* Most often the library was built by an nvcc that is newer than the driver, or not for such a device. */
+static int load_error(int res, int device, const char *what)
+{
+	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
+
+	return shunt_cu_error(res, "loading %s, built by %s, on device %d (sm_%d, driver for CUDA %u.%u)", what, shunt_fatbins_made, device, info->cc,
+	    (unsigned)info->driver / 1000, (unsigned)info->driver % 1000 / 10);
+}
+
 /* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
@@ -58,8 +67,7 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	if (!res && source_of[shape] == SHUNT_SOURCE_bulk && shunt_cu_devices[device].info.bulk)
 		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_MOST);
 	if (res)
-		return shunt_cu_error(res, "loading kernel %s on device %d (sm_%d)", kernel_names[kernel], device,
-		    shunt_cu_devices[device].info.cc);
+		return load_error(res, device, kernel_names[kernel]);
 	*func_p = func;
 	return 0;
 }
@@ -109,7 +117,7 @@ static int load_all(int device)
 		res = load_library(&libraries[source], shunt_fatbins[source]);
 		if (res) {
 			libraries[source] = NULL;
-			return shunt_cu_error(res, "cuLibraryLoadData of our kernels, source %u", source);
+			return load_error(res, device, "our kernels");
 		}
 	}
 	for (unsigned k = 0; k < SHUNT_NKERNELS; k++) {

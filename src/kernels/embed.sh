@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# embed.sh OUT.S FATBIN...: an assembler file that puts each fatbin (x.fatbin as shunt_fatbin_x) into read-only data.
+# embed.sh OUT.S MADE FATBIN...: an assembler file that puts each fatbin (x.fatbin as shunt_fatbin_x) into read-only data, and the text MADE.
 set -eu
-out=$1
-shift
+out=$1 made=$2
+shift 2
 {
 	for f in "$@"; do
 		name=shunt_fatbin_$(basename "$f" .fatbin)
@@ -12,5 +12,7 @@ shift
 			"$name" "$name" "$name" "$name" "$name"
 		printf '\t.incbin "%s"\n\t.size %s, . - %s\n' "$f" "$name" "$name"
 	done
+	printf '\t.section .rodata.shunt_fatbins_made,"a",%%progbits\n\t.globl shunt_fatbins_made\n\t.hidden shunt_fatbins_made\n'
+	printf '\t.type shunt_fatbins_made, %%object\nshunt_fatbins_made:\n\t.asciz "%s"\n\t.size shunt_fatbins_made, . - shunt_fatbins_made\n' "$made"
 	printf '\t.section .note.GNU-stack,"",%%progbits\n'
 } > "$out"

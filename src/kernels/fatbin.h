@@ -5,4 +5,6 @@
 #include "kernels/kernel_list.h"
 
 extern const char *const shunt_fatbins[SHUNT_NSOURCES];
+/* By whom and for what they were built, for messages. */
+extern const char shunt_fatbins_made[];
 #endif

@@ -3,3 +3,4 @@
 #include "kernels/fatbin.h"
 
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
+const char shunt_fatbins_made[] = "";

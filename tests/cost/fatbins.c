@@ -4,3 +4,4 @@
 
 #define ROW(name) [SHUNT_SOURCE_##name] = #name,
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(ROW) };
+const char shunt_fatbins_made[] = "";

@@ -25,6 +25,7 @@
 #define SOURCE(name) [SHUNT_SOURCE_##name] = #name,
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(SOURCE) };
 #undef SOURCE
+const char shunt_fatbins_made[] = "nvcc 13.0 for sm_80, sm_90";
 
 enum { NKERNELS_LISTED = 0
 #define ONE(shape, op, opn, type, typen) + 1
@@ -834,6 +835,28 @@ static int no_device(long n)
 	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
+static int fails_to_load(long at)
+{
+	char byte = 0, dst;
+
+	if (ops->open() || ops->copy(0, &dst, &byte, 1))
+		return 1;
+	fake_cuda.fail_with = SHUNT_CU_NO_BINARY_FOR_GPU;
+	for (long n = 3; n < 40; n++) { /* behind the question which context is current, which may fail */
+		fake_cuda.fail_at = fake_cuda.calls + n;
+		if (ops->kernels_load(0) == -ENOEXEC && strstr(fake_cuda.failed, at ? "GetFunction" : "LoadData"))
+			return !strstr(mock_log_text, "built by nvcc 13.0 for sm_80, sm_90, on device 0 (sm_90, driver for CUDA 12.2): ");
+	}
+	return 2;
+}
+
+/* At once, or for each kernel where they are loaded lazily. */
+static void test_kernels_load_failure_tells_what_they_were_built_for(void **state)
+{
+	assert_int_equal(in_child(fails_to_load, 0), 0);
+	assert_int_equal(in_child(fails_to_load, 1), 0);
+}
+
 static int comes_back_from_a_reset(long program_first)
 {
 	char from = 1, to = 0;
@@ -1044,6 +1067,7 @@ int main(void)
 	const struct CMUnitTest fresh[] = {
 		cmocka_unit_test(test_table_has_every_operation),
 		cmocka_unit_test(test_open_every_failure_is_an_error),
+		cmocka_unit_test(test_kernels_load_failure_tells_what_they_were_built_for),
 		cmocka_unit_test(test_kernels_load_comes_back_from_a_device_reset),
 		cmocka_unit_test(test_open_a_driver_without_long_parameters_is_refused),
 		cmocka_unit_test(test_a_context_tells_that_devices_are_in_use),

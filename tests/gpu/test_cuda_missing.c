@@ -13,6 +13,7 @@
 #include "kernels/fatbin.h"
 #include "mock_core.h"
 
+const char shunt_fatbins_made[] = "";
 #if TEST_NO_KERNELS
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
 #else
