@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* The files of a report: which rows share a panel, which a line, and what these are called. */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include "bench_html.h"
@@ -17,24 +18,36 @@ double html_number(json_t *object, const char *key)
 	return json_number_value(json_object_get(object, key));
 }
 
+/* Appends what has room: the texts and numbers are a file's, of whatever length. */
+__attribute__((format(printf, 2, 3))) static void key_add(char key[256], const char *format, ...)
+{
+	size_t n = strlen(key);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(key + n, 256 - n, format, args);
+	va_end(args);
+}
+
 static void key_make(json_t *run, json_t *row, char key[256])
 {
-	int n = snprintf(key, 256, "%s %s", html_string(run, "collective"), html_string(row, "dtype"));
 	const struct bench_coll *c = bench_coll_find(html_string(run, "collective"));
 
+	*key = 0;
+	key_add(key, "%s %s", html_string(run, "collective"), html_string(row, "dtype"));
 	if (c && c->reduces)
-		n += snprintf(key + n, 256 - (size_t)n, " %s", html_string(row, "op"));
-	n += snprintf(key + n, 256 - (size_t)n, ", %.0f ranks, %s, %s", html_number(run, "ranks"), html_string(row, "mode"),
-		!strcmp(html_string(row, "place"), "in") ? "in place" : "out of place");
+		key_add(key, " %s", html_string(row, "op"));
+	key_add(key, ", %.0f ranks, %s, %s", html_number(run, "ranks"), html_string(row, "mode"),
+	    !strcmp(html_string(row, "place"), "in") ? "in place" : "out of place");
 	if (html_number(run, "group") > 1)
-		n += snprintf(key + n, 256 - (size_t)n, ", groups of %.0f", html_number(run, "group"));
+		key_add(key, ", groups of %.0f", html_number(run, "group"));
 	if (html_number(run, "skew_us") > 0)
-		n += snprintf(key + n, 256 - (size_t)n, ", skew to %.0f us", html_number(run, "skew_us"));
+		key_add(key, ", skew to %.0f us", html_number(run, "skew_us"));
 	if (html_number(run, "rotate_bytes") > 0)
-		n += snprintf(key + n, 256 - (size_t)n, ", rotating through %.0f MB", html_number(run, "rotate_bytes") / (1 << 20));
+		key_add(key, ", rotating through %.0f MB", html_number(run, "rotate_bytes") / (1 << 20));
 	if (json_is_true(json_object_get(run, "host")))
-		n += snprintf(key + n, 256 - (size_t)n, ", host");
-	snprintf(key + n, 256 - (size_t)n, " (%.60s)", html_string(run, "device_name"));
+		key_add(key, ", host");
+	key_add(key, " (%.60s)", html_string(run, "device_name"));
 }
 
 static struct html_panel *panel_find(struct html_report *r, json_t *run, json_t *row)

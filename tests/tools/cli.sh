@@ -245,6 +245,9 @@ expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
 expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
+# Texts of any length are cut.
+sed "s/\"sum\"/\"$(printf '%0600d' 0)\"/" "$dir/all_reduce.json" >"$dir/long.json"
+expect report_cuts_long_texts 0 '<h2>all_reduce float32 0{200,240}</h2>' report "$dir/long.json"
 # cairo is opened when it is asked for. It keeps fonts for good, which is no leak of ours.
 mkdir "$dir/png" "$dir/nocairo"
 echo 'no library' >"$dir/nocairo/libcairo.so.2"
