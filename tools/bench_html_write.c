@@ -18,6 +18,15 @@ static double limit_of(const struct html_report *r, const struct html_panel *p)
 	return all;
 }
 
+/* A logarithm has no place for a bandwidth of nothing, such as that of one rank. */
+static bool drawable(const struct chart_point *points, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!(points[i].y > 0))
+			return false;
+	return n > 0;
+}
+
 /* Of what a panel has, its times or its bandwidths. limit: room for the two ends of that line. */
 static void chart_make(const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
 {
@@ -30,10 +39,11 @@ static void chart_make(const struct html_report *r, const struct html_panel *p, 
 		.x_bytes = true};
 	for (int i = 0; i < p->nseries; i++) {
 		const struct html_series *s = &p->series[i];
+		const struct chart_point *points = times ? s->us : s->busbw;
 
-		if (!s->n)
+		if (!drawable(points, s->n))
 			continue;
-		c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = times ? s->us : s->busbw, .n = s->n};
+		c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = points, .n = s->n};
 		ends[0] = fmin(ends[0], s->us[0].x);
 		ends[1] = fmax(ends[1], s->us[s->n - 1].x);
 	}

@@ -248,6 +248,10 @@ expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" 
 # Texts of any length are cut.
 sed "s/\"sum\"/\"$(printf '%0600d' 0)\"/" "$dir/all_reduce.json" >"$dir/long.json"
 expect report_cuts_long_texts 0 '<h2>all_reduce float32 0{200,240}</h2>' report "$dir/long.json"
+"$shunt" bench -n 1 -b 1K -e 4K -r 1 -i 1 --json "$dir/one.json" >/dev/null 2>&1
+expect report_of_one_rank_has_times 0 'time of a call' report "$dir/one.json" --limit 10
+expect report_of_one_rank_has_no_bandwidths 0 '^lacking$' lacks 'bus bandwidth' "$dir/one.json"
+expect report_of_one_rank_has_numbers_only 0 '^lacking$' lacks '="-*nan' "$dir/one.json"
 # cairo is opened when it is asked for. It keeps fonts for good, which is no leak of ours.
 mkdir "$dir/png" "$dir/nocairo"
 echo 'no library' >"$dir/nocairo/libcairo.so.2"
