@@ -60,8 +60,9 @@ int tool_file_begin(struct tool_file *f, const char *path)
 
 int tool_file_end(struct tool_file *f, int err)
 {
-	bool bad = ferror(f->out);
-	int closed = fclose(f->out) ? -errno : bad ? -EIO : 0;
+	/* A write that failed is the last thing that has set errno. */
+	int failed = !ferror(f->out) ? 0 : errno ? -errno : -EIO;
+	int closed = fclose(f->out) ? -errno : failed;
 
 	if (!err && !closed && !f->in_place && rename(f->tmp, f->path))
 		closed = -errno;

@@ -67,7 +67,7 @@ void plan_timeline_finish(struct plan_timeline *t);
 
 /*
  * The picture (plan_svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to it; -1: all.
- * 0 or -errno.
+ * 0 or -errno; whether all could be written, out knows.
  */
 int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank);
 

@@ -166,15 +166,17 @@ static int recipe_complete(struct new_opts *o, char name[300])
 
 static int text_write(const char *text, const char *path)
 {
-	FILE *out = path ? fopen(path, "w") : stdout;
-	bool bad = !out || fputs(text, out) < 0;
+	struct tool_file f;
 
-	if (path && out)
-		bad |= fclose(out) != 0;
-	if (!bad)
+	/* What standard output does not take, the command finds at its end. */
+	if (!path) {
+		fputs(text, stdout);
 		return TOOL_OK;
-	tool_error("cannot write %s: %s", path ? path : "the plan", strerror(errno));
-	return TOOL_FAIL;
+	}
+	if (tool_file_begin(&f, path))
+		return TOOL_FAIL;
+	fputs(text, f.out);
+	return tool_file_end(&f, 0) ? TOOL_FAIL : TOOL_OK;
 }
 
 int plan_new_main(int argc, char **argv)

@@ -71,18 +71,17 @@ static void rank_print(const struct shunt_plan *p, uint32_t rank, int64_t block)
 
 static int svg_print(const struct shunt_plan *p, const char *path, bool all, int64_t rank)
 {
-	FILE *out = fopen(path, "w");
-	int err = out ? plan_svg_write(out, p, all, rank) : -errno;
+	struct tool_file f;
+	int err;
 
-	if (out && fclose(out) && !err)
-		err = -errno;
-	if (!err)
-		return TOOL_OK;
+	if (tool_file_begin(&f, path))
+		return TOOL_FAIL;
+	err = plan_svg_write(f.out, p, all, rank);
 	if (err == -EFBIG)
 		tool_error("%s has too many steps for a picture", p->name);
-	else
-		tool_error("cannot write %s: %s", path, strerror(-err));
-	return TOOL_FAIL;
+	else if (err)
+		tool_error("cannot draw %s: %s", p->name, strerror(-err));
+	return tool_file_end(&f, err) ? TOOL_FAIL : TOOL_OK;
 }
 
 int plan_show_main(int argc, char **argv)

@@ -368,5 +368,5 @@ int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t r
 	free(p.order);
 	free(p.place);
 	plan_timeline_finish(&p.t);
-	return err ? err : ferror(out) ? -EIO : 0;
+	return err;
 }

@@ -79,6 +79,7 @@ expect show_no_plan_is_usage_error 2 'which plan' "$shunt" plan show
 expect show_two_plans_is_usage_error 2 '"b" is one too many' "$shunt" plan show a b
 expect show_all_without_svg_is_usage_error 2 '^Try: shunt plan show --help$' "$shunt" plan show --all a
 expect show_svg_unwritable_fails 1 'cannot write /nonexistent/x.svg' "$shunt" plan show --svg /nonexistent/x.svg "$ring"
+expect show_svg_on_full_device_says_so 1 'cannot write /dev/full: No space left' "$shunt" plan show --svg /dev/full "$ring"
 mkdir "$dir/svg"
 for plan in "$plans"/*.json; do
 	"$shunt" plan show --svg "$dir/svg/$(basename "$plan").svg" "$plan" || failed=1
@@ -125,6 +126,13 @@ expect new_odd_unit_is_usage_error 2 '--unit: "100" is not one of its values' $n
 expect new_op_without_reduction_is_usage_error 2 'all_gather reduces nothing' $new all_gather ring -n 2 --op max
 expect new_alltoall_in_place_is_usage_error 2 'no all_to_all in place' $new all_to_all pipelined -n 2 --in-place
 expect new_unwritable_fails 1 'cannot write /nonexistent/x' $new all_reduce ring -n 2 -o /nonexistent/x
+expect new_on_full_device_says_so 1 'cannot write /dev/full: No space left' $new all_reduce ring -n 2 -o /dev/full
+# A job may read what is there, so that a file which cannot be written stays as it was.
+echo 'as it was' >"$dir/kept.json"
+expect new_too_large_file_fails 1 'cannot write .*/kept.json: File too large' sh -c \
+	'trap "" XFSZ; ulimit -f 4; "$1" plan new all_reduce ring -n 8 -o "$2"' sh "$shunt" "$dir/kept.json"
+expect new_failed_keeps_the_file 0 '^as it was$' cat "$dir/kept.json"
+expect new_failed_leaves_nothing 0 '^1$' sh -c 'ls "$1"/kept.json* | wc -l' sh "$dir"
 expect new_options_are_in_the_plan 0 '^ok +.*: mine, reducescatter of 5 ranks, in place, 64 to 4M bytes$' sh -c \
 	'"$1" plan new reduce_scatter pipelined -n 5 -B 6 -t 96 --min 64 --max 4M --unit 48 --op max --in-place --priority 7 --name mine -o "$2" &&
 	"$1" plan check "$2"' sh "$shunt" "$dir/n.json"
