@@ -78,6 +78,12 @@ static void text_copy(char *to, size_t bytes, const char *from)
 			*to = '?';
 }
 
+/* Less than eleven days, and so one that can be printed and compared. */
+static bool time_valid(double us)
+{
+	return us >= 0 && us < 1e12;
+}
+
 static bool point_read(json_t *json, struct tune_point *p)
 {
 	const char *coll, *algo, *before;
@@ -94,6 +100,9 @@ static bool point_read(json_t *json, struct tune_point *p)
 	c = bench_coll_find(coll);
 	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
 		threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
+		return false;
+	if (!time_valid(p->us) || !p->us || !time_valid(p->nccl_us) || !time_valid(p->before_us) || !time_valid(p->eager_us) ||
+		!time_valid(p->nccl_eager_us))
 		return false;
 	p->coll = (enum bench_coll_id)(c - bench_colls);
 	p->bytes = (uint64_t)bytes;
@@ -134,8 +143,17 @@ static char *partial_head(const struct tune_opts *o, const struct tune_results *
 	return text;
 }
 
-/* Reads the lines after the first. What was cut off in the middle is measured again. */
-static long points_read(FILE *f, struct tune_results *r)
+/* Could this run have measured it? A row of another size, or one for an NCCL that is not there, would route calls by nothing. */
+static bool point_belongs(const struct tune_opts *o, const struct tune_results *r, const struct tune_point *p)
+{
+	struct tune_task t;
+
+	return o->colls >> p->coll & 1 && p->bytes <= o->base.last && tune_task_make(o, p->coll, p->bytes, r->machine.nranks, &t) &&
+		t.bytes == p->bytes && t.part == p->part && (!p->forward || *r->nccl);
+}
+
+/* Reads the lines after the first. What was cut off in the middle, or is not right, is measured again, and all behind it. */
+static long points_read(const struct tune_opts *o, FILE *f, struct tune_results *r)
 {
 	char line[1024];
 	long end = ftell(f);
@@ -148,7 +166,7 @@ static long points_read(FILE *f, struct tune_results *r)
 		if (!len || line[len - 1] != '\n')
 			break;
 		json = json_loadb(line, len, JSON_REJECT_DUPLICATES, NULL);
-		ok = json && point_read(json, &r->points[r->n]);
+		ok = json && point_read(json, &r->points[r->n]) && point_belongs(o, r, &r->points[r->n]);
 		json_decref(json);
 		if (!ok)
 			break;
@@ -181,7 +199,7 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 			err = -EEXIST;
 			goto err_close;
 		}
-		long end = points_read(p->f, r);
+		long end = points_read(o, p->f, r);
 
 		if (fseek(p->f, end, SEEK_SET) || ftruncate(fileno(p->f), end)) {
 			err = -errno;

@@ -99,6 +99,13 @@ head -c -20 "$dir/partial" >"$dir/t.json.partial"
 expect cut_line_is_measured_again 0 '^\[2/2\] all_reduce 1K' $tune $small -o "$dir/t.json"
 { cat "$dir/partial"; echo '{"collective": "all_reduce", "bytes": -1}'; } >"$dir/t.json.partial"
 expect wrong_line_is_dropped 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
+# Lines that are points, and that this run cannot have measured.
+for change in 's/"us":[0-9.]*/"us":-5.0/' 's/"before_us":[0-9.]*/"before_us":1e300/' 's/"part":1024/"part":1/' 's/"nccl":false/"nccl":true/' \
+	's/"bytes":1024,"part":1024/"bytes":65536,"part":65536/' 's/all_reduce","bytes":1024/broadcast","bytes":1024/'; do
+	sed "3$change" "$dir/partial" >"$dir/t.json.partial"
+	cmp -s "$dir/partial" "$dir/t.json.partial" && echo "not ok: $change changes nothing" && failed=1
+	expect point_that_was_not_measured_is_dropped 0 '^# 1 points are there' $tune $small -o "$dir/t.json"
+done
 cp "$dir/partial" "$dir/t.json.partial"
 expect restart_forgets 0 '^\[1/2\] all_reduce 256' $tune $small -o "$dir/t.json" --restart
 expect show_broken_is_error 1 'no JSON' $shunt tune --show "$dir/half.json"
