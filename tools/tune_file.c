@@ -2,10 +2,12 @@
 /* The files of shunt tune: the partial one with points, line by line, and the tuning file. */
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -177,6 +179,23 @@ static long points_read(const struct tune_opts *o, FILE *f, struct tune_results 
 	return end;
 }
 
+/* For this process alone, until it closes it or ends. File systems without locks do without. 0 or -errno. */
+static int file_lock(const char *path, FILE **f_p)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), err;
+
+	if (fd < 0)
+		return -errno;
+	if (!flock(fd, LOCK_EX | LOCK_NB) || errno != EWOULDBLOCK) {
+		*f_p = fdopen(fd, "r+");
+		if (*f_p)
+			return 0;
+	}
+	err = -errno;
+	close(fd);
+	return err;
+}
+
 int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p)
 {
 	struct tune_partial *p = calloc(1, sizeof(*p));
@@ -189,8 +208,14 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 		err = -ENAMETOOLONG;
 		goto err_say;
 	}
-	p->f = o->restart ? NULL : fopen(p->path, "r+e");
-	if (p->f && fgets(line, sizeof(line), p->f)) {
+	err = file_lock(p->path, &p->f);
+	if (err == -EWOULDBLOCK) {
+		tool_error("another shunt tune is writing %s: two at a time would measure each other", p->path);
+		goto err_close;
+	}
+	if (err)
+		goto err_say;
+	if (!o->restart && fgets(line, sizeof(line), p->f)) {
 		line[strcspn(line, "\n")] = 0;
 		if (strcmp(line, head)) {
 			tool_error("%s is of a run on another machine or of another command: give the same collectives, sizes and "
@@ -208,10 +233,8 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 		if (r->n)
 			printf("# %zu points are there from a run that was stopped (%s)\n", r->n, p->path);
 	} else {
-		if (p->f)
-			fclose(p->f);
-		p->f = fopen(p->path, "we");
-		if (!p->f || fprintf(p->f, "%s\n", head) < 0 || fflush(p->f)) {
+		rewind(p->f);
+		if (ftruncate(fileno(p->f), 0) || fprintf(p->f, "%s\n", head) < 0 || fflush(p->f)) {
 			err = -errno;
 			goto err_say;
 		}

@@ -99,6 +99,10 @@ head -c -20 "$dir/partial" >"$dir/t.json.partial"
 expect cut_line_is_measured_again 0 '^\[2/2\] all_reduce 1K' $tune $small -o "$dir/t.json"
 { cat "$dir/partial"; echo '{"collective": "all_reduce", "bytes": -1}'; } >"$dir/t.json.partial"
 expect wrong_line_is_dropped 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
+# One at a time.
+cp "$dir/partial" "$dir/t.json.partial"
+expect second_run_at_a_time_is_refused 1 'another shunt tune is writing .*/t.json.partial' flock "$dir/t.json.partial" $tune $small -o "$dir/t.json"
+expect second_run_leaves_what_is_there 0 "^same$" sh -c 'cmp "$1" "$2" && echo same' sh "$dir/partial" "$dir/t.json.partial"
 # Lines that are points, and that this run cannot have measured.
 for change in 's/"us":[0-9.]*/"us":-5.0/' 's/"before_us":[0-9.]*/"before_us":1e300/' 's/"part":1024/"part":1/' 's/"nccl":false/"nccl":true/' \
 	's/"bytes":1024,"part":1024/"bytes":65536,"part":65536/' 's/all_reduce","bytes":1024/broadcast","bytes":1024/'; do
