@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "bench_html.h"
 
 const char *html_string(json_t *object, const char *key)
@@ -231,8 +232,14 @@ static int series_join(const struct html_report *r, struct html_panel *p)
 static int file_read(struct html_report *r, int file)
 {
 	json_error_t error;
+	struct stat st;
 	json_t *rows;
 
+	/* A directory can be opened, and then reads as an empty file. */
+	if (!stat(r->names[file], &st) && S_ISDIR(st.st_mode)) {
+		tool_error("%s is a directory, and it takes a file", r->names[file]);
+		return -EISDIR;
+	}
 	r->files[file] = json_load_file(r->names[file], 0, &error);
 	if (!r->files[file]) {
 		if (error.line < 0)

@@ -242,6 +242,7 @@ expect report_without_output_is_usage_error 2 'output is missing' "$shunt" bench
 expect report_bad_limit_is_usage_error 2 '"all_frob:3" is not' "$shunt" bench report "$dir/host.json" -o "$dir/x.html" --limit all_frob:3
 expect report_missing_file_is_error 1 'nosuch.json' "$shunt" bench report "$dir/nosuch.json" -o "$dir/x.html"
 expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/readme" -o "$1/x.html"' sh "$dir" "$shunt"
+expect report_of_directory_is_error 1 'is a directory, and it takes a file' "$shunt" bench report "$dir" -o "$dir/x.html"
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
 expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
