@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "core/config.h"
 #include "core/files.h"
 #include "plan/plan.h"
@@ -38,12 +39,14 @@ static void check_place(struct findings *f, const char *path, bool given)
 	struct tally t = {.f = f};
 	const struct shunt_files files = {.what = "plans", .one = "plan", .add = check_file, .ctx = &t};
 	struct stat st;
+	int err = stat(path, &st) || (S_ISDIR(st.st_mode) && access(path, R_OK | X_OK)) ? errno : 0;
 
-	if (stat(path, &st)) {
-		if (given)
-			found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(errno));
+	if (err && given)
+		found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(err));
+	else if (err && err != ENOENT && err != ENOTDIR)
+		found(f, FOUND_WARN, topic, "let this user read it, or set SHUNT_CACHE_DIR to a directory of its own", "%s: %s", path, strerror(err));
+	if (err)
 		return;
-	}
 	shunt_files_path(&files, path, given);
 	if (!t.good && !t.bad && given)
 		found(f, FOUND_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
