@@ -497,15 +497,23 @@ static bool captures(struct shunt_comm *comm, void *stream)
 }
 
 /* -EBADMSG where a capture is in the way: nothing was launched then, and what was captured comes to nothing. */
-static int put_in_order(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
+static int put_in_order(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n)
 {
-	int err = several ? check_streams(comm, calls, n) : 0;
+	int err = check_streams(comm, calls, n);
 
-	if (!err && several)
+	if (!err)
 		err = join_streams(comm, stream, calls, n, true);
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
 	return err && captures(comm, calls[0]->stream) ? -EBADMSG : err;
+}
+
+/* ... of calls on one stream. */
+static inline int put_one_in_order(struct shunt_comm *comm, void *stream)
+{
+	int err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
+
+	return err && captures(comm, stream) ? -EBADMSG : err;
 }
 
 /* A stream that was forked inside a capture belongs to that until it ends. */
@@ -528,7 +536,7 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	*forked_p = false;
 	pthread_mutex_lock(&comm->lock);
 	if (atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY && !shunt_comm_error(comm) && have_beside(comm, calls[0]->stream)) {
-		err = put_in_order(comm, comm->beside, calls, n, true);
+		err = put_in_order(comm, comm->beside, calls, n);
 		*forked_p = !err;
 	}
 	pthread_mutex_unlock(&comm->lock);
@@ -549,13 +557,14 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
 		.ctx = &e };
 	bool captured, several = false, begun;
-	int err;
+	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		e.windows |= needs_window(&picks[i]);
 		several |= calls[i]->stream != e.stream;
 	}
-	err = forked ? 0 : put_in_order(comm, e.stream, calls, n, several);
+	if (!forked)
+		err = several ? put_in_order(comm, e.stream, calls, n) : put_one_in_order(comm, e.stream);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
 		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
