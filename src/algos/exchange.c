@@ -273,11 +273,13 @@ struct room {
 
 /*
  * Blocks that send by bulk copies, and that copy own parts beside them. On an H200 a block sends 44 GB/s and copies 48; to take and to fold takes two for
- * each. More than these were little faster alone and slower beside a program's kernels; below the least, chunks without bulk copies are faster
+ * each. More than these were little faster alone and slower beside a program's kernels; below the least, chunks without bulk copies are faster. What training
+ * gathers and scatters layer by layer beside its computation gets the least, to parts of so many bytes: 1 to 4 % slower alone, and a step is over sooner
  * (docs/performance.md).
  */
 #define BULK_SENDING 12u
 #define BULK_SENDING_LEAST 8u
+#define BULK_LAYER (256u << 20)
 #define BULK_COPYING 8u
 
 static struct room room_of(const struct shunt_scope *scope, bool folds)
@@ -299,17 +301,24 @@ static struct room room_of(const struct shunt_scope *scope, bool folds)
 	return r;
 }
 
+static unsigned most_bulk_sending(const struct shunt_coll *first)
+{
+	bool layer = first->kind == SHUNT_ALLGATHER || first->kind == SHUNT_REDUCESCATTER;
+
+	return layer && shunt_coll_bytes(first) <= BULK_LAYER ? BULK_SENDING_LEAST : BULK_SENDING;
+}
+
 /*
  * Shares the blocks out for chunks that are sent by bulk copies instead, if they are enough for that; for clusters, if there can be whole ones. The same on
  * all ranks.
  */
-static void make_bulk_room(const struct shunt_scope *scope, bool folds, struct room *r)
+static void make_bulk_room(const struct shunt_scope *scope, const struct shunt_coll *first, bool folds, struct room *r)
 {
 	const unsigned parts = 1 + SHUNT_BULK_TURNS;
 	unsigned copying = folds ? 0 : scope->sim ? 1 : BULK_COPYING, sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
 
-	if (sending > BULK_SENDING)
-		sending = BULK_SENDING;
+	if (sending > most_bulk_sending(first))
+		sending = most_bulk_sending(first);
 	if (!scope->sim)
 		sending -= sending % SHUNT_CHUNKS_SIDE;
 	if (sending < (scope->sim ? 1 : BULK_SENDING_LEAST))
@@ -567,8 +576,8 @@ static bool is_one_batch(const struct shunt_kargs_few *few)
 	return true;
 }
 
-/* kind: of the first call, which decides for all. */
-static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, enum shunt_kind kind)
+/* first: of the calls, which decides for all. */
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, const struct shunt_coll *first)
 {
 	const struct shunt_scope *scope = issue->scope;
 	bool many = l->n > SHUNT_FEW_MESSAGES && !folds;
@@ -588,8 +597,8 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 		work->kernel = pick->kernel;
 	else
 		work->kernel = SHUNT_KERNEL(copy_shape(l->chunks, many), SHUNT_KOP_COPY, shunt_copy_type(l->align));
-	if (l->chunks && uses_bulk(scope, kind, work->kernel))
-		make_bulk_room(scope, folds, &r);
+	if (l->chunks && uses_bulk(scope, first->kind, work->kernel))
+		make_bulk_room(scope, first, folds, &r);
 	if (r.sending)
 		work->kernel = bulk_kernel(work->kernel);
 	if (l->chunks)
@@ -606,7 +615,7 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
 		}
 		work->args.k.check = issue->base->check;
-		if (shunt_kind_is_p2p(kind))
+		if (shunt_kind_is_p2p(first->kind))
 			work->args.k.check.what = issue->check ? SHUNT_CHECK_MESSAGES : 0;
 		err = issue->emit(issue->ctx, work);
 	}
@@ -640,7 +649,7 @@ static int exchange_launch(const struct shunt_issue *issue, const struct shunt_p
 			pick = &picks[i];
 	}
 	if (l.n) /* else this rank has no part in it */
-		err = emit_lists(issue, pick, &l, folds, calls[0]->kind);
+		err = emit_lists(issue, pick, &l, folds, calls[0]);
 	if (l.entries != few)
 		free(l.entries);
 	return err;

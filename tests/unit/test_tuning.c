@@ -829,8 +829,8 @@ static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
 {
 	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true, .bulk = true };
-	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,broadcast:0-inf:chunks";
-	const uint64_t large = (16 << 20) / 4;
+	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks,alltoall:0-inf:chunks,broadcast:0-inf:chunks";
+	const uint64_t large = (16 << 20) / 4, layer = (256 << 20) / 4;
 	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
 
 	assert_int_equal(x.shape, SHUNT_SHAPE_bulk2);
@@ -839,7 +839,12 @@ static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
 	assert_int_equal(x.cluster, 4);
 	x = launched(s, SHUNT_ALLGATHER, large, chunks);
 	assert_int_equal(x.shape, SHUNT_SHAPE_bulk);
-	assert_int_equal(x.blocks, 12 + 24 + 8); /* so many find room beside another launch, in clusters */
+	assert_int_equal(x.blocks, 8 + 16 + 8); /* beside a program's computation */
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer, chunks).blocks, 8 + 16 + 8);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer, chunks).blocks, 8 + 16);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer + 1, chunks).blocks, 12 + 24);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer + 1, chunks).blocks, 12 + 24 + 8); /* so many find room beside another launch, in clusters */
+	assert_int_equal(launched(s, SHUNT_ALLTOALL, large, chunks).blocks, 12 + 24 + 8);
 	assert_int_equal(launched(s, SHUNT_BROADCAST, large, chunks).shape, SHUNT_SHAPE_chunks8);
 	assert_int_equal(launched_group(s, SHUNT_ALLGATHER, large, chunks, 8).shape, SHUNT_SHAPE_bulk_many);
 	s.max_ctas = 33;
