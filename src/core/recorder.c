@@ -14,7 +14,7 @@
 #include "core/thread.h"
 
 #define MAX_COUNTED_PEERS 1024
-#define READ_STACK_BYTES (64u << 10)
+#define READ_STACK_BYTES (256u << 10) /* the driver runs on it, profilers in that, and the thread-local memory of all libraries lies there */
 
 /* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
 enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
