@@ -48,6 +48,8 @@ struct shunt_comm {
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
 	struct shunt_words *words;                 /* page-locked; also what kernels see and write */
+	atomic_int lost;          /* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none */
+	int lost_pid;             /* written before */
 	struct shunt_kargs kargs;                  /* what is the same for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;

@@ -82,6 +82,17 @@ static void log_place(const struct shunt_comm *comm, const struct shunt_fault *f
 	    (unsigned long long)f->expected);
 }
 
+void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op)
+{
+	char text[256];
+
+	shunt_fault_operation(comm, op, text, sizeof(text));
+	if (shunt_comm_fail(comm, -EOWNERDEAD))
+		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; "
+		    "abort it and make a new one without that rank",
+		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
+}
+
 int shunt_fault_look(struct shunt_comm *comm)
 {
 	static const struct {
@@ -95,8 +106,11 @@ int shunt_fault_look(struct shunt_comm *comm)
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
+	int lost = atomic_load(&comm->lost);
 
-	if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) && reasons[set].log)
+	if (set == SHUNT_FAULT_TIMEOUT && lost)
+		shunt_fault_died(comm, lost - 1, comm->lost_pid, f->op);
+	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) && reasons[set].log)
 		reasons[set].log(comm, f);
 	return atomic_load(&comm->error);
 }

@@ -11,6 +11,8 @@ struct shunt_comm;
  * Any thread, while the communicator is READY.
  */
 int shunt_fault_look(struct shunt_comm *comm);
+/* A rank died, and the operation (kargs.op) waits for it: the communicator's error, and one line. */
+void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op);
 /* "allreduce of 1000 float32, sum": the operation that kargs.op stands for; "a collective" if it is not known. */
 void shunt_fault_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes);
 #endif

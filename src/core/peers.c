@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "core/comm_priv.h"
+#include "core/config.h"
 #include "core/fault.h"
 #include "core/io.h"
 #include "core/log.h"
@@ -14,6 +15,9 @@
 #include "core/service.h"
 
 #define LOOK_MS 200
+#define DEVICE_WAIT_MS 200 /* for the first device; once one was silent, for the others: */
+#define SILENT_WAIT_MS 20
+#define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
 
 struct process {
 	struct process *next;
@@ -31,6 +35,7 @@ struct member {
 	struct shunt_comm *comm;
 	struct process *of[SHUNT_MAX_RANKS]; /* NULL: our own, or not watched */
 	bool failed;
+	bool held;             /* nobody could see how far kernels are, and that was said */
 	uint64_t begun, ended; /* warps, as seen last */
 	int64_t since_ms;      /* when they changed */
 };
@@ -177,58 +182,104 @@ static int awaited(const struct member *m, uint64_t word)
 
 static void fail(struct member *m, int rank, uint64_t word)
 {
-	struct shunt_comm *comm = m->comm;
-	char op[256];
-
 	m->failed = true;
-	shunt_fault_operation(comm, word, op, sizeof(op));
-	if (shunt_comm_fail(comm, -EOWNERDEAD))
-		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; "
-		    "abort it and make a new one without that rank",
-		    rank, (int)m->of[rank]->pid, comm->rank, op, shunt_id_text(comm->id.b).s);
-	shunt_comm_stop_kernels(comm);
+	shunt_fault_died(m->comm, rank, (int)m->of[rank]->pid, word);
+	shunt_comm_stop_kernels(m->comm);
 }
 
-/* True: it is to be looked at again. */
-static bool look_at(struct member *m)
+/* An abort's limit stays. */
+static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
+{
+	__atomic_compare_exchange_n(&comm->words->limit_ns, &from, to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static uint64_t usual_limit(void)
+{
+	return (uint64_t)shunt_config()->timeout * 1000000;
+}
+
+/* Something holds the driver. */
+static void hold(struct member *m)
 {
 	struct shunt_comm *comm = m->comm;
-	struct shunt_ctrl *ctrl;
-	uint64_t word, begun, ended;
-	bool dead = false;
+	const struct process *dead = NULL;
+	bool pair = comm->nranks == 2;
+	int rank = -1;
+
+	while (!dead && ++rank < comm->nranks)
+		dead = long_dead(m, rank) ? m->of[rank] : NULL;
+	if (!dead || m->held)
+		return;
+	m->held = true;
+	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from seeing what its kernels wait for "
+	    "(communicator %s): %s", rank, (int)dead->pid, comm->rank, shunt_id_text(comm->id.b).s,
+	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
+	if (!pair)
+		return;
+	comm->lost_pid = (int)dead->pid;
+	atomic_store(&comm->lost, rank + 1);
+	if (!usual_limit() || usual_limit() > GRACE_NS)
+		change_limit(comm, usual_limit(), GRACE_NS);
+}
+
+/* It can be asked again: has one given up meanwhile? */
+static void release(struct member *m)
+{
+	m->held = false;
+	if (shunt_comm_error(m->comm))
+		m->failed = true;
+	else
+		change_limit(m->comm, GRACE_NS, usual_limit());
+	atomic_store(&m->comm->lost, 0);
+}
+
+static void judge(struct member *m, const struct shunt_progress *p)
+{
 	int rank;
+
+	if (p->begun == p->ended || p->begun != m->begun || p->ended != m->ended || !m->since_ms) {
+		m->begun = p->begun;
+		m->ended = p->ended;
+		m->since_ms = shunt_now_ms();
+	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
+		rank = awaited(m, p->now);
+		if (rank >= 0)
+			fail(m, rank, p->now);
+	}
+}
+
+/* True: it is to be looked at again. silent: a device has not answered. */
+static bool look_at(struct member *m, bool *silent)
+{
+	struct shunt_comm *comm = m->comm;
+	struct shunt_recorder_look look;
+	bool dead = false;
 
 	for (int r = 0; r < comm->nranks; r++)
 		dead = dead || (m->of[r] && m->of[r]->dead);
-	if (!dead || m->failed)
+	if (!dead || m->failed || !comm->recorder)
 		return false;
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY ||
+	    shunt_recorder_look(comm->recorder, *silent ? SILENT_WAIT_MS : DEVICE_WAIT_MS, &look))
 		return true;
-	ctrl = comm->mem[comm->rank].ptr;
-	if (comm->gpu->copy(comm->device, &ended, &ctrl->progress.ended, sizeof(ended)) ||
-	    comm->gpu->copy(comm->device, &begun, &ctrl->progress.begun, sizeof(begun)))
-		return true;
-	if (begun == ended || begun != m->begun || ended != m->ended || !m->since_ms) {
-		m->begun = begun;
-		m->ended = ended;
-		m->since_ms = shunt_now_ms();
-	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
-		if (comm->gpu->copy(comm->device, &word, &ctrl->progress.now, sizeof(word)))
-			return true;
-		rank = awaited(m, word);
-		if (rank >= 0)
-			fail(m, rank, word);
-	}
+	*silent |= look.silent;
+	if (look.silent)
+		hold(m);
+	else if (m->held)
+		release(m);
+	if (look.ctrl && !m->failed)
+		judge(m, &look.ctrl->progress);
+	shunt_recorder_look_finish(&look);
 	return !m->failed;
 }
 
 int shunt_peers_look(void)
 {
-	bool again = false;
+	bool again = false, silent = false;
 
 	pthread_mutex_lock(&lock);
 	for (struct member *m = owner == getpid() ? members : NULL; m; m = m->next)
-		again |= look_at(m);
+		again |= look_at(m, &silent);
 	pthread_mutex_unlock(&lock);
-	return again ? LOOK_MS : -1;
+	return !again ? -1 : silent ? 5 * LOOK_MS : LOOK_MS;
 }

@@ -10,6 +10,10 @@
  * is one for messages that the dead rank has no part in: then the communicator's error is -EOWNERDEAD, one line says who died and
  * what waits, and the abort word is raised.
  *
+ * How far kernels are can only be asked of the driver, and a call of the program's that waits for them, as cudaFree does, may keep that from everybody. Of two
+ * ranks any wait is one for the other: then kernels are told to give up after SHUNT_PEERS_GRACE_MS of one, and what they leave is taken for the death that it
+ * is. Among more, one line says what cannot be seen.
+ *
  * Each process is watched once, however many communicators have ranks in it, by the thread of the service. What is watched is a pidfd
  * that the process has opened on itself and passed to its peers: so it means that process in any PID namespace, and a child of fork()
  * that holds copies of all descriptors does not keep it alive. Where a system has no pidfds (before Linux 5.3) or forbids them,

@@ -39,6 +39,7 @@ struct shunt_recorder {
 	_Atomic(const char *) phase;
 	atomic_uint_fast64_t phase_ns;
 
+	atomic_bool left;            /* a thread that reads the device was left behind: another one would only stand beside it */
 	pthread_mutex_t reading;     /* held while the device is read; taken before `lock` */
 	pthread_mutex_t lock;        /* of what follows */
 	const struct shunt_gpu_ops *gpu;
@@ -366,6 +367,7 @@ static void *device_read_main(void *arg)
 	d->over = true;
 	pthread_cond_signal(&d->is_over);
 	pthread_mutex_unlock(&d->lock);
+	atomic_store(&d->rec->left, false);
 	device_read_drop(d);
 	return NULL;
 }
@@ -401,11 +403,18 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
  */
 static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
 {
-	struct device_read *d = device_read_start(rec);
+	const struct timespec ms = { .tv_nsec = 1000000 };
+	struct device_read *d;
 	struct timespec end;
 	bool over;
 
 	*ctrl_p = NULL;
+	for (; atomic_load(&rec->left); wait_ms--) {
+		if (!wait_ms)
+			return false;
+		nanosleep(&ms, NULL);
+	}
+	d = device_read_start(rec);
 	if (!d)
 		return true;
 	clock_gettime(CLOCK_MONOTONIC, &end);
@@ -419,6 +428,8 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 	while (!d->over && !pthread_cond_timedwait(&d->is_over, &d->lock, &end))
 		;
 	over = d->over;
+	if (!over)
+		atomic_store(&rec->left, true);
 	*ctrl_p = d->ctrl;
 	d->ctrl = NULL;
 	pthread_mutex_unlock(&d->lock);

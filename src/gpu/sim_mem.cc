@@ -293,12 +293,21 @@ void sim_host_free(void *host)
 		free(host);
 }
 
+static int copies_wait;
+
+void shunt_sim_set_copies_wait(int wait)
+{
+	__atomic_store_n(&copies_wait, wait, __ATOMIC_RELEASE);
+}
+
 int sim_copy(int device, void *dst, const void *src, size_t bytes)
 {
 	uintptr_t both = (uintptr_t)dst | (uintptr_t)src;
 
 	if (!sim_device_ok(device) || (bytes && (!dst || !src)))
 		return -EINVAL;
+	while (__atomic_load_n(&copies_wait, __ATOMIC_ACQUIRE))
+		usleep(1000);
 	/* A word may be what running kernels poll. */
 	if (bytes == 4 && both % 4 == 0) {
 		__atomic_store_n((uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);

@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "crew.h"
+#include "gpu/sim_hooks.h"
 #include "lib/clock.h"
 #include "shunt/device.h"
 
@@ -133,6 +134,42 @@ static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
 	}
 }
 
+/* ... also where the survivor's program is in a call that waits for the kernel and keeps the driver from everybody: nothing can be read of the device. */
+static enum life_end die_beside_a_held_driver(struct life *l, const struct crew *c, void *shared)
+{
+	ncclResult_t async = ncclSuccess;
+	double start;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFE_WRONG;
+	if (l->rank == c->victim)
+		kill(getpid(), SIGKILL);
+	start = now();
+	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
+		return LIFE_WRONG;
+	shunt_sim_set_copies_wait(1);
+	if (shunt_stream_synchronize(l->stream[0]))
+		return LIFE_WRONG;
+	shunt_sim_set_copies_wait(0);
+	if (now() - start > 10 || ncclCommGetAsyncError(l->comm, &async) || async != ncclRemoteError || ncclCommAbort(l->comm)) {
+		snprintf(l->wrong, sizeof(l->wrong), "async %d, %.1f s", (int)async, now() - start);
+		return LIFE_WRONG;
+	}
+	return LIFE_FAILED;
+}
+
+static void test_kill_beside_a_held_driver_ends_the_kernel(void **state)
+{
+	struct crew c = {.n = 2, .victim = 1, .action = FAULT_KILL, .body = die_beside_a_held_driver};
+	const char *why;
+
+	life_environment("30s", "10s");
+	why = crew_run(&c);
+	if (why)
+		fail_msg("%s", why);
+	life_environment("600ms", "1s");
+}
+
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
 static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void *shared)
 {
@@ -209,6 +246,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
+	    cmocka_unit_test(test_kill_beside_a_held_driver_ends_the_kernel),
 	    cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
 	    cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
 	    cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
