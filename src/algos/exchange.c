@@ -316,9 +316,10 @@ static void make_bulk_room(const struct shunt_scope *scope, const struct shunt_c
 {
 	const unsigned parts = 1 + SHUNT_BULK_TURNS;
 	unsigned copying = folds ? 0 : scope->sim ? 1 : BULK_COPYING, sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
+	unsigned most = most_bulk_sending(first);
 
-	if (sending > most_bulk_sending(first))
-		sending = most_bulk_sending(first);
+	if (sending > most)
+		sending = most;
 	if (!scope->sim)
 		sending -= sending % SHUNT_CHUNKS_SIDE;
 	if (sending < (scope->sim ? 1 : BULK_SENDING_LEAST))

@@ -192,6 +192,11 @@ bool shunt_comm_fail(struct shunt_comm *comm, int err)
 	return true;
 }
 
+uint64_t shunt_comm_spin_limit(void)
+{
+	return (uint64_t)shunt_config()->timeout * 1000000;
+}
+
 void shunt_comm_stop_kernels(struct shunt_comm *comm)
 {
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;

@@ -69,6 +69,8 @@ int shunt_comm_join_locked(struct shunt_comm *comm);
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
 /* Raises the abort word: the kernels of a communicator that is ready give up within milliseconds. */
 void shunt_comm_stop_kernels(struct shunt_comm *comm);
+/* How long a kernel may wait for a peer, in ns; 0: for ever. */
+uint64_t shunt_comm_spin_limit(void);
 /* One line: that it is COMM_FORWARD, and why. */
 void shunt_comm_say_forward(const struct shunt_comm *comm);
 /* The scratch is there: who waits for kernels may ask the device. */

@@ -7,7 +7,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "core/comm_priv.h"
-#include "core/config.h"
 #include "core/fault.h"
 #include "core/io.h"
 #include "core/log.h"
@@ -153,17 +152,23 @@ static bool long_dead(const struct member *m, int rank)
 	return p && p->dead && shunt_now_ms() - p->died_ms >= SHUNT_PEERS_GRACE_MS;
 }
 
+/* The lowest of them; -1: none. */
+static int first_dead(const struct member *m)
+{
+	for (int r = 0; r < m->comm->nranks; r++)
+		if (long_dead(m, r))
+			return r;
+	return -1;
+}
+
 /* Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call. */
 static int awaited(const struct member *m, uint64_t word)
 {
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
 	bool known = false;
-	int dead = -1, found = -1;
+	int dead = first_dead(m), found = -1;
 	size_t n;
 
-	for (int r = m->comm->nranks - 1; r >= 0; r--)
-		if (long_dead(m, r))
-			dead = r;
 	n = ops ? shunt_recorder_read(m->comm->recorder, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
 	for (size_t i = 0; i < n && found < 0; i++) {
 		const struct shunt_operation *o = &ops[i];
@@ -193,33 +198,27 @@ static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 	__atomic_compare_exchange_n(&comm->words->limit_ns, &from, to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-static uint64_t usual_limit(void)
-{
-	return (uint64_t)shunt_config()->timeout * 1000000;
-}
-
 /* Something holds the driver. */
 static void hold(struct member *m)
 {
 	struct shunt_comm *comm = m->comm;
-	const struct process *dead = NULL;
+	uint64_t limit = shunt_comm_spin_limit();
 	bool pair = comm->nranks == 2;
-	int rank = -1;
+	int rank = first_dead(m), pid;
 
-	while (!dead && ++rank < comm->nranks)
-		dead = long_dead(m, rank) ? m->of[rank] : NULL;
-	if (!dead || m->held)
+	if (rank < 0 || m->held)
 		return;
 	m->held = true;
+	pid = (int)m->of[rank]->pid;
 	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from seeing what its kernels wait for "
-	    "(communicator %s): %s", rank, (int)dead->pid, comm->rank, shunt_id_text(comm->id.b).s,
+	    "(communicator %s): %s", rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
 	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
 	if (!pair)
 		return;
-	comm->lost_pid = (int)dead->pid;
+	comm->lost_pid = pid;
 	atomic_store(&comm->lost, rank + 1);
-	if (!usual_limit() || usual_limit() > GRACE_NS)
-		change_limit(comm, usual_limit(), GRACE_NS);
+	if (!limit || limit > GRACE_NS)
+		change_limit(comm, limit, GRACE_NS);
 }
 
 /* It can be asked again: has one given up meanwhile? */
@@ -229,7 +228,7 @@ static void release(struct member *m)
 	if (shunt_comm_error(m->comm))
 		m->failed = true;
 	else
-		change_limit(m->comm, GRACE_NS, usual_limit());
+		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
 	atomic_store(&m->comm->lost, 0);
 }
 

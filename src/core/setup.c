@@ -266,7 +266,7 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 		return 0;
 	}
 	comm->words = host;
-	comm->words->limit_ns = (uint64_t)shunt_config()->timeout * 1000000;
+	comm->words->limit_ns = shunt_comm_spin_limit();
 
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	err = gpu->copy(comm->device, &ctrl->words, &dev, sizeof(dev));
@@ -375,8 +375,10 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		return broken(comm, "exchanging capabilities", err);
 	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
 		goto out_forward;
-	for (int r = 0; r < comm->nranks; r++)
+	for (int r = 0; r < comm->nranks; r++) {
 		comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, hellos[r].max_ctas);
+		comm->scope.sms = (uint32_t)shunt_lesser_limit((int)comm->scope.sms, hellos[r].gpu.sim ? 0 : (int)hellos[r].gpu.sms);
+	}
 	share_gpus(comm, hellos);
 	comm->scope.no_sms = comm->scope.bulk = true;
 	for (int r = 0; r < comm->nranks; r++) {
@@ -384,10 +386,6 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		comm->scope.bulk &= hellos[r].bulk != 0;
 	}
 	comm->scope.sim = hellos[0].gpu.sim;
-	comm->scope.sms = hellos[0].gpu.sim ? 0 : hellos[0].gpu.sms;
-	for (int r = 1; r < comm->nranks && comm->scope.sms; r++)
-		if (hellos[r].gpu.sms < comm->scope.sms)
-			comm->scope.sms = hellos[r].gpu.sms;
 	agree_on_tuning(comm, hellos);
 	for (int r = 0; r < comm->nranks; r++) {
 		plans[r] = hellos[r].plans;
