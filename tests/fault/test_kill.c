@@ -73,6 +73,18 @@ static void test_stop_at_any_call_breaks_nothing(void **state)
 	life_environment("600ms", "1s");
 }
 
+/* With time-outs that nothing is to run into. */
+static void run_patiently(struct crew *c)
+{
+	const char *why;
+
+	life_environment("30s", "10s");
+	why = crew_run_each(c);
+	if (why)
+		fail_msg("%s", why);
+	life_environment("600ms", "1s");
+}
+
 struct places {
 	atomic_int ready, launched;
 };
@@ -160,14 +172,7 @@ static enum life_end die_beside_a_held_driver(struct life *l, const struct crew 
 
 static void test_kill_beside_a_held_driver_ends_the_kernel(void **state)
 {
-	struct crew c = {.n = 2, .victim = 1, .action = FAULT_KILL, .body = die_beside_a_held_driver};
-	const char *why;
-
-	life_environment("30s", "10s");
-	why = crew_run(&c);
-	if (why)
-		fail_msg("%s", why);
-	life_environment("600ms", "1s");
+	run_patiently(&(struct crew){.n = 2, .action = FAULT_KILL, .body = die_beside_a_held_driver});
 }
 
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
@@ -194,14 +199,7 @@ static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void
 
 static void test_stop_in_a_kernel_breaks_nothing(void **state)
 {
-	struct crew c = {.n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel};
-	const char *why;
-
-	life_environment("30s", "10s");
-	why = crew_run_each(&c);
-	if (why)
-		fail_msg("%s", why);
-	life_environment("600ms", "1s");
+	run_patiently(&(struct crew){.n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel});
 }
 
 /* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
