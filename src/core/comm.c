@@ -149,6 +149,7 @@ static void free_comm(struct shunt_comm *comm)
 	shunt_copier_finish(comm);
 	if (comm->beside)
 		comm->gpu->stream_destroy(comm->device, comm->beside);
+	free(comm->forked.streams);
 	shunt_meet_destroy(comm->meet);
 	pthread_mutex_unlock(&comm->lock);
 	shunt_windows_finish(comm);
@@ -451,26 +452,34 @@ static int setup_locked(struct shunt_comm *comm)
 	return err;
 }
 
+/* later waits for what earlier has now. */
+static int follow(struct shunt_comm *comm, void *later, void *earlier)
+{
+	void *event;
+	int err = comm->gpu->event_create(comm->device, false, &event);
+
+	if (err)
+		return err;
+	err = comm->gpu->event_record(comm->device, event, earlier);
+	if (!err)
+		err = comm->gpu->event_wait(comm->device, event, later);
+	comm->gpu->event_destroy(comm->device, event);
+	return err;
+}
+
 /* The streams of a group wait for each other before its first launch, and for its last one; stream: the one that has these. */
 static int join_streams(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < n && !err; i++) {
-		void *other = calls[i]->stream, *event;
+		void *other = calls[i]->stream;
 		bool seen = other == stream;
 
 		for (size_t k = 0; k < i && !seen; k++)
 			seen = calls[k]->stream == other;
-		if (seen)
-			continue;
-		err = comm->gpu->event_create(comm->device, false, &event);
-		if (err)
-			return err;
-		err = comm->gpu->event_record(comm->device, event, before ? other : stream);
-		if (!err)
-			err = comm->gpu->event_wait(comm->device, event, before ? stream : other);
-		comm->gpu->event_destroy(comm->device, event);
+		if (!seen)
+			err = before ? follow(comm, stream, other) : follow(comm, other, stream);
 	}
 	return err;
 }
@@ -536,14 +545,68 @@ static bool have_beside(struct shunt_comm *comm, void *stream)
 
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
 {
+	void **streams = calloc(n, sizeof(*streams));
 	int err = 0;
 
 	*forked_p = false;
 	pthread_mutex_lock(&comm->lock);
-	if (atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY && !shunt_comm_error(comm) && have_beside(comm, calls[0]->stream)) {
+	if (streams && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY && !shunt_comm_error(comm) &&
+	    have_beside(comm, calls[0]->stream)) {
 		err = put_in_order(comm, comm->beside, calls, n);
 		*forked_p = !err;
 	}
+	if (*forked_p) {
+		for (size_t i = 0; i < n; i++)
+			streams[i] = calls[i]->stream;
+		free(comm->forked.streams);
+		comm->forked.streams = streams;
+		comm->forked.n = n;
+		streams = NULL;
+	}
+	pthread_mutex_unlock(&comm->lock);
+	free(streams);
+	return err;
+}
+
+static int join_locked(struct shunt_comm *comm)
+{
+	void **streams = comm->forked.streams;
+	int err = 0;
+
+	for (size_t i = 0; i < comm->forked.n && !err; i++)
+		if (i == 0 || streams[i] != streams[i - 1])
+			err = follow(comm, streams[i], comm->beside);
+	if (err)
+		shunt_comm_fail(comm, err);
+	comm->forked.n = 0;
+	atomic_store(&comm->forked.due, false);
+	return err;
+}
+
+int shunt_comm_join_group(struct shunt_comm *comm)
+{
+	int err;
+
+	pthread_mutex_lock(&comm->lock);
+	err = join_locked(comm);
+	pthread_mutex_unlock(&comm->lock);
+	return err;
+}
+
+void shunt_comm_join_later(struct shunt_comm *comm)
+{
+	atomic_store(&comm->forked.due, true);
+}
+
+int shunt_comm_join_due(struct shunt_comm *comm)
+{
+	int err = 0;
+
+	if (!atomic_load(&comm->forked.due))
+		return 0;
+	pthread_mutex_lock(&comm->lock);
+	if (atomic_load(&comm->forked.due))
+		err = join_locked(comm);
 	pthread_mutex_unlock(&comm->lock);
 	return err;
 }
@@ -582,7 +645,7 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
 	if (!err && e.windows)
 		err = shunt_windows_note_use(comm, e.stream, captured);
-	if (!err && several)
+	if (!err && several && !forked)
 		err = join_streams(comm, e.stream, calls, n, false);
 	if (err && begun && err != -EBADMSG)
 		shunt_order_lose(&comm->order, comm->gpu, comm->device, e.stream);

@@ -70,10 +70,15 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
  */
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
- * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams in between, and
- * neither before nor after it. *forked_p: so it will, and run_group has to be told. False: it cannot, and comes after it. -EBADMSG: as run_group.
+ * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams until join_group,
+ * and neither before nor after it. *forked_p: so it will, and run_group has to be told. False: it cannot, and comes after it. -EBADMSG: as run_group.
  */
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p);
+/* What comes onto the calls' streams from now on waits for what run_group launched. */
+int shunt_comm_join_group(struct shunt_comm *comm);
+/* ... or from the next shunt_comm_join_due on, which any thread may call: cheap where nothing is due. */
+void shunt_comm_join_later(struct shunt_comm *comm);
+int shunt_comm_join_due(struct shunt_comm *comm);
 /*
  * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
  * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:

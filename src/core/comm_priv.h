@@ -56,6 +56,11 @@ struct shunt_comm {
 	struct shunt_windows windows;
 	struct shunt_copier copier;
 	void *beside;             /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it is needed */
+	struct {
+		void **streams;   /* of the group that was forked to it, and is not joined yet */
+		size_t n;
+		atomic_bool due;  /* shunt_comm_join_due is to do it */
+	} forked;
 	struct shunt_comm *next;                   /* core/retire.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;

@@ -168,6 +168,8 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	e = shunt_entry_find(comm);
 	if (e && !shunt_group_open())
 		shunt_attach_ready(e, comm);
+	if (e)
+		shunt_comm_join_due(e->comm); /* a thread of NCCL's has launched the group by now */
 	if (e && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED))
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
 	shunt_entry_put(e);

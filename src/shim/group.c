@@ -390,6 +390,20 @@ static ncclResult_t fork_calls(struct shunt_group *g)
 	return shunt_to_nccl(err);
 }
 
+/* What the real NCCL launches later, from a thread of its own, is still to come: ncclCommGetAsyncError joins when it says that it is there. */
+static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResult_t result)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < g->n && !err; i++) {
+		if (g->calls[i].forked && later)
+			shunt_comm_join_later(g->calls[i].entry->comm);
+		else if (g->calls[i].forked)
+			err = shunt_comm_join_group(g->calls[i].entry->comm);
+	}
+	return result == ncclSuccess ? shunt_to_nccl(err) : result;
+}
+
 /* All calls of the group that are still to be made on the communicator of calls[first], together. */
 static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
 {
@@ -583,6 +597,8 @@ static ncclResult_t end_overlay(struct shunt_group *g)
 		end = real_GroupEnd();
 	if (result == ncclSuccess && (end == ncclSuccess || end == ncclInProgress))
 		result = launch_calls(g);
+	if (g->mixed.n)
+		result = join_calls(g, end == ncclInProgress, result);
 	return result == ncclSuccess ? end : result;
 }
 

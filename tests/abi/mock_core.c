@@ -510,6 +510,20 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	return 0;
 }
 
+int shunt_comm_join_group(struct shunt_comm *comm)
+{
+	return 0;
+}
+
+void shunt_comm_join_later(struct shunt_comm *comm)
+{
+}
+
+int shunt_comm_join_due(struct shunt_comm *comm)
+{
+	return 0;
+}
+
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
 {
 	int err = 0;

@@ -38,6 +38,7 @@ static struct ncclComm *free_comms, *made_comms; /* the latter so that those of 
 static struct fake_call last_call;
 static int launches;
 static _Thread_local int group_calls;
+static _Thread_local ncclComm_t group_comm; /* of its last call */
 static const char *volatile last_error = "fake: last error";
 static _Thread_local void (*at_launch)(void *arg);
 static _Thread_local void *at_launch_arg;
@@ -682,10 +683,12 @@ static ncclResult_t collective(struct fake_call call)
 		result = ncclInvalidArgument;
 	if (!result && (unsigned)call.op > 4 && (unsigned)call.op < 0x1000)
 		result = ncclInvalidArgument;
-	if (!result && group_depth)
+	if (!result && group_depth) {
 		group_calls++;
-	else if (!result)
+		group_comm = call.comm;
+	} else if (!result) {
 		__atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
+	}
 	return keep(result);
 }
 
@@ -766,6 +769,41 @@ ncclResult_t ncclGroupStart(void)
 	return ncclSuccess;
 }
 
+struct late_launch {
+	void (*launch)(void *arg);
+	void *arg;
+	ncclComm_t comm;
+};
+
+static void *late_launch_thread(void *arg)
+{
+	struct late_launch *l = arg;
+
+	usleep(20000);
+	l->launch(l->arg);
+	__atomic_store_n(&l->comm->state, ncclSuccess, __ATOMIC_RELEASE);
+	free(l);
+	return NULL;
+}
+
+/* In the place of what the group launches: here and now, or where the communicator does not block from a thread of our own, a while later. */
+static ncclResult_t launch(void)
+{
+	struct late_launch *l;
+	pthread_t thread;
+
+	if (group_comm->blocking) {
+		at_launch(at_launch_arg);
+		return ncclSuccess;
+	}
+	__atomic_store_n(&group_comm->state, ncclInProgress, __ATOMIC_RELEASE);
+	l = malloc(sizeof(*l));
+	*l = (struct late_launch){at_launch, at_launch_arg, group_comm};
+	pthread_create(&thread, NULL, late_launch_thread, l);
+	pthread_detach(thread);
+	return ncclInProgress;
+}
+
 static ncclResult_t group_end(const char *name)
 {
 	ncclResult_t result = planned(name);
@@ -781,7 +819,7 @@ static ncclResult_t group_end(const char *name)
 	if (!result && !strcmp(name, "GroupEnd"))
 		__atomic_add_fetch(&launches, group_calls, __ATOMIC_RELAXED);
 	if (!result && group_calls && at_launch)
-		at_launch(at_launch_arg);
+		result = launch();
 	group_calls = 0;
 	for (int i = 0; i < nbirths; i++) {
 		ncclResult_t born = result && result != ncclInProgress ? result : bear(&births[i]);

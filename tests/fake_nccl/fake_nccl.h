@@ -34,7 +34,10 @@ struct fake_call {
 struct fake_call fake_nccl_last_call(void);
 /* How many collective and point-to-point calls would have run since the last reset: not those of groups that failed or were simulated. */
 int fake_nccl_launches(void);
-/* Called by this thread's GroupEnd where calls of the group would be launched, in the place of that; NULL: nothing. */
+/*
+ * Called by this thread's GroupEnd where calls of the group would be launched, in the place of that, or by another thread 20 ms later where their communicator
+ * does not block; NULL: nothing.
+ */
 void fake_nccl_at_launch(void (*launch)(void *arg), void *arg);
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
