@@ -148,7 +148,7 @@ ncclConfig_t conform_comm_config(void)
 {
 	return (ncclConfig_t){.size = sizeof(ncclConfig_t),
 		.magic = SHUNT_NCCL_CONFIG_MAGIC,
-		.version = 23100,
+		.version = 23200,
 		.blocking = NCCL_CONFIG_UNDEF_INT,
 		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
 		.minCTAs = NCCL_CONFIG_UNDEF_INT,
@@ -168,7 +168,8 @@ ncclConfig_t conform_comm_config(void)
 		.launchOrderImplicit = NCCL_CONFIG_UNDEF_INT,
 		.numRmaSig = NCCL_CONFIG_UNDEF_INT,
 		.rmaEagerInit = NCCL_CONFIG_UNDEF_INT,
-		.hostCftMode = NCCL_CONFIG_UNDEF_INT};
+		.hostCftMode = NCCL_CONFIG_UNDEF_INT,
+		.nvlsHostMode = NCCL_CONFIG_UNDEF_INT};
 }
 
 ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, const ncclUniqueId *id,

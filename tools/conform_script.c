@@ -9,7 +9,7 @@ const char *const conform_config_names[CONFORM_NCONFIGS] = { "plain", "null", "u
 const ncclCollConfig_t *conform_config(enum conform_config config)
 {
 #define UNSET                                                                                                                      \
-	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23100, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,   \
+	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,   \
 	.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = NCCL_CONFIG_UNDEF_INT, .CTAPolicy = NCCL_CONFIG_UNDEF_INT
 #define ANY_CTAS .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT
 	static const ncclCollConfig_t configs[CONFORM_NCONFIGS] = {

@@ -16,7 +16,7 @@
 
 /* Versions that the tests cover; see src/shim/symbols.def. */
 #define OLDEST 21800
-#define NEWEST 23199
+#define NEWEST 23299
 #define MAX_COPIES 64
 
 static const char topic[] = "libraries";
@@ -140,7 +140,7 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 static void check_version(struct findings *f, int version, const char *path)
 {
 	if (version < OLDEST || version > NEWEST)
-		found(f, FOUND_WARN, topic, "what it has beyond is forwarded; run `shunt conform` before you rely on it", "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.31",
+		found(f, FOUND_WARN, topic, "what it has beyond is forwarded; run `shunt conform` before you rely on it", "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32",
 		    version / 10000, version / 100 % 100, version % 100, path);
 }
 

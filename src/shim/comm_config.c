@@ -39,6 +39,7 @@ static const struct field {
 	FIELD(numRmaSig, 23100, INT_MIN, INT_MAX),
 	FIELD(rmaEagerInit, 23100, INT_MIN, INT_MAX),
 	FIELD(hostCftMode, 23100, INT_MIN, INT_MAX),
+	FIELD(nvlsHostMode, 23200, 0, INT_MAX),
 #undef FIELD
 };
 

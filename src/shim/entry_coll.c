@@ -70,8 +70,8 @@ static bool is_empty(const struct shunt_coll *c)
 }
 
 /*
- * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do. A profiler's tag, vendor
- * options and shapes of launches that our kernels do not have (NVLS, clusters) change nothing here.
+ * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do, or know of: a later version's.
+ * A profiler's tag, vendor options and shapes of launches that our kernels do not have (NVLS, clusters) change nothing here.
  */
 static bool take_config(struct shunt_call *call)
 {
@@ -79,6 +79,8 @@ static bool take_config(struct shunt_call *call)
 
 	if (!call->has_config)
 		return true;
+	if (config->magic != SHUNT_NCCL_CONFIG_MAGIC || config->size > sizeof(*config) || config->launchCompletionEvent)
+		return false;
 	if (config->algSelection || (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
 		return false;
 	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) || (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))
@@ -218,7 +220,7 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 	} else if (lacks_buffer(e, c)) {
 		result = refuse(call, "a buffer is NULL");
 	} else if (!take_config(call)) {
-		result = refuse(call, "an algorithm, a CTA policy or limits that need the real NCCL");
+		result = refuse(call, "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that need the real NCCL");
 	} else if (!shunt_comm_pick(e->comm, c, &call->pick, &why)) {
 		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
@@ -253,7 +255,7 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 	if (config) {
 		call.has_config = true;
 		call.given = config;
-		memcpy(&call.config, config, sizeof(call.config));
+		memcpy(&call.config, config, config->size < sizeof(call.config) ? config->size : sizeof(call.config)); /* it may be an earlier version's */
 	}
 	return collective_call(&call);
 }

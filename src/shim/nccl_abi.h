@@ -2,7 +2,7 @@
 #ifndef SHUNT_SHIM_NCCL_ABI_H
 #define SHUNT_SHIM_NCCL_ABI_H
 /*
- * NCCL's ABI as declared by us: what a caller built against nccl.h 2.14 to 2.31 passes and expects. No NCCL or CUDA header is
+ * NCCL's ABI as declared by us: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or CUDA header is
  * needed; tests/abi compares every type, value, layout and prototype with a system nccl.h where there is one.
  * Names are NCCL's because they are the ABI. A cudaStream_t is only passed through, so void * will do.
  */
@@ -124,6 +124,7 @@ typedef struct {
 	int numRmaSig;
 	int rmaEagerInit;
 	int hostCftMode;         /* 2.31: 112 */
+	int nvlsHostMode;        /* 2.32: 120 */
 } ncclConfig_t;
 
 typedef struct {
@@ -159,15 +160,16 @@ typedef struct {
 	const char *algSelection;
 	int forceAlgSelection;
 	int CTAPolicy;
-	uint64_t userProfilerTag;
+	uint64_t userProfilerTag;    /* 2.31: 64 bytes */
+	void *launchCompletionEvent; /* 2.32: 72; a CUDA event that NCCL records */
 } ncclCollConfig_t;
 
 #ifndef __cplusplus
 _Static_assert(sizeof(ncclUniqueId) == 128, "passed by value");
 _Static_assert(sizeof(ncclRedOp_t) == 4 && sizeof(ncclDataType_t) == 4 && sizeof(ncclResult_t) == 4, "enums are ints");
-_Static_assert(sizeof(ncclConfig_t) == 112 && offsetof(ncclConfig_t, trafficClass) == 44, "2.31");
+_Static_assert(sizeof(ncclConfig_t) == 120 && offsetof(ncclConfig_t, trafficClass) == 44, "2.32");
 _Static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclConfigExt_t) == 24, "2.22, 2.31");
-_Static_assert(sizeof(ncclCollConfig_t) == 64 && offsetof(ncclCollConfig_t, userProfilerTag) == 56, "2.31");
+_Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, launchCompletionEvent) == 64, "2.32");
 #endif
 
 /* Prototypes of what we type: ncclX and its twin pncclX. */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <limits.h>
 #include <string.h>
 #include <cmocka.h>
 #include "core/config.h"
@@ -25,7 +26,7 @@ static ncclConfig_t fresh(unsigned version)
 	static const struct {
 		unsigned version;
 		size_t size;
-	} sizes[] = {{23100, 112}, {23000, 96}, {22900, 88}, {22800, 80}, {22700, 72}, {21800, 48}, {21700, 40}, {21400, 24}};
+	} sizes[] = {{23200, 120}, {23100, 112}, {23000, 96}, {22900, 88}, {22800, 80}, {22700, 72}, {21800, 48}, {21700, 40}, {21400, 24}};
 	ncclConfig_t c;
 	size_t i = 0;
 
@@ -63,7 +64,7 @@ static int read_exactly(const ncclConfig_t *c, struct shunt_comm_config *out)
 	return err;
 }
 
-static const unsigned versions[] = {21400, 21705, 21800, 22005, 22505, 22600, 22700, 22809, 22907, 23003, 23007, 23100, 99900};
+static const unsigned versions[] = {21400, 21705, 21800, 22005, 22505, 22600, 22700, 22809, 22907, 23003, 23007, 23100, 23200, 99900};
 
 static void test_comm_config_of_every_version_is_read_within_its_size(void **state)
 {
@@ -107,7 +108,7 @@ static void test_comm_config_newer_than_ours_is_cut(void **state)
 	struct {
 		ncclConfig_t c;
 		char more[64];
-	} later = {fresh(23100), ""};
+	} later = {fresh(23200), ""};
 	struct shunt_comm_config out;
 	char why[128];
 
@@ -160,13 +161,14 @@ static void test_comm_config_values_are_checked_as_nccl_does(void **state)
 		ROW(maxP2pPeers, 23003, {1, 2, 7}, {0, -1, -2}),
 		ROW(graphStreamOrdering, 23007, {0, 1, 1}, {-1, 2, 3}),
 		ROW(numRmaSig, 23100, {0, 1, -9}, {0}),
+		ROW(nvlsHostMode, 23200, {0, 3, INT_MAX}, {-1, -2, -3}),
 	};
 	struct shunt_comm_config out;
 	char why[128];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		for (int k = 0; k < 3; k++) {
-			ncclConfig_t c = fresh(23100);
+			ncclConfig_t c = fresh(23200);
 			int *field = (int *)((char *)&c + rows[i].offset);
 
 			*field = rows[i].good[k];

@@ -1233,22 +1233,55 @@ static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 	struct {
 		ncclCollConfig_t known;
 		char later[16];
-	} config = {.known = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .ext = &ext,
+	} config = {.known = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23300, .ext = &ext,
 			.minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
 			.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, .CTAPolicy = NCCL_CONFIG_UNDEF_INT}};
 	ncclComm_t comm = fresh_comm(0, 2);
 
 	memset(config.later, 1, sizeof(config.later));
-	/* Kept until the group's end, when the program may have other things there. */
+	/* Behind a call that may be NCCL's it is kept until the group's end, when the program may have other things there. */
 	ncclGroupStart();
+	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	assert_int_equal(ncclAllReduceConfig(a, b, 5000, ncclInt8, ncclSum, comm, NULL, &config.known), ncclSuccess);
 	ext.value.i = 8;
 	memset(config.later, 2, sizeof(config.later));
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
-	assert_non_null(strstr(fake.log(), "config of 64, later 0, option -1\nAllReduce 5000"));
+	assert_non_null(strstr(fake.log(), "config of 72, later 0, option -1\nAllReduce 5000"));
 	fake.reset();
 	assert_int_equal(ncclAllReduceConfig(a, b, 5000, ncclInt8, ncclSum, comm, NULL, &config.known), ncclSuccess);
-	assert_non_null(strstr(fake.log(), "config of 80, later 32, option 8\nAllReduce 5000"));
+	assert_non_null(strstr(fake.log(), "config of 88, later 32, option 8\nAllReduce 5000"));
+	ncclCommDestroy(comm);
+}
+
+/* Ours only if it asks for nothing that we do not know. */
+static void test_call_configuration_of_every_version_is_understood_or_forwarded(void **state)
+{
+	ncclCollConfig_t config = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .minCTAs = NCCL_CONFIG_UNDEF_INT,
+	    .maxCTAs = 2, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
+	    .CTAPolicy = NCCL_CONFIG_UNDEF_INT};
+	const size_t first = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's ends here, and its memory */
+	ncclComm_t comm = fresh_comm(0, 2);
+	void *earlier = malloc(first);
+
+	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
+	shunt_mock_reset();
+	config.size = first;
+	memcpy(earlier, &config, first);
+	assert_int_equal(ncclAllReduceConfig(a, b, 6, ncclInt8, ncclSum, comm, NULL, earlier), ncclSuccess);
+	assert_non_null(strstr(shunt_mock_log(), "run 6 0\n"));
+	free(earlier);
+
+	shunt_mock_reset();
+	config.size = sizeof(config);
+	config.launchCompletionEvent = &config;
+	assert_int_equal(ncclAllReduceConfig(a, b, 7, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
+	config.launchCompletionEvent = NULL;
+	config.size++;
+	assert_int_equal(ncclAllReduceConfig(a, b, 8, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
+	assert_null(strstr(shunt_mock_log(), "run"));
+	assert_non_null(strstr(fake.log(), "AllReduce 7 "));
+	assert_non_null(strstr(fake.log(), "AllReduce 8 "));
 	ncclCommDestroy(comm);
 }
 
@@ -1328,7 +1361,8 @@ int main(int argc, char **argv)
 	};
 
 	const struct CMUnitTest older[] = {TEST(test_communicator_that_cannot_be_revoked_stays_ours)};
-	const struct CMUnitTest newer[] = {TEST(test_call_configuration_reaches_nccl_whole_or_short)};
+	const struct CMUnitTest newer[] = {TEST(test_call_configuration_reaches_nccl_whole_or_short),
+		TEST(test_call_configuration_of_every_version_is_understood_or_forwarded)};
 
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();

@@ -300,6 +300,9 @@ static int body_odds(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	for (int i = 0; i < 10000; i++)
 		CHECK(b[i] == i * r->nranks);
+	config.magic = 0;
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
+	config.magic = 0xcafebeef;
 	config.algSelection = "allreduce_ring";
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
 	shunt_free(a);

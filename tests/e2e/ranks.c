@@ -142,7 +142,7 @@ ncclConfig_t ranks_config(void)
 		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
 	c.size = sizeof(c);
 	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
-	c.version = 23100;
+	c.version = 23200;
 	c.netName = c.commName = NULL;
 	return c;
 }
