@@ -10,11 +10,11 @@ import time
 import torch
 import torch.distributed as dist
 
-if torch.cuda.device_count() < 2:
-    print("SKIP memory: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("memory")
 rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-dev = torch.device("cuda", local)
+dev = gpus.mine(local)
 torch.cuda.set_device(dev)
 x = torch.ones(1024, device=dev)
 torch.cuda.synchronize()

@@ -19,12 +19,12 @@ import time
 import torch
 import torch.distributed as dist
 
-if torch.cuda.device_count() < 2:
-    print("SKIP order_torch: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("order_torch")
 
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-torch.cuda.set_device(local)
+torch.cuda.set_device(gpus.mine(local))
 dist.init_process_group("gloo")
 lib = ctypes.CDLL("libnccl.so.2")
 INT64, SUM = 4, 0

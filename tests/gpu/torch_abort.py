@@ -17,9 +17,9 @@ import time
 import torch
 import torch.distributed as dist
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_abort: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_abort")
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
     p.add_argument("--within", type=float, default=10)
     o = p.parse_args()
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    dev = torch.device("cuda", local)
+    dev = gpus.mine(local)
     torch.cuda.set_device(dev)
     os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # nobody but us aborts
     dist.init_process_group("nccl", device_id=dev)

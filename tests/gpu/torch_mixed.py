@@ -14,9 +14,9 @@ import sys
 import torch
 import torch.distributed as dist
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_mixed: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_mixed")
 
 SMALL, LARGE = 1 << 10, 80 << 20  # of float32
 
@@ -44,7 +44,7 @@ def broadcasts(rank, dev, turn):
 
 def main():
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
-    dev = torch.device("cuda", local)
+    dev = gpus.mine(local)
     torch.cuda.set_device(dev)
     dist.init_process_group("nccl", device_id=dev)
     good = True

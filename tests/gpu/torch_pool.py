@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_pool: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_pool")
 
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-dev = torch.device("cuda", local)
+dev = gpus.mine(local)
 torch.cuda.set_device(dev)
 failures = 0
 

@@ -19,12 +19,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_steps: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_steps")
 
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-dev = torch.device("cuda", local)
+dev = gpus.mine(local)
 torch.cuda.set_device(dev)
 
 WIDTH, LAYERS, TOKENS = 4096, 8, 8192

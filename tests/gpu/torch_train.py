@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_train: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_train")
 
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-dev = torch.device("cuda", local)
+dev = gpus.mine(local)
 torch.cuda.set_device(dev)
 failures = 0
 report = []

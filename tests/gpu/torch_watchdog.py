@@ -23,12 +23,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-if torch.cuda.device_count() < 2:
-    print("SKIP torch_watchdog: needs two GPUs")
-    sys.exit(77)
+import gpus
+
+gpus.need("torch_watchdog")
 
 rank, world, local = (int(os.environ[k]) for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-dev = torch.device("cuda", local)
+dev = gpus.mine(local)
 torch.cuda.set_device(dev)
 late = world - 1  # the rank that does not come
 # torch's ErrorHandlingMode: what the watchdog does when a call fails or takes too long.
