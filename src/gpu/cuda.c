@@ -51,7 +51,7 @@ static const struct {
 
 static int to_errno(int result)
 {
-	if (result >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && result <= SHUNT_CU_TIMEOUT)
+	if (shunt_cu_capture_error(result))
 		return -EBUSY;
 	for (size_t i = 0; i < sizeof(errnos) / sizeof(errnos[0]); i++)
 		if (errnos[i].result == result)
@@ -69,7 +69,7 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	if (result == SHUNT_CU_DEINITIALIZED)
 		return to_errno(result);
 	va_start(ap, fmt);
-	vsnprintf(what, sizeof(what), fmt, ap);
+	vsnprintf(what, sizeof(what), fmt, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): it is, one line up */
 	va_end(ap);
 	if (shunt_cu.GetErrorName(result, &name) || !name)
 		name = "unknown result";
@@ -315,6 +315,14 @@ void shunt_cu_leave(const struct shunt_cu_scope *scope)
 		if (res)
 			shunt_cu_error(res, "cuThreadExchangeStreamCaptureMode");
 	}
+}
+
+int shunt_cu_done(const struct shunt_cu_scope *scope, int device, int result, const char *call)
+{
+	int err = result ? shunt_cu_error(result, "%s on device %d", call, device) : 0;
+
+	shunt_cu_leave(scope);
+	return err;
 }
 
 int shunt_cu_copy_stream(int device, void **stream_p)

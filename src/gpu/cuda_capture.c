@@ -18,7 +18,7 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 	if (err)
 		return err;
 	res = shunt_cu.StreamGetCaptureInfo(stream, &status, &id, &info.graph, &nodes, &nnodes);
-	if (res >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && res <= SHUNT_CU_TIMEOUT) {
+	if (shunt_cu_capture_error(res)) {
 		info.state = SHUNT_CAPTURE_INVALID; /* as for shunt_cu_stream_capture */
 	} else if (res == SHUNT_CU_LOSSY_QUERY) {
 		/* An edge to the next operation is of a kind that this version of the call cannot name. The rest is told without the edges. */
@@ -44,31 +44,23 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 int shunt_cu_capture_wait(int device, void *event, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
 	if (err)
 		return err;
-	res = shunt_cu.StreamWaitEvent(stream, event, SHUNT_CU_EVENT_WAIT_EXTERNAL);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamWaitEvent of an external event on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, shunt_cu.StreamWaitEvent(stream, event, SHUNT_CU_EVENT_WAIT_EXTERNAL),
+	    "cuStreamWaitEvent of an external event");
 }
 
 int shunt_cu_capture_join(int device, void *stream, void *node)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
 	if (err)
 		return err;
-	res = shunt_cu.StreamUpdateCaptureDependencies(stream, &node, 1, SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamUpdateCaptureDependencies on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, shunt_cu.StreamUpdateCaptureDependencies(stream, &node, 1, SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+	    "cuStreamUpdateCaptureDependencies");
 }
 
 int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p)
@@ -81,12 +73,9 @@ int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, vo
 	if (err)
 		return err;
 	res = shunt_cu.GraphAddEventRecordNode(&record, info->graph, &info->node, 1, event);
-	if (res)
-		err = shunt_cu_error(res, "cuGraphAddEventRecordNode on device %d", device);
-	else
+	if (!res)
 		*record_p = record;
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, res, "cuGraphAddEventRecordNode");
 }
 
 int shunt_cu_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record)
@@ -98,12 +87,9 @@ int shunt_cu_capture_move(int device, const struct shunt_gpu_capture *info, void
 	if (err)
 		return err;
 	res = shunt_cu.GraphAddDependencies(info->graph, &info->node, &record, 1);
-	if (res)
-		err = shunt_cu_error(res, "cuGraphAddDependencies on device %d", device);
-	else /* an edge too many would be no error */
+	if (!res) /* an edge too many would be no error */
 		shunt_cu.GraphRemoveDependencies(info->graph, &from, &record, 1);
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, res, "cuGraphAddDependencies");
 }
 
 int shunt_cu_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)

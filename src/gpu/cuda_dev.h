@@ -32,6 +32,12 @@ extern int shunt_cu_ndevices;
 /* Turns a driver's result other than 0 into a negative errno and logs it with what was being done. */
 int shunt_cu_error(int result, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* A capture is in the way: it was invalidated, or forbids the call. */
+static inline bool shunt_cu_capture_error(int result)
+{
+	return result >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && result <= SHUNT_CU_TIMEOUT;
+}
+
 /* What a call changed of the thread's state. */
 struct shunt_cu_scope {
 	bool pushed;
@@ -49,6 +55,8 @@ int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope);
 /* Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first used. */
 void shunt_cu_forget_reset(int device);
 void shunt_cu_leave(const struct shunt_cu_scope *scope);
+/* Leaves after a call of the driver's with its result: 0, or as shunt_cu_error(). */
+int shunt_cu_done(const struct shunt_cu_scope *scope, int device, int result, const char *call);
 /* The device's private non-blocking stream; the device must have been entered. */
 int shunt_cu_copy_stream(int device, void **stream_p);
 /* A device to use where any will do: the thread's, else one that is in use already, else 0. */

@@ -12,27 +12,17 @@ int shunt_cu_stream_create(int device, void **stream_p)
 	if (err)
 		return err;
 	res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamCreate on device %d", device);
-	else
+	if (!res)
 		*stream_p = stream;
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, res, "cuStreamCreate");
 }
 
 int shunt_cu_stream_sync(int device, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter(device, &scope);
 
-	err = shunt_cu_enter(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.StreamSynchronize(stream);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamSynchronize on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return err ? err : shunt_cu_done(&scope, device, shunt_cu.StreamSynchronize(stream), "cuStreamSynchronize");
 }
 
 /* Asks the driver whether something is done, without waiting for it. */
@@ -45,12 +35,11 @@ static int ask(int device, int (*query)(void *), const char *name, void *what, b
 	if (err)
 		return err;
 	res = query(what);
-	if (res && res != SHUNT_CU_NOT_READY)
-		err = shunt_cu_error(res, "%s on device %d", name, device);
-	else
+	if (!res || res == SHUNT_CU_NOT_READY) {
 		*done_p = !res;
-	shunt_cu_leave(&scope);
-	return err;
+		res = 0;
+	}
+	return shunt_cu_done(&scope, device, res, name);
 }
 
 int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
@@ -61,29 +50,17 @@ int shunt_cu_stream_idle(int device, void *stream, bool *idle_p)
 int shunt_cu_device_sync(int device)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter(device, &scope);
 
-	err = shunt_cu_enter(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.CtxSynchronize();
-	if (res)
-		err = shunt_cu_error(res, "cuCtxSynchronize on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return err ? err : shunt_cu_done(&scope, device, shunt_cu.CtxSynchronize(), "cuCtxSynchronize");
 }
 
 void shunt_cu_stream_destroy(int device, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res;
 
-	if (!stream || shunt_cu_enter(device, &scope))
-		return;
-	res = shunt_cu.StreamDestroy(stream);
-	if (res)
-		shunt_cu_error(res, "cuStreamDestroy on device %d", device);
-	shunt_cu_leave(&scope);
+	if (stream && !shunt_cu_enter(device, &scope))
+		shunt_cu_done(&scope, device, shunt_cu.StreamDestroy(stream), "cuStreamDestroy");
 }
 
 int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_p)
@@ -106,7 +83,7 @@ int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_
 		return 0;
 	}
 	/* The legacy stream has no answer while a blocking stream captures: work on it would spoil that capture. */
-	if (res >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && res <= SHUNT_CU_TIMEOUT) {
+	if (shunt_cu_capture_error(res)) {
 		*state_p = SHUNT_CAPTURE_INVALID;
 		return 0;
 	}
@@ -123,42 +100,25 @@ int shunt_cu_event_create(int device, bool timing, void **event_p)
 	if (err)
 		return err;
 	res = shunt_cu.EventCreate(&event, timing ? 0 : SHUNT_CU_EVENT_DISABLE_TIMING);
-	if (res)
-		err = shunt_cu_error(res, "cuEventCreate on device %d", device);
-	else
+	if (!res)
 		*event_p = event;
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, res, "cuEventCreate");
 }
 
 int shunt_cu_event_record(int device, void *event, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.EventRecord(event, stream);
-	if (res)
-		err = shunt_cu_error(res, "cuEventRecord on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return err ? err : shunt_cu_done(&scope, device, shunt_cu.EventRecord(event, stream), "cuEventRecord");
 }
 
 int shunt_cu_event_wait(int device, void *event, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.StreamWaitEvent(stream, event, 0);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamWaitEvent on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return err ? err : shunt_cu_done(&scope, device, shunt_cu.StreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
 int shunt_cu_event_done(int device, void *event, bool *done_p)
@@ -189,29 +149,19 @@ int shunt_cu_event_elapsed_us(int device, void *start, void *stop, float *us_p)
 void shunt_cu_event_destroy(int device, void *event)
 {
 	struct shunt_cu_scope scope;
-	int res;
 
-	if (!event || shunt_cu_enter(device, &scope))
-		return;
-	res = shunt_cu.EventDestroy(event);
-	if (res)
-		shunt_cu_error(res, "cuEventDestroy on device %d", device);
-	shunt_cu_leave(&scope);
+	if (event && !shunt_cu_enter(device, &scope))
+		shunt_cu_done(&scope, device, shunt_cu.EventDestroy(event), "cuEventDestroy");
 }
 
 int shunt_cu_capture_begin(int device, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
 	if (err)
 		return err;
-	res = shunt_cu.StreamBeginCapture(stream, SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL);
-	if (res)
-		err = shunt_cu_error(res, "cuStreamBeginCapture on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return shunt_cu_done(&scope, device, shunt_cu.StreamBeginCapture(stream, SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
 }
 
 int shunt_cu_capture_end(int device, void *stream, void **graph_p)
@@ -243,27 +193,15 @@ out_leave:
 int shunt_cu_graph_launch(int device, void *graph, void *stream)
 {
 	struct shunt_cu_scope scope;
-	int res, err;
+	int err = shunt_cu_enter_hot(device, &scope);
 
-	err = shunt_cu_enter_hot(device, &scope);
-	if (err)
-		return err;
-	res = shunt_cu.GraphLaunch(graph, stream);
-	if (res)
-		err = shunt_cu_error(res, "cuGraphLaunch on device %d", device);
-	shunt_cu_leave(&scope);
-	return err;
+	return err ? err : shunt_cu_done(&scope, device, shunt_cu.GraphLaunch(graph, stream), "cuGraphLaunch");
 }
 
 void shunt_cu_graph_destroy(int device, void *graph)
 {
 	struct shunt_cu_scope scope;
-	int res;
 
-	if (!graph || shunt_cu_enter(device, &scope))
-		return;
-	res = shunt_cu.GraphExecDestroy(graph);
-	if (res)
-		shunt_cu_error(res, "cuGraphExecDestroy on device %d", device);
-	shunt_cu_leave(&scope);
+	if (graph && !shunt_cu_enter(device, &scope))
+		shunt_cu_done(&scope, device, shunt_cu.GraphExecDestroy(graph), "cuGraphExecDestroy");
 }
