@@ -87,15 +87,16 @@ static void root_destroy(struct root *root)
 	free(root);
 }
 
-static void answer(struct root *root, int rank, enum boot_kind kind, int status, const char *text)
+/* hello: what came on this connection. */
+static void answer(const struct root *root, int fd, const struct boot_hello *hello, enum boot_kind kind, int status, const char *text)
 {
 	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = kind, .status = status};
 
 	snprintf(a.text, sizeof(a.text), "%s", text);
-	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", root->hello[rank].nonce, BOOT_NONCE, &a,
+	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", hello->nonce, BOOT_NONCE, &a,
 	    offsetof(struct boot_answer, mac));
 	/* A few hundred bytes fit the socket's buffer; a rank that let it fill up is as good as dead. */
-	(void)shunt_io_write(root->fd_of[rank], &a, sizeof(a), shunt_now_ms() + (kind == BOOT_DONE ? SEND_MS : 0), NULL);
+	(void)shunt_io_write(fd, &a, sizeof(a), shunt_now_ms() + (kind == BOOT_DONE ? SEND_MS : 0), NULL);
 }
 
 /* Tells one rank and forgets its connection. */
@@ -103,7 +104,7 @@ static void tell(struct root *root, int rank)
 {
 	if (root->fd_of[rank] < 0)
 		return;
-	answer(root, rank, BOOT_DONE, root->status, root->text);
+	answer(root, root->fd_of[rank], &root->hello[rank], BOOT_DONE, root->status, root->text);
 	close_socket(&root->fd_of[rank]);
 	root->told++;
 }
@@ -145,31 +146,13 @@ static int first_rank(struct root *root, const struct boot_hello *h)
 	root->fd_of = malloc(n * sizeof(*root->fd_of));
 	root->seen = calloc(n, sizeof(*root->seen));
 	root->hello = calloc(n, sizeof(*root->hello));
-	if (!root->fd_of || !root->seen || !root->hello) {
-		free(root->fd_of);
-		free(root->seen);
-		free(root->hello);
-		root->fd_of = NULL;
-		root->seen = NULL;
-		root->hello = NULL;
-		return -ENOMEM;
-	}
+	if (!root->fd_of || !root->seen || !root->hello)
+		return -ENOMEM; /* which ends the root, so nobody comes here again */
 	for (size_t r = 0; r < n; r++)
 		root->fd_of[r] = -1;
 	root->nranks = h->nranks;
 	root->first = h->rank;
 	return 0;
-}
-
-/* Says no to a rank that cannot be taken into the table. */
-static void reject(struct root *root, struct pending *p, int status, const char *text)
-{
-	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = BOOT_DONE, .status = status};
-
-	snprintf(a.text, sizeof(a.text), "%s", text);
-	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", p->hello.nonce, BOOT_NONCE, &a,
-	    offsetof(struct boot_answer, mac));
-	(void)shunt_io_write(p->fd, &a, sizeof(a), shunt_now_ms() + SEND_MS, NULL);
 }
 
 /* A complete hello. The connection becomes the rank's, or stays with p and is dropped. */
@@ -184,7 +167,7 @@ static void admit(struct root *root, struct pending *p)
 		return;
 	h->shunt[sizeof(h->shunt) - 1] = '\0';
 	if (root->status <= 0) { /* too late, it failed */
-		reject(root, p, root->status, root->text);
+		answer(root, p->fd, h, BOOT_DONE, root->status, root->text);
 		if (root->nranks && h->rank >= 0 && h->rank < root->nranks && !root->seen[h->rank]) {
 			root->seen[h->rank] = true;
 			root->told++;
@@ -207,7 +190,7 @@ static void admit(struct root *root, struct pending *p)
 		decide(root, -ENOMEM, "no memory for %d ranks", h->nranks);
 	}
 	if (root->status <= 0) {
-		reject(root, p, root->status, root->text);
+		answer(root, p->fd, h, BOOT_DONE, root->status, root->text);
 		return;
 	}
 	root->fd_of[h->rank] = p->fd;
@@ -283,7 +266,7 @@ static void log_missing(struct root *root, int64_t now)
 	name_missing(root, text, sizeof(text));
 	for (int r = 0; r < root->nranks; r++)
 		if (root->fd_of[r] >= 0)
-			answer(root, r, BOOT_WAIT, 0, text);
+			answer(root, root->fd_of[r], &root->hello[r], BOOT_WAIT, 0, text);
 	root->log_step *= 2;
 	root->next_log = now + root->log_step;
 }
