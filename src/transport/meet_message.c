@@ -74,23 +74,16 @@ int shunt_meet_inbox_fill(struct meet_inbox *in, void *buf, size_t bytes, int64_
 	return 0;
 }
 
-/* What goes without descriptors. */
-static int send_rest(int fd, const char *p, size_t bytes, int64_t *look, int64_t deadline, const atomic_int *cancel)
+/* So many bytes of the parts are done. */
+static void skip(struct iovec *parts, size_t nparts, size_t bytes)
 {
-	while (bytes) {
-		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
-		int err = shunt_meet_poll(&pfd, 1, look, deadline, cancel);
-		ssize_t n;
+	for (size_t i = 0; i < nparts; i++) {
+		size_t n = bytes < parts[i].iov_len ? bytes : parts[i].iov_len;
 
-		if (err < 0)
-			return err;
-		n = send(fd, p, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return shunt_io_error(errno);
-		p += n > 0 ? n : 0;
-		bytes -= n > 0 ? (size_t)n : 0;
+		parts[i].iov_base = (char *)parts[i].iov_base + n;
+		parts[i].iov_len -= n;
+		bytes -= n;
 	}
-	return 0;
 }
 
 int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body, size_t body_bytes,
@@ -100,12 +93,10 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int) * MEET_MAX_FDS)];
 	} control;
-	struct iovec iov = {(void *)(uintptr_t)head, head_bytes};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes}, {(void *)(uintptr_t)body, body_bytes}};
+	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = 2};
 	struct cmsghdr *rights = (struct cmsghdr *)control.buf;
 	int64_t look = 0;
-	ssize_t n;
-	int err;
 
 	if (nfds) {
 		memset(&control, 0, sizeof(control));
@@ -116,18 +107,21 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 		rights->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)nfds);
 		memcpy(CMSG_DATA(rights), fds, sizeof(int) * (size_t)nfds);
 	}
-	for (;;) {
+	while (parts[0].iov_len || parts[1].iov_len) {
 		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+		int err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
+		ssize_t n;
 
-		err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
 		if (err < 0)
 			return err;
 		n = sendmsg(fd, &msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n >= 0)
-			break;
-		if (errno != EAGAIN && errno != EINTR)
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
 			return shunt_io_error(errno);
+		if (n <= 0)
+			continue;
+		skip(parts, 2, (size_t)n);
+		msg.msg_control = NULL; /* went with the first byte */
+		msg.msg_controllen = 0;
 	}
-	err = send_rest(fd, (const char *)head + n, head_bytes - (size_t)n, &look, deadline, cancel);
-	return err ? err : send_rest(fd, body, body_bytes, &look, deadline, cancel);
+	return 0;
 }
