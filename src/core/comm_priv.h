@@ -18,7 +18,7 @@
 #include "transport/meet.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
-#define SHUNT_SETUP_PROTOCOL 9
+#define SHUNT_SETUP_PROTOCOL 10
 
 enum comm_state {
 	COMM_NEW,     /* not set up */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #define TICK_MS 50
 
@@ -37,6 +38,13 @@ int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_i
 		if (left <= 0)
 			return -ETIMEDOUT;
 	}
+}
+
+void shunt_io_close_all(const int *fds, int n)
+{
+	for (int i = 0; i < n; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
 }
 
 int shunt_io_error(int err)

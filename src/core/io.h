@@ -21,6 +21,8 @@ int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_i
 /* Exactly bytes: 0, -EOWNERDEAD when the other side is gone, or as shunt_io_poll. */
 int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
 int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
+/* Closes those that are not -1. */
+void shunt_io_close_all(const int *fds, int n);
 /* A socket's error as ours: everything that means "the other side is gone" is -EOWNERDEAD. err is positive. */
 int shunt_io_error(int err);
 #endif

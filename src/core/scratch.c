@@ -23,37 +23,27 @@ static struct scratch **find(void *ptr)
 	return at;
 }
 
-int shunt_scratch_own(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_mem *mem)
+int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	struct scratch *s = malloc(sizeof(*s));
+	int err = s ? gpu->share_alloc(device, bytes, mem_p) : -ENOMEM;
 
-	if (!s)
-		return -ENOMEM;
+	if (err) {
+		free(s);
+		return err;
+	}
 	pthread_mutex_lock(&lock);
-	*s = (struct scratch){.next = list, .gpu = gpu, .mem = *mem, .users = 1};
+	*s = (struct scratch){.next = list, .gpu = gpu, .mem = *mem_p, .users = 1};
 	list = s;
 	pthread_mutex_unlock(&lock);
 	return 0;
 }
 
-int shunt_scratch_borrow(void *ptr)
-{
-	struct scratch *s;
-
-	pthread_mutex_lock(&lock);
-	s = *find(ptr);
-	if (s)
-		s->users++;
-	pthread_mutex_unlock(&lock);
-	return s ? 0 : -ESTALE;
-}
-
-bool shunt_scratch_drop(void *ptr)
+/* One user less; the last one frees the memory. False: it is not in the registry. */
+static bool drop(void *ptr)
 {
 	struct scratch **at, *s, *last = NULL;
 
-	if (!ptr)
-		return false;
 	pthread_mutex_lock(&lock);
 	at = find(ptr);
 	s = *at;
@@ -66,4 +56,28 @@ bool shunt_scratch_drop(void *ptr)
 		last->gpu->share_free(&last->mem);
 	free(last);
 	return s != NULL;
+}
+
+int shunt_scratch_borrow(const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
+{
+	struct scratch *s;
+	int err;
+
+	pthread_mutex_lock(&lock);
+	s = *find(ptr);
+	if (s)
+		s->users++;
+	pthread_mutex_unlock(&lock);
+	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
+	if (s && err)
+		drop(ptr);
+	return err;
+}
+
+void shunt_scratch_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
+{
+	if (mem->ptr && drop(mem->ptr))
+		*mem = (struct shunt_gpu_mem){.fd = -1};
+	else
+		gpu->share_free(mem);
 }

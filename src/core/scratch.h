@@ -8,10 +8,10 @@
  */
 #include "gpu/gpu_ops.h"
 
-/* The exporter: mem goes to the registry, with one user. -ENOMEM: mem is left alone. */
-int shunt_scratch_own(const struct shunt_gpu_ops *gpu, const struct shunt_gpu_mem *mem);
-/* One more user. -ESTALE: its owner has let go, and nobody else had it. */
-int shunt_scratch_borrow(void *ptr);
-/* One user less; the last one frees the memory. False: it is not in the registry, as NULL is not. */
-bool shunt_scratch_drop(void *ptr);
+/* Such memory, as gpu->share_alloc gives it, with one user. */
+int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t bytes, struct shunt_gpu_mem *mem_p);
+/* One more user, on this device. ptr and bytes are the owner's. -ESTALE: that one has let go, and nobody else had it. */
+int shunt_scratch_borrow(const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+/* One user less, of whom the last one frees the memory; or what share_map gave is unmapped. No harm if mem has nothing. */
+void shunt_scratch_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem);
 #endif

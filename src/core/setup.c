@@ -20,15 +20,15 @@
 #include "core/process.h"
 #include "core/retire.h"
 #include "core/scratch.h"
+#include "core/verdict.h"
 
 #define ASK_DEVICE_MS 20000
 #define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead of them */
 
 struct hello {
 	uint32_t protocol;
-	int32_t ok;              /* this rank could go on */
 	char version[16];
-	char why[96];            /* if not */
+	struct shunt_verdict verdict;
 	uint64_t fingerprint;    /* of the configuration */
 	uint64_t plans;          /* hash of the execution plans */
 	uint64_t tuning;         /* of the tuning file for this machine; 0: none */
@@ -42,14 +42,8 @@ struct hello {
 };
 
 struct offer {
-	int32_t ok;
-	char why[96];
+	struct shunt_verdict verdict;
 	uint64_t ptr, bytes;     /* of the scratch; ptr means something in the same process only */
-};
-
-struct verdict {
-	int32_t ok;
-	char why[96];
 };
 
 /* speaks: this rank is the one that says so. */
@@ -71,19 +65,6 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
 	shunt_comm_unset(comm);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 	return 0;
-}
-
-static void refuse(int32_t *ok, char why[96], const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void refuse(int32_t *ok, char why[96], const char *fmt, ...)
-{
-	va_list ap;
-
-	if (!*ok)
-		return;
-	*ok = 0;
-	va_start(ap, fmt);
-	vsnprintf(why, 96, fmt, ap);
-	va_end(ap);
 }
 
 static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
@@ -155,7 +136,7 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 
 	memset(h, 0, sizeof(*h));
 	h->protocol = SHUNT_SETUP_PROTOCOL;
-	h->ok = 1;
+	h->verdict.ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
 	h->process = shunt_process();
@@ -166,11 +147,11 @@ static void say_hello(struct shunt_comm *comm, struct hello *h)
 	h->no_sms = comm->no_sms;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
-		refuse(&h->ok, h->why, "no device layer");
+		shunt_verdict_refuse(&h->verdict, "no device layer");
 	else if (comm->device < 0)
-		refuse(&h->ok, h->why, "its device is not known");
+		shunt_verdict_refuse(&h->verdict, "its device is not known");
 	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
-		refuse(&h->ok, h->why, "device %d cannot be asked: %s", comm->device, strerror(-err));
+		shunt_verdict_refuse(&h->verdict, "device %d cannot be asked: %s", comm->device, strerror(-err));
 	else
 		h->tuning = tuning_hash(comm, &h->gpu);
 	h->bulk = h->gpu.bulk && shunt_config()->bulk_copies;
@@ -184,8 +165,8 @@ static bool hellos_agree(const struct hello *h, int n, char *why, size_t bytes)
 			snprintf(why, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
 			return false;
 		}
-		if (!h[r].ok) {
-			snprintf(why, bytes, "rank %d: %.95s", r, h[r].why);
+		if (!h[r].verdict.ok) {
+			snprintf(why, bytes, "rank %d: %.95s", r, h[r].verdict.why);
 			return false;
 		}
 		if (h[r].fingerprint != h[0].fingerprint) {
@@ -231,38 +212,32 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	int err;
 
 	memset(o, 0, sizeof(*o));
-	o->ok = 1;
-	for (int r = 0; r < comm->nranks && o->ok; r++) {
+	o->verdict.ok = 1;
+	for (int r = 0; r < comm->nranks && o->verdict.ok; r++) {
 		const char *why = "no peer access";
 
 		if (r == comm->rank)
 			continue;
 		if (one_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
-			refuse(&o->ok, o->why, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+			shunt_verdict_refuse(&o->verdict, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
 		else if (gpu->peer_check(comm->device, &hellos[r].gpu, &why))
-			refuse(&o->ok, o->why, "its device cannot reach rank %d's: %s", r, why);
+			shunt_verdict_refuse(&o->verdict, "its device cannot reach rank %d's: %s", r, why);
 	}
-	if (!o->ok)
+	if (!o->verdict.ok)
 		return 0;
 	err = gpu->kernels_load(comm->device);
 	if (err) {
-		refuse(&o->ok, o->why, "kernels cannot be loaded: %s", strerror(-err));
+		shunt_verdict_refuse(&o->verdict, "kernels cannot be loaded: %s", strerror(-err));
 		return 0;
 	}
-	err = gpu->share_alloc(comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
+	err = shunt_scratch_alloc(gpu, comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
 	if (err) {
-		refuse(&o->ok, o->why, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
-		return 0;
-	}
-	err = shunt_scratch_own(gpu, &comm->mem[comm->rank]);
-	if (err) {
-		gpu->share_free(&comm->mem[comm->rank]);
-		refuse(&o->ok, o->why, "no memory");
+		shunt_verdict_refuse(&o->verdict, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
 		return 0;
 	}
 	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
 	if (err) {
-		refuse(&o->ok, o->why, "page-locked memory cannot be allocated: %s", strerror(-err));
+		shunt_verdict_refuse(&o->verdict, "page-locked memory cannot be allocated: %s", strerror(-err));
 		return 0;
 	}
 	comm->words = host;
@@ -271,22 +246,10 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	err = gpu->copy(comm->device, &ctrl->words, &dev, sizeof(dev));
 	if (err)
-		refuse(&o->ok, o->why, "its scratch cannot be written: %s", strerror(-err));
+		shunt_verdict_refuse(&o->verdict, "its scratch cannot be written: %s", strerror(-err));
 	o->ptr = (uintptr_t)ctrl;
 	o->bytes = comm->mem[comm->rank].bytes;
 	return 0;
-}
-
-static int borrow(struct shunt_comm *comm, void *ptr, size_t bytes, struct shunt_gpu_mem *mem)
-{
-	int err = shunt_scratch_borrow(ptr);
-
-	if (err)
-		return err;
-	err = comm->gpu->share_borrow(comm->device, ptr, bytes, mem);
-	if (err)
-		shunt_scratch_drop(ptr);
-	return err;
 }
 
 /* SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
@@ -300,7 +263,7 @@ static int note_peers(struct shunt_comm *comm)
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
 
-static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct verdict *v)
+static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct shunt_verdict *v)
 {
 	memset(v, 0, sizeof(*v));
 	v->ok = 1;
@@ -310,23 +273,16 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		if (r == comm->rank)
 			continue;
 		if (hellos[r].process == hellos[comm->rank].process)
-			err = borrow(comm, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
+			err = shunt_scratch_borrow(comm->gpu, comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
 		else if (fds[r] < 0)
 			err = -EBADF;
 		else
 			err = comm->gpu->share_map(comm->device, fds[r], offers[r].bytes, &comm->mem[r]);
 		if (err)
-			refuse(&v->ok, v->why, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
+			shunt_verdict_refuse(v, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
 	}
 	if (v->ok && comm->checks && note_peers(comm))
-		refuse(&v->ok, v->why, "its scratch cannot be written");
-}
-
-static void close_all(const int *fds, int n)
-{
-	for (int i = 0; i < n; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
+		shunt_verdict_refuse(v, "its scratch cannot be written");
 }
 
 static int broken(struct shunt_comm *comm, const char *step, int err)
@@ -342,8 +298,8 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 {
 	struct hello hello, hellos[SHUNT_MAX_RANKS];
 	struct offer offer, offers[SHUNT_MAX_RANKS];
-	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
-	int fds[SHUNT_MAX_RANKS], self, err;
+	struct shunt_verdict verdict, verdicts[SHUNT_MAX_RANKS];
+	int fds[SHUNT_MAX_RANKS], self, who, err;
 	uint64_t plans[SHUNT_MAX_RANKS];
 	struct shunt_peer peers[SHUNT_MAX_RANKS];
 	struct timespec t0, t1, t2;
@@ -398,23 +354,23 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 		return broken(comm, "comparing execution plans", err);
 
 	make_scratch(comm, hellos, &offer);
-	err = gather(comm, &offer, sizeof(offer), offers, offer.ok ? comm->mem[comm->rank].fd : -1, fds);
+	err = gather(comm, &offer, sizeof(offer), offers, offer.verdict.ok ? comm->mem[comm->rank].fd : -1, fds);
 	if (err)
 		return broken(comm, "exchanging scratch memory", err);
 	for (int r = 0; r < comm->nranks; r++)
-		if (!offers[r].ok) {
-			snprintf(why, sizeof(why), "rank %d: %.95s", r, offers[r].why);
+		if (!offers[r].verdict.ok) {
+			snprintf(why, sizeof(why), "rank %d: %.95s", r, offers[r].verdict.why);
 			goto out_forward;
 		}
 
 	map_peers(comm, hellos, offers, fds, &verdict);
 	err = gather(comm, &verdict, sizeof(verdict), verdicts, -1, NULL);
-	close_all(fds, comm->nranks);
+	shunt_io_close_all(fds, comm->nranks);
 	if (err)
 		return broken(comm, "mapping scratch memory", err);
-	for (int r = 0; r < comm->nranks; r++)
-		if (!verdicts[r].ok)
-			return forward(comm, comm->rank == 0, "rank %d: %.95s", r, verdicts[r].why);
+	who = shunt_verdict_find(verdicts, comm->nranks);
+	if (who >= 0)
+		return forward(comm, comm->rank == 0, "rank %d: %.95s", who, verdicts[who].why);
 
 	for (int r = 0; r < comm->nranks; r++)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
@@ -435,7 +391,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	return 0;
 
 out_forward:
-	close_all(fds, comm->nranks);
+	shunt_io_close_all(fds, comm->nranks);
 	return forward(comm, comm->rank == 0, "%s", why);
 }
 
@@ -516,14 +472,8 @@ void shunt_comm_unset(struct shunt_comm *comm)
 	shunt_recorder_unready(comm->recorder);
 	shunt_order_finish(&comm->order);
 	shunt_comm_plans_drop(comm);
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++) {
-		void *shared = r == comm->rank || comm->mem[r].borrowed ? comm->mem[r].ptr : NULL;
-
-		if (shunt_scratch_drop(shared))
-			comm->mem[r] = (struct shunt_gpu_mem){.fd = -1}; /* the registry's, or borrowed from there */
-		else
-			comm->gpu->share_free(&comm->mem[r]);
-	}
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		shunt_scratch_free(comm->gpu, &comm->mem[r]);
 	if (comm->words)
 		comm->gpu->host_free(comm->words);
 	comm->words = NULL;

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/windows.h"
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "core/comm_priv.h"
 #include "core/config.h"
+#include "core/io.h"
 #include "core/log.h"
 #include "core/process.h"
+#include "core/verdict.h"
 
 /* A place: the window's number, and where in it. */
 #define PLACE_BITS 48
@@ -28,17 +27,11 @@ struct shunt_window {
 
 /* First round of an agreement. */
 struct offer {
-	int32_t ok;
-	char why[92];
+	struct shunt_verdict verdict;
 	uint64_t number, bytes;   /* of the window */
 	uint64_t process;         /* peers in one process need no descriptor */
 	uint64_t ptr, all;        /* the allocation; ptr means something in the same process only */
 	uint64_t at;
-};
-
-struct verdict {
-	int32_t ok;
-	char why[92];
 };
 
 /* Those of the process that ever had a window. Taken before the locks of the lists. */
@@ -412,19 +405,6 @@ void shunt_windows_free(struct shunt_comm *comm, struct shunt_window *dead)
 
 /* ---- agreement */
 
-static void refuse(int32_t *ok, char why[92], const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void refuse(int32_t *ok, char why[92], const char *fmt, ...)
-{
-	va_list ap;
-
-	if (!*ok)
-		return;
-	*ok = 0;
-	va_start(ap, fmt);
-	vsnprintf(why, 92, fmt, ap);
-	va_end(ap);
-}
-
 static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
 {
 	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
@@ -438,9 +418,9 @@ static void make_offer(struct shunt_comm *comm, const struct shunt_window *w, st
 	int err;
 
 	memset(o, 0, sizeof(*o));
-	o->ok = 1;
+	o->verdict.ok = 1;
 	if (!w) {
-		refuse(&o->ok, o->why, "it was deregistered in the meantime");
+		shunt_verdict_refuse(&o->verdict, "it was deregistered in the meantime");
 		return;
 	}
 	o->number = w->number;
@@ -450,7 +430,7 @@ static void make_offer(struct shunt_comm *comm, const struct shunt_window *w, st
 	if (!err)
 		err = comm->gpu->share_export(comm->device, w->base, w->bytes, &memory, &why);
 	if (err) {
-		refuse(&o->ok, o->why, "%s", err == -EOPNOTSUPP ? why : strerror(-err));
+		shunt_verdict_refuse(&o->verdict, "%s", err == -EOPNOTSUPP ? why : strerror(-err));
 		return;
 	}
 	*fd_p = memory.fd;
@@ -466,8 +446,8 @@ static const char *judge(const struct offer *o, int n, int *who_p)
 
 	for (int r = 0; r < n && !why; r++) {
 		*who_p = r;
-		if (!o[r].ok)
-			why = o[r].why;
+		if (!o[r].verdict.ok)
+			why = o[r].verdict.why;
 		else if (o[r].number != o[0].number)
 			why = "its buffer lies in another window than that of rank 0";
 		else if (o[r].bytes != o[0].bytes)
@@ -476,7 +456,7 @@ static const char *judge(const struct offer *o, int n, int *who_p)
 	return why;
 }
 
-static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const struct offer *o, const int *fds, struct verdict *v)
+static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const struct offer *o, const int *fds, struct shunt_verdict *v)
 {
 	memset(v, 0, sizeof(*v));
 	v->ok = 1;
@@ -491,15 +471,8 @@ static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const str
 		else
 			err = fds[r] < 0 ? -EBADF : comm->gpu->share_map(comm->device, fds[r], o[r].all, &w->mem[r]);
 		if (err)
-			refuse(&v->ok, v->why, "the memory of rank %d cannot be mapped: %s", r, strerror(-err));
+			shunt_verdict_refuse(v, "the memory of rank %d cannot be mapped: %s", r, strerror(-err));
 	}
-}
-
-static void close_all(const int *fds, int n)
-{
-	for (int r = 0; r < n; r++)
-		if (fds[r] >= 0)
-			close(fds[r]);
 }
 
 /* Every window that a rank meant: whoever finds one of them must not wait for ranks that have given it up. */
@@ -526,7 +499,7 @@ static int refused(struct shunt_comm *comm, const struct offer *o, int who, cons
 static int agree(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, int *fds)
 {
 	struct offer offer, offers[SHUNT_MAX_RANKS];
-	struct verdict verdict, verdicts[SHUNT_MAX_RANKS];
+	struct shunt_verdict verdict, verdicts[SHUNT_MAX_RANKS];
 	const char *why;
 	int who = 0, err;
 
@@ -539,9 +512,8 @@ static int agree(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, int
 		return refused(comm, offers, who, why);
 	map_peers(comm, w, offers, fds, &verdict);
 	err = gather(comm, &verdict, sizeof(verdict), verdicts, -1, NULL);
-	for (int r = 0; r < comm->nranks && !err; r++)
-		if (!verdicts[r].ok)
-			err = refused(comm, offers, r, verdicts[r].why);
+	if (!err && (who = shunt_verdict_find(verdicts, comm->nranks)) >= 0)
+		err = refused(comm, offers, who, verdicts[who].why);
 	if (err) {
 		for (int r = 0; r < comm->nranks; r++)
 			comm->gpu->share_free(&w->mem[r]);
@@ -573,8 +545,8 @@ int shunt_windows_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes
 	shunt_recorder_phase(comm->recorder, "agreement on a window");
 	err = agree(comm, w, &fd, fds);
 	shunt_recorder_phase(comm->recorder, NULL);
-	close_all(&fd, 1);
-	close_all(fds, comm->nranks);
+	shunt_io_close_all(&fd, 1);
+	shunt_io_close_all(fds, comm->nranks);
 	if (err && err != -EOPNOTSUPP) {
 		if (err != -ECANCELED)
 			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks, comm->rank, strerror(-err));

@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include "algos/algo.h"
+#include "core/io.h"
 #include "core/log.h"
 #include "core/scratch.h"
+#include "core/verdict.h"
 #include "kernels/kernel_list.h"
 #include "plan/program.h"
 
@@ -38,14 +39,8 @@ struct shunt_plan_exec {
 
 /* First round of making arenas. */
 struct offer {
-	int32_t ok;
-	char why[92];
+	struct shunt_verdict verdict;
 	uint64_t hash, process, ptr, bytes, units;
-};
-
-struct verdict {
-	int32_t ok;
-	char why[92];
 };
 
 bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
@@ -118,8 +113,7 @@ static void arena_destroy(struct shunt_plan_exec *e, struct arena *a)
 
 	/* A peer's kernel may still tell us that it has left: in one process the last of us frees the memory. */
 	for (int r = 0; r < e->host.nranks; r++)
-		if (!shunt_scratch_drop(r == e->host.rank || a->mem[r].borrowed ? a->mem[r].ptr : NULL))
-			gpu->share_free(&a->mem[r]);
+		shunt_scratch_free(gpu, &a->mem[r]);
 	if (a->images)
 		gpu->mem_free(a->images);
 	free(a);
@@ -167,13 +161,6 @@ static int gather(struct shunt_plan_exec *e, const void *mine, size_t bytes, voi
 	return 0;
 }
 
-static void refuse(int32_t *ok, char why[92], const char *text, uint64_t number)
-{
-	if (*ok)
-		snprintf(why, 92, text, (unsigned long long)number);
-	*ok = 0;
-}
-
 /*
  * Of private copies of all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and comes up when the others may
  * be launching already: so there is room for them from the first.
@@ -212,48 +199,34 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 	int err;
 
 	memset(o, 0, sizeof(*o));
-	o->ok = 1;
+	o->verdict.ok = 1;
 	o->hash = e->plan->hash;
 	o->process = e->host.process;
 	o->units = a->units;
 	if (gpu->device_info(e->host.device, &info)) {
-		refuse(&o->ok, o->why, "its device cannot be asked", 0);
+		shunt_verdict_refuse(&o->verdict, "its device cannot be asked");
 		return;
 	}
 	most = info.sim ? 1024 : info.sms;
 	if (e->host.max_blocks && e->host.max_blocks < most)
 		most = e->host.max_blocks;
 	if (e->plan->max_blocks > most)
-		refuse(&o->ok, o->why, "its device runs at most %llu blocks at once", most);
+		shunt_verdict_refuse(&o->verdict, "its device runs at most %u blocks at once", most);
 	else if (!shunt_program_arena_bytes(p, e->plan, a->units, &bytes) || !copies_bytes(e, a->units, &copies))
-		refuse(&o->ok, o->why, "chunks of %llu units are too large", a->units);
-	if (!o->ok)
+		shunt_verdict_refuse(&o->verdict, "chunks of %llu units are too large", (unsigned long long)a->units);
+	if (!o->verdict.ok)
 		return;
-	err = gpu->share_alloc(e->host.device, bytes, &a->mem[e->host.rank]);
-	if (!err && (err = shunt_scratch_own(gpu, &a->mem[e->host.rank])))
-		gpu->share_free(&a->mem[e->host.rank]);
+	err = shunt_scratch_alloc(gpu, e->host.device, bytes, &a->mem[e->host.rank]);
 	if (!err)
 		err = gpu->mem_alloc(e->host.device, images + copies, (void **)&a->images);
 	if (err) {
-		refuse(&o->ok, o->why, "%llu bytes of memory cannot be had", bytes + images + copies);
+		shunt_verdict_refuse(&o->verdict, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + images + copies));
 		return;
 	}
 	a->own_bytes = images + copies;
 	a->copies = a->images + images;
 	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
 	o->bytes = a->mem[e->host.rank].bytes;
-}
-
-static int borrow(struct shunt_plan_exec *e, void *ptr, size_t bytes, struct shunt_gpu_mem *mem)
-{
-	int err = shunt_scratch_borrow(ptr);
-
-	if (err)
-		return err;
-	err = e->host.gpu->share_borrow(e->host.device, ptr, bytes, mem);
-	if (err)
-		shunt_scratch_drop(ptr);
-	return err;
 }
 
 static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct offer *offers, const int *fds)
@@ -265,7 +238,7 @@ static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct of
 		if (r == e->host.rank)
 			continue;
 		if (offers[r].process == e->host.process)
-			err = borrow(e, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
+			err = shunt_scratch_borrow(gpu, e->host.device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
 		else
 			err = fds[r] < 0 ? -EBADF : gpu->share_map(e->host.device, fds[r], offers[r].bytes, &a->mem[r]);
 	}
@@ -295,35 +268,28 @@ static int fill_arena(struct shunt_plan_exec *e, struct arena *a)
 	return err;
 }
 
-static void close_all(const int *fds, int n)
+/* Both rounds, all ranks: 0 and *refused_p (e->why has a text), or gather's error. */
+static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *offers, struct shunt_verdict *verdicts, int *fds, bool *refused_p)
 {
-	for (int r = 0; r < n; r++)
-		if (fds[r] >= 0)
-			close(fds[r]);
-}
-
-/* Both rounds, all ranks: 0 and *refusal (e->why has a text), or gather's error. */
-static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *offers, struct verdict *verdicts, int *fds, bool *refused_p)
-{
-	int n = e->host.nranks, me = e->host.rank, err;
-	struct verdict v = { .ok = 1 };
+	int n = e->host.nranks, me = e->host.rank, who, err;
+	struct shunt_verdict v = { .ok = 1 };
 	struct offer o;
 
 	for (int r = 0; r < n; r++)
 		fds[r] = -1;
 	make_offer(e, a, &o);
-	err = gather(e, &o, sizeof(o), offers, o.ok ? a->mem[me].fd : -1, fds);
+	err = gather(e, &o, sizeof(o), offers, o.verdict.ok ? a->mem[me].fd : -1, fds);
 	if (err)
 		return err;
 	for (int r = 0; r < n && !*refused_p; r++) {
-		const char *why = offers[r].ok ? NULL : offers[r].why;
+		const char *why = offers[r].verdict.ok ? NULL : offers[r].verdict.why;
 
 		if (offers[r].hash != offers[0].hash)
 			why = "it has another plan of this name than rank 0";
 		else if (!why && (offers[r].units != offers[0].units || offers[r].bytes != offers[0].bytes))
 			why = "it wants another amount of memory than rank 0";
 		if (why) {
-			snprintf(e->why, sizeof(e->why), "rank %d: %.91s", r, why);
+			snprintf(e->why, sizeof(e->why), "rank %d: %.95s", r, why);
 			*refused_p = true;
 		}
 	}
@@ -332,15 +298,14 @@ static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *of
 		if (!err)
 			err = fill_arena(e, a);
 		if (err)
-			refuse(&v.ok, v.why, "its memory cannot be mapped or written (error %llu)", (uint64_t)-err);
+			shunt_verdict_refuse(&v, "its memory cannot be mapped or written (error %d)", -err);
 		err = gather(e, &v, sizeof(v), verdicts, -1, NULL);
 	}
-	close_all(fds, n);
-	for (int r = 0; r < n && !err && !*refused_p; r++)
-		if (!verdicts[r].ok) {
-			snprintf(e->why, sizeof(e->why), "rank %d: %.91s", r, verdicts[r].why);
-			*refused_p = true;
-		}
+	shunt_io_close_all(fds, n);
+	if (!err && !*refused_p && (who = shunt_verdict_find(verdicts, n)) >= 0) {
+		snprintf(e->why, sizeof(e->why), "rank %d: %.95s", who, verdicts[who].why);
+		*refused_p = true;
+	}
 	return err;
 }
 
@@ -349,7 +314,7 @@ static int grow(struct shunt_plan_exec *e, uint64_t units)
 	size_t n = (unsigned)e->host.nranks;
 	struct arena *a = calloc(1, sizeof(*a) + n * sizeof(a->mem[0]));
 	struct offer *offers = calloc(n, sizeof(*offers));
-	struct verdict *verdicts = calloc(n, sizeof(*verdicts));
+	struct shunt_verdict *verdicts = calloc(n, sizeof(*verdicts));
 	int *fds = calloc(n, sizeof(*fds)), err = -ENOMEM;
 	bool refused = false;
 
