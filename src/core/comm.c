@@ -45,8 +45,6 @@ static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
 	return shunt_id_derive(&desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
-static int setup_locked(struct shunt_comm *comm);
-
 /* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
 static bool answer_peer(struct shunt_comm *comm)
 {
@@ -62,7 +60,7 @@ static bool answer_peer(struct shunt_comm *comm)
 		if (!again && shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
 		if (!again)
-			setup_locked(comm);
+			shunt_comm_setup_locked(comm);
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return again;
@@ -409,49 +407,6 @@ static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 	return err;
 }
 
-/* Kernels that nobody identifies keep no account. */
-void shunt_comm_account(struct shunt_comm *comm)
-{
-	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
-
-	if (comm->recorder)
-		shunt_order_account(&comm->order, &ctrl->progress);
-}
-
-/* A rank by itself has no set-up. Its kernels find their counters in a little memory of their own. */
-static int setup_alone(struct shunt_comm *comm)
-{
-	void *ctrl;
-	int err;
-
-	comm->gpu = shunt_gpu();
-	if (!comm->gpu)
-		return -ENODEV;
-	err = comm->gpu->kernels_load(comm->device);
-	if (!err)
-		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
-	if (err)
-		return err;
-	ctrl = comm->mem[0].ptr;
-	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
-	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
-	shunt_comm_account(comm);
-	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
-	return 0;
-}
-
-static int setup_locked(struct shunt_comm *comm)
-{
-	int err;
-
-	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
-		return 0;
-	shunt_recorder_phase(comm->recorder, "set-up");
-	err = comm->nranks == 1 && comm->scope.standalone ? setup_alone(comm) : shunt_comm_setup_locked(comm);
-	shunt_recorder_phase(comm->recorder, NULL);
-	return err;
-}
-
 /* later waits for what earlier has now. */
 static int follow(struct shunt_comm *comm, void *later, void *earlier)
 {
@@ -703,7 +658,7 @@ static int decide_all(struct shunt_comm *comm, const struct shunt_coll *const *c
 		if (!err)
 			err = shunt_comm_error(comm);
 		if (!err && again)
-			err = setup_locked(comm);
+			err = shunt_comm_setup_locked(comm);
 	} while (!err && again);
 	return err;
 }
@@ -812,6 +767,11 @@ int shunt_comm_nranks(const struct shunt_comm *comm)
 int shunt_comm_device(const struct shunt_comm *comm)
 {
 	return comm->device;
+}
+
+size_t shunt_comm_memory(struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
 }
 
 int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)

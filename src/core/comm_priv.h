@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_CORE_COMM_PRIV_H
 #define SHUNT_CORE_COMM_PRIV_H
-/* struct shunt_comm, for comm.c (life and calls) and setup.c (the first use). */
+/*
+ * struct shunt_comm, for the files that do something with a communicator: comm.c has its life and its calls, setup.c the first use, quiet.c the
+ * end of its kernels. The others have one part of the struct each.
+ */
 #include <pthread.h>
 #include <stdatomic.h>
 #include "algos/algo.h"
@@ -66,7 +69,7 @@ struct shunt_comm {
 	struct shunt_counters_table counters;
 };
 
-/* With the lock held. 0: the outcome is in state. */
+/* The first use, unless it has been; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /* Forms the star with the other ranks, once; with the lock held. -ENOENT: not all are there (comm->why says who). */
 int shunt_comm_join_locked(struct shunt_comm *comm);
@@ -78,8 +81,6 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm);
 uint64_t shunt_comm_spin_limit(void);
 /* One line: that it is COMM_FORWARD, and why. */
 void shunt_comm_say_forward(const struct shunt_comm *comm);
-/* The scratch is there: who waits for kernels may ask the device. */
-void shunt_comm_account(struct shunt_comm *comm);
-/* Frees what the set-up made. */
+/* Waits for our kernels unless the set-up failed, and frees what it made. */
 void shunt_comm_unset(struct shunt_comm *comm);
 #endif

@@ -5,7 +5,6 @@
  * that says why.
  */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -21,9 +20,6 @@
 #include "core/retire.h"
 #include "core/scratch.h"
 #include "core/verdict.h"
-
-#define ASK_DEVICE_MS 20000
-#define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead of them */
 
 struct hello {
 	uint32_t protocol;
@@ -47,15 +43,10 @@ struct offer {
 };
 
 /* speaks: this rank is the one that says so. */
-static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int forward(struct shunt_comm *comm, bool speaks, const char *fmt, ...)
+static int forward(struct shunt_comm *comm, bool speaks, const char *why)
 {
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(comm->why, sizeof(comm->why), fmt, ap);
+	snprintf(comm->why, sizeof(comm->why), "%s", why);
 	shunt_recorder_forward(comm->recorder, comm->why);
-	va_end(ap);
 	if (!speaks)
 		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->why);
 	else if (comm->scope.standalone)
@@ -294,187 +285,209 @@ static int broken(struct shunt_comm *comm, const char *step, int err)
 	return err;
 }
 
-int shunt_comm_setup_locked(struct shunt_comm *comm)
+/* Kernels that nobody identifies keep no account. */
+static void keep_account(struct shunt_comm *comm)
 {
-	struct hello hello, hellos[SHUNT_MAX_RANKS];
-	struct offer offer, offers[SHUNT_MAX_RANKS];
-	struct shunt_verdict verdict, verdicts[SHUNT_MAX_RANKS];
-	int fds[SHUNT_MAX_RANKS], self, who, err;
-	uint64_t plans[SHUNT_MAX_RANKS];
-	struct shunt_peer peers[SHUNT_MAX_RANKS];
-	struct timespec t0, t1, t2;
-	char why[160];
+	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 
-	if (atomic_load(&comm->state) != COMM_NEW)
-		return 0;
-	clock_gettime(CLOCK_MONOTONIC, &t0);
-	say_hello(comm, &hello); /* before the join: what one rank can do alone should not be waited for by all */
-	err = shunt_comm_join_locked(comm);
-	if (err == -ENOENT && comm->scope.standalone)
-		err = -EOWNERDEAD; /* it was there at init */
-	if (err == -ENOENT) {
-		snprintf(why, sizeof(why), "%s", comm->why);
-		/* Rank 0 may have no Shunt, and then cannot say so. */
-		return forward(comm, comm->rank == 0 || shunt_meet_leads(comm->meet), "%s", why);
-	}
+	if (comm->recorder)
+		shunt_order_account(&comm->order, &ctrl->progress);
+}
+
+/* A rank by itself has nobody to agree with. Its kernels find their counters in a little memory of their own. */
+static int setup_alone(struct shunt_comm *comm)
+{
+	void *ctrl;
+	int err;
+
+	comm->gpu = shunt_gpu();
+	if (!comm->gpu)
+		return -ENODEV;
+	err = comm->gpu->kernels_load(comm->device);
+	if (!err)
+		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
 	if (err)
-		return broken(comm, "meeting the other ranks", err);
-	clock_gettime(CLOCK_MONOTONIC, &t1);
+		return err;
+	ctrl = comm->mem[0].ptr;
+	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
+	keep_account(comm);
+	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	return 0;
+}
 
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		fds[r] = -1;
-	self = shunt_peers_self();
-	err = gather(comm, &hello, sizeof(hello), hellos, self, fds);
+/* A set-up under way. */
+struct setup {
+	struct hello hello, hellos[SHUNT_MAX_RANKS];
+	struct offer offers[SHUNT_MAX_RANKS];
+	int fds[SHUNT_MAX_RANKS]; /* of the newest round; -1: none */
+	bool speaks;              /* this rank says what came of it */
+	char why[160];            /* of -EOPNOTSUPP */
+	struct timespec begun, met;
+};
+
+static int meet(struct shunt_comm *comm, struct setup *s)
+{
+	int err;
+
+	clock_gettime(CLOCK_MONOTONIC, &s->begun);
+	say_hello(comm, &s->hello); /* before the join: what one rank can do alone should not be waited for by all */
+	err = shunt_comm_join_locked(comm);
+	clock_gettime(CLOCK_MONOTONIC, &s->met);
+	if (err != -ENOENT)
+		return err;
+	if (comm->scope.standalone)
+		return -EOWNERDEAD; /* it was there at init */
+	snprintf(s->why, sizeof(s->why), "%s", comm->why);
+	s->speaks = s->speaks || shunt_meet_leads(comm->meet); /* rank 0 may have no Shunt, and then cannot say so */
+	return -EOPNOTSUPP;
+}
+
+/* What the ranks have in common. */
+static void agree_on_scope(struct shunt_comm *comm, const struct hello *h)
+{
+	struct shunt_scope *scope = &comm->scope;
+
+	scope->no_sms = scope->bulk = true;
+	for (int r = 0; r < comm->nranks; r++) {
+		scope->max_ctas = shunt_lesser_limit(scope->max_ctas, h[r].max_ctas);
+		scope->sms = (uint32_t)shunt_lesser_limit((int)scope->sms, h[r].gpu.sim ? 0 : (int)h[r].gpu.sms);
+		scope->no_sms &= h[r].no_sms != 0;
+		scope->bulk &= h[r].bulk != 0;
+	}
+	share_gpus(comm, h);
+	scope->sim = h[0].gpu.sim;
+	agree_on_tuning(comm, h);
+}
+
+/* First round. */
+static int introduce(struct shunt_comm *comm, struct setup *s)
+{
+	struct shunt_peer peers[SHUNT_MAX_RANKS];
+	int self = shunt_peers_self(), err = gather(comm, &s->hello, sizeof(s->hello), s->hellos, self, s->fds);
+
 	if (self >= 0)
 		close(self);
 	if (err)
-		return broken(comm, "exchanging capabilities", err);
-	if (!hellos_agree(hellos, comm->nranks, why, sizeof(why)))
-		goto out_forward;
+		return err;
+	if (!hellos_agree(s->hellos, comm->nranks, s->why, sizeof(s->why)))
+		return -EOPNOTSUPP;
+	agree_on_scope(comm, s->hellos);
 	for (int r = 0; r < comm->nranks; r++) {
-		comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, hellos[r].max_ctas);
-		comm->scope.sms = (uint32_t)shunt_lesser_limit((int)comm->scope.sms, hellos[r].gpu.sim ? 0 : (int)hellos[r].gpu.sms);
-	}
-	share_gpus(comm, hellos);
-	comm->scope.no_sms = comm->scope.bulk = true;
-	for (int r = 0; r < comm->nranks; r++) {
-		comm->scope.no_sms &= hellos[r].no_sms != 0;
-		comm->scope.bulk &= hellos[r].bulk != 0;
-	}
-	comm->scope.sim = hellos[0].gpu.sim;
-	agree_on_tuning(comm, hellos);
-	for (int r = 0; r < comm->nranks; r++) {
-		plans[r] = hellos[r].plans;
-		peers[r] = (struct shunt_peer){ hellos[r].process, hellos[r].pid, fds[r] };
-		fds[r] = -1;
+		peers[r] = (struct shunt_peer){ s->hellos[r].process, s->hellos[r].pid, s->fds[r] };
+		s->fds[r] = -1;
 	}
 	shunt_peers_watch(comm, peers);
-	err = shunt_comm_plans_agree(comm, plans);
-	if (err)
-		return broken(comm, "comparing execution plans", err);
+	return 0;
+}
 
-	make_scratch(comm, hellos, &offer);
-	err = gather(comm, &offer, sizeof(offer), offers, offer.verdict.ok ? comm->mem[comm->rank].fd : -1, fds);
-	if (err)
-		return broken(comm, "exchanging scratch memory", err);
+static int compare_plans(struct shunt_comm *comm, struct setup *s)
+{
+	uint64_t plans[SHUNT_MAX_RANKS];
+
 	for (int r = 0; r < comm->nranks; r++)
-		if (!offers[r].verdict.ok) {
-			snprintf(why, sizeof(why), "rank %d: %.95s", r, offers[r].verdict.why);
-			goto out_forward;
-		}
+		plans[r] = s->hellos[r].plans;
+	return shunt_comm_plans_agree(comm, plans);
+}
 
-	map_peers(comm, hellos, offers, fds, &verdict);
+static int refused(struct setup *s, int rank, const struct shunt_verdict *verdict)
+{
+	snprintf(s->why, sizeof(s->why), "rank %d: %.95s", rank, verdict->why);
+	return -EOPNOTSUPP;
+}
+
+/* Second round. */
+static int exchange_scratch(struct shunt_comm *comm, struct setup *s)
+{
+	struct offer offer;
+	int err;
+
+	make_scratch(comm, s->hellos, &offer);
+	err = gather(comm, &offer, sizeof(offer), s->offers, offer.verdict.ok ? comm->mem[comm->rank].fd : -1, s->fds);
+	for (int r = 0; r < comm->nranks && !err; r++)
+		if (!s->offers[r].verdict.ok)
+			err = refused(s, r, &s->offers[r].verdict);
+	return err;
+}
+
+/* Third round. */
+static int map_scratch(struct shunt_comm *comm, struct setup *s)
+{
+	struct shunt_verdict verdict, verdicts[SHUNT_MAX_RANKS];
+	int err, who;
+
+	map_peers(comm, s->hellos, s->offers, s->fds, &verdict);
 	err = gather(comm, &verdict, sizeof(verdict), verdicts, -1, NULL);
-	shunt_io_close_all(fds, comm->nranks);
 	if (err)
-		return broken(comm, "mapping scratch memory", err);
+		return err;
 	who = shunt_verdict_find(verdicts, comm->nranks);
-	if (who >= 0)
-		return forward(comm, comm->rank == 0, "rank %d: %.95s", who, verdicts[who].why);
+	return who < 0 ? 0 : refused(s, who, &verdicts[who]);
+}
+
+static double ms_between(const struct timespec *from, const struct timespec *to)
+{
+	return (to->tv_sec - from->tv_sec) * 1e3 + (to->tv_nsec - from->tv_nsec) / 1e6;
+}
+
+static void become_ready(struct shunt_comm *comm, const struct setup *s)
+{
+	struct timespec now;
 
 	for (int r = 0; r < comm->nranks; r++)
 		comm->kargs.peer[r] = comm->mem[r].ptr;
 	comm->kargs.rank = (uint16_t)comm->rank;
 	comm->kargs.nranks = (uint16_t)comm->nranks;
 	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, &comm->words->fault);
-	shunt_comm_account(comm);
+	keep_account(comm);
 	shunt_retire_later(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
-	clock_gettime(CLOCK_MONOTONIC, &t2);
+	clock_gettime(CLOCK_MONOTONIC, &now);
 	shunt_info(SHUNT_LOG_INIT, "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
-	    (t2.tv_sec - t1.tv_sec) * 1e3 + (t2.tv_nsec - t1.tv_nsec) / 1e6, (t1.tv_sec - t0.tv_sec) * 1e3 + (t1.tv_nsec - t0.tv_nsec) / 1e6,
-	    comm->mem[comm->rank].bytes / 1048576.0);
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, ms_between(&s->met, &now),
+	    ms_between(&s->begun, &s->met), comm->mem[comm->rank].bytes / 1048576.0);
 	/* An abort that came between the last check and READY found nothing to raise. */
 	if (atomic_load(&comm->cancel))
 		shunt_comm_abort(comm);
+}
+
+/* -EOPNOTSUPP of a step: all ranks come to that, and forward. Another error breaks the communicator. */
+static int setup_together(struct shunt_comm *comm)
+{
+	static const struct {
+		int (*run)(struct shunt_comm *comm, struct setup *s);
+		const char *what;
+	} steps[] = {
+		{ meet, "meeting the other ranks" },
+		{ introduce, "exchanging capabilities" },
+		{ compare_plans, "comparing execution plans" },
+		{ exchange_scratch, "exchanging scratch memory" },
+		{ map_scratch, "mapping scratch memory" },
+	};
+	struct setup s = { .speaks = comm->rank == 0 };
+	const char *what = NULL;
+	int err = 0;
+
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		s.fds[r] = -1;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !err; i++) {
+		what = steps[i].what;
+		err = steps[i].run(comm, &s);
+	}
+	shunt_io_close_all(s.fds, SHUNT_MAX_RANKS);
+	if (err)
+		return err == -EOPNOTSUPP ? forward(comm, s.speaks, s.why) : broken(comm, what, err);
+	become_ready(comm, &s);
 	return 0;
-
-out_forward:
-	shunt_io_close_all(fds, comm->nranks);
-	return forward(comm, comm->rank == 0, "%s", why);
 }
 
-/* One look after the other, ever more seldom. */
-static void rest(long *ns)
+int shunt_comm_setup_locked(struct shunt_comm *comm)
 {
-	nanosleep(&(struct timespec){ .tv_nsec = *ns }, NULL);
-	*ns = *ns < 1000000 ? 2 * *ns : *ns;
-}
-
-/*
- * Was the wait a long one, and runs no kernel of ours? Then the device is to have the last word: should the account be wrong, nobody waits for good.
- * What it waits for besides is ahead of our kernels, or another communicator's.
- */
-static bool asks_device(const struct shunt_comm *comm, int64_t from)
-{
-	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
-	struct shunt_progress p;
-
-	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) && p.begun == p.ended;
-}
-
-/*
- * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of their own, or their stream capture.
- * shared: other threads use the communicator meanwhile, and one that aborts it ends this with -ECANCELED, as what is ahead of our kernels may hang. If
- * it was aborted before, which is how it is revoked, it ends after a while.
- */
-static int wait_for_kernels(struct shunt_comm *comm, bool shared)
-{
-	bool aborted = atomic_load(&comm->cancel), done = false;
-	int64_t end = shunt_deadline_ms(ASK_DEVICE_MS), revoked = shunt_deadline_ms(REVOKE_MS);
-	long ns = 10000;
 	int err;
 
-	for (;;) {
-		if (shared)
-			pthread_mutex_lock(&comm->lock);
-		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
-		if (shared)
-			pthread_mutex_unlock(&comm->lock);
-		if (err || done)
-			return err;
-		if (shared && !aborted && atomic_load(&comm->cancel))
-			return -ECANCELED;
-		/* A kernel of another communicator of ours may hang, and who is to abort that one waits here. */
-		if (shared && !shunt_retire_alone(comm)) {
-			if (aborted && shunt_now_ms() >= revoked)
-				return 0;
-		} else if (asks_device(comm, end)) {
-			return comm->gpu->device_sync(comm->device);
-		}
-		rest(&ns);
-	}
-}
-
-int shunt_comm_quiet(struct shunt_comm *comm)
-{
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? wait_for_kernels(comm, true) : 0;
-}
-
-size_t shunt_comm_memory(struct shunt_comm *comm)
-{
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
-}
-
-void shunt_comm_unset(struct shunt_comm *comm)
-{
-	long stored = 50000; /* a warp counts itself last, but what it stored in host memory may still be on its way */
-
-	if (!comm->gpu)
-		return;
-	if (atomic_load(&comm->state) == COMM_READY) {
-		wait_for_kernels(comm, false); /* nothing may run in memory that is about to go */
-		rest(&stored);
-		shunt_comm_error(comm); /* what nobody has asked for yet is to be told at least */
-	}
-	shunt_peers_unwatch(comm);
-	shunt_recorder_unready(comm->recorder);
-	shunt_order_finish(&comm->order);
-	shunt_comm_plans_drop(comm);
-	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-		shunt_scratch_free(comm->gpu, &comm->mem[r]);
-	if (comm->words)
-		comm->gpu->host_free(comm->words);
-	comm->words = NULL;
+	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
+		return 0;
+	shunt_recorder_phase(comm->recorder, "set-up");
+	err = comm->nranks == 1 && comm->scope.standalone ? setup_alone(comm) : setup_together(comm);
+	shunt_recorder_phase(comm->recorder, NULL);
+	return err;
 }
