@@ -55,7 +55,7 @@ static bool answer_peer(struct shunt_comm *comm)
 		comm->wanted = true;
 	} else if (!atomic_load(&comm->error)) {
 		/* A peer comes when all members have their sockets. A stranger may come before, and is not to end what has not begun. */
-		again = atomic_load(&comm->state) == COMM_NEW && !comm->joined &&
+		again = atomic_load(&comm->state) == COMM_NEW &&
 			shunt_meet_await(comm->meet, comm->nslots, comm->nranks, 1, &comm->cancel) == -ETIMEDOUT;
 		if (!again && shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
@@ -774,8 +774,7 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
 }
 
-int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
+size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)
 {
-	*count_p = shunt_counters_list(&comm->counters, rows, cap);
-	return 0;
+	return shunt_counters_list(&comm->counters, rows, cap);
 }

@@ -97,5 +97,6 @@ int shunt_comm_device(const struct shunt_comm *comm);
 int shunt_comm_quiet(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);
-int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p);
+/* As shunt_counters_list (core/counters.h). */
+size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap);
 #endif

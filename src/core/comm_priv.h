@@ -35,7 +35,6 @@ struct shunt_comm {
 	struct shunt_scope scope;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_meet *meet;
-	bool joined;
 	bool no_clusters;         /* launches do not come as such */
 	bool no_sms;              /* what the program asked for here; the scope has what all ranks did */
 	bool wanted;              /* a peer asked for the set-up before our rank was known */
@@ -71,8 +70,6 @@ struct shunt_comm {
 
 /* The first use, unless it has been; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
-/* Forms the star with the other ranks, once; with the lock held. -ENOENT: not all are there (comm->why says who). */
-int shunt_comm_join_locked(struct shunt_comm *comm);
 /* Makes err the communicator's sticky error; false: it had one already. */
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
 /* Raises the abort word: the kernels of a communicator that is ready give up within milliseconds. */

@@ -24,7 +24,8 @@ static void name_operation(const struct shunt_operation *o, char *text, size_t b
 		snprintf(text + n, bytes - (size_t)n, " (collective %llu%s)", (unsigned long long)o->number, o->captured ? ", captured" : "");
 }
 
-void shunt_fault_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
+/* "allreduce of 1000 float32, sum (collective 3)": the operation that kargs.op stands for; "a collective" if it is not known. */
+static void show_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
 {
 	bool captured = op & SHUNT_OP_CAPTURED;
 	struct shunt_operation *ops = op && comm->recorder ? malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops)) : NULL;
@@ -62,7 +63,7 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 {
 	char op[256], where[32] = "";
 
-	shunt_fault_operation(comm, f->op, op, sizeof(op));
+	show_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
 	shunt_error("rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
@@ -75,7 +76,7 @@ static void log_place(const struct shunt_comm *comm, const struct shunt_fault *f
 {
 	char op[256];
 
-	shunt_fault_operation(comm, f->op, op, sizeof(op));
+	show_operation(comm, f->op, op, sizeof(op));
 	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another place of its window (%#llx, not %#llx): a "
 	    "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, or register without the flag",
 	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
@@ -86,7 +87,7 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 {
 	char text[256];
 
-	shunt_fault_operation(comm, op, text, sizeof(text));
+	show_operation(comm, op, text, sizeof(text));
 	if (shunt_comm_fail(comm, -EOWNERDEAD))
 		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; "
 		    "abort it and make a new one without that rank",

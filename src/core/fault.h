@@ -2,7 +2,6 @@
 #ifndef SHUNT_CORE_FAULT_H
 #define SHUNT_CORE_FAULT_H
 /* What a kernel leaves when it gives up: it becomes the communicator's error, and one line of the log. */
-#include <stddef.h>
 
 struct shunt_comm;
 
@@ -13,6 +12,4 @@ struct shunt_comm;
 int shunt_fault_look(struct shunt_comm *comm);
 /* A rank died, and the operation (kargs.op) waits for it: the communicator's error, and one line. */
 void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op);
-/* "allreduce of 1000 float32, sum": the operation that kargs.op stands for; "a collective" if it is not known. */
-void shunt_fault_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes);
 #endif

@@ -67,24 +67,6 @@ static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void 
 	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->cancel);
 }
 
-int shunt_comm_join_locked(struct shunt_comm *comm)
-{
-	int err, missing = -1;
-
-	if (comm->joined || comm->nranks == 1)
-		return 0;
-	if (!comm->meet)
-		return -ENOENT;
-	err = shunt_meet_join(comm->meet, comm->nslots, comm->rank, comm->nranks, &comm->cancel, &missing);
-	if (err == -ENOENT)
-		snprintf(comm->why, sizeof(comm->why),
-		    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host",
-		    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
-	if (!err)
-		comm->joined = true;
-	return err;
-}
-
 static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
 {
 	struct shunt_machine machine;
@@ -328,17 +310,19 @@ struct setup {
 
 static int meet(struct shunt_comm *comm, struct setup *s)
 {
-	int err;
+	int err = 0, missing = -1;
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
 	say_hello(comm, &s->hello); /* before the join: what one rank can do alone should not be waited for by all */
-	err = shunt_comm_join_locked(comm);
+	if (comm->nranks > 1)
+		err = shunt_meet_join(comm->meet, comm->nslots, comm->rank, comm->nranks, &comm->cancel, &missing);
 	clock_gettime(CLOCK_MONOTONIC, &s->met);
 	if (err != -ENOENT)
 		return err;
 	if (comm->scope.standalone)
 		return -EOWNERDEAD; /* it was there at init */
-	snprintf(s->why, sizeof(s->why), "%s", comm->why);
+	snprintf(s->why, sizeof(s->why), "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host",
+	    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->speaks = s->speaks || shunt_meet_leads(comm->meet); /* rank 0 may have no Shunt, and then cannot say so */
 	return -EOPNOTSUPP;
 }

@@ -347,7 +347,7 @@ int shunt_cu_copy_stream(int device, void **stream_p)
 	return 0;
 }
 
-int shunt_cu_device_get(int *device_p)
+static int device_get(int *device_p)
 {
 	void *ctx;
 	int dev, res;
@@ -378,7 +378,7 @@ int shunt_cu_any_device(void)
 	int device = 0;
 
 	/* A context costs hundreds of MiB: do not make one on device 0 in a process that works on another. */
-	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !shunt_cu_device_get(&device))
+	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !device_get(&device))
 		return device;
 	for (device = 0; device < shunt_cu_ndevices; device++)
 		if (atomic_load_explicit(&shunt_cu_devices[device].ctx, memory_order_acquire))
@@ -434,7 +434,7 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.open = cuda_open,
 	.device_count = device_count,
 	.in_use = in_use,
-	.device_get = shunt_cu_device_get,
+	.device_get = device_get,
 	.device_set = device_set,
 	.device_info = device_info,
 	.peer_check = shunt_cu_peer_check,

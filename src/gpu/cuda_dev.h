@@ -62,8 +62,6 @@ int shunt_cu_copy_stream(int device, void **stream_p);
 /* A device to use where any will do: the thread's, else one that is in use already, else 0. */
 int shunt_cu_any_device(void);
 
-/* cuda.c */
-int shunt_cu_device_get(int *device_p);
 /* cuda_peer.c */
 int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **why_p);
 /* cuda_mem.c */

@@ -21,8 +21,7 @@
 struct arena {
 	struct arena *next;
 	uint64_t units;                 /* of a chunk, at most */
-	uint64_t own_bytes;             /* of the next two, which are one allocation */
-	char *images;
+	char *images;                   /* one allocation with the copies */
 	char *copies;                   /* private memory for input and output where the caller's will not do; one launch after the other */
 	struct shunt_gpu_mem mem[];     /* of each rank */
 };
@@ -33,7 +32,7 @@ struct shunt_plan_exec {
 	struct shunt_plan *plan;
 	struct shunt_program *program;
 	struct arena *arenas;           /* the newest first */
-	uint64_t bytes, refused;        /* units of the smallest chunks that could not be had */
+	uint64_t refused;               /* units of the smallest chunks that could not be had */
 	char why[128];
 };
 
@@ -139,11 +138,6 @@ struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *e)
 	return e->plan;
 }
 
-uint64_t shunt_plan_exec_bytes(const struct shunt_plan_exec *e)
-{
-	return e->bytes;
-}
-
 void *shunt_plan_exec_arena(const struct shunt_plan_exec *e)
 {
 	return e->arenas ? e->arenas->mem[e->host.rank].ptr : NULL;
@@ -223,7 +217,6 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 		shunt_verdict_refuse(&o->verdict, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + images + copies));
 		return;
 	}
-	a->own_bytes = images + copies;
 	a->copies = a->images + images;
 	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
 	o->bytes = a->mem[e->host.rank].bytes;
@@ -338,7 +331,6 @@ static int grow(struct shunt_plan_exec *e, uint64_t units)
 		}
 		return err ? err : -EOPNOTSUPP;
 	}
-	e->bytes += a->mem[e->host.rank].bytes + a->own_bytes;
 	a->next = e->arenas;
 	e->arenas = a;
 	return 0;

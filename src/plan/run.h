@@ -96,8 +96,6 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *exec, const struct shunt_plan
 void shunt_plan_exec_wants(const struct shunt_plan_exec *exec, bool wants[2]);
 
 struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *exec);
-/* Bytes of device memory on this rank: arenas, programs, private copies. */
-uint64_t shunt_plan_exec_bytes(const struct shunt_plan_exec *exec);
 /* The newest arena of this rank (kernels/plan_args.h), or NULL: for tests. */
 void *shunt_plan_exec_arena(const struct shunt_plan_exec *exec);
 #endif

@@ -588,9 +588,8 @@ size_t shunt_comm_memory(struct shunt_comm *comm)
 	return 1000;
 }
 
-int shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
+size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)
 {
-	*count_p = 0;
 	return 0;
 }
 
