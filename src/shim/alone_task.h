@@ -11,6 +11,7 @@
  */
 #include "shim/group.h"
 #include "shim/handles.h"
+#include "shim/jobs.h"
 
 struct shunt_task {
 	struct shunt_job job;      /* belongs to alone_task.c */

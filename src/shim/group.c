@@ -7,6 +7,7 @@
 #include "core/windows.h"
 #include "gpu/gpu_ops.h"
 #include "shim/group.h"
+#include "shim/jobs.h"
 #include "shim/pending.h"
 #include "shim/range.h"
 #include "shim/real.h"
@@ -143,18 +144,13 @@ bool shunt_group_undecided(const struct shunt_group *g)
 	return g->undecided;
 }
 
-static bool is_mixed(const struct shunt_group *g, ncclComm_t comm)
+void shunt_group_message(struct shunt_group *g, ncclComm_t comm)
 {
 	size_t i = 0;
 
 	while (i < g->mixed.n && g->mixed.v[i].comm != comm)
 		i++;
-	return i < g->mixed.n;
-}
-
-void shunt_group_message(struct shunt_group *g, ncclComm_t comm)
-{
-	if (!is_mixed(g, comm)) /* without memory ours come after the real NCCL's */
+	if (i == g->mixed.n) /* without memory ours come after the real NCCL's */
 		add_note(&g->mixed, (struct note){.comm = comm});
 }
 
@@ -196,12 +192,12 @@ void shunt_group_add_job(struct shunt_job *job)
 }
 
 /* A group that goes on behind the program's back writes the handles when nobody knows whether their places are still there. */
-static void name_windows(struct shunt_group *g, ncclResult_t result)
+static void name_windows(const struct shunt_group *g, ncclResult_t result)
 {
 	if (!g->windows.n)
 		return;
 	for (size_t i = 0; i < g->windows.n; i++) {
-		struct note *note = &g->windows.v[i];
+		const struct note *note = &g->windows.v[i];
 
 		if (result == ncclSuccess || result == ncclInProgress)
 			shunt_windows_name(note->entry->comm, note->window, result == ncclSuccess ? *note->where : NULL);
@@ -210,7 +206,6 @@ static void name_windows(struct shunt_group *g, ncclResult_t result)
 		shunt_entry_put_aside(note->entry);
 	}
 	free(g->windows.v);
-	g->windows = (struct notes){0};
 }
 
 /* Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds the entry still. */
@@ -223,11 +218,15 @@ static void destroy_op(const struct note *note)
 	shunt_entry_put(now);
 }
 
-/* Forgets everything, with the error in it or not. A communicator that the real library still works on is not to be asked for anything. */
-static void reset_group(struct shunt_group *g, ncclResult_t result)
+/*
+ * The group has ended with this result: does what was noted for then, and forgets everything, with the error in it or not. A communicator that
+ * the real library still works on is not to be asked for anything.
+ */
+static ncclResult_t close_group(struct shunt_group *g, ncclResult_t result)
 {
 	bool settled = result == ncclSuccess, failed = !settled && result != ncclInProgress;
 
+	name_windows(g, result);
 	shunt_pending_group_ended(g, failed);
 	for (size_t i = 0; failed && i < g->born.n; i++)
 		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
@@ -246,6 +245,7 @@ static void reset_group(struct shunt_group *g, ncclResult_t result)
 	free(g->doomed.v);
 	free(g->held.v);
 	*g = (struct shunt_group){0};
+	return result;
 }
 
 /* Does the call want a kernel, as far as one can know now? */
@@ -357,35 +357,32 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
  * What the real NCCL launches would stand in the stream before our part, and wait there for a rank that waits for that. So ours is
  * forked before.
  */
-static int fork_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls)
+static int fork_comm(struct shunt_group *g, ncclComm_t comm, const struct shunt_coll **calls)
 {
-	struct shunt_entry *e = g->calls[first].entry;
+	struct shunt_entry *e = NULL;
 	bool forked = false;
 	size_t n = 0;
-	int err;
+	int err = 0;
 
-	for (size_t i = first; i < g->n; i++)
-		if (!g->calls[i].done && g->calls[i].entry == e)
+	for (size_t i = 0; i < g->n; i++)
+		if (!g->calls[i].done && (e ? g->calls[i].entry == e : g->calls[i].comm == comm)) {
+			e = g->calls[i].entry;
 			calls[n++] = &g->calls[i].coll;
-	err = shunt_comm_fork_group(e->comm, calls, n, &forked);
-	for (size_t i = first; i < g->n; i++)
-		g->calls[i].forked |= forked && g->calls[i].entry == e;
+		}
+	if (e)
+		err = shunt_comm_fork_group(e->comm, calls, n, &forked);
+	for (size_t i = 0; i < g->n && forked; i++)
+		g->calls[i].forked |= g->calls[i].entry == e;
 	return err;
 }
 
-static ncclResult_t fork_calls(struct shunt_group *g)
+__attribute__((cold, noinline)) static ncclResult_t fork_calls(struct shunt_group *g)
 {
 	const struct shunt_coll **calls = calloc(g->n, sizeof(*calls));
 	int err = calls ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < g->n && !err; i++) {
-		bool seen = g->calls[i].done || !is_mixed(g, g->calls[i].comm);
-
-		for (size_t k = 0; k < i && !seen; k++)
-			seen = !g->calls[k].done && g->calls[k].entry == g->calls[i].entry;
-		if (!seen)
-			err = fork_comm(g, i, calls);
-	}
+	for (size_t i = 0; i < g->mixed.n && !err; i++)
+		err = fork_comm(g, g->mixed.v[i].comm, calls);
 	free(calls);
 	return shunt_to_nccl(err);
 }
@@ -481,71 +478,9 @@ static ncclResult_t launch_calls(struct shunt_group *g)
 	return result;
 }
 
-/* One lane of jobs: in order, stops at the first error. */
-struct lane {
-	struct shunt_job *first;
-	pthread_t thread;
-	bool started;
-};
-
-static void *lane_thread(void *arg)
-{
-	struct lane *lane = arg;
-	ncclResult_t result = ncclSuccess;
-
-	for (struct shunt_job *job = lane->first; job; job = job->next)
-		if (job->lane == lane->first->lane) {
-			if (result == ncclSuccess)
-				result = job->run(job);
-			job->result = result;
-		}
-	return NULL;
-}
-
-static ncclResult_t run_jobs(struct shunt_group *g)
-{
-	ncclResult_t result = ncclSuccess;
-	struct shunt_job *job, *next;
-	struct lane *lanes;
-	size_t n = 0, max = 0;
-
-	for (job = g->jobs; job; job = job->next)
-		max++;
-	if (!max)
-		return g->error;
-	lanes = g->error ? NULL : calloc(max, sizeof(*lanes));
-	if (!lanes)
-		result = g->error ? g->error : shunt_to_nccl(-ENOMEM);
-	for (job = g->jobs; job && lanes; job = job->next) {
-		size_t k = 0;
-		while (k < n && lanes[k].first->lane != job->lane)
-			k++;
-		if (k == n)
-			lanes[n++].first = job;
-	}
-	for (size_t k = 0; k < n; k++)
-		lanes[k].started = !shunt_thread_start(&lanes[k].thread, 0, lane_thread, &lanes[k]);
-	for (size_t k = 0; k < n; k++) {
-		if (lanes[k].started)
-			pthread_join(lanes[k].thread, NULL);
-		else
-			lane_thread(&lanes[k]);
-	}
-	free(lanes);
-	for (job = g->jobs; job; job = job->next)
-		if (result == ncclSuccess)
-			result = job->result;
-	for (job = g->jobs; job; job = next) {
-		next = job->next;
-		job->finish(job, result);
-	}
-	g->jobs = NULL;
-	return result;
-}
-
 static ncclResult_t end_standalone(struct shunt_group *g)
 {
-	ncclResult_t begun = run_jobs(g), result;
+	ncclResult_t begun = shunt_jobs_run(g->jobs, g->error), result;
 
 	if (begun != ncclSuccess && begun != ncclInProgress)
 		return begun;
@@ -614,6 +549,18 @@ ncclResult_t pncclGroupStart(void)
 }
 SHUNT_TWIN(GroupStart);
 
+/* One group less; what follows the outermost one's end is no longer inside. False: that was not it, and the call's result. */
+static inline bool leave(struct shunt_group *g, const char *what, ncclResult_t *result_p)
+{
+	if (!g->depth) {
+		shunt_warn("%s without ncclGroupStart on this thread", what);
+		*result_p = shunt_to_nccl(-EBUSY);
+		return false;
+	}
+	*result_p = ncclSuccess;
+	return !--g->depth;
+}
+
 ncclResult_t pncclGroupEnd(void)
 {
 	enum shunt_mode mode = shunt_mode();
@@ -622,16 +569,9 @@ ncclResult_t pncclGroupEnd(void)
 
 	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupEnd();
-	if (!g->depth) {
-		shunt_warn("ncclGroupEnd without ncclGroupStart on this thread");
-		return shunt_to_nccl(-EBUSY);
-	}
-	if (--g->depth) /* what follows is no longer inside a group of ours */
-		return ncclSuccess;
-	result = mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g);
-	name_windows(g, result);
-	reset_group(g, result);
-	return result;
+	if (!leave(g, "ncclGroupEnd", &result))
+		return result;
+	return close_group(g, mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g));
 }
 SHUNT_TWIN(GroupEnd);
 
@@ -657,7 +597,7 @@ static ncclResult_t simulate_standalone(struct shunt_group *g, ncclSimInfo_t *in
 	} else if (info) {
 		info->estimatedTime = NCCL_UNDEF_FLOAT;
 	}
-	return run_jobs(g);
+	return shunt_jobs_run(g->jobs, g->error);
 }
 
 /* Nothing is launched; what else the group does is done. */
@@ -669,15 +609,8 @@ ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 
 	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupSimulateEnd(info);
-	if (!g->depth) {
-		shunt_warn("ncclGroupSimulateEnd without ncclGroupStart on this thread");
-		return shunt_to_nccl(-EBUSY);
-	}
-	if (--g->depth)
-		return ncclSuccess;
-	result = mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info);
-	name_windows(g, result);
-	reset_group(g, result);
-	return result;
+	if (!leave(g, "ncclGroupSimulateEnd", &result))
+		return result;
+	return close_group(g, mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info));
 }
 SHUNT_TWIN(GroupSimulateEnd);

@@ -39,13 +39,7 @@ struct shunt_window;
  * the group. */
 void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where);
 
-/* Standalone: work for the group's end. Jobs of one lane run in order on one thread, the lanes at the same time. */
-struct shunt_job {
-	struct shunt_job *next;
-	const void *lane;
-	ncclResult_t (*run)(struct shunt_job *job); /* frees nothing */
-	ncclResult_t (*finish)(struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */
-	ncclResult_t result;
-};
+/* Standalone: work for the group's end. */
+struct shunt_job;
 void shunt_group_add_job(struct shunt_job *job);
 #endif
