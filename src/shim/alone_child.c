@@ -220,16 +220,12 @@ ncclResult_t shunt_alone_grow_id(ncclComm_t comm, ncclUniqueId *id)
 	return ncclSuccess;
 }
 
-/* As for ncclCommInitRank the program has the handle already. */
 static ncclResult_t grow_finish(struct shunt_task *task, ncclResult_t result)
 {
 	struct child_task *w = (struct child_task *)task;
-	struct shunt_entry *e = task->entry;
 
-	if (result != ncclSuccess && !task->background) {
-		shunt_entry_put(shunt_entry_remove(shunt_alone_handle(e)));
-		*w->newcomm = NULL;
-	}
+	if (result != ncclSuccess)
+		shunt_task_fail_new(task, w->newcomm);
 	shunt_entry_put(w->parent);
 	return result;
 }
@@ -288,21 +284,14 @@ ncclResult_t shunt_alone_grow(
 	}
 	w = calloc(1, sizeof(*w));
 	child = w ? shunt_alone_new(&desc, &c) : NULL;
-	if (!child)
-		goto err_free;
+	if (!child) {
+		shunt_entry_put(parent);
+		free(w);
+		return shunt_group_result(ncclSystemError);
+	}
 	w->task = (struct shunt_task){.entry = child, .run = meet_run, .finish = grow_finish};
 	w->council = council_of(&desc, child);
 	w->parent = parent;
 	w->newcomm = newcomm;
-	atomic_fetch_add(&child->refs, 1); /* the table's, beside that of the task */
-	if (shunt_entry_publish(child, shunt_alone_handle(child)))
-		goto err_put;
-	*newcomm = shunt_alone_handle(child);
-	return shunt_task_start(&w->task, c.blocking);
-err_put:
-	shunt_entry_put(child);
-err_free:
-	shunt_entry_put(parent);
-	free(w);
-	return shunt_group_result(ncclSystemError);
+	return shunt_task_start_new(&w->task, newcomm);
 }

@@ -7,6 +7,7 @@
 #include "core/thread.h"
 #include "shim/alone_task.h"
 #include "shim/result.h"
+#include "shim/standalone.h"
 
 /* Works of the thread's open group that the program does not wait for. They stand in the group as one job. */
 struct deferred {
@@ -204,4 +205,30 @@ ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
 	if (!blocking)
 		return start_thread(w);
 	return end(w, run(w));
+}
+
+ncclResult_t shunt_task_start_new(struct shunt_task *w, ncclComm_t *newcomm)
+{
+	struct shunt_entry *e = w->entry;
+
+	atomic_fetch_add(&e->refs, 1); /* the table's, beside that of the task */
+	if (shunt_entry_publish(e, shunt_alone_handle(e))) {
+		atomic_fetch_add(&e->own->tasks, 1);
+		return shunt_group_result(end(w, shunt_to_nccl(-ENOMEM)));
+	}
+	/* Another thread may abort it from here on. */
+	__atomic_store_n(newcomm, shunt_alone_handle(e), __ATOMIC_RELEASE);
+	return shunt_task_start(w, e->config.blocking);
+}
+
+void shunt_task_fail_new(struct shunt_task *w, ncclComm_t *newcomm)
+{
+	struct shunt_entry *e = w->entry;
+
+	if (w->background) {
+		atomic_store(&e->own->stillborn, 1);
+		return;
+	}
+	shunt_entry_put(shunt_entry_remove(shunt_alone_handle(e)));
+	*newcomm = NULL;
 }

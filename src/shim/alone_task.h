@@ -26,6 +26,13 @@ struct shunt_task {
 /* The task, calloc'ed and larger than this struct as it may be, is freed in any case. The result is the program's. */
 ncclResult_t shunt_task_start(struct shunt_task *task, bool blocking);
 
+/*
+ * The same for the first task of a communicator: the program has the handle from here on, at *newcomm. If it fails, its finish() calls fail_new,
+ * and there is no communicator; or, where the program has gone on with it, one that can only be aborted.
+ */
+ncclResult_t shunt_task_start_new(struct shunt_task *task, ncclComm_t *newcomm);
+void shunt_task_fail_new(struct shunt_task *task, ncclComm_t *newcomm);
+
 /* InProgress, or the result of what ran in the background. */
 ncclResult_t shunt_task_state(const struct shunt_own *own);
 /* Nothing but tasks of an open group is under way. */

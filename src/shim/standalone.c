@@ -72,16 +72,11 @@ static ncclResult_t init_run(struct shunt_task *task)
 static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
 {
 	struct init *w = (struct init *)task;
-	struct shunt_entry *e = task->entry;
 
-	if (result == ncclSuccess) {
-		shunt_attach_banner(w->rank, shunt_comm_device(e->comm));
-	} else if (!task->background) { /* else the program has the handle and aborts it */
-		shunt_entry_put(shunt_entry_remove(shunt_alone_handle(e)));
-		*w->newcomm = NULL;
-	} else {
-		atomic_store(&e->own->stillborn, 1);
-	}
+	if (result == ncclSuccess)
+		shunt_attach_banner(w->rank, shunt_comm_device(task->entry->comm));
+	else
+		shunt_task_fail_new(task, w->newcomm);
 	return result;
 }
 
@@ -137,15 +132,7 @@ ncclResult_t shunt_alone_init(
 		w->spare = ids[rank];
 	w->rank = rank;
 	w->nranks = nranks;
-	atomic_fetch_add(&w->task.entry->refs, 1); /* the table's, beside that of the task */
-	if (shunt_entry_publish(w->task.entry, shunt_alone_handle(w->task.entry))) {
-		shunt_entry_put(w->task.entry);
-		free(w);
-		return shunt_group_result(shunt_to_nccl(-ENOMEM));
-	}
-	/* Another thread may abort it from here on. */
-	__atomic_store_n(newcomm, shunt_alone_handle(w->task.entry), __ATOMIC_RELEASE);
-	return shunt_task_start(&w->task, c.blocking);
+	return shunt_task_start_new(&w->task, newcomm);
 }
 
 static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, const int *devlist)

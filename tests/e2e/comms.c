@@ -235,6 +235,31 @@ static void test_revoke_ends_a_split_and_no_more(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_revoke_in_nonblocking_split), 0);
 }
 
+/* The rank that is to come new never does: what was begun is no communicator, and never will be one. */
+static int body_revoke_in_grow(struct rank *r)
+{
+	ncclConfig_t config = ranks_config();
+	ncclComm_t comm, grown;
+	ncclResult_t state;
+	ncclUniqueId id;
+
+	config.blocking = 0;
+	NCCL(ncclCommInitRank(&comm, 1, r->id, 0));
+	NCCL(ncclCommGetUniqueId(comm, &id));
+	CHECK(ncclCommGrow(comm, 2, &id, -1, &grown, &config) == ncclInProgress);
+	NCCL(ncclCommRevoke(grown, NCCL_REVOKE_DEFAULT));
+	NCCL(ncclCommGetAsyncError(grown, &state));
+	CHECK(state != ncclSuccess && state != ncclInProgress);
+	NCCL(ncclCommAbort(grown));
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_revoke_of_a_growth_leaves_its_error(void **state)
+{
+	assert_int_equal(run(RANKS_THREADS, 1, body_revoke_in_grow), 0);
+}
+
 /* One that hangs behind another on its stream: who revokes one after the other comes to the second. */
 static int body_revoke_behind(struct rank *r)
 {
@@ -630,6 +655,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_survivors_of_a_dead_rank_go_on),
 		cmocka_unit_test(test_revoked_communicator_can_be_split),
 		cmocka_unit_test(test_revoke_ends_a_split_and_no_more),
+		cmocka_unit_test(test_revoke_of_a_growth_leaves_its_error),
 		cmocka_unit_test(test_revoke_does_not_wait_for_other_communicators),
 		cmocka_unit_test(test_nonblocking_communicators_come_by_themselves),
 		cmocka_unit_test(test_scalable_init_uses_all_ids_up),
