@@ -70,6 +70,13 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
  */
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
+ * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
+ * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:
+ * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up, or its streams cannot be
+ * put in order since one captures, or its capture was spoiled (nothing was launched, the communicator goes on).
+ */
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
+/*
  * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams until join_group,
  * and neither before nor after it. *forked_p: so it will, and run_group has to be told. False: it cannot, and comes after it. -EBADMSG: as run_group.
  */
@@ -79,13 +86,6 @@ int shunt_comm_join_group(struct shunt_comm *comm);
 /* ... or from the next shunt_comm_join_due on, which any thread may call: cheap where nothing is due. */
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
-/*
- * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
- * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:
- * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up, or its streams cannot be
- * put in order since one captures, or its capture was spoiled (nothing was launched, the communicator goes on).
- */
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
 /* For calls that the shim forwards without asking. */
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */

@@ -2,8 +2,8 @@
 #ifndef SHUNT_CORE_COMM_PRIV_H
 #define SHUNT_CORE_COMM_PRIV_H
 /*
- * struct shunt_comm, for the files that do something with a communicator: comm.c has its life and its calls, setup.c the first use, quiet.c the
- * end of its kernels. The others have one part of the struct each.
+ * struct shunt_comm, for the files that do something with a communicator: comm.c has its life, setup.c the first use, decide.c and launch.c
+ * its calls, quiet.c the end of its kernels. The others have one part of the struct each.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -70,6 +70,17 @@ struct shunt_comm {
 
 /* The first use, unless it has been; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
+/*
+ * Decides all calls whose pick has no algorithm yet, with the set-up done on the way if one wants a kernel; with the lock held. -EOPNOTSUPP: one is
+ * to be forwarded, *which_p.
+ */
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
+    enum shunt_why *why_p);
+/* The call's buffers are to lie in windows. */
+static inline bool shunt_comm_needs_window(const struct shunt_pick *pick)
+{
+	return pick->algo && pick->algo->fuse == SHUNT_FUSE_WINDOWS;
+}
 /* Makes err the communicator's sticky error; false: it had one already. */
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
 /* Raises the abort word: the kernels of a communicator that is ready give up within milliseconds. */
