@@ -699,28 +699,30 @@ int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pic
 
 #define LINES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_chunks8 } /* the last one can do both */
 #define CHUNKS { SHUNT_SHAPE_chunks2, SHUNT_SHAPE_chunks4, SHUNT_SHAPE_chunks8 }
+#define ROW(called, text, which, fuses, kernels, ...) \
+	{ .name = called, .doc = text, .kind = which, .fuse = fuses, .shapes = kernels, .issue = shunt_exchange_issue, __VA_ARGS__ }
 #define BOTH(kind, fuse, doc) \
-	{ "exchange", doc, kind, fuse, LINES, { 0 }, NULL, shunt_exchange_issue, 0, NULL }, \
-	{ "chunks", doc ", in chunks", kind, fuse, CHUNKS, { 0 }, NULL, shunt_exchange_issue, SHUNT_IN_CHUNKS, NULL }
+	ROW("exchange", doc, kind, fuse, LINES), \
+	ROW("chunks", doc ", in chunks", kind, fuse, CHUNKS, .how = SHUNT_IN_CHUNKS)
 const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
 	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD, "every rank sends part r to rank r, which folds what comes in rank order"),
 	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
 	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
-	{ "relay", "the root sends a share to each, and each passes its share on to the others",
-	    SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES, { 0 }, NULL, shunt_exchange_issue, 0, relay, SHUNT_AMONG_MORE },
+	ROW("relay", "the root sends a share to each, and each passes its share on to the others", SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES,
+	    .alone = relay, .among = SHUNT_AMONG_MORE),
 	BOTH(SHUNT_REDUCE, SHUNT_FUSE_FOLD, "all send to the root, which folds in rank order"),
-	{ "twoshot", "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root",
-	    SHUNT_REDUCE, SHUNT_FUSE_FOLD, LINES, { 0 }, NULL, shunt_exchange_issue, 0, shunt_reduce_in_two, SHUNT_AMONG_MORE },
+	ROW("twoshot", "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root", SHUNT_REDUCE,
+	    SHUNT_FUSE_FOLD, LINES, .alone = shunt_reduce_in_two, .among = SHUNT_AMONG_MORE),
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	{ "chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything",
-	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS, { 0 }, NULL, shunt_exchange_issue, SHUNT_IN_CHUNKS, NULL },
+	ROW("chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS,
+	    .how = SHUNT_IN_CHUNKS),
 	{ 0 },
 };
 
 const struct shunt_algo shunt_local_algo = {
-	"local", "one rank by itself: copies", SHUNT_NKINDS, SHUNT_FUSE_NONE,
-	{ SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, { 0 }, NULL, shunt_exchange_issue, 0, NULL,
+	.name = "local", .doc = "one rank by itself: copies", .kind = SHUNT_NKINDS, .fuse = SHUNT_FUSE_NONE,
+	.shapes = { SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, .issue = shunt_exchange_issue,
 };

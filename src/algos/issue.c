@@ -11,7 +11,7 @@ static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *
 }
 
 const struct shunt_algo shunt_plan_algo = {
-	"plan", "an execution plan", SHUNT_NKINDS, SHUNT_FUSE_NONE, { 0 }, { 0 }, NULL, plan_issue,
+	.name = "plan", .doc = "an execution plan", .kind = SHUNT_NKINDS, .fuse = SHUNT_FUSE_NONE, .issue = plan_issue,
 };
 
 /*
