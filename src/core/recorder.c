@@ -179,17 +179,40 @@ static void drop(struct shunt_recorder *rec)
 	free(rec);
 }
 
+/* With the lock held; it may be off the list already. */
+static void unlist(const struct shunt_recorder *rec)
+{
+	struct shunt_recorder **at = &list;
+
+	while (*at && *at != rec)
+		at = &(*at)->next;
+	if (*at)
+		*at = rec->next;
+}
+
+struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec)
+{
+	bool read;
+
+	if (!rec)
+		return NULL;
+	pthread_mutex_lock(&list_lock);
+	unlist(rec);
+	read = rec->users > 1;
+	pthread_mutex_unlock(&list_lock);
+	if (read) /* of the device perhaps, which may not answer: whoever aborts is not to wait for that */
+		return rec;
+	drop(rec);
+	return NULL;
+}
+
 void shunt_recorder_destroy(struct shunt_recorder *rec)
 {
-	struct shunt_recorder **at;
-
 	if (!rec)
 		return;
 	shunt_recorder_unready(rec);
 	pthread_mutex_lock(&list_lock);
-	for (at = &list; *at != rec; at = &(*at)->next)
-		;
-	*at = rec->next;
+	unlist(rec);
 	pthread_mutex_unlock(&list_lock);
 	drop(rec);
 }

@@ -54,6 +54,9 @@ void shunt_recorder_forward(struct shunt_recorder *rec, const char *why);
  * raised: what runs is to be seen. */
 void shunt_recorder_error(struct shunt_recorder *rec, int err);
 void shunt_recorder_destroy(struct shunt_recorder *rec);
+/* The communicator has ended, but its memory stays: nobody finds it from now on. Waits for nobody. Returns what is to be destroyed with that
+ * memory; NULL: nothing is left. */
+struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec);
 
 /*
  * Notes an operation just before it is launched or forwarded. path: the algorithm's name, with static storage; NULL: the real NCCL. left: how

@@ -35,12 +35,16 @@ bool shunt_retire(struct shunt_comm *comm)
 		*at = comm->next;
 		frees = !atomic_load(&comm->cancel) || !lives_on(comm->device);
 	}
-	if (!frees) {
-		comm->next = retired;
-		retired = comm;
-	}
 	pthread_mutex_unlock(&lock);
 	return frees;
+}
+
+void shunt_retire_leave(struct shunt_comm *comm)
+{
+	pthread_mutex_lock(&lock);
+	comm->next = retired;
+	retired = comm;
+	pthread_mutex_unlock(&lock);
 }
 
 bool shunt_retire_alone(const struct shunt_comm *comm)

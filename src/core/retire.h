@@ -12,8 +12,10 @@ struct shunt_comm;
 
 /* The communicator is about to have kernels on its device. */
 void shunt_retire_later(struct shunt_comm *comm);
-/* It has ended. True: the caller frees it; false: somebody else will. */
+/* It has ended. True: the caller frees it; false: the caller leaves it to somebody else. */
 bool shunt_retire(struct shunt_comm *comm);
+/* From here on it is freed by whoever finds it with shunt_retired. */
+void shunt_retire_leave(struct shunt_comm *comm);
 /* Has no other than this one kernels on its device? */
 bool shunt_retire_alone(const struct shunt_comm *comm);
 /* One that is to be freed now, as no other lives on the device; NULL: none. */

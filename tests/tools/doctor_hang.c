@@ -102,6 +102,15 @@ static void graph(struct rank *r)
 		must(shunt_graph_launch(exec, r->stream), "the graph");
 }
 
+/* One communicator was given up in the middle of a call, and the other lives on. */
+static void aborted(struct rank *r)
+{
+	if (r->rank != 1)
+		reduce(r, r->other, COUNT);
+	must(ncclCommAbort(r->other), "ncclCommAbort");
+	must(shunt_stream_synchronize(r->stream), "the stream");
+}
+
 static void quiet(struct rank *r)
 {
 }
@@ -111,7 +120,7 @@ static const struct {
 	void (*fn)(struct rank *r);
 } scenarios[] = {
 	{ "skip", skip }, { "skip_one_of_many", skip_one_of_many }, { "count", other_count }, { "kind", other_kind }, { "stop", stopped },
-	{ "crossed", crossed }, { "send", no_send }, { "graph", graph }, { "quiet", quiet },
+	{ "crossed", crossed }, { "send", no_send }, { "graph", graph }, { "aborted", aborted }, { "quiet", quiet },
 };
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))

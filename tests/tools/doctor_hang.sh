@@ -86,6 +86,9 @@ hang graph 3
 expect replay_is_named 1 'rank 1 .* is behind in graphs: it has begun 2 launches of them, the farthest 3; rank 0 waits in allreduce of 1000 float32' \
 	"$shunt" doctor --pid "$pids"
 
+hang aborted 3
+expect aborted_is_past 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
+
 hang quiet 2
 expect quiet_is_quiet 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
 
