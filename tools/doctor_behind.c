@@ -17,28 +17,35 @@ static void add_last_call(struct text *t, const struct dump_comm *c)
 	}
 }
 
-bool find_in_setup(struct findings *f, const struct group *g)
+/* Ranks that wait on the host, for others that have not come to that; ending: in the communicator's end, for its kernels. */
+static bool find_in_phase(struct findings *f, const struct group *g, bool ending)
 {
 	bool *waits = g->mark[0], *away = g->mark[1];
 	uint64_t since = UINT64_MAX, now = 0;
+	const char *phase = "";
 	enum found_level level;
 	struct text t = {0};
 
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
 
-		waits[r] = c && *c->phase;
-		away[r] = c && !*c->phase && !strcmp(c->state, "new");
+		waits[r] = c && *c->phase && !strcmp(c->phase, "destruction") == ending;
 		if (c && waits[r] && c->phase_time_ns < since) {
+			phase = c->phase;
 			since = c->phase_time_ns;
 			now = c->process->time_ns;
 		}
+	}
+	for (int r = 0; r < g->n; r++) {
+		const struct dump_comm *c = g->member[r];
+
+		away[r] = !ending && c && !*c->phase && (strcmp(phase, "set-up") || !strcmp(c->state, "new"));
 	}
 	if (!count(g, waits))
 		return false;
 	level = level_of(since, now);
 	add_ranks(&t, g, waits);
-	add(&t, " wait%s in the set-up ", count(g, waits) == 1 ? "s" : "");
+	add(&t, " wait%s in the %s ", count(g, waits) == 1 ? "s" : "", phase);
 	add_since(&t, since, now);
 	if (count(g, away)) {
 		add(&t, " for ");
@@ -49,6 +56,16 @@ bool find_in_setup(struct findings *f, const struct group *g)
 	}
 	found_in(f, g, level, advice_of(level), &t);
 	return true;
+}
+
+bool find_in_setup(struct findings *f, const struct group *g)
+{
+	return find_in_phase(f, g, false);
+}
+
+bool find_in_end(struct findings *f, const struct group *g)
+{
+	return find_in_phase(f, g, true);
 }
 
 bool find_fewer_calls(struct findings *f, const struct group *g)

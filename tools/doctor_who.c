@@ -70,7 +70,7 @@ static void look_at(struct findings *f, const struct group *g)
 	any = find_mismatch(f, g) || find_split_path(f, g) || find_in_setup(f, g) || find_fewer_calls(f, g) || find_slow_device(f, g);
 	any |= find_messages(f, g);
 	if (!any)
-		any = find_fewer_replays(f, g);
+		any = find_fewer_replays(f, g) || find_in_end(f, g); /* what a rank waits for that ends it is the cause */
 	find_missing(f, g);
 	find_silent(f, g);
 	find_errors(f, g);

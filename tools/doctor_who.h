@@ -21,6 +21,7 @@ struct group {
 bool find_mismatch(struct findings *f, const struct group *g);
 bool find_split_path(struct findings *f, const struct group *g);
 bool find_in_setup(struct findings *f, const struct group *g);
+bool find_in_end(struct findings *f, const struct group *g);
 bool find_fewer_calls(struct findings *f, const struct group *g);
 bool find_slow_device(struct findings *f, const struct group *g);
 bool find_fewer_replays(struct findings *f, const struct group *g);

@@ -157,6 +157,13 @@ dump 0 2 "" ', "phase": "set-up", "phase_time_ns": 1000000000'
 dump 1 0 ""
 sed -i 's/"ready"/"new"/' "$dir"/d/*.json
 says_dumps setup_is_named 2 'rank 0 waits in the set-up since .* \(9.0 s\) for rank 1 \(pid 101 on h\), which has not come to it' "$dir/d"
+dump 0 1 "$(op 1 allreduce 8 finished)" ', "phase": "agreement on a window", "phase_time_ns": 1000000000'
+dump 1 1 "$(op 1 allreduce 8 finished)"
+says_dumps window_is_named 2 'rank 0 waits in the agreement on a window since .* \(9.0 s\) for rank 1 \(pid 101 on h\), which has not come to it' "$dir/d"
+dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)" ', "phase": "destruction", "phase_time_ns": 6000000000'
+says_dumps rank_that_ends_it_waits_for_a_call 2 'rank 1 .* is behind: it has not called collective 2 .* rank 0 waits since .* \(5.0 s\)' "$dir/d"
+dump 0 1 "$(op 1 allreduce 8 finished)" ', "phase": "destruction", "phase_time_ns": 6000000000'
+says_dumps end_is_named 2 'rank 0 waits in the destruction since .* \(4.0 s\)$' "$dir/d"
 mkdir "$dir/e"
 says_dumps empty_directory_is_error 2 'there are no dumps' "$dir/e"
 echo '[1]' >"$dir/e/a"
