@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct scratch {
 	struct scratch *next;
@@ -37,6 +38,19 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
 	list = s;
 	pthread_mutex_unlock(&lock);
 	return 0;
+}
+
+void shunt_scratch_passed_on(struct shunt_gpu_mem *mem)
+{
+	struct scratch *s;
+
+	pthread_mutex_lock(&lock);
+	s = *find(mem->ptr);
+	if (s)
+		s->mem.fd = -1;
+	pthread_mutex_unlock(&lock);
+	close(mem->fd);
+	mem->fd = -1;
 }
 
 /* One user less; the last one frees the memory. False: it is not in the registry. */

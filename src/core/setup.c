@@ -290,6 +290,7 @@ static int setup_alone(struct shunt_comm *comm)
 		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
 	if (err)
 		return err;
+	shunt_scratch_passed_on(&comm->mem[0]); /* there is nobody */
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
@@ -388,6 +389,8 @@ static int exchange_scratch(struct shunt_comm *comm, struct setup *s)
 
 	make_scratch(comm, s->hellos, &offer);
 	err = gather(comm, &offer, sizeof(offer), s->offers, offer.verdict.ok ? comm->mem[comm->rank].fd : -1, s->fds);
+	if (!err && offer.verdict.ok)
+		shunt_scratch_passed_on(&comm->mem[comm->rank]);
 	for (int r = 0; r < comm->nranks && !err; r++)
 		if (!s->offers[r].verdict.ok)
 			err = refused(s, r, &s->offers[r].verdict);

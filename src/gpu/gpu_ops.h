@@ -34,7 +34,7 @@ struct shunt_gpu_mem {
 	void *ptr;          /* usable by kernels of `device`; NULL: nothing here */
 	size_t bytes;
 	int device;         /* the device whose kernels use ptr */
-	int fd;             /* exporter: descriptor for peers, closed by share_free; importer: -1 */
+	int fd;             /* exporter: descriptor for peers, closed by share_free unless it is -1 by then; importer: -1 */
 	uint64_t handle;    /* private */
 	bool borrowed;      /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
 };

@@ -149,7 +149,7 @@ void shunt_sim_set_free_waits(int waits)
 void sim_share_free(struct shunt_gpu_mem *mem)
 {
 	if (mem->ptr && !mem->borrowed) {
-		if (mem->fd >= 0 && __atomic_load_n(&free_waits, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&free_waits, __ATOMIC_RELAXED))
 			sim_device_drain(mem->device);
 		munmap(mem->ptr, mem->bytes);
 		if (mem->fd >= 0)

@@ -274,6 +274,8 @@ static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *of
 	err = gather(e, &o, sizeof(o), offers, o.verdict.ok ? a->mem[me].fd : -1, fds);
 	if (err)
 		return err;
+	if (o.verdict.ok)
+		shunt_scratch_passed_on(&a->mem[me]);
 	for (int r = 0; r < n && !*refused_p; r++) {
 		const char *why = offers[r].verdict.ok ? NULL : offers[r].verdict.why;
 

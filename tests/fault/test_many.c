@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Many communicators: one after another, where nothing may be left over; and at once from many threads, where nothing may mix. */
+#include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,9 +35,29 @@ static long resident_kib(void)
 	return resident * (sysconf(_SC_PAGESIZE) / 1024);
 }
 
-/* One thread drives both ranks; use: with a sum. */
+/* Those of the sim's device memory. */
+static int memory_descriptors(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	struct dirent *entry;
+	char to[64];
+	int n = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		ssize_t bytes = readlinkat(dirfd(dir), entry->d_name, to, sizeof(to) - 1);
+
+		to[bytes > 0 ? bytes : 0] = '\0';
+		n += strstr(to, "memfd:shunt-sim") != NULL;
+	}
+	closedir(dir);
+	return n;
+}
+
+/* One thread drives both ranks; use: with a sum. What a communicator has on a device needs no descriptor any more. */
 static void make_and_end(struct life *l, bool use)
 {
+	int before = memory_descriptors();
 	ncclComm_t comm[RANKS];
 	int32_t host[100];
 
@@ -59,6 +80,7 @@ static void make_and_end(struct life *l, bool use)
 			for (int i = 0; i < 100; i++)
 				assert_int_equal(host[i], 3 * i);
 		}
+		assert_int_equal(memory_descriptors(), before);
 	}
 	for (int r = 0; r < RANKS; r++)
 		assert_int_equal(ncclCommDestroy(comm[r]), ncclSuccess);
