@@ -15,6 +15,12 @@ static bool lives_on(int device)
 	return c;
 }
 
+/* Does the device keep something for it? A communicator of one rank has memory as well, but no kernels that could hang. */
+static bool has_memory(const struct shunt_comm *comm)
+{
+	return comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS && comm->mem[comm->rank].ptr;
+}
+
 void shunt_retire_later(struct shunt_comm *comm)
 {
 	pthread_mutex_lock(&lock);
@@ -31,10 +37,10 @@ bool shunt_retire(struct shunt_comm *comm)
 	pthread_mutex_lock(&lock);
 	for (at = &living; *at && *at != comm; at = &(*at)->next)
 		;
-	if (*at) {
+	if (*at)
 		*at = comm->next;
-		frees = !atomic_load(&comm->cancel) || !lives_on(comm->device);
-	}
+	if (atomic_load(&comm->cancel) && has_memory(comm))
+		frees = !lives_on(comm->device);
 	pthread_mutex_unlock(&lock);
 	return frees;
 }

@@ -15,6 +15,7 @@ static struct shunt_comm *comm_on(int device)
 
 	assert_non_null(comm);
 	comm->device = device;
+	comm->mem[0].ptr = comm;
 	return comm;
 }
 
@@ -58,11 +59,30 @@ static void test_retire_aborted_memory_waits_for_the_last_on_its_device(void **s
 	free(b);
 }
 
+static void test_retire_memory_without_kernels_waits_too(void **state)
+{
+	struct shunt_comm *alone = comm_on(0), *other = comm_on(0), *bare = comm_on(0);
+
+	shunt_retire_later(other);
+	atomic_store(&alone->cancel, 1);
+	assert_false(shunt_retire(alone));
+	shunt_retire_leave(alone);
+	bare->mem[0].ptr = NULL;
+	atomic_store(&bare->cancel, 1);
+	assert_true(shunt_retire(bare)); /* there is nothing to wait for */
+	assert_true(shunt_retire(other));
+	assert_ptr_equal(shunt_retired(0), alone);
+	free(alone);
+	free(other);
+	free(bare);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_retire_alone_is_who_has_the_device_for_itself),
 		cmocka_unit_test(test_retire_aborted_memory_waits_for_the_last_on_its_device),
+		cmocka_unit_test(test_retire_memory_without_kernels_waits_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
