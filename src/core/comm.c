@@ -204,6 +204,8 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm)
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	uint32_t one = 1;
 
+	if (!comm->words) /* kernels of one rank alone, which wait for nobody */
+		return;
 	/* Kernels look at both at the same times; this one comes to them also where the copy has to wait until they have ended. */
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));

@@ -70,17 +70,29 @@ static int hang_in_kernels(struct scene *s, int r)
 }
 
 /* The same beside another communicator, which is aborted first: its memory cannot be taken away while these kernels run. */
-static int hang_beside(struct scene *s, int r)
+static int hang_beside_some(struct scene *s, int r, int n)
 {
 	struct life *l = &s->life[r];
 	ncclResult_t res = ncclSuccess;
+	int rank = r % n;
 
-	if (init(s, r) || ncclCommSplit(s->comm[r], 0, r, &s->other[r], NULL) || life_sum(l, s->other[r], r, RANKS, 200, l->stream[1]) || sum(s, r))
+	if (init(s, r) || ncclCommSplit(s->comm[r], r / n, r, &s->other[r], NULL) ||
+	    life_sum(l, s->other[r], rank, n, 200, l->stream[1]) || sum(s, r))
 		return 1;
 	if (r < 2)
 		res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
 	atomic_fetch_add(&s->in_place, 1);
 	return res || shunt_stream_synchronize(l->stream[0]);
+}
+
+static int hang_beside(struct scene *s, int r)
+{
+	return hang_beside_some(s, r, RANKS);
+}
+
+static int hang_beside_one(struct scene *s, int r)
+{
+	return hang_beside_some(s, r, 1);
 }
 
 /* A split: rank 2 does not call it. */
@@ -253,6 +265,7 @@ static const struct {
 } scenes[] = {
     {"kernels", hang_in_kernels},
     {"kernels beside another communicator", hang_beside},
+    {"kernels beside a communicator of one rank", hang_beside_one},
     {"split", hang_in_split},
     {"init", hang_in_init},
     {"group of an init", hang_in_group},
