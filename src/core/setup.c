@@ -262,7 +262,9 @@ static int broken(struct shunt_comm *comm, const char *step, int err)
 {
 	if (err != -ECANCELED)
 		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank, strerror(-err));
-	shunt_comm_unset(comm);
+	/* Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with this one. */
+	if (shunt_retire_alone(comm))
+		shunt_comm_unset(comm);
 	shunt_comm_fail(comm, err);
 	return err;
 }

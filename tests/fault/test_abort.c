@@ -19,7 +19,7 @@
 #include "lib/clock.h"
 #include "shunt/device.h"
 
-enum { RANKS = 3 };
+enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
 
 static double allowed = 1; /* s; more under a sanitizer */
 
@@ -389,11 +389,61 @@ static void test_abort_in_the_setup_ends_the_first_call(void **state)
 		fail_msg("%s", why);
 }
 
+/*
+ * One rank is stopped in the middle of a second communicator's set-up, when the others have memory for it already, and the first one's
+ * kernels wait for that rank. Rank 0 makes the call, the others' service answers it.
+ */
+static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct crew *c, void *shared)
+{
+	struct first_use use = {l, 0};
+	atomic_int *ready = shared;
+	ncclComm_t beside = NULL;
+	pthread_t thread;
+	double start;
+	int err;
+
+	shunt_sim_set_free_waits(1);
+	if (ncclCommInitRank(&beside, l->nranks, l->id, l->rank) || life_sum(l, beside, l->rank, l->nranks, 100, l->stream[1]) ||
+	    ncclCommSplit(beside, 0, l->rank, &l->comm, NULL))
+		return LIFE_WRONG;
+	if (l->rank == c->victim)
+		fault_arm(FAULT_SEND, FAULT_STOP, SETUP_SENDS);
+	else if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, beside, l->stream[1]))
+		return LIFE_WRONG;
+	atomic_fetch_add(ready, 1);
+	while (*ready < c->n)
+		usleep(200);
+	if (!l->rank && pthread_create(&thread, NULL, first_use_main, &use))
+		return LIFE_WRONG;
+	usleep(l->rank == c->victim ? 3000000 : 400000);
+	start = now();
+	err = ncclCommAbort(l->comm) || ncclCommAbort(beside);
+	if (!l->rank)
+		pthread_join(thread, NULL);
+	if (l->rank != c->victim && (err || now() - start > allowed)) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the aborts gave %d after %.2f s", l->rank, err, now() - start);
+		return LIFE_WRONG;
+	}
+	return LIFE_FAILED;
+}
+
+static void test_abort_in_a_setup_beside_kernels_that_hang_returns(void **state)
+{
+	struct crew c = {.n = RANKS, .victim = RANKS - 1, .action = FAULT_STOP, .at = -1, .stopped_ms = 1500,
+	    .body = abort_in_setup_beside_kernels};
+	const char *why = crew_run(&c);
+
+	if (why)
+		fail_msg("%s", why);
+	assert_true(c.stopped);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
 	    cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
+	    cmocka_unit_test(test_abort_in_a_setup_beside_kernels_that_hang_returns),
 	    cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
 	};
 
