@@ -156,8 +156,20 @@ static void free_comm(struct shunt_comm *comm)
 	free(comm);
 }
 
+/* Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank whose memory others of
+ * this process use, too. */
+static bool waits_at_end(const struct shunt_comm *comm)
+{
+	bool waits = !atomic_load(&comm->cancel) && atomic_load(&comm->state) == COMM_READY;
+
+	for (int r = 0; waits && r < comm->nranks; r++)
+		waits = !comm->mem[r].borrowed;
+	return waits;
+}
+
 void shunt_comm_destroy(struct shunt_comm *comm)
 {
+	bool waits;
 	int device;
 
 	if (!comm)
@@ -174,13 +186,14 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		pthread_mutex_unlock(&comm->lock);
 	}
 	device = comm->device;
+	waits = waits_at_end(comm);
 	if (shunt_retire(comm)) {
 		free_comm(comm);
 	} else {
 		comm->recorder = shunt_recorder_hide(comm->recorder); /* nobody waits for it, and dumps are not to say so */
 		shunt_retire_leave(comm);
 	}
-	while ((comm = shunt_retired(device)))
+	while ((comm = shunt_retired(device, waits)))
 		free_comm(comm);
 }
 

@@ -64,14 +64,14 @@ bool shunt_retire_alone(const struct shunt_comm *comm)
 	return !c;
 }
 
-struct shunt_comm *shunt_retired(int device)
+struct shunt_comm *shunt_retired(int device, bool waits)
 {
 	struct shunt_comm **at, *comm = NULL;
 
 	pthread_mutex_lock(&lock);
 	for (at = &retired; *at && (*at)->device != device; at = &(*at)->next)
 		;
-	if (*at && !lives_on(device)) {
+	if (*at && (waits || !lives_on(device))) {
 		comm = *at;
 		*at = comm->next;
 	}

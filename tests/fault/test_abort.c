@@ -438,12 +438,48 @@ static void test_abort_in_a_setup_beside_kernels_that_hang_returns(void **state)
 	assert_true(c.stopped);
 }
 
+static int child_of(struct life *l, ncclComm_t parent, ncclResult_t (*end)(ncclComm_t comm))
+{
+	ncclComm_t child = NULL;
+
+	return ncclCommSplit(parent, 0, l->rank, &child, NULL) || life_sum(l, child, l->rank, l->nranks, 300, l->stream[0]) || end(child);
+}
+
+/* Aborted beside one that lives on: what they had goes with the next that is destroyed. */
+static enum life_end abort_and_destroy(struct life *l, const struct crew *c, void *shared)
+{
+	long before;
+
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) ||
+	    child_of(l, l->comm, ncclCommDestroy))
+		return LIFE_WRONG;
+	before = fault_balance().maps;
+	for (int i = 0; i < 3; i++)
+		if (child_of(l, l->comm, ncclCommAbort))
+			return LIFE_WRONG;
+	if (child_of(l, l->comm, ncclCommDestroy) || fault_balance().maps != before) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %ld mappings are left", l->rank, fault_balance().maps - before);
+		return LIFE_WRONG;
+	}
+	return ncclCommDestroy(l->comm) ? LIFE_WRONG : LIFE_GOOD;
+}
+
+static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
+{
+	struct crew c = {.n = RANKS, .victim = -1, .body = abort_and_destroy};
+	const char *why = crew_run(&c);
+
+	if (why)
+		fail_msg("%s", why);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
 	    cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
 	    cmocka_unit_test(test_abort_in_a_setup_beside_kernels_that_hang_returns),
+	    cmocka_unit_test(test_abort_leaves_memory_to_the_next_that_is_destroyed),
 	    cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
 	};
 

@@ -50,11 +50,14 @@ static void test_retire_aborted_memory_waits_for_the_last_on_its_device(void **s
 	atomic_store(&a->cancel, 1);
 	assert_false(shunt_retire(a));
 	shunt_retire_leave(a);
-	assert_null(shunt_retired(0)); /* b lives */
+	assert_null(shunt_retired(0, false)); /* b lives */
+	assert_null(shunt_retired(1, true));
+	assert_ptr_equal(shunt_retired(0, true), a);
+	shunt_retire_leave(a);
 	assert_true(shunt_retire_alone(b));
 	assert_true(shunt_retire(b));
-	assert_ptr_equal(shunt_retired(0), a);
-	assert_null(shunt_retired(0));
+	assert_ptr_equal(shunt_retired(0, false), a);
+	assert_null(shunt_retired(0, false));
 	free(a);
 	free(b);
 }
@@ -71,7 +74,7 @@ static void test_retire_memory_without_kernels_waits_too(void **state)
 	atomic_store(&bare->cancel, 1);
 	assert_true(shunt_retire(bare)); /* there is nothing to wait for */
 	assert_true(shunt_retire(other));
-	assert_ptr_equal(shunt_retired(0), alone);
+	assert_ptr_equal(shunt_retired(0, false), alone);
 	free(alone);
 	free(other);
 	free(bare);
