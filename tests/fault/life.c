@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "life.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "shunt/device.h"
 
 enum { COUNT = 6000, PART = 500 };
@@ -200,6 +202,163 @@ static int child(struct life *l)
 	return err;
 }
 
+
+/* Ends a child as its use went. */
+static int end_child(struct life *l, ncclComm_t comm, int err)
+{
+	if (err ? ncclCommAbort(comm) : ncclCommDestroy(comm)) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d, step %d: a child cannot be %s", l->rank, l->step, err ? "aborted" : "destroyed");
+		return -1;
+	}
+	return err;
+}
+
+/* An operator is made and ends, and memory comes and goes. */
+static int operator_and_memory(struct life *l)
+{
+	int32_t two = 2, host[100];
+	void *mem = NULL, *handle = NULL;
+	ncclRedOp_t op;
+	int err = 0;
+
+	if (fill(l, l->rank, 100) || failed(l, ncclRedOpCreatePreMulSum(&op, &two, ncclInt32, ncclScalarHostImmediate, l->comm)))
+		return 1;
+	if (failed(l, ncclAllReduce(l->dev, l->dev, 100, ncclInt32, op, l->comm, l->stream[0])) || settle(l, l->comm, l->stream[0]))
+		err = 1;
+	if (failed(l, ncclRedOpDestroy(op, l->comm)) || err)
+		return 1;
+	if (shunt_memcpy(host, l->dev, sizeof(host)))
+		return failed(l, ncclSystemError);
+	for (int i = 0; i < 100; i++)
+		if (host[i] != i * l->nranks * (l->nranks + 1)) {
+			snprintf(l->wrong, sizeof(l->wrong), "rank %d: twice the sum is %d at %d", l->rank, host[i], i);
+			return -1;
+		}
+	if (failed(l, ncclMemAlloc(&mem, 10000)))
+		return 1;
+	err = failed(l, ncclCommRegister(l->comm, mem, 10000, &handle)) || failed(l, ncclCommDeregister(l->comm, handle));
+	return failed(l, ncclMemFree(mem)) || err;
+}
+
+/* A window whose memory goes first. */
+static int freed_window(struct life *l)
+{
+	size_t bytes = (size_t)l->nranks * PART * sizeof(*l->window);
+	int32_t *before = l->window;
+	ncclWindow_t win;
+	void *mem;
+	int err;
+
+	err = gather(l, 0); /* staged first, as in window() */
+	if (err)
+		return err;
+	if (failed(l, ncclMemAlloc(&mem, bytes)))
+		return 1;
+	err = failed(l, ncclCommWindowRegister(l->comm, mem, bytes, &win, NCCL_WIN_COLL_SYMMETRIC));
+	if (err) {
+		ncclMemFree(mem);
+		return err;
+	}
+	l->window = mem;
+	err = gather(l, 0);
+	l->window = before;
+	if (failed(l, ncclMemFree(mem)) || failed(l, ncclCommWindowDeregister(l->comm, win)))
+		return err < 0 ? err : 1;
+	return err;
+}
+
+static ncclConfig_t lazy(void)
+{
+	ncclConfig_t c;
+
+	memset(&c, 0, sizeof(c));
+	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
+		memcpy((char *)&c + at, &(int){NCCL_CONFIG_UNDEF_INT}, 4);
+	c.size = sizeof(c);
+	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
+	c.version = 23100;
+	c.netName = c.commName = NULL;
+	c.blocking = 0;
+	return c;
+}
+
+static ncclResult_t settled(ncclComm_t comm)
+{
+	ncclResult_t state;
+
+	do {
+		usleep(200);
+		if (ncclCommGetAsyncError(comm, &state))
+			return ncclInvalidArgument;
+	} while (state == ncclInProgress);
+	return state;
+}
+
+/* A non-blocking grandchild, made in a group with one that not all ranks get, and finalized. */
+static int lazy_children(struct life *l)
+{
+	ncclComm_t one = NULL, two = NULL, other = NULL;
+	ncclConfig_t config = lazy();
+	ncclResult_t res, end;
+	int err = 0;
+
+	if (failed(l, ncclCommSplit(l->comm, 0, l->rank, &one, &config)))
+		return 1;
+	if (failed(l, ncclGroupStart()))
+		return end_child(l, one, 1);
+	res = ncclCommSplit(one, 0, -l->rank, &two, NULL);
+	if (!res || res == ncclInProgress)
+		res = ncclCommSplit(one, l->rank ? 0 : NCCL_SPLIT_NOCOLOR, l->rank, &other, NULL);
+	end = ncclGroupEnd();
+	if ((res != ncclInProgress && failed(l, res)) || (end != ncclInProgress && failed(l, end)))
+		err = 1;
+	if (failed(l, settled(one)) || err)
+		err = 1;
+	if (!err)
+		err = life_sum(l, two, l->rank, l->nranks, 300, l->stream[1]);
+	if (!err) {
+		end = ncclCommFinalize(two);
+		err = (end != ncclInProgress && failed(l, end)) || failed(l, settled(two));
+	}
+	if (two)
+		err = end_child(l, two, err);
+	if (other)
+		err = end_child(l, other, err);
+	return end_child(l, one, err);
+}
+
+/* Without the last rank. */
+static int shrunk(struct life *l)
+{
+	ncclComm_t small = NULL;
+	int last = l->nranks - 1, err;
+
+	if (l->rank == last)
+		return 0;
+	if (failed(l, ncclCommShrink(l->comm, &last, 1, &small, NULL, NCCL_SHRINK_DEFAULT)))
+		return 1;
+	err = life_sum(l, small, l->rank, l->nranks - 1, 900, l->stream[0]);
+	return end_child(l, small, err);
+}
+
+/* Revoked in the middle, and split afterwards. */
+static int revoked(struct life *l)
+{
+	ncclComm_t comm = NULL, after = NULL;
+	int err;
+
+	if (failed(l, ncclCommSplit(l->comm, 0, l->rank, &comm, NULL)))
+		return 1;
+	err = life_sum(l, comm, l->rank, l->nranks, 700, l->stream[1]);
+	if (!err && l->rank)
+		err = failed(l, ncclAllReduce(l->dev, l->dev, 700, ncclInt32, ncclSum, comm, l->stream[1]));
+	if (!err)
+		err = failed(l, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)) || failed(l, ncclCommSplit(comm, 0, l->rank, &after, NULL));
+	if (after)
+		err = end_child(l, after, life_sum(l, after, l->rank, l->nranks, 700, l->stream[0]));
+	return end_child(l, comm, err);
+}
+
 static int second_stream(struct life *l)
 {
 	return life_sum(l, l->comm, l->rank, l->nranks, 3000, l->stream[1]);
@@ -218,7 +377,8 @@ static int large_sum(struct life *l)
 enum life_end life_run(struct life *l)
 {
 	static int (*const steps[])(struct life *l) = {small_sum, ring_and_broadcast, large_sum, second_stream, graph, window, child};
-	int err, n = l->full ? 7 : 3;
+	static int (*const others[])(struct life *l) = {small_sum, operator_and_memory, freed_window, shrunk, revoked, lazy_children};
+	int err, n = l->full == 2 ? 6 : l->full ? 7 : 3;
 
 	l->error = ncclSuccess;
 	l->wrong[0] = '\0';
@@ -232,7 +392,7 @@ enum life_end life_run(struct life *l)
 		return LIFE_WRONG;
 	}
 	for (err = 0, l->step = 0; !err && l->step < n; l->step++)
-		err = steps[l->step](l);
+		err = l->full == 2 ? others[l->step](l) : steps[l->step](l);
 	if (err ? ncclCommAbort(l->comm) : ncclCommDestroy(l->comm)) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %s", l->rank, err ? "abort failed" : "destroy failed");
 		err = -1;

@@ -14,7 +14,7 @@ struct life {
 	ncclUniqueId id;
 	void *stream[2]; /* made by life_prepare, on device `rank` */
 	int32_t *dev, *window; /* window: memory that can be one */
-	int full;           /* with a graph, a second stream, a split and a window; else the shortest useful life */
+	int full;           /* 1: with a graph, a second stream, a split and a window; 2: of what else there is; 0: the shortest useful life */
 	int step;           /* where it is, for the log */
 	ncclResult_t error; /* the first one that the library reported */
 	char wrong[160];    /* "" unless something happened that must not */

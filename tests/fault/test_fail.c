@@ -144,11 +144,23 @@ static void test_fail_each_system_call_is_an_error_and_leaks_nothing(void **stat
 	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
 }
 
+static void test_fail_each_allocation_of_another_life_leaks_nothing(void **state)
+{
+	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
+}
+
+static void test_fail_each_system_call_of_another_life_leaks_nothing(void **state)
+{
+	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
 	    cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
+	    cmocka_unit_test(test_fail_each_allocation_of_another_life_leaks_nothing),
+	    cmocka_unit_test(test_fail_each_system_call_of_another_life_leaks_nothing),
 	};
 
 	sanitized = getenv("FAULT_SLOW") != NULL;
