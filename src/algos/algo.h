@@ -34,6 +34,9 @@ static inline int shunt_lesser_limit(int a, int b)
 	return !a || (b && b < a) ? b : a;
 }
 
+/* Blocks of each of so many launches that are to find room on a GPU at once, with one beside them for SHUNT_CHECK's. */
+unsigned shunt_blocks_beside(uint32_t sms, unsigned launches);
+
 /* Limits on a launch, from the row that chose the algorithm; 0: the algorithm's own. Not for point-to-point, see issue.c. */
 struct shunt_geometry {
 	uint16_t blocks, threads; /* threads of a block */

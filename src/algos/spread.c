@@ -2,9 +2,16 @@
 #include "algos/algos.h"
 #include "algos/tuning.h"
 
+unsigned shunt_blocks_beside(uint32_t sms, unsigned launches)
+{
+	unsigned each = sms / launches;
+
+	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK's */
+}
+
 unsigned shunt_max_blocks(const struct shunt_scope *scope)
 {
-	unsigned each = scope->sms / 2, most = each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK's */
+	unsigned most = shunt_blocks_beside(scope->sms, 2);
 
 	return scope->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS;
 }

@@ -167,14 +167,13 @@ static bool one_gpu(const struct shunt_gpu_info *a, const struct shunt_gpu_info 
 static void share_gpus(struct shunt_comm *comm, const struct hello *h)
 {
 	for (int r = 0; r < comm->nranks; r++) {
-		int sharing = 1, room;
+		unsigned sharing = 1;
 
 		for (int peer = 0; peer < comm->nranks; peer++)
 			sharing += peer != r && one_gpu(&h[r].gpu, &h[peer].gpu);
-		room = (int)h[r].gpu.sms / (2 * sharing);
-		room = room > 1 ? room : 1;
 		if (sharing > 1)
-			comm->scope.max_ctas = shunt_lesser_limit(comm->scope.max_ctas, room);
+			comm->scope.max_ctas =
+			    shunt_lesser_limit(comm->scope.max_ctas, (int)shunt_blocks_beside(h[r].gpu.sms, 2 * sharing));
 	}
 }
 

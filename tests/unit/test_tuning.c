@@ -807,6 +807,18 @@ static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 				}
 }
 
+/* Likewise two for each of the ranks that share a GPU. */
+static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
+{
+	for (unsigned sms = 16; sms <= 148; sms++)
+		for (unsigned sharing = 1; sharing <= 8 && 4 * sharing <= sms; sharing++) {
+			unsigned blocks = shunt_blocks_beside(sms, 2 * sharing);
+
+			assert_in_range(2 * sharing * (blocks + 1), sms - 2 * sharing + 1, sms);
+		}
+	assert_int_equal(shunt_blocks_beside(1, 16), 1);
+}
+
 static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 {
 	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true };
@@ -1248,6 +1260,7 @@ int main(void)
 		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
 		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
 		cmocka_unit_test(test_geometry_two_launches_find_room_on_a_small_gpu),
+		cmocka_unit_test(test_launches_of_ranks_that_share_a_gpu_find_room),
 		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
 		cmocka_unit_test(test_geometry_bulk_copies_take_fewer_blocks),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
