@@ -45,6 +45,8 @@ int torture_nkinds(void);
 const char *torture_kind_name(int kind);
 /* A function that the library lacks for it, or NULL. */
 const char *torture_kind_lacks(int kind, const struct bench_nccl *nccl);
+/* Has the library a call of it that takes a configuration of its own? */
+bool torture_kind_is_configured(int kind, const struct bench_nccl *nccl);
 /* Has every member a call of it? */
 bool torture_kind_is_for_all(int kind);
 
@@ -56,13 +58,16 @@ struct torture_move {
 	enum shunt_redop redop;
 	enum bench_class class;
 	bool in_place;
+	bool device_scalar;          /* where the factor of a pre-multiplied sum is */
+	int min_ctas, max_ctas;      /* of this call; 0: no limit. None at all: it is called plainly */
 	unsigned stream;
 	uint64_t bytes;              /* of the larger side, about */
 	uint32_t shape;              /* who is root, who sends to whom */
 	uint64_t data;               /* which inputs */
 };
-/* comms, kinds: bit sets of what there is. */
-struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, unsigned kinds, uint64_t max_bytes);
+/* comms, kinds: bit sets of what there is; configured: of kinds that take a configuration. */
+struct torture_move torture_move_draw(
+    struct torture_random *r, unsigned comms, unsigned kinds, unsigned configured, uint64_t max_bytes);
 void torture_move_describe(const struct torture_move *m, char *text, size_t bytes);
 
 /* One call of a rank; places are elements from the beginning of the two buffers' data, or of the one in place. */
@@ -134,6 +139,8 @@ int64_t torture_slot_check(const struct torture_bench *b, const struct torture_s
 	uint64_t *checked_p, char *text, size_t text_bytes);
 const void *torture_slot_send(const struct torture_slot *s, const struct torture_part *p);
 void *torture_slot_recv(const struct torture_slot *s, const struct torture_part *p);
+/* On the device: the factor of a pre-multiplied sum. */
+void *torture_slot_scalar(const struct torture_slot *s);
 
 /* ---- runs (torture_rank.c) ---- */
 

@@ -242,6 +242,17 @@ const char *torture_kind_lacks(int kind, const struct bench_nccl *nccl)
 	return bench_coll_missing(&bench_colls[k->coll < 0 ? BENCH_COLL_SENDRECV : k->coll], nccl);
 }
 
+bool torture_kind_is_configured(int kind, const struct bench_nccl *nccl)
+{
+	const struct torture_kind *k = &kinds[kind];
+	char name[64];
+
+	if (k->coll < 0 || !bench_colls[k->coll].configured)
+		return false;
+	snprintf(name, sizeof(name), "nccl%s", bench_colls[k->coll].configured_name);
+	return dlsym(nccl->handle, name);
+}
+
 bool torture_kind_is_for_all(int kind)
 {
 	return !kinds[kind].some;
@@ -264,10 +275,12 @@ static bool may_be_alone(enum conform_comm comm)
 	return comm != CONFORM_WORLD && comm != CONFORM_REVERSED && comm != CONFORM_TIES && comm != CONFORM_ASYNC;
 }
 
-struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, unsigned can, uint64_t max_bytes)
+struct torture_move torture_move_draw(
+    struct torture_random *r, unsigned comms, unsigned can, unsigned configured, uint64_t max_bytes)
 {
 	struct torture_move m = { .kind = (int)torture_random_bit(r, can) };
-	int coll = coll_of(&m);
+	int coll = coll_of(&m), few;
+	uint32_t limits;
 	bool in_place;
 
 	/* What all ranks take part in is the better half. */
@@ -288,6 +301,13 @@ struct torture_move torture_move_draw(struct torture_random *r, unsigned comms, 
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
 		m.class = BENCH_EXACT;
+	m.device_scalar = torture_random(r, 2) && m.redop == SHUNT_PREMUL;
+	limits = torture_random(r, 8);
+	few = 1 + (int)torture_random(r, 3);
+	if (limits < 3 && configured & 1u << m.kind) {
+		m.min_ctas = limits != 0 ? few : 0;
+		m.max_ctas = limits != 1 ? few : 0;
+	}
 	return m;
 }
 
@@ -295,10 +315,14 @@ void torture_move_describe(const struct torture_move *m, char *text, size_t byte
 {
 	int coll = coll_of(m);
 	bool reduces = coll >= 0 && bench_colls[coll].reduces;
+	char limits[64] = "";
 
-	snprintf(text, bytes, "%s of %llu bytes, %s%s%s, %s place, communicator \"%s\"", torture_kind_name(m->kind),
+	if (m->min_ctas || m->max_ctas)
+		snprintf(limits, sizeof(limits), ", minCTAs %d, maxCTAs %d", m->min_ctas, m->max_ctas);
+	snprintf(text, bytes, "%s of %llu bytes, %s%s%s%s, %s place%s, communicator \"%s\"", torture_kind_name(m->kind),
 		(unsigned long long)m->bytes, shunt_dtype_name(m->dtype), reduces ? ", " : "",
-		reduces ? shunt_redop_name(m->redop) : "", m->in_place ? "in" : "out of", conform_comm_name(m->comm));
+		reduces ? shunt_redop_name(m->redop) : "", m->device_scalar ? " from the device" : "", m->in_place ? "in" : "out of",
+		limits, conform_comm_name(m->comm));
 }
 
 void torture_share_make(const struct torture_move *m, int rank, int nranks, struct torture_share *s)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Moves of a torture run, eager and in graphs: drawn, launched, and checked when some have come together. */
+#include <string.h>
 #include <unistd.h>
 #include "torture_rank.h"
 
@@ -69,7 +70,7 @@ static struct limits limits_draw(struct torture_rank *r, bool grouped)
 	if (!grouped)
 		return l;
 	if (torture_random(&r->common, 2)) {
-		l.comms = 1u << torture_move_draw(&r->common, r->comms, r->kinds, 1).comm;
+		l.comms = 1u << torture_move_draw(&r->common, r->comms, r->kinds, 0, 1).comm;
 		return l;
 	}
 	for (int i = 0; !r->any_order && i < torture_nkinds(); i++)
@@ -89,10 +90,28 @@ static void slot_begin(struct torture_rank *r, struct torture_slot *s, const cha
 
 static void slot_draw(struct torture_rank *r, struct torture_slot *s, struct limits l)
 {
-	struct torture_move m = torture_move_draw(&r->common, l.comms, l.kinds, r->max_bytes);
+	struct torture_move m = torture_move_draw(&r->common, l.comms, l.kinds, r->configured, r->max_bytes);
 
 	torture_slot_place(s, &m, r->rank, r->nranks, &r->own);
 	slot_begin(r, s, "");
+}
+
+/* Plainly, or with limits on its blocks. */
+static ncclResult_t call(const struct torture_rank *r, const struct torture_move *m, const struct bench_coll *coll, struct bench_args a)
+{
+	ncclCollConfig_t config = *conform_config(CONFORM_CONFIG_UNSET);
+	ncclResult_t result;
+
+	if (!m->min_ctas && !m->max_ctas)
+		return coll->call(&r->nccl, &a);
+	if (m->min_ctas)
+		config.minCTAs = m->min_ctas;
+	if (m->max_ctas)
+		config.maxCTAs = m->max_ctas;
+	a.config = &config;
+	result = coll->configured(&r->nccl, &a);
+	memset(&config, 0xff, sizeof(config)); /* also in a group it may go */
+	return result;
 }
 
 static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot *s, const struct torture_part *p, void *stream)
@@ -113,12 +132,13 @@ static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot
 	uint64_t scalar;
 
 	if (!made)
-		return coll->call(&r->nccl, &a);
+		return call(r, &s->move, coll, a);
 	bench_data_scalar(torture_data(&r->data, &s->move, s->share.n), s->share.me, &scalar);
-	result = r->nccl.RedOpCreatePreMulSum(&a.redop, &scalar, a.dtype, ncclScalarHostImmediate, a.comm);
+	result = r->nccl.RedOpCreatePreMulSum(&a.redop, s->move.device_scalar ? torture_slot_scalar(s) : &scalar, a.dtype,
+	    s->move.device_scalar ? ncclScalarDevice : ncclScalarHostImmediate, a.comm);
 	if (result)
 		return result;
-	result = coll->call(&r->nccl, &a);
+	result = call(r, &s->move, coll, a);
 	end = r->nccl.RedOpDestroy(a.redop, a.comm); /* at once, as torch does */
 	return result ? result : end;
 }

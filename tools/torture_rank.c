@@ -111,8 +111,10 @@ static int rank_open(struct torture_rank *r)
 		err = torture_slot_open(&r->bench, &r->graphs[i / TORTURE_GRAPH_MOVES].slots[i % TORTURE_GRAPH_MOVES]);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
-	for (int i = 0; i < torture_nkinds(); i++)
+	for (int i = 0; i < torture_nkinds(); i++) {
 		r->kinds |= torture_kind_lacks(i, &r->nccl) ? 0 : 1u << i;
+		r->configured |= torture_kind_is_configured(i, &r->nccl) ? 1u << i : 0;
+	}
 	for (int i = 0; i < CONFORM_NCOMMS; i++)
 		if (!conform_comm_is_async(i) && r->nranks >= conform_comm_least(i) && !conform_comm_lacks(&r->nccl, i))
 			r->possible |= 1u << i;

@@ -43,6 +43,7 @@ struct torture_rank {
 	bool any_order;              /* a group's communicators may be named in another order on every rank */
 	bool gentle;                 /* threads in front of a real NCCL: see torture_meet() */
 	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
+	unsigned configured;         /* bit set: kinds whose calls may have a configuration of their own */
 	unsigned possible;           /* communicators that can be made */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];

@@ -74,6 +74,7 @@ int torture_slot_fill(const struct torture_bench *b, struct torture_slot *s)
 	size_t element = shunt_dtype_bytes[s->move.dtype];
 	const struct bench_data *data;
 	char *to = s->in + s->in_at;
+	uint64_t scalar = 0;
 	int err;
 
 	if (!share->n)
@@ -86,6 +87,10 @@ int torture_slot_fill(const struct torture_bench *b, struct torture_slot *s)
 		err = b->lib->stream_synchronize(b->stream);
 	if (s->move.in_place)
 		to = s->out + s->out_at + share->send * element;
+	if (!err && s->move.device_scalar) {
+		bench_data_scalar(data, share->me, &scalar);
+		err = b->lib->memcpy(torture_slot_scalar(s), &scalar, sizeof(scalar));
+	}
 	bench_data_input(data, share->me, share->start, share->send_count, b->host);
 	if (!err && share->send_count)
 		err = b->lib->memcpy(to, b->host, share->send_count * element);
@@ -100,6 +105,11 @@ const void *torture_slot_send(const struct torture_slot *s, const struct torture
 void *torture_slot_recv(const struct torture_slot *s, const struct torture_part *p)
 {
 	return s->out + s->out_at + p->recv * shunt_dtype_bytes[s->move.dtype];
+}
+
+void *torture_slot_scalar(const struct torture_slot *s)
+{
+	return s->in; /* the input begins behind it */
 }
 
 /* ---- check ---- */
