@@ -57,6 +57,7 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 {
 	struct shunt_counter rows[TORTURE_COUNTERS];
 	ncclResult_t async = ncclSuccess;
+	bool finalized = torture_random(&r->common, 4) == 0;
 	size_t n = 0;
 
 	r->comms &= ~(1u << comm);
@@ -70,6 +71,8 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 		torture_nccl_error(r, "ncclCommGetAsyncError", r->nccl.CommGetAsyncError(r->comm[comm], &async));
 		torture_nccl_error(r, "ncclCommGetAsyncError's answer", async);
 	}
+	if (!r->err && r->nccl.CommFinalize && finalized)
+		torture_nccl_error(r, "ncclCommFinalize", r->nccl.CommFinalize(r->comm[comm]));
 	if (!r->err)
 		torture_nccl_error(r, "ncclCommDestroy", r->nccl.CommDestroy(r->comm[comm]));
 	r->comm[comm] = NULL;
@@ -82,7 +85,9 @@ static void comm_round(struct torture_rank *r)
 
 	if (!(r->possible >> comm & 1))
 		return;
-	torture_check_all(r);
+	/* Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. */
+	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1))
+		torture_check_all(r);
 	torture_meet(r);
 	if (!(r->comms >> comm & 1)) {
 		if (!(r->comms >> conform_comm_parent(comm) & 1))
@@ -96,6 +101,19 @@ static void comm_round(struct torture_rank *r)
 				comm_destroy(r, i);
 	}
 	torture_meet(r);
+}
+
+/* A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the others. */
+static void stream_round(struct torture_rank *r)
+{
+	int which = (int)torture_random(&r->own, TORTURE_STREAMS);
+
+	torture_check_all(r);
+	if (!r->err)
+		torture_device_error(r, "destroying a stream", r->lib.stream_destroy(r->streams[which]));
+	r->streams[which] = NULL;
+	if (!r->err)
+		torture_device_error(r, "making a stream", r->lib.stream_create(&r->streams[which]));
 }
 
 /* ---- lives ---- */
@@ -217,8 +235,10 @@ void torture_life(struct torture_rank *r)
 			torture_graph_round(r, what % 6);
 		else if (what < 95)
 			comm_round(r);
-		else
+		else if (what < 98)
 			torture_check_all(r);
+		else
+			stream_round(r);
 		if (!r->err && (round % AGREE_EVERY == 0 || (r->o->ops && r->tally.moves >= r->o->ops)))
 			agree(r);
 	}
