@@ -20,6 +20,7 @@ enum {
 	TORTURE_SLOTS = 8,       /* eager moves that are under way */
 	TORTURE_GRAPHS = 2,      /* alive at once */
 	TORTURE_GRAPH_MOVES = 4,
+	TORTURE_ALL_SLOTS = TORTURE_SLOTS + TORTURE_GRAPHS * TORTURE_GRAPH_MOVES,
 	TORTURE_GROUP = 4,
 	TORTURE_ROOM = 1024,     /* of a buffer, beside the largest message: guards and alignment */
 };
@@ -115,17 +116,20 @@ struct torture_slot {
 	struct torture_move move;
 	struct torture_share share;
 	uint64_t number;             /* of the move; for messages */
+	bool symmetric;              /* memory for windows: data begins at the same place on all ranks */
+	ncclWindow_t windows[CONFORM_NCOMMS][2]; /* of in and out; NULL: none */
 };
 
 struct torture_bench {               /* what slots are worked on with */
 	const struct tool_lib *lib;
+	const struct bench_nccl *nccl;
 	struct torture_data *data;
 	void *stream;                /* waits for nobody's calls */
 	char *host;                  /* as large as a buffer */
 	size_t bytes;                /* of a buffer */
 };
-/* Buffers. 0 or -errno. */
-int torture_slot_open(const struct torture_bench *b, struct torture_slot *s);
+/* Buffers; symmetric: the library's, if it has some. 0 or -errno. */
+int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, bool symmetric);
 void torture_slot_close(const struct torture_bench *b, struct torture_slot *s);
 /* Lays the move out; own: alignment. */
 void torture_slot_place(struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own);

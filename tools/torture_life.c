@@ -17,6 +17,62 @@ enum {
 	LEAK_DESCRIPTORS = 8,
 };
 
+/* ---- windows ---- */
+
+static struct torture_slot *slot_of(struct torture_rank *r, int i)
+{
+	int k = i - TORTURE_SLOTS;
+
+	return k < 0 ? &r->slots[i] : &r->graphs[k / TORTURE_GRAPH_MOVES].slots[k % TORTURE_GRAPH_MOVES];
+}
+
+/* A communicator's windows go if there are some; what was captured may have them. */
+static void windows_deregister(struct torture_rank *r, enum conform_comm comm)
+{
+	if (!(r->windowed >> comm & 1))
+		return;
+	r->windowed &= ~(1u << comm);
+	torture_check_all(r);
+	torture_meet(r);
+	torture_graphs_drop(r);
+	for (int i = 0; i < 2 * TORTURE_ALL_SLOTS; i++) {
+		ncclWindow_t *window = &slot_of(r, i / 2)->windows[comm][i % 2];
+
+		if (*window && !r->err)
+			torture_nccl_error(r, "ncclCommWindowDeregister", r->nccl.CommWindowDeregister(r->comm[comm], *window));
+		*window = NULL;
+	}
+}
+
+/* All buffers that can be become windows of a communicator. */
+static void windows_register(struct torture_rank *r, enum conform_comm comm)
+{
+	torture_check_all(r);
+	torture_meet(r);
+	r->windowed |= 1u << comm;
+	for (int i = 0; r->comm[comm] && i < 2 * TORTURE_ALL_SLOTS && !r->err; i++) {
+		struct torture_slot *s = slot_of(r, i / 2);
+		ncclWindow_t *window = &s->windows[comm][i % 2];
+		void *buffer = i % 2 ? s->out : s->in;
+
+		if (!s->symmetric)
+			continue;
+		torture_nccl_error(r, "ncclCommWindowRegister",
+		    r->nccl.CommWindowRegister(r->comm[comm], buffer, r->bench.bytes, window, NCCL_WIN_COLL_SYMMETRIC));
+		r->tally.windows += *window != NULL;
+	}
+}
+
+static void windows_round(struct torture_rank *r)
+{
+	enum conform_comm comm = (enum conform_comm)torture_random_bit(&r->common, r->comms);
+
+	if (r->windowed >> comm & 1)
+		windows_deregister(r, comm);
+	else
+		windows_register(r, comm);
+}
+
 /* ---- communicators ---- */
 
 /* id: of the world, which alone has one. */
@@ -61,6 +117,7 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 	size_t n = 0;
 
 	r->comms &= ~(1u << comm);
+	windows_deregister(r, comm);
 	if (!r->comm[comm] || r->err)
 		return;
 	torture_note(r, BENCH_DESTROY);
@@ -204,6 +261,8 @@ static void life_begin(struct torture_rank *r)
 	if (!r->err && !torture_gather(r, &id, sizeof(id), ids))
 		comm_make(r, CONFORM_WORLD, &ids[0]);
 	torture_meet(r);
+	if (torture_random(&r->common, 2) && !r->err)
+		windows_register(r, CONFORM_WORLD);
 }
 
 static void life_end(struct torture_rank *r)
@@ -229,14 +288,16 @@ void torture_life(struct torture_rank *r)
 	for (uint64_t round = 1; !r->err && !r->stop && r->tally.moves < end; round++) {
 		uint32_t what = torture_random(&r->common, 100);
 
-		if (what < 66 || (what < 88 && r->gentle))
+		if (what < 64 || (what < 86 && r->gentle))
 			torture_eager_round(r);
-		else if (what < 88)
+		else if (what < 86)
 			torture_graph_round(r, what % 6);
-		else if (what < 95)
+		else if (what < 93)
 			comm_round(r);
-		else if (what < 98)
+		else if (what < 95)
 			torture_check_all(r);
+		else if (what < 98)
+			windows_round(r);
 		else
 			stream_round(r);
 		if (!r->err && (round % AGREE_EVERY == 0 || (r->o->ops && r->tally.moves >= r->o->ops)))

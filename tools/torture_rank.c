@@ -95,7 +95,8 @@ static int rank_open(struct torture_rank *r)
 	r->gentle = r->o->base.threads && r->cuda && !r->any_order;
 	r->max_bytes = r->o->max_bytes ? r->o->max_bytes : r->cuda ? 16 << 20 : 64 << 10;
 	r->delay_bytes = r->cuda ? 64 << 20 : 1 << 20;
-	r->bench = (struct torture_bench){ .lib = &r->lib, .data = &r->data, .bytes = r->max_bytes + TORTURE_ROOM };
+	r->bench = (struct torture_bench){
+		.lib = &r->lib, .nccl = &r->nccl, .data = &r->data, .bytes = (r->max_bytes + TORTURE_ROOM + 4095) / 4096 * 4096 };
 	r->bench.host = malloc(r->bench.bytes);
 	err = r->bench.host ? r->lib.device_set(r->device) : -ENOMEM;
 	if (!err)
@@ -106,9 +107,9 @@ static int rank_open(struct torture_rank *r)
 			err = r->lib.malloc(&r->delays[i], r->delay_bytes);
 	}
 	for (int i = 0; i < TORTURE_SLOTS && !err; i++)
-		err = torture_slot_open(&r->bench, &r->slots[i]);
+		err = torture_slot_open(&r->bench, &r->slots[i], i % 2);
 	for (int i = 0; i < TORTURE_GRAPHS * TORTURE_GRAPH_MOVES && !err; i++)
-		err = torture_slot_open(&r->bench, &r->graphs[i / TORTURE_GRAPH_MOVES].slots[i % TORTURE_GRAPH_MOVES]);
+		err = torture_slot_open(&r->bench, &r->graphs[i / TORTURE_GRAPH_MOVES].slots[i % TORTURE_GRAPH_MOVES], i % 2);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
 	for (int i = 0; i < torture_nkinds(); i++) {
@@ -158,9 +159,9 @@ static void summary_print(const struct torture_rank *r, const struct torture_tal
 	for (size_t i = 0; i < t->npaths; i++)
 		printf("# rank 0: %s by %s%s%s%s: %llu\n", t->paths[i].op, t->paths[i].path, *t->paths[i].reason ? " (" : "",
 		    t->paths[i].reason, *t->paths[i].reason ? ")" : "", (unsigned long long)t->paths[i].calls);
-	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu delays\n",
+	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu windows, %llu delays\n",
 	    (unsigned long long)t->groups, (unsigned long long)t->captures, (unsigned long long)t->launches,
-	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)delays);
+	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)t->windows, (unsigned long long)delays);
 	printf("# rank 0 without communicators, at most in the first %d lives and after the last: ", TORTURE_SETTLING);
 	if (r->cuda && !r->o->shared)
 		printf("%.1f and %.1f MiB of device memory in use, ", (double)r->baseline.device / (1 << 20),

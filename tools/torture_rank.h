@@ -23,7 +23,7 @@ struct torture_holdings {
 
 struct torture_tally {
 	uint64_t kinds[32];
-	uint64_t moves, groups, captures, launches, comms, lives, delays, checks, elements, wrong;
+	uint64_t moves, groups, captures, launches, comms, lives, windows, delays, checks, elements, wrong;
 	struct shunt_counter paths[TORTURE_COUNTERS];
 	size_t npaths;
 };
@@ -45,6 +45,7 @@ struct torture_rank {
 	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
 	unsigned configured;         /* bit set: kinds whose calls may have a configuration of their own */
 	unsigned possible;           /* communicators that can be made */
+	unsigned windowed;           /* bit set: communicators of which the buffers that can be are windows */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];
 	void *streams[TORTURE_STREAMS], *delays[TORTURE_STREAMS]; /* delays: what is written to for as long as it takes */

@@ -31,33 +31,55 @@ void torture_data_finish(struct torture_data *d)
 					bench_data_destroy(d->have[t][o][c][n]);
 }
 
-int torture_slot_open(const struct torture_bench *b, struct torture_slot *s)
+static int buffer_open(const struct torture_bench *b, bool symmetric, char **p)
 {
-	void *in = NULL, *out = NULL;
-	int err = b->lib->malloc(&in, b->bytes);
+	void *ptr = NULL;
+	int err;
 
+	if (symmetric)
+		err = b->nccl->MemAlloc(&ptr, b->bytes) ? -ENOMEM : 0;
+	else
+		err = b->lib->malloc(&ptr, b->bytes);
+	*p = ptr;
+	return err;
+}
+
+static void buffer_close(const struct torture_bench *b, bool symmetric, char *p)
+{
+	if (p && symmetric)
+		b->nccl->MemFree(p);
+	else if (p)
+		b->lib->free(p);
+}
+
+int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, bool symmetric)
+{
+	int err;
+
+	symmetric &= b->nccl->MemAlloc && b->nccl->MemFree && b->nccl->CommWindowRegister && b->nccl->CommWindowDeregister;
+	s->symmetric = symmetric;
+	err = buffer_open(b, s->symmetric, &s->in);
 	if (!err)
-		err = b->lib->malloc(&out, b->bytes);
-	s->in = in;
-	s->out = out;
+		err = buffer_open(b, s->symmetric, &s->out);
 	return err;
 }
 
 void torture_slot_close(const struct torture_bench *b, struct torture_slot *s)
 {
-	if (s->in)
-		b->lib->free(s->in);
-	if (s->out)
-		b->lib->free(s->out);
+	buffer_close(b, s->symmetric, s->in);
+	buffer_close(b, s->symmetric, s->out);
 	*s = (struct torture_slot){ 0 };
 }
 
 void torture_slot_place(struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own)
 {
 	size_t element = shunt_dtype_bytes[m->dtype];
+	struct torture_random common = { m->shape ^ m->data };
 
 	s->move = *m;
 	torture_share_make(m, rank, nranks, &s->share);
+	if (s->symmetric)
+		own = &common;
 	/* Half of them as allocators give them, the others at any element. */
 	s->in_at = 2 * GUARD + (torture_random(own, 2) ? 0 : element * torture_random(own, 16));
 	s->out_at = 2 * GUARD + (torture_random(own, 2) ? 0 : element * torture_random(own, 16));
