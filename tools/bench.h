@@ -42,7 +42,7 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 	X(AllReduceConfig) X(AllGatherConfig) X(ReduceScatterConfig) X(BroadcastConfig) X(ReduceConfig) X(AlltoAllConfig) \
 	X(GatherConfig) X(ScatterConfig) \
 	X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) \
-	X(CommInitAll) X(CommInitRankConfig) X(CommSplit) X(CommShrink) X(CommFinalize) X(CommCount) X(CommUserRank) \
+	X(CommInitAll) X(CommInitRankConfig) X(CommSplit) X(CommShrink) X(CommFinalize) X(CommAbort) X(CommCount) X(CommUserRank) \
 	X(CommCuDevice) X(CommGetAsyncError) X(MemAlloc) X(MemFree) X(CommWindowRegister) X(CommWindowDeregister)
 
 /* What a library is called with: plain device memory, or its ncclMemAlloc's, or that and registered as symmetric windows. */

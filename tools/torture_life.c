@@ -160,6 +160,39 @@ static void comm_round(struct torture_rank *r)
 	torture_meet(r);
 }
 
+/*
+ * A child is aborted with calls under way, by each rank when it has come so far: others may not even have issued theirs. What other
+ * communicators have under way meanwhile, on the same streams too, must come out right.
+ */
+static void abort_round(struct torture_rank *r)
+{
+	unsigned children = r->comms & ~(1u << CONFORM_WORLD);
+	char none = 0, all[BENCH_MAX_RANKS];
+	enum conform_comm comm;
+
+	if (!r->nccl.CommAbort || r->gentle || !children)
+		return;
+	comm = (enum conform_comm)torture_random_bit(&r->common, children);
+	windows_deregister(r, comm);
+	torture_check_all(r);
+	torture_graphs_drop(r);
+	/* Whoever aborts takes from the others what they have not received yet. */
+	if (r->err || torture_gather(r, &none, 1, all))
+		return;
+	r->doomed = 1u << comm;
+	torture_doomed_round(r, comm);
+	if (torture_random(&r->own, 2))
+		usleep(torture_random(&r->own, 2000));
+	torture_note(r, BENCH_DESTROY);
+	if (r->comm[comm] && !r->err)
+		torture_nccl_error(r, "ncclCommAbort", r->nccl.CommAbort(r->comm[comm]));
+	r->comm[comm] = NULL;
+	r->comms &= ~(1u << comm);
+	r->doomed = 0;
+	r->tally.aborts++;
+	torture_check_all(r);
+}
+
 /* A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the others. */
 static void stream_round(struct torture_rank *r)
 {
@@ -296,8 +329,10 @@ void torture_life(struct torture_rank *r)
 			comm_round(r);
 		else if (what < 95)
 			torture_check_all(r);
-		else if (what < 98)
+		else if (what < 97)
 			windows_round(r);
+		else if (what < 98)
+			abort_round(r);
 		else
 			stream_round(r);
 		if (!r->err && (round % AGREE_EVERY == 0 || (r->o->ops && r->tally.moves >= r->o->ops)))

@@ -143,6 +143,12 @@ static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot
 	return result ? result : end;
 }
 
+static void slot_error(struct torture_rank *r, const struct torture_slot *s, const char *call, ncclResult_t result)
+{
+	if (!(r->doomed >> s->move.comm & 1))
+		torture_nccl_error(r, call, result);
+}
+
 static void slot_issue(struct torture_rank *r, const struct torture_slot *s, void *stream)
 {
 	bool group = s->share.nparts > 1;
@@ -151,9 +157,9 @@ static void slot_issue(struct torture_rank *r, const struct torture_slot *s, voi
 	if (group && !r->err)
 		torture_nccl_error(r, "ncclGroupStart", r->nccl.GroupStart());
 	for (int i = 0; i < s->share.nparts && !r->err; i++)
-		torture_nccl_error(r, torture_kind_name(s->move.kind), part_issue(r, s, &s->share.parts[i], stream));
+		slot_error(r, s, torture_kind_name(s->move.kind), part_issue(r, s, &s->share.parts[i], stream));
 	if (group && !r->err)
-		torture_nccl_error(r, "ncclGroupEnd", r->nccl.GroupEnd());
+		slot_error(r, s, "ncclGroupEnd", r->nccl.GroupEnd());
 }
 
 /* The next of a group's moves that are left: the first on a communicator of this rank's choice. */
@@ -212,6 +218,23 @@ void torture_eager_round(struct torture_rank *r)
 	r->tally.groups += grouped;
 	skew(r, slots[0].move.stream);
 	slots_issue(r, slots, n, grouped, NULL);
+}
+
+void torture_doomed_round(struct torture_rank *r, enum conform_comm comm)
+{
+	int n = 1 + (int)torture_random(&r->common, TORTURE_GROUP);
+
+	for (int i = 0; i < n && !r->err; i++) {
+		bool doomed = torture_random(&r->common, 3) > 0;
+		struct limits limits = { doomed ? 1u << comm : r->comms & ~(1u << comm), r->kinds };
+		struct torture_slot *s = &r->slots[r->nslots++];
+
+		slot_draw(r, s, limits);
+		skew(r, s->move.stream);
+		slot_issue(r, s, r->streams[s->move.stream]);
+		if (doomed)
+			s->share.n = 0;
+	}
 }
 
 /* ---- graphs ---- */

@@ -159,9 +159,10 @@ static void summary_print(const struct torture_rank *r, const struct torture_tal
 	for (size_t i = 0; i < t->npaths; i++)
 		printf("# rank 0: %s by %s%s%s%s: %llu\n", t->paths[i].op, t->paths[i].path, *t->paths[i].reason ? " (" : "",
 		    t->paths[i].reason, *t->paths[i].reason ? ")" : "", (unsigned long long)t->paths[i].calls);
-	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu windows, %llu delays\n",
+	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu aborted, %llu windows, %llu delays\n",
 	    (unsigned long long)t->groups, (unsigned long long)t->captures, (unsigned long long)t->launches,
-	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)t->windows, (unsigned long long)delays);
+	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)t->aborts, (unsigned long long)t->windows,
+	    (unsigned long long)delays);
 	printf("# rank 0 without communicators, at most in the first %d lives and after the last: ", TORTURE_SETTLING);
 	if (r->cuda && !r->o->shared)
 		printf("%.1f and %.1f MiB of device memory in use, ", (double)r->baseline.device / (1 << 20),

@@ -23,7 +23,7 @@ struct torture_holdings {
 
 struct torture_tally {
 	uint64_t kinds[32];
-	uint64_t moves, groups, captures, launches, comms, lives, windows, delays, checks, elements, wrong;
+	uint64_t moves, groups, captures, launches, comms, lives, windows, aborts, delays, checks, elements, wrong;
 	struct shunt_counter paths[TORTURE_COUNTERS];
 	size_t npaths;
 };
@@ -45,6 +45,7 @@ struct torture_rank {
 	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
 	unsigned configured;         /* bit set: kinds whose calls may have a configuration of their own */
 	unsigned possible;           /* communicators that can be made */
+	unsigned doomed;             /* bit set: communicators whose calls may fail */
 	unsigned windowed;           /* bit set: communicators of which the buffers that can be are windows */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];
@@ -82,6 +83,8 @@ int torture_gather(struct torture_rank *r, const void *mine, size_t bytes, void 
 void torture_check_all(struct torture_rank *r);
 /* Some moves, one after another or as a group. */
 void torture_eager_round(struct torture_rank *r);
+/* Some moves, among them such of a communicator that is going to be aborted: nobody looks at what these give. */
+void torture_doomed_round(struct torture_rank *r, enum conform_comm comm);
 /* Captures a graph, launches it (what: not 0), or drops it. */
 void torture_graph_round(struct torture_rank *r, uint32_t what);
 void torture_graphs_drop(struct torture_rank *r);
