@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include "core/comm_priv.h"
+#include "core/config.h"
 #include "core/log.h"
 
 /* The call's buffers as an algorithm for windows wants them. */
@@ -73,8 +74,8 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	if (state == COMM_READY)
 		fresh = comm->scope;
 	else
-		fresh = (struct shunt_scope){ .nranks = comm->nranks, .standalone = comm->scope.standalone,
-			.deterministic = comm->scope.deterministic, .no_sms = comm->no_sms };
+		fresh = (struct shunt_scope){ .nranks = comm->nranks, .sim = shunt_config()->device == SHUNT_DEVICE_SIM,
+			.standalone = comm->scope.standalone, .deterministic = comm->scope.deterministic, .no_sms = comm->no_sms };
 	fresh.windows = windows;
 	return shunt_select(&fresh, coll, pick, why_p);
 }

@@ -720,6 +720,37 @@ static void test_size_above_the_native_range_is_forwarded(void **state)
 	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_above_the_range, .prepare = set_all}, 0), 0);
 }
 
+/* A rank may come to a call before the set-up that another rank's call brought: what goes to NCCL must not depend on that. */
+static int body_same_before_and_after(struct rank *r)
+{
+	static const char *const ops[] = { "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter", "send" };
+	bool ours[sizeof(ops) / sizeof(ops[0])][27];
+	const char *path;
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
+	for (int after = 0; after < 2; after++) {
+		for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)
+			for (int log = 0; log < 27; log++) {
+				CHECK(shunt_path_of(comm, ops[i], (size_t)1 << log, ncclFloat32, ncclSum, &path) == 0);
+				if (!after)
+					ours[i][log] = strcmp(path, "nccl");
+				else if (ours[i][log] != !!strcmp(path, "nccl"))
+					return printf("%s of %zu: %s after the set-up\n", ops[i], (size_t)1 << log, path);
+			}
+		if (!after)
+			REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
+	}
+	NCCL(ncclCommDestroy(comm));
+	return 0;
+}
+
+static void test_what_goes_to_nccl_does_not_depend_on_the_set_up(void **state)
+{
+	for (int n = 2; n <= 8; n += 3)
+		assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_same_before_and_after }, 0), 0);
+}
+
 static int body_others(struct rank *r)
 {
 	static char a[8], b[8]; /* never touched */
@@ -1523,6 +1554,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_deterministic_sums_are_forwarded_by_name_only),
 		cmocka_unit_test(test_selector_of_one_rank_forwards_nothing),
 		cmocka_unit_test(test_size_above_the_native_range_is_forwarded),
+		cmocka_unit_test(test_what_goes_to_nccl_does_not_depend_on_the_set_up),
 		cmocka_unit_test(test_other_collectives_reach_nccl_unchanged),
 		cmocka_unit_test(test_unknown_handle_passes_through),
 		cmocka_unit_test(test_groups_mix_ours_and_forwarded_calls),
