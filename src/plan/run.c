@@ -23,6 +23,7 @@ struct arena {
 	uint64_t units;                 /* of a chunk, at most */
 	char *images;                   /* one allocation with the copies */
 	char *copies;                   /* private memory for input and output where the caller's will not do; one launch after the other */
+	uint64_t shadow_at[2];          /* as its images have it */
 	struct shunt_gpu_mem mem[];     /* of each rank */
 };
 
@@ -252,6 +253,7 @@ static int fill_arena(struct shunt_plan_exec *e, struct arena *a)
 		values[i * 8] = p->semaphores[i];
 	if (!err) {
 		shunt_program_place(e->program, e->plan, a->units, bases);
+		memcpy(a->shadow_at, ((const struct shunt_prog_head *)p->images)->shadow_at, sizeof(a->shadow_at));
 		err = e->host.gpu->copy(e->host.device, a->images, p->images, (size_t)p->nblocks * p->image_bytes);
 	}
 	if (!err && p->nsemaphores)
@@ -457,7 +459,6 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 	const struct shunt_program *p = e->program;
 	const struct arena *arena = e->arenas;
 	char *mine = arena->mem[e->host.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
-	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->images;
 	bool scaled = a->k.flags & SHUNT_K_PREMUL, divided = a->k.flags & SHUNT_K_DIVIDE;
 	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.rank;
 
@@ -465,7 +466,7 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		if (a->k.flags & SHUNT_PLAN_DIRECT0 << i)
 			a->buffer[i] = caller[p->merged ? 1 : i];
 		else if (!p->used[i] || p->shadow[i])
-			a->buffer[i] = p->used[i] ? mine + head->shadow_at[i] : NULL;
+			a->buffer[i] = p->used[i] ? mine + arena->shadow_at[i] : NULL;
 		else
 			a->buffer[i] = exact && aligned(caller[i]) ? caller[i] : NULL;
 	}

@@ -650,6 +650,29 @@ static void test_exec_memory_is_had_by_all_ranks_or_by_none(void **state)
 	close_fleet(&f);
 }
 
+static int poor_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem)
+{
+	return poor ? -EMFILE : gpu->share_map(device, fd, bytes, mem);
+}
+
+/* Smaller messages go on in the memory that there is, as it is laid out. */
+static void test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was(void **state)
+{
+	struct fleet_job job = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 2, false };
+	struct shunt_gpu_ops ops = *gpu;
+	struct fleet_options options = { .mapped = true, .last = &ops };
+	struct fleet f;
+
+	ops.share_map = poor_share_map;
+	open_fleet(&f, plan_switch(3), &options); /* peers use its input and its output */
+	fleet_check(&f, &job, 1);
+	poor = true;
+	assert_int_equal(fleet_prepare(&f, (uint64_t)64 << 20), -EOPNOTSUPP);
+	poor = false;
+	fleet_check(&f, &job, 2);
+	close_fleet(&f);
+}
+
 /* ---- buffers in windows */
 
 static struct {
@@ -760,6 +783,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exec_abort_word_ends_every_wait),
 		cmocka_unit_test(test_exec_refusal_is_the_same_on_all_ranks),
 		cmocka_unit_test(test_exec_memory_is_had_by_all_ranks_or_by_none),
+		cmocka_unit_test(test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was),
 	};
 
 	quick = getenv("EXEC_QUICK") != NULL;
