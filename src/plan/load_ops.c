@@ -280,7 +280,7 @@ static bool load_group(struct load *l, const json_t *object, struct shunt_plan_o
 		shunt_plan_fail(l->log, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
 		return false;
 	}
-	if (!shunt_plan_json_uint(l->log, info, "tbg_info", "tbg_size", 1, UINT32_MAX - 1, true, 0, &parts) ||
+	if (!shunt_plan_json_uint(l->log, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
 	    !shunt_plan_json_uint(l->log, info, "tbg_info", "tb_id", 0, parts - 1, true, 0, &part))
 		return false;
 	op->part = (uint32_t)part;

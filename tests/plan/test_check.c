@@ -88,6 +88,8 @@ static const struct change changes[] = {
         "dst_buff[0].size is 2, expected 1 as the operation's first has"},
     {"allgather_put_2", {{OP0 "3/tbg_info/tb_id", "2"}}, "operation 3 (put): tbg_info.tb_id is 2, expected 0 to 1"},
     {"allgather_put_2", {{OP0 "3/tbg_info/tbg_size", "0"}}, "tbg_info.tbg_size is 0, expected 1 to"},
+    {"allgather_put_2", {{OP0 "3/tbg_info/tbg_size", "4294967294"}, {OP0 "3/tbg_info/tb_id", "2147483648"}},
+        "tbg_info.tbg_size is 4294967294, expected 1 to 65536"},
     {"allgather_put_2", {{OP0 "4/tbg_info", "{\"tb_id\":0,\"tbg_size\":1}"}},
         "operation 4 (nop): tbg_info is there, expected none"},
     {"alltoall_port_3", {{OP0 "4/channel_ids", "[1]"}},
