@@ -310,7 +310,7 @@ static bool load_pipeline(struct load *l, const json_t *object, struct shunt_pla
 	if (!shunt_plan_json_object(l->log, object, "", "iter_context", true, &context) ||
 	    !shunt_plan_json_uint(l->log, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
 	    !shunt_plan_json_uint(
-	        l->log, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &op->num_chunks) ||
+	        l->log, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0, &op->num_chunks) ||
 	    !shunt_plan_json_array(l->log, object, "", "ops", true, &body, &op->nbody))
 		return false;
 	if (!op->nbody) {

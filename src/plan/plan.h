@@ -106,7 +106,7 @@ struct shunt_plan_op {
 	 */
 	const uint32_t *ids;
 	uint32_t barrier, nblocks; /* BARRIER: < gpu->nbarriers; participants, as many blocks as use this barrier (checked) */
-	/* PIPELINE: bytes of a window, a multiple of the alignment; chunks that the windows run over. Both >= 1. */
+	/* PIPELINE: bytes of a window, a multiple of the alignment; chunks that the windows run over, at most 65536. Both >= 1. */
 	uint64_t unit_size, num_chunks;
 	uint32_t nbody; /* PIPELINE: >= 1, all within the block and no PIPELINE among them */
 	/* Where in the file: threadblocks[].ops[at], or ops[at].ops[inner] if inner is not SHUNT_PLAN_NIL. */

@@ -37,6 +37,8 @@ static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *
 }
 
 #define SHUNT_PLAN_MAX_CHUNKS ((uint64_t)1 << 40)
+/* Chunks that a pipeline runs over: times the largest chunk's units, they fit in 64 bits. */
+#define SHUNT_PLAN_MAX_WINDOWED ((uint64_t)1 << 16)
 /* Blocks that share an operation; the kernel wants the highest bit of their numbers to be 0 (kernels/plan_args.h). */
 #define SHUNT_PLAN_MAX_GROUP ((uint64_t)1 << 16)
 #endif
