@@ -8,7 +8,7 @@
 #include "plan/play.h"
 
 #define MAX_STEPS ((uint64_t)30000000)
-#define MAX_SIZES 16
+#define MAX_SIZES 32
 
 static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n_p, uint64_t units)
 {
@@ -26,15 +26,37 @@ static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n
 		sizes[(*n_p)++] = units;
 }
 
-/* Units of a chunk: one, some that groups do not divide evenly, and such that pipelines run twice and three times. */
+/* Units of a chunk from which on one pipeline runs more often than the other; 0: none, or too large to tell. */
+static uint64_t tell_apart(const struct shunt_plan *plan, const struct shunt_plan_op *p, const struct shunt_plan_op *q)
+{
+	uint64_t a = p->unit_size / plan->alignment, b = q->unit_size / plan->alignment, x, y, both;
+
+	if (__builtin_mul_overflow(a, q->num_chunks, &x) || __builtin_mul_overflow(b, p->num_chunks, &y) || x == y ||
+	    __builtin_mul_overflow(a, b, &both))
+		return 0;
+	return both / (x > y ? x - y : y - x) + 1;
+}
+
+/*
+ * Units of a chunk: one, some that groups do not divide evenly, as many as the largest group has parts, a few for which some parts
+ * are empty, and such that pipelines run twice, three times, and not as often as others.
+ */
 static unsigned choose_sizes(const struct play *p, uint64_t sizes[MAX_SIZES])
 {
 	const struct shunt_plan_op *last = NULL;
+	uint32_t parts = 1;
 	unsigned n = 0;
 
+	for (uint32_t i = 0; i < p->nactors; i++)
+		for (uint32_t pc = 0; pc < p->actors[i].block->nops; pc++)
+			if (p->actors[i].block->ops[pc].parts > parts)
+				parts = p->actors[i].block->ops[pc].parts;
 	add_size(p->plan, sizes, &n, 1);
 	add_size(p->plan, sizes, &n, 7);
 	add_size(p->plan, sizes, &n, 64);
+	add_size(p->plan, sizes, &n, parts);
+	for (uint64_t units = 2; units <= parts && units <= 8; units++)
+		add_size(p->plan, sizes, &n, units);
 	for (uint32_t i = 0; i < p->nactors && n < MAX_SIZES; i++)
 		for (uint32_t pc = 0; pc < p->actors[i].block->nops && n < MAX_SIZES; pc++) {
 			const struct shunt_plan_op *op = &p->actors[i].block->ops[pc];
@@ -42,9 +64,11 @@ static unsigned choose_sizes(const struct play *p, uint64_t sizes[MAX_SIZES])
 			if (op->code != SHUNT_PLAN_PIPELINE ||
 			    (last && last->unit_size == op->unit_size && last->num_chunks == op->num_chunks))
 				continue;
-			last = op;
 			for (uint64_t windows = 1; windows <= 2; windows++)
 				add_size(p->plan, sizes, &n, op->unit_size / p->plan->alignment * windows / op->num_chunks + 1);
+			if (last)
+				add_size(p->plan, sizes, &n, tell_apart(p->plan, last, op));
+			last = op;
 		}
 	return n;
 }

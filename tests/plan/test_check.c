@@ -199,6 +199,25 @@ static const struct change changes[] = {
         "rank 0: semaphores[0] ends as 1, expected 0, its init_value"},
     /* The windows of the two sides differ, which shows where there are several. */
     {"sendrecv_pipeline_2", {{"gpus/0/threadblocks/1/ops/0/iter_context/unit_size", "8192"}}, "expected"},
+    /* ... or where there are many: ten windows of one are a bit less than ten chunks of the other's. */
+    {"sendrecv_pipeline_2",
+        {{OP0 "2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}"},
+            {"gpus/0/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}"},
+            {"gpus/1/threadblocks/0/ops/2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}"},
+            {"gpus/1/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}"}},
+        "expected"},
+    /* A part that nobody sends is missing where there is something in it. */
+    {"allreduce_oneshot_2",
+        {{OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"}, {OP0 "1/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
+            {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
+            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":80,\"tbg_size\":100}"}},
+        "rank 1, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
+    /* The fourth eighth is in the second quarter, but not of four units. */
+    {"allreduce_oneshot_2",
+        {{OP0 "0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"}, {OP0 "1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"},
+            {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"},
+            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"}},
+        "operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
 };
 
 static void test_check_wrong_plans_are_told_apart(void **state)
