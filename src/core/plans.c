@@ -51,6 +51,14 @@ static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, 
 	return shunt_meet_gather(comm->meet, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
 }
 
+/* The others are on their way to a round: not to let them wait until their deadline. */
+static int without_memory(struct shunt_comm *comm)
+{
+	if (comm->nranks > 1)
+		gather(comm, NULL, 0, NULL, -1, NULL);
+	return -ENOMEM;
+}
+
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 {
 	struct shunt_plan_summary mine, *all;
@@ -70,7 +78,7 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 		shunt_plan_set_summary(comm->plans.set, &mine);
 	all = malloc((size_t)comm->nranks * sizeof(*all));
 	if (!all)
-		return -ENOMEM;
+		return without_memory(comm);
 	err = gather(comm, &mine, sizeof(mine), all, -1, NULL);
 	if (!err && comm->rank == 0) {
 		shunt_plan_summaries_differ(all, comm->nranks, why, sizeof(why));
@@ -145,14 +153,14 @@ static int create(struct shunt_comm *comm, const struct shunt_plan *plan, struct
 	int err;
 
 	if (!e)
-		return -ENOMEM;
+		return without_memory(comm);
 	e->plan = plan;
 	e->name = lasting_name(plan->name);
 	e->refused = UINT64_MAX;
 	err = shunt_plan_exec_create(&host, (struct shunt_plan *)(uintptr_t)plan, &e->exec);
 	if (err == -ENOMEM) {
 		free(e);
-		return err;
+		return without_memory(comm);
 	}
 	if (err) /* the same on all ranks */
 		e->refused = 0;

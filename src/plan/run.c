@@ -315,12 +315,13 @@ static int grow(struct shunt_plan_exec *e, uint64_t units)
 	int *fds = calloc(n, sizeof(*fds)), err = -ENOMEM;
 	bool refused = false;
 
-	/* Without these few bytes the other ranks cannot be told. */
 	if (a && offers && verdicts && fds) {
 		for (size_t r = 0; r < n; r++)
 			a->mem[r].fd = -1;
 		a->units = round_units(e, units);
 		err = exchange(e, a, offers, verdicts, fds, &refused);
+	} else if (n > 1) {
+		e->host.gather(e->host.ctx, NULL, 0, NULL, -1, NULL);
 	}
 	free(offers);
 	free(verdicts);

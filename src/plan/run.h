@@ -42,7 +42,8 @@ struct shunt_plan_host {
 	uint64_t process;        /* a number that only ranks in this process have: those borrow their memory */
 	/*
 	 * A round among all ranks, as shunt_meet_gather with the time-out and cancellation of the communicator: every rank contributes bytes and
-	 * (if fds is not NULL, on all ranks alike) a descriptor or -1. An error is passed on by the launch, and breaks the communicator.
+	 * (if fds is not NULL, on all ranks alike) a descriptor or -1. An error is passed on by the launch, and breaks the communicator. With 0
+	 * bytes and no fds, where there is no memory to take part: it fails on all ranks.
 	 */
 	int (*gather)(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds);
 	void *ctx;

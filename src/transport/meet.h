@@ -59,8 +59,9 @@ bool shunt_meet_leads(const struct shunt_meet *meet);
 /*
  * Every rank contributes the same number of bytes (0 is allowed) and at most one descriptor. all gets nranks x bytes in rank order;
  * fds[r] a new descriptor of the caller's, -1 where that rank gave none and for our own rank. fds NULL: no descriptors travel in
- * this round, and fd must be -1; all ranks must agree on that. timeout_ms <= 0: no limit. fd stays the caller's. 0; -EINVAL (bytes
- * or use of fds differ), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED, -EPROTO, -EMFILE (the kernel refused the descriptors). On an error nothing is in fds. One rank's error ends the
+ * this round, and fd must be -1; all ranks must agree on that. timeout_ms <= 0: no limit. fd stays the caller's. A rank that lacks the
+ * memory for a round comes to it with 0 bytes and no fds, which ends it on all ranks. 0; -EINVAL (bytes or use of fds differ), -ENOMEM (a
+ * rank lacks memory), -ETIMEDOUT, -EOWNERDEAD, -ECANCELED, -EPROTO, -EMFILE (the kernel refused the descriptors). On an error nothing is in fds. One rank's error ends the
  * round on all ranks, except where it happens to one of them after the rest had their result; the next round fails then.
  */
 int shunt_meet_gather(

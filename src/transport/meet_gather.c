@@ -80,6 +80,10 @@ static int check_part(struct hub_round *h, int r)
 
 	if (part->magic != MEET_MAGIC || part->round != h->meet->round || part->has_fd != in->nfds)
 		return -EPROTO;
+	if (part->bytes != bytes && (!part->bytes || !bytes)) {
+		shunt_error("rank %d has no memory for what the ranks agree on", part->bytes ? h->meet->rank : r);
+		return -ENOMEM;
+	}
 	if (part->bytes != bytes || part->uses_fds != (h->round->fds != NULL)) {
 		shunt_error("rank %d contributes %llu bytes, rank %d contributes %zu", r, (unsigned long long)part->bytes,
 		    h->meet->rank, bytes);

@@ -15,9 +15,10 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <sys/wait.h>
-#include "inject.h"
+#include "crew.h"
 #include "lib/clock.h"
-#include "life.h"
+#include "shunt/device.h"
+#include "shunt/shunt.h"
 
 enum { RANKS = 3, LIMIT_S = 20 };
 
@@ -154,9 +155,64 @@ static void test_fail_each_system_call_of_another_life_leaks_nothing(void **stat
 	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
 }
 
+/* The set-up is over, and a plan's first call finds no memory on one rank. */
+static enum life_end first_call_of_plan(struct life *l, const struct crew *c, void *shared)
+{
+	atomic_int *ready = shared;
+	char path[1024], why[512];
+	double start, took;
+	int err;
+
+	snprintf(path, sizeof(path), "%s/allreduce_oneshot_2.json", getenv("SHUNT_TEST_PLANS"));
+	if (shunt_plan_register_file(path, why, sizeof(why)) || ncclCommInitRank(&l->comm, 2, l->id, l->rank) ||
+	    ncclAllReduce(l->dev, l->dev, 100, ncclInt32, ncclMax, l->comm, l->stream[0]) || /* no sum: not by the plan */
+	    shunt_stream_synchronize(l->stream[0]))
+		return LIFE_WRONG;
+	atomic_fetch_add(ready, 1);
+	while (*ready < c->n)
+		usleep(200);
+	if (l->rank == c->victim)
+		fault_arm(FAULT_ALLOC, FAULT_FAIL, c->at);
+	start = now();
+	err = life_sum(l, l->comm, l->rank, 2, 100, l->stream[0]);
+	if (l->rank == c->victim)
+		fault_disarm();
+	took = now() - start;
+	/* The others are told although this rank's program goes on. */
+	atomic_fetch_add(ready, 1);
+	while (*ready < 2 * c->n && now() - start < 10)
+		usleep(200);
+	if (err < 0 || took > 5 || *ready < 2 * c->n) {
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the call gave %d after %.2f s", l->rank, err, took);
+		return LIFE_WRONG;
+	}
+	return ncclCommAbort(l->comm) ? LIFE_WRONG : err ? LIFE_FAILED : LIFE_GOOD;
+}
+
+static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(void **state)
+{
+	int failures = 0;
+
+	setenv("SHUNT_TIMEOUT", "60s", 1);
+	for (int victim = 0; victim < 2; victim++)
+		for (long at = 1; at <= (sanitized ? 8 : 16); at++) {
+			struct crew c = {.n = 2, .victim = victim, .once = 1, .action = FAULT_COUNT, .at = at, .body = first_call_of_plan};
+			const char *why = crew_run(&c);
+
+			if (why)
+				fail_msg("rank %d, allocation %ld: %s", victim, at, why);
+			/* Both or none. */
+			assert_int_equal(c.rank[0].end, c.rank[1].end);
+			failures += c.rank[0].end == LIFE_FAILED;
+		}
+	setenv("SHUNT_TIMEOUT", "400ms", 1);
+	assert_true(failures > 4);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+	    cmocka_unit_test(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once), /* forks: first */
 	    cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
 	    cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
 	    cmocka_unit_test(test_fail_each_allocation_of_another_life_leaks_nothing),

@@ -470,6 +470,22 @@ static void test_meet_gather_that_differs_is_einval_on_all(void **state)
 	}
 }
 
+static void test_meet_gather_without_memory_ends_on_all(void **state)
+{
+	for (int poor = 0; poor < 2; poor++) {
+		struct pair p;
+		int errs[2];
+
+		pair_init(&p);
+		p.bytes[1 - poor] = 1000;
+		p.uses_fds[1 - poor] = true;
+		unit_run_threads(2, gather_pair, &p, errs);
+		assert_int_equal(errs[0], -ENOMEM);
+		assert_int_equal(errs[1], -ENOMEM);
+		pair_finish(&p);
+	}
+}
+
 static void test_meet_gather_of_megabytes_and_of_nothing(void **state)
 {
 	struct pair p;
@@ -602,6 +618,7 @@ int main(void)
 	    cmocka_unit_test(test_meet_late_rank_tells_those_who_wait),
 	    cmocka_unit_test(test_meet_cancel_ends_join_for_all),
 	    cmocka_unit_test(test_meet_gather_that_differs_is_einval_on_all),
+	    cmocka_unit_test(test_meet_gather_without_memory_ends_on_all),
 	    cmocka_unit_test(test_meet_gather_of_megabytes_and_of_nothing),
 	    cmocka_unit_test(test_meet_gather_times_out_or_is_cancelled),
 	    cmocka_unit_test(test_meet_strangers_do_not_disturb),
