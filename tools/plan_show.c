@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "plan.h"
 
 const char plan_show_help[] =
@@ -69,6 +70,13 @@ static void rank_print(const struct shunt_plan *p, uint32_t rank, int64_t block)
 	}
 }
 
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 static int svg_print(const struct shunt_plan *p, const char *path, bool all, int64_t rank)
 {
 	struct tool_file f;
@@ -118,6 +126,8 @@ int plan_show_main(int argc, char **argv)
 		return tool_usage_error("--all goes with --svg");
 	if (svg && block != ANY)
 		return tool_usage_error("--block does not go with --svg");
+	if (svg && same_file(svg, argv[optind]))
+		return tool_usage_error("--svg: %s is the plan itself", svg);
 	plan = plan_open(argv[optind]);
 	if (!plan)
 		return TOOL_FAIL;

@@ -80,6 +80,9 @@ expect show_two_plans_is_usage_error 2 '"b" is one too many' "$shunt" plan show 
 expect show_all_without_svg_is_usage_error 2 '^Try: shunt plan show --help$' "$shunt" plan show --all a
 expect show_svg_unwritable_fails 1 'cannot write /nonexistent/x.svg' "$shunt" plan show --svg /nonexistent/x.svg "$ring"
 expect show_svg_on_full_device_says_so 1 'cannot write /dev/full: No space left' "$shunt" plan show --svg /dev/full "$ring"
+cp "$ring" "$dir/same.json"
+expect show_svg_in_the_plans_place_is_usage_error 2 'is the plan itself' "$shunt" plan show --svg "$dir/./same.json" "$dir/same.json"
+expect show_svg_in_the_plans_place_keeps_it 0 '^ok ' "$shunt" plan check "$dir/same.json"
 mkdir "$dir/svg"
 for plan in "$plans"/*.json; do
 	"$shunt" plan show --svg "$dir/svg/$(basename "$plan").svg" "$plan" || failed=1
