@@ -29,6 +29,12 @@ int shunt_play_init(struct play *p, struct shunt_plan_log *log, const struct shu
 	p->actors = calloc(p->nactors ? p->nactors : 1, sizeof(*p->actors));
 	p->ready = calloc(p->nactors ? p->nactors : 1, sizeof(*p->ready));
 	p->nends_of = calloc(plan->nranks, sizeof(*p->nends_of));
+	/* Ranks of others meet, or have to see to it themselves (program_buffers.c). More ranks do not run here. */
+	if (plan->double_scratch && plan->collective <= SHUNT_PLAN_ALLTOALL && plan->nranks <= 64) {
+		p->contacts = calloc((size_t)plan->nranks * plan->nranks, sizeof(*p->contacts));
+		if (shunt_plan_no_memory(p->log, p->contacts))
+			return -ENOMEM;
+	}
 	if (shunt_plan_no_memory(p->log, p->count) || shunt_plan_no_memory(p->log, p->taken) ||
 	    shunt_plan_no_memory(p->log, p->actors) || shunt_plan_no_memory(p->log, p->ready) ||
 	    shunt_plan_no_memory(p->log, p->nends_of))
@@ -52,6 +58,8 @@ void shunt_play_finish(struct play *p)
 	free(p->nends_of);
 	free(p->ends);
 	free(p->valid);
+	free(p->writer);
+	free(p->contacts);
 }
 
 bool shunt_play_spend(struct play *p, uint64_t steps)
@@ -108,6 +116,7 @@ static bool wait_ids(struct play *p, struct play_actor *a, const struct shunt_pl
 			return false;
 		}
 		p->taken[thing]++;
+		play_note(p, a->rank, p->plan->gpus[a->rank].channels[op->type][op->ids[a->got]].peer, PLAY_HEARS);
 	}
 	return true;
 }
@@ -220,6 +229,8 @@ int shunt_play_launch(struct play *p, uint64_t chunk_units)
 	err = shunt_play_packets_init(p);
 	if (err || p->overrun)
 		return err;
+	if (p->contacts)
+		memset(p->contacts, 0, (size_t)p->plan->nranks * p->plan->nranks);
 	memset(p->taken, 0, p->nthings * sizeof(*p->taken));
 	memset(p->count, 0, p->nthings * sizeof(*p->count));
 	memset(p->waiting, 0xff, (p->nthings + p->nends) * sizeof(*p->waiting));
@@ -246,5 +257,6 @@ int shunt_play_launch(struct play *p, uint64_t chunk_units)
 	for (uint32_t i = 0; i < p->nactors; i++)
 		if (!play_over(&p->actors[i]))
 			return shunt_play_report_stuck(p);
-	return shunt_play_check_balance(p);
+	err = shunt_play_check_balance(p);
+	return err ? err : shunt_play_check_contacts(p);
 }

@@ -42,8 +42,13 @@ struct play {
 	/* Ends of segments, in order, of each rank from base[PLAY_SEGMENTS][rank] - nthings on; segment i is between ends i and i + 1. */
 	uint64_t *ends;
 	size_t nends, *nends_of;
-	size_t *valid; /* for each end: itself, or a later one before which all is valid */
+	size_t *valid;     /* for each end: itself, or a later one before which all is valid */
+	uint32_t *writer;  /* of each segment: the rank that made it valid */
+	uint8_t *contacts; /* with two halves of scratch, for each two ranks: PLAY_HEARS, PLAY_WRITES; else NULL */
 };
+
+/* Of rank a and rank b, at contacts[a * nranks + b]: a has had signals or packets of b; a writes packets to b. */
+enum { PLAY_HEARS = 1, PLAY_WRITES = 2 };
 
 /* 0 or -ENOMEM; to be finished in any case. */
 int shunt_play_init(struct play *p, struct shunt_plan_log *log, const struct shunt_plan *plan);
@@ -74,6 +79,12 @@ void shunt_play_block(struct play *p, struct play_actor *a, size_t thing);
 /* All who wait for it; got: what they have of their operation then, 0: as before. */
 void shunt_play_wake(struct play *p, size_t thing, uint32_t got);
 
+static inline void play_note(struct play *p, uint32_t a, uint32_t b, uint8_t what)
+{
+	if (p->contacts)
+		p->contacts[(size_t)a * p->plan->nranks + b] |= what;
+}
+
 /* ---- packets (play_packets.c) */
 
 /* For this size of chunks: the segments, nothing valid, and room in `waiting`. 0 or -ENOMEM; or overrun. */
@@ -91,4 +102,6 @@ bool shunt_play_packets_gives(
 int shunt_play_report_stuck(struct play *p);
 /* All are through: does every counter end as the next launch expects it? */
 int shunt_play_check_balance(struct play *p);
+/* With two halves of scratch: does everyone who writes packets know that those of the launch before the last were read? */
+int shunt_play_check_contacts(struct play *p);
 #endif

@@ -72,6 +72,8 @@ bool shunt_play_packets_there(struct play *p, struct play_actor *a, const struct
 			shunt_play_block(p, a, p->nthings + hole);
 			return false;
 		}
+		for (size_t s = r.first; p->contacts && s < r.end && shunt_play_spend(p, 1); s++)
+			play_note(p, a->rank, p->writer[s], PLAY_HEARS);
 	}
 	return true;
 }
@@ -88,8 +90,11 @@ void shunt_play_packets_write(struct play *p, const struct play_actor *a, const 
 		for (uint32_t m = 0; m < n && shunt_play_spend(p, 8); m++) {
 			struct segments r = slice_segments(p, op, ranks[m], &op->dst[i]);
 
+			if (r.first < r.end)
+				play_note(p, a->rank, ranks[m], PLAY_WRITES);
 			for (size_t s = r.first == r.end ? r.end : first_invalid(p, r.first); s < r.end; s = first_invalid(p, s)) {
 				p->valid[s] = s + 1;
+				p->writer[s] = a->rank;
 				shunt_play_wake(p, p->nthings + s, 0);
 			}
 		}
@@ -171,7 +176,9 @@ int shunt_play_packets_init(struct play *p)
 	free(p->ends);
 	free(p->valid);
 	free(p->waiting);
+	free(p->writer);
 	p->ends = NULL;
+	p->writer = NULL;
 	p->valid = NULL;
 	p->waiting = NULL;
 	if (!each_end(p))
@@ -183,9 +190,10 @@ int shunt_play_packets_init(struct play *p)
 	p->nends = at;
 	p->ends = calloc(at ? at : 1, sizeof(*p->ends));
 	p->valid = calloc(at ? at : 1, sizeof(*p->valid));
+	p->writer = calloc(at ? at : 1, sizeof(*p->writer));
 	p->waiting = calloc(p->nthings + at ? p->nthings + at : 1, sizeof(*p->waiting));
 	if (shunt_plan_no_memory(p->log, p->ends) || shunt_plan_no_memory(p->log, p->valid) ||
-	    shunt_plan_no_memory(p->log, p->waiting))
+	    shunt_plan_no_memory(p->log, p->writer) || shunt_plan_no_memory(p->log, p->waiting))
 		return -ENOMEM;
 	if (!each_end(p))
 		return 0;

@@ -201,3 +201,30 @@ int shunt_play_check_balance(struct play *p)
 	p->log->at.rank = SHUNT_PLAN_NIL;
 	return 0;
 }
+
+/*
+ * A launch writes to the half of the launch before the last. Whose packets are there has read them if he has sent anything in the
+ * last one, to us or to somebody from whom we have it: not before that launch began on him.
+ */
+int shunt_play_check_contacts(struct play *p)
+{
+	uint32_t n = p->plan->nranks;
+	uint8_t *c = p->contacts;
+
+	/* Whom the ranks that one hears have heard. */
+	for (uint32_t by = 0; c && by < n; by++)
+		for (uint32_t a = 0; a < n; a++)
+			for (uint32_t b = 0; c[(size_t)a * n + by] & PLAY_HEARS && b < n; b++)
+				c[(size_t)a * n + b] |= c[(size_t)by * n + b] & PLAY_HEARS;
+	for (uint32_t a = 0; c && a < n; a++)
+		for (uint32_t b = 0; b < n; b++)
+			if (a != b && (c[(size_t)a * n + b] & (PLAY_HEARS | PLAY_WRITES)) == PLAY_WRITES) {
+				p->log->at.rank = a;
+				return shunt_plan_fail(p->log, EINVAL,
+				    "writes packets to rank %u and hears nothing of it, expected a signal or packets that come "
+				    "from it: "
+				    "with use_double_scratch_buffer the launch after the next writes over them",
+				    b);
+			}
+	return 0;
+}

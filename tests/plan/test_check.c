@@ -16,7 +16,7 @@ struct change {
 	const char *plan;
 	struct {
 		const char *path, *value; /* JSON; "" removes */
-	} edits[4];
+	} edits[5];
 	const char *says;
 };
 
@@ -210,14 +210,19 @@ static const struct change changes[] = {
     {"allreduce_oneshot_2",
         {{OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"}, {OP0 "1/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
             {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
-            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":80,\"tbg_size\":100}"}},
+            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":80,\"tbg_size\":100}"}, {"use_double_scratch_buffer", "false"}},
         "rank 1, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
     /* The fourth eighth is in the second quarter, but not of four units. */
     {"allreduce_oneshot_2",
         {{OP0 "0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"}, {OP0 "1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"},
             {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"},
-            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"}},
+            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"}, {"use_double_scratch_buffer", "false"}},
         "operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
+
+    /* Two halves of scratch in turns */
+    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}"}},
+        "rank 1: writes packets to rank 0 and hears nothing of it, expected a signal or packets that come from it"},
+    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}"}, {"use_double_scratch_buffer", "false"}}, NULL},
 };
 
 static void test_check_wrong_plans_are_told_apart(void **state)
@@ -230,7 +235,7 @@ static void test_check_wrong_plans_are_told_apart(void **state)
 		struct shunt_plan *plan = NULL;
 		int err;
 
-		for (int e = 0; e < 4 && c->edits[e].path; e++)
+		for (int e = 0; e < 5 && c->edits[e].path; e++)
 			edit_text(root, c->edits[e].path, c->edits[e].value);
 		strcpy(why, "loaded");
 		err = edit_load(root, &plan, why, sizeof(why));
