@@ -98,7 +98,8 @@ bool plan_time_data_ready(struct time_play *p, struct time_actor *a, const struc
 
 		if (!op->src[i].packet || !slice_units(p, a, op, &op->src[i], &low, &high))
 			continue;
-		qsort(t->v, t->n, sizeof(*t->v), by_low);
+		if (t->n)
+			qsort(t->v, t->n, sizeof(*t->v), by_low);
 		at = low;
 		for (size_t k = 0; k < t->n && at < high; k++) {
 			if (t->v[k].low > at || t->v[k].high <= at)
