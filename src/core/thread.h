@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * A thread of ours. It blocks all signals: the program's are for the program's threads. thread_p NULL: nobody joins it. stack_bytes 0: as much
- * as the system gives. 0 or -errno.
+ * A thread of ours. It blocks all signals: the program's are for the program's threads. thread_p NULL: nobody joins it.
+ * stack_bytes: what it needs in any case, beside what the system gives, which may be little (ulimit -s). 0 or -errno.
  */
 int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void *arg), void *arg);
 #endif

@@ -51,6 +51,30 @@ static void test_thread_that_nobody_joins_runs(void **state)
 	close(fds[1]);
 }
 
+/* As some programs have them, and their libraries: on the stack of every thread. */
+static _Thread_local volatile char large[300 << 10];
+
+static void *stack_use(void *arg)
+{
+	volatile char room[100 << 10];
+
+	for (size_t i = 0; i < sizeof(room); i += 1024)
+		room[i] = 1;
+	large[0] = room[0];
+	*(char *)arg = large[0];
+	return NULL;
+}
+
+static void test_thread_has_room_beside_large_thread_local_variables(void **state)
+{
+	pthread_t thread;
+	char done = 0;
+
+	assert_int_equal(shunt_thread_start(&thread, 128 << 10, stack_use, &done), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_int_equal(done, 1);
+}
+
 static void test_process_is_not_taken_for_its_child(void **state)
 {
 	uint64_t ours = shunt_process();
@@ -68,9 +92,10 @@ static void test_process_is_not_taken_for_its_child(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
-		cmocka_unit_test(test_thread_that_nobody_joins_runs),
-		cmocka_unit_test(test_process_is_not_taken_for_its_child),
+	    cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
+	    cmocka_unit_test(test_thread_that_nobody_joins_runs),
+	    cmocka_unit_test(test_thread_has_room_beside_large_thread_local_variables),
+	    cmocka_unit_test(test_process_is_not_taken_for_its_child),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
