@@ -9,6 +9,7 @@
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/peers.h"
+#include "core/process.h"
 #include "core/retire.h"
 #include "core/service.h"
 
@@ -74,6 +75,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 	if (!comm)
 		return -ENOMEM;
+	shunt_process_keep_places();
 	comm->id = desc->id;
 	comm->slot = desc->slot;
 	comm->nslots = desc->nslots;

@@ -12,6 +12,7 @@
 #include "core/config_types.h"
 #include "core/env.h"
 #include "core/hash.h"
+#include "core/process.h"
 
 struct row {
 	const char *name;
@@ -305,6 +306,7 @@ static void parse_process(void)
 	void *program = dlopen(NULL, RTLD_LAZY);
 	char ***names = program ? dlsym(program, "environ") : NULL;
 
+	shunt_process_keep_places();
 	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
 	if (program)
 		dlclose(program);

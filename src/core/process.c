@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/process.h"
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <unistd.h>
 #include "core/hash.h"
@@ -17,4 +18,15 @@ uint64_t shunt_process(void)
 	}
 	/* A child of fork() has its parent's token, but not its memory. */
 	return t ^ (uint64_t)getpid() << 32;
+}
+
+void shunt_process_keep_places(void)
+{
+	for (int place = 0; place <= STDERR_FILENO; place++) {
+		/* Not for what it is there for: who prints is told the same as before. */
+		int fd = fcntl(place, F_GETFD) < 0 ? open("/dev/null", place == STDIN_FILENO ? O_WRONLY : O_RDONLY) : place;
+
+		if (fd > STDERR_FILENO)
+			close(fd); /* somebody was faster */
+	}
 }

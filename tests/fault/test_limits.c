@@ -161,10 +161,34 @@ static void test_limits_closed_stderr_does_not_kill(void **state)
 		fail_msg("%s, %d, %d", why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
 }
 
+/* As daemons are started: what the library opens must not become what it, and the program, print to. */
+static enum life_end without_stderr(struct life *l, const struct crew *c, void *shared)
+{
+	close(STDIN_FILENO);
+	if (c->at)
+		close(STDOUT_FILENO);
+	close(STDERR_FILENO);
+	setenv("SHUNT_LOG", "trace", 1);
+	shunt_log_reset();
+	return life_run(l);
+}
+
+static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
+{
+	for (int i = 0; i < 4; i++) {
+		struct crew c = {.n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr};
+		const char *why = crew_run(&c);
+
+		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
+			fail_msg("%d: %s, %d, %d", i, why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 	    cmocka_unit_test(test_limits_closed_stderr_does_not_kill),
+	    cmocka_unit_test(test_limits_no_stderr_at_all_spoils_nothing),
 	    cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
 	    cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
 	    cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
