@@ -246,7 +246,7 @@ static int reach(const struct boot_id *id, struct boot_challenge *challenge, con
 	}
 	if (is_absent(err)) {
 		shunt_error(
-		    "nobody answers for the unique id at %s: it was used already, or the process that made it has ended", text);
+		    "nobody answers for the unique id at %s: it was used already, or the process that made it has ended or is in another container", text);
 		return id->from_env ? -ETIMEDOUT : -EEXIST;
 	}
 	errno = -err;

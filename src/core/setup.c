@@ -257,9 +257,12 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		shunt_verdict_refuse(v, "its scratch cannot be written");
 }
 
-static int broken(struct shunt_comm *comm, const char *step, int err)
+/* why: more than the error says, or empty. */
+static int broken(struct shunt_comm *comm, const char *step, const char *why, int err)
 {
-	if (err != -ECANCELED)
+	if (why[0])
+		shunt_error("setting up a communicator of %d ranks on rank %d: %s", comm->nranks, comm->rank, why);
+	else if (err != -ECANCELED)
 		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank, strerror(-err));
 	/* Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with this one. */
 	if (shunt_retire_alone(comm))
@@ -306,7 +309,7 @@ struct setup {
 	struct offer offers[SHUNT_MAX_RANKS];
 	int fds[SHUNT_MAX_RANKS]; /* of the newest round; -1: none */
 	bool speaks;              /* this rank says what came of it */
-	char why[160];            /* of -EOPNOTSUPP */
+	char why[160];            /* of -EOPNOTSUPP, and of a rank that cannot be met */
 	struct timespec begun, met;
 };
 
@@ -321,9 +324,12 @@ static int meet(struct shunt_comm *comm, struct setup *s)
 	clock_gettime(CLOCK_MONOTONIC, &s->met);
 	if (err != -ENOENT)
 		return err;
-	if (comm->scope.standalone)
-		return -EOWNERDEAD; /* it was there at init */
-	snprintf(s->why, sizeof(s->why), "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host",
+	if (comm->scope.standalone) { /* it was there at init, which TCP reached */
+		snprintf(s->why, sizeof(s->why), "rank %d has ended, or runs as another user, or in another network namespace, as containers have", missing);
+		return -EOWNERDEAD;
+	}
+	snprintf(s->why, sizeof(s->why),
+	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in another container",
 	    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->speaks = s->speaks || shunt_meet_leads(comm->meet); /* rank 0 may have no Shunt, and then cannot say so */
 	return -EOPNOTSUPP;
@@ -463,7 +469,7 @@ static int setup_together(struct shunt_comm *comm)
 	}
 	shunt_io_close_all(s.fds, SHUNT_MAX_RANKS);
 	if (err)
-		return err == -EOPNOTSUPP ? forward(comm, s.speaks, s.why) : broken(comm, what, err);
+		return err == -EOPNOTSUPP ? forward(comm, s.speaks, s.why) : broken(comm, what, s.why, err);
 	become_ready(comm, &s);
 	return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device. */
 #include <malloc.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -548,6 +549,29 @@ static int body_plans_on_two_streams(struct rank *r)
 	return 0;
 }
 
+/* As containers are that share the host's addresses, or reach each other's. */
+static int body_net_namespace(struct rank *r)
+{
+	ncclComm_t comm;
+
+	NCCL(ncclCommInitRank(&comm, 2, r->id, r->rank));
+	if (r->rank && unshare(CLONE_NEWNET)) {
+		fprintf(stderr, "no network namespace can be made here\n");
+		return 0;
+	}
+	if (r->rank) {
+		CHECK(ncclAllReduce(r, r, 1, ncclInt32, ncclSum, comm, r->stream) != ncclSuccess);
+		CHECK(strstr(ncclGetLastError(NULL), "rank 0 has ended, or runs as another user, or in another network namespace") != NULL);
+	}
+	NCCL(ncclCommAbort(comm));
+	return 0;
+}
+
+static void test_rank_in_another_network_namespace_is_told_so(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_net_namespace), 0);
+}
+
 static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
 {
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
@@ -649,6 +673,7 @@ int main(void)
 		cmocka_unit_test(test_init_all_one_thread_drives_all_devices),
 		cmocka_unit_test(test_ranks_share_a_device_where_they_may),
 		cmocka_unit_test(test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest),
+		cmocka_unit_test(test_rank_in_another_network_namespace_is_told_so),
 		cmocka_unit_test(test_plans_of_a_group_on_two_streams_wait_for_both),
 		cmocka_unit_test(test_plan_that_a_rank_does_not_call_breaks_the_communicator),
 		cmocka_unit_test(test_rank_that_does_not_call_runs_into_the_deadline),
