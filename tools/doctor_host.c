@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "core/hash.h"
+#include "core/random.h"
 #include "doctor.h"
 
 #ifndef SYS_pidfd_open

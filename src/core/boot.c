@@ -13,6 +13,7 @@
 #include "core/env.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/random.h"
 #include "shunt/shunt.h"
 
 #define RETRY_MS 100

@@ -16,6 +16,7 @@
 #include "core/config.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/random.h"
 #include "core/thread.h"
 
 #define STACK_BYTES (256 * 1024)

@@ -1,29 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/hash.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <sodium.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
-
-int shunt_random(void *buf, size_t bytes)
-{
-	uint8_t *p = buf;
-
-	while (bytes) {
-		ssize_t n = getrandom(p, bytes, 0);
-
-		if (n < 0) {
-			if (errno == EINTR)
-				continue;
-			return -errno;
-		}
-		p += n;
-		bytes -= (size_t)n;
-	}
-	return 0;
-}
 
 static void add(crypto_generichash_state *state, const void *data, size_t bytes)
 {

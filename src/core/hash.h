@@ -9,9 +9,6 @@
 #define SHUNT_MAC_BYTES 32
 #define SHUNT_HOST_BYTES 16
 
-/* From the kernel. 0 or -errno. */
-int shunt_random(void *buf, size_t bytes);
-
 /* Keyed hash (BLAKE2b) of label, a and b, each with its length; key of 16 to 64 bytes. label keeps one use apart from another. */
 void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a, size_t a_bytes,
     const void *b, size_t b_bytes);

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <unistd.h>
-#include "core/hash.h"
+#include "core/random.h"
 
 uint64_t shunt_process(void)
 {

@@ -5,6 +5,7 @@
 #include "core/config.h"
 #include "core/io.h"
 #include "core/log.h"
+#include "core/random.h"
 #include "transport/meet_priv.h"
 #include "transport/meet_wire.h"
 

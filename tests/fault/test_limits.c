@@ -84,13 +84,16 @@ static int forbid(long number)
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) ? -errno : 0;
 }
 
-static const long forbidden[] = {SYS_sendmsg, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1, SYS_connect, SYS_bind};
+static const long forbidden[] = {SYS_sendmsg, SYS_getrandom, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1, SYS_connect, SYS_bind};
 
 static enum life_end under_policy(struct life *l, const struct crew *c, void *shared)
 {
+	enum life_end end;
+
 	if (l->rank == c->victim && forbid(forbidden[c->at]))
 		return LIFE_WRONG;
-	return life_run(l);
+	end = life_run(l);
+	return end == LIFE_FAILED && !*shunt_last_error() ? LIFE_WRONG : end;
 }
 
 static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)

@@ -23,7 +23,7 @@
 #include <cmocka.h>
 #include "core/boot_wire.h"
 #include "core/comm.h"
-#include "core/hash.h"
+#include "core/random.h"
 #include "crew.h"
 #include "lib/clock.h"
 #include "transport/meet.h"

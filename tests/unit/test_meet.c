@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include "core/hash.h"
+#include "core/random.h"
 #include "transport/meet.h"
 
 #define NSLOTS 40
