@@ -322,6 +322,7 @@ int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 	}
 	if (o->device)
 		setenv("SHUNT_DEVICE", o->device, 1);
+	signal(SIGCHLD, SIG_DFL); /* ignored, as some who start us leave it, nobody would be told how a child ends */
 	err = bench_launch_detect(o, &w.shared->launch);
 	if (!err)
 		err = files_check(o, &w.shared->launch);

@@ -29,6 +29,18 @@ right two_processes_graph_right ' graph .* 0$' -n 2 -b 64K -e 64K --mode graph
 right three_threads_right ' eager .* 0$' -n 3 --threads -b 24 -e 24K -f 1024
 right types_right ' float8e5m2 .* 0$' -n 2 -b 1000 -e 1000 -d all --mode eager --in-place
 right operators_right ' avg .* 0$' -n 3 -b 1000 -e 1000 -d float16,int8 -o all --mode eager --out-of-place
+# Some who start programs leave SIGCHLD ignored.
+name=sigchld_ignored_right
+if ! env --ignore-signal=CHLD true 2>/dev/null; then
+	echo "skip: $name: env cannot ignore signals"
+elif env --ignore-signal=CHLD "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager --timeout 60 >"$out" 2>&1 &&
+		grep -q '^# 0 wrong elements' "$out"; then
+	echo "ok: $name"
+else
+	echo "not ok: $name"
+	sed 's/^/    /' "$out"
+	failed=1
+fi
 for algo in oneshot twoshot; do
 	SHUNT_ALGO=allreduce:0-inf:$algo
 	export SHUNT_ALGO
