@@ -83,7 +83,7 @@ static void show_uint(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%u", *(const unsigned *)value);
 }
 
-/* As NCCL reads its integers: any base that C knows, signed. */
+/* As NCCL reads its integers: any base that C knows, signed, and what stands behind the digits does not count. */
 static int parse_int(const char *text, void *value)
 {
 	char *end;
@@ -91,7 +91,7 @@ static int parse_int(const char *text, void *value)
 
 	errno = 0;
 	n = strtoll(text, &end, 0);
-	if (errno || end == text || *end || n < INT_MIN || n > INT_MAX)
+	if (errno || end == text || n < INT_MIN || n > INT_MAX)
 		return -EINVAL;
 	*(int *)value = (int)n;
 	return 0;

@@ -91,6 +91,21 @@ static void test_config_rows_show_values_that_parse_to_the_same(void **state)
 	shunt_settings_finish(&again);
 }
 
+/* One must not share memory that the other leaves alone. */
+static void test_config_integers_are_what_nccl_reads_in_them(void **state)
+{
+	static const char *const settings[] = {"NCCL_MAX_CTAS=4", "NCCL_MAX_CTAS= 4", "NCCL_MAX_CTAS=4 ", "NCCL_MAX_CTAS=4\t# few",
+	    "NCCL_MAX_CTAS=+4;", "NCCL_MAX_CTAS=0x4", "NCCL_MAX_CTAS=04"};
+
+	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
+		struct shunt_settings s;
+
+		assert_string_equal(parse(&s, ENV((char *)settings[i])), "");
+		assert_int_equal(s.nccl.max_ctas, 4);
+		shunt_settings_finish(&s);
+	}
+}
+
 static void test_config_malformed_value_warns_and_gives_default(void **state)
 {
 	static const struct {
@@ -333,6 +348,7 @@ int main(void)
 	    cmocka_unit_test(test_config_reads_the_process_and_nccls_file_once), /* first: before anything of the process is read */
 	    cmocka_unit_test(test_config_empty_environment_gives_defaults),
 	    cmocka_unit_test(test_config_rows_show_values_that_parse_to_the_same),
+	    cmocka_unit_test(test_config_integers_are_what_nccl_reads_in_them),
 	    cmocka_unit_test(test_config_malformed_value_warns_and_gives_default),
 	    cmocka_unit_test(test_config_durations_are_read),
 	    cmocka_unit_test(test_config_alias_is_taken_after_our_own),
