@@ -45,21 +45,28 @@ static char *read_text(const char *path)
 	return text;
 }
 
+static char *read_in(const char *dir, const char *name)
+{
+	char path[PATH_MAX];
+	int n = dir ? snprintf(path, sizeof(path), "%s/%s", dir, name) : -1;
+
+	return n > 0 && (size_t)n < sizeof(path) ? read_text(path) : NULL;
+}
+
 static void read_files(void)
 {
 	const char *named = getenv("NCCL_CONF_FILE");
-	char path[PATH_MAX] = "", buf[1024];
 	struct passwd pw, *found = NULL;
-	const char *home;
+	char buf[1024];
 
 	if (named && *named) {
-		snprintf(path, sizeof(path), "%s", named);
+		texts[0] = read_text(named);
 	} else {
-		home = getpwuid_r(getuid(), &pw, buf, sizeof(buf), &found) == 0 && found ? pw.pw_dir : getenv("HOME");
-		if (home)
-			snprintf(path, sizeof(path), "%s/.nccl.conf", home);
+		/* Newer versions of NCCL look in HOME, older ones (2.28) in the account's directory. */
+		texts[0] = read_in(getenv("HOME"), ".nccl.conf");
+		if (!texts[0] && !getpwuid_r(getuid(), &pw, buf, sizeof(buf), &found) && found)
+			texts[0] = read_in(pw.pw_dir, ".nccl.conf");
 	}
-	texts[0] = read_text(path);
 	texts[1] = read_text("/etc/nccl.conf");
 }
 

@@ -6,7 +6,8 @@
 
 /*
  * Value of a variable as NCCL would see it: the environment, and for NCCL_* names then the file that NCCL_CONF_FILE names (or
- * ~/.nccl.conf), then /etc/nccl.conf. NULL if it is nowhere. Never logs, any thread; the files are read once.
+ * .nccl.conf in HOME, or else in the account's directory), then /etc/nccl.conf. NULL if it is nowhere. Never logs, any thread; the
+ * files are read once.
  */
 const char *shunt_env(const char *name);
 /* True when shunt_env takes the value from a file. */

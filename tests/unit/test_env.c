@@ -22,17 +22,22 @@ static int in_process(int rank, void *arg)
 	return h->body();
 }
 
-static void check(const char *text, int (*body)(void))
+static void check_named(const char *name, const char *text, int (*body)(void))
 {
 	struct home h = { .dir = "/tmp/shunt-env-XXXXXX", .text = text, .body = body };
 	int err;
 
 	assert_non_null(mkdtemp(h.dir));
-	snprintf(h.conf, sizeof(h.conf), "%s/nccl.conf", h.dir);
+	snprintf(h.conf, sizeof(h.conf), "%s/%s", h.dir, name);
 	unit_run_processes(1, in_process, &h, &err);
 	unlink(h.conf);
 	rmdir(h.dir);
 	assert_int_equal(err, 0);
+}
+
+static void check(const char *text, int (*body)(void))
+{
+	check_named("nccl.conf", text, body);
 }
 
 /* What a process answers in place of an assertion: the line that is not as it should be. */
@@ -84,6 +89,24 @@ static int body_environment_first(void)
 static void test_env_environment_comes_before_the_file(void **state)
 {
 	check("NCCL_ALGO=ring\nSHUNT_ALGO=allreduce:0-1k:oneshot\n", body_environment_first);
+}
+
+/* A home that is not the account's, as containers and batch systems give. */
+static int body_home(void)
+{
+	char dir[96];
+
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(getenv("NCCL_CONF_FILE"), '/') - getenv("NCCL_CONF_FILE")), getenv("NCCL_CONF_FILE"));
+	setenv("HOME", dir, 1);
+	unsetenv("NCCL_CONF_FILE");
+	unsetenv("NCCL_P2P_LEVEL");
+	WANT(is(shunt_env("NCCL_P2P_LEVEL"), "LOC"));
+	return 0;
+}
+
+static void test_env_file_in_home_is_read(void **state)
+{
+	check_named(".nccl.conf", "NCCL_P2P_LEVEL=LOC\n", body_home);
 }
 
 static int body_not_read(void)
@@ -184,6 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_env_file_gives_values_that_stay),
 		cmocka_unit_test(test_env_environment_comes_before_the_file),
+		cmocka_unit_test(test_env_file_in_home_is_read),
 		cmocka_unit_test(test_env_what_is_no_file_has_no_values),
 		cmocka_unit_test(test_env_long_values_and_files_are_cut),
 		cmocka_unit_test(test_env_many_variables_are_bounded),
