@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "core/process.h"
 #include "tool.h"
 
 static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench, &tool_cmd_conform, &tool_cmd_torture,
@@ -109,6 +110,7 @@ int main(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 
+	shunt_process_keep_places(); /* ranks share memory by a descriptor, too */
 	if (!name) {
 		help_print(stderr);
 		return TOOL_USAGE;

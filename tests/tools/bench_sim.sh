@@ -41,6 +41,24 @@ else
 	sed 's/^/    /' "$out"
 	failed=1
 fi
+# Nor are stdout and stderr always there. What is printed must not go into what ranks share.
+name=closed_stderr_right
+if timeout 60 "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager 2>&- >"$out" && grep -q '^# 0 wrong elements' "$out"; then
+	echo "ok: $name"
+else
+	echo "not ok: $name"
+	sed 's/^/    /' "$out"
+	failed=1
+fi
+name=closed_stdout_is_error
+timeout 60 "$shunt" bench -n 2 -w 0 -i 1 -r 1 -b 64 -e 64 --mode eager >&- 2>"$out"
+if [ $? = 1 ] && grep -q 'cannot write' "$out"; then
+	echo "ok: $name"
+else
+	echo "not ok: $name"
+	sed 's/^/    /' "$out"
+	failed=1
+fi
 for algo in oneshot twoshot; do
 	SHUNT_ALGO=allreduce:0-inf:$algo
 	export SHUNT_ALGO
