@@ -63,7 +63,7 @@ static int hub_accept(struct hub *hub)
 
 		if (fd < 0)
 			return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -errno;
-		if (!shunt_meet_same_user(fd) || shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
+		if (!shunt_meet_same_user(hub->meet, fd, true) || shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
 		    send(fd, &challenge, sizeof(challenge), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(challenge)) {
 			meet_close_socket(&fd);
 			continue;

@@ -47,7 +47,11 @@ static inline int meet_tell(int err)
 int shunt_meet_listen(const struct shunt_id *id, int slot, int *fd_p);
 /* Connects to a slot. 0 and *fd_p = the connection, or -1 if its backlog is full (it is there, though); -ECONNREFUSED: not there. */
 int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p);
-bool shunt_meet_same_user(int fd);
+/*
+ * Is who is at the other end the user that we were when we made our socket, or, with now, that we are? A member may have become another user since,
+ * sooner or later than others: whether its socket counts must be the same for all.
+ */
+bool shunt_meet_same_user(const struct shunt_meet *meet, int fd, bool now);
 
 /*
  * meet_life.c: shunt_io_poll on sockets of ours, which also notices within 100 ms that the process at the other end of one has died when

@@ -39,12 +39,25 @@ int shunt_meet_listen(const struct shunt_id *id, int slot, int *fd_p)
 	return 0;
 }
 
-bool shunt_meet_same_user(int fd)
+/* Who made the connection, or the listening socket. */
+static int user_of(int fd, uid_t *uid_p)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) && cred.uid == geteuid();
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return -errno;
+	*uid_p = cred.uid;
+	return 0;
+}
+
+bool shunt_meet_same_user(const struct shunt_meet *meet, int fd, bool now)
+{
+	uid_t theirs = 0, ours = 0;
+
+	if (user_of(fd, &theirs) || user_of(meet->listen_fd, &ours))
+		return false;
+	return theirs == ours || (now && theirs == geteuid());
 }
 
 int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p)
@@ -59,7 +72,7 @@ int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p)
 		err = connect(fd, (struct sockaddr *)&addr, len) ? -errno : 0;
 	while (err == -EINTR);
 	/* A stranger who took the name is as good as nobody. */
-	if (!err && !shunt_meet_same_user(fd))
+	if (!err && !shunt_meet_same_user(meet, fd, false))
 		err = -ECONNREFUSED;
 	if (err)
 		meet_close_fd(&fd);

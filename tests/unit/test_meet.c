@@ -25,6 +25,7 @@ struct world {
 	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
 	int dies_in_join, dies_in_gather; /* a rank, or -1 */
 	int leaves;                       /* a rank that destroys its meet instead of joining, or -1 */
+	unsigned drops;                   /* bits of the ranks that become another user before they join */
 	bool leaves_child;                /* who dies leaves a child behind, which lives until over */
 	atomic_int over;
 	int rounds;
@@ -134,6 +135,8 @@ static int rank_body(int rank, void *arg)
 	}
 	barrier(&w->bound, w->nranks);
 	unit_sleep_ms(w->delay_ms[rank]);
+	if (w->drops >> rank & 1 && setresuid(65534, 65534, 65534))
+		return -errno;
 	if (w->dies_in_join == rank)
 		die(w);
 	if (w->leaves == rank) {
@@ -207,6 +210,28 @@ static void test_meet_missing_member_is_enoent_on_all(void **state)
 			assert_int_equal(errs[r], -ENOENT);
 			assert_int_equal(w->missing[r], 0);
 		}
+		world_destroy(w);
+	}
+}
+
+/* As programs do that begin as root. When each does so is its own matter. */
+static void test_meet_members_that_become_another_user_are_the_same_members(void **state)
+{
+	static const struct {
+		unsigned drops;
+		bool meet;
+	} cases[] = {{7, true}, {1, true}, {4, false}}; /* rank 0 is the hub: it takes in who is what it was, or is, but nobody waits */
+
+	if (geteuid())
+		skip();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+
+		w->drops = cases[i].drops;
+		unit_run_processes(3, rank_body, w, errs);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(!errs[r], cases[i].meet);
 		world_destroy(w);
 	}
 }
@@ -606,6 +631,7 @@ int main(void)
 	    cmocka_unit_test(test_meet_threads_gather_numbers_and_memfds),
 	    cmocka_unit_test(test_meet_processes_gather_numbers_and_memfds),
 	    cmocka_unit_test(test_meet_missing_member_is_enoent_on_all),
+	    cmocka_unit_test(test_meet_members_that_become_another_user_are_the_same_members),
 	    cmocka_unit_test(test_meet_many_slots_are_probed_fast),
 	    cmocka_unit_test(test_meet_more_members_than_ranks_is_einval),
 	    cmocka_unit_test(test_meet_colliding_ranks_fail_on_all),
