@@ -108,7 +108,13 @@ static void series_name(const struct html_report *r, struct html_panel *p)
 		if (other_place)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
 		if (s->gemm)
-			snprintf(s->name + n, sizeof(s->name) - (size_t)n, " beside a GEMM");
+			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " beside a GEMM");
+		/* What was cut may have been the difference. */
+		for (int k = 0; k < i; k++)
+			if (!strcmp(s->name, p->series[k].name)) {
+				snprintf(s->name + n, sizeof(s->name) - (size_t)n, " #%d", s->file + 1);
+				break;
+			}
 	}
 }
 
@@ -258,6 +264,7 @@ static int file_read(struct html_report *r, int file)
 
 int html_read(struct html_report *r)
 {
+	size_t steps = 0;
 	int err = 0;
 
 	r->files = calloc((size_t)r->nfiles, sizeof(*r->files));
@@ -277,6 +284,13 @@ int html_read(struct html_report *r)
 	for (int i = 0; !err && i < r->npanels; i++) {
 		err = series_join(r, &r->panels[i]);
 		series_name(r, &r->panels[i]);
+	}
+	for (int i = 0; !err && i < r->nfiles; i++)
+		steps += json_array_size(json_object_get(r->files[i], "init"));
+	if (!err && !r->npanels && !steps) {
+		tool_error(
+		    "there is nothing to show: no results in %s%s", r->names[0], r->nfiles > 1 ? " and the other files" : "");
+		err = -ENODATA;
 	}
 	return err;
 }

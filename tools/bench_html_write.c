@@ -33,10 +33,9 @@ static void chart_make(const struct html_report *r, const struct html_panel *p, 
 	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1, ends[2] = {INFINITY, 0};
 
 	*c = (struct chart){.title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
-		.x_name = "bytes",
-		.y_name = times ? "us" : "GB/s",
-		.legend_below = !times,
-		.x_bytes = true};
+	    .x_name = "bytes",
+	    .y_name = times ? "us" : "GB/s",
+	    .x_bytes = true};
 	for (int i = 0; i < p->nseries; i++) {
 		const struct html_series *s = &p->series[i];
 		const struct chart_point *points = times ? s->us : s->busbw;

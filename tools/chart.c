@@ -5,13 +5,23 @@
 #include "chart_pen.h"
 #include "tool.h"
 
-enum { LEFT = 64, RIGHT = 24, TOP = 34, BOTTOM = 46, LEGEND = 16, TITLE = 76 /* letters that have room */ };
+enum {
+	LEFT = 64,
+	RIGHT = 24,
+	TOP = 34,
+	BOTTOM = 46,
+	LEGEND = 16,
+	TITLE = 76 /* letters that have room */,
+	HALF = 38 /* in half of the legend */
+};
 
-/* Told apart in greyscale and by the colour-blind too. */
+/* One for each line; the first eight are told apart in greyscale and by the colour-blind too. */
 const char *chart_color(int i)
 {
-	static const char *const colors[] = {
-	    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b"};
+	static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b",
+	    "#9467bd", "#8a9a00", "#ff9896"};
+
+	_Static_assert(sizeof(colors) / sizeof(colors[0]) >= CHART_MAX_LINES - 1, "a colour for each line but the limit");
 
 	return colors[(unsigned)i % (sizeof(colors) / sizeof(colors[0]))];
 }
@@ -34,8 +44,11 @@ static struct axis axis_fit(double low, double high, double base, double from, d
 	/* cppcheck-suppress invalidFunctionArg; a chart has points, and they are above 0 */
 	struct axis a = { floor(log(low) / log(base) + 1e-9), ceil(log(high) / log(base) - 1e-9), from, to, base };
 
-	if (a.high <= a.low)
-		a.high = a.low + 1;
+	/* A single value is in the middle. */
+	if (a.high <= a.low) {
+		a.low--;
+		a.high++;
+	}
 	return a;
 }
 
@@ -43,10 +56,10 @@ static void value_text(double v, bool bytes, char *text, size_t size)
 {
 	char number[24];
 
-	if (bytes)
+	if (bytes && v >= 1)
 		snprintf(text, size, "%s", tool_format_size((uint64_t)v, number));
 	else
-		snprintf(text, size, "%.*g", v < 1000 ? 3 : 6, v);
+		snprintf(text, size, v < 1000 ? "%.3g" : "%.0f", v);
 }
 
 /* Powers of the base, as many as have room; between those of ten a fainter line at 2 and 5. */
@@ -106,11 +119,24 @@ static void line_draw(const struct chart *c, int i, struct chart_pen *pen, const
 	}
 }
 
-static void legend_draw(const struct chart *c, struct chart_pen *pen, double x, double y)
+/* Two names stand side by side if they have room. */
+static int legend_columns(const struct chart *c)
 {
-	for (int i = 0; i < c->nlines; i++, y += LEGEND) {
+	for (int i = 0; i < c->nlines; i++)
+		if (strlen(c->lines[i].name) > HALF)
+			return 1;
+	return 2;
+}
+
+/* Between the title and the lines, which it never hides. */
+static void legend_draw(const struct chart *c, struct chart_pen *pen)
+{
+	int columns = legend_columns(c);
+
+	for (int i = 0; i < c->nlines; i++) {
 		bool limit = c->lines[i].limit;
 		const char *color = limit ? "#888888" : chart_color(i);
+		int x = LEFT + (CHART_WIDTH - LEFT) / columns * (i % columns), y = TOP + 4 + i / columns * LEGEND;
 
 		pen->ops->line(pen, x, y - 4, x + 20, y - 4, color, limit ? -1.5 : 2);
 		pen->ops->text(pen, x + 26, y, CHART_START, 12, "#222222", c->lines[i].name);
@@ -120,6 +146,7 @@ static void legend_draw(const struct chart *c, struct chart_pen *pen, double x, 
 void chart_draw(const struct chart *c, struct chart_pen *pen)
 {
 	double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
+	int columns = legend_columns(c), top = TOP + (c->nlines + columns - 1) / columns * LEGEND;
 	struct axis x, y;
 
 	for (int i = 0; i < c->nlines; i++)
@@ -133,14 +160,11 @@ void chart_draw(const struct chart *c, struct chart_pen *pen)
 			high_y = fmax(high_y, p->y);
 		}
 	x = axis_fit(low_x, high_x, c->x_bytes ? 2 : 10, LEFT, CHART_WIDTH - RIGHT);
-	y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, TOP);
+	y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, top);
 	grid_draw(c, pen, &x, &y);
-	pen->ops->clip(pen, LEFT - 3, TOP - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - TOP - BOTTOM + 6);
+	pen->ops->clip(pen, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
 	for (int i = 0; i < c->nlines; i++)
 		line_draw(c, i, pen, &x, &y);
 	pen->ops->clip(pen, 0, 0, 0, 0);
-	if (c->legend_below)
-		legend_draw(c, pen, CHART_WIDTH - RIGHT - 190, CHART_HEIGHT - BOTTOM - 10 - (c->nlines - 1) * LEGEND);
-	else
-		legend_draw(c, pen, LEFT + 12, TOP + 16);
+	legend_draw(c, pen);
 }

@@ -21,8 +21,7 @@ struct chart_line {
 
 struct chart {
 	const char *title, *x_name, *y_name;
-	bool x_bytes;                /* sizes: powers of two, "64K" */
-	bool legend_below;           /* in the lower right corner, not in the upper left one */
+	bool x_bytes; /* sizes: powers of two, "64K" */
 	struct chart_line lines[CHART_MAX_LINES];
 	int nlines;                  /* with at least one point in all */
 };

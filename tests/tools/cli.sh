@@ -245,6 +245,16 @@ expect report_not_json_is_error 1 'readme, line 1' sh -c '"$2" bench report "$1/
 expect report_of_directory_is_error 1 'is a directory, and it takes a file' "$shunt" bench report "$dir" -o "$dir/x.html"
 echo '{"results": 3}' >"$dir/other.json"
 expect report_of_something_else_is_error 1 'is not what shunt bench --json writes' "$shunt" bench report "$dir/other.json" -o "$dir/x.html"
+echo '{"collective": "all_reduce", "results": []}' >"$dir/empty.json"
+expect report_of_no_results_is_error 1 'nothing to show: no results in .*empty.json' "$shunt" bench report "$dir/empty.json" -o "$dir/x.html"
+# The legend is between the title and the lines; a single point is in the middle.
+expect report_legend_is_above_the_lines 0 '<text x="90.0" y="38.0" [^>]*>shunt</text>' report "$dir/three.json"
+"$shunt" bench -n 2 -b 1K -e 1K -r 1 -i 1 --json "$dir/point.json" >/dev/null 2>&1
+expect report_of_one_size_has_it_in_the_middle 0 '<circle cx="330.0"' report "$dir/point.json"
+long=$(printf '%050d' 0)
+cp "$dir/point.json" "$dir/$long-a.json"
+cp "$dir/point.json" "$dir/$long-b.json"
+expect report_tells_files_of_long_names_apart 0 'shunt \(0{40}\) #2' report "$dir/$long-a.json" "$dir/$long-b.json"
 expect report_unwritable_is_error 1 'cannot write /nonexistent/x.html' "$shunt" bench report "$dir/host.json" -o /nonexistent/x.html
 # Texts of any length are cut.
 sed "s/\"sum\"/\"$(printf '%0600d' 0)\"/" "$dir/all_reduce.json" >"$dir/long.json"
