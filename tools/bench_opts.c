@@ -64,26 +64,6 @@ const char bench_help[] =
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
-/* The names that nccl-tests uses, where they differ. */
-static const char *const dtype_aliases[SHUNT_NDTYPES] = {[SHUNT_I8] = "char",
-    [SHUNT_I32] = "int",
-    [SHUNT_F16] = "half",
-    [SHUNT_F32] = "float",
-    [SHUNT_F64] = "double",
-    [SHUNT_BF16] = "bf16",
-    [SHUNT_F8E4M3] = "f8e4m3",
-    [SHUNT_F8E5M2] = "f8e5m2"};
-
-static int dtype_find(const char *name)
-{
-	const char *names[SHUNT_NDTYPES];
-	int alias = tool_lookup(name, dtype_aliases, SHUNT_NDTYPES);
-
-	for (int i = 0; i < SHUNT_NDTYPES; i++)
-		names[i] = shunt_dtype_name(i);
-	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
-}
-
 /* Operators that the user makes are not measured. */
 static int redop_find(const char *name)
 {
@@ -226,14 +206,13 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		o->libs[o->nlibs++] = arg;
 		return 0;
 	case 'b':
-		err = tool_parse_size(arg, &o->first);
-		return err ? err : o->first ? 0 : -ERANGE;
+		return tool_parse_size(arg, 1, UINT64_MAX, &o->first);
 	case 'e':
-		return tool_parse_size(arg, &o->last);
+		return tool_parse_size(arg, 1, UINT64_MAX, &o->last);
 	case 'f':
 		return tool_parse_uint(arg, 2, 1u << 30, &o->factor);
 	case 'd':
-		return list_parse(arg, dtype_find, (1u << SHUNT_NDTYPES) - 1, &o->dtypes);
+		return list_parse(arg, tool_dtype_find, (1u << SHUNT_NDTYPES) - 1, &o->dtypes);
 	case 'o':
 		return list_parse(arg, redop_find, (1u << SHUNT_PREMUL) - 1, &o->redops);
 	case OPT_MODE:
@@ -293,7 +272,7 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 		o->check = opt == OPT_CHECK;
 		return 0;
 	case OPT_SEED:
-		return tool_parse_size(arg, &o->seed);
+		return tool_parse_size(arg, 0, UINT64_MAX, &o->seed);
 	case OPT_JSON:
 		o->json = arg;
 		return 0;

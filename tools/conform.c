@@ -78,7 +78,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		return true;
 	case OPT_HUGE:
 		o->huge = 4ull << 30;
-		return !arg || (!tool_parse_size(arg, &o->huge) && o->huge);
+		return !arg || !tool_parse_size(arg, 1, UINT64_MAX, &o->huge);
 	case OPT_QUICK:
 	case OPT_FULL:
 		o->full = opt == OPT_FULL;
@@ -93,7 +93,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		o->list = true;
 		return true;
 	case OPT_SEED:
-		return !tool_parse_size(arg, &b->seed) && b->seed <= INT64_MAX;
+		return !tool_parse_size(arg, 0, INT64_MAX, &b->seed);
 	case OPT_STRICT:
 		o->strict_missing = true;
 		return true;

@@ -123,7 +123,6 @@ static void algorithms_print(void)
 		return tool_lookup(name, names, count); \
 	}
 FINDER(kind, SHUNT_NKINDS)
-FINDER(dtype, SHUNT_NDTYPES)
 FINDER(redop, SHUNT_NREDOPS)
 #undef FINDER
 
@@ -336,7 +335,7 @@ static int select_main(int argc, char **argv)
 			q.kind = (enum shunt_kind)(found = kind_find(optarg));
 			break;
 		case 'd':
-			q.dtype = (enum shunt_dtype)(found = dtype_find(optarg));
+			q.dtype = (enum shunt_dtype)(found = tool_dtype_find(optarg));
 			break;
 		case 'r':
 			q.redop = (enum shunt_redop)(found = redop_find(optarg));
@@ -367,8 +366,8 @@ static int select_main(int argc, char **argv)
 		uint64_t bytes;
 
 		for (int i = optind; i < argc; i++)
-			if (tool_parse_size(argv[i], &bytes) || !bytes)
-				return tool_usage_error("\"%s\" is not a size", argv[i]);
+			if (tool_parse_size(argv[i], 1, UINT64_MAX, &bytes))
+				return tool_usage_error("size: %s", tool_refused(argv[i]));
 	}
 	q.scope.nranks = (int)ranks;
 	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
@@ -412,7 +411,7 @@ static int select_main(int argc, char **argv)
 		struct answer is;
 		uint64_t bytes;
 
-		tool_parse_size(argv[i], &bytes);
+		tool_parse_size(argv[i], 1, UINT64_MAX, &bytes);
 		answer(&q, bytes, &is);
 		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.why ? ": " : "", is.why, is.source);
 	}

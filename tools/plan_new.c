@@ -56,10 +56,8 @@ static int int_parse(const char *text, int *value_p)
 
 	errno = 0;
 	value = strtol(text, &end, 10);
-	if (end == text || *end)
-		return -EINVAL;
-	if (errno || value < INT_MIN || value > INT_MAX)
-		return -ERANGE;
+	if (end == text || *end || errno || value < INT_MIN || value > INT_MAX)
+		return tool_refuse(-EINVAL, text, "\"%.64s\" is no whole number from %d to %d", text, INT_MIN, INT_MAX);
 	*value_p = (int)value;
 	return 0;
 }
@@ -67,6 +65,7 @@ static int int_parse(const char *text, int *value_p)
 static int option_apply(struct new_opts *o, int opt, const char *arg)
 {
 	struct plan_recipe *r = &o->recipe;
+	int err;
 
 	switch (opt) {
 	case 'n':
@@ -77,14 +76,15 @@ static int option_apply(struct new_opts *o, int opt, const char *arg)
 		return tool_parse_uint(arg, 1, 1024, &r->threads);
 	case OPT_MIN:
 		o->min_given = true;
-		return tool_parse_size(arg, &r->min_bytes);
+		return tool_parse_size(arg, 0, UINT64_MAX, &r->min_bytes);
 	case OPT_MAX:
 		o->max_given = true;
 		r->max_bytes = UINT64_MAX;
-		return strcmp(arg, "any") ? tool_parse_size(arg, &r->max_bytes) : 0;
+		return strcmp(arg, "any") ? tool_parse_size(arg, 0, UINT64_MAX, &r->max_bytes) : 0;
 	case OPT_UNIT:
 		o->unit_given = true;
-		return tool_parse_size(arg, &r->unit) || !r->unit || r->unit % 16 ? -EINVAL : 0;
+		err = tool_parse_size(arg, 16, UINT64_MAX, &r->unit);
+		return err || !(r->unit % 16) ? err : tool_refuse(-EINVAL, arg, "%.64s is no multiple of 16", arg);
 	case OPT_OP:
 		o->op_given = true;
 		r->redop = arg;
@@ -99,7 +99,7 @@ static int option_apply(struct new_opts *o, int opt, const char *arg)
 		return int_parse(arg, &r->priority);
 	case OPT_NAME:
 		r->name = arg;
-		return *arg && strlen(arg) < 256 ? 0 : -EINVAL;
+		return *arg && strlen(arg) < 256 ? 0 : tool_refuse(-EINVAL, arg, "a name has 1 to 255 letters");
 	case 'o':
 		o->output = arg;
 		return 0;

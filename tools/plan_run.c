@@ -43,18 +43,15 @@ static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 		b->nranks = (int)n;
 		return err;
 	case 'b':
-		return tool_parse_size(arg, &b->first);
+		return tool_parse_size(arg, 1, UINT64_MAX, &b->first);
 	case 'e':
-		return tool_parse_size(arg, &b->last);
+		return tool_parse_size(arg, 1, UINT64_MAX, &b->last);
 	case 'f':
 		return tool_parse_uint(arg, 2, 1u << 20, &b->factor);
 	case 'd':
-		for (int d = 0; d < SHUNT_NDTYPES; d++)
-			if (!strcmp(shunt_dtype_name(d), arg)) {
-				o->dtype = (enum shunt_dtype)d;
-				return 0;
-			}
-		return -EINVAL;
+		err = tool_dtype_find(arg);
+		o->dtype = (enum shunt_dtype)err;
+		return err < 0 ? -EINVAL : 0;
 	case 'i':
 		err = tool_parse_uint(arg, 1, 1u << 20, &n);
 		b->iters = (int)n;
@@ -71,7 +68,7 @@ static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 		o->graph = true;
 		return 0;
 	case OPT_SEED:
-		return tool_parse_size(arg, &b->seed);
+		return tool_parse_size(arg, 0, UINT64_MAX, &b->seed);
 	}
 	return bench_opts_start(b, opt, arg);
 }

@@ -34,7 +34,7 @@ void tool_action(const char *name);
 int tool_option_error(int opt, const char *text);
 struct option;
 /*
- * text is not a value of the option that getopt_long returned as opt: says what would be one if tool_parse_uint or tool_lookup refused it.
+ * text is not a value of the option that getopt_long returned as opt: says why, if that is known (tool_refused).
  * err: -ERANGE or another one. Returns TOOL_USAGE.
  */
 int tool_value_error(const struct option *options, int opt, const char *text, int err);
@@ -50,11 +50,19 @@ struct tool_options {
 /* Applies those that there are; the rest begins at optind. -1: go on; else the exit status. */
 int tool_options_apply(const struct tool_options *options, void *opts, int argc, char **argv);
 
-/* "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted). 0 or -EINVAL, -ERANGE. */
-int tool_parse_size(const char *text, uint64_t *bytes_p);
+/* "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted) of at least lo and at most hi. 0 or -EINVAL, -ERANGE.
+ */
+int tool_parse_size(const char *text, uint64_t lo, uint64_t hi, uint64_t *bytes_p);
 /* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p);
-/* What tool_parse_uint or tool_lookup had to say of a value, or of a word in it, if it was the last that they refused; else NULL. */
+/* Minutes, with a fraction or without, above 0. 0 or -EINVAL. */
+int tool_parse_minutes(const char *text, double *minutes_p);
+/* Index of a data type, by NCCL's name or nccl-tests'; -1. */
+int tool_dtype_find(const char *name);
+/* Remembers what there is to say of a value that is refused; returns err. */
+int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* What was to be said of a value, or of a word in it, if it was the last that was refused (by the functions here, too); else NULL.
+ */
 const char *tool_refused(const char *text);
 /* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);

@@ -45,16 +45,14 @@ static bool option_apply(void *opts, int opt, const char *arg)
 	struct torture_opts *o = opts;
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
-	char *end;
 
 	switch (opt) {
 	case OPT_MINUTES:
-		o->minutes = strtod(arg, &end);
-		return end != arg && !*end && o->minutes > 0 && o->minutes < 1e6;
+		return !tool_parse_minutes(arg, &o->minutes);
 	case OPT_OPS:
-		return !tool_parse_size(arg, &o->ops) && o->ops;
+		return !tool_parse_size(arg, 1, UINT64_MAX, &o->ops);
 	case OPT_SEED:
-		return !tool_parse_size(arg, &b->seed) && b->seed && b->seed <= INT64_MAX;
+		return !tool_parse_size(arg, 1, INT64_MAX, &b->seed);
 	case OPT_LIB:
 		b->libs[0] = arg;
 		return true;
@@ -67,7 +65,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		o->shared = true;
 		return true;
 	case OPT_MAX:
-		return !tool_parse_size(arg, &o->max_bytes) && o->max_bytes >= 64 && o->max_bytes <= 1ull << 30;
+		return !tool_parse_size(arg, 64, 1ull << 30, &o->max_bytes);
 	}
 	return !bench_opts_start(b, opt, arg);
 }

@@ -82,24 +82,15 @@ static bool list_parse(const char *text, unsigned most, unsigned step, unsigned 
 	strcpy(copy, text);
 	*n_p = 0;
 	for (char *word = strtok_r(copy, ",", &save); word; word = strtok_r(NULL, ",", &save)) {
-		if (*n_p == TUNE_MAX_LIST || tool_parse_uint(word, 1, most, &list[*n_p]) || list[*n_p] % step)
+		if (*n_p == TUNE_MAX_LIST)
+			return tool_refuse(false, text, "at most %d can be tried", TUNE_MAX_LIST);
+		if (tool_parse_uint(word, 1, most, &list[*n_p]))
 			return false;
+		if (list[*n_p] % step)
+			return tool_refuse(false, word, "%s is no multiple of %u", word, step);
 		++*n_p;
 	}
 	return *n_p > 0;
-}
-
-static bool dtype_parse(const char *text, enum shunt_dtype *dtype_p)
-{
-	const char *names[SHUNT_NDTYPES];
-	int found;
-
-	for (int i = 0; i < SHUNT_NDTYPES; i++)
-		names[i] = shunt_dtype_name((enum shunt_dtype)i);
-	found = tool_lookup(text, names, SHUNT_NDTYPES);
-	if (found >= 0)
-		*dtype_p = (enum shunt_dtype)found;
-	return found >= 0;
 }
 
 static bool option_apply(void *opts, int opt, const char *arg)
@@ -107,7 +98,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 	struct tune_opts *o = opts;
 	struct bench_opts *b = &o->base;
 	unsigned n = 0;
-	char *end;
+	int found;
 
 	switch (opt) {
 	case 'n':
@@ -116,13 +107,15 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		b->nranks = (int)n;
 		return true;
 	case 'b':
-		return !tool_parse_size(arg, &b->first) && b->first;
+		return !tool_parse_size(arg, 1, UINT64_MAX, &b->first);
 	case 'e':
-		return !tool_parse_size(arg, &b->last) && b->last;
+		return !tool_parse_size(arg, 1, UINT64_MAX, &b->last);
 	case 'f':
 		return !tool_parse_uint(arg, 2, 1u << 20, &b->factor);
 	case 'd':
-		return dtype_parse(arg, &o->dtype);
+		found = tool_dtype_find(arg);
+		o->dtype = (enum shunt_dtype)found;
+		return found >= 0;
 	case OPT_BLOCKS:
 		return list_parse(arg, SHUNT_MAX_BLOCKS, 1, o->blocks, &o->nblocks);
 	case OPT_THREADS:
@@ -141,8 +134,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		o->quick = true;
 		return true;
 	case OPT_MINUTES:
-		o->minutes = strtod(arg, &end);
-		return *arg && !*end && o->minutes > 0 && o->minutes < 1e6;
+		return !tool_parse_minutes(arg, &o->minutes);
 	case OPT_NO_NCCL:
 		o->no_nccl = true;
 		return true;

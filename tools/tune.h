@@ -123,6 +123,8 @@ void tune_partial_close(struct tune_partial *partial, bool done);
 int tune_write(const struct tune_results *r, const char *path);
 /* The table of before and after, of results or of a tuning file. Exit status. */
 void tune_print(const struct tune_results *r);
+/* "16x256", or "own" for the algorithm's own choice. */
+const char *tune_geometry_text(const struct shunt_geometry *geometry, char text[16]);
 int tune_show(const char *path);
 
 /* ---- tune_rank.c ---- */

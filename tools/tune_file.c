@@ -357,12 +357,10 @@ int tune_write(const struct tune_results *r, const char *path)
 
 /* ---- before and after ---- */
 
-static const char *geometry_text(const struct tune_point *p, char text[16])
+const char *tune_geometry_text(const struct shunt_geometry *geometry, char text[16])
 {
-	if (p->forward)
-		snprintf(text, 16, "-");
-	else if (p->geometry.blocks)
-		snprintf(text, 16, "%ux%u", p->geometry.blocks, p->geometry.threads);
+	if (geometry->blocks)
+		snprintf(text, 16, "%ux%u", geometry->blocks, geometry->threads);
 	else
 		snprintf(text, 16, "own");
 	return text;
@@ -388,7 +386,7 @@ void tune_print(const struct tune_results *r)
 
 		printf("  %-14s %7s | %-11s %9.2f | %-11s %-8s %9.2f | ", bench_colls[p->coll].name,
 		    tool_format_size(p->bytes, size), p->before, p->before_us, p->forward ? "nccl" : p->algo->name,
-		    geometry_text(p, launch), after);
+		    p->forward ? "-" : tune_geometry_text(&p->geometry, launch), after);
 		if (p->nccl_us > 0)
 			printf("%9.2f | %12.2f %10.2f\n", p->nccl_us, p->before_us / after, p->nccl_us / after);
 		else

@@ -49,12 +49,12 @@ static const char *duration(double us, char text[32])
 
 static void progress_print(const struct tune_point *p, size_t done, size_t total, double left_us)
 {
-	char size[24], nccl[32] = "", left[32];
+	char size[24], nccl[32] = "", left[32], launch[16];
 
 	if (p->nccl_us > 0)
 		snprintf(nccl, sizeof(nccl), ", nccl %.2f us", p->nccl_us);
-	printf("[%zu/%zu] %s %s: %s %ux%u %.2f us%s, before (%s) %.2f us%s", done, total, bench_colls[p->coll].name,
-	    tool_format_size(p->bytes, size), p->algo->name, p->geometry.blocks, p->geometry.threads, p->us, nccl, p->before,
+	printf("[%zu/%zu] %s %s: %s, launch %s, %.2f us%s, before (%s) %.2f us%s", done, total, bench_colls[p->coll].name,
+	    tool_format_size(p->bytes, size), p->algo->name, tune_geometry_text(&p->geometry, launch), p->us, nccl, p->before,
 	    p->before_us, p->forward ? ": nccl" : "");
 	if (left_us > 0)
 		printf(" (%s left)", duration(left_us, left));

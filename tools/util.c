@@ -15,8 +15,7 @@ static _Thread_local struct {
 	char text[64], why[400];
 } refused;
 
-static int refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static int refuse(int err, const char *text, const char *fmt, ...)
+int tool_refuse(int err, const char *text, const char *fmt, ...)
 {
 	va_list args;
 
@@ -30,10 +29,11 @@ static int refuse(int err, const char *text, const char *fmt, ...)
 const char *tool_refused(const char *text)
 {
 	/* Of a list it was one word. */
-	return *refused.text && strstr(text, refused.text) ? refused.why : NULL;
+	return *refused.why && strstr(text, refused.text) ? refused.why : NULL;
 }
 
-int tool_parse_size(const char *text, uint64_t *bytes_p)
+/* Without bounds. */
+static int size_read(const char *text, uint64_t *bytes_p)
 {
 	static const struct { char letter; unsigned shift; } units[] = { { 'k', 10 }, { 'm', 20 }, { 'g', 30 }, { 't', 40 } };
 	unsigned long long value;
@@ -65,6 +65,52 @@ int tool_parse_size(const char *text, uint64_t *bytes_p)
 	return 0;
 }
 
+int tool_parse_size(const char *text, uint64_t lo, uint64_t hi, uint64_t *bytes_p)
+{
+	uint64_t value = 0;
+	int err = size_read(text, &value);
+	char from[24], to[24];
+
+	if (err == -EINVAL)
+		return tool_refuse(err, text, "\"%.64s\" is no whole number such as 8, 64K or 1M", text);
+	if (err || value > hi)
+		return tool_refuse(-ERANGE, text, "%.64s is more than %s", text, tool_format_size(hi, to));
+	if (value < lo)
+		return tool_refuse(-ERANGE, text, "%.64s is less than %s", text, tool_format_size(lo, from));
+	*bytes_p = value;
+	return 0;
+}
+
+int tool_parse_minutes(const char *text, double *minutes_p)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (!*text || *end || !(value > 0) || !(value < 1e6))
+		return tool_refuse(-EINVAL, text, "\"%.64s\" is no number of minutes above 0 and below 1000000", text);
+	*minutes_p = value;
+	return 0;
+}
+
+int tool_dtype_find(const char *name)
+{
+	/* The names that nccl-tests uses, where they differ. */
+	static const char *const aliases[SHUNT_NDTYPES] = {[SHUNT_I8] = "char",
+	    [SHUNT_I32] = "int",
+	    [SHUNT_F16] = "half",
+	    [SHUNT_F32] = "float",
+	    [SHUNT_F64] = "double",
+	    [SHUNT_BF16] = "bf16",
+	    [SHUNT_F8E4M3] = "f8e4m3",
+	    [SHUNT_F8E5M2] = "f8e5m2"};
+	const char *names[SHUNT_NDTYPES];
+	int alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
+
+	for (int i = 0; i < SHUNT_NDTYPES; i++)
+		names[i] = shunt_dtype_name((enum shunt_dtype)i);
+	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
+}
+
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p)
 {
 	unsigned long value;
@@ -73,9 +119,9 @@ int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_
 	errno = 0;
 	value = strtoul(text, &end, 10);
 	if (!isdigit((unsigned char)text[0]) || *end)
-		return refuse(-EINVAL, text, "\"%.64s\" is no number from %u to %u", text, lo, hi);
+		return tool_refuse(-EINVAL, text, "\"%.64s\" is no number from %u to %u", text, lo, hi);
 	if (errno || value < lo || value > hi)
-		return refuse(-ERANGE, text, "%.64s is not from %u to %u", text, lo, hi);
+		return tool_refuse(-ERANGE, text, "%.64s is not from %u to %u", text, lo, hi);
 	*value_p = (unsigned)value;
 	return 0;
 }
@@ -106,5 +152,5 @@ int tool_lookup(const char *name, const char *const *names, int n)
 	for (int i = 0; i < n; i++)
 		if (names[i])
 			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
-	return refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
+	return tool_refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
 }

@@ -65,6 +65,8 @@ planned() {
 }
 expect info_select_shows_plans 0 '^ 5000 \.\.\. 6000 all_reduce_twoshot-ll_2 \(plan, ' planned env
 expect info_select_leaves_plans_out_that_are_too_large 0 '^ 4 \.\.\. 16M oneshot' planned env NCCL_MAX_CTAS=8
+expect info_select_takes_names_of_types_that_bench_takes 0 '^allreduce of bfloat16, ' "$shunt" info select --ranks 2 --dtype bf16
+expect info_select_says_what_a_size_is 2 'size: "1.5K" is no whole number such as 8, 64K or 1M' "$shunt" info select --ranks 2 8 1.5K
 expect info_select_needs_ranks 2 'how many --ranks' "$shunt" info select
 expect info_select_unknown_type 2 '--dtype: there is no "float17"; it takes int8, uint8, .*float32' "$shunt" info select --ranks 2 --dtype float17
 
@@ -79,7 +81,7 @@ else
 fi
 
 # bench
-expect bench_bad_size_is_usage_error 2 '"8x" is not' "$shunt" bench -b 8x
+expect bench_bad_size_is_usage_error 2 '"8x" is no whole number' "$shunt" bench -b 8x
 expect bench_size_order_is_usage_error 2 'first <= --last' "$shunt" bench -b 16 -e 8
 expect bench_unknown_type_is_usage_error 2 '"float17"' "$shunt" bench -d float17
 expect bench_unknown_collective_is_usage_error 2 'no collective "all_frob" to measure; there are all_reduce, ' "$shunt" bench all_frob

@@ -125,7 +125,7 @@ expect new_no_shape_is_usage_error 2 'a collective and a shape' $new all_reduce 
 expect new_blocks_not_of_stages_is_usage_error 2 '4 is not a multiple of the 3 stages' $new all_reduce pipelined -n 2 -B 4
 expect new_min_above_max_is_usage_error 2 'give --min and --max' $new all_reduce twoshot-ll -n 2 --max 1K
 expect new_unit_without_windows_is_usage_error 2 'only pipelined' $new all_reduce ring -n 2 --unit 4K
-expect new_odd_unit_is_usage_error 2 '--unit: "100" is not one of its values' $new all_reduce pipelined -n 2 --unit 100
+expect new_odd_unit_is_usage_error 2 '--unit: 100 is no multiple of 16' $new all_reduce pipelined -n 2 --unit 100
 expect new_op_without_reduction_is_usage_error 2 'all_gather reduces nothing' $new all_gather ring -n 2 --op max
 expect new_alltoall_in_place_is_usage_error 2 'no all_to_all in place' $new all_to_all pipelined -n 2 --in-place
 expect new_unwritable_fails 1 'cannot write /nonexistent/x' $new all_reduce ring -n 2 -o /nonexistent/x

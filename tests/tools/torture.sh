@@ -35,6 +35,6 @@ first=$(sed -n 's/.*\(rank 1: move .*\); again: .*/\1/p' "$dir/first" | head -n 
 expect torture_is_repeated_by_its_seed 1 "^found$" env MOCK_FAULT=last sh -c '"$1" $2 2>&1 | grep -qF -e "$3" && echo found; exit 1' sh "$shunt" "$again" "$first"
 
 expect torture_two_ends_refused 2 'give one of them' $torture --ops 5 --minutes 1
-expect torture_bad_minutes_refused 2 '--minutes: "-1" is not one of its values' $torture --minutes=-1
+expect torture_bad_minutes_refused 2 '--minutes: "-1" is no number of minutes above 0' $torture --minutes=-1
 expect torture_nine_ranks_refused 2 '--ranks: 9 is not from 1 to 8' $torture -n 9
 exit $failed

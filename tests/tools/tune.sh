@@ -17,7 +17,7 @@ expect unknown_collective_is_usage_error 2 '"all_frob" is not a collective' $tun
 expect uneven_collective_is_usage_error 2 '"alltoallv" is not' $tune alltoallv
 expect nine_ranks_is_usage_error 2 '--ranks: 9 is not from 2 to 8' $tune -n 9
 expect too_many_blocks_is_usage_error 2 '--blocks: 65 is not from 1 to 64' $tune --blocks 65
-expect odd_threads_is_usage_error 2 '"64,100" is not' $tune --threads 64,100
+expect odd_threads_is_usage_error 2 '--threads: 100 is no multiple of 32' $tune --threads 64,100
 expect sizes_in_wrong_order_is_usage_error 2 'first <= --last' $tune -b 2K -e 1K
 expect nccls_choice_forced_is_error 1 'NCCL_ALGO is set' env NCCL_ALGO=Ring $tune
 echo NCCL_PROTO=Simple >"$dir/nccl.conf"
@@ -116,7 +116,7 @@ expect show_broken_is_error 1 'no JSON' $shunt tune --show "$dir/half.json"
 expect show_without_points_is_error 1 'no points to show' $shunt tune --show "$dir/mine.json"
 
 # Bounded: what is measured then is written, what is missing comes with the next run.
-expect no_minutes_is_usage_error 2 '--minutes: "0" is not one of its values' $tune --minutes 0
+expect no_minutes_is_usage_error 2 '--minutes: "0" is no number of minutes above 0' $tune --minutes 0
 expect quick_says_when_it_ends 0 '^# 2 points to measure, which takes about .*; it ends after 4 min$' $tune $small --quick -o "$dir/quick.json"
 expect unbounded_says_how_to_bound 0 '--minutes bounds that' $tune $small -o "$dir/q.json"
 both="all_reduce broadcast -n 2 -b 256 -e 1K"
