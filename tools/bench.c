@@ -62,6 +62,19 @@ static void ranks_describe(const struct watch *w)
 		rank_describe(w, i);
 }
 
+static void kill_all(struct watch *w)
+{
+	for (int i = 0; i < w->nworkers; i++)
+		if (w->pid[i])
+			kill(w->pid[i], SIGKILL);
+	for (int i = 0; i < w->nworkers; i++) {
+		if (w->pid[i])
+			waitpid(w->pid[i], NULL, 0);
+		w->pid[i] = 0;
+	}
+	w->running = 0;
+}
+
 static void worker_ended(struct watch *w, int i, int wait_status)
 {
 	int status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
@@ -70,7 +83,10 @@ static void worker_ended(struct watch *w, int i, int wait_status)
 	w->running--;
 	if (!status || w->status)
 		return;
-	if (WIFSIGNALED(wait_status)) {
+	/* Whoever read the table has seen enough, and there is nothing to say. */
+	if (status == 128 + SIGPIPE) {
+		kill_all(w);
+	} else if (WIFSIGNALED(wait_status)) {
 		tool_error("%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
 		    w->shared->launch.external ? w->shared->launch.rank : i, WTERMSIG(wait_status),
 		    strsignal(WTERMSIG(wait_status)));
@@ -88,19 +104,6 @@ static void reap(struct watch *w)
 		if (w->pid[i] && waitpid(w->pid[i], &status, WNOHANG) == w->pid[i])
 			worker_ended(w, i, status);
 	}
-}
-
-static void kill_all(struct watch *w)
-{
-	for (int i = 0; i < w->nworkers; i++)
-		if (w->pid[i])
-			kill(w->pid[i], SIGKILL);
-	for (int i = 0; i < w->nworkers; i++) {
-		if (w->pid[i])
-			waitpid(w->pid[i], NULL, 0);
-		w->pid[i] = 0;
-	}
-	w->running = 0;
 }
 
 /* Until all workers have ended. signals are blocked. */
@@ -239,7 +242,7 @@ static void say_others(const struct bench_opts *o, const struct bench_launch *l)
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
 static int environment_set(struct watch *w)
 {
-	const char *lib = getenv("SHUNT_NCCL_LIB");
+	const char *lib = tool_nccl_lib();
 	bool sim = !strcmp(w->shared->launch.kind, "sim"), named = lib && strcmp(lib, "none");
 
 	if (sim && !named && (wants(w->o, "nccl") || wants(w->o, "forwarded"))) {
@@ -251,7 +254,7 @@ static int environment_set(struct watch *w)
 	/* Thread-local memory of a second instance of the library is more than the loader keeps free; read when the workers start. */
 	if (wants(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
 		return -ENOMEM;
-	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && setenv("SHUNT_NCCL_LIB", "none", 0)))
+	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && !lib && setenv("SHUNT_NCCL_LIB", "none", 1)))
 		return -ENOMEM;
 	return 0;
 }

@@ -497,11 +497,14 @@ static int tasks_run(struct bench_rank *r)
 {
 	const struct bench_opts *o = r->o;
 	int err = 0, nranks = r->shared->launch.nranks;
+	bool any = false;
 
 	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
 		for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
 			if (!(o->dtypes >> dtype & 1) || !((o->coll->reduces ? o->redops : 1u) >> redop & 1))
 				continue;
+			uint64_t last = 0;
+
 			for (uint64_t bytes = o->first; !err && bytes <= o->last; bytes *= o->factor) {
 				size_t size = shunt_dtype_bytes[dtype];
 				struct bench_task t = {
@@ -509,13 +512,25 @@ static int tasks_run(struct bench_rank *r)
 
 				t.bytes =
 				    t.count * size * bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
-				/* Too small for 16 bytes a rank; nccl-tests has a line of nothing there. */
-				if (t.count)
+				/*
+				 * Nothing: too small for 16 bytes a rank, where nccl-tests has a line of nothing. The same again:
+				 * two sizes below that of an element.
+				 */
+				if (t.count && t.bytes != last)
 					err = task_run(r, &t);
+				any = any || t.count;
+				last = t.bytes;
 				if (bytes > UINT64_MAX / o->factor)
 					break;
 			}
 		}
+	if (!err && !any) {
+		if (!r->rank)
+			tool_error("nothing was measured: %s of %d ranks begins at %llu bytes, and no size from --first to --last "
+			           "has so many",
+			    o->coll->name, nranks, 16ull * bench_coll_blocks(o->coll, true, nranks));
+		err = -ENODATA;
+	}
 	return err;
 }
 

@@ -54,10 +54,8 @@ static void print_export(const char *name)
 /* The real NCCL does nothing without GPUs: Shunt is the whole library on the sim, unless the user says otherwise. */
 static int device_set(const char *device)
 {
-	const char *lib = getenv("SHUNT_NCCL_LIB"), *alias = getenv("MSCCLPP_NCCL_LIB_PATH");
-	bool named = (lib && *lib) || (alias && *alias);
-
-	return setenv("SHUNT_DEVICE", device, 1) || (!strcmp(device, "sim") && !named && setenv("SHUNT_NCCL_LIB", "none", 1));
+	return setenv("SHUNT_DEVICE", device, 1) ||
+	       (!strcmp(device, "sim") && !tool_nccl_lib() && setenv("SHUNT_NCCL_LIB", "none", 1));
 }
 
 static int run_main(int argc, char **argv)

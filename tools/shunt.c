@@ -106,7 +106,8 @@ static bool is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
-int main(int argc, char **argv)
+/* The subcommand, or what is said of all of them. */
+static int command_run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 
@@ -133,7 +134,12 @@ int main(int argc, char **argv)
 		fputs(cmd->help, stdout);
 		return TOOL_OK;
 	}
-	int status = cmd->run(argc - 1, argv + 1);
+	return cmd->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int status = command_run(argc, argv);
 
 	if (fflush(stdout) || ferror(stdout)) {
 		tool_error("cannot write the output: %s", strerror(errno));

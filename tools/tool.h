@@ -64,6 +64,8 @@ int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((
 /* What was to be said of a value, or of a word in it, if it was the last that was refused (by the functions here, too); else NULL.
  */
 const char *tool_refused(const char *text);
+/* What SHUNT_NCCL_LIB says, or the variable that means the same; NULL if both are unset or empty. */
+const char *tool_nccl_lib(void);
 /* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
 

@@ -126,6 +126,13 @@ int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_
 	return 0;
 }
 
+const char *tool_nccl_lib(void)
+{
+	const char *lib = getenv("SHUNT_NCCL_LIB"), *alias = getenv("MSCCLPP_NCCL_LIB_PATH");
+
+	return lib && *lib ? lib : alias && *alias ? alias : NULL;
+}
+
 const char *tool_format_size(uint64_t bytes, char *buf)
 {
 	static const char units[] = { 0, 'K', 'M', 'G', 'T' };

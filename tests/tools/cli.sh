@@ -12,6 +12,7 @@ for cmd in run info bench conform; do
 	expect "help_${cmd}_explains" 0 "^usage: shunt $cmd" "$shunt" help $cmd
 	expect "${cmd}_unknown_option_is_usage_error" 2 'no option --frob' "$shunt" $cmd --frob
 done
+expect help_to_a_full_disk_is_error 1 'cannot write the output: No space left' sh -c '"$1" bench --help >/dev/full' sh "$shunt"
 expect unknown_command_is_usage_error 2 'no command "frob"' "$shunt" frob
 
 # run
@@ -85,6 +86,10 @@ expect bench_bad_size_is_usage_error 2 '"8x" is no whole number' "$shunt" bench 
 expect bench_size_order_is_usage_error 2 'first <= --last' "$shunt" bench -b 16 -e 8
 expect bench_unknown_type_is_usage_error 2 '"float17"' "$shunt" bench -d float17
 expect bench_unknown_collective_is_usage_error 2 'no collective "all_frob" to measure; there are all_reduce, ' "$shunt" bench all_frob
+expect bench_of_sizes_without_parts_is_error 1 'nothing was measured: alltoall of 2 ranks begins at 32 bytes, ' "$shunt" bench alltoall -n 2 -e 16
+expect bench_measures_a_size_once 0 '^1$' sh -c '"$1" bench -n 2 -b 1 -e 3 -r 1 -i 1 --mode eager --in-place | grep -c "float32 .* in "' sh "$shunt"
+expect bench_of_a_reader_that_goes_is_silent 0 '^0$' sh -c '"$1" bench -e 64M -r 1 -i 1 2>"$2" | head -n 1 >/dev/null; grep -c "died of signal" "$2" || true' \
+	sh "$shunt" "$dir/silent"
 expect bench_second_collective_is_usage_error 2 '"gather" is one argument too many' "$shunt" bench reduce gather
 expect bench_ranks_say_how_many 2 '--ranks: 99 is not from 1 to ' "$shunt" bench -n 99
 expect bench_names_without_underscores 0 'reduce_scatter' "$shunt" bench ReduceScatter -n 2 -e 64 -r 1 -i 1
@@ -281,7 +286,7 @@ else
 fi
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
-port=$((20000 + $$ % 20000))
+port=$((20000 + $$ % 12000)) # below those that the kernel gives to others
 outside() {
 	for r in 0 1 2; do
 		env "$1=$r" "$2=3" "$3=$r" "$shunt" bench -e 64 --timeout 30 $4 >"$dir/rank$r" 2>&1 &
