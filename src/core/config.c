@@ -42,6 +42,7 @@ static const struct {
 } bounds[] = {
     {"SHUNT_SIM_DEVICES", 1, 8},
 };
+#define NBOUNDS (sizeof(bounds) / sizeof(bounds[0]))
 
 /* Names that are not ours to parse but no mistake either: read by the command. */
 static const char *const other_names[] = {"SHUNT_LIB"};
@@ -50,24 +51,11 @@ static const char *const other_names[] = {"SHUNT_LIB"};
 #define CLAIMABLE                                                                                                                  \
 	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | 1u << SHUNT_REDUCESCATTER)
 
-static bool in_bounds(const struct row *row, const void *value)
-{
-	for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
-		if (strcmp(bounds[i].name, row->name))
-			continue;
-		if (*(const unsigned *)value < bounds[i].low || *(const unsigned *)value > bounds[i].high) {
-			shunt_warn("%s=%u is out of range (%u to %u); using the default %s", row->name, *(const unsigned *)value,
-			    bounds[i].low, bounds[i].high, row->def);
-			return false;
-		}
-	}
-	return true;
-}
-
 /* Takes the value of one variable if it is set and sound. */
 static bool take(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
 {
 	void *value = (char *)s + row->offset;
+	size_t b = 0;
 	int err;
 
 	if (!text || !*text)
@@ -75,15 +63,17 @@ static bool take(struct shunt_settings *s, const struct row *row, const char *na
 	err = row->type->parse(text, value);
 	if (err == -ENOMEM)
 		return false;
-	if (err) {
-		shunt_warn("%s=%s is not %s; using the default %s", name, text, row->type->accepts, row->def);
-		return false;
-	}
-	if (!in_bounds(row, value)) {
+	while (b < NBOUNDS && strcmp(bounds[b].name, row->name))
+		b++;
+	if (b < NBOUNDS && (err || *(unsigned *)value < bounds[b].low || *(unsigned *)value > bounds[b].high)) {
+		shunt_warn("%s=%s is not a number from %u to %u; using the default %s", name, text, bounds[b].low, bounds[b].high,
+		    row->def);
 		row->type->parse(row->def, value);
 		return false;
 	}
-	return true;
+	if (err)
+		shunt_warn("%s=%s is not %s; using the default %s", name, text, row->type->accepts, row->def);
+	return !err;
 }
 
 static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(void *arg, const char *name), void *arg)

@@ -70,9 +70,17 @@ static void log_no_interface(const struct ifaddrs *list, const char *spec, const
 	char names[256] = "";
 	size_t n = 0;
 
-	for (; list && n < sizeof(names) - IF_NAMESIZE - 2; list = list->ifa_next)
-		if (list->ifa_addr && (list->ifa_addr->sa_family == AF_INET || list->ifa_addr->sa_family == AF_INET6))
-			n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", list->ifa_name);
+	for (; list && n < sizeof(names) - IF_NAMESIZE - 2; list = list->ifa_next) {
+		const char *name = list->ifa_name, *found = strstr(names, name);
+
+		if (!list->ifa_addr || (list->ifa_addr->sa_family != AF_INET && list->ifa_addr->sa_family != AF_INET6))
+			continue;
+		/* An interface has several addresses. */
+		while (found && ((found > names && found[-1] != ' ') || (found[strlen(name)] && found[strlen(name)] != ',')))
+			found = strstr(found + 1, name);
+		if (!found)
+			n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", name);
+	}
 	shunt_error("no network interface for the bootstrap: NCCL_SOCKET_IFNAME=%s, NCCL_SOCKET_FAMILY=%s; addresses exist on: %s",
 	    spec ? spec : "", family ? family : "", n ? names : "none");
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Collectives and point-to-point: ours where the communicator has a kernel for the call, else the real NCCL's. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "core/log.h"
@@ -96,6 +97,23 @@ static ncclResult_t refuse(const struct shunt_call *call, const char *why)
 {
 	shunt_warn("%s: %s", shunt_kind_name(call->coll.kind), why);
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
+}
+
+/* What describe() did not take. */
+__attribute__((cold, noinline)) static ncclResult_t refuse_unknown(struct shunt_entry *e, const struct shunt_call *call)
+{
+	struct shunt_user_op user;
+	char why[96];
+
+	if ((unsigned)call->dtype >= SHUNT_NDTYPES)
+		snprintf(why, sizeof(why), "there is no data type %d", (int)call->dtype);
+	else if (call->coll.root < 0 || call->coll.root >= shunt_comm_nranks(e->comm))
+		snprintf(why, sizeof(why), "there is no rank %d among %d", call->coll.root, shunt_comm_nranks(e->comm));
+	else if ((int)call->op < 0 || !shunt_entry_op_find(e, call->op, &user))
+		snprintf(why, sizeof(why), "operator %d is none of this communicator's", (int)call->op);
+	else
+		snprintf(why, sizeof(why), "operator %d was made for another data type", (int)call->op);
+	return refuse(call, why);
 }
 
 __attribute__((cold, noinline)) static int run_in_range(struct shunt_comm *comm, const struct shunt_coll *coll)
@@ -211,7 +229,7 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 	if (!e)
 		return shunt_group_result(result);
 	if (!describe(e, call)) {
-		result = refuse(call, "unknown data type, operator or root, or an operator of another data type");
+		result = refuse_unknown(e, call);
 	} else if (atomic_load(&e->off)) {
 		shunt_warn("%s: the communicator is finalized or revoked", shunt_kind_name(c->kind));
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));

@@ -33,7 +33,11 @@ static ncclResult_t create_alone(ncclRedOp_t *op, const void *scalar, ncclDataTy
 		return result;
 	if (!op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES ||
 			(residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
-		shunt_warn("ncclRedOpCreatePreMulSum: an argument is not valid");
+		if (!op || !scalar)
+			shunt_warn("ncclRedOpCreatePreMulSum: the %s is NULL", op ? "factor" : "place for the operator");
+		else
+			shunt_warn(
+			    "ncclRedOpCreatePreMulSum: data type %d or residence %d does not exist", (int)dtype, (int)residence);
 		result = shunt_to_nccl(-EINVAL);
 	} else {
 		if (e->own->next_op == ncclMaxRedOp)
@@ -60,7 +64,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTy
 	if (mode == SHUNT_STANDALONE)
 		return create_alone(op, scalar, dtype, residence, comm);
 	if (!op && mode == SHUNT_OVERLAY) { /* NCCL writes to it unseen */
-		shunt_warn("ncclRedOpCreatePreMulSum: there is no place for the operator");
+		shunt_warn("ncclRedOpCreatePreMulSum: the place for the operator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	result = real_RedOpCreatePreMulSum(op, scalar, dtype, residence, comm);

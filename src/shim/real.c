@@ -154,11 +154,12 @@ static bool take_candidate(const char *path, const char *from, void *arg)
 static bool open_explicit(const char *path)
 {
 	char *resolved = realpath(path, NULL);
-	const char *why = resolved ? load_file(resolved) : strerror(errno);
+	const char *why = resolved ? load_file(resolved) : strerror(errno), *ours = getenv("SHUNT_NCCL_LIB");
 
 	free(resolved);
 	if (why)
-		shunt_error("SHUNT_NCCL_LIB %s: %s; looking for a real NCCL elsewhere", path, why);
+		shunt_error("%s=%s cannot be used: %s; looking for a real NCCL elsewhere",
+		    ours && *ours ? "SHUNT_NCCL_LIB" : "MSCCLPP_NCCL_LIB_PATH", path, why);
 	return !why;
 }
 

@@ -148,6 +148,27 @@ static void test_standalone_unsupported_is_invalid_usage_once_logged(void **stat
 	ncclCommDestroy(comm);
 }
 
+static void test_standalone_wrong_values_are_named(void **state)
+{
+	float factor = 2;
+	ncclRedOp_t op;
+	ncclComm_t comm;
+
+	assert_int_equal(ncclCommInitAll(&comm, 1, NULL), ncclSuccess);
+	assert_int_equal(ncclAllReduce(a, b, 8, (ncclDataType_t)99, ncclSum, comm, NULL), ncclInvalidArgument);
+	assert_string_equal(ncclGetLastError(NULL), "allreduce: there is no data type 99");
+	assert_int_equal(ncclBroadcast(a, b, 8, ncclInt8, 5, comm, NULL), ncclInvalidArgument);
+	assert_string_equal(ncclGetLastError(NULL), "broadcast: there is no rank 5 among 1");
+	assert_int_equal(ncclAllReduce(a, b, 8, ncclInt8, (ncclRedOp_t)77, comm, NULL), ncclInvalidArgument);
+	assert_string_equal(ncclGetLastError(NULL), "allreduce: operator 77 is none of this communicator's");
+	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
+	assert_int_equal(ncclAllReduce(a, b, 8, ncclInt8, op, comm, NULL), ncclInvalidArgument);
+	assert_non_null(strstr(ncclGetLastError(NULL), " was made for another data type"));
+	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, (ncclScalarResidence_t)9, comm), ncclInvalidArgument);
+	assert_non_null(strstr(ncclGetLastError(NULL), "residence 9"));
+	ncclCommDestroy(comm);
+}
+
 static void test_standalone_one_rank_copies(void **state)
 {
 	ncclComm_t comm;
@@ -388,6 +409,7 @@ int main(void)
 		TEST(test_standalone_bad_arguments_are_refused),
 		TEST(test_standalone_mismatched_count_fails),
 		TEST(test_standalone_unsupported_is_invalid_usage_once_logged),
+		TEST(test_standalone_wrong_values_are_named),
 		TEST(test_standalone_one_rank_copies),
 		TEST(test_standalone_group_inits_and_reduces_from_one_thread),
 		TEST(test_standalone_group_error_drops_the_rest),
