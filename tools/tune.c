@@ -13,7 +13,7 @@ static const char tune_help[] =
 	"Measures each of Shunt's algorithms with several numbers of blocks and threads, and the real NCCL, for every collective and\n"
 	"size on this machine, and writes a tuning file that communicators of as many ranks take from then on. Where NCCL is\n"
 	"as fast, calls go to it. A run that was stopped goes on where it was. Collectives: all_reduce, all_gather, reduce_scatter,\n"
-	"broadcast, reduce, alltoall, gather, scatter, sendrecv; all of them if none is named.\n\n"
+	"broadcast, reduce, alltoall, gather, scatter, sendrecv; all of them if none is named. Of those not named the file keeps what it has.\n\n"
 	"  -n, --ranks N        ranks, 2 to 8 (all GPUs; 4 on the sim)\n"
 	"  -b, --first SIZE     smallest size, bytes of the larger side (1K; 256 on the sim)\n"
 	"  -e, --last SIZE      largest size (256M; 4K on the sim)\n"

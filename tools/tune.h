@@ -119,6 +119,11 @@ int tune_partial_add(struct tune_partial *partial, const struct tune_point *p);
 /* done: it is not needed any more. */
 void tune_partial_close(struct tune_partial *partial, bool done);
 
+/*
+ * Adds what the file holds of collectives that this run is not about, if it is of the same machine, NCCL and data type: tuning one
+ * collective again takes nothing from the others.
+ */
+void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r);
 /* Writes the tuning file, after it was read back as the library will. 0 or -errno after a message. */
 int tune_write(const struct tune_results *r, const char *path);
 /* The table of before and after, of results or of a tuning file. Exit status. */

@@ -407,22 +407,16 @@ void tune_print(const struct tune_results *r)
 	fflush(stdout);
 }
 
-int tune_show(const char *path)
+/* A tuning file's machine and points. 0, or -errno with a line in why. */
+static int results_read(const char *path, struct tune_results *r, char *why, size_t bytes)
 {
-	struct tune_results *r = calloc(1, sizeof(*r));
+	const char *dtype = "?", *nccl = "";
 	struct shunt_tuning *t = NULL;
 	json_t *root, *points;
-	const char *dtype = "?", *nccl = "";
-	int status = TOOL_FAIL;
-	char why[512];
+	int err = shunt_tuning_read(path, &t, why, bytes);
 
-	if (!r)
-		return TOOL_FAIL;
-	if (shunt_tuning_read(path, &t, why, sizeof(why))) {
-		tool_error("%s", why);
-		free(r);
-		return TOOL_FAIL;
-	}
+	if (err)
+		return err;
 	r->machine = t->machine;
 	shunt_tuning_free(t);
 	root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
@@ -432,13 +426,50 @@ int tune_show(const char *path)
 	text_copy(r->nccl, sizeof(r->nccl), nccl);
 	for (size_t i = 0; i < json_array_size(points) && r->n < TUNE_MAX_POINTS; i++)
 		r->n += point_read(json_array_get(points, i), &r->points[r->n]);
-	if (!r->n) {
+	json_decref(root);
+	return 0;
+}
+
+static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
+{
+	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks && a->sim == b->sim;
+}
+
+void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r)
+{
+	struct tune_results *old = calloc(1, sizeof(*old));
+	char why[512];
+	size_t n = 0;
+
+	if (old && !access(path, F_OK) && !results_read(path, old, why, sizeof(why)) && same_machine(&old->machine, &r->machine) &&
+	    !strcmp(old->nccl, r->nccl) && !strcmp(old->dtype, r->dtype)) {
+		for (size_t i = 0; i < old->n && r->n < TUNE_MAX_POINTS; i++)
+			if (!(o->colls >> old->points[i].coll & 1)) {
+				r->points[r->n++] = old->points[i];
+				n++;
+			}
+		if (n)
+			printf("# %zu points of other collectives stay as they were in %s\n", n, path);
+	}
+	free(old);
+}
+
+int tune_show(const char *path)
+{
+	struct tune_results *r = calloc(1, sizeof(*r));
+	int status = TOOL_FAIL;
+	char why[512];
+
+	if (!r)
+		return TOOL_FAIL;
+	if (results_read(path, r, why, sizeof(why))) {
+		tool_error("%s", why);
+	} else if (!r->n) {
 		tool_error("%s: it can be used, but has no points to show", path);
 	} else {
 		tune_print(r);
 		status = TOOL_OK;
 	}
-	json_decref(root);
 	free(r);
 	return status;
 }

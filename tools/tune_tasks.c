@@ -213,6 +213,7 @@ int tune_tasks_finish(struct tune_rank *r)
 		tool_error("of no collective enough is measured to write %s: what there is is kept, give more --minutes", r->path);
 		return -ETIME;
 	}
+	tune_keep(r->o, r->path, r->results);
 	qsort(r->results->points, r->results->n, sizeof(r->results->points[0]), by_coll_and_size);
 	err = tune_write(r->results, r->path);
 	if (err)

@@ -99,6 +99,12 @@ head -c -20 "$dir/partial" >"$dir/t.json.partial"
 expect cut_line_is_measured_again 0 '^\[2/2\] all_reduce 1K' $tune $small -o "$dir/t.json"
 { cat "$dir/partial"; echo '{"collective": "all_reduce", "bytes": -1}'; } >"$dir/t.json.partial"
 expect wrong_line_is_dropped 0 '^# 2 points are there' $tune $small -o "$dir/t.json"
+# What the file has of other collectives stays, if it is of the same machine and type.
+expect one_is_tuned_first 0 '^# written' $tune broadcast -n 2 -b 256 -e 256 -o "$dir/two.json"
+expect other_collectives_stay 0 '^# 1 points of other collectives stay as they were in .*/two.json$' $tune all_reduce -n 2 -b 256 -e 256 -o "$dir/two.json"
+expect other_collectives_are_shown 0 '^  broadcast +256 ' $shunt tune --show "$dir/two.json"
+expect other_collectives_have_their_rows 0 '"kind": "broadcast"' cat "$dir/two.json"
+expect points_of_another_type_go 1 '^0$' sh -c '$1 all_reduce -n 2 -b 256 -e 256 -d float32 -o "$2" >/dev/null && grep -c broadcast "$2"' sh "$tune" "$dir/two.json"
 # One at a time.
 cp "$dir/partial" "$dir/t.json.partial"
 expect second_run_at_a_time_is_refused 1 'another shunt tune is writing .*/t.json.partial' flock "$dir/t.json.partial" $tune $small -o "$dir/t.json"
