@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device. */
+#include <errno.h>
 #include <malloc.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -657,9 +658,50 @@ static void test_bad_init_arguments_and_one_rank(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_bad_init), 0);
 }
 
+/* What shunt/device.h says of edges. The device layer is not opened in the process that forks the ranks. */
+static int body_device_header(struct rank *r)
+{
+	void *stream, *p, *shared, *a, *b, *graph;
+	char name[8], bytes[16];
+	float us;
+
+	CHECK(shunt_device_name(0, name, sizeof(name)) == 0 && !strcmp(name, "Shunt s"));
+	CHECK(shunt_device_name(99, name, sizeof(name)) == -EINVAL && shunt_device_set(-1) == -EINVAL);
+	CHECK(shunt_malloc(&p, 0) == 0 && p && shunt_free(p) == 0);
+	CHECK(shunt_malloc_shared(&shared, 0) == -EINVAL);
+	CHECK(shunt_malloc_shared(&shared, 10) == 0 && (uintptr_t)shared % 4096 == 0);
+	CHECK(shunt_malloc(&p, sizeof(bytes)) == 0 && (uintptr_t)p % 256 == 0);
+	CHECK(shunt_stream_create(&stream) == 0);
+	CHECK(shunt_event_create(&a) == 0 && shunt_event_create(&b) == 0);
+	CHECK(shunt_event_record(a, stream) == 0);
+	CHECK(shunt_event_elapsed_us(a, b, &us) == -EINVAL);
+	CHECK(shunt_memset_async(p, 0x1a5, sizeof(bytes), stream) == 0);
+	CHECK(shunt_event_record(b, stream) == 0 && shunt_stream_synchronize(stream) == 0);
+	CHECK(shunt_event_elapsed_us(a, b, &us) == 0 && us >= 0);
+	CHECK(shunt_memcpy(bytes, p, sizeof(bytes)) == 0 && (unsigned char)bytes[15] == 0xa5);
+	CHECK(shunt_capture_begin(NULL) == -EINVAL);
+	CHECK(shunt_capture_begin(stream) == 0 && shunt_memset_async(p, 7, sizeof(bytes), stream) == 0);
+	CHECK(shunt_capture_end(stream, &graph) == 0);
+	CHECK(shunt_graph_launch(graph, stream) == 0 && shunt_stream_synchronize(stream) == 0);
+	CHECK(shunt_memcpy(bytes, p, sizeof(bytes)) == 0 && bytes[0] == 7);
+	/* From another device. */
+	CHECK(shunt_device_set(1) == 0 && shunt_free(p) == 0 && shunt_free(shared) == 0 && shunt_device_set(0) == 0);
+	CHECK(shunt_free(NULL) == 0 && shunt_event_destroy(NULL) == 0 && shunt_stream_destroy(NULL) == 0 &&
+	      shunt_graph_destroy(NULL) == 0);
+	CHECK(shunt_graph_destroy(graph) == 0 && shunt_event_destroy(a) == 0 && shunt_event_destroy(b) == 0 &&
+	      shunt_stream_destroy(stream) == 0);
+	return 0;
+}
+
+static void test_device_header_is_right_about_edges(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, 1, 1, body_device_header), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_device_header_is_right_about_edges),
 		cmocka_unit_test(test_allreduce_processes_match_reference),
 		cmocka_unit_test(test_allreduce_threads_match_reference),
 		cmocka_unit_test(test_queries_and_wrong_calls_answer_as_nccl),
