@@ -219,12 +219,18 @@ static int cases_run(struct seat *t, const struct conform_list *list)
 {
 	struct conform_rank *r = &t->rank;
 	struct conform_outcome *all = calloc((size_t)r->nranks, sizeof(*all));
+	bool told = false;
 	int err = all ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < list->n; i++) {
 		const struct conform_case *c = &list->cases[i];
 		struct conform_outcome out = { 0 };
 
+		if (c->kind == CONFORM_WRONG && !told && !r->rank) {
+			puts("# wrong calls come now: that the library warns of them is as it should be");
+			fflush(stdout);
+			told = true;
+		}
 		snprintf(r->progress->what, sizeof(r->progress->what), "--case %s", c->name);
 		err = case_run(t, c, &out);
 		/* If the others do not come, the parent says this. */

@@ -51,6 +51,7 @@ expect conform_determinism_hash_is_of_the_bits 0 "^differ$" sh -c '[ -n "$1" ] &
 expect conform_write_behind_found 1 '^FAIL .*no result was written' env MOCK_FAULT=beyond MOCK_FAULT_IN=broadcast $conform -n 3 --filter counts.broadcast
 expect conform_write_in_front_found 1 '^FAIL .*at -1 from its result' env MOCK_FAULT=before MOCK_FAULT_IN=gather $conform -n 2 --filter roots.gather
 expect conform_write_to_input_found 1 '^FAIL .*of the inputs was written' env MOCK_FAULT=input $conform -n 2 --filter types.all_reduce
+expect conform_says_that_warnings_of_wrong_calls_are_right 0 '^# wrong calls come now: ' $conform -n 2 --filter wrong
 expect conform_unknown_type_taken_found 1 '^FAIL  wrong.all_reduce_bad_dtype.*returned 0' env MOCK_FAULT=code $conform -n 2 --filter wrong
 expect conform_forgotten_group_error_found 1 '^FAIL  wrong.group_error' env MOCK_FAULT=group $conform -n 2 --filter wrong
 expect conform_error_code_found 1 '^FAIL  .*returned 2' env MOCK_FAULT=fail MOCK_FAULT_IN=recv $conform -n 2 --case pattern.self.n50000
