@@ -26,13 +26,14 @@ static const char info_help[] =
 	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` elements: of one rank's\n"
 	"part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the ranks), else of the\n"
 	"message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n"
-	"  --ranks N         ranks of the communicator\n"
+	"  -n, --ranks N     ranks of the communicator\n"
 	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
 	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
 	"  --redop OP        sum (default), prod, max, min, avg\n"
 	"  --windows         as if the buffers lay in windows that all ranks use in place\n"
 	"  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
-	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n";
+	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
+	"Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
 
 static int library_print(const struct tool_lib *lib)
 {
