@@ -224,14 +224,15 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 	enum shunt_why why;
 	ncclResult_t result;
 	struct shunt_entry *e = shunt_alone_find(call->comm, shunt_kind_name(c->kind), &result);
-	int err;
+	int err, off;
 
 	if (!e)
 		return shunt_group_result(result);
 	if (!describe(e, call)) {
 		result = refuse_unknown(e, call);
-	} else if (atomic_load(&e->off)) {
-		shunt_warn("%s: the communicator is finalized or revoked", shunt_kind_name(c->kind));
+	} else if ((off = atomic_load(&e->off))) {
+		shunt_warn("%s: the communicator is %s", shunt_kind_name(c->kind),
+		    off == SHUNT_OFF_SUSPENDED ? "suspended; resume it first" : "finalized or revoked");
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
 	} else if (is_empty(c)) {
 		result = ncclSuccess;

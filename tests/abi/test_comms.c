@@ -500,6 +500,7 @@ static void test_comms_suspended_refuse_calls_until_resumed(void **state)
 	assert_int_equal(reduce(comms[0]), ncclSuccess);
 	assert_int_equal(ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM), ncclSuccess);
 	assert_int_equal(reduce(comms[0]), ncclInvalidUsage);
+	assert_non_null(strstr(ncclGetLastError(NULL), "suspended"));
 	assert_int_equal(ncclCommMemStats(comms[0], ncclStatGpuMemSuspended, &value), ncclSuccess);
 	assert_int_equal(value, 1);
 	assert_int_equal(ncclCommSuspend(comms[0], NCCL_SUSPEND_MEM), ncclInvalidUsage);
