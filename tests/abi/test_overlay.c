@@ -1256,29 +1256,33 @@ static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 /* Ours only if it asks for nothing that we do not know. */
 static void test_call_configuration_of_every_version_is_understood_or_forwarded(void **state)
 {
-	ncclCollConfig_t config = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .minCTAs = NCCL_CONFIG_UNDEF_INT,
+	struct {
+		ncclCollConfig_t c;
+		char later[8];
+	} room = {.c = {.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .minCTAs = NCCL_CONFIG_UNDEF_INT,
 	    .maxCTAs = 2, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
-	    .CTAPolicy = NCCL_CONFIG_UNDEF_INT};
+	    .CTAPolicy = NCCL_CONFIG_UNDEF_INT}};
+	ncclCollConfig_t *config = &room.c;
 	const size_t first = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's ends here, and its memory */
 	ncclComm_t comm = fresh_comm(0, 2);
 	void *earlier = malloc(first);
 
-	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
+	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, config), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
 	shunt_mock_reset();
-	config.size = first;
-	memcpy(earlier, &config, first);
+	config->size = first;
+	memcpy(earlier, config, first);
 	assert_int_equal(ncclAllReduceConfig(a, b, 6, ncclInt8, ncclSum, comm, NULL, earlier), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 6 0\n"));
 	free(earlier);
 
 	shunt_mock_reset();
-	config.size = sizeof(config);
-	config.launchCompletionEvent = &config;
-	assert_int_equal(ncclAllReduceConfig(a, b, 7, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
-	config.launchCompletionEvent = NULL;
-	config.size++;
-	assert_int_equal(ncclAllReduceConfig(a, b, 8, ncclInt8, ncclSum, comm, NULL, &config), ncclSuccess);
+	config->size = sizeof(*config);
+	config->launchCompletionEvent = config;
+	assert_int_equal(ncclAllReduceConfig(a, b, 7, ncclInt8, ncclSum, comm, NULL, config), ncclSuccess);
+	config->launchCompletionEvent = NULL;
+	config->size = sizeof(room);
+	assert_int_equal(ncclAllReduceConfig(a, b, 8, ncclInt8, ncclSum, comm, NULL, config), ncclSuccess);
 	assert_null(strstr(shunt_mock_log(), "run"));
 	assert_non_null(strstr(fake.log(), "AllReduce 7 "));
 	assert_non_null(strstr(fake.log(), "AllReduce 8 "));

@@ -408,7 +408,7 @@ static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct 
 		return LIFE_WRONG;
 	if (l->rank == c->victim)
 		fault_arm(FAULT_SEND, FAULT_STOP, SETUP_SENDS);
-	else if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, beside, l->stream[1]))
+	else if (ncclAllReduce(l->dev + 6000, l->dev + 6000, 5000, ncclInt32, ncclSum, beside, l->stream[1]))
 		return LIFE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
