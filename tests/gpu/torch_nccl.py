@@ -196,7 +196,7 @@ def ddp(path):
     torch.manual_seed(5)
     model = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024), torch.nn.ReLU(),
                                 torch.nn.Linear(1024, 10)).to(dev)
-    net = torch.nn.parallel.DistributedDataParallel(model, device_ids=[local], bucket_cap_mb=1)
+    net = torch.nn.parallel.DistributedDataParallel(model, device_ids=[dev.index], bucket_cap_mb=1)
     opt = torch.optim.SGD(net.parameters(), lr=0.05)
     losses = []
     for step in range(30):

@@ -64,7 +64,7 @@ def alone():
 
 
 def ddp():
-    return training(nn.parallel.DistributedDataParallel(model(), device_ids=[local], gradient_as_bucket_view=True))
+    return training(nn.parallel.DistributedDataParallel(model(), device_ids=[dev.index], gradient_as_bucket_view=True))
 
 
 def fsdp():

@@ -184,7 +184,7 @@ def train(net, name, who=None):
 
 
 def ddp():
-    train(torch.nn.parallel.DistributedDataParallel(mlp(), device_ids=[local], bucket_cap_mb=1), "ddp")
+    train(torch.nn.parallel.DistributedDataParallel(mlp(), device_ids=[dev.index], bucket_cap_mb=1), "ddp")
 
 
 def fsdp2():
