@@ -10,7 +10,7 @@ const ncclCollConfig_t *conform_config(enum conform_config config)
 {
 #define UNSET                                                                                                                      \
 	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,   \
-	.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = NCCL_CONFIG_UNDEF_INT, .CTAPolicy = NCCL_CONFIG_UNDEF_INT
+	.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, .CTAPolicy = NCCL_CONFIG_UNDEF_INT
 #define ANY_CTAS .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT
 	static const ncclCollConfig_t configs[CONFORM_NCONFIGS] = {
 		[CONFORM_CONFIG_UNSET] = { UNSET, ANY_CTAS },

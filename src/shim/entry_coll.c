@@ -82,6 +82,8 @@ static bool take_config(struct shunt_call *call)
 		return true;
 	if (config->magic != SHUNT_NCCL_CONFIG_MAGIC || config->size > sizeof(*config) || config->launchCompletionEvent)
 		return false;
+	if (config->forceAlgSelection != 0 && config->forceAlgSelection != 1)
+		return false;
 	if (config->algSelection || (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
 		return false;
 	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) || (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))

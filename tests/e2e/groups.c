@@ -303,6 +303,9 @@ static int body_odds(struct rank *r)
 	config.magic = 0;
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
 	config.magic = 0xcafebeef;
+	config.forceAlgSelection = NCCL_CONFIG_UNDEF_INT;
+	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
+	config.forceAlgSelection = 1;
 	config.algSelection = "allreduce_ring";
 	CHECK(ncclAllReduceConfig(a, b, 10000, ncclInt32, ncclSum, r->comm, r->stream, &config) == ncclInvalidArgument);
 	shunt_free(a);
