@@ -142,8 +142,11 @@ static void comm_round(struct torture_rank *r)
 
 	if (!(r->possible >> comm & 1))
 		return;
-	/* Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. */
-	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1))
+	/*
+	 * Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. Where ranks are threads, what waits for
+	 * a GPU keeps the driver from all of them, and so from launching what the GPU waits for.
+	 */
+	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->base.threads))
 		torture_check_all(r);
 	torture_meet(r);
 	if (!(r->comms >> comm & 1)) {
