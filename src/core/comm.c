@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/fault.h"
@@ -76,6 +77,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	if (!comm)
 		return -ENOMEM;
 	shunt_process_keep_places();
+	comm->pid = getpid();
 	comm->id = desc->id;
 	comm->slot = desc->slot;
 	comm->nslots = desc->nslots;
@@ -174,7 +176,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	bool waits;
 	int device;
 
-	if (!comm)
+	if (!comm || comm->pid != getpid())
 		return;
 	if (shunt_config()->stats)
 		print_stats(comm);
@@ -228,6 +230,8 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm)
 
 void shunt_comm_abort(struct shunt_comm *comm)
 {
+	if (comm->pid != getpid())
+		return;
 	shunt_comm_error(comm); /* why a watchdog aborts is to be told first */
 	atomic_store(&comm->cancel, 1);
 	shunt_comm_fail(comm, -ECANCELED);

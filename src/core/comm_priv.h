@@ -7,6 +7,7 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 #include "algos/algo.h"
 #include "core/check.h"
 #include "core/comm.h"
@@ -63,6 +64,7 @@ struct shunt_comm {
 		size_t n;
 		atomic_bool due;  /* shunt_comm_join_due is to do it */
 	} forked;
+	pid_t pid;                /* of the process that made it: a forked child has a copy, and none of what it stands for */
 	struct shunt_comm *next;                   /* core/retire.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;

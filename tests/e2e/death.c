@@ -316,9 +316,49 @@ static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_root_leaves), 0);
 }
 
+/* A child that runs what the parent registered for its exit: its copies of the communicator's sockets and words are the parent's, too. */
+static int body_child_ends_its_copy(struct rank *r)
+{
+	ncclResult_t async = ncclInternalError;
+	int32_t *buf, *window;
+	ncclWindow_t win;
+	pid_t child;
+	int status;
+
+	if (start(r, &buf))
+		return 1;
+	for (int how_child = 0; how_child < 2; how_child++) {
+		child = r->rank ? -1 : fork();
+		if (!child)
+			_exit((how_child ? ncclCommAbort(r->comm) : ncclCommDestroy(r->comm)) != ncclSuccess);
+		CHECK(r->rank || (waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status)));
+		if (sum(r, buf, 1000 + 20000 * (size_t)how_child))
+			return 1;
+		/* What the ranks agree on goes over the sockets. */
+		CHECK(ncclMemAlloc((void **)&window, 1 << 16) == ncclSuccess);
+		NCCL(ncclCommWindowRegister(r->comm, window, 1 << 16, &win, NCCL_WIN_COLL_SYMMETRIC));
+		NCCL(ncclAllGather(window + 1000 * r->rank, window, 1000, ncclInt32, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommGetAsyncError(r->comm, &async));
+		CHECK(async == ncclSuccess);
+		NCCL(ncclCommWindowDeregister(r->comm, win));
+		NCCL(ncclMemFree(window));
+	}
+	NCCL(ncclCommDestroy(r->comm));
+	return shunt_free(buf);
+}
+
+static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void **state)
+{
+	setenv("SHUNT_ALGO", "allgather:0-:copies", 1);
+	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_child_ends_its_copy }), 0);
+	unsetenv("SHUNT_ALGO");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_death_of_a_child_with_a_copy_of_the_communicator_is_none),
 		cmocka_unit_test(test_death_is_told_to_those_who_wait),
 		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
 		cmocka_unit_test(test_late_rank_is_awaited_however_long_the_timeout_is),
