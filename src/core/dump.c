@@ -295,6 +295,11 @@ static int publish(const char *hidden, const char *dir, const char *name, unsign
 	return -EEXIST;
 }
 
+static int make_dir(const char *dir)
+{
+	return mkdir(dir, 0700) && errno != EEXIST ? -errno : 0;
+}
+
 int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
 {
 	static atomic_uint files;
@@ -305,8 +310,9 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 
 	if (n >= MAX_FILES)
 		return -EDQUOT;
-	if (mkdir(dir, 0700) && errno != EEXIST)
-		return -errno;
+	err = make_dir(dir);
+	if (err)
+		return err;
 	process_name(name, sizeof(name));
 	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%u.part", dir, name, n);
 	if (length < 0 || (size_t)length >= sizeof(hidden))
@@ -501,8 +507,13 @@ static void start_locked(void)
 {
 	const struct shunt_config *config = shunt_config();
 	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
-	int err;
+	int err = *config->dump_dir ? make_dir(dir) : 0;
 
+	/* Now, and not when there is something to write. */
+	if (!err && *config->dump_dir && access(dir, W_OK | X_OK))
+		err = -errno;
+	if (err)
+		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, strerror(-err));
 	snprintf(signal_dir, sizeof(signal_dir), "%s", dir && *dir ? dir : "/tmp");
 	if (listener_fd >= 0) /* our parent's */
 		close(listener_fd);

@@ -29,6 +29,10 @@ right two_processes_graph_right ' graph .* 0$' -n 2 -b 64K -e 64K --mode graph
 right three_threads_right ' eager .* 0$' -n 3 --threads -b 24 -e 24K -f 1024
 right types_right ' float8e5m2 .* 0$' -n 2 -b 1000 -e 1000 -d all --mode eager --in-place
 right operators_right ' avg .* 0$' -n 3 -b 1000 -e 1000 -d float16,int8 -o all --mode eager --out-of-place
+SHUNT_DUMP_DIR=/nonexistent/x
+export SHUNT_DUMP_DIR
+right dump_dir_that_cannot_be_made_is_told_at_once 'SHUNT_DUMP_DIR=/nonexistent/x: no dump can be written there' -n 2 -b 64 -e 64 --mode eager
+unset SHUNT_DUMP_DIR
 # Some who start programs leave SIGCHLD ignored.
 name=sigchld_ignored_right
 if ! env --ignore-signal=CHLD true 2>/dev/null; then
