@@ -88,6 +88,10 @@ static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes,
 		shunt_plan_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
 		return NULL;
 	}
+	if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* some editors' mark of UTF-8 */
+		text += 3;
+		bytes -= 3;
+	}
 	for (size_t i = 0; i < bytes; i++) {
 		char c = text[i];
 		size_t digits = 0;

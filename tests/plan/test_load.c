@@ -440,6 +440,20 @@ static void test_load_truncated_is_refused(void **state)
 	json_decref(root);
 }
 
+/* Editors of some systems put it there. */
+static void test_load_behind_a_mark_of_utf8_is_taken(void **state)
+{
+	json_t *root = edit_open("sendrecv_pipeline_2");
+	char *text = json_dumps(root, JSON_COMPACT), *marked = malloc(strlen(text) + 4);
+
+	sprintf(marked, "\xef\xbb\xbf%s", text);
+	assert_int_equal(plan_model_try(marked, strlen(marked)), 0);
+	refuse_text(marked, 2, -EINVAL, "no JSON");
+	free(marked);
+	free(text);
+	json_decref(root);
+}
+
 static void test_load_twice_the_same_key_is_refused(void **state)
 {
 	refuse_text("{\"name\":\"a\",\"name\":\"b\"}", 23, -EINVAL, "no JSON");
@@ -461,7 +475,7 @@ static void test_load_odd_texts_are_refused(void **state)
 	    {"{\"name\":\"a\\nb\"}", "control"},
 	    {"{\"name\":\"a\",\"collective\":\"broadcast\"}", "collective is \"broadcast\", expected one of allreduce, allgather,"},
 	    {"{\"name\":\"a\xff\"}", "no JSON"},
-	    {"\xef\xbb\xbf{}", "no JSON"},
+	    {"\xef\xbb\xbf{}", "name is missing"},
 	    {"{}{}", "no JSON"},
 	    {"{\"name\"", "line 1: no JSON"},
 	};
@@ -761,6 +775,7 @@ int main(int argc, char **argv)
 	    cmocka_unit_test(test_load_any_value_wrong_is_refused_or_right),
 	    cmocka_unit_test(test_load_missing_key_is_named),
 	    cmocka_unit_test(test_load_truncated_is_refused),
+	    cmocka_unit_test(test_load_behind_a_mark_of_utf8_is_taken),
 	    cmocka_unit_test(test_load_twice_the_same_key_is_refused),
 	    cmocka_unit_test(test_load_odd_texts_are_refused),
 	    cmocka_unit_test(test_load_hostile_shapes_cost_nothing),
