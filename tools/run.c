@@ -95,6 +95,8 @@ static int run_main(int argc, char **argv)
 	}
 	if (optind == argc && !print)
 		return tool_usage_error("which program?");
+	if (optind < argc && print)
+		return tool_usage_error("--print runs no program, so it takes no \"%s\"", argv[optind]);
 	if (tool_lib_path(lib))
 		return TOOL_FAIL;
 	/* The loader splits LD_PRELOAD at these and has no way to quote them. */

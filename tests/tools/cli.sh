@@ -25,6 +25,7 @@ expect run_on_the_sim_keeps_a_named_nccl 0 '^/x .$' env SHUNT_NCCL_LIB=/x "$shun
 expect run_on_other_devices_says_nothing_of_nccl 0 '^=$' "$shunt" run --device sim --device cuda sh -c 'echo "$SHUNT_NCCL_LIB="'
 expect run_print_names_the_nccl 0 "^export SHUNT_NCCL_LIB='none'\$" "$shunt" run --device sim --print
 expect run_wrong_device_is_usage_error 2 'not "gpu"' "$shunt" run --device gpu true
+expect run_print_takes_no_program 2 'it takes no "true"' "$shunt" run --print true
 expect run_no_program_is_usage_error 2 'which program' "$shunt" run
 expect run_missing_program_is_127 127 'cannot run /nonexistent' "$shunt" run /nonexistent
 expect run_unusable_program_is_126 126 'cannot run' "$shunt" run "$dir"
