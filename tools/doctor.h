@@ -51,6 +51,8 @@ struct doctor_elf {
 	bool contains;      /* has one that only it can use: linked in statically, and hidden */
 	bool names_nccl;    /* has the text libnccl.so, so it may dlopen it */
 	bool is_shunt;
+	char needs_later[64]; /* a function of NCCL's that it takes from elsewhere and Shunt does not know, or "" */
+	char has_later[64];   /* ... that it offers */
 	char interpreter[PATH_MAX]; /* "" for a library */
 	char version[64];   /* of the NCCL inside, as "2.28.9+cuda13.0"; "" if there is none */
 };

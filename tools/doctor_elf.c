@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What an ELF file has to do with NCCL. Every offset is checked: the file may be anything. */
+#include <ctype.h>
 #include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -33,6 +34,35 @@ static const Elf64_Shdr *section(const struct image *m, const Elf64_Ehdr *h, uns
 	return piece(m, h->e_shoff + (uint64_t)i * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
 }
 
+static bool is_known(const char *name)
+{
+#define NAME(name) "nccl" #name,
+#define TYPED(name, params, args) NAME(name)
+#define TEXT(name, params, args) NAME(name)
+#define VOID(name, params, args) NAME(name)
+#define FWD(name) NAME(name)
+#define FWD1(name) NAME(name)
+	static const char *const names[] = {
+#include "shim/symbols.def"
+	};
+#undef NAME
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (!strcmp(name, names[i]))
+			return true;
+	return false;
+}
+
+/* Functions are ncclX and pncclX; what plugins of NCCL's offer are objects. */
+static void read_later(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
+{
+	char *later = symbol->st_shndx == SHN_UNDEF ? elf->needs_later : elf->has_later;
+	const char *plain = name + (*name == 'p');
+
+	if (!*later && !strncmp(plain, "nccl", 4) && isupper((unsigned char)plain[4]) && ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT && !is_known(plain))
+		snprintf(later, sizeof(elf->needs_later), "%s", name);
+}
+
 static void read_symbols(const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
 	uint64_t n = s->sh_size / sizeof(Elf64_Sym);
@@ -43,6 +73,8 @@ static void read_symbols(const struct image *m, const Elf64_Shdr *s, const char 
 
 		if (!strcmp(name, "shunt_version") && symbols[i].st_shndx != SHN_UNDEF)
 			elf->is_shunt = true;
+		if (s->sh_type == SHT_DYNSYM)
+			read_later(&symbols[i], name, elf);
 		if (strcmp(name, "ncclAllReduce"))
 			continue;
 		if (s->sh_type == SHT_DYNSYM) {

@@ -139,9 +139,14 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 
 static void check_version(struct findings *f, int version, const char *path)
 {
+	struct doctor_elf elf;
+
 	if (version < OLDEST || version > NEWEST)
 		found(f, FOUND_WARN, topic, "what it has beyond is forwarded; run `shunt conform` before you rely on it", "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32",
 		    version / 10000, version / 100 % 100, version % 100, path);
+	if (!doctor_elf_read(path, &elf) && *elf.has_later)
+		found(f, FOUND_WARN, topic, "a program that is linked with such a function does not start with Shunt in front of it", "%s has %s, which Shunt does not know", path,
+		    elf.has_later);
 }
 
 /* What would be loaded before everything else. */
@@ -186,6 +191,8 @@ static void say_who(struct findings *f, const char *path, const struct doctor_el
 {
 	if (elf->is_shunt)
 		found(f, FOUND_OK, topic, "", "%s is Shunt", path);
+	else if (*elf->needs_later)
+		found(f, FOUND_ERROR, topic, "it does not start with Shunt in front of it: take a Shunt that knows this NCCL", "%s needs %s, which Shunt does not know", path, elf->needs_later);
 	else if (elf->contains && !elf->exports)
 		found(f, FOUND_WARN, topic, "link it with libnccl.so instead of libnccl_static.a", "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
 		    *elf->version ? " " : "", elf->version);
