@@ -146,6 +146,8 @@ static void check_together(struct findings *f, char *const *environment, const s
 		found(f, FOUND_WARN, topic, "unset it", "SHUNT_SIM_DEVICES does nothing: the sim is not used");
 	if (p2p_off && real_nccl)
 		found(f, FOUND_WARN, topic, "unset it, unless that is wanted", "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: every communicator stays with NCCL");
+	if (shunt_nccl_env()->launch_order_implicit && real_nccl)
+		found(f, FOUND_WARN, topic, "unset it, unless ranks use several communicators in different orders", "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order: every communicator stays with NCCL");
 	if (p2p_off && *c->algo)
 		found(f, FOUND_WARN, topic, "", "SHUNT_ALGO does nothing where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	if (s->forced && *c->algo)

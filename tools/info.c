@@ -140,6 +140,8 @@ static const char *comm_why(const struct question *q)
 {
 	if (!q->scope.standalone && shunt_nccl_env_forbids_p2p())
 		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
+	if (!q->scope.standalone && shunt_nccl_env()->launch_order_implicit)
+		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
 	return q->scope.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
 

@@ -4,6 +4,14 @@
 #include "shim/attach.h"
 #include "shim/real.h"
 
+static void say_no_order(void)
+{
+	static atomic_bool said;
+
+	if (!atomic_exchange(&said, true))
+		shunt_warn("NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit, does nothing without a real NCCL: use communicators in the same order on all ranks");
+}
+
 struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
 	struct shunt_comm_desc d = *desc;
@@ -14,6 +22,10 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	d.max_ctas = config->max_ctas;
 	d.no_sms = config->no_sms;
 	d.no_clusters = config->no_clusters;
+	if (config->in_order && d.standalone)
+		say_no_order();
+	else if (config->in_order && !d.forward_why)
+		d.forward_why = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL put the launches of all communicators in order";
 	err = shunt_comm_create(&d, &comm);
 	if (err && !d.forward_why && !d.standalone) {
 		d.forward_why = "its socket could not be made on this rank";

@@ -111,6 +111,8 @@ int shunt_comm_config_read(
 			out->no_clusters = c.cgaClusterSize == 0;
 		if (!err && c.CTAPolicy != NCCL_CONFIG_UNDEF_INT)
 			out->no_sms = c.CTAPolicy & NCCL_CTA_POLICY_ZERO;
+		if (!err && c.launchOrderImplicit != NCCL_CONFIG_UNDEF_INT)
+			out->in_order = c.launchOrderImplicit != 0;
 		if (!err && c.version >= 22700 && c.commName)
 			snprintf(out->name, sizeof(out->name), "%s", c.commName);
 	} else if (inherit) {
@@ -118,6 +120,8 @@ int shunt_comm_config_read(
 	}
 	if (env->comm_blocking == 0 || env->comm_blocking == 1)
 		out->blocking = env->comm_blocking;
+	if (env->launch_order_implicit)
+		out->in_order = true;
 	if (env->max_ctas > 0)
 		out->max_ctas = env->max_ctas;
 	if (env->cga_cluster_size >= 0)

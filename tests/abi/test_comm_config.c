@@ -103,6 +103,25 @@ static void test_comm_config_says_whether_launches_may_come_as_clusters(void **s
 	env.cga_cluster_size = -1;
 }
 
+static void test_comm_config_launch_order_is_the_programs_or_the_environments(void **state)
+{
+	static const struct {
+		int order, env;
+		bool in_order;
+	} cases[] = {{NCCL_CONFIG_UNDEF_INT, 0, false}, {0, 0, false}, {1, 0, true}, {NCCL_CONFIG_UNDEF_INT, 1, true}, {0, 1, true}};
+	struct shunt_comm_config out;
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		ncclConfig_t c = fresh(23100);
+
+		c.launchOrderImplicit = cases[i].order;
+		env.launch_order_implicit = cases[i].env;
+		assert_int_equal(read_exactly(&c, &out), 0);
+		assert_int_equal(out.in_order, cases[i].in_order);
+	}
+	env.launch_order_implicit = 0;
+}
+
 static void test_comm_config_newer_than_ours_is_cut(void **state)
 {
 	struct {
@@ -282,6 +301,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_comm_config_of_every_version_is_read_within_its_size),
 		cmocka_unit_test(test_comm_config_says_whether_launches_may_come_as_clusters),
+		cmocka_unit_test(test_comm_config_launch_order_is_the_programs_or_the_environments),
 		cmocka_unit_test(test_comm_config_newer_than_ours_is_cut),
 		cmocka_unit_test(test_comm_config_without_magic_is_refused),
 		cmocka_unit_test(test_comm_config_values_are_checked_as_nccl_does),

@@ -525,6 +525,7 @@ static void test_other_settings_on_one_rank_forward_on_all(void **state)
 		{"NCCL_ALGO", "ring"},
 		{"NCCL_PROTO", "simple"},
 		{"NCCL_P2P_DISABLE", "1"},
+		{"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {

@@ -50,6 +50,7 @@ says forced_without_nccl 'error +SHUNT_FORCE_NCCL=all asks for the real NCCL, an
 says nccl_variable_without_nccl 'warning +NCCL_NVLS_ENABLE does nothing' $none NCCL_NVLS_ENABLE=0 "$shunt" doctor
 says nccl_variable_with_nccl 'info +NCCL_NVLS_ENABLE is for the real NCCL' env SHUNT_NCCL_LIB="$fake" NCCL_NVLS_ENABLE=0 "$shunt" doctor
 says p2p_off 'warning +NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids' env SHUNT_NCCL_LIB="$fake" NCCL_P2P_DISABLE=1 "$shunt" doctor
+says launch_order 'warning +NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put' env SHUNT_NCCL_LIB="$fake" NCCL_LAUNCH_ORDER_IMPLICIT=1 "$shunt" doctor
 says sim_beside_nccl 'warning +SHUNT_DEVICE=sim beside a real NCCL' env SHUNT_NCCL_LIB="$fake" SHUNT_DEVICE=sim "$shunt" doctor
 says missing_nccl_lib 'error +SHUNT_NCCL_LIB=/nonexistent is not there' env SHUNT_NCCL_LIB=/nonexistent "$shunt" doctor
 says dump_dir_missing 'error +SHUNT_DUMP_DIR=/nonexistent/x is no directory' $none SHUNT_DUMP_DIR=/nonexistent/x "$shunt" doctor
