@@ -77,13 +77,14 @@ int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
  */
 int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
 /*
- * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams until join_group,
+ * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams until join_due,
  * and neither before nor after it. *forked_p: so it will, and run_group has to be told. False: it cannot, and comes after it. -EBADMSG: as run_group.
  */
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p);
-/* What comes onto the calls' streams from now on waits for what run_group launched. */
-int shunt_comm_join_group(struct shunt_comm *comm);
-/* ... or from the next shunt_comm_join_due on, which any thread may call: cheap where nothing is due. */
+/*
+ * run_group has launched them: from the next join_due on what comes onto the calls' streams waits for that. Any thread may call join_due, which is cheap
+ * where nothing is due, and there may be more than one.
+ */
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
 /* For calls that the shim forwards without asking. */

@@ -206,31 +206,6 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	return err;
 }
 
-static int join_locked(struct shunt_comm *comm)
-{
-	void **streams = comm->forked.streams;
-	int err = 0;
-
-	for (size_t i = 0; i < comm->forked.n && !err; i++)
-		if (i == 0 || streams[i] != streams[i - 1])
-			err = follow(comm, streams[i], comm->beside);
-	if (err)
-		shunt_comm_fail(comm, err);
-	comm->forked.n = 0;
-	atomic_store(&comm->forked.due, false);
-	return err;
-}
-
-int shunt_comm_join_group(struct shunt_comm *comm)
-{
-	int err;
-
-	pthread_mutex_lock(&comm->lock);
-	err = join_locked(comm);
-	pthread_mutex_unlock(&comm->lock);
-	return err;
-}
-
 void shunt_comm_join_later(struct shunt_comm *comm)
 {
 	atomic_store(&comm->forked.due, true);
@@ -238,13 +213,20 @@ void shunt_comm_join_later(struct shunt_comm *comm)
 
 int shunt_comm_join_due(struct shunt_comm *comm)
 {
+	void **streams;
 	int err = 0;
 
 	if (!atomic_load(&comm->forked.due))
 		return 0;
 	pthread_mutex_lock(&comm->lock);
-	if (atomic_load(&comm->forked.due))
-		err = join_locked(comm);
+	streams = comm->forked.streams;
+	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them meanwhile */
+		if (i == 0 || streams[i] != streams[i - 1])
+			err = follow(comm, streams[i], comm->beside);
+	if (err)
+		shunt_comm_fail(comm, err);
+	comm->forked.n = 0;
+	atomic_store(&comm->forked.due, false);
 	pthread_mutex_unlock(&comm->lock);
 	return err;
 }

@@ -393,10 +393,11 @@ static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResu
 	int err = 0;
 
 	for (size_t i = 0; i < g->n && !err; i++) {
-		if (g->calls[i].forked && later)
-			shunt_comm_join_later(g->calls[i].entry->comm);
-		else if (g->calls[i].forked)
-			err = shunt_comm_join_group(g->calls[i].entry->comm);
+		if (!g->calls[i].forked)
+			continue;
+		shunt_comm_join_later(g->calls[i].entry->comm);
+		if (!later)
+			err = shunt_comm_join_due(g->calls[i].entry->comm);
 	}
 	return result == ncclSuccess ? shunt_to_nccl(err) : result;
 }

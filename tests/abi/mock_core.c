@@ -510,11 +510,6 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	return 0;
 }
 
-int shunt_comm_join_group(struct shunt_comm *comm)
-{
-	return 0;
-}
-
 void shunt_comm_join_later(struct shunt_comm *comm)
 {
 }
