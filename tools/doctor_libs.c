@@ -23,7 +23,7 @@ static const char topic[] = "libraries";
 
 struct copies {
 	struct {
-		char path[PATH_MAX], version[64];
+		char path[PATH_MAX], version[64], later[64]; /* later: as has_later of struct doctor_elf */
 	} at[MAX_COPIES];
 	size_t n;
 };
@@ -40,6 +40,7 @@ static bool keep_copy(const char *path, const char *from, void *arg)
 	if (!known && !doctor_elf_read(real, &elf) && elf.exports && !elf.is_shunt) {
 		snprintf(c->at[c->n].path, PATH_MAX, "%s", real);
 		snprintf(c->at[c->n].version, sizeof(c->at[c->n].version), "%s", *elf.version ? elf.version : "unknown version");
+		snprintf(c->at[c->n].later, sizeof(c->at[c->n].later), "%s", elf.has_later);
 		c->n++;
 	}
 	free(real);
@@ -130,6 +131,9 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 		bool is_used = used && !strcmp(c->at[i].path, used);
 
 		found(f, FOUND_INFO, topic, "", "NCCL %s: %s%s", c->at[i].version, c->at[i].path, is_used ? " (used)" : "");
+		if (is_used && *c->at[i].later)
+			found(f, FOUND_WARN, topic, "a program that is linked with such a function does not start with Shunt in front of it",
+			    "%s has %s, which Shunt does not know", used, c->at[i].later);
 		differ |= !same_version(c->at[i].version, c->at[0].version);
 	}
 	if (differ)
@@ -139,14 +143,9 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 
 static void check_version(struct findings *f, int version, const char *path)
 {
-	struct doctor_elf elf;
-
 	if (version < OLDEST || version > NEWEST)
 		found(f, FOUND_WARN, topic, "what it has beyond is forwarded; run `shunt conform` before you rely on it", "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32",
 		    version / 10000, version / 100 % 100, version % 100, path);
-	if (!doctor_elf_read(path, &elf) && *elf.has_later)
-		found(f, FOUND_WARN, topic, "a program that is linked with such a function does not start with Shunt in front of it", "%s has %s, which Shunt does not know", path,
-		    elf.has_later);
 }
 
 /* What would be loaded before everything else. */
