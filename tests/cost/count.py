@@ -16,7 +16,7 @@ LIMITS = {
     "messages": 3980,
     "messages8": 17150,
     "forwarded": 900,
-    "forwarded_group": 1200,
+    "forwarded_group": 1190,
     "empty_group": 355,
 }
 CALLS = 50
