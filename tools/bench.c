@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parent of shunt bench, conform and torture: starts the workers and watches them. Whatever a worker does, the parent ends: it
- * kills all of them when one has died, when one gave up and the others do not follow, or when nothing has moved for --timeout
- * seconds.
+ * The parent of shunt bench, conform and torture: starts the workers and watches them. Whatever a worker does, the
+ * parent ends: it kills all of them when one has died, when one gave up and the others do not follow, or when nothing
+ * has moved for --timeout seconds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,16 +19,16 @@
 
 enum { GRACE_S = 5 }; /* for those who see that another one failed */
 
-static const char *const stage_names[BENCH_NSTAGES] = {"starting", "meeting the other ranks", "setting up", "checking",
-    "warming up", "capturing a graph", "timing", "waiting for the other ranks", "exchanging results", "destroying communicators",
-    "done"};
+static const char *const stage_names[BENCH_NSTAGES] = { "starting", "meeting the other ranks", "setting up", "checking",
+	"warming up", "capturing a graph", "timing", "waiting for the other ranks", "exchanging results",
+	"destroying communicators", "done" };
 
 struct watch {
 	const struct bench_opts *o;
 	struct bench_shared *shared;
 	int nworkers, ranks_each, running;
-	pid_t pid[BENCH_MAX_RANKS];  /* 0: has ended */
-	int status;                  /* of the first worker that failed */
+	pid_t pid[BENCH_MAX_RANKS]; /* 0: has ended */
+	int status;                 /* of the first worker that failed */
 };
 
 static int64_t now_s(void)
@@ -51,9 +51,10 @@ static void rank_describe(const struct watch *w, int i)
 	else if (bytes)
 		snprintf(size, sizeof(size), "at %llu bytes", bytes);
 	tool_error("  rank %d: %s%s%s%s%s%s%s, %s", w->shared->launch.external ? w->shared->launch.rank : i,
-		stage_names[stage >= 0 && stage < BENCH_NSTAGES ? stage : 0], lib >= 0 ? " " : "", lib >= 0 ? w->o->libs[lib] : "",
-		way >= 0 ? ", " : "", way >= 0 ? bench_mode_names[way / BENCH_NPLACES] : "", way >= 0 ? " " : "",
-		way >= 0 ? (way % BENCH_NPLACES ? "in place" : "out of place") : "", size);
+	    stage_names[stage >= 0 && stage < BENCH_NSTAGES ? stage : 0], lib >= 0 ? " " : "",
+	    lib >= 0 ? w->o->libs[lib] : "", way >= 0 ? ", " : "",
+	    way >= 0 ? bench_mode_names[way / BENCH_NPLACES] : "", way >= 0 ? " " : "",
+	    way >= 0 ? (way % BENCH_NPLACES ? "in place" : "out of place") : "", size);
 }
 
 static void ranks_describe(const struct watch *w)
@@ -87,7 +88,8 @@ static void worker_ended(struct watch *w, int i, int wait_status)
 	if (status == 128 + SIGPIPE) {
 		kill_all(w);
 	} else if (WIFSIGNALED(wait_status)) {
-		tool_error("%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
+		tool_error(
+		    "%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
 		    w->shared->launch.external ? w->shared->launch.rank : i, WTERMSIG(wait_status),
 		    strsignal(WTERMSIG(wait_status)));
 		rank_describe(w, i);
@@ -146,8 +148,8 @@ static int watch_run(struct watch *w, const sigset_t *signals)
 }
 
 /*
- * What device layer there is and how many devices, asked in a child, because whoever opens a GPU must not fork afterwards.
- * Without a real NCCL in sight, so that "auto" takes the sim where there are not two GPUs.
+ * What device layer there is and how many devices, asked in a child, because whoever opens a GPU must not fork
+ * afterwards. Without a real NCCL in sight, so that "auto" takes the sim where there are not two GPUs.
  */
 static int devices_probe(struct watch *w)
 {
@@ -198,7 +200,8 @@ static int ranks_choose(struct watch *w)
 		return 0;
 	l->nranks = w->o->nranks ? w->o->nranks : sim && l->ndevices > 4 ? 4 : l->ndevices;
 	if (l->nranks > l->ndevices && !shunt_config()->multi_rank_gpu) {
-		tool_error("%d ranks need as many devices, or SHUNT_MULTI_RANK_GPU=1; there are %d (%s)", l->nranks, l->ndevices, l->kind);
+		tool_error("%d ranks need as many devices, or SHUNT_MULTI_RANK_GPU=1; there are %d (%s)", l->nranks,
+		    l->ndevices, l->kind);
 		return -EINVAL;
 	}
 	return 0;
@@ -227,7 +230,10 @@ static bool is_path(const char *spec, char name[PATH_MAX])
 	return tool_lookup(name, words, 3) < 0;
 }
 
-/* The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor this memory. */
+/*
+ * The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor
+ * this memory.
+ */
 static void say_others(const struct bench_opts *o, const struct bench_launch *l)
 {
 	char ours[PATH_MAX], name[PATH_MAX], path[PATH_MAX];
@@ -236,7 +242,9 @@ static void say_others(const struct bench_opts *o, const struct bench_launch *l)
 		return;
 	for (int i = 0; i < o->nlibs; i++)
 		if (is_path(o->libs[i], name) && realpath(name, path) && strcmp(path, ours))
-			tool_error("on the sim only this command's %s can be measured, and not %s; SHUNT_LIB=%s makes that the command's", ours, name, path);
+			tool_error("on the sim only this command's %s can be measured, and not %s; SHUNT_LIB=%s makes "
+			           "that the command's",
+			    ours, name, path);
 }
 
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
@@ -251,7 +259,10 @@ static int environment_set(struct watch *w)
 	}
 	if (sim)
 		say_others(w->o, &w->shared->launch);
-	/* Thread-local memory of a second instance of the library is more than the loader keeps free; read when the workers start. */
+	/*
+	 * Thread-local memory of a second instance of the library is more than the loader keeps free; read when the
+	 * workers start.
+	 */
 	if (wants(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
 		return -ENOMEM;
 	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && !lib && setenv("SHUNT_NCCL_LIB", "none", 1)))
@@ -371,5 +382,7 @@ static int bench_main(int argc, char **argv)
 	return o.worker_fd >= 0 ? bench_worker(&o) : bench_launch_run(&o, argc, argv);
 }
 
-const struct tool_cmd tool_cmd_bench = {
-	.name = "bench", .summary = "measure and check libraries that speak NCCL's ABI", .help = bench_help, .run = bench_main };
+const struct tool_cmd tool_cmd_bench = { .name = "bench",
+	.summary = "measure and check libraries that speak NCCL's ABI",
+	.help = bench_help,
+	.run = bench_main };

@@ -13,8 +13,8 @@ enum {
 
 static int one_alloc(struct bench_rank *r, struct bench_buffers *b, void **ptr_p, uint64_t bytes)
 {
-	int err = b->nccl ? bench_nccl_check(b->nccl, r->rank, "ncclMemAlloc", b->nccl->MemAlloc(ptr_p, bytes))
-	                  : bench_rank_check(r, "cannot allocate a buffer", r->lib.malloc(ptr_p, bytes));
+	int err = b->nccl ? bench_nccl_check(b->nccl, r->rank, "ncclMemAlloc", b->nccl->MemAlloc(ptr_p, bytes)) :
+	                    bench_rank_check(r, "cannot allocate a buffer", r->lib.malloc(ptr_p, bytes));
 
 	if (!err)
 		err = bench_rank_check(r, "memset", r->lib.memset_async(*ptr_p, 0, bytes, r->stream));
@@ -45,8 +45,8 @@ static const char *lacks(const struct bench_nccl *nccl)
 }
 
 /*
- * Every rank registers, or tries to, as often as the others do. *why: "" or what was wrong here. That a library cannot do it is no
- * error of the run.
+ * Every rank registers, or tries to, as often as the others do. *why: "" or what was wrong here. That a library cannot
+ * do it is no error of the run.
  */
 static void set_register(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes, char why[128])
 {
@@ -88,7 +88,8 @@ static int own_alloc(struct bench_rank *r, int lib, uint64_t bytes)
 		if (*all[rank] && nccl->buffers == BENCH_REGISTERED) {
 			nccl->buffers = BENCH_ALLOCATED;
 			if (!r->rank)
-				tool_error("%s: rank %d: %s: measured with buffers of ncclMemAlloc that are not registered",
+				tool_error(
+				    "%s: rank %d: %s: measured with buffers of ncclMemAlloc that are not registered",
 				    nccl->label, rank, all[rank]);
 		}
 	free(all);
@@ -135,8 +136,9 @@ void bench_buffers_deregister(struct bench_rank *r)
 		struct bench_buffers *b = &r->own[i];
 
 		for (unsigned k = 0; b->window && k < b->n * 2; k++)
-			if (b->window[k] && bench_nccl_check(b->nccl, r->rank, "ncclCommWindowDeregister",
-			                        b->nccl->CommWindowDeregister(b->comm, b->window[k])))
+			if (b->window[k] &&
+			    bench_nccl_check(b->nccl, r->rank, "ncclCommWindowDeregister",
+			        b->nccl->CommWindowDeregister(b->comm, b->window[k])))
 				r->status = TOOL_FAIL;
 	}
 }
@@ -196,14 +198,17 @@ char *bench_recv_buffer(const struct bench_rank *r, int lib, unsigned set)
 	return buffer_at(r, r->buffers[lib]->recv, set);
 }
 
-char *bench_send_at(const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set)
+char *bench_send_at(
+    const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set)
 {
 	if (place == BENCH_OUT)
 		return bench_send_buffer(r, lib, set);
-	return bench_recv_buffer(r, lib, set) + bench_coll_send_offset(r->o->coll, t->count, r->rank) * shunt_dtype_bytes[t->dtype];
+	return bench_recv_buffer(r, lib, set) +
+	    bench_coll_send_offset(r->o->coll, t->count, r->rank) * shunt_dtype_bytes[t->dtype];
 }
 
-char *bench_recv_at(const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set)
+char *bench_recv_at(
+    const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set)
 {
 	uint64_t offset = place == BENCH_IN ? bench_coll_recv_offset(r->o->coll, t->count, r->rank) : 0;
 

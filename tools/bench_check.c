@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what a library gives right? Fresh data of all classes, compared with a reference, and what lies around the result. */
+/*
+ * Is what a library gives right? Fresh data of all classes, compared with a reference, and what lies around the result.
+ */
 #include <errno.h>
 #include <string.h>
 #include "bench_rank.h"
@@ -30,12 +32,16 @@ static int input_write(struct bench_rank *r, const struct bench_data *data, cons
 	return err;
 }
 
-/* One block of the collective's result, which begins at src. text: filled with the first wrong element unless it is so already. */
-static int block_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int block, const char *src,
-    uint64_t *wrong_p, char *text, size_t text_bytes)
+/*
+ * One block of the collective's result, which begins at src. text: filled with the first wrong element unless it is so
+ * already.
+ */
+static int block_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int block,
+    const char *src, uint64_t *wrong_p, char *text, size_t text_bytes)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / size;
-	struct bench_block b = bench_coll_block(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, t->count);
+	struct bench_block b =
+	    bench_coll_block(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, t->count);
 	int err;
 
 	for (uint64_t first = 0; first < b.count; first += per_block) {
@@ -45,15 +51,16 @@ static int block_check(struct bench_rank *r, const struct bench_data *data, cons
 		err = bench_rank_check(r, "copy", r->lib.memcpy(r->block, src + (b.at + first) * size, n * size));
 		if (err)
 			return err;
-		*wrong_p += b.from < 0 ? bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes)
-		                       : bench_data_check_copy(data, b.from, at, n, r->block, *text ? NULL : text, text_bytes);
+		*wrong_p += b.from < 0 ?
+		    bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes) :
+		    bench_data_check_copy(data, b.from, at, n, r->block, *text ? NULL : text, text_bytes);
 		atomic_fetch_add(&r->progress->beats, 1);
 	}
 	return 0;
 }
 
-static int result_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib, int way,
-    unsigned set, uint64_t *wrong_p)
+static int result_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
+    int way, unsigned set, uint64_t *wrong_p)
 {
 	const char *src = bench_recv_at(r, t, lib, way % BENCH_NPLACES, set);
 	int blocks = r->o->coll->recv_many ? r->shared->launch.nranks : 1, err = 0;
@@ -67,15 +74,15 @@ static int result_check(struct bench_rank *r, const struct bench_data *data, con
 	if (wrong)
 		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
 		    shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
-		    way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes, (unsigned long long)wrong,
-		    text);
+		    way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes,
+		    (unsigned long long)wrong, text);
 	*wrong_p += wrong;
 	return err;
 }
 
 /* The bytes behind the result and, out of place, the input and a result that is not ours must be as they were. */
-static int surroundings_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib, int way,
-    unsigned set, uint64_t *wrong_p)
+static int surroundings_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
+    int way, unsigned set, uint64_t *wrong_p)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / 2 / size;
 	char *now = r->block, *before = r->block + BENCH_BLOCK_BYTES / 2;
@@ -83,15 +90,16 @@ static int surroundings_check(struct bench_rank *r, const struct bench_data *dat
 	uint64_t touched = 0, used = in_place ? t->bytes : recv_count(r, t) * size;
 	/* Off the root there is no result, so the poison begins at once; a look at its start will do. */
 	uint64_t skip = in_place || bench_coll_has_recv(r->o->coll, r->rank, r->o->root) ? used : 0;
-	int err = bench_rank_check(r, "copy", r->lib.memcpy(now, bench_recv_buffer(r, lib, set) + skip, BENCH_GUARD_BYTES));
+	int err =
+	    bench_rank_check(r, "copy", r->lib.memcpy(now, bench_recv_buffer(r, lib, set) + skip, BENCH_GUARD_BYTES));
 
 	if (err)
 		return err;
 	for (int i = 0; i < BENCH_GUARD_BYTES; i++)
 		touched += (unsigned char)now[i] != POISON;
 	if (touched)
-		tool_error("rank %d: %s, %llu bytes: %llu bytes behind the result were written", r->rank, r->nccl[lib].label,
-		    (unsigned long long)t->bytes, (unsigned long long)touched);
+		tool_error("rank %d: %s, %llu bytes: %llu bytes behind the result were written", r->rank,
+		    r->nccl[lib].label, (unsigned long long)t->bytes, (unsigned long long)touched);
 	*wrong_p += touched;
 	if (in_place)
 		return 0;
@@ -99,15 +107,16 @@ static int surroundings_check(struct bench_rank *r, const struct bench_data *dat
 	for (uint64_t first = 0, count = send_count(r, t); first < count; first += per_block) {
 		size_t n = count - first < per_block ? count - first : per_block;
 
-		err = bench_rank_check(r, "copy", r->lib.memcpy(now, bench_send_buffer(r, lib, set) + first * size, n * size));
+		err = bench_rank_check(
+		    r, "copy", r->lib.memcpy(now, bench_send_buffer(r, lib, set) + first * size, n * size));
 		if (err)
 			return err;
 		bench_data_input(data, r->rank, first, n, before);
 		touched += memcmp(now, before, n * size) != 0;
 	}
 	if (touched)
-		tool_error(
-		    "rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label, (unsigned long long)t->bytes);
+		tool_error("rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label,
+		    (unsigned long long)t->bytes);
 	*wrong_p += touched;
 	return 0;
 }
@@ -121,14 +130,15 @@ static int check_class(struct bench_rank *r, const struct bench_task *t, int lib
 	/* A stale or missing result must not look right. */
 	for (unsigned set = 0; !err && set < r->o->group; set++)
 		err = bench_rank_check(r, "memset",
-		    r->lib.memset_async(bench_recv_buffer(r, lib, set), POISON, t->bytes + BENCH_GUARD_BYTES, r->stream));
+		    r->lib.memset_async(
+		        bench_recv_buffer(r, lib, set), POISON, t->bytes + BENCH_GUARD_BYTES, r->stream));
 	if (!err)
 		err = bench_sync(r, lib);
 	for (unsigned set = 0; !err && set < r->o->group; set++)
 		err = input_write(r, data, t, bench_send_at(r, t, lib, place, set));
 	if (!err)
-		err = graph ? bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream))
-		            : bench_call(r, t, lib, place, 0);
+		err = graph ? bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) :
+		              bench_call(r, t, lib, place, 0);
 	if (!err)
 		err = bench_sync(r, lib);
 	for (unsigned set = 0; !err && set < r->o->group; set++) {
@@ -148,22 +158,23 @@ int bench_check_way(struct bench_rank *r, const struct bench_task *t, int lib, i
 
 	if (as_graph)
 		err = bench_capture(r, t, lib, way % BENCH_NPLACES, 1, &graph);
-	for (int class = 0; !err && class < BENCH_NCLASSES; class ++) {
+	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
 		/* Fresh data every time, the same on all ranks. */
-		uint64_t seed =
-		    r->o->seed +
-		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS + (uint64_t)way) *
+		uint64_t seed = r->o->seed +
+		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
+		         (uint64_t)way) *
 		            BENCH_MAX_LIBS +
 		        (uint64_t)lib) *
 		        BENCH_NCLASSES +
-		    (uint64_t) class;
+		    (uint64_t)class;
 		struct bench_data *data;
 
 		if (!bench_data_has(t->dtype, class))
 			continue;
 		bench_note(r, BENCH_CHECK, lib, way);
 		data = bench_data_create(t->dtype, t->redop, class, r->shared->launch.nranks, seed);
-		err = data ? check_class(r, t, lib, way, graph, data, wrong_p) : bench_rank_check(r, "host memory", -ENOMEM);
+		err = data ? check_class(r, t, lib, way, graph, data, wrong_p) :
+		             bench_rank_check(r, "host memory", -ENOMEM);
 		bench_data_destroy(data);
 	}
 	if (graph)

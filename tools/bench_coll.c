@@ -5,10 +5,10 @@
 #include <string.h>
 #include "bench.h"
 
-#define CALL(name, ...)                                                                         \
+#define CALL(name, ...) \
 	static ncclResult_t name##_call(const struct bench_nccl *nccl, const struct bench_args *a) \
-	{                                                                                       \
-		return nccl->name(__VA_ARGS__, a->comm, a->stream);                             \
+	{ \
+		return nccl->name(__VA_ARGS__, a->comm, a->stream); \
 	}
 CALL(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
 CALL(AllGather, a->send, a->recv, a->count, a->dtype)
@@ -22,10 +22,10 @@ CALL(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
 CALL(Send, a->send, a->count, a->dtype, a->root)
 CALL(Recv, a->recv, a->count, a->dtype, a->root)
 
-#define CONFIGURED(name, ...)                                                                         \
+#define CONFIGURED(name, ...) \
 	static ncclResult_t name##_configured(const struct bench_nccl *nccl, const struct bench_args *a) \
-	{                                                                                             \
-		return nccl->name##Config(__VA_ARGS__, a->comm, a->stream, a->config);                \
+	{ \
+		return nccl->name##Config(__VA_ARGS__, a->comm, a->stream, a->config); \
 	}
 CONFIGURED(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
 CONFIGURED(AllGather, a->send, a->recv, a->count, a->dtype)
@@ -45,7 +45,8 @@ static ncclResult_t ring_call(const struct bench_nccl *nccl, const struct bench_
 		return result;
 	result = nccl->Send(a->send, a->count, a->dtype, (a->rank + 1) % a->nranks, a->comm, a->stream);
 	if (!result)
-		result = nccl->Recv(a->recv, a->count, a->dtype, (a->rank + a->nranks - 1) % a->nranks, a->comm, a->stream);
+		result =
+		    nccl->Recv(a->recv, a->count, a->dtype, (a->rank + a->nranks - 1) % a->nranks, a->comm, a->stream);
 	end = nccl->GroupEnd();
 	return result ? result : end;
 }
@@ -78,27 +79,30 @@ static ncclResult_t uneven_call(const struct bench_nccl *nccl, const struct benc
 	return result ? result : end;
 }
 
-#define BOTH(name) .needs = { #name }, .call = name##_call, .configured = name##_configured, .configured_name = #name "Config"
+#define BOTH(name) \
+	.needs = { #name }, .call = name##_call, .configured = name##_configured, .configured_name = #name "Config"
 #define MESSAGES .needs = { "Send", "Recv", "GroupStart", "GroupEnd" }
 const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
-    [BENCH_COLL_ALL_REDUCE] = {"all_reduce", "allreduce", BOTH(AllReduce), .reduces = true, .in_place = true},
-    [BENCH_COLL_ALL_GATHER] = {"all_gather", "allgather", BOTH(AllGather), .recv_many = true, .in_place = true},
-    [BENCH_COLL_REDUCE_SCATTER] = {"reduce_scatter", "reducescatter", BOTH(ReduceScatter), .reduces = true, .send_many = true,
-        .in_place = true},
-    [BENCH_COLL_BROADCAST] = {"broadcast", "broadcast", BOTH(Broadcast), .rooted = true, .send_root = true, .in_place = true},
-    [BENCH_COLL_REDUCE] = {"reduce", "reduce", BOTH(Reduce), .reduces = true, .rooted = true, .recv_root = true, .in_place = true},
-    [BENCH_COLL_ALLTOALL] = {"alltoall", "alltoall", BOTH(AlltoAll), .send_many = true, .recv_many = true},
-    [BENCH_COLL_ALLTOALLV] = {"alltoallv", "send", MESSAGES, .call = uneven_call, .send_many = true, .recv_many = true,
-        .uneven = true},
-    [BENCH_COLL_GATHER] = {"gather", "gather", BOTH(Gather), .rooted = true, .recv_many = true, .recv_root = true,
-        .in_place = true},
-    [BENCH_COLL_SCATTER] = {"scatter", "scatter", BOTH(Scatter), .rooted = true, .send_many = true, .send_root = true,
-        .in_place = true},
-    [BENCH_COLL_SENDRECV] = {"sendrecv", "send", MESSAGES, .call = ring_call},
-    [BENCH_COLL_BCAST] = {"bcast", "broadcast", .needs = {"Bcast"}, .call = Bcast_call, .rooted = true, .send_root = true,
-        .in_place = true, .part = true},
-    [BENCH_COLL_SEND] = {"send", "send", .needs = {"Send"}, .call = Send_call, .part = true},
-    [BENCH_COLL_RECV] = {"recv", "recv", .needs = {"Recv"}, .call = Recv_call, .part = true},
+	[BENCH_COLL_ALL_REDUCE] = { "all_reduce", "allreduce", BOTH(AllReduce), .reduces = true, .in_place = true },
+	[BENCH_COLL_ALL_GATHER] = { "all_gather", "allgather", BOTH(AllGather), .recv_many = true, .in_place = true },
+	[BENCH_COLL_REDUCE_SCATTER] = { "reduce_scatter", "reducescatter", BOTH(ReduceScatter), .reduces = true,
+	    .send_many = true, .in_place = true },
+	[BENCH_COLL_BROADCAST] = { "broadcast", "broadcast", BOTH(Broadcast), .rooted = true, .send_root = true,
+	    .in_place = true },
+	[BENCH_COLL_REDUCE] = { "reduce", "reduce", BOTH(Reduce), .reduces = true, .rooted = true, .recv_root = true,
+	    .in_place = true },
+	[BENCH_COLL_ALLTOALL] = { "alltoall", "alltoall", BOTH(AlltoAll), .send_many = true, .recv_many = true },
+	[BENCH_COLL_ALLTOALLV] = { "alltoallv", "send", MESSAGES, .call = uneven_call, .send_many = true,
+	    .recv_many = true, .uneven = true },
+	[BENCH_COLL_GATHER] = { "gather", "gather", BOTH(Gather), .rooted = true, .recv_many = true, .recv_root = true,
+	    .in_place = true },
+	[BENCH_COLL_SCATTER] = { "scatter", "scatter", BOTH(Scatter), .rooted = true, .send_many = true,
+	    .send_root = true, .in_place = true },
+	[BENCH_COLL_SENDRECV] = { "sendrecv", "send", MESSAGES, .call = ring_call },
+	[BENCH_COLL_BCAST] = { "bcast", "broadcast", .needs = { "Bcast" }, .call = Bcast_call, .rooted = true,
+	    .send_root = true, .in_place = true, .part = true },
+	[BENCH_COLL_SEND] = { "send", "send", .needs = { "Send" }, .call = Send_call, .part = true },
+	[BENCH_COLL_RECV] = { "recv", "recv", .needs = { "Recv" }, .call = Recv_call, .part = true },
 };
 
 const struct bench_coll *bench_coll_find(const char *name)
@@ -170,7 +174,8 @@ bool bench_coll_has_recv(const struct bench_coll *c, int rank, int root)
 	return !c->recv_root || rank == root;
 }
 
-void bench_coll_source(const struct bench_coll *c, int rank, int nranks, int root, int block, int *from_p, int *from_block_p)
+void bench_coll_source(
+    const struct bench_coll *c, int rank, int nranks, int root, int block, int *from_p, int *from_block_p)
 {
 	*from_block_p = c->send_many ? rank : 0;
 	if (c->reduces)
@@ -181,7 +186,8 @@ void bench_coll_source(const struct bench_coll *c, int rank, int nranks, int roo
 		*from_p = c->rooted ? root : (rank + nranks - 1) % nranks;
 }
 
-struct bench_block bench_coll_block(const struct bench_coll *c, int rank, int nranks, int root, int block, uint64_t count)
+struct bench_block bench_coll_block(
+    const struct bench_coll *c, int rank, int nranks, int root, int block, uint64_t count)
 {
 	struct bench_block b = { .count = count, .at = (uint64_t)block * count };
 	int from_block;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inputs and the check of results. An input element is one of 1024 values, picked by a hash of seed, rank and index, so that
- * every rank can compute every other rank's input, and the reference needs no conversion of the inputs. The reference is
- * accumulated in long double, or modulo 2^64 for integers.
+ * Inputs and the check of results. An input element is one of 1024 values, picked by a hash of seed, rank and index, so
+ * that every rank can compute every other rank's input, and the reference needs no conversion of the inputs. The
+ * reference is accumulated in long double, or modulo 2^64 for integers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -16,10 +16,18 @@ static const struct dtype {
 	uint8_t bytes, ebits, mbits;
 	bool is_signed, has_inf;
 } dtypes[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = { 1, .is_signed = true }, [SHUNT_U8] = { 1 }, [SHUNT_I32] = { 4, .is_signed = true }, [SHUNT_U32] = { 4 },
-	[SHUNT_I64] = { 8, .is_signed = true }, [SHUNT_U64] = { 8 },
-	[SHUNT_F16] = { 2, 5, 10, true, true }, [SHUNT_F32] = { 4, 8, 23, true, true }, [SHUNT_F64] = { 8, 11, 52, true, true },
-	[SHUNT_BF16] = { 2, 8, 7, true, true }, [SHUNT_F8E4M3] = { 1, 4, 3, true, false }, [SHUNT_F8E5M2] = { 1, 5, 2, true, true },
+	[SHUNT_I8] = { 1, .is_signed = true },
+	[SHUNT_U8] = { 1 },
+	[SHUNT_I32] = { 4, .is_signed = true },
+	[SHUNT_U32] = { 4 },
+	[SHUNT_I64] = { 8, .is_signed = true },
+	[SHUNT_U64] = { 8 },
+	[SHUNT_F16] = { 2, 5, 10, true, true },
+	[SHUNT_F32] = { 4, 8, 23, true, true },
+	[SHUNT_F64] = { 8, 11, 52, true, true },
+	[SHUNT_BF16] = { 2, 8, 7, true, true },
+	[SHUNT_F8E4M3] = { 1, 4, 3, true, false },
+	[SHUNT_F8E5M2] = { 1, 5, 2, true, true },
 };
 
 struct bench_data {
@@ -27,10 +35,10 @@ struct bench_data {
 	enum shunt_redop redop;
 	int nranks;
 	uint64_t seed;
-	bool exact;                  /* the result is one value; else within the tolerance of a sum in any order */
+	bool exact; /* the result is one value; else within the tolerance of a sum in any order */
 	uint64_t bits[PALETTE];
-	double real[PALETTE];        /* the same values; floats only */
-	float *decode;               /* value of every bit pattern, types of 8 and 16 bits */
+	double real[PALETTE]; /* the same values; floats only */
+	float *decode;        /* value of every bit pattern, types of 8 and 16 bits */
 };
 
 static uint64_t mix(uint64_t x)
@@ -118,7 +126,8 @@ static double decode(const struct bench_data *d, const void *p)
 		uint16_t v;
 
 		memcpy(&v, p, 2);
-		return d->decode[v]; /* NOLINT(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
+		return d
+		    ->decode[v]; /* NOLINT(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
 	}
 	return d->decode[*(const uint8_t *)p]; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 }
@@ -164,7 +173,8 @@ void bench_data_scalar(const struct bench_data *d, int rank, void *scalar)
 static void palette_exact(struct bench_data *d)
 {
 	/* All integers to 2^(mbits + 1) are values of the type. */
-	double limit = ldexp(1, d->type->mbits + 1) / (d->redop == SHUNT_PREMUL ? 2 : 1), room = floor(limit / d->nranks);
+	double limit = ldexp(1, d->type->mbits + 1) / (d->redop == SHUNT_PREMUL ? 2 : 1),
+	       room = floor(limit / d->nranks);
 	bool power = (d->nranks & (d->nranks - 1)) == 0;
 
 	room = room < 1 ? 1 : room > 1000 ? 1000 : room;
@@ -204,7 +214,7 @@ bool bench_data_has(enum shunt_dtype dtype, enum bench_class class)
 }
 
 struct bench_data *bench_data_create(
-	enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed)
+    enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed)
 {
 	struct bench_data *d = calloc(1, sizeof(*d));
 
@@ -323,8 +333,10 @@ static long double reference_real(const struct bench_data *d, size_t index, long
 	if (d->exact) {
 		*tolerance_p = 0;
 	} else {
-		/* n - 1 additions, a division or a multiplication before or after, and the last rounding: half a unit each,
-		 * doubled. */
+		/*
+		 * n - 1 additions, a division or a multiplication before or after, and the last rounding: half a unit
+		 * each, doubled.
+		 */
 		long double tiny = ldexpl(1, 2 - (1 << (t->ebits - 1)) - t->mbits);
 
 		*tolerance_p = (d->nranks + 2) * (ldexpl(size, -t->mbits) + tiny);
@@ -343,14 +355,16 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 		if (d->type->ebits)
 			used += (size_t)snprintf(text + used, bytes - used, "%s%.9g", lead, d->real[i]);
 		else if (d->type->is_signed)
-			used += (size_t)snprintf(text + used, bytes - used, "%s%lld", lead, (long long)extend(d->type, d->bits[i]));
+			used += (size_t)snprintf(
+			    text + used, bytes - used, "%s%lld", lead, (long long)extend(d->type, d->bits[i]));
 		else
-			used += (size_t)snprintf(text + used, bytes - used, "%s%llu", lead, (unsigned long long)d->bits[i]);
+			used +=
+			    (size_t)snprintf(text + used, bytes - used, "%s%llu", lead, (unsigned long long)d->bits[i]);
 	}
 }
 
 static size_t check_integers(
-	const struct bench_data *d, size_t first, size_t count, const char *result, char *text, size_t text_bytes)
+    const struct bench_data *d, size_t first, size_t count, const char *result, char *text, size_t text_bytes)
 {
 	size_t wrong = 0, bytes = d->type->bytes;
 	uint64_t mask = bytes == 8 ? UINT64_MAX : (1ull << bytes * 8) - 1;
@@ -363,15 +377,16 @@ static size_t check_integers(
 			continue;
 		if (!wrong++ && text) {
 			snprintf(text, text_bytes,
-				d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu", first + i,
-				(long long)extend(d->type, got), (long long)extend(d->type, want));
+			    d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu",
+			    first + i, (long long)extend(d->type, got), (long long)extend(d->type, want));
 			describe_inputs(d, first + i, text, text_bytes);
 		}
 	}
 	return wrong;
 }
 
-size_t bench_data_check(const struct bench_data *d, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
+size_t bench_data_check(
+    const struct bench_data *d, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
 {
 	size_t wrong = 0;
 
@@ -385,7 +400,8 @@ size_t bench_data_check(const struct bench_data *d, size_t first, size_t count, 
 		if (fabsl(got - want) <= tolerance)
 			continue;
 		if (!wrong++ && text) {
-			snprintf(text, text_bytes, "element %zu is %.9g, not %.9Lg (+- %.3Lg)", first + i, got, want, tolerance);
+			snprintf(text, text_bytes, "element %zu is %.9g, not %.9Lg (+- %.3Lg)", first + i, got, want,
+			    tolerance);
 			describe_inputs(d, first + i, text, text_bytes);
 		}
 	}
@@ -393,7 +409,7 @@ size_t bench_data_check(const struct bench_data *d, size_t first, size_t count, 
 }
 
 size_t bench_data_check_copy(
-	const struct bench_data *d, int rank, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
+    const struct bench_data *d, int rank, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
 {
 	size_t wrong = 0, bytes = d->type->bytes;
 
@@ -402,8 +418,8 @@ size_t bench_data_check_copy(
 
 		memcpy(&got, (const char *)result + i * bytes, bytes);
 		if (got != want && !wrong++ && text)
-			snprintf(text, text_bytes, "element %zu of rank %d's input arrived as 0x%llx, not 0x%llx", first + i, rank,
-				(unsigned long long)got, (unsigned long long)want);
+			snprintf(text, text_bytes, "element %zu of rank %d's input arrived as 0x%llx, not 0x%llx",
+			    first + i, rank, (unsigned long long)got, (unsigned long long)want);
 	}
 	return wrong;
 }

@@ -12,7 +12,8 @@ static const struct launcher {
 	const char *name, *rank, *size, *local_rank, *job;
 } launchers[] = {
 	{ "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID" },
-	{ "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "PMIX_NAMESPACE" },
+	{ "mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+	    "PMIX_NAMESPACE" },
 	{ "mpirun (MPICH)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "PMI_JOBID" },
 	{ "srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_JOB_ID" },
 };
@@ -22,14 +23,18 @@ static int number(const struct launcher *from, const char *name, unsigned lo, un
 	unsigned value;
 
 	if (tool_parse_uint(getenv(name), lo, hi, &value)) {
-		tool_error("%s=\"%s\", as %s sets it, is not a number from %u to %u", name, getenv(name), from->name, lo, hi);
+		tool_error(
+		    "%s=\"%s\", as %s sets it, is not a number from %u to %u", name, getenv(name), from->name, lo, hi);
 		return -EINVAL;
 	}
 	*value_p = (int)value;
 	return 0;
 }
 
-/* Where rank 0 says its address when there is no MASTER_ADDR: the same name on all ranks of this run, and no other run's. */
+/*
+ * Where rank 0 says its address when there is no MASTER_ADDR: the same name on all ranks of this run, and no other
+ * run's.
+ */
 static void file_name(const struct launcher *from, const struct bench_opts *o, char file[PATH_MAX])
 {
 	const char *job = getenv(from->job), *step = getenv("SLURM_STEP_ID");
@@ -46,8 +51,8 @@ static void file_name(const struct launcher *from, const struct bench_opts *o, c
 		/* The ranks of one host have one parent. */
 		snprintf(safe, sizeof(safe), "p%ld", (long)getppid());
 	}
-	snprintf(file, PATH_MAX, "%s/shunt-bench-%ld-%s%s%s", o->rendezvous ? o->rendezvous : "/tmp", (long)geteuid(), safe,
-	    step ? "." : "", step ? step : "");
+	snprintf(file, PATH_MAX, "%s/shunt-bench-%ld-%s%s%s", o->rendezvous ? o->rendezvous : "/tmp", (long)geteuid(),
+	    safe, step ? "." : "", step ? step : "");
 }
 
 /* What is no host now will be none later: said here, before all ranks but one wait for it. */
@@ -91,7 +96,8 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 	if (!err && getenv(from->local_rank))
 		err = number(from, from->local_rank, 0, 1u << 20, &l->local_rank);
 	if (!err && (o->nranks || o->threads)) {
-		tool_error("-n and --threads are for ranks that shunt bench starts itself; here %s started them", from->name);
+		tool_error(
+		    "-n and --threads are for ranks that shunt bench starts itself; here %s started them", from->name);
 		err = -EINVAL;
 	}
 	if (err)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench --gemm: matrix multiplications on a stream of their own, while calls run on theirs. Both want the same SMs: how much
- * slower does each become? cuBLAS is opened when it is asked for, nothing links it.
+ * shunt bench --gemm: matrix multiplications on a stream of their own, while calls run on theirs. Both want the same
+ * SMs: how much slower does each become? cuBLAS is opened when it is asked for, nothing links it.
  *
- * A round starts more multiplications than last as long as the calls, then the calls. What the multiplications took longer than
- * just before, without calls, they lost while calls ran: that share of the calls' time they stood still.
+ * A round starts more multiplications than last as long as the calls, then the calls. What the multiplications took
+ * longer than just before, without calls, they lost while calls ran: that share of the calls' time they stood still.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,8 +29,9 @@ struct cublas {
 	int (*create)(void **handle);
 	int (*destroy)(void *handle);
 	int (*set_stream)(void *handle, void *stream);
-	int (*gemm)(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a, int a_type,
-	    int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc, int compute, int algo);
+	int (*gemm)(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a,
+	    int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
+	    int compute, int algo);
 };
 
 struct bench_gemm {
@@ -47,12 +48,12 @@ struct bench_gemm {
 
 static int cublas_find(struct cublas *cublas)
 {
-	static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
+	static const char *const names[] = { "libcublas.so.13", "libcublas.so.12" };
 	const struct {
 		const char *name;
 		void *func_p;
-	} funcs[] = {{"cublasCreate_v2", &cublas->create}, {"cublasDestroy_v2", &cublas->destroy},
-	    {"cublasSetStream_v2", &cublas->set_stream}, {"cublasGemmEx", &cublas->gemm}};
+	} funcs[] = { { "cublasCreate_v2", &cublas->create }, { "cublasDestroy_v2", &cublas->destroy },
+		{ "cublasSetStream_v2", &cublas->set_stream }, { "cublasGemmEx", &cublas->gemm } };
 	void *handle = NULL;
 
 	for (size_t i = 0; !handle && i < sizeof(names) / sizeof(names[0]); i++)
@@ -82,7 +83,8 @@ int bench_gemm_open(struct bench_rank *r)
 	r->gemm->calls = MIN_CALLS;
 	if (cublas_find(&r->gemm->cublas)) {
 		if (first)
-			tool_error("--gemm needs cuBLAS, and there is no libcublas.so.13 or .12 that can be used: install it, or "
+			tool_error("--gemm needs cuBLAS, and there is no libcublas.so.13 or .12 that can be used: "
+			           "install it, or "
 			           "add its directory to LD_LIBRARY_PATH");
 		return -ENOPKG;
 	}
@@ -104,8 +106,9 @@ static int start_calls(struct bench_rank *r, int calls)
 
 	for (int i = 0; !err && i < calls; i++)
 		err = cublas_check(r, "cublasGemmEx",
-		    g->cublas.gemm(g->handle, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &one, g->a, CUDA_R_16BF, SIDE, g->b,
-		        CUDA_R_16BF, SIDE, &zero, g->c, CUDA_R_16BF, SIDE, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+		    g->cublas.gemm(g->handle, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &one, g->a, CUDA_R_16BF, SIDE,
+		        g->b, CUDA_R_16BF, SIDE, &zero, g->c, CUDA_R_16BF, SIDE, CUBLAS_COMPUTE_32F,
+		        CUBLAS_GEMM_DEFAULT));
 	return err ? err : bench_rank_check(r, "event", g->event_record(g->stop, g->stream));
 }
 
@@ -152,10 +155,11 @@ int bench_gemm_create(struct bench_rank *r)
 
 #define X(name) g->event_##name = (__typeof__(shunt_event_##name) *)dlsym(r->lib.handle, "shunt_event_" #name);
 	X(create)
-	X(record) X(elapsed_us) X(destroy)
+	X(record)
+	X(elapsed_us)
+	X(destroy)
 #undef X
-	    if (!g->event_create || !g->event_record || !g->event_elapsed_us || !g->event_destroy)
-	{
+	if (!g->event_create || !g->event_record || !g->event_elapsed_us || !g->event_destroy) {
 		tool_error("%s has no events: it is not the libshunt.so of this version", r->lib.path);
 		return -ELIBBAD;
 	}
@@ -210,8 +214,8 @@ struct attempt {
 	int outlasted; /* were there multiplications until the last call had ended? */
 };
 
-static int attempt(
-    struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, unsigned seed, struct attempt *a)
+static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
+    unsigned seed, struct attempt *a)
 {
 	struct bench_gemm *g = r->gemm;
 	double start;
@@ -249,7 +253,8 @@ static int calls_next(const struct bench_rank *r, const struct attempt *all, int
 	return (int)fmin(fmax(2.5 * longest / quickest, 2 * calls), MAX_CALLS);
 }
 
-int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round)
+int bench_gemm_round(
+    struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round)
 {
 	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
 	const double flop = 2.0 * SIDE * SIDE * SIDE;
@@ -270,10 +275,14 @@ int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, int lib, 
 		for (int k = 0; k < r->shared->launch.nranks; k++)
 			outlasted = outlasted && all[k].outlasted;
 		if (outlasted) {
-			share = fmax(0, 1 - (mine.beside_us - mine.alone_us) / mine.us); /* the host's noise may be longer than the calls */
+			share = fmax(0,
+			    1 -
+			        (mine.beside_us - mine.alone_us) /
+			            mine.us); /* the host's noise may be longer than the calls */
 			bench_sample_at(r, BENCH_GEMM_US, way, lib)[round] = (mine.us - mine.waited) / each;
 			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] = flop * g->calls / mine.alone_us / 1e6;
-			bench_sample_at(r, BENCH_GEMM_WITH, way, lib)[round] = share * flop * g->calls / mine.alone_us / 1e6;
+			bench_sample_at(r, BENCH_GEMM_WITH, way, lib)[round] =
+			    share * flop * g->calls / mine.alone_us / 1e6;
 			return 0;
 		}
 		if (g->calls == MAX_CALLS)
@@ -281,7 +290,7 @@ int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, int lib, 
 		g->calls = calls_next(r, all, g->calls);
 	}
 	if (!r->rank)
-		tool_error("--gemm: %d calls of %llu bytes take longer than %d multiplications: give fewer --iters", calls,
-		    (unsigned long long)t->bytes, g->calls);
+		tool_error("--gemm: %d calls of %llu bytes take longer than %d multiplications: give fewer --iters",
+		    calls, (unsigned long long)t->bytes, g->calls);
 	return -ERANGE;
 }

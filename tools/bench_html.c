@@ -9,14 +9,14 @@
 #include "bench_html.h"
 
 static const char html_help[] =
-	"usage: shunt bench report FILE.json... -o FILE.html [options]\n\n"
-	"Makes one HTML file of what shunt bench has written with --json: charts of times and bandwidths over sizes, both\n"
-	"logarithmic, every library a line, and the numbers. It refers to nothing outside of itself.\n\n"
-	"  -o, --output FILE    the HTML file\n"
-	"  --limit [COLL:]GB/S  what the fabric gives, as a line; of one collective or of all that have none of their own\n"
-	"  --png DIR            every chart as a PNG file too (needs libcairo.so.2)\n"
-	"  --title TEXT         title of the page\n\n"
-	"Exit status: 0; 1 after an error; 2 for a wrong option.\n";
+    "usage: shunt bench report FILE.json... -o FILE.html [options]\n\n"
+    "Makes one HTML file of what shunt bench has written with --json: charts of times and bandwidths over sizes, both\n"
+    "logarithmic, every library a line, and the numbers. It refers to nothing outside of itself.\n\n"
+    "  -o, --output FILE    the HTML file\n"
+    "  --limit [COLL:]GB/S  what the fabric gives, as a line; of one collective or of all that have none of their own\n"
+    "  --png DIR            every chart as a PNG file too (needs libcairo.so.2)\n"
+    "  --title TEXT         title of the page\n\n"
+    "Exit status: 0; 1 after an error; 2 for a wrong option.\n";
 
 static int limit_parse(struct html_report *r, const char *text)
 {

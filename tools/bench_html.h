@@ -2,9 +2,10 @@
 #ifndef SHUNT_TOOLS_BENCH_HTML_H
 #define SHUNT_TOOLS_BENCH_HTML_H
 /*
- * shunt bench report: what runs wrote with --json, as one HTML file that needs no other. For each collective, type, operator and way it
- * has a panel: a chart of times and one of bandwidths, every library a line, and the numbers below. Runs of one kind share a panel, and
- * a line if they measured one library at different sizes. Functions return 0, or -errno after a message unless it is -ENOMEM.
+ * shunt bench report: what runs wrote with --json, as one HTML file that needs no other. For each collective, type,
+ * operator and way it has a panel: a chart of times and one of bandwidths, every library a line, and the numbers below.
+ * Runs of one kind share a panel, and a line if they measured one library at different sizes. Functions return 0, or
+ * -errno after a message unless it is -ENOMEM.
  */
 #include <jansson.h>
 #include "bench.h"
@@ -15,16 +16,16 @@ enum { HTML_MAX_LIMITS = 16, HTML_MAX_SERIES = CHART_MAX_LINES - 1 };
 struct html_series {
 	char name[96];
 	int file;
-	size_t lib;                  /* in the file's list */
-	bool gemm;                   /* its times beside multiplications */
+	size_t lib; /* in the file's list */
+	bool gemm;  /* its times beside multiplications */
 	struct chart_point *us, *busbw;
-	json_t **cells;              /* borrowed */
+	json_t **cells; /* borrowed */
 	size_t n;
 };
 
 /* What shares a chart. */
 struct html_panel {
-	char key[256];               /* its title, and what makes it one */
+	char key[256];                 /* its title, and what makes it one */
 	const struct bench_coll *coll; /* NULL: none that is known */
 	int nranks;
 	bool host;
@@ -33,7 +34,7 @@ struct html_panel {
 };
 
 struct html_limit {
-	char coll[32];               /* "": all */
+	char coll[32]; /* "": all */
 	double gbps;
 };
 

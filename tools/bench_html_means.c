@@ -4,8 +4,8 @@
 #include "bench_html.h"
 
 /*
- * Geometric mean over sizes of the time of series k over that of the first one; k < 0: of the fastest of the others at each size.
- * *n_p: of how many sizes. What ran beside multiplications is not set against what ran alone.
+ * Geometric mean over sizes of the time of series k over that of the first one; k < 0: of the fastest of the others at
+ * each size. *n_p: of how many sizes. What ran beside multiplications is not set against what ran alone.
  */
 static double mean_of(const struct html_panel *p, int k, int *n_p)
 {
@@ -62,8 +62,10 @@ void html_summary_write(const struct html_report *r, FILE *out)
 		if (!n)
 			continue;
 		if (!any)
-			fputs("<h2>How much longer the others take</h2>\n<table><tr><th>measured</th><th>first library</th><th>the others, geometric "
-			      "means over sizes</th><th>the fastest of them at each size</th></tr>\n", out);
+			fputs("<h2>How much longer the others take</h2>\n<table><tr><th>measured</th><th>first "
+			      "library</th><th>the others, geometric "
+			      "means over sizes</th><th>the fastest of them at each size</th></tr>\n",
+			    out);
 		any = true;
 		fputs("<tr><td>", out);
 		chart_escape(p->key, out);

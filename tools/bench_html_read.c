@@ -101,10 +101,11 @@ static void series_name(const struct html_report *r, struct html_panel *p)
 		int n;
 
 		for (int k = 0; k < p->nseries; k++)
-			if (k != i && p->series[k].gemm == s->gemm && !strcmp(label_of(r, s), label_of(r, &p->series[k])))
+			if (k != i && p->series[k].gemm == s->gemm &&
+			    !strcmp(label_of(r, s), label_of(r, &p->series[k])))
 				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
 		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", label_of(r, s),
-			slash ? slash + 1 : r->names[s->file]);
+		    slash ? slash + 1 : r->names[s->file]);
 		if (other_place)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
 		if (s->gemm)
@@ -175,21 +176,21 @@ static int row_add(struct html_report *r, int file, json_t *row)
 
 	if (!p)
 		return -ENOMEM;
-	json_array_foreach(json_object_get(row, "libraries"), i, cell)
-		for (int gemm = 0; gemm < 2; gemm++) {
-			struct html_series *s;
-			int err = 0;
+	json_array_foreach(json_object_get(row, "libraries"), i, cell) for (int gemm = 0; gemm < 2; gemm++)
+	{
+		struct html_series *s;
+		int err = 0;
 
-			/* A logarithm has no place for nothing. */
-			if (html_number(row, "bytes") <= 0 || html_number(values_of(cell, gemm), "time_us") <= 0)
-				continue;
-			s = series_find(p, file, i, gemm);
-			if (!s)
-				tool_error("%s: more than %d lines in one chart (%s)", r->names[file], HTML_MAX_SERIES, p->key);
-			err = s ? point_add(s, html_number(row, "bytes"), cell) : -ENOSPC;
-			if (err)
-				return err;
-		}
+		/* A logarithm has no place for nothing. */
+		if (html_number(row, "bytes") <= 0 || html_number(values_of(cell, gemm), "time_us") <= 0)
+			continue;
+		s = series_find(p, file, i, gemm);
+		if (!s)
+			tool_error("%s: more than %d lines in one chart (%s)", r->names[file], HTML_MAX_SERIES, p->key);
+		err = s ? point_add(s, html_number(row, "bytes"), cell) : -ENOSPC;
+		if (err)
+			return err;
+	}
 	return 0;
 }
 
@@ -277,9 +278,7 @@ int html_read(struct html_report *r)
 		json_t *row;
 		size_t k;
 
-		json_array_foreach(json_object_get(r->files[i], "results"), k, row)
-			if (!err)
-				err = row_add(r, i, row);
+		json_array_foreach(json_object_get(r->files[i], "results"), k, row) if (!err) err = row_add(r, i, row);
 	}
 	for (int i = 0; !err && i < r->npanels; i++) {
 		err = series_join(r, &r->panels[i]);
@@ -288,8 +287,8 @@ int html_read(struct html_report *r)
 	for (int i = 0; !err && i < r->nfiles; i++)
 		steps += json_array_size(json_object_get(r->files[i], "init"));
 	if (!err && !r->npanels && !steps) {
-		tool_error(
-		    "there is nothing to show: no results in %s%s", r->names[0], r->nfiles > 1 ? " and the other files" : "");
+		tool_error("there is nothing to show: no results in %s%s", r->names[0],
+		    r->nfiles > 1 ? " and the other files" : "");
 		err = -ENODATA;
 	}
 	return err;

@@ -28,29 +28,32 @@ static bool drawable(const struct chart_point *points, size_t n)
 }
 
 /* Of what a panel has, its times or its bandwidths. limit: room for the two ends of that line. */
-static void chart_make(const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
+static void chart_make(
+    const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
 {
-	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1, ends[2] = {INFINITY, 0};
+	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1,
+	       ends[2] = { INFINITY, 0 };
 
-	*c = (struct chart){.title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
-	    .x_name = "bytes",
-	    .y_name = times ? "us" : "GB/s",
-	    .x_bytes = true};
+	*c = (struct chart){ .title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
+		.x_name = "bytes",
+		.y_name = times ? "us" : "GB/s",
+		.x_bytes = true };
 	for (int i = 0; i < p->nseries; i++) {
 		const struct html_series *s = &p->series[i];
 		const struct chart_point *points = times ? s->us : s->busbw;
 
 		if (!drawable(points, s->n))
 			continue;
-		c->lines[c->nlines++] = (struct chart_line){.name = s->name, .points = points, .n = s->n};
+		c->lines[c->nlines++] = (struct chart_line){ .name = s->name, .points = points, .n = s->n };
 		ends[0] = fmin(ends[0], s->us[0].x);
 		ends[1] = fmax(ends[1], s->us[s->n - 1].x);
 	}
 	if (gbps <= 0 || factor <= 0 || !c->nlines)
 		return;
 	for (int i = 0; i < 2; i++)
-		limit[i] = (struct chart_point){ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps};
-	c->lines[c->nlines++] = (struct chart_line){.name = "limit of the fabric", .limit = true, .points = limit, .n = 2};
+		limit[i] = (struct chart_point){ ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps };
+	c->lines[c->nlines++] =
+	    (struct chart_line){ .name = "limit of the fabric", .limit = true, .points = limit, .n = 2 };
 }
 
 static void path_write(const struct html_series *s, json_t *cell, FILE *out)
@@ -58,7 +61,8 @@ static void path_write(const struct html_series *s, json_t *cell, FILE *out)
 	json_t *gemm = json_object_get(cell, "gemm");
 
 	if (s->gemm)
-		fprintf(out, "GEMM at %.0f of %.0f TFLOP/s", html_number(gemm, "with_tflops"), html_number(gemm, "alone_tflops"));
+		fprintf(out, "GEMM at %.0f of %.0f TFLOP/s", html_number(gemm, "with_tflops"),
+		    html_number(gemm, "alone_tflops"));
 	else
 		chart_escape(html_string(cell, "path"), out);
 }
@@ -69,7 +73,9 @@ static void table_write(const struct html_panel *p, FILE *out)
 	for (int i = 0; i < p->nseries; i++) {
 		fputs("<th>", out);
 		chart_escape(p->series[i].name, out);
-		fputs(p->host ? "<br>us</th><th>p99</th><th>path</th>" : "<br>us</th><th>p99</th><th>GB/s</th><th>path</th>", out);
+		fputs(p->host ? "<br>us</th><th>p99</th><th>path</th>" :
+		                "<br>us</th><th>p99</th><th>GB/s</th><th>path</th>",
+		    out);
 	}
 	fputs("</tr>\n", out);
 	/* The sizes of all of them, in order. */
@@ -91,7 +97,8 @@ static void table_write(const struct html_panel *p, FILE *out)
 			while (k < s->n && s->us[k].x != next)
 				k++;
 			if (k == s->n) {
-				fputs(p->host ? "<td></td><td></td><td></td>" : "<td></td><td></td><td></td><td></td>", out);
+				fputs(p->host ? "<td></td><td></td><td></td>" : "<td></td><td></td><td></td><td></td>",
+				    out);
 				continue;
 			}
 			fprintf(out, "<td>%.4g</td>", s->us[k].y);
@@ -162,11 +169,13 @@ static void runs_write(const struct html_report *r, FILE *out)
 		chart_escape(r->names[i], out);
 		fprintf(out, ": %.0f ranks, ", html_number(run, "ranks"));
 		chart_escape(html_string(run, "device_name"), out);
-		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", html_number(run, "rounds"), html_number(run, "iters"),
-			!json_is_true(json_object_get(run, "checked"))   ? "unchecked"
-			: json_integer_value(json_object_get(run, "wrong")) ? "checked, some of them <b>wrong</b>"
-									: "checked and right");
-		json_array_foreach(json_object_get(run, "libraries"), k, lib) {
+		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", html_number(run, "rounds"),
+		    html_number(run, "iters"),
+		    !json_is_true(json_object_get(run, "checked"))        ? "unchecked" :
+		        json_integer_value(json_object_get(run, "wrong")) ? "checked, some of them <b>wrong</b>" :
+		                                                            "checked and right");
+		json_array_foreach(json_object_get(run, "libraries"), k, lib)
+		{
 			fputs("; ", out);
 			chart_escape(html_string(lib, "label"), out);
 			fputs(" = ", out);
@@ -195,15 +204,19 @@ static void init_write(const struct html_report *r, int file, FILE *out)
 	chart_escape(html_string(run, "device_name"), out);
 	fprintf(out, "), first call: %.0f bytes of ", html_number(run, "first_call_bytes"));
 	chart_escape(html_string(run, "collective"), out);
-	fprintf(out, ", %.0f splits</h2>\n<table><tr><th>library</th><th>step</th><th>ms</th><th>in the first round</th><th>MiB</th>"
-		"<th>in the first round</th></tr>\n", html_number(run, "comms"));
-	json_array_foreach(steps, i, step) {
+	fprintf(out,
+	    ", %.0f splits</h2>\n<table><tr><th>library</th><th>step</th><th>ms</th><th>in the first "
+	    "round</th><th>MiB</th>"
+	    "<th>in the first round</th></tr>\n",
+	    html_number(run, "comms"));
+	json_array_foreach(steps, i, step)
+	{
 		fputs("<tr><td>", out);
 		chart_escape(html_string(step, "library"), out);
 		fputs("</td><td>", out);
 		chart_escape(html_string(step, "step"), out);
 		fprintf(out, "</td><td>%.3f</td><td>%.3f</td>", html_number(step, "time_us") / 1e3,
-			json_number_value(json_array_get(json_object_get(step, "rounds_us"), 0)) / 1e3);
+		    json_number_value(json_array_get(json_object_get(step, "rounds_us"), 0)) / 1e3);
 		fprintf(out, memory ? "<td>%.1f</td><td>%.1f</td></tr>\n" : "<td></td><td></td></tr>\n",
 		    html_number(step, "memory_bytes") / (1 << 20),
 		    json_number_value(json_array_get(json_object_get(step, "rounds_bytes"), 0)) / (1 << 20));
@@ -215,8 +228,10 @@ int html_write(const struct html_report *r)
 {
 	static const char style[] =
 	    "body{font-family:sans-serif;margin:2em;max-width:1320px;color:#222;background:#fff}"
-	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:2em}"
-	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px solid #ddd;"
+	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:"
+	    "2em}"
+	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px "
+	    "solid #ddd;"
 	    "font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
 	struct tool_file f;
 	FILE *out;
@@ -231,7 +246,8 @@ int html_write(const struct html_report *r)
 	chart_escape(r->title, out);
 	fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
 	chart_escape(r->title, out);
-	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its value.</p>\n",
+	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its "
+	      "value.</p>\n",
 	    out);
 	runs_write(r, out);
 	html_summary_write(r, out);

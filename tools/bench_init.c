@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench --init: what a communicator costs before it does anything useful. Each round makes one, calls it once, makes --comms
- * more of it by ncclCommSplit, calls each of these once, and destroys all.
+ * shunt bench --init: what a communicator costs before it does anything useful. Each round makes one, calls it once,
+ * makes --comms more of it by ncclCommSplit, calls each of these once, and destroys all.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +40,8 @@ static int splits_make(struct bench_rank *r, int lib, ncclComm_t parent, ncclCom
 
 	bench_note(r, BENCH_INIT, lib, -1);
 	for (unsigned i = 0; !err && i < r->o->comms; i++)
-		err = bench_nccl_check(nccl, r->rank, "ncclCommSplit", nccl->CommSplit(parent, 0, r->rank, &comms[i], NULL));
+		err = bench_nccl_check(
+		    nccl, r->rank, "ncclCommSplit", nccl->CommSplit(parent, 0, r->rank, &comms[i], NULL));
 	return err;
 }
 
@@ -57,7 +58,8 @@ static int step_end(struct bench_rank *r, double start, double *before_p, struct
 	return err;
 }
 
-static int round_run(struct bench_rank *r, const struct bench_task *t, int lib, ncclComm_t *comms, struct bench_init_step *steps)
+static int round_run(
+    struct bench_rank *r, const struct bench_task *t, int lib, ncclComm_t *comms, struct bench_init_step *steps)
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
 	bool splits = r->o->comms && nccl->CommSplit;
@@ -129,16 +131,18 @@ int bench_init_run(struct bench_rank *r)
 {
 	const struct bench_coll *coll = r->o->coll;
 	int nranks = r->shared->launch.nranks, err = 0;
-	struct bench_task t = {.dtype = (enum shunt_dtype)__builtin_ctz(r->o->dtypes),
-	    .redop = (enum shunt_redop)__builtin_ctz(r->o->redops)};
+	struct bench_task t = { .dtype = (enum shunt_dtype)__builtin_ctz(r->o->dtypes),
+		.redop = (enum shunt_redop)__builtin_ctz(r->o->redops) };
 	struct bench_init_step(*rounds)[BENCH_INIT_NSTEPS];
 	ncclComm_t *comms;
 
 	t.count = bench_coll_count(coll, r->o->first, shunt_dtype_bytes[t.dtype], nranks);
-	t.bytes = t.count * shunt_dtype_bytes[t.dtype] * bench_coll_blocks(coll, coll->send_many || coll->recv_many, nranks);
+	t.bytes =
+	    t.count * shunt_dtype_bytes[t.dtype] * bench_coll_blocks(coll, coll->send_many || coll->recv_many, nranks);
 	if (!t.count) {
 		if (!r->rank)
-			tool_error("--first %llu is too small for a call of %d ranks", (unsigned long long)r->o->first, nranks);
+			tool_error("--first %llu is too small for a call of %d ranks", (unsigned long long)r->o->first,
+			    nranks);
 		return -EINVAL;
 	}
 	rounds = calloc((size_t)r->o->rounds * BENCH_MAX_LIBS, sizeof(*rounds));
@@ -152,7 +156,7 @@ int bench_init_run(struct bench_rank *r)
 	for (int round = 0; !err && round < r->o->rounds; round++)
 		for (int i = 0; !err && i < r->o->nlibs; i++) {
 			int lib = (i + round) % r->o->nlibs; /* nobody always comes first */
-			struct bench_init_step mine[BENCH_INIT_NSTEPS] = {0};
+			struct bench_init_step mine[BENCH_INIT_NSTEPS] = { 0 };
 
 			err = round_run(r, &t, lib, comms, mine);
 			if (!err)

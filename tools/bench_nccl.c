@@ -36,8 +36,8 @@ static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 		get_version(&version);
 	found = lib->real_nccl_path();
 	if (!found) {
-		tool_error(
-		    "--lib nccl or forwarded: %s found no real NCCL; set SHUNT_NCCL_LIB to its path, or give the path to --lib",
+		tool_error("--lib nccl or forwarded: %s found no real NCCL; set SHUNT_NCCL_LIB to its path, or give "
+		           "the path to --lib",
 		    lib->path);
 		return -ENOENT;
 	}
@@ -68,8 +68,10 @@ out:
 	return handle;
 }
 
-/* Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the variable taken
- * back. */
+/*
+ * Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the
+ * variable taken back.
+ */
 static void *forwarded_open(const struct tool_lib *lib)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -84,7 +86,8 @@ static void *forwarded_open(const struct tool_lib *lib)
 		setenv("SHUNT_FORCE_NCCL", "all", 1);
 		handle = copy_open(lib->path);
 		if (handle) {
-			__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(handle, "ncclGetVersion");
+			__typeof__(ncclGetVersion) *get_version =
+			    (__typeof__(ncclGetVersion) *)dlsym(handle, "ncclGetVersion");
 			int version;
 
 			if (get_version)
@@ -129,7 +132,8 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 		return err;
 	char copy[PATH_MAX];
 	snprintf(copy, sizeof(copy), "%s", nccl->path);
-	bool forwarded = !strcmp(spec, "forwarded"), named = forwarded || !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
+	bool forwarded = !strcmp(spec, "forwarded"),
+	     named = forwarded || !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
 	snprintf(nccl->label, sizeof(nccl->label), "%s", named ? spec : basename(copy));
 
 	nccl->handle = forwarded ? forwarded_open(lib) : tool_dlopen(nccl->path);
@@ -137,12 +141,16 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 		tool_error("library %s: %s", nccl->path, dlerror());
 		return -ELIBACC;
 	}
-	const struct { const char *name; void *func_p; bool optional; } funcs[] = {
+	const struct {
+		const char *name;
+		void *func_p;
+		bool optional;
+	} funcs[] = {
 #define X(name) { "nccl" #name, &nccl->name, false },
 		BENCH_NCCL_FUNCS(X)
 #undef X
 #define X(name) { "nccl" #name, &nccl->name, true },
-		BENCH_NCCL_OPTIONAL(X)
+		    BENCH_NCCL_OPTIONAL(X)
 #undef X
 	};
 	for (size_t i = 0; i < sizeof(funcs) / sizeof(funcs[0]); i++) {

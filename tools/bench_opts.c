@@ -10,15 +10,20 @@
 const char bench_help[] =
     "usage: shunt bench [COLLECTIVE] [options]\n"
     "       shunt bench report FILE.json... -o FILE.html [options]     (shunt bench report --help)\n\n"
-    "Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every result.\n"
-    "Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun. Collectives: all_reduce (default),\n"
-    "all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring), alltoallv (a group of messages;\n"
+    "Measures a collective of one or more libraries that speak NCCL's ABI, interleaved in one run, and checks every "
+    "result.\n"
+    "Starts its own ranks, or is one rank when it runs under torchrun, mpirun or srun. Collectives: all_reduce "
+    "(default),\n"
+    "all_gather, reduce_scatter, broadcast, reduce, alltoall, gather, scatter, sendrecv (a ring), alltoallv (a group "
+    "of messages;\n"
     "from rank r to rank s 1 + (s - r mod n) parts, so that all ranks have as much, and no two pairs of one rank).\n\n"
     "What to measure\n"
-    "  --lib LIB            shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every call on\n"
+    "  --lib LIB            shunt (default), nccl (the real one that shunt finds), forwarded (shunt, handing every "
+    "call on\n"
     "                       to it), or a path\n"
     "  --vs LIB             another one to compare it with; may be given three times\n"
-    "                       LIB:reg: with buffers of its ncclMemAlloc, registered by ncclCommWindowRegister as symmetric\n"
+    "                       LIB:reg: with buffers of its ncclMemAlloc, registered by ncclCommWindowRegister as "
+    "symmetric\n"
     "  --register           all libraries with such buffers\n"
     "  -b, --first SIZE     smallest size, bytes of the larger side (8)\n"
     "  -e, --last SIZE      largest size (64M)\n"
@@ -30,14 +35,19 @@ const char bench_help[] =
     "  --mode M             eager, graph or both (both)\n"
     "  --in-place, --out-of-place, --both-places    (both)\n"
     "  --buffers K          take K pairs of buffers in turn (1)\n"
-    "  --rotate MB          take as many pairs in turn as fill MB on each side, so that caches do not help; in a graph its 20\n"
+    "  --rotate MB          take as many pairs in turn as fill MB on each side, so that caches do not help; in a graph "
+    "its 20\n"
     "                       calls have buffers of their own\n"
-    "  --skew US            every rank waits a random time up to US before each call, or launch of a graph; its own waits are\n"
+    "  --skew US            every rank waits a random time up to US before each call, or launch of a graph; its own "
+    "waits are\n"
     "                       not counted, those for the others are\n"
-    "  --host               measure what a call costs the host: time and CPU time of the calls, without what they start\n"
-    "  --gemm               measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on another stream\n"
+    "  --host               measure what a call costs the host: time and CPU time of the calls, without what they "
+    "start\n"
+    "  --gemm               measure each round once more beside matrix multiplications (bfloat16, by cuBLAS) on "
+    "another stream\n"
     "                       of each GPU: the calls' time then, and what becomes of the multiplications\n"
-    "  --init               measure communicators instead: time and device memory of ncclCommInitRank, of the first call (of\n"
+    "  --init               measure communicators instead: time and device memory of ncclCommInitRank, of the first "
+    "call (of\n"
     "                       --first bytes; 1M), of --comms more by ncclCommSplit, and of a first call of these\n"
     "  --comms K            how many more (4)\n"
     "How\n"
@@ -54,10 +64,14 @@ const char bench_help[] =
     "What to print\n"
     "  --json FILE          everything, every round included\n"
     "  --stats              the counters of rank 0's communicators at the end\n\n"
-    "Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in graph mode\n"
-    "graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F is\n"
-    "2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a library's\n"
-    "time over the first one's: above 1 the first one is faster. Below the table is its geometric mean, for each library and\n"
+    "Times are microseconds per call on the slowest rank: host clock around --iters calls and one synchronisation; in "
+    "graph mode\n"
+    "graphs of 20 calls. algbw = bytes / time, busbw = algbw x F, both in GB/s; sizes, counts and F are nccl-tests': F "
+    "is\n"
+    "2(n-1)/n for all_reduce, (n-1)/n where one side has a block for each rank, else 1. The ratio column is a "
+    "library's\n"
+    "time over the first one's: above 1 the first one is faster. Below the table is its geometric mean, for each "
+    "library and\n"
     "for the fastest of the others at each size.\n"
     "Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
@@ -328,25 +342,25 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 {
 	int opt, err;
 
-	*o = (struct bench_opts){.coll = &bench_colls[0],
-	    .last = 64 << 20,
-	    .factor = 2,
-	    .dtypes = 1u << SHUNT_F32,
-	    .redops = 1u << SHUNT_SUM,
-	    .modes = {true, true},
-	    .places = {true, true},
-	    .warmup = -1,
-	    .iters = -1,
-	    .rounds = -1,
-	    .buffers = 1,
-	    .group = 1,
-	    .comms = 4,
-	    .check = true,
-	    .timeout_s = 300,
-	    .libs = {"shunt"},
-	    .nlibs = 1,
-	    .worker_fd = -1,
-	    .worker_index = -1};
+	*o = (struct bench_opts){ .coll = &bench_colls[0],
+		.last = 64 << 20,
+		.factor = 2,
+		.dtypes = 1u << SHUNT_F32,
+		.redops = 1u << SHUNT_SUM,
+		.modes = { true, true },
+		.places = { true, true },
+		.warmup = -1,
+		.iters = -1,
+		.rounds = -1,
+		.buffers = 1,
+		.group = 1,
+		.comms = 4,
+		.check = true,
+		.timeout_s = 300,
+		.libs = { "shunt" },
+		.nlibs = 1,
+		.worker_fd = -1,
+		.worker_index = -1 };
 	*status_p = TOOL_USAGE;
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":b:e:f:d:o:n:w:i:r:R:g:h", long_options, NULL)) != -1) {
@@ -371,8 +385,10 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 		const struct bench_coll *c = bench_coll_find(argv[optind]);
 
 		if (!c || c->part) {
-			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
-			    "alltoall, gather, scatter, sendrecv and alltoallv", argv[optind]);
+			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, "
+			                 "reduce_scatter, broadcast, reduce, "
+			                 "alltoall, gather, scatter, sendrecv and alltoallv",
+			    argv[optind]);
 			return -1;
 		}
 		if (optind + 1 < argc) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which path a size's calls took, as the library itself has counted it: plans and windows are up to the buffers of a call. */
+/*
+ * Which path a size's calls took, as the library itself has counted it: plans and windows are up to the buffers of a
+ * call.
+ */
 #include <string.h>
 #include "bench_rank.h"
 
@@ -21,7 +24,8 @@ void bench_path_note(struct bench_rank *r)
 static uint64_t counted_before(const struct bench_counted *c, const struct shunt_counter *row)
 {
 	for (size_t i = 0; i < c->n; i++)
-		if (!strcmp(c->rows[i].op, row->op) && !strcmp(c->rows[i].path, row->path) && !strcmp(c->rows[i].reason, row->reason))
+		if (!strcmp(c->rows[i].op, row->op) && !strcmp(c->rows[i].path, row->path) &&
+		    !strcmp(c->rows[i].reason, row->reason))
 			return c->rows[i].calls;
 	return 0;
 }

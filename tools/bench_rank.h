@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_BENCH_RANK_H
 #define SHUNT_TOOLS_BENCH_RANK_H
-/* One rank of shunt bench, and what its files share. Functions return 0 or -errno after a message, unless it says otherwise. */
+/*
+ * One rank of shunt bench, and what its files share. Functions return 0 or -errno after a message, unless it says
+ * otherwise.
+ */
 #include "bench.h"
 
 enum {
@@ -12,11 +15,11 @@ enum {
 
 /* Pairs of buffers: of plain device memory, or of a library's ncclMemAlloc and registered with a communicator. */
 struct bench_buffers {
-	const struct bench_nccl *nccl;   /* NULL: plain */
+	const struct bench_nccl *nccl; /* NULL: plain */
 	ncclComm_t comm;
 	unsigned n;
-	void **send, **recv;             /* n of each */
-	ncclWindow_t *window;            /* 2 x n, some NULL; nccl only */
+	void **send, **recv;  /* n of each */
+	ncclWindow_t *window; /* 2 x n, some NULL; nccl only */
 };
 
 struct bench_gemm;
@@ -29,8 +32,8 @@ struct bench_counted {
 };
 
 struct bench_rank {
-	const struct bench_opts *o;      /* &opts */
-	struct bench_opts opts;          /* with the defaults filled in and the seed agreed */
+	const struct bench_opts *o; /* &opts */
+	struct bench_opts opts;     /* with the defaults filled in and the seed agreed */
 	struct bench_shared *shared;
 	int fd;
 	int rank, device;
@@ -40,19 +43,19 @@ struct bench_rank {
 	struct bench_nccl nccl[BENCH_MAX_LIBS];
 	ncclComm_t comm[BENCH_MAX_LIBS];
 	void *stream;
-	struct bench_buffers plain, own[BENCH_MAX_LIBS]; /* own: of libraries that have registered ones */
+	struct bench_buffers plain, own[BENCH_MAX_LIBS];     /* own: of libraries that have registered ones */
 	const struct bench_buffers *buffers[BENCH_MAX_LIBS]; /* what each library is called with */
-	unsigned sets;                   /* of buffers for the size that is measured */
-	uint64_t arena, stride;          /* --rotate: bytes of the one buffer a side, and from set to set */
-	unsigned turn;                   /* the set to take next */
-	char *block;                     /* BENCH_BLOCK_BYTES */
-	struct bench_gemm *gemm;         /* --gemm */
-	struct bench_report *report;     /* rank 0 */
+	unsigned sets;                                       /* of buffers for the size that is measured */
+	uint64_t arena, stride;      /* --rotate: bytes of the one buffer a side, and from set to set */
+	unsigned turn;               /* the set to take next */
+	char *block;                 /* BENCH_BLOCK_BYTES */
+	struct bench_gemm *gemm;     /* --gemm */
+	struct bench_report *report; /* rank 0 */
 	struct bench_row *row;
 	struct bench_counted counted[BENCH_MAX_LIBS]; /* before the size that is measured */
-	double *samples;                 /* [enum bench_sample][way][lib][round] */
-	double *heard;                   /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
-	size_t nsamples;                 /* of one rank and kind */
+	double *samples;                              /* [enum bench_sample][way][lib][round] */
+	double *heard;   /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
+	size_t nsamples; /* of one rank and kind */
 	int status;
 };
 
@@ -83,23 +86,31 @@ int bench_gather(struct bench_rank *r, const void *mine, size_t bytes, void *all
 int bench_rank_check(const struct bench_rank *r, const char *what, int err);
 int bench_sync(struct bench_rank *r, int lib);
 
-/* The library's communicator: *comm_p, made by all ranks together. us_p: how long ncclCommInitRank took here; may be NULL. */
+/*
+ * The library's communicator: *comm_p, made by all ranks together. us_p: how long ncclCommInitRank took here; may be
+ * NULL.
+ */
 int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double *us_p);
 
-/* A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin with. */
+/*
+ * A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin
+ * with.
+ */
 int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned first);
 int bench_capture(
     struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p);
 
 /* Makes this many calls (whole graphs, where graph is one). *waited_p: time that was --skew's. */
-int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, unsigned seed,
-	double *waited_p);
+int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
+    unsigned seed, double *waited_p);
 /* What this rank has sampled. */
 double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int way, int lib);
 
 /* ---- bench_buffers.c ---- */
 
-/* The plain ones if any library needs them, and for each library that wants registered ones, whose communicator is there, its own.
+/*
+ * The plain ones if any library needs them, and for each library that wants registered ones, whose communicator is
+ * there, its own.
  */
 int bench_buffers_alloc(struct bench_rank *r);
 /* Before the communicators are destroyed: gives the windows back. */
@@ -113,8 +124,10 @@ void bench_buffers_cut(struct bench_rank *r, uint64_t bytes);
 char *bench_send_buffer(const struct bench_rank *r, int lib, unsigned set);
 char *bench_recv_buffer(const struct bench_rank *r, int lib, unsigned set);
 /* Where a call reads and writes. In place both lie in the set's receive buffer. */
-char *bench_send_at(const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
-char *bench_recv_at(const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
+char *bench_send_at(
+    const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
+char *bench_recv_at(
+    const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
 
 /* ---- bench_check.c ---- */
 
@@ -129,7 +142,8 @@ int bench_gemm_open(struct bench_rank *r);
 int bench_gemm_create(struct bench_rank *r);
 void bench_gemm_destroy(struct bench_rank *r, bool clean);
 /* One round of `calls` calls with multiplications beside them. Fills this round's samples of the three kinds. */
-int bench_gemm_round(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round);
+int bench_gemm_round(
+    struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round);
 
 /* ---- bench_init.c ---- */
 

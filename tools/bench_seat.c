@@ -25,11 +25,13 @@ static void *sitter_main(void *arg)
 {
 	struct sitter *s = arg;
 
-	s->status = s->run(s->arg, &s->seat); /* NOLINT(clang-analyzer-core.CallAndMessage): there is at least one rank */
+	s->status =
+	    s->run(s->arg, &s->seat); /* NOLINT(clang-analyzer-core.CallAndMessage): there is at least one rank */
 	return NULL;
 }
 
-int bench_seats_run(const struct bench_opts *o, int (*run)(const void *arg, const struct bench_seat *seat), const void *arg)
+int bench_seats_run(
+    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_seat *seat), const void *arg)
 {
 	struct bench_shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED, o->worker_fd, 0);
 	struct sitter sitters[BENCH_MAX_RANKS];
@@ -45,12 +47,12 @@ int bench_seats_run(const struct bench_opts *o, int (*run)(const void *arg, cons
 	for (int i = 0; i < n; i++) {
 		int rank = l->external ? l->rank : o->worker_index + i;
 
-		sitters[i] = (struct sitter){.run = run,
+		sitters[i] = (struct sitter){ .run = run,
 			.arg = arg,
-			.seat = {.shared = shared,
-				.rank = rank,
-				.device = (l->external ? l->local_rank : rank) % l->ndevices,
-				.progress = &shared->progress[l->external ? 0 : rank]}};
+			.seat = { .shared = shared,
+			    .rank = rank,
+			    .device = (l->external ? l->local_rank : rank) % l->ndevices,
+			    .progress = &shared->progress[l->external ? 0 : rank] } };
 	}
 	/* The first rank stays on the main thread, so that one rank needs no other. */
 	for (; started < n; started++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the ranks of a benchmark meet. Ranks of one host use a hall in shared memory: the parent's memfd if one parent started
- * them all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is not shared, a star of
- * TCP connections around rank 0 (the hub) does the same, slower. The hub of external ranks stays connected in any case: it tells
- * when a rank has died.
+ * How the ranks of a benchmark meet. Ranks of one host use a hall in shared memory: the parent's memfd if one parent
+ * started them all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is
+ * not shared, a star of TCP connections around rank 0 (the hub) does the same, slower. The hub of external ranks stays
+ * connected in any case: it tells when a rank has died.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,8 @@ static int io_all(int fd, void *buf, size_t bytes, bool write_it, long long dead
 	char *p = buf;
 
 	while (bytes) {
-		ssize_t n = write_it ? send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, bytes, MSG_DONTWAIT);
+		ssize_t n =
+		    write_it ? send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, bytes, MSG_DONTWAIT);
 
 		if (n > 0) {
 			p += n;
@@ -80,7 +81,9 @@ static int io_all(int fd, void *buf, size_t bytes, bool write_it, long long dead
 
 static int listen_on(unsigned port, int *fd_p, unsigned *port_p)
 {
-	struct sockaddr_in6 addr = { .sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT };
+	struct sockaddr_in6 addr = {
+		.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT
+	};
 	struct sockaddr_in addr4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
 	struct sockaddr_storage bound;
 	socklen_t len = sizeof(bound);
@@ -88,7 +91,8 @@ static int listen_on(unsigned port, int *fd_p, unsigned *port_p)
 	bool v6 = fd >= 0;
 
 	if (!v6)
-		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* cppcheck-suppress resourceLeak; there was none */
+		fd =
+		    socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* cppcheck-suppress resourceLeak; there was none */
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
@@ -345,8 +349,10 @@ static int hall_barrier(struct bench_team *t)
 		atomic_store(&h->arrived, 0);
 		atomic_store(&h->generation, generation + 1);
 	}
-	/* Spin, then yield, then sleep: those who come close together leave close together, and a long wait takes no CPU time
-	 * from those who are awaited. */
+	/*
+	 * Spin, then yield, then sleep: those who come close together leave close together, and a long wait takes no
+	 * CPU time from those who are awaited.
+	 */
 	while (atomic_load(&h->generation) == generation) {
 		if (atomic_load(&h->failed))
 			return -ECANCELED;
@@ -390,7 +396,9 @@ static int hall_gather(struct bench_team *t, const void *mine, size_t bytes, voi
 /* External ranks that all see rank 0's memory through /proc take its hall; the answer is the same on all. */
 static int hall_find(struct bench_team *t, int fd)
 {
-	struct { char boot[64], path[64]; } mine = { 0 }, all[BENCH_MAX_RANKS];
+	struct {
+		char boot[64], path[64];
+	} mine = { 0 }, all[BENCH_MAX_RANKS];
 	int8_t got = 0, gots[BENCH_MAX_RANKS];
 	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	int err, theirs;
@@ -414,7 +422,8 @@ static int hall_find(struct bench_team *t, int fd)
 
 			/* In another pid namespace the number means another process. */
 			if (!fstat(theirs, &st) && st.st_size == (off_t)sizeof(struct bench_shared))
-				p = mmap(NULL, sizeof(struct bench_shared), PROT_READ | PROT_WRITE, MAP_SHARED, theirs, 0);
+				p = mmap(
+				    NULL, sizeof(struct bench_shared), PROT_READ | PROT_WRITE, MAP_SHARED, theirs, 0);
 			close(theirs);
 			if (p != MAP_FAILED) {
 				t->mapped = p;

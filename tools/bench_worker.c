@@ -34,7 +34,6 @@ int bench_rank_check(const struct bench_rank *r, const char *what, int err)
 	return bench_device_error(r->rank, r->device, what, err);
 }
 
-
 static int seed_agree(struct bench_rank *r)
 {
 	uint64_t seed = r->o->seed, seeds[BENCH_MAX_RANKS];
@@ -78,7 +77,10 @@ static int comms_create(struct bench_rank *r)
 
 	for (int i = 0; !err && i < r->o->nlibs; i++)
 		err = bench_comm_create(r, i, &r->comm[i], NULL);
-	/* Who has a communicator of NCCL's knows that all ranks have come; of a library that stands for it, in a test, he may not. */
+	/*
+	 * Who has a communicator of NCCL's knows that all ranks have come; of a library that stands for it, in a test,
+	 * he may not.
+	 */
 	return err ? err : bench_barrier(r);
 }
 
@@ -91,7 +93,8 @@ static int coll_check(const struct bench_rank *r, const struct bench_nccl *nccl)
 		missing = "GroupStart or ncclGroupEnd";
 	if (missing) {
 		if (!r->rank)
-			tool_error("library %s has no nccl%s, so it cannot do %s", nccl->label, missing, r->o->coll->name);
+			tool_error(
+			    "library %s has no nccl%s, so it cannot do %s", nccl->label, missing, r->o->coll->name);
 		return -ENOSYS;
 	}
 	if (r->o->root >= r->shared->launch.nranks) {
@@ -185,7 +188,8 @@ static void rank_close(struct bench_rank *r, bool clean)
 		for (int i = 0; i < r->o->nlibs; i++) {
 			bench_note(r, BENCH_DESTROY, i, -1);
 			if (r->comm[i] &&
-				bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
+			    bench_nccl_check(
+			        &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
 				r->status = TOOL_FAIL;
 		}
 		bench_buffers_free(r);
@@ -205,18 +209,21 @@ static void rank_close(struct bench_rank *r, bool clean)
 
 /* ---- one call ---- */
 
-/* A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin with. */
+/*
+ * A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin
+ * with.
+ */
 int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned first)
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
-	struct bench_args a = {.count = t->count,
+	struct bench_args a = { .count = t->count,
 		.dtype = (ncclDataType_t)t->dtype,
 		.redop = (ncclRedOp_t)t->redop,
 		.root = r->o->root,
 		.rank = r->rank,
 		.nranks = r->shared->launch.nranks,
 		.comm = r->comm[lib],
-		.stream = r->stream};
+		.stream = r->stream };
 	int err = 0;
 
 	if (r->o->group > 1)
@@ -242,7 +249,8 @@ int bench_sync(struct bench_rank *r, int lib)
 	return err;
 }
 
-int bench_capture(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p)
+int bench_capture(
+    struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p)
 {
 	unsigned spread;
 	int err, end;
@@ -283,8 +291,8 @@ static double skew_wait(const struct bench_rank *r, unsigned *seed)
 	return bench_now_us() - start;
 }
 
-int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, unsigned seed,
-	double *waited_p)
+int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
+    unsigned seed, double *waited_p)
 {
 	int err = 0;
 
@@ -352,7 +360,7 @@ double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int 
 static double *heard_at(const struct bench_rank *r, enum bench_sample kind, int rank, int way, int lib)
 {
 	return r->heard + r->nsamples * (size_t)(kind * r->shared->launch.nranks + rank) +
-	       (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+	    (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
 }
 
 static int task_time(struct bench_rank *r, const struct bench_task *t)
@@ -363,7 +371,8 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
 		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++) {
 			if (way / BENCH_NPLACES == BENCH_GRAPH)
-				err = bench_capture(r, t, lib, way % BENCH_NPLACES, BENCH_GRAPH_CALLS, &graph[way][lib]);
+				err =
+				    bench_capture(r, t, lib, way % BENCH_NPLACES, BENCH_GRAPH_CALLS, &graph[way][lib]);
 			if (err)
 				break;
 			bench_note(r, BENCH_WARMUP, lib, way);
@@ -384,8 +393,8 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 
 				err = round_time(r, t, lib, way, graph[way][lib], round);
 				if (!err && r->o->gemm)
-					err =
-					    bench_gemm_round(r, t, lib, way, graph[way][lib], calls_of(r, graph[way][lib]), round);
+					err = bench_gemm_round(
+					    r, t, lib, way, graph[way][lib], calls_of(r, graph[way][lib]), round);
 			}
 	for (int way = 0; way < BENCH_NWAYS; way++)
 		for (int lib = 0; lib < r->o->nlibs; lib++)
@@ -397,7 +406,8 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 /* ---- results ---- */
 
 /* Of each round the slowest rank: of times the longest, of rates the lowest. */
-static void slowest(const struct bench_rank *r, enum bench_sample kind, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
+static void slowest(
+    const struct bench_rank *r, enum bench_sample kind, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
 {
 	bool rate = kind == BENCH_GEMM_ALONE || kind == BENCH_GEMM_WITH;
 
@@ -507,14 +517,15 @@ static int tasks_run(struct bench_rank *r)
 
 			for (uint64_t bytes = o->first; !err && bytes <= o->last; bytes *= o->factor) {
 				size_t size = shunt_dtype_bytes[dtype];
-				struct bench_task t = {
-					.dtype = dtype, .redop = redop, .count = bench_coll_count(o->coll, bytes, size, nranks)};
+				struct bench_task t = { .dtype = dtype,
+					.redop = redop,
+					.count = bench_coll_count(o->coll, bytes, size, nranks) };
 
-				t.bytes =
-				    t.count * size * bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
+				t.bytes = t.count * size *
+				    bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
 				/*
-				 * Nothing: too small for 16 bytes a rank, where nccl-tests has a line of nothing. The same again:
-				 * two sizes below that of an element.
+				 * Nothing: too small for 16 bytes a rank, where nccl-tests has a line of nothing. The
+				 * same again: two sizes below that of an element.
 				 */
 				if (t.count && t.bytes != last)
 					err = task_run(r, &t);
@@ -526,7 +537,8 @@ static int tasks_run(struct bench_rank *r)
 		}
 	if (!err && !any) {
 		if (!r->rank)
-			tool_error("nothing was measured: %s of %d ranks begins at %llu bytes, and no size from --first to --last "
+			tool_error("nothing was measured: %s of %d ranks begins at %llu bytes, and no size from "
+			           "--first to --last "
 			           "has so many",
 			    o->coll->name, nranks, 16ull * bench_coll_blocks(o->coll, true, nranks));
 		err = -ENODATA;

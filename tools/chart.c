@@ -18,17 +18,18 @@ enum {
 /* One for each line; the first eight are told apart in greyscale and by the colour-blind too. */
 const char *chart_color(int i)
 {
-	static const char *const colors[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#8c564b",
-	    "#9467bd", "#8a9a00", "#ff9896"};
+	static const char *const colors[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
+		"#000000", "#8c564b", "#9467bd", "#8a9a00", "#ff9896" };
 
-	_Static_assert(sizeof(colors) / sizeof(colors[0]) >= CHART_MAX_LINES - 1, "a colour for each line but the limit");
+	_Static_assert(
+	    sizeof(colors) / sizeof(colors[0]) >= CHART_MAX_LINES - 1, "a colour for each line but the limit");
 
 	return colors[(unsigned)i % (sizeof(colors) / sizeof(colors[0]))];
 }
 
 struct axis {
-	double low, high;            /* logarithms, base 10 or 2 */
-	double from, to;             /* in the picture */
+	double low, high; /* logarithms, base 10 or 2 */
+	double from, to;  /* in the picture */
 	double base;
 };
 

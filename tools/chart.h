@@ -14,7 +14,7 @@ struct chart_point {
 
 struct chart_line {
 	const char *name;
-	bool limit;                  /* dashed and grey, without dots: no measurement */
+	bool limit; /* dashed and grey, without dots: no measurement */
 	const struct chart_point *points;
 	size_t n;
 };
@@ -23,7 +23,7 @@ struct chart {
 	const char *title, *x_name, *y_name;
 	bool x_bytes; /* sizes: powers of two, "64K" */
 	struct chart_line lines[CHART_MAX_LINES];
-	int nlines;                  /* with at least one point in all */
+	int nlines; /* with at least one point in all */
 };
 
 /* Appends one <svg> element. */

@@ -9,12 +9,13 @@ enum chart_anchor { CHART_START, CHART_MIDDLE, CHART_END };
 struct chart_pen;
 struct chart_pen_ops {
 	/* width: negative for dashes */
-	void (*line)(struct chart_pen *pen, double x1, double y1, double x2, double y2, const char *color, double width);
+	void (*line)(
+	    struct chart_pen *pen, double x1, double y1, double x2, double y2, const char *color, double width);
 	/* text: what it shows when pointed at, where that is possible */
 	void (*dot)(struct chart_pen *pen, double x, double y, const char *color, const char *text);
 	/* y: of the base line */
-	void (*text)(
-	    struct chart_pen *pen, double x, double y, enum chart_anchor anchor, double size, const char *color, const char *text);
+	void (*text)(struct chart_pen *pen, double x, double y, enum chart_anchor anchor, double size,
+	    const char *color, const char *text);
 	/* What follows is cut off outside of this; width 0: no more. Not nested. */
 	void (*clip)(struct chart_pen *pen, double x, double y, double width, double height);
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* PNG files are drawn by cairo, which is opened when it is asked for, so that neither the build nor the rest of the command needs
- * it. */
+/*
+ * PNG files are drawn by cairo, which is opened when it is asked for, so that neither the build nor the rest of the
+ * command needs it.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
@@ -19,30 +21,30 @@ typedef struct {
 } cairo_text_extents_t;
 #define CAIRO_FUNCS(X) \
 	X(cairo_surface_t *, image_surface_create, (int format, int width, int height)) \
-	X(cairo_t *, create, (cairo_surface_t *surface)) \
-	X(void, destroy, (cairo_t *cr)) \
-	X(void, surface_destroy, (cairo_surface_t *surface)) \
-	X(int, surface_write_to_png, (cairo_surface_t *surface, const char *path)) \
-	X(void, scale, (cairo_t *cr, double x, double y)) \
-	X(void, paint, (cairo_t *cr)) \
-	X(void, select_font_face, (cairo_t *cr, const char *family, int slant, int weight)) \
-	X(void, set_font_size, (cairo_t *cr, double size)) \
-	X(void, text_extents, (cairo_t *cr, const char *text, cairo_text_extents_t *extents)) \
-	X(void, show_text, (cairo_t *cr, const char *text)) \
-	X(void, set_source_rgb, (cairo_t *cr, double red, double green, double blue)) \
-	X(void, set_line_width, (cairo_t *cr, double width)) \
-	X(void, set_dash, (cairo_t *cr, const double *dashes, int n, double offset)) \
-	X(void, move_to, (cairo_t *cr, double x, double y)) \
-	X(void, line_to, (cairo_t *cr, double x, double y)) \
-	X(void, stroke, (cairo_t *cr)) \
-	X(void, arc, (cairo_t *cr, double x, double y, double radius, double from, double to)) \
-	X(void, fill, (cairo_t *cr)) \
-	X(void, reset_clip, (cairo_t *cr)) \
-	X(void, rectangle, (cairo_t *cr, double x, double y, double width, double height)) \
-	X(void, clip, (cairo_t *cr))
+	X(cairo_t *, create, (cairo_surface_t * surface)) \
+	X(void, destroy, (cairo_t * cr)) \
+	X(void, surface_destroy, (cairo_surface_t * surface)) \
+	X(int, surface_write_to_png, (cairo_surface_t * surface, const char *path)) \
+	X(void, scale, (cairo_t * cr, double x, double y)) \
+	X(void, paint, (cairo_t * cr)) \
+	X(void, select_font_face, (cairo_t * cr, const char *family, int slant, int weight)) \
+	X(void, set_font_size, (cairo_t * cr, double size)) \
+	X(void, text_extents, (cairo_t * cr, const char *text, cairo_text_extents_t *extents)) \
+	X(void, show_text, (cairo_t * cr, const char *text)) \
+	X(void, set_source_rgb, (cairo_t * cr, double red, double green, double blue)) \
+	X(void, set_line_width, (cairo_t * cr, double width)) \
+	X(void, set_dash, (cairo_t * cr, const double *dashes, int n, double offset)) \
+	X(void, move_to, (cairo_t * cr, double x, double y)) \
+	X(void, line_to, (cairo_t * cr, double x, double y)) \
+	X(void, stroke, (cairo_t * cr)) \
+	X(void, arc, (cairo_t * cr, double x, double y, double radius, double from, double to)) \
+	X(void, fill, (cairo_t * cr)) \
+	X(void, reset_clip, (cairo_t * cr)) \
+	X(void, rectangle, (cairo_t * cr, double x, double y, double width, double height)) \
+	X(void, clip, (cairo_t * cr))
 
 static struct {
-#define X(result, name, params) result (*name) params;
+#define X(result, name, params) result(*name) params;
 	CAIRO_FUNCS(X)
 #undef X
 } cairo;
@@ -56,7 +58,10 @@ static bool cairo_open(void)
 	handle = dlopen("libcairo.so.2", RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		return false;
-	const struct { const char *name; void **func_p; } funcs[] = {
+	const struct {
+		const char *name;
+		void **func_p;
+	} funcs[] = {
 #define X(result, name, params) { "cairo_" #name, (void **)&cairo.name },
 		CAIRO_FUNCS(X)
 #undef X
@@ -112,8 +117,8 @@ static void png_dot(struct chart_pen *pen, double x, double y, const char *color
 	cairo.fill(cr);
 }
 
-static void png_text(
-    struct chart_pen *pen, double x, double y, enum chart_anchor anchor, double size, const char *color, const char *text)
+static void png_text(struct chart_pen *pen, double x, double y, enum chart_anchor anchor, double size,
+    const char *color, const char *text)
 {
 	cairo_t *cr = cr_of(pen);
 	cairo_text_extents_t extents;

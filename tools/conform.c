@@ -6,31 +6,46 @@
 #include "conform.h"
 
 static const char conform_help[] =
-	"usage: shunt conform [options]\n\n"
-	"Runs a table of cases (single calls, groups as programs make them, sequences, wrong calls) with a library that speaks\n"
-	"NCCL's ABI and compares every byte and every return code with a reference; with --vs also with another library.\n\n"
-	"  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
-	"  --vs LIB            another library, run side by side on the same inputs\n"
-	"  -n, --ranks N       ranks to start, 16 at most (all GPUs; 4 on the sim)\n"
-	"  --threads           ranks are threads of one process\n"
-	"  --one-thread        one thread drives all devices, by ncclCommInitAll and groups of all ranks' calls\n"
-	"  --device D          auto, cuda or sim\n"
-	"  --quick, --full     how many cases (quick)\n"
-	"  --huge[=SIZE]       messages of this size as well (4G; give a smaller one to try it)\n"
-	"  --filter TEXT       only cases whose name contains TEXT\n"
-	"  --case NAME         only this case\n"
-	"  --list              print the names and run nothing (give -n too)\n"
-	"  --seed N            of the data (1)\n"
-	"  --strict            a case that is skipped because a library lacks a function has failed\n"
-	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
-	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n"
-	"  --json FILE         every case with its verdict\n"
-	"  -v, --verbose       a line for every case\n\n"
-	"Every failure comes with the command that runs that case alone. The last line is: N passed, N failed, N skipped.\n"
-	"Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it died.\n";
+    "usage: shunt conform [options]\n\n"
+    "Runs a table of cases (single calls, groups as programs make them, sequences, wrong calls) with a library that "
+    "speaks\n"
+    "NCCL's ABI and compares every byte and every return code with a reference; with --vs also with another "
+    "library.\n\n"
+    "  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
+    "  --vs LIB            another library, run side by side on the same inputs\n"
+    "  -n, --ranks N       ranks to start, 16 at most (all GPUs; 4 on the sim)\n"
+    "  --threads           ranks are threads of one process\n"
+    "  --one-thread        one thread drives all devices, by ncclCommInitAll and groups of all ranks' calls\n"
+    "  --device D          auto, cuda or sim\n"
+    "  --quick, --full     how many cases (quick)\n"
+    "  --huge[=SIZE]       messages of this size as well (4G; give a smaller one to try it)\n"
+    "  --filter TEXT       only cases whose name contains TEXT\n"
+    "  --case NAME         only this case\n"
+    "  --list              print the names and run nothing (give -n too)\n"
+    "  --seed N            of the data (1)\n"
+    "  --strict            a case that is skipped because a library lacks a function has failed\n"
+    "  --timeout S         end the run when nothing moves for S seconds (60)\n"
+    "  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n"
+    "  --json FILE         every case with its verdict\n"
+    "  -v, --verbose       a line for every case\n\n"
+    "Every failure comes with the command that runs that case alone. The last line is: N passed, N failed, N skipped.\n"
+    "Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it "
+    "died.\n";
 
-enum { OPT_LIB = 256, OPT_VS, OPT_QUICK, OPT_FULL, OPT_FILTER, OPT_CASE, OPT_LIST, OPT_SEED,
-	OPT_STRICT, OPT_JSON, OPT_ONE_THREAD, OPT_HUGE };
+enum {
+	OPT_LIB = 256,
+	OPT_VS,
+	OPT_QUICK,
+	OPT_FULL,
+	OPT_FILTER,
+	OPT_CASE,
+	OPT_LIST,
+	OPT_SEED,
+	OPT_STRICT,
+	OPT_JSON,
+	OPT_ONE_THREAD,
+	OPT_HUGE
+};
 
 static const struct option long_options[] = {
 	{ "lib", required_argument, NULL, OPT_LIB },
@@ -120,8 +135,12 @@ static int list_print(const struct conform_opts *o)
 
 static int conform_main(int argc, char **argv)
 {
-	struct conform_opts o = {
-		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .seed = 1, .worker_fd = -1, .worker_index = -1}};
+	struct conform_opts o = { .base = { .libs = { "shunt" },
+		                      .nlibs = 1,
+		                      .timeout_s = 60,
+		                      .seed = 1,
+		                      .worker_fd = -1,
+		                      .worker_index = -1 } };
 	static const struct tool_options options = { ":n:vh", long_options, conform_help, option_apply };
 	int status;
 
@@ -138,7 +157,7 @@ static int conform_main(int argc, char **argv)
 	return o.base.worker_fd >= 0 ? conform_worker(&o) : bench_launch_run(&o.base, argc, argv);
 }
 
-const struct tool_cmd tool_cmd_conform = {.name = "conform",
+const struct tool_cmd tool_cmd_conform = { .name = "conform",
 	.summary = "check a library against a reference, or against another one",
 	.help = conform_help,
-	.run = conform_main};
+	.run = conform_main };

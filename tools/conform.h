@@ -4,12 +4,13 @@
 /*
  * shunt conform: does a library that speaks NCCL's ABI do what NCCL does?
  *
- * Most cases are scripts: for each rank a list of calls, groups and delays, with every buffer at its place in two arenas, one that
- * is only read and one for results. conform_cases.c has the sweeps over single calls, conform_patterns.def the patterns of many;
- * conform_ref.c knows what every byte of the arenas should be afterwards, whatever the script; conform_rank.c runs it on one rank's
- * device, conform_run.c with a process or thread for each rank, conform_solo.c with one thread for all. Wrong calls
- * (conform_wrong.c), determinism (conform_same.c) and messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends
- * on its name, the seed and the number of ranks alone, so each one can be run by itself.
+ * Most cases are scripts: for each rank a list of calls, groups and delays, with every buffer at its place in two
+ * arenas, one that is only read and one for results. conform_cases.c has the sweeps over single calls,
+ * conform_patterns.def the patterns of many; conform_ref.c knows what every byte of the arenas should be afterwards,
+ * whatever the script; conform_rank.c runs it on one rank's device, conform_run.c with a process or thread for each
+ * rank, conform_solo.c with one thread for all. Wrong calls (conform_wrong.c), determinism (conform_same.c) and
+ * messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends on its name, the seed and the number of
+ * ranks alone, so each one can be run by itself.
  *
  * Launching, watching and meeting are those of shunt bench.
  */
@@ -35,19 +36,24 @@ const char *conform_comm_name(enum conform_comm comm);
 /* Ranks it needs at least. */
 int conform_comm_least(enum conform_comm comm);
 /*
- * Members of the communicator of this kind that a world rank belongs to: world ranks in order of their rank in it. Returns how
- * many, 0 if it belongs to none; else *me_p: which one it is.
+ * Members of the communicator of this kind that a world rank belongs to: world ranks in order of their rank in it.
+ * Returns how many, 0 if it belongs to none; else *me_p: which one it is.
  */
 int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
 enum conform_comm conform_comm_parent(enum conform_comm comm);
 /* A function that the library lacks for it, or NULL. */
 const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm comm);
 
-/* The call that makes it on one rank, from its parent in comms; id: of a new one that is no child. Nothing to do on some ranks. */
-ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, const ncclUniqueId *id,
-    ncclComm_t comms[CONFORM_NCOMMS]);
-/* Afterwards, with start's result or that of the group around it: waits until it can be used. False: text says what is wrong with
- * it. */
+/*
+ * The call that makes it on one rank, from its parent in comms; id: of a new one that is no child. Nothing to do on
+ * some ranks.
+ */
+ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks,
+    const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS]);
+/*
+ * Afterwards, with start's result or that of the group around it: waits until it can be used. False: text says what is
+ * wrong with it.
+ */
 bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, int device,
     ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes);
 /* With nothing set. */
@@ -61,10 +67,17 @@ bool conform_comm_is_async(enum conform_comm comm);
 enum { CONFORM_POISON = 0xa5, CONFORM_GAP = 128 };
 #define CONFORM_NULL SIZE_MAX
 
-enum conform_place { CONFORM_OUT, CONFORM_IN, CONFORM_NULLS, CONFORM_NPLACES }; /* nulls: out of place, NULL for what is not used */
+enum conform_place {
+	CONFORM_OUT,
+	CONFORM_IN,
+	CONFORM_NULLS,
+	CONFORM_NPLACES
+}; /* nulls: out of place, NULL for what is not used */
 extern const char *const conform_place_names[CONFORM_NPLACES];
 
-/* The configuration of a call: the plain function; or ncclXConfig with NULL, with nothing set, with limits on blocks, with a tag.
+/*
+ * The configuration of a call: the plain function; or ncclXConfig with NULL, with nothing set, with limits on blocks,
+ * with a tag.
  */
 enum conform_config {
 	CONFORM_PLAINLY,
@@ -87,14 +100,15 @@ struct conform_step {
 	enum shunt_redop redop;
 	enum conform_comm comm;
 	enum conform_config config;
-	bool scalar_on_device;       /* PreMulSum */
-	bool simulated;              /* in a group that is not launched: nothing comes of it */
-	int stream;                  /* 0 or 1 */
-	int root;                    /* rank in comm, of the root or the peer */
+	bool scalar_on_device; /* PreMulSum */
+	bool simulated;        /* in a group that is not launched: nothing comes of it */
+	int stream;            /* 0 or 1 */
+	int root;              /* rank in comm, of the root or the peer */
 	size_t count;
-	bool in_place;               /* send lies in the result arena */
-	size_t send, recv;           /* byte offsets in the arenas, or CONFORM_NULL */
-	size_t common, common_at;    /* so many elements of every block, from common_at on, are the same in all calls of the case */
+	bool in_place;     /* send lies in the result arena */
+	size_t send, recv; /* byte offsets in the arenas, or CONFORM_NULL */
+	size_t common,
+	    common_at; /* so many elements of every block, from common_at on, are the same in all calls of the case */
 	unsigned delay_us;
 };
 
@@ -108,8 +122,8 @@ struct conform_script {
 /* What a script is made for, and the settings of the calls that are added from now on. */
 struct conform_build {
 	struct conform_script *script;
-	int rank, nranks;            /* in the world */
-	uint64_t seed;               /* of the case */
+	int rank, nranks; /* in the world */
+	uint64_t seed;    /* of the case */
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
 	enum conform_comm comm;
@@ -117,7 +131,7 @@ struct conform_build {
 	enum conform_config config;
 	bool scalar_on_device;
 	int stream;
-	int misalign;                /* elements; negative: another number on every rank */
+	int misalign; /* elements; negative: another number on every rank */
 };
 
 /* Nothing on a rank that does not belong to b->comm. */
@@ -146,7 +160,7 @@ enum conform_data { CONFORM_PLAIN, CONFORM_SPECIAL, CONFORM_WIDE };
 struct conform_case {
 	char name[128];
 	enum conform_kind kind;
-	int row;                     /* of the table of its kind, unless it is a script */
+	int row; /* of the table of its kind, unless it is a script */
 	uint64_t seed;
 	int nranks;
 	enum conform_data data;
@@ -160,14 +174,14 @@ struct conform_case {
 	enum conform_config config;
 	bool scalar_on_device;
 	size_t count;
-	int root, misalign, group;   /* group: depth around the call */
+	int root, misalign, group; /* group: depth around the call */
 	enum conform_place place;
 };
 
 struct conform_opts {
-	struct bench_opts base;      /* libraries, ranks, device, timeout, seed, worker: what the launcher needs */
+	struct bench_opts base; /* libraries, ranks, device, timeout, seed, worker: what the launcher needs */
 	bool full, strict_missing, verbose, list;
-	uint64_t huge;               /* bytes of the messages of the huge cases; 0: without these */
+	uint64_t huge; /* bytes of the messages of the huge cases; 0: without these */
 	const char *filter, *only;
 };
 
@@ -194,16 +208,16 @@ struct conform_wrong_env {
 	const struct bench_nccl *nccl;
 	const struct tool_lib *lib;
 	ncclComm_t comm;
-	void *stream, *a, *b;        /* two buffers of CONFORM_WRONG_BYTES */
+	void *stream, *a, *b; /* two buffers of CONFORM_WRONG_BYTES */
 	int rank, nranks, device;
-	const char **lacks_p;        /* set to the name of a function that is not there; the result means nothing then */
+	const char **lacks_p; /* set to the name of a function that is not there; the result means nothing then */
 };
 
 enum { CONFORM_WRONG_BYTES = 4096 };
 struct conform_wrong {
 	const char *name;
-	int want;                    /* what NCCL returns, or -1: whatever the other library does */
-	int coll;                    /* enum bench_coll_id that must be there, or -1 */
+	int want; /* what NCCL returns, or -1: whatever the other library does */
+	int coll; /* enum bench_coll_id that must be there, or -1 */
 	ncclResult_t (*run)(const struct conform_wrong_env *e);
 };
 extern const struct conform_wrong conform_wrongs[]; /* ends with a NULL name */
@@ -214,20 +228,24 @@ struct conform_image {
 	unsigned char *send, *recv;
 };
 /* Fills an image with a rank's arenas before the run. */
-void conform_image_fill(const struct conform_case *c, const struct conform_script *s, int rank, struct conform_image *image);
-/* Rank's result arena after the run. scripts and images: before the run, of all ranks. 0, or -EPROTO: the scripts do not fit
- * together. */
-int conform_expect(const struct conform_case *c, const struct conform_script *scripts, const struct conform_image *images, int rank,
-	int nranks, unsigned char *recv);
+void conform_image_fill(
+    const struct conform_case *c, const struct conform_script *s, int rank, struct conform_image *image);
+/*
+ * Rank's result arena after the run. scripts and images: before the run, of all ranks. 0, or -EPROTO: the scripts do
+ * not fit together.
+ */
+int conform_expect(const struct conform_case *c, const struct conform_script *scripts,
+    const struct conform_image *images, int rank, int nranks, unsigned char *recv);
 /* The host scalar of a rank's PreMulSum operator. */
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
 /*
- * Is what came out right? got: the arenas after the run; it is changed. strict: the reference's very bits, also of float sums.
- * like: bits that another library gave for the same, to be equal to within the same bound, or NULL. False: text says what is wrong.
+ * Is what came out right? got: the arenas after the run; it is changed. strict: the reference's very bits, also of
+ * float sums. like: bits that another library gave for the same, to be equal to within the same bound, or NULL. False:
+ * text says what is wrong.
  */
-bool conform_check(const struct conform_script *scripts, const struct conform_image *images, const unsigned char *expected,
-	int rank, int nranks, bool strict, struct conform_image *got, const unsigned char *like, const char *like_name, char *text,
-	size_t text_bytes);
+bool conform_check(const struct conform_script *scripts, const struct conform_image *images,
+    const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
+    const unsigned char *like, const char *like_name, char *text, size_t text_bytes);
 
 /* ---- options and results (conform.c, conform_report.c) ---- */
 
@@ -235,7 +253,7 @@ enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
 
 struct conform_outcome {
 	int verdict;
-	char text[480];              /* why, unless passed; a remark otherwise */
+	char text[480];                /* why, unless passed; a remark otherwise */
 	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: a hash of the results; 0: none */
 };
 /* The first failure stays; it comes before a skip, and that before a remark. */
@@ -244,9 +262,10 @@ void conform_say(struct conform_outcome *out, enum conform_verdict verdict, cons
 
 struct conform_report;
 struct conform_report *conform_report_create(
-	const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs);
+    const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs);
 /* outcomes: of all ranks. */
-void conform_report_case(struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes);
+void conform_report_case(
+    struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes);
 /* Exit status. */
 int conform_report_finish(struct conform_report *r);
 void conform_report_destroy(struct conform_report *r);
@@ -257,9 +276,9 @@ void conform_report_destroy(struct conform_report *r);
 struct conform_side {
 	struct bench_nccl nccl;
 	ncclComm_t comm[CONFORM_NCOMMS];
-	bool tried[CONFORM_NCOMMS];  /* to make it; it may be NULL where this rank does not belong to it */
-	uint64_t lacks;              /* bit set of enum bench_coll_id */
-	bool strict;                 /* Shunt alone: sums are in rank order, so the result is known to the bit */
+	bool tried[CONFORM_NCOMMS]; /* to make it; it may be NULL where this rank does not belong to it */
+	uint64_t lacks;             /* bit set of enum bench_coll_id */
+	bool strict;                /* Shunt alone: sums are in rank order, so the result is known to the bit */
 };
 
 struct conform_rank {
@@ -302,17 +321,19 @@ void conform_memory_finish(struct conform_memory *m);
 /* What the library lacks of what the scripts need, or NULL. */
 const char *conform_plan_lacks(const struct conform_plan *plan, const struct conform_side *side);
 bool conform_rank_upload(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out);
-void conform_rank_step(struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out);
+void conform_rank_step(
+    struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out);
 /* ncclGroupStart, ncclGroupEnd or ncclGroupSimulateEnd. */
 ncclResult_t conform_group_run(const struct bench_nccl *nccl, enum conform_step_kind kind);
-void conform_rank_run(struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out);
+void conform_rank_run(
+    struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out);
 void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out);
 /* Takes the arenas back from the device; false: said so. */
 bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-	struct conform_outcome *out);
+    struct conform_outcome *out);
 /* Downloads and compares. */
 void conform_rank_check(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-	struct conform_outcome *out);
+    struct conform_outcome *out);
 
 /* ---- kinds of their own; the communicators are there, of conform_same the scripts' as well ---- */
 

@@ -9,9 +9,9 @@
 #define ALL_TYPES (BIT(SHUNT_NDTYPES) - 1)
 #define ALL_OPS (BIT(SHUNT_NREDOPS) - 1)
 #define COLL(x) BIT(BENCH_COLL_##x)
-#define ALL_COLLS                                                                                                                  \
-	(COLL(ALL_REDUCE) | COLL(ALL_GATHER) | COLL(REDUCE_SCATTER) | COLL(BROADCAST) | COLL(REDUCE) | COLL(ALLTOALL) |            \
-		COLL(GATHER) | COLL(SCATTER) | COLL(BCAST))
+#define ALL_COLLS \
+	(COLL(ALL_REDUCE) | COLL(ALL_GATHER) | COLL(REDUCE_SCATTER) | COLL(BROADCAST) | COLL(REDUCE) | \
+	    COLL(ALLTOALL) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST))
 #define REDUCING (COLL(ALL_REDUCE) | COLL(REDUCE_SCATTER) | COLL(REDUCE))
 #define ALL_PLACES (BIT(CONFORM_OUT) | BIT(CONFORM_IN) | BIT(CONFORM_NULLS))
 
@@ -24,70 +24,81 @@ enum { MIXED = -1 }; /* misalign: another one on every rank */
 /* Every combination of a row is a case. Lists end with ~0. */
 static const struct sweep {
 	const char *name;
-	bool full;                   /* only with --full */
+	bool full; /* only with --full */
 	unsigned colls, dtypes, redops, places;
 	const size_t *counts;
 	enum roots roots;
-	const int *misaligns;        /* ends with 100 */
+	const int *misaligns; /* ends with 100 */
 	bool graph;
 	int group;
 	enum conform_data data;
-	unsigned comms, configs;     /* bit sets; 0: the world, and the plain call */
+	unsigned comms, configs; /* bit sets; 0: the world, and the plain call */
 	bool scalar_on_device;
 } sweeps[] = {
-    {"types", .colls = ALL_COLLS, .dtypes = ALL_TYPES, .redops = ALL_OPS, .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){1000, ~0ul}},
-    {"counts", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_U8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = ALL_PLACES,
-        .counts = (const size_t[]){0, 1, 2, 3, 15, 255, 257, 4097, 65537, ~0ul}},
-    {"roots", .colls = COLL(BROADCAST) | COLL(REDUCE) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST), .dtypes = BIT(SHUNT_F32),
-        .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG), .places = ALL_PLACES, .counts = (const size_t[]){5, 3000, ~0ul},
-        .roots = ROOT_EVERY},
-    {"align", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F16) | BIT(SHUNT_F32) | BIT(SHUNT_I64),
-        .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN), .counts = (const size_t[]){33, 5000, ~0ul},
-        .misaligns = (const int[]){1, MIXED, 100}},
-    {"special", .colls = REDUCING, .dtypes = BIT(SHUNT_F16) | BIT(SHUNT_F32) | BIT(SHUNT_BF16),
-        .redops = BIT(SHUNT_SUM) | BIT(SHUNT_MAX) | BIT(SHUNT_MIN), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){999, ~0ul}, .data = CONFORM_SPECIAL},
-    {"graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
-        .counts = (const size_t[]){100, 20000, ~0ul}, .graph = true},
-    {"group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I32) | BIT(SHUNT_BF16), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){0, 777, ~0ul}, .group = 1},
-    {"nested", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I32), .redops = BIT(SHUNT_MAX), .places = BIT(CONFORM_IN),
-        .counts = (const size_t[]){777, ~0ul}, .group = 3},
-    {"large", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){150001, ~0ul}},
-    {"comm", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){0, 700, ~0ul}, .comms = CHILDREN},
-    {"comm_in", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I64), .redops = BIT(SHUNT_AVG), .places = BIT(CONFORM_IN),
-        .counts = (const size_t[]){9000, ~0ul}, .misaligns = (const int[]){MIXED, 100}, .roots = ROOT_EVERY, .comms = CHILDREN},
-    {"alone", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32) | BIT(SHUNT_BF16) | BIT(SHUNT_F8E4M3), .redops = ALL_OPS,
-        .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN), .counts = (const size_t[]){0, 1, 1000, ~0ul}, .comms = BIT(CONFORM_ALONE)},
-    {"alone_group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_PREMUL),
-        .places = BIT(CONFORM_OUT), .counts = (const size_t[]){1000, ~0ul}, .comms = BIT(CONFORM_ALONE), .group = 1},
-    {"alone_graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_AVG) | BIT(SHUNT_PREMUL),
-        .places = BIT(CONFORM_OUT), .counts = (const size_t[]){1000, ~0ul}, .comms = BIT(CONFORM_ALONE), .graph = true},
-    {"scalar", .colls = REDUCING, .dtypes = ALL_TYPES, .redops = BIT(SHUNT_PREMUL), .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
-        .counts = (const size_t[]){1000, ~0ul}, .comms = BIT(CONFORM_WORLD) | BIT(CONFORM_ALONE), .scalar_on_device = true},
-    {"scalar_large", .colls = REDUCING, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_PREMUL), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){0, 100000, ~0ul}, .scalar_on_device = true, .group = 1},
-    {"scalar_graph", .colls = REDUCING, .dtypes = BIT(SHUNT_F32) | BIT(SHUNT_I32), .redops = BIT(SHUNT_PREMUL),
-        .places = BIT(CONFORM_OUT), .counts = (const size_t[]){1000, 100000, ~0ul}, .scalar_on_device = true, .graph = true},
-    {"config", .colls = ALL_COLLS & ~COLL(BCAST), .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
-        .counts = (const size_t[]){0, 500, 70000, ~0ul}, .configs = CONFIGS},
-    {"config_group", .colls = ALL_COLLS & ~COLL(BCAST), .dtypes = BIT(SHUNT_BF16), .redops = BIT(SHUNT_AVG),
-        .places = BIT(CONFORM_IN), .counts = (const size_t[]){3000, ~0ul}, .configs = CONFIGS, .group = 1},
-    {"types2", true, .colls = ALL_COLLS, .dtypes = ALL_TYPES, .redops = ALL_OPS, .places = ALL_PLACES,
-        .counts = (const size_t[]){1, 7, 16, 17, 129, 2049, 33333, ~0ul}, .misaligns = (const int[]){0, MIXED, 100}},
-    {"counts2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_BF16) | BIT(SHUNT_F64), .redops = BIT(SHUNT_SUM),
-        .places = ALL_PLACES,
-        .counts = (const size_t[]){4, 5, 6, 8, 9, 31, 32, 63, 64, 65, 127, 128, 511, 512, 513, 1023, 1025, 4095, 4096, 8191, 8193,
-            16384, 32769, 131071, 131073, 262145, 524288, ~0ul},
-        .roots = ROOT_EVERY},
-    {"graph2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_BF16), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG),
-        .places = ALL_PLACES, .counts = (const size_t[]){1, 1000, 70000, 1000000, ~0ul}, .misaligns = (const int[]){0, 1, 100},
-        .graph = true},
-    {"large2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = ALL_PLACES,
-        .counts = (const size_t[]){1048576, 2097169, ~0ul}, .misaligns = (const int[]){0, 1, 100}},
+	{ "types", .colls = ALL_COLLS, .dtypes = ALL_TYPES, .redops = ALL_OPS, .places = BIT(CONFORM_OUT),
+	    .counts = (const size_t[]){ 1000, ~0ul } },
+	{ "counts", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_U8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
+	    .places = ALL_PLACES, .counts = (const size_t[]){ 0, 1, 2, 3, 15, 255, 257, 4097, 65537, ~0ul } },
+	{ "roots", .colls = COLL(BROADCAST) | COLL(REDUCE) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST),
+	    .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG), .places = ALL_PLACES,
+	    .counts = (const size_t[]){ 5, 3000, ~0ul }, .roots = ROOT_EVERY },
+	{ "align", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F16) | BIT(SHUNT_F32) | BIT(SHUNT_I64),
+	    .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
+	    .counts = (const size_t[]){ 33, 5000, ~0ul }, .misaligns = (const int[]){ 1, MIXED, 100 } },
+	{ "special", .colls = REDUCING, .dtypes = BIT(SHUNT_F16) | BIT(SHUNT_F32) | BIT(SHUNT_BF16),
+	    .redops = BIT(SHUNT_SUM) | BIT(SHUNT_MAX) | BIT(SHUNT_MIN), .places = BIT(CONFORM_OUT),
+	    .counts = (const size_t[]){ 999, ~0ul }, .data = CONFORM_SPECIAL },
+	{ "graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
+	    .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN), .counts = (const size_t[]){ 100, 20000, ~0ul },
+	    .graph = true },
+	{ "group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I32) | BIT(SHUNT_BF16), .redops = BIT(SHUNT_SUM),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 0, 777, ~0ul }, .group = 1 },
+	{ "nested", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I32), .redops = BIT(SHUNT_MAX), .places = BIT(CONFORM_IN),
+	    .counts = (const size_t[]){ 777, ~0ul }, .group = 3 },
+	{ "large", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
+	    .counts = (const size_t[]){ 150001, ~0ul } },
+	{ "comm", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT),
+	    .counts = (const size_t[]){ 0, 700, ~0ul }, .comms = CHILDREN },
+	{ "comm_in", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I64), .redops = BIT(SHUNT_AVG), .places = BIT(CONFORM_IN),
+	    .counts = (const size_t[]){ 9000, ~0ul }, .misaligns = (const int[]){ MIXED, 100 }, .roots = ROOT_EVERY,
+	    .comms = CHILDREN },
+	{ "alone", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32) | BIT(SHUNT_BF16) | BIT(SHUNT_F8E4M3),
+	    .redops = ALL_OPS, .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
+	    .counts = (const size_t[]){ 0, 1, 1000, ~0ul }, .comms = BIT(CONFORM_ALONE) },
+	{ "alone_group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_PREMUL),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_ALONE),
+	    .group = 1 },
+	{ "alone_graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_AVG) | BIT(SHUNT_PREMUL),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_ALONE),
+	    .graph = true },
+	{ "scalar", .colls = REDUCING, .dtypes = ALL_TYPES, .redops = BIT(SHUNT_PREMUL),
+	    .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN), .counts = (const size_t[]){ 1000, ~0ul },
+	    .comms = BIT(CONFORM_WORLD) | BIT(CONFORM_ALONE), .scalar_on_device = true },
+	{ "scalar_large", .colls = REDUCING, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_PREMUL),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 0, 100000, ~0ul }, .scalar_on_device = true,
+	    .group = 1 },
+	{ "scalar_graph", .colls = REDUCING, .dtypes = BIT(SHUNT_F32) | BIT(SHUNT_I32), .redops = BIT(SHUNT_PREMUL),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, 100000, ~0ul }, .scalar_on_device = true,
+	    .graph = true },
+	{ "config", .colls = ALL_COLLS & ~COLL(BCAST), .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 0, 500, 70000, ~0ul }, .configs = CONFIGS },
+	{ "config_group", .colls = ALL_COLLS & ~COLL(BCAST), .dtypes = BIT(SHUNT_BF16), .redops = BIT(SHUNT_AVG),
+	    .places = BIT(CONFORM_IN), .counts = (const size_t[]){ 3000, ~0ul }, .configs = CONFIGS, .group = 1 },
+	{ "types2", true, .colls = ALL_COLLS, .dtypes = ALL_TYPES, .redops = ALL_OPS, .places = ALL_PLACES,
+	    .counts = (const size_t[]){ 1, 7, 16, 17, 129, 2049, 33333, ~0ul },
+	    .misaligns = (const int[]){ 0, MIXED, 100 } },
+	{ "counts2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_BF16) | BIT(SHUNT_F64),
+	    .redops = BIT(SHUNT_SUM), .places = ALL_PLACES,
+	    .counts = (const size_t[]){ 4, 5, 6, 8, 9, 31, 32, 63, 64, 65, 127, 128, 511, 512, 513, 1023, 1025, 4095,
+	        4096, 8191, 8193, 16384, 32769, 131071, 131073, 262145, 524288, ~0ul },
+	    .roots = ROOT_EVERY },
+	{ "graph2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_BF16),
+	    .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG), .places = ALL_PLACES,
+	    .counts = (const size_t[]){ 1, 1000, 70000, 1000000, ~0ul }, .misaligns = (const int[]){ 0, 1, 100 },
+	    .graph = true },
+	{ "large2", true, .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
+	    .places = ALL_PLACES, .counts = (const size_t[]){ 1048576, 2097169, ~0ul },
+	    .misaligns = (const int[]){ 0, 1, 100 } },
 };
 
 static void build_single(struct conform_build *b, const struct conform_case *c)
@@ -138,7 +149,8 @@ static void single_add(struct conform_list *list, const struct sweep *s, struct 
 	const struct bench_coll *coll = &bench_colls[c.coll];
 	int members[BENCH_MAX_RANKS], me, last = list->nranks - 1;
 
-	if ((c.place == CONFORM_IN && !coll->in_place) || (c.place == CONFORM_NULLS && !coll->send_root && !coll->recv_root))
+	if ((c.place == CONFORM_IN && !coll->in_place) ||
+	    (c.place == CONFORM_NULLS && !coll->send_root && !coll->recv_root))
 		return;
 	if (c.coll == BENCH_COLL_BCAST && c.place != CONFORM_IN && s->places != BIT(CONFORM_OUT)) /* there is but one */
 		return;
@@ -159,14 +171,15 @@ static void single_add(struct conform_list *list, const struct sweep *s, struct 
 		if (coll->rooted)
 			at += (size_t)snprintf(where + at, sizeof(where) - at, ".root%d", root);
 		if (c.misalign)
-			at += (size_t)snprintf(where + at, sizeof(where) - at, c.misalign < 0 ? ".mixed" : ".plus%d", c.misalign);
+			at += (size_t)snprintf(
+			    where + at, sizeof(where) - at, c.misalign < 0 ? ".mixed" : ".plus%d", c.misalign);
 		if (s->comms)
 			at += (size_t)snprintf(where + at, sizeof(where) - at, ".%s", conform_comm_name(c.comm));
 		if (s->configs)
 			snprintf(where + at, sizeof(where) - at, ".%s", conform_config_names[c.config]);
-		snprintf(c.name, sizeof(c.name), "%s.%s.%s%s%s.n%zu.%s%s", s->name, coll->name, shunt_dtype_name(c.dtype),
-		    coll->reduces ? "." : "", coll->reduces ? shunt_redop_name(c.redop) : "", c.count, conform_place_names[c.place],
-		    where);
+		snprintf(c.name, sizeof(c.name), "%s.%s.%s%s%s.n%zu.%s%s", s->name, coll->name,
+		    shunt_dtype_name(c.dtype), coll->reduces ? "." : "", coll->reduces ? shunt_redop_name(c.redop) : "",
+		    c.count, conform_place_names[c.place], where);
 		conform_case_add(list, &c);
 	}
 }
@@ -180,7 +193,7 @@ static void places_add(struct conform_list *list, const struct sweep *s, struct 
 			for (int comm = 0; comm < CONFORM_NCOMMS; comm++)
 				for (int config = 0; config < CONFORM_NCONFIGS; config++) {
 					if (!((s->comms ? s->comms : BIT(CONFORM_WORLD)) >> comm & 1) ||
-						!((s->configs ? s->configs : BIT(CONFORM_PLAINLY)) >> config & 1))
+					    !((s->configs ? s->configs : BIT(CONFORM_PLAINLY)) >> config & 1))
 						continue;
 					c.place = place;
 					c.misalign = *a;
@@ -201,15 +214,15 @@ static void sweep_add(struct conform_list *list, const struct sweep *s)
 					continue;
 				for (const size_t *count = s->counts; *count != ~0ul; count++)
 					places_add(list, s,
-						(struct conform_case){.build = build_single,
-							.coll = coll,
-							.dtype = dtype,
-							.redop = redop,
-							.count = *count,
-							.group = s->group,
-							.graph = s->graph,
-							.data = s->data,
-							.scalar_on_device = s->scalar_on_device});
+					    (struct conform_case){ .build = build_single,
+					        .coll = coll,
+					        .dtype = dtype,
+					        .redop = redop,
+					        .count = *count,
+					        .group = s->group,
+					        .graph = s->graph,
+					        .data = s->data,
+					        .scalar_on_device = s->scalar_on_device });
 			}
 }
 

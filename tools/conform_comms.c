@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The communicators that scripts use beside the world: a row says who belongs together in which order, and how it is made. */
+/*
+ * The communicators that scripts use beside the world: a row says who belongs together in which order, and how it is
+ * made.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <time.h>
@@ -60,8 +63,8 @@ static const struct row {
 	enum how how;
 	enum conform_comm parent;
 	int (*color)(int i, int n), (*key)(int i, int n);
-	const char *needs;   /* functions, without "nccl" */
-	int least;           /* ranks */
+	const char *needs; /* functions, without "nccl" */
+	int least;         /* ranks */
 	bool async;
 } rows[CONFORM_NCOMMS] = {
 	[CONFORM_WORLD] = { "world", GIVEN, CONFORM_WORLD, color_one, key_rank, .least = 1 },
@@ -73,7 +76,8 @@ static const struct row {
 	[CONFORM_SHRUNK] = { "shrunk", SHRINK, CONFORM_WORLD, color_but_first, key_rank, "CommShrink", 2 },
 	[CONFORM_ALONE] = { "alone", SPLIT, CONFORM_WORLD, color_each, key_rank, "CommSplit", 1 },
 	[CONFORM_ASYNC] = { "async", INIT_ASYNC, CONFORM_WORLD, color_one, key_rank, "CommInitRankConfig", 1, true },
-	[CONFORM_ASYNC_CHILD] = { "async_child", SPLIT, CONFORM_ASYNC, color_halves, key_reversed, "CommSplit", 1, true },
+	[CONFORM_ASYNC_CHILD] = { "async_child", SPLIT, CONFORM_ASYNC, color_halves, key_reversed, "CommSplit", 1,
+	    true },
 };
 
 const char *conform_comm_name(enum conform_comm comm)
@@ -146,7 +150,7 @@ int conform_members(enum conform_comm comm, int rank, int nranks, int members[BE
 
 ncclConfig_t conform_comm_config(void)
 {
-	return (ncclConfig_t){.size = sizeof(ncclConfig_t),
+	return (ncclConfig_t){ .size = sizeof(ncclConfig_t),
 		.magic = SHUNT_NCCL_CONFIG_MAGIC,
 		.version = 23200,
 		.blocking = NCCL_CONFIG_UNDEF_INT,
@@ -169,11 +173,11 @@ ncclConfig_t conform_comm_config(void)
 		.numRmaSig = NCCL_CONFIG_UNDEF_INT,
 		.rmaEagerInit = NCCL_CONFIG_UNDEF_INT,
 		.hostCftMode = NCCL_CONFIG_UNDEF_INT,
-		.nvlsHostMode = NCCL_CONFIG_UNDEF_INT};
+		.nvlsHostMode = NCCL_CONFIG_UNDEF_INT };
 }
 
-ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, const ncclUniqueId *id,
-    ncclComm_t comms[CONFORM_NCOMMS])
+ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks,
+    const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS])
 {
 	const struct row *row = &rows[comm];
 	int parents[BENCH_MAX_RANKS], mine = 0, n = conform_members(row->parent, rank, nranks, parents, &mine);
@@ -187,7 +191,7 @@ ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm
 	case SHRINK:
 		if (row->color(mine, n) == NCCL_SPLIT_NOCOLOR) /* who is left out must not call */
 			return ncclSuccess;
-		return nccl->CommShrink(comms[row->parent], (int[]){0}, 1, &comms[comm], NULL, NCCL_SHRINK_DEFAULT);
+		return nccl->CommShrink(comms[row->parent], (int[]){ 0 }, 1, &comms[comm], NULL, NCCL_SHRINK_DEFAULT);
 	case INIT_ASYNC:
 		config.blocking = 0;
 		return nccl->CommInitRankConfig(&comms[comm], nranks, *id, rank, &config);
@@ -212,7 +216,8 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
     ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes)
 {
 	const struct row *row = &rows[comm];
-	int members[BENCH_MAX_RANKS], me = 0, n = conform_members(comm, rank, nranks, members, &me), parents[BENCH_MAX_RANKS], mine;
+	int members[BENCH_MAX_RANKS], me = 0, n = conform_members(comm, rank, nranks, members, &me),
+	                              parents[BENCH_MAX_RANKS], mine;
 	/* Of a child the parent says how far it is. */
 	ncclComm_t asked = row->how == INIT_ASYNC ? comms[comm] : comms[row->parent];
 	int count = -1, user = -1, where = -1;
@@ -221,20 +226,21 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
 		result = conform_settle(nccl, asked, row->async && !result ? ncclInProgress : result);
 	if (result) {
 		snprintf(text, text_bytes, "making the communicator \"%s\" returned %d: %s", row->name, (int)result,
-			nccl->GetErrorString(result));
+		    nccl->GetErrorString(result));
 		return false;
 	}
 	if (!n != !comms[comm]) {
-		snprintf(text, text_bytes, "the communicator \"%s\" is %sNULL on a rank that %s to it", row->name, n ? "" : "not ",
-			n ? "belongs" : "does not belong");
+		snprintf(text, text_bytes, "the communicator \"%s\" is %sNULL on a rank that %s to it", row->name,
+		    n ? "" : "not ", n ? "belongs" : "does not belong");
 		return false;
 	}
 	if (!n || !nccl->CommCount || !nccl->CommUserRank || !nccl->CommCuDevice)
 		return true;
 	if (nccl->CommCount(comms[comm], &count) || nccl->CommUserRank(comms[comm], &user) ||
 	    nccl->CommCuDevice(comms[comm], &where) || count != n || user != me || where != device) {
-		snprintf(text, text_bytes, "the communicator \"%s\" has rank %d of %d on device %d, not rank %d of %d on device %d",
-		    row->name, user, count, where, me, n, device);
+		snprintf(text, text_bytes,
+		    "the communicator \"%s\" has rank %d of %d on device %d, not rank %d of %d on device %d", row->name,
+		    user, count, where, me, n, device);
 		return false;
 	}
 	return true;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages beyond 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for scripts, whose arenas lie
- * in host memory for every rank. Here the inputs repeat with a prime period, so that no power of two maps an element to an equal
- * one, and so do the results; every byte is compared. Reductions are of small integers: exact in every order.
+ * Messages beyond 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for scripts, whose
+ * arenas lie in host memory for every rank. Here the inputs repeat with a prime period, so that no power of two maps an
+ * element to an equal one, and so do the results; every byte is compared. Reductions are of small integers: exact in
+ * every order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -41,15 +42,16 @@ void conform_huges_add(struct conform_list *list)
 {
 	for (int i = 0; i < NROWS && list->o->huge; i++) {
 		const struct bench_coll *coll = &bench_colls[rows[i].coll];
-		uint64_t blocks = rows[i].whole ? 1 : bench_coll_blocks(coll, coll->send_many || coll->recv_many, list->nranks);
-		struct conform_case c = {.kind = CONFORM_HUGE,
+		uint64_t blocks =
+		    rows[i].whole ? 1 : bench_coll_blocks(coll, coll->send_many || coll->recv_many, list->nranks);
+		struct conform_case c = { .kind = CONFORM_HUGE,
 			.row = i,
 			.coll = rows[i].coll,
 			.dtype = rows[i].dtype,
 			.redop = rows[i].redop,
 			.root = list->nranks - 1,
 			.place = rows[i].in_place ? CONFORM_IN : CONFORM_OUT,
-			.count = list->o->huge / shunt_dtype_bytes[rows[i].dtype] / blocks + 17};
+			.count = list->o->huge / shunt_dtype_bytes[rows[i].dtype] / blocks + 17 };
 
 		snprintf(c.name, sizeof(c.name), "huge.%s.%s%s%s.n%zu.%s", coll->name, shunt_dtype_name(c.dtype),
 		    coll->reduces ? "." : "", coll->reduces ? shunt_redop_name(c.redop) : "", c.count,
@@ -63,10 +65,10 @@ struct huge {
 	const struct conform_case *c;
 	const struct bench_coll *coll;
 	size_t element;
-	uint64_t send, recv;              /* elements of each side */
-	char *period[BENCH_MAX_RANKS + 1];/* of each rank's input, and of the inputs reduced; PERIOD elements */
+	uint64_t send, recv;               /* elements of each side */
+	char *period[BENCH_MAX_RANKS + 1]; /* of each rank's input, and of the inputs reduced; PERIOD elements */
 	char *piece;
-	char *out, *in;                   /* device memory: of the result and of the input; in place inside the same */
+	char *out, *in; /* device memory: of the result and of the input; in place inside the same */
 	void *memory[2];
 };
 
@@ -174,8 +176,8 @@ static int block_check(struct huge *h, int lib, struct bench_block b, struct con
 			if (!memcmp(got + i * h->element, want + i * h->element, h->element))
 				continue;
 			conform_say(out, CONFORM_FAIL, "%s: element %llu is %.9g, not %.9g", h->r->side[lib].nccl.label,
-				(unsigned long long)(b.at + first + i), ref_to_double(got + i * h->element, h->c->dtype),
-				ref_to_double(want + i * h->element, h->c->dtype));
+			    (unsigned long long)(b.at + first + i), ref_to_double(got + i * h->element, h->c->dtype),
+			    ref_to_double(want + i * h->element, h->c->dtype));
 			return 0;
 		}
 	}
@@ -189,13 +191,15 @@ static int result_check(struct huge *h, int lib, struct conform_outcome *out)
 	int blocks = has ? h->coll->recv_many ? r->nranks : 1 : 0, err = 0;
 
 	for (int block = 0; !err && block < blocks; block++)
-		err = block_check(h, lib, bench_coll_block(h->coll, r->rank, r->nranks, h->c->root, block, h->c->count), out);
+		err = block_check(
+		    h, lib, bench_coll_block(h->coll, r->rank, r->nranks, h->c->root, block, h->c->count), out);
 	if (err || h->c->place == CONFORM_IN)
 		return err;
 	err = r->lib.memcpy(h->piece, h->out + (has ? h->recv * h->element : 0), GUARD);
 	for (int i = 0; !err && i < GUARD; i++)
 		if ((unsigned char)h->piece[i] != CONFORM_POISON) {
-			conform_say(out, CONFORM_FAIL, "%s: byte %d behind the result was written", r->side[lib].nccl.label, i);
+			conform_say(
+			    out, CONFORM_FAIL, "%s: byte %d behind the result was written", r->side[lib].nccl.label, i);
 			break;
 		}
 	return err;
@@ -205,7 +209,7 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 {
 	struct conform_rank *r = h->r;
 	struct conform_side *s = &r->side[lib];
-	struct bench_args a = {.send = h->in,
+	struct bench_args a = { .send = h->in,
 		.recv = h->out,
 		.count = h->c->count,
 		.dtype = (ncclDataType_t)h->c->dtype,
@@ -214,7 +218,7 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 		.rank = r->rank,
 		.nranks = r->nranks,
 		.comm = s->comm[CONFORM_WORLD],
-		.stream = r->stream[0]};
+		.stream = r->stream[0] };
 	ncclResult_t result;
 	int err;
 
@@ -225,7 +229,7 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 	result = h->coll->call(&s->nccl, &a);
 	if (result)
 		conform_say(out, CONFORM_FAIL, "%s: %s returned %d: %s", s->nccl.label, h->coll->name, (int)result,
-			s->nccl.GetErrorString(result));
+		    s->nccl.GetErrorString(result));
 	err = r->lib.stream_synchronize(r->stream[0]);
 	return err || result ? err : result_check(h, lib, out);
 }
@@ -233,12 +237,12 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 void conform_huge_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out)
 {
 	const struct bench_coll *coll = &bench_colls[c->coll];
-	struct huge h = {.r = r,
+	struct huge h = { .r = r,
 		.c = c,
 		.coll = coll,
 		.element = shunt_dtype_bytes[c->dtype],
 		.send = c->count * bench_coll_blocks(coll, coll->send_many, r->nranks),
-		.recv = c->count * bench_coll_blocks(coll, coll->recv_many, r->nranks)};
+		.recv = c->count * bench_coll_blocks(coll, coll->recv_many, r->nranks) };
 	int err;
 
 	for (int i = 0; i < r->o->base.nlibs; i++)
@@ -251,6 +255,6 @@ void conform_huge_run(struct conform_rank *r, const struct conform_case *c, stru
 		err = library_run(&h, i, out);
 	if (err)
 		conform_say(out, CONFORM_FAIL, "of %llu and %llu bytes: %s", (unsigned long long)(h.send * h.element),
-			(unsigned long long)(h.recv * h.element), strerror(-err));
+		    (unsigned long long)(h.recv * h.element), strerror(-err));
 	huge_finish(&h);
 }

@@ -41,9 +41,9 @@ void conform_pattern_buckets(struct conform_build *b, const struct conform_case 
 
 void conform_pattern_mixed(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum bench_coll_id order[] = {BENCH_COLL_ALL_REDUCE, BENCH_COLL_BROADCAST, BENCH_COLL_ALL_GATHER,
-		BENCH_COLL_REDUCE, BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALLTOALL, BENCH_COLL_GATHER,
-		BENCH_COLL_SCATTER};
+	static const enum bench_coll_id order[] = { BENCH_COLL_ALL_REDUCE, BENCH_COLL_BROADCAST, BENCH_COLL_ALL_GATHER,
+		BENCH_COLL_REDUCE, BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALLTOALL,
+		BENCH_COLL_GATHER, BENCH_COLL_SCATTER };
 
 	conform_group_start(b);
 	for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -92,8 +92,8 @@ void conform_pattern_every_root(struct conform_build *b, const struct conform_ca
 /* Collectives in their order, with the messages of a ring in between, at another place on every rank. */
 void conform_pattern_places(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum bench_coll_id order[] = {BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_BROADCAST,
-		BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_REDUCE, BENCH_COLL_ALL_REDUCE};
+	static const enum bench_coll_id order[] = { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_BROADCAST,
+		BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_REDUCE, BENCH_COLL_ALL_REDUCE };
 	enum { N = sizeof(order) / sizeof(order[0]), MESSAGES = 4 };
 	int next = (b->rank + 1) % b->nranks, before = (b->rank + b->nranks - 1) % b->nranks;
 	unsigned sent = 0, received = 0;
@@ -140,7 +140,8 @@ void conform_pattern_operators(struct conform_build *b, const struct conform_cas
 			b->redop = i % SHUNT_NREDOPS;
 			b->dtype = types[i % 4];
 			b->scalar_on_device = i & 1;
-			conform_call(b, i % 3 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE_SCATTER, 0, conform_uneven(b, c, i, 0));
+			conform_call(b, i % 3 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE_SCATTER, 0,
+			    conform_uneven(b, c, i, 0));
 		}
 		if (grouped)
 			conform_group_end(b);

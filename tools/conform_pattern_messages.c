@@ -57,7 +57,8 @@ void conform_pattern_pipeline(struct conform_build *b, const struct conform_case
 void conform_pattern_star(struct conform_build *b, const struct conform_case *c)
 {
 	for (int out = 0; out < 2; out++) {
-		enum bench_coll_id mine = out ? BENCH_COLL_SEND : BENCH_COLL_RECV, theirs = out ? BENCH_COLL_RECV : BENCH_COLL_SEND;
+		enum bench_coll_id mine = out ? BENCH_COLL_SEND : BENCH_COLL_RECV,
+		                   theirs = out ? BENCH_COLL_RECV : BENCH_COLL_SEND;
 
 		if (b->rank) {
 			conform_call(b, theirs, 0, c->count);
@@ -103,12 +104,16 @@ void conform_pattern_message_types(struct conform_build *b, const struct conform
 	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++) {
 		b->dtype = dtype;
 		conform_call(b, BENCH_COLL_SEND, (b->rank + 1) % b->nranks, conform_uneven(b, c, (unsigned)dtype, 1));
-		conform_call(b, BENCH_COLL_RECV, (b->rank + b->nranks - 1) % b->nranks, conform_uneven(b, c, (unsigned)dtype, 1));
+		conform_call(b, BENCH_COLL_RECV, (b->rank + b->nranks - 1) % b->nranks,
+		    conform_uneven(b, c, (unsigned)dtype, 1));
 	}
 	conform_group_end(b);
 }
 
-/* There and back without a group: the other end answers when it has the message. The last of an odd number has no partner. */
+/*
+ * There and back without a group: the other end answers when it has the message. The last of an odd number has no
+ * partner.
+ */
 void conform_pattern_ping_pong(struct conform_build *b, const struct conform_case *c)
 {
 	int peer = b->rank ^ 1;

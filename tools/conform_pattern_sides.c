@@ -15,23 +15,23 @@ void conform_pattern_skew(struct conform_build *b, const struct conform_case *c)
 /* Different collectives with one after the other's result still under way. */
 void conform_pattern_mixed_skew(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum bench_coll_id order[] = {BENCH_COLL_BROADCAST, BENCH_COLL_BROADCAST, BENCH_COLL_REDUCE,
-		BENCH_COLL_ALL_REDUCE, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_ALL_GATHER, BENCH_COLL_REDUCE_SCATTER,
-		BENCH_COLL_ALLTOALL};
+	static const enum bench_coll_id order[] = { BENCH_COLL_BROADCAST, BENCH_COLL_BROADCAST, BENCH_COLL_REDUCE,
+		BENCH_COLL_ALL_REDUCE, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_ALL_GATHER,
+		BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_ALLTOALL };
 
 	for (unsigned i = 0; i < 3 * sizeof(order) / sizeof(order[0]); i++) {
 		if (conform_random(b, i, 7) % 4 == (unsigned)b->rank % 4)
 			conform_delay(b, (unsigned)(conform_random(b, i, 8) % 2000));
-		conform_call(b, order[i % (sizeof(order) / sizeof(order[0]))], (int)(conform_random(b, i, 9) % (unsigned)b->nranks),
-			conform_uneven(b, c, i, 0));
+		conform_call(b, order[i % (sizeof(order) / sizeof(order[0]))],
+		    (int)(conform_random(b, i, 9) % (unsigned)b->nranks), conform_uneven(b, c, i, 0));
 	}
 }
 
 /* Both halves at work at once, then all ranks, then in the reverse order. */
 void conform_pattern_comms(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum conform_comm order[] = {
-		CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_HALVES, CONFORM_HALVES, CONFORM_REVERSED};
+	static const enum conform_comm order[] = { CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_HALVES,
+		CONFORM_HALVES, CONFORM_REVERSED };
 
 	for (unsigned i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
 		b->comm = order[i];
@@ -49,8 +49,8 @@ void conform_pattern_comms_group(struct conform_build *b, const struct conform_c
 /* On several communicators in one group, messages too; ranks in these are not those of the world. */
 void conform_pattern_comms_messages(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum conform_comm order[] = {
-		CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_CHILD, CONFORM_SOME, CONFORM_ALONE, CONFORM_TIES};
+	static const enum conform_comm order[] = { CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_CHILD,
+		CONFORM_SOME, CONFORM_ALONE, CONFORM_TIES };
 	int members[BENCH_MAX_RANKS], me = 0;
 
 	conform_group_start(b);

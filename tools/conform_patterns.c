@@ -28,7 +28,7 @@ static const struct pattern {
 	bool graph;
 } patterns[] = {
 #define PATTERN(name, colls, small, large, dtype, graph) \
-	{#name, conform_pattern_##name, colls, {small, large}, SHUNT_##dtype, graph},
+	{ #name, conform_pattern_##name, colls, { small, large }, SHUNT_##dtype, graph },
 #include "conform_patterns.def"
 #undef PATTERN
 };
@@ -38,18 +38,18 @@ static void pattern_add(struct conform_list *list, const struct pattern *p)
 	for (int coll = 0; coll < BENCH_NCOLLS; coll++)
 		for (int size = 0; size < 2; size++)
 			for (int graph = 0; graph < (p->graph ? 2 : 1); graph++) {
-				struct conform_case c = {.build = p->build,
+				struct conform_case c = { .build = p->build,
 					.coll = coll,
 					.dtype = p->dtype,
 					.redop = SHUNT_SUM,
 					.count = p->counts[size],
 					.misalign = size ? 0 : MIXED,
-					.graph = graph};
+					.graph = graph };
 
 				if (p->colls ? !(p->colls >> coll & 1) : coll)
 					continue;
 				snprintf(c.name, sizeof(c.name), "pattern.%s%s%s.n%zu%s", p->name, p->colls ? "." : "",
-					p->colls ? bench_colls[coll].name : "", c.count, graph ? ".graph" : "");
+				    p->colls ? bench_colls[coll].name : "", c.count, graph ? ".graph" : "");
 				conform_case_add(list, &c);
 			}
 }

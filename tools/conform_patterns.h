@@ -7,7 +7,8 @@
 #define CONFORM_BIT(coll) (1u << BENCH_COLL_##coll)
 #define CONFORM_ALL_COLLS \
 	(CONFORM_BIT(ALL_REDUCE) | CONFORM_BIT(ALL_GATHER) | CONFORM_BIT(REDUCE_SCATTER) | CONFORM_BIT(BROADCAST) | \
-		CONFORM_BIT(REDUCE) | CONFORM_BIT(ALLTOALL) | CONFORM_BIT(GATHER) | CONFORM_BIT(SCATTER) | CONFORM_BIT(BCAST))
+	    CONFORM_BIT(REDUCE) | CONFORM_BIT(ALLTOALL) | CONFORM_BIT(GATHER) | CONFORM_BIT(SCATTER) | \
+	    CONFORM_BIT(BCAST))
 
 /* Elements of message i, j: anything from none to c->count, now and then more. */
 size_t conform_uneven(const struct conform_build *b, const struct conform_case *c, unsigned i, unsigned j);

@@ -92,7 +92,7 @@ int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, i
 	*plan = (struct conform_plan){ .c = c, .nranks = nranks };
 	for (int i = 0; i < nranks; i++) {
 		struct conform_script *s = &plan->script[i];
-		struct conform_build b = {.script = s,
+		struct conform_build b = { .script = s,
 			.rank = i,
 			.nranks = nranks,
 			.seed = c->seed,
@@ -102,7 +102,7 @@ int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, i
 			.config = c->config,
 			.scalar_on_device = c->scalar_on_device,
 			.place = c->place,
-			.misalign = c->misalign};
+			.misalign = c->misalign };
 
 		c->build(&b, c);
 		s->send_bytes += CONFORM_GAP;
@@ -189,7 +189,7 @@ const char *conform_plan_lacks(const struct conform_plan *plan, const struct con
 
 /* Scalars of operators that read them when they run, one for each step; or what must not be taken for them. */
 static bool scalars_upload(
-	struct conform_rank *r, int lib, const struct conform_script *script, bool right, struct conform_outcome *out)
+    struct conform_rank *r, int lib, const struct conform_script *script, bool right, struct conform_outcome *out)
 {
 	const char *label = r->side[lib].nccl.label;
 
@@ -200,9 +200,10 @@ static bool scalars_upload(
 			continue;
 		if (right)
 			conform_scalar(script->steps[i].dtype, r->rank, &scalar);
-		if (!device_ok(
-		        out, label, "memory", conform_arena_grow(r, &r->scalars, &r->scalar_bytes, script->n * sizeof(scalar))) ||
-		    !device_ok(out, label, "copy", r->lib.memcpy((char *)r->scalars + i * sizeof(scalar), &scalar, sizeof(scalar))))
+		if (!device_ok(out, label, "memory",
+		        conform_arena_grow(r, &r->scalars, &r->scalar_bytes, script->n * sizeof(scalar))) ||
+		    !device_ok(out, label, "copy",
+		        r->lib.memcpy((char *)r->scalars + i * sizeof(scalar), &scalar, sizeof(scalar))))
 			return false;
 	}
 	return true;
@@ -215,15 +216,19 @@ bool conform_rank_upload(struct conform_rank *r, int lib, const struct conform_p
 	const char *label = r->side[lib].nccl.label;
 
 	return scalars_upload(r, lib, script, true, out) &&
-		device_ok(out, label, "copy", r->lib.memcpy(r->send, image->send, script->send_bytes)) &&
-		device_ok(out, label, "copy", r->lib.memcpy(r->recv, image->recv, script->recv_bytes));
+	    device_ok(out, label, "copy", r->lib.memcpy(r->send, image->send, script->send_bytes)) &&
+	    device_ok(out, label, "copy", r->lib.memcpy(r->recv, image->recv, script->recv_bytes));
 }
 
 static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, const struct conform_step *step, size_t i)
 {
 	const struct bench_coll *coll = &bench_colls[step->coll];
-	struct bench_args a = { .count = step->count, .dtype = (ncclDataType_t)step->dtype, .redop = (ncclRedOp_t)step->redop,
-		.root = step->root, .comm = s->comm[step->comm], .stream = r->stream[step->stream] };
+	struct bench_args a = { .count = step->count,
+		.dtype = (ncclDataType_t)step->dtype,
+		.redop = (ncclRedOp_t)step->redop,
+		.root = step->root,
+		.comm = s->comm[step->comm],
+		.stream = r->stream[step->stream] };
 	bool made = coll->reduces && step->redop == SHUNT_PREMUL;
 	ncclResult_t result, end;
 	ncclCollConfig_t config;
@@ -235,10 +240,10 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 		a.recv = (char *)r->recv + step->recv;
 	if (made) {
 		conform_scalar(step->dtype, r->rank, &scalar);
-		result = step->scalar_on_device
-		             ? s->nccl.RedOpCreatePreMulSum(
-		                   &a.redop, (char *)r->scalars + i * sizeof(scalar), a.dtype, ncclScalarDevice, a.comm)
-		             : s->nccl.RedOpCreatePreMulSum(&a.redop, &scalar, a.dtype, ncclScalarHostImmediate, a.comm);
+		result = step->scalar_on_device ?
+		    s->nccl.RedOpCreatePreMulSum(
+		        &a.redop, (char *)r->scalars + i * sizeof(scalar), a.dtype, ncclScalarDevice, a.comm) :
+		    s->nccl.RedOpCreatePreMulSum(&a.redop, &scalar, a.dtype, ncclScalarHostImmediate, a.comm);
 		if (result)
 			return result;
 	}
@@ -295,7 +300,8 @@ static ncclResult_t settle(struct conform_side *s, const struct conform_plan *pl
 	return first;
 }
 
-void conform_rank_step(struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out)
+void conform_rank_step(
+    struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out)
 {
 	const struct conform_step *step = &plan->script[r->rank].steps[i];
 	struct conform_side *s = &r->side[lib];
@@ -309,9 +315,9 @@ void conform_rank_step(struct conform_rank *r, int lib, const struct conform_pla
 	case CONFORM_GROUP_START:
 	case CONFORM_GROUP_END:
 	case CONFORM_GROUP_SIMULATE:
-		name = step->kind == CONFORM_GROUP_START ? "ncclGroupStart"
-			: step->kind == CONFORM_GROUP_END  ? "ncclGroupEnd"
-							   : "ncclGroupSimulateEnd";
+		name = step->kind == CONFORM_GROUP_START ? "ncclGroupStart" :
+		    step->kind == CONFORM_GROUP_END      ? "ncclGroupEnd" :
+		                                           "ncclGroupSimulateEnd";
 		result = conform_group_run(&s->nccl, step->kind);
 		break;
 	case CONFORM_DELAY:
@@ -322,13 +328,14 @@ void conform_rank_step(struct conform_rank *r, int lib, const struct conform_pla
 	/* The caller goes on: the others may be waiting for what follows. */
 	if (result)
 		conform_say(out, CONFORM_FAIL, "%s: step %zu (%s) returned %d: %s", s->nccl.label, i, name, (int)result,
-			s->nccl.GetErrorString(result));
+		    s->nccl.GetErrorString(result));
 }
 
 void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out)
 {
 	for (int i = 0; i < 2; i++)
-		device_ok(out, r->side[lib].nccl.label, "waiting for the device", r->lib.stream_synchronize(r->stream[i]));
+		device_ok(
+		    out, r->side[lib].nccl.label, "waiting for the device", r->lib.stream_synchronize(r->stream[i]));
 }
 
 static void steps_run(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out)
@@ -361,7 +368,8 @@ static void graph_run(struct conform_rank *r, int lib, const struct conform_plan
 	r->lib.graph_destroy(graph);
 }
 
-void conform_rank_run(struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out)
+void conform_rank_run(
+    struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out)
 {
 	if (graph) {
 		graph_run(r, lib, plan, out);
@@ -372,17 +380,17 @@ void conform_rank_run(struct conform_rank *r, int lib, const struct conform_plan
 }
 
 bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-	struct conform_outcome *out)
+    struct conform_outcome *out)
 {
 	const struct conform_script *script = &plan->script[r->rank];
 	const char *label = r->side[lib].nccl.label;
 
 	return device_ok(out, label, "copy", r->lib.memcpy(m->got.send, r->send, script->send_bytes)) &&
-		device_ok(out, label, "copy", r->lib.memcpy(m->got.recv, r->recv, script->recv_bytes));
+	    device_ok(out, label, "copy", r->lib.memcpy(m->got.recv, r->recv, script->recv_bytes));
 }
 
 void conform_rank_check(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-	struct conform_outcome *out)
+    struct conform_outcome *out)
 {
 	const struct conform_script *script = &plan->script[r->rank];
 	const struct conform_side *s = &r->side[lib];
@@ -390,13 +398,14 @@ void conform_rank_check(struct conform_rank *r, int lib, const struct conform_pl
 
 	if (!conform_rank_download(r, lib, plan, m, out) || out->verdict)
 		return;
-	if (lib && !conform_check(plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, m->like,
-		r->side[0].nccl.label, text, sizeof(text)))
+	if (lib &&
+	    !conform_check(plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, m->like,
+	        r->side[0].nccl.label, text, sizeof(text)))
 		conform_say(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 	else if (!lib)
 		memcpy(m->like, m->got.recv, script->recv_bytes);
 	r->lib.memcpy(m->got.recv, r->recv, script->recv_bytes); /* the check has changed it */
-	if (!conform_check(
-	        plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, NULL, NULL, text, sizeof(text)))
+	if (!conform_check(plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, NULL, NULL,
+	        text, sizeof(text)))
 		conform_say(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 }

@@ -12,8 +12,12 @@
 static const struct {
 	int mant, tiny;
 } floats[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 10, -24 }, [SHUNT_F32] = { 23, -149 }, [SHUNT_F64] = { 52, -1074 }, [SHUNT_BF16] = { 7, -133 },
-	[SHUNT_F8E4M3] = { 3, -9 }, [SHUNT_F8E5M2] = { 2, -16 },
+	[SHUNT_F16] = { 10, -24 },
+	[SHUNT_F32] = { 23, -149 },
+	[SHUNT_F64] = { 52, -1074 },
+	[SHUNT_BF16] = { 7, -133 },
+	[SHUNT_F8E4M3] = { 3, -9 },
+	[SHUNT_F8E5M2] = { 2, -16 },
 };
 
 static bool is_p2p(const struct conform_step *s)
@@ -32,14 +36,15 @@ void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar)
 static void special_fill(void *buf, size_t count, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t *seed)
 {
 	/* A zero's sign after min and max is nobody's promise. */
-	const double values[] = {
-		NAN, INFINITY, -INFINITY, redop == SHUNT_SUM ? -0.0 : 1.5, 0.0, ldexp(1, floats[dtype].tiny), -1.25, 3};
+	const double values[] = { NAN, INFINITY, -INFINITY, redop == SHUNT_SUM ? -0.0 : 1.5, 0.0,
+		ldexp(1, floats[dtype].tiny), -1.25, 3 };
 
 	for (size_t i = 0; i < count; i++)
 		ref_from_double((char *)buf + i * shunt_dtype_bytes[dtype], dtype, values[ref_random(seed) % 8]);
 }
 
-static void input_fill(const struct conform_case *c, const struct conform_step *s, size_t elements, void *buf, uint64_t seed)
+static void input_fill(
+    const struct conform_case *c, const struct conform_step *s, size_t elements, void *buf, uint64_t seed)
 {
 	size_t bytes = shunt_dtype_bytes[s->dtype];
 	bool any_bits = !bench_colls[s->coll].reduces;
@@ -68,14 +73,16 @@ static void input_fill(const struct conform_case *c, const struct conform_step *
 		for (size_t i = 0; i < elements; i++) {
 			uint64_t x = ref_random(&seed);
 
-			ref_from_double((char *)buf + i * bytes, s->dtype, (x & 1 ? -1 : 1) * (0.75 + (double)(x >> 32) / 8.6e9));
+			ref_from_double(
+			    (char *)buf + i * bytes, s->dtype, (x & 1 ? -1 : 1) * (0.75 + (double)(x >> 32) / 8.6e9));
 		}
 	} else {
 		ref_fill(buf, elements, s->dtype, &seed);
 	}
 }
 
-void conform_image_fill(const struct conform_case *c, const struct conform_script *s, int rank, struct conform_image *image)
+void conform_image_fill(
+    const struct conform_case *c, const struct conform_script *s, int rank, struct conform_image *image)
 {
 	uint64_t seed = conform_mix(c->seed ^ ((uint64_t)rank << 40));
 
@@ -92,12 +99,12 @@ void conform_image_fill(const struct conform_case *c, const struct conform_scrip
 		if (bench_colls[step->coll].send_many)
 			blocks = (size_t)conform_members(step->comm, rank, c->nranks, members, &me);
 		input_fill(c, step, step->count * blocks, (step->in_place ? image->recv : image->send) + step->send,
-			conform_mix(seed + i + 1));
+		    conform_mix(seed + i + 1));
 		for (size_t block = 0; block < blocks && step->common; block++)
 			input_fill(c, step, step->common,
-				(step->in_place ? image->recv : image->send) + step->send +
-					(block * step->count + step->common_at) * shunt_dtype_bytes[step->dtype],
-				conform_mix(seed));
+			    (step->in_place ? image->recv : image->send) + step->send +
+			        (block * step->count + step->common_at) * shunt_dtype_bytes[step->dtype],
+			    conform_mix(seed));
 	}
 }
 
@@ -109,7 +116,8 @@ static const unsigned char *send_of(const struct conform_step *s, const struct c
 }
 
 /* The n-th collective on a communicator, or the n-th message to or from a peer. */
-static const struct conform_step *find(const struct conform_script *script, enum conform_comm comm, int coll, int peer, size_t nth)
+static const struct conform_step *find(
+    const struct conform_script *script, enum conform_comm comm, int coll, int peer, size_t nth)
 {
 	for (size_t i = 0; i < script->n; i++) {
 		const struct conform_step *s = &script->steps[i];
@@ -130,8 +138,8 @@ struct member {
 };
 
 /* All members' halves of my step i; for a receive the sender's alone. */
-static int members_find(const struct conform_script *scripts, const struct conform_image *images, int rank, int nranks, size_t i,
-	struct member members[BENCH_MAX_RANKS], int *n_p, int *me_p)
+static int members_find(const struct conform_script *scripts, const struct conform_image *images, int rank, int nranks,
+    size_t i, struct member members[BENCH_MAX_RANKS], int *n_p, int *me_p)
 {
 	const struct conform_step *s = &scripts[rank].steps[i];
 	int world[BENCH_MAX_RANKS], n = conform_members(s->comm, rank, nranks, world, me_p);
@@ -158,8 +166,8 @@ static int members_find(const struct conform_script *scripts, const struct confo
 	return 0;
 }
 
-static void block_reduce(const struct conform_step *s, const struct member *members, int n, const int *world, size_t from_block,
-	unsigned char *out)
+static void block_reduce(const struct conform_step *s, const struct member *members, int n, const int *world,
+    size_t from_block, unsigned char *out)
 {
 	const void *in[BENCH_MAX_RANKS], *scalars[BENCH_MAX_RANKS];
 	uint64_t scalar[BENCH_MAX_RANKS] = { 0 };
@@ -172,8 +180,8 @@ static void block_reduce(const struct conform_step *s, const struct member *memb
 	ref_allreduce(out, in, n, s->count, s->dtype, s->redop, scalars);
 }
 
-static int step_expect(const struct conform_script *scripts, const struct conform_image *images, int rank, int nranks, size_t i,
-	unsigned char *recv)
+static int step_expect(const struct conform_script *scripts, const struct conform_image *images, int rank, int nranks,
+    size_t i, unsigned char *recv)
 {
 	const struct conform_step *s = &scripts[rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
@@ -203,8 +211,8 @@ static int step_expect(const struct conform_script *scripts, const struct confor
 	return 0;
 }
 
-int conform_expect(const struct conform_case *c, const struct conform_script *scripts, const struct conform_image *images, int rank,
-	int nranks, unsigned char *recv)
+int conform_expect(const struct conform_case *c, const struct conform_script *scripts,
+    const struct conform_image *images, int rank, int nranks, unsigned char *recv)
 {
 	memcpy(recv, images[rank].recv, scripts[rank].recv_bytes);
 	for (size_t i = 0; i < scripts[rank].n; i++) {
@@ -219,11 +227,12 @@ int conform_expect(const struct conform_case *c, const struct conform_script *sc
 /* ---- check ---- */
 
 /*
- * How far a float result may be off, whatever the order of the reduction and wherever it rounds: n - 1 operations, a product before
- * or after, and the last rounding, half a unit each of the sum of absolute values; doubled, and one for the reference.
+ * How far a float result may be off, whatever the order of the reduction and wherever it rounds: n - 1 operations, a
+ * product before or after, and the last rounding, half a unit each of the sum of absolute values; doubled, and one for
+ * the reference.
  */
-static double bound(const struct conform_step *s, const struct member *members, int n, const int *world, size_t from_block,
-	size_t element, double want)
+static double bound(const struct conform_step *s, const struct member *members, int n, const int *world,
+    size_t from_block, size_t element, double want)
 {
 	double size = 0, scalar_value;
 	uint64_t scalar;
@@ -232,10 +241,13 @@ static double bound(const struct conform_step *s, const struct member *members, 
 		return 0;
 	for (int m = 0; m < n; m++) {
 		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): likewise */
-		const unsigned char *in = members[m].send + (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
+		const unsigned char *in =
+		    members[m].send + (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
 
 		conform_scalar(s->dtype, world[m], &scalar);
-		scalar_value = s->redop == SHUNT_PREMUL ? ref_to_double(&scalar, s->dtype) : s->redop == SHUNT_AVG ? 1.0 / n : 1;
+		scalar_value = s->redop == SHUNT_PREMUL ? ref_to_double(&scalar, s->dtype) :
+		    s->redop == SHUNT_AVG               ? 1.0 / n :
+		                                          1;
 		size += fabs(ref_to_double(in, s->dtype) * scalar_value);
 	}
 	if (s->redop == SHUNT_PROD)
@@ -261,8 +273,12 @@ struct check {
 
 static void describe(const struct check *k, size_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
-/* Is a float result of step i right? Then its bytes become the expected ones, for the comparison of everything that follows. */
-static bool floats_check(const struct check *k, size_t i, const unsigned char *want, unsigned char *got, const char *than)
+/*
+ * Is a float result of step i right? Then its bytes become the expected ones, for the comparison of everything that
+ * follows.
+ */
+static bool floats_check(
+    const struct check *k, size_t i, const unsigned char *want, unsigned char *got, const char *than)
 {
 	const struct conform_step *s = &k->scripts[k->rank].steps[i];
 	const struct bench_coll *coll = &bench_colls[s->coll];
@@ -298,7 +314,7 @@ static void describe(const struct check *k, size_t i, const char *fmt, ...)
 {
 	const struct conform_step *s = &k->scripts[k->rank].steps[i];
 	int n = snprintf(k->text, k->text_bytes, "step %zu (%s of %zu %s): ", i, bench_colls[s->coll].name, s->count,
-		shunt_dtype_name(s->dtype));
+	    shunt_dtype_name(s->dtype));
 	va_list args;
 
 	va_start(args, fmt);
@@ -307,7 +323,8 @@ static void describe(const struct check *k, size_t i, const char *fmt, ...)
 }
 
 /* Names the call that a byte of the result arena belongs to, or the one that it lies beside. */
-static void byte_describe(const struct check *k, size_t at, const unsigned char *want, const unsigned char *got, const char *than)
+static void byte_describe(
+    const struct check *k, size_t at, const unsigned char *want, const unsigned char *got, const char *than)
 {
 	const struct conform_script *script = &k->scripts[k->rank];
 	size_t nearest = 0;
@@ -335,18 +352,19 @@ static void byte_describe(const struct check *k, size_t at, const unsigned char 
 
 			memcpy(&g, got + s->recv + e * element, element);
 			memcpy(&w, want + s->recv + e * element, element);
-			describe(
-				k, i, "element %zu is 0x%llx, not 0x%llx%s", e, (unsigned long long)g, (unsigned long long)w, than);
+			describe(k, i, "element %zu is 0x%llx, not 0x%llx%s", e, (unsigned long long)g,
+			    (unsigned long long)w, than);
 			return;
 		}
 	}
 	if (script->steps[nearest].recv == CONFORM_NULL || script->steps[nearest].kind != CONFORM_CALL) {
-		snprintf(k->text, k->text_bytes, "byte %zu of the results, which belongs to no call, is 0x%02x, not 0x%02x%s", at,
-		    got[at], want[at], than);
+		snprintf(k->text, k->text_bytes,
+		    "byte %zu of the results, which belongs to no call, is 0x%02x, not 0x%02x%s", at, got[at], want[at],
+		    than);
 		return;
 	}
 	describe(k, nearest, "a byte that is no result was written: at %lld from its result, 0x%02x, not 0x%02x%s",
-		(long long)at - (long long)script->steps[nearest].recv, got[at], want[at], than);
+	    (long long)at - (long long)script->steps[nearest].recv, got[at], want[at], than);
 }
 
 static bool results_check(const struct check *k, const unsigned char *want, unsigned char *got, const char *than)
@@ -357,7 +375,8 @@ static bool results_check(const struct check *k, const unsigned char *want, unsi
 		const struct conform_step *s = &script->steps[i];
 		int members[BENCH_MAX_RANKS], me = 0;
 
-		if (!conform_is_call(s) || !bench_colls[s->coll].reduces || !floats[s->dtype].mant || s->recv == CONFORM_NULL)
+		if (!conform_is_call(s) || !bench_colls[s->coll].reduces || !floats[s->dtype].mant ||
+		    s->recv == CONFORM_NULL)
 			continue;
 		conform_members(s->comm, k->rank, k->nranks, members, &me);
 		if (bench_coll_has_recv(&bench_colls[s->coll], me, s->root) && !floats_check(k, i, want, got, than))
@@ -373,9 +392,9 @@ static bool results_check(const struct check *k, const unsigned char *want, unsi
 	return false;
 }
 
-bool conform_check(const struct conform_script *scripts, const struct conform_image *images, const unsigned char *expected,
-	int rank, int nranks, bool strict, struct conform_image *got, const unsigned char *like, const char *like_name, char *text,
-	size_t text_bytes)
+bool conform_check(const struct conform_script *scripts, const struct conform_image *images,
+    const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
+    const unsigned char *like, const char *like_name, char *text, size_t text_bytes)
 {
 	struct check k = { scripts, images, rank, nranks, strict, text, text_bytes };
 	char than[64] = "";

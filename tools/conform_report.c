@@ -11,7 +11,7 @@ struct conform_report {
 	const struct conform_opts *o;
 	const struct bench_launch *l;
 	json_t *root, *cases;
-	uint64_t counts[3];          /* by verdict */
+	uint64_t counts[3];                     /* by verdict */
 	uint64_t bits[BENCH_MAX_LIBS], remarks; /* of the determinism cases */
 	struct {
 		char text[sizeof(((struct conform_outcome *)0)->text)];
@@ -22,7 +22,7 @@ struct conform_report {
 static const char *const verdict_names[] = { "passed", "skipped", "failed" };
 
 struct conform_report *conform_report_create(
-	const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
+    const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
 {
 	struct conform_report *r = calloc(1, sizeof(*r));
 	json_t *list = json_array();
@@ -32,20 +32,21 @@ struct conform_report *conform_report_create(
 	r->o = o;
 	r->l = l;
 	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
-		l->external       ? "launched from outside"
-		: o->base.solo    ? "one thread"
-		: o->base.threads ? "threads"
-	                      : "processes",
-		l->kind, (unsigned long long)o->base.seed);
+	    l->external         ? "launched from outside" :
+	        o->base.solo    ? "one thread" :
+	        o->base.threads ? "threads" :
+	                          "processes",
+	    l->kind, (unsigned long long)o->base.seed);
 	for (int i = 0; i < o->base.nlibs; i++) {
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
-		json_array_append_new(
-		    list, json_pack("{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+		json_array_append_new(list,
+		    json_pack(
+		        "{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
 	}
 	fflush(stdout);
 	r->cases = json_array();
-	r->root = json_pack("{s:i, s:s, s:b, s:I, s:o, s:O}", "ranks", l->nranks, "device", l->kind, "threads", o->base.threads,
-		"seed", (json_int_t)o->base.seed, "libraries", list, "cases", r->cases);
+	r->root = json_pack("{s:i, s:s, s:b, s:I, s:o, s:O}", "ranks", l->nranks, "device", l->kind, "threads",
+	    o->base.threads, "seed", (json_int_t)o->base.seed, "libraries", list, "cases", r->cases);
 	if (!r->root) {
 		conform_report_destroy(r);
 		return NULL;
@@ -104,8 +105,8 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 		printf("FAIL  %s: rank %d: %s\n", c->name, worst, outcomes[worst].text);
 		command_print(r, c);
 	} else if (r->o->verbose) {
-		printf("%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name, *outcomes[worst].text ? ": " : "",
-		    outcomes[worst].text);
+		printf("%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name,
+		    *outcomes[worst].text ? ": " : "", outcomes[worst].text);
 	}
 	fflush(stdout);
 	row = json_pack("{s:s, s:s}", "name", c->name, "verdict", verdict_names[verdict]);
@@ -124,22 +125,23 @@ int conform_report_finish(struct conform_report *r)
 	for (int i = 0; i < MAX_REASONS && *r->skipped[i].text; i++)
 		printf("# skipped %llu: %s\n", (unsigned long long)r->skipped[i].cases, r->skipped[i].text);
 	if (r->remarks)
-		printf("# remarks on %llu cases that passed; --verbose or --json has them\n", (unsigned long long)r->remarks);
+		printf("# remarks on %llu cases that passed; --verbose or --json has them\n",
+		    (unsigned long long)r->remarks);
 	for (int i = 0; i < r->o->base.nlibs; i++)
 		if (r->bits[i]) {
 			char text[20];
 
 			snprintf(text, sizeof(text), "%016llx", (unsigned long long)r->bits[i]);
 			printf("# results of the determinism cases, %c: %s\n", 'A' + i, text);
-			json_object_set_new(
-			    json_array_get(json_object_get(r->root, "libraries"), (size_t)i), "determinism", json_string(text));
+			json_object_set_new(json_array_get(json_object_get(r->root, "libraries"), (size_t)i),
+			    "determinism", json_string(text));
 		}
 	for (int i = 0; i < 3; i++)
 		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
 	if (r->o->base.json && tool_file_json(r->o->base.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
-		(unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
+	    (unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
 	if (!r->counts[CONFORM_PASS] && !fail) {
 		if (r->o->only)
 			tool_error("nothing was compared: --case %s; --list prints the names", r->o->only);

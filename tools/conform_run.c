@@ -57,7 +57,7 @@ static int comm_make(struct seat *t, int lib, enum conform_comm comm, struct con
 	if (err)
 		return err;
 	if (!conform_comm_check(&s->nccl, comm, r->rank, r->nranks, r->device,
-		conform_comm_start(&s->nccl, comm, r->rank, r->nranks, &id, s->comm), s->comm, text, sizeof(text)))
+	        conform_comm_start(&s->nccl, comm, r->rank, r->nranks, &id, s->comm), s->comm, text, sizeof(text)))
 		conform_say(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 	return 0;
 }
@@ -88,7 +88,10 @@ static int script_run(struct seat *t, const struct conform_case *c, struct confo
 		tool_error("rank %d: %s cannot be prepared: %s", r->rank, c->name, strerror(-err));
 		goto out;
 	}
-	/* That freed memory, perhaps, which waits for the device. Nobody's kernels may wait for us there meanwhile: threads can share a GPU. */
+	/*
+	 * That freed memory, perhaps, which waits for the device. Nobody's kernels may wait for us there meanwhile:
+	 * threads can share a GPU.
+	 */
 	err = gather(t, &none, sizeof(none), all);
 	if (err)
 		goto out;
@@ -133,7 +136,9 @@ static int case_run(struct seat *t, const struct conform_case *c, struct conform
 
 /* ---- set-up ---- */
 
-/* A collective that is no symbol or that answers "invalid usage" to a plain call is one that the library does not have. */
+/*
+ * A collective that is no symbol or that answers "invalid usage" to a plain call is one that the library does not have.
+ */
 static int side_probe(struct seat *t, struct conform_side *s)
 {
 	struct conform_rank *r = &t->rank;
@@ -142,14 +147,14 @@ static int side_probe(struct seat *t, struct conform_side *s)
 
 	for (int id = 0; id < BENCH_NCOLLS; id++) {
 		const struct bench_coll *coll = &bench_colls[id];
-		struct bench_args a = {.send = r->send,
+		struct bench_args a = { .send = r->send,
 			.recv = r->recv,
 			.count = 1,
 			.dtype = ncclInt32,
 			.rank = r->rank,
 			.nranks = r->nranks,
 			.comm = s->comm[CONFORM_WORLD],
-			.stream = r->stream[0]};
+			.stream = r->stream[0] };
 
 		if (id == BENCH_COLL_SEND || id == BENCH_COLL_RECV) /* the ring has tried them */
 			lacks |= (lacks >> BENCH_COLL_SENDRECV & 1) << id;
@@ -178,8 +183,8 @@ static int side_open(struct seat *t, int lib)
 	err = id_agree(t, s, &id);
 	conform_note(r, BENCH_INIT, lib);
 	if (!err)
-		err = bench_nccl_check(
-		    &s->nccl, r->rank, "ncclCommInitRank", s->nccl.CommInitRank(&s->comm[CONFORM_WORLD], r->nranks, id, r->rank));
+		err = bench_nccl_check(&s->nccl, r->rank, "ncclCommInitRank",
+		    s->nccl.CommInitRank(&s->comm[CONFORM_WORLD], r->nranks, id, r->rank));
 	s->tried[CONFORM_WORLD] = true;
 	return err ? err : side_probe(t, s);
 }
@@ -235,8 +240,8 @@ static int cases_run(struct seat *t, const struct conform_list *list)
 		err = case_run(t, c, &out);
 		/* If the others do not come, the parent says this. */
 		if (out.verdict == CONFORM_FAIL)
-			snprintf(
-				r->progress->what, sizeof(r->progress->what), "--case %s, where it had failed: %.300s", c->name, out.text);
+			snprintf(r->progress->what, sizeof(r->progress->what), "--case %s, where it had failed: %.300s",
+			    c->name, out.text);
 		if (!err)
 			err = gather(t, &out, sizeof(out), all);
 		if (!err && !r->rank)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Determinism: the same elements in calls of other sizes, at other places, in place, alone or fused in a group, by another
- * collective, once more, in a graph. For Shunt's own kernels the results must be the same bits everywhere and on all ranks; where a
- * call goes to another library, and for other libraries, differences are a remark. The results' hash is printed, to compare runs
- * by.
+ * Determinism: the same elements in calls of other sizes, at other places, in place, alone or fused in a group, by
+ * another collective, once more, in a graph. For Shunt's own kernels the results must be the same bits everywhere and
+ * on all ranks; where a call goes to another library, and for other libraries, differences are a remark. The results'
+ * hash is printed, to compare runs by.
  */
 #include <string.h>
 #include "conform.h"
@@ -17,15 +17,13 @@ struct row {
 	bool scalar_on_device;
 };
 
-#define ROWS(type, text)                                                                                                           \
-	{type, SHUNT_SUM, text ".sum"}, {type, SHUNT_PROD, text ".prod"}, {type, SHUNT_AVG, text ".avg"},                          \
-	{                                                                                                                          \
-		type, SHUNT_PREMUL, text ".premul"                                                                                 \
-	}
+#define ROWS(type, text) \
+	{ type, SHUNT_SUM, text ".sum" }, { type, SHUNT_PROD, text ".prod" }, { type, SHUNT_AVG, text ".avg" }, \
+	    { type, SHUNT_PREMUL, text ".premul" }
 static const struct row rows[] = { ROWS(SHUNT_F16, "float16"), ROWS(SHUNT_F32, "float32"), ROWS(SHUNT_F64, "float64"),
 	ROWS(SHUNT_BF16, "bfloat16"), ROWS(SHUNT_F8E4M3, "float8e4m3"), ROWS(SHUNT_F8E5M2, "float8e5m2"),
-	{ SHUNT_F32, SHUNT_PREMUL, "float32.premul_device", true }, { SHUNT_BF16, SHUNT_PREMUL, "bfloat16.premul_device", true },
-	{ SHUNT_I32, SHUNT_SUM, "int32.sum" } };
+	{ SHUNT_F32, SHUNT_PREMUL, "float32.premul_device", true },
+	{ SHUNT_BF16, SHUNT_PREMUL, "bfloat16.premul_device", true }, { SHUNT_I32, SHUNT_SUM, "int32.sum" } };
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
 /* The common elements from element `at` of a message of `count`. */
@@ -70,14 +68,14 @@ static void build(struct conform_build *b, const struct conform_case *c)
 static void rows_add(struct conform_list *list, const char *family, size_t large, size_t medium)
 {
 	for (int i = 0; i < NROWS; i++) {
-		struct conform_case c = {.kind = CONFORM_SAME,
+		struct conform_case c = { .kind = CONFORM_SAME,
 			.row = i,
 			.build = build,
 			.data = CONFORM_WIDE,
 			.dtype = rows[i].dtype,
 			.redop = rows[i].redop,
 			.count = rows[i].dtype == SHUNT_F32 || rows[i].dtype == SHUNT_BF16 ? large : medium,
-			.scalar_on_device = rows[i].scalar_on_device};
+			.scalar_on_device = rows[i].scalar_on_device };
 
 		snprintf(c.name, sizeof(c.name), "%s.%s", family, rows[i].name);
 		conform_case_add(list, &c);
@@ -97,8 +95,9 @@ static bool is_ours(const struct conform_side *s, const struct conform_step *ste
 	const char *path = NULL;
 
 	return s->nccl.path_of &&
-	       !s->nccl.path_of(s->comm[CONFORM_WORLD], bench_colls[step->coll].op, step->count, step->dtype, step->redop, &path) &&
-	       strcmp(path, "nccl");
+	    !s->nccl.path_of(
+	        s->comm[CONFORM_WORLD], bench_colls[step->coll].op, step->count, step->dtype, step->redop, &path) &&
+	    strcmp(path, "nccl");
 }
 
 static uint64_t hash(const unsigned char *p, size_t bytes)
@@ -113,12 +112,12 @@ static uint64_t hash(const unsigned char *p, size_t bytes)
 struct seen {
 	const unsigned char *first[2]; /* common elements that Shunt, and that another library has given first */
 	unsigned char bits[2][COMMON * 8];
-	size_t others, other;          /* calls of another library, and those of them with other bits */
+	size_t others, other; /* calls of another library, and those of them with other bits */
 };
 
 /* One run's results against the first that there were. */
 static void run_compare(const struct conform_side *s, const struct conform_rank *r, const struct conform_script *script,
-	const struct conform_memory *m, const char *how, struct seen *seen, struct conform_outcome *out)
+    const struct conform_memory *m, const char *how, struct seen *seen, struct conform_outcome *out)
 {
 	size_t bytes = COMMON * shunt_dtype_bytes[script->steps[0].dtype];
 
@@ -140,8 +139,8 @@ static void run_compare(const struct conform_side *s, const struct conform_rank 
 			continue;
 		if (ours)
 			conform_say(out, CONFORM_FAIL,
-			    "%s: step %zu (%s of %zu %s), %s: other bits than the same elements gave before", s->nccl.label, i,
-			    coll->name, step->count, shunt_dtype_name(step->dtype), how);
+			    "%s: step %zu (%s of %zu %s), %s: other bits than the same elements gave before",
+			    s->nccl.label, i, coll->name, step->count, shunt_dtype_name(step->dtype), how);
 		seen->other++;
 	}
 }
@@ -173,7 +172,7 @@ void conform_same_run(
 				out->bits[lib] = hash(seen.first[i], bytes);
 		if (seen.other && !out->verdict && !*out->text)
 			snprintf(out->text, sizeof(out->text),
-			    "%s: other bits than the same elements gave before in %zu of %zu results", s->nccl.label, seen.other,
-			    seen.others);
+			    "%s: other bits than the same elements gave before in %zu of %zu results", s->nccl.label,
+			    seen.other, seen.others);
 	}
 }

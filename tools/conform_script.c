@@ -8,9 +8,10 @@ const char *const conform_config_names[CONFORM_NCONFIGS] = { "plain", "null", "u
 
 const ncclCollConfig_t *conform_config(enum conform_config config)
 {
-#define UNSET                                                                                                                      \
-	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,   \
-	.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, .CTAPolicy = NCCL_CONFIG_UNDEF_INT
+#define UNSET \
+	.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, \
+	.nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, \
+	.CTAPolicy = NCCL_CONFIG_UNDEF_INT
 #define ANY_CTAS .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT
 	static const ncclCollConfig_t configs[CONFORM_NCONFIGS] = {
 		[CONFORM_CONFIG_UNSET] = { UNSET, ANY_CTAS },
@@ -80,7 +81,7 @@ struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id id
 	if (!n)
 		return &nothing;
 	step = step_add(b, CONFORM_CALL);
-	*step = (struct conform_step){.kind = CONFORM_CALL,
+	*step = (struct conform_step){ .kind = CONFORM_CALL,
 		.coll = id,
 		.dtype = b->dtype,
 		.redop = b->redop,
@@ -92,7 +93,7 @@ struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id id
 		.count = count,
 		.in_place = id == BENCH_COLL_BCAST || (b->place == CONFORM_IN && coll->in_place),
 		.send = CONFORM_NULL,
-		.recv = CONFORM_NULL};
+		.recv = CONFORM_NULL };
 	offset = element * (size_t)(b->misalign < 0 ? (b->rank * 5 + 1) % 16 : b->misalign);
 	if (step->in_place) {
 		size_t at = region(&s->recv_bytes, send > recv ? send : recv, offset);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread that drives all devices, as ncclCommInitAll and nccl-tests -g do: the calls of all ranks lie in one group, since the
- * first rank's could wait for those of the others that are still to be made. Scripts are the same as elsewhere; where all of them
- * have as many calls and groups on the outside, these become groups one after the other, else there is a single group.
+ * One thread that drives all devices, as ncclCommInitAll and nccl-tests -g do: the calls of all ranks lie in one group,
+ * since the first rank's could wait for those of the others that are still to be made. Scripts are the same as
+ * elsewhere; where all of them have as many calls and groups on the outside, these become groups one after the other,
+ * else there is a single group.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,8 +40,8 @@ static void group(struct solo *t, int lib, enum conform_step_kind kind, ncclResu
 
 	*result_p = result;
 	if (result && result != ncclInProgress)
-		conform_say(&t->out[0], CONFORM_FAIL, "%s: the group of all ranks: returned %d: %s", nccl_of(t, lib)->label,
-		    (int)result, nccl_of(t, lib)->GetErrorString(result));
+		conform_say(&t->out[0], CONFORM_FAIL, "%s: the group of all ranks: returned %d: %s",
+		    nccl_of(t, lib)->label, (int)result, nccl_of(t, lib)->GetErrorString(result));
 }
 
 /* ---- communicators ---- */
@@ -64,13 +65,13 @@ static void comm_make(struct solo *t, int lib, enum conform_comm comm)
 		device_take(t, i);
 		result = conform_comm_start(nccl, comm, i, t->nranks, &id, t->rank[i].side[lib].comm);
 		if (result && result != ncclInProgress)
-			conform_say(&t->out[i], CONFORM_FAIL, "%s: making \"%s\" in a group returned %d: %s", nccl->label,
-				conform_comm_name(comm), (int)result, nccl->GetErrorString(result));
+			conform_say(&t->out[i], CONFORM_FAIL, "%s: making \"%s\" in a group returned %d: %s",
+			    nccl->label, conform_comm_name(comm), (int)result, nccl->GetErrorString(result));
 	}
 	group(t, lib, CONFORM_GROUP_END, &end);
 	for (int i = 0; i < t->nranks; i++)
-		if (!conform_comm_check(
-		        nccl, comm, i, t->nranks, t->rank[i].device, end, t->rank[i].side[lib].comm, text, sizeof(text)))
+		if (!conform_comm_check(nccl, comm, i, t->nranks, t->rank[i].device, end, t->rank[i].side[lib].comm,
+		        text, sizeof(text)))
 			conform_say(&t->out[i], CONFORM_FAIL, "%s: %s", nccl->label, text);
 }
 
@@ -82,7 +83,8 @@ static int side_open(struct solo *t, int lib)
 
 	conform_note(&t->rank[0], BENCH_INIT, lib);
 	if (!nccl->CommInitAll || !nccl->GroupStart || !nccl->GroupEnd) {
-		tool_error("library %s lacks ncclCommInitAll or groups, without which one thread cannot drive several devices",
+		tool_error(
+		    "library %s lacks ncclCommInitAll or groups, without which one thread cannot drive several devices",
 		    nccl->label);
 		return -ENOSYS;
 	}
@@ -93,7 +95,8 @@ static int side_open(struct solo *t, int lib)
 		t->rank[i].side[lib].comm[CONFORM_WORLD] = comms[i];
 		t->rank[i].side[lib].tried[CONFORM_WORLD] = true;
 		for (int id = 0; id < BENCH_NCOLLS; id++)
-			t->rank[i].side[lib].lacks |= (uint64_t)(bench_coll_missing(&bench_colls[id], nccl) != NULL) << id;
+			t->rank[i].side[lib].lacks |= (uint64_t)(bench_coll_missing(&bench_colls[id], nccl) != NULL)
+			    << id;
 	}
 	return err;
 }

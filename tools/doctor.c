@@ -10,16 +10,18 @@
 #include "doctor.h"
 
 static const char doctor_help[] =
-	"usage: shunt doctor [--json] [PROGRAM]\n"
-	"       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
-	"       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
-	"Without --pid: looks at this machine as a program started from this shell would find it, and says what is wrong and what to do.\n"
-	"PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n"
-	"  -p, --pid PID     asks running processes what they do in their communicators, and says who waits for whom; give all ranks\n"
-	"  -o, --output DIR  ... and keeps their dumps there\n"
-	"      --json        findings as JSON\n\n"
-	"dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output kept\n\n"
-	"Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n";
+    "usage: shunt doctor [--json] [PROGRAM]\n"
+    "       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
+    "       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
+    "Without --pid: looks at this machine as a program started from this shell would find it, and says what is wrong "
+    "and what to do.\n"
+    "PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n"
+    "  -p, --pid PID     asks running processes what they do in their communicators, and says who waits for whom; give "
+    "all ranks\n"
+    "  -o, --output DIR  ... and keeps their dumps there\n"
+    "      --json        findings as JSON\n\n"
+    "dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output kept\n\n"
+    "Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n";
 
 struct pids {
 	pid_t *at;
@@ -50,7 +52,10 @@ static int take_pids(struct pids *pids, const char *list)
 static int keep_place(const char *dir)
 {
 	struct stat st;
-	int err = mkdir(dir, 0700) && errno != EEXIST ? errno : stat(dir, &st) ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
+	    stat(dir, &st)                            ? errno :
+	    S_ISDIR(st.st_mode)                       ? 0 :
+	                                                ENOTDIR;
 
 	if (err)
 		tool_error("--output: %s: %s", dir, strerror(err));
@@ -66,7 +71,8 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 	int err;
 
 	/* The host's name comes from a process, and is no path. */
-	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0, host ? host : "", (int)pid);
+	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0,
+	    host ? host : "", (int)pid);
 	before = umask(077);
 	err = json_dump_file(dump, path, JSON_INDENT(1));
 	umask(before);
@@ -77,8 +83,8 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 
 static int pids_main(const struct pids *pids, const char *output, bool json)
 {
-	struct findings f = {0};
-	struct dumps d = {0};
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
 	bool lost = false;
 	int status;
 
@@ -131,7 +137,7 @@ static char **copy_of(char *const *list)
 
 static int check_main(const char *program, bool json)
 {
-	struct findings f = {0};
+	struct findings f = { 0 };
 	char **environment;
 	bool real;
 	int status;
@@ -158,8 +164,9 @@ static int check_main(const char *program, bool json)
 
 static int doctor_with(struct pids *pids, int argc, char **argv)
 {
-	static const struct option options[] = { { "pid", required_argument, NULL, 'p' }, { "output", required_argument, NULL, 'o' },
-		{ "json", no_argument, NULL, 'j' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	static const struct option options[] = { { "pid", required_argument, NULL, 'p' },
+		{ "output", required_argument, NULL, 'o' }, { "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
 	const char *output = NULL;
 	bool json = false;
 	int opt;
@@ -197,12 +204,14 @@ static int doctor_with(struct pids *pids, int argc, char **argv)
 
 static int doctor_main(int argc, char **argv)
 {
-	struct pids pids = {0};
+	struct pids pids = { 0 };
 	int status = doctor_with(&pids, argc, argv);
 
 	free(pids.at);
 	return status;
 }
 
-const struct tool_cmd tool_cmd_doctor = {
-	.name = "doctor", .summary = "find what is wrong: before a run, in one that hangs, and after it", .help = doctor_help, .run = doctor_main };
+const struct tool_cmd tool_cmd_doctor = { .name = "doctor",
+	.summary = "find what is wrong: before a run, in one that hangs, and after it",
+	.help = doctor_help,
+	.run = doctor_main };

@@ -9,12 +9,15 @@
 #include <jansson.h>
 #include "tool.h"
 
-/* OK: looked at and right. INFO: good to know. WARN: works, but worse than it could, or not as asked. ERROR: will not work. */
+/*
+ * OK: looked at and right. INFO: good to know. WARN: works, but worse than it could, or not as asked. ERROR: will not
+ * work.
+ */
 enum found_level { FOUND_OK, FOUND_INFO, FOUND_WARN, FOUND_ERROR };
 
 struct finding {
 	enum found_level level;
-	const char *topic;  /* "variables"; static */
+	const char *topic;   /* "variables"; static */
 	char *text, *advice; /* advice may be "" */
 };
 
@@ -43,18 +46,21 @@ void doctor_devices(struct findings *f, bool real_nccl);
 bool doctor_libraries(struct findings *f, const char *program);
 void doctor_plans(struct findings *f);
 
-/* What an ELF file says of NCCL. 0, or -errno: it cannot be read, or is no 64-bit ELF file of this byte order (-ENOEXEC). */
+/*
+ * What an ELF file says of NCCL. 0, or -errno: it cannot be read, or is no 64-bit ELF file of this byte order
+ * (-ENOEXEC).
+ */
 struct doctor_elf {
-	bool needs_nccl;    /* libnccl.so* is among what it is linked with */
-	bool imports;       /* takes ncclAllReduce from elsewhere */
-	bool exports;       /* offers ncclAllReduce to others */
-	bool contains;      /* has one that only it can use: linked in statically, and hidden */
-	bool names_nccl;    /* has the text libnccl.so, so it may dlopen it */
+	bool needs_nccl; /* libnccl.so* is among what it is linked with */
+	bool imports;    /* takes ncclAllReduce from elsewhere */
+	bool exports;    /* offers ncclAllReduce to others */
+	bool contains;   /* has one that only it can use: linked in statically, and hidden */
+	bool names_nccl; /* has the text libnccl.so, so it may dlopen it */
 	bool is_shunt;
 	char needs_later[64]; /* a function of NCCL's that it takes from elsewhere and Shunt does not know, or "" */
 	char has_later[64];   /* ... that it offers */
 	char interpreter[PATH_MAX]; /* "" for a library */
-	char version[64];   /* of the NCCL inside, as "2.28.9+cuda13.0"; "" if there is none */
+	char version[64];           /* of the NCCL inside, as "2.28.9+cuda13.0"; "" if there is none */
 };
 int doctor_elf_read(const char *path, struct doctor_elf *elf);
 
@@ -63,8 +69,8 @@ int doctor_elf_read(const char *path, struct doctor_elf *elf);
 struct dump_op {
 	uint64_t seq, number, count, time_ns;
 	const char *kind, *dtype, *op, *path, *stream, *state; /* op: "" where there is none */
-	const char *why;    /* it went to NCCL; "" for none */
-	int root; /* or the peer of a message; -1: none */
+	const char *why;                                       /* it went to NCCL; "" for none */
+	int root;                                              /* or the peer of a message; -1: none */
 	bool captured, message;
 };
 
@@ -74,12 +80,12 @@ struct dump_comm {
 	int rank, nranks;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
 	bool has_progress, running, last_captured;
-	bool silent;        /* its device could not be read: something holds the driver */
-	int fault_peer; /* -1: no fault */
+	bool silent;              /* its device could not be read: something holds the driver */
+	int fault_peer;           /* -1: no fault */
 	const char *fault_theirs; /* "", or what the peer calls that is not what this rank calls */
-	uint64_t fault_op; /* seq; 0: not known */
+	uint64_t fault_op;        /* seq; 0: not known */
 	size_t nops, ncollectives, npeers;
-	struct dump_op *ops; /* collectives by their numbers, then messages by theirs */
+	struct dump_op *ops;        /* collectives by their numbers, then messages by theirs */
 	unsigned *sends, *receives; /* of npeers */
 };
 
@@ -99,10 +105,15 @@ struct dumps {
 	size_t n;
 };
 
-/* Takes one dump, and json with it. name: the file, for messages. An older dump of the same process is replaced, one that is older is left
- * out. 0; -EINVAL after a message: it is no dump; -ENOMEM. */
+/*
+ * Takes one dump, and json with it. name: the file, for messages. An older dump of the same process is replaced, one
+ * that is older is left out. 0; -EINVAL after a message: it is no dump; -ENOMEM.
+ */
 int dumps_add(struct dumps *d, json_t *json, const char *name);
-/* A file, or all shunt-*.json of a directory: of these, f tells which cannot be used. 0, or -errno after a message if nothing could be. */
+/*
+ * A file, or all shunt-*.json of a directory: of these, f tells which cannot be used. 0, or -errno after a message if
+ * nothing could be.
+ */
 int dumps_add_path(struct findings *f, struct dumps *d, const char *path);
 void dumps_finish(struct dumps *d);
 

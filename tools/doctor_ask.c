@@ -18,8 +18,8 @@ static const char topic[] = "processes";
 
 struct process {
 	uid_t uid;
-	pid_t inner;  /* its number in its own pid namespace */
-	char state;   /* as in /proc/PID/stat: R, S, D, T, Z, ... */
+	pid_t inner; /* its number in its own pid namespace */
+	char state;  /* as in /proc/PID/stat: R, S, D, T, Z, ... */
 	char name[64];
 };
 
@@ -127,25 +127,33 @@ static void explain_user(struct findings *f, pid_t pid, const struct process *p)
 	if (getpwuid_r(p->uid, &entry, room, sizeof(room), &owner))
 		owner = NULL;
 	snprintf(number, sizeof(number), "%u", (unsigned)p->uid);
-	found(f, FOUND_ERROR, topic, "ask as that user, or as root", "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
+	found(f, FOUND_ERROR, topic, "ask as that user, or as root",
+	    "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
 	    owner ? owner->pw_name : number /* it may have no name */);
 }
 
 static void explain(struct findings *f, pid_t pid, const struct process *p, int err)
 {
 	if (err == -ETIMEDOUT && p->state == 'T')
-		found(f, FOUND_ERROR, topic, "its peers wait for it: kill -CONT it", "process %d (%s) is stopped", (int)pid, p->name);
+		found(f, FOUND_ERROR, topic, "its peers wait for it: kill -CONT it", "process %d (%s) is stopped",
+		    (int)pid, p->name);
 	else if (p->state == 'Z')
-		found(f, FOUND_ERROR, topic, "its peers wait for nobody: end the job", "process %d (%s) is dead, and its parent has not looked", (int)pid, p->name);
+		found(f, FOUND_ERROR, topic, "its peers wait for nobody: end the job",
+		    "process %d (%s) is dead, and its parent has not looked", (int)pid, p->name);
 	else if (err == -ETIMEDOUT)
-		found(f, FOUND_ERROR, topic, "", "process %d (%s, state %c) does not answer within %d s", (int)pid, p->name, p->state, TIMEOUT_MS / 1000);
+		found(f, FOUND_ERROR, topic, "", "process %d (%s, state %c) does not answer within %d s", (int)pid,
+		    p->name, p->state, TIMEOUT_MS / 1000);
 	else if ((err == -ECONNREFUSED || err == -ECONNRESET) && geteuid() && geteuid() != p->uid)
 		explain_user(f, pid, p);
 	else if (err == -ECONNREFUSED)
-		found(f, FOUND_WARN, topic, "it has no communicator yet, runs without Shunt or with SHUNT_DOCTOR=0, or is in a container with another "
-		    "network: ask from inside that", "process %d (%s) has no socket of Shunt", (int)pid, p->name);
+		found(f, FOUND_WARN, topic,
+		    "it has no communicator yet, runs without Shunt or with SHUNT_DOCTOR=0, or is in a container with "
+		    "another "
+		    "network: ask from inside that",
+		    "process %d (%s) has no socket of Shunt", (int)pid, p->name);
 	else if (err == -EPERM || err == -ECONNRESET)
-		found(f, FOUND_ERROR, topic, "", "the socket of process %d (%s) is not its own, or does not talk to this user", (int)pid, p->name);
+		found(f, FOUND_ERROR, topic, "",
+		    "the socket of process %d (%s) is not its own, or does not talk to this user", (int)pid, p->name);
 	else
 		found(f, FOUND_ERROR, topic, "", "process %d (%s): %s", (int)pid, p->name, strerror(-err));
 }
@@ -180,7 +188,8 @@ int doctor_ask(struct findings *f, pid_t pid, json_t **dump_p)
 	*dump_p = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
 	free(text);
 	if (!*dump_p) {
-		found(f, FOUND_ERROR, topic, "", "process %d (%s) answered with what is no dump: %s", (int)pid, p.name, why.text);
+		found(f, FOUND_ERROR, topic, "", "process %d (%s) answered with what is no dump: %s", (int)pid, p.name,
+		    why.text);
 		return -EPROTO;
 	}
 	return 0;

@@ -17,14 +17,17 @@ static void add_last_call(struct text *t, const struct dump_comm *c)
 	}
 }
 
-/* Ranks that wait on the host, for others that have not come to that; ending: in the communicator's end, for its kernels. */
+/*
+ * Ranks that wait on the host, for others that have not come to that; ending: in the communicator's end, for its
+ * kernels.
+ */
 static bool find_in_phase(struct findings *f, const struct group *g, bool ending)
 {
 	bool *waits = g->mark[0], *away = g->mark[1];
 	uint64_t since = UINT64_MAX, now = 0;
 	const char *phase = "";
 	enum found_level level;
-	struct text t = {0};
+	struct text t = { 0 };
 
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
@@ -75,7 +78,7 @@ bool find_fewer_calls(struct findings *f, const struct group *g)
 	uint64_t most = 0, fewest = UINT64_MAX, since = UINT64_MAX, now = 0;
 	const struct dump_op *awaited = NULL;
 	enum found_level level;
-	struct text t = {0};
+	struct text t = { 0 };
 
 	for (int r = 0; r < g->n; r++)
 		if (g->member[r]) {
@@ -116,7 +119,8 @@ bool find_fewer_calls(struct findings *f, const struct group *g)
 			add_elsewhere(&t, g->member[r]);
 			break;
 		}
-	found_in(f, g, stale ? FOUND_WARN : level, stale ? "its dump is older than that call: dump all ranks again" : advice_of(level), &t);
+	found_in(f, g, stale ? FOUND_WARN : level,
+	    stale ? "its dump is older than that call: dump all ranks again" : advice_of(level), &t);
 	return true;
 }
 
@@ -128,7 +132,8 @@ static const struct dump_op *current(const struct dump_comm *c)
 	for (size_t i = 0; c && i < c->nops; i++) {
 		const struct dump_op *op = &c->ops[i];
 
-		if (!op->message && !op->captured && (is(op, "running") || is(op, "enqueued")) && (!first || op->number < first->number))
+		if (!op->message && !op->captured && (is(op, "running") || is(op, "enqueued")) &&
+		    (!first || op->number < first->number))
 			first = op;
 	}
 	return first;
@@ -149,7 +154,7 @@ bool find_slow_device(struct findings *f, const struct group *g)
 	uint64_t lowest = UINT64_MAX, since = UINT64_MAX, now = 0;
 	const struct dump_op *op = NULL, *waiting = NULL;
 	enum found_level level;
-	struct text t = {0};
+	struct text t = { 0 };
 	int ended = 0;
 
 	for (int r = 0; r < g->n; r++) {
@@ -190,15 +195,19 @@ bool find_slow_device(struct findings *f, const struct group *g)
 	level = level_of(since, now);
 	if (op) {
 		add_processes(&t, g, late);
-		add(&t, " %s behind: %s device%s not begun collective %" PRIu64 " (", count(g, late) == 1 ? "is" : "are",
-		    count(g, late) == 1 ? "its" : "their", count(g, late) == 1 ? " has" : "s have", lowest);
+		add(&t, " %s behind: %s device%s not begun collective %" PRIu64 " (",
+		    count(g, late) == 1 ? "is" : "are", count(g, late) == 1 ? "its" : "their",
+		    count(g, late) == 1 ? " has" : "s have", lowest);
 		add_op(&t, op);
 		add(&t, "), in which ");
 		add_ranks(&t, g, in);
 		add(&t, " wait%s ", count(g, in) == 1 ? "s" : "");
 		add_since(&t, since, now);
 		add(&t, "; it is on stream %s", op->stream);
-		found_in(f, g, level, level == FOUND_ERROR ? "something before it on that stream has not ended, or the device is full" : advice_of(level), &t);
+		found_in(f, g, level,
+		    level == FOUND_ERROR ? "something before it on that stream has not ended, or the device is full" :
+		                           advice_of(level),
+		    &t);
 		return true;
 	}
 	add_ranks(&t, g, in);
@@ -209,8 +218,12 @@ bool find_slow_device(struct findings *f, const struct group *g)
 	if (count(g, in) == g->n) {
 		add(&t, " and none of them ends, though all have begun it");
 		add_faults(&t, g);
-		found_in(f, g, level, level == FOUND_ERROR ? "if it is no matter of size, this is a defect of Shunt: please report it with these dumps; "
-		    "SHUNT_FORCE_NCCL=all avoids it" : advice_of(level), &t);
+		found_in(f, g, level,
+		    level == FOUND_ERROR ?
+		        "if it is no matter of size, this is a defect of Shunt: please report it with these dumps; "
+		        "SHUNT_FORCE_NCCL=all avoids it" :
+		        advice_of(level),
+		    &t);
 		return true;
 	}
 	for (int r = 0; r < g->n; r++)
@@ -229,7 +242,7 @@ bool find_fewer_replays(struct findings *f, const struct group *g)
 {
 	bool *behind = g->mark[0], *in = g->mark[1];
 	uint64_t most = 0, fewest = UINT64_MAX;
-	struct text t = {0};
+	struct text t = { 0 };
 
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
@@ -251,13 +264,14 @@ bool find_fewer_replays(struct findings *f, const struct group *g)
 		return false;
 	if (fewest == most) {
 		add_ranks(&t, g, in);
-		add(&t, " %s in a collective of a graph; all have begun as many launches of graphs, %" PRIu64, count(g, in) == 1 ? "is" : "are", most);
+		add(&t, " %s in a collective of a graph; all have begun as many launches of graphs, %" PRIu64,
+		    count(g, in) == 1 ? "is" : "are", most);
 		found_in(f, g, FOUND_INFO, "if a second dump shows the same number, it hangs there", &t);
 		return true;
 	}
 	add_processes(&t, g, behind);
-	add(&t, " %s behind in graphs: %s begun %" PRIu64 " launches of them, the farthest %" PRIu64, count(g, behind) == 1 ? "is" : "are",
-	    count(g, behind) == 1 ? "it has" : "they have", fewest, most);
+	add(&t, " %s behind in graphs: %s begun %" PRIu64 " launches of them, the farthest %" PRIu64,
+	    count(g, behind) == 1 ? "is" : "are", count(g, behind) == 1 ? "it has" : "they have", fewest, most);
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
 		bool said = false;
@@ -271,6 +285,7 @@ bool find_fewer_replays(struct findings *f, const struct group *g)
 		if (said)
 			break;
 	}
-	found_in(f, g, FOUND_WARN, "if a second dump shows the same numbers, that rank's graph was not launched, or waits on its stream", &t);
+	found_in(f, g, FOUND_WARN,
+	    "if a second dump shows the same numbers, that rank's graph was not launched, or waits on its stream", &t);
 	return true;
 }

@@ -44,8 +44,10 @@ static int majority(const struct group *g, uint64_t number)
 /* What may have happened on rank r, which called something else as `number` than rank `right`. */
 static void add_guess(struct text *t, const struct group *g, int r, int right, uint64_t number)
 {
-	const struct dump_op *mine = collective(g->member[r], number), *mine_next = collective(g->member[r], number + 1);
-	const struct dump_op *theirs = collective(g->member[right], number), *theirs_next = collective(g->member[right], number + 1);
+	const struct dump_op *mine = collective(g->member[r], number),
+	                     *mine_next = collective(g->member[r], number + 1);
+	const struct dump_op *theirs = collective(g->member[right], number),
+	                     *theirs_next = collective(g->member[right], number + 1);
 
 	if (theirs_next && same(mine, theirs_next))
 		add(t, "; it looks as if rank %d left out that one", r);
@@ -70,7 +72,7 @@ bool find_mismatch(struct findings *f, const struct group *g)
 	for (uint64_t number = first; number <= last && number - first < 1u << 22; number++) {
 		int right = majority(g, number), odd = -1;
 		bool *mark = g->mark[0], *agree = g->mark[1];
-		struct text t = {0};
+		struct text t = { 0 };
 
 		for (int r = 0; r < g->n; r++) {
 			const struct dump_op *op = collective(g->member[r], number);
@@ -100,7 +102,10 @@ bool find_mismatch(struct findings *f, const struct group *g)
 			add_path(&t, collective(g->member[right], number));
 			add(&t, ": neither sees the other");
 		}
-		found_in(f, g, FOUND_ERROR, "all ranks must make the same calls in the same order: look at what the program does there on these ranks", &t);
+		found_in(f, g, FOUND_ERROR,
+		    "all ranks must make the same calls in the same order: look at what the program does there on "
+		    "these ranks",
+		    &t);
 		return true;
 	}
 	return false;
@@ -115,7 +120,7 @@ bool find_split_path(struct findings *f, const struct group *g)
 
 			for (int p = r + 1; p < g->n && !op->message && op->number; p++) {
 				const struct dump_op *other = collective(g->member[p], op->number);
-				struct text t = {0};
+				struct text t = { 0 };
 
 				if (!other || is_nccls(op) == is_nccls(other))
 					continue;
@@ -126,7 +131,10 @@ bool find_split_path(struct findings *f, const struct group *g)
 				add(&t, " on rank %d and to ", r);
 				add_path(&t, other);
 				add(&t, " on rank %d", p);
-				found_in(f, g, FOUND_ERROR, "the ranks have different settings, or this is a defect of Shunt: SHUNT_FORCE_NCCL=all avoids it", &t);
+				found_in(f, g, FOUND_ERROR,
+				    "the ranks have different settings, or this is a defect of Shunt: "
+				    "SHUNT_FORCE_NCCL=all avoids it",
+				    &t);
 				return true;
 			}
 		}

@@ -38,16 +38,20 @@ static bool check_driver(struct findings *f, bool real_nccl)
 	if (lib)
 		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
 	if (!lib && !*module && real_nccl) {
-		found(f, FOUND_ERROR, topic, "install the driver, or set SHUNT_NCCL_LIB=none to run on the sim, which is for tests",
-		    "there is no NVIDIA driver here, and the real NCCL that would be used cannot do without: no communicator can be made");
+		found(f, FOUND_ERROR, topic,
+		    "install the driver, or set SHUNT_NCCL_LIB=none to run on the sim, which is for tests",
+		    "there is no NVIDIA driver here, and the real NCCL that would be used cannot do without: no "
+		    "communicator can be made");
 		return false;
 	}
 	if (!lib && !*module) {
-		found(f, FOUND_INFO, topic, "on a machine with GPUs: install the driver", "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
+		found(f, FOUND_INFO, topic, "on a machine with GPUs: install the driver",
+		    "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
 		return false;
 	}
 	if (!lib) {
-		found(f, FOUND_ERROR, topic, "in a container: docker run --gpus all, with the NVIDIA container toolkit", "the kernel has driver %s, but libcuda.so.1 cannot be opened: %s", module, dlerror());
+		found(f, FOUND_ERROR, topic, "in a container: docker run --gpus all, with the NVIDIA container toolkit",
+		    "the kernel has driver %s, but libcuda.so.1 cannot be opened: %s", module, dlerror());
 		return false;
 	}
 	if (!get_version || get_version(&version)) {
@@ -55,13 +59,17 @@ static bool check_driver(struct findings *f, bool real_nccl)
 		return false; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
 	}
 	if (!*module)
-		found(f, FOUND_WARN, topic, "load the nvidia module, or make the devices visible in the container", "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000, version % 1000 / 10);
+		found(f, FOUND_WARN, topic, "load the nvidia module, or make the devices visible in the container",
+		    "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000,
+		    version % 1000 / 10);
 	else
-		found(f, FOUND_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000, version % 1000 / 10);
+		found(f, FOUND_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000,
+		    version % 1000 / 10);
 	return true;
 }
 
-static void check_pair(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info, char *reached, size_t bytes, const char **why_p, int *bad_p)
+static void check_pair(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info, char *reached,
+    size_t bytes, const char **why_p, int *bad_p)
 {
 	size_t n = strlen(reached);
 
@@ -85,12 +93,14 @@ static void check_peers(struct findings *f, const struct shunt_gpu_ops *gpu, con
 
 		for (int k = 0; k < n; k++)
 			check_pair(gpu, i, k, info, reached, sizeof(reached), &why, &bad);
-		found(f, FOUND_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name, (unsigned)info[i].cc, *reached ? reached : " none");
+		found(f, FOUND_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
+		    (unsigned)info[i].cc, *reached ? reached : " none");
 	}
 	if (n < 2)
 		found(f, FOUND_INFO, topic, "", "one GPU: there are no peers");
 	else if (bad)
-		found(f, FOUND_WARN, topic, "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
+		found(f, FOUND_WARN, topic,
+		    "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
 		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), why);
 	else
 		found(f, FOUND_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
@@ -106,8 +116,9 @@ void doctor_devices(struct findings *f, bool real_nccl)
 	if (!check_driver(f, real_nccl))
 		return;
 	if (gpu->open() || gpu->device_count(&n) || !n) {
-		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi", "the driver shows no GPU that can be used%s%s",
-		    visible ? ": CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi",
+		    "the driver shows no GPU that can be used%s%s", visible ? ": CUDA_VISIBLE_DEVICES=" : "",
+		    visible ? visible : "");
 		return;
 	}
 	if (visible)

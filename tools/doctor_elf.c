@@ -59,11 +59,13 @@ static void read_later(const Elf64_Sym *symbol, const char *name, struct doctor_
 	char *later = symbol->st_shndx == SHN_UNDEF ? elf->needs_later : elf->has_later;
 	const char *plain = name + (*name == 'p');
 
-	if (!*later && !strncmp(plain, "nccl", 4) && isupper((unsigned char)plain[4]) && ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT && !is_known(plain))
+	if (!*later && !strncmp(plain, "nccl", 4) && isupper((unsigned char)plain[4]) &&
+	    ELF64_ST_TYPE(symbol->st_info) != STT_OBJECT && !is_known(plain))
 		snprintf(later, sizeof(elf->needs_later), "%s", name);
 }
 
-static void read_symbols(const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
+static void read_symbols(
+    const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
 	uint64_t n = s->sh_size / sizeof(Elf64_Sym);
 	const Elf64_Sym *symbols = s->sh_offset % 8 ? NULL : piece(m, s->sh_offset, n * sizeof(*symbols));
@@ -86,13 +88,15 @@ static void read_symbols(const struct image *m, const Elf64_Shdr *s, const char 
 	}
 }
 
-static void read_needed(const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
+static void read_needed(
+    const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
 	uint64_t n = s->sh_size / sizeof(Elf64_Dyn);
 	const Elf64_Dyn *dynamic = s->sh_offset % 8 ? NULL : piece(m, s->sh_offset, n * sizeof(*dynamic));
 
 	for (uint64_t i = 0; dynamic && i < n && dynamic[i].d_tag != DT_NULL; i++)
-		if (dynamic[i].d_tag == DT_NEEDED && !strncmp(string(names, names_bytes, dynamic[i].d_un.d_val), "libnccl.so", 10))
+		if (dynamic[i].d_tag == DT_NEEDED &&
+		    !strncmp(string(names, names_bytes, dynamic[i].d_un.d_val), "libnccl.so", 10))
 			elf->needs_nccl = true;
 }
 
@@ -125,7 +129,8 @@ static int read_image(const struct image *m, struct doctor_elf *elf)
 	const Elf64_Ehdr *h = piece(m, 0, sizeof(*h));
 	const Elf64_Shdr *s;
 
-	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_ident[EI_CLASS] != ELFCLASS64 || h->e_ident[EI_DATA] != ELFDATA2LSB)
+	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_ident[EI_CLASS] != ELFCLASS64 ||
+	    h->e_ident[EI_DATA] != ELFDATA2LSB)
 		return -ENOEXEC;
 	for (unsigned i = 0; (s = section(m, h, i)); i++) {
 		const Elf64_Shdr *linked = section(m, h, s->sh_link);
@@ -143,18 +148,20 @@ static int read_image(const struct image *m, struct doctor_elf *elf)
 		const char *path = p && p->p_type == PT_INTERP ? piece(m, p->p_offset, p->p_filesz) : NULL;
 
 		if (path)
-			snprintf(elf->interpreter, sizeof(elf->interpreter), "%.*s", (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
+			snprintf(elf->interpreter, sizeof(elf->interpreter), "%.*s",
+			    (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
 	}
 	elf->names_nccl = find_text(m, "libnccl.so") != NULL;
 	read_version(m, elf);
 	/* A stripped one has no symbols left that would show it, but it knows its version. */
-	elf->contains |= !elf->exports && *elf->version && !elf->is_shunt && !elf->needs_nccl && find_text(m, "NCCL_DEBUG_SUBSYS");
+	elf->contains |=
+	    !elf->exports && *elf->version && !elf->is_shunt && !elf->needs_nccl && find_text(m, "NCCL_DEBUG_SUBSYS");
 	return 0;
 }
 
 int doctor_elf_read(const char *path, struct doctor_elf *elf)
 {
-	struct image m = {0};
+	struct image m = { 0 };
 	struct stat st;
 	void *at;
 	int fd = open(path, O_RDONLY | O_CLOEXEC), err;

@@ -52,10 +52,12 @@ static int print_json(const struct findings *f)
 		/* What is not UTF-8 cannot be in JSON. */
 		json_t *text = json_string(row->text), *advice = json_string(row->advice);
 
-		err = json_array_append_new(rows, json_pack("{s:s, s:s, s:o, s:o}", "level", level_names[row->level], "topic", row->topic, "text",
-		    text ? text : json_string("(not UTF-8)"), "advice", advice ? advice : json_string("")));
+		err = json_array_append_new(rows,
+		    json_pack("{s:s, s:s, s:o, s:o}", "level", level_names[row->level], "topic", row->topic, "text",
+		        text ? text : json_string("(not UTF-8)"), "advice", advice ? advice : json_string("")));
 	}
-	all = json_pack("{s:s, s:s, s:o}", "version", SHUNT_VERSION, "worst", level_names[worst_of(f)], "findings", rows);
+	all =
+	    json_pack("{s:s, s:s, s:o}", "version", SHUNT_VERSION, "worst", level_names[worst_of(f)], "findings", rows);
 	if (!all || err || json_dumpf(all, stdout, JSON_INDENT(1)))
 		err = -1;
 	putchar('\n');
@@ -100,5 +102,5 @@ void findings_finish(struct findings *f)
 		free(f->rows[i].advice);
 	}
 	free(f->rows);
-	*f = (struct findings){0};
+	*f = (struct findings){ 0 };
 }

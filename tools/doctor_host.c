@@ -33,14 +33,17 @@ static void check_shm(struct findings *f)
 	unsigned long long total, left;
 
 	if (statvfs("/dev/shm", &v)) {
-		found(f, FOUND_WARN, topic, "mount a tmpfs there", "/dev/shm is not there (%m); the real NCCL and PyTorch's data loaders need it");
+		found(f, FOUND_WARN, topic, "mount a tmpfs there",
+		    "/dev/shm is not there (%m); the real NCCL and PyTorch's data loaders need it");
 		return;
 	}
 	total = (unsigned long long)v.f_blocks * v.f_frsize;
 	left = (unsigned long long)v.f_bavail * v.f_frsize;
 	if (total <= 64 * MIB || left < 32 * MIB)
 		found(f, FOUND_WARN, topic, "in a container: docker run --shm-size=1g or --ipc=host",
-		    "/dev/shm has %llu MiB, %llu free; Shunt needs none of it, but the real NCCL takes some for each pair of ranks", total / MIB, left / MIB);
+		    "/dev/shm has %llu MiB, %llu free; Shunt needs none of it, but the real NCCL takes some for each "
+		    "pair of ranks",
+		    total / MIB, left / MIB);
 	else
 		found(f, FOUND_OK, topic, "", "/dev/shm has %llu MiB, %llu free", total / MIB, left / MIB);
 }
@@ -65,16 +68,22 @@ static void check_limits(struct findings *f)
 		if (r.rlim_cur == RLIM_INFINITY)
 			found(f, FOUND_OK, topic, "", "locked memory is not limited");
 		else if (r.rlim_cur < 64 * MIB)
-			found(f, have_infiniband() ? FOUND_WARN : FOUND_INFO, topic, "ulimit -l unlimited; docker run --ulimit memlock=-1",
-			    "locked memory is limited to %llu KiB: InfiniBand under the real NCCL would fail", (unsigned long long)r.rlim_cur / 1024);
+			found(f, have_infiniband() ? FOUND_WARN : FOUND_INFO, topic,
+			    "ulimit -l unlimited; docker run --ulimit memlock=-1",
+			    "locked memory is limited to %llu KiB: InfiniBand under the real NCCL would fail",
+			    (unsigned long long)r.rlim_cur / 1024);
 		else
-			found(f, FOUND_OK, topic, "", "locked memory is limited to %llu MiB", (unsigned long long)(r.rlim_cur / MIB));
+			found(f, FOUND_OK, topic, "", "locked memory is limited to %llu MiB",
+			    (unsigned long long)(r.rlim_cur / MIB));
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &r)) {
 		if (r.rlim_cur < 1024)
-			found(f, FOUND_WARN, topic, "ulimit -n 65536", "a process may have %llu open files; communicators need some for each rank", (unsigned long long)r.rlim_cur);
+			found(f, FOUND_WARN, topic, "ulimit -n 65536",
+			    "a process may have %llu open files; communicators need some for each rank",
+			    (unsigned long long)r.rlim_cur);
 		else
-			found(f, FOUND_OK, topic, "", "a process may have %llu open files", (unsigned long long)r.rlim_cur);
+			found(f, FOUND_OK, topic, "", "a process may have %llu open files",
+			    (unsigned long long)r.rlim_cur);
 	}
 }
 
@@ -98,10 +107,12 @@ static int send_fd(int to, int fd)
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
-	} control = {0};
+	} control = { 0 };
 	char byte = 0;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -116,10 +127,12 @@ static int receive_fd(int from)
 	union {
 		char bytes[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
-	} control = {0};
+	} control = { 0 };
 	char byte;
 	struct iovec iov = { &byte, 1 };
-	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	struct cmsghdr *c;
 	int fd;
 
@@ -132,7 +145,9 @@ static int receive_fd(int from)
 	return fd;
 }
 
-/* As the ranks of a host do it: an abstract socket, credentials, a descriptor. 0, or -errno and the step that failed. */
+/*
+ * As the ranks of a host do it: an abstract socket, credentials, a descriptor. 0, or -errno and the step that failed.
+ */
 static int try_meeting(const char **step_p)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -148,7 +163,8 @@ static int try_meeting(const char **step_p)
 	listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (listener < 0 || client < 0 || bind(listener, (struct sockaddr *)&address, bytes) || listen(listener, 1) ||
-	    connect(client, (struct sockaddr *)&address, bytes) || (server = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
+	    connect(client, (struct sockaddr *)&address, bytes) ||
+	    (server = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0)
 		goto failed;
 	*step_p = "asking a socket who is at its other end";
 	if (getsockopt(server, SOL_SOCKET, SO_PEERCRED, &who, &n))
@@ -182,7 +198,9 @@ static void check_meeting(struct findings *f)
 	int err = try_meeting(&step);
 
 	if (err)
-		found(f, FOUND_ERROR, topic, "allow it in the container's seccomp or LSM profile (docker run --security-opt seccomp=...); communicators stay with NCCL",
+		found(f, FOUND_ERROR, topic,
+		    "allow it in the container's seccomp or LSM profile (docker run --security-opt seccomp=...); "
+		    "communicators stay with NCCL",
 		    "ranks cannot pass memory to each other: %s: %s", step, strerror(-err));
 	else
 		found(f, FOUND_OK, topic, "", "descriptors can be passed over abstract Unix sockets");
@@ -190,10 +208,12 @@ static void check_meeting(struct findings *f)
 
 static void check_pidfd(struct findings *f)
 {
-	int self = (int)syscall(SYS_pidfd_open, getpid(), 0), fd = self < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, self, 0, 0);
+	int self = (int)syscall(SYS_pidfd_open, getpid(), 0),
+	    fd = self < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, self, 0, 0);
 
 	if (self < 0 || (fd < 0 && errno != EBADF)) /* EBADF: stdin is closed */
-		found(f, FOUND_INFO, topic, "docker run --cap-add SYS_PTRACE, if PyTorch is to share expandable segments between processes",
+		found(f, FOUND_INFO, topic,
+		    "docker run --cap-add SYS_PTRACE, if PyTorch is to share expandable segments between processes",
 		    "%s is refused (%m); Shunt does not use it", self < 0 ? "pidfd_open" : "pidfd_getfd");
 	if (fd >= 0)
 		close(fd);
@@ -203,13 +223,18 @@ static void check_pidfd(struct findings *f)
 
 static void check_container(struct findings *f)
 {
-	bool docker = !access("/.dockerenv", F_OK), podman = !access("/run/.containerenv", F_OK), kube = getenv("KUBERNETES_SERVICE_HOST") != NULL;
+	bool docker = !access("/.dockerenv", F_OK), podman = !access("/run/.containerenv", F_OK),
+	     kube = getenv("KUBERNETES_SERVICE_HOST") != NULL;
 
 	if (docker || podman || kube)
 		found(f, FOUND_INFO, topic, "one container for all ranks of a host, or --network=host for each",
-		    "this is a container (%s): ranks of one host find each other only within one network namespace", kube ? "Kubernetes" : docker ? "Docker" : "Podman");
+		    "this is a container (%s): ranks of one host find each other only within one network namespace",
+		    kube       ? "Kubernetes" :
+		        docker ? "Docker" :
+		                 "Podman");
 	if (status_of("Seccomp:") == 2)
-		found(f, FOUND_INFO, topic, "", "system calls are filtered (seccomp); what Shunt needs of them was tried above");
+		found(f, FOUND_INFO, topic, "",
+		    "system calls are filtered (seccomp); what Shunt needs of them was tried above");
 }
 
 void doctor_host(struct findings *f)

@@ -39,7 +39,8 @@ static bool keep_copy(const char *path, const char *from, void *arg)
 		known = !strcmp(c->at[i].path, real);
 	if (!known && !doctor_elf_read(real, &elf) && elf.exports && !elf.is_shunt) {
 		snprintf(c->at[c->n].path, PATH_MAX, "%s", real);
-		snprintf(c->at[c->n].version, sizeof(c->at[c->n].version), "%s", *elf.version ? elf.version : "unknown version");
+		snprintf(c->at[c->n].version, sizeof(c->at[c->n].version), "%s",
+		    *elf.version ? elf.version : "unknown version");
 		snprintf(c->at[c->n].later, sizeof(c->at[c->n].later), "%s", elf.has_later);
 		c->n++;
 	}
@@ -57,7 +58,7 @@ static bool same_version(const char *a, const char *b)
 
 static void each_of(const char *pattern, void (*fn)(const char *path, void *arg), void *arg)
 {
-	glob_t g = {0};
+	glob_t g = { 0 };
 
 	if (!glob(pattern, GLOB_NOSORT, NULL, &g))
 		for (size_t i = 0; i < g.gl_pathc; i++)
@@ -78,10 +79,13 @@ static void say_torch(struct findings *f, const char *path)
 	if (err)
 		found(f, FOUND_WARN, topic, "", "%s cannot be read: %s", path, strerror(-err));
 	else if (elf.needs_nccl)
-		found(f, FOUND_OK, topic, "", "%s is linked with libnccl.so.2: a preloaded Shunt is in front of it", path);
+		found(f, FOUND_OK, topic, "", "%s is linked with libnccl.so.2: a preloaded Shunt is in front of it",
+		    path);
 	else if (elf.contains || elf.exports)
-		found(f, FOUND_WARN, topic, "use a PyTorch that is linked with libnccl.so.2, as the wheels are", "%s has its own NCCL %s inside%s", path, elf.version,
-		    elf.exports ? ", which a preloaded Shunt does replace" : ", hidden: no library can get in front of it");
+		found(f, FOUND_WARN, topic, "use a PyTorch that is linked with libnccl.so.2, as the wheels are",
+		    "%s has its own NCCL %s inside%s", path, elf.version,
+		    elf.exports ? ", which a preloaded Shunt does replace" :
+		                  ", hidden: no library can get in front of it");
 }
 
 static void look_at_packages(const char *dir, void *arg)
@@ -115,7 +119,8 @@ static void look_at_python(struct findings *f, struct copies *copies)
 		real = realpath(path, NULL);
 		done = real;
 		if (real) {
-			snprintf(pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", dirname(dirname(real)));
+			snprintf(
+			    pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", dirname(dirname(real)));
 			each_of(pattern, look_at_packages, &p);
 			free(real);
 		}
@@ -130,22 +135,28 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 	for (size_t i = 0; i < c->n; i++) {
 		bool is_used = used && !strcmp(c->at[i].path, used);
 
-		found(f, FOUND_INFO, topic, "", "NCCL %s: %s%s", c->at[i].version, c->at[i].path, is_used ? " (used)" : "");
+		found(f, FOUND_INFO, topic, "", "NCCL %s: %s%s", c->at[i].version, c->at[i].path,
+		    is_used ? " (used)" : "");
 		if (is_used && *c->at[i].later)
-			found(f, FOUND_WARN, topic, "a program that is linked with such a function does not start with Shunt in front of it",
+			found(f, FOUND_WARN, topic,
+			    "a program that is linked with such a function does not start with Shunt in front of it",
 			    "%s has %s, which Shunt does not know", used, c->at[i].later);
 		differ |= !same_version(c->at[i].version, c->at[0].version);
 	}
 	if (differ)
-		found(f, FOUND_WARN, topic, "set SHUNT_NCCL_LIB to the one that is meant; two versions in one process do not understand each other's communicators",
+		found(f, FOUND_WARN, topic,
+		    "set SHUNT_NCCL_LIB to the one that is meant; two versions in one process do not understand each "
+		    "other's communicators",
 		    "%zu copies of NCCL can be found, of different versions", c->n);
 }
 
 static void check_version(struct findings *f, int version, const char *path)
 {
 	if (version < OLDEST || version > NEWEST)
-		found(f, FOUND_WARN, topic, "what it has beyond is forwarded; run `shunt conform` before you rely on it", "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32",
-		    version / 10000, version / 100 % 100, version % 100, path);
+		found(f, FOUND_WARN, topic,
+		    "what it has beyond is forwarded; run `shunt conform` before you rely on it",
+		    "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32", version / 10000,
+		    version / 100 % 100, version % 100, path);
 }
 
 /* What would be loaded before everything else. */
@@ -156,7 +167,7 @@ static void check_preload(struct findings *f, const char *lib)
 
 	while (list && *list) {
 		size_t n = strcspn(list, ": ");
-		struct doctor_elf elf = {0};
+		struct doctor_elf elf = { 0 };
 		char path[PATH_MAX];
 
 		snprintf(path, sizeof(path), "%.*s", (int)n, list);
@@ -164,7 +175,9 @@ static void check_preload(struct findings *f, const char *lib)
 		if (!*path || !strchr(path, '/'))
 			continue;
 		if (doctor_elf_read(path, &elf)) {
-			found(f, FOUND_ERROR, topic, "correct LD_PRELOAD: the loader leaves it out with one line, and the program runs without", "LD_PRELOAD has %s, which cannot be loaded", path);
+			found(f, FOUND_ERROR, topic,
+			    "correct LD_PRELOAD: the loader leaves it out with one line, and the program runs without",
+			    "LD_PRELOAD has %s, which cannot be loaded", path);
 			continue;
 		}
 		if (elf.is_shunt) {
@@ -172,16 +185,20 @@ static void check_preload(struct findings *f, const char *lib)
 
 			ours = true;
 			if (real && strcmp(real, lib))
-				found(f, FOUND_WARN, topic, "use one installation", "LD_PRELOAD has %s, and this command belongs to %s", path, lib);
+				found(f, FOUND_WARN, topic, "use one installation",
+				    "LD_PRELOAD has %s, and this command belongs to %s", path, lib);
 			free(real);
 		} else if (elf.exports) {
-			found(f, FOUND_WARN, topic, "put libshunt.so first", "LD_PRELOAD has %s, which answers NCCL's calls, too%s", path, ours ? "; Shunt comes first" : ", and comes first");
+			found(f, FOUND_WARN, topic, "put libshunt.so first",
+			    "LD_PRELOAD has %s, which answers NCCL's calls, too%s", path,
+			    ours ? "; Shunt comes first" : ", and comes first");
 		}
 	}
 	if (ours)
 		found(f, FOUND_OK, topic, "", "LD_PRELOAD puts Shunt in front of programs that are started here");
 	else
-		found(f, FOUND_INFO, topic, "start it with: shunt run -- PROGRAM", "LD_PRELOAD is without Shunt: a program that is started here as it is does not use it");
+		found(f, FOUND_INFO, topic, "start it with: shunt run -- PROGRAM",
+		    "LD_PRELOAD is without Shunt: a program that is started here as it is does not use it");
 }
 
 /* ---- one program */
@@ -191,20 +208,28 @@ static void say_who(struct findings *f, const char *path, const struct doctor_el
 	if (elf->is_shunt)
 		found(f, FOUND_OK, topic, "", "%s is Shunt", path);
 	else if (*elf->needs_later)
-		found(f, FOUND_ERROR, topic, "it does not start with Shunt in front of it: take a Shunt that knows this NCCL", "%s needs %s, which Shunt does not know", path, elf->needs_later);
+		found(f, FOUND_ERROR, topic,
+		    "it does not start with Shunt in front of it: take a Shunt that knows this NCCL",
+		    "%s needs %s, which Shunt does not know", path, elf->needs_later);
 	else if (elf->contains && !elf->exports)
-		found(f, FOUND_WARN, topic, "link it with libnccl.so instead of libnccl_static.a", "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
+		found(f, FOUND_WARN, topic, "link it with libnccl.so instead of libnccl_static.a",
+		    "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
 		    *elf->version ? " " : "", elf->version);
 	else if (elf->exports && strstr(path, "/libnccl.so"))
-		found(f, FOUND_INFO, topic, "", "it gets NCCL %s from %s where no Shunt is in front", elf->version, path);
+		found(
+		    f, FOUND_INFO, topic, "", "it gets NCCL %s from %s where no Shunt is in front", elf->version, path);
 	else if (elf->exports && !elf->needs_nccl)
-		found(f, FOUND_INFO, topic, "", "%s has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it", path, elf->version);
+		found(f, FOUND_INFO, topic, "",
+		    "%s has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it", path,
+		    elf->version);
 	else if (elf->needs_nccl || elf->imports)
 		found(f, FOUND_OK, topic, "", "%s is linked with NCCL: a preloaded Shunt is in front of it", path);
 	else if (elf->names_nccl && !elf->exports)
-		found(f, FOUND_INFO, topic, "an absolute path in its settings would go past Shunt", "%s may open libnccl.so by itself: Shunt answers that name, too", path);
+		found(f, FOUND_INFO, topic, "an absolute path in its settings would go past Shunt",
+		    "%s may open libnccl.so by itself: Shunt answers that name, too", path);
 	else if (of_program)
-		found(f, FOUND_INFO, topic, "", "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
+		found(f, FOUND_INFO, topic, "",
+		    "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
 }
 
 /* The loader's own list of what it would load: "\tname => path (0x...)". */
@@ -232,7 +257,7 @@ static FILE *list_libraries(const char *interpreter, const char *path, pid_t *pi
 
 static void check_program(struct findings *f, const char *path)
 {
-	struct doctor_elf elf = {0}, self = {0};
+	struct doctor_elf elf = { 0 }, self = { 0 };
 	char line[PATH_MAX + 256];
 	char *full = realpath(path, NULL);
 	FILE *list;
@@ -240,7 +265,9 @@ static void check_program(struct findings *f, const char *path)
 	int err = full ? doctor_elf_read(full, &elf) : -errno;
 
 	if (err == -ENOEXEC) {
-		found(f, FOUND_INFO, topic, "give the interpreter, or the library that calls NCCL (such as torch/lib/libtorch_cuda.so)", "%s is no program of this machine; a script?", path);
+		found(f, FOUND_INFO, topic,
+		    "give the interpreter, or the library that calls NCCL (such as torch/lib/libtorch_cuda.so)",
+		    "%s is no program of this machine; a script?", path);
 		goto out;
 	}
 	if (err) {
@@ -258,8 +285,9 @@ static void check_program(struct findings *f, const char *path)
 
 		line[strcspn(line, "\n")] = 0;
 		if (arrow && !strncmp(arrow + 4, "not found", 9)) {
-			found(f, FOUND_ERROR, topic, "the program does not start like this: look at LD_LIBRARY_PATH", "%s needs %.*s, which is not found", path,
-			    (int)strcspn(line + strspn(line, "\t"), " "), line + strspn(line, "\t"));
+			found(f, FOUND_ERROR, topic, "the program does not start like this: look at LD_LIBRARY_PATH",
+			    "%s needs %.*s, which is not found", path, (int)strcspn(line + strspn(line, "\t"), " "),
+			    line + strspn(line, "\t"));
 			continue;
 		}
 		if (!arrow || arrow[4] != '/' || !(end = strstr(arrow, " (0x")))
@@ -295,17 +323,20 @@ bool doctor_libraries(struct findings *f, const char *program)
 		found(f, FOUND_ERROR, topic, "", "%s does not answer ncclGetVersion", lib.path);
 	used = lib.real_nccl_path();
 	if (strcmp(lib.version(), SHUNT_VERSION))
-		found(f, FOUND_ERROR, topic, "reinstall both together", "%s is Shunt %s, this command is of %s", lib.path, lib.version(), SHUNT_VERSION);
+		found(f, FOUND_ERROR, topic, "reinstall both together", "%s is Shunt %s, this command is of %s",
+		    lib.path, lib.version(), SHUNT_VERSION);
 	else
 		found(f, FOUND_OK, topic, "", "Shunt %s: %s", lib.version(), lib.path);
 	look_at_python(f, copies);
 	shunt_find_nccl(keep_copy, copies);
 	if (used) {
-		found(f, FOUND_OK, topic, "", "the real NCCL of a program that brings none: %d.%d.%d, %s", version / 10000, version / 100 % 100, version % 100, used);
+		found(f, FOUND_OK, topic, "", "the real NCCL of a program that brings none: %d.%d.%d, %s",
+		    version / 10000, version / 100 % 100, version % 100, used);
 		keep_copy(used, "", copies);
 		check_version(f, version, used);
 	} else {
-		found(f, FOUND_INFO, topic, "if there should be one: SHUNT_NCCL_LIB=/path/of/libnccl.so.2", "no real NCCL would be found: Shunt runs standalone, on one host");
+		found(f, FOUND_INFO, topic, "if there should be one: SHUNT_NCCL_LIB=/path/of/libnccl.so.2",
+		    "no real NCCL would be found: Shunt runs standalone, on one host");
 	}
 	check_copies(f, copies, used);
 	check_preload(f, lib.path);

@@ -37,10 +37,18 @@ static int int_of(json_t *o, const char *name, int otherwise)
 static void read_op(json_t *o, struct dump_op *op)
 {
 	*op = (struct dump_op){
-		.seq = number_of(o, "seq"), .number = number_of(o, "number"), .count = number_of(o, "count"), .time_ns = number_of(o, "time_ns"),
-		.kind = text_of(o, "kind"), .dtype = text_of(o, "dtype"), .op = text_of(o, "op"), .path = text_of(o, "path"),
+		.seq = number_of(o, "seq"),
+		.number = number_of(o, "number"),
+		.count = number_of(o, "count"),
+		.time_ns = number_of(o, "time_ns"),
+		.kind = text_of(o, "kind"),
+		.dtype = text_of(o, "dtype"),
+		.op = text_of(o, "op"),
+		.path = text_of(o, "path"),
 		.why = text_of(o, "why"),
-		.stream = text_of(o, "stream"), .state = text_of(o, "state"), .root = int_of(o, "root", int_of(o, "peer", -1)),
+		.stream = text_of(o, "stream"),
+		.state = text_of(o, "state"),
+		.root = int_of(o, "root", int_of(o, "peer", -1)),
 		.captured = json_is_true(json_object_get(o, "captured")),
 	};
 	op->message = !strcmp(op->kind, "send") || !strcmp(op->kind, "recv");
@@ -70,15 +78,33 @@ static unsigned *read_counts(json_t *comm, const char *name, size_t n)
 
 static int read_comm(const struct dump_process *p, json_t *o, struct dump_comm *c)
 {
-	json_t *ops = json_object_get(o, "operations"), *progress = json_object_get(o, "progress"), *fault = json_object_get(o, "fault");
+	json_t *ops = json_object_get(o, "operations"), *progress = json_object_get(o, "progress"),
+	       *fault = json_object_get(o, "fault");
 
 	*c = (struct dump_comm){
-		.process = p, .id = text_of(o, "id"), .key = text_of(o, "key"), .state = text_of(o, "state"), .why = text_of(o, "why"),
-		.error = text_of(o, "error"), .phase = text_of(o, "phase"), .rank = int_of(o, "rank", -1), .nranks = int_of(o, "nranks", -1),
-		.phase_time_ns = number_of(o, "phase_time_ns"), .calls = number_of(o, "calls"), .collectives = number_of(o, "collectives"),
-		.replays = number_of(progress, "replays"), .last = number_of(progress, "last"), .has_progress = json_is_object(progress), .silent = json_is_true(json_object_get(o, "silent")),
-		.running = json_is_true(json_object_get(progress, "running")), .last_captured = json_is_true(json_object_get(progress, "captured")),
-		.fault_peer = int_of(fault, "peer", -1), .fault_op = number_of(fault, "op"), .fault_theirs = text_of(fault, "theirs"), .nops = json_array_size(ops), .npeers = json_array_size(json_object_get(o, "sends")),
+		.process = p,
+		.id = text_of(o, "id"),
+		.key = text_of(o, "key"),
+		.state = text_of(o, "state"),
+		.why = text_of(o, "why"),
+		.error = text_of(o, "error"),
+		.phase = text_of(o, "phase"),
+		.rank = int_of(o, "rank", -1),
+		.nranks = int_of(o, "nranks", -1),
+		.phase_time_ns = number_of(o, "phase_time_ns"),
+		.calls = number_of(o, "calls"),
+		.collectives = number_of(o, "collectives"),
+		.replays = number_of(progress, "replays"),
+		.last = number_of(progress, "last"),
+		.has_progress = json_is_object(progress),
+		.silent = json_is_true(json_object_get(o, "silent")),
+		.running = json_is_true(json_object_get(progress, "running")),
+		.last_captured = json_is_true(json_object_get(progress, "captured")),
+		.fault_peer = int_of(fault, "peer", -1),
+		.fault_op = number_of(fault, "op"),
+		.fault_theirs = text_of(fault, "theirs"),
+		.nops = json_array_size(ops),
+		.npeers = json_array_size(json_object_get(o, "sends")),
 	};
 	c->ops = calloc(c->nops + 1, sizeof(*c->ops));
 	c->sends = read_counts(o, "sends", c->npeers);
@@ -117,7 +143,8 @@ int dumps_add(struct dumps *d, json_t *json, const char *name)
 		return -EINVAL;
 	}
 	if (int_of(json, "shunt_dump", 0) != FORMAT) {
-		tool_error("%s is a dump of another version (%s) of Shunt; use that version's shunt doctor", name, text_of(json, "version"));
+		tool_error("%s is a dump of another version (%s) of Shunt; use that version's shunt doctor", name,
+		    text_of(json, "version"));
 		json_decref(json);
 		return -EINVAL;
 	}
@@ -126,8 +153,14 @@ int dumps_add(struct dumps *d, json_t *json, const char *name)
 		json_decref(json);
 		return -ENOMEM;
 	}
-	*p = (struct dump_process){ .json = json, .file = strdup(name), .host = text_of(json, "host"), .program = text_of(json, "program"),
-		.reason = text_of(json, "reason"), .pid = int_of(json, "pid", 0), .pid_namespace = number_of(json, "pid_namespace"), .time_ns = number_of(json, "time_ns") };
+	*p = (struct dump_process){ .json = json,
+		.file = strdup(name),
+		.host = text_of(json, "host"),
+		.program = text_of(json, "program"),
+		.reason = text_of(json, "reason"),
+		.pid = int_of(json, "pid", 0),
+		.pid_namespace = number_of(json, "pid_namespace"),
+		.time_ns = number_of(json, "time_ns") };
 	p->comms = calloc(json_array_size(comms) + 1, sizeof(*p->comms));
 	if (!p->file || !p->comms)
 		goto err_free;
@@ -163,7 +196,10 @@ static int add_file(struct dumps *d, const char *path)
 	json_t *json;
 
 	if (stat(path, &st) || !S_ISREG(st.st_mode) || st.st_size > MAX_FILE) {
-		tool_error("%s: %s", path, stat(path, &st) ? strerror(errno) : !S_ISREG(st.st_mode) ? "not a file" : "too large for a dump");
+		tool_error("%s: %s", path,
+		    stat(path, &st)          ? strerror(errno) :
+		        !S_ISREG(st.st_mode) ? "not a file" :
+		                               "too large for a dump");
 		return -EINVAL;
 	}
 	json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
@@ -218,5 +254,5 @@ void dumps_finish(struct dumps *d)
 	for (size_t i = 0; i < d->n; i++)
 		process_free(d->processes[i]);
 	free(d->processes);
-	*d = (struct dumps){0};
+	*d = (struct dumps){ 0 };
 }

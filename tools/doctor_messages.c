@@ -8,7 +8,8 @@
 static const struct dump_op *message(const struct dump_comm *c, const char *kind, int peer, uint64_t number)
 {
 	for (size_t i = 0; i < c->nops; i++)
-		if (c->ops[i].message && c->ops[i].root == peer && c->ops[i].number == number && !strcmp(c->ops[i].kind, kind))
+		if (c->ops[i].message && c->ops[i].root == peer && c->ops[i].number == number &&
+		    !strcmp(c->ops[i].kind, kind))
 			return &c->ops[i];
 	return NULL;
 }
@@ -27,15 +28,16 @@ static bool find_message_sizes(struct findings *f, const struct group *g, int fr
 
 	for (size_t i = 0; i < a->nops; i++) {
 		const struct dump_op *s = &a->ops[i], *r;
-		struct text t = {0};
+		struct text t = { 0 };
 
 		if (strcmp(s->kind, "send") || s->root != to || !s->number)
 			continue;
 		r = message(b, "recv", from, s->number);
 		if (!r || bytes_of(r) == bytes_of(s))
 			continue;
-		add(&t, "message %" PRIu64 " from rank %d to rank %d has %" PRIu64 " bytes, and rank %d receives %" PRIu64, s->number, from, to, bytes_of(s),
-		    to, bytes_of(r));
+		add(&t,
+		    "message %" PRIu64 " from rank %d to rank %d has %" PRIu64 " bytes, and rank %d receives %" PRIu64,
+		    s->number, from, to, bytes_of(s), to, bytes_of(r));
 		found_in(f, g, FOUND_ERROR, "both ends of a message must have the same size", &t);
 		return true;
 	}
@@ -50,7 +52,7 @@ static bool find_unmet_message(struct findings *f, const struct group *g, int fr
 	const struct dump_comm *waits = lacks_send ? b : a, *absent = lacks_send ? a : b;
 	const struct dump_op *op;
 	enum found_level level;
-	struct text t = {0};
+	struct text t = { 0 };
 
 	if (sent == taken)
 		return false;
@@ -58,9 +60,9 @@ static bool find_unmet_message(struct findings *f, const struct group *g, int fr
 	if (!op || is(op, "finished"))
 		return false;
 	level = level_of(op->time_ns, waits->process->time_ns);
-	add(&t, "rank %d (pid %d on %s) is behind: it has %s %u message%s %s rank %d, which waits in ", absent->rank, absent->process->pid,
-	    absent->process->host, lacks_send ? "sent" : "received", lacks_send ? sent : taken, (lacks_send ? sent : taken) == 1 ? "" : "s",
-	    lacks_send ? "to" : "from", waits->rank);
+	add(&t, "rank %d (pid %d on %s) is behind: it has %s %u message%s %s rank %d, which waits in ", absent->rank,
+	    absent->process->pid, absent->process->host, lacks_send ? "sent" : "received", lacks_send ? sent : taken,
+	    (lacks_send ? sent : taken) == 1 ? "" : "s", lacks_send ? "to" : "from", waits->rank);
 	add_op(&t, op);
 	add(&t, " (number %" PRIu64 ") ", op->number);
 	add_since(&t, op->time_ns, waits->process->time_ns);
@@ -75,7 +77,8 @@ bool find_messages(struct findings *f, const struct group *g)
 
 	for (int a = 0; a < g->n; a++)
 		for (int b = 0; b < g->n; b++) {
-			if (!g->member[a] || !g->member[b] || g->member[a]->npeers != (size_t)g->n || g->member[b]->npeers != (size_t)g->n)
+			if (!g->member[a] || !g->member[b] || g->member[a]->npeers != (size_t)g->n ||
+			    g->member[b]->npeers != (size_t)g->n)
 				continue;
 			any |= find_message_sizes(f, g, a, b) || find_unmet_message(f, g, a, b);
 		}

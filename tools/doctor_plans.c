@@ -36,22 +36,24 @@ static void check_file(void *ctx, const char *path)
 /* given: the user named it, so it should be there. */
 static void check_place(struct findings *f, const char *path, bool given)
 {
-	struct tally t = {.f = f};
-	const struct shunt_files files = {.what = "plans", .one = "plan", .add = check_file, .ctx = &t};
+	struct tally t = { .f = f };
+	const struct shunt_files files = { .what = "plans", .one = "plan", .add = check_file, .ctx = &t };
 	struct stat st;
 	int err = stat(path, &st) || (S_ISDIR(st.st_mode) && access(path, R_OK | X_OK)) ? errno : 0;
 
 	if (err && given)
 		found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(err));
 	else if (err && err != ENOENT && err != ENOTDIR)
-		found(f, FOUND_WARN, topic, "let this user read it, or set SHUNT_CACHE_DIR to a directory of its own", "%s: %s", path, strerror(err));
+		found(f, FOUND_WARN, topic, "let this user read it, or set SHUNT_CACHE_DIR to a directory of its own",
+		    "%s: %s", path, strerror(err));
 	if (err)
 		return;
 	shunt_files_path(&files, path, given);
 	if (!t.good && !t.bad && given)
 		found(f, FOUND_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
 	else if (t.good || t.bad)
-		found(f, FOUND_OK, topic, "", "%s: %u plan%s can be used, %u cannot", path, t.good, t.good == 1 ? "" : "s", t.bad);
+		found(f, FOUND_OK, topic, "", "%s: %u plan%s can be used, %u cannot", path, t.good,
+		    t.good == 1 ? "" : "s", t.bad);
 }
 
 void doctor_plans(struct findings *f)
@@ -72,5 +74,6 @@ void doctor_plans(struct findings *f)
 	if (cache)
 		check_place(f, path, false);
 	if (f->n == before)
-		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there", cache ? path : "a cache directory");
+		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there",
+		    cache ? path : "a cache directory");
 }

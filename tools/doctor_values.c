@@ -18,7 +18,9 @@ static bool forced_is_wrong(struct findings *f, const struct shunt_config_row *r
 {
 	if (!*s->forced_bad)
 		return false;
-	found(f, FOUND_ERROR, topic, "it takes all, allreduce, reduce, broadcast, allgather, reducescatter, alltoall, gather, scatter, send and recv",
+	found(f, FOUND_ERROR, topic,
+	    "it takes all, allreduce, reduce, broadcast, allgather, reducescatter, alltoall, gather, scatter, send and "
+	    "recv",
 	    "%s: there is no collective \"%s\", which is left out", row->source, s->forced_bad);
 	return true;
 }
@@ -52,7 +54,8 @@ static void try_tuning(void *ctx, const char *path)
 		return;
 	}
 	files->bad++;
-	found(files->f, FOUND_ERROR, topic, "correct it, or make one with `shunt tune`; it is not used", "%s: tuning file refused: %s", files->source, why);
+	found(files->f, FOUND_ERROR, topic, "correct it, or make one with `shunt tune`; it is not used",
+	    "%s: tuning file refused: %s", files->source, why);
 }
 
 static void try_tuning_path(const struct shunt_files *files, const char *path)
@@ -61,14 +64,16 @@ static void try_tuning_path(const struct shunt_files *files, const char *path)
 	unsigned before = t->n;
 
 	if (access(path, R_OK)) {
-		found(t->f, FOUND_ERROR, topic, "correct it, or unset it", "%s: %s: %s", t->source, path, strerror(errno));
+		found(t->f, FOUND_ERROR, topic, "correct it, or unset it", "%s: %s: %s", t->source, path,
+		    strerror(errno));
 		t->bad++;
 		return;
 	}
 	shunt_files_path(files, path, true);
 	if (t->n != before)
 		return;
-	found(t->f, FOUND_WARN, topic, "it takes files named *.json", "%s: there are no tuning files in %s", t->source, path);
+	found(t->f, FOUND_WARN, topic, "it takes files named *.json", "%s: there are no tuning files in %s", t->source,
+	    path);
 	t->bad++;
 }
 
@@ -103,7 +108,8 @@ static bool cache_is_wrong(struct findings *f, const struct shunt_config_row *ro
 	else
 		err = !S_ISDIR(st.st_mode) ? ENOTDIR : access(s->config.cache_dir, R_OK | X_OK) ? errno : 0;
 	if (err)
-		found(f, FOUND_ERROR, topic, "it takes a directory", "%s=%s: %s", row->source, s->config.cache_dir, strerror(err));
+		found(f, FOUND_ERROR, topic, "it takes a directory", "%s=%s: %s", row->source, s->config.cache_dir,
+		    strerror(err));
 	return err;
 }
 
@@ -114,7 +120,8 @@ static bool comm_id_is_wrong(struct findings *f, const struct shunt_config_row *
 	if (!shunt_netif_parse(s->nccl.comm_id, s->nccl.socket_family, &addr))
 		return false;
 	found(f, FOUND_ERROR, topic, "host:port, [IPv6 address]:port or interface:port",
-	    "%s=%s is no address, or its host is not known here: no communicator can be made", row->source, s->nccl.comm_id);
+	    "%s=%s is no address, or its host is not known here: no communicator can be made", row->source,
+	    s->nccl.comm_id);
 	return true;
 }
 
@@ -124,7 +131,8 @@ static bool ifname_is_wrong(struct findings *f, const struct shunt_config_row *r
 
 	if (!shunt_netif_pick(s->nccl.socket_ifname, s->nccl.socket_family, &addr))
 		return false;
-	found(f, FOUND_ERROR, topic, "`ip address` lists those that there are; prefixes, or names after =, and ^ excludes",
+	found(f, FOUND_ERROR, topic,
+	    "`ip address` lists those that there are; prefixes, or names after =, and ^ excludes",
 	    "%s=%s: no interface that it allows is up and has an address%s%s", row->source, s->nccl.socket_ifname,
 	    *s->nccl.socket_family ? " of " : "", s->nccl.socket_family);
 	return true;
@@ -134,7 +142,8 @@ static bool family_is_wrong(struct findings *f, const struct shunt_config_row *r
 {
 	if (!strcmp(s->nccl.socket_family, "AF_INET") || !strcmp(s->nccl.socket_family, "AF_INET6"))
 		return false;
-	found(f, FOUND_ERROR, topic, "", "%s=%s cannot be read, and any is used: it takes AF_INET or AF_INET6", row->source, s->nccl.socket_family);
+	found(f, FOUND_ERROR, topic, "", "%s=%s cannot be read, and any is used: it takes AF_INET or AF_INET6",
+	    row->source, s->nccl.socket_family);
 	return true;
 }
 
@@ -142,9 +151,11 @@ bool doctor_value(struct findings *f, const struct shunt_config_row *row, const 
 {
 	static const struct {
 		const char *name;
-		bool (*is_wrong)(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s);
-	} texts[] = { { "SHUNT_FORCE_NCCL", forced_is_wrong }, { "SHUNT_ALGO", algo_is_wrong }, { "SHUNT_TUNING_FILE", tuning_is_wrong },
-		{ "SHUNT_CACHE_DIR", cache_is_wrong }, { "NCCL_COMM_ID", comm_id_is_wrong }, { "NCCL_SOCKET_IFNAME", ifname_is_wrong },
+		bool (*is_wrong)(
+		    struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s);
+	} texts[] = { { "SHUNT_FORCE_NCCL", forced_is_wrong }, { "SHUNT_ALGO", algo_is_wrong },
+		{ "SHUNT_TUNING_FILE", tuning_is_wrong }, { "SHUNT_CACHE_DIR", cache_is_wrong },
+		{ "NCCL_COMM_ID", comm_id_is_wrong }, { "NCCL_SOCKET_IFNAME", ifname_is_wrong },
 		{ "NCCL_SOCKET_FAMILY", family_is_wrong } };
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)

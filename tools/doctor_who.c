@@ -11,7 +11,7 @@ static const char topic[] = "who waits for whom";
 static void find_missing(struct findings *f, const struct group *g)
 {
 	bool *missing = g->mark[0];
-	struct text t = {0};
+	struct text t = { 0 };
 
 	for (int r = 0; r < g->n; r++)
 		missing[r] = !g->member[r];
@@ -19,13 +19,16 @@ static void find_missing(struct findings *f, const struct group *g)
 		return;
 	add_ranks(&t, g, missing);
 	add(&t, " %s no dump here", count(g, missing) == 1 ? "has" : "have");
-	found_in(f, g, FOUND_WARN, "a process that died or is stopped writes none (`shunt doctor --pid` says which); others may be on another host", &t);
+	found_in(f, g, FOUND_WARN,
+	    "a process that died or is stopped writes none (`shunt doctor --pid` says which); others may be on another "
+	    "host",
+	    &t);
 }
 
 static void find_silent(struct findings *f, const struct group *g)
 {
 	bool *silent = g->mark[0];
-	struct text t = {0};
+	struct text t = { 0 };
 
 	for (int r = 0; r < g->n; r++)
 		silent[r] = g->member[r] && g->member[r]->silent;
@@ -34,15 +37,18 @@ static void find_silent(struct findings *f, const struct group *g)
 	add(&t, "CUDA does not answer in ");
 	add_processes(&t, g, silent);
 	add(&t, ": how far the device%s come is not known", count(g, silent) == 1 ? " has" : "s have");
-	found_in(f, g, FOUND_WARN, "a call that waits for kernels, such as cudaFree or cudaHostUnregister, holds the driver of the whole process meanwhile; "
-	    "a debugger shows which thread is in it", &t);
+	found_in(f, g, FOUND_WARN,
+	    "a call that waits for kernels, such as cudaFree or cudaHostUnregister, holds the driver of the whole "
+	    "process meanwhile; "
+	    "a debugger shows which thread is in it",
+	    &t);
 }
 
 static void find_errors(struct findings *f, const struct group *g)
 {
 	for (int r = 0; r < g->n; r++) {
 		const struct dump_comm *c = g->member[r];
-		struct text t = {0};
+		struct text t = { 0 };
 
 		if (!c || !*c->error)
 			continue;
@@ -67,10 +73,12 @@ static void look_at(struct findings *f, const struct group *g)
 
 	/* One cause is enough: what comes behind it follows from it. */
 	before = f->n;
-	any = find_mismatch(f, g) || find_split_path(f, g) || find_in_setup(f, g) || find_fewer_calls(f, g) || find_slow_device(f, g);
+	any = find_mismatch(f, g) || find_split_path(f, g) || find_in_setup(f, g) || find_fewer_calls(f, g) ||
+	    find_slow_device(f, g);
 	any |= find_messages(f, g);
 	if (!any)
-		any = find_fewer_replays(f, g) || find_in_end(f, g); /* what a rank waits for that ends it is the cause */
+		any =
+		    find_fewer_replays(f, g) || find_in_end(f, g); /* what a rank waits for that ends it is the cause */
 	find_missing(f, g);
 	find_silent(f, g);
 	find_errors(f, g);
@@ -79,7 +87,9 @@ static void look_at(struct findings *f, const struct group *g)
 
 		for (int r = 0; r < g->n; r++)
 			calls = g->member[r]->collectives > calls ? g->member[r]->collectives : calls;
-		found(f, FOUND_OK, topic, "", "communicator %s of %d: nobody waits; all ranks have called %" PRIu64 " collectives", g->id, g->n, calls);
+		found(f, FOUND_OK, topic, "",
+		    "communicator %s of %d: nobody waits; all ranks have called %" PRIu64 " collectives", g->id, g->n,
+		    calls);
 	}
 }
 
@@ -104,7 +114,8 @@ static bool gather(struct group *g, const struct dumps *d, const struct dump_com
 		for (size_t i = 0; i < d->processes[p]->ncomms; i++) {
 			const struct dump_comm *m = &d->processes[p]->comms[i];
 
-			if (strcmp(m->key, c->key) || m->nranks != c->nranks || m->rank < 0 || m->rank >= g->n || g->member[m->rank])
+			if (strcmp(m->key, c->key) || m->nranks != c->nranks || m->rank < 0 || m->rank >= g->n ||
+			    g->member[m->rank])
 				continue;
 			g->member[m->rank] = m;
 			g->nhere++;
@@ -158,18 +169,19 @@ void doctor_who(struct findings *f, const struct dumps *d)
 			release(&g);
 		}
 	if (f->n == start)
-		found(f, FOUND_INFO, topic, "", "no dump has a communicator whose ranks are known: it was not used so far, or is gone");
+		found(f, FOUND_INFO, topic, "",
+		    "no dump has a communicator whose ranks are known: it was not used so far, or is gone");
 	sort_by_level(f->rows + start, f->n - start);
 }
 
-static const char dumps_help[] =
-	"usage: shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
-	"Puts the dumps of all ranks together and says who waits for whom. Exit status 0: nobody, 1: perhaps, 2: somebody.\n";
+static const char dumps_help[] = "usage: shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
+                                 "Puts the dumps of all ranks together and says who waits for whom. Exit status 0: "
+                                 "nobody, 1: perhaps, 2: somebody.\n";
 
 int doctor_dumps_main(int argc, char **argv)
 {
-	struct findings f = {0};
-	struct dumps d = {0};
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
 	bool json = false;
 	int status = TOOL_USAGE, first = 1;
 
@@ -187,7 +199,8 @@ int doctor_dumps_main(int argc, char **argv)
 		return tool_usage_error("which files?");
 	for (int i = first; i < argc; i++)
 		if (dumps_add_path(&f, &d, argv[i]))
-			found(&f, FOUND_ERROR, "dumps", "", "%s is left out: there is no dump in it that can be read", argv[i]);
+			found(&f, FOUND_ERROR, "dumps", "", "%s is left out: there is no dump in it that can be read",
+			    argv[i]);
 	if (d.n) {
 		doctor_who(&f, &d);
 		status = findings_print(&f, json);

@@ -2,9 +2,9 @@
 #ifndef SHUNT_TOOLS_DOCTOR_WHO_H
 #define SHUNT_TOOLS_DOCTOR_WHO_H
 /*
- * Who waits for whom: dumps are put together by communicator and compared rank by rank. First what the ranks called (doctor_calls.c), then
- * how many calls they made and how far their devices are (doctor_behind.c), then messages (doctor_messages.c) and replays. The first
- * difference in that order is the cause of those behind it.
+ * Who waits for whom: dumps are put together by communicator and compared rank by rank. First what the ranks called
+ * (doctor_calls.c), then how many calls they made and how far their devices are (doctor_behind.c), then messages
+ * (doctor_messages.c) and replays. The first difference in that order is the cause of those behind it.
  */
 #include "doctor.h"
 
@@ -51,7 +51,8 @@ int count(const struct group *g, const bool *mark);
 const struct dump_op *collective(const struct dump_comm *c, uint64_t number);
 bool is(const struct dump_op *op, const char *state);
 
-void found_in(struct findings *f, const struct group *g, enum found_level level, const char *advice, const struct text *t);
+void found_in(
+    struct findings *f, const struct group *g, enum found_level level, const char *advice, const struct text *t);
 /* Age of a wait, as seen by the process that waits. A job that runs shows differences, too, but none that last. */
 enum found_level level_of(uint64_t since_ns, uint64_t now_ns);
 const char *advice_of(enum found_level level);

@@ -47,7 +47,8 @@ void add_processes(struct text *t, const struct group *g, const bool *mark)
 
 	for (int r = 0; r < g->n; r++)
 		if (mark[r]) {
-			add(t, "%srank %d (pid %d on %s)", first ? "" : ", ", r, g->member[r]->process->pid, g->member[r]->process->host);
+			add(t, "%srank %d (pid %d on %s)", first ? "" : ", ", r, g->member[r]->process->pid,
+			    g->member[r]->process->host);
 			first = false;
 		}
 }
@@ -113,7 +114,8 @@ bool is(const struct dump_op *op, const char *state)
 	return op && !strcmp(op->state, state);
 }
 
-void found_in(struct findings *f, const struct group *g, enum found_level level, const char *advice, const struct text *t)
+void found_in(
+    struct findings *f, const struct group *g, enum found_level level, const char *advice, const struct text *t)
 {
 	found(f, level, "who waits for whom", advice, "communicator %s of %d: %s", g->id, g->n, t->s);
 }
@@ -125,7 +127,8 @@ enum found_level level_of(uint64_t since_ns, uint64_t now_ns)
 
 const char *advice_of(enum found_level level)
 {
-	return level == FOUND_ERROR ? "" : "that is less than a second, and may be a job that runs: dump again and compare";
+	return level == FOUND_ERROR ? "" :
+	                              "that is less than a second, and may be a job that runs: dump again and compare";
 }
 
 void add_elsewhere(struct text *t, const struct dump_comm *c)

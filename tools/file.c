@@ -30,7 +30,10 @@ static int beside_open(struct tool_file *f, const char *path, const struct stat 
 	return err;
 }
 
-/* Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or -errno. */
+/*
+ * Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or
+ * -errno.
+ */
 static int file_open(struct tool_file *f, const char *path)
 {
 	struct stat st;

@@ -14,26 +14,29 @@
 #include "tool.h"
 
 static const char info_help[] =
-	"usage: shunt info [-l] [-d] [-c] [-a]\n"
-	"       shunt info select --ranks N [options] [SIZE...]\n\n"
-	"Without options all sections:\n"
-	"  -l, --library     versions, and which real NCCL would be used\n"
-	"  -d, --devices     device layer and devices\n"
-	"  -c, --config      every variable: value, where it comes from, meaning\n"
-	"      --markdown    with -c: names, defaults and meanings as a table for a document\n"
-	"  -a, --algorithms  Shunt's own algorithms\n\n"
-	"select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's file, SHUNT_ALGO,\n"
-	"a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` elements: of one rank's\n"
-	"part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the ranks), else of the\n"
-	"message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n"
-	"  -n, --ranks N     ranks of the communicator\n"
-	"  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
-	"  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
-	"  --redop OP        sum (default), prod, max, min, avg\n"
-	"  --windows         as if the buffers lay in windows that all ranks use in place\n"
-	"  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
-	"  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
-	"Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
+    "usage: shunt info [-l] [-d] [-c] [-a]\n"
+    "       shunt info select --ranks N [options] [SIZE...]\n\n"
+    "Without options all sections:\n"
+    "  -l, --library     versions, and which real NCCL would be used\n"
+    "  -d, --devices     device layer and devices\n"
+    "  -c, --config      every variable: value, where it comes from, meaning\n"
+    "      --markdown    with -c: names, defaults and meanings as a table for a document\n"
+    "  -a, --algorithms  Shunt's own algorithms\n\n"
+    "select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's "
+    "file, SHUNT_ALGO,\n"
+    "a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` "
+    "elements: of one rank's\n"
+    "part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the ranks), "
+    "else of the\n"
+    "message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n"
+    "  -n, --ranks N     ranks of the communicator\n"
+    "  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
+    "  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
+    "  --redop OP        sum (default), prod, max, min, avg\n"
+    "  --windows         as if the buffers lay in windows that all ranks use in place\n"
+    "  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
+    "  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
+    "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
 
 static int library_print(const struct tool_lib *lib)
 {
@@ -80,7 +83,8 @@ static void config_print(void)
 
 	puts("configuration");
 	for (size_t i = 0; shunt_config_row(i, &row); i++) {
-		printf("  %-22s %s%s", row.name, *row.value ? row.value : "(empty)", strcmp(row.source, "default") ? "" : "  (default)");
+		printf("  %-22s %s%s", row.name, *row.value ? row.value : "(empty)",
+		    strcmp(row.source, "default") ? "" : "  (default)");
 		if (strcmp(row.source, "default"))
 			printf("  (from %s; default %s)", row.source, *row.def ? row.def : "empty");
 		printf("\n      %s\n", row.doc);
@@ -148,7 +152,9 @@ static const char *comm_why(const struct question *q)
 /* The plan that a call of so many bytes runs, or NULL. */
 static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes)
 {
-	struct shunt_plan_query query = { .kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype] };
+	struct shunt_plan_query query = {
+		.kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype]
+	};
 	const struct shunt_plan *plan;
 
 	if (!q->plans || q->scope.nranks == 1 || !shunt_select_plans(&q->scope, q->kind))
@@ -173,7 +179,8 @@ static void answer(const struct question *q, uint64_t bytes, struct answer *a)
 	if (comm_why(q)) {
 		a->name = q->scope.standalone ? "none" : "nccl";
 		a->why = comm_why(q);
-		snprintf(a->source, sizeof(a->source), "%s", q->scope.standalone ? "there is no such communicator" : "the whole communicator");
+		snprintf(a->source, sizeof(a->source), "%s",
+		    q->scope.standalone ? "there is no such communicator" : "the whole communicator");
 	} else if (plan) {
 		a->name = plan->name;
 		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
@@ -261,8 +268,8 @@ static void range_print(const struct answer *is, uint64_t from, uint64_t to)
 {
 	char a[24], b[24];
 
-	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name, *is->why ? ": " : "", is->why,
-		is->source);
+	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name,
+	    *is->why ? ": " : "", is->why, is->source);
 }
 
 /* Whatever begins or ends somewhere is a point, and powers of two find the rest. */
@@ -304,7 +311,8 @@ static int ranges_print(const struct question *q)
 static void tables_find(struct question *q, const struct tool_lib *lib, bool forced_mode)
 {
 	struct shunt_device_identity id = { .size = sizeof(id) };
-	__typeof__(shunt_device_identify) *identify = (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
+	__typeof__(shunt_device_identify) *identify =
+	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
 	struct shunt_machine m = { .nranks = q->scope.nranks, .sim = q->scope.sim };
 
 	if (!identify || identify(0, &id))
@@ -320,8 +328,9 @@ static void tables_find(struct question *q, const struct tool_lib *lib, bool for
 
 static int select_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' }, { "op", required_argument, NULL, 'o' },
-		{ "dtype", required_argument, NULL, 'd' }, { "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
+	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
+		{ "op", required_argument, NULL, 'o' }, { "dtype", required_argument, NULL, 'd' },
+		{ "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
 		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
 		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
 	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
@@ -377,8 +386,8 @@ static int select_main(int argc, char **argv)
 	q.scope.standalone = mode == 's';
 	q.scope.deterministic = shunt_config()->deterministic;
 	/*
-	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the code says, which reads its
-	 * level before that.
+	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the
+	 * code says, which reads its level before that.
 	 */
 	shunt_log_enabled(SHUNT_LOGLEVEL_WARN, SHUNT_LOG_ENV);
 	setenv("SHUNT_LOG", "error", 0);
@@ -388,7 +397,8 @@ static int select_main(int argc, char **argv)
 
 		if (tool_lib_open(&lib))
 			return TOOL_FAIL;
-		__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
+		__typeof__(ncclGetVersion) *get_version =
+		    (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
 		if (get_version)
 			get_version(&version);
 		q.scope.standalone = !lib.real_nccl_path();
@@ -405,9 +415,12 @@ static int select_main(int argc, char **argv)
 	if (!q.scope.cc && !q.scope.sim)
 		q.scope.cc = (uint16_t)(cc ? cc : 90);
 	q.plans = shunt_plan_set_get(q.scope.nranks, q.scope.nranks);
-	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype), shunt_redop_name(q.redop), ranks,
-		q.scope.sim ? "standalone on the sim" : q.scope.standalone ? "standalone" : "in front of the real NCCL",
-		q.scope.windows ? ", buffers in windows" : "");
+	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype),
+	    shunt_redop_name(q.redop), ranks,
+	    q.scope.sim            ? "standalone on the sim" :
+	        q.scope.standalone ? "standalone" :
+	                             "in front of the real NCCL",
+	    q.scope.windows ? ", buffers in windows" : "");
 	if (optind == argc)
 		status = ranges_print(&q);
 	for (int i = optind; i < argc; i++) {
@@ -424,8 +437,9 @@ static int select_main(int argc, char **argv)
 
 static int info_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "library", no_argument, NULL, 'l' }, { "devices", no_argument, NULL, 'd' },
-		{ "config", no_argument, NULL, 'c' }, { "algorithms", no_argument, NULL, 'a' }, { "markdown", no_argument, NULL, 'm' },
+	static const struct option options[] = { { "library", no_argument, NULL, 'l' },
+		{ "devices", no_argument, NULL, 'd' }, { "config", no_argument, NULL, 'c' },
+		{ "algorithms", no_argument, NULL, 'a' }, { "markdown", no_argument, NULL, 'm' },
 		{ "help", no_argument, NULL, 'h' }, { 0 } };
 	bool library = false, devices = false, config = false, algorithms = false, markdown = false;
 	int opt, status = TOOL_OK;
@@ -484,5 +498,7 @@ static int info_main(int argc, char **argv)
 	return status;
 }
 
-const struct tool_cmd tool_cmd_info = {
-	.name = "info", .summary = "show versions, devices, configuration and which path a call takes", .help = info_help, .run = info_main };
+const struct tool_cmd tool_cmd_info = { .name = "info",
+	.summary = "show versions, devices, configuration and which path a call takes",
+	.help = info_help,
+	.run = info_main };

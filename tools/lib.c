@@ -24,8 +24,8 @@ static bool is_file(const char *path)
 int tool_lib_path(char path[PATH_MAX])
 {
 	/* Relative to the directory of this executable: the build tree first, then the installed places. */
-	static const char *const places[] = {"../src/libshunt.so", "../src/shim/libshunt.so",
-	    (TOOL_LIBDIR_FROM_BINDIR "/libshunt.so"), "../lib/libshunt.so", "../lib64/libshunt.so"};
+	static const char *const places[] = { "../src/libshunt.so", "../src/shim/libshunt.so",
+		(TOOL_LIBDIR_FROM_BINDIR "/libshunt.so"), "../lib/libshunt.so", "../lib64/libshunt.so" };
 	const char *given = getenv("SHUNT_LIB");
 	char self[PATH_MAX];
 	ssize_t len;
@@ -97,7 +97,10 @@ int tool_lib_open(struct tool_lib *lib)
 		tool_error("cannot open %s: %s", lib->path, dlerror());
 		return -ELIBACC;
 	}
-	const struct { const char *name; void **func_p; } funcs[] = {
+	const struct {
+		const char *name;
+		void **func_p;
+	} funcs[] = {
 #define X(name) { "shunt_" #name, (void **)&lib->name },
 		TOOL_LIB_FUNCS(X)
 #undef X

@@ -8,10 +8,10 @@ static const struct {
 	const char *name, *help;
 	int (*run)(int argc, char **argv);
 } actions[] = {
-    {"check", plan_check_help, plan_check_main},
-    {"show", plan_show_help, plan_show_main},
-    {"run", plan_run_help, plan_run_main},
-    {"new", plan_new_help, plan_new_main},
+	{ "check", plan_check_help, plan_check_main },
+	{ "show", plan_show_help, plan_show_main },
+	{ "run", plan_run_help, plan_run_main },
+	{ "new", plan_new_help, plan_new_main },
 };
 enum { NACTIONS = sizeof(actions) / sizeof(actions[0]) };
 
@@ -20,7 +20,8 @@ static const char plan_help[] =
     "       shunt plan show  [--rank R] [--block B] [--svg FILE [--all]] FILE\n"
     "       shunt plan run   [options] FILE\n"
     "       shunt plan new   COLLECTIVE SHAPE -n RANKS [options] [-o FILE]\n\n"
-    "Execution plans: JSON files that say step by step what each block of each rank does for a collective. Programs use\n"
+    "Execution plans: JSON files that say step by step what each block of each rank does for a collective. Programs "
+    "use\n"
     "those in the directories of SHUNT_PLAN_DIR.\n\n"
     "  check   are they right? Everything that is verified before a plan may run\n"
     "  show    what each block does, in words or as a picture\n"
@@ -73,4 +74,5 @@ static int plan_main(int argc, char **argv)
 }
 
 const struct tool_cmd tool_cmd_plan = {
-    .name = "plan", .summary = "check, show, run and write execution plans", .help = plan_help, .run = plan_main};
+	.name = "plan", .summary = "check, show, run and write execution plans", .help = plan_help, .run = plan_main
+};

@@ -28,7 +28,8 @@ void plan_json_string(FILE *out, const char *text);
 /* ---- what an operation does, in words (plan_words.c) ---- */
 
 /* "output[1] = input[0] + packets scratch[1]". Always terminated. */
-void plan_op_words(const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
+void plan_op_words(
+    const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
 
 /* ---- a launch, played with made-up durations (plan_time.h) ---- */
 
@@ -66,8 +67,8 @@ int plan_timeline_init(struct plan_timeline *t, const struct shunt_plan *plan);
 void plan_timeline_finish(struct plan_timeline *t);
 
 /*
- * The picture (plan_svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to it; -1: all.
- * 0 or -errno; whether all could be written, out knows.
+ * The picture (plan_svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to
+ * it; -1: all. 0 or -errno; whether all could be written, out knows.
  */
 int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank);
 
@@ -121,7 +122,10 @@ struct plan_writer {
 	int part, parts; /* of a thread-block group; parts 1: none */
 	bool ring;
 };
-/* chunks: of input, output and scratch. links: sets of channels, each to all peers, or on a ring to the next and the last. */
+/*
+ * chunks: of input, output and scratch. links: sets of channels, each to all peers, or on a ring to the next and the
+ * last.
+ */
 void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks[3], bool ring, unsigned links);
 void plan_write_rank_end(struct plan_writer *w);
 /* The block may use link sets first .. first + n - 1, and calls them 0 .. n - 1. */
@@ -130,8 +134,8 @@ void plan_write_block_end(struct plan_writer *w);
 /* peers: whom, as ranks. */
 void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const unsigned *peers, unsigned n);
 void plan_write_nop(struct plan_writer *w);
-void plan_write_data(
-    struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc, const struct plan_at *dst, unsigned ndst);
+void plan_write_data(struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc,
+    const struct plan_at *dst, unsigned ndst);
 void plan_write_pipeline(struct plan_writer *w);
 void plan_write_pipeline_end(struct plan_writer *w);
 #endif

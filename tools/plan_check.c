@@ -12,7 +12,8 @@
 
 const char plan_check_help[] =
     "usage: shunt plan check [-q] [--json] FILE|DIRECTORY...\n\n"
-    "Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, every\n"
+    "Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
+    "every\n"
     "index and size, pairs of signals and waits, waits that nobody can end. One line for each.\n\n"
     "  -q, --quiet   only what is wrong\n"
     "      --json    an array with an object for each file: file, ok, and the error or what the plan is\n\n"
@@ -35,12 +36,13 @@ static void report_json(struct check *c, const char *path, const struct shunt_pl
 	}
 	fputs(", \"ok\": true, \"name\": ", stdout);
 	plan_json_string(stdout, plan->name);
-	printf(", \"collective\": \"%s\", \"ranks\": %u, \"protocol\": \"%s\", \"inplace\": %s, \"blocks\": %u, \"threads\": %u,"
+	printf(", \"collective\": \"%s\", \"ranks\": %u, \"protocol\": \"%s\", \"inplace\": %s, \"blocks\": %u, "
+	       "\"threads\": %u,"
 	       " \"min_message_size\": %" PRIu64 ", \"max_message_size\": %" PRIu64 ", \"priority\": %d, \"auto\": %s,"
 	       " \"hash\": \"%016" PRIx64 "\"}",
 	    shunt_plan_collective_name(plan->collective), plan->nranks, plan->packets ? "LL" : "Simple",
-	    plan->inplace ? "true" : "false", plan->max_blocks, plan->threads, plan->min_bytes, plan->max_bytes, plan->priority,
-	    plan->automatic ? "true" : "false", plan->hash);
+	    plan->inplace ? "true" : "false", plan->max_blocks, plan->threads, plan->min_bytes, plan->max_bytes,
+	    plan->priority, plan->automatic ? "true" : "false", plan->hash);
 }
 
 static void check_file(struct check *c, const char *path)
@@ -54,8 +56,9 @@ static void check_file(struct check *c, const char *path)
 	else if (!plan)
 		printf("wrong  %s\n", why);
 	else if (!c->quiet)
-		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name, shunt_plan_collective_name(plan->collective),
-		    plan->nranks, plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
+		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name,
+		    shunt_plan_collective_name(plan->collective), plan->nranks,
+		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
 	*(plan ? &c->right : &c->wrong) += 1;
 	shunt_plan_drop(plan);
 }
@@ -77,8 +80,8 @@ static int check_path(struct check *c, const char *path)
 	}
 	for (int i = 0; i < n; i++) {
 		char file[PATH_MAX];
-		int len =
-		    snprintf(file, sizeof(file), "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", entries[i]->d_name);
+		int len = snprintf(
+		    file, sizeof(file), "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", entries[i]->d_name);
 
 		free(entries[i]);
 		if (len < PATH_MAX) {
@@ -96,8 +99,9 @@ static int check_path(struct check *c, const char *path)
 
 int plan_check_main(int argc, char **argv)
 {
-	static const struct option options[] = {{"quiet", no_argument, NULL, 'q'}, {"json", no_argument, NULL, 'j'}, {0}};
-	struct check c = {0};
+	static const struct option options[] = { { "quiet", no_argument, NULL, 'q' },
+		{ "json", no_argument, NULL, 'j' }, { 0 } };
+	struct check c = { 0 };
 	int opt, err = 0;
 
 	opterr = 0;

@@ -16,13 +16,15 @@ const char plan_new_help[] =
     "  reduce_scatter   oneshot-ll, pipelined, ring\n"
     "  all_to_all       oneshot-ll, pipelined\n\n"
     "  -n, --ranks N       2 to 8\n"
-    "  -B, --blocks N      thread blocks of a rank; of pipelined a multiple of its stages, 3 for all_reduce and 2 for others\n"
+    "  -B, --blocks N      thread blocks of a rank; of pipelined a multiple of its stages, 3 for all_reduce and 2 for "
+    "others\n"
     "  -t, --threads N     threads of a block (512)\n"
     "      --min SIZE      smallest message (bytes received by all_gather, sent by others)\n"
     "      --max SIZE      largest message; any: no limit\n"
     "      --unit SIZE     pipelined: bytes of a window (64K)\n"
     "      --op OP         sum (default), prod, max, min, avg\n"
-    "      --in-place      for calls with one buffer (default of all_reduce); --out-of-place: for two. Calls of the other kind\n"
+    "      --in-place      for calls with one buffer (default of all_reduce); --out-of-place: for two. Calls of the "
+    "other kind\n"
     "                      run too, with a copy\n"
     "      --priority N    among plans that fit a call, those of higher priority are tried first (0; ring -1)\n"
     "      --name NAME     COLLECTIVE_SHAPE_RANKS\n"
@@ -41,11 +43,11 @@ struct new_opts {
 static void list_print(void)
 {
 	for (const struct plan_shape *s = plan_shapes; s->name; s++) {
-		struct shunt_plan range = {.min_bytes = s->min_bytes, .max_bytes = s->max_bytes};
+		struct shunt_plan range = { .min_bytes = s->min_bytes, .max_bytes = s->max_bytes };
 		char text[64];
 
-		printf("%-15s %-11s %2u blocks, %s: %s\n", s->collective, s->name, s->blocks, plan_range_text(&range, text),
-		    s->summary);
+		printf("%-15s %-11s %2u blocks, %s: %s\n", s->collective, s->name, s->blocks,
+		    plan_range_text(&range, text), s->summary);
 	}
 }
 
@@ -123,7 +125,8 @@ static int shape_find(struct new_opts *o, const char *collective, const char *na
 	if (known)
 		tool_usage_error("there is no shape \"%s\" of %s", name, collective);
 	else
-		tool_usage_error("\"%s\" is not one of all_reduce, all_gather, reduce_scatter and all_to_all", collective);
+		tool_usage_error(
+		    "\"%s\" is not one of all_reduce, all_gather, reduce_scatter and all_to_all", collective);
 	return -EINVAL;
 }
 
@@ -137,8 +140,8 @@ static int recipe_complete(struct new_opts *o, char name[300])
 		return tool_usage_error("for how many ranks? -n is missing");
 	r->blocks = r->blocks ? r->blocks : s->blocks;
 	if (s->roles && r->blocks % s->roles)
-		return tool_usage_error(
-		    "--blocks: %u is not a multiple of the %u stages of %s %s", r->blocks, s->roles, s->collective, s->name);
+		return tool_usage_error("--blocks: %u is not a multiple of the %u stages of %s %s", r->blocks, s->roles,
+		    s->collective, s->name);
 	r->lanes = s->roles ? r->blocks / s->roles : 1;
 	if (o->unit_given && !s->pipelined)
 		return tool_usage_error("--unit: only pipelined has windows");
@@ -181,14 +184,15 @@ static int text_write(const char *text, const char *path)
 
 int plan_new_main(int argc, char **argv)
 {
-	static const struct option options[] = {{"ranks", required_argument, NULL, 'n'}, {"blocks", required_argument, NULL, 'B'},
-	    {"threads", required_argument, NULL, 't'}, {"min", required_argument, NULL, OPT_MIN},
-	    {"max", required_argument, NULL, OPT_MAX}, {"unit", required_argument, NULL, OPT_UNIT},
-	    {"op", required_argument, NULL, OPT_OP}, {"in-place", no_argument, NULL, OPT_IN_PLACE},
-	    {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE}, {"priority", required_argument, NULL, OPT_PRIORITY},
-	    {"name", required_argument, NULL, OPT_NAME}, {"output", required_argument, NULL, 'o'},
-	    {"list", no_argument, NULL, OPT_LIST}, {0}};
-	struct new_opts o = {.recipe = {.threads = 512, .redop = "sum", .unit = 64 << 10}};
+	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
+		{ "blocks", required_argument, NULL, 'B' }, { "threads", required_argument, NULL, 't' },
+		{ "min", required_argument, NULL, OPT_MIN }, { "max", required_argument, NULL, OPT_MAX },
+		{ "unit", required_argument, NULL, OPT_UNIT }, { "op", required_argument, NULL, OPT_OP },
+		{ "in-place", no_argument, NULL, OPT_IN_PLACE },
+		{ "out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE },
+		{ "priority", required_argument, NULL, OPT_PRIORITY }, { "name", required_argument, NULL, OPT_NAME },
+		{ "output", required_argument, NULL, 'o' }, { "list", no_argument, NULL, OPT_LIST }, { 0 } };
+	struct new_opts o = { .recipe = { .threads = 512, .redop = "sum", .unit = 64 << 10 } };
 	char name[300], why[PLAN_WHY_BYTES], *text;
 	struct shunt_plan *plan;
 	int opt, err, status;

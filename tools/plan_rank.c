@@ -35,7 +35,8 @@ static const char *want_plan(void *arg, const struct shunt_plan_request *request
 static int plan_register(struct plan_rank *r)
 {
 	__typeof__(shunt_plan_register_file) *add = (__typeof__(add))dlsym(r->lib.handle, "shunt_plan_register_file");
-	__typeof__(shunt_plan_set_selector) *select = (__typeof__(select))dlsym(r->lib.handle, "shunt_plan_set_selector");
+	__typeof__(shunt_plan_set_selector) *select =
+	    (__typeof__(select))dlsym(r->lib.handle, "shunt_plan_set_selector");
 	char why[PLAN_WHY_BYTES] = "";
 	int err;
 
@@ -64,9 +65,9 @@ static int comm_create(struct plan_rank *r)
 	if (!err)
 		err = plan_rank_gather(r, &id, sizeof(id), ids);
 	plan_rank_note(r, BENCH_INIT);
-	return err ? err
-	           : bench_nccl_check(
-	                 &r->nccl, r->rank, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm, r->nranks, ids[0], r->rank));
+	return err ? err :
+	             bench_nccl_check(&r->nccl, r->rank, "ncclCommInitRank",
+	                 r->nccl.CommInitRank(&r->comm, r->nranks, ids[0], r->rank));
 }
 
 /* The sizes that were asked for, within those of the plan. */
@@ -89,7 +90,8 @@ static void sizes_choose(struct plan_rank *r, bool sim)
 
 static int buffer_alloc(struct plan_rank *r, char **buffer_p)
 {
-	return plan_rank_device(r, "cannot allocate a buffer", r->lib.malloc((void **)buffer_p, r->last + 64 + PLAN_RANK_GUARD));
+	return plan_rank_device(
+	    r, "cannot allocate a buffer", r->lib.malloc((void **)buffer_p, r->last + 64 + PLAN_RANK_GUARD));
 }
 
 static int rank_open(struct plan_rank *r)
@@ -195,13 +197,13 @@ static int tasks_run(struct plan_rank *r)
 	int err = 0;
 
 	if (!r->rank)
-		printf("# %s: %s of %d ranks on %s, %s%s%s\n#%11s %12s  %-12s %-5s %10s %10s %10s %10s\n", p->name, b->coll->name,
-		    r->nranks, r->shared->launch.kind, shunt_dtype_name(r->o->dtype), p->redops ? ", " : "",
-		    p->redops ? shunt_redop_name(r->o->redop) : "", "bytes", "count", "place", "mode", "time us", "algbw GB/s",
-		    "busbw GB/s", "wrong");
+		printf("# %s: %s of %d ranks on %s, %s%s%s\n#%11s %12s  %-12s %-5s %10s %10s %10s %10s\n", p->name,
+		    b->coll->name, r->nranks, r->shared->launch.kind, shunt_dtype_name(r->o->dtype),
+		    p->redops ? ", " : "", p->redops ? shunt_redop_name(r->o->redop) : "", "bytes", "count", "place",
+		    "mode", "time us", "algbw GB/s", "busbw GB/s", "wrong");
 	for (uint64_t bytes = r->first; !err && bytes <= r->last;
-	     bytes = bytes > UINT64_MAX / b->factor ? UINT64_MAX : bytes * b->factor) {
-		struct plan_task t = {.count = bench_coll_count(b->coll, bytes, r->element, r->nranks)};
+	    bytes = bytes > UINT64_MAX / b->factor ? UINT64_MAX : bytes * b->factor) {
+		struct plan_task t = { .count = bench_coll_count(b->coll, bytes, r->element, r->nranks) };
 
 		if (!shunt_plan_message_bytes(p->collective, r->nranks, t.count, r->o->dtype, &t.bytes) || !t.count ||
 		    t.bytes < p->min_bytes || t.bytes > p->max_bytes)

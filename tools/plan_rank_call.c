@@ -11,20 +11,21 @@ char *plan_rank_send_at(const struct plan_rank *r, const struct plan_task *t)
 
 char *plan_rank_recv_at(const struct plan_rank *r, const struct plan_task *t)
 {
-	return r->recv + (t->place == BENCH_IN ? bench_coll_recv_offset(r->o->base.coll, t->count, r->rank) * r->element : 0);
+	return r->recv +
+	    (t->place == BENCH_IN ? bench_coll_recv_offset(r->o->base.coll, t->count, r->rank) * r->element : 0);
 }
 
 static int call(struct plan_rank *r, const struct plan_task *t)
 {
-	struct bench_args a = {.send = plan_rank_send_at(r, t),
-	    .recv = plan_rank_recv_at(r, t),
-	    .count = t->count,
-	    .dtype = (ncclDataType_t)r->o->dtype,
-	    .redop = (ncclRedOp_t)r->o->redop,
-	    .rank = r->rank,
-	    .nranks = r->nranks,
-	    .comm = r->comm,
-	    .stream = r->stream};
+	struct bench_args a = { .send = plan_rank_send_at(r, t),
+		.recv = plan_rank_recv_at(r, t),
+		.count = t->count,
+		.dtype = (ncclDataType_t)r->o->dtype,
+		.redop = (ncclRedOp_t)r->o->redop,
+		.rank = r->rank,
+		.nranks = r->nranks,
+		.comm = r->comm,
+		.stream = r->stream };
 
 	return bench_nccl_check(&r->nccl, r->rank, r->o->base.coll->name, r->o->base.coll->call(&r->nccl, &a));
 }

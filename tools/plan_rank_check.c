@@ -22,7 +22,8 @@ static int input_write(struct plan_rank *r, const struct bench_data *data, const
 	return err;
 }
 
-static int result_check(struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
+static int result_check(
+    struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
 {
 	const struct bench_coll *coll = r->o->base.coll;
 	int blocks = coll->recv_many ? r->nranks : 1, err;
@@ -40,10 +41,10 @@ static int result_check(struct plan_rank *r, const struct bench_data *data, cons
 			    r, "copy", r->lib.memcpy(r->block, recv + (b.at + first) * r->element, n * r->element));
 			if (err)
 				return err;
-			wrong += b.from < 0
-			             ? bench_data_check(data, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text))
-			             : bench_data_check_copy(
-			                   data, b.from, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text));
+			wrong += b.from < 0 ?
+			    bench_data_check(data, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text)) :
+			    bench_data_check_copy(
+			        data, b.from, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text));
 			atomic_fetch_add(&r->progress->beats, 1);
 		}
 	}
@@ -58,17 +59,18 @@ static int result_check(struct plan_rank *r, const struct bench_data *data, cons
 static int rest_check(struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
 {
 	const struct bench_coll *coll = r->o->base.coll;
-	uint64_t sent = t->count * bench_coll_blocks(coll, coll->send_many, r->nranks) * r->element, half = PLAN_RANK_BLOCK / 2,
-	         touched = 0;
-	uint64_t used =
-	    t->place == BENCH_IN ? t->bytes : t->count * bench_coll_blocks(coll, coll->recv_many, r->nranks) * r->element;
+	uint64_t sent = t->count * bench_coll_blocks(coll, coll->send_many, r->nranks) * r->element,
+	         half = PLAN_RANK_BLOCK / 2, touched = 0;
+	uint64_t used = t->place == BENCH_IN ?
+	    t->bytes :
+	    t->count * bench_coll_blocks(coll, coll->recv_many, r->nranks) * r->element;
 	int err = plan_rank_device(r, "copy", r->lib.memcpy(r->block, r->recv + used, PLAN_RANK_GUARD));
 
 	for (int i = 0; !err && i < PLAN_RANK_GUARD; i++)
 		touched += (unsigned char)r->block[i] != POISON;
 	if (touched)
-		tool_error("rank %d: %llu bytes: %llu bytes behind the result were written", r->rank, (unsigned long long)t->bytes,
-		    (unsigned long long)touched);
+		tool_error("rank %d: %llu bytes: %llu bytes behind the result were written", r->rank,
+		    (unsigned long long)t->bytes, (unsigned long long)touched);
 	*wrong_p += touched;
 	for (uint64_t first = 0; !err && t->place == BENCH_OUT && first < sent; first += half) {
 		size_t n = sent - first < half ? sent - first : half;
@@ -88,18 +90,19 @@ int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph,
 {
 	int err = 0;
 
-	for (int class = 0; !err && class < BENCH_NCLASSES; class ++) {
+	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
 		struct bench_data *data;
 
 		if (!bench_data_has(r->o->dtype, class))
 			continue;
 		plan_rank_note(r, BENCH_CHECK);
-		data = bench_data_create(
-		    r->o->dtype, r->o->redop, class, r->nranks, r->o->base.seed + (t->bytes * 2 + t->place) * 2 + (uint64_t) class);
+		data = bench_data_create(r->o->dtype, r->o->redop, class, r->nranks,
+		    r->o->base.seed + (t->bytes * 2 + t->place) * 2 + (uint64_t)class);
 		if (!data)
 			return plan_rank_device(r, "host memory", -ENOMEM);
 		/* What is not written must not look right. */
-		err = plan_rank_device(r, "memset", r->lib.memset_async(r->recv, POISON, t->bytes + PLAN_RANK_GUARD, r->stream));
+		err = plan_rank_device(
+		    r, "memset", r->lib.memset_async(r->recv, POISON, t->bytes + PLAN_RANK_GUARD, r->stream));
 		if (!err)
 			err = plan_rank_device(r, "memset", r->lib.stream_synchronize(r->stream));
 		if (!err)
@@ -147,7 +150,8 @@ int plan_rank_used(struct plan_rank *r)
 		if (!r->rank)
 			tool_error("the library did not run plan %s: %llu calls of rank %d took the path \"%s\"%s%s; "
 			           "SHUNT_LOG=info may say why",
-			    r->o->plan->name, (unsigned long long)all[i], i, mine ? path : "?", *reason ? ": " : "", reason);
+			    r->o->plan->name, (unsigned long long)all[i], i, mine ? path : "?", *reason ? ": " : "",
+			    reason);
 		err = -EPROTO;
 	}
 	return err;

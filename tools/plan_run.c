@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt plan run: a plan through the library, as a program would run it. The parent reads plan and options and starts the ranks as
- * shunt bench does; each rank registers the plan, sets a selector that wants it, and calls NCCL's function.
+ * shunt plan run: a plan through the library, as a program would run it. The parent reads plan and options and starts
+ * the ranks as shunt bench does; each rank registers the plan, sets a selector that wants it, and calls NCCL's
+ * function.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -11,8 +12,10 @@
 
 const char plan_run_help[] =
     "usage: shunt plan run [options] FILE\n\n"
-    "Runs a plan through libshunt.so, one process for each rank, on GPUs or on the sim; compares every result with a plain\n"
-    "reference, with inputs whose result is exact and with others, and measures. A line for each size: the median over rounds\n"
+    "Runs a plan through libshunt.so, one process for each rank, on GPUs or on the sim; compares every result with a "
+    "plain\n"
+    "reference, with inputs whose result is exact and with others, and measures. A line for each size: the median over "
+    "rounds\n"
     "of the slowest rank's time of a call.\n\n"
     "  -n, --ranks N          as many as the plan has; anything else is an error\n"
     "  -b, --first SIZE       smallest message in bytes, as the plan counts them (1K, or what the plan admits)\n"
@@ -80,10 +83,10 @@ static const struct bench_coll *coll_of(const struct shunt_plan *plan)
 		enum shunt_plan_collective collective;
 		enum bench_coll_id id;
 	} map[] = {
-	    {SHUNT_PLAN_ALLREDUCE, BENCH_COLL_ALL_REDUCE},
-	    {SHUNT_PLAN_ALLGATHER, BENCH_COLL_ALL_GATHER},
-	    {SHUNT_PLAN_REDUCESCATTER, BENCH_COLL_REDUCE_SCATTER},
-	    {SHUNT_PLAN_ALLTOALL, BENCH_COLL_ALLTOALL},
+		{ SHUNT_PLAN_ALLREDUCE, BENCH_COLL_ALL_REDUCE },
+		{ SHUNT_PLAN_ALLGATHER, BENCH_COLL_ALL_GATHER },
+		{ SHUNT_PLAN_REDUCESCATTER, BENCH_COLL_REDUCE_SCATTER },
+		{ SHUNT_PLAN_ALLTOALL, BENCH_COLL_ALLTOALL },
 	};
 
 	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
@@ -101,7 +104,8 @@ static int plan_suit(struct plan_run_opts *o)
 
 	b->coll = coll_of(p);
 	if (!b->coll) {
-		tool_error("%s is a plan for %s, which no NCCL call means", p->name, shunt_plan_collective_name(p->collective));
+		tool_error("%s is a plan for %s, which no NCCL call means", p->name,
+		    shunt_plan_collective_name(p->collective));
 		return TOOL_FAIL;
 	}
 	if (b->nranks && b->nranks != (int)p->nranks) {
@@ -114,8 +118,8 @@ static int plan_suit(struct plan_run_opts *o)
 	}
 	b->nranks = (int)p->nranks;
 	if (b->coll->reduces && (!p->redops || p->redops & (p->redops - 1))) {
-		tool_error("%s %s, so no call of %s means it", p->name, p->redops ? "mixes several operators" : "reduces nothing",
-		    b->coll->name);
+		tool_error("%s %s, so no call of %s means it", p->name,
+		    p->redops ? "mixes several operators" : "reduces nothing", b->coll->name);
 		return TOOL_FAIL;
 	}
 	o->redop = p->redops ? (enum shunt_redop)__builtin_ctz(p->redops) : SHUNT_SUM;
@@ -126,8 +130,9 @@ static int plan_suit(struct plan_run_opts *o)
 	if (!b->coll->in_place)
 		b->places[BENCH_IN] = false;
 	if (!b->places[BENCH_IN] && !b->places[BENCH_OUT])
-		return tool_usage_error(
-		    "%s", b->coll->in_place ? "--in-place and --out-of-place: nothing is left" : "NCCL has no such call in place");
+		return tool_usage_error("%s",
+		    b->coll->in_place ? "--in-place and --out-of-place: nothing is left" :
+		                        "NCCL has no such call in place");
 	if (b->first && b->last && b->first > b->last)
 		return tool_usage_error("the sizes must be --first <= --last");
 	if ((b->first && b->first > p->max_bytes) || (b->last && b->last < p->min_bytes)) {
@@ -140,28 +145,30 @@ static int plan_suit(struct plan_run_opts *o)
 /* 0, or an exit status after a message. o->plan is to be dropped in any case. */
 static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 {
-	static const struct option options[] = {{"ranks", required_argument, NULL, 'n'}, {"first", required_argument, NULL, 'b'},
-	    {"last", required_argument, NULL, 'e'}, {"factor", required_argument, NULL, 'f'},
-	    {"dtype", required_argument, NULL, 'd'}, {"iters", required_argument, NULL, 'i'},
-	    {"rounds", required_argument, NULL, 'r'}, {"in-place", no_argument, NULL, OPT_IN_PLACE},
-	    {"out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE}, {"graph", no_argument, NULL, OPT_GRAPH},
-	    {"seed", required_argument, NULL, OPT_SEED}, {"threads", no_argument, NULL, BENCH_OPT_THREADS},
-	    {"device", required_argument, NULL, BENCH_OPT_DEVICE}, {"timeout", required_argument, NULL, BENCH_OPT_TIMEOUT}, {0}};
+	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
+		{ "first", required_argument, NULL, 'b' }, { "last", required_argument, NULL, 'e' },
+		{ "factor", required_argument, NULL, 'f' }, { "dtype", required_argument, NULL, 'd' },
+		{ "iters", required_argument, NULL, 'i' }, { "rounds", required_argument, NULL, 'r' },
+		{ "in-place", no_argument, NULL, OPT_IN_PLACE },
+		{ "out-of-place", no_argument, NULL, OPT_OUT_OF_PLACE }, { "graph", no_argument, NULL, OPT_GRAPH },
+		{ "seed", required_argument, NULL, OPT_SEED }, { "threads", no_argument, NULL, BENCH_OPT_THREADS },
+		{ "device", required_argument, NULL, BENCH_OPT_DEVICE },
+		{ "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT }, { 0 } };
 	int opt, err;
 
-	*o = (struct plan_run_opts){.base = {.factor = 4,
-	                                .places = {true, true},
-	                                .iters = -1,
-	                                .rounds = -1,
-	                                .buffers = 1,
-	                                .group = 1,
-	                                .timeout_s = 60,
-	                                .seed = 1,
-	                                .libs = {"shunt"},
-	                                .nlibs = 1,
-	                                .worker_fd = -1,
-	                                .worker_index = -1},
-	    .dtype = SHUNT_F32};
+	*o = (struct plan_run_opts){ .base = { .factor = 4,
+		                         .places = { true, true },
+		                         .iters = -1,
+		                         .rounds = -1,
+		                         .buffers = 1,
+		                         .group = 1,
+		                         .timeout_s = 60,
+		                         .seed = 1,
+		                         .libs = { "shunt" },
+		                         .nlibs = 1,
+		                         .worker_fd = -1,
+		                         .worker_index = -1 },
+		.dtype = SHUNT_F32 };
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":n:b:e:f:d:i:r:", options, NULL)) != -1) {
 		if (opt == ':' || opt == '?')

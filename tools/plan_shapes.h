@@ -2,8 +2,9 @@
 #ifndef SHUNT_TOOLS_PLAN_SHAPES_H
 #define SHUNT_TOOLS_PLAN_SHAPES_H
 /*
- * What the shapes of new plans share. All of them reach peers through scratch alone, where the slot of a chunk says who sent it,
- * so no rank need know where others keep their data. Sums are in the order of ranks where slots can be listed in it.
+ * What the shapes of new plans share. All of them reach peers through scratch alone, where the slot of a chunk says who
+ * sent it, so no rank need know where others keep their data. Sums are in the order of ranks where slots can be listed
+ * in it.
  */
 #include "plan.h"
 
@@ -13,12 +14,12 @@ enum { PLAN_SHAPE_RANKS = 8 };
 
 static inline struct plan_at plan_own(char buffer, unsigned index)
 {
-	return (struct plan_at){buffer, -1, index, 1};
+	return (struct plan_at){ buffer, -1, index, 1 };
 }
 
 static inline struct plan_at plan_at_peer(unsigned peer, unsigned index)
 {
-	return (struct plan_at){'s', (int)peer, index, 1};
+	return (struct plan_at){ 's', (int)peer, index, 1 };
 }
 
 static inline void plan_write_copy(struct plan_writer *w, struct plan_at src, struct plan_at dst)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shapes of packets (LL): every block does the same to its part of every slice. A packet carries the launch's flag, so nobody
- * signals. Scratch is double: a rank that has heard from all in launch f may overwrite what it sent in launch f - 1, since they
- * have read it. What is read is read as it was written, slice by slice: then Shunt sends it as lines. Blocks cost little, and the
- * more there are, the less each has to send before its data arrives: as many as our own kernels have.
+ * Shapes of packets (LL): every block does the same to its part of every slice. A packet carries the launch's flag, so
+ * nobody signals. Scratch is double: a rank that has heard from all in launch f may overwrite what it sent in launch f
+ * - 1, since they have read it. What is read is read as it was written, slice by slice: then Shunt sends it as lines.
+ * Blocks cost little, and the more there are, the less each has to send before its data arrives: as many as our own
+ * kernels have.
  *
- * In packet operations our own operand comes last, so an all-reduce in one shot takes the same rank's on all ranks for that one:
- * results are equal to the bit everywhere.
+ * In packet operations our own operand comes last, so an all-reduce in one shot takes the same rank's on all ranks for
+ * that one: results are equal to the bit everywhere.
  */
 #include "plan_shapes.h"
 
@@ -59,7 +60,7 @@ static void allreduce_oneshot_block(struct plan_writer *w)
 	unsigned n = w->recipe->nranks, last = n == 2 ? w->rank : n - 1, nsrc = 1;
 	char result = w->recipe->inplace ? 'i' : 'o';
 	struct plan_at input = plan_own('i', 0), mine = plan_own('s', w->rank), sum = plan_own(result, 0);
-	struct plan_at src[PLAN_SHAPE_RANKS] = {input};
+	struct plan_at src[PLAN_SHAPE_RANKS] = { input };
 
 	pack_to_all(w, 'i', 0, 0);
 	/* The plain operand is rank n - 1's on all ranks; of two ranks the order does not matter. */
@@ -82,7 +83,7 @@ static void allreduce_oneshot_block(struct plan_writer *w)
 
 void plan_shape_allreduce_oneshot(struct plan_writer *w, const struct plan_recipe *r)
 {
-	grouped(w, r, (const unsigned[]){1, 1, r->nranks}, allreduce_oneshot_block);
+	grouped(w, r, (const unsigned[]){ 1, 1, r->nranks }, allreduce_oneshot_block);
 }
 
 static void allgather_oneshot_block(struct plan_writer *w)
@@ -97,13 +98,13 @@ static void allgather_oneshot_block(struct plan_writer *w)
 
 void plan_shape_allgather_oneshot(struct plan_writer *w, const struct plan_recipe *r)
 {
-	grouped(w, r, (const unsigned[]){1, r->nranks, r->nranks}, allgather_oneshot_block);
+	grouped(w, r, (const unsigned[]){ 1, r->nranks, r->nranks }, allgather_oneshot_block);
 }
 
 static void reducescatter_oneshot_block(struct plan_writer *w)
 {
 	struct plan_at dst = w->recipe->inplace ? plan_own('i', w->rank) : plan_own('o', 0);
-	struct plan_at src[PLAN_SHAPE_RANKS] = {plan_own('i', w->rank)};
+	struct plan_at src[PLAN_SHAPE_RANKS] = { plan_own('i', w->rank) };
 	unsigned nsrc = 1;
 
 	pack_to_all(w, 'i', 0, 1);
@@ -115,7 +116,7 @@ static void reducescatter_oneshot_block(struct plan_writer *w)
 
 void plan_shape_reducescatter_oneshot(struct plan_writer *w, const struct plan_recipe *r)
 {
-	grouped(w, r, (const unsigned[]){r->nranks, 1, r->nranks}, reducescatter_oneshot_block);
+	grouped(w, r, (const unsigned[]){ r->nranks, 1, r->nranks }, reducescatter_oneshot_block);
 }
 
 static void alltoall_oneshot_block(struct plan_writer *w)
@@ -127,7 +128,7 @@ static void alltoall_oneshot_block(struct plan_writer *w)
 
 void plan_shape_alltoall_oneshot(struct plan_writer *w, const struct plan_recipe *r)
 {
-	grouped(w, r, (const unsigned[]){r->nranks, r->nranks, r->nranks}, alltoall_oneshot_block);
+	grouped(w, r, (const unsigned[]){ r->nranks, r->nranks, r->nranks }, alltoall_oneshot_block);
 }
 
 /* ---- two shots: chunk p is reduced by rank p; slots 0 .. n - 1 are what to reduce, n .. 2n - 1 results */
@@ -136,7 +137,8 @@ static void allreduce_twoshot_block(struct plan_writer *w)
 {
 	unsigned n = w->recipe->nranks, peers[PLAN_SHAPE_RANKS], nsrc = 1;
 	char result = w->recipe->inplace ? 'i' : 'o';
-	struct plan_at src[PLAN_SHAPE_RANKS] = {plan_own('i', w->rank)}, dst[1 + PLAN_SHAPE_RANKS] = {plan_own(result, w->rank)};
+	struct plan_at src[PLAN_SHAPE_RANKS] = { plan_own('i', w->rank) },
+	               dst[1 + PLAN_SHAPE_RANKS] = { plan_own(result, w->rank) };
 
 	pack_to_all(w, 'i', 0, 1);
 	for (unsigned p = 0; p < n; p++)
@@ -151,5 +153,5 @@ static void allreduce_twoshot_block(struct plan_writer *w)
 
 void plan_shape_allreduce_twoshot(struct plan_writer *w, const struct plan_recipe *r)
 {
-	grouped(w, r, (const unsigned[]){r->nranks, r->nranks, 2 * r->nranks}, allreduce_twoshot_block);
+	grouped(w, r, (const unsigned[]){ r->nranks, r->nranks, 2 * r->nranks }, allreduce_twoshot_block);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pipelined shapes: a lane is a set of blocks, one for each stage, and has chunks of its own: chunk c of lane l is chunk c * lanes
- * + l. A stage works in windows and tells the next one after each. Slots hold whole chunks, so no stage waits for a later one.
- * What is written to a peer's scratch must not be in use there by the last launch: the receiver says that it has begun. (Not in
- * the all-reduce. There a rank that has all results has heard from all that they are through with what it sent; and results are
- * written only after the peer's data for this launch came. Messages of another size than the last cut scratch in another way:
- * Shunt lets the ranks meet then.)
+ * Pipelined shapes: a lane is a set of blocks, one for each stage, and has chunks of its own: chunk c of lane l is
+ * chunk c * lanes
+ * + l. A stage works in windows and tells the next one after each. Slots hold whole chunks, so no stage waits for a
+ * later one. What is written to a peer's scratch must not be in use there by the last launch: the receiver says that it
+ * has begun. (Not in the all-reduce. There a rank that has all results has heard from all that they are through with
+ * what it sent; and results are written only after the peer's data for this launch came. Messages of another size than
+ * the last cut scratch in another way: Shunt lets the ranks meet then.)
  */
 #include "plan_shapes.h"
 
@@ -41,12 +42,12 @@ static unsigned operands(const struct plan_lane *l, struct plan_at *src)
 static void staged(struct plan_writer *w, const struct plan_recipe *r, const unsigned parts[3], unsigned links,
     void (*stage)(struct plan_lane *l, unsigned role))
 {
-	const unsigned chunks[3] = {parts[0] * r->lanes, parts[1] * r->lanes, parts[2] * r->lanes};
+	const unsigned chunks[3] = { parts[0] * r->lanes, parts[1] * r->lanes, parts[2] * r->lanes };
 
 	for (unsigned rank = 0; rank < r->nranks; rank++) {
 		plan_write_rank(w, rank, chunks, false, r->lanes * links);
 		for (unsigned b = 0; b < r->blocks; b++) {
-			struct plan_lane l = {.w = w, .lane = b / r->shape->roles, .lanes = r->lanes};
+			struct plan_lane l = { .w = w, .lane = b / r->shape->roles, .lanes = r->lanes };
 
 			l.npeers = plan_others(w, l.lane, l.peers);
 			plan_write_block(w, b, l.lane * links, links);
@@ -63,7 +64,7 @@ static void allreduce_stage(struct plan_lane *l, unsigned role)
 	struct plan_writer *w = l->w;
 	unsigned n = w->recipe->nranks, nsrc;
 	char result = w->recipe->inplace ? 'i' : 'o';
-	struct plan_at src[PLAN_SHAPE_RANKS], dst[1 + PLAN_SHAPE_RANKS] = {lane_own(l, result, w->rank)};
+	struct plan_at src[PLAN_SHAPE_RANKS], dst[1 + PLAN_SHAPE_RANKS] = { lane_own(l, result, w->rank) };
 
 	plan_write_pipeline(w);
 	if (role == 0) {
@@ -85,7 +86,7 @@ static void allreduce_stage(struct plan_lane *l, unsigned role)
 
 void plan_shape_allreduce_pipelined(struct plan_writer *w, const struct plan_recipe *r)
 {
-	staged(w, r, (const unsigned[]){r->nranks, r->nranks, 2 * r->nranks}, 2, allreduce_stage);
+	staged(w, r, (const unsigned[]){ r->nranks, r->nranks, 2 * r->nranks }, 2, allreduce_stage);
 }
 
 /* The others. Links: 0 the receiver has begun, 1 data is there. */
@@ -128,13 +129,14 @@ static void allgather_stage(struct plan_lane *l, unsigned role)
 
 void plan_shape_allgather_pipelined(struct plan_writer *w, const struct plan_recipe *r)
 {
-	staged(w, r, (const unsigned[]){1, r->nranks, r->nranks}, 2, allgather_stage);
+	staged(w, r, (const unsigned[]){ 1, r->nranks, r->nranks }, 2, allgather_stage);
 }
 
 static void reducescatter_stage(struct plan_lane *l, unsigned role)
 {
 	struct plan_writer *w = l->w;
-	struct plan_at src[PLAN_SHAPE_RANKS], dst = w->recipe->inplace ? lane_own(l, 'i', w->rank) : lane_own(l, 'o', 0);
+	struct plan_at src[PLAN_SHAPE_RANKS],
+	    dst = w->recipe->inplace ? lane_own(l, 'i', w->rank) : lane_own(l, 'o', 0);
 
 	if (role == 0) {
 		send_begin(l);
@@ -151,7 +153,7 @@ static void reducescatter_stage(struct plan_lane *l, unsigned role)
 
 void plan_shape_reducescatter_pipelined(struct plan_writer *w, const struct plan_recipe *r)
 {
-	staged(w, r, (const unsigned[]){r->nranks, 1, r->nranks}, 2, reducescatter_stage);
+	staged(w, r, (const unsigned[]){ r->nranks, 1, r->nranks }, 2, reducescatter_stage);
 }
 
 static void alltoall_stage(struct plan_lane *l, unsigned role)
@@ -172,5 +174,5 @@ static void alltoall_stage(struct plan_lane *l, unsigned role)
 
 void plan_shape_alltoall_pipelined(struct plan_writer *w, const struct plan_recipe *r)
 {
-	staged(w, r, (const unsigned[]){r->nranks, r->nranks, r->nranks}, 2, alltoall_stage);
+	staged(w, r, (const unsigned[]){ r->nranks, r->nranks, r->nranks }, 2, alltoall_stage);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings: a lane is a block with chunks of its own, which goes through all steps. Data goes to the next rank, through slot k in
- * step k.
+ * Rings: a lane is a block with chunks of its own, which goes through all steps. Data goes to the next rank, through
+ * slot k in step k.
  */
 #include "plan_shapes.h"
 
@@ -49,8 +49,8 @@ static void ring_begin(struct plan_lane *l)
 }
 
 /*
- * Every chunk goes once around and is added to; the last rank that does so is the chunk's, which writes the result to dst[0], and
- * to dst[1] if ndst is 2.
+ * Every chunk goes once around and is added to; the last rank that does so is the chunk's, which writes the result to
+ * dst[0], and to dst[1] if ndst is 2.
  */
 static void ring_reduce(struct plan_lane *l, struct plan_at *dst, unsigned ndst)
 {
@@ -59,8 +59,8 @@ static void ring_reduce(struct plan_lane *l, struct plan_at *dst, unsigned ndst)
 
 	put_next(l, lane_own(l, 'i', behind(l, 1)), 0);
 	for (unsigned k = 0; k + 1 < n; k++) {
-		struct plan_at src[2] = {lane_own(l, 's', k), lane_own(l, 'i', behind(l, k + 2))};
-		struct plan_at on[2] = {src[0], lane_at_peer(l, next, k + 1)};
+		struct plan_at src[2] = { lane_own(l, 's', k), lane_own(l, 'i', behind(l, k + 2)) };
+		struct plan_at on[2] = { src[0], lane_at_peer(l, next, k + 1) };
 
 		from_last(l);
 		if (k + 2 < n) {
@@ -86,14 +86,15 @@ static void ring_gather(struct plan_lane *l, unsigned slots, char to)
 }
 
 /* Block l does lane l. */
-static void ringed(struct plan_writer *w, const struct plan_recipe *r, const unsigned parts[3], void (*lane)(struct plan_lane *l))
+static void ringed(
+    struct plan_writer *w, const struct plan_recipe *r, const unsigned parts[3], void (*lane)(struct plan_lane *l))
 {
-	const unsigned chunks[3] = {parts[0] * r->lanes, parts[1] * r->lanes, parts[2] * r->lanes};
+	const unsigned chunks[3] = { parts[0] * r->lanes, parts[1] * r->lanes, parts[2] * r->lanes };
 
 	for (unsigned rank = 0; rank < r->nranks; rank++) {
 		plan_write_rank(w, rank, chunks, true, r->lanes);
 		for (unsigned i = 0; i < r->lanes; i++) {
-			struct plan_lane l = {.w = w, .lane = i, .lanes = r->lanes};
+			struct plan_lane l = { .w = w, .lane = i, .lanes = r->lanes };
 
 			plan_write_block(w, i, i, 1);
 			ring_begin(&l);
@@ -108,7 +109,7 @@ static void allreduce_ring_lane(struct plan_lane *l)
 {
 	unsigned n = l->w->recipe->nranks, rank = l->w->rank;
 	char result = l->w->recipe->inplace ? 'i' : 'o';
-	struct plan_at dst[2] = {lane_own(l, result, rank), lane_at_peer(l, next_rank(l), n - 1)};
+	struct plan_at dst[2] = { lane_own(l, result, rank), lane_at_peer(l, next_rank(l), n - 1) };
 
 	ring_reduce(l, dst, 2);
 	to_next(l);
@@ -117,7 +118,7 @@ static void allreduce_ring_lane(struct plan_lane *l)
 
 void plan_shape_allreduce_ring(struct plan_writer *w, const struct plan_recipe *r)
 {
-	ringed(w, r, (const unsigned[]){r->nranks, r->nranks, 2 * (r->nranks - 1)}, allreduce_ring_lane);
+	ringed(w, r, (const unsigned[]){ r->nranks, r->nranks, 2 * (r->nranks - 1) }, allreduce_ring_lane);
 }
 
 static void allgather_ring_lane(struct plan_lane *l)
@@ -133,7 +134,7 @@ static void allgather_ring_lane(struct plan_lane *l)
 
 void plan_shape_allgather_ring(struct plan_writer *w, const struct plan_recipe *r)
 {
-	ringed(w, r, (const unsigned[]){1, r->nranks, r->nranks - 1}, allgather_ring_lane);
+	ringed(w, r, (const unsigned[]){ 1, r->nranks, r->nranks - 1 }, allgather_ring_lane);
 }
 
 static void reducescatter_ring_lane(struct plan_lane *l)
@@ -145,5 +146,5 @@ static void reducescatter_ring_lane(struct plan_lane *l)
 
 void plan_shape_reducescatter_ring(struct plan_writer *w, const struct plan_recipe *r)
 {
-	ringed(w, r, (const unsigned[]){r->nranks, 1, r->nranks - 1}, reducescatter_ring_lane);
+	ringed(w, r, (const unsigned[]){ r->nranks, 1, r->nranks - 1 }, reducescatter_ring_lane);
 }

@@ -13,9 +13,11 @@ const char plan_show_help[] =
     "What each block of each rank does, step by step. Buffers are counted in chunks: input[2..3] are two of them.\n\n"
     "  -r, --rank R    only this rank; in the picture only its arrows\n"
     "  -b, --block B   only this block of each rank\n"
-    "      --svg OUT   a picture instead: time goes to the right, a row for each kind of block, arrows for signals, semaphores,\n"
+    "      --svg OUT   a picture instead: time goes to the right, a row for each kind of block, arrows for signals, "
+    "semaphores,\n"
     "                  barriers and data. How long things take is made up; what waits for what is not\n"
-    "      --all       in the picture a row for each block, also for those that do the same to other parts or chunks\n\n"
+    "      --all       in the picture a row for each block, also for those that do the same to other parts or "
+    "chunks\n\n"
     "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n";
 
 enum { ANY = -1 };
@@ -31,8 +33,8 @@ static void head_print(const struct shunt_plan *p)
 	    p->reuse_resources ? ", peers are reached through scratch only" : "");
 	if (p->packets)
 		printf("  packets travel as %s\n",
-		    p->lines ? "lines, 120 bytes of data in 128: all that are read are read as they were written"
-		             : "written, 8 bytes of data in 16");
+		    p->lines ? "lines, 120 bytes of data in 128: all that are read are read as they were written" :
+		               "written, 8 bytes of data in 16");
 	if (p->priority || !p->automatic)
 		printf("  priority %d%s\n", p->priority, p->automatic ? "" : ", run by name only");
 	printf("  hash %016" PRIx64 "\n", p->hash);
@@ -47,15 +49,16 @@ static void op_print(const struct shunt_plan *p, uint32_t rank, const struct shu
 	else
 		snprintf(number, sizeof(number), "%u.%u", op->at, op->inner);
 	plan_op_words(p, rank, op, text, sizeof(text));
-	printf("    %6s  %s%-11s %s\n", number, op->inner == SHUNT_PLAN_NIL ? "" : "  ", shunt_plan_op_name(op->code), text);
+	printf("    %6s  %s%-11s %s\n", number, op->inner == SHUNT_PLAN_NIL ? "" : "  ", shunt_plan_op_name(op->code),
+	    text);
 }
 
 static void rank_print(const struct shunt_plan *p, uint32_t rank, int64_t block)
 {
 	const struct shunt_plan_gpu *g = &p->gpus[rank];
 
-	printf("\nrank %u: %u blocks; chunks: input %" PRIu64 ", output %" PRIu64 ", scratch %" PRIu64, rank, g->nblocks,
-	    g->chunks[0], g->chunks[1], g->chunks[2]);
+	printf("\nrank %u: %u blocks; chunks: input %" PRIu64 ", output %" PRIu64 ", scratch %" PRIu64, rank,
+	    g->nblocks, g->chunks[0], g->chunks[1], g->chunks[2]);
 	if (g->nchannels[0] || g->nchannels[1] || g->nswitches)
 		printf("; channels: memory %u, port %u, switch %u", g->nchannels[0], g->nchannels[1], g->nswitches);
 	if (g->nsemaphores || g->nbarriers)
@@ -94,8 +97,9 @@ static int svg_print(const struct shunt_plan *p, const char *path, bool all, int
 
 int plan_show_main(int argc, char **argv)
 {
-	static const struct option options[] = {{"rank", required_argument, NULL, 'r'}, {"block", required_argument, NULL, 'b'},
-	    {"svg", required_argument, NULL, 's'}, {"all", no_argument, NULL, 'a'}, {0}};
+	static const struct option options[] = { { "rank", required_argument, NULL, 'r' },
+		{ "block", required_argument, NULL, 'b' }, { "svg", required_argument, NULL, 's' },
+		{ "all", no_argument, NULL, 'a' }, { 0 } };
 	int64_t rank = ANY, block = ANY;
 	const char *svg = NULL;
 	struct shunt_plan *plan;
@@ -132,10 +136,12 @@ int plan_show_main(int argc, char **argv)
 	if (!plan)
 		return TOOL_FAIL;
 	if (rank >= (int64_t)plan->nranks) {
-		tool_error("there is no rank %lld: %s has ranks 0 to %u", (long long)rank, plan->name, plan->nranks - 1);
+		tool_error(
+		    "there is no rank %lld: %s has ranks 0 to %u", (long long)rank, plan->name, plan->nranks - 1);
 		status = TOOL_FAIL;
 	} else if (block >= (int64_t)plan->max_blocks) {
-		tool_error("there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
+		tool_error(
+		    "there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
 		status = TOOL_FAIL;
 	} else if (svg) {
 		status = svg_print(plan, svg, all, rank);

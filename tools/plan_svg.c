@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The picture of a plan: one SVG without script or anything from elsewhere. A row for each block, or for all blocks of a rank that
- * do the same to other parts or chunks; a box for each operation, which says in words what it does when pointed at; arrows for what
- * waits for what.
+ * The picture of a plan: one SVG without script or anything from elsewhere. A row for each block, or for all blocks of
+ * a rank that do the same to other parts or chunks; a box for each operation, which says in words what it does when
+ * pointed at; arrows for what waits for what.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -17,22 +17,22 @@ enum look { LOOK_MEET, LOOK_GIVE, LOOK_TAKE, LOOK_LOCAL, LOOK_SEND, LOOK_REDUCE,
 static const struct {
 	const char *colour, *legend;
 } looks[NLOOKS] = {
-    [LOOK_MEET] = {"#c3c9d1", "meet"},
-    [LOOK_GIVE] = {"#eda73f", "signal"},
-    [LOOK_TAKE] = {"#f7dcab", "wait"},
-    [LOOK_LOCAL] = {"#a9d3ee", "copy, unpack"},
-    [LOOK_SEND] = {"#5b9bdb", "to peers"},
-    [LOOK_REDUCE] = {"#9bd08f", "reduce"},
-    [LOOK_REDUCE_SEND] = {"#4fa55c", "reduce, to peers"},
+	[LOOK_MEET] = { "#c3c9d1", "meet" },
+	[LOOK_GIVE] = { "#eda73f", "signal" },
+	[LOOK_TAKE] = { "#f7dcab", "wait" },
+	[LOOK_LOCAL] = { "#a9d3ee", "copy, unpack" },
+	[LOOK_SEND] = { "#5b9bdb", "to peers" },
+	[LOOK_REDUCE] = { "#9bd08f", "reduce" },
+	[LOOK_REDUCE_SEND] = { "#4fa55c", "reduce, to peers" },
 };
 
 static const struct {
 	const char *colour, *dash, *legend;
 } arrow_looks[] = {
-    [PLAN_ARROW_SIGNAL] = {"#c77700", "", "signal"},
-    [PLAN_ARROW_SEMAPHORE] = {"#7d6ba8", " stroke-dasharray=\"4 2\"", "semaphore"},
-    [PLAN_ARROW_BARRIER] = {"#666666", " stroke-dasharray=\"2 2\"", "barrier"},
-    [PLAN_ARROW_DATA] = {"#1f5fa8", "", "data"},
+	[PLAN_ARROW_SIGNAL] = { "#c77700", "", "signal" },
+	[PLAN_ARROW_SEMAPHORE] = { "#7d6ba8", " stroke-dasharray=\"4 2\"", "semaphore" },
+	[PLAN_ARROW_BARRIER] = { "#666666", " stroke-dasharray=\"2 2\"", "barrier" },
+	[PLAN_ARROW_DATA] = { "#1f5fa8", "", "data" },
 };
 enum { NARROWS = sizeof(arrow_looks) / sizeof(arrow_looks[0]) };
 
@@ -111,8 +111,9 @@ static uint64_t signature(const struct shunt_plan *plan, const struct plan_row *
 		}
 		for (uint32_t k = 0; k < op->nids && op->type <= SHUNT_PLAN_PORT; k++)
 			peers += (gpu->channels[op->type][op->ids[k]].peer + 77) * 0xc2b2ae3d27d4eb4fu;
-		hash = (hash ^ (op->code | (uint64_t)op->nsrc << 8 | (uint64_t)op->ndst << 24 | (uint64_t)op->nids << 40)) *
-		       0x100000001b3u;
+		hash = (hash ^
+		           (op->code | (uint64_t)op->nsrc << 8 | (uint64_t)op->ndst << 24 | (uint64_t)op->nids << 40)) *
+		    0x100000001b3u;
 		hash = (hash ^ peers) * 0x100000001b3u;
 		hash ^= hash >> 29;
 	}
@@ -199,13 +200,15 @@ static void head_draw(const struct picture *p, double width, double height)
 	FILE *out = p->out;
 	char range[64];
 
-	fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n", width,
-	    height, width, height);
+	fprintf(out,
+	    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n",
+	    width, height, width, height);
 	fputs("<style>text{font:11px sans-serif;fill:#222}.op{font:8.5px "
 	      "monospace;pointer-events:none}.t{font-size:15px;font-weight:bold}"
 	      "rect{stroke:#556;stroke-width:.5}.w{stroke:#99a;stroke-width:1;stroke-dasharray:1 "
 	      "2}.a{fill:none;stroke-width:1.2;opacity:.6}"
-	      ".many .a{stroke-width:.8;opacity:.35}.many .a:hover,.a:hover{stroke-width:2.5;opacity:1}</style>\n<defs>\n",
+	      ".many .a{stroke-width:.8;opacity:.35}.many "
+	      ".a:hover,.a:hover{stroke-width:2.5;opacity:1}</style>\n<defs>\n",
 	    out);
 	for (int k = 0; k < NARROWS; k++)
 		fprintf(out,
@@ -214,12 +217,14 @@ static void head_draw(const struct picture *p, double width, double height)
 		    "<path d=\"M0 0 8 4 0 8z\" fill=\"%s\"/></marker>\n",
 		    k, arrow_looks[k].colour);
 	fprintf(out,
-	    "</defs>\n<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\" style=\"stroke:none\"/>\n<text class=\"t\" x=\"%d\" "
+	    "</defs>\n<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\" style=\"stroke:none\"/>\n<text class=\"t\" "
+	    "x=\"%d\" "
 	    "y=\"24\">",
 	    width, height, MARGIN);
 	escaped(out, p->plan->name);
 	fprintf(out,
-	    "</text>\n<text x=\"%d\" y=\"42\">%s of %u ranks, %s, %s. What waits for what is the plan's; how long things take is "
+	    "</text>\n<text x=\"%d\" y=\"42\">%s of %u ranks, %s, %s. What waits for what is the plan's; how long "
+	    "things take is "
 	    "made up.</text>\n",
 	    MARGIN, shunt_plan_collective_name(p->plan->collective), p->plan->nranks,
 	    p->plan->inplace ? "in place" : "out of place", plan_range_text(p->plan, range));
@@ -254,8 +259,8 @@ static void step_draw(const struct picture *p, const struct plan_step *s)
 	/* Where a window begins. */
 	if (s->op->inner == 0)
 		fprintf(out, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\"/>\n", x_of(p, s->asked), y - ROW / 2.0, ROW);
-	fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%u", x_of(p, s->start),
-	    y - BOX / 2.0, w, BOX, looks[look_of(s->op)].colour, s->op->at);
+	fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%u",
+	    x_of(p, s->start), y - BOX / 2.0, w, BOX, looks[look_of(s->op)].colour, s->op->at);
 	if (s->op->inner != SHUNT_PLAN_NIL)
 		fprintf(out, ".%u, window %u", s->op->inner, s->window);
 	plan_op_words(p->plan, p->t.rows[s->row].rank, s->op, words, sizeof(words));
@@ -265,7 +270,8 @@ static void step_draw(const struct picture *p, const struct plan_step *s)
 	if (!strncmp(name, "sem_", 4))
 		name += 4;
 	if (letters > 2)
-		fprintf(out, "<text class=\"op\" x=\"%.1f\" y=\"%.1f\">%.*s</text>", x_of(p, s->start) + 2, y + 3, letters, name);
+		fprintf(out, "<text class=\"op\" x=\"%.1f\" y=\"%.1f\">%.*s</text>", x_of(p, s->start) + 2, y + 3,
+		    letters, name);
 	putc('\n', out);
 }
 
@@ -307,9 +313,10 @@ static void arrows_draw(struct picture *p)
 		y1 += y2 > y1 ? BOX / 2.0 : -BOX / 2.0;
 		y2 += y2 > y1 ? -BOX / 2.0 : BOX / 2.0;
 		fprintf(p->out,
-		    "<path class=\"a\" stroke=\"%s\"%s marker-end=\"url(#m%d)\" d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f %.1f %.1f\"/>\n",
-		    arrow_looks[a[i].kind].colour, arrow_looks[a[i].kind].dash, a[i].kind, x1, y1, x1 + bend, y1, x2 - bend, y2, x2,
-		    y2);
+		    "<path class=\"a\" stroke=\"%s\"%s marker-end=\"url(#m%d)\" d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
+		    "%.1f %.1f\"/>\n",
+		    arrow_looks[a[i].kind].colour, arrow_looks[a[i].kind].dash, a[i].kind, x1, y1, x1 + bend, y1,
+		    x2 - bend, y2, x2, y2);
 	}
 	fputs("</g>\n", p->out);
 }
@@ -321,7 +328,8 @@ static void legend_draw(const struct picture *p)
 
 	for (int i = 0; i < NLOOKS; i++)
 		fprintf(out,
-		    "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"10\" fill=\"%s\"/><text x=\"%d\" y=\"%.1f\">%s</text>\n",
+		    "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"10\" fill=\"%s\"/><text x=\"%d\" "
+		    "y=\"%.1f\">%s</text>\n",
 		    MARGIN + i * 115, y, looks[i].colour, MARGIN + 19 + i * 115, y + 9, looks[i].legend);
 	y += 26;
 	for (int i = 0; i < NARROWS; i++)
@@ -330,15 +338,15 @@ static void legend_draw(const struct picture *p)
 		    "y=\"%.1f\">%s</text>\n",
 		    arrow_looks[i].colour, arrow_looks[i].dash, i, MARGIN + i * 115, y, MARGIN + 32 + i * 115, y + 4,
 		    arrow_looks[i].legend);
-	fprintf(out, "<path class=\"w\" d=\"M%d %.1fh26\"/><text x=\"%d\" y=\"%.1f\">waits</text>\n", MARGIN + NARROWS * 115, y,
-	    MARGIN + 32 + NARROWS * 115, y + 4);
+	fprintf(out, "<path class=\"w\" d=\"M%d %.1fh26\"/><text x=\"%d\" y=\"%.1f\">waits</text>\n",
+	    MARGIN + NARROWS * 115, y, MARGIN + 32 + NARROWS * 115, y + 4);
 	fprintf(out, "<path d=\"M%d %.1fv12\" stroke=\"#333\"/><text x=\"%d\" y=\"%.1f\">a window begins</text>\n",
 	    MARGIN + (NARROWS + 1) * 115, y - 6, MARGIN + 8 + (NARROWS + 1) * 115, y + 4);
 }
 
 int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank)
 {
-	struct picture p = {.out = out, .plan = plan, .rank = rank};
+	struct picture p = { .out = out, .plan = plan, .rank = rank };
 	double width;
 	int err = plan_timeline_init(&p.t, plan);
 

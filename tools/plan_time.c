@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Plays one launch of a plan for its picture: the block that is behind the others goes on, as far as what it waits for is there. */
+/*
+ * Plays one launch of a plan for its picture: the block that is behind the others goes on, as far as what it waits for
+ * is there.
+ */
 #include "plan_time.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -39,7 +42,7 @@ void plan_time_arrow(struct time_play *p, enum plan_arrow_kind kind, uint32_t fr
 		return;
 	at = plan_time_more(p, &t->arrows, t->narrows, &p->arrows_room, sizeof(*at));
 	if (at) {
-		*at = (struct plan_arrow){kind, from, to};
+		*at = (struct plan_arrow){ kind, from, to };
 		t->narrows++;
 	}
 }
@@ -64,8 +67,8 @@ static bool perform(struct time_play *p, struct time_actor *a, const struct shun
 	step = p->err ? NULL : plan_time_more(p, &t->steps, t->nsteps, &p->steps_room, sizeof(*step));
 	if (!step)
 		return false;
-	*step = (struct plan_step){
-	    op, a->row, a->pipeline == SHUNT_PLAN_NIL ? 0 : a->window, a->time, start, start + duration(op)};
+	*step = (struct plan_step){ op, a->row, a->pipeline == SHUNT_PLAN_NIL ? 0 : a->window, a->time, start,
+		start + duration(op) };
 	t->nsteps++;
 	a->time = step->end;
 	time_later(&t->end, a->time);
@@ -165,13 +168,13 @@ static int prepare(struct time_play *p)
 		for (uint32_t b = 0; b < plan->gpus[r].nblocks; b++) {
 			uint32_t row = p->t->nrows++;
 
-			p->t->rows[row] = (struct plan_row){r, b};
-			p->actors[row] = (struct time_actor){.block = &plan->gpus[r].blocks[b],
-			    .rank = r,
-			    .row = row,
-			    .pc = SHUNT_PLAN_NIL,
-			    .pipeline = SHUNT_PLAN_NIL,
-			    .round = SHUNT_PLAN_NIL};
+			p->t->rows[row] = (struct plan_row){ r, b };
+			p->actors[row] = (struct time_actor){ .block = &plan->gpus[r].blocks[b],
+				.rank = r,
+				.row = row,
+				.pc = SHUNT_PLAN_NIL,
+				.pipeline = SHUNT_PLAN_NIL,
+				.round = SHUNT_PLAN_NIL };
 			advance(p, &p->actors[row]); /* from the one before the first */
 		}
 	return 0;
@@ -179,7 +182,7 @@ static int prepare(struct time_play *p)
 
 int plan_timeline_init(struct plan_timeline *t, const struct shunt_plan *plan)
 {
-	struct time_play p = {.plan = plan, .t = t, .units = choose_units(plan)};
+	struct time_play p = { .plan = plan, .t = t, .units = choose_units(plan) };
 	int err;
 
 	memset(t, 0, sizeof(*t));

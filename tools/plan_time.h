@@ -2,8 +2,8 @@
 #ifndef SHUNT_TOOLS_PLAN_TIME_H
 #define SHUNT_TOOLS_PLAN_TIME_H
 /*
- * A launch that is played for its picture (plan.h): when each operation of each block would begin and end. What waits for what is
- * the plan's; the times are made up.
+ * A launch that is played for its picture (plan.h): when each operation of each block would begin and end. What waits
+ * for what is the plan's; the times are made up.
  */
 #include "plan.h"
 
@@ -19,7 +19,7 @@ struct time_actor {
 	double time;
 	const size_t *watched; /* it waits until this is not `seen` any more; NULL: it need not */
 	size_t seen;
-	uint32_t round;        /* of the barrier at which it is; SHUNT_PLAN_NIL: none */
+	uint32_t round; /* of the barrier at which it is; SHUNT_PLAN_NIL: none */
 };
 
 struct time_play {
@@ -58,14 +58,16 @@ void plan_time_gifts_finish(struct time_play *p);
 /* Can a's operation go on, and from when? *time_p only grows. False: a waits. */
 bool plan_time_gifts_ready(struct time_play *p, struct time_actor *a, const struct shunt_plan_op *op, double *time_p);
 /* The operation is `step`: what it takes, with arrows from the givers, and what it gives. */
-void plan_time_gifts_note(struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step);
+void plan_time_gifts_note(
+    struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step);
 
 /* ---- packets and plain data (plan_time_data.c) */
 
 int plan_time_data_init(struct time_play *p);
 void plan_time_data_finish(struct time_play *p);
 bool plan_time_data_ready(struct time_play *p, struct time_actor *a, const struct shunt_plan_op *op, double *time_p);
-void plan_time_data_note(struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step);
+void plan_time_data_note(
+    struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step);
 /* When all is over. Plain data: from who wrote it into another rank's buffer to who reads it there first. */
 void plan_time_data_arrows(struct time_play *p);
 #endif

@@ -17,7 +17,8 @@ struct touches {
 };
 
 struct time_data {
-	struct touches *packets, *writes, *reads; /* of each rank: packets written; plain data that others wrote; that is read */
+	struct touches *packets, *writes,
+	    *reads; /* of each rank: packets written; plain data that others wrote; that is read */
 };
 
 static void touch(struct time_play *p, struct touches *t, struct touch what)
@@ -131,7 +132,7 @@ void plan_time_data_note(struct time_play *p, const struct time_actor *a, const 
 				plan_time_arrow(p, PLAN_ARROW_DATA, t->v[k].step, step);
 		uint32_t n = shunt_plan_slice_ranks(&p->plan->gpus[a->rank], s, &ranks);
 		for (uint32_t m = 0; !s->packet && m < n; m++)
-			touch(p, &p->data->reads[ranks[m]], (struct touch){low, high, step, s->buffer});
+			touch(p, &p->data->reads[ranks[m]], (struct touch){ low, high, step, s->buffer });
 	}
 	for (uint32_t i = 0; i < op->ndst; i++) {
 		const struct shunt_plan_slice *s = &op->dst[i];
@@ -141,9 +142,9 @@ void plan_time_data_note(struct time_play *p, const struct time_actor *a, const 
 		uint32_t n = shunt_plan_slice_ranks(&p->plan->gpus[a->rank], s, &ranks);
 		for (uint32_t m = 0; m < n; m++)
 			if (s->packet)
-				touch(p, &p->data->packets[ranks[m]], (struct touch){low, high, step, s->buffer});
+				touch(p, &p->data->packets[ranks[m]], (struct touch){ low, high, step, s->buffer });
 			else if (s->place != SHUNT_PLAN_LOCAL)
-				touch(p, &p->data->writes[ranks[m]], (struct touch){low, high, step, s->buffer});
+				touch(p, &p->data->writes[ranks[m]], (struct touch){ low, high, step, s->buffer });
 	}
 }
 

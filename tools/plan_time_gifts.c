@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What blocks of a played launch give each other, without data: signals, values of semaphores, and who comes to a barrier. */
+/*
+ * What blocks of a played launch give each other, without data: signals, values of semaphores, and who comes to a
+ * barrier.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include "plan_time.h"
@@ -38,7 +41,7 @@ static void give(struct time_play *p, struct gifts *g, double time, uint32_t ste
 	struct gift *at = plan_time_more(p, &g->v, g->n, &g->room, sizeof(*at));
 
 	if (at) {
-		*at = (struct gift){time, step};
+		*at = (struct gift){ time, step };
 		g->n++;
 	}
 }
@@ -98,7 +101,8 @@ static bool is_wait(const struct shunt_plan_op *op)
 }
 
 /* The j-th thing that a wait or an acquire takes. */
-static struct gifts *source_of(struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t j)
+static struct gifts *source_of(
+    struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t j)
 {
 	struct rank_gifts *g = &p->gifts->of[a->rank];
 
@@ -159,7 +163,8 @@ bool plan_time_gifts_ready(struct time_play *p, struct time_actor *a, const stru
 	return !is_wait(op) || all_given(p, a, op, time_p);
 }
 
-void plan_time_gifts_note(struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step)
+void plan_time_gifts_note(
+    struct time_play *p, const struct time_actor *a, const struct shunt_plan_op *op, uint32_t step)
 {
 	enum plan_arrow_kind kind = op->code == SHUNT_PLAN_SEM_ACQUIRE ? PLAN_ARROW_SEMAPHORE : PLAN_ARROW_SIGNAL;
 	double end = p->t->steps[step].end;

@@ -64,7 +64,11 @@ static void say_channels(struct words *w, const struct shunt_plan_op *op)
 	const char *type = shunt_plan_channel_type_name(op->type);
 
 	for (uint32_t i = 0; i < op->nids; i++)
-		say(w, "%s%u", i ? ", " : op->nids > 1 ? "ranks " : "rank ", w->gpu->channels[op->type][op->ids[i]].peer);
+		say(w, "%s%u",
+		    i                ? ", " :
+		        op->nids > 1 ? "ranks " :
+		                       "rank ",
+		    w->gpu->channels[op->type][op->ids[i]].peer);
 	for (uint32_t i = 0; i < op->nids; i++)
 		say(w, "%s%s%s%u", i ? ", " : " (", i ? "" : type, i ? "" : " ", op->ids[i]);
 	say(w, ")");
@@ -103,9 +107,10 @@ static void say_ids(struct words *w, const char *what, const struct shunt_plan_o
 		say(w, "%s%u", i ? ", " : "", op->ids[i]);
 }
 
-void plan_op_words(const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes)
+void plan_op_words(
+    const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes)
 {
-	struct words w = {plan, &plan->gpus[rank], text, bytes, 0};
+	struct words w = { plan, &plan->gpus[rank], text, bytes, 0 };
 	char unit[24];
 
 	*text = 0;

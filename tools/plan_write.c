@@ -5,10 +5,13 @@
 #include <string.h>
 #include "plan.h"
 
-/* Bytes of the character that a text begins with, 0 if that is not UTF-8: cut off, longer than it need be, or no character at all. */
+/*
+ * Bytes of the character that a text begins with, 0 if that is not UTF-8: cut off, longer than it need be, or no
+ * character at all.
+ */
 static size_t character_bytes(const char *text)
 {
-	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
 	const unsigned char *b = (const unsigned char *)text;
 	size_t n = *b < 0x80 ? 1 : *b < 0xc0 ? 0 : *b < 0xe0 ? 2 : *b < 0xf0 ? 3 : *b < 0xf8 ? 4 : 0;
 	uint32_t c = n > 1 ? *b & (0x7fu >> n) : *b;
@@ -44,7 +47,10 @@ static unsigned npeers(const struct plan_writer *w)
 	return !w->ring ? n - 1 : n > 2 ? 2 : 1;
 }
 
-/* Peers in the order in which the rank lists them: those behind it first, so that not all ranks begin with the same one. */
+/*
+ * Peers in the order in which the rank lists them: those behind it first, so that not all ranks begin with the same
+ * one.
+ */
 static unsigned peer_at(const struct plan_writer *w, unsigned i)
 {
 	unsigned n = w->recipe->nranks;
@@ -74,15 +80,16 @@ void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks
 	w->rank = rank;
 	w->ring = ring;
 	w->nlinks = links;
-	fprintf(out, "%s\n    {\n      \"id\": %u, \"input_chunks\": %u, \"output_chunks\": %u, \"scratch_chunks\": %u,\n",
+	fprintf(out,
+	    "%s\n    {\n      \"id\": %u, \"input_chunks\": %u, \"output_chunks\": %u, \"scratch_chunks\": %u,\n",
 	    rank ? "," : "", rank, chunks[0], chunks[1], chunks[2]);
 	fputs("      \"channels\": [{\"channel_type\": \"memory\", \"connected_to\": [", out);
 	for (unsigned i = 0; i < links * npeers(w); i++)
 		fprintf(out, "%s%u", i ? ", " : "", peer_at(w, i % npeers(w)));
 	fputs("]}],\n      \"remote_buffers\": [", out);
 	for (unsigned i = 0; i < nremotes(w); i++)
-		fprintf(out, "%s\n        {\"rank\": %u, \"type\": \"s\", \"access_channel_types\": [\"memory\"]}", i ? "," : "",
-		    peer_at(w, i));
+		fprintf(out, "%s\n        {\"rank\": %u, \"type\": \"s\", \"access_channel_types\": [\"memory\"]}",
+		    i ? "," : "", peer_at(w, i));
 	fputs("\n      ],\n      \"threadblocks\": [", out);
 }
 
@@ -96,11 +103,13 @@ void plan_write_block(struct plan_writer *w, unsigned block, unsigned first, uns
 	FILE *out = w->out;
 
 	fprintf(out,
-	    "%s\n        {\n          \"id\": %u,\n          \"channels\": [{\"channel_type\": \"memory\", \"channel_ids\": [",
+	    "%s\n        {\n          \"id\": %u,\n          \"channels\": [{\"channel_type\": \"memory\", "
+	    "\"channel_ids\": [",
 	    block ? "," : "", block);
 	for (unsigned i = 0; i < n * npeers(w); i++)
 		fprintf(out, "%s%u", i ? ", " : "", first * npeers(w) + i);
-	fputs("]}],\n          \"remote_buffer_refs\": [{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [", out);
+	fputs("]}],\n          \"remote_buffer_refs\": [{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [",
+	    out);
 	for (unsigned i = 0; i < nremotes(w); i++)
 		fprintf(out, "%s%u", i ? ", " : "", i);
 	fputs("]}],\n          \"ops\": [", out);
@@ -157,8 +166,8 @@ static void slices(struct plan_writer *w, const char *key, const struct plan_at 
 	putc(']', w->out);
 }
 
-void plan_write_data(
-    struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc, const struct plan_at *dst, unsigned ndst)
+void plan_write_data(struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc,
+    const struct plan_at *dst, unsigned ndst)
 {
 	bool remote = false;
 
@@ -179,7 +188,8 @@ void plan_write_data(
 void plan_write_pipeline(struct plan_writer *w)
 {
 	op_begin(w, "pipeline");
-	fprintf(w->out, ", \"iter_context\": {\"unit_size\": %" PRIu64 ", \"num_chunks\": 1}, \"ops\": [", w->recipe->unit);
+	fprintf(
+	    w->out, ", \"iter_context\": {\"unit_size\": %" PRIu64 ", \"num_chunks\": 1}, \"ops\": [", w->recipe->unit);
 	w->comma = "";
 	w->in_pipeline = true;
 }
@@ -193,7 +203,7 @@ void plan_write_pipeline_end(struct plan_writer *w)
 
 char *plan_recipe_text(const struct plan_recipe *r)
 {
-	struct plan_writer w = {.recipe = r, .parts = 1};
+	struct plan_writer w = { .recipe = r, .parts = 1 };
 	char *text = NULL;
 	size_t bytes;
 
@@ -202,12 +212,15 @@ char *plan_recipe_text(const struct plan_recipe *r)
 		return NULL;
 	fputs("{\n  \"name\": ", w.out);
 	plan_json_string(w.out, r->name);
-	fprintf(w.out, ",\n  \"collective\": \"%s\",\n  \"protocol\": \"%s\",\n  \"inplace\": %s,\n  \"reuse_resources\": %s,\n",
+	fprintf(w.out,
+	    ",\n  \"collective\": \"%s\",\n  \"protocol\": \"%s\",\n  \"inplace\": %s,\n  \"reuse_resources\": %s,\n",
 	    r->shape->plan_collective, r->shape->packets ? "LL" : "Simple", r->inplace ? "true" : "false",
 	    r->shape->packets ? "true" : "false");
-	fprintf(w.out, "  \"use_double_scratch_buffer\": %s,\n  \"buffer_alignment\": 16,\n  \"num_threads_per_block\": %u,\n",
+	fprintf(w.out,
+	    "  \"use_double_scratch_buffer\": %s,\n  \"buffer_alignment\": 16,\n  \"num_threads_per_block\": %u,\n",
 	    r->shape->packets ? "true" : "false", r->threads);
-	fprintf(w.out, "  \"min_message_size\": %" PRIu64 ",\n  \"max_message_size\": %" PRIu64 ",\n", r->min_bytes, r->max_bytes);
+	fprintf(w.out, "  \"min_message_size\": %" PRIu64 ",\n  \"max_message_size\": %" PRIu64 ",\n", r->min_bytes,
+	    r->max_bytes);
 	if (r->priority)
 		fprintf(w.out, "  \"tags\": {\"priority\": %d},\n", r->priority);
 	fputs("  \"gpus\": [", w.out);

@@ -9,15 +9,16 @@
 #include "tool.h"
 
 static const char run_help[] =
-	"usage: shunt run [--stats] [--device D] [--] PROGRAM [ARGUMENT...]\n"
-	"       shunt run [--stats] [--device D] --print\n\n"
-	"Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH too, and\n"
-	"what the options name; then it becomes the program. Its children inherit all of these.\n\n"
-	"  --stats      print each communicator's counters when it is destroyed (SHUNT_STATS=1)\n"
-	"  --device D   auto, cuda or sim (SHUNT_DEVICE); with sim SHUNT_NCCL_LIB=none, too, unless it is set\n"
-	"  --print      print the variables as shell commands instead of running a program\n\n"
-	"SHUNT_LIB names another libshunt.so than the one beside this program.\n"
-	"Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n";
+    "usage: shunt run [--stats] [--device D] [--] PROGRAM [ARGUMENT...]\n"
+    "       shunt run [--stats] [--device D] --print\n\n"
+    "Runs an unmodified program with Shunt in front of NCCL. Sets LD_PRELOAD, in an installation LD_LIBRARY_PATH too, "
+    "and\n"
+    "what the options name; then it becomes the program. Its children inherit all of these.\n\n"
+    "  --stats      print each communicator's counters when it is destroyed (SHUNT_STATS=1)\n"
+    "  --device D   auto, cuda or sim (SHUNT_DEVICE); with sim SHUNT_NCCL_LIB=none, too, unless it is set\n"
+    "  --print      print the variables as shell commands instead of running a program\n\n"
+    "SHUNT_LIB names another libshunt.so than the one beside this program.\n"
+    "Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n";
 
 /* value, or value:old if the variable has a value already. 0 or -ENOMEM. */
 static int env_prepend(const char *name, const char *value)
@@ -55,13 +56,14 @@ static void print_export(const char *name)
 static int device_set(const char *device)
 {
 	return setenv("SHUNT_DEVICE", device, 1) ||
-	       (!strcmp(device, "sim") && !tool_nccl_lib() && setenv("SHUNT_NCCL_LIB", "none", 1));
+	    (!strcmp(device, "sim") && !tool_nccl_lib() && setenv("SHUNT_NCCL_LIB", "none", 1));
 }
 
 static int run_main(int argc, char **argv)
 {
-	static const struct option options[] = { { "stats", no_argument, NULL, 's' }, { "device", required_argument, NULL, 'd' },
-		{ "print", no_argument, NULL, 'p' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	static const struct option options[] = { { "stats", no_argument, NULL, 's' },
+		{ "device", required_argument, NULL, 'd' }, { "print", no_argument, NULL, 'p' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
 	static const char *const devices[] = { "auto", "cuda", "sim" };
 	char lib[PATH_MAX], links[PATH_MAX];
 	const char *device = NULL;
@@ -113,7 +115,8 @@ static int run_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	if (print) {
-		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "SHUNT_STATS", "SHUNT_DEVICE", "SHUNT_NCCL_LIB" };
+		static const char *const names[] = { "LD_PRELOAD", "LD_LIBRARY_PATH", "SHUNT_STATS", "SHUNT_DEVICE",
+			"SHUNT_NCCL_LIB" };
 
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 			print_export(names[i]);
@@ -126,4 +129,5 @@ static int run_main(int argc, char **argv)
 }
 
 const struct tool_cmd tool_cmd_run = {
-	.name = "run", .summary = "run a program with Shunt in front of NCCL", .help = run_help, .run = run_main };
+	.name = "run", .summary = "run a program with Shunt in front of NCCL", .help = run_help, .run = run_main
+};

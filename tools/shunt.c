@@ -9,8 +9,8 @@
 #include "core/process.h"
 #include "tool.h"
 
-static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench, &tool_cmd_conform, &tool_cmd_torture,
-    &tool_cmd_plan, &tool_cmd_tune };
+static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench,
+	&tool_cmd_conform, &tool_cmd_torture, &tool_cmd_plan, &tool_cmd_tune };
 enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
 static const struct tool_cmd *current;
 static const char *action;
@@ -21,8 +21,8 @@ static void error_print(const char *fmt, va_list args)
 
 	vsnprintf(text, sizeof(text), fmt, args);
 	/* One write, so that lines of several ranks do not mix. */
-	fprintf(stderr, "shunt%s%s%s%s: %s\n", current ? " " : "", current ? current->name : "", action ? " " : "", action ? action : "",
-	    text);
+	fprintf(stderr, "shunt%s%s%s%s: %s\n", current ? " " : "", current ? current->name : "", action ? " " : "",
+	    action ? action : "", text);
 }
 
 void tool_error(const char *fmt, ...)
@@ -41,14 +41,15 @@ int tool_usage_error(const char *fmt, ...)
 	va_start(args, fmt);
 	error_print(fmt, args);
 	va_end(args);
-	fprintf(stderr, "Try: shunt%s%s%s%s --help\n", current ? " " : "", current ? current->name : "", action ? " " : "",
-	    action ? action : "");
+	fprintf(stderr, "Try: shunt%s%s%s%s --help\n", current ? " " : "", current ? current->name : "",
+	    action ? " " : "", action ? action : "");
 	return TOOL_USAGE;
 }
 
 int tool_option_error(int opt, const char *text)
 {
-	return opt == ':' ? tool_usage_error("%s needs a value", text) : tool_usage_error("there is no option %s", text);
+	return opt == ':' ? tool_usage_error("%s needs a value", text) :
+	                    tool_usage_error("there is no option %s", text);
 }
 
 int tool_value_error(const struct option *options, int opt, const char *text, int err)
@@ -87,7 +88,8 @@ int tool_options_apply(const struct tool_options *t, void *opts, int argc, char 
 static void help_print(FILE *out)
 {
 	fputs("usage: shunt COMMAND [options]\n\n"
-	      "Sends NCCL collectives onto the fastest correct path. Commands:\n", out);
+	      "Sends NCCL collectives onto the fastest correct path. Commands:\n",
+	    out);
 	for (int i = 0; i < NCMDS; i++)
 		fprintf(out, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
 	fputs("\n`shunt COMMAND --help` explains one of them.\n", out);

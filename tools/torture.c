@@ -5,24 +5,26 @@
 #include "torture.h"
 
 static const char torture_help[] =
-	"usage: shunt torture [options]\n\n"
-	"Runs random collectives and messages, groups, graphs, streams and communicators, with ranks that come late, and checks\n"
-	"every result. All ranks draw the same calls from the seed.\n\n"
-	"  --minutes M         how long (1)\n"
-	"  --ops K             instead: how many calls\n"
-	"  --seed N            what is drawn (a new one each time, which is printed)\n"
-	"  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
-	"  -n, --ranks N       ranks to start, 8 at most (all GPUs; 4 on the sim)\n"
-	"  --threads           ranks are threads of one process\n"
-	"  --device D          auto, cuda or sim\n"
-	"  --max SIZE          of the larger side of a call, 64 to 1G (16M; 64K on the sim)\n"
-	"  --shared            others use the devices meanwhile: what memory of them is in use is not compared\n"
-	"  --timeout S         end the run when nothing moves for S seconds (60)\n"
-	"  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n\n"
-	"Results of up to 1 MiB are compared as a whole, larger ones in places. Every now and then all communicators are\n"
-	"destroyed; memory and descriptors must then be back. A failing run is repeated by its seed.\n"
-	"Exit status: 0; 1 if a value was wrong, a call failed, something was not given back or nothing moved; 2 for a wrong\n"
-	"option; a rank's own status if it died.\n";
+    "usage: shunt torture [options]\n\n"
+    "Runs random collectives and messages, groups, graphs, streams and communicators, with ranks that come late, and "
+    "checks\n"
+    "every result. All ranks draw the same calls from the seed.\n\n"
+    "  --minutes M         how long (1)\n"
+    "  --ops K             instead: how many calls\n"
+    "  --seed N            what is drawn (a new one each time, which is printed)\n"
+    "  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
+    "  -n, --ranks N       ranks to start, 8 at most (all GPUs; 4 on the sim)\n"
+    "  --threads           ranks are threads of one process\n"
+    "  --device D          auto, cuda or sim\n"
+    "  --max SIZE          of the larger side of a call, 64 to 1G (16M; 64K on the sim)\n"
+    "  --shared            others use the devices meanwhile: what memory of them is in use is not compared\n"
+    "  --timeout S         end the run when nothing moves for S seconds (60)\n"
+    "  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n\n"
+    "Results of up to 1 MiB are compared as a whole, larger ones in places. Every now and then all communicators are\n"
+    "destroyed; memory and descriptors must then be back. A failing run is repeated by its seed.\n"
+    "Exit status: 0; 1 if a value was wrong, a call failed, something was not given back or nothing moved; 2 for a "
+    "wrong\n"
+    "option; a rank's own status if it died.\n";
 
 enum { OPT_MINUTES = 256, OPT_OPS, OPT_SEED, OPT_LIB, OPT_MAX, OPT_SHARED };
 
@@ -73,7 +75,8 @@ static bool option_apply(void *opts, int opt, const char *arg)
 static int torture_main(int argc, char **argv)
 {
 	struct torture_opts o = {
-		.base = {.libs = {"shunt"}, .nlibs = 1, .timeout_s = 60, .worker_fd = -1, .worker_index = -1}};
+		.base = { .libs = { "shunt" }, .nlibs = 1, .timeout_s = 60, .worker_fd = -1, .worker_index = -1 }
+	};
 	static const struct tool_options options = { ":n:h", long_options, torture_help, option_apply };
 	int status;
 
@@ -87,7 +90,7 @@ static int torture_main(int argc, char **argv)
 	return o.base.worker_fd >= 0 ? torture_worker(&o) : bench_launch_run(&o.base, argc, argv);
 }
 
-const struct tool_cmd tool_cmd_torture = {.name = "torture",
+const struct tool_cmd tool_cmd_torture = { .name = "torture",
 	.summary = "run random calls for a while and check every result",
 	.help = torture_help,
-	.run = torture_main};
+	.run = torture_main };

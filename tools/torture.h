@@ -4,11 +4,12 @@
 /*
  * shunt torture: random calls against a reference, for as long as one likes.
  *
- * All ranks draw the same moves from one seed (torture_draw.c): calls and patterns of messages, of every type, operator and size,
- * alone and in groups, on several streams and communicators; graphs that are captured and launched between them; communicators
- * that come and go. What differs by rank is drawn apart: alignment, and how late it is. Each move has a slot with buffers of its
- * own (torture_slot.c); its inputs are new each time, its output is poisoned before, and everything in and around it is compared
- * with what the inputs give (bench_data.c). torture_rank.h and its files are one rank.
+ * All ranks draw the same moves from one seed (torture_draw.c): calls and patterns of messages, of every type, operator
+ * and size, alone and in groups, on several streams and communicators; graphs that are captured and launched between
+ * them; communicators that come and go. What differs by rank is drawn apart: alignment, and how late it is. Each move
+ * has a slot with buffers of its own (torture_slot.c); its inputs are new each time, its output is poisoned before, and
+ * everything in and around it is compared with what the inputs give (bench_data.c). torture_rank.h and its files are
+ * one rank.
  *
  * Launching, watching and meeting are those of shunt bench, the communicators those of shunt conform.
  */
@@ -17,27 +18,27 @@
 enum {
 	TORTURE_MAX_RANKS = 8,
 	TORTURE_STREAMS = 3,
-	TORTURE_SLOTS = 8,       /* eager moves that are under way */
-	TORTURE_GRAPHS = 2,      /* alive at once */
+	TORTURE_SLOTS = 8,  /* eager moves that are under way */
+	TORTURE_GRAPHS = 2, /* alive at once */
 	TORTURE_GRAPH_MOVES = 4,
 	TORTURE_ALL_SLOTS = TORTURE_SLOTS + TORTURE_GRAPHS * TORTURE_GRAPH_MOVES,
 	TORTURE_GROUP = 4,
-	TORTURE_ROOM = 1024,     /* of a buffer, beside the largest message: guards and alignment */
+	TORTURE_ROOM = 1024, /* of a buffer, beside the largest message: guards and alignment */
 };
 
 struct torture_opts {
-	struct bench_opts base;      /* library, ranks, device, timeout, seed, worker: what the launcher needs */
-	uint64_t ops;                /* moves; 0: no limit */
-	double minutes;              /* 0: no limit */
-	uint64_t max_bytes;          /* of the larger side of a move; 0: by device */
-	bool shared;                 /* others use the devices meanwhile */
+	struct bench_opts base; /* library, ranks, device, timeout, seed, worker: what the launcher needs */
+	uint64_t ops;           /* moves; 0: no limit */
+	double minutes;         /* 0: no limit */
+	uint64_t max_bytes;     /* of the larger side of a move; 0: by device */
+	bool shared;            /* others use the devices meanwhile */
 };
 
 /* The same for the same seed. */
 struct torture_random {
 	uint64_t state;
 };
-uint32_t torture_random(struct torture_random *r, uint32_t n); /* below n */
+uint32_t torture_random(struct torture_random *r, uint32_t n);       /* below n */
 unsigned torture_random_bit(struct torture_random *r, unsigned set); /* the number of one that is set */
 
 /* ---- moves (torture_draw.c) ---- */
@@ -59,12 +60,12 @@ struct torture_move {
 	enum shunt_redop redop;
 	enum bench_class class;
 	bool in_place;
-	bool device_scalar;          /* where the factor of a pre-multiplied sum is */
-	int min_ctas, max_ctas;      /* of this call; 0: no limit. None at all: it is called plainly */
+	bool device_scalar;     /* where the factor of a pre-multiplied sum is */
+	int min_ctas, max_ctas; /* of this call; 0: no limit. None at all: it is called plainly */
 	unsigned stream;
-	uint64_t bytes;              /* of the larger side, about */
-	uint32_t shape;              /* who is root, who sends to whom */
-	uint64_t data;               /* which inputs */
+	uint64_t bytes; /* of the larger side, about */
+	uint32_t shape; /* who is root, who sends to whom */
+	uint64_t data;  /* which inputs */
 };
 /* comms, kinds: bit sets of what there is; configured: of kinds that take a configuration. */
 struct torture_move torture_move_draw(
@@ -74,12 +75,15 @@ void torture_move_describe(const struct torture_move *m, char *text, size_t byte
 /* One call of a rank; places are elements from the beginning of the two buffers' data, or of the one in place. */
 struct torture_part {
 	enum bench_coll_id coll;
-	int root;                    /* or the peer */
+	int root; /* or the peer */
 	size_t count, send, recv;
 };
 
 enum torture_source { TORTURE_POISON, TORTURE_COPY, TORTURE_REDUCED };
-/* What lies somewhere in a result: nothing that was written, elements of a member's input, or all members' inputs reduced. */
+/*
+ * What lies somewhere in a result: nothing that was written, elements of a member's input, or all members' inputs
+ * reduced.
+ */
 struct torture_piece {
 	enum torture_source source;
 	int from;
@@ -88,14 +92,15 @@ struct torture_piece {
 
 /* What a move is for one of its members. */
 struct torture_share {
-	int n, me;                   /* members, and which one this is; n 0: not a member */
-	uint64_t start;              /* of the members' inputs, see bench_data_input */
-	size_t send_count;           /* elements of input, at `send` of the buffer in place */
+	int n, me;         /* members, and which one this is; n 0: not a member */
+	uint64_t start;    /* of the members' inputs, see bench_data_input */
+	size_t send_count; /* elements of input, at `send` of the buffer in place */
 	size_t send;
-	size_t recv_count;           /* elements of the result's buffer */
+	size_t recv_count; /* elements of the result's buffer */
 	struct torture_part parts[2 * TORTURE_MAX_RANKS];
 	int nparts;
-	struct torture_piece pieces[4 * TORTURE_MAX_RANKS]; /* what it should be afterwards: the whole buffer, in order */
+	struct torture_piece
+	    pieces[4 * TORTURE_MAX_RANKS]; /* what it should be afterwards: the whole buffer, in order */
 	int npieces;
 };
 void torture_share_make(const struct torture_move *m, int rank, int nranks, struct torture_share *s);
@@ -111,36 +116,37 @@ const struct bench_data *torture_data(struct torture_data *d, const struct tortu
 void torture_data_finish(struct torture_data *d);
 
 struct torture_slot {
-	char *in, *out;              /* device */
-	size_t in_at, out_at;        /* bytes: where the data begins */
+	char *in, *out;       /* device */
+	size_t in_at, out_at; /* bytes: where the data begins */
 	struct torture_move move;
 	struct torture_share share;
-	uint64_t number;             /* of the move; for messages */
-	bool symmetric;              /* memory for windows: data begins at the same place on all ranks */
+	uint64_t number;                         /* of the move; for messages */
+	bool symmetric;                          /* memory for windows: data begins at the same place on all ranks */
 	ncclWindow_t windows[CONFORM_NCOMMS][2]; /* of in and out; NULL: none */
 };
 
-struct torture_bench {               /* what slots are worked on with */
+struct torture_bench { /* what slots are worked on with */
 	const struct tool_lib *lib;
 	const struct bench_nccl *nccl;
 	struct torture_data *data;
-	void *stream;                /* waits for nobody's calls */
-	char *host;                  /* as large as a buffer */
-	size_t bytes;                /* of a buffer */
+	void *stream; /* waits for nobody's calls */
+	char *host;   /* as large as a buffer */
+	size_t bytes; /* of a buffer */
 };
 /* Buffers; symmetric: the library's, if it has some. 0 or -errno. */
 int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, bool symmetric);
 void torture_slot_close(const struct torture_bench *b, struct torture_slot *s);
 /* Lays the move out; own: alignment. */
-void torture_slot_place(struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own);
+void torture_slot_place(
+    struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own);
 /* Poison and new inputs, before the move is launched. 0 or -errno. */
 int torture_slot_fill(const struct torture_bench *b, struct torture_slot *s);
 /*
- * After the move: how many elements are wrong, or -errno. *checked_p: elements looked at. All of them up to 1 MiB, beyond that the
- * ends of every piece and some places in between (own). text: the first wrong one.
+ * After the move: how many elements are wrong, or -errno. *checked_p: elements looked at. All of them up to 1 MiB,
+ * beyond that the ends of every piece and some places in between (own). text: the first wrong one.
  */
 int64_t torture_slot_check(const struct torture_bench *b, const struct torture_slot *s, struct torture_random *own,
-	uint64_t *checked_p, char *text, size_t text_bytes);
+    uint64_t *checked_p, char *text, size_t text_bytes);
 const void *torture_slot_send(const struct torture_slot *s, const struct torture_part *p);
 void *torture_slot_recv(const struct torture_slot *s, const struct torture_part *p);
 /* On the device: the factor of a pre-multiplied sum. */

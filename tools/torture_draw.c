@@ -6,9 +6,9 @@
 
 struct torture_kind {
 	const char *name;
-	int coll;                    /* enum bench_coll_id, or -1: a pattern of messages */
-	int blocks;                  /* of a pattern, on the larger side; 0: one for each rank */
-	bool some;                   /* not every member has a call of it */
+	int coll;   /* enum bench_coll_id, or -1: a pattern of messages */
+	int blocks; /* of a pattern, on the larger side; 0: one for each rank */
+	bool some;  /* not every member has a call of it */
 	void (*expand)(const struct torture_move *m, size_t count, struct torture_share *s);
 };
 
@@ -95,7 +95,9 @@ static void expand_call(const struct torture_move *m, size_t count, struct tortu
 	for (int i = 0; i < (coll->recv_many ? s->n : 1); i++) {
 		struct bench_block b = bench_coll_block(coll, s->me, s->n, root, i, count);
 
-		paint(s, (struct torture_piece){ b.from < 0 ? TORTURE_REDUCED : TORTURE_COPY, b.from, b.from_at, recv + b.at, b.count });
+		paint(s,
+		    (struct torture_piece){
+		        b.from < 0 ? TORTURE_REDUCED : TORTURE_COPY, b.from, b.from_at, recv + b.at, b.count });
 	}
 }
 
@@ -211,10 +213,23 @@ static void expand_halo(const struct torture_move *m, size_t count, struct tortu
 
 #define CALL(id) { NULL, BENCH_COLL_##id, 0, false, expand_call }
 static const struct torture_kind kinds[] = {
-	CALL(ALL_REDUCE), CALL(ALL_GATHER), CALL(REDUCE_SCATTER), CALL(BROADCAST), CALL(BCAST), CALL(REDUCE), CALL(ALLTOALL),
-	CALL(GATHER), CALL(SCATTER), CALL(SENDRECV), CALL(ALLTOALLV),
-	{ "permutation", -1, 1, false, expand_permutation }, { "burst", -1, 1, false, expand_burst }, { "one_way", -1, 1, true, expand_one_way },
-	{ "star_out", -1, 0, false, expand_star_out }, { "star_in", -1, 0, false, expand_star_in }, { "halo", -1, 2, false, expand_halo },
+	CALL(ALL_REDUCE),
+	CALL(ALL_GATHER),
+	CALL(REDUCE_SCATTER),
+	CALL(BROADCAST),
+	CALL(BCAST),
+	CALL(REDUCE),
+	CALL(ALLTOALL),
+	CALL(GATHER),
+	CALL(SCATTER),
+	CALL(SENDRECV),
+	CALL(ALLTOALLV),
+	{ "permutation", -1, 1, false, expand_permutation },
+	{ "burst", -1, 1, false, expand_burst },
+	{ "one_way", -1, 1, true, expand_one_way },
+	{ "star_out", -1, 0, false, expand_star_out },
+	{ "star_in", -1, 0, false, expand_star_in },
+	{ "halo", -1, 2, false, expand_halo },
 };
 enum { NKINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -320,9 +335,9 @@ void torture_move_describe(const struct torture_move *m, char *text, size_t byte
 	if (m->min_ctas || m->max_ctas)
 		snprintf(limits, sizeof(limits), ", minCTAs %d, maxCTAs %d", m->min_ctas, m->max_ctas);
 	snprintf(text, bytes, "%s of %llu bytes, %s%s%s%s, %s place%s, communicator \"%s\"", torture_kind_name(m->kind),
-		(unsigned long long)m->bytes, shunt_dtype_name(m->dtype), reduces ? ", " : "",
-		reduces ? shunt_redop_name(m->redop) : "", m->device_scalar ? " from the device" : "", m->in_place ? "in" : "out of",
-		limits, conform_comm_name(m->comm));
+	    (unsigned long long)m->bytes, shunt_dtype_name(m->dtype), reduces ? ", " : "",
+	    reduces ? shunt_redop_name(m->redop) : "", m->device_scalar ? " from the device" : "",
+	    m->in_place ? "in" : "out of", limits, conform_comm_name(m->comm));
 }
 
 void torture_share_make(const struct torture_move *m, int rank, int nranks, struct torture_share *s)
@@ -338,7 +353,8 @@ void torture_share_make(const struct torture_move *m, int rank, int nranks, stru
 	if (k->coll < 0)
 		blocks = k->blocks ? (uint64_t)k->blocks : (uint64_t)s->n;
 	else
-		blocks = bench_coll_blocks(&bench_colls[k->coll], bench_colls[k->coll].send_many || bench_colls[k->coll].recv_many, s->n);
+		blocks = bench_coll_blocks(
+		    &bench_colls[k->coll], bench_colls[k->coll].send_many || bench_colls[k->coll].recv_many, s->n);
 	/* Communicators that are at work side by side have inputs of their own. */
 	s->start = m->data + ((uint64_t)members[0] << 40);
 	k->expand(m, m->bytes / shunt_dtype_bytes[m->dtype] / blocks, s);

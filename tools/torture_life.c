@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lives of a torture run: communicators are made, used for some hundred moves, and destroyed, and then memory and descriptors must be
- * where they were after the first lives.
+ * Lives of a torture run: communicators are made, used for some hundred moves, and destroyed, and then memory and
+ * descriptors must be where they were after the first lives.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "torture_rank.h"
 
 enum {
-	FIRST_LIFE = 24,             /* moves */
-	LIFE = 400,                  /* about */
-	AGREE_EVERY = 16,            /* rounds */
-	LEAK_BYTES = 16 << 20,       /* less than what one communicator has */
+	FIRST_LIFE = 24,       /* moves */
+	LIFE = 400,            /* about */
+	AGREE_EVERY = 16,      /* rounds */
+	LEAK_BYTES = 16 << 20, /* less than what one communicator has */
 	LEAK_DESCRIPTORS = 8,
 };
 
@@ -39,7 +39,8 @@ static void windows_deregister(struct torture_rank *r, enum conform_comm comm)
 		ncclWindow_t *window = &slot_of(r, i / 2)->windows[comm][i % 2];
 
 		if (*window && !r->err)
-			torture_nccl_error(r, "ncclCommWindowDeregister", r->nccl.CommWindowDeregister(r->comm[comm], *window));
+			torture_nccl_error(
+			    r, "ncclCommWindowDeregister", r->nccl.CommWindowDeregister(r->comm[comm], *window));
 		*window = NULL;
 	}
 }
@@ -80,13 +81,15 @@ static void comm_make(struct torture_rank *r, enum conform_comm comm, const nccl
 {
 	char text[400];
 
-	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu", conform_comm_name(comm),
-	    (unsigned long long)r->seed);
+	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu",
+	    conform_comm_name(comm), (unsigned long long)r->seed);
 	torture_note(r, BENCH_INIT);
 	if (id)
-		torture_nccl_error(r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
+		torture_nccl_error(
+		    r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
 	else if (!conform_comm_check(&r->nccl, comm, r->rank, r->nranks, r->device,
-	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text, sizeof(text))) {
+	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text,
+	             sizeof(text))) {
 		tool_error("rank %d: %s", r->rank, text);
 		r->err = -EIO;
 	}
@@ -100,7 +103,8 @@ static void path_add(struct torture_rank *r, const struct shunt_counter *c)
 	size_t i = 0;
 
 	while (i < t->npaths &&
-	       (strcmp(t->paths[i].op, c->op) || strcmp(t->paths[i].path, c->path) || strcmp(t->paths[i].reason, c->reason)))
+	    (strcmp(t->paths[i].op, c->op) || strcmp(t->paths[i].path, c->path) ||
+	        strcmp(t->paths[i].reason, c->reason)))
 		i++;
 	if (i == TORTURE_COUNTERS)
 		return;
@@ -143,8 +147,9 @@ static void comm_round(struct torture_rank *r)
 	if (!(r->possible >> comm & 1))
 		return;
 	/*
-	 * Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. Where ranks are threads, what waits for
-	 * a GPU keeps the driver from all of them, and so from launching what the GPU waits for.
+	 * Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. Where
+	 * ranks are threads, what waits for a GPU keeps the driver from all of them, and so from launching what the GPU
+	 * waits for.
 	 */
 	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->base.threads))
 		torture_check_all(r);
@@ -164,8 +169,8 @@ static void comm_round(struct torture_rank *r)
 }
 
 /*
- * A child is aborted with calls under way, by each rank when it has come so far: others may not even have issued theirs. What other
- * communicators have under way meanwhile, on the same streams too, must come out right.
+ * A child is aborted with calls under way, by each rank when it has come so far: others may not even have issued
+ * theirs. What other communicators have under way meanwhile, on the same streams too, must come out right.
  */
 static void abort_round(struct torture_rank *r)
 {
@@ -196,7 +201,10 @@ static void abort_round(struct torture_rank *r)
 	torture_check_all(r);
 }
 
-/* A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the others. */
+/*
+ * A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the
+ * others.
+ */
 static void stream_round(struct torture_rank *r)
 {
 	int which = (int)torture_random(&r->own, TORTURE_STREAMS);
@@ -236,7 +244,7 @@ static struct torture_holdings holdings(const struct torture_rank *r)
 static bool is_back(const struct torture_rank *r)
 {
 	return r->latest.device <= r->baseline.device + LEAK_BYTES &&
-	       r->latest.descriptors <= r->baseline.descriptors + LEAK_DESCRIPTORS;
+	    r->latest.descriptors <= r->baseline.descriptors + LEAK_DESCRIPTORS;
 }
 
 /* All communicators of all ranks are gone. */
@@ -244,7 +252,10 @@ static void holdings_check(struct torture_rank *r)
 {
 	char none = 0, all[BENCH_MAX_RANKS];
 
-	/* Before the first measures: the others have let go. Before anyone makes the next communicator: all have measured. */
+	/*
+	 * Before the first measures: the others have let go. Before anyone makes the next communicator: all have
+	 * measured.
+	 */
 	if (torture_gather(r, &none, 1, all))
 		return;
 	r->latest = holdings(r);
@@ -260,8 +271,9 @@ static void holdings_check(struct torture_rank *r)
 			r->baseline.descriptors = r->latest.descriptors;
 	}
 	if (!is_back(r)) {
-		tool_error("rank %d: after %llu lives %.1f MiB of device %d and %llu descriptors are in use, where it was %.1f MiB and %llu "
-			   "after the first %d: something of the communicators was not given back",
+		tool_error("rank %d: after %llu lives %.1f MiB of device %d and %llu descriptors are in use, where it "
+		           "was %.1f MiB and %llu "
+		           "after the first %d: something of the communicators was not given back",
 		    r->rank, (unsigned long long)r->tally.lives, (double)r->latest.device / (1 << 20), r->device,
 		    (unsigned long long)r->latest.descriptors, (double)r->baseline.device / (1 << 20),
 		    (unsigned long long)r->baseline.descriptors, TORTURE_SETTLING);

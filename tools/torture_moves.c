@@ -11,8 +11,8 @@ static void move_note(struct torture_rank *r, const char *how, const struct tort
 	char text[256];
 
 	torture_move_describe(&s->move, text, sizeof(text));
-	snprintf(r->progress->what, sizeof(r->progress->what), "move %llu (%s%s) of --seed %llu", (unsigned long long)s->number, how,
-	    text, (unsigned long long)r->seed);
+	snprintf(r->progress->what, sizeof(r->progress->what), "move %llu (%s%s) of --seed %llu",
+	    (unsigned long long)s->number, how, text, (unsigned long long)r->seed);
 	torture_note(r, BENCH_CHECK);
 }
 
@@ -31,10 +31,13 @@ static void slot_check(struct torture_rank *r, const struct torture_slot *s)
 	} else if (wrong) {
 		torture_move_describe(&s->move, move, sizeof(move));
 		if (r->tally.wrong < 10)
-			tool_error("rank %d: move %llu (%s): %s; again: shunt torture -n %d%s%s%s --lib %s --max %llu --seed %llu --ops %llu",
-			    r->rank, (unsigned long long)s->number, move, text, r->nranks, r->o->base.threads ? " --threads" : "",
-			    r->o->base.device ? " --device " : "", r->o->base.device ? r->o->base.device : "", r->o->base.libs[0],
-			    (unsigned long long)r->max_bytes, (unsigned long long)r->seed, (unsigned long long)r->tally.moves);
+			tool_error("rank %d: move %llu (%s): %s; again: shunt torture -n %d%s%s%s --lib %s --max %llu "
+			           "--seed %llu --ops %llu",
+			    r->rank, (unsigned long long)s->number, move, text, r->nranks,
+			    r->o->base.threads ? " --threads" : "", r->o->base.device ? " --device " : "",
+			    r->o->base.device ? r->o->base.device : "", r->o->base.libs[0],
+			    (unsigned long long)r->max_bytes, (unsigned long long)r->seed,
+			    (unsigned long long)r->tally.moves);
 		r->tally.wrong++;
 	}
 }
@@ -56,12 +59,12 @@ void torture_check_all(struct torture_rank *r)
 /* ---- moves ---- */
 
 struct limits {
-	unsigned comms, kinds;       /* bit sets */
+	unsigned comms, kinds; /* bit sets */
 };
 
 /*
- * The moves of a group are all on one communicator or on several. NCCL launches a group's communicators in the order of their first
- * calls, and that must be the same on all ranks: with it every member then has a call of each move.
+ * The moves of a group are all on one communicator or on several. NCCL launches a group's communicators in the order of
+ * their first calls, and that must be the same on all ranks: with it every member then has a call of each move.
  */
 static struct limits limits_draw(struct torture_rank *r, bool grouped)
 {
@@ -97,7 +100,8 @@ static void slot_draw(struct torture_rank *r, struct torture_slot *s, struct lim
 }
 
 /* Plainly, or with limits on its blocks. */
-static ncclResult_t call(const struct torture_rank *r, const struct torture_move *m, const struct bench_coll *coll, struct bench_args a)
+static ncclResult_t call(
+    const struct torture_rank *r, const struct torture_move *m, const struct bench_coll *coll, struct bench_args a)
 {
 	ncclCollConfig_t config = *conform_config(CONFORM_CONFIG_UNSET);
 	ncclResult_t result;
@@ -114,10 +118,11 @@ static ncclResult_t call(const struct torture_rank *r, const struct torture_move
 	return result;
 }
 
-static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot *s, const struct torture_part *p, void *stream)
+static ncclResult_t part_issue(
+    struct torture_rank *r, const struct torture_slot *s, const struct torture_part *p, void *stream)
 {
 	const struct bench_coll *coll = &bench_colls[p->coll];
-	struct bench_args a = {.send = torture_slot_send(s, p),
+	struct bench_args a = { .send = torture_slot_send(s, p),
 		.recv = torture_slot_recv(s, p),
 		.count = p->count,
 		.dtype = (ncclDataType_t)s->move.dtype,
@@ -126,7 +131,7 @@ static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot
 		.rank = s->share.me,
 		.nranks = s->share.n,
 		.comm = r->comm[s->move.comm],
-		.stream = stream};
+		.stream = stream };
 	bool made = coll->reduces && s->move.redop == SHUNT_PREMUL;
 	ncclResult_t result, end;
 	uint64_t scalar;
@@ -134,8 +139,8 @@ static ncclResult_t part_issue(struct torture_rank *r, const struct torture_slot
 	if (!made)
 		return call(r, &s->move, coll, a);
 	bench_data_scalar(torture_data(&r->data, &s->move, s->share.n), s->share.me, &scalar);
-	result = r->nccl.RedOpCreatePreMulSum(&a.redop, s->move.device_scalar ? torture_slot_scalar(s) : &scalar, a.dtype,
-	    s->move.device_scalar ? ncclScalarDevice : ncclScalarHostImmediate, a.comm);
+	result = r->nccl.RedOpCreatePreMulSum(&a.redop, s->move.device_scalar ? torture_slot_scalar(s) : &scalar,
+	    a.dtype, s->move.device_scalar ? ncclScalarDevice : ncclScalarHostImmediate, a.comm);
 	if (result)
 		return result;
 	result = call(r, &s->move, coll, a);
@@ -198,7 +203,8 @@ static void skew(struct torture_rank *r, unsigned stream)
 	if (how < 2)
 		usleep(torture_random(&r->own, 3000));
 	for (uint32_t i = 0; (how == 2 || how == 3) && i < 1 + how % 3 * 8 && !r->err; i++)
-		torture_device_error(r, "a delay", r->lib.memset_async(r->delays[stream], 0, r->delay_bytes, r->streams[stream]));
+		torture_device_error(
+		    r, "a delay", r->lib.memset_async(r->delays[stream], 0, r->delay_bytes, r->streams[stream]));
 	r->tally.delays += how < 4;
 }
 

@@ -67,12 +67,13 @@ static int seed_agree(struct torture_rank *r)
 }
 
 /*
- * Without a real NCCL it is Shunt that orders a group's communicators, alike on all ranks; a real one takes the program's order for
- * what is left to it. The library has been called, so it has looked for one.
+ * Without a real NCCL it is Shunt that orders a group's communicators, alike on all ranks; a real one takes the
+ * program's order for what is left to it. The library has been called, so it has looked for one.
  */
 static bool orders_communicators(const struct bench_nccl *nccl)
 {
-	__typeof__(shunt_real_nccl_path) *real = (__typeof__(shunt_real_nccl_path) *)dlsym(nccl->handle, "shunt_real_nccl_path");
+	__typeof__(shunt_real_nccl_path) *real =
+	    (__typeof__(shunt_real_nccl_path) *)dlsym(nccl->handle, "shunt_real_nccl_path");
 
 	return real && !real();
 }
@@ -95,8 +96,10 @@ static int rank_open(struct torture_rank *r)
 	r->gentle = r->o->base.threads && r->cuda && !r->any_order;
 	r->max_bytes = r->o->max_bytes ? r->o->max_bytes : r->cuda ? 16 << 20 : 64 << 10;
 	r->delay_bytes = r->cuda ? 64 << 20 : 1 << 20;
-	r->bench = (struct torture_bench){
-		.lib = &r->lib, .nccl = &r->nccl, .data = &r->data, .bytes = (r->max_bytes + TORTURE_ROOM + 4095) / 4096 * 4096 };
+	r->bench = (struct torture_bench){ .lib = &r->lib,
+		.nccl = &r->nccl,
+		.data = &r->data,
+		.bytes = (r->max_bytes + TORTURE_ROOM + 4095) / 4096 * 4096 };
 	r->bench.host = malloc(r->bench.bytes);
 	err = r->bench.host ? r->lib.device_set(r->device) : -ENOMEM;
 	if (!err)
@@ -109,7 +112,8 @@ static int rank_open(struct torture_rank *r)
 	for (int i = 0; i < TORTURE_SLOTS && !err; i++)
 		err = torture_slot_open(&r->bench, &r->slots[i], i % 2);
 	for (int i = 0; i < TORTURE_GRAPHS * TORTURE_GRAPH_MOVES && !err; i++)
-		err = torture_slot_open(&r->bench, &r->graphs[i / TORTURE_GRAPH_MOVES].slots[i % TORTURE_GRAPH_MOVES], i % 2);
+		err = torture_slot_open(
+		    &r->bench, &r->graphs[i / TORTURE_GRAPH_MOVES].slots[i % TORTURE_GRAPH_MOVES], i % 2);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
 	for (int i = 0; i < torture_nkinds(); i++) {
@@ -157,20 +161,23 @@ static void summary_print(const struct torture_rank *r, const struct torture_tal
 		if (t->kinds[i])
 			printf("%-16s %llu\n", torture_kind_name(i), (unsigned long long)t->kinds[i]);
 	for (size_t i = 0; i < t->npaths; i++)
-		printf("# rank 0: %s by %s%s%s%s: %llu\n", t->paths[i].op, t->paths[i].path, *t->paths[i].reason ? " (" : "",
-		    t->paths[i].reason, *t->paths[i].reason ? ")" : "", (unsigned long long)t->paths[i].calls);
-	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu aborted, %llu windows, %llu delays\n",
+		printf("# rank 0: %s by %s%s%s%s: %llu\n", t->paths[i].op, t->paths[i].path,
+		    *t->paths[i].reason ? " (" : "", t->paths[i].reason, *t->paths[i].reason ? ")" : "",
+		    (unsigned long long)t->paths[i].calls);
+	printf("# %llu groups, %llu graphs, launched %llu times, %llu communicators in %llu lives, %llu aborted, %llu "
+	       "windows, %llu delays\n",
 	    (unsigned long long)t->groups, (unsigned long long)t->captures, (unsigned long long)t->launches,
-	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)t->aborts, (unsigned long long)t->windows,
-	    (unsigned long long)delays);
+	    (unsigned long long)t->comms, (unsigned long long)t->lives, (unsigned long long)t->aborts,
+	    (unsigned long long)t->windows, (unsigned long long)delays);
 	printf("# rank 0 without communicators, at most in the first %d lives and after the last: ", TORTURE_SETTLING);
 	if (r->cuda && !r->o->shared)
 		printf("%.1f and %.1f MiB of device memory in use, ", (double)r->baseline.device / (1 << 20),
 		    (double)r->latest.device / (1 << 20));
-	printf("%llu and %llu descriptors\n", (unsigned long long)r->baseline.descriptors, (unsigned long long)r->latest.descriptors);
+	printf("%llu and %llu descriptors\n", (unsigned long long)r->baseline.descriptors,
+	    (unsigned long long)r->latest.descriptors);
 	printf("%llu moves, %llu results and %llu elements checked, wrong values in %llu, %.1f s, seed %llu\n",
-	    (unsigned long long)t->moves, (unsigned long long)checks, (unsigned long long)elements, (unsigned long long)wrong,
-	    (bench_now_us() - r->began_us) / 1e6, (unsigned long long)r->seed);
+	    (unsigned long long)t->moves, (unsigned long long)checks, (unsigned long long)elements,
+	    (unsigned long long)wrong, (bench_now_us() - r->began_us) / 1e6, (unsigned long long)r->seed);
 }
 
 static int seat_run(const void *arg, const struct bench_seat *seat)
@@ -193,11 +200,12 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 	r->began_us = bench_now_us();
 	r->err = rank_open(r);
 	if (!r->err && !r->rank) {
-		printf("# shunt torture %s: %d %s on %s, %s, up to %llu bytes, seed %llu\n", r->lib.version(), r->nranks,
-		    r->o->base.threads ? "threads" : "processes", r->shared->launch.kind, r->nccl.path,
+		printf("# shunt torture %s: %d %s on %s, %s, up to %llu bytes, seed %llu\n", r->lib.version(),
+		    r->nranks, r->o->base.threads ? "threads" : "processes", r->shared->launch.kind, r->nccl.path,
 		    (unsigned long long)r->max_bytes, (unsigned long long)r->seed);
 		if (r->gentle)
-			printf("# no graphs: a real NCCL connects threads of one process at their first calls, which a capture forbids; without --threads there are\n");
+			printf("# no graphs: a real NCCL connects threads of one process at their first calls, which a "
+			       "capture forbids; without --threads there are\n");
 		fflush(stdout);
 	}
 	while (!r->err && !r->stop)

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_TORTURE_RANK_H
 #define SHUNT_TOOLS_TORTURE_RANK_H
-/* One rank of shunt torture, and what its files share. What goes wrong is said at once, and kept in `err`: nothing goes on from there. */
+/*
+ * One rank of shunt torture, and what its files share. What goes wrong is said at once, and kept in `err`: nothing goes
+ * on from there.
+ */
 #include "torture.h"
 
 enum {
 	TORTURE_COUNTERS = 256,
-	TORTURE_SETTLING = 3,        /* lives: by then a library has what it keeps for good, which it may make when something is first used */
+	TORTURE_SETTLING =
+	    3, /* lives: by then a library has what it keeps for good, which it may make when something is first used */
 };
 
 struct torture_graph {
-	void *graph;                 /* NULL: free */
+	void *graph; /* NULL: free */
 	struct torture_slot slots[TORTURE_GRAPH_MOVES];
 	int nmoves;
 	bool grouped, in_place;
@@ -40,25 +44,26 @@ struct torture_rank {
 	int rank, nranks, device;
 	uint64_t max_bytes, seed;
 	bool cuda, stop;
-	bool any_order;              /* a group's communicators may be named in another order on every rank */
-	bool gentle;                 /* threads in front of a real NCCL: see torture_meet() */
-	unsigned kinds, comms;       /* bit sets: what can be drawn, and the communicators that are alive */
-	unsigned configured;         /* bit set: kinds whose calls may have a configuration of their own */
-	unsigned possible;           /* communicators that can be made */
-	unsigned doomed;             /* bit set: communicators whose calls may fail */
-	unsigned windowed;           /* bit set: communicators of which the buffers that can be are windows */
+	bool any_order;        /* a group's communicators may be named in another order on every rank */
+	bool gentle;           /* threads in front of a real NCCL: see torture_meet() */
+	unsigned kinds, comms; /* bit sets: what can be drawn, and the communicators that are alive */
+	unsigned configured;   /* bit set: kinds whose calls may have a configuration of their own */
+	unsigned possible;     /* communicators that can be made */
+	unsigned doomed;       /* bit set: communicators whose calls may fail */
+	unsigned windowed;     /* bit set: communicators of which the buffers that can be are windows */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];
-	void *streams[TORTURE_STREAMS], *delays[TORTURE_STREAMS]; /* delays: what is written to for as long as it takes */
+	void *streams[TORTURE_STREAMS],
+	    *delays[TORTURE_STREAMS]; /* delays: what is written to for as long as it takes */
 	size_t delay_bytes;
 	struct torture_slot slots[TORTURE_SLOTS];
-	int nslots;                  /* that are under way */
+	int nslots; /* that are under way */
 	struct torture_graph graphs[TORTURE_GRAPHS];
-	unsigned launched;           /* bit set: graphs that were not checked since */
+	unsigned launched; /* bit set: graphs that were not checked since */
 	struct torture_holdings baseline, latest;
 	struct torture_tally tally;
 	double began_us;
-	int err;                     /* the run cannot go on; said */
+	int err; /* the run cannot go on; said */
 };
 
 /* ---- torture_rank.c ---- */
@@ -66,9 +71,10 @@ struct torture_rank {
 /* What the rank is at, for who watches it. */
 void torture_note(struct torture_rank *r, enum bench_stage stage);
 /*
- * Of ranks that need it: waits until none has anything under way. When a real NCCL connects two GPUs of one process, or takes a communicator down, it calls
- * CUDA functions that wait for all kernels of the process, those of a rank that waits for this one too, and that a capture forbids. So threads in front
- * of it meet before and after communicators come and go, and capture nothing.
+ * Of ranks that need it: waits until none has anything under way. When a real NCCL connects two GPUs of one process, or
+ * takes a communicator down, it calls CUDA functions that wait for all kernels of the process, those of a rank that
+ * waits for this one too, and that a capture forbids. So threads in front of it meet before and after communicators
+ * come and go, and capture nothing.
  */
 void torture_meet(struct torture_rank *r);
 /* Nothing, if the call went well. */

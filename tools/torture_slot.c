@@ -7,10 +7,10 @@
 
 enum {
 	POISON = 0xa5,
-	GUARD = 128,                 /* bytes on both sides of a result that nobody may write */
-	WHOLE = 1 << 20,             /* bytes; a larger result is looked at in places */
-	WINDOW = 2048,               /* elements of such a place */
-	WINDOWS = 6,                 /* of a piece, beside its ends */
+	GUARD = 128,     /* bytes on both sides of a result that nobody may write */
+	WHOLE = 1 << 20, /* bytes; a larger result is looked at in places */
+	WINDOW = 2048,   /* elements of such a place */
+	WINDOWS = 6,     /* of a piece, beside its ends */
 };
 
 const struct bench_data *torture_data(struct torture_data *d, const struct torture_move *m, int n)
@@ -56,7 +56,8 @@ int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, boo
 {
 	int err;
 
-	symmetric &= b->nccl->MemAlloc && b->nccl->MemFree && b->nccl->CommWindowRegister && b->nccl->CommWindowDeregister;
+	symmetric &=
+	    b->nccl->MemAlloc && b->nccl->MemFree && b->nccl->CommWindowRegister && b->nccl->CommWindowDeregister;
 	s->symmetric = symmetric;
 	err = buffer_open(b, s->symmetric, &s->in);
 	if (!err)
@@ -71,7 +72,8 @@ void torture_slot_close(const struct torture_bench *b, struct torture_slot *s)
 	*s = (struct torture_slot){ 0 };
 }
 
-void torture_slot_place(struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own)
+void torture_slot_place(
+    struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own)
 {
 	size_t element = shunt_dtype_bytes[m->dtype];
 	struct torture_random common = { m->shape ^ m->data };
@@ -140,7 +142,7 @@ struct check {
 	const struct torture_bench *b;
 	const struct torture_slot *s;
 	const struct bench_data *data;
-	bool whole;                  /* all is on the host */
+	bool whole; /* all is on the host */
 	uint64_t checked;
 	int64_t wrong;
 	int err;
@@ -166,21 +168,22 @@ static void poison_check(struct check *k, ptrdiff_t at, size_t bytes)
 			continue;
 		if (!k->wrong++)
 			snprintf(k->text, k->text_bytes, "a byte that is no result was written: at %lld of %zu, 0x%02x",
-				(long long)at + (long long)i, result_bytes(k->s), (unsigned char)p[i]);
+			    (long long)at + (long long)i, result_bytes(k->s), (unsigned char)p[i]);
 	}
 }
 
-static size_t elements_check(const struct check *k, const struct torture_piece *p, size_t from, size_t count, const char *got,
-	char *text, size_t text_bytes)
+static size_t elements_check(const struct check *k, const struct torture_piece *p, size_t from, size_t count,
+    const char *got, char *text, size_t text_bytes)
 {
-	return p->source == TORTURE_COPY ? bench_data_check_copy(k->data, p->from, from, count, got, text, text_bytes)
-	                                 : bench_data_check(k->data, from, count, got, text, text_bytes);
+	return p->source == TORTURE_COPY ? bench_data_check_copy(k->data, p->from, from, count, got, text, text_bytes) :
+	                                   bench_data_check(k->data, from, count, got, text, text_bytes);
 }
 
 /* Elements first ... of a piece. */
 static void window_check(struct check *k, const struct torture_piece *p, size_t first, size_t count)
 {
-	size_t element = shunt_dtype_bytes[k->s->move.dtype], from = k->s->share.start + p->from_at + first, wrong, i = 0;
+	size_t element = shunt_dtype_bytes[k->s->move.dtype], from = k->s->share.start + p->from_at + first, wrong,
+	       i = 0;
 	ptrdiff_t at = (ptrdiff_t)((p->at + first) * element);
 	const char *got;
 	char text[320];
@@ -198,7 +201,8 @@ static void window_check(struct check *k, const struct torture_piece *p, size_t 
 		while (!elements_check(k, p, from + i, 1, got + i * element, text, sizeof(text)))
 			i++;
 		/* The text counts from where this move's inputs begin in the data. */
-		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i, k->s->share.recv_count, text);
+		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i,
+		    k->s->share.recv_count, text);
 	}
 	k->wrong += (int64_t)wrong;
 }
@@ -231,13 +235,14 @@ static void input_check(struct check *k, struct torture_random *own)
 	k->err = k->b->lib->memcpy(k->b->host, k->s->in + k->s->in_at + first * element, n * element);
 	if (k->err)
 		return;
-	k->wrong = (int64_t)bench_data_check_copy(k->data, share->me, share->start + first, n, k->b->host, text, sizeof(text));
+	k->wrong =
+	    (int64_t)bench_data_check_copy(k->data, share->me, share->start + first, n, k->b->host, text, sizeof(text));
 	if (k->wrong)
 		snprintf(k->text, k->text_bytes, "the input was written: %s", text);
 }
 
 int64_t torture_slot_check(const struct torture_bench *b, const struct torture_slot *s, struct torture_random *own,
-	uint64_t *checked_p, char *text, size_t text_bytes)
+    uint64_t *checked_p, char *text, size_t text_bytes)
 {
 	struct check k = { .b = b, .s = s, .text = text, .text_bytes = text_bytes };
 	size_t bytes = result_bytes(s);

@@ -8,34 +8,41 @@
 #include "tune.h"
 
 static const char tune_help[] =
-	"usage: shunt tune [COLLECTIVE...] [options]\n"
-	"       shunt tune --show FILE\n\n"
-	"Measures each of Shunt's algorithms with several numbers of blocks and threads, and the real NCCL, for every collective and\n"
-	"size on this machine, and writes a tuning file that communicators of as many ranks take from then on. Where NCCL is\n"
-	"as fast, calls go to it. A run that was stopped goes on where it was. Collectives: all_reduce, all_gather, reduce_scatter,\n"
-	"broadcast, reduce, alltoall, gather, scatter, sendrecv; all of them if none is named. Of those not named the file keeps what it has.\n\n"
-	"  -n, --ranks N        ranks, 2 to 8 (all GPUs; 4 on the sim)\n"
-	"  -b, --first SIZE     smallest size, bytes of the larger side (1K; 256 on the sim)\n"
-	"  -e, --last SIZE      largest size (256M; 4K on the sim)\n"
-	"  -f, --factor N       from one size to the next (2; 4 on the sim)\n"
-	"  -d, --dtype TYPE     data type (float16)\n"
-	"      --blocks LIST    numbers of blocks to try, comma separated, at most 64 (8,16,32,64; 1,2 on the sim)\n"
-	"      --threads LIST   threads of a block to try, multiples of 32, at most 512 (128,256,512; 64 on the sim)\n"
-	"  -r, --rounds N       rounds of those that are nearly the fastest; medians are over these (15; 1 on the sim)\n"
-	"      --margin PERCENT how much faster than NCCL we have to be (1)\n"
-	"      --quick          sizes by factors of 4, fewer blocks, threads and rounds; ends after 4 minutes at most\n"
-	"      --minutes M      end after so many minutes, with what is measured then; the same command goes on from there\n"
-	"      --no-nccl        do not measure the real NCCL: the file will do for standalone only\n"
-	"      --no-check       do not compare results with a reference\n"
-	"      --device D       auto, cuda or sim\n"
-	"      --timeout S      end the run when nothing moves for S seconds (300)\n"
-	"  -o, --output FILE    tuning file (a name for this machine in ~/.cache/shunt/tuning, or SHUNT_CACHE_DIR's)\n"
-	"      --restart        forget what an earlier run that was stopped has measured\n"
-	"      --show FILE      print a tuning file's table of before and after\n\n"
-	"Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is called eagerly either.\n"
-	"On the sim the numbers mean nothing, and the file says that it is for the sim.\n"
-	"The coarse grid of sizes comes first, then what is between. A collective of which that grid is not complete stays with the built-in table.\n"
-	"Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
+    "usage: shunt tune [COLLECTIVE...] [options]\n"
+    "       shunt tune --show FILE\n\n"
+    "Measures each of Shunt's algorithms with several numbers of blocks and threads, and the real NCCL, for every "
+    "collective and\n"
+    "size on this machine, and writes a tuning file that communicators of as many ranks take from then on. Where NCCL "
+    "is\n"
+    "as fast, calls go to it. A run that was stopped goes on where it was. Collectives: all_reduce, all_gather, "
+    "reduce_scatter,\n"
+    "broadcast, reduce, alltoall, gather, scatter, sendrecv; all of them if none is named. Of those not named the file "
+    "keeps what it has.\n\n"
+    "  -n, --ranks N        ranks, 2 to 8 (all GPUs; 4 on the sim)\n"
+    "  -b, --first SIZE     smallest size, bytes of the larger side (1K; 256 on the sim)\n"
+    "  -e, --last SIZE      largest size (256M; 4K on the sim)\n"
+    "  -f, --factor N       from one size to the next (2; 4 on the sim)\n"
+    "  -d, --dtype TYPE     data type (float16)\n"
+    "      --blocks LIST    numbers of blocks to try, comma separated, at most 64 (8,16,32,64; 1,2 on the sim)\n"
+    "      --threads LIST   threads of a block to try, multiples of 32, at most 512 (128,256,512; 64 on the sim)\n"
+    "  -r, --rounds N       rounds of those that are nearly the fastest; medians are over these (15; 1 on the sim)\n"
+    "      --margin PERCENT how much faster than NCCL we have to be (1)\n"
+    "      --quick          sizes by factors of 4, fewer blocks, threads and rounds; ends after 4 minutes at most\n"
+    "      --minutes M      end after so many minutes, with what is measured then; the same command goes on from "
+    "there\n"
+    "      --no-nccl        do not measure the real NCCL: the file will do for standalone only\n"
+    "      --no-check       do not compare results with a reference\n"
+    "      --device D       auto, cuda or sim\n"
+    "      --timeout S      end the run when nothing moves for S seconds (300)\n"
+    "  -o, --output FILE    tuning file (a name for this machine in ~/.cache/shunt/tuning, or SHUNT_CACHE_DIR's)\n"
+    "      --restart        forget what an earlier run that was stopped has measured\n"
+    "      --show FILE      print a tuning file's table of before and after\n\n"
+    "Times are microseconds per call on the slowest rank, in graphs; a candidate must not lose to NCCL when it is "
+    "called eagerly either.\n"
+    "On the sim the numbers mean nothing, and the file says that it is for the sim.\n"
+    "The coarse grid of sizes comes first, then what is between. A collective of which that grid is not complete stays "
+    "with the built-in table.\n"
+    "Exit status: 0; 1 after an error or a wrong result; 2 for a wrong option; a rank's own status if it died.\n";
 
 enum {
 	OPT_BLOCKS = 256,
@@ -166,9 +173,11 @@ static int environment_check(void)
 
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (shunt_env(names[i])) {
-			tool_error("%s is set%s, so that neither NCCL nor Shunt would be measured as it is without it: %s",
+			tool_error(
+			    "%s is set%s, so that neither NCCL nor Shunt would be measured as it is without it: %s",
 			    names[i], shunt_env_from_file(names[i]) ? " in NCCL's configuration file" : "",
-			    shunt_env_from_file(names[i]) ? "take it out, or name another file with NCCL_CONF_FILE" : "unset it");
+			    shunt_env_from_file(names[i]) ? "take it out, or name another file with NCCL_CONF_FILE" :
+			                                    "unset it");
 			return TOOL_FAIL;
 		}
 	return TOOL_OK;
@@ -176,18 +185,18 @@ static int environment_check(void)
 
 static int tune_main(int argc, char **argv)
 {
-	struct tune_opts o = {.base = {.coll = &bench_colls[0],
-	                          .rounds = -1,
-	                          .buffers = 1,
-	                          .group = 1,
-	                          .check = true,
-	                          .timeout_s = 300,
-	                          .libs = {"shunt", "nccl"},
-	                          .nlibs = 1,
-	                          .worker_fd = -1,
-	                          .worker_index = -1},
-	    .dtype = SHUNT_F16,
-	    .margin = 0.01};
+	struct tune_opts o = { .base = { .coll = &bench_colls[0],
+		                   .rounds = -1,
+		                   .buffers = 1,
+		                   .group = 1,
+		                   .check = true,
+		                   .timeout_s = 300,
+		                   .libs = { "shunt", "nccl" },
+		                   .nlibs = 1,
+		                   .worker_fd = -1,
+		                   .worker_index = -1 },
+		.dtype = SHUNT_F16,
+		.margin = 0.01 };
 	static const struct tool_options options = { ":n:b:e:f:d:r:o:h", long_options, tune_help, option_apply };
 	struct stat st;
 	int status;
@@ -205,8 +214,10 @@ static int tune_main(int argc, char **argv)
 		const struct bench_coll *coll = bench_coll_find(argv[i]);
 
 		if (!coll || !tunable(coll))
-			return tool_usage_error("\"%s\" is not a collective that can be tuned; these are all_reduce, all_gather, reduce_scatter, broadcast, reduce, "
-			    "alltoall, gather, scatter and sendrecv", argv[i]);
+			return tool_usage_error("\"%s\" is not a collective that can be tuned; these are all_reduce, "
+			                        "all_gather, reduce_scatter, broadcast, reduce, "
+			                        "alltoall, gather, scatter and sendrecv",
+			    argv[i]);
 		o.colls |= 1u << (coll - bench_colls);
 	}
 	for (int i = 0; optind == argc && bench_colls[i].name; i++)
@@ -219,5 +230,7 @@ static int tune_main(int argc, char **argv)
 	return environment_check() ? TOOL_FAIL : bench_launch_run(&o.base, argc, argv);
 }
 
-const struct tool_cmd tool_cmd_tune = {
-	.name = "tune", .summary = "measure this machine and write a tuning file for it", .help = tune_help, .run = tune_main };
+const struct tool_cmd tool_cmd_tune = { .name = "tune",
+	.summary = "measure this machine and write a tuning file for it",
+	.help = tune_help,
+	.run = tune_main };

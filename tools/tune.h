@@ -2,32 +2,37 @@
 #ifndef SHUNT_TOOLS_TUNE_H
 #define SHUNT_TOOLS_TUNE_H
 /*
- * shunt tune: for each collective and size, which of our algorithms with how many blocks and threads is the fastest on this
- * machine, and is it faster than the real NCCL? The answers become a tuning file (docs/tuning.md).
+ * shunt tune: for each collective and size, which of our algorithms with how many blocks and threads is the fastest on
+ * this machine, and is it faster than the real NCCL? The answers become a tuning file (docs/tuning.md).
  *
  * The ranks are workers as those of shunt bench (bench.c starts and watches them); tune_plan.c says what is
- * measured, tune_rank.h and its files do it, tune_choose.c decides, tune_file.c writes. What is measured is kept point by point in a partial
- * file, so that a run that was stopped goes on where it was.
+ * measured, tune_rank.h and its files do it, tune_choose.c decides, tune_file.c writes. What is measured is kept point
+ * by point in a partial file, so that a run that was stopped goes on where it was.
  */
 #include <jansson.h>
 #include "algos/tuning.h"
 #include "bench.h"
 
-enum { TUNE_MAX_CANDIDATES = 96, TUNE_MAX_POINTS = 1024, TUNE_MAX_LIST = 8, TUNE_FINALISTS = 4, TUNE_QUICK_ROUNDS = 3,
+enum {
+	TUNE_MAX_CANDIDATES = 96,
+	TUNE_MAX_POINTS = 1024,
+	TUNE_MAX_LIST = 8,
+	TUNE_FINALISTS = 4,
+	TUNE_QUICK_ROUNDS = 3,
 	TUNE_CHECK_BYTES = 1 << 20, /* larger results are not checked: shunt conform does that */
 };
 
 struct tune_opts {
 	struct bench_opts base;
-	unsigned colls;              /* bit set of enum bench_coll_id */
+	unsigned colls; /* bit set of enum bench_coll_id */
 	enum shunt_dtype dtype;
-	const char *out;             /* NULL: in the cache directory */
-	const char *show;            /* print this file and measure nothing */
+	const char *out;  /* NULL: in the cache directory */
+	const char *show; /* print this file and measure nothing */
 	bool restart, no_nccl, quick;
-	double minutes;              /* then no more is measured; 0: no bound */
-	double margin;               /* we have to be faster than NCCL by this part */
+	double minutes; /* then no more is measured; 0: no bound */
+	double margin;  /* we have to be faster than NCCL by this part */
 	unsigned blocks[TUNE_MAX_LIST], threads[TUNE_MAX_LIST];
-	int nblocks, nthreads;       /* 0: by device */
+	int nblocks, nthreads; /* 0: by device */
 };
 
 /* What is measured: one of ours, or the real NCCL. */
@@ -52,7 +57,7 @@ struct tune_point {
 
 struct tune_results {
 	struct shunt_machine machine;
-	char nccl[24];                 /* version; "": not measured */
+	char nccl[24]; /* version; "": not measured */
 	char dtype[16];
 	size_t n;
 	struct tune_point points[TUNE_MAX_POINTS];
@@ -71,14 +76,15 @@ struct tune_burst tune_burst(bool sim, uint64_t bytes);
 struct tune_task {
 	enum bench_coll_id coll;
 	uint64_t count, bytes, part;
-	unsigned level;              /* coarse ones first: 0 to 3 */
-	double cost_us;              /* an estimate */
+	unsigned level; /* coarse ones first: 0 to 3 */
+	double cost_us; /* an estimate */
 };
 /* Of a size; false: it is too small for so many ranks. */
-bool tune_task_make(const struct tune_opts *o, enum bench_coll_id coll, uint64_t bytes, int nranks, struct tune_task *t);
+bool tune_task_make(
+    const struct tune_opts *o, enum bench_coll_id coll, uint64_t bytes, int nranks, struct tune_task *t);
 /*
- * What is to be measured, in order: a coarse grid over the sizes of all collectives, then finer ones, so that a run may end early.
- * colls: bit set; tasks has room for TUNE_MAX_POINTS. Returns how many.
+ * What is to be measured, in order: a coarse grid over the sizes of all collectives, then finer ones, so that a run may
+ * end early. colls: bit set; tasks has room for TUNE_MAX_POINTS. Returns how many.
  */
 size_t tune_plan(const struct tune_opts *o, unsigned colls, int nranks, bool sim, bool nccl, struct tune_task *tasks);
 /* What was measured there, or NULL. */
@@ -88,20 +94,22 @@ bool tune_covered(const struct tune_results *r, const struct tune_task *tasks, s
 
 /* ---- tune_choose.c ---- */
 
-/* What there is to measure for a call of this many bytes; returns how many (list has TUNE_MAX_CANDIDATES). The first is the present
- * way. */
+/*
+ * What there is to measure for a call of this many bytes; returns how many (list has TUNE_MAX_CANDIDATES). The first is
+ * the present way.
+ */
 int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl,
     struct tune_candidate *list);
 /*
- * The fastest of ours among n candidates. One that the algorithm chooses by itself is kept if it is nearly as fast, so that noise
- * decides nothing. -1: there is none.
+ * The fastest of ours among n candidates. One that the algorithm chooses by itself is kept if it is nearly as fast, so
+ * that noise decides nothing. -1: there is none.
  */
 int tune_best(const struct tune_candidate *list, const double *us, int n);
 /* Is the call NCCL's? us: ours. Either pair of times may be 0: not measured. */
 bool tune_forwards(double us, double nccl_us, double eager_us, double nccl_eager_us, double margin);
 /*
- * The points (any order) as rows for shunt_tuning_seal(): a size between two that were measured is ours only if both are. rows has
- * room for 2 x n + SHUNT_NKINDS. Returns how many.
+ * The points (any order) as rows for shunt_tuning_seal(): a size between two that were measured is ours only if both
+ * are. rows has room for 2 x n + SHUNT_NKINDS. Returns how many.
  */
 size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_row *rows);
 
@@ -110,18 +118,19 @@ size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_
 /* Where the results go: o->out, or a name in the cache directory, which is made. 0 or -errno after a message. */
 int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shunt_machine *m, char path[PATH_MAX]);
 /*
- * The partial file beside path: reads the points that are there if it was made by the same version on the same machine with the
- * same collectives, sizes and options, and keeps it open for more. 0 or -errno after a message.
+ * The partial file beside path: reads the points that are there if it was made by the same version on the same machine
+ * with the same collectives, sizes and options, and keeps it open for more. 0 or -errno after a message.
  */
 struct tune_partial;
-int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p);
+int tune_partial_open(
+    const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p);
 int tune_partial_add(struct tune_partial *partial, const struct tune_point *p);
 /* done: it is not needed any more. */
 void tune_partial_close(struct tune_partial *partial, bool done);
 
 /*
- * Adds what the file holds of collectives that this run is not about, if it is of the same machine, NCCL and data type: tuning one
- * collective again takes nothing from the others.
+ * Adds what the file holds of collectives that this run is not about, if it is of the same machine, NCCL and data type:
+ * tuning one collective again takes nothing from the others.
  */
 void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r);
 /* Writes the tuning file, after it was read back as the library will. 0 or -errno after a message. */

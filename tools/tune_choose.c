@@ -18,7 +18,8 @@ enum shunt_kind tune_kind(enum bench_coll_id coll)
 }
 
 /* Would the two be the same launch? Only an algorithm that says its geometry can be asked. */
-static bool same_launch(const struct tune_candidate *a, const struct tune_candidate *b, uint64_t part, int nranks, bool sim)
+static bool same_launch(
+    const struct tune_candidate *a, const struct tune_candidate *b, uint64_t part, int nranks, bool sim)
 {
 	struct shunt_work x, y;
 
@@ -27,7 +28,8 @@ static bool same_launch(const struct tune_candidate *a, const struct tune_candid
 	for (int i = 0; i < 2; i++) {
 		const struct tune_candidate *c = i ? b : a;
 		struct shunt_scope scope = {
-		    .nranks = nranks, .sim = sim, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads};
+			.nranks = nranks, .sim = sim, .max_ctas = c->geometry.blocks, .max_threads = c->geometry.threads
+		};
 
 		c->algo->geometry(&scope, part, i ? &y : &x);
 	}
@@ -45,8 +47,8 @@ static int add(struct tune_candidate *list, int n, struct tune_candidate c, uint
 	return n + 1;
 }
 
-int tune_candidates(
-    const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl, struct tune_candidate *list)
+int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t part, int nranks, bool sim, bool nccl,
+    struct tune_candidate *list)
 {
 	enum shunt_kind kind = tune_kind(coll);
 	const struct shunt_algo *a;
@@ -65,7 +67,7 @@ int tune_candidates(
 			for (int t = 0; t < o->nthreads; t++)
 				n = add(list, n,
 				    (struct tune_candidate){
-				        .algo = a, .geometry = {(uint16_t)o->blocks[b], (uint16_t)o->threads[t], 0}},
+				        .algo = a, .geometry = { (uint16_t)o->blocks[b], (uint16_t)o->threads[t], 0 } },
 				    part, nranks, sim);
 	}
 	return n;
@@ -102,8 +104,9 @@ static int by_kind_and_size(const void *a, const void *b)
 
 static bool same_answer(const struct shunt_tuning_row *a, const struct shunt_tuning_row *b)
 {
-	return a->kind == b->kind && a->forward == b->forward && a->algo == b->algo && a->geometry.blocks == b->geometry.blocks &&
-		a->geometry.threads == b->geometry.threads && a->geometry.channels == b->geometry.channels;
+	return a->kind == b->kind && a->forward == b->forward && a->algo == b->algo &&
+	    a->geometry.blocks == b->geometry.blocks && a->geometry.threads == b->geometry.threads &&
+	    a->geometry.channels == b->geometry.channels;
 }
 
 /* Extends the last row where the answer is the same. */
@@ -129,8 +132,11 @@ size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_
 	qsort(sorted, n, sizeof(*sorted), by_kind_and_size);
 	for (size_t i = 0; i < n; i++) {
 		const struct tune_point *p = sorted[i];
-		struct shunt_tuning_row row = {
-		    .kind = tune_kind(p->coll), .forward = p->forward, .upto = p->part, .algo = p->algo, .geometry = p->geometry};
+		struct shunt_tuning_row row = { .kind = tune_kind(p->coll),
+			.forward = p->forward,
+			.upto = p->part,
+			.algo = p->algo,
+			.geometry = p->geometry };
 
 		if (last && tune_kind(last->coll) == row.kind) {
 			if (last->part == p->part)

@@ -65,10 +65,11 @@ int tune_path(const struct tune_opts *o, const char *cache_dir, const struct shu
 
 static json_t *point_json(const struct tune_point *p)
 {
-	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f}", "collective", bench_colls[p->coll].name, "bytes",
-		(json_int_t)p->bytes, "part", (json_int_t)p->part, "algorithm", p->algo->name, "blocks", p->geometry.blocks, "threads",
-		p->geometry.threads, "channels", p->geometry.channels, "nccl", p->forward, "before", p->before, "us", p->us, "nccl_us",
-		p->nccl_us, "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us);
+	return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:f, s:f, s:f, s:f, s:f}", "collective",
+	    bench_colls[p->coll].name, "bytes", (json_int_t)p->bytes, "part", (json_int_t)p->part, "algorithm",
+	    p->algo->name, "blocks", p->geometry.blocks, "threads", p->geometry.threads, "channels",
+	    p->geometry.channels, "nccl", p->forward, "before", p->before, "us", p->us, "nccl_us", p->nccl_us,
+	    "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us);
 }
 
 /* Text of a file, to be printed. */
@@ -94,17 +95,17 @@ static bool point_read(json_t *json, struct tune_point *p)
 	const struct bench_coll *c;
 
 	*p = (struct tune_point){ 0 };
-	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective", &coll,
-	        "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads", &threads, "channels", &channels,
-	        "nccl", &forward, "before", &before, "us", &p->us, "nccl_us", &p->nccl_us, "before_us", &p->before_us, "eager_us",
-	        &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
+	if (json_unpack(json, "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:b, s:s, s:F, s:F, s:F, s:F, s:F}", "collective",
+	        &coll, "bytes", &bytes, "part", &part, "algorithm", &algo, "blocks", &blocks, "threads", &threads,
+	        "channels", &channels, "nccl", &forward, "before", &before, "us", &p->us, "nccl_us", &p->nccl_us,
+	        "before_us", &p->before_us, "eager_us", &p->eager_us, "nccl_eager_us", &p->nccl_eager_us))
 		return false;
 	c = bench_coll_find(coll);
 	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
-		threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
+	    threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
 		return false;
-	if (!time_valid(p->us) || !p->us || !time_valid(p->nccl_us) || !time_valid(p->before_us) || !time_valid(p->eager_us) ||
-		!time_valid(p->nccl_eager_us))
+	if (!time_valid(p->us) || !p->us || !time_valid(p->nccl_us) || !time_valid(p->before_us) ||
+	    !time_valid(p->eager_us) || !time_valid(p->nccl_eager_us))
 		return false;
 	p->coll = (enum bench_coll_id)(c - bench_colls);
 	p->bytes = (uint64_t)bytes;
@@ -119,8 +120,8 @@ static bool point_read(json_t *json, struct tune_point *p)
 /* ---- the partial file ---- */
 
 /*
- * Points of two runs go together only if this line is the same. What was to be measured is in it, too: a run that ends looks for its own
- * sizes only, and would write what another one has of a collective as if that were all.
+ * Points of two runs go together only if this line is the same. What was to be measured is in it, too: a run that ends
+ * looks for its own sizes only, and would write what another one has of a collective as if that were all.
  */
 static char *partial_head(const struct tune_opts *o, const struct tune_results *r)
 {
@@ -135,26 +136,34 @@ static char *partial_head(const struct tune_opts *o, const struct tune_results *
 		snprintf(blocks + strlen(blocks), sizeof(blocks) - strlen(blocks), "%u,", o->blocks[i]);
 	for (int i = 0; i < o->nthreads; i++)
 		snprintf(threads + strlen(threads), sizeof(threads) - strlen(threads), "%u,", o->threads[i]);
-	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}", "shunt_tune_partial",
-		SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc", (int)r->machine.cc, "driver", (int)r->machine.driver,
-		"ranks", r->machine.nranks, "sim", r->machine.sim, "nccl", r->nccl, "dtype", r->dtype, "collectives", colls,
-		"first", (json_int_t)o->base.first, "last", (json_int_t)o->base.last, "factor", (int)o->base.factor,
-		"blocks", blocks, "threads", threads, "rounds", o->base.rounds, "margin", o->margin);
+	json = json_pack("{s:i, s:s, s:s, s:i, s:i, s:i, s:b, s:s, s:s, s:s, s:I, s:I, s:i, s:s, s:s, s:i, s:f}",
+	    "shunt_tune_partial", SHUNT_TUNING_FORMAT, "shunt", SHUNT_VERSION, "gpu", r->machine.gpu, "cc",
+	    (int)r->machine.cc, "driver", (int)r->machine.driver, "ranks", r->machine.nranks, "sim", r->machine.sim,
+	    "nccl", r->nccl, "dtype", r->dtype, "collectives", colls, "first", (json_int_t)o->base.first, "last",
+	    (json_int_t)o->base.last, "factor", (int)o->base.factor, "blocks", blocks, "threads", threads, "rounds",
+	    o->base.rounds, "margin", o->margin);
 	text = json ? json_dumps(json, JSON_COMPACT) : NULL;
 	json_decref(json);
 	return text;
 }
 
-/* Could this run have measured it? A row of another size, or one for an NCCL that is not there, would route calls by nothing. */
+/*
+ * Could this run have measured it? A row of another size, or one for an NCCL that is not there, would route calls by
+ * nothing.
+ */
 static bool point_belongs(const struct tune_opts *o, const struct tune_results *r, const struct tune_point *p)
 {
 	struct tune_task t;
 
-	return o->colls >> p->coll & 1 && p->bytes <= o->base.last && tune_task_make(o, p->coll, p->bytes, r->machine.nranks, &t) &&
-		t.bytes == p->bytes && t.part == p->part && (!p->forward || *r->nccl);
+	return o->colls >> p->coll & 1 && p->bytes <= o->base.last &&
+	    tune_task_make(o, p->coll, p->bytes, r->machine.nranks, &t) && t.bytes == p->bytes && t.part == p->part &&
+	    (!p->forward || *r->nccl);
 }
 
-/* Reads the lines after the first. What was cut off in the middle, or is not right, is measured again, and all behind it. */
+/*
+ * Reads the lines after the first. What was cut off in the middle, or is not right, is measured again, and all behind
+ * it.
+ */
 static long points_read(const struct tune_opts *o, FILE *f, struct tune_results *r)
 {
 	char line[1024];
@@ -196,7 +205,8 @@ static int file_lock(const char *path, FILE **f_p)
 	return err;
 }
 
-int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p)
+int tune_partial_open(
+    const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p)
 {
 	struct tune_partial *p = calloc(1, sizeof(*p));
 	char *head = partial_head(o, r), line[1024];
@@ -218,7 +228,8 @@ int tune_partial_open(const struct tune_opts *o, const char *path, struct tune_r
 	if (!o->restart && fgets(line, sizeof(line), p->f)) {
 		line[strcspn(line, "\n")] = 0;
 		if (strcmp(line, head)) {
-			tool_error("%s is of a run on another machine or of another command: give the same collectives, sizes and "
+			tool_error("%s is of a run on another machine or of another command: give the same "
+			           "collectives, sizes and "
 			           "options, or --restart to begin anew",
 			    p->path);
 			err = -EEXIST;
@@ -313,9 +324,9 @@ static json_t *results_json(const struct tune_results *r)
 	for (size_t i = 0; i < r->n; i++)
 		json_array_append_new(points, point_json(&r->points[i]));
 	free(list);
-	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT, "shunt",
-	    SHUNT_VERSION, "date", date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc, "driver", (int)m->driver,
-	    "ranks", m->nranks, "sim", m->sim);
+	root = json_pack("{s:i, s:s, s:s, s:s, s:{s:s, s:i, s:i, s:i, s:b}}", "shunt_tuning", SHUNT_TUNING_FORMAT,
+	    "shunt", SHUNT_VERSION, "date", date, "dtype", r->dtype, "machine", "gpu", m->gpu, "cc", (int)m->cc,
+	    "driver", (int)m->driver, "ranks", m->nranks, "sim", m->sim);
 	if (root && *r->nccl)
 		json_object_set_new(root, "nccl", json_string(r->nccl));
 	json_object_set_new(root, "rows", rows);
@@ -372,13 +383,14 @@ void tune_print(const struct tune_results *r)
 	double before = 0, nccl = 0;
 	size_t nbefore = 0, nnccl = 0;
 
-	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s, %s\n", m->nranks, m->gpu, m->cc / 10,
-	    m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured", r->dtype);
+	printf("# %d ranks on %s, compute capability %u.%u, driver for CUDA %u.%u, NCCL %s, %s\n", m->nranks, m->gpu,
+	    m->cc / 10, m->cc % 10, m->driver / 1000, m->driver % 1000 / 10, *r->nccl ? r->nccl : "not measured",
+	    r->dtype);
 	if (m->sim)
 		puts("# the sim runs on CPU threads: its times say nothing about GPUs");
 	puts("# us per call in graphs, on the slowest rank; before: the built-in table\n#");
-	printf("# %-14s %7s | %-11s %9s | %-11s %-8s %9s | %9s | %12s %10s\n", "collective", "size", "before", "us", "after", "launch", "us", "nccl us",
-		"before/after", "nccl/after");
+	printf("# %-14s %7s | %-11s %9s | %-11s %-8s %9s | %9s | %12s %10s\n", "collective", "size", "before", "us",
+	    "after", "launch", "us", "nccl us", "before/after", "nccl/after");
 	for (size_t i = 0; i < r->n; i++) {
 		const struct tune_point *p = &r->points[i];
 		double after = p->forward ? p->nccl_us : p->us;
@@ -432,7 +444,8 @@ static int results_read(const char *path, struct tune_results *r, char *why, siz
 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
-	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks && a->sim == b->sim;
+	return !strcmp(a->gpu, b->gpu) && a->cc == b->cc && a->driver == b->driver && a->nranks == b->nranks &&
+	    a->sim == b->sim;
 }
 
 void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r)
@@ -441,8 +454,8 @@ void tune_keep(const struct tune_opts *o, const char *path, struct tune_results 
 	char why[512];
 	size_t n = 0;
 
-	if (old && !access(path, F_OK) && !results_read(path, old, why, sizeof(why)) && same_machine(&old->machine, &r->machine) &&
-	    !strcmp(old->nccl, r->nccl) && !strcmp(old->dtype, r->dtype)) {
+	if (old && !access(path, F_OK) && !results_read(path, old, why, sizeof(why)) &&
+	    same_machine(&old->machine, &r->machine) && !strcmp(old->nccl, r->nccl) && !strcmp(old->dtype, r->dtype)) {
 		for (size_t i = 0; i < old->n && r->n < TUNE_MAX_POINTS; i++)
 			if (!(o->colls >> old->points[i].coll & 1)) {
 				r->points[r->n++] = old->points[i];

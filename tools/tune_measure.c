@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* One point of shunt tune: candidates are called, checked and measured, the fastest few once more, and the best against NCCL. */
+/*
+ * One point of shunt tune: candidates are called, checked and measured, the fastest few once more, and the best against
+ * NCCL.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +27,7 @@ static int call(struct tune_rank *r, const struct tune_task *t, bool nccl)
 {
 	const struct bench_coll *coll = &bench_colls[t->coll];
 	int lib = nccl ? TUNE_NCCL : TUNE_SHUNT;
-	struct bench_args a = {.send = r->send,
+	struct bench_args a = { .send = r->send,
 		.recv = r->recv,
 		.count = t->count,
 		.dtype = (ncclDataType_t)r->o->dtype,
@@ -32,7 +35,7 @@ static int call(struct tune_rank *r, const struct tune_task *t, bool nccl)
 		.rank = r->rank,
 		.nranks = r->nranks,
 		.comm = r->comm[lib],
-		.stream = r->stream};
+		.stream = r->stream };
 
 	return bench_nccl_check(&r->nccl[lib], r->rank, coll->name, coll->call(&r->nccl[lib], &a));
 }
@@ -57,9 +60,9 @@ static int capture(struct tune_rank *r, const struct tune_task *t, bool nccl, in
 /* ---- possible? ---- */
 
 /*
- * Calls every candidate once, so that nothing is set up while it is measured, and leaves out what Shunt does not run: forcing an
- * algorithm does not help on a communicator that forwards everything, or where an algorithm wants something else of a call. Alike
- * on all ranks.
+ * Calls every candidate once, so that nothing is set up while it is measured, and leaves out what Shunt does not run:
+ * forcing an algorithm does not help on a communicator that forwards everything, or where an algorithm wants something
+ * else of a call. Alike on all ranks.
  */
 static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n_p)
 {
@@ -79,7 +82,8 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 		if (err)
 			return err;
 		if (c->algo && shunt->path_of &&
-		    (shunt->path_of(r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
+		    (shunt->path_of(
+		         r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
 		        strcmp(path, c->algo->name)))
 			continue;
 		ours += c->algo != NULL;
@@ -87,8 +91,9 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 	}
 	*n_p = kept;
 	if (!ours && !r->rank)
-		tool_error("%s of %llu bytes: none of Shunt's algorithms runs it on these ranks, its path is %s; NCCL_DEBUG=INFO says why",
-			bench_colls[t->coll].name, (unsigned long long)t->bytes, path);
+		tool_error("%s of %llu bytes: none of Shunt's algorithms runs it on these ranks, its path is %s; "
+		           "NCCL_DEBUG=INFO says why",
+		    bench_colls[t->coll].name, (unsigned long long)t->bytes, path);
 	return ours ? 0 : -ENOENT;
 }
 
@@ -110,7 +115,8 @@ static int check(struct tune_rank *r, const struct tune_task *t, const struct tu
 	bench_data_input(data, r->rank, 0, in, r->host);
 	err = tune_rank_device(r, "copy", r->lib.memcpy(r->send, r->host, in * size));
 	if (!err)
-		err = tune_rank_device(r, "memset", r->lib.memset_async(r->recv, 0xa5, t->bytes + TUNE_GUARD_BYTES, r->stream));
+		err = tune_rank_device(
+		    r, "memset", r->lib.memset_async(r->recv, 0xa5, t->bytes + TUNE_GUARD_BYTES, r->stream));
 	if (!err)
 		err = sync(r);
 	if (!err)
@@ -124,17 +130,18 @@ static int check(struct tune_rank *r, const struct tune_task *t, const struct tu
 
 		err = tune_rank_device(r, "copy", r->lib.memcpy(r->host, r->recv + b.at * size, b.count * size));
 		if (!err)
-			wrong += b.from < 0 ? bench_data_check(data, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text))
-			                    : bench_data_check_copy(
-			                          data, b.from, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text));
+			wrong += b.from < 0 ?
+			    bench_data_check(data, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text)) :
+			    bench_data_check_copy(
+			        data, b.from, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text));
 	}
 	bench_data_destroy(data);
 	if (!err && wrong) {
-		tool_error("rank %d: %s, %llu bytes, %s with %u blocks of %u threads: %zu wrong; %s", r->rank, coll->name,
-		    (unsigned long long)t->bytes,
-		    c->nccl   ? "nccl"
-		    : c->algo ? c->algo->name
-		              : "as now",
+		tool_error("rank %d: %s, %llu bytes, %s with %u blocks of %u threads: %zu wrong; %s", r->rank,
+		    coll->name, (unsigned long long)t->bytes,
+		    c->nccl     ? "nccl" :
+		        c->algo ? c->algo->name :
+		                  "as now",
 		    c->geometry.blocks, c->geometry.threads, wrong, text);
 		err = -EBADMSG;
 	}
@@ -146,13 +153,14 @@ static int check(struct tune_rank *r, const struct tune_task *t, const struct tu
 /* Medians over rounds of the slowest rank; samples: [candidate][round]. The same on all ranks. */
 static int medians(struct tune_rank *r, int n, int rounds, double *us)
 {
-	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = {0};
+	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = { 0 };
 	int err = 0;
 
 	for (int i = 0; !err && i < n; i++) {
-		double slowest[TUNE_MAX_ROUNDS] = {0};
+		double slowest[TUNE_MAX_ROUNDS] = { 0 };
 
-		err = tune_rank_gather(r, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
+		err = tune_rank_gather(
+		    r, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
 		for (int k = 0; !err && k < r->nranks * rounds; k++)
 			if (heard[k] > slowest[k % rounds])
 				slowest[k % rounds] = heard[k];
@@ -162,8 +170,8 @@ static int medians(struct tune_rank *r, int n, int rounds, double *us)
 }
 
 /* Times of n candidates, interleaved. graphs, or calls. */
-static int measure(
-    struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n, int rounds, bool graphs, double *us)
+static int measure(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n, int rounds,
+    bool graphs, double *us)
 {
 	struct tune_burst burst = tune_burst(r->sim, t->bytes);
 	int calls = burst.calls * burst.launches, err = 0;
@@ -175,8 +183,9 @@ static int measure(
 		if (!err && graphs)
 			err = capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
 		if (!err)
-			err = graphs ? tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream))
-			             : call(r, t, list[i].nccl);
+			err = graphs ?
+			    tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream)) :
+			    call(r, t, list[i].nccl);
 		if (!err)
 			err = sync(r);
 	}
@@ -217,12 +226,16 @@ static int fastest(const struct tune_rank *r, int n, bool own)
 	int best = -1;
 
 	for (int i = 0; i < n; i++)
-		if (r->list[i].algo && r->us[i] >= 0 && !(own && r->list[i].geometry.blocks) && (best < 0 || r->us[i] < r->us[best]))
+		if (r->list[i].algo && r->us[i] >= 0 && !(own && r->list[i].geometry.blocks) &&
+		    (best < 0 || r->us[i] < r->us[best]))
 			best = i;
 	return best;
 }
 
-/* The present way, NCCL, and the fastest few of ours come to the front, an algorithm's own geometry among them; returns how many. */
+/*
+ * The present way, NCCL, and the fastest few of ours come to the front, an algorithm's own geometry among them; returns
+ * how many.
+ */
 static int finalists(struct tune_rank *r, int n)
 {
 	struct tune_candidate list[TUNE_FINALISTS + 3];
@@ -249,7 +262,8 @@ static void before_name(struct tune_rank *r, const struct tune_task *t, char nam
 
 	r->force(NULL);
 	if (r->nccl[TUNE_SHUNT].path_of)
-		r->nccl[TUNE_SHUNT].path_of(r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path);
+		r->nccl[TUNE_SHUNT].path_of(
+		    r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path);
 	snprintf(name, 24, "%s", path);
 }
 
@@ -275,14 +289,14 @@ int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tu
 	best = tune_best(r->list, r->us, n);
 	if (best < 0)
 		return -ENOENT;
-	*p = (struct tune_point){.coll = t->coll,
-	    .bytes = t->bytes,
-	    .part = t->part,
-	    .algo = r->list[best].algo,
-	    .geometry = r->list[best].geometry,
-	    .us = r->us[best],
-	    .before_us = r->us[0],
-	    .nccl_us = r->nccl_there ? r->us[1] : 0};
+	*p = (struct tune_point){ .coll = t->coll,
+		.bytes = t->bytes,
+		.part = t->part,
+		.algo = r->list[best].algo,
+		.geometry = r->list[best].geometry,
+		.us = r->us[best],
+		.before_us = r->us[0],
+		.nccl_us = r->nccl_there ? r->us[1] : 0 };
 	if (r->nccl_there) {
 		duel[0] = r->list[best];
 		err = measure(r, t, duel, 2, r->o->base.rounds, false, eager);

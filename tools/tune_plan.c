@@ -9,17 +9,18 @@ struct tune_burst tune_burst(bool sim, uint64_t bytes)
 	static const struct {
 		uint64_t upto;
 		struct tune_burst burst;
-	} bursts[] = {{64 << 10, {20, 8}}, {1 << 20, {20, 4}}, {4 << 20, {20, 1}}, {64 << 20, {5, 1}}, {UINT64_MAX, {2, 1}}};
+	} bursts[] = { { 64 << 10, { 20, 8 } }, { 1 << 20, { 20, 4 } }, { 4 << 20, { 20, 1 } }, { 64 << 20, { 5, 1 } },
+		{ UINT64_MAX, { 2, 1 } } };
 	size_t i = 0;
 
 	while (bytes > bursts[i].upto)
 		i++;
-	return sim ? (struct tune_burst){1, 1} : bursts[i].burst;
+	return sim ? (struct tune_burst){ 1, 1 } : bursts[i].burst;
 }
 
 /*
- * Microseconds, roughly: what is left to do is weighed with it, and the pace of the run itself corrects it. A call moves its bytes
- * at what half a link of NVLink gives, since most candidates are not the best one.
+ * Microseconds, roughly: what is left to do is weighed with it, and the pace of the run itself corrects it. A call
+ * moves its bytes at what half a link of NVLink gives, since most candidates are not the best one.
  */
 static double cost(const struct tune_opts *o, const struct tune_task *t, int nranks, bool sim, bool nccl)
 {
@@ -30,12 +31,14 @@ static double cost(const struct tune_opts *o, const struct tune_task *t, int nra
 	    last = n < TUNE_FINALISTS + 3 ? n : TUNE_FINALISTS + 3;
 	double call = sim ? 1000 : 8 + (double)t->bytes * bench_coll_bus_factor(&bench_colls[t->coll], nranks) / 200e3;
 	double burst = call * b.calls * b.launches, graph = call * b.calls + CAPTURE_US * b.calls + GRAPH_US;
-	double checked =
-	    o->base.check && t->bytes <= TUNE_CHECK_BYTES ? (double)t->bytes / shunt_dtype_bytes[o->dtype] * ELEMENT_NS / 1e3 : 0;
+	double checked = o->base.check && t->bytes <= TUNE_CHECK_BYTES ?
+	    (double)t->bytes / shunt_dtype_bytes[o->dtype] * ELEMENT_NS / 1e3 :
+	    0;
 	int quick = sim ? 1 : TUNE_QUICK_ROUNDS;
 
-	return n * (call + checked + graph + quick * (burst + ROUND_US)) + last * (graph + o->base.rounds * (burst + ROUND_US)) +
-	       (nccl ? 2 * (call + o->base.rounds * (burst + ROUND_US)) : 0);
+	return n * (call + checked + graph + quick * (burst + ROUND_US)) +
+	    last * (graph + o->base.rounds * (burst + ROUND_US)) +
+	    (nccl ? 2 * (call + o->base.rounds * (burst + ROUND_US)) : 0);
 }
 
 bool tune_task_make(const struct tune_opts *o, enum bench_coll_id coll, uint64_t bytes, int nranks, struct tune_task *t)
@@ -43,7 +46,7 @@ bool tune_task_make(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	const struct bench_coll *c = &bench_colls[coll];
 	size_t size = shunt_dtype_bytes[o->dtype];
 
-	*t = (struct tune_task){.coll = coll, .count = bench_coll_count(c, bytes, size, nranks)};
+	*t = (struct tune_task){ .coll = coll, .count = bench_coll_count(c, bytes, size, nranks) };
 	t->part = t->count * size;
 	t->bytes = t->part * bench_coll_blocks(c, c->send_many || c->recv_many, nranks);
 	return t->count > 0;
@@ -75,7 +78,8 @@ size_t tune_plan(const struct tune_opts *o, unsigned colls, int nranks, bool sim
 	for (int coll = 0; bench_colls[coll].name; coll++) {
 		size_t first = n;
 
-		for (uint64_t bytes = o->base.first; colls >> coll & 1 && bytes <= o->base.last; bytes *= o->base.factor) {
+		for (uint64_t bytes = o->base.first; colls >> coll & 1 && bytes <= o->base.last;
+		    bytes *= o->base.factor) {
 			struct tune_task *t = &tasks[n];
 
 			/* Two small sizes may be rounded to the same number of elements. */

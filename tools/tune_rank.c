@@ -41,8 +41,8 @@ static void environment_clear(struct tune_rank *r)
 
 static void defaults_fill(struct tune_opts *o, bool sim)
 {
-	static const unsigned blocks[] = {8, 16, 32, 64}, quick_blocks[] = {16, 64}, threads[] = {128, 256, 512},
-	                      quick_threads[] = {256, 512};
+	static const unsigned blocks[] = { 8, 16, 32, 64 }, quick_blocks[] = { 16, 64 }, threads[] = { 128, 256, 512 },
+	                      quick_threads[] = { 256, 512 };
 	struct bench_opts *b = &o->base;
 
 	b->first = b->first ? b->first : sim ? 256 : 1 << 10;
@@ -66,7 +66,10 @@ static void defaults_fill(struct tune_opts *o, bool sim)
 /* All ranks are on devices of one kind, and all see a real NCCL, or none does. */
 static int machine_learn(struct tune_rank *r)
 {
-	struct identity { struct shunt_device_identity device; int nccl, version; } mine, all[BENCH_MAX_RANKS];
+	struct identity {
+		struct shunt_device_identity device;
+		int nccl, version;
+	} mine, all[BENCH_MAX_RANKS];
 	__typeof__(shunt_device_identify) *identify =
 	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
 	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
@@ -91,8 +94,8 @@ static int machine_learn(struct tune_rank *r)
 	for (int i = 0; !err && i < r->nranks; i++) {
 		if (strcmp(all[i].device.name, mine.device.name) || all[i].device.cc != mine.device.cc ||
 		    all[i].device.driver != mine.device.driver) {
-			tool_error("rank %d is on %s, rank %d on %s: a table is for devices of one kind", r->rank, mine.device.name,
-			    i, all[i].device.name);
+			tool_error("rank %d is on %s, rank %d on %s: a table is for devices of one kind", r->rank,
+			    mine.device.name, i, all[i].device.name);
 			err = -EXDEV;
 		} else if (all[i].nccl != mine.nccl) {
 			tool_error("rank %d has %s real NCCL, rank %d has %s", r->rank, mine.nccl ? "a" : "no", i,
@@ -103,16 +106,19 @@ static int machine_learn(struct tune_rank *r)
 	if (err)
 		return err;
 	if (!mine.nccl && !r->sim && !r->o->no_nccl) {
-		tool_error("there is no real NCCL to measure: set SHUNT_NCCL_LIB to its path, or give --no-nccl for a file that is "
+		tool_error("there is no real NCCL to measure: set SHUNT_NCCL_LIB to its path, or give --no-nccl for a "
+		           "file that is "
 		           "for standalone only");
 		return -ENOENT;
 	}
 	r->nccl_there = mine.nccl;
-	*m = (struct shunt_machine){ .cc = mine.device.cc, .driver = mine.device.driver, .nranks = r->nranks, .sim = r->sim };
+	*m = (struct shunt_machine){
+		.cc = mine.device.cc, .driver = mine.device.driver, .nranks = r->nranks, .sim = r->sim
+	};
 	memcpy(m->gpu, mine.device.name, sizeof(m->gpu));
 	if (mine.nccl)
-		snprintf(r->results->nccl, sizeof(r->results->nccl), "%d.%d.%d", mine.version / 10000, mine.version / 100 % 100,
-		    mine.version % 100);
+		snprintf(r->results->nccl, sizeof(r->results->nccl), "%d.%d.%d", mine.version / 10000,
+		    mine.version / 100 % 100, mine.version % 100);
 	snprintf(r->results->dtype, sizeof(r->results->dtype), "%s", shunt_dtype_name(r->o->dtype));
 	return 0;
 }
@@ -133,8 +139,8 @@ static int comms_create(struct tune_rank *r)
 		if (!err)
 			err = tune_rank_gather(r, &id, sizeof(id), ids);
 		if (!err)
-			err = bench_nccl_check(
-			    nccl, r->rank, "ncclCommInitRank", nccl->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
+			err = bench_nccl_check(nccl, r->rank, "ncclCommInitRank",
+			    nccl->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
 	}
 	return err;
 }
@@ -186,7 +192,8 @@ static void rank_close(struct tune_rank *r, bool clean)
 	if (clean) {
 		for (int i = 0; i < TUNE_NLIBS; i++)
 			if (r->comm[i])
-				bench_nccl_check(&r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i]));
+				bench_nccl_check(
+				    &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i]));
 		r->lib.free(r->send);
 		r->lib.free(r->recv);
 		r->lib.stream_destroy(r->stream);

@@ -2,20 +2,23 @@
 #ifndef SHUNT_TOOLS_TUNE_RANK_H
 #define SHUNT_TOOLS_TUNE_RANK_H
 /*
- * One rank of shunt tune, and what its files share. Every rank makes the same calls in the same order and judges the same numbers, those
- * of the slowest rank; rank 0 keeps the results. Functions return 0, or a negative errno after a message.
+ * One rank of shunt tune, and what its files share. Every rank makes the same calls in the same order and judges the
+ * same numbers, those of the slowest rank; rank 0 keeps the results. Functions return 0, or a negative errno after a
+ * message.
  */
 #include "tune.h"
 
 enum {
-	TUNE_SHUNT, TUNE_NCCL, TUNE_NLIBS,
+	TUNE_SHUNT,
+	TUNE_NCCL,
+	TUNE_NLIBS,
 	TUNE_MAX_ROUNDS = 100,
-	TUNE_GUARD_BYTES = 256,      /* behind every buffer */
+	TUNE_GUARD_BYTES = 256, /* behind every buffer */
 };
 
 struct tune_rank {
 	struct tune_opts opts;
-	const struct tune_opts *o;   /* &opts, with the defaults filled in */
+	const struct tune_opts *o; /* &opts, with the defaults filled in */
 	struct bench_shared *shared;
 	struct bench_progress *progress;
 	struct bench_team *team;
@@ -38,7 +41,7 @@ struct tune_rank {
 	struct tune_task tasks[TUNE_MAX_POINTS];
 	size_t ntasks;
 	double start_us;
-	char path[PATH_MAX];         /* of the tuning file; rank 0 */
+	char path[PATH_MAX]; /* of the tuning file; rank 0 */
 };
 
 /* ---- tune_rank.c ---- */

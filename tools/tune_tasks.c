@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What a run of shunt tune has to measure, point after point: what an earlier run has done, what is left, and the file at the end. */
+/*
+ * What a run of shunt tune has to measure, point after point: what an earlier run has done, what is left, and the file
+ * at the end.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +10,9 @@
 
 int tune_tasks_open(struct tune_rank *r)
 {
-	struct known { uint64_t coll, bytes; } *mine, *all;
+	struct known {
+		uint64_t coll, bytes;
+	} *mine, *all;
 	size_t n = 0, counts[BENCH_MAX_RANKS];
 	int err = 0;
 
@@ -32,7 +37,7 @@ int tune_tasks_open(struct tune_rank *r)
 		err = tune_rank_gather(r, mine, n * sizeof(*mine), all);
 	for (size_t i = 0; !err && r->rank && i < n; i++)
 		r->results->points[r->results->n++] =
-		    (struct tune_point){.coll = (enum bench_coll_id)all[i].coll, .bytes = all[i].bytes};
+		    (struct tune_point){ .coll = (enum bench_coll_id)all[i].coll, .bytes = all[i].bytes };
 	free(mine);
 	free(all);
 	return err;
@@ -53,9 +58,9 @@ static void progress_print(const struct tune_point *p, size_t done, size_t total
 
 	if (p->nccl_us > 0)
 		snprintf(nccl, sizeof(nccl), ", nccl %.2f us", p->nccl_us);
-	printf("[%zu/%zu] %s %s: %s, launch %s, %.2f us%s, before (%s) %.2f us%s", done, total, bench_colls[p->coll].name,
-	    tool_format_size(p->bytes, size), p->algo->name, tune_geometry_text(&p->geometry, launch), p->us, nccl, p->before,
-	    p->before_us, p->forward ? ": nccl" : "");
+	printf("[%zu/%zu] %s %s: %s, launch %s, %.2f us%s, before (%s) %.2f us%s", done, total,
+	    bench_colls[p->coll].name, tool_format_size(p->bytes, size), p->algo->name,
+	    tune_geometry_text(&p->geometry, launch), p->us, nccl, p->before, p->before_us, p->forward ? ": nccl" : "");
 	if (left_us > 0)
 		printf(" (%s left)", duration(left_us, left));
 	putchar('\n');
@@ -164,8 +169,8 @@ int tune_tasks_run(struct tune_rank *r)
 		err = tune_partial_add(r->partial, &p);
 	}
 	if (over && !r->rank)
-		printf(
-		    "# the time is over: %zu of %zu points are measured; the same command goes on from there\n", done, r->ntasks);
+		printf("# the time is over: %zu of %zu points are measured; the same command goes on from there\n",
+		    done, r->ntasks);
 	return err;
 }
 
@@ -194,7 +199,8 @@ static bool results_reduce(struct tune_rank *r)
 		for (size_t i = 0; i < r->ntasks; i++)
 			planned = planned || (int)r->tasks[i].coll == coll;
 		if (planned && !tune_covered(r->results, r->tasks, r->ntasks, (enum bench_coll_id)coll))
-			printf("# too little of %s is measured: its rows are the built-in table's\n", bench_colls[coll].name);
+			printf("# too little of %s is measured: its rows are the built-in table's\n",
+			    bench_colls[coll].name);
 	}
 	r->results->n = kept;
 	return kept;
@@ -210,7 +216,9 @@ int tune_tasks_finish(struct tune_rank *r)
 		return 0;
 	done = !tasks_left(r, &left_us);
 	if (!results_reduce(r)) {
-		tool_error("of no collective enough is measured to write %s: what there is is kept, give more --minutes", r->path);
+		tool_error(
+		    "of no collective enough is measured to write %s: what there is is kept, give more --minutes",
+		    r->path);
 		return -ETIME;
 	}
 	tune_keep(r->o, r->path, r->results);

@@ -35,7 +35,10 @@ const char *tool_refused(const char *text)
 /* Without bounds. */
 static int size_read(const char *text, uint64_t *bytes_p)
 {
-	static const struct { char letter; unsigned shift; } units[] = { { 'k', 10 }, { 'm', 20 }, { 'g', 30 }, { 't', 40 } };
+	static const struct {
+		char letter;
+		unsigned shift;
+	} units[] = { { 'k', 10 }, { 'm', 20 }, { 'g', 30 }, { 't', 40 } };
 	unsigned long long value;
 	unsigned shift = 0;
 	char *end;
@@ -95,14 +98,14 @@ int tool_parse_minutes(const char *text, double *minutes_p)
 int tool_dtype_find(const char *name)
 {
 	/* The names that nccl-tests uses, where they differ. */
-	static const char *const aliases[SHUNT_NDTYPES] = {[SHUNT_I8] = "char",
-	    [SHUNT_I32] = "int",
-	    [SHUNT_F16] = "half",
-	    [SHUNT_F32] = "float",
-	    [SHUNT_F64] = "double",
-	    [SHUNT_BF16] = "bf16",
-	    [SHUNT_F8E4M3] = "f8e4m3",
-	    [SHUNT_F8E5M2] = "f8e5m2"};
+	static const char *const aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char",
+		[SHUNT_I32] = "int",
+		[SHUNT_F16] = "half",
+		[SHUNT_F32] = "float",
+		[SHUNT_F64] = "double",
+		[SHUNT_BF16] = "bf16",
+		[SHUNT_F8E4M3] = "f8e4m3",
+		[SHUNT_F8E5M2] = "f8e5m2" };
 	const char *names[SHUNT_NDTYPES];
 	int alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
 

@@ -3,15 +3,15 @@
 #define SHUNT_DEVICE_H
 /*
  * The few device calls that a client needs beside nccl.h. They work the same on GPUs (CUDA driver) and on the sim
- * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: beside a real NCCL auto means cuda, without one the GPUs
- * if there are at least two, else the sim.
+ * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: beside a real NCCL auto means cuda, without
+ * one the GPUs if there are at least two, else the sim.
  *
- * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that is not there or a NULL where
- * something must be, -ENOMEM, -EIO for what the device reports. They may be called from any thread; the current device is per
- * thread and starts as 0; streams, events and graphs are used with their device current. Who makes one of these destroys it; memory
- * is freed by shunt_free. Destroying or freeing NULL does nothing. Streams and graphs are the values that CUDA would use: a stream
- * here can be passed as cudaStream_t, and NULL is the default stream, which cannot be captured. Sizes are bytes. Nothing here is
- * needed by a program that already uses CUDA.
+ * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that is not there or a
+ * NULL where something must be, -ENOMEM, -EIO for what the device reports. They may be called from any thread; the
+ * current device is per thread and starts as 0; streams, events and graphs are used with their device current. Who
+ * makes one of these destroys it; memory is freed by shunt_free. Destroying or freeing NULL does nothing. Streams and
+ * graphs are the values that CUDA would use: a stream here can be passed as cudaStream_t, and NULL is the default
+ * stream, which cannot be captured. Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
  */
 #include <stddef.h>
 
@@ -30,7 +30,9 @@ SHUNT_API const char *shunt_device_kind(void);
 /* Human-readable name of a device, copied into name (at most bytes, always terminated). */
 SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
 
-/* What a device is, for tools. size is that of the struct, set by the caller; later versions may add fields at its end. */
+/*
+ * What a device is, for tools. size is that of the struct, set by the caller; later versions may add fields at its end.
+ */
 struct shunt_device_identity {
 	size_t size;
 	char name[64];   /* the same for all devices of the sim */
@@ -48,9 +50,15 @@ SHUNT_API int shunt_stream_create(void **stream_p);
 SHUNT_API int shunt_stream_synchronize(void *stream); /* reports errors of the work before it */
 SHUNT_API int shunt_stream_destroy(void *stream);
 
-/* Plain device memory of the current device (not exportable to peers), at least 256-byte aligned. 0 bytes: an address to free. */
+/*
+ * Plain device memory of the current device (not exportable to peers), at least 256-byte aligned. 0 bytes: an address
+ * to free.
+ */
 SHUNT_API int shunt_malloc(void **ptr_p, size_t bytes);
-/* The same as peers can map it, for windows; what ncclMemAlloc gives without a real NCCL. At least 4096-byte aligned; not for 0 bytes. */
+/*
+ * The same as peers can map it, for windows; what ncclMemAlloc gives without a real NCCL. At least 4096-byte aligned;
+ * not for 0 bytes.
+ */
 SHUNT_API int shunt_malloc_shared(void **ptr_p, size_t bytes);
 /* Of whatever device. May wait for all work of the device, as cudaFree does. */
 SHUNT_API int shunt_free(void *ptr);
@@ -61,13 +69,19 @@ SHUNT_API int shunt_memset_async(void *dst, int value, size_t bytes, void *strea
 /* Free and total memory of the current device. On the sim both are 0. */
 SHUNT_API int shunt_mem_info(size_t *free_p, size_t *total_p);
 
-/* Events carry a time stamp. elapsed_us gives microseconds; -EAGAIN until both are complete, -EINVAL if one was never recorded. */
+/*
+ * Events carry a time stamp. elapsed_us gives microseconds; -EAGAIN until both are complete, -EINVAL if one was never
+ * recorded.
+ */
 SHUNT_API int shunt_event_create(void **event_p);
 SHUNT_API int shunt_event_record(void *event, void *stream);
 SHUNT_API int shunt_event_elapsed_us(void *start, void *stop, float *us_p);
 SHUNT_API int shunt_event_destroy(void *event);
 
-/* Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch any number of times. */
+/*
+ * Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch any number of
+ * times.
+ */
 SHUNT_API int shunt_capture_begin(void *stream);
 SHUNT_API int shunt_capture_end(void *stream, void **graph_p);
 SHUNT_API int shunt_graph_launch(void *graph, void *stream);

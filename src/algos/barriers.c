@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What calls in windows have in common: which of their buffers lie in windows, and a barrier before and after what is done there.
+ * What calls in windows have in common: which of their buffers lie in windows, and a barrier before and after what is
+ * done there.
  *
- * The first barrier of an operation compares where the ranks' buffers lie with what was promised (shunt_kargs_barrier) and reports who broke it.
+ * The first barrier of an operation compares where the ranks' buffers lie with what was promised (shunt_kargs_barrier)
+ * and reports who broke it.
  */
 #include "algos/algos.h"
 
 bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
 {
 	uint64_t part = shunt_coll_bytes(c), all = part * (unsigned)nranks;
-	struct { const void *ptr; uint64_t bytes; } buffers[2] = { { 0 } };
+	struct {
+		const void *ptr;
+		uint64_t bytes;
+	} buffers[2] = { { 0 } };
 	unsigned n = 1;
 
 	/* The factor of a pre-multiplied sum is each rank's own: who loads a peer's input does not know it. */
@@ -71,7 +76,8 @@ static bool knows_places(const struct shunt_coll *c, int rank)
 	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);
 }
 
-static void tell_places(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, struct shunt_kargs_barrier *a)
+static void tell_places(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls,
+    struct shunt_kargs_barrier *a)
 {
 	int n = issue->scope->nranks, rank = issue->base->rank;
 	bool knows = true;
@@ -86,12 +92,14 @@ static void tell_places(const struct shunt_issue *issue, const struct shunt_coll
 			a->says = mix(a->says, issue->place(issue->ctx, ptr));
 			for (int p = 0; p < n && knows; p++)
 				if (p != rank)
-					a->expects[p] = mix(a->expects[p], issue->place(issue->ctx, shunt_window_expected(calls[i], rank, p, ptr)));
+					a->expects[p] = mix(a->expects[p],
+					    issue->place(issue->ctx, shunt_window_expected(calls[i], rank, p, ptr)));
 		}
 	}
 }
 
-int shunt_barrier_issue(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
+int shunt_barrier_issue(
+    const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
 {
 	struct shunt_work work;
 	struct shunt_kargs_barrier *a = &work.args.barrier;

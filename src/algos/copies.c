@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives by copy engines: every rank copies straight into the memory of the peers, or out of it, and no multiprocessor has a part in that
- * but for a barrier of one warp before and after. For calls whose buffers lie in windows that all ranks have mapped.
+ * Collectives by copy engines: every rank copies straight into the memory of the peers, or out of it, and no
+ * multiprocessor has a part in that but for a barrier of one warp before and after. For calls whose buffers lie in
+ * windows that all ranks have mapped.
  *
- * Who knows where: the ranks' receive buffers lie at the same place of the same window, so whoever sends puts it there. Of a gather only the
- * root need have one, so there the root gets from the send buffers. Where a rooted collective is in place at the root, so it is everywhere:
- * rank p's part lies at the place of part p.
+ * Who knows where: the ranks' receive buffers lie at the same place of the same window, so whoever sends puts it there.
+ * Of a gather only the root need have one, so there the root gets from the send buffers. Where a rooted collective is
+ * in place at the root, so it is everywhere: rank p's part lies at the place of part p.
  */
 #include "algos/algos.h"
 
@@ -49,12 +50,13 @@ static unsigned steps(const struct shunt_issue *issue, const struct shunt_coll *
 }
 
 /*
- * In step s the root hands out piece s, to each of the others a share; they pass on to each other what they got of piece s - 1. So every link
- * carries the message once.
+ * In step s the root hands out piece s, to each of the others a share; they pass on to each other what they got of
+ * piece s - 1. So every link carries the message once.
  */
 static int broadcast_step(const struct shunt_issue *issue, const struct shunt_coll *c, unsigned s)
 {
-	unsigned n = (unsigned)issue->scope->nranks, rank = issue->base->rank, root = (unsigned)c->root, count = pieces(issue, c);
+	unsigned n = (unsigned)issue->scope->nranks, rank = issue->base->rank, root = (unsigned)c->root,
+	         count = pieces(issue, c);
 	uint64_t all = shunt_coll_bytes(c), from, to, first, last;
 	int err = 0;
 
@@ -76,7 +78,8 @@ static int broadcast_step(const struct shunt_issue *issue, const struct shunt_co
 		shunt_share(from, to, (rank + n - root) % n - 1, n - 1, &first, &last);
 		for (unsigned i = 1; i < n && !err; i++)
 			if ((rank + i) % n != root)
-				err = put(issue, (int)((rank + i) % n), at(c->recv, first), at(c->recv, first), last - first);
+				err = put(
+				    issue, (int)((rank + i) % n), at(c->recv, first), at(c->recv, first), last - first);
 	}
 	return err;
 }
@@ -106,7 +109,8 @@ static int step(const struct shunt_issue *issue, const struct shunt_coll *c, uns
 			err = put(issue, p, shunt_window_expected(c, rank, p, c->recv), at(c->send, theirs), part);
 			break;
 		default:
-			err = p == rank ? put(issue, p, at(c->recv, own), c->send, part) :
+			err = p == rank ?
+			    put(issue, p, at(c->recv, own), c->send, part) :
 			    get(issue, p, at(c->recv, theirs), shunt_window_expected(c, rank, p, c->send), part);
 			break;
 		}
@@ -114,7 +118,8 @@ static int step(const struct shunt_issue *issue, const struct shunt_coll *c, uns
 	return err;
 }
 
-static int copies_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+static int copies_issue(const struct shunt_issue *issue, const struct shunt_pick *pick,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	unsigned most = 1;
 	int err;
@@ -135,7 +140,12 @@ static int copies_issue(const struct shunt_issue *issue, const struct shunt_pick
 
 #define BARRIER { SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier }
 #define COPIES(which, text) \
-	{ .name = "copies", .doc = "windows, no SMs: " text, .kind = which, .fuse = SHUNT_FUSE_WINDOWS, .shapes = BARRIER, .issue = copies_issue }
+	{ .name = "copies", \
+		.doc = "windows, no SMs: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_WINDOWS, \
+		.shapes = BARRIER, \
+		.issue = copies_issue }
 const struct shunt_algo shunt_copies_algos[] = {
 	COPIES(SHUNT_ALLGATHER, "copy engines put every rank's part into all"),
 	COPIES(SHUNT_ALLTOALL, "copy engines put part r into rank r"),

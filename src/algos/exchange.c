@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in. "exchange" moves them in lines,
- * "chunks" in chunks: kernels/exchange.h, kernels/chunks.h. Calls of both may share a launch. "relay" moves lines, and some ranks pass on
- * what comes in.
+ * The calls that an exchange of parts makes: who sends which part to whom, and what becomes of what comes in.
+ * "exchange" moves them in lines, "chunks" in chunks: kernels/exchange.h, kernels/chunks.h. Calls of both may share a
+ * launch. "relay" moves lines, and some ranks pass on what comes in.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "algos/algos.h"
 
 /*
- * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do not all begin with the same
- * one.
+ * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do
+ * not all begin with the same one.
  */
 enum { SEND_TO = 0, TAKE_FROM = SHUNT_KARGS_MAX_RANKS, RELAY = 2 * SHUNT_KARGS_MAX_RANKS, OWN, LISTS };
 
@@ -28,18 +28,18 @@ struct ends {
 };
 
 struct lists {
-	uint32_t used;                 /* a bit for each list that has messages */
+	uint32_t used; /* a bit for each list that has messages */
 	struct ends list[LISTS];
-	struct entry *entries;         /* room for the messages of all lists, in order of issue */
+	struct entry *entries; /* room for the messages of all lists, in order of issue */
 	size_t n;
-	uint64_t align;                /* all addresses and sizes, or-ed */
-	uint64_t how;                  /* of the call's messages to and from others: SHUNT_IN_CHUNKS or 0 */
-	bool chunks;                   /* whether there are messages in chunks */
-	int ahead;                     /* of messages to ourselves: so many more sends than receives, or, below 0, fewer */
-	struct entry *waiting;         /* ... the first of those that the other kind is to meet */
+	uint64_t align;        /* all addresses and sizes, or-ed */
+	uint64_t how;          /* of the call's messages to and from others: SHUNT_IN_CHUNKS or 0 */
+	bool chunks;           /* whether there are messages in chunks */
+	int ahead;             /* of messages to ourselves: so many more sends than receives, or, below 0, fewer */
+	struct entry *waiting; /* ... the first of those that the other kind is to meet */
 	int rank;
-	int root;                      /* of what is relayed */
-	uint32_t flags;                /* of the kernel, more than the pick's */
+	int root;       /* of what is relayed */
+	uint32_t flags; /* of the kernel, more than the pick's */
 	enum step step;
 };
 
@@ -116,9 +116,10 @@ static char *at(const void *base, uint64_t offset)
 }
 
 /*
- * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more of the input is read
- * when the second begins, so the output may lie there. One rank has only the first; and so have two, each of which sends everything to the other and
- * folds it: the same bytes on the link, and the pipeline is filled once.
+ * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more
+ * of the input is read when the second begins, so the output may lie there. One rank has only the first; and so have
+ * two, each of which sends everything to the other and folds it: the same bytes on the link, and the pipeline is filled
+ * once.
  */
 static void add_allreduce(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c, uint64_t bytes)
 {
@@ -155,8 +156,8 @@ static void add_send_all(struct lists *l, const struct shunt_scope *scope, const
 }
 
 /*
- * A broadcast in two hops: each rank but the root takes a share from the root and passes it on to the others, so that the root's link carries the
- * message once.
+ * A broadcast in two hops: each rank but the root takes a share from the root and passes it on to the others, so that
+ * the root's link carries the message once.
  */
 static void add_relays(struct lists *l, const struct shunt_scope *scope, const struct shunt_coll *c, uint64_t bytes)
 {
@@ -267,14 +268,17 @@ static void add_call(struct lists *l, const struct shunt_scope *scope, const str
 struct room {
 	unsigned blocks, warps; /* at most, and warps of a block beside a courier */
 	unsigned roles;         /* there can be so many */
-	unsigned copying;       /* blocks that only copy own parts, if there are couriers: as long as the others have room for everything else */
-	unsigned sending;       /* chunks by bulk copies: blocks that send; SHUNT_BULK_TURNS times as many take or fold. 0: not so */
+	unsigned copying; /* blocks that only copy own parts, if there are couriers: as long as the others have room for
+	                     everything else */
+	unsigned sending; /* chunks by bulk copies: blocks that send; SHUNT_BULK_TURNS times as many take or fold. 0:
+	                     not so */
 };
 
 /*
- * Blocks that send by bulk copies, and that copy own parts beside them. On an H200 a block sends 44 GB/s and copies 48; to take and to fold takes two for
- * each. More than these were little faster alone and slower beside a program's kernels; below the least, chunks without bulk copies are faster. What training
- * gathers and scatters layer by layer beside its computation gets the least, to parts of so many bytes: 1 to 4 % slower alone, and a step is over sooner
+ * Blocks that send by bulk copies, and that copy own parts beside them. On an H200 a block sends 44 GB/s and copies 48;
+ * to take and to fold takes two for each. More than these were little faster alone and slower beside a program's
+ * kernels; below the least, chunks without bulk copies are faster. What training gathers and scatters layer by layer
+ * beside its computation gets the least, to parts of so many bytes: 1 to 4 % slower alone, and a step is over sooner
  * (docs/performance.md).
  */
 #define BULK_SENDING 12u
@@ -309,13 +313,16 @@ static unsigned most_bulk_sending(const struct shunt_coll *first)
 }
 
 /*
- * Shares the blocks out for chunks that are sent by bulk copies instead, if they are enough for that; for clusters, if there can be whole ones. The same on
- * all ranks.
+ * Shares the blocks out for chunks that are sent by bulk copies instead, if they are enough for that; for clusters, if
+ * there can be whole ones. The same on all ranks.
  */
 static void make_bulk_room(const struct shunt_scope *scope, const struct shunt_coll *first, bool folds, struct room *r)
 {
 	const unsigned parts = 1 + SHUNT_BULK_TURNS;
-	unsigned copying = folds ? 0 : scope->sim ? 1 : BULK_COPYING, sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
+	unsigned copying = folds ? 0 :
+	    scope->sim           ? 1 :
+	                           BULK_COPYING,
+	         sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
 	unsigned most = most_bulk_sending(first);
 
 	if (sending > most)
@@ -328,7 +335,10 @@ static void make_bulk_room(const struct shunt_scope *scope, const struct shunt_c
 	r->copying = copying;
 }
 
-/* Channels for each of so many roles: a block's warps have one role, if there are enough blocks (chunks_assign() of kernels/chunks.h). */
+/*
+ * Channels for each of so many roles: a block's warps have one role, if there are enough blocks (chunks_assign() of
+ * kernels/chunks.h).
+ */
 static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no roles */
@@ -336,8 +346,8 @@ static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
 }
 
 /*
- * Channels of a pair that a call may use for messages in lines or in chunks: the rings that there are, and the warps that the user allows.
- * The same on all ranks. A launch with both has the chunks' blocks.
+ * Channels of a pair that a call may use for messages in lines or in chunks: the rings that there are, and the warps
+ * that the user allows. The same on all ranks. A launch with both has the chunks' blocks.
  */
 static unsigned max_channels(const struct shunt_scope *scope, const struct room *r, bool chunks)
 {
@@ -345,7 +355,10 @@ static unsigned max_channels(const struct shunt_scope *scope, const struct room 
 
 	if (scope->max_channels && max > scope->max_channels)
 		max = scope->max_channels;
-	/* Every role needs its warps, and one block has enough for a courier and one channel of each of the 15 roles of 8 ranks. */
+	/*
+	 * Every role needs its warps, and one block has enough for a courier and one channel of each of the 15 roles of
+	 * 8 ranks.
+	 */
 	if (r->copying && max > channels_of(r->blocks - r->copying, r->warps, r->roles - 1))
 		max = channels_of(r->blocks - r->copying, r->warps, r->roles - 1);
 	if (!(r->copying && chunks) && max > channels_of(r->blocks, r->warps, r->roles))
@@ -381,11 +394,12 @@ static bool has_couriers(unsigned kernel)
 }
 
 /*
- * Blocks and threads for so many roles of so many channels. apart: the role behind them that has blocks of its own beside these, or NULL. Warps of one
- * channel stand side by side in lines; those of one role do so in blocks with couriers.
+ * Blocks and threads for so many roles of so many channels. apart: the role behind them that has blocks of its own
+ * beside these, or NULL. Warps of one channel stand side by side in lines; those of one role do so in blocks with
+ * couriers.
  */
-static void spread(const struct shunt_scope *scope, const struct room *r, struct shunt_role *roles, unsigned nroles, unsigned channels,
-    struct shunt_role *apart, struct shunt_work *work)
+static void spread(const struct shunt_scope *scope, const struct room *r, struct shunt_role *roles, unsigned nroles,
+    unsigned channels, struct shunt_role *apart, struct shunt_work *work)
 {
 	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
 
@@ -415,7 +429,9 @@ static void spread(const struct shunt_scope *scope, const struct room *r, struct
 /* Blocks of a role in a launch whose chunks are sent by bulk copies, at most, and warps that it has work for. */
 static unsigned bulk_blocks(const struct room *r, const struct shunt_role *role)
 {
-	return role->what == SHUNT_ROLE_SEND ? r->sending : role->what == SHUNT_ROLE_COPY ? r->copying : SHUNT_BULK_TURNS * r->sending;
+	return role->what == SHUNT_ROLE_SEND ? r->sending :
+	    role->what == SHUNT_ROLE_COPY    ? r->copying :
+	                                       SHUNT_BULK_TURNS * r->sending;
 }
 
 static unsigned bulk_warps(const struct room *r, const struct shunt_kargs *k, const struct shunt_role *role)
@@ -431,7 +447,10 @@ static unsigned bulk_warps(const struct room *r, const struct shunt_kargs *k, co
 
 static unsigned divide_up(unsigned a, unsigned b)
 {
-	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every role that there can be has blocks, and every block warps */
+	/*
+	 * NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every role that there can be has blocks, and every block
+	 * warps
+	 */
 	return (a + b - 1) / b;
 }
 
@@ -474,9 +493,13 @@ static unsigned role_of(unsigned list, bool folds)
 	return list == RELAY ? SHUNT_ROLE_RELAY : folds ? SHUNT_ROLE_FOLD : SHUNT_ROLE_COPY;
 }
 
-/* A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of messages. */
-static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, struct lists *l, bool folds, size_t room, struct shunt_kargs *k,
-    struct shunt_role *roles, struct shunt_message *messages, struct shunt_work *work)
+/*
+ * A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of
+ * messages.
+ */
+static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r, struct lists *l, bool folds,
+    size_t room, struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages,
+    struct shunt_work *work)
 {
 	bool copies_apart = has_couriers(work->kernel) && r->copying && (l->used >> OWN & 1);
 	unsigned nroles = 0, nmessages = 0, most = 0;
@@ -487,7 +510,8 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 
 		for (; e && nmessages - first < room; e = e->next) {
 			uint64_t bytes = e->message.bytes, units = units_of(bytes);
-			unsigned limit = bytes & SHUNT_IN_CHUNKS ? k->chunk_channels : k->channels, uses = units < limit ? (unsigned)units : limit;
+			unsigned limit = bytes & SHUNT_IN_CHUNKS ? k->chunk_channels : k->channels,
+			         uses = units < limit ? (unsigned)units : limit;
 
 			messages[nmessages++] = e->message;
 			if (uses > channels)
@@ -498,7 +522,8 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 			l->used &= ~(1u << list);
 		roles[nroles++] = (struct shunt_role){
 			.what = (uint8_t)role_of(list, folds),
-			.peer = (uint8_t)(list < RELAY ? (list + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS : (unsigned)l->root),
+			.peer = (uint8_t)(list < RELAY ? (list + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS :
+			                                 (unsigned)l->root),
 			.channels = (uint16_t)channels,
 			.first = (uint16_t)first,
 			.count = (uint16_t)(nmessages - first),
@@ -512,8 +537,8 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 	else
 		spread(scope, r, roles, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
 	/*
-	 * Where the GPU puts single blocks is worth 310 to 360 GB/s between two ranks, and not the same in two processes; clusters are at the upper end, of
-	 * 4 blocks more than of 8. Among more ranks it was not measured.
+	 * Where the GPU puts single blocks is worth 310 to 360 GB/s between two ranks, and not the same in two
+	 * processes; clusters are at the upper end, of 4 blocks more than of 8. Among more ranks it was not measured.
 	 */
 	if (l->chunks && scope->nranks == 2)
 		work->cluster = cluster_of(roles, nroles);
@@ -522,7 +547,11 @@ static unsigned fill_roles(const struct shunt_scope *scope, const struct room *r
 
 enum shunt_dtype shunt_copy_type(uint64_t align)
 {
-	return align & 1 ? SHUNT_U8 : align & 2 ? SHUNT_F16 : align & 4 ? SHUNT_U32 : align & 8 ? SHUNT_U64 : SHUNT_I64 /* 16 bytes */;
+	return align & 1 ? SHUNT_U8 :
+	    align & 2    ? SHUNT_F16 :
+	    align & 4    ? SHUNT_U32 :
+	    align & 8    ? SHUNT_U64 :
+	                   SHUNT_I64 /* 16 bytes */;
 }
 
 static enum shunt_shape copy_shape(bool chunks, bool many)
@@ -533,8 +562,8 @@ static enum shunt_shape copy_shape(bool chunks, bool many)
 }
 
 /*
- * Are chunks of such calls sent by bulk copies? Measured between two ranks, and made for the types that training sums. What comes from a root or goes to one
- * is over 2 to 3 us sooner without. The same on all ranks.
+ * Are chunks of such calls sent by bulk copies? Measured between two ranks, and made for the types that training sums.
+ * What comes from a root or goes to one is over 2 to 3 us sooner without. The same on all ranks.
  */
 static bool uses_bulk(const struct shunt_scope *scope, enum shunt_kind kind, unsigned kernel)
 {
@@ -559,11 +588,16 @@ static unsigned bulk_kernel(unsigned kernel)
 {
 	unsigned shape = SHUNT_SHAPE_OF(kernel), to;
 
-	to = shape == SHUNT_SHAPE_chunks2 ? SHUNT_SHAPE_bulk2 : shape == SHUNT_SHAPE_chunks8 ? SHUNT_SHAPE_bulk : SHUNT_SHAPE_bulk_many;
+	to = shape == SHUNT_SHAPE_chunks2 ? SHUNT_SHAPE_bulk2 :
+	    shape == SHUNT_SHAPE_chunks8  ? SHUNT_SHAPE_bulk :
+	                                    SHUNT_SHAPE_bulk_many;
 	return kernel + SHUNT_KERNEL(to, 0, 0) - SHUNT_KERNEL(shape, 0, 0);
 }
 
-/* Is every role one message, which is one batch on each of its channels? Judged by each rank for itself: what is on the wire is the same. */
+/*
+ * Is every role one message, which is one batch on each of its channels? Judged by each rank for itself: what is on the
+ * wire is the same.
+ */
 static bool is_one_batch(const struct shunt_kargs_few *few)
 {
 	const struct shunt_kargs *k = &few->k;
@@ -571,20 +605,23 @@ static bool is_one_batch(const struct shunt_kargs_few *few)
 	for (unsigned i = 0; i < k->roles; i++) {
 		const struct shunt_role *role = &few->role[i];
 
-		if (role->count != 1 || role->what == SHUNT_ROLE_RELAY || units_of(few->message[role->first].bytes) > k->channels * SHUNT_XCHG_BATCH)
+		if (role->count != 1 || role->what == SHUNT_ROLE_RELAY ||
+		    units_of(few->message[role->first].bytes) > k->channels * SHUNT_XCHG_BATCH)
 			return false;
 	}
 	return true;
 }
 
 /* first: of the calls, which decides for all. */
-static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds, const struct shunt_coll *first)
+static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *pick, struct lists *l, bool folds,
+    const struct shunt_coll *first)
 {
 	const struct shunt_scope *scope = issue->scope;
 	bool many = l->n > SHUNT_FEW_MESSAGES && !folds;
 	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
 	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
-	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES, room = l->n > max ? max / (unsigned)__builtin_popcount(l->used) : max;
+	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES,
+	       room = l->n > max ? max / (unsigned)__builtin_popcount(l->used) : max;
 	struct room r = room_of(scope, folds);
 	int err = 0;
 
@@ -603,7 +640,8 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	if (r.sending)
 		work->kernel = bulk_kernel(work->kernel);
 	if (l->chunks)
-		work->args.k.chunk_channels = (uint16_t)(r.sending ? max_bulk_channels(scope, &r) : max_channels(scope, &r, true));
+		work->args.k.chunk_channels =
+		    (uint16_t)(r.sending ? max_bulk_channels(scope, &r) : max_channels(scope, &r, true));
 	while (l->used && !err) {
 		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
 		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
@@ -611,7 +649,8 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
 		unsigned n = fill_roles(scope, &r, l, folds, room, &work->args.k, roles, messages, work);
 		memset(&messages[n], 0, (max - n) * sizeof(*messages));
-		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_exchange8, SHUNT_KOP_COPY, SHUNT_I64) && is_one_batch(&work->args.few)) {
+		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_exchange8, SHUNT_KOP_COPY, SHUNT_I64) &&
+		    is_one_batch(&work->args.few)) {
 			work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_exchange_one, SHUNT_KOP_COPY, SHUNT_I64);
 			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
 		}
@@ -625,8 +664,8 @@ static int emit_lists(const struct shunt_issue *issue, const struct shunt_pick *
 	return err;
 }
 
-static int exchange_launch(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls,
-    bool folds, enum step step)
+static int exchange_launch(const struct shunt_issue *issue, const struct shunt_pick *picks,
+    const struct shunt_coll *const *calls, size_t ncalls, bool folds, enum step step)
 {
 	const struct shunt_scope *scope = issue->scope;
 	const struct shunt_pick *pick = picks; /* of what reduces: the kernel that can do all, if one is for chunks */
@@ -662,8 +701,8 @@ static int relay(const struct shunt_issue *issue, const struct shunt_pick *pick,
 }
 
 /*
- * The only one of the calls that goes in two hops; ncalls: none. Of several with roots of their own, one hop is the better way: each link carries
- * what it would carry anyway.
+ * The only one of the calls that goes in two hops; ncalls: none. Of several with roots of their own, one hop is the
+ * better way: each link carries what it would carry anyway.
  */
 static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pick *picks, size_t ncalls)
 {
@@ -678,7 +717,8 @@ static size_t find_alone(const struct shunt_issue *issue, const struct shunt_pic
 	return found;
 }
 
-int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pick *picks,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
 	int n = issue->scope->nranks;
@@ -700,29 +740,41 @@ int shunt_exchange_issue(const struct shunt_issue *issue, const struct shunt_pic
 #define LINES { SHUNT_SHAPE_exchange2, SHUNT_SHAPE_exchange4, SHUNT_SHAPE_chunks8 } /* the last one can do both */
 #define CHUNKS { SHUNT_SHAPE_chunks2, SHUNT_SHAPE_chunks4, SHUNT_SHAPE_chunks8 }
 #define ROW(called, text, which, fuses, kernels, ...) \
-	{ .name = called, .doc = text, .kind = which, .fuse = fuses, .shapes = kernels, .issue = shunt_exchange_issue, __VA_ARGS__ }
+	{ .name = called, \
+		.doc = text, \
+		.kind = which, \
+		.fuse = fuses, \
+		.shapes = kernels, \
+		.issue = shunt_exchange_issue, \
+		__VA_ARGS__ }
 #define BOTH(kind, fuse, doc) \
 	ROW("exchange", doc, kind, fuse, LINES), \
-	ROW("chunks", doc ", in chunks", kind, fuse, CHUNKS, .how = SHUNT_IN_CHUNKS)
+	    ROW("chunks", doc ", in chunks", kind, fuse, CHUNKS, .how = SHUNT_IN_CHUNKS)
 const struct shunt_algo shunt_exchange_algos[] = {
 	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
-	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD, "every rank sends part r to rank r, which folds what comes in rank order"),
+	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_FOLD,
+	    "every rank sends part r to rank r, which folds what comes in rank order"),
 	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
 	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
-	ROW("relay", "the root sends a share to each, and each passes its share on to the others", SHUNT_BROADCAST, SHUNT_FUSE_COPY, LINES,
-	    .alone = relay, .among = SHUNT_AMONG_MORE),
+	ROW("relay", "the root sends a share to each, and each passes its share on to the others", SHUNT_BROADCAST,
+	    SHUNT_FUSE_COPY, LINES, .alone = relay, .among = SHUNT_AMONG_MORE),
 	BOTH(SHUNT_REDUCE, SHUNT_FUSE_FOLD, "all send to the root, which folds in rank order"),
-	ROW("twoshot", "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root", SHUNT_REDUCE,
-	    SHUNT_FUSE_FOLD, LINES, .alone = shunt_reduce_in_two, .among = SHUNT_AMONG_MORE),
+	ROW("twoshot",
+	    "every rank sends part r to rank r, which folds what comes in rank order and sends it to the root",
+	    SHUNT_REDUCE, SHUNT_FUSE_FOLD, LINES, .alone = shunt_reduce_in_two, .among = SHUNT_AMONG_MORE),
 	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
 	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
 	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
-	ROW("chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything", SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, CHUNKS,
-	    .how = SHUNT_IN_CHUNKS),
+	ROW("chunks", "reduce-scatter and all-gather, in chunks; two ranks send each other everything", SHUNT_ALLREDUCE,
+	    SHUNT_FUSE_NONE, CHUNKS, .how = SHUNT_IN_CHUNKS),
 	{ 0 },
 };
 
 const struct shunt_algo shunt_local_algo = {
-	.name = "local", .doc = "one rank by itself: copies", .kind = SHUNT_NKINDS, .fuse = SHUNT_FUSE_NONE,
-	.shapes = { SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 }, .issue = shunt_exchange_issue,
+	.name = "local",
+	.doc = "one rank by itself: copies",
+	.kind = SHUNT_NKINDS,
+	.fuse = SHUNT_FUSE_NONE,
+	.shapes = { SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8, SHUNT_SHAPE_chunks8 },
+	.issue = shunt_exchange_issue,
 };

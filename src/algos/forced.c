@@ -165,8 +165,10 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 			continue;
 		}
 		shunt_warn("%s: cannot use \"%.*s\"%s: %s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
-		    "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or nccl; at most %d blocks, and %d "
-		    "threads in multiples of 32", is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
+		           "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or "
+		           "nccl; at most %d blocks, and %d "
+		           "threads in multiples of 32",
+		    is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
 		    is_variable ? ", which is left out" : "", wrong, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
 		if (is_variable)
 			continue;
@@ -215,7 +217,8 @@ int shunt_algo_force(const char *rules)
 	return err;
 }
 
-bool shunt_forced_find(enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
+bool shunt_forced_find(
+    enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
 {
 	const struct rules *r = atomic_load_explicit(&current, memory_order_acquire);
 

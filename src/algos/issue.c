@@ -5,22 +5,29 @@
 #include "algos/algos.h"
 #include "core/log.h"
 
-static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+static int plan_issue(const struct shunt_issue *issue, const struct shunt_pick *picks,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	return issue->run_plan(issue->ctx, picks->plan, calls[0]);
 }
 
 const struct shunt_algo shunt_plan_algo = {
-	.name = "plan", .doc = "an execution plan", .kind = SHUNT_NKINDS, .fuse = SHUNT_FUSE_NONE, .issue = plan_issue,
+	.name = "plan",
+	.doc = "an execution plan",
+	.kind = SHUNT_NKINDS,
+	.fuse = SHUNT_FUSE_NONE,
+	.issue = plan_issue,
 };
 
 /*
- * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own. Calls of one algorithm and
- * way to fuse are of one class; what reduces also needs one kernel.
+ * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own.
+ * Calls of one algorithm and way to fuse are of one class; what reduces also needs one kernel.
  */
-static bool fuse(const struct shunt_coll *a, const struct shunt_pick *pa, const struct shunt_coll *b, const struct shunt_pick *pb)
+static bool fuse(
+    const struct shunt_coll *a, const struct shunt_pick *pa, const struct shunt_coll *b, const struct shunt_pick *pb)
 {
-	if (shunt_kind_is_p2p(a->kind) || shunt_kind_is_p2p(b->kind)) /* all of them, or they might wait for each other */
+	if (shunt_kind_is_p2p(a->kind) ||
+	    shunt_kind_is_p2p(b->kind)) /* all of them, or they might wait for each other */
 		return shunt_kind_is_p2p(a->kind) && shunt_kind_is_p2p(b->kind);
 	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
 		return false;
@@ -44,13 +51,14 @@ static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 			ahead += calls[i]->kind == SHUNT_SEND ? 1 : -1;
 	if (!ahead)
 		return 0;
-	shunt_warn("rank %d %s itself and does not %s itself in the same group", rank, ahead > 0 ? "sends to" : "receives from",
-	    ahead > 0 ? "receive from" : "send to");
+	shunt_warn("rank %d %s itself and does not %s itself in the same group", rank,
+	    ahead > 0 ? "sends to" : "receives from", ahead > 0 ? "receive from" : "send to");
 	return -EBADMSG;
 }
 
 /* Calls that share launches, with their own limits on blocks beside the communicator's. */
-static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t n)
+static int issue_bin(
+    const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t n)
 {
 	struct shunt_scope scope = *issue->scope;
 	struct shunt_issue limited = *issue;
@@ -59,7 +67,8 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 	scope.min_ctas = calls[0]->min_ctas;
 	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
-		scope.max_ctas = shunt_lesser_limit(scope.max_ctas, picks->geometry.blocks > scope.min_ctas ? picks->geometry.blocks : 0);
+		scope.max_ctas = shunt_lesser_limit(
+		    scope.max_ctas, picks->geometry.blocks > scope.min_ctas ? picks->geometry.blocks : 0);
 		scope.max_threads = picks->geometry.threads;
 		scope.max_channels = picks->geometry.channels;
 	}
@@ -67,7 +76,8 @@ static int issue_bin(const struct shunt_issue *issue, const struct shunt_pick *p
 	return picks->algo->issue(&limited, picks, calls, n);
 }
 
-int shunt_issue_calls(const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
+int shunt_issue_calls(
+    const struct shunt_issue *issue, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n)
 {
 	const struct shunt_coll *few[SHUNT_FEW_CALLS], **bin = few;
 	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *bin_picks = few_picks;

@@ -18,10 +18,16 @@ static void twoshot_geometry(const struct shunt_scope *scope, uint64_t bytes, st
 	shunt_spread_wide(scope, (units(bytes) + scope->nranks - 1) / scope->nranks, work);
 }
 
-/* The kernel for a message of whole packs, if there is one for its size. Large reduce-scatters between two ranks are faster by the general one. */
+/*
+ * The kernel for a message of whole packs, if there is one for its size. Large reduce-scatters between two ranks are
+ * faster by the general one.
+ */
 static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
 {
-	static const struct { enum shunt_shape shape; uint64_t upto; } packs[SHUNT_NSHAPES] = {
+	static const struct {
+		enum shunt_shape shape;
+		uint64_t upto;
+	} packs[SHUNT_NSHAPES] = {
 		[SHUNT_SHAPE_oneshot2] = { SHUNT_SHAPE_oneshot2_packs, UINT64_MAX },
 		[SHUNT_SHAPE_oneshot4] = { SHUNT_SHAPE_oneshot4_packs, UINT64_MAX },
 		[SHUNT_SHAPE_twoshot4] = { SHUNT_SHAPE_twoshot4_packs, UINT64_MAX },
@@ -39,7 +45,8 @@ static int issue_one(const struct shunt_issue *issue, const struct shunt_pick *p
 {
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
-	uint64_t bytes = shunt_coll_bytes(coll), part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* where each rank's part begins */
+	uint64_t bytes = shunt_coll_bytes(coll),
+	         part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* where each rank's part begins */
 
 	work.kernel = pick->kernel;
 	*k = *issue->base;
@@ -64,7 +71,8 @@ static const struct shunt_algo *lines_algo(const struct shunt_scope *scope, cons
 }
 
 /* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
-static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *pick,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_scope *scope = issue->scope;
 	struct shunt_coll all = *calls[0];
@@ -81,7 +89,8 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 	for (size_t i = 0; i < ncalls; i++) {
 		size_t bytes = shunt_coll_bytes(calls[i]);
 
-		few->message[i] = (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
+		few->message[i] =
+		    (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
 		few->unit[i] = sum_units;
 		sum_units += (uint32_t)units(bytes);
 	}
@@ -96,7 +105,8 @@ static int issue_few(const struct shunt_issue *issue, const struct shunt_pick *p
 	return issue->emit(issue->ctx, &work);
 }
 
-static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick *pick,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
 	bool few = ncalls > 1 && shunt_algo_hot(c->redop, c->dtype);
@@ -113,12 +123,13 @@ static int lines_issue(const struct shunt_issue *issue, const struct shunt_pick 
 	}
 	for (size_t i = 0; i < ncalls && !err; i += step)
 		err = few && i + 1 < ncalls ? issue_few(issue, pick, calls + i, ncalls - i < step ? ncalls - i : step) :
-		    issue_one(issue, pick, calls[i]);
+		                              issue_one(issue, pick, calls[i]);
 	return err;
 }
 
 /* A swap. Several calls are an exchange, which has one launch for all. */
-static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *picks, const struct shunt_coll *const *calls, size_t ncalls)
+static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *picks,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	const struct shunt_coll *c = calls[0];
 	uint64_t bytes = shunt_coll_bytes(c);
@@ -127,7 +138,8 @@ static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *
 
 	if (ncalls > 1 || issue->scope->nranks != 2)
 		return shunt_exchange_issue(issue, picks, calls, ncalls);
-	work.kernel = SHUNT_KERNEL(picks->algo->shapes[0], SHUNT_KOP_COPY, shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes));
+	work.kernel = SHUNT_KERNEL(
+	    picks->algo->shapes[0], SHUNT_KOP_COPY, shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes));
 	*k = *issue->base;
 	k->send = c->send;
 	k->recv = c->recv;
@@ -138,24 +150,46 @@ static int swap_issue(const struct shunt_issue *issue, const struct shunt_pick *
 }
 
 #define SWAP(which, shape, text) \
-	{ .name = "swap", .doc = "two ranks: " text, .kind = which, .fuse = SHUNT_FUSE_COPY, .shapes = { shape, shape, shape }, \
-	    .geometry = oneshot_geometry, .issue = swap_issue, .among = SHUNT_AMONG_TWO }
-const struct shunt_algo shunt_lines_algos[] = { /* first the one-shot all-reduce, then the two-shot one */
-	{ .name = "oneshot", .doc = "every rank sends all it has to all, each reduces everything; one hop",
-	    .kind = SHUNT_ALLREDUCE, .fuse = SHUNT_FUSE_LINES, .shapes = { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
+	{ .name = "swap", \
+		.doc = "two ranks: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_COPY, \
+		.shapes = { shape, shape, shape }, \
+		.geometry = oneshot_geometry, \
+		.issue = swap_issue, \
+		.among = SHUNT_AMONG_TWO }
+const struct shunt_algo shunt_lines_algos[] = {
+	/* first the one-shot all-reduce, then the two-shot one */
+	{ .name = "oneshot",
+	    .doc = "every rank sends all it has to all, each reduces everything; one hop",
+	    .kind = SHUNT_ALLREDUCE,
+	    .fuse = SHUNT_FUSE_LINES,
+	    .shapes = { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
 	    .few = { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few },
-	    .geometry = oneshot_geometry, .issue = lines_issue },
-	{ .name = "twoshot", .doc = "reduce-scatter, then all-gather, flags in the data; two hops",
-	    .kind = SHUNT_ALLREDUCE, .fuse = SHUNT_FUSE_LINES, .shapes = { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
+	    .geometry = oneshot_geometry,
+	    .issue = lines_issue },
+	{ .name = "twoshot",
+	    .doc = "reduce-scatter, then all-gather, flags in the data; two hops",
+	    .kind = SHUNT_ALLREDUCE,
+	    .fuse = SHUNT_FUSE_LINES,
+	    .shapes = { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
 	    .few = { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few },
-	    .geometry = twoshot_geometry, .issue = lines_issue, .among = SHUNT_AMONG_MORE },
-	{ .name = "oneshot", .doc = "every rank sends to each its part, which that one reduces; one hop",
-	    .kind = SHUNT_REDUCESCATTER, .fuse = SHUNT_FUSE_LINES,
+	    .geometry = twoshot_geometry,
+	    .issue = lines_issue,
+	    .among = SHUNT_AMONG_MORE },
+	{ .name = "oneshot",
+	    .doc = "every rank sends to each its part, which that one reduces; one hop",
+	    .kind = SHUNT_REDUCESCATTER,
+	    .fuse = SHUNT_FUSE_LINES,
 	    .shapes = { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
-	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few, SHUNT_SHAPE_reduce_scatter8_few },
-	    .geometry = oneshot_geometry, .issue = lines_issue },
-	SWAP(SHUNT_ALLGATHER, SHUNT_SHAPE_swap, "a channel sends its lines of our part, and stores those of the other's"),
-	SWAP(SHUNT_ALLTOALL, SHUNT_SHAPE_swap_parts, "a channel sends its lines of the other's part, and stores those of ours"),
+	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few,
+	        SHUNT_SHAPE_reduce_scatter8_few },
+	    .geometry = oneshot_geometry,
+	    .issue = lines_issue },
+	SWAP(SHUNT_ALLGATHER, SHUNT_SHAPE_swap,
+	    "a channel sends its lines of our part, and stores those of the other's"),
+	SWAP(SHUNT_ALLTOALL, SHUNT_SHAPE_swap_parts,
+	    "a channel sends its lines of the other's part, and stores those of ours"),
 	{ 0 },
 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reductions in windows: between two barriers, whoever needs a result loads all inputs where they lie and folds them. Each rank's part of an
- * all-reduce is its own work, which it stores into every rank's output as well.
+ * Reductions in windows: between two barriers, whoever needs a result loads all inputs where they lie and folds them.
+ * Each rank's part of an all-reduce is its own work, which it stores into every rank's output as well.
  */
 #include <errno.h>
 #include "algos/algos.h"
 
-#define UNIT 4u      /* packs that a thread has under way of each rank */
+#define UNIT 4u /* packs that a thread has under way of each rank */
 
 /* What this rank folds of every input: from where on, and how much. */
 static void own_share(const struct shunt_issue *issue, const struct shunt_coll *c, uint64_t *first_p, uint64_t *bytes_p)
@@ -30,7 +30,8 @@ static void geometry(const struct shunt_scope *scope, uint64_t bytes, struct shu
 }
 
 /* -EINVAL: a buffer lies in no window any more; the caller has seen to it that it does. */
-static int find_buffers(const struct shunt_issue *issue, const struct shunt_coll *c, struct shunt_kargs_pull *a, uint64_t first)
+static int find_buffers(
+    const struct shunt_issue *issue, const struct shunt_coll *c, struct shunt_kargs_pull *a, uint64_t first)
 {
 	int n = issue->scope->nranks, rank = issue->base->rank;
 	bool everywhere = c->kind == SHUNT_ALLREDUCE;
@@ -76,7 +77,8 @@ static int pull(const struct shunt_issue *issue, const struct shunt_pick *pick, 
 	return issue->emit(issue->ctx, &work);
 }
 
-static int pulls_issue(const struct shunt_issue *issue, const struct shunt_pick *pick, const struct shunt_coll *const *calls, size_t ncalls)
+static int pulls_issue(const struct shunt_issue *issue, const struct shunt_pick *pick,
+    const struct shunt_coll *const *calls, size_t ncalls)
 {
 	int err = shunt_barrier_issue(issue, calls, ncalls, SHUNT_K_OPENS);
 
@@ -87,7 +89,12 @@ static int pulls_issue(const struct shunt_issue *issue, const struct shunt_pick 
 
 #define SHAPES { SHUNT_SHAPE_pulls2, SHUNT_SHAPE_pulls4, SHUNT_SHAPE_pulls8 }
 #define PULLS(which, text) \
-	{ .name = "pulls", .doc = "windows, zero copy: " text, .kind = which, .fuse = SHUNT_FUSE_WINDOWS, .shapes = SHAPES, .issue = pulls_issue }
+	{ .name = "pulls", \
+		.doc = "windows, zero copy: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_WINDOWS, \
+		.shapes = SHAPES, \
+		.issue = pulls_issue }
 const struct shunt_algo shunt_pulls_algos[] = {
 	PULLS(SHUNT_ALLREDUCE, "every rank folds its part of all inputs, and stores it into all outputs"),
 	PULLS(SHUNT_REDUCESCATTER, "rank r folds part r of all inputs where they lie"),

@@ -7,8 +7,8 @@
 #include "core/config.h"
 
 /*
- * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to this size that matters
- * little; above it NCCL gets them. The tables speak of other parts. Not measured.
+ * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
+ * this size that matters little; above it NCCL gets them. The tables speak of other parts. Not measured.
  */
 #define ODD_PART ((uint64_t)1 << 20)
 
@@ -34,7 +34,10 @@ const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 	return NULL;
 }
 
-/* 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n <= 8. */
+/*
+ * 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n
+ * <= 8.
+ */
 static uint64_t reciprocal_bits(int n, int mant, int bias)
 {
 	double v = 1.0 / n;
@@ -53,14 +56,25 @@ static uint64_t reciprocal_bits(int n, int mant, int bias)
 	return ((uint64_t)(exp + bias) << mant) + m;
 }
 
-static const struct { uint8_t mant, bias; } float_format[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 10, 15 }, [SHUNT_BF16] = { 7, 127 }, [SHUNT_F8E4M3] = { 3, 7 }, [SHUNT_F8E5M2] = { 2, 15 },
+static const struct {
+	uint8_t mant, bias;
+} float_format[SHUNT_NDTYPES] = {
+	[SHUNT_F16] = { 10, 15 },
+	[SHUNT_BF16] = { 7, 127 },
+	[SHUNT_F8E4M3] = { 3, 7 },
+	[SHUNT_F8E5M2] = { 2, 15 },
 };
 
 uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n)
 {
-	union { float f; uint32_t u; } f = { .f = 0 };
-	union { double d; uint64_t u; } d = { .d = 1.0 / n };
+	union {
+		float f;
+		uint32_t u;
+	} f = { .f = 0 };
+	union {
+		double d;
+		uint64_t u;
+	} d = { .d = 1.0 / n };
 
 	if (dtype == SHUNT_F64)
 		return d.u;
@@ -86,20 +100,28 @@ bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype)
 	return (redop == SHUNT_SUM || redop == SHUNT_AVG || redop == SHUNT_PREMUL) && (hot_sums >> dtype & 1);
 }
 
-unsigned shunt_algo_kernel(const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
+unsigned shunt_algo_kernel(
+    const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
 {
 	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
-		[SHUNT_SUM] = SHUNT_KOP_SUM, [SHUNT_AVG] = SHUNT_KOP_SUM, [SHUNT_PREMUL] = SHUNT_KOP_SUM,
-		[SHUNT_PROD] = SHUNT_KOP_PROD, [SHUNT_MAX] = SHUNT_KOP_EXT, [SHUNT_MIN] = SHUNT_KOP_EXT,
+		[SHUNT_SUM] = SHUNT_KOP_SUM,
+		[SHUNT_AVG] = SHUNT_KOP_SUM,
+		[SHUNT_PREMUL] = SHUNT_KOP_SUM,
+		[SHUNT_PROD] = SHUNT_KOP_PROD,
+		[SHUNT_MAX] = SHUNT_KOP_EXT,
+		[SHUNT_MIN] = SHUNT_KOP_EXT,
 	};
 	/* Kernels that copy have one row per element size, under the number of a type of that size. */
-	static const enum shunt_dtype copy_of[9] = { [1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64 };
+	static const enum shunt_dtype copy_of[9] = {
+		[1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64
+	};
 	if (!shunt_kind_reduces(kind))
 		return SHUNT_KERNEL(algo->shapes[2], SHUNT_KOP_COPY, copy_of[shunt_dtype_bytes[dtype]]);
 
 	enum shunt_kop op = kops[redop];
 
-	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op, op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
+	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op,
+	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
 /* Kernel index, flags and factor that type and operator ask for. */
@@ -151,7 +173,9 @@ static bool keeps(const struct shunt_scope *scope, enum shunt_kind kind)
 	return scope->standalone || holds(scope, kind);
 }
 
-/* Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too. */
+/*
+ * Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too.
+ */
 static enum shunt_why why_nccl(const struct shunt_scope *scope, enum shunt_kind kind)
 {
 	enum shunt_why why = scope->standalone ? SHUNT_WHY_OURS : shunt_config_why_nccl(kind);
@@ -165,8 +189,8 @@ bool shunt_select_plans(const struct shunt_scope *scope, enum shunt_kind kind)
 }
 
 /* A rule that names an algorithm for windows speaks of calls in windows only. */
-static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p,
-    struct shunt_geometry *g)
+static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
+    const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
 	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
@@ -177,11 +201,12 @@ static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64
 }
 
 /* *table_p: whose row it is. */
-static const struct shunt_tuning_row *find_row(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
-    const struct shunt_tuning **table_p)
+static const struct shunt_tuning_row *find_row(
+    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
 	*table_p = scope->tuning;
-	return scope->tuning ? shunt_tuning_row(scope->tuning, kind, bytes) : shunt_tuning_find(scope, kind, bytes, table_p);
+	return scope->tuning ? shunt_tuning_row(scope->tuning, kind, bytes) :
+	                       shunt_tuning_find(scope, kind, bytes, table_p);
 }
 
 static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
@@ -190,8 +215,8 @@ static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uin
 }
 
 /* The algorithm, or NULL and why not. */
-static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, struct shunt_geometry *g,
-    enum shunt_why *why_p)
+static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
+    struct shunt_geometry *g, enum shunt_why *why_p)
 {
 	const struct shunt_tuning_row *row;
 	const struct shunt_tuning *table;
@@ -220,7 +245,8 @@ static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shu
 	return row->algo;
 }
 
-bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_select(
+    const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
 	uint64_t bytes = shunt_coll_bytes(coll);
 	struct shunt_geometry geometry = { 0 };
@@ -241,17 +267,20 @@ bool shunt_select(const struct shunt_scope *scope, const struct shunt_coll *coll
 	return true;
 }
 
-const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, enum shunt_redop redop,
-    uint64_t bytes, enum shunt_why *why_p)
+const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes, enum shunt_why *why_p)
 {
-	struct shunt_coll coll = { .kind = kind, .dtype = dtype, .redop = redop, .count = bytes / shunt_dtype_bytes[dtype] };
+	struct shunt_coll coll = {
+		.kind = kind, .dtype = dtype, .redop = redop, .count = bytes / shunt_dtype_bytes[dtype]
+	};
 	struct shunt_pick pick;
 
 	return shunt_select(scope, &coll, &pick, why_p) ? pick.algo->name : "nccl";
 }
 
 /* Of a kind's rows: a file's table has the built-in one's for kinds that the file does not speak of. */
-static void say_table(const struct shunt_scope *scope, const struct shunt_tuning *table, enum shunt_kind kind, char *text, size_t text_bytes)
+static void say_table(const struct shunt_scope *scope, const struct shunt_tuning *table, enum shunt_kind kind,
+    char *text, size_t text_bytes)
 {
 	if (!table->builtin && !(table->own >> kind & 1))
 		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
@@ -259,8 +288,8 @@ static void say_table(const struct shunt_scope *scope, const struct shunt_tuning
 	    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
 }
 
-void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes, char *text,
-    size_t text_bytes)
+void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes,
+    char *text, size_t text_bytes)
 {
 	const struct shunt_tuning *table = NULL;
 	struct shunt_geometry g = { 0 };
@@ -272,20 +301,25 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	if (scope->nranks == 1)
 		snprintf(text, text_bytes, "one rank by itself");
 	else if (why_nccl(scope, kind))
-		snprintf(text, text_bytes, "%s", why_nccl(scope, kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+		snprintf(text, text_bytes, "%s",
+		    why_nccl(scope, kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
 	else if (forced(scope, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
 	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
-		snprintf(text, text_bytes, "%s", scope->no_sms && !shunt_kind_reduces(kind) ? "CTAPolicy zero" :
-		    scope->nranks == 2 || scope->nranks == 4 ? "built-in, for windows, measured on H200" :
-		    "built-in, for windows, estimated from 2 and 4 ranks of H200");
+		snprintf(text, text_bytes, "%s",
+		    scope->no_sms && !shunt_kind_reduces(kind) ?
+		        "CTAPolicy zero" :
+		        scope->nranks == 2 || scope->nranks == 4 ?
+		        "built-in, for windows, measured on H200" :
+		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
 	else if (odd_parts(scope, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
 	else if (find_row(scope, kind, bytes, &table))
 		say_table(scope, table, kind, text, text_bytes);
 }
 
-void shunt_select_borders(const struct shunt_scope *scope, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+void shunt_select_borders(
+    const struct shunt_scope *scope, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
 {
 	const struct shunt_tuning *table;
 

@@ -23,7 +23,8 @@ unsigned shunt_max_warps(const struct shunt_scope *scope, unsigned max_blocks, u
 	return warps && warps < most && max_blocks * warps >= need ? warps : most;
 }
 
-uint64_t shunt_spread(const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work)
+uint64_t shunt_spread(
+    const struct shunt_scope *scope, uint64_t warps, unsigned max_blocks, unsigned max_warps, struct shunt_work *work)
 {
 	unsigned blocks, per_block;
 

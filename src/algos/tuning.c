@@ -13,8 +13,8 @@
 #define END UINT64_MAX
 
 /*
- * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks they are estimates
- * from those. Other generations go by them, too.
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks
+ * they are estimates from those. Other generations go by them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
 
@@ -55,7 +55,8 @@ static const struct range ranges[] = {
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
-	ON_48(ALLREDUCE, 3, 4, 8 * MB, "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
+	ON_48(ALLREDUCE, 3, 4, 8 * MB,
+	    "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
 	OURS(ALLGATHER, 2, 2, 8 * MB, "swap"),
@@ -149,19 +150,26 @@ static const struct range ranges[] = {
 #undef ON_TWO_OF_SIM
 
 /*
- * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our
- * staged kernels are slower from there on; but reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than
- * all but the reduce's.
+ * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs
+ * are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our staged kernels are slower from there on; but
+ * reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than all but the
+ * reduce's.
  */
 static const uint64_t in_windows[SHUNT_NKINDS][2] = {
-	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB }, [SHUNT_ALLTOALL] = { 64 * MB, 32 * MB }, [SHUNT_BROADCAST] = { 128 * MB, END },
-	[SHUNT_GATHER] = { 64 * MB, 64 * MB }, [SHUNT_SCATTER] = { 64 * MB, 64 * MB },
+	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB },
+	[SHUNT_ALLTOALL] = { 64 * MB, 32 * MB },
+	[SHUNT_BROADCAST] = { 128 * MB, END },
+	[SHUNT_GATHER] = { 64 * MB, 64 * MB },
+	[SHUNT_SCATTER] = { 64 * MB, 64 * MB },
 	[SHUNT_REDUCE] = { 64 * MB, 0 },
 };
 
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
 
-/* The tables that the groups make, one for each number of ranks. A row here has few bytes, and all of them together as many as the ranges have. */
+/*
+ * The tables that the groups make, one for each number of ranks. A row here has few bytes, and all of them together as
+ * many as the ranges have.
+ */
 static struct {
 	struct shunt_tuning tables[MAX_TABLES];
 	struct shunt_tuning_row rows[MAX_TABLES][NRANGES];
@@ -182,7 +190,8 @@ static void index_rows(struct shunt_tuning *t)
 	uint64_t h = shunt_fnv1a(0, m->gpu, strlen(m->gpu));
 	size_t i = 0;
 
-	h = hash_number(hash_number(hash_number(h, m->cc), m->driver), (uint64_t)m->nranks * 4 + m->sim * 2 + t->vs_nccl);
+	h = hash_number(
+	    hash_number(hash_number(h, m->cc), m->driver), (uint64_t)m->nranks * 4 + m->sim * 2 + t->vs_nccl);
 	for (int k = 0; k <= SHUNT_NKINDS; k++) {
 		while (i < t->nrows && (int)t->rows[i].kind < k)
 			i++;
@@ -193,7 +202,8 @@ static void index_rows(struct shunt_tuning *t)
 
 		h = hash_number(hash_number(h, r->upto), r->kind * 2u + r->forward);
 		h = shunt_fnv1a(h, r->algo->name, strlen(r->algo->name));
-		h = hash_number(h, (uint64_t)r->geometry.blocks << 32 | (uint64_t)r->geometry.threads << 16 | r->geometry.channels);
+		h = hash_number(
+		    h, (uint64_t)r->geometry.blocks << 32 | (uint64_t)r->geometry.threads << 16 | r->geometry.channels);
 	}
 	t->hash = h ? h : 1; /* 0 stands for no table */
 }
@@ -249,8 +259,9 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 		if (t->machine.sim != sim || t->machine.nranks != nranks)
 			continue;
 		/* The newest that is not newer than the device, or the oldest there is. */
-		if (!best || (t->machine.cc <= cc ? best->machine.cc > cc || t->machine.cc > best->machine.cc :
-				best->machine.cc > t->machine.cc))
+		if (!best ||
+		    (t->machine.cc <= cc ? best->machine.cc > cc || t->machine.cc > best->machine.cc :
+		                           best->machine.cc > t->machine.cc))
 			best = t;
 	}
 	return best;
@@ -270,9 +281,12 @@ const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, en
 	return NULL;
 }
 
-/* Before the ranks have met: the first row that is ours in a table that they may come to agree on, else the built-in one. */
-static const struct shunt_tuning_row *find_any(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
-    const struct shunt_tuning **table_p)
+/*
+ * Before the ranks have met: the first row that is ours in a table that they may come to agree on, else the built-in
+ * one.
+ */
+static const struct shunt_tuning_row *find_any(
+    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
 	const struct shunt_tuning_set *set = shunt_tuning_files();
 	const struct shunt_tuning_row *first = NULL;
@@ -295,8 +309,8 @@ static const struct shunt_tuning_row *find_any(const struct shunt_scope *scope, 
 	return first;
 }
 
-const struct shunt_tuning_row *shunt_tuning_find(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
-    const struct shunt_tuning **table_p)
+const struct shunt_tuning_row *shunt_tuning_find(
+    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
 	*table_p = NULL;
 	if (!scope->cc && !scope->sim)

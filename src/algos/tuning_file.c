@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A tuning file's text to a table. The text may come from anybody: every value is checked before it is used, or printed. */
+/*
+ * A tuning file's text to a table. The text may come from anybody: every value is checked before it is used, or
+ * printed.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -26,14 +29,16 @@ static bool version_read(struct shunt_plan_log *log, const json_t *root)
 	if (!shunt_plan_json_uint(log, root, "", "shunt_tuning", 0, UINT32_MAX, true, 0, &format))
 		return false;
 	if (format != SHUNT_TUNING_FORMAT) {
-		shunt_plan_fail(log, EXDEV, "format %u, and this is Shunt %s, which reads format %u: run `shunt tune` again", (unsigned)format,
+		shunt_plan_fail(log, EXDEV,
+		    "format %u, and this is Shunt %s, which reads format %u: run `shunt tune` again", (unsigned)format,
 		    SHUNT_VERSION, SHUNT_TUNING_FORMAT);
 		return false;
 	}
 	if (!shunt_plan_json_string(log, root, "", "shunt", &version))
 		return false;
 	if (strcmp(version, SHUNT_VERSION)) {
-		shunt_plan_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again", shunt_plan_quote(version).text, SHUNT_VERSION);
+		shunt_plan_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again",
+		    shunt_plan_quote(version).text, SHUNT_VERSION);
 		return false;
 	}
 	return true;
@@ -53,14 +58,16 @@ static bool machine_read(struct shunt_plan_log *log, const json_t *root, struct 
 	const json_t *object;
 	const char *gpu;
 
-	if (!shunt_plan_json_object(log, root, "", "machine", true, &object) || !shunt_plan_json_string(log, object, "machine", "gpu", &gpu) ||
+	if (!shunt_plan_json_object(log, root, "", "machine", true, &object) ||
+	    !shunt_plan_json_string(log, object, "machine", "gpu", &gpu) ||
 	    !shunt_plan_json_bool(log, object, "machine", "sim", false, false, &m->sim) ||
 	    !shunt_plan_json_uint(log, object, "machine", "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, true, 0, &cc) ||
 	    !shunt_plan_json_uint(log, object, "machine", "driver", 0, INT32_MAX, true, 0, &driver) ||
 	    !shunt_plan_json_uint(log, object, "machine", "ranks", 2, SHUNT_MAX_RANKS, true, 0, &ranks))
 		return false;
 	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
-		shunt_plan_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters", shunt_plan_quote(gpu).text, sizeof(m->gpu) - 1);
+		shunt_plan_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
+		    shunt_plan_quote(gpu).text, sizeof(m->gpu) - 1);
 		return false;
 	}
 	strcpy(m->gpu, gpu);
@@ -92,8 +99,8 @@ static bool row_read(struct shunt_plan_log *log, const json_t *object, uint32_t 
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
 	if (!row->algo || row->algo->fuse == SHUNT_FUSE_WINDOWS) { /* rows are about any buffers */
-		shunt_plan_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)", where,
-		    shunt_plan_quote(algo).text, kinds[kind]);
+		shunt_plan_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
+		    where, shunt_plan_quote(algo).text, kinds[kind]);
 		return false;
 	}
 	if (threads % 32) {
@@ -122,14 +129,18 @@ static bool rows_read(struct shunt_plan_log *log, const json_t *root, struct shu
 	}
 	t->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
-		if (!shunt_plan_json_object_at(log, array, "rows", i, &object) || !row_read(log, object, i, &t->rows[i]))
+		if (!shunt_plan_json_object_at(log, array, "rows", i, &object) ||
+		    !row_read(log, object, i, &t->rows[i]))
 			return false;
 	return true;
 }
 
-int shunt_tuning_parse(const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *why, size_t why_bytes)
+int shunt_tuning_parse(
+    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *why, size_t why_bytes)
 {
-	struct shunt_plan_log log = { .source = source, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0 };
+	struct shunt_plan_log log = {
+		.source = source, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0
+	};
 	struct owned *o = calloc(1, sizeof(*o) + strlen(source) + 1);
 	const char *nccl;
 	json_t *root;
@@ -150,7 +161,8 @@ int shunt_tuning_parse(const char *source, const char *text, size_t bytes, struc
 		goto err_free;
 	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
 	    rows_read(&log, root, &o->tuning)) {
-		o->tuning.vs_nccl = json_object_get(root, "nccl") && shunt_plan_json_string(&log, root, "", "nccl", &nccl);
+		o->tuning.vs_nccl =
+		    json_object_get(root, "nccl") && shunt_plan_json_string(&log, root, "", "nccl", &nccl);
 		err = log.err ? 0 : shunt_tuning_seal(&o->tuning);
 		if (err == -EINVAL)
 			shunt_plan_fail(&log, EINVAL, "two rows of one kind have the same upto");
@@ -171,7 +183,9 @@ err_free:
 
 int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, size_t why_bytes)
 {
-	struct shunt_plan_log log = { .source = path, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0 };
+	struct shunt_plan_log log = {
+		.source = path, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0
+	};
 	/* Not to wait for a writer if it is a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	size_t n = 0, room;

@@ -83,28 +83,34 @@ void shunt_machine_of(const struct shunt_gpu_info *gpu, int nranks, struct shunt
 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
 {
-	return a->nranks == b->nranks && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver && !strcmp(a->gpu, b->gpu);
+	return a->nranks == b->nranks && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver &&
+	    !strcmp(a->gpu, b->gpu);
 }
 
 static void tell(const struct shunt_tuning *t, const struct shunt_machine *m)
 {
 	if (same_machine(&t->machine, m))
-		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in table is used (run `shunt tune` here)",
+		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in "
+		           "table is used (run `shunt tune` here)",
 		    t->source);
 	else
-		shunt_warn("tuning file refused: %s: it was made on %s (compute capability %u.%u, driver for CUDA %u.%u), and this is %s (%u.%u, "
-		    "CUDA %u.%u); the built-in table is used (run `shunt tune` here)", t->source, t->machine.gpu, t->machine.cc / 10,
-		    t->machine.cc % 10, t->machine.driver / 1000, t->machine.driver % 1000 / 10, m->gpu, m->cc / 10, m->cc % 10,
-		    m->driver / 1000, m->driver % 1000 / 10);
+		shunt_warn("tuning file refused: %s: it was made on %s (compute capability %u.%u, driver for CUDA "
+		           "%u.%u), and this is %s (%u.%u, "
+		           "CUDA %u.%u); the built-in table is used (run `shunt tune` here)",
+		    t->source, t->machine.gpu, t->machine.cc / 10, t->machine.cc % 10, t->machine.driver / 1000,
+		    t->machine.driver % 1000 / 10, m->gpu, m->cc / 10, m->cc % 10, m->driver / 1000,
+		    m->driver % 1000 / 10);
 }
 
-const struct shunt_tuning *shunt_tuning_match(struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool speaks)
+const struct shunt_tuning *shunt_tuning_match(
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool speaks)
 {
 	for (size_t i = 0; i < set->n; i++)
 		if (same_machine(&set->tables[i]->machine, m) && (standalone || m->sim || set->tables[i]->vs_nccl))
 			return set->tables[i];
 	for (size_t i = 0; i < set->n && speaks; i++)
-		if (set->tables[i]->machine.nranks == m->nranks && !__atomic_exchange_n(&set->told[i], true, __ATOMIC_RELAXED))
+		if (set->tables[i]->machine.nranks == m->nranks &&
+		    !__atomic_exchange_n(&set->told[i], true, __ATOMIC_RELAXED))
 			tell(set->tables[i], m);
 	return NULL;
 }

@@ -40,7 +40,7 @@ static void put_address(struct boot_id *id, const struct shunt_netaddr *addr)
 
 static void get_address(const struct boot_id *id, struct shunt_netaddr *addr)
 {
-	*addr = (struct shunt_netaddr){0};
+	*addr = (struct shunt_netaddr){ 0 };
 	if (id->family == 4) {
 		struct sockaddr_in *sin = (struct sockaddr_in *)&addr->ss;
 
@@ -97,7 +97,7 @@ static int id_from_env(const char *text, struct boot_id *id)
 int shunt_boot_new_id(uint8_t out[SHUNT_BOOT_ID_BYTES])
 {
 	const char *fixed = shunt_env("NCCL_COMM_ID");
-	struct boot_id id = {.magic = BOOT_MAGIC, .version = BOOT_VERSION};
+	struct boot_id id = { .magic = BOOT_MAGIC, .version = BOOT_VERSION };
 	struct shunt_netaddr addr;
 	char text[128];
 	int fd, err;
@@ -133,7 +133,9 @@ int shunt_boot_new_id(uint8_t out[SHUNT_BOOT_ID_BYTES])
 	return 0;
 }
 
-/* Rank 0 of an id from NCCL_COMM_ID. The port may still be held by the root of the communicator before, for a moment. */
+/*
+ * Rank 0 of an id from NCCL_COMM_ID. The port may still be held by the root of the communicator before, for a moment.
+ */
 static int start_env_root(const struct boot_id *id, const atomic_int *cancel)
 {
 	int64_t deadline = shunt_deadline_ms(BIND_WAIT_MS);
@@ -157,17 +159,17 @@ static int start_env_root(const struct boot_id *id, const atomic_int *cancel)
 }
 
 /*
- * Where nobody listens, and the kernel happens to choose the very port for our end, a socket is connected to itself. Its end must not
- * leave anything that keeps the port from rank 0.
+ * Where nobody listens, and the kernel happens to choose the very port for our end, a socket is connected to itself.
+ * Its end must not leave anything that keeps the port from rank 0.
  */
 static bool drop_if_itself(int fd)
 {
-	struct sockaddr_storage ours = {0}, theirs = {0};
+	struct sockaddr_storage ours = { 0 }, theirs = { 0 };
 	socklen_t ours_len = sizeof(ours), theirs_len = sizeof(theirs);
-	struct linger at_once = {.l_onoff = 1};
+	struct linger at_once = { .l_onoff = 1 };
 
-	if (getsockname(fd, (struct sockaddr *)&ours, &ours_len) || getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) ||
-	    memcmp(&ours, &theirs, sizeof(ours)))
+	if (getsockname(fd, (struct sockaddr *)&ours, &ours_len) ||
+	    getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) || memcmp(&ours, &theirs, sizeof(ours)))
 		return false;
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 	close(fd);
@@ -177,7 +179,7 @@ static bool drop_if_itself(int fd)
 static int connect_once(const struct shunt_netaddr *addr, const atomic_int *cancel, int *fd_p)
 {
 	int fd = socket(addr->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err = 0;
-	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
 	socklen_t len = sizeof(err);
 
 	if (fd < 0)
@@ -200,19 +202,24 @@ static int connect_once(const struct shunt_netaddr *addr, const atomic_int *canc
 }
 
 /* Connected, and the challenge has come. */
-static int reach_root(const struct shunt_netaddr *addr, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
+static int reach_root(
+    const struct shunt_netaddr *addr, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
 {
 	int err = connect_once(addr, cancel, fd_p);
 
 	if (err)
 		return err;
-	err = shunt_io_read(*fd_p, challenge, sizeof(*challenge), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
+	err = shunt_io_read(
+	    *fd_p, challenge, sizeof(*challenge), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
 	if (err)
 		close(*fd_p);
 	return err;
 }
 
-/* Nobody listens, or hangs up on us: for an id with a root that is the end, for one from NCCL_COMM_ID rank 0 may still come. */
+/*
+ * Nobody listens, or hangs up on us: for an id with a root that is the end, for one from NCCL_COMM_ID rank 0 may still
+ * come.
+ */
 static bool is_absent(int err)
 {
 	return err == -ECONNREFUSED || err == -EOWNERDEAD;
@@ -220,7 +227,8 @@ static bool is_absent(int err)
 
 static int reach(const struct boot_id *id, struct boot_challenge *challenge, const atomic_int *cancel, int *fd_p)
 {
-	int64_t start = shunt_now_ms(), next_log = start + LOG_AFTER_MS, end = shunt_deadline_ms(shunt_config()->timeout);
+	int64_t start = shunt_now_ms(), next_log = start + LOG_AFTER_MS,
+	        end = shunt_deadline_ms(shunt_config()->timeout);
 	uint8_t host[SHUNT_HOST_BYTES];
 	struct shunt_netaddr addr;
 	char text[128];
@@ -229,7 +237,7 @@ static int reach(const struct boot_id *id, struct boot_challenge *challenge, con
 	get_address(id, &addr);
 	shunt_netaddr_show(&addr, text, sizeof(text));
 	while ((err = reach_root(&addr, challenge, cancel, fd_p)) && is_absent(err) && id->from_env &&
-	       shunt_now_ms() < end) {
+	    shunt_now_ms() < end) {
 		if (shunt_now_ms() >= next_log) {
 			shunt_warn("still waiting for rank 0 to listen at %s (NCCL_COMM_ID)", text);
 			next_log = shunt_now_ms() + (shunt_now_ms() - start);
@@ -242,12 +250,14 @@ static int reach(const struct boot_id *id, struct boot_challenge *challenge, con
 		return err;
 	shunt_host_id(host, id->secret, sizeof(id->secret));
 	if (!id->from_env && memcmp(host, id->host, sizeof(host))) {
-		shunt_error("the unique id was made on another host (%s); Shunt without NCCL works on one host only", text);
+		shunt_error(
+		    "the unique id was made on another host (%s); Shunt without NCCL works on one host only", text);
 		return -EXDEV;
 	}
 	if (is_absent(err)) {
-		shunt_error(
-		    "nobody answers for the unique id at %s: it was used already, or the process that made it has ended or is in another container", text);
+		shunt_error("nobody answers for the unique id at %s: it was used already, or the process that made it "
+		            "has ended or is in another container",
+		    text);
 		return id->from_env ? -ETIMEDOUT : -EEXIST;
 	}
 	errno = -err;
@@ -275,13 +285,14 @@ static int await_outcome(int fd, const struct boot_id *id, const struct boot_hel
 		int err = shunt_io_read(fd, &answer, sizeof(answer), deadline, cancel);
 
 		if (err == -ETIMEDOUT)
-			shunt_error("rank %d gave up: the process that serves the bootstrap says nothing (stopped?)", hello->rank);
+			shunt_error("rank %d gave up: the process that serves the bootstrap says nothing (stopped?)",
+			    hello->rank);
 		if (err == -EOWNERDEAD)
 			shunt_error("the process that serves the bootstrap has ended, or refused rank %d", hello->rank);
 		if (err)
 			return err;
-		shunt_mac(mac, id->secret, sizeof(id->secret), "shunt boot answer", hello->nonce, sizeof(hello->nonce), &answer,
-		    offsetof(struct boot_answer, mac));
+		shunt_mac(mac, id->secret, sizeof(id->secret), "shunt boot answer", hello->nonce, sizeof(hello->nonce),
+		    &answer, offsetof(struct boot_answer, mac));
 		if (answer.magic != BOOT_MAGIC || answer.version != BOOT_VERSION || answer.status > 0 ||
 		    !shunt_mac_equal(mac, answer.mac)) {
 			shunt_error("the bootstrap gave an answer that Shunt's would not give");
@@ -301,8 +312,9 @@ static int await_outcome(int fd, const struct boot_id *id, const struct boot_hel
 int shunt_boot_join(const uint8_t id_bytes[SHUNT_BOOT_ID_BYTES], int rank, int nranks, const atomic_int *cancel)
 {
 	struct boot_hello hello = {
-	    .magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .nranks = nranks, .pid = (uint32_t)getpid()};
-	struct boot_challenge challenge = {0};
+		.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .nranks = nranks, .pid = (uint32_t)getpid()
+	};
+	struct boot_challenge challenge = { 0 };
 	struct boot_id id;
 	int fd = -1, err;
 
@@ -312,8 +324,8 @@ int shunt_boot_join(const uint8_t id_bytes[SHUNT_BOOT_ID_BYTES], int rank, int n
 		return -EINVAL;
 	}
 	if (id.version != BOOT_VERSION) {
-		shunt_error("the unique id was made by another version of Shunt (bootstrap protocol %u, ours is %u)", id.version,
-		    BOOT_VERSION);
+		shunt_error("the unique id was made by another version of Shunt (bootstrap protocol %u, ours is %u)",
+		    id.version, BOOT_VERSION);
 		return -EPROTO;
 	}
 	if (nranks < 1 || nranks > SHUNT_BOOT_MAX_RANKS || rank < 0 || rank >= nranks) {
@@ -335,8 +347,8 @@ int shunt_boot_join(const uint8_t id_bytes[SHUNT_BOOT_ID_BYTES], int rank, int n
 	err = shunt_random(hello.nonce, sizeof(hello.nonce));
 	if (err)
 		goto out;
-	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce), &hello,
-	    offsetof(struct boot_hello, mac));
+	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce),
+	    &hello, offsetof(struct boot_hello, mac));
 	err = shunt_io_write(fd, &hello, sizeof(hello), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
 	if (!err)
 		err = await_outcome(fd, &id, &hello, cancel);

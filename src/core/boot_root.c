@@ -25,8 +25,8 @@
 #define CROWD_MS 1000  /* the same when others queue for the place */
 #define FIRST_LOG_MS 30000
 #define IDLE_MS (3600 * 1000) /* for an id that nobody uses */
-#define LINGER_MS 60000     /* after a failure, at most: to tell late ranks */
-#define LINGER_ENV_MS 2000  /* the same where the port is wanted again */
+#define LINGER_MS 60000       /* after a failure, at most: to tell late ranks */
+#define LINGER_ENV_MS 2000    /* the same where the port is wanted again */
 #define SEND_MS 5000
 
 struct pending {
@@ -89,9 +89,10 @@ static void root_destroy(struct root *root)
 }
 
 /* hello: what came on this connection. */
-static void answer(const struct root *root, int fd, const struct boot_hello *hello, enum boot_kind kind, int status, const char *text)
+static void answer(
+    const struct root *root, int fd, const struct boot_hello *hello, enum boot_kind kind, int status, const char *text)
 {
-	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = kind, .status = status};
+	struct boot_answer a = { .magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = kind, .status = status };
 
 	snprintf(a.text, sizeof(a.text), "%s", text);
 	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt boot answer", hello->nonce, BOOT_NONCE, &a,
@@ -176,13 +177,13 @@ static void admit(struct root *root, struct pending *p)
 		return;
 	}
 	if (h->version != BOOT_VERSION || strcmp(h->shunt, SHUNT_VERSION)) {
-		decide(root, -EPROTO, "rank %d has Shunt %s (bootstrap protocol %u), the root has %s (%u)", h->rank, h->shunt,
-		    h->version, SHUNT_VERSION, BOOT_VERSION);
+		decide(root, -EPROTO, "rank %d has Shunt %s (bootstrap protocol %u), the root has %s (%u)", h->rank,
+		    h->shunt, h->version, SHUNT_VERSION, BOOT_VERSION);
 	} else if (h->nranks < 1 || h->nranks > SHUNT_BOOT_MAX_RANKS || h->rank < 0 || h->rank >= h->nranks) {
 		decide(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
 	} else if (root->nranks && h->nranks != root->nranks) {
-		decide(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank, h->nranks, root->first,
-		    root->nranks);
+		decide(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank, h->nranks,
+		    root->first, root->nranks);
 	} else if (memcmp(h->host, root->host, sizeof(root->host))) {
 		decide(root, -EXDEV, "rank %d is on another host than the process that made the unique id", h->rank);
 	} else if (root->nranks && root->seen[h->rank]) {
@@ -223,7 +224,7 @@ static void read_hello(struct root *root, int i)
 
 static void accept_peers(struct root *root)
 {
-	struct boot_challenge challenge = {.magic = BOOT_MAGIC, .version = BOOT_VERSION};
+	struct boot_challenge challenge = { .magic = BOOT_MAGIC, .version = BOOT_VERSION };
 
 	while (root->npending < MAX_PENDING) {
 		struct pending *p = &root->pending[root->npending];
@@ -240,7 +241,7 @@ static void accept_peers(struct root *root)
 			close_socket(&fd);
 			continue;
 		}
-		*p = (struct pending){.fd = fd, .since = shunt_now_ms()};
+		*p = (struct pending){ .fd = fd, .since = shunt_now_ms() };
 		memcpy(p->nonce, challenge.nonce, sizeof(p->nonce));
 		root->npending++;
 	}
@@ -275,7 +276,8 @@ static void log_missing(struct root *root, int64_t now)
 /* After a failure it stays to tell late ranks. */
 static bool finished(const struct root *root, int64_t now)
 {
-	int64_t patience = shunt_config()->setup_timeout, linger = patience > 0 && patience < LINGER_MS ? patience : LINGER_MS;
+	int64_t patience = shunt_config()->setup_timeout,
+	        linger = patience > 0 && patience < LINGER_MS ? patience : LINGER_MS;
 
 	if (root->id.from_env && linger > LINGER_ENV_MS)
 		linger = LINGER_ENV_MS;
@@ -296,7 +298,8 @@ static void look_at_clock(struct root *root, int64_t now)
 			decide(root, -ETIMEDOUT, "no rank came within an hour");
 	} else if (timeout > 0 && now - root->started >= timeout) {
 		name_missing(root, missing, sizeof(missing));
-		decide(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (SHUNT_TIMEOUT), %s", (long long)(timeout / 1000), missing);
+		decide(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (SHUNT_TIMEOUT), %s",
+		    (long long)(timeout / 1000), missing);
 	} else if (now >= root->next_log) {
 		log_missing(root, now);
 	}
@@ -318,13 +321,13 @@ static void step(struct root *root)
 	int npending = root->npending, n = 0;
 	int64_t now = shunt_now_ms();
 
-	pfds[n++] =
-	    (struct pollfd){.fd = npending < MAX_PENDING && now >= root->paused_until ? root->listen_fd : -1, .events = POLLIN};
+	pfds[n++] = (struct pollfd){ .fd = npending < MAX_PENDING && now >= root->paused_until ? root->listen_fd : -1,
+		.events = POLLIN };
 	for (int i = 0; i < npending; i++)
-		pfds[n++] = (struct pollfd){.fd = root->pending[i].fd, .events = POLLIN};
+		pfds[n++] = (struct pollfd){ .fd = root->pending[i].fd, .events = POLLIN };
 	/* Ranks say nothing after hello: whatever comes from one means that it has gone. */
 	for (int r = 0; r < root->nranks; r++)
-		pfds[n++] = (struct pollfd){.fd = root->fd_of[r], .events = POLLIN | POLLRDHUP};
+		pfds[n++] = (struct pollfd){ .fd = root->fd_of[r], .events = POLLIN | POLLRDHUP };
 	/* Waits without a tick: nobody cancels a root. */
 	if (poll(pfds, (nfds_t)n, npending || root->paused_until > now ? 200 : 1000) < 0) {
 		/* More entries than the limit of open files, since somebody lowered it: not in a busy loop. */

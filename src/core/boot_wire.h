@@ -2,12 +2,13 @@
 #ifndef SHUNT_CORE_BOOT_WIRE_H
 #define SHUNT_CORE_BOOT_WIRE_H
 /*
- * The unique id and what travels between a rank and the root. All structs are of fixed size. Only ranks of the same host may meet,
- * so byte order is the host's; a foreign one shows as a wrong magic.
+ * The unique id and what travels between a rank and the root. All structs are of fixed size. Only ranks of the same
+ * host may meet, so byte order is the host's; a foreign one shows as a wrong magic.
  *
  *   root -> rank  challenge  the root's nonce
  *   rank -> root  hello      who it is; mac over (root's nonce, hello)
- *   root -> rank  answer     any number of BOOT_WAIT (text: who is missing), then one BOOT_DONE; mac over (rank's nonce, answer)
+ *   root -> rank  answer     any number of BOOT_WAIT (text: who is missing), then one BOOT_DONE; mac over (rank's
+ * nonce, answer)
  *
  * The layout of hello up to version and its mac never change, so that another version can be told from a stranger.
  */

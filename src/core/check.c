@@ -20,11 +20,15 @@ static struct shunt_check describe(const struct shunt_coll *c)
 {
 	bool reduces = shunt_kind_reduces(c->kind);
 
-	return (struct shunt_check){ .what = SHUNT_CHECK_CALLS, .kind = (uint8_t)c->kind, .dtype = (uint8_t)c->dtype,
-		.redop = reduces ? (uint8_t)c->redop : 0, .root = shunt_kind_has_root(c->kind) ? (uint16_t)c->root : 0 };
+	return (struct shunt_check){ .what = SHUNT_CHECK_CALLS,
+		.kind = (uint8_t)c->kind,
+		.dtype = (uint8_t)c->dtype,
+		.redop = reduces ? (uint8_t)c->redop : 0,
+		.root = shunt_kind_has_root(c->kind) ? (uint16_t)c->root : 0 };
 }
 
-void shunt_check_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool captured, struct shunt_kargs *base)
+void shunt_check_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool captured, struct shunt_kargs *base)
 {
 	uint64_t hash = 0;
 	unsigned count = 0;

@@ -4,24 +4,54 @@
 #include <string.h>
 
 const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = 1, [SHUNT_U8] = 1, [SHUNT_I32] = 4, [SHUNT_U32] = 4, [SHUNT_I64] = 8, [SHUNT_U64] = 8,
-	[SHUNT_F16] = 2, [SHUNT_F32] = 4, [SHUNT_F64] = 8, [SHUNT_BF16] = 2, [SHUNT_F8E4M3] = 1, [SHUNT_F8E5M2] = 1,
+	[SHUNT_I8] = 1,
+	[SHUNT_U8] = 1,
+	[SHUNT_I32] = 4,
+	[SHUNT_U32] = 4,
+	[SHUNT_I64] = 8,
+	[SHUNT_U64] = 8,
+	[SHUNT_F16] = 2,
+	[SHUNT_F32] = 4,
+	[SHUNT_F64] = 8,
+	[SHUNT_BF16] = 2,
+	[SHUNT_F8E4M3] = 1,
+	[SHUNT_F8E5M2] = 1,
 };
 
 static const char *const kind_names[SHUNT_NKINDS] = {
-	[SHUNT_ALLREDUCE] = "allreduce", [SHUNT_REDUCE] = "reduce", [SHUNT_BROADCAST] = "broadcast",
-	[SHUNT_ALLGATHER] = "allgather", [SHUNT_REDUCESCATTER] = "reducescatter", [SHUNT_ALLTOALL] = "alltoall",
-	[SHUNT_GATHER] = "gather", [SHUNT_SCATTER] = "scatter", [SHUNT_SEND] = "send", [SHUNT_RECV] = "recv",
+	[SHUNT_ALLREDUCE] = "allreduce",
+	[SHUNT_REDUCE] = "reduce",
+	[SHUNT_BROADCAST] = "broadcast",
+	[SHUNT_ALLGATHER] = "allgather",
+	[SHUNT_REDUCESCATTER] = "reducescatter",
+	[SHUNT_ALLTOALL] = "alltoall",
+	[SHUNT_GATHER] = "gather",
+	[SHUNT_SCATTER] = "scatter",
+	[SHUNT_SEND] = "send",
+	[SHUNT_RECV] = "recv",
 };
 
 static const char *const dtype_names[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = "int8", [SHUNT_U8] = "uint8", [SHUNT_I32] = "int32", [SHUNT_U32] = "uint32",
-	[SHUNT_I64] = "int64", [SHUNT_U64] = "uint64", [SHUNT_F16] = "float16", [SHUNT_F32] = "float32",
-	[SHUNT_F64] = "float64", [SHUNT_BF16] = "bfloat16", [SHUNT_F8E4M3] = "float8e4m3", [SHUNT_F8E5M2] = "float8e5m2",
+	[SHUNT_I8] = "int8",
+	[SHUNT_U8] = "uint8",
+	[SHUNT_I32] = "int32",
+	[SHUNT_U32] = "uint32",
+	[SHUNT_I64] = "int64",
+	[SHUNT_U64] = "uint64",
+	[SHUNT_F16] = "float16",
+	[SHUNT_F32] = "float32",
+	[SHUNT_F64] = "float64",
+	[SHUNT_BF16] = "bfloat16",
+	[SHUNT_F8E4M3] = "float8e4m3",
+	[SHUNT_F8E5M2] = "float8e5m2",
 };
 
 static const char *const redop_names[SHUNT_NREDOPS] = {
-	[SHUNT_SUM] = "sum", [SHUNT_PROD] = "prod", [SHUNT_MAX] = "max", [SHUNT_MIN] = "min", [SHUNT_AVG] = "avg",
+	[SHUNT_SUM] = "sum",
+	[SHUNT_PROD] = "prod",
+	[SHUNT_MAX] = "max",
+	[SHUNT_MIN] = "min",
+	[SHUNT_AVG] = "avg",
 	[SHUNT_PREMUL] = "premulsum",
 };
 
@@ -72,7 +102,8 @@ bool shunt_kind_has_root(enum shunt_kind kind)
 
 bool shunt_kind_has_parts(enum shunt_kind kind)
 {
-	return kind == SHUNT_ALLGATHER || kind == SHUNT_REDUCESCATTER || kind == SHUNT_ALLTOALL || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
+	return kind == SHUNT_ALLGATHER || kind == SHUNT_REDUCESCATTER || kind == SHUNT_ALLTOALL ||
+	    kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
 }
 
 const char *shunt_dtype_name(enum shunt_dtype dtype)

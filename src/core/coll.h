@@ -22,8 +22,18 @@ enum shunt_kind {
 
 /* Data types have ncclDataType_t's values. */
 enum shunt_dtype {
-	SHUNT_I8, SHUNT_U8, SHUNT_I32, SHUNT_U32, SHUNT_I64, SHUNT_U64,
-	SHUNT_F16, SHUNT_F32, SHUNT_F64, SHUNT_BF16, SHUNT_F8E4M3, SHUNT_F8E5M2,
+	SHUNT_I8,
+	SHUNT_U8,
+	SHUNT_I32,
+	SHUNT_U32,
+	SHUNT_I64,
+	SHUNT_U64,
+	SHUNT_F16,
+	SHUNT_F32,
+	SHUNT_F64,
+	SHUNT_BF16,
+	SHUNT_F8E4M3,
+	SHUNT_F8E5M2,
 	SHUNT_NDTYPES,
 };
 
@@ -34,11 +44,11 @@ struct shunt_coll {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
-	int root;               /* of SEND and RECV: the peer */
+	int root; /* of SEND and RECV: the peer */
 	const void *send;
 	void *recv;
-	size_t count;           /* elements, as NCCL counts them for this kind */
-	uint64_t scalar;        /* PREMUL: the value's bits in dtype, or the device address that holds it */
+	size_t count;    /* elements, as NCCL counts them for this kind */
+	uint64_t scalar; /* PREMUL: the value's bits in dtype, or the device address that holds it */
 	bool scalar_on_device;
 	int min_ctas, max_ctas; /* of this call; 0: no limit */
 	void *stream;
@@ -49,16 +59,16 @@ struct shunt_coll {
 
 /* Why a call went to the real NCCL. Order is free; names in coll.c. */
 enum shunt_why {
-	SHUNT_WHY_OURS,         /* it did not */
-	SHUNT_WHY_KIND,         /* no kernel for this collective */
-	SHUNT_WHY_SIZE,         /* NCCL is the faster one at this size */
-	SHUNT_WHY_FORCED,       /* SHUNT_FORCE_NCCL */
-	SHUNT_WHY_NCCL_ENV,     /* the user chose NCCL's algorithm or forbade peer access */
-	SHUNT_WHY_CONFIG,       /* the call's own configuration asks for what we do not do */
-	SHUNT_WHY_SELECTOR,     /* the program's selector of plans says so */
-	SHUNT_WHY_COMM,         /* the communicator is forward-only */
-	SHUNT_WHY_ONE_RANK,     /* a communicator of one rank */
-	SHUNT_WHY_ODD,          /* large parts that do not all begin at a multiple of 16 bytes */
+	SHUNT_WHY_OURS,     /* it did not */
+	SHUNT_WHY_KIND,     /* no kernel for this collective */
+	SHUNT_WHY_SIZE,     /* NCCL is the faster one at this size */
+	SHUNT_WHY_FORCED,   /* SHUNT_FORCE_NCCL */
+	SHUNT_WHY_NCCL_ENV, /* the user chose NCCL's algorithm or forbade peer access */
+	SHUNT_WHY_CONFIG,   /* the call's own configuration asks for what we do not do */
+	SHUNT_WHY_SELECTOR, /* the program's selector of plans says so */
+	SHUNT_WHY_COMM,     /* the communicator is forward-only */
+	SHUNT_WHY_ONE_RANK, /* a communicator of one rank */
+	SHUNT_WHY_ODD,      /* large parts that do not all begin at a multiple of 16 bytes */
 	SHUNT_NWHYS,
 };
 
@@ -87,14 +97,14 @@ static inline bool shunt_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint6
 	return a < b + b_bytes && b < a + a_bytes;
 }
 
-const char *shunt_kind_name(enum shunt_kind kind);      /* "allreduce" */
+const char *shunt_kind_name(enum shunt_kind kind); /* "allreduce" */
 /* Are they one name? Case, space and underscores do not count: all_reduce and AllReduce are allreduce. */
 bool shunt_same_name(const char *text, size_t bytes, const char *name);
-int shunt_kind_find(const char *text, size_t bytes);    /* -1: there is none of this name */
+int shunt_kind_find(const char *text, size_t bytes); /* -1: there is none of this name */
 bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */
 bool shunt_kind_has_parts(enum shunt_kind kind);
-const char *shunt_dtype_name(enum shunt_dtype dtype);   /* "float16" */
-const char *shunt_redop_name(enum shunt_redop redop);   /* "sum" */
+const char *shunt_dtype_name(enum shunt_dtype dtype); /* "float16" */
+const char *shunt_redop_name(enum shunt_redop redop); /* "sum" */
 const char *shunt_why_name(enum shunt_why why);
 #endif

@@ -37,14 +37,16 @@ static void become_forward(struct shunt_comm *comm, const char *why)
 }
 
 /*
- * Ranks that choose differently must not find each other: one that forwards a call never comes to the set-up, and the rest would
- * wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what differs.
+ * Ranks that choose differently must not find each other: one that forwards a call never comes to the set-up, and the
+ * rest would wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what
+ * differs.
  */
 static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
 {
 	if (desc->standalone)
 		return desc->id;
-	return shunt_id_derive(&desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
+	return shunt_id_derive(
+	    &desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
 /* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
@@ -56,9 +58,12 @@ static bool answer_peer(struct shunt_comm *comm)
 	if (comm->rank < 0 || comm->device < 0) {
 		comm->wanted = true;
 	} else if (!atomic_load(&comm->error)) {
-		/* A peer comes when all members have their sockets. A stranger may come before, and is not to end what has not begun. */
+		/*
+		 * A peer comes when all members have their sockets. A stranger may come before, and is not to end what
+		 * has not begun.
+		 */
 		again = atomic_load(&comm->state) == COMM_NEW &&
-			shunt_meet_await(comm->meet, comm->nslots, comm->nranks, 1, &comm->cancel) == -ETIMEDOUT;
+		    shunt_meet_await(comm->meet, comm->nslots, comm->nranks, 1, &comm->cancel) == -ETIMEDOUT;
 		if (!again && shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
 		if (!again)
@@ -139,7 +144,8 @@ static void print_stats(struct shunt_comm *comm)
 {
 	char title[96];
 
-	snprintf(title, sizeof(title), "communicator %s rank %d of %d", shunt_id_text(comm->id.b).s, comm->rank, comm->nranks);
+	snprintf(title, sizeof(title), "communicator %s rank %d of %d", shunt_id_text(comm->id.b).s, comm->rank,
+	    comm->nranks);
 	shunt_counters_print(&comm->counters, title);
 }
 
@@ -160,8 +166,10 @@ static void free_comm(struct shunt_comm *comm)
 	free(comm);
 }
 
-/* Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank whose memory others of
- * this process use, too. */
+/*
+ * Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank
+ * whose memory others of this process use, too.
+ */
 static bool waits_at_end(const struct shunt_comm *comm)
 {
 	bool waits = !atomic_load(&comm->cancel) && atomic_load(&comm->state) == COMM_READY;
@@ -182,7 +190,8 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		print_stats(comm);
 	shunt_recorder_phase(comm->recorder, "destruction");
 	shunt_service_unwatch(comm);
-	if (atomic_load(&comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
+	if (atomic_load(
+	        &comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
 		shunt_peers_unwatch(comm);
 		pthread_mutex_lock(&comm->lock);
 		shunt_meet_destroy(comm->meet);
@@ -194,7 +203,8 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	if (shunt_retire(comm)) {
 		free_comm(comm);
 	} else {
-		comm->recorder = shunt_recorder_hide(comm->recorder); /* nobody waits for it, and dumps are not to say so */
+		comm->recorder =
+		    shunt_recorder_hide(comm->recorder); /* nobody waits for it, and dumps are not to say so */
 		shunt_retire_leave(comm);
 	}
 	while ((comm = shunt_retired(device, waits)))
@@ -223,7 +233,10 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm)
 
 	if (!comm->words) /* kernels of one rank alone, which wait for nobody */
 		return;
-	/* Kernels look at both at the same times; this one comes to them also where the copy has to wait until they have ended. */
+	/*
+	 * Kernels look at both at the same times; this one comes to them also where the copy has to wait until they
+	 * have ended.
+	 */
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
 }

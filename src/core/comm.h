@@ -6,8 +6,8 @@
  * It knows nothing of ncclComm_t; the shim keeps the map from handles to these.
  *
  * Life: create (cheap: one listening Unix socket, no memory, no thread) -> set_rank when rank and size are known ->
- * first run that wants a kernel does the set-up with all peers -> run ... -> destroy. One thread uses a communicator at a
- * time, except abort and the queries, which any thread may call.
+ * first run that wants a kernel does the set-up with all peers -> run ... -> destroy. One thread uses a communicator at
+ * a time, except abort and the queries, which any thread may call.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,13 +22,14 @@ struct shunt_pick; /* algos/algo.h */
 
 struct shunt_comm_desc {
 	struct shunt_id id;
-	int slot, nslots;    /* our place among those who may be members: the rank, or for a child the rank in the parent */
-	int rank, nranks;    /* -1: not known yet, set_rank follows */
-	int device;          /* -1: not known yet */
-	bool standalone;     /* no real NCCL to fall back to */
-	int max_ctas;        /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
-	bool no_sms;         /* CTAPolicy zero */
-	bool no_clusters;    /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
+	int slot,
+	    nslots; /* our place among those who may be members: the rank, or for a child the rank in the parent */
+	int rank, nranks;        /* -1: not known yet, set_rank follows */
+	int device;              /* -1: not known yet */
+	bool standalone;         /* no real NCCL to fall back to */
+	int max_ctas;            /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
+	bool no_sms;             /* CTAPolicy zero */
+	bool no_clusters;        /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
 	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
 };
 
@@ -44,8 +45,8 @@ void shunt_comm_destroy(struct shunt_comm *comm);
 void shunt_comm_abort(struct shunt_comm *comm);
 
 /*
- * Path of a call: the algorithm's name, or NULL and *why_p for NCCL. Pure function of values that all ranks share; may be called
- * before set-up (then it assumes success). captured is not among its inputs.
+ * Path of a call: the algorithm's name, or NULL and *why_p for NCCL. Pure function of values that all ranks share; may
+ * be called before set-up (then it assumes success). captured is not among its inputs.
  */
 const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
 /* The reason in words; of a communicator that takes no calls what made it so. Valid as long as the communicator. */
@@ -53,37 +54,43 @@ const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*
- * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to be done before the launch,
- * so neither before the set-up nor where there are plans; else pick_p->algo is NULL.
+ * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to
+ * be done before the launch, so neither before the set-up nor where there are plans; else pick_p->algo is NULL.
  */
-bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
-/* True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device. */
+bool shunt_comm_pick(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
+/*
+ * True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device.
+ */
 bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
- * Does now what run would have to do with the peers before it launches. 0: whether and how the call runs is known, forwarding included;
- * -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
+ * Does now what run would have to do with the peers before it launches. 0: whether and how the call runs is known,
+ * forwarding included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
  */
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
- * Runs a call with our kernels: 0, or -EOPNOTSUPP: forward it (nothing was launched; counted with its reason), or another error
- * (sticky for the communicator). Does the set-up if needed. count 0 is the shim's to drop.
+ * Runs a call with our kernels: 0, or -EOPNOTSUPP: forward it (nothing was launched; counted with its reason), or
+ * another error (sticky for the communicator). Does the set-up if needed. count 0 is the shim's to drop.
  */
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
- * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first one's stream, and
- * all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo NULL; the rest is filled in. -EOPNOTSUPP:
- * one of them is to be forwarded, and nothing was launched; -EBADMSG: this rank's messages to itself do not pair up, or its streams cannot be
- * put in order since one captures, or its capture was spoiled (nothing was launched, the communicator goes on).
+ * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first
+ * one's stream, and all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo
+ * NULL; the rest is filled in. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EBADMSG: this
+ * rank's messages to itself do not pair up, or its streams cannot be put in order since one captures, or its capture
+ * was spoiled (nothing was launched, the communicator goes on).
  */
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
+int shunt_comm_run_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
 /*
- * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto the calls' streams until join_due,
- * and neither before nor after it. *forked_p: so it will, and run_group has to be told. False: it cannot, and comes after it. -EBADMSG: as run_group.
+ * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto
+ * the calls' streams until join_due, and neither before nor after it. *forked_p: so it will, and run_group has to be
+ * told. False: it cannot, and comes after it. -EBADMSG: as run_group.
  */
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p);
 /*
- * run_group has launched them: from the next join_due on what comes onto the calls' streams waits for that. Any thread may call join_due, which is cheap
- * where nothing is due, and there may be more than one.
+ * run_group has launched them: from the next join_due on what comes onto the calls' streams waits for that. Any thread
+ * may call join_due, which is cheap where nothing is due, and there may be more than one.
  */
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
@@ -94,7 +101,10 @@ int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
 int shunt_comm_nranks(const struct shunt_comm *comm);
 int shunt_comm_device(const struct shunt_comm *comm);
-/* Waits for the kernels that were launched on the communicator, and its graphs'. 0, -ECANCELED: aborted meanwhile, or another error. */
+/*
+ * Waits for the kernels that were launched on the communicator, and its graphs'. 0, -ECANCELED: aborted meanwhile, or
+ * another error.
+ */
 int shunt_comm_quiet(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);

@@ -2,8 +2,8 @@
 #ifndef SHUNT_CORE_COMM_PRIV_H
 #define SHUNT_CORE_COMM_PRIV_H
 /*
- * struct shunt_comm, for the files that do something with a communicator: comm.c has its life, setup.c the first use, decide.c and launch.c
- * its calls, quiet.c the end of its kernels. The others have one part of the struct each.
+ * struct shunt_comm, for the files that do something with a communicator: comm.c has its life, setup.c the first use,
+ * decide.c and launch.c its calls, quiet.c the end of its kernels. The others have one part of the struct each.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,36 +36,38 @@ struct shunt_comm {
 	struct shunt_scope scope;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_meet *meet;
-	bool no_clusters;         /* launches do not come as such */
-	bool no_sms;              /* what the program asked for here; the scope has what all ranks did */
-	bool wanted;              /* a peer asked for the set-up before our rank was known */
+	bool no_clusters; /* launches do not come as such */
+	bool no_sms;      /* what the program asked for here; the scope has what all ranks did */
+	bool wanted;      /* a peer asked for the set-up before our rank was known */
 
-	pthread_mutex_t lock;     /* set-up and launches */
-	atomic_int state;         /* enum comm_state */
-	atomic_int error;         /* sticky, 0 or -errno */
-	atomic_int cancel;        /* abort was called; host waits poll it */
-	char why[160];            /* of COMM_FORWARD */
-	atomic_bool untold;       /* ... and nobody was told yet */
-	bool checks;              /* SHUNT_CHECK */
+	pthread_mutex_t lock; /* set-up and launches */
+	atomic_int state;     /* enum comm_state */
+	atomic_int error;     /* sticky, 0 or -errno */
+	atomic_int cancel;    /* abort was called; host waits poll it */
+	char why[160];        /* of COMM_FORWARD */
+	atomic_bool untold;   /* ... and nobody was told yet */
+	bool checks;          /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
 	struct shunt_words *words;                 /* page-locked; also what kernels see and write */
-	atomic_int lost;          /* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none */
-	int lost_pid;             /* written before */
-	struct shunt_kargs kargs;                  /* what is the same for every launch */
+	atomic_int
+	    lost;     /* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none */
+	int lost_pid; /* written before */
+	struct shunt_kargs kargs; /* what is the same for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_windows windows;
 	struct shunt_copier copier;
-	void *beside;             /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it is needed */
+	void *beside; /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it is
+	                 needed */
 	struct {
-		void **streams;   /* of the group that was forked to it, and is not joined yet */
+		void **streams; /* of the group that was forked to it, and is not joined yet */
 		size_t n;
-		atomic_bool due;  /* shunt_comm_join_due is to do it */
+		atomic_bool due; /* shunt_comm_join_due is to do it */
 	} forked;
-	pid_t pid;                /* of the process that made it: a forked child has a copy, and none of what it stands for */
-	struct shunt_comm *next;                   /* core/retire.c's */
+	pid_t pid; /* of the process that made it: a forked child has a copy, and none of what it stands for */
+	struct shunt_comm *next; /* core/retire.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };
@@ -73,11 +75,11 @@ struct shunt_comm {
 /* The first use, unless it has been; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /*
- * Decides all calls whose pick has no algorithm yet, with the set-up done on the way if one wants a kernel; with the lock held. -EOPNOTSUPP: one is
- * to be forwarded, *which_p.
+ * Decides all calls whose pick has no algorithm yet, with the set-up done on the way if one wants a kernel; with the
+ * lock held. -EOPNOTSUPP: one is to be forwarded, *which_p.
  */
-int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
-    enum shunt_why *why_p);
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks,
+    size_t n, size_t *which_p, enum shunt_why *why_p);
 /* The call's buffers are to lie in windows. */
 static inline bool shunt_comm_needs_window(const struct shunt_pick *pick)
 {

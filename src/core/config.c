@@ -24,12 +24,12 @@ struct row {
 };
 
 static const struct row rows[] = {
-#define CFG(name, type, def, field, aliases, doc)                                                                                  \
-	{"SHUNT_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, config.field), aliases, doc},
+#define CFG(name, type, def, field, aliases, doc) \
+	{ "SHUNT_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, config.field), aliases, doc },
 #include "core/config.def"
 #undef CFG
-#define CFG(name, type, def, field, aliases, doc)                                                                                  \
-	{"NCCL_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, nccl.field), aliases, doc},
+#define CFG(name, type, def, field, aliases, doc) \
+	{ "NCCL_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, nccl.field), aliases, doc },
 #include "core/nccl_env.def"
 #undef CFG
 };
@@ -40,16 +40,17 @@ static const struct {
 	const char *name;
 	unsigned low, high;
 } bounds[] = {
-    {"SHUNT_SIM_DEVICES", 1, 8},
+	{ "SHUNT_SIM_DEVICES", 1, 8 },
 };
 #define NBOUNDS (sizeof(bounds) / sizeof(bounds[0]))
 
 /* Names that are not ours to parse but no mistake either: read by the command. */
-static const char *const other_names[] = {"SHUNT_LIB"};
+static const char *const other_names[] = { "SHUNT_LIB" };
 
 /* Collectives for which NCCL chooses among algorithms and protocols; the rest are made of sends and receives. */
-#define CLAIMABLE                                                                                                                  \
-	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | 1u << SHUNT_REDUCESCATTER)
+#define CLAIMABLE \
+	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | \
+	    1u << SHUNT_REDUCESCATTER)
 
 /* Takes the value of one variable if it is set and sound. */
 static bool take(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
@@ -66,8 +67,8 @@ static bool take(struct shunt_settings *s, const struct row *row, const char *na
 	while (b < NBOUNDS && strcmp(bounds[b].name, row->name))
 		b++;
 	if (b < NBOUNDS && (err || *(unsigned *)value < bounds[b].low || *(unsigned *)value > bounds[b].high)) {
-		shunt_warn("%s=%s is not a number from %u to %u; using the default %s", name, text, bounds[b].low, bounds[b].high,
-		    row->def);
+		shunt_warn("%s=%s is not a number from %u to %u; using the default %s", name, text, bounds[b].low,
+		    bounds[b].high, row->def);
 		row->type->parse(row->def, value);
 		return false;
 	}
@@ -119,7 +120,8 @@ static unsigned edit_distance(const char *a, const char *b)
 			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
 			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
 			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    d[i - 2][j - 2] + 1 < best)
 				best = d[i - 2][j - 2] + 1;
 			d[i][j] = best;
 		}
@@ -193,7 +195,8 @@ static uint32_t parse_forced(const char *list, const char *variable, char *bad, 
 		else if (!shunt_same_name(list, n, "") && !shunt_same_name(list, n, "none")) {
 			if (!*bad)
 				snprintf(bad, bytes, "%.*s", (int)n, list);
-			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, allgather, "
+			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, "
+			            "allgather, "
 			            "reducescatter, "
 			            "alltoall, gather, scatter, send and recv",
 			    variable, (int)n, list);
@@ -235,9 +238,8 @@ static unsigned smaller_limit(int a, int b)
 
 static uint64_t fingerprint(const struct shunt_settings *s)
 {
-	const uint32_t values[] = {
-	    s->forced, s->claimed, (uint32_t)s->config.device, s->config.check, s->config.deterministic,
-	    smaller_limit(s->nccl.max_ctas, s->nccl.max_nchannels)};
+	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
+		s->config.deterministic, smaller_limit(s->nccl.max_ctas, s->nccl.max_nchannels) };
 
 	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
 }
@@ -251,12 +253,14 @@ static size_t row_of(const char *name)
 	return i;
 }
 
-void shunt_settings_parse(struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names)
+void shunt_settings_parse(
+    struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names)
 {
-	*s = (struct shunt_settings){0};
+	*s = (struct shunt_settings){ 0 };
 	for (size_t i = 0; i < NROWS; i++)
 		parse_row(s, i, get, arg);
-	s->forced = parse_forced(s->config.force_nccl, s->source[row_of("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
+	s->forced = parse_forced(
+	    s->config.force_nccl, s->source[row_of("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
 	s->claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
 	s->fingerprint = fingerprint(s);
 	if (names)
@@ -275,8 +279,8 @@ bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_c
 {
 	if (i >= NROWS)
 		return false;
-	*row = (struct shunt_config_row){
-	    rows[i].name, rows[i].type->name, rows[i].def, rows[i].aliases, rows[i].type->accepts, rows[i].doc, s->source[i], ""};
+	*row = (struct shunt_config_row){ rows[i].name, rows[i].type->name, rows[i].def, rows[i].aliases,
+		rows[i].type->accepts, rows[i].doc, s->source[i], "" };
 	rows[i].type->show((const char *)s + rows[i].offset, row->value, sizeof(row->value));
 	return true;
 }
@@ -292,7 +296,10 @@ static const char *get_env(void *arg, const char *name)
 
 static void parse_process(void)
 {
-	/* The program's: where the library is opened with RTLD_DEEPBIND, as by our own tools, environ is libc's copy, which nobody fills. */
+	/*
+	 * The program's: where the library is opened with RTLD_DEEPBIND, as by our own tools, environ is libc's copy,
+	 * which nobody fills.
+	 */
 	void *program = dlopen(NULL, RTLD_LAZY);
 	char ***names = program ? dlsym(program, "environ") : NULL;
 
@@ -302,7 +309,8 @@ static void parse_process(void)
 		dlclose(program);
 	for (size_t i = 0; i < NROWS; i++)
 		if (strcmp(process.source[i], "default") && shunt_env_from_file(rows[i].name))
-			snprintf(process.source[i], sizeof(process.source[i]), "%s in NCCL's configuration file", rows[i].name);
+			snprintf(process.source[i], sizeof(process.source[i]), "%s in NCCL's configuration file",
+			    rows[i].name);
 }
 
 static const struct shunt_settings *settings(void)

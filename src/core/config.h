@@ -2,9 +2,9 @@
 #ifndef SHUNT_CORE_CONFIG_H
 #define SHUNT_CORE_CONFIG_H
 /*
- * The configuration: one row per variable in config.def (ours, SHUNT_*) and nccl_env.def (NCCL's that we obey). Read once, on the
- * first call of any function here, and never again. A value that cannot be read is reported in one line and its default taken.
- * An empty value counts as not set. Any thread.
+ * The configuration: one row per variable in config.def (ours, SHUNT_*) and nccl_env.def (NCCL's that we obey). Read
+ * once, on the first call of any function here, and never again. A value that cannot be read is reported in one line
+ * and its default taken. An empty value counts as not set. Any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,8 +47,8 @@ const struct shunt_config *shunt_config(void);
 const struct shunt_nccl_env *shunt_nccl_env(void);
 
 /*
- * Why this collective is NCCL's: SHUNT_WHY_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_WHY_NCCL_ENV, NCCL_ALGO or NCCL_PROTO chooses (or
- * excludes) something for it. SHUNT_WHY_OURS: it is not.
+ * Why this collective is NCCL's: SHUNT_WHY_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_WHY_NCCL_ENV, NCCL_ALGO or
+ * NCCL_PROTO chooses (or excludes) something for it. SHUNT_WHY_OURS: it is not.
  */
 enum shunt_why shunt_config_why_nccl(enum shunt_kind kind);
 /* NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC. */
@@ -75,8 +75,8 @@ size_t shunt_config_nrows(void);
 bool shunt_config_row(size_t i, struct shunt_config_row *row);
 
 /*
- * The parser itself, for tests: reads what get gives and, if names is not NULL, checks that NULL-terminated list of "NAME=value"
- * for unknown SHUNT_ names. finish frees the strings.
+ * The parser itself, for tests: reads what get gives and, if names is not NULL, checks that NULL-terminated list of
+ * "NAME=value" for unknown SHUNT_ names. finish frees the strings.
  */
 #define SHUNT_CONFIG_MAX_ROWS 64
 struct shunt_settings {
@@ -87,7 +87,8 @@ struct shunt_settings {
 	uint64_t fingerprint;
 	char source[SHUNT_CONFIG_MAX_ROWS][64];
 };
-void shunt_settings_parse(struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names);
+void shunt_settings_parse(
+    struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names);
 void shunt_settings_finish(struct shunt_settings *s);
 bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_config_row *row);
 #endif

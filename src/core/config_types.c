@@ -53,7 +53,7 @@ static int parse_name(const char *const *names, const char *text)
 
 static int parse_bool(const char *text, void *value)
 {
-	static const char *const names[] = {"0", "1", "no", "yes", "off", "on", "false", "true", "n", "y", NULL};
+	static const char *const names[] = { "0", "1", "no", "yes", "off", "on", "false", "true", "n", "y", NULL };
 	int i = parse_name(names, text);
 
 	if (i < 0)
@@ -69,7 +69,7 @@ static void show_bool(const void *value, char *text, size_t bytes)
 
 static int parse_uint(const char *text, void *value)
 {
-	static const struct unit plain[] = {{"", 1}, {NULL, 0}};
+	static const struct unit plain[] = { { "", 1 }, { NULL, 0 } };
 	uint64_t n;
 	int err = parse_scaled(text, plain, UINT_MAX, &n);
 
@@ -104,10 +104,11 @@ static void show_int(const void *value, char *text, size_t bytes)
 
 static int parse_size(const char *text, void *value)
 {
-	static const struct unit units[] = {{"", 1}, {"b", 1}, {"k", UINT64_C(1) << 10}, {"m", UINT64_C(1) << 20},
-	    {"g", UINT64_C(1) << 30}, {"t", UINT64_C(1) << 40}, {"kb", UINT64_C(1) << 10}, {"mb", UINT64_C(1) << 20},
-	    {"gb", UINT64_C(1) << 30}, {"tb", UINT64_C(1) << 40}, {"kib", UINT64_C(1) << 10}, {"mib", UINT64_C(1) << 20},
-	    {"gib", UINT64_C(1) << 30}, {"tib", UINT64_C(1) << 40}, {NULL, 0}};
+	static const struct unit units[] = { { "", 1 }, { "b", 1 }, { "k", UINT64_C(1) << 10 },
+		{ "m", UINT64_C(1) << 20 }, { "g", UINT64_C(1) << 30 }, { "t", UINT64_C(1) << 40 },
+		{ "kb", UINT64_C(1) << 10 }, { "mb", UINT64_C(1) << 20 }, { "gb", UINT64_C(1) << 30 },
+		{ "tb", UINT64_C(1) << 40 }, { "kib", UINT64_C(1) << 10 }, { "mib", UINT64_C(1) << 20 },
+		{ "gib", UINT64_C(1) << 30 }, { "tib", UINT64_C(1) << 40 }, { NULL, 0 } };
 
 	return parse_scaled(text, units, UINT64_MAX, value);
 }
@@ -125,8 +126,8 @@ static void show_size(const void *value, char *text, size_t bytes)
 
 static int parse_ms(const char *text, void *value)
 {
-	static const struct unit units[] = {
-	    {"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60 * 1000}, {"min", 60 * 1000}, {"h", 3600 * 1000}, {NULL, 0}};
+	static const struct unit units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60 * 1000 },
+		{ "min", 60 * 1000 }, { "h", 3600 * 1000 }, { NULL, 0 } };
 	uint64_t n;
 	int err = parse_scaled(text, units, INT64_MAX, &n);
 
@@ -165,7 +166,7 @@ static void show_str(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", *(const char *const *)value);
 }
 
-static const char *const device_names[] = {"auto", "cuda", "sim", NULL};
+static const char *const device_names[] = { "auto", "cuda", "sim", NULL };
 
 static int parse_device(const char *text, void *value)
 {
@@ -197,12 +198,15 @@ static void show_loglevel(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%s", shunt_loglevel_names[*(const enum shunt_loglevel *)value]);
 }
 
-const struct shunt_config_type shunt_type_bool = {"bool", "0 or 1 (no, yes, off, on, false, true)", parse_bool, show_bool};
-const struct shunt_config_type shunt_type_uint = {"uint", "a number from 0", parse_uint, show_uint};
-const struct shunt_config_type shunt_type_int = {"int", "a whole number", parse_int, show_int};
-const struct shunt_config_type shunt_type_size = {"size", "a size (bytes, or a number with k, m, g or t)", parse_size, show_size};
-const struct shunt_config_type shunt_type_ms = {"ms", "a time (seconds, or a number with ms, s, m or h)", parse_ms, show_ms};
-const struct shunt_config_type shunt_type_str = {"str", "a text", parse_str, show_str};
-const struct shunt_config_type shunt_type_device = {"device", "one of auto, cuda, sim", parse_device, show_device};
-const struct shunt_config_type shunt_type_loglevel = {
-    "loglevel", "one of auto, none, error, warn, info, trace", parse_loglevel, show_loglevel};
+const struct shunt_config_type shunt_type_bool = { "bool", "0 or 1 (no, yes, off, on, false, true)", parse_bool,
+	show_bool };
+const struct shunt_config_type shunt_type_uint = { "uint", "a number from 0", parse_uint, show_uint };
+const struct shunt_config_type shunt_type_int = { "int", "a whole number", parse_int, show_int };
+const struct shunt_config_type shunt_type_size = { "size", "a size (bytes, or a number with k, m, g or t)", parse_size,
+	show_size };
+const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a number with ms, s, m or h)", parse_ms,
+	show_ms };
+const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
+const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
+const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
+	parse_loglevel, show_loglevel };

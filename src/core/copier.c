@@ -20,8 +20,8 @@ static bool have_aside(struct shunt_comm *comm)
 }
 
 /*
- * A stream that was forked inside a capture belongs to that until it ends, which we are not told. Meanwhile another capture, or a call that is
- * not captured, may come.
+ * A stream that was forked inside a capture belongs to that until it ends, which we are not told. Meanwhile another
+ * capture, or a call that is not captured, may come.
  */
 static bool aside_is_free(struct shunt_comm *comm)
 {
@@ -64,7 +64,8 @@ int shunt_copier_copy(struct shunt_comm *comm, void *stream, const struct shunt_
 		to = shunt_windows_at(comm, to, copy->bytes, copy->peer);
 	}
 	if (!to || !from) {
-		shunt_error("communicator of %d ranks, rank %d: %llu bytes at %p lie in no window; the buffers of a call must lie in one as a whole",
+		shunt_error("communicator of %d ranks, rank %d: %llu bytes at %p lie in no window; the buffers of a "
+		            "call must lie in one as a whole",
 		    comm->nranks, comm->rank, (unsigned long long)copy->bytes, copy->pulls ? copy->from : copy->to);
 		return -EINVAL;
 	}

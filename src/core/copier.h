@@ -2,9 +2,9 @@
 #ifndef SHUNT_CORE_COPIER_H
 #define SHUNT_CORE_COPIER_H
 /*
- * The copies of a launch: those between ranks on the launch's own stream, one after the other, as they share a link; this rank's own at
- * the same time on a stream of the communicator, which is forked from the launch's by events and joined again. Captures take all of it.
- * With the communicator's lock held.
+ * The copies of a launch: those between ranks on the launch's own stream, one after the other, as they share a link;
+ * this rank's own at the same time on a stream of the communicator, which is forked from the launch's by events and
+ * joined again. Captures take all of it. With the communicator's lock held.
  */
 #include <stdbool.h>
 

@@ -31,6 +31,7 @@ out:
 	if (err == -ENOENT)
 		err = -EOWNERDEAD; /* it was there a moment ago */
 	if (err && err != -ECANCELED)
-		shunt_error("the %d ranks of a new communicator did not come together on rank %d: %s", c->nranks, c->rank, strerror(-err));
+		shunt_error("the %d ranks of a new communicator did not come together on rank %d: %s", c->nranks,
+		    c->rank, strerror(-err));
 	return err;
 }

@@ -2,21 +2,23 @@
 #ifndef SHUNT_CORE_COUNCIL_H
 #define SHUNT_CORE_COUNCIL_H
 /*
- * Standalone: one exchange among ranks that all know an id, and nothing of whether the others have come yet. It has sockets of its
- * own, for this one time, so it works whatever state the ranks' communicators are in, and leaves these alone.
+ * Standalone: one exchange among ranks that all know an id, and nothing of whether the others have come yet. It has
+ * sockets of its own, for this one time, so it works whatever state the ranks' communicators are in, and leaves these
+ * alone.
  */
 #include "core/comm.h"
 
 struct shunt_council {
-	struct shunt_id id;  /* for this time only */
-	int slot, nslots;    /* as in shunt_comm_desc */
+	struct shunt_id id; /* for this time only */
+	int slot, nslots;   /* as in shunt_comm_desc */
 	int rank, nranks;
 	const atomic_int *cancel;
 };
 
 /*
- * Waits for all ranks, and gives nranks x bytes in rank order (bytes 0: all stays as it is). Before anybody's call returns, all have
- * come. 0; -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, -EOWNERDEAD, -EINVAL (the ranks do not agree on who they are): logged.
+ * Waits for all ranks, and gives nranks x bytes in rank order (bytes 0: all stays as it is). Before anybody's call
+ * returns, all have come. 0; -ETIMEDOUT after SHUNT_TIMEOUT, -ECANCELED, -EOWNERDEAD, -EINVAL (the ranks do not agree
+ * on who they are): logged.
  */
 int shunt_council_meet(const struct shunt_council *council, const void *mine, size_t bytes, void *all);
 #endif

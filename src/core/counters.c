@@ -50,7 +50,7 @@ size_t shunt_counters_list(const struct shunt_counters_table *table, struct shun
 			if (!calls)
 				continue;
 			if (n++ < cap)
-				rows[n - 1] = (struct shunt_counter){op, path, "", calls, bytes};
+				rows[n - 1] = (struct shunt_counter){ op, path, "", calls, bytes };
 		}
 		for (int why = 0; why < SHUNT_NWHYS; why++) {
 			uint64_t calls = atomic_load_explicit(&table->nccl[kind][why].calls, memory_order_relaxed);
@@ -59,7 +59,8 @@ size_t shunt_counters_list(const struct shunt_counters_table *table, struct shun
 			if (!calls)
 				continue;
 			if (n++ < cap)
-				rows[n - 1] = (struct shunt_counter){op, "nccl", shunt_why_name((enum shunt_why)why), calls, bytes};
+				rows[n - 1] = (struct shunt_counter){ op, "nccl", shunt_why_name((enum shunt_why)why),
+					calls, bytes };
 		}
 	}
 	return n;
@@ -81,9 +82,10 @@ void shunt_counters_print(const struct shunt_counters_table *table, const char *
 		path_width = (int)strlen(rows[i].path) > path_width ? (int)strlen(rows[i].path) : path_width;
 	}
 	shunt_banner("%s", title);
-	shunt_banner("  %-*s  %-*s  %12s  %16s  %s", op_width, "operation", path_width, "path", "calls", "bytes", "reason");
+	shunt_banner(
+	    "  %-*s  %-*s  %12s  %16s  %s", op_width, "operation", path_width, "path", "calls", "bytes", "reason");
 	for (size_t i = 0; i < n; i++)
-		shunt_banner("  %-*s  %-*s  %12" PRIu64 "  %16" PRIu64 "  %s", op_width, rows[i].op, path_width, rows[i].path,
-		    rows[i].calls, rows[i].bytes, rows[i].reason);
+		shunt_banner("  %-*s  %-*s  %12" PRIu64 "  %16" PRIu64 "  %s", op_width, rows[i].op, path_width,
+		    rows[i].path, rows[i].calls, rows[i].bytes, rows[i].reason);
 	free(rows);
 }

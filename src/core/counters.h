@@ -2,8 +2,8 @@
 #ifndef SHUNT_CORE_COUNTERS_H
 #define SHUNT_CORE_COUNTERS_H
 /*
- * What a communicator's calls did: calls and bytes by (collective, kernel), or by (collective, reason) for those that went to NCCL.
- * Adding is lock-free, from any thread; zeroed memory is an empty table, and it needs no clean-up.
+ * What a communicator's calls did: calls and bytes by (collective, kernel), or by (collective, reason) for those that
+ * went to NCCL. Adding is lock-free, from any thread; zeroed memory is an empty table, and it needs no clean-up.
  */
 #include <stdatomic.h>
 #include <stddef.h>
@@ -21,7 +21,9 @@ struct shunt_counters_table {
 	} ours[SHUNT_NKINDS][SHUNT_COUNTER_PATHS + 1], nccl[SHUNT_NKINDS][SHUNT_NWHYS];
 };
 
-/* path: the kernel's name, with static storage (compared as a pointer), or NULL for NCCL; why is looked at only then. */
+/*
+ * path: the kernel's name, with static storage (compared as a pointer), or NULL for NCCL; why is looked at only then.
+ */
 void shunt_counters_add(
     struct shunt_counters_table *table, enum shunt_kind kind, const char *path, enum shunt_why why, uint64_t bytes);
 /* Copies at most cap rows that are not zero to rows; returns how many there are. A snapshot only while nobody adds. */

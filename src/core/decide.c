@@ -37,11 +37,12 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 }
 
 /*
- * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A plan that is picked
- * has pick->plan only when it was prepared (decide_all). What *plan_p points to is not to be read before the set-up (shunt_comm_plans_choose).
+ * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A
+ * plan that is picked has pick->plan only when it was prepared (decide_all). What *plan_p points to is not to be read
+ * before the set-up (shunt_comm_plans_choose).
  */
-static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, const struct shunt_plan **plan_p,
-    const char **name_p, enum shunt_why *why_p)
+static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick,
+    const struct shunt_plan **plan_p, const char **name_p, enum shunt_why *why_p)
 {
 	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
 	struct shunt_scope fresh;
@@ -53,29 +54,36 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		*why_p = comm->nranks == 1 ? SHUNT_WHY_ONE_RANK : SHUNT_WHY_COMM;
 		return false;
 	}
-	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) && shunt_select_plans(&comm->scope, coll->kind)) {
+	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) &&
+	    shunt_select_plans(&comm->scope, coll->kind)) {
 		choice = shunt_comm_plans_choose(comm, coll, plan_p, name_p);
 		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
 			pick->algo = &shunt_plan_algo;
 			return true;
 		}
 		*plan_p = NULL;
-		/* Not before the set-up: this rank may be the only one that has a selector, and must not be alone with its answer. */
+		/*
+		 * Not before the set-up: this rank may be the only one that has a selector, and must not be alone with
+		 * its answer.
+		 */
 		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->scope.standalone && state == COMM_READY) {
 			*why_p = SHUNT_WHY_SELECTOR;
 			return false;
 		}
 	}
 	windows = comm->nranks > 1 && atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) &&
-		window_of(comm, coll) != SHUNT_WINDOW_NONE;
+	    window_of(comm, coll) != SHUNT_WINDOW_NONE;
 	if (state == COMM_READY && !windows)
 		return shunt_select(&comm->scope, coll, pick, why_p);
 	/* The set-up, on another thread, writes the rest of the scope: it counts when all of it is there. */
 	if (state == COMM_READY)
 		fresh = comm->scope;
 	else
-		fresh = (struct shunt_scope){ .nranks = comm->nranks, .sim = shunt_config()->device == SHUNT_DEVICE_SIM,
-			.standalone = comm->scope.standalone, .deterministic = comm->scope.deterministic, .no_sms = comm->no_sms };
+		fresh = (struct shunt_scope){ .nranks = comm->nranks,
+			.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
+			.standalone = comm->scope.standalone,
+			.deterministic = comm->scope.deterministic,
+			.no_sms = comm->no_sms };
 	fresh.windows = windows;
 	return shunt_select(&fresh, coll, pick, why_p);
 }
@@ -91,7 +99,8 @@ const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *co
 
 const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why)
 {
-	bool own = why == SHUNT_WHY_COMM && atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD && comm->why[0];
+	bool own = why == SHUNT_WHY_COMM && atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD &&
+	    comm->why[0];
 
 	return own ? comm->why : shunt_why_name(why);
 }
@@ -102,7 +111,8 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 }
 
 /* As decide, with what a plan or a window needs on the device: a round among the ranks if it was not there. */
-static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
+static int decide_ready(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick, enum shunt_why *why_p)
 {
 	const struct shunt_plan *plan;
 	struct shunt_comm_exec *exec;
@@ -126,13 +136,13 @@ static int decide_ready(struct shunt_comm *comm, const struct shunt_coll *coll, 
 	} while (err == -EOPNOTSUPP); /* that plan or window is out: what is next? */
 	/* The others may wait in the round, or have it behind them: this rank's next one must not meet theirs. */
 	if (err && shunt_comm_fail(comm, err) && err != -ECANCELED)
-		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks, comm->rank,
-		    shunt_kind_name(coll->kind), strerror(-err));
+		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks,
+		    comm->rank, shunt_kind_name(coll->kind), strerror(-err));
 	return err;
 }
 
-int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, size_t *which_p,
-    enum shunt_why *why_p)
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks,
+    size_t n, size_t *which_p, enum shunt_why *why_p)
 {
 	bool fresh = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW, again;
 	int err = 0;
@@ -153,9 +163,11 @@ int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *c
 	return err;
 }
 
-bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_comm_pick(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
-	bool final = !shunt_comm_needs_setup(comm) && !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
+	bool final = !shunt_comm_needs_setup(comm) &&
+	    !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
 	const struct shunt_plan *plan;
 
 	if (!decide(comm, coll, pick_p, &plan, NULL, why_p))
@@ -174,8 +186,8 @@ bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *co
 	if (comm->nranks == 1 || !decide(comm, coll, &pick, &plan, NULL, &why))
 		return false;
 	return shunt_comm_needs_setup(comm) ||
-		(plan && (!shunt_comm_plans_ready(comm, coll, plan) || shunt_comm_plans_window_is_new(comm, coll, plan))) ||
-		(shunt_comm_needs_window(&pick) && window_of(comm, coll) == SHUNT_WINDOW_NEW);
+	    (plan && (!shunt_comm_plans_ready(comm, coll, plan) || shunt_comm_plans_window_is_new(comm, coll, plan))) ||
+	    (shunt_comm_needs_window(&pick) && window_of(comm, coll) == SHUNT_WINDOW_NEW);
 }
 
 int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)

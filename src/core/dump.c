@@ -27,8 +27,8 @@
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
 #define HOST_PID_NAMESPACE 0xeffffffcu /* Linux has this number for it since 3.8 */
-#define PAUSE_MS 200        /* until descriptors may be free again */
-#define DEVICE_WAIT_MS 2000 /* for the first communicator; once a device was silent, for the others: */
+#define PAUSE_MS 200                   /* until descriptors may be free again */
+#define DEVICE_WAIT_MS 2000            /* for the first communicator; once a device was silent, for the others: */
 #define SILENT_WAIT_MS 50
 
 /* ---- the text */
@@ -85,7 +85,8 @@ static uint64_t sum(const uint64_t *values, size_t n)
 }
 
 /* Of an exchange: units and chunks to or from each other rank, all channels together. Our own place holds 0. */
-static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks, const struct shunt_recorder_look *look)
+static void put_peers(
+    FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks, const struct shunt_recorder_look *look)
 {
 	unsigned n = (unsigned)look->nranks, per_peer = SHUNT_XCHG_PER_PEER(n);
 
@@ -93,8 +94,10 @@ static void put_peers(FILE *f, const char *name, const uint64_t *lines, const ui
 	for (unsigned r = 0; r < n; r++) {
 		unsigned at = r - (r > (unsigned)look->rank); /* the table leaves our own place out */
 
-		fprintf(f, "%s%" PRIu64, r ? ", " : "", r == (unsigned)look->rank ? 0 :
-		    sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
+		fprintf(f, "%s%" PRIu64, r ? ", " : "",
+		    r == (unsigned)look->rank ?
+		        0 :
+		        sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
 	}
 	fputc(']', f);
 }
@@ -104,7 +107,9 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	const struct shunt_ctrl *c = look->ctrl;
 	const struct shunt_progress *p = &c->progress;
 
-	fprintf(f, ",\n   \"progress\": {\"last\": %" PRIu64 ", \"captured\": %s, \"eager\": %" PRIu64 ", \"replays\": %" PRIu64 ", \"running\": %s}",
+	fprintf(f,
+	    ",\n   \"progress\": {\"last\": %" PRIu64 ", \"captured\": %s, \"eager\": %" PRIu64
+	    ", \"replays\": %" PRIu64 ", \"running\": %s}",
 	    p->now & ~SHUNT_OP_CAPTURED, p->now & SHUNT_OP_CAPTURED ? "true" : "false", p->eager, p->replays,
 	    p->begun != p->ended ? "true" : "false");
 	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LINE_CHANNELS));
@@ -116,13 +121,17 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
 }
 
-static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_look *look, const struct times *t, bool first)
+static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_look *look,
+    const struct times *t, bool first)
 {
 	const struct shunt_progress *progress = look->ctrl ? &look->ctrl->progress : NULL;
 	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
 
-	fprintf(f, "%s\n    {\"seq\": %" PRIu64 ", \"number\": %" PRIu64 ", \"kind\": \"%s\", \"count\": %" PRIu64 ", \"dtype\": \"%s\"", first ? "" : ",",
-	    op->seq, op->number, shunt_kind_name(op->kind), op->count, known ? shunt_dtype_name(op->dtype) : "bytes");
+	fprintf(f,
+	    "%s\n    {\"seq\": %" PRIu64 ", \"number\": %" PRIu64 ", \"kind\": \"%s\", \"count\": %" PRIu64
+	    ", \"dtype\": \"%s\"",
+	    first ? "" : ",", op->seq, op->number, shunt_kind_name(op->kind), op->count,
+	    known ? shunt_dtype_name(op->dtype) : "bytes");
 	if (shunt_kind_reduces(op->kind) && known)
 		fprintf(f, ", \"op\": \"%s\"", shunt_redop_name(op->redop));
 	if (shunt_kind_has_root(op->kind))
@@ -133,18 +142,22 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 	put_string(f, op->path ? op->path : "nccl");
 	if (!op->path && op->why != SHUNT_WHY_OURS)
 		fprintf(f, ", \"why\": \"%s\"", shunt_why_name(op->why));
-	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}", (uintptr_t)op->stream,
-	    time_of_day(t, op->time_ns), op->captured ? "true" : "false", shunt_operation_state_name(shunt_operation_state(op, progress, &look->fault)));
+	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}",
+	    (uintptr_t)op->stream, time_of_day(t, op->time_ns), op->captured ? "true" : "false",
+	    shunt_operation_state_name(shunt_operation_state(op, progress, &look->fault)));
 }
 
 static void put_fault(FILE *f, const struct shunt_fault *fault)
 {
-	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout", [SHUNT_FAULT_ABORT] = "abort", [SHUNT_FAULT_MISMATCH] = "mismatch",
+	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout",
+		[SHUNT_FAULT_ABORT] = "abort",
+		[SHUNT_FAULT_MISMATCH] = "mismatch",
 		[SHUNT_FAULT_PLACE] = "place" };
 	char mine[256], theirs[256];
 
-	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64, fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?",
-	    fault->peer, fault->op & ~SHUNT_OP_CAPTURED);
+	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64,
+	    fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?", fault->peer,
+	    fault->op & ~SHUNT_OP_CAPTURED);
 	if (fault->set == SHUNT_FAULT_MISMATCH) {
 		shunt_check_text(&fault->mine, fault->mine_count, mine, sizeof(mine));
 		shunt_check_text(&fault->theirs, fault->theirs_count, theirs, sizeof(theirs));
@@ -160,7 +173,7 @@ struct writer {
 	struct times times;
 	struct shunt_operation *ops; /* room for a ring */
 	bool any;
-	bool silent;                 /* a device did not answer */
+	bool silent; /* a device did not answer */
 	int err;
 };
 
@@ -190,8 +203,12 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 		return;
 	}
 	w->silent |= look.silent;
-	fprintf(f, "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"", w->any ? "," : "", look.id,
-	    look.key, look.rank, look.nranks, look.device, look.forward ? "forward" : look.have_device ? "ready" : "new");
+	fprintf(f,
+	    "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"",
+	    w->any ? "," : "", look.id, look.key, look.rank, look.nranks, look.device,
+	    look.forward         ? "forward" :
+	        look.have_device ? "ready" :
+	                           "new");
 	w->any = true;
 	if (look.forward) {
 		fprintf(f, ", \"why\": ");
@@ -204,7 +221,8 @@ static void put_communicator(struct shunt_recorder *rec, void *arg)
 		put_string(f, look.phase);
 		fprintf(f, ", \"phase_time_ns\": %" PRIu64, time_of_day(&w->times, look.phase_ns));
 	}
-	fprintf(f, ",\n   \"calls\": %" PRIu64 ", \"collectives\": %" PRIu64 ", \"captured_calls\": %" PRIu64, look.calls, look.collectives, look.captured);
+	fprintf(f, ",\n   \"calls\": %" PRIu64 ", \"collectives\": %" PRIu64 ", \"captured_calls\": %" PRIu64,
+	    look.calls, look.collectives, look.captured);
 	if (look.npeers) {
 		put_array(f, "sends", look.sends, look.npeers);
 		put_array(f, "receives", look.receives, look.npeers);
@@ -249,9 +267,11 @@ int shunt_dump_write(FILE *out, const char *reason)
 		return -ENOMEM;
 	host_name(host, sizeof(host));
 	program_name(program, sizeof(program));
-	fprintf(out, "{\"shunt_dump\": %d, \"version\": \"%s\", \"reason\": \"%s\", \"host\": ", FORMAT, SHUNT_VERSION, reason);
+	fprintf(out, "{\"shunt_dump\": %d, \"version\": \"%s\", \"reason\": \"%s\", \"host\": ", FORMAT, SHUNT_VERSION,
+	    reason);
 	put_string(out, host);
-	fprintf(out, ", \"pid\": %d, \"pid_namespace\": %lu, \"program\": ", (int)getpid(), (unsigned long)shunt_dump_namespace("self"));
+	fprintf(out, ", \"pid\": %d, \"pid_namespace\": %lu, \"program\": ", (int)getpid(),
+	    (unsigned long)shunt_dump_namespace("self"));
 	put_string(out, program);
 	fprintf(out, ",\n \"time_ns\": %" PRIu64 ",\n \"communicators\": [", w.times.real_ns);
 	shunt_recorder_visit(put_communicator, &w);
@@ -262,7 +282,10 @@ int shunt_dump_write(FILE *out, const char *reason)
 
 /* ---- the file */
 
-/* Processes of different containers may have one host name and one pid: only on the host itself these two tell them apart. */
+/*
+ * Processes of different containers may have one host name and one pid: only on the host itself these two tell them
+ * apart.
+ */
 static void process_name(char *name, size_t bytes)
 {
 	ino_t pid_namespace = shunt_dump_namespace("self");
@@ -277,8 +300,8 @@ static void process_name(char *name, size_t bytes)
 }
 
 /*
- * Gives a complete file the first name from number n on that is free. Another process of this number may have been here before, or may be
- * here now, in another container or on another host: its file is not to be lost.
+ * Gives a complete file the first name from number n on that is free. Another process of this number may have been here
+ * before, or may be here now, in another container or on another host: its file is not to be lost.
  */
 static int publish(const char *hidden, const char *dir, const char *name, unsigned n, char *path, size_t bytes)
 {
@@ -347,9 +370,12 @@ static void write_and_say(const char *dir, const char *reason)
 	int err = shunt_dump_file(dir, reason, path, sizeof(path));
 
 	if (err)
-		shunt_warn("no dump of this process in %s: %s", dir, err == -EDQUOT ? "it has written enough of them" : strerror(-err));
+		shunt_warn("no dump of this process in %s: %s", dir,
+		    err == -EDQUOT ? "it has written enough of them" : strerror(-err));
 	else
-		shunt_banner("what this process knows of its communicators is in %s; `shunt doctor dumps` on all ranks' files says who waits for whom", path);
+		shunt_banner("what this process knows of its communicators is in %s; `shunt doctor dumps` on all "
+		             "ranks' files says who waits for whom",
+		    path);
 }
 
 void shunt_dump_error(void)
@@ -377,8 +403,8 @@ socklen_t shunt_dump_address(struct sockaddr_un *address, uid_t uid, ino_t pid_n
 
 	memset(address, 0, sizeof(*address));
 	address->sun_family = AF_UNIX; /* in the abstract namespace: it goes with the process */
-	n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "shunt-doctor-%lu-%lu-%ld", (unsigned long)uid,
-	    (unsigned long)pid_namespace, (long)pid);
+	n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "shunt-doctor-%lu-%lu-%ld",
+	    (unsigned long)uid, (unsigned long)pid_namespace, (long)pid);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
@@ -452,7 +478,9 @@ static struct sigaction signal_before;
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	uint64_t one = 1;
-	/* A child of fork() that has no communicator has its parent's descriptor: it was not the parent that was asked. */
+	/*
+	 * A child of fork() that has no communicator has its parent's descriptor: it was not the parent that was asked.
+	 */
 	int saved = errno, fd = atomic_load(&owner) == getpid() ? atomic_load(&signal_fd) : -1;
 
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
@@ -487,7 +515,8 @@ static char signal_dir[PATH_MAX];
 
 static void *serve(void *arg)
 {
-	struct pollfd fds[2] = { { .fd = listener_fd, .events = POLLIN }, { .fd = atomic_load(&signal_fd), .events = POLLIN } };
+	struct pollfd fds[2] = { { .fd = listener_fd, .events = POLLIN },
+		{ .fd = atomic_load(&signal_fd), .events = POLLIN } };
 	int listener = fds[0].fd;
 	uint64_t times;
 

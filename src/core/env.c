@@ -37,7 +37,8 @@ static char *read_text(const char *path)
 	if (fd < 0)
 		return NULL;
 	text = malloc(MAX_FILE);
-	while (text && got < MAX_FILE - 1 && ((n = read(fd, text + got, MAX_FILE - 1 - got)) > 0 || (n < 0 && errno == EINTR)))
+	while (text && got < MAX_FILE - 1 &&
+	    ((n = read(fd, text + got, MAX_FILE - 1 - got)) > 0 || (n < 0 && errno == EINTR)))
 		got += n > 0 ? (size_t)n : 0;
 	close(fd);
 	if (text)

@@ -12,8 +12,8 @@
 static void name_operation(const struct shunt_operation *o, char *text, size_t bytes)
 {
 	bool message = shunt_kind_is_p2p(o->kind), reduces = shunt_kind_reduces(o->kind);
-	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count, shunt_dtype_name(o->dtype),
-	    reduces ? ", " : "", reduces ? shunt_redop_name(o->redop) : "");
+	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count,
+	    shunt_dtype_name(o->dtype), reduces ? ", " : "", reduces ? shunt_redop_name(o->redop) : "");
 
 	if (n < 0 || (size_t)n >= bytes)
 		return;
@@ -21,10 +21,14 @@ static void name_operation(const struct shunt_operation *o, char *text, size_t b
 		snprintf(text + n, bytes - (size_t)n, " (message %llu %s rank %d%s)", (unsigned long long)o->number,
 		    o->kind == SHUNT_SEND ? "to" : "from", o->root, o->captured ? ", captured" : "");
 	else
-		snprintf(text + n, bytes - (size_t)n, " (collective %llu%s)", (unsigned long long)o->number, o->captured ? ", captured" : "");
+		snprintf(text + n, bytes - (size_t)n, " (collective %llu%s)", (unsigned long long)o->number,
+		    o->captured ? ", captured" : "");
 }
 
-/* "allreduce of 1000 float32, sum (collective 3)": the operation that kargs.op stands for; "a collective" if it is not known. */
+/*
+ * "allreduce of 1000 float32, sum (collective 3)": the operation that kargs.op stands for; "a collective" if it is not
+ * known.
+ */
 static void show_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
 {
 	bool captured = op & SHUNT_OP_CAPTURED;
@@ -45,18 +49,23 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	bool sends = !f->mine.kind;
 
 	if (f->mine.what & SHUNT_CHECK_MESSAGES) {
-		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where the receiver "
-		    "receives %llu bytes; make the two ends agree on counts, types and the order of messages", shunt_id_text(comm->id.b).s,
-		    f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
-		    (unsigned long long)(sends ? f->mine_count : f->theirs_count), (unsigned long long)(sends ? f->theirs_count : f->mine_count));
+		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
+		            "the receiver "
+		            "receives %llu bytes; make the two ends agree on counts, types and the order of messages",
+		    shunt_id_text(comm->id.b).s, f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
+		    (unsigned long long)(sends ? f->mine_count : f->theirs_count),
+		    (unsigned long long)(sends ? f->theirs_count : f->mine_count));
 		return;
 	}
 	shunt_check_text(&f->mine, f->mine_count, mine, sizeof(mine));
 	shunt_check_text(&f->theirs, f->theirs_count, theirs, sizeof(theirs));
-	shunt_error("communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
+	shunt_error(
+	    "communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
 	    "the same order",
 	    shunt_id_text(comm->id.b).s, f->rank, mine, f->peer, theirs,
-	    strcmp(mine, theirs) ? "" : f->mine.calls > 1 ? ", and a later one of the group differs" : "");
+	    strcmp(mine, theirs)  ? "" :
+	        f->mine.calls > 1 ? ", and a later one of the group differs" :
+	                            "");
 }
 
 static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault *f)
@@ -66,7 +75,8 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 	show_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
-	shunt_error("rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
+	shunt_error(
+	    "rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
 	    "late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
 	    f->rank, (long long)shunt_config()->timeout, *where ? "data" : "the call", f->peer, op,
 	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen);
@@ -77,8 +87,10 @@ static void log_place(const struct shunt_comm *comm, const struct shunt_fault *f
 	char op[256];
 
 	show_operation(comm, f->op, op, sizeof(op));
-	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another place of its window (%#llx, not %#llx): a "
-	    "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, or register without the flag",
+	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another place of its window (%#llx, "
+	            "not %#llx): a "
+	            "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
+	            "or register without the flag",
 	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
 	    (unsigned long long)f->expected);
 }
@@ -89,8 +101,9 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 
 	show_operation(comm, op, text, sizeof(text));
 	if (shunt_comm_fail(comm, -EOWNERDEAD))
-		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; "
-		    "abort it and make a new one without that rank",
+		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
+		            "is broken; "
+		            "abort it and make a new one without that rank",
 		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
 }
 
@@ -111,7 +124,8 @@ int shunt_fault_look(struct shunt_comm *comm)
 
 	if (set == SHUNT_FAULT_TIMEOUT && lost)
 		shunt_fault_died(comm, lost - 1, comm->lost_pid, f->op);
-	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) && reasons[set].log)
+	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) &&
+	    reasons[set].log)
 		reasons[set].log(comm, f);
 	return atomic_load(&comm->error);
 }

@@ -55,7 +55,8 @@ void shunt_files_path(const struct shunt_files *files, const char *path, bool wa
 		if ((size_t)snprintf(file, sizeof(file), "%s/%s", path, entries[i]->d_name) < sizeof(file))
 			files->add(files->ctx, file);
 		else
-			shunt_warn("%s refused: %s/%s: %s", files->one, path, entries[i]->d_name, strerror(ENAMETOOLONG));
+			shunt_warn(
+			    "%s refused: %s/%s: %s", files->one, path, entries[i]->d_name, strerror(ENAMETOOLONG));
 		free(entries[i]);
 	}
 	free(entries);

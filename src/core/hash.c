@@ -15,8 +15,8 @@ static void add(crypto_generichash_state *state, const void *data, size_t bytes)
 		crypto_generichash_update(state, data, bytes);
 }
 
-void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a, size_t a_bytes,
-    const void *b, size_t b_bytes)
+void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a,
+    size_t a_bytes, const void *b, size_t b_bytes)
 {
 	crypto_generichash_state state;
 

@@ -9,9 +9,12 @@
 #define SHUNT_MAC_BYTES 32
 #define SHUNT_HOST_BYTES 16
 
-/* Keyed hash (BLAKE2b) of label, a and b, each with its length; key of 16 to 64 bytes. label keeps one use apart from another. */
-void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a, size_t a_bytes,
-    const void *b, size_t b_bytes);
+/*
+ * Keyed hash (BLAKE2b) of label, a and b, each with its length; key of 16 to 64 bytes. label keeps one use apart from
+ * another.
+ */
+void shunt_mac(uint8_t out[SHUNT_MAC_BYTES], const void *key, size_t key_bytes, const char *label, const void *a,
+    size_t a_bytes, const void *b, size_t b_bytes);
 /* Takes the same time wherever the two differ. */
 bool shunt_mac_equal(const uint8_t a[SHUNT_MAC_BYTES], const uint8_t b[SHUNT_MAC_BYTES]);
 
@@ -19,8 +22,8 @@ bool shunt_mac_equal(const uint8_t a[SHUNT_MAC_BYTES], const uint8_t b[SHUNT_MAC
 uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes);
 
 /*
- * Equal in all processes of one booted host, containers and network namespaces included; different on any other. Keyed, so that it
- * tells a stranger nothing.
+ * Equal in all processes of one booted host, containers and network namespaces included; different on any other. Keyed,
+ * so that it tells a stranger nothing.
  */
 void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes);
 #endif

@@ -5,10 +5,17 @@
 #include <stdio.h>
 
 /* 16 bytes that name a communicator on all its ranks and nowhere else; a secret of the job. */
-struct shunt_id { uint8_t b[16]; };
+struct shunt_id {
+	uint8_t b[16];
+};
 
-/* How the log and the dumps name it: its first bytes, which do not give it away. To be used within one statement: shunt_id_text(id.b).s. */
-struct shunt_id_text { char s[9]; };
+/*
+ * How the log and the dumps name it: its first bytes, which do not give it away. To be used within one statement:
+ * shunt_id_text(id.b).s.
+ */
+struct shunt_id_text {
+	char s[9];
+};
 static inline struct shunt_id_text shunt_id_text(const uint8_t id[16])
 {
 	struct shunt_id_text text;

@@ -57,7 +57,7 @@ int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomi
 	uint8_t *p = buf;
 
 	while (bytes) {
-		struct pollfd pfd = {.fd = fd, .events = POLLIN};
+		struct pollfd pfd = { .fd = fd, .events = POLLIN };
 		int err = shunt_io_poll(&pfd, 1, deadline, cancel);
 		ssize_t n;
 
@@ -82,7 +82,7 @@ int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, cons
 	const uint8_t *p = buf;
 
 	while (bytes) {
-		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+		struct pollfd pfd = { .fd = fd, .events = POLLOUT };
 		int err = shunt_io_poll(&pfd, 1, deadline, cancel);
 		ssize_t n;
 

@@ -2,8 +2,8 @@
 #ifndef SHUNT_CORE_IO_H
 #define SHUNT_CORE_IO_H
 /*
- * Waiting on sockets with a deadline and a cancel flag. Sockets must be non-blocking. A deadline is a value of shunt_now_ms(),
- * SHUNT_NEVER for none. cancel may be NULL; another thread's store of nonzero is noticed within 50 ms.
+ * Waiting on sockets with a deadline and a cancel flag. Sockets must be non-blocking. A deadline is a value of
+ * shunt_now_ms(), SHUNT_NEVER for none. cancel may be NULL; another thread's store of nonzero is noticed within 50 ms.
  */
 #include <poll.h>
 #include <stdatomic.h>

@@ -16,17 +16,23 @@ struct emitter {
 };
 
 /*
- * As clusters blocks need more room than they have. Ranks may use communicators in different orders, and then all of a launch must find room beside another one,
- * or each might wait for the rest of the other. Where that is not sure, only who is alone on a device launches so.
+ * As clusters blocks need more room than they have. Ranks may use communicators in different orders, and then all of a
+ * launch must find room beside another one, or each might wait for the rest of the other. Where that is not sure, only
+ * who is alone on a device launches so.
  */
 static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work, bool forked)
 {
 	if (!work->cluster || comm->no_clusters)
 		return 0;
-	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_retire_alone(comm)) ? work->cluster : 0;
+	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_retire_alone(comm)) ?
+	    work->cluster :
+	    0;
 }
 
-/* What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for all. */
+/*
+ * What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for
+ * all.
+ */
 static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
 {
 	switch (SHUNT_SHAPE_OF(l->kernel)) {
@@ -45,9 +51,14 @@ static int emit(void *ctx, const struct shunt_work *work)
 {
 	struct emitter *e = ctx;
 	struct shunt_gpu_launch l = {
-		.kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->stream,
-		.cluster = cluster_of(e->comm, work, e->forked), .shared = work->shared,
+		.kernel = work->kernel,
+		.blocks = work->blocks + (work->args.k.check.what != 0),
+		.threads = work->threads,
+		.args = &work->args,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel),
+		.stream = e->stream,
+		.cluster = cluster_of(e->comm, work, e->forked),
+		.shared = work->shared,
 	};
 
 	int err = shunt_copier_join(e->comm, e->stream);
@@ -105,8 +116,12 @@ static int follow(struct shunt_comm *comm, void *later, void *earlier)
 	return err;
 }
 
-/* The streams of a group wait for each other before its first launch, and for its last one; stream: the one that has these. */
-static int join_streams(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
+/*
+ * The streams of a group wait for each other before its first launch, and for its last one; stream: the one that has
+ * these.
+ */
+static int join_streams(
+    struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
 {
 	int err = 0;
 
@@ -122,7 +137,10 @@ static int join_streams(struct shunt_comm *comm, void *stream, const struct shun
 	return err;
 }
 
-/* All streams of a group capture into one graph, or none captures: as NCCL has it, and nothing else could be put in order. */
+/*
+ * All streams of a group capture into one graph, or none captures: as NCCL has it, and nothing else could be put in
+ * order.
+ */
 static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
 {
 	struct shunt_gpu_capture first, other;
@@ -132,9 +150,11 @@ static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const
 		if (calls[i]->stream == calls[i - 1]->stream)
 			continue;
 		err = comm->gpu->capture_info(comm->device, calls[i]->stream, &other);
-		if (err || (other.state == first.state && (other.state != SHUNT_CAPTURE_ACTIVE || other.id == first.id)))
+		if (err ||
+		    (other.state == first.state && (other.state != SHUNT_CAPTURE_ACTIVE || other.id == first.id)))
 			continue;
-		shunt_warn("a group on one communicator: streams %p and %p do not capture into the same graph, or only one of them captures",
+		shunt_warn("a group on one communicator: streams %p and %p do not capture into the same graph, or only "
+		           "one of them captures",
 		    calls[0]->stream, calls[i]->stream);
 		err = -EBADMSG;
 	}
@@ -156,10 +176,11 @@ static bool captures(struct shunt_comm *comm, void *stream)
 }
 
 /*
- * several: the calls are on other streams than the launches, or on more. -EBADMSG where a capture is in the way: nothing was launched then, and what was
- * captured comes to nothing.
+ * several: the calls are on other streams than the launches, or on more. -EBADMSG where a capture is in the way:
+ * nothing was launched then, and what was captured comes to nothing.
  */
-static inline int put_in_order(struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
+static inline int put_in_order(
+    struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
 {
 	int err = several ? wait_for_streams(comm, stream, calls, n) : 0;
 
@@ -188,8 +209,8 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 
 	*forked_p = false;
 	pthread_mutex_lock(&comm->lock);
-	if (streams && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY && !shunt_comm_error(comm) &&
-	    have_beside(comm, calls[0]->stream)) {
+	if (streams && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY &&
+	    !shunt_comm_error(comm) && have_beside(comm, calls[0]->stream)) {
 		err = put_in_order(comm, comm->beside, calls, n, true);
 		*forked_p = !err;
 	}
@@ -237,12 +258,20 @@ static const char *path_name(const struct shunt_pick *pick)
 	return pick->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)pick->plan)->name : pick->algo->name;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks, size_t n, bool forked)
+static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks,
+    size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
 	struct emitter e = { comm, forked ? comm->beside : calls[0]->stream, &base, false, forked };
 	bool checks = comm->checks && comm->nranks > 1;
-	struct shunt_issue issue = { .scope = &comm->scope, .base = &base, .emit = emit, .copy = copy, .place = place, .there = there, .run_plan = run_plan, .check = checks,
+	struct shunt_issue issue = { .scope = &comm->scope,
+		.base = &base,
+		.emit = emit,
+		.copy = copy,
+		.place = place,
+		.there = there,
+		.run_plan = run_plan,
+		.check = checks,
 		.ctx = &e };
 	bool captured, several = false, begun;
 	int err = 0;
@@ -255,7 +284,8 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = put_in_order(comm, e.stream, calls, n, several);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
-		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
+		base.op = shunt_recorder_add(
+		    comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
 	if (!err && checks)
 		shunt_check_group(comm, calls, n, comm->order.now != NULL, &base);
 	if (!err)
@@ -272,7 +302,8 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	return err;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
+int shunt_comm_run_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
 {
 	struct shunt_window *dead;
 	enum shunt_why why;
@@ -286,11 +317,15 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 		shunt_comm_count_forward(comm, calls[which], why);
 	} else if (!err) {
 		err = launch(comm, calls, picks, n, forked);
-		/* The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks nothing. */
+		/*
+		 * The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks
+		 * nothing.
+		 */
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
-			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS, shunt_coll_bytes(calls[i]));
+			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS,
+			    shunt_coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
 	if (dead)

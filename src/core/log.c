@@ -22,22 +22,22 @@
 #define MAX_SCANS 64
 #define DEFAULT_MASK (SHUNT_LOG_INIT | SHUNT_LOG_BOOT | SHUNT_LOG_ENV)
 
-const char *const shunt_loglevel_names[] = {"auto", "none", "error", "warn", "info", "trace", NULL};
+const char *const shunt_loglevel_names[] = { "auto", "none", "error", "warn", "info", "trace", NULL };
 
 static const struct {
 	const char *name;
 	unsigned bits;
 } subsystems[] = {
-    {"INIT", SHUNT_LOG_INIT},
-    {"COLL", SHUNT_LOG_COLL},
-    {"ENV", SHUNT_LOG_ENV},
-    {"BOOTSTRAP", SHUNT_LOG_BOOT},
-    {"GRAPH", SHUNT_LOG_GRAPH},
-    {"TUNING", SHUNT_LOG_GRAPH},
-    {"NET", SHUNT_LOG_NET},
-    {"P2P", SHUNT_LOG_NET},
-    {"SHM", SHUNT_LOG_NET},
-    {"ALL", SHUNT_LOG_ALL},
+	{ "INIT", SHUNT_LOG_INIT },
+	{ "COLL", SHUNT_LOG_COLL },
+	{ "ENV", SHUNT_LOG_ENV },
+	{ "BOOTSTRAP", SHUNT_LOG_BOOT },
+	{ "GRAPH", SHUNT_LOG_GRAPH },
+	{ "TUNING", SHUNT_LOG_GRAPH },
+	{ "NET", SHUNT_LOG_NET },
+	{ "P2P", SHUNT_LOG_NET },
+	{ "SHM", SHUNT_LOG_NET },
+	{ "ALL", SHUNT_LOG_ALL },
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -110,9 +110,12 @@ void shunt_log_parse(const char *(*get)(void *arg, const char *name), void *arg,
 	const char *subsys = get(arg, "NCCL_DEBUG_SUBSYS"), *file = get(arg, "NCCL_DEBUG_FILE");
 	bool nccl_prints = false;
 
-	*out = (struct shunt_log_settings){.level = SHUNT_LOGLEVEL_WARN, .mask = DEFAULT_MASK};
+	*out = (struct shunt_log_settings){ .level = SHUNT_LOGLEVEL_WARN, .mask = DEFAULT_MASK };
 	if (debug) {
-		/* ABORT lies between INFO and TRACE and prints what INFO does. VERSION and unknown words leave our warnings on. */
+		/*
+		 * ABORT lies between INFO and TRACE and prints what INFO does. VERSION and unknown words leave our
+		 * warnings on.
+		 */
 		nccl_prints = !strcasecmp(debug, "WARN");
 		if (!strcasecmp(debug, "INFO") || !strcasecmp(debug, "ABORT"))
 			out->level = SHUNT_LOGLEVEL_INFO;
@@ -158,8 +161,8 @@ static bool write_bytes(int fd, const char *line, size_t bytes)
 }
 
 /*
- * With lock held. A pipe that nobody reads and a limit on file sizes come with a signal to the writing thread, which would end the
- * program for a line of ours: it is taken back.
+ * With lock held. A pipe that nobody reads and a limit on file sizes come with a signal to the writing thread, which
+ * would end the program for a line of ours: it is taken back.
  */
 static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
 {
@@ -179,7 +182,7 @@ static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
 			sigdelset(&ours, SIGPIPE);
 		if (sigismember(&before, SIGXFSZ) == 1)
 			sigdelset(&ours, SIGXFSZ);
-		sigtimedwait(&ours, NULL, &(struct timespec){0});
+		sigtimedwait(&ours, NULL, &(struct timespec){ 0 });
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	errno = err;
@@ -192,8 +195,8 @@ static size_t format_line(char *line, const char *level, const char *text)
 
 	if (thread_device >= 0)
 		snprintf(device, sizeof(device), " [%d]", thread_device);
-	n = snprintf(line, LINE_BYTES, "%s:%d:%d%s SHUNT %s%s%s\n", host, (int)getpid(), (int)syscall(SYS_gettid), device, level,
-	    *level ? " " : "", text);
+	n = snprintf(line, LINE_BYTES, "%s:%d:%d%s SHUNT %s%s%s\n", host, (int)getpid(), (int)syscall(SYS_gettid),
+	    device, level, *level ? " " : "", text);
 	if (n >= LINE_BYTES) {
 		n = LINE_BYTES - 1;
 		line[n - 1] = '\n';
@@ -241,8 +244,8 @@ static void set_up(void)
 }
 
 /*
- * With lock held. The real NCCL opens the same file on its own and writes at its own offset, over our lines: once it has
- * done so, make its descriptor append, too. Where nobody has after MAX_SCANS lines, nobody will.
+ * With lock held. The real NCCL opens the same file on its own and writes at its own offset, over our lines: once it
+ * has done so, make its descriptor append, too. Where nobody has after MAX_SCANS lines, nobody will.
  */
 static void share_file(void)
 {
@@ -297,7 +300,7 @@ bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys)
 	ensure_set_up();
 	errno = err;
 	return level <= (enum shunt_loglevel)atomic_load(&level_now) &&
-	       (level <= SHUNT_LOGLEVEL_WARN || (atomic_load(&mask_now) & subsys));
+	    (level <= SHUNT_LOGLEVEL_WARN || (atomic_load(&mask_now) & subsys));
 }
 
 void shunt_log_set_device(int device)

@@ -2,13 +2,14 @@
 #ifndef SHUNT_CORE_LOG_H
 #define SHUNT_CORE_LOG_H
 /*
- * Every line that Shunt prints. Any thread, at any time, also while the configuration is being parsed; errno is kept, and %m works.
- * A line is "host:pid:tid [device] SHUNT LEVEL text", written with one write; line breaks in the text become spaces.
+ * Every line that Shunt prints. Any thread, at any time, also while the configuration is being parsed; errno is kept,
+ * and %m works. A line is "host:pid:tid [device] SHUNT LEVEL text", written with one write; line breaks in the text
+ * become spaces.
  *
  * What is printed: errors and warnings always, info and trace as NCCL_DEBUG and NCCL_DEBUG_SUBSYS say; to stderr, or to
- * NCCL_DEBUG_FILE (%h host, %p process) when NCCL_DEBUG is WARN or more or SHUNT_LOG is set. SHUNT_LOG=none|error|warn|info|trace
- * overrides the level. The subsystems are INIT, BOOTSTRAP and ENV unless NCCL_DEBUG_SUBSYS says otherwise, all of them with
- * SHUNT_LOG=trace.
+ * NCCL_DEBUG_FILE (%h host, %p process) when NCCL_DEBUG is WARN or more or SHUNT_LOG is set.
+ * SHUNT_LOG=none|error|warn|info|trace overrides the level. The subsystems are INIT, BOOTSTRAP and ENV unless
+ * NCCL_DEBUG_SUBSYS says otherwise, all of them with SHUNT_LOG=trace.
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -46,7 +47,10 @@ void shunt_banner(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys);
 /* The calling thread's lines carry this device from now on; -1: none. */
 void shunt_log_set_device(int device);
-/* Text of the last error or warning of the process, printed or not, "" if none. Valid in this thread until its next call. */
+/*
+ * Text of the last error or warning of the process, printed or not, "" if none. Valid in this thread until its next
+ * call.
+ */
 const char *shunt_last_error(void);
 /* From now on it is this, of which no line is written. */
 void shunt_last_error_set(const char *text);

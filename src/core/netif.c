@@ -20,7 +20,8 @@ bool shunt_netif_match(const char *spec, const char *ifname)
 	exact = *spec == '=';
 	spec += exact;
 	while (*spec) {
-		size_t item = strcspn(spec, ","), n = strcspn(spec, ",:"); /* NCCL allows :port behind a name and so do we */
+		size_t item = strcspn(spec, ","),
+		       n = strcspn(spec, ",:"); /* NCCL allows :port behind a name and so do we */
 
 		if (n && !strncmp(spec, ifname, n) && (!exact || !ifname[n]))
 			found = true;
@@ -50,7 +51,7 @@ static socklen_t address_len(int af)
 /* Lower is better. Link-local addresses work, but need the interface wherever they are used. */
 static int rank_of(const struct ifaddrs *ifa, bool chosen_by_user)
 {
-	static const char *const bridges[] = {"docker", "virbr", "br-", "veth", "cni", "podman"};
+	static const char *const bridges[] = { "docker", "virbr", "br-", "veth", "cni", "podman" };
 	int rank = 0;
 
 	if (!chosen_by_user) {
@@ -60,7 +61,8 @@ static int rank_of(const struct ifaddrs *ifa, bool chosen_by_user)
 		if (ifa->ifa_flags & IFF_LOOPBACK)
 			rank = 4;
 	}
-	if (ifa->ifa_addr->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)ifa->ifa_addr)->sin6_addr))
+	if (ifa->ifa_addr->sa_family == AF_INET6 &&
+	    IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)ifa->ifa_addr)->sin6_addr))
 		rank++;
 	return rank;
 }
@@ -76,12 +78,14 @@ static void log_no_interface(const struct ifaddrs *list, const char *spec, const
 		if (!list->ifa_addr || (list->ifa_addr->sa_family != AF_INET && list->ifa_addr->sa_family != AF_INET6))
 			continue;
 		/* An interface has several addresses. */
-		while (found && ((found > names && found[-1] != ' ') || (found[strlen(name)] && found[strlen(name)] != ',')))
+		while (found &&
+		    ((found > names && found[-1] != ' ') || (found[strlen(name)] && found[strlen(name)] != ',')))
 			found = strstr(found + 1, name);
 		if (!found)
 			n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", n ? ", " : "", name);
 	}
-	shunt_error("no network interface for the bootstrap: NCCL_SOCKET_IFNAME=%s, NCCL_SOCKET_FAMILY=%s; addresses exist on: %s",
+	shunt_error("no network interface for the bootstrap: NCCL_SOCKET_IFNAME=%s, NCCL_SOCKET_FAMILY=%s; addresses "
+	            "exist on: %s",
 	    spec ? spec : "", family ? family : "", n ? names : "none");
 }
 
@@ -109,7 +113,7 @@ static int pick(const char *spec, const char *exact_name, const char *family, st
 		}
 	}
 	if (best) {
-		*addr = (struct shunt_netaddr){.len = address_len(best->ifa_addr->sa_family)};
+		*addr = (struct shunt_netaddr){ .len = address_len(best->ifa_addr->sa_family) };
 		memcpy(&addr->ss, best->ifa_addr, addr->len);
 		snprintf(addr->ifname, sizeof(addr->ifname), "%s", best->ifa_name);
 		err = 0;
@@ -135,11 +139,11 @@ static void set_port(struct shunt_netaddr *addr, unsigned port)
 
 static int look_up(const char *host, int af, int flags, struct shunt_netaddr *addr)
 {
-	struct addrinfo hints = {.ai_family = af, .ai_socktype = SOCK_STREAM, .ai_flags = flags}, *list;
+	struct addrinfo hints = { .ai_family = af, .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *list;
 
 	if (getaddrinfo(host, NULL, &hints, &list))
 		return -ENOENT;
-	*addr = (struct shunt_netaddr){.len = list->ai_addrlen};
+	*addr = (struct shunt_netaddr){ .len = list->ai_addrlen };
 	memcpy(&addr->ss, list->ai_addr, list->ai_addrlen);
 	freeaddrinfo(list);
 	return 0;
@@ -168,8 +172,8 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 		goto bad;
 	wanted_family(family, &af);
 	/* An interface's name before the resolver: it may take its time to know that eth0 is no host. */
-	if (look_up(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) && (brackets || pick(NULL, host, family, addr)) &&
-	    (brackets || look_up(host, af, 0, addr))) {
+	if (look_up(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) &&
+	    (brackets || pick(NULL, host, family, addr)) && (brackets || look_up(host, af, 0, addr))) {
 		shunt_error("NCCL_COMM_ID=%s: there is no host or interface %s", text, host);
 		return -EINVAL;
 	}

@@ -20,7 +20,10 @@ struct shunt_order_event {
 	struct shunt_order_event *next; /* of the dead */
 };
 
-/* A graph's end is told where no call of the driver is allowed. Its event waits here for the next one who may make some. */
+/*
+ * A graph's end is told where no call of the driver is allowed. Its event waits here for the next one who may make
+ * some.
+ */
 static struct shunt_order_event *_Atomic dead;
 
 static void reap(void)
@@ -98,7 +101,8 @@ static bool counted_idle(const struct shunt_order *order, const struct shunt_gpu
 {
 	uint64_t ended;
 
-	return order->progress && !order->uncounted && !gpu->copy(device, &ended, &order->progress->ended, sizeof(ended)) && ended == order->warps;
+	return order->progress && !order->uncounted &&
+	    !gpu->copy(device, &ended, &order->progress->ended, sizeof(ended)) && ended == order->warps;
 }
 
 /* Graphs are gone, and all that they launched is done: from here on the account is that of eager launches again. */
@@ -119,8 +123,8 @@ static int count_anew(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 }
 
 /*
- * Lets the event cover what was launched eagerly. Not on a stream that captures now: see the header. What is recorded is all that
- * the old stream holds by now, which may be more than our launch.
+ * Lets the event cover what was launched eagerly. Not on a stream that captures now: see the header. What is recorded
+ * is all that the old stream holds by now, which may be more than our launch.
  */
 static int cover(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
@@ -205,8 +209,10 @@ static int begin_captured(struct shunt_order *order, const struct shunt_gpu_ops 
 	if (err)
 		return err;
 	if (info.state != SHUNT_CAPTURE_ACTIVE) {
-		shunt_error("a collective on stream %p of device %d: its capture was invalidated, or a capture on a blocking stream rules the "
-		    "legacy stream out; end that capture, or use a stream of your own", stream, device);
+		shunt_error("a collective on stream %p of device %d: its capture was invalidated, or a capture on a "
+		            "blocking stream rules the "
+		            "legacy stream out; end that capture, or use a stream of your own",
+		    stream, device);
 		return -EBUSY;
 	}
 	c = capture_find(order, info.id);
@@ -239,7 +245,9 @@ static int end_captured(struct shunt_order *order, const struct shunt_gpu_ops *g
 	if (err)
 		return err;
 	if (info.id != c->id) {
-		shunt_error("a collective on stream %p of device %d: its capture ended or was changed while the call was made", stream, device);
+		shunt_error(
+		    "a collective on stream %p of device %d: its capture ended or was changed while the call was made",
+		    stream, device);
 		return -EBUSY;
 	}
 	/* A launch is always the one node that its stream goes on from. */
@@ -347,7 +355,10 @@ int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops
 		err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
 		*done_p = ended == order->warps || (order->uncounted && ended > order->warps);
 	}
-	/* How many warps graphs had nobody knows, but each of their launches records the event, and so does each eager one since. */
+	/*
+	 * How many warps graphs had nobody knows, but each of their launches records the event, and so does each eager
+	 * one since.
+	 */
 	if (!err && *done_p && (order->lost || order->uncounted))
 		err = gpu->event_done(device, order->event->event, done_p);
 	return err;

@@ -65,9 +65,13 @@ static struct process *process_get(const struct shunt_peer *peer)
 	}
 	p = peer->fd >= 0 ? calloc(1, sizeof(*p)) : NULL;
 	if (p)
-		*p = (struct process){ .token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd };
+		*p = (struct process){
+			.token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd
+		};
 	if (!p || shunt_service_watch_process(p->fd, p->key)) {
-		shunt_info(SHUNT_LOG_INIT, "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only", (int)peer->pid);
+		shunt_info(SHUNT_LOG_INIT,
+		    "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only",
+		    (int)peer->pid);
 		if (peer->fd >= 0)
 			close(peer->fd);
 		free(p);
@@ -161,7 +165,9 @@ static int first_dead(const struct member *m)
 	return -1;
 }
 
-/* Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call. */
+/*
+ * Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call.
+ */
 static int awaited(const struct member *m, uint64_t word)
 {
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
@@ -210,8 +216,10 @@ static void hold(struct member *m)
 		return;
 	m->held = true;
 	pid = (int)m->of[rank]->pid;
-	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from seeing what its kernels wait for "
-	    "(communicator %s): %s", rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
+	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from "
+	           "seeing what its kernels wait for "
+	           "(communicator %s): %s",
+	    rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
 	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
 	if (!pair)
 		return;

@@ -82,7 +82,8 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 	err = gather(comm, &mine, sizeof(mine), all, -1, NULL);
 	if (!err && comm->rank == 0) {
 		shunt_plan_summaries_differ(all, comm->nranks, why, sizeof(why));
-		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks, *why ? why : "the ranks have different ones");
+		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks,
+		    *why ? why : "the ranks have different ones");
 	}
 	free(all);
 	forget_set(comm);
@@ -91,15 +92,21 @@ int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
 
 static struct shunt_plan_query query_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	return (struct shunt_plan_query){ .kind = coll->kind, .dtype = coll->dtype, .redop = coll->redop, .count = coll->count,
-		.place = shunt_plan_place(coll->kind, coll->dtype, coll->send, coll->recv, coll->count, comm->rank, comm->nranks) };
+	return (struct shunt_plan_query){ .kind = coll->kind,
+		.dtype = coll->dtype,
+		.redop = coll->redop,
+		.count = coll->count,
+		.place = shunt_plan_place(
+		    coll->kind, coll->dtype, coll->send, coll->recv, coll->count, comm->rank, comm->nranks) };
 }
 
-static uint64_t message_bytes(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+static uint64_t message_bytes(
+    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
 {
 	uint64_t bytes = 0;
 
-	return shunt_plan_message_bytes(plan->collective, comm->nranks, coll->count, coll->dtype, &bytes) ? bytes : UINT64_MAX;
+	return shunt_plan_message_bytes(plan->collective, comm->nranks, coll->count, coll->dtype, &bytes) ? bytes :
+	                                                                                                    UINT64_MAX;
 }
 
 static struct shunt_comm_exec *find(const struct shunt_comm *comm, const struct shunt_plan *plan)
@@ -111,8 +118,8 @@ static struct shunt_comm_exec *find(const struct shunt_comm *comm, const struct 
 	return e;
 }
 
-enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p,
-    const char **name_p)
+enum shunt_plan_choice shunt_comm_plans_choose(
+    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p, const char **name_p)
 {
 	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
 	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
@@ -146,8 +153,15 @@ bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_co
 static int create(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
 {
 	struct shunt_plan_host host = {
-		.gpu = comm->gpu, .device = comm->device, .rank = comm->rank, .nranks = comm->nranks, .ctrl = comm->mem[comm->rank].ptr,
-		.process = shunt_process(), .gather = gather, .ctx = comm, .max_blocks = (unsigned)comm->scope.max_ctas,
+		.gpu = comm->gpu,
+		.device = comm->device,
+		.rank = comm->rank,
+		.nranks = comm->nranks,
+		.ctrl = comm->mem[comm->rank].ptr,
+		.process = shunt_process(),
+		.gather = gather,
+		.ctx = comm,
+		.max_blocks = (unsigned)comm->scope.max_ctas,
 	};
 	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
 	int err;
@@ -170,7 +184,8 @@ static int create(struct shunt_comm *comm, const struct shunt_plan *plan, struct
 	return 0;
 }
 
-int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
+    struct shunt_comm_exec **exec_p)
 {
 	uint64_t bytes = message_bytes(comm, coll, plan);
 	struct shunt_comm_exec *e = find(comm, plan);
@@ -188,17 +203,18 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 	if (err == -EOPNOTSUPP) {
 		__atomic_store_n(&e->refused, bytes < e->refused ? bytes : e->refused, __ATOMIC_RELAXED);
 		if (comm->rank == 0)
-			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it", e->name, shunt_kind_name(coll->kind),
-			    (unsigned long long)bytes, comm->nranks, why);
+			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it",
+			    e->name, shunt_kind_name(coll->kind), (unsigned long long)bytes, comm->nranks, why);
 	}
 	return err;
 }
 
 /* The call's buffers that the plan could use in windows; false: none. Which they are is the same on all ranks. */
-static bool wanted(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan_exec *exec, bool wants[2],
-    struct shunt_plan_call *call)
+static bool wanted(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan_exec *exec,
+    bool wants[2], struct shunt_plan_call *call)
 {
-	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) || !shunt_plan_call_of(coll, comm->nranks, call))
+	if (!atomic_load_explicit(&comm->windows.nlive, memory_order_relaxed) ||
+	    !shunt_plan_call_of(coll, comm->nranks, call))
 		return false;
 	shunt_plan_exec_wants(exec, wants);
 	/* What is sent is used where it is only if it is known not to be what is received. */
@@ -206,7 +222,8 @@ static bool wanted(const struct shunt_comm *comm, const struct shunt_coll *coll,
 	return wants[1];
 }
 
-int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
+int shunt_comm_plans_agree_windows(
+    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
 {
 	struct shunt_plan_call call;
 	bool wants[2];
@@ -216,12 +233,14 @@ int shunt_comm_plans_agree_windows(struct shunt_comm *comm, const struct shunt_c
 		return 0;
 	if (shunt_windows_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW)
 		err = shunt_windows_agree(comm, call.recv, call.recv_bytes);
-	if ((!err || err == -EOPNOTSUPP) && wants[0] && shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW)
+	if ((!err || err == -EOPNOTSUPP) && wants[0] &&
+	    shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW)
 		err = shunt_windows_agree(comm, call.send, call.send_bytes);
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
-bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+bool shunt_comm_plans_window_is_new(
+    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
 {
 	const struct shunt_comm_exec *e = find(comm, plan);
 	struct shunt_plan_call call;
@@ -230,7 +249,7 @@ bool shunt_comm_plans_window_is_new(struct shunt_comm *comm, const struct shunt_
 	if (!e || !e->exec || !wanted(comm, coll, e->exec, wants, &call))
 		return false;
 	return shunt_windows_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW ||
-		(wants[0] && shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
+	    (wants[0] && shunt_windows_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
 }
 
 /* Where all ranks have it; false: not in a window that all use. */
@@ -243,8 +262,8 @@ static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes
 	return true;
 }
 
-int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec, const struct shunt_kargs *base,
-    void *stream, bool *windows_p)
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
+    const struct shunt_kargs *base, void *stream, bool *windows_p)
 {
 	char *remote[2][SHUNT_MAX_RANKS];
 	struct shunt_plan_call call;

@@ -24,7 +24,8 @@ void shunt_process_keep_places(void)
 {
 	for (int place = 0; place <= STDERR_FILENO; place++) {
 		/* Not for what it is there for: who prints is told the same as before. */
-		int fd = fcntl(place, F_GETFD) < 0 ? open("/dev/null", place == STDIN_FILENO ? O_WRONLY : O_RDONLY) : place;
+		int fd =
+		    fcntl(place, F_GETFD) < 0 ? open("/dev/null", place == STDIN_FILENO ? O_WRONLY : O_RDONLY) : place;
 
 		if (fd > STDERR_FILENO)
 			close(fd); /* somebody was faster */

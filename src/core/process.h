@@ -3,13 +3,16 @@
 #define SHUNT_CORE_PROCESS_H
 #include <stdint.h>
 
-/* Random, equal in all of this process and nowhere else, not in its children either: peers in one process borrow each other's
- * memory. */
+/*
+ * Random, equal in all of this process and nowhere else, not in its children either: peers in one process borrow each
+ * other's memory.
+ */
 uint64_t shunt_process(void);
 
 /*
- * Takes the places of stdin, stdout and stderr where the program has closed them, with /dev/null. Else descriptors of ours would
- * get these numbers, and whatever is printed would go into memory or connections that we share with peers. Before we open anything.
+ * Takes the places of stdin, stdout and stderr where the program has closed them, with /dev/null. Else descriptors of
+ * ours would get these numbers, and whatever is printed would go into memory or connections that we share with peers.
+ * Before we open anything.
  */
 void shunt_process_keep_places(void);
 #endif

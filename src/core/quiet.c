@@ -19,21 +19,23 @@ static void rest(long *ns)
 }
 
 /*
- * Was the wait a long one, and runs no kernel of ours? Then the device is to have the last word: should the account be wrong, nobody waits for good.
- * What it waits for besides is ahead of our kernels, or another communicator's.
+ * Was the wait a long one, and runs no kernel of ours? Then the device is to have the last word: should the account be
+ * wrong, nobody waits for good. What it waits for besides is ahead of our kernels, or another communicator's.
  */
 static bool asks_device(const struct shunt_comm *comm, int64_t from)
 {
 	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	struct shunt_progress p;
 
-	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) && p.begun == p.ended;
+	return shunt_now_ms() >= from && !comm->gpu->copy(comm->device, &p, &ctrl->progress, sizeof(p)) &&
+	    p.begun == p.ended;
 }
 
 /*
- * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of their own, or their stream capture.
- * shared: other threads use the communicator meanwhile, and one that aborts it ends this with -ECANCELED, as what is ahead of our kernels may hang. If
- * it was aborted before, which is how it is revoked, it ends after a while.
+ * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of
+ * their own, or their stream capture. shared: other threads use the communicator meanwhile, and one that aborts it ends
+ * this with -ECANCELED, as what is ahead of our kernels may hang. If it was aborted before, which is how it is revoked,
+ * it ends after a while.
  */
 static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
@@ -65,7 +67,8 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 
 int shunt_comm_quiet(struct shunt_comm *comm)
 {
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? wait_for_kernels(comm, true) : 0;
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? wait_for_kernels(comm, true) :
+	                                                                                0;
 }
 
 void shunt_comm_unset(struct shunt_comm *comm)

@@ -14,7 +14,9 @@
 #include "core/thread.h"
 
 #define MAX_COUNTED_PEERS 1024
-#define READ_STACK_BYTES (256u << 10) /* the driver runs on it, profilers in that, and the thread-local memory of all libraries lies there */
+#define READ_STACK_BYTES \
+	(256u << 10) /* the driver runs on it, profilers in that, and the thread-local memory of all libraries lies \
+	                there */
 
 /* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
 enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
@@ -39,9 +41,9 @@ struct shunt_recorder {
 	_Atomic(const char *) phase;
 	atomic_uint_fast64_t phase_ns;
 
-	atomic_bool left;            /* a thread that reads the device was left behind: another one would only stand beside it */
-	pthread_mutex_t reading;     /* held while the device is read; taken before `lock` */
-	pthread_mutex_t lock;        /* of what follows */
+	atomic_bool left; /* a thread that reads the device was left behind: another one would only stand beside it */
+	pthread_mutex_t reading; /* held while the device is read; taken before `lock` */
+	pthread_mutex_t lock;    /* of what follows */
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
@@ -111,7 +113,7 @@ void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, i
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
     const struct shunt_fault *fault)
 {
-	struct shunt_gpu_info info = {0};
+	struct shunt_gpu_info info = { 0 };
 
 	if (!rec)
 		return;
@@ -242,10 +244,13 @@ static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *c
 	peers = atomic_load_explicit(&rec->peers, memory_order_acquire);
 	if (!peers || coll->root < 0 || coll->root >= nranks)
 		return 0;
-	return atomic_fetch_add_explicit(&peers[(coll->kind == SHUNT_RECV ? nranks : 0) + coll->root], 1, memory_order_relaxed) + 1;
+	return atomic_fetch_add_explicit(
+	           &peers[(coll->kind == SHUNT_RECV ? nranks : 0) + coll->root], 1, memory_order_relaxed) +
+	    1;
 }
 
-static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, enum shunt_why why, unsigned left, bool captured)
+static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, enum shunt_why why,
+    unsigned left, bool captured)
 {
 	struct ring *ring;
 	struct entry *entries, *e;
@@ -260,7 +265,8 @@ static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, 
 	if (!entries && !(entries = entries_make(ring)))
 		goto out;
 	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
-	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)why << 24 | (uint64_t)(uint32_t)coll->root << 32;
+	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)why << 24 |
+	    (uint64_t)(uint32_t)coll->root << 32;
 	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
 	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
 #define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
@@ -277,7 +283,8 @@ out:
 	return (seq + left) | (captured ? SHUNT_OP_CAPTURED : 0);
 }
 
-uint64_t shunt_recorder_add(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
+uint64_t shunt_recorder_add(
+    struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
 {
 	return note(rec, coll, path, SHUNT_WHY_OURS, left, captured);
 }
@@ -298,10 +305,19 @@ static bool read_entry(struct entry *e, bool captured, struct shunt_operation *o
 	if (!w[SEQ] || atomic_load_explicit(&e->word[SEQ], memory_order_relaxed) != w[SEQ])
 		return false;
 	*op = (struct shunt_operation){
-		.seq = w[SEQ], .number = w[NUMBER], .last = w[SEQ] + w[LEFT], .count = w[COUNT], .time_ns = w[TIME],
-		.stream = (const void *)(uintptr_t)w[STREAM], .path = (const char *)(uintptr_t)w[PATH],
-		.kind = (enum shunt_kind)(w[KINDS] & 0xff), .dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
-		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff), .why = (enum shunt_why)(w[KINDS] >> 24 & 0xff), .root = (int)(uint32_t)(w[KINDS] >> 32), .captured = captured,
+		.seq = w[SEQ],
+		.number = w[NUMBER],
+		.last = w[SEQ] + w[LEFT],
+		.count = w[COUNT],
+		.time_ns = w[TIME],
+		.stream = (const void *)(uintptr_t)w[STREAM],
+		.path = (const char *)(uintptr_t)w[PATH],
+		.kind = (enum shunt_kind)(w[KINDS] & 0xff),
+		.dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
+		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff),
+		.why = (enum shunt_why)(w[KINDS] >> 24 & 0xff),
+		.root = (int)(uint32_t)(w[KINDS] >> 32),
+		.captured = captured,
 	};
 	return true;
 }
@@ -421,8 +437,9 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 }
 
 /*
- * A call of the program's that waits for kernels, as cudaFree does, may hold the driver for as long as it waits, and then this waits as well. So a thread of
- * its own reads, and is left behind when it does not come back in time. false: so it was.
+ * A call of the program's that waits for kernels, as cudaFree does, may hold the driver for as long as it waits, and
+ * then this waits as well. So a thread of its own reads, and is left behind when it does not come back in time. false:
+ * so it was.
  */
 static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
 {
@@ -464,8 +481,10 @@ int shunt_recorder_look(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 {
 	atomic_uint *peers;
 
-	*look = (struct shunt_recorder_look){ .rank = atomic_load(&rec->rank), .nranks = atomic_load(&rec->nranks),
-		.device = atomic_load(&rec->device), .error = atomic_load(&rec->error) };
+	*look = (struct shunt_recorder_look){ .rank = atomic_load(&rec->rank),
+		.nranks = atomic_load(&rec->nranks),
+		.device = atomic_load(&rec->device),
+		.error = atomic_load(&rec->error) };
 	memcpy(look->id, rec->id, sizeof(look->id));
 	memcpy(look->key, rec->key, sizeof(look->key));
 	look->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
@@ -506,7 +525,7 @@ void shunt_recorder_look_finish(struct shunt_recorder_look *look)
 {
 	free(look->ctrl);
 	free(look->sends);
-	*look = (struct shunt_recorder_look){0};
+	*look = (struct shunt_recorder_look){ 0 };
 }
 
 /* ---- what it means */
@@ -514,8 +533,11 @@ void shunt_recorder_look_finish(struct shunt_recorder_look *look)
 const char *shunt_operation_state_name(enum shunt_operation_state state)
 {
 	static const char *const names[] = {
-		[SHUNT_OPERATION_UNKNOWN] = "unknown", [SHUNT_OPERATION_FORWARDED] = "forwarded", [SHUNT_OPERATION_ENQUEUED] = "enqueued",
-		[SHUNT_OPERATION_RUNNING] = "running", [SHUNT_OPERATION_FINISHED] = "finished",
+		[SHUNT_OPERATION_UNKNOWN] = "unknown",
+		[SHUNT_OPERATION_FORWARDED] = "forwarded",
+		[SHUNT_OPERATION_ENQUEUED] = "enqueued",
+		[SHUNT_OPERATION_RUNNING] = "running",
+		[SHUNT_OPERATION_FINISHED] = "finished",
 		[SHUNT_OPERATION_FAILED] = "failed",
 	};
 
@@ -523,7 +545,8 @@ const char *shunt_operation_state_name(enum shunt_operation_state state)
 }
 
 /* Kernels that come after the one that gave up end at once, and look as if they were done. */
-static bool has_failed(const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
+static bool has_failed(
+    const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
 {
 	uint64_t last = op->last | (op->captured ? SHUNT_OP_CAPTURED : 0);
 
@@ -534,8 +557,8 @@ static bool has_failed(const struct shunt_operation *op, const struct shunt_prog
 	return last >= fault->op && last <= progress->eager;
 }
 
-enum shunt_operation_state shunt_operation_state(const struct shunt_operation *op, const struct shunt_progress *progress,
-    const struct shunt_fault *fault)
+enum shunt_operation_state shunt_operation_state(
+    const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
 {
 	bool running = progress && progress->begun != progress->ended;
 
@@ -546,7 +569,8 @@ enum shunt_operation_state shunt_operation_state(const struct shunt_operation *o
 	if (has_failed(op, progress, fault))
 		return SHUNT_OPERATION_FAILED;
 	if (op->captured)
-		return running && progress->now == (op->last | SHUNT_OP_CAPTURED) ? SHUNT_OPERATION_RUNNING : SHUNT_OPERATION_UNKNOWN;
+		return running && progress->now == (op->last | SHUNT_OP_CAPTURED) ? SHUNT_OPERATION_RUNNING :
+		                                                                    SHUNT_OPERATION_UNKNOWN;
 	if (op->last < progress->eager)
 		return SHUNT_OPERATION_FINISHED;
 	if (op->last > progress->eager)

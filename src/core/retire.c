@@ -15,7 +15,9 @@ static bool lives_on(int device)
 	return c;
 }
 
-/* Does the device keep something for it? A communicator of one rank has memory as well, but no kernels that could hang. */
+/*
+ * Does the device keep something for it? A communicator of one rank has memory as well, but no kernels that could hang.
+ */
 static bool has_memory(const struct shunt_comm *comm)
 {
 	return comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS && comm->mem[comm->rank].ptr;

@@ -2,10 +2,10 @@
 #ifndef SHUNT_CORE_RETIRE_H
 #define SHUNT_CORE_RETIRE_H
 /*
- * When an aborted communicator's memory goes. The driver takes memory away when the device is idle, and a kernel of another communicator may
- * hang on it: the one whose abort comes next, for which the caller's thread would never get if it waited here. So an aborted
- * communicator leaves its memory to the last of ours that lives on the device, or to the next that is destroyed, which waits for the device
- * itself. Any thread.
+ * When an aborted communicator's memory goes. The driver takes memory away when the device is idle, and a kernel of
+ * another communicator may hang on it: the one whose abort comes next, for which the caller's thread would never get if
+ * it waited here. So an aborted communicator leaves its memory to the last of ours that lives on the device, or to the
+ * next that is destroyed, which waits for the device itself. Any thread.
  */
 #include <stdbool.h>
 
@@ -19,6 +19,9 @@ bool shunt_retire(struct shunt_comm *comm);
 void shunt_retire_leave(struct shunt_comm *comm);
 /* Has no other than this one kernels on its device? */
 bool shunt_retire_alone(const struct shunt_comm *comm);
-/* One that is to be freed now, as no other lives on the device, or as the caller waits for the device in any case; NULL: none. */
+/*
+ * One that is to be freed now, as no other lives on the device, or as the caller waits for the device in any case;
+ * NULL: none.
+ */
 struct shunt_comm *shunt_retired(int device, bool waits);
 #endif

@@ -34,7 +34,7 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
 		return err;
 	}
 	pthread_mutex_lock(&lock);
-	*s = (struct scratch){.next = list, .gpu = gpu, .mem = *mem_p, .users = 1};
+	*s = (struct scratch){ .next = list, .gpu = gpu, .mem = *mem_p, .users = 1 };
 	list = s;
 	pthread_mutex_unlock(&lock);
 	return 0;
@@ -72,7 +72,8 @@ static bool drop(void *ptr)
 	return s != NULL;
 }
 
-int shunt_scratch_borrow(const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
+int shunt_scratch_borrow(
+    const struct shunt_gpu_ops *gpu, int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	struct scratch *s;
 	int err;
@@ -91,7 +92,7 @@ int shunt_scratch_borrow(const struct shunt_gpu_ops *gpu, int device, void *ptr,
 void shunt_scratch_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
 {
 	if (mem->ptr && drop(mem->ptr))
-		*mem = (struct shunt_gpu_mem){.fd = -1};
+		*mem = (struct shunt_gpu_mem){ .fd = -1 };
 	else
 		gpu->share_free(mem);
 }

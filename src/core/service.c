@@ -78,7 +78,8 @@ static void run_locked(struct watch *w)
 	if (shunt_thread_start(NULL, 0, worker, w)) {
 		/* The program's own first call will do it. */
 		w->running = false;
-		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's first call");
+		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's "
+		           "first call");
 	}
 }
 
@@ -188,7 +189,10 @@ void shunt_service_unwatch(struct shunt_comm *comm)
 		;
 	w = *p;
 	if (w) {
-		/* Not to be found by a new event; its fd may have been closed, and its number be another's, only after a run. */
+		/*
+		 * Not to be found by a new event; its fd may have been closed, and its number be another's, only after
+		 * a run.
+		 */
 		w->key = 0;
 		pthread_cond_broadcast(&ended);
 		while (w->running)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First use of a communicator. Three rounds among all ranks: who are you (decides whether to try), here is my scratch, could
- * you map everybody's. Every rank judges the same tables, so all come to the same outcome: our kernels, or forward-only with one line
- * that says why.
+ * First use of a communicator. Three rounds among all ranks: who are you (decides whether to try), here is my scratch,
+ * could you map everybody's. Every rank judges the same tables, so all come to the same outcome: our kernels, or
+ * forward-only with one line that says why.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -25,21 +25,21 @@ struct hello {
 	uint32_t protocol;
 	char version[16];
 	struct shunt_verdict verdict;
-	uint64_t fingerprint;    /* of the configuration */
-	uint64_t plans;          /* hash of the execution plans */
-	uint64_t tuning;         /* of the tuning file for this machine; 0: none */
-	uint64_t process;        /* random, per process: peers in one process borrow */
+	uint64_t fingerprint; /* of the configuration */
+	uint64_t plans;       /* hash of the execution plans */
+	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
+	uint64_t process;     /* random, per process: peers in one process borrow */
 	int32_t max_ctas;
 	uint32_t standalone;
-	uint32_t no_sms;         /* CTAPolicy zero */
-	uint32_t bulk;           /* its kernels can and may send chunks by bulk copies */
+	uint32_t no_sms; /* CTAPolicy zero */
+	uint32_t bulk;   /* its kernels can and may send chunks by bulk copies */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
 
 struct offer {
 	struct shunt_verdict verdict;
-	uint64_t ptr, bytes;     /* of the scratch; ptr means something in the same process only */
+	uint64_t ptr, bytes; /* of the scratch; ptr means something in the same process only */
 };
 
 /* speaks: this rank is the one that says so. */
@@ -48,7 +48,8 @@ static int forward(struct shunt_comm *comm, bool speaks, const char *why)
 	snprintf(comm->why, sizeof(comm->why), "%s", why);
 	shunt_recorder_forward(comm->recorder, comm->why);
 	if (!speaks)
-		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->why);
+		shunt_info(
+		    SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->why);
 	else if (comm->scope.standalone)
 		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->why);
 	else
@@ -92,8 +93,13 @@ static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 		if (hellos[r].gpu.cc < cc)
 			cc = hellos[r].gpu.cc;
 		if (same && hellos[r].tuning != hellos[0].tuning && comm->rank == 0)
-			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, rank 0 has %s", comm->nranks, r,
-			    !hellos[r].tuning ? "no" : hellos[0].tuning ? "another" : "a", hellos[0].tuning ? "one" : "none");
+			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, "
+			           "rank 0 has %s",
+			    comm->nranks, r,
+			    !hellos[r].tuning    ? "no" :
+			        hellos[0].tuning ? "another" :
+			                           "a",
+			    hellos[0].tuning ? "one" : "none");
 		same = same && hellos[r].tuning == hellos[0].tuning;
 	}
 	comm->scope.cc = cc;
@@ -135,7 +141,8 @@ static bool hellos_agree(const struct hello *h, int n, char *why, size_t bytes)
 {
 	for (int r = 0; r < n; r++) {
 		if (h[r].protocol != h[0].protocol || strncmp(h[r].version, h[0].version, sizeof(h[r].version))) {
-			snprintf(why, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
+			snprintf(
+			    why, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
 			return false;
 		}
 		if (!h[r].verdict.ok) {
@@ -143,11 +150,14 @@ static bool hellos_agree(const struct hello *h, int n, char *why, size_t bytes)
 			return false;
 		}
 		if (h[r].fingerprint != h[0].fingerprint) {
-			snprintf(why, bytes, "rank %d has other SHUNT_ or NCCL_ settings than rank 0 (compare `shunt info -c` on both)", r);
+			snprintf(why, bytes,
+			    "rank %d has other SHUNT_ or NCCL_ settings than rank 0 (compare `shunt info -c` on both)",
+			    r);
 			return false;
 		}
 		if (h[r].standalone != h[0].standalone) {
-			snprintf(why, bytes, "rank %d has %s real NCCL, rank 0 has %s", r, h[r].standalone ? "no" : "a", h[0].standalone ? "none" : "one");
+			snprintf(why, bytes, "rank %d has %s real NCCL, rank 0 has %s", r, h[r].standalone ? "no" : "a",
+			    h[0].standalone ? "none" : "one");
 			return false;
 		}
 		if (h[r].gpu.sim != h[0].gpu.sim) {
@@ -163,7 +173,10 @@ static bool one_gpu(const struct shunt_gpu_info *a, const struct shunt_gpu_info 
 	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
 }
 
-/* Kernels that wait for each other on one GPU must all find room there, those of another communicator of the same ranks beside them. */
+/*
+ * Kernels that wait for each other on one GPU must all find room there, those of another communicator of the same ranks
+ * beside them.
+ */
 static void share_gpus(struct shunt_comm *comm, const struct hello *h)
 {
 	for (int r = 0; r < comm->nranks; r++) {
@@ -172,8 +185,8 @@ static void share_gpus(struct shunt_comm *comm, const struct hello *h)
 		for (int peer = 0; peer < comm->nranks; peer++)
 			sharing += peer != r && one_gpu(&h[r].gpu, &h[peer].gpu);
 		if (sharing > 1)
-			comm->scope.max_ctas =
-			    shunt_lesser_limit(comm->scope.max_ctas, (int)shunt_blocks_beside(h[r].gpu.sms, 2 * sharing));
+			comm->scope.max_ctas = shunt_lesser_limit(
+			    comm->scope.max_ctas, (int)shunt_blocks_beside(h[r].gpu.sms, 2 * sharing));
 	}
 }
 
@@ -191,7 +204,8 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 		if (r == comm->rank)
 			continue;
 		if (one_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
-			shunt_verdict_refuse(&o->verdict, "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+			shunt_verdict_refuse(&o->verdict,
+			    "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
 		else if (gpu->peer_check(comm->device, &hellos[r].gpu, &why))
 			shunt_verdict_refuse(&o->verdict, "its device cannot reach rank %d's: %s", r, why);
 	}
@@ -204,7 +218,8 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	}
 	err = shunt_scratch_alloc(gpu, comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
 	if (err) {
-		shunt_verdict_refuse(&o->verdict, "%llu bytes of scratch cannot be allocated: %s", (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
+		shunt_verdict_refuse(&o->verdict, "%llu bytes of scratch cannot be allocated: %s",
+		    (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
 		return 0;
 	}
 	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
@@ -235,7 +250,8 @@ static int note_peers(struct shunt_comm *comm)
 	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
 }
 
-static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds, struct shunt_verdict *v)
+static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct offer *offers, const int *fds,
+    struct shunt_verdict *v)
 {
 	memset(v, 0, sizeof(*v));
 	v->ok = 1;
@@ -245,7 +261,8 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		if (r == comm->rank)
 			continue;
 		if (hellos[r].process == hellos[comm->rank].process)
-			err = shunt_scratch_borrow(comm->gpu, comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
+			err = shunt_scratch_borrow(
+			    comm->gpu, comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
 		else if (fds[r] < 0)
 			err = -EBADF;
 		else
@@ -263,8 +280,12 @@ static int broken(struct shunt_comm *comm, const char *step, const char *why, in
 	if (why[0])
 		shunt_error("setting up a communicator of %d ranks on rank %d: %s", comm->nranks, comm->rank, why);
 	else if (err != -ECANCELED)
-		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank, strerror(-err));
-	/* Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with this one. */
+		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank,
+		    strerror(-err));
+	/*
+	 * Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with
+	 * this one.
+	 */
 	if (shunt_retire_alone(comm))
 		shunt_comm_unset(comm);
 	shunt_comm_fail(comm, err);
@@ -325,11 +346,14 @@ static int meet(struct shunt_comm *comm, struct setup *s)
 	if (err != -ENOENT)
 		return err;
 	if (comm->scope.standalone) { /* it was there at init, which TCP reached */
-		snprintf(s->why, sizeof(s->why), "rank %d has ended, or runs as another user, or in another network namespace, as containers have", missing);
+		snprintf(s->why, sizeof(s->why),
+		    "rank %d has ended, or runs as another user, or in another network namespace, as containers have",
+		    missing);
 		return -EOWNERDEAD;
 	}
 	snprintf(s->why, sizeof(s->why),
-	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in another container",
+	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in "
+	    "another container",
 	    comm->nslots == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->speaks = s->speaks || shunt_meet_leads(comm->meet); /* rank 0 may have no Shunt, and then cannot say so */
 	return -EOPNOTSUPP;
@@ -436,9 +460,10 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_retire_later(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	shunt_info(SHUNT_LOG_INIT, "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
-	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name, ms_between(&s->met, &now),
-	    ms_between(&s->begun, &s->met), comm->mem[comm->rank].bytes / 1048576.0);
+	shunt_info(SHUNT_LOG_INIT,
+	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
+	    ms_between(&s->met, &now), ms_between(&s->begun, &s->met), comm->mem[comm->rank].bytes / 1048576.0);
 	/* An abort that came between the last check and READY found nothing to raise. */
 	if (atomic_load(&comm->cancel))
 		shunt_comm_abort(comm);

@@ -2,7 +2,8 @@
 #ifndef SHUNT_CORE_VERDICT_H
 #define SHUNT_CORE_VERDICT_H
 /*
- * What a rank says in a round: that it can go on, or why it cannot. Every rank gets the same table of verdicts, so all come to the same outcome.
+ * What a rank says in a round: that it can go on, or why it cannot. Every rank gets the same table of verdicts, so all
+ * come to the same outcome.
  */
 #include <stdint.h>
 

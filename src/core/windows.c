@@ -18,7 +18,7 @@ struct shunt_window {
 	const void *name;
 	char *base;
 	size_t bytes;
-	uint64_t number;          /* 0: not symmetric, never used */
+	uint64_t number; /* 0: not symmetric, never used */
 	bool ready, refused;
 	/* With the communicator's lock held, and only when it is ready. */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* of the peers: the allocation */
@@ -28,9 +28,9 @@ struct shunt_window {
 /* First round of an agreement. */
 struct offer {
 	struct shunt_verdict verdict;
-	uint64_t number, bytes;   /* of the window */
-	uint64_t process;         /* peers in one process need no descriptor */
-	uint64_t ptr, all;        /* the allocation; ptr means something in the same process only */
+	uint64_t number, bytes; /* of the window */
+	uint64_t process;       /* peers in one process need no descriptor */
+	uint64_t ptr, all;      /* the allocation; ptr means something in the same process only */
 	uint64_t at;
 };
 
@@ -150,7 +150,10 @@ static void bury(struct shunt_windows *w, struct shunt_window **at)
 	lay_out(w, mine);
 }
 
-/* With the list's lock held: the same where the program will deregister it yet. A window's address may be its name, so that stays in use. */
+/*
+ * With the list's lock held: the same where the program will deregister it yet. A window's address may be its name, so
+ * that stays in use.
+ */
 static void bury_but_name(struct shunt_windows *w, struct shunt_window **at)
 {
 	struct shunt_window *mine = *at, *rest = mine->name ? malloc(sizeof(*rest)) : NULL;
@@ -456,7 +459,8 @@ static const char *judge(const struct offer *o, int n, int *who_p)
 	return why;
 }
 
-static void map_peers(struct shunt_comm *comm, struct shunt_window *w, const struct offer *o, const int *fds, struct shunt_verdict *v)
+static void map_peers(
+    struct shunt_comm *comm, struct shunt_window *w, const struct offer *o, const int *fds, struct shunt_verdict *v)
 {
 	memset(v, 0, sizeof(*v));
 	v->ok = 1;
@@ -491,7 +495,8 @@ static int refused(struct shunt_comm *comm, const struct offer *o, int who, cons
 {
 	refuse_windows(comm, o);
 	if (comm->rank == 0)
-		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: window %llu of %llu bytes is not used in place, rank %d: %s",
+		shunt_info(SHUNT_LOG_INIT,
+		    "communicator of %d ranks: window %llu of %llu bytes is not used in place, rank %d: %s",
 		    comm->nranks, (unsigned long long)o[0].number, (unsigned long long)o[0].bytes, who, why);
 	return -EOPNOTSUPP;
 }
@@ -523,8 +528,8 @@ static int agree(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, int
 	w->ready = true;
 	pthread_mutex_unlock(&comm->windows.lock);
 	if (comm->rank == 0)
-		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: window %llu of %llu bytes is used in place", comm->nranks,
-		    (unsigned long long)w->number, (unsigned long long)w->bytes);
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: window %llu of %llu bytes is used in place",
+		    comm->nranks, (unsigned long long)w->number, (unsigned long long)w->bytes);
 	return 0;
 }
 
@@ -549,7 +554,8 @@ int shunt_windows_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes
 	shunt_io_close_all(fds, comm->nranks);
 	if (err && err != -EOPNOTSUPP) {
 		if (err != -ECANCELED)
-			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks, comm->rank, strerror(-err));
+			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks,
+			    comm->rank, strerror(-err));
 		shunt_comm_fail(comm, err);
 	}
 	return err;

@@ -2,19 +2,21 @@
 #ifndef SHUNT_CORE_WINDOWS_H
 #define SHUNT_CORE_WINDOWS_H
 /*
- * A communicator's windows: memory that the program registered. With a symmetric one it promises that the buffers of a call lie at
- * the same place of the same window on every rank, so a rank that finds its own buffer in one knows where the peers' are.
+ * A communicator's windows: memory that the program registered. With a symmetric one it promises that the buffers of a
+ * call lie at the same place of the same window on every rank, so a rank that finds its own buffer in one knows where
+ * the peers' are.
  *
- * Registering only notes the window, under a lock that nobody holds for long: allocators do it in their callbacks, with locks of
- * their own held, inside groups, and while a stream captures. The first call that wants to use a window makes the ranks agree on it
- * (agree): each passes a descriptor of the allocation that its memory lies in, and maps the others'. Where one of them cannot, or
- * the ranks mean different windows, it is refused by all of them, which go on as if it were not registered; rank 0 says why.
- * Windows are numbered in the order of registration, which is the same on all ranks.
+ * Registering only notes the window, under a lock that nobody holds for long: allocators do it in their callbacks, with
+ * locks of their own held, inside groups, and while a stream captures. The first call that wants to use a window makes
+ * the ranks agree on it (agree): each passes a descriptor of the allocation that its memory lies in, and maps the
+ * others'. Where one of them cannot, or the ranks mean different windows, it is refused by all of them, which go on as
+ * if it were not registered; rank 0 says why. Windows are numbered in the order of registration, which is the same on
+ * all ranks.
  *
- * Deregistering takes a window out of the lookup at once. What it had mapped is unmapped as soon as launches that may use it are done:
- * in that very call if they are, else in a later one, at the latest when the communicator ends. Freeing memory with ncclMemFree does
- * the same with all windows in it; their names last until they are deregistered. So an address that is used again never leads to memory that
- * was there before.
+ * Deregistering takes a window out of the lookup at once. What it had mapped is unmapped as soon as launches that may
+ * use it are done: in that very call if they are, else in a later one, at the latest when the communicator ends.
+ * Freeing memory with ncclMemFree does the same with all windows in it; their names last until they are deregistered.
+ * So an address that is used again never leads to memory that was there before.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,11 +40,11 @@ struct shunt_windows {
 	struct shunt_window *gone;        /* nothing but names: not deregistered, but their memory was freed */
 	atomic_uint nlive;                /* the usual case takes no lock */
 	atomic_bool any_dead;
-	uint64_t numbers;                 /* symmetric ones so far */
+	uint64_t numbers; /* symmetric ones so far */
 	/* With the communicator's lock held. */
-	void *used;                       /* event: covers all eager launches that used windows */
+	void *used; /* event: covers all eager launches that used windows */
 	bool used_eagerly, used_captured;
-	struct shunt_windows *next;       /* of those of the process that ever had a window */
+	struct shunt_windows *next; /* of those of the process that ever had a window */
 	bool listed;
 };
 
@@ -51,8 +53,8 @@ void shunt_windows_init(struct shunt_windows *windows);
 void shunt_windows_finish(struct shunt_comm *comm);
 
 /*
- * For the shim; any thread. A window is known by its name, which is its own address, unique as long as it is live, until it is given another.
- * NULL: no memory. Only a symmetric one is used.
+ * For the shim; any thread. A window is known by its name, which is its own address, unique as long as it is live,
+ * until it is given another. NULL: no memory. Only a symmetric one is used.
  */
 struct shunt_window *shunt_windows_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric);
 /* Without a name (NULL) it lasts until its memory is freed. Nothing happens if it is gone. */
@@ -71,11 +73,13 @@ enum shunt_window_state shunt_windows_state(struct shunt_comm *comm, const void 
 /* The rest with the communicator's lock held. */
 
 /*
- * Two rounds among all ranks, each of which comes with a buffer in a new window. 0: it is ready; -EOPNOTSUPP: it is refused; another
- * error is the communicator's. Allowed while a stream captures.
+ * Two rounds among all ranks, each of which comes with a buffer in a new window. 0: it is ready; -EOPNOTSUPP: it is
+ * refused; another error is the communicator's. Allowed while a stream captures.
  */
 int shunt_windows_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes);
-/* Where peer has what we have at ptr, in a ready window; NULL: there is none. Stays mapped as long as the lock is held. */
+/*
+ * Where peer has what we have at ptr, in a ready window; NULL: there is none. Stays mapped as long as the lock is held.
+ */
 void *shunt_windows_at(struct shunt_comm *comm, const void *ptr, uint64_t bytes, int peer);
 /* Is that place a multiple of 16 on all ranks? */
 bool shunt_windows_aligned(struct shunt_comm *comm, const void *ptr, uint64_t bytes);
@@ -86,6 +90,8 @@ int shunt_windows_note_use(struct shunt_comm *comm, void *stream, bool captured)
 /* Windows that have gone and that no kernel can be in any more, or NULL; for shunt_windows_free(). */
 struct shunt_window *shunt_windows_take_dead(struct shunt_comm *comm);
 
-/* Without it: unmapping waits for the device, where a kernel may hang that only an abort ends, and that takes the lock. */
+/*
+ * Without it: unmapping waits for the device, where a kernel may hang that only an abort ends, and that takes the lock.
+ */
 void shunt_windows_free(struct shunt_comm *comm, struct shunt_window *dead);
 #endif

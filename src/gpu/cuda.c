@@ -77,7 +77,10 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	return to_errno(result);
 }
 
-/* The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are (struct shunt_kargs_many). */
+/*
+ * The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are (struct
+ * shunt_kargs_many).
+ */
 #define OLDEST_DRIVER 12010
 
 /* Every call that the list names, in one pass; the first one that is missing is returned by name. */
@@ -161,8 +164,9 @@ static int cuda_open(void)
 	missing = load_calls(lib);
 	version = driver_version(lib);
 	if (missing || version < OLDEST_DRIVER) {
-		shunt_warn("libcuda.so.1 is for CUDA %d.%d%s%s; Shunt needs a driver for CUDA %d.%d or newer", version / 1000, version % 1000 / 10,
-		    missing ? " and lacks " : "", missing ? missing : "", OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
+		shunt_warn("libcuda.so.1 is for CUDA %d.%d%s%s; Shunt needs a driver for CUDA %d.%d or newer",
+		    version / 1000, version % 1000 / 10, missing ? " and lacks " : "", missing ? missing : "",
+		    OLDEST_DRIVER / 1000, OLDEST_DRIVER % 1000 / 10);
 		dlclose(lib);
 		return -ENOSYS;
 	}
@@ -196,7 +200,10 @@ err_free_devices:
 	return err;
 }
 
-/* With first_use held. Nothing but the driver's own state may be asked: a context that was destroyed is not there to be asked. */
+/*
+ * With first_use held. Nothing but the driver's own state may be asked: a context that was destroyed is not there to be
+ * asked.
+ */
 static bool context_lives(const struct shunt_cu_device *d, void *ctx)
 {
 	unsigned long long id;
@@ -223,7 +230,9 @@ void shunt_cu_forget_reset(int device)
 	pthread_mutex_unlock(&first_use);
 }
 
-/* Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB. */
+/*
+ * Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB.
+ */
 static int context_get(int device, void **ctx_p)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];

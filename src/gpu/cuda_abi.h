@@ -2,9 +2,9 @@
 #ifndef SHUNT_GPU_CUDA_ABI_H
 #define SHUNT_GPU_CUDA_ABI_H
 /*
- * The part of the CUDA driver's and NVML's ABI that we call, in declarations of our own: the library builds without their
- * headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/gpu/cuda_abi.cc compares all of the driver's part with
- * cuda.h where that is installed.
+ * The part of the CUDA driver's and NVML's ABI that we call, in declarations of our own: the library builds without
+ * their headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/gpu/cuda_abi.cc compares all of the
+ * driver's part with cuda.h where that is installed.
  *
  * Results and enums are int, device pointers unsigned long long, handles void *. C and C++.
  */
@@ -141,8 +141,8 @@ struct shunt_cu_launch_config {
 };
 
 /*
- * X(name, version, parameters): the symbol is cu<name><version>. The driver keeps old versions for ever, so these names are what a
- * program built against CUDA 12.0 uses. All of them must be there.
+ * X(name, version, parameters): the symbol is cu<name><version>. The driver keeps old versions for ever, so these names
+ * are what a program built against CUDA 12.0 uses. All of them must be there.
  */
 #define SHUNT_CU_CALLS(X) \
 	X(Init, , (unsigned flags)) \
@@ -151,7 +151,7 @@ struct shunt_cu_launch_config {
 	X(DeviceGetCount, , (int *count)) \
 	X(DeviceGet, , (int *dev, int ordinal)) \
 	X(DeviceGetName, , (char *name, int bytes, int dev)) \
-	X(DeviceGetUuid, _v2, (struct shunt_cu_uuid *uuid, int dev)) \
+	X(DeviceGetUuid, _v2, (struct shunt_cu_uuid * uuid, int dev)) \
 	X(DeviceGetAttribute, , (int *value, int attr, int dev)) \
 	X(DeviceCanAccessPeer, , (int *can, int dev, int peer)) \
 	X(DeviceGetP2PAttribute, , (int *value, int attr, int src, int dst)) \
@@ -174,20 +174,26 @@ struct shunt_cu_launch_config {
 	X(MemsetD8Async, , (unsigned long long dst, unsigned char value, size_t bytes, void *stream)) \
 	X(PointerGetAttribute, , (void *value, int attr, unsigned long long ptr)) \
 	X(MemGetAllocationGranularity, , (size_t *bytes, const struct shunt_cu_mem_prop *prop, int option)) \
-	X(MemCreate, , (unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, unsigned long long flags)) \
+	X(MemCreate, , \
+	    (unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, \
+	        unsigned long long flags)) \
 	X(MemRelease, , (unsigned long long handle)) \
 	X(MemAddressReserve, , \
 	    (unsigned long long *ptr, size_t bytes, size_t align, unsigned long long addr, unsigned long long flags)) \
 	X(MemAddressFree, , (unsigned long long ptr, size_t bytes)) \
 	X(MemMap, , \
-	    (unsigned long long ptr, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags)) \
+	    (unsigned long long ptr, size_t bytes, size_t offset, unsigned long long handle, \
+	        unsigned long long flags)) \
 	X(MemUnmap, , (unsigned long long ptr, size_t bytes)) \
 	X(MemGetAddressRange, _v2, (unsigned long long *base, size_t *bytes, unsigned long long ptr)) \
 	X(MemRetainAllocationHandle, , (unsigned long long *handle, void *ptr)) \
-	X(MemGetAllocationPropertiesFromHandle, , (struct shunt_cu_mem_prop *prop, unsigned long long handle)) \
-	X(MemGetAccess, , (unsigned long long *flags, const struct shunt_cu_mem_location *location, unsigned long long ptr)) \
-	X(MemSetAccess, , (unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)) \
-	X(MemExportToShareableHandle, , (void *shareable, unsigned long long handle, int type, unsigned long long flags)) \
+	X(MemGetAllocationPropertiesFromHandle, , (struct shunt_cu_mem_prop * prop, unsigned long long handle)) \
+	X(MemGetAccess, , \
+	    (unsigned long long *flags, const struct shunt_cu_mem_location *location, unsigned long long ptr)) \
+	X(MemSetAccess, , \
+	    (unsigned long long ptr, size_t bytes, const struct shunt_cu_mem_access *desc, size_t count)) \
+	X(MemExportToShareableHandle, , \
+	    (void *shareable, unsigned long long handle, int type, unsigned long long flags)) \
 	X(MemImportFromShareableHandle, , (unsigned long long *handle, void *shareable, int type)) \
 	X(StreamCreate, , (void **stream, unsigned flags)) \
 	X(StreamDestroy, _v2, (void *stream)) \
@@ -218,15 +224,15 @@ struct shunt_cu_launch_config {
 	X(UserObjectRelease, , (void *object, unsigned count)) \
 	X(LibraryLoadData, , \
 	    (void **library, const void *code, int *jit_options, void **jit_values, unsigned njit, int *lib_options, \
-		void **lib_values, unsigned nlib)) \
+	        void **lib_values, unsigned nlib)) \
 	X(LibraryUnload, , (void *library)) \
 	X(LibraryGetKernel, , (void **kernel, void *library, const char *name)) \
 	X(KernelGetFunction, , (void **func, void *kernel)) \
 	X(FuncGetAttribute, , (int *value, int attr, void *func)) \
 	X(FuncSetAttribute, , (void *func, int attr, int value)) \
 	X(LaunchKernel, , \
-	    (void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, \
-		unsigned shared_bytes, void *stream, void **params, void **extra)) \
+	    (void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, \
+	        unsigned block_z, unsigned shared_bytes, void *stream, void **params, void **extra)) \
 	X(LaunchKernelEx, , (const struct shunt_cu_launch_config *config, void *func, void **params, void **extra))
 
 /* NULL in the table where the driver lacks them. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Captures in progress on CUDA devices: asking them, and adding nodes and edges by hand. While a capture runs the driver lets its
- * graph be changed in any way but the removal of nodes, and what no stream follows need not be joined.
+ * Captures in progress on CUDA devices: asking them, and adding nodes and edges by hand. While a capture runs the
+ * driver lets its graph be changed in any way but the removal of nodes, and what no stream follows need not be joined.
  */
 #include "gpu/cuda_dev.h"
 
@@ -21,7 +21,10 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 	if (shunt_cu_capture_error(res)) {
 		info.state = SHUNT_CAPTURE_INVALID; /* as for shunt_cu_stream_capture */
 	} else if (res == SHUNT_CU_LOSSY_QUERY) {
-		/* An edge to the next operation is of a kind that this version of the call cannot name. The rest is told without the edges. */
+		/*
+		 * An edge to the next operation is of a kind that this version of the call cannot name. The rest is
+		 * told without the edges.
+		 */
 		nnodes = 0;
 		res = shunt_cu.StreamGetCaptureInfo(stream, &status, &id, &info.graph, NULL, NULL);
 	}
@@ -59,7 +62,8 @@ int shunt_cu_capture_join(int device, void *stream, void *node)
 
 	if (err)
 		return err;
-	return shunt_cu_done(&scope, device, shunt_cu.StreamUpdateCaptureDependencies(stream, &node, 1, SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
+	return shunt_cu_done(&scope, device,
+	    shunt_cu.StreamUpdateCaptureDependencies(stream, &node, 1, SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
 	    "cuStreamUpdateCaptureDependencies");
 }
 

@@ -12,15 +12,15 @@
 #include "kernels/kernel_list.h"
 
 struct shunt_cu_device {
-	int dev;                     /* the driver's CUdevice */
-	struct shunt_gpu_info info;  /* written by open() */
-	void *_Atomic ctx;           /* primary context; NULL until first used, then kept */
-	unsigned long long ctx_id;   /* the next one after a reset has the same address, and another id */
-	void *_Atomic copy_stream;   /* NULL until first used, then kept */
-	atomic_bool loaded;          /* func, early and cluster_room are complete */
-	bool early;                  /* kernels may be launched before their stream has come to them */
-	unsigned cluster_room;       /* clusters of SHUNT_CHUNKS_SIDE blocks */
-	void *func[SHUNT_NKERNELS];  /* NULL where there is no such kernel */
+	int dev;                    /* the driver's CUdevice */
+	struct shunt_gpu_info info; /* written by open() */
+	void *_Atomic ctx;          /* primary context; NULL until first used, then kept */
+	unsigned long long ctx_id;  /* the next one after a reset has the same address, and another id */
+	void *_Atomic copy_stream;  /* NULL until first used, then kept */
+	atomic_bool loaded;         /* func, early and cluster_room are complete */
+	bool early;                 /* kernels may be launched before their stream has come to them */
+	unsigned cluster_room;      /* clusters of SHUNT_CHUNKS_SIDE blocks */
+	void *func[SHUNT_NKERNELS]; /* NULL where there is no such kernel */
 };
 
 /* The driver's calls, valid after open(). */
@@ -47,12 +47,16 @@ struct shunt_cu_scope {
 
 /*
  * Makes the device's primary context current. On failure nothing is changed and leave must not be called.
- * shunt_cu_enter also lets the thread make calls that would disturb a capture (allocations and the like); shunt_cu_enter_hot does
- * not, so that what is enqueued on a capturing stream is checked as the program expects, and costs one driver call.
+ * shunt_cu_enter also lets the thread make calls that would disturb a capture (allocations and the like);
+ * shunt_cu_enter_hot does not, so that what is enqueued on a capturing stream is checked as the program expects, and
+ * costs one driver call.
  */
 int shunt_cu_enter(int device, struct shunt_cu_scope *scope);
 int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope);
-/* Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first used. */
+/*
+ * Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first
+ * used.
+ */
 void shunt_cu_forget_reset(int device);
 void shunt_cu_leave(const struct shunt_cu_scope *scope);
 /* Leaves after a call of the driver's with its result: 0, or as shunt_cu_error(). */
@@ -70,7 +74,8 @@ int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *m
 int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 void shunt_cu_share_free(struct shunt_gpu_mem *mem);
-int shunt_cu_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
+int shunt_cu_share_export(
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p);
 int shunt_cu_mem_free(void *ptr);
 int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The embedded kernels: one fatbin per source file, loaded once per process; all resident on a device before the first launch. */
+/*
+ * The embedded kernels: one fatbin per source file, loaded once per process; all resident on a device before the first
+ * launch.
+ */
 #include "gpu/cuda_dev.h"
 
 #include <pthread.h>
@@ -16,7 +19,8 @@
 static const char *const kernel_names[SHUNT_NKERNELS] = {
 #define TEXT(name) #name
 #define TEXT_OF(name) TEXT(name)
-#define NAME(shape, op, opn, type, typen) [SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = TEXT_OF(SHUNT_KERNEL_NAME(shape, op, type)),
+#define NAME(shape, op, opn, type, typen) \
+	[SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = TEXT_OF(SHUNT_KERNEL_NAME(shape, op, type)),
 	SHUNT_KERNEL_LIST(NAME)
 #undef NAME
 #undef TEXT_OF
@@ -33,10 +37,7 @@ static const enum shunt_source source_of[SHUNT_NSHAPES] = {
 #undef SOURCE
 };
 
-bool shunt_cu_have_kernels(void)
-{
-	return shunt_fatbins[0];
-}
+bool shunt_cu_have_kernels(void) { return shunt_fatbins[0]; }
 
 bool shunt_cu_kernel_exists(unsigned kernel)
 {
@@ -48,11 +49,13 @@ static int load_error(int res, int device, const char *what)
 {
 	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
 
-	return shunt_cu_error(res, "loading %s, built by %s, on device %d (sm_%d, driver for CUDA %u.%u)", what, shunt_fatbins_made, device, info->cc,
-	    (unsigned)info->driver / 1000, (unsigned)info->driver % 1000 / 10);
+	return shunt_cu_error(res, "loading %s, built by %s, on device %d (sm_%d, driver for CUDA %u.%u)", what,
+	    shunt_fatbins_made, device, info->cc, (unsigned)info->driver / 1000, (unsigned)info->driver % 1000 / 10);
 }
 
-/* Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin. */
+/*
+ * Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin.
+ */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
 	unsigned shape = SHUNT_SHAPE_OF(kernel);
@@ -63,7 +66,8 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	if (!res)
 		res = shunt_cu.KernelGetFunction(&func, handle);
 	if (!res)
-		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) : shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
+		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) :
+		                          shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
 	if (!res && source_of[shape] == SHUNT_SOURCE_bulk && shunt_cu_devices[device].info.bulk)
 		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_MOST);
 	if (res)
@@ -72,7 +76,10 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	return 0;
 }
 
-/* Whether the kernels that the device has wait for their stream by themselves: gpu_stream_wait() does so from compute capability 9.0 on. */
+/*
+ * Whether the kernels that the device has wait for their stream by themselves: gpu_stream_wait() does so from compute
+ * capability 9.0 on.
+ */
 static bool kernels_wait(int device, void *func)
 {
 	int made_for = 0;
@@ -84,14 +91,23 @@ static bool kernels_wait(int device, void *func)
 /* Of the kernel that needs most. A slice of a GPU may have few. */
 static unsigned ask_cluster_room(int device, void *func)
 {
-	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
+	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+		.value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
 	const struct shunt_cu_launch_config config = {
-		.grid_x = SHUNT_MAX_BLOCKS, .grid_y = 1, .grid_z = 1, .block_x = SHUNT_MAX_THREADS, .block_y = 1, .block_z = 1,
-		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_MOST : 0, .attrs = &attr, .nattrs = 1,
+		.grid_x = SHUNT_MAX_BLOCKS,
+		.grid_y = 1,
+		.grid_z = 1,
+		.block_x = SHUNT_MAX_THREADS,
+		.block_y = 1,
+		.block_z = 1,
+		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_MOST : 0,
+		.attrs = &attr,
+		.nattrs = 1,
 	};
 	int clusters = 0;
 
-	if (shunt_cu_devices[device].info.cc < 90 || !shunt_cu.OccupancyMaxActiveClusters || shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config))
+	if (shunt_cu_devices[device].info.cc < 90 || !shunt_cu.OccupancyMaxActiveClusters ||
+	    shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config))
 		return 0;
 	return clusters > 0 ? (unsigned)clusters : 0;
 }
@@ -159,8 +175,9 @@ int shunt_cu_kernels_load(int device)
 }
 
 /*
- * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside them, and those kernels' fences for our
- * traffic to peers. And they wait for what is ahead of them in the stream by themselves, so they may be launched meanwhile, where that goes (`early`).
+ * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
+ * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
+ * themselves, so they may be launched meanwhile, where that goes (`early`).
  */
 static const struct shunt_cu_launch_attr usual[] = {
 	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
@@ -169,8 +186,8 @@ static const struct shunt_cu_launch_attr usual[] = {
 enum { N_USUAL = sizeof(usual) / sizeof(usual[0]) };
 
 /*
- * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs may be left over, when single blocks
- * have taken theirs.
+ * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs
+ * may be left over, when single blocks have taken theirs.
  */
 #define GPCS 8u
 
@@ -194,7 +211,8 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		return err;
 	func = launch->kernel < SHUNT_NKERNELS ? shunt_cu_devices[device].func[launch->kernel] : NULL;
 	if (!func || launch->arg_bytes != shunt_kernel_arg_bytes(launch->kernel)) {
-		shunt_error("launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
+		shunt_error(
+		    "launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
 		    launch->kernel, launch->arg_bytes, device);
 		err = -EINVAL;
 		goto out_leave;
@@ -202,24 +220,34 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	if (shunt_cu_devices[device].info.cc >= 90) {
 		struct shunt_cu_launch_attr clustered[1 + N_USUAL];
 		struct shunt_cu_launch_config config = {
-			.grid_x = launch->blocks, .grid_y = 1, .grid_z = 1,
-			.block_x = launch->threads, .block_y = 1, .block_z = 1,
-			.shared_bytes = launch->shared, .stream = launch->stream, .attrs = usual, .nattrs = shunt_cu_devices[device].early ? 2 : 1,
+			.grid_x = launch->blocks,
+			.grid_y = 1,
+			.grid_z = 1,
+			.block_x = launch->threads,
+			.block_y = 1,
+			.block_z = 1,
+			.shared_bytes = launch->shared,
+			.stream = launch->stream,
+			.attrs = usual,
+			.nattrs = shunt_cu_devices[device].early ? 2 : 1,
 		};
 
-		if (launch->cluster && launch->blocks % launch->cluster == 0 && launch->blocks / launch->cluster <= shunt_cu_devices[device].cluster_room) {
-			clustered[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION, .value.cluster = { launch->cluster, 1, 1 } };
+		if (launch->cluster && launch->blocks % launch->cluster == 0 &&
+		    launch->blocks / launch->cluster <= shunt_cu_devices[device].cluster_room) {
+			clustered[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+				.value.cluster = { launch->cluster, 1, 1 } };
 			memcpy(clustered + 1, usual, sizeof(usual));
 			config.attrs = clustered;
 			config.nattrs++;
 		}
 		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
 	} else {
-		res = shunt_cu.LaunchKernel(func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
+		res = shunt_cu.LaunchKernel(
+		    func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
 	}
 	if (res)
-		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d", kernel_names[launch->kernel],
-		    launch->blocks, launch->threads, device);
+		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
+		    kernel_names[launch->kernel], launch->blocks, launch->threads, device);
 out_leave:
 	shunt_cu_leave(&scope);
 	return err;

@@ -17,7 +17,9 @@ static struct shunt_cu_mem_prop share_prop(int device)
 	};
 }
 
-/* Makes what handle stands for readable and writable by `device` at a fresh address; the mapping outlives the handle. */
+/*
+ * Makes what handle stands for readable and writable by `device` at a fresh address; the mapping outlives the handle.
+ */
 static int map_handle(int device, unsigned long long handle, size_t bytes, unsigned long long *ptr_p)
 {
 	const struct shunt_cu_mem_access access = {
@@ -151,13 +153,15 @@ int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *m
 		return err;
 	res = shunt_cu.MemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd, SHUNT_CU_MEM_HANDLE_POSIX_FD);
 	if (res) {
-		err = shunt_cu_error(res, "cuMemImportFromShareableHandle of a peer's %zu bytes for device %d", bytes, device);
+		err = shunt_cu_error(
+		    res, "cuMemImportFromShareableHandle of a peer's %zu bytes for device %d", bytes, device);
 		goto out_leave;
 	}
 	err = map_handle(device, handle, bytes, &ptr);
 	shunt_cu.MemRelease(handle);
 	if (!err)
-		*mem_p = (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = -1 };
+		*mem_p =
+		    (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = -1 };
 out_leave:
 	shunt_cu_leave(&scope);
 	return err;
@@ -175,18 +179,20 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 		return err;
 	access.location = (struct shunt_cu_mem_location){ SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev };
 	/*
-	 * Ranks of one device that ask at once spoil it for each other: the driver (580) tells one of them CUDA_ERROR_ALREADY_MAPPED, and then
-	 * kernels of all fault there.
+	 * Ranks of one device that ask at once spoil it for each other: the driver (580) tells one of them
+	 * CUDA_ERROR_ALREADY_MAPPED, and then kernels of all fault there.
 	 */
 	pthread_mutex_lock(&borrowing);
 	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);
 	if (!res && has != SHUNT_CU_MEM_ACCESS_READWRITE)
-		res = shunt_cu.MemSetAccess((uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
+		res = shunt_cu.MemSetAccess(
+		    (uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
 	pthread_mutex_unlock(&borrowing);
 	if (res)
 		err = shunt_cu_error(res, "cuMemSetAccess of another rank's %zu bytes for device %d", bytes, device);
 	else
-		*mem_p = (struct shunt_gpu_mem){ .ptr = ptr, .bytes = bytes, .device = device, .fd = -1, .borrowed = true };
+		*mem_p =
+		    (struct shunt_gpu_mem){ .ptr = ptr, .bytes = bytes, .device = device, .fd = -1, .borrowed = true };
 	shunt_cu_leave(&scope);
 	return err;
 }
@@ -203,13 +209,16 @@ int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_m
 		return err;
 	res = shunt_cu.MemRetainAllocationHandle(&handle, ptr);
 	if (res) {
-		err = shunt_cu_error(res, "cuMemRetainAllocationHandle of another rank's %zu bytes for device %d", bytes, device);
+		err = shunt_cu_error(
+		    res, "cuMemRetainAllocationHandle of another rank's %zu bytes for device %d", bytes, device);
 		goto out_leave;
 	}
 	err = map_handle(device, handle, bytes, &mine);
 	shunt_cu.MemRelease(handle);
 	if (!err)
-		*mem_p = (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)mine, .bytes = bytes, .device = device, .fd = -1 };
+		*mem_p = (struct shunt_gpu_mem){
+			.ptr = (void *)(uintptr_t)mine, .bytes = bytes, .device = device, .fd = -1
+		};
 out_leave:
 	shunt_cu_leave(&scope);
 	return err;
@@ -222,8 +231,8 @@ void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 	if (!mem->ptr)
 		goto out_clear;
 	/*
-	 * Access that was borrowed ends with the exporter's mapping. It is not taken back here: the exporter may have freed its
-	 * memory already, and the address may belong to another communicator by now.
+	 * Access that was borrowed ends with the exporter's mapping. It is not taken back here: the exporter may have
+	 * freed its memory already, and the address may belong to another communicator by now.
 	 */
 	if (!mem->borrowed && !shunt_cu_enter(mem->device, &scope)) {
 		unmap((uintptr_t)mem->ptr, mem->bytes);
@@ -254,7 +263,8 @@ static int export_handle(int device, unsigned long long handle, int *fd_p, const
 	return -EOPNOTSUPP;
 }
 
-int shunt_cu_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
+int shunt_cu_share_export(
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
 {
 	unsigned long long handle, base;
 	struct shunt_cu_scope scope;
@@ -455,8 +465,9 @@ int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 	if (err)
 		goto out_leave;
 	/*
-	 * The stream is shared by all threads without a lock: at worst a thread also waits for another one's copy. It waits for no
-	 * kernel, and non-blocking keeps it apart from the default stream, behind which a spinning kernel may sit.
+	 * The stream is shared by all threads without a lock: at worst a thread also waits for another one's copy. It
+	 * waits for no kernel, and non-blocking keeps it apart from the default stream, behind which a spinning kernel
+	 * may sit.
 	 */
 	res = shunt_cu.MemcpyAsync((uintptr_t)dst, (uintptr_t)src, bytes, stream);
 	if (!res)

@@ -48,14 +48,18 @@ static const char *nvml_ask(const struct shunt_nvml_table *nvml, const uint8_t m
 	uuid_text(peer, text);
 	if (nvml->DeviceGetHandleByUUID(text, &peer_dev))
 		return "the peer's device is hidden from this process and NVML does not know it";
-	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_WRITE, &status) || status != SHUNT_NVML_P2P_STATUS_OK)
+	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_WRITE, &status) ||
+	    status != SHUNT_NVML_P2P_STATUS_OK)
 		return "the devices cannot write to each other's memory (NVML)";
-	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_NVLINK, &status) || status != SHUNT_NVML_P2P_STATUS_OK)
+	if (nvml->DeviceGetP2PStatus(dev, peer_dev, SHUNT_NVML_P2P_NVLINK, &status) ||
+	    status != SHUNT_NVML_P2P_STATUS_OK)
 		return "the devices are not connected by NVLink (NVML)";
 	return NULL;
 }
 
-/* NULL if the two are connected by NVLink, else why not or why that is unknown. Runs at a communicator's set-up only. */
+/*
+ * NULL if the two are connected by NVLink, else why not or why that is unknown. Runs at a communicator's set-up only.
+ */
 static const char *nvml_check(const uint8_t mine[16], const uint8_t peer[16])
 {
 	struct shunt_nvml_table nvml;
@@ -64,7 +68,8 @@ static const char *nvml_check(const uint8_t mine[16], const uint8_t peer[16])
 
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!lib)
-		return "the peer's device is hidden from this process (CUDA_VISIBLE_DEVICES) and there is no NVML to ask about it";
+		return "the peer's device is hidden from this process (CUDA_VISIBLE_DEVICES) and there is no NVML to "
+		       "ask about it";
 	if (!nvml_load(lib, &nvml)) {
 		why = "NVML lacks a call that we need";
 	} else if (nvml.Init()) {

@@ -118,7 +118,8 @@ int shunt_cu_event_wait(int device, void *event, void *stream)
 	struct shunt_cu_scope scope;
 	int err = shunt_cu_enter_hot(device, &scope);
 
-	return err ? err : shunt_cu_done(&scope, device, shunt_cu.StreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
+	return err ? err :
+	             shunt_cu_done(&scope, device, shunt_cu.StreamWaitEvent(stream, event, 0), "cuStreamWaitEvent");
 }
 
 int shunt_cu_event_done(int device, void *event, bool *done_p)
@@ -161,7 +162,8 @@ int shunt_cu_capture_begin(int device, void *stream)
 
 	if (err)
 		return err;
-	return shunt_cu_done(&scope, device, shunt_cu.StreamBeginCapture(stream, SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL), "cuStreamBeginCapture");
+	return shunt_cu_done(&scope, device, shunt_cu.StreamBeginCapture(stream, SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL),
+	    "cuStreamBeginCapture");
 }
 
 int shunt_cu_capture_end(int device, void *stream, void **graph_p)
@@ -176,7 +178,8 @@ int shunt_cu_capture_end(int device, void *stream, void **graph_p)
 	res = shunt_cu.StreamEndCapture(stream, &graph);
 	if (res || !graph) {
 		/* A capture that was spoiled ends without a graph. */
-		err = shunt_cu_error(res ? res : SHUNT_CU_STREAM_CAPTURE_INVALIDATED, "cuStreamEndCapture on device %d", device);
+		err = shunt_cu_error(
+		    res ? res : SHUNT_CU_STREAM_CAPTURE_INVALIDATED, "cuStreamEndCapture on device %d", device);
 		goto out_leave;
 	}
 	res = shunt_cu.GraphInstantiateWithFlags(&exec, graph, 0);

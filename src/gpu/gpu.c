@@ -13,10 +13,7 @@ static atomic_bool prefer_cuda;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const struct shunt_gpu_ops *chosen;
 
-void shunt_gpu_prefer_cuda(void)
-{
-	atomic_store(&prefer_cuda, true);
-}
+void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda, true); }
 
 static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops, const char *asked_by)
 {
@@ -28,7 +25,10 @@ static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops,
 	return NULL;
 }
 
-/* Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the program has its memory. */
+/*
+ * Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the
+ * program has its memory.
+ */
 static bool cuda_fits(void)
 {
 	int count;

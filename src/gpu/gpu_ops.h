@@ -5,9 +5,9 @@
  * The device layer: one table, two machines. cuda.c speaks to the CUDA driver (libcuda.so.1, opened at run time),
  * sim.cc runs the same kernels on CPU threads. Callers hold a const pointer from shunt_gpu() and never ask which it is.
  *
- * Every int function returns 0 or a negative errno and logs the cause once where it detects it (with the CUDA error's name).
- * Every function may be called from any thread; those that take a device make it current for the call and restore
- * what was current. `void *stream` is a cudaStream_t value (NULL, 1 = legacy, 2 = per thread included).
+ * Every int function returns 0 or a negative errno and logs the cause once where it detects it (with the CUDA error's
+ * name). Every function may be called from any thread; those that take a device make it current for the call and
+ * restore what was current. `void *stream` is a cudaStream_t value (NULL, 1 = legacy, 2 = per thread included).
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,29 +21,30 @@ extern "C" {
 
 struct shunt_gpu_info {
 	char name[64];
-	uint8_t uuid[16];   /* the same for one device in every process of this host */
-	uint32_t sms;       /* multiprocessors; upper limit of co-resident blocks */
-	uint16_t cc;        /* compute capability x 10: 90 for sm_90; the sim says 0 */
-	uint16_t sim;       /* 1 on the sim */
-	uint32_t driver;    /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
-	uint32_t bulk;      /* 1: kernels can have SHUNT_BULK_MOST bytes of shared memory, and its bulk copies go on by themselves */
+	uint8_t uuid[16]; /* the same for one device in every process of this host */
+	uint32_t sms;     /* multiprocessors; upper limit of co-resident blocks */
+	uint16_t cc;      /* compute capability x 10: 90 for sm_90; the sim says 0 */
+	uint16_t sim;     /* 1 on the sim */
+	uint32_t driver;  /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
+	uint32_t bulk;    /* 1: kernels can have SHUNT_BULK_MOST bytes of shared memory, and its bulk copies go on by
+	                     themselves */
 };
 
 /* A piece of device memory that peers may map. All fields are the ops' to write. */
 struct shunt_gpu_mem {
-	void *ptr;          /* usable by kernels of `device`; NULL: nothing here */
+	void *ptr; /* usable by kernels of `device`; NULL: nothing here */
 	size_t bytes;
-	int device;         /* the device whose kernels use ptr */
-	int fd;             /* exporter: descriptor for peers, closed by share_free unless it is -1 by then; importer: -1 */
-	uint64_t handle;    /* private */
-	bool borrowed;      /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
+	int device; /* the device whose kernels use ptr */
+	int fd;     /* exporter: descriptor for peers, closed by share_free unless it is -1 by then; importer: -1 */
+	uint64_t handle; /* private */
+	bool borrowed;   /* mapped by share_borrow: freeing it leaves the exporter's mapping alone */
 };
 
 /* Memory of this process as peers can map it. */
 struct shunt_gpu_export {
-	void *base;         /* the allocation */
-	size_t bytes;       /* all of it, as share_map wants to know */
-	int fd;             /* the caller's to close */
+	void *base;   /* the allocation */
+	size_t bytes; /* all of it, as share_map wants to know */
+	int fd;       /* the caller's to close */
 };
 
 enum shunt_capture { SHUNT_CAPTURE_NONE, SHUNT_CAPTURE_ACTIVE, SHUNT_CAPTURE_INVALID };
@@ -51,25 +52,27 @@ enum shunt_capture { SHUNT_CAPTURE_NONE, SHUNT_CAPTURE_ACTIVE, SHUNT_CAPTURE_INV
 /* A capture in progress, seen from one stream. Only state is set unless that is SHUNT_CAPTURE_ACTIVE. */
 struct shunt_gpu_capture {
 	enum shunt_capture state;
-	uint64_t id;        /* of the capture, whichever of its streams is asked; never used again in this process */
-	void *graph;        /* being built; valid until the capture ends */
-	void *node;         /* the one node that the stream's next operation will follow; NULL: none, or several */
+	uint64_t id; /* of the capture, whichever of its streams is asked; never used again in this process */
+	void *graph; /* being built; valid until the capture ends */
+	void *node;  /* the one node that the stream's next operation will follow; NULL: none, or several */
 };
 
 struct shunt_gpu_launch {
-	unsigned kernel;    /* index of kernels/kernel_list.h */
+	unsigned kernel; /* index of kernels/kernel_list.h */
 	unsigned blocks, threads;
-	const void *args;   /* struct shunt_kargs, copied by the call */
+	const void *args; /* struct shunt_kargs, copied by the call */
 	size_t arg_bytes;
 	void *stream;
-	unsigned cluster;   /* 0, or in clusters of so many blocks, if it divides them and the device has room for all */
-	unsigned shared;    /* bytes that a block has as GPU_SHARED_REST; only on devices with `bulk` */
+	unsigned cluster; /* 0, or in clusters of so many blocks, if it divides them and the device has room for all */
+	unsigned shared;  /* bytes that a block has as GPU_SHARED_REST; only on devices with `bulk` */
 };
 
 struct shunt_gpu_ops {
 	const char *name; /* "cuda" or "sim" */
 
-	/* Opens the layer; called once per process before anything else. -ENODEV: no driver or no device (not logged). */
+	/*
+	 * Opens the layer; called once per process before anything else. -ENODEV: no driver or no device (not logged).
+	 */
 	int (*open)(void);
 	int (*device_count)(int *count_p);
 	/* Has the program, or anybody else in this process, begun to work on one of them? False on the sim. */
@@ -77,24 +80,37 @@ struct shunt_gpu_ops {
 	int (*device_get)(int *device_p);
 	int (*device_set)(int device);
 	int (*device_info)(int device, struct shunt_gpu_info *info_p);
-	/* Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's 128-byte store
-	 * whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same device: yes. */
+	/*
+	 * Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's
+	 * 128-byte store whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same
+	 * device: yes.
+	 */
 	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **why_p);
 
 	/* Zeroed memory that peers can map; bytes is rounded up by the call (mem_p->bytes). */
 	int (*share_alloc)(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
-	/* Maps a peer's memory, received as descriptor; the caller keeps fd and closes it. bytes as the exporter's mem.bytes. */
+	/*
+	 * Maps a peer's memory, received as descriptor; the caller keeps fd and closes it. bytes as the exporter's
+	 * mem.bytes.
+	 */
 	int (*share_map)(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
-	/* The same for an exporter in this very process: same address, no second mapping; gives `device` access to it. */
+	/*
+	 * The same for an exporter in this very process: same address, no second mapping; gives `device` access to it.
+	 */
 	int (*share_borrow)(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
-	/* The same for memory that share_export can pass on, of an owner who may free it before us: it lasts, and its address is not used
-	 * again, until share_free. ptr and bytes are those of the allocation. */
+	/*
+	 * The same for memory that share_export can pass on, of an owner who may free it before us: it lasts, and its
+	 * address is not used again, until share_free. ptr and bytes are those of the allocation.
+	 */
 	int (*share_alias)(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 	/* Unmaps or frees whatever the four above made; zeroes *mem. Accepts an all-zero *mem. */
 	void (*share_free)(struct shunt_gpu_mem *mem);
-	/* The one allocation of `device` that ptr to ptr + bytes lie in, whoever made it. -EOPNOTSUPP, not logged: it cannot be passed on,
-	 * and *why_p (static storage) says why. */
-	int (*share_export)(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
+	/*
+	 * The one allocation of `device` that ptr to ptr + bytes lie in, whoever made it. -EOPNOTSUPP, not logged: it
+	 * cannot be passed on, and *why_p (static storage) says why.
+	 */
+	int (*share_export)(
+	    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
 
 	/* Plain memory of a device; free finds the device by itself. */
 	int (*mem_alloc)(int device, size_t bytes, void **ptr_p);
@@ -108,19 +124,26 @@ struct shunt_gpu_ops {
 	int (*host_alloc)(size_t bytes, void **host_p, void **dev_p);
 	void (*host_free)(void *host);
 
-	/* Synchronous copy, either side host or device, on a stream of its own: it does not wait for kernels that run, so it may
-	 * be used to reach a kernel that spins. Allowed while another stream captures. */
+	/*
+	 * Synchronous copy, either side host or device, on a stream of its own: it does not wait for kernels that run,
+	 * so it may be used to reach a kernel that spins. Allowed while another stream captures.
+	 */
 	int (*copy)(int device, void *dst, const void *src, size_t bytes);
 	int (*copy_async)(int device, void *dst, const void *src, size_t bytes, void *stream);
 	int (*memset_async)(int device, void *dst, int value, size_t bytes, void *stream);
 
-	/* Loads every kernel onto the device now (lazy loading deadlocks against kernels that spin). Repeated calls are cheap. */
+	/*
+	 * Loads every kernel onto the device now (lazy loading deadlocks against kernels that spin). Repeated calls are
+	 * cheap.
+	 */
 	int (*kernels_load)(int device);
 	/* Is this kernel part of the build? The same answer on all ranks of one build. */
 	bool (*kernel_exists)(unsigned kernel);
 	int (*launch)(int device, const struct shunt_gpu_launch *launch);
-	/* How many blocks a launch in clusters may have so that it and one of SHUNT_MAX_BLOCKS single blocks always find room beside each other, whichever
-	 * comes first; 0: none, or the kernels are not loaded. */
+	/*
+	 * How many blocks a launch in clusters may have so that it and one of SHUNT_MAX_BLOCKS single blocks always
+	 * find room beside each other, whichever comes first; 0: none, or the kernels are not loaded.
+	 */
 	unsigned (*cluster_blocks)(int device);
 
 	int (*stream_create)(int device, void **stream_p); /* non-blocking */
@@ -140,8 +163,9 @@ struct shunt_gpu_ops {
 	int (*capture_begin)(int device, void *stream);
 	int (*capture_end)(int device, void *stream, void **graph_p); /* instantiated */
 	/*
-	 * What core/order.c puts into a capture in progress. The graph's nodes for an event speak of the event as it is outside of the
-	 * graph: each launch of the graph waits for what the event's last record covered when the launch was issued, and records it anew.
+	 * What core/order.c puts into a capture in progress. The graph's nodes for an event speak of the event as it is
+	 * outside of the graph: each launch of the graph waits for what the event's last record covered when the launch
+	 * was issued, and records it anew.
 	 */
 	int (*capture_info)(int device, void *stream, struct shunt_gpu_capture *info_p);
 	/* What the stream captures from now on waits for the event. */
@@ -152,8 +176,10 @@ struct shunt_gpu_ops {
 	int (*capture_record)(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
 	/* Makes such a node follow info->node in the place of `from`. */
 	int (*capture_move)(int device, const struct shunt_gpu_capture *info, void *from, void *record);
-	/* Has drop(arg) called once: when the graph, all that was instantiated from it and all launches of that are gone, or before the
-	 * return of an error. From any thread; it may not call the device layer. */
+	/*
+	 * Has drop(arg) called once: when the graph, all that was instantiated from it and all launches of that are
+	 * gone, or before the return of an error. From any thread; it may not call the device layer.
+	 */
 	int (*capture_keep)(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 	int (*graph_launch)(int device, void *graph, void *stream);
 	void (*graph_destroy)(int device, void *graph);
@@ -162,9 +188,11 @@ struct shunt_gpu_ops {
 extern const struct shunt_gpu_ops shunt_gpu_cuda_ops; /* src/gpu/cuda.c */
 extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/gpu/sim.cc */
 
-/* The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process: SHUNT_DEVICE=cuda|sim, or
- * auto: in overlay cuda always; in standalone cuda with two devices or more, or one that the program uses (each process may be shown
- * only its own), else sim. */
+/*
+ * The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process:
+ * SHUNT_DEVICE=cuda|sim, or auto: in overlay cuda always; in standalone cuda with two devices or more, or one that the
+ * program uses (each process may be shown only its own), else sim.
+ */
 const struct shunt_gpu_ops *shunt_gpu(void);
 /* Called by the shim when it finds a real NCCL: auto then means cuda. */
 void shunt_gpu_prefer_cuda(void);

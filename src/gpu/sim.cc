@@ -27,10 +27,7 @@ bool sim_device_ok(int device)
 	return false;
 }
 
-static int sim_open(void)
-{
-	return 0;
-}
+static int sim_open(void) { return 0; }
 
 static int sim_device_count(int *count_p)
 {
@@ -97,25 +94,13 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 	return 0;
 }
 
-static unsigned sim_cluster_blocks(int)
-{
-	return 0;
-}
+static unsigned sim_cluster_blocks(int) { return 0; }
 
-static bool sim_in_use(void)
-{
-	return false;
-}
+static bool sim_in_use(void) { return false; }
 
-static int sim_kernels_load(int device)
-{
-	return sim_device_ok(device) ? 0 : -EINVAL;
-}
+static int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EINVAL; }
 
-static bool sim_kernel_exists(unsigned kernel)
-{
-	return sim_kernel(kernel);
-}
+static bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
 
 extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",

@@ -3,9 +3,9 @@
 #define SHUNT_GPU_SIM_H
 /*
  * The sim device inside: who implements which part of shunt_gpu_sim_ops. Layers, each knowing only those before it:
- * sim_fiber (contexts), sim_block (a block's threads), sim_team (a launch's blocks), sim_handle (which pointers are ours),
- * sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem, sim.cc (devices and
- * the table). Nothing exists before the first use, and nothing is torn down at exit.
+ * sim_fiber (contexts), sim_block (a block's threads), sim_team (a launch's blocks), sim_handle (which pointers are
+ * ours), sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem,
+ * sim.cc (devices and the table). Nothing exists before the first use, and nothing is torn down at exit.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -42,7 +42,7 @@ struct sim_op_kind {
 };
 /* A point that some stream passes once. Counted references. */
 struct sim_mark {
-	uint32_t refs, done;    /* done: a futex */
+	uint32_t refs, done; /* done: a futex */
 	uint64_t ns;
 };
 struct sim_graph;
@@ -52,10 +52,18 @@ struct sim_op {
 	struct sim_op *next;
 	union {
 		struct sim_launch launch;
-		struct { void *dst; const void *src; size_t bytes; int value; } copy;
+		struct {
+			void *dst;
+			const void *src;
+			size_t bytes;
+			int value;
+		} copy;
 		struct sim_mark *mark;
-		struct sim_event *event;  /* of a node for an external event; counted */
-		struct { struct sim_graph *graph; struct sim_mark **marks; } replay; /* marks: graph->externals, of this launch */
+		struct sim_event *event; /* of a node for an external event; counted */
+		struct {
+			struct sim_graph *graph;
+			struct sim_mark **marks;
+		} replay; /* marks: graph->externals, of this launch */
 	};
 };
 extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_fill, sim_op_record, sim_op_wait, sim_op_graph;
@@ -69,9 +77,15 @@ void sim_mark_put(struct sim_mark *mark); /* NULL is allowed */
 
 /* sim_event.cc */
 void sim_event_put(struct sim_event *event);
-/* Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before its record. */
+/*
+ * Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before
+ * its record.
+ */
 extern struct sim_lock sim_issue_lock;
-/* What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on. -ENOMEM. */
+/*
+ * What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on.
+ * -ENOMEM.
+ */
 int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks);
 
 /* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_team_reserve. */
@@ -82,15 +96,15 @@ struct sim_keep {
 };
 struct sim_graph {
 	uint32_t refs;
-	uint64_t capture;       /* number of the capture, unique */
+	uint64_t capture;          /* number of the capture, unique */
 	struct sim_stream *origin; /* on which it was begun */
-	struct sim_lock lock;   /* of all below, while it captures */
+	struct sim_lock lock;      /* of all below, while it captures */
 	unsigned blocks, threads;
-	unsigned externals;     /* nodes for external events, those of graphs within included */
+	unsigned externals; /* nodes for external events, those of graphs within included */
 	struct sim_op *first, **last;
-	struct sim_op *tip;     /* the last that a stream put here */
+	struct sim_op *tip; /* the last that a stream put here */
 	struct sim_keep *keeps;
-	bool spoiled;           /* somebody waited for the device; the capture gives no graph */
+	bool spoiled; /* somebody waited for the device; the capture gives no graph */
 };
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
@@ -100,16 +114,16 @@ struct sim_stream {
 	int device;
 	bool is_default;
 	struct sim_stream *next; /* of all streams */
-	uint32_t holders;       /* threads in sim_device_drain that wait for this one; a futex */
-	struct sim_lock lock;   /* of all below but team */
+	uint32_t holders;        /* threads in sim_device_drain that wait for this one; a futex */
+	struct sim_lock lock;    /* of all below but team */
 	bool started, stop;
 	pthread_t thread;
 	struct sim_op *first, **last;
-	uint32_t submitted;     /* counts; futexes. Their difference is what is queued or runs */
+	uint32_t submitted; /* counts; futexes. Their difference is what is queued or runs */
 	uint32_t completed;
-	int err;                /* sticky */
+	int err; /* sticky */
 	struct sim_graph *capture;
-	char order;             /* TSan's token for what the host sees after a synchronisation */
+	char order; /* TSan's token for what the host sees after a synchronisation */
 	struct sim_team team;
 };
 /* The stream of a handle (NULL, 1 and 2: the device's default stream), or NULL with a log line. */

@@ -10,8 +10,8 @@ extern "C" {
 }
 
 /*
- * Stacks of a warp lie in one mapping with a guard page below. They are not a round size apart, or the hot tops of all would
- * fall into the same cache sets. A word at the low end of each tells an overrun into the neighbour.
+ * Stacks of a warp lie in one mapping with a guard page below. They are not a round size apart, or the hot tops of all
+ * would fall into the same cache sets. A word at the low end of each tells an overrun into the neighbour.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(SHUNT_SIM_TSAN)
 enum { STACK = 256 << 10 };
@@ -39,7 +39,8 @@ void sim_block_jitter(struct sim_block *b)
 
 	if (!max_us)
 		return;
-	uint64_t seed = __atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) * 65536ull + ((const struct shunt_kargs *)b->launch->args)->rank * 1024u + b->self.bid + 1;
+	uint64_t seed = __atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) * 65536ull +
+	    ((const struct shunt_kargs *)b->launch->args)->rank * 1024u + b->self.bid + 1;
 	if (b->seed != seed) {
 		b->seed = seed;
 		b->random = seed * 0x9e3779b97f4a7c15u;
@@ -50,24 +51,15 @@ void sim_block_jitter(struct sim_block *b)
 	sim_sleep_us((unsigned)(b->random >> 20) % (max_us + 1));
 }
 
-static struct sim_block *this_block(void)
-{
-	return (struct sim_block *)shunt_sim_self;
-}
+static struct sim_block *this_block(void) { return (struct sim_block *)shunt_sim_self; }
 
-static struct sim_warp *this_warp(struct sim_block *b)
-{
-	return b->warp[b->self.tid / SIM_LANES];
-}
+static struct sim_warp *this_warp(struct sim_block *b) { return b->warp[b->self.tid / SIM_LANES]; }
 
-static uint32_t this_bit(struct sim_block *b)
-{
-	return 1u << b->self.tid % SIM_LANES;
-}
+static uint32_t this_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_LANES; }
 
 /*
- * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody else.
- * There may be many more blocks than cores, so soon sleep rather than yield.
+ * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody
+ * else. There may be many more blocks than cores, so soon sleep rather than yield.
  */
 static void round_over(struct sim_block *b)
 {
@@ -189,10 +181,7 @@ extern "C" void shunt_sim_relax(void)
 	leave(b);
 }
 
-extern "C" void shunt_sim_moved(void)
-{
-	this_block()->moved = true;
-}
+extern "C" void shunt_sim_moved(void) { this_block()->moved = true; }
 
 extern "C" void shunt_sim_fence(void)
 {
@@ -235,10 +224,7 @@ static void fiber_main(void)
 	}
 }
 
-static char *stack_of(const struct sim_warp *w, unsigned lane)
-{
-	return w->stacks + GUARD + lane * (size_t)PITCH;
-}
+static char *stack_of(const struct sim_warp *w, unsigned lane) { return w->stacks + GUARD + lane * (size_t)PITCH; }
 
 static void warp_destroy(struct sim_warp *w)
 {
@@ -259,7 +245,8 @@ static struct sim_warp *warp_create(void)
 	if (!w)
 		return nullptr;
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	stacks = mmap(nullptr, STACKS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	stacks = mmap(
+	    nullptr, STACKS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
 	if (stacks == MAP_FAILED) {
 		sim_delete(w);
 		return nullptr;
@@ -324,7 +311,8 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	sim_fiber_switch(&b->main, &b->warp[0]->lane[0], &b->prev);
 	shunt_sim_self = nullptr;
 	if (b->stuck) {
-		shunt_error("sim: block %u of %u can never go on: its threads wait in different barriers", bid, launch->blocks);
+		shunt_error(
+		    "sim: block %u of %u can never go on: its threads wait in different barriers", bid, launch->blocks);
 		replace_warps(b);
 		err = -EDEADLK;
 	} else if (!stacks_intact(b)) {

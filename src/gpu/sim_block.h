@@ -2,8 +2,8 @@
 #ifndef SHUNT_GPU_SIM_BLOCK_H
 #define SHUNT_GPU_SIM_BLOCK_H
 /*
- * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs next.
- * Fibers and stacks are made once and kept from launch to launch.
+ * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs
+ * next. Fibers and stacks are made once and kept from launch to launch.
  */
 #include "gpu/sim_fiber.h"
 #include "kernels/gpu.h"
@@ -28,7 +28,7 @@ struct sim_warp {
 	uint32_t live, ready;   /* lanes that have not returned; lanes that can run */
 	uint32_t waiting, held; /* in the warp's barrier; in the block's */
 	uint32_t generation, ballot, verdict[2];
-	char order[2];          /* tokens, by the generation's parity: a lane that runs ahead must not lend its later clock */
+	char order[2]; /* tokens, by the generation's parity: a lane that runs ahead must not lend its later clock */
 	char *stacks;
 	struct sim_fiber lane[SIM_LANES];
 };
@@ -37,22 +37,27 @@ struct sim_block {
 	struct shunt_sim_self self; /* what the kernels see; first */
 	const struct sim_launch *launch;
 	struct sim_edges *edges;
-	unsigned warps;             /* of this launch */
+	unsigned warps; /* of this launch */
 	struct sim_warp *warp[SIM_MAX_WARPS];
-	unsigned live, arrived;     /* lanes of all warps; in the block's barrier */
+	unsigned live, arrived; /* lanes of all warps; in the block's barrier */
 	uint32_t generation;
 	char order[2], birth;
-	bool spun, moved;           /* since the last round: a fiber polled in vain; one got on */
+	bool spun, moved; /* since the last round: a fiber polled in vain; one got on */
 	bool stuck;
 	unsigned naps, polls;
-	uint64_t seed, random;      /* of the jitter */
+	uint64_t seed, random; /* of the jitter */
 	struct sim_fiber main, *prev;
-	struct sim_shared *shared;  /* what kernels share in a block; kept from launch to launch */
+	struct sim_shared *shared; /* what kernels share in a block; kept from launch to launch */
 };
 
-/* Has fibers for `threads` threads. Grows only; not while the same threads are being added or the block is stuck. -ENOMEM. */
+/*
+ * Has fibers for `threads` threads. Grows only; not while the same threads are being added or the block is stuck.
+ * -ENOMEM.
+ */
 int sim_block_reserve(struct sim_block *b, unsigned threads);
-/* Runs block `bid` on the calling thread. -EDEADLK: its barriers can never be met; -EFAULT: a kernel overran its stack. */
+/*
+ * Runs block `bid` on the calling thread. -EDEADLK: its barriers can never be met; -EFAULT: a kernel overran its stack.
+ */
 int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_edges *edges);
 void sim_block_finish(struct sim_block *b);
 /* Sleeps for a random time if jitter is set. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a capture the
- * order of the queue is all the order there is, for streams that joined as well: records and waits of one capture need no
- * operation. As on CUDA a capture can neither wait for work outside nor be waited for, unless by a node for an external event: that
- * speaks of the event as it is when the graph is launched.
+ * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a
+ * capture the order of the queue is all the order there is, for streams that joined as well: records and waits of one
+ * capture need no operation. As on CUDA a capture can neither wait for work outside nor be waited for, unless by a node
+ * for an external event: that speaks of the event as it is when the graph is launched.
  */
 #include <errno.h>
 #include "gpu/sim.h"
@@ -11,11 +11,11 @@
 struct sim_lock sim_issue_lock;
 
 struct sim_event {
-	uint32_t refs;          /* the handle's, and one per node of a graph */
+	uint32_t refs; /* the handle's, and one per node of a graph */
 	struct sim_lock lock;
 	bool timing;
-	struct sim_mark *mark;  /* NULL: not recorded, or in a capture */
-	uint64_t capture;       /* which; 0: none */
+	struct sim_mark *mark; /* NULL: not recorded, or in a capture */
+	uint64_t capture;      /* which; 0: none */
 };
 
 int sim_event_create(int device, bool timing, void **event_p)
@@ -133,7 +133,8 @@ static int event_wait(struct sim_stream *s, struct sim_event *e)
 	if (!mine && theirs && !sim_stream_join(s, theirs))
 		return 0;
 	if ((mark || theirs) && mine != theirs) {
-		shunt_error("sim: a wait cannot cross the border of a capture (stream %p, event %p)", (void *)s, (void *)e);
+		shunt_error(
+		    "sim: a wait cannot cross the border of a capture (stream %p, event %p)", (void *)s, (void *)e);
 		sim_mark_put(mark);
 		return -EINVAL;
 	}
@@ -231,10 +232,7 @@ static int bind(struct sim_graph *graph, struct sim_mark ***mark_p)
 	return err;
 }
 
-int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks)
-{
-	return bind(graph, &marks);
-}
+int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks) { return bind(graph, &marks); }
 
 int sim_event_done(int, void *handle, bool *done_p)
 {

@@ -2,8 +2,8 @@
 #ifndef SHUNT_GPU_SIM_FIBER_H
 #define SHUNT_GPU_SIM_FIBER_H
 /*
- * Contexts of execution that switch by hand, within one OS thread: a few instructions on x86-64, ucontext elsewhere (or with
- * -DSHUNT_SIM_UCONTEXT). A context that is the thread's own starts as all zeroes plus sim_fiber_adopt().
+ * Contexts of execution that switch by hand, within one OS thread: a few instructions on x86-64, ucontext elsewhere (or
+ * with -DSHUNT_SIM_UCONTEXT). A context that is the thread's own starts as all zeroes plus sim_fiber_adopt().
  */
 #include <stddef.h>
 #include "gpu/sim_sanitize.h"
@@ -22,8 +22,8 @@ struct sim_fiber {
 	void *sp;
 #endif
 	void *tsan;
-	void *fake;             /* ASan's */
-	const void *low;        /* of the stack */
+	void *fake;      /* ASan's */
+	const void *low; /* of the stack */
 	size_t bytes;
 };
 
@@ -32,10 +32,7 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 void sim_fiber_finish(struct sim_fiber *f);
 
 /* f becomes the calling thread itself. */
-static inline void sim_fiber_adopt(struct sim_fiber *f)
-{
-	f->tsan = tsan_current();
-}
+static inline void sim_fiber_adopt(struct sim_fiber *f) { f->tsan = tsan_current(); }
 
 extern "C" void shunt_sim_swap(void **save_sp, void *sp);
 
@@ -53,8 +50,5 @@ static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to
 	asan_enter(from->fake, &(*prev)->low, &(*prev)->bytes);
 }
 
-static inline void sim_fiber_entered(struct sim_fiber **prev)
-{
-	asan_enter(nullptr, &(*prev)->low, &(*prev)->bytes);
-}
+static inline void sim_fiber_entered(struct sim_fiber **prev) { asan_enter(nullptr, &(*prev)->low, &(*prev)->bytes); }
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Capture records operations in the order of enqueueing; a launch of the graph is one operation that runs them in that order. */
+/*
+ * Capture records operations in the order of enqueueing; a launch of the graph is one operation that runs them in that
+ * order.
+ */
 #include <errno.h>
 #include "gpu/sim.h"
 
@@ -190,7 +193,8 @@ int sim_graph_launch(int device, void *handle, void *stream)
 		return -EINVAL;
 	err = sim_team_reserve(&s->team, graph->blocks, graph->threads);
 	if (err) {
-		shunt_error("sim: no resources for %u blocks of %u threads: %s", graph->blocks, graph->threads, strerror(-err));
+		shunt_error(
+		    "sim: no resources for %u blocks of %u threads: %s", graph->blocks, graph->threads, strerror(-err));
 		return err;
 	}
 	op = sim_op_create(&sim_op_graph);

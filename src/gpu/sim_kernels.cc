@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernels by index. Weak: a program that links only some of them (a test, a build that leaves a type out) lacks the others. */
+/*
+ * The kernels by index. Weak: a program that links only some of them (a test, a build that leaves a type out) lacks the
+ * others.
+ */
 #include "gpu/sim.h"
 #include "kernels/kernel_list.h"
 
 #define DECLARE(shape, op, opn, type, typen) \
-	extern "C" __attribute__((weak, visibility("hidden"))) void SHUNT_KERNEL_NAME(shape, op, type)(const void *args);
+	extern "C" \
+	    __attribute__((weak, visibility("hidden"))) void SHUNT_KERNEL_NAME(shape, op, type)(const void *args);
 SHUNT_KERNEL_LIST(DECLARE)
 #undef DECLARE
 
@@ -13,7 +17,8 @@ struct row {
 	sim_kernel_fn *fn;
 };
 
-#define ROW(shape, op, opn, type, typen) { SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen), SHUNT_KERNEL_NAME(shape, op, type) },
+#define ROW(shape, op, opn, type, typen) \
+	{ SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen), SHUNT_KERNEL_NAME(shape, op, type) },
 static const struct row rows[] = { SHUNT_KERNEL_LIST(ROW) };
 #undef ROW
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the rest comes
- * from the heap, where AddressSanitizer watches its ends.
+ * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the
+ * rest comes from the heap, where AddressSanitizer watches its ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -78,7 +78,10 @@ int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *
 	return 0;
 }
 
-/* What mem_alloc_shared gave: of these the descriptor is kept. Aliases of this process use it where it is, and so do TSan's checks. */
+/*
+ * What mem_alloc_shared gave: of these the descriptor is kept. Aliases of this process use it where it is, and so do
+ * TSan's checks.
+ */
 struct shared {
 	struct shared *next;
 	unsigned users; /* the owner, and aliases */
@@ -141,10 +144,7 @@ int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *m
 
 static int free_waits;
 
-void shunt_sim_set_free_waits(int waits)
-{
-	__atomic_store_n(&free_waits, waits, __ATOMIC_RELAXED);
-}
+void shunt_sim_set_free_waits(int waits) { __atomic_store_n(&free_waits, waits, __ATOMIC_RELAXED); }
 
 void sim_share_free(struct shunt_gpu_mem *mem)
 {
@@ -295,10 +295,7 @@ void sim_host_free(void *host)
 
 static int copies_wait;
 
-void shunt_sim_set_copies_wait(int wait)
-{
-	__atomic_store_n(&copies_wait, wait, __ATOMIC_RELEASE);
-}
+void shunt_sim_set_copies_wait(int wait) { __atomic_store_n(&copies_wait, wait, __ATOMIC_RELEASE); }
 
 int sim_copy(int device, void *dst, const void *src, size_t bytes)
 {
@@ -310,9 +307,11 @@ int sim_copy(int device, void *dst, const void *src, size_t bytes)
 		usleep(1000);
 	/* A word may be what running kernels poll. */
 	if (bytes == 4 && both % 4 == 0) {
-		__atomic_store_n((uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+		__atomic_store_n(
+		    (uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	} else if (bytes == 8 && both % 8 == 0) {
-		__atomic_store_n((uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
+		__atomic_store_n(
+		    (uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
 		tsan_acquire((void *)src); /* gpu_tally() */
 	} else if (bytes) {
 		memmove(dst, src, bytes);

@@ -39,15 +39,9 @@ void sim_mark_put(struct sim_mark *mark)
 		sim_delete(mark);
 }
 
-static int run_launch(struct sim_stream *stream, struct sim_op *op)
-{
-	return sim_team_run(&stream->team, &op->launch);
-}
+static int run_launch(struct sim_stream *stream, struct sim_op *op) { return sim_team_run(&stream->team, &op->launch); }
 
-static void drop_launch(struct sim_op *op)
-{
-	sim_delete(op->launch.args);
-}
+static void drop_launch(struct sim_op *op) { sim_delete(op->launch.args); }
 
 static int run_copy(struct sim_stream *, struct sim_op *op)
 {
@@ -93,15 +87,9 @@ static int run_wait(struct sim_stream *, struct sim_op *op)
 	return 0;
 }
 
-static void drop_mark(struct sim_op *op)
-{
-	sim_mark_put(op->mark);
-}
+static void drop_mark(struct sim_op *op) { sim_mark_put(op->mark); }
 
-static void drop_event(struct sim_op *op)
-{
-	sim_event_put(op->event);
-}
+static void drop_event(struct sim_op *op) { sim_event_put(op->event); }
 
 /* An error ends the work and not the records: others wait for them. */
 static void run_nodes(struct sim_stream *stream, const struct sim_graph *graph, struct sim_mark ***mark_p, int *err_p)
@@ -147,14 +135,15 @@ const struct sim_op_kind sim_op_graph = { run_graph, drop_graph };
 const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
 const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
-int shunt_sim_launch_fn(sim_kernel_fn *fn, int device, unsigned blocks, unsigned threads, const void *args, size_t arg_bytes,
-    void *handle)
+int shunt_sim_launch_fn(
+    sim_kernel_fn *fn, int device, unsigned blocks, unsigned threads, const void *args, size_t arg_bytes, void *handle)
 {
 	struct sim_stream *stream;
 	struct sim_op *op;
 	int err;
 
-	if (!fn || !args || !blocks || blocks > SIM_MAX_BLOCKS || !threads || threads % SIM_LANES || threads > SHUNT_MAX_THREADS) {
+	if (!fn || !args || !blocks || blocks > SIM_MAX_BLOCKS || !threads || threads % SIM_LANES ||
+	    threads > SHUNT_MAX_THREADS) {
 		shunt_error("sim: cannot launch %u blocks of %u threads", blocks, threads);
 		return -EINVAL;
 	}
@@ -190,12 +179,12 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 		    launch->arg_bytes);
 		return -EINVAL;
 	}
-	return shunt_sim_launch_fn(fn, device, launch->blocks, launch->threads, launch->args, launch->arg_bytes,
-	    launch->stream);
+	return shunt_sim_launch_fn(
+	    fn, device, launch->blocks, launch->threads, launch->args, launch->arg_bytes, launch->stream);
 }
 
-static int submit_bytes(const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes,
-    void *handle)
+static int submit_bytes(
+    const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes, void *handle)
 {
 	struct sim_stream *stream = sim_stream_get(device, handle);
 	struct sim_op *op;

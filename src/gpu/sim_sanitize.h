@@ -4,9 +4,10 @@
 /*
  * What the sanitizers must be told about the sim.
  *
- * ThreadSanitizer judges the kernels, not this runtime: the sim_*.cc files are built without its instrumentation but with
- * -DSHUNT_SIM_TSAN, and every order that a device promises is announced here by hand. An order announced by accident would
- * hide a race, so the runtime locks with futexes that TSan cannot see, and its objects come from sim_new().
+ * ThreadSanitizer judges the kernels, not this runtime: the sim_*.cc files are built without its instrumentation but
+ * with -DSHUNT_SIM_TSAN, and every order that a device promises is announced here by hand. An order announced by
+ * accident would hide a race, so the runtime locks with futexes that TSan cannot see, and its objects come from
+ * sim_new().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -49,8 +50,14 @@ static inline void tsan_ignore_end(void) {}
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
-static inline void asan_leave(void **fake, const void *low, size_t bytes) { __sanitizer_start_switch_fiber(fake, low, bytes); }
-static inline void asan_enter(void *fake, const void **low, size_t *bytes) { __sanitizer_finish_switch_fiber(fake, low, bytes); }
+static inline void asan_leave(void **fake, const void *low, size_t bytes)
+{
+	__sanitizer_start_switch_fiber(fake, low, bytes);
+}
+static inline void asan_enter(void *fake, const void **low, size_t *bytes)
+{
+	__sanitizer_finish_switch_fiber(fake, low, bytes);
+}
 static inline void asan_forget(void *p, size_t bytes) { __asan_unpoison_memory_region(p, bytes); }
 #else
 static inline void asan_leave(void **, const void *, size_t) {}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A stream is a queue and a thread that works it off; the thread starts with the first operation. Only what CUDA promises is
- * ordered for ThreadSanitizer: enqueue before execution, one operation before the next, the last one before what a host does
- * after synchronising.
+ * A stream is a queue and a thread that works it off; the thread starts with the first operation. Only what CUDA
+ * promises is ordered for ThreadSanitizer: enqueue before execution, one operation before the next, the last one before
+ * what a host does after synchronising.
  */
 #include <errno.h>
 #include "gpu/sim.h"
@@ -293,7 +293,8 @@ int sim_device_sync(int device)
 	if (!sim_device_ok(device))
 		return -EINVAL;
 	if (spoil_captures(device)) {
-		shunt_error("sim: device %d cannot be waited for while a stream captures; the capture is spoiled", device);
+		shunt_error(
+		    "sim: device %d cannot be waited for while a stream captures; the capture is spoiled", device);
 		return -EBUSY;
 	}
 	return sim_device_drain(device);
@@ -353,8 +354,9 @@ int sim_stream_capture(int device, void *handle, enum shunt_capture *state_p)
 	if (!s)
 		return -EINVAL;
 	sim_lock(&s->lock);
-	*state_p = !s->capture ? SHUNT_CAPTURE_NONE :
-	    __atomic_load_n(&s->capture->spoiled, __ATOMIC_RELAXED) ? SHUNT_CAPTURE_INVALID : SHUNT_CAPTURE_ACTIVE;
+	*state_p = !s->capture                                      ? SHUNT_CAPTURE_NONE :
+	    __atomic_load_n(&s->capture->spoiled, __ATOMIC_RELAXED) ? SHUNT_CAPTURE_INVALID :
+	                                                              SHUNT_CAPTURE_ACTIVE;
 	sim_unlock(&s->lock);
 	return 0;
 }

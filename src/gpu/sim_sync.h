@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_GPU_SIM_SYNC_H
 #define SHUNT_GPU_SIM_SYNC_H
-/* Locks and waiting on a word, by futex: pthread's would order kernels for ThreadSanitizer that nothing orders on a device. */
+/*
+ * Locks and waiting on a word, by futex: pthread's would order kernels for ThreadSanitizer that nothing orders on a
+ * device.
+ */
 #include <linux/futex.h>
 #include <stdint.h>
 #include <sys/syscall.h>

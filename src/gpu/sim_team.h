@@ -2,8 +2,8 @@
 #ifndef SHUNT_GPU_SIM_TEAM_H
 #define SHUNT_GPU_SIM_TEAM_H
 /*
- * The OS threads that run a stream's launches: one per block, all at once, kept for the next launch. A team belongs to one
- * stream: a thread that served two would order their kernels for ThreadSanitizer.
+ * The OS threads that run a stream's launches: one per block, all at once, kept for the next launch. A team belongs to
+ * one stream: a thread that served two would order their kernels for ThreadSanitizer.
  */
 #include <pthread.h>
 #include "gpu/sim_block.h"
@@ -13,17 +13,17 @@ struct sim_member {
 	struct sim_block block;
 	struct sim_team *team;
 	unsigned bid;
-	uint32_t go;            /* counts launches; a futex */
-	pthread_t thread;       /* not of member 0: that is the thread which calls run */
+	uint32_t go;      /* counts launches; a futex */
+	pthread_t thread; /* not of member 0: that is the thread which calls run */
 };
 
 struct sim_team {
-	struct sim_lock lock;   /* of growing */
+	struct sim_lock lock; /* of growing */
 	unsigned count;
 	struct sim_member *member[SIM_MAX_BLOCKS];
 	const struct sim_launch *launch;
 	struct sim_edges edges;
-	uint32_t left;          /* blocks that still run; a futex */
+	uint32_t left; /* blocks that still run; a futex */
 	int err;
 	bool stop;
 };

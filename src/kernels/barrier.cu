@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A barrier among all ranks, around what copy engines do in between: before it, so that the peers' memory is theirs to give, and
- * after it, so that what was copied is there. Lane p tells rank p and waits for it.
+ * A barrier among all ranks, around what copy engines do in between: before it, so that the peers' memory is theirs to
+ * give, and after it, so that what was copied is there. Lane p tells rank p and waits for it.
  *
- * A rank says the number of its barrier and where its buffers lie, in one of two sets of places that alternate. Two are enough: who
- * comes to barrier e has left e-1, so all ranks had come to e-1 and had left e-2, and with it their reading.
+ * A rank says the number of its barrier and where its buffers lie, in one of two sets of places that alternate. Two are
+ * enough: who comes to barrier e has left e-1, so all ranks had come to e-1 and had left e-2, and with it their
+ * reading.
  *
- * An operation consists of several barriers, and is accounted for as one launch: from the first (SHUNT_K_OPENS) to the last
- * (SHUNT_K_CLOSES).
+ * An operation consists of several barriers, and is accounted for as one launch: from the first (SHUNT_K_OPENS) to the
+ * last (SHUNT_K_CLOSES).
  */
 #include "kernels/kernel_list.h"
 #include "kernels/progress.h"
 
 /* The ranks' buffers are not where they promised to be; the peer finds the same about us. */
-GPU_NOINLINE void barrier_misplaced(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t expected, uint64_t seen)
+GPU_NOINLINE void barrier_misplaced(
+    struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t expected, uint64_t seen)
 {
 	struct shunt_fault *f = spin_fault(ctrl, rank, peer);
 
@@ -79,5 +81,8 @@ GPU_FN void barrier_launch(const struct shunt_kargs_barrier &a)
 }
 
 #define INSTANCE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_barrier) a) { barrier_launch(a); }
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_barrier) a) \
+	{ \
+		barrier_launch(a); \
+	}
 SHUNT_BARRIER_ROW(INSTANCE, barrier)

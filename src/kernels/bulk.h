@@ -2,9 +2,10 @@
 #ifndef SHUNT_KERNELS_BULK_H
 #define SHUNT_KERNELS_BULK_H
 /*
- * Sending chunks (chunks.h) by bulk copies: into shared memory, and from there into the peer's ring. A warp has a few chunks under way, starts copies and
- * waits for them, and holds none in registers. So few SMs send what takes many otherwise, and a warp serves more than one channel: its chunks of a message
- * belong to them in turns. Who takes or folds has a warp for each channel, as without: there are more of those.
+ * Sending chunks (chunks.h) by bulk copies: into shared memory, and from there into the peer's ring. A warp has a few
+ * chunks under way, starts copies and waits for them, and holds none in registers. So few SMs send what takes many
+ * otherwise, and a warp serves more than one channel: its chunks of a message belong to them in turns. Who takes or
+ * folds has a warp for each channel, as without: there are more of those.
  */
 #include "kernels/chunks.h"
 
@@ -14,25 +15,27 @@
 #define BULK_SHARED(name) \
 	GPU_SHARED_REST(name##_slots, SHUNT_BULK_BYTES(SHUNT_MAX_THREADS / 32)); \
 	GPU_SHARED(struct gpu_bar, name##_bars, SHUNT_MAX_THREADS / 32 * SHUNT_BULK_SLOTS)
-#define BULK_OF_WARP(name) (name##_slots + gpu_tid() / 32 * SHUNT_BULK_BYTES(1)), (name##_bars + gpu_tid() / 32 * SHUNT_BULK_SLOTS)
+#define BULK_OF_WARP(name) \
+	(name##_slots + gpu_tid() / 32 * SHUNT_BULK_BYTES(1)), (name##_bars + gpu_tid() / 32 * SHUNT_BULK_SLOTS)
 
 /* One of the warp's channels. */
 struct bulk_turn {
-	uint64_t sent;          /* of all launches */
-	uint64_t free_to;       /* there is room in the ring up to here */
-	uint32_t posted;        /* of this launch, that have left shared memory: to the courier */
+	uint64_t sent;    /* of all launches */
+	uint64_t free_to; /* there is room in the ring up to here */
+	uint32_t posted;  /* of this launch, that have left shared memory: to the courier */
 };
 
 struct bulk {
-	struct chunks c;        /* x.channel: the warp's first one */
+	struct chunks c; /* x.channel: the warp's first one */
 	char *slots;
 	struct gpu_bar *bars;
 	struct gpu_bulk outs;
 	uint32_t peer;
-	uint32_t turns, width;  /* channels of the warp, and how far they are from each other, as its chunks of a message are */
-	uint32_t in, out;       /* slots that come next */
-	uint32_t parities;      /* of the slots' barriers, a bit each */
-	uint32_t waited;        /* a bit for each slot that a bulk copy goes to, which is to be waited for */
+	uint32_t turns,
+	    width; /* channels of the warp, and how far they are from each other, as its chunks of a message are */
+	uint32_t in, out;  /* slots that come next */
+	uint32_t parities; /* of the slots' barriers, a bit each */
+	uint32_t waited;   /* a bit for each slot that a bulk copy goes to, which is to be waited for */
 	struct bulk_turn turn[SHUNT_BULK_TURNS];
 };
 
@@ -104,7 +107,8 @@ GPU_FN struct gpu_v16 *bulk_pack(const struct bulk &b, uint32_t slot, uint32_t u
 }
 
 /* The warp's k-th chunk begins its way into the next slot: by a bulk copy, if it is made of whole packs. */
-template <typename T, typename A> GPU_FN void bulk_in(struct bulk &b, const A &a, const struct chunks_part &p, uint32_t k)
+template <typename T, typename A>
+GPU_FN void bulk_in(struct bulk &b, const A &a, const struct chunks_part &p, uint32_t k)
 {
 	uint64_t chunk = bulk_chunk(b, k);
 	uint32_t bytes = bulk_bytes(p, chunk);
@@ -133,7 +137,8 @@ GPU_FN void bulk_wait_in(struct bulk &b, uint32_t slot)
 }
 
 /* Multiplies a chunk where it lies. */
-template <typename T, typename Op, typename A> GPU_FN void bulk_scale(const struct bulk &b, const A &a, const struct chunks_part &p, uint64_t chunk)
+template <typename T, typename Op, typename A>
+GPU_FN void bulk_scale(const struct bulk &b, const A &a, const struct chunks_part &p, uint64_t chunk)
 {
 	if ((chunk + 1) * SHUNT_CHUNK <= p.bytes) {
 		struct gpu_v16 v[PACKS];
@@ -158,14 +163,16 @@ template <typename T, typename Op, typename A> GPU_FN void bulk_scale(const stru
 }
 
 /* ... and from there into the ring, which has room for it. In a slot there are whole packs. */
-template <typename T, typename Op, typename A> GPU_FN void bulk_out(struct bulk &b, const A &a, const struct chunks_part &p, uint32_t k, uint32_t t)
+template <typename T, typename Op, typename A>
+GPU_FN void bulk_out(struct bulk &b, const A &a, const struct chunks_part &p, uint32_t k, uint32_t t)
 {
 	uint64_t chunk = bulk_chunk(b, k);
 
 	bulk_wait_in(b, b.out);
 	if (is_same<Op, op_sum>::value && (a.k.flags & SHUNT_K_PREMUL))
 		bulk_scale<T, Op>(b, a, p, chunk);
-	gpu_bulk_out(&b.outs, a.k.peer[b.peer] + bulk_place(b, a, t), b.slots + b.out * SHUNT_CHUNK, (bulk_bytes(p, chunk) + 15) & ~15u);
+	gpu_bulk_out(&b.outs, a.k.peer[b.peer] + bulk_place(b, a, t), b.slots + b.out * SHUNT_CHUNK,
+	    (bulk_bytes(p, chunk) + 15) & ~15u);
 	BULK_SET(b, t, sent, BULK_TURN(b, t, sent) + 1);
 	b.out = bulk_next(b.out);
 }
@@ -180,7 +187,8 @@ GPU_FN void bulk_post(struct bulk &b, uint32_t t)
 }
 
 /* A chunk is posted when the next one is on its way out. */
-template <typename T, typename Op, typename A> GPU_FN bool bulk_message(struct bulk &b, const A &a, const struct chunks_part &p)
+template <typename T, typename Op, typename A>
+GPU_FN bool bulk_message(struct bulk &b, const A &a, const struct chunks_part &p)
 {
 	uint32_t n = bulk_count(b, p), begun = 0, last = 0, t = 0;
 
@@ -214,7 +222,8 @@ GPU_FN void bulk_abandon(struct bulk &b)
 }
 
 /* In place of chunks_send(); false: gave up. */
-template <typename T, typename Op, typename A> GPU_FN bool bulk_send(struct bulk &b, const A &a, uint32_t message, uint32_t nmessages)
+template <typename T, typename Op, typename A>
+GPU_FN bool bulk_send(struct bulk &b, const A &a, uint32_t message, uint32_t nmessages)
 {
 	uint64_t *sent = b.c.x.ctrl->chunks.sent;
 
@@ -239,7 +248,9 @@ template <typename T, typename Op, typename A> GPU_FN bool bulk_send(struct bulk
 }
 
 /* c: as of the warp's first channel. */
-template <typename A> GPU_FN struct bulk bulk_init(const A &a, const struct shunt_role &role, const struct chunks &c, char *slots, struct gpu_bar *bars)
+template <typename A>
+GPU_FN struct bulk bulk_init(
+    const A &a, const struct shunt_role &role, const struct chunks &c, char *slots, struct gpu_bar *bars)
 {
 	struct bulk b;
 

@@ -2,13 +2,13 @@
 #ifndef SHUNT_KERNELS_CHECK_H
 #define SHUNT_KERNELS_CHECK_H
 /*
- * SHUNT_CHECK: do all ranks mean the same? The launch has one block more than the kernel needs, and that one does nothing else; so
- * the data does not wait for it. It ends when every peer has said what it calls, and raises the abort word where that is something
- * else: then the kernel's other blocks leave as well, whatever they wait for.
+ * SHUNT_CHECK: do all ranks mean the same? The launch has one block more than the kernel needs, and that one does
+ * nothing else; so the data does not wait for it. It ends when every peer has said what it calls, and raises the abort
+ * word where that is something else: then the kernel's other blocks leave as well, whatever they wait for.
  *
- * Collectives: lane p talks to rank p. What a rank says is written into all peers' scratch, in one of two sets of places that
- * alternate. Two are enough: who is in launch e has ended e-1, so it has heard from every peer in e-1, and that peer had ended e-2
- * and with it its reading.
+ * Collectives: lane p talks to rank p. What a rank says is written into all peers' scratch, in one of two sets of
+ * places that alternate. Two are enough: who is in launch e has ended e-1, so it has heard from every peer in e-1, and
+ * that peer had ended e-2 and with it its reading.
  */
 #include "kernels/spin.h"
 
@@ -19,10 +19,7 @@ GPU_FN bool check_is_here(const struct shunt_kargs &a, uint32_t what)
 }
 
 /* How many blocks the kernel itself has. */
-GPU_FN uint32_t check_others(const struct shunt_kargs &a)
-{
-	return gpu_nbid() - (a.check.what != 0);
-}
+GPU_FN uint32_t check_others(const struct shunt_kargs &a) { return gpu_nbid() - (a.check.what != 0); }
 
 static_assert(__builtin_offsetof(struct shunt_ctrl, check) % 16 == 0, "packets are 16 aligned bytes");
 
@@ -51,12 +48,12 @@ GPU_FN bool check_same(const struct shunt_check &a, const struct shunt_check &b)
 {
 	bool numbered = a.what & b.what & SHUNT_CHECK_NUMBERED;
 
-	return a.kind == b.kind && a.dtype == b.dtype && a.redop == b.redop && a.root == b.root && a.calls == b.calls && a.hash == b.hash &&
-	    (!numbered || a.number == b.number);
+	return a.kind == b.kind && a.dtype == b.dtype && a.redop == b.redop && a.root == b.root && a.calls == b.calls &&
+	    a.hash == b.hash && (!numbered || a.number == b.number);
 }
 
-GPU_NOINLINE void check_mismatch(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, struct shunt_check mine, uint64_t mine_count,
-    struct shunt_check theirs, uint64_t theirs_count)
+GPU_NOINLINE void check_mismatch(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, struct shunt_check mine,
+    uint64_t mine_count, struct shunt_check theirs, uint64_t theirs_count)
 {
 	struct shunt_fault *f = spin_fault(ctrl, rank, peer);
 
@@ -69,10 +66,12 @@ GPU_NOINLINE void check_mismatch(struct shunt_ctrl *ctrl, uint32_t rank, uint32_
 	spin_give_up(ctrl, f, SHUNT_FAULT_MISMATCH);
 }
 
-GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank, uint32_t peer, uint64_t launch)
+GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank,
+    uint32_t peer, uint64_t launch)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
-	struct shunt_check_packet *out = at_peer->check.said[launch & 1][rank], *in = ctrl->check.said[launch & 1][peer];
+	struct shunt_check_packet *out = at_peer->check.said[launch & 1][rank],
+	                          *in = ctrl->check.said[launch & 1][peer];
 	union check_words theirs;
 	struct spin spin;
 	uint64_t other;
@@ -82,7 +81,8 @@ GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, u
 	check_pass(out + 2, mine.word[1], launch);
 	spin_init(&spin, ctrl);
 	/* All are asked in each try: their loads are under way together. */
-	while (!check_take(in, &other, launch) | !check_take(in + 1, &theirs.word[0], launch) | !check_take(in + 2, &theirs.word[1], launch)) {
+	while (!check_take(in, &other, launch) | !check_take(in + 1, &theirs.word[0], launch) |
+	    !check_take(in + 2, &theirs.word[1], launch)) {
 		uint32_t expired = spin_expired(&spin);
 
 		if (expired) {
@@ -95,7 +95,8 @@ GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, u
 }
 
 /* By the whole block. */
-GPU_NOINLINE void check_calls(struct shunt_ctrl *ctrl, struct shunt_check check, uint64_t count, uint32_t rank, uint32_t nranks)
+GPU_NOINLINE void check_calls(
+    struct shunt_ctrl *ctrl, struct shunt_check check, uint64_t count, uint32_t rank, uint32_t nranks)
 {
 	uint64_t launch;
 	union check_words mine;
@@ -103,7 +104,9 @@ GPU_NOINLINE void check_calls(struct shunt_ctrl *ctrl, struct shunt_check check,
 	if (gpu_tid() >= 32)
 		return;
 	if (!gpu_warp_all(!gpu_ld_relaxed32(&ctrl->abort))) {
-		/* Nothing is said any more: it might stand where a slower peer still has to read what made us give up. */
+		/*
+		 * Nothing is said any more: it might stand where a slower peer still has to read what made us give up.
+		 */
 		if (gpu_tid() == 0)
 			spin_refused(ctrl, rank);
 		return;

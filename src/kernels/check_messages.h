@@ -2,19 +2,21 @@
 #ifndef SHUNT_KERNELS_CHECK_MESSAGES_H
 #define SHUNT_KERNELS_CHECK_MESSAGES_H
 /*
- * SHUNT_CHECK for point-to-point: is each message as long as its receiver expects? By the block that kernels/check.h tells of.
+ * SHUNT_CHECK for point-to-point: is each message as long as its receiver expects? By the block that kernels/check.h
+ * tells of.
  *
- * Lane p compares what we send to rank p, and lane 8 + p what we take from it, each at its own pace, since the peers' programs may
- * send and receive in any order. The sender passes the sizes on in a ring of places and does not wait for an answer; the receiver
- * compares the i-th size that comes with its own i-th, whatever launches they belong to. Where the data needs no free slot, the
- * sizes do not either: a message has at least one unit, the first of which is channel 0's, and the ring of that is the shorter
- * one.
+ * Lane p compares what we send to rank p, and lane 8 + p what we take from it, each at its own pace, since the peers'
+ * programs may send and receive in any order. The sender passes the sizes on in a ring of places and does not wait for
+ * an answer; the receiver compares the i-th size that comes with its own i-th, whatever launches they belong to. Where
+ * the data needs no free slot, the sizes do not either: a message has at least one unit, the first of which is channel
+ * 0's, and the ring of that is the shorter one.
  */
 #include "kernels/check.h"
 
 GPU_FN uint64_t message_bytes(const struct shunt_message &m) { return m.bytes & ~SHUNT_IN_CHUNKS; }
 
-GPU_FN void check_sends(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
+GPU_FN void check_sends(
+    struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
 	uint64_t sent = ctrl->check.sent[peer];
@@ -38,7 +40,8 @@ GPU_FN void check_sends(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, c
 }
 
 /* Tells the sender, which may be done and gone on, and then the host. */
-GPU_NOINLINE void check_refuse(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t number, uint64_t expected, uint64_t came)
+GPU_NOINLINE void check_refuse(
+    struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t number, uint64_t expected, uint64_t came)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
 	uint64_t *refused = &at_peer->check.refused[rank].set;
@@ -53,7 +56,8 @@ GPU_NOINLINE void check_refuse(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t 
 	check_mismatch(ctrl, rank, peer, mine, expected, theirs, came);
 }
 
-GPU_FN void check_takes(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
+GPU_FN void check_takes(
+    struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
 	uint64_t received = ctrl->check.received[peer];
@@ -91,7 +95,10 @@ GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const s
 
 	if (gpu_tid() >= 2 * SHUNT_KARGS_MAX_RANKS)
 		return;
-	/* A rank whose message was refused after its launch had ended learns of it in the next one, whether or not that has to wait. */
+	/*
+	 * A rank whose message was refused after its launch had ended learns of it in the next one, whether or not that
+	 * has to wait.
+	 */
 	if (gpu_tid() == 0 && gpu_ld_relaxed32(&ctrl->abort))
 		spin_refused(ctrl, rank);
 	for (uint32_t i = 0; i < nroles; i++) {

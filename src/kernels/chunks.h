@@ -2,13 +2,14 @@
 #ifndef SHUNT_KERNELS_CHUNKS_H
 #define SHUNT_KERNELS_CHUNKS_H
 /*
- * Large messages of an exchange. What exchange.h says of units in lines goes for chunks of 4 KB here: chunk k of a message travels on channel
- * k mod c, and a ring's slot holds one.
+ * Large messages of an exchange. What exchange.h says of units in lines goes for chunks of 4 KB here: chunk k of a
+ * message travels on channel k mod c, and a ring's slot holds one.
  *
- * There is no flag in the data. The receiver waits for a counter of what has arrived, in its own scratch, and that may be raised only when the chunk
- * lies there for sure. To make sure of it takes microseconds on a full link, in which a warp that sends should send. So the last warp of each
- * block is a courier: the others post in shared memory how far they have come, and it makes sure of everything that is posted at once and passes
- * the counts on, those of chunks that were taken out of a ring as well.
+ * There is no flag in the data. The receiver waits for a counter of what has arrived, in its own scratch, and that may
+ * be raised only when the chunk lies there for sure. To make sure of it takes microseconds on a full link, in which a
+ * warp that sends should send. So the last warp of each block is a courier: the others post in shared memory how far
+ * they have come, and it makes sure of everything that is posted at once and passes the counts on, those of chunks that
+ * were taken out of a ring as well.
  */
 #include "kernels/exchange.h"
 
@@ -18,23 +19,24 @@
 #define POST_DONE (1u << 31)
 
 /*
- * In a large message between two ranks the courier rests between two rounds, so that there is more to pass on: a release waits for all that its SM has
- * under way, and each counter is a packet. The rings last meanwhile; those of one pair among more ranks would not.
+ * In a large message between two ranks the courier rests between two rounds, so that there is more to pass on: a
+ * release waits for all that its SM has under way, and each counter is a packet. The rings last meanwhile; those of one
+ * pair among more ranks would not.
  */
-#define COURIER_RESTS_AMONG 2u  /* ranks */
-#define COURIER_RESTS_FROM 64u  /* chunks of each warp: at the end of less than 100 MB it costs more than it brings */
-#define SEND_REST 2000u         /* ns */
+#define COURIER_RESTS_AMONG 2u /* ranks */
+#define COURIER_RESTS_FROM 64u /* chunks of each warp: at the end of less than 100 MB it costs more than it brings */
+#define SEND_REST 2000u        /* ns */
 #define TAKE_REST 500u
 
 struct chunks {
 	struct xchg x;
-	uint32_t *post;         /* to the courier */
-	uint32_t moved;         /* what was posted last */
-	uint64_t at;            /* where the rings are, in anybody's scratch */
-	uint32_t per_peer;      /* rings of a pair of ranks */
-	uint32_t ring;          /* slots of a ring */
-	uint32_t ahead;         /* ... of which a sender fills so many before the first is taken out again, */
-	uint32_t far;           /* ... and so many once couriers rest */
+	uint32_t *post;    /* to the courier */
+	uint32_t moved;    /* what was posted last */
+	uint64_t at;       /* where the rings are, in anybody's scratch */
+	uint32_t per_peer; /* rings of a pair of ranks */
+	uint32_t ring;     /* slots of a ring */
+	uint32_t ahead;    /* ... of which a sender fills so many before the first is taken out again, */
+	uint32_t far;      /* ... and so many once couriers rest */
 };
 
 /* One message, as the warp's channel sees it. */
@@ -43,7 +45,7 @@ struct chunks_part {
 	char *to;
 	uint64_t bytes, n;
 	uint32_t channels;
-	bool aligned;           /* both, as far as they are there */
+	bool aligned; /* both, as far as they are there */
 };
 
 template <typename A> GPU_FN bool chunks_here(const A &a, uint32_t i) { return a.message[i].bytes & SHUNT_IN_CHUNKS; }
@@ -67,19 +69,29 @@ GPU_FN uint64_t chunks_first(const struct chunks &c, const struct chunks_part &p
 	return c.x.channel < p.channels ? c.x.channel : p.n;
 }
 
-/* Where this lane's first pack of a chunk is in the message, and whether the chunk can go the short way: it is whole, and aligned. */
+/*
+ * Where this lane's first pack of a chunk is in the message, and whether the chunk can go the short way: it is whole,
+ * and aligned.
+ */
 GPU_FN uint64_t chunks_at(uint64_t chunk) { return chunk * SHUNT_CHUNK + gpu_lane() * 16; }
-GPU_FN bool chunks_whole(const struct chunks_part &p, uint64_t chunk) { return p.aligned && (chunk + 1) * SHUNT_CHUNK <= p.bytes; }
+GPU_FN bool chunks_whole(const struct chunks_part &p, uint64_t chunk)
+{
+	return p.aligned && (chunk + 1) * SHUNT_CHUNK <= p.bytes;
+}
 
 /* Is pack u of this lane in the message, or a part of it? The same for all lanes: that of the first. */
-GPU_FN bool chunks_has(const struct chunks_part &p, uint64_t chunk, uint32_t u) { return u < PACKS && chunk * SHUNT_CHUNK + u * 512 < p.bytes; }
+GPU_FN bool chunks_has(const struct chunks_part &p, uint64_t chunk, uint32_t u)
+{
+	return u < PACKS && chunk * SHUNT_CHUNK + u * 512 < p.bytes;
+}
 
 template <typename T> GPU_FN struct gpu_v16 chunks_load(const struct chunks_part &p, uint64_t chunk, uint32_t u)
 {
 	return load_user<T>(p.from, chunks_at(chunk) + u * 512, 16, p.bytes, p.aligned);
 }
 
-template <typename T> GPU_FN void chunks_store(const struct chunks_part &p, uint64_t chunk, uint32_t u, struct gpu_v16 v)
+template <typename T>
+GPU_FN void chunks_store(const struct chunks_part &p, uint64_t chunk, uint32_t u, struct gpu_v16 v)
 {
 	store_user<T>(p.to, chunks_at(chunk) + u * 512, 16, p.bytes, p.aligned, v);
 }
@@ -119,7 +131,8 @@ GPU_FN void chunks_post(struct chunks &c)
 /* ---- sending */
 
 /* Waits until a ring has room for one chunk more; false: gave up. */
-GPU_FN bool chunks_room(const struct chunks &c, const struct shunt_kargs &a, uint32_t peer, const uint64_t *taken, uint64_t sent, uint64_t *free_to)
+GPU_FN bool chunks_room(const struct chunks &c, const struct shunt_kargs &a, uint32_t peer, const uint64_t *taken,
+    uint64_t sent, uint64_t *free_to)
 {
 	struct spin spin;
 
@@ -134,8 +147,8 @@ GPU_FN bool chunks_room(const struct chunks &c, const struct shunt_kargs &a, uin
 	return true;
 }
 
-template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct chunks &c, const A &a, uint32_t peer, uint32_t message,
-    uint32_t nmessages)
+template <typename T, typename Op, typename A>
+GPU_FN bool chunks_send(struct chunks &c, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
 {
 	struct shunt_rings *rings = &c.x.ctrl->chunks;
 	uint32_t index = xchg_index(c.x, a.k.rank, peer);
@@ -180,7 +193,8 @@ template <typename T, typename Op, typename A> GPU_FN bool chunks_send(struct ch
 
 /* ---- taking */
 
-template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
+template <typename T, typename A>
+GPU_FN bool chunks_take(struct chunks &c, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
 {
 	struct shunt_rings *rings = &c.x.ctrl->chunks;
 	uint32_t index = xchg_index(c.x, a.k.rank, peer);
@@ -196,7 +210,8 @@ template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, cons
 			struct spin spin;
 
 			spin_init(&spin, c.x.ctrl);
-			while (!gpu_warp_all(received < arrived || received < (arrived = gpu_ld_acquire(&rings->arrived[index]))))
+			while (!gpu_warp_all(
+			    received < arrived || received < (arrived = gpu_ld_acquire(&rings->arrived[index]))))
 				if (!xchg_spin(&spin)) {
 					xchg_give_up(c.x.ctrl, a.k.rank, peer, c.x.channel, received + 1, received);
 					return false;
@@ -222,9 +237,9 @@ template <typename T, typename A> GPU_FN bool chunks_take(struct chunks &c, cons
 }
 
 /*
- * ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s. With SHUNT_K_OVER_SENT the lane behind
- * them looks after our own sender, which must have read a chunk before its place is stored to. How much that has sent in all is written down here then,
- * where it is known that it has come to its end.
+ * ---- folding: a chunk from all sources at once; N and sources as in exchange.h. Lane s looks after source s. With
+ * SHUNT_K_OVER_SENT the lane behind them looks after our own sender, which must have read a chunk before its place is
+ * stored to. How much that has sent in all is written down here then, where it is known that it has come to its end.
  */
 
 struct chunks_in {
@@ -257,10 +272,12 @@ template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a
 	struct spin spin;
 
 	spin_init(&spin, c.x.ctrl);
-	while (!gpu_warp_all(!in->counter || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(in->counter))))
+	while (!gpu_warp_all(
+	    !in->counter || in->received < in->arrived || in->received < (in->arrived = gpu_ld_acquire(in->counter))))
 		if (!xchg_spin(&spin)) {
 			if (in->counter && in->received >= in->arrived)
-				spin_report(c.x.ctrl, spin_reason(c.x.ctrl), a.k.rank, in->rank, c.x.channel, in->received + 1, in->received);
+				spin_report(c.x.ctrl, spin_reason(c.x.ctrl), a.k.rank, in->rank, c.x.channel,
+				    in->received + 1, in->received);
 			return false;
 		}
 	gpu_warp_sync(); /* what a lane has seen to be there, all may read */
@@ -268,23 +285,24 @@ template <typename A> GPU_FN bool chunks_wait(const struct chunks &c, const A &a
 }
 
 /* Packs u, u + 1, ... of all sources into our own. slot: this lane's first pack of each. */
-template <typename T, typename Op, int N, int B, typename A> GPU_FN void chunks_reduce(const A &a, const char *const slot[N - 1], uint32_t u,
-    struct gpu_v16 own[B])
+template <typename T, typename Op, int N, int B, typename A>
+GPU_FN void chunks_reduce(const A &a, const char *const slot[N - 1], uint32_t u, struct gpu_v16 own[B])
 {
 	struct gpu_v16 v[B * (N - 1)];
 
 	GPU_UNROLL
 	for (uint32_t s = 0; s < N - 1; s++)
 		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
-			if (IS_SOURCE(s, a.k))
-				v[k * (N - 1) + s] = gpu_ld16_stream(slot[s] + (u + k) * 512);
+	for (uint32_t k = 0; k < B; k++)
+		if (IS_SOURCE(s, a.k))
+			v[k * (N - 1) + s] = gpu_ld16_stream(slot[s] + (u + k) * 512);
 	GPU_UNROLL
 	for (uint32_t k = 0; k < B; k++)
 		own[k] = xchg_reduce<T, Op, N>(a.k, &v[k * (N - 1)], own[k]);
 }
 
-template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(struct chunks &c, const A &a, uint32_t message, uint32_t nmessages)
+template <typename T, typename Op, int N, typename A>
+GPU_FN bool chunks_fold(struct chunks &c, const A &a, uint32_t message, uint32_t nmessages)
 {
 	const int B = N == 2 ? 8 : N == 4 ? 2 : 1; /* packs of each rank that registers hold */
 	struct chunks_in in = chunks_in(c, a);
@@ -292,7 +310,9 @@ template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(st
 
 	GPU_UNROLL
 	for (uint32_t s = 0; s < N - 1; s++)
-		next[s] = IS_SOURCE(s, a.k) ? (uint32_t)c.x.ctrl->chunks.received[xchg_index(c.x, a.k.rank, xchg_source(s, a.k.rank))] : 0;
+		next[s] = IS_SOURCE(s, a.k) ?
+		    (uint32_t)c.x.ctrl->chunks.received[xchg_index(c.x, a.k.rank, xchg_source(s, a.k.rank))] :
+		    0;
 	GPU_ROLL
 	for (uint32_t i = message; i < message + nmessages; i++) {
 		struct chunks_part p = chunks_part(a, i);
@@ -343,7 +363,8 @@ template <typename T, typename Op, int N, typename A> GPU_FN bool chunks_fold(st
 
 /* ---- our own parts */
 
-template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c, const A &a, const struct shunt_role &role)
+template <typename T, typename A>
+GPU_FN void chunks_copy(const struct chunks &c, const A &a, const struct shunt_role &role)
 {
 	GPU_ROLL
 	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
@@ -371,11 +392,12 @@ template <typename T, typename A> GPU_FN void chunks_copy(const struct chunks &c
 GPU_FN uint32_t chunks_warps(void) { return gpu_ntid() / 32 - 1; }
 
 /*
- * The role and (first) channel of a warp of this block; false: it has none. All warps of a block have the same role, if there are enough blocks: the
- * courier of those that take waits for nothing then, and that of those that send only for what they sent. Own parts are copied in blocks of
- * their own for the same reason.
+ * The role and (first) channel of a warp of this block; false: it has none. All warps of a block have the same role, if
+ * there are enough blocks: the courier of those that take waits for nothing then, and that of those that send only for
+ * what they sent. Own parts are copied in blocks of their own for the same reason.
  */
-template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
+template <typename A>
+GPU_FN bool chunks_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
 {
 	uint32_t bid = gpu_bid(), all = check_others(a.k), last = a.k.roles - 1, i = 0;
 
@@ -401,7 +423,10 @@ template <typename A> GPU_FN bool chunks_assign(const A &a, uint32_t warp, struc
 	return warp < role_p->channels;
 }
 
-/* Of TURNS channels that warps have which send: how many a warp with this role has, and how far they are from each other. */
+/*
+ * Of TURNS channels that warps have which send: how many a warp with this role has, and how far they are from each
+ * other.
+ */
 template <uint32_t TURNS, typename A> GPU_FN uint32_t chunks_turns(const A &a, const struct shunt_role &role)
 {
 	return role.what == SHUNT_ROLE_SEND && a.k.chunk_channels >= TURNS ? TURNS : 1;
@@ -414,21 +439,22 @@ template <uint32_t TURNS, typename A> GPU_FN uint32_t chunks_width(const A &a, c
 #define CHUNKS_POSTS 32u /* of a block: its courier's lanes */
 
 /*
- * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may hear from, and our own. TURNS: as
- * above. A lane serves one post, of a warp's first channel or of the next one. The counters of adjacent channels lie side by side and travel together;
- * one release covers all that was seen posted.
+ * The courier, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may
+ * hear from, and our own. TURNS: as above. A lane serves one post, of a warp's first channel or of the next one. The
+ * counters of adjacent channels lie side by side and travel together; one release covers all that was seen posted.
  */
 template <int N, uint32_t TURNS, typename A> GPU_FN bool courier(const A &a, uint32_t *posts)
 {
 	static_assert((SHUNT_MAX_THREADS / 32 - 1) * TURNS <= CHUNKS_POSTS, "a lane for each channel of a block");
-	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), turn = lane / chunks_warps(), seen = POST_DONE, passed = 0, channel;
+	uint32_t warp = gpu_tid() / 32, lane = gpu_lane(), turn = lane / chunks_warps(), seen = POST_DONE, passed = 0,
+	         channel;
 	struct shunt_role role = { SHUNT_ROLE_COPY };
 	uint64_t before[N - 1], *to[N - 1] = { 0 }, *read = 0;
 
 	if (warp == 0)
 		posts[lane] = 0;
-	if (warp == chunks_warps() && chunks_assign(a, lane % chunks_warps(), &role, &channel) && turn < chunks_turns<TURNS>(a, role) &&
-	    role.what != SHUNT_ROLE_COPY) {
+	if (warp == chunks_warps() && chunks_assign(a, lane % chunks_warps(), &role, &channel) &&
+	    turn < chunks_turns<TURNS>(a, role) && role.what != SHUNT_ROLE_COPY) {
 		struct shunt_rings *ours = &progress_ctrl(a)->chunks;
 		struct xchg x = xchg_init(a, channel + turn * chunks_width<TURNS>(a, role));
 		bool folds = role.what == SHUNT_ROLE_FOLD, sends = role.what == SHUNT_ROLE_SEND;
@@ -469,7 +495,8 @@ template <int N, uint32_t TURNS, typename A> GPU_FN bool courier(const A &a, uin
 			gpu_st_release(to[0], before[0] + moved);
 		passed = moved;
 		gpu_relax();
-		if (a.k.nranks <= COURIER_RESTS_AMONG && gpu_warp_all((seen & POST_DONE) || moved >= COURIER_RESTS_FROM))
+		if (a.k.nranks <= COURIER_RESTS_AMONG &&
+		    gpu_warp_all((seen & POST_DONE) || moved >= COURIER_RESTS_FROM))
 			gpu_nap(role.what == SHUNT_ROLE_SEND ? SEND_REST : TAKE_REST);
 	} while (!gpu_warp_all(seen & POST_DONE));
 	return true;
@@ -477,7 +504,10 @@ template <int N, uint32_t TURNS, typename A> GPU_FN bool courier(const A &a, uin
 
 /* ---- what kernels begin with, and how they go through their messages */
 
-/* Slots of a ring that a sender fills before the first is taken out again, and when couriers rest. More are in the way of what else a fold reads. */
+/*
+ * Slots of a ring that a sender fills before the first is taken out again, and when couriers rest. More are in the way
+ * of what else a fold reads.
+ */
 #define FOLD_AHEAD 4u
 #define FOLD_FAR 6u
 #define WHOLE_RING UINT32_MAX
@@ -492,7 +522,10 @@ template <typename A> GPU_FN uint32_t run_of(const A &a, const struct shunt_role
 	return next - i;
 }
 
-/* All messages of a role, run by run; the next run may read the counters that this one has left. Ends where one gave up. */
+/*
+ * All messages of a role, run by run; the next run may read the counters that this one has left. Ends where one gave
+ * up.
+ */
 #define EACH_RUN(a, role, in_chunks, in_lines) \
 	{ \
 		GPU_ROLL \
@@ -505,7 +538,9 @@ template <typename A> GPU_FN uint32_t run_of(const A &a, const struct shunt_role
 	}
 
 /* The warp's role; false: it has none. */
-template <typename A> GPU_FN bool chunks_init(const A &a, uint32_t *posts, uint32_t ahead, uint32_t far, struct shunt_role *role_p, struct chunks *c)
+template <typename A>
+GPU_FN bool chunks_init(
+    const A &a, uint32_t *posts, uint32_t ahead, uint32_t far, struct shunt_role *role_p, struct chunks *c)
 {
 	uint32_t warp = gpu_tid() / 32, channel;
 

@@ -19,11 +19,21 @@ typedef float f32;
 typedef double f64;
 
 /* What an element is accumulated in: 8- and 16-bit floats in fp32, everything else in itself. */
-template <typename T> struct acc_of { typedef T type; };
-template <> struct acc_of<struct f16> { typedef float type; };
-template <> struct acc_of<struct bf16> { typedef float type; };
-template <> struct acc_of<struct f8e4m3> { typedef float type; };
-template <> struct acc_of<struct f8e5m2> { typedef float type; };
+template <typename T> struct acc_of {
+	typedef T type;
+};
+template <> struct acc_of<struct f16> {
+	typedef float type;
+};
+template <> struct acc_of<struct bf16> {
+	typedef float type;
+};
+template <> struct acc_of<struct f8e4m3> {
+	typedef float type;
+};
+template <> struct acc_of<struct f8e5m2> {
+	typedef float type;
+};
 
 GPU_FN i8 to_acc(i8 v) { return v; }
 GPU_FN u8 to_acc(u8 v) { return v; }
@@ -70,10 +80,15 @@ struct op_ext {
 	}
 };
 
-struct op_copy {}; /* no reduction */
+struct op_copy {
+}; /* no reduction */
 
-template <typename A, typename B> struct is_same { static const bool value = false; };
-template <typename A> struct is_same<A, A> { static const bool value = true; };
+template <typename A, typename B> struct is_same {
+	static const bool value = false;
+};
+template <typename A> struct is_same<A, A> {
+	static const bool value = true;
+};
 
 template <typename T> union pack {
 	struct gpu_v16 v;
@@ -85,10 +100,18 @@ typedef struct gpu_v16 v16;
 
 /* One element of user memory as an unsigned number. */
 template <int BYTES> struct raw_of;
-template <> struct raw_of<1> { typedef u8 type; };
-template <> struct raw_of<2> { typedef uint16_t type; };
-template <> struct raw_of<4> { typedef u32 type; };
-template <> struct raw_of<8> { typedef u64 type; };
+template <> struct raw_of<1> {
+	typedef u8 type;
+};
+template <> struct raw_of<2> {
+	typedef uint16_t type;
+};
+template <> struct raw_of<4> {
+	typedef u32 type;
+};
+template <> struct raw_of<8> {
+	typedef u64 type;
+};
 
 /* n elements at p as the low bytes of a pack, and back: for odd ends and odd addresses. */
 template <int BYTES> GPU_FN struct gpu_v16 gather(const void *p, u32 n)
@@ -130,8 +153,8 @@ template <typename T> GPU_FN u32 elements_left(u64 at, u32 width, u64 bytes)
 }
 
 /*
- * The `width` (8 or 16) bytes at byte offset `at` of a user buffer of `bytes` bytes; what lies beyond the end reads as zero.
- * aligned: base is 16-byte aligned (and so is at, up to width). Else element by element.
+ * The `width` (8 or 16) bytes at byte offset `at` of a user buffer of `bytes` bytes; what lies beyond the end reads as
+ * zero. aligned: base is 16-byte aligned (and so is at, up to width). Else element by element.
  */
 template <typename T> GPU_FN struct gpu_v16 load_user(const void *base, u64 at, u32 width, u64 bytes, bool aligned)
 {
@@ -170,7 +193,10 @@ template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 
 /* The factor of a pre-multiplied sum (averages of floats are such sums with 1/n). */
 template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
 {
-	union { u64 bits; T value; } s;
+	union {
+		u64 bits;
+		T value;
+	} s;
 
 	s.bits = a.scalar;
 	if (a.flags & SHUNT_K_SCALAR_ON_DEVICE)
@@ -179,14 +205,22 @@ template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
 }
 
 /*
- * The running result of one pack: start with rank 0's, add the others in order, finish. Where the accumulator is the type itself (and for
- * extrema, which round nothing) it stays a pack and one function out of line serves every use; the types of training get their
- * code in line.
+ * The running result of one pack: start with rank 0's, add the others in order, finish. Where the accumulator is the
+ * type itself (and for extrema, which round nothing) it stays a pack and one function out of line serves every use; the
+ * types of training get their code in line.
  */
-template <typename T, typename Op> struct is_hot { static const bool value = false; };
-template <> struct is_hot<struct f16, op_sum> { static const bool value = true; };
-template <> struct is_hot<struct bf16, op_sum> { static const bool value = true; };
-template <> struct is_hot<f32, op_sum> { static const bool value = true; };
+template <typename T, typename Op> struct is_hot {
+	static const bool value = false;
+};
+template <> struct is_hot<struct f16, op_sum> {
+	static const bool value = true;
+};
+template <> struct is_hot<struct bf16, op_sum> {
+	static const bool value = true;
+};
+template <> struct is_hot<f32, op_sum> {
+	static const bool value = true;
+};
 
 /* Every input is rounded to T after the factor: it is what travels. */
 template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, T factor)
@@ -200,17 +234,16 @@ template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, T factor)
 	return p.v;
 }
 
-template <typename T> GPU_NOINLINE struct gpu_v16 scale_cold(struct gpu_v16 v, T factor)
-{
-	return scale(v, factor);
-}
+template <typename T> GPU_NOINLINE struct gpu_v16 scale_cold(struct gpu_v16 v, T factor) { return scale(v, factor); }
 
 template <typename T, typename Op> GPU_FN struct gpu_v16 premultiply(struct gpu_v16 v, T factor)
 {
 	return is_hot<T, Op>::value ? scale(v, factor) : scale_cold(v, factor);
 }
 
-template <typename T> struct wide { typename acc_of<T>::type a[16 / sizeof(T)]; };
+template <typename T> struct wide {
+	typename acc_of<T>::type a[16 / sizeof(T)];
+};
 
 template <typename T> GPU_FN void wide_start(struct wide<T> &acc, struct gpu_v16 v)
 {
@@ -260,8 +293,9 @@ template <typename T, typename Op> GPU_NOINLINE void wide_add_cold(struct wide<T
 enum acc_kind { ACC_PACK, ACC_HOT, ACC_COLD };
 
 template <typename T, typename Op> struct acc_kind_of {
-	static const enum acc_kind value = is_hot<T, Op>::value ? ACC_HOT :
-	    is_same<typename acc_of<T>::type, T>::value || is_same<Op, op_ext>::value ? ACC_PACK : ACC_COLD;
+	static const enum acc_kind value = is_hot<T, Op>::value                       ? ACC_HOT :
+	    is_same<typename acc_of<T>::type, T>::value || is_same<Op, op_ext>::value ? ACC_PACK :
+	                                                                                ACC_COLD;
 };
 
 template <typename T, typename Op, enum acc_kind K = acc_kind_of<T, Op>::value> struct acc;
@@ -296,9 +330,12 @@ template <typename U, typename S> struct int_average {
 	static const bool exists = true;
 	GPU_FN U of(U v, u32 n, bool is_signed) { return is_signed ? (U)((S)v / (S)n) : (U)(v / (U)n); }
 };
-template <> struct average<u8> : int_average<u8, i8> {};
-template <> struct average<u32> : int_average<u32, i32> {};
-template <> struct average<u64> : int_average<u64, i64> {};
+template <> struct average<u8> : int_average<u8, i8> {
+};
+template <> struct average<u32> : int_average<u32, i32> {
+};
+template <> struct average<u64> : int_average<u64, i64> {
+};
 
 template <typename T> GPU_NOINLINE struct gpu_v16 divide(struct gpu_v16 v, u32 n, bool is_signed)
 {
@@ -314,6 +351,8 @@ template <typename T, typename Op> GPU_FN struct gpu_v16 acc_finish(struct acc<T
 {
 	struct gpu_v16 v = acc.result();
 
-	return average<T>::exists && is_same<Op, op_sum>::value && (a.flags & SHUNT_K_DIVIDE) ? divide<T>(v, a.nranks, a.flags & SHUNT_K_SIGNED) : v;
+	return average<T>::exists && is_same<Op, op_sum>::value && (a.flags & SHUNT_K_DIVIDE) ?
+	    divide<T>(v, a.nranks, a.flags & SHUNT_K_SIGNED) :
+	    v;
 }
 #endif

@@ -23,7 +23,8 @@ template <typename T, typename A> GPU_FN void exchange_copy(const A &a)
 	if (role.what == SHUNT_ROLE_SEND)
 		xchg_send<T, struct op_copy>(x, a, role.peer, role.first, role.count);
 	else if (role.what != SHUNT_ROLE_COPY)
-		xchg_take<T>(x, a, role.peer, role.first, role.count, role.what == SHUNT_ROLE_RELAY ? xchg_others(a, role.peer) : 0);
+		xchg_take<T>(x, a, role.peer, role.first, role.count,
+		    role.what == SHUNT_ROLE_RELAY ? xchg_others(a, role.peer) : 0);
 	else
 		xchg_copy<T>(x, a, role);
 }

@@ -2,28 +2,30 @@
 #ifndef SHUNT_KERNELS_EXCHANGE_H
 #define SHUNT_KERNELS_EXCHANGE_H
 /*
- * Everything that is not an all-reduce by lines: each rank sends parts to some ranks and hears from some. What comes in is stored (all-gather,
- * all-to-all, broadcast, gather, scatter, send and receive) or folded in rank order (reduce-scatter, reduce).
+ * Everything that is not an all-reduce by lines: each rank sends parts to some ranks and hears from some. What comes in
+ * is stored (all-gather, all-to-all, broadcast, gather, scatter, send and receive) or folded in rank order
+ * (reduce-scatter, reduce).
  *
- * A warp has one role on one channel. It goes through the role's messages in order, and of each through the units that are its
- * channel's: unit u of a message travels on channel u mod c, where c follows from the message's size alone. So sender and receiver of a
- * pair agree about every unit even if they issue the messages in different groups.
+ * A warp has one role on one channel. It goes through the role's messages in order, and of each through the units that
+ * are its channel's: unit u of a message travels on channel u mod c, where c follows from the message's size alone. So
+ * sender and receiver of a pair agree about every unit even if they issue the messages in different groups.
  *
- * A channel of a pair is a ring of slots in the receiver's scratch. Not every rank hears from every other here, so a sender must not run
- * ahead of the receiver: it waits until the receiver has taken what stands in the slot, which the receiver tells it by a counter in the
- * sender's own scratch.
+ * A channel of a pair is a ring of slots in the receiver's scratch. Not every rank hears from every other here, so a
+ * sender must not run ahead of the receiver: it waits until the receiver has taken what stands in the slot, which the
+ * receiver tells it by a counter in the sender's own scratch.
  *
- * Messages travel in lines or in chunks (chunks.h), which both ends know by their size; either has rings and counters of its own. This file is about
- * lines: a unit is 480 bytes of the message, and has a flag in each of its lines that counts on over all launches.
+ * Messages travel in lines or in chunks (chunks.h), which both ends know by their size; either has rings and counters
+ * of its own. This file is about lines: a unit is 480 bytes of the message, and has a flag in each of its lines that
+ * counts on over all launches.
  */
 #include "kernels/check_messages.h"
 #include "kernels/lines.h"
 
 struct xchg {
 	struct shunt_ctrl *ctrl;
-	char *inbox;            /* our own scratch */
+	char *inbox; /* our own scratch */
 	uint32_t channel;
-	uint32_t width, at;     /* of this lane in a unit, as in lines.h */
+	uint32_t width, at; /* of this lane in a unit, as in lines.h */
 	uint32_t per_peer;
 };
 
@@ -36,7 +38,10 @@ struct xchg_part {
 	bool from_aligned, to_aligned;
 };
 
-/* The how manyth of its role a warp is: warp / roles, as long as there are no more than 1024 warps and 15 roles. per_role: 65536 / roles, rounded up. */
+/*
+ * The how manyth of its role a warp is: warp / roles, as long as there are no more than 1024 warps and 15 roles.
+ * per_role: 65536 / roles, rounded up.
+ */
 GPU_FN uint32_t xchg_turn(uint32_t warp, uint32_t per_role) { return (warp * per_role) >> 16; }
 
 template <typename A> GPU_FN struct xchg xchg_init(const A &a, uint32_t channel)
@@ -79,15 +84,14 @@ GPU_FN uint32_t xchg_index(const struct xchg &x, uint32_t owner, uint32_t peer)
 	return (peer - (peer > owner)) * x.per_peer + x.channel;
 }
 
-/* Offset of our channel's ring in the scratch of the rank that receives from `source`, and of a unit's slot in a ring. */
+/*
+ * Offset of our channel's ring in the scratch of the rank that receives from `source`, and of a unit's slot in a ring.
+ */
 GPU_FN uint64_t xchg_ring(const struct xchg &x, uint32_t receiver, uint32_t source)
 {
 	return SHUNT_XCHG_AT + (uint64_t)xchg_index(x, receiver, source) * SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
 }
-GPU_FN uint32_t xchg_slot(uint64_t unit)
-{
-	return (uint32_t)unit % SHUNT_XCHG_RING * SHUNT_UNIT_WIRE;
-}
+GPU_FN uint32_t xchg_slot(uint64_t unit) { return (uint32_t)unit % SHUNT_XCHG_RING * SHUNT_UNIT_WIRE; }
 
 /* How many units of this channel are in a batch of at most B that starts at unit `first` of the part. */
 template <int B> GPU_FN uint32_t xchg_batch(const struct xchg_part &p, uint64_t first)
@@ -106,10 +110,11 @@ template <int B> GPU_FN bool xchg_whole(const struct xchg_part &p, uint64_t firs
 }
 
 /*
- * The n units of a batch that starts at unit `first`. In the middle of a large message no load waits for another one; elsewhere each
- * unit's end and alignment is looked at, and the loads come one after the other.
+ * The n units of a batch that starts at unit `first`. In the middle of a large message no load waits for another one;
+ * elsewhere each unit's end and alignment is looked at, and the loads come one after the other.
  */
-template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
+template <typename T, int B>
+GPU_FN void xchg_load(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
 	if constexpr (is_same<T, v16>::value) { /* for what is not there, the first unit's beginning */
 		GPU_UNROLL
@@ -135,11 +140,13 @@ template <typename T, int B> GPU_FN void xchg_load(const struct xchg &x, const s
 	GPU_UNROLL
 	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
-			v[k] = load_user<T>(p.from, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.from_aligned);
+			v[k] = load_user<T>(p.from, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at,
+			    x.width, p.bytes, p.from_aligned);
 }
 
-template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n,
-    const struct gpu_v16 v[B])
+template <typename T, int B>
+GPU_FN void xchg_store(
+    const struct xchg &x, const struct xchg_part &p, uint64_t first, uint32_t n, const struct gpu_v16 v[B])
 {
 	if (!is_same<T, v16>::value && p.to_aligned && xchg_whole<B>(p, first, n)) {
 		char *to = p.to + first * SHUNT_UNIT_DATA;
@@ -152,16 +159,15 @@ template <typename T, int B> GPU_FN void xchg_store(const struct xchg &x, const 
 	GPU_UNROLL
 	for (uint32_t k = 0; k < B; k++)
 		if (k < n)
-			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width, p.bytes, p.to_aligned, v[k]);
+			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_UNIT_DATA + x.at, x.width,
+			    p.bytes, p.to_aligned, v[k]);
 }
 
 /* Collective over the warp; false: gave up. Lane 7 looks for all. */
-GPU_FN bool xchg_spin(struct spin *s)
-{
-	return gpu_warp_all(gpu_lane() != 7 || !spin_expired(s));
-}
+GPU_FN bool xchg_spin(struct spin *s) { return gpu_warp_all(gpu_lane() != 7 || !spin_expired(s)); }
 
-GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
+GPU_NOINLINE void xchg_give_up(
+    struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected, uint64_t seen)
 {
 	uint32_t reason = spin_reason(ctrl);
 
@@ -172,7 +178,9 @@ GPU_NOINLINE void xchg_give_up(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t 
 /* ---- sending */
 
 /* Waits until a ring has room for n units more; false: gave up. */
-template <typename A> GPU_FN bool xchg_wait_room(const struct xchg &x, const A &a, uint32_t peer, const uint64_t *taken, uint64_t end, uint64_t *free_to)
+template <typename A>
+GPU_FN bool xchg_wait_room(
+    const struct xchg &x, const A &a, uint32_t peer, const uint64_t *taken, uint64_t end, uint64_t *free_to)
 {
 	struct spin spin;
 
@@ -196,8 +204,8 @@ GPU_FN void xchg_put(char *ring, uint64_t sent, uint32_t n, const struct gpu_v16
 }
 
 /* Messages message, message + 1, ... of the launch; false: gave up. So are those that follow. */
-template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struct xchg &x, const A &a, uint32_t peer, uint32_t message,
-    uint32_t nmessages)
+template <typename T, typename Op, typename A>
+GPU_FN bool xchg_send(const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
 {
 	uint32_t index = xchg_index(x, a.k.rank, peer);
 	const uint64_t *taken = &x.ctrl->lines.taken[index];
@@ -209,7 +217,8 @@ template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struc
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
+		for (uint64_t first = xchg_first(x, p); first < p.units;
+		    first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
 			uint32_t n = xchg_batch<SHUNT_XCHG_BATCH>(p, first);
 			struct gpu_v16 v[SHUNT_XCHG_BATCH];
 
@@ -228,7 +237,8 @@ template <typename T, typename Op, typename A> GPU_FN bool xchg_send(const struc
 }
 
 /* A message that is one batch on each channel. */
-template <typename T, typename A> GPU_FN void xchg_send_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
+template <typename T, typename A>
+GPU_FN void xchg_send_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
 {
 	uint32_t index = xchg_index(x, a.k.rank, peer), n = xchg_batch<SHUNT_XCHG_BATCH>(p, x.channel);
 	const uint64_t *taken = &x.ctrl->lines.taken[index];
@@ -247,9 +257,9 @@ template <typename T, typename A> GPU_FN void xchg_send_one(const struct xchg &x
 /* ---- passing on: units that registers hold, to one rank or several. Lane r looks after the room in rank r's ring */
 
 struct xchg_out {
-	uint32_t ranks;         /* bit r: to rank r */
-	uint32_t passed;        /* units, in this launch */
-	uint32_t room;          /* ... that there may be, by what this lane knows of its rank's ring */
+	uint32_t ranks;  /* bit r: to rank r */
+	uint32_t passed; /* units, in this launch */
+	uint32_t room;   /* ... that there may be, by what this lane knows of its rank's ring */
 };
 
 template <typename A> GPU_FN uint32_t xchg_room(const struct xchg &x, const A &a, uint32_t peer)
@@ -269,15 +279,18 @@ template <typename A> GPU_FN struct xchg_out xchg_out_init(const struct xchg &x,
 }
 
 /* The n units of a batch; false: gave up. The counters of what was sent stay as they are until xchg_passed(). */
-template <int B, typename A> GPU_FN bool xchg_pass(const struct xchg &x, const A &a, struct xchg_out *out, uint32_t n, const struct gpu_v16 v[B])
+template <int B, typename A>
+GPU_FN bool xchg_pass(const struct xchg &x, const A &a, struct xchg_out *out, uint32_t n, const struct gpu_v16 v[B])
 {
 	struct spin spin;
 
 	spin_init(&spin, x.ctrl);
-	while (!gpu_warp_all(out->passed + n <= out->room || out->passed + n <= (out->room = xchg_room(x, a, gpu_lane()))))
+	while (
+	    !gpu_warp_all(out->passed + n <= out->room || out->passed + n <= (out->room = xchg_room(x, a, gpu_lane()))))
 		if (!xchg_spin(&spin)) {
 			if (out->passed + n > out->room)
-				spin_report(x.ctrl, spin_reason(x.ctrl), a.k.rank, gpu_lane(), x.channel, out->passed + n, out->room);
+				spin_report(x.ctrl, spin_reason(x.ctrl), a.k.rank, gpu_lane(), x.channel,
+				    out->passed + n, out->room);
 			return false;
 		}
 	GPU_ROLL
@@ -321,7 +334,8 @@ template <typename A> GPU_FN uint32_t xchg_others(const A &a, uint32_t peer)
 }
 
 /* Waits for n units; false: gave up. */
-template <typename A> GPU_FN bool xchg_get(const struct xchg &x, const A &a, uint32_t peer, const char *ring, uint64_t received, uint32_t n,
+template <typename A>
+GPU_FN bool xchg_get(const struct xchg &x, const A &a, uint32_t peer, const char *ring, uint64_t received, uint32_t n,
     struct gpu_v16 v[SHUNT_XCHG_BATCH])
 {
 	struct spin spin;
@@ -348,7 +362,8 @@ template <typename A> GPU_FN bool xchg_get(const struct xchg &x, const A &a, uin
 }
 
 /* A message that is one batch on each channel. */
-template <typename T, typename A> GPU_FN void xchg_take_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
+template <typename T, typename A>
+GPU_FN void xchg_take_one(const struct xchg &x, const A &a, uint32_t peer, const struct xchg_part &p)
 {
 	uint32_t index = xchg_index(x, a.k.rank, peer), n = xchg_batch<SHUNT_XCHG_BATCH>(p, x.channel);
 	uint64_t received = x.ctrl->lines.received[index];
@@ -365,8 +380,9 @@ template <typename T, typename A> GPU_FN void xchg_take_one(const struct xchg &x
 }
 
 /* ranks: to which it is to be passed on as well. */
-template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages,
-    uint32_t ranks)
+template <typename T, typename A>
+GPU_FN bool xchg_take(
+    const struct xchg &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages, uint32_t ranks)
 {
 	struct xchg_out out = xchg_out_init(x, a, ranks);
 	uint32_t index = xchg_index(x, a.k.rank, peer);
@@ -378,7 +394,8 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
+		for (uint64_t first = xchg_first(x, p); first < p.units;
+		    first += (uint64_t)SHUNT_XCHG_BATCH * p.channels) {
 			uint32_t n = xchg_batch<SHUNT_XCHG_BATCH>(p, first);
 			struct gpu_v16 v[SHUNT_XCHG_BATCH];
 
@@ -400,7 +417,10 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 	return true;
 }
 
-/* ---- folding: a batch of units from all sources at once; N: as N ranks in lines.h. Sources are the other ranks, without a gap for ourselves */
+/*
+ * ---- folding: a batch of units from all sources at once; N: as N ranks in lines.h. Sources are the other ranks,
+ * without a gap for ourselves
+ */
 
 /* Are there so many sources? */
 #define IS_SOURCE(s, a) (N == 2 || (s) + 1u < (a).nranks)
@@ -408,7 +428,8 @@ template <typename T, typename A> GPU_FN bool xchg_take(const struct xchg &x, co
 GPU_FN uint32_t xchg_source(uint32_t s, uint32_t rank) { return s + (s >= rank); }
 
 /* The packs of all ranks in their order; our own is not among the sources'. */
-template <typename T, typename Op, int N> GPU_FN struct gpu_v16 xchg_reduce(const struct shunt_kargs &a, const struct gpu_v16 v[N - 1], struct gpu_v16 own)
+template <typename T, typename Op, int N>
+GPU_FN struct gpu_v16 xchg_reduce(const struct shunt_kargs &a, const struct gpu_v16 v[N - 1], struct gpu_v16 own)
 {
 	struct acc<T, Op> acc;
 
@@ -421,8 +442,8 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 xchg_reduce(cons
 }
 
 /* B: units of each rank that registers hold. */
-template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fold(const struct xchg &x, const A &a, uint32_t message,
-    uint32_t nmessages)
+template <typename T, typename Op, int N, int B, typename A>
+GPU_FN bool xchg_fold(const struct xchg &x, const A &a, uint32_t message, uint32_t nmessages)
 {
 	const int S = N - 1;
 	struct shunt_rings *rings = &x.ctrl->lines;
@@ -455,15 +476,17 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fo
 				GPU_UNROLL
 				for (uint32_t k = 0; k < B; k++)
 					GPU_UNROLL
-					for (uint32_t s = 0; s < S; s++)
-						if (k < n && IS_SOURCE(s, a.k))
-							gpu_line_ld(ring[s] + xchg_slot(received[s] + k), &v[k * S + s], received[s] + k + 1);
+				for (uint32_t s = 0; s < S; s++)
+					if (k < n && IS_SOURCE(s, a.k))
+						gpu_line_ld(ring[s] + xchg_slot(received[s] + k), &v[k * S + s],
+						    received[s] + k + 1);
 				GPU_UNROLL
 				for (uint32_t k = 0; k < B; k++)
 					GPU_UNROLL
-					for (uint32_t s = 0; s < S; s++)
-						if (k < n && IS_SOURCE(s, a.k) && !gpu_line_here(v[k * S + s], received[s] + k + 1))
-							missing |= 1u << s;
+				for (uint32_t s = 0; s < S; s++)
+					if (k < n && IS_SOURCE(s, a.k) &&
+					    !gpu_line_here(v[k * S + s], received[s] + k + 1))
+						missing |= 1u << s;
 				if (gpu_warp_all(!missing))
 					break;
 				if (!xchg_spin(&spin)) {
@@ -476,7 +499,8 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fo
 							late = s;
 							seen = received[s];
 						}
-					xchg_give_up(x.ctrl, a.k.rank, xchg_source(late, a.k.rank), x.channel, seen + n, seen);
+					xchg_give_up(
+					    x.ctrl, a.k.rank, xchg_source(late, a.k.rank), x.channel, seen + n, seen);
 					return false;
 				}
 			}
@@ -496,7 +520,8 @@ template <typename T, typename Op, int N, int B, typename A> GPU_FN bool xchg_fo
 	}
 	gpu_warp_sync();
 	GPU_UNROLL
-	for (uint32_t s = 0; s < S; s++) /* by one lane: s = gpu_lane() would put the counts into memory, to be indexed */
+	for (uint32_t s = 0; s < S;
+	    s++) /* by one lane: s = gpu_lane() would put the counts into memory, to be indexed */
 		if (IS_SOURCE(s, a.k) && gpu_lane() == 0)
 			rings->received[xchg_index(x, a.k.rank, xchg_source(s, a.k.rank))] = received[s];
 	return true;
@@ -521,7 +546,8 @@ template <typename T, typename A> GPU_FN void xchg_copy(const struct xchg &x, co
 		struct xchg_part p = xchg_part(a, i);
 
 		GPU_ROLL
-		for (uint64_t first = xchg_first(x, p); first < p.units; first += (uint64_t)SHUNT_XCHG_BATCH * p.channels)
+		for (uint64_t first = xchg_first(x, p); first < p.units;
+		    first += (uint64_t)SHUNT_XCHG_BATCH * p.channels)
 			xchg_copy_batch<T>(x, p, first);
 	}
 }
@@ -537,13 +563,16 @@ template <typename A> GPU_FN bool xchg_checks(const A &a)
 
 /* The kernels of a file that has its own exchange_copy() and exchange_fold(): for the lists of kernel_list.h. */
 #define COPY(args, shape, type) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct args) a) PROGRESS(a, exchange_copy<type>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct args) a) \
+	    PROGRESS(a, exchange_copy<type>(a))
 #define COPY_FEW(shape, op, opn, type, typen) COPY(shunt_kargs_few, shape, type)
 #define COPY_ONE(shape, op, opn, type, typen) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_one<type>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct shunt_kargs_few) a) \
+	    PROGRESS(a, exchange_one<type>(a))
 #define COPY_MANY(shape, op, opn, type, typen) COPY(shunt_kargs_many, shape, type)
 #define FOLD(n, shape, op, type) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_few) a) PROGRESS(a, exchange_fold<type, op_##op, n>(a))
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_few) a) \
+	    PROGRESS(a, exchange_fold<type, op_##op, n>(a))
 #define FOLD2(shape, op, opn, type, typen) FOLD(2, shape, op, type)
 #define FOLD4(shape, op, opn, type, typen) FOLD(4, shape, op, type)
 #define FOLD8(shape, op, opn, type, typen) FOLD(8, shape, op, type)

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_FATBIN_H
 #define SHUNT_KERNELS_FATBIN_H
-/* The CUDA kernels as nvcc built them: a fatbin per source file, in the library's read-only data. All NULL in a build without nvcc. */
+/*
+ * The CUDA kernels as nvcc built them: a fatbin per source file, in the library's read-only data. All NULL in a build
+ * without nvcc.
+ */
 #include "kernels/kernel_list.h"
 
 extern const char *const shunt_fatbins[SHUNT_NSOURCES];

@@ -84,7 +84,9 @@ GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 	uint32_t at = gpu_shared_at(p);
 	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
 }
-/* Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed. */
+/*
+ * Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed.
+ */
 GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
@@ -119,20 +121,22 @@ GPU_FN bool gpu_take(uint64_t *p)
 
 	if (!seen)
 		return false;
-	asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;" : "=l"(old) : "l"(p), "l"(seen), "l"(seen - 1) : "memory");
+	asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+	    : "=l"(old)
+	    : "l"(p), "l"(seen), "l"(seen - 1)
+	    : "memory");
 	return old == seen;
 }
 GPU_FN void gpu_give(uint64_t *p)
 {
 	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
 }
-GPU_FN bool gpu_claim32(uint32_t *p)
-{
-	return atomicCAS(p, 0u, 1u) == 0;
-}
+GPU_FN bool gpu_claim32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
 GPU_FN void gpu_fence(void) { __threadfence_system(); }
 
-struct gpu_v16 { uint64_t lo, hi; };
+struct gpu_v16 {
+	uint64_t lo, hi;
+};
 
 GPU_FN struct gpu_v16 gpu_ld16(const void *p)
 {
@@ -161,14 +165,12 @@ GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
 	asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
 	return v;
 }
-GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v)
-{
-	gpu_st16(p, v);
-}
+GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 
 /*
- * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines and NVLink keeps a line
- * whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not NVLink.
+ * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines and
+ * NVLink keeps a line whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not
+ * NVLink.
  */
 #define GPU_LINE_LAST ((threadIdx.x & 7) == 7)
 
@@ -186,11 +188,17 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 	const char *p = (const char *)unit + (threadIdx.x & 31) * 16;
 
 	if ((threadIdx.x & 31) / 8 < lines)
-		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v->lo), "=l"(v->hi) : "l"(p) : "memory");
+		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		    : "=l"(v->lo), "=l"(v->hi)
+		    : "l"(p)
+		    : "memory");
 }
 
-struct gpu_bar { uint64_t state; };
-struct gpu_bulk {}; /* a thread's own in hardware; lane 0 has them all */
+struct gpu_bar {
+	uint64_t state;
+};
+struct gpu_bulk {
+}; /* a thread's own in hardware; lane 0 has them all */
 
 /* Where there are no bulk copies: 16 bytes a lane. */
 GPU_FN void gpu_bulk_plain(char *to, const char *from, uint32_t bytes)
@@ -216,9 +224,11 @@ GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_b
 {
 	if ((threadIdx.x & 31) != 0)
 		return;
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_shared_at(bar)), "r"(bytes) : "memory");
-	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(gpu_shared_at(to)), "l"(from), "r"(bytes),
-	    "r"(gpu_shared_at(bar))
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_shared_at(bar)), "r"(bytes)
+	    : "memory");
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+	                 gpu_shared_at(to)),
+	    "l"(from), "r"(bytes), "r"(gpu_shared_at(bar))
 	    : "memory");
 }
 GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
@@ -226,7 +236,8 @@ GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
 	uint32_t here;
 
 	do
-		asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		asm volatile(
+		    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
 		    : "=r"(here)
 		    : "r"(gpu_shared_at(bar)), "r"(parity)
 		    : "memory");
@@ -236,7 +247,9 @@ GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
 GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes)
 {
 	if ((threadIdx.x & 31) == 0)
-		asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to), "r"(gpu_shared_at(from)), "r"(bytes)
+		asm volatile(
+		    "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to),
+		    "r"(gpu_shared_at(from)), "r"(bytes)
 		    : "memory");
 }
 template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *)
@@ -247,16 +260,30 @@ template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *)
 #else
 GPU_FN void gpu_bulk_own(void) { __syncwarp(); }
 GPU_FN void gpu_bar_init(struct gpu_bar *) {}
-GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *) { gpu_bulk_plain((char *)to, (const char *)from, bytes); }
+GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *)
+{
+	gpu_bulk_plain((char *)to, (const char *)from, bytes);
+}
 GPU_FN void gpu_bulk_in_wait(struct gpu_bar *, uint32_t) {}
-GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes) { gpu_bulk_plain((char *)to, (const char *)from, bytes); }
+GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes)
+{
+	gpu_bulk_plain((char *)to, (const char *)from, bytes);
+}
 template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *) {}
 #endif
 
-struct f16 { uint16_t x; };
-struct bf16 { uint16_t x; };
-struct f8e4m3 { uint8_t x; };
-struct f8e5m2 { uint8_t x; };
+struct f16 {
+	uint16_t x;
+};
+struct bf16 {
+	uint16_t x;
+};
+struct f8e4m3 {
+	uint8_t x;
+};
+struct f8e5m2 {
+	uint8_t x;
+};
 
 GPU_FN float gpu_to_f32(struct f16 v) { return __half2float(__ushort_as_half(v.x)); }
 GPU_FN float gpu_to_f32(struct bf16 v) { return __uint_as_float((uint32_t)v.x << 16); }
@@ -264,20 +291,13 @@ GPU_FN float gpu_to_f32(struct f8e4m3 v) { return __half2float(__half(__nv_cvt_f
 GPU_FN float gpu_to_f32(struct f8e5m2 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E5M2))); }
 
 template <typename T> GPU_FN T gpu_from_f32(float v);
-template <> __device__ __forceinline__ struct f16 gpu_from_f32<struct f16>(float v)
-{
+template <> __device__ __forceinline__ struct f16 gpu_from_f32<struct f16>(float v) {
 	return { __half_as_ushort(__float2half_rn(v)) };
-}
-template <> __device__ __forceinline__ struct bf16 gpu_from_f32<struct bf16>(float v)
-{
+} template <> __device__ __forceinline__ struct bf16 gpu_from_f32<struct bf16>(float v) {
 	return { __bfloat16_as_ushort(__float2bfloat16_rn(v)) };
-}
-template <> __device__ __forceinline__ struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v)
-{
+} template <> __device__ __forceinline__ struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v) {
 	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3) };
-}
-template <> __device__ __forceinline__ struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v)
-{
+} template <> __device__ __forceinline__ struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v) {
 	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E5M2) };
 }
 #endif

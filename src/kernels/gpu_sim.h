@@ -4,9 +4,9 @@
 /*
  * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/gpu/sim_block.cc).
  *
- * Plain accesses of kernels are plain here, atomics are atomics: built with -fsanitize=thread, a kernel that relies on more
- * than the contract promises is reported with its line. Two faults can be planted, to show that they are: SHUNT_PLANT_NO_SYNC
- * takes the block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
+ * Plain accesses of kernels are plain here, atomics are atomics: built with -fsanitize=thread, a kernel that relies on
+ * more than the contract promises is reported with its line. Two faults can be planted, to show that they are:
+ * SHUNT_PLANT_NO_SYNC takes the block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
  */
 #include <time.h>
 #include "kernels/kargs.h"
@@ -111,7 +111,9 @@ GPU_FN bool gpu_claim32(uint32_t *p)
 }
 GPU_FN void gpu_fence(void) { shunt_sim_fence(); }
 
-struct gpu_v16 { uint64_t lo, hi; };
+struct gpu_v16 {
+	uint64_t lo, hi;
+};
 
 /* A device refuses an odd address; this machine would not. */
 GPU_FN void shunt_sim_aligned(const void *p, uintptr_t to = 16)
@@ -150,9 +152,9 @@ GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 
 /*
- * A line is data, then its flag with release. The flag's lane stores for all eight, so the warp meets in between. The other
- * way round the data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no right result
- * contains.
+ * A line is data, then its flag with release. The flag's lane stores for all eight, so the warp meets in between. The
+ * other way round the data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no
+ * right result contains.
  */
 #define GPU_LINE_LAST (gpu_lane() % 8 == 7)
 #define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
@@ -201,7 +203,7 @@ struct gpu_bulk {
 		void *to;
 		const void *from;
 		uint32_t bytes;
-	} out[2];           /* the older one first */
+	} out[2]; /* the older one first */
 	uint32_t n = 0;
 };
 

@@ -2,16 +2,24 @@
 #ifndef SHUNT_KERNELS_GPU_SIM_NUM_H
 #define SHUNT_KERNELS_GPU_SIM_NUM_H
 /*
- * The small floating-point formats in software, bit for bit what the GPU's conversions give: round to nearest even, subnormals
- * kept, NaN becomes the format's all-ones NaN without a sign; f16 and bf16 overflow to infinity, the 8-bit formats to their
- * largest number.
+ * The small floating-point formats in software, bit for bit what the GPU's conversions give: round to nearest even,
+ * subnormals kept, NaN becomes the format's all-ones NaN without a sign; f16 and bf16 overflow to infinity, the 8-bit
+ * formats to their largest number.
  */
 #include <stdint.h>
 
-struct f16 { uint16_t x; };
-struct bf16 { uint16_t x; };
-struct f8e4m3 { uint8_t x; };
-struct f8e5m2 { uint8_t x; };
+struct f16 {
+	uint16_t x;
+};
+struct bf16 {
+	uint16_t x;
+};
+struct f8e4m3 {
+	uint8_t x;
+};
+struct f8e5m2 {
+	uint8_t x;
+};
 
 static inline uint32_t shunt_sim_bits(float v)
 {
@@ -73,40 +81,27 @@ static inline float gpu_to_f32(struct f16 v)
 		return shunt_sim_float((uint32_t)(v.x >> 15) << 31 | 0x7f800000 | (uint32_t)(v.x & 0x3ff) << 13);
 	return shunt_sim_widen<5, 10>(v.x);
 }
-static inline float gpu_to_f32(struct bf16 v)
-{
-	return shunt_sim_float((uint32_t)v.x << 16);
-}
+static inline float gpu_to_f32(struct bf16 v) { return shunt_sim_float((uint32_t)v.x << 16); }
 static inline float gpu_to_f32(struct f8e4m3 v)
 {
 	if ((v.x & 0x7f) == 0x7f) /* the only NaN; there is no infinity */
 		return shunt_sim_float(0x7fffffff);
 	return shunt_sim_widen<4, 3>(v.x);
 }
-static inline float gpu_to_f32(struct f8e5m2 v)
-{
-	return gpu_to_f32(f16{ (uint16_t)(v.x << 8) });
-}
+static inline float gpu_to_f32(struct f8e5m2 v) { return gpu_to_f32(f16{ (uint16_t)(v.x << 8) }); }
 
 template <typename T> static inline T gpu_from_f32(float v);
-template <> inline struct f16 gpu_from_f32<struct f16>(float v)
-{
+template <> inline struct f16 gpu_from_f32<struct f16>(float v) {
 	return { (uint16_t)shunt_sim_narrow<5, 10>(v, 0x7fff, 0x7c00) };
-}
-template <> inline struct bf16 gpu_from_f32<struct bf16>(float v)
-{
+} template <> inline struct bf16 gpu_from_f32<struct bf16>(float v) {
 	uint32_t bits = shunt_sim_bits(v);
 
 	if ((bits & 0x7fffffff) > 0x7f800000)
 		return { 0x7fff };
 	return { (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16) };
-}
-template <> inline struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v)
-{
+} template <> inline struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v) {
 	return { (uint8_t)shunt_sim_narrow<4, 3>(v, 0x7f, 0x7e) };
-}
-template <> inline struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v)
-{
+} template <> inline struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v) {
 	return { (uint8_t)shunt_sim_narrow<5, 2>(v, 0x7f, 0x7b) };
 }
 #endif

@@ -2,73 +2,135 @@
 #ifndef SHUNT_KERNELS_KERNEL_LIST_H
 #define SHUNT_KERNELS_KERNEL_LIST_H
 /*
- * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type). Kernels that
- * reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the types that training sums (hot rows),
- * the widest for all. `packs`: the same for messages of whole, aligned packs of 16 bytes. `few` and `many`: for several messages at once; `one`: for
- * roles of one message each, which is one batch for each channel. `bulk`: of two ranks, what `chunks` are of any number. Sums and products do not depend on the sign: signed integers use the unsigned kernel. `ext` is the extremum,
- * larger or smaller by a flag; `copy` moves elements of a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64. Types have the numbers of enum shunt_dtype.
+ * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type).
+ * Kernels that reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the
+ * types that training sums (hot rows), the widest for all. `packs`: the same for messages of whole, aligned packs of 16
+ * bytes. `few` and `many`: for several messages at once; `one`: for roles of one message each, which is one batch for
+ * each channel. `bulk`: of two ranks, what `chunks` are of any number. Sums and products do not depend on the sign:
+ * signed integers use the unsigned kernel. `ext` is the extremum, larger or smaller by a flag; `copy` moves elements of
+ * a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64.
+ * Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
 #include "kernels/kargs.h"
 
+/* clang-format off */
 #define SHUNT_SHAPE_LIST(X) \
-	X(oneshot2, oneshot, shunt_kargs) X(oneshot2_packs, oneshot, shunt_kargs) X(oneshot4, oneshot, shunt_kargs) X(oneshot4_packs, oneshot, shunt_kargs) X(oneshot8, oneshot, shunt_kargs) \
-	X(twoshot4, twoshot, shunt_kargs) X(twoshot4_packs, twoshot, shunt_kargs) X(twoshot8, twoshot, shunt_kargs) \
-	X(oneshot2_few, oneshot, shunt_kargs_few) X(oneshot4_few, oneshot, shunt_kargs_few) X(oneshot8_few, oneshot, shunt_kargs_few) \
-	X(twoshot4_few, twoshot, shunt_kargs_few) X(twoshot8_few, twoshot, shunt_kargs_few) \
-	X(reduce_scatter2, reduce_scatter, shunt_kargs) X(reduce_scatter2_packs, reduce_scatter, shunt_kargs) X(reduce_scatter4, reduce_scatter, shunt_kargs) X(reduce_scatter4_packs, reduce_scatter, shunt_kargs) X(reduce_scatter8, reduce_scatter, shunt_kargs) \
-	X(reduce_scatter2_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter4_few, reduce_scatter, shunt_kargs_few) X(reduce_scatter8_few, reduce_scatter, shunt_kargs_few) \
-	X(swap, swap, shunt_kargs) X(swap_parts, swap, shunt_kargs) \
-	X(exchange2, exchange, shunt_kargs_few) X(exchange4, exchange, shunt_kargs_few) X(exchange8, exchange, shunt_kargs_few) \
-	X(exchange_one, exchange, shunt_kargs_few) X(exchange_many, exchange, shunt_kargs_many) \
-	X(chunks2, chunks, shunt_kargs_few) X(chunks4, chunks, shunt_kargs_few) X(chunks8, chunks, shunt_kargs_few) \
-	X(chunks_many, chunks, shunt_kargs_many) X(bulk2, bulk, shunt_kargs_few) X(bulk, bulk, shunt_kargs_few) X(bulk_many, bulk, shunt_kargs_many) \
-	X(barrier, barrier, shunt_kargs_barrier) \
-	X(pulls2, pulls, shunt_kargs_pull) X(pulls4, pulls, shunt_kargs_pull) X(pulls8, pulls, shunt_kargs_pull) \
-	X(plan, plan, shunt_kargs_plan) \
-	X(plan_lines, plan, shunt_kargs_plan)
+	X(oneshot2,              oneshot,        shunt_kargs) \
+	X(oneshot2_packs,        oneshot,        shunt_kargs) \
+	X(oneshot4,              oneshot,        shunt_kargs) \
+	X(oneshot4_packs,        oneshot,        shunt_kargs) \
+	X(oneshot8,              oneshot,        shunt_kargs) \
+	X(twoshot4,              twoshot,        shunt_kargs) \
+	X(twoshot4_packs,        twoshot,        shunt_kargs) \
+	X(twoshot8,              twoshot,        shunt_kargs) \
+	X(oneshot2_few,          oneshot,        shunt_kargs_few) \
+	X(oneshot4_few,          oneshot,        shunt_kargs_few) \
+	X(oneshot8_few,          oneshot,        shunt_kargs_few) \
+	X(twoshot4_few,          twoshot,        shunt_kargs_few) \
+	X(twoshot8_few,          twoshot,        shunt_kargs_few) \
+	X(reduce_scatter2,       reduce_scatter, shunt_kargs) \
+	X(reduce_scatter2_packs, reduce_scatter, shunt_kargs) \
+	X(reduce_scatter4,       reduce_scatter, shunt_kargs) \
+	X(reduce_scatter4_packs, reduce_scatter, shunt_kargs) \
+	X(reduce_scatter8,       reduce_scatter, shunt_kargs) \
+	X(reduce_scatter2_few,   reduce_scatter, shunt_kargs_few) \
+	X(reduce_scatter4_few,   reduce_scatter, shunt_kargs_few) \
+	X(reduce_scatter8_few,   reduce_scatter, shunt_kargs_few) \
+	X(swap,                  swap,           shunt_kargs) \
+	X(swap_parts,            swap,           shunt_kargs) \
+	X(exchange2,             exchange,       shunt_kargs_few) \
+	X(exchange4,             exchange,       shunt_kargs_few) \
+	X(exchange8,             exchange,       shunt_kargs_few) \
+	X(exchange_one,          exchange,       shunt_kargs_few) \
+	X(exchange_many,         exchange,       shunt_kargs_many) \
+	X(chunks2,               chunks,         shunt_kargs_few) \
+	X(chunks4,               chunks,         shunt_kargs_few) \
+	X(chunks8,               chunks,         shunt_kargs_few) \
+	X(chunks_many,           chunks,         shunt_kargs_many) \
+	X(bulk2,                 bulk,           shunt_kargs_few) \
+	X(bulk,                  bulk,           shunt_kargs_few) \
+	X(bulk_many,             bulk,           shunt_kargs_many) \
+	X(barrier,               barrier,        shunt_kargs_barrier) \
+	X(pulls2,                pulls,          shunt_kargs_pull) \
+	X(pulls4,                pulls,          shunt_kargs_pull) \
+	X(pulls8,                pulls,          shunt_kargs_pull) \
+	X(plan,                  plan,           shunt_kargs_plan) \
+	X(plan_lines,            plan,           shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
-#define SHUNT_SOURCE_LIST(X) X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(bulk) X(barrier) X(pulls) X(plan)
+#define SHUNT_SOURCE_LIST(X) \
+	X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(bulk) X(barrier) X(pulls) \
+	X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
 #define SHUNT_COLD_ROWS(X, shape) \
 	X(shape, sum, 0, u8, 1) X(shape, sum, 0, u32, 3) X(shape, sum, 0, u64, 5) X(shape, sum, 0, f64, 8) \
 	X(shape, sum, 0, f8e4m3, 10) X(shape, sum, 0, f8e5m2, 11) \
-	X(shape, prod, 1, u8, 1) X(shape, prod, 1, u32, 3) X(shape, prod, 1, u64, 5) \
-	X(shape, prod, 1, f16, 6) X(shape, prod, 1, f32, 7) X(shape, prod, 1, f64, 8) \
-	X(shape, prod, 1, bf16, 9) X(shape, prod, 1, f8e4m3, 10) X(shape, prod, 1, f8e5m2, 11) \
+	X(shape, prod, 1, u8, 1) X(shape, prod, 1, u32, 3) X(shape, prod, 1, u64, 5) X(shape, prod, 1, f16, 6) \
+	X(shape, prod, 1, f32, 7) X(shape, prod, 1, f64, 8) X(shape, prod, 1, bf16, 9) \
+	X(shape, prod, 1, f8e4m3, 10) X(shape, prod, 1, f8e5m2, 11) \
 	X(shape, ext, 2, i8, 0) X(shape, ext, 2, u8, 1) X(shape, ext, 2, i32, 2) X(shape, ext, 2, u32, 3) \
-	X(shape, ext, 2, i64, 4) X(shape, ext, 2, u64, 5) \
-	X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) X(shape, ext, 2, f64, 8) \
-	X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) X(shape, ext, 2, f8e5m2, 11)
+	X(shape, ext, 2, i64, 4) X(shape, ext, 2, u64, 5) X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) \
+	X(shape, ext, 2, f64, 8) X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) \
+	X(shape, ext, 2, f8e5m2, 11)
 #define SHUNT_COPY_ROWS(X, shape) \
-	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) X(shape, copy, 3, v16, 4)
+	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) \
+	X(shape, copy, 3, v16, 4)
 #define SHUNT_PACKS_ROW(X, shape) X(shape, copy, 3, v16, 4)
 /* Moves nothing. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* The interpreter of plans: one for each type, for all operators; for each of the two ways that packets travel. */
 #define SHUNT_PLAN_ROWS(X, shape) \
-	X(shape, all, 0, i8, 0) X(shape, all, 0, u8, 1) X(shape, all, 0, i32, 2) X(shape, all, 0, u32, 3) X(shape, all, 0, i64, 4) \
-	X(shape, all, 0, u64, 5) X(shape, all, 0, f16, 6) X(shape, all, 0, f32, 7) X(shape, all, 0, f64, 8) \
-	X(shape, all, 0, bf16, 9) X(shape, all, 0, f8e4m3, 10) X(shape, all, 0, f8e5m2, 11)
-#define SHUNT_KERNEL_ROWS(X, shape) SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
+	X(shape, all, 0, i8, 0) X(shape, all, 0, u8, 1) X(shape, all, 0, i32, 2) X(shape, all, 0, u32, 3) \
+	X(shape, all, 0, i64, 4) X(shape, all, 0, u64, 5) X(shape, all, 0, f16, 6) X(shape, all, 0, f32, 7) \
+	X(shape, all, 0, f64, 8) X(shape, all, 0, bf16, 9) X(shape, all, 0, f8e4m3, 10) \
+	X(shape, all, 0, f8e5m2, 11)
+#define SHUNT_KERNEL_ROWS(X, shape) \
+	SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
-	SHUNT_HOT_ROWS(X, oneshot2) SHUNT_HOT_ROWS(X, oneshot2_packs) SHUNT_HOT_ROWS(X, oneshot4) SHUNT_HOT_ROWS(X, oneshot4_packs) SHUNT_KERNEL_ROWS(X, oneshot8) \
-	SHUNT_HOT_ROWS(X, twoshot4) SHUNT_HOT_ROWS(X, twoshot4_packs) SHUNT_KERNEL_ROWS(X, twoshot8) \
-	SHUNT_HOT_ROWS(X, oneshot2_few) SHUNT_HOT_ROWS(X, oneshot4_few) SHUNT_HOT_ROWS(X, oneshot8_few) \
-	SHUNT_HOT_ROWS(X, twoshot4_few) SHUNT_HOT_ROWS(X, twoshot8_few) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2) SHUNT_HOT_ROWS(X, reduce_scatter2_packs) SHUNT_HOT_ROWS(X, reduce_scatter4) SHUNT_HOT_ROWS(X, reduce_scatter4_packs) SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
-	SHUNT_HOT_ROWS(X, reduce_scatter2_few) SHUNT_HOT_ROWS(X, reduce_scatter4_few) SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
-	SHUNT_COPY_ROWS(X, swap) SHUNT_COPY_ROWS(X, swap_parts) \
-	SHUNT_HOT_ROWS(X, exchange2) SHUNT_HOT_ROWS(X, exchange4) \
-	SHUNT_COPY_ROWS(X, exchange8) SHUNT_PACKS_ROW(X, exchange_one) SHUNT_COPY_ROWS(X, exchange_many) \
-	SHUNT_HOT_ROWS(X, chunks2) SHUNT_HOT_ROWS(X, chunks4) SHUNT_KERNEL_ROWS(X, chunks8) \
-	SHUNT_COPY_ROWS(X, chunks8) SHUNT_COPY_ROWS(X, chunks_many) \
-	SHUNT_HOT_ROWS(X, bulk2) SHUNT_COPY_ROWS(X, bulk) SHUNT_COPY_ROWS(X, bulk_many) \
-	SHUNT_BARRIER_ROW(X, barrier) SHUNT_HOT_ROWS(X, pulls2) SHUNT_HOT_ROWS(X, pulls4) SHUNT_KERNEL_ROWS(X, pulls8) \
+	SHUNT_HOT_ROWS(X, oneshot2) \
+	SHUNT_HOT_ROWS(X, oneshot2_packs) \
+	SHUNT_HOT_ROWS(X, oneshot4) \
+	SHUNT_HOT_ROWS(X, oneshot4_packs) \
+	SHUNT_KERNEL_ROWS(X, oneshot8) \
+	SHUNT_HOT_ROWS(X, twoshot4) \
+	SHUNT_HOT_ROWS(X, twoshot4_packs) \
+	SHUNT_KERNEL_ROWS(X, twoshot8) \
+	SHUNT_HOT_ROWS(X, oneshot2_few) \
+	SHUNT_HOT_ROWS(X, oneshot4_few) \
+	SHUNT_HOT_ROWS(X, oneshot8_few) \
+	SHUNT_HOT_ROWS(X, twoshot4_few) \
+	SHUNT_HOT_ROWS(X, twoshot8_few) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2_packs) \
+	SHUNT_HOT_ROWS(X, reduce_scatter4) \
+	SHUNT_HOT_ROWS(X, reduce_scatter4_packs) \
+	SHUNT_KERNEL_ROWS(X, reduce_scatter8) \
+	SHUNT_HOT_ROWS(X, reduce_scatter2_few) \
+	SHUNT_HOT_ROWS(X, reduce_scatter4_few) \
+	SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
+	SHUNT_COPY_ROWS(X, swap) \
+	SHUNT_COPY_ROWS(X, swap_parts) \
+	SHUNT_HOT_ROWS(X, exchange2) \
+	SHUNT_HOT_ROWS(X, exchange4) \
+	SHUNT_COPY_ROWS(X, exchange8) \
+	SHUNT_PACKS_ROW(X, exchange_one) \
+	SHUNT_COPY_ROWS(X, exchange_many) \
+	SHUNT_HOT_ROWS(X, chunks2) \
+	SHUNT_HOT_ROWS(X, chunks4) \
+	SHUNT_KERNEL_ROWS(X, chunks8) \
+	SHUNT_COPY_ROWS(X, chunks8) \
+	SHUNT_COPY_ROWS(X, chunks_many) \
+	SHUNT_HOT_ROWS(X, bulk2) \
+	SHUNT_COPY_ROWS(X, bulk) \
+	SHUNT_COPY_ROWS(X, bulk_many) \
+	SHUNT_BARRIER_ROW(X, barrier) \
+	SHUNT_HOT_ROWS(X, pulls2) \
+	SHUNT_HOT_ROWS(X, pulls4) \
+	SHUNT_KERNEL_ROWS(X, pulls8) \
 	SHUNT_PLAN_ROWS(X, plan) \
 	SHUNT_PLAN_ROWS(X, plan_lines)
-
+/* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,
 enum shunt_shape { SHUNT_SHAPE_LIST(SHUNT_SHAPE_ENUM) SHUNT_NSHAPES };
@@ -84,7 +146,8 @@ enum { SHUNT_NKTYPES = 12 };
 /*
  * A row X(shape, op, op number, type, type number) of the lists above as index and as name:
  *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   SHUNT_KERNEL_NAME(shape, op, type)
- * Names begin as those of NCCL's kernels do: that is how profilers and what reads their traces tell communication from computation.
+ * Names begin as those of NCCL's kernels do: that is how profilers and what reads their traces tell communication from
+ * computation.
  */
 #define SHUNT_KERNEL_NAME(shape, op, type) ncclDevKernel_Shunt_##shape##_##op##_##type
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One-shot all-reduce: every rank sends its whole input to every peer and reduces all inputs itself. One hop; the bytes on
- * the wire are (n-1) times the message, so it is for small messages, and for any size between two ranks.
+ * One-shot all-reduce: every rank sends its whole input to every peer and reduces all inputs itself. One hop; the bytes
+ * on the wire are (n-1) times the message, so it is for small messages, and for any size between two ranks.
  *
- * A channel may overwrite the slots of epoch e-2 when it starts epoch e: it has finished epoch e-1, so it has every peer's data of
- * e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same rule in the same slots. Between two ranks there is
- * another one, which this keeps as well: pair.h.
+ * A channel may overwrite the slots of epoch e-2 when it starts epoch e: it has finished epoch e-1, so it has every
+ * peer's data of e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same
+ * rule in the same slots. Between two ranks there is another one, which this keeps as well: pair.h.
  */
 #include "kernels/pair.h"
 
@@ -35,7 +35,8 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
+				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels,
+				    lines_reduce<T, Op, N>(a, &v[k * N], own[k]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)

@@ -2,10 +2,12 @@
 #ifndef SHUNT_KERNELS_PAIR_H
 #define SHUNT_KERNELS_PAIR_H
 /*
- * Collectives in lines between two ranks: each sends the other what that one needs, all of its input or a part. What comes in is folded with our own, or
- * stored beside it where nothing is reduced (op_copy). A channel sends its next round before it waits for the one that is under way, so the link has something to carry meanwhile.
+ * Collectives in lines between two ranks: each sends the other what that one needs, all of its input or a part. What
+ * comes in is folded with our own, or stored beside it where nothing is reduced (op_copy). A channel sends its next
+ * round before it waits for the one that is under way, so the link has something to carry meanwhile.
  *
- * That takes four sets of slots. Who starts to send epoch e has finished e-2; so the peer had sent that, and had finished e-4 before it did.
+ * That takes four sets of slots. Who starts to send epoch e has finished e-2; so the peer had sent that, and had
+ * finished e-4 before it did.
  */
 #include "kernels/lines.h"
 
@@ -19,14 +21,15 @@ struct pair_round {
 };
 
 /* PARTS: what we need and what the peer needs are parts of the input, each its rank's. */
-template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void pair_send(const struct lines &l, const A &args, uint64_t first,
-    uint64_t epoch, struct pair_round *round)
+template <typename T, typename Op, bool P, bool PARTS, typename A>
+GPU_FN void pair_send(const struct lines &l, const A &args, uint64_t first, uint64_t epoch, struct pair_round *round)
 {
 	const struct shunt_kargs &a = common(args);
 	const int parts = PARTS ? 2 : 1;
 	uint64_t slots = lines_slots<2>(l, a, epoch);
 	struct gpu_v16 v[parts * PAIR_UNITS];
-	bool copies = is_same<Op, op_copy>::value && (const char *)a.send + (PARTS ? a.rank * l.bytes : 0) != (char *)a.recv + a.rank * l.bytes;
+	bool copies = is_same<Op, op_copy>::value &&
+	    (const char *)a.send + (PARTS ? a.rank * l.bytes : 0) != (char *)a.recv + a.rank * l.bytes;
 
 	round->first = first;
 	round->units = lines_round<2>(l, first, l.units);
@@ -47,8 +50,8 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 }
 
 /* False: gave up. */
-template <typename T, typename Op, bool P, typename A> GPU_FN bool pair_take(const struct lines &l, const A &args, uint64_t epoch,
-    const struct pair_round &round)
+template <typename T, typename Op, bool P, typename A>
+GPU_FN bool pair_take(const struct lines &l, const A &args, uint64_t epoch, const struct pair_round &round)
 {
 	const struct shunt_kargs &a = common(args);
 	struct gpu_v16 v[PAIR_UNITS];
@@ -106,7 +109,8 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 }
 
 /* The kernels of a file that has defined PAIR_PARTS. */
-#define PAIR_INSTANCE(packs, shape, op, type, args) LINES_KERNEL(shape, op, type, args, pair<type, op_##op, packs, PAIR_PARTS>)
+#define PAIR_INSTANCE(packs, shape, op, type, args) \
+	LINES_KERNEL(shape, op, type, args, pair<type, op_##op, packs, PAIR_PARTS>)
 #define INSTANCE2(shape, op, opn, type, typen) PAIR_INSTANCE(false, shape, op, type, shunt_kargs)
 #define PACKS2(shape, op, opn, type, typen) PAIR_INSTANCE(true, shape, op, type, shunt_kargs)
 #define FEW2(shape, op, opn, type, typen) PAIR_INSTANCE(false, shape, op, type, shunt_kargs_few)

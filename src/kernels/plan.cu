@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The interpreter of execution plans: block b runs image b of the rank's program (plan_args.h), operation by operation. Nothing
- * meets at the end of an operation but where the program says so.
+ * The interpreter of execution plans: block b runs image b of the rank's program (plan_args.h), operation by operation.
+ * Nothing meets at the end of an operation but where the program says so.
  *
  * The two ways that packets travel are kernels of their own: one alone fits into registers.
  */
@@ -13,14 +13,16 @@
 #include "kernels/progress.h"
 
 /* One operation that is not on lines; false: gave up. */
-template <typename T, bool IN_LINES> GPU_FN bool plan_step(struct plan_run *r, const struct shunt_kargs_plan &a,
-    const struct shunt_prog_op *op, const struct window &w)
+template <typename T, bool IN_LINES>
+GPU_FN bool plan_step(
+    struct plan_run *r, const struct shunt_kargs_plan &a, const struct shunt_prog_op *op, const struct window &w)
 {
 	switch (op->code) {
 	case SHUNT_PROG_SYNC:
 		return plan_sync(r);
 	case SHUNT_PROG_BARRIER:
-		return plan_barrier(r, (uint64_t *)(r->arena[r->rank] + r->head->barriers_at + op->size * 64), op->nsrc);
+		return plan_barrier(
+		    r, (uint64_t *)(r->arena[r->rank] + r->head->barriers_at + op->size * 64), op->nsrc);
 	case SHUNT_PROG_SIGNAL:
 		plan_signal(r, op);
 		return true;
@@ -60,7 +62,8 @@ template <typename T, bool IN_LINES> GPU_FN void plan(struct plan_run *r, const 
 {
 	struct plan_now now = plan_start(r, a);
 	/* In most launches there is nothing to do before and after the plan's own operations. */
-	bool met = false, bare = !(r->program & SHUNT_PROG_SHADOWED) && !plan_resized(r, a) &&
+	bool met = false,
+	     bare = !(r->program & SHUNT_PROG_SHADOWED) && !plan_resized(r, a) &&
 	    !(r->flags & (SHUNT_PLAN_LOAD0 * 3 | SHUNT_PLAN_STORE0 * 3));
 	uint32_t at = bare ? r->body : r->first, body = 0, end = 0;
 	struct window w = { 0, 0 };

@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PLAN_ACC_H
 #define SHUNT_KERNELS_PLAN_ACC_H
 /*
- * The running result of a piece. Sums of the types of training are made in line (HOT). Other operators and types are out of line,
- * and keep a pack where the accumulator is the type itself.
+ * The running result of a piece. Sums of the types of training are made in line (HOT). Other operators and types are
+ * out of line, and keep a pack where the accumulator is the type itself.
  */
 #include "kernels/elements.h"
 #include "kernels/plan_slices.h"
@@ -63,8 +63,9 @@ template <typename T> struct plan_acc<T, false, true> {
 };
 
 /* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
-template <int P, typename T, bool HOT> GPU_FN void plan_fold_packs(struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want,
-    const struct gpu_v16 v[P], uint32_t redop)
+template <int P, typename T, bool HOT>
+GPU_FN void plan_fold_packs(
+    struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want, const struct gpu_v16 v[P], uint32_t redop)
 {
 	GPU_UNROLL
 	for (uint32_t k = 0; k < P; k++)

@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_ENTER_H
 #define SHUNT_KERNELS_PLAN_ENTER_H
 /*
- * Entering and leaving a launch: what blocks and ranks wait for before the plan's own operations, and tell each other behind them.
- * Nobody may write to a shadow before all peers have left the last launch, or read one before it is filled. Where peers reach the
- * callers' memory instead, a launch ends when all have left it.
+ * Entering and leaving a launch: what blocks and ranks wait for before the plan's own operations, and tell each other
+ * behind them. Nobody may write to a shadow before all peers have left the last launch, or read one before it is
+ * filled. Where peers reach the callers' memory instead, a launch ends when all have left it.
  */
 #include "kernels/plan_waits.h"
 
@@ -27,7 +27,10 @@ GPU_NOINLINE bool plan_ready(struct plan_run *r)
 	return plan_sync(r);
 }
 
-/* Does a peer that has entered mean the same buffers? Block 0 says so to the host, after it has told the peers that we are here. */
+/*
+ * Does a peer that has entered mean the same buffers? Block 0 says so to the host, after it has told the peers that we
+ * are here.
+ */
 GPU_FN bool plan_agrees(struct plan_run *r, uint32_t peer)
 {
 	uint64_t seen = gpu_ld_relaxed(&plan_peers(r, r->rank)[peer].place);

@@ -2,14 +2,17 @@
 #ifndef SHUNT_KERNELS_PLAN_FIND_H
 #define SHUNT_KERNELS_PLAN_FIND_H
 /*
- * Where the slices of a launch are. It follows from the size of chunks, which comes with the launch, and is found once, by all threads at
- * the same time, before anything runs: when each operation did so by itself, the instructions for it were half of the interpreter's.
+ * Where the slices of a launch are. It follows from the size of chunks, which comes with the launch, and is found once,
+ * by all threads at the same time, before anything runs: when each operation did so by itself, the instructions for it
+ * were half of the interpreter's.
  */
 #include "kernels/gpu.h"
 #include "kernels/kargs.h"
 #include "kernels/plan_args.h"
 
-/* How many of `units` are ours, if several blocks share an operation's slices; *first goes on by what is before them. */
+/*
+ * How many of `units` are ours, if several blocks share an operation's slices; *first goes on by what is before them.
+ */
 GPU_FN uint64_t plan_part(const struct shunt_prog_op *op, uint64_t units, uint64_t *first)
 {
 	uint64_t each, more;
@@ -23,8 +26,8 @@ GPU_FN uint64_t plan_part(const struct shunt_prog_op *op, uint64_t units, uint64
 }
 
 /* The place `bytes` behind where the operand's buffer begins on its rank. */
-GPU_FN struct shunt_prog_place plan_found(const struct shunt_kargs_plan &a, const struct shunt_prog_head *head, struct shunt_prog_operand o,
-    uint64_t bytes)
+GPU_FN struct shunt_prog_place plan_found(
+    const struct shunt_kargs_plan &a, const struct shunt_prog_head *head, struct shunt_prog_operand o, uint64_t bytes)
 {
 	char *const *arena = (char *const *)(head + 1);
 	struct shunt_prog_place p = { arena[o.rank] + head->scratch_at + bytes, ~(uint64_t)0 };

@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_LINES_H
 #define SHUNT_KERNELS_PLAN_LINES_H
 /*
- * Operations on packets that travel as lines (plan_args.h): a warp at a time, unit u of a range by warp u modulo the warps. What a
- * warp wrote in one such operation it may read in the next; the program lets threads meet where operations on lines and others
- * follow each other.
+ * Operations on packets that travel as lines (plan_args.h): a warp at a time, unit u of a range by warp u modulo the
+ * warps. What a warp wrote in one such operation it may read in the next; the program lets threads meet where
+ * operations on lines and others follow each other.
  */
 #include "kernels/plan_acc.h"
 
@@ -21,9 +21,9 @@ GPU_FN const struct shunt_prog_place *line_places(const struct shunt_prog_op *op
 
 /* What this lane has of a unit. */
 struct line_part {
-	uint32_t at;        /* bytes from the unit's start */
-	uint32_t bytes;     /* 16, 8 or 0 */
-	uint32_t lines;     /* of the unit */
+	uint32_t at;    /* bytes from the unit's start */
+	uint32_t bytes; /* 16, 8 or 0 */
+	uint32_t lines; /* of the unit */
 };
 
 GPU_FN struct line_part line_part(uint32_t u, struct shunt_prog_share share)
@@ -38,8 +38,8 @@ GPU_FN struct line_part line_part(uint32_t u, struct shunt_prog_share share)
 }
 
 /*
- * One aligned load, without a branch: what is in no lane's part is in the unit, too. The last lane of a line takes half of what it
- * loads.
+ * One aligned load, without a branch: what is in no lane's part is in the unit, too. The last lane of a line takes half
+ * of what it loads.
  */
 GPU_FN struct gpu_v16 line_part_load(const char *unit, struct line_part p)
 {
@@ -97,8 +97,9 @@ GPU_NOINLINE void lines_give_up(struct plan_run *r, uint64_t launch, const char 
 }
 
 /* Up to P units, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */
-template <int P> GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[P], const uint32_t lines[P], uint32_t want,
-    struct gpu_v16 v[P])
+template <int P>
+GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const char *const p[P], const uint32_t lines[P],
+    uint32_t want, struct gpu_v16 v[P])
 {
 	struct spin spin;
 
@@ -126,10 +127,11 @@ template <int P> GPU_FN bool lines_load(struct plan_run *r, uint64_t flag, const
 }
 
 /*
- * PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. P units at a time; ALL: each of P ranges
- * has one for this warp, and that is all there is.
+ * PACK, UNPACK and RELAY, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. P units at
+ * a time; ALL: each of P ranges has one for this warp, and that is all there is.
  */
-template <bool FROM, bool TO, int P, bool ALL> GPU_FN bool lines_pass(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+template <bool FROM, bool TO, int P, bool ALL>
+GPU_FN bool lines_pass(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *o = line_places(op);
 	bool pairs = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS;
@@ -139,7 +141,8 @@ template <bool FROM, bool TO, int P, bool ALL> GPU_FN bool lines_pass(struct pla
 
 	GPU_ROLL
 	while (w.u < share.units) {
-		struct line_walk at[P]; /* what is not there is the first one once more, so that nothing waits behind a branch */
+		struct line_walk
+		    at[P]; /* what is not there is the first one once more, so that nothing waits behind a branch */
 		char *p[P];
 		uint32_t lines[P], want = 0;
 		struct gpu_v16 v[P];
@@ -167,7 +170,8 @@ template <bool FROM, bool TO, int P, bool ALL> GPU_FN bool lines_pass(struct pla
 		for (uint32_t d = 1; d <= ndst; d++) {
 			GPU_UNROLL
 			for (uint32_t k = 0; k < P; k++)
-				p[k] = TO ? line_unit(now, o[2 * at[k].q + d], at[k].u) : line_data(now, o[2 * at[k].q + d], at[k].u);
+				p[k] = TO ? line_unit(now, o[2 * at[k].q + d], at[k].u) :
+				            line_data(now, o[2 * at[k].q + d], at[k].u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
 			GPU_UNROLL
 			for (uint32_t k = 0; k < P; k++)
@@ -182,8 +186,12 @@ template <bool FROM, bool TO, int P, bool ALL> GPU_FN bool lines_pass(struct pla
 	return true;
 }
 
-/* Small operations, of which a warp has one unit at most, have no instructions to spare: between 2 and among 4 ranks they have code of their own. */
-template <bool FROM, bool TO> GPU_FN bool lines_pass_any(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+/*
+ * Small operations, of which a warp has one unit at most, have no instructions to spare: between 2 and among 4 ranks
+ * they have code of their own.
+ */
+template <bool FROM, bool TO>
+GPU_FN bool lines_pass_any(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	uint32_t units = line_share(op).units, warps = gpu_ntid() / 32;
 	uint32_t ranges = op->code == SHUNT_PROG_PACKS || op->code == SHUNT_PROG_UNPACKS ? op->nsrc : 1;
@@ -198,7 +206,8 @@ template <bool FROM, bool TO> GPU_FN bool lines_pass_any(struct plan_run *r, con
 }
 
 /* P packet sources and destinations at a time; ALL: there are P of the former. */
-template <typename T, bool HOT, int P, bool ALL> GPU_FN bool lines_fold_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+template <typename T, bool HOT, int P, bool ALL>
+GPU_FN bool lines_fold_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_place *s = line_places(op), *d = s + op->nsrc;
 	struct shunt_prog_share share = line_share(op);
@@ -209,7 +218,8 @@ template <typename T, bool HOT, int P, bool ALL> GPU_FN bool lines_fold_as(struc
 		struct line_part part = line_part(u, share);
 		struct gpu_v16 mine = line_part_load(line_data(now, s[0], u), part), v[P];
 		uint32_t lines[P];
-		struct plan_acc<T, HOT> acc = {};
+		struct plan_acc<T, HOT> acc = {
+		};
 		char *p[P];
 
 		GPU_UNROLL
@@ -249,7 +259,8 @@ template <typename T, bool HOT, int P, bool ALL> GPU_FN bool lines_fold_as(struc
 	return true;
 }
 
-template <typename T> GPU_FN bool lines_fold(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+template <typename T>
+GPU_FN bool lines_fold(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	const bool can = is_hot<T, op_sum>::value;
 
@@ -268,7 +279,8 @@ GPU_FN bool is_on_lines(const struct shunt_prog_op *op)
 }
 
 /* False: gave up. */
-template <typename T> GPU_FN bool lines_step(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
+template <typename T>
+GPU_FN bool lines_step(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
 	switch (op->code) {
 	case SHUNT_PROG_PACK:

@@ -2,20 +2,18 @@
 #ifndef SHUNT_KERNELS_PLAN_PACKETS_H
 #define SHUNT_KERNELS_PLAN_PACKETS_H
 /*
- * Operations on packets, as the format has them: 4 bytes of data and 4 of flag, twice in 16 bytes; 16 bytes of data are 32 bytes
- * of packets at twice the offset. Whoever sees the launch's flag has the data, so that packets need no barrier, and stale ones
- * carry the flags of earlier launches.
+ * Operations on packets, as the format has them: 4 bytes of data and 4 of flag, twice in 16 bytes; 16 bytes of data are
+ * 32 bytes of packets at twice the offset. Whoever sees the launch's flag has the data, so that packets need no
+ * barrier, and stale ones carry the flags of earlier launches.
  */
 #include "kernels/plan_acc.h"
 
-GPU_FN uint64_t packet(uint64_t data, uint32_t flag)
-{
-	return (data & 0xffffffffu) | (uint64_t)flag << 32;
-}
+GPU_FN uint64_t packet(uint64_t data, uint32_t flag) { return (data & 0xffffffffu) | (uint64_t)flag << 32; }
 
 GPU_FN void packets_store_piece(char *p, struct gpu_v16 v, uint32_t flag, bool ll8)
 {
-	struct gpu_v16 a = { packet(v.lo, flag), packet(v.lo >> 32, flag) }, b = { packet(v.hi, flag), packet(v.hi >> 32, flag) };
+	struct gpu_v16 a = { packet(v.lo, flag), packet(v.lo >> 32, flag) },
+	               b = { packet(v.hi, flag), packet(v.hi >> 32, flag) };
 
 	if (ll8) {
 		gpu_st_packet((uint64_t *)p, a.lo);
@@ -30,13 +28,13 @@ GPU_FN void packets_store_piece(char *p, struct gpu_v16 v, uint32_t flag, bool l
 
 GPU_FN void packets_store(char *to, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES], uint32_t flag, bool ll8)
 {
-	FOR_PIECES (k, i, first, n)
-		packets_store_piece(to + i * 32, v[k], flag, ll8);
+	FOR_PIECES(k, i, first, n)
+	packets_store_piece(to + i * 32, v[k], flag, ll8);
 }
 
 /* A batch to packet destinations `first_dst` .. ndst of an operation. */
-GPU_FN void packets_store_all(const struct plan_run *r, const struct shunt_prog_place *d, uint32_t first_dst, uint32_t ndst,
-    uint64_t units, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES])
+GPU_FN void packets_store_all(const struct plan_run *r, const struct shunt_prog_place *d, uint32_t first_dst,
+    uint32_t ndst, uint64_t units, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES])
 {
 	bool ll8 = r->flags & SHUNT_PLAN_LL8;
 
@@ -51,7 +49,10 @@ GPU_NOINLINE void packets_give_up(struct plan_run *r, uint32_t reason, const cha
 	plan_give_up(r, reason, ~0u, r->flag, gpu_ld_relaxed((const uint64_t *)at) >> 32);
 }
 
-/* The data of the packets at p[k], 32 bytes each, for each bit k of `want`: when all are there. False: the thread gave up. */
+/*
+ * The data of the packets at p[k], 32 bytes each, for each bit k of `want`: when all are there. False: the thread gave
+ * up.
+ */
 GPU_FN bool packets_load(struct plan_run *r, const char *const p[PIECES], uint32_t want, struct gpu_v16 v[PIECES])
 {
 	uint32_t flag = r->flag;
@@ -99,7 +100,8 @@ GPU_FN bool packets_load(struct plan_run *r, const char *const p[PIECES], uint32
 }
 
 /* A thread's pieces of one source. */
-GPU_FN bool packets_load_batch(struct plan_run *r, const char *from, uint64_t first, uint64_t n, struct gpu_v16 v[PIECES])
+GPU_FN bool packets_load_batch(
+    struct plan_run *r, const char *from, uint64_t first, uint64_t n, struct gpu_v16 v[PIECES])
 {
 	const char *p[PIECES];
 	uint32_t want = 0;
@@ -186,7 +188,8 @@ GPU_FN bool packets_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 			GPU_UNROLL
 			for (uint32_t k = 0; k < PIECES; k++)
 				if (want >> k & 1) {
-					char *to = plan_place(r, o[2 * (q + k) + 1], units, !unpack) + i * (unpack ? 16 : 32);
+					char *to =
+					    plan_place(r, o[2 * (q + k) + 1], units, !unpack) + i * (unpack ? 16 : 32);
 
 					if (unpack)
 						gpu_st16_stream(to, v[k]);
@@ -212,7 +215,8 @@ template <typename T, bool HOT> GPU_FN bool packets_fold_one(struct plan_run *r,
 		plan_load(plan_place(r, s[0], units, false), first, n, mine);
 		if (!packets_load_batch(r, plan_place(r, s[1], units, true), first, n, v))
 			return false;
-		FOR_PIECES (k, i, first, n) {
+		FOR_PIECES(k, i, first, n)
+		{
 			struct plan_acc<T, HOT> acc;
 
 			acc.start(v[k]);
@@ -235,7 +239,8 @@ template <typename T, bool HOT> GPU_FN bool packets_fold_many(struct plan_run *r
 	GPU_ROLL
 	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct gpu_v16 mine = gpu_ld16_stream(plan_place(r, s[0], units, false) + i * 16), v[PIECES];
-		struct plan_acc<T, HOT> acc = {};
+		struct plan_acc<T, HOT> acc = {
+		};
 
 		GPU_ROLL
 		for (uint32_t q = 1; q < nsrc; q += PIECES) {

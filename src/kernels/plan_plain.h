@@ -21,8 +21,8 @@ GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, 
 }
 
 /* Sources are loaded four at a time, and one of a thread's pieces after the other. */
-template <typename T, bool HOT> GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op,
-    const struct window &w)
+template <typename T, bool HOT>
+GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
 {
 	const struct shunt_prog_place *s = (const struct shunt_prog_place *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_share(r, op, w, &units);
@@ -30,7 +30,8 @@ template <typename T, bool HOT> GPU_FN void plan_reduce_as(const struct plan_run
 
 	GPU_ROLL
 	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
-		struct plan_acc<T, HOT> acc = {};
+		struct plan_acc<T, HOT> acc = {
+		};
 		struct gpu_v16 v[4];
 
 		plan_clear<4>(v);
@@ -57,7 +58,8 @@ template <typename T, bool HOT> GPU_FN void plan_reduce_as(const struct plan_run
 	}
 }
 
-template <typename T> GPU_FN void plan_reduce(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
+template <typename T>
+GPU_FN void plan_reduce(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
 {
 	const bool can = is_hot<T, op_sum>::value;
 

@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_RUN_H
 #define SHUNT_KERNELS_PLAN_RUN_H
 /*
- * A block's run of a plan. What all its threads look up stands in shared memory: the image, if it fits, and what follows from it
- * and from the launch. A thread that gives up marks the block as dead and returns; the others stop at the next meeting, or when
- * they find the abort word.
+ * A block's run of a plan. What all its threads look up stands in shared memory: the image, if it fits, and what
+ * follows from it and from the launch. A thread that gives up marks the block as dead and returns; the others stop at
+ * the next meeting, or when they find the abort word.
  */
 #include "kernels/plan_find.h"
 #include "kernels/spin.h"
@@ -12,27 +12,29 @@
 struct plan_run {
 	const char *image;
 	const struct shunt_prog_head *head;
-	char *const *arena;         /* of each rank */
+	char *const *arena; /* of each rank */
 	struct shunt_ctrl *ctrl;
 	uint64_t launch;
-	uint64_t place;             /* of all ranks' buffers; 0: shadows */
-	uint64_t chunk;             /* units */
-	uint64_t half;              /* how far behind its places scratch is in this launch */
-	uint64_t other_half;        /* ... and in every other launch */
+	uint64_t place;      /* of all ranks' buffers; 0: shadows */
+	uint64_t chunk;      /* units */
+	uint64_t half;       /* how far behind its places scratch is in this launch */
+	uint64_t other_half; /* ... and in every other launch */
 	uint32_t flag;
-	uint32_t flags;             /* of the launch */
-	uint32_t program;           /* the head's flags, first and body */
+	uint32_t flags;   /* of the launch */
+	uint32_t program; /* the head's flags, first and body */
 	uint32_t first, body;
-	uint32_t unit, unit16;      /* bytes; 16-byte pieces */
+	uint32_t unit, unit16; /* bytes; 16-byte pieces */
 	uint32_t rank;
 	bool resized;
 	uint32_t dead;
 };
 
-/* What a thread knows of the launch by itself; operations on lines need no more, so that they wait for no other thread. */
+/*
+ * What a thread knows of the launch by itself; operations on lines need no more, so that they wait for no other thread.
+ */
 struct plan_now {
 	uint64_t launch;
-	uint64_t half;              /* how far behind its places scratch is in this launch */
+	uint64_t half; /* how far behind its places scratch is in this launch */
 };
 
 struct plan_shared {
@@ -50,9 +52,12 @@ GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 	if (a.image_bytes <= SHUNT_PLAN_IMAGE)
 		plan_find_all(a, image, shared->image);
 	if (gpu_tid() == gpu_ntid() - 1) { /* the first warps look for operands */
-		const struct shunt_prog_head *head = (const struct shunt_prog_head *)(a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image : image);
+		const struct shunt_prog_head *head =
+		    (const struct shunt_prog_head *)(a.image_bytes <= SHUNT_PLAN_IMAGE ? (const char *)shared->image :
+		                                                                         image);
 
-		r->image = (const char *)head + (a.image_bytes <= SHUNT_PLAN_IMAGE ? 0 : (uint64_t)head->nblocks * a.image_bytes);
+		r->image = (const char *)head +
+		    (a.image_bytes <= SHUNT_PLAN_IMAGE ? 0 : (uint64_t)head->nblocks * a.image_bytes);
 		r->head = (const struct shunt_prog_head *)r->image;
 		r->arena = (char *const *)(r->head + 1);
 		r->chunk = a.chunk;

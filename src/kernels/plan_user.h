@@ -2,24 +2,32 @@
 #ifndef SHUNT_KERNELS_PLAN_USER_H
 #define SHUNT_KERNELS_PLAN_USER_H
 /*
- * Between the caller's memory and ours: how shadows and private copies are filled before the plan's own operations, and emptied
- * behind them.
+ * Between the caller's memory and ours: how shadows and private copies are filled before the plan's own operations, and
+ * emptied behind them.
  */
 #include "kernels/elements.h"
 #include "kernels/plan_slices.h"
 
 /* Averages of signed integers are made by the unsigned type's function. */
-template <typename T> struct average_as { typedef T type; };
-template <> struct average_as<i8> { typedef u8 type; };
-template <> struct average_as<i32> { typedef u32 type; };
-template <> struct average_as<i64> { typedef u64 type; };
+template <typename T> struct average_as {
+	typedef T type;
+};
+template <> struct average_as<i8> {
+	typedef u8 type;
+};
+template <> struct average_as<i32> {
+	typedef u32 type;
+};
+template <> struct average_as<i64> {
+	typedef u64 type;
+};
 
 /*
- * Chunks of the caller's memory have no gaps between parts, and the last ones of a part may be short; ours are all of one size.
- * Blocks share each chunk; where nothing is short, all chunks are one.
+ * Chunks of the caller's memory have no gaps between parts, and the last ones of a part may be short; ours are all of
+ * one size. Blocks share each chunk; where nothing is short, all chunks are one.
  */
-template <typename T> GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_plan &a,
-    const struct shunt_prog_op *op)
+template <typename T>
+GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_plan &a, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_operand user = *(const struct shunt_prog_operand *)(op + 1);
 	const struct shunt_prog_place ours = ((const struct shunt_prog_place *)(op + 1))[1];
@@ -51,7 +59,8 @@ template <typename T> GPU_NOINLINE void plan_stage(const struct plan_run *r, con
 				struct gpu_v16 v = gpu_ld16(ours_at + i * 16);
 
 				if (divided)
-					v = divide<typename average_as<T>::type>(v, r->head->nranks, a.k.flags & SHUNT_K_SIGNED);
+					v = divide<typename average_as<T>::type>(
+					    v, r->head->nranks, a.k.flags & SHUNT_K_SIGNED);
 				store_user<T>(theirs_at, i * 16, 16, bytes, aligned, v);
 			}
 		}

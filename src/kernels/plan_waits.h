@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_PLAN_WAITS_H
 #define SHUNT_KERNELS_PLAN_WAITS_H
-/* How blocks and ranks wait for each other: operations on counters in the arenas, which only ever grow, and on semaphores. */
+/*
+ * How blocks and ranks wait for each other: operations on counters in the arenas, which only ever grow, and on
+ * semaphores.
+ */
 #include "kernels/plan_run.h"
 
 /* By one thread: until *counter, which `peer` advances, is at least `want`. */
@@ -23,8 +26,8 @@ GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64
 }
 
 /*
- * `blocks` blocks of this rank meet, as often as they like, at a counter of arrivals. Arrive: thread 0's return says when all are
- * there.
+ * `blocks` blocks of this rank meet, as often as they like, at a counter of arrivals. Arrive: thread 0's return says
+ * when all are there.
  */
 GPU_FN uint64_t plan_arrive(uint64_t *counter, uint32_t blocks)
 {

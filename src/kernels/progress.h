@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PROGRESS_H
 #define SHUNT_KERNELS_PROGRESS_H
 /*
- * What a launch tells of itself: to who looks for the reason of a hang (core/recorder.h), and whether it has ended (core/order.h). Stores and additions
- * that no kernel waits for.
+ * What a launch tells of itself: to who looks for the reason of a hang (core/recorder.h), and whether it has ended
+ * (core/order.h). Stores and additions that no kernel waits for.
  */
 #include "kernels/check.h"
 
@@ -23,8 +23,8 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 }
 
 /*
- * Last thing, on every path, when no lane of the warp is at work any more: others wait for the launch by this count (core/order.h). What lanes stored is on
- * its way by then, and there before the host could act on the count.
+ * Last thing, on every path, when no lane of the warp is at work any more: others wait for the launch by this count
+ * (core/order.h). What lanes stored is on its way by then, and there before the host could act on the count.
  */
 GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {
@@ -40,8 +40,9 @@ GPU_FN const struct shunt_kargs &progress_args(const struct shunt_kargs &a) { re
 template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a) { return a.k; }
 
 /*
- * A kernel's body, with the account of it, and with the block that compares the launch's collectives with the peers'. APART: its lanes leave one by one
- * once a wait has failed, and may not wait for each other, as the rest stand in a barrier of the block; behind one it ends if all went well.
+ * A kernel's body, with the account of it, and with the block that compares the launch's collectives with the peers'.
+ * APART: its lanes leave one by one once a wait has failed, and may not wait for each other, as the rest stand in a
+ * barrier of the block; behind one it ends if all went well.
  */
 #define PROGRESS(a, ...) PROGRESS_AS(a, gpu_warp_sync(), __VA_ARGS__)
 #define PROGRESS_APART(a, ...) PROGRESS_AS(a, (void)0, __VA_ARGS__)
@@ -50,7 +51,8 @@ template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a)
 		gpu_stream_wait(); \
 		progress_begin(progress_ctrl(a), progress_args(a).op); \
 		if (check_is_here(progress_args(a), SHUNT_CHECK_CALLS)) \
-			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, progress_args(a).rank, progress_args(a).nranks); \
+			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, \
+			    progress_args(a).rank, progress_args(a).nranks); \
 		else \
 			__VA_ARGS__; \
 		together; \

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reductions straight from the ranks' inputs, which lie in windows: a thread loads the same 16 bytes of every rank's input, folds them in rank
- * order and stores the result. Barriers in launches of their own say that the inputs are there, and that the outputs are (kernels/barrier.cu).
+ * Reductions straight from the ranks' inputs, which lie in windows: a thread loads the same 16 bytes of every rank's
+ * input, folds them in rank order and stores the result. Barriers in launches of their own say that the inputs are
+ * there, and that the outputs are (kernels/barrier.cu).
  *
- * Output over input (in place): what lies at one offset of the inputs is read by one thread of one rank alone, the one that folds it, as an
- * all-reduce divides the offsets among the ranks and a launch among its threads. That thread stores a result only after it has used what it
- * loaded there, on all ranks. Other offsets of the same line are other threads', and no store touches these.
+ * Output over input (in place): what lies at one offset of the inputs is read by one thread of one rank alone, the one
+ * that folds it, as an all-reduce divides the offsets among the ranks and a launch among its threads. That thread
+ * stores a result only after it has used what it loaded there, on all ranks. Other offsets of the same line are other
+ * threads', and no store touches these.
  */
 #include "kernels/elements.h"
 #include "kernels/kernel_list.h"
 
 /* One pack of every rank's input in rank order; those of ranks that are not there are left alone. */
-template <typename T, typename Op, int N> GPU_FN struct gpu_v16 pulls_fold(const struct shunt_kargs_pull &a, const struct gpu_v16 *v, T factor)
+template <typename T, typename Op, int N>
+GPU_FN struct gpu_v16 pulls_fold(const struct shunt_kargs_pull &a, const struct gpu_v16 *v, T factor)
 {
 	bool scales = is_same<Op, op_sum>::value && (a.k.flags & SHUNT_K_PREMUL);
 	struct acc<T, Op> acc;
@@ -31,7 +34,8 @@ template <typename T, typename Op, int N> GPU_FN struct gpu_v16 pulls_fold(const
 }
 
 /* D aligned packs, `step` bytes apart. All loads are under way before the first is used. */
-template <typename T, typename Op, int N, int D> GPU_FN void pulls_packs(const struct shunt_kargs_pull &a, u64 at, u64 step, T factor)
+template <typename T, typename Op, int N, int D>
+GPU_FN void pulls_packs(const struct shunt_kargs_pull &a, u64 at, u64 step, T factor)
 {
 	struct gpu_v16 v[D][N];
 
@@ -92,7 +96,10 @@ template <typename T, typename Op, int N> GPU_FN void pulls(const struct shunt_k
 }
 
 #define INSTANCE(n, shape, op, type) \
-	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_pull) a) { pulls<type, op_##op, n>(a); }
+	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, op, type)(GPU_ARG(struct shunt_kargs_pull) a) \
+	{ \
+		pulls<type, op_##op, n>(a); \
+	}
 #define INSTANCE2(shape, op, opn, type, typen) INSTANCE(2, shape, op, type)
 #define INSTANCE4(shape, op, opn, type, typen) INSTANCE(4, shape, op, type)
 #define INSTANCE8(shape, op, opn, type, typen) INSTANCE(8, shape, op, type)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One-shot reduce-scatter: every rank sends part p to rank p and reduces its own part. One hop; the bytes on the wire are (n-1)/n of the
- * message. It is the first shot of a two-shot all-reduce, in the same slots and by the same rule: see twoshot.cu.
+ * One-shot reduce-scatter: every rank sends part p to rank p and reduces its own part. One hop; the bytes on the wire
+ * are (n-1)/n of the message. It is the first shot of a two-shot all-reduce, in the same slots and by the same rule:
+ * see twoshot.cu.
  */
 #include "kernels/pair.h"
 
@@ -24,14 +25,16 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
-				gpu_line_st(a.peer[r] + slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
+				gpu_line_st(
+				    a.peer[r] + slots + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
 		}
 		if (!lines_wait<N>(l, a, slots, units, epoch, v))
 			return;
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
 			if (k < units)
-				lines_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, lines_fold<T, Op, N>(a, &v[k * N]));
+				lines_write<T, P>(
+				    l, args, first + (uint64_t)k * l.nchannels, lines_fold<T, Op, N>(a, &v[k * N]));
 	}
 	gpu_warp_sync();
 	if (gpu_lane() == 0)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_KERNELS_SPIN_H
 #define SHUNT_KERNELS_SPIN_H
-/* Waiting for a peer, with an end: an abort word in our own device memory, and a deadline, or an abort, in the host's. */
+/*
+ * Waiting for a peer, with an end: an abort word in our own device memory, and a deadline, or an abort, in the host's.
+ */
 #include "kernels/gpu.h"
 
 struct spin {
@@ -65,8 +67,8 @@ GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_
 }
 
 /*
- * Was it a peer that raised our abort word, because it awaits a message of another size than we sent? Then that is what there is
- * to tell.
+ * Was it a peer that raised our abort word, because it awaits a message of another size than we sent? Then that is what
+ * there is to tell.
  */
 GPU_NOINLINE bool spin_refused(struct shunt_ctrl *ctrl, uint32_t rank)
 {
@@ -92,8 +94,8 @@ GPU_NOINLINE bool spin_refused(struct shunt_ctrl *ctrl, uint32_t rank)
 }
 
 /* The first thread that gives up tells the host what it waited for. */
-GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel, uint64_t expected,
-    uint64_t seen)
+GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel,
+    uint64_t expected, uint64_t seen)
 {
 	struct shunt_fault *f;
 

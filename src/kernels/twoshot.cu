@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two-shot all-reduce: the message is cut into n parts; every rank sends part p to rank p (shot one), reduces its own part, and
- * sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A reduce sends it to the root only.
+ * Two-shot all-reduce: the message is cut into n parts; every rank sends part p to rank p (shot one), reduces its own
+ * part, and sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A
+ * reduce sends it to the root only.
  *
- * Parts are padded to the same number of units, so that in every round a channel hears from every peer in both shots. It may
- * overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer sent after it had
- * finished e-2. Of the second shot's slots there is one set: who stores there in epoch e has heard in its first shot from the rank whose slots they
- * are, and that rank had read what came in e-1 before it spoke.
+ * Parts are padded to the same number of units, so that in every round a channel hears from every peer in both shots.
+ * It may overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer
+ * sent after it had finished e-2. Of the second shot's slots there is one set: who stores there in epoch e has heard in
+ * its first shot from the rank whose slots they are, and that rank had read what came in e-1 before it spoke.
  */
 #include "kernels/lines.h"
 
@@ -20,7 +21,8 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 
 	if (l.channel >= part)
 		return;
-	uint64_t epoch = l.ctrl->epoch[l.channel], shot2 = SHUNT_HOP2_AT + (uint64_t)l.channel * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
+	uint64_t epoch = l.ctrl->epoch[l.channel],
+	         shot2 = SHUNT_HOP2_AT + (uint64_t)l.channel * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
 		uint32_t units = lines_round<N>(l, first, part);
@@ -31,7 +33,8 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
 		FOR_SLOTS (k, r, units, a) {
 			if (r != a.rank)
-				gpu_line_st(a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
+				gpu_line_st(
+				    a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
 		}
 		if (!lines_wait<N>(l, a, shot1, units, epoch, v))
 			return;
@@ -43,9 +46,11 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 				if (!to_root)
 					lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				else if (!stores)
-					gpu_line_st(a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+					gpu_line_st(
+					    a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
 				if (stores)
-					lines_write<T, P>(l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
+					lines_write<T, P>(
+					    l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
 		if (!stores)
 			continue;

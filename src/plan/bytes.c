@@ -5,9 +5,10 @@
 /* The parts that a message of this collective consists of. */
 static uint64_t message_parts(enum shunt_plan_collective collective, uint64_t nranks)
 {
-	return collective == SHUNT_PLAN_ALLGATHER || collective == SHUNT_PLAN_REDUCESCATTER || collective == SHUNT_PLAN_ALLTOALL
-	           ? nranks
-	           : 1;
+	return collective == SHUNT_PLAN_ALLGATHER || collective == SHUNT_PLAN_REDUCESCATTER ||
+	        collective == SHUNT_PLAN_ALLTOALL ?
+	    nranks :
+	    1;
 }
 
 uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes)
@@ -44,7 +45,8 @@ bool shunt_plan_message_bytes(
 {
 	uint64_t bytes;
 
-	if (nranks < 1 || (unsigned)dtype >= SHUNT_NDTYPES || __builtin_mul_overflow(count, shunt_dtype_bytes[dtype], &bytes) ||
+	if (nranks < 1 || (unsigned)dtype >= SHUNT_NDTYPES ||
+	    __builtin_mul_overflow(count, shunt_dtype_bytes[dtype], &bytes) ||
 	    __builtin_mul_overflow(bytes, message_parts(collective, (uint64_t)nranks), &bytes))
 		return false;
 	*bytes_p = bytes;

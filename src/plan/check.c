@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be said of a plan without running it: every number against what it counts, and both ends of every channel. */
+/*
+ * What can be said of a plan without running it: every number against what it counts, and both ends of every channel.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,10 +20,10 @@ struct check {
 /* Sizes of input and output, which must be the same everywhere and fit the collective. */
 static int check_chunks(struct check *c)
 {
-	static const char *const keys[] = {"input_chunks", "output_chunks"};
-	static const bool per_rank[SHUNT_PLAN_NCOLLECTIVES][2] = {[SHUNT_PLAN_ALLGATHER] = {false, true},
-	    [SHUNT_PLAN_REDUCESCATTER] = {true, false},
-	    [SHUNT_PLAN_ALLTOALL] = {true, true}};
+	static const char *const keys[] = { "input_chunks", "output_chunks" };
+	static const bool per_rank[SHUNT_PLAN_NCOLLECTIVES][2] = { [SHUNT_PLAN_ALLGATHER] = { false, true },
+		[SHUNT_PLAN_REDUCESCATTER] = { true, false },
+		[SHUNT_PLAN_ALLTOALL] = { true, true } };
 	struct shunt_plan *p = c->plan;
 	const uint64_t *chunks = p->gpus[0].chunks;
 	uint64_t each[2];
@@ -30,18 +32,21 @@ static int check_chunks(struct check *c)
 		for (int b = 0; b < 2; b++)
 			if (p->gpus[r].chunks[b] != chunks[b]) {
 				c->log->at.rank = r;
-				return shunt_plan_fail(c->log, EINVAL, "%s is %" PRIu64 ", expected %" PRIu64 " as on rank 0",
-				    keys[b], p->gpus[r].chunks[b], chunks[b]);
+				return shunt_plan_fail(c->log, EINVAL,
+				    "%s is %" PRIu64 ", expected %" PRIu64 " as on rank 0", keys[b],
+				    p->gpus[r].chunks[b], chunks[b]);
 			}
 	for (int b = 0; b < 2; b++) {
 		p->parts[b] = per_rank[p->collective][b] ? p->nranks : 1;
 		each[b] = chunks[b] / p->parts[b];
 		if (chunks[b] % p->parts[b])
-			return shunt_plan_fail(c->log, EINVAL, "%s is %" PRIu64 ", expected a multiple of the %u ranks (%s)",
-			    keys[b], chunks[b], p->nranks, shunt_plan_collective_name(p->collective));
+			return shunt_plan_fail(c->log, EINVAL,
+			    "%s is %" PRIu64 ", expected a multiple of the %u ranks (%s)", keys[b], chunks[b],
+			    p->nranks, shunt_plan_collective_name(p->collective));
 	}
 	p->part_chunks = each[0] ? each[0] : each[1];
-	if (p->collective != SHUNT_PLAN_TEST && p->collective != SHUNT_PLAN_CUSTOM && each[0] && each[1] && each[0] != each[1])
+	if (p->collective != SHUNT_PLAN_TEST && p->collective != SHUNT_PLAN_CUSTOM && each[0] && each[1] &&
+	    each[0] != each[1])
 		return shunt_plan_fail(c->log, EINVAL,
 		    "output_chunks is %" PRIu64 ", expected %" PRIu64 " (%s with input_chunks %" PRIu64 ")", chunks[1],
 		    each[0] * p->parts[1], shunt_plan_collective_name(p->collective), chunks[0]);
@@ -73,7 +78,7 @@ static int by_pair(const void *x, const void *y)
 /* The first in ends[0..n) that is not before (a, b, 0). */
 static size_t first_of(const struct end *ends, size_t n, uint32_t a, uint32_t b)
 {
-	const struct end key = {a, b, 0};
+	const struct end key = { a, b, 0 };
 	size_t low = 0, high = n;
 
 	while (low < high) {
@@ -100,14 +105,15 @@ static int pair_channels(struct check *c, int type)
 		return -ENOMEM;
 	for (uint32_t r = 0; r < c->plan->nranks; r++)
 		for (uint32_t i = 0; i < c->gpus[r].nchannels[type]; i++)
-			ends[at++] = (struct end){r, c->gpus[r].channels[type][i].peer, i};
+			ends[at++] = (struct end){ r, c->gpus[r].channels[type][i].peer, i };
 	qsort(ends, n, sizeof(*ends), by_pair);
 	for (size_t i = 0; i < n;) {
 		uint32_t a = ends[i].a, b = ends[i].b;
 		size_t other = first_of(ends, n, b, a);
 
 		for (; i < n && ends[i].a == a && ends[i].b == b; i++, other++) {
-			struct shunt_plan_channel *channel = (struct shunt_plan_channel *)&c->gpus[a].channels[type][ends[i].i];
+			struct shunt_plan_channel *channel =
+			    (struct shunt_plan_channel *)&c->gpus[a].channels[type][ends[i].i];
 
 			channel->pair = other < n && ends[other].a == b && ends[other].b == a ? ends[other].i : NIL;
 		}
@@ -150,7 +156,8 @@ static int check_members(struct check *c, uint32_t rank, uint32_t i, uint32_t *s
 	c->log->at.rank = rank;
 	for (uint32_t m = 0; m < s->nranks; m++) {
 		if (seen[s->ranks[m]] == stamp)
-			return shunt_plan_fail(c->log, EINVAL, "switch channel %u: ranks names rank %u twice", i, s->ranks[m]);
+			return shunt_plan_fail(
+			    c->log, EINVAL, "switch channel %u: ranks names rank %u twice", i, s->ranks[m]);
 		seen[s->ranks[m]] = stamp;
 		own |= s->ranks[m] == rank;
 	}
@@ -177,7 +184,7 @@ static int check_switches(struct check *c)
 	}
 	for (uint32_t r = 0; r < c->plan->nranks; r++)
 		for (uint32_t i = 0; i < c->gpus[r].nswitches; i++) {
-			groups[at++] = (struct group){&c->gpus[r].switches[i], r, i};
+			groups[at++] = (struct group){ &c->gpus[r].switches[i], r, i };
 			err = check_members(c, r, i, seen, ++stamp);
 			if (err)
 				goto out;
@@ -199,8 +206,8 @@ static int check_switches(struct check *c)
 			if (seen[g->s->ranks[m]] != stamp) {
 				c->log->at.rank = g->s->ranks[m];
 				err = shunt_plan_fail(c->log, EINVAL,
-				    "channels lacks the switch channel of the %u ranks that rank %u lists as its %u", g->s->nranks,
-				    g->rank, g->i);
+				    "channels lacks the switch channel of the %u ranks that rank %u lists as its %u",
+				    g->s->nranks, g->rank, g->i);
 				goto out;
 			}
 		/* Every member is there, and nobody but members lists it: so equal counts make run a multiple. */
@@ -208,8 +215,8 @@ static int check_switches(struct check *c)
 			if (g[k].rank != g[k - k % same].rank || run != same * g->s->nranks) {
 				c->log->at.rank = g[k].rank;
 				err = shunt_plan_fail(c->log, EINVAL,
-				    "channels does not list switch channel %u as often as rank %u does, %zu times", g[k].i, g->rank,
-				    same);
+				    "channels does not list switch channel %u as often as rank %u does, %zu times",
+				    g[k].i, g->rank, same);
 				goto out;
 			}
 		i += run;
@@ -239,12 +246,12 @@ static int check_bounds(struct check *c, const char *name, const struct shunt_pl
 	return shunt_plan_fail(c->log, EINVAL,
 	    "%s.index %" PRIu64 " and size %" PRIu64 " reach chunk %" PRIu64 ", expected at most %" PRId64
 	    ": the %s of rank %u has %" PRIu64 " chunks",
-	    name, s->index, s->size, last, (int64_t)chunks - 1, shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer), rank,
-	    chunks);
+	    name, s->index, s->size, last, (int64_t)chunks - 1,
+	    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer), rank, chunks);
 }
 
-static int check_slice(
-    struct check *c, const struct shunt_plan_op *op, uint32_t rank, bool dst, uint32_t i, const struct shunt_plan_slice *s)
+static int check_slice(struct check *c, const struct shunt_plan_op *op, uint32_t rank, bool dst, uint32_t i,
+    const struct shunt_plan_slice *s)
 {
 	const struct shunt_plan_slice *first = op->nsrc ? &op->src[0] : &op->dst[0];
 	const uint32_t *ranks;
@@ -255,25 +262,28 @@ static int check_slice(
 
 	slice_name(op, dst, i, text);
 	if (!c->plan->part_chunks)
-		return shunt_plan_fail(
-		    c->log, EINVAL, "%s: input_chunks and output_chunks are 0, expected one that says how large a chunk is", text);
+		return shunt_plan_fail(c->log, EINVAL,
+		    "%s: input_chunks and output_chunks are 0, expected one that says how large a chunk is", text);
 	if (s->size != first->size)
-		return shunt_plan_fail(c->log, EINVAL, "%s.size is %" PRIu64 ", expected %" PRIu64 " as the operation's first has",
-		    text, s->size, first->size);
+		return shunt_plan_fail(c->log, EINVAL,
+		    "%s.size is %" PRIu64 ", expected %" PRIu64 " as the operation's first has", text, s->size,
+		    first->size);
 	if (s->packet && s->buffer != SHUNT_PLAN_SCRATCH)
 		return shunt_plan_fail(c->log, EINVAL, "%s is in %s, expected scratch: it holds packets", text,
 		    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
 	if (s->packet && !c->plan->packets)
-		return shunt_plan_fail(c->log, EINVAL, "%s holds packets, expected none unless protocol is \"LL\"", text);
+		return shunt_plan_fail(
+		    c->log, EINVAL, "%s holds packets, expected none unless protocol is \"LL\"", text);
 	if (s->place != SHUNT_PLAN_LOCAL && c->plan->reuse_resources && s->buffer != SHUNT_PLAN_SCRATCH)
-		return shunt_plan_fail(c->log, EINVAL, "%s is a peer's %s, expected scratch: reuse_resources is true", text,
-		    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
+		return shunt_plan_fail(c->log, EINVAL, "%s is a peer's %s, expected scratch: reuse_resources is true",
+		    text, shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
 	for (uint32_t m = 0; m < n; m++) {
 		struct shunt_plan_gpu *gpu = &c->gpus[ranks[m]];
 
 		if (!gpu->nblocks)
 			return shunt_plan_fail(c->log, EINVAL,
-			    "%s reaches rank %u, expected a rank that has a thread block: it would never know", text, ranks[m]);
+			    "%s reaches rank %u, expected a rank that has a thread block: it would never know", text,
+			    ranks[m]);
 		err = check_bounds(c, text, s, ranks[m]);
 		if (err)
 			return err;
@@ -294,17 +304,18 @@ static int check_ids(struct check *c, const struct shunt_plan_op *op, const stru
 		channel = &gpu->channels[op->type][op->ids[j]];
 		if (shunt_plan_op_rows[op->code].ids == SHUNT_PLAN_IDS_PORTS) {
 			if (op->nids != op->ndst)
-				return shunt_plan_fail(
-				    c->log, EINVAL, "channel_ids has %u entries, expected %u as dst_buff has", op->nids, op->ndst);
+				return shunt_plan_fail(c->log, EINVAL,
+				    "channel_ids has %u entries, expected %u as dst_buff has", op->nids, op->ndst);
 			if (channel->peer != op->dst[j].target)
 				return shunt_plan_fail(c->log, EINVAL,
-				    "channel_ids[%u] leads to rank %u, expected rank %u whose buffer dst_buff[%u] is", j,
-				    channel->peer, op->dst[j].target, j);
+				    "channel_ids[%u] leads to rank %u, expected rank %u whose buffer dst_buff[%u] is",
+				    j, channel->peer, op->dst[j].target, j);
 		}
 		if (channel->pair == NIL && op->code != SHUNT_PLAN_FLUSH && op->code != SHUNT_PLAN_PUT &&
 		    op->code != SHUNT_PLAN_PPKT && op->code != SHUNT_PLAN_RPPKT)
 			return shunt_plan_fail(c->log, EINVAL,
-			    "channel_ids[%u] is %s channel %u of the rank, expected one to which rank %u has an other end: it "
+			    "channel_ids[%u] is %s channel %u of the rank, expected one to which rank %u has an other "
+			    "end: it "
 			    "lists too few to rank %u",
 			    j, shunt_plan_type_names[op->type], op->ids[j], channel->peer, c->log->at.rank);
 	}
@@ -345,7 +356,7 @@ static int by_barrier(const void *x, const void *y)
 
 static void set_at(struct check *c, uint32_t rank, uint32_t block, const struct shunt_plan_op *op)
 {
-	c->log->at = (struct shunt_plan_at){rank, block, op->at, op->inner, shunt_plan_op_names[op->code]};
+	c->log->at = (struct shunt_plan_at){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code] };
 }
 
 /* Uses of each barrier agree about how many blocks meet there, and so many do. Then barriers get dense numbers. */
@@ -373,8 +384,8 @@ static int check_meetings(struct check *c, uint32_t rank, struct meeting *meetin
 		if (blocks != first->op->nblocks) {
 			set_at(c, rank, first->block, first->op);
 			return shunt_plan_fail(c->log, EINVAL,
-			    "num_threadblocks is %u, expected %u, the number of blocks that use barrier_id %u", first->op->nblocks,
-			    blocks, id);
+			    "num_threadblocks is %u, expected %u, the number of blocks that use barrier_id %u",
+			    first->op->nblocks, blocks, id);
 		}
 		for (size_t k = 0; k < run; k++)
 			meetings[i + k].op->barrier = gpu->nbarriers;
@@ -404,7 +415,7 @@ static int check_gpu(struct check *c, uint32_t rank)
 			set_at(c, rank, b, op);
 			err = check_op(c, op, rank);
 			if (op->code == SHUNT_PLAN_BARRIER) {
-				meetings[at] = (struct meeting){op, b, (uint32_t)at};
+				meetings[at] = (struct meeting){ op, b, (uint32_t)at };
 				at++;
 			}
 		}
@@ -416,7 +427,7 @@ static int check_gpu(struct check *c, uint32_t rank)
 
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan)
 {
-	struct check c = {log, plan, (struct shunt_plan_gpu *)plan->gpus};
+	struct check c = { log, plan, (struct shunt_plan_gpu *)plan->gpus };
 	int err = check_chunks(&c);
 
 	for (int type = 0; !err && type < 2; type++)
@@ -425,6 +436,6 @@ int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan)
 		err = check_switches(&c);
 	for (uint32_t r = 0; !err && r < plan->nranks; r++)
 		err = check_gpu(&c, r);
-	log->at = (struct shunt_plan_at){NIL, NIL, NIL, NIL, NULL};
+	log->at = (struct shunt_plan_at){ NIL, NIL, NIL, NIL, NULL };
 	return err;
 }

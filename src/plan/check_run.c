@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does a plan run to its end? How many units a chunk has decides how often a pipeline runs and where the parts of a group begin,
- * so several sizes are played. Work is limited: by MAX_STEPS, and linear in the plan's size otherwise.
+ * Does a plan run to its end? How many units a chunk has decides how often a pipeline runs and where the parts of a
+ * group begin, so several sizes are played. Work is limited: by MAX_STEPS, and linear in the plan's size otherwise.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,8 @@
 
 static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n_p, uint64_t units)
 {
-	uint64_t low = shunt_plan_chunk_units(plan, plan->min_bytes), high = shunt_plan_chunk_units(plan, plan->max_bytes);
+	uint64_t low = shunt_plan_chunk_units(plan, plan->min_bytes),
+	         high = shunt_plan_chunk_units(plan, plan->max_bytes);
 	uint64_t fits = ((uint64_t)1 << 62) / (plan->scratch_chunks + 1);
 
 	units = units < low ? low : units;
@@ -38,8 +39,8 @@ static uint64_t tell_apart(const struct shunt_plan *plan, const struct shunt_pla
 }
 
 /*
- * Units of a chunk: one, some that groups do not divide evenly, as many as the largest group has parts, a few for which some parts
- * are empty, and such that pipelines run twice, three times, and not as often as others.
+ * Units of a chunk: one, some that groups do not divide evenly, as many as the largest group has parts, a few for which
+ * some parts are empty, and such that pipelines run twice, three times, and not as often as others.
  */
 static unsigned choose_sizes(const struct play *p, uint64_t sizes[MAX_SIZES])
 {
@@ -65,7 +66,8 @@ static unsigned choose_sizes(const struct play *p, uint64_t sizes[MAX_SIZES])
 			    (last && last->unit_size == op->unit_size && last->num_chunks == op->num_chunks))
 				continue;
 			for (uint64_t windows = 1; windows <= 2; windows++)
-				add_size(p->plan, sizes, &n, op->unit_size / p->plan->alignment * windows / op->num_chunks + 1);
+				add_size(p->plan, sizes, &n,
+				    op->unit_size / p->plan->alignment * windows / op->num_chunks + 1);
 			if (last)
 				add_size(p->plan, sizes, &n, tell_apart(p->plan, last, op));
 			last = op;

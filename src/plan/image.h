@@ -2,12 +2,12 @@
 #ifndef SHUNT_PLAN_IMAGE_H
 #define SHUNT_PLAN_IMAGE_H
 /*
- * A block's image as it grows (kernels/plan_args.h): operations one behind the other, and where its threads must meet between
- * them.
+ * A block's image as it grows (kernels/plan_args.h): operations one behind the other, and where its threads must meet
+ * between them.
  *
- * Operations on lines share out a slice by warps, all others by threads: those that follow each other on the same bytes must not
- * mix. So an image knows which of the two kinds threads may still be at, each at its own place, since they met last: these are
- * loose.
+ * Operations on lines share out a slice by warps, all others by threads: those that follow each other on the same bytes
+ * must not mix. So an image knows which of the two kinds threads may still be at, each at its own place, since they met
+ * last: these are loose.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,11 +17,11 @@
 struct shunt_image {
 	char *bytes;
 	size_t n, room;
-	size_t last;    /* the last operation */
-	bool lines;     /* packets travel as lines */
+	size_t last; /* the last operation */
+	bool lines;  /* packets travel as lines */
 	bool loose_lines, loose_others;
 	bool in_loop;
-	int err;        /* sticky: once there is one, nothing more is written */
+	int err; /* sticky: once there is one, nothing more is written */
 };
 
 /* So many zeroed bytes, or NULL. */
@@ -33,7 +33,10 @@ void shunt_image_operand(struct shunt_image *im, struct shunt_prog_operand o);
 /* The operation at an offset, until something is appended; NULL after an error. */
 struct shunt_prog_op *shunt_image_op(const struct shunt_image *im, size_t at);
 
-/* Threads have met, but in an operation of another kind than a sync; or they may have gone on by themselves, on lines or not. */
+/*
+ * Threads have met, but in an operation of another kind than a sync; or they may have gone on by themselves, on lines
+ * or not.
+ */
 void shunt_image_met(struct shunt_image *im);
 void shunt_image_loosen(struct shunt_image *im, bool lines);
 void shunt_image_sync(struct shunt_image *im);

@@ -11,19 +11,21 @@
 
 /* A plan needs 11 levels. What is unknown is ignored, and may be somewhat deeper. */
 #define MAX_DEPTH 64
-/* An object or array costs the parser some 300 bytes, so text that is nothing but brackets is refused. Plans have one per 12 bytes.
+/*
+ * An object or array costs the parser some 300 bytes, so text that is nothing but brackets is refused. Plans have one
+ * per 12 bytes.
  */
 #define BYTES_PER_BRACKET 6
 
 /*
- * jansson has no unsigned 64-bit numbers. Integers from 2^63 on are handed to it as a string that begins with this character, which
- * is refused, plain or escaped, in a plan's own strings.
+ * jansson has no unsigned 64-bit numbers. Integers from 2^63 on are handed to it as a string that begins with this
+ * character, which is refused, plain or escaped, in a plan's own strings.
  */
 #define BIG '\x7f'
 
 /*
- * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then keeps it out
- * of a shared library. The build makes the library's stdin a name for this.
+ * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then
+ * keeps it out of a shared library. The build makes the library's stdin a name for this.
  */
 void *const shunt_plan_no_stdin;
 
@@ -80,7 +82,8 @@ static bool is_big(const char *digits, size_t n)
 /* The text with big integers marked, or NULL. */
 static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes, size_t *out_p)
 {
-	size_t n = 0, brackets = 0, depth = 0, room = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
+	size_t n = 0, brackets = 0, depth = 0,
+	       room = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
 	bool string = false;
 	char *out = malloc(room);
 
@@ -177,20 +180,21 @@ json_t *shunt_plan_json_parse(struct shunt_plan_log *log, const char *text, size
 
 static const char *type_name(const json_t *v)
 {
-	static const char *const names[] = {[JSON_OBJECT] = "an object",
-	    [JSON_ARRAY] = "an array",
-	    [JSON_STRING] = "a string",
-	    [JSON_INTEGER] = "a number",
-	    [JSON_REAL] = "a fraction",
-	    [JSON_TRUE] = "true",
-	    [JSON_FALSE] = "false",
-	    [JSON_NULL] = "null"};
+	static const char *const names[] = { [JSON_OBJECT] = "an object",
+		[JSON_ARRAY] = "an array",
+		[JSON_STRING] = "a string",
+		[JSON_INTEGER] = "a number",
+		[JSON_REAL] = "a fraction",
+		[JSON_TRUE] = "true",
+		[JSON_FALSE] = "false",
+		[JSON_NULL] = "null" };
 
 	return json_is_string(v) && *json_string_value(v) == BIG ? "a number" : names[json_typeof(v)];
 }
 
 /* The member, or NULL: missing, and an error if it is needed. */
-static const json_t *member(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need)
+static const json_t *member(
+    struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need)
 {
 	const json_t *v = json_object_get(object, key);
 
@@ -199,14 +203,16 @@ static const json_t *member(struct shunt_plan_log *log, const json_t *object, co
 	return v;
 }
 
-static bool wrong_type(struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, const char *expected)
+static bool wrong_type(
+    struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, const char *expected)
 {
-	shunt_plan_fail(log, EINVAL, "%s%s%s is %s, expected %s", where, *where && *key ? "." : "", key, type_name(v), expected);
+	shunt_plan_fail(
+	    log, EINVAL, "%s%s%s is %s, expected %s", where, *where && *key ? "." : "", key, type_name(v), expected);
 	return false;
 }
 
-static bool out_of_range(
-    struct shunt_plan_log *log, const char *where, const char *key, const char *value, const char *low, const char *high)
+static bool out_of_range(struct shunt_plan_log *log, const char *where, const char *key, const char *value,
+    const char *low, const char *high)
 {
 	bool one = !strcmp(low, high);
 
@@ -215,7 +221,10 @@ static bool out_of_range(
 	return false;
 }
 
-/* An integer of any sign and up to 64 bits: negative, or magnitude in *value_p. False: not an integer; *huge_p: of more bits. */
+/*
+ * An integer of any sign and up to 64 bits: negative, or magnitude in *value_p. False: not an integer; *huge_p: of more
+ * bits.
+ */
 static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *huge_p)
 {
 	*negative_p = *huge_p = false;
@@ -235,8 +244,8 @@ static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *h
 	return false;
 }
 
-static bool take_uint(
-    struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, uint64_t low, uint64_t high, uint64_t *value_p)
+static bool take_uint(struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
+    uint64_t high, uint64_t *value_p)
 {
 	char text[32], from[24], to[24];
 	bool negative, huge;
@@ -257,8 +266,8 @@ static bool take_uint(
 	return true;
 }
 
-bool shunt_plan_json_uint(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
-    uint64_t high, bool need, uint64_t def, uint64_t *value_p)
+bool shunt_plan_json_uint(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+    uint64_t low, uint64_t high, bool need, uint64_t def, uint64_t *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -266,8 +275,8 @@ bool shunt_plan_json_uint(struct shunt_plan_log *log, const json_t *object, cons
 	return v ? take_uint(log, v, where, key, low, high, value_p) : !need;
 }
 
-bool shunt_plan_json_uint_at(
-    struct shunt_plan_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low, uint64_t high, uint64_t *value_p)
+bool shunt_plan_json_uint_at(struct shunt_plan_log *log, const json_t *array, const char *where, uint32_t i,
+    uint64_t low, uint64_t high, uint64_t *value_p)
 {
 	char place[64];
 
@@ -276,8 +285,8 @@ bool shunt_plan_json_uint_at(
 	return take_uint(log, json_array_get(array, i), place, "", low, high, value_p);
 }
 
-bool shunt_plan_json_int(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, int64_t low,
-    int64_t high, bool need, int64_t def, int64_t *value_p)
+bool shunt_plan_json_int(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+    int64_t low, int64_t high, bool need, int64_t def, int64_t *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 	char text[32], from[24], to[24];
@@ -299,8 +308,8 @@ bool shunt_plan_json_int(struct shunt_plan_log *log, const json_t *object, const
 	return true;
 }
 
-bool shunt_plan_json_bool(
-    struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need, bool def, bool *value_p)
+bool shunt_plan_json_bool(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+    bool need, bool def, bool *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -359,8 +368,8 @@ bool shunt_plan_json_string(
 	return true;
 }
 
-bool shunt_plan_json_array(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need,
-    const json_t **array_p, uint32_t *n_p)
+bool shunt_plan_json_array(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+    bool need, const json_t **array_p, uint32_t *n_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -375,8 +384,8 @@ bool shunt_plan_json_array(struct shunt_plan_log *log, const json_t *object, con
 	return true;
 }
 
-bool shunt_plan_json_object(
-    struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need, const json_t **object_p)
+bool shunt_plan_json_object(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+    bool need, const json_t **object_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who writes and who reads packets: may they travel in other pieces than the format's? Packets that are written over by the same ones
- * while they are read do no harm in the format; here they might.
+ * Who writes and who reads packets: may they travel in other pieces than the format's? Packets that are written over by
+ * the same ones while they are read do no harm in the format; here they might.
  */
 #include <stdlib.h>
 #include "plan/priv.h"
@@ -30,7 +30,7 @@ static void use_slice(struct uses *u, const struct shunt_plan_gpu *gpu, const st
 	u->barred |= !s->packet || (written && op->inner != SHUNT_PLAN_NIL);
 	for (uint32_t i = 0; i < n; i++) {
 		if (u->v)
-			u->v[u->n] = (struct use){ranks[i], op->part, op->parts, written, s->index, s->size};
+			u->v[u->n] = (struct use){ ranks[i], op->part, op->parts, written, s->index, s->size };
 		u->n++;
 	}
 }
@@ -64,8 +64,8 @@ static int by_place(const void *x, const void *y)
 }
 
 /*
- * Those that overlap have the same chunks and as many parts. Then different parts lie apart, and equal ones are one range, which is
- * written once.
+ * Those that overlap have the same chunks and as many parts. Then different parts lie apart, and equal ones are one
+ * range, which is written once.
  */
 static bool all_alike(struct uses *u)
 {
@@ -86,7 +86,7 @@ int shunt_plan_check_lines(struct shunt_plan_log *log, struct shunt_plan *plan)
 {
 	/* Units that 64 bytes have. */
 	uint64_t units = plan->alignment < 64 ? (64 + plan->alignment - 1) / plan->alignment : 1;
-	struct uses u = {0};
+	struct uses u = { 0 };
 
 	plan->lines = false;
 	plan->dense = 1;

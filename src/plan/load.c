@@ -18,7 +18,8 @@ struct load {
 };
 
 /* One entry of a rank's "channels" that is of type memory or port. */
-static bool add_channels(struct load *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
+static bool add_channels(
+    struct load *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
 {
 	const json_t *peers;
 	uint32_t n;
@@ -32,13 +33,14 @@ static bool add_channels(struct load *l, const json_t *entry, const char *where,
 		snprintf(place, sizeof(place), "%s.connected_to", where);
 		if (!shunt_plan_json_uint_at(l->log, peers, place, i, 0, l->nranks - 1, &peer))
 			return false;
-		channels[(*n_p)++] = (struct shunt_plan_channel){(uint32_t)peer, NIL};
+		channels[(*n_p)++] = (struct shunt_plan_channel){ (uint32_t)peer, NIL };
 	}
 	return true;
 }
 
 /* One entry of type switch: a switch channel for each of its groups. */
-static bool add_switches(struct load *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
+static bool add_switches(
+    struct load *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
 {
 	const json_t *groups, *group, *ranks;
 	uint32_t ngroups, n;
@@ -67,7 +69,7 @@ static bool add_switches(struct load *l, const json_t *entry, const char *where,
 				return false;
 			members[i] = (uint32_t)rank;
 		}
-		switches[(*n_p)++] = (struct shunt_plan_switch){(uint8_t)buffer, n, members};
+		switches[(*n_p)++] = (struct shunt_plan_switch){ (uint8_t)buffer, n, members };
 	}
 	return true;
 }
@@ -77,7 +79,7 @@ static bool load_channels(struct load *l, const json_t *object, struct shunt_pla
 	struct shunt_plan_channel *channels[2];
 	struct shunt_plan_switch *switches;
 	const json_t *entries, *entry;
-	size_t room[3] = {0};
+	size_t room[3] = { 0 };
 	uint32_t n;
 
 	if (!shunt_plan_json_array(l->log, object, "", "channels", true, &entries, &n))
@@ -137,14 +139,14 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 		    !shunt_plan_json_word(l->log, entry, where, "type", shunt_plan_buffer_letters, true, 0, &buffer) ||
 		    !shunt_plan_json_array(l->log, entry, where, "access_channel_types", true, &types, &ntypes))
 			return false;
-		remotes[i] = (struct shunt_plan_remote){(uint32_t)rank, (uint8_t)buffer, 0};
+		remotes[i] = (struct shunt_plan_remote){ (uint32_t)rank, (uint8_t)buffer, 0 };
 		for (uint32_t t = 0; t < ntypes; t++) {
 			const json_t *word = json_array_get(types, t);
 			const char *text = json_is_string(word) ? json_string_value(word) : "";
 
 			if (strcmp(text, "memory") && strcmp(text, "port")) {
-				shunt_plan_fail(l->log, EINVAL, "%s[%u] is %s, expected \"memory\" or \"port\"", list, t,
-				    json_is_string(word) ? shunt_plan_quote(text).text : "no string");
+				shunt_plan_fail(l->log, EINVAL, "%s[%u] is %s, expected \"memory\" or \"port\"", list,
+				    t, json_is_string(word) ? shunt_plan_quote(text).text : "no string");
 				return false;
 			}
 			remotes[i].types |= (uint8_t)(1u << (*text == 'm' ? SHUNT_PLAN_MEMORY : SHUNT_PLAN_PORT));
@@ -182,7 +184,7 @@ static bool load_semaphores(struct load *l, const json_t *object, struct shunt_p
 
 static bool load_gpu(struct load *l, const json_t *gpus, uint32_t rank, struct shunt_plan_gpu *gpu)
 {
-	static const char *const keys[] = {"input_chunks", "output_chunks", "scratch_chunks"};
+	static const char *const keys[] = { "input_chunks", "output_chunks", "scratch_chunks" };
 	const json_t *object, *blocks;
 	uint64_t id;
 
@@ -191,11 +193,12 @@ static bool load_gpu(struct load *l, const json_t *gpus, uint32_t rank, struct s
 	    !shunt_plan_json_uint(l->log, object, "", "id", rank, rank, true, 0, &id))
 		return false;
 	for (int b = 0; b < SHUNT_PLAN_NBUFFERS; b++)
-		if (!shunt_plan_json_uint(l->log, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
+		if (!shunt_plan_json_uint(
+		        l->log, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
 			return false;
 	return load_channels(l, object, gpu) && load_remotes(l, object, gpu) && load_semaphores(l, object, gpu) &&
-	       shunt_plan_json_array(l->log, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
-	       !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
+	    shunt_plan_json_array(l->log, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
+	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
 }
 
 /* Keys that are ours: who may use the plan, and in which order. */
@@ -206,12 +209,14 @@ static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *p
 	int64_t priority = 0, automatic = 1;
 	uint32_t n;
 
-	if (!shunt_plan_json_uint(l->log, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
+	if (!shunt_plan_json_uint(
+	        l->log, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
 	    !shunt_plan_json_array(l->log, root, "", "dtypes", false, &dtypes, &n) ||
 	    !shunt_plan_json_object(l->log, root, "", "tags", false, &tags))
 		return false;
-	if (tags && (!shunt_plan_json_int(l->log, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
-	                !shunt_plan_json_int(l->log, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
+	if (tags &&
+	    (!shunt_plan_json_int(l->log, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
+	        !shunt_plan_json_int(l->log, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
 		return false;
 	plan->ranks_per_node = (uint32_t)ranks_per_node;
 	plan->priority = (int32_t)priority;
@@ -221,10 +226,12 @@ static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *p
 		const json_t *word = json_array_get(dtypes, i);
 		int d = 0;
 
-		while (d < SHUNT_NDTYPES && (!json_is_string(word) || strcmp(json_string_value(word), shunt_dtype_name(d))))
+		while (d < SHUNT_NDTYPES &&
+		    (!json_is_string(word) || strcmp(json_string_value(word), shunt_dtype_name(d))))
 			d++;
 		if (d == SHUNT_NDTYPES) {
-			shunt_plan_fail(l->log, EINVAL, "dtypes[%u] is %s, expected the name of a type such as \"float16\"", i,
+			shunt_plan_fail(l->log, EINVAL,
+			    "dtypes[%u] is %s, expected the name of a type such as \"float16\"", i,
 			    json_is_string(word) ? shunt_plan_quote(json_string_value(word)).text : "no string");
 			return false;
 		}
@@ -243,7 +250,8 @@ static bool load_name(struct load *l, const json_t *root, struct shunt_plan *pla
 		return false;
 	for (const char *p = name; *p; p++)
 		if ((unsigned char)*p < ' ') {
-			shunt_plan_fail(l->log, EINVAL, "name is %s, expected no control characters", shunt_plan_quote(name).text);
+			shunt_plan_fail(
+			    l->log, EINVAL, "name is %s, expected no control characters", shunt_plan_quote(name).text);
 			return false;
 		}
 	if (!*name || strlen(name) > 255) {
@@ -252,7 +260,8 @@ static bool load_name(struct load *l, const json_t *root, struct shunt_plan *pla
 	}
 	/* A selector's answer would mean something else (match.c). */
 	if (!strcmp(name, "native") || !strcmp(name, "nccl")) {
-		shunt_plan_fail(l->log, EINVAL, "name is \"%s\", expected another one: a selector that answers this means no plan", name);
+		shunt_plan_fail(l->log, EINVAL,
+		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
 		return false;
 	}
 	plan->name = shunt_pool_string(l->pool, name);
@@ -280,8 +289,10 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	    !shunt_plan_json_uint(l->log, root, "", "buffer_alignment", 16, (uint64_t)1 << 30, false, 16, &alignment) ||
 	    !shunt_plan_json_uint(l->log, root, "", "num_threads_per_block", 1, 1024, false, 1024, &threads) ||
 	    !shunt_plan_json_uint(l->log, root, "", "min_message_size", 0, UINT64_MAX, false, 0, &plan->min_bytes) ||
-	    !shunt_plan_json_uint(l->log, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
-	    !load_extras(l, root, plan) || !shunt_plan_json_array(l->log, root, "", "gpus", true, &json_gpus, &plan->nranks))
+	    !shunt_plan_json_uint(
+	        l->log, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
+	    !load_extras(l, root, plan) ||
+	    !shunt_plan_json_array(l->log, root, "", "gpus", true, &json_gpus, &plan->nranks))
 		return false;
 	plan->collective = (enum shunt_plan_collective)collective;
 	plan->packets = !strcmp(protocol, "LL");
@@ -293,7 +304,8 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 		shunt_plan_fail(l->log, EINVAL, "max_message_size is %llu, expected at least min_message_size, %llu",
 		    (unsigned long long)plan->max_bytes, (unsigned long long)plan->min_bytes);
 	else if (!plan->nranks || plan->nranks > SHUNT_PLAN_MAX_RANKS)
-		shunt_plan_fail(l->log, EINVAL, "gpus has %u entries, expected 1 to %u", plan->nranks, SHUNT_PLAN_MAX_RANKS);
+		shunt_plan_fail(
+		    l->log, EINVAL, "gpus has %u entries, expected 1 to %u", plan->nranks, SHUNT_PLAN_MAX_RANKS);
 	if (l->log->err)
 		return false;
 	l->nranks = plan->nranks;
@@ -304,16 +316,18 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		if (!load_gpu(l, json_gpus, r, &gpus[r]))
 			return false;
-	l->log->at = (struct shunt_plan_at){NIL, NIL, NIL, NIL, NULL};
+	l->log->at = (struct shunt_plan_at){ NIL, NIL, NIL, NIL, NULL };
 	return true;
 }
 
 int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *why, size_t bytes)
 {
-	struct shunt_plan_log log = {.source = name, .at = {NIL, NIL, NIL, NIL, NULL}, .why = why, .bytes = why ? bytes : 0};
+	struct shunt_plan_log log = {
+		.source = name, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? bytes : 0
+	};
 	struct shunt_plan_owned *owned;
-	struct load l = {.log = &log};
+	struct load l = { .log = &log };
 	json_t *root;
 	bool ok;
 
@@ -361,7 +375,8 @@ static int read_file(struct shunt_plan_log *log, const char *path, char **text_p
 		goto err_close;
 	}
 	if ((uint64_t)st.st_size > SHUNT_PLAN_MAX_JSON) {
-		err = shunt_plan_fail(log, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
+		err = shunt_plan_fail(
+		    log, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
 		goto err_close;
 	}
 	text = malloc((size_t)st.st_size + 1);
@@ -392,7 +407,9 @@ err_close:
 
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *why, size_t bytes)
 {
-	struct shunt_plan_log log = {.source = path, .at = {NIL, NIL, NIL, NIL, NULL}, .why = why, .bytes = why ? bytes : 0};
+	struct shunt_plan_log log = {
+		.source = path, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? bytes : 0
+	};
 	size_t n = 0;
 	char *text = NULL;
 	int err = read_file(&log, path, &text, &n);

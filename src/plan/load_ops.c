@@ -23,10 +23,12 @@ struct load {
 	struct table remotes[2];
 };
 
-/* A block's table for each channel type: entries of `list` of the same type after one another, each with numbers below
- * limits[type]. */
-static bool load_tables(struct load *l, const json_t *block, const char *list, const char *type_key, const char *ids_key,
-    const uint32_t *limits, unsigned ntypes, struct table *tables)
+/*
+ * A block's table for each channel type: entries of `list` of the same type after one another, each with numbers below
+ * limits[type].
+ */
+static bool load_tables(struct load *l, const json_t *block, const char *list, const char *type_key,
+    const char *ids_key, const uint32_t *limits, unsigned ntypes, struct table *tables)
 {
 	const json_t *entries, *entry, *ids;
 	size_t room = 0;
@@ -37,7 +39,7 @@ static bool load_tables(struct load *l, const json_t *block, const char *list, c
 	for (uint32_t i = 0; i < n; i++)
 		room += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
 	for (unsigned t = 0; t < ntypes; t++) {
-		tables[t] = (struct table){0, shunt_pool_take(l->pool, room, sizeof(*tables[t].ids))};
+		tables[t] = (struct table){ 0, shunt_pool_take(l->pool, room, sizeof(*tables[t].ids)) };
 		if (shunt_plan_no_memory(l->log, tables[t].ids))
 			return false;
 	}
@@ -53,13 +55,13 @@ static bool load_tables(struct load *l, const json_t *block, const char *list, c
 		    !shunt_plan_json_array(l->log, entry, where, ids_key, true, &ids, &nids))
 			return false;
 		if (type >= ntypes && nids) {
-			shunt_plan_fail(
-			    l->log, EINVAL, "%s has numbers of type %s, expected none", place, shunt_plan_type_names[type]);
+			shunt_plan_fail(l->log, EINVAL, "%s has numbers of type %s, expected none", place,
+			    shunt_plan_type_names[type]);
 			return false;
 		}
 		if (nids && !limits[type]) {
-			shunt_plan_fail(l->log, EINVAL, "%s[0] refers to a list of the rank that is empty for type %s", place,
-			    shunt_plan_type_names[type]);
+			shunt_plan_fail(l->log, EINVAL, "%s[0] refers to a list of the rank that is empty for type %s",
+			    place, shunt_plan_type_names[type]);
 			return false;
 		}
 		for (uint32_t j = 0; j < nids; j++) {
@@ -119,8 +121,9 @@ static bool load_slice(
 		slice->buffer = remote->buffer;
 		if (remote->types & (1u << type))
 			return true;
-		shunt_plan_fail(l->log, EINVAL, "%s.buffer_id leads to remote_buffers[%u], whose access_channel_types lack \"%s\"",
-		    where, id, shunt_plan_type_names[type]);
+		shunt_plan_fail(l->log, EINVAL,
+		    "%s.buffer_id leads to remote_buffers[%u], whose access_channel_types lack \"%s\"", where, id,
+		    shunt_plan_type_names[type]);
 		return false;
 	default:
 		if (!look_up(l, object, where, "switch_channel_id", &l->channels[SHUNT_PLAN_SWITCH], "switch", &id))
@@ -147,7 +150,8 @@ static bool load_slices(struct load *l, const json_t *object, const char *key, c
 	if (!shunt_plan_json_array(l->log, object, "", key, true, &array, &n))
 		return false;
 	if (n < least || (n > least && !more)) {
-		shunt_plan_fail(l->log, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
+		shunt_plan_fail(
+		    l->log, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
 		return false;
 	}
 	slices = shunt_pool_take(l->pool, n, sizeof(*slices));
@@ -178,7 +182,8 @@ static bool load_glre(struct load *l, const json_t *object, struct shunt_plan_op
 
 	if (shunt_plan_no_memory(l->log, s) ||
 	    !shunt_plan_json_word(l->log, object, "", "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-	    !shunt_plan_json_uint(l->log, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
+	    !shunt_plan_json_uint(
+	        l->log, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
 	    !shunt_plan_json_uint(l->log, object, "", "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].size) ||
 	    !shunt_plan_json_array(l->log, object, "", "channel_ids", true, &ids, &n) ||
 	    !shunt_plan_json_object(l->log, object, "", "dst_chunk", true, &chunk) ||
@@ -246,7 +251,8 @@ static bool load_channel_ids(struct load *l, const json_t *object, struct shunt_
 	return load_ids(l, object, "channel_ids", &l->channels[op->type], l->channels[op->type].n, what, op);
 }
 
-static bool load_type(struct load *l, const json_t *object, const struct shunt_plan_op_row *row, struct shunt_plan_op *op)
+static bool load_type(
+    struct load *l, const json_t *object, const struct shunt_plan_op_row *row, struct shunt_plan_op *op)
 {
 	unsigned type;
 
@@ -260,9 +266,9 @@ static bool load_type(struct load *l, const json_t *object, const struct shunt_p
 		return true;
 	shunt_plan_fail(l->log, EINVAL, "channel_type is \"%s\", expected %s%s%s", shunt_plan_type_names[type],
 	    row->types & 1u << SHUNT_PLAN_MEMORY ? "\"memory\"" : "", (row->types & 3u) == 3u ? " or " : "",
-	    row->types & 1u << SHUNT_PLAN_PORT     ? "\"port\""
-	    : row->types & 1u << SHUNT_PLAN_SWITCH ? "\"switch\""
-	                                           : "");
+	    row->types & 1u << SHUNT_PLAN_PORT       ? "\"port\"" :
+	        row->types & 1u << SHUNT_PLAN_SWITCH ? "\"switch\"" :
+	                                               "");
 	return false;
 }
 
@@ -277,7 +283,8 @@ static bool load_group(struct load *l, const json_t *object, struct shunt_plan_o
 	if (!info)
 		return true;
 	if (!op->nsrc) {
-		shunt_plan_fail(l->log, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
+		shunt_plan_fail(
+		    l->log, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
 		return false;
 	}
 	if (!shunt_plan_json_uint(l->log, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
@@ -308,7 +315,8 @@ static bool load_pipeline(struct load *l, const json_t *object, struct shunt_pla
 	const json_t *context, *body, *entry;
 
 	if (!shunt_plan_json_object(l->log, object, "", "iter_context", true, &context) ||
-	    !shunt_plan_json_uint(l->log, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
+	    !shunt_plan_json_uint(
+	        l->log, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
 	    !shunt_plan_json_uint(
 	        l->log, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0, &op->num_chunks) ||
 	    !shunt_plan_json_array(l->log, object, "", "ops", true, &body, &op->nbody))
@@ -347,20 +355,23 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 		if (!load_glre(l, object, op))
 			return false;
 	} else if (!load_slices(l, object, "src_buff", src, op->type, &op->src, &op->nsrc) ||
-	           !load_slices(l, object, "dst_buff", row->dst, op->type, &op->dst, &op->ndst)) {
+	    !load_slices(l, object, "dst_buff", row->dst, op->type, &op->dst, &op->ndst)) {
 		return false;
 	}
 	if (row->pairwise && op->nsrc != op->ndst) {
-		shunt_plan_fail(l->log, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
+		shunt_plan_fail(
+		    l->log, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
 		return false;
 	}
-	if ((row->ids == SHUNT_PLAN_IDS_CHANNELS || (row->ids == SHUNT_PLAN_IDS_PORTS && op->type == SHUNT_PLAN_PORT)) &&
+	if ((row->ids == SHUNT_PLAN_IDS_CHANNELS ||
+	        (row->ids == SHUNT_PLAN_IDS_PORTS && op->type == SHUNT_PLAN_PORT)) &&
 	    !load_channel_ids(l, object, op))
 		return false;
 	if (row->ids == SHUNT_PLAN_IDS_SEMAPHORES &&
 	    !load_ids(l, object, "semaphore_ids", NULL, l->gpu->nsemaphores, "semaphore", op))
 		return false;
-	if (row->reduces && !shunt_plan_json_word(l->log, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
+	if (row->reduces &&
+	    !shunt_plan_json_word(l->log, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
 		return false;
 	op->redop = (uint8_t)redop;
 	if (!load_group(l, object, op) || (code == SHUNT_PLAN_BARRIER && !load_barrier(l, object, op)))
@@ -407,12 +418,12 @@ static bool load_ops(struct load *l, const json_t *object, struct shunt_plan_blo
 	return true;
 }
 
-int shunt_plan_load_blocks(
-    struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu, uint32_t rank, const json_t *blocks)
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
+    uint32_t rank, const json_t *blocks)
 {
-	const uint32_t channels[] = {gpu->nchannels[0], gpu->nchannels[1], gpu->nswitches},
-	               remotes[] = {gpu->nremotes, gpu->nremotes};
-	struct load l = {.log = log, .pool = pool, .gpu = gpu, .rank = rank};
+	const uint32_t channels[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nswitches },
+	               remotes[] = { gpu->nremotes, gpu->nremotes };
+	struct load l = { .log = log, .pool = pool, .gpu = gpu, .rank = rank };
 	struct shunt_plan_block *all = shunt_pool_take(pool, gpu->nblocks, sizeof(*all));
 	const json_t *object;
 	uint64_t id;
@@ -424,8 +435,8 @@ int shunt_plan_load_blocks(
 		if (!shunt_plan_json_object_at(log, blocks, "threadblocks", b, &object) ||
 		    !shunt_plan_json_uint(log, object, "", "id", b, b, true, 0, &id) ||
 		    !load_tables(&l, object, "channels", "channel_type", "channel_ids", channels, 3, l.channels) ||
-		    !load_tables(
-		        &l, object, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", remotes, 2, l.remotes) ||
+		    !load_tables(&l, object, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", remotes,
+		        2, l.remotes) ||
 		    !load_ops(&l, object, &all[b]))
 			return -log->err;
 	}

@@ -45,10 +45,10 @@ static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *coll
 		enum shunt_kind kind;
 		enum shunt_plan_collective collective;
 	} map[] = {
-	    {SHUNT_ALLREDUCE, SHUNT_PLAN_ALLREDUCE},
-	    {SHUNT_ALLGATHER, SHUNT_PLAN_ALLGATHER},
-	    {SHUNT_REDUCESCATTER, SHUNT_PLAN_REDUCESCATTER},
-	    {SHUNT_ALLTOALL, SHUNT_PLAN_ALLTOALL},
+		{ SHUNT_ALLREDUCE, SHUNT_PLAN_ALLREDUCE },
+		{ SHUNT_ALLGATHER, SHUNT_PLAN_ALLGATHER },
+		{ SHUNT_REDUCESCATTER, SHUNT_PLAN_REDUCESCATTER },
+		{ SHUNT_ALLTOALL, SHUNT_PLAN_ALLTOALL },
 	};
 
 	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
@@ -59,8 +59,8 @@ static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *coll
 	return false;
 }
 
-enum shunt_plan_place_of_call shunt_plan_place(
-    enum shunt_kind kind, enum shunt_dtype dtype, const void *send, const void *recv, uint64_t count, int rank, int nranks)
+enum shunt_plan_place_of_call shunt_plan_place(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
+    const void *recv, uint64_t count, int rank, int nranks)
 {
 	const uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
 	uint64_t part = count * shunt_dtype_bytes[dtype] * (uint64_t)rank;
@@ -76,7 +76,8 @@ enum shunt_plan_place_of_call shunt_plan_place(
 }
 
 /* What does not depend on the place. */
-static bool fits(const struct shunt_plan *plan, const struct shunt_plan_set *set, const struct shunt_plan_query *call, bool by_name)
+static bool fits(
+    const struct shunt_plan *plan, const struct shunt_plan_set *set, const struct shunt_plan_query *call, bool by_name)
 {
 	enum shunt_plan_collective collective;
 	uint64_t bytes;
@@ -85,18 +86,21 @@ static bool fits(const struct shunt_plan *plan, const struct shunt_plan_set *set
 		return false;
 	if ((unsigned)call->dtype >= SHUNT_NDTYPES || !(plan->dtypes >> call->dtype & 1))
 		return false;
-	/* A plan runs only for the operator that it means. One rank reduces nothing, so there any but a factor will do. */
+	/*
+	 * A plan runs only for the operator that it means. One rank reduces nothing, so there any but a factor will do.
+	 */
 	if (call->kind == SHUNT_ALLREDUCE || call->kind == SHUNT_REDUCESCATTER) {
 		if ((unsigned)call->redop >= SHUNT_PREMUL)
 			return false;
 		if (plan->redops != 1u << call->redop && (plan->redops || set->nranks != 1))
 			return false;
 	}
-	return shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &bytes) && bytes >= plan->min_bytes &&
-	       bytes <= plan->max_bytes;
+	return shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &bytes) &&
+	    bytes >= plan->min_bytes && bytes <= plan->max_bytes;
 }
 
-const struct shunt_plan *shunt_plan_set_match(const struct shunt_plan_set *set, const struct shunt_plan_query *call, size_t nth)
+const struct shunt_plan *shunt_plan_set_match(
+    const struct shunt_plan_set *set, const struct shunt_plan_query *call, size_t nth)
 {
 	bool known = set->same_place && call->place != SHUNT_PLAN_ANY_PLACE;
 
@@ -120,13 +124,13 @@ static enum shunt_plan_choice ask(
 	enum { SHOWN = 64 };
 	const char *names[SHOWN], *answer;
 	const struct shunt_plan *plan;
-	struct shunt_plan_request request = {.size = sizeof(request),
-	    .collective = shunt_kind_name(call->kind),
-	    .nranks = set->nranks,
-	    .ranks_per_node = set->ranks_per_node,
-	    .dtype = call->dtype,
-	    .redop = call->redop,
-	    .plans = names};
+	struct shunt_plan_request request = { .size = sizeof(request),
+		.collective = shunt_kind_name(call->kind),
+		.nranks = set->nranks,
+		.ranks_per_node = set->ranks_per_node,
+		.dtype = call->dtype,
+		.redop = call->redop,
+		.plans = names };
 	enum shunt_plan_collective collective = SHUNT_PLAN_CUSTOM;
 	static atomic_bool told;
 
@@ -232,13 +236,14 @@ void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, ch
 		else if (j >= 0)
 			snprintf(why, bytes, "rank %d has a plan %.55s, rank 0 has none", r, b->rows[j].name);
 		else if (a->nplans != b->nplans)
-			snprintf(why, bytes, "rank %d has %u plans for this many ranks, rank 0 has %u", r, b->nplans, a->nplans);
+			snprintf(why, bytes, "rank %d has %u plans for this many ranks, rank 0 has %u", r, b->nplans,
+			    a->nplans);
 		else if (a->selector != b->selector)
 			snprintf(why, bytes, "rank %d has %s selector, rank 0 has %s", r, b->selector ? "a" : "no",
 			    a->selector ? "one" : "none");
 		else if (a->same_place != b->same_place)
-			snprintf(
-			    why, bytes, "rank %d has SHUNT_PLAN_SAME_PLACE=%u, rank 0 has %u", r, b->same_place, a->same_place);
+			snprintf(why, bytes, "rank %d has SHUNT_PLAN_SAME_PLACE=%u, rank 0 has %u", r, b->same_place,
+			    a->same_place);
 		else if (memcmp(a, b, sizeof(*a)))
 			snprintf(why, bytes, "rank %d has its plans in another order than rank 0", r);
 	}

@@ -13,8 +13,8 @@ enum shunt_plan_ids {
 };
 
 /*
- * src and dst: a letter for each slice, the last one may be followed by + for one or more. Plain ones: l local, r remote, w of a
- * switch channel; packets: p local, q remote, x of a switch channel.
+ * src and dst: a letter for each slice, the last one may be followed by + for one or more. Plain ones: l local, r
+ * remote, w of a switch channel; packets: p local, q remote, x of a switch channel.
  */
 struct shunt_plan_op_row {
 	const char *name;
@@ -28,7 +28,7 @@ struct shunt_plan_op_row {
 
 extern const struct shunt_plan_op_row shunt_plan_op_rows[SHUNT_PLAN_NOPCODES];
 /* Lists of names that end with NULL. */
-extern const char *const shunt_plan_op_names[], *const shunt_plan_collective_names[], *const shunt_plan_buffer_letters[],
-                                                                                          *const shunt_plan_type_names[],
-                                                                                              *const shunt_plan_redop_names[];
+extern const char *const shunt_plan_op_names[],
+    *const shunt_plan_collective_names[], *const shunt_plan_buffer_letters[], *const shunt_plan_type_names[],
+                                                                                  *const shunt_plan_redop_names[];
 #endif

@@ -8,14 +8,15 @@ int shunt_play_init(struct play *p, struct shunt_plan_log *log, const struct shu
 {
 	size_t n = 0;
 
-	*p = (struct play){.log = log, .plan = plan};
+	*p = (struct play){ .log = log, .plan = plan };
 	for (int kind = 0; kind < PLAY_NTHINGS; kind++) {
 		p->base[kind] = calloc(plan->nranks, sizeof(*p->base[kind]));
 		if (shunt_plan_no_memory(p->log, p->base[kind]))
 			return -ENOMEM;
 		for (uint32_t r = 0; kind < PLAY_SEGMENTS && r < plan->nranks; r++) {
 			const struct shunt_plan_gpu *gpu = &plan->gpus[r];
-			const uint32_t counts[] = {gpu->nchannels[0], gpu->nchannels[1], gpu->nsemaphores, gpu->nbarriers};
+			const uint32_t counts[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nsemaphores,
+				gpu->nbarriers };
 
 			p->base[kind][r] = n;
 			n += counts[kind];
@@ -42,7 +43,8 @@ int shunt_play_init(struct play *p, struct shunt_plan_log *log, const struct shu
 	n = 0;
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		for (uint32_t b = 0; b < plan->gpus[r].nblocks; b++)
-			p->actors[n++] = (struct play_actor){.block = &plan->gpus[r].blocks[b], .rank = r, .number = b};
+			p->actors[n++] =
+			    (struct play_actor){ .block = &plan->gpus[r].blocks[b], .rank = r, .number = b };
 	return 0;
 }
 

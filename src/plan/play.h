@@ -2,10 +2,10 @@
 #ifndef SHUNT_PLAN_PLAY_H
 #define SHUNT_PLAN_PLAY_H
 /*
- * A play: every block of every rank goes through its operations as far as signals, semaphores, barriers and packets let it. No
- * data is moved, so a launch takes microseconds. If blocks are left that cannot go on, no order of events would have let all of
- * them: what they wait for is only ever added to, except by semaphores that several blocks take, where one order is played for
- * all.
+ * A play: every block of every rank goes through its operations as far as signals, semaphores, barriers and packets let
+ * it. No data is moved, so a launch takes microseconds. If blocks are left that cannot go on, no order of events would
+ * have let all of them: what they wait for is only ever added to, except by semaphores that several blocks take, where
+ * one order is played for all.
  */
 #include "plan/priv.h"
 
@@ -21,10 +21,17 @@ struct play_actor {
 };
 
 /*
- * Everything that a block can wait for has a number: memory channels, port channels, semaphores, barriers, and the segments into
- * which the ends of all packet slices divide each rank's scratch.
+ * Everything that a block can wait for has a number: memory channels, port channels, semaphores, barriers, and the
+ * segments into which the ends of all packet slices divide each rank's scratch.
  */
-enum play_things { PLAY_MEMORY_CHANNELS, PLAY_PORT_CHANNELS, PLAY_SEMAPHORES, PLAY_BARRIERS, PLAY_SEGMENTS, PLAY_NTHINGS };
+enum play_things {
+	PLAY_MEMORY_CHANNELS,
+	PLAY_PORT_CHANNELS,
+	PLAY_SEMAPHORES,
+	PLAY_BARRIERS,
+	PLAY_SEGMENTS,
+	PLAY_NTHINGS
+};
 
 struct play {
 	struct shunt_plan_log *log;
@@ -39,7 +46,10 @@ struct play {
 	/* Of each thing: signals that came, semaphore's value, blocks at a barrier; waits that were served. */
 	uint64_t *count, *taken;
 	uint32_t *waiting; /* of each thing, segments included: the first actor, or SHUNT_PLAN_NIL */
-	/* Ends of segments, in order, of each rank from base[PLAY_SEGMENTS][rank] - nthings on; segment i is between ends i and i + 1. */
+	/*
+	 * Ends of segments, in order, of each rank from base[PLAY_SEGMENTS][rank] - nthings on; segment i is between
+	 * ends i and i + 1.
+	 */
 	uint64_t *ends;
 	size_t nends, *nends_of;
 	size_t *valid;     /* for each end: itself, or a later one before which all is valid */
@@ -53,7 +63,10 @@ enum { PLAY_HEARS = 1, PLAY_WRITES = 2 };
 /* 0 or -ENOMEM; to be finished in any case. */
 int shunt_play_init(struct play *p, struct shunt_plan_log *log, const struct shunt_plan *plan);
 void shunt_play_finish(struct play *p);
-/* One launch with chunks of this size: 0, or the log's error. p->overrun: p->steps are not enough, and nothing is known. */
+/*
+ * One launch with chunks of this size: 0, or the log's error. p->overrun: p->steps are not enough, and nothing is
+ * known.
+ */
 int shunt_play_launch(struct play *p, uint64_t chunk_units);
 
 /* ---- what the play's files share */
@@ -102,6 +115,8 @@ bool shunt_play_packets_gives(
 int shunt_play_report_stuck(struct play *p);
 /* All are through: does every counter end as the next launch expects it? */
 int shunt_play_check_balance(struct play *p);
-/* With two halves of scratch: does everyone who writes packets know that those of the launch before the last were read? */
+/*
+ * With two halves of scratch: does everyone who writes packets know that those of the launch before the last were read?
+ */
 int shunt_play_check_contacts(struct play *p);
 #endif

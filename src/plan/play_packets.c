@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Packets of a play: who waits for data that is not written yet. The ends of all slices of packets cut each rank's scratch into
- * segments, which are written as a whole, and looked up by union-find: from any of them the next that is not valid.
+ * Packets of a play: who waits for data that is not written yet. The ends of all slices of packets cut each rank's
+ * scratch into segments, which are written as a whole, and looked up by union-find: from any of them the next that is
+ * not valid.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +13,8 @@ struct segments {
 };
 
 /* What of a slice is ours, in units of scratch. */
-static void slice_units(
-    const struct play *p, const struct shunt_plan_op *op, const struct shunt_plan_slice *s, uint64_t *low_p, uint64_t *high_p)
+static void slice_units(const struct play *p, const struct shunt_plan_op *op, const struct shunt_plan_slice *s,
+    uint64_t *low_p, uint64_t *high_p)
 {
 	uint64_t first, n;
 
@@ -44,7 +45,8 @@ static struct segments slice_segments(
 	uint64_t low, high;
 
 	slice_units(p, op, s, &low, &high);
-	return low == high ? (struct segments){0, 0} : (struct segments){end_at(p, rank, low), end_at(p, rank, high)};
+	return low == high ? (struct segments){ 0, 0 } :
+	                     (struct segments){ end_at(p, rank, low), end_at(p, rank, high) };
 }
 
 static size_t first_invalid(struct play *p, size_t i)
@@ -92,7 +94,8 @@ void shunt_play_packets_write(struct play *p, const struct play_actor *a, const 
 
 			if (r.first < r.end)
 				play_note(p, a->rank, ranks[m], PLAY_WRITES);
-			for (size_t s = r.first == r.end ? r.end : first_invalid(p, r.first); s < r.end; s = first_invalid(p, s)) {
+			for (size_t s = r.first == r.end ? r.end : first_invalid(p, r.first); s < r.end;
+			    s = first_invalid(p, s)) {
 				p->valid[s] = s + 1;
 				p->writer[s] = a->rank;
 				shunt_play_wake(p, p->nthings + s, 0);

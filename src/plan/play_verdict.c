@@ -8,16 +8,18 @@
 #include "plan/play.h"
 
 /* What stuck blocks are told apart by: is this operation one that could have given the thing? */
-static bool gives(const struct play *p, const struct play_actor *a, const struct shunt_plan_op *op, enum play_things kind,
-    uint32_t rank, size_t i)
+static bool gives(const struct play *p, const struct play_actor *a, const struct shunt_plan_op *op,
+    enum play_things kind, uint32_t rank, size_t i)
 {
 	const struct shunt_plan_gpu *gpu = &p->plan->gpus[a->rank];
 
 	switch (kind) {
 	case PLAY_MEMORY_CHANNELS:
 	case PLAY_PORT_CHANNELS:
-		for (uint32_t j = 0; shunt_plan_op_signals(op->code) && play_channels(op->type) == kind && j < op->nids; j++)
-			if (gpu->channels[op->type][op->ids[j]].peer == rank && gpu->channels[op->type][op->ids[j]].pair == i)
+		for (uint32_t j = 0; shunt_plan_op_signals(op->code) && play_channels(op->type) == kind && j < op->nids;
+		    j++)
+			if (gpu->channels[op->type][op->ids[j]].peer == rank &&
+			    gpu->channels[op->type][op->ids[j]].pair == i)
 				return true;
 		return false;
 	case PLAY_SEMAPHORES:
@@ -89,7 +91,8 @@ static void describe_thing(struct play *p, const struct play_actor *a, char *tex
 	switch (kind) {
 	case PLAY_MEMORY_CHANNELS:
 	case PLAY_PORT_CHANNELS:
-		c = &p->plan->gpus[rank].channels[kind == PLAY_MEMORY_CHANNELS ? SHUNT_PLAN_MEMORY : SHUNT_PLAN_PORT][i];
+		c = &p->plan->gpus[rank]
+		         .channels[kind == PLAY_MEMORY_CHANNELS ? SHUNT_PLAN_MEMORY : SHUNT_PLAN_PORT][i];
 		snprintf(text, bytes, "signal %" PRIu64 " on its %s channel %zu, from channel %u of rank %u",
 		    p->taken[a->thing] + 1, kind == PLAY_MEMORY_CHANNELS ? "memory" : "port", i, c->pair, c->peer);
 		break;
@@ -97,8 +100,8 @@ static void describe_thing(struct play *p, const struct play_actor *a, char *tex
 		snprintf(text, bytes, "semaphore %zu", i);
 		break;
 	case PLAY_BARRIERS:
-		snprintf(
-		    text, bytes, "%u blocks at a barrier where %" PRIu64 " are", a->block->ops[a->pc].nblocks, p->count[a->thing]);
+		snprintf(text, bytes, "%u blocks at a barrier where %" PRIu64 " are", a->block->ops[a->pc].nblocks,
+		    p->count[a->thing]);
 		break;
 	default:
 		snprintf(text, bytes, "packets in its scratch, chunk %" PRIu64, p->ends[i] / p->chunk_units);
@@ -110,7 +113,7 @@ static int fail_at(struct play *p, const struct play_actor *a, const char *text)
 {
 	const struct shunt_plan_op *op = &a->block->ops[a->pc];
 
-	p->log->at = (struct shunt_plan_at){a->rank, a->number, op->at, op->inner, shunt_plan_op_names[op->code]};
+	p->log->at = (struct shunt_plan_at){ a->rank, a->number, op->at, op->inner, shunt_plan_op_names[op->code] };
 	shunt_plan_fail(p->log, EINVAL, "%s", text);
 	return -p->log->err;
 }
@@ -138,8 +141,8 @@ int shunt_play_report_stuck(struct play *p)
 	}
 	if (!a) {
 		describe_thing(p, chain[n - 1], thing, sizeof(thing));
-		snprintf(
-		    text, sizeof(text), "waits for %s, expected a block that gives it: none does, or none does once more", thing);
+		snprintf(text, sizeof(text),
+		    "waits for %s, expected a block that gives it: none does, or none does once more", thing);
 		return fail_at(p, chain[n - 1], text);
 	}
 	/* chain[from..n) is a circle, or n is HOPS and from is too. */
@@ -152,7 +155,8 @@ int shunt_play_report_stuck(struct play *p)
 
 		len = strlen(text);
 		describe_op(op, sizeof(op), by[i]);
-		snprintf(text + len, sizeof(text) - len, "; rank %u, block %u would give it in %s", next->rank, next->number, op);
+		snprintf(text + len, sizeof(text) - len, "; rank %u, block %u would give it in %s", next->rank,
+		    next->number, op);
 		len = strlen(text);
 		describe_op(op, sizeof(op), &next->block->ops[next->pc]);
 		describe_thing(p, next, thing, sizeof(thing));
@@ -171,7 +175,7 @@ int shunt_play_report_stuck(struct play *p)
 /* All are through. What is left over would be taken for something else in the next launch. */
 int shunt_play_check_balance(struct play *p)
 {
-	static const char *const names[] = {"memory", "port"};
+	static const char *const names[] = { "memory", "port" };
 
 	for (uint32_t r = 0; r < p->plan->nranks; r++) {
 		const struct shunt_plan_gpu *gpu = &p->plan->gpus[r];
@@ -184,18 +188,18 @@ int shunt_play_check_balance(struct play *p)
 				if (p->count[thing] == p->taken[thing])
 					continue;
 				return shunt_plan_fail(p->log, EINVAL,
-				    "%s channel %u: rank %u signals %" PRIu64 " times on its channel %u, expected %" PRIu64
-				    ", as often as waits are made here",
-				    names[type], i, gpu->channels[type][i].peer, p->count[thing], gpu->channels[type][i].pair,
-				    p->taken[thing]);
+				    "%s channel %u: rank %u signals %" PRIu64
+				    " times on its channel %u, expected %" PRIu64 ", as often as waits are made here",
+				    names[type], i, gpu->channels[type][i].peer, p->count[thing],
+				    gpu->channels[type][i].pair, p->taken[thing]);
 			}
 		for (uint32_t i = 0; i < gpu->nsemaphores; i++) {
 			size_t thing = play_thing(p, PLAY_SEMAPHORES, r, i);
 
 			if (p->count[thing] != gpu->semaphores[i])
 				return shunt_plan_fail(p->log, EINVAL,
-				    "semaphores[%u] ends as %" PRIu64 ", expected %u, its init_value", i, p->count[thing],
-				    gpu->semaphores[i]);
+				    "semaphores[%u] ends as %" PRIu64 ", expected %u, its init_value", i,
+				    p->count[thing], gpu->semaphores[i]);
 		}
 	}
 	p->log->at.rank = SHUNT_PLAN_NIL;
@@ -203,8 +207,8 @@ int shunt_play_check_balance(struct play *p)
 }
 
 /*
- * A launch writes to the half of the launch before the last. Whose packets are there has read them if he has sent anything in the
- * last one, to us or to somebody from whom we have it: not before that launch began on him.
+ * A launch writes to the half of the launch before the last. Whose packets are there has read them if he has sent
+ * anything in the last one, to us or to somebody from whom we have it: not before that launch began on him.
  */
 int shunt_play_check_contacts(struct play *p)
 {
@@ -221,7 +225,8 @@ int shunt_play_check_contacts(struct play *p)
 			if (a != b && (c[(size_t)a * n + b] & (PLAY_HEARS | PLAY_WRITES)) == PLAY_WRITES) {
 				p->log->at.rank = a;
 				return shunt_plan_fail(p->log, EINVAL,
-				    "writes packets to rank %u and hears nothing of it, expected a signal or packets that come "
+				    "writes packets to rank %u and hears nothing of it, expected a signal or packets "
+				    "that come "
 				    "from it: "
 				    "with use_double_scratch_buffer the launch after the next writes over them",
 				    b);

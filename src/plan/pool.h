@@ -8,7 +8,9 @@ struct shunt_pool {
 	struct shunt_pool_block *last;
 };
 
-/* n zeroed elements of `each` bytes, aligned for anything. NULL if there is no memory or n * each overflows; never NULL for n = 0.
+/*
+ * n zeroed elements of `each` bytes, aligned for anything. NULL if there is no memory or n * each overflows; never NULL
+ * for n = 0.
  */
 void *shunt_pool_take(struct shunt_pool *pool, size_t n, size_t each);
 /* A copy of a string. */

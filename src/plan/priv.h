@@ -18,11 +18,14 @@ struct shunt_plan_owned {
 /* All of these: 0, or a negative errno and the log's text. */
 
 /* The blocks of one rank, whose tables are there already. */
-int shunt_plan_load_blocks(
-    struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu, uint32_t rank, const json_t *blocks);
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
+    uint32_t rank, const json_t *blocks);
 /* All that the comments of plan.h call checked or derived, but what follows from running it. */
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
-/* Plays all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan is checked. */
+/*
+ * Plays all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan is
+ * checked.
+ */
 int shunt_plan_check_run(struct shunt_plan_log *log, const struct shunt_plan *plan);
 /* Fills in plan->lines and plan->dense. The plan is checked. */
 int shunt_plan_check_lines(struct shunt_plan_log *log, struct shunt_plan *plan);

@@ -7,8 +7,8 @@
 #include "plan/program_priv.h"
 
 /* Between the caller's memory and ours; `user` 0 is what is sent, 1 what is received. */
-static void emit_stage(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index, uint8_t ours,
-    uint64_t index, uint64_t size)
+static void emit_stage(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index,
+    uint8_t ours, uint64_t index, uint64_t size)
 {
 	struct shunt_prog_op *op;
 	size_t at;
@@ -18,13 +18,15 @@ static void emit_stage(struct program_builder *b, enum shunt_prog_code code, uin
 	at = shunt_image_emit(&b->image, code, 1, 1, size);
 	shunt_image_operand(&b->image, (struct shunt_prog_operand){ .buffer = user, .index = user_index });
 	shunt_image_operand(&b->image,
-	    (struct shunt_prog_operand){ .as = SHUNT_PROG_AS_SLICE, .buffer = ours, .rank = (uint16_t)b->rank, .index = index });
+	    (struct shunt_prog_operand){
+	        .as = SHUNT_PROG_AS_SLICE, .buffer = ours, .rank = (uint16_t)b->rank, .index = index });
 	op = shunt_image_op(&b->image, at);
 	if (op)
 		op->flags = ours;
 }
 
-static void emit_ranges(struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_ranges *r)
+static void emit_ranges(
+    struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_ranges *r)
 {
 	for (size_t i = 0; i < r->n; i++)
 		emit_stage(b, code, buffer, r->v[i].begin, buffer, r->v[i].begin, r->v[i].end - r->v[i].begin);
@@ -119,7 +121,9 @@ static int build(struct program_builder *b, bool lines)
 {
 	const struct shunt_plan *plan = b->plan;
 	struct shunt_program *p = b->program;
-	struct shunt_prog_head head = { .rank = b->rank, .nranks = plan->nranks, .unit = plan->alignment, .dense = plan->dense };
+	struct shunt_prog_head head = {
+		.rank = b->rank, .nranks = plan->nranks, .unit = plan->alignment, .dense = plan->dense
+	};
 	int err = shunt_program_buffers(b);
 
 	if (err)
@@ -135,7 +139,9 @@ static int build(struct program_builder *b, bool lines)
 	head.nblocks = p->nblocks;
 	head.flags = p->flags;
 	for (int i = 0; i < 2; i++)
-		head.chunks[i] = !program_is_free(plan) ? plan->part_chunks : p->merged ? p->extent[p->work] : b->gpu->chunks[i];
+		head.chunks[i] = !program_is_free(plan) ? plan->part_chunks :
+		    p->merged                           ? p->extent[p->work] :
+		                                          b->gpu->chunks[i];
 	err = shunt_program_lay_out(plan, &head, &p->counters_bytes);
 	if (err)
 		return err;

@@ -36,17 +36,18 @@ int shunt_program_lay_out(const struct shunt_plan *plan, struct shunt_prog_head 
 }
 
 /*
- * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Where they are depends on the size of chunks:
- * from one place on, packets of one size would lie where there was plain data of another, which may look like packets. So each has its own
- * place, whatever the size is; graphs have theirs for good.
+ * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Where they are
+ * depends on the size of chunks: from one place on, packets of one size would lie where there was plain data of
+ * another, which may look like packets. So each has its own place, whatever the size is; graphs have theirs for good.
  */
-static bool half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit, uint64_t *packets_at_p,
-    uint64_t *bytes_p)
+static bool half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t limit,
+    uint64_t *packets_at_p, uint64_t *bytes_p)
 {
 	uint64_t dense, sparse = p->sparse < units ? p->sparse : units, plain;
 
 	if (__builtin_mul_overflow(units * plan->alignment, p->scratch, &dense) ||
-	    __builtin_mul_overflow(units * plan->alignment, p->plain && p->packets ? plan->scratch_chunks : 0, &plain) ||
+	    __builtin_mul_overflow(
+	        units * plan->alignment, p->plain && p->packets ? plan->scratch_chunks : 0, &plain) ||
 	    __builtin_mul_overflow(sparse * plan->alignment, 8 * plan->scratch_chunks, &sparse))
 		return false;
 	if (dense > limit || plain > limit || sparse > limit)
@@ -57,7 +58,8 @@ static bool half_bytes(const struct shunt_program *p, const struct shunt_plan *p
 }
 
 /* Where the parts of an arena begin, in the head's fields; both shadows first, then scratch. */
-static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, struct shunt_prog_head *h, uint64_t *end)
+static bool arena_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
+    struct shunt_prog_head *h, uint64_t *end)
 {
 	uint64_t at = p->counters_bytes, bytes, chunk;
 	const uint64_t limit = (uint64_t)1 << 56;
@@ -79,7 +81,8 @@ static bool arena_layout(const struct shunt_program *p, const struct shunt_plan 
 	return *end <= limit;
 }
 
-bool shunt_program_arena_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
+bool shunt_program_arena_bytes(
+    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
 {
 	struct shunt_prog_head head;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which memory a program uses: of the caller's buffers, merged or two, of peers' and in scratch, from what all blocks of all ranks
- * do.
+ * Which memory a program uses: of the caller's buffers, merged or two, of peers' and in scratch, from what all blocks
+ * of all ranks do.
  */
 #include "plan/program_priv.h"
 
@@ -14,8 +14,12 @@ static void choose_buffers(struct program_builder *b)
 	if (p->merged) {
 		p->work = program_gathers(b->plan) ||
 		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
-		/* The other one is a part of it even where the plan says that it has no chunks, having no use for the others. */
-		p->extent[p->work] = program_is_free(b->plan) ? chunks[p->work] : b->plan->parts[p->work] * b->plan->part_chunks;
+		/*
+		 * The other one is a part of it even where the plan says that it has no chunks, having no use for the
+		 * others.
+		 */
+		p->extent[p->work] =
+		    program_is_free(b->plan) ? chunks[p->work] : b->plan->parts[p->work] * b->plan->part_chunks;
 	} else {
 		p->extent[0] = chunks[SHUNT_PLAN_INPUT];
 		p->extent[1] = chunks[SHUNT_PLAN_OUTPUT];
@@ -24,7 +28,8 @@ static void choose_buffers(struct program_builder *b)
 	p->used[1] = p->extent[1];
 }
 
-struct shunt_prog_operand shunt_program_operand(const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank)
+struct shunt_prog_operand shunt_program_operand(
+    const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank)
 {
 	struct shunt_prog_operand o = { .buffer = (uint8_t)s->buffer, .rank = (uint16_t)rank, .index = s->index };
 
@@ -37,7 +42,8 @@ struct shunt_prog_operand shunt_program_operand(const struct program_builder *b,
 }
 
 /* A slice that an operation of `gpu` reads or writes. */
-static int use(struct program_builder *b, const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *s, bool write)
+static int use(
+    struct program_builder *b, const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *s, bool write)
 {
 	const uint32_t *ranks;
 	uint32_t n = shunt_plan_slice_ranks(gpu, s, &ranks);
@@ -49,7 +55,10 @@ static int use(struct program_builder *b, const struct shunt_plan_gpu *gpu, cons
 
 		if (o.buffer == SHUNT_PLAN_SCRATCH) {
 			*(s->packet ? &b->program->packets : &b->program->plain) = true;
-			/* Peers' scratch is safe in launches of any size if none can begin before all ranks left the last but one. */
+			/*
+			 * Peers' scratch is safe in launches of any size if none can begin before all ranks left the
+			 * last but one.
+			 */
 			if (s->place != SHUNT_PLAN_LOCAL &&
 			    !(s->packet && b->plan->double_scratch && b->plan->collective <= SHUNT_PLAN_ALLTOALL))
 				b->program->flags |= SHUNT_PROG_RESYNC;
@@ -110,7 +119,8 @@ int shunt_program_buffers(struct program_builder *b)
 	if (p->merged) {
 		uint64_t part = b->plan->part_chunks, mine = b->rank * part;
 
-		p->preserves_input = !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->work], mine, mine + part);
+		p->preserves_input =
+		    !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->work], mine, mine + part);
 	}
 	p->loads_output = !p->merged && program_is_free(b->plan) && b->read[1].n;
 	return 0;

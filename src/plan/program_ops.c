@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The plan's operations as the kernel's: 30 kinds become 14, neighbours that wait for the same kind of thing become one, and
- * threads meet where the format orders what several of them do.
+ * The plan's operations as the kernel's: 30 kinds become 14, neighbours that wait for the same kind of thing become
+ * one, and threads meet where the format orders what several of them do.
  */
 #include <errno.h>
 #include "plan/program_priv.h"
@@ -25,7 +25,8 @@ static void emit_signal(struct program_builder *b, const struct shunt_plan_op *o
 		const struct shunt_plan_channel *c = &b->gpu->channels[op->type][op->ids[j]];
 
 		shunt_image_operand(&b->image,
-		    (struct shunt_prog_operand){ .rank = (uint16_t)c->peer, .index = slot(&b->plan->gpus[c->peer], op->type, c->pair) });
+		    (struct shunt_prog_operand){
+		        .rank = (uint16_t)c->peer, .index = slot(&b->plan->gpus[c->peer], op->type, c->pair) });
 	}
 }
 
@@ -33,8 +34,9 @@ static void emit_wait(struct program_builder *b, const struct shunt_plan_op *op)
 {
 	shunt_image_emit(&b->image, SHUNT_PROG_WAIT, op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
-		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = (uint16_t)b->gpu->channels[op->type][op->ids[j]].peer,
-		    .index = slot(b->gpu, op->type, op->ids[j]) });
+		shunt_image_operand(&b->image,
+		    (struct shunt_prog_operand){ .rank = (uint16_t)b->gpu->channels[op->type][op->ids[j]].peer,
+		        .index = slot(b->gpu, op->type, op->ids[j]) });
 	shunt_image_loosen(&b->image, false);
 }
 
@@ -42,7 +44,8 @@ static void emit_semaphores(struct program_builder *b, const struct shunt_plan_o
 {
 	shunt_image_emit(&b->image, code, op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
-		shunt_image_operand(&b->image, (struct shunt_prog_operand){ .rank = (uint16_t)b->rank, .index = op->ids[j] });
+		shunt_image_operand(
+		    &b->image, (struct shunt_prog_operand){ .rank = (uint16_t)b->rank, .index = op->ids[j] });
 	if (code == SHUNT_PROG_TAKE)
 		shunt_image_loosen(&b->image, false);
 }
@@ -80,7 +83,9 @@ static void emit_slice(struct program_builder *b, const struct shunt_plan_slice 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
 
-		o.as = packets ? lines ? SHUNT_PROG_AS_LINES : SHUNT_PROG_AS_PACKETS : lines ? SHUNT_PROG_AS_PART : SHUNT_PROG_AS_SLICE;
+		o.as = packets ? lines ? SHUNT_PROG_AS_LINES : SHUNT_PROG_AS_PACKETS :
+		    lines      ? SHUNT_PROG_AS_PART :
+		                 SHUNT_PROG_AS_SLICE;
 		shunt_image_operand(&b->image, o);
 	}
 }
@@ -119,8 +124,8 @@ static void emit_data(struct program_builder *b, const struct shunt_plan_op *op,
 }
 
 /*
- * Adds a packing or unpacking to the operation before it, if that was one of the same kind and size: one waits for memory or peers,
- * then, and not one after the other. Plain scratch may be what another of them has written.
+ * Adds a packing or unpacking to the operation before it, if that was one of the same kind and size: one waits for
+ * memory or peers, then, and not one after the other. Plain scratch may be what another of them has written.
  */
 static bool emit_joined(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
     const struct shunt_plan_slice *src, const struct shunt_plan_slice *dst)
@@ -130,7 +135,8 @@ static bool emit_joined(struct program_builder *b, const struct shunt_plan_op *o
 
 	if (code != SHUNT_PROG_PACK && code != SHUNT_PROG_UNPACK)
 		return false;
-	if (!last || last->next != b->image.n || (last->code != code && last->code != joined) || last->ndst != last->nsrc)
+	if (!last || last->next != b->image.n || (last->code != code && last->code != joined) ||
+	    last->ndst != last->nsrc)
 		return false;
 	if (last->size != src->size || last->part != op->part || last->parts != op->parts)
 		return false;

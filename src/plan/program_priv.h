@@ -36,11 +36,15 @@ static inline bool program_is_free(const struct shunt_plan *plan)
 /* What the program says of buffers, and b->read and b->written. 0 or -ENOMEM. */
 int shunt_program_buffers(struct program_builder *b);
 /* A slice as an operand on one of its ranks: with merged buffers it may be in the other one, at another place. */
-struct shunt_prog_operand shunt_program_operand(const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank);
+struct shunt_prog_operand shunt_program_operand(
+    const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank);
 
 /* ---- operations (program_ops.c) */
 
-/* A block's operations from ops[0] on that belong together: one, or a pipeline with its body. Returns how many those are. */
+/*
+ * A block's operations from ops[0] on that belong together: one, or a pipeline with its body. Returns how many those
+ * are.
+ */
 uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_plan_op *ops);
 
 /* ---- arenas (program_arena.c) */

@@ -25,7 +25,7 @@ static struct {
 	size_t nprogram; /* of them are the program's */
 	shunt_plan_selector *selector;
 	void *arg;
-} registry = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} registry = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* With the lock held; the registry holds the plan on success. -EEXIST: the same plan is there already. */
 static int insert(struct shunt_plan *plan, size_t at)
@@ -71,7 +71,7 @@ static void add_file(void *ctx, const char *path)
 	shunt_plan_drop(plan);
 }
 
-static const struct shunt_files files = {.what = "plans", .one = "plan", .add = add_file};
+static const struct shunt_files files = { .what = "plans", .one = "plan", .add = add_file };
 
 static void add_cache(const char *dir)
 {
@@ -169,7 +169,7 @@ static int by_priority(const void *x, const void *y)
 
 static uint64_t hash_set(const struct shunt_plan_set *set)
 {
-	const uint64_t steers[] = {set->n, set->selector != NULL, set->same_place};
+	const uint64_t steers[] = { set->n, set->selector != NULL, set->same_place };
 	uint64_t h = shunt_fnv1a(0, steers, sizeof(steers));
 
 	if (!set->n && !set->selector)
@@ -203,7 +203,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 			continue;
 		if (plan->ranks_per_node && plan->ranks_per_node != (uint32_t)ranks_per_node)
 			continue;
-		set->entries[set->n] = (struct shunt_plan_entry){shunt_plan_hold(plan), set->n};
+		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_hold(plan), set->n };
 		set->n++;
 	}
 	pthread_mutex_unlock(&registry.lock);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_PLAN_REGISTRY_PRIV_H
 #define SHUNT_PLAN_REGISTRY_PRIV_H
-/* For the registry's own files: registry.c has the process's plans, match.c chooses from a set, api.c is what programs see. */
+/*
+ * For the registry's own files: registry.c has the process's plans, match.c chooses from a set, api.c is what programs
+ * see.
+ */
 #include <stdatomic.h>
 #include "plan/registry.h"
 

@@ -20,20 +20,21 @@
 /* Memory that lasts until the end: a graph may use it. */
 struct arena {
 	struct arena *next;
-	uint64_t units;                 /* of a chunk, at most */
-	char *images;                   /* one allocation with the copies */
-	char *copies;                   /* private memory for input and output where the caller's will not do; one launch after the other */
-	uint64_t shadow_at[2];          /* as its images have it */
-	struct shunt_gpu_mem mem[];     /* of each rank */
+	uint64_t units; /* of a chunk, at most */
+	char *images;   /* one allocation with the copies */
+	char *
+	    copies; /* private memory for input and output where the caller's will not do; one launch after the other */
+	uint64_t shadow_at[2];      /* as its images have it */
+	struct shunt_gpu_mem mem[]; /* of each rank */
 };
 
 struct shunt_plan_exec {
 	struct shunt_plan_host host;
-	bool keeps_inputs;              /* of all ranks: nobody writes to anybody's */
+	bool keeps_inputs; /* of all ranks: nobody writes to anybody's */
 	struct shunt_plan *plan;
 	struct shunt_program *program;
-	struct arena *arenas;           /* the newest first */
-	uint64_t refused;               /* units of the smallest chunks that could not be had */
+	struct arena *arenas; /* the newest first */
+	uint64_t refused;     /* units of the smallest chunks that could not be had */
 	char why[128];
 };
 
@@ -46,12 +47,18 @@ struct offer {
 bool shunt_plan_call_of(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
 {
 	uint64_t bytes = shunt_coll_bytes(coll), n = (uint64_t)nranks;
-	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER, all = coll->kind == SHUNT_ALLTOALL;
+	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER,
+	     all = coll->kind == SHUNT_ALLTOALL;
 
 	if (!gather && !scatter && !all && coll->kind != SHUNT_ALLREDUCE)
 		return false;
-	*call_p = (struct shunt_plan_call){ .send = coll->send, .recv = coll->recv, .dtype = coll->dtype, .redop = coll->redop,
-		.scalar = coll->scalar, .scalar_on_device = coll->scalar_on_device, .stream = coll->stream };
+	*call_p = (struct shunt_plan_call){ .send = coll->send,
+		.recv = coll->recv,
+		.dtype = coll->dtype,
+		.redop = coll->redop,
+		.scalar = coll->scalar,
+		.scalar_on_device = coll->scalar_on_device,
+		.stream = coll->stream };
 	call_p->send_bytes = scatter || all ? bytes * n : bytes;
 	call_p->recv_bytes = gather || all ? bytes * n : bytes;
 	return true;
@@ -72,13 +79,14 @@ static bool keeps_inputs(const struct shunt_plan *plan)
 }
 
 /*
- * What lies at one place on all ranks, in place or not: all but what a gather sends and what a scatter receives. A merged buffer is what is
- * received, but for a scatter.
+ * What lies at one place on all ranks, in place or not: all but what a gather sends and what a scatter receives. A
+ * merged buffer is what is received, but for a scatter.
  */
 void shunt_plan_exec_wants(const struct shunt_plan_exec *e, bool wants[2])
 {
 	const struct shunt_program *p = e->program;
-	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER, gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
+	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
 
 	wants[0] = !gather && !p->merged && p->shadow[0] && e->keeps_inputs;
 	wants[1] = !scatter && p->shadow[p->merged ? p->work : 1];
@@ -157,8 +165,8 @@ static int gather(struct shunt_plan_exec *e, const void *mine, size_t bytes, voi
 }
 
 /*
- * Of private copies of all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and comes up when the others may
- * be launching already: so there is room for them from the first.
+ * Of private copies of all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and
+ * comes up when the others may be launching already: so there is room for them from the first.
  */
 static bool copies_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64_t *bytes_p)
 {
@@ -170,15 +178,18 @@ static bool copies_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64
 	return !__builtin_mul_overflow(chunks, units * e->plan->alignment, bytes_p) && *bytes_p <= (uint64_t)1 << 56;
 }
 
-/* The next power of two, so that a few arenas serve all sizes, and as much as the first grain holds. The same on all ranks. */
+/*
+ * The next power of two, so that a few arenas serve all sizes, and as much as the first grain holds. The same on all
+ * ranks.
+ */
 static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 {
 	uint64_t up = 1, bytes, copies;
 
 	while (up < units)
 		up *= 2;
-	while (shunt_program_arena_bytes(e->program, e->plan, 2 * up, &bytes) && copies_bytes(e, 2 * up, &copies) && bytes + copies <= GRAIN &&
-	    up < ((uint64_t)1 << 40))
+	while (shunt_program_arena_bytes(e->program, e->plan, 2 * up, &bytes) && copies_bytes(e, 2 * up, &copies) &&
+	    bytes + copies <= GRAIN && up < ((uint64_t)1 << 40))
 		up *= 2;
 	return up;
 }
@@ -215,7 +226,8 @@ static void make_offer(struct shunt_plan_exec *e, struct arena *a, struct offer 
 	if (!err)
 		err = gpu->mem_alloc(e->host.device, images + copies, (void **)&a->images);
 	if (err) {
-		shunt_verdict_refuse(&o->verdict, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + images + copies));
+		shunt_verdict_refuse(
+		    &o->verdict, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + images + copies));
 		return;
 	}
 	a->copies = a->images + images;
@@ -232,7 +244,8 @@ static int map_peers(struct shunt_plan_exec *e, struct arena *a, const struct of
 		if (r == e->host.rank)
 			continue;
 		if (offers[r].process == e->host.process)
-			err = shunt_scratch_borrow(gpu, e->host.device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
+			err = shunt_scratch_borrow(
+			    gpu, e->host.device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &a->mem[r]);
 		else
 			err = fds[r] < 0 ? -EBADF : gpu->share_map(e->host.device, fds[r], offers[r].bytes, &a->mem[r]);
 	}
@@ -264,7 +277,8 @@ static int fill_arena(struct shunt_plan_exec *e, struct arena *a)
 }
 
 /* Both rounds, all ranks: 0 and *refused_p (e->why has a text), or gather's error. */
-static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *offers, struct shunt_verdict *verdicts, int *fds, bool *refused_p)
+static int exchange(struct shunt_plan_exec *e, struct arena *a, struct offer *offers, struct shunt_verdict *verdicts,
+    int *fds, bool *refused_p)
 {
 	int n = e->host.nranks, me = e->host.rank, who, err;
 	struct shunt_verdict v = { .ok = 1 };
@@ -373,8 +387,10 @@ int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, c
 /* How many parts the caller's buffers consist of. */
 static void user_parts(const struct shunt_plan *plan, uint64_t parts[2])
 {
-	parts[0] = plan->collective == SHUNT_PLAN_REDUCESCATTER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
-	parts[1] = plan->collective == SHUNT_PLAN_ALLGATHER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+	parts[0] =
+	    plan->collective == SHUNT_PLAN_REDUCESCATTER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+	parts[1] =
+	    plan->collective == SHUNT_PLAN_ALLGATHER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
 }
 
 static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint64_t parts[2])
@@ -432,13 +448,15 @@ static bool places_overlap(const struct shunt_plan_call *call)
 }
 
 /* Which buffers peers reach in the callers' memory: decided by what is the same on all ranks. `exact` as below. */
-static void choose_direct(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, struct shunt_kargs_plan *a)
+static void choose_direct(
+    const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, struct shunt_kargs_plan *a)
 {
 	const struct shunt_program *p = e->program;
 	bool wants[2], direct[2];
 
 	shunt_plan_exec_wants(e, wants);
-	direct[0] = exact && wants[0] && call->remote[0] && call->remote[1] && !(a->k.flags & SHUNT_K_PREMUL) && !places_overlap(call);
+	direct[0] = exact && wants[0] && call->remote[0] && call->remote[1] && !(a->k.flags & SHUNT_K_PREMUL) &&
+	    !places_overlap(call);
 	direct[1] = exact && wants[1] && call->remote[1];
 	for (int i = 0; i < 2; i++) {
 		int buffer = p->merged ? p->work : i;
@@ -452,10 +470,12 @@ static void choose_direct(const struct shunt_plan_exec *e, const struct shunt_pl
 }
 
 /*
- * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer that the plan uses:
- * the shadow, the caller's, or (NULL here) a private copy. What peers reach directly was chosen before.
+ * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer
+ * that the plan uses: the shadow, the caller's, or (NULL here) a private copy. What peers reach directly was chosen
+ * before.
  */
-static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, uint64_t chunk_bytes, struct shunt_kargs_plan *a)
+static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact,
+    uint64_t chunk_bytes, struct shunt_kargs_plan *a)
 {
 	const struct shunt_program *p = e->program;
 	const struct arena *arena = e->arenas;
@@ -484,7 +504,8 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		return;
 	}
 
-	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER, gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
+	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
 	char **w = &a->buffer[p->work];
 	if (!p->used[p->work])
 		return;
@@ -492,7 +513,8 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		char *place = scatter ? caller[0] : caller[1];
 		bool in_place = scatter && caller[0] + own == caller[1];
 
-		*w = exact && aligned(place) && (!scatter || (in_place && p->preserves_input && !scaled)) ? place : NULL;
+		*w =
+		    exact && aligned(place) && (!scatter || (in_place && p->preserves_input && !scaled)) ? place : NULL;
 	}
 	if (scaled || !*w || (gather ? *w + own : *w) != caller[0])
 		a->k.flags |= SHUNT_PLAN_LOAD0 << p->work;
@@ -505,12 +527,20 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	const struct shunt_program *p = e->program;
 	const struct shunt_plan *plan = e->plan;
 	uint64_t parts[2], chunk, units;
-	struct shunt_kargs_plan a = { .k.send = call->send, .k.recv = call->recv, .k.rank = (uint16_t)e->host.rank,
-		.k.nranks = (uint16_t)e->host.nranks, .k.op = call->op, .k.check = call->check, .k.count = call->count,
+	struct shunt_kargs_plan a = { .k.send = call->send,
+		.k.recv = call->recv,
+		.k.rank = (uint16_t)e->host.rank,
+		.k.nranks = (uint16_t)e->host.nranks,
+		.k.op = call->op,
+		.k.check = call->check,
+		.k.count = call->count,
 		.k.flags = e->host.wire == SHUNT_PLAN_WIRE_LL8 ? SHUNT_PLAN_LL8 : 0 };
 	unsigned shape = p->flags & SHUNT_PROG_LINES ? SHUNT_SHAPE_plan_lines : SHUNT_SHAPE_plan;
-	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype), .args = &a, .arg_bytes = sizeof(a),
-		.blocks = p->nblocks + (call->check.what != 0), .stream = call->stream };
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),
+		.args = &a,
+		.arg_bytes = sizeof(a),
+		.blocks = p->nblocks + (call->check.what != 0),
+		.stream = call->stream };
 	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->images;
 	bool exact = true;
 	char *copy;
@@ -519,7 +549,8 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	user_parts(plan, parts);
 	if (!sizes_fit(plan, call, parts))
 		return -EINVAL;
-	units = chunk_units(e, plan->collective == SHUNT_PLAN_ALLGATHER || !call->send_bytes ? call->recv_bytes : call->send_bytes);
+	units = chunk_units(
+	    e, plan->collective == SHUNT_PLAN_ALLGATHER || !call->send_bytes ? call->recv_bytes : call->send_bytes);
 	err = prepare_units(e, units);
 	if (err)
 		return err;

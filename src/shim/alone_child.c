@@ -12,8 +12,8 @@
 #include "shim/standalone.h"
 
 struct child_task {
-	struct shunt_task task;    /* of the parent; of the child itself if it has none, or is known at once */
-	struct shunt_entry *child; /* split and shrink: not published yet; NULL without a colour */
+	struct shunt_task task;     /* of the parent; of the child itself if it has none, or is known at once */
+	struct shunt_entry *child;  /* split and shrink: not published yet; NULL without a colour */
 	struct shunt_entry *parent; /* grow: a reference, or NULL */
 	ncclComm_t *newcomm;
 	struct shunt_council council;
@@ -29,7 +29,7 @@ static ncclResult_t split_run(struct shunt_task *task)
 	struct child_task *w = (struct child_task *)task;
 	struct shunt_comm *parent = task->entry->comm;
 	int me = shunt_comm_rank(parent), nranks = shunt_comm_nranks(parent), rank = 0, members = 0, err;
-	struct vote mine = {w->color, w->key}, *all = calloc(nranks, sizeof(*all));
+	struct vote mine = { w->color, w->key }, *all = calloc(nranks, sizeof(*all));
 
 	if (!all)
 		return shunt_to_nccl(-ENOMEM);
@@ -72,19 +72,19 @@ static ncclResult_t child_finish(struct shunt_task *task, ncclResult_t result)
 /* Where all ranks of the communicator that is described come together. */
 static struct shunt_council council_of(const struct shunt_comm_desc *d, const struct shunt_entry *cancels)
 {
-	return (struct shunt_council){d->id, d->slot, d->nslots, d->rank, d->nranks, &cancels->own->cancel};
+	return (struct shunt_council){ d->id, d->slot, d->nslots, d->rank, d->nranks, &cancels->own->cancel };
 }
 
 /* A child whose place among the ranks is still to be found has rank and nranks -1. */
 static struct shunt_comm_desc describe_child(const struct shunt_entry *parent, struct shunt_id id, int rank, int nranks)
 {
-	return (struct shunt_comm_desc){.id = id,
-	    .slot = shunt_comm_rank(parent->comm),
-	    .nslots = shunt_comm_nranks(parent->comm),
-	    .rank = rank,
-	    .nranks = nranks,
-	    .device = shunt_comm_device(parent->comm),
-	    .standalone = true};
+	return (struct shunt_comm_desc){ .id = id,
+		.slot = shunt_comm_rank(parent->comm),
+		.nslots = shunt_comm_nranks(parent->comm),
+		.rank = rank,
+		.nranks = nranks,
+		.device = shunt_comm_device(parent->comm),
+		.standalone = true };
 }
 
 /* Takes the parent's reference, and the child's. */
@@ -106,7 +106,7 @@ static ncclResult_t start_child(struct shunt_entry *parent, struct shunt_entry *
 
 ncclResult_t shunt_alone_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
 {
-	struct child_task w = {.task.run = split_run, .newcomm = newcomm, .color = color, .key = key};
+	struct child_task w = { .task.run = split_run, .newcomm = newcomm, .color = color, .key = key };
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_comm_desc desc;
 	struct shunt_comm_config c;
@@ -163,7 +163,7 @@ static const char *check_excluded(const struct shunt_entry *parent, const int *e
 ncclResult_t shunt_alone_shrink(
     ncclComm_t comm, const int *excluded, int n, ncclComm_t *newcomm, const ncclConfig_t *config, int flags)
 {
-	struct child_task w = {.task.run = meet_run, .newcomm = newcomm};
+	struct child_task w = { .task.run = meet_run, .newcomm = newcomm };
 	struct shunt_entry *parent, *child;
 	struct shunt_comm_desc desc;
 	struct shunt_comm_config c;
@@ -237,7 +237,7 @@ static const char *find_place(
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	const char *why = NULL;
 
-	*desc = (struct shunt_comm_desc){.rank = rank, .nranks = nranks, .nslots = nranks, .standalone = true};
+	*desc = (struct shunt_comm_desc){ .rank = rank, .nranks = nranks, .nslots = nranks, .standalone = true };
 	if (nranks < 1 || (parent && nranks <= shunt_comm_nranks(parent->comm)))
 		return "the communicator would not be larger than before";
 	if (parent) {
@@ -289,7 +289,7 @@ ncclResult_t shunt_alone_grow(
 		free(w);
 		return shunt_group_result(ncclSystemError);
 	}
-	w->task = (struct shunt_task){.entry = child, .run = meet_run, .finish = grow_finish};
+	w->task = (struct shunt_task){ .entry = child, .run = meet_run, .finish = grow_finish };
 	w->council = council_of(&desc, child);
 	w->parent = parent;
 	w->newcomm = newcomm;

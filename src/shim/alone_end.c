@@ -46,7 +46,7 @@ static ncclResult_t wait_for_kernels(struct shunt_entry *e)
 		shunt_entry_put(e);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
-	*w = (struct shunt_task){.entry = e, .run = quiet_run, .finish = quiet_finish};
+	*w = (struct shunt_task){ .entry = e, .run = quiet_run, .finish = quiet_finish };
 	return shunt_task_start(w, e->config.blocking);
 }
 
@@ -83,7 +83,8 @@ ncclResult_t shunt_alone_revoke(ncclComm_t comm, int flags)
 		return shunt_alone_refuse("ncclCommRevoke", "the communicator was finalized or revoked before");
 	}
 	shunt_comm_abort(e->comm);
-	if (shunt_task_state(e->own) == ncclInProgress) { /* it ends now, and has failed; the communicator can be split and shrunk all the same */
+	if (shunt_task_state(e->own) ==
+	    ncclInProgress) { /* it ends now, and has failed; the communicator can be split and shrunk all the same */
 		shunt_task_revoke(e->own);
 		shunt_entry_put(e);
 		return ncclSuccess;
@@ -101,7 +102,8 @@ static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
 	e = shunt_alone_find(comm, what, &result);
 	if (!e)
 		return shunt_group_result(result);
-	was = (on ? atomic_fetch_or(&e->off, SHUNT_OFF_SUSPENDED) : atomic_fetch_and(&e->off, ~SHUNT_OFF_SUSPENDED)) & SHUNT_OFF_SUSPENDED;
+	was = (on ? atomic_fetch_or(&e->off, SHUNT_OFF_SUSPENDED) : atomic_fetch_and(&e->off, ~SHUNT_OFF_SUSPENDED)) &
+	    SHUNT_OFF_SUSPENDED;
 	if (was == on) {
 		shunt_entry_put(e);
 		shunt_warn("%s: the communicator is %s", what, on ? "suspended already" : "not suspended");

@@ -32,7 +32,7 @@ bool shunt_task_is_queued(const struct shunt_own *own)
 void shunt_task_wait(const struct shunt_own *own)
 {
 	while (atomic_load(&own->threads))
-		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 }
 
 void shunt_task_revoke(struct shunt_own *own)
@@ -41,7 +41,7 @@ void shunt_task_revoke(struct shunt_own *own)
 
 	atomic_fetch_or(&own->cancel, SHUNT_CANCEL_REVOKED);
 	while (atomic_load(&own->threads) || atomic_load(&own->running))
-		nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 	atomic_fetch_and(&own->cancel, ~SHUNT_CANCEL_REVOKED);
 	if (!atomic_load(&own->stillborn))
 		atomic_store(&own->result, before);
@@ -61,7 +61,10 @@ static ncclResult_t end(struct shunt_task *w, ncclResult_t result)
 		atomic_compare_exchange_strong(&own->result, &none, (int)result);
 	atomic_fetch_sub(&own->tasks, 1);
 	shunt_entry_put(e);
-	/* Whoever ends the communicator waits until there are no threads, unless he came when the task still stood in an open group. */
+	/*
+	 * Whoever ends the communicator waits until there are no threads, unless he came when the task still stood in
+	 * an open group.
+	 */
 	if (background) {
 		atomic_fetch_sub(&own->threads, 1);
 		shunt_own_put(own);
@@ -171,7 +174,7 @@ static const char *add_to_group(struct shunt_task *w, bool blocking)
 		return "blocking and non-blocking communicators cannot be in one group";
 	if (blocking) {
 		group_blocks = true;
-		w->job = (struct shunt_job){.lane = w->entry, .run = run_job, .finish = finish_job};
+		w->job = (struct shunt_job){ .lane = w->entry, .run = run_job, .finish = finish_job };
 		shunt_group_add_job(&w->job);
 		return NULL;
 	}
@@ -179,7 +182,7 @@ static const char *add_to_group(struct shunt_task *w, bool blocking)
 		deferred = calloc(1, sizeof(*deferred));
 		if (!deferred)
 			return "no memory";
-		deferred->job = (struct shunt_job){.lane = deferred, .run = run_deferred, .finish = finish_deferred};
+		deferred->job = (struct shunt_job){ .lane = deferred, .run = run_deferred, .finish = finish_deferred };
 		deferred->end = &deferred->first;
 		shunt_group_add_job(&deferred->job);
 	}

@@ -2,12 +2,12 @@
 #ifndef SHUNT_SHIM_ALONE_TASK_H
 #define SHUNT_SHIM_ALONE_TASK_H
 /*
- * Standalone: what takes its time on a communicator, because other ranks or the device have to be waited for. It runs now, at the
- * end of the thread's group, or for a non-blocking communicator on a thread of ours, after the group if there is one. Tasks of one
- * communicator run in the order in which they were started.
+ * Standalone: what takes its time on a communicator, because other ranks or the device have to be waited for. It runs
+ * now, at the end of the thread's group, or for a non-blocking communicator on a thread of ours, after the group if
+ * there is one. Tasks of one communicator run in the order in which they were started.
  *
- * While a task is under way its communicator is in progress. A task that fails where the program does not wait leaves its result to
- * ncclCommGetAsyncError.
+ * While a task is under way its communicator is in progress. A task that fails where the program does not wait leaves
+ * its result to ncclCommGetAsyncError.
  */
 #include "shim/group.h"
 #include "shim/handles.h"
@@ -27,8 +27,9 @@ struct shunt_task {
 ncclResult_t shunt_task_start(struct shunt_task *task, bool blocking);
 
 /*
- * The same for the first task of a communicator: the program has the handle from here on, at *newcomm. If it fails, its finish() calls fail_new,
- * and there is no communicator; or, where the program has gone on with it, one that can only be aborted.
+ * The same for the first task of a communicator: the program has the handle from here on, at *newcomm. If it fails, its
+ * finish() calls fail_new, and there is no communicator; or, where the program has gone on with it, one that can only
+ * be aborted.
  */
 ncclResult_t shunt_task_start_new(struct shunt_task *task, ncclComm_t *newcomm);
 void shunt_task_fail_new(struct shunt_task *task, ncclComm_t *newcomm);
@@ -37,7 +38,10 @@ void shunt_task_fail_new(struct shunt_task *task, ncclComm_t *newcomm);
 ncclResult_t shunt_task_state(const struct shunt_own *own);
 /* Nothing but tasks of an open group is under way. */
 bool shunt_task_is_queued(const struct shunt_own *own);
-/* Ends what is under way, but not what an open group has to do yet, and waits for it. It leaves no error: what comes next is not concerned. */
+/*
+ * Ends what is under way, but not what an open group has to do yet, and waits for it. It leaves no error: what comes
+ * next is not concerned.
+ */
 void shunt_task_revoke(struct shunt_own *own);
 /* Until no thread of ours touches the communicator any more, or what the program gave for its tasks. */
 void shunt_task_wait(const struct shunt_own *own);

@@ -29,7 +29,7 @@ int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, siz
 
 int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int redop, const char **path_p)
 {
-	struct shunt_coll c = {.dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count};
+	struct shunt_coll c = { .dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count };
 	struct shunt_entry *e;
 	enum shunt_why why;
 	const char *path;
@@ -46,7 +46,8 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	e = shunt_entry_find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
-	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ? shunt_comm_path(e->comm, &c, &why) : NULL;
+	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ? shunt_comm_path(e->comm, &c, &why) :
+	                                                                          NULL;
 	*path_p = path ? path : "nccl";
 	shunt_entry_put(e);
 	return 0;

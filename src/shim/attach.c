@@ -9,7 +9,8 @@ static void say_no_order(void)
 	static atomic_bool said;
 
 	if (!atomic_exchange(&said, true))
-		shunt_warn("NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit, does nothing without a real NCCL: use communicators in the same order on all ranks");
+		shunt_warn("NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit, does nothing without a real NCCL: use "
+		           "communicators in the same order on all ranks");
 }
 
 struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
@@ -25,7 +26,8 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	if (config->in_order && d.standalone)
 		say_no_order();
 	else if (config->in_order && !d.forward_why)
-		d.forward_why = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL put the launches of all communicators in order";
+		d.forward_why = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL put "
+		                "the launches of all communicators in order";
 	err = shunt_comm_create(&d, &comm);
 	if (err && !d.forward_why && !d.standalone) {
 		d.forward_why = "its socket could not be made on this rank";
@@ -40,7 +42,8 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	e->forward_why = desc->forward_why;
 	e->config = *config;
 	if (config->name[0])
-		shunt_info(SHUNT_LOG_INIT, "communicator %s is the program's %s", shunt_id_text(d.id.b).s, config->name);
+		shunt_info(
+		    SHUNT_LOG_INIT, "communicator %s is the program's %s", shunt_id_text(d.id.b).s, config->name);
 	atomic_store(&e->ready, d.rank >= 0 && d.nranks > 0 && d.device >= 0);
 	return e;
 }
@@ -53,7 +56,7 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 		return true;
 	pthread_mutex_lock(&e->lock);
 	if (!atomic_load(&e->ready) && !real_CommUserRank(comm, &rank) && !real_CommCount(comm, &nranks) &&
-			!real_CommCuDevice(comm, &device)) {
+	    !real_CommCuDevice(comm, &device)) {
 		shunt_comm_set_rank(e->comm, rank, nranks, device);
 		atomic_store_explicit(&e->ready, true, memory_order_release);
 	}
@@ -80,8 +83,8 @@ void shunt_attach_banner(int rank, int device)
 		return;
 	if (shunt_mode() == SHUNT_OVERLAY) {
 		real_GetVersion(&version);
-		shunt_banner("Shunt %s | real NCCL %d.%d.%d (%s)", shunt_version(), version / 10000, version / 100 % 100,
-		    version % 100, shunt_real_nccl_path());
+		shunt_banner("Shunt %s | real NCCL %d.%d.%d (%s)", shunt_version(), version / 10000,
+		    version / 100 % 100, version % 100, shunt_real_nccl_path());
 	} else if (device >= 0 && shunt_gpu() && !shunt_gpu()->device_info(device, &info)) {
 		shunt_banner("Shunt %s | no real NCCL | device %s: %s", shunt_version(), shunt_gpu()->name, info.name);
 	} else {

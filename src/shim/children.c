@@ -55,7 +55,7 @@ static struct shunt_id grown_id(const struct shunt_entry *parent)
 void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
 {
 	static const char zero[sizeof(struct grow_tail)];
-	struct grow_tail tail = {.magic = TAIL_MAGIC, .id = grown_id(parent)};
+	struct grow_tail tail = { .magic = TAIL_MAGIC, .id = grown_id(parent) };
 
 	if (memcmp(id->internal + TAIL_AT, zero, sizeof(zero)))
 		return;

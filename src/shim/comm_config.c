@@ -8,9 +8,9 @@
 #define MAX_CHANNELS 64 /* NCCL's limit on nChannelsPerNetPeer */
 
 /*
- * A number in the struct. since: the caller's header must be at least of this version, else the bytes are padding or belong to
- * nobody; 0: the caller's size alone says so. Values outside least..most are refused. INT_MIN..INT_MAX: any value will do, because
- * it is of no concern here and its range is not known for every version.
+ * A number in the struct. since: the caller's header must be at least of this version, else the bytes are padding or
+ * belong to nobody; 0: the caller's size alone says so. Values outside least..most are refused. INT_MIN..INT_MAX: any
+ * value will do, because it is of no concern here and its range is not known for every version.
  */
 static const struct field {
 	const char *name;
@@ -18,7 +18,7 @@ static const struct field {
 	unsigned since;
 	int least, most;
 } fields[] = {
-#define FIELD(name, since, least, most) {#name, offsetof(ncclConfig_t, name), since, least, most}
+#define FIELD(name, since, least, most) { #name, offsetof(ncclConfig_t, name), since, least, most }
 	FIELD(blocking, 21400, 0, 1),
 	FIELD(cgaClusterSize, 21700, 0, INT_MAX),
 	FIELD(minCTAs, 21700, 1, INT_MAX),
@@ -69,7 +69,8 @@ static int check(ncclConfig_t *c, char *why, size_t bytes)
 		if (f->most == INT_MAX)
 			snprintf(why, bytes, "%s is %d and must be at least %d", f->name, *value, f->least);
 		else
-			snprintf(why, bytes, "%s is %d and must be between %d and %d", f->name, *value, f->least, f->most);
+			snprintf(
+			    why, bytes, "%s is %d and must be between %d and %d", f->name, *value, f->least, f->most);
 		return -EINVAL;
 	}
 	/* NCCL compares them as they stand: a minimum without a maximum is refused. */
@@ -83,19 +84,20 @@ static int check(ncclConfig_t *c, char *why, size_t bytes)
 	return 0;
 }
 
-int shunt_comm_config_read(
-    const ncclConfig_t *config, const struct shunt_comm_config *inherit, struct shunt_comm_config *out, char *why, size_t bytes)
+int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_config *inherit,
+    struct shunt_comm_config *out, char *why, size_t bytes)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
 	ncclConfig_t c;
 	size_t size;
 	int err = 0;
 
-	*out = (struct shunt_comm_config){.blocking = true};
+	*out = (struct shunt_comm_config){ .blocking = true };
 	set_undefined(&c);
 	if (config) {
 		memcpy(&size, &config->size, sizeof(size));
-		memcpy(&c, config, size < sizeof(c) ? size : sizeof(c)); /* the caller's struct may end earlier, or later */
+		memcpy(&c, config,
+		    size < sizeof(c) ? size : sizeof(c)); /* the caller's struct may end earlier, or later */
 		if (size < offsetof(ncclConfig_t, blocking) || c.magic != SHUNT_NCCL_CONFIG_MAGIC) {
 			snprintf(why, bytes, "the configuration was not initialised with NCCL_CONFIG_INITIALIZER");
 			set_undefined(&c);

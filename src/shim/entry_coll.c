@@ -14,8 +14,8 @@
 #include "shim/standalone.h"
 
 /*
- * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op of a collective
- * that does not reduce is ncclSum.
+ * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op
+ * of a collective that does not reduce is ncclSum.
  */
 static inline bool describe(struct shunt_entry *e, struct shunt_call *call)
 {
@@ -71,8 +71,9 @@ static bool is_empty(const struct shunt_coll *c)
 }
 
 /*
- * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do, or know of: a later version's.
- * A profiler's tag, vendor options and shapes of launches that our kernels do not have (NVLS, clusters) change nothing here.
+ * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do,
+ * or know of: a later version's. A profiler's tag, vendor options and shapes of launches that our kernels do not have
+ * (NVLS, clusters) change nothing here.
  */
 static bool take_config(struct shunt_call *call)
 {
@@ -84,9 +85,11 @@ static bool take_config(struct shunt_call *call)
 		return false;
 	if (config->forceAlgSelection != 0 && config->forceAlgSelection != 1)
 		return false;
-	if (config->algSelection || (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
+	if (config->algSelection ||
+	    (config->CTAPolicy != NCCL_CONFIG_UNDEF_INT && config->CTAPolicy != NCCL_CTA_POLICY_DEFAULT))
 		return false;
-	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) || (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))
+	if ((config->minCTAs != NCCL_CONFIG_UNDEF_INT && config->minCTAs < 1) ||
+	    (config->maxCTAs != NCCL_CONFIG_UNDEF_INT && config->maxCTAs < 1))
 		return false;
 	call->coll.min_ctas = config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs;
 	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
@@ -137,7 +140,8 @@ static inline int run(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return shunt_ranges ? run_in_range(comm, coll) : shunt_comm_run(comm, coll);
 }
 
-__attribute__((cold, noinline)) static ncclResult_t record_in_range(struct shunt_group *group, const struct shunt_call *call)
+__attribute__((cold, noinline)) static ncclResult_t record_in_range(
+    struct shunt_group *group, const struct shunt_call *call)
 {
 	ncclResult_t result;
 
@@ -162,9 +166,9 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
 }
 
 /*
- * To the real NCCL, in a group or without one (NULL). It gets a group's calls in the order of issue, as all ranks must agree on that, and it launches
- * communicators in the order of their first calls. So this one waits if it comes behind one that may be the real NCCL's: when that is known is a matter of
- * timing, and another rank may know already.
+ * To the real NCCL, in a group or without one (NULL). It gets a group's calls in the order of issue, as all ranks must
+ * agree on that, and it launches communicators in the order of their first calls. So this one waits if it comes behind
+ * one that may be the real NCCL's: when that is known is a matter of timing, and another rank may know already.
  */
 static inline ncclResult_t forward_in(struct shunt_group *group, struct shunt_entry *e, struct shunt_call *call)
 {
@@ -241,9 +245,12 @@ static ncclResult_t collective_alone(struct shunt_call *call)
 	} else if (lacks_buffer(e, c)) {
 		result = refuse(call, "a buffer is NULL");
 	} else if (!take_config(call)) {
-		result = refuse(call, "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that need the real NCCL");
+		result = refuse(call,
+		    "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that "
+		    "need the real NCCL");
 	} else if (!shunt_comm_pick(e->comm, c, &call->pick, &why)) {
-		result = shunt_group_result(shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
+		result = shunt_group_result(
+		    shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
 		return record(shunt_group_open(), call);
@@ -267,31 +274,35 @@ static ncclResult_t collective_call(struct shunt_call *call)
 	}
 }
 
-static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
-    int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
+static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype,
+    ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-	struct shunt_call call = {.comm = comm, .dtype = dtype, .op = op,
-	    .coll = {.kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream}};
+	struct shunt_call call = { .comm = comm,
+		.dtype = dtype,
+		.op = op,
+		.coll = { .kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream } };
 
 	if (config) {
 		call.has_config = true;
 		call.given = config;
-		memcpy(&call.config, config, config->size < sizeof(call.config) ? config->size : sizeof(call.config)); /* it may be an earlier version's */
+		memcpy(&call.config, config,
+		    config->size < sizeof(call.config) ? config->size :
+		                                         sizeof(call.config)); /* it may be an earlier version's */
 	}
 	return collective_call(&call);
 }
 
 /* ncclX, and ncclXConfig, which with no configuration is the same. */
-#define COLLECTIVE(name, kind, op, root, params, params_config)                                            \
-	ncclResult_t pnccl##name params                                                                    \
-	{                                                                                                  \
-		return collective(kind, send, recv, count, dtype, op, root, comm, stream, NULL);           \
-	}                                                                                                  \
-	SHUNT_TWIN(name);                                                                                  \
-	ncclResult_t pnccl##name##Config params_config                                                     \
-	{                                                                                                  \
-		return collective(kind, send, recv, count, dtype, op, root, comm, stream, config);         \
-	}                                                                                                  \
+#define COLLECTIVE(name, kind, op, root, params, params_config) \
+	ncclResult_t pnccl##name params \
+	{ \
+		return collective(kind, send, recv, count, dtype, op, root, comm, stream, NULL); \
+	} \
+	SHUNT_TWIN(name); \
+	ncclResult_t pnccl##name##Config params_config \
+	{ \
+		return collective(kind, send, recv, count, dtype, op, root, comm, stream, config); \
+	} \
 	SHUNT_TWIN(name##Config)
 
 #define COMMON const void *send, void *recv, size_t count, ncclDataType_t dtype
@@ -299,9 +310,11 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 #define CONFIG const ncclCollConfig_t *config
 
 COLLECTIVE(AllReduce, SHUNT_ALLREDUCE, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
-COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL), (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG));
+COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL),
+    (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG));
 COLLECTIVE(Broadcast, SHUNT_BROADCAST, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
-COLLECTIVE(ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
+COLLECTIVE(
+    ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
 COLLECTIVE(AllGather, SHUNT_ALLGATHER, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
 COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
 COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
@@ -310,12 +323,21 @@ COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COM
 /* In place; PyTorch's broadcast. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective_call(&(struct shunt_call){.comm = comm, .dtype = dtype, .op = ncclSum, .bcast = true,
-	    .coll = {.kind = SHUNT_BROADCAST, .root = root, .send = buff, .recv = buff, .count = count, .stream = stream}});
+	return collective_call(&(struct shunt_call){ .comm = comm,
+	    .dtype = dtype,
+	    .op = ncclSum,
+	    .bcast = true,
+	    .coll = { .kind = SHUNT_BROADCAST,
+	        .root = root,
+	        .send = buff,
+	        .recv = buff,
+	        .count = count,
+	        .stream = stream } });
 }
 SHUNT_TWIN(Bcast);
 
-ncclResult_t pncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t pncclSend(
+    const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
 	return collective(SHUNT_SEND, send, NULL, count, dtype, ncclSum, peer, comm, stream, NULL);
 }

@@ -8,8 +8,10 @@
 #include "shim/result.h"
 #include "shim/standalone.h"
 
-/* Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The caller puts the
- * entry; the last one to do so waits for our kernels and frees what they used. */
+/*
+ * Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The
+ * caller puts the entry; the last one to do so waits for our kernels and frees what they used.
+ */
 static struct shunt_entry *detach(ncclComm_t comm, bool abort)
 {
 	struct shunt_entry *e;
@@ -50,7 +52,10 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 }
 SHUNT_TWIN(CommFinalize);
 
-/* A non-blocking communicator that something is under way on, such as a split: NCCL refuses to destroy it, and it lives on, with what it has begun. */
+/*
+ * A non-blocking communicator that something is under way on, such as a split: NCCL refuses to destroy it, and it lives
+ * on, with what it has begun.
+ */
 static bool is_in_progress(ncclComm_t comm)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
@@ -196,22 +201,22 @@ static ncclResult_t ask_alone(ncclComm_t comm, const char *what, int (*ask)(cons
 
 ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCount", shunt_comm_nranks, count)
-						: real_CommCount(comm, count);
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCount", shunt_comm_nranks, count) :
+	                                          real_CommCount(comm, count);
 }
 SHUNT_TWIN(CommCount);
 
 ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCuDevice", shunt_comm_device, device)
-						: real_CommCuDevice(comm, device);
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCuDevice", shunt_comm_device, device) :
+	                                          real_CommCuDevice(comm, device);
 }
 SHUNT_TWIN(CommCuDevice);
 
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommUserRank", shunt_comm_rank, rank)
-						: real_CommUserRank(comm, rank);
+	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommUserRank", shunt_comm_rank, rank) :
+	                                          real_CommUserRank(comm, rank);
 }
 SHUNT_TWIN(CommUserRank);
 
@@ -227,7 +232,8 @@ ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t
 		if (!e)
 			return result;
 		if (!value || (unsigned)stat > ncclStatGpuMemTotal) {
-			shunt_warn("ncclCommMemStats: %s", value ? "there is no such number" : "the place for the result is NULL");
+			shunt_warn("ncclCommMemStats: %s",
+			    value ? "there is no such number" : "the place for the result is NULL");
 			shunt_entry_put(e);
 			return shunt_to_nccl(-EINVAL);
 		}

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls that make communicators. The real NCCL makes the program's; ours is created beside it, before, so that peers find it. */
+/*
+ * Calls that make communicators. The real NCCL makes the program's; ours is created beside it, before, so that peers
+ * find it.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +29,10 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
 }
 SHUNT_TWIN(GetUniqueId);
 
-/* NCCL_COMM_ID gives every communicator the same id, marked so; members of two of them would take each other for their own. */
+/*
+ * NCCL_COMM_ID gives every communicator the same id, marked so; members of two of them would take each other for their
+ * own.
+ */
 static const char *id_is_shared(const ncclUniqueId *id)
 {
 	const uint64_t mark = SHUNT_NCCL_COMM_MAGIC;
@@ -37,11 +43,12 @@ static const char *id_is_shared(const ncclUniqueId *id)
 /* Our side of a communicator of which this is a rank; NULL: it is not for us. */
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = {.slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .device = -1};
+	struct shunt_comm_desc desc = { .slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .device = -1 };
 	struct shunt_comm_config c;
 	char why[128];
 
-	if (!id || nranks < 1 || rank < 0 || rank >= nranks || shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
+	if (!id || nranks < 1 || rank < 0 || rank >= nranks ||
+	    shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
 		return NULL; /* the real NCCL will say so */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
 	desc.forward_why = id_is_shared(id);
@@ -89,7 +96,8 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUnique
 }
 SHUNT_TWIN(CommInitRankConfig);
 
-ncclResult_t pncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
+ncclResult_t pncclCommInitRankScalable(
+    ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *e;
@@ -112,12 +120,17 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_alone_init_all(comms, ndev, devlist);
-	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_LOCAL && getrandom(secret, sizeof(secret), 0) == sizeof(secret))
+	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_LOCAL &&
+	    getrandom(secret, sizeof(secret), 0) == sizeof(secret))
 		entries = calloc(ndev, sizeof(*entries));
 	shunt_comm_config_read(NULL, NULL, &config, why, sizeof(why));
 	for (int i = 0; entries && i < ndev; i++) {
-		struct shunt_comm_desc desc = {.id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0), .slot = i, .nslots = ndev,
-			.rank = i, .nranks = ndev, .device = devlist ? devlist[i] : i};
+		struct shunt_comm_desc desc = { .id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
+			.slot = i,
+			.nslots = ndev,
+			.rank = i,
+			.nranks = ndev,
+			.device = devlist ? devlist[i] : i };
 		entries[i] = shunt_attach(&desc, &config);
 	}
 	result = real_CommInitAll(comms, ndev, devlist);
@@ -132,7 +145,9 @@ SHUNT_TWIN(CommInitAll);
 static struct shunt_entry *prepare_child(
     struct shunt_entry *parent, ncclComm_t comm, struct shunt_id id, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = {.id = id, .rank = -1, .nranks = -1, .device = -1, .forward_why = parent->forward_why};
+	struct shunt_comm_desc desc = {
+		.id = id, .rank = -1, .nranks = -1, .device = -1, .forward_why = parent->forward_why
+	};
 	struct shunt_comm_config c;
 	char why[128];
 
@@ -201,7 +216,8 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 }
 SHUNT_TWIN(CommSplit);
 
-ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
+ncclResult_t pncclCommShrink(
+    ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
@@ -216,10 +232,13 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, nccl
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	/* One before 2.27 refuses, and nothing is aborted. */
-	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
+	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ?
+	    shunt_entry_find(comm) :
+	    NULL;
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
-		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, which has dead ranks: not for our kernels any more */
+		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, which has dead ranks: not for our
+			                            kernels any more */
 			atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
 			shunt_comm_abort(parent->comm);
 		}
@@ -231,7 +250,10 @@ ncclResult_t pncclCommShrink(ncclComm_t comm, int *excluded, int nexcluded, nccl
 }
 SHUNT_TWIN(CommShrink);
 
-/* Our part of the id is a secret that follows from the communicator's own: the old ranks know it, the new ones find it there. */
+/*
+ * Our part of the id is a secret that follows from the communicator's own: the old ranks know it, the new ones find it
+ * there.
+ */
 ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 {
 	enum shunt_mode mode = shunt_mode();
@@ -249,14 +271,16 @@ ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 }
 SHUNT_TWIN(CommGetUniqueId);
 
-static struct shunt_entry *prepare_grown(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
+static struct shunt_entry *prepare_grown(
+    ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = {.rank = rank, .nslots = nranks, .nranks = nranks, .device = -1};
+	struct shunt_comm_desc desc = { .rank = rank, .nslots = nranks, .nranks = nranks, .device = -1 };
 	struct shunt_entry *parent = comm ? shunt_entry_find(comm) : NULL, *e = NULL;
 	struct shunt_comm_config c;
 	char why[128];
 
-	if (nranks < 1 || (comm && !parent) || shunt_comm_config_read(config, parent ? &parent->config : NULL, &c, why, sizeof(why)))
+	if (nranks < 1 || (comm && !parent) ||
+	    shunt_comm_config_read(config, parent ? &parent->config : NULL, &c, why, sizeof(why)))
 		goto out;
 	if (parent) {
 		desc.id = shunt_child_grown(parent);
@@ -276,7 +300,8 @@ out:
 	return e;
 }
 
-ncclResult_t pncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+ncclResult_t pncclCommGrow(
+    ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *e;

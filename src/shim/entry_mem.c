@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and its registration. Nothing needs registering: kernels stage what peers cannot reach. Windows are used in place. Allocators
- * register from their callbacks, with locks of their own held: that takes no lock here for long, waits for nothing, and touches no device.
+ * Memory and its registration. Nothing needs registering: kernels stage what peers cannot reach. Windows are used in
+ * place. Allocators register from their callbacks, with locks of their own held: that takes no lock here for long,
+ * waits for nothing, and touches no device.
  */
 #include <errno.h>
 #include "core/log.h"
@@ -71,9 +72,9 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 SHUNT_TWIN(CommDeregister);
 
 /*
- * Windows. In overlay the program's window is the real NCCL's; beside it we note the memory, so that our own collectives may use it in
- * place. In standalone the window is ours. Who destroys the communicator meanwhile is not made to wait in here, and the reference that
- * we hold is not one to destroy it with.
+ * Windows. In overlay the program's window is the real NCCL's; beside it we note the memory, so that our own
+ * collectives may use it in place. In standalone the window is ours. Who destroys the communicator meanwhile is not
+ * made to wait in here, and the reference that we hold is not one to destroy it with.
  */
 static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
@@ -81,7 +82,10 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 	struct shunt_entry *e;
 	ncclResult_t result;
 
-	/* Before 2.30 NCCL says success where a thread of its own will write the handle, or nobody: what stands there is no name until then. */
+	/*
+	 * Before 2.30 NCCL says success where a thread of its own will write the handle, or nobody: what stands there
+	 * is no name until then.
+	 */
 	if (win)
 		*win = NULL;
 	result = real_CommWindowRegister(comm, buff, size, win, flags);
@@ -102,7 +106,8 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 		result = shunt_group_result(shunt_to_nccl(-ENOMEM));
 	} else {
 		/* What NCCL writes later has no name for us. */
-		shunt_windows_name(e->comm, window, result == ncclSuccess ? __atomic_load_n(win, __ATOMIC_ACQUIRE) : NULL);
+		shunt_windows_name(
+		    e->comm, window, result == ncclSuccess ? __atomic_load_n(win, __ATOMIC_ACQUIRE) : NULL);
 	}
 	shunt_entry_put_aside(e);
 	return result;
@@ -149,7 +154,8 @@ SHUNT_TWIN(CommWindowRegister);
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
 	enum shunt_mode mode = shunt_mode();
-	ncclResult_t result = mode == SHUNT_STANDALONE ? shunt_alone_check(comm, "ncclCommWindowDeregister") : ncclSuccess;
+	ncclResult_t result =
+	    mode == SHUNT_STANDALONE ? shunt_alone_check(comm, "ncclCommWindowDeregister") : ncclSuccess;
 	struct shunt_entry *e = mode != SHUNT_INSIDE && result == ncclSuccess ? shunt_entry_get(comm) : NULL;
 	bool known = e && shunt_windows_remove(e->comm, win);
 
@@ -159,7 +165,9 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 	shunt_entry_put_aside(e);
 	if (mode != SHUNT_STANDALONE)
 		return real_CommWindowDeregister(comm, win);
-	return result == ncclSuccess && win && !known ? shunt_alone_refuse("ncclCommWindowDeregister", "not a window of the communicator") : result;
+	return result == ncclSuccess && win && !known ?
+	    shunt_alone_refuse("ncclCommWindowDeregister", "not a window of the communicator") :
+	    result;
 }
 SHUNT_TWIN(CommWindowDeregister);
 

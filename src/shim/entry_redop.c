@@ -10,9 +10,10 @@
 #include "shim/standalone.h"
 
 /* The value of a host scalar is taken now, of a device scalar whenever a kernel runs. */
-static struct shunt_user_op describe(ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
+static struct shunt_user_op describe(
+    ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
 {
-	struct shunt_user_op user = {.op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice};
+	struct shunt_user_op user = { .op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice };
 
 	if (user.on_device)
 		user.scalar = (uintptr_t)scalar;
@@ -21,8 +22,8 @@ static struct shunt_user_op describe(ncclRedOp_t op, const void *scalar, ncclDat
 	return user;
 }
 
-static ncclResult_t create_alone(ncclRedOp_t *op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
-	ncclComm_t comm)
+static ncclResult_t create_alone(
+    ncclRedOp_t *op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	struct shunt_user_op user;
 	struct shunt_entry *e;
@@ -32,12 +33,13 @@ static ncclResult_t create_alone(ncclRedOp_t *op, const void *scalar, ncclDataTy
 	if (!e)
 		return result;
 	if (!op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES ||
-			(residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
+	    (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)) {
 		if (!op || !scalar)
-			shunt_warn("ncclRedOpCreatePreMulSum: the %s is NULL", op ? "factor" : "place for the operator");
-		else
 			shunt_warn(
-			    "ncclRedOpCreatePreMulSum: data type %d or residence %d does not exist", (int)dtype, (int)residence);
+			    "ncclRedOpCreatePreMulSum: the %s is NULL", op ? "factor" : "place for the operator");
+		else
+			shunt_warn("ncclRedOpCreatePreMulSum: data type %d or residence %d does not exist", (int)dtype,
+			    (int)residence);
 		result = shunt_to_nccl(-EINVAL);
 	} else {
 		if (e->own->next_op == ncclMaxRedOp)
@@ -53,8 +55,8 @@ static ncclResult_t create_alone(ncclRedOp_t *op, const void *scalar, ncclDataTy
 	return result;
 }
 
-ncclResult_t pncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
-	ncclComm_t comm)
+ncclResult_t pncclRedOpCreatePreMulSum(
+    ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_user_op user;

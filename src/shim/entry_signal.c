@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* Puts, signals and device communicators: always the real NCCL's. Typed because it takes them into an open group, unlike the rest of those. */
+/*
+ * Puts, signals and device communicators: always the real NCCL's. Typed because it takes them into an open group,
+ * unlike the rest of those.
+ */
 #include "shim/group.h"
 #include "shim/real.h"
 
-#define ALWAYS_REAL(name, params, args)                            \
-	ncclResult_t pnccl##name params                            \
-	{                                                          \
-		shunt_mode(); /* opens the real library */         \
-		return shunt_group_result(real_##name args);       \
-	}                                                          \
+#define ALWAYS_REAL(name, params, args) \
+	ncclResult_t pnccl##name params \
+	{ \
+		shunt_mode(); /* opens the real library */ \
+		return shunt_group_result(real_##name args); \
+	} \
 	SHUNT_TWIN(name)
 
 ALWAYS_REAL(PutSignal,
-	(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win, size_t offset, int signal, int context,
-	    unsigned flags, ncclComm_t comm, cudaStream_t stream),
-	(send, count, dtype, peer, win, offset, signal, context, flags, comm, stream));
+    (const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win, size_t offset, int signal,
+        int context, unsigned flags, ncclComm_t comm, cudaStream_t stream),
+    (send, count, dtype, peer, win, offset, signal, context, flags, comm, stream));
 ALWAYS_REAL(Signal, (int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream),
-	(peer, signal, context, flags, comm, stream));
-ALWAYS_REAL(WaitSignal, (int n, ncclWaitSignalDesc_t *descs, ncclComm_t comm, cudaStream_t stream), (n, descs, comm, stream));
+    (peer, signal, context, flags, comm, stream));
+ALWAYS_REAL(
+    WaitSignal, (int n, ncclWaitSignalDesc_t *descs, ncclComm_t comm, cudaStream_t stream), (n, descs, comm, stream));
 ALWAYS_REAL(DevCommCreate, (ncclComm_t comm, const void *requirements, void *devcomm), (comm, requirements, devcomm));
 ALWAYS_REAL(DevCommDestroy, (ncclComm_t comm, const void *devcomm), (comm, devcomm));

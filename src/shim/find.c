@@ -35,7 +35,8 @@ static bool offer(struct search *s, const char *from, const char *format, ...)
 	int n;
 
 	va_start(ap, format);
-	n = vsnprintf(path, sizeof(path), format, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): it is, one line up */
+	n = vsnprintf(
+	    path, sizeof(path), format, ap); /* NOLINT(clang-analyzer-valist.Uninitialized): it is, one line up */
 	va_end(ap);
 	if (n > 0 && (size_t)n < sizeof(path) && path[0] == '/')
 		s->found = s->take(path, from, s->arg);
@@ -84,8 +85,9 @@ static bool find_beside_torch(struct search *s, const struct mapped *m)
 {
 	for (size_t i = 0; i < m->n; i++) {
 		const char *base = base_name(m->paths[i]);
-		if (!strcmp(base, "libtorch_cuda.so") && offer(s, "beside libtorch_cuda", "%.*s../../" WHEEL_DIR "/" FILE_NAME,
-				(int)(base - m->paths[i]), m->paths[i]))
+		if (!strcmp(base, "libtorch_cuda.so") &&
+		    offer(s, "beside libtorch_cuda", "%.*s../../" WHEEL_DIR "/" FILE_NAME, (int)(base - m->paths[i]),
+		        m->paths[i]))
 			return true;
 	}
 	return false;
@@ -94,7 +96,7 @@ static bool find_beside_torch(struct search *s, const struct mapped *m)
 /* Each directory that the pattern matches is a place where Python packages lie. */
 static bool find_site_packages(struct search *s, const char *pattern)
 {
-	glob_t g = {0};
+	glob_t g = { 0 };
 
 	if (!glob(pattern, GLOB_NOSORT, NULL, &g))
 		for (size_t i = 0; i < g.gl_pathc && !s->found; i++)
@@ -105,7 +107,7 @@ static bool find_site_packages(struct search *s, const char *pattern)
 
 static bool find_python(struct search *s, const struct mapped *m)
 {
-	static const char *const dirs[] = {"/site-packages/", "/dist-packages/"};
+	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
 	const char *venv = getenv("VIRTUAL_ENV");
 	char exe[PATH_MAX], pattern[PATH_MAX + 64];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -113,8 +115,9 @@ static bool find_python(struct search *s, const struct mapped *m)
 	for (size_t i = 0; i < m->n; i++)
 		for (size_t d = 0; d < 2; d++) {
 			const char *at = strstr(m->paths[i], dirs[d]);
-			if (at && offer(s, "Python packages", "%.*s" WHEEL_DIR "/" FILE_NAME,
-					(int)(at - m->paths[i] + strlen(dirs[d])), m->paths[i]))
+			if (at &&
+			    offer(s, "Python packages", "%.*s" WHEEL_DIR "/" FILE_NAME,
+			        (int)(at - m->paths[i] + strlen(dirs[d])), m->paths[i]))
 				return true;
 		}
 	if (n <= 0)
@@ -155,7 +158,7 @@ static bool find_in_list(struct search *s, const char *list, const char *suffix,
 
 static bool find_ld_so_conf(struct search *s)
 {
-	glob_t g = {0};
+	glob_t g = { 0 };
 
 	if (!glob("/etc/ld.so.conf.d/*.conf", 0, NULL, &g))
 		for (size_t i = 0; i < g.gl_pathc && !s->found; i++) {
@@ -176,18 +179,18 @@ bool shunt_find_nccl(shunt_find_fn *take, void *arg)
 {
 	static const char usual[] = "/usr/local/cuda/lib64:/usr/local/cuda/lib:/usr/local/lib:/usr/lib64:/lib64:"
 #if defined(__aarch64__)
-				    "/usr/lib/aarch64-linux-gnu:"
+	                            "/usr/lib/aarch64-linux-gnu:"
 #else
-				    "/usr/lib/x86_64-linux-gnu:"
+	                            "/usr/lib/x86_64-linux-gnu:"
 #endif
-				    "/usr/lib:/lib:/opt/cuda/lib64:/opt/conda/lib";
-	struct search s = {.take = take, .arg = arg};
-	struct mapped m = {0};
+	                            "/usr/lib:/lib:/opt/cuda/lib64:/opt/conda/lib";
+	struct search s = { .take = take, .arg = arg };
+	struct mapped m = { 0 };
 
 	dl_iterate_phdr(add_mapped, &m);
 	if (!find_mapped(&s, &m) && !find_beside_torch(&s, &m) && !find_python(&s, &m) &&
-			!find_in_list(&s, getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
-			!find_in_list(&s, getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !find_ld_so_conf(&s))
+	    !find_in_list(&s, getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
+	    !find_in_list(&s, getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !find_ld_so_conf(&s))
 		find_in_list(&s, usual, "", "usual directory");
 	for (size_t i = 0; i < m.n; i++)
 		free(m.paths[i]);
@@ -195,7 +198,10 @@ bool shunt_find_nccl(shunt_find_fn *take, void *arg)
 	return s.found;
 }
 
-/* Path of the mapping that holds the address. dladdr alone will not do: it may give a name relative to an old working directory. */
+/*
+ * Path of the mapping that holds the address. dladdr alone will not do: it may give a name relative to an old working
+ * directory.
+ */
 static bool mapping_path(const void *address, char *path, size_t bytes)
 {
 	FILE *f = fopen("/proc/self/maps", "re");
@@ -227,5 +233,6 @@ bool shunt_find_is_self(const char *path)
 		return false;
 	if (mapping_path(&here, own, sizeof(own)) && !stat(own, &a))
 		return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-	return dladdr(&here, &info) && info.dli_fname && !stat(info.dli_fname, &a) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+	return dladdr(&here, &info) && info.dli_fname && !stat(info.dli_fname, &a) && a.st_dev == b.st_dev &&
+	    a.st_ino == b.st_ino;
 }

@@ -70,5 +70,7 @@ static ncclResult_t with_config(const struct shunt_call *call)
 
 ncclResult_t shunt_forward(const struct shunt_call *call)
 {
-	return call->has_config && !(call->hints_only && !shunt_real_symbol("ncclAllReduceConfig")) ? with_config(call) : plain(call);
+	return call->has_config && !(call->hints_only && !shunt_real_symbol("ncclAllReduceConfig")) ?
+	    with_config(call) :
+	    plain(call);
 }

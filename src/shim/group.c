@@ -33,20 +33,23 @@ struct shunt_group {
 	ncclResult_t error;
 	struct shunt_call *calls;
 	size_t n, cap;
-	size_t undecided;      /* calls of which it is not known for good that they are ours */
-	size_t done;           /* calls that were forwarded or launched */
-	struct notes mixed;    /* communicators of which the real NCCL has got messages */
-	struct notes born;     /* communicators created inside */
-	struct notes doomed;   /* operators to destroy at the end */
-	struct notes held;     /* entries to put at the end */
-	struct notes windows;  /* registered inside */
+	size_t undecided;     /* calls of which it is not known for good that they are ours */
+	size_t done;          /* calls that were forwarded or launched */
+	struct notes mixed;   /* communicators of which the real NCCL has got messages */
+	struct notes born;    /* communicators created inside */
+	struct notes doomed;  /* operators to destroy at the end */
+	struct notes held;    /* entries to put at the end */
+	struct notes windows; /* registered inside */
 	struct shunt_job *jobs, **jobs_end;
 };
 
 static _Thread_local struct shunt_group group;
 static _Thread_local struct shunt_call few[SHUNT_FEW_CALLS]; /* calls of a group that has no more */
 
-/* Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this uses the name. */
+/*
+ * Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this
+ * uses the name.
+ */
 static struct shunt_group *mine(void)
 {
 	struct shunt_group *g = &group;
@@ -105,7 +108,8 @@ static int add_note(struct notes *notes, struct note note)
 static int make_room(struct shunt_group *g)
 {
 	size_t cap = g->cap ? 2 * g->cap : SHUNT_FEW_CALLS;
-	struct shunt_call *calls = g->cap ? realloc(g->cap > SHUNT_FEW_CALLS ? g->calls : NULL, cap * sizeof(*calls)) : few;
+	struct shunt_call *calls =
+	    g->cap ? realloc(g->cap > SHUNT_FEW_CALLS ? g->calls : NULL, cap * sizeof(*calls)) : few;
 
 	if (!calls)
 		return -ENOMEM;
@@ -116,7 +120,10 @@ static int make_room(struct shunt_group *g)
 	return 0;
 }
 
-/* The program's is its own again when the call returns: what hangs on it is left out, and what a later version has behind its end. */
+/*
+ * The program's is its own again when the call returns: what hangs on it is left out, and what a later version has
+ * behind its end.
+ */
 static void own_config(struct shunt_call *call)
 {
 	call->given = NULL;
@@ -151,24 +158,27 @@ void shunt_group_message(struct shunt_group *g, ncclComm_t comm)
 	while (i < g->mixed.n && g->mixed.v[i].comm != comm)
 		i++;
 	if (i == g->mixed.n) /* without memory ours come after the real NCCL's */
-		add_note(&g->mixed, (struct note){.comm = comm});
+		add_note(&g->mixed, (struct note){ .comm = comm });
 }
 
 void shunt_group_born(ncclComm_t comm)
 {
-	/* Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces it. */
-	add_note(&group.born, (struct note){.comm = comm});
+	/*
+	 * Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces
+	 * it.
+	 */
+	add_note(&group.born, (struct note){ .comm = comm });
 }
 
 void shunt_group_put(struct shunt_entry *entry)
 {
-	if (!entry || !group.depth || add_note(&group.held, (struct note){.entry = entry}))
+	if (!entry || !group.depth || add_note(&group.held, (struct note){ .entry = entry }))
 		shunt_entry_put(entry);
 }
 
 void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where)
 {
-	if (!add_note(&group.windows, (struct note){.entry = entry, .window = window, .where = where}))
+	if (!add_note(&group.windows, (struct note){ .entry = entry, .window = window, .where = where }))
 		return;
 	shunt_windows_name(entry->comm, window, NULL);
 	shunt_entry_put_aside(entry);
@@ -178,7 +188,8 @@ bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
 {
 	for (size_t i = 0; i < group.n; i++)
 		if (group.calls[i].op == op && group.calls[i].comm == comm)
-			return !add_note(&group.doomed, (struct note){.comm = comm, .op = op, .entry = group.calls[i].entry});
+			return !add_note(
+			    &group.doomed, (struct note){ .comm = comm, .op = op, .entry = group.calls[i].entry });
 	return false;
 }
 
@@ -191,7 +202,10 @@ void shunt_group_add_job(struct shunt_job *job)
 	group.jobs_end = &job->next;
 }
 
-/* A group that goes on behind the program's back writes the handles when nobody knows whether their places are still there. */
+/*
+ * A group that goes on behind the program's back writes the handles when nobody knows whether their places are still
+ * there.
+ */
 static void name_windows(const struct shunt_group *g, ncclResult_t result)
 {
 	if (!g->windows.n)
@@ -200,7 +214,8 @@ static void name_windows(const struct shunt_group *g, ncclResult_t result)
 		const struct note *note = &g->windows.v[i];
 
 		if (result == ncclSuccess || result == ncclInProgress)
-			shunt_windows_name(note->entry->comm, note->window, result == ncclSuccess ? *note->where : NULL);
+			shunt_windows_name(
+			    note->entry->comm, note->window, result == ncclSuccess ? *note->where : NULL);
 		else
 			shunt_windows_remove(note->entry->comm, note->window);
 		shunt_entry_put_aside(note->entry);
@@ -208,7 +223,10 @@ static void name_windows(const struct shunt_group *g, ncclResult_t result)
 	free(g->windows.v);
 }
 
-/* Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds the entry still. */
+/*
+ * Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds
+ * the entry still.
+ */
 static void destroy_op(const struct note *note)
 {
 	struct shunt_entry *now = shunt_entry_get(note->comm);
@@ -219,8 +237,8 @@ static void destroy_op(const struct note *note)
 }
 
 /*
- * The group has ended with this result: does what was noted for then, and forgets everything, with the error in it or not. A communicator that
- * the real library still works on is not to be asked for anything.
+ * The group has ended with this result: does what was noted for then, and forgets everything, with the error in it or
+ * not. A communicator that the real library still works on is not to be asked for anything.
  */
 static ncclResult_t close_group(struct shunt_group *g, ncclResult_t result)
 {
@@ -244,19 +262,20 @@ static ncclResult_t close_group(struct shunt_group *g, ncclResult_t result)
 	free(g->born.v);
 	free(g->doomed.v);
 	free(g->held.v);
-	*g = (struct shunt_group){0};
+	*g = (struct shunt_group){ 0 };
 	return result;
 }
 
 /* Does the call want a kernel, as far as one can know now? */
 static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
 {
-	return !call->done && !call->real && (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
+	return !call->done && !call->real &&
+	    (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
 }
 
 /*
- * What the ranks have to do together before anything is launched. Every rank of a communicator that lives in this process has to proceed at
- * the same time.
+ * What the ranks have to do together before anything is launched. Every rank of a communicator that lives in this
+ * process has to proceed at the same time.
  */
 struct setup {
 	struct shunt_group *group;
@@ -303,7 +322,7 @@ static ncclResult_t setup_comms(struct shunt_group *g)
 			continue;
 		if (!setups && !(setups = calloc(g->n, sizeof(*setups))))
 			return shunt_to_nccl(-ENOMEM);
-		setups[n++] = (struct setup){.group = g, .entry = e};
+		setups[n++] = (struct setup){ .group = g, .entry = e };
 	}
 	if (n == 1) /* the usual case needs no thread */
 		setups[0].err = prepare_calls(&setups[0]);
@@ -353,9 +372,9 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 }
 
 /*
- * All messages of a group on one communicator go on at the same time: the other end of each may be a call by itself, in any order.
- * What the real NCCL launches would stand in the stream before our part, and wait there for a rank that waits for that. So ours is
- * forked before.
+ * All messages of a group on one communicator go on at the same time: the other end of each may be a call by itself, in
+ * any order. What the real NCCL launches would stand in the stream before our part, and wait there for a rank that
+ * waits for that. So ours is forked before.
  */
 static int fork_comm(struct shunt_group *g, ncclComm_t comm, const struct shunt_coll **calls)
 {
@@ -387,7 +406,10 @@ __attribute__((cold, noinline)) static ncclResult_t fork_calls(struct shunt_grou
 	return shunt_to_nccl(err);
 }
 
-/* What the real NCCL launches later, from a thread of its own, is still to come: ncclCommGetAsyncError joins when it says that it is there. */
+/*
+ * What the real NCCL launches later, from a thread of its own, is still to come: ncclCommGetAsyncError joins when it
+ * says that it is there.
+ */
 static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResult_t result)
 {
 	int err = 0;
@@ -411,7 +433,10 @@ static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_c
 
 	for (size_t i = first; i < g->n; i++)
 		if (!g->calls[i].done && g->calls[i].entry == e) {
-			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without memory for both nobody comes here */
+			/*
+			 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without memory for both nobody comes
+			 * here
+			 */
 			calls[n] = &g->calls[i].coll;
 			picks[n++] = g->calls[i].pick; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 			g->calls[i].done = true;
@@ -421,8 +446,9 @@ static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_c
 }
 
 /*
- * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different orders, or have
- * no call on some, would else wait for each other crosswise on a stream that these share. Some call is not done.
+ * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different
+ * orders, or have no call on some, would else wait for each other crosswise on a stream that these share. Some call is
+ * not done.
  */
 static size_t next_comm(const struct shunt_group *g)
 {
@@ -431,7 +457,8 @@ static size_t next_comm(const struct shunt_group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		e = g->calls[i].entry;
-		if (!g->calls[i].done && (!least || (e != least && memcmp(e->id.b, least->id.b, sizeof(e->id.b)) < 0))) {
+		if (!g->calls[i].done &&
+		    (!least || (e != least && memcmp(e->id.b, least->id.b, sizeof(e->id.b)) < 0))) {
 			least = e;
 			next = i;
 		}
@@ -439,7 +466,10 @@ static size_t next_comm(const struct shunt_group *g)
 	return next;
 }
 
-/* The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a real NCCL. */
+/*
+ * The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a
+ * real NCCL.
+ */
 static ncclResult_t launch_all(struct shunt_group *g)
 {
 	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
@@ -491,7 +521,10 @@ static ncclResult_t end_standalone(struct shunt_group *g)
 	return result == ncclSuccess ? begun : result;
 }
 
-/* Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is why, and not how. */
+/*
+ * Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is why,
+ * and not how.
+ */
 static void abandon_real(void)
 {
 	if (atomic_load(&shunt_real_said_last))
@@ -502,8 +535,9 @@ static void abandon_real(void)
 }
 
 /*
- * Some call of ours is on a non-blocking communicator. The real library launches such groups from a thread of its own, some time after
- * the end has returned: were ours to follow, each rank would have another order on its stream, and they would wait for each other crosswise.
+ * Some call of ours is on a non-blocking communicator. The real library launches such groups from a thread of its own,
+ * some time after the end has returned: were ours to follow, each rank would have another order on its stream, and they
+ * would wait for each other crosswise.
  */
 static bool ours_go_first(const struct shunt_group *g)
 {
@@ -550,7 +584,10 @@ ncclResult_t pncclGroupStart(void)
 }
 SHUNT_TWIN(GroupStart);
 
-/* One group less; what follows the outermost one's end is no longer inside. False: that was not it, and the call's result. */
+/*
+ * One group less; what follows the outermost one's end is no longer inside. False: that was not it, and the call's
+ * result.
+ */
 static inline bool leave(struct shunt_group *g, const char *what, ncclResult_t *result_p)
 {
 	if (!g->depth) {
@@ -576,7 +613,10 @@ ncclResult_t pncclGroupEnd(void)
 }
 SHUNT_TWIN(GroupEnd);
 
-/* The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to judge. */
+/*
+ * The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to
+ * judge.
+ */
 static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 {
 	ncclResult_t result = g->error, forwarded;

@@ -2,9 +2,9 @@
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 /*
- * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. What we run ourselves is recorded here. In overlay the real NCCL's group is
- * opened by the first call inside ours that reaches it (real.h); it is closed at the end of ours, and what was recorded is launched after it
- * has ended well.
+ * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. What we run ourselves is recorded here. In overlay the
+ * real NCCL's group is opened by the first call inside ours that reaches it (real.h); it is closed at the end of ours,
+ * and what was recorded is launched after it has ended well.
  *
  * The first error sticks to the group: the outermost End returns it, and nothing recorded is launched.
  */
@@ -23,7 +23,10 @@ void shunt_group_put(struct shunt_entry *entry);
 
 /* The entry's reference goes to the group, in case of an error too. */
 ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_call *call);
-/* Is there a call of which it is not known yet whether the real NCCL gets it? What that gets for sure is recorded behind it then. */
+/*
+ * Is there a call of which it is not known yet whether the real NCCL gets it? What that gets for sure is recorded
+ * behind it then.
+ */
 bool shunt_group_undecided(const struct shunt_group *group);
 /* The real NCCL has got a message of the communicator in the group. */
 void shunt_group_message(struct shunt_group *group, ncclComm_t comm);
@@ -35,8 +38,10 @@ void shunt_group_born(ncclComm_t comm);
 bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm);
 
 struct shunt_window;
-/* A window was registered inside the group: the real NCCL writes its handle to where at the group's end. The entry's reference goes to
- * the group. */
+/*
+ * A window was registered inside the group: the real NCCL writes its handle to where at the group's end. The entry's
+ * reference goes to the group.
+ */
 void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where);
 
 /* Standalone: work for the group's end. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock and make `sequence` odd while they move
- * things; a reader that finds its key is right whatever moved (it checks the key again once it holds a reference), and one that
- * does not find it asks again if the sequence changed. A grown table replaces the old one, which stays allocated for late readers:
- * all old ones together are smaller than the new one.
+ * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock and make `sequence` odd while
+ * they move things; a reader that finds its key is right whatever moved (it checks the key again once it holds a
+ * reference), and one that does not find it asks again if the sequence changed. A grown table replaces the old one,
+ * which stays allocated for late readers: all old ones together are smaller than the new one.
  */
 #include <errno.h>
 #include <sched.h>
@@ -109,9 +109,9 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 		pthread_mutex_init(&e->lock, NULL);
 	}
 	e->comm = comm;
-	e->id = (struct shunt_id){0};
+	e->id = (struct shunt_id){ 0 };
 	e->forward_why = NULL;
-	e->config = (struct shunt_comm_config){.blocking = true};
+	e->config = (struct shunt_comm_config){ .blocking = true };
 	e->splits = e->grows = 0;
 	e->ops = NULL;
 	e->nops = 0;
@@ -316,7 +316,7 @@ unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
 		i++;
 	if (i == e->nsets && (sets = realloc(e->sets, (e->nsets + 1) * sizeof(*sets)))) {
 		e->sets = sets;
-		sets[e->nsets++] = (struct shunt_set_count){set, 0};
+		sets[e->nsets++] = (struct shunt_set_count){ set, 0 };
 	}
 	if (i < e->nsets) /* else no memory: the next one finds its name taken */
 		count = e->sets[i].count++;

@@ -8,10 +8,14 @@ struct shunt_job {
 	struct shunt_job *next;
 	const void *lane;
 	ncclResult_t (*run)(struct shunt_job *job); /* frees nothing */
-	ncclResult_t (*finish)(struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */
+	ncclResult_t (*finish)(
+	    struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */
 	ncclResult_t result;
 };
 
-/* Runs and finishes all of a list. error: the group's; if there is one, they are finished only. The result is for the program. */
+/*
+ * Runs and finishes all of a list. error: the group's; if there is one, they are finished only. The result is for the
+ * program.
+ */
 ncclResult_t shunt_jobs_run(struct shunt_job *jobs, ncclResult_t error);
 #endif

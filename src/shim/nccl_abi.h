@@ -2,8 +2,8 @@
 #ifndef SHUNT_SHIM_NCCL_ABI_H
 #define SHUNT_SHIM_NCCL_ABI_H
 /*
- * NCCL's ABI as declared by us: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or CUDA header is
- * needed; tests/abi compares every type, value, layout and prototype with a system nccl.h where there is one.
+ * NCCL's ABI as declared by us: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or CUDA
+ * header is needed; tests/abi compares every type, value, layout and prototype with a system nccl.h where there is one.
  * Names are NCCL's because they are the ABI. A cudaStream_t is only passed through, so void * will do.
  */
 #include <limits.h>
@@ -102,29 +102,29 @@ typedef struct {
 	size_t size;
 	unsigned int magic;
 	unsigned int version;
-	int blocking;            /* 2.14: 24 bytes */
+	int blocking; /* 2.14: 24 bytes */
 	int cgaClusterSize;
 	int minCTAs;
 	int maxCTAs;
-	const char *netName;     /* 2.17: 40 */
-	int splitShare;          /* 2.18: 48 */
-	int trafficClass;        /* 2.26: 48, was padding */
+	const char *netName; /* 2.17: 40 */
+	int splitShare;      /* 2.18: 48 */
+	int trafficClass;    /* 2.26: 48, was padding */
 	const char *commName;
 	int collnetEnable;
 	int CTAPolicy;
 	int shrinkShare;
-	int nvlsCTAs;            /* 2.27: 72 */
+	int nvlsCTAs; /* 2.27: 72 */
 	int nChannelsPerNetPeer;
-	int nvlinkCentricSched;  /* 2.28: 80 */
+	int nvlinkCentricSched; /* 2.28: 80 */
 	int graphUsageMode;
-	int numRmaCtx;           /* 2.29: 88 */
+	int numRmaCtx; /* 2.29: 88 */
 	int maxP2pPeers;
 	int graphStreamOrdering; /* 2.30: 96 */
 	int launchOrderImplicit;
 	int numRmaSig;
 	int rmaEagerInit;
-	int hostCftMode;         /* 2.31: 112 */
-	int nvlsHostMode;        /* 2.32: 120 */
+	int hostCftMode;  /* 2.31: 112 */
+	int nvlsHostMode; /* 2.32: 120 */
 } ncclConfig_t;
 
 typedef struct {
@@ -174,9 +174,15 @@ _Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, laun
 
 /* Prototypes of what we type: ncclX and its twin pncclX. */
 #pragma GCC visibility push(default)
-#define TYPED(name, params, args) ncclResult_t nccl##name params; ncclResult_t pnccl##name params;
-#define TEXT(name, params, args) const char *nccl##name params; const char *pnccl##name params;
-#define VOID(name, params, args) void nccl##name params; void pnccl##name params;
+#define TYPED(name, params, args) \
+	ncclResult_t nccl##name params; \
+	ncclResult_t pnccl##name params;
+#define TEXT(name, params, args) \
+	const char *nccl##name params; \
+	const char *pnccl##name params;
+#define VOID(name, params, args) \
+	void nccl##name params; \
+	void pnccl##name params;
 #include "shim/symbols.def"
 #pragma GCC visibility pop
 

@@ -89,7 +89,7 @@ static void *look(void *arg)
 		pthread_mutex_unlock(&lock);
 		if (!left)
 			return NULL;
-		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+		nanosleep(&(struct timespec){ .tv_nsec = LOOK_NS }, NULL);
 	}
 }
 
@@ -102,7 +102,8 @@ static int start_looking(void)
 		return 0;
 	err = shunt_thread_start(NULL, 0, look, NULL);
 	if (err)
-		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(-err));
+		shunt_warn(
+		    "cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(-err));
 	looking = !err;
 	return err;
 }
@@ -115,7 +116,9 @@ struct shunt_pending *shunt_pending_add(
 
 	pthread_mutex_lock(&lock);
 	if (!err) {
-		*p = (struct shunt_pending){.next = list, .child = child, .where = where, .parent = parent, .group = group};
+		*p = (struct shunt_pending){
+			.next = list, .child = child, .where = where, .parent = parent, .group = group
+		};
 		if (async)
 			err = start_looking(); /* it waits for the lock, and finds the new one */
 	}
@@ -165,7 +168,7 @@ static enum verdict judge_group(struct shunt_pending *p, const void *arg)
 
 void shunt_pending_group_ended(const void *group, bool failed)
 {
-	struct ended ended = {group, failed};
+	struct ended ended = { group, failed };
 
 	if (atomic_load(&length))
 		judge_all(judge_group, &ended);
@@ -192,7 +195,7 @@ static enum verdict judge_parent(struct shunt_pending *p, const void *arg)
 
 void shunt_pending_parent_state(ncclComm_t parent, ncclResult_t state)
 {
-	struct reported reported = {parent, state};
+	struct reported reported = { parent, state };
 
 	if (atomic_load(&length))
 		judge_all(judge_parent, &reported);
@@ -200,7 +203,8 @@ void shunt_pending_parent_state(ncclComm_t parent, ncclResult_t state)
 
 static enum verdict judge_ending(struct shunt_pending *p, const void *arg)
 {
-	if (p->parent != (ncclComm_t)arg || p->group) /* the child of an open group comes at its end, whatever becomes of the parent in there */
+	if (p->parent != (ncclComm_t)arg ||
+	    p->group) /* the child of an open group comes at its end, whatever becomes of the parent in there */
 		return KEEP;
 	if (judge_written(p, NULL) == PASS)
 		return PASS;

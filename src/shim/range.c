@@ -10,9 +10,16 @@ bool shunt_ranges;
 enum { GROUP = SHUNT_NKINDS, NNAMES };
 
 static const char *const texts[NNAMES] = {
-	[SHUNT_ALLREDUCE] = "ncclAllReduce", [SHUNT_REDUCE] = "ncclReduce", [SHUNT_BROADCAST] = "ncclBroadcast",
-	[SHUNT_ALLGATHER] = "ncclAllGather", [SHUNT_REDUCESCATTER] = "ncclReduceScatter", [SHUNT_ALLTOALL] = "ncclAlltoAll",
-	[SHUNT_GATHER] = "ncclGather", [SHUNT_SCATTER] = "ncclScatter", [SHUNT_SEND] = "ncclSend", [SHUNT_RECV] = "ncclRecv",
+	[SHUNT_ALLREDUCE] = "ncclAllReduce",
+	[SHUNT_REDUCE] = "ncclReduce",
+	[SHUNT_BROADCAST] = "ncclBroadcast",
+	[SHUNT_ALLGATHER] = "ncclAllGather",
+	[SHUNT_REDUCESCATTER] = "ncclReduceScatter",
+	[SHUNT_ALLTOALL] = "ncclAlltoAll",
+	[SHUNT_GATHER] = "ncclGather",
+	[SHUNT_SCATTER] = "ncclScatter",
+	[SHUNT_SEND] = "ncclSend",
+	[SHUNT_RECV] = "ncclRecv",
 	[GROUP] = "ncclGroupEnd",
 };
 static nvtxDomainHandle_t domain;
@@ -31,8 +38,12 @@ void shunt_range_init(void)
 static void begin(int name, uint64_t payload)
 {
 	const nvtxEventAttributes_t range = {
-		.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE, .payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64,
-		.payload.ullValue = payload, .messageType = NVTX_MESSAGE_TYPE_REGISTERED, .message.registered = names[name],
+		.version = NVTX_VERSION,
+		.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE,
+		.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64,
+		.payload.ullValue = payload,
+		.messageType = NVTX_MESSAGE_TYPE_REGISTERED,
+		.message.registered = names[name],
 	};
 
 	nvtxDomainRangePushEx(domain, &range);

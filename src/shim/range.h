@@ -2,9 +2,10 @@
 #ifndef SHUNT_SHIM_RANGE_H
 #define SHUNT_SHIM_RANGE_H
 /*
- * Ranges on a profiler's time line of the host (NVTX): for each call that Shunt takes, and for the launches of a group, in the domain and with the
- * names that NCCL has for its own; a call that is forwarded has its range from there. Where no tool listens, or NCCL_NVTX_DISABLE says so, or the build
- * found no header of NVTX, there are none, and a call costs a load and a branch more.
+ * Ranges on a profiler's time line of the host (NVTX): for each call that Shunt takes, and for the launches of a group,
+ * in the domain and with the names that NCCL has for its own; a call that is forwarded has its range from there. Where
+ * no tool listens, or NCCL_NVTX_DISABLE says so, or the build found no header of NVTX, there are none, and a call costs
+ * a load and a branch more.
  */
 #include <stdbool.h>
 #include "core/coll.h"

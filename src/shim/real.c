@@ -43,20 +43,20 @@ ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged)
 	return ncclInvalidUsage;
 }
 
-#define TYPED(name, params, args)                                                \
-	static ncclResult_t missing_##name params                                \
-	{                                                                        \
-		static atomic_bool logged;                                       \
-		return shunt_real_missing("nccl" #name, &logged);                \
+#define TYPED(name, params, args) \
+	static ncclResult_t missing_##name params \
+	{ \
+		static atomic_bool logged; \
+		return shunt_real_missing("nccl" #name, &logged); \
 	}
-#define TEXT(name, params, args)                                                 \
-	static const char *missing_##name params                                 \
-	{                                                                        \
-		return "";                                                       \
+#define TEXT(name, params, args) \
+	static const char *missing_##name params \
+	{ \
+		return ""; \
 	}
-#define VOID(name, params, args)                                                 \
-	static void missing_##name params                                        \
-	{                                                                        \
+#define VOID(name, params, args) \
+	static void missing_##name params \
+	{ \
 	}
 #include "shim/symbols.def"
 
@@ -76,9 +76,9 @@ static void fill_table(void)
 {
 	void *symbol;
 
-#define TYPED(name, params, args)                        \
-	symbol = shunt_real_symbol("nccl" #name);        \
-	if (symbol)                                      \
+#define TYPED(name, params, args) \
+	symbol = shunt_real_symbol("nccl" #name); \
+	if (symbol) \
 		shunt_real.name = (__typeof__(shunt_real.name))symbol;
 #define TEXT(name, params, args) TYPED(name, params, args)
 #define VOID(name, params, args) TYPED(name, params, args)

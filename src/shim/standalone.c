@@ -87,10 +87,12 @@ static ncclResult_t current_device(int *device_p)
 	return gpu ? shunt_to_nccl(gpu->device_get(device_p)) : shunt_to_nccl(-ENODEV);
 }
 
-ncclResult_t shunt_alone_init(
-    const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids, int rank, const ncclConfig_t *config)
+ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
+    int rank, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = {.slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .standalone = true};
+	struct shunt_comm_desc desc = {
+		.slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .standalone = true
+	};
 	struct shunt_comm_config c;
 	char why[128];
 	struct init *w;
@@ -104,7 +106,8 @@ ncclResult_t shunt_alone_init(
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	if (!ids || nids < 1 || nids > nranks) {
-		shunt_warn("%s: %d unique ids for %d ranks; it takes at least one, and at most one per rank", what, ids ? nids : 0, nranks);
+		shunt_warn("%s: %d unique ids for %d ranks; it takes at least one, and at most one per rank", what,
+		    ids ? nids : 0, nranks);
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	if (shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
@@ -149,7 +152,9 @@ static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, con
 		}
 		for (int k = 0; k < i && devlist; k++)
 			if (devlist[k] == device && !shunt_config()->multi_rank_gpu) {
-				shunt_warn("ncclCommInitAll: device %d is named twice, which SHUNT_MULTI_RANK_GPU=1 permits", device);
+				shunt_warn(
+				    "ncclCommInitAll: device %d is named twice, which SHUNT_MULTI_RANK_GPU=1 permits",
+				    device);
 				return shunt_to_nccl(-EBUSY);
 			}
 	}
@@ -182,13 +187,13 @@ ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlis
 	if (!entries)
 		return shunt_to_nccl(-ENOMEM);
 	for (int i = 0; i < ndev && !err; i++) {
-		struct shunt_comm_desc desc = {.id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
-		    .slot = i,
-		    .nslots = ndev,
-		    .rank = i,
-		    .nranks = ndev,
-		    .device = devlist ? devlist[i] : i,
-		    .standalone = true};
+		struct shunt_comm_desc desc = { .id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
+			.slot = i,
+			.nslots = ndev,
+			.rank = i,
+			.nranks = ndev,
+			.device = devlist ? devlist[i] : i,
+			.standalone = true };
 		entries[i] = shunt_alone_new(&desc, &config);
 		if (!entries[i])
 			err = -ENOMEM;
@@ -248,7 +253,7 @@ ncclResult_t shunt_alone_declined(struct shunt_entry *e, const struct shunt_coll
 	enum shunt_why why = SHUNT_WHY_COMM;
 
 	shunt_comm_path(e->comm, c, &why);
-	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count, shunt_dtype_name(c->dtype),
-	    shunt_redop_name(c->redop), shunt_comm_why(e->comm, why));
+	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
+	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_why(e->comm, why));
 	return shunt_to_nccl(-EOPNOTSUPP);
 }

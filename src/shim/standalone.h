@@ -6,8 +6,8 @@
 
 ncclResult_t shunt_alone_unique_id(ncclUniqueId *id);
 /* One id or several (ncclCommInitRankScalable); the ranks meet through the first. what: the function, for the log. */
-ncclResult_t shunt_alone_init(
-    const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids, int rank, const ncclConfig_t *config);
+ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
+    int rank, const ncclConfig_t *config);
 ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlist);
 
 /* alone_child.c */
@@ -26,8 +26,10 @@ ncclResult_t shunt_alone_suspend(ncclComm_t comm, int flags);
 ncclResult_t shunt_alone_resume(ncclComm_t comm);
 ncclResult_t shunt_alone_async_error(ncclComm_t comm, ncclResult_t *state);
 
-/* A communicator that can be used, with a reference; NULL and *result_p: InvalidArgument, or its error. what names the caller in
- * the log. */
+/*
+ * A communicator that can be used, with a reference; NULL and *result_p: InvalidArgument, or its error. what names the
+ * caller in the log.
+ */
 struct shunt_entry *shunt_alone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p);
 /* The communicator exists, in whatever state. Takes no lock, so it may be asked in the callback of an allocator. */
 ncclResult_t shunt_alone_check(ncclComm_t comm, const char *what);

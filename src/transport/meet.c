@@ -16,7 +16,7 @@ int shunt_meet_bind(const struct shunt_id *id, int slot, struct shunt_meet **mee
 	meet = calloc(1, sizeof(*meet));
 	if (!meet)
 		return -ENOMEM;
-	*meet = (struct shunt_meet){.id = *id, .slot = slot, .listen_fd = -1, .hub_fd = -1};
+	*meet = (struct shunt_meet){ .id = *id, .slot = slot, .listen_fd = -1, .hub_fd = -1 };
 	err = shunt_meet_listen(id, slot, &meet->listen_fd);
 	if (err) {
 		shunt_meet_destroy(meet);
@@ -86,7 +86,8 @@ int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, c
 		return meet->err;
 	if (meet->joined)
 		return -EINVAL;
-	if (nranks < 1 || nranks > SHUNT_MEET_MAX_RANKS || rank < 0 || rank >= nranks || nslots < nranks || meet->slot >= nslots)
+	if (nranks < 1 || nranks > SHUNT_MEET_MAX_RANKS || rank < 0 || rank >= nranks || nslots < nranks ||
+	    meet->slot >= nslots)
 		err = -EINVAL;
 	else {
 		meet->rank = rank;
@@ -102,7 +103,10 @@ int shunt_meet_join(struct shunt_meet *meet, int nslots, int rank, int nranks, c
 	refuse_waiting(meet);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
-	/* After a wrong count the socket stays: peers that look later must count the same. Else its end says that we gave up. */
+	/*
+	 * After a wrong count the socket stays: peers that look later must count the same. Else its end says that we
+	 * gave up.
+	 */
 	if (!meet->miscounted)
 		meet_close_socket(&meet->listen_fd);
 	return err;
@@ -113,11 +117,10 @@ bool shunt_meet_leads(const struct shunt_meet *meet)
 	return meet->leads;
 }
 
-int shunt_meet_gather(
-    struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds, int64_t timeout_ms,
-    const atomic_int *cancel)
+int shunt_meet_gather(struct shunt_meet *meet, const void *mine, size_t bytes, void *all, int fd, int *fds,
+    int64_t timeout_ms, const atomic_int *cancel)
 {
-	struct meet_round round = {mine, bytes, all, fd, fds, shunt_deadline_ms(timeout_ms), cancel};
+	struct meet_round round = { mine, bytes, all, fd, fds, shunt_deadline_ms(timeout_ms), cancel };
 	int err;
 
 	if (meet->err)

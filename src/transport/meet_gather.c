@@ -12,13 +12,13 @@
 
 int shunt_meet_spoke_gather(struct shunt_meet *meet, const struct meet_round *round)
 {
-	struct meet_part part = {.magic = MEET_MAGIC,
-	    .bytes = round->bytes,
-	    .round = meet->round,
-	    .uses_fds = round->fds != NULL,
-	    .has_fd = round->fd >= 0};
+	struct meet_part part = { .magic = MEET_MAGIC,
+		.bytes = round->bytes,
+		.round = meet->round,
+		.uses_fds = round->fds != NULL,
+		.has_fd = round->fd >= 0 };
 	struct meet_result result;
-	struct meet_inbox in = {.fd = meet->hub_fd, .max_fds = round->fds ? meet->nranks - 1 : 0};
+	struct meet_inbox in = { .fd = meet->hub_fd, .max_fds = round->fds ? meet->nranks - 1 : 0 };
 	uint8_t has[SHUNT_MEET_MAX_RANKS];
 	int next = 0, count = 0, err;
 
@@ -85,8 +85,8 @@ static int check_part(struct hub_round *h, int r)
 		return -ENOMEM;
 	}
 	if (part->bytes != bytes || part->uses_fds != (h->round->fds != NULL)) {
-		shunt_error("rank %d contributes %llu bytes, rank %d contributes %zu", r, (unsigned long long)part->bytes,
-		    h->meet->rank, bytes);
+		shunt_error("rank %d contributes %llu bytes, rank %d contributes %zu", r,
+		    (unsigned long long)part->bytes, h->meet->rank, bytes);
 		return -EINVAL;
 	}
 	h->body[r] = true;
@@ -104,11 +104,11 @@ static int collect(struct hub_round *h)
 	int64_t look = 0;
 
 	for (int r = 0; r < meet->nranks; r++) {
-		h->in[r] = (struct meet_inbox){.fd = meet->fd_of[r],
-		    .buf = (char *)&h->part[r],
-		    .want = sizeof(h->part[r]),
-		    .max_fds = h->round->fds ? 1 : 0};
-		h->pfds[r] = (struct pollfd){.fd = meet->fd_of[r], .events = POLLIN};
+		h->in[r] = (struct meet_inbox){ .fd = meet->fd_of[r],
+			.buf = (char *)&h->part[r],
+			.want = sizeof(h->part[r]),
+			.max_fds = h->round->fds ? 1 : 0 };
+		h->pfds[r] = (struct pollfd){ .fd = meet->fd_of[r], .events = POLLIN };
 	}
 	while (left) {
 		err = shunt_meet_poll(h->pfds, (nfds_t)meet->nranks, &look, h->round->deadline, h->round->cancel);
@@ -144,7 +144,7 @@ static int reply(struct hub_round *h, int to, int status)
 	struct {
 		struct meet_result result;
 		uint8_t has[SHUNT_MEET_MAX_RANKS];
-	} head = {.result = {.magic = MEET_MAGIC, .bytes = round->bytes, .round = meet->round, .status = status}};
+	} head = { .result = { .magic = MEET_MAGIC, .bytes = round->bytes, .round = meet->round, .status = status } };
 	int send_fds[MEET_MAX_FDS], n = 0;
 
 	if (status) {
@@ -159,15 +159,15 @@ static int reply(struct hub_round *h, int to, int status)
 		if (give >= 0 && r != to)
 			send_fds[n++] = give;
 	}
-	return shunt_meet_send(meet->fd_of[to], &head, sizeof(head.result) + (size_t)meet->nranks, send_fds, n, round->all,
-	    round->bytes * (size_t)meet->nranks, round->deadline, round->cancel);
+	return shunt_meet_send(meet->fd_of[to], &head, sizeof(head.result) + (size_t)meet->nranks, send_fds, n,
+	    round->all, round->bytes * (size_t)meet->nranks, round->deadline, round->cancel);
 }
 
 int shunt_meet_hub_gather(struct shunt_meet *meet, const struct meet_round *round)
 {
 	size_t n = (size_t)meet->nranks;
-	struct hub_round h = {meet, round, calloc(n, sizeof(*h.in)), calloc(n, sizeof(*h.part)), calloc(n, sizeof(*h.body)),
-	    calloc(n, sizeof(*h.pfds))};
+	struct hub_round h = { meet, round, calloc(n, sizeof(*h.in)), calloc(n, sizeof(*h.part)),
+		calloc(n, sizeof(*h.body)), calloc(n, sizeof(*h.pfds)) };
 	int err = h.in && h.part && h.body && h.pfds ? 0 : -ENOMEM;
 
 	if (!err) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The hub's side of a join: it lets the members in, watches those that have not come, and tells all of them the outcome. */
+/*
+ * The hub's side of a join: it lets the members in, watches those that have not come, and tells all of them the
+ * outcome.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +33,8 @@ struct hub {
 	int nslots;
 	struct pending pending[MAX_PENDING];
 	int npending;
-	int *watch; /* per slot: a connection in that member's backlog, which breaks when it dies; -1 none, or MEET_WATCH_LATER */
+	int *watch; /* per slot: a connection in that member's backlog, which breaks when it dies; -1 none, or
+	               MEET_WATCH_LATER */
 	bool *here; /* per slot: its hello came */
 	uint8_t (*nonce)[MEET_NONCE]; /* per rank */
 	struct pollfd *pfds;
@@ -55,7 +59,7 @@ static void pending_drop(struct hub *hub, int i)
 
 static int hub_accept(struct hub *hub)
 {
-	struct meet_challenge challenge = {.magic = MEET_MAGIC, .version = MEET_VERSION};
+	struct meet_challenge challenge = { .magic = MEET_MAGIC, .version = MEET_VERSION };
 
 	while (hub->npending < MAX_PENDING) {
 		int fd = accept4(hub->meet->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -63,12 +67,13 @@ static int hub_accept(struct hub *hub)
 
 		if (fd < 0)
 			return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -errno;
-		if (!shunt_meet_same_user(hub->meet, fd, true) || shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
+		if (!shunt_meet_same_user(hub->meet, fd, true) ||
+		    shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
 		    send(fd, &challenge, sizeof(challenge), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(challenge)) {
 			meet_close_socket(&fd);
 			continue;
 		}
-		*p = (struct pending){.fd = fd, .since = shunt_now_ms()};
+		*p = (struct pending){ .fd = fd, .since = shunt_now_ms() };
 		memcpy(p->nonce, challenge.nonce, sizeof(p->nonce));
 		hub->npending++;
 	}
@@ -86,20 +91,23 @@ static int hub_admit(struct hub *hub, struct pending *p)
 	if (h->magic != MEET_MAGIC || !shunt_mac_equal(mac, h->mac))
 		return -EAGAIN;
 	if (h->version != MEET_VERSION) {
-		shunt_error("a member of the communicator speaks meet protocol %u, we speak %u", h->version, MEET_VERSION);
+		shunt_error(
+		    "a member of the communicator speaks meet protocol %u, we speak %u", h->version, MEET_VERSION);
 		return -EPROTO;
 	}
 	if (h->nranks != meet->nranks || h->nslots != hub->nslots) {
-		shunt_error("rank %d says that the communicator has %d ranks in %d slots, rank %d says %d in %d", h->rank,
-		    h->nranks, h->nslots, meet->rank, meet->nranks, hub->nslots);
+		shunt_error("rank %d says that the communicator has %d ranks in %d slots, rank %d says %d in %d",
+		    h->rank, h->nranks, h->nslots, meet->rank, meet->nranks, hub->nslots);
 		return -EINVAL;
 	}
 	if (h->rank < 0 || h->rank >= meet->nranks || h->slot < 0 || h->slot >= hub->nslots) {
-		shunt_error("rank %d in slot %d is out of range (%d ranks, %d slots)", h->rank, h->slot, meet->nranks, hub->nslots);
+		shunt_error("rank %d in slot %d is out of range (%d ranks, %d slots)", h->rank, h->slot, meet->nranks,
+		    hub->nslots);
 		return -EINVAL;
 	}
 	if (h->rank == meet->rank || meet->fd_of[h->rank] >= 0 || h->slot == meet->slot || hub->here[h->slot]) {
-		shunt_error("two members of the communicator say that they are rank %d or in slot %d", h->rank, h->slot);
+		shunt_error(
+		    "two members of the communicator say that they are rank %d or in slot %d", h->rank, h->slot);
 		return -EINVAL;
 	}
 	meet->fd_of[h->rank] = p->fd;
@@ -146,7 +154,8 @@ static int hub_look_at_clock(const struct hub *hub, struct meet_patience *patien
 		return 0;
 	hub_name_missing(hub, what, sizeof(what));
 	if (shunt_now_ms() >= deadline) {
-		shunt_error("communicator set-up gave up waiting for %s after %lld s: stopped or hanging? SHUNT_TIMEOUT limits this wait",
+		shunt_error("communicator set-up gave up waiting for %s after %lld s: stopped or hanging? "
+		            "SHUNT_TIMEOUT limits this wait",
 		    what, (long long)(shunt_config()->timeout / 1000));
 		return -ETIMEDOUT;
 	}
@@ -176,7 +185,10 @@ static int hub_watch(struct hub *hub)
 	return 0;
 }
 
-/* Until something happens, or it is time for another look. hub->pfds: the listening socket, the pending, the ranks, the watched. */
+/*
+ * Until something happens, or it is time for another look. hub->pfds: the listening socket, the pending, the ranks, the
+ * watched.
+ */
 static int hub_poll(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 {
 	struct shunt_meet *meet = hub->meet;
@@ -185,14 +197,14 @@ static int hub_poll(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 	int n = 0, err;
 
 	/* Full: the rest stays in the backlog until one of these has proved itself or has been dropped. */
-	pfds[n++] = (struct pollfd){.fd = hub->npending < MAX_PENDING ? meet->listen_fd : -1, .events = POLLIN};
+	pfds[n++] = (struct pollfd){ .fd = hub->npending < MAX_PENDING ? meet->listen_fd : -1, .events = POLLIN };
 	for (int i = 0; i < hub->npending; i++)
-		pfds[n++] = (struct pollfd){.fd = hub->pending[i].fd, .events = POLLIN};
+		pfds[n++] = (struct pollfd){ .fd = hub->pending[i].fd, .events = POLLIN };
 	for (int r = 0; r < meet->nranks; r++)
-		pfds[n++] = (struct pollfd){.fd = meet->fd_of[r], .events = POLLRDHUP};
+		pfds[n++] = (struct pollfd){ .fd = meet->fd_of[r], .events = POLLRDHUP };
 	for (int s = 0; s < hub->nslots; s++) {
 		if (hub->watch[s] >= 0)
-			pfds[n++] = (struct pollfd){.fd = hub->watch[s], .events = POLLRDHUP};
+			pfds[n++] = (struct pollfd){ .fd = hub->watch[s], .events = POLLRDHUP };
 		else if (hub->watch[s] == MEET_WATCH_LATER)
 			again = shunt_now_ms() + LOOK_SOON_MS;
 	}
@@ -223,7 +235,8 @@ static int hub_notice_deaths(const struct hub *hub)
 /* Hears those who have something to say, and drops those who take too long to. */
 static int hub_hear(struct hub *hub)
 {
-	int64_t now = shunt_now_ms(), limit = shunt_config()->setup_timeout > 0 ? shunt_config()->setup_timeout : SHUNT_NEVER;
+	int64_t now = shunt_now_ms(),
+	        limit = shunt_config()->setup_timeout > 0 ? shunt_config()->setup_timeout : SHUNT_NEVER;
 
 	if (hub->npending == MAX_PENDING && limit > CROWD_MS)
 		limit = CROWD_MS;
@@ -257,7 +270,7 @@ static int hub_step(struct hub *hub, int64_t deadline, const atomic_int *cancel)
 
 int shunt_meet_hub_join(struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel)
 {
-	struct hub hub = {.meet = meet, .nslots = nslots, .watch = watch};
+	struct hub hub = { .meet = meet, .nslots = nslots, .watch = watch };
 	int64_t deadline = shunt_meet_join_deadline(true);
 	struct meet_patience patience = shunt_meet_patience();
 	int err = 0;
@@ -273,7 +286,9 @@ int shunt_meet_hub_join(struct shunt_meet *meet, int nslots, int *watch, const a
 			err = hub_look_at_clock(&hub, &patience, deadline);
 	}
 	for (int r = 0; hub.nonce && r < meet->nranks; r++) {
-		struct meet_welcome welcome = {.magic = MEET_MAGIC, .version = MEET_VERSION, .status = meet_tell(err)};
+		struct meet_welcome welcome = {
+			.magic = MEET_MAGIC, .version = MEET_VERSION, .status = meet_tell(err)
+		};
 
 		if (meet->fd_of[r] < 0)
 			continue;

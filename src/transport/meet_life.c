@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for peers that may die. A dead one's connections break by themselves, unless a child of fork() lives on with copies of them.
- * So whoever waits for long looks at the processes, too, and hangs up on the dead: what they have sent before can still be read.
+ * Waiting for peers that may die. A dead one's connections break by themselves, unless a child of fork() lives on with
+ * copies of them. So whoever waits for long looks at the processes, too, and hangs up on the dead: what they have sent
+ * before can still be read.
  */
 #include <poll.h>
 #include <sys/syscall.h>
@@ -26,8 +27,8 @@ static int open_peer(int fd)
 	if (errno == ESRCH || errno == EINVAL) /* it depends on the kernel */
 		return -ESRCH;
 	/*
-	 * Before Linux 6.5. The number is as seen from our PID namespace: 0 if the process is not in it. If another process has the number
-	 * by now, the death goes unnoticed; it is never the other way round.
+	 * Before Linux 6.5. The number is as seen from our PID namespace: 0 if the process is not in it. If another
+	 * process has the number by now, the death goes unnoticed; it is never the other way round.
 	 */
 	len = sizeof(cred);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
@@ -39,7 +40,7 @@ static int open_peer(int fd)
 static bool is_dead(int fd)
 {
 	int pidfd = open_peer(fd);
-	struct pollfd life = {.fd = pidfd, .events = POLLIN};
+	struct pollfd life = { .fd = pidfd, .events = POLLIN };
 	bool dead = pidfd == -ESRCH || (pidfd >= 0 && poll(&life, 1, 0) > 0 && (life.revents & POLLIN));
 
 	meet_close_fd(&pidfd);

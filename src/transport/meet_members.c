@@ -11,10 +11,12 @@
 #define AWAIT_MAX_MS 32
 
 /*
- * The connection to the hub is made and held before the rest is looked at. So whoever counts the members and finds one missing can
- * tell all who counted before by closing what waits in its backlog; nobody waits for a hub that has given up.
+ * The connection to the hub is made and held before the rest is looked at. So whoever counts the members and finds one
+ * missing can tell all who counted before by closing what waits in its backlog; nobody waits for a hub that has given
+ * up.
  */
-int shunt_meet_count(struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel, int *hub_p, int *missing_p)
+int shunt_meet_count(
+    struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel, int *hub_p, int *missing_p)
 {
 	int64_t deadline = shunt_meet_join_deadline(true);
 	int count = 0, hub = -1, missing = -1, err;

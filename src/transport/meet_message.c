@@ -18,8 +18,10 @@ int shunt_meet_inbox_read(struct meet_inbox *in)
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int) * MEET_MAX_FDS)];
 	} control;
-	struct iovec iov = {in->buf + in->got, in->want - in->got};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+	struct iovec iov = { in->buf + in->got, in->want - in->got };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
 	ssize_t n = recvmsg(in->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	int err = 0;
 
@@ -43,7 +45,8 @@ int shunt_meet_inbox_read(struct meet_inbox *in)
 		}
 	}
 	if (!err && (msg.msg_flags & MSG_CTRUNC)) {
-		shunt_error("the kernel dropped descriptors that a rank passed: the limit of open files (ulimit -n) is reached, or a "
+		shunt_error("the kernel dropped descriptors that a rank passed: the limit of open files (ulimit -n) is "
+		            "reached, or a "
 		            "security policy forbids it");
 		err = -EMFILE;
 	}
@@ -63,7 +66,7 @@ int shunt_meet_inbox_fill(struct meet_inbox *in, void *buf, size_t bytes, int64_
 	in->got = 0;
 	in->want = bytes;
 	while (in->got < in->want) {
-		struct pollfd pfd = {.fd = in->fd, .events = POLLIN};
+		struct pollfd pfd = { .fd = in->fd, .events = POLLIN };
 		int err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
 
 		if (err > 0)
@@ -86,15 +89,15 @@ static void skip(struct iovec *parts, size_t nparts, size_t bytes)
 	}
 }
 
-int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body, size_t body_bytes,
-    int64_t deadline, const atomic_int *cancel)
+int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body,
+    size_t body_bytes, int64_t deadline, const atomic_int *cancel)
 {
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(sizeof(int) * MEET_MAX_FDS)];
 	} control;
-	struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes}, {(void *)(uintptr_t)body, body_bytes}};
-	struct msghdr msg = {.msg_iov = parts, .msg_iovlen = 2};
+	struct iovec parts[2] = { { (void *)(uintptr_t)head, head_bytes }, { (void *)(uintptr_t)body, body_bytes } };
+	struct msghdr msg = { .msg_iov = parts, .msg_iovlen = 2 };
 	struct cmsghdr *rights = (struct cmsghdr *)control.buf;
 	int64_t look = 0;
 
@@ -108,7 +111,7 @@ int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds,
 		memcpy(CMSG_DATA(rights), fds, sizeof(int) * (size_t)nfds);
 	}
 	while (parts[0].iov_len || parts[1].iov_len) {
-		struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+		struct pollfd pfd = { .fd = fd, .events = POLLOUT };
 		int err = shunt_meet_poll(&pfd, 1, &look, deadline, cancel);
 		ssize_t n;
 

@@ -9,7 +9,7 @@
 
 struct meet_patience shunt_meet_patience(void)
 {
-	return (struct meet_patience){shunt_now_ms() + FIRST_LOG_MS, FIRST_LOG_MS};
+	return (struct meet_patience){ shunt_now_ms() + FIRST_LOG_MS, FIRST_LOG_MS };
 }
 
 void shunt_meet_still_waiting(struct meet_patience *p, const char *what)

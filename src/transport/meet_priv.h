@@ -45,17 +45,21 @@ static inline int meet_tell(int err)
 
 /* The socket of a slot; nobody else has it. */
 int shunt_meet_listen(const struct shunt_id *id, int slot, int *fd_p);
-/* Connects to a slot. 0 and *fd_p = the connection, or -1 if its backlog is full (it is there, though); -ECONNREFUSED: not there. */
+/*
+ * Connects to a slot. 0 and *fd_p = the connection, or -1 if its backlog is full (it is there, though); -ECONNREFUSED:
+ * not there.
+ */
 int shunt_meet_probe(const struct shunt_meet *meet, int slot, int *fd_p);
 /*
- * Is who is at the other end the user that we were when we made our socket, or, with now, that we are? A member may have become another user since,
- * sooner or later than others: whether its socket counts must be the same for all.
+ * Is who is at the other end the user that we were when we made our socket, or, with now, that we are? A member may
+ * have become another user since, sooner or later than others: whether its socket counts must be the same for all.
  */
 bool shunt_meet_same_user(const struct shunt_meet *meet, int fd, bool now);
 
 /*
- * meet_life.c: shunt_io_poll on sockets of ours, which also notices within 100 ms that the process at the other end of one has died when
- * a forked child of it still holds the connection, and then ends that. *look: 0 before the first call of a wait, then its own.
+ * meet_life.c: shunt_io_poll on sockets of ours, which also notices within 100 ms that the process at the other end of
+ * one has died when a forked child of it still holds the connection, and then ends that. *look: 0 before the first call
+ * of a wait, then its own.
  */
 int shunt_meet_poll(struct pollfd *fds, nfds_t n, int64_t *look, int64_t deadline, const atomic_int *cancel);
 
@@ -74,11 +78,12 @@ int64_t shunt_meet_join_deadline(bool hub);
 /* ---- a join */
 
 /*
- * meet_members.c: counts the members. -ENOENT, -EINVAL as shunt_meet_join. 0: *hub_p is the hub's slot. If it is another one than
- * ours, meet->hub_fd is the connection to it. If it is ours, watch[slot] is one in each member's backlog, or MEET_WATCH_LATER.
- * watch: -1 for each slot before; afterwards to be closed in any case.
+ * meet_members.c: counts the members. -ENOENT, -EINVAL as shunt_meet_join. 0: *hub_p is the hub's slot. If it is
+ * another one than ours, meet->hub_fd is the connection to it. If it is ours, watch[slot] is one in each member's
+ * backlog, or MEET_WATCH_LATER. watch: -1 for each slot before; afterwards to be closed in any case.
  */
-int shunt_meet_count(struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel, int *hub_p, int *missing_p);
+int shunt_meet_count(
+    struct shunt_meet *meet, int nslots, int *watch, const atomic_int *cancel, int *hub_p, int *missing_p);
 #define MEET_WATCH_LATER (-2) /* that member is there, but its backlog is full at the moment */
 
 /* meet_hub.c: until all have come, or it fails; all who came are told the outcome. */
@@ -106,8 +111,8 @@ int shunt_meet_inbox_fill(struct meet_inbox *in, void *buf, size_t bytes, int64_
 /* Closes the descriptors that nobody has taken. */
 void shunt_meet_inbox_close(struct meet_inbox *in);
 /* Sends head with the descriptors attached to its first byte, then body. */
-int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body, size_t body_bytes,
-    int64_t deadline, const atomic_int *cancel);
+int shunt_meet_send(int fd, const void *head, size_t head_bytes, const int *fds, int nfds, const void *body,
+    size_t body_bytes, int64_t deadline, const atomic_int *cancel);
 
 /* ---- a round (meet_gather.c) */
 

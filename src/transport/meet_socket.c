@@ -16,7 +16,7 @@ static socklen_t address_of(const struct shunt_id *id, int slot, struct sockaddr
 	int n;
 
 	shunt_mac(mac, id, sizeof(*id), "shunt meet name", &number, sizeof(number), NULL, 0);
-	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*addr = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	n = snprintf(addr->sun_path + 1, sizeof(addr->sun_path) - 1, "shunt-");
 	for (int i = 0; i < 16; i++)
 		n += snprintf(addr->sun_path + 1 + n, sizeof(addr->sun_path) - 1 - (size_t)n, "%02x", mac[i]);

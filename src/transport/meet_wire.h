@@ -2,7 +2,8 @@
 #ifndef SHUNT_TRANSPORT_MEET_WIRE_H
 #define SHUNT_TRANSPORT_MEET_WIRE_H
 /*
- * What travels between the ranks of a meet. All structs are of fixed size; both ends are on one host, so byte order is the host's.
+ * What travels between the ranks of a meet. All structs are of fixed size; both ends are on one host, so byte order is
+ * the host's.
  *
  *   hub   -> spoke  challenge   the hub's nonce
  *   spoke -> hub    hello       who it is; mac over (hub's nonce, hello)
@@ -54,8 +55,8 @@ struct meet_result {
 };
 
 /* The proof of what is said, to whom gave the nonce (meet_proof.c). What is in its own field mac does not matter. */
-void shunt_meet_prove_hello(
-    uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE], const struct meet_hello *hello);
-void shunt_meet_prove_welcome(
-    uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE], const struct meet_welcome *welcome);
+void shunt_meet_prove_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE],
+    const struct meet_hello *hello);
+void shunt_meet_prove_welcome(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id, const uint8_t nonce[MEET_NONCE],
+    const struct meet_welcome *welcome);
 #endif

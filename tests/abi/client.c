@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An ordinary NCCL program, for the ways of getting between it and NCCL. Prints "shunt" if its calls reach Shunt, else "nccl".
- *   client linked    calls through its link to libnccl.so.2
- *   client dlopen    opens libnccl.so.2 by name, as ctypes does
+ * An ordinary NCCL program, for the ways of getting between it and NCCL. Prints "shunt" if its calls reach Shunt, else
+ * "nccl". client linked    calls through its link to libnccl.so.2 client dlopen    opens libnccl.so.2 by name, as
+ * ctypes does
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@
 int main(int argc, char **argv)
 {
 	ncclResult_t (*get_version)(int *) = ncclGetVersion;
-	ncclResult_t (*all_reduce)(const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) =
-	    ncclAllReduce;
+	ncclResult_t (*all_reduce)(
+	    const void *, void *, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t, cudaStream_t) = ncclAllReduce;
 	int version = 0;
 	Dl_info info;
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Our declarations, compared with those of layout_system.c. Compiled with the system's version for the sections of layout.def. */
+/*
+ * Our declarations, compared with those of layout_system.c. Compiled with the system's version for the sections of
+ * layout.def.
+ */
 #include <stdio.h>
 #include <string.h>
 #include "shim/nccl_abi.h"
@@ -7,7 +10,8 @@
 
 const struct fact our_facts[] = {
 #include "layout.def"
-	{0}};
+	{ 0 }
+};
 
 int main(void)
 {
@@ -15,7 +19,8 @@ int main(void)
 
 	for (; system_facts[n].name && our_facts[n].name; n++)
 		if (strcmp(system_facts[n].name, our_facts[n].name) || system_facts[n].value != our_facts[n].value) {
-			printf("%s: %ld in nccl.h, %ld here\n", our_facts[n].name, system_facts[n].value, our_facts[n].value);
+			printf("%s: %ld in nccl.h, %ld here\n", our_facts[n].name, system_facts[n].value,
+			    our_facts[n].value);
 			wrong++;
 		}
 	if (system_facts[n].name || our_facts[n].name)

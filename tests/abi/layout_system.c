@@ -21,12 +21,19 @@ typedef struct ncclWindow_vidmem *ncclWindow_t;
 typedef struct later_sim_info ncclSimInfo_t;
 #endif
 
-#define TYPED(name, params, args) ncclResult_t nccl##name params; ncclResult_t pnccl##name params;
-#define TEXT(name, params, args) const char *nccl##name params; const char *pnccl##name params;
-#define VOID(name, params, args) void nccl##name params; void pnccl##name params;
+#define TYPED(name, params, args) \
+	ncclResult_t nccl##name params; \
+	ncclResult_t pnccl##name params;
+#define TEXT(name, params, args) \
+	const char *nccl##name params; \
+	const char *pnccl##name params;
+#define VOID(name, params, args) \
+	void nccl##name params; \
+	void pnccl##name params;
 #include "shim/symbols.def"
 
 const int system_version = NCCL_VERSION_CODE;
 const struct fact system_facts[] = {
 #include "layout.def"
-	{0}};
+	{ 0 }
+};

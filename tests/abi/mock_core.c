@@ -103,7 +103,8 @@ int shunt_mock_waiting(void)
 	return n;
 }
 
-static int meet(struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
+static int meet(
+    struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
 {
 	struct timespec deadline;
 	struct meeting **at, *m;
@@ -209,18 +210,17 @@ static void print(const char *level, const char *fmt, va_list ap)
 	}
 }
 
-#define PRINTER(name, level, ...)                    \
-	{                                            \
-		va_list ap;                          \
-		va_start(ap, fmt);                   \
-		print(level, fmt, ap);               \
-		va_end(ap);                          \
+#define PRINTER(name, level, ...) \
+	{ \
+		va_list ap; \
+		va_start(ap, fmt); \
+		print(level, fmt, ap); \
+		va_end(ap); \
 	}
-void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR")
-void shunt_warn(const char *fmt, ...) PRINTER(shunt_warn, "WARN")
-void shunt_info(unsigned subsys, const char *fmt, ...) PRINTER(shunt_info, "INFO")
-void shunt_trace(unsigned subsys, const char *fmt, ...) PRINTER(shunt_trace, "INFO")
-void shunt_banner(const char *fmt, ...)
+void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR") void shunt_warn(const char *fmt, ...)
+    PRINTER(shunt_warn, "WARN") void shunt_info(unsigned subsys, const char *fmt, ...)
+        PRINTER(shunt_info, "INFO") void shunt_trace(unsigned subsys, const char *fmt, ...)
+            PRINTER(shunt_trace, "INFO") void shunt_banner(const char *fmt, ...)
 {
 	char line[512];
 	va_list ap;
@@ -253,12 +253,12 @@ const char *shunt_version(void)
 	return "0.0.0-mock";
 }
 
-const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
 
 const char *shunt_kind_name(enum shunt_kind kind)
 {
-	static const char *const names[SHUNT_NKINDS] = {
-	    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "gather", "scatter", "send", "recv"};
+	static const char *const names[SHUNT_NKINDS] = { "allreduce", "reduce", "broadcast", "allgather",
+		"reducescatter", "alltoall", "gather", "scatter", "send", "recv" };
 
 	return names[kind];
 }
@@ -284,7 +284,7 @@ const char *shunt_redop_name(enum shunt_redop redop)
 
 const char *shunt_why_name(enum shunt_why why)
 {
-	static const char *const names[SHUNT_NWHYS] = {"ours", "kind", "size", "forced", "env", "comm", "one rank"};
+	static const char *const names[SHUNT_NWHYS] = { "ours", "kind", "size", "forced", "env", "comm", "one rank" };
 
 	return names[why];
 }
@@ -306,7 +306,7 @@ int shunt_boot_join(const uint8_t id[128], int rank, int nranks, const atomic_in
 
 struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
 {
-	uint64_t h[2] = {a * 31 + b, b * 1000003 + a};
+	uint64_t h[2] = { a * 31 + b, b * 1000003 + a };
 	struct shunt_id id;
 
 	for (size_t i = 0; i < bytes; i++)
@@ -324,9 +324,9 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->desc = *desc;
 	comm->forward_only = desc->forward_why;
 	alive++;
-	note("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->slot, desc->nslots, desc->rank, desc->nranks,
-		desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1], desc->forward_why ? " why " : "",
-		desc->forward_why ? desc->forward_why : "");
+	note("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->slot, desc->nslots, desc->rank,
+	    desc->nranks, desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1], desc->forward_why ? " why " : "",
+	    desc->forward_why ? desc->forward_why : "");
 	*comm_p = comm;
 	return 0;
 }
@@ -424,9 +424,11 @@ void shunt_comm_abort(struct shunt_comm *comm)
 
 const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
 {
-	*why_p = comm->forward_only ? SHUNT_WHY_COMM : coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
-		 comm->desc.nranks == 1 ? (comm->desc.standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK) :
-		 coll->count > 1000 ? SHUNT_WHY_SIZE : SHUNT_WHY_OURS;
+	*why_p = comm->forward_only       ? SHUNT_WHY_COMM :
+	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
+	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK) :
+	    coll->count > 1000            ? SHUNT_WHY_SIZE :
+	                                    SHUNT_WHY_OURS;
 	return *why_p == SHUNT_WHY_OURS ? "mock" : NULL;
 }
 
@@ -440,14 +442,15 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
-bool shunt_comm_pick(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_comm_pick(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
 {
 	static const struct shunt_algo algo;
 
 	if (!shunt_comm_path(comm, coll, why_p))
 		return false;
 	if (!shunt_comm_needs_setup(comm))
-		*pick_p = (struct shunt_pick){.algo = &algo, .flags = (uint32_t)coll->count};
+		*pick_p = (struct shunt_pick){ .algo = &algo, .flags = (uint32_t)coll->count };
 	return true;
 }
 
@@ -519,7 +522,8 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return 0;
 }
 
-int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
+int shunt_comm_run_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
 {
 	int err = 0;
 
@@ -533,7 +537,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
 {
-	note("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype], shunt_why_name(why));
+	note("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype],
+	    shunt_why_name(why));
 }
 
 int shunt_comm_error(struct shunt_comm *comm)
@@ -558,7 +563,8 @@ int shunt_comm_device(const struct shunt_comm *comm)
 
 int shunt_council_meet(const struct shunt_council *c, const void *mine, size_t bytes, void *all)
 {
-	return meet(shunt_id_derive(&c->id, sizeof(c->id), "council", 0, 0), c->rank, c->nranks, mine, bytes, all, c->cancel);
+	return meet(
+	    shunt_id_derive(&c->id, sizeof(c->id), "council", 0, 0), c->rank, c->nranks, mine, bytes, all, c->cancel);
 }
 
 static atomic_int kernel_runs;
@@ -610,7 +616,7 @@ static int count_devices(int *count_p)
 
 static int device_info(int device, struct shunt_gpu_info *info_p)
 {
-	*info_p = (struct shunt_gpu_info){.name = "mock device"};
+	*info_p = (struct shunt_gpu_info){ .name = "mock device" };
 	return 0;
 }
 
@@ -634,9 +640,15 @@ static int copy_now(int device, void *dst, const void *src, size_t bytes, void *
 
 const struct shunt_gpu_ops *shunt_gpu(void)
 {
-	static const struct shunt_gpu_ops ops = {.name = "mock", .device_get = get_device, .device_set = set_device,
-		.device_count = count_devices, .device_info = device_info, .mem_alloc = mem_alloc, .mem_alloc_shared = mem_alloc, .mem_free = mem_free,
-		.copy_async = copy_now};
+	static const struct shunt_gpu_ops ops = { .name = "mock",
+		.device_get = get_device,
+		.device_set = set_device,
+		.device_count = count_devices,
+		.device_info = device_info,
+		.mem_alloc = mem_alloc,
+		.mem_alloc_shared = mem_alloc,
+		.mem_free = mem_free,
+		.copy_async = copy_now };
 
 	return &ops;
 }

@@ -2,11 +2,15 @@
 #ifndef SHUNT_TESTS_ABI_MOCK_CORE_H
 #define SHUNT_TESTS_ABI_MOCK_CORE_H
 /*
- * What stands under the shim in its tests: a core without devices and sockets that writes down what is asked of it. Calls of up to
- * 1000 elements on two ranks or more take the path "mock". The ranks of one process meet in councils and in set-up.
+ * What stands under the shim in its tests: a core without devices and sockets that writes down what is asked of it.
+ * Calls of up to 1000 elements on two ranks or more take the path "mock". The ranks of one process meet in councils and
+ * in set-up.
  */
 #pragma GCC visibility push(default)
-/* What the shim did since the last reset, one line each: "create 0/2 rank 0/2", "run 5", "setup", "forward broadcast kind", ... */
+/*
+ * What the shim did since the last reset, one line each: "create 0/2 rank 0/2", "run 5", "setup", "forward broadcast
+ * kind", ...
+ */
 const char *shunt_mock_log(void);
 void shunt_mock_reset(void);
 /* The outcome of every set-up from now on: 0; 1: forward-only; negative errno. */

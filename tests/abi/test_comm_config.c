@@ -13,7 +13,7 @@
 #include "core/config.h"
 #include "shim/comm_config.h"
 
-static struct shunt_nccl_env env = {.comm_blocking = -1, .cga_cluster_size = -1};
+static struct shunt_nccl_env env = { .comm_blocking = -1, .cga_cluster_size = -1 };
 
 const struct shunt_nccl_env *shunt_nccl_env(void)
 {
@@ -26,7 +26,8 @@ static ncclConfig_t fresh(unsigned version)
 	static const struct {
 		unsigned version;
 		size_t size;
-	} sizes[] = {{23200, 120}, {23100, 112}, {23000, 96}, {22900, 88}, {22800, 80}, {22700, 72}, {21800, 48}, {21700, 40}, {21400, 24}};
+	} sizes[] = { { 23200, 120 }, { 23100, 112 }, { 23000, 96 }, { 22900, 88 }, { 22800, 80 }, { 22700, 72 },
+		{ 21800, 48 }, { 21700, 40 }, { 21400, 24 } };
 	ncclConfig_t c;
 	size_t i = 0;
 
@@ -34,7 +35,7 @@ static ncclConfig_t fresh(unsigned version)
 		i++;
 	memset(&c, 0x7d, sizeof(c));
 	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizes[i].size; at += 4)
-		memcpy((char *)&c + at, &(int){NCCL_CONFIG_UNDEF_INT}, 4);
+		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
 	c.size = sizes[i].size;
 	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
 	c.version = version;
@@ -64,7 +65,8 @@ static int read_exactly(const ncclConfig_t *c, struct shunt_comm_config *out)
 	return err;
 }
 
-static const unsigned versions[] = {21400, 21705, 21800, 22005, 22505, 22600, 22700, 22809, 22907, 23003, 23007, 23100, 23200, 99900};
+static const unsigned versions[] = { 21400, 21705, 21800, 22005, 22505, 22600, 22700, 22809, 22907, 23003, 23007, 23100,
+	23200, 99900 };
 
 static void test_comm_config_of_every_version_is_read_within_its_size(void **state)
 {
@@ -87,8 +89,16 @@ static void test_comm_config_of_every_version_is_read_within_its_size(void **sta
 
 static void test_comm_config_says_whether_launches_may_come_as_clusters(void **state)
 {
-	static const struct { int size, env; bool none; } cases[] = {
-		{NCCL_CONFIG_UNDEF_INT, -1, false}, {0, -1, true}, {4, -1, false}, {4, 0, true}, {0, 4, false}, {NCCL_CONFIG_UNDEF_INT, 0, true},
+	static const struct {
+		int size, env;
+		bool none;
+	} cases[] = {
+		{ NCCL_CONFIG_UNDEF_INT, -1, false },
+		{ 0, -1, true },
+		{ 4, -1, false },
+		{ 4, 0, true },
+		{ 0, 4, false },
+		{ NCCL_CONFIG_UNDEF_INT, 0, true },
 	};
 	struct shunt_comm_config out;
 
@@ -108,7 +118,8 @@ static void test_comm_config_launch_order_is_the_programs_or_the_environments(vo
 	static const struct {
 		int order, env;
 		bool in_order;
-	} cases[] = {{NCCL_CONFIG_UNDEF_INT, 0, false}, {0, 0, false}, {1, 0, true}, {NCCL_CONFIG_UNDEF_INT, 1, true}, {0, 1, true}};
+	} cases[] = { { NCCL_CONFIG_UNDEF_INT, 0, false }, { 0, 0, false }, { 1, 0, true },
+		{ NCCL_CONFIG_UNDEF_INT, 1, true }, { 0, 1, true } };
 	struct shunt_comm_config out;
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -127,7 +138,7 @@ static void test_comm_config_newer_than_ours_is_cut(void **state)
 	struct {
 		ncclConfig_t c;
 		char more[64];
-	} later = {fresh(23200), ""};
+	} later = { fresh(23200), "" };
 	struct shunt_comm_config out;
 	char why[128];
 
@@ -163,24 +174,24 @@ static void test_comm_config_values_are_checked_as_nccl_does(void **state)
 		unsigned since;
 		int good[3], bad[3];
 	} rows[] = {
-#define ROW(field, since, ...) {#field, offsetof(ncclConfig_t, field), since, __VA_ARGS__}
-		ROW(blocking, 21400, {0, 1, 1}, {2, -1, 7}),
-		ROW(cgaClusterSize, 21700, {0, 8, 100}, {-1, -2, -3}),
-		ROW(maxCTAs, 21700, {1, 32, 1000}, {0, -1, -2}),
-		ROW(splitShare, 21800, {0, 1, 1}, {2, -1, 3}),
-		ROW(trafficClass, 22600, {0, -5, 1000}, {0}),
-		ROW(collnetEnable, 22700, {0, 1, 0}, {-1, 2, 3}),
-		ROW(CTAPolicy, 22700, {0, 1, 3}, {-1, 4, 5}),
-		ROW(shrinkShare, 22700, {0, 1, 0}, {-1, 2, 3}),
-		ROW(nvlsCTAs, 22700, {1, 2, 64}, {0, -1, -2}),
-		ROW(nChannelsPerNetPeer, 22800, {1, 2, 64}, {0, -1, 65}),
-		ROW(nvlinkCentricSched, 22800, {0, 1, 0}, {-1, 2, 3}),
-		ROW(graphUsageMode, 22900, {0, 1, 2}, {-1, 3, 4}),
-		ROW(numRmaCtx, 22900, {0, 1, 7}, {-1, -2, -3}),
-		ROW(maxP2pPeers, 23003, {1, 2, 7}, {0, -1, -2}),
-		ROW(graphStreamOrdering, 23007, {0, 1, 1}, {-1, 2, 3}),
-		ROW(numRmaSig, 23100, {0, 1, -9}, {0}),
-		ROW(nvlsHostMode, 23200, {0, 3, INT_MAX}, {-1, -2, -3}),
+#define ROW(field, since, ...) { #field, offsetof(ncclConfig_t, field), since, __VA_ARGS__ }
+		ROW(blocking, 21400, { 0, 1, 1 }, { 2, -1, 7 }),
+		ROW(cgaClusterSize, 21700, { 0, 8, 100 }, { -1, -2, -3 }),
+		ROW(maxCTAs, 21700, { 1, 32, 1000 }, { 0, -1, -2 }),
+		ROW(splitShare, 21800, { 0, 1, 1 }, { 2, -1, 3 }),
+		ROW(trafficClass, 22600, { 0, -5, 1000 }, { 0 }),
+		ROW(collnetEnable, 22700, { 0, 1, 0 }, { -1, 2, 3 }),
+		ROW(CTAPolicy, 22700, { 0, 1, 3 }, { -1, 4, 5 }),
+		ROW(shrinkShare, 22700, { 0, 1, 0 }, { -1, 2, 3 }),
+		ROW(nvlsCTAs, 22700, { 1, 2, 64 }, { 0, -1, -2 }),
+		ROW(nChannelsPerNetPeer, 22800, { 1, 2, 64 }, { 0, -1, 65 }),
+		ROW(nvlinkCentricSched, 22800, { 0, 1, 0 }, { -1, 2, 3 }),
+		ROW(graphUsageMode, 22900, { 0, 1, 2 }, { -1, 3, 4 }),
+		ROW(numRmaCtx, 22900, { 0, 1, 7 }, { -1, -2, -3 }),
+		ROW(maxP2pPeers, 23003, { 1, 2, 7 }, { 0, -1, -2 }),
+		ROW(graphStreamOrdering, 23007, { 0, 1, 1 }, { -1, 2, 3 }),
+		ROW(numRmaSig, 23100, { 0, 1, -9 }, { 0 }),
+		ROW(nvlsHostMode, 23200, { 0, 3, INT_MAX }, { -1, -2, -3 }),
 	};
 	struct shunt_comm_config out;
 	char why[128];
@@ -259,7 +270,7 @@ static void test_comm_config_name_is_kept_and_cut(void **state)
 
 static void test_comm_config_inherits_only_without_one(void **state)
 {
-	struct shunt_comm_config parent = {.blocking = false, .max_ctas = 6, .name = "parent"}, out;
+	struct shunt_comm_config parent = { .blocking = false, .max_ctas = 6, .name = "parent" }, out;
 	ncclConfig_t c = fresh(22809);
 	char why[128];
 
@@ -283,17 +294,17 @@ static void test_comm_config_environment_wins(void **state)
 
 	c.blocking = 1;
 	c.maxCTAs = 8;
-	env = (struct shunt_nccl_env){.comm_blocking = 0, .max_ctas = 2};
+	env = (struct shunt_nccl_env){ .comm_blocking = 0, .max_ctas = 2 };
 	assert_int_equal(read_config(&c, &out, why), 0);
 	assert_false(out.blocking);
 	assert_int_equal(out.max_ctas, 2);
 	assert_int_equal(read_config(NULL, &out, why), 0);
 	assert_false(out.blocking);
-	env = (struct shunt_nccl_env){.comm_blocking = 5, .max_ctas = -1}; /* no such values */
+	env = (struct shunt_nccl_env){ .comm_blocking = 5, .max_ctas = -1 }; /* no such values */
 	assert_int_equal(read_config(&c, &out, why), 0);
 	assert_true(out.blocking);
 	assert_int_equal(out.max_ctas, 8);
-	env = (struct shunt_nccl_env){.comm_blocking = -1, .cga_cluster_size = -1};
+	env = (struct shunt_nccl_env){ .comm_blocking = -1, .cga_cluster_size = -1 };
 }
 
 int main(void)

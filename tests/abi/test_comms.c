@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Communicators without a real NCCL, over the mock core: how they are made, of others, and how they end. Ranks are threads. */
+/*
+ * Communicators without a real NCCL, over the mock core: how they are made, of others, and how they end. Ranks are
+ * threads.
+ */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdatomic.h>
@@ -49,7 +52,7 @@ static int teardown(void **state)
 
 static ncclConfig_t lazy(void)
 {
-	return (ncclConfig_t){.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 }
 
 static ncclResult_t settled(ncclComm_t comm)
@@ -112,7 +115,9 @@ static ncclResult_t reduce(ncclComm_t comm)
 	return ncclAllReduce(a, b, 4, ncclInt8, ncclSum, comm, NULL);
 }
 
-/* ------------------------------------------------------------------------------------------------------------- begin */
+/*
+ * ------------------------------------------------------------------------------------------------------------- begin
+ */
 
 static void *init_scalable(void *arg)
 {
@@ -124,7 +129,7 @@ static void *init_scalable(void *arg)
 
 static void test_comms_scalable_init_takes_several_ids(void **state)
 {
-	struct rank r[4] = {{0}};
+	struct rank r[4] = { { 0 } };
 	ncclUniqueId ids[5];
 	ncclComm_t comm;
 
@@ -193,8 +198,10 @@ static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **stat
 		ncclGetUniqueId(&id[0]);
 		ncclGetUniqueId(&id[1]);
 		ncclGroupStart();
-		assert_int_equal(ncclCommInitRankConfig(&comms[0], 1, id[0], 0, blocking_first ? NULL : &config), ncclSuccess);
-		assert_int_equal(ncclCommInitRankConfig(&comms[1], 1, id[1], 0, blocking_first ? &config : NULL), ncclInvalidArgument);
+		assert_int_equal(
+		    ncclCommInitRankConfig(&comms[0], 1, id[0], 0, blocking_first ? NULL : &config), ncclSuccess);
+		assert_int_equal(ncclCommInitRankConfig(&comms[1], 1, id[1], 0, blocking_first ? &config : NULL),
+		    ncclInvalidArgument);
 		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
 		assert_null(comms[0]);
 		assert_null(comms[1]);
@@ -230,8 +237,14 @@ static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **sta
 
 static void test_comms_bad_configuration_is_named(void **state)
 {
-	ncclConfig_t config = {.size = 48, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21800, .blocking = 1,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .splitShare = 4};
+	ncclConfig_t config = { .size = 48,
+		.magic = SHUNT_NCCL_CONFIG_MAGIC,
+		.version = 21800,
+		.blocking = 1,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		.minCTAs = NCCL_CONFIG_UNDEF_INT,
+		.maxCTAs = NCCL_CONFIG_UNDEF_INT,
+		.splitShare = 4 };
 	ncclComm_t comm, child = (ncclComm_t)1;
 	ncclUniqueId id;
 
@@ -246,7 +259,9 @@ static void test_comms_bad_configuration_is_named(void **state)
 	ncclCommDestroy(comm);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- children */
+/*
+ * ---------------------------------------------------------------------------------------------------------- children
+ */
 
 static void *shrink(void *arg)
 {
@@ -281,7 +296,7 @@ static void test_comms_shrink_closes_the_gaps(void **state)
 	ncclComm_t comms[5];
 
 	new_comms(comms, 5);
-	shrink_all(r, comms, 5, (int[]){3, 0}, 2, NCCL_SHRINK_DEFAULT);
+	shrink_all(r, comms, 5, (int[]){ 3, 0 }, 2, NCCL_SHRINK_DEFAULT);
 	for (int i = 0, place = 0; i < 5; i++) {
 		if (i == 3 || i == 0)
 			continue;
@@ -291,14 +306,14 @@ static void test_comms_shrink_closes_the_gaps(void **state)
 		assert_int_equal(reduce(r[i].child), ncclSuccess);
 	}
 	/* Others next time, of which one has never shrunk; and the same ones again while their first child lives. */
-	shrink_all(again, comms, 5, (int[]){1}, 1, NCCL_SHRINK_DEFAULT);
+	shrink_all(again, comms, 5, (int[]){ 1 }, 1, NCCL_SHRINK_DEFAULT);
 	for (int i = 0, place = 0; i < 5; i++)
 		if (i != 1) {
 			assert_int_equal(again[i].result, ncclSuccess);
 			assert_int_equal(rank_of(again[i].child), place++);
 			ncclCommDestroy(again[i].child);
 		}
-	shrink_all(again, comms, 5, (int[]){0, 3}, 2, NCCL_SHRINK_DEFAULT);
+	shrink_all(again, comms, 5, (int[]){ 0, 3 }, 2, NCCL_SHRINK_DEFAULT);
 	for (int i = 0; i < 5; i++)
 		if (i != 3 && i != 0) {
 			assert_int_equal(again[i].result, ncclSuccess);
@@ -316,7 +331,7 @@ static void test_comms_shrink_with_abort_stops_the_parent(void **state)
 
 	new_comms(comms, 3);
 	shunt_mock_kernel_runs(1);
-	shrink_all(r, comms, 3, (int[]){1}, 1, NCCL_SHRINK_ABORT);
+	shrink_all(r, comms, 3, (int[]){ 1 }, 1, NCCL_SHRINK_ABORT);
 	assert_non_null(strstr(shunt_mock_log(), "abort"));
 	for (int i = 0; i < 3; i += 2) {
 		assert_int_equal(r[i].result, ncclSuccess);
@@ -334,12 +349,12 @@ static void test_comms_shrink_refuses_bad_lists(void **state)
 
 	assert_int_equal(ncclCommInitAll(&comm, 1, NULL), ncclSuccess);
 	assert_int_equal(ncclCommShrink(comm, NULL, 1, &child, NULL, 0), ncclInvalidArgument);
-	assert_int_equal(ncclCommShrink(comm, (int[]){0}, 0, &child, NULL, 0), ncclInvalidArgument);
-	assert_int_equal(ncclCommShrink(comm, (int[]){0}, 1, &child, NULL, 0), ncclInvalidArgument); /* itself */
-	assert_int_equal(ncclCommShrink(comm, (int[]){1}, 1, &child, NULL, 0), ncclInvalidArgument);
-	assert_int_equal(ncclCommShrink(comm, (int[]){-1}, 1, &child, NULL, 0), ncclInvalidArgument);
-	assert_int_equal(ncclCommShrink(comm, (int[]){1}, 1, NULL, NULL, 0), ncclInvalidArgument);
-	assert_int_equal(ncclCommShrink(NULL, (int[]){1}, 1, &child, NULL, 0), ncclInvalidArgument);
+	assert_int_equal(ncclCommShrink(comm, (int[]){ 0 }, 0, &child, NULL, 0), ncclInvalidArgument);
+	assert_int_equal(ncclCommShrink(comm, (int[]){ 0 }, 1, &child, NULL, 0), ncclInvalidArgument); /* itself */
+	assert_int_equal(ncclCommShrink(comm, (int[]){ 1 }, 1, &child, NULL, 0), ncclInvalidArgument);
+	assert_int_equal(ncclCommShrink(comm, (int[]){ -1 }, 1, &child, NULL, 0), ncclInvalidArgument);
+	assert_int_equal(ncclCommShrink(comm, (int[]){ 1 }, 1, NULL, NULL, 0), ncclInvalidArgument);
+	assert_int_equal(ncclCommShrink(NULL, (int[]){ 1 }, 1, &child, NULL, 0), ncclInvalidArgument);
 	ncclCommDestroy(comm);
 }
 
@@ -348,14 +363,15 @@ static void *grow(void *arg)
 	struct rank *r = arg;
 
 	usleep((useconds_t)(r->nranks - r->rank) * 3000);
-	r->result = ncclCommGrow(r->old, r->nranks, r->old && r->rank ? NULL : r->ids, r->old ? -1 : r->rank, &r->child, r->config);
+	r->result = ncclCommGrow(
+	    r->old, r->nranks, r->old && r->rank ? NULL : r->ids, r->old ? -1 : r->rank, &r->child, r->config);
 	return NULL;
 }
 
 static void test_comms_grow_adds_ranks_behind(void **state)
 {
 	ncclComm_t comms[3], bad = (ncclComm_t)1;
-	struct rank r[5] = {{0}};
+	struct rank r[5] = { { 0 } };
 	ncclUniqueId id;
 
 	new_comms(comms, 3);
@@ -420,7 +436,7 @@ static void *split_again(void *arg)
 static void test_comms_children_of_children_outlive_them(void **state)
 {
 	ncclComm_t comms[4];
-	struct rank r[4] = {{0}}, deeper[4] = {{0}};
+	struct rank r[4] = { { 0 } }, deeper[4] = { { 0 } };
 
 	new_comms(comms, 4);
 	for (int i = 0; i < 4; i++)
@@ -429,7 +445,7 @@ static void test_comms_children_of_children_outlive_them(void **state)
 	destroy_all(comms, 4);
 	for (int half = 0; half < 2; half++) {
 		for (int i = 0; i < 2; i++)
-			deeper[i] = (struct rank){.old = r[half + 2 * i].child};
+			deeper[i] = (struct rank){ .old = r[half + 2 * i].child };
 		on_all(deeper, 2, split_again);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(deeper[i].result, ncclSuccess);
@@ -441,12 +457,14 @@ static void test_comms_children_of_children_outlive_them(void **state)
 	}
 }
 
-/* --------------------------------------------------------------------------------------------------------------- end */
+/*
+ * --------------------------------------------------------------------------------------------------------------- end
+ */
 
 static void test_comms_revoked_can_only_have_children_and_end(void **state)
 {
 	ncclComm_t comms[3];
-	struct rank r[3] = {{0}};
+	struct rank r[3] = { { 0 } };
 	ncclResult_t async;
 
 	new_comms(comms, 3);
@@ -477,7 +495,7 @@ static void test_comms_revoked_can_only_have_children_and_end(void **state)
 		assert_int_equal(reduce(r[i].child), ncclSuccess);
 		ncclCommDestroy(r[i].child);
 	}
-	shrink_all(r, comms, 3, (int[]){2}, 1, NCCL_SHRINK_DEFAULT);
+	shrink_all(r, comms, 3, (int[]){ 2 }, 1, NCCL_SHRINK_DEFAULT);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(r[i].result, ncclSuccess);
 		ncclCommDestroy(r[i].child);
@@ -557,7 +575,7 @@ static void test_comms_abort_ends_a_waiting_split(void **state)
 		assert_int_equal(ncclCommInitRankConfig(&comms[i], 2, id, i, &config), ncclInProgress);
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(settled(comms[i]), ncclSuccess);
-	assert_int_equal(ncclCommShrink(comms[0], (int[]){1}, 1, place, NULL, 0), ncclInProgress);
+	assert_int_equal(ncclCommShrink(comms[0], (int[]){ 1 }, 1, place, NULL, 0), ncclInProgress);
 	assert_int_equal(settled(comms[0]), ncclSuccess); /* alone, so nobody is waited for */
 	assert_int_equal(ncclCommDestroy(*place), ncclSuccess);
 	*place = NULL;
@@ -607,7 +625,7 @@ static void *allocate(void *arg)
 static void test_comms_registration_beside_ends_and_waits(void **state)
 {
 	ncclConfig_t config = lazy();
-	ncclResult_t worst[2] = {ncclSuccess, ncclSuccess};
+	ncclResult_t worst[2] = { ncclSuccess, ncclSuccess };
 	pthread_t threads[2];
 	ncclComm_t comm;
 	ncclUniqueId id;

@@ -31,7 +31,7 @@ struct outcome {
 /* What a process sees with these two variables ("" unsets). before, if given, is run there first. */
 static struct outcome look(const char *lib, const char *ld_library_path, void (*before)(void))
 {
-	struct outcome o = {0};
+	struct outcome o = { 0 };
 	int fds[2], status;
 
 	assert_int_equal(pipe(fds), 0);
@@ -60,8 +60,10 @@ static struct outcome look(const char *lib, const char *ld_library_path, void (*
 	return o;
 }
 
-/* The automatic search finds the fake behind every explicit path that is wrong. The last error is then the fake's own text, so the
- * log line is checked with a search that finds nothing of ours. */
+/*
+ * The automatic search finds the fake behind every explicit path that is wrong. The last error is then the fake's own
+ * text, so the log line is checked with a search that finds nothing of ours.
+ */
 static void check_wrong(const char *lib, const char *why)
 {
 	struct outcome o = look(lib, fake_dir, NULL);
@@ -165,8 +167,8 @@ static void test_python_path_is_searched(void **state)
 	struct outcome o;
 
 	snprintf(wheel, sizeof(wheel), "%s/packages", dir);
-	snprintf(command, sizeof(command), "mkdir -p %s/nvidia/nccl/lib && ln -s '%s' %s/nvidia/nccl/lib/libnccl.so.2", wheel,
-	    fake_lib, wheel);
+	snprintf(command, sizeof(command), "mkdir -p %s/nvidia/nccl/lib && ln -s '%s' %s/nvidia/nccl/lib/libnccl.so.2",
+	    wheel, fake_lib, wheel);
 	assert_int_equal(system(command), 0);
 	o = look("", "", use_wheel);
 	assert_int_equal(o.version, 22809);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The side table alone, with threads that look up while another one creates and destroys. Built with -fsanitize=thread in CI. */
+/*
+ * The side table alone, with threads that look up while another one creates and destroys. Built with -fsanitize=thread
+ * in CI.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -84,7 +84,7 @@ static ncclComm_t used_comm(int rank, int nranks)
 /* The same, non-blocking. */
 static ncclComm_t lazy_comm(int rank, int nranks)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 	ncclResult_t result;
 	ncclUniqueId id;
 	ncclComm_t comm = NULL;
@@ -129,7 +129,7 @@ static void test_init_creates_ours_before_and_names_it_by_the_id(void **state)
 
 static void test_init_that_fails_leaves_nothing(void **state)
 {
-	ncclUniqueId id = {{0}};
+	ncclUniqueId id = { { 0 } };
 	ncclComm_t comm = NULL;
 
 	fake.fail_next("CommInitRank", ncclSystemError);
@@ -145,8 +145,8 @@ static void test_config_of_an_old_caller_is_read_within_its_size(void **state)
 		unsigned magic, version;
 		int blocking, cga, min, max;
 		char guard[128];
-	} old = {32, 0xcafebeef, 21700, 1, INT_MIN, 1, 7, ""};
-	ncclUniqueId id = {{0}};
+	} old = { 32, 0xcafebeef, 21700, 1, INT_MIN, 1, 7, "" };
+	ncclUniqueId id = { { 0 } };
 	ncclComm_t comm;
 
 	memset(old.guard, 0x7f, sizeof(old.guard));
@@ -198,21 +198,36 @@ static void test_allreduce_error_of_ours_is_translated(void **state)
 
 static void test_forward_returns_the_real_code_unchanged(void **state)
 {
-	static const char *const names[] = {"AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send", "Recv"};
+	static const char *const names[] = { "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send",
+		"Recv" };
 	ncclComm_t comm = fresh_comm(0, 2);
 
 	for (int code = 1; code <= 8; code++)
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-			ncclResult_t got[] = {0};
+			ncclResult_t got[] = { 0 };
 			fake.fail_next(names[i], (ncclResult_t)code);
 			switch (i) {
-			case 0: *got = reduce(comm, 5000); break;
-			case 1: *got = ncclReduce(a, b, 5, ncclInt8, ncclSum, 0, comm, NULL); break;
-			case 2: *got = ncclBroadcast(a, b, 5, ncclInt8, 0, comm, NULL); break;
-			case 3: *got = ncclAllGather(a, b, 5, ncclInt8, comm, NULL); break;
-			case 4: *got = ncclReduceScatter(a, b, 5, ncclInt8, ncclSum, comm, NULL); break;
-			case 5: *got = ncclSend(a, 5, ncclInt8, 1, comm, NULL); break;
-			case 6: *got = ncclRecv(a, 5, ncclInt8, 1, comm, NULL); break;
+			case 0:
+				*got = reduce(comm, 5000);
+				break;
+			case 1:
+				*got = ncclReduce(a, b, 5, ncclInt8, ncclSum, 0, comm, NULL);
+				break;
+			case 2:
+				*got = ncclBroadcast(a, b, 5, ncclInt8, 0, comm, NULL);
+				break;
+			case 3:
+				*got = ncclAllGather(a, b, 5, ncclInt8, comm, NULL);
+				break;
+			case 4:
+				*got = ncclReduceScatter(a, b, 5, ncclInt8, ncclSum, comm, NULL);
+				break;
+			case 5:
+				*got = ncclSend(a, 5, ncclInt8, 1, comm, NULL);
+				break;
+			case 6:
+				*got = ncclRecv(a, 5, ncclInt8, 1, comm, NULL);
+				break;
 			}
 			assert_int_equal(*got, code);
 		}
@@ -225,7 +240,7 @@ static void test_unknown_handle_goes_through_untouched(void **state)
 	ncclComm_t comm = fresh_comm(0, 2);
 	void *lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
 	ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int) = dlsym(lib, "ncclCommInitRank");
-	ncclUniqueId id = {{0}};
+	ncclUniqueId id = { { 0 } };
 	ncclComm_t other;
 	ncclResult_t async;
 
@@ -254,14 +269,14 @@ static void test_reentry_is_counted_once(void **state)
 static void test_missing_in_the_real_library_is_invalid_usage(void **state)
 {
 	ncclComm_t comm = fresh_comm(0, 2);
-	ncclCollConfig_t config = {.size = sizeof(config)};
+	ncclCollConfig_t config = { .size = sizeof(config) };
 
 	assert_int_equal(ncclAlltoAll(a, b, 5, ncclInt8, comm, NULL), ncclInvalidUsage);
 	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, &config), ncclInvalidUsage);
 	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, NULL), ncclSuccess);
 	assert_int_equal(ncclReduceConfig(a, b, 5, ncclInt8, ncclSum, 0, comm, NULL, NULL), ncclSuccess);
-	assert_int_equal(((ncclResult_t(*)(void))dlsym(RTLD_DEFAULT, "ncclParamDumpAll"))(), ncclInvalidUsage);
-	assert_int_equal(((ncclResult_t(*)(void))dlsym(RTLD_DEFAULT, "pncclParamDumpAll"))(), ncclInvalidUsage);
+	assert_int_equal(((ncclResult_t (*)(void))dlsym(RTLD_DEFAULT, "ncclParamDumpAll"))(), ncclInvalidUsage);
+	assert_int_equal(((ncclResult_t (*)(void))dlsym(RTLD_DEFAULT, "pncclParamDumpAll"))(), ncclInvalidUsage);
 	ncclCommDestroy(comm);
 }
 
@@ -415,11 +430,13 @@ static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(voi
 		assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\n");
 		ncclGroupEnd();
 		ncclGroupStart();
-		assert_int_equal(ncclBcast(a, 7, ncclInt8, 0, comm, NULL), ncclSuccess); /* comes back to us through the PLT */
+		assert_int_equal(
+		    ncclBcast(a, 7, ncclInt8, 0, comm, NULL), ncclSuccess); /* comes back to us through the PLT */
 		ncclGroupEnd();
 		assert_int_equal(fake.launches(), 0);
 		assert_int_equal(ncclGroupEnd(), ncclSuccess);
-		assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7 grouped\nBcast\nBroadcast 7 0 grouped\nGroupEnd\n");
+		assert_string_equal(
+		    fake.log(), "GroupStart\nAllReduce 5000 7 grouped\nBcast\nBroadcast 7 0 grouped\nGroupEnd\n");
 		assert_int_equal(fake.launches(), 2);
 	}
 	/* It is over: nothing opens it any more. */
@@ -433,7 +450,7 @@ static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(voi
 static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
 {
 	ncclComm_t comm = used_comm(0, 2), child, born;
-	ncclUniqueId id = {{1}};
+	ncclUniqueId id = { { 1 } };
 	void *memory;
 
 	ncclGroupStart();
@@ -598,7 +615,7 @@ static void test_group_sets_up_all_local_ranks_together(void **state)
 static void test_group_simulate_launches_nothing(void **state)
 {
 	ncclComm_t comm = fresh_comm(0, 2);
-	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
 
 	ncclGroupStart();
 	reduce(comm, 5);
@@ -636,7 +653,7 @@ static void test_group_simulate_passes_children_on(void **state)
 
 static void test_group_init_that_fails_drops_the_entry(void **state)
 {
-	ncclUniqueId id = {{0}};
+	ncclUniqueId id = { { 0 } };
 	ncclComm_t comm;
 
 	ncclGroupStart();
@@ -649,7 +666,7 @@ static void test_group_init_that_fails_drops_the_entry(void **state)
 /* The real one is at it still, and would warn. */
 static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 	ncclResult_t result = ncclInProgress;
 	ncclUniqueId id;
 	ncclComm_t comm;
@@ -666,7 +683,10 @@ static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
 	ncclCommDestroy(comm);
 }
 
-/* A thread of NCCL's writes the handle some time after success was returned; what stands in its place until then is no name. */
+/*
+ * A thread of NCCL's writes the handle some time after success was returned; what stands in its place until then is no
+ * name.
+ */
 static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **state)
 {
 	ncclComm_t comm = fresh_comm(0, 2);
@@ -694,7 +714,8 @@ static void test_user_op_is_remembered_by_value(void **state)
 	uint32_t bits;
 
 	memcpy(&bits, &scalar, 4);
-	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
+	assert_int_equal(
+	    ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
 	scalar = 0;
 	ncclGroupStart();
 	assert_int_equal(ncclAllReduce(a, b, 5, ncclFloat32, op, comm, NULL), ncclSuccess);
@@ -900,8 +921,14 @@ static void test_settings_of_the_environment_win_over_the_program(void **state)
 /* A child without a configuration has its parent's, one with a configuration has NCCL's defaults for the rest. */
 static void test_children_inherit_the_configuration_only_as_a_whole(void **state)
 {
-	ncclConfig_t config = {.size = 48, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21800, .blocking = 1,
-		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = 5, .splitShare = NCCL_CONFIG_UNDEF_INT};
+	ncclConfig_t config = { .size = 48,
+		.magic = SHUNT_NCCL_CONFIG_MAGIC,
+		.version = 21800,
+		.blocking = 1,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		.minCTAs = NCCL_CONFIG_UNDEF_INT,
+		.maxCTAs = 5,
+		.splitShare = NCCL_CONFIG_UNDEF_INT };
 	ncclComm_t comm, child;
 	ncclUniqueId id;
 
@@ -936,7 +963,7 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 	ncclUniqueId id, grow, unmarked;
 	ncclComm_t old[2], grown[3];
 	char ids[3][5];
-	int places[] = {0, 1};
+	int places[] = { 0, 1 };
 
 	ncclGetUniqueId(&id);
 	for (int i = 0; i < 2; i++)
@@ -946,7 +973,8 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 		assert_int_equal(ncclCommGrow(NULL, 3, &grow, 2, &grown[2], NULL), ncclSuccess);
 		created_id(ids[2]);
 		for (int i = 0; i < 2; i++) {
-			assert_int_equal(ncclCommGrow(old[places[i]], 3, i ? NULL : &grow, -1, &grown[i], NULL), ncclSuccess);
+			assert_int_equal(
+			    ncclCommGrow(old[places[i]], 3, i ? NULL : &grow, -1, &grown[i], NULL), ncclSuccess);
 			created_id(ids[i]);
 			assert_string_equal(ids[i], ids[2]);
 		}
@@ -1051,7 +1079,7 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 {
 	ncclUniqueId id;
 	ncclComm_t comms[2], child[2];
-	char ids[2][5] = {"", ""};
+	char ids[2][5] = { "", "" };
 
 	ncclGetUniqueId(&id);
 	for (int i = 0; i < 2; i++)
@@ -1067,10 +1095,11 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 	}
 	assert_string_equal(ids[0], ids[1]);
 	for (int i = 0; i < 2; i++) {
-		int excluded[2] = {5 + i, 6 - i}; /* another order */
+		int excluded[2] = { 5 + i, 6 - i }; /* another order */
 		ncclComm_t shrunk;
 		shunt_mock_reset();
-		assert_int_equal(ncclCommShrink(comms[i], excluded, 2, &shrunk, NULL, NCCL_SHRINK_DEFAULT), ncclSuccess);
+		assert_int_equal(
+		    ncclCommShrink(comms[i], excluded, 2, &shrunk, NULL, NCCL_SHRINK_DEFAULT), ncclSuccess);
 		memcpy(ids[i], strstr(shunt_mock_log(), "id ") + 3, 4);
 		ncclCommDestroy(shrunk);
 		ncclCommDestroy(child[i]);
@@ -1174,8 +1203,9 @@ static void test_last_error_of_a_group_is_its_cause(void **state)
 	for (int used = 0; used < 2; used++) {
 		ncclGroupStart();
 		reduce(comm, 5000);
-		assert_int_equal(ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument); /* ours */
-		ncclCommCount(comm, &(int){0}); /* opens the real one in any case */
+		assert_int_equal(
+		    ncclAllReduce(a, NULL, 5, ncclInt8, ncclSum, comm, NULL), ncclInvalidArgument); /* ours */
+		ncclCommCount(comm, &(int){ 0 }); /* opens the real one in any case */
 		assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
 		assert_non_null(strstr(ncclGetLastError(NULL), "buffer is NULL"));
 
@@ -1203,7 +1233,10 @@ static void *watch(void *arg)
 {
 	ncclResult_t result;
 
-	/* The fake frees its communicators, so only our half can be asked here; the other one is asked by the handle tests. */
+	/*
+	 * The fake frees its communicators, so only our half can be asked here; the other one is asked by the handle
+	 * tests.
+	 */
 	for (int i = 0; i < 1000; i++)
 		ncclCommGetAsyncError(NULL, &result);
 	return NULL;
@@ -1229,17 +1262,27 @@ static void test_many_cycles_leave_nothing(void **state)
 /* A later header's configuration, with a vendor's option. */
 static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 {
-	ncclConfigExt_t ext = {.value.i = 7};
+	ncclConfigExt_t ext = { .value.i = 7 };
 	struct {
 		ncclCollConfig_t known;
 		char later[16];
-	} config = {.known = {.size = sizeof(config), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23300, .ext = &ext,
-			.minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = NCCL_CONFIG_UNDEF_INT, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
-			.cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1, .CTAPolicy = NCCL_CONFIG_UNDEF_INT}};
+	} config = { .known = { .size = sizeof(config),
+		         .magic = SHUNT_NCCL_CONFIG_MAGIC,
+		         .version = 23300,
+		         .ext = &ext,
+		         .minCTAs = NCCL_CONFIG_UNDEF_INT,
+		         .maxCTAs = NCCL_CONFIG_UNDEF_INT,
+		         .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+		         .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		         .forceAlgSelection = 1,
+		         .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
 	ncclComm_t comm = fresh_comm(0, 2);
 
 	memset(config.later, 1, sizeof(config.later));
-	/* Behind a call that may be NCCL's it is kept until the group's end, when the program may have other things there. */
+	/*
+	 * Behind a call that may be NCCL's it is kept until the group's end, when the program may have other things
+	 * there.
+	 */
 	ncclGroupStart();
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	assert_int_equal(ncclAllReduceConfig(a, b, 5000, ncclInt8, ncclSum, comm, NULL, &config.known), ncclSuccess);
@@ -1259,9 +1302,15 @@ static void test_call_configuration_of_every_version_is_understood_or_forwarded(
 	struct {
 		ncclCollConfig_t c;
 		char later[8];
-	} room = {.c = {.size = sizeof(ncclCollConfig_t), .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 23200, .minCTAs = NCCL_CONFIG_UNDEF_INT,
-	    .maxCTAs = 2, .nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
-	    .CTAPolicy = NCCL_CONFIG_UNDEF_INT}};
+	} room = { .c = { .size = sizeof(ncclCollConfig_t),
+		       .magic = SHUNT_NCCL_CONFIG_MAGIC,
+		       .version = 23200,
+		       .minCTAs = NCCL_CONFIG_UNDEF_INT,
+		       .maxCTAs = 2,
+		       .nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+		       .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		       .forceAlgSelection = 1,
+		       .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
 	ncclCollConfig_t *config = &room.c;
 	const size_t first = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's ends here, and its memory */
 	ncclComm_t comm = fresh_comm(0, 2);
@@ -1294,7 +1343,7 @@ static void test_communicator_that_cannot_be_revoked_stays_ours(void **state)
 	ncclComm_t comm = used_comm(0, 2), child = NULL;
 
 	assert_int_equal(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
-	assert_int_equal(ncclCommShrink(comm, (int[]){1}, 1, &child, NULL, NCCL_SHRINK_ABORT), ncclInvalidUsage);
+	assert_int_equal(ncclCommShrink(comm, (int[]){ 1 }, 1, &child, NULL, NCCL_SHRINK_ABORT), ncclInvalidUsage);
 	assert_null(strstr(shunt_mock_log(), "abort"));
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5 0\n"));
@@ -1364,9 +1413,9 @@ int main(int argc, char **argv)
 		TEST(test_many_cycles_leave_nothing),
 	};
 
-	const struct CMUnitTest older[] = {TEST(test_communicator_that_cannot_be_revoked_stays_ours)};
-	const struct CMUnitTest newer[] = {TEST(test_call_configuration_reaches_nccl_whole_or_short),
-		TEST(test_call_configuration_of_every_version_is_understood_or_forwarded)};
+	const struct CMUnitTest older[] = { TEST(test_communicator_that_cannot_be_revoked_stays_ours) };
+	const struct CMUnitTest newer[] = { TEST(test_call_configuration_reaches_nccl_whole_or_short),
+		TEST(test_call_configuration_of_every_version_is_understood_or_forwarded) };
 
 	if (argc > 1 && !strcmp(argv[1], "first"))
 		return first_call();

@@ -58,7 +58,7 @@ static void *init(void *arg)
 
 static void test_standalone_init_knows_rank_and_count(void **state)
 {
-	struct rank r[3] = {{0}};
+	struct rank r[3] = { { 0 } };
 	int version, value;
 	uint64_t magic;
 	ncclResult_t async;
@@ -91,7 +91,7 @@ static void test_standalone_bad_arguments_are_refused(void **state)
 {
 	ncclUniqueId id;
 	ncclComm_t comm = NULL;
-	ncclConfig_t config = {.size = sizeof(config), .magic = 1};
+	ncclConfig_t config = { .size = sizeof(config), .magic = 1 };
 	int value;
 
 	assert_int_equal(ncclGetUniqueId(NULL), ncclInvalidArgument);
@@ -101,8 +101,8 @@ static void test_standalone_bad_arguments_are_refused(void **state)
 	assert_int_equal(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
 	assert_int_equal(ncclCommInitRank(&comm, 2, id, -1), ncclInvalidArgument);
 	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInvalidArgument);
-	assert_int_equal(ncclCommInitAll(&comm, 1, (int[]){99}), ncclInvalidArgument);
-	assert_int_equal(ncclCommInitAll(&comm, 2, (int[]){1, 1}), ncclInvalidUsage);
+	assert_int_equal(ncclCommInitAll(&comm, 1, (int[]){ 99 }), ncclInvalidArgument);
+	assert_int_equal(ncclCommInitAll(&comm, 2, (int[]){ 1, 1 }), ncclInvalidUsage);
 	assert_int_equal(ncclAllReduce(a, b, 1, ncclInt8, ncclSum, NULL, NULL), ncclInvalidArgument);
 	assert_int_equal(ncclCommCount(NULL, &value), ncclInvalidArgument);
 	assert_int_equal(ncclCommDestroy(NULL), ncclSuccess);
@@ -117,7 +117,7 @@ static void test_standalone_bad_arguments_are_refused(void **state)
 
 static void test_standalone_mismatched_count_fails(void **state)
 {
-	struct rank r[2] = {{.rank = 0, .nranks = 2}, {.rank = 1, .nranks = 3}};
+	struct rank r[2] = { { .rank = 0, .nranks = 2 }, { .rank = 1, .nranks = 3 } };
 
 	ncclGetUniqueId(&r[0].id);
 	r[1].id = r[0].id;
@@ -142,7 +142,7 @@ static void test_standalone_unsupported_is_invalid_usage_once_logged(void **stat
 	assert_int_equal(ncclCommInitAll(&comm, 1, NULL), ncclSuccess);
 	assert_int_equal(ncclSend(a, 1, ncclInt8, 0, comm, NULL), ncclInvalidUsage);
 	assert_non_null(strstr(ncclGetLastError(NULL), "send of 1"));
-	assert_int_equal(((ncclResult_t(*)(void))dlsym(RTLD_DEFAULT, "ncclDevCommCreate"))(), ncclInvalidUsage);
+	assert_int_equal(((ncclResult_t (*)(void))dlsym(RTLD_DEFAULT, "ncclDevCommCreate"))(), ncclInvalidUsage);
 	assert_non_null(strstr(ncclGetLastError(NULL), "ncclDevCommCreate"));
 	assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
 	ncclCommDestroy(comm);
@@ -161,10 +161,12 @@ static void test_standalone_wrong_values_are_named(void **state)
 	assert_string_equal(ncclGetLastError(NULL), "broadcast: there is no rank 5 among 1");
 	assert_int_equal(ncclAllReduce(a, b, 8, ncclInt8, (ncclRedOp_t)77, comm, NULL), ncclInvalidArgument);
 	assert_string_equal(ncclGetLastError(NULL), "allreduce: operator 77 is none of this communicator's");
-	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
+	assert_int_equal(
+	    ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, ncclScalarHostImmediate, comm), ncclSuccess);
 	assert_int_equal(ncclAllReduce(a, b, 8, ncclInt8, op, comm, NULL), ncclInvalidArgument);
 	assert_non_null(strstr(ncclGetLastError(NULL), " was made for another data type"));
-	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, (ncclScalarResidence_t)9, comm), ncclInvalidArgument);
+	assert_int_equal(
+	    ncclRedOpCreatePreMulSum(&op, &factor, ncclFloat32, (ncclScalarResidence_t)9, comm), ncclInvalidArgument);
 	assert_non_null(strstr(ncclGetLastError(NULL), "residence 9"));
 	ncclCommDestroy(comm);
 }
@@ -250,7 +252,8 @@ static void *split(void *arg)
 
 static void test_standalone_split_sorts_by_key_then_rank(void **state)
 {
-	struct rank r[4] = {{.color = 1, .key = 5}, {.color = NCCL_SPLIT_NOCOLOR}, {.color = 1, .key = 5}, {.color = 1, .key = -2}};
+	struct rank r[4] = { { .color = 1, .key = 5 }, { .color = NCCL_SPLIT_NOCOLOR }, { .color = 1, .key = 5 },
+		{ .color = 1, .key = -2 } };
 
 	start(r, 4, split);
 	for (int i = 0; i < 4; i++)
@@ -265,7 +268,7 @@ static void test_standalone_split_sorts_by_key_then_rank(void **state)
 
 static void test_standalone_nonblocking_ranks_of_one_thread(void **state)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
 	ncclComm_t comms[2], children[2];
 	ncclResult_t async;
 	ncclUniqueId id;
@@ -297,8 +300,8 @@ static void test_standalone_nonblocking_ranks_of_one_thread(void **state)
 /* Communicators are made by a group that is only simulated, too, as NCCL does it. */
 static void test_standalone_simulated_group_makes_its_communicators(void **state)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809};
-	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809 };
+	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
 	ncclComm_t comms[2], children[2];
 	ncclResult_t async;
 	ncclUniqueId id;
@@ -318,7 +321,8 @@ static void test_standalone_simulated_group_makes_its_communicators(void **state
 			ncclGroupStart();
 			for (int i = 0; i < 2; i++)
 				assert_int_equal(ncclCommSplit(comms[i], 0, i, &children[i], NULL), ncclSuccess);
-			assert_int_equal(round ? ncclGroupEnd() : ncclGroupSimulateEnd(NULL), blocking ? ncclSuccess : ncclInProgress);
+			assert_int_equal(round ? ncclGroupEnd() : ncclGroupSimulateEnd(NULL),
+			    blocking ? ncclSuccess : ncclInProgress);
 			for (int i = 0; i < 2; i++) {
 				do
 					assert_int_equal(ncclCommGetAsyncError(comms[i], &async), ncclSuccess);
@@ -341,7 +345,7 @@ static void test_standalone_simulated_group_makes_its_communicators(void **state
 
 static void test_standalone_abort_ends_a_waiting_init(void **state)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 22809, .blocking = 0 };
 	ncclComm_t comm;
 	ncclUniqueId id;
 
@@ -360,7 +364,8 @@ static void test_standalone_user_op_has_a_number_of_its_own(void **state)
 	ncclRedOp_t op;
 
 	assert_int_equal(ncclCommInitAll(comms, 2, NULL), ncclSuccess);
-	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &two, ncclFloat32, ncclScalarHostImmediate, comms[0]), ncclSuccess);
+	assert_int_equal(
+	    ncclRedOpCreatePreMulSum(&op, &two, ncclFloat32, ncclScalarHostImmediate, comms[0]), ncclSuccess);
 	assert_true(op >= ncclNumOps);
 	assert_int_equal(ncclAllReduce(a, b, 2, ncclFloat32, op, comms[0], NULL), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 2 5 scalar 40000000\n"));
@@ -368,7 +373,8 @@ static void test_standalone_user_op_has_a_number_of_its_own(void **state)
 	assert_int_equal(ncclAllReduce(a, b, 2, ncclFloat32, op, comms[1], NULL), ncclInvalidArgument);
 	assert_int_equal(ncclRedOpDestroy(op, comms[0]), ncclSuccess);
 	assert_int_equal(ncclRedOpDestroy(op, comms[0]), ncclInvalidArgument);
-	assert_int_equal(ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)12, ncclScalarDevice, comms[0]), ncclInvalidArgument);
+	assert_int_equal(
+	    ncclRedOpCreatePreMulSum(&op, &two, (ncclDataType_t)12, ncclScalarDevice, comms[0]), ncclInvalidArgument);
 	ncclCommDestroy(comms[0]);
 	ncclCommDestroy(comms[1]);
 }

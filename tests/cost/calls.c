@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * calls N [WHAT]: makes every kind of call, or one, N times, between fakes of the CUDA driver and of NCCL, and prints how long one takes
- * on the host. Under callgrind, count.py looks at function measured(), which runs once for each kind.
+ * calls N [WHAT]: makes every kind of call, or one, N times, between fakes of the CUDA driver and of NCCL, and prints
+ * how long one takes on the host. Under callgrind, count.py looks at function measured(), which runs once for each
+ * kind.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,12 +67,12 @@ static const struct row {
 	int ops;        /* of a call */
 	bool native;
 } rows[] = {
-	{"allreduce", allreduce, "allreduce", 1, true},
-	{"messages", messages, "send", 1, true},
-	{"messages8", messages8, "send", 8, true},
-	{"forwarded", forwarded, "reduce", 1, false},
-	{"forwarded_group", forwarded_group, "reduce", 1, false},
-	{"empty_group", empty_group},
+	{ "allreduce", allreduce, "allreduce", 1, true },
+	{ "messages", messages, "send", 1, true },
+	{ "messages8", messages8, "send", 8, true },
+	{ "forwarded", forwarded, "reduce", 1, false },
+	{ "forwarded_group", forwarded_group, "reduce", 1, false },
+	{ "empty_group", empty_group },
 };
 
 /* How many calls of the row's kind went the way that it is there for. */
@@ -122,7 +123,8 @@ static int run(const struct row *row, long n)
 		result = measured(row, n);
 	printf("%s: %.0f ns\n", row->name, (now_ns() - start) / (double)n);
 	launches = fake_cuda.launch.count - launches;
-	if (result == ncclSuccess && (!row->op || counted(row) - before == n * row->ops) && launches == (row->native ? n : 0))
+	if (result == ncclSuccess && (!row->op || counted(row) - before == n * row->ops) &&
+	    launches == (row->native ? n : 0))
 		return 0;
 	fprintf(stderr, "%s: result %d, %ld of %ld calls went the right way, %ld launches\n", row->name, (int)result,
 	    counted(row) - before, n * row->ops, launches);

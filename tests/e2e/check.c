@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * SHUNT_CHECK=1: whatever differs between ranks is an error on each of them that names both sides, long before SHUNT_TIMEOUT; and programs that are
- * right run as they do without it, however far their ranks run ahead of each other.
+ * SHUNT_CHECK=1: whatever differs between ranks is an error on each of them that names both sides, long before
+ * SHUNT_TIMEOUT; and programs that are right run as they do without it, however far their ranks run ahead of each
+ * other.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +80,8 @@ static int call_later_of_group(struct rank *r, float *buf, int odd)
 {
 	NCCL(ncclGroupStart());
 	for (int i = 0; i < 3; i++)
-		NCCL(ncclAllReduce(buf + i * 100, buf + i * 100, odd && i == 2 ? 21 : 20, ncclFloat32, ncclSum, r->comm, r->stream));
+		NCCL(ncclAllReduce(
+		    buf + i * 100, buf + i * 100, odd && i == 2 ? 21 : 20, ncclFloat32, ncclSum, r->comm, r->stream));
 	NCCL(ncclGroupEnd());
 	return 0;
 }
@@ -107,16 +109,26 @@ static int call_in_graph(struct rank *r, float *buf, int odd)
 }
 
 static const struct mismatch mismatches[] = {
-	{ "count", call_count, "allreduce of 1000 float32, sum (collective 2)", "allreduce of 1001 float32, sum (collective 2)" },
-	{ "size", call_size, "allreduce of 100 float32, sum (collective 2)", "allreduce of 200000 float32, sum (collective 2)" },
-	{ "type", call_dtype, "allreduce of 1000 float32, sum (collective 2)", "allreduce of 1000 int32, sum (collective 2)" },
-	{ "operator", call_op, "allreduce of 1000 float32, sum (collective 2)", "allreduce of 1000 float32, max (collective 2)" },
-	{ "root", call_root, "broadcast of 1000 float32, root 0 (collective 2)", "broadcast of 1000 float32, root 1 (collective 2)" },
-	{ "kind", call_kind, "allgather of 100 float32 (collective 2)", "reducescatter of 100 float32, sum (collective 2)" },
-	{ "skipped", call_skipped, "allreduce of 1000 float32, sum (collective 2)", "broadcast of 10 float32, root 0 (collective 2)" },
-	{ "later of a group", call_later_of_group, "a group of 3 collectives that begins with allreduce of 20 float32, sum (collective 2)",
-	    "a group of 3 collectives that begins with allreduce of 20 float32, sum (collective 2)", "a later one of the group differs" },
-	{ "fewer in a group", call_fewer_in_group, "a group of 3 collectives that begins with allgather of 20 float32 (collective 2)",
+	{ "count", call_count, "allreduce of 1000 float32, sum (collective 2)",
+	    "allreduce of 1001 float32, sum (collective 2)" },
+	{ "size", call_size, "allreduce of 100 float32, sum (collective 2)",
+	    "allreduce of 200000 float32, sum (collective 2)" },
+	{ "type", call_dtype, "allreduce of 1000 float32, sum (collective 2)",
+	    "allreduce of 1000 int32, sum (collective 2)" },
+	{ "operator", call_op, "allreduce of 1000 float32, sum (collective 2)",
+	    "allreduce of 1000 float32, max (collective 2)" },
+	{ "root", call_root, "broadcast of 1000 float32, root 0 (collective 2)",
+	    "broadcast of 1000 float32, root 1 (collective 2)" },
+	{ "kind", call_kind, "allgather of 100 float32 (collective 2)",
+	    "reducescatter of 100 float32, sum (collective 2)" },
+	{ "skipped", call_skipped, "allreduce of 1000 float32, sum (collective 2)",
+	    "broadcast of 10 float32, root 0 (collective 2)" },
+	{ "later of a group", call_later_of_group,
+	    "a group of 3 collectives that begins with allreduce of 20 float32, sum (collective 2)",
+	    "a group of 3 collectives that begins with allreduce of 20 float32, sum (collective 2)",
+	    "a later one of the group differs" },
+	{ "fewer in a group", call_fewer_in_group,
+	    "a group of 3 collectives that begins with allgather of 20 float32 (collective 2)",
 	    "a group of 2 collectives that begins with allgather of 20 float32 (collective 2)" },
 	{ "graph", call_in_graph, "allreduce of 8 int32, min", "allreduce of 7 int32, min" },
 };
@@ -187,7 +199,8 @@ static int body_mismatch(struct rank *r)
 	if (odd) /* any of the others may be the one */
 		snprintf(line, sizeof(line), "rank %d calls %s where rank ", r->rank, m->odd);
 	else
-		snprintf(line, sizeof(line), "rank %d calls %s where rank %d calls %s", r->rank, m->usual, other, m->odd);
+		snprintf(
+		    line, sizeof(line), "rank %d calls %s where rank %d calls %s", r->rank, m->usual, other, m->odd);
 	failed = failed || breaks(r, fd, line, odd ? m->usual : m->also);
 	if (failed)
 		show(fd, before);
@@ -260,10 +273,13 @@ static int body_message(struct rank *r)
 		if (r->rank == 0)
 			failed = ncclSend(buf, sent, ncclUint8, 1, r->comm, r->stream) != ncclSuccess && i <= sizes.bad;
 		else if (r->rank == 1)
-			failed = ncclRecv(buf, bytes, ncclUint8, 0, r->comm, r->stream) != ncclSuccess && i <= sizes.bad;
+			failed =
+			    ncclRecv(buf, bytes, ncclUint8, 0, r->comm, r->stream) != ncclSuccess && i <= sizes.bad;
 		if (sizes.both_ways) {
 			if (r->rank < 2) /* the other direction is right */
-				(r->rank ? ncclSend : (ncclResult_t(*)(const void *, size_t, ncclDataType_t, int, ncclComm_t, void *))(void *)ncclRecv)(
+				(r->rank ? ncclSend :
+				           (ncclResult_t (*)(const void *, size_t, ncclDataType_t, int, ncclComm_t,
+				               void *))(void *)ncclRecv)(
 				    buf + 32768, 100, ncclUint8, !r->rank, r->comm, r->stream);
 			ncclGroupEnd();
 		}
@@ -281,8 +297,9 @@ static int body_message(struct rank *r)
 			usleep(1000);
 		ncclSend(buf, bytes, ncclUint8, 1, r->comm, r->stream);
 	}
-	snprintf(line, sizeof(line), "message %d from rank 0 to rank 1: the sender sends %zu bytes where the receiver receives %zu bytes", sizes.bad,
-	    bytes + (size_t)sizes.delta, bytes);
+	snprintf(line, sizeof(line),
+	    "message %d from rank 0 to rank 1: the sender sends %zu bytes where the receiver receives %zu bytes",
+	    sizes.bad, bytes + (size_t)sizes.delta, bytes);
 	if (r->rank < 2)
 		failed = failed || breaks(r, fd, line, NULL);
 	else
@@ -303,7 +320,8 @@ static void test_check_message_of_another_size_is_named_by_both_ends(void **stat
 				sizes = (struct sizes){ .bad = bad, .delta = delta, .both_ways = both };
 				*found = 0;
 				if (ranks_run(RANKS_PROCESSES, 3, 1, body_message))
-					fail_msg("message %d, %d bytes more, %s", bad, delta, both ? "in groups" : "one by one");
+					fail_msg("message %d, %d bytes more, %s", bad, delta,
+					    both ? "in groups" : "one by one");
 			}
 }
 
@@ -373,8 +391,8 @@ static int body_other_groups(struct rank *r)
 			NCCL(ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclUint8, 0, r->comm, r->stream));
 		NCCL(ncclGroupEnd());
 		for (int i = N / 2; i < N; i++) /* other types, the same bytes */
-			NCCL(i % 2 ? ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclInt8, 0, r->comm, r->stream)
-				   : ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclUint8, 0, r->comm, r->stream));
+			NCCL(i % 2 ? ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclInt8, 0, r->comm, r->stream) :
+			             ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclUint8, 0, r->comm, r->stream));
 	}
 	if (fine(r))
 		return 1;
@@ -425,7 +443,8 @@ static int body_large_group(struct rank *r)
 	for (int i = 0; i < 700; i++)
 		NCCL(ncclBroadcast(buf + i, buf + i, 1, ncclInt32, 1, r->comm, r->stream));
 	for (int i = 0; i < 40; i++)
-		NCCL(ncclAllReduce(buf + 1000 + i, buf + 1000 + i, 1, i % 2 ? ncclInt32 : ncclFloat32, i % 3 ? ncclSum : ncclProd, r->comm, r->stream));
+		NCCL(ncclAllReduce(buf + 1000 + i, buf + 1000 + i, 1, i % 2 ? ncclInt32 : ncclFloat32,
+		    i % 3 ? ncclSum : ncclProd, r->comm, r->stream));
 	NCCL(ncclSend(buf + 5000, 10, ncclInt32, (r->rank + 1) % r->nranks, r->comm, r->stream));
 	NCCL(ncclRecv(buf + 6000, 10, ncclInt32, (r->rank + r->nranks - 1) % r->nranks, r->comm, r->stream));
 	NCCL(ncclGroupEnd());
@@ -511,7 +530,8 @@ static int body_plan(struct rank *r)
 		return 1;
 	fd = keep_stderr();
 	NCCL(ncclAllReduce(buf, buf, r->rank ? 20000 : 19999, ncclFloat32, ncclSum, r->comm, r->stream));
-	snprintf(line, sizeof(line), "rank %d calls allreduce of %d float32, sum (collective 6) where rank ", r->rank, r->rank ? 20000 : 19999);
+	snprintf(line, sizeof(line), "rank %d calls allreduce of %d float32, sum (collective 6) where rank ", r->rank,
+	    r->rank ? 20000 : 19999);
 	failed = breaks(r, fd, line, r->rank ? "19999" : "20000");
 	if (failed)
 		show(fd, before);
@@ -556,7 +576,9 @@ static void set_by_rank(int rank)
 
 static void test_check_on_some_ranks_only_is_an_error_at_the_first_call(void **state)
 {
-	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_differs, .prepare = set_by_rank }), 0);
+	assert_int_equal(ranks_run_as(&(struct ranks){
+	                     .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_differs, .prepare = set_by_rank }),
+	    0);
 }
 
 int main(void)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as threads, on the sim. */
+/*
+ * How communicators are made, of others, and how they end: Shunt as the whole library, ranks as processes and as
+ * threads, on the sim.
+ */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -35,7 +38,7 @@ static void together(struct rank *r, int place)
 
 static ncclConfig_t lazy(void)
 {
-	return (ncclConfig_t){.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 }
 
 /* One sum over a communicator in which we are `rank` of n, checked. */
@@ -78,13 +81,13 @@ static int body_shrink_and_grow(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, n, r->id, r->rank));
 	for (int round = 0; round < 2; round++) { /* unused and used parents */
 		if (r->rank != 1) {
-			NCCL(ncclCommShrink(comm, (int[]){1}, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
+			NCCL(ncclCommShrink(comm, (int[]){ 1 }, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
 			SUM(shrunk, r->rank - (r->rank > 1), n - 1);
 			NCCL(ncclCommDestroy(shrunk));
 		}
 		if (r->rank != last) {
 			usleep((useconds_t)r->rank * 20000);
-			NCCL(ncclCommShrink(comm, (int[]){last}, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
+			NCCL(ncclCommShrink(comm, (int[]){ last }, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
 			SUM(shrunk, r->rank, n - 1);
 		} else {
 			shrunk = NULL;
@@ -133,7 +136,7 @@ static int body_survive(struct rank *r)
 		NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
 	CHECK(r->rank != 0 || shunt_stream_synchronize(r->stream) == 0); /* nothing spins any more */
 	CHECK(r->rank != 0 || ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidUsage);
-	NCCL(ncclCommShrink(comm, (int[]){1}, 1, &rest, NULL, r->rank ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT));
+	NCCL(ncclCommShrink(comm, (int[]){ 1 }, 1, &rest, NULL, r->rank ? NCCL_SHRINK_ABORT : NCCL_SHRINK_DEFAULT));
 	SUM(rest, r->rank ? r->rank - 1 : 0, r->nranks - 1);
 	NCCL(ncclCommSplit(rest, 0, -r->rank, &again, NULL));
 	SUM(again, r->nranks - 1 - r->rank - (r->rank == 0), r->nranks - 1);
@@ -149,7 +152,7 @@ static int body_survive(struct rank *r)
 static void test_survivors_of_a_dead_rank_go_on(void **state)
 {
 	memset(shared, 0, sizeof(*shared));
-	assert_int_equal(ranks_run_as(&(struct ranks){.n = 4, .raw = 1, .body = body_survive, .dies = 1u << 1}), 0);
+	assert_int_equal(ranks_run_as(&(struct ranks){ .n = 4, .raw = 1, .body = body_survive, .dies = 1u << 1 }), 0);
 }
 
 static int body_revoke(struct rank *r)
@@ -210,7 +213,8 @@ static int revoke_in_split(struct rank *r, int blocking)
 	CHECK(!child);
 	NCCL(ncclCommGetAsyncError(comm, &async));
 	CHECK(async == ncclSuccess); /* revoking is no error */
-	CHECK(ncclCommShrink(comm, (int[]){2}, 1, &rest, NULL, NCCL_SHRINK_DEFAULT) == (blocking ? ncclSuccess : ncclInProgress));
+	CHECK(ncclCommShrink(comm, (int[]){ 2 }, 1, &rest, NULL, NCCL_SHRINK_DEFAULT) ==
+	    (blocking ? ncclSuccess : ncclInProgress));
 	CHECK(ranks_settled(comm) == ncclSuccess && rest);
 	SUM(rest, r->rank, 2);
 	together(r, 0);
@@ -386,7 +390,7 @@ static void *end_half(void *arg)
 static int body_dozens(struct rank *r)
 {
 	ncclComm_t comms[DOZENS];
-	struct ending ending = {r, comms, 0};
+	struct ending ending = { r, comms, 0 };
 	pthread_t thread;
 
 	NCCL(ncclCommInitRank(&comms[0], r->nranks, r->id, r->rank));
@@ -408,7 +412,10 @@ static void test_dozens_of_communicators_end_in_any_order(void **state)
 	assert_int_equal(run(RANKS_THREADS, 3, body_dozens), 0);
 }
 
-/* The root is done as soon as its data lies in the others' memory; they still acknowledge it when it has ended its communicator. */
+/*
+ * The root is done as soon as its data lies in the others' memory; they still acknowledge it when it has ended its
+ * communicator.
+ */
 static int body_root_goes_first(struct rank *r)
 {
 	enum { COUNT = 20000 };
@@ -469,7 +476,8 @@ static int body_graphs_outlive(struct rank *r)
 		began = now();
 		if (how == 1)
 			NCCL(ncclCommFinalize(comm));
-		NCCL(how == 2 ? ncclCommAbort(comm) : ncclCommDestroy(comm)); /* what runs is waited for, what may run is not */
+		NCCL(how == 2 ? ncclCommAbort(comm) :
+		                ncclCommDestroy(comm)); /* what runs is waited for, what may run is not */
 		CHECK(now() - began < 30);
 		for (int g = 0; g < GRAPHS; g++)
 			CHECK(shunt_graph_destroy(graphs[GRAPHS - 1 - g]) == 0);
@@ -488,7 +496,7 @@ static void test_graphs_may_outlive_their_communicator(void **state)
 static int body_end_in_a_capture(struct rank *r)
 {
 	ncclComm_t comm, other;
-	int32_t *dev, host[4] = {1, 2, 3, 4};
+	int32_t *dev, host[4] = { 1, 2, 3, 4 };
 	void *graph;
 
 	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0 && shunt_memcpy(dev, host, sizeof(host)) == 0);
@@ -550,10 +558,12 @@ static int body_end_beside_a_waiting_one(struct rank *r)
 	ncclConfig_t config = lazy();
 	ncclComm_t comm, other;
 	ncclResult_t res;
-	int32_t *dev, host[4] = {1, 2, 3, 4};
+	int32_t *dev, host[4] = { 1, 2, 3, 4 };
 
 	CHECK(shunt_malloc((void **)&dev, sizeof(host)) == 0 && shunt_memcpy(dev, host, sizeof(host)) == 0);
-	CHECK(ncclCommInitRankConfig(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank, &config) == ncclInProgress && ranks_settled(comm) == ncclSuccess);
+	CHECK(ncclCommInitRankConfig(&comm, r->nranks, ranks_id(r, &shared->ids, 0), r->rank, &config) ==
+	        ncclInProgress &&
+	    ranks_settled(comm) == ncclSuccess);
 	NCCL(ncclCommInitRank(&other, r->nranks, ranks_id(r, &shared->ids, 1), r->rank));
 	SUM(comm, r->rank, r->nranks);
 	SUM(other, r->rank, r->nranks);
@@ -584,12 +594,13 @@ static int body_one_rank(struct rank *r)
 	ncclRedOp_t op;
 
 	for (int device = 0; device < 8; device++) {
-		float in[3] = {1, 2, 3}, out[3] = {0}, factor = 2.5f, *a, *b;
+		float in[3] = { 1, 2, 3 }, out[3] = { 0 }, factor = 2.5f, *a, *b;
 		void *stream;
 		int v;
 
 		CHECK(shunt_device_set(device) == 0 && shunt_stream_create(&stream) == 0);
-		CHECK(shunt_malloc((void **)&a, 12) == 0 && shunt_malloc((void **)&b, 12) == 0 && shunt_memcpy(a, in, 12) == 0);
+		CHECK(shunt_malloc((void **)&a, 12) == 0 && shunt_malloc((void **)&b, 12) == 0 &&
+		    shunt_memcpy(a, in, 12) == 0);
 		if (device % 2) {
 			NCCL(ncclGetUniqueId(&id));
 			NCCL(ncclCommInitRank(&comm, 1, id, 0));

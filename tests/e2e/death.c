@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A peer's process ends: those who wait for it, in a kernel or before one, are told within seconds, whatever SHUNT_TIMEOUT is. Where
- * nobody waits for it, nothing happens: programs end without destroying their communicators, and not all at once.
+ * A peer's process ends: those who wait for it, in a kernel or before one, are told within seconds, whatever
+ * SHUNT_TIMEOUT is. Where nobody waits for it, nothing happens: programs end without destroying their communicators,
+ * and not all at once.
  */
 #include <sched.h>
 #include <setjmp.h>
@@ -128,7 +129,8 @@ static int body_killed(struct rank *r)
 static void test_death_is_told_to_those_who_wait(void **state)
 {
 	for (how = 0; how < 5; how++)
-		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
+		if (ranks_run_as(&(struct ranks){
+		        .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
 }
 
@@ -159,7 +161,11 @@ static void test_death_before_kernels_is_told_though_a_child_lives(void **state)
 {
 	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
 	for (in_plan = 0; in_plan < 2; in_plan++)
-		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_killed_before_kernels, .dies = 1 << VICTIM }))
+		if (ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES,
+		        .n = 2,
+		        .raw = 1,
+		        .body = body_killed_before_kernels,
+		        .dies = 1 << VICTIM }))
 			fail_msg("in_plan %d", in_plan);
 	unsetenv("SHUNT_PLAN_DIR");
 }
@@ -234,8 +240,13 @@ static void test_death_in_another_pid_namespace_is_told(void **state)
 		skip();
 	}
 	how = 0;
-	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed,
-	    .prepare = into_namespace, .dies = 1 << VICTIM }), 0);
+	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES,
+	                     .n = N,
+	                     .raw = 1,
+	                     .body = body_killed,
+	                     .prepare = into_namespace,
+	                     .dies = 1 << VICTIM }),
+	    0);
 }
 
 static int no_error(struct rank *r)
@@ -316,7 +327,10 @@ static void test_death_of_a_root_that_has_sent_all_breaks_nothing(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_root_leaves), 0);
 }
 
-/* A child that runs what the parent registered for its exit: its copies of the communicator's sockets and words are the parent's, too. */
+/*
+ * A child that runs what the parent registered for its exit: its copies of the communicator's sockets and words are the
+ * parent's, too.
+ */
 static int body_child_ends_its_copy(struct rank *r)
 {
 	ncclResult_t async = ncclInternalError;
@@ -351,7 +365,9 @@ static int body_child_ends_its_copy(struct rank *r)
 static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void **state)
 {
 	setenv("SHUNT_ALGO", "allgather:0-:copies", 1);
-	assert_int_equal(ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_child_ends_its_copy }), 0);
+	assert_int_equal(
+	    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_child_ends_its_copy }),
+	    0);
 	unsetenv("SHUNT_ALGO");
 }
 

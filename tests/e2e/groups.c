@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim. */
+/*
+ * Point-to-point and groups through NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on
+ * the sim.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -144,7 +147,8 @@ static int body_mixed(struct rank *r)
 	void *out = letters(r->rank, next, 0, 3000), *in = blank(3000), *other;
 	int *mine, *sum, *all;
 
-	CHECK(!shunt_malloc((void **)&mine, 4000) && !shunt_malloc((void **)&sum, 4000) && !shunt_malloc((void **)&all, 4000 * n));
+	CHECK(!shunt_malloc((void **)&mine, 4000) && !shunt_malloc((void **)&sum, 4000) &&
+	    !shunt_malloc((void **)&all, 4000 * n));
 	CHECK(shunt_stream_create(&other) == 0);
 	for (int i = 0; i < 1000; i++)
 		mine[i] = i + r->rank;
@@ -183,14 +187,20 @@ static void test_group_of_collectives_and_messages_runs(void **state)
 	assert_int_equal(ranks_run(RANKS_THREADS, 5, 0, body_mixed), 0);
 }
 
-/* Three communicators on one stream, named in another order on every rank, and a circle of messages of which each rank has two. */
+/*
+ * Three communicators on one stream, named in another order on every rank, and a circle of messages of which each rank
+ * has two.
+ */
 struct crosswise {
 	ncclComm_t comm[3];
 	void *out, *in;
 	int *mine, *sum[3];
 };
 
-enum { CROSSWISE_BYTES = 100000, CROSSWISE_COUNT = 500 }; /* a message that does not fit into the ring: its sender waits */
+enum {
+	CROSSWISE_BYTES = 100000,
+	CROSSWISE_COUNT = 500
+}; /* a message that does not fit into the ring: its sender waits */
 
 static int crosswise_group(struct rank *r, const struct crosswise *c)
 {
@@ -198,7 +208,8 @@ static int crosswise_group(struct rank *r, const struct crosswise *c)
 
 	NCCL(ncclGroupStart());
 	NCCL(ncclSend(c->out, CROSSWISE_BYTES, ncclUint8, (r->rank + 1) % n, c->comm[r->rank % 3], r->stream));
-	NCCL(ncclRecv(c->in, CROSSWISE_BYTES, ncclUint8, (r->rank + n - 1) % n, c->comm[(r->rank + n - 1) % n % 3], r->stream));
+	NCCL(ncclRecv(
+	    c->in, CROSSWISE_BYTES, ncclUint8, (r->rank + n - 1) % n, c->comm[(r->rank + n - 1) % n % 3], r->stream));
 	NCCL(ncclGroupEnd());
 	NCCL(ncclGroupStart());
 	for (int i = 0; i < 3; i++) {
@@ -272,8 +283,13 @@ static void test_group_names_communicators_crosswise_runs(void **state)
 /* Configurations of single calls, estimates, and messages that do not pair up; the communicator goes on. */
 static int body_odds(struct rank *r)
 {
-	ncclCollConfig_t config = { .size = sizeof(config), .magic = 0xcafebeef, .minCTAs = NCCL_CONFIG_UNDEF_INT, .maxCTAs = 1,
-		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT, .cgaClusterSize = NCCL_CONFIG_UNDEF_INT, .forceAlgSelection = 1,
+	ncclCollConfig_t config = { .size = sizeof(config),
+		.magic = 0xcafebeef,
+		.minCTAs = NCCL_CONFIG_UNDEF_INT,
+		.maxCTAs = 1,
+		.nvlsCTAs = NCCL_CONFIG_UNDEF_INT,
+		.cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
+		.forceAlgSelection = 1,
 		.CTAPolicy = NCCL_CONFIG_UNDEF_INT };
 	ncclSimInfo_t info = { .size = sizeof(info), .magic = SHUNT_NCCL_SIM_MAGIC, .estimatedTime = 7 };
 	int *a, *b;
@@ -325,7 +341,8 @@ static int body_captures_apart(struct rank *r)
 	void *streams[2] = { r->stream }, *graph;
 	int *a, *b;
 
-	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000) && shunt_stream_create(&streams[1]) == 0);
+	CHECK(!shunt_malloc((void **)&a, 4000) && !shunt_malloc((void **)&b, 4000) &&
+	    shunt_stream_create(&streams[1]) == 0);
 	memset(a, 0, 4000);
 	NCCL(ncclAllReduce(a, b, 1000, ncclInt32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -358,8 +375,8 @@ static void test_group_on_streams_that_capture_apart_is_refused(void **state)
 }
 
 /*
- * A group on one end only: the other one takes message by message, and is to have each before the sender's next ones. In one launch of the sender's there
- * are messages in chunks and in lines.
+ * A group on one end only: the other one takes message by message, and is to have each before the sender's next ones.
+ * In one launch of the sender's there are messages in chunks and in lines.
  */
 static int body_group_on_one_end(struct rank *r)
 {
@@ -409,7 +426,10 @@ static size_t draw_bytes(uint64_t *state)
 {
 	uint32_t how = draw(state, 8);
 
-	return how == 0 ? draw(state, 600) : how < 4 ? draw(state, 16384) : how < 6 ? 16384 : 16385 + draw(state, 150000);
+	return how == 0 ? draw(state, 600) :
+	    how < 4     ? draw(state, 16384) :
+	    how < 6     ? 16384 :
+	                  16385 + draw(state, 150000);
 }
 
 static int draw_messages(uint64_t seed, int nranks, struct drawn *m, int max)
@@ -423,7 +443,8 @@ static int draw_messages(uint64_t seed, int nranks, struct drawn *m, int max)
 			size_t bytes = draw_bytes(&common), at = draw(&common, 3) ? 0 : draw(&common, 16);
 
 			if (from != to)
-				m[n++] = (struct drawn){ .round = round, .from = from, .to = to, .bytes = bytes, .at = at };
+				m[n++] =
+				    (struct drawn){ .round = round, .from = from, .to = to, .bytes = bytes, .at = at };
 		}
 	return n;
 }

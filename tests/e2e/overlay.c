@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A program against NCCL's ABI with a real NCCL present: Shunt over tests/fake_nccl, on the sim device. The fake gives the handles
- * and writes down what is forwarded to it; what Shunt takes is computed by its kernels.
+ * A program against NCCL's ABI with a real NCCL present: Shunt over tests/fake_nccl, on the sim device. The fake gives
+ * the handles and writes down what is forwarded to it; what Shunt takes is computed by its kernels.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -86,7 +86,9 @@ static int forwarded(const char *name)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------------ what is done */
+/*
+ * ------------------------------------------------------------------------------------------------------ what is done
+ */
 
 /* Calls of the communicator that our kernels took, or that went to NCCL. */
 static int counted(ncclComm_t comm, int native)
@@ -105,7 +107,10 @@ static int counted(ncclComm_t comm, int native)
 
 enum how { NATIVE, FORWARDED };
 
-/* One all-reduce of int32, on a communicator in which we are `rank` of n; checks where it went and, if it was ours, the values. */
+/*
+ * One all-reduce of int32, on a communicator in which we are `rank` of n; checks where it went and, if it was ours, the
+ * values.
+ */
 static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
 {
 	int native = counted(comm, 1), to_nccl = forwarded("AllReduce");
@@ -149,7 +154,9 @@ static ncclConfig_t config_of(int blocking, int max_ctas)
 	return c;
 }
 
-/* ----------------------------------------------------------------------------------------------------- ways to begin */
+/*
+ * ----------------------------------------------------------------------------------------------------- ways to begin
+ */
 
 static int body_inits(struct rank *r)
 {
@@ -198,14 +205,16 @@ static int body_init_all(struct rank *r)
 		for (int c = 0; c < 2; c++) {
 			for (int i = 0; i < COUNT; i++)
 				host[i] = i * (d + 1) + c;
-			CHECK(shunt_malloc(&buf[c][d], sizeof(host)) == 0 && shunt_memcpy(buf[c][d], host, sizeof(host)) == 0);
+			CHECK(shunt_malloc(&buf[c][d], sizeof(host)) == 0 &&
+			    shunt_memcpy(buf[c][d], host, sizeof(host)) == 0);
 		}
 	}
 	for (int t = 0; t < 3; t++) {
 		NCCL(ncclGroupStart());
 		for (int c = 0; c < 2; c++)
 			for (int d = 0; d < N; d++)
-				NCCL(ncclAllReduce(buf[c][d], buf[c][d], COUNT, ncclInt32, t ? ncclMax : ncclSum, comms[c][d], stream[d]));
+				NCCL(ncclAllReduce(buf[c][d], buf[c][d], COUNT, ncclInt32, t ? ncclMax : ncclSum,
+				    comms[c][d], stream[d]));
 		NCCL(ncclGroupEnd());
 	}
 	for (int d = 0; d < N; d++) {
@@ -236,7 +245,7 @@ static void test_init_all_first_used_in_a_group_of_several_communicators(void **
 
 static int body_children(struct rank *r)
 {
-	int rank = r->rank, n = r->nranks, v, excluded[1] = {n - 1};
+	int rank = r->rank, n = r->nranks, v, excluded[1] = { n - 1 };
 	ncclComm_t parent, half, reversed, none = (ncclComm_t)1, grandchild, grouped[2], shrunk;
 
 	NCCL(ncclCommInitRank(&parent, n, r->id, rank));
@@ -334,7 +343,8 @@ static int body_moved_children(struct rank *r)
 		FAKE(fake_nccl_late)(5 * k * (r->rank + 1));
 		if (k % 2)
 			NCCL(ncclGroupStart());
-		CHECK(ncclCommSplit(parent, 0, k < 2 ? r->rank : -r->rank, place, NULL) == (k % 2 ? ncclSuccess : ncclInProgress));
+		CHECK(ncclCommSplit(parent, 0, k < 2 ? r->rank : -r->rank, place, NULL) ==
+		    (k % 2 ? ncclSuccess : ncclInProgress));
 		CHECK(!(k % 2) || ncclGroupEnd() == ncclInProgress);
 		while (!(moved[k] = __atomic_load_n(place, __ATOMIC_ACQUIRE)))
 			usleep(100);
@@ -372,7 +382,8 @@ static int body_grow(struct rank *r)
 		id = shared->ids.id[2 + round];
 		if (shared->odd) /* made by a rank without Shunt */
 			memset(id.internal + 64, 0, 64);
-		NCCL(ncclCommGrow(small, r->nranks, small && r->rank ? NULL : &id, small ? -1 : r->rank, &grown[round], NULL));
+		NCCL(ncclCommGrow(
+		    small, r->nranks, small && r->rank ? NULL : &id, small ? -1 : r->rank, &grown[round], NULL));
 		REDUCE(grown[round], r->rank, r->nranks, 500, shared->odd ? FORWARDED : NATIVE);
 		together(r, 2 * round + 1);
 	}
@@ -388,10 +399,12 @@ static void test_grown_communicator_is_accelerated(void **state)
 {
 	assert_int_equal(run(RANKS_PROCESSES, 3, body_grow), 0);
 	assert_int_equal(run(RANKS_THREADS, 3, body_grow), 0);
-	assert_int_equal(run_as(&(struct ranks){.n = 3, .raw = 1, .body = body_grow}, 1), 0);
+	assert_int_equal(run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_grow }, 1), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------- ways to end */
+/*
+ * ------------------------------------------------------------------------------------------------------- ways to end
+ */
 
 static int body_ends(struct rank *r)
 {
@@ -500,7 +513,7 @@ static void expect_forward_only(int n, int odd, void (*prepare)(int rank), rank_
 {
 	int others = 0;
 
-	assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body, .prepare = prepare}, odd), 0);
+	assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .prepare = prepare }, odd), 0);
 	for (int i = 1; i < n; i++)
 		others += shared->warnings[i];
 	assert_int_equal(shared->warnings[0], 1);
@@ -518,14 +531,14 @@ static void set_odd(int rank)
 static void test_other_settings_on_one_rank_forward_on_all(void **state)
 {
 	static const char *const settings[][2] = {
-		{"SHUNT_ALGO", "allreduce:0-inf:twoshot"},
-		{"SHUNT_ALGO", "allreduce:0-inf:nccl"},
-		{"SHUNT_FORCE_NCCL", "allreduce"},
-		{"SHUNT_FORCE_NCCL", "all"},
-		{"NCCL_ALGO", "ring"},
-		{"NCCL_PROTO", "simple"},
-		{"NCCL_P2P_DISABLE", "1"},
-		{"NCCL_LAUNCH_ORDER_IMPLICIT", "1"},
+		{ "SHUNT_ALGO", "allreduce:0-inf:twoshot" },
+		{ "SHUNT_ALGO", "allreduce:0-inf:nccl" },
+		{ "SHUNT_FORCE_NCCL", "allreduce" },
+		{ "SHUNT_FORCE_NCCL", "all" },
+		{ "NCCL_ALGO", "ring" },
+		{ "NCCL_PROTO", "simple" },
+		{ "NCCL_P2P_DISABLE", "1" },
+		{ "NCCL_LAUNCH_ORDER_IMPLICIT", "1" },
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
@@ -542,7 +555,8 @@ static void test_other_settings_on_rank_0_forward_on_all(void **state)
 
 	odd_name = "SHUNT_FORCE_NCCL";
 	odd_value = "allreduce";
-	assert_int_equal(run_as(&(struct ranks){.n = 3, .raw = 1, .body = body_forward_only, .prepare = set_odd}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_forward_only, .prepare = set_odd }, 0), 0);
 	for (int i = 0; i < 3; i++)
 		lines += shared->warnings[i];
 	assert_int_equal(lines, 1);
@@ -570,7 +584,7 @@ static void no_scratch(int rank)
 	if (rank != shared->odd)
 		return;
 	signal(SIGXFSZ, SIG_IGN);
-	setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20}); /* a memfd is a file */
+	setrlimit(RLIMIT_FSIZE, &(struct rlimit){ 1 << 20, 1 << 20 }); /* a memfd is a file */
 }
 
 static void test_scratch_that_one_rank_cannot_allocate_forwards_on_all(void **state)
@@ -609,13 +623,15 @@ static void test_one_rank_without_shunt_forwards_on_all(void **state)
 
 	expect_forward_only(3, 2, NULL, body_without_shunt);
 	/* Rank 0 cannot say it then. The harness asks Shunt for the id on rank 0, which does not matter. */
-	assert_int_equal(run_as(&(struct ranks){.n = 3, .raw = 1, .body = body_without_shunt}, 0), 0);
+	assert_int_equal(run_as(&(struct ranks){ .n = 3, .raw = 1, .body = body_without_shunt }, 0), 0);
 	for (int i = 0; i < 3; i++)
 		lines += shared->warnings[i];
 	assert_int_equal(lines, 1);
 }
 
-/* ---------------------------------------------------------------------------------------------- chosen to be forwarded */
+/*
+ * ---------------------------------------------------------------------------------------------- chosen to be forwarded
+ */
 
 static int body_forced(struct rank *r)
 {
@@ -632,17 +648,18 @@ static int body_forced(struct rank *r)
 static void test_force_nccl_forwards(void **state)
 {
 	static const char *const settings[][2] = {
-		{"SHUNT_FORCE_NCCL", "all"},
-		{"SHUNT_FORCE_NCCL", "broadcast,allreduce"},
-		{"MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "allreduce"},
-		{"MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "all"},
-		{"NCCL_ALGO", "allreduce:tree"},
+		{ "SHUNT_FORCE_NCCL", "all" },
+		{ "SHUNT_FORCE_NCCL", "broadcast,allreduce" },
+		{ "MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "allreduce" },
+		{ "MSCCLPP_FORCE_NCCL_FALLBACK_OPERATION", "all" },
+		{ "NCCL_ALGO", "allreduce:tree" },
 	};
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		odd_name = settings[i][0];
 		odd_value = settings[i][1];
-		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_forced, .prepare = set_all}, 0), 0);
+		assert_int_equal(
+		    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all }, 0), 0);
 	}
 }
 
@@ -668,10 +685,13 @@ static void test_deterministic_sums_are_forwarded_by_name_only(void **state)
 {
 	odd_name = "NCCL_ALGO";
 	odd_value = "allreduce:tree";
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_not_forced, .prepare = set_all_deterministic }, 0),
+	    0);
 	odd_name = "SHUNT_FORCE_NCCL";
 	odd_value = "allreduce";
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_forced, .prepare = set_all_deterministic }, 0), 0);
 }
 
 static const char *want_nccl(void *arg, const struct shunt_plan_request *request)
@@ -698,7 +718,7 @@ static int body_selector(struct rank *r)
 static void test_selector_of_one_rank_forwards_nothing(void **state)
 {
 	for (int odd = -1; odd < 2; odd++)
-		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_selector}, odd), 0);
+		assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_selector }, odd), 0);
 }
 
 static int body_above_the_range(struct rank *r)
@@ -718,13 +738,18 @@ static void test_size_above_the_native_range_is_forwarded(void **state)
 {
 	odd_name = "SHUNT_ALGO";
 	odd_value = "allreduce:64k-inf:nccl";
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_above_the_range, .prepare = set_all}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_above_the_range, .prepare = set_all }, 0), 0);
 }
 
-/* A rank may come to a call before the set-up that another rank's call brought: what goes to NCCL must not depend on that. */
+/*
+ * A rank may come to a call before the set-up that another rank's call brought: what goes to NCCL must not depend on
+ * that.
+ */
 static int body_same_before_and_after(struct rank *r)
 {
-	static const char *const ops[] = { "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce", "gather", "scatter", "send" };
+	static const char *const ops[] = { "allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce",
+		"gather", "scatter", "send" };
 	bool ours[sizeof(ops) / sizeof(ops[0])][27];
 	const char *path;
 	ncclComm_t comm;
@@ -737,7 +762,8 @@ static int body_same_before_and_after(struct rank *r)
 				if (!after)
 					ours[i][log] = strcmp(path, "nccl");
 				else if (ours[i][log] != !!strcmp(path, "nccl"))
-					return printf("%s of %zu: %s after the set-up\n", ops[i], (size_t)1 << log, path);
+					return printf(
+					    "%s of %zu: %s after the set-up\n", ops[i], (size_t)1 << log, path);
 			}
 		if (!after)
 			REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
@@ -760,24 +786,27 @@ static int body_others(struct rank *r)
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	for (int round = 0; round < 2; round++) {
-#define CALL(short_name, call, ...)                                                                    \
-	do {                                                                                           \
-		struct fake_call got, want = {#short_name, __VA_ARGS__};                               \
-		if (round)                                                                             \
-			FAKE(fake_nccl_fail_next)(#short_name, ncclRemoteError);                       \
-		CHECK((call) == (round ? ncclRemoteError : ncclSuccess));                              \
-		got = FAKE(fake_nccl_last_call)();                                                     \
+#define CALL(short_name, call, ...) \
+	do { \
+		struct fake_call got, want = { #short_name, __VA_ARGS__ }; \
+		if (round) \
+			FAKE(fake_nccl_fail_next)(#short_name, ncclRemoteError); \
+		CHECK((call) == (round ? ncclRemoteError : ncclSuccess)); \
+		got = FAKE(fake_nccl_last_call)(); \
 		CHECK(!strcmp(got.name, want.name) && got.send == want.send && got.recv == want.recv); \
-		CHECK(got.count == want.count && got.dtype == want.dtype && got.op == want.op);        \
-		CHECK(got.root == want.root && got.comm == want.comm && got.stream == want.stream);    \
+		CHECK(got.count == want.count && got.dtype == want.dtype && got.op == want.op); \
+		CHECK(got.root == want.root && got.comm == want.comm && got.stream == want.stream); \
 	} while (0)
-		CALL(Reduce, ncclReduce(a, b, 3, ncclFloat16, ncclMax, 1, comm, s), a, b, 3, ncclFloat16, ncclMax, 1, comm, s);
+		CALL(Reduce, ncclReduce(a, b, 3, ncclFloat16, ncclMax, 1, comm, s), a, b, 3, ncclFloat16, ncclMax, 1,
+		    comm, s);
 		CALL(Broadcast, ncclBroadcast(a, b, 4, ncclInt8, 1, comm, s), a, b, 4, ncclInt8, 0, 1, comm, s);
 		CALL(Broadcast, ncclBcast(b, 5, ncclInt8, 1, comm, s), b, b, 5, ncclInt8, 0, 1, comm, s);
-		CALL(ReduceScatter, ncclReduceScatter(a, b, 6, ncclBfloat16, ncclMin, comm, s), a, b, 6, ncclBfloat16, ncclMin, 0, comm, s);
+		CALL(ReduceScatter, ncclReduceScatter(a, b, 6, ncclBfloat16, ncclMin, comm, s), a, b, 6, ncclBfloat16,
+		    ncclMin, 0, comm, s);
 		CALL(AllGather, ncclAllGather(a, b, 7, ncclFloat64, comm, s), a, b, 7, ncclFloat64, 0, 0, comm, s);
 		CALL(Send, ncclSend(a, 0, ncclInt8, 1, comm, s), a, NULL, 0, ncclInt8, 0, 1, comm, s);
-		CALL(Recv, ncclRecv(b, (size_t)1 << 40, ncclInt8, 0, comm, s), NULL, b, (size_t)1 << 40, ncclInt8, 0, 0, comm, s);
+		CALL(Recv, ncclRecv(b, (size_t)1 << 40, ncclInt8, 0, comm, s), NULL, b, (size_t)1 << 40, ncclInt8, 0, 0,
+		    comm, s);
 	}
 	/* The last one stayed an error of that call only. */
 	REDUCE(comm, r->rank, r->nranks, 1000, NATIVE);
@@ -792,7 +821,8 @@ static void only_allreduce(int rank)
 
 static void test_other_collectives_reach_nccl_unchanged(void **state)
 {
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_others, .prepare = only_allreduce}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_others, .prepare = only_allreduce }, 0), 0);
 }
 
 /* A communicator that Shunt has not seen born: the program got it from another copy of the library. */
@@ -808,7 +838,8 @@ static int body_unknown(struct rank *r)
 	CHECK(counted(comm, 1) == -1);
 	NCCL(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream));
 	got = FAKE(fake_nccl_last_call)();
-	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg && got.comm == comm);
+	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg &&
+	    got.comm == comm);
 	FAKE(fake_nccl_fail_next)("AllReduce", ncclSystemError);
 	CHECK(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream) == ncclSystemError);
 	NCCL(ncclCommUserRank(comm, &v));
@@ -822,13 +853,15 @@ static void test_unknown_handle_passes_through(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_unknown), 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ groups */
+/*
+ * ------------------------------------------------------------------------------------------------------------ groups
+ */
 
 static int body_groups(struct rank *r)
 {
 	enum { N = 1000, K = 4 };
 	int32_t host[N], *buf[K], n = r->nranks, tri = n * (n + 1) / 2;
-	ncclSimInfo_t info = {sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0};
+	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
 	const char *log;
 	ncclComm_t comm;
 
@@ -856,9 +889,13 @@ static int body_groups(struct rank *r)
 		CHECK(shunt_stream_synchronize(r->stream) == 0 && shunt_memcpy(host, buf[0], sizeof(host)) == 0);
 		CHECK(host[N - 1] == (N - 1) * (r->rank + 1)); /* nothing before the outermost end */
 		NCCL(ncclGroupEnd());
-		/* One group of the real library, whose depth is not ours; before the set-up everything is kept until the end. */
+		/*
+		 * One group of the real library, whose depth is not ours; before the set-up everything is kept until
+		 * the end.
+		 */
 		log = FAKE(fake_nccl_log)();
-		CHECK(!strcmp(log, "GroupStart\nBroadcast 5 2 grouped\nSend 6 2 grouped\nRecv 7 2 grouped\nGroupEnd\n"));
+		CHECK(
+		    !strcmp(log, "GroupStart\nBroadcast 5 2 grouped\nSend 6 2 grouped\nRecv 7 2 grouped\nGroupEnd\n"));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		for (int k = 0; k < 3; k++) {
 			CHECK(shunt_memcpy(host, buf[k], sizeof(host)) == 0);
@@ -876,7 +913,8 @@ static int body_groups(struct rank *r)
 		NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
 		NCCL(ncclSend(buf[3], 6, ncclInt32, 0, comm, r->stream));
 		if (k == 0) {
-			CHECK(ncclAllReduce(NULL, buf[0], N, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidArgument);
+			CHECK(
+			    ncclAllReduce(NULL, buf[0], N, ncclInt32, ncclSum, comm, r->stream) == ncclInvalidArgument);
 		} else if (k == 1) {
 			CHECK(ncclAllReduce(buf[0], buf[0], N, 55, ncclSum, comm, r->stream) == ncclInvalidArgument);
 		} else {
@@ -904,7 +942,8 @@ static int body_groups(struct rank *r)
 static void test_groups_mix_ours_and_forwarded_calls(void **state)
 {
 	for (int n = 2; n <= 3; n++)
-		assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce}, 0), 0);
+		assert_int_equal(
+		    run_as(&(struct ranks){ .n = n, .raw = 1, .body = body_groups, .prepare = only_allreduce }, 0), 0);
 }
 
 struct stand_in {
@@ -919,15 +958,15 @@ static void launch_stand_in(void *arg)
 }
 
 /*
- * Rank 0 sends a question and receives the answer in one group, and rank 1 has no group. One of the two messages is NCCL's; a graph of another communicator
- * stands in for what that would launch.
+ * Rank 0 sends a question and receives the answer in one group, and rank 1 has no group. One of the two messages is
+ * NCCL's; a graph of another communicator stands in for what that would launch.
  */
 static int question(struct rank *r, ncclComm_t comm, ncclComm_t other, bool question_is_ours)
 {
 	enum { SMALL = 100, LARGE = 20000 };
 	size_t ask = question_is_ours ? SMALL : LARGE, answer = question_is_ours ? LARGE : SMALL;
 	int32_t host[SMALL], *ours, *theirs;
-	struct stand_in s = {.stream = r->stream};
+	struct stand_in s = { .stream = r->stream };
 	bool sends = question_is_ours == !r->rank; /* what is ours */
 	ncclResult_t ended;
 
@@ -961,7 +1000,7 @@ static int question(struct rank *r, ncclComm_t comm, ncclComm_t other, bool ques
 			NCCL(ncclSend(ours, answer, ncclInt32, 0, comm, r->stream));
 		}
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
-		NCCL(ncclCommGetAsyncError(comm, &(ncclResult_t){ncclSuccess}));
+		NCCL(ncclCommGetAsyncError(comm, &(ncclResult_t){ ncclSuccess }));
 		CHECK(shunt_memcpy(host, ours, sizeof(host)) == 0);
 		for (int i = 0; i < SMALL; i++)
 			CHECK(host[i] == i + 5);
@@ -1008,7 +1047,10 @@ static int captured_mix(struct rank *r, ncclComm_t comm)
 	return 0;
 }
 
-/* What NCCL launches for a communicator that does not block comes from a thread of its own, some time after the group's end. */
+/*
+ * What NCCL launches for a communicator that does not block comes from a thread of its own, some time after the group's
+ * end.
+ */
 static bool asks_without_blocking;
 
 static int body_question(struct rank *r)
@@ -1024,7 +1066,7 @@ static int body_question(struct rank *r)
 	ncclCommSplit(comm, 0, r->rank, &other, &config);
 	CHECK(ranks_settled(comm) == ncclSuccess);
 	failed = question(r, comm, other, true) || question(r, comm, other, false) || captured_mix(r, comm) ||
-		question(r, comm, other, true);
+	    question(r, comm, other, true);
 	NCCL(ncclCommDestroy(other));
 	NCCL(ncclCommDestroy(comm));
 	return failed;
@@ -1036,18 +1078,21 @@ static void test_messages_of_a_group_go_on_beside_nccls(void **state)
 	odd_value = "send:64k-inf:nccl";
 	for (int i = 0; i < 2; i++) {
 		asks_without_blocking = i;
-		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_question, .prepare = set_all}, 0), 0);
+		assert_int_equal(
+		    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_question, .prepare = set_all }, 0), 0);
 	}
 }
 
 /*
- * A group in which rank 1 hears, between two calls, that its set-up is done: rank 0 has come to the group's end by then. What is NCCL's reaches it in the order
- * of issue all the same, of one communicator and of two, of which one was in use before.
+ * A group in which rank 1 hears, between two calls, that its set-up is done: rank 0 has come to the group's end by
+ * then. What is NCCL's reaches it in the order of issue all the same, of one communicator and of two, of which one was
+ * in use before.
  */
 static int body_set_up_in_mid_group(struct rank *r)
 {
 	enum { LARGE = 20001, SMALL = 1000 };
-	static const char want[] = "GroupStart\nAllReduce 20001 2 grouped\nAllReduce 20002 2 grouped\nAllReduce 20003 55 grouped\n";
+	static const char want[] =
+	    "GroupStart\nAllReduce 20001 2 grouped\nAllReduce 20002 2 grouped\nAllReduce 20003 55 grouped\n";
 	ncclComm_t comm[2];
 	void *buf[4];
 
@@ -1067,7 +1112,8 @@ static int body_set_up_in_mid_group(struct rank *r)
 		if (round)
 			ncclAllReduce(buf[3], buf[3], LARGE + 2, 55, ncclSum, comm[0], r->stream);
 		CHECK(ncclGroupEnd() == (round ? ncclInvalidArgument : ncclSuccess));
-		CHECK(!strncmp(FAKE(fake_nccl_log)(), want, strlen(want) - (round ? 0 : strlen("AllReduce 20003 55 grouped\n"))));
+		CHECK(!strncmp(
+		    FAKE(fake_nccl_log)(), want, strlen(want) - (round ? 0 : strlen("AllReduce 20003 55 grouped\n"))));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 	}
 	for (int i = 0; i < 4; i++)
@@ -1081,10 +1127,13 @@ static void test_set_up_in_mid_group_keeps_the_order(void **state)
 {
 	odd_name = "SHUNT_ALGO";
 	odd_value = "allreduce:64k-inf:nccl";
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = set_all}, 0), 0);
+	assert_int_equal(
+	    run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_set_up_in_mid_group, .prepare = set_all }, 0), 0);
 }
 
-/* A split is under way on a non-blocking communicator: NCCL refuses to destroy that. Both live on, and the child comes. */
+/*
+ * A split is under way on a non-blocking communicator: NCCL refuses to destroy that. Both live on, and the child comes.
+ */
 static int body_destroyed_too_early(struct rank *r)
 {
 	ncclConfig_t config = ranks_config();
@@ -1115,7 +1164,10 @@ static void test_communicator_destroyed_too_early_lives_on(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_destroyed_too_early), 0);
 }
 
-/* An operator that a group's end is to destroy, because a call uses it, and a communicator that another thread has aborted by then: both have gone. */
+/*
+ * An operator that a group's end is to destroy, because a call uses it, and a communicator that another thread has
+ * aborted by then: both have gone.
+ */
 static void *abort_in_a_while(void *comm)
 {
 	usleep(700000);
@@ -1222,8 +1274,8 @@ static useconds_t dies_after_us;
 static int rank_that_dies;
 
 /*
- * The others notice within the deadline and can go on to abort. Who finds at its first call that a rank is gone cannot know that it
- * was ever there, and leaves the communicator to NCCL, which has its own way with dead ranks.
+ * The others notice within the deadline and can go on to abort. Who finds at its first call that a rank is gone cannot
+ * know that it was ever there, and leaves the communicator to NCCL, which has its own way with dead ranks.
  */
 static int survive(struct rank *r, ncclComm_t comm, int may_forward)
 {
@@ -1231,7 +1283,7 @@ static int survive(struct rank *r, ncclComm_t comm, int may_forward)
 	ncclResult_t res, state = ncclSuccess;
 	int32_t *buf;
 
-	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){0}, 4000) == 0);
+	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){ 0 }, 4000) == 0);
 	do {
 		res = ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, comm, r->stream);
 		if (!res)
@@ -1263,7 +1315,9 @@ static int body_dies_before(struct rank *r)
 	return survive(r, comm, 1);
 }
 
-/* Dies when it has been in the set-up, or in the loop after it, for some time; the last rank comes late to the former. */
+/*
+ * Dies when it has been in the set-up, or in the loop after it, for some time; the last rank comes late to the former.
+ */
 static int body_dies_inside(struct rank *r)
 {
 	ncclComm_t comm;
@@ -1293,7 +1347,7 @@ static void expect_survivors(rank_fn body, int n, int who)
 {
 	rank_that_dies = who;
 	setenv("SHUNT_TIMEOUT", "2s", 1);
-	assert_int_equal(run_as(&(struct ranks){.n = n, .raw = 1, .body = body, .dies = 1u << who}, who), 0);
+	assert_int_equal(run_as(&(struct ranks){ .n = n, .raw = 1, .body = body, .dies = 1u << who }, who), 0);
 	setenv("SHUNT_TIMEOUT", PATIENCE, 1);
 }
 
@@ -1341,14 +1395,14 @@ static void *abort_later(void *arg)
 
 static int body_abort(struct rank *r)
 {
-	struct rescue rescue = {0};
+	struct rescue rescue = { 0 };
 	ncclResult_t res;
 	pthread_t thread;
 	int32_t *buf;
 	double began;
 
 	NCCL(ncclCommInitRank(&rescue.comm, r->nranks, r->id, r->rank));
-	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){0}, 4000) == 0);
+	CHECK(shunt_malloc((void **)&buf, 4000) == 0 && shunt_memcpy(buf, (char[4000]){ 0 }, 4000) == 0);
 	if (!shared->odd) /* else it is the first call that waits, and rank 1 never makes one */
 		NCCL(ncclAllReduce(buf, buf, 1000, ncclInt32, ncclSum, rescue.comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -1373,12 +1427,17 @@ static int body_abort(struct rank *r)
 static void test_abort_from_another_thread_frees_a_stuck_rank(void **state)
 {
 	for (int during_setup = 0; during_setup < 2; during_setup++) {
-		assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_abort}, during_setup), 0);
-		assert_int_equal(run_as(&(struct ranks){.how = RANKS_THREADS, .n = 2, .raw = 1, .body = body_abort}, during_setup), 0);
+		assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_abort }, during_setup), 0);
+		assert_int_equal(
+		    run_as(&(struct ranks){ .how = RANKS_THREADS, .n = 2, .raw = 1, .body = body_abort }, during_setup),
+		    0);
 	}
 }
 
-/* Stands for a kernel of the real library that ends when that is told to abort: here it is one of ours, of another communicator. */
+/*
+ * Stands for a kernel of the real library that ends when that is told to abort: here it is one of ours, of another
+ * communicator.
+ */
 static void *abort_after_the_real_one(void *arg)
 {
 	while (!strstr(FAKE(fake_nccl_log)(), "CommAbort"))
@@ -1422,7 +1481,9 @@ static void test_abort_reaches_nccl_before_it_waits_for_the_stream(void **state)
 	assert_int_equal(run(RANKS_PROCESSES, 2, body_abort_behind), 0);
 }
 
-/* --------------------------------------------------------------------------------------------------------- watchdogs */
+/*
+ * --------------------------------------------------------------------------------------------------------- watchdogs
+ */
 
 struct watch {
 	_Atomic(ncclComm_t) comm;
@@ -1453,7 +1514,7 @@ static void *watchdog(void *arg)
 /* The pollers may be a step behind: the handle is dead by then, or another communicator. */
 static int body_watched(struct rank *r)
 {
-	struct watch w = {0};
+	struct watch w = { 0 };
 	pthread_t threads[2];
 
 	for (int i = 0; i < 2; i++)
@@ -1480,7 +1541,9 @@ static void test_watchdogs_poll_while_communicators_come_and_go(void **state)
 	assert_int_equal(run(RANKS_THREADS, 2, body_watched), 0);
 }
 
-/* ---------------------------------------------------------------------------------------------------------- equal ids */
+/*
+ * ---------------------------------------------------------------------------------------------------------- equal ids
+ */
 
 static int body_same_id(struct rank *r)
 {
@@ -1531,7 +1594,7 @@ static void test_equal_ids_of_nccl_comm_id_do_not_mix(void **state)
 {
 	odd_name = "NCCL_COMM_ID";
 	odd_value = "127.0.0.1:29999";
-	assert_int_equal(run_as(&(struct ranks){.n = 2, .raw = 1, .body = body_comm_id, .prepare = set_all}, 0), 0);
+	assert_int_equal(run_as(&(struct ranks){ .n = 2, .raw = 1, .body = body_comm_id, .prepare = set_all }, 0), 0);
 }
 
 int main(int argc, char **argv)

@@ -89,8 +89,8 @@ int ranks_run_as(const struct ranks *ranks)
 			continue;
 		if (ranks->prepare)
 			ranks->prepare(i);
-		leave(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body)
-						  : one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
+		leave(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body) :
+		                                    one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
 	}
 	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {
 		for (int i = 0; i < children; i++) {

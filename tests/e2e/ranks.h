@@ -3,8 +3,8 @@
 #define TESTS_E2E_RANKS_H
 /*
  * Runs a body as n ranks, each a process or each a thread, against libshunt through NCCL's ABI on the sim device.
- * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at its end are
- * killed and fail the test.
+ * The parent touches no library call, so that children start clean. Every run is bounded; ranks that are still there at
+ * its end are killed and fail the test.
  */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -15,9 +15,9 @@
 struct rank {
 	int rank, nranks;
 	ncclUniqueId id;
-	ncclComm_t comm;     /* made before the body unless raw */
+	ncclComm_t comm; /* made before the body unless raw */
 	void *stream;
-	uint64_t seed;       /* the same on all ranks */
+	uint64_t seed; /* the same on all ranks */
 };
 
 typedef int (*rank_fn)(struct rank *r); /* 0: passed; says itself what was wrong */
@@ -26,10 +26,10 @@ enum ranks_how { RANKS_PROCESSES, RANKS_THREADS };
 
 struct ranks {
 	enum ranks_how how;
-	int n, raw;                 /* raw: no communicator is made and none destroyed, the body does it */
+	int n, raw; /* raw: no communicator is made and none destroyed, the body does it */
 	rank_fn body;
-	void (*prepare)(int rank);  /* processes: before the library is touched; may be NULL */
-	unsigned dies;              /* processes: bits of the ranks that must end by SIGKILL */
+	void (*prepare)(int rank); /* processes: before the library is touched; may be NULL */
+	unsigned dies;             /* processes: bits of the ranks that must end by SIGKILL */
 };
 
 /* Number of ranks that failed. */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device. */
+/*
+ * A program against NCCL's ABI, with Shunt as the whole library: ranks as processes and as threads, on the sim device.
+ */
 #include <errno.h>
 #include <malloc.h>
 #include <sched.h>
@@ -18,7 +20,8 @@
 #define MAX_BYTES (1u << 20)
 
 /* Fresh data for every rank from one seed: each rank can make all of them and the expected result by itself. */
-static int allreduce_on(struct rank *r, ncclComm_t comm, int rank, int n, void *stream, size_t count, int dtype, int op, int in_place)
+static int allreduce_on(
+    struct rank *r, ncclComm_t comm, int rank, int n, void *stream, size_t count, int dtype, int op, int in_place)
 {
 	size_t bytes = count * shunt_dtype_bytes[dtype], first = 0;
 	void *host[16], *want = malloc(bytes + 1), *got = malloc(bytes + 1), *in, *out;
@@ -53,7 +56,8 @@ static int body_sizes(struct rank *r)
 
 	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
 		for (int op = 0; op < 5; op++)
-			if (allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, counts[i], (int)(i * 5 + op) % 12, op, op & 1))
+			if (allreduce_on(r, r->comm, r->rank, r->nranks, r->stream, counts[i], (int)(i * 5 + op) % 12,
+			        op, op & 1))
 				return 1;
 	return 0;
 }
@@ -288,7 +292,8 @@ static int body_premul(struct rank *r)
 
 	for (int i = 0; i < N; i++)
 		host[i] = (float)(i + 1);
-	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0 && shunt_malloc(&dev, 4) == 0);
+	CHECK(shunt_malloc(&in, sizeof(host)) == 0 && shunt_malloc(&out, sizeof(host)) == 0 &&
+	    shunt_malloc(&dev, 4) == 0);
 	CHECK(shunt_memcpy(in, host, sizeof(host)) == 0 && shunt_memcpy(dev, &factor, 4) == 0);
 	NCCL(ncclRedOpCreatePreMulSum(&by_value, &factor, ncclFloat32, ncclScalarHostImmediate, r->comm));
 	NCCL(ncclRedOpCreatePreMulSum(&by_pointer, dev, ncclFloat32, ncclScalarDevice, r->comm));
@@ -332,7 +337,8 @@ static int body_counters(struct rank *r)
 		NCCL(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(shunt_counters(r->comm, rows, 16, &n) == 0 && n == 1);
-	CHECK(!strcmp(rows[0].op, "allreduce") && !strcmp(rows[0].path, "oneshot") && rows[0].calls == 3 && rows[0].bytes == 192);
+	CHECK(!strcmp(rows[0].op, "allreduce") && !strcmp(rows[0].path, "oneshot") && rows[0].calls == 3 &&
+	    rows[0].bytes == 192);
 	CHECK(shunt_counters((void *)&n, rows, 16, &n) == -2);
 	CHECK(shunt_free(buf) == 0);
 	return 0;
@@ -388,7 +394,8 @@ static int body_init_all(struct rank *r)
 	for (int t = 0; t < 3; t++) {
 		NCCL(ncclGroupStart());
 		for (int d = 0; d < N; d++)
-			NCCL(ncclAllReduce(buf[d], buf[d], COUNT, ncclInt32, t ? ncclMax : ncclSum, comms[d], stream[d]));
+			NCCL(ncclAllReduce(
+			    buf[d], buf[d], COUNT, ncclInt32, t ? ncclMax : ncclSum, comms[d], stream[d]));
 		NCCL(ncclGroupEnd());
 	}
 	for (int d = 0; d < N; d++) {
@@ -529,12 +536,15 @@ static int body_plans_on_two_streams(struct rank *r)
 	for (int k = 0; k < 2; k++) {
 		for (int i = 0; i < N; i++)
 			host[k][i] = (float)(k + 1);
-		CHECK(shunt_malloc((void **)&buf[k], sizeof(host[k])) == 0 && shunt_memcpy(buf[k], host[k], sizeof(host[k])) == 0);
+		CHECK(shunt_malloc((void **)&buf[k], sizeof(host[k])) == 0 &&
+		    shunt_memcpy(buf[k], host[k], sizeof(host[k])) == 0);
 	}
 	for (int round = 0; round < 3; round++) {
 		if (r->rank)
 			usleep(200000);
-		/* Too small for the plan. What the group's second call gets comes late, and on its first one's stream. */
+		/*
+		 * Too small for the plan. What the group's second call gets comes late, and on its first one's stream.
+		 */
 		NCCL(ncclAllReduce(buf[1], buf[1], 4, ncclFloat32, ncclSum, other, r->stream));
 		NCCL(ncclGroupStart());
 		NCCL(ncclAllReduce(buf[0], buf[0], N, ncclFloat32, ncclSum, r->comm, r->stream));
@@ -542,7 +552,8 @@ static int body_plans_on_two_streams(struct rank *r)
 		NCCL(ncclGroupEnd());
 	}
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	CHECK(shunt_memcpy(host[0], buf[0], sizeof(host[0])) == 0 && shunt_memcpy(host[1], buf[1], sizeof(host[1])) == 0);
+	CHECK(
+	    shunt_memcpy(host[0], buf[0], sizeof(host[0])) == 0 && shunt_memcpy(host[1], buf[1], sizeof(host[1])) == 0);
 	CHECK(host[0][0] == 8 && host[0][N - 1] == 8 && host[1][N - 1] == 16);
 	CHECK(host[1][0] == 2 * 64 && host[1][3] == 2 * 64);
 	CHECK(shunt_stream_destroy(second) == 0 && shunt_free(buf[0]) == 0 && shunt_free(buf[1]) == 0);
@@ -562,7 +573,8 @@ static int body_net_namespace(struct rank *r)
 	}
 	if (r->rank) {
 		CHECK(ncclAllReduce(r, r, 1, ncclInt32, ncclSum, comm, r->stream) != ncclSuccess);
-		CHECK(strstr(ncclGetLastError(NULL), "rank 0 has ended, or runs as another user, or in another network namespace") != NULL);
+		CHECK(strstr(ncclGetLastError(NULL),
+		          "rank 0 has ended, or runs as another user, or in another network namespace") != NULL);
 	}
 	NCCL(ncclCommAbort(comm));
 	return 0;
@@ -578,7 +590,10 @@ static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 0, body_plans_on_two_streams), 0);
 }
 
-/* The rounds for a plan's memory need every rank's call. Rank 1 makes none, and later another one: that is not to be taken for the first. */
+/*
+ * The rounds for a plan's memory need every rank's call. Rank 1 makes none, and later another one: that is not to be
+ * taken for the first.
+ */
 static int body_absent_from_plan(struct rank *r)
 {
 	char *text = plan_twoshot(2, 1, "sum"), why[256];
@@ -598,7 +613,8 @@ static int body_absent_from_plan(struct rank *r)
 		NCCL(ncclCommGetAsyncError(r->comm, &state));
 		CHECK(state == ncclRemoteError);
 	}
-	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) == (r->rank ? ncclSuccess : ncclRemoteError));
+	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) ==
+	    (r->rank ? ncclSuccess : ncclRemoteError));
 	CHECK(shunt_free(buf) == 0);
 	NCCL(ncclCommAbort(r->comm));
 	return 0;
@@ -687,9 +703,9 @@ static int body_device_header(struct rank *r)
 	/* From another device. */
 	CHECK(shunt_device_set(1) == 0 && shunt_free(p) == 0 && shunt_free(shared) == 0 && shunt_device_set(0) == 0);
 	CHECK(shunt_free(NULL) == 0 && shunt_event_destroy(NULL) == 0 && shunt_stream_destroy(NULL) == 0 &&
-	      shunt_graph_destroy(NULL) == 0);
+	    shunt_graph_destroy(NULL) == 0);
 	CHECK(shunt_graph_destroy(graph) == 0 && shunt_event_destroy(a) == 0 && shunt_event_destroy(b) == 0 &&
-	      shunt_stream_destroy(stream) == 0);
+	    shunt_stream_destroy(stream) == 0);
 	return 0;
 }
 

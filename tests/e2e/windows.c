@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives in windows, on the sim: which calls copy engines or pulling kernels take, with which values, and what becomes of the memory.
- * In standalone and, where SHUNT_NCCL_LIB names tests/fake_nccl, in front of an NCCL that has windows of its own.
+ * Collectives in windows, on the sim: which calls copy engines or pulling kernels take, with which values, and what
+ * becomes of the memory. In standalone and, where SHUNT_NCCL_LIB names tests/fake_nccl, in front of an NCCL that has
+ * windows of its own.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -22,7 +23,8 @@
 #include "ranks.h"
 #include "shunt/shunt.h"
 
-#define EVERY_KIND "allgather:0-:copies,alltoall:0-:copies,broadcast:0-:copies,gather:0-:copies,scatter:0-:copies," \
+#define EVERY_KIND \
+	"allgather:0-:copies,alltoall:0-:copies,broadcast:0-:copies,gather:0-:copies,scatter:0-:copies," \
 	"allreduce:0-:pulls,reducescatter:0-:pulls,reduce:0-:pulls"
 enum { ROOM = 1 << 20, GUARD = 64 };
 
@@ -155,8 +157,11 @@ static int check(struct rank *r, const struct place *p, const struct call *c)
 			unsigned char want = pattern(c, from, part, i), got = host[GUARD + (size_t)q * c->part + i];
 
 			if (got != want)
-				fprintf(stderr, "rank %d of %d: %s of %zu at %zu%s, root %d: byte %zu of part %d is %d and not %d\n", p->rank,
-				    p->n, names[c->kind], c->part, c->at, c->in_place ? ", in place" : "", c->root, i, q, got, want);
+				fprintf(stderr,
+				    "rank %d of %d: %s of %zu at %zu%s, root %d: byte %zu of part %d is %d and not "
+				    "%d\n",
+				    p->rank, p->n, names[c->kind], c->part, c->at, c->in_place ? ", in place" : "",
+				    c->root, i, q, got, want);
 			CHECK(got == want);
 		}
 	}
@@ -211,7 +216,8 @@ static int one(struct rank *r, const struct place *p, const struct call *c, cons
 	if (settle(r, p))
 		return 1;
 	if (counted(p->comm, names[c->kind], path) != before + 1)
-		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, names[c->kind], c->part, path);
+		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, names[c->kind],
+		    c->part, path);
 	CHECK(counted(p->comm, names[c->kind], path) == before + 1);
 	return strcmp(path, "nccl") ? check(r, p, c) : 0;
 }
@@ -264,8 +270,9 @@ static int body_every_kind(struct rank *r)
 		for (enum kind kind = 0; kind < KINDS; kind++)
 			for (int in_place = 0; in_place < 2; in_place++)
 				if (!in_place || kind != ALLTOALL)
-					ONE(&p, "copies", .kind = kind, .root = (int)(i + kind) % p.n, .part = parts[i], .at = GUARD + i * 13,
-					    .in_place = in_place, .salt = (unsigned char)(i * 5 + kind));
+					ONE(&p, "copies", .kind = kind, .root = (int)(i + kind) % p.n, .part = parts[i],
+					    .at = GUARD + i * 13, .in_place = in_place,
+					    .salt = (unsigned char)(i * 5 + kind));
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	/* From here on they are staged, or NCCL's. */
 	ONE(&p, STAGED, .kind = ALLGATHER, .part = 1000, .at = GUARD);
@@ -405,8 +412,8 @@ static int body_odd(struct rank *r)
 		CHECK(shunt_malloc_shared(&spare, ROOM) == 0);
 		NCCL(ncclCommWindowRegister(p.comm, spare, ROOM, &more, NCCL_WIN_COLL_SYMMETRIC));
 	}
-	NCCL(ncclCommWindowRegister(p.comm, p.window, shared->odd >= 16 && r->rank == shared->odd % 8 ? ROOM / 2 : ROOM, &win,
-	    NCCL_WIN_COLL_SYMMETRIC));
+	NCCL(ncclCommWindowRegister(p.comm, p.window, shared->odd >= 16 && r->rank == shared->odd % 8 ? ROOM / 2 : ROOM,
+	    &win, NCCL_WIN_COLL_SYMMETRIC));
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		ONE(&p, STAGED, .kind = kind, .part = 700, .at = GUARD, .root = 1);
 	NCCL(ncclCommWindowDeregister(p.comm, win));
@@ -464,7 +471,8 @@ static int body_two(struct rank *r)
 {
 	enum { TIMES = 20 };
 	struct place p[2];
-	struct call c[2] = { { .kind = ALLGATHER, .part = 20000, .at = GUARD }, { .kind = ALLTOALL, .part = 9001, .at = GUARD } };
+	struct call c[2] = { { .kind = ALLGATHER, .part = 20000, .at = GUARD },
+		{ .kind = ALLTOALL, .part = 9001, .at = GUARD } };
 	ncclWindow_t win[2];
 
 	if (begin(r, &p[0]))
@@ -501,7 +509,8 @@ static int body_two(struct rank *r)
 	for (int k = 0; k < 2; k++)
 		if (settle(r, &p[k]) || check(r, &p[k], &c[k]))
 			return 1;
-	CHECK(counted(p[0].comm, "allgather", "copies") == TIMES + 1 && counted(p[1].comm, "alltoall", "copies") == TIMES + 1);
+	CHECK(counted(p[0].comm, "allgather", "copies") == TIMES + 1 &&
+	    counted(p[1].comm, "alltoall", "copies") == TIMES + 1);
 	CHECK(shunt_stream_destroy(p[1].stream) == 0);
 	return end(r, &p[1]) || end(r, &p[0]);
 }
@@ -534,7 +543,11 @@ static int body_group(struct rank *r)
 			host[i] = i + r->rank;
 		CHECK(shunt_memcpy(sum, host, sizeof(host)) == 0);
 		for (enum kind kind = KINDS; kind-- > 0;) {
-			c[kind] = (struct call){ .kind = kind, .root = (int)kind % p.n, .part = 3000 + (size_t)t, .at = GUARD + kind * 60000, .salt = (unsigned char)t };
+			c[kind] = (struct call){ .kind = kind,
+				.root = (int)kind % p.n,
+				.part = 3000 + (size_t)t,
+				.at = GUARD + kind * 60000,
+				.salt = (unsigned char)t };
 			at[kind] = p;
 		}
 		char *host_bytes = malloc(ROOM);
@@ -585,7 +598,8 @@ static void test_calls_of_a_group_share_barriers(void **state)
 static int body_graph(struct rank *r)
 {
 	enum { REPLAYS = 60 };
-	struct call c = { .kind = ALLGATHER, .part = 3001, .at = GUARD }, b = { .kind = BROADCAST, .root = 1, .part = 5003, .at = GUARD + 100000 };
+	struct call c = { .kind = ALLGATHER, .part = 3001, .at = GUARD },
+	            b = { .kind = BROADCAST, .root = 1, .part = 5003, .at = GUARD + 100000 };
 	struct place p, other;
 	void *graph;
 	ncclWindow_t win;
@@ -650,7 +664,9 @@ static void test_graphs_replay_copies_mixed_with_eager_calls(void **state)
 /* Rank 1 has its buffer elsewhere in the window than it promised. */
 static int body_misplaced(struct rank *r)
 {
-	struct call c = { .kind = (enum kind)shared->odd, .root = 0, .part = 1000, .at = r->rank == 1 ? 2 * GUARD : GUARD };
+	struct call c = {
+		.kind = (enum kind)shared->odd, .root = 0, .part = 1000, .at = r->rank == 1 ? 2 * GUARD : GUARD
+	};
 	ncclResult_t async = ncclSuccess;
 	ncclWindow_t win;
 	struct place p;
@@ -769,7 +785,8 @@ static ncclConfig_t config_of(int policy)
 static int body_default(struct rank *r)
 {
 	enum { LARGE = 64 << 20 };
-	ncclConfig_t config = config_of(shared->odd < 0 || r->rank == shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
+	ncclConfig_t config =
+	    config_of(shared->odd < 0 || r->rank == shared->odd ? NCCL_CTA_POLICY_ZERO : NCCL_CTA_POLICY_DEFAULT);
 	ncclWindow_t win[2];
 	ncclComm_t parent;
 	struct place p;
@@ -845,7 +862,10 @@ static void set_plan(int rank)
 	setenv("SHUNT_PLAN_DIR", plan_folder, 1);
 }
 
-/* Plans whose peers reach input and output: in windows without shadows, eager, in graphs, and as soon as the agreement was inside a capture. */
+/*
+ * Plans whose peers reach input and output: in windows without shadows, eager, in graphs, and as soon as the agreement
+ * was inside a capture.
+ */
 static int body_plan(struct rank *r)
 {
 	struct call c = { .kind = ALLGATHER, .part = 4800, .at = 256 };
@@ -869,7 +889,8 @@ static int body_plan(struct rank *r)
 			c.salt = (unsigned char)t;
 			if (fill(r, &p, &c))
 				return 1;
-			together(r, 2 + t); /* a peer's data may come as soon as we fill: it is all there is in this window */
+			together(r,
+			    2 + t); /* a peer's data may come as soon as we fill: it is all there is in this window */
 			CHECK(shunt_graph_launch(graph, p.stream) == 0);
 			if (settle(r, &p) || check(r, &p, &c))
 				return 1;
@@ -878,8 +899,10 @@ static int body_plan(struct rank *r)
 		CHECK(shunt_graph_destroy(graph) == 0);
 	}
 	for (int t = 0; t < 10; t++) {
-		ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256 + 16 * (size_t)t, .in_place = t % 2, .salt = (unsigned char)t);
-		ONE(&p, "port", .kind = ALLGATHER, .part = 4801, .at = 256, .salt = (unsigned char)t); /* chunks that are not full */
+		ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 256 + 16 * (size_t)t, .in_place = t % 2,
+		    .salt = (unsigned char)t);
+		ONE(&p, "port", .kind = ALLGATHER, .part = 4801, .at = 256,
+		    .salt = (unsigned char)t); /* chunks that are not full */
 		ONE(&p, "port", .kind = ALLGATHER, .part = 4800, .at = 257, .salt = (unsigned char)t);
 	}
 	CHECK(shared->odd < 0 || mappings() == before + p.n - 1);
@@ -911,7 +934,10 @@ static void test_plans_reach_windows_in_place(void **state)
 	rmdir(plan_folder);
 }
 
-/* Overlay: a handle that NCCL does not give, in a group or not. What was so registered lasts until somebody deregisters NULL. */
+/*
+ * Overlay: a handle that NCCL does not give, in a group or not. What was so registered lasts until somebody deregisters
+ * NULL.
+ */
 static int body_no_handle(struct rank *r)
 {
 	void *lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_LOCAL);
@@ -933,7 +959,8 @@ static int body_no_handle(struct rank *r)
 		ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	}
 	/* A registration that NCCL refuses is none. */
-	((__typeof__(fake_nccl_fail_next) *)dlsym(lib, "fake_nccl_fail_next"))("CommWindowRegister", ncclInvalidArgument);
+	((__typeof__(fake_nccl_fail_next) *)dlsym(lib, "fake_nccl_fail_next"))(
+	    "CommWindowRegister", ncclInvalidArgument);
 	CHECK(ncclCommWindowRegister(p.comm, p.window, ROOM, &win, NCCL_WIN_COLL_SYMMETRIC) == ncclInvalidArgument);
 	ONE(&p, STAGED, .kind = ALLGATHER, .part = 700, .at = GUARD);
 	NCCL(ncclGroupStart());
@@ -956,7 +983,7 @@ static void test_window_without_a_handle_is_used(void **state)
 /* A call whose input lies in a window; the output of an all-reduce, too. */
 struct fold {
 	enum shunt_kind kind;
-	int dtype, op;         /* enum shunt_dtype, enum shunt_redop */
+	int dtype, op; /* enum shunt_dtype, enum shunt_redop */
 	int root;
 	size_t count, at;      /* elements of a result; bytes */
 	bool in_place, staged; /* staged: in memory that is no window */
@@ -1054,11 +1081,14 @@ static int fold_check(struct rank *r, const struct place *p, const struct fold *
 	ref_allreduce(want, (const void *const *)in, p->n, fold_inputs(p, f), f->dtype, f->op, NULL);
 	if (fold_receives(p, f)) {
 		CHECK(shunt_memcpy(host, fold_out(p, f) - GUARD, bytes + 2 * GUARD) == 0);
-		wrong = ref_differ(host + GUARD, want + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * bytes : 0), f->count, f->dtype, &first);
+		wrong = ref_differ(host + GUARD, want + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * bytes : 0),
+		    f->count, f->dtype, &first);
 		if (wrong)
-			fprintf(stderr, "rank %d of %d: %s of %zu %s, %s, at %zu%s%s: %zu elements differ, the first is %zu\n", p->rank, p->n,
-			    shunt_kind_name(f->kind), f->count, shunt_dtype_name(f->dtype), shunt_redop_name(f->op), f->at,
-			    f->in_place ? ", in place" : "", f->staged ? ", staged" : "", wrong, first);
+			fprintf(stderr,
+			    "rank %d of %d: %s of %zu %s, %s, at %zu%s%s: %zu elements differ, the first is %zu\n",
+			    p->rank, p->n, shunt_kind_name(f->kind), f->count, shunt_dtype_name(f->dtype),
+			    shunt_redop_name(f->op), f->at, f->in_place ? ", in place" : "",
+			    f->staged ? ", staged" : "", wrong, first);
 		CHECK(!wrong);
 		/* What lies around is as it was, where it is not the other parts of what was sent. */
 		for (int i = 0; i < GUARD && !(f->in_place && f->kind == SHUNT_REDUCESCATTER); i++)
@@ -1068,7 +1098,8 @@ static int fold_check(struct rank *r, const struct place *p, const struct fold *
 	}
 	CHECK(shunt_memcpy(host, fold_in(p, f), in_bytes) == 0);
 	if (f->in_place && fold_receives(p, f)) /* the rest of the input is as it was */
-		memcpy((char *)in[p->rank] + (fold_out(p, f) - fold_in(p, f)), host + (fold_out(p, f) - fold_in(p, f)), bytes);
+		memcpy((char *)in[p->rank] + (fold_out(p, f) - fold_in(p, f)), host + (fold_out(p, f) - fold_in(p, f)),
+		    bytes);
 	CHECK(!memcmp(host, in[p->rank], in_bytes));
 	free_inputs(p, in);
 	free(host);
@@ -1100,7 +1131,8 @@ static int fold_one(struct rank *r, const struct place *p, const struct fold *f,
 	if (settle(r, p))
 		return 1;
 	if (counted(p->comm, shunt_kind_name(f->kind), path) != before + 1)
-		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n, shunt_kind_name(f->kind), f->count, path);
+		fprintf(stderr, "rank %d of %d: %s of %zu did not take the path %s\n", p->rank, p->n,
+		    shunt_kind_name(f->kind), f->count, path);
 	CHECK(counted(p->comm, shunt_kind_name(f->kind), path) == before + 1);
 	return fold_check(r, p, f, result);
 }
@@ -1162,13 +1194,17 @@ static int body_folds(struct rank *r)
 		for (int k = 0; k < FOLDS; k++)
 			for (int in_place = 0; in_place < 2; in_place++)
 				for (int off = 0; off < 2; off++, n++)
-					if ((folds[k] != SHUNT_REDUCESCATTER || counts[i] < 5000) && both_ways(r, &p, (struct fold){ folds[k], hot[n / 2 % 3], n % 5 ? SHUNT_SUM : SHUNT_AVG, n % p.n, counts[i],
-						GUARD + (off ? 4 * (size_t)(n % 16) : 0), in_place, .seed = (uint64_t)n }))
+					if ((folds[k] != SHUNT_REDUCESCATTER || counts[i] < 5000) &&
+					    both_ways(r, &p,
+					        (struct fold){ folds[k], hot[n / 2 % 3], n % 5 ? SHUNT_SUM : SHUNT_AVG,
+					            n % p.n, counts[i], GUARD + (off ? 4 * (size_t)(n % 16) : 0),
+					            in_place, .seed = (uint64_t)n }))
 						return 1;
 	for (int dtype = 0; shared->odd != 1 && dtype < SHUNT_NDTYPES; dtype++)
 		for (int op = 0; op < SHUNT_PREMUL; op++, n++)
-			if (both_ways(r, &p, (struct fold){ folds[n % FOLDS], dtype, op, n % p.n, 777 + 8 * (size_t)(n % 3),
-				GUARD + (size_t)(n % 4 ? 0 : 8), n & 4, .seed = (uint64_t)n }))
+			if (both_ways(r, &p,
+			        (struct fold){ folds[n % FOLDS], dtype, op, n % p.n, 777 + 8 * (size_t)(n % 3),
+			            GUARD + (size_t)(n % 4 ? 0 : 8), n & 4, .seed = (uint64_t)n }))
 				return 1;
 	NCCL(ncclCommWindowDeregister(p.comm, win));
 	FOLD(&p, "oneshot", SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD);
@@ -1295,7 +1331,8 @@ static int body_fold_group(struct rank *r)
 	if (graph)
 		CHECK(shunt_graph_destroy(graph) == 0);
 	else
-		CHECK(counted(p.comm, "reduce", "pulls") == 2 * REPLAYS && counted(p.comm, "alltoall", "copies") == REPLAYS);
+		CHECK(counted(p.comm, "reduce", "pulls") == 2 * REPLAYS &&
+		    counted(p.comm, "alltoall", "copies") == REPLAYS);
 	return end(r, &p);
 }
 
@@ -1308,7 +1345,10 @@ static void test_pulls_in_groups_and_graphs_stand_beside_copies(void **state)
 	assert_int_equal(run_with(RANKS_PROCESSES, 2, body_fold_group, 0, set_check), 0);
 }
 
-/* Rank 1 has its input elsewhere, or (odd FOLDS) only the output of an all-reduce: all ranks know, and none touches another's memory. */
+/*
+ * Rank 1 has its input elsewhere, or (odd FOLDS) only the output of an all-reduce: all ranks know, and none touches
+ * another's memory.
+ */
 static int body_fold_misplaced(struct rank *r)
 {
 	struct fold f = { folds[shared->odd % FOLDS], SHUNT_F32, SHUNT_SUM, .count = 1000, .at = GUARD };

@@ -11,7 +11,9 @@
 
 #define VERSION 22809
 
-/* Never given back to the heap, and the last one that died is the next to be born: a stale handle reads a communicator. */
+/*
+ * Never given back to the heap, and the last one that died is the next to be born: a stale handle reads a communicator.
+ */
 struct ncclComm {
 	uint64_t magic;
 	int rank, nranks, device;
@@ -86,7 +88,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 static struct ticket arrive(uint64_t key, int rank, int nranks, int a, int b)
 {
 	struct building *all = building();
-	struct ticket t = {NULL, 0};
+	struct ticket t = { NULL, 0 };
 
 	if (!all || rank >= ROOM_RANKS)
 		return t;
@@ -127,12 +129,12 @@ static bool wait_for_all(const struct ticket *t, const struct ncclComm *comm)
 
 /* A communicator that is not complete yet. */
 struct birth {
-	ncclComm_t *where;  /* children: gets the handle once it is */
+	ncclComm_t *where; /* children: gets the handle once it is */
 	ncclComm_t child;
-	ncclComm_t owner;   /* whose state tells: the parent, or the new communicator itself */
-	int ms;             /* it takes so long; -1: no time */
+	ncclComm_t owner; /* whose state tells: the parent, or the new communicator itself */
+	int ms;           /* it takes so long; -1: no time */
 	struct ticket ticket;
-	bool split;         /* place and size follow from what the ranks said */
+	bool split; /* place and size follow from what the ranks said */
 	int old_rank, old_nranks;
 };
 /* Those of the open group: completed when it ends. */
@@ -248,7 +250,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 		return ncclInvalidArgument;
 	memset(id, 0, sizeof(*id));
 	if (getenv("NCCL_COMM_ID")) { /* nothing but the variable counts, whoever asks and how often */
-		uint64_t magic = SHUNT_NCCL_COMM_MAGIC, hash = mix(0, getenv("NCCL_COMM_ID"), strlen(getenv("NCCL_COMM_ID")));
+		uint64_t magic = SHUNT_NCCL_COMM_MAGIC,
+		         hash = mix(0, getenv("NCCL_COMM_ID"), strlen(getenv("NCCL_COMM_ID")));
 
 		memcpy(id->internal, &magic, sizeof(magic));
 		memcpy(id->internal + sizeof(magic), &hash, sizeof(hash));
@@ -361,14 +364,16 @@ static ncclResult_t begin(const struct birth *birth)
 	return ncclSuccess;
 }
 
-static ncclResult_t init(const char *name, ncclComm_t *newcomm, int nranks, const ncclUniqueId *id, int rank, ncclConfig_t *config)
+static ncclResult_t init(
+    const char *name, ncclComm_t *newcomm, int nranks, const ncclUniqueId *id, int rank, ncclConfig_t *config)
 {
 	ncclResult_t result = planned(name);
-	struct birth birth = {.ms = config && !config->blocking ? init_late_ms : -1};
+	struct birth birth = { .ms = config && !config->blocking ? init_late_ms : -1 };
 	uint64_t key;
 
 	note("%s %d/%d\n", name, rank, nranks);
-	if (!result && (!newcomm || nranks < 1 || rank < 0 || rank >= nranks || (config && config->magic != 0xcafebeef)))
+	if (!result &&
+	    (!newcomm || nranks < 1 || rank < 0 || rank >= nranks || (config && config->magic != 0xcafebeef)))
 		result = ncclInvalidArgument;
 	if (result)
 		return keep(result);
@@ -389,7 +394,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueI
 	return init("CommInitRankConfig", newcomm, nranks, &id, rank, config);
 }
 
-ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
+ncclResult_t ncclCommInitRankScalable(
+    ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
 	return init("CommInitRankScalable", newcomm, nranks, ids, rank, config);
 }
@@ -408,10 +414,11 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 }
 
 /* mates: how many ranks have to come. rank, nranks: of the child, unless it is a split that the ranks agree on. */
-static ncclResult_t child_of(const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, int color, int key, int mates)
+static ncclResult_t child_of(
+    const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, int color, int key, int mates)
 {
 	ncclResult_t result = planned(name);
-	struct birth birth = {.where = newcomm, .owner = parent, .ms = late_ms};
+	struct birth birth = { .where = newcomm, .owner = parent, .ms = late_ms };
 	uint64_t id;
 
 	if (result)
@@ -435,8 +442,8 @@ static ncclResult_t child_of(const char *name, ncclComm_t parent, ncclComm_t *ne
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	note("CommSplit color %d\n", color);
-	return child_of("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0, color, key,
-		comm ? comm->nranks : 0);
+	return child_of("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0, color,
+	    key, comm ? comm->nranks : 0);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
@@ -447,7 +454,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *n
 	for (int i = 0; building() && comm && i < n; i++)
 		before += excluded[i] < comm->rank;
 	return child_of("CommShrink", comm, newcomm, comm ? comm->rank - before : 0, comm ? comm->nranks - n : 0, 0, 0,
-		comm ? comm->nranks - n : 0);
+	    comm ? comm->nranks - n : 0);
 }
 
 /* What old and new ranks of a growing communicator have in common: it travels in the unique id. */
@@ -469,14 +476,17 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 	return ncclSuccess;
 }
 
-ncclResult_t ncclCommGrow(ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
+ncclResult_t ncclCommGrow(
+    ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	ncclResult_t result = planned("CommGrow");
-	struct birth birth = {.ms = -1};
+	struct birth birth = { .ms = -1 };
 	uint64_t key;
 
 	note("CommGrow %d/%d\n", rank, nranks);
-	if (!result && (!newcomm || nranks < 1 || (comm ? rank != -1 || nranks <= comm->nranks : !id || rank < 0 || rank >= nranks)))
+	if (!result &&
+	    (!newcomm || nranks < 1 ||
+	        (comm ? rank != -1 || nranks <= comm->nranks : !id || rank < 0 || rank >= nranks)))
 		result = ncclInvalidArgument;
 	if (result)
 		return keep(result);
@@ -603,7 +613,10 @@ ncclResult_t ncclMemFree(void *ptr)
 }
 
 /* Handles of windows; those of a group are written at its end. */
-static _Thread_local struct { ncclWindow_t *where; void *base; } new_windows[16];
+static _Thread_local struct {
+	ncclWindow_t *where;
+	void *base;
+} new_windows[16];
 static _Thread_local int nnew_windows;
 static bool no_windows, windows_unwritten;
 
@@ -654,8 +667,8 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 }
 
 /* NCCL's numbers look like this: a slot mixed with the communicator's address. */
-ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence,
-	ncclComm_t comm)
+ncclResult_t ncclRedOpCreatePreMulSum(
+    ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	note("RedOpCreatePreMulSum\n");
 	if (!op || !scalar || !comm)
@@ -679,7 +692,8 @@ static ncclResult_t collective(struct fake_call call)
 	last_call = call;
 	pthread_mutex_unlock(&lock);
 	last_error = call.comm ? "fake: last error" : "fake: the communicator is NULL";
-	if (!result && (!alive(call.comm) || state_of(call.comm) == ncclInProgress || (unsigned)call.dtype >= ncclNumTypes))
+	if (!result &&
+	    (!alive(call.comm) || state_of(call.comm) == ncclInProgress || (unsigned)call.dtype >= ncclNumTypes))
 		result = ncclInvalidArgument;
 	if (!result && (unsigned)call.op > 4 && (unsigned)call.op < 0x1000)
 		result = ncclInvalidArgument;
@@ -707,22 +721,22 @@ struct fake_call fake_nccl_last_call(void)
 	return call;
 }
 
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
-	cudaStream_t stream)
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
+    ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"AllReduce", send, recv, count, dtype, op, 0, comm, stream});
+	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
 
-ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, int root, ncclComm_t comm,
-	cudaStream_t stream)
+ncclResult_t ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, int root,
+    ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"Reduce", send, recv, count, dtype, op, root, comm, stream});
+	return collective((struct fake_call){ "Reduce", send, recv, count, dtype, op, root, comm, stream });
 }
 
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm,
-	cudaStream_t stream)
+ncclResult_t ncclBroadcast(
+    const void *send, void *recv, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"Broadcast", send, recv, count, dtype, 0, root, comm, stream});
+	return collective((struct fake_call){ "Broadcast", send, recv, count, dtype, 0, root, comm, stream });
 }
 
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
@@ -731,31 +745,33 @@ ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root,
 	return ncclBroadcast(buff, buff, count, dtype, root, comm, stream); /* through the PLT, as the real one */
 }
 
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
-	cudaStream_t stream)
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
+    ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"ReduceScatter", send, recv, count, dtype, op, 0, comm, stream});
+	return collective((struct fake_call){ "ReduceScatter", send, recv, count, dtype, op, 0, comm, stream });
 }
 
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclAllGather(
+    const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"AllGather", send, recv, count, dtype, 0, 0, comm, stream});
+	return collective((struct fake_call){ "AllGather", send, recv, count, dtype, 0, 0, comm, stream });
 }
 
-ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclSend(
+    const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"Send", send, NULL, count, dtype, 0, peer, comm, stream});
+	return collective((struct fake_call){ "Send", send, NULL, count, dtype, 0, peer, comm, stream });
 }
 
 ncclResult_t ncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"Recv", NULL, recv, count, dtype, 0, peer, comm, stream});
+	return collective((struct fake_call){ "Recv", NULL, recv, count, dtype, 0, peer, comm, stream });
 }
 
-ncclResult_t ncclPutSignal(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win, size_t offset, int signal,
-	int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclPutSignal(const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win,
+    size_t offset, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective((struct fake_call){"PutSignal", send, NULL, count, dtype, 0, peer, comm, stream});
+	return collective((struct fake_call){ "PutSignal", send, NULL, count, dtype, 0, peer, comm, stream });
 }
 
 ncclResult_t ncclGroupStart(void)
@@ -786,7 +802,10 @@ static void *late_launch_thread(void *arg)
 	return NULL;
 }
 
-/* In the place of what the group launches: here and now, or where the communicator does not block from a thread of our own, a while later. */
+/*
+ * In the place of what the group launches: here and now, or where the communicator does not block from a thread of our
+ * own, a while later.
+ */
 static ncclResult_t launch(void)
 {
 	struct late_launch *l;
@@ -798,7 +817,7 @@ static ncclResult_t launch(void)
 	}
 	__atomic_store_n(&group_comm->state, ncclInProgress, __ATOMIC_RELEASE);
 	l = malloc(sizeof(*l));
-	*l = (struct late_launch){at_launch, at_launch_arg, group_comm};
+	*l = (struct late_launch){ at_launch, at_launch_arg, group_comm };
 	pthread_create(&thread, NULL, late_launch_thread, l);
 	pthread_detach(thread);
 	return ncclInProgress;
@@ -849,19 +868,19 @@ fake_nccl_team ncclTeamWorld;
 fake_nccl_large ncclGetPeerDevicePointer;
 #pragma GCC visibility pop
 
-double ncclParamBind(long a, long b, long c, long d, long e, long f, long g, long h, double p, double q, double r, double s, double t,
-	double u, double v, double w)
+double ncclParamBind(long a, long b, long c, long d, long e, long f, long g, long h, double p, double q, double r,
+    double s, double t, double u, double v, double w)
 {
-	return (double)(a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h) + 100 * p + 200 * q + 300 * r + 400 * s + 500 * t +
-		600 * u + 700 * v + 800 * w;
+	return (double)(a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h) + 100 * p + 200 * q + 300 * r +
+	    400 * s + 500 * t + 600 * u + 700 * v + 800 * w;
 }
 
 struct fake_team ncclTeamWorld(ncclComm_t comm)
 {
-	return (struct fake_team){comm->nranks, comm->rank, 1};
+	return (struct fake_team){ comm->nranks, comm->rank, 1 };
 }
 
 struct fake_large ncclGetPeerDevicePointer(long a, double b)
 {
-	return (struct fake_large){{a, (long)b, 3, 4, 5}};
+	return (struct fake_large){ { a, (long)b, 3, 4, 5 } };
 }

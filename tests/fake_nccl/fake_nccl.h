@@ -2,12 +2,13 @@
 #ifndef SHUNT_TESTS_FAKE_NCCL_H
 #define SHUNT_TESTS_FAKE_NCCL_H
 /*
- * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call collectives,
- * does nothing with data, and writes down every call that reaches it. These are the extra functions that a test finds with dlsym.
- * Ranks do not meet, unless FAKE_NCCL_SHARED holds the address (hexadecimal) of FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share:
- * then making a communicator is a barrier among its ranks, be they threads or processes, and splits and shrinks give the right
- * ranks. It behaves as NCCL does in what the shim has to cope with: it calls its own exports through the PLT, its groups keep the
- * first error, and a child's handle may be written later by a thread of its own.
+ * A libnccl.so.2 without GPUs for tests: it speaks enough of NCCL's ABI that a client can create communicators and call
+ * collectives, does nothing with data, and writes down every call that reaches it. These are the extra functions that a
+ * test finds with dlsym. Ranks do not meet, unless FAKE_NCCL_SHARED holds the address (hexadecimal) of
+ * FAKE_NCCL_SHARED_BYTES of zeroes that all ranks share: then making a communicator is a barrier among its ranks, be
+ * they threads or processes, and splits and shrinks give the right ranks. It behaves as NCCL does in what the shim has
+ * to cope with: it calls its own exports through the PLT, its groups keep the first error, and a child's handle may be
+ * written later by a thread of its own.
  */
 #include "shim/nccl_abi.h"
 
@@ -32,24 +33,30 @@ struct fake_call {
 	cudaStream_t stream;
 };
 struct fake_call fake_nccl_last_call(void);
-/* How many collective and point-to-point calls would have run since the last reset: not those of groups that failed or were simulated. */
+/*
+ * How many collective and point-to-point calls would have run since the last reset: not those of groups that failed or
+ * were simulated.
+ */
 int fake_nccl_launches(void);
 /*
- * Called by this thread's GroupEnd where calls of the group would be launched, in the place of that, or by another thread 20 ms later where their communicator
- * does not block; NULL: nothing.
+ * Called by this thread's GroupEnd where calls of the group would be launched, in the place of that, or by another
+ * thread 20 ms later where their communicator does not block; NULL: nothing.
  */
 void fake_nccl_at_launch(void (*launch)(void *arg), void *arg);
 /* From now on splits and shrinks return InProgress, and write the child after this many milliseconds; -1: at once. */
 void fake_nccl_late(int ms);
 /* From now on a new communicator that does not block takes so many milliseconds; -1: no time. */
 void fake_nccl_init_late(int ms);
-/* From now on nothing is written where handles of windows are wanted: as before 2.30, where a thread will do so or nobody. */
+/*
+ * From now on nothing is written where handles of windows are wanted: as before 2.30, where a thread will do so or
+ * nobody.
+ */
 void fake_nccl_windows_unwritten(int on);
 /* From now on windows have no handle, as where there is no symmetric memory. */
 void fake_nccl_no_windows(int on);
 /* What ncclParamBind does here: a signature of 8 integers and 8 doubles that shows whether a stub kept them all. */
-typedef double fake_nccl_16_args(long, long, long, long, long, long, long, long, double, double, double, double, double, double,
-	double, double);
+typedef double fake_nccl_16_args(
+    long, long, long, long, long, long, long, long, double, double, double, double, double, double, double, double);
 /* Likewise ncclTeamWorld: returns a struct by value. */
 struct fake_team {
 	int nranks, rank, stride;

@@ -2,8 +2,8 @@
 /* The same library as of a version with configurations of single calls; notes what arrives of them. */
 #include "fake_nccl.c" /* NOLINT(bugprone-suspicious-include): all of it and more */
 
-ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op, ncclComm_t comm,
-	cudaStream_t stream, const ncclCollConfig_t *config)
+ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t dtype, ncclRedOp_t op,
+    ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
 	const unsigned char *bytes = (const unsigned char *)config;
 	unsigned later = 0;
@@ -11,7 +11,7 @@ ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncc
 	for (size_t i = sizeof(*config); i < config->size; i++)
 		later += bytes[i];
 	note("config of %zu, later %u, option %d\n", config->size, later, config->ext ? config->ext->value.i : -1);
-	return collective((struct fake_call){"AllReduce", send, recv, count, dtype, op, 0, comm, stream});
+	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
 
 /* Of a version that nobody knows yet. */

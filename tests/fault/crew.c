@@ -120,12 +120,14 @@ const char *crew_run(struct crew *c)
 			}
 			pid[r] = 0;
 			left--;
-			if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && r == c->victim && c->action == FAULT_KILL) {
+			if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL && r == c->victim &&
+			    c->action == FAULT_KILL) {
 				c->killed = true;
 				if (!atomic_load(&m->have_id))
 					atomic_store(&m->fault.at, -1);
 			} else if (status && !*why) {
-				snprintf(why, sizeof(why), "rank %d ended by %s %d", r, WIFSIGNALED(status) ? "signal" : "exit status",
+				snprintf(why, sizeof(why), "rank %d ended by %s %d", r,
+				    WIFSIGNALED(status) ? "signal" : "exit status",
 				    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 			}
 		}

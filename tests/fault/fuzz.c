@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any bytes as a hello to the bootstrap's root, as an answer of it, as a unique id, and as values of the variables: each is refused or
- * taken, and nothing breaks. For libFuzzer, and for fuzz_drive.c. The sources are included, so that what they keep to themselves can
- * be called; nothing goes out to the network.
+ * Any bytes as a hello to the bootstrap's root, as an answer of it, as a unique id, and as values of the variables:
+ * each is refused or taken, and nothing breaks. For libFuzzer, and for fuzz_drive.c. The sources are included, so that
+ * what they keep to themselves can be called; nothing goes out to the network.
  */
 #include <netdb.h>
 #include <poll.h>
@@ -51,7 +51,10 @@ static void require(bool cond, const char *what)
 	abort();
 }
 
-/* A few hellos, one after another, each with a right proof unless its first byte says otherwise: deeper than a stranger comes. */
+/*
+ * A few hellos, one after another, each with a right proof unless its first byte says otherwise: deeper than a stranger
+ * comes.
+ */
 static void try_hellos(const uint8_t *data, size_t bytes)
 {
 	struct root *root = calloc(1, sizeof(*root));
@@ -63,24 +66,27 @@ static void try_hellos(const uint8_t *data, size_t bytes)
 	memset(root->id.secret, 7, sizeof(root->id.secret));
 	shunt_host_id(root->host, root->id.secret, sizeof(root->id.secret));
 	for (int turn = 0; bytes > 1 && turn < 6; turn++) {
-		struct pending p = {.fd = -1};
+		struct pending p = { .fd = -1 };
 		size_t take = bytes - 1 < n ? bytes - 1 : n;
 		int pair[2], arrived = root->arrived;
 		bool proves = *data & 1;
 
 		require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), "socketpair");
 		p.fd = pair[0];
-		p.hello = (struct boot_hello){.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = turn, .nranks = 4, .shunt = SHUNT_VERSION};
+		p.hello = (struct boot_hello){
+			.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = turn, .nranks = 4, .shunt = SHUNT_VERSION
+		};
 		memcpy(p.hello.host, root->host, sizeof(p.hello.host));
 		/* What is given changes a hello that is right; zero leaves it so. */
 		for (size_t i = 0; i < take; i++)
 			((uint8_t *)&p.hello)[i] ^= data[1 + i];
 		if (proves)
-			shunt_mac(p.hello.mac, root->id.secret, sizeof(root->id.secret), "shunt boot hello", p.nonce, sizeof(p.nonce), &p.hello,
-			    offsetof(struct boot_hello, mac));
+			shunt_mac(p.hello.mac, root->id.secret, sizeof(root->id.secret), "shunt boot hello", p.nonce,
+			    sizeof(p.nonce), &p.hello, offsetof(struct boot_hello, mac));
 		admit(root, &p);
 		require(proves || root->arrived == arrived, "a rank without a proof was admitted");
-		require(root->arrived <= root->nranks && root->nranks <= SHUNT_BOOT_MAX_RANKS, "more ranks than there are");
+		require(
+		    root->arrived <= root->nranks && root->nranks <= SHUNT_BOOT_MAX_RANKS, "more ranks than there are");
 		if (p.fd >= 0)
 			close(p.fd);
 		close(pair[1]);
@@ -95,17 +101,17 @@ static void try_hellos(const uint8_t *data, size_t bytes)
 /* What comes from whoever listens at the id's address. */
 static void try_answers(const uint8_t *data, size_t bytes)
 {
-	struct boot_hello hello = {.rank = 0, .nranks = 2};
-	struct boot_id id = {.magic = BOOT_MAGIC};
-	struct boot_answer a = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = BOOT_DONE};
+	struct boot_hello hello = { .rank = 0, .nranks = 2 };
+	struct boot_id id = { .magic = BOOT_MAGIC };
+	struct boot_answer a = { .magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = BOOT_DONE };
 	bool proves = bytes && *data & 1;
 	int pair[2], err;
 
 	for (size_t i = 1; i < bytes && i <= sizeof(a); i++)
 		((uint8_t *)&a)[i - 1] ^= data[i];
 	if (proves)
-		shunt_mac(a.mac, id.secret, sizeof(id.secret), "shunt boot answer", hello.nonce, sizeof(hello.nonce), &a,
-		    offsetof(struct boot_answer, mac));
+		shunt_mac(a.mac, id.secret, sizeof(id.secret), "shunt boot answer", hello.nonce, sizeof(hello.nonce),
+		    &a, offsetof(struct boot_answer, mac));
 	require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), "socketpair");
 	(void)!write(pair[1], &a, bytes % 3 ? sizeof(a) : bytes % sizeof(a));
 	close(pair[1]);
@@ -116,7 +122,7 @@ static void try_answers(const uint8_t *data, size_t bytes)
 
 static void try_id(const uint8_t *data, size_t bytes)
 {
-	struct boot_id id = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .family = 4, .port = 1};
+	struct boot_id id = { .magic = BOOT_MAGIC, .version = BOOT_VERSION, .family = 4, .port = 1 };
 	int rank = bytes ? data[0] % 5 : 0;
 
 	for (size_t i = 1; i < bytes && i <= sizeof(id); i++)
@@ -127,7 +133,7 @@ static void try_id(const uint8_t *data, size_t bytes)
 
 static const char *value_of(void *arg, const char *name)
 {
-	static const char *const long_names[] = {"SHUNT_TIMEOUT", "NCCL_DEBUG_FILE", "SHUNT_ALGO"};
+	static const char *const long_names[] = { "SHUNT_TIMEOUT", "NCCL_DEBUG_FILE", "SHUNT_ALGO" };
 	const char *text = arg;
 
 	/* Each variable gets another part of the text. */
@@ -139,7 +145,7 @@ static const char *value_of(void *arg, const char *name)
 
 static void try_values(const uint8_t *data, size_t bytes)
 {
-	char *text = malloc(bytes + 1), *names[] = {text, NULL};
+	char *text = malloc(bytes + 1), *names[] = { text, NULL };
 	struct shunt_log_settings log;
 	struct shunt_settings settings;
 	struct shunt_netaddr addr;
@@ -156,7 +162,8 @@ static void try_values(const uint8_t *data, size_t bytes)
 	shunt_log_parse(value_of, text, &log);
 	require(strnlen(log.path, sizeof(log.path)) < sizeof(log.path), "the log's path has no end");
 	shunt_netif_match(text, "eth0");
-	require(!shunt_env_find(text, "NCCL_ALGO", value, sizeof(value)) || strnlen(value, sizeof(value)) < sizeof(value),
+	require(
+	    !shunt_env_find(text, "NCCL_ALGO", value, sizeof(value)) || strnlen(value, sizeof(value)) < sizeof(value),
 	    "a value from a file has no end");
 	shunt_netif_parse(text, NULL, &addr);
 	free(text);
@@ -164,7 +171,8 @@ static void try_values(const uint8_t *data, size_t bytes)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-	static void (*const entries[])(const uint8_t *data, size_t bytes) = {try_hellos, try_answers, try_id, try_values};
+	static void (*const entries[])(
+	    const uint8_t *data, size_t bytes) = { try_hellos, try_answers, try_id, try_values };
 	static bool quiet;
 
 	if (!quiet) {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_drive SECONDS: the inputs of fuzz.c without libFuzzer. They are the same in every run; the last one is in the way of a crash. */
+/*
+ * fuzz_drive SECONDS: the inputs of fuzz.c without libFuzzer. They are the same in every run; the last one is in the
+ * way of a crash.
+ */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +19,14 @@ static uint32_t draw(uint32_t n)
 	return (uint32_t)((state >> 33) % n);
 }
 
-static const char *const texts[] = {"30m", "400ms", "64k", "allreduce:0-64k:oneshot,chunk", "all,-broadcast", "^=eth0,lo:1,,",
-    "[::1]:70000",
-    "[fe80::1%lo]:1", "127.0.0.1:80", "%h%p%%%", "INFO", "^INIT,ALL", "0x7fffffffffffffff", "-1", "99999999999999999999h",
-    "NCCL_ALGO = ring,tree,and,more\n#x\n", "trace"};
+static const char *const texts[] = { "30m", "400ms", "64k", "allreduce:0-64k:oneshot,chunk", "all,-broadcast",
+	"^=eth0,lo:1,,", "[::1]:70000", "[fe80::1%lo]:1", "127.0.0.1:80", "%h%p%%%", "INFO", "^INIT,ALL",
+	"0x7fffffffffffffff", "-1", "99999999999999999999h", "NCCL_ALGO = ring,tree,and,more\n#x\n", "trace" };
 
 /* Fields at their edges make more of a difference than bytes at random. */
 static size_t make(uint8_t *data, size_t most)
 {
-	static const uint32_t edges[] = {0, 1, 3, 4, 1023, 1024, 1025, 0x7fffffff, 0x80000000, 0xffffffff};
+	static const uint32_t edges[] = { 0, 1, 3, 4, 1023, 1024, 1025, 0x7fffffff, 0x80000000, 0xffffffff };
 	uint8_t entry = (uint8_t)draw(4);
 	size_t bytes = 2 + draw(entry == 0 ? 800 : 300);
 

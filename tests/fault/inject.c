@@ -76,7 +76,7 @@ static bool strikes(unsigned kind, const char *name)
 
 struct fault_balance fault_balance(void)
 {
-	struct fault_balance b = {.allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = -1};
+	struct fault_balance b = { .allocs = atomic_load(&allocs), .maps = atomic_load(&maps), .fds = -1 };
 	DIR *dir = opendir("/proc/self/fd"); /* itself one more */
 
 	while (dir && readdir(dir))
@@ -94,7 +94,7 @@ struct fault_balance fault_balance(void)
 	{ \
 		if (strikes(kind, #name)) { \
 			errno = err; \
-			return (type)-1; \
+			return (type) - 1; \
 		} \
 		return __real_##name args; \
 	}
@@ -113,7 +113,7 @@ CALL(FAULT_CALL, EMFILE, int, epoll_create1, (int f), (f))
 CALL(FAULT_CALL, ENOSPC, int, epoll_ctl, (int fd, int op, int of, struct epoll_event *e), (fd, op, of, e))
 CALL(FAULT_CALL, ENOSYS, ssize_t, getrandom, (void *p, size_t n, unsigned f), (p, n, f))
 CALL(FAULT_CALL, ENOBUFS, int, getsockname, (int fd, struct sockaddr *a, socklen_t *n), (fd, a, n))
-CALL(FAULT_POLL, ENOMEM, int, poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
+CALL(FAULT_POLL, ENOMEM, int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))
 
 /* A copy with one byte changed; NULL: nothing to change. */
 static void *changed(const void *p, size_t n)
@@ -132,7 +132,7 @@ static ssize_t lie(int fd, const struct msghdr *m, int f)
 {
 	struct msghdr other = *m;
 	void *copy = changed(m->msg_iov->iov_base, m->msg_iov->iov_len);
-	struct iovec iov = {copy ? copy : m->msg_iov->iov_base, m->msg_iov->iov_len};
+	struct iovec iov = { copy ? copy : m->msg_iov->iov_base, m->msg_iov->iov_len };
 	ssize_t n;
 
 	other.msg_iov = &iov;
@@ -145,8 +145,8 @@ static ssize_t lie(int fd, const struct msghdr *m, int f)
 ssize_t __wrap_send(int fd, const void *p, size_t n, int f);
 ssize_t __wrap_send(int fd, const void *p, size_t n, int f)
 {
-	struct iovec iov = {(void *)(uintptr_t)p, n};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct iovec iov = { (void *)(uintptr_t)p, n };
+	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	if (!strikes(FAULT_CALL | FAULT_SEND, "send"))
 		return __real_send(fd, p, n, f);
@@ -171,7 +171,8 @@ static int forged_file(void)
 	if (forgery != FORGE_UNSEALED && forgery != FORGE_SMALLER)
 		return __real_open("/dev/null", O_RDWR | O_CLOEXEC);
 	fd = __real_memfd_create("shunt-sim", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (__real_ftruncate(fd, (off_t)bytes) || (forgery == FORGE_SMALLER && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)))
+	if (__real_ftruncate(fd, (off_t)bytes) ||
+	    (forgery == FORGE_SMALLER && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)))
 		return -1;
 	return fd;
 }
@@ -181,16 +182,17 @@ static ssize_t forge(int fd, const struct msghdr *m, int f)
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(2 * sizeof(int))];
-	} control = {0};
+	} control = { 0 };
 	struct msghdr other = *m;
-	int fds[2] = {forged_file(), forged_file()}, count = forgery == FORGE_TWO ? 2 : 1;
+	int fds[2] = { forged_file(), forged_file() }, count = forgery == FORGE_TWO ? 2 : 1;
 	ssize_t n;
 
 	other.msg_control = forgery == FORGE_NONE ? NULL : &control;
 	other.msg_controllen = forgery == FORGE_NONE ? 0 : CMSG_SPACE((unsigned)count * sizeof(int));
 	if (other.msg_control) {
-		*CMSG_FIRSTHDR(&other) =
-		    (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN((unsigned)count * sizeof(int))};
+		*CMSG_FIRSTHDR(&other) = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+			.cmsg_type = SCM_RIGHTS,
+			.cmsg_len = CMSG_LEN((unsigned)count * sizeof(int)) };
 		memcpy(CMSG_DATA(CMSG_FIRSTHDR(&other)), fds, (unsigned)count * sizeof(int));
 	}
 	n = __real_sendmsg(fd, &other, f);

@@ -2,10 +2,10 @@
 #ifndef TESTS_FAULT_INJECT_H
 #define TESTS_FAULT_INJECT_H
 /*
- * Faults at a chosen point. The tests link the library's objects statically, and the linker puts a function of ours before each
- * call that they make to the C library for memory, sockets, descriptors, mappings and threads (--wrap; the list is in meson.build).
- * These count; at the one that was asked for they fail as the system would, or stop or kill the process. The library itself knows
- * nothing of it. What the C library calls by itself is not counted.
+ * Faults at a chosen point. The tests link the library's objects statically, and the linker puts a function of ours
+ * before each call that they make to the C library for memory, sockets, descriptors, mappings and threads (--wrap; the
+ * list is in meson.build). These count; at the one that was asked for they fail as the system would, or stop or kill
+ * the process. The library itself knows nothing of it. What the C library calls by itself is not counted.
  */
 #include <stdatomic.h>
 
@@ -17,12 +17,12 @@ enum fault_kind {
 };
 
 enum fault_action {
-	FAULT_COUNT, /* only count */
-	FAULT_FAIL,  /* once */
+	FAULT_COUNT,   /* only count */
+	FAULT_FAIL,    /* once */
 	FAULT_FAIL_ON, /* from there on, each time */
-	FAULT_STOP,  /* SIGSTOP; somebody else has to send SIGCONT */
+	FAULT_STOP,    /* SIGSTOP; somebody else has to send SIGCONT */
 	FAULT_KILL,
-	FAULT_LIE,     /* what is sent has another byte; see also fault_forge */
+	FAULT_LIE, /* what is sent has another byte; see also fault_forge */
 };
 
 /* What takes the place of the descriptors that this process passes on, from now on. */
@@ -31,9 +31,9 @@ enum fault_forgery {
 	FORGE_OTHER_FILE, /* /dev/null */
 	FORGE_UNSEALED,   /* memory of the same size that could be shrunk under the reader */
 	FORGE_SMALLER,
-	FORGE_TWO,        /* instead of one */
+	FORGE_TWO, /* instead of one */
 	FORGE_NONE,
-	FORGE_UNASKED,    /* where none should be */
+	FORGE_UNASKED, /* where none should be */
 	FORGERIES
 };
 void fault_forge(enum fault_forgery forgery);
@@ -41,10 +41,10 @@ void fault_forge(enum fault_forgery forgery);
 struct fault_state {
 	atomic_uint kinds;
 	atomic_int action;
-	atomic_long at;    /* the at-th point, from 1 */
-	atomic_long seen;  /* points so far */
-	atomic_uint salt;  /* FAULT_LIE: which byte, and how it changes */
-	char hit[24];      /* the function that was chosen; "" if none has been */
+	atomic_long at;   /* the at-th point, from 1 */
+	atomic_long seen; /* points so far */
+	atomic_uint salt; /* FAULT_LIE: which byte, and how it changes */
+	char hit[24];     /* the function that was chosen; "" if none has been */
 };
 
 /* Where the state is from now on: shared memory, so that another process can read it. Zeroed by the caller. */

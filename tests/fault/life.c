@@ -23,7 +23,7 @@ void life_environment(const char *timeout, const char *setup_timeout)
 
 int life_prepare(struct life *l, int rank, int nranks)
 {
-	*l = (struct life){.rank = rank, .nranks = nranks};
+	*l = (struct life){ .rank = rank, .nranks = nranks };
 	if (shunt_device_set(rank) || shunt_stream_create(&l->stream[0]) || shunt_stream_create(&l->stream[1]))
 		return -1;
 	if (shunt_malloc_shared((void **)&l->window, LIFE_MAX * PART * sizeof(int32_t)))
@@ -73,8 +73,9 @@ static int check_sum(struct life *l, int n, size_t count)
 		return failed(l, ncclSystemError);
 	for (size_t i = 0; i < count; i++)
 		if (host[i] != (int32_t)i * n * (n + 1) / 2) {
-			snprintf(l->wrong, sizeof(l->wrong), "rank %d, step %d: sum[%zu] of %zu over %d ranks is %d and not %d", l->rank,
-			    l->step, i, count, n, host[i], (int32_t)i * n * (n + 1) / 2);
+			snprintf(l->wrong, sizeof(l->wrong),
+			    "rank %d, step %d: sum[%zu] of %zu over %d ranks is %d and not %d", l->rank, l->step, i,
+			    count, n, host[i], (int32_t)i * n * (n + 1) / 2);
 			return -1;
 		}
 	return 0;
@@ -109,7 +110,8 @@ static int ring_and_broadcast(struct life *l)
 		return failed(l, ncclSystemError);
 	for (int i = 0; i < 100; i++)
 		if (host[i] != i * (prev + 1)) {
-			snprintf(l->wrong, sizeof(l->wrong), "rank %d: got %d at %d from rank %d", l->rank, host[i], i, prev);
+			snprintf(l->wrong, sizeof(l->wrong), "rank %d: got %d at %d from rank %d", l->rank, host[i], i,
+			    prev);
 			return -1;
 		}
 	if (shunt_memcpy(host, all, sizeof(host)))
@@ -161,7 +163,8 @@ static int gather(struct life *l, int from_elsewhere)
 
 	if (fill(l, l->rank, PART) || (!from_elsewhere && shunt_memcpy(mine, l->dev, PART * sizeof(*host))))
 		return failed(l, ncclSystemError);
-	if (failed(l, ncclAllGather(from_elsewhere ? l->dev : mine, l->window, PART, ncclInt32, l->comm, stream)) || settle(l, l->comm, stream))
+	if (failed(l, ncclAllGather(from_elsewhere ? l->dev : mine, l->window, PART, ncclInt32, l->comm, stream)) ||
+	    settle(l, l->comm, stream))
 		return 1;
 	if (shunt_memcpy(host, l->window, (size_t)l->nranks * PART * sizeof(*host)))
 		return failed(l, ncclSystemError);
@@ -180,7 +183,10 @@ static int window(struct life *l)
 	int err = 0;
 
 	for (int i = 0; i < 4 && !err; i++) {
-		if (i == 2 && failed(l, ncclCommWindowRegister(l->comm, l->window, (size_t)l->nranks * PART * sizeof(*l->window), &win, NCCL_WIN_COLL_SYMMETRIC)))
+		if (i == 2 &&
+		    failed(l,
+		        ncclCommWindowRegister(l->comm, l->window, (size_t)l->nranks * PART * sizeof(*l->window), &win,
+		            NCCL_WIN_COLL_SYMMETRIC)))
 			return 1;
 		err = gather(l, i % 2);
 	}
@@ -196,18 +202,19 @@ static int child(struct life *l)
 		return 1;
 	err = life_sum(l, comm, l->rank, l->nranks, 700, l->stream[1]);
 	if (err ? ncclCommAbort(comm) : ncclCommDestroy(comm)) {
-		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the child cannot be %s", l->rank, err ? "aborted" : "destroyed");
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the child cannot be %s", l->rank,
+		    err ? "aborted" : "destroyed");
 		return -1;
 	}
 	return err;
 }
 
-
 /* Ends a child as its use went. */
 static int end_child(struct life *l, ncclComm_t comm, int err)
 {
 	if (err ? ncclCommAbort(comm) : ncclCommDestroy(comm)) {
-		snprintf(l->wrong, sizeof(l->wrong), "rank %d, step %d: a child cannot be %s", l->rank, l->step, err ? "aborted" : "destroyed");
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d, step %d: a child cannot be %s", l->rank, l->step,
+		    err ? "aborted" : "destroyed");
 		return -1;
 	}
 	return err;
@@ -221,9 +228,11 @@ static int operator_and_memory(struct life *l)
 	ncclRedOp_t op;
 	int err = 0;
 
-	if (fill(l, l->rank, 100) || failed(l, ncclRedOpCreatePreMulSum(&op, &two, ncclInt32, ncclScalarHostImmediate, l->comm)))
+	if (fill(l, l->rank, 100) ||
+	    failed(l, ncclRedOpCreatePreMulSum(&op, &two, ncclInt32, ncclScalarHostImmediate, l->comm)))
 		return 1;
-	if (failed(l, ncclAllReduce(l->dev, l->dev, 100, ncclInt32, op, l->comm, l->stream[0])) || settle(l, l->comm, l->stream[0]))
+	if (failed(l, ncclAllReduce(l->dev, l->dev, 100, ncclInt32, op, l->comm, l->stream[0])) ||
+	    settle(l, l->comm, l->stream[0]))
 		err = 1;
 	if (failed(l, ncclRedOpDestroy(op, l->comm)) || err)
 		return 1;
@@ -236,7 +245,8 @@ static int operator_and_memory(struct life *l)
 		}
 	if (failed(l, ncclMemAlloc(&mem, 10000)))
 		return 1;
-	err = failed(l, ncclCommRegister(l->comm, mem, 10000, &handle)) || failed(l, ncclCommDeregister(l->comm, handle));
+	err =
+	    failed(l, ncclCommRegister(l->comm, mem, 10000, &handle)) || failed(l, ncclCommDeregister(l->comm, handle));
 	return failed(l, ncclMemFree(mem)) || err;
 }
 
@@ -273,7 +283,7 @@ static ncclConfig_t lazy(void)
 
 	memset(&c, 0, sizeof(c));
 	for (size_t at = offsetof(ncclConfig_t, blocking); at < sizeof(c); at += 4)
-		memcpy((char *)&c + at, &(int){NCCL_CONFIG_UNDEF_INT}, 4);
+		memcpy((char *)&c + at, &(int){ NCCL_CONFIG_UNDEF_INT }, 4);
 	c.size = sizeof(c);
 	c.magic = SHUNT_NCCL_CONFIG_MAGIC;
 	c.version = 23100;
@@ -353,7 +363,8 @@ static int revoked(struct life *l)
 	if (!err && l->rank)
 		err = failed(l, ncclAllReduce(l->dev, l->dev, 700, ncclInt32, ncclSum, comm, l->stream[1]));
 	if (!err)
-		err = failed(l, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)) || failed(l, ncclCommSplit(comm, 0, l->rank, &after, NULL));
+		err = failed(l, ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT)) ||
+		    failed(l, ncclCommSplit(comm, 0, l->rank, &after, NULL));
 	if (after)
 		err = end_child(l, after, life_sum(l, after, l->rank, l->nranks, 700, l->stream[0]));
 	return end_child(l, comm, err);
@@ -376,8 +387,10 @@ static int large_sum(struct life *l)
 
 enum life_end life_run(struct life *l)
 {
-	static int (*const steps[])(struct life *l) = {small_sum, ring_and_broadcast, large_sum, second_stream, graph, window, child};
-	static int (*const others[])(struct life *l) = {small_sum, operator_and_memory, freed_window, shrunk, revoked, lazy_children};
+	static int (*const steps[])(
+	    struct life *l) = { small_sum, ring_and_broadcast, large_sum, second_stream, graph, window, child };
+	static int (*const others[])(
+	    struct life *l) = { small_sum, operator_and_memory, freed_window, shrunk, revoked, lazy_children };
 	int err, n = l->full == 2 ? 6 : l->full ? 7 : 3;
 
 	l->error = ncclSuccess;

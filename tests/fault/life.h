@@ -2,8 +2,8 @@
 #ifndef TESTS_FAULT_LIFE_H
 #define TESTS_FAULT_LIFE_H
 /*
- * What one rank does from the making of a communicator to its end: init, sums, a group, messages, a graph, a split, destroy. Every
- * result is checked. Nothing in here allocates, so that all points of inject.h are the library's.
+ * What one rank does from the making of a communicator to its end: init, sums, a group, messages, a graph, a split,
+ * destroy. Every result is checked. Nothing in here allocates, so that all points of inject.h are the library's.
  */
 #include "shim/nccl_abi.h"
 
@@ -12,10 +12,11 @@
 struct life {
 	int rank, nranks;
 	ncclUniqueId id;
-	void *stream[2]; /* made by life_prepare, on device `rank` */
+	void *stream[2];       /* made by life_prepare, on device `rank` */
 	int32_t *dev, *window; /* window: memory that can be one */
-	int full;           /* 1: with a graph, a second stream, a split and a window; 2: of what else there is; 0: the shortest useful life */
-	int step;           /* where it is, for the log */
+	int full; /* 1: with a graph, a second stream, a split and a window; 2: of what else there is; 0: the shortest
+	             useful life */
+	int step; /* where it is, for the log */
 	ncclResult_t error; /* the first one that the library reported */
 	char wrong[160];    /* "" unless something happened that must not */
 	ncclComm_t comm;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ncclCommAbort from another thread, whatever the communicator's own thread is doing: it returns within a second, the other thread
- * comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is far away.
+ * ncclCommAbort from another thread, whatever the communicator's own thread is doing: it returns within a second, the
+ * other thread comes back with an error, and all memory, mappings and descriptors are given back. SHUNT_TIMEOUT is far
+ * away.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -27,9 +28,9 @@ static double allowed = 1; /* s; more under a sanitizer */
 struct scene {
 	struct life life[RANKS];
 	ncclUniqueId id;
-	ncclComm_t comm[RANKS]; /* as the ranks see them come */
-	atomic_int in_place;    /* ranks that are about to do what hangs */
-	atomic_int out;         /* ranks that came back from it */
+	ncclComm_t comm[RANKS];  /* as the ranks see them come */
+	atomic_int in_place;     /* ranks that are about to do what hangs */
+	atomic_int out;          /* ranks that came back from it */
 	ncclComm_t other[RANKS]; /* aborted before comm */
 	void *graph[RANKS];
 	int nonblocking;
@@ -69,7 +70,10 @@ static int hang_in_kernels(struct scene *s, int r)
 	return res || shunt_stream_synchronize(l->stream[0]);
 }
 
-/* The same beside another communicator, which is aborted first: its memory cannot be taken away while these kernels run. */
+/*
+ * The same beside another communicator, which is aborted first: its memory cannot be taken away while these kernels
+ * run.
+ */
 static int hang_beside_some(struct scene *s, int r, int n)
 {
 	struct life *l = &s->life[r];
@@ -172,7 +176,7 @@ static int hang_in_graph(struct scene *s, int r)
 /* A background task of a non-blocking communicator waits for rank 2. */
 static int hang_nonblocking(struct scene *s, int r)
 {
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 	ncclResult_t res = ncclInProgress;
 
 	shunt_device_set(r);
@@ -182,12 +186,15 @@ static int hang_nonblocking(struct scene *s, int r)
 	return res != ncclInProgress;
 }
 
-/* The same, which is to begin when the group ends, after the abort. Rank 2 uses the id, whose root would wait for somebody. */
+/*
+ * The same, which is to begin when the group ends, after the abort. Rank 2 uses the id, whose root would wait for
+ * somebody.
+ */
 static int hang_before_nonblocking(struct scene *s, int r)
 {
 	ncclComm_t alone;
 
-	ncclConfig_t config = {.size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0};
+	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 
 	shunt_device_set(r);
 	if (r < 2 && (ncclGroupStart() || ncclCommInitRankConfig(&s->comm[r], RANKS, s->id, r, &config)))
@@ -227,7 +234,7 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 			assert_int_equal(life_prepare(&s->life[r], r, RANKS), 0);
 	assert_int_equal(ncclGetUniqueId(&s->id), 0);
 	for (int r = 0; r < RANKS; r++) {
-		actor[r] = (struct actor){s, r, hang, 0};
+		actor[r] = (struct actor){ s, r, hang, 0 };
 		assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
 	}
 	for (start = now(); s->in_place < RANKS && now() < start + 30;)
@@ -263,22 +270,22 @@ static const struct {
 	const char *what;
 	int (*hang)(struct scene *s, int rank);
 } scenes[] = {
-    {"kernels", hang_in_kernels},
-    {"kernels beside another communicator", hang_beside},
-    {"kernels beside a communicator of one rank", hang_beside_one},
-    {"split", hang_in_split},
-    {"init", hang_in_init},
-    {"group of an init", hang_in_group},
-    {"open group", hang_before_group_end},
-    {"graph", hang_in_graph},
-    {"non-blocking init", hang_nonblocking},
-    {"open group of a non-blocking init", hang_before_nonblocking},
+	{ "kernels", hang_in_kernels },
+	{ "kernels beside another communicator", hang_beside },
+	{ "kernels beside a communicator of one rank", hang_beside_one },
+	{ "split", hang_in_split },
+	{ "init", hang_in_init },
+	{ "group of an init", hang_in_group },
+	{ "open group", hang_before_group_end },
+	{ "graph", hang_in_graph },
+	{ "non-blocking init", hang_nonblocking },
+	{ "open group of a non-blocking init", hang_before_nonblocking },
 };
 
 static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
 {
 	enum { N = sizeof(scenes) / sizeof(scenes[0]) };
-	struct fault_balance mark = {0}, b = {0};
+	struct fault_balance mark = { 0 }, b = { 0 };
 
 	shunt_sim_set_free_waits(1);
 	for (int round = 0; round < 3; round++) {
@@ -293,8 +300,8 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 				break;
 		}
 		if (round && (b.allocs > mark.allocs || b.maps > mark.maps || b.fds > mark.fds))
-			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round, b.allocs - mark.allocs,
-			    b.maps - mark.maps, b.fds - mark.fds);
+			fail_msg("round %d left %ld allocations, %ld mappings, %ld descriptors", round,
+			    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds);
 		mark = b;
 	}
 }
@@ -305,7 +312,8 @@ static enum life_end abort_after_a_death(struct life *l, const struct crew *c, v
 	atomic_int *ready = shared;
 	double start;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
+	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		return LIFE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
@@ -327,7 +335,7 @@ static enum life_end abort_after_a_death(struct life *l, const struct crew *c, v
 
 static void test_abort_with_a_dead_peer_returns_and_a_new_communicator_works(void **state)
 {
-	struct crew c = {.n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death};
+	struct crew c = { .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death };
 	const char *why = crew_run_each(&c);
 
 	if (why)
@@ -351,7 +359,7 @@ static void *first_use_main(void *arg)
 /* One rank is stopped before the first use, the others hang in the set-up. */
 static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *shared)
 {
-	struct first_use use = {l, 0};
+	struct first_use use = { l, 0 };
 	atomic_int *ready = shared;
 	pthread_t thread;
 	double start;
@@ -374,7 +382,8 @@ static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *
 	err = ncclCommAbort(l->comm);
 	pthread_join(thread, NULL);
 	if (err || use.err <= 0 || now() - start > allowed) {
-		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort gave %d, the call %d, after %.2f s", l->rank, err, use.err, now() - start);
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort gave %d, the call %d, after %.2f s", l->rank, err,
+		    use.err, now() - start);
 		return LIFE_WRONG;
 	}
 	return LIFE_FAILED;
@@ -382,7 +391,7 @@ static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *
 
 static void test_abort_in_the_setup_ends_the_first_call(void **state)
 {
-	struct crew c = {.n = RANKS, .action = FAULT_STOP, .stopped_ms = 1500, .body = abort_in_setup};
+	struct crew c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 1500, .body = abort_in_setup };
 	const char *why = crew_run_each(&c);
 
 	if (why)
@@ -390,12 +399,12 @@ static void test_abort_in_the_setup_ends_the_first_call(void **state)
 }
 
 /*
- * One rank is stopped in the middle of a second communicator's set-up, when the others have memory for it already, and the first one's
- * kernels wait for that rank. Rank 0 makes the call, the others' service answers it.
+ * One rank is stopped in the middle of a second communicator's set-up, when the others have memory for it already, and
+ * the first one's kernels wait for that rank. Rank 0 makes the call, the others' service answers it.
  */
 static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct crew *c, void *shared)
 {
-	struct first_use use = {l, 0};
+	struct first_use use = { l, 0 };
 	atomic_int *ready = shared;
 	ncclComm_t beside = NULL;
 	pthread_t thread;
@@ -403,7 +412,8 @@ static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct 
 	int err;
 
 	shunt_sim_set_free_waits(1);
-	if (ncclCommInitRank(&beside, l->nranks, l->id, l->rank) || life_sum(l, beside, l->rank, l->nranks, 100, l->stream[1]) ||
+	if (ncclCommInitRank(&beside, l->nranks, l->id, l->rank) ||
+	    life_sum(l, beside, l->rank, l->nranks, 100, l->stream[1]) ||
 	    ncclCommSplit(beside, 0, l->rank, &l->comm, NULL))
 		return LIFE_WRONG;
 	if (l->rank == c->victim)
@@ -421,7 +431,8 @@ static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct 
 	if (!l->rank)
 		pthread_join(thread, NULL);
 	if (l->rank != c->victim && (err || now() - start > allowed)) {
-		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the aborts gave %d after %.2f s", l->rank, err, now() - start);
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the aborts gave %d after %.2f s", l->rank, err,
+		    now() - start);
 		return LIFE_WRONG;
 	}
 	return LIFE_FAILED;
@@ -429,8 +440,12 @@ static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct 
 
 static void test_abort_in_a_setup_beside_kernels_that_hang_returns(void **state)
 {
-	struct crew c = {.n = RANKS, .victim = RANKS - 1, .action = FAULT_STOP, .at = -1, .stopped_ms = 1500,
-	    .body = abort_in_setup_beside_kernels};
+	struct crew c = { .n = RANKS,
+		.victim = RANKS - 1,
+		.action = FAULT_STOP,
+		.at = -1,
+		.stopped_ms = 1500,
+		.body = abort_in_setup_beside_kernels };
 	const char *why = crew_run(&c);
 
 	if (why)
@@ -442,7 +457,8 @@ static int child_of(struct life *l, ncclComm_t parent, ncclResult_t (*end)(ncclC
 {
 	ncclComm_t child = NULL;
 
-	return ncclCommSplit(parent, 0, l->rank, &child, NULL) || life_sum(l, child, l->rank, l->nranks, 300, l->stream[0]) || end(child);
+	return ncclCommSplit(parent, 0, l->rank, &child, NULL) ||
+	    life_sum(l, child, l->rank, l->nranks, 300, l->stream[0]) || end(child);
 }
 
 /* Aborted beside one that lives on: what they had goes with the next that is destroyed. */
@@ -450,15 +466,16 @@ static enum life_end abort_and_destroy(struct life *l, const struct crew *c, voi
 {
 	long before;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) ||
-	    child_of(l, l->comm, ncclCommDestroy))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
+	    life_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) || child_of(l, l->comm, ncclCommDestroy))
 		return LIFE_WRONG;
 	before = fault_balance().maps;
 	for (int i = 0; i < 3; i++)
 		if (child_of(l, l->comm, ncclCommAbort))
 			return LIFE_WRONG;
 	if (child_of(l, l->comm, ncclCommDestroy) || fault_balance().maps != before) {
-		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %ld mappings are left", l->rank, fault_balance().maps - before);
+		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %ld mappings are left", l->rank,
+		    fault_balance().maps - before);
 		return LIFE_WRONG;
 	}
 	return ncclCommDestroy(l->comm) ? LIFE_WRONG : LIFE_GOOD;
@@ -466,7 +483,7 @@ static enum life_end abort_and_destroy(struct life *l, const struct crew *c, voi
 
 static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
 {
-	struct crew c = {.n = RANKS, .victim = -1, .body = abort_and_destroy};
+	struct crew c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
 	const char *why = crew_run(&c);
 
 	if (why)
@@ -476,11 +493,11 @@ static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
-	    cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
-	    cmocka_unit_test(test_abort_in_a_setup_beside_kernels_that_hang_returns),
-	    cmocka_unit_test(test_abort_leaves_memory_to_the_next_that_is_destroyed),
-	    cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
+		cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
+		cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
+		cmocka_unit_test(test_abort_in_a_setup_beside_kernels_that_hang_returns),
+		cmocka_unit_test(test_abort_leaves_memory_to_the_next_that_is_destroyed),
+		cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
 	};
 
 	if (getenv("FAULT_SLOW"))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Each call of the library to the system fails once, in turn: memory, descriptors, sockets, mappings, threads. Ranks are threads of
- * one process, so that what is not given back shows. A life with a fault ends well or with an error on whom it concerns; the next
- * life in the same process is as good as ever.
+ * Each call of the library to the system fails once, in turn: memory, descriptors, sockets, mappings, threads. Ranks
+ * are threads of one process, so that what is not given back shows. A life with a fault ends well or with an error on
+ * whom it concerns; the next life in the same process is as good as ever.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -53,7 +53,7 @@ static enum life_end live(unsigned kinds, enum fault_action action, long at, int
 	ncclResult_t res;
 
 	for (int r = 0; r < RANKS; r++) {
-		party[r] = (struct party){&lives[r], &go, LIFE_GOOD};
+		party[r] = (struct party){ &lives[r], &go, LIFE_GOOD };
 		assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &party[r]), 0);
 	}
 	alarm(LIMIT_S); /* a hang ends the test, with the last line that was printed as its place */
@@ -91,8 +91,8 @@ static bool back_to(const struct fault_balance *mark)
 			return true;
 		usleep(2000);
 	} while (now() < end);
-	print_error("left over: %ld allocations, %ld mappings, %ld descriptors\n", b.allocs - mark->allocs, b.maps - mark->maps,
-	    b.fds - mark->fds);
+	print_error("left over: %ld allocations, %ld mappings, %ld descriptors\n", b.allocs - mark->allocs,
+	    b.maps - mark->maps, b.fds - mark->fds);
 	return false;
 }
 
@@ -120,12 +120,14 @@ static void sweep(unsigned kinds, long limit, int full)
 		struck += *fault_hit() != '\0';
 		failures += end == LIFE_FAILED;
 		if (end == LIFE_WRONG || !back_to(&mark))
-			fail_msg("point %ld of %ld (%s): %s", at, all, fault_hit(), end == LIFE_WRONG ? "wrong" : "leak");
+			fail_msg(
+			    "point %ld of %ld (%s): %s", at, all, fault_hit(), end == LIFE_WRONG ? "wrong" : "leak");
 		if (!(at % 16) || end != LIFE_GOOD) {
 			end = live(0, FAULT_COUNT, 0, full, &points);
 			if (end != LIFE_GOOD)
-				fail_msg("after a fault at point %ld of %ld (%s), step %d: a new communicator does not work (%d)", at, all,
-				    fault_hit(), lives[0].step, (int)lives[0].error);
+				fail_msg("after a fault at point %ld of %ld (%s), step %d: a new communicator does not "
+				         "work (%d)",
+				    at, all, fault_hit(), lives[0].step, (int)lives[0].error);
 		}
 	}
 	assert_true(back_to(&mark));
@@ -165,7 +167,8 @@ static enum life_end first_call_of_plan(struct life *l, const struct crew *c, vo
 
 	snprintf(path, sizeof(path), "%s/allreduce_oneshot_2.json", getenv("SHUNT_TEST_PLANS"));
 	if (shunt_plan_register_file(path, why, sizeof(why)) || ncclCommInitRank(&l->comm, 2, l->id, l->rank) ||
-	    ncclAllReduce(l->dev, l->dev, 100, ncclInt32, ncclMax, l->comm, l->stream[0]) || /* no sum: not by the plan */
+	    ncclAllReduce(
+	        l->dev, l->dev, 100, ncclInt32, ncclMax, l->comm, l->stream[0]) || /* no sum: not by the plan */
 	    shunt_stream_synchronize(l->stream[0]))
 		return LIFE_WRONG;
 	atomic_fetch_add(ready, 1);
@@ -196,7 +199,12 @@ static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(v
 	setenv("SHUNT_TIMEOUT", "60s", 1);
 	for (int victim = 0; victim < 2; victim++)
 		for (long at = 1; at <= (sanitized ? 8 : 16); at++) {
-			struct crew c = {.n = 2, .victim = victim, .once = 1, .action = FAULT_COUNT, .at = at, .body = first_call_of_plan};
+			struct crew c = { .n = 2,
+				.victim = victim,
+				.once = 1,
+				.action = FAULT_COUNT,
+				.at = at,
+				.body = first_call_of_plan };
 			const char *why = crew_run(&c);
 
 			if (why)
@@ -212,11 +220,11 @@ static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(v
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once), /* forks: first */
-	    cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
-	    cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
-	    cmocka_unit_test(test_fail_each_allocation_of_another_life_leaks_nothing),
-	    cmocka_unit_test(test_fail_each_system_call_of_another_life_leaks_nothing),
+		cmocka_unit_test(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once), /* forks: first */
+		cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
+		cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
+		cmocka_unit_test(test_fail_each_allocation_of_another_life_leaks_nothing),
+		cmocka_unit_test(test_fail_each_system_call_of_another_life_leaks_nothing),
 	};
 
 	sanitized = getenv("FAULT_SLOW") != NULL;

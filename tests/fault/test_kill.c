@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A rank is killed, or stopped for a while, at every place in its life where it calls the system (bootstrap, sockets, join, rounds,
- * mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for it.
+ * A rank is killed, or stopped for a while, at every place in its life where it calls the system (bootstrap, sockets,
+ * join, rounds, mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for it.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static const char *name_of(enum fault_action action)
 /* Another victim takes other places. */
 static void sweep(int victim, enum fault_action action, long count)
 {
-	struct crew c = {.n = RANKS, .victim = victim, .full = 1, .kinds = FAULT_CALL};
+	struct crew c = { .n = RANKS, .victim = victim, .full = 1, .kinds = FAULT_CALL };
 	long points, step, runs = 0, hits = 0, failures = 0;
 	const char *why = crew_run(&c);
 
@@ -45,17 +45,19 @@ static void sweep(int victim, enum fault_action action, long count)
 		runs++;
 		hits += c.killed || c.stopped;
 		if (why)
-			fail_msg("rank %d %s at point %ld of %ld (%s): %s", victim, name_of(action), c.at, points, c.hit, why);
+			fail_msg("rank %d %s at point %ld of %ld (%s): %s", victim, name_of(action), c.at, points,
+			    c.hit, why);
 		for (int r = 0; r < RANKS; r++) {
 			if (c.killed && r == victim)
 				continue;
 			failures += c.rank[r].end == LIFE_FAILED;
 			if (action == FAULT_STOP && c.rank[r].end != LIFE_GOOD)
-				fail_msg("rank %d stopped at point %ld of %ld (%s): rank %d failed in step %d with %d", victim, c.at, points, c.hit,
-				    r, c.rank[r].step, (int)c.rank[r].error);
+				fail_msg("rank %d stopped at point %ld of %ld (%s): rank %d failed in step %d with %d",
+				    victim, c.at, points, c.hit, r, c.rank[r].step, (int)c.rank[r].error);
 		}
 	}
-	print_message("rank %d %s: %ld places, %ld tried, %ld hit, %ld errors reported\n", victim, name_of(action), points, runs, hits, failures);
+	print_message("rank %d %s: %ld places, %ld tried, %ld hit, %ld errors reported\n", victim, name_of(action),
+	    points, runs, hits, failures);
 	assert_true(hits > runs / 2 && (action == FAULT_STOP || failures > 0));
 }
 
@@ -89,7 +91,10 @@ struct places {
 	atomic_int ready, launched;
 };
 
-/* The victim dies while kernels run: its own, which waits for a peer that has not called yet, or (at 2) only those of the others. */
+/*
+ * The victim dies while kernels run: its own, which waits for a peer that has not called yet, or (at 2) only those of
+ * the others.
+ */
 static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void *shared)
 {
 	bool victim = l->rank == c->victim, last = l->rank == (c->victim + 1) % c->n;
@@ -97,7 +102,8 @@ static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void 
 	ncclResult_t async = ncclSuccess;
 	double start = now();
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
+	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		goto wrong;
 	atomic_fetch_add(&at->ready, 1);
 	while (at->ready < c->n)
@@ -121,7 +127,10 @@ static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void 
 		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 			goto wrong;
 	}
-	/* Kernels end by themselves, at the latest with SHUNT_TIMEOUT. With case 1 the dead rank's data may all have been sent. */
+	/*
+	 * Kernels end by themselves, at the latest with SHUNT_TIMEOUT. With case 1 the dead rank's data may all have
+	 * been sent.
+	 */
 	if (shunt_stream_synchronize(l->stream[0]) || now() - start > 5 || ncclCommGetAsyncError(l->comm, &async))
 		goto wrong;
 	if (async == ncclSuccess && (c->at == 2 || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) <= 0))
@@ -138,7 +147,7 @@ wrong:
 static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
 {
 	for (int how = 1; how <= 2; how++) {
-		struct crew c = {.n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel};
+		struct crew c = { .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel };
 		const char *why = crew_run_each(&c);
 
 		if (why)
@@ -146,13 +155,17 @@ static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
 	}
 }
 
-/* ... also where the survivor's program is in a call that waits for the kernel and keeps the driver from everybody: nothing can be read of the device. */
+/*
+ * ... also where the survivor's program is in a call that waits for the kernel and keeps the driver from everybody:
+ * nothing can be read of the device.
+ */
 static enum life_end die_beside_a_held_driver(struct life *l, const struct crew *c, void *shared)
 {
 	ncclResult_t async = ncclSuccess;
 	double start;
 
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
+	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		return LIFE_WRONG;
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
@@ -163,7 +176,8 @@ static enum life_end die_beside_a_held_driver(struct life *l, const struct crew 
 	if (shunt_stream_synchronize(l->stream[0]))
 		return LIFE_WRONG;
 	shunt_sim_set_copies_wait(0);
-	if (now() - start > 10 || ncclCommGetAsyncError(l->comm, &async) || async != ncclRemoteError || ncclCommAbort(l->comm)) {
+	if (now() - start > 10 || ncclCommGetAsyncError(l->comm, &async) || async != ncclRemoteError ||
+	    ncclCommAbort(l->comm)) {
 		snprintf(l->wrong, sizeof(l->wrong), "async %d, %.1f s", (int)async, now() - start);
 		return LIFE_WRONG;
 	}
@@ -172,7 +186,7 @@ static enum life_end die_beside_a_held_driver(struct life *l, const struct crew 
 
 static void test_kill_beside_a_held_driver_ends_the_kernel(void **state)
 {
-	run_patiently(&(struct crew){.n = 2, .action = FAULT_KILL, .body = die_beside_a_held_driver});
+	run_patiently(&(struct crew){ .n = 2, .action = FAULT_KILL, .body = die_beside_a_held_driver });
 }
 
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
@@ -188,7 +202,8 @@ static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void
 			if (ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 				return LIFE_WRONG;
 			kill(getpid(), SIGSTOP);
-		} else if (i == 10 && ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0])) {
+		} else if (i == 10 &&
+		    ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0])) {
 			return LIFE_WRONG;
 		}
 		if (life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
@@ -199,7 +214,7 @@ static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void
 
 static void test_stop_in_a_kernel_breaks_nothing(void **state)
 {
-	run_patiently(&(struct crew){.n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel});
+	run_patiently(&(struct crew){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel });
 }
 
 /* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
@@ -233,7 +248,7 @@ static enum life_end stop_before_setup(struct life *l, const struct crew *c, voi
 
 static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state)
 {
-	struct crew c = {.n = RANKS, .action = FAULT_STOP, .stopped_ms = 5000, .body = stop_before_setup};
+	struct crew c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 5000, .body = stop_before_setup };
 	const char *why = crew_run_each(&c);
 
 	if (why)
@@ -243,12 +258,12 @@ static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
-	    cmocka_unit_test(test_kill_beside_a_held_driver_ends_the_kernel),
-	    cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
-	    cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
-	    cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
-	    cmocka_unit_test(test_stop_at_any_call_breaks_nothing),
+		cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
+		cmocka_unit_test(test_kill_beside_a_held_driver_ends_the_kernel),
+		cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
+		cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
+		cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
+		cmocka_unit_test(test_stop_at_any_call_breaks_nothing),
 	};
 
 	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A process that may open nothing more, one that may have no more memory or threads, and a log file that takes nothing. */
+/*
+ * A process that may open nothing more, one that may have no more memory or threads, and a log file that takes nothing.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -26,7 +28,7 @@ enum { RANKS = 3 };
 
 static void set_files(rlim_t limit)
 {
-	struct rlimit r = {limit, 4096};
+	struct rlimit r = { limit, 4096 };
 
 	setrlimit(RLIMIT_NOFILE, &r);
 }
@@ -57,7 +59,7 @@ static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **st
 
 	for (int victim = 0; victim < RANKS; victim += 2)
 		for (int left = 0; left < 26; left += left < 10 ? 1 : 5) {
-			struct crew c = {.n = RANKS, .victim = victim, .full = 1, .at = left, .body = few_files};
+			struct crew c = { .n = RANKS, .victim = victim, .full = 1, .at = left, .body = few_files };
 			const char *why = crew_run(&c);
 
 			if (why)
@@ -72,19 +74,20 @@ static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **st
 static int forbid(long number)
 {
 	struct sock_filter code[] = {
-	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
-	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+	struct sock_fprog program = { sizeof(code) / sizeof(code[0]), code };
 
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		return -errno;
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) ? -errno : 0;
 }
 
-static const long forbidden[] = {SYS_sendmsg, SYS_getrandom, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1, SYS_connect, SYS_bind};
+static const long forbidden[] = { SYS_sendmsg, SYS_getrandom, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1,
+	SYS_connect, SYS_bind };
 
 static enum life_end under_policy(struct life *l, const struct crew *c, void *shared)
 {
@@ -101,7 +104,7 @@ static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
 		skip();
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++) {
-		struct crew c = {.n = RANKS, .victim = (int)i % RANKS, .at = (long)i, .body = under_policy};
+		struct crew c = { .n = RANKS, .victim = (int)i % RANKS, .at = (long)i, .body = under_policy };
 		const char *why;
 
 		/* It stays forbidden: only a new communicator of all ranks is out of the question. */
@@ -110,15 +113,17 @@ static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
 		if (why)
 			fail_msg("without call %ld on rank %d: %s", forbidden[i], c.victim, why);
 		for (int r = 0; r < RANKS; r++)
-			if ((c.rank[r].end == LIFE_GOOD) != (forbidden[i] == SYS_epoll_create1)) /* without a service thread the first calls do it */
-				fail_msg("without call %ld on rank %d: rank %d says %d", forbidden[i], c.victim, r, (int)c.rank[r].end);
+			if ((c.rank[r].end == LIFE_GOOD) !=
+			    (forbidden[i] == SYS_epoll_create1)) /* without a service thread the first calls do it */
+				fail_msg("without call %ld on rank %d: rank %d says %d", forbidden[i], c.victim, r,
+				    (int)c.rank[r].end);
 	}
 }
 
 /* What the library says while its log file is of no use must not stop anything, and must be said once elsewhere. */
 static enum life_end with_log(struct life *l, const struct crew *c, void *shared)
 {
-	static const char *const files[] = {"/dev/full", "/nowhere/at/all", "."};
+	static const char *const files[] = { "/dev/full", "/nowhere/at/all", "." };
 
 	setenv("NCCL_DEBUG_FILE", files[c->at], 1);
 	setenv("NCCL_DEBUG", "INFO", 1);
@@ -132,7 +137,7 @@ static enum life_end with_log(struct life *l, const struct crew *c, void *shared
 static void test_limits_log_file_that_takes_nothing_stops_nothing(void **state)
 {
 	for (int i = 0; i < 3; i++) {
-		struct crew c = {.n = 2, .victim = -1, .at = i, .body = with_log};
+		struct crew c = { .n = 2, .victim = -1, .at = i, .body = with_log };
 		const char *why = crew_run(&c);
 
 		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
@@ -157,7 +162,7 @@ static enum life_end with_closed_pipe(struct life *l, const struct crew *c, void
 
 static void test_limits_closed_stderr_does_not_kill(void **state)
 {
-	struct crew c = {.n = 2, .victim = -1, .body = with_closed_pipe};
+	struct crew c = { .n = 2, .victim = -1, .body = with_closed_pipe };
 	const char *why = crew_run(&c);
 
 	if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
@@ -179,7 +184,7 @@ static enum life_end without_stderr(struct life *l, const struct crew *c, void *
 static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
 {
 	for (int i = 0; i < 4; i++) {
-		struct crew c = {.n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr};
+		struct crew c = { .n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr };
 		const char *why = crew_run(&c);
 
 		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
@@ -190,11 +195,11 @@ static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_limits_closed_stderr_does_not_kill),
-	    cmocka_unit_test(test_limits_no_stderr_at_all_spoils_nothing),
-	    cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
-	    cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
-	    cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
+		cmocka_unit_test(test_limits_closed_stderr_does_not_kill),
+		cmocka_unit_test(test_limits_no_stderr_at_all_spoils_nothing),
+		cmocka_unit_test(test_limits_log_file_that_takes_nothing_stops_nothing),
+		cmocka_unit_test(test_limits_forbidden_calls_are_errors_on_all_ranks),
+		cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
 	};
 
 	life_environment("600ms", "1s");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Many communicators: one after another, where nothing may be left over; and at once from many threads, where nothing may mix. */
+/*
+ * Many communicators: one after another, where nothing may be left over; and at once from many threads, where nothing
+ * may mix.
+ */
 #include <dirent.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -71,7 +74,8 @@ static void make_and_end(struct life *l, bool use)
 		}
 		assert_int_equal(ncclGroupStart(), 0);
 		for (int r = 0; r < RANKS; r++)
-			assert_int_equal(ncclAllReduce(l[r].dev, l[r].dev, 100, ncclInt32, ncclSum, comm[r], l[r].stream[0]), 0);
+			assert_int_equal(
+			    ncclAllReduce(l[r].dev, l[r].dev, 100, ncclInt32, ncclSum, comm[r], l[r].stream[0]), 0);
 		assert_int_equal(ncclGroupEnd(), 0);
 		for (int r = 0; r < RANKS; r++) {
 			assert_int_equal(shunt_device_set(r), 0);
@@ -88,7 +92,7 @@ static void make_and_end(struct life *l, bool use)
 
 static void test_many_one_after_another_leave_nothing(void **state)
 {
-	struct fault_balance mark, b = {0};
+	struct fault_balance mark, b = { 0 };
 	struct life l[RANKS];
 	long before, after;
 
@@ -108,8 +112,8 @@ static void test_many_one_after_another_leave_nothing(void **state)
 		usleep(10000);
 	}
 	after = resident_kib();
-	print_message("%d communicators: allocations %+ld, mappings %+ld, descriptors %+ld, memory %+ld KiB\n", RANKS * pairs,
-	    b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds, after - before);
+	print_message("%d communicators: allocations %+ld, mappings %+ld, descriptors %+ld, memory %+ld KiB\n",
+	    RANKS * pairs, b.allocs - mark.allocs, b.maps - mark.maps, b.fds - mark.fds, after - before);
 	assert_true(b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds);
 	assert_true(getenv("FAULT_SLOW") || after - before < 4096); /* a sanitizer keeps what was freed */
 	for (int r = 0; r < RANKS; r++)
@@ -152,7 +156,7 @@ static void test_many_at_once_from_threads_do_not_mix(void **state)
 
 		assert_int_equal(ncclGetUniqueId(&id), 0);
 		for (int r = 0; r < RANKS; r++) {
-			member[c][r] = (struct member){.rank = r, .id = id};
+			member[c][r] = (struct member){ .rank = r, .id = id };
 			assert_int_equal(pthread_create(&member[c][r].thread, NULL, member_main, &member[c][r]), 0);
 		}
 	}
@@ -168,8 +172,8 @@ static void test_many_at_once_from_threads_do_not_mix(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_many_one_after_another_leave_nothing),
-	    cmocka_unit_test(test_many_at_once_from_threads_do_not_mix),
+		cmocka_unit_test(test_many_one_after_another_leave_nothing),
+		cmocka_unit_test(test_many_at_once_from_threads_do_not_mix),
 	};
 
 	if (getenv("FAULT_SLOW"))

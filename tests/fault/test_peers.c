@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Others at our sockets: strangers of every kind while ranks make a communicator and use it; processes of another user; a member that
- * lies. And what a killed job leaves behind.
+ * Others at our sockets: strangers of every kind while ranks make a communicator and use it; processes of another user;
+ * a member that lies. And what a killed job leaves behind.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -37,7 +37,7 @@ static socklen_t unix_address(const struct shunt_id *id, int32_t slot, struct so
 	size_t n = 6;
 
 	shunt_mac(mac, id, sizeof(*id), "shunt meet name", &slot, sizeof(slot), NULL, 0);
-	*addr = (struct sockaddr_un){.sun_family = AF_UNIX};
+	*addr = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	memcpy(addr->sun_path + 1, "shunt-", 6);
 	for (int i = 0; i < 16; i++)
 		n += (size_t)sprintf(addr->sun_path + 1 + n, "%02x", mac[i]);
@@ -60,7 +60,7 @@ static int call_unix(const struct shunt_id *id, int slot)
 static int call_tcp(const ncclUniqueId *id)
 {
 	struct boot_id boot;
-	struct sockaddr_in addr = {.sin_family = AF_INET};
+	struct sockaddr_in addr = { .sin_family = AF_INET };
 	int fd;
 
 	memcpy(&boot, id, sizeof(boot));
@@ -77,7 +77,7 @@ static int call_tcp(const ncclUniqueId *id)
 }
 
 enum attack { GARBAGE, SILENT, DRIP, FLOOD, DESCRIPTORS, HANG_UP, ATTACKS };
-static const char *const attack_names[] = {"garbage", "silent", "drip", "flood", "descriptors", "hang up"};
+static const char *const attack_names[] = { "garbage", "silent", "drip", "flood", "descriptors", "hang up" };
 
 struct attacker {
 	ncclUniqueId id;
@@ -91,13 +91,16 @@ static void send_descriptors(int fd)
 	union {
 		struct cmsghdr align;
 		char buf[CMSG_SPACE(8 * sizeof(int))];
-	} control = {0};
+	} control = { 0 };
 	char text[200] = "descriptors for you";
-	struct iovec iov = {text, sizeof(text)};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
-	int fds[8] = {0, 1, 2, 0, 1, 2, 0, 1};
+	struct iovec iov = { text, sizeof(text) };
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)
+	};
+	int fds[8] = { 0, 1, 2, 0, 1, 2, 0, 1 };
 
-	*CMSG_FIRSTHDR(&m) = (struct cmsghdr){.cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fds))};
+	*CMSG_FIRSTHDR(&m) =
+	    (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(fds)) };
 	memcpy(CMSG_DATA(CMSG_FIRSTHDR(&m)), fds, sizeof(fds));
 	sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -120,7 +123,8 @@ static void *attacker_main(void *arg)
 			if (a->attack == GARBAGE)
 				send(fd, junk, 300, MSG_NOSIGNAL | MSG_DONTWAIT);
 			else if (a->attack == FLOOD)
-				for (int i = 0; i < 64 && send(fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT) > 0; i++)
+				for (int i = 0; i < 64 && send(fd, junk, sizeof(junk), MSG_NOSIGNAL | MSG_DONTWAIT) > 0;
+				    i++)
 					;
 			else if (a->attack == DESCRIPTORS)
 				send_descriptors(fd);
@@ -141,7 +145,7 @@ static void *attacker_main(void *arg)
 /* All ranks live under attack from a thread of rank 0, which is of the same user. */
 static enum life_end under_attack(struct life *l, const struct crew *c, void *shared)
 {
-	struct attacker a = {.id = l->id, .attack = (enum attack)c->at};
+	struct attacker a = { .id = l->id, .attack = (enum attack)c->at };
 	enum life_end end;
 	pthread_t thread;
 
@@ -162,13 +166,14 @@ static enum life_end under_attack(struct life *l, const struct crew *c, void *sh
 static void test_peers_strangers_do_not_disturb_a_life(void **state)
 {
 	for (int attack = 0; attack < ATTACKS; attack++) {
-		struct crew c = {.n = RANKS, .victim = -1, .full = 1, .at = attack, .body = under_attack};
+		struct crew c = { .n = RANKS, .victim = -1, .full = 1, .at = attack, .body = under_attack };
 		const char *why = crew_run(&c);
 
 		for (int r = 0; r < RANKS; r++)
 			if (why || c.rank[r].end != LIFE_GOOD || c.rank[r].seconds > 12)
-				fail_msg("%s: %s, rank %d ends with %d, error %d in step %d, after %.1f s", attack_names[attack], why ? why : "",
-				    r, (int)c.rank[r].end, (int)c.rank[r].error, c.rank[r].step, c.rank[r].seconds);
+				fail_msg("%s: %s, rank %d ends with %d, error %d in step %d, after %.1f s",
+				    attack_names[attack], why ? why : "", r, (int)c.rank[r].end, (int)c.rank[r].error,
+				    c.rank[r].step, c.rank[r].seconds);
 	}
 }
 
@@ -187,7 +192,7 @@ static void *joiner_main(void *arg)
 
 static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 {
-	struct shunt_id id = {{0}};
+	struct shunt_id id = { { 0 } };
 	struct joiner j[2];
 	pthread_t thread[2];
 	int called[2], status;
@@ -212,12 +217,14 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 		fd = call_unix(&id, 0);
 		if (write(called[1], "x", 1) != 1)
 			_exit(6);
-		for (double end = now() + 5; fd >= 0 && (n = recv(fd, buf, sizeof(buf), 0)) < 0 && errno == EAGAIN && now() < end;)
+		for (double end = now() + 5;
+		    fd >= 0 && (n = recv(fd, buf, sizeof(buf), 0)) < 0 && errno == EAGAIN && now() < end;)
 			usleep(1000);
 		_exit(fd < 0 ? 3 : n > 0 ? 4 : n < 0 && errno == EAGAIN ? 5 : 0);
 	}
 	close(called[1]);
-	(void)!read(called[0], &status, 1); /* it waits in the backlog, before all others; or it died, and says so below */
+	(void)!read(
+	    called[0], &status, 1); /* it waits in the backlog, before all others; or it died, and says so below */
 	close(called[0]);
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(pthread_create(&thread[r], NULL, joiner_main, &j[r]), 0);
@@ -235,7 +242,7 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 /* Another user holds the name of slot 1: it is as if nobody were there, and nothing is told to him. */
 static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 {
-	struct shunt_id id = {{0}};
+	struct shunt_id id = { { 0 } };
 	struct shunt_meet *meet;
 	int ready[2], missing = -1, status;
 	char byte;
@@ -252,7 +259,8 @@ static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 		socklen_t len = unix_address(&id, 1, &addr);
 		char buf[64];
 
-		if (setresuid(65534, 65534, 65534) || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 8) || write(ready[1], "x", 1) != 1)
+		if (setresuid(65534, 65534, 65534) || bind(fd, (struct sockaddr *)&addr, len) || listen(fd, 8) ||
+		    write(ready[1], "x", 1) != 1)
 			_exit(2);
 		for (double end = now() + 0.5; now() < end; usleep(1000))
 			if ((peer = accept(fd, NULL, NULL)) >= 0)
@@ -285,7 +293,7 @@ static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state
 {
 	for (int victim = 0; victim < 2; victim++)
 		for (int f = FORGE_OTHER_FILE; f < FORGERIES; f++) {
-			struct crew c = {.n = RANKS, .victim = victim, .at = f, .body = with_forgery};
+			struct crew c = { .n = RANKS, .victim = victim, .at = f, .body = with_forgery };
 			const char *why = crew_run(&c);
 
 			/* The first to send a message is a spoke, with its part of a round. */
@@ -293,15 +301,19 @@ static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state
 				continue;
 			for (int r = 0; r < RANKS; r++)
 				if (why || (c.rank[r].end != LIFE_FAILED && !(victim == 0 && f == FORGE_TWO)))
-					fail_msg("rank %d, forgery %d: %s, rank %d ends with %d", victim, f, why ? why : "", r, (int)c.rank[r].end);
+					fail_msg("rank %d, forgery %d: %s, rank %d ends with %d", victim, f,
+					    why ? why : "", r, (int)c.rank[r].end);
 		}
 }
 
-/* One byte of one message is another one: what proves the id is refused, what is only a table gives an outcome on all ranks. */
+/*
+ * One byte of one message is another one: what proves the id is refused, what is only a table gives an outcome on all
+ * ranks.
+ */
 static void test_peers_lies_end_in_an_outcome(void **state)
 {
 	long points, lies = 0, failures = 0, step = getenv("FAULT_ALL") ? 1 : 7;
-	struct crew c = {.n = RANKS, .victim = 1, .kinds = FAULT_SEND};
+	struct crew c = { .n = RANKS, .victim = 1, .kinds = FAULT_SEND };
 	const char *why = crew_run(&c);
 
 	assert_null(why);
@@ -324,7 +336,8 @@ static void test_peers_lies_end_in_an_outcome(void **state)
 
 static enum life_end die_in_use(struct life *l, const struct crew *c, void *shared)
 {
-	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
+	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		return LIFE_WRONG;
 	atomic_fetch_add((atomic_int *)shared, 1);
 	while (*(atomic_int *)shared < c->n)
@@ -349,7 +362,7 @@ static bool listed(const char *file, const char *text)
 
 static void test_peers_killed_job_leaves_nothing_behind(void **state)
 {
-	struct crew c = {.n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use};
+	struct crew c = { .n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use };
 	int before = system("ls /dev/shm /tmp 2>/dev/null | grep -c shunt-sim > /dev/null");
 	struct sockaddr_un addr;
 	struct shunt_id id;
@@ -370,12 +383,12 @@ static void test_peers_killed_job_leaves_nothing_behind(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_peers_strangers_do_not_disturb_a_life),
-	    cmocka_unit_test(test_peers_descriptor_that_was_not_asked_for_is_refused),
-	    cmocka_unit_test(test_peers_lies_end_in_an_outcome),
-	    cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
-	    cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
-	    cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
+		cmocka_unit_test(test_peers_strangers_do_not_disturb_a_life),
+		cmocka_unit_test(test_peers_descriptor_that_was_not_asked_for_is_refused),
+		cmocka_unit_test(test_peers_lies_end_in_an_outcome),
+		cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
+		cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
+		cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
 	};
 
 	life_environment("3s", "3s");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Random collectives and messages for a while: kinds, sizes, roots, groups, streams, graphs, two communicators, delays of single
- * ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_SECONDS says how long, FAULT_SEED how.
+ * Random collectives and messages for a while: kinds, sizes, roots, groups, streams, graphs, two communicators, delays
+ * of single ranks. All ranks draw the same program from one seed; every result is checked. FAULT_SOAK_SECONDS says how
+ * long, FAULT_SEED how.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -21,14 +22,15 @@
 enum { RANKS = 3, SLOTS = 8, MOST = 6000, GROUP = 4 };
 
 enum kind { ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, REDUCESCATTER, RING, ALLTOALL, KINDS };
-static const char *const names[] = {"allreduce", "broadcast", "reduce", "allgather", "reducescatter", "ring", "alltoall"};
+static const char *const names[] = { "allreduce", "broadcast", "reduce", "allgather", "reducescatter", "ring",
+	"alltoall" };
 
 /* One call, drawn alike by all ranks; slot: its buffers. */
 struct call {
 	enum kind kind;
 	size_t count;
 	int root, comm, place, slot, graph, stream, of; /* of: calls in its group */
-	uint32_t salt; /* of its data */
+	uint32_t salt;                                  /* of its data */
 };
 
 struct soaker {
@@ -109,10 +111,10 @@ static size_t out_count(const struct call *c)
 
 static struct call draw_call(struct soaker *s, int slot, bool graph)
 {
-	struct call c = {.kind = (enum kind)draw(&s->common, KINDS),
-	    .root = (int)draw(&s->common, RANKS),
-	    .comm = (int)draw(&s->common, 2),
-	    .slot = slot};
+	struct call c = { .kind = (enum kind)draw(&s->common, KINDS),
+		.root = (int)draw(&s->common, RANKS),
+		.comm = (int)draw(&s->common, 2),
+		.slot = slot };
 	uint32_t size = draw(&s->common, 10);
 
 	c.count = size == 0 ? 0 : draw(&s->common, size < 5 ? 64 : size < 9 ? 1500 : MOST) + 1;
@@ -181,8 +183,11 @@ static int check_open(struct soaker *s)
 			return -1;
 		for (size_t i = 0; i < n; i++)
 			if (expected(c, s->rank, i, &want) && host[i] != want) {
-				fprintf(stderr, "rank %d, after %ld calls: %s of %zu, root %d, %s place, communicator %d, %s on stream %d, in a group "
-				    "of %d: [%zu] is %d, not %d\n", s->rank, s->calls, names[c->kind], c->count, c->root, c->place ? "in" : "out of",
+				fprintf(stderr,
+				    "rank %d, after %ld calls: %s of %zu, root %d, %s place, communicator %d, %s on "
+				    "stream %d, in a group "
+				    "of %d: [%zu] is %d, not %d\n",
+				    s->rank, s->calls, names[c->kind], c->count, c->root, c->place ? "in" : "out of",
 				    c->comm, c->graph ? "graph" : "eager", c->stream, c->of, i, host[i], want);
 				return -1;
 			}
@@ -244,7 +249,8 @@ static int round_of(struct soaker *s)
 
 static int make(struct soaker *s)
 {
-	if (ncclCommInitRank(&s->comm[0], RANKS, s->id, s->rank) || ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
+	if (ncclCommInitRank(&s->comm[0], RANKS, s->id, s->rank) ||
+	    ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
 		return -1;
 	return 0;
 }
@@ -253,7 +259,8 @@ static int make(struct soaker *s)
 static bool last(const struct soaker *s, long round, double until)
 {
 	if (s->rank == 0 && now() >= until && atomic_load(&go_on)) {
-		atomic_store(&last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a slot again */
+		atomic_store(
+		    &last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a slot again */
 		atomic_store(&go_on, 0);
 	}
 	return !atomic_load(&go_on) && round >= atomic_load(&last_round);
@@ -271,7 +278,8 @@ static void *soaker_main(void *arg)
 		if (shunt_stream_create(&s->stream[i]))
 			return NULL;
 	for (int i = 0; i < SLOTS; i++)
-		if (shunt_malloc((void **)&s->in[i], RANKS * MOST * 4) || shunt_malloc((void **)&s->out[i], RANKS * MOST * 4))
+		if (shunt_malloc((void **)&s->in[i], RANKS * MOST * 4) ||
+		    shunt_malloc((void **)&s->out[i], RANKS * MOST * 4))
 			return NULL;
 	if (make(s))
 		return NULL;
@@ -280,7 +288,8 @@ static void *soaker_main(void *arg)
 			return NULL;
 		/* Now and then a new child takes the old one's place. */
 		if (draw(&s->common, 200) == 0) {
-			if (check_open(s) || ncclCommDestroy(s->comm[1]) || ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
+			if (check_open(s) || ncclCommDestroy(s->comm[1]) ||
+			    ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
 				return NULL;
 		}
 	}
@@ -310,14 +319,15 @@ static void test_soak_random_calls_give_right_values(void **state)
 	print_message("FAULT_SEED=%llu, %.0f s\n", (unsigned long long)seed, seconds);
 	assert_int_equal(ncclGetUniqueId(&id), 0);
 	for (int r = 0; r < RANKS; r++) {
-		soaker[r] = (struct soaker){.rank = r, .id = id, .common = seed, .own = seed + 77 * (uint64_t)r};
+		soaker[r] = (struct soaker){ .rank = r, .id = id, .common = seed, .own = seed + 77 * (uint64_t)r };
 		assert_int_equal(pthread_create(&thread[r], NULL, soaker_main, &soaker[r]), 0);
 	}
 	for (int r = 0; r < RANKS; r++)
 		pthread_join(thread[r], NULL);
 	for (int r = 0; r < RANKS; r++)
 		if (soaker[r].failed)
-			fail_msg("rank %d: FAULT_SEED=%llu, after %ld calls: %s", r, (unsigned long long)seed, soaker[r].calls, ncclGetLastError(NULL));
+			fail_msg("rank %d: FAULT_SEED=%llu, after %ld calls: %s", r, (unsigned long long)seed,
+			    soaker[r].calls, ncclGetLastError(NULL));
 	print_message("%ld calls, %ld groups, %ld graphs\n", soaker[0].calls, soaker[0].groups, soaker[0].graphs);
 	assert_true(soaker[0].calls > 100);
 }
@@ -325,7 +335,7 @@ static void test_soak_random_calls_give_right_values(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_soak_random_calls_give_right_values),
+		cmocka_unit_test(test_soak_random_calls_give_right_values),
 	};
 
 	if (getenv("FAULT_SOAK_SECONDS"))

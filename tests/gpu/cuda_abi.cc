@@ -8,18 +8,23 @@
 #include "gpu/cuda_abi.h"
 
 /* Size of what a pointer points to; 0 for void, opaque handles and values. */
-template <class T, class = void> struct target : std::integral_constant<size_t, 0> {};
-template <class T> struct target<T *, std::enable_if_t<!std::is_void<T>::value, std::void_t<decltype(sizeof(T))>>>
-    : std::integral_constant<size_t, sizeof(T)> {};
+template <class T, class = void> struct target : std::integral_constant<size_t, 0> {
+};
+template <class T>
+struct target<T *, std::enable_if_t<!std::is_void<T>::value, std::void_t<decltype(sizeof(T))>>>
+    : std::integral_constant<size_t, sizeof(T)> {
+};
 
-/* Two parameters travel alike: same size and register class, and an output or struct behind a pointer has the same size. */
+/* Two parameters travel alike: same size and register class, and an output or struct behind a pointer has the same
+ * size. */
 template <class A, class B> constexpr bool alike()
 {
 	return sizeof(A) == sizeof(B) && std::is_floating_point<A>::value == std::is_floating_point<B>::value &&
 	    std::is_pointer<A>::value == std::is_pointer<B>::value &&
 	    (target<A>::value == target<B>::value || !target<A>::value || !target<B>::value);
 }
-template <class A, class B> struct same_call : std::false_type {};
+template <class A, class B> struct same_call : std::false_type {
+};
 template <class... A, class... B> struct same_call<CUresult (*)(A...), int (*)(B...)> {
 	static constexpr bool test()
 	{
@@ -32,12 +37,14 @@ template <class... A, class... B> struct same_call<CUresult (*)(A...), int (*)(B
 };
 
 #define CALL(name, version, params) \
-	static_assert(same_call<decltype(&::cu##name##version), decltype(shunt_cu_table::name)>::value, "cu" #name #version);
+	static_assert( \
+	    same_call<decltype(&::cu##name##version), decltype(shunt_cu_table::name)>::value, "cu" #name #version);
 SHUNT_CU_CALLS(CALL)
 #if CUDA_VERSION >= 12040
 SHUNT_CU_CALLS_OPTIONAL(CALL)
 #endif
 
+/* clang-format off */
 #define RESULT(name) static_assert((int)SHUNT_CU_##name == (int)CUDA_ERROR_##name, #name);
 RESULT(INVALID_VALUE) RESULT(OUT_OF_MEMORY) RESULT(NOT_INITIALIZED) RESULT(DEINITIALIZED) RESULT(STUB_LIBRARY)
 RESULT(DEVICE_UNAVAILABLE) RESULT(NO_DEVICE) RESULT(INVALID_DEVICE) RESULT(INVALID_IMAGE) RESULT(INVALID_CONTEXT)
@@ -107,7 +114,8 @@ FIELD(shunt_cu_mem_access, flags, CUmemAccessDesc, flags)
 SIZE(shunt_cu_launch_attr, CUlaunchAttribute)
 FIELD(shunt_cu_launch_attr, id, CUlaunchAttribute, id)
 FIELD(shunt_cu_launch_attr, value, CUlaunchAttribute, value)
-FIELD(shunt_cu_launch_attr, value.programmatic_stream_serialization, CUlaunchAttribute, value.programmaticStreamSerializationAllowed)
+FIELD(shunt_cu_launch_attr, value.programmatic_stream_serialization, CUlaunchAttribute,
+    value.programmaticStreamSerializationAllowed)
 FIELD(shunt_cu_launch_attr, value.mem_sync_domain, CUlaunchAttribute, value.memSyncDomain)
 FIELD(shunt_cu_launch_attr, value.cluster, CUlaunchAttribute, value.clusterDim)
 FIELD(shunt_cu_launch_attr, value.cluster.x, CUlaunchAttribute, value.clusterDim.x)

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Which device layer is chosen, and shunt/device.h over it. The choice is made once, so each case is a process of its own. */
+/*
+ * Which device layer is chosen, and shunt/device.h over it. The choice is made once, so each case is a process of its
+ * own.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -105,7 +108,9 @@ static int sim_event_create(int device, bool timing, void **event_p)
 	return 0;
 }
 
-const struct shunt_gpu_ops shunt_gpu_cuda_ops = { .name = "cuda", .open = cuda_open, .device_count = cuda_count, .in_use = cuda_in_use };
+const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
+	.name = "cuda", .open = cuda_open, .device_count = cuda_count, .in_use = cuda_in_use
+};
 const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
 	.open = sim_open,
@@ -190,8 +195,9 @@ static int try_row(const struct row *r)
 		return 2;
 	if (mock_log_count != r->lines)
 		return 3;
-	if (!r->chosen && (shunt_device_count(&n) != -ENODEV || shunt_device_set(0) != -ENODEV || shunt_free(&n) != -ENODEV ||
-			      shunt_stream_synchronize(NULL) != -ENODEV))
+	if (!r->chosen &&
+	    (shunt_device_count(&n) != -ENODEV || shunt_device_set(0) != -ENODEV || shunt_free(&n) != -ENODEV ||
+	        shunt_stream_synchronize(NULL) != -ENODEV))
 		return 4;
 	return 0;
 }

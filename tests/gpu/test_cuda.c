@@ -27,9 +27,10 @@ const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(SOURCE) };
 #undef SOURCE
 const char shunt_fatbins_made[] = "nvcc 13.0 for sm_80, sm_90";
 
-enum { NKERNELS_LISTED = 0
-#define ONE(shape, op, opn, type, typen) + 1
-SHUNT_KERNEL_LIST(ONE)
+enum {
+	NKERNELS_LISTED = 0
+#define ONE(shape, op, opn, type, typen) +1
+	SHUNT_KERNEL_LIST(ONE)
 #undef ONE
 };
 
@@ -69,7 +70,9 @@ static int each(void **state)
 
 	memcpy(contexts, fake_cuda.contexts, sizeof(contexts));
 	fake_cuda_reset_thread();
-	fake_cuda = (struct fake_cuda){ .cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls };
+	fake_cuda = (struct fake_cuda){
+		.cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls
+	};
 	memcpy(fake_cuda.contexts, contexts, sizeof(contexts));
 	fake_nvml = (struct fake_nvml){ 0 };
 	mock_log_text[0] = '\0';
@@ -509,7 +512,8 @@ static void test_launch_passes_arguments_stream_and_domain(void **state)
 {
 	struct shunt_kargs args = { .count = 77, .rank = 3 };
 	struct shunt_gpu_launch launch = {
-		.kernel = F32_SUM, .blocks = 8, .threads = 512, .args = &args, .arg_bytes = sizeof(args) };
+		.kernel = F32_SUM, .blocks = 8, .threads = 512, .args = &args, .arg_bytes = sizeof(args)
+	};
 	void *stream;
 
 	assert_int_equal(ops->stream_create(0, &stream), 0);
@@ -539,7 +543,8 @@ static void test_launch_costs_two_driver_calls_on_the_current_device(void **stat
 {
 	struct shunt_kargs args = { 0 };
 	const struct shunt_gpu_launch launch = {
-		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args) };
+		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args)
+	};
 	long before;
 
 	ops->device_set(0);
@@ -667,9 +672,9 @@ static int use_stream(void)
 	    (err = ops->stream_sync(0, stream)) || (err = ops->device_sync(0)) || (err = ops->capture_begin(0, stream)))
 		goto out;
 	if (!(err = ops->capture_wait(0, event, stream)) && !(err = ops->capture_info(0, stream, &info)) &&
-	    !(err = ops->capture_join(0, stream, info.node)) && !(err = ops->capture_record(0, &info, event, &record)) &&
-	    !(err = ops->memset_async(0, &a, 3, 1, stream)) && !(err = ops->capture_info(0, stream, &after)) &&
-	    !(err = ops->capture_move(0, &after, info.node, record))) {
+	    !(err = ops->capture_join(0, stream, info.node)) &&
+	    !(err = ops->capture_record(0, &info, event, &record)) && !(err = ops->memset_async(0, &a, 3, 1, stream)) &&
+	    !(err = ops->capture_info(0, stream, &after)) && !(err = ops->capture_move(0, &after, info.node, record))) {
 		err = ops->capture_keep(0, &info, count_drop, &dropped);
 		kept = 1;
 	}
@@ -728,7 +733,10 @@ static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **stat
 			}
 			assert_int_equal(fake_cuda.live, live);
 			if (err == 0) {
-				/* what the current context is is only asked to save a push, and an edge too many does no harm */
+				/*
+				 * what the current context is is only asked to save a push, and an edge too many does
+				 * no harm
+				 */
 				if (strcmp(fake_cuda.failed, "cuGraphRemoveDependencies"))
 					assert_string_equal(fake_cuda.failed, "cuCtxGetCurrent");
 				continue;
@@ -845,7 +853,8 @@ static int fails_to_load(long at)
 	for (long n = 3; n < 40; n++) { /* behind the question which context is current, which may fail */
 		fake_cuda.fail_at = fake_cuda.calls + n;
 		if (ops->kernels_load(0) == -ENOEXEC && strstr(fake_cuda.failed, at ? "GetFunction" : "LoadData"))
-			return !strstr(mock_log_text, "built by nvcc 13.0 for sm_80, sm_90, on device 0 (sm_90, driver for CUDA 12.2): ");
+			return !strstr(mock_log_text,
+			    "built by nvcc 13.0 for sm_80, sm_90, on device 0 (sm_90, driver for CUDA 12.2): ");
 	}
 	return 2;
 }
@@ -869,7 +878,10 @@ static int comes_back_from_a_reset(long program_first)
 	if (ops->kernels_load(0) || ops->kernels_load(1) || ops->copy(0, &to, &from, 1) || to != 1)
 		return 2;
 	/* Ours on each device, and nothing a second time. */
-	return fake_cuda.kernels_loaded != 3 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 + program_first || fake_cuda.contexts[1] != 1 ? 3 : 0;
+	return fake_cuda.kernels_loaded != 3 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 + program_first ||
+	        fake_cuda.contexts[1] != 1 ?
+	    3 :
+	    0;
 }
 
 /* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
@@ -916,7 +928,8 @@ static int old_gpu(long n)
 {
 	struct shunt_kargs args = { 0 };
 	const struct shunt_gpu_launch launch = {
-		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args) };
+		.kernel = F32_SUM, .blocks = 1, .threads = 32, .args = &args, .arg_bytes = sizeof(args)
+	};
 
 	fake_cuda.cc = 80;
 	if (ops->open() || ops->kernels_load(0) || ops->launch(0, &launch))
@@ -929,12 +942,19 @@ static void test_launch_before_sm_90_has_no_domain(void **state)
 	assert_int_equal(in_child(old_gpu, 0), 0);
 }
 
-/* Blocks of a cluster that a launch of `blocks` as clusters of 8 comes with, or a negative number, where a device has room for so many of them. */
+/*
+ * Blocks of a cluster that a launch of `blocks` as clusters of 8 comes with, or a negative number, where a device has
+ * room for so many of them.
+ */
 static int cluster_of(int cc, int clusters, unsigned blocks)
 {
 	struct shunt_kargs args = { 0 };
-	const struct shunt_gpu_launch launch = {
-		.kernel = F32_SUM, .blocks = blocks, .threads = 512, .args = &args, .arg_bytes = sizeof(args), .cluster = 8 };
+	const struct shunt_gpu_launch launch = { .kernel = F32_SUM,
+		.blocks = blocks,
+		.threads = 512,
+		.args = &args,
+		.arg_bytes = sizeof(args),
+		.cluster = 8 };
 
 	fake_cuda.cc = cc;
 	fake_cuda.clusters = clusters;
@@ -960,7 +980,10 @@ static int clusters_beside_others(long n)
 
 static int launch_without_clusters(long n)
 {
-	static const struct { int cc, clusters; unsigned blocks; } cases[] = { { 90, 16, 65 }, { 90, 7, 64 }, { 80, 16, 64 } };
+	static const struct {
+		int cc, clusters;
+		unsigned blocks;
+	} cases[] = { { 90, 16, 65 }, { 90, 7, 64 }, { 80, 16, 64 } };
 
 	return cluster_of(cases[n].cc, cases[n].clusters, cases[n].blocks);
 }
@@ -979,7 +1002,11 @@ static int bulk_copies(int cc, int shared, bool want)
 {
 	struct shunt_kargs_few args = { 0 };
 	const struct shunt_gpu_launch launch = {
-		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F32), .blocks = 36, .threads = 512, .args = &args, .arg_bytes = sizeof(args),
+		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F32),
+		.blocks = 36,
+		.threads = 512,
+		.args = &args,
+		.arg_bytes = sizeof(args),
 		.shared = want ? SHUNT_BULK_BYTES(15) : 0,
 	};
 	struct shunt_gpu_info info;
@@ -995,7 +1022,11 @@ static int bulk_copies(int cc, int shared, bool want)
 
 static int bulk_copies_of(long n)
 {
-	static const struct { int cc, shared; bool want; } cases[] = { { 90, 227 << 10, true }, { 100, 227 << 10, true }, { 120, 99 << 10, false }, { 80, 163 << 10, false } };
+	static const struct {
+		int cc, shared;
+		bool want;
+	} cases[] = { { 90, 227 << 10, true }, { 100, 227 << 10, true }, { 120, 99 << 10, false },
+		{ 80, 163 << 10, false } };
 
 	return bulk_copies(cases[n].cc, cases[n].shared, cases[n].want);
 }
@@ -1053,7 +1084,8 @@ static int first_use_by_many(long n)
 		pthread_join(t[i], &ret);
 		bad |= (int)(intptr_t)ret;
 	}
-	return bad || fake_cuda.kernels_loaded != 2 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 || fake_cuda.contexts[1] != 1;
+	return bad || fake_cuda.kernels_loaded != 2 * NKERNELS_LISTED || fake_cuda.contexts[0] != 1 ||
+	    fake_cuda.contexts[1] != 1;
 }
 
 static void test_first_use_by_many_threads_happens_once(void **state)

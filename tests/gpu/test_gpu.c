@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The CUDA device layer on the real driver. Needs a GPU: without one, or without CUDA kernels in the build, the whole test is
- * skipped (exit code 77, with the reason). What needs two GPUs is skipped by name on one.
+ * The CUDA device layer on the real driver. Needs a GPU: without one, or without CUDA kernels in the build, the whole
+ * test is skipped (exit code 77, with the reason). What needs two GPUs is skipped by name on one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,8 @@ static void test_gpu_kernels_load_every_kernel_on_every_device(void **state)
 		clock_gettime(CLOCK_MONOTONIC, &b);
 		assert_int_equal(ops->mem_info(d, &after, &total), 0);
 		print_message("device %d: kernels loaded in %.1f ms, %.1f MiB\n", d,
-		    (b.tv_sec - a.tv_sec) * 1e3 + (b.tv_nsec - a.tv_nsec) * 1e-6, ((double)before - (double)after) / (1 << 20));
+		    (b.tv_sec - a.tv_sec) * 1e3 + (b.tv_nsec - a.tv_nsec) * 1e-6,
+		    ((double)before - (double)after) / (1 << 20));
 		assert_int_equal(ops->kernels_load(d), 0);
 	}
 }
@@ -98,7 +99,9 @@ static int map_elsewhere(int sock, size_t bytes)
 {
 	char control[CMSG_SPACE(sizeof(int))], byte, word[8];
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)
+	};
 	struct shunt_gpu_mem mem;
 	int fd, n;
 
@@ -122,7 +125,9 @@ static void test_gpu_share_map_in_another_process(void **state)
 {
 	char control[CMSG_SPACE(sizeof(int))] = { 0 }, byte = 0, word[8], sock_text[16], bytes_text[24];
 	struct iovec iov = { &byte, 1 };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)
+	};
 	struct shunt_gpu_mem mem;
 	int sv[2], status;
 	pid_t pid;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of launches on one device, by what the device did: without arguments on the first GPU (skipped with 77 without one), with
- * the argument sim on the sim. A launch is two copies: they move a tape on by one cell, from one place to another, and put the
- * launch's name in front. The tape then tells in which order the launches ran, and shows any two that overlapped. Copies are long
- * against the time between two launches.
+ * The order of launches on one device, by what the device did: without arguments on the first GPU (skipped with 77
+ * without one), with the argument sim on the sim. A launch is two copies: they move a tape on by one cell, from one
+ * place to another, and put the launch's name in front. The tape then tells in which order the launches ran, and shows
+ * any two that overlapped. Copies are long against the time between two launches.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,8 +91,8 @@ static void check_tape(void)
 	for (unsigned i = 0; i < nissued; i++)
 		for (size_t w = 0; w < cell / 4; w++)
 			if (all[i * cell / 4 + w] != issued[nissued - 1 - i])
-				fail_msg("word %zu of the launch before the last %u is of %u, not of %u (%u launches)", w, i, all[i * cell / 4 + w],
-				    issued[nissued - 1 - i], nissued);
+				fail_msg("word %zu of the launch before the last %u is of %u, not of %u (%u launches)",
+				    w, i, all[i * cell / 4 + w], issued[nissued - 1 - i], nissued);
 	free(all);
 	nissued = 0;
 }

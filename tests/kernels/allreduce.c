@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The all-reduce kernels on the sim device against the reference, to the bit: every shape, type and operator, odd counts, odd
- * addresses, in place and out, sizes up and down, many rounds, graphs. One process; ranks are devices 0 ... n-1.
- * KERNELS_QUICK=1 thins the cases out (for sanitizers). An argument names the one shape to run, without the cases that end in a
- * deadline: for kernels with a planted fault, of which only ThreadSanitizer's verdict counts.
+ * The all-reduce kernels on the sim device against the reference, to the bit: every shape, type and operator, odd
+ * counts, odd addresses, in place and out, sizes up and down, many rounds, graphs. One process; ranks are devices 0 ...
+ * n-1. KERNELS_QUICK=1 thins the cases out (for sanitizers). An argument names the one shape to run, without the cases
+ * that end in a deadline: for kernels with a planted fault, of which only ThreadSanitizer's verdict counts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,13 +25,18 @@ struct job {
 	enum shunt_dtype dtype;
 	enum shunt_redop op;
 	size_t count;
-	int skew;       /* elements by which buffers are off their alignment */
+	int skew; /* elements by which buffers are off their alignment */
 	bool in_place, scalar_on_device, graph;
 };
 
 static void job_launch(struct world *w, const struct job *j, int r, const void *send, void *recv, const void *scalar)
 {
-	struct shunt_coll coll = { .kind = SHUNT_ALLREDUCE, .dtype = j->dtype, .redop = j->op, .count = j->count, .send = send, .recv = recv,
+	struct shunt_coll coll = { .kind = SHUNT_ALLREDUCE,
+		.dtype = j->dtype,
+		.redop = j->op,
+		.count = j->count,
+		.send = send,
+		.recv = recv,
 		.scalar_on_device = j->scalar_on_device };
 
 	if (j->scalar_on_device)
@@ -85,12 +90,16 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 		world_wait(w, r, j->shape);
 		size_t wrong = ref_differ(out[r], want, j->count, j->dtype, &first);
 		if (wrong)
-			fail_msg("%s n=%d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu: %g, wanted %g", j->shape, w->n,
-			    shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r, wrong,
-			    first, ref_to_double((char *)out[r] + first * esz, j->dtype), ref_to_double(want + first * esz, j->dtype));
+			fail_msg("%s n=%d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu: %g, wanted %g",
+			    j->shape, w->n, shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew,
+			    j->in_place ? "in place" : "out of place", r, wrong, first,
+			    ref_to_double((char *)out[r] + first * esz, j->dtype),
+			    ref_to_double(want + first * esz, j->dtype));
 		for (size_t i = 0; i < GUARD; i++)
-			if ((unsigned char)((char *)out[r])[bytes + i] != 0xa5 || (unsigned char)((char *)out[r])[-1 - (int)i] != 0xa5)
-				fail_msg("%s n=%d %s count %zu rank %d: wrote outside of the buffer", j->shape, w->n, shunt_dtype_name(j->dtype), j->count, r);
+			if ((unsigned char)((char *)out[r])[bytes + i] != 0xa5 ||
+			    (unsigned char)((char *)out[r])[-1 - (int)i] != 0xa5)
+				fail_msg("%s n=%d %s count %zu rank %d: wrote outside of the buffer", j->shape, w->n,
+				    shunt_dtype_name(j->dtype), j->count, r);
 	}
 	for (int r = 0; r < w->n; r++) {
 		if (j->graph)
@@ -115,12 +124,14 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 		for (int s = 0; s < NSHAPES; s++)
 			for (int t = 0; t < SHUNT_NDTYPES; t++)
 				for (int op = 0; op < SHUNT_NREDOPS; op++) {
-					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2, op == SHUNT_PREMUL && (t & 1), false };
+					struct job j = { shapes[s], t, op, 777, (t + op) & 1, (t + op) & 2,
+						op == SHUNT_PREMUL && (t & 1), false };
 
 					/* Many warps: ThreadSanitizer takes a while to make them. */
 					if (s == BULK && (ranks[i] > 2 || one_shape)) /* the same as the one before */
 						continue;
-					if (!quick || ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == CHUNKS && ranks[i] > 3)))
+					if (!quick ||
+					    ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == CHUNKS && ranks[i] > 3)))
 						job_run(&w, &j, 1000 * ranks[i] + 100 * s + t * 8 + op);
 				}
 		world_stop(&w);
@@ -130,7 +141,8 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 static void test_kernels_every_count_and_alignment_matches_reference(void **state)
 {
 	/* Around an element, a pack, a unit (480 bytes = 240 elements); up and down again. */
-	static const size_t counts[] = { 1, 2, 7, 8, 9, 119, 239, 240, 241, 4095, 4096, 4097, 100003, 33, 1, 250001, 5 };
+	static const size_t counts[] = { 1, 2, 7, 8, 9, 119, 239, 240, 241, 4095, 4096, 4097, 100003, 33, 1, 250001,
+		5 };
 
 	for (int n = 2; n <= 8; n++) {
 		struct world w;
@@ -141,9 +153,11 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 		for (int s = n == 2 && quick ? BULK : ONESHOT; s < (n == 2 && !one_shape ? NSHAPES : BULK); s++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 				for (int skew = 0; skew < 4; skew++) {
-					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c], skew == 2 ? 8 : skew, skew & 1, false, false };
+					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c],
+						skew == 2 ? 8 : skew, skew & 1, false, false };
 
-					if ((skew && counts[c] > 10000) || (quick && (counts[c] > 5000 || (s >= CHUNKS && (c + (size_t)skew) % 4))))
+					if ((skew && counts[c] > 10000) ||
+					    (quick && (counts[c] > 5000 || (s >= CHUNKS && (c + (size_t)skew) % 4))))
 						continue;
 					/* Of many chunks: a sender must wait for a receiver that comes late. */
 					shunt_sim_set_jitter((unsigned)c, s >= CHUNKS && counts[c] > 100000 ? 5000 : 0);
@@ -162,7 +176,8 @@ static void test_kernels_graph_replayed_between_eager_calls_matches_reference(vo
 		world_start(&w, n);
 		for (int i = 0; i < (quick ? 3 : 20); i++)
 			for (int s = 0; s < NSHAPES; s++) {
-				struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000, i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
+				struct job j = { shapes[(i + s) % NSHAPES], SHUNT_F32, SHUNT_SUM, 1 + (i * 977) % 5000,
+					i & 1, i % 3 != s && (i & 2), false, i % 3 == s };
 
 				job_run(&w, &j, i * 3 + s);
 			}
@@ -171,8 +186,8 @@ static void test_kernels_graph_replayed_between_eager_calls_matches_reference(vo
 }
 
 /*
- * Both shapes use the slots of the first hop: in any order, with nothing in between, on ranks that are as far apart as they can be. Fresh
- * numbers each time, or a slot that is read too late would hold what is expected.
+ * Both shapes use the slots of the first hop: in any order, with nothing in between, on ranks that are as far apart as
+ * they can be. Fresh numbers each time, or a slot that is read too late would hold what is expected.
  */
 static void test_kernels_shapes_in_turn_share_slots(void **state)
 {
@@ -192,7 +207,8 @@ static void test_kernels_shapes_in_turn_share_slots(void **state)
 		for (int t = 0; t < CALLS; t++) {
 			uint64_t x = ref_random(&seed);
 
-			j[t] = (struct job){ shapes[x & 1], SHUNT_I32, SHUNT_SUM, 1 + (x >> 8) % (x & 6 ? 300 : MOST), 0, false, false, false };
+			j[t] = (struct job){ shapes[x & 1], SHUNT_I32, SHUNT_SUM, 1 + (x >> 8) % (x & 6 ? 300 : MOST),
+				0, false, false, false };
 			for (int r = 0; r < n; r++) {
 				in[r][t] = (int32_t *)world_alloc(r, MOST * 4);
 				out[r][t] = (int32_t *)world_alloc(r, MOST * 4);
@@ -207,7 +223,9 @@ static void test_kernels_shapes_in_turn_share_slots(void **state)
 			world_wait(&w, r, "both shapes");
 			for (int t = 0; t < CALLS; t++)
 				for (size_t k = 0; k < j[t].count; k++)
-					assert_int_equal(out[r][t][k], (int32_t)((k * 8 + (size_t)t * 100000) * (size_t)n + (size_t)(n * (n - 1) / 2) * 3));
+					assert_int_equal(out[r][t][k],
+					    (int32_t)((k * 8 + (size_t)t * 100000) * (size_t)n +
+					        (size_t)(n * (n - 1) / 2) * 3));
 		}
 		shunt_sim_set_jitter(0, 0);
 		for (int r = 0; r < n; r++)
@@ -221,7 +239,8 @@ static void test_kernels_shapes_in_turn_share_slots(void **state)
 
 static void test_kernels_special_values_survive(void **state)
 {
-	static const double values[] = { 0.0, -0.0, 1.0, -1.0, 1e-40, 65504, -65504, 3e38, 1.0 / 0.0, -1.0 / 0.0, 0.0 / 0.0, 5e-324 };
+	static const double values[] = { 0.0, -0.0, 1.0, -1.0, 1e-40, 65504, -65504, 3e38, 1.0 / 0.0, -1.0 / 0.0,
+		0.0 / 0.0, 5e-324 };
 	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_BF16, SHUNT_F32, SHUNT_F64 };
 	const size_t nv = sizeof(values) / sizeof(values[0]), count = nv * nv;
 	struct world w;
@@ -241,18 +260,24 @@ static void test_kernels_special_values_survive(void **state)
 					assert_int_equal(gpu->mem_alloc(r, count * esz, &in[r]), 0);
 					assert_int_equal(gpu->mem_alloc(r, count * esz, &out[r]), 0);
 					for (size_t i = 0; i < count; i++)
-						ref_from_double((char *)in[r] + i * esz, types[t], values[r ? i % nv : i / nv]);
+						ref_from_double(
+						    (char *)in[r] + i * esz, types[t], values[r ? i % nv : i / nv]);
 				}
 				ref_allreduce(want, (const void *const *)in, 2, count, types[t], op, NULL);
 				for (int r = 0; r < 2; r++)
 					job_launch(&w, &j, r, in[r], out[r], &zero);
 				for (int r = 0; r < 2; r++) {
 					assert_int_equal(gpu->stream_sync(r, w.stream[r]), 0);
-					/* The larger of -0 and +0 may be either: compare numbers, not bits, where both are zero. */
+					/*
+					 * The larger of -0 and +0 may be either: compare numbers, not bits, where both
+					 * are zero.
+					 */
 					size_t wrong = 0;
 					for (size_t i = 0; i < count; i++) {
-						double a = ref_to_double((char *)out[r] + i * esz, types[t]), b = ref_to_double((char *)want + i * esz, types[t]);
-						bool same = !memcmp((char *)out[r] + i * esz, (char *)want + i * esz, esz);
+						double a = ref_to_double((char *)out[r] + i * esz, types[t]),
+						       b = ref_to_double((char *)want + i * esz, types[t]);
+						bool same =
+						    !memcmp((char *)out[r] + i * esz, (char *)want + i * esz, esz);
 
 						if (!same && !(a != a && b != b) && !(op >= SHUNT_MAX && a == b)) {
 							wrong++;
@@ -260,8 +285,9 @@ static void test_kernels_special_values_survive(void **state)
 						}
 					}
 					if (wrong)
-						fail_msg("%s %s %s: %zu wrong, e.g. of %g and %g", shapes[s], shunt_dtype_name(types[t]), shunt_redop_name(op),
-						    wrong, values[first / nv], values[first % nv]);
+						fail_msg("%s %s %s: %zu wrong, e.g. of %g and %g", shapes[s],
+						    shunt_dtype_name(types[t]), shunt_redop_name(op), wrong,
+						    values[first / nv], values[first % nv]);
 				}
 				for (int r = 0; r < 2; r++) {
 					gpu->mem_free(in[r]);
@@ -298,7 +324,10 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 	}
 }
 
-/* Of two: also one whose sender finds no room for more, with copies under way. By the deadline, the device's abort word, and the host's. */
+/*
+ * Of two: also one whose sender finds no room for more, with copies under way. By the deadline, the device's abort
+ * word, and the host's.
+ */
 static void test_kernels_alone_end_their_spins(void **state)
 {
 	enum { COUNT = 30000 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The exchange kernels, and the one-shot reduce-scatter, on the sim device against plain loops: every collective that they make, element sizes and operators, odd counts and
- * addresses, any root, in place and out, back to back with random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
+ * The exchange kernels, and the one-shot reduce-scatter, on the sim device against plain loops: every collective that
+ * they make, element sizes and operators, odd counts and addresses, any root, in place and out, back to back with
+ * random delays, several in flight. KERNELS_QUICK=1 thins the cases out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,8 +45,8 @@ static void run(struct world *w, const struct job *cases, uint64_t seed)
 		run_as(w, cases, seed, "twoshot");
 }
 
-static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,
-	SHUNT_GATHER, SHUNT_SCATTER };
+static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL, SHUNT_BROADCAST,
+	SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER };
 #define NKINDS (sizeof(kinds) / sizeof(kinds[0]))
 
 static void test_exchange_every_type_and_op_matches_reference(void **state)
@@ -61,7 +62,8 @@ static void test_exchange_every_type_and_op_matches_reference(void **state)
 			for (int t = 0; t < SHUNT_NDTYPES; t++)
 				for (int op = 0; op < SHUNT_NREDOPS; op++) {
 					bool reduces = shunt_kind_reduces(kinds[k]);
-					struct job j = { kinds[k], t, op, 333, (t + op) % ranks[i], t & 1, (t & 2) && kinds[k] != SHUNT_ALLTOALL };
+					struct job j = { kinds[k], t, op, 333, (t + op) % ranks[i], t & 1,
+						(t & 2) && kinds[k] != SHUNT_ALLTOALL };
 
 					if ((!reduces && op) || (quick && (t * 7 + op + k) % 11))
 						continue;
@@ -84,7 +86,8 @@ static void test_exchange_every_count_root_and_alignment_matches_reference(void 
 		world_start(&w, n);
 		for (size_t k = 0; k < NKINDS; k++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-				struct job j = { kinds[k], SHUNT_F32, SHUNT_SUM, counts[c], (int)(c + k) % n, (int)c % 3, c & 1 && kinds[k] != SHUNT_ALLTOALL };
+				struct job j = { kinds[k], SHUNT_F32, SHUNT_SUM, counts[c], (int)(c + k) % n,
+					(int)c % 3, c & 1 && kinds[k] != SHUNT_ALLTOALL };
 
 				if (counts[c] > (size_t)(quick ? 3000 : 200000 / n))
 					continue;
@@ -96,10 +99,15 @@ static void test_exchange_every_count_root_and_alignment_matches_reference(void 
 
 static void test_exchange_in_two_hops_every_share_matches_reference(void **state)
 {
-	/* A relay's shares are whole lines of 32 elements: fewer than there are relays, one each, a short last one, none of the last relays', several
-	 * rings full. A two-shot reduce's are units of 120. */
+	/*
+	 * A relay's shares are whole lines of 32 elements: fewer than there are relays, one each, a short last one,
+	 * none of the last relays', several rings full. A two-shot reduce's are units of 120.
+	 */
 	static const size_t counts[] = { 1, 32, 33, 64, 7 * 32, 7 * 32 + 1, 121, 961, 4 * 7 * 120 + 5, 50021 };
-	static const struct { enum shunt_kind kind; const char *algo; } two_hops[] = { { SHUNT_BROADCAST, "relay" }, { SHUNT_REDUCE, "twoshot" } };
+	static const struct {
+		enum shunt_kind kind;
+		const char *algo;
+	} two_hops[] = { { SHUNT_BROADCAST, "relay" }, { SHUNT_REDUCE, "twoshot" } };
 
 	for (int n = 2; n <= 8; n++) {
 		struct world w;
@@ -110,7 +118,8 @@ static void test_exchange_in_two_hops_every_share_matches_reference(void **state
 		for (size_t k = 0; k < 2; k++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 				for (int root = 0; root < n; root++) {
-					struct job j = { two_hops[k].kind, SHUNT_F32, SHUNT_AVG, counts[c], root, (int)(c + (size_t)root) % 3, root & 1 };
+					struct job j = { two_hops[k].kind, SHUNT_F32, SHUNT_AVG, counts[c], root,
+						(int)(c + (size_t)root) % 3, root & 1 };
 
 					if (quick && (root % 2 || counts[c] > 3000))
 						continue;
@@ -123,7 +132,8 @@ static void test_exchange_in_two_hops_every_share_matches_reference(void **state
 }
 
 /* Prepared calls, each rank's one launch behind the other; then checked and dropped. algos: one for each call. */
-static void run_in_a_row(struct world *w, struct job *jobs, const char *const *algos, int n, unsigned seed, unsigned jitter_us)
+static void run_in_a_row(
+    struct world *w, struct job *jobs, const char *const *algos, int n, unsigned seed, unsigned jitter_us)
 {
 	shunt_sim_set_jitter(seed, jitter_us);
 	for (int r = 0; r < w->n; r++)
@@ -141,7 +151,8 @@ static void run_in_a_row(struct world *w, struct job *jobs, const char *const *a
 /* On the same slots, in rounds of every kernel that two ranks have for them. */
 static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 {
-	static const enum shunt_kind in_lines[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_ALLGATHER, SHUNT_ALLTOALL };
+	static const enum shunt_kind in_lines[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_ALLGATHER,
+		SHUNT_ALLTOALL };
 	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_F32, SHUNT_I8, SHUNT_F64 };
 	enum { CALLS = 24 };
 
@@ -154,10 +165,14 @@ static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 		world_start(&w, 2);
 		for (int i = 0; i < CALLS; i++) {
 			/* Of the fast kernels one that loops, one that does not, and those for odd messages. */
-			size_t count = ref_random(&seed) % 3 ? 8 * (1 + ref_random(&seed) % (quick ? 300 : 3000)) : 1 + ref_random(&seed) % 2000;
+			size_t count = ref_random(&seed) % 3 ? 8 * (1 + ref_random(&seed) % (quick ? 300 : 3000)) :
+			                                       1 + ref_random(&seed) % 2000;
 
-			jobs[i] = (struct job){ .kind = in_lines[ref_random(&seed) % 4], .dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL,
-				.count = count, .skew = i % 4 ? 0 : i % 3 };
+			jobs[i] = (struct job){ .kind = in_lines[ref_random(&seed) % 4],
+				.dtype = types[ref_random(&seed) % 4],
+				.op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL,
+				.count = count,
+				.skew = i % 4 ? 0 : i % 3 };
 			jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && i % 3 == 1;
 			algos[i] = shunt_kind_reduces(jobs[i].kind) ? "oneshot" : "swap";
 			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
@@ -170,7 +185,8 @@ static void test_exchange_between_two_in_a_row_matches_reference(void **state)
 /* On the same rings, one launch behind the other, and the ranks at different ones. */
 static void test_exchange_algorithms_in_a_row_match_reference(void **state)
 {
-	static const char *const ways[] = { "relay", "exchange", "twoshot", "chunks" }; /* where a kind has none such, the built-in one */
+	static const char *const ways[] = { "relay", "exchange", "twoshot",
+		"chunks" }; /* where a kind has none such, the built-in one */
 	static const enum shunt_dtype types[] = { SHUNT_F16, SHUNT_F32, SHUNT_I8, SHUNT_F64 };
 	enum { CALLS = 24 };
 
@@ -184,9 +200,13 @@ static void test_exchange_algorithms_in_a_row_match_reference(void **state)
 			continue;
 		world_start(&w, n);
 		for (int i = 0; i < CALLS; i++) {
-			jobs[i] = (struct job){ .kind = ref_random(&seed) % 3 ? i & 1 ? SHUNT_REDUCE : SHUNT_BROADCAST : kinds[ref_random(&seed) % NKINDS],
-				.dtype = types[ref_random(&seed) % 4], .op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL, .count = 1 + ref_random(&seed) % (quick ? 800 : 9000),
-				.root = (int)(ref_random(&seed) % (uint64_t)n), .skew = i % 3 };
+			jobs[i] = (struct job){ .kind = ref_random(&seed) % 3 ? i & 1 ? SHUNT_REDUCE : SHUNT_BROADCAST :
+				                                                kinds[ref_random(&seed) % NKINDS],
+				.dtype = types[ref_random(&seed) % 4],
+				.op = i % 5 ? SHUNT_SUM : SHUNT_PREMUL,
+				.count = 1 + ref_random(&seed) % (quick ? 800 : 9000),
+				.root = (int)(ref_random(&seed) % (uint64_t)n),
+				.skew = i % 3 };
 			algos[i] = ways[i / 2 % 4];
 			job_prepare(&w, &jobs[i], seed + (uint64_t)i);
 		}
@@ -212,7 +232,12 @@ static void test_exchange_fast_sender_does_not_overrun_a_slow_receiver(void **st
 	for (int r = 0; r < N; r++) /* the root's launches are all queued before anybody else's */
 		for (int t = 0; t < TIMES; t++) {
 			out[r][t] = (int32_t *)world_alloc(r, COUNT * 4);
-			struct shunt_coll coll = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_I32, .root = 0, .count = COUNT, .send = root_buf[t], .recv = out[r][t] };
+			struct shunt_coll coll = { .kind = SHUNT_BROADCAST,
+				.dtype = SHUNT_I32,
+				.root = 0,
+				.count = COUNT,
+				.send = root_buf[t],
+				.recv = out[r][t] };
 			world_launch(&w, r, &coll, NULL);
 		}
 	for (int r = 0; r < N; r++) {
@@ -238,7 +263,9 @@ static void test_exchange_missing_peer_gives_up_at_the_deadline(void **state)
 	for (int r = 0; r < 3; r++)
 		w.words[r]->limit_ns = timeout;
 	for (int r = 0; r < 3; r += 2) { /* rank 1 does not call */
-		struct shunt_coll coll = { .kind = SHUNT_ALLGATHER, .dtype = SHUNT_U64, .count = 16, .send = in, .recv = out[r] };
+		struct shunt_coll coll = {
+			.kind = SHUNT_ALLGATHER, .dtype = SHUNT_U64, .count = 16, .send = in, .recv = out[r]
+		};
 		world_launch(&w, r, &coll, NULL);
 	}
 	for (int r = 0; r < 3; r += 2) {
@@ -263,7 +290,12 @@ static void test_exchange_relay_without_room_gives_up_at_the_deadline(void **sta
 		buf[r] = world_alloc(r, COUNT);
 	}
 	for (int r = 0; r < 2; r++) {
-		struct shunt_coll coll = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .root = 0, .count = COUNT, .send = buf[r], .recv = buf[r] };
+		struct shunt_coll coll = { .kind = SHUNT_BROADCAST,
+			.dtype = SHUNT_U8,
+			.root = 0,
+			.count = COUNT,
+			.send = buf[r],
+			.recv = buf[r] };
 		world_launch(&w, r, &coll, "relay");
 	}
 	for (int r = 0; r < 2; r++) {
@@ -285,7 +317,10 @@ static uint64_t word_at(int rank, const uint64_t *place)
 	return word;
 }
 
-/* SHUNT_CHECK: the data is here, the message's size is not. Who goes by the account must not think that the launch has ended. */
+/*
+ * SHUNT_CHECK: the data is here, the message's size is not. Who goes by the account must not think that the launch has
+ * ended.
+ */
 static void test_exchange_block_that_compares_sizes_counts_until_it_has(void **state)
 {
 	enum { BYTES = 1000 };
@@ -302,10 +337,13 @@ static void test_exchange_block_that_compares_sizes_counts_until_it_has(void **s
 	peer[0] = w.mem[0].ptr;
 	peer[1] = w.mem[1].ptr;
 	shunt_gpu_sim_ops.copy(0, ctrl->check.peer, peer, sizeof(peer));
-	world_launch(&w, 1, &(struct shunt_coll){ .kind = SHUNT_SEND, .dtype = SHUNT_U8, .root = 0, .count = BYTES, .send = in }, NULL);
+	world_launch(&w, 1,
+	    &(struct shunt_coll){ .kind = SHUNT_SEND, .dtype = SHUNT_U8, .root = 0, .count = BYTES, .send = in }, NULL);
 	w.op = 1;
 	w.checks = true;
-	world_launch(&w, 0, &(struct shunt_coll){ .kind = SHUNT_RECV, .dtype = SHUNT_U8, .root = 1, .count = BYTES, .recv = out }, NULL);
+	world_launch(&w, 0,
+	    &(struct shunt_coll){ .kind = SHUNT_RECV, .dtype = SHUNT_U8, .root = 1, .count = BYTES, .recv = out },
+	    NULL);
 	world_wait(&w, 1, "send");
 	do {
 		begun = word_at(0, &ctrl->progress.begun);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Groups on the sim device: point-to-point of any pattern, calls that share launches, and both ends of a pair grouping differently.
- * KERNELS_QUICK=1 thins the cases out.
+ * Groups on the sim device: point-to-point of any pattern, calls that share launches, and both ends of a pair grouping
+ * differently. KERNELS_QUICK=1 thins the cases out.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -32,8 +32,12 @@ static void mail_prepare(struct mail *m, uint64_t *seed)
 
 static struct shunt_coll mail_call(const struct mail *m, bool sends)
 {
-	return (struct shunt_coll){ .kind = sends ? SHUNT_SEND : SHUNT_RECV, .dtype = SHUNT_U8, .root = sends ? m->to : m->from,
-		.send = sends ? m->out + m->skew : NULL, .recv = sends ? NULL : m->in + m->skew, .count = m->bytes };
+	return (struct shunt_coll){ .kind = sends ? SHUNT_SEND : SHUNT_RECV,
+		.dtype = SHUNT_U8,
+		.root = sends ? m->to : m->from,
+		.send = sends ? m->out + m->skew : NULL,
+		.recv = sends ? NULL : m->in + m->skew,
+		.count = m->bytes };
 }
 
 static void mail_check(const struct mail *m, size_t i)
@@ -42,7 +46,8 @@ static void mail_check(const struct mail *m, size_t i)
 		fail_msg("message %zu of %zu bytes from %d to %d: wrong", i, m->bytes, m->from, m->to);
 	for (size_t k = 0; k < WORLD_GUARD; k++)
 		if ((unsigned char)m->in[m->skew + m->bytes + k] != 0xa5)
-			fail_msg("message %zu of %zu bytes from %d to %d: wrote behind its end", i, m->bytes, m->from, m->to);
+			fail_msg("message %zu of %zu bytes from %d to %d: wrote behind its end", i, m->bytes, m->from,
+			    m->to);
 	shunt_gpu_sim_ops.mem_free(m->out);
 	shunt_gpu_sim_ops.mem_free(m->in);
 }
@@ -59,9 +64,11 @@ struct item {
 };
 
 /*
- * What one rank issues: the collectives in their order, messages anywhere between, in any order but that of their pair and direction.
+ * What one rank issues: the collectives in their order, messages anywhere between, in any order but that of their pair
+ * and direction.
  */
-static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct mail *mails, size_t nmails, struct item *items, uint64_t *seed)
+static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct mail *mails, size_t nmails,
+    struct item *items, uint64_t *seed)
 {
 	size_t n = 0;
 
@@ -78,7 +85,8 @@ static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct m
 	}
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = i + 1; k < n; k++)
-			if (items[i].call.kind == items[k].call.kind && items[i].call.root == items[k].call.root && items[i].mail > items[k].mail) {
+			if (items[i].call.kind == items[k].call.kind && items[i].call.root == items[k].call.root &&
+			    items[i].mail > items[k].mail) {
 				struct item t = items[i];
 
 				items[i] = items[k];
@@ -94,8 +102,8 @@ static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct m
 
 static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t seed)
 {
-	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_ALLREDUCE, SHUNT_ALLGATHER, SHUNT_REDUCESCATTER, SHUNT_ALLTOALL,
-		SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER };
+	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_ALLREDUCE, SHUNT_ALLGATHER, SHUNT_REDUCESCATTER,
+		SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER };
 	static const enum shunt_dtype types[] = { SHUNT_F32, SHUNT_F16, SHUNT_BF16, SHUNT_I32, SHUNT_F8E4M3 };
 	static const enum shunt_redop ops[] = { SHUNT_SUM, SHUNT_SUM, SHUNT_AVG, SHUNT_MAX, SHUNT_PREMUL };
 	struct job *jobs = calloc(njobs + 1, sizeof(*jobs));
@@ -105,13 +113,19 @@ static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t 
 	const struct shunt_coll **calls = calloc(njobs + 2 * nmails + 1, sizeof(*calls));
 
 	for (size_t i = 0; i < njobs; i++) {
-		jobs[i] = (struct job){ .kind = kinds[below(&seed, 9)], .dtype = types[below(&seed, 5)], .op = ops[below(&seed, 5)],
-			.count = 1 + below(&seed, below(&seed, 4) ? 300 : 6000), .root = (int)below(&seed, w->n), .skew = (int)below(&seed, 3) };
+		jobs[i] = (struct job){ .kind = kinds[below(&seed, 9)],
+			.dtype = types[below(&seed, 5)],
+			.op = ops[below(&seed, 5)],
+			.count = 1 + below(&seed, below(&seed, 4) ? 300 : 6000),
+			.root = (int)below(&seed, w->n),
+			.skew = (int)below(&seed, 3) };
 		jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && below(&seed, 2);
 		job_prepare(w, &jobs[i], seed + i);
 	}
 	for (size_t i = 0; i < nmails; i++) {
-		mails[i] = (struct mail){ .from = (int)below(&seed, w->n), .to = (int)below(&seed, w->n), .skew = (int)below(&seed, 20),
+		mails[i] = (struct mail){ .from = (int)below(&seed, w->n),
+			.to = (int)below(&seed, w->n),
+			.skew = (int)below(&seed, 20),
 			.bytes = below(&seed, 5) ? 1 + below(&seed, below(&seed, 4) ? 3000 : 40000) : 0 };
 		mail_prepare(&mails[i], &seed);
 	}
@@ -170,10 +184,18 @@ static void test_group_of_thousands_of_messages_matches_reference(void **state)
 /* The patterns that programs really make take one launch on each rank. */
 static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 {
-	static const struct { enum shunt_kind kind; const char *what; bool every_root; const char *algo; } patterns[] = {
-		{ SHUNT_BROADCAST, "all-gather of uneven parts", true, NULL }, { SHUNT_REDUCE, "reduce-scatter of uneven parts", true, NULL },
-		{ SHUNT_BROADCAST, "all-gather of parts for relays", true, "relay" }, { SHUNT_REDUCE, "reduce-scatter of parts for two shots", true, "twoshot" },
-		{ SHUNT_ALLREDUCE, "buckets", false, NULL }, { SHUNT_ALLGATHER, "all-gathers", false, NULL },
+	static const struct {
+		enum shunt_kind kind;
+		const char *what;
+		bool every_root;
+		const char *algo;
+	} patterns[] = {
+		{ SHUNT_BROADCAST, "all-gather of uneven parts", true, NULL },
+		{ SHUNT_REDUCE, "reduce-scatter of uneven parts", true, NULL },
+		{ SHUNT_BROADCAST, "all-gather of parts for relays", true, "relay" },
+		{ SHUNT_REDUCE, "reduce-scatter of parts for two shots", true, "twoshot" },
+		{ SHUNT_ALLREDUCE, "buckets", false, NULL },
+		{ SHUNT_ALLGATHER, "all-gathers", false, NULL },
 		{ SHUNT_REDUCESCATTER, "reduce-scatters", false, NULL },
 	};
 
@@ -186,8 +208,12 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 
 			world_start(&w, n);
 			for (size_t k = 0; k < calls; k++) {
-				jobs[k] = (struct job){ .kind = patterns[i].kind, .dtype = SHUNT_BF16, .op = SHUNT_AVG, .count = 17 + 401 * k,
-					.root = patterns[i].every_root ? (int)k : 0, .skew = (int)k & 1 };
+				jobs[k] = (struct job){ .kind = patterns[i].kind,
+					.dtype = SHUNT_BF16,
+					.op = SHUNT_AVG,
+					.count = 17 + 401 * k,
+					.root = patterns[i].every_root ? (int)k : 0,
+					.skew = (int)k & 1 };
 				job_prepare(&w, &jobs[k], i * 10 + k);
 			}
 			for (int r = 0; r < n; r++) {
@@ -213,7 +239,9 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 static void test_group_with_one_relay_matches_reference(void **state)
 {
 	enum { RANKS = 4, CALLS = 5 };
-	static const struct { enum shunt_kind kind, relayed; } patterns[] = { { SHUNT_ALLGATHER, SHUNT_BROADCAST }, { SHUNT_REDUCESCATTER, SHUNT_REDUCE } };
+	static const struct {
+		enum shunt_kind kind, relayed;
+	} patterns[] = { { SHUNT_ALLGATHER, SHUNT_BROADCAST }, { SHUNT_REDUCESCATTER, SHUNT_REDUCE } };
 
 	for (size_t i = 0; i < 2; i++)
 		for (int at = 0; at < CALLS; at++) {
@@ -224,8 +252,11 @@ static void test_group_with_one_relay_matches_reference(void **state)
 				continue;
 			world_start(&w, RANKS);
 			for (int k = 0; k < CALLS; k++) {
-				jobs[k] = (struct job){ .kind = k == at ? patterns[i].relayed : patterns[i].kind, .dtype = SHUNT_F32, .op = SHUNT_SUM,
-					.count = 4200 + (size_t)k, .root = at % RANKS };
+				jobs[k] = (struct job){ .kind = k == at ? patterns[i].relayed : patterns[i].kind,
+					.dtype = SHUNT_F32,
+					.op = SHUNT_SUM,
+					.count = 4200 + (size_t)k,
+					.root = at % RANKS };
 				job_prepare(&w, &jobs[k], i * 10 + (size_t)k);
 			}
 			for (int r = 0; r < RANKS; r++) {
@@ -295,13 +326,19 @@ static void test_group_reduces_to_the_same_bits_as_alone(void **state)
 		memcpy(big_in[r] + EXTRA * 4, in[r], COUNT * 4);
 		for (int i = 0; i < 3; i++)
 			out[r][i] = world_alloc(r, COUNT * 4);
-		struct shunt_coll alone = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM, .count = COUNT, .send = in[r] };
+		struct shunt_coll alone = {
+			.kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM, .count = COUNT, .send = in[r]
+		};
 		for (int i = 0; i < 2; i++) {
 			calls[r][i] = alone;
 			calls[r][i].recv = out[r][i];
 		}
-		calls[r][2] = (struct shunt_coll){ .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM, .count = COUNT + EXTRA,
-			.send = big_in[r], .recv = big_out[r] };
+		calls[r][2] = (struct shunt_coll){ .kind = SHUNT_ALLREDUCE,
+			.dtype = SHUNT_F32,
+			.redop = SHUNT_SUM,
+			.count = COUNT + EXTRA,
+			.send = big_in[r],
+			.recv = big_out[r] };
 		memcpy(out[r][2], in[r], COUNT * 4);
 	}
 	for (int r = 0; r < RANKS; r++) {

@@ -7,7 +7,8 @@
 #include "job.h"
 
 /* Elements that rank r sends and receives, and where in place puts them into one buffer. */
-static void extents(const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
+static void extents(
+    const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
 {
 	size_t c = j->count;
 	bool root = r == j->root;
@@ -95,8 +96,13 @@ void job_prepare(struct world *w, struct job *j, uint64_t seed)
 		memcpy(j->input[r], send, ns * esz);
 		ref_fill(j->scalar[r], 1, j->dtype, &seed);
 		/* NCCL's callers may give anything off the root. */
-		j->call[r] = (struct shunt_coll){ .kind = j->kind, .dtype = j->dtype, .redop = j->op, .root = j->root, .count = j->count,
-			.send = ns ? send : NULL, .recv = nr ? recv : NULL };
+		j->call[r] = (struct shunt_coll){ .kind = j->kind,
+			.dtype = j->dtype,
+			.redop = j->op,
+			.root = j->root,
+			.count = j->count,
+			.send = ns ? send : NULL,
+			.recv = nr ? recv : NULL };
 		memcpy(&j->call[r].scalar, j->scalar[r], esz);
 	}
 }
@@ -113,14 +119,16 @@ void job_check(const struct world *w, const struct job *j)
 		expect(j, w->n, r, want);
 		size_t wrong = nr ? ref_differ(recv, want, nr, j->dtype, &first) : 0;
 		if (wrong)
-			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu", shunt_kind_name(j->kind), w->n, j->root,
-			    shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r, wrong,
-			    first);
+			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu",
+			    shunt_kind_name(j->kind), w->n, j->root, shunt_dtype_name(j->dtype),
+			    shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r,
+			    wrong, first);
 		if (!j->in_place && ns && memcmp(j->call[r].send, j->input[r], ns * esz))
 			fail_msg("%s rank %d: the input was changed", shunt_kind_name(j->kind), r);
 		for (size_t i = 0; nr && !j->in_place && i < WORLD_GUARD; i++)
 			if ((unsigned char)recv[nr * esz + i] != 0xa5)
-				fail_msg("%s n=%d count %zu rank %d: wrote behind the result", shunt_kind_name(j->kind), w->n, j->count, r);
+				fail_msg("%s n=%d count %zu rank %d: wrote behind the result", shunt_kind_name(j->kind),
+				    w->n, j->count, r);
 	}
 	free(want);
 }

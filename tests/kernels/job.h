@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef TESTS_KERNELS_JOB_H
 #define TESTS_KERNELS_JOB_H
-/* One collective call of all ranks of a world: fresh random inputs, poisoned outputs, and what must be there afterwards. */
+/*
+ * One collective call of all ranks of a world: fresh random inputs, poisoned outputs, and what must be there
+ * afterwards.
+ */
 #include "kernels/world.h"
 #include "lib/reference.h"
 
@@ -19,7 +22,10 @@ struct job {
 };
 
 void job_prepare(struct world *w, struct job *j, uint64_t seed);
-/* After all ranks' streams have been waited for; fails the test where a result, an input or a byte behind an output is wrong. */
+/*
+ * After all ranks' streams have been waited for; fails the test where a result, an input or a byte behind an output is
+ * wrong.
+ */
 void job_check(const struct world *w, const struct job *j);
 void job_drop(const struct world *w, struct job *j);
 #endif

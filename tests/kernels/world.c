@@ -51,8 +51,13 @@ struct emitter {
 static int emit(void *ctx, const struct shunt_work *work)
 {
 	const struct emitter *e = ctx;
-	struct shunt_gpu_launch l = { .kernel = work->kernel, .blocks = work->blocks + (work->args.k.check.what != 0), .threads = work->threads, .args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel), .stream = e->w->stream[e->rank], .shared = work->shared };
+	struct shunt_gpu_launch l = { .kernel = work->kernel,
+		.blocks = work->blocks + (work->args.k.check.what != 0),
+		.threads = work->threads,
+		.args = &work->args,
+		.arg_bytes = shunt_kernel_arg_bytes(work->kernel),
+		.stream = e->w->stream[e->rank],
+		.shared = work->shared };
 
 	assert_true(gpu->kernel_exists(l.kernel));
 	assert_int_equal(gpu->launch(e->rank, &l), 0);
@@ -63,7 +68,9 @@ static int emit(void *ctx, const struct shunt_work *work)
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name)
 {
 	bool bulk = name && !strcmp(name, "bulk"), plain = name && !strcmp(name, "chunks");
-	struct shunt_scope scope = { .nranks = w->n, .sim = true, .standalone = true, .bulk = bulk || (w->bulk && !plain) };
+	struct shunt_scope scope = {
+		.nranks = w->n, .sim = true, .standalone = true, .bulk = bulk || (w->bulk && !plain)
+	};
 	struct shunt_pick *picks = calloc(n, sizeof(*picks));
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)w->n, .op = w->op };
 	struct emitter e = { w, rank };
@@ -97,5 +104,6 @@ void world_wait(struct world *w, int rank, const char *what)
 {
 	assert_int_equal(gpu->stream_sync(rank, w->stream[rank]), 0);
 	if (w->words[rank]->fault.set)
-		fail_msg("%s n=%d: rank %d gave up on rank %u, channel %u", what, w->n, rank, w->words[rank]->fault.peer, w->words[rank]->fault.channel);
+		fail_msg("%s n=%d: rank %d gave up on rank %u, channel %u", what, w->n, rank,
+		    w->words[rank]->fault.peer, w->words[rank]->fault.channel);
 }

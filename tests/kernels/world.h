@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef TESTS_KERNELS_WORLD_H
 #define TESTS_KERNELS_WORLD_H
-/* Ranks 0 ... n-1 as devices of the sim in one process, with scratch and a stream each, and launches as a communicator makes them. */
+/*
+ * Ranks 0 ... n-1 as devices of the sim in one process, with scratch and a stream each, and launches as a communicator
+ * makes them.
+ */
 #include "algos/algo.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
@@ -14,15 +17,18 @@ struct world {
 	struct shunt_words *words[8];
 	void *stream[8];
 	unsigned launches[8];
-	uint64_t op;             /* of the launches to come; not 0: they keep account of themselves */
-	bool checks;             /* SHUNT_CHECK, of messages */
-	bool bulk;               /* chunks between two ranks are sent by bulk copies, as they do if nothing else is said */
+	uint64_t op; /* of the launches to come; not 0: they keep account of themselves */
+	bool checks; /* SHUNT_CHECK, of messages */
+	bool bulk;   /* chunks between two ranks are sent by bulk copies, as they do if nothing else is said */
 };
 
 void world_start(struct world *w, int n);
 void world_stop(struct world *w);
 char *world_alloc(int rank, size_t bytes);
-/* name: of an algorithm to force, or NULL for the selection's; "bulk" and "chunks": the latter with bulk copies and without. PREMUL takes coll's scalar. */
+/*
+ * name: of an algorithm to force, or NULL for the selection's; "bulk" and "chunks": the latter with bulk copies and
+ * without. PREMUL takes coll's scalar.
+ */
 void world_launch(struct world *w, int rank, const struct shunt_coll *coll, const char *name);
 /* The same for a group of calls; what shunt_issue_calls() says. */
 int world_launch_group(struct world *w, int rank, const struct shunt_coll *const *calls, size_t n, const char *name);

@@ -4,7 +4,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Ends a forked process without what its parent registered for its own end; but a build that counts lines writes its counts there. */
+/*
+ * Ends a forked process without what its parent registered for its own end; but a build that counts lines writes its
+ * counts there.
+ */
 static inline _Noreturn void leave(int status)
 {
 #ifdef TEST_COVERAGE

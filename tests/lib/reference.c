@@ -4,9 +4,14 @@
 #include <string.h>
 #include "reference.h"
 
-static const struct { int exp, mant, bias; bool finite; } formats[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 5, 10, 15, false }, [SHUNT_BF16] = { 8, 7, 127, false },
-	[SHUNT_F8E4M3] = { 4, 3, 7, true }, [SHUNT_F8E5M2] = { 5, 2, 15, false },
+static const struct {
+	int exp, mant, bias;
+	bool finite;
+} formats[SHUNT_NDTYPES] = {
+	[SHUNT_F16] = { 5, 10, 15, false },
+	[SHUNT_BF16] = { 8, 7, 127, false },
+	[SHUNT_F8E4M3] = { 4, 3, 7, true },
+	[SHUNT_F8E5M2] = { 5, 2, 15, false },
 };
 
 static uint64_t bits_of(const void *p, size_t bytes)
@@ -53,7 +58,8 @@ static uint32_t small_from_double(double v, enum shunt_dtype t)
 	exp--;
 	if (exp < 1 - formats[t].bias)
 		exp = 1 - formats[t].bias;
-	double scaled = nearbyint(ldexp(v, m - exp)); /* of the mantissa with its leading one; may carry, which is right */
+	double scaled =
+	    nearbyint(ldexp(v, m - exp)); /* of the mantissa with its leading one; may carry, which is right */
 	uint64_t r = (uint64_t)scaled;
 	if (r >= 1u << m)
 		r += (uint64_t)(exp + formats[t].bias - 1) << m;
@@ -76,7 +82,10 @@ double ref_to_double(const void *p, enum shunt_dtype t)
 	case SHUNT_F64:
 		memcpy(&d, p, 8);
 		return d;
-	case SHUNT_F16: case SHUNT_BF16: case SHUNT_F8E4M3: case SHUNT_F8E5M2:
+	case SHUNT_F16:
+	case SHUNT_BF16:
+	case SHUNT_F8E4M3:
+	case SHUNT_F8E5M2:
 		return small_to_double((uint32_t)x, t);
 	case SHUNT_I8:
 		return (int8_t)x;
@@ -101,7 +110,10 @@ void ref_from_double(void *p, enum shunt_dtype t, double v)
 	case SHUNT_F64:
 		memcpy(p, &v, 8);
 		return;
-	case SHUNT_F16: case SHUNT_BF16: case SHUNT_F8E4M3: case SHUNT_F8E5M2:
+	case SHUNT_F16:
+	case SHUNT_BF16:
+	case SHUNT_F8E4M3:
+	case SHUNT_F8E5M2:
 		x = small_from_double(v, t);
 		break;
 	default:
@@ -180,7 +192,10 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 	return trim(v, t);
 }
 
-/* In double, rounded to float after each step where the accumulator is fp32: sums and products of two floats round the same. */
+/*
+ * In double, rounded to float after each step where the accumulator is fp32: sums and products of two floats round the
+ * same.
+ */
 static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shunt_redop op)
 {
 	double v = x[0];
@@ -223,8 +238,9 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 			if (is_int(t)) {
 				ints[r] = trim(ints[r] * bits_of(factor, bytes), t);
 			} else {
-				ref_from_double(scaled, t, t == SHUNT_F64 ? floats[r] * ref_to_double(factor, t) :
-				    (double)(float)(floats[r] * ref_to_double(factor, t)));
+				ref_from_double(scaled, t,
+				    t == SHUNT_F64 ? floats[r] * ref_to_double(factor, t) :
+				                     (double)(float)(floats[r] * ref_to_double(factor, t)));
 				floats[r] = ref_to_double(scaled, t);
 			}
 		}

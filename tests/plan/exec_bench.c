@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [lines|ll16|ll8]]]: times a plan of all-reduce, and our own two-shot kernel in turns
- * with it, on the devices of this machine (SHUNT_DEVICE=cuda or sim), ranks as threads of one process, in graphs of many launches; sizes in
- * bytes, doubled from MIN to MAX. Values are checked, eager and in the graph. For each size: microseconds per launch, of the slowest rank, the
- * median of some rounds; and how many times the kernel's the plan's are. Exit status 1: wrong values, 77: too few devices,
- * of which ranks share what there is with SHUNT_MULTI_RANK_GPU=1.
+ * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [lines|ll16|ll8]]]: times a plan of all-reduce, and our own
+ * two-shot kernel in turns with it, on the devices of this machine (SHUNT_DEVICE=cuda or sim), ranks as threads of one
+ * process, in graphs of many launches; sizes in bytes, doubled from MIN to MAX. Values are checked, eager and in the
+ * graph. For each size: microseconds per launch, of the slowest rank, the median of some rounds; and how many times the
+ * kernel's the plan's are. Exit status 1: wrong values, 77: too few devices, of which ranks share what there is with
+ * SHUNT_MULTI_RANK_GPU=1.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -64,10 +65,19 @@ static int gather(void *ctx, const void *data, size_t bytes, void *all, int fd, 
 
 static void launch_kernel(struct rank *r, uint64_t bytes)
 {
-	struct shunt_kargs a = { .send = r->buf, .recv = r->buf, .count = bytes / 4, .flags = SHUNT_K_ALIGNED, .rank = (uint16_t)r->rank,
+	struct shunt_kargs a = { .send = r->buf,
+		.recv = r->buf,
+		.count = bytes / 4,
+		.flags = SHUNT_K_ALIGNED,
+		.rank = (uint16_t)r->rank,
 		.nranks = (uint16_t)n };
-	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4_packs : SHUNT_SHAPE_twoshot8, SHUNT_KOP_SUM, SHUNT_F32), .args = &a,
-		.arg_bytes = sizeof(a), .blocks = blocks, .threads = threads, .stream = r->stream };
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4_packs : SHUNT_SHAPE_twoshot8,
+		                          SHUNT_KOP_SUM, SHUNT_F32),
+		.args = &a,
+		.arg_bytes = sizeof(a),
+		.blocks = blocks,
+		.threads = threads,
+		.stream = r->stream };
 
 	for (int i = 0; i < n; i++)
 		a.peer[i] = r->peer[i].ptr;
@@ -80,8 +90,13 @@ static void launch(struct rank *r, int way, uint64_t bytes)
 		launch_kernel(r, bytes);
 		return;
 	}
-	struct shunt_plan_call call = { .send = r->buf, .recv = r->buf, .send_bytes = bytes, .recv_bytes = bytes, .dtype = SHUNT_F32,
-		.redop = SHUNT_SUM, .stream = r->stream };
+	struct shunt_plan_call call = { .send = r->buf,
+		.recv = r->buf,
+		.send_bytes = bytes,
+		.recv_bytes = bytes,
+		.dtype = SHUNT_F32,
+		.redop = SHUNT_SUM,
+		.stream = r->stream };
 
 	must(shunt_plan_exec_launch(r->exec, &call), "launch");
 }
@@ -104,8 +119,8 @@ static void check(struct rank *r, uint64_t bytes, float *host, unsigned launches
 		for (unsigned k = 1; k < launches; k++)
 			want *= (float)n;
 		if (host[i] != want) {
-			fprintf(stderr, "%s, %llu bytes, rank %d, element %llu: %g, wanted %g\n", how, (unsigned long long)bytes, r->rank,
-			    (unsigned long long)i, host[i], want);
+			fprintf(stderr, "%s, %llu bytes, rank %d, element %llu: %g, wanted %g\n", how,
+			    (unsigned long long)bytes, r->rank, (unsigned long long)i, host[i], want);
 			bad = 1;
 			return;
 		}
@@ -194,8 +209,8 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 			micros[r->rank][way][k] = time_graph(r, graph[way]);
 	pthread_barrier_wait(&barrier);
 	if (!r->rank) {
-		printf("%10llu bytes  plan %8.2f us  kernel %8.2f us  %.2f times\n", (unsigned long long)bytes, result(PLAN), result(KERNEL),
-		    result(PLAN) / result(KERNEL));
+		printf("%10llu bytes  plan %8.2f us  kernel %8.2f us  %.2f times\n", (unsigned long long)bytes,
+		    result(PLAN), result(KERNEL), result(PLAN) / result(KERNEL));
 		fflush(stdout);
 	}
 	pthread_barrier_wait(&barrier);
@@ -228,7 +243,13 @@ static void leave_scratch(struct rank *r)
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
-	struct shunt_plan_host host = { .gpu = gpu, .device = r->device, .rank = r->rank, .nranks = n, .process = 1, .gather = gather, .ctx = r,
+	struct shunt_plan_host host = { .gpu = gpu,
+		.device = r->device,
+		.rank = r->rank,
+		.nranks = n,
+		.process = 1,
+		.gather = gather,
+		.ctx = r,
 		.wire = wire };
 	static const struct shunt_ctrl zero;
 	struct shunt_ctrl ctrl = zero;
@@ -298,14 +319,16 @@ int main(int argc, char **argv)
 	}
 	n = (int)plan->nranks;
 	gpu = shunt_gpu();
-	if (!gpu || gpu->device_count(&devices) || (devices < n && !shunt_config()->multi_rank_gpu) || n > MAX || gpu->device_info(0, &info))
+	if (!gpu || gpu->device_count(&devices) || (devices < n && !shunt_config()->multi_rank_gpu) || n > MAX ||
+	    gpu->device_info(0, &info))
 		return 77;
 	if (info.sim) {
 		per_graph = replays = 3;
 		blocks = 2;
 		threads = 64;
 	}
-	printf("plan %s, %d ranks on %d %s, packets as %s\n", plan->name, n, devices < n ? devices : n, info.name, wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
+	printf("plan %s, %d ranks on %d %s, packets as %s\n", plan->name, n, devices < n ? devices : n, info.name,
+	    wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
 	pthread_barrier_init(&barrier, NULL, (unsigned)n);
 	for (int r = 0; r < n; r++) {
 		rank[r] = (struct rank){ .rank = r, .device = r % devices };

@@ -72,9 +72,16 @@ void fleet_stop(struct fleet *f)
 void fleet_create(struct fleet *f, struct shunt_plan *plan, const struct fleet_options *options)
 {
 	for (int i = 0; i < f->n; i++) {
-		struct shunt_plan_host host = { .gpu = gpu, .device = f->rank[i].device, .rank = i, .nranks = f->n, .ctrl = f->rank[i].ctrl,
-			.process = options && options->mapped ? (uint64_t)i + 1 : 7, .gather = fleet_gather, .ctx = &f->rank[i],
-			.max_blocks = options ? options->max_blocks : 0, .wire = options ? options->wire : SHUNT_PLAN_WIRE_LINES };
+		struct shunt_plan_host host = { .gpu = gpu,
+			.device = f->rank[i].device,
+			.rank = i,
+			.nranks = f->n,
+			.ctrl = f->rank[i].ctrl,
+			.process = options && options->mapped ? (uint64_t)i + 1 : 7,
+			.gather = fleet_gather,
+			.ctx = &f->rank[i],
+			.max_blocks = options ? options->max_blocks : 0,
+			.wire = options ? options->wire : SHUNT_PLAN_WIRE_LINES };
 
 		if (options && options->last && i == f->n - 1)
 			host.gpu = options->last;
@@ -130,7 +137,8 @@ void fleet_wait(struct fleet *f, const char *what)
 
 		assert_int_equal(gpu->stream_sync(r->device, r->stream), 0);
 		if (r->words->fault.set) {
-			print_error("%s: rank %d block %u gave up on rank %d: wanted %llu, saw %llu\n", what, i, r->words->fault.channel, (int)r->words->fault.peer,
+			print_error("%s: rank %d block %u gave up on rank %d: wanted %llu, saw %llu\n", what, i,
+			    r->words->fault.channel, (int)r->words->fault.peer,
 			    (unsigned long long)r->words->fault.expected, (unsigned long long)r->words->fault.seen);
 			stuck = true;
 		}
@@ -230,14 +238,16 @@ static int sender_to(const struct shunt_plan *plan, uint32_t r)
 			for (uint32_t i = 0; i < plan->gpus[s].blocks[b].nops; i++) {
 				const struct shunt_plan_op *op = &plan->gpus[s].blocks[b].ops[i];
 
-				if (op->ndst && op->dst[0].place == SHUNT_PLAN_REMOTE && op->dst[0].buffer == SHUNT_PLAN_OUTPUT && op->dst[0].target == r)
+				if (op->ndst && op->dst[0].place == SHUNT_PLAN_REMOTE &&
+				    op->dst[0].buffer == SHUNT_PLAN_OUTPUT && op->dst[0].target == r)
 					return (int)s;
 			}
 	fail_msg("nobody sends to rank %u", r);
 	return -1;
 }
 
-static void expect(const struct shunt_plan *plan, const struct fleet_job *j, int r, char *const *in, const void *const *scalars, char *want)
+static void expect(const struct shunt_plan *plan, const struct fleet_job *j, int r, char *const *in,
+    const void *const *scalars, char *want)
 {
 	uint64_t part = j->count * shunt_dtype_bytes[j->dtype];
 	const void *from[FLEET_MAX];
@@ -257,12 +267,13 @@ static void expect(const struct shunt_plan *plan, const struct fleet_job *j, int
 }
 
 struct buffers {
-	char *memory, *send, *recv, *kept;  /* of one rank and launch; kept: what was there when the launch was done */
+	char *memory, *send, *recv, *kept; /* of one rank and launch; kept: what was there when the launch was done */
 	uint64_t room, send_bytes, recv_bytes;
-	char *input;                        /* a copy */
+	char *input; /* a copy */
 };
 
-static void buffers_make(struct buffers *b, const struct shunt_plan *plan, const struct fleet_job *j, const struct fleet_rank *r)
+static void buffers_make(
+    struct buffers *b, const struct shunt_plan *plan, const struct fleet_job *j, const struct fleet_rank *r)
 {
 	uint64_t esz = shunt_dtype_bytes[j->dtype], send, recv;
 	void *p;
@@ -296,12 +307,18 @@ static void buffers_free(struct buffers *b)
 }
 
 /* all: of rank 0 in the same launch; those of the other ranks are `stride` apart. */
-static void launch(const struct fleet_rank *r, const struct fleet_job *j, const struct buffers *all, int stride, const void *scalar)
+static void launch(
+    const struct fleet_rank *r, const struct fleet_job *j, const struct buffers *all, int stride, const void *scalar)
 {
 	const struct buffers *b = &all[r->rank * stride];
 	char *remote[2][FLEET_MAX];
-	struct shunt_plan_call call = { .send = b->send, .recv = b->recv, .send_bytes = b->send_bytes, .recv_bytes = b->recv_bytes,
-		.dtype = j->dtype, .redop = j->op, .stream = r->stream };
+	struct shunt_plan_call call = { .send = b->send,
+		.recv = b->recv,
+		.send_bytes = b->send_bytes,
+		.recv_bytes = b->recv_bytes,
+		.dtype = j->dtype,
+		.redop = j->op,
+		.stream = r->stream };
 
 	for (int p = 0; p < r->fleet->n && j->direct; p++) {
 		remote[0][p] = all[p * stride].send;
@@ -319,25 +336,29 @@ static void launch(const struct fleet_rank *r, const struct fleet_job *j, const 
 		assert_int_equal(gpu->memset_async(r->device, b->memory, 0x5a, b->room, r->stream), 0);
 }
 
-static void judge(const struct shunt_plan *plan, const struct fleet_job *j, int r, int time, const struct buffers *b, const char *want)
+static void judge(const struct shunt_plan *plan, const struct fleet_job *j, int r, int time, const struct buffers *b,
+    const char *want)
 {
 	uint64_t esz = shunt_dtype_bytes[j->dtype];
 	const char *out = b->kept + (b->recv - b->memory);
 	size_t first = 0, wrong = ref_differ(out, want, b->recv_bytes / esz, j->dtype, &first);
 
 	if (wrong)
-		fail_msg("%s %s %s count %llu skew %d %s launch %d rank %d: %zu wrong, first %zu: %g, wanted %g", plan->source,
-		    shunt_dtype_name(j->dtype), shunt_redop_name(j->op), (unsigned long long)j->count, j->skew, j->in_place ? "in place" : "out of place",
-		    time, r, wrong, first, ref_to_double(out + first * esz, j->dtype), ref_to_double(want + first * esz, j->dtype));
+		fail_msg("%s %s %s count %llu skew %d %s launch %d rank %d: %zu wrong, first %zu: %g, wanted %g",
+		    plan->source, shunt_dtype_name(j->dtype), shunt_redop_name(j->op), (unsigned long long)j->count,
+		    j->skew, j->in_place ? "in place" : "out of place", time, r, wrong, first,
+		    ref_to_double(out + first * esz, j->dtype), ref_to_double(want + first * esz, j->dtype));
 	for (uint64_t i = 0; i < b->room; i++) {
 		const char *at = b->memory + i;
-		bool result = at >= b->recv && at < b->recv + b->recv_bytes, input = at >= b->send && at < b->send + b->send_bytes;
+		bool result = at >= b->recv && at < b->recv + b->recv_bytes,
+		     input = at >= b->send && at < b->send + b->send_bytes;
 
 		if (!result && !input && (unsigned char)b->kept[i] != 0xa5)
-			fail_msg("%s count %llu rank %d: wrote outside of the buffers, at %lld of the result", plan->source, (unsigned long long)j->count, r,
-			    (long long)(at - b->recv));
+			fail_msg("%s count %llu rank %d: wrote outside of the buffers, at %lld of the result",
+			    plan->source, (unsigned long long)j->count, r, (long long)(at - b->recv));
 		if (input && !result && b->kept[i] != b->input[at - b->send])
-			fail_msg("%s count %llu rank %d: changed the input", plan->source, (unsigned long long)j->count, r);
+			fail_msg(
+			    "%s count %llu rank %d: changed the input", plan->source, (unsigned long long)j->count, r);
 	}
 }
 
@@ -377,7 +398,8 @@ void fleet_check(struct fleet *f, const struct fleet_job *j, uint64_t seed)
 		for (int t = 0; t < sets; t++)
 			for (int r = 0; r < n; r++) {
 				if (j->graph)
-					assert_int_equal(gpu->graph_launch(f->rank[r].device, graph[r], f->rank[r].stream), 0);
+					assert_int_equal(
+					    gpu->graph_launch(f->rank[r].device, graph[r], f->rank[r].stream), 0);
 				else
 					launch(&f->rank[r], j, &b[t], sets, scalars[r]);
 			}

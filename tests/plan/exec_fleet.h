@@ -2,9 +2,9 @@
 #ifndef TESTS_PLAN_EXEC_FLEET_H
 #define TESTS_PLAN_EXEC_FLEET_H
 /*
- * Ranks 0 ... n-1 on devices of the sim in one process, and plans that run on them. A check fills random inputs whose results are exact in any
- * order of operations, launches a plan several times back to back on every rank, spoils each launch's buffers as soon as its own
- * rank is done with it, and compares every rank's output with the reference.
+ * Ranks 0 ... n-1 on devices of the sim in one process, and plans that run on them. A check fills random inputs whose
+ * results are exact in any order of operations, launches a plan several times back to back on every rank, spoils each
+ * launch's buffers as soon as its own rank is done with it, and compares every rank's output with the reference.
  */
 #include <pthread.h>
 #include "gpu/gpu_ops.h"
@@ -30,11 +30,11 @@ struct fleet {
 	pthread_barrier_t barrier;
 	const void *mine[FLEET_MAX];
 	int fd[FLEET_MAX];
-	int sabotage;   /* the next rounds fail with this */
+	int sabotage; /* the next rounds fail with this */
 };
 
 struct fleet_options {
-	bool mapped;    /* peers map the memory, as if they were processes; TSan then cannot know it for the same */
+	bool mapped; /* peers map the memory, as if they were processes; TSan then cannot know it for the same */
 	enum shunt_plan_wire wire;
 	unsigned max_blocks;
 	const struct shunt_gpu_ops *last; /* the last rank's; NULL: as all */
@@ -52,13 +52,13 @@ void fleet_wait(struct fleet *f, const char *what);
 
 struct fleet_job {
 	enum shunt_dtype dtype;
-	enum shunt_redop op;    /* what the plan and the call amount to */
-	uint64_t count;         /* elements, as NCCL counts */
+	enum shunt_redop op; /* what the plan and the call amount to */
+	uint64_t count;      /* elements, as NCCL counts */
 	bool in_place;
-	int skew;               /* elements by which the buffers are off a multiple of 16 bytes */
-	int times;              /* launches back to back, each with buffers of its own */
-	bool graph;             /* the launches are captured, and replayed `times` times each with new inputs */
-	bool direct;            /* as if all buffers lay in windows */
+	int skew;    /* elements by which the buffers are off a multiple of 16 bytes */
+	int times;   /* launches back to back, each with buffers of its own */
+	bool graph;  /* the launches are captured, and replayed `times` times each with new inputs */
+	bool direct; /* as if all buffers lay in windows */
 };
 
 /* One check with the plan that the fleet holds. */

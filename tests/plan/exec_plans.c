@@ -14,13 +14,16 @@ struct text {
 	const char *channel, *buffers;
 };
 
-static void begin(struct text *t, int n, const char *name, const char *collective, const char *protocol, bool inplace, bool twice)
+static void begin(
+    struct text *t, int n, const char *name, const char *collective, const char *protocol, bool inplace, bool twice)
 {
 	memset(t, 0, sizeof(*t));
 	t->f = open_memstream(&t->p, &t->n);
 	t->ranks = n;
-	fprintf(t->f, "{\"name\":\"%s\",\"collective\":\"%s\",\"protocol\":\"%s\",\"inplace\":%s,\"use_double_scratch_buffer\":%s,", name, collective, protocol,
-	    inplace ? "true" : "false", twice ? "true" : "false");
+	fprintf(t->f,
+	    "{\"name\":\"%s\",\"collective\":\"%s\",\"protocol\":\"%s\",\"inplace\":%s,\"use_double_scratch_buffer\":%"
+	    "s,",
+	    name, collective, protocol, inplace ? "true" : "false", twice ? "true" : "false");
 	fprintf(t->f, "\"num_threads_per_block\":256,\"gpus\":[");
 }
 
@@ -51,13 +54,18 @@ static int buffer(const struct text *t, int p, char letter)
 	return peer(t, p) * (int)strlen(t->buffers) + (int)(strchr(t->buffers, letter) - t->buffers);
 }
 
-/* A rank with `channels` channels of one type to each other rank (numbered peer by peer) that may use all of their `buffers`. */
-static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, const char *channel, int channels, const char *buffers, const char *more)
+/*
+ * A rank with `channels` channels of one type to each other rank (numbered peer by peer) that may use all of their
+ * `buffers`.
+ */
+static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, const char *channel, int channels,
+    const char *buffers, const char *more)
 {
 	t->rank = rank;
 	t->channel = channel;
 	t->buffers = buffers;
-	fprintf(t->f, "{\"id\":%d,\"input_chunks\":%d,\"output_chunks\":%d,\"scratch_chunks\":%d,\"channels\":[", rank, in, out, scratch);
+	fprintf(t->f, "{\"id\":%d,\"input_chunks\":%d,\"output_chunks\":%d,\"scratch_chunks\":%d,\"channels\":[", rank,
+	    in, out, scratch);
 	if (t->ranks > 1 && channels) {
 		fprintf(t->f, "{\"channel_type\":\"%s\",\"connected_to\":[", channel);
 		for (int p = 0; p < t->ranks; p++)
@@ -66,7 +74,9 @@ static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, co
 		fprintf(t->f, "]},");
 	}
 	for (const char *b = more; *b; b++) {
-		fprintf(t->f, "{\"channel_type\":\"switch\",\"buffer_type\":\"%c\",\"rank_groups\":[{\"size\":%d,\"ranks\":[", *b, t->ranks);
+		fprintf(t->f,
+		    "{\"channel_type\":\"switch\",\"buffer_type\":\"%c\",\"rank_groups\":[{\"size\":%d,\"ranks\":[", *b,
+		    t->ranks);
 		for (int p = 0; p < t->ranks; p++)
 			fprintf(t->f, "%d,", p);
 		fprintf(t->f, "]}]},");
@@ -74,7 +84,8 @@ static void gpu_begin(struct text *t, int rank, int in, int out, int scratch, co
 	fprintf(t->f, "],\"remote_buffers\":[");
 	for (int p = 0; p < t->ranks; p++)
 		for (const char *b = buffers; *b && p != rank; b++)
-			fprintf(t->f, "{\"rank\":%d,\"type\":\"%c\",\"access_channel_types\":[\"%s\"]},", p, *b, channel);
+			fprintf(
+			    t->f, "{\"rank\":%d,\"type\":\"%c\",\"access_channel_types\":[\"%s\"]},", p, *b, channel);
 	fprintf(t->f, "],\"threadblocks\":[");
 }
 
@@ -140,8 +151,8 @@ static void local_copy(struct text *t, const char *name, char from, int i, char 
 
 static void put(struct text *t, const char *name, char from, int i, int p, char to, int j)
 {
-	fprintf(t->f, "{\"name\":\"%s\",\"channel_type\":\"%s\",\"src_buff\":[" LOCAL "],\"dst_buff\":[" REMOTE "]", name, t->channel, from, i,
-	    buffer(t, p, to), j);
+	fprintf(t->f, "{\"name\":\"%s\",\"channel_type\":\"%s\",\"src_buff\":[" LOCAL "],\"dst_buff\":[" REMOTE "]",
+	    name, t->channel, from, i, buffer(t, p, to), j);
 	if (!strcmp(t->channel, "port"))
 		fprintf(t->f, ",\"channel_ids\":[%d]", peer(t, p));
 	fprintf(t->f, "},");
@@ -159,7 +170,10 @@ char *plan_twoshot(int n, int blocks, const char *redop)
 			for (int p = 0; p < n; p++)
 				if (p != r)
 					put(&t, "ppkt", 'i', p * blocks + b, p, 's', r * blocks + b);
-			fprintf(t.f, "{\"name\":\"respkt\",\"channel_type\":\"memory\",\"reduce_op\":\"%s\",\"src_buff\":[" LOCAL, redop, 'i', r * blocks + b);
+			fprintf(t.f,
+			    "{\"name\":\"respkt\",\"channel_type\":\"memory\",\"reduce_op\":\"%s\",\"src_buff\":"
+			    "[" LOCAL,
+			    redop, 'i', r * blocks + b);
 			for (int p = 0; p < n; p++)
 				if (p != r)
 					fprintf(t.f, LOCAL, 's', p * blocks + b);
@@ -189,7 +203,9 @@ char *plan_get(int n)
 		local_copy(&t, "copy", 'i', 0, 'o', r);
 		for (int p = 0; p < n; p++)
 			if (p != r)
-				fprintf(t.f, "{\"name\":\"get\",\"channel_type\":\"memory\",\"src_buff\":[" REMOTE "],\"dst_buff\":[" LOCAL "]},",
+				fprintf(t.f,
+				    "{\"name\":\"get\",\"channel_type\":\"memory\",\"src_buff\":[" REMOTE
+				    "],\"dst_buff\":[" LOCAL "]},",
 				    buffer(&t, p, 'i'), 0, 'o', p);
 		block_end(&t);
 		gpu_end(&t, "");
@@ -234,11 +250,17 @@ char *plan_switch(int n)
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, n, n, 1, "memory", 1, "", "io");
 		block_begin(&t, 0, 0, n - 1, 2);
-		fprintf(t.f, "{\"name\":\"glre\",\"buffer_type\":\"i\",\"buffer_offset\":%d,\"size\":1,\"dst_chunk\":{\"rank\":%d,\"type\":\"s\",\"index\":0,"
-		    "\"size\":1},\"channel_ids\":[0],\"channel_type\":\"switch\",\"reduce_op\":\"sum\"},", r, r);
+		fprintf(t.f,
+		    "{\"name\":\"glre\",\"buffer_type\":\"i\",\"buffer_offset\":%d,\"size\":1,\"dst_chunk\":{\"rank\":%"
+		    "d,\"type\":\"s\",\"index\":0,"
+		    "\"size\":1},\"channel_ids\":[0],\"channel_type\":\"switch\",\"reduce_op\":\"sum\"},",
+		    r, r);
 		nop(&t);
-		fprintf(t.f, "{\"name\":\"gstore\",\"channel_type\":\"switch\",\"src_buff\":[" LOCAL "],\"dst_buff\":[{\"switch_channel_id\":1,\"index\":%d,"
-		    "\"size\":1}]},", 's', 0, r);
+		fprintf(t.f,
+		    "{\"name\":\"gstore\",\"channel_type\":\"switch\",\"src_buff\":[" LOCAL
+		    "],\"dst_buff\":[{\"switch_channel_id\":1,\"index\":%d,"
+		    "\"size\":1}]},",
+		    's', 0, r);
 		nop(&t);
 		channels(&t, "signal", 0, n - 1);
 		channels(&t, "wait", 0, n - 1);
@@ -302,12 +324,15 @@ char *plan_windows(int window)
 	gpu_begin(&t, 0, 2, 2, 2, "memory", 0, "", "");
 	for (int b = 0; b < 2; b++) {
 		block_begin(&t, b, 0, 0, 0);
-		fprintf(t.f, "{\"name\":\"pipeline\",\"iter_context\":{\"unit_size\":%d,\"num_chunks\":2},\"ops\":[", window);
+		fprintf(t.f, "{\"name\":\"pipeline\",\"iter_context\":{\"unit_size\":%d,\"num_chunks\":2},\"ops\":[",
+		    window);
 		if (b) {
 			fprintf(t.f, "{\"name\":\"sem_acquire\",\"semaphore_ids\":[0]},");
 			nop(&t);
 		}
-		fprintf(t.f, "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"%c\",\"index\":0,\"size\":2}],\"dst_buff\":[{\"type\":\"%c\",\"index\":0,\"size\":2}]},",
+		fprintf(t.f,
+		    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"%c\",\"index\":0,\"size\":2}],\"dst_buff\":[{"
+		    "\"type\":\"%c\",\"index\":0,\"size\":2}]},",
 		    b ? 's' : 'i', b ? 'o' : 's');
 		if (!b) {
 			nop(&t);
@@ -345,8 +370,10 @@ char *plan_mixed(void)
 	gpu_begin(&t, 0, 3, 2, 0, "memory", 0, "", "");
 	block_begin(&t, 0, 0, 0, 0);
 	for (int i = 0; i < 2; i++)
-		fprintf(t.f, "{\"name\":\"re\",\"reduce_op\":\"%s\",\"src_buff\":[" LOCAL LOCAL LOCAL "],\"dst_buff\":[" LOCAL "]},", redops[i], 'i', 0, 'i', 1, 'i',
-		    2, 'o', i);
+		fprintf(t.f,
+		    "{\"name\":\"re\",\"reduce_op\":\"%s\",\"src_buff\":[" LOCAL LOCAL LOCAL "],\"dst_buff\":[" LOCAL
+		    "]},",
+		    redops[i], 'i', 0, 'i', 1, 'i', 2, 'o', i);
 	block_end(&t);
 	gpu_end(&t, "");
 	return end(&t);
@@ -360,7 +387,8 @@ char *plan_scatter(int n)
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, n, 1, 0, "memory", 1, "i", "");
 		block_begin(&t, 0, 0, n - 1, 0);
-		fprintf(t.f, "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL, 'i', r);
+		fprintf(t.f, "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL,
+		    'i', r);
 		for (int p = 0; p < n; p++)
 			if (p != r)
 				fprintf(t.f, REMOTE, buffer(&t, p, 'i'), r);
@@ -406,7 +434,10 @@ char *plan_staged(void)
 		local_copy(&t, "copy", 'i', 0, 's', 2);
 		nop(&t);
 		put(&t, "ppkt", 's', 2, 1 - r, 's', 0);
-		fprintf(t.f, "{\"name\":\"repkt\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL LOCAL "],\"dst_buff\":[" LOCAL "]},", 'i', 0, 's', 0, 'i', 0);
+		fprintf(t.f,
+		    "{\"name\":\"repkt\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL LOCAL "],\"dst_buff\":[" LOCAL
+		    "]},",
+		    'i', 0, 's', 0, 'i', 0);
 		block_end(&t);
 		gpu_end(&t, "");
 	}

@@ -7,7 +7,9 @@
 char *plan_twoshot(int n, int blocks, const char *redop);
 /* All-gather: everyone loads the others' inputs, and nobody tells anybody anything. */
 char *plan_get(int n);
-/* All-gather through single scratch, with a signal for data and one back for having read it; one block for each peer. */
+/*
+ * All-gather through single scratch, with a signal for data and one back for having read it; one block for each peer.
+ */
 char *plan_acks(int n);
 /* All-reduce: switch load-reduce of a chunk to scratch, switch store of it. */
 char *plan_switch(int n);
@@ -21,10 +23,15 @@ char *plan_windows(int window);
 char *plan_mixed(void);
 /* Custom, one rank: the input to three chunks of output: a copy, that packed and unpacked, a copy of that; no nops. */
 char *plan_packed(void);
-/* Reduce-scatter in place by plain loads: peers' chunks are read and summed into our own, which is all that is written. */
+/*
+ * Reduce-scatter in place by plain loads: peers' chunks are read and summed into our own, which is all that is written.
+ */
 char *plan_scatter(int n);
 /* All-reduce of two ranks in place: the input goes to plain scratch, and from there as packets to the other. */
 char *plan_staged(void);
-/* In place, two ranks, by a buffer that is our part of another one, of which the plan says that it has no chunks: ranks swap these parts. */
+/*
+ * In place, two ranks, by a buffer that is our part of another one, of which the plan says that it has no chunks: ranks
+ * swap these parts.
+ */
 char *plan_parts(int scatter);
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * fuzz_drive SECONDS DIRECTORY: changes the directory's texts (plans, or tuning files) at random, a few changes each, and loads what comes
- * out. For machines without libFuzzer. It stops after SECONDS or a fixed number of texts, whichever is first, and makes the same texts every
- * time.
+ * fuzz_drive SECONDS DIRECTORY: changes the directory's texts (plans, or tuning files) at random, a few changes each,
+ * and loads what comes out. For machines without libFuzzer. It stops after SECONDS or a fixed number of texts,
+ * whichever is first, and makes the same texts every time.
  */
 #include <dirent.h>
 #include <inttypes.h>
@@ -47,10 +47,10 @@ static void splice(char *text, size_t *n_p, size_t at, size_t old, const char *n
 /* A number somewhere, made another. */
 static void change_number(char *text, size_t *n_p)
 {
-	static const char *const numbers[] = {"0", "1", "2", "3", "7", "-1", "16", "255", "256", "1023", "1024", "65536",
-	    "2147483647", "2147483648", "4294967295", "4294967296", "1099511627776", "1099511627777", "9223372036854775807",
-	    "9223372036854775808", "18446744073709551615", "18446744073709551616", "1e9", "0.5", "null", "[]", "{}", "\"i\"",
-	    "true"};
+	static const char *const numbers[] = { "0", "1", "2", "3", "7", "-1", "16", "255", "256", "1023", "1024",
+		"65536", "2147483647", "2147483648", "4294967295", "4294967296", "1099511627776", "1099511627777",
+		"9223372036854775807", "9223372036854775808", "18446744073709551615", "18446744073709551616", "1e9",
+		"0.5", "null", "[]", "{}", "\"i\"", "true" };
 	size_t at = below(*n_p), old = 0, i = below(sizeof(numbers) / sizeof(numbers[0]));
 
 	while (at < *n_p && !is_digit(text[at]))

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WANT(condition)                                                                                                            \
-	do {                                                                                                                       \
-		if (!(condition))                                                                                                  \
-			return #condition;                                                                                         \
+#define WANT(condition) \
+	do { \
+		if (!(condition)) \
+			return #condition; \
 	} while (0)
 
 static const char *slice_wrong(

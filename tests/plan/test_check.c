@@ -24,205 +24,244 @@ struct change {
 #define OP1(rank) "gpus/" #rank "/threadblocks/0/ops/1"
 
 static const struct change changes[] = {
-    /* Indices and ranges */
-    {"allreduce_oneshot_2", {{OP0 "0/src_buff/0/index", "1"}},
-        "plan: rank 0, block 0, operation 0 (ppkt): src_buff[0].index 1 and size 1 reach chunk 1, expected at most 0: the input of "
-        "rank 0 has 1"},
-    {"allreduce_oneshot_2", {{OP0 "0/dst_buff/0/index", "1"}},
-        "dst_buff[0].index 1 and size 1 reach chunk 1, expected at most 0: the scratch of rank 1"},
-    {"allreduce_oneshot_2", {{"gpus/1/scratch_chunks", "0"}}, "expected at most -1: the scratch of rank 1 has 0 chunks"},
-    {"allreduce_oneshot_2", {{OP0 "0/src_buff/0/size", "0"}}, "operation 0 (ppkt): src_buff[0].size is 0, expected 1 to"},
-    {"allreduce_oneshot_2", {{OP0 "0/src_buff/0/index", "1099511627777"}},
-        "src_buff[0].index is 1099511627777, expected 0 to 1099511627776"},
-    {"allreduce_oneshot_2", {{OP0 "0/dst_buff/0/buffer_id", "1"}}, "operation 0 (ppkt): dst_buff[0].buffer_id is 1, expected 0"},
-    {"allreduce_oneshot_2", {{"gpus/0/threadblocks/0/remote_buffer_refs", "[]"}},
-        "dst_buff[0].buffer_id: the block has no remote_buffer_refs list"},
-    {"allreduce_oneshot_2", {{"gpus/0/threadblocks/0/remote_buffer_refs/0/remote_buffer_ids/0", "1"}},
-        "rank 0, block 0: remote_buffer_refs[0].remote_buffer_ids[0] is 1, expected 0"},
-    {"allreduce_oneshot_2", {{"gpus/0/threadblocks/0/channels/0/channel_ids/0", "3"}},
-        "rank 0, block 0: channels[0].channel_ids[0] is 3, expected 0"},
-    {"allreduce_oneshot_2", {{"gpus/0/channels/0/connected_to/0", "2"}},
-        "rank 0: channels[0].connected_to[0] is 2, expected 0 to 1"},
-    {"allreduce_oneshot_2", {{"gpus/0/remote_buffers/0/rank", "2"}}, "rank 0: remote_buffers[0].rank is 2, expected 0 to 1"},
-    {"allreduce_oneshot_2", {{"gpus/0/remote_buffers/0/access_channel_types", "[\"port\"]"}},
-        "access_channel_types lack \"memory\""},
-    {"allreduce_oneshot_2", {{"gpus/0/remote_buffers/0/access_channel_types/0", "\"switch\""}},
-        "remote_buffers[0].access_channel_types[0] is \"switch\", expected \"memory\" or \"port\""},
-    {"allreduce_oneshot_2", {{"gpus/1/id", "0"}}, "rank 1: id is 0, expected 1"},
-    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/id", "1"}}, "rank 1, block 0: id is 1, expected 0"},
-    {"allreduce_oneshot_2", {{"gpus", "[]"}}, "gpus has 0 entries, expected 1 to"},
-    {"allreduce_oneshot_2", {{"buffer_alignment", "24"}}, "buffer_alignment is 24, expected a multiple of 16"},
-    {"allreduce_oneshot_2", {{"buffer_alignment", "8"}}, "buffer_alignment is 8, expected 16 to"},
-    {"allreduce_oneshot_2", {{"num_threads_per_block", "1025"}}, "num_threads_per_block is 1025, expected 1 to 1024"},
-    {"allreduce_oneshot_2", {{"min_message_size", "9"}, {"max_message_size", "8"}},
-        "max_message_size is 8, expected at least min_message_size, 9"},
-    {"custom_reductions_2", {{"dtypes/0", "\"half\""}}, "dtypes[0] is \"half\", expected the name of a type"},
-    {"custom_reductions_2", {{"dtypes", "[]"}}, "dtypes is empty"},
-    {"custom_reductions_2", {{"tags/auto", "2"}}, "tags.auto is 2, expected 0 to 1"},
-    {"custom_reductions_2", {{"tags/priority", "2147483648"}}, "tags.priority is 2147483648, expected -2147483648 to 2147483647"},
-    {"sendrecv_pipeline_2", {{"gpus/0/semaphores/0/init_value", "-1"}},
-        "rank 0: semaphores[0].init_value is -1, expected 0 to 2147483647"},
-    {"sendrecv_pipeline_2", {{OP0 "2/ops/4/semaphore_ids/0", "2"}},
-        "operation 2.4 (sem_release): semaphore_ids[0] is 2, expected 0 to 1"},
+	/* Indices and ranges */
+	{ "allreduce_oneshot_2", { { OP0 "0/src_buff/0/index", "1" } },
+	    "plan: rank 0, block 0, operation 0 (ppkt): src_buff[0].index 1 and size 1 reach chunk 1, expected at most "
+	    "0: the input of "
+	    "rank 0 has 1" },
+	{ "allreduce_oneshot_2", { { OP0 "0/dst_buff/0/index", "1" } },
+	    "dst_buff[0].index 1 and size 1 reach chunk 1, expected at most 0: the scratch of rank 1" },
+	{ "allreduce_oneshot_2", { { "gpus/1/scratch_chunks", "0" } },
+	    "expected at most -1: the scratch of rank 1 has 0 chunks" },
+	{ "allreduce_oneshot_2", { { OP0 "0/src_buff/0/size", "0" } },
+	    "operation 0 (ppkt): src_buff[0].size is 0, expected 1 to" },
+	{ "allreduce_oneshot_2", { { OP0 "0/src_buff/0/index", "1099511627777" } },
+	    "src_buff[0].index is 1099511627777, expected 0 to 1099511627776" },
+	{ "allreduce_oneshot_2", { { OP0 "0/dst_buff/0/buffer_id", "1" } },
+	    "operation 0 (ppkt): dst_buff[0].buffer_id is 1, expected 0" },
+	{ "allreduce_oneshot_2", { { "gpus/0/threadblocks/0/remote_buffer_refs", "[]" } },
+	    "dst_buff[0].buffer_id: the block has no remote_buffer_refs list" },
+	{ "allreduce_oneshot_2", { { "gpus/0/threadblocks/0/remote_buffer_refs/0/remote_buffer_ids/0", "1" } },
+	    "rank 0, block 0: remote_buffer_refs[0].remote_buffer_ids[0] is 1, expected 0" },
+	{ "allreduce_oneshot_2", { { "gpus/0/threadblocks/0/channels/0/channel_ids/0", "3" } },
+	    "rank 0, block 0: channels[0].channel_ids[0] is 3, expected 0" },
+	{ "allreduce_oneshot_2", { { "gpus/0/channels/0/connected_to/0", "2" } },
+	    "rank 0: channels[0].connected_to[0] is 2, expected 0 to 1" },
+	{ "allreduce_oneshot_2", { { "gpus/0/remote_buffers/0/rank", "2" } },
+	    "rank 0: remote_buffers[0].rank is 2, expected 0 to 1" },
+	{ "allreduce_oneshot_2", { { "gpus/0/remote_buffers/0/access_channel_types", "[\"port\"]" } },
+	    "access_channel_types lack \"memory\"" },
+	{ "allreduce_oneshot_2", { { "gpus/0/remote_buffers/0/access_channel_types/0", "\"switch\"" } },
+	    "remote_buffers[0].access_channel_types[0] is \"switch\", expected \"memory\" or \"port\"" },
+	{ "allreduce_oneshot_2", { { "gpus/1/id", "0" } }, "rank 1: id is 0, expected 1" },
+	{ "allreduce_oneshot_2", { { "gpus/1/threadblocks/0/id", "1" } }, "rank 1, block 0: id is 1, expected 0" },
+	{ "allreduce_oneshot_2", { { "gpus", "[]" } }, "gpus has 0 entries, expected 1 to" },
+	{ "allreduce_oneshot_2", { { "buffer_alignment", "24" } },
+	    "buffer_alignment is 24, expected a multiple of 16" },
+	{ "allreduce_oneshot_2", { { "buffer_alignment", "8" } }, "buffer_alignment is 8, expected 16 to" },
+	{ "allreduce_oneshot_2", { { "num_threads_per_block", "1025" } },
+	    "num_threads_per_block is 1025, expected 1 to 1024" },
+	{ "allreduce_oneshot_2", { { "min_message_size", "9" }, { "max_message_size", "8" } },
+	    "max_message_size is 8, expected at least min_message_size, 9" },
+	{ "custom_reductions_2", { { "dtypes/0", "\"half\"" } }, "dtypes[0] is \"half\", expected the name of a type" },
+	{ "custom_reductions_2", { { "dtypes", "[]" } }, "dtypes is empty" },
+	{ "custom_reductions_2", { { "tags/auto", "2" } }, "tags.auto is 2, expected 0 to 1" },
+	{ "custom_reductions_2", { { "tags/priority", "2147483648" } },
+	    "tags.priority is 2147483648, expected -2147483648 to 2147483647" },
+	{ "sendrecv_pipeline_2", { { "gpus/0/semaphores/0/init_value", "-1" } },
+	    "rank 0: semaphores[0].init_value is -1, expected 0 to 2147483647" },
+	{ "sendrecv_pipeline_2", { { OP0 "2/ops/4/semaphore_ids/0", "2" } },
+	    "operation 2.4 (sem_release): semaphore_ids[0] is 2, expected 0 to 1" },
 
-    /* Shapes of operations */
-    {"allreduce_oneshot_2", {{OP0 "0/name", "\"putt\""}}, "operation 0: name is \"putt\", expected one of nop, barrier,"},
-    {"allreduce_oneshot_2", {{OP0 "0/channel_type", "\"switch\""}},
-        "operation 0 (ppkt): channel_type is \"switch\", expected \"memory\" or \"port\""},
-    {"allreduce_oneshot_2", {{OP0 "0/dst_buff", "[]"}}, "operation 0 (ppkt): dst_buff has 0 entries, expected 1 or more"},
-    {"allreduce_oneshot_2", {{OP0 "0/src_buff/1", "{\"type\":\"i\",\"index\":0,\"size\":1}"}},
-        "operation 0 (ppkt): dst_buff has 1 entries, expected 2 as src_buff has"},
-    {"allreduce_oneshot_2", {{OP0 "1/src_buff/1", ""}}, "operation 1 (repkt): src_buff has 1 entries, expected 2 or more"},
-    {"allreduce_oneshot_2", {{OP0 "1/dst_buff/1", "{\"type\":\"i\",\"index\":0,\"size\":1}"}},
-        "dst_buff has 2 entries, expected 1"},
-    {"allreduce_oneshot_2", {{OP0 "1/reduce_op", "\"mul\""}}, "reduce_op is \"mul\", expected one of sum, prod, max, min, avg"},
-    {"allreduce_oneshot_2", {{OP0 "1/src_buff/1/type", "\"o\""}},
-        "operation 1 (repkt): src_buff[1] is in output, expected scratch: it holds packets"},
-    {"allreduce_oneshot_2", {{"protocol", "\"Simple\""}},
-        "operation 0 (ppkt): dst_buff[0] holds packets, expected none unless protocol is \"LL\""},
-    {"allreduce_twoshot_2", {{"gpus/0/remote_buffers/0/type", "\"i\""}},
-        "dst_buff[0] is in input, expected scratch: it holds packets"},
-    {"allgather_put_2", {{"reuse_resources", "true"}},
-        "operation 3 (put): dst_buff[0] is a peer's output, expected scratch: reuse_resources is true"},
-    {"allgather_put_2", {{OP0 "3/dst_buff/0/index", "0"}, {OP0 "3/dst_buff/0/size", "2"}},
-        "dst_buff[0].size is 2, expected 1 as the operation's first has"},
-    {"allgather_put_2", {{OP0 "3/tbg_info/tb_id", "2"}}, "operation 3 (put): tbg_info.tb_id is 2, expected 0 to 1"},
-    {"allgather_put_2", {{OP0 "3/tbg_info/tbg_size", "0"}}, "tbg_info.tbg_size is 0, expected 1 to"},
-    {"allgather_put_2", {{OP0 "3/tbg_info/tbg_size", "4294967294"}, {OP0 "3/tbg_info/tb_id", "2147483648"}},
-        "tbg_info.tbg_size is 4294967294, expected 1 to 65536"},
-    {"allgather_put_2", {{OP0 "4/tbg_info", "{\"tb_id\":0,\"tbg_size\":1}"}},
-        "operation 4 (nop): tbg_info is there, expected none"},
-    {"alltoall_port_3", {{OP0 "4/channel_ids", "[1]"}},
-        "operation 4 (pws): channel_ids[0] leads to rank 2, expected rank 1 whose buffer dst_buff[0] is"},
-    {"alltoall_port_3", {{OP0 "4/channel_ids", "[0,0]"}},
-        "operation 4 (pws): channel_ids has 2 entries, expected 1 as dst_buff has"},
-    {"alltoall_port_3", {{OP0 "4/channel_ids", "[]"}}, "channel_ids is empty, expected at least one number"},
-    {"alltoall_port_3", {{OP0 "6/channel_type", "\"memory\""}},
-        "operation 6 (flush): channel_type is \"memory\", expected \"port\""},
-    {"alltoall_port_3", {{OP0 "1/channel_type", "\"memory\""}},
-        "operation 1 (signal): channel_ids[0]: the block has no memory channel"},
-    {"sendrecv_pipeline_2", {{OP0 "2/iter_context/unit_size", "100"}},
-        "operation 2 (pipeline): iter_context.unit_size is 100, expected a multiple of buffer_alignment, 16"},
-    {"sendrecv_pipeline_2", {{OP0 "2/iter_context/num_chunks", "1099511627776"}},
-        "operation 2 (pipeline): iter_context.num_chunks is 1099511627776, expected 1 to 65536"},
-    {"sendrecv_pipeline_2", {{OP0 "2/ops", "[]"}}, "operation 2 (pipeline): ops is empty"},
-    {"sendrecv_pipeline_2", {{OP0 "2/ops/1/name", "\"pipeline\""}},
-        "operation 2.1 (pipeline): name is \"pipeline\", expected none within a pipeline"},
-    {"sendrecv_pipeline_2", {{"min_message_size", "1152921504606846976"}}, "plan: the smallest message takes more than"},
+	/* Shapes of operations */
+	{ "allreduce_oneshot_2", { { OP0 "0/name", "\"putt\"" } },
+	    "operation 0: name is \"putt\", expected one of nop, barrier," },
+	{ "allreduce_oneshot_2", { { OP0 "0/channel_type", "\"switch\"" } },
+	    "operation 0 (ppkt): channel_type is \"switch\", expected \"memory\" or \"port\"" },
+	{ "allreduce_oneshot_2", { { OP0 "0/dst_buff", "[]" } },
+	    "operation 0 (ppkt): dst_buff has 0 entries, expected 1 or more" },
+	{ "allreduce_oneshot_2", { { OP0 "0/src_buff/1", "{\"type\":\"i\",\"index\":0,\"size\":1}" } },
+	    "operation 0 (ppkt): dst_buff has 1 entries, expected 2 as src_buff has" },
+	{ "allreduce_oneshot_2", { { OP0 "1/src_buff/1", "" } },
+	    "operation 1 (repkt): src_buff has 1 entries, expected 2 or more" },
+	{ "allreduce_oneshot_2", { { OP0 "1/dst_buff/1", "{\"type\":\"i\",\"index\":0,\"size\":1}" } },
+	    "dst_buff has 2 entries, expected 1" },
+	{ "allreduce_oneshot_2", { { OP0 "1/reduce_op", "\"mul\"" } },
+	    "reduce_op is \"mul\", expected one of sum, prod, max, min, avg" },
+	{ "allreduce_oneshot_2", { { OP0 "1/src_buff/1/type", "\"o\"" } },
+	    "operation 1 (repkt): src_buff[1] is in output, expected scratch: it holds packets" },
+	{ "allreduce_oneshot_2", { { "protocol", "\"Simple\"" } },
+	    "operation 0 (ppkt): dst_buff[0] holds packets, expected none unless protocol is \"LL\"" },
+	{ "allreduce_twoshot_2", { { "gpus/0/remote_buffers/0/type", "\"i\"" } },
+	    "dst_buff[0] is in input, expected scratch: it holds packets" },
+	{ "allgather_put_2", { { "reuse_resources", "true" } },
+	    "operation 3 (put): dst_buff[0] is a peer's output, expected scratch: reuse_resources is true" },
+	{ "allgather_put_2", { { OP0 "3/dst_buff/0/index", "0" }, { OP0 "3/dst_buff/0/size", "2" } },
+	    "dst_buff[0].size is 2, expected 1 as the operation's first has" },
+	{ "allgather_put_2", { { OP0 "3/tbg_info/tb_id", "2" } },
+	    "operation 3 (put): tbg_info.tb_id is 2, expected 0 to 1" },
+	{ "allgather_put_2", { { OP0 "3/tbg_info/tbg_size", "0" } }, "tbg_info.tbg_size is 0, expected 1 to" },
+	{ "allgather_put_2", { { OP0 "3/tbg_info/tbg_size", "4294967294" }, { OP0 "3/tbg_info/tb_id", "2147483648" } },
+	    "tbg_info.tbg_size is 4294967294, expected 1 to 65536" },
+	{ "allgather_put_2", { { OP0 "4/tbg_info", "{\"tb_id\":0,\"tbg_size\":1}" } },
+	    "operation 4 (nop): tbg_info is there, expected none" },
+	{ "alltoall_port_3", { { OP0 "4/channel_ids", "[1]" } },
+	    "operation 4 (pws): channel_ids[0] leads to rank 2, expected rank 1 whose buffer dst_buff[0] is" },
+	{ "alltoall_port_3", { { OP0 "4/channel_ids", "[0,0]" } },
+	    "operation 4 (pws): channel_ids has 2 entries, expected 1 as dst_buff has" },
+	{ "alltoall_port_3", { { OP0 "4/channel_ids", "[]" } }, "channel_ids is empty, expected at least one number" },
+	{ "alltoall_port_3", { { OP0 "6/channel_type", "\"memory\"" } },
+	    "operation 6 (flush): channel_type is \"memory\", expected \"port\"" },
+	{ "alltoall_port_3", { { OP0 "1/channel_type", "\"memory\"" } },
+	    "operation 1 (signal): channel_ids[0]: the block has no memory channel" },
+	{ "sendrecv_pipeline_2", { { OP0 "2/iter_context/unit_size", "100" } },
+	    "operation 2 (pipeline): iter_context.unit_size is 100, expected a multiple of buffer_alignment, 16" },
+	{ "sendrecv_pipeline_2", { { OP0 "2/iter_context/num_chunks", "1099511627776" } },
+	    "operation 2 (pipeline): iter_context.num_chunks is 1099511627776, expected 1 to 65536" },
+	{ "sendrecv_pipeline_2", { { OP0 "2/ops", "[]" } }, "operation 2 (pipeline): ops is empty" },
+	{ "sendrecv_pipeline_2", { { OP0 "2/ops/1/name", "\"pipeline\"" } },
+	    "operation 2.1 (pipeline): name is \"pipeline\", expected none within a pipeline" },
+	{ "sendrecv_pipeline_2", { { "min_message_size", "1152921504606846976" } },
+	    "plan: the smallest message takes more than" },
 
-    /* Input, output and the collective */
-    {"allreduce_oneshot_2", {{"gpus/1/input_chunks", "2"}}, "rank 1: input_chunks is 2, expected 1 as on rank 0"},
-    {"allreduce_oneshot_2", {{"gpus/0/output_chunks", "2"}, {"gpus/1/output_chunks", "2"}},
-        "output_chunks is 2, expected 1 (allreduce with input_chunks 1)"},
-    {"allgather_put_2", {{"gpus/0/output_chunks", "3"}, {"gpus/1/output_chunks", "3"}},
-        "output_chunks is 3, expected a multiple of the 2 ranks (allgather)"},
-    {"allgather_put_2", {{"gpus/0/output_chunks", "4"}, {"gpus/1/output_chunks", "4"}},
-        "output_chunks is 4, expected 2 (allgather with input_chunks 1)"},
-    {"allgather_put_2", {{"gpus/0/input_chunks", "0"}, {"gpus/1/input_chunks", "0"}}, NULL},
-    {"sendrecv_pipeline_2", {{"collective", "\"alltoall\""}}, NULL},
-    {"allreduce_oneshot_2",
-        {{"gpus/0/input_chunks", "0"}, {"gpus/1/input_chunks", "0"}, {"gpus/0/output_chunks", "0"}, {"gpus/1/output_chunks", "0"}},
-        "input_chunks and output_chunks are 0, expected one that says how large a chunk is"},
+	/* Input, output and the collective */
+	{ "allreduce_oneshot_2", { { "gpus/1/input_chunks", "2" } },
+	    "rank 1: input_chunks is 2, expected 1 as on rank 0" },
+	{ "allreduce_oneshot_2", { { "gpus/0/output_chunks", "2" }, { "gpus/1/output_chunks", "2" } },
+	    "output_chunks is 2, expected 1 (allreduce with input_chunks 1)" },
+	{ "allgather_put_2", { { "gpus/0/output_chunks", "3" }, { "gpus/1/output_chunks", "3" } },
+	    "output_chunks is 3, expected a multiple of the 2 ranks (allgather)" },
+	{ "allgather_put_2", { { "gpus/0/output_chunks", "4" }, { "gpus/1/output_chunks", "4" } },
+	    "output_chunks is 4, expected 2 (allgather with input_chunks 1)" },
+	{ "allgather_put_2", { { "gpus/0/input_chunks", "0" }, { "gpus/1/input_chunks", "0" } }, NULL },
+	{ "sendrecv_pipeline_2", { { "collective", "\"alltoall\"" } }, NULL },
+	{ "allreduce_oneshot_2",
+	    { { "gpus/0/input_chunks", "0" }, { "gpus/1/input_chunks", "0" }, { "gpus/0/output_chunks", "0" },
+	        { "gpus/1/output_chunks", "0" } },
+	    "input_chunks and output_chunks are 0, expected one that says how large a chunk is" },
 
-    /* Channels: both ends */
-    {"allgather_put_2", {{"gpus/1/channels/0/connected_to", "[0]"}, {"gpus/1/threadblocks/1/channels/0/channel_ids/0", "0"}},
-        "rank 0, block 1, operation 0 (rlxsignal): channel_ids[0] is memory channel 1 of the rank, expected one to which rank 1 "
-        "has an other end"},
-    {"allgather_put_2", {{"gpus/0/channels/0/connected_to/2", "1"}}, NULL}, /* a channel that nobody uses */
-    {"allreduce_oneshot_2", {{"gpus/1/channels", "[]"}, {"gpus/1/threadblocks/0/channels", "[]"}}, NULL}, /* data goes one way */
-    {"alltoall_port_3", {{OP0 "10/channel_ids", "[0,0]"}},
-        "rank 2, block 0, operation 11 (wait): waits for signal 3 on its port channel 0, from channel 1 of rank 0"},
-    {"alltoall_port_3", {{OP0 "10/channel_ids", "[0,1,1]"}},
-        "rank 2: port channel 0: rank 0 signals 4 times on its channel 1, expected 3, as often as waits are made here"},
-    {"allreduce_switch_2", {{OP0 "5", ""}},
-        "rank 1, block 0, operation 6 (wait): waits for signal 2 on its memory channel 0, from channel 0 of rank 0, expected"},
-    {"allreduce_switch_2", {{OP0 "6", ""}}, "rank 0: memory channel 0: rank 1 signals 2 times on its channel 0, expected 1"},
+	/* Channels: both ends */
+	{ "allgather_put_2",
+	    { { "gpus/1/channels/0/connected_to", "[0]" }, { "gpus/1/threadblocks/1/channels/0/channel_ids/0", "0" } },
+	    "rank 0, block 1, operation 0 (rlxsignal): channel_ids[0] is memory channel 1 of the rank, expected one to "
+	    "which rank 1 "
+	    "has an other end" },
+	{ "allgather_put_2", { { "gpus/0/channels/0/connected_to/2", "1" } }, NULL }, /* a channel that nobody uses */
+	{ "allreduce_oneshot_2", { { "gpus/1/channels", "[]" }, { "gpus/1/threadblocks/0/channels", "[]" } },
+	    NULL }, /* data goes one way */
+	{ "alltoall_port_3", { { OP0 "10/channel_ids", "[0,0]" } },
+	    "rank 2, block 0, operation 11 (wait): waits for signal 3 on its port channel 0, from channel 1 of rank "
+	    "0" },
+	{ "alltoall_port_3", { { OP0 "10/channel_ids", "[0,1,1]" } },
+	    "rank 2: port channel 0: rank 0 signals 4 times on its channel 1, expected 3, as often as waits are made "
+	    "here" },
+	{ "allreduce_switch_2", { { OP0 "5", "" } },
+	    "rank 1, block 0, operation 6 (wait): waits for signal 2 on its memory channel 0, from channel 0 of rank "
+	    "0, expected" },
+	{ "allreduce_switch_2", { { OP0 "6", "" } },
+	    "rank 0: memory channel 0: rank 1 signals 2 times on its channel 0, expected 1" },
 
-    /* Switch channels */
-    {"allreduce_switch_2", {{"gpus/1/channels/1/buffer_type", "\"o\""}},
-        "rank 1: channels lacks the switch channel of the 2 ranks that rank 0 lists as its 0"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/0/ranks", "[1,0]"}}, "channels lacks the switch channel"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/0/ranks", "[0,0]"}},
-        "rank 0: switch channel 0: ranks names rank 0 twice"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/0/ranks", "[1]"}, {"gpus/0/channels/1/rank_groups/0/size", "1"}},
-        "rank 0: switch channel 0: ranks lacks rank 0 itself"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/0/size", "3"}}, "channels[1].rank_groups[0].size is 3, expected 2"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/0/ranks/1", "7"}},
-        "channels[1].rank_groups[0].ranks[1] is 7, expected 0 to 1"},
-    {"allreduce_switch_2", {{"gpus/0/channels/1/rank_groups/1", "{\"size\":2,\"ranks\":[0,1]}"}}, "does not list switch channel"},
-    {"allreduce_switch_2", {{OP0 "3/src_buff/0/switch_channel_id", "1"}},
-        "operation 3 (glres): src_buff[0].switch_channel_id is 1, expected 0"},
-    {"allreduce_switch_2", {{OP0 "3/src_buff/0/index", "2"}},
-        "src_buff[0].index 2 and size 1 reach chunk 2, expected at most 1: the input of rank 0"},
-    {"switch_all_2", {{"gpus/1/scratch_chunks", "3"}}, "operation 6 (gstorepkt): dst_buff[0].index 3"},
-    {"switch_all_2", {{OP0 "2/buffer_type", "\"o\""}},
-        "operation 2 (glre): buffer_type is \"o\", expected \"i\" as the switch channel has"},
-    {"switch_all_2", {{OP0 "2/channel_ids", "[0,1]"}}, "operation 2 (glre): channel_ids has 2 entries, expected 1"},
-    {"switch_all_2", {{OP0 "2/dst_chunk/rank", "1"}}, "operation 2 (glre): dst_chunk.rank is 1, expected 0"},
-    {"switch_all_2", {{OP0 "2/dst_chunk/size", "2"}, {OP0 "2/dst_chunk/index", "0"}},
-        "operation 2 (glre): dst_chunk.size is 2, expected 1 as"},
-    {"switch_all_2", {{OP0 "2/buffer_offset", "2"}}, "operation 2 (glre): buffer_offset.index 2"},
+	/* Switch channels */
+	{ "allreduce_switch_2", { { "gpus/1/channels/1/buffer_type", "\"o\"" } },
+	    "rank 1: channels lacks the switch channel of the 2 ranks that rank 0 lists as its 0" },
+	{ "allreduce_switch_2", { { "gpus/0/channels/1/rank_groups/0/ranks", "[1,0]" } },
+	    "channels lacks the switch channel" },
+	{ "allreduce_switch_2", { { "gpus/0/channels/1/rank_groups/0/ranks", "[0,0]" } },
+	    "rank 0: switch channel 0: ranks names rank 0 twice" },
+	{ "allreduce_switch_2",
+	    { { "gpus/0/channels/1/rank_groups/0/ranks", "[1]" }, { "gpus/0/channels/1/rank_groups/0/size", "1" } },
+	    "rank 0: switch channel 0: ranks lacks rank 0 itself" },
+	{ "allreduce_switch_2", { { "gpus/0/channels/1/rank_groups/0/size", "3" } },
+	    "channels[1].rank_groups[0].size is 3, expected 2" },
+	{ "allreduce_switch_2", { { "gpus/0/channels/1/rank_groups/0/ranks/1", "7" } },
+	    "channels[1].rank_groups[0].ranks[1] is 7, expected 0 to 1" },
+	{ "allreduce_switch_2", { { "gpus/0/channels/1/rank_groups/1", "{\"size\":2,\"ranks\":[0,1]}" } },
+	    "does not list switch channel" },
+	{ "allreduce_switch_2", { { OP0 "3/src_buff/0/switch_channel_id", "1" } },
+	    "operation 3 (glres): src_buff[0].switch_channel_id is 1, expected 0" },
+	{ "allreduce_switch_2", { { OP0 "3/src_buff/0/index", "2" } },
+	    "src_buff[0].index 2 and size 1 reach chunk 2, expected at most 1: the input of rank 0" },
+	{ "switch_all_2", { { "gpus/1/scratch_chunks", "3" } }, "operation 6 (gstorepkt): dst_buff[0].index 3" },
+	{ "switch_all_2", { { OP0 "2/buffer_type", "\"o\"" } },
+	    "operation 2 (glre): buffer_type is \"o\", expected \"i\" as the switch channel has" },
+	{ "switch_all_2", { { OP0 "2/channel_ids", "[0,1]" } },
+	    "operation 2 (glre): channel_ids has 2 entries, expected 1" },
+	{ "switch_all_2", { { OP0 "2/dst_chunk/rank", "1" } }, "operation 2 (glre): dst_chunk.rank is 1, expected 0" },
+	{ "switch_all_2", { { OP0 "2/dst_chunk/size", "2" }, { OP0 "2/dst_chunk/index", "0" } },
+	    "operation 2 (glre): dst_chunk.size is 2, expected 1 as" },
+	{ "switch_all_2", { { OP0 "2/buffer_offset", "2" } }, "operation 2 (glre): buffer_offset.index 2" },
 
-    /* Barriers */
-    {"allgather_put_2", {{OP0 "5/num_threadblocks", "1"}},
-        "operation 5 (barrier): num_threadblocks is 2, expected 1 as in block 0"},
-    {"allgather_put_2", {{OP0 "5/num_threadblocks", "3"}}, "num_threadblocks is 3, expected 1 to 2"},
-    {"allgather_put_2", {{OP0 "5/barrier_id", "8"}},
-        "operation 5 (barrier): num_threadblocks is 2, expected 1, the number of blocks that use barrier_id"},
-    {"allgather_put_2", {{OP0 "8", "{\"name\":\"barrier\",\"barrier_id\":7,\"num_threadblocks\":2}"}},
-        "rank 0, block 0, operation 8 (barrier): waits for 2 blocks at a barrier where 1 are, expected a block that gives it: none "
-        "does"},
+	/* Barriers */
+	{ "allgather_put_2", { { OP0 "5/num_threadblocks", "1" } },
+	    "operation 5 (barrier): num_threadblocks is 2, expected 1 as in block 0" },
+	{ "allgather_put_2", { { OP0 "5/num_threadblocks", "3" } }, "num_threadblocks is 3, expected 1 to 2" },
+	{ "allgather_put_2", { { OP0 "5/barrier_id", "8" } },
+	    "operation 5 (barrier): num_threadblocks is 2, expected 1, the number of blocks that use barrier_id" },
+	{ "allgather_put_2", { { OP0 "8", "{\"name\":\"barrier\",\"barrier_id\":7,\"num_threadblocks\":2}" } },
+	    "rank 0, block 0, operation 8 (barrier): waits for 2 blocks at a barrier where 1 are, expected a block "
+	    "that gives it: none "
+	    "does" },
 
-    /* Packets */
-    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/ops/0", ""}},
-        "rank 0, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it: none "
-        "does"},
-    {"reducescatter_packets_3", {{OP0 "5/src_buff/0/index", "4"}}, NULL},
-    {"reducescatter_packets_3", {{OP0 "4/dst_buff/0/index", "5"}},
-        "rank 1, block 0, operation 5 (upkt): waits for packets in its scratch, chunk 6"},
-    {"allgather_port_packets_2", {{OP0 "0/dst_buff/0/index", "2"}},
-        "operation 2 (ppkt): waits for packets in its scratch, chunk 0"},
-    {"allreduce_oneshot_2", {{OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":2}"}},
-        "rank 1, block 0, operation 1 (repkt): waits for packets"},
+	/* Packets */
+	{ "allreduce_oneshot_2", { { "gpus/1/threadblocks/0/ops/0", "" } },
+	    "rank 0, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that "
+	    "gives it: none "
+	    "does" },
+	{ "reducescatter_packets_3", { { OP0 "5/src_buff/0/index", "4" } }, NULL },
+	{ "reducescatter_packets_3", { { OP0 "4/dst_buff/0/index", "5" } },
+	    "rank 1, block 0, operation 5 (upkt): waits for packets in its scratch, chunk 6" },
+	{ "allgather_port_packets_2", { { OP0 "0/dst_buff/0/index", "2" } },
+	    "operation 2 (ppkt): waits for packets in its scratch, chunk 0" },
+	{ "allreduce_oneshot_2", { { OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":2}" } },
+	    "rank 1, block 0, operation 1 (repkt): waits for packets" },
 
-    /* Peers that do not take part */
-    {"allreduce_oneshot_2", {{"gpus/1/threadblocks", "[]"}},
-        "operation 0 (ppkt): dst_buff[0] reaches rank 1, expected a rank that has a thread block"},
+	/* Peers that do not take part */
+	{ "allreduce_oneshot_2", { { "gpus/1/threadblocks", "[]" } },
+	    "operation 0 (ppkt): dst_buff[0] reaches rank 1, expected a rank that has a thread block" },
 
-    /* Semaphores */
-    {"sendrecv_pipeline_2", {{"gpus/0/threadblocks/1/ops/0/ops/0/semaphore_ids", "[1]"}},
-        "rank 0: semaphores[0] ends as 1, expected 0, its init_value"},
-    {"sendrecv_pipeline_2", {{"gpus/0/semaphores/0/init_value", "1"}}, NULL},
-    {"sendrecv_pipeline_2", {{OP0 "2/ops/4", ""}},
-        "rank 0, block 1, operation 0.0 (sem_acquire): waits for semaphore 0, expected a block that gives it: none does"},
-    {"sendrecv_pipeline_2", {{"gpus/0/threadblocks/1/ops/0/ops/0", ""}},
-        "rank 0: semaphores[0] ends as 1, expected 0, its init_value"},
-    /* The windows of the two sides differ, which shows where there are several. */
-    {"sendrecv_pipeline_2", {{"gpus/0/threadblocks/1/ops/0/iter_context/unit_size", "8192"}}, "expected"},
-    /* ... or where there are many: ten windows of one are a bit less than ten chunks of the other's. */
-    {"sendrecv_pipeline_2",
-        {{OP0 "2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}"},
-            {"gpus/0/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}"},
-            {"gpus/1/threadblocks/0/ops/2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}"},
-            {"gpus/1/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}"}},
-        "expected"},
-    /* A part that nobody sends is missing where there is something in it. */
-    {"allreduce_oneshot_2",
-        {{OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"}, {OP0 "1/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
-            {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}"},
-            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":80,\"tbg_size\":100}"}, {"use_double_scratch_buffer", "false"}},
-        "rank 1, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
-    /* The fourth eighth is in the second quarter, but not of four units. */
-    {"allreduce_oneshot_2",
-        {{OP0 "0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"}, {OP0 "1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"},
-            {"gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}"},
-            {"gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}"}, {"use_double_scratch_buffer", "false"}},
-        "operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it"},
+	/* Semaphores */
+	{ "sendrecv_pipeline_2", { { "gpus/0/threadblocks/1/ops/0/ops/0/semaphore_ids", "[1]" } },
+	    "rank 0: semaphores[0] ends as 1, expected 0, its init_value" },
+	{ "sendrecv_pipeline_2", { { "gpus/0/semaphores/0/init_value", "1" } }, NULL },
+	{ "sendrecv_pipeline_2", { { OP0 "2/ops/4", "" } },
+	    "rank 0, block 1, operation 0.0 (sem_acquire): waits for semaphore 0, expected a block that gives it: none "
+	    "does" },
+	{ "sendrecv_pipeline_2", { { "gpus/0/threadblocks/1/ops/0/ops/0", "" } },
+	    "rank 0: semaphores[0] ends as 1, expected 0, its init_value" },
+	/* The windows of the two sides differ, which shows where there are several. */
+	{ "sendrecv_pipeline_2", { { "gpus/0/threadblocks/1/ops/0/iter_context/unit_size", "8192" } }, "expected" },
+	/* ... or where there are many: ten windows of one are a bit less than ten chunks of the other's. */
+	{ "sendrecv_pipeline_2",
+	    { { OP0 "2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}" },
+	        { "gpus/0/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}" },
+	        { "gpus/1/threadblocks/0/ops/2/iter_context", "{\"unit_size\":1600,\"num_chunks\":1}" },
+	        { "gpus/1/threadblocks/1/ops/0/iter_context", "{\"unit_size\":16016,\"num_chunks\":10}" } },
+	    "expected" },
+	/* A part that nobody sends is missing where there is something in it. */
+	{ "allreduce_oneshot_2",
+	    { { OP0 "0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}" },
+	        { OP0 "1/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}" },
+	        { "gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":0,\"tbg_size\":100}" },
+	        { "gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":80,\"tbg_size\":100}" },
+	        { "use_double_scratch_buffer", "false" } },
+	    "rank 1, block 0, operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that "
+	    "gives it" },
+	/* The fourth eighth is in the second quarter, but not of four units. */
+	{ "allreduce_oneshot_2",
+	    { { OP0 "0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}" },
+	        { OP0 "1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}" },
+	        { "gpus/1/threadblocks/0/ops/0/tbg_info", "{\"tb_id\":1,\"tbg_size\":4}" },
+	        { "gpus/1/threadblocks/0/ops/1/tbg_info", "{\"tb_id\":3,\"tbg_size\":8}" },
+	        { "use_double_scratch_buffer", "false" } },
+	    "operation 1 (repkt): waits for packets in its scratch, chunk 0, expected a block that gives it" },
 
-    /* Two halves of scratch in turns */
-    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}"}},
-        "rank 1: writes packets to rank 0 and hears nothing of it, expected a signal or packets that come from it"},
-    {"allreduce_oneshot_2", {{"gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}"}, {"use_double_scratch_buffer", "false"}}, NULL},
+	/* Two halves of scratch in turns */
+	{ "allreduce_oneshot_2", { { "gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}" } },
+	    "rank 1: writes packets to rank 0 and hears nothing of it, expected a signal or packets that come from "
+	    "it" },
+	{ "allreduce_oneshot_2",
+	    { { "gpus/1/threadblocks/0/ops/1", "{\"name\":\"nop\"}" }, { "use_double_scratch_buffer", "false" } },
+	    NULL },
 };
 
 static void test_check_wrong_plans_are_told_apart(void **state)
@@ -240,8 +279,8 @@ static void test_check_wrong_plans_are_told_apart(void **state)
 		strcpy(why, "loaded");
 		err = edit_load(root, &plan, why, sizeof(why));
 		if ((err != 0) != (c->says != NULL) || (c->says && (err != -EINVAL || !strstr(why, c->says)))) {
-			print_error("%s with %s = %s\n  gives    %s\n  expected %s\n", c->plan, c->edits[0].path, c->edits[0].value,
-			    why, c->says ? c->says : "loaded");
+			print_error("%s with %s = %s\n  gives    %s\n  expected %s\n", c->plan, c->edits[0].path,
+			    c->edits[0].value, why, c->says ? c->says : "loaded");
 			bad++;
 		}
 		if (!err)
@@ -266,12 +305,13 @@ static void test_check_run_circle_is_told_with_everyone_in_it(void **state)
 		edit_text(root, path, "\"rlxsignal\"");
 	}
 	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-	assert_string_equal(why, "plan: rank 0, block 0, operation 0 (rlxwait): waits in a circle, expected an order in which all "
-	                         "can run: for signal 1 on "
-	                         "its memory channel 0, from channel 0 of rank 1; rank 1, block 0 would give it in operation 1 "
-	                         "(rlxsignal) but waits in operation 0 (rlxwait) for "
-	                         "signal 1 on its memory channel 0, from channel 0 of rank 0; rank 0, block 0 would give it in "
-	                         "operation 1 (rlxsignal), after this");
+	assert_string_equal(why,
+	    "plan: rank 0, block 0, operation 0 (rlxwait): waits in a circle, expected an order in which all "
+	    "can run: for signal 1 on "
+	    "its memory channel 0, from channel 0 of rank 1; rank 1, block 0 would give it in operation 1 "
+	    "(rlxsignal) but waits in operation 0 (rlxwait) for "
+	    "signal 1 on its memory channel 0, from channel 0 of rank 0; rank 0, block 0 would give it in "
+	    "operation 1 (rlxsignal), after this");
 	json_decref(root);
 }
 
@@ -289,8 +329,9 @@ static void test_check_run_circle_of_packets_is_found(void **state)
 	}
 	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
 	assert_says(why, "rank 0, block 0, operation 0 (repkt): waits in a circle");
-	assert_says(why, "packets in its scratch, chunk 0; rank 1, block 0 would give it in operation 1 (ppkt) but waits in "
-	                 "operation 0 (repkt)");
+	assert_says(why,
+	    "packets in its scratch, chunk 0; rank 1, block 0 would give it in operation 1 (ppkt) but waits in "
+	    "operation 0 (repkt)");
 	json_decref(root);
 }
 
@@ -324,16 +365,20 @@ static void test_check_run_circle_through_a_barrier_is_found(void **state)
 	struct shunt_plan *plan = NULL;
 	json_t *ops = edit_at(root, "gpus/0/threadblocks/1/ops");
 
-	/* Block 1 of rank 0 waits for the last signal before the barrier, which rank 1 sends after its own; that one waits for
-	 * block 0. */
-	edit_text(root, "gpus/0/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
+	/*
+	 * Block 1 of rank 0 waits for the last signal before the barrier, which rank 1 sends after its own; that one
+	 * waits for block 0.
+	 */
+	edit_text(
+	    root, "gpus/0/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
 	edit_text(root, "gpus/0/threadblocks/1/ops/7", "");
 	assert_int_equal(json_array_size(ops), 8);
 	if (edit_load(root, &plan, why, sizeof(why)))
 		fail_msg("%s", why); /* rank 1 does not wait for rank 0 there */
 	shunt_plan_drop(plan);
 	plan = NULL;
-	edit_text(root, "gpus/1/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
+	edit_text(
+	    root, "gpus/1/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
 	edit_text(root, "gpus/1/threadblocks/1/ops/7", "");
 	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
 	assert_says(why, "waits in a circle");
@@ -343,29 +388,31 @@ static void test_check_run_circle_through_a_barrier_is_found(void **state)
 /* A ring of many ranks: each waits for the one before it. */
 static json_t *ring(unsigned nranks, bool open)
 {
-	json_t *root =
-	    json_pack("{s:s,s:s,s:s,s:b,s:[]}", "name", "ring", "collective", "test", "protocol", "Simple", "inplace", 0, "gpus");
+	json_t *root = json_pack(
+	    "{s:s,s:s,s:s,s:b,s:[]}", "name", "ring", "collective", "test", "protocol", "Simple", "inplace", 0, "gpus");
 
 	for (unsigned r = 0; r < nranks; r++) {
 		json_t *wait = json_pack("{s:s,s:[i],s:s}", "name", "wait", "channel_ids", 1, "channel_type", "memory");
-		json_t *signal = json_pack("{s:s,s:[i],s:s}", "name", "signal", "channel_ids", 0, "channel_type", "memory");
+		json_t *signal =
+		    json_pack("{s:s,s:[i],s:s}", "name", "signal", "channel_ids", 0, "channel_type", "memory");
 		json_t *ops = json_array();
 		bool first = open && r == 0;
 
 		json_array_append_new(ops, first ? signal : wait);
 		json_array_append_new(ops, first ? wait : signal);
 		json_array_append_new(json_object_get(root, "gpus"),
-		    json_pack("{s:i,s:i,s:i,s:i,s:[{s:s,s:[i,i]}],s:[],s:[{s:i,s:o,s:[{s:s,s:[i,i]}]}]}", "id", r, "input_chunks",
-		        1, "output_chunks", 1, "scratch_chunks", 0, "channels", "channel_type", "memory", "connected_to",
-		        (r + 1) % nranks, (r + nranks - 1) % nranks, "remote_buffers", "threadblocks", "id", 0, "ops", ops,
-		        "channels", "channel_type", "memory", "channel_ids", 0, 1));
+		    json_pack("{s:i,s:i,s:i,s:i,s:[{s:s,s:[i,i]}],s:[],s:[{s:i,s:o,s:[{s:s,s:[i,i]}]}]}", "id", r,
+		        "input_chunks", 1, "output_chunks", 1, "scratch_chunks", 0, "channels", "channel_type",
+		        "memory", "connected_to", (r + 1) % nranks, (r + nranks - 1) % nranks, "remote_buffers",
+		        "threadblocks", "id", 0, "ops", ops, "channels", "channel_type", "memory", "channel_ids", 0,
+		        1));
 	}
 	return root;
 }
 
 static void test_check_run_long_circles_are_cut_in_the_text(void **state)
 {
-	static const unsigned sizes[] = {3, 5, 64, 100, SHUNT_PLAN_MAX_RANKS};
+	static const unsigned sizes[] = { 3, 5, 64, 100, SHUNT_PLAN_MAX_RANKS };
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		struct shunt_plan *plan = NULL;
@@ -388,7 +435,7 @@ static void test_check_run_long_circles_are_cut_in_the_text(void **state)
 /* Time must follow the size of the text, not what numbers in it say. */
 static void test_check_run_work_is_limited(void **state)
 {
-	static const char *const values[] = {"16", "64", "4096", "9223372036854775792"};
+	static const char *const values[] = { "16", "64", "4096", "9223372036854775792" };
 	json_t *root = edit_open("sendrecv_pipeline_2");
 	int64_t start = unit_now_ms();
 
@@ -400,11 +447,11 @@ static void test_check_run_work_is_limited(void **state)
 				for (int b = 0; b < 2; b++) {
 					char path[96];
 
-					snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/%d/iter_context/unit_size", r, b,
-					    b ? 0 : 2);
+					snprintf(path, sizeof(path),
+					    "gpus/%d/threadblocks/%d/ops/%d/iter_context/unit_size", r, b, b ? 0 : 2);
 					edit_text(root, path, values[i]);
-					snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/%d/iter_context/num_chunks", r, b,
-					    b ? 0 : 2);
+					snprintf(path, sizeof(path),
+					    "gpus/%d/threadblocks/%d/ops/%d/iter_context/num_chunks", r, b, b ? 0 : 2);
 					edit_set(root, path, json_integer((json_int_t)chunks));
 				}
 			(void)edit_load(root, &plan, why, sizeof(why));
@@ -453,7 +500,8 @@ static void test_check_lines_follow_from_ranges_of_packets(void **state)
 		char path[96];
 
 		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1", r);
-		edit_set(root, path, json_deep_copy(edit_at(root, r ? "gpus/1/threadblocks/0" : "gpus/0/threadblocks/0")));
+		edit_set(
+		    root, path, json_deep_copy(edit_at(root, r ? "gpus/1/threadblocks/0" : "gpus/0/threadblocks/0")));
 		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1/id", r);
 		edit_text(root, path, "1");
 		snprintf(path, sizeof(path), "gpus/%d/threadblocks/1/ops/1", r);
@@ -482,22 +530,23 @@ static void test_check_lines_follow_from_ranges_of_packets(void **state)
 	/* Something else in scratch. */
 	root = edit_open("allreduce_oneshot_2");
 	edit_text(root, "gpus/0/scratch_chunks", "2");
-	edit_text(root, OP0 "2", "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],\"dst_buff\":"
-	                         "[{\"type\":\"s\",\"index\":1,\"size\":1}]}");
+	edit_text(root, OP0 "2",
+	    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],\"dst_buff\":"
+	    "[{\"type\":\"s\",\"index\":1,\"size\":1}]}");
 	assert_false(in_lines(root, 0));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_check_wrong_plans_are_told_apart),
-	    cmocka_unit_test(test_check_run_circle_is_told_with_everyone_in_it),
-	    cmocka_unit_test(test_check_run_circle_of_packets_is_found),
-	    cmocka_unit_test(test_check_run_semaphores_in_a_circle_are_found),
-	    cmocka_unit_test(test_check_run_circle_through_a_barrier_is_found),
-	    cmocka_unit_test(test_check_run_long_circles_are_cut_in_the_text),
-	    cmocka_unit_test(test_check_run_work_is_limited),
-	    cmocka_unit_test(test_check_lines_follow_from_ranges_of_packets),
+		cmocka_unit_test(test_check_wrong_plans_are_told_apart),
+		cmocka_unit_test(test_check_run_circle_is_told_with_everyone_in_it),
+		cmocka_unit_test(test_check_run_circle_of_packets_is_found),
+		cmocka_unit_test(test_check_run_semaphores_in_a_circle_are_found),
+		cmocka_unit_test(test_check_run_circle_through_a_barrier_is_found),
+		cmocka_unit_test(test_check_run_long_circles_are_cut_in_the_text),
+		cmocka_unit_test(test_check_run_work_is_limited),
+		cmocka_unit_test(test_check_lines_follow_from_ranges_of_packets),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The executor of plans on the sim, with plans made for it: every type and operator, odd counts and addresses, in place and not, graphs
- * between eager launches, growing memory, plans that leave all meeting of ranks to the executor, deadlines. EXEC_QUICK=1 thins out.
+ * The executor of plans on the sim, with plans made for it: every type and operator, odd counts and addresses, in place
+ * and not, graphs between eager launches, growing memory, plans that leave all meeting of ranks to the executor,
+ * deadlines. EXEC_QUICK=1 thins out.
  */
 #include <errno.h>
 #include <setjmp.h>
@@ -54,8 +55,8 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 	static const struct {
 		int ranks;
 		struct fleet_options options;
-	} runs[] = { { 2, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 2, { .wire = SHUNT_PLAN_WIRE_LL16 } }, { 8, { .wire = SHUNT_PLAN_WIRE_LINES } },
-		{ 8, { .wire = SHUNT_PLAN_WIRE_LL16 } } };
+	} runs[] = { { 2, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 2, { .wire = SHUNT_PLAN_WIRE_LL16 } },
+		{ 8, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 8, { .wire = SHUNT_PLAN_WIRE_LL16 } } };
 
 	for (int i = 0; i < (quick ? 2 : 4); i++)
 		for (int op = 0; op < SHUNT_NREDOPS; op++) {
@@ -64,7 +65,8 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 			open_fleet(&f, plan_twoshot(runs[i].ranks, 2, plan_word(op)), &runs[i].options);
 			for (int t = 0; t < SHUNT_NDTYPES; t++) {
 				uint64_t whole = (uint64_t)runs[i].ranks * 2 * 48 / shunt_dtype_bytes[t];
-				struct fleet_job even = { t, op, whole, t & 1, 0, 2, false }, odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
+				struct fleet_job even = { t, op, whole, t & 1, 0, 2, false },
+				                 odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
 
 				/* AVG of small floats is exact for powers of two only. */
 				fleet_check(&f, &even, 100 * op + t);
@@ -86,7 +88,8 @@ static void test_exec_every_count_and_alignment_matches_reference(void **state)
 		open_fleet(&f, p < 4 ? plans[p](3) : p < 6 ? plan_port(3, p == 5) : plan_twoshot(3, 2, "sum"), NULL);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 			for (int skew = 0; skew < (quick ? 1 : 4); skew++) {
-				struct fleet_job j = { SHUNT_F16, SHUNT_SUM, counts[c], (c + skew) & 1, skew == 2 ? 8 : skew, 2, false };
+				struct fleet_job j = { SHUNT_F16, SHUNT_SUM, counts[c], (c + skew) & 1,
+					skew == 2 ? 8 : skew, 2, false };
 
 				if (quick ? c % 4 == p % 4 : skew < 2 || counts[c] < 40)
 					fleet_check(&f, &j, counts[c] * 8 + skew);
@@ -104,7 +107,8 @@ static void test_exec_graphs_between_eager_launches_match_reference(void **state
 
 		open_fleet(&f, p < 3 ? plans[p](3) : plan_twoshot(3, 2, "sum"), NULL);
 		for (int i = 0; i < (quick ? 3 : 12); i++) {
-			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0, 1 + i % 4, i % 3 != 1 };
+			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0,
+				1 + i % 4, i % 3 != 1 };
 
 			shunt_sim_set_jitter((unsigned)i, i % 2 ? 300 : 0);
 			fleet_check(&f, &j, (uint64_t)i);
@@ -116,8 +120,13 @@ static void test_exec_graphs_between_eager_launches_match_reference(void **state
 /* One launch of one rank on buffers that hold `value`, of count floats; plans of all-reduce only. */
 static void launch_constant(const struct fleet_rank *r, float *send, float *recv, uint64_t count)
 {
-	struct shunt_plan_call call = { .send = send, .recv = recv, .send_bytes = count * 4, .recv_bytes = count * 4, .dtype = SHUNT_F32,
-		.redop = SHUNT_SUM, .stream = r->stream };
+	struct shunt_plan_call call = { .send = send,
+		.recv = recv,
+		.send_bytes = count * 4,
+		.recv_bytes = count * 4,
+		.dtype = SHUNT_F32,
+		.redop = SHUNT_SUM,
+		.stream = r->stream };
 
 	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
 }
@@ -125,8 +134,13 @@ static void launch_constant(const struct fleet_rank *r, float *send, float *recv
 /* The same of count words, in place. */
 static void launch_words(const struct fleet_rank *r, void *buf, uint64_t count)
 {
-	struct shunt_plan_call call = { .send = buf, .recv = buf, .send_bytes = count * 4, .recv_bytes = count * 4, .dtype = SHUNT_U32,
-		.redop = SHUNT_SUM, .stream = r->stream };
+	struct shunt_plan_call call = { .send = buf,
+		.recv = buf,
+		.send_bytes = count * 4,
+		.recv_bytes = count * 4,
+		.dtype = SHUNT_U32,
+		.redop = SHUNT_SUM,
+		.stream = r->stream };
 
 	assert_int_equal(shunt_plan_exec_launch(r->exec, &call), 0);
 }
@@ -216,8 +230,12 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 		for (int i = 0; i < 24; i++)
 			for (int r = 0; r < 3; r++) {
 				uint64_t bytes = i % 2 ? large : small;
-				struct shunt_plan_call call = { .send = in[r][i], .recv = out[r][i], .send_bytes = bytes, .recv_bytes = 3 * bytes,
-					.dtype = SHUNT_U8, .stream = f.rank[r].stream };
+				struct shunt_plan_call call = { .send = in[r][i],
+					.recv = out[r][i],
+					.send_bytes = bytes,
+					.recv_bytes = 3 * bytes,
+					.dtype = SHUNT_U8,
+					.stream = f.rank[r].stream };
 
 				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 			}
@@ -228,7 +246,8 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 
 				for (uint64_t k = 0; k < 3 * bytes; k++)
 					if ((unsigned char)out[r][i][k] != (unsigned char)(seed + 3 * i + k / bytes))
-						fail_msg("seed %u launch %d rank %d byte %llu", seed, i, r, (unsigned long long)k);
+						fail_msg("seed %u launch %d rank %d byte %llu", seed, i, r,
+						    (unsigned long long)k);
 			}
 		for (int r = 0; r < 3; r++)
 			for (int i = 0; i < 24; i++)
@@ -283,7 +302,11 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 		in[128 + i] = -2;
 		out[i] = out[64 + i] = 0;
 	}
-	struct shunt_plan_call call = { .send = in, .recv = out, .send_bytes = 3 * 64 * 4, .recv_bytes = 2 * 64 * 4, .dtype = SHUNT_F32,
+	struct shunt_plan_call call = { .send = in,
+		.recv = out,
+		.send_bytes = 3 * 64 * 4,
+		.recv_bytes = 2 * 64 * 4,
+		.dtype = SHUNT_F32,
 		.stream = f.rank[0].stream };
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
 	fleet_wait(&f, "mixed");
@@ -295,7 +318,10 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 	close_fleet(&f);
 }
 
-/* What an all-gather in place sends is a part of what it receives, also if the plan gives that no chunks; a reduce-scatter the other way round. */
+/*
+ * What an all-gather in place sends is a part of what it receives, also if the plan gives that no chunks; a
+ * reduce-scatter the other way round.
+ */
 static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
 {
 	enum { BYTES = 4000 };
@@ -338,7 +364,8 @@ static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
 	for (int p = 0; p < 4; p++) {
-		struct fleet_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false }, large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
+		struct fleet_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false },
+		                 large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
 		struct fleet f;
 
 		open_fleet(&f, p < 3 ? plans[p](4) : plan_twoshot(4, 2, "sum"), &options);
@@ -350,8 +377,8 @@ static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 }
 
 /*
- * Chunks of many sizes, in which ranges of lines lie apart or closely, one after the other; and data that is the number of a launch to come: if
- * any of it lay where a flag is looked for, that launch would take it for one.
+ * Chunks of many sizes, in which ranges of lines lie apart or closely, one after the other; and data that is the number
+ * of a launch to come: if any of it lay where a flag is looked for, that launch would take it for one.
  */
 static void test_exec_stale_data_is_no_flag(void **state)
 {
@@ -375,11 +402,17 @@ static void test_exec_stale_data_is_no_flag(void **state)
 				assert_int_equal(gpu->mem_alloc(r, count * 8, &p), 0);
 				buf[r][i] = p;
 				for (uint64_t k = 0; k < count; k++)
-					buf[r][i][k] = (uint64_t)i + 3 + 2 * (k % 3); /* launches i + 1 + 2, + 4, + 6 use this half again */
+					buf[r][i][k] = (uint64_t)i + 3 +
+					    2 * (k % 3); /* launches i + 1 + 2, + 4, + 6 use this half again */
 			}
 			for (int r = 0; r < 2; r++) {
-				struct shunt_plan_call call = { .send = buf[r][i], .recv = buf[r][i], .send_bytes = count * 8, .recv_bytes = count * 8,
-					.dtype = SHUNT_U64, .redop = SHUNT_MAX, .stream = f.rank[r].stream };
+				struct shunt_plan_call call = { .send = buf[r][i],
+					.recv = buf[r][i],
+					.send_bytes = count * 8,
+					.recv_bytes = count * 8,
+					.dtype = SHUNT_U64,
+					.redop = SHUNT_MAX,
+					.stream = f.rank[r].stream };
 
 				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 			}
@@ -396,8 +429,9 @@ static void test_exec_stale_data_is_no_flag(void **state)
 }
 
 /*
- * Plain scratch of a launch with small chunks lies where one with larger chunks has packets, if both are laid out from one place. So it may
- * hold what looks like packets of that launch, for which rank 0 comes early. The large launch, or the small ones, may be a graph's.
+ * Plain scratch of a launch with small chunks lies where one with larger chunks has packets, if both are laid out from
+ * one place. So it may hold what looks like packets of that launch, for which rank 0 comes early. The large launch, or
+ * the small ones, may be a graph's.
  */
 static void staged_with_stale_words(bool graph_large, bool graph_small)
 {
@@ -453,7 +487,10 @@ static void test_exec_plain_scratch_of_another_size_is_no_packet(void **state)
 		staged_with_stale_words(i & 1, i & 2);
 }
 
-/* Operations on packets and on bytes share out a slice in different ways, so without a nop between them the executor must let threads meet. */
+/*
+ * Operations on packets and on bytes share out a slice in different ways, so without a nop between them the executor
+ * must let threads meet.
+ */
 static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **state)
 {
 	const uint64_t count = 3000;
@@ -467,7 +504,11 @@ static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **sta
 	out = in + count;
 	for (uint64_t i = 0; i < count; i++)
 		in[i] = (uint32_t)(i * 2654435761u);
-	struct shunt_plan_call call = { .send = in, .recv = out, .send_bytes = count * 4, .recv_bytes = 3 * count * 4, .dtype = SHUNT_U32,
+	struct shunt_plan_call call = { .send = in,
+		.recv = out,
+		.send_bytes = count * 4,
+		.recv_bytes = 3 * count * 4,
+		.dtype = SHUNT_U32,
 		.stream = f.rank[0].stream };
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
 	fleet_wait(&f, "packed");
@@ -494,7 +535,8 @@ static void test_exec_packet_flags_wrap(void **state)
 		assert_int_equal(fleet_prepare(&f, 800), 0);
 		for (int r = 0; r < 2; r++)
 			for (int b = 0; b < 2; b++) {
-				struct shunt_plan_state *counts = (struct shunt_plan_state *)shunt_plan_exec_arena(f.rank[r].exec) + b;
+				struct shunt_plan_state *counts =
+				    (struct shunt_plan_state *)shunt_plan_exec_arena(f.rank[r].exec) + b;
 
 				assert_int_equal(gpu->copy(r, &counts->launches, &starts[i % 2], sizeof(starts[0])), 0);
 			}
@@ -524,7 +566,10 @@ static void test_exec_two_communicators_run_at_once(void **state)
 				x[r][c][i] = (float)(c + 1);
 		}
 	shunt_sim_set_jitter(5, 500);
-	/* Rank 1 issues to the communicators the other way round: if they shared anything the ranks would wait for each other. */
+	/*
+	 * Rank 1 issues to the communicators the other way round: if they shared anything the ranks would wait for each
+	 * other.
+	 */
 	for (int i = 0; i < 10; i++)
 		for (int k = 0; k < 2; k++)
 			for (int r = 0; r < 2; r++) {
@@ -557,13 +602,17 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 		open_fleet(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), &options);
 		assert_int_equal(fleet_prepare(&f, 4096), 0);
 		for (int i = 0; i < 2; i++) {
-			struct shunt_plan_call call = { .send_bytes = 2048, .recv_bytes = p < 2 ? 4096 : 2048, .dtype = SHUNT_F32, .stream = f.rank[0].stream };
+			struct shunt_plan_call call = { .send_bytes = 2048,
+				.recv_bytes = p < 2 ? 4096 : 2048,
+				.dtype = SHUNT_F32,
+				.stream = f.rank[0].stream };
 
 			assert_int_equal(gpu->mem_alloc(0, 8192, &buf[i]), 0);
 			call.send = buf[i];
 			call.recv = (char *)buf[i] + 4096;
 			__atomic_store_n(&f.rank[0].words->limit_ns, timeout, __ATOMIC_RELAXED);
-			assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0); /* the second one finds the abort word */
+			assert_int_equal(
+			    shunt_plan_exec_launch(f.rank[0].exec, &call), 0); /* the second one finds the abort word */
 		}
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
 		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_TIMEOUT);
@@ -601,7 +650,9 @@ static void test_exec_abort_word_ends_every_wait(void **state)
 static void test_exec_refusal_is_the_same_on_all_ranks(void **state)
 {
 	struct fleet_options few = { .max_blocks = 1 };
-	struct shunt_plan_call call = { .send = &few, .recv = &few, .send_bytes = 64, .recv_bytes = 64, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
+	struct shunt_plan_call call = {
+		.send = &few, .recv = &few, .send_bytes = 64, .recv_bytes = 64, .dtype = SHUNT_F32, .redop = SHUNT_SUM
+	};
 	struct fleet f;
 
 	open_fleet(&f, plan_twoshot(2, 2, "sum"), &few);
@@ -744,8 +795,14 @@ static void test_exec_windows_at_other_places_are_an_error(void **state)
 		remote[1][r] = (char *)p + 4096;
 	}
 	for (int r = 0; r < 3; r++) {
-		struct shunt_plan_call call = { .send = remote[0][r], .recv = remote[1][r], .send_bytes = 640, .recv_bytes = 3 * 640, .dtype = SHUNT_F32,
-			.stream = f.rank[r].stream, .remote = { remote[0], remote[1] }, .place = { 16, 4096 + (r == 2 ? 16 : 0) } };
+		struct shunt_plan_call call = { .send = remote[0][r],
+			.recv = remote[1][r],
+			.send_bytes = 640,
+			.recv_bytes = 3 * 640,
+			.dtype = SHUNT_F32,
+			.stream = f.rank[r].stream,
+			.remote = { remote[0], remote[1] },
+			.place = { 16, 4096 + (r == 2 ? 16 : 0) } };
 
 		assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 	}

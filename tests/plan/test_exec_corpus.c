@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Every plan of a folder that its INDEX.md calls right (OK, OK*) gives right values on all ranks of the sim: small and odd sizes, in place
- * and not, launches back to back with random delays. The folder is the environment's TEST_PLANS; without it the test is skipped.
- * An argument: only plans whose name contains it. EXEC_QUICK=1: only what a sanitizer can bear.
+ * Every plan of a folder that its INDEX.md calls right (OK, OK*) gives right values on all ranks of the sim: small and
+ * odd sizes, in place and not, launches back to back with random delays. The folder is the environment's TEST_PLANS;
+ * without it the test is skipped. An argument: only plans whose name contains it. EXEC_QUICK=1: only what a sanitizer
+ * can bear.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -64,7 +65,8 @@ static void check_windows(struct fleet *f, const char *path, uint64_t seed)
 		return;
 	fleet_create(f, plan, NULL);
 	for (uint64_t i = 0; i < 5; i++) {
-		struct fleet_job j = { SHUNT_I32, SHUNT_SUM, plan->part_chunks * 4 * (1 + 7 * i) + i % 2, plan->inplace, 0, 3, false };
+		struct fleet_job j = { SHUNT_I32, SHUNT_SUM, plan->part_chunks * 4 * (1 + 7 * i) + i % 2, plan->inplace,
+			0, 3, false };
 
 		fleet_check(f, &j, seed + i);
 	}
@@ -74,8 +76,11 @@ static void check_windows(struct fleet *f, const char *path, uint64_t seed)
 
 static void run_plan(const char *file, uint64_t seed)
 {
-	static const struct { enum shunt_dtype dtype; bool reduces; } types[] = { { SHUNT_F32, true }, { SHUNT_F16, true }, { SHUNT_I32, true },
-		{ SHUNT_BF16, true }, { SHUNT_U8, true } };
+	static const struct {
+		enum shunt_dtype dtype;
+		bool reduces;
+	} types[] = { { SHUNT_F32, true }, { SHUNT_F16, true }, { SHUNT_I32, true }, { SHUNT_BF16, true },
+		{ SHUNT_U8, true } };
 	struct fleet f;
 	struct shunt_plan *plan;
 	char path[512];
@@ -93,15 +98,16 @@ static void run_plan(const char *file, uint64_t seed)
 	enum shunt_dtype dtype = types[seed % 5].dtype;
 	uint64_t esz = shunt_dtype_bytes[dtype], chunks = plan->part_chunks, whole = chunks * 16 / esz;
 	struct fleet_job jobs[] = {
-		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false },      /* fills all chunks; more than one unit */
+		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false }, /* fills all chunks; more than one unit */
 		{ dtype, SHUNT_SUM, whole * 3 + 5, !plan->inplace, 0, 3, false }, /* does not */
 		{ dtype, SHUNT_SUM, whole * 40, plan->inplace, 1, 3, false },     /* unaligned; every thread has work */
 		{ dtype, SHUNT_SUM, 1, plan->inplace, 0, 3, false },
-		{ dtype, SHUNT_SUM, whole * 300, plan->inplace, 0, 3, false },    /* more than once */
+		{ dtype, SHUNT_SUM, whole * 300, plan->inplace, 0, 3, false }, /* more than once */
 		{ dtype, SHUNT_SUM, whole, !plan->inplace, 0, 3, false },
 		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false, .direct = true },
 		{ dtype, SHUNT_SUM, whole * 5, !plan->inplace, 0, 2, false, .direct = true },
-		{ dtype, SHUNT_SUM, whole * 3 + 5, plan->inplace, 0, 2, false, .direct = true }, /* staged all the same */
+		{ dtype, SHUNT_SUM, whole * 3 + 5, plan->inplace, 0, 2, false,
+		    .direct = true }, /* staged all the same */
 		{ dtype, SHUNT_SUM, whole * 2, plan->inplace, 0, 4, true, .direct = true },
 	};
 	bool can_direct = n <= (int)SHUNT_KARGS_MAX_RANKS && plan->collective <= SHUNT_PLAN_ALLTOALL;
@@ -115,7 +121,10 @@ static void run_plan(const char *file, uint64_t seed)
 	shunt_plan_drop(plan);
 }
 
-/* Whose result nobody defines, but which come to an end; and stay in their buffers, which is for AddressSanitizer to say. */
+/*
+ * Whose result nobody defines, but which come to an end; and stay in their buffers, which is for AddressSanitizer to
+ * say.
+ */
 static void finish_plan(const char *file)
 {
 	struct shunt_plan *plan;
@@ -128,11 +137,14 @@ static void finish_plan(const char *file)
 	plan = fleet_load(path, &n);
 	fleet_start(&f, n);
 	fleet_create(&f, plan, NULL);
-	uint64_t send = plan->gpus[0].chunks[SHUNT_PLAN_INPUT] * 48, recv = plan->gpus[0].chunks[SHUNT_PLAN_OUTPUT] * 48;
+	uint64_t send = plan->gpus[0].chunks[SHUNT_PLAN_INPUT] * 48,
+	         recv = plan->gpus[0].chunks[SHUNT_PLAN_OUTPUT] * 48;
 	assert_int_equal(fleet_prepare(&f, send ? send : recv), 0);
 	for (int t = 0; t < 3; t++)
 		for (int r = 0; r < n; r++) {
-			struct shunt_plan_call call = { .send_bytes = send, .recv_bytes = recv, .dtype = SHUNT_F32, .stream = f.rank[r].stream };
+			struct shunt_plan_call call = {
+				.send_bytes = send, .recv_bytes = recv, .dtype = SHUNT_F32, .stream = f.rank[r].stream
+			};
 			void *p = NULL;
 
 			assert_int_equal(shunt_gpu_sim_ops.mem_alloc(r, send + recv + 16, &p), 0);

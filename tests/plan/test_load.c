@@ -192,8 +192,9 @@ static void test_load_extras_are_read(void **state)
 
 static void test_load_defaults_are_the_formats(void **state)
 {
-	static const char *const optional[] = {"reuse_resources", "use_double_scratch_buffer", "buffer_alignment",
-	    "num_threads_per_block", "min_message_size", "max_message_size", "gpus/0/semaphores", "gpus/1/semaphores"};
+	static const char *const optional[] = { "reuse_resources", "use_double_scratch_buffer", "buffer_alignment",
+		"num_threads_per_block", "min_message_size", "max_message_size", "gpus/0/semaphores",
+		"gpus/1/semaphores" };
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *p;
 
@@ -218,27 +219,28 @@ static void test_load_64_bits_are_kept(void **state)
 		uint64_t expected;
 		const char *error;
 	} cases[] = {
-	    {"18446744073709551615", UINT64_MAX, NULL},
-	    {"18446744073709551614", UINT64_MAX - 1, NULL},
-	    {"9223372036854775808", (uint64_t)INT64_MAX + 1, NULL},
-	    {"9223372036854775807", INT64_MAX, NULL},
-	    {"9007199254740993", UINT64_C(9007199254740993), NULL},
-	    {"18446744073709551616", 0, "max_message_size is more than 64 bits, expected 0 to 18446744073709551615"},
-	    {"99999999999999999999999999", 0, "max_message_size is more than 64 bits"},
-	    {"-1", 0, "max_message_size is -1, expected 0 to 18446744073709551615"},
-	    {"-9223372036854775808", 0, "max_message_size is -9223372036854775808, expected"},
-	    {"-9223372036854775809", 0, "no JSON"},
-	    {"00000000000000000001", 0, "no JSON"},
-	    {"1e3", 0, "max_message_size is a fraction, expected a whole number"},
-	    {"18446744073709551615.0", 0, "max_message_size is a fraction"},
-	    {"18446744073709551615e0", 0, "max_message_size is a fraction"},
-	    {"\"18446744073709551615\"", 0, "max_message_size is a string, expected a whole number"},
-	    {"\"\\u007f18446744073709551615\"", 0, "DEL"},
-	    {"\"\x7f"
-	     "18446744073709551615\"",
-	        0, "DEL"},
-	    {"true", 0, "max_message_size is true, expected a whole number"},
-	    {"null", 0, "max_message_size is null"},
+		{ "18446744073709551615", UINT64_MAX, NULL },
+		{ "18446744073709551614", UINT64_MAX - 1, NULL },
+		{ "9223372036854775808", (uint64_t)INT64_MAX + 1, NULL },
+		{ "9223372036854775807", INT64_MAX, NULL },
+		{ "9007199254740993", UINT64_C(9007199254740993), NULL },
+		{ "18446744073709551616", 0,
+		    "max_message_size is more than 64 bits, expected 0 to 18446744073709551615" },
+		{ "99999999999999999999999999", 0, "max_message_size is more than 64 bits" },
+		{ "-1", 0, "max_message_size is -1, expected 0 to 18446744073709551615" },
+		{ "-9223372036854775808", 0, "max_message_size is -9223372036854775808, expected" },
+		{ "-9223372036854775809", 0, "no JSON" },
+		{ "00000000000000000001", 0, "no JSON" },
+		{ "1e3", 0, "max_message_size is a fraction, expected a whole number" },
+		{ "18446744073709551615.0", 0, "max_message_size is a fraction" },
+		{ "18446744073709551615e0", 0, "max_message_size is a fraction" },
+		{ "\"18446744073709551615\"", 0, "max_message_size is a string, expected a whole number" },
+		{ "\"\\u007f18446744073709551615\"", 0, "DEL" },
+		{ "\"\x7f"
+		  "18446744073709551615\"",
+		    0, "DEL" },
+		{ "true", 0, "max_message_size is true, expected a whole number" },
+		{ "null", 0, "max_message_size is null" },
 	};
 	static char text[8192];
 	json_t *root = edit_open("allreduce_oneshot_2");
@@ -266,11 +268,12 @@ static void test_load_64_bits_are_kept(void **state)
 
 static void test_load_unknown_keys_are_ignored(void **state)
 {
-	static const char *const places[] = {"new", "gpus/0/new", "gpus/0/threadblocks/0/new", "gpus/0/threadblocks/0/ops/0/new",
-	    "gpus/0/threadblocks/0/ops/0/src_buff/0/new", "gpus/0/threadblocks/0/ops/0/ops", "gpus/0/channels/0/new",
-	    "gpus/0/remote_buffers/0/new", "gpus/0/threadblocks/0/ops/1/channel_ids", "gpus/0/threadblocks/0/ops/1/channel_type",
-	    "gpus/0/threadblocks/0/channels/0/new"};
-	static const char *const values[] = {"1", "[[1,{\"a\":18446744073709551615}],null,\"x\"]", "{\"ops\":[[]]}"};
+	static const char *const places[] = { "new", "gpus/0/new", "gpus/0/threadblocks/0/new",
+		"gpus/0/threadblocks/0/ops/0/new", "gpus/0/threadblocks/0/ops/0/src_buff/0/new",
+		"gpus/0/threadblocks/0/ops/0/ops", "gpus/0/channels/0/new", "gpus/0/remote_buffers/0/new",
+		"gpus/0/threadblocks/0/ops/1/channel_ids", "gpus/0/threadblocks/0/ops/1/channel_type",
+		"gpus/0/threadblocks/0/channels/0/new" };
+	static const char *const values[] = { "1", "[[1,{\"a\":18446744073709551615}],null,\"x\"]", "{\"ops\":[[]]}" };
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *plain = load_ok(root), *p;
 
@@ -331,12 +334,13 @@ static void walk_all(void (*visit)(struct walk *w, const char *path, json_t *val
 	assert_non_null(dir);
 	*n_p = *refused_p = 0;
 	while ((entry = readdir(dir))) {
-		struct walk w = {.visit = visit};
+		struct walk w = { .visit = visit };
 		char name[256];
 
 		if (!strstr(entry->d_name, ".json"))
 			continue;
-		snprintf(name, sizeof(name), "%.*s", (int)(strstr(entry->d_name, ".json") - entry->d_name), entry->d_name);
+		snprintf(
+		    name, sizeof(name), "%.*s", (int)(strstr(entry->d_name, ".json") - entry->d_name), entry->d_name);
 		w.root = edit_open(name);
 		walk(&w, "", w.root);
 		json_decref(w.root);
@@ -361,8 +365,8 @@ static void try_value(struct walk *w, const char *path, json_t *value)
 
 static void visit_wrong(struct walk *w, const char *path, json_t *value)
 {
-	static const char *const values[] = {"null", "true", "\"x\"", "[]", "{}", "0", "-1", "1.5", "2", "4294967295", "4294967296",
-	    "9223372036854775807", "[0,0]", "[{}]"};
+	static const char *const values[] = { "null", "true", "\"x\"", "[]", "{}", "0", "-1", "1.5", "2", "4294967295",
+		"4294967296", "9223372036854775807", "[0,0]", "[{}]" };
 
 	/* Ranks after the first have the same fields. */
 	if (!strncmp(path, "gpus/", 5) && path[5] != '0')
@@ -389,9 +393,10 @@ static void test_load_any_value_wrong_is_refused_or_right(void **state)
 /* Of the keys that the format demands, none may be missing; others may. The text names it. */
 static void visit_missing(struct walk *w, const char *path, json_t *value)
 {
-	static const char *const may[] = {"reuse_resources", "use_double_scratch_buffer", "buffer_alignment",
-	    "num_threads_per_block", "min_message_size", "max_message_size", "semaphores", "nranks_per_node", "dtypes", "tags",
-	    "priority", "auto", "other", "tbg_info", "channels", "remote_buffer_refs", "rank", "size"};
+	static const char *const may[] = { "reuse_resources", "use_double_scratch_buffer", "buffer_alignment",
+		"num_threads_per_block", "min_message_size", "max_message_size", "semaphores", "nranks_per_node",
+		"dtypes", "tags", "priority", "auto", "other", "tbg_info", "channels", "remote_buffer_refs", "rank",
+		"size" };
 	const char *key = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
 	struct shunt_plan *plan = NULL;
 	json_t *old = json_incref(edit_at(w->root, path));
@@ -464,20 +469,21 @@ static void test_load_odd_texts_are_refused(void **state)
 	static const struct {
 		const char *text, *part;
 	} cases[] = {
-	    {"", "no JSON"},
-	    {"[]", "no JSON object"},
-	    {"1", "no JSON"},
-	    {"{}", "name is missing"},
-	    {"{\"name\":7}", "name is a number, expected a string"},
-	    {"{\"name\":\"\"}", "name has 0 bytes, expected 1 to 255"},
-	    {"{\"name\":\"native\"}", "name is \"native\", expected another one"},
-	    {"{\"name\":\"nccl\"}", "name is \"nccl\", expected another one"},
-	    {"{\"name\":\"a\\nb\"}", "control"},
-	    {"{\"name\":\"a\",\"collective\":\"broadcast\"}", "collective is \"broadcast\", expected one of allreduce, allgather,"},
-	    {"{\"name\":\"a\xff\"}", "no JSON"},
-	    {"\xef\xbb\xbf{}", "name is missing"},
-	    {"{}{}", "no JSON"},
-	    {"{\"name\"", "line 1: no JSON"},
+		{ "", "no JSON" },
+		{ "[]", "no JSON object" },
+		{ "1", "no JSON" },
+		{ "{}", "name is missing" },
+		{ "{\"name\":7}", "name is a number, expected a string" },
+		{ "{\"name\":\"\"}", "name has 0 bytes, expected 1 to 255" },
+		{ "{\"name\":\"native\"}", "name is \"native\", expected another one" },
+		{ "{\"name\":\"nccl\"}", "name is \"nccl\", expected another one" },
+		{ "{\"name\":\"a\\nb\"}", "control" },
+		{ "{\"name\":\"a\",\"collective\":\"broadcast\"}",
+		    "collective is \"broadcast\", expected one of allreduce, allgather," },
+		{ "{\"name\":\"a\xff\"}", "no JSON" },
+		{ "\xef\xbb\xbf{}", "name is missing" },
+		{ "{}{}", "no JSON" },
+		{ "{\"name\"", "line 1: no JSON" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
@@ -581,9 +587,10 @@ static void visit_hash(struct walk *w, const char *path, json_t *value)
 	else if (!strcmp(key, "reduce_op"))
 		next = json_string(strcmp(json_string_value(value), "max") ? "max" : "sum");
 	else if (json_is_integer(value))
-		next = json_integer(json_integer_value(value) + (!strcmp(key, "buffer_alignment")       ? 16
-		                                                    : !strcmp(path, "max_message_size") ? -1
-		                                                                                        : 1));
+		next = json_integer(json_integer_value(value) +
+		    (!strcmp(key, "buffer_alignment")         ? 16 :
+		            !strcmp(path, "max_message_size") ? -1 :
+		                                                1));
 	else
 		return;
 	if (edit_load(w->root, &plain, why, sizeof(why)))
@@ -593,11 +600,12 @@ static void visit_hash(struct walk *w, const char *path, json_t *value)
 	if (!edit_load(w->root, &plan, why, sizeof(why))) {
 		w->n++;
 		/*
-		 * barrier_id says only which are the same; other is nobody's tag; rank of a local slice is ignored; a block
-		 * may list channels that it does not use, and get lists some.
+		 * barrier_id says only which are the same; other is nobody's tag; rank of a local slice is ignored; a
+		 * block may list channels that it does not use, and get lists some.
 		 */
-		if (plan->hash == plain->hash && strcmp(key, "barrier_id") && strcmp(key, "other") && strcmp(key, "rank") &&
-		    !(strstr(path, "threadblocks/") && strstr(path, "/channels/")) && !is_of_get(w->root, path))
+		if (plan->hash == plain->hash && strcmp(key, "barrier_id") && strcmp(key, "other") &&
+		    strcmp(key, "rank") && !(strstr(path, "threadblocks/") && strstr(path, "/channels/")) &&
+		    !is_of_get(w->root, path))
 			fail_msg("%s of %s makes no difference", path, plain->name);
 	} else {
 		w->refused++;
@@ -645,17 +653,17 @@ static void test_bytes_of_a_chunk_follow_the_parts(void **state)
 		const char *name;
 		uint64_t message, units;
 	} cases[] = {
-	    {"allreduce_twoshot_2", 0, 0},
-	    {"allreduce_twoshot_2", 1, 1},
-	    {"allreduce_twoshot_2", 32, 1},
-	    {"allreduce_twoshot_2", 33, 2},
-	    {"allreduce_twoshot_2", 1 << 20, 1 << 15},
-	    {"allreduce_twoshot_2", UINT64_MAX, UINT64_C(1) << 59},
-	    {"allgather_put_2", 32, 1},
-	    {"allgather_put_2", 34, 2},
-	    {"alltoall_port_3", 48, 1},
-	    {"alltoall_port_3", 49, 2},
-	    {"reducescatter_packets_3", 3 * 1000, 63},
+		{ "allreduce_twoshot_2", 0, 0 },
+		{ "allreduce_twoshot_2", 1, 1 },
+		{ "allreduce_twoshot_2", 32, 1 },
+		{ "allreduce_twoshot_2", 33, 2 },
+		{ "allreduce_twoshot_2", 1 << 20, 1 << 15 },
+		{ "allreduce_twoshot_2", UINT64_MAX, UINT64_C(1) << 59 },
+		{ "allgather_put_2", 32, 1 },
+		{ "allgather_put_2", 34, 2 },
+		{ "alltoall_port_3", 48, 1 },
+		{ "alltoall_port_3", 49, 2 },
+		{ "reducescatter_packets_3", 3 * 1000, 63 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -738,8 +746,10 @@ static void test_load_shared_plans_as_their_index_says(void **state)
 		snprintf(path, sizeof(path), "%s/%s", dir, file);
 		err = shunt_plan_load_file(path, &plan, why, sizeof(why));
 		if (!strcmp(mark, "no")) {
-			/* A wait that nobody ends, packets that nobody writes, chunks without a size, a peer that does not take
-			 * part. */
+			/*
+			 * A wait that nobody ends, packets that nobody writes, chunks without a size, a peer that does
+			 * not take part.
+			 */
 			if (!err)
 				fail_msg("%s is marked \"no\" and was loaded", file);
 			print_message("refused as marked: %s\n", why);
@@ -763,33 +773,33 @@ static void test_load_shared_plans_as_their_index_says(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_load_packets_resolves_everything),
-	    cmocka_unit_test(test_load_block_tables_lead_to_numbers_of_the_rank),
-	    cmocka_unit_test(test_load_pipeline_is_flat),
-	    cmocka_unit_test(test_load_group_and_barrier_are_numbered),
-	    cmocka_unit_test(test_load_glre_has_its_own_form),
-	    cmocka_unit_test(test_load_extras_are_read),
-	    cmocka_unit_test(test_load_defaults_are_the_formats),
-	    cmocka_unit_test(test_load_64_bits_are_kept),
-	    cmocka_unit_test(test_load_unknown_keys_are_ignored),
-	    cmocka_unit_test(test_load_any_value_wrong_is_refused_or_right),
-	    cmocka_unit_test(test_load_missing_key_is_named),
-	    cmocka_unit_test(test_load_truncated_is_refused),
-	    cmocka_unit_test(test_load_behind_a_mark_of_utf8_is_taken),
-	    cmocka_unit_test(test_load_twice_the_same_key_is_refused),
-	    cmocka_unit_test(test_load_odd_texts_are_refused),
-	    cmocka_unit_test(test_load_hostile_shapes_cost_nothing),
-	    cmocka_unit_test(test_load_names_of_the_file_are_made_printable),
-	    cmocka_unit_test(test_load_small_buffers_for_the_error_are_kept),
-	    cmocka_unit_test(test_load_file_faults_are_told),
-	    cmocka_unit_test(test_load_hash_is_of_the_content),
-	    cmocka_unit_test(test_load_holders_are_counted),
-	    cmocka_unit_test(test_bytes_of_a_chunk_follow_the_parts),
-	    cmocka_unit_test(test_bytes_of_a_groups_parts_make_the_whole),
-	    cmocka_unit_test(test_bytes_of_a_message_count_all_ranks),
+		cmocka_unit_test(test_load_packets_resolves_everything),
+		cmocka_unit_test(test_load_block_tables_lead_to_numbers_of_the_rank),
+		cmocka_unit_test(test_load_pipeline_is_flat),
+		cmocka_unit_test(test_load_group_and_barrier_are_numbered),
+		cmocka_unit_test(test_load_glre_has_its_own_form),
+		cmocka_unit_test(test_load_extras_are_read),
+		cmocka_unit_test(test_load_defaults_are_the_formats),
+		cmocka_unit_test(test_load_64_bits_are_kept),
+		cmocka_unit_test(test_load_unknown_keys_are_ignored),
+		cmocka_unit_test(test_load_any_value_wrong_is_refused_or_right),
+		cmocka_unit_test(test_load_missing_key_is_named),
+		cmocka_unit_test(test_load_truncated_is_refused),
+		cmocka_unit_test(test_load_behind_a_mark_of_utf8_is_taken),
+		cmocka_unit_test(test_load_twice_the_same_key_is_refused),
+		cmocka_unit_test(test_load_odd_texts_are_refused),
+		cmocka_unit_test(test_load_hostile_shapes_cost_nothing),
+		cmocka_unit_test(test_load_names_of_the_file_are_made_printable),
+		cmocka_unit_test(test_load_small_buffers_for_the_error_are_kept),
+		cmocka_unit_test(test_load_file_faults_are_told),
+		cmocka_unit_test(test_load_hash_is_of_the_content),
+		cmocka_unit_test(test_load_holders_are_counted),
+		cmocka_unit_test(test_bytes_of_a_chunk_follow_the_parts),
+		cmocka_unit_test(test_bytes_of_a_groups_parts_make_the_whole),
+		cmocka_unit_test(test_bytes_of_a_message_count_all_ranks),
 	};
 	const struct CMUnitTest shared[] = {
-	    cmocka_unit_test(test_load_shared_plans_as_their_index_says),
+		cmocka_unit_test(test_load_shared_plans_as_their_index_says),
 	};
 
 	/* A test of its own for Meson, so that it is seen to be skipped. */

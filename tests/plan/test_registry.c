@@ -76,8 +76,8 @@ static const char *names_of(const struct shunt_plan_set *set)
 
 	*text = '\0';
 	for (size_t i = 0; i < shunt_plan_set_count(set); i++)
-		snprintf(
-		    text + strlen(text), sizeof(text) - strlen(text), "%s%s", *text ? " " : "", shunt_plan_set_at(set, i)->name);
+		snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", *text ? " " : "",
+		    shunt_plan_set_at(set, i)->name);
 	assert_null(shunt_plan_set_at(set, shunt_plan_set_count(set)));
 	return text;
 }
@@ -97,9 +97,9 @@ static void reset_to(const char *list, const char *cache)
 
 	for (; *list; list++)
 		snprintf(dirs + strlen(dirs), sizeof(dirs) - strlen(dirs),
-		    *list == 'A'   ? "%s/a"
-		    : *list == 'B' ? "%s/b"
-		                   : "%.0s%c",
+		    *list == 'A'     ? "%s/a" :
+		        *list == 'B' ? "%s/b" :
+		                       "%.0s%c",
 		    root_dir, *list);
 	if (cache)
 		snprintf(cache_dir, sizeof(cache_dir), "%s/%s", root_dir, cache);
@@ -156,7 +156,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 	write_plan("a/2.json", "allreduce_oneshot_2", "bad", "gpus/0/threadblocks/0/ops/0/src_buff/0/index", "9");
 	unit_write_file(root_dir, "a/3.json", "{");
 	write_plan("a/4.json", "allgather_put_2", "fine", NULL, NULL);
-	mkdir(strcat(strcpy((char[128]){0}, root_dir), "/a/5.json"), 0700);
+	mkdir(strcat(strcpy((char[128]){ 0 }, root_dir), "/a/5.json"), 0700);
 	reset_to("A:/nonexistent/plans", NULL);
 	unit_capture_begin(&c);
 	assert_string_equal(names_now(2), "good fine");
@@ -172,7 +172,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 
 static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
 {
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
 	const struct shunt_plan *plan = NULL;
 	struct shunt_plan_set *set;
 	struct unit_capture c;
@@ -237,7 +237,7 @@ static void test_registry_null_is_refused(void **state)
 
 static void test_registry_set_is_a_snapshot(void **state)
 {
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
 	const struct shunt_plan *plan;
 	struct shunt_plan_set *before, *after;
 
@@ -281,27 +281,27 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 {
 	/* two: 1024 to 1048576 bytes; gather: 100 to 200 received bytes; max: float32 and up to 4096 bytes */
 	static const struct match_case cases[] = {
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 255, "one"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 256, "one two"},
-	    {SHUNT_ALLREDUCE, SHUNT_F16, SHUNT_SUM, 511, "one"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262144, "one two"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262145, "one"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, UINT64_MAX, ""}, /* overflows */
-	    {SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, UINT64_MAX >> 1, "one"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1024, "max"},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1025, ""},
-	    {SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_MAX, 1024, ""},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MIN, 1024, ""},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_AVG, 1024, ""},
-	    {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 1024, ""},
-	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 49, ""},
-	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 50, "gather"},
-	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_PREMUL, 100, "gather"}, /* no operator there */
-	    {SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 101, ""},
-	    {SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 1024, ""},
-	    {SHUNT_BROADCAST, SHUNT_F32, SHUNT_SUM, 1024, ""},
-	    {SHUNT_SEND, SHUNT_F32, SHUNT_SUM, 1024, ""}, /* sendrecv is no call of NCCL's */
-	    {SHUNT_ALLREDUCE, (enum shunt_dtype)99, SHUNT_SUM, 1024, ""},
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 255, "one" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 256, "one two" },
+		{ SHUNT_ALLREDUCE, SHUNT_F16, SHUNT_SUM, 511, "one" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262144, "one two" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 262145, "one" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, UINT64_MAX, "" }, /* overflows */
+		{ SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, UINT64_MAX >> 1, "one" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1024, "max" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MAX, 1025, "" },
+		{ SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_MAX, 1024, "" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_MIN, 1024, "" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_AVG, 1024, "" },
+		{ SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_PREMUL, 1024, "" },
+		{ SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 49, "" },
+		{ SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 50, "gather" },
+		{ SHUNT_ALLGATHER, SHUNT_I8, SHUNT_PREMUL, 100, "gather" }, /* no operator there */
+		{ SHUNT_ALLGATHER, SHUNT_I8, SHUNT_SUM, 101, "" },
+		{ SHUNT_REDUCESCATTER, SHUNT_F32, SHUNT_SUM, 1024, "" },
+		{ SHUNT_BROADCAST, SHUNT_F32, SHUNT_SUM, 1024, "" },
+		{ SHUNT_SEND, SHUNT_F32, SHUNT_SUM, 1024, "" }, /* sendrecv is no call of NCCL's */
+		{ SHUNT_ALLREDUCE, (enum shunt_dtype)99, SHUNT_SUM, 1024, "" },
 	};
 	struct shunt_plan_set *set;
 
@@ -329,7 +329,7 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 	set = shunt_plan_set_get(2, 2);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const struct match_case *m = &cases[i];
-		struct shunt_plan_query call = {m->kind, m->dtype, m->redop, m->count, SHUNT_PLAN_ANY_PLACE};
+		struct shunt_plan_query call = { m->kind, m->dtype, m->redop, m->count, SHUNT_PLAN_ANY_PLACE };
 
 		if (strcmp(matches(set, &call), m->names))
 			fail_msg("case %zu: \"%s\", expected \"%s\"", i, matches(set, &call), m->names);
@@ -356,7 +356,7 @@ static void test_match_ranks_per_node_are_the_plans_wish(void **state)
 /* Ranks may disagree about the place, so it must make no difference unless the user promises that they do not. */
 static void test_match_place_counts_only_with_the_promise(void **state)
 {
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
 	uint64_t hashes[2];
 
 	for (int promise = 0; promise < 2; promise++) {
@@ -383,11 +383,16 @@ static void test_place_is_as_nccl_defines_it(void **state)
 	static char buffer[256];
 
 	assert_int_equal(shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
-	assert_int_equal(shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
-	assert_int_equal(shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
-	assert_int_equal(shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
-	assert_int_equal(shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4), SHUNT_PLAN_IN_PLACE);
-	assert_int_equal(shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(
+	    shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	assert_int_equal(
+	    shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(
+	    shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	assert_int_equal(
+	    shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4), SHUNT_PLAN_IN_PLACE);
+	assert_int_equal(
+	    shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_IN_PLACE);
 }
 
 struct script {
@@ -405,7 +410,8 @@ static const char *selector(void *arg, const struct shunt_plan_request *request)
 	s->request = *request;
 	*s->names = '\0';
 	for (size_t i = 0; i < request->nplans; i++)
-		snprintf(s->names + strlen(s->names), sizeof(s->names) - strlen(s->names), "%s%s", i ? " " : "", request->plans[i]);
+		snprintf(s->names + strlen(s->names), sizeof(s->names) - strlen(s->names), "%s%s", i ? " " : "",
+		    request->plans[i]);
 	return s->answer;
 }
 
@@ -416,19 +422,19 @@ static void test_selector_is_asked_and_obeyed(void **state)
 		enum shunt_plan_choice choice;
 		const char *plan;
 	} cases[] = {
-	    {NULL, SHUNT_PLAN_CHOICE_PLAN, "one"},
-	    {"one", SHUNT_PLAN_CHOICE_PLAN, "one"},
-	    {"two", SHUNT_PLAN_CHOICE_PLAN, "two"},
-	    {"byname", SHUNT_PLAN_CHOICE_PLAN, "byname"},
-	    {"native", SHUNT_PLAN_CHOICE_NATIVE, NULL},
-	    {"nccl", SHUNT_PLAN_CHOICE_NCCL, NULL},
-	    {"gather", SHUNT_PLAN_CHOICE_PLAN, "one"},
-	    {"nonsense", SHUNT_PLAN_CHOICE_PLAN, "one"},
-	    {"", SHUNT_PLAN_CHOICE_PLAN, "one"},
+		{ NULL, SHUNT_PLAN_CHOICE_PLAN, "one" },
+		{ "one", SHUNT_PLAN_CHOICE_PLAN, "one" },
+		{ "two", SHUNT_PLAN_CHOICE_PLAN, "two" },
+		{ "byname", SHUNT_PLAN_CHOICE_PLAN, "byname" },
+		{ "native", SHUNT_PLAN_CHOICE_NATIVE, NULL },
+		{ "nccl", SHUNT_PLAN_CHOICE_NCCL, NULL },
+		{ "gather", SHUNT_PLAN_CHOICE_PLAN, "one" },
+		{ "nonsense", SHUNT_PLAN_CHOICE_PLAN, "one" },
+		{ "", SHUNT_PLAN_CHOICE_PLAN, "one" },
 	};
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE};
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
 	const struct shunt_plan *plan;
-	struct script script = {0};
+	struct script script = { 0 };
 	struct shunt_plan_set *set, *without;
 	struct unit_capture c;
 
@@ -477,8 +483,8 @@ static void test_selector_is_asked_and_obeyed(void **state)
 
 static void test_selector_alone_makes_a_hash(void **state)
 {
-	struct script script = {.answer = "native"};
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_ANY_PLACE};
+	struct script script = { .answer = "native" };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_ANY_PLACE };
 	const struct shunt_plan *plan;
 	struct shunt_plan_set *set;
 
@@ -552,7 +558,7 @@ static void test_summaries_name_the_difference(void **state)
 
 static void *register_and_match(void *arg)
 {
-	struct shunt_plan_query call = {SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4096, SHUNT_PLAN_ANY_PLACE};
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4096, SHUNT_PLAN_ANY_PLACE };
 	const char *text = arg;
 
 	for (int i = 0; i < 50; i++) {
@@ -599,8 +605,8 @@ static int child(const char *expected)
 	return wrong;
 }
 
-static void run_child(
-    const char *self, const char *dir, const char *cache_name, const char *cache, const char *home, const char *expected)
+static void run_child(const char *self, const char *dir, const char *cache_name, const char *cache, const char *home,
+    const char *expected)
 {
 	char command[2048];
 
@@ -638,24 +644,24 @@ int main(int argc, char **argv)
 {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 	const struct CMUnitTest tests[] = {
-	    TEST(test_registry_directories_come_in_order),
-	    TEST(test_registry_one_file_may_be_named),
-	    TEST(test_registry_priority_goes_before_order),
-	    TEST(test_registry_broken_plan_is_refused_alone),
-	    TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
-	    TEST(test_registry_same_plan_twice_is_told),
-	    TEST(test_registry_unregister_takes_all_of_a_name),
-	    TEST(test_registry_null_is_refused),
-	    TEST(test_registry_set_is_a_snapshot),
-	    TEST(test_match_looks_at_kind_size_type_and_operator),
-	    TEST(test_match_ranks_per_node_are_the_plans_wish),
-	    TEST(test_match_place_counts_only_with_the_promise),
-	    TEST(test_place_is_as_nccl_defines_it),
-	    TEST(test_selector_is_asked_and_obeyed),
-	    TEST(test_selector_alone_makes_a_hash),
-	    TEST(test_summaries_name_the_difference),
-	    TEST(test_registry_threads_do_not_disturb_each_other),
-	    TEST(test_registry_reads_the_environment),
+		TEST(test_registry_directories_come_in_order),
+		TEST(test_registry_one_file_may_be_named),
+		TEST(test_registry_priority_goes_before_order),
+		TEST(test_registry_broken_plan_is_refused_alone),
+		TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
+		TEST(test_registry_same_plan_twice_is_told),
+		TEST(test_registry_unregister_takes_all_of_a_name),
+		TEST(test_registry_null_is_refused),
+		TEST(test_registry_set_is_a_snapshot),
+		TEST(test_match_looks_at_kind_size_type_and_operator),
+		TEST(test_match_ranks_per_node_are_the_plans_wish),
+		TEST(test_match_place_counts_only_with_the_promise),
+		TEST(test_place_is_as_nccl_defines_it),
+		TEST(test_selector_is_asked_and_obeyed),
+		TEST(test_selector_alone_makes_a_hash),
+		TEST(test_summaries_name_the_difference),
+		TEST(test_registry_threads_do_not_disturb_each_other),
+		TEST(test_registry_reads_the_environment),
 	};
 
 	if (argc == 2)

@@ -6,7 +6,9 @@
 
 enum { WARPS = 3 };
 
-/* Counts the warps of a launch of so many blocks that say they are warp w of role r, and those that say they have none. */
+/*
+ * Counts the warps of a launch of so many blocks that say they are warp w of role r, and those that say they have none.
+ */
 static unsigned assign_all(const struct shunt_kargs_few &a, uint32_t blocks, unsigned seen[][1024])
 {
 	struct shunt_sim_self self = { 0, (WARPS + 1) * 32, 0, blocks };
@@ -29,7 +31,8 @@ static unsigned assign_all(const struct shunt_kargs_few &a, uint32_t blocks, uns
 				for (uint32_t r = 0; r < role.first; r++)
 					from += a.role[r].blocks;
 				if (a.role[0].blocks && (self.bid < from || self.bid >= from + role.blocks))
-					fail_msg("block %u has role %u, which begins at %u", self.bid, role.first, from);
+					fail_msg(
+					    "block %u has role %u, which begins at %u", self.bid, role.first, from);
 			}
 			seen[role.first][channel]++;
 		}
@@ -56,7 +59,8 @@ static void expect_each_once(const struct shunt_kargs_few &a, uint32_t blocks)
 		want += a.role[r].channels;
 		for (uint32_t c = 0; c < 1024; c++)
 			if (seen[r][c] != (c < a.role[r].channels))
-				fail_msg("%u blocks: warp %u of %u of role %u was found %u times", blocks, c, a.role[r].channels, r, seen[r][c]);
+				fail_msg("%u blocks: warp %u of %u of role %u was found %u times", blocks, c,
+				    a.role[r].channels, r, seen[r][c]);
 	}
 	assert_int_equal(none + want, blocks * WARPS);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two small all-reduces across ranks (threads with a stream each, no order between them but the kernels' own): one with lines,
- * one with plain stores behind a flag. Their epochs live in the scratch, as those of the real kernels. Right, they must give
- * right sums and be silent under ThreadSanitizer; this file built with a planted fault must be reported (expect_race.sh runs
- * those builds).
+ * Two small all-reduces across ranks (threads with a stream each, no order between them but the kernels' own): one with
+ * lines, one with plain stores behind a flag. Their epochs live in the scratch, as those of the real kernels. Right,
+ * they must give right sums and be silent under ThreadSanitizer; this file built with a planted fault must be reported
+ * (expect_race.sh runs those builds).
  */
 #include <pthread.h>
 #include "sim_test.h"
@@ -80,7 +80,8 @@ struct rank {
 
 static struct gpu_v16 value(int rank, int round, int i)
 {
-	return { (uint64_t)rank * 1000000 + (uint64_t)round * 1000 + (uint64_t)i, (uint64_t)(rank + 1) * (uint64_t)(i + round) };
+	return { (uint64_t)rank * 1000000 + (uint64_t)round * 1000 + (uint64_t)i,
+		(uint64_t)(rank + 1) * (uint64_t)(i + round) };
 }
 
 static void *rank_main(void *arg)

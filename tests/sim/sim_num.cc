@@ -47,7 +47,10 @@ static uint32_t nearest(const struct format *f, float v)
 	return sign | (below < above ? low : high);
 }
 
-template <typename T> static uint32_t narrow(float v) { return gpu_from_f32<T>(v).x; }
+template <typename T> static uint32_t narrow(float v)
+{
+	return gpu_from_f32<T>(v).x;
+}
 template <typename T> static float widen(uint32_t x)
 {
 	T t;
@@ -98,7 +101,8 @@ static void test_num_halfway_values_go_to_even(void **state)
 {
 	for (const struct format &f : formats)
 		for (uint32_t x = 0; x <= f.largest; x++) {
-			double here = value_of(&f, x), next = x < f.largest ? value_of(&f, x + 1) : 2 * here - value_of(&f, x - 1);
+			double here = value_of(&f, x),
+			       next = x < f.largest ? value_of(&f, x + 1) : 2 * here - value_of(&f, x - 1);
 			float half = (float)((here + next) / 2); /* exact: one bit more */
 
 			assert_true((double)half == (here + next) / 2);

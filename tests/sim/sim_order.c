@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The real kernels of one communicator, eager and in graphs, on streams that nothing else orders. Each call adds up a buffer over the
- * ranks in place, so that a buffer tells how many calls it has seen; two launches that overlap leave wrong sums, or none.
+ * The real kernels of one communicator, eager and in graphs, on streams that nothing else orders. Each call adds up a
+ * buffer over the ranks in place, so that a buffer tells how many calls it has seen; two launches that overlap leave
+ * wrong sums, or none.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,12 +31,18 @@ static unsigned calls[BUFFERS]; /* that were issued */
 static const struct {
 	const char *shape;
 	size_t words;
-} what[BUFFERS] = { { "oneshot", 100 }, { "oneshot", WORDS }, { "twoshot", WORDS }, { "oneshot", 7 }, { "twoshot", 700 } };
+} what[BUFFERS] = { { "oneshot", 100 }, { "oneshot", WORDS }, { "twoshot", WORDS }, { "oneshot", 7 },
+	{ "twoshot", 700 } };
 
 static void allreduce(int r, int b, void *stream)
 {
-	struct shunt_coll coll = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U64, .redop = SHUNT_SUM, .send = ranks[r].buf[b],
-		.recv = ranks[r].buf[b], .count = what[b].words, .stream = stream };
+	struct shunt_coll coll = { .kind = SHUNT_ALLREDUCE,
+		.dtype = SHUNT_U64,
+		.redop = SHUNT_SUM,
+		.send = ranks[r].buf[b],
+		.recv = ranks[r].buf[b],
+		.count = what[b].words,
+		.stream = stream };
 
 	assert_int_equal(shunt_order_begin(&ranks[r].order, gpu, r, stream), 0);
 	w.stream[r] = stream;
@@ -63,7 +70,8 @@ static void check_buffers(void)
 					want = sum;
 				}
 				if (ranks[r].buf[b][i] != want)
-					fail_msg("rank %d, buffer %d, word %zu of %zu, after %u calls", r, b, i, what[b].words, calls[b]);
+					fail_msg("rank %d, buffer %d, word %zu of %zu, after %u calls", r, b, i,
+					    what[b].words, calls[b]);
 			}
 }
 
@@ -219,8 +227,10 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_order_eager_calls_on_changing_streams_do_not_overlap, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overlap, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_capture_of_the_stream_of_the_last_eager_call_is_seen, start, stop),
+		cmocka_unit_test_setup_teardown(
+		    test_order_graphs_and_eager_calls_on_unordered_streams_do_not_overlap, start, stop),
+		cmocka_unit_test_setup_teardown(
+		    test_order_capture_of_the_stream_of_the_last_eager_call_is_seen, start, stop),
 	};
 
 	return cmocka_run_group_tests_name("sim_order", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What the sim tells ThreadSanitizer: exactly the orders of a device, no more. Each case is one program run; the racy ones must end
- * with TSan's exit code and a report (expect_race.sh), the ordered ones in silence.
+ * What the sim tells ThreadSanitizer: exactly the orders of a device, no more. Each case is one program run; the racy
+ * ones must end with TSan's exit code and a report (expect_race.sh), the ordered ones in silence.
  */
 #include "sim_test.h"
 
@@ -130,7 +130,10 @@ static void case_host(void)
 	ops->stream_destroy(0, s);
 }
 
-/* More than once: two accesses at the very same moment can overwrite each other's trace in ThreadSanitizer, which then sees neither. */
+/*
+ * More than once: two accesses at the very same moment can overwrite each other's trace in ThreadSanitizer, which then
+ * sees neither.
+ */
 static void case_blocks(void)
 {
 	for (int i = 0; i < 50; i++)

@@ -669,7 +669,8 @@ static void test_streams_may_be_used_from_many_threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_devices_are_told_apart_and_the_same_in_every_process), /* forks: before any thread */
+		cmocka_unit_test(
+		    test_devices_are_told_apart_and_the_same_in_every_process), /* forks: before any thread */
 		cmocka_unit_test(test_stream_runs_in_order),
 		cmocka_unit_test(test_stream_args_are_copied_by_the_launch),
 		cmocka_unit_test(test_stream_destroy_drains),

@@ -41,7 +41,8 @@ static inline int launch_fn(void (*fn)(const struct shunt_kargs &), int device, 
 	return shunt_sim_launch_fn((void (*)(const void *))(void *)fn, device, blocks, threads, a, sizeof(*a), stream);
 }
 
-static inline int run_kernel(void (*fn)(const struct shunt_kargs &), unsigned blocks, unsigned threads, const struct shunt_kargs *a)
+static inline int run_kernel(
+    void (*fn)(const struct shunt_kargs &), unsigned blocks, unsigned threads, const struct shunt_kargs *a)
 {
 	int err = launch_fn(fn, 0, blocks, threads, a, NULL);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * doctor_hang SCENARIO NRANKS: ranks as processes that come to hang, for shunt doctor to look at. Prints "pids P0 P1 ..." and, when every rank
- * has made the call that it hangs in, "hanging". Goes on until it is killed, and its ranks with it.
+ * doctor_hang SCENARIO NRANKS: ranks as processes that come to hang, for shunt doctor to look at. Prints "pids P0 P1
+ * ..." and, when every rank has made the call that it hangs in, "hanging". Goes on until it is killed, and its ranks
+ * with it.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -119,8 +120,16 @@ static const struct {
 	const char *name;
 	void (*fn)(struct rank *r);
 } scenarios[] = {
-	{ "skip", skip }, { "skip_one_of_many", skip_one_of_many }, { "count", other_count }, { "kind", other_kind }, { "stop", stopped },
-	{ "crossed", crossed }, { "send", no_send }, { "graph", graph }, { "aborted", aborted }, { "quiet", quiet },
+	{ "skip", skip },
+	{ "skip_one_of_many", skip_one_of_many },
+	{ "count", other_count },
+	{ "kind", other_kind },
+	{ "stop", stopped },
+	{ "crossed", crossed },
+	{ "send", no_send },
+	{ "graph", graph },
+	{ "aborted", aborted },
+	{ "quiet", quiet },
 };
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))

@@ -8,8 +8,9 @@
 int cublasCreate_v2(void **handle);
 int cublasDestroy_v2(void *handle);
 int cublasSetStream_v2(void *handle, void *stream);
-int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a, int a_type, int lda,
-    const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc, int compute, int algo);
+int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a,
+    int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
+    int compute, int algo);
 
 EXPORT int cublasCreate_v2(void **handle)
 {
@@ -29,14 +30,15 @@ EXPORT int cublasSetStream_v2(void *handle, void *stream)
 	return stream ? 0 : 7;
 }
 
-EXPORT int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a, int a_type,
-    int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc, int compute, int algo)
+EXPORT int cublasGemmEx(void *handle, int trans_a, int trans_b, int m, int n, int k, const void *alpha, const void *a,
+    int a_type, int lda, const void *b, int b_type, int ldb, const void *beta, void *c, int c_type, int ldc,
+    int compute, int algo)
 {
 	struct timespec start, now;
 
-	if (!handle || trans_a || trans_b || m != n || n != k || lda != m || ldb != m || ldc != m || a_type != 14 || b_type != 14 ||
-	    c_type != 14 || compute != 68 || algo != -1 || *(const float *)alpha != 1 || *(const float *)beta != 0 || !a || !b ||
-	    !c)
+	if (!handle || trans_a || trans_b || m != n || n != k || lda != m || ldb != m || ldc != m || a_type != 14 ||
+	    b_type != 14 || c_type != 14 || compute != 68 || algo != -1 || *(const float *)alpha != 1 ||
+	    *(const float *)beta != 0 || !a || !b || !c)
 		return 7;
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	do

@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A library that shunt bench and shunt conform take for libshunt.so: "devices" whose memory is malloc's, streams that run at once,
- * and every data call of NCCL's in the plainest way: each is a set of messages through boxes in a file in /dev/shm, in a group
- * first all that are sent and then all that are received.
+ * A library that shunt bench and shunt conform take for libshunt.so: "devices" whose memory is malloc's, streams that
+ * run at once, and every data call of NCCL's in the plainest way: each is a set of messages through boxes in a file in
+ * /dev/shm, in a group first all that are sent and then all that are received.
  *
- * MOCK_FAULT makes rank 1 misbehave in calls of MOCK_FAULT_IN (a name of shunt_kind_name's; allreduce) that have a result of 1024
- * bytes or more: die, hang, wrong (one element), last (one bit of the last element), beyond (writes behind the result), before (in
- * front of it), input (writes to the input), fail (an error code). On all ranks: none (that call is "invalid usage"), code (an
- * unknown data type is taken), group (the group's end forgets its error), reverse (it reduces from the last rank to the first),
- * hops (sums and products are rounded after every rank), size (as reverse, in large calls only), launch (a simulated group is
- * launched), ties (a split puts equal keys in the wrong order), scalar (a device scalar is read when the operator is made), leak (a
- * communicator leaves a descriptor behind). With MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what
- * shunt_real_nccl_path says, MOCK_PATH: the path of all calls ("small" or "large", by their count), MOCK_KIND: shunt_device_kind ("sim").
- * MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that is freed while it is registered, or a window
- * that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of later versions.
+ * MOCK_FAULT makes rank 1 misbehave in calls of MOCK_FAULT_IN (a name of shunt_kind_name's; allreduce) that have a
+ * result of 1024 bytes or more: die, hang, wrong (one element), last (one bit of the last element), beyond (writes
+ * behind the result), before (in front of it), input (writes to the input), fail (an error code). On all ranks: none
+ * (that call is "invalid usage"), code (an unknown data type is taken), group (the group's end forgets its error),
+ * reverse (it reduces from the last rank to the first), hops (sums and products are rounded after every rank), size (as
+ * reverse, in large calls only), launch (a simulated group is launched), ties (a split puts equal keys in the wrong
+ * order), scalar (a device scalar is read when the operator is made), leak (a communicator leaves a descriptor behind).
+ * With MOCK_FAULT_FILE only in the library whose path contains it. MOCK_REAL: what shunt_real_nccl_path says,
+ * MOCK_PATH: the path of all calls ("small" or "large", by their count), MOCK_KIND: shunt_device_kind ("sim").
+ * MOCK_WINDOW: none (registering a buffer gives no window), fail (on rank 1). A buffer that is freed while it is
+ * registered, or a window that stays, ends the process. Compiled with MOCK_OLD it is a library that lacks the calls of
+ * later versions.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -53,18 +55,20 @@ struct op {
 	bool used;
 	ncclDataType_t dtype;
 	uint64_t scalar;
-	const void *scalar_at;       /* device scalar */
+	const void *scalar_at; /* device scalar */
 };
 
 struct ncclComm {
 	int rank, nranks, device, splits, shrinks;
-	int windows;                 /* that are registered with it */
+	int windows; /* that are registered with it */
 	bool async;
-	int busy;                    /* how often ncclCommGetAsyncError says "in progress" still */
+	int busy; /* how often ncclCommGetAsyncError says "in progress" still */
 	char name[200];
 	struct room *room;
 	struct op ops[MAX_OPS];
-	struct { uint64_t calls, bytes; } counted[SHUNT_NKINDS][2]; /* small and large ones */
+	struct {
+		uint64_t calls, bytes;
+	} counted[SHUNT_NKINDS][2]; /* small and large ones */
 };
 
 struct job {
@@ -194,11 +198,11 @@ static void job_send(const struct job *j)
 			if (c->kind == SHUNT_REDUCE && to != c->root)
 				break;
 			put(comm, COLLECTIVE, to, j->scalar_at ? j->scalar_at : &c->scalar,
-				j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar));
-			put(comm, COLLECTIVE, to, &(uint64_t){0},
+			    j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar));
+			put(comm, COLLECTIVE, to, &(uint64_t){ 0 },
 			    j->scalar_at ? sizeof(uint64_t) - shunt_dtype_bytes[c->dtype] : 0);
-			put(comm, COLLECTIVE, to, (const char *)c->send + (c->kind == SHUNT_REDUCESCATTER ? (size_t)to * bytes : 0),
-				bytes);
+			put(comm, COLLECTIVE, to,
+			    (const char *)c->send + (c->kind == SHUNT_REDUCESCATTER ? (size_t)to * bytes : 0), bytes);
 			break;
 		case SHUNT_BROADCAST:
 			if (comm->rank == c->root)
@@ -249,8 +253,8 @@ static void reduce(const struct job *j)
 	}
 	if (!strcmp(fault_of(c->kind), "hops") && n > 1 && (c->redop == SHUNT_SUM || c->redop == SHUNT_PROD)) {
 		for (int i = 1; i < n; i++)
-			ref_allreduce(
-				c->recv, (const void *[]){i > 1 ? c->recv : in[0], in[i]}, 2, c->count, c->dtype, c->redop, NULL);
+			ref_allreduce(c->recv, (const void *[]){ i > 1 ? c->recv : in[0], in[i] }, 2, c->count,
+			    c->dtype, c->redop, NULL);
 	} else {
 		ref_allreduce(c->recv, in, n, c->count, c->dtype, c->redop, scalars);
 	}
@@ -366,8 +370,8 @@ static ncclResult_t jobs_end(struct jobs *jobs)
 	return result;
 }
 
-static ncclResult_t check(
-	const struct shunt_coll *c, ncclComm_t comm, uint64_t *scalar_p, const void **scalar_at_p, enum shunt_redop *redop_p)
+static ncclResult_t check(const struct shunt_coll *c, ncclComm_t comm, uint64_t *scalar_p, const void **scalar_at_p,
+    enum shunt_redop *redop_p)
 {
 	const char *f = fault_of(c->kind);
 	int op = (int)c->redop;
@@ -423,23 +427,25 @@ static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 
 #define HEAD const void *send, void *recv, size_t count, ncclDataType_t dtype
 #define TAIL ncclComm_t comm, cudaStream_t stream
-#define ENTRY(name, kind_, params, ...)                                                                                            \
-	EXPORT ncclResult_t nccl##name params                                                                                      \
-	{                                                                                                                          \
-		return job_call(                                                                                                   \
-			(struct shunt_coll){                                                                                           \
-				.kind = kind_, .count = count, .dtype = (enum shunt_dtype)dtype, .stream = stream, __VA_ARGS__},           \
-			comm);                                                                                                         \
+#define ENTRY(name, kind_, params, ...) \
+	EXPORT ncclResult_t nccl##name params \
+	{ \
+		return job_call((struct shunt_coll){ .kind = kind_, \
+		                    .count = count, \
+		                    .dtype = (enum shunt_dtype)dtype, \
+		                    .stream = stream, \
+		                    __VA_ARGS__ }, \
+		    comm); \
 	}
 #define BOTH .send = send, .recv = recv
 #ifndef MOCK_OLD
 /* Configured calls are plain ones; the configuration has to be one. */
-#define CONFIGURED(name, params, args)                                                                                             \
-	EXPORT ncclResult_t nccl##name##Config params                                                                              \
-	{                                                                                                                          \
-		if (config && (config->size != sizeof(*config) || config->magic != SHUNT_NCCL_CONFIG_MAGIC))                           \
-			return ncclInvalidArgument;                                                                                    \
-		return nccl##name args;                                                                                            \
+#define CONFIGURED(name, params, args) \
+	EXPORT ncclResult_t nccl##name##Config params \
+	{ \
+		if (config && (config->size != sizeof(*config) || config->magic != SHUNT_NCCL_CONFIG_MAGIC)) \
+			return ncclInvalidArgument; \
+		return nccl##name args; \
 	}
 #define CONFIG const ncclCollConfig_t *config
 CONFIGURED(AllReduce, (HEAD, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream))
@@ -459,9 +465,10 @@ ENTRY(AlltoAll, SHUNT_ALLTOALL, (HEAD, TAIL), BOTH)
 ENTRY(Broadcast, SHUNT_BROADCAST, (HEAD, int root, TAIL), BOTH, .root = root)
 ENTRY(Gather, SHUNT_GATHER, (HEAD, int root, TAIL), BOTH, .root = root)
 ENTRY(Scatter, SHUNT_SCATTER, (HEAD, int root, TAIL), BOTH, .root = root)
-ENTRY(
-	Bcast, SHUNT_BROADCAST, (void *buf, size_t count, ncclDataType_t dtype, int root, TAIL), .send = buf, .recv = buf, .root = root)
-ENTRY(Send, SHUNT_SEND, (const void *send, size_t count, ncclDataType_t dtype, int peer, TAIL), .send = send, .root = peer)
+ENTRY(Bcast, SHUNT_BROADCAST, (void *buf, size_t count, ncclDataType_t dtype, int root, TAIL), .send = buf, .recv = buf,
+    .root = root)
+ENTRY(Send, SHUNT_SEND, (const void *send, size_t count, ncclDataType_t dtype, int peer, TAIL), .send = send,
+    .root = peer)
 ENTRY(Recv, SHUNT_RECV, (void *recv, size_t count, ncclDataType_t dtype, int peer, TAIL), .recv = recv, .root = peer)
 
 EXPORT ncclResult_t ncclGroupStart(void)
@@ -507,7 +514,7 @@ EXPORT ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *info)
 #endif
 
 EXPORT ncclResult_t ncclRedOpCreatePreMulSum(
-	ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t where, ncclComm_t comm)
+    ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t where, ncclComm_t comm)
 {
 	if (!comm || !op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES)
 		return ncclInvalidArgument;
@@ -600,7 +607,8 @@ static ncclResult_t births_run(struct births *births)
 
 	for (size_t i = 0; i < births->n; i++)
 		for (int r = 0; births->v[i].parent && r < births->v[i].parent->nranks; r++)
-			put(births->v[i].parent, COLLECTIVE, r, (int[]){ births->v[i].color, births->v[i].key }, 2 * sizeof(int));
+			put(births->v[i].parent, COLLECTIVE, r, (int[]){ births->v[i].color, births->v[i].key },
+			    2 * sizeof(int));
 	for (size_t i = 0; i < births->n; i++)
 		if (births->v[i].parent)
 			vote_count(&births->v[i]);
@@ -684,34 +692,44 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_
 
 	if (!comm || !comm_p)
 		return ncclInvalidArgument;
-	b = (struct birth){
-		.comm_p = comm_p, .parent = comm, .color = color, .key = key, .device = comm->device, .async = comm->async};
+	b = (struct birth){ .comm_p = comm_p,
+		.parent = comm,
+		.color = color,
+		.key = key,
+		.device = comm->device,
+		.async = comm->async };
 	snprintf(b.name, sizeof(b.name), "%s-%d-%d", comm->name, comm->splits++, color);
 	return birth_add(&b);
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+EXPORT ncclResult_t ncclCommInitRankConfig(
+    ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
 	struct birth b;
 
 	if (!comm_p || nranks < 1 || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
-	if (config && (config->magic != SHUNT_NCCL_CONFIG_MAGIC ||
-		(config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)))
+	if (config &&
+	    (config->magic != SHUNT_NCCL_CONFIG_MAGIC ||
+	        (config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)))
 		return ncclInvalidArgument;
 	b = birth_of_id(comm_p, nranks, &id, rank);
 	b.async = config && !config->blocking;
 	return birth_add(&b);
 }
 
-EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *comm_p, ncclConfig_t *config, int flags)
+EXPORT ncclResult_t ncclCommShrink(
+    ncclComm_t comm, int *excluded, int n, ncclComm_t *comm_p, ncclConfig_t *config, int flags)
 {
 	struct birth b;
 
 	if (!comm || !comm_p || !excluded || n < 1)
 		return ncclInvalidArgument;
-	b = (struct birth){
-	    .comm_p = comm_p, .rank = comm->rank, .nranks = comm->nranks - n, .device = comm->device, .async = comm->async};
+	b = (struct birth){ .comm_p = comm_p,
+		.rank = comm->rank,
+		.nranks = comm->nranks - n,
+		.device = comm->device,
+		.async = comm->async };
 	for (int i = 0; i < n; i++)
 		b.rank -= excluded[i] < comm->rank;
 	snprintf(b.name, sizeof(b.name), "%s-shrunk%d", comm->name, comm->shrinks++);
@@ -861,8 +879,9 @@ EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t c
 	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
 		for (int large = 0; large < 2; large++)
 			if (c->counted[kind][large].calls && n++ < cap)
-				rows[n - 1] = (struct shunt_counter){ shunt_kind_name((enum shunt_kind)kind), path_name(large), "",
-					c->counted[kind][large].calls, c->counted[kind][large].bytes };
+				rows[n - 1] =
+				    (struct shunt_counter){ shunt_kind_name((enum shunt_kind)kind), path_name(large),
+					    "", c->counted[kind][large].calls, c->counted[kind][large].bytes };
 	*count_p = n;
 	return 0;
 }

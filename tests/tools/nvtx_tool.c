@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* A tool as NVTX loads one (NVTX_INJECTION64_PATH): a line in the file NVTX_TOOL_OUT for each range that begins or ends in a domain. */
+/*
+ * A tool as NVTX loads one (NVTX_INJECTION64_PATH): a line in the file NVTX_TOOL_OUT for each range that begins or ends
+ * in a domain.
+ */
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -36,9 +39,11 @@ static nvtxStringHandle_t register_string(nvtxDomainHandle_t domain, const char 
 
 static int push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *e)
 {
-	if (e->version != NVTX_VERSION || e->messageType != NVTX_MESSAGE_TYPE_REGISTERED || e->payloadType != NVTX_PAYLOAD_TYPE_UNSIGNED_INT64)
+	if (e->version != NVTX_VERSION || e->messageType != NVTX_MESSAGE_TYPE_REGISTERED ||
+	    e->payloadType != NVTX_PAYLOAD_TYPE_UNSIGNED_INT64)
 		abort();
-	line("begin %s %s %llu\n", (const char *)domain, (const char *)e->message.registered, (unsigned long long)e->payload.ullValue);
+	line("begin %s %s %llu\n", (const char *)domain, (const char *)e->message.registered,
+	    (unsigned long long)e->payload.ullValue);
 	return 0;
 }
 
@@ -56,7 +61,8 @@ int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
 	unsigned size;
 
 	out = open(getenv("NVTX_TOOL_OUT"), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (out < 0 || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) || size < NVTX_CBID_CORE2_SIZE)
+	if (out < 0 || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) ||
+	    size < NVTX_CBID_CORE2_SIZE)
 		return 0;
 	*table[NVTX_CBID_CORE2_DomainCreateA] = (NvtxFunctionPointer)domain_create;
 	*table[NVTX_CBID_CORE2_DomainRegisterStringA] = (NvtxFunctionPointer)register_string;

@@ -101,10 +101,16 @@ static void test_check_integers_wrap(void **state)
 				bench_data_scalar(d, r, &factor);
 			for (int i = 0; i < COUNT; i++) {
 				in[i] = (int8_t)(in[i] * factor);
-				int a = r ? out[i] : op == SHUNT_PROD ? 1 : op == SHUNT_MAX ? -128 : op == SHUNT_MIN ? 127 : 0;
+				int a = r            ? out[i] :
+				    op == SHUNT_PROD ? 1 :
+				    op == SHUNT_MAX  ? -128 :
+				    op == SHUNT_MIN  ? 127 :
+				                       0;
 
-				out[i] = (int8_t)(op == SHUNT_PROD ? a * in[i] : op == SHUNT_MAX ? (a > in[i] ? a : in[i]) :
-					op == SHUNT_MIN ? (a < in[i] ? a : in[i]) : a + in[i]);
+				out[i] = (int8_t)(op == SHUNT_PROD ? a * in[i] :
+				        op == SHUNT_MAX            ? (a > in[i] ? a : in[i]) :
+				        op == SHUNT_MIN            ? (a < in[i] ? a : in[i]) :
+				                                     a + in[i]);
 			}
 		}
 		for (int i = 0; i < COUNT && op == SHUNT_AVG; i++)

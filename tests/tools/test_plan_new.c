@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Plans that shunt plan new writes give right values on the sim: every shape for several numbers of ranks, in place and not, with
- * pipelines of many windows, launches back to back with random delays, and in graphs; the shipped ones, which are in the
- * environment's PLANS; and the example in its DOC. An argument: only plans whose name contains it. EXEC_QUICK=1: only what a
- * sanitizer can bear.
+ * Plans that shunt plan new writes give right values on the sim: every shape for several numbers of ranks, in place and
+ * not, with pipelines of many windows, launches back to back with random delays, and in graphs; the shipped ones, which
+ * are in the environment's PLANS; and the example in its DOC. An argument: only plans whose name contains it.
+ * EXEC_QUICK=1: only what a sanitizer can bear.
  */
 #include <dirent.h>
 #include <setjmp.h>
@@ -23,16 +23,16 @@ static bool quick;
 
 static struct plan_recipe recipe_of(const struct plan_shape *s, unsigned nranks)
 {
-	return (struct plan_recipe){.shape = s,
-	    .name = "new",
-	    .nranks = nranks,
-	    .blocks = s->roles ? 2 * s->roles : 3,
-	    .lanes = s->roles ? 2 : 1,
-	    .threads = 64,
-	    .inplace = s->inplace,
-	    .redop = "sum",
-	    .unit = 512,
-	    .max_bytes = UINT64_MAX};
+	return (struct plan_recipe){ .shape = s,
+		.name = "new",
+		.nranks = nranks,
+		.blocks = s->roles ? 2 * s->roles : 3,
+		.lanes = s->roles ? 2 : 1,
+		.threads = 64,
+		.inplace = s->inplace,
+		.redop = "sum",
+		.unit = 512,
+		.max_bytes = UINT64_MAX };
 }
 
 static struct shunt_plan *make(const struct plan_recipe *r)
@@ -48,16 +48,16 @@ static struct shunt_plan *make(const struct plan_recipe *r)
 
 static void check_plan(struct shunt_plan *plan, uint64_t seed)
 {
-	static const enum shunt_dtype types[] = {SHUNT_F32, SHUNT_F16, SHUNT_I32, SHUNT_BF16, SHUNT_U8};
+	static const enum shunt_dtype types[] = { SHUNT_F32, SHUNT_F16, SHUNT_I32, SHUNT_BF16, SHUNT_U8 };
 	enum shunt_dtype dtype = types[seed % 5];
 	enum shunt_redop op = plan->redops ? __builtin_ctz(plan->redops) : SHUNT_SUM;
 	uint64_t whole = plan->part_chunks * 16 / shunt_dtype_bytes[dtype];
 	const struct fleet_job jobs[] = {
-	    {dtype, op, whole * 7, plan->inplace, 0, 3, false},      /* fills all chunks */
-	    {dtype, op, whole * 3 + 5, !plan->inplace, 0, 3, false}, /* does not */
-	    {dtype, op, whole * 100, plan->inplace, 1, 3, false},    /* unaligned; 100 units are 4 windows */
-	    {dtype, op, whole * 7, plan->inplace, 0, 3, true},
-	    {dtype, op, 1, plan->inplace, 0, 3, false},
+		{ dtype, op, whole * 7, plan->inplace, 0, 3, false },      /* fills all chunks */
+		{ dtype, op, whole * 3 + 5, !plan->inplace, 0, 3, false }, /* does not */
+		{ dtype, op, whole * 100, plan->inplace, 1, 3, false },    /* unaligned; 100 units are 4 windows */
+		{ dtype, op, whole * 7, plan->inplace, 0, 3, true },
+		{ dtype, op, 1, plan->inplace, 0, 3, false },
 	};
 	struct fleet f;
 
@@ -73,7 +73,7 @@ static void check_plan(struct shunt_plan *plan, uint64_t seed)
 
 static void test_new_every_shape_gives_right_values(void **state)
 {
-	static const unsigned ranks[] = {2, 3, 4, 8};
+	static const unsigned ranks[] = { 2, 3, 4, 8 };
 	uint64_t seed = 1;
 
 	for (const struct plan_shape *s = plan_shapes; s->name; s++)
@@ -97,7 +97,7 @@ static void test_new_every_shape_gives_right_values(void **state)
 
 static void test_new_every_op_gives_right_values(void **state)
 {
-	static const char *const ops[] = {"prod", "max", "min"};
+	static const char *const ops[] = { "prod", "max", "min" };
 
 	for (const struct plan_shape *s = plan_shapes; s->name; s++)
 		for (int i = 0; i < 3 && s->reduces && !quick; i++) {
@@ -160,7 +160,10 @@ static void test_new_documented_example_gives_right_values(void **state)
 	free(doc);
 }
 
-/* Numbers whose sum depends on the order of adding, in one shot: yet all ranks have the same bits, those of the order of ranks. */
+/*
+ * Numbers whose sum depends on the order of adding, in one shot: yet all ranks have the same bits, those of the order
+ * of ranks.
+ */
 static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 {
 	enum { N = 5, COUNT = 999, BYTES = COUNT * 4 };
@@ -186,12 +189,12 @@ static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 		}
 		ref_allreduce(want, ins, N, COUNT, SHUNT_F32, SHUNT_SUM, NULL);
 		for (int k = 0; k < N; k++) {
-			struct shunt_plan_call call = {.send = memory[k],
-			    .recv = (char *)memory[k] + (r.inplace ? 0 : BYTES),
-			    .send_bytes = BYTES,
-			    .recv_bytes = BYTES,
-			    .dtype = SHUNT_F32,
-			    .stream = f.rank[k].stream};
+			struct shunt_plan_call call = { .send = memory[k],
+				.recv = (char *)memory[k] + (r.inplace ? 0 : BYTES),
+				.send_bytes = BYTES,
+				.recv_bytes = BYTES,
+				.dtype = SHUNT_F32,
+				.stream = f.rank[k].stream };
 
 			assert_int_equal(shunt_plan_exec_launch(f.rank[k].exec, &call), 0);
 		}
@@ -228,12 +231,12 @@ static void test_new_same_recipe_gives_same_text(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_new_same_recipe_gives_same_text),
-	    cmocka_unit_test(test_new_oneshot_allreduce_adds_in_order_of_ranks),
-	    cmocka_unit_test(test_new_every_shape_gives_right_values),
-	    cmocka_unit_test(test_new_every_op_gives_right_values),
-	    cmocka_unit_test(test_new_shipped_plans_give_right_values),
-	    cmocka_unit_test(test_new_documented_example_gives_right_values),
+		cmocka_unit_test(test_new_same_recipe_gives_same_text),
+		cmocka_unit_test(test_new_oneshot_allreduce_adds_in_order_of_ranks),
+		cmocka_unit_test(test_new_every_shape_gives_right_values),
+		cmocka_unit_test(test_new_every_op_gives_right_values),
+		cmocka_unit_test(test_new_shipped_plans_give_right_values),
+		cmocka_unit_test(test_new_documented_example_gives_right_values),
 	};
 
 	quick = getenv("EXEC_QUICK") != NULL;

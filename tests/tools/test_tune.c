@@ -14,7 +14,8 @@ static const struct shunt_algo *algo(enum shunt_kind kind, const char *name)
 
 static struct tune_opts gpu_opts(void)
 {
-	return (struct tune_opts){ .blocks = { 8, 16, 32, 64 }, .nblocks = 4, .threads = { 128, 256, 512 }, .nthreads = 3 };
+	return (
+	    struct tune_opts){ .blocks = { 8, 16, 32, 64 }, .nblocks = 4, .threads = { 128, 256, 512 }, .nthreads = 3 };
 }
 
 /* ---- candidates ---- */
@@ -84,7 +85,8 @@ static void test_candidates_fit_the_list(void **state)
 		o.blocks[i] = (unsigned)i + 57;
 		o.threads[i] = (unsigned)(i + 1) * 32;
 	}
-	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
+	assert_int_equal(
+	    tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
 }
 
 static void test_candidates_of_windows_are_left_out(void **state)
@@ -132,14 +134,16 @@ static void test_plan_coarse_grid_comes_first(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
-	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks), coarse = 0;
+	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks),
+	       coarse = 0;
 	const uint64_t grid[] = { 1 << 10, 4 << 10, 1 << 20, 256 << 20 };
 
 	while (coarse < n && !tasks[coarse].level)
 		coarse++;
 	assert_int_equal(coarse, 2 * 4);
 	for (int i = 0; i < 8; i++)
-		assert_true(tasks[i].bytes == grid[i % 4] && tasks[i].coll == (i < 4 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE));
+		assert_true(tasks[i].bytes == grid[i % 4] &&
+		    tasks[i].coll == (i < 4 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE));
 	for (size_t i = 1; i < n; i++)
 		assert_true(tasks[i].level >= tasks[i - 1].level);
 }
@@ -185,7 +189,8 @@ static void test_burst_is_at_least_one_call(void **state)
 static void test_best_noise_keeps_the_own_geometry(void **state)
 {
 	const struct shunt_algo *one = algo(SHUNT_ALLREDUCE, "oneshot"), *two = algo(SHUNT_ALLREDUCE, "twoshot");
-	struct tune_candidate list[] = { { 0 }, { .nccl = true }, { .algo = one }, { .algo = two }, { one, { 8, 128, 0 }, false } };
+	struct tune_candidate list[] = { { 0 }, { .nccl = true }, { .algo = one }, { .algo = two },
+		{ one, { 8, 128, 0 }, false } };
 	double nearly[] = { 5, 1, 5.05, 7, 5.0 }, clear[] = { 5, 1, 5.5, 7, 5.0 }, other[] = { 5, 1, 5.5, 4.9, 5.0 };
 
 	assert_int_equal(tune_best(list, nearly, 5), 2);
@@ -200,15 +205,19 @@ static void test_forward_where_nccl_is_as_fast(void **state)
 	assert_true(tune_forwards(9.95, 10, 11, 12, 0.01));
 	assert_true(tune_forwards(10.5, 10, 11, 12, 0.01));
 	assert_true(tune_forwards(5, 10, 12.1, 12, 0.01)); /* a win in graphs is no excuse */
-	assert_false(tune_forwards(5, 0, 5, 0, 0.01));      /* there is no NCCL */
+	assert_false(tune_forwards(5, 0, 5, 0, 0.01));     /* there is no NCCL */
 }
 
 /* ---- rows ---- */
 
 static struct tune_point point(enum bench_coll_id coll, uint64_t part, const char *name, unsigned blocks, bool forward)
 {
-	return (struct tune_point){ .coll = coll, .bytes = part * 4, .part = part, .algo = algo(tune_kind(coll), name),
-		.geometry = { (uint16_t)blocks, 0, 0 }, .forward = forward };
+	return (struct tune_point){ .coll = coll,
+		.bytes = part * 4,
+		.part = part,
+		.algo = algo(tune_kind(coll), name),
+		.geometry = { (uint16_t)blocks, 0, 0 },
+		.forward = forward };
 }
 
 /* The table that the points make, for 4 ranks of an H200. */
@@ -236,8 +245,10 @@ static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 static void test_rows_between_two_points_ours_only_if_both_are(void **state)
 {
 	const struct tune_point points[] = {
-		point(BENCH_COLL_ALL_REDUCE, 8192, "twoshot", 0, false), point(BENCH_COLL_ALL_REDUCE, 1024, "oneshot", 0, false),
-		point(BENCH_COLL_ALL_REDUCE, 2048, "oneshot", 0, false), point(BENCH_COLL_ALL_REDUCE, 4096, "twoshot", 0, true),
+		point(BENCH_COLL_ALL_REDUCE, 8192, "twoshot", 0, false),
+		point(BENCH_COLL_ALL_REDUCE, 1024, "oneshot", 0, false),
+		point(BENCH_COLL_ALL_REDUCE, 2048, "oneshot", 0, false),
+		point(BENCH_COLL_ALL_REDUCE, 4096, "twoshot", 0, true),
 		point(BENCH_COLL_ALL_REDUCE, 16384, "twoshot", 0, false),
 	};
 	struct shunt_tuning *t = table(points, 5);

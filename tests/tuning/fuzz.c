@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Any text as a tuning file: refused with one line, or a table that holds what tuning.h promises. What does not begin as a file does is a
- * list of rules for SHUNT_ALGO. For libFuzzer, and for fuzz_drive.c of the plans.
+ * Any text as a tuning file: refused with one line, or a table that holds what tuning.h promises. What does not begin
+ * as a file does is a list of rules for SHUNT_ALGO. For libFuzzer, and for fuzz_drive.c of the plans.
  */
 #include <stdio.h>
 #include "../../src/algos/forced.c"
@@ -21,7 +21,8 @@ static void require(bool cond, const char *what)
 static void require_geometry(const struct shunt_geometry *g)
 {
 	require(g->blocks <= SHUNT_MAX_BLOCKS && g->threads <= SHUNT_MAX_THREADS && g->threads % 32 == 0 &&
-		    g->channels <= SHUNT_XCHG_CHANNELS, "a geometry that no kernel has");
+	        g->channels <= SHUNT_XCHG_CHANNELS,
+	    "a geometry that no kernel has");
 }
 
 static void require_table(struct shunt_tuning *t)
@@ -29,7 +30,8 @@ static void require_table(struct shunt_tuning *t)
 	const struct shunt_machine *m = &t->machine;
 	uint64_t hash = t->hash;
 
-	require(m->nranks >= 2 && m->nranks <= SHUNT_MAX_RANKS && memchr(m->gpu, 0, sizeof(m->gpu)), "a machine that is none");
+	require(m->nranks >= 2 && m->nranks <= SHUNT_MAX_RANKS && memchr(m->gpu, 0, sizeof(m->gpu)),
+	    "a machine that is none");
 	require(!t->builtin && t->hash && !strcmp(t->source, "fuzz"), "a table that does not say whose it is");
 	require(t->first[0] == 0 && t->first[SHUNT_NKINDS] == t->nrows, "rows outside all kinds");
 	for (int k = 0; k < SHUNT_NKINDS; k++) {
@@ -41,7 +43,8 @@ static void require_table(struct shunt_tuning *t)
 			const struct shunt_tuning_row *r = &t->rows[i];
 
 			require((int)r->kind == k && (i == from || r[-1].upto < r->upto), "rows out of order");
-			require(r->algo && shunt_algo_find(r->kind, r->algo->name) == r->algo, "an algorithm of another kind");
+			require(r->algo && shunt_algo_find(r->kind, r->algo->name) == r->algo,
+			    "an algorithm of another kind");
 			require_geometry(&r->geometry);
 			require(shunt_tuning_row(t, r->kind, r->upto) == r, "a row that is not found");
 		}

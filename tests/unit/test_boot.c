@@ -58,7 +58,7 @@ static void expect_all(const int *errs, int n, int err)
 static int connect_to_root(const struct world *w)
 {
 	struct boot_id id;
-	struct sockaddr_in sin = {.sin_family = AF_INET};
+	struct sockaddr_in sin = { .sin_family = AF_INET };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
 	memcpy(&id, w->id, sizeof(id));
@@ -128,7 +128,7 @@ static void test_boot_rank_twice_is_eexist_on_all(void **state)
 static void test_boot_bad_arguments_are_einval(void **state)
 {
 	struct world *w = world_create(2);
-	uint8_t not_an_id[SHUNT_BOOT_ID_BYTES] = {1, 2, 3};
+	uint8_t not_an_id[SHUNT_BOOT_ID_BYTES] = { 1, 2, 3 };
 
 	assert_int_equal(shunt_boot_join(w->id, 2, 2, NULL), -EINVAL);
 	assert_int_equal(shunt_boot_join(w->id, -1, 2, NULL), -EINVAL);
@@ -161,7 +161,7 @@ static void test_boot_wrong_secret_is_refused_without_harm(void **state)
 	/* Right address, wrong secret. */
 	memcpy(thief->id, w->id, sizeof(w->id));
 	thief->id[offsetof(struct boot_id, secret) + 5] ^= 1;
-	memcpy(thief->id + offsetof(struct boot_id, host), (uint8_t[SHUNT_HOST_BYTES]){0}, SHUNT_HOST_BYTES);
+	memcpy(thief->id + offsetof(struct boot_id, host), (uint8_t[SHUNT_HOST_BYTES]){ 0 }, SHUNT_HOST_BYTES);
 	err = rank_body(0, thief);
 	assert_int_equal(err, -EOWNERDEAD);
 	unit_run_threads(2, rank_body, w, errs);
@@ -192,17 +192,17 @@ static void say_hello(const struct world *w, int fd, struct boot_hello *hello)
 	memcpy(&id, w->id, sizeof(id));
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
 	hello->magic = BOOT_MAGIC;
-	shunt_mac(hello->mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce), hello,
-	    offsetof(struct boot_hello, mac));
+	shunt_mac(hello->mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce,
+	    sizeof(challenge.nonce), hello, offsetof(struct boot_hello, mac));
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 }
 
 static void test_boot_other_host_or_version_fails_on_all(void **state)
 {
 	for (int i = 0; i < 3; i++) {
-		static const int want[] = {-EXDEV, -EPROTO, -EPROTO};
+		static const int want[] = { -EXDEV, -EPROTO, -EPROTO };
 		struct world *w = world_create(2);
-		struct boot_hello hello = {.version = BOOT_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION};
+		struct boot_hello hello = { .version = BOOT_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION };
 		struct boot_answer answer;
 		struct boot_id id;
 		int fd = connect_to_root(w);
@@ -228,7 +228,7 @@ static void test_boot_other_host_or_version_fails_on_all(void **state)
 static void test_boot_replayed_hello_is_refused(void **state)
 {
 	struct world *w = world_create(2);
-	struct boot_hello hello = {.version = BOOT_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION};
+	struct boot_hello hello = { .version = BOOT_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION };
 	struct boot_challenge challenge;
 	int fd = connect_to_root(w), again = connect_to_root(w), errs[UNIT_MAX_RANKS];
 	struct boot_id id;
@@ -240,8 +240,8 @@ static void test_boot_replayed_hello_is_refused(void **state)
 	/* Signed for the nonce of another connection. */
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
 	hello.magic = BOOT_MAGIC;
-	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce), &hello,
-	    offsetof(struct boot_hello, mac));
+	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt boot hello", challenge.nonce, sizeof(challenge.nonce),
+	    &hello, offsetof(struct boot_hello, mac));
 	assert_int_equal(send(again, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
 	assert_true(recv(again, &byte, 1, 0) <= 0);
 	close(fd);
@@ -313,10 +313,10 @@ static void *loris_main(void *arg)
 static void test_boot_slow_loris_is_dropped(void **state)
 {
 	struct world *w = world_create(2);
-	struct loris l = {.fd = connect_to_root(w)};
+	struct loris l = { .fd = connect_to_root(w) };
 	int errs[UNIT_MAX_RANKS];
 	pthread_t thread;
-	struct timeval patience = {14, 0};
+	struct timeval patience = { 14, 0 };
 	char buf[256];
 	ssize_t n;
 
@@ -391,7 +391,7 @@ static void test_boot_cancel_returns_and_tells_the_others(void **state)
 static int ending_body(int rank, void *arg)
 {
 	int *pipe_fds = arg;
-	struct world w = {.nranks = 4};
+	struct world w = { .nranks = 4 };
 
 	for (int r = 0; r < 4; r++) {
 		w.says_rank[r] = r;
@@ -425,7 +425,7 @@ static void test_boot_root_process_that_ends_early_has_served_all(void **state)
 static void test_boot_something_else_at_the_address_is_eproto(void **state)
 {
 	struct world *w = world_create(1);
-	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	socklen_t len = sizeof(sin);
 	int fd = socket(AF_INET, SOCK_STREAM, 0), peer;
 	char hello[] = "220 mail.example.org ESMTP ready, and quite a few more words";
@@ -454,7 +454,7 @@ static void test_boot_something_else_at_the_address_is_eproto(void **state)
 
 static int free_port(void)
 {
-	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
 	socklen_t len = sizeof(sin);
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -483,7 +483,7 @@ static int comm_id_body(int rank, void *arg)
 static void test_boot_comm_id_serves_on_rank_0(void **state)
 {
 	char text[64];
-	struct world w = {.nranks = 3};
+	struct world w = { .nranks = 3 };
 	int errs[UNIT_MAX_RANKS];
 
 	snprintf(text, sizeof(text), "127.0.0.1:%d", free_port());
@@ -498,8 +498,8 @@ static void test_boot_comm_id_serves_on_rank_0(void **state)
 static int meets_itself; /* so many of this process's next connections */
 
 /*
- * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket cross, and it is
- * connected to itself. Here that does not take chance.
+ * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket
+ * cross, and it is connected to itself. Here that does not take chance.
  */
 int connect(int fd, const struct sockaddr *addr, socklen_t len)
 {
@@ -560,27 +560,30 @@ static void test_boot_interface_variable_chooses_the_address(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    /* These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other threads. */
-	    cmocka_unit_test(test_boot_root_process_that_ends_early_has_served_all),
-	    cmocka_unit_test(test_boot_comm_id_serves_on_rank_0),
-	    cmocka_unit_test(test_boot_comm_id_waits_on_after_meeting_itself),
-	    cmocka_unit_test(test_boot_all_ranks_meet),
-	    cmocka_unit_test(test_boot_ids_are_distinct),
-	    cmocka_unit_test(test_boot_different_nranks_is_einval_on_all),
-	    cmocka_unit_test(test_boot_rank_twice_is_eexist_on_all),
-	    cmocka_unit_test(test_boot_bad_arguments_are_einval),
-	    cmocka_unit_test(test_boot_second_use_is_eexist),
-	    cmocka_unit_test(test_boot_wrong_secret_is_refused_without_harm),
-	    cmocka_unit_test(test_boot_id_of_another_host_is_exdev),
-	    cmocka_unit_test(test_boot_other_host_or_version_fails_on_all),
-	    cmocka_unit_test(test_boot_replayed_hello_is_refused),
-	    cmocka_unit_test(test_boot_strangers_do_not_disturb),
-	    cmocka_unit_test(test_boot_crowd_of_silent_peers_only_delays),
-	    cmocka_unit_test(test_boot_slow_loris_is_dropped),
-	    cmocka_unit_test(test_boot_dead_rank_is_eownerdead_on_the_others),
-	    cmocka_unit_test(test_boot_cancel_returns_and_tells_the_others),
-	    cmocka_unit_test(test_boot_something_else_at_the_address_is_eproto),
-	    cmocka_unit_test(test_boot_interface_variable_chooses_the_address),
+		/*
+		 * These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other
+		 * threads.
+		 */
+		cmocka_unit_test(test_boot_root_process_that_ends_early_has_served_all),
+		cmocka_unit_test(test_boot_comm_id_serves_on_rank_0),
+		cmocka_unit_test(test_boot_comm_id_waits_on_after_meeting_itself),
+		cmocka_unit_test(test_boot_all_ranks_meet),
+		cmocka_unit_test(test_boot_ids_are_distinct),
+		cmocka_unit_test(test_boot_different_nranks_is_einval_on_all),
+		cmocka_unit_test(test_boot_rank_twice_is_eexist_on_all),
+		cmocka_unit_test(test_boot_bad_arguments_are_einval),
+		cmocka_unit_test(test_boot_second_use_is_eexist),
+		cmocka_unit_test(test_boot_wrong_secret_is_refused_without_harm),
+		cmocka_unit_test(test_boot_id_of_another_host_is_exdev),
+		cmocka_unit_test(test_boot_other_host_or_version_fails_on_all),
+		cmocka_unit_test(test_boot_replayed_hello_is_refused),
+		cmocka_unit_test(test_boot_strangers_do_not_disturb),
+		cmocka_unit_test(test_boot_crowd_of_silent_peers_only_delays),
+		cmocka_unit_test(test_boot_slow_loris_is_dropped),
+		cmocka_unit_test(test_boot_dead_rank_is_eownerdead_on_the_others),
+		cmocka_unit_test(test_boot_cancel_returns_and_tells_the_others),
+		cmocka_unit_test(test_boot_something_else_at_the_address_is_eproto),
+		cmocka_unit_test(test_boot_interface_variable_chooses_the_address),
 	};
 
 	/* An IPv4 address, which the strangers of these tests can reach. */

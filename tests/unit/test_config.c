@@ -13,10 +13,10 @@ static const char *get_list(void *arg, const char *name)
 	return NULL;
 }
 
-#define ENV(...)                                                                                                                   \
-	(char *const[])                                                                                                            \
-	{                                                                                                                          \
-		__VA_ARGS__, NULL                                                                                                  \
+#define ENV(...) \
+	(char *const[]) \
+	{ \
+		__VA_ARGS__, NULL \
 	}
 
 /* Parses and returns what was logged. */
@@ -66,12 +66,13 @@ static void test_config_empty_environment_gives_defaults(void **state)
 static void test_config_rows_show_values_that_parse_to_the_same(void **state)
 {
 	struct shunt_settings s, again;
-	char *list[SHUNT_CONFIG_MAX_ROWS + 1] = {0};
+	char *list[SHUNT_CONFIG_MAX_ROWS + 1] = { 0 };
 	struct shunt_config_row row;
 	size_t n = 0;
 
-	parse(&s, ENV("SHUNT_DEVICE=sim", "SHUNT_STATS=yes", "SHUNT_TIMEOUT=90", "SHUNT_SETUP_TIMEOUT=1500ms", "SHUNT_LOG=trace",
-	              "NCCL_MAX_CTAS=0x10", "SHUNT_ALGO=allreduce:0-64k:oneshot"));
+	parse(&s,
+	    ENV("SHUNT_DEVICE=sim", "SHUNT_STATS=yes", "SHUNT_TIMEOUT=90", "SHUNT_SETUP_TIMEOUT=1500ms",
+	        "SHUNT_LOG=trace", "NCCL_MAX_CTAS=0x10", "SHUNT_ALGO=allreduce:0-64k:oneshot"));
 	for (size_t i = 0; shunt_settings_row(&s, i, &row); i++) {
 		assert_true(*row.doc && *row.type && *row.accepts);
 		list[n] = malloc(600);
@@ -94,8 +95,8 @@ static void test_config_rows_show_values_that_parse_to_the_same(void **state)
 /* One must not share memory that the other leaves alone. */
 static void test_config_integers_are_what_nccl_reads_in_them(void **state)
 {
-	static const char *const settings[] = {"NCCL_MAX_CTAS=4", "NCCL_MAX_CTAS= 4", "NCCL_MAX_CTAS=4 ", "NCCL_MAX_CTAS=4\t# few",
-	    "NCCL_MAX_CTAS=+4;", "NCCL_MAX_CTAS=0x4", "NCCL_MAX_CTAS=04"};
+	static const char *const settings[] = { "NCCL_MAX_CTAS=4", "NCCL_MAX_CTAS= 4", "NCCL_MAX_CTAS=4 ",
+		"NCCL_MAX_CTAS=4\t# few", "NCCL_MAX_CTAS=+4;", "NCCL_MAX_CTAS=0x4", "NCCL_MAX_CTAS=04" };
 
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		struct shunt_settings s;
@@ -111,20 +112,20 @@ static void test_config_malformed_value_warns_and_gives_default(void **state)
 	static const struct {
 		const char *setting, *accepts;
 	} cases[] = {
-	    {"SHUNT_TIMEOUT=abc", "a time"},
-	    {"SHUNT_TIMEOUT=", NULL},
-	    {"SHUNT_TIMEOUT=-3", "a time"},
-	    {"SHUNT_TIMEOUT=3 parsecs", "a time"},
-	    {"SHUNT_TIMEOUT=99999999999999999999", "a time"},
-	    {"SHUNT_TIMEOUT=9999999999999999h", "a time"},
-	    {"SHUNT_SIM_DEVICES=0", "1 to 8"},
-	    {"SHUNT_SIM_DEVICES=9", "1 to 8"},
-	    {"SHUNT_SIM_DEVICES=4294967300", "a number from 1 to 8"},
-	    {"SHUNT_SIM_DEVICES=4x", "a number from 1 to 8"},
-	    {"SHUNT_STATS=maybe", "0 or 1"},
-	    {"SHUNT_DEVICE=rocm", "auto, cuda, sim"},
-	    {"NCCL_MAX_CTAS=four", "a whole number"},
-	    {"NCCL_P2P_DISABLE=99999999999", "a whole number"},
+		{ "SHUNT_TIMEOUT=abc", "a time" },
+		{ "SHUNT_TIMEOUT=", NULL },
+		{ "SHUNT_TIMEOUT=-3", "a time" },
+		{ "SHUNT_TIMEOUT=3 parsecs", "a time" },
+		{ "SHUNT_TIMEOUT=99999999999999999999", "a time" },
+		{ "SHUNT_TIMEOUT=9999999999999999h", "a time" },
+		{ "SHUNT_SIM_DEVICES=0", "1 to 8" },
+		{ "SHUNT_SIM_DEVICES=9", "1 to 8" },
+		{ "SHUNT_SIM_DEVICES=4294967300", "a number from 1 to 8" },
+		{ "SHUNT_SIM_DEVICES=4x", "a number from 1 to 8" },
+		{ "SHUNT_STATS=maybe", "0 or 1" },
+		{ "SHUNT_DEVICE=rocm", "auto, cuda, sim" },
+		{ "NCCL_MAX_CTAS=four", "a whole number" },
+		{ "NCCL_P2P_DISABLE=99999999999", "a whole number" },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -153,13 +154,13 @@ static void test_config_durations_are_read(void **state)
 		const char *setting;
 		int64_t ms;
 	} cases[] = {
-	    {"SHUNT_TIMEOUT=0", 0},
-	    {"SHUNT_TIMEOUT=7", 7000},
-	    {"SHUNT_TIMEOUT=250ms", 250},
-	    {"SHUNT_TIMEOUT=5s", 5000},
-	    {"SHUNT_TIMEOUT=2m", 120000},
-	    {"SHUNT_TIMEOUT=2 MIN ", 120000},
-	    {"SHUNT_TIMEOUT=1h", 3600000},
+		{ "SHUNT_TIMEOUT=0", 0 },
+		{ "SHUNT_TIMEOUT=7", 7000 },
+		{ "SHUNT_TIMEOUT=250ms", 250 },
+		{ "SHUNT_TIMEOUT=5s", 5000 },
+		{ "SHUNT_TIMEOUT=2m", 120000 },
+		{ "SHUNT_TIMEOUT=2 MIN ", 120000 },
+		{ "SHUNT_TIMEOUT=1h", 3600000 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -222,23 +223,23 @@ static void test_config_force_nccl_list_gives_kinds(void **state)
 
 static void test_config_nccl_algo_claims_the_named_collectives(void **state)
 {
-	const uint32_t all =
-	    1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | 1u << SHUNT_REDUCESCATTER;
+	const uint32_t all = 1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST |
+	    1u << SHUNT_ALLGATHER | 1u << SHUNT_REDUCESCATTER;
 	const struct {
 		const char *setting;
 		uint32_t claimed;
 	} cases[] = {
-	    {"NCCL_ALGO=ring", all},
-	    {"NCCL_ALGO=ring,tree;allreduce:^nvls", all},
-	    {"NCCL_ALGO=allreduce:tree", 1u << SHUNT_ALLREDUCE},
-	    {"NCCL_ALGO=AllReduce:tree,ring; broadcast:ring", 1u << SHUNT_ALLREDUCE | 1u << SHUNT_BROADCAST},
-	    {"NCCL_ALGO=^nvls", all},
-	    {"NCCL_PROTO=reducescatter:ll128", 1u << SHUNT_REDUCESCATTER},
-	    {"NCCL_PROTO=simple", all},
-	    {"NCCL_ALGO=;", 0},
-	    {"NCCL_ALGO=allreduce:", 0},
-	    {"NCCL_ALGO=nonsense:ring", 0},
-	    {"NCCL_ALGO= ", 0},
+		{ "NCCL_ALGO=ring", all },
+		{ "NCCL_ALGO=ring,tree;allreduce:^nvls", all },
+		{ "NCCL_ALGO=allreduce:tree", 1u << SHUNT_ALLREDUCE },
+		{ "NCCL_ALGO=AllReduce:tree,ring; broadcast:ring", 1u << SHUNT_ALLREDUCE | 1u << SHUNT_BROADCAST },
+		{ "NCCL_ALGO=^nvls", all },
+		{ "NCCL_PROTO=reducescatter:ll128", 1u << SHUNT_REDUCESCATTER },
+		{ "NCCL_PROTO=simple", all },
+		{ "NCCL_ALGO=;", 0 },
+		{ "NCCL_ALGO=allreduce:", 0 },
+		{ "NCCL_ALGO=nonsense:ring", 0 },
+		{ "NCCL_ALGO= ", 0 },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -254,10 +255,11 @@ static void test_config_nccl_algo_claims_the_named_collectives(void **state)
 
 static void test_config_fingerprint_follows_what_steers_selection(void **state)
 {
-	static const char *const steer[] = {"SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1", "SHUNT_DEVICE=sim", "NCCL_ALGO=ring",
-	    "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4", "NCCL_MAX_NCHANNELS=5"};
-	static const char *const not [] = {
-	    "SHUNT_STATS=1", "SHUNT_LOG=info", "SHUNT_TIMEOUT=1", "NCCL_DEBUG=INFO", "SHUNT_NCCL_LIB=/x"};
+	static const char *const steer[] = { "SHUNT_FORCE_NCCL=reduce", "SHUNT_ALGO=x", "SHUNT_DETERMINISTIC=1",
+		"SHUNT_DEVICE=sim", "NCCL_ALGO=ring", "NCCL_PROTO=reduce:ll", "NCCL_MAX_CTAS=4",
+		"NCCL_MAX_NCHANNELS=5" };
+	static const char *const not[] = { "SHUNT_STATS=1", "SHUNT_LOG=info", "SHUNT_TIMEOUT=1", "NCCL_DEBUG=INFO",
+		"SHUNT_NCCL_LIB=/x" };
 	struct shunt_settings plain, s;
 	uint64_t seen[8];
 
@@ -270,8 +272,8 @@ static void test_config_fingerprint_follows_what_steers_selection(void **state)
 			assert_int_not_equal(seen[j], seen[i]);
 		shunt_settings_finish(&s);
 	}
-	for (size_t i = 0; i < sizeof(not ) / sizeof(not [0]); i++) {
-		parse(&s, ENV((char *)not [i]));
+	for (size_t i = 0; i < sizeof(not) / sizeof(not[0]); i++) {
+		parse(&s, ENV((char *)not[i]));
 		assert_int_equal(s.fingerprint, plain.fingerprint);
 		shunt_settings_finish(&s);
 	}
@@ -287,8 +289,8 @@ static void test_config_fingerprint_follows_what_steers_selection(void **state)
 
 static void test_env_file_lines_are_found(void **state)
 {
-	const char *text =
-	    "# NCCL_ALGO=tree\n\nNCCL_ALGO=ring\r\n  NCCL_PROTO = ll128 \nNCCL_ALGO=second\nNCCL_EMPTY=\nnonsense\nNCCL_LAST=1";
+	const char *text = "# NCCL_ALGO=tree\n\nNCCL_ALGO=ring\r\n  NCCL_PROTO = ll128 "
+	                   "\nNCCL_ALGO=second\nNCCL_EMPTY=\nnonsense\nNCCL_LAST=1";
 	char value[8];
 
 	assert_true(shunt_env_find(text, "NCCL_ALGO", value, sizeof(value)));
@@ -319,9 +321,11 @@ static int conf_body(int rank, void *arg)
 	setenv("NCCL_CONF_FILE", path, 1);
 	setenv("NCCL_MAX_NCHANNELS", "7", 1);
 	setenv("SHUNT_FORCE_NCCL", "reduce", 1);
-	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_why_nccl(SHUNT_ALLREDUCE) != SHUNT_WHY_NCCL_ENV || !shunt_nccl_env_forbids_p2p())
+	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_why_nccl(SHUNT_ALLREDUCE) != SHUNT_WHY_NCCL_ENV ||
+	    !shunt_nccl_env_forbids_p2p())
 		err = -EINVAL;
-	if (shunt_config_why_nccl(SHUNT_REDUCE) != SHUNT_WHY_FORCED || shunt_config_why_nccl(SHUNT_BROADCAST) != SHUNT_WHY_OURS)
+	if (shunt_config_why_nccl(SHUNT_REDUCE) != SHUNT_WHY_FORCED ||
+	    shunt_config_why_nccl(SHUNT_BROADCAST) != SHUNT_WHY_OURS)
 		err = -ERANGE;
 	for (size_t i = 0; shunt_config_row(i, &row); i++) {
 		if (!strcmp(row.name, "NCCL_ALGO") && !strstr(row.source, "configuration file"))
@@ -345,18 +349,19 @@ static void test_config_reads_the_process_and_nccls_file_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_config_reads_the_process_and_nccls_file_once), /* first: before anything of the process is read */
-	    cmocka_unit_test(test_config_empty_environment_gives_defaults),
-	    cmocka_unit_test(test_config_rows_show_values_that_parse_to_the_same),
-	    cmocka_unit_test(test_config_integers_are_what_nccl_reads_in_them),
-	    cmocka_unit_test(test_config_malformed_value_warns_and_gives_default),
-	    cmocka_unit_test(test_config_durations_are_read),
-	    cmocka_unit_test(test_config_alias_is_taken_after_our_own),
-	    cmocka_unit_test(test_config_unknown_name_warns_with_nearest),
-	    cmocka_unit_test(test_config_force_nccl_list_gives_kinds),
-	    cmocka_unit_test(test_config_nccl_algo_claims_the_named_collectives),
-	    cmocka_unit_test(test_config_fingerprint_follows_what_steers_selection),
-	    cmocka_unit_test(test_env_file_lines_are_found),
+		cmocka_unit_test(test_config_reads_the_process_and_nccls_file_once), /* first: before anything of the
+		                                                                        process is read */
+		cmocka_unit_test(test_config_empty_environment_gives_defaults),
+		cmocka_unit_test(test_config_rows_show_values_that_parse_to_the_same),
+		cmocka_unit_test(test_config_integers_are_what_nccl_reads_in_them),
+		cmocka_unit_test(test_config_malformed_value_warns_and_gives_default),
+		cmocka_unit_test(test_config_durations_are_read),
+		cmocka_unit_test(test_config_alias_is_taken_after_our_own),
+		cmocka_unit_test(test_config_unknown_name_warns_with_nearest),
+		cmocka_unit_test(test_config_force_nccl_list_gives_kinds),
+		cmocka_unit_test(test_config_nccl_algo_claims_the_named_collectives),
+		cmocka_unit_test(test_config_fingerprint_follows_what_steers_selection),
+		cmocka_unit_test(test_env_file_lines_are_found),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@ static const char oneshot[] = "oneshot", twoshot[] = "twoshot";
 
 static int add_many(int rank, void *arg)
 {
-	static const char *const paths[] = {oneshot, twoshot, NULL};
+	static const char *const paths[] = { oneshot, twoshot, NULL };
 
 	for (int i = 0; i < CALLS; i++)
 		shunt_counters_add(arg, i % 2 ? SHUNT_ALLREDUCE : SHUNT_BROADCAST, paths[(i + rank) % 3],
@@ -43,7 +43,7 @@ static void test_counters_threads_lose_nothing(void **state)
 static void test_counters_small_cap_tells_how_many_exist(void **state)
 {
 	struct shunt_counters_table *table = calloc(1, sizeof(*table));
-	struct shunt_counter rows[2] = {0};
+	struct shunt_counter rows[2] = { 0 };
 
 	assert_int_equal(shunt_counters_list(table, rows, 2), 0);
 	shunt_counters_add(table, SHUNT_ALLREDUCE, oneshot, SHUNT_WHY_OURS, 100);
@@ -100,10 +100,10 @@ static void test_counters_print_shows_each_row(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_counters_threads_lose_nothing),
-	    cmocka_unit_test(test_counters_small_cap_tells_how_many_exist),
-	    cmocka_unit_test(test_counters_too_many_paths_are_counted_as_other),
-	    cmocka_unit_test(test_counters_print_shows_each_row),
+		cmocka_unit_test(test_counters_threads_lose_nothing),
+		cmocka_unit_test(test_counters_small_cap_tells_how_many_exist),
+		cmocka_unit_test(test_counters_too_many_paths_are_counted_as_other),
+		cmocka_unit_test(test_counters_print_shows_each_row),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,7 +96,8 @@ static int body_home(void)
 {
 	char dir[96];
 
-	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(getenv("NCCL_CONF_FILE"), '/') - getenv("NCCL_CONF_FILE")), getenv("NCCL_CONF_FILE"));
+	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(getenv("NCCL_CONF_FILE"), '/') - getenv("NCCL_CONF_FILE")),
+	    getenv("NCCL_CONF_FILE"));
 	setenv("HOME", dir, 1);
 	unsetenv("NCCL_CONF_FILE");
 	unsetenv("NCCL_P2P_LEVEL");
@@ -154,7 +155,7 @@ static int body_long(void)
 	const char *value = shunt_env("NCCL_ALGO");
 
 	WANT(value && strlen(value) == 1023); /* cut, with its end */
-	WANT(!shunt_env("NCCL_P2P_LEVEL"));    /* beyond what is read of a file */
+	WANT(!shunt_env("NCCL_P2P_LEVEL"));   /* beyond what is read of a file */
 	return 0;
 }
 

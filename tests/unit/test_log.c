@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include "core/log.h"
 
-static const char *const variables[] = {"SHUNT_LOG", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"};
+static const char *const variables[] = { "SHUNT_LOG", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE" };
 
 /* Sets the four variables (NULL: unset) and makes the log read them. */
 static void set_log(const char *ours, const char *debug, const char *subsys, const char *file)
 {
-	const char *values[] = {ours, debug, subsys, file};
+	const char *values[] = { ours, debug, subsys, file };
 
 	for (int i = 0; i < 4; i++) {
 		if (values[i])
@@ -40,27 +40,27 @@ static void test_log_levels_print_what_they_promise(void **state)
 		const char *ours, *debug, *subsys;
 		bool expect[6];
 	} cases[] = {
-	    {NULL, NULL, NULL, {1, 1, 0, 0, 0, 1}},
-	    {NULL, "VERSION", NULL, {1, 1, 0, 0, 0, 1}},
-	    {NULL, "nonsense", NULL, {1, 1, 0, 0, 0, 1}},
-	    {NULL, "warn", NULL, {1, 1, 0, 0, 0, 1}},
-	    {NULL, "INFO", NULL, {1, 1, 1, 0, 0, 1}},
-	    {NULL, "INFO", "COLL", {1, 1, 0, 1, 0, 1}},
-	    {NULL, "INFO", "init,coll", {1, 1, 1, 1, 0, 1}},
-	    {NULL, "INFO", "^INIT", {1, 1, 0, 1, 0, 1}},
-	    {NULL, "TRACE", NULL, {1, 1, 1, 0, 0, 1}},
-	    {NULL, "TRACE", "ALL", {1, 1, 1, 1, 1, 1}},
-	    {"none", "TRACE", "ALL", {0, 0, 0, 0, 0, 0}},
-	    {"error", "INFO", NULL, {1, 0, 0, 0, 0, 0}},
-	    {"warn", "INFO", NULL, {1, 1, 0, 0, 0, 1}},
-	    {"info", NULL, NULL, {1, 1, 1, 0, 0, 1}},
-	    {"trace", NULL, NULL, {1, 1, 1, 1, 1, 1}},
-	    {"trace", NULL, "COLL", {1, 1, 0, 1, 0, 1}},
-	    {"auto", "INFO", NULL, {1, 1, 1, 0, 0, 1}},
-	    {"loud", NULL, NULL, {1, 1, 0, 0, 0, 1}},
+		{ NULL, NULL, NULL, { 1, 1, 0, 0, 0, 1 } },
+		{ NULL, "VERSION", NULL, { 1, 1, 0, 0, 0, 1 } },
+		{ NULL, "nonsense", NULL, { 1, 1, 0, 0, 0, 1 } },
+		{ NULL, "warn", NULL, { 1, 1, 0, 0, 0, 1 } },
+		{ NULL, "INFO", NULL, { 1, 1, 1, 0, 0, 1 } },
+		{ NULL, "INFO", "COLL", { 1, 1, 0, 1, 0, 1 } },
+		{ NULL, "INFO", "init,coll", { 1, 1, 1, 1, 0, 1 } },
+		{ NULL, "INFO", "^INIT", { 1, 1, 0, 1, 0, 1 } },
+		{ NULL, "TRACE", NULL, { 1, 1, 1, 0, 0, 1 } },
+		{ NULL, "TRACE", "ALL", { 1, 1, 1, 1, 1, 1 } },
+		{ "none", "TRACE", "ALL", { 0, 0, 0, 0, 0, 0 } },
+		{ "error", "INFO", NULL, { 1, 0, 0, 0, 0, 0 } },
+		{ "warn", "INFO", NULL, { 1, 1, 0, 0, 0, 1 } },
+		{ "info", NULL, NULL, { 1, 1, 1, 0, 0, 1 } },
+		{ "trace", NULL, NULL, { 1, 1, 1, 1, 1, 1 } },
+		{ "trace", NULL, "COLL", { 1, 1, 0, 1, 0, 1 } },
+		{ "auto", "INFO", NULL, { 1, 1, 1, 0, 0, 1 } },
+		{ "loud", NULL, NULL, { 1, 1, 0, 0, 0, 1 } },
 	};
-	static const char *const texts[] = {"SHUNT ERROR an error\n", "SHUNT WARN a warning\n", "SHUNT INFO init info\n",
-	    "SHUNT INFO coll info\n", "SHUNT TRACE graph trace\n", "SHUNT banner\n"};
+	static const char *const texts[] = { "SHUNT ERROR an error\n", "SHUNT WARN a warning\n",
+		"SHUNT INFO init info\n", "SHUNT INFO coll info\n", "SHUNT TRACE graph trace\n", "SHUNT banner\n" };
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const char *log;
@@ -91,8 +91,8 @@ static void test_log_line_has_host_process_thread_and_device(void **state)
 	assert_int_equal(errno, ENOENT);
 	shunt_log_set_device(-1);
 	unit_capture_end(&c);
-	snprintf(want, sizeof(want), "%s:%d:%d [3] SHUNT WARN two lines 5 No such file or directory\n", host, (int)getpid(),
-	    (int)getpid());
+	snprintf(want, sizeof(want), "%s:%d:%d [3] SHUNT WARN two lines 5 No such file or directory\n", host,
+	    (int)getpid(), (int)getpid());
 	assert_string_equal(c.text, want);
 }
 
@@ -179,7 +179,9 @@ static void test_log_file_shared_with_another_writer_loses_no_line(void **state)
 
 static void test_log_unusable_file_falls_back_to_stderr_once(void **state)
 {
-	static const struct { const char *file, *says; } cases[] = {
+	static const struct {
+		const char *file, *says;
+	} cases[] = {
 		{ "/nonexistent/directory/file", "cannot open" },
 		{ "/dev/full", "cannot write" },
 	};
@@ -225,14 +227,14 @@ static void test_log_threads_do_not_mix_lines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_log_levels_print_what_they_promise),
-	    cmocka_unit_test(test_log_line_has_host_process_thread_and_device),
-	    cmocka_unit_test(test_log_long_text_is_cut_to_one_line),
-	    cmocka_unit_test(test_log_last_error_is_kept_when_nothing_prints),
-	    cmocka_unit_test(test_log_file_takes_host_and_process),
-	    cmocka_unit_test(test_log_file_shared_with_another_writer_loses_no_line),
-	    cmocka_unit_test(test_log_unusable_file_falls_back_to_stderr_once),
-	    cmocka_unit_test(test_log_threads_do_not_mix_lines),
+		cmocka_unit_test(test_log_levels_print_what_they_promise),
+		cmocka_unit_test(test_log_line_has_host_process_thread_and_device),
+		cmocka_unit_test(test_log_long_text_is_cut_to_one_line),
+		cmocka_unit_test(test_log_last_error_is_kept_when_nothing_prints),
+		cmocka_unit_test(test_log_file_takes_host_and_process),
+		cmocka_unit_test(test_log_file_shared_with_another_writer_loses_no_line),
+		cmocka_unit_test(test_log_unusable_file_falls_back_to_stderr_once),
+		cmocka_unit_test(test_log_threads_do_not_mix_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,8 +11,10 @@
 #define NSLOTS 40
 #define TIMEOUT_MS 10000
 
-/* One communicator of the tests. Sockets are bound before the ranks start, as init does: by the parent for threads, or each by its
- * own process, with a barrier in shared memory. */
+/*
+ * One communicator of the tests. Sockets are bound before the ranks start, as init does: by the parent for threads, or
+ * each by its own process, with a barrier in shared memory.
+ */
 struct world {
 	struct shunt_id id;
 	int nranks, nslots;
@@ -144,7 +146,8 @@ static int rank_body(int rank, void *arg)
 		barrier(&w->finished, w->nranks);
 		return 0;
 	}
-	err = shunt_meet_join(meet, w->nslots, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &w->missing[rank]);
+	err = shunt_meet_join(
+	    meet, w->nslots, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &w->missing[rank]);
 	for (int round = 0; !err && round < w->rounds; round++) {
 		if (w->dies_in_gather == rank && round == 1)
 			die(w);
@@ -220,7 +223,8 @@ static void test_meet_members_that_become_another_user_are_the_same_members(void
 	static const struct {
 		unsigned drops;
 		bool meet;
-	} cases[] = {{7, true}, {1, true}, {4, false}}; /* rank 0 is the hub: it takes in who is what it was, or is, but nobody waits */
+	} cases[] = { { 7, true }, { 1, true },
+		{ 4, false } }; /* rank 0 is the hub: it takes in who is what it was, or is, but nobody waits */
 
 	if (geteuid())
 		skip();
@@ -282,7 +286,7 @@ static void test_meet_colliding_ranks_fail_on_all(void **state)
 
 static void test_meet_slot_bound_twice_is_eaddrinuse(void **state)
 {
-	struct shunt_id id = {{1}};
+	struct shunt_id id = { { 1 } };
 	struct shunt_meet *a, *b;
 
 	shunt_random(&id, sizeof(id));
@@ -461,7 +465,7 @@ static void pair_init(struct pair *p)
 	struct shunt_id id;
 	int errs[2];
 
-	*p = (struct pair){.timeout_ms = TIMEOUT_MS};
+	*p = (struct pair){ .timeout_ms = TIMEOUT_MS };
 	shunt_random(&id, sizeof(id));
 	for (int r = 0; r < 2; r++)
 		assert_int_equal(shunt_meet_bind(&id, r, &p->meet[r]), 0);
@@ -563,7 +567,10 @@ static void test_meet_gather_times_out_or_is_cancelled(void **state)
 	}
 }
 
-/* Somebody of our own user who does not know the id: finds the sockets by looking, connects, and sends rubbish or nothing. */
+/*
+ * Somebody of our own user who does not know the id: finds the sockets by looking, connects, and sends rubbish or
+ * nothing.
+ */
 static int connect_to_all(int *fds, int cap)
 {
 	FILE *f = fopen("/proc/net/unix", "r");
@@ -571,7 +578,7 @@ static int connect_to_all(int *fds, int cap)
 	int n = 0;
 
 	while (f && fgets(line, sizeof(line), f)) {
-		struct sockaddr_un addr = {.sun_family = AF_UNIX};
+		struct sockaddr_un addr = { .sun_family = AF_UNIX };
 		char *name = strstr(line, "@shunt-");
 		size_t len;
 
@@ -580,7 +587,8 @@ static int connect_to_all(int *fds, int cap)
 		len = strcspn(name, "\n");
 		memcpy(addr.sun_path + 1, name + 1, len - 1);
 		fds[n] = socket(AF_UNIX, SOCK_STREAM, 0);
-		if (connect(fds[n], (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
+		if (connect(
+		        fds[n], (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
 			close(fds[n]);
 		else
 			n++;
@@ -593,7 +601,7 @@ static int connect_to_all(int *fds, int cap)
 static void test_meet_strangers_do_not_disturb(void **state)
 {
 	struct shunt_id id;
-	struct pair p = {0};
+	struct pair p = { 0 };
 	int fds[64], n, errs[2];
 	char rubbish[4096];
 
@@ -628,26 +636,26 @@ static void test_meet_strangers_do_not_disturb(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_meet_threads_gather_numbers_and_memfds),
-	    cmocka_unit_test(test_meet_processes_gather_numbers_and_memfds),
-	    cmocka_unit_test(test_meet_missing_member_is_enoent_on_all),
-	    cmocka_unit_test(test_meet_members_that_become_another_user_are_the_same_members),
-	    cmocka_unit_test(test_meet_many_slots_are_probed_fast),
-	    cmocka_unit_test(test_meet_more_members_than_ranks_is_einval),
-	    cmocka_unit_test(test_meet_colliding_ranks_fail_on_all),
-	    cmocka_unit_test(test_meet_slot_bound_twice_is_eaddrinuse),
-	    cmocka_unit_test(test_meet_wrong_id_finds_nobody),
-	    cmocka_unit_test(test_meet_dead_peer_ends_join_and_gather),
-	    cmocka_unit_test(test_meet_dead_peer_whose_child_lives_ends_join_and_gather),
-	    cmocka_unit_test(test_meet_peer_that_is_long_dead_ends_join_though_its_child_lives),
-	    cmocka_unit_test(test_meet_member_that_leaves_ends_join),
-	    cmocka_unit_test(test_meet_late_rank_tells_those_who_wait),
-	    cmocka_unit_test(test_meet_cancel_ends_join_for_all),
-	    cmocka_unit_test(test_meet_gather_that_differs_is_einval_on_all),
-	    cmocka_unit_test(test_meet_gather_without_memory_ends_on_all),
-	    cmocka_unit_test(test_meet_gather_of_megabytes_and_of_nothing),
-	    cmocka_unit_test(test_meet_gather_times_out_or_is_cancelled),
-	    cmocka_unit_test(test_meet_strangers_do_not_disturb),
+		cmocka_unit_test(test_meet_threads_gather_numbers_and_memfds),
+		cmocka_unit_test(test_meet_processes_gather_numbers_and_memfds),
+		cmocka_unit_test(test_meet_missing_member_is_enoent_on_all),
+		cmocka_unit_test(test_meet_members_that_become_another_user_are_the_same_members),
+		cmocka_unit_test(test_meet_many_slots_are_probed_fast),
+		cmocka_unit_test(test_meet_more_members_than_ranks_is_einval),
+		cmocka_unit_test(test_meet_colliding_ranks_fail_on_all),
+		cmocka_unit_test(test_meet_slot_bound_twice_is_eaddrinuse),
+		cmocka_unit_test(test_meet_wrong_id_finds_nobody),
+		cmocka_unit_test(test_meet_dead_peer_ends_join_and_gather),
+		cmocka_unit_test(test_meet_dead_peer_whose_child_lives_ends_join_and_gather),
+		cmocka_unit_test(test_meet_peer_that_is_long_dead_ends_join_though_its_child_lives),
+		cmocka_unit_test(test_meet_member_that_leaves_ends_join),
+		cmocka_unit_test(test_meet_late_rank_tells_those_who_wait),
+		cmocka_unit_test(test_meet_cancel_ends_join_for_all),
+		cmocka_unit_test(test_meet_gather_that_differs_is_einval_on_all),
+		cmocka_unit_test(test_meet_gather_without_memory_ends_on_all),
+		cmocka_unit_test(test_meet_gather_of_megabytes_and_of_nothing),
+		cmocka_unit_test(test_meet_gather_times_out_or_is_cancelled),
+		cmocka_unit_test(test_meet_strangers_do_not_disturb),
 	};
 
 	setenv("SHUNT_SETUP_TIMEOUT", "5s", 1);

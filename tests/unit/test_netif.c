@@ -10,23 +10,23 @@ static void test_netif_match_follows_nccls_grammar(void **state)
 		const char *spec, *name;
 		bool match;
 	} cases[] = {
-	    {NULL, "eth0", true},
-	    {"", "eth0", true},
-	    {"eth", "eth0", true},
-	    {"eth", "weth0", false},
-	    {"ens,eth", "eth0", true},
-	    {"ens,eth", "ib0", false},
-	    {"=eth", "eth0", false},
-	    {"=eth0", "eth0", true},
-	    {"=eth0", "eth01", false},
-	    {"=ib0,eth0", "eth0", true},
-	    {"^docker,lo", "lo", false},
-	    {"^docker,lo", "docker0", false},
-	    {"^docker,lo", "eth0", true},
-	    {"^=eth0", "eth0", false},
-	    {"^=eth0", "eth01", true},
-	    {"eth0:1234", "eth0", true},
-	    {",", "eth0", false},
+		{ NULL, "eth0", true },
+		{ "", "eth0", true },
+		{ "eth", "eth0", true },
+		{ "eth", "weth0", false },
+		{ "ens,eth", "eth0", true },
+		{ "ens,eth", "ib0", false },
+		{ "=eth", "eth0", false },
+		{ "=eth0", "eth0", true },
+		{ "=eth0", "eth01", false },
+		{ "=ib0,eth0", "eth0", true },
+		{ "^docker,lo", "lo", false },
+		{ "^docker,lo", "docker0", false },
+		{ "^docker,lo", "eth0", true },
+		{ "^=eth0", "eth0", false },
+		{ "^=eth0", "eth01", true },
+		{ "eth0:1234", "eth0", true },
+		{ ",", "eth0", false },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -58,19 +58,19 @@ static void test_netif_parse_reads_all_forms(void **state)
 	static const struct {
 		const char *text, *shown; /* NULL: refused */
 	} cases[] = {
-	    {"127.0.0.1:4567", "127.0.0.1:4567"},
-	    {"[::1]:4567", "[::1]:4567"},
-	    {"lo:4567", "127.0.0.1:4567"},
-	    {"127.0.0.1", NULL},
-	    {"127.0.0.1:", NULL},
-	    {"127.0.0.1:0", NULL},
-	    {"127.0.0.1:65536", NULL},
-	    {"127.0.0.1:12x", NULL},
-	    {"::1:4567", NULL},
-	    {":4567", NULL},
-	    {"[]:4567", NULL},
-	    {"[zz]:4567", NULL},
-	    {"", NULL},
+		{ "127.0.0.1:4567", "127.0.0.1:4567" },
+		{ "[::1]:4567", "[::1]:4567" },
+		{ "lo:4567", "127.0.0.1:4567" },
+		{ "127.0.0.1", NULL },
+		{ "127.0.0.1:", NULL },
+		{ "127.0.0.1:0", NULL },
+		{ "127.0.0.1:65536", NULL },
+		{ "127.0.0.1:12x", NULL },
+		{ "::1:4567", NULL },
+		{ ":4567", NULL },
+		{ "[]:4567", NULL },
+		{ "[zz]:4567", NULL },
+		{ "", NULL },
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -91,9 +91,9 @@ static void test_netif_parse_reads_all_forms(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_netif_match_follows_nccls_grammar),
-	    cmocka_unit_test(test_netif_pick_takes_what_the_user_names),
-	    cmocka_unit_test(test_netif_parse_reads_all_forms),
+		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
+		cmocka_unit_test(test_netif_pick_takes_what_the_user_names),
+		cmocka_unit_test(test_netif_parse_reads_all_forms),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

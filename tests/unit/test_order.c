@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The order of a communicator's launches over a device that only keeps books. Launches are numbered in the order of issue; a
- * stream, an event and a node know the highest number that precedes them. A launch that is not preceded by the one before it fails
- * the test, and so, by induction, each is known to follow all before it.
+ * The order of a communicator's launches over a device that only keeps books. Launches are numbered in the order of
+ * issue; a stream, an event and a node know the highest number that precedes them. A launch that is not preceded by the
+ * one before it fails the test, and so, by induction, each is known to follow all before it.
  */
 #include "unit.h"
 #include "core/order.h"
@@ -197,7 +197,9 @@ static int capture_info(int device, void *stream, struct shunt_gpu_capture *info
 	*info_p = (struct shunt_gpu_capture){ .state = dev.state };
 	if (!s->graph || dev.state)
 		return 0;
-	*info_p = (struct shunt_gpu_capture){ .state = SHUNT_CAPTURE_ACTIVE, .id = s->graph->id, .graph = s->graph,
+	*info_p = (struct shunt_gpu_capture){ .state = SHUNT_CAPTURE_ACTIVE,
+		.id = s->graph->id,
+		.graph = s->graph,
 		.node = s->ntips == 1 ? s->tips[0] : NULL };
 	return 0;
 }
@@ -260,10 +262,21 @@ static int capture_keep(int device, const struct shunt_gpu_capture *info, void (
 }
 
 static const struct shunt_gpu_ops ops = {
-	.name = "books", .stream_capture = stream_capture, .event_create = event_create, .event_destroy = event_destroy,
-	.event_record = event_record, .event_wait = event_wait, .device_sync = device_sync, .capture_info = capture_info,
-	.capture_wait = capture_wait, .capture_join = capture_join, .capture_record = capture_record, .capture_move = capture_move,
-	.capture_keep = capture_keep, .event_done = event_done, .copy = copy,
+	.name = "books",
+	.stream_capture = stream_capture,
+	.event_create = event_create,
+	.event_destroy = event_destroy,
+	.event_record = event_record,
+	.event_wait = event_wait,
+	.device_sync = device_sync,
+	.capture_info = capture_info,
+	.capture_wait = capture_wait,
+	.capture_join = capture_join,
+	.capture_record = capture_record,
+	.capture_move = capture_move,
+	.capture_keep = capture_keep,
+	.event_done = event_done,
+	.copy = copy,
 };
 
 /* The program. */
@@ -393,7 +406,8 @@ static int stop(void **state)
 
 static void calls_reset(void)
 {
-	dev.calls = dev.captures_asked = dev.records = dev.waits = dev.creates = dev.syncs = dev.infos = dev.nodes = dev.joins = dev.moves = dev.looks = 0;
+	dev.calls = dev.captures_asked = dev.records = dev.waits = dev.creates = dev.syncs = dev.infos = dev.nodes =
+	    dev.joins = dev.moves = dev.looks = 0;
 }
 
 /* Eager calls. */
@@ -970,7 +984,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_order_graph_has_one_wait_and_one_record, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_forked_capture_is_chained, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_eager_pays_only_while_a_graph_lives, start, stop),
-		cmocka_unit_test_setup_teardown(test_order_graph_of_the_last_eager_stream_is_not_forgotten, start, stop),
+		cmocka_unit_test_setup_teardown(
+		    test_order_graph_of_the_last_eager_stream_is_not_forgotten, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_without_mixing_adds_no_node, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_call_that_launches_nothing_does_no_harm, start, stop),
 		cmocka_unit_test_setup_teardown(test_order_two_communicators_in_one_graph_keep_apart, start, stop),

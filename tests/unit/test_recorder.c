@@ -15,18 +15,23 @@
 static char dump_dir[] = "/tmp/shunt-test-dump-XXXXXX";
 static volatile sig_atomic_t earlier_handler_ran;
 
-static const uint8_t id_a[16] = {0xab, 0xcd, 1}, id_b[16] = {0xab, 0xcd, 2};
+static const uint8_t id_a[16] = { 0xab, 0xcd, 1 }, id_b[16] = { 0xab, 0xcd, 2 };
 
 static struct shunt_coll collective(enum shunt_kind kind, size_t count, int root)
 {
-	return (struct shunt_coll){.kind = kind, .dtype = SHUNT_F16, .redop = SHUNT_MAX, .count = count, .root = root, .stream = (void *)0x77};
+	return (struct shunt_coll){ .kind = kind,
+		.dtype = SHUNT_F16,
+		.redop = SHUNT_MAX,
+		.count = count,
+		.root = root,
+		.stream = (void *)0x77 };
 }
 
 /* ---- a device of plain memory */
 
 static int fake_info(int device, struct shunt_gpu_info *info)
 {
-	*info = (struct shunt_gpu_info){.sim = device == 3};
+	*info = (struct shunt_gpu_info){ .sim = device == 3 };
 	return 0;
 }
 
@@ -63,10 +68,10 @@ static int intruding_copy(int device, void *dst, const void *src, size_t bytes)
 	return fake_copy(device, dst, src, bytes);
 }
 
-static const struct shunt_gpu_ops intruding_gpu = {.device_info = fake_info, .copy = intruding_copy};
-static const struct shunt_gpu_ops waiting_gpu = {.device_info = fake_info, .copy = waiting_copy};
-static const struct shunt_gpu_ops fake_gpu = {.device_info = fake_info, .copy = fake_copy};
-static const struct shunt_gpu_ops broken_gpu = {.device_info = fake_info, .copy = broken_copy};
+static const struct shunt_gpu_ops intruding_gpu = { .device_info = fake_info, .copy = intruding_copy };
+static const struct shunt_gpu_ops waiting_gpu = { .device_info = fake_info, .copy = waiting_copy };
+static const struct shunt_gpu_ops fake_gpu = { .device_info = fake_info, .copy = fake_copy };
+static const struct shunt_gpu_ops broken_gpu = { .device_info = fake_info, .copy = broken_copy };
 
 /* ---- the ring */
 
@@ -134,8 +139,15 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 		int peer;
 		uint64_t number;
 	} rows[] = {
-	    {SHUNT_ALLREDUCE, 0, 1}, {SHUNT_SEND, 1, 1}, {SHUNT_SEND, 2, 1}, {SHUNT_RECV, 1, 1}, {SHUNT_SEND, 1, 2},
-	    {SHUNT_BROADCAST, 0, 2}, {SHUNT_RECV, 1, 2}, {SHUNT_RECV, 9, 0}, {SHUNT_ALLREDUCE, 0, 3},
+		{ SHUNT_ALLREDUCE, 0, 1 },
+		{ SHUNT_SEND, 1, 1 },
+		{ SHUNT_SEND, 2, 1 },
+		{ SHUNT_RECV, 1, 1 },
+		{ SHUNT_SEND, 1, 2 },
+		{ SHUNT_BROADCAST, 0, 2 },
+		{ SHUNT_RECV, 1, 2 },
+		{ SHUNT_RECV, 9, 0 },
+		{ SHUNT_ALLREDUCE, 0, 3 },
 	};
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
 	struct shunt_recorder *rec = shunt_recorder_create(id_a);
@@ -236,7 +248,10 @@ static void test_add_is_cheap(void **state)
 		best = ns < best ? ns : best;
 	}
 	print_message("one operation is recorded in %.1f ns\n", best);
-	/* Far above what it takes, for slow machines and sanitizers; a lock with waiters or a system call would not pass. */
+	/*
+	 * Far above what it takes, for slow machines and sanitizers; a lock with waiters or a system call would not
+	 * pass.
+	 */
 	assert_true(best < 2000);
 	shunt_recorder_destroy(rec);
 }
@@ -254,36 +269,49 @@ static void test_state_follows_from_progress(void **state)
 		struct shunt_fault fault;
 		enum shunt_operation_state want;
 	} rows[] = {
-	    {5, 5, false, NULL, {.now = 9, .eager = 9}, {0}, SHUNT_OPERATION_FORWARDED},
-	    {5, 5, false, "x", {0}, {0}, SHUNT_OPERATION_ENQUEUED},
-	    {5, 5, true, "x", {0}, {0}, SHUNT_OPERATION_UNKNOWN},
-	    {5, 5, false, "x", {.now = 6, .eager = 6}, {0}, SHUNT_OPERATION_FINISHED},
-	    {6, 6, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 7}, {0}, SHUNT_OPERATION_RUNNING},
-	    {6, 6, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {0}, SHUNT_OPERATION_FINISHED},
-	    {7, 7, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {0}, SHUNT_OPERATION_ENQUEUED},
-	    {4, 6, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 7}, {0}, SHUNT_OPERATION_RUNNING},
-	    /* A graph runs: what was eager before it is done, its own calls are known only while they run. */
-	    {6, 6, false, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 7}, {0}, SHUNT_OPERATION_FINISHED},
-	    {2, 2, true, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 7}, {0}, SHUNT_OPERATION_RUNNING},
-	    {2, 2, true, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 8}, {0}, SHUNT_OPERATION_UNKNOWN},
-	    {3, 3, true, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 7}, {0}, SHUNT_OPERATION_UNKNOWN},
-	    /* A kernel gave up in 5: that, and what was launched after it, failed. */
-	    {4, 4, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {.set = 1, .op = 5}, SHUNT_OPERATION_FINISHED},
-	    {5, 5, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {.set = 1, .op = 5}, SHUNT_OPERATION_FAILED},
-	    {6, 6, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {.set = 2, .op = 5}, SHUNT_OPERATION_FAILED},
-	    {7, 7, false, "x", {.now = 6, .eager = 6, .begun = 8, .ended = 8}, {.set = 1, .op = 5}, SHUNT_OPERATION_ENQUEUED},
-	    {2, 2, true, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 8}, {.set = 1, .op = 2 | cap}, SHUNT_OPERATION_FAILED},
-	    {5, 5, false, "x", {.now = 2 | cap, .eager = 6, .begun = 8, .ended = 8}, {.set = 1, .op = 2 | cap}, SHUNT_OPERATION_FINISHED},
+		{ 5, 5, false, NULL, { .now = 9, .eager = 9 }, { 0 }, SHUNT_OPERATION_FORWARDED },
+		{ 5, 5, false, "x", { 0 }, { 0 }, SHUNT_OPERATION_ENQUEUED },
+		{ 5, 5, true, "x", { 0 }, { 0 }, SHUNT_OPERATION_UNKNOWN },
+		{ 5, 5, false, "x", { .now = 6, .eager = 6 }, { 0 }, SHUNT_OPERATION_FINISHED },
+		{ 6, 6, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 7 }, { 0 }, SHUNT_OPERATION_RUNNING },
+		{ 6, 6, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { 0 }, SHUNT_OPERATION_FINISHED },
+		{ 7, 7, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { 0 }, SHUNT_OPERATION_ENQUEUED },
+		{ 4, 6, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 7 }, { 0 }, SHUNT_OPERATION_RUNNING },
+		/* A graph runs: what was eager before it is done, its own calls are known only while they run. */
+		{ 6, 6, false, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 7 }, { 0 },
+		    SHUNT_OPERATION_FINISHED },
+		{ 2, 2, true, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 7 }, { 0 },
+		    SHUNT_OPERATION_RUNNING },
+		{ 2, 2, true, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 8 }, { 0 },
+		    SHUNT_OPERATION_UNKNOWN },
+		{ 3, 3, true, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 7 }, { 0 },
+		    SHUNT_OPERATION_UNKNOWN },
+		/* A kernel gave up in 5: that, and what was launched after it, failed. */
+		{ 4, 4, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { .set = 1, .op = 5 },
+		    SHUNT_OPERATION_FINISHED },
+		{ 5, 5, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { .set = 1, .op = 5 },
+		    SHUNT_OPERATION_FAILED },
+		{ 6, 6, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { .set = 2, .op = 5 },
+		    SHUNT_OPERATION_FAILED },
+		{ 7, 7, false, "x", { .now = 6, .eager = 6, .begun = 8, .ended = 8 }, { .set = 1, .op = 5 },
+		    SHUNT_OPERATION_ENQUEUED },
+		{ 2, 2, true, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 8 }, { .set = 1, .op = 2 | cap },
+		    SHUNT_OPERATION_FAILED },
+		{ 5, 5, false, "x", { .now = 2 | cap, .eager = 6, .begun = 8, .ended = 8 }, { .set = 1, .op = 2 | cap },
+		    SHUNT_OPERATION_FINISHED },
 	};
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct shunt_operation op = {.seq = rows[i].seq, .last = rows[i].last, .captured = rows[i].captured, .path = rows[i].path};
+		struct shunt_operation op = {
+			.seq = rows[i].seq, .last = rows[i].last, .captured = rows[i].captured, .path = rows[i].path
+		};
 
 		if (shunt_operation_state(&op, &rows[i].p, &rows[i].fault) != rows[i].want)
-			fail_msg("row %zu: %s", i, shunt_operation_state_name(shunt_operation_state(&op, &rows[i].p, &rows[i].fault)));
+			fail_msg("row %zu: %s", i,
+			    shunt_operation_state_name(shunt_operation_state(&op, &rows[i].p, &rows[i].fault)));
 	}
-	struct shunt_operation op = {.seq = 1, .last = 1, .path = "x"};
-	assert_int_equal(shunt_operation_state(&op, NULL, &(struct shunt_fault){0}), SHUNT_OPERATION_UNKNOWN);
+	struct shunt_operation op = { .seq = 1, .last = 1, .path = "x" };
+	assert_int_equal(shunt_operation_state(&op, NULL, &(struct shunt_fault){ 0 }), SHUNT_OPERATION_UNKNOWN);
 }
 
 /* ---- the text */
@@ -333,8 +361,11 @@ static void check_dump_with_device(int device)
 {
 	struct shunt_recorder *rec = shunt_recorder_create(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
-	struct shunt_fault fault = {.set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9};
-	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0), b = collective(SHUNT_BROADCAST, 2000, 2), s = collective(SHUNT_SEND, 7, 0);
+	struct shunt_fault fault = {
+		.set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9
+	};
+	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0), b = collective(SHUNT_BROADCAST, 2000, 2),
+	                  s = collective(SHUNT_SEND, 7, 0);
 	unsigned per_peer = SHUNT_XCHG_PER_PEER(3);
 	json_t *dump, *comm, *ops, *op;
 
@@ -342,7 +373,7 @@ static void check_dump_with_device(int device)
 	shunt_recorder_add(rec, &c, "oneshot", 0, false);
 	shunt_recorder_add(rec, &b, "exchange", 0, false);
 	shunt_recorder_add_forward(rec, &s, SHUNT_WHY_SIZE);
-	ctrl->progress = (struct shunt_progress){.now = 2, .eager = 2, .begun = 4, .ended = 3};
+	ctrl->progress = (struct shunt_progress){ .now = 2, .eager = 2, .begun = 4, .ended = 3 };
 	ctrl->epoch[0] = 5;
 	ctrl->epoch[1023] = 6;
 	ctrl->lines.sent[0] = 100;            /* to rank 0 */
@@ -370,7 +401,8 @@ static void check_dump_with_device(int device)
 	assert_int_equal(json_integer_value(json_array_get(sent, 0)), 100);
 	assert_int_equal(json_integer_value(json_array_get(sent, 1)), 0);
 	assert_int_equal(json_integer_value(json_array_get(sent, 2)), 200);
-	assert_int_equal(json_integer_value(json_array_get(json_object_get(json_object_get(comm, "channels"), "taken"), 2)), 50);
+	assert_int_equal(
+	    json_integer_value(json_array_get(json_object_get(json_object_get(comm, "channels"), "taken"), 2)), 50);
 
 	ops = json_object_get(comm, "operations");
 	assert_int_equal(json_array_size(ops), 3);
@@ -430,7 +462,10 @@ static void test_dump_with_unreadable_device_has_host_side(void **state)
 	free(ctrl);
 }
 
-/* A cudaFree that waits for a kernel holds the driver. What the host knows is told all the same, of all communicators, and again when asked again. */
+/*
+ * A cudaFree that waits for a kernel holds the driver. What the host knows is told all the same, of all communicators,
+ * and again when asked again.
+ */
 static void test_dump_beside_a_held_driver_has_host_side(void **state)
 {
 	struct shunt_recorder *rec[3];
@@ -439,7 +474,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	struct timespec a, b;
 	json_t *dump, *comm;
 
-	ctrl->progress = (struct shunt_progress){.now = 1, .eager = 1, .begun = 4, .ended = 3};
+	ctrl->progress = (struct shunt_progress){ .now = 1, .eager = 1, .begun = 4, .ended = 3 };
 	for (int i = 0; i < 3; i++) {
 		rec[i] = shunt_recorder_create(id_a);
 		shunt_recorder_set_rank(rec[i], 0, 2, 0);
@@ -456,7 +491,8 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 			comm = json_array_get(json_object_get(dump, "communicators"), i);
 			assert_true(json_is_true(json_object_get(comm, "silent")));
 			assert_null(json_object_get(comm, "progress"));
-			assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
+			assert_string_equal(
+			    string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
 		}
 		json_decref(dump);
 	}
@@ -570,7 +606,8 @@ static int container_body(int rank, void *arg)
 		if (getpid() != 1 || shunt_dump_file(dump_dir, "asked", c->path[rank], sizeof(c->path[rank])))
 			c->path[rank][0] = '\0';
 		atomic_fetch_add(&c->done, 1);
-		for (int i = 0; i < 1000 && atomic_load(&c->done) < 2; i++) /* the number of a namespace that has gone is free again */
+		for (int i = 0; i < 1000 && atomic_load(&c->done) < 2;
+		    i++) /* the number of a namespace that has gone is free again */
 			unit_sleep_ms(10);
 		_exit(0);
 	}
@@ -593,7 +630,8 @@ static void test_files_of_containers_have_names_of_their_own(void **state)
 		assert_non_null(dump[i]);
 		assert_int_equal(number(dump[i], "pid"), 1);
 	}
-	assert_int_equal(atoi(strrchr(c->path[0], '-') + 1), atoi(strrchr(c->path[1], '-') + 1)); /* it is not this one that differs */
+	assert_int_equal(atoi(strrchr(c->path[0], '-') + 1),
+	    atoi(strrchr(c->path[1], '-') + 1)); /* it is not this one that differs */
 	assert_string_not_equal(c->path[0], c->path[1]);
 	assert_int_not_equal(number(dump[0], "pid_namespace"), number(dump[1], "pid_namespace"));
 	json_decref(dump[0]);
@@ -699,7 +737,8 @@ static void test_socket_answers_with_the_dump(void **state)
 	dump = json_loads(text, 0, NULL);
 	assert_non_null(dump);
 	assert_string_equal(string(dump, "reason"), "asked");
-	assert_int_equal(json_array_size(json_object_get(json_array_get(json_object_get(dump, "communicators"), 0), "operations")),
+	assert_int_equal(
+	    json_array_size(json_object_get(json_array_get(json_object_get(dump, "communicators"), 0), "operations")),
 	    SHUNT_RECORDER_OPERATIONS);
 	json_decref(dump);
 	free(text);
@@ -745,7 +784,7 @@ static void test_forked_child_answers_for_itself(void **state)
 static int full_body(int rank, void *arg)
 {
 	struct shunt_recorder *rec = shunt_recorder_create(id_b);
-	struct rlimit few = {64, 64};
+	struct rlimit few = { 64, 64 };
 	struct timespec before, after;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), last, spare;
 	size_t bytes;
@@ -831,29 +870,29 @@ static int remove_dir(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_add_without_recorder_gives_zero),
-	    cmocka_unit_test(test_read_after_overflow_gives_last_in_order),
-	    cmocka_unit_test(test_captured_operations_outlive_eager_ones),
-	    cmocka_unit_test(test_numbers_count_collectives_and_messages_apart),
-	    cmocka_unit_test(test_calls_of_a_group_share_the_last_ones_word),
-	    cmocka_unit_test(test_read_beside_a_writer_gives_whole_operations),
-	    cmocka_unit_test(test_add_is_cheap),
-	    cmocka_unit_test(test_state_follows_from_progress),
-	    cmocka_unit_test(test_dump_without_communicators_is_json),
-	    cmocka_unit_test(test_dump_shows_device_counters),
-	    cmocka_unit_test(test_dump_with_unreadable_device_has_host_side),
-	    cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
-	    cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
-	    cmocka_unit_test(test_file_is_private_and_complete),
-	    cmocka_unit_test(test_file_replaces_none_that_came_meanwhile),
-	    cmocka_unit_test(test_files_of_containers_have_names_of_their_own),
-	    cmocka_unit_test(test_error_is_dumped_once),
-	    cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
-	    cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
-	    cmocka_unit_test(test_socket_answers_with_the_dump),
-	    cmocka_unit_test(test_forked_child_answers_for_itself),
-	    cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
-	    cmocka_unit_test(test_dump_while_communicators_come_and_go),
+		cmocka_unit_test(test_add_without_recorder_gives_zero),
+		cmocka_unit_test(test_read_after_overflow_gives_last_in_order),
+		cmocka_unit_test(test_captured_operations_outlive_eager_ones),
+		cmocka_unit_test(test_numbers_count_collectives_and_messages_apart),
+		cmocka_unit_test(test_calls_of_a_group_share_the_last_ones_word),
+		cmocka_unit_test(test_read_beside_a_writer_gives_whole_operations),
+		cmocka_unit_test(test_add_is_cheap),
+		cmocka_unit_test(test_state_follows_from_progress),
+		cmocka_unit_test(test_dump_without_communicators_is_json),
+		cmocka_unit_test(test_dump_shows_device_counters),
+		cmocka_unit_test(test_dump_with_unreadable_device_has_host_side),
+		cmocka_unit_test(test_dump_beside_a_held_driver_has_host_side),
+		cmocka_unit_test(test_dump_quotes_what_json_cannot_hold),
+		cmocka_unit_test(test_file_is_private_and_complete),
+		cmocka_unit_test(test_file_replaces_none_that_came_meanwhile),
+		cmocka_unit_test(test_files_of_containers_have_names_of_their_own),
+		cmocka_unit_test(test_error_is_dumped_once),
+		cmocka_unit_test(test_signal_writes_a_file_and_calls_the_earlier_handler),
+		cmocka_unit_test(test_signal_to_a_child_is_not_the_parents),
+		cmocka_unit_test(test_socket_answers_with_the_dump),
+		cmocka_unit_test(test_forked_child_answers_for_itself),
+		cmocka_unit_test(test_socket_without_descriptors_waits_at_rest),
+		cmocka_unit_test(test_dump_while_communicators_come_and_go),
 	};
 
 	if (!mkdtemp(dump_dir))

@@ -92,10 +92,10 @@ static void test_process_is_not_taken_for_its_child(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	    cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
-	    cmocka_unit_test(test_thread_that_nobody_joins_runs),
-	    cmocka_unit_test(test_thread_has_room_beside_large_thread_local_variables),
-	    cmocka_unit_test(test_process_is_not_taken_for_its_child),
+		cmocka_unit_test(test_thread_blocks_signals_and_leaves_its_makers),
+		cmocka_unit_test(test_thread_that_nobody_joins_runs),
+		cmocka_unit_test(test_thread_has_room_beside_large_thread_local_variables),
+		cmocka_unit_test(test_process_is_not_taken_for_its_child),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

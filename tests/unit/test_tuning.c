@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Tables of the selection: the built-in ones, files, which one is taken, and what the rules of SHUNT_ALGO do before them. */
+/*
+ * Tables of the selection: the built-in ones, files, which one is taken, and what the rules of SHUNT_ALGO do before
+ * them.
+ */
 #include "unit.h"
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -23,7 +26,10 @@ static const char *path(const struct shunt_scope *scope, enum shunt_kind kind, u
 
 /* ---- built-in tables ---- */
 
-/* Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL; 0: there is none. Of one kind in the order of sizes. */
+/*
+ * Where each of our paths ends, for 2 to 8 ranks on a GPU in front of NCCL; 0: there is none. Of one kind in the order
+ * of sizes.
+ */
 #define FEW_AND_MANY(two, few, many) { 0, 0, two, few, few, many, many, many, many }
 static const struct {
 	enum shunt_kind kind;
@@ -82,7 +88,8 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 				assert_string_equal(path(&gpu, ends[i].kind, upto), ends[i].algo);
 				if (upto == NO_END) /* it does not end */
 					continue;
-				assert_string_equal(path(&gpu, ends[i].kind, upto + 16), next); /* parts of another size are NCCL's */
+				assert_string_equal(
+				    path(&gpu, ends[i].kind, upto + 16), next); /* parts of another size are NCCL's */
 				if (!strcmp(next, "nccl"))
 					assert_string_equal(path(&gpu, ends[i].kind, END / 2), "nccl");
 			}
@@ -96,7 +103,9 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 			struct shunt_scope gpu = { .nranks = n, .cc = 90 };
 
 			bool swaps = n == 2 && (k == SHUNT_ALLGATHER || k == SHUNT_ALLTOALL);
-			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" : swaps ? "swap" : "exchange";
+			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" :
+			    swaps                                                           ? "swap" :
+			                                                                      "exchange";
 
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), want);
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), want);
@@ -108,7 +117,9 @@ static void test_tuning_alone_declines_nothing(void **state)
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
-				struct shunt_scope s = { .nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true };
+				struct shunt_scope s = {
+					.nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true
+				};
 				const char *want = "exchange";
 
 				if (n == 2 || sim)
@@ -188,7 +199,8 @@ static void test_tuning_builtin_rows_are_sound(void **state)
 
 				assert_non_null(r->algo);
 				assert_int_equal(r->algo->kind, r->kind);
-				assert_true(r->geometry.blocks <= SHUNT_MAX_BLOCKS && r->geometry.threads <= SHUNT_MAX_THREADS);
+				assert_true(
+				    r->geometry.blocks <= SHUNT_MAX_BLOCKS && r->geometry.threads <= SHUNT_MAX_THREADS);
 				if (i + 1 < t->nrows && t->rows[i + 1].kind == r->kind)
 					assert_true(t->rows[i + 1].upto > r->upto);
 				else
@@ -322,11 +334,14 @@ static void test_select_borders_are_those_of_rules_and_rows(void **state)
 
 static void test_tuning_file_order_of_rows_is_free(void **state)
 {
-	static const char turned[] = HEAD MACHINE "\"rows\": ["
-		"{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}, "
-		"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": 512}, "
-		"{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
-		"{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}]}";
+	static const char turned[] = HEAD MACHINE
+	    "\"rows\": ["
+	    "{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": "
+	    "16}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": "
+	    "512}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
+	    "{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}]}";
 	struct shunt_tuning *a = parsed(good), *b = parsed(turned);
 
 	assert_true(a->hash == b->hash);
@@ -348,9 +363,16 @@ static char *edited(const char *from, const char *to)
 static void test_tuning_file_every_value_is_in_the_hash(void **state)
 {
 	static const char *const edits[][2] = {
-		{ "\"driver\": 13000", "\"driver\": 12080" }, { "\"ranks\": 4", "\"ranks\": 8" }, { "\"cc\": 90", "\"cc\": 100" },
-		{ "NVIDIA H200", "NVIDIA H100" }, { "\"upto\": 2048", "\"upto\": 2047" }, { "oneshot", "twoshot" }, { "\"blocks\": 8", "\"blocks\": 9" },
-		{ "\"threads\": 128", "\"threads\": 160" }, { "\"channels\": 16", "\"channels\": 17" }, { "\"nccl\": true", "\"nccl\": false" },
+		{ "\"driver\": 13000", "\"driver\": 12080" },
+		{ "\"ranks\": 4", "\"ranks\": 8" },
+		{ "\"cc\": 90", "\"cc\": 100" },
+		{ "NVIDIA H200", "NVIDIA H100" },
+		{ "\"upto\": 2048", "\"upto\": 2047" },
+		{ "oneshot", "twoshot" },
+		{ "\"blocks\": 8", "\"blocks\": 9" },
+		{ "\"threads\": 128", "\"threads\": 160" },
+		{ "\"channels\": 16", "\"channels\": 17" },
+		{ "\"nccl\": true", "\"nccl\": false" },
 		{ "\"nccl\": \"2.28.9\", ", "" },
 	};
 	struct shunt_tuning *a = parsed(good);
@@ -368,7 +390,11 @@ static void test_tuning_file_every_value_is_in_the_hash(void **state)
 
 static void test_tuning_file_wrong_values_are_refused(void **state)
 {
-	static const struct { const char *from, *to; int err; const char *why; } edits[] = {
+	static const struct {
+		const char *from, *to;
+		int err;
+		const char *why;
+	} edits[] = {
 		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": 2", -EXDEV, "format 2" },
 		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": \"1\"", -EINVAL, "a string" },
 		{ "\"shunt_tuning\": 1, ", "", -EINVAL, "missing" },
@@ -379,7 +405,8 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 		{ "\"ranks\": 4", "\"ranks\": 9", -EINVAL, "machine.ranks" },
 		{ "\"ranks\": 4", "\"ranks\": 99999999999999999999999", -EINVAL, "more than 64 bits" },
 		{ "NVIDIA H200", "a\\nb", -EINVAL, "machine.gpu" },
-		{ "NVIDIA H200", "0123456789012345678901234567890123456789012345678901234567890123456789", -EINVAL, "machine.gpu" },
+		{ "NVIDIA H200", "0123456789012345678901234567890123456789012345678901234567890123456789", -EINVAL,
+		    "machine.gpu" },
 		{ "\"kind\": \"allreduce\"", "\"kind\": \"alltogether\"", -EINVAL, "rows[0].kind is \"alltogether\"" },
 		{ "\"kind\": \"allreduce\"", "\"kind\": \"recv\"", -EINVAL, "rows[0].algorithm" },
 		{ "oneshot", "exchange", -EINVAL, "none of allreduce" },
@@ -403,8 +430,10 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 		struct shunt_tuning *t = NULL;
 		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, why, sizeof(why));
 
-		if (err != edits[i].err || t || !strstr(why, edits[i].why) || strncmp(why, "x.json: ", 8) || strchr(why, '\n') || strchr(why, '\33'))
-			fail_msg("%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, why, edits[i].err, edits[i].why);
+		if (err != edits[i].err || t || !strstr(why, edits[i].why) || strncmp(why, "x.json: ", 8) ||
+		    strchr(why, '\n') || strchr(why, '\33'))
+			fail_msg(
+			    "%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, why, edits[i].err, edits[i].why);
 		free(text);
 	}
 }
@@ -421,7 +450,8 @@ static void test_tuning_file_too_large_is_refused(void **state)
 	/* More rows than there can be. */
 	n = (size_t)sprintf(text, HEAD MACHINE "\"rows\": [");
 	for (unsigned i = 0; i <= SHUNT_TUNING_MAX_ROWS; i++)
-		n += (size_t)sprintf(text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"exchange\"}", i ? "," : "", i);
+		n += (size_t)sprintf(
+		    text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"exchange\"}", i ? "," : "", i);
 	n += (size_t)sprintf(text + n, "]}");
 	assert_true(n < bytes);
 	assert_int_equal(shunt_tuning_parse("x", text, n, &t, why, sizeof(why)), -EFBIG);
@@ -489,8 +519,8 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 		for (int kind = 0; kind < SHUNT_NKINDS - 1; kind++)
 			assert_non_null(shunt_tuning_row(t, (enum shunt_kind)kind, END));
 		for (size_t r = 0; r < t->nrows; r++)
-			assert_true(t->rows[r].algo->kind == t->rows[r].kind && t->rows[r].geometry.blocks <= SHUNT_MAX_BLOCKS &&
-			    t->rows[r].geometry.threads % 32 == 0);
+			assert_true(t->rows[r].algo->kind == t->rows[r].kind &&
+			    t->rows[r].geometry.blocks <= SHUNT_MAX_BLOCKS && t->rows[r].geometry.threads % 32 == 0);
 		shunt_tuning_free(t);
 	}
 	assert_true(taken > 100 && refused > 10000);
@@ -605,7 +635,9 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 	assert_null(shunt_tuning_match(&set, &other, false, true));
 	unit_capture_end(&c);
 	assert_int_equal(unit_count(c.text, "\n"), 1);
-	assert_non_null(strstr(c.text, "made on NVIDIA H200 (compute capability 9.0, driver for CUDA 13.0), and this is NVIDIA B200 (10.0, CUDA 13.0)"));
+	assert_non_null(strstr(c.text,
+	    "made on NVIDIA H200 (compute capability 9.0, driver for CUDA 13.0), and this is NVIDIA B200 (10.0, CUDA "
+	    "13.0)"));
 	/* Another number of ranks is no reason for a line. */
 	unit_capture_begin(&c);
 	set.told[0] = false;
@@ -644,7 +676,8 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	enum shunt_why why;
 	char text[64];
 
-	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:exchange"), 0);
+	assert_int_equal(
+	    shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:exchange"), 0);
 	assert_true(shunt_select(&s, &c, &pick, &why));
 	assert_string_equal(pick.algo->name, "twoshot");
 	assert_int_equal(pick.geometry.blocks, 16);
@@ -663,10 +696,22 @@ static void test_force_rules_come_first_and_go_again(void **state)
 static void test_force_what_cannot_be_read_changes_nothing(void **state)
 {
 	static const char *const bad[] = {
-		"allreduce:0-1k:twoshot@", "allreduce:0-1k:twoshot@65", "allreduce:0-1k:twoshot@8x100", "allreduce:0-1k:twoshot@8x1024",
-		"allreduce:0-1k:twoshot@8x128x1x1", "allreduce:0-1k:twoshot@-1", "allreduce:0-1k:nccl@8", "allreduce:0-1k:exchange", "allreduce:1k:oneshot",
-		"oneshot", "allreduce:-1-2:oneshot",
-		"allreduce:64k-1k:oneshot", "allreduce:1k-1k:oneshot", "allreduce:1k-0:nccl", "allreduce:0-1k:twoshot@8x", "allreduce:0-1k:twoshot@8 x8",
+		"allreduce:0-1k:twoshot@",
+		"allreduce:0-1k:twoshot@65",
+		"allreduce:0-1k:twoshot@8x100",
+		"allreduce:0-1k:twoshot@8x1024",
+		"allreduce:0-1k:twoshot@8x128x1x1",
+		"allreduce:0-1k:twoshot@-1",
+		"allreduce:0-1k:nccl@8",
+		"allreduce:0-1k:exchange",
+		"allreduce:1k:oneshot",
+		"oneshot",
+		"allreduce:-1-2:oneshot",
+		"allreduce:64k-1k:oneshot",
+		"allreduce:1k-1k:oneshot",
+		"allreduce:1k-0:nccl",
+		"allreduce:0-1k:twoshot@8x",
+		"allreduce:0-1k:twoshot@8 x8",
 	};
 	struct shunt_scope s = { .nranks = 4, .cc = 90 };
 	struct unit_capture c;
@@ -690,12 +735,14 @@ static int see(void *ctx, const struct shunt_work *work)
 {
 	struct seen *s = ctx;
 
-	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1, SHUNT_SHAPE_OF(work->kernel) };
+	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1,
+		SHUNT_SHAPE_OF(work->kernel) };
 	return 0;
 }
 
 /* Of so many calls at once, which take one launch. */
-static struct seen launched_group(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
+static struct seen launched_group(
+    struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
 {
 	const struct shunt_kargs base = { .nranks = (uint16_t)scope.nranks };
 	static char in[16], out[16];
@@ -723,21 +770,27 @@ static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint
 
 static void test_geometry_two_ranks_take_one_hop_alone_and_in_groups(void **state)
 {
-	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true }, four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true },
+	                   four = { .nranks = 4, .cc = 90, .standalone = true };
 
 	/* There are no slots for a second one, and other sets of those for the first. */
-	assert_int_equal(launched(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot").shape, SHUNT_SHAPE_oneshot2_packs);
-	assert_int_equal(launched_group(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_oneshot2_few);
-	assert_int_equal(launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
+	assert_int_equal(
+	    launched(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot").shape, SHUNT_SHAPE_oneshot2_packs);
+	assert_int_equal(
+	    launched_group(two, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_oneshot2_few);
+	assert_int_equal(
+	    launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
 }
 
 static void test_geometry_swaps_are_for_one_call_between_two(void **state)
 {
-	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true }, four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true },
+	                   four = { .nranks = 4, .cc = 90, .standalone = true };
 
 	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_swap);
 	assert_int_equal(launched(two, SHUNT_ALLTOALL, 4096, "alltoall:0-inf:swap").shape, SHUNT_SHAPE_swap_parts);
-	assert_int_equal(launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap", 2).shape, SHUNT_SHAPE_exchange8);
+	assert_int_equal(
+	    launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap", 2).shape, SHUNT_SHAPE_exchange8);
 	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_exchange_one);
 }
 
@@ -771,7 +824,9 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.threads, 32);
 	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256");
 	assert_true(x.blocks <= 16 && x.threads <= 256);
-	assert_int_equal(x.channels, (16 - 2) / 6 * (8 - 1)); /* if there are chunks, 2 blocks only copy, and one warp of the others is a courier */
+	assert_int_equal(x.channels,
+	    (16 - 2) / 6 *
+	        (8 - 1)); /* if there are chunks, 2 blocks only copy, and one warp of the others is a courier */
 	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256x4");
 	assert_int_equal(x.channels, 4);
 	/* Every role needs a warp: too few threads for one block are not taken. */
@@ -785,25 +840,37 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	assert_int_equal(x.blocks, 4);
 }
 
-/* Ranks may begin with different ones of two communicators' launches: both must find room at once, each with its block of SHUNT_CHECK. */
+/*
+ * Ranks may begin with different ones of two communicators' launches: both must find room at once, each with its block
+ * of SHUNT_CHECK.
+ */
 static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 {
 	static const uint32_t sms[] = { 132, 114, 108, 78, 16, 3, 1 };
-	static const struct { enum shunt_kind kind; const char *rule; } ways[] = {
-		{ SHUNT_ALLREDUCE, "allreduce:0-inf:oneshot" }, { SHUNT_ALLREDUCE, "allreduce:0-inf:twoshot" },
-		{ SHUNT_ALLGATHER, "allgather:0-inf:exchange" }, { SHUNT_ALLGATHER, "allgather:0-inf:chunks" },
-		{ SHUNT_REDUCESCATTER, "reducescatter:0-inf:chunks" }, { SHUNT_ALLTOALL, "alltoall:0-inf:chunks@64x512" },
+	static const struct {
+		enum shunt_kind kind;
+		const char *rule;
+	} ways[] = {
+		{ SHUNT_ALLREDUCE, "allreduce:0-inf:oneshot" },
+		{ SHUNT_ALLREDUCE, "allreduce:0-inf:twoshot" },
+		{ SHUNT_ALLGATHER, "allgather:0-inf:exchange" },
+		{ SHUNT_ALLGATHER, "allgather:0-inf:chunks" },
+		{ SHUNT_REDUCESCATTER, "reducescatter:0-inf:chunks" },
+		{ SHUNT_ALLTOALL, "alltoall:0-inf:chunks@64x512" },
 	};
 
 	for (int n = 2; n <= 8; n++)
 		for (int bulk = 0; bulk < (n == 2 ? 2 : 1); bulk++)
 			for (size_t i = 0; i < sizeof(sms) / sizeof(sms[0]); i++)
 				for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
-					struct shunt_scope s = { .nranks = n, .cc = 90, .standalone = true, .bulk = bulk, .sms = sms[i] };
+					struct shunt_scope s = {
+						.nranks = n, .cc = 90, .standalone = true, .bulk = bulk, .sms = sms[i]
+					};
 					struct seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
 
 					if (x.blocks != 1 && 2 * (x.blocks + 1) > sms[i])
-						fail_msg("%s of %d ranks with %u multiprocessors: %u blocks", ways[k].rule, n, sms[i], x.blocks);
+						fail_msg("%s of %d ranks with %u multiprocessors: %u blocks",
+						    ways[k].rule, n, sms[i], x.blocks);
 				}
 }
 
@@ -841,7 +908,8 @@ static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
 static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
 {
 	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true, .bulk = true };
-	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks,alltoall:0-inf:chunks,broadcast:0-inf:chunks";
+	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks,alltoall:0-inf:"
+	                     "chunks,broadcast:0-inf:chunks";
 	const uint64_t large = (16 << 20) / 4, layer = (256 << 20) / 4;
 	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
 
@@ -855,7 +923,8 @@ static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
 	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer, chunks).blocks, 8 + 16 + 8);
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer, chunks).blocks, 8 + 16);
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer + 1, chunks).blocks, 12 + 24);
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer + 1, chunks).blocks, 12 + 24 + 8); /* so many find room beside another launch, in clusters */
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer + 1, chunks).blocks,
+	    12 + 24 + 8); /* so many find room beside another launch, in clusters */
 	assert_int_equal(launched(s, SHUNT_ALLTOALL, large, chunks).blocks, 12 + 24 + 8);
 	assert_int_equal(launched(s, SHUNT_BROADCAST, large, chunks).shape, SHUNT_SHAPE_chunks8);
 	assert_int_equal(launched_group(s, SHUNT_ALLGATHER, large, chunks, 8).shape, SHUNT_SHAPE_bulk_many);
@@ -873,18 +942,26 @@ static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
 	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).shape, SHUNT_SHAPE_chunks8);
 }
 
-/* Has every channel that the message uses a warp of the role's? By bulk copies a role's warps serve channels in steps of their number, if need be. */
+/*
+ * Has every channel that the message uses a warp of the role's? By bulk copies a role's warps serve channels in steps
+ * of their number, if need be.
+ */
 static void see_message(const struct shunt_kargs *k, const struct shunt_role *role, uint64_t how, bool bulk)
 {
 	uint64_t bytes = how & ~SHUNT_IN_CHUNKS;
 	bool chunks = how & SHUNT_IN_CHUNKS;
-	uint64_t units = chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
+	uint64_t units =
+	    chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
 	unsigned limit = chunks ? k->chunk_channels : k->channels, used = units < limit ? (unsigned)units : limit;
-	unsigned width = role->what == SHUNT_ROLE_SEND && k->chunk_channels >= SHUNT_BULK_TURNS ? k->chunk_channels / SHUNT_BULK_TURNS : k->chunk_channels;
+	unsigned width = role->what == SHUNT_ROLE_SEND && k->chunk_channels >= SHUNT_BULK_TURNS ?
+	    k->chunk_channels / SHUNT_BULK_TURNS :
+	    k->chunk_channels;
 
-	assert_true(limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(k->nranks) : SHUNT_XCHG_PER_PEER(k->nranks)));
+	assert_true(
+	    limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(k->nranks) : SHUNT_XCHG_PER_PEER(k->nranks)));
 	if (role->channels < used && !(bulk && role->channels == width))
-		fail_msg("%u ranks: a message of %llu bytes has %u warps of %u channels", k->nranks, (unsigned long long)bytes, role->channels, used);
+		fail_msg("%u ranks: a message of %llu bytes has %u warps of %u channels", k->nranks,
+		    (unsigned long long)bytes, role->channels, used);
 }
 
 /* Every channel that a message of the launch uses has its warp, in its role's place. */
@@ -894,7 +971,8 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 	unsigned shape = SHUNT_SHAPE_OF(work->kernel), sharing = 0, most = 0, blocks = work->blocks;
 	bool bulk = shape >= SHUNT_SHAPE_bulk2 && shape <= SHUNT_SHAPE_bulk_many;
 	bool couriers = bulk || (shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many);
-	bool many = shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many || shape == SHUNT_SHAPE_bulk_many;
+	bool many =
+	    shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many || shape == SHUNT_SHAPE_bulk_many;
 	const struct shunt_message *messages = many ? work->args.many.message : a->message;
 	unsigned warps = work->threads / 32 - couriers;
 
@@ -913,7 +991,8 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 				see_message(&a->k, role, messages[m].bytes, bulk);
 		}
 		if (role->blocks && role->channels > role->blocks * warps)
-			fail_msg("%u ranks: %u warps of a role in %u blocks of %u", a->k.nranks, role->channels, role->blocks, warps);
+			fail_msg("%u ranks: %u warps of a role in %u blocks of %u", a->k.nranks, role->channels,
+			    role->blocks, warps);
 		blocks -= role->blocks;
 		sharing += !role->blocks;
 		if (!role->blocks && role->channels > most)
@@ -922,7 +1001,8 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 	/* Blocks with couriers have one role each, if there are enough of them. */
 	assert_true(!couriers || blocks < sharing || (!sharing && !blocks));
 	if (sharing && most > blocks * warps / sharing)
-		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, sharing, most, blocks, warps);
+		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, sharing, most,
+		    blocks, warps);
 	++*(unsigned *)ctx;
 	return 0;
 }
@@ -954,8 +1034,10 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 	static const char *const geometries[] = { "", "@2x64", "@3x96", "@16x256", "@64x128x7" };
 	static const int limits[] = { 0, 1, 2, 3, 7, 16, 24, 33 };
 	/* Lines below 1 MB, chunks above; in both orders, and more than all channels have units. */
-	static const size_t counts[][2] = { { 64, 1 << 20 }, { 1 << 20, 64 }, { 1 << 20, 200000 }, { 200000, 1 << 20 }, { 300000, 1 << 24 }, { 5, 6 } };
-	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER, SHUNT_SEND };
+	static const size_t counts[][2] = { { 64, 1 << 20 }, { 1 << 20, 64 }, { 1 << 20, 200000 }, { 200000, 1 << 20 },
+		{ 300000, 1 << 24 }, { 5, 6 } };
+	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,
+		SHUNT_GATHER, SHUNT_SCATTER, SHUNT_SEND };
 
 	for (int n = 1; n <= 8; n++) /* 1: two with bulk copies */
 		for (size_t g = 0; g < sizeof(geometries) / sizeof(geometries[0]); g++) {
@@ -964,15 +1046,20 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 			for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
 				size_t at = strlen(rules);
 
-				snprintf(rules + at, sizeof(rules) - at, "%s%s:0-1m:exchange%s,%s:1m-:chunks%s", at ? "," : "", shunt_kind_name(kinds[k]),
-				    geometries[g], shunt_kind_name(kinds[k]), geometries[g]);
+				snprintf(rules + at, sizeof(rules) - at, "%s%s:0-1m:exchange%s,%s:1m-:chunks%s",
+				    at ? "," : "", shunt_kind_name(kinds[k]), geometries[g], shunt_kind_name(kinds[k]),
+				    geometries[g]);
 			}
 			assert_int_equal(shunt_algo_force(rules), 0);
 			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++)
 				for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 					for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
 						struct shunt_scope s = {
-							.nranks = n > 1 ? n : 2, .cc = 90, .standalone = true, .max_ctas = limits[m], .bulk = n == 1,
+							.nranks = n > 1 ? n : 2,
+							.cc = 90,
+							.standalone = true,
+							.max_ctas = limits[m],
+							.bulk = n == 1,
 						};
 
 						issue_two(&s, kinds[k], counts[c][0], counts[c][1]);
@@ -983,7 +1070,10 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 
 /* ---- relays ---- */
 
-/* What one rank's launch moves, and how many channels it says messages have; all that is launched is looked at as above. */
+/*
+ * What one rank's launch moves, and how many channels it says messages have; all that is launched is looked at as
+ * above.
+ */
 struct relayed {
 	uint64_t sent, taken, passed;
 	unsigned launches, channels;
@@ -1010,7 +1100,9 @@ static struct relayed relayed(const struct shunt_scope *scope, int rank, int roo
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)scope->nranks };
 	struct relayed seen = { 0 };
 	struct shunt_issue issue = { .scope = scope, .base = &base, .emit = see_relay, .ctx = &seen };
-	struct shunt_coll c = { .kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = in, .recv = out };
+	struct shunt_coll c = {
+		.kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = in, .recv = out
+	};
 	const struct shunt_coll *calls = &c;
 	struct shunt_pick pick;
 	enum shunt_why why;
@@ -1053,9 +1145,15 @@ static void test_relay_the_roots_link_carries_the_message_once(void **state)
 static void test_windows_are_for_copies_from_a_size_on(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true };
-	static const struct { enum shunt_kind kind; uint64_t two, more; } from[] = {
-		{ SHUNT_ALLGATHER, 64 * MB, 16 * MB }, { SHUNT_ALLTOALL, 64 * MB, 32 * MB }, { SHUNT_BROADCAST, 128 * MB, NO_END },
-		{ SHUNT_GATHER, 64 * MB, 64 * MB }, { SHUNT_SCATTER, 64 * MB, 64 * MB },
+	static const struct {
+		enum shunt_kind kind;
+		uint64_t two, more;
+	} from[] = {
+		{ SHUNT_ALLGATHER, 64 * MB, 16 * MB },
+		{ SHUNT_ALLTOALL, 64 * MB, 32 * MB },
+		{ SHUNT_BROADCAST, 128 * MB, NO_END },
+		{ SHUNT_GATHER, 64 * MB, 64 * MB },
+		{ SHUNT_SCATTER, 64 * MB, 64 * MB },
 	};
 	char text[64];
 
@@ -1068,9 +1166,11 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 			if (bytes != NO_END) {
 				assert_string_not_equal(path(&s, from[i].kind, bytes), "copies");
 				assert_string_equal(path(&w, from[i].kind, bytes), "copies");
-				assert_string_equal(path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
+				assert_string_equal(
+				    path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
 			} else { /* not by its size */
-				assert_string_equal(path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
+				assert_string_equal(
+				    path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
 			}
 			w.no_sms = true;
 			assert_string_equal(path(&w, from[i].kind, 1), "copies");
@@ -1098,7 +1198,8 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 static void test_windows_are_pulled_from_only_by_rule(void **state)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
-	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true, .no_sms = true };
+	struct shunt_scope s = { .nranks = 4, .cc = 90 },
+	                   w = { .nranks = 4, .cc = 90, .windows = true, .no_sms = true };
 	const void *ptr;
 	uint64_t bytes;
 
@@ -1158,9 +1259,18 @@ static struct links links_of(enum shunt_kind kind, int rank, int n, int root, ui
 	struct shunt_scope scope = { .nranks = n, .standalone = true, .windows = true, .no_sms = true };
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
 	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
-	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = count_launch, .copy = count_copy, .place = no_place, .ctx = &links };
+	struct shunt_issue issue = { .scope = &scope,
+		.base = &base,
+		.emit = count_launch,
+		.copy = count_copy,
+		.place = no_place,
+		.ctx = &links };
 	/* Only addresses are computed. */
-	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = (void *)((uint64_t)1 << 40),
+	struct shunt_coll c = { .kind = kind,
+		.dtype = SHUNT_U8,
+		.count = bytes,
+		.root = root,
+		.send = (void *)((uint64_t)1 << 40),
 		.recv = in_place ? (void *)((uint64_t)1 << 40) : (void *)((uint64_t)1 << 41) };
 	const struct shunt_coll *calls = &c;
 	struct shunt_pick pick;
@@ -1207,7 +1317,8 @@ static void test_copies_broadcast_leaves_the_root_once(void **state)
 static void test_copies_gather_is_the_roots_work(void **state)
 {
 	for (int rank = 0; rank < 4; rank++) {
-		struct links g = links_of(SHUNT_GATHER, rank, 4, 2, 1000, false), s = links_of(SHUNT_SCATTER, rank, 4, 2, 1000, false);
+		struct links g = links_of(SHUNT_GATHER, rank, 4, 2, 1000, false),
+		             s = links_of(SHUNT_SCATTER, rank, 4, 2, 1000, false);
 
 		for (int p = 0; p < 4; p++) {
 			assert_int_equal(g.from[p], rank == 2 && p != 2 ? 1000 : 0);
@@ -1223,7 +1334,8 @@ static void test_copies_gather_is_the_roots_work(void **state)
 static void test_geometry_messages_channels_follow_from_size_alone(void **state)
 {
 	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
-	struct seen x = launched(s, SHUNT_SEND, 1 << 20, NULL), y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:exchange@1x32x1");
+	struct seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
+	            y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:exchange@1x32x1");
 
 	assert_memory_equal(&x, &y, sizeof(x));
 }
@@ -1248,8 +1360,10 @@ int main(void)
 		cmocka_unit_test(test_tuning_file_too_large_is_refused),
 		cmocka_unit_test(test_tuning_file_mutations_are_read_or_refused),
 		cmocka_unit_test_setup_teardown(test_tuning_set_takes_named_files_then_the_cache, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+		    test_tuning_set_broken_files_are_left_out_with_a_line, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+		    test_tuning_set_empty_directory_is_told_if_it_was_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_other_machine_is_refused_once, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),

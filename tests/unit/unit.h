@@ -43,7 +43,7 @@ static inline void unit_run_threads(int n, int (*body)(int rank, void *arg), voi
 	pthread_t threads[UNIT_MAX_RANKS];
 
 	for (int r = 0; r < n; r++) {
-		ranks[r] = (struct unit_rank){body, arg, r, 0};
+		ranks[r] = (struct unit_rank){ body, arg, r, 0 };
 		assert_int_equal(pthread_create(&threads[r], NULL, unit_thread, &ranks[r]), 0);
 	}
 	for (int r = 0; r < n; r++) {
@@ -76,7 +76,7 @@ typedef void unit_run(int n, int (*body)(int rank, void *arg), void *arg, int *e
 
 static inline void unit_sleep_ms(long ms)
 {
-	struct timespec ts = {ms / 1000, ms % 1000 * 1000000};
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
 
 	nanosleep(&ts, NULL);
 }

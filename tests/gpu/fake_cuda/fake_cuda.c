@@ -47,7 +47,7 @@ struct object {
 	unsigned access; /* bit per device */
 	bool capturing;
 	unsigned long long capture;
-	uintptr_t tip;   /* nodes are numbers, odd ones */
+	uintptr_t tip; /* nodes are numbers, odd ones */
 	struct {
 		uintptr_t from, to;
 	} edges[MAX_EDGES]; /* those that were added by hand */
@@ -283,8 +283,9 @@ int cuDeviceGetAttribute(int *value, int attr, int dev)
 {
 	ENTER();
 	*value = attr == SHUNT_CU_ATTR_MULTIPROCESSOR_COUNT ? 132 :
-	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN ? fake_cuda.shared :
-	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR ? fake_cuda.cc / 10 : fake_cuda.cc % 10;
+	    attr == SHUNT_CU_ATTR_MAX_SHARED_BYTES_OPTIN    ? fake_cuda.shared :
+	    attr == SHUNT_CU_ATTR_COMPUTE_CAPABILITY_MAJOR  ? fake_cuda.cc / 10 :
+	                                                      fake_cuda.cc % 10;
 	return 0;
 }
 
@@ -490,7 +491,8 @@ int cuMemGetAllocationGranularity(size_t *bytes, const struct shunt_cu_mem_prop 
 	return 0;
 }
 
-int cuMemCreate(unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, unsigned long long flags)
+int cuMemCreate(
+    unsigned long long *handle, size_t bytes, const struct shunt_cu_mem_prop *prop, unsigned long long flags)
 {
 	struct object *o;
 	void *p;
@@ -520,7 +522,8 @@ int cuMemRelease(unsigned long long handle)
 	return drop(HANDLE, handle);
 }
 
-int cuMemAddressReserve(unsigned long long *ptr, size_t bytes, size_t align, unsigned long long addr, unsigned long long flags)
+int cuMemAddressReserve(
+    unsigned long long *ptr, size_t bytes, size_t align, unsigned long long addr, unsigned long long flags)
 {
 	void *p;
 
@@ -630,7 +633,8 @@ int cuMemGetAllocationPropertiesFromHandle(struct shunt_cu_mem_prop *prop, unsig
 	ENTER();
 	if (!o)
 		return SHUNT_CU_INVALID_VALUE;
-	*prop = (struct shunt_cu_mem_prop){ .type = SHUNT_CU_MEM_ALLOCATION_PINNED, .handle_types = fake_cuda.unshared ? 0 : o->handle_types,
+	*prop = (struct shunt_cu_mem_prop){ .type = SHUNT_CU_MEM_ALLOCATION_PINNED,
+		.handle_types = fake_cuda.unshared ? 0 : o->handle_types,
 		.location = { SHUNT_CU_MEM_LOCATION_DEVICE, o->device } };
 	return 0;
 }
@@ -771,7 +775,8 @@ int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t bytes, 
 	ENTER();
 	res = on_stream(stream, &capture);
 	if (!res)
-		put(capture, (struct work){ .dst = (void *)(uintptr_t)dst, .src = (void *)(uintptr_t)src, .bytes = bytes });
+		put(capture,
+		    (struct work){ .dst = (void *)(uintptr_t)dst, .src = (void *)(uintptr_t)src, .bytes = bytes });
 	return res;
 }
 
@@ -815,7 +820,8 @@ int cuStreamBeginCapture_v2(void *stream, int capture_mode)
 	return 0;
 }
 
-int cuStreamGetCaptureInfo_v2(void *stream, int *status, unsigned long long *id, void **graph, void *const **nodes, size_t *nnodes)
+int cuStreamGetCaptureInfo_v2(
+    void *stream, int *status, unsigned long long *id, void **graph, void *const **nodes, size_t *nnodes)
 {
 	static __thread void *node;
 	struct object *o = find(STREAM, (uintptr_t)stream);
@@ -1109,8 +1115,8 @@ int cuEventElapsedTime(float *ms, void *start, void *stop)
 /* Kernels. The fake's fatbin is the source file's name. */
 
 #if !FAKE_CUDA_OLD
-int cuLibraryLoadData(void **library, const void *code, int *jit_options, void **jit_values, unsigned njit, int *lib_options,
-    void **lib_values, unsigned nlib)
+int cuLibraryLoadData(void **library, const void *code, int *jit_options, void **jit_values, unsigned njit,
+    int *lib_options, void **lib_values, unsigned nlib)
 {
 	struct object *o;
 
@@ -1186,13 +1192,15 @@ int cuOccupancyMaxActiveClusters(int *clusters, void *func, const struct shunt_c
 {
 	ENTER();
 	NEED_CONTEXT();
-	if (config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % config->attrs[0].value.cluster.x)
+	if (config->nattrs != 1 || config->attrs[0].id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION ||
+	    config->grid_x % config->attrs[0].value.cluster.x)
 		return SHUNT_CU_INVALID_VALUE;
 	*clusters = fake_cuda.clusters;
 	return 0;
 }
 
-static int note_launch(void *func, unsigned blocks, unsigned threads, unsigned shared, void *stream, void **params, int domain, unsigned cluster)
+static int note_launch(void *func, unsigned blocks, unsigned threads, unsigned shared, void *stream, void **params,
+    int domain, unsigned cluster)
 {
 	struct object *capture;
 	int res = on_stream(stream, &capture);
@@ -1224,13 +1232,16 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
 {
 	ENTER();
-	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1], *cluster = config->nattrs == 2 ? config->attrs : NULL;
+	const struct shunt_cu_launch_attr *domain = &config->attrs[config->nattrs - 1],
+	                                  *cluster = config->nattrs == 2 ? config->attrs : NULL;
 
-	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 || config->shared_bytes > (unsigned)fake_cuda.shared ||
-	    extra || config->nattrs < 1 || config->nattrs > 2 || domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
+	if (config->grid_y != 1 || config->grid_z != 1 || config->block_y != 1 || config->block_z != 1 ||
+	    config->shared_bytes > (unsigned)fake_cuda.shared || extra || config->nattrs < 1 || config->nattrs > 2 ||
+	    domain->id != SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN)
 		return SHUNT_CU_INVALID_VALUE;
-	if (cluster && (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
+	if (cluster &&
+	    (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params, domain->value.mem_sync_domain,
-	    cluster ? cluster->value.cluster.x : 0);
+	return note_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params,
+	    domain->value.mem_sync_domain, cluster ? cluster->value.cluster.x : 0);
 }

@@ -2,9 +2,9 @@
 #ifndef SHUNT_TESTS_GPU_FAKE_CUDA_H
 #define SHUNT_TESTS_GPU_FAKE_CUDA_H
 /*
- * A libcuda.so.1 without a GPU: device memory is host memory, shareable memory is a memfd, work is done when it is enqueued
- * and kernels are only noted down. It keeps count of everything that it hands out and can make any one call fail.
- * A libnvidia-ml.so.1 stands beside it.
+ * A libcuda.so.1 without a GPU: device memory is host memory, shareable memory is a memfd, work is done when it is
+ * enqueued and kernels are only noted down. It keeps count of everything that it hands out and can make any one call
+ * fail. A libnvidia-ml.so.1 stands beside it.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,27 +13,27 @@ enum { FAKE_DEVICES = 3, FAKE_GRANULE = 64 << 10, FAKE_MAX_ARGS = 256 };
 
 struct fake_cuda {
 	/* Set by tests. */
-	long fail_at;             /* the call with this number (see calls) fails; 0: none */
-	bool fail_cleanup;        /* calls that give something back may fail too */
-	int fail_with;            /* with this result */
+	long fail_at;      /* the call with this number (see calls) fails; 0: none */
+	bool fail_cleanup; /* calls that give something back may fail too */
+	int fail_with;     /* with this result */
 	int init_result;
-	int capturing_result;     /* of cuStreamIsCapturing */
-	bool busy;                /* nothing that was put on a stream is done yet, say the queries */
-	bool unshared;            /* memory looks as if it had not been made to be shared */
-	bool lossy;               /* the edges of a capture cannot be told */
-	int driver;               /* CUDA version of the driver; 0: 12020 */
-	int cc;                   /* compute capability x 10 */
-	int clusters;             /* that have room on a device */
-	int shared;               /* most bytes of shared memory that a block can have */
+	int capturing_result; /* of cuStreamIsCapturing */
+	bool busy;            /* nothing that was put on a stream is done yet, say the queries */
+	bool unshared;        /* memory looks as if it had not been made to be shared */
+	bool lossy;           /* the edges of a capture cannot be told */
+	int driver;           /* CUDA version of the driver; 0: 12020 */
+	int cc;               /* compute capability x 10 */
+	int clusters;         /* that have room on a device */
+	int shared;           /* most bytes of shared memory that a block can have */
 	bool no_peer, no_nvlink;
 	const char *missing_kernel;
 	/* Kept by the fake. */
 	long calls;
-	const char *failed;       /* the call that failed by request */
-	long live;                /* objects, mappings and references handed out and not given back */
-	long contexts[FAKE_DEVICES]; /* references to the primary contexts */
+	const char *failed;                 /* the call that failed by request */
+	long live;                          /* objects, mappings and references handed out and not given back */
+	long contexts[FAKE_DEVICES];        /* references to the primary contexts */
 	long kernels_loaded, kernels_large; /* ... that may have more than 48 KB of shared memory */
-	long joins;               /* edges from elsewhere in its capture that a stream was given */
+	long joins;                         /* edges from elsewhere in its capture that a stream was given */
 	struct {
 		char kernel[64];
 		unsigned blocks, threads, cluster;

@@ -46,6 +46,7 @@ int nvmlDeviceGetP2PStatus(void *dev, void *peer, int cap, int *status)
 {
 	if (dev == peer)
 		return 2;
-	*status = (cap == SHUNT_NVML_P2P_WRITE && fake_nvml.no_write) || (cap == SHUNT_NVML_P2P_NVLINK && fake_nvml.no_nvlink);
+	*status = (cap == SHUNT_NVML_P2P_WRITE && fake_nvml.no_write) ||
+	    (cap == SHUNT_NVML_P2P_NVLINK && fake_nvml.no_nvlink);
 	return 0;
 }
