@@ -115,7 +115,7 @@ void doctor_devices(struct findings *f, bool real_nccl)
 
 	if (!check_driver(f, real_nccl))
 		return;
-	if (gpu->open() || gpu->device_count(&n) || !n) {
+	if (gpu->open(NULL) || gpu->device_count(&n) || !n) {
 		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi",
 		    "the driver shows no GPU that can be used%s%s", visible ? ": CUDA_VISIBLE_DEVICES=" : "",
 		    visible ? visible : "");

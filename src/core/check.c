@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/check.h"
 #include "core/comm_priv.h"
+#include "core/gpu.h"
 #include "core/hash.h"
 
 void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)

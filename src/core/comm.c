@@ -7,6 +7,7 @@
 #include "core/comm_priv.h"
 #include "core/config.h"
 #include "core/fault.h"
+#include "core/gpu.h"
 #include "core/hash.h"
 #include "core/log.h"
 #include "core/peers.h"

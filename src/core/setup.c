@@ -12,6 +12,7 @@
 #include "algos/tuning.h"
 #include "core/comm_priv.h"
 #include "core/config.h"
+#include "core/gpu.h"
 #include "core/hash.h"
 #include "core/io.h"
 #include "core/log.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: MIT */
+#include "core/gpu.h"
 #include "core/windows.h"
 #include <errno.h>
 #include <stdlib.h>

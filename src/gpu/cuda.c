@@ -14,6 +14,7 @@
 struct shunt_cu_table shunt_cu;
 struct shunt_cu_device *shunt_cu_devices;
 int shunt_cu_ndevices;
+const struct shunt_kernel_set *shunt_cu_kernels;
 
 /* Guards the first use of a device: its context and its copy stream. */
 static pthread_mutex_t first_use = PTHREAD_MUTEX_INITIALIZER;
@@ -77,10 +78,7 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	return to_errno(result);
 }
 
-/*
- * The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are (struct
- * shunt_kargs_many).
- */
+/* The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are. */
 #define OLDEST_DRIVER 12010
 
 /* Every call that the list names, in one pass; the first one that is missing is returned by name. */
@@ -141,18 +139,21 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
 	/* What kernels have beside, their barriers and the driver's part, is less than 4 KB. */
-	d->info.bulk = d->info.cc >= 90 && shared >= (int)SHUNT_BULK_MOST + 4096;
+	d->info.bulk = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
 	return 0;
 }
 
-static int cuda_open(void)
+static const struct shunt_kernel_set no_kernels;
+
+static int cuda_open(const struct shunt_kernel_set *kernels)
 {
 	struct shunt_cu_device *devices;
 	const char *missing;
 	int count, res, err, version;
-	void *lib;
+	void *lib, **funcs;
 
-	if (!shunt_cu_have_kernels()) {
+	shunt_cu_kernels = kernels ? kernels : &no_kernels;
+	if (kernels && !kernels->fatbin[0]) {
 		shunt_info(SHUNT_LOG_INIT, "this build has no CUDA kernels: GPUs are left alone");
 		return -ENODEV;
 	}
@@ -184,9 +185,13 @@ static int cuda_open(void)
 	if (count < 1)
 		return -ENODEV;
 	devices = calloc((size_t)count, sizeof(*devices));
-	if (!devices)
-		return -ENOMEM;
+	funcs = calloc((size_t)count * shunt_cu_kernels->n + 1, sizeof(*funcs));
+	if (!devices || !funcs) {
+		err = -ENOMEM;
+		goto err_free_devices;
+	}
 	for (int i = 0; i < count; i++) {
+		devices[i].func = funcs + (size_t)i * shunt_cu_kernels->n;
 		err = read_device(i, &devices[i]);
 		if (err)
 			goto err_free_devices;
@@ -196,6 +201,7 @@ static int cuda_open(void)
 	return 0;
 
 err_free_devices:
+	free(funcs);
 	free(devices);
 	return err;
 }

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include "gpu/cuda_abi.h"
 #include "gpu/gpu_ops.h"
-#include "kernels/kernel_list.h"
 
 struct shunt_cu_device {
 	int dev;                    /* the driver's CUdevice */
@@ -19,8 +18,8 @@ struct shunt_cu_device {
 	void *_Atomic copy_stream;  /* NULL until first used, then kept */
 	atomic_bool loaded;         /* func, early and cluster_room are complete */
 	bool early;                 /* kernels may be launched before their stream has come to them */
-	unsigned cluster_room;      /* clusters of SHUNT_CHUNKS_SIDE blocks */
-	void *func[SHUNT_NKERNELS]; /* NULL where there is no such kernel */
+	unsigned cluster_room;      /* clusters of the set's cluster_blocks */
+	void **func;                /* by kernel; NULL where there is none */
 };
 
 /* The driver's calls, valid after open(). */
@@ -28,6 +27,8 @@ extern struct shunt_cu_table shunt_cu;
 /* All devices; written by open() only. */
 extern struct shunt_cu_device *shunt_cu_devices;
 extern int shunt_cu_ndevices;
+/* What open() was given. */
+extern const struct shunt_kernel_set *shunt_cu_kernels;
 
 /* Turns a driver's result other than 0 into a negative errno and logs it with what was being done. */
 int shunt_cu_error(int result, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -87,7 +88,6 @@ int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes);
 int shunt_cu_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
 int shunt_cu_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
 /* cuda_kernel.c */
-bool shunt_cu_have_kernels(void);
 int shunt_cu_kernels_load(int device);
 bool shunt_cu_kernel_exists(unsigned kernel);
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);

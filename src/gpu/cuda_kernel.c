@@ -6,42 +6,24 @@
 #include "gpu/cuda_dev.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/config.h"
 #include "core/log.h"
-#include "kernels/fatbin.h"
-#include "kernels/kargs.h"
 
 /* The first driver whose graphs know of launches that begin early, in CUDA's version. */
 #define EARLY_DRIVER 12030
 
-static const char *const kernel_names[SHUNT_NKERNELS] = {
-#define TEXT(name) #name
-#define TEXT_OF(name) TEXT(name)
-#define NAME(shape, op, opn, type, typen) \
-	[SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)] = TEXT_OF(SHUNT_KERNEL_NAME(shape, op, type)),
-	SHUNT_KERNEL_LIST(NAME)
-#undef NAME
-#undef TEXT_OF
-#undef TEXT
-};
-
 /* Guards libraries, and func of a device until its `loaded` is set. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-static void *libraries[SHUNT_NSOURCES];
-
-static const enum shunt_source source_of[SHUNT_NSHAPES] = {
-#define SOURCE(name, source, args) [SHUNT_SHAPE_##name] = SHUNT_SOURCE_##source,
-	SHUNT_SHAPE_LIST(SOURCE)
-#undef SOURCE
-};
-
-bool shunt_cu_have_kernels(void) { return shunt_fatbins[0]; }
+static void **libraries; /* by fatbin */
 
 bool shunt_cu_kernel_exists(unsigned kernel)
 {
-	return kernel < SHUNT_NKERNELS && shunt_fatbins[0] && kernel_names[kernel];
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
+
+	return set && kernel < set->n && set->fatbin[0] && set->kernel[kernel].name;
 }
 
 /* Most often the library was built by an nvcc that is newer than the driver, or not for such a device. */
@@ -50,7 +32,8 @@ static int load_error(int res, int device, const char *what)
 	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
 
 	return shunt_cu_error(res, "loading %s, built by %s, on device %d (sm_%d, driver for CUDA %u.%u)", what,
-	    shunt_fatbins_made, device, info->cc, (unsigned)info->driver / 1000, (unsigned)info->driver % 1000 / 10);
+	    shunt_cu_kernels->built_by, device, info->cc, (unsigned)info->driver / 1000,
+	    (unsigned)info->driver % 1000 / 10);
 }
 
 /*
@@ -58,20 +41,21 @@ static int load_error(int res, int device, const char *what)
  */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
-	unsigned shape = SHUNT_SHAPE_OF(kernel);
+	const struct shunt_kernel_desc *desc = &shunt_cu_kernels->kernel[kernel];
 	void *handle, *func;
 	int res, regs;
 
-	res = shunt_cu.LibraryGetKernel(&handle, libraries[source_of[shape]], kernel_names[kernel]);
+	res = shunt_cu.LibraryGetKernel(&handle, libraries[desc->fatbin], desc->name);
 	if (!res)
 		res = shunt_cu.KernelGetFunction(&func, handle);
 	if (!res)
 		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) :
 		                          shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
-	if (!res && source_of[shape] == SHUNT_SOURCE_bulk && shunt_cu_devices[device].info.bulk)
-		res = shunt_cu.FuncSetAttribute(func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)SHUNT_BULK_MOST);
+	if (!res && desc->dynamic_shared && shunt_cu_devices[device].info.bulk)
+		res = shunt_cu.FuncSetAttribute(
+		    func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)shunt_cu_kernels->shared_bytes);
 	if (res)
-		return load_error(res, device, kernel_names[kernel]);
+		return load_error(res, device, desc->name);
 	*func_p = func;
 	return 0;
 }
@@ -91,16 +75,17 @@ static bool kernels_wait(int device, void *func)
 /* Of the kernel that needs most. A slice of a GPU may have few. */
 static unsigned ask_cluster_room(int device, void *func)
 {
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
 	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
-		.value.cluster = { SHUNT_CHUNKS_SIDE, 1, 1 } };
+		.value.cluster = { set->cluster_blocks, 1, 1 } };
 	const struct shunt_cu_launch_config config = {
-		.grid_x = SHUNT_MAX_BLOCKS,
+		.grid_x = set->max_blocks,
 		.grid_y = 1,
 		.grid_z = 1,
-		.block_x = SHUNT_MAX_THREADS,
+		.block_x = set->max_threads,
 		.block_y = 1,
 		.block_z = 1,
-		.shared_bytes = shunt_cu_devices[device].info.bulk ? SHUNT_BULK_MOST : 0,
+		.shared_bytes = shunt_cu_devices[device].info.bulk ? set->shared_bytes : 0,
 		.attrs = &attr,
 		.nattrs = 1,
 	};
@@ -124,20 +109,25 @@ static int load_library(void **library_p, const void *fatbin)
 static int load_all(int device)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
 	unsigned last = 0;
 	int res, err;
 
-	for (unsigned source = 0; source < SHUNT_NSOURCES; source++) {
-		if (libraries[source])
+	if (!libraries)
+		libraries = calloc(set->nfatbins, sizeof(*libraries));
+	if (!libraries)
+		return -ENOMEM;
+	for (unsigned i = 0; i < set->nfatbins; i++) {
+		if (libraries[i])
 			continue;
-		res = load_library(&libraries[source], shunt_fatbins[source]);
+		res = load_library(&libraries[i], set->fatbin[i]);
 		if (res) {
-			libraries[source] = NULL;
+			libraries[i] = NULL;
 			return load_error(res, device, "our kernels");
 		}
 	}
-	for (unsigned k = 0; k < SHUNT_NKERNELS; k++) {
-		if (!kernel_names[k])
+	for (unsigned k = 0; k < set->n; k++) {
+		if (!set->kernel[k].name)
 			continue;
 		err = load_kernel(device, k, &d->func[k]);
 		if (err)
@@ -145,7 +135,7 @@ static int load_all(int device)
 		last = k;
 	}
 	d->early = shunt_config()->early_launch && kernels_wait(device, d->func[last]);
-	d->cluster_room = ask_cluster_room(device, d->func[SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F16)]);
+	d->cluster_room = ask_cluster_room(device, d->func[set->cluster_kernel]);
 	return 0;
 }
 
@@ -193,7 +183,7 @@ enum { N_USUAL = sizeof(usual) / sizeof(usual[0]) };
 
 unsigned shunt_cu_cluster_blocks(int device)
 {
-	const unsigned taken = SHUNT_MAX_BLOCKS + GPCS * (SHUNT_CHUNKS_SIDE - 1);
+	const unsigned taken = shunt_cu_kernels->max_blocks + GPCS * (shunt_cu_kernels->cluster_blocks - 1);
 	const struct shunt_cu_device *d = &shunt_cu_devices[device];
 
 	return d->cluster_room && d->info.sms > taken ? d->info.sms - taken : 0;
@@ -209,8 +199,8 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	err = shunt_cu_enter_hot(device, &scope);
 	if (err)
 		return err;
-	func = launch->kernel < SHUNT_NKERNELS ? shunt_cu_devices[device].func[launch->kernel] : NULL;
-	if (!func || launch->arg_bytes != shunt_kernel_arg_bytes(launch->kernel)) {
+	func = launch->kernel < shunt_cu_kernels->n ? shunt_cu_devices[device].func[launch->kernel] : NULL;
+	if (!func || launch->arg_bytes != shunt_cu_kernels->kernel[launch->kernel].arg_bytes) {
 		shunt_error(
 		    "launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
 		    launch->kernel, launch->arg_bytes, device);
@@ -247,7 +237,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	}
 	if (res)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
-		    kernel_names[launch->kernel], launch->blocks, launch->threads, device);
+		    shunt_cu_kernels->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
 out_leave:
 	shunt_cu_leave(&scope);
 	return err;

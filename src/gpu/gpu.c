@@ -11,13 +11,14 @@
 
 static atomic_bool prefer_cuda;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const struct shunt_kernel_set *kernel_set;
 static const struct shunt_gpu_ops *chosen;
 
 void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda, true); }
 
 static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops, const char *asked_by)
 {
-	int err = ops->open();
+	int err = ops->open(kernel_set);
 
 	if (!err)
 		return ops;
@@ -33,7 +34,7 @@ static bool cuda_fits(void)
 {
 	int count;
 
-	return !shunt_gpu_cuda_ops.open() && !shunt_gpu_cuda_ops.device_count(&count) &&
+	return !shunt_gpu_cuda_ops.open(kernel_set) && !shunt_gpu_cuda_ops.device_count(&count) &&
 	    (count >= (shunt_config()->multi_rank_gpu ? 1 : 2) || shunt_gpu_cuda_ops.in_use());
 }
 
@@ -49,9 +50,6 @@ static void choose(void)
 	default:
 		break;
 	}
-	/* What auto means must not depend on whether the program asks for a device or for NCCL first. */
-	if (shunt_gpu_find_nccl)
-		shunt_gpu_find_nccl();
 	if (atomic_load(&prefer_cuda)) {
 		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
 		return;
@@ -62,8 +60,14 @@ static void choose(void)
 		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");
 }
 
-const struct shunt_gpu_ops *shunt_gpu(void)
+const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
 {
+	static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&first);
+	if (!kernel_set)
+		kernel_set = kernels;
+	pthread_mutex_unlock(&first);
 	pthread_once(&once, choose);
 	return chosen;
 }

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "gpu/kernel_set.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -26,7 +27,7 @@ struct shunt_gpu_info {
 	uint16_t cc;      /* compute capability x 10: 90 for sm_90; the sim says 0 */
 	uint16_t sim;     /* 1 on the sim */
 	uint32_t driver;  /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
-	uint32_t bulk;    /* 1: kernels can have SHUNT_BULK_MOST bytes of shared memory, and its bulk copies go on by
+	uint32_t bulk;    /* 1: kernels can have the set's shared_bytes of shared memory, and its bulk copies go on by
 	                     themselves */
 };
 
@@ -58,9 +59,9 @@ struct shunt_gpu_capture {
 };
 
 struct shunt_gpu_launch {
-	unsigned kernel; /* index of kernels/kernel_list.h */
+	unsigned kernel; /* index in the set of kernels */
 	unsigned blocks, threads;
-	const void *args; /* struct shunt_kargs, copied by the call */
+	const void *args; /* the kernel's structure of arguments, copied by the call */
 	size_t arg_bytes;
 	void *stream;
 	unsigned cluster; /* 0, or in clusters of so many blocks, if it divides them and the device has room for all */
@@ -71,9 +72,10 @@ struct shunt_gpu_ops {
 	const char *name; /* "cuda" or "sim" */
 
 	/*
-	 * Opens the layer; called once per process before anything else. -ENODEV: no driver or no device (not logged).
+	 * Opens the layer for these kernels, or NULL: to look at devices; called once per process before anything else.
+	 * -ENODEV: no driver or no device, or no kernels in the set for it (not logged).
 	 */
-	int (*open)(void);
+	int (*open)(const struct shunt_kernel_set *kernels);
 	int (*device_count)(int *count_p);
 	/* Has the program, or anybody else in this process, begun to work on one of them? False on the sim. */
 	bool (*in_use)(void);
@@ -141,8 +143,8 @@ struct shunt_gpu_ops {
 	bool (*kernel_exists)(unsigned kernel);
 	int (*launch)(int device, const struct shunt_gpu_launch *launch);
 	/*
-	 * How many blocks a launch in clusters may have so that it and one of SHUNT_MAX_BLOCKS single blocks always
-	 * find room beside each other, whichever comes first; 0: none, or the kernels are not loaded.
+	 * How many blocks a launch in clusters may have so that it and one of the set's max_blocks single blocks
+	 * always find room beside each other, whichever comes first; 0: none, or the kernels are not loaded.
 	 */
 	unsigned (*cluster_blocks)(int device);
 
@@ -189,15 +191,13 @@ extern const struct shunt_gpu_ops shunt_gpu_cuda_ops; /* src/gpu/cuda.c */
 extern const struct shunt_gpu_ops shunt_gpu_sim_ops;  /* src/gpu/sim.cc */
 
 /*
- * The chosen and opened layer (src/gpu/gpu.c), or NULL with one log line. Decided once per process:
- * SHUNT_DEVICE=cuda|sim, or auto: in overlay cuda always; in standalone cuda with two devices or more, or one that the
- * program uses (each process may be shown only its own), else sim.
+ * The chosen layer (src/gpu/gpu.c), opened for these kernels, or NULL with one log line. Decided by the first call of a
+ * process: SHUNT_DEVICE=cuda|sim, or auto: cuda where shunt_gpu_prefer_cuda was called; else cuda with two devices or
+ * more, or one that the program uses (each process may be shown only its own), else sim.
  */
-const struct shunt_gpu_ops *shunt_gpu(void);
-/* Called by the shim when it finds a real NCCL: auto then means cuda. */
+const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels);
+/* Before shunt_gpu_open: there is a real NCCL, so that auto means cuda. */
 void shunt_gpu_prefer_cuda(void);
-/* The shim's, where there is one: looks for the real NCCL unless that has been done. Called before auto is decided. */
-void shunt_gpu_find_nccl(void) __attribute__((weak));
 
 #ifdef __cplusplus
 }

@@ -27,7 +27,20 @@ bool sim_device_ok(int device)
 	return false;
 }
 
-static int sim_open(void) { return 0; }
+static const struct shunt_kernel_set *kernel_set;
+
+static int sim_open(const struct shunt_kernel_set *kernels)
+{
+	kernel_set = kernels;
+	return 0;
+}
+
+const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel)
+{
+	return kernel_set && kernel < kernel_set->n ? &kernel_set->kernel[kernel] : nullptr;
+}
+
+shunt_sim_kernel *sim_kernel(unsigned kernel) { return sim_kernel_desc(kernel) ? kernel_set->sim[kernel] : nullptr; }
 
 static int sim_device_count(int *count_p)
 {

@@ -30,8 +30,9 @@ bool sim_handle_ok(const void *object, enum sim_kind kind);
 /* Likewise, and forgets it: of two who free the same object one is refused. */
 bool sim_handle_remove(const void *object, enum sim_kind kind);
 
-/* sim_kernels.cc. NULL: not in this build (or no such index). */
-sim_kernel_fn *sim_kernel(unsigned kernel);
+/* sim.cc: what open() was given. NULL: not in this build, or no such index. */
+const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
+shunt_sim_kernel *sim_kernel(unsigned kernel);
 
 /* sim_op.cc: one piece of work of a stream. Run never changes it: a graph runs it again and again. */
 struct sim_op;

@@ -40,7 +40,7 @@ void sim_block_jitter(struct sim_block *b)
 	if (!max_us)
 		return;
 	uint64_t seed = __atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) * 65536ull +
-	    ((const struct shunt_kargs *)b->launch->args)->rank * 1024u + b->self.bid + 1;
+	    (unsigned)b->launch->device * 1024u + b->self.bid + 1;
 	if (b->seed != seed) {
 		b->seed = seed;
 		b->random = seed * 0x9e3779b97f4a7c15u;

@@ -6,15 +6,14 @@
  * next. Fibers and stacks are made once and kept from launch to launch.
  */
 #include "gpu/sim_fiber.h"
+#include "gpu/kernel_set.h"
 #include "kernels/gpu.h"
 
-enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_BLOCKS = 1024 };
-
-/* A kernel; it takes a reference to its own structure of arguments, which begins with a struct shunt_kargs. */
-typedef void sim_kernel_fn(const void *args);
+enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_THREADS = 512, SIM_MAX_BLOCKS = 1024 };
 
 struct sim_launch {
-	sim_kernel_fn *fn;
+	shunt_sim_kernel *fn;
+	int device;
 	unsigned blocks, threads;
 	void *args; /* ours */
 };

@@ -3,13 +3,12 @@
 #define SHUNT_GPU_SIM_HOOKS_H
 /* What tests may do with the sim beside shunt_gpu_sim_ops. Not exported by the library. */
 #include <stddef.h>
-#include "kernels/kargs.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 /*
- * Enqueues any function as a kernel; it gets a copy of args, which begin with a struct shunt_kargs. 0 or a negative
+ * Enqueues any function as a kernel; it gets a copy of args, 0 or a negative
  * errno, as shunt_gpu_ops.launch.
  */
 int shunt_sim_launch_fn(void (*fn)(const void *args), int device, unsigned blocks, unsigned threads, const void *args,

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include "gpu/sim.h"
 #include "gpu/sim_hooks.h"
-#include "kernels/kernel_list.h"
 
 struct sim_op *sim_op_create(const struct sim_op_kind *kind)
 {
@@ -135,15 +134,15 @@ const struct sim_op_kind sim_op_graph = { run_graph, drop_graph };
 const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
 const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
-int shunt_sim_launch_fn(
-    sim_kernel_fn *fn, int device, unsigned blocks, unsigned threads, const void *args, size_t arg_bytes, void *handle)
+int shunt_sim_launch_fn(shunt_sim_kernel *fn, int device, unsigned blocks, unsigned threads, const void *args,
+    size_t arg_bytes, void *handle)
 {
 	struct sim_stream *stream;
 	struct sim_op *op;
 	int err;
 
 	if (!fn || !args || !blocks || blocks > SIM_MAX_BLOCKS || !threads || threads % SIM_LANES ||
-	    threads > SHUNT_MAX_THREADS) {
+	    threads > SIM_MAX_THREADS) {
 		shunt_error("sim: cannot launch %u blocks of %u threads", blocks, threads);
 		return -EINVAL;
 	}
@@ -158,6 +157,7 @@ int shunt_sim_launch_fn(
 	op = sim_op_create(&sim_op_launch);
 	if (!op)
 		return -ENOMEM;
+	op->launch.device = device;
 	op->launch.fn = fn;
 	op->launch.blocks = blocks;
 	op->launch.threads = threads;
@@ -172,9 +172,9 @@ int shunt_sim_launch_fn(
 
 int sim_launch(int device, const struct shunt_gpu_launch *launch)
 {
-	sim_kernel_fn *fn = sim_kernel(launch->kernel);
+	shunt_sim_kernel *fn = sim_kernel(launch->kernel);
 
-	if (!fn || !launch->args || launch->arg_bytes != shunt_kernel_arg_bytes(launch->kernel)) {
+	if (!fn || !launch->args || launch->arg_bytes != sim_kernel_desc(launch->kernel)->arg_bytes) {
 		shunt_error("sim: kernel %u is not in this build, or its arguments have %zu bytes", launch->kernel,
 		    launch->arg_bytes);
 		return -EINVAL;

@@ -70,7 +70,7 @@
  * Numbers: struct f16, bf16, f8e4m3, f8e5m2 { raw bits x; };  float gpu_to_f32(T);  T gpu_from_f32<T>(float): round to
  * nearest even; f8 saturates to the largest finite number (NaN stays NaN, e5m2 infinity saturates too).
  */
-#include "kernels/kargs.h"
+#include <stdint.h>
 #if defined(__CUDACC__)
 #include "kernels/gpu_cuda.h"
 #else

@@ -9,7 +9,7 @@
  * SHUNT_PLANT_NO_SYNC takes the block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
  */
 #include <time.h>
-#include "kernels/kargs.h"
+#include <stdint.h>
 #include "kernels/gpu_sim_num.h"
 
 #define GPU_FN static inline

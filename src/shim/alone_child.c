@@ -5,7 +5,7 @@
 #include <string.h>
 #include "core/council.h"
 #include "core/log.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "shim/alone_task.h"
 #include "shim/children.h"
 #include "shim/result.h"

@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions of shunt/shunt.h that start from a handle, and what shunt/device.h wants to know. */
+/* The functions of shunt/shunt.h that start from a handle. */
 #include <errno.h>
 #include <string.h>
-#include "gpu/gpu_ops.h"
 #include "shim/attach.h"
 #include "shim/pending.h"
 #include "shim/real.h"
 #include "shunt/shunt.h"
-
-void shunt_gpu_find_nccl(void)
-{
-	shunt_mode();
-}
 
 int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "core/log.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "shim/attach.h"
 #include "shim/real.h"
 

@@ -7,7 +7,7 @@
 #include <errno.h>
 #include "core/log.h"
 #include "core/windows.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "shim/group.h"
 #include "shim/real.h"
 #include "shim/result.h"

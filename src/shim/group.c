@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "core/thread.h"
 #include "core/windows.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "shim/group.h"
 #include "shim/jobs.h"
 #include "shim/pending.h"

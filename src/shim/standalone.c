@@ -6,7 +6,7 @@
 #include "core/boot.h"
 #include "core/config.h"
 #include "core/log.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "shim/alone_task.h"
 #include "shim/real.h"
 #include "shim/result.h"

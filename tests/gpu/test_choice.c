@@ -16,8 +16,9 @@
 #include <unistd.h>
 
 #include "../lib/leave.h"
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
 #include "mock_core.h"
+#include "shim/real.h"
 #include "shunt/device.h"
 
 static bool cuda_used;
@@ -26,13 +27,13 @@ static atomic_int cuda_opens, sim_opens;
 static int last_device;
 static void *last_arg;
 
-static int cuda_open(void)
+static int cuda_open(const struct shunt_kernel_set *kernels)
 {
 	atomic_fetch_add(&cuda_opens, 1);
 	return cuda_err;
 }
 
-static int sim_open(void)
+static int sim_open(const struct shunt_kernel_set *kernels)
 {
 	atomic_fetch_add(&sim_opens, 1);
 	return sim_err;
@@ -128,10 +129,21 @@ const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 /* The shim's: what it finds, the choice has to know. */
 static bool nccl_is_there;
 
-void shunt_gpu_find_nccl(void)
+atomic_int shunt_real_mode;
+_Thread_local struct shunt_real_thread shunt_real_thread;
+
+enum shunt_mode shunt_real_open(void)
 {
 	if (nccl_is_there)
 		shunt_gpu_prefer_cuda();
+	atomic_store(&shunt_real_mode, nccl_is_there ? SHUNT_OVERLAY : SHUNT_STANDALONE);
+	return nccl_is_there ? SHUNT_OVERLAY : SHUNT_STANDALONE;
+}
+
+static const struct shunt_gpu_ops *choose(void)
+{
+	shunt_mode();
+	return shunt_gpu();
 }
 
 struct row {
@@ -163,7 +175,7 @@ static const struct row rows[] = {
 
 static void *choose_thread(void *arg)
 {
-	return (void *)(uintptr_t)shunt_gpu();
+	return (void *)(uintptr_t)choose();
 }
 
 static int try_row(const struct row *r)
@@ -183,7 +195,7 @@ static int try_row(const struct row *r)
 	nccl_is_there = r->overlay;
 	for (int i = 0; i < 4; i++)
 		pthread_create(&t[i], NULL, choose_thread, NULL);
-	ops = shunt_gpu();
+	ops = choose();
 	for (int i = 0; i < 4; i++) {
 		pthread_join(t[i], &seen);
 		bad |= seen != (const void *)ops;

@@ -21,6 +21,7 @@
 #include "kernels/fatbin.h"
 #include "kernels/kargs.h"
 #include "mock_core.h"
+#include "kernels/set.h"
 
 #define SOURCE(name) [SHUNT_SOURCE_##name] = #name,
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { SHUNT_SOURCE_LIST(SOURCE) };
@@ -55,7 +56,7 @@ static int setup(void **state)
 {
 	char byte = 0, dst;
 
-	if (ops->open())
+	if (ops->open(&shunt_kernels))
 		return -1;
 	/* What is kept for ever is made now, so that the tests can count the rest. */
 	for (int d = 0; d < FAKE_DEVICES - 1; d++)
@@ -772,7 +773,7 @@ static int fresh_kernels_load(long n)
 {
 	int err;
 
-	if (ops->open())
+	if (ops->open(&shunt_kernels))
 		return 2;
 	fake_cuda.fail_at = n ? fake_cuda.calls + n : 0;
 	fake_cuda.fail_with = SHUNT_CU_NO_BINARY_FOR_GPU;
@@ -796,7 +797,7 @@ static int fresh_open(long n)
 	int err;
 
 	fake_cuda.fail_at = n;
-	err = ops->open();
+	err = ops->open(&shunt_kernels);
 	if (!fake_cuda.failed)
 		return err ? 3 : 0;
 	return err == -ENOMEM && mock_log_count == 1 ? 1 : 4;
@@ -827,7 +828,7 @@ static void test_kernels_load_every_failure_is_an_error_and_can_be_repeated(void
 static int missing_kernel(long n)
 {
 	fake_cuda.missing_kernel = "ncclDevKernel_Shunt_twoshot8_ext_i64";
-	if (ops->open())
+	if (ops->open(&shunt_kernels))
 		return 2;
 	return ops->kernels_load(0) == -ENOENT && strstr(mock_log_text, fake_cuda.missing_kernel) ? 0 : 1;
 }
@@ -840,14 +841,14 @@ static void test_kernels_load_missing_kernel_is_named(void **state)
 static int no_device(long n)
 {
 	fake_cuda.init_result = SHUNT_CU_NO_DEVICE;
-	return ops->open() == -ENODEV && !mock_log_count ? 0 : 1;
+	return ops->open(&shunt_kernels) == -ENODEV && !mock_log_count ? 0 : 1;
 }
 
 static int fails_to_load(long at)
 {
 	char byte = 0, dst;
 
-	if (ops->open() || ops->copy(0, &dst, &byte, 1))
+	if (ops->open(&shunt_kernels) || ops->copy(0, &dst, &byte, 1))
 		return 1;
 	fake_cuda.fail_with = SHUNT_CU_NO_BINARY_FOR_GPU;
 	for (long n = 3; n < 40; n++) { /* behind the question which context is current, which may fail */
@@ -870,7 +871,7 @@ static int comes_back_from_a_reset(long program_first)
 {
 	char from = 1, to = 0;
 
-	if (ops->open() || ops->kernels_load(0) || ops->kernels_load(1) || ops->copy(0, &to, &from, 1))
+	if (ops->open(&shunt_kernels) || ops->kernels_load(0) || ops->kernels_load(1) || ops->copy(0, &to, &from, 1))
 		return 1;
 	fake_cuda_device_reset(0);
 	fake_cuda.contexts[0] += program_first; /* it has begun anew before we do */
@@ -894,7 +895,8 @@ static void test_kernels_load_comes_back_from_a_device_reset(void **state)
 static int open_with_cuda_12_0(long unused)
 {
 	fake_cuda.driver = 12000;
-	return ops->open() != -ENOSYS || !strstr(mock_log_text, "is for CUDA 12.0; Shunt needs a driver for CUDA 12.1");
+	return ops->open(&shunt_kernels) != -ENOSYS ||
+	    !strstr(mock_log_text, "is for CUDA 12.0; Shunt needs a driver for CUDA 12.1");
 }
 
 /* It would load all kernels, and refuse to launch those with more than 4 KB of parameters. */
@@ -905,7 +907,7 @@ static void test_open_a_driver_without_long_parameters_is_refused(void **state)
 
 static int a_context_is_use(long unused)
 {
-	if (ops->open() || ops->in_use())
+	if (ops->open(&shunt_kernels) || ops->in_use())
 		return 1;
 	fake_cuda.contexts[1]++; /* the program's, on another thread */
 	if (!ops->in_use())
@@ -932,7 +934,7 @@ static int old_gpu(long n)
 	};
 
 	fake_cuda.cc = 80;
-	if (ops->open() || ops->kernels_load(0) || ops->launch(0, &launch))
+	if (ops->open(&shunt_kernels) || ops->kernels_load(0) || ops->launch(0, &launch))
 		return 1;
 	return fake_cuda.launch.count == 1 && fake_cuda.launch.mem_sync_domain == -1 ? 0 : 2;
 }
@@ -958,7 +960,7 @@ static int cluster_of(int cc, int clusters, unsigned blocks)
 
 	fake_cuda.cc = cc;
 	fake_cuda.clusters = clusters;
-	if (ops->open() || ops->kernels_load(0) || ops->launch(0, &launch))
+	if (ops->open(&shunt_kernels) || ops->kernels_load(0) || ops->launch(0, &launch))
 		return -1;
 	return (int)fake_cuda.launch.cluster;
 }
@@ -1013,7 +1015,7 @@ static int bulk_copies(int cc, int shared, bool want)
 
 	fake_cuda.cc = cc;
 	fake_cuda.shared = shared;
-	if (ops->open() || ops->device_info(0, &info) || ops->kernels_load(0) || ops->launch(0, &launch))
+	if (ops->open(&shunt_kernels) || ops->device_info(0, &info) || ops->kernels_load(0) || ops->launch(0, &launch))
 		return 1;
 	if (info.bulk != want || (fake_cuda.kernels_large != 0) != want)
 		return 2;
@@ -1042,7 +1044,7 @@ static int other_device_only(long n)
 	void *host, *dev, *ctx;
 	char a = 1, b = 2;
 
-	if (ops->open())
+	if (ops->open(&shunt_kernels))
 		return 1;
 	if (n) {
 		/* the program works on device 1, as cudaSetDevice(1) does; we have used none yet */
@@ -1076,7 +1078,7 @@ static int first_use_by_many(long n)
 	int bad = 0;
 	void *ret;
 
-	if (ops->open())
+	if (ops->open(&shunt_kernels))
 		return 2;
 	for (int i = 0; i < 8; i++)
 		pthread_create(&t[i], NULL, load_thread, NULL);

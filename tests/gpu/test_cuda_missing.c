@@ -12,6 +12,7 @@
 #include "gpu/gpu_ops.h"
 #include "kernels/fatbin.h"
 #include "mock_core.h"
+#include "kernels/set.h"
 
 const char shunt_fatbins_made[] = "";
 #if TEST_NO_KERNELS
@@ -22,7 +23,7 @@ const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "excha
 
 static void test_open_missing_symbol_is_named(void **state)
 {
-	assert_int_equal(shunt_gpu_cuda_ops.open(), -ENOSYS);
+	assert_int_equal(shunt_gpu_cuda_ops.open(&shunt_kernels), -ENOSYS);
 	assert_int_equal(mock_log_count, 1);
 	assert_non_null(strstr(mock_log_text, "CUDA 11.8 and lacks cuLibraryLoadData"));
 	assert_int_equal(fake_cuda.calls, 0);
@@ -30,7 +31,7 @@ static void test_open_missing_symbol_is_named(void **state)
 
 static void test_open_without_kernels_is_no_device(void **state)
 {
-	assert_int_equal(shunt_gpu_cuda_ops.open(), -ENODEV);
+	assert_int_equal(shunt_gpu_cuda_ops.open(&shunt_kernels), -ENODEV);
 	assert_int_equal(mock_log_count, 0);
 	assert_int_equal(fake_cuda.calls, 0);
 	assert_false(shunt_gpu_cuda_ops.kernel_exists(0));

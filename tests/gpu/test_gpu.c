@@ -20,6 +20,7 @@
 
 #include "gpu/gpu_ops.h"
 #include "kernels/kernel_list.h"
+#include "kernels/set.h"
 
 static const struct shunt_gpu_ops *const ops = &shunt_gpu_cuda_ops;
 static int ndevices;
@@ -108,7 +109,7 @@ static int map_elsewhere(int sock, size_t bytes)
 	if (recvmsg(sock, &msg, 0) != 1 || !CMSG_FIRSTHDR(&msg))
 		return 1;
 	memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-	if (ops->open() || ops->device_count(&n))
+	if (ops->open(&shunt_kernels) || ops->device_count(&n))
 		return 2;
 	if (ops->share_map(n - 1, fd, bytes, &mem))
 		return 3;
@@ -291,7 +292,7 @@ int main(int argc, char **argv)
 	args = argv;
 	if (argc == 4 && !strcmp(argv[1], "map"))
 		return map_elsewhere(atoi(argv[2]), strtoull(argv[3], NULL, 10));
-	if (ops->open() || ops->device_count(&ndevices) || ndevices < 1) {
+	if (ops->open(&shunt_kernels) || ops->device_count(&ndevices) || ndevices < 1) {
 		printf("skipped: test_gpu needs a GPU and a build with CUDA kernels\n");
 		return 77;
 	}

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "core/order.h"
+#include "kernels/set.h"
 
 enum { CELLS = 512, NAMES = 64, STREAMS = 4, GRAPHS = 2, FORKED = 4 };
 
@@ -215,7 +216,7 @@ int main(int argc, char **argv)
 		ops = &shunt_gpu_sim_ops;
 		cell = 4096;
 	}
-	if (ops->open() || ops->device_count(&count) || count < 1) {
+	if (ops->open(&shunt_kernels) || ops->device_count(&count) || count < 1) {
 		printf("skipped: test_order_device needs a GPU and a build with CUDA kernels\n");
 		return 77;
 	}

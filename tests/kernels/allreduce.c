@@ -14,6 +14,7 @@
 #include "gpu/sim_hooks.h"
 #include "kernels/world.h"
 #include "lib/reference.h"
+#include "kernels/set.h"
 
 #define GUARD WORLD_GUARD
 
@@ -384,7 +385,7 @@ int main(int argc, char **argv)
 		shapes[ONESHOT] = shapes[TWOSHOT] = shapes[CHUNKS] = shapes[BULK] = argv[1];
 	}
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	if (gpu->open())
+	if (gpu->open(&shunt_kernels))
 		return 1;
 	if (argc > 1)
 		cmocka_set_test_filter("test_kernels_every_count*");

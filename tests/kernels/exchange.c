@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include "gpu/sim_hooks.h"
 #include "kernels/job.h"
+#include "kernels/set.h"
 
 static bool quick;
 
@@ -376,5 +377,5 @@ int main(void)
 
 	quick = getenv("KERNELS_QUICK") != NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	return shunt_gpu_sim_ops.open() ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	return shunt_gpu_sim_ops.open(&shunt_kernels) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "kernels/kernel_list.h"
 #include "plan/exec_plans.h"
 #include "plan/run.h"
+#include "kernels/set.h"
 
 enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };
 static const char *const ways[NWAYS] = { "plan", "kernel" };
@@ -318,7 +319,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	n = (int)plan->nranks;
-	gpu = shunt_gpu();
+	gpu = shunt_gpu_open(&shunt_kernels);
 	if (!gpu || gpu->device_count(&devices) || (devices < n && !shunt_config()->multi_rank_gpu) || n > MAX ||
 	    gpu->device_info(0, &info))
 		return 77;

@@ -17,6 +17,7 @@
 #include "gpu/sim_hooks.h"
 #include "kernels/plan_args.h"
 #include "lib/reference.h"
+#include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 static bool quick;
@@ -847,7 +848,7 @@ int main(int argc, char **argv)
 	if (argc > 1)
 		cmocka_set_test_filter(argv[1]);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	if (gpu->open())
+	if (gpu->open(&shunt_kernels))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

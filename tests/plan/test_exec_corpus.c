@@ -14,6 +14,7 @@
 #include <cmocka.h>
 #include "plan/exec_fleet.h"
 #include "gpu/sim_hooks.h"
+#include "kernels/set.h"
 
 static bool quick;
 static const char *only, *folder;
@@ -224,7 +225,7 @@ int main(int argc, char **argv)
 	quick = getenv("EXEC_QUICK") != NULL;
 	only = argc > 1 ? argv[1] : NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	if (shunt_gpu_sim_ops.open())
+	if (shunt_gpu_sim_ops.open(&shunt_kernels))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

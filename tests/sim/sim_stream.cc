@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "sim_test.h"
+#include "kernels/set.h"
 
 /* recv[0] = recv[0] * 3 + count, after a while: results tell the order. */
 static void k_step(const struct shunt_kargs &a)
@@ -693,6 +694,6 @@ int main(void)
 		cmocka_unit_test(test_streams_may_be_used_from_many_threads),
 	};
 
-	assert_ok(ops->open());
+	assert_ok(ops->open(&shunt_kernels));
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,7 @@ extern "C" {
 }
 #include "gpu/gpu_ops.h"
 #include "gpu/sim_hooks.h"
+#include "kernels/kargs.h"
 #include "kernels/gpu.h"
 
 static const struct shunt_gpu_ops *const ops = &shunt_gpu_sim_ops;

@@ -16,6 +16,7 @@
 #include "lib/reference.h"
 #include "plan.h"
 #include "plan/exec_fleet.h"
+#include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
 static const char *only;
@@ -242,7 +243,7 @@ int main(int argc, char **argv)
 	quick = getenv("EXEC_QUICK") != NULL;
 	only = argc > 1 ? argv[1] : NULL;
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
-	if (shunt_gpu_sim_ops.open())
+	if (shunt_gpu_sim_ops.open(&shunt_kernels))
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,25 +5,36 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "gpu/gpu_ops.h"
+#include "core/gpu.h"
+#include "shim/real.h"
+
+/*
+ * The layer, or NULL. The real NCCL is looked for first: what SHUNT_DEVICE=auto means must not depend on whether the
+ * program asks for a device or for NCCL first.
+ */
+static const struct shunt_gpu_ops *layer(void)
+{
+	shunt_mode();
+	return shunt_gpu();
+}
 
 /* The layer and the current device, or -ENODEV. */
 static int current(const struct shunt_gpu_ops **ops_p, int *device_p)
 {
-	*ops_p = shunt_gpu();
+	*ops_p = layer();
 	return *ops_p ? (*ops_p)->device_get(device_p) : -ENODEV;
 }
 
 const char *shunt_device_kind(void)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 
 	return ops ? ops->name : NULL;
 }
 
 int shunt_device_name(int device, char *name, size_t bytes)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 	struct shunt_gpu_info info;
 	int err;
 
@@ -39,7 +50,7 @@ int shunt_device_name(int device, char *name, size_t bytes)
 
 int shunt_device_identify(int device, struct shunt_device_identity *identity)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 	struct shunt_gpu_info info;
 	int err;
 
@@ -58,7 +69,7 @@ int shunt_device_identify(int device, struct shunt_device_identity *identity)
 
 int shunt_device_count(int *count_p)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 
 	if (!count_p)
 		return -EINVAL;
@@ -67,7 +78,7 @@ int shunt_device_count(int *count_p)
 
 int shunt_device_set(int device)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 
 	return ops ? ops->device_set(device) : -ENODEV;
 }
@@ -127,7 +138,7 @@ int shunt_malloc_shared(void **ptr_p, size_t bytes)
 
 int shunt_free(void *ptr)
 {
-	const struct shunt_gpu_ops *ops = shunt_gpu();
+	const struct shunt_gpu_ops *ops = layer();
 
 	if (!ptr)
 		return 0;
