@@ -156,8 +156,6 @@ unsigned shunt_algo_kernel(
     const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
 /* Has a type kernels for few ranks, and for several messages, when it is summed? */
 bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype);
-/* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
-uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n);
 
 /* Calls that an execution plan takes; in no row. */
 extern const struct shunt_algo shunt_plan_algo;

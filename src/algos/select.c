@@ -34,57 +34,6 @@ const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 	return NULL;
 }
 
-/*
- * 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n
- * <= 8.
- */
-static uint64_t reciprocal_bits(int n, int mant, int bias)
-{
-	double v = 1.0 / n;
-	int exp = 0;
-	uint64_t m;
-
-	while (v < 1) {
-		v *= 2;
-		exp--;
-	}
-	double scaled = (v - 1) * (double)((uint64_t)1 << mant);
-	m = (uint64_t)scaled;
-	double rest = scaled - (double)m;
-	if (rest > 0.5 || (rest == 0.5 && (m & 1)))
-		m++; /* a carry into the exponent is right */
-	return ((uint64_t)(exp + bias) << mant) + m;
-}
-
-static const struct {
-	uint8_t mant, bias;
-} float_format[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 10, 15 },
-	[SHUNT_BF16] = { 7, 127 },
-	[SHUNT_F8E4M3] = { 3, 7 },
-	[SHUNT_F8E5M2] = { 2, 15 },
-};
-
-uint64_t shunt_algo_reciprocal(enum shunt_dtype dtype, int n)
-{
-	union {
-		float f;
-		uint32_t u;
-	} f = { .f = 0 };
-	union {
-		double d;
-		uint64_t u;
-	} d = { .d = 1.0 / n };
-
-	if (dtype == SHUNT_F64)
-		return d.u;
-	if (dtype == SHUNT_F32) {
-		f.f = (float)(1.0 / n);
-		return f.u;
-	}
-	return reciprocal_bits(n, float_format[dtype].mant, float_format[dtype].bias);
-}
-
 static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
 {
 	return dtype == SHUNT_I8 || dtype == SHUNT_I32 || dtype == SHUNT_I64 ? dtype + 1 : dtype;
@@ -147,7 +96,7 @@ static void type_op(const struct shunt_scope *scope, const struct shunt_coll *co
 			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
 		} else {
 			pick->flags = SHUNT_K_PREMUL;
-			pick->scalar = shunt_algo_reciprocal(coll->dtype, scope->nranks);
+			pick->scalar = shunt_dtype_reciprocal(coll->dtype, scope->nranks);
 		}
 		break;
 	default:

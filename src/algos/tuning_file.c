@@ -11,9 +11,7 @@
 #include <unistd.h>
 #include "algos/algos.h"
 #include "algos/tuning.h"
-#include "plan/json.h"
-
-#define NIL SHUNT_PLAN_NIL
+#include "core/json.h"
 
 /* What the table needs beside itself. */
 struct owned {
@@ -21,24 +19,24 @@ struct owned {
 	char source[];
 };
 
-static bool version_read(struct shunt_plan_log *log, const json_t *root)
+static bool version_read(struct shunt_json_log *log, const json_t *root)
 {
 	const char *version;
 	uint64_t format;
 
-	if (!shunt_plan_json_uint(log, root, "", "shunt_tuning", 0, UINT32_MAX, true, 0, &format))
+	if (!shunt_json_uint(log, root, "", "shunt_tuning", 0, UINT32_MAX, true, 0, &format))
 		return false;
 	if (format != SHUNT_TUNING_FORMAT) {
-		shunt_plan_fail(log, EXDEV,
+		shunt_json_fail(log, EXDEV,
 		    "format %u, and this is Shunt %s, which reads format %u: run `shunt tune` again", (unsigned)format,
 		    SHUNT_VERSION, SHUNT_TUNING_FORMAT);
 		return false;
 	}
-	if (!shunt_plan_json_string(log, root, "", "shunt", &version))
+	if (!shunt_json_string(log, root, "", "shunt", &version))
 		return false;
 	if (strcmp(version, SHUNT_VERSION)) {
-		shunt_plan_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again",
-		    shunt_plan_quote(version).text, SHUNT_VERSION);
+		shunt_json_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again",
+		    shunt_json_quote(version).text, SHUNT_VERSION);
 		return false;
 	}
 	return true;
@@ -52,22 +50,22 @@ static bool printable(const char *text)
 	return true;
 }
 
-static bool machine_read(struct shunt_plan_log *log, const json_t *root, struct shunt_machine *m)
+static bool machine_read(struct shunt_json_log *log, const json_t *root, struct shunt_machine *m)
 {
 	uint64_t cc, driver, ranks;
 	const json_t *object;
 	const char *gpu;
 
-	if (!shunt_plan_json_object(log, root, "", "machine", true, &object) ||
-	    !shunt_plan_json_string(log, object, "machine", "gpu", &gpu) ||
-	    !shunt_plan_json_bool(log, object, "machine", "sim", false, false, &m->sim) ||
-	    !shunt_plan_json_uint(log, object, "machine", "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, true, 0, &cc) ||
-	    !shunt_plan_json_uint(log, object, "machine", "driver", 0, INT32_MAX, true, 0, &driver) ||
-	    !shunt_plan_json_uint(log, object, "machine", "ranks", 2, SHUNT_MAX_RANKS, true, 0, &ranks))
+	if (!shunt_json_object(log, root, "", "machine", true, &object) ||
+	    !shunt_json_string(log, object, "machine", "gpu", &gpu) ||
+	    !shunt_json_bool(log, object, "machine", "sim", false, false, &m->sim) ||
+	    !shunt_json_uint(log, object, "machine", "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, true, 0, &cc) ||
+	    !shunt_json_uint(log, object, "machine", "driver", 0, INT32_MAX, true, 0, &driver) ||
+	    !shunt_json_uint(log, object, "machine", "ranks", 2, SHUNT_MAX_RANKS, true, 0, &ranks))
 		return false;
 	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
-		shunt_plan_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
-		    shunt_plan_quote(gpu).text, sizeof(m->gpu) - 1);
+		shunt_json_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
+		    shunt_json_quote(gpu).text, sizeof(m->gpu) - 1);
 		return false;
 	}
 	strcpy(m->gpu, gpu);
@@ -78,7 +76,7 @@ static bool machine_read(struct shunt_plan_log *log, const json_t *root, struct 
 }
 
 /* Row i, an object. */
-static bool row_read(struct shunt_plan_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
+static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
 {
 	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
 	uint64_t blocks, threads, channels;
@@ -88,49 +86,48 @@ static bool row_read(struct shunt_plan_log *log, const json_t *object, uint32_t 
 	for (int k = 0; k < SHUNT_NKINDS; k++)
 		kinds[k] = shunt_kind_name((enum shunt_kind)k);
 	snprintf(where, sizeof(where), "rows[%u]", i);
-	if (!shunt_plan_json_word(log, object, where, "kind", kinds, true, 0, &kind) ||
-	    !shunt_plan_json_uint(log, object, where, "upto", 0, UINT64_MAX, false, UINT64_MAX, &row->upto) ||
-	    !shunt_plan_json_string(log, object, where, "algorithm", &algo) ||
-	    !shunt_plan_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
-	    !shunt_plan_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
-	    !shunt_plan_json_uint(log, object, where, "channels", 0, SHUNT_XCHG_CHANNELS, false, 0, &channels) ||
-	    !shunt_plan_json_bool(log, object, where, "nccl", false, false, &row->forward))
+	if (!shunt_json_word(log, object, where, "kind", kinds, true, 0, &kind) ||
+	    !shunt_json_uint(log, object, where, "upto", 0, UINT64_MAX, false, UINT64_MAX, &row->upto) ||
+	    !shunt_json_string(log, object, where, "algorithm", &algo) ||
+	    !shunt_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
+	    !shunt_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
+	    !shunt_json_uint(log, object, where, "channels", 0, SHUNT_XCHG_CHANNELS, false, 0, &channels) ||
+	    !shunt_json_bool(log, object, where, "nccl", false, false, &row->forward))
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
 	if (!row->algo || row->algo->fuse == SHUNT_FUSE_WINDOWS) { /* rows are about any buffers */
-		shunt_plan_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
-		    where, shunt_plan_quote(algo).text, kinds[kind]);
+		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
+		    where, shunt_json_quote(algo).text, kinds[kind]);
 		return false;
 	}
 	if (threads % 32) {
-		shunt_plan_fail(log, EINVAL, "%s.threads is %u, expected a multiple of 32", where, (unsigned)threads);
+		shunt_json_fail(log, EINVAL, "%s.threads is %u, expected a multiple of 32", where, (unsigned)threads);
 		return false;
 	}
 	row->geometry = (struct shunt_geometry){ (uint16_t)blocks, (uint16_t)threads, (uint16_t)channels };
 	return true;
 }
 
-static bool rows_read(struct shunt_plan_log *log, const json_t *root, struct shunt_tuning *t)
+static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shunt_tuning *t)
 {
 	const json_t *array, *object;
 	uint32_t n;
 
-	if (!shunt_plan_json_array(log, root, "", "rows", true, &array, &n))
+	if (!shunt_json_array(log, root, "", "rows", true, &array, &n))
 		return false;
 	if (n > SHUNT_TUNING_MAX_ROWS) {
-		shunt_plan_fail(log, EFBIG, "%u rows, expected at most %u", n, SHUNT_TUNING_MAX_ROWS);
+		shunt_json_fail(log, EFBIG, "%u rows, expected at most %u", n, SHUNT_TUNING_MAX_ROWS);
 		return false;
 	}
 	t->rows = calloc(n ? n : 1, sizeof(*t->rows));
 	if (!t->rows) {
-		shunt_plan_fail(log, ENOMEM, "no memory");
+		shunt_json_fail(log, ENOMEM, "no memory");
 		return false;
 	}
 	t->nrows = n;
 	for (uint32_t i = 0; i < n; i++)
-		if (!shunt_plan_json_object_at(log, array, "rows", i, &object) ||
-		    !row_read(log, object, i, &t->rows[i]))
+		if (!shunt_json_object_at(log, array, "rows", i, &object) || !row_read(log, object, i, &t->rows[i]))
 			return false;
 	return true;
 }
@@ -138,9 +135,7 @@ static bool rows_read(struct shunt_plan_log *log, const json_t *root, struct shu
 int shunt_tuning_parse(
     const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *why, size_t why_bytes)
 {
-	struct shunt_plan_log log = {
-		.source = source, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0
-	};
+	struct shunt_json_log log = { .source = source, .why = why, .bytes = why ? why_bytes : 0 };
 	struct owned *o = calloc(1, sizeof(*o) + strlen(source) + 1);
 	const char *nccl;
 	json_t *root;
@@ -149,27 +144,26 @@ int shunt_tuning_parse(
 	if (log.bytes)
 		*why = '\0';
 	if (!o)
-		return shunt_plan_fail(&log, ENOMEM, "no memory");
+		return shunt_json_fail(&log, ENOMEM, "no memory");
 	strcpy(o->source, source);
 	o->tuning.source = o->source;
 	if (bytes > SHUNT_TUNING_MAX_BYTES) {
-		shunt_plan_fail(&log, EFBIG, "%zu bytes, expected at most %u", bytes, SHUNT_TUNING_MAX_BYTES);
+		shunt_json_fail(&log, EFBIG, "%zu bytes, expected at most %u", bytes, SHUNT_TUNING_MAX_BYTES);
 		goto err_free;
 	}
-	root = shunt_plan_json_parse(&log, text, bytes);
+	root = shunt_json_parse(&log, text, bytes);
 	if (!root)
 		goto err_free;
 	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
 	    rows_read(&log, root, &o->tuning)) {
-		o->tuning.vs_nccl =
-		    json_object_get(root, "nccl") && shunt_plan_json_string(&log, root, "", "nccl", &nccl);
+		o->tuning.vs_nccl = json_object_get(root, "nccl") && shunt_json_string(&log, root, "", "nccl", &nccl);
 		err = log.err ? 0 : shunt_tuning_seal(&o->tuning);
 		if (err == -EINVAL)
-			shunt_plan_fail(&log, EINVAL, "two rows of one kind have the same upto");
+			shunt_json_fail(&log, EINVAL, "two rows of one kind have the same upto");
 		else if (err)
-			shunt_plan_fail(&log, ENOMEM, "no memory");
+			shunt_json_fail(&log, ENOMEM, "no memory");
 	} else if (!json_is_object(root)) {
-		shunt_plan_fail(&log, EINVAL, "not an object");
+		shunt_json_fail(&log, EINVAL, "not an object");
 	}
 	json_decref(root);
 	if (log.err)
@@ -183,9 +177,7 @@ err_free:
 
 int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, size_t why_bytes)
 {
-	struct shunt_plan_log log = {
-		.source = path, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? why_bytes : 0
-	};
+	struct shunt_json_log log = { .source = path, .why = why, .bytes = why ? why_bytes : 0 };
 	/* Not to wait for a writer if it is a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	size_t n = 0, room;
@@ -193,16 +185,16 @@ int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, si
 	char *text;
 
 	if (fd < 0)
-		return shunt_plan_fail(&log, errno, "cannot be opened: %s", strerror(errno));
+		return shunt_json_fail(&log, errno, "cannot be opened: %s", strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		err = shunt_plan_fail(&log, EINVAL, "not a regular file");
+		err = shunt_json_fail(&log, EINVAL, "not a regular file");
 		goto out_close;
 	}
 	/* One byte more, so that a file that is too long is seen to be. */
 	room = (uint64_t)st.st_size < SHUNT_TUNING_MAX_BYTES ? (size_t)st.st_size : SHUNT_TUNING_MAX_BYTES + 1;
 	text = malloc(room + 1);
 	if (!text) {
-		err = shunt_plan_fail(&log, ENOMEM, "no memory");
+		err = shunt_json_fail(&log, ENOMEM, "no memory");
 		goto out_close;
 	}
 	while (n < room) {
@@ -211,7 +203,7 @@ int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, si
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			err = shunt_plan_fail(&log, errno, "cannot be read: %s", strerror(errno));
+			err = shunt_json_fail(&log, errno, "cannot be read: %s", strerror(errno));
 		if (got <= 0)
 			break; /* shorter by now: judged as what it is */
 		n += (size_t)got;

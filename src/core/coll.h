@@ -20,6 +20,9 @@ enum shunt_kind {
 	SHUNT_NKINDS,
 };
 
+/* Ranks of a communicator that Shunt takes. */
+#define SHUNT_MAX_RANKS 8
+
 /* Data types have ncclDataType_t's values. */
 enum shunt_dtype {
 	SHUNT_I8,
@@ -105,6 +108,8 @@ bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */
 bool shunt_kind_has_parts(enum shunt_kind kind);
 const char *shunt_dtype_name(enum shunt_dtype dtype); /* "float16" */
+/* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
+uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n);
 const char *shunt_redop_name(enum shunt_redop redop); /* "sum" */
 const char *shunt_why_name(enum shunt_why why);
 #endif

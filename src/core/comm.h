@@ -33,9 +33,6 @@ struct shunt_comm_desc {
 	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
 };
 
-/* Derives a child's id; the same inputs give the same id on every rank. tag: "split", "shrink", "all", ... */
-struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b);
-
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
 /* To be called once, before the first run, if desc had -1. */
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device);

@@ -6,7 +6,9 @@
  * sockets of its own, for this one time, so it works whatever state the ranks' communicators are in, and leaves these
  * alone.
  */
-#include "core/comm.h"
+#include <stdatomic.h>
+#include <stddef.h>
+#include "core/id.h"
 
 struct shunt_council {
 	struct shunt_id id; /* for this time only */

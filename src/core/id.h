@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_CORE_ID_H
 #define SHUNT_CORE_ID_H
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -23,4 +24,7 @@ static inline struct shunt_id_text shunt_id_text(const uint8_t id[16])
 	snprintf(text.s, sizeof(text.s), "%02x%02x%02x%02x", id[0], id[1], id[2], id[3]);
 	return text;
 }
+/* Derives a child's id; the same inputs give the same id on every rank. tag: "split", "shrink", "all", ... */
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b);
+
 #endif

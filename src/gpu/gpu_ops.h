@@ -18,8 +18,6 @@
 extern "C" {
 #endif
 
-#define SHUNT_MAX_RANKS 8
-
 struct shunt_gpu_info {
 	char name[64];
 	uint8_t uuid[16]; /* the same for one device in every process of this host */

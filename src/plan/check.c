@@ -32,7 +32,7 @@ static int check_chunks(struct check *c)
 		for (int b = 0; b < 2; b++)
 			if (p->gpus[r].chunks[b] != chunks[b]) {
 				c->log->at.rank = r;
-				return shunt_plan_fail(c->log, EINVAL,
+				return shunt_json_fail(&c->log->json, EINVAL,
 				    "%s is %" PRIu64 ", expected %" PRIu64 " as on rank 0", keys[b],
 				    p->gpus[r].chunks[b], chunks[b]);
 			}
@@ -40,14 +40,14 @@ static int check_chunks(struct check *c)
 		p->parts[b] = per_rank[p->collective][b] ? p->nranks : 1;
 		each[b] = chunks[b] / p->parts[b];
 		if (chunks[b] % p->parts[b])
-			return shunt_plan_fail(c->log, EINVAL,
+			return shunt_json_fail(&c->log->json, EINVAL,
 			    "%s is %" PRIu64 ", expected a multiple of the %u ranks (%s)", keys[b], chunks[b],
 			    p->nranks, shunt_plan_collective_name(p->collective));
 	}
 	p->part_chunks = each[0] ? each[0] : each[1];
 	if (p->collective != SHUNT_PLAN_TEST && p->collective != SHUNT_PLAN_CUSTOM && each[0] && each[1] &&
 	    each[0] != each[1])
-		return shunt_plan_fail(c->log, EINVAL,
+		return shunt_json_fail(&c->log->json, EINVAL,
 		    "output_chunks is %" PRIu64 ", expected %" PRIu64 " (%s with input_chunks %" PRIu64 ")", chunks[1],
 		    each[0] * p->parts[1], shunt_plan_collective_name(p->collective), chunks[0]);
 	for (uint32_t r = 0; r < p->nranks; r++) {
@@ -156,13 +156,13 @@ static int check_members(struct check *c, uint32_t rank, uint32_t i, uint32_t *s
 	c->log->at.rank = rank;
 	for (uint32_t m = 0; m < s->nranks; m++) {
 		if (seen[s->ranks[m]] == stamp)
-			return shunt_plan_fail(
-			    c->log, EINVAL, "switch channel %u: ranks names rank %u twice", i, s->ranks[m]);
+			return shunt_json_fail(
+			    &c->log->json, EINVAL, "switch channel %u: ranks names rank %u twice", i, s->ranks[m]);
 		seen[s->ranks[m]] = stamp;
 		own |= s->ranks[m] == rank;
 	}
 	if (!own)
-		return shunt_plan_fail(c->log, EINVAL, "switch channel %u: ranks lacks rank %u itself", i, rank);
+		return shunt_json_fail(&c->log->json, EINVAL, "switch channel %u: ranks lacks rank %u itself", i, rank);
 	c->log->at.rank = NIL;
 	return 0;
 }
@@ -205,7 +205,7 @@ static int check_switches(struct check *c)
 		for (uint32_t m = 0; m < g->s->nranks; m++)
 			if (seen[g->s->ranks[m]] != stamp) {
 				c->log->at.rank = g->s->ranks[m];
-				err = shunt_plan_fail(c->log, EINVAL,
+				err = shunt_json_fail(&c->log->json, EINVAL,
 				    "channels lacks the switch channel of the %u ranks that rank %u lists as its %u",
 				    g->s->nranks, g->rank, g->i);
 				goto out;
@@ -214,7 +214,7 @@ static int check_switches(struct check *c)
 		for (size_t k = 0; k < run; k++)
 			if (g[k].rank != g[k - k % same].rank || run != same * g->s->nranks) {
 				c->log->at.rank = g[k].rank;
-				err = shunt_plan_fail(c->log, EINVAL,
+				err = shunt_json_fail(&c->log->json, EINVAL,
 				    "channels does not list switch channel %u as often as rank %u does, %zu times",
 				    g[k].i, g->rank, same);
 				goto out;
@@ -243,7 +243,7 @@ static int check_bounds(struct check *c, const char *name, const struct shunt_pl
 
 	if (last < chunks)
 		return 0;
-	return shunt_plan_fail(c->log, EINVAL,
+	return shunt_json_fail(&c->log->json, EINVAL,
 	    "%s.index %" PRIu64 " and size %" PRIu64 " reach chunk %" PRIu64 ", expected at most %" PRId64
 	    ": the %s of rank %u has %" PRIu64 " chunks",
 	    name, s->index, s->size, last, (int64_t)chunks - 1,
@@ -262,26 +262,27 @@ static int check_slice(struct check *c, const struct shunt_plan_op *op, uint32_t
 
 	slice_name(op, dst, i, text);
 	if (!c->plan->part_chunks)
-		return shunt_plan_fail(c->log, EINVAL,
+		return shunt_json_fail(&c->log->json, EINVAL,
 		    "%s: input_chunks and output_chunks are 0, expected one that says how large a chunk is", text);
 	if (s->size != first->size)
-		return shunt_plan_fail(c->log, EINVAL,
+		return shunt_json_fail(&c->log->json, EINVAL,
 		    "%s.size is %" PRIu64 ", expected %" PRIu64 " as the operation's first has", text, s->size,
 		    first->size);
 	if (s->packet && s->buffer != SHUNT_PLAN_SCRATCH)
-		return shunt_plan_fail(c->log, EINVAL, "%s is in %s, expected scratch: it holds packets", text,
+		return shunt_json_fail(&c->log->json, EINVAL, "%s is in %s, expected scratch: it holds packets", text,
 		    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
 	if (s->packet && !c->plan->packets)
-		return shunt_plan_fail(
-		    c->log, EINVAL, "%s holds packets, expected none unless protocol is \"LL\"", text);
+		return shunt_json_fail(
+		    &c->log->json, EINVAL, "%s holds packets, expected none unless protocol is \"LL\"", text);
 	if (s->place != SHUNT_PLAN_LOCAL && c->plan->reuse_resources && s->buffer != SHUNT_PLAN_SCRATCH)
-		return shunt_plan_fail(c->log, EINVAL, "%s is a peer's %s, expected scratch: reuse_resources is true",
-		    text, shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
+		return shunt_json_fail(&c->log->json, EINVAL,
+		    "%s is a peer's %s, expected scratch: reuse_resources is true", text,
+		    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
 	for (uint32_t m = 0; m < n; m++) {
 		struct shunt_plan_gpu *gpu = &c->gpus[ranks[m]];
 
 		if (!gpu->nblocks)
-			return shunt_plan_fail(c->log, EINVAL,
+			return shunt_json_fail(&c->log->json, EINVAL,
 			    "%s reaches rank %u, expected a rank that has a thread block: it would never know", text,
 			    ranks[m]);
 		err = check_bounds(c, text, s, ranks[m]);
@@ -304,16 +305,16 @@ static int check_ids(struct check *c, const struct shunt_plan_op *op, const stru
 		channel = &gpu->channels[op->type][op->ids[j]];
 		if (shunt_plan_op_rows[op->code].ids == SHUNT_PLAN_IDS_PORTS) {
 			if (op->nids != op->ndst)
-				return shunt_plan_fail(c->log, EINVAL,
+				return shunt_json_fail(&c->log->json, EINVAL,
 				    "channel_ids has %u entries, expected %u as dst_buff has", op->nids, op->ndst);
 			if (channel->peer != op->dst[j].target)
-				return shunt_plan_fail(c->log, EINVAL,
+				return shunt_json_fail(&c->log->json, EINVAL,
 				    "channel_ids[%u] leads to rank %u, expected rank %u whose buffer dst_buff[%u] is",
 				    j, channel->peer, op->dst[j].target, j);
 		}
 		if (channel->pair == NIL && op->code != SHUNT_PLAN_FLUSH && op->code != SHUNT_PLAN_PUT &&
 		    op->code != SHUNT_PLAN_PPKT && op->code != SHUNT_PLAN_RPPKT)
-			return shunt_plan_fail(c->log, EINVAL,
+			return shunt_json_fail(&c->log->json, EINVAL,
 			    "channel_ids[%u] is %s channel %u of the rank, expected one to which rank %u has an other "
 			    "end: it "
 			    "lists too few to rank %u",
@@ -331,7 +332,7 @@ static int check_op(struct check *c, const struct shunt_plan_op *op, uint32_t ra
 	for (uint32_t i = 0; !err && i < op->ndst; i++)
 		err = check_slice(c, op, rank, true, i, &op->dst[i]);
 	if (!err && op->code == SHUNT_PLAN_PIPELINE && op->unit_size % c->plan->alignment)
-		err = shunt_plan_fail(c->log, EINVAL,
+		err = shunt_json_fail(&c->log->json, EINVAL,
 		    "iter_context.unit_size is %" PRIu64 ", expected a multiple of buffer_alignment, %u", op->unit_size,
 		    c->plan->alignment);
 	if (shunt_plan_op_rows[op->code].reduces)
@@ -377,13 +378,13 @@ static int check_meetings(struct check *c, uint32_t rank, struct meeting *meetin
 			if (first[run].op->nblocks == first->op->nblocks)
 				continue;
 			set_at(c, rank, first[run].block, first[run].op);
-			return shunt_plan_fail(c->log, EINVAL,
+			return shunt_json_fail(&c->log->json, EINVAL,
 			    "num_threadblocks is %u, expected %u as in block %u, operation %u, for barrier_id %u",
 			    first[run].op->nblocks, first->op->nblocks, first->block, first->op->at, id);
 		}
 		if (blocks != first->op->nblocks) {
 			set_at(c, rank, first->block, first->op);
-			return shunt_plan_fail(c->log, EINVAL,
+			return shunt_json_fail(&c->log->json, EINVAL,
 			    "num_threadblocks is %u, expected %u, the number of blocks that use barrier_id %u",
 			    first->op->nblocks, blocks, id);
 		}

@@ -92,7 +92,7 @@ int shunt_plan_check_run(struct shunt_plan_log *log, const struct shunt_plan *pl
 		steps = p.steps + rest;
 		/* The smallest must be played; that a larger one takes very long is no fault. */
 		if (!err && p.overrun && !i)
-			err = shunt_plan_fail(log, EINVAL,
+			err = shunt_json_fail(&log->json, EINVAL,
 			    "the smallest message takes more than %" PRIu64
 			    " steps, expected fewer: is a pipeline's unit_size too small?",
 			    MAX_STEPS / 2);

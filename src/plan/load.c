@@ -24,14 +24,14 @@ static bool add_channels(
 	const json_t *peers;
 	uint32_t n;
 
-	if (!shunt_plan_json_array(l->log, entry, where, "connected_to", true, &peers, &n))
+	if (!shunt_json_array(&l->log->json, entry, where, "connected_to", true, &peers, &n))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
 		char place[64];
 		uint64_t peer;
 
 		snprintf(place, sizeof(place), "%s.connected_to", where);
-		if (!shunt_plan_json_uint_at(l->log, peers, place, i, 0, l->nranks - 1, &peer))
+		if (!shunt_json_uint_at(&l->log->json, peers, place, i, 0, l->nranks - 1, &peer))
 			return false;
 		channels[(*n_p)++] = (struct shunt_plan_channel){ (uint32_t)peer, NIL };
 	}
@@ -46,8 +46,8 @@ static bool add_switches(
 	uint32_t ngroups, n;
 	unsigned buffer;
 
-	if (!shunt_plan_json_word(l->log, entry, where, "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-	    !shunt_plan_json_array(l->log, entry, where, "rank_groups", true, &groups, &ngroups))
+	if (!shunt_json_word(&l->log->json, entry, where, "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+	    !shunt_json_array(&l->log->json, entry, where, "rank_groups", true, &groups, &ngroups))
 		return false;
 	for (uint32_t g = 0; g < ngroups; g++) {
 		char list[112], place[96];
@@ -56,16 +56,16 @@ static bool add_switches(
 
 		snprintf(list, sizeof(list), "%.40s.rank_groups", where);
 		snprintf(place, sizeof(place), "%.60s[%u]", list, g);
-		if (!shunt_plan_json_object_at(l->log, groups, list, g, &group) ||
-		    !shunt_plan_json_array(l->log, group, place, "ranks", true, &ranks, &n) ||
-		    !shunt_plan_json_uint(l->log, group, place, "size", n, n, false, n, &size))
+		if (!shunt_json_object_at(&l->log->json, groups, list, g, &group) ||
+		    !shunt_json_array(&l->log->json, group, place, "ranks", true, &ranks, &n) ||
+		    !shunt_json_uint(&l->log->json, group, place, "size", n, n, false, n, &size))
 			return false;
 		members = shunt_pool_take(l->pool, n, sizeof(*members));
 		if (shunt_plan_no_memory(l->log, members))
 			return false;
 		snprintf(list, sizeof(list), "%s.ranks", place);
 		for (uint32_t i = 0; i < n; i++) {
-			if (!shunt_plan_json_uint_at(l->log, ranks, list, i, 0, l->nranks - 1, &rank))
+			if (!shunt_json_uint_at(&l->log->json, ranks, list, i, 0, l->nranks - 1, &rank))
 				return false;
 			members[i] = (uint32_t)rank;
 		}
@@ -82,7 +82,7 @@ static bool load_channels(struct load *l, const json_t *object, struct shunt_pla
 	size_t room[3] = { 0 };
 	uint32_t n;
 
-	if (!shunt_plan_json_array(l->log, object, "", "channels", true, &entries, &n))
+	if (!shunt_json_array(&l->log->json, object, "", "channels", true, &entries, &n))
 		return false;
 	/* Room for all that any entry has, whatever its type; judged below. */
 	for (uint32_t i = 0; i < n; i++) {
@@ -101,8 +101,9 @@ static bool load_channels(struct load *l, const json_t *object, struct shunt_pla
 		unsigned type;
 
 		snprintf(where, sizeof(where), "channels[%u]", i);
-		if (!shunt_plan_json_object_at(l->log, entries, "channels", i, &entry) ||
-		    !shunt_plan_json_word(l->log, entry, where, "channel_type", shunt_plan_type_names, true, 0, &type))
+		if (!shunt_json_object_at(&l->log->json, entries, "channels", i, &entry) ||
+		    !shunt_json_word(
+		        &l->log->json, entry, where, "channel_type", shunt_plan_type_names, true, 0, &type))
 			return false;
 		if (type == SHUNT_PLAN_SWITCH && !add_switches(l, entry, where, switches, &gpu->nswitches))
 			return false;
@@ -121,7 +122,7 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 	struct shunt_plan_remote *remotes;
 	uint32_t n;
 
-	if (!shunt_plan_json_array(l->log, object, "", "remote_buffers", true, &entries, &n))
+	if (!shunt_json_array(&l->log->json, object, "", "remote_buffers", true, &entries, &n))
 		return false;
 	remotes = shunt_pool_take(l->pool, n, sizeof(*remotes));
 	if (shunt_plan_no_memory(l->log, remotes))
@@ -134,10 +135,11 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 
 		snprintf(where, sizeof(where), "remote_buffers[%u]", i);
 		snprintf(list, sizeof(list), "%s.access_channel_types", where);
-		if (!shunt_plan_json_object_at(l->log, entries, "remote_buffers", i, &entry) ||
-		    !shunt_plan_json_uint(l->log, entry, where, "rank", 0, l->nranks - 1, true, 0, &rank) ||
-		    !shunt_plan_json_word(l->log, entry, where, "type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-		    !shunt_plan_json_array(l->log, entry, where, "access_channel_types", true, &types, &ntypes))
+		if (!shunt_json_object_at(&l->log->json, entries, "remote_buffers", i, &entry) ||
+		    !shunt_json_uint(&l->log->json, entry, where, "rank", 0, l->nranks - 1, true, 0, &rank) ||
+		    !shunt_json_word(
+		        &l->log->json, entry, where, "type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+		    !shunt_json_array(&l->log->json, entry, where, "access_channel_types", true, &types, &ntypes))
 			return false;
 		remotes[i] = (struct shunt_plan_remote){ (uint32_t)rank, (uint8_t)buffer, 0 };
 		for (uint32_t t = 0; t < ntypes; t++) {
@@ -145,8 +147,8 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 			const char *text = json_is_string(word) ? json_string_value(word) : "";
 
 			if (strcmp(text, "memory") && strcmp(text, "port")) {
-				shunt_plan_fail(l->log, EINVAL, "%s[%u] is %s, expected \"memory\" or \"port\"", list,
-				    t, json_is_string(word) ? shunt_plan_quote(text).text : "no string");
+				shunt_json_fail(&l->log->json, EINVAL, "%s[%u] is %s, expected \"memory\" or \"port\"",
+				    list, t, json_is_string(word) ? shunt_json_quote(text).text : "no string");
 				return false;
 			}
 			remotes[i].types |= (uint8_t)(1u << (*text == 'm' ? SHUNT_PLAN_MEMORY : SHUNT_PLAN_PORT));
@@ -162,7 +164,7 @@ static bool load_semaphores(struct load *l, const json_t *object, struct shunt_p
 	const json_t *entries, *entry;
 	uint32_t *values, n;
 
-	if (!shunt_plan_json_array(l->log, object, "", "semaphores", false, &entries, &n))
+	if (!shunt_json_array(&l->log->json, object, "", "semaphores", false, &entries, &n))
 		return false;
 	values = shunt_pool_take(l->pool, n, sizeof(*values));
 	if (shunt_plan_no_memory(l->log, values))
@@ -172,8 +174,8 @@ static bool load_semaphores(struct load *l, const json_t *object, struct shunt_p
 		uint64_t value;
 
 		snprintf(where, sizeof(where), "semaphores[%u]", i);
-		if (!shunt_plan_json_object_at(l->log, entries, "semaphores", i, &entry) ||
-		    !shunt_plan_json_uint(l->log, entry, where, "init_value", 0, INT32_MAX, true, 0, &value))
+		if (!shunt_json_object_at(&l->log->json, entries, "semaphores", i, &entry) ||
+		    !shunt_json_uint(&l->log->json, entry, where, "init_value", 0, INT32_MAX, true, 0, &value))
 			return false;
 		values[i] = (uint32_t)value;
 	}
@@ -189,15 +191,15 @@ static bool load_gpu(struct load *l, const json_t *gpus, uint32_t rank, struct s
 	uint64_t id;
 
 	l->log->at.rank = rank;
-	if (!shunt_plan_json_object_at(l->log, gpus, "gpus", rank, &object) ||
-	    !shunt_plan_json_uint(l->log, object, "", "id", rank, rank, true, 0, &id))
+	if (!shunt_json_object_at(&l->log->json, gpus, "gpus", rank, &object) ||
+	    !shunt_json_uint(&l->log->json, object, "", "id", rank, rank, true, 0, &id))
 		return false;
 	for (int b = 0; b < SHUNT_PLAN_NBUFFERS; b++)
-		if (!shunt_plan_json_uint(
-		        l->log, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
+		if (!shunt_json_uint(
+		        &l->log->json, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
 			return false;
 	return load_channels(l, object, gpu) && load_remotes(l, object, gpu) && load_semaphores(l, object, gpu) &&
-	    shunt_plan_json_array(l->log, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
+	    shunt_json_array(&l->log->json, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
 	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
 }
 
@@ -209,14 +211,14 @@ static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *p
 	int64_t priority = 0, automatic = 1;
 	uint32_t n;
 
-	if (!shunt_plan_json_uint(
-	        l->log, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
-	    !shunt_plan_json_array(l->log, root, "", "dtypes", false, &dtypes, &n) ||
-	    !shunt_plan_json_object(l->log, root, "", "tags", false, &tags))
+	if (!shunt_json_uint(
+	        &l->log->json, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
+	    !shunt_json_array(&l->log->json, root, "", "dtypes", false, &dtypes, &n) ||
+	    !shunt_json_object(&l->log->json, root, "", "tags", false, &tags))
 		return false;
 	if (tags &&
-	    (!shunt_plan_json_int(l->log, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
-	        !shunt_plan_json_int(l->log, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
+	    (!shunt_json_int(&l->log->json, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
+	        !shunt_json_int(&l->log->json, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
 		return false;
 	plan->ranks_per_node = (uint32_t)ranks_per_node;
 	plan->priority = (int32_t)priority;
@@ -230,15 +232,15 @@ static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *p
 		    (!json_is_string(word) || strcmp(json_string_value(word), shunt_dtype_name(d))))
 			d++;
 		if (d == SHUNT_NDTYPES) {
-			shunt_plan_fail(l->log, EINVAL,
+			shunt_json_fail(&l->log->json, EINVAL,
 			    "dtypes[%u] is %s, expected the name of a type such as \"float16\"", i,
-			    json_is_string(word) ? shunt_plan_quote(json_string_value(word)).text : "no string");
+			    json_is_string(word) ? shunt_json_quote(json_string_value(word)).text : "no string");
 			return false;
 		}
 		plan->dtypes |= 1u << d;
 	}
 	if (!plan->dtypes)
-		shunt_plan_fail(l->log, EINVAL, "dtypes is empty, expected at least one type");
+		shunt_json_fail(&l->log->json, EINVAL, "dtypes is empty, expected at least one type");
 	return plan->dtypes;
 }
 
@@ -246,21 +248,21 @@ static bool load_name(struct load *l, const json_t *root, struct shunt_plan *pla
 {
 	const char *name;
 
-	if (!shunt_plan_json_string(l->log, root, "", "name", &name))
+	if (!shunt_json_string(&l->log->json, root, "", "name", &name))
 		return false;
 	for (const char *p = name; *p; p++)
 		if ((unsigned char)*p < ' ') {
-			shunt_plan_fail(
-			    l->log, EINVAL, "name is %s, expected no control characters", shunt_plan_quote(name).text);
+			shunt_json_fail(&l->log->json, EINVAL, "name is %s, expected no control characters",
+			    shunt_json_quote(name).text);
 			return false;
 		}
 	if (!*name || strlen(name) > 255) {
-		shunt_plan_fail(l->log, EINVAL, "name has %zu bytes, expected 1 to 255", strlen(name));
+		shunt_json_fail(&l->log->json, EINVAL, "name has %zu bytes, expected 1 to 255", strlen(name));
 		return false;
 	}
 	/* A selector's answer would mean something else (match.c). */
 	if (!strcmp(name, "native") || !strcmp(name, "nccl")) {
-		shunt_plan_fail(l->log, EINVAL,
+		shunt_json_fail(&l->log->json, EINVAL,
 		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
 		return false;
 	}
@@ -277,36 +279,41 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	uint64_t threads, alignment;
 
 	if (!json_is_object(root)) {
-		shunt_plan_fail(l->log, EINVAL, "the text is no JSON object");
+		shunt_json_fail(&l->log->json, EINVAL, "the text is no JSON object");
 		return false;
 	}
 	if (!load_name(l, root, plan) ||
-	    !shunt_plan_json_word(l->log, root, "", "collective", shunt_plan_collective_names, true, 0, &collective) ||
-	    !shunt_plan_json_string(l->log, root, "", "protocol", &protocol) ||
-	    !shunt_plan_json_bool(l->log, root, "", "inplace", true, false, &plan->inplace) ||
-	    !shunt_plan_json_bool(l->log, root, "", "reuse_resources", false, false, &plan->reuse_resources) ||
-	    !shunt_plan_json_bool(l->log, root, "", "use_double_scratch_buffer", false, false, &plan->double_scratch) ||
-	    !shunt_plan_json_uint(l->log, root, "", "buffer_alignment", 16, (uint64_t)1 << 30, false, 16, &alignment) ||
-	    !shunt_plan_json_uint(l->log, root, "", "num_threads_per_block", 1, 1024, false, 1024, &threads) ||
-	    !shunt_plan_json_uint(l->log, root, "", "min_message_size", 0, UINT64_MAX, false, 0, &plan->min_bytes) ||
-	    !shunt_plan_json_uint(
-	        l->log, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
+	    !shunt_json_word(
+	        &l->log->json, root, "", "collective", shunt_plan_collective_names, true, 0, &collective) ||
+	    !shunt_json_string(&l->log->json, root, "", "protocol", &protocol) ||
+	    !shunt_json_bool(&l->log->json, root, "", "inplace", true, false, &plan->inplace) ||
+	    !shunt_json_bool(&l->log->json, root, "", "reuse_resources", false, false, &plan->reuse_resources) ||
+	    !shunt_json_bool(
+	        &l->log->json, root, "", "use_double_scratch_buffer", false, false, &plan->double_scratch) ||
+	    !shunt_json_uint(
+	        &l->log->json, root, "", "buffer_alignment", 16, (uint64_t)1 << 30, false, 16, &alignment) ||
+	    !shunt_json_uint(&l->log->json, root, "", "num_threads_per_block", 1, 1024, false, 1024, &threads) ||
+	    !shunt_json_uint(&l->log->json, root, "", "min_message_size", 0, UINT64_MAX, false, 0, &plan->min_bytes) ||
+	    !shunt_json_uint(
+	        &l->log->json, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
 	    !load_extras(l, root, plan) ||
-	    !shunt_plan_json_array(l->log, root, "", "gpus", true, &json_gpus, &plan->nranks))
+	    !shunt_json_array(&l->log->json, root, "", "gpus", true, &json_gpus, &plan->nranks))
 		return false;
 	plan->collective = (enum shunt_plan_collective)collective;
 	plan->packets = !strcmp(protocol, "LL");
 	plan->alignment = (uint32_t)alignment;
 	plan->threads = (uint32_t)threads;
 	if (alignment % 16)
-		shunt_plan_fail(l->log, EINVAL, "buffer_alignment is %u, expected a multiple of 16", plan->alignment);
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "buffer_alignment is %u, expected a multiple of 16", plan->alignment);
 	else if (plan->min_bytes > plan->max_bytes)
-		shunt_plan_fail(l->log, EINVAL, "max_message_size is %llu, expected at least min_message_size, %llu",
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "max_message_size is %llu, expected at least min_message_size, %llu",
 		    (unsigned long long)plan->max_bytes, (unsigned long long)plan->min_bytes);
 	else if (!plan->nranks || plan->nranks > SHUNT_PLAN_MAX_RANKS)
-		shunt_plan_fail(
-		    l->log, EINVAL, "gpus has %u entries, expected 1 to %u", plan->nranks, SHUNT_PLAN_MAX_RANKS);
-	if (l->log->err)
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "gpus has %u entries, expected 1 to %u", plan->nranks, SHUNT_PLAN_MAX_RANKS);
+	if (l->log->json.err)
 		return false;
 	l->nranks = plan->nranks;
 	gpus = shunt_pool_take(l->pool, plan->nranks, sizeof(*gpus));
@@ -320,27 +327,55 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	return true;
 }
 
+static void log_where(const struct shunt_json_log *json, char *text, size_t bytes)
+{
+	const struct shunt_plan_at *at = &((const struct shunt_plan_log *)json)->at;
+	size_t n;
+
+#define MORE(...) (n = strlen(text), (void)snprintf(text + n, bytes - n, __VA_ARGS__))
+	if (at->rank != NIL)
+		MORE("rank %u%s", at->rank, at->block == NIL ? ": " : ", ");
+	if (at->block != NIL)
+		MORE("block %u%s", at->block, at->op == NIL ? ": " : ", ");
+	if (at->op != NIL) {
+		MORE("operation %u", at->op);
+		if (at->inner != NIL)
+			MORE(".%u", at->inner);
+		if (at->code)
+			MORE(" (%s)", at->code);
+		MORE(": ");
+	}
+#undef MORE
+}
+
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *why, size_t bytes)
+{
+	return (struct shunt_plan_log){
+		.json = { .source = source, .why = why, .bytes = why ? bytes : 0, .where = log_where },
+		.at = { NIL, NIL, NIL, NIL, NULL },
+	};
+}
+
 int shunt_plan_load_buffer(
     const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *why, size_t bytes)
 {
-	struct shunt_plan_log log = {
-		.source = name, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? bytes : 0
-	};
+	struct shunt_plan_log log = shunt_plan_log_init(name, why, bytes);
 	struct shunt_plan_owned *owned;
 	struct load l = { .log = &log };
 	json_t *root;
 	bool ok;
 
-	if (log.bytes)
+	if (log.json.bytes)
 		*why = '\0';
 	if (json_bytes > SHUNT_PLAN_MAX_JSON)
-		return shunt_plan_fail(&log, EFBIG, "%zu bytes, expected at most %zu", json_bytes, SHUNT_PLAN_MAX_JSON);
+		return shunt_json_fail(
+		    &log.json, EFBIG, "%zu bytes, expected at most %zu", json_bytes, SHUNT_PLAN_MAX_JSON);
 	owned = calloc(1, sizeof(*owned));
 	if (shunt_plan_no_memory(&log, owned))
 		return -ENOMEM;
 	atomic_init(&owned->holders, 1);
 	l.pool = &owned->pool;
-	root = shunt_plan_json_parse(&log, json, json_bytes);
+	root = shunt_json_parse(&log.json, json, json_bytes);
 	if (!root)
 		goto err_drop;
 	ok = load_top(&l, root, &owned->plan);
@@ -356,7 +391,7 @@ int shunt_plan_load_buffer(
 	return 0;
 err_drop:
 	shunt_plan_drop(&owned->plan);
-	return -log.err;
+	return -log.json.err;
 }
 
 /* The whole file, in memory of the caller's. */
@@ -369,14 +404,14 @@ static int read_file(struct shunt_plan_log *log, const char *path, char **text_p
 	char *text;
 
 	if (fd < 0)
-		return shunt_plan_fail(log, errno, "cannot be opened: %s", strerror(errno));
+		return shunt_json_fail(&log->json, errno, "cannot be opened: %s", strerror(errno));
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
-		err = shunt_plan_fail(log, EINVAL, "not a regular file");
+		err = shunt_json_fail(&log->json, EINVAL, "not a regular file");
 		goto err_close;
 	}
 	if ((uint64_t)st.st_size > SHUNT_PLAN_MAX_JSON) {
-		err = shunt_plan_fail(
-		    log, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
+		err = shunt_json_fail(
+		    &log->json, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
 		goto err_close;
 	}
 	text = malloc((size_t)st.st_size + 1);
@@ -390,7 +425,7 @@ static int read_file(struct shunt_plan_log *log, const char *path, char **text_p
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0) {
-			err = shunt_plan_fail(log, errno, "cannot be read: %s", strerror(errno));
+			err = shunt_json_fail(&log->json, errno, "cannot be read: %s", strerror(errno));
 			free(text);
 			goto err_close;
 		}
@@ -407,9 +442,7 @@ err_close:
 
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *why, size_t bytes)
 {
-	struct shunt_plan_log log = {
-		.source = path, .at = { NIL, NIL, NIL, NIL, NULL }, .why = why, .bytes = why ? bytes : 0
-	};
+	struct shunt_plan_log log = shunt_plan_log_init(path, why, bytes);
 	size_t n = 0;
 	char *text = NULL;
 	int err = read_file(&log, path, &text, &n);

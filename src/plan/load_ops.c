@@ -34,7 +34,7 @@ static bool load_tables(struct load *l, const json_t *block, const char *list, c
 	size_t room = 0;
 	uint32_t n, nids;
 
-	if (!shunt_plan_json_array(l->log, block, "", list, false, &entries, &n))
+	if (!shunt_json_array(&l->log->json, block, "", list, false, &entries, &n))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		room += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
@@ -50,22 +50,23 @@ static bool load_tables(struct load *l, const json_t *block, const char *list, c
 
 		snprintf(where, sizeof(where), "%s[%u]", list, i);
 		snprintf(place, sizeof(place), "%s.%s", where, ids_key);
-		if (!shunt_plan_json_object_at(l->log, entries, list, i, &entry) ||
-		    !shunt_plan_json_word(l->log, entry, where, type_key, shunt_plan_type_names, true, 0, &type) ||
-		    !shunt_plan_json_array(l->log, entry, where, ids_key, true, &ids, &nids))
+		if (!shunt_json_object_at(&l->log->json, entries, list, i, &entry) ||
+		    !shunt_json_word(&l->log->json, entry, where, type_key, shunt_plan_type_names, true, 0, &type) ||
+		    !shunt_json_array(&l->log->json, entry, where, ids_key, true, &ids, &nids))
 			return false;
 		if (type >= ntypes && nids) {
-			shunt_plan_fail(l->log, EINVAL, "%s has numbers of type %s, expected none", place,
+			shunt_json_fail(&l->log->json, EINVAL, "%s has numbers of type %s, expected none", place,
 			    shunt_plan_type_names[type]);
 			return false;
 		}
 		if (nids && !limits[type]) {
-			shunt_plan_fail(l->log, EINVAL, "%s[0] refers to a list of the rank that is empty for type %s",
-			    place, shunt_plan_type_names[type]);
+			shunt_json_fail(&l->log->json, EINVAL,
+			    "%s[0] refers to a list of the rank that is empty for type %s", place,
+			    shunt_plan_type_names[type]);
 			return false;
 		}
 		for (uint32_t j = 0; j < nids; j++) {
-			if (!shunt_plan_json_uint_at(l->log, ids, place, j, 0, limits[type] - 1, &id))
+			if (!shunt_json_uint_at(&l->log->json, ids, place, j, 0, limits[type] - 1, &id))
 				return false;
 			tables[type].ids[tables[type].n++] = (uint32_t)id;
 		}
@@ -80,11 +81,11 @@ static bool look_up(struct load *l, const json_t *object, const char *where, con
 	uint64_t i;
 
 	if (!table->n) {
-		shunt_plan_fail(l->log, EINVAL, "%s.%s: the block has no %s list of its own for type %s", where, key,
-		    !strcmp(key, "buffer_id") ? "remote_buffer_refs" : "channels", type);
+		shunt_json_fail(&l->log->json, EINVAL, "%s.%s: the block has no %s list of its own for type %s", where,
+		    key, !strcmp(key, "buffer_id") ? "remote_buffer_refs" : "channels", type);
 		return false;
 	}
-	if (!shunt_plan_json_uint(l->log, object, where, key, 0, table->n - 1, true, 0, &i))
+	if (!shunt_json_uint(&l->log->json, object, where, key, 0, table->n - 1, true, 0, &i))
 		return false;
 	*id_p = table->ids[i];
 	return true;
@@ -99,15 +100,15 @@ static bool load_slice(
 	uint32_t id;
 
 	slice->packet = strchr("pqx", kind) != NULL;
-	if (!shunt_plan_json_uint(l->log, object, where, "index", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->index) ||
-	    !shunt_plan_json_uint(l->log, object, where, "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->size))
+	if (!shunt_json_uint(&l->log->json, object, where, "index", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->index) ||
+	    !shunt_json_uint(&l->log->json, object, where, "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->size))
 		return false;
 	switch (kind) {
 	case 'l':
 	case 'p':
 		slice->place = SHUNT_PLAN_LOCAL;
 		slice->target = l->rank;
-		if (!shunt_plan_json_word(l->log, object, where, "type", shunt_plan_buffer_letters, true, 0, &buffer))
+		if (!shunt_json_word(&l->log->json, object, where, "type", shunt_plan_buffer_letters, true, 0, &buffer))
 			return false;
 		slice->buffer = (uint8_t)buffer;
 		return true;
@@ -121,7 +122,7 @@ static bool load_slice(
 		slice->buffer = remote->buffer;
 		if (remote->types & (1u << type))
 			return true;
-		shunt_plan_fail(l->log, EINVAL,
+		shunt_json_fail(&l->log->json, EINVAL,
 		    "%s.buffer_id leads to remote_buffers[%u], whose access_channel_types lack \"%s\"", where, id,
 		    shunt_plan_type_names[type]);
 		return false;
@@ -147,11 +148,11 @@ static bool load_slices(struct load *l, const json_t *object, const char *key, c
 
 	if (!least)
 		return true;
-	if (!shunt_plan_json_array(l->log, object, "", key, true, &array, &n))
+	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
 		return false;
 	if (n < least || (n > least && !more)) {
-		shunt_plan_fail(
-		    l->log, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
 		return false;
 	}
 	slices = shunt_pool_take(l->pool, n, sizeof(*slices));
@@ -161,7 +162,7 @@ static bool load_slices(struct load *l, const json_t *object, const char *key, c
 		char where[32];
 
 		snprintf(where, sizeof(where), "%s[%u]", key, i);
-		if (!shunt_plan_json_object_at(l->log, array, key, i, &entry) ||
+		if (!shunt_json_object_at(&l->log->json, array, key, i, &entry) ||
 		    !load_slice(l, entry, where, pattern[i < least ? i : least - 1], type, &slices[i]))
 			return false;
 	}
@@ -181,27 +182,28 @@ static bool load_glre(struct load *l, const json_t *object, struct shunt_plan_op
 	uint32_t n;
 
 	if (shunt_plan_no_memory(l->log, s) ||
-	    !shunt_plan_json_word(l->log, object, "", "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
-	    !shunt_plan_json_uint(
-	        l->log, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
-	    !shunt_plan_json_uint(l->log, object, "", "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].size) ||
-	    !shunt_plan_json_array(l->log, object, "", "channel_ids", true, &ids, &n) ||
-	    !shunt_plan_json_object(l->log, object, "", "dst_chunk", true, &chunk) ||
-	    !shunt_plan_json_uint(l->log, chunk, "dst_chunk", "rank", l->rank, l->rank, false, l->rank, &rank) ||
+	    !shunt_json_word(&l->log->json, object, "", "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+	    !shunt_json_uint(
+	        &l->log->json, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
+	    !shunt_json_uint(&l->log->json, object, "", "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].size) ||
+	    !shunt_json_array(&l->log->json, object, "", "channel_ids", true, &ids, &n) ||
+	    !shunt_json_object(&l->log->json, object, "", "dst_chunk", true, &chunk) ||
+	    !shunt_json_uint(&l->log->json, chunk, "dst_chunk", "rank", l->rank, l->rank, false, l->rank, &rank) ||
 	    !load_slice(l, chunk, "dst_chunk", 'l', SHUNT_PLAN_SWITCH, &s[1]))
 		return false;
 	if (n != 1 || !table->n) {
-		shunt_plan_fail(l->log, EINVAL,
+		shunt_json_fail(&l->log->json, EINVAL,
 		    "channel_ids has %u entries, expected 1, a switch channel of the block, which has %u", n, table->n);
 		return false;
 	}
-	if (!shunt_plan_json_uint_at(l->log, ids, "channel_ids", 0, 0, table->n - 1, &i))
+	if (!shunt_json_uint_at(&l->log->json, ids, "channel_ids", 0, 0, table->n - 1, &i))
 		return false;
 	s[0].place = SHUNT_PLAN_MULTI;
 	s[0].target = table->ids[i];
 	s[0].buffer = l->gpu->switches[s[0].target].buffer;
 	if (buffer != s[0].buffer) {
-		shunt_plan_fail(l->log, EINVAL, "buffer_type is \"%s\", expected \"%s\" as the switch channel has",
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "buffer_type is \"%s\", expected \"%s\" as the switch channel has",
 		    shunt_plan_buffer_letters[buffer], shunt_plan_buffer_letters[s[0].buffer]);
 		return false;
 	}
@@ -218,14 +220,14 @@ static bool load_ids(struct load *l, const json_t *object, const char *key, cons
 	const json_t *array;
 	uint32_t *ids, n;
 
-	if (!shunt_plan_json_array(l->log, object, "", key, true, &array, &n))
+	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
 		return false;
 	if (!n) {
-		shunt_plan_fail(l->log, EINVAL, "%s is empty, expected at least one number", key);
+		shunt_json_fail(&l->log->json, EINVAL, "%s is empty, expected at least one number", key);
 		return false;
 	}
 	if (!limit) {
-		shunt_plan_fail(l->log, EINVAL, "%s[0]: the %s has no %s", key, table ? "block" : "rank", what);
+		shunt_json_fail(&l->log->json, EINVAL, "%s[0]: the %s has no %s", key, table ? "block" : "rank", what);
 		return false;
 	}
 	ids = shunt_pool_take(l->pool, n, sizeof(*ids));
@@ -234,7 +236,7 @@ static bool load_ids(struct load *l, const json_t *object, const char *key, cons
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t id;
 
-		if (!shunt_plan_json_uint_at(l->log, array, key, i, 0, limit - 1, &id))
+		if (!shunt_json_uint_at(&l->log->json, array, key, i, 0, limit - 1, &id))
 			return false;
 		ids[i] = table ? table->ids[id] : (uint32_t)id;
 	}
@@ -259,12 +261,12 @@ static bool load_type(
 	op->type = SHUNT_PLAN_NONE;
 	if (!row->types)
 		return true;
-	if (!shunt_plan_json_word(l->log, object, "", "channel_type", shunt_plan_type_names, true, 0, &type))
+	if (!shunt_json_word(&l->log->json, object, "", "channel_type", shunt_plan_type_names, true, 0, &type))
 		return false;
 	op->type = (uint8_t)type;
 	if (row->types & (1u << type))
 		return true;
-	shunt_plan_fail(l->log, EINVAL, "channel_type is \"%s\", expected %s%s%s", shunt_plan_type_names[type],
+	shunt_json_fail(&l->log->json, EINVAL, "channel_type is \"%s\", expected %s%s%s", shunt_plan_type_names[type],
 	    row->types & 1u << SHUNT_PLAN_MEMORY ? "\"memory\"" : "", (row->types & 3u) == 3u ? " or " : "",
 	    row->types & 1u << SHUNT_PLAN_PORT       ? "\"port\"" :
 	        row->types & 1u << SHUNT_PLAN_SWITCH ? "\"switch\"" :
@@ -278,17 +280,17 @@ static bool load_group(struct load *l, const json_t *object, struct shunt_plan_o
 	uint64_t part, parts;
 
 	op->parts = 1;
-	if (!shunt_plan_json_object(l->log, object, "", "tbg_info", false, &info))
+	if (!shunt_json_object(&l->log->json, object, "", "tbg_info", false, &info))
 		return false;
 	if (!info)
 		return true;
 	if (!op->nsrc) {
-		shunt_plan_fail(
-		    l->log, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
 		return false;
 	}
-	if (!shunt_plan_json_uint(l->log, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
-	    !shunt_plan_json_uint(l->log, info, "tbg_info", "tb_id", 0, parts - 1, true, 0, &part))
+	if (!shunt_json_uint(&l->log->json, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
+	    !shunt_json_uint(&l->log->json, info, "tbg_info", "tb_id", 0, parts - 1, true, 0, &part))
 		return false;
 	op->part = (uint32_t)part;
 	op->parts = (uint32_t)parts;
@@ -300,8 +302,8 @@ static bool load_barrier(struct load *l, const json_t *object, struct shunt_plan
 	uint64_t id, n;
 
 	/* The file's number for now; the checker makes them dense. */
-	if (!shunt_plan_json_uint(l->log, object, "", "barrier_id", 0, UINT32_MAX - 1, true, 0, &id) ||
-	    !shunt_plan_json_uint(l->log, object, "", "num_threadblocks", 1, l->gpu->nblocks, true, 0, &n))
+	if (!shunt_json_uint(&l->log->json, object, "", "barrier_id", 0, UINT32_MAX - 1, true, 0, &id) ||
+	    !shunt_json_uint(&l->log->json, object, "", "num_threadblocks", 1, l->gpu->nblocks, true, 0, &n))
 		return false;
 	op->barrier = (uint32_t)id;
 	op->nblocks = (uint32_t)n;
@@ -314,21 +316,22 @@ static bool load_pipeline(struct load *l, const json_t *object, struct shunt_pla
 {
 	const json_t *context, *body, *entry;
 
-	if (!shunt_plan_json_object(l->log, object, "", "iter_context", true, &context) ||
-	    !shunt_plan_json_uint(
-	        l->log, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
-	    !shunt_plan_json_uint(
-	        l->log, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0, &op->num_chunks) ||
-	    !shunt_plan_json_array(l->log, object, "", "ops", true, &body, &op->nbody))
+	if (!shunt_json_object(&l->log->json, object, "", "iter_context", true, &context) ||
+	    !shunt_json_uint(
+	        &l->log->json, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
+	    !shunt_json_uint(&l->log->json, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0,
+	        &op->num_chunks) ||
+	    !shunt_json_array(&l->log->json, object, "", "ops", true, &body, &op->nbody))
 		return false;
 	if (!op->nbody) {
-		shunt_plan_fail(l->log, EINVAL, "ops is empty, expected at least one operation");
+		shunt_json_fail(&l->log->json, EINVAL, "ops is empty, expected at least one operation");
 		return false;
 	}
 	for (uint32_t i = 0; i < op->nbody; i++) {
 		l->log->at.inner = i;
 		l->log->at.code = NULL;
-		if (!shunt_plan_json_object_at(l->log, body, "ops", i, &entry) || !load_op(l, entry, true, &op[1 + i]))
+		if (!shunt_json_object_at(&l->log->json, body, "ops", i, &entry) ||
+		    !load_op(l, entry, true, &op[1 + i]))
 			return false;
 		op[1 + i].at = op->at;
 		op[1 + i].inner = i;
@@ -342,7 +345,7 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 	unsigned code, redop = SHUNT_SUM;
 	const char *src;
 
-	if (!shunt_plan_json_word(l->log, object, "", "name", shunt_plan_op_names, true, 0, &code))
+	if (!shunt_json_word(&l->log->json, object, "", "name", shunt_plan_op_names, true, 0, &code))
 		return false;
 	row = &shunt_plan_op_rows[code];
 	l->log->at.code = row->name;
@@ -359,8 +362,8 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 		return false;
 	}
 	if (row->pairwise && op->nsrc != op->ndst) {
-		shunt_plan_fail(
-		    l->log, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
 		return false;
 	}
 	if ((row->ids == SHUNT_PLAN_IDS_CHANNELS ||
@@ -371,7 +374,7 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 	    !load_ids(l, object, "semaphore_ids", NULL, l->gpu->nsemaphores, "semaphore", op))
 		return false;
 	if (row->reduces &&
-	    !shunt_plan_json_word(l->log, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
+	    !shunt_json_word(&l->log->json, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
 		return false;
 	op->redop = (uint8_t)redop;
 	if (!load_group(l, object, op) || (code == SHUNT_PLAN_BARRIER && !load_barrier(l, object, op)))
@@ -379,7 +382,7 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 	if (code != SHUNT_PLAN_PIPELINE)
 		return true;
 	if (inner) {
-		shunt_plan_fail(l->log, EINVAL, "name is \"pipeline\", expected none within a pipeline");
+		shunt_json_fail(&l->log->json, EINVAL, "name is \"pipeline\", expected none within a pipeline");
 		return false;
 	}
 	return load_pipeline(l, object, op);
@@ -392,7 +395,7 @@ static bool load_ops(struct load *l, const json_t *object, struct shunt_plan_blo
 	size_t room = 0, at = 0;
 	uint32_t n;
 
-	if (!shunt_plan_json_array(l->log, object, "", "ops", true, &array, &n))
+	if (!shunt_json_array(&l->log->json, object, "", "ops", true, &array, &n))
 		return false;
 	/* Only pipelines have operations within; others' are unknown keys. */
 	for (uint32_t i = 0; i < n; i++) {
@@ -407,7 +410,8 @@ static bool load_ops(struct load *l, const json_t *object, struct shunt_plan_blo
 		l->log->at.inner = NIL;
 		l->log->at.code = NULL;
 		ops[at].at = i;
-		if (!shunt_plan_json_object_at(l->log, array, "ops", i, &entry) || !load_op(l, entry, false, &ops[at]))
+		if (!shunt_json_object_at(&l->log->json, array, "ops", i, &entry) ||
+		    !load_op(l, entry, false, &ops[at]))
 			return false;
 		at += 1 + ops[at].nbody;
 	}
@@ -429,16 +433,16 @@ int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, 
 	uint64_t id;
 
 	if (shunt_plan_no_memory(log, all))
-		return -log->err;
+		return -log->json.err;
 	for (uint32_t b = 0; b < gpu->nblocks; b++) {
 		log->at.block = b;
-		if (!shunt_plan_json_object_at(log, blocks, "threadblocks", b, &object) ||
-		    !shunt_plan_json_uint(log, object, "", "id", b, b, true, 0, &id) ||
+		if (!shunt_json_object_at(&log->json, blocks, "threadblocks", b, &object) ||
+		    !shunt_json_uint(&log->json, object, "", "id", b, b, true, 0, &id) ||
 		    !load_tables(&l, object, "channels", "channel_type", "channel_ids", channels, 3, l.channels) ||
 		    !load_tables(&l, object, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", remotes,
 		        2, l.remotes) ||
 		    !load_ops(&l, object, &all[b]))
-			return -log->err;
+			return -log->json.err;
 	}
 	log->at.block = NIL;
 	gpu->blocks = all;

@@ -114,8 +114,8 @@ static int fail_at(struct play *p, const struct play_actor *a, const char *text)
 	const struct shunt_plan_op *op = &a->block->ops[a->pc];
 
 	p->log->at = (struct shunt_plan_at){ a->rank, a->number, op->at, op->inner, shunt_plan_op_names[op->code] };
-	shunt_plan_fail(p->log, EINVAL, "%s", text);
-	return -p->log->err;
+	shunt_json_fail(&p->log->json, EINVAL, "%s", text);
+	return -p->log->json.err;
 }
 
 /* Follows who waits for whom until nobody gives it, or a block comes up again. */
@@ -187,7 +187,7 @@ int shunt_play_check_balance(struct play *p)
 
 				if (p->count[thing] == p->taken[thing])
 					continue;
-				return shunt_plan_fail(p->log, EINVAL,
+				return shunt_json_fail(&p->log->json, EINVAL,
 				    "%s channel %u: rank %u signals %" PRIu64
 				    " times on its channel %u, expected %" PRIu64 ", as often as waits are made here",
 				    names[type], i, gpu->channels[type][i].peer, p->count[thing],
@@ -197,7 +197,7 @@ int shunt_play_check_balance(struct play *p)
 			size_t thing = play_thing(p, PLAY_SEMAPHORES, r, i);
 
 			if (p->count[thing] != gpu->semaphores[i])
-				return shunt_plan_fail(p->log, EINVAL,
+				return shunt_json_fail(&p->log->json, EINVAL,
 				    "semaphores[%u] ends as %" PRIu64 ", expected %u, its init_value", i,
 				    p->count[thing], gpu->semaphores[i]);
 		}
@@ -224,7 +224,7 @@ int shunt_play_check_contacts(struct play *p)
 		for (uint32_t b = 0; b < n; b++)
 			if (a != b && (c[(size_t)a * n + b] & (PLAY_HEARS | PLAY_WRITES)) == PLAY_WRITES) {
 				p->log->at.rank = a;
-				return shunt_plan_fail(p->log, EINVAL,
+				return shunt_json_fail(&p->log->json, EINVAL,
 				    "writes packets to rank %u and hears nothing of it, expected a signal or packets "
 				    "that come "
 				    "from it: "

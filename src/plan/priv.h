@@ -4,9 +4,24 @@
 /* What the loader's and the checker's files share. */
 #include <errno.h>
 #include <stdatomic.h>
-#include "plan/json.h"
+#include "core/json.h"
 #include "plan/plan.h"
 #include "plan/pool.h"
+
+/* Where in a plan the loader or the checker is, for error texts; NIL: not inside one. */
+struct shunt_plan_at {
+	uint32_t rank, block, op, inner;
+	const char *code; /* the operation's name, or NULL */
+};
+
+/* Error texts of a plan name that place: "source: rank 0, block 1, operation 2.3 (put): text". */
+struct shunt_plan_log {
+	struct shunt_json_log json; /* first */
+	struct shunt_plan_at at;
+};
+
+/* A log that writes the first error to why, of at most `bytes`; NULL: nowhere. */
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *why, size_t bytes);
 
 /* A plan with what belongs to it. While it is being made, its arrays are not const in truth. */
 struct shunt_plan_owned {
@@ -35,7 +50,7 @@ void shunt_plan_seal(struct shunt_plan *plan);
 static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *p)
 {
 	if (!p)
-		shunt_plan_fail(log, ENOMEM, "out of memory");
+		shunt_json_fail(&log->json, ENOMEM, "out of memory");
 	return !p;
 }
 

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "algos/algo.h"
 #include "core/io.h"
 #include "core/log.h"
 #include "core/scratch.h"
@@ -437,7 +436,7 @@ static void operator_flags(const struct shunt_plan *plan, const struct shunt_pla
 		k->flags |= SHUNT_K_DIVIDE | (is_signed[call->dtype] ? SHUNT_K_SIGNED : 0);
 	} else if (call->redop == SHUNT_AVG) {
 		k->flags |= SHUNT_K_PREMUL;
-		k->scalar = shunt_algo_reciprocal(call->dtype, (int)plan->nranks);
+		k->scalar = shunt_dtype_reciprocal(call->dtype, (int)plan->nranks);
 	}
 }
 

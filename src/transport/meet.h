@@ -23,7 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/comm.h"
+#include "core/id.h"
 
 struct shunt_meet;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "plan/json.h"
+#include "core/json.h"
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -27,11 +27,10 @@
  * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then
  * keeps it out of a shared library. The build makes the library's stdin a name for this.
  */
-void *const shunt_plan_no_stdin;
+void *const shunt_json_no_stdin;
 
-int shunt_plan_fail(struct shunt_plan_log *log, int err, const char *fmt, ...)
+int shunt_json_fail(struct shunt_json_log *log, int err, const char *fmt, ...)
 {
-	const struct shunt_plan_at *at = &log->at;
 	va_list ap;
 	size_t n;
 
@@ -41,20 +40,8 @@ int shunt_plan_fail(struct shunt_plan_log *log, int err, const char *fmt, ...)
 	if (!log->bytes)
 		return -err;
 	snprintf(log->why, log->bytes, "%s: ", log->source);
-#define MORE(...) (n = strlen(log->why), (void)snprintf(log->why + n, log->bytes - n, __VA_ARGS__))
-	if (at->rank != SHUNT_PLAN_NIL)
-		MORE("rank %u%s", at->rank, at->block == SHUNT_PLAN_NIL ? ": " : ", ");
-	if (at->block != SHUNT_PLAN_NIL)
-		MORE("block %u%s", at->block, at->op == SHUNT_PLAN_NIL ? ": " : ", ");
-	if (at->op != SHUNT_PLAN_NIL) {
-		MORE("operation %u", at->op);
-		if (at->inner != SHUNT_PLAN_NIL)
-			MORE(".%u", at->inner);
-		if (at->code)
-			MORE(" (%s)", at->code);
-		MORE(": ");
-	}
-#undef MORE
+	if (log->where)
+		log->where(log, log->why, log->bytes);
 	n = strlen(log->why);
 	va_start(ap, fmt);
 	vsnprintf(log->why + n, log->bytes - n, fmt, ap);
@@ -62,9 +49,9 @@ int shunt_plan_fail(struct shunt_plan_log *log, int err, const char *fmt, ...)
 	return -err;
 }
 
-struct shunt_plan_quoted shunt_plan_quote(const char *text)
+struct shunt_json_quoted shunt_json_quote(const char *text)
 {
-	struct shunt_plan_quoted q;
+	struct shunt_json_quoted q;
 	size_t n = 0;
 
 	q.text[n++] = '"';
@@ -80,7 +67,7 @@ static bool is_big(const char *digits, size_t n)
 }
 
 /* The text with big integers marked, or NULL. */
-static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes, size_t *out_p)
+static char *prepare(struct shunt_json_log *log, const char *text, size_t bytes, size_t *out_p)
 {
 	size_t n = 0, brackets = 0, depth = 0,
 	       room = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
@@ -88,7 +75,7 @@ static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes,
 	char *out = malloc(room);
 
 	if (!out) {
-		shunt_plan_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
+		shunt_json_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
 		return NULL;
 	}
 	if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* some editors' mark of UTF-8 */
@@ -101,7 +88,7 @@ static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes,
 
 		if (string) {
 			if (c == BIG || (bytes - i >= 6 && !strncasecmp(text + i, "\\u007f", 6))) {
-				shunt_plan_fail(log, EINVAL, "a string contains a DEL character");
+				shunt_json_fail(log, EINVAL, "a string contains a DEL character");
 				goto err_free;
 			}
 			out[n++] = c;
@@ -140,12 +127,12 @@ static char *prepare(struct shunt_plan_log *log, const char *text, size_t bytes,
 			depth--;
 		}
 		if (depth > MAX_DEPTH) {
-			shunt_plan_fail(log, EINVAL, "nested more than %d deep", MAX_DEPTH);
+			shunt_json_fail(log, EINVAL, "nested more than %d deep", MAX_DEPTH);
 			goto err_free;
 		}
 	}
 	if (brackets > 64 + bytes / BYTES_PER_BRACKET) {
-		shunt_plan_fail(log, EINVAL, "%zu objects and arrays in %zu bytes are no plan", brackets, bytes);
+		shunt_json_fail(log, EINVAL, "%zu objects and arrays in %zu bytes are no plan", brackets, bytes);
 		goto err_free;
 	}
 	*out_p = n;
@@ -155,7 +142,7 @@ err_free:
 	return NULL;
 }
 
-json_t *shunt_plan_json_parse(struct shunt_plan_log *log, const char *text, size_t bytes)
+json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t bytes)
 {
 	json_error_t error;
 	json_t *root;
@@ -173,7 +160,7 @@ json_t *shunt_plan_json_parse(struct shunt_plan_log *log, const char *text, size
 		for (char *p = error.text; *p; p++)
 			if (*p < ' ' || *p > '~')
 				*p = '?';
-		shunt_plan_fail(log, memory ? ENOMEM : EINVAL, "line %d: no JSON: %s", error.line, error.text);
+		shunt_json_fail(log, memory ? ENOMEM : EINVAL, "line %d: no JSON: %s", error.line, error.text);
 	}
 	return root;
 }
@@ -194,29 +181,29 @@ static const char *type_name(const json_t *v)
 
 /* The member, or NULL: missing, and an error if it is needed. */
 static const json_t *member(
-    struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, bool need)
+    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need)
 {
 	const json_t *v = json_object_get(object, key);
 
 	if (!v && need)
-		shunt_plan_fail(log, EINVAL, "%s%s%s is missing", where, *where ? "." : "", key);
+		shunt_json_fail(log, EINVAL, "%s%s%s is missing", where, *where ? "." : "", key);
 	return v;
 }
 
 static bool wrong_type(
-    struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, const char *expected)
+    struct shunt_json_log *log, const json_t *v, const char *where, const char *key, const char *expected)
 {
-	shunt_plan_fail(
+	shunt_json_fail(
 	    log, EINVAL, "%s%s%s is %s, expected %s", where, *where && *key ? "." : "", key, type_name(v), expected);
 	return false;
 }
 
-static bool out_of_range(struct shunt_plan_log *log, const char *where, const char *key, const char *value,
+static bool out_of_range(struct shunt_json_log *log, const char *where, const char *key, const char *value,
     const char *low, const char *high)
 {
 	bool one = !strcmp(low, high);
 
-	shunt_plan_fail(log, EINVAL, "%s%s%s is %s, expected %s%s%s", where, *where && *key ? "." : "", key, value, low,
+	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected %s%s%s", where, *where && *key ? "." : "", key, value, low,
 	    one ? "" : " to ", one ? "" : high);
 	return false;
 }
@@ -244,7 +231,7 @@ static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *h
 	return false;
 }
 
-static bool take_uint(struct shunt_plan_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
+static bool take_uint(struct shunt_json_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
     uint64_t high, uint64_t *value_p)
 {
 	char text[32], from[24], to[24];
@@ -266,8 +253,8 @@ static bool take_uint(struct shunt_plan_log *log, const json_t *v, const char *w
 	return true;
 }
 
-bool shunt_plan_json_uint(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
-    uint64_t low, uint64_t high, bool need, uint64_t def, uint64_t *value_p)
+bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
+    uint64_t high, bool need, uint64_t def, uint64_t *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -275,8 +262,8 @@ bool shunt_plan_json_uint(struct shunt_plan_log *log, const json_t *object, cons
 	return v ? take_uint(log, v, where, key, low, high, value_p) : !need;
 }
 
-bool shunt_plan_json_uint_at(struct shunt_plan_log *log, const json_t *array, const char *where, uint32_t i,
-    uint64_t low, uint64_t high, uint64_t *value_p)
+bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
+    uint64_t high, uint64_t *value_p)
 {
 	char place[64];
 
@@ -285,8 +272,8 @@ bool shunt_plan_json_uint_at(struct shunt_plan_log *log, const json_t *array, co
 	return take_uint(log, json_array_get(array, i), place, "", low, high, value_p);
 }
 
-bool shunt_plan_json_int(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
-    int64_t low, int64_t high, bool need, int64_t def, int64_t *value_p)
+bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, int64_t low,
+    int64_t high, bool need, int64_t def, int64_t *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 	char text[32], from[24], to[24];
@@ -308,8 +295,8 @@ bool shunt_plan_json_int(struct shunt_plan_log *log, const json_t *object, const
 	return true;
 }
 
-bool shunt_plan_json_bool(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
-    bool need, bool def, bool *value_p)
+bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    bool def, bool *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -328,7 +315,7 @@ static bool is_text(const json_t *v)
 	return json_is_string(v) && *json_string_value(v) != BIG;
 }
 
-bool shunt_plan_json_word(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
+bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const char *where, const char *key,
     const char *const *names, bool need, unsigned def, unsigned *value_p)
 {
 	const json_t *v = member(log, object, where, key, need);
@@ -349,13 +336,13 @@ bool shunt_plan_json_word(struct shunt_plan_log *log, const json_t *object, cons
 		}
 		snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", names[i]);
 	}
-	shunt_plan_fail(log, EINVAL, "%s%s%s is %s, expected one of %s", where, *where ? "." : "", key,
-	    shunt_plan_quote(json_string_value(v)).text, list);
+	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected one of %s", where, *where ? "." : "", key,
+	    shunt_json_quote(json_string_value(v)).text, list);
 	return false;
 }
 
-bool shunt_plan_json_string(
-    struct shunt_plan_log *log, const json_t *object, const char *where, const char *key, const char **value_p)
+bool shunt_json_string(
+    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, const char **value_p)
 {
 	const json_t *v = member(log, object, where, key, true);
 
@@ -368,8 +355,8 @@ bool shunt_plan_json_string(
 	return true;
 }
 
-bool shunt_plan_json_array(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
-    bool need, const json_t **array_p, uint32_t *n_p)
+bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    const json_t **array_p, uint32_t *n_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -384,8 +371,8 @@ bool shunt_plan_json_array(struct shunt_plan_log *log, const json_t *object, con
 	return true;
 }
 
-bool shunt_plan_json_object(struct shunt_plan_log *log, const json_t *object, const char *where, const char *key,
-    bool need, const json_t **object_p)
+bool shunt_json_object(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    const json_t **object_p)
 {
 	const json_t *v = member(log, object, where, key, need);
 
@@ -398,8 +385,8 @@ bool shunt_plan_json_object(struct shunt_plan_log *log, const json_t *object, co
 	return true;
 }
 
-bool shunt_plan_json_object_at(
-    struct shunt_plan_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p)
+bool shunt_json_object_at(
+    struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p)
 {
 	const json_t *v = json_array_get(array, i);
 	char place[64];
