@@ -23,7 +23,7 @@ static const char *const stage_names[BENCH_NSTAGES] = { "starting", "meeting the
 	"warming up", "capturing a graph", "timing", "waiting for the other ranks", "exchanging results",
 	"destroying communicators", "done" };
 
-struct watch {
+struct watchdog {
 	const struct bench_opts *o;
 	struct bench_shared *shared;
 	int nworkers, ranks_each, running;
@@ -31,7 +31,7 @@ struct watch {
 	int status;                 /* of the first worker that failed */
 };
 
-static int64_t now_s(void)
+static int64_t monotonic_s(void)
 {
 	struct timespec ts;
 
@@ -39,7 +39,7 @@ static int64_t now_s(void)
 	return ts.tv_sec;
 }
 
-static void rank_describe(const struct watch *w, int i)
+static void rank_describe(const struct watchdog *w, int i)
 {
 	const struct bench_progress *p = &w->shared->progress[i];
 	int stage = atomic_load(&p->stage), lib = atomic_load(&p->lib), way = atomic_load(&p->way);
@@ -57,13 +57,13 @@ static void rank_describe(const struct watch *w, int i)
 	    way >= 0 ? (way % BENCH_NPLACES ? "in place" : "out of place") : "", size);
 }
 
-static void ranks_describe(const struct watch *w)
+static void ranks_describe(const struct watchdog *w)
 {
 	for (int i = 0; i < w->nworkers * w->ranks_each; i++)
 		rank_describe(w, i);
 }
 
-static void kill_all(struct watch *w)
+static void workers_kill(struct watchdog *w)
 {
 	for (int i = 0; i < w->nworkers; i++)
 		if (w->pid[i])
@@ -76,7 +76,7 @@ static void kill_all(struct watch *w)
 	w->running = 0;
 }
 
-static void worker_ended(struct watch *w, int i, int wait_status)
+static void worker_ended(struct watchdog *w, int i, int wait_status)
 {
 	int status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 
@@ -86,7 +86,7 @@ static void worker_ended(struct watch *w, int i, int wait_status)
 		return;
 	/* Whoever read the table has seen enough, and there is nothing to say. */
 	if (status == 128 + SIGPIPE) {
-		kill_all(w);
+		workers_kill(w);
 	} else if (WIFSIGNALED(wait_status)) {
 		tool_error(
 		    "%s %d died of signal %d (%s):", w->ranks_each > 1 ? "the process of the ranks from" : "rank",
@@ -95,10 +95,10 @@ static void worker_ended(struct watch *w, int i, int wait_status)
 		rank_describe(w, i);
 	}
 	w->status = status;
-	atomic_store(&w->shared->hall.failed, 1);
+	atomic_store(&w->shared->shm.failed, 1);
 }
 
-static void reap(struct watch *w)
+static void workers_reap(struct watchdog *w)
 {
 	for (int i = 0; i < w->nworkers; i++) {
 		int status;
@@ -109,38 +109,38 @@ static void reap(struct watch *w)
 }
 
 /* Until all workers have ended. signals are blocked. */
-static int watch_run(struct watch *w, const sigset_t *signals)
+static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 {
-	int64_t moved = now_s(), failed = 0;
-	unsigned beats = 0;
+	int64_t moved = monotonic_s(), failed = 0;
+	unsigned heartbeats = 0;
 
-	for (reap(w); w->running; reap(w)) {
+	for (workers_reap(w); w->running; workers_reap(w)) {
 		siginfo_t info;
 		int sig = sigtimedwait(signals, &info, &(struct timespec){ .tv_nsec = 500000000 });
 		unsigned sum = 0;
 
 		if (sig > 0 && sig != SIGCHLD) {
 			tool_error("stopped by signal %d (%s)", sig, strsignal(sig));
-			kill_all(w);
+			workers_kill(w);
 			return 128 + sig;
 		}
 		for (int i = 0; i < w->nworkers * w->ranks_each; i++)
-			sum += atomic_load(&w->shared->progress[i].beats);
-		if (sum != beats)
-			moved = now_s();
-		beats = sum;
-		if (!failed && atomic_load(&w->shared->hall.failed))
-			failed = now_s();
-		if (failed && now_s() - failed >= GRACE_S) {
-			reap(w);
+			sum += atomic_load(&w->shared->progress[i].heartbeats);
+		if (sum != heartbeats)
+			moved = monotonic_s();
+		heartbeats = sum;
+		if (!failed && atomic_load(&w->shared->shm.failed))
+			failed = monotonic_s();
+		if (failed && monotonic_s() - failed >= GRACE_S) {
+			workers_reap(w);
 			if (w->running)
-				kill_all(w);
+				workers_kill(w);
 			return w->status ? w->status : TOOL_FAIL;
 		}
-		if (!failed && now_s() - moved >= (int64_t)w->o->timeout_s) {
+		if (!failed && monotonic_s() - moved >= (int64_t)w->o->timeout_s) {
 			tool_error("nothing has moved for %u s; ending the run. Where the ranks are:", w->o->timeout_s);
 			ranks_describe(w);
-			kill_all(w);
+			workers_kill(w);
 			return TOOL_FAIL;
 		}
 	}
@@ -151,10 +151,10 @@ static int watch_run(struct watch *w, const sigset_t *signals)
  * What device layer there is and how many devices, asked in a child, because whoever opens a GPU must not fork
  * afterwards. Without a real NCCL in sight, so that "auto" takes the sim where there are not two GPUs.
  */
-static int devices_probe(struct watch *w)
+static int devices_probe(struct watchdog *w)
 {
 	struct bench_launch *l = &w->shared->launch;
-	int64_t start = now_s();
+	int64_t start = monotonic_s();
 	pid_t pid = fork();
 	int status;
 
@@ -180,7 +180,7 @@ static int devices_probe(struct watch *w)
 		_exit(TOOL_OK);
 	}
 	while (!waitpid(pid, &status, WNOHANG)) {
-		if (now_s() - start > (int64_t)w->o->timeout_s) {
+		if (monotonic_s() - start > (int64_t)w->o->timeout_s) {
 			kill(pid, SIGKILL);
 			waitpid(pid, NULL, 0);
 			tool_error("opening the devices took more than %u s", w->o->timeout_s);
@@ -191,7 +191,7 @@ static int devices_probe(struct watch *w)
 	return WIFEXITED(status) && !WEXITSTATUS(status) ? 0 : -ENODEV;
 }
 
-static int ranks_choose(struct watch *w)
+static int ranks_choose(struct watchdog *w)
 {
 	struct bench_launch *l = &w->shared->launch;
 	bool sim = !strcmp(l->kind, "sim");
@@ -207,7 +207,7 @@ static int ranks_choose(struct watch *w)
 	return 0;
 }
 
-static bool wants(const struct bench_opts *o, const char *name)
+static bool lib_is_wanted(const struct bench_opts *o, const char *name)
 {
 	char base[PATH_MAX];
 	bool registered;
@@ -221,7 +221,7 @@ static bool wants(const struct bench_opts *o, const char *name)
 }
 
 /* Is the library a path, and not one of the words for what shunt finds? name: without what is said of buffers. */
-static bool is_path(const char *spec, char name[PATH_MAX])
+static bool spec_is_path(const char *spec, char name[PATH_MAX])
 {
 	static const char *const words[] = { "shunt", "nccl", "forwarded" };
 	bool registered;
@@ -234,36 +234,36 @@ static bool is_path(const char *spec, char name[PATH_MAX])
  * The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor
  * this memory.
  */
-static void say_others(const struct bench_opts *o, const struct bench_launch *l)
+static void other_libs_warn(const struct bench_opts *o, const struct bench_launch *l)
 {
 	char ours[PATH_MAX], name[PATH_MAX], path[PATH_MAX];
 
 	if (l->rank || tool_lib_path(ours))
 		return;
 	for (int i = 0; i < o->nlibs; i++)
-		if (is_path(o->libs[i], name) && realpath(name, path) && strcmp(path, ours))
+		if (spec_is_path(o->libs[i], name) && realpath(name, path) && strcmp(path, ours))
 			tool_error("on the sim only this command's %s can be measured, and not %s; SHUNT_LIB=%s makes "
 			           "that the command's",
 			    ours, name, path);
 }
 
 /* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
-static int environment_set(struct watch *w)
+static int environment_set(struct watchdog *w)
 {
 	const char *lib = tool_nccl_lib();
 	bool sim = !strcmp(w->shared->launch.kind, "sim"), named = lib && strcmp(lib, "none");
 
-	if (sim && !named && (wants(w->o, "nccl") || wants(w->o, "forwarded"))) {
+	if (sim && !named && (lib_is_wanted(w->o, "nccl") || lib_is_wanted(w->o, "forwarded"))) {
 		tool_error("the real NCCL needs GPUs, and here is only the sim");
 		return -ENODEV;
 	}
 	if (sim)
-		say_others(w->o, &w->shared->launch);
+		other_libs_warn(w->o, &w->shared->launch);
 	/*
 	 * Thread-local memory of a second instance of the library is more than the loader keeps free; read when the
 	 * workers start.
 	 */
-	if (wants(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
+	if (lib_is_wanted(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
 		return -ENOMEM;
 	if (setenv("SHUNT_DEVICE", w->shared->launch.kind, 1) || (sim && !lib && setenv("SHUNT_NCCL_LIB", "none", 1)))
 		return -ENOMEM;
@@ -276,14 +276,14 @@ static int files_check(const struct bench_opts *o, const struct bench_launch *l)
 	char name[PATH_MAX];
 
 	for (int i = 0; i < o->nlibs; i++)
-		if (is_path(o->libs[i], name) && access(name, R_OK)) {
+		if (spec_is_path(o->libs[i], name) && access(name, R_OK)) {
 			tool_error("library %s: %s", name, strerror(errno));
 			return -ENOENT;
 		}
 	return o->json && !l->rank ? tool_file_try(o->json) : 0;
 }
 
-static int worker_start(struct watch *w, int i, int fd, int argc, char **argv, const sigset_t *old)
+static int worker_start(struct watchdog *w, int i, int fd, int argc, char **argv, const sigset_t *old)
 {
 	char option[48];
 	char **args = calloc((size_t)argc + 4, sizeof(*args));
@@ -319,7 +319,7 @@ static int worker_start(struct watch *w, int i, int fd, int argc, char **argv, c
 
 int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 {
-	struct watch w = { .o = o };
+	struct watchdog w = { .o = o };
 	sigset_t signals, old;
 	int fd, err, status = TOOL_FAIL;
 
@@ -361,9 +361,9 @@ int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 	for (int i = 0; !err && i < w.nworkers; i++)
 		err = worker_start(&w, i, fd, argc, argv, &old);
 	if (err)
-		kill_all(&w);
+		workers_kill(&w);
 	else
-		status = watch_run(&w, &signals);
+		status = watchdog_run(&w, &signals);
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	munmap(w.shared, sizeof(*w.shared));
 	close(fd);

@@ -8,7 +8,7 @@
  * either all of them or, under torchrun, mpirun or srun, the one that this launch stands for. It touches no device and
  * no NCCL; it only watches, so that nothing a library does can keep the run from ending. A worker (bench_worker.c) runs
  * one rank, or with
- * --threads all ranks, one thread each. Ranks meet through a team (bench_team.c).
+ * --threads all ranks, one thread each. Ranks meet through a ranks (bench_ranks.c).
  */
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -24,7 +24,7 @@ enum {
 	BENCH_MAX_RANKS = 64,
 	BENCH_MAX_LIBS = 4,
 	BENCH_MAX_ROUNDS = 500,
-	BENCH_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_team_gather */
+	BENCH_SHM_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_ranks_allgather */
 };
 
 /* The four ways to make a call; index = mode * 2 + place. */
@@ -40,13 +40,12 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
 /* clang-format off */
 #define BENCH_NCCL_OPTIONAL(X) \
-	X(AllGather) X(ReduceScatter) X(Broadcast) X(Bcast) X(Reduce) X(AlltoAll) X(Gather) X(Scatter) X(Send) X(Recv) \
-	X(AllReduceConfig) X(AllGatherConfig) X(ReduceScatterConfig) X(BroadcastConfig) X(ReduceConfig) \
-	X(AlltoAllConfig) X(GatherConfig) X(ScatterConfig) \
-	X(GroupStart) X(GroupEnd) X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) \
-	X(CommInitAll) X(CommInitRankConfig) X(CommSplit) X(CommShrink) X(CommFinalize) X(CommAbort) X(CommCount) \
-	X(CommUserRank) X(CommCuDevice) X(CommGetAsyncError) X(MemAlloc) X(MemFree) X(CommWindowRegister) \
-	X(CommWindowDeregister)
+	X(AllGather) X(ReduceScatter) X(Broadcast) X(Bcast) X(Reduce) X(AlltoAll) X(Gather) X(Scatter) \
+	X(Send) X(Recv) X(AllReduceConfig) X(AllGatherConfig) X(ReduceScatterConfig) X(BroadcastConfig) \
+	X(ReduceConfig) X(AlltoAllConfig) X(GatherConfig) X(ScatterConfig) X(GroupStart) X(GroupEnd) \
+	X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) X(CommInitAll) X(CommInitRankConfig) \
+	X(CommSplit) X(CommShrink) X(CommFinalize) X(CommAbort) X(CommCount) X(CommUserRank) X(CommCuDevice) \
+	X(CommGetAsyncError) X(MemAlloc) X(MemFree) X(CommWindowRegister) X(CommWindowDeregister)
 /* clang-format on */
 
 /*
@@ -113,7 +112,7 @@ struct bench_coll {
 	bool uneven; /* with both of these: the blocks have 1, 2 ... n times `count` elements, see bench_coll_weight */
 	bool send_root, recv_root; /* only the root has this side */
 	bool in_place;             /* NCCL defines it */
-	bool part;                 /* conform uses the row, but it cannot be measured by itself */
+	bool conform_only;         /* conform uses the row, but it cannot be measured by itself */
 };
 enum bench_coll_id {
 	BENCH_COLL_ALL_REDUCE,
@@ -180,7 +179,7 @@ struct bench_opts {
 	const struct bench_coll *coll;
 	int nranks; /* 0: all devices */
 	bool threads;
-	bool solo;            /* conform: with threads, but one thread drives all of them */
+	bool single_thread;   /* conform: with threads, but one thread drives all of them */
 	uint64_t first, last; /* bytes */
 	unsigned factor;
 	unsigned dtypes, redops; /* bit sets of enum shunt_dtype, enum shunt_redop */
@@ -227,33 +226,33 @@ int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
 /* What a rank does now, for the one who watches. */
 enum bench_stage {
 	BENCH_START,
-	BENCH_MEET,
+	BENCH_RENDEZVOUS,
 	BENCH_INIT,
 	BENCH_CHECK,
 	BENCH_WARMUP,
 	BENCH_CAPTURE,
 	BENCH_TIME,
 	BENCH_WAIT,
-	BENCH_GATHER,
+	BENCH_ALLGATHER,
 	BENCH_DESTROY,
 	BENCH_DONE,
 	BENCH_NSTAGES
 };
 
 struct bench_progress {
-	alignas(64) atomic_uint beats; /* changes with every step */
-	atomic_int stage, lib, way;    /* lib, way: -1 if none */
-	atomic_ullong bytes;           /* 0: before the first size */
+	alignas(64) atomic_uint heartbeats; /* changes with every step */
+	atomic_int stage, lib, way;         /* lib, way: -1 if none */
+	atomic_ullong bytes;                /* 0: before the first size */
 	char what[512]; /* conform, torture: the case or move, and what went wrong in it; read only to be printed */
 };
-void bench_progress_note(struct bench_progress *p, enum bench_stage stage, int lib, int way);
+void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int lib, int way);
 
 /* Ranks of one host meet here. Zero-filled memory is a valid start. */
-struct bench_hall {
+struct bench_shm {
 	atomic_int failed; /* a rank gave up: nobody waits any more */
 	alignas(64) atomic_uint arrived;
 	alignas(64) atomic_uint generation;
-	uint8_t slot[BENCH_MAX_RANKS][BENCH_SLOT_BYTES];
+	uint8_t slot[BENCH_MAX_RANKS][BENCH_SHM_SLOT_BYTES];
 };
 
 /* How this process was launched; written by the parent before the workers start. */
@@ -271,7 +270,7 @@ struct bench_launch {
 struct bench_shared {
 	struct bench_launch launch;
 	struct bench_progress progress[BENCH_MAX_RANKS];
-	struct bench_hall hall; /* of the self-launched ranks, and of an external rank 0's host */
+	struct bench_shm shm; /* of the self-launched ranks, and of an external rank 0's host */
 };
 
 /*
@@ -283,39 +282,39 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
 /* Starts the workers and watches them; argv[0] is the subcommand, which gets --worker. Exit status. */
 int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
 
-/* ---- the ranks of one worker (bench_seat.c) ---- */
+/* ---- the ranks of one worker (bench_rank_slot.c) ---- */
 
-struct bench_seat {
+struct bench_rank_slot {
 	struct bench_shared *shared;
 	int rank, device;
 	struct bench_progress *progress;
 };
 /* Worker: runs each local rank on a thread of its own. Exit status: 0 if every run returned 0. */
-int bench_seats_run(
-    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_seat *seat), const void *arg);
+int bench_rank_slots_run(
+    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_rank_slot *rank_slot), const void *arg);
 
-/* ---- team (bench_team.c) ---- */
+/* ---- ranks (bench_ranks.c) ---- */
 
-struct bench_team;
+struct bench_ranks;
 /*
- * Every rank calls it. own: the hall in shared memory of this process's parent, fd: its descriptor. 0 or -errno after a
+ * Every rank calls it. own: the shm in shared memory of this process's parent, fd: its descriptor. 0 or -errno after a
  * message.
  */
-int bench_team_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_team **team_p);
+int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p);
 /* All functions: 0, or -ECANCELED when another rank failed or left (silent), or -errno after a message. */
-int bench_team_barrier(struct bench_team *team);
-/* Every rank gives bytes <= BENCH_SLOT_BYTES and gets nranks x bytes. */
-int bench_team_gather(struct bench_team *team, const void *mine, size_t bytes, void *all);
+int bench_ranks_barrier(struct bench_ranks *ranks);
+/* Every rank gives bytes <= BENCH_SHM_SLOT_BYTES and gets nranks x bytes. */
+int bench_ranks_allgather(struct bench_ranks *ranks, const void *mine, size_t bytes, void *all);
 /*
- * For ranks: say what went wrong in a round of the team (unless it was cancelled), or in a call of a device; err as it
+ * For ranks: say what went wrong in a round of the ranks (unless it was cancelled), or in a call of a device; err as it
  * was.
  */
-int bench_round_error(int rank, int err);
+int bench_ranks_error(int rank, int err);
 int bench_device_error(int rank, int device, const char *what, int err);
 double bench_now_us(void); /* monotonic */
-/* Tells the others that we give up. team: NULL before it was joined; own: as there. */
-void bench_team_fail(struct bench_team *team, struct bench_shared *own);
-void bench_team_leave(struct bench_team *team); /* NULL allowed */
+/* Tells the others that we give up. ranks: NULL before it was joined; own: as there. */
+void bench_ranks_abort(struct bench_ranks *ranks, struct bench_shared *own);
+void bench_ranks_leave(struct bench_ranks *ranks); /* NULL allowed */
 
 /* ---- data (bench_data.c) ---- */
 
@@ -380,7 +379,7 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
     const struct bench_nccl *libs, const char *device_name, const char *version);
 void bench_report_row(struct bench_report *r, const struct bench_row *row);
 /* --init: the steps of a round. */
-enum bench_init_what { BENCH_INIT_CREATE, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH_INIT_SPLIT_CALL, BENCH_INIT_NSTEPS };
+enum bench_init_what { BENCH_INIT_COMM, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH_INIT_SPLIT_CALL, BENCH_INIT_NSTEPS };
 struct bench_init_step {
 	double us, bytes; /* 0: not done */
 };

@@ -11,7 +11,7 @@ enum {
 	MAX_SETS = 1 << 20,
 };
 
-static int one_alloc(struct bench_rank *r, struct bench_buffers *b, void **ptr_p, uint64_t bytes)
+static int buffer_alloc(struct bench_rank *r, struct bench_buffers *b, void **ptr_p, uint64_t bytes)
 {
 	int err = b->nccl ? bench_nccl_check(b->nccl, r->rank, "ncclMemAlloc", b->nccl->MemAlloc(ptr_p, bytes)) :
 	                    bench_rank_check(r, "cannot allocate a buffer", r->lib.malloc(ptr_p, bytes));
@@ -21,7 +21,7 @@ static int one_alloc(struct bench_rank *r, struct bench_buffers *b, void **ptr_p
 	return err;
 }
 
-static int set_alloc(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes)
+static int buffers_alloc(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes)
 {
 	int err = 0;
 
@@ -32,12 +32,12 @@ static int set_alloc(struct bench_rank *r, struct bench_buffers *b, uint64_t byt
 		return bench_rank_check(r, "host memory", -ENOMEM);
 	b->recv = b->send + b->n;
 	for (unsigned i = 0; !err && i < b->n * 2; i++)
-		err = one_alloc(r, b, &b->send[i], bytes);
+		err = buffer_alloc(r, b, &b->send[i], bytes);
 	return err ? err : bench_rank_check(r, "memset", r->lib.stream_synchronize(r->stream));
 }
 
 /* Why the library is measured with plain buffers all the same, or NULL. The same on all ranks. */
-static const char *lacks(const struct bench_nccl *nccl)
+static const char *register_lacks(const struct bench_nccl *nccl)
 {
 	if (!nccl->MemAlloc || !nccl->MemFree)
 		return "it has no ncclMemAlloc";
@@ -45,26 +45,26 @@ static const char *lacks(const struct bench_nccl *nccl)
 }
 
 /*
- * Every rank registers, or tries to, as often as the others do. *why: "" or what was wrong here. That a library cannot
- * do it is no error of the run.
+ * Every rank registers, or tries to, as often as the others do. *reason: "" or what was wrong here. That a library
+ * cannot do it is no error of the run.
  */
-static void set_register(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes, char why[128])
+static void buffers_register(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes, char reason[128])
 {
-	*why = 0;
+	*reason = 0;
 	for (unsigned i = 0; i < b->n * 2; i++) {
 		ncclResult_t result =
 		    b->nccl->CommWindowRegister(b->comm, b->send[i], bytes, &b->window[i], NCCL_WIN_COLL_SYMMETRIC);
 
-		if (*why)
+		if (*reason)
 			continue;
 		if (result)
-			snprintf(why, 128, "ncclCommWindowRegister says \"%.80s\"", b->nccl->GetErrorString(result));
+			snprintf(reason, 128, "ncclCommWindowRegister says \"%.80s\"", b->nccl->GetErrorString(result));
 		else if (!b->window[i])
-			snprintf(why, 128, "ncclCommWindowRegister gives no window");
+			snprintf(reason, 128, "ncclCommWindowRegister gives no window");
 	}
 }
 
-static int own_alloc(struct bench_rank *r, int lib, uint64_t bytes)
+static int lib_buffers_alloc(struct bench_rank *r, int lib, uint64_t bytes)
 {
 	struct bench_nccl *nccl = &r->nccl[lib];
 	struct bench_buffers *b = &r->own[lib];
@@ -74,15 +74,15 @@ static int own_alloc(struct bench_rank *r, int lib, uint64_t bytes)
 	b->nccl = nccl;
 	b->comm = r->comm[lib];
 	bytes = (bytes + WINDOW_ALIGN - 1) / WINDOW_ALIGN * WINDOW_ALIGN;
-	bench_note(r, BENCH_INIT, lib, -1);
-	err = set_alloc(r, b, bytes);
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	err = buffers_alloc(r, b, bytes);
 	if (err)
 		return err;
 	all = calloc((size_t)r->shared->launch.nranks, sizeof(*all));
 	if (!all)
 		return bench_rank_check(r, "host memory", -ENOMEM);
-	set_register(r, b, bytes, mine);
-	err = bench_gather(r, mine, sizeof(mine), all);
+	buffers_register(r, b, bytes, mine);
+	err = bench_allgather(r, mine, sizeof(mine), all);
 	nccl->buffers = BENCH_REGISTERED;
 	for (int rank = 0; !err && rank < r->shared->launch.nranks; rank++)
 		if (*all[rank] && nccl->buffers == BENCH_REGISTERED) {
@@ -109,24 +109,24 @@ int bench_buffers_alloc(struct bench_rank *r)
 	if (r->o->rotate) {
 		uint64_t least = (bytes + BUFFER_ALIGN) * r->o->group;
 
-		bytes = r->arena = r->o->rotate > least ? r->o->rotate : least;
+		bytes = r->pool_bytes = r->o->rotate > least ? r->o->rotate : least;
 	}
 	for (int i = 0; i < r->o->nlibs; i++) {
-		const char *why = r->nccl[i].buffers == BENCH_PLAIN ? "" : lacks(&r->nccl[i]);
+		const char *reason = r->nccl[i].buffers == BENCH_PLAIN ? "" : register_lacks(&r->nccl[i]);
 
-		if (!why)
+		if (!reason)
 			continue;
-		if (*why && !r->rank)
-			tool_error("%s: %s: measured with plain buffers", r->nccl[i].label, why);
+		if (*reason && !r->rank)
+			tool_error("%s: %s: measured with plain buffers", r->nccl[i].label, reason);
 		r->nccl[i].buffers = BENCH_PLAIN;
 		r->buffers[i] = &r->plain;
 		plain = true;
 	}
 	if (plain)
-		err = set_alloc(r, &r->plain, bytes);
+		err = buffers_alloc(r, &r->plain, bytes);
 	for (int i = 0; !err && i < r->o->nlibs; i++)
 		if (!r->buffers[i])
-			err = own_alloc(r, i, bytes);
+			err = lib_buffers_alloc(r, i, bytes);
 	return err;
 }
 
@@ -143,7 +143,7 @@ void bench_buffers_deregister(struct bench_rank *r)
 	}
 }
 
-static void set_free(struct bench_rank *r, struct bench_buffers *b)
+static void buffers_free(struct bench_rank *r, struct bench_buffers *b)
 {
 	for (unsigned i = 0; b->send && i < b->n * 2; i++) {
 		if (!b->send[i])
@@ -158,12 +158,12 @@ static void set_free(struct bench_rank *r, struct bench_buffers *b)
 
 void bench_buffers_free(struct bench_rank *r)
 {
-	set_free(r, &r->plain);
+	buffers_free(r, &r->plain);
 	for (int i = 0; i < r->o->nlibs; i++)
-		set_free(r, &r->own[i]);
+		buffers_free(r, &r->own[i]);
 }
 
-void bench_buffers_forget(struct bench_rank *r)
+void bench_buffers_free_host(struct bench_rank *r)
 {
 	for (int i = -1; i < r->o->nlibs; i++) {
 		struct bench_buffers *b = i < 0 ? &r->plain : &r->own[i];
@@ -173,14 +173,14 @@ void bench_buffers_forget(struct bench_rank *r)
 	}
 }
 
-void bench_buffers_cut(struct bench_rank *r, uint64_t bytes)
+void bench_buffers_layout(struct bench_rank *r, uint64_t bytes)
 {
-	r->turn = 0;
+	r->next_set = 0;
 	r->sets = r->o->buffers;
 	if (!r->o->rotate)
 		return;
 	r->stride = (bytes + BENCH_GUARD_BYTES + BUFFER_ALIGN - 1) / BUFFER_ALIGN * BUFFER_ALIGN;
-	r->sets = r->arena / r->stride > MAX_SETS ? MAX_SETS : (unsigned)(r->arena / r->stride);
+	r->sets = r->pool_bytes / r->stride > MAX_SETS ? MAX_SETS : (unsigned)(r->pool_bytes / r->stride);
 }
 
 static char *buffer_at(const struct bench_rank *r, void *const *side, unsigned set)

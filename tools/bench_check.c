@@ -17,7 +17,7 @@ static uint64_t recv_count(const struct bench_rank *r, const struct bench_task *
 {
 	return t->count * bench_coll_blocks(r->o->coll, r->o->coll->recv_many, r->shared->launch.nranks);
 }
-static int input_write(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, char *dst)
+static int input_upload(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, char *dst)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / size;
 	uint64_t count = send_count(r, t);
@@ -54,7 +54,7 @@ static int block_check(struct bench_rank *r, const struct bench_data *data, cons
 		*wrong_p += b.from < 0 ?
 		    bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes) :
 		    bench_data_check_copy(data, b.from, at, n, r->block, *text ? NULL : text, text_bytes);
-		atomic_fetch_add(&r->progress->beats, 1);
+		atomic_fetch_add(&r->progress->heartbeats, 1);
 	}
 	return 0;
 }
@@ -81,7 +81,7 @@ static int result_check(struct bench_rank *r, const struct bench_data *data, con
 }
 
 /* The bytes behind the result and, out of place, the input and a result that is not ours must be as they were. */
-static int surroundings_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
+static int guards_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
     int way, unsigned set, uint64_t *wrong_p)
 {
 	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / 2 / size;
@@ -121,7 +121,7 @@ static int surroundings_check(struct bench_rank *r, const struct bench_data *dat
 	return 0;
 }
 
-static int check_class(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph,
+static int class_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph,
     const struct bench_data *data, uint64_t *wrong_p)
 {
 	enum bench_place place = way % BENCH_NPLACES;
@@ -135,7 +135,7 @@ static int check_class(struct bench_rank *r, const struct bench_task *t, int lib
 	if (!err)
 		err = bench_sync(r, lib);
 	for (unsigned set = 0; !err && set < r->o->group; set++)
-		err = input_write(r, data, t, bench_send_at(r, t, lib, place, set));
+		err = input_upload(r, data, t, bench_send_at(r, t, lib, place, set));
 	if (!err)
 		err = graph ? bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) :
 		              bench_call(r, t, lib, place, 0);
@@ -144,13 +144,13 @@ static int check_class(struct bench_rank *r, const struct bench_task *t, int lib
 	for (unsigned set = 0; !err && set < r->o->group; set++) {
 		err = result_check(r, data, t, lib, way, set, wrong_p);
 		if (!err)
-			err = surroundings_check(r, data, t, lib, way, set, wrong_p);
+			err = guards_check(r, data, t, lib, way, set, wrong_p);
 	}
 	return err;
 }
 
 /* The order of calls and graphs is the same on all ranks, as the ABI demands. */
-int bench_check_way(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p)
+int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p)
 {
 	bool as_graph = way / BENCH_NPLACES == BENCH_GRAPH;
 	void *graph = NULL;
@@ -171,9 +171,9 @@ int bench_check_way(struct bench_rank *r, const struct bench_task *t, int lib, i
 
 		if (!bench_data_has(t->dtype, class))
 			continue;
-		bench_note(r, BENCH_CHECK, lib, way);
+		bench_rank_progress(r, BENCH_CHECK, lib, way);
 		data = bench_data_create(t->dtype, t->redop, class, r->shared->launch.nranks, seed);
-		err = data ? check_class(r, t, lib, way, graph, data, wrong_p) :
+		err = data ? class_check(r, t, lib, way, graph, data, wrong_p) :
 		             bench_rank_check(r, "host memory", -ENOMEM);
 		bench_data_destroy(data);
 	}

@@ -100,15 +100,15 @@ const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
 	    .send_root = true, .in_place = true },
 	[BENCH_COLL_SENDRECV] = { "sendrecv", "send", MESSAGES, .call = ring_call },
 	[BENCH_COLL_BCAST] = { "bcast", "broadcast", .needs = { "Bcast" }, .call = Bcast_call, .rooted = true,
-	    .send_root = true, .in_place = true, .part = true },
-	[BENCH_COLL_SEND] = { "send", "send", .needs = { "Send" }, .call = Send_call, .part = true },
-	[BENCH_COLL_RECV] = { "recv", "recv", .needs = { "Recv" }, .call = Recv_call, .part = true },
+	    .send_root = true, .in_place = true, .conform_only = true },
+	[BENCH_COLL_SEND] = { "send", "send", .needs = { "Send" }, .call = Send_call, .conform_only = true },
+	[BENCH_COLL_RECV] = { "recv", "recv", .needs = { "Recv" }, .call = Recv_call, .conform_only = true },
 };
 
 const struct bench_coll *bench_coll_find(const char *name)
 {
 	for (const struct bench_coll *c = bench_colls; c->name; c++)
-		if (shunt_same_name(name, strlen(name), c->name))
+		if (shunt_names_equal(name, strlen(name), c->name))
 			return c;
 	return NULL;
 }

@@ -41,7 +41,7 @@ struct bench_data {
 	float *decode;        /* value of every bit pattern, types of 8 and 16 bits */
 };
 
-static uint64_t mix(uint64_t x)
+static uint64_t hash_mix(uint64_t x)
 {
 	x ^= x >> 32;
 	x *= 0xd6e8feb86659fd93ull;
@@ -52,7 +52,7 @@ static uint64_t mix(uint64_t x)
 
 static unsigned pick(const struct bench_data *d, int rank, size_t index)
 {
-	return mix(d->seed + index + ((uint64_t)rank << 48)) % PALETTE;
+	return hash_mix(d->seed + index + ((uint64_t)rank << 48)) % PALETTE;
 }
 
 /* Value of a float of at most 16 bits. */
@@ -133,7 +133,7 @@ static double decode(const struct bench_data *d, const void *p)
 }
 
 /* Uniform in [0, 1). */
-static double uniform(uint64_t h)
+static double random_uniform(uint64_t h)
 {
 	return ldexp((double)(h >> 11), -53);
 }
@@ -145,7 +145,7 @@ static void palette_integers(struct bench_data *d)
 	unsigned room = 127 / (unsigned)d->nranks; /* of the narrowest type */
 
 	for (int i = 0; i < PALETTE; i++) {
-		uint64_t h = mix(d->seed ^ mix((uint64_t)i + 1));
+		uint64_t h = hash_mix(d->seed ^ hash_mix((uint64_t)i + 1));
 
 		if (d->redop == SHUNT_AVG) {
 			h %= room + 1;
@@ -157,14 +157,14 @@ static void palette_integers(struct bench_data *d)
 }
 
 /* What a rank's input is multiplied by under SHUNT_PREMUL: a power of two, so that no float is rounded. */
-static unsigned factor(const struct bench_data *d, int rank)
+static unsigned premul_factor(const struct bench_data *d, int rank)
 {
 	return d->redop == SHUNT_PREMUL ? 1 + (unsigned)rank % 2 : 1;
 }
 
 void bench_data_scalar(const struct bench_data *d, int rank, void *scalar)
 {
-	uint64_t bits = d->type->ebits ? encode(d->type, factor(d, rank)) : factor(d, rank);
+	uint64_t bits = d->type->ebits ? encode(d->type, premul_factor(d, rank)) : premul_factor(d, rank);
 
 	memcpy(scalar, &bits, d->type->bytes);
 }
@@ -184,7 +184,7 @@ static void palette_exact(struct bench_data *d)
 	if (d->redop == SHUNT_PROD)
 		d->exact = true;
 	for (int i = 0; i < PALETTE; i++) {
-		uint64_t h = mix(d->seed ^ mix((uint64_t)i + 1));
+		uint64_t h = hash_mix(d->seed ^ hash_mix((uint64_t)i + 1));
 
 		if (d->redop == SHUNT_PROD) /* powers of two; few enough of them that nothing overflows */
 			d->real[i] = (h & 1 ? -1 : 1) * (d->nranks > 8 ? 1 : ldexp(1, (int)(h >> 8 & 3) % 3 - 1));
@@ -198,9 +198,9 @@ static void palette_reals(struct bench_data *d)
 {
 	d->exact = d->redop == SHUNT_MAX || d->redop == SHUNT_MIN;
 	for (int i = 0; i < PALETTE; i++) {
-		uint64_t h = mix(d->seed ^ mix((uint64_t)i + 1));
+		uint64_t h = hash_mix(d->seed ^ hash_mix((uint64_t)i + 1));
 		double sign = h & 1 ? -1 : 1;
-		double v = d->redop == SHUNT_PROD ? sign * (0.75 + 0.5 * uniform(h)) : sign * uniform(h);
+		double v = d->redop == SHUNT_PROD ? sign * (0.75 + 0.5 * random_uniform(h)) : sign * random_uniform(h);
 
 		d->bits[i] = encode(d->type, v);
 		/* What the library will see is the rounded value. */
@@ -223,7 +223,7 @@ struct bench_data *bench_data_create(
 	d->type = &dtypes[dtype];
 	d->redop = redop;
 	d->nranks = nranks;
-	d->seed = mix(seed);
+	d->seed = hash_mix(seed);
 	if (!d->type->ebits) {
 		palette_integers(d);
 		return d;
@@ -263,34 +263,34 @@ void bench_data_input(const struct bench_data *d, int rank, size_t first, size_t
 		memcpy((char *)out + i * bytes, &d->bits[pick(d, rank, first + i)], bytes);
 }
 
-static uint64_t extend(const struct dtype *t, uint64_t bits)
+static uint64_t widen(const struct dtype *t, uint64_t bits)
 {
 	unsigned unused = 64 - t->bytes * 8;
 
 	return t->is_signed ? (uint64_t)((int64_t)(bits << unused) >> unused) : bits;
 }
 
-static bool is_less(const struct dtype *t, uint64_t a, uint64_t b)
+static bool element_is_less(const struct dtype *t, uint64_t a, uint64_t b)
 {
 	return t->is_signed ? (int64_t)a < (int64_t)b : a < b;
 }
 
 static uint64_t reference_integer(const struct bench_data *d, size_t index)
 {
-	uint64_t acc = extend(d->type, d->bits[pick(d, 0, index)]) * factor(d, 0);
+	uint64_t acc = widen(d->type, d->bits[pick(d, 0, index)]) * premul_factor(d, 0);
 
 	for (int r = 1; r < d->nranks; r++) {
-		uint64_t x = extend(d->type, d->bits[pick(d, r, index)]) * factor(d, r);
+		uint64_t x = widen(d->type, d->bits[pick(d, r, index)]) * premul_factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
 			acc *= x;
 			break;
 		case SHUNT_MAX:
-			acc = is_less(d->type, acc, x) ? x : acc;
+			acc = element_is_less(d->type, acc, x) ? x : acc;
 			break;
 		case SHUNT_MIN:
-			acc = is_less(d->type, x, acc) ? x : acc;
+			acc = element_is_less(d->type, x, acc) ? x : acc;
 			break;
 		default:
 			acc += x;
@@ -304,11 +304,11 @@ static uint64_t reference_integer(const struct bench_data *d, size_t index)
 /* The result and how far from it a correct library may be, whatever order it reduces in and wherever it rounds. */
 static long double reference_real(const struct bench_data *d, size_t index, long double *tolerance_p)
 {
-	long double acc = d->real[pick(d, 0, index)] * factor(d, 0), size = fabsl(acc);
+	long double acc = d->real[pick(d, 0, index)] * premul_factor(d, 0), size = fabsl(acc);
 	const struct dtype *t = d->type;
 
 	for (int r = 1; r < d->nranks; r++) {
-		long double x = d->real[pick(d, r, index)] * factor(d, r);
+		long double x = d->real[pick(d, r, index)] * premul_factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
@@ -356,7 +356,7 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 			used += (size_t)snprintf(text + used, bytes - used, "%s%.9g", lead, d->real[i]);
 		else if (d->type->is_signed)
 			used += (size_t)snprintf(
-			    text + used, bytes - used, "%s%lld", lead, (long long)extend(d->type, d->bits[i]));
+			    text + used, bytes - used, "%s%lld", lead, (long long)widen(d->type, d->bits[i]));
 		else
 			used +=
 			    (size_t)snprintf(text + used, bytes - used, "%s%llu", lead, (unsigned long long)d->bits[i]);
@@ -378,7 +378,7 @@ static size_t check_integers(
 		if (!wrong++ && text) {
 			snprintf(text, text_bytes,
 			    d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu",
-			    first + i, (long long)extend(d->type, got), (long long)extend(d->type, want));
+			    first + i, (long long)widen(d->type, got), (long long)widen(d->type, want));
 			describe_inputs(d, first + i, text, text_bytes);
 		}
 	}

@@ -14,7 +14,7 @@
 #include "bench_rank.h"
 
 enum {
-	SIDE = 4096, /* of the square matrices, of bfloat16 */
+	MATRIX_DIM = 4096, /* of the square matrices, of bfloat16 */
 	MIN_CALLS = 4,
 	MAX_CALLS = 900, /* of multiplications in a round; a stream's queue has room for 1024 */
 	TRIES = 8,
@@ -42,8 +42,8 @@ struct bench_gemm {
 	__typeof__(shunt_event_destroy) *event_destroy;
 	void *handle, *stream, *start, *stop;
 	void *a, *b, *c;
-	double one_us; /* a multiplication alone */
-	int calls;     /* in a round; alike on all ranks */
+	double gemm_us; /* a multiplication alone */
+	int calls;      /* in a round; alike on all ranks */
 };
 
 static int cublas_find(struct cublas *cublas)
@@ -98,7 +98,7 @@ static int cublas_check(const struct bench_rank *r, const char *call, int status
 	return status ? -EIO : 0;
 }
 
-static int start_calls(struct bench_rank *r, int calls)
+static int gemms_start(struct bench_rank *r, int calls)
 {
 	struct bench_gemm *g = r->gemm;
 	const float one = 1, zero = 0;
@@ -106,14 +106,14 @@ static int start_calls(struct bench_rank *r, int calls)
 
 	for (int i = 0; !err && i < calls; i++)
 		err = cublas_check(r, "cublasGemmEx",
-		    g->cublas.gemm(g->handle, CUBLAS_OP_N, CUBLAS_OP_N, SIDE, SIDE, SIDE, &one, g->a, CUDA_R_16BF, SIDE,
-		        g->b, CUDA_R_16BF, SIDE, &zero, g->c, CUDA_R_16BF, SIDE, CUBLAS_COMPUTE_32F,
-		        CUBLAS_GEMM_DEFAULT));
+		    g->cublas.gemm(g->handle, CUBLAS_OP_N, CUBLAS_OP_N, MATRIX_DIM, MATRIX_DIM, MATRIX_DIM, &one, g->a,
+		        CUDA_R_16BF, MATRIX_DIM, g->b, CUDA_R_16BF, MATRIX_DIM, &zero, g->c, CUDA_R_16BF, MATRIX_DIM,
+		        CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 	return err ? err : bench_rank_check(r, "event", g->event_record(g->stop, g->stream));
 }
 
 /* *us_p: of all of them together. */
-static int wait_calls(struct bench_rank *r, double *us_p)
+static int gemms_wait(struct bench_rank *r, double *us_p)
 {
 	struct bench_gemm *g = r->gemm;
 	float us = 0;
@@ -125,17 +125,17 @@ static int wait_calls(struct bench_rank *r, double *us_p)
 	return err;
 }
 
-static int alone(struct bench_rank *r, int calls, double *us_p)
+static int gemms_time(struct bench_rank *r, int calls, double *us_p)
 {
-	int err = start_calls(r, calls);
+	int err = gemms_start(r, calls);
 
-	return err ? err : wait_calls(r, us_p);
+	return err ? err : gemms_wait(r, us_p);
 }
 
 /* Numbers between 0.5 and 1 with either sign: multiplying zeros takes less power, and so less time. */
-static int matrix_make(struct bench_rank *r, void **ptr_p)
+static int matrix_create(struct bench_rank *r, void **ptr_p)
 {
-	size_t bytes = (size_t)SIDE * SIDE * sizeof(uint16_t);
+	size_t bytes = (size_t)MATRIX_DIM * MATRIX_DIM * sizeof(uint16_t);
 	uint16_t *block = (uint16_t *)r->block;
 	unsigned seed = (unsigned)r->o->seed;
 	int err = bench_rank_check(r, "cannot allocate a matrix", r->lib.malloc(ptr_p, bytes));
@@ -173,18 +173,18 @@ int bench_gemm_create(struct bench_rank *r)
 	if (!err)
 		err = cublas_check(r, "cublasSetStream", g->cublas.set_stream(g->handle, g->stream));
 	if (!err)
-		err = matrix_make(r, &g->a);
+		err = matrix_create(r, &g->a);
 	if (!err)
-		err = matrix_make(r, &g->b);
+		err = matrix_create(r, &g->b);
 	if (!err)
-		err = matrix_make(r, &g->c);
+		err = matrix_create(r, &g->c);
 	/* The first ones load kernels, which must not happen while calls wait for other ranks. */
 	if (!err)
-		err = alone(r, MIN_CALLS, &us);
+		err = gemms_time(r, MIN_CALLS, &us);
 	if (!err)
-		err = alone(r, MIN_CALLS, &us);
-	g->one_us = us / MIN_CALLS;
-	if (!err && !(g->one_us > 0)) {
+		err = gemms_time(r, MIN_CALLS, &us);
+	g->gemm_us = us / MIN_CALLS;
+	if (!err && !(g->gemm_us > 0)) {
 		tool_error("rank %d: a multiplication took no time: cuBLAS does not work here", r->rank);
 		err = -EIO;
 	}
@@ -210,7 +210,7 @@ void bench_gemm_destroy(struct bench_rank *r, bool clean)
 
 /* What a try gives a rank. */
 struct attempt {
-	double us, waited, alone_us, beside_us;
+	double us, waited, isolated_us, concurrent_us;
 	int outlasted; /* were there multiplications until the last call had ended? */
 };
 
@@ -220,7 +220,7 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 	struct bench_gemm *g = r->gemm;
 	double start;
 	float us;
-	int err = alone(r, g->calls, &a->alone_us);
+	int err = gemms_time(r, g->calls, &a->isolated_us);
 
 	/* The first barrier may sleep, the second one lets all go at once. */
 	if (!err)
@@ -228,36 +228,36 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 	if (!err)
 		err = bench_barrier(r);
 	if (!err)
-		err = start_calls(r, g->calls);
+		err = gemms_start(r, g->calls);
 	if (err)
 		return err;
-	bench_note(r, BENCH_TIME, lib, way);
+	bench_rank_progress(r, BENCH_TIME, lib, way);
 	start = bench_now_us();
 	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &a->waited);
 	if (!err)
 		err = bench_sync(r, lib);
 	a->us = bench_now_us() - start;
 	a->outlasted = !err && g->event_elapsed_us(g->start, g->stop, &us) == -EAGAIN;
-	return err ? err : wait_calls(r, &a->beside_us);
+	return err ? err : gemms_wait(r, &a->concurrent_us);
 }
 
 /* How many multiplications the next try needs, from what all ranks' last ones took. */
-static int calls_next(const struct bench_rank *r, const struct attempt *all, int calls)
+static int next_gemm_count(const struct bench_rank *r, const struct attempt *all, int calls)
 {
-	double longest = 0, quickest = INFINITY;
+	double max_us = 0, min_us = INFINITY;
 
 	for (int i = 0; i < r->shared->launch.nranks; i++) {
-		longest = fmax(longest, all[i].us);
-		quickest = fmin(quickest, all[i].alone_us / calls);
+		max_us = fmax(max_us, all[i].us);
+		min_us = fmin(min_us, all[i].isolated_us / calls);
 	}
-	return (int)fmin(fmax(2.5 * longest / quickest, 2 * calls), MAX_CALLS);
+	return (int)fmin(fmax(2.5 * max_us / min_us, 2 * calls), MAX_CALLS);
 }
 
 int bench_gemm_round(
     struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round)
 {
 	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
-	const double flop = 2.0 * SIDE * SIDE * SIDE;
+	const double flop = 2.0 * MATRIX_DIM * MATRIX_DIM * MATRIX_DIM;
 	struct bench_gemm *g = r->gemm;
 	struct attempt mine, all[BENCH_MAX_RANKS];
 
@@ -269,7 +269,7 @@ int bench_gemm_round(
 		memset(&mine, 0, sizeof(mine));
 		err = attempt(r, t, lib, way, graph, calls, seed, &mine);
 		if (!err)
-			err = bench_gather(r, &mine, sizeof(mine), all);
+			err = bench_allgather(r, &mine, sizeof(mine), all);
 		if (err)
 			return err;
 		for (int k = 0; k < r->shared->launch.nranks; k++)
@@ -277,17 +277,18 @@ int bench_gemm_round(
 		if (outlasted) {
 			share = fmax(0,
 			    1 -
-			        (mine.beside_us - mine.alone_us) /
+			        (mine.concurrent_us - mine.isolated_us) /
 			            mine.us); /* the host's noise may be longer than the calls */
 			bench_sample_at(r, BENCH_GEMM_US, way, lib)[round] = (mine.us - mine.waited) / each;
-			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] = flop * g->calls / mine.alone_us / 1e6;
+			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] =
+			    flop * g->calls / mine.isolated_us / 1e6;
 			bench_sample_at(r, BENCH_GEMM_WITH, way, lib)[round] =
-			    share * flop * g->calls / mine.alone_us / 1e6;
+			    share * flop * g->calls / mine.isolated_us / 1e6;
 			return 0;
 		}
 		if (g->calls == MAX_CALLS)
 			break;
-		g->calls = calls_next(r, all, g->calls);
+		g->calls = next_gemm_count(r, all, g->calls);
 	}
 	if (!r->rank)
 		tool_error("--gemm: %d calls of %llu bytes take longer than %d multiplications: give fewer --iters",

@@ -59,7 +59,7 @@ int bench_html_main(int argc, char **argv)
 	struct html_report r = { .title = "shunt bench" };
 	int opt, err;
 
-	tool_action("report");
+	tool_action_set("report");
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":o:h", options, NULL)) != -1) {
 		switch (opt) {

@@ -7,7 +7,7 @@
  * Geometric mean over sizes of the time of series k over that of the first one; k < 0: of the fastest of the others at
  * each size. *n_p: of how many sizes. What ran beside multiplications is not set against what ran alone.
  */
-static double mean_of(const struct html_panel *p, int k, int *n_p)
+static double series_mean(const struct html_panel *p, int k, int *n_p)
 {
 	const struct html_series *a = &p->series[0];
 	double sum = 0;
@@ -37,7 +37,7 @@ void html_means_write(const struct html_panel *p, FILE *out)
 	for (int k = 1; k <= p->nseries; k++) {
 		bool best = k == p->nseries;
 		int n;
-		double mean = mean_of(p, best ? -1 : k, &n);
+		double mean = series_mean(p, best ? -1 : k, &n);
 
 		if (!n || (best && others < 2))
 			continue;
@@ -57,7 +57,7 @@ void html_summary_write(const struct html_report *r, FILE *out)
 	for (int i = 0; i < r->npanels; i++) {
 		const struct html_panel *p = &r->panels[i];
 		int n;
-		double best = mean_of(p, -1, &n);
+		double best = series_mean(p, -1, &n);
 
 		if (!n)
 			continue;
@@ -74,7 +74,7 @@ void html_summary_write(const struct html_report *r, FILE *out)
 		fputs("</td><td>", out);
 		for (int k = 1, some = 0; k < p->nseries; k++) {
 			int sizes;
-			double mean = mean_of(p, k, &sizes);
+			double mean = series_mean(p, k, &sizes);
 
 			if (!sizes)
 				continue;

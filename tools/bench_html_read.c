@@ -30,7 +30,7 @@ __attribute__((format(printf, 2, 3))) static void key_add(char key[256], const c
 	va_end(args);
 }
 
-static void key_make(json_t *run, json_t *row, char key[256])
+static void panel_key(json_t *run, json_t *row, char key[256])
 {
 	const struct bench_coll *c = bench_coll_find(html_string(run, "collective"));
 
@@ -56,7 +56,7 @@ static struct html_panel *panel_find(struct html_report *r, json_t *run, json_t 
 	struct html_panel *panels, *p;
 	char key[256];
 
-	key_make(run, row, key);
+	panel_key(run, row, key);
 	for (int i = 0; i < r->npanels; i++)
 		if (!strcmp(r->panels[i].key, key))
 			return &r->panels[i];
@@ -86,7 +86,7 @@ static struct html_series *series_find(struct html_panel *p, int file, size_t li
 	return &p->series[p->nseries++];
 }
 
-static const char *label_of(const struct html_report *r, const struct html_series *s)
+static const char *series_label(const struct html_report *r, const struct html_series *s)
 {
 	return html_string(json_array_get(json_object_get(r->files[s->file], "libraries"), s->lib), "label");
 }
@@ -102,9 +102,9 @@ static void series_name(const struct html_report *r, struct html_panel *p)
 
 		for (int k = 0; k < p->nseries; k++)
 			if (k != i && p->series[k].gemm == s->gemm &&
-			    !strcmp(label_of(r, s), label_of(r, &p->series[k])))
+			    !strcmp(series_label(r, s), series_label(r, &p->series[k])))
 				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
-		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", label_of(r, s),
+		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", series_label(r, s),
 		    slash ? slash + 1 : r->names[s->file]);
 		if (other_place)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
@@ -128,14 +128,14 @@ double html_time_at(const struct html_series *s, double bytes)
 }
 
 /* What a line draws of a cell: its values, or those beside multiplications. */
-static json_t *values_of(json_t *cell, bool gemm)
+static json_t *cell_values(json_t *cell, bool gemm)
 {
 	return gemm ? json_object_get(cell, "gemm") : cell;
 }
 
 static int point_add(struct html_series *s, double bytes, json_t *cell)
 {
-	json_t *values = values_of(cell, s->gemm);
+	json_t *values = cell_values(cell, s->gemm);
 	size_t n = s->n + 1, at = s->n;
 	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
 	json_t **cells;
@@ -182,7 +182,7 @@ static int row_add(struct html_report *r, int file, json_t *row)
 		int err = 0;
 
 		/* A logarithm has no place for nothing. */
-		if (html_number(row, "bytes") <= 0 || html_number(values_of(cell, gemm), "time_us") <= 0)
+		if (html_number(row, "bytes") <= 0 || html_number(cell_values(cell, gemm), "time_us") <= 0)
 			continue;
 		s = series_find(p, file, i, gemm);
 		if (!s)
@@ -195,7 +195,7 @@ static int row_add(struct html_report *r, int file, json_t *row)
 }
 
 /* Of series in two files: did they measure the same thing, at no size both? */
-static bool continues(const struct html_report *r, const struct html_series *a, const struct html_series *b)
+static bool series_continues(const struct html_report *r, const struct html_series *a, const struct html_series *b)
 {
 	json_t *x = json_array_get(json_object_get(r->files[a->file], "libraries"), a->lib);
 	json_t *y = json_array_get(json_object_get(r->files[b->file], "libraries"), b->lib);
@@ -223,7 +223,7 @@ static int series_join(const struct html_report *r, struct html_panel *p)
 			struct html_series *a = &p->series[i], *b = &p->series[k];
 			int err = 0;
 
-			if (!continues(r, a, b))
+			if (!series_continues(r, a, b))
 				continue;
 			for (size_t j = 0; j < b->n && !err; j++)
 				err = point_add(a, b->us[j].x, b->cells[j]);

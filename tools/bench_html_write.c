@@ -5,7 +5,7 @@
 #include <string.h>
 #include "bench_html.h"
 
-static double limit_of(const struct html_report *r, const struct html_panel *p)
+static double panel_limit(const struct html_report *r, const struct html_panel *p)
 {
 	double all = 0;
 
@@ -19,7 +19,7 @@ static double limit_of(const struct html_report *r, const struct html_panel *p)
 }
 
 /* A logarithm has no place for a bandwidth of nothing, such as that of one rank. */
-static bool drawable(const struct chart_point *points, size_t n)
+static bool points_drawable(const struct chart_point *points, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!(points[i].y > 0))
@@ -31,7 +31,7 @@ static bool drawable(const struct chart_point *points, size_t n)
 static void chart_make(
     const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
 {
-	double gbps = p->host ? 0 : limit_of(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1,
+	double gbps = p->host ? 0 : panel_limit(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1,
 	       ends[2] = { INFINITY, 0 };
 
 	*c = (struct chart){ .title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
@@ -42,7 +42,7 @@ static void chart_make(
 		const struct html_series *s = &p->series[i];
 		const struct chart_point *points = times ? s->us : s->busbw;
 
-		if (!drawable(points, s->n))
+		if (!points_drawable(points, s->n))
 			continue;
 		c->lines[c->nlines++] = (struct chart_line){ .name = s->name, .points = points, .n = s->n };
 		ends[0] = fmin(ends[0], s->us[0].x);

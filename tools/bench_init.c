@@ -9,7 +9,7 @@
 #include "bench_rank.h"
 
 /* The free memory of the device when the ranks have come together; nothing else may use it. */
-static int free_memory(struct bench_rank *r, double *bytes_p)
+static int free_memory_read(struct bench_rank *r, double *bytes_p)
 {
 	size_t free_bytes = 0, total = 0;
 	int err = bench_barrier(r);
@@ -21,24 +21,24 @@ static int free_memory(struct bench_rank *r, double *bytes_p)
 }
 
 /* Every rank's first call; it ends when its work is done. */
-static int first_call(struct bench_rank *r, const struct bench_task *t, int lib, ncclComm_t comm)
+static int first_call_run(struct bench_rank *r, const struct bench_task *t, int lib, ncclComm_t comm)
 {
 	ncclComm_t before = r->comm[lib];
 	int err;
 
-	bench_note(r, BENCH_WARMUP, lib, -1);
+	bench_rank_progress(r, BENCH_WARMUP, lib, -1);
 	r->comm[lib] = comm;
 	err = bench_call(r, t, lib, r->o->places[BENCH_OUT] ? BENCH_OUT : BENCH_IN, 0);
 	r->comm[lib] = before;
 	return err ? err : bench_sync(r, lib);
 }
 
-static int splits_make(struct bench_rank *r, int lib, ncclComm_t parent, ncclComm_t *comms)
+static int comms_split(struct bench_rank *r, int lib, ncclComm_t parent, ncclComm_t *comms)
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
 	int err = 0;
 
-	bench_note(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
 	for (unsigned i = 0; !err && i < r->o->comms; i++)
 		err = bench_nccl_check(
 		    nccl, r->rank, "ncclCommSplit", nccl->CommSplit(parent, 0, r->rank, &comms[i], NULL));
@@ -52,7 +52,7 @@ static int step_end(struct bench_rank *r, double start, double *before_p, struct
 	int err;
 
 	step->us = bench_now_us() - start;
-	err = free_memory(r, &now);
+	err = free_memory_read(r, &now);
 	step->bytes = *before_p - now;
 	*before_p = now;
 	return err;
@@ -65,29 +65,29 @@ static int round_run(
 	bool splits = r->o->comms && nccl->CommSplit;
 	ncclComm_t first = NULL;
 	double memory, start;
-	int err = free_memory(r, &memory);
+	int err = free_memory_read(r, &memory);
 
 	if (!err)
-		err = bench_comm_create(r, lib, &first, &steps[BENCH_INIT_CREATE].us);
+		err = bench_comm_create(r, lib, &first, &steps[BENCH_INIT_COMM].us);
 	if (!err) {
-		double us = steps[BENCH_INIT_CREATE].us;
+		double us = steps[BENCH_INIT_COMM].us;
 
-		err = step_end(r, 0, &memory, &steps[BENCH_INIT_CREATE]);
-		steps[BENCH_INIT_CREATE].us = us;
+		err = step_end(r, 0, &memory, &steps[BENCH_INIT_COMM]);
+		steps[BENCH_INIT_COMM].us = us;
 	}
 	start = bench_now_us();
 	if (!err)
-		err = first_call(r, t, lib, first);
+		err = first_call_run(r, t, lib, first);
 	if (!err)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_CALL]);
 	start = bench_now_us();
 	if (!err && splits)
-		err = splits_make(r, lib, first, comms);
+		err = comms_split(r, lib, first, comms);
 	if (!err && splits)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_SPLIT]);
 	start = bench_now_us();
 	for (unsigned i = 0; !err && splits && i < r->o->comms; i++)
-		err = first_call(r, t, lib, comms[i]);
+		err = first_call_run(r, t, lib, comms[i]);
 	if (!err && splits)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_SPLIT_CALL]);
 	/* After an error others may never come. */
@@ -97,10 +97,10 @@ static int round_run(
 }
 
 /* The slowest rank, and the one with most memory gone. */
-static int round_share(struct bench_rank *r, const struct bench_init_step *mine, struct bench_init_step *worst)
+static int round_reduce(struct bench_rank *r, const struct bench_init_step *mine, struct bench_init_step *worst)
 {
 	struct bench_init_step all[BENCH_MAX_RANKS][BENCH_INIT_NSTEPS];
-	int err = bench_gather(r, mine, sizeof(all[0]), all);
+	int err = bench_allgather(r, mine, sizeof(all[0]), all);
 
 	for (int i = 0; i < BENCH_INIT_NSTEPS; i++)
 		worst[i] = mine[i];
@@ -151,7 +151,7 @@ int bench_init_run(struct bench_rank *r)
 		err = bench_rank_check(r, "host memory", -ENOMEM);
 		goto out;
 	}
-	bench_buffers_cut(r, t.bytes);
+	bench_buffers_layout(r, t.bytes);
 	atomic_store(&r->progress->bytes, t.bytes);
 	for (int round = 0; !err && round < r->o->rounds; round++)
 		for (int i = 0; !err && i < r->o->nlibs; i++) {
@@ -160,7 +160,7 @@ int bench_init_run(struct bench_rank *r)
 
 			err = round_run(r, &t, lib, comms, mine);
 			if (!err)
-				err = round_share(r, mine, rounds[round * BENCH_MAX_LIBS + lib]);
+				err = round_reduce(r, mine, rounds[round * BENCH_MAX_LIBS + lib]);
 		}
 	if (!err && !r->rank)
 		rounds_report(r, rounds);

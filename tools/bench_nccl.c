@@ -46,7 +46,7 @@ static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 }
 
 /* A copy of a library, which the loader takes for another one, with a state of its own. */
-static void *copy_open(const char *path)
+static void *lib_copy_open(const char *path)
 {
 	int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("libshunt-forwarded.so", MFD_CLOEXEC);
 	struct stat st = { 0 };
@@ -72,7 +72,7 @@ out:
  * Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the
  * variable taken back.
  */
-static void *forwarded_open(const struct tool_lib *lib)
+static void *forwarding_lib_open(const struct tool_lib *lib)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	static void *handle;
@@ -84,7 +84,7 @@ static void *forwarded_open(const struct tool_lib *lib)
 		before = getenv("SHUNT_FORCE_NCCL");
 		saved = before ? strdup(before) : NULL;
 		setenv("SHUNT_FORCE_NCCL", "all", 1);
-		handle = copy_open(lib->path);
+		handle = lib_copy_open(lib->path);
 		if (handle) {
 			__typeof__(ncclGetVersion) *get_version =
 			    (__typeof__(ncclGetVersion) *)dlsym(handle, "ncclGetVersion");
@@ -136,7 +136,7 @@ int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool
 	     named = forwarded || !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
 	snprintf(nccl->label, sizeof(nccl->label), "%s", named ? spec : basename(copy));
 
-	nccl->handle = forwarded ? forwarded_open(lib) : tool_dlopen(nccl->path);
+	nccl->handle = forwarded ? forwarding_lib_open(lib) : tool_dlopen(nccl->path);
 	if (!nccl->handle) {
 		tool_error("library %s: %s", nccl->path, dlerror());
 		return -ELIBACC;

@@ -300,30 +300,30 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 /* Do the options go together? 0, or -1 after a message. */
 static int combination_check(struct bench_opts *o)
 {
-	const char *why = NULL;
+	const char *conflict = NULL;
 	char name[PATH_MAX];
-	bool windows = o->registered, any = false;
+	bool windows = o->registered, any_value = false;
 
 	for (int i = 0; i < o->nlibs; i++) {
-		bench_spec_split(o->libs[i], name, &any);
-		windows = windows || any;
+		bench_spec_split(o->libs[i], name, &any_value);
+		windows = windows || any_value;
 	}
 	if (!o->first)
 		o->first = o->init ? 1 << 20 : 8;
 	if (o->init)
 		o->last = o->first;
 	if (o->host && !o->modes[BENCH_EAGER])
-		why = "--host is about calls; in a graph there are none";
+		conflict = "--host is about calls; in a graph there are none";
 	else if (o->rotate && o->buffers > o->group)
-		why = "--rotate says itself how many buffers there are";
+		conflict = "--rotate says itself how many buffers there are";
 	else if (o->gemm && (o->host || o->init))
-		why = "--gemm is about calls that run; --host and --init are about others";
+		conflict = "--gemm is about calls that run; --host and --init are about others";
 	else if (o->init && (o->host || o->rotate || o->skew_us || windows))
-		why = "--init does not go with --host, --rotate, --skew or registered buffers";
+		conflict = "--init does not go with --host, --rotate, --skew or registered buffers";
 	else if (o->first > o->last)
-		why = "the sizes must be 0 < --first <= --last";
-	if (why) {
-		tool_usage_error("%s", why);
+		conflict = "the sizes must be 0 < --first <= --last";
+	if (conflict) {
+		tool_usage_error("%s", conflict);
 		return -1;
 	}
 	if (o->host)
@@ -384,7 +384,7 @@ int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p)
 	if (optind < argc) {
 		const struct bench_coll *c = bench_coll_find(argv[optind]);
 
-		if (!c || c->part) {
+		if (!c || c->conform_only) {
 			tool_usage_error("there is no collective \"%s\" to measure; there are all_reduce, all_gather, "
 			                 "reduce_scatter, broadcast, reduce, "
 			                 "alltoall, gather, scatter, sendrecv and alltoallv",

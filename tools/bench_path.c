@@ -7,21 +7,21 @@
 #include "bench_rank.h"
 
 /* Nothing, if the library does not count. */
-static void counters_read(const struct bench_rank *r, int lib, struct bench_counted *c)
+static void counters_read(const struct bench_rank *r, int lib, struct bench_counters *c)
 {
-	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_COUNTERS, &c->n))
+	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_MAX_COUNTERS, &c->n))
 		c->n = 0;
-	if (c->n > BENCH_COUNTERS)
-		c->n = BENCH_COUNTERS;
+	if (c->n > BENCH_MAX_COUNTERS)
+		c->n = BENCH_MAX_COUNTERS;
 }
 
-void bench_path_note(struct bench_rank *r)
+void bench_path_begin(struct bench_rank *r)
 {
 	for (int lib = 0; lib < r->o->nlibs; lib++)
-		counters_read(r, lib, &r->counted[lib]);
+		counters_read(r, lib, &r->counters_before[lib]);
 }
 
-static uint64_t counted_before(const struct bench_counted *c, const struct shunt_counter *row)
+static uint64_t calls_before(const struct bench_counters *c, const struct shunt_counter *row)
 {
 	for (size_t i = 0; i < c->n; i++)
 		if (!strcmp(c->rows[i].op, row->op) && !strcmp(c->rows[i].path, row->path) &&
@@ -32,13 +32,13 @@ static uint64_t counted_before(const struct bench_counted *c, const struct shunt
 
 const char *bench_path_taken(const struct bench_rank *r, int lib)
 {
-	struct bench_counted now;
+	struct bench_counters now;
 	const char *path = "-";
 	uint64_t most = 0;
 
 	counters_read(r, lib, &now);
 	for (size_t i = 0; i < now.n; i++) {
-		uint64_t calls = now.rows[i].calls - counted_before(&r->counted[lib], &now.rows[i]);
+		uint64_t calls = now.rows[i].calls - calls_before(&r->counters_before[lib], &now.rows[i]);
 
 		if (!strcmp(now.rows[i].op, r->o->coll->op) && calls > most) {
 			most = calls;

@@ -23,11 +23,11 @@ struct bench_buffers {
 };
 
 struct bench_gemm;
-#define BENCH_COUNTERS 64
+#define BENCH_MAX_COUNTERS 64
 
 /* A communicator's counters. */
-struct bench_counted {
-	struct shunt_counter rows[BENCH_COUNTERS];
+struct bench_counters {
+	struct shunt_counter rows[BENCH_MAX_COUNTERS];
 	size_t n;
 };
 
@@ -37,7 +37,7 @@ struct bench_rank {
 	struct bench_shared *shared;
 	int fd;
 	int rank, device;
-	struct bench_team *team;
+	struct bench_ranks *ranks;
 	struct bench_progress *progress;
 	struct tool_lib lib;
 	struct bench_nccl nccl[BENCH_MAX_LIBS];
@@ -46,16 +46,16 @@ struct bench_rank {
 	struct bench_buffers plain, own[BENCH_MAX_LIBS];     /* own: of libraries that have registered ones */
 	const struct bench_buffers *buffers[BENCH_MAX_LIBS]; /* what each library is called with */
 	unsigned sets;                                       /* of buffers for the size that is measured */
-	uint64_t arena, stride;      /* --rotate: bytes of the one buffer a side, and from set to set */
-	unsigned turn;               /* the set to take next */
+	uint64_t pool_bytes, stride; /* --rotate: bytes of the one buffer a side, and from set to set */
+	unsigned next_set;           /* the set to take next */
 	char *block;                 /* BENCH_BLOCK_BYTES */
 	struct bench_gemm *gemm;     /* --gemm */
 	struct bench_report *report; /* rank 0 */
 	struct bench_row *row;
-	struct bench_counted counted[BENCH_MAX_LIBS]; /* before the size that is measured */
-	double *samples;                              /* [enum bench_sample][way][lib][round] */
-	double *heard;   /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
-	size_t nsamples; /* of one rank and kind */
+	struct bench_counters counters_before[BENCH_MAX_LIBS]; /* before the size that is measured */
+	double *samples;                                       /* [enum bench_sample][way][lib][round] */
+	double *gathered; /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
+	size_t nsamples;  /* of one rank and kind */
 	int status;
 };
 
@@ -72,16 +72,16 @@ struct bench_task {
 /* ---- bench_path.c ---- */
 
 /* Before a size's first call. */
-void bench_path_note(struct bench_rank *r);
+void bench_path_begin(struct bench_rank *r);
 /* The path that most of this rank's calls have taken since then; "-" if the library does not say. */
 const char *bench_path_taken(const struct bench_rank *r, int lib);
 
 /* ---- bench_worker.c ---- */
 
 /* For the one who watches: what happens now. lib, way: -1 if none. */
-void bench_note(struct bench_rank *r, enum bench_stage stage, int lib, int way);
+void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way);
 int bench_barrier(struct bench_rank *r);
-int bench_gather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
+int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
 /* Turns a device call's error into a message once; err as it was. */
 int bench_rank_check(const struct bench_rank *r, const char *what, int err);
 int bench_sync(struct bench_rank *r, int lib);
@@ -117,9 +117,9 @@ int bench_buffers_alloc(struct bench_rank *r);
 void bench_buffers_deregister(struct bench_rank *r);
 void bench_buffers_free(struct bench_rank *r);
 /* The host's part alone, which is all there is to do after an error. */
-void bench_buffers_forget(struct bench_rank *r);
+void bench_buffers_free_host(struct bench_rank *r);
 /* Cuts them for calls of this size. */
-void bench_buffers_cut(struct bench_rank *r, uint64_t bytes);
+void bench_buffers_layout(struct bench_rank *r, uint64_t bytes);
 /* Set i of one side. */
 char *bench_send_buffer(const struct bench_rank *r, int lib, unsigned set);
 char *bench_recv_buffer(const struct bench_rank *r, int lib, unsigned set);
@@ -132,7 +132,7 @@ char *bench_recv_at(
 /* ---- bench_check.c ---- */
 
 /* Calls once with fresh data of every class, in a graph if the way says so, and adds up the wrong elements. */
-int bench_check_way(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p);
+int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p);
 
 /* ---- bench_gemm.c ---- */
 

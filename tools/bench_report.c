@@ -175,7 +175,7 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 }
 
 /* What a forwarded call costs more than calling the real NCCL, where a run has both at the same size. */
-static void forwarding_add(struct bench_report *r, const struct bench_row *row)
+static void forwarding_cost_add(struct bench_report *r, const struct bench_row *row)
 {
 	int direct = -1;
 
@@ -196,7 +196,7 @@ static void forwarding_add(struct bench_report *r, const struct bench_row *row)
 	}
 }
 
-static void forwarding_print(const struct bench_report *r)
+static void forwarding_cost_print(const struct bench_report *r)
 {
 	for (int i = 0; i < r->o->nlibs; i++) {
 		if (r->own[i])
@@ -217,7 +217,7 @@ void bench_report_row(struct bench_report *r, const struct bench_row *row)
 	double us[BENCH_MAX_LIBS], gemm_us[BENCH_MAX_LIBS];
 
 	row_print(r, row);
-	forwarding_add(r, row);
+	forwarding_cost_add(r, row);
 	for (int i = 0; i < r->o->nlibs; i++) {
 		if (r->o->check)
 			r->wrong += row->cell[i].wrong;
@@ -243,7 +243,7 @@ void bench_report_counters(struct bench_report *r, int lib, const struct shunt_c
 		    rows[i].calls, rows[i].bytes, *rows[i].reason ? "  " : "", rows[i].reason);
 }
 
-static double median_first(const double *values, int n, json_t **list_p)
+static double medians_append(const double *values, int n, json_t **list_p)
 {
 	*list_p = json_array();
 	for (int i = 0; i < n; i++)
@@ -257,8 +257,8 @@ void bench_report_init(
 	static const char *const names[BENCH_INIT_NSTEPS] = { "init", "first_call", "splits", "first_calls_of_splits" };
 	char text[96], size[24], ms[4][24];
 	json_t *us_list, *bytes_list;
-	double us_median = median_first(us, r->o->rounds, &us_list),
-	       bytes_median = median_first(bytes, r->o->rounds, &bytes_list);
+	double us_median = medians_append(us, r->o->rounds, &us_list),
+	       bytes_median = medians_append(bytes, r->o->rounds, &bytes_list);
 	bool memory = strcmp(r->l->kind, "sim"); /* which does not count it */
 
 	if (!r->init) {
@@ -270,7 +270,7 @@ void bench_report_init(
 	json_array_append_new(r->init,
 	    json_pack("{s:s, s:s, s:f, s:o, s:f, s:o}", "library", r->libs[lib].label, "step", names[what], "time_us",
 	        us_median, "rounds_us", us_list, "memory_bytes", bytes_median, "rounds_bytes", bytes_list));
-	if (what == BENCH_INIT_CREATE)
+	if (what == BENCH_INIT_COMM)
 		snprintf(text, sizeof(text), "ncclCommInitRank");
 	else if (what == BENCH_INIT_CALL)
 		snprintf(text, sizeof(text), "first %s of %s", r->o->coll->name, tool_format_size(r->o->first, size));
@@ -336,7 +336,7 @@ int bench_report_finish(struct bench_report *r)
 			json_object_set_new(
 			    r->root, "gemm_geometric_means", means_print(r, &r->gemm_means, " beside multiplications"));
 		if (r->o->host)
-			forwarding_print(r);
+			forwarding_cost_print(r);
 		if (r->o->check)
 			json_object_set_new(r->root, "wrong", json_integer((json_int_t)r->wrong));
 	}

@@ -7,25 +7,25 @@
 #include <time.h>
 #include "bench_rank.h"
 
-void bench_note(struct bench_rank *r, enum bench_stage stage, int lib, int way)
+void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way)
 {
-	bench_progress_note(r->progress, stage, lib, way);
+	bench_progress_set(r->progress, stage, lib, way);
 }
 
 int bench_barrier(struct bench_rank *r)
 {
-	bench_note(r, BENCH_WAIT, -1, -1);
-	int err = bench_team_barrier(r->team);
+	bench_rank_progress(r, BENCH_WAIT, -1, -1);
+	int err = bench_ranks_barrier(r->ranks);
 
-	return bench_round_error(r->rank, err);
+	return bench_ranks_error(r->rank, err);
 }
 
-int bench_gather(struct bench_rank *r, const void *mine, size_t bytes, void *all)
+int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all)
 {
-	bench_note(r, BENCH_GATHER, -1, -1);
-	int err = bench_team_gather(r->team, mine, bytes, all);
+	bench_rank_progress(r, BENCH_ALLGATHER, -1, -1);
+	int err = bench_ranks_allgather(r->ranks, mine, bytes, all);
 
-	return bench_round_error(r->rank, err);
+	return bench_ranks_error(r->rank, err);
 }
 
 /* Turns a device call's error into a message once. */
@@ -34,7 +34,7 @@ int bench_rank_check(const struct bench_rank *r, const char *what, int err)
 	return bench_device_error(r->rank, r->device, what, err);
 }
 
-static int seed_agree(struct bench_rank *r)
+static int seed_broadcast(struct bench_rank *r)
 {
 	uint64_t seed = r->o->seed, seeds[BENCH_MAX_RANKS];
 	int err;
@@ -42,7 +42,7 @@ static int seed_agree(struct bench_rank *r)
 	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = (uint64_t)bench_now_us();
 	seed &= INT64_MAX; /* so that JSON can hold it */
-	err = bench_gather(r, &seed, sizeof(seed), seeds);
+	err = bench_allgather(r, &seed, sizeof(seed), seeds);
 	if (!err)
 		r->opts.seed = seeds[0];
 	return err;
@@ -55,14 +55,14 @@ int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double 
 	double start;
 	int err;
 
-	bench_note(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
 	memset(&id, 0, sizeof(id));
 	err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
 	if (!err)
-		err = bench_gather(r, &id, sizeof(id), ids);
+		err = bench_allgather(r, &id, sizeof(id), ids);
 	if (err)
 		return err;
-	bench_note(r, BENCH_INIT, lib, -1);
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
 	start = bench_now_us();
 	err = bench_nccl_check(
 	    nccl, r->rank, "ncclCommInitRank", nccl->CommInitRank(comm_p, r->shared->launch.nranks, ids[0], r->rank));
@@ -130,10 +130,10 @@ static int memory_alloc(struct bench_rank *r)
 {
 	r->nsamples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
 	r->samples = calloc(r->nsamples * BENCH_NSAMPLES, sizeof(double));
-	r->heard = calloc(r->nsamples * BENCH_NSAMPLES * (size_t)r->shared->launch.nranks, sizeof(double));
+	r->gathered = calloc(r->nsamples * BENCH_NSAMPLES * (size_t)r->shared->launch.nranks, sizeof(double));
 	r->row = calloc(1, sizeof(*r->row));
 	r->block = malloc(BENCH_BLOCK_BYTES);
-	return r->samples && r->heard && r->row && r->block ? 0 : bench_rank_check(r, "host memory", -ENOMEM);
+	return r->samples && r->gathered && r->row && r->block ? 0 : bench_rank_check(r, "host memory", -ENOMEM);
 }
 
 static int report_create(struct bench_rank *r)
@@ -153,13 +153,13 @@ static int rank_open(struct bench_rank *r)
 
 	if (err)
 		return err;
-	bench_note(r, BENCH_MEET, -1, -1);
-	err = bench_team_join(r->shared, r->fd, r->rank, r->o->timeout_s, &r->team);
+	bench_rank_progress(r, BENCH_RENDEZVOUS, -1, -1);
+	err = bench_ranks_join(r->shared, r->fd, r->rank, r->o->timeout_s, &r->ranks);
 	if (!err)
-		err = seed_agree(r);
+		err = seed_broadcast(r);
 	if (err)
 		return err;
-	bench_note(r, BENCH_INIT, -1, -1);
+	bench_rank_progress(r, BENCH_INIT, -1, -1);
 	err = tool_lib_open(&r->lib);
 	if (!err)
 		err = libs_open(r);
@@ -181,12 +181,12 @@ static int rank_open(struct bench_rank *r)
 
 static void rank_close(struct bench_rank *r, bool clean)
 {
-	bench_note(r, BENCH_DESTROY, -1, -1);
+	bench_rank_progress(r, BENCH_DESTROY, -1, -1);
 	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
 	if (clean) {
 		bench_buffers_deregister(r);
 		for (int i = 0; i < r->o->nlibs; i++) {
-			bench_note(r, BENCH_DESTROY, i, -1);
+			bench_rank_progress(r, BENCH_DESTROY, i, -1);
 			if (r->comm[i] &&
 			    bench_nccl_check(
 			        &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
@@ -198,13 +198,13 @@ static void rank_close(struct bench_rank *r, bool clean)
 	}
 	bench_gemm_destroy(r, clean);
 	bench_report_destroy(r->report);
-	bench_buffers_forget(r);
+	bench_buffers_free_host(r);
 	free(r->block);
 	free(r->samples);
-	free(r->heard);
+	free(r->gathered);
 	free(r->row);
-	bench_note(r, BENCH_DONE, -1, -1);
-	bench_team_leave(r->team);
+	bench_rank_progress(r, BENCH_DONE, -1, -1);
+	bench_ranks_leave(r->ranks);
 }
 
 /* ---- one call ---- */
@@ -255,7 +255,7 @@ int bench_capture(
 	unsigned spread;
 	int err, end;
 
-	bench_note(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
+	bench_rank_progress(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
 	err = bench_rank_check(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
@@ -278,7 +278,7 @@ static double cpu_us(void)
 }
 
 /* --skew: waits, and returns how long that was. Draws from *seed, with which every library begins alike. */
-static double skew_wait(const struct bench_rank *r, unsigned *seed)
+static double skew_sleep(const struct bench_rank *r, unsigned *seed)
 {
 	double start, us;
 
@@ -299,21 +299,21 @@ int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, i
 	*waited_p = 0;
 	if (graph) {
 		for (int i = 0; !err && i < calls; i += BENCH_GRAPH_CALLS) {
-			*waited_p += skew_wait(r, &seed);
+			*waited_p += skew_sleep(r, &seed);
 			err = bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream));
 		}
 	} else {
 		for (int i = 0; !err && i < calls; i++) {
-			*waited_p += skew_wait(r, &seed);
-			err = bench_call(r, t, lib, way % BENCH_NPLACES, r->turn);
-			r->turn = (r->turn + r->o->group) % r->sets;
+			*waited_p += skew_sleep(r, &seed);
+			err = bench_call(r, t, lib, way % BENCH_NPLACES, r->next_set);
+			r->next_set = (r->next_set + r->o->group) % r->sets;
 		}
 	}
 	return err;
 }
 
 /* A graph is launched whole. */
-static int calls_of(const struct bench_rank *r, const void *graph)
+static int calls_per_launch(const struct bench_rank *r, const void *graph)
 {
 	return graph ? (r->o->iters + BENCH_GRAPH_CALLS - 1) / BENCH_GRAPH_CALLS * BENCH_GRAPH_CALLS : r->o->iters;
 }
@@ -322,7 +322,7 @@ static int round_time(struct bench_rank *r, const struct bench_task *t, int lib,
 {
 	double *us_p = bench_sample_at(r, BENCH_US, way, lib) + round,
 	       *cpu_us_p = bench_sample_at(r, BENCH_CPU_US, way, lib) + round;
-	int calls = calls_of(r, graph), err;
+	int calls = calls_per_launch(r, graph), err;
 	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
 	double start, cpu, waited, each = (double)calls * r->o->group;
 
@@ -332,7 +332,7 @@ static int round_time(struct bench_rank *r, const struct bench_task *t, int lib,
 		err = bench_barrier(r);
 	if (err)
 		return err;
-	bench_note(r, BENCH_TIME, lib, way);
+	bench_rank_progress(r, BENCH_TIME, lib, way);
 	start = bench_now_us();
 	cpu = cpu_us();
 	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &waited);
@@ -357,9 +357,9 @@ double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int 
 	return r->samples + r->nsamples * kind + (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
 }
 
-static double *heard_at(const struct bench_rank *r, enum bench_sample kind, int rank, int way, int lib)
+static double *gathered_at(const struct bench_rank *r, enum bench_sample kind, int rank, int way, int lib)
 {
-	return r->heard + r->nsamples * (size_t)(kind * r->shared->launch.nranks + rank) +
+	return r->gathered + r->nsamples * (size_t)(kind * r->shared->launch.nranks + rank) +
 	    (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
 }
 
@@ -375,7 +375,7 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 				    bench_capture(r, t, lib, way % BENCH_NPLACES, BENCH_GRAPH_CALLS, &graph[way][lib]);
 			if (err)
 				break;
-			bench_note(r, BENCH_WARMUP, lib, way);
+			bench_rank_progress(r, BENCH_WARMUP, lib, way);
 			if (r->o->warmup) {
 				double waited;
 
@@ -393,8 +393,8 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 
 				err = round_time(r, t, lib, way, graph[way][lib], round);
 				if (!err && r->o->gemm)
-					err = bench_gemm_round(
-					    r, t, lib, way, graph[way][lib], calls_of(r, graph[way][lib]), round);
+					err = bench_gemm_round(r, t, lib, way, graph[way][lib],
+					    calls_per_launch(r, graph[way][lib]), round);
 			}
 	for (int way = 0; way < BENCH_NWAYS; way++)
 		for (int lib = 0; lib < r->o->nlibs; lib++)
@@ -406,17 +406,17 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 /* ---- results ---- */
 
 /* Of each round the slowest rank: of times the longest, of rates the lowest. */
-static void slowest(
+static void slowest_rank(
     const struct bench_rank *r, enum bench_sample kind, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
 {
 	bool rate = kind == BENCH_GEMM_ALONE || kind == BENCH_GEMM_WITH;
 
 	for (int rank = 0; rank < r->shared->launch.nranks; rank++) {
-		const double *heard = heard_at(r, kind, rank, way, lib);
+		const double *gathered = gathered_at(r, kind, rank, way, lib);
 
 		for (int i = 0; i < r->o->rounds; i++)
-			if (!rank || (rate ? heard[i] < rounds[i] : heard[i] > rounds[i]))
-				rounds[i] = heard[i];
+			if (!rank || (rate ? gathered[i] < rounds[i] : gathered[i] > rounds[i]))
+				rounds[i] = gathered[i];
 	}
 }
 
@@ -428,20 +428,20 @@ static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way,
 	cell->wrong = 0;
 	for (int rank = 0; rank < nranks; rank++)
 		cell->wrong += wrong[rank][way][lib];
-	slowest(r, BENCH_US, way, lib, cell->rounds_us);
+	slowest_rank(r, BENCH_US, way, lib, cell->rounds_us);
 	cell->us = bench_median(cell->rounds_us, n, &cell->p99_us);
 	if (r->o->host) {
-		slowest(r, BENCH_CPU_US, way, lib, cell->rounds_cpu_us);
+		slowest_rank(r, BENCH_CPU_US, way, lib, cell->rounds_cpu_us);
 		cell->cpu_us = bench_median(cell->rounds_cpu_us, n, NULL);
 	}
 	if (r->o->gemm) {
 		double rounds[BENCH_MAX_ROUNDS];
 
-		slowest(r, BENCH_GEMM_US, way, lib, rounds);
+		slowest_rank(r, BENCH_GEMM_US, way, lib, rounds);
 		cell->gemm_us = bench_median(rounds, n, NULL);
-		slowest(r, BENCH_GEMM_ALONE, way, lib, rounds);
+		slowest_rank(r, BENCH_GEMM_ALONE, way, lib, rounds);
 		cell->gemm_alone = bench_median(rounds, n, NULL);
-		slowest(r, BENCH_GEMM_WITH, way, lib, rounds);
+		slowest_rank(r, BENCH_GEMM_WITH, way, lib, rounds);
 		cell->gemm_with = bench_median(rounds, n, NULL);
 	}
 	cell->algbw = (double)t->bytes / cell->us / 1e3;
@@ -454,17 +454,17 @@ static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 {
 	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * BENCH_MAX_LIBS;
 	int nranks = r->shared->launch.nranks, err = 0;
-	char *heard = malloc(way_bytes * (size_t)nranks);
+	char *gathered = malloc(way_bytes * (size_t)nranks);
 
-	if (!heard)
+	if (!gathered)
 		return bench_rank_check(r, "host memory", -ENOMEM);
 	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
 	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
-		err = bench_gather(r, bench_sample_at(r, kind, way, 0), way_bytes, heard);
+		err = bench_allgather(r, bench_sample_at(r, kind, way, 0), way_bytes, gathered);
 		for (int rank = 0; !err && rank < nranks; rank++)
-			memcpy(heard_at(r, kind, rank, way, 0), heard + way_bytes * (size_t)rank, way_bytes);
+			memcpy(gathered_at(r, kind, rank, way, 0), gathered + way_bytes * (size_t)rank, way_bytes);
 	}
-	free(heard);
+	free(gathered);
 	return err;
 }
 
@@ -474,15 +474,15 @@ static int task_run(struct bench_rank *r, const struct bench_task *t)
 	int err = 0;
 
 	atomic_store(&r->progress->bytes, t->bytes);
-	bench_buffers_cut(r, t->bytes);
-	bench_path_note(r);
+	bench_buffers_layout(r, t->bytes);
+	bench_path_begin(r);
 	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
 		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
-			err = bench_check_way(r, t, lib, way, &wrong[way][lib]);
+			err = bench_way_check(r, t, lib, way, &wrong[way][lib]);
 	if (!err)
 		err = task_time(r, t);
 	if (!err)
-		err = bench_gather(r, wrong, sizeof(wrong), all_wrong);
+		err = bench_allgather(r, wrong, sizeof(wrong), all_wrong);
 	for (int kind = 0; !err && kind < BENCH_NSAMPLES; kind++)
 		if (kind == BENCH_US || (kind == BENCH_CPU_US ? r->o->host : r->o->gemm))
 			err = samples_gather(r, (enum bench_sample)kind);
@@ -548,10 +548,10 @@ static int tasks_run(struct bench_rank *r)
 
 static void counters_print(struct bench_rank *r)
 {
-	bench_path_note(r);
+	bench_path_begin(r);
 	for (int lib = 0; lib < r->o->nlibs; lib++)
 		if (r->nccl[lib].counters)
-			bench_report_counters(r->report, lib, r->counted[lib].rows, r->counted[lib].n);
+			bench_report_counters(r->report, lib, r->counters_before[lib].rows, r->counters_before[lib].n);
 }
 
 static void rank_main(struct bench_rank *r)
@@ -569,12 +569,12 @@ static void rank_main(struct bench_rank *r)
 	int statuses[BENCH_MAX_RANKS];
 
 	if (!err)
-		err = bench_gather(r, &r->status, sizeof(r->status), statuses);
+		err = bench_allgather(r, &r->status, sizeof(r->status), statuses);
 	if (!err) {
 		r->status = statuses[0];
 	} else {
 		r->status = err == -ENOPKG ? TOOL_USAGE : TOOL_FAIL;
-		bench_team_fail(r->team, r->shared);
+		bench_ranks_abort(r->ranks, r->shared);
 	}
 	rank_close(r, !err);
 }
@@ -589,24 +589,24 @@ static void defaults_fill(struct bench_opts *o, const char *kind)
 	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
 }
 
-static int seat_run(const void *arg, const struct bench_seat *seat)
+static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 {
 	const struct bench_opts *o = arg;
 	struct bench_rank *r = calloc(1, sizeof(*r));
 	int status;
 
 	if (!r) {
-		bench_team_fail(NULL, seat->shared);
+		bench_ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
 	r->opts = *o;
-	defaults_fill(&r->opts, seat->shared->launch.kind);
+	defaults_fill(&r->opts, rank_slot->shared->launch.kind);
 	r->o = &r->opts;
-	r->shared = seat->shared;
+	r->shared = rank_slot->shared;
 	r->fd = o->worker_fd;
-	r->rank = seat->rank;
-	r->device = seat->device;
-	r->progress = seat->progress;
+	r->rank = rank_slot->rank;
+	r->device = rank_slot->device;
+	r->progress = rank_slot->progress;
 	rank_main(r);
 	status = r->status;
 	free(r);
@@ -615,5 +615,5 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 
 int bench_worker(const struct bench_opts *o)
 {
-	return bench_seats_run(o, seat_run, o);
+	return bench_rank_slots_run(o, rank_run, o);
 }

@@ -2,7 +2,7 @@
 /* Where everything in a chart lies; how it is drawn is a table of a few functions, one for SVG and one for PNG. */
 #include <math.h>
 #include <string.h>
-#include "chart_pen.h"
+#include "chart_canvas.h"
 #include "tool.h"
 
 enum {
@@ -33,7 +33,7 @@ struct axis {
 	double base;
 };
 
-static double place(const struct axis *a, double value)
+static double axis_place(const struct axis *a, double value)
 {
 	double at = log(value) / log(a->base);
 
@@ -64,49 +64,51 @@ static void value_text(double v, bool bytes, char *text, size_t size)
 }
 
 /* Powers of the base, as many as have room; between those of ten a fainter line at 2 and 5. */
-static void grid_draw(const struct chart *c, struct chart_pen *pen, const struct axis *x, const struct axis *y)
+static void grid_draw(const struct chart *c, struct chart_canvas *canvas, const struct axis *x, const struct axis *y)
 {
 	int step = (int)ceil((x->high - x->low) * 44 / (x->to - x->from));
 	size_t title = strlen(c->title);
 	char text[32];
 
 	for (int i = (int)x->low; i <= (int)x->high; i += step ? step : 1) {
-		double v = pow(x->base, i), at = place(x, v);
+		double v = pow(x->base, i), at = axis_place(x, v);
 
-		pen->ops->line(pen, at, y->from, at, y->to, "#e3e3e3", 1);
+		canvas->ops->line(canvas, at, y->from, at, y->to, "#e3e3e3", 1);
 		value_text(v, c->x_bytes, text, sizeof(text));
-		pen->ops->text(pen, at, y->from + 16, CHART_MIDDLE, 11, "#444444", text);
+		canvas->ops->text(canvas, at, y->from + 16, CHART_MIDDLE, 11, "#444444", text);
 	}
 	for (int i = (int)y->low; i <= (int)y->high; i++)
 		for (int part = 1; part <= 5; part += part == 1 ? 1 : 3) {
-			double v = part * pow(y->base, i), at = place(y, v);
+			double v = part * pow(y->base, i), at = axis_place(y, v);
 
 			if (at < y->to - 0.5)
 				break;
-			pen->ops->line(pen, x->from, at, x->to, at, part == 1 ? "#d0d0d0" : "#f0f0f0", 1);
+			canvas->ops->line(canvas, x->from, at, x->to, at, part == 1 ? "#d0d0d0" : "#f0f0f0", 1);
 			if (part > 1 && y->high - y->low > 3)
 				continue;
 			value_text(v, false, text, sizeof(text));
-			pen->ops->text(pen, x->from - 6, at + 4, CHART_END, 11, "#444444", text);
+			canvas->ops->text(canvas, x->from - 6, at + 4, CHART_END, 11, "#444444", text);
 		}
-	pen->ops->line(pen, x->from, y->from, x->to, y->from, "#444444", 1);
-	pen->ops->line(pen, x->from, y->from, x->from, y->to, "#444444", 1);
-	pen->ops->text(pen, (x->from + x->to) / 2, CHART_HEIGHT - 8, CHART_MIDDLE, 12, "#222222", c->x_name);
-	pen->ops->text(pen, 4, 18, CHART_START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222", c->title);
-	pen->ops->text(pen, CHART_WIDTH - RIGHT, 18, CHART_END, 12, "#222222", c->y_name);
+	canvas->ops->line(canvas, x->from, y->from, x->to, y->from, "#444444", 1);
+	canvas->ops->line(canvas, x->from, y->from, x->from, y->to, "#444444", 1);
+	canvas->ops->text(canvas, (x->from + x->to) / 2, CHART_HEIGHT - 8, CHART_MIDDLE, 12, "#222222", c->x_name);
+	canvas->ops->text(
+	    canvas, 4, 18, CHART_START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222", c->title);
+	canvas->ops->text(canvas, CHART_WIDTH - RIGHT, 18, CHART_END, 12, "#222222", c->y_name);
 }
 
-static void line_draw(const struct chart *c, int i, struct chart_pen *pen, const struct axis *x, const struct axis *y)
+static void line_draw(
+    const struct chart *c, int i, struct chart_canvas *canvas, const struct axis *x, const struct axis *y)
 {
 	const struct chart_line *l = &c->lines[i];
 	const char *color = l->limit ? "#888888" : chart_color(i);
 	double px = 0, py = 0;
 
 	for (size_t k = 0; k < l->n; k++) {
-		double at_x = place(x, l->points[k].x), at_y = place(y, l->points[k].y);
+		double at_x = axis_place(x, l->points[k].x), at_y = axis_place(y, l->points[k].y);
 
 		if (k)
-			pen->ops->line(pen, px, py, at_x, at_y, color, l->limit ? -1.5 : 2);
+			canvas->ops->line(canvas, px, py, at_x, at_y, color, l->limit ? -1.5 : 2);
 		px = at_x;
 		py = at_y;
 	}
@@ -116,7 +118,7 @@ static void line_draw(const struct chart *c, int i, struct chart_pen *pen, const
 		value_text(l->points[k].x, c->x_bytes, size, sizeof(size));
 		value_text(l->points[k].y, false, value, sizeof(value));
 		snprintf(text, sizeof(text), "%.60s: %s at %s", l->name, value, size);
-		pen->ops->dot(pen, place(x, l->points[k].x), place(y, l->points[k].y), color, text);
+		canvas->ops->dot(canvas, axis_place(x, l->points[k].x), axis_place(y, l->points[k].y), color, text);
 	}
 }
 
@@ -130,7 +132,7 @@ static int legend_columns(const struct chart *c)
 }
 
 /* Between the title and the lines, which it never hides. */
-static void legend_draw(const struct chart *c, struct chart_pen *pen)
+static void legend_draw(const struct chart *c, struct chart_canvas *canvas)
 {
 	int columns = legend_columns(c);
 
@@ -139,12 +141,12 @@ static void legend_draw(const struct chart *c, struct chart_pen *pen)
 		const char *color = limit ? "#888888" : chart_color(i);
 		int x = LEFT + (CHART_WIDTH - LEFT) / columns * (i % columns), y = TOP + 4 + i / columns * LEGEND;
 
-		pen->ops->line(pen, x, y - 4, x + 20, y - 4, color, limit ? -1.5 : 2);
-		pen->ops->text(pen, x + 26, y, CHART_START, 12, "#222222", c->lines[i].name);
+		canvas->ops->line(canvas, x, y - 4, x + 20, y - 4, color, limit ? -1.5 : 2);
+		canvas->ops->text(canvas, x + 26, y, CHART_START, 12, "#222222", c->lines[i].name);
 	}
 }
 
-void chart_draw(const struct chart *c, struct chart_pen *pen)
+void chart_draw(const struct chart *c, struct chart_canvas *canvas)
 {
 	double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
 	int columns = legend_columns(c), top = TOP + (c->nlines + columns - 1) / columns * LEGEND;
@@ -162,10 +164,10 @@ void chart_draw(const struct chart *c, struct chart_pen *pen)
 		}
 	x = axis_fit(low_x, high_x, c->x_bytes ? 2 : 10, LEFT, CHART_WIDTH - RIGHT);
 	y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, top);
-	grid_draw(c, pen, &x, &y);
-	pen->ops->clip(pen, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
+	grid_draw(c, canvas, &x, &y);
+	canvas->ops->clip(canvas, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
 	for (int i = 0; i < c->nlines; i++)
-		line_draw(c, i, pen, &x, &y);
-	pen->ops->clip(pen, 0, 0, 0, 0);
-	legend_draw(c, pen);
+		line_draw(c, i, canvas, &x, &y);
+	canvas->ops->clip(canvas, 0, 0, 0, 0);
+	legend_draw(c, canvas);
 }

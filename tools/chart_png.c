@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
-#include "chart_pen.h"
+#include "chart_canvas.h"
 
 enum { SCALE = 2 }; /* dots per unit */
 
@@ -77,14 +77,14 @@ static bool cairo_open(void)
 	return true;
 }
 
-struct png_pen {
-	struct chart_pen pen;
+struct png_canvas {
+	struct chart_canvas canvas;
 	cairo_t *cr;
 };
 
-static cairo_t *cr_of(struct chart_pen *pen)
+static cairo_t *canvas_cr(struct chart_canvas *canvas)
 {
-	return ((struct png_pen *)pen)->cr;
+	return ((struct png_canvas *)canvas)->cr;
 }
 
 static void color_set(cairo_t *cr, const char *color)
@@ -95,9 +95,10 @@ static void color_set(cairo_t *cr, const char *color)
 	cairo.set_source_rgb(cr, r / 255.0, g / 255.0, b / 255.0);
 }
 
-static void png_line(struct chart_pen *pen, double x1, double y1, double x2, double y2, const char *color, double width)
+static void png_line(
+    struct chart_canvas *canvas, double x1, double y1, double x2, double y2, const char *color, double width)
 {
-	cairo_t *cr = cr_of(pen);
+	cairo_t *cr = canvas_cr(canvas);
 
 	color_set(cr, color);
 	cairo.set_line_width(cr, fabs(width));
@@ -107,9 +108,9 @@ static void png_line(struct chart_pen *pen, double x1, double y1, double x2, dou
 	cairo.stroke(cr);
 }
 
-static void png_dot(struct chart_pen *pen, double x, double y, const char *color, const char *text)
+static void png_dot(struct chart_canvas *canvas, double x, double y, const char *color, const char *text)
 {
-	cairo_t *cr = cr_of(pen);
+	cairo_t *cr = canvas_cr(canvas);
 
 	(void)text;
 	color_set(cr, color);
@@ -117,10 +118,10 @@ static void png_dot(struct chart_pen *pen, double x, double y, const char *color
 	cairo.fill(cr);
 }
 
-static void png_text(struct chart_pen *pen, double x, double y, enum chart_anchor anchor, double size,
+static void png_text(struct chart_canvas *canvas, double x, double y, enum chart_anchor anchor, double size,
     const char *color, const char *text)
 {
-	cairo_t *cr = cr_of(pen);
+	cairo_t *cr = canvas_cr(canvas);
 	cairo_text_extents_t extents;
 
 	color_set(cr, color);
@@ -130,9 +131,9 @@ static void png_text(struct chart_pen *pen, double x, double y, enum chart_ancho
 	cairo.show_text(cr, text);
 }
 
-static void png_clip(struct chart_pen *pen, double x, double y, double width, double height)
+static void png_clip(struct chart_canvas *canvas, double x, double y, double width, double height)
 {
-	cairo_t *cr = cr_of(pen);
+	cairo_t *cr = canvas_cr(canvas);
 
 	cairo.reset_clip(cr);
 	if (width <= 0)
@@ -143,22 +144,22 @@ static void png_clip(struct chart_pen *pen, double x, double y, double width, do
 
 int chart_png(const struct chart *c, const char *path)
 {
-	static const struct chart_pen_ops ops = { png_line, png_dot, png_text, png_clip };
+	static const struct chart_canvas_ops ops = { png_line, png_dot, png_text, png_clip };
 	cairo_surface_t *surface;
-	struct png_pen pen;
+	struct png_canvas canvas;
 	int status;
 
 	if (!cairo_open())
 		return -ENOSYS;
 	surface = cairo.image_surface_create(CAIRO_FORMAT_RGB24, CHART_WIDTH * SCALE, CHART_HEIGHT * SCALE);
-	pen = (struct png_pen){ { &ops }, cairo.create(surface) };
-	cairo.scale(pen.cr, SCALE, SCALE);
-	color_set(pen.cr, "#ffffff");
-	cairo.paint(pen.cr);
-	cairo.select_font_face(pen.cr, "sans-serif", CAIRO_NORMAL, CAIRO_NORMAL);
-	chart_draw(c, &pen.pen);
+	canvas = (struct png_canvas){ { &ops }, cairo.create(surface) };
+	cairo.scale(canvas.cr, SCALE, SCALE);
+	color_set(canvas.cr, "#ffffff");
+	cairo.paint(canvas.cr);
+	cairo.select_font_face(canvas.cr, "sans-serif", CAIRO_NORMAL, CAIRO_NORMAL);
+	chart_draw(c, &canvas.canvas);
 	status = cairo.surface_write_to_png(surface, path);
-	cairo.destroy(pen.cr);
+	cairo.destroy(canvas.cr);
 	cairo.surface_destroy(surface);
 	return status == CAIRO_STATUS_SUCCESS ? 0 : status == CAIRO_STATUS_NO_MEMORY ? -ENOMEM : errno ? -errno : -EIO;
 }

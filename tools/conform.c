@@ -26,7 +26,7 @@ static const char conform_help[] =
     "  --strict            a case that is skipped because a library lacks a function has failed\n"
     "  --timeout S         end the run when nothing moves for S seconds (60)\n"
     "  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n"
-    "  --json FILE         every case with its verdict\n"
+    "  --json FILE         every case with its status\n"
     "  -v, --verbose       a line for every case\n\n"
     "Every failure comes with the command that runs that case alone. The last line is: N passed, N failed, N skipped.\n"
     "Exit status: 0; 1 if a case failed or nothing was compared; 2 for a wrong option; a rank's own status if it "
@@ -89,7 +89,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		b->nranks = (int)n;
 		return true;
 	case OPT_ONE_THREAD:
-		b->threads = b->solo = true;
+		b->threads = b->single_thread = true;
 		return true;
 	case OPT_HUGE:
 		o->huge = 4ull << 30;

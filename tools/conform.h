@@ -4,13 +4,13 @@
 /*
  * shunt conform: does a library that speaks NCCL's ABI do what NCCL does?
  *
- * Most cases are scripts: for each rank a list of calls, groups and delays, with every buffer at its place in two
+ * Most cases are programs: for each rank a list of calls, groups and delays, with every buffer at its place in two
  * arenas, one that is only read and one for results. conform_cases.c has the sweeps over single calls,
- * conform_patterns.def the patterns of many; conform_ref.c knows what every byte of the arenas should be afterwards,
- * whatever the script; conform_rank.c runs it on one rank's device, conform_run.c with a process or thread for each
- * rank, conform_solo.c with one thread for all. Wrong calls (conform_wrong.c), determinism (conform_same.c) and
- * messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends on its name, the seed and the number of
- * ranks alone, so each one can be run by itself.
+ * conform_patterns.def the patterns of many; conform_reference.c knows what every byte of the arenas should be
+ * afterwards, whatever the program; conform_rank.c runs it on one rank's device, conform_run.c with a process or thread
+ * for each rank, conform_single_thread.c with one thread for all. Wrong calls (conform_invalid.c), determinism
+ * (conform_determinism.c) and messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends on its name,
+ * the seed and the number of ranks alone, so each one can be run by itself.
  *
  * Launching, watching and meeting are those of shunt bench.
  */
@@ -27,7 +27,7 @@ enum conform_comm {
 	CONFORM_TIES,
 	CONFORM_CHILD,
 	CONFORM_SHRUNK,
-	CONFORM_ALONE,
+	CONFORM_SELF,
 	CONFORM_ASYNC,
 	CONFORM_ASYNC_CHILD,
 	CONFORM_NCOMMS
@@ -39,7 +39,7 @@ int conform_comm_least(enum conform_comm comm);
  * Members of the communicator of this kind that a world rank belongs to: world ranks in order of their rank in it.
  * Returns how many, 0 if it belongs to none; else *me_p: which one it is.
  */
-int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
+int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
 enum conform_comm conform_comm_parent(enum conform_comm comm);
 /* A function that the library lacks for it, or NULL. */
 const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm comm);
@@ -59,10 +59,10 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
 /* With nothing set. */
 ncclConfig_t conform_comm_config(void);
 /* A result that may be ncclInProgress, waited for. */
-ncclResult_t conform_settle(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result);
+ncclResult_t conform_comm_wait(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result);
 bool conform_comm_is_async(enum conform_comm comm);
 
-/* ---- scripts (conform_script.c) ---- */
+/* ---- programs (conform_program.c) ---- */
 
 enum { CONFORM_POISON = 0xa5, CONFORM_GAP = 128 };
 #define CONFORM_NULL SIZE_MAX
@@ -70,7 +70,7 @@ enum { CONFORM_POISON = 0xa5, CONFORM_GAP = 128 };
 enum conform_place {
 	CONFORM_OUT,
 	CONFORM_IN,
-	CONFORM_NULLS,
+	CONFORM_NULL_UNUSED,
 	CONFORM_NPLACES
 }; /* nulls: out of place, NULL for what is not used */
 extern const char *const conform_place_names[CONFORM_NPLACES];
@@ -80,7 +80,7 @@ extern const char *const conform_place_names[CONFORM_NPLACES];
  * with a tag.
  */
 enum conform_config {
-	CONFORM_PLAINLY,
+	CONFORM_CONFIG_NONE,
 	CONFORM_CONFIG_NULL,
 	CONFORM_CONFIG_UNSET,
 	CONFORM_CONFIG_CTAS,
@@ -112,16 +112,16 @@ struct conform_step {
 	unsigned delay_us;
 };
 
-struct conform_script {
+struct conform_program {
 	struct conform_step *steps;
 	size_t n, cap;
 	size_t send_bytes, recv_bytes; /* of the arenas */
 	bool failed;                   /* out of memory */
 };
 
-/* What a script is made for, and the settings of the calls that are added from now on. */
+/* What a program is made for, and the settings of the calls that are added from now on. */
 struct conform_build {
-	struct conform_script *script;
+	struct conform_program *program;
 	int rank, nranks; /* in the world */
 	uint64_t seed;    /* of the case */
 	enum shunt_dtype dtype;
@@ -143,24 +143,24 @@ void conform_group_simulate(struct conform_build *b);
 void conform_delay(struct conform_build *b, unsigned us);
 /* A random number that depends on the case, i and j, not on the rank. */
 uint64_t conform_random(const struct conform_build *b, unsigned i, unsigned j);
-uint64_t conform_mix(uint64_t x);
-void conform_script_finish(struct conform_script *s);
+uint64_t conform_hash_mix(uint64_t x);
+void conform_program_finish(struct conform_program *s);
 /* A call that has a result. */
-static inline bool conform_is_call(const struct conform_step *s)
+static inline bool conform_step_is_call(const struct conform_step *s)
 {
 	return s->kind == CONFORM_CALL && !s->simulated;
 }
 
 /* ---- cases (conform_cases.c) ---- */
 
-enum conform_kind { CONFORM_SCRIPT, CONFORM_WRONG, CONFORM_SAME, CONFORM_HUGE };
+enum conform_kind { CONFORM_PROGRAM, CONFORM_INVALID, CONFORM_DETERMINISM, CONFORM_HUGE };
 /* special: infinities, NaNs, zeros, subnormals among the inputs of reductions; wide: of many magnitudes */
 enum conform_data { CONFORM_PLAIN, CONFORM_SPECIAL, CONFORM_WIDE };
 
 struct conform_case {
 	char name[128];
 	enum conform_kind kind;
-	int row; /* of the table of its kind, unless it is a script */
+	int row; /* of the table of its kind, unless it is a program */
 	uint64_t seed;
 	int nranks;
 	enum conform_data data;
@@ -198,43 +198,43 @@ int conform_cases(const struct conform_opts *o, int nranks, struct conform_list 
 /* For the tables. Adds it if it is asked for. */
 void conform_case_add(struct conform_list *list, const struct conform_case *c);
 void conform_patterns_add(struct conform_list *list); /* conform_patterns.c */
-void conform_wrongs_add(struct conform_list *list);
-void conform_sames_add(struct conform_list *list);
-void conform_huges_add(struct conform_list *list);
+void conform_invalid_add(struct conform_list *list);
+void conform_determinism_add(struct conform_list *list);
+void conform_huge_add(struct conform_list *list);
 
-/* ---- wrong calls (conform_wrong.c) ---- */
+/* ---- wrong calls (conform_invalid.c) ---- */
 
-struct conform_wrong_env {
+struct conform_invalid_env {
 	const struct bench_nccl *nccl;
 	const struct tool_lib *lib;
 	ncclComm_t comm;
-	void *stream, *a, *b; /* two buffers of CONFORM_WRONG_BYTES */
+	void *stream, *a, *b; /* two buffers of CONFORM_INVALID_BYTES */
 	int rank, nranks, device;
 	const char **lacks_p; /* set to the name of a function that is not there; the result means nothing then */
 };
 
-enum { CONFORM_WRONG_BYTES = 4096 };
-struct conform_wrong {
+enum { CONFORM_INVALID_BYTES = 4096 };
+struct conform_invalid {
 	const char *name;
 	int want; /* what NCCL returns, or -1: whatever the other library does */
 	int coll; /* enum bench_coll_id that must be there, or -1 */
-	ncclResult_t (*run)(const struct conform_wrong_env *e);
+	ncclResult_t (*run)(const struct conform_invalid_env *e);
 };
-extern const struct conform_wrong conform_wrongs[]; /* ends with a NULL name */
+extern const struct conform_invalid conform_invalid_calls[]; /* ends with a NULL name */
 
-/* ---- reference (conform_ref.c) ---- */
+/* ---- reference (conform_reference.c) ---- */
 
 struct conform_image {
 	unsigned char *send, *recv;
 };
 /* Fills an image with a rank's arenas before the run. */
 void conform_image_fill(
-    const struct conform_case *c, const struct conform_script *s, int rank, struct conform_image *image);
+    const struct conform_case *c, const struct conform_program *s, int rank, struct conform_image *image);
 /*
- * Rank's result arena after the run. scripts and images: before the run, of all ranks. 0, or -EPROTO: the scripts do
+ * Rank's result arena after the run. programs and images: before the run, of all ranks. 0, or -EPROTO: the programs do
  * not fit together.
  */
-int conform_expect(const struct conform_case *c, const struct conform_script *scripts,
+int conform_expect(const struct conform_case *c, const struct conform_program *programs,
     const struct conform_image *images, int rank, int nranks, unsigned char *recv);
 /* The host scalar of a rank's PreMulSum operator. */
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
@@ -243,21 +243,21 @@ void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
  * float sums. like: bits that another library gave for the same, to be equal to within the same bound, or NULL. False:
  * text says what is wrong.
  */
-bool conform_check(const struct conform_script *scripts, const struct conform_image *images,
+bool conform_check(const struct conform_program *programs, const struct conform_image *images,
     const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
     const unsigned char *like, const char *like_name, char *text, size_t text_bytes);
 
 /* ---- options and results (conform.c, conform_report.c) ---- */
 
-enum conform_verdict { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
+enum conform_status { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
 
 struct conform_outcome {
-	int verdict;
+	int status;
 	char text[480];                /* why, unless passed; a remark otherwise */
 	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: a hash of the results; 0: none */
 };
 /* The first failure stays; it comes before a skip, and that before a remark. */
-void conform_say(struct conform_outcome *out, enum conform_verdict verdict, const char *fmt, ...)
+void conform_outcome_set(struct conform_outcome *out, enum conform_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 struct conform_report;
@@ -292,11 +292,11 @@ struct conform_rank {
 	size_t send_bytes, recv_bytes, scalar_bytes;
 };
 
-/* A case's scripts and what lies in the arenas before it, of all ranks. */
-struct conform_plan {
+/* A case's programs and what lies in the arenas before it, of all ranks. */
+struct conform_fixture {
 	const struct conform_case *c;
 	int nranks;
-	struct conform_script script[BENCH_MAX_RANKS];
+	struct conform_program program[BENCH_MAX_RANKS];
 	struct conform_image image[BENCH_MAX_RANKS];
 };
 
@@ -306,47 +306,48 @@ struct conform_memory {
 	unsigned char *expected, *like; /* like: what the first library gave */
 };
 
-void conform_note(struct conform_rank *r, enum bench_stage stage, int lib);
+void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int lib);
 /* Device, streams, small arenas; the libraries without a communicator. 0 or -errno after a message. */
 int conform_rank_open(struct conform_rank *r);
 /* Not of a rank that failed: a library may wait for ranks that will not come. */
 void conform_rank_close(struct conform_rank *r);
 int conform_arena_grow(struct conform_rank *r, void **arena, size_t *have, size_t bytes);
 
-int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, int nranks);
-void conform_plan_finish(struct conform_plan *plan);
-int conform_memory_make(struct conform_memory *m, struct conform_rank *r, const struct conform_plan *plan);
-void conform_memory_finish(struct conform_memory *m);
+int conform_fixture_create(struct conform_fixture *fixture, const struct conform_case *c, int nranks);
+void conform_fixture_destroy(struct conform_fixture *fixture);
+int conform_memory_create(struct conform_memory *m, struct conform_rank *r, const struct conform_fixture *fixture);
+void conform_memory_destroy(struct conform_memory *m);
 
-/* What the library lacks of what the scripts need, or NULL. */
-const char *conform_plan_lacks(const struct conform_plan *plan, const struct conform_side *side);
-bool conform_rank_upload(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out);
+/* What the library lacks of what the programs need, or NULL. */
+const char *conform_fixture_lacks(const struct conform_fixture *fixture, const struct conform_side *side);
+bool conform_rank_upload(
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, struct conform_outcome *out);
 void conform_rank_step(
-    struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out);
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, size_t i, struct conform_outcome *out);
 /* ncclGroupStart, ncclGroupEnd or ncclGroupSimulateEnd. */
-ncclResult_t conform_group_run(const struct bench_nccl *nccl, enum conform_step_kind kind);
+ncclResult_t conform_group_call(const struct bench_nccl *nccl, enum conform_step_kind kind);
 void conform_rank_run(
-    struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out);
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, bool graph, struct conform_outcome *out);
 void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out);
 /* Takes the arenas back from the device; false: said so. */
-bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-    struct conform_outcome *out);
+bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
+    struct conform_memory *m, struct conform_outcome *out);
 /* Downloads and compares. */
-void conform_rank_check(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
+void conform_rank_check(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
+    struct conform_memory *m, struct conform_outcome *out);
+
+/* ---- kinds of their own; the communicators are there, of conform_same the programs' as well ---- */
+
+void conform_invalid_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
+/* The programs of a determinism case are those of its fixture; other ranks run them at the same time. */
+void conform_determinism_run(struct conform_rank *r, const struct conform_fixture *fixture, struct conform_memory *m,
     struct conform_outcome *out);
-
-/* ---- kinds of their own; the communicators are there, of conform_same the scripts' as well ---- */
-
-void conform_wrong_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
-/* The scripts of a determinism case are those of its plan; other ranks run them at the same time. */
-void conform_same_run(
-    struct conform_rank *r, const struct conform_plan *plan, struct conform_memory *m, struct conform_outcome *out);
 void conform_huge_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
 
 /* ---- runs ---- */
 
 /* Worker: all local ranks. Exit status. */
 int conform_worker(const struct conform_opts *o);
-/* Worker: one thread drives all ranks' devices (conform_solo.c). */
-int conform_solo(const struct conform_opts *o);
+/* Worker: one thread drives all ranks' devices (conform_single_thread.c). */
+int conform_single_thread(const struct conform_opts *o);
 #endif

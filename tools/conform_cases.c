@@ -13,10 +13,10 @@
 	(COLL(ALL_REDUCE) | COLL(ALL_GATHER) | COLL(REDUCE_SCATTER) | COLL(BROADCAST) | COLL(REDUCE) | \
 	    COLL(ALLTOALL) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST))
 #define REDUCING (COLL(ALL_REDUCE) | COLL(REDUCE_SCATTER) | COLL(REDUCE))
-#define ALL_PLACES (BIT(CONFORM_OUT) | BIT(CONFORM_IN) | BIT(CONFORM_NULLS))
+#define ALL_PLACES (BIT(CONFORM_OUT) | BIT(CONFORM_IN) | BIT(CONFORM_NULL_UNUSED))
 
-#define CHILDREN (BIT(CONFORM_NCOMMS) - 1 - BIT(CONFORM_WORLD) - BIT(CONFORM_ALONE))
-#define CONFIGS (BIT(CONFORM_NCONFIGS) - 1 - BIT(CONFORM_PLAINLY))
+#define CHILDREN (BIT(CONFORM_NCOMMS) - 1 - BIT(CONFORM_WORLD) - BIT(CONFORM_SELF))
+#define CONFIGS (BIT(CONFORM_NCONFIGS) - 1 - BIT(CONFORM_CONFIG_NONE))
 
 enum roots { ROOT_LAST, ROOT_EVERY };
 enum { MIXED = -1 }; /* misalign: another one on every rank */
@@ -64,16 +64,16 @@ static const struct sweep {
 	    .comms = CHILDREN },
 	{ "alone", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32) | BIT(SHUNT_BF16) | BIT(SHUNT_F8E4M3),
 	    .redops = ALL_OPS, .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
-	    .counts = (const size_t[]){ 0, 1, 1000, ~0ul }, .comms = BIT(CONFORM_ALONE) },
+	    .counts = (const size_t[]){ 0, 1, 1000, ~0ul }, .comms = BIT(CONFORM_SELF) },
 	{ "alone_group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_PREMUL),
-	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_ALONE),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_SELF),
 	    .group = 1 },
 	{ "alone_graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_AVG) | BIT(SHUNT_PREMUL),
-	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_ALONE),
+	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_SELF),
 	    .graph = true },
 	{ "scalar", .colls = REDUCING, .dtypes = ALL_TYPES, .redops = BIT(SHUNT_PREMUL),
 	    .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN), .counts = (const size_t[]){ 1000, ~0ul },
-	    .comms = BIT(CONFORM_WORLD) | BIT(CONFORM_ALONE), .scalar_on_device = true },
+	    .comms = BIT(CONFORM_WORLD) | BIT(CONFORM_SELF), .scalar_on_device = true },
 	{ "scalar_large", .colls = REDUCING, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_PREMUL),
 	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 0, 100000, ~0ul }, .scalar_on_device = true,
 	    .group = 1 },
@@ -112,7 +112,7 @@ static void build_single(struct conform_build *b, const struct conform_case *c)
 
 /* ---- the list ---- */
 
-static uint64_t hash(const char *text)
+static uint64_t name_hash(const char *text)
 {
 	uint64_t h = 14695981039346656037ull;
 
@@ -140,7 +140,7 @@ void conform_case_add(struct conform_list *l, const struct conform_case *c)
 	}
 	l->cases[l->n] = *c;
 	l->cases[l->n].nranks = l->nranks;
-	l->cases[l->n++].seed = conform_mix(o->base.seed ^ hash(c->name));
+	l->cases[l->n++].seed = conform_hash_mix(o->base.seed ^ name_hash(c->name));
 }
 
 /* A case without its name and its root; the loops of sweep_add have made it. */
@@ -150,7 +150,7 @@ static void single_add(struct conform_list *list, const struct sweep *s, struct 
 	int members[BENCH_MAX_RANKS], me, last = list->nranks - 1;
 
 	if ((c.place == CONFORM_IN && !coll->in_place) ||
-	    (c.place == CONFORM_NULLS && !coll->send_root && !coll->recv_root))
+	    (c.place == CONFORM_NULL_UNUSED && !coll->send_root && !coll->recv_root))
 		return;
 	if (c.coll == BENCH_COLL_BCAST && c.place != CONFORM_IN && s->places != BIT(CONFORM_OUT)) /* there is but one */
 		return;
@@ -158,7 +158,7 @@ static void single_add(struct conform_list *list, const struct sweep *s, struct 
 		return;
 	/* A root that the smallest of the communicators has. */
 	for (int rank = 0; rank < list->nranks; rank++) {
-		int n = conform_members(c.comm, rank, list->nranks, members, &me);
+		int n = conform_comm_members(c.comm, rank, list->nranks, members, &me);
 
 		if (n && n - 1 < last)
 			last = n - 1;
@@ -193,7 +193,7 @@ static void places_add(struct conform_list *list, const struct sweep *s, struct 
 			for (int comm = 0; comm < CONFORM_NCOMMS; comm++)
 				for (int config = 0; config < CONFORM_NCONFIGS; config++) {
 					if (!((s->comms ? s->comms : BIT(CONFORM_WORLD)) >> comm & 1) ||
-					    !((s->configs ? s->configs : BIT(CONFORM_PLAINLY)) >> config & 1))
+					    !((s->configs ? s->configs : BIT(CONFORM_CONFIG_NONE)) >> config & 1))
 						continue;
 					c.place = place;
 					c.misalign = *a;
@@ -234,8 +234,8 @@ int conform_cases(const struct conform_opts *o, int nranks, struct conform_list 
 		if (o->full || o->only || !sweeps[i].full)
 			sweep_add(list, &sweeps[i]);
 	conform_patterns_add(list);
-	conform_sames_add(list);
-	conform_wrongs_add(list);
-	conform_huges_add(list);
+	conform_determinism_add(list);
+	conform_invalid_add(list);
+	conform_huge_add(list);
 	return list->err;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The communicators that scripts use beside the world: a row says who belongs together in which order, and how it is
+ * The communicators that programs use beside the world: a row says who belongs together in which order, and how it is
  * made.
  */
 #include <dlfcn.h>
@@ -8,10 +8,10 @@
 #include <time.h>
 #include "conform.h"
 
-enum how { GIVEN, SPLIT, SHRINK, INIT_ASYNC };
+enum comm_origin { GIVEN, SPLIT, SHRINK, INIT_ASYNC };
 
 /* Colour and key of member i of n of the parent. */
-static int color_one(int i, int n)
+static int color_same(int i, int n)
 {
 	(void)i, (void)n;
 	return 0;
@@ -28,7 +28,7 @@ static int color_some(int i, int n)
 	return i % 2 ? NCCL_SPLIT_NOCOLOR : 1;
 }
 
-static int color_each(int i, int n)
+static int color_self(int i, int n)
 {
 	(void)n;
 	return i;
@@ -60,22 +60,22 @@ static int key_ties(int i, int n)
 
 static const struct row {
 	const char *name;
-	enum how how;
+	enum comm_origin origin;
 	enum conform_comm parent;
 	int (*color)(int i, int n), (*key)(int i, int n);
 	const char *needs; /* functions, without "nccl" */
 	int least;         /* ranks */
 	bool async;
 } rows[CONFORM_NCOMMS] = {
-	[CONFORM_WORLD] = { "world", GIVEN, CONFORM_WORLD, color_one, key_rank, .least = 1 },
+	[CONFORM_WORLD] = { "world", GIVEN, CONFORM_WORLD, color_same, key_rank, .least = 1 },
 	[CONFORM_HALVES] = { "halves", SPLIT, CONFORM_WORLD, color_halves, key_rank, "CommSplit", 1 },
-	[CONFORM_REVERSED] = { "reversed", SPLIT, CONFORM_WORLD, color_one, key_reversed, "CommSplit", 1 },
+	[CONFORM_REVERSED] = { "reversed", SPLIT, CONFORM_WORLD, color_same, key_reversed, "CommSplit", 1 },
 	[CONFORM_SOME] = { "some", SPLIT, CONFORM_WORLD, color_some, key_rank, "CommSplit", 1 },
-	[CONFORM_TIES] = { "ties", SPLIT, CONFORM_WORLD, color_one, key_ties, "CommSplit", 1 },
-	[CONFORM_CHILD] = { "child", SPLIT, CONFORM_HALVES, color_one, key_reversed, "CommSplit", 1 },
+	[CONFORM_TIES] = { "ties", SPLIT, CONFORM_WORLD, color_same, key_ties, "CommSplit", 1 },
+	[CONFORM_CHILD] = { "child", SPLIT, CONFORM_HALVES, color_same, key_reversed, "CommSplit", 1 },
 	[CONFORM_SHRUNK] = { "shrunk", SHRINK, CONFORM_WORLD, color_but_first, key_rank, "CommShrink", 2 },
-	[CONFORM_ALONE] = { "alone", SPLIT, CONFORM_WORLD, color_each, key_rank, "CommSplit", 1 },
-	[CONFORM_ASYNC] = { "async", INIT_ASYNC, CONFORM_WORLD, color_one, key_rank, "CommInitRankConfig", 1, true },
+	[CONFORM_SELF] = { "alone", SPLIT, CONFORM_WORLD, color_self, key_rank, "CommSplit", 1 },
+	[CONFORM_ASYNC] = { "async", INIT_ASYNC, CONFORM_WORLD, color_same, key_rank, "CommInitRankConfig", 1, true },
 	[CONFORM_ASYNC_CHILD] = { "async_child", SPLIT, CONFORM_ASYNC, color_halves, key_reversed, "CommSplit", 1,
 	    true },
 };
@@ -110,18 +110,18 @@ const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm 
 	return dlsym(nccl->handle, name) ? NULL : rows[comm].needs;
 }
 
-int conform_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p)
+int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p)
 {
 	const struct row *row = &rows[comm];
 	int parents[BENCH_MAX_RANKS], mine = 0, n, in = 0;
 
-	if (row->how == GIVEN) {
+	if (row->origin == GIVEN) {
 		for (int i = 0; i < nranks; i++)
 			members[i] = i;
 		*me_p = rank;
 		return nranks;
 	}
-	n = conform_members(row->parent, rank, nranks, parents, &mine);
+	n = conform_comm_members(row->parent, rank, nranks, parents, &mine);
 	if (!n || row->color(mine, n) == NCCL_SPLIT_NOCOLOR)
 		return 0;
 	for (int i = 0; i < n; i++) {
@@ -180,12 +180,12 @@ ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm
     const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS])
 {
 	const struct row *row = &rows[comm];
-	int parents[BENCH_MAX_RANKS], mine = 0, n = conform_members(row->parent, rank, nranks, parents, &mine);
+	int parents[BENCH_MAX_RANKS], mine = 0, n = conform_comm_members(row->parent, rank, nranks, parents, &mine);
 	ncclConfig_t config = conform_comm_config();
 
 	if (!n)
 		return ncclSuccess;
-	switch (row->how) {
+	switch (row->origin) {
 	case SPLIT:
 		return nccl->CommSplit(comms[row->parent], row->color(mine, n), row->key(mine, n), &comms[comm], NULL);
 	case SHRINK:
@@ -200,7 +200,7 @@ ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm
 	}
 }
 
-ncclResult_t conform_settle(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result)
+ncclResult_t conform_comm_wait(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result)
 {
 	while (result == ncclInProgress) {
 		ncclResult_t asked = nccl->CommGetAsyncError(comm, &result);
@@ -216,14 +216,14 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
     ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes)
 {
 	const struct row *row = &rows[comm];
-	int members[BENCH_MAX_RANKS], me = 0, n = conform_members(comm, rank, nranks, members, &me),
+	int members[BENCH_MAX_RANKS], me = 0, n = conform_comm_members(comm, rank, nranks, members, &me),
 	                              parents[BENCH_MAX_RANKS], mine;
 	/* Of a child the parent says how far it is. */
-	ncclComm_t asked = row->how == INIT_ASYNC ? comms[comm] : comms[row->parent];
+	ncclComm_t asked = row->origin == INIT_ASYNC ? comms[comm] : comms[row->parent];
 	int count = -1, user = -1, where = -1;
 
-	if (conform_members(row->parent, rank, nranks, parents, &mine))
-		result = conform_settle(nccl, asked, row->async && !result ? ncclInProgress : result);
+	if (conform_comm_members(row->parent, rank, nranks, parents, &mine))
+		result = conform_comm_wait(nccl, asked, row->async && !result ? ncclInProgress : result);
 	if (result) {
 		snprintf(text, text_bytes, "making the communicator \"%s\" returned %d: %s", row->name, (int)result,
 		    nccl->GetErrorString(result));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages beyond 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for scripts, whose
+ * Messages beyond 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for programs, whose
  * arenas lie in host memory for every rank. Here the inputs repeat with a prime period, so that no power of two maps an
  * element to an equal one, and so do the results; every byte is compared. Reductions are of small integers: exact in
  * every order.
@@ -38,7 +38,7 @@ static const struct row {
 };
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
-void conform_huges_add(struct conform_list *list)
+void conform_huge_add(struct conform_list *list)
 {
 	for (int i = 0; i < NROWS && list->o->huge; i++) {
 		const struct bench_coll *coll = &bench_colls[rows[i].coll];
@@ -73,7 +73,7 @@ struct huge {
 };
 
 /* Elements first ... first + n - 1 of something that repeats. */
-static void repeat(const struct huge *h, const char *period, uint64_t first, size_t n, char *out)
+static void elements_repeat(const struct huge *h, const char *period, uint64_t first, size_t n, char *out)
 {
 	while (n) {
 		size_t at = first % PERIOD, some = PERIOD - at < n ? PERIOD - at : n;
@@ -85,13 +85,13 @@ static void repeat(const struct huge *h, const char *period, uint64_t first, siz
 	}
 }
 
-static int periods_make(struct huge *h)
+static int periods_create(struct huge *h)
 {
 	const void *in[BENCH_MAX_RANKS];
 	int n = h->r->nranks;
 
 	for (int rank = 0; rank <= n; rank++) {
-		uint64_t seed = conform_mix(h->c->seed ^ (uint64_t)rank);
+		uint64_t seed = conform_hash_mix(h->c->seed ^ (uint64_t)rank);
 
 		h->period[rank] = malloc(PERIOD * h->element);
 		if (!h->period[rank])
@@ -106,7 +106,7 @@ static int periods_make(struct huge *h)
 	return 0;
 }
 
-static int memory_make(struct huge *h)
+static int memory_create(struct huge *h)
 {
 	int rank = h->r->rank;
 	bool in_place = h->c->place == CONFORM_IN;
@@ -114,7 +114,7 @@ static int memory_make(struct huge *h)
 	int err;
 
 	h->piece = malloc(2 * PIECE);
-	err = h->piece ? periods_make(h) : -ENOMEM;
+	err = h->piece ? periods_create(h) : -ENOMEM;
 	if (!err)
 		err = h->r->lib.malloc(&h->memory[0], (in_place ? larger : h->recv) * h->element + GUARD);
 	if (!err && !in_place)
@@ -140,7 +140,7 @@ static void huge_finish(struct huge *h)
 	free(h->piece);
 }
 
-static int upload(struct huge *h)
+static int inputs_upload(struct huge *h)
 {
 	size_t per_piece = PIECE / h->element;
 	uint64_t larger = h->c->place == CONFORM_IN && h->send > h->recv ? h->send : h->recv;
@@ -151,9 +151,9 @@ static int upload(struct huge *h)
 	for (uint64_t first = 0; !err && first < h->send; first += per_piece) {
 		size_t n = h->send - first < per_piece ? h->send - first : per_piece;
 
-		repeat(h, h->period[h->r->rank], first, n, h->piece);
+		elements_repeat(h, h->period[h->r->rank], first, n, h->piece);
 		err = h->r->lib.memcpy(h->in + first * h->element, h->piece, n * h->element);
-		atomic_fetch_add(&h->r->progress->beats, 1);
+		atomic_fetch_add(&h->r->progress->heartbeats, 1);
 	}
 	return err;
 }
@@ -170,13 +170,14 @@ static int block_check(struct huge *h, int lib, struct bench_block b, struct con
 
 		if (err)
 			return err;
-		atomic_fetch_add(&h->r->progress->beats, 1);
-		repeat(h, period, b.from_at + first, n, want);
+		atomic_fetch_add(&h->r->progress->heartbeats, 1);
+		elements_repeat(h, period, b.from_at + first, n, want);
 		for (size_t i = 0; memcmp(got, want, n * h->element) && i < n; i++) {
 			if (!memcmp(got + i * h->element, want + i * h->element, h->element))
 				continue;
-			conform_say(out, CONFORM_FAIL, "%s: element %llu is %.9g, not %.9g", h->r->side[lib].nccl.label,
-			    (unsigned long long)(b.at + first + i), ref_to_double(got + i * h->element, h->c->dtype),
+			conform_outcome_set(out, CONFORM_FAIL, "%s: element %llu is %.9g, not %.9g",
+			    h->r->side[lib].nccl.label, (unsigned long long)(b.at + first + i),
+			    ref_to_double(got + i * h->element, h->c->dtype),
 			    ref_to_double(want + i * h->element, h->c->dtype));
 			return 0;
 		}
@@ -198,7 +199,7 @@ static int result_check(struct huge *h, int lib, struct conform_outcome *out)
 	err = r->lib.memcpy(h->piece, h->out + (has ? h->recv * h->element : 0), GUARD);
 	for (int i = 0; !err && i < GUARD; i++)
 		if ((unsigned char)h->piece[i] != CONFORM_POISON) {
-			conform_say(
+			conform_outcome_set(
 			    out, CONFORM_FAIL, "%s: byte %d behind the result was written", r->side[lib].nccl.label, i);
 			break;
 		}
@@ -222,14 +223,14 @@ static int library_run(struct huge *h, int lib, struct conform_outcome *out)
 	ncclResult_t result;
 	int err;
 
-	conform_note(r, BENCH_CHECK, lib);
-	err = upload(h);
+	conform_rank_progress(r, BENCH_CHECK, lib);
+	err = inputs_upload(h);
 	if (err)
 		return err;
 	result = h->coll->call(&s->nccl, &a);
 	if (result)
-		conform_say(out, CONFORM_FAIL, "%s: %s returned %d: %s", s->nccl.label, h->coll->name, (int)result,
-		    s->nccl.GetErrorString(result));
+		conform_outcome_set(out, CONFORM_FAIL, "%s: %s returned %d: %s", s->nccl.label, h->coll->name,
+		    (int)result, s->nccl.GetErrorString(result));
 	err = r->lib.stream_synchronize(r->stream[0]);
 	return err || result ? err : result_check(h, lib, out);
 }
@@ -247,14 +248,14 @@ void conform_huge_run(struct conform_rank *r, const struct conform_case *c, stru
 
 	for (int i = 0; i < r->o->base.nlibs; i++)
 		if (r->side[i].lacks >> c->coll & 1)
-			conform_say(out, CONFORM_SKIP, "%s lacks %s", r->side[i].nccl.label, coll->name);
-	if (out->verdict)
+			conform_outcome_set(out, CONFORM_SKIP, "%s lacks %s", r->side[i].nccl.label, coll->name);
+	if (out->status)
 		return;
-	err = memory_make(&h);
+	err = memory_create(&h);
 	for (int i = 0; !err && i < r->o->base.nlibs; i++)
 		err = library_run(&h, i, out);
 	if (err)
-		conform_say(out, CONFORM_FAIL, "of %llu and %llu bytes: %s", (unsigned long long)(h.send * h.element),
-		    (unsigned long long)(h.recv * h.element), strerror(-err));
+		conform_outcome_set(out, CONFORM_FAIL, "of %llu and %llu bytes: %s",
+		    (unsigned long long)(h.send * h.element), (unsigned long long)(h.recv * h.element), strerror(-err));
 	huge_finish(&h);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of a conformance run on its device: its arenas, the steps of a script, and what came of them. */
+/* One rank of a conformance run on its device: its arenas, the steps of a program, and what came of them. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -8,18 +8,18 @@
 #include <time.h>
 #include "conform.h"
 
-void conform_note(struct conform_rank *r, enum bench_stage stage, int lib)
+void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int lib)
 {
-	bench_progress_note(r->progress, stage, lib, -1);
+	bench_progress_set(r->progress, stage, lib, -1);
 }
 
-void conform_say(struct conform_outcome *out, enum conform_verdict verdict, const char *fmt, ...)
+void conform_outcome_set(struct conform_outcome *out, enum conform_status status, const char *fmt, ...)
 {
 	va_list args;
 
-	if (out->verdict > (int)verdict || (out->verdict == (int)verdict && *out->text))
+	if (out->status > (int)status || (out->status == (int)status && *out->text))
 		return;
-	out->verdict = verdict;
+	out->status = status;
 	va_start(args, fmt);
 	vsnprintf(out->text, sizeof(out->text), fmt, args);
 	va_end(args);
@@ -28,7 +28,7 @@ void conform_say(struct conform_outcome *out, enum conform_verdict verdict, cons
 static bool device_ok(struct conform_outcome *out, const char *label, const char *what, int err)
 {
 	if (err)
-		conform_say(out, CONFORM_FAIL, "%s: %s: %s", label, what, strerror(-err));
+		conform_outcome_set(out, CONFORM_FAIL, "%s: %s: %s", label, what, strerror(-err));
 	return !err;
 }
 
@@ -57,9 +57,9 @@ int conform_rank_open(struct conform_rank *r)
 	for (int i = 0; !err && i < 2; i++)
 		err = r->lib.stream_create(&r->stream[i]);
 	if (!err)
-		err = conform_arena_grow(r, &r->send, &r->send_bytes, CONFORM_WRONG_BYTES);
+		err = conform_arena_grow(r, &r->send, &r->send_bytes, CONFORM_INVALID_BYTES);
 	if (!err)
-		err = conform_arena_grow(r, &r->recv, &r->recv_bytes, CONFORM_WRONG_BYTES);
+		err = conform_arena_grow(r, &r->recv, &r->recv_bytes, CONFORM_INVALID_BYTES);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
 	for (int i = 0; !err && i < r->o->base.nlibs; i++) {
@@ -87,12 +87,12 @@ void conform_rank_close(struct conform_rank *r)
 
 /* ---- plans ---- */
 
-int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, int nranks)
+int conform_fixture_create(struct conform_fixture *fixture, const struct conform_case *c, int nranks)
 {
-	*plan = (struct conform_plan){ .c = c, .nranks = nranks };
+	*fixture = (struct conform_fixture){ .c = c, .nranks = nranks };
 	for (int i = 0; i < nranks; i++) {
-		struct conform_script *s = &plan->script[i];
-		struct conform_build b = { .script = s,
+		struct conform_program *s = &fixture->program[i];
+		struct conform_build b = { .program = s,
 			.rank = i,
 			.nranks = nranks,
 			.seed = c->seed,
@@ -107,27 +107,27 @@ int conform_plan_make(struct conform_plan *plan, const struct conform_case *c, i
 		c->build(&b, c);
 		s->send_bytes += CONFORM_GAP;
 		s->recv_bytes += CONFORM_GAP;
-		plan->image[i].send = malloc(s->send_bytes);
-		plan->image[i].recv = malloc(s->recv_bytes);
-		if (s->failed || !plan->image[i].send || !plan->image[i].recv)
+		fixture->image[i].send = malloc(s->send_bytes);
+		fixture->image[i].recv = malloc(s->recv_bytes);
+		if (s->failed || !fixture->image[i].send || !fixture->image[i].recv)
 			return -ENOMEM;
-		conform_image_fill(c, s, i, &plan->image[i]);
+		conform_image_fill(c, s, i, &fixture->image[i]);
 	}
 	return 0;
 }
 
-void conform_plan_finish(struct conform_plan *plan)
+void conform_fixture_destroy(struct conform_fixture *fixture)
 {
-	for (int i = 0; i < plan->nranks; i++) {
-		conform_script_finish(&plan->script[i]);
-		free(plan->image[i].send);
-		free(plan->image[i].recv);
+	for (int i = 0; i < fixture->nranks; i++) {
+		conform_program_finish(&fixture->program[i]);
+		free(fixture->image[i].send);
+		free(fixture->image[i].recv);
 	}
 }
 
-int conform_memory_make(struct conform_memory *m, struct conform_rank *r, const struct conform_plan *plan)
+int conform_memory_create(struct conform_memory *m, struct conform_rank *r, const struct conform_fixture *fixture)
 {
-	const struct conform_script *mine = &plan->script[r->rank];
+	const struct conform_program *mine = &fixture->program[r->rank];
 	int err;
 
 	m->got.send = malloc(mine->send_bytes);
@@ -139,10 +139,11 @@ int conform_memory_make(struct conform_memory *m, struct conform_rank *r, const 
 	err = conform_arena_grow(r, &r->send, &r->send_bytes, mine->send_bytes);
 	if (!err)
 		err = conform_arena_grow(r, &r->recv, &r->recv_bytes, mine->recv_bytes);
-	return err ? err : conform_expect(plan->c, plan->script, plan->image, r->rank, r->nranks, m->expected);
+	return err ? err :
+	             conform_expect(fixture->c, fixture->program, fixture->image, r->rank, r->nranks, m->expected);
 }
 
-void conform_memory_finish(struct conform_memory *m)
+void conform_memory_destroy(struct conform_memory *m)
 {
 	free(m->got.send);
 	free(m->got.recv);
@@ -165,7 +166,7 @@ static const char *step_lacks(const struct conform_side *side, const struct conf
 		return coll->name;
 	if (coll->reduces && step->redop == SHUNT_PREMUL && (!n->RedOpCreatePreMulSum || !n->RedOpDestroy))
 		return "PreMulSum";
-	if (step->config != CONFORM_PLAINLY) {
+	if (step->config != CONFORM_CONFIG_NONE) {
 		char name[64];
 
 		snprintf(name, sizeof(name), "nccl%s", coll->configured_name);
@@ -175,33 +176,33 @@ static const char *step_lacks(const struct conform_side *side, const struct conf
 	return conform_comm_lacks(n, step->comm);
 }
 
-const char *conform_plan_lacks(const struct conform_plan *plan, const struct conform_side *side)
+const char *conform_fixture_lacks(const struct conform_fixture *fixture, const struct conform_side *side)
 {
 	const char *what = NULL;
 
-	for (int rank = 0; rank < plan->nranks; rank++)
-		for (size_t i = 0; !what && i < plan->script[rank].n; i++)
-			what = step_lacks(side, &plan->script[rank].steps[i]);
+	for (int rank = 0; rank < fixture->nranks; rank++)
+		for (size_t i = 0; !what && i < fixture->program[rank].n; i++)
+			what = step_lacks(side, &fixture->program[rank].steps[i]);
 	return what;
 }
 
-/* ---- a script ---- */
+/* ---- a program ---- */
 
 /* Scalars of operators that read them when they run, one for each step; or what must not be taken for them. */
-static bool scalars_upload(
-    struct conform_rank *r, int lib, const struct conform_script *script, bool right, struct conform_outcome *out)
+static bool premul_scalars_upload(
+    struct conform_rank *r, int lib, const struct conform_program *program, bool right, struct conform_outcome *out)
 {
 	const char *label = r->side[lib].nccl.label;
 
-	for (size_t i = 0; i < script->n; i++) {
+	for (size_t i = 0; i < program->n; i++) {
 		uint64_t scalar = 0;
 
-		if (!script->steps[i].scalar_on_device)
+		if (!program->steps[i].scalar_on_device)
 			continue;
 		if (right)
-			conform_scalar(script->steps[i].dtype, r->rank, &scalar);
+			conform_scalar(program->steps[i].dtype, r->rank, &scalar);
 		if (!device_ok(out, label, "memory",
-		        conform_arena_grow(r, &r->scalars, &r->scalar_bytes, script->n * sizeof(scalar))) ||
+		        conform_arena_grow(r, &r->scalars, &r->scalar_bytes, program->n * sizeof(scalar))) ||
 		    !device_ok(out, label, "copy",
 		        r->lib.memcpy((char *)r->scalars + i * sizeof(scalar), &scalar, sizeof(scalar))))
 			return false;
@@ -209,15 +210,16 @@ static bool scalars_upload(
 	return true;
 }
 
-bool conform_rank_upload(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out)
+bool conform_rank_upload(
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, struct conform_outcome *out)
 {
-	const struct conform_script *script = &plan->script[r->rank];
-	const struct conform_image *image = &plan->image[r->rank];
+	const struct conform_program *program = &fixture->program[r->rank];
+	const struct conform_image *image = &fixture->image[r->rank];
 	const char *label = r->side[lib].nccl.label;
 
-	return scalars_upload(r, lib, script, true, out) &&
-	    device_ok(out, label, "copy", r->lib.memcpy(r->send, image->send, script->send_bytes)) &&
-	    device_ok(out, label, "copy", r->lib.memcpy(r->recv, image->recv, script->recv_bytes));
+	return premul_scalars_upload(r, lib, program, true, out) &&
+	    device_ok(out, label, "copy", r->lib.memcpy(r->send, image->send, program->send_bytes)) &&
+	    device_ok(out, label, "copy", r->lib.memcpy(r->recv, image->recv, program->recv_bytes));
 }
 
 static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, const struct conform_step *step, size_t i)
@@ -247,7 +249,7 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 		if (result)
 			return result;
 	}
-	if (step->config == CONFORM_PLAINLY) {
+	if (step->config == CONFORM_CONFIG_NONE) {
 		result = coll->call(&s->nccl, &a);
 	} else {
 		if (conform_config(step->config)) { /* a copy that is gone after the call, also inside a group */
@@ -266,7 +268,7 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 	return result;
 }
 
-ncclResult_t conform_group_run(const struct bench_nccl *nccl, enum conform_step_kind kind)
+ncclResult_t conform_group_call(const struct bench_nccl *nccl, enum conform_step_kind kind)
 {
 	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22200, NCCL_UNDEF_FLOAT };
 
@@ -281,19 +283,20 @@ ncclResult_t conform_group_run(const struct bench_nccl *nccl, enum conform_step_
 }
 
 /* What a non-blocking communicator still does in the background. */
-static ncclResult_t settle(struct conform_side *s, const struct conform_plan *plan, int rank, ncclResult_t result)
+static ncclResult_t async_wait(
+    struct conform_side *s, const struct conform_fixture *fixture, int rank, ncclResult_t result)
 {
 	bool used[CONFORM_NCOMMS] = { false };
 	ncclResult_t first = ncclSuccess;
 
 	if (result != ncclInProgress)
 		return result;
-	for (size_t i = 0; i < plan->script[rank].n; i++)
-		used[plan->script[rank].steps[i].comm] |= plan->script[rank].steps[i].kind == CONFORM_CALL;
+	for (size_t i = 0; i < fixture->program[rank].n; i++)
+		used[fixture->program[rank].steps[i].comm] |= fixture->program[rank].steps[i].kind == CONFORM_CALL;
 	for (int comm = 0; comm < CONFORM_NCOMMS; comm++) {
 		if (!used[comm] || !conform_comm_is_async(comm))
 			continue;
-		result = conform_settle(&s->nccl, s->comm[comm], ncclInProgress);
+		result = conform_comm_wait(&s->nccl, s->comm[comm], ncclInProgress);
 		if (!first)
 			first = result;
 	}
@@ -301,9 +304,9 @@ static ncclResult_t settle(struct conform_side *s, const struct conform_plan *pl
 }
 
 void conform_rank_step(
-    struct conform_rank *r, int lib, const struct conform_plan *plan, size_t i, struct conform_outcome *out)
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, size_t i, struct conform_outcome *out)
 {
-	const struct conform_step *step = &plan->script[r->rank].steps[i];
+	const struct conform_step *step = &fixture->program[r->rank].steps[i];
 	struct conform_side *s = &r->side[lib];
 	const char *name = bench_colls[step->coll].name;
 	ncclResult_t result = ncclSuccess;
@@ -318,17 +321,17 @@ void conform_rank_step(
 		name = step->kind == CONFORM_GROUP_START ? "ncclGroupStart" :
 		    step->kind == CONFORM_GROUP_END      ? "ncclGroupEnd" :
 		                                           "ncclGroupSimulateEnd";
-		result = conform_group_run(&s->nccl, step->kind);
+		result = conform_group_call(&s->nccl, step->kind);
 		break;
 	case CONFORM_DELAY:
 		nanosleep(&(struct timespec){ .tv_nsec = (long)step->delay_us * 1000 }, NULL);
 		break;
 	}
-	result = settle(s, plan, r->rank, result);
+	result = async_wait(s, fixture, r->rank, result);
 	/* The caller goes on: the others may be waiting for what follows. */
 	if (result)
-		conform_say(out, CONFORM_FAIL, "%s: step %zu (%s) returned %d: %s", s->nccl.label, i, name, (int)result,
-		    s->nccl.GetErrorString(result));
+		conform_outcome_set(out, CONFORM_FAIL, "%s: step %zu (%s) returned %d: %s", s->nccl.label, i, name,
+		    (int)result, s->nccl.GetErrorString(result));
 }
 
 void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out)
@@ -338,74 +341,76 @@ void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *
 		    out, r->side[lib].nccl.label, "waiting for the device", r->lib.stream_synchronize(r->stream[i]));
 }
 
-static void steps_run(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out)
+static void steps_run(
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, struct conform_outcome *out)
 {
-	for (size_t i = 0; i < plan->script[r->rank].n; i++)
-		conform_rank_step(r, lib, plan, i, out);
+	for (size_t i = 0; i < fixture->program[r->rank].n; i++)
+		conform_rank_step(r, lib, fixture, i, out);
 }
 
-static void graph_run(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_outcome *out)
+static void graph_run(
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, struct conform_outcome *out)
 {
-	const struct conform_script *script = &plan->script[r->rank];
+	const struct conform_program *program = &fixture->program[r->rank];
 	const char *label = r->side[lib].nccl.label;
 	void *graph = NULL;
 	bool in_place = false;
 
-	for (size_t i = 0; i < script->n; i++)
-		in_place |= script->steps[i].in_place;
+	for (size_t i = 0; i < program->n; i++)
+		in_place |= program->steps[i].in_place;
 	/* A captured operator has the address of a scalar; what lies there counts when the graph runs. */
-	scalars_upload(r, lib, script, false, out);
+	premul_scalars_upload(r, lib, program, false, out);
 	if (!device_ok(out, label, "capture", r->lib.capture_begin(r->stream[0])))
 		return;
-	steps_run(r, lib, plan, out);
+	steps_run(r, lib, fixture, out);
 	if (!device_ok(out, label, "capture", r->lib.capture_end(r->stream[0], &graph)))
 		return;
-	scalars_upload(r, lib, script, true, out);
+	premul_scalars_upload(r, lib, program, true, out);
 	/* Twice, where the second run has the first one's inputs. */
-	for (int i = 0; i < (in_place ? 1 : 2) && out->verdict != CONFORM_FAIL; i++)
+	for (int i = 0; i < (in_place ? 1 : 2) && out->status != CONFORM_FAIL; i++)
 		device_ok(out, label, "graph launch", r->lib.graph_launch(graph, r->stream[0]));
 	conform_rank_sync(r, lib, out);
 	r->lib.graph_destroy(graph);
 }
 
 void conform_rank_run(
-    struct conform_rank *r, int lib, const struct conform_plan *plan, bool graph, struct conform_outcome *out)
+    struct conform_rank *r, int lib, const struct conform_fixture *fixture, bool graph, struct conform_outcome *out)
 {
 	if (graph) {
-		graph_run(r, lib, plan, out);
+		graph_run(r, lib, fixture, out);
 	} else {
-		steps_run(r, lib, plan, out);
+		steps_run(r, lib, fixture, out);
 		conform_rank_sync(r, lib, out);
 	}
 }
 
-bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-    struct conform_outcome *out)
+bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
+    struct conform_memory *m, struct conform_outcome *out)
 {
-	const struct conform_script *script = &plan->script[r->rank];
+	const struct conform_program *program = &fixture->program[r->rank];
 	const char *label = r->side[lib].nccl.label;
 
-	return device_ok(out, label, "copy", r->lib.memcpy(m->got.send, r->send, script->send_bytes)) &&
-	    device_ok(out, label, "copy", r->lib.memcpy(m->got.recv, r->recv, script->recv_bytes));
+	return device_ok(out, label, "copy", r->lib.memcpy(m->got.send, r->send, program->send_bytes)) &&
+	    device_ok(out, label, "copy", r->lib.memcpy(m->got.recv, r->recv, program->recv_bytes));
 }
 
-void conform_rank_check(struct conform_rank *r, int lib, const struct conform_plan *plan, struct conform_memory *m,
-    struct conform_outcome *out)
+void conform_rank_check(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
+    struct conform_memory *m, struct conform_outcome *out)
 {
-	const struct conform_script *script = &plan->script[r->rank];
+	const struct conform_program *program = &fixture->program[r->rank];
 	const struct conform_side *s = &r->side[lib];
 	char text[400];
 
-	if (!conform_rank_download(r, lib, plan, m, out) || out->verdict)
+	if (!conform_rank_download(r, lib, fixture, m, out) || out->status)
 		return;
 	if (lib &&
-	    !conform_check(plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, m->like,
-	        r->side[0].nccl.label, text, sizeof(text)))
-		conform_say(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
+	    !conform_check(fixture->program, fixture->image, m->expected, r->rank, r->nranks, s->strict, &m->got,
+	        m->like, r->side[0].nccl.label, text, sizeof(text)))
+		conform_outcome_set(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 	else if (!lib)
-		memcpy(m->like, m->got.recv, script->recv_bytes);
-	r->lib.memcpy(m->got.recv, r->recv, script->recv_bytes); /* the check has changed it */
-	if (!conform_check(plan->script, plan->image, m->expected, r->rank, r->nranks, s->strict, &m->got, NULL, NULL,
-	        text, sizeof(text)))
-		conform_say(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
+		memcpy(m->like, m->got.recv, program->recv_bytes);
+	r->lib.memcpy(m->got.recv, r->recv, program->recv_bytes); /* the check has changed it */
+	if (!conform_check(fixture->program, fixture->image, m->expected, r->rank, r->nranks, s->strict, &m->got, NULL,
+	        NULL, text, sizeof(text)))
+		conform_outcome_set(out, CONFORM_FAIL, "%s: %s", s->nccl.label, text);
 }

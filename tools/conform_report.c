@@ -11,7 +11,7 @@ struct conform_report {
 	const struct conform_opts *o;
 	const struct bench_launch *l;
 	json_t *root, *cases;
-	uint64_t counts[3];                     /* by verdict */
+	uint64_t counts[3];                     /* by status */
 	uint64_t bits[BENCH_MAX_LIBS], remarks; /* of the determinism cases */
 	struct {
 		char text[sizeof(((struct conform_outcome *)0)->text)];
@@ -19,7 +19,7 @@ struct conform_report {
 	} skipped[MAX_REASONS];
 };
 
-static const char *const verdict_names[] = { "passed", "skipped", "failed" };
+static const char *const status_names[] = { "passed", "skipped", "failed" };
 
 struct conform_report *conform_report_create(
     const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
@@ -32,10 +32,10 @@ struct conform_report *conform_report_create(
 	r->o = o;
 	r->l = l;
 	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
-	    l->external         ? "launched from outside" :
-	        o->base.solo    ? "one thread" :
-	        o->base.threads ? "threads" :
-	                          "processes",
+	    l->external               ? "launched from outside" :
+	        o->base.single_thread ? "one thread" :
+	        o->base.threads       ? "threads" :
+	                                "processes",
 	    l->kind, (unsigned long long)o->base.seed);
 	for (int i = 0; i < o->base.nlibs; i++) {
 		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
@@ -55,13 +55,13 @@ struct conform_report *conform_report_create(
 }
 
 /* The command that runs one case alone. */
-static void command_print(const struct conform_report *r, const struct conform_case *c)
+static void reproducer_print(const struct conform_report *r, const struct conform_case *c)
 {
 	const struct bench_opts *o = &r->o->base;
 
 	printf("      again: shunt conform");
 	if (!r->l->external)
-		printf(" -n %d%s", r->l->nranks, o->solo ? " --one-thread" : o->threads ? " --threads" : "");
+		printf(" -n %d%s", r->l->nranks, o->single_thread ? " --one-thread" : o->threads ? " --threads" : "");
 	printf(" --device %s --lib %s", r->l->kind, o->libs[0]);
 	for (int i = 1; i < o->nlibs; i++)
 		printf(" --vs %s", o->libs[i]);
@@ -70,7 +70,7 @@ static void command_print(const struct conform_report *r, const struct conform_c
 	printf(" --seed %llu --case %s\n", (unsigned long long)o->seed, c->name);
 }
 
-static void skip_count(struct conform_report *r, const char *text)
+static void skip_add(struct conform_report *r, const char *text)
 {
 	for (int i = 0; i < MAX_REASONS; i++) {
 		if (*r->skipped[i].text && strcmp(r->skipped[i].text, text))
@@ -83,36 +83,36 @@ static void skip_count(struct conform_report *r, const char *text)
 
 void conform_report_case(struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes)
 {
-	int worst = 0, verdict;
+	int worst = 0, status;
 	json_t *row;
 
 	for (int i = 1; i < r->l->nranks; i++)
-		if (outcomes[i].verdict > outcomes[worst].verdict)
+		if (outcomes[i].status > outcomes[worst].status)
 			worst = i;
-	verdict = outcomes[worst].verdict;
+	status = outcomes[worst].status;
 	/* A remark is worth a line only where nothing is worse. */
-	for (int i = 0; !verdict && !*outcomes[worst].text && i < r->l->nranks; i++)
+	for (int i = 0; !status && !*outcomes[worst].text && i < r->l->nranks; i++)
 		worst = *outcomes[i].text ? i : worst;
-	r->remarks += !verdict && *outcomes[worst].text;
+	r->remarks += !status && *outcomes[worst].text;
 	for (int lib = 0; lib < r->o->base.nlibs; lib++)
 		for (int i = 0; i < r->l->nranks; i++)
 			if (outcomes[i].bits[lib])
-				r->bits[lib] = conform_mix(r->bits[lib] + outcomes[i].bits[lib]);
-	r->counts[verdict]++;
-	if (verdict == CONFORM_SKIP)
-		skip_count(r, outcomes[worst].text);
-	if (verdict == CONFORM_FAIL) {
+				r->bits[lib] = conform_hash_mix(r->bits[lib] + outcomes[i].bits[lib]);
+	r->counts[status]++;
+	if (status == CONFORM_SKIP)
+		skip_add(r, outcomes[worst].text);
+	if (status == CONFORM_FAIL) {
 		printf("FAIL  %s: rank %d: %s\n", c->name, worst, outcomes[worst].text);
-		command_print(r, c);
+		reproducer_print(r, c);
 	} else if (r->o->verbose) {
-		printf("%-5s %s%s%s\n", verdict == CONFORM_SKIP ? "skip" : "ok", c->name,
+		printf("%-5s %s%s%s\n", status == CONFORM_SKIP ? "skip" : "ok", c->name,
 		    *outcomes[worst].text ? ": " : "", outcomes[worst].text);
 	}
 	fflush(stdout);
-	row = json_pack("{s:s, s:s}", "name", c->name, "verdict", verdict_names[verdict]);
+	row = json_pack("{s:s, s:s}", "name", c->name, "status", status_names[status]);
 	if (*outcomes[worst].text)
 		json_object_set_new(row, "text", json_string(outcomes[worst].text));
-	if (verdict == CONFORM_FAIL)
+	if (status == CONFORM_FAIL)
 		json_object_set_new(row, "rank", json_integer(worst));
 	json_array_append_new(r->cases, row);
 }
@@ -137,7 +137,7 @@ int conform_report_finish(struct conform_report *r)
 			    "determinism", json_string(text));
 		}
 	for (int i = 0; i < 3; i++)
-		json_object_set_new(r->root, verdict_names[i], json_integer((json_int_t)r->counts[i]));
+		json_object_set_new(r->root, status_names[i], json_integer((json_int_t)r->counts[i]));
 	if (r->o->base.json && tool_file_json(r->o->base.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		status = TOOL_FAIL;
 	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],

@@ -28,7 +28,7 @@ struct pids {
 	size_t n;
 };
 
-static int take_pids(struct pids *pids, const char *list)
+static int pids_parse(struct pids *pids, const char *list)
 {
 	while (*list) {
 		char number[16];
@@ -49,7 +49,7 @@ static int take_pids(struct pids *pids, const char *list)
 	return 0;
 }
 
-static int keep_place(const char *dir)
+static int dump_directory_create(const char *dir)
 {
 	struct stat st;
 	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
@@ -63,7 +63,7 @@ static int keep_place(const char *dir)
 }
 
 /* A dump as it came, readable by its owner alone. */
-static int keep(const char *dir, pid_t pid, json_t *dump)
+static int dump_save(const char *dir, pid_t pid, json_t *dump)
 {
 	const char *host = json_string_value(json_object_get(dump, "host"));
 	char path[PATH_MAX];
@@ -81,28 +81,28 @@ static int keep(const char *dir, pid_t pid, json_t *dump)
 	return err ? -EIO : 0;
 }
 
-static int pids_main(const struct pids *pids, const char *output, bool json)
+static int requests_run(const struct pids *pids, const char *output, bool json)
 {
 	struct findings f = { 0 };
 	struct dumps d = { 0 };
 	bool lost = false;
 	int status;
 
-	if (output && keep_place(output))
+	if (output && dump_directory_create(output))
 		return TOOL_USAGE;
 	for (size_t i = 0; i < pids->n; i++) {
 		char name[32];
 		json_t *dump;
 
-		if (doctor_ask(&f, pids->at[i], &dump))
+		if (doctor_dump_request(&f, pids->at[i], &dump))
 			continue;
-		lost = (output && keep(output, pids->at[i], dump)) || lost;
+		lost = (output && dump_save(output, pids->at[i], dump)) || lost;
 		snprintf(name, sizeof(name), "process %d", (int)pids->at[i]);
 		if (dumps_add(&d, dump, name))
 			f.failed = true;
 	}
 	if (d.n)
-		doctor_who(&f, &d);
+		doctor_hangs(&f, &d);
 	status = findings_print(&f, json);
 	findings_finish(&f);
 	dumps_finish(&d);
@@ -117,7 +117,7 @@ static void list_free(char **list)
 }
 
 /* NULL if there is no memory for it. */
-static char **copy_of(char *const *list)
+static char **list_copy(char *const *list)
 {
 	size_t n = 0;
 	char **copy;
@@ -147,7 +147,7 @@ static int check_main(const char *program, bool json)
 		return TOOL_USAGE;
 	}
 	/* The library and our own parts of it warn as they go; all that is said here instead. */
-	environment = copy_of(environ);
+	environment = list_copy(environ);
 	if (!environment)
 		return TOOL_FAIL;
 	setenv("SHUNT_LOG", "none", 1);
@@ -162,7 +162,7 @@ static int check_main(const char *program, bool json)
 	return status;
 }
 
-static int doctor_with(struct pids *pids, int argc, char **argv)
+static int doctor_run(struct pids *pids, int argc, char **argv)
 {
 	static const struct option options[] = { { "pid", required_argument, NULL, 'p' },
 		{ "output", required_argument, NULL, 'o' }, { "json", no_argument, NULL, 'j' },
@@ -172,14 +172,14 @@ static int doctor_with(struct pids *pids, int argc, char **argv)
 	int opt;
 
 	if (argc > 1 && !strcmp(argv[1], "dumps")) {
-		tool_action("dumps");
+		tool_action_set("dumps");
 		return doctor_dumps_main(argc - 1, argv + 1);
 	}
 	opterr = 0;
 	while ((opt = getopt_long(argc, argv, ":p:o:h", options, NULL)) != -1) {
 		switch (opt) {
 		case 'p':
-			if (take_pids(pids, optarg))
+			if (pids_parse(pids, optarg))
 				return tool_usage_error("--pid: \"%s\" is not a list of process numbers", optarg);
 			break;
 		case 'o':
@@ -199,13 +199,13 @@ static int doctor_with(struct pids *pids, int argc, char **argv)
 		return tool_usage_error("--output goes with --pid");
 	if (argc - optind > 1 || (pids->n && optind < argc))
 		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
-	return pids->n ? pids_main(pids, output, json) : check_main(argv[optind], json);
+	return pids->n ? requests_run(pids, output, json) : check_main(argv[optind], json);
 }
 
 static int doctor_main(int argc, char **argv)
 {
 	struct pids pids = { 0 };
-	int status = doctor_with(&pids, argc, argv);
+	int status = doctor_run(&pids, argc, argv);
 
 	free(pids.at);
 	return status;

@@ -13,10 +13,10 @@
  * OK: looked at and right. INFO: good to know. WARN: works, but worse than it could, or not as asked. ERROR: will not
  * work.
  */
-enum found_level { FOUND_OK, FOUND_INFO, FOUND_WARN, FOUND_ERROR };
+enum finding_level { FINDING_OK, FINDING_INFO, FINDING_WARN, FINDING_ERROR };
 
 struct finding {
-	enum found_level level;
+	enum finding_level level;
 	const char *topic;   /* "variables"; static */
 	char *text, *advice; /* advice may be "" */
 };
@@ -28,8 +28,8 @@ struct findings {
 };
 
 /* Adds one. advice: what to do, "" if there is nothing. Both may be cut at 2 kB. */
-void found(struct findings *f, enum found_level level, const char *topic, const char *advice, const char *fmt, ...)
-    __attribute__((format(printf, 5, 6)));
+void finding_add(struct findings *f, enum finding_level level, const char *topic, const char *advice, const char *fmt,
+    ...) __attribute__((format(printf, 5, 6)));
 /* Prints them, and "dumps" or the like as text or JSON; returns the exit status: 0 nothing, 1 warnings, 2 errors. */
 int findings_print(const struct findings *f, bool json);
 void findings_finish(struct findings *f);
@@ -51,11 +51,11 @@ void doctor_plans(struct findings *f);
  * (-ENOEXEC).
  */
 struct doctor_elf {
-	bool needs_nccl; /* libnccl.so* is among what it is linked with */
-	bool imports;    /* takes ncclAllReduce from elsewhere */
-	bool exports;    /* offers ncclAllReduce to others */
-	bool contains;   /* has one that only it can use: linked in statically, and hidden */
-	bool names_nccl; /* has the text libnccl.so, so it may dlopen it */
+	bool needs_nccl;    /* libnccl.so* is among what it is linked with */
+	bool imports;       /* takes ncclAllReduce from elsewhere */
+	bool exports;       /* offers ncclAllReduce to others */
+	bool contains;      /* has one that only it can use: linked in statically, and hidden */
+	bool mentions_nccl; /* has the text libnccl.so, so it may dlopen it */
 	bool is_shunt;
 	char needs_later[64]; /* a function of NCCL's that it takes from elsewhere and Shunt does not know, or "" */
 	char has_later[64];   /* ... that it offers */
@@ -69,21 +69,21 @@ int doctor_elf_read(const char *path, struct doctor_elf *elf);
 struct dump_op {
 	uint64_t seq, number, count, time_ns;
 	const char *kind, *dtype, *op, *path, *stream, *state; /* op: "" where there is none */
-	const char *why;                                       /* it went to NCCL; "" for none */
+	const char *reason;                                    /* it went to NCCL; "" for none */
 	int root;                                              /* or the peer of a message; -1: none */
 	bool captured, message;
 };
 
 struct dump_comm {
 	const struct dump_process *process;
-	const char *id, *key, *state, *why, *error, *phase; /* "" for none */
+	const char *id, *key, *state, *reason, *error, *phase; /* "" for none */
 	int rank, nranks;
 	uint64_t phase_time_ns, calls, collectives, replays, last;
 	bool has_progress, running, last_captured;
-	bool silent;              /* its device could not be read: something holds the driver */
-	int fault_peer;           /* -1: no fault */
-	const char *fault_theirs; /* "", or what the peer calls that is not what this rank calls */
-	uint64_t fault_op;        /* seq; 0: not known */
+	bool silent;                 /* its device could not be read: something holds the driver */
+	int fault_peer;              /* -1: no fault */
+	const char *fault_peer_call; /* "", or what the peer calls that is not what this rank calls */
+	uint64_t fault_op;           /* seq; 0: not known */
 	size_t nops, ncollectives, npeers;
 	struct dump_op *ops;        /* collectives by their numbers, then messages by theirs */
 	unsigned *sends, *receives; /* of npeers */
@@ -118,10 +118,10 @@ int dumps_add_path(struct findings *f, struct dumps *d, const char *path);
 void dumps_finish(struct dumps *d);
 
 /* Who waits for whom, from all dumps together. */
-void doctor_who(struct findings *f, const struct dumps *d);
+void doctor_hangs(struct findings *f, const struct dumps *d);
 
 /* Asks a running process. 0 and its dump, to be freed; -errno after a finding says what is the matter. */
-int doctor_ask(struct findings *f, pid_t pid, json_t **dump_p);
+int doctor_dump_request(struct findings *f, pid_t pid, json_t **dump_p);
 /* The subcommands' main functions: argv[0] is their name. */
 int doctor_dumps_main(int argc, char **argv);
 #endif

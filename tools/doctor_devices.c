@@ -27,7 +27,7 @@ static void module_version(char *text, size_t bytes)
 		fclose(v);
 }
 
-static bool check_driver(struct findings *f, bool real_nccl)
+static bool driver_check(struct findings *f, bool real_nccl)
 {
 	int (*get_version)(int *version) = NULL;
 	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -38,44 +38,46 @@ static bool check_driver(struct findings *f, bool real_nccl)
 	if (lib)
 		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
 	if (!lib && !*module && real_nccl) {
-		found(f, FOUND_ERROR, topic,
+		finding_add(f, FINDING_ERROR, topic,
 		    "install the driver, or set SHUNT_NCCL_LIB=none to run on the sim, which is for tests",
 		    "there is no NVIDIA driver here, and the real NCCL that would be used cannot do without: no "
 		    "communicator can be made");
 		return false;
 	}
 	if (!lib && !*module) {
-		found(f, FOUND_INFO, topic, "on a machine with GPUs: install the driver",
+		finding_add(f, FINDING_INFO, topic, "on a machine with GPUs: install the driver",
 		    "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
 		return false;
 	}
 	if (!lib) {
-		found(f, FOUND_ERROR, topic, "in a container: docker run --gpus all, with the NVIDIA container toolkit",
+		finding_add(f, FINDING_ERROR, topic,
+		    "in a container: docker run --gpus all, with the NVIDIA container toolkit",
 		    "the kernel has driver %s, but libcuda.so.1 cannot be opened: %s", module, dlerror());
 		return false;
 	}
 	if (!get_version || get_version(&version)) {
-		found(f, FOUND_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
+		finding_add(f, FINDING_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
 		return false; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
 	}
 	if (!*module)
-		found(f, FOUND_WARN, topic, "load the nvidia module, or make the devices visible in the container",
+		finding_add(f, FINDING_WARN, topic,
+		    "load the nvidia module, or make the devices visible in the container",
 		    "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000,
 		    version % 1000 / 10);
 	else
-		found(f, FOUND_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000,
+		finding_add(f, FINDING_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000,
 		    version % 1000 / 10);
 	return true;
 }
 
-static void check_pair(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info, char *reached,
-    size_t bytes, const char **why_p, int *bad_p)
+static void peer_access_check(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info,
+    char *reached, size_t bytes, const char **reason_p, int *bad_p)
 {
 	size_t n = strlen(reached);
 
 	if (i == k)
 		return;
-	if (!gpu->peer_check(i, &info[k], why_p)) {
+	if (!gpu->peer_check(i, &info[k], reason_p)) {
 		snprintf(reached + n, bytes - n, " %d", k);
 		return;
 	}
@@ -83,27 +85,27 @@ static void check_pair(const struct shunt_gpu_ops *gpu, int i, int k, const stru
 }
 
 /* One line for each GPU: a matrix to read. */
-static void check_peers(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
+static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
 {
-	const char *why = "?";
+	const char *reason = "?";
 	int bad = 0;
 
 	for (int i = 0; i < n; i++) {
 		char reached[512] = "";
 
 		for (int k = 0; k < n; k++)
-			check_pair(gpu, i, k, info, reached, sizeof(reached), &why, &bad);
-		found(f, FOUND_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
+			peer_access_check(gpu, i, k, info, reached, sizeof(reached), &reason, &bad);
+		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
 		    (unsigned)info[i].cc, *reached ? reached : " none");
 	}
 	if (n < 2)
-		found(f, FOUND_INFO, topic, "", "one GPU: there are no peers");
+		finding_add(f, FINDING_INFO, topic, "", "one GPU: there are no peers");
 	else if (bad)
-		found(f, FOUND_WARN, topic,
+		finding_add(f, FINDING_WARN, topic,
 		    "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
-		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), why);
+		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), reason);
 	else
-		found(f, FOUND_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
+		finding_add(f, FINDING_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
 }
 
 void doctor_devices(struct findings *f, bool real_nccl)
@@ -113,22 +115,23 @@ void doctor_devices(struct findings *f, bool real_nccl)
 	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
 	int n = 0;
 
-	if (!check_driver(f, real_nccl))
+	if (!driver_check(f, real_nccl))
 		return;
 	if (gpu->open(NULL) || gpu->device_count(&n) || !n) {
-		found(f, FOUND_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi",
+		finding_add(f, FINDING_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi",
 		    "the driver shows no GPU that can be used%s%s", visible ? ": CUDA_VISIBLE_DEVICES=" : "",
 		    visible ? visible : "");
 		return;
 	}
 	if (visible)
-		found(f, FOUND_INFO, topic, "", "CUDA_VISIBLE_DEVICES=%s: %d to be seen", visible, n);
+		finding_add(f, FINDING_INFO, topic, "", "CUDA_VISIBLE_DEVICES=%s: %d to be seen", visible, n);
 	if (n > 16)
 		n = 16;
 	for (int i = 0; i < n; i++)
 		if (gpu->device_info(i, &info[i])) {
-			found(f, FOUND_ERROR, topic, "look at nvidia-smi and dmesg", "GPU %d cannot be asked", i);
+			finding_add(
+			    f, FINDING_ERROR, topic, "look at nvidia-smi and dmesg", "GPU %d cannot be asked", i);
 			return;
 		}
-	check_peers(f, gpu, info, n);
+	peers_check(f, gpu, info, n);
 }

@@ -16,22 +16,22 @@ struct image {
 	size_t bytes;
 };
 
-static const void *piece(const struct image *m, uint64_t offset, uint64_t bytes)
+static const void *image_at(const struct image *m, uint64_t offset, uint64_t bytes)
 {
 	return offset <= m->bytes && bytes <= m->bytes - offset ? m->at + offset : NULL;
 }
 
 /* A string of a table that ends within it, or "". */
-static const char *string(const char *table, uint64_t bytes, uint64_t offset)
+static const char *table_string(const char *table, uint64_t bytes, uint64_t offset)
 {
 	return table && offset < bytes && memchr(table + offset, 0, bytes - offset) ? table + offset : "";
 }
 
-static const Elf64_Shdr *section(const struct image *m, const Elf64_Ehdr *h, unsigned i)
+static const Elf64_Shdr *section_at(const struct image *m, const Elf64_Ehdr *h, unsigned i)
 {
 	if (h->e_shentsize != sizeof(Elf64_Shdr) || i >= h->e_shnum || h->e_shoff % 8)
 		return NULL;
-	return piece(m, h->e_shoff + (uint64_t)i * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
+	return image_at(m, h->e_shoff + (uint64_t)i * sizeof(Elf64_Shdr), sizeof(Elf64_Shdr));
 }
 
 static bool is_known(const char *name)
@@ -54,7 +54,7 @@ static bool is_known(const char *name)
 }
 
 /* Functions are ncclX and pncclX; what plugins of NCCL's offer are objects. */
-static void read_later(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
+static void later_symbol_read(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
 {
 	char *later = symbol->st_shndx == SHN_UNDEF ? elf->needs_later : elf->has_later;
 	const char *plain = name + (*name == 'p');
@@ -64,19 +64,19 @@ static void read_later(const Elf64_Sym *symbol, const char *name, struct doctor_
 		snprintf(later, sizeof(elf->needs_later), "%s", name);
 }
 
-static void read_symbols(
+static void symbols_read(
     const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
 	uint64_t n = s->sh_size / sizeof(Elf64_Sym);
-	const Elf64_Sym *symbols = s->sh_offset % 8 ? NULL : piece(m, s->sh_offset, n * sizeof(*symbols));
+	const Elf64_Sym *symbols = s->sh_offset % 8 ? NULL : image_at(m, s->sh_offset, n * sizeof(*symbols));
 
 	for (uint64_t i = 0; symbols && i < n; i++) {
-		const char *name = string(names, names_bytes, symbols[i].st_name);
+		const char *name = table_string(names, names_bytes, symbols[i].st_name);
 
 		if (!strcmp(name, "shunt_version") && symbols[i].st_shndx != SHN_UNDEF)
 			elf->is_shunt = true;
 		if (s->sh_type == SHT_DYNSYM)
-			read_later(&symbols[i], name, elf);
+			later_symbol_read(&symbols[i], name, elf);
 		if (strcmp(name, "ncclAllReduce"))
 			continue;
 		if (s->sh_type == SHT_DYNSYM) {
@@ -88,15 +88,15 @@ static void read_symbols(
 	}
 }
 
-static void read_needed(
+static void needed_read(
     const struct image *m, const Elf64_Shdr *s, const char *names, uint64_t names_bytes, struct doctor_elf *elf)
 {
 	uint64_t n = s->sh_size / sizeof(Elf64_Dyn);
-	const Elf64_Dyn *dynamic = s->sh_offset % 8 ? NULL : piece(m, s->sh_offset, n * sizeof(*dynamic));
+	const Elf64_Dyn *dynamic = s->sh_offset % 8 ? NULL : image_at(m, s->sh_offset, n * sizeof(*dynamic));
 
 	for (uint64_t i = 0; dynamic && i < n && dynamic[i].d_tag != DT_NULL; i++)
 		if (dynamic[i].d_tag == DT_NEEDED &&
-		    !strncmp(string(names, names_bytes, dynamic[i].d_un.d_val), "libnccl.so", 10))
+		    !strncmp(table_string(names, names_bytes, dynamic[i].d_un.d_val), "libnccl.so", 10))
 			elf->needs_nccl = true;
 }
 
@@ -106,16 +106,16 @@ static const char *find_text(const struct image *m, const char *text)
 }
 
 /* NCCL prints "NCCL version 2.28.9+cuda13.0"; in the library it stands like that. */
-static void read_version(const struct image *m, struct doctor_elf *elf)
+static void nccl_version_read(const struct image *m, struct doctor_elf *elf)
 {
-	static const char mark[] = "NCCL version ";
+	static const char marks[] = "NCCL version ";
 	struct image rest = *m;
 	const char *at;
 
-	while (!*elf->version && (at = find_text(&rest, mark))) {
+	while (!*elf->version && (at = find_text(&rest, marks))) {
 		size_t n = 0;
 
-		at += sizeof(mark) - 1;
+		at += sizeof(marks) - 1;
 		while (at + n < m->at + m->bytes && n + 1 < sizeof(elf->version) && at[n] > ' ' && at[n] < 0x7f)
 			n++;
 		if (n && at[0] >= '1' && at[0] <= '9') /* and not "%d.%d" */
@@ -124,35 +124,35 @@ static void read_version(const struct image *m, struct doctor_elf *elf)
 	}
 }
 
-static int read_image(const struct image *m, struct doctor_elf *elf)
+static int image_read(const struct image *m, struct doctor_elf *elf)
 {
-	const Elf64_Ehdr *h = piece(m, 0, sizeof(*h));
+	const Elf64_Ehdr *h = image_at(m, 0, sizeof(*h));
 	const Elf64_Shdr *s;
 
 	if (!h || memcmp(h->e_ident, ELFMAG, SELFMAG) || h->e_ident[EI_CLASS] != ELFCLASS64 ||
 	    h->e_ident[EI_DATA] != ELFDATA2LSB)
 		return -ENOEXEC;
-	for (unsigned i = 0; (s = section(m, h, i)); i++) {
-		const Elf64_Shdr *linked = section(m, h, s->sh_link);
-		const char *names = linked ? piece(m, linked->sh_offset, linked->sh_size) : NULL;
+	for (unsigned i = 0; (s = section_at(m, h, i)); i++) {
+		const Elf64_Shdr *linked = section_at(m, h, s->sh_link);
+		const char *names = linked ? image_at(m, linked->sh_offset, linked->sh_size) : NULL;
 
 		if (!names)
 			continue;
 		if (s->sh_type == SHT_SYMTAB || s->sh_type == SHT_DYNSYM)
-			read_symbols(m, s, names, linked->sh_size, elf);
+			symbols_read(m, s, names, linked->sh_size, elf);
 		else if (s->sh_type == SHT_DYNAMIC)
-			read_needed(m, s, names, linked->sh_size, elf);
+			needed_read(m, s, names, linked->sh_size, elf);
 	}
 	for (unsigned i = 0; i < h->e_phnum && h->e_phentsize == sizeof(Elf64_Phdr) && !(h->e_phoff % 8); i++) {
-		const Elf64_Phdr *p = piece(m, h->e_phoff + (uint64_t)i * sizeof(*p), sizeof(*p));
-		const char *path = p && p->p_type == PT_INTERP ? piece(m, p->p_offset, p->p_filesz) : NULL;
+		const Elf64_Phdr *p = image_at(m, h->e_phoff + (uint64_t)i * sizeof(*p), sizeof(*p));
+		const char *path = p && p->p_type == PT_INTERP ? image_at(m, p->p_offset, p->p_filesz) : NULL;
 
 		if (path)
 			snprintf(elf->interpreter, sizeof(elf->interpreter), "%.*s",
 			    (int)(p->p_filesz < PATH_MAX ? p->p_filesz : PATH_MAX), path);
 	}
-	elf->names_nccl = find_text(m, "libnccl.so") != NULL;
-	read_version(m, elf);
+	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
+	nccl_version_read(m, elf);
 	/* A stripped one has no symbols left that would show it, but it knows its version. */
 	elf->contains |=
 	    !elf->exports && *elf->version && !elf->is_shunt && !elf->needs_nccl && find_text(m, "NCCL_DEBUG_SUBSYS");
@@ -182,7 +182,7 @@ int doctor_elf_read(const char *path, struct doctor_elf *elf)
 		goto out_close;
 	}
 	m = (struct image){ at, (size_t)st.st_size };
-	err = read_image(&m, elf);
+	err = image_read(&m, elf);
 	munmap(at, m.bytes);
 out_close:
 	close(fd);

@@ -11,7 +11,7 @@
 
 static const char topic[] = "variables";
 
-static const char *get(char *const *environment, const char *name)
+static const char *env_get(char *const *environment, const char *name)
 {
 	size_t n = strlen(name);
 
@@ -23,15 +23,15 @@ static const char *get(char *const *environment, const char *name)
 
 static bool is_set(char *const *environment, const char *name)
 {
-	const char *value = get(environment, name);
+	const char *value = env_get(environment, name);
 
 	return value && *value;
 }
 
 /* As the library reads it: NCCL's also come from its files. */
-static const char *read_one(void *arg, const char *name)
+static const char *variable_read(void *arg, const char *name)
 {
-	const char *value = get(arg, name);
+	const char *value = env_get(arg, name);
 
 	return value || strncmp(name, "NCCL_", 5) ? value : shunt_env(name);
 }
@@ -51,29 +51,30 @@ static void check_rows(struct findings *f, char *const *environment, const struc
 	struct shunt_config_row row;
 
 	for (size_t i = 0; shunt_settings_row(s, i, &row); i++) {
-		const char *value = get(environment, row.name), *alias = row.aliases;
+		const char *value = env_get(environment, row.name), *alias = row.aliases;
 		char name[64];
 
 		if (value && !*value)
-			found(f, FOUND_INFO, topic, "", "%s is empty, which counts as not set", row.name);
+			finding_add(f, FINDING_INFO, topic, "", "%s is empty, which counts as not set", row.name);
 		while (*alias) {
 			size_t n = strcspn(alias, " ");
 
 			snprintf(name, sizeof(name), "%.*s", (int)n, alias);
 			if (value && *value && is_set(environment, name))
-				found(f, FOUND_WARN, topic, "unset one of them",
+				finding_add(f, FINDING_WARN, topic, "unset one of them",
 				    "%s does nothing: %s says the same and comes first", name, row.name);
 			alias += n + (alias[n] == ' ');
 		}
 		if (!strcmp(row.source, "default")) {
 			if (value && *value)
-				found(f, FOUND_ERROR, topic, "", "%s=%s cannot be read, and %s is used: it takes %s",
-				    row.name, value, *row.def ? row.def : "nothing", row.accepts);
+				finding_add(f, FINDING_ERROR, topic, "",
+				    "%s=%s cannot be read, and %s is used: it takes %s", row.name, value,
+				    *row.def ? row.def : "nothing", row.accepts);
 			continue;
 		}
 		if (doctor_value(f, &row, s))
 			continue;
-		found(f, FOUND_OK, topic, "", "%s=%s%s%s", row.name, row.value,
+		finding_add(f, FINDING_OK, topic, "", "%s=%s%s%s", row.name, row.value,
 		    strcmp(row.source, row.name) ? ", from " : "", strcmp(row.source, row.name) ? row.source : "");
 	}
 }
@@ -91,25 +92,25 @@ static void check_names(struct findings *f, char *const *environment, const stru
 			if (shunt_config_knows(name, &nearest))
 				continue;
 			if (nearest)
-				found(f, FOUND_ERROR, topic, "correct the name",
+				finding_add(f, FINDING_ERROR, topic, "correct the name",
 				    "%s does nothing: there is no such variable; %s is meant?", name, nearest);
 			else
-				found(f, FOUND_ERROR, topic, "`shunt info -c` lists those that exist",
+				finding_add(f, FINDING_ERROR, topic, "`shunt info -c` lists those that exist",
 				    "%s does nothing: there is no such variable", name);
 		} else if (!strncmp(name, "MSCCLPP_", 8)) {
 			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
 				ours = is_alias(row.aliases, name);
 			if (!ours)
-				found(f, FOUND_INFO, topic, "", "%s is MSCCL++'s and does nothing here", name);
+				finding_add(f, FINDING_INFO, topic, "", "%s is MSCCL++'s and does nothing here", name);
 		} else if (!strncmp(name, "NCCL_", 5) && strncmp(name, "NCCL_DEBUG", 10) &&
 		    strcmp(name, "NCCL_CONF_FILE")) {
 			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
 				ours = !strcmp(row.name, name);
 			if (!ours && real_nccl)
-				found(f, FOUND_INFO, topic, "",
+				finding_add(f, FINDING_INFO, topic, "",
 				    "%s is for the real NCCL and concerns forwarded calls only", name);
 			else if (!ours)
-				found(f, FOUND_WARN, topic, "unset it",
+				finding_add(f, FINDING_WARN, topic, "unset it",
 				    "%s does nothing: there is no real NCCL to read it", name);
 		}
 	}
@@ -143,65 +144,66 @@ static void check_together(struct findings *f, char *const *environment, const s
 	     p2p_off = n->p2p_disable || !strcasecmp(n->p2p_level, "LOC") || !strcmp(n->p2p_level, "0");
 
 	if (s->forced && !real_nccl)
-		found(f, FOUND_ERROR, topic,
+		finding_add(f, FINDING_ERROR, topic,
 		    none ? "unset SHUNT_NCCL_LIB or SHUNT_FORCE_NCCL" :
 		           "unset it, or say where NCCL is with SHUNT_NCCL_LIB",
 		    "SHUNT_FORCE_NCCL=%s asks for the real NCCL, and there is none", c->force_nccl);
 	if (!none && *c->nccl_lib && access(c->nccl_lib, R_OK))
-		found(f, FOUND_ERROR, topic, "correct it, or unset it to have it looked for",
+		finding_add(f, FINDING_ERROR, topic, "correct it, or unset it to have it looked for",
 		    "SHUNT_NCCL_LIB=%s is not there: %m", c->nccl_lib);
 	if (c->device == SHUNT_DEVICE_SIM && real_nccl)
-		found(f, FOUND_WARN, topic, "set SHUNT_NCCL_LIB=none with it, or unset it",
+		finding_add(f, FINDING_WARN, topic, "set SHUNT_NCCL_LIB=none with it, or unset it",
 		    "SHUNT_DEVICE=sim beside a real NCCL: its streams and memory are no devices of the sim");
 	if (is_set(environment, "SHUNT_SIM_DEVICES") &&
 	    (c->device == SHUNT_DEVICE_CUDA || (real_nccl && c->device == SHUNT_DEVICE_AUTO)))
-		found(f, FOUND_WARN, topic, "unset it", "SHUNT_SIM_DEVICES does nothing: the sim is not used");
+		finding_add(f, FINDING_WARN, topic, "unset it", "SHUNT_SIM_DEVICES does nothing: the sim is not used");
 	if (p2p_off && real_nccl)
-		found(f, FOUND_WARN, topic, "unset it, unless that is wanted",
+		finding_add(f, FINDING_WARN, topic, "unset it, unless that is wanted",
 		    "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: every communicator stays with NCCL");
 	if (shunt_nccl_env()->launch_order_implicit && real_nccl)
-		found(f, FOUND_WARN, topic, "unset it, unless ranks use several communicators in different orders",
+		finding_add(f, FINDING_WARN, topic,
+		    "unset it, unless ranks use several communicators in different orders",
 		    "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order: every "
 		    "communicator stays with NCCL");
 	if (p2p_off && *c->algo)
-		found(f, FOUND_WARN, topic, "",
+		finding_add(f, FINDING_WARN, topic, "",
 		    "SHUNT_ALGO does nothing where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	if (s->forced && *c->algo)
-		found(f, FOUND_WARN, topic, "",
+		finding_add(f, FINDING_WARN, topic, "",
 		    "SHUNT_FORCE_NCCL comes before SHUNT_ALGO: rules for the collectives that it names do nothing");
 	if (s->claimed && real_nccl)
-		found(f, FOUND_INFO, topic, "unset them to have Shunt's kernels",
+		finding_add(f, FINDING_INFO, topic, "unset them to have Shunt's kernels",
 		    "NCCL_ALGO or NCCL_PROTO chooses for some collectives: these stay with NCCL");
 	if (s->claimed && !real_nccl)
-		found(f, FOUND_WARN, topic, "unset them",
+		finding_add(f, FINDING_WARN, topic, "unset them",
 		    "NCCL_ALGO and NCCL_PROTO do nothing: there is no real NCCL whose algorithms they could choose");
 	if (c->timeout == 0)
-		found(f, FOUND_WARN, topic, "30m is the default",
+		finding_add(f, FINDING_WARN, topic, "30m is the default",
 		    "SHUNT_TIMEOUT=0: a kernel whose peer is gone waits for ever");
 	else if (c->timeout < 1000)
-		found(f, FOUND_WARN, topic, "give ranks the time that they may be apart",
+		finding_add(f, FINDING_WARN, topic, "give ranks the time that they may be apart",
 		    "SHUNT_TIMEOUT is %lld ms: a rank that is late for a moment breaks the communicator",
 		    (long long)c->timeout);
 	if (*c->dump_dir && !is_writable_dir(c->dump_dir) && !parent_is_writable(c->dump_dir))
-		found(f, FOUND_ERROR, topic, "make it, and let this user write there",
+		finding_add(f, FINDING_ERROR, topic, "make it, and let this user write there",
 		    "SHUNT_DUMP_DIR=%s is no directory that can be written to", c->dump_dir);
 	if (c->dump_signal && !*c->dump_dir)
-		found(f, FOUND_INFO, topic, "set SHUNT_DUMP_DIR to choose another place",
+		finding_add(f, FINDING_INFO, topic, "set SHUNT_DUMP_DIR to choose another place",
 		    "SHUNT_DUMP_SIGNAL without SHUNT_DUMP_DIR: dumps go to the directory for temporary files");
 	if (!is_set(environment, "NCCL_DEBUG") && !is_set(environment, "SHUNT_LOG")) {
 		if (is_set(environment, "NCCL_DEBUG_SUBSYS"))
-			found(f, FOUND_WARN, topic, "set NCCL_DEBUG=INFO with it",
+			finding_add(f, FINDING_WARN, topic, "set NCCL_DEBUG=INFO with it",
 			    "NCCL_DEBUG_SUBSYS does nothing without NCCL_DEBUG");
 		if (is_set(environment, "NCCL_DEBUG_FILE"))
-			found(f, FOUND_WARN, topic, "set NCCL_DEBUG=WARN or more with it",
+			finding_add(f, FINDING_WARN, topic, "set NCCL_DEBUG=WARN or more with it",
 			    "NCCL_DEBUG_FILE does nothing without NCCL_DEBUG");
 	}
-	if (is_set(environment, "NCCL_CONF_FILE") && access(get(environment, "NCCL_CONF_FILE"), R_OK))
-		found(f, FOUND_WARN, topic, "correct it", "NCCL_CONF_FILE=%s cannot be read: %m",
-		    get(environment, "NCCL_CONF_FILE"));
+	if (is_set(environment, "NCCL_CONF_FILE") && access(env_get(environment, "NCCL_CONF_FILE"), R_OK))
+		finding_add(f, FINDING_WARN, topic, "correct it", "NCCL_CONF_FILE=%s cannot be read: %m",
+		    env_get(environment, "NCCL_CONF_FILE"));
 	if (is_set(environment, "NCCL_SOCKET_IFNAME") && is_set(environment, "NCCL_COMM_ID"))
-		found(
-		    f, FOUND_INFO, topic, "", "NCCL_COMM_ID names the address; NCCL_SOCKET_IFNAME does not change it");
+		finding_add(f, FINDING_INFO, topic, "",
+		    "NCCL_COMM_ID names the address; NCCL_SOCKET_IFNAME does not change it");
 }
 
 void doctor_variables(struct findings *f, char *const *environment, bool real_nccl)
@@ -213,12 +215,12 @@ void doctor_variables(struct findings *f, char *const *environment, bool real_nc
 		f->failed = true;
 		return;
 	}
-	shunt_settings_parse(s, read_one, (void *)environment, NULL);
+	shunt_settings_parse(s, variable_read, (void *)environment, NULL);
 	check_rows(f, environment, s);
 	check_names(f, environment, s, real_nccl);
 	check_together(f, environment, s, real_nccl);
 	if (f->n == before)
-		found(f, FOUND_OK, topic, "", "none are set: all defaults");
+		finding_add(f, FINDING_OK, topic, "", "none are set: all defaults");
 	shunt_settings_finish(s);
 	free(s);
 }

@@ -33,19 +33,19 @@ static void check_shm(struct findings *f)
 	unsigned long long total, left;
 
 	if (statvfs("/dev/shm", &v)) {
-		found(f, FOUND_WARN, topic, "mount a tmpfs there",
+		finding_add(f, FINDING_WARN, topic, "mount a tmpfs there",
 		    "/dev/shm is not there (%m); the real NCCL and PyTorch's data loaders need it");
 		return;
 	}
 	total = (unsigned long long)v.f_blocks * v.f_frsize;
 	left = (unsigned long long)v.f_bavail * v.f_frsize;
 	if (total <= 64 * MIB || left < 32 * MIB)
-		found(f, FOUND_WARN, topic, "in a container: docker run --shm-size=1g or --ipc=host",
+		finding_add(f, FINDING_WARN, topic, "in a container: docker run --shm-size=1g or --ipc=host",
 		    "/dev/shm has %llu MiB, %llu free; Shunt needs none of it, but the real NCCL takes some for each "
 		    "pair of ranks",
 		    total / MIB, left / MIB);
 	else
-		found(f, FOUND_OK, topic, "", "/dev/shm has %llu MiB, %llu free", total / MIB, left / MIB);
+		finding_add(f, FINDING_OK, topic, "", "/dev/shm has %llu MiB, %llu free", total / MIB, left / MIB);
 }
 
 static bool have_infiniband(void)
@@ -66,29 +66,29 @@ static void check_limits(struct findings *f)
 
 	if (!getrlimit(RLIMIT_MEMLOCK, &r)) {
 		if (r.rlim_cur == RLIM_INFINITY)
-			found(f, FOUND_OK, topic, "", "locked memory is not limited");
+			finding_add(f, FINDING_OK, topic, "", "locked memory is not limited");
 		else if (r.rlim_cur < 64 * MIB)
-			found(f, have_infiniband() ? FOUND_WARN : FOUND_INFO, topic,
+			finding_add(f, have_infiniband() ? FINDING_WARN : FINDING_INFO, topic,
 			    "ulimit -l unlimited; docker run --ulimit memlock=-1",
 			    "locked memory is limited to %llu KiB: InfiniBand under the real NCCL would fail",
 			    (unsigned long long)r.rlim_cur / 1024);
 		else
-			found(f, FOUND_OK, topic, "", "locked memory is limited to %llu MiB",
+			finding_add(f, FINDING_OK, topic, "", "locked memory is limited to %llu MiB",
 			    (unsigned long long)(r.rlim_cur / MIB));
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &r)) {
 		if (r.rlim_cur < 1024)
-			found(f, FOUND_WARN, topic, "ulimit -n 65536",
+			finding_add(f, FINDING_WARN, topic, "ulimit -n 65536",
 			    "a process may have %llu open files; communicators need some for each rank",
 			    (unsigned long long)r.rlim_cur);
 		else
-			found(f, FOUND_OK, topic, "", "a process may have %llu open files",
+			finding_add(f, FINDING_OK, topic, "", "a process may have %llu open files",
 			    (unsigned long long)r.rlim_cur);
 	}
 }
 
 /* Value of a line of /proc/self/status, -1: none. */
-static long status_of(const char *name)
+static long proc_status_value(const char *name)
 {
 	FILE *s = fopen("/proc/self/status", "re");
 	long value = -1;
@@ -148,7 +148,7 @@ static int receive_fd(int from)
 /*
  * As the ranks of a host do it: an abstract socket, credentials, a descriptor. 0, or -errno and the step that failed.
  */
-static int try_meeting(const char **step_p)
+static int try_rendezvous(const char **step_p)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	struct ucred who;
@@ -192,18 +192,18 @@ out:
 	return err;
 }
 
-static void check_meeting(struct findings *f)
+static void check_rendezvous(struct findings *f)
 {
 	const char *step;
-	int err = try_meeting(&step);
+	int err = try_rendezvous(&step);
 
 	if (err)
-		found(f, FOUND_ERROR, topic,
+		finding_add(f, FINDING_ERROR, topic,
 		    "allow it in the container's seccomp or LSM profile (docker run --security-opt seccomp=...); "
 		    "communicators stay with NCCL",
 		    "ranks cannot pass memory to each other: %s: %s", step, strerror(-err));
 	else
-		found(f, FOUND_OK, topic, "", "descriptors can be passed over abstract Unix sockets");
+		finding_add(f, FINDING_OK, topic, "", "descriptors can be passed over abstract Unix sockets");
 }
 
 static void check_pidfd(struct findings *f)
@@ -212,7 +212,7 @@ static void check_pidfd(struct findings *f)
 	    fd = self < 0 ? -1 : (int)syscall(SYS_pidfd_getfd, self, 0, 0);
 
 	if (self < 0 || (fd < 0 && errno != EBADF)) /* EBADF: stdin is closed */
-		found(f, FOUND_INFO, topic,
+		finding_add(f, FINDING_INFO, topic,
 		    "docker run --cap-add SYS_PTRACE, if PyTorch is to share expandable segments between processes",
 		    "%s is refused (%m); Shunt does not use it", self < 0 ? "pidfd_open" : "pidfd_getfd");
 	if (fd >= 0)
@@ -227,13 +227,13 @@ static void check_container(struct findings *f)
 	     kube = getenv("KUBERNETES_SERVICE_HOST") != NULL;
 
 	if (docker || podman || kube)
-		found(f, FOUND_INFO, topic, "one container for all ranks of a host, or --network=host for each",
+		finding_add(f, FINDING_INFO, topic, "one container for all ranks of a host, or --network=host for each",
 		    "this is a container (%s): ranks of one host find each other only within one network namespace",
 		    kube       ? "Kubernetes" :
 		        docker ? "Docker" :
 		                 "Podman");
-	if (status_of("Seccomp:") == 2)
-		found(f, FOUND_INFO, topic, "",
+	if (proc_status_value("Seccomp:") == 2)
+		finding_add(f, FINDING_INFO, topic, "",
 		    "system calls are filtered (seccomp); what Shunt needs of them was tried above");
 }
 
@@ -241,7 +241,7 @@ void doctor_host(struct findings *f)
 {
 	check_shm(f);
 	check_limits(f);
-	check_meeting(f);
+	check_rendezvous(f);
 	check_pidfd(f);
 	check_container(f);
 }

@@ -28,7 +28,7 @@ struct copies {
 	size_t n;
 };
 
-static bool keep_copy(const char *path, const char *from, void *arg)
+static bool copy_add(const char *path, const char *from, void *arg)
 {
 	struct copies *c = arg;
 	struct doctor_elf elf;
@@ -56,7 +56,7 @@ static bool same_version(const char *a, const char *b)
 	return n == strcspn(b, "+") && !strncmp(a, b, n);
 }
 
-static void each_of(const char *pattern, void (*fn)(const char *path, void *arg), void *arg)
+static void glob_each(const char *pattern, void (*fn)(const char *path, void *arg), void *arg)
 {
 	glob_t g = { 0 };
 
@@ -71,37 +71,37 @@ struct python {
 	struct copies *copies;
 };
 
-static void say_torch(struct findings *f, const char *path)
+static void torch_report(struct findings *f, const char *path)
 {
 	struct doctor_elf elf;
 	int err = doctor_elf_read(path, &elf);
 
 	if (err)
-		found(f, FOUND_WARN, topic, "", "%s cannot be read: %s", path, strerror(-err));
+		finding_add(f, FINDING_WARN, topic, "", "%s cannot be read: %s", path, strerror(-err));
 	else if (elf.needs_nccl)
-		found(f, FOUND_OK, topic, "", "%s is linked with libnccl.so.2: a preloaded Shunt is in front of it",
-		    path);
+		finding_add(f, FINDING_OK, topic, "",
+		    "%s is linked with libnccl.so.2: a preloaded Shunt is in front of it", path);
 	else if (elf.contains || elf.exports)
-		found(f, FOUND_WARN, topic, "use a PyTorch that is linked with libnccl.so.2, as the wheels are",
+		finding_add(f, FINDING_WARN, topic, "use a PyTorch that is linked with libnccl.so.2, as the wheels are",
 		    "%s has its own NCCL %s inside%s", path, elf.version,
 		    elf.exports ? ", which a preloaded Shunt does replace" :
 		                  ", hidden: no library can get in front of it");
 }
 
-static void look_at_packages(const char *dir, void *arg)
+static void packages_scan(const char *dir, void *arg)
 {
 	struct python *p = arg;
 	char path[PATH_MAX];
 
 	snprintf(path, sizeof(path), "%s/nvidia/nccl/lib/libnccl.so.2", dir);
-	keep_copy(path, "Python packages", p->copies);
+	copy_add(path, "Python packages", p->copies);
 	snprintf(path, sizeof(path), "%s/torch/lib/libtorch_cuda.so", dir);
 	if (!access(path, R_OK))
-		say_torch(p->f, path);
+		torch_report(p->f, path);
 }
 
 /* The packages of the Python that a shell would start here. */
-static void look_at_python(struct findings *f, struct copies *copies)
+static void python_scan(struct findings *f, struct copies *copies)
 {
 	struct python p = { f, copies };
 	const char *venv = getenv("VIRTUAL_ENV"), *list = getenv("PATH");
@@ -109,7 +109,7 @@ static void look_at_python(struct findings *f, struct copies *copies)
 
 	if (venv) {
 		snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages", venv);
-		each_of(pattern, look_at_packages, &p);
+		glob_each(pattern, packages_scan, &p);
 	}
 	for (bool done = false; list && *list && !done;) {
 		size_t n = strcspn(list, ":");
@@ -121,7 +121,7 @@ static void look_at_python(struct findings *f, struct copies *copies)
 		if (real) {
 			snprintf(
 			    pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", dirname(dirname(real)));
-			each_of(pattern, look_at_packages, &p);
+			glob_each(pattern, packages_scan, &p);
 			free(real);
 		}
 		list += n + (list[n] != 0);
@@ -135,16 +135,16 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 	for (size_t i = 0; i < c->n; i++) {
 		bool is_used = used && !strcmp(c->at[i].path, used);
 
-		found(f, FOUND_INFO, topic, "", "NCCL %s: %s%s", c->at[i].version, c->at[i].path,
+		finding_add(f, FINDING_INFO, topic, "", "NCCL %s: %s%s", c->at[i].version, c->at[i].path,
 		    is_used ? " (used)" : "");
 		if (is_used && *c->at[i].later)
-			found(f, FOUND_WARN, topic,
+			finding_add(f, FINDING_WARN, topic,
 			    "a program that is linked with such a function does not start with Shunt in front of it",
 			    "%s has %s, which Shunt does not know", used, c->at[i].later);
 		differ |= !same_version(c->at[i].version, c->at[0].version);
 	}
 	if (differ)
-		found(f, FOUND_WARN, topic,
+		finding_add(f, FINDING_WARN, topic,
 		    "set SHUNT_NCCL_LIB to the one that is meant; two versions in one process do not understand each "
 		    "other's communicators",
 		    "%zu copies of NCCL can be found, of different versions", c->n);
@@ -153,7 +153,7 @@ static void check_copies(struct findings *f, const struct copies *c, const char 
 static void check_version(struct findings *f, int version, const char *path)
 {
 	if (version < OLDEST || version > NEWEST)
-		found(f, FOUND_WARN, topic,
+		finding_add(f, FINDING_WARN, topic,
 		    "what it has beyond is forwarded; run `shunt conform` before you rely on it",
 		    "NCCL %d.%d.%d (%s) is outside of what Shunt is tested with, 2.18 to 2.32", version / 10000,
 		    version / 100 % 100, version % 100, path);
@@ -175,7 +175,7 @@ static void check_preload(struct findings *f, const char *lib)
 		if (!*path || !strchr(path, '/'))
 			continue;
 		if (doctor_elf_read(path, &elf)) {
-			found(f, FOUND_ERROR, topic,
+			finding_add(f, FINDING_ERROR, topic,
 			    "correct LD_PRELOAD: the loader leaves it out with one line, and the program runs without",
 			    "LD_PRELOAD has %s, which cannot be loaded", path);
 			continue;
@@ -185,55 +185,57 @@ static void check_preload(struct findings *f, const char *lib)
 
 			ours = true;
 			if (real && strcmp(real, lib))
-				found(f, FOUND_WARN, topic, "use one installation",
+				finding_add(f, FINDING_WARN, topic, "use one installation",
 				    "LD_PRELOAD has %s, and this command belongs to %s", path, lib);
 			free(real);
 		} else if (elf.exports) {
-			found(f, FOUND_WARN, topic, "put libshunt.so first",
+			finding_add(f, FINDING_WARN, topic, "put libshunt.so first",
 			    "LD_PRELOAD has %s, which answers NCCL's calls, too%s", path,
 			    ours ? "; Shunt comes first" : ", and comes first");
 		}
 	}
 	if (ours)
-		found(f, FOUND_OK, topic, "", "LD_PRELOAD puts Shunt in front of programs that are started here");
+		finding_add(
+		    f, FINDING_OK, topic, "", "LD_PRELOAD puts Shunt in front of programs that are started here");
 	else
-		found(f, FOUND_INFO, topic, "start it with: shunt run -- PROGRAM",
+		finding_add(f, FINDING_INFO, topic, "start it with: shunt run -- PROGRAM",
 		    "LD_PRELOAD is without Shunt: a program that is started here as it is does not use it");
 }
 
 /* ---- one program */
 
-static void say_who(struct findings *f, const char *path, const struct doctor_elf *elf, bool of_program)
+static void binary_report(struct findings *f, const char *path, const struct doctor_elf *elf, bool is_program)
 {
 	if (elf->is_shunt)
-		found(f, FOUND_OK, topic, "", "%s is Shunt", path);
+		finding_add(f, FINDING_OK, topic, "", "%s is Shunt", path);
 	else if (*elf->needs_later)
-		found(f, FOUND_ERROR, topic,
+		finding_add(f, FINDING_ERROR, topic,
 		    "it does not start with Shunt in front of it: take a Shunt that knows this NCCL",
 		    "%s needs %s, which Shunt does not know", path, elf->needs_later);
 	else if (elf->contains && !elf->exports)
-		found(f, FOUND_WARN, topic, "link it with libnccl.so instead of libnccl_static.a",
+		finding_add(f, FINDING_WARN, topic, "link it with libnccl.so instead of libnccl_static.a",
 		    "%s has NCCL%s%s linked in, and hidden: Shunt cannot get in front of it", path,
 		    *elf->version ? " " : "", elf->version);
 	else if (elf->exports && strstr(path, "/libnccl.so"))
-		found(
-		    f, FOUND_INFO, topic, "", "it gets NCCL %s from %s where no Shunt is in front", elf->version, path);
+		finding_add(f, FINDING_INFO, topic, "", "it gets NCCL %s from %s where no Shunt is in front",
+		    elf->version, path);
 	else if (elf->exports && !elf->needs_nccl)
-		found(f, FOUND_INFO, topic, "",
+		finding_add(f, FINDING_INFO, topic, "",
 		    "%s has NCCL %s linked in, for all to use: a preloaded Shunt is in front of it", path,
 		    elf->version);
 	else if (elf->needs_nccl || elf->imports)
-		found(f, FOUND_OK, topic, "", "%s is linked with NCCL: a preloaded Shunt is in front of it", path);
-	else if (elf->names_nccl && !elf->exports)
-		found(f, FOUND_INFO, topic, "an absolute path in its settings would go past Shunt",
+		finding_add(
+		    f, FINDING_OK, topic, "", "%s is linked with NCCL: a preloaded Shunt is in front of it", path);
+	else if (elf->mentions_nccl && !elf->exports)
+		finding_add(f, FINDING_INFO, topic, "an absolute path in its settings would go past Shunt",
 		    "%s may open libnccl.so by itself: Shunt answers that name, too", path);
-	else if (of_program)
-		found(f, FOUND_INFO, topic, "",
+	else if (is_program)
+		finding_add(f, FINDING_INFO, topic, "",
 		    "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
 }
 
 /* The loader's own list of what it would load: "\tname => path (0x...)". */
-static FILE *list_libraries(const char *interpreter, const char *path, pid_t *pid_p)
+static FILE *loader_list(const char *interpreter, const char *path, pid_t *pid_p)
 {
 	char *argv[] = { (char *)interpreter, "--list", (char *)path, NULL };
 	posix_spawn_file_actions_t actions;
@@ -265,19 +267,19 @@ static void check_program(struct findings *f, const char *path)
 	int err = full ? doctor_elf_read(full, &elf) : -errno;
 
 	if (err == -ENOEXEC) {
-		found(f, FOUND_INFO, topic,
+		finding_add(f, FINDING_INFO, topic,
 		    "give the interpreter, or the library that calls NCCL (such as torch/lib/libtorch_cuda.so)",
 		    "%s is no program of this machine; a script?", path);
 		goto out;
 	}
 	if (err) {
-		found(f, FOUND_ERROR, topic, "", "%s: %s", path, strerror(-err));
+		finding_add(f, FINDING_ERROR, topic, "", "%s: %s", path, strerror(-err));
 		goto out;
 	}
-	say_who(f, path, &elf, true);
+	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
 		goto out; /* linked statically: no loader is known */
-	list = list_libraries(*elf.interpreter ? elf.interpreter : self.interpreter, full, &pid);
+	list = loader_list(*elf.interpreter ? elf.interpreter : self.interpreter, full, &pid);
 	if (!list)
 		goto out;
 	while (fgets(line, sizeof(line), list)) {
@@ -285,7 +287,8 @@ static void check_program(struct findings *f, const char *path)
 
 		line[strcspn(line, "\n")] = 0;
 		if (arrow && !strncmp(arrow + 4, "not found", 9)) {
-			found(f, FOUND_ERROR, topic, "the program does not start like this: look at LD_LIBRARY_PATH",
+			finding_add(f, FINDING_ERROR, topic,
+			    "the program does not start like this: look at LD_LIBRARY_PATH",
 			    "%s needs %.*s, which is not found", path, (int)strcspn(line + strspn(line, "\t"), " "),
 			    line + strspn(line, "\t"));
 			continue;
@@ -294,7 +297,7 @@ static void check_program(struct findings *f, const char *path)
 			continue;
 		*end = 0;
 		if (!doctor_elf_read(arrow + 4, &elf))
-			say_who(f, arrow + 4, &elf, false);
+			binary_report(f, arrow + 4, &elf, false);
 	}
 	fclose(list);
 	waitpid(pid, NULL, 0);
@@ -315,27 +318,28 @@ bool doctor_libraries(struct findings *f, const char *program)
 		return false;
 	}
 	if (tool_lib_open(&lib)) {
-		found(f, FOUND_ERROR, topic, "reinstall, or set SHUNT_LIB to its path", "libshunt.so cannot be used");
+		finding_add(
+		    f, FINDING_ERROR, topic, "reinstall, or set SHUNT_LIB to its path", "libshunt.so cannot be used");
 		goto out;
 	}
 	get_version = (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
 	if (!get_version || get_version(&version))
-		found(f, FOUND_ERROR, topic, "", "%s does not answer ncclGetVersion", lib.path);
+		finding_add(f, FINDING_ERROR, topic, "", "%s does not answer ncclGetVersion", lib.path);
 	used = lib.real_nccl_path();
 	if (strcmp(lib.version(), SHUNT_VERSION))
-		found(f, FOUND_ERROR, topic, "reinstall both together", "%s is Shunt %s, this command is of %s",
+		finding_add(f, FINDING_ERROR, topic, "reinstall both together", "%s is Shunt %s, this command is of %s",
 		    lib.path, lib.version(), SHUNT_VERSION);
 	else
-		found(f, FOUND_OK, topic, "", "Shunt %s: %s", lib.version(), lib.path);
-	look_at_python(f, copies);
-	shunt_find_nccl(keep_copy, copies);
+		finding_add(f, FINDING_OK, topic, "", "Shunt %s: %s", lib.version(), lib.path);
+	python_scan(f, copies);
+	shunt_find_nccl(copy_add, copies);
 	if (used) {
-		found(f, FOUND_OK, topic, "", "the real NCCL of a program that brings none: %d.%d.%d, %s",
+		finding_add(f, FINDING_OK, topic, "", "the real NCCL of a program that brings none: %d.%d.%d, %s",
 		    version / 10000, version / 100 % 100, version % 100, used);
-		keep_copy(used, "", copies);
+		copy_add(used, "", copies);
 		check_version(f, version, used);
 	} else {
-		found(f, FOUND_INFO, topic, "if there should be one: SHUNT_NCCL_LIB=/path/of/libnccl.so.2",
+		finding_add(f, FINDING_INFO, topic, "if there should be one: SHUNT_NCCL_LIB=/path/of/libnccl.so.2",
 		    "no real NCCL would be found: Shunt runs standalone, on one host");
 	}
 	check_copies(f, copies, used);

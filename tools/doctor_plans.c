@@ -13,46 +13,47 @@
 
 static const char topic[] = "plans";
 
-struct tally {
+struct plan_counts {
 	struct findings *f;
 	unsigned good, bad;
 };
 
-static void check_file(void *ctx, const char *path)
+static void plan_file_check(void *ctx, const char *path)
 {
-	struct tally *t = ctx;
+	struct plan_counts *t = ctx;
 	struct shunt_plan *plan;
-	char why[512] = "";
+	char reason[512] = "";
 
-	if (shunt_plan_load_file(path, &plan, why, sizeof(why))) {
-		found(t->f, FOUND_WARN, topic, "correct it or take it away; it is not used", "%s", why);
+	if (shunt_plan_load_file(path, &plan, reason, sizeof(reason))) {
+		finding_add(t->f, FINDING_WARN, topic, "correct it or take it away; it is not used", "%s", reason);
 		t->bad++;
 		return;
 	}
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	t->good++;
 }
 
 /* given: the user named it, so it should be there. */
-static void check_place(struct findings *f, const char *path, bool given)
+static void plan_path_check(struct findings *f, const char *path, bool given)
 {
-	struct tally t = { .f = f };
-	const struct shunt_files files = { .what = "plans", .one = "plan", .add = check_file, .ctx = &t };
+	struct plan_counts t = { .f = f };
+	const struct shunt_files files = { .what = "plans", .one = "plan", .add = plan_file_check, .ctx = &t };
 	struct stat st;
 	int err = stat(path, &st) || (S_ISDIR(st.st_mode) && access(path, R_OK | X_OK)) ? errno : 0;
 
 	if (err && given)
-		found(f, FOUND_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(err));
+		finding_add(f, FINDING_ERROR, topic, "correct SHUNT_PLAN_DIR", "%s: %s", path, strerror(err));
 	else if (err && err != ENOENT && err != ENOTDIR)
-		found(f, FOUND_WARN, topic, "let this user read it, or set SHUNT_CACHE_DIR to a directory of its own",
-		    "%s: %s", path, strerror(err));
+		finding_add(f, FINDING_WARN, topic,
+		    "let this user read it, or set SHUNT_CACHE_DIR to a directory of its own", "%s: %s", path,
+		    strerror(err));
 	if (err)
 		return;
 	shunt_files_path(&files, path, given);
 	if (!t.good && !t.bad && given)
-		found(f, FOUND_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
+		finding_add(f, FINDING_WARN, topic, "it takes files named *.json", "there are no plans in %s", path);
 	else if (t.good || t.bad)
-		found(f, FOUND_OK, topic, "", "%s: %u plan%s can be used, %u cannot", path, t.good,
+		finding_add(f, FINDING_OK, topic, "", "%s: %u plan%s can be used, %u cannot", path, t.good,
 		    t.good == 1 ? "" : "s", t.bad);
 }
 
@@ -67,13 +68,13 @@ void doctor_plans(struct findings *f)
 
 		snprintf(path, sizeof(path), "%.*s", (int)n, list);
 		if (n)
-			check_place(f, path, true);
+			plan_path_check(f, path, true);
 		list += n + (list[n] != 0);
 	}
 	bool cache = shunt_files_cache(shunt_config()->cache_dir, "default", path, sizeof(path));
 	if (cache)
-		check_place(f, path, false);
+		plan_path_check(f, path, false);
 	if (f->n == before)
-		found(f, FOUND_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there",
+		finding_add(f, FINDING_OK, topic, "", "none: SHUNT_PLAN_DIR is not set, and %s is not there",
 		    cache ? path : "a cache directory");
 }

@@ -18,7 +18,7 @@ static bool forced_is_wrong(struct findings *f, const struct shunt_config_row *r
 {
 	if (!*s->forced_bad)
 		return false;
-	found(f, FOUND_ERROR, topic,
+	finding_add(f, FINDING_ERROR, topic,
 	    "it takes all, allreduce, reduce, broadcast, allgather, reducescatter, alltoall, gather, scatter, send and "
 	    "recv",
 	    "%s: there is no collective \"%s\", which is left out", row->source, s->forced_bad);
@@ -27,12 +27,13 @@ static bool forced_is_wrong(struct findings *f, const struct shunt_config_row *r
 
 static bool algo_is_wrong(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s)
 {
-	char why[300];
+	char reason[300];
 
-	if (shunt_forced_check(s->config.algo, why, sizeof(why)))
+	if (shunt_forced_check(s->config.algo, reason, sizeof(reason)))
 		return false;
-	found(f, FOUND_ERROR, topic, "kind:from-to:name, e.g. allreduce:0-64k:oneshot; `shunt info -a` lists the names",
-	    "%s: a rule cannot be used and is left out: %s", row->source, why);
+	finding_add(f, FINDING_ERROR, topic,
+	    "kind:from-to:name, e.g. allreduce:0-64k:oneshot; `shunt info -a` lists the names",
+	    "%s: a rule cannot be used and is left out: %s", row->source, reason);
 	return true;
 }
 
@@ -46,16 +47,16 @@ static void try_tuning(void *ctx, const char *path)
 {
 	struct tuning_files *files = ctx;
 	struct shunt_tuning *t;
-	char why[512];
+	char reason[512];
 
 	files->n++;
-	if (!shunt_tuning_read(path, &t, why, sizeof(why))) {
+	if (!shunt_tuning_read(path, &t, reason, sizeof(reason))) {
 		shunt_tuning_free(t);
 		return;
 	}
 	files->bad++;
-	found(files->f, FOUND_ERROR, topic, "correct it, or make one with `shunt tune`; it is not used",
-	    "%s: tuning file refused: %s", files->source, why);
+	finding_add(files->f, FINDING_ERROR, topic, "correct it, or make one with `shunt tune`; it is not used",
+	    "%s: tuning file refused: %s", files->source, reason);
 }
 
 static void try_tuning_path(const struct shunt_files *files, const char *path)
@@ -64,7 +65,7 @@ static void try_tuning_path(const struct shunt_files *files, const char *path)
 	unsigned before = t->n;
 
 	if (access(path, R_OK)) {
-		found(t->f, FOUND_ERROR, topic, "correct it, or unset it", "%s: %s: %s", t->source, path,
+		finding_add(t->f, FINDING_ERROR, topic, "correct it, or unset it", "%s: %s: %s", t->source, path,
 		    strerror(errno));
 		t->bad++;
 		return;
@@ -72,8 +73,8 @@ static void try_tuning_path(const struct shunt_files *files, const char *path)
 	shunt_files_path(files, path, true);
 	if (t->n != before)
 		return;
-	found(t->f, FOUND_WARN, topic, "it takes files named *.json", "%s: there are no tuning files in %s", t->source,
-	    path);
+	finding_add(t->f, FINDING_WARN, topic, "it takes files named *.json", "%s: there are no tuning files in %s",
+	    t->source, path);
 	t->bad++;
 }
 
@@ -108,8 +109,8 @@ static bool cache_is_wrong(struct findings *f, const struct shunt_config_row *ro
 	else
 		err = !S_ISDIR(st.st_mode) ? ENOTDIR : access(s->config.cache_dir, R_OK | X_OK) ? errno : 0;
 	if (err)
-		found(f, FOUND_ERROR, topic, "it takes a directory", "%s=%s: %s", row->source, s->config.cache_dir,
-		    strerror(err));
+		finding_add(f, FINDING_ERROR, topic, "it takes a directory", "%s=%s: %s", row->source,
+		    s->config.cache_dir, strerror(err));
 	return err;
 }
 
@@ -119,7 +120,7 @@ static bool comm_id_is_wrong(struct findings *f, const struct shunt_config_row *
 
 	if (!shunt_netif_parse(s->nccl.comm_id, s->nccl.socket_family, &addr))
 		return false;
-	found(f, FOUND_ERROR, topic, "host:port, [IPv6 address]:port or interface:port",
+	finding_add(f, FINDING_ERROR, topic, "host:port, [IPv6 address]:port or interface:port",
 	    "%s=%s is no address, or its host is not known here: no communicator can be made", row->source,
 	    s->nccl.comm_id);
 	return true;
@@ -129,9 +130,9 @@ static bool ifname_is_wrong(struct findings *f, const struct shunt_config_row *r
 {
 	struct shunt_netaddr addr;
 
-	if (!shunt_netif_pick(s->nccl.socket_ifname, s->nccl.socket_family, &addr))
+	if (!shunt_netif_select(s->nccl.socket_ifname, s->nccl.socket_family, &addr))
 		return false;
-	found(f, FOUND_ERROR, topic,
+	finding_add(f, FINDING_ERROR, topic,
 	    "`ip address` lists those that there are; prefixes, or names after =, and ^ excludes",
 	    "%s=%s: no interface that it allows is up and has an address%s%s", row->source, s->nccl.socket_ifname,
 	    *s->nccl.socket_family ? " of " : "", s->nccl.socket_family);
@@ -142,7 +143,7 @@ static bool family_is_wrong(struct findings *f, const struct shunt_config_row *r
 {
 	if (!strcmp(s->nccl.socket_family, "AF_INET") || !strcmp(s->nccl.socket_family, "AF_INET6"))
 		return false;
-	found(f, FOUND_ERROR, topic, "", "%s=%s cannot be read, and any is used: it takes AF_INET or AF_INET6",
+	finding_add(f, FINDING_ERROR, topic, "", "%s=%s cannot be read, and any is used: it takes AF_INET or AF_INET6",
 	    row->source, s->nccl.socket_family);
 	return true;
 }

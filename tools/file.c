@@ -10,7 +10,7 @@
 #include "tool.h"
 
 /* A file of its own beside path, with the permissions that path has or would get. 0 or -errno. */
-static int beside_open(struct tool_file *f, const char *path, const struct stat *st)
+static int tmp_open(struct tool_file *f, const char *path, const struct stat *st)
 {
 	mode_t mask = umask(077);
 	int fd, err;
@@ -44,12 +44,12 @@ static int file_open(struct tool_file *f, const char *path)
 		return -EISDIR;
 	f->in_place = there && !S_ISREG(st.st_mode);
 	if (!f->in_place)
-		return beside_open(f, path, there ? &st : NULL);
+		return tmp_open(f, path, there ? &st : NULL);
 	f->out = fopen(path, "we");
 	return f->out ? 0 : -errno;
 }
 
-static int say(const char *path, int err)
+static int write_error(const char *path, int err)
 {
 	if (err)
 		tool_error("cannot write %s: %s", path, strerror(-err));
@@ -58,7 +58,7 @@ static int say(const char *path, int err)
 
 int tool_file_begin(struct tool_file *f, const char *path)
 {
-	return say(path, file_open(f, path));
+	return write_error(path, file_open(f, path));
 }
 
 int tool_file_end(struct tool_file *f, int err)
@@ -71,7 +71,7 @@ int tool_file_end(struct tool_file *f, int err)
 		closed = -errno;
 	if ((err || closed) && !f->in_place)
 		unlink(f->tmp);
-	return err ? err : say(f->path, closed);
+	return err ? err : write_error(f->path, closed);
 }
 
 int tool_file_json(const char *path, const struct json_t *root, size_t flags)
@@ -97,11 +97,11 @@ int tool_file_try(const char *path)
 
 	/* Opening a pipe would wait for its reader, and closing it end that. */
 	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
-		return say(path, access(path, W_OK) ? -errno : 0);
+		return write_error(path, access(path, W_OK) ? -errno : 0);
 	err = file_open(&f, path);
 	if (!err) {
 		fclose(f.out);
 		unlink(f.tmp);
 	}
-	return say(path, err);
+	return write_error(path, err);
 }

@@ -131,8 +131,8 @@ FINDER(kind, SHUNT_NKINDS)
 FINDER(redop, SHUNT_NREDOPS)
 #undef FINDER
 
-struct question {
-	struct shunt_scope scope;
+struct select_query {
+	struct shunt_sel_key sel_key;
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -140,72 +140,73 @@ struct question {
 };
 
 /* What forwards all calls of such a communicator, or NULL. */
-static const char *comm_why(const struct question *q)
+static const char *comm_reason(const struct select_query *q)
 {
-	if (!q->scope.standalone && shunt_nccl_env_forbids_p2p())
+	if (!q->sel_key.standalone && shunt_nccl_env_forbids_p2p())
 		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
-	if (!q->scope.standalone && shunt_nccl_env()->launch_order_implicit)
+	if (!q->sel_key.standalone && shunt_nccl_env()->launch_order_implicit)
 		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
-	return q->scope.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
+	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
 
 /* The plan that a call of so many bytes runs, or NULL. */
-static const struct shunt_plan *plan_of(const struct question *q, uint64_t bytes)
+static const struct shunt_plan *plan_select(const struct select_query *q, uint64_t bytes)
 {
 	struct shunt_plan_query query = {
 		.kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype]
 	};
 	const struct shunt_plan *plan;
 
-	if (!q->plans || q->scope.nranks == 1 || !shunt_select_plans(&q->scope, q->kind))
+	if (!q->plans || q->sel_key.nranks == 1 || !shunt_select_plans(&q->sel_key, q->kind))
 		return NULL;
 	if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
 		return NULL;
 	/* It would be refused, and the call go on without it. */
-	return q->scope.max_ctas && plan->max_blocks > (unsigned)q->scope.max_ctas ? NULL : plan;
+	return q->sel_key.max_ctas && plan->max_blocks > (unsigned)q->sel_key.max_ctas ? NULL : plan;
 }
 
-struct answer {
-	const char *name, *why; /* the path; and why it is not ours, "" if it is */
+struct selection {
+	const char *name, *reason; /* the path; and reason it is not ours, "" if it is */
 	char source[300];
 };
 
-static void answer(const struct question *q, uint64_t bytes, struct answer *a)
+static void selection_make(const struct select_query *q, uint64_t bytes, struct selection *a)
 {
-	const struct shunt_plan *plan = comm_why(q) ? NULL : plan_of(q, bytes);
-	enum shunt_why why = SHUNT_WHY_OURS;
+	const struct shunt_plan *plan = comm_reason(q) ? NULL : plan_select(q, bytes);
+	enum shunt_reason reason = SHUNT_REASON_NONE;
 
-	a->why = "";
-	if (comm_why(q)) {
-		a->name = q->scope.standalone ? "none" : "nccl";
-		a->why = comm_why(q);
+	a->reason = "";
+	if (comm_reason(q)) {
+		a->name = q->sel_key.standalone ? "none" : "nccl";
+		a->reason = comm_reason(q);
 		snprintf(a->source, sizeof(a->source), "%s",
-		    q->scope.standalone ? "there is no such communicator" : "the whole communicator");
+		    q->sel_key.standalone ? "there is no such communicator" : "the whole communicator");
 	} else if (plan) {
 		a->name = plan->name;
 		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
 	} else {
-		a->name = shunt_select_name(&q->scope, q->kind, q->dtype, q->redop, bytes, &why);
-		a->why = shunt_why_name(why);
-		shunt_select_source(&q->scope, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
+		a->name = shunt_select_name(&q->sel_key, q->kind, q->dtype, q->redop, bytes, &reason);
+		a->reason = shunt_reason_name(reason);
+		shunt_select_source(&q->sel_key, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
 	}
 }
 
-static bool same_answer(const struct answer *a, const struct answer *b)
+static bool selection_equal(const struct selection *a, const struct selection *b)
 {
-	return !strcmp(a->name, b->name) && !strcmp(a->why, b->why) && !strcmp(a->source, b->source);
+	return !strcmp(a->name, b->name) && !strcmp(a->reason, b->reason) && !strcmp(a->source, b->source);
 }
 
-/* The smallest size above lo, and at most hi, whose answer differs from that of lo, was; hi has another one. */
-static uint64_t change_find(const struct question *q, const struct answer *was, uint64_t lo, uint64_t hi, uint64_t step)
+/* The smallest size above lo, and at most hi, whose selection differs from that of lo, was; hi has another one. */
+static uint64_t boundary_find(
+    const struct select_query *q, const struct selection *was, uint64_t lo, uint64_t hi, uint64_t step)
 {
 	while (hi - lo > step) {
 		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every type has a size */
 		uint64_t mid = lo + (hi - lo) / step / 2 * step;
-		struct answer now;
+		struct selection now;
 
-		answer(q, mid, &now);
-		if (same_answer(&now, was))
+		selection_make(q, mid, &now);
+		if (selection_equal(&now, was))
 			lo = mid;
 		else
 			hi = mid;
@@ -213,47 +214,47 @@ static uint64_t change_find(const struct question *q, const struct answer *was, 
 	return hi;
 }
 
-/* Sizes at which the answer may change. */
-struct points {
+/* Sizes at which the selection may change. */
+struct size_points {
 	uint64_t step, *at;
-	size_t n, room;
+	size_t n, cap;
 	bool failed; /* no memory */
 };
 
-#define LARGEST ((uint64_t)1 << 60)
+#define MAX_BYTES ((uint64_t)1 << 60)
 
 /* size begins something, or is the first one behind it. */
-static void point_add(void *ctx, uint64_t size)
+static void size_point_add(void *ctx, uint64_t size)
 {
-	struct points *p = ctx;
+	struct size_points *p = ctx;
 
-	if (size > LARGEST)
+	if (size > MAX_BYTES)
 		return;
-	if (p->n == p->room) {
-		size_t room = p->room ? p->room * 2 : 256;
-		uint64_t *more = reallocarray(p->at, room, sizeof(*more));
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 256;
+		uint64_t *more = reallocarray(p->at, cap, sizeof(*more));
 
 		if (!more) {
 			p->failed = true;
 			return;
 		}
 		p->at = more;
-		p->room = room;
+		p->cap = cap;
 	}
 	p->at[p->n++] = (size + p->step - 1) / p->step * p->step;
 }
 
-static void plan_points_add(const struct question *q, struct points *p)
+static void plan_size_points_add(const struct select_query *q, struct size_points *p)
 {
 	const struct shunt_plan *plan;
 	uint64_t parts;
 
 	for (size_t i = 0; q->plans && (plan = shunt_plan_set_at(q->plans, i)); i++) {
 		/* A plan's sizes are those of the message, of which ours may be a part. */
-		if (!shunt_plan_message_bytes(plan->collective, q->scope.nranks, 1, SHUNT_U8, &parts))
+		if (!shunt_plan_message_bytes(plan->collective, q->sel_key.nranks, 1, SHUNT_U8, &parts))
 			continue;
-		point_add(p, plan->min_bytes / parts + (plan->min_bytes % parts != 0));
-		point_add(p, plan->max_bytes / parts + 1);
+		size_point_add(p, plan->min_bytes / parts + (plan->min_bytes % parts != 0));
+		size_point_add(p, plan->max_bytes / parts + 1);
 	}
 }
 
@@ -264,38 +265,38 @@ static int by_size(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-static void range_print(const struct answer *is, uint64_t from, uint64_t to)
+static void range_print(const struct selection *is, uint64_t from, uint64_t to)
 {
 	char a[24], b[24];
 
 	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name,
-	    *is->why ? ": " : "", is->why, is->source);
+	    *is->reason ? ": " : "", is->reason, is->source);
 }
 
 /* Whatever begins or ends somewhere is a point, and powers of two find the rest. */
-static int ranges_print(const struct question *q)
+static int ranges_print(const struct select_query *q)
 {
 	/* Parts between multiples of 16 bytes are a matter of their own (algos/select.c). */
-	struct points p = { .step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype] };
+	struct size_points p = { .step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype] };
 	uint64_t from = p.step, last = from;
-	struct answer is, now;
+	struct selection is, now;
 
-	shunt_select_borders(&q->scope, q->kind, point_add, &p);
-	plan_points_add(q, &p);
+	shunt_select_crossovers(&q->sel_key, q->kind, size_point_add, &p);
+	plan_size_points_add(q, &p);
 	for (int shift = 0; shift < 41; shift++)
-		point_add(&p, 1ull << shift);
+		size_point_add(&p, 1ull << shift);
 	if (p.failed) {
 		free(p.at);
 		tool_error("out of memory");
 		return TOOL_FAIL;
 	}
 	qsort(p.at, p.n, sizeof(*p.at), by_size);
-	answer(q, from, &is);
+	selection_make(q, from, &is);
 	for (size_t i = 0; i < p.n; i++) {
 		if (p.at[i] <= last)
 			continue;
-		for (answer(q, p.at[i], &now); !same_answer(&now, &is); answer(q, from, &is)) {
-			uint64_t change = change_find(q, &is, last, p.at[i], p.step);
+		for (selection_make(q, p.at[i], &now); !selection_equal(&now, &is); selection_make(q, from, &is)) {
+			uint64_t change = boundary_find(q, &is, last, p.at[i], p.step);
 
 			range_print(&is, from, change - p.step);
 			from = last = change;
@@ -308,22 +309,22 @@ static int ranges_print(const struct question *q)
 }
 
 /* The tables that a communicator of so many ranks would have here: of the first device, and of the tuning files. */
-static void tables_find(struct question *q, const struct tool_lib *lib, bool forced_mode)
+static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
 	struct shunt_device_identity id = { .size = sizeof(id) };
 	__typeof__(shunt_device_identify) *identify =
 	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
-	struct shunt_machine m = { .nranks = q->scope.nranks, .sim = q->scope.sim };
+	struct shunt_machine m = { .nranks = q->sel_key.nranks, .sim = q->sel_key.sim };
 
 	if (!identify || identify(0, &id))
 		return;
 	if (forced_mode && !id.cc) /* as if there were GPUs */
 		return;
-	q->scope.cc = (uint16_t)id.cc;
+	q->sel_key.cc = (uint16_t)id.cc;
 	m.cc = id.cc;
 	m.driver = id.driver;
 	memcpy(m.gpu, id.name, sizeof(m.gpu));
-	q->scope.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->scope.standalone, true);
+	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.standalone, true);
 }
 
 static int select_main(int argc, char **argv)
@@ -333,7 +334,7 @@ static int select_main(int argc, char **argv)
 		{ "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
 		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
 		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
-	struct question q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
+	struct select_query q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
 	int opt, found = 0, mode = 0, status = TOOL_OK;
 	unsigned ranks = 0, cc = 0;
 
@@ -357,7 +358,7 @@ static int select_main(int argc, char **argv)
 			mode = opt;
 			break;
 		case 'w':
-			q.scope.windows = true;
+			q.sel_key.symmem = true;
 			break;
 		case 'c':
 			if (tool_parse_uint(optarg, 10, 9999, &cc))
@@ -381,10 +382,10 @@ static int select_main(int argc, char **argv)
 			if (tool_parse_size(argv[i], 1, UINT64_MAX, &bytes))
 				return tool_usage_error("size: %s", tool_refused(argv[i]));
 	}
-	q.scope.nranks = (int)ranks;
-	q.scope.max_ctas = (int)shunt_nccl_env_max_ctas();
-	q.scope.standalone = mode == 's';
-	q.scope.deterministic = shunt_config()->deterministic;
+	q.sel_key.nranks = (int)ranks;
+	q.sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
+	q.sel_key.standalone = mode == 's';
+	q.sel_key.deterministic = shunt_config()->deterministic;
 	/*
 	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the
 	 * code says, which reads its level before that.
@@ -401,9 +402,9 @@ static int select_main(int argc, char **argv)
 		    (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
 		if (get_version)
 			get_version(&version);
-		q.scope.standalone = !lib.real_nccl_path();
-		const char *device = q.scope.standalone ? lib.device_kind() : NULL;
-		q.scope.sim = device && !strcmp(device, "sim");
+		q.sel_key.standalone = !lib.real_nccl_path();
+		const char *device = q.sel_key.standalone ? lib.device_kind() : NULL;
+		q.sel_key.sim = device && !strcmp(device, "sim");
 		if (!cc)
 			tables_find(&q, &lib, false);
 	} else if (!cc) {
@@ -412,26 +413,26 @@ static int select_main(int argc, char **argv)
 		if (!tool_lib_open(&lib))
 			tables_find(&q, &lib, true);
 	}
-	if (!q.scope.cc && !q.scope.sim)
-		q.scope.cc = (uint16_t)(cc ? cc : 90);
-	q.plans = shunt_plan_set_get(q.scope.nranks, q.scope.nranks);
+	if (!q.sel_key.cc && !q.sel_key.sim)
+		q.sel_key.cc = (uint16_t)(cc ? cc : 90);
+	q.plans = shunt_plan_set_get(q.sel_key.nranks, q.sel_key.nranks);
 	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype),
 	    shunt_redop_name(q.redop), ranks,
-	    q.scope.sim            ? "standalone on the sim" :
-	        q.scope.standalone ? "standalone" :
-	                             "in front of the real NCCL",
-	    q.scope.windows ? ", buffers in windows" : "");
+	    q.sel_key.sim            ? "standalone on the sim" :
+	        q.sel_key.standalone ? "standalone" :
+	                               "in front of the real NCCL",
+	    q.sel_key.symmem ? ", buffers in windows" : "");
 	if (optind == argc)
 		status = ranges_print(&q);
 	for (int i = optind; i < argc; i++) {
-		struct answer is;
+		struct selection is;
 		uint64_t bytes;
 
 		tool_parse_size(argv[i], 1, UINT64_MAX, &bytes);
-		answer(&q, bytes, &is);
-		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.why ? ": " : "", is.why, is.source);
+		selection_make(&q, bytes, &is);
+		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
 	}
-	shunt_plan_set_drop(q.plans);
+	shunt_plan_set_unref(q.plans);
 	return status;
 }
 

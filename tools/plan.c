@@ -32,11 +32,11 @@ static const char plan_help[] =
 struct shunt_plan *plan_open(const char *path)
 {
 	struct shunt_plan *plan;
-	char why[PLAN_WHY_BYTES];
+	char reason[PLAN_REASON_BYTES];
 
-	if (!shunt_plan_load_file(path, &plan, why, sizeof(why)))
+	if (!shunt_plan_load_file(path, &plan, reason, sizeof(reason)))
 		return plan;
-	tool_error("%s", why);
+	tool_error("%s", reason);
 	return NULL;
 }
 
@@ -57,7 +57,7 @@ static int plan_main(int argc, char **argv)
 	if (argc < 2)
 		return tool_usage_error("check, show, run or new?");
 	if (!strncmp(argv[1], "--worker=", 9)) {
-		tool_action("run");
+		tool_action_set("run");
 		return plan_run_worker(argc, argv);
 	}
 	for (int i = 0; i < NACTIONS; i++) {
@@ -67,7 +67,7 @@ static int plan_main(int argc, char **argv)
 			fputs(actions[i].help, stdout);
 			return TOOL_OK;
 		}
-		tool_action(actions[i].name);
+		tool_action_set(actions[i].name);
 		return actions[i].run(argc - 1, argv + 1);
 	}
 	return tool_usage_error("there is no action \"%s\"", argv[1]);

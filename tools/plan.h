@@ -16,7 +16,7 @@ extern const char plan_check_help[], plan_show_help[], plan_run_help[], plan_new
 /* A process that plan run started for a rank. argv is the command's, argv[0] "plan", argv[1] "--worker=...". */
 int plan_run_worker(int argc, char **argv);
 
-enum { PLAN_WHY_BYTES = 1024 };
+enum { PLAN_REASON_BYTES = 1024 };
 
 /* The plan in a file, or NULL after a message. To be dropped. */
 struct shunt_plan *plan_open(const char *path);
@@ -25,22 +25,22 @@ const char *plan_range_text(const struct shunt_plan *plan, char *buf);
 /* Text as a JSON string, with its quotes. */
 void plan_json_string(FILE *out, const char *text);
 
-/* ---- what an operation does, in words (plan_words.c) ---- */
+/* ---- what an operation does, as text (plan_describe.c) ---- */
 
 /* "output[1] = input[0] + packets scratch[1]". Always terminated. */
-void plan_op_words(
+void plan_op_describe(
     const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
 
-/* ---- a launch, played with made-up durations (plan_time.h) ---- */
+/* ---- a launch, simulated with made-up durations (plan_time.h) ---- */
 
 enum plan_arrow_kind { PLAN_ARROW_SIGNAL, PLAN_ARROW_SEMAPHORE, PLAN_ARROW_BARRIER, PLAN_ARROW_DATA };
 
 /* One run of an operation: in a pipeline there is one for each window. */
 struct plan_step {
 	const struct shunt_plan_op *op;
-	uint32_t row;             /* block, counted over all ranks */
-	uint32_t window;          /* from 0; 0 outside of pipelines */
-	double asked, start, end; /* it waits from asked to start */
+	uint32_t row;                /* block, counted over all ranks */
+	uint32_t window;             /* from 0; 0 outside of pipelines */
+	double ready_at, start, end; /* it waits from ready_at to start */
 };
 
 struct plan_arrow {
@@ -77,7 +77,7 @@ int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t r
 struct plan_recipe {
 	const struct plan_shape *shape;
 	const char *name;
-	unsigned nranks, blocks, threads, lanes;
+	unsigned nranks, blocks, threads, instances;
 	bool inplace;
 	const char *redop;
 	uint64_t unit; /* pipelines: bytes of a window */
@@ -93,8 +93,8 @@ struct plan_shape {
 	const char *plan_collective; /* as plans have it */
 	const char *name, *summary;
 	bool reduces, can_inplace, inplace; /* inplace: unless told otherwise */
-	bool packets, pipelined;
-	unsigned roles;  /* blocks of a lane, each with a program of its own; 0: all blocks share all slices */
+	bool ll, pipelined;
+	unsigned roles;  /* blocks of an instance, each with a program of its own; 0: all blocks share all slices */
 	unsigned blocks; /* unless told otherwise */
 	uint64_t min_bytes, max_bytes;
 	int priority;
@@ -105,7 +105,7 @@ extern const struct plan_shape plan_shapes[]; /* ends with a NULL name */
 char *plan_recipe_text(const struct plan_recipe *r);
 
 /* A slice of our own buffer or, with peer >= 0, of a peer's scratch. */
-struct plan_at {
+struct plan_slice {
 	char buffer; /* 'i', 'o', 's' */
 	int peer;    /* -1: our own */
 	unsigned index, size;
@@ -134,8 +134,8 @@ void plan_write_block_end(struct plan_writer *w);
 /* peers: whom, as ranks. */
 void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const unsigned *peers, unsigned n);
 void plan_write_nop(struct plan_writer *w);
-void plan_write_data(struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc,
-    const struct plan_at *dst, unsigned ndst);
+void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,
+    const struct plan_slice *dst, unsigned ndst);
 void plan_write_pipeline(struct plan_writer *w);
 void plan_write_pipeline_end(struct plan_writer *w);
 #endif

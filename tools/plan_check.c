@@ -24,13 +24,13 @@ struct check {
 	unsigned right, wrong;
 };
 
-static void report_json(struct check *c, const char *path, const struct shunt_plan *plan, const char *why)
+static void report_json(struct check *c, const char *path, const struct shunt_plan *plan, const char *reason)
 {
 	printf("%s\n {\"file\": ", c->right + c->wrong ? "," : "[");
 	plan_json_string(stdout, path);
 	if (!plan) {
 		fputs(", \"ok\": false, \"error\": ", stdout);
-		plan_json_string(stdout, why);
+		plan_json_string(stdout, reason);
 		putchar('}');
 		return;
 	}
@@ -40,27 +40,27 @@ static void report_json(struct check *c, const char *path, const struct shunt_pl
 	       "\"threads\": %u,"
 	       " \"min_message_size\": %" PRIu64 ", \"max_message_size\": %" PRIu64 ", \"priority\": %d, \"auto\": %s,"
 	       " \"hash\": \"%016" PRIx64 "\"}",
-	    shunt_plan_collective_name(plan->collective), plan->nranks, plan->packets ? "LL" : "Simple",
+	    shunt_plan_collective_name(plan->collective), plan->nranks, plan->ll ? "LL" : "Simple",
 	    plan->inplace ? "true" : "false", plan->max_blocks, plan->threads, plan->min_bytes, plan->max_bytes,
 	    plan->priority, plan->automatic ? "true" : "false", plan->hash);
 }
 
 static void check_file(struct check *c, const char *path)
 {
-	char why[PLAN_WHY_BYTES], range[64];
+	char reason[PLAN_REASON_BYTES], range[64];
 	struct shunt_plan *plan = NULL;
 
-	shunt_plan_load_file(path, &plan, why, sizeof(why));
+	shunt_plan_load_file(path, &plan, reason, sizeof(reason));
 	if (c->json)
-		report_json(c, path, plan, why);
+		report_json(c, path, plan, reason);
 	else if (!plan)
-		printf("wrong  %s\n", why);
+		printf("wrong  %s\n", reason);
 	else if (!c->quiet)
 		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks,
 		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
 	*(plan ? &c->right : &c->wrong) += 1;
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 }
 
 static int check_path(struct check *c, const char *path)

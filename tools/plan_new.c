@@ -114,7 +114,7 @@ static int shape_find(struct new_opts *o, const char *collective, const char *na
 	bool known = false;
 
 	for (const struct plan_shape *s = plan_shapes; s->name; s++) {
-		if (!shunt_same_name(collective, strlen(collective), s->collective))
+		if (!shunt_names_equal(collective, strlen(collective), s->collective))
 			continue;
 		known = true;
 		if (!strcmp(s->name, name)) {
@@ -142,7 +142,7 @@ static int recipe_complete(struct new_opts *o, char name[300])
 	if (s->roles && r->blocks % s->roles)
 		return tool_usage_error("--blocks: %u is not a multiple of the %u stages of %s %s", r->blocks, s->roles,
 		    s->collective, s->name);
-	r->lanes = s->roles ? r->blocks / s->roles : 1;
+	r->instances = s->roles ? r->blocks / s->roles : 1;
 	if (o->unit_given && !s->pipelined)
 		return tool_usage_error("--unit: only pipelined has windows");
 	if (o->op_given && !s->reduces)
@@ -193,7 +193,7 @@ int plan_new_main(int argc, char **argv)
 		{ "priority", required_argument, NULL, OPT_PRIORITY }, { "name", required_argument, NULL, OPT_NAME },
 		{ "output", required_argument, NULL, 'o' }, { "list", no_argument, NULL, OPT_LIST }, { 0 } };
 	struct new_opts o = { .recipe = { .threads = 512, .redop = "sum", .unit = 64 << 10 } };
-	char name[300], why[PLAN_WHY_BYTES], *text;
+	char name[300], reason[PLAN_REASON_BYTES], *text;
 	struct shunt_plan *plan;
 	int opt, err, status;
 
@@ -222,11 +222,11 @@ int plan_new_main(int argc, char **argv)
 		return TOOL_FAIL;
 	}
 	/* Whatever was asked for, nobody is to get a plan that the library refuses. */
-	if (shunt_plan_load_buffer(o.recipe.name, text, strlen(text), &plan, why, sizeof(why))) {
-		tool_error("the plan would be refused: %s", why);
+	if (shunt_plan_load_buffer(o.recipe.name, text, strlen(text), &plan, reason, sizeof(reason))) {
+		tool_error("the plan would be refused: %s", reason);
 		status = TOOL_FAIL;
 	} else {
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 		status = text_write(text, o.output);
 	}
 	free(text);

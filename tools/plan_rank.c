@@ -8,15 +8,15 @@
 
 void plan_rank_note(struct plan_rank *r, enum bench_stage stage)
 {
-	bench_progress_note(r->progress, stage, 0, -1);
+	bench_progress_set(r->progress, stage, 0, -1);
 }
 
 int plan_rank_gather(struct plan_rank *r, const void *mine, size_t bytes, void *all)
 {
-	plan_rank_note(r, BENCH_GATHER);
-	int err = bench_team_gather(r->team, mine, bytes, all);
+	plan_rank_note(r, BENCH_ALLGATHER);
+	int err = bench_ranks_allgather(r->ranks, mine, bytes, all);
 
-	return bench_round_error(r->rank, err);
+	return bench_ranks_error(r->rank, err);
 }
 
 int plan_rank_device(const struct plan_rank *r, const char *what, int err)
@@ -37,17 +37,17 @@ static int plan_register(struct plan_rank *r)
 	__typeof__(shunt_plan_register_file) *add = (__typeof__(add))dlsym(r->lib.handle, "shunt_plan_register_file");
 	__typeof__(shunt_plan_set_selector) *select =
 	    (__typeof__(select))dlsym(r->lib.handle, "shunt_plan_set_selector");
-	char why[PLAN_WHY_BYTES] = "";
+	char reason[PLAN_REASON_BYTES] = "";
 	int err;
 
 	if (!add || !select) {
 		tool_error("%s knows no plans: it is not the libshunt.so of this version", r->lib.path);
 		return -ENOSYS;
 	}
-	err = add(r->o->file, why, sizeof(why));
+	err = add(r->o->file, reason, sizeof(reason));
 	/* With --threads another rank was first. */
 	if (err && err != -EEXIST) {
-		tool_error("rank %d: %s", r->rank, why);
+		tool_error("rank %d: %s", r->rank, reason);
 		return err;
 	}
 	select(want_plan, (void *)(uintptr_t)r->o->plan->name);
@@ -100,8 +100,8 @@ static int rank_open(struct plan_rank *r)
 	const char *missing;
 	int err;
 
-	plan_rank_note(r, BENCH_MEET);
-	err = bench_team_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->team);
+	plan_rank_note(r, BENCH_RENDEZVOUS);
+	err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->ranks);
 	if (err)
 		return err;
 	plan_rank_note(r, BENCH_INIT);
@@ -145,7 +145,7 @@ static void rank_close(struct plan_rank *r, bool clean)
 	}
 	free(r->block);
 	plan_rank_note(r, BENCH_DONE);
-	bench_team_leave(r->team);
+	bench_ranks_leave(r->ranks);
 }
 
 /* ---- the table ---- */
@@ -217,30 +217,30 @@ static int tasks_run(struct plan_rank *r)
 	return err;
 }
 
-int plan_run_rank(const void *arg, const struct bench_seat *seat)
+int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot)
 {
 	struct plan_rank *r = calloc(1, sizeof(*r));
 	int err, status = TOOL_FAIL;
 
 	if (!r) {
-		bench_team_fail(NULL, seat->shared);
+		bench_ranks_abort(NULL, rank_slot->shared);
 		return TOOL_FAIL;
 	}
 	r->o = arg;
-	r->shared = seat->shared;
-	r->progress = seat->progress;
-	r->rank = seat->rank;
-	r->device = seat->device;
-	r->nranks = seat->shared->launch.nranks;
+	r->shared = rank_slot->shared;
+	r->progress = rank_slot->progress;
+	r->rank = rank_slot->rank;
+	r->device = rank_slot->device;
+	r->nranks = rank_slot->shared->launch.nranks;
 	r->element = shunt_dtype_bytes[r->o->dtype];
 	err = r->nranks == (int)r->o->plan->nranks ? rank_open(r) : -EINVAL;
-	if (err == -EINVAL && !r->team)
+	if (err == -EINVAL && !r->ranks)
 		tool_error("%s is for %u ranks, and there are %d", r->o->plan->name, r->o->plan->nranks, r->nranks);
 	if (!err)
 		err = tasks_run(r);
 	/* Nobody takes away what others still use. */
 	if (!err)
-		err = bench_team_barrier(r->team);
+		err = bench_ranks_barrier(r->ranks);
 	if (!err && !r->rank && !r->sizes)
 		tool_error("no size from %llu to %llu bytes is one that the plan admits", (unsigned long long)r->first,
 		    (unsigned long long)r->last);
@@ -249,7 +249,7 @@ int plan_run_rank(const void *arg, const struct bench_seat *seat)
 	if (!err)
 		status = r->wrong || !r->sizes ? TOOL_FAIL : TOOL_OK;
 	else
-		bench_team_fail(r->team, r->shared);
+		bench_ranks_abort(r->ranks, r->shared);
 	rank_close(r, !err);
 	free(r);
 	return status;

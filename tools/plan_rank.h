@@ -13,7 +13,7 @@ struct plan_rank {
 	const struct plan_run_opts *o;
 	struct bench_shared *shared;
 	struct bench_progress *progress;
-	struct bench_team *team;
+	struct bench_ranks *ranks;
 	struct tool_lib lib;
 	struct bench_nccl nccl;
 	ncclComm_t comm;

@@ -15,7 +15,7 @@ char *plan_rank_recv_at(const struct plan_rank *r, const struct plan_task *t)
 	    (t->place == BENCH_IN ? bench_coll_recv_offset(r->o->base.coll, t->count, r->rank) * r->element : 0);
 }
 
-static int call(struct plan_rank *r, const struct plan_task *t)
+static int coll_call(struct plan_rank *r, const struct plan_task *t)
 {
 	struct bench_args a = { .send = plan_rank_send_at(r, t),
 		.recv = plan_rank_recv_at(r, t),
@@ -38,7 +38,7 @@ int plan_rank_capture(struct plan_rank *r, const struct plan_task *t, void **gra
 	err = plan_rank_device(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
-	err = call(r, t);
+	err = coll_call(r, t);
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : plan_rank_device(r, "capture", end);
 }
@@ -48,7 +48,8 @@ int plan_rank_calls(struct plan_rank *r, const struct plan_task *t, void *graph,
 	int err = 0;
 
 	for (int i = 0; !err && i < n; i++)
-		err = graph ? plan_rank_device(r, "graph launch", r->lib.graph_launch(graph, r->stream)) : call(r, t);
+		err = graph ? plan_rank_device(r, "graph launch", r->lib.graph_launch(graph, r->stream)) :
+		              coll_call(r, t);
 	return err ? err : plan_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
 }
 
@@ -62,9 +63,9 @@ int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *grap
 	for (int round = 0; !err && round < r->rounds; round++) {
 		plan_rank_note(r, BENCH_TIME);
 		/* The first may sleep, the second lets all go at once. */
-		err = bench_team_barrier(r->team);
+		err = bench_ranks_barrier(r->ranks);
 		if (!err)
-			err = bench_team_barrier(r->team);
+			err = bench_ranks_barrier(r->ranks);
 		start = bench_now_us();
 		if (!err)
 			err = plan_rank_calls(r, t, graph, r->iters);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what a rank has after a call right, did nobody write elsewhere, and was it the plan that made it? */
+/* Is what a rank has after a call right, did nobody write anywhere else, and was it the plan that made it? */
 #include <errno.h>
 #include <string.h>
 #include "plan_rank.h"
@@ -45,7 +45,7 @@ static int result_check(
 			    bench_data_check(data, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text)) :
 			    bench_data_check_copy(
 			        data, b.from, b.from_at + first, n, r->block, *text ? NULL : text, sizeof(text));
-			atomic_fetch_add(&r->progress->beats, 1);
+			atomic_fetch_add(&r->progress->heartbeats, 1);
 		}
 	}
 	if (wrong)
@@ -56,7 +56,7 @@ static int result_check(
 }
 
 /* Behind the result nothing was written, nor was the input. */
-static int rest_check(struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
+static int guard_check(struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
 {
 	const struct bench_coll *coll = r->o->base.coll;
 	uint64_t sent = t->count * bench_coll_blocks(coll, coll->send_many, r->nranks) * r->element,
@@ -112,14 +112,14 @@ int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph,
 		if (!err)
 			err = result_check(r, data, t, wrong_p);
 		if (!err)
-			err = rest_check(r, data, t, wrong_p);
+			err = guard_check(r, data, t, wrong_p);
 		bench_data_destroy(data);
 	}
 	return err;
 }
 
 /* Calls of ours that did not run the plan, and where they went. */
-static uint64_t elsewhere(struct plan_rank *r, const char **path_p, const char **reason_p)
+static uint64_t count_other_paths(struct plan_rank *r, const char **path_p, const char **reason_p)
 {
 	struct shunt_counter rows[64];
 	uint64_t calls = 0;
@@ -142,7 +142,7 @@ int plan_rank_used(struct plan_rank *r)
 	uint64_t mine, all[BENCH_MAX_RANKS];
 	int err;
 
-	mine = elsewhere(r, &path, &reason);
+	mine = count_other_paths(r, &path, &reason);
 	err = plan_rank_gather(r, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++) {
 		if (!all[i])

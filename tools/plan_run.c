@@ -206,7 +206,7 @@ int plan_run_main(int argc, char **argv)
 	}
 	if (!status)
 		status = bench_launch_run(&o.base, argc + 1, args);
-	shunt_plan_drop(o.plan);
+	shunt_plan_unref(o.plan);
 	free(args);
 	return status;
 }
@@ -222,7 +222,7 @@ int plan_run_worker(int argc, char **argv)
 	o.base.worker_fd = fd;
 	o.base.worker_index = index;
 	if (!status)
-		status = bench_seats_run(&o.base, plan_run_rank, &o);
-	shunt_plan_drop(o.plan);
+		status = bench_rank_slots_run(&o.base, plan_run_rank, &o);
+	shunt_plan_unref(o.plan);
 	return status;
 }

@@ -9,7 +9,7 @@
 #define REDUCESCATTER \
 	.collective = "reduce_scatter", .plan_collective = "reducescatter", .reduces = true, .can_inplace = true
 #define ALLTOALL .collective = "all_to_all", .plan_collective = "alltoall"
-#define ONESHOT .name = "oneshot-ll", .packets = true
+#define ONESHOT .name = "oneshot-ll", .ll = true
 #define PIPELINED .name = "pipelined", .pipelined = true, .max_bytes = UINT64_MAX
 #define RING .name = "ring", .roles = 1, .blocks = 16, .max_bytes = UINT64_MAX, .priority = -1
 #define SMALL (16 << 10)
@@ -18,7 +18,7 @@
 const struct plan_shape plan_shapes[] = {
 	{ ALLREDUCE, ONESHOT, .blocks = 16, .max_bytes = SMALL, .write = plan_shape_allreduce_oneshot,
 	    .summary = "everybody sends all to all and reduces everything; packets" },
-	{ ALLREDUCE, .name = "twoshot-ll", .packets = true, .blocks = 64, .min_bytes = SMALL + 1, .max_bytes = MIDDLE,
+	{ ALLREDUCE, .name = "twoshot-ll", .ll = true, .blocks = 64, .min_bytes = SMALL + 1, .max_bytes = MIDDLE,
 	    .write = plan_shape_allreduce_twoshot,
 	    .summary = "each rank reduces one part and sends the result to all; packets" },
 	{ ALLREDUCE, PIPELINED, .roles = 3, .blocks = 48, .min_bytes = MIDDLE + 1,

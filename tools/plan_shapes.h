@@ -12,17 +12,17 @@ enum { PLAN_SHAPE_RANKS = 8 };
 
 /* ---- slices */
 
-static inline struct plan_at plan_own(char buffer, unsigned index)
+static inline struct plan_slice plan_local_slice(char buffer, unsigned index)
 {
-	return (struct plan_at){ buffer, -1, index, 1 };
+	return (struct plan_slice){ buffer, -1, index, 1 };
 }
 
-static inline struct plan_at plan_at_peer(unsigned peer, unsigned index)
+static inline struct plan_slice plan_peer_slice(unsigned peer, unsigned index)
 {
-	return (struct plan_at){ 's', (int)peer, index, 1 };
+	return (struct plan_slice){ 's', (int)peer, index, 1 };
 }
 
-static inline void plan_write_copy(struct plan_writer *w, struct plan_at src, struct plan_at dst)
+static inline void plan_write_copy(struct plan_writer *w, struct plan_slice src, struct plan_slice dst)
 {
 	plan_write_data(w, "copy", &src, 1, &dst, 1);
 }
@@ -30,7 +30,7 @@ static inline void plan_write_copy(struct plan_writer *w, struct plan_at src, st
 /* ---- peers */
 
 /* The other ranks, beginning with the one `turn` + 1 behind us. */
-static inline unsigned plan_others(const struct plan_writer *w, unsigned turn, unsigned peers[PLAN_SHAPE_RANKS])
+static inline unsigned plan_other_ranks(const struct plan_writer *w, unsigned turn, unsigned peers[PLAN_SHAPE_RANKS])
 {
 	unsigned n = w->recipe->nranks, count = 0;
 
@@ -39,39 +39,39 @@ static inline unsigned plan_others(const struct plan_writer *w, unsigned turn, u
 	return count;
 }
 
-/* ---- lanes: blocks that have chunks of their own */
+/* ---- instances: blocks that have chunks of their own */
 
-struct plan_lane {
+struct plan_instance {
 	struct plan_writer *w;
-	unsigned lane, lanes;
-	unsigned peers[PLAN_SHAPE_RANKS], npeers; /* pipelines: of the lane, in its order */
+	unsigned instance, instances;
+	unsigned peers[PLAN_SHAPE_RANKS], npeers; /* pipelines: of the instance, in its order */
 };
 
-/* Chunk c of the lane. */
-static inline unsigned lane_chunk(const struct plan_lane *l, unsigned c)
+/* Chunk c of the instance. */
+static inline unsigned instance_chunk(const struct plan_instance *l, unsigned c)
 {
-	return c * l->lanes + l->lane;
+	return c * l->instances + l->instance;
 }
 
-static inline struct plan_at lane_own(const struct plan_lane *l, char buffer, unsigned c)
+static inline struct plan_slice instance_own(const struct plan_instance *l, char buffer, unsigned c)
 {
-	return plan_own(buffer, lane_chunk(l, c));
+	return plan_local_slice(buffer, instance_chunk(l, c));
 }
 
-static inline struct plan_at lane_at_peer(const struct plan_lane *l, unsigned peer, unsigned c)
+static inline struct plan_slice instance_at_peer(const struct plan_instance *l, unsigned peer, unsigned c)
 {
-	return plan_at_peer(peer, lane_chunk(l, c));
+	return plan_peer_slice(peer, instance_chunk(l, c));
 }
 
 /* Until all of these have signalled; what they wrote may then be read by all threads. */
-static inline void lane_wait(struct plan_lane *l, unsigned link, const unsigned *peers, unsigned n)
+static inline void instance_wait(struct plan_instance *l, unsigned link, const unsigned *peers, unsigned n)
 {
 	plan_write_sync(l->w, "wait", link, peers, n);
 	plan_write_nop(l->w);
 }
 
 /* What all threads have written may be read by these. */
-static inline void lane_signal(struct plan_lane *l, unsigned link, const unsigned *peers, unsigned n)
+static inline void instance_signal(struct plan_instance *l, unsigned link, const unsigned *peers, unsigned n)
 {
 	plan_write_nop(l->w);
 	plan_write_sync(l->w, "signal", link, peers, n);

@@ -27,14 +27,14 @@ static void head_print(const struct shunt_plan *p)
 	char range[64];
 
 	printf("%s: %s of %u ranks, %s, %s%s\n", p->name, shunt_plan_collective_name(p->collective), p->nranks,
-	    p->inplace ? "in place" : "out of place", plan_range_text(p, range), p->packets ? ", packets" : "");
+	    p->inplace ? "in place" : "out of place", plan_range_text(p, range), p->ll ? ", packets" : "");
 	printf("  %u threads a block, a chunk is a multiple of %u bytes%s%s\n", p->threads, p->alignment,
 	    p->double_scratch ? ", two scratch halves in turns" : "",
 	    p->reuse_resources ? ", peers are reached through scratch only" : "");
-	if (p->packets)
+	if (p->ll)
 		printf("  packets travel as %s\n",
-		    p->lines ? "lines, 120 bytes of data in 128: all that are read are read as they were written" :
-		               "written, 8 bytes of data in 16");
+		    p->ll128 ? "LL128, 120 bytes of data in 128: all that are read are read as they were written" :
+		               "LL, 8 bytes of data in 16");
 	if (p->priority || !p->automatic)
 		printf("  priority %d%s\n", p->priority, p->automatic ? "" : ", run by name only");
 	printf("  hash %016" PRIx64 "\n", p->hash);
@@ -48,7 +48,7 @@ static void op_print(const struct shunt_plan *p, uint32_t rank, const struct shu
 		snprintf(number, sizeof(number), "%u", op->at);
 	else
 		snprintf(number, sizeof(number), "%u.%u", op->at, op->inner);
-	plan_op_words(p, rank, op, text, sizeof(text));
+	plan_op_describe(p, rank, op, text, sizeof(text));
 	printf("    %6s  %s%-11s %s\n", number, op->inner == SHUNT_PLAN_NIL ? "" : "  ", shunt_plan_op_name(op->code),
 	    text);
 }
@@ -151,6 +151,6 @@ int plan_show_main(int argc, char **argv)
 			if (rank == ANY || rank == r)
 				rank_print(plan, r, block);
 	}
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	return status;
 }

@@ -13,44 +13,53 @@ enum { LABEL = 175, ROW = 24, BOX = 16, RANK_GAP = 10, TOP = 56, BOTTOM = 64, MA
 #define WIDEST 3200.0 /* if that leaves operations readable */
 #define CHAR 5.2      /* of the boxes' letters */
 
-enum look { LOOK_MEET, LOOK_GIVE, LOOK_TAKE, LOOK_LOCAL, LOOK_SEND, LOOK_REDUCE, LOOK_REDUCE_SEND, NLOOKS };
+enum op_style {
+	STYLE_SYNC,
+	STYLE_SIGNAL,
+	STYLE_WAIT,
+	STYLE_LOCAL,
+	STYLE_SEND,
+	STYLE_REDUCE,
+	STYLE_REDUCE_SEND,
+	NSTYLES
+};
 static const struct {
 	const char *colour, *legend;
-} looks[NLOOKS] = {
-	[LOOK_MEET] = { "#c3c9d1", "meet" },
-	[LOOK_GIVE] = { "#eda73f", "signal" },
-	[LOOK_TAKE] = { "#f7dcab", "wait" },
-	[LOOK_LOCAL] = { "#a9d3ee", "copy, unpack" },
-	[LOOK_SEND] = { "#5b9bdb", "to peers" },
-	[LOOK_REDUCE] = { "#9bd08f", "reduce" },
-	[LOOK_REDUCE_SEND] = { "#4fa55c", "reduce, to peers" },
+} op_styles[NSTYLES] = {
+	[STYLE_SYNC] = { "#c3c9d1", "sync" },
+	[STYLE_SIGNAL] = { "#eda73f", "signal" },
+	[STYLE_WAIT] = { "#f7dcab", "wait" },
+	[STYLE_LOCAL] = { "#a9d3ee", "copy, unpack" },
+	[STYLE_SEND] = { "#5b9bdb", "to peers" },
+	[STYLE_REDUCE] = { "#9bd08f", "reduce" },
+	[STYLE_REDUCE_SEND] = { "#4fa55c", "reduce, to peers" },
 };
 
 static const struct {
 	const char *colour, *dash, *legend;
-} arrow_looks[] = {
+} arrow_styles[] = {
 	[PLAN_ARROW_SIGNAL] = { "#c77700", "", "signal" },
 	[PLAN_ARROW_SEMAPHORE] = { "#7d6ba8", " stroke-dasharray=\"4 2\"", "semaphore" },
 	[PLAN_ARROW_BARRIER] = { "#666666", " stroke-dasharray=\"2 2\"", "barrier" },
 	[PLAN_ARROW_DATA] = { "#1f5fa8", "", "data" },
 };
-enum { NARROWS = sizeof(arrow_looks) / sizeof(arrow_looks[0]) };
+enum { NARROWS = sizeof(arrow_styles) / sizeof(arrow_styles[0]) };
 
 struct picture {
 	FILE *out;
 	const struct shunt_plan *plan;
 	struct plan_timeline t;
-	uint32_t *like;  /* of each row: the row that is drawn for it, perhaps itself */
-	uint32_t *alike; /* of a drawn row: how many it stands for */
-	uint32_t *first; /* of each row, and of the end: where in order its steps begin */
-	uint32_t *order; /* steps by row */
-	uint32_t *place; /* of each step within its row */
-	double *y;       /* of drawn rows: the middle */
+	uint32_t *drawn_row; /* of each row: the row that is drawn for it, perhaps itself */
+	uint32_t *nmerged;   /* of a drawn row: how many it stands for */
+	uint32_t *first;     /* of each row, and of the end: where in order its steps begin */
+	uint32_t *order;     /* steps by row */
+	uint32_t *place;     /* of each step within its row */
+	double *y;           /* of drawn rows: the middle */
 	double scale, height;
 	int64_t rank; /* whose arrows are drawn; -1: everybody's */
 };
 
-static void escaped(FILE *out, const char *text)
+static void write_escaped(FILE *out, const char *text)
 {
 	for (; *text; text++) {
 		if (*text == '<')
@@ -64,7 +73,7 @@ static void escaped(FILE *out, const char *text)
 	}
 }
 
-static enum look look_of(const struct shunt_plan_op *op)
+static enum op_style op_style_of(const struct shunt_plan_op *op)
 {
 	bool remote = false;
 
@@ -73,20 +82,20 @@ static enum look look_of(const struct shunt_plan_op *op)
 	switch (op->code) {
 	case SHUNT_PLAN_NOP:
 	case SHUNT_PLAN_BARRIER:
-		return LOOK_MEET;
+		return STYLE_SYNC;
 	case SHUNT_PLAN_SIGNAL:
 	case SHUNT_PLAN_RLXSIGNAL:
 	case SHUNT_PLAN_SEM_RELEASE:
-		return LOOK_GIVE;
+		return STYLE_SIGNAL;
 	case SHUNT_PLAN_WAIT:
 	case SHUNT_PLAN_RLXWAIT:
 	case SHUNT_PLAN_SEM_ACQUIRE:
 	case SHUNT_PLAN_FLUSH:
-		return LOOK_TAKE;
+		return STYLE_WAIT;
 	default:
 		if (shunt_plan_op_reduces(op->code))
-			return remote ? LOOK_REDUCE_SEND : LOOK_REDUCE;
-		return remote ? LOOK_SEND : LOOK_LOCAL;
+			return remote ? STYLE_REDUCE_SEND : STYLE_REDUCE;
+		return remote ? STYLE_SEND : STYLE_LOCAL;
 	}
 }
 
@@ -125,10 +134,10 @@ static int rows_choose(struct picture *p, bool all)
 	uint32_t n = p->t.nrows;
 	uint64_t *hash = calloc(n + 1, sizeof(*hash));
 
-	p->like = calloc(n + 1, sizeof(*p->like));
-	p->alike = calloc(n + 1, sizeof(*p->alike));
+	p->drawn_row = calloc(n + 1, sizeof(*p->drawn_row));
+	p->nmerged = calloc(n + 1, sizeof(*p->nmerged));
 	p->y = calloc(n + 1, sizeof(*p->y));
-	if (!hash || !p->like || !p->alike || !p->y) {
+	if (!hash || !p->drawn_row || !p->nmerged || !p->y) {
 		free(hash);
 		return -ENOMEM;
 	}
@@ -138,10 +147,10 @@ static int rows_choose(struct picture *p, bool all)
 
 		hash[i] = signature(p->plan, &p->t.rows[i]);
 		for (uint32_t j = 0; !all && j < i && k == i; j++)
-			if (p->t.rows[j].rank == p->t.rows[i].rank && p->like[j] == j && hash[j] == hash[i])
+			if (p->t.rows[j].rank == p->t.rows[i].rank && p->drawn_row[j] == j && hash[j] == hash[i])
 				k = j;
-		p->like[i] = k;
-		p->alike[k]++;
+		p->drawn_row[i] = k;
+		p->nmerged[k]++;
 		if (k != i)
 			continue;
 		if (i && p->t.rows[i].rank != p->t.rows[i - 1].rank)
@@ -181,16 +190,16 @@ static int steps_order(struct picture *p)
 }
 
 /* The drawn step that stands for a step. */
-static uint32_t drawn(const struct picture *p, uint32_t step)
+static uint32_t drawn_step(const struct picture *p, uint32_t step)
 {
-	uint32_t row = p->like[p->t.steps[step].row], at = p->first[row] + p->place[step];
+	uint32_t row = p->drawn_row[p->t.steps[step].row], at = p->first[row] + p->place[step];
 
 	return at < p->first[row + 1] ? p->order[at] : p->order[p->first[row + 1] - 1];
 }
 
 /* ---- drawing */
 
-static double x_of(const struct picture *p, double time)
+static double time_to_x(const struct picture *p, double time)
 {
 	return LABEL + time * p->scale;
 }
@@ -215,13 +224,13 @@ static void head_draw(const struct picture *p, double width, double height)
 		    "<marker id=\"m%d\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" markerHeight=\"6\" "
 		    "orient=\"auto\">"
 		    "<path d=\"M0 0 8 4 0 8z\" fill=\"%s\"/></marker>\n",
-		    k, arrow_looks[k].colour);
+		    k, arrow_styles[k].colour);
 	fprintf(out,
 	    "</defs>\n<rect width=\"%.0f\" height=\"%.0f\" fill=\"#fff\" style=\"stroke:none\"/>\n<text class=\"t\" "
 	    "x=\"%d\" "
 	    "y=\"24\">",
 	    width, height, MARGIN);
-	escaped(out, p->plan->name);
+	write_escaped(out, p->plan->name);
 	fprintf(out,
 	    "</text>\n<text x=\"%d\" y=\"42\">%s of %u ranks, %s, %s. What waits for what is the plan's; how long "
 	    "things take is "
@@ -237,11 +246,11 @@ static void rows_draw(const struct picture *p, double width)
 	for (uint32_t i = 0; i < p->t.nrows; i++) {
 		const struct plan_row *row = &p->t.rows[i];
 
-		if (p->like[i] != i)
+		if (p->drawn_row[i] != i)
 			continue;
 		fprintf(out, "<text x=\"%d\" y=\"%.1f\">rank %u, block %u", MARGIN, p->y[i] + 4, row->rank, row->block);
-		if (p->alike[i] > 1)
-			fprintf(out, " (%u alike)", p->alike[i]);
+		if (p->nmerged[i] > 1)
+			fprintf(out, " (%u alike)", p->nmerged[i]);
 		fprintf(out, "</text><path d=\"M%d %.1fH%.0f\" stroke=\"#ddd\"/>\n", LABEL, p->y[i], width - MARGIN);
 	}
 }
@@ -254,23 +263,25 @@ static void step_draw(const struct picture *p, const struct plan_step *s)
 	char words[1024];
 	int letters = (int)(w / CHAR);
 
-	if (s->start > s->asked)
-		fprintf(out, "<path class=\"w\" d=\"M%.1f %.1fH%.1f\"/>\n", x_of(p, s->asked), y, x_of(p, s->start));
+	if (s->start > s->ready_at)
+		fprintf(out, "<path class=\"w\" d=\"M%.1f %.1fH%.1f\"/>\n", time_to_x(p, s->ready_at), y,
+		    time_to_x(p, s->start));
 	/* Where a window begins. */
 	if (s->op->inner == 0)
-		fprintf(out, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\"/>\n", x_of(p, s->asked), y - ROW / 2.0, ROW);
+		fprintf(out, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\"/>\n", time_to_x(p, s->ready_at), y - ROW / 2.0,
+		    ROW);
 	fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%u",
-	    x_of(p, s->start), y - BOX / 2.0, w, BOX, looks[look_of(s->op)].colour, s->op->at);
+	    time_to_x(p, s->start), y - BOX / 2.0, w, BOX, op_styles[op_style_of(s->op)].colour, s->op->at);
 	if (s->op->inner != SHUNT_PLAN_NIL)
 		fprintf(out, ".%u, window %u", s->op->inner, s->window);
-	plan_op_words(p->plan, p->t.rows[s->row].rank, s->op, words, sizeof(words));
+	plan_op_describe(p->plan, p->t.rows[s->row].rank, s->op, words, sizeof(words));
 	fprintf(out, ": %s: ", name);
-	escaped(out, words);
+	write_escaped(out, words);
 	fputs("</title></rect>", out);
 	if (!strncmp(name, "sem_", 4))
 		name += 4;
 	if (letters > 2)
-		fprintf(out, "<text class=\"op\" x=\"%.1f\" y=\"%.1f\">%.*s</text>", x_of(p, s->start) + 2, y + 3,
+		fprintf(out, "<text class=\"op\" x=\"%.1f\" y=\"%.1f\">%.*s</text>", time_to_x(p, s->start) + 2, y + 3,
 		    letters, name);
 	putc('\n', out);
 }
@@ -292,8 +303,8 @@ static void arrows_draw(struct picture *p)
 	struct plan_arrow *a = p->t.arrows;
 
 	for (size_t i = 0; i < p->t.narrows; i++) {
-		a[i].from = drawn(p, a[i].from);
-		a[i].to = drawn(p, a[i].to);
+		a[i].from = drawn_step(p, a[i].from);
+		a[i].to = drawn_step(p, a[i].to);
 	}
 	if (p->t.narrows)
 		qsort(a, p->t.narrows, sizeof(*a), by_arrow);
@@ -301,8 +312,8 @@ static void arrows_draw(struct picture *p)
 	for (size_t i = 0; i < p->t.narrows; i++) {
 		const struct plan_step *from = &p->t.steps[a[i].from], *to = &p->t.steps[a[i].to];
 		/* At a barrier all begin together. */
-		double x1 = x_of(p, a[i].kind == PLAN_ARROW_BARRIER ? from->start : from->end), x2 = x_of(p, to->start),
-		       y1 = p->y[from->row], y2 = p->y[to->row], bend = (x2 - x1) / 2;
+		double x1 = time_to_x(p, a[i].kind == PLAN_ARROW_BARRIER ? from->start : from->end),
+		       x2 = time_to_x(p, to->start), y1 = p->y[from->row], y2 = p->y[to->row], bend = (x2 - x1) / 2;
 
 		if ((i && !by_arrow(&a[i - 1], &a[i])) || from->row == to->row)
 			continue;
@@ -315,7 +326,7 @@ static void arrows_draw(struct picture *p)
 		fprintf(p->out,
 		    "<path class=\"a\" stroke=\"%s\"%s marker-end=\"url(#m%d)\" d=\"M%.1f %.1fC%.1f %.1f %.1f %.1f "
 		    "%.1f %.1f\"/>\n",
-		    arrow_looks[a[i].kind].colour, arrow_looks[a[i].kind].dash, a[i].kind, x1, y1, x1 + bend, y1,
+		    arrow_styles[a[i].kind].colour, arrow_styles[a[i].kind].dash, a[i].kind, x1, y1, x1 + bend, y1,
 		    x2 - bend, y2, x2, y2);
 	}
 	fputs("</g>\n", p->out);
@@ -326,18 +337,18 @@ static void legend_draw(const struct picture *p)
 	FILE *out = p->out;
 	double y = p->height + 24;
 
-	for (int i = 0; i < NLOOKS; i++)
+	for (int i = 0; i < NSTYLES; i++)
 		fprintf(out,
 		    "<rect x=\"%d\" y=\"%.1f\" width=\"14\" height=\"10\" fill=\"%s\"/><text x=\"%d\" "
 		    "y=\"%.1f\">%s</text>\n",
-		    MARGIN + i * 115, y, looks[i].colour, MARGIN + 19 + i * 115, y + 9, looks[i].legend);
+		    MARGIN + i * 115, y, op_styles[i].colour, MARGIN + 19 + i * 115, y + 9, op_styles[i].legend);
 	y += 26;
 	for (int i = 0; i < NARROWS; i++)
 		fprintf(out,
 		    "<path class=\"a\" stroke=\"%s\"%s marker-end=\"url(#m%d)\" d=\"M%d %.1fh26\"/><text x=\"%d\" "
 		    "y=\"%.1f\">%s</text>\n",
-		    arrow_looks[i].colour, arrow_looks[i].dash, i, MARGIN + i * 115, y, MARGIN + 32 + i * 115, y + 4,
-		    arrow_looks[i].legend);
+		    arrow_styles[i].colour, arrow_styles[i].dash, i, MARGIN + i * 115, y, MARGIN + 32 + i * 115, y + 4,
+		    arrow_styles[i].legend);
 	fprintf(out, "<path class=\"w\" d=\"M%d %.1fh26\"/><text x=\"%d\" y=\"%.1f\">waits</text>\n",
 	    MARGIN + NARROWS * 115, y, MARGIN + 32 + NARROWS * 115, y + 4);
 	fprintf(out, "<path d=\"M%d %.1fv12\" stroke=\"#333\"/><text x=\"%d\" y=\"%.1f\">a window begins</text>\n",
@@ -357,20 +368,20 @@ int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t r
 	if (!err) {
 		p.scale = p.t.end > 0 ? WIDEST / p.t.end : 12;
 		p.scale = p.scale > 12 ? 12 : p.scale < 5 ? 5 : p.scale;
-		width = x_of(&p, p.t.end) + MARGIN;
-		width = width > MARGIN + NLOOKS * 115 ? width : MARGIN + NLOOKS * 115;
+		width = time_to_x(&p, p.t.end) + MARGIN;
+		width = width > MARGIN + NSTYLES * 115 ? width : MARGIN + NSTYLES * 115;
 		head_draw(&p, width, p.height + BOTTOM + MARGIN);
 		rows_draw(&p, width);
 		/* Behind the boxes, whose words are to be read. */
 		arrows_draw(&p);
 		for (size_t i = 0; i < p.t.nsteps; i++)
-			if (p.like[p.t.steps[i].row] == p.t.steps[i].row)
+			if (p.drawn_row[p.t.steps[i].row] == p.t.steps[i].row)
 				step_draw(&p, &p.t.steps[i]);
 		legend_draw(&p);
 		fputs("</svg>\n", out);
 	}
-	free(p.like);
-	free(p.alike);
+	free(p.drawn_row);
+	free(p.nmerged);
 	free(p.y);
 	free(p.first);
 	free(p.order);

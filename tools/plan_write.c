@@ -40,7 +40,7 @@ void plan_json_string(FILE *out, const char *text)
 	putc('"', out);
 }
 
-static unsigned npeers(const struct plan_writer *w)
+static unsigned count_peers(const struct plan_writer *w)
 {
 	unsigned n = w->recipe->nranks;
 
@@ -68,9 +68,9 @@ static unsigned peer_index(const struct plan_writer *w, unsigned peer)
 }
 
 /* On a ring data goes to the next rank alone. */
-static unsigned nremotes(const struct plan_writer *w)
+static unsigned count_remotes(const struct plan_writer *w)
 {
-	return w->ring ? 1 : npeers(w);
+	return w->ring ? 1 : count_peers(w);
 }
 
 void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks[3], bool ring, unsigned links)
@@ -84,10 +84,10 @@ void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks
 	    "%s\n    {\n      \"id\": %u, \"input_chunks\": %u, \"output_chunks\": %u, \"scratch_chunks\": %u,\n",
 	    rank ? "," : "", rank, chunks[0], chunks[1], chunks[2]);
 	fputs("      \"channels\": [{\"channel_type\": \"memory\", \"connected_to\": [", out);
-	for (unsigned i = 0; i < links * npeers(w); i++)
-		fprintf(out, "%s%u", i ? ", " : "", peer_at(w, i % npeers(w)));
+	for (unsigned i = 0; i < links * count_peers(w); i++)
+		fprintf(out, "%s%u", i ? ", " : "", peer_at(w, i % count_peers(w)));
 	fputs("]}],\n      \"remote_buffers\": [", out);
-	for (unsigned i = 0; i < nremotes(w); i++)
+	for (unsigned i = 0; i < count_remotes(w); i++)
 		fprintf(out, "%s\n        {\"rank\": %u, \"type\": \"s\", \"access_channel_types\": [\"memory\"]}",
 		    i ? "," : "", peer_at(w, i));
 	fputs("\n      ],\n      \"threadblocks\": [", out);
@@ -106,11 +106,11 @@ void plan_write_block(struct plan_writer *w, unsigned block, unsigned first, uns
 	    "%s\n        {\n          \"id\": %u,\n          \"channels\": [{\"channel_type\": \"memory\", "
 	    "\"channel_ids\": [",
 	    block ? "," : "", block);
-	for (unsigned i = 0; i < n * npeers(w); i++)
-		fprintf(out, "%s%u", i ? ", " : "", first * npeers(w) + i);
+	for (unsigned i = 0; i < n * count_peers(w); i++)
+		fprintf(out, "%s%u", i ? ", " : "", first * count_peers(w) + i);
 	fputs("]}],\n          \"remote_buffer_refs\": [{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [",
 	    out);
-	for (unsigned i = 0; i < nremotes(w); i++)
+	for (unsigned i = 0; i < count_remotes(w); i++)
 		fprintf(out, "%s%u", i ? ", " : "", i);
 	fputs("]}],\n          \"ops\": [", out);
 	w->comma = "";
@@ -133,7 +133,7 @@ void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const
 
 	/* Ascending, as the format's own generator has them. */
 	for (unsigned i = 0; i < n; i++) {
-		unsigned id = link * npeers(w) + peer_index(w, peers[i]);
+		unsigned id = link * count_peers(w) + peer_index(w, peers[i]);
 
 		for (at = i; at && ids[at - 1] > id; at--)
 			ids[at] = ids[at - 1];
@@ -152,7 +152,7 @@ void plan_write_nop(struct plan_writer *w)
 	putc('}', w->out);
 }
 
-static void slices(struct plan_writer *w, const char *key, const struct plan_at *at, unsigned n)
+static void write_slices(struct plan_writer *w, const char *key, const struct plan_slice *at, unsigned n)
 {
 	fprintf(w->out, ", \"%s\": [", key);
 	for (unsigned i = 0; i < n; i++) {
@@ -166,16 +166,16 @@ static void slices(struct plan_writer *w, const char *key, const struct plan_at 
 	putc(']', w->out);
 }
 
-void plan_write_data(struct plan_writer *w, const char *op, const struct plan_at *src, unsigned nsrc,
-    const struct plan_at *dst, unsigned ndst)
+void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,
+    const struct plan_slice *dst, unsigned ndst)
 {
 	bool remote = false;
 
 	for (unsigned i = 0; i < ndst; i++)
 		remote |= dst[i].peer >= 0;
 	op_begin(w, op);
-	slices(w, "src_buff", src, nsrc);
-	slices(w, "dst_buff", dst, ndst);
+	write_slices(w, "src_buff", src, nsrc);
+	write_slices(w, "dst_buff", dst, ndst);
 	if (remote)
 		fputs(", \"channel_type\": \"memory\"", w->out);
 	if (op[0] == 'r' && op[1] == 'e')
@@ -214,11 +214,11 @@ char *plan_recipe_text(const struct plan_recipe *r)
 	plan_json_string(w.out, r->name);
 	fprintf(w.out,
 	    ",\n  \"collective\": \"%s\",\n  \"protocol\": \"%s\",\n  \"inplace\": %s,\n  \"reuse_resources\": %s,\n",
-	    r->shape->plan_collective, r->shape->packets ? "LL" : "Simple", r->inplace ? "true" : "false",
-	    r->shape->packets ? "true" : "false");
+	    r->shape->plan_collective, r->shape->ll ? "LL" : "Simple", r->inplace ? "true" : "false",
+	    r->shape->ll ? "true" : "false");
 	fprintf(w.out,
 	    "  \"use_double_scratch_buffer\": %s,\n  \"buffer_alignment\": 16,\n  \"num_threads_per_block\": %u,\n",
-	    r->shape->packets ? "true" : "false", r->threads);
+	    r->shape->ll ? "true" : "false", r->threads);
 	fprintf(w.out, "  \"min_message_size\": %" PRIu64 ",\n  \"max_message_size\": %" PRIu64 ",\n", r->min_bytes,
 	    r->max_bytes);
 	if (r->priority)

@@ -62,7 +62,7 @@ int tool_value_error(const struct option *options, int opt, const char *text, in
 	    err == -ERANGE ? "out of range" : "not one of its values");
 }
 
-void tool_action(const char *name)
+void tool_action_set(const char *name)
 {
 	action = name;
 }
@@ -113,7 +113,7 @@ static int command_run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;
 
-	shunt_process_keep_places(); /* ranks share memory by a descriptor, too */
+	shunt_process_reserve_stdio(); /* ranks share memory by a descriptor, too */
 	if (!name) {
 		help_print(stderr);
 		return TOOL_USAGE;

@@ -30,7 +30,7 @@ int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)))
 /*
  * From here on messages and hints name this action of the subcommand, too: "new" of `shunt plan new`. Static storage.
  */
-void tool_action(const char *name);
+void tool_action_set(const char *name);
 
 /*
  * getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns
@@ -112,10 +112,9 @@ int tool_links_dir(const char *lib_path, char dir[PATH_MAX]);
 /* Functions that the tools call in libshunt.so; the tools do not link it, because its SONAME is NCCL's. */
 /* clang-format off */
 #define TOOL_LIB_FUNCS(X) \
-	X(version) X(real_nccl_path) X(counters) X(path_of) \
-	X(device_kind) X(device_name) X(device_count) X(device_set) X(stream_create) X(stream_synchronize) \
-	X(stream_destroy) X(malloc) X(free) X(memcpy) X(memset_async) X(mem_info) X(capture_begin) X(capture_end) \
-	X(graph_launch) X(graph_destroy)
+	X(version) X(real_nccl_path) X(counters) X(path_of) X(device_kind) X(device_name) X(device_count) \
+	X(device_set) X(stream_create) X(stream_synchronize) X(stream_destroy) X(malloc) X(free) X(memcpy) \
+	X(memset_async) X(mem_info) X(capture_begin) X(capture_end) X(graph_launch) X(graph_destroy)
 /* clang-format on */
 
 struct tool_lib {

@@ -11,7 +11,7 @@ static const char torture_help[] =
     "every result. All ranks draw the same calls from the seed.\n\n"
     "  --minutes M         how long (1)\n"
     "  --ops K             instead: how many calls\n"
-    "  --seed N            what is drawn (a new one each time, which is printed)\n"
+    "  --seed N            what is chosen (a new one each time, which is printed)\n"
     "  --lib LIB           shunt (default), nccl (the real one that shunt finds), or a path\n"
     "  -n, --ranks N       ranks to start, 8 at most (all GPUs; 4 on the sim)\n"
     "  --threads           ranks are threads of one process\n"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The buffers of a move: filled before it, checked after it. */
+/* The buffers of a op: filled before it, checked after it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +7,13 @@
 
 enum {
 	POISON = 0xa5,
-	GUARD = 128,     /* bytes on both sides of a result that nobody may write */
-	WHOLE = 1 << 20, /* bytes; a larger result is looked at in places */
-	WINDOW = 2048,   /* elements of such a place */
-	WINDOWS = 6,     /* of a piece, beside its ends */
+	GUARD = 128,                 /* bytes on both sides of a result that nobody may write */
+	WHOLE_CHECK_BYTES = 1 << 20, /* bytes; a larger result is looked at in places */
+	SAMPLE = 2048,               /* elements of such a place */
+	SAMPLES = 6,                 /* of a piece, beside its ends */
 };
 
-const struct bench_data *torture_data(struct torture_data *d, const struct torture_move *m, int n)
+const struct bench_data *torture_data(struct torture_data *d, const struct torture_op *m, int n)
 {
 	struct bench_data **have = &d->have[m->dtype][m->redop][m->class][n];
 
@@ -22,7 +22,7 @@ const struct bench_data *torture_data(struct torture_data *d, const struct tortu
 	return *have;
 }
 
-void torture_data_finish(struct torture_data *d)
+void torture_data_destroy(struct torture_data *d)
 {
 	for (int t = 0; t < SHUNT_NDTYPES; t++)
 		for (int o = 0; o < SHUNT_NREDOPS; o++)
@@ -31,7 +31,7 @@ void torture_data_finish(struct torture_data *d)
 					bench_data_destroy(d->have[t][o][c][n]);
 }
 
-static int buffer_open(const struct torture_bench *b, bool symmetric, char **p)
+static int buffer_open(const struct torture_env *b, bool symmetric, char **p)
 {
 	void *ptr = NULL;
 	int err;
@@ -44,7 +44,7 @@ static int buffer_open(const struct torture_bench *b, bool symmetric, char **p)
 	return err;
 }
 
-static void buffer_close(const struct torture_bench *b, bool symmetric, char *p)
+static void buffer_close(const struct torture_env *b, bool symmetric, char *p)
 {
 	if (p && symmetric)
 		b->nccl->MemFree(p);
@@ -52,7 +52,7 @@ static void buffer_close(const struct torture_bench *b, bool symmetric, char *p)
 		b->lib->free(p);
 }
 
-int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, bool symmetric)
+int torture_slot_open(const struct torture_env *b, struct torture_slot *s, bool symmetric)
 {
 	int err;
 
@@ -65,7 +65,7 @@ int torture_slot_open(const struct torture_bench *b, struct torture_slot *s, boo
 	return err;
 }
 
-void torture_slot_close(const struct torture_bench *b, struct torture_slot *s)
+void torture_slot_close(const struct torture_env *b, struct torture_slot *s)
 {
 	buffer_close(b, s->symmetric, s->in);
 	buffer_close(b, s->symmetric, s->out);
@@ -73,13 +73,13 @@ void torture_slot_close(const struct torture_bench *b, struct torture_slot *s)
 }
 
 void torture_slot_place(
-    struct torture_slot *s, const struct torture_move *m, int rank, int nranks, struct torture_random *own)
+    struct torture_slot *s, const struct torture_op *m, int rank, int nranks, struct torture_random *own)
 {
 	size_t element = shunt_dtype_bytes[m->dtype];
-	struct torture_random common = { m->shape ^ m->data };
+	struct torture_random common = { m->pattern ^ m->data };
 
-	s->move = *m;
-	torture_share_make(m, rank, nranks, &s->share);
+	s->op = *m;
+	torture_view_create(m, rank, nranks, &s->view);
 	if (s->symmetric)
 		own = &common;
 	/* Half of them as allocators give them, the others at any element. */
@@ -89,46 +89,46 @@ void torture_slot_place(
 
 static size_t result_bytes(const struct torture_slot *s)
 {
-	return s->share.recv_count * shunt_dtype_bytes[s->move.dtype];
+	return s->view.recv_count * shunt_dtype_bytes[s->op.dtype];
 }
 
-int torture_slot_fill(const struct torture_bench *b, struct torture_slot *s)
+int torture_slot_fill(const struct torture_env *b, struct torture_slot *s)
 {
-	const struct torture_share *share = &s->share;
-	size_t element = shunt_dtype_bytes[s->move.dtype];
+	const struct torture_view *view = &s->view;
+	size_t element = shunt_dtype_bytes[s->op.dtype];
 	const struct bench_data *data;
 	char *to = s->in + s->in_at;
 	uint64_t scalar = 0;
 	int err;
 
-	if (!share->n)
+	if (!view->n)
 		return 0;
-	data = torture_data(b->data, &s->move, share->n);
+	data = torture_data(b->data, &s->op, view->n);
 	if (!data)
 		return -ENOMEM;
 	err = b->lib->memset_async(s->out + s->out_at - GUARD, POISON, result_bytes(s) + 2 * GUARD, b->stream);
 	if (!err)
 		err = b->lib->stream_synchronize(b->stream);
-	if (s->move.in_place)
-		to = s->out + s->out_at + share->send * element;
-	if (!err && s->move.device_scalar) {
-		bench_data_scalar(data, share->me, &scalar);
+	if (s->op.in_place)
+		to = s->out + s->out_at + view->send * element;
+	if (!err && s->op.device_scalar) {
+		bench_data_scalar(data, view->me, &scalar);
 		err = b->lib->memcpy(torture_slot_scalar(s), &scalar, sizeof(scalar));
 	}
-	bench_data_input(data, share->me, share->start, share->send_count, b->host);
-	if (!err && share->send_count)
-		err = b->lib->memcpy(to, b->host, share->send_count * element);
+	bench_data_input(data, view->me, view->start, view->send_count, b->host);
+	if (!err && view->send_count)
+		err = b->lib->memcpy(to, b->host, view->send_count * element);
 	return err;
 }
 
-const void *torture_slot_send(const struct torture_slot *s, const struct torture_part *p)
+const void *torture_slot_send(const struct torture_slot *s, const struct torture_call *p)
 {
-	return (s->move.in_place ? s->out + s->out_at : s->in + s->in_at) + p->send * shunt_dtype_bytes[s->move.dtype];
+	return (s->op.in_place ? s->out + s->out_at : s->in + s->in_at) + p->send * shunt_dtype_bytes[s->op.dtype];
 }
 
-void *torture_slot_recv(const struct torture_slot *s, const struct torture_part *p)
+void *torture_slot_recv(const struct torture_slot *s, const struct torture_call *p)
 {
-	return s->out + s->out_at + p->recv * shunt_dtype_bytes[s->move.dtype];
+	return s->out + s->out_at + p->recv * shunt_dtype_bytes[s->op.dtype];
 }
 
 void *torture_slot_scalar(const struct torture_slot *s)
@@ -139,7 +139,7 @@ void *torture_slot_scalar(const struct torture_slot *s)
 /* ---- check ---- */
 
 struct check {
-	const struct torture_bench *b;
+	const struct torture_env *b;
 	const struct torture_slot *s;
 	const struct bench_data *data;
 	bool whole; /* all is on the host */
@@ -151,7 +151,7 @@ struct check {
 };
 
 /* Bytes of the result's buffer, at an offset from where the result begins; NULL: failed. */
-static const char *fetch(struct check *k, ptrdiff_t at, size_t bytes)
+static const char *result_fetch(struct check *k, ptrdiff_t at, size_t bytes)
 {
 	if (k->whole)
 		return k->b->host + GUARD + at;
@@ -161,7 +161,7 @@ static const char *fetch(struct check *k, ptrdiff_t at, size_t bytes)
 
 static void poison_check(struct check *k, ptrdiff_t at, size_t bytes)
 {
-	const char *p = bytes && !k->err ? fetch(k, at, bytes) : NULL;
+	const char *p = bytes && !k->err ? result_fetch(k, at, bytes) : NULL;
 
 	for (size_t i = 0; p && i < bytes; i++) {
 		if ((unsigned char)p[i] == POISON)
@@ -180,10 +180,9 @@ static size_t elements_check(const struct check *k, const struct torture_piece *
 }
 
 /* Elements first ... of a piece. */
-static void window_check(struct check *k, const struct torture_piece *p, size_t first, size_t count)
+static void sample_check(struct check *k, const struct torture_piece *p, size_t first, size_t count)
 {
-	size_t element = shunt_dtype_bytes[k->s->move.dtype], from = k->s->share.start + p->from_at + first, wrong,
-	       i = 0;
+	size_t element = shunt_dtype_bytes[k->s->op.dtype], from = k->s->view.start + p->from_at + first, wrong, i = 0;
 	ptrdiff_t at = (ptrdiff_t)((p->at + first) * element);
 	const char *got;
 	char text[320];
@@ -193,74 +192,74 @@ static void window_check(struct check *k, const struct torture_piece *p, size_t 
 		poison_check(k, at, count * element);
 		return;
 	}
-	got = count && !k->err ? fetch(k, at, count * element) : NULL;
+	got = count && !k->err ? result_fetch(k, at, count * element) : NULL;
 	if (!got)
 		return;
 	wrong = elements_check(k, p, from, count, got, NULL, 0);
 	if (wrong && !k->wrong) {
 		while (!elements_check(k, p, from + i, 1, got + i * element, text, sizeof(text)))
 			i++;
-		/* The text counts from where this move's inputs begin in the data. */
-		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i,
-		    k->s->share.recv_count, text);
+		/* The text counts from where this op's inputs begin in the data. */
+		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i, k->s->view.recv_count,
+		    text);
 	}
 	k->wrong += (int64_t)wrong;
 }
 
 static void piece_check(struct check *k, const struct torture_piece *p, struct torture_random *own)
 {
-	if (k->whole || p->count <= (2 + WINDOWS) * WINDOW) {
+	if (k->whole || p->count <= (2 + SAMPLES) * SAMPLE) {
 		/* By windows too, since these have room on the host. */
-		for (size_t at = 0; at < p->count; at += WINDOW)
-			window_check(k, p, at, p->count - at < WINDOW ? p->count - at : WINDOW);
+		for (size_t at = 0; at < p->count; at += SAMPLE)
+			sample_check(k, p, at, p->count - at < SAMPLE ? p->count - at : SAMPLE);
 		return;
 	}
-	window_check(k, p, 0, WINDOW);
-	window_check(k, p, p->count - WINDOW, WINDOW);
-	for (int i = 0; i < WINDOWS; i++)
-		window_check(k, p, torture_random(own, (uint32_t)(p->count - WINDOW)), WINDOW);
+	sample_check(k, p, 0, SAMPLE);
+	sample_check(k, p, p->count - SAMPLE, SAMPLE);
+	for (int i = 0; i < SAMPLES; i++)
+		sample_check(k, p, torture_random(own, (uint32_t)(p->count - SAMPLE)), SAMPLE);
 }
 
 /* A place of the input, which must still be what it was. */
 static void input_check(struct check *k, struct torture_random *own)
 {
-	const struct torture_share *share = &k->s->share;
-	size_t element = shunt_dtype_bytes[k->s->move.dtype];
-	size_t n = share->send_count < WINDOW ? share->send_count : WINDOW, first;
+	const struct torture_view *view = &k->s->view;
+	size_t element = shunt_dtype_bytes[k->s->op.dtype];
+	size_t n = view->send_count < SAMPLE ? view->send_count : SAMPLE, first;
 	char text[256] = "";
 
-	if (!n || k->s->move.in_place || k->err || k->wrong)
+	if (!n || k->s->op.in_place || k->err || k->wrong)
 		return;
-	first = torture_random(own, (uint32_t)(share->send_count - n + 1));
+	first = torture_random(own, (uint32_t)(view->send_count - n + 1));
 	k->err = k->b->lib->memcpy(k->b->host, k->s->in + k->s->in_at + first * element, n * element);
 	if (k->err)
 		return;
 	k->wrong =
-	    (int64_t)bench_data_check_copy(k->data, share->me, share->start + first, n, k->b->host, text, sizeof(text));
+	    (int64_t)bench_data_check_copy(k->data, view->me, view->start + first, n, k->b->host, text, sizeof(text));
 	if (k->wrong)
 		snprintf(k->text, k->text_bytes, "the input was written: %s", text);
 }
 
-int64_t torture_slot_check(const struct torture_bench *b, const struct torture_slot *s, struct torture_random *own,
+int64_t torture_slot_check(const struct torture_env *b, const struct torture_slot *s, struct torture_random *own,
     uint64_t *checked_p, char *text, size_t text_bytes)
 {
 	struct check k = { .b = b, .s = s, .text = text, .text_bytes = text_bytes };
 	size_t bytes = result_bytes(s);
 
 	*checked_p = 0;
-	if (!s->share.n)
+	if (!s->view.n)
 		return 0;
-	k.data = torture_data(b->data, &s->move, s->share.n);
+	k.data = torture_data(b->data, &s->op, s->view.n);
 	if (!k.data)
 		return -ENOMEM;
-	if (bytes <= WHOLE) {
+	if (bytes <= WHOLE_CHECK_BYTES) {
 		k.err = b->lib->memcpy(b->host, s->out + s->out_at - GUARD, bytes + 2 * GUARD);
 		k.whole = true;
 	}
 	poison_check(&k, -GUARD, GUARD);
 	poison_check(&k, (ptrdiff_t)bytes, GUARD);
-	for (int i = 0; i < s->share.npieces && !k.err; i++)
-		piece_check(&k, &s->share.pieces[i], own);
+	for (int i = 0; i < s->view.npieces && !k.err; i++)
+		piece_check(&k, &s->view.pieces[i], own);
 	input_check(&k, own);
 	*checked_p = k.checked;
 	return k.err ? k.err : k.wrong;

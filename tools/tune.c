@@ -163,7 +163,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 
 static bool tunable(const struct bench_coll *coll)
 {
-	return !coll->part && !coll->uneven;
+	return !coll->conform_only && !coll->uneven;
 }
 
 /* NCCL is measured as it is when nobody interferes. */

@@ -5,8 +5,8 @@
  * shunt tune: for each collective and size, which of our algorithms with how many blocks and threads is the fastest on
  * this machine, and is it faster than the real NCCL? The answers become a tuning file (docs/tuning.md).
  *
- * The ranks are workers as those of shunt bench (bench.c starts and watches them); tune_plan.c says what is
- * measured, tune_rank.h and its files do it, tune_choose.c decides, tune_file.c writes. What is measured is kept point
+ * The ranks are workers as those of shunt bench (bench.c starts and watches them); tune_schedule.c says what is
+ * measured, tune_rank.h and its files do it, tune_select.c decides, tune_file.c writes. What is measured is kept point
  * by point in a partial file, so that a run that was stopped goes on where it was.
  */
 #include <jansson.h>
@@ -65,7 +65,7 @@ struct tune_results {
 
 enum shunt_kind tune_kind(enum bench_coll_id coll);
 
-/* ---- tune_plan.c ---- */
+/* ---- tune_schedule.c ---- */
 
 /* A round of a candidate is so many launches of a graph of so many calls, or their product of calls. */
 struct tune_burst {
@@ -86,13 +86,14 @@ bool tune_task_make(
  * What is to be measured, in order: a coarse grid over the sizes of all collectives, then finer ones, so that a run may
  * end early. colls: bit set; tasks has room for TUNE_MAX_POINTS. Returns how many.
  */
-size_t tune_plan(const struct tune_opts *o, unsigned colls, int nranks, bool sim, bool nccl, struct tune_task *tasks);
+size_t tune_schedule(
+    const struct tune_opts *o, unsigned colls, int nranks, bool sim, bool nccl, struct tune_task *tasks);
 /* What was measured there, or NULL. */
 const struct tune_point *tune_point_find(const struct tune_results *r, enum bench_coll_id coll, uint64_t bytes);
 /* Is enough of the collective measured for rows of its own? (The coarse grid.) */
-bool tune_covered(const struct tune_results *r, const struct tune_task *tasks, size_t n, enum bench_coll_id coll);
+bool tune_coll_covered(const struct tune_results *r, const struct tune_task *tasks, size_t n, enum bench_coll_id coll);
 
-/* ---- tune_choose.c ---- */
+/* ---- tune_select.c ---- */
 
 /*
  * What there is to measure for a call of this many bytes; returns how many (list has TUNE_MAX_CANDIDATES). The first is
@@ -108,8 +109,8 @@ int tune_best(const struct tune_candidate *list, const double *us, int n);
 /* Is the call NCCL's? us: ours. Either pair of times may be 0: not measured. */
 bool tune_forwards(double us, double nccl_us, double eager_us, double nccl_eager_us, double margin);
 /*
- * The points (any order) as rows for shunt_tuning_seal(): a size between two that were measured is ours only if both
- * are. rows has room for 2 x n + SHUNT_NKINDS. Returns how many.
+ * The points (any order) as rows for shunt_tuning_finalize(): a size between two that were measured is ours only if
+ * both are. rows has room for 2 x n + SHUNT_NKINDS. Returns how many.
  */
 size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_row *rows);
 
@@ -132,7 +133,7 @@ void tune_partial_close(struct tune_partial *partial, bool done);
  * Adds what the file holds of collectives that this run is not about, if it is of the same machine, NCCL and data type:
  * tuning one collective again takes nothing from the others.
  */
-void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r);
+void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r);
 /* Writes the tuning file, after it was read back as the library will. 0 or -errno after a message. */
 int tune_write(const struct tune_results *r, const char *path);
 /* The table of before and after, of results or of a tuning file. Exit status. */

@@ -73,7 +73,7 @@ static json_t *point_json(const struct tune_point *p)
 }
 
 /* Text of a file, to be printed. */
-static void text_copy(char *to, size_t bytes, const char *from)
+static void printable_copy(char *to, size_t bytes, const char *from)
 {
 	snprintf(to, bytes, "%s", from);
 	for (; *to; to++)
@@ -102,7 +102,7 @@ static bool point_read(json_t *json, struct tune_point *p)
 		return false;
 	c = bench_coll_find(coll);
 	if (!c || bytes < 1 || part < 0 || blocks < 0 || blocks > (int)SHUNT_MAX_BLOCKS || threads < 0 ||
-	    threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_XCHG_CHANNELS)
+	    threads > (int)SHUNT_MAX_THREADS || threads % 32 || channels < 0 || channels > (int)SHUNT_P2P_CHANNELS)
 		return false;
 	if (!time_valid(p->us) || !p->us || !time_valid(p->nccl_us) || !time_valid(p->before_us) ||
 	    !time_valid(p->eager_us) || !time_valid(p->nccl_eager_us))
@@ -113,7 +113,7 @@ static bool point_read(json_t *json, struct tune_point *p)
 	p->algo = shunt_algo_find(tune_kind(p->coll), algo);
 	p->geometry = (struct shunt_geometry){ (uint16_t)blocks, (uint16_t)threads, (uint16_t)channels };
 	p->forward = forward;
-	text_copy(p->before, sizeof(p->before), before);
+	printable_copy(p->before, sizeof(p->before), before);
 	return p->algo != NULL;
 }
 
@@ -123,7 +123,7 @@ static bool point_read(json_t *json, struct tune_point *p)
  * Points of two runs go together only if this line is the same. What was to be measured is in it, too: a run that ends
  * looks for its own sizes only, and would write what another one has of a collective as if that were all.
  */
-static char *partial_head(const struct tune_opts *o, const struct tune_results *r)
+static char *partial_header(const struct tune_opts *o, const struct tune_results *r)
 {
 	char blocks[64] = "", threads[64] = "", colls[256] = "";
 	json_t *json;
@@ -209,7 +209,7 @@ int tune_partial_open(
     const struct tune_opts *o, const char *path, struct tune_results *r, struct tune_partial **partial_p)
 {
 	struct tune_partial *p = calloc(1, sizeof(*p));
-	char *head = partial_head(o, r), line[1024];
+	char *head = partial_header(o, r), line[1024];
 	int err = -ENOMEM;
 
 	if (!p || !head)
@@ -336,7 +336,7 @@ static json_t *results_json(const struct tune_results *r)
 
 int tune_write(const struct tune_results *r, const char *path)
 {
-	char tmp[PATH_MAX + 32], why[512];
+	char tmp[PATH_MAX + 32], reason[512];
 	json_t *root = results_json(r);
 	struct shunt_tuning *t;
 	int err = root ? 0 : -ENOMEM;
@@ -351,9 +351,9 @@ int tune_write(const struct tune_results *r, const char *path)
 		unlink(tmp);
 		return err;
 	}
-	err = shunt_tuning_read(tmp, &t, why, sizeof(why));
+	err = shunt_tuning_read(tmp, &t, reason, sizeof(reason));
 	if (err) {
-		tool_error("what was written cannot be read: %s", why);
+		tool_error("what was written cannot be read: %s", reason);
 	} else {
 		shunt_tuning_free(t);
 		if (rename(tmp, path)) {
@@ -419,13 +419,13 @@ void tune_print(const struct tune_results *r)
 	fflush(stdout);
 }
 
-/* A tuning file's machine and points. 0, or -errno with a line in why. */
-static int results_read(const char *path, struct tune_results *r, char *why, size_t bytes)
+/* A tuning file's machine and points. 0, or -errno with a line in reason. */
+static int results_read(const char *path, struct tune_results *r, char *reason, size_t bytes)
 {
 	const char *dtype = "?", *nccl = "";
 	struct shunt_tuning *t = NULL;
 	json_t *root, *points;
-	int err = shunt_tuning_read(path, &t, why, bytes);
+	int err = shunt_tuning_read(path, &t, reason, bytes);
 
 	if (err)
 		return err;
@@ -434,8 +434,8 @@ static int results_read(const char *path, struct tune_results *r, char *why, siz
 	root = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
 	points = json_object_get(root, "points");
 	json_unpack(root, "{s?s, s?s}", "dtype", &dtype, "nccl", &nccl);
-	text_copy(r->dtype, sizeof(r->dtype), dtype);
-	text_copy(r->nccl, sizeof(r->nccl), nccl);
+	printable_copy(r->dtype, sizeof(r->dtype), dtype);
+	printable_copy(r->nccl, sizeof(r->nccl), nccl);
 	for (size_t i = 0; i < json_array_size(points) && r->n < TUNE_MAX_POINTS; i++)
 		r->n += point_read(json_array_get(points, i), &r->points[r->n]);
 	json_decref(root);
@@ -448,13 +448,13 @@ static bool same_machine(const struct shunt_machine *a, const struct shunt_machi
 	    a->sim == b->sim;
 }
 
-void tune_keep(const struct tune_opts *o, const char *path, struct tune_results *r)
+void tune_merge(const struct tune_opts *o, const char *path, struct tune_results *r)
 {
 	struct tune_results *old = calloc(1, sizeof(*old));
-	char why[512];
+	char reason[512];
 	size_t n = 0;
 
-	if (old && !access(path, F_OK) && !results_read(path, old, why, sizeof(why)) &&
+	if (old && !access(path, F_OK) && !results_read(path, old, reason, sizeof(reason)) &&
 	    same_machine(&old->machine, &r->machine) && !strcmp(old->nccl, r->nccl) && !strcmp(old->dtype, r->dtype)) {
 		for (size_t i = 0; i < old->n && r->n < TUNE_MAX_POINTS; i++)
 			if (!(o->colls >> old->points[i].coll & 1)) {
@@ -471,12 +471,12 @@ int tune_show(const char *path)
 {
 	struct tune_results *r = calloc(1, sizeof(*r));
 	int status = TOOL_FAIL;
-	char why[512];
+	char reason[512];
 
 	if (!r)
 		return TOOL_FAIL;
-	if (results_read(path, r, why, sizeof(why))) {
-		tool_error("%s", why);
+	if (results_read(path, r, reason, sizeof(reason))) {
+		tool_error("%s", reason);
 	} else if (!r->n) {
 		tool_error("%s: it can be used, but has no points to show", path);
 	} else {

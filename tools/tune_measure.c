@@ -11,7 +11,7 @@
 /* ---- calls ---- */
 
 /* From the next call on the candidate's way. */
-static int choose(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
+static int candidate_force(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
 	char rule[128];
 
@@ -23,7 +23,7 @@ static int choose(struct tune_rank *r, const struct tune_task *t, const struct t
 	return r->force(c->algo ? rule : NULL);
 }
 
-static int call(struct tune_rank *r, const struct tune_task *t, bool nccl)
+static int lib_call(struct tune_rank *r, const struct tune_task *t, bool nccl)
 {
 	const struct bench_coll *coll = &bench_colls[t->coll];
 	int lib = nccl ? TUNE_NCCL : TUNE_SHUNT;
@@ -40,19 +40,19 @@ static int call(struct tune_rank *r, const struct tune_task *t, bool nccl)
 	return bench_nccl_check(&r->nccl[lib], r->rank, coll->name, coll->call(&r->nccl[lib], &a));
 }
 
-static int sync(struct tune_rank *r)
+static int stream_sync(struct tune_rank *r)
 {
 	return tune_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
 }
 
-static int capture(struct tune_rank *r, const struct tune_task *t, bool nccl, int calls, void **graph_p)
+static int graph_capture(struct tune_rank *r, const struct tune_task *t, bool nccl, int calls, void **graph_p)
 {
 	int err = tune_rank_device(r, "capture", r->lib.capture_begin(r->stream)), end;
 
 	if (err)
 		return err;
 	for (int i = 0; !err && i < calls; i++)
-		err = call(r, t, nccl);
+		err = lib_call(r, t, nccl);
 	end = r->lib.capture_end(r->stream, graph_p);
 	return err ? err : tune_rank_device(r, "capture", end);
 }
@@ -68,17 +68,17 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 {
 	const struct bench_nccl *shunt = &r->nccl[TUNE_SHUNT];
 	const char *path = "?";
-	int kept = 0, ours = 0, err = 0;
+	int ncandidates = 0, ours = 0, err = 0;
 
 	for (int i = 0; !err && i < *n_p; i++) {
 		const struct tune_candidate *c = &r->list[i];
 
-		tune_rank_note(r, BENCH_WARMUP, c->nccl);
-		err = choose(r, t, c);
+		tune_rank_progress(r, BENCH_WARMUP, c->nccl);
+		err = candidate_force(r, t, c);
 		if (!err)
-			err = call(r, t, c->nccl);
+			err = lib_call(r, t, c->nccl);
 		if (!err)
-			err = sync(r);
+			err = stream_sync(r);
 		if (err)
 			return err;
 		if (c->algo && shunt->path_of &&
@@ -87,9 +87,9 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 		        strcmp(path, c->algo->name)))
 			continue;
 		ours += c->algo != NULL;
-		r->list[kept++] = *c;
+		r->list[ncandidates++] = *c;
 	}
-	*n_p = kept;
+	*n_p = ncandidates;
 	if (!ours && !r->rank)
 		tool_error("%s of %llu bytes: none of Shunt's algorithms runs it on these ranks, its path is %s; "
 		           "NCCL_DEBUG=INFO says why",
@@ -100,7 +100,7 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 /* ---- right? ---- */
 
 /* A candidate's result, from inputs that every correct library adds up exactly. */
-static int check(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
+static int result_check(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
 	const struct bench_coll *coll = &bench_colls[t->coll];
 	size_t size = shunt_dtype_bytes[r->o->dtype], wrong = 0;
@@ -118,13 +118,13 @@ static int check(struct tune_rank *r, const struct tune_task *t, const struct tu
 		err = tune_rank_device(
 		    r, "memset", r->lib.memset_async(r->recv, 0xa5, t->bytes + TUNE_GUARD_BYTES, r->stream));
 	if (!err)
-		err = sync(r);
+		err = stream_sync(r);
 	if (!err)
-		err = choose(r, t, c);
+		err = candidate_force(r, t, c);
 	if (!err)
-		err = call(r, t, c->nccl);
+		err = lib_call(r, t, c->nccl);
 	if (!err)
-		err = sync(r);
+		err = stream_sync(r);
 	for (int i = 0; !err && bench_coll_has_recv(coll, r->rank, 0) && i < blocks; i++) {
 		struct bench_block b = bench_coll_block(coll, r->rank, r->nranks, 0, i, t->count);
 
@@ -151,7 +151,7 @@ static int check(struct tune_rank *r, const struct tune_task *t, const struct tu
 /* ---- time ---- */
 
 /* Medians over rounds of the slowest rank; samples: [candidate][round]. The same on all ranks. */
-static int medians(struct tune_rank *r, int n, int rounds, double *us)
+static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
 {
 	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = { 0 };
 	int err = 0;
@@ -159,7 +159,7 @@ static int medians(struct tune_rank *r, int n, int rounds, double *us)
 	for (int i = 0; !err && i < n; i++) {
 		double slowest[TUNE_MAX_ROUNDS] = { 0 };
 
-		err = tune_rank_gather(
+		err = tune_rank_allgather(
 		    r, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
 		for (int k = 0; !err && k < r->nranks * rounds; k++)
 			if (heard[k] > slowest[k % rounds])
@@ -170,58 +170,58 @@ static int medians(struct tune_rank *r, int n, int rounds, double *us)
 }
 
 /* Times of n candidates, interleaved. graphs, or calls. */
-static int measure(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n, int rounds,
-    bool graphs, double *us)
+static int candidates_measure(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n,
+    int rounds, bool graphs, double *us)
 {
 	struct tune_burst burst = tune_burst(r->sim, t->bytes);
 	int calls = burst.calls * burst.launches, err = 0;
 
 	memset(r->graph, 0, sizeof(r->graph));
 	for (int i = 0; !err && i < n; i++) {
-		tune_rank_note(r, graphs ? BENCH_CAPTURE : BENCH_WARMUP, list[i].nccl);
-		err = choose(r, t, &list[i]);
+		tune_rank_progress(r, graphs ? BENCH_CAPTURE : BENCH_WARMUP, list[i].nccl);
+		err = candidate_force(r, t, &list[i]);
 		if (!err && graphs)
-			err = capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
+			err = graph_capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
 		if (!err)
 			err = graphs ?
 			    tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream)) :
-			    call(r, t, list[i].nccl);
+			    lib_call(r, t, list[i].nccl);
 		if (!err)
-			err = sync(r);
+			err = stream_sync(r);
 	}
 	for (int round = 0; !err && round < rounds; round++)
 		for (int k = 0; !err && k < n; k++) {
 			int i = (k + round) % n; /* nobody always comes first */
 			double start;
 
-			err = choose(r, t, &list[i]);
+			err = candidate_force(r, t, &list[i]);
 			/* The first barrier may sleep, the second one lets all go at once. */
 			if (!err)
-				err = tune_rank_gather(r, NULL, 0, NULL);
+				err = tune_rank_allgather(r, NULL, 0, NULL);
 			if (!err)
-				err = tune_rank_gather(r, NULL, 0, NULL);
+				err = tune_rank_allgather(r, NULL, 0, NULL);
 			if (err)
 				break;
-			tune_rank_note(r, BENCH_TIME, list[i].nccl);
+			tune_rank_progress(r, BENCH_TIME, list[i].nccl);
 			start = bench_now_us();
 			for (int l = 0; !err && graphs && l < burst.launches; l++)
 				err = tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
 			for (int c = 0; !err && !graphs && c < calls; c++)
-				err = call(r, t, list[i].nccl);
+				err = lib_call(r, t, list[i].nccl);
 			if (!err)
-				err = sync(r);
+				err = stream_sync(r);
 			r->samples[i * rounds + round] = (bench_now_us() - start) / calls;
 		}
 	for (int i = 0; i < n; i++)
 		if (r->graph[i])
 			r->lib.graph_destroy(r->graph[i]);
-	return err ? err : medians(r, n, rounds, us);
+	return err ? err : medians_reduce(r, n, rounds, us);
 }
 
 /* ---- the point ---- */
 
 /* Of ours that are left, or of those whose geometry is the algorithm's own; -1: there is none. */
-static int fastest(const struct tune_rank *r, int n, bool own)
+static int fastest_find(const struct tune_rank *r, int n, bool own)
 {
 	int best = -1;
 
@@ -236,7 +236,7 @@ static int fastest(const struct tune_rank *r, int n, bool own)
  * The present way, NCCL, and the fastest few of ours come to the front, an algorithm's own geometry among them; returns
  * how many.
  */
-static int finalists(struct tune_rank *r, int n)
+static int finalists_select(struct tune_rank *r, int n)
 {
 	struct tune_candidate list[TUNE_FINALISTS + 3];
 	int out = 0;
@@ -245,7 +245,7 @@ static int finalists(struct tune_rank *r, int n)
 		if (!r->list[i].algo)
 			list[out++] = r->list[i];
 	for (int k = 0; k <= TUNE_FINALISTS; k++) {
-		int best = fastest(r, n, !k);
+		int best = fastest_find(r, n, !k);
 
 		if (best < 0)
 			continue;
@@ -256,7 +256,7 @@ static int finalists(struct tune_rank *r, int n)
 	return out;
 }
 
-static void before_name(struct tune_rank *r, const struct tune_task *t, char name[24])
+static void baseline_name(struct tune_rank *r, const struct tune_task *t, char name[24])
 {
 	const char *path = "?";
 
@@ -269,21 +269,21 @@ static void before_name(struct tune_rank *r, const struct tune_task *t, char nam
 
 int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tune_point *p)
 {
-	struct tune_candidate duel[2] = { { 0 }, { .nccl = true } };
+	struct tune_candidate interleaved[2] = { { 0 }, { .nccl = true } };
 	double eager[2] = { 0 };
-	int n = tune_candidates(r->o, t->coll, t->part, r->nranks, r->sim, r->nccl_there, r->list), err, best;
+	int n = tune_candidates(r->o, t->coll, t->part, r->nranks, r->sim, r->have_nccl, r->list), err, best;
 
 	err = candidates_try(r, t, &n);
 	for (int i = 0; !err && i < n && r->o->base.check && t->bytes <= TUNE_CHECK_BYTES; i++) {
-		tune_rank_note(r, BENCH_CHECK, r->list[i].nccl);
-		err = check(r, t, &r->list[i]);
+		tune_rank_progress(r, BENCH_CHECK, r->list[i].nccl);
+		err = result_check(r, t, &r->list[i]);
 	}
 	if (!err)
-		err = measure(r, t, r->list, n, r->sim ? 1 : TUNE_QUICK_ROUNDS, true, r->us);
+		err = candidates_measure(r, t, r->list, n, r->sim ? 1 : TUNE_QUICK_ROUNDS, true, r->us);
 	if (err)
 		return err;
-	n = finalists(r, n);
-	err = measure(r, t, r->list, n, r->o->base.rounds, true, r->us);
+	n = finalists_select(r, n);
+	err = candidates_measure(r, t, r->list, n, r->o->base.rounds, true, r->us);
 	if (err)
 		return err;
 	best = tune_best(r->list, r->us, n);
@@ -296,14 +296,14 @@ int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tu
 		.geometry = r->list[best].geometry,
 		.us = r->us[best],
 		.before_us = r->us[0],
-		.nccl_us = r->nccl_there ? r->us[1] : 0 };
-	if (r->nccl_there) {
-		duel[0] = r->list[best];
-		err = measure(r, t, duel, 2, r->o->base.rounds, false, eager);
+		.nccl_us = r->have_nccl ? r->us[1] : 0 };
+	if (r->have_nccl) {
+		interleaved[0] = r->list[best];
+		err = candidates_measure(r, t, interleaved, 2, r->o->base.rounds, false, eager);
 		p->eager_us = eager[0];
 		p->nccl_eager_us = eager[1];
 	}
 	p->forward = tune_forwards(p->us, p->nccl_us, p->eager_us, p->nccl_eager_us, r->o->margin);
-	before_name(r, t, p->before);
+	baseline_name(r, t, p->before);
 	return err;
 }

@@ -7,17 +7,17 @@
 #include "core/config.h"
 #include "tune_rank.h"
 
-void tune_rank_note(struct tune_rank *r, enum bench_stage stage, int lib)
+void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib)
 {
-	bench_progress_note(r->progress, stage, lib, -1);
+	bench_progress_set(r->progress, stage, lib, -1);
 }
 
-int tune_rank_gather(struct tune_rank *r, const void *mine, size_t bytes, void *all)
+int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all)
 {
-	tune_rank_note(r, BENCH_GATHER, -1);
-	int err = bytes ? bench_team_gather(r->team, mine, bytes, all) : bench_team_barrier(r->team);
+	tune_rank_progress(r, BENCH_ALLGATHER, -1);
+	int err = bytes ? bench_ranks_allgather(r->ranks, mine, bytes, all) : bench_ranks_barrier(r->ranks);
 
-	return bench_round_error(r->rank, err);
+	return bench_ranks_error(r->rank, err);
 }
 
 int tune_rank_device(const struct tune_rank *r, const char *what, int err)
@@ -64,7 +64,7 @@ static void defaults_fill(struct tune_opts *o, bool sim)
 }
 
 /* All ranks are on devices of one kind, and all see a real NCCL, or none does. */
-static int machine_learn(struct tune_rank *r)
+static int machine_identify(struct tune_rank *r)
 {
 	struct identity {
 		struct shunt_device_identity device;
@@ -90,7 +90,7 @@ static int machine_learn(struct tune_rank *r)
 	if (get_version)
 		get_version(&mine.version); /* and the search for the real one */
 	mine.nccl = r->lib.real_nccl_path() && !r->o->no_nccl;
-	err = tune_rank_gather(r, &mine, sizeof(mine), all);
+	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++) {
 		if (strcmp(all[i].device.name, mine.device.name) || all[i].device.cc != mine.device.cc ||
 		    all[i].device.driver != mine.device.driver) {
@@ -111,7 +111,7 @@ static int machine_learn(struct tune_rank *r)
 		           "for standalone only");
 		return -ENOENT;
 	}
-	r->nccl_there = mine.nccl;
+	r->have_nccl = mine.nccl;
 	*m = (struct shunt_machine){
 		.cc = mine.device.cc, .driver = mine.device.driver, .nranks = r->nranks, .sim = r->sim
 	};
@@ -128,16 +128,16 @@ static int comms_create(struct tune_rank *r)
 	ncclUniqueId id, ids[BENCH_MAX_RANKS];
 	int err = bench_nccl_open(&r->nccl[TUNE_SHUNT], "shunt", &r->lib);
 
-	if (!err && r->nccl_there)
+	if (!err && r->have_nccl)
 		err = bench_nccl_open(&r->nccl[TUNE_NCCL], "nccl", &r->lib);
-	for (int i = 0; !err && i < (r->nccl_there ? TUNE_NLIBS : TUNE_NCCL); i++) {
+	for (int i = 0; !err && i < (r->have_nccl ? TUNE_NLIBS : TUNE_NCCL); i++) {
 		struct bench_nccl *nccl = &r->nccl[i];
 
-		tune_rank_note(r, BENCH_INIT, i);
+		tune_rank_progress(r, BENCH_INIT, i);
 		memset(&id, 0, sizeof(id));
 		err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
 		if (!err)
-			err = tune_rank_gather(r, &id, sizeof(id), ids);
+			err = tune_rank_allgather(r, &id, sizeof(id), ids);
 		if (!err)
 			err = bench_nccl_check(nccl, r->rank, "ncclCommInitRank",
 			    nccl->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
@@ -167,9 +167,9 @@ static int rank_open(struct tune_rank *r)
 {
 	int err;
 
-	tune_rank_note(r, BENCH_MEET, -1);
-	err = bench_team_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->team);
-	tune_rank_note(r, BENCH_INIT, -1);
+	tune_rank_progress(r, BENCH_RENDEZVOUS, -1);
+	err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->ranks);
+	tune_rank_progress(r, BENCH_INIT, -1);
 	if (!err)
 		err = tool_lib_open(&r->lib);
 	if (!err)
@@ -177,7 +177,7 @@ static int rank_open(struct tune_rank *r)
 	if (!err)
 		err = tune_rank_device(r, "cannot make a stream", r->lib.stream_create(&r->stream));
 	if (!err)
-		err = machine_learn(r);
+		err = machine_identify(r);
 	if (!err)
 		err = tune_tasks_open(r);
 	if (!err)
@@ -187,7 +187,7 @@ static int rank_open(struct tune_rank *r)
 
 static void rank_close(struct tune_rank *r, bool clean)
 {
-	tune_rank_note(r, BENCH_DESTROY, -1);
+	tune_rank_progress(r, BENCH_DESTROY, -1);
 	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
 	if (clean) {
 		for (int i = 0; i < TUNE_NLIBS; i++)
@@ -199,11 +199,11 @@ static void rank_close(struct tune_rank *r, bool clean)
 		r->lib.stream_destroy(r->stream);
 	}
 	free(r->host);
-	tune_rank_note(r, BENCH_DONE, -1);
-	bench_team_leave(r->team);
+	tune_rank_progress(r, BENCH_DONE, -1);
+	bench_ranks_leave(r->ranks);
 }
 
-static int seat_run(const void *arg, const struct bench_seat *seat)
+static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 {
 	struct tune_rank *r = calloc(1, sizeof(*r));
 	int err = -ENOMEM;
@@ -211,18 +211,18 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 	if (r)
 		r->results = calloc(1, sizeof(*r->results));
 	if (!r || !r->results) {
-		bench_team_fail(NULL, seat->shared);
+		bench_ranks_abort(NULL, rank_slot->shared);
 		free(r);
 		return TOOL_FAIL;
 	}
 	r->opts = *(const struct tune_opts *)arg;
 	r->o = &r->opts;
-	r->shared = seat->shared;
-	r->progress = seat->progress;
-	r->rank = seat->rank;
-	r->device = seat->device;
-	r->nranks = seat->shared->launch.nranks;
-	r->sim = !strcmp(seat->shared->launch.kind, "sim");
+	r->shared = rank_slot->shared;
+	r->progress = rank_slot->progress;
+	r->rank = rank_slot->rank;
+	r->device = rank_slot->device;
+	r->nranks = rank_slot->shared->launch.nranks;
+	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
 	r->start_us = bench_now_us();
 	environment_clear(r);
 	defaults_fill(&r->opts, r->sim);
@@ -237,11 +237,11 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 		err = tune_tasks_run(r);
 	/* Nobody destroys a communicator that others still use. */
 	if (!err)
-		err = tune_rank_gather(r, NULL, 0, NULL);
+		err = tune_rank_allgather(r, NULL, 0, NULL);
 	if (!err)
 		err = tune_tasks_finish(r);
 	if (err)
-		bench_team_fail(r->team, r->shared);
+		bench_ranks_abort(r->ranks, r->shared);
 	tune_partial_close(r->partial, false);
 	rank_close(r, !err);
 	free((char *)r->cache_dir);
@@ -252,5 +252,5 @@ static int seat_run(const void *arg, const struct bench_seat *seat)
 
 int tune_worker(const struct tune_opts *o)
 {
-	return bench_seats_run(&o->base, seat_run, o);
+	return bench_rank_slots_run(&o->base, rank_run, o);
 }

@@ -21,9 +21,9 @@ struct tune_rank {
 	const struct tune_opts *o; /* &opts, with the defaults filled in */
 	struct bench_shared *shared;
 	struct bench_progress *progress;
-	struct bench_team *team;
+	struct bench_ranks *ranks;
 	int rank, nranks, device;
-	bool sim, nccl_there;
+	bool sim, have_nccl;
 	const char *cache_dir;
 	struct tool_lib lib;
 	__typeof__(shunt_algo_force) *force;
@@ -47,9 +47,9 @@ struct tune_rank {
 /* ---- tune_rank.c ---- */
 
 /* What the rank is at, for who watches it. lib: -1 if none. */
-void tune_rank_note(struct tune_rank *r, enum bench_stage stage, int lib);
+void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib);
 /* No bytes: a barrier. */
-int tune_rank_gather(struct tune_rank *r, const void *mine, size_t bytes, void *all);
+int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all);
 int tune_rank_device(const struct tune_rank *r, const char *what, int err);
 
 /* ---- tune_measure.c ---- */

@@ -23,7 +23,7 @@ int tune_tasks_open(struct tune_rank *r)
 	if (err)
 		return err;
 	n = r->results->n;
-	err = tune_rank_gather(r, &n, sizeof(n), counts);
+	err = tune_rank_allgather(r, &n, sizeof(n), counts);
 	n = err ? 0 : counts[0];
 	if (err || !n)
 		return err;
@@ -34,7 +34,7 @@ int tune_tasks_open(struct tune_rank *r)
 	for (size_t i = 0; !err && !r->rank && i < n; i++)
 		mine[i] = (struct known){ r->results->points[i].coll, r->results->points[i].bytes };
 	if (!err)
-		err = tune_rank_gather(r, mine, n * sizeof(*mine), all);
+		err = tune_rank_allgather(r, mine, n * sizeof(*mine), all);
 	for (size_t i = 0; !err && r->rank && i < n; i++)
 		r->results->points[r->results->n++] =
 		    (struct tune_point){ .coll = (enum bench_coll_id)all[i].coll, .bytes = all[i].bytes };
@@ -67,7 +67,7 @@ static void progress_print(const struct tune_point *p, size_t done, size_t total
 	fflush(stdout);
 }
 
-static void plan_print(const struct tune_rank *r, size_t n, double cost_us)
+static void schedule_print(const struct tune_rank *r, size_t n, double cost_us)
 {
 	char whole[32], bound[32];
 
@@ -85,7 +85,7 @@ static void plan_print(const struct tune_rank *r, size_t n, double cost_us)
 /* ---- tasks ---- */
 
 /* The collectives that all libraries have. */
-static unsigned colls_there(const struct tune_rank *r)
+static unsigned colls_available(const struct tune_rank *r)
 {
 	unsigned colls = 0;
 
@@ -94,7 +94,7 @@ static unsigned colls_there(const struct tune_rank *r)
 
 		if (!(r->o->colls >> coll & 1))
 			continue;
-		if (!missing && r->nccl_there)
+		if (!missing && r->have_nccl)
 			missing = bench_coll_missing(&bench_colls[coll], &r->nccl[TUNE_NCCL]);
 		if (!missing)
 			colls |= 1u << coll;
@@ -119,16 +119,16 @@ static size_t tasks_left(const struct tune_rank *r, double *cost_us_p)
 }
 
 /* Is the time over? Rank 0's clock says it for all. */
-static int time_check(struct tune_rank *r, bool *over_p)
+static int time_check(struct tune_rank *r, bool *time_is_up_p)
 {
 	double mine = bench_now_us() - r->start_us, all[BENCH_MAX_RANKS];
 	int err = 0;
 
-	*over_p = false;
+	*time_is_up_p = false;
 	if (r->o->minutes <= 0)
 		return 0;
-	err = tune_rank_gather(r, &mine, sizeof(mine), all);
-	*over_p = !err && all[0] > r->o->minutes * 60e6;
+	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	*time_is_up_p = !err && all[0] > r->o->minutes * 60e6;
 	return err;
 }
 
@@ -137,22 +137,22 @@ int tune_tasks_run(struct tune_rank *r)
 	double left_us, done_us = 0, begin;
 	size_t left, done;
 	struct tune_point p;
-	bool over = false;
+	bool time_is_up = false;
 	int err = 0;
 
-	r->ntasks = tune_plan(r->o, colls_there(r), r->nranks, r->sim, r->nccl_there, r->tasks);
+	r->ntasks = tune_schedule(r->o, colls_available(r), r->nranks, r->sim, r->have_nccl, r->tasks);
 	left = tasks_left(r, &left_us);
 	done = r->ntasks - left;
 	if (!r->rank)
-		plan_print(r, left, left_us);
+		schedule_print(r, left, left_us);
 	begin = bench_now_us();
 	for (size_t i = 0; !err && i < r->ntasks; i++) {
 		const struct tune_task *t = &r->tasks[i];
 
 		if (tune_point_find(r->results, t->coll, t->bytes))
 			continue;
-		err = time_check(r, &over);
-		if (err || over)
+		err = time_check(r, &time_is_up);
+		if (err || time_is_up)
 			break;
 		atomic_store(&r->progress->bytes, t->bytes);
 		err = r->results->n == TUNE_MAX_POINTS ? -E2BIG : tune_point_measure(r, t, &p);
@@ -168,7 +168,7 @@ int tune_tasks_run(struct tune_rank *r)
 		progress_print(&p, done, r->ntasks, left_us * (bench_now_us() - begin) / done_us);
 		err = tune_partial_add(r->partial, &p);
 	}
-	if (over && !r->rank)
+	if (time_is_up && !r->rank)
 		printf("# the time is over: %zu of %zu points are measured; the same command goes on from there\n",
 		    done, r->ntasks);
 	return err;
@@ -191,14 +191,14 @@ static bool results_reduce(struct tune_rank *r)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < r->results->n; i++)
-		if (tune_covered(r->results, r->tasks, r->ntasks, r->results->points[i].coll))
+		if (tune_coll_covered(r->results, r->tasks, r->ntasks, r->results->points[i].coll))
 			r->results->points[kept++] = r->results->points[i];
 	for (int coll = 0; bench_colls[coll].name; coll++) {
 		bool planned = false;
 
 		for (size_t i = 0; i < r->ntasks; i++)
 			planned = planned || (int)r->tasks[i].coll == coll;
-		if (planned && !tune_covered(r->results, r->tasks, r->ntasks, (enum bench_coll_id)coll))
+		if (planned && !tune_coll_covered(r->results, r->tasks, r->ntasks, (enum bench_coll_id)coll))
 			printf("# too little of %s is measured: its rows are the built-in table's\n",
 			    bench_colls[coll].name);
 	}
@@ -221,7 +221,7 @@ int tune_tasks_finish(struct tune_rank *r)
 		    r->path);
 		return -ETIME;
 	}
-	tune_keep(r->o, r->path, r->results);
+	tune_merge(r->o, r->path, r->results);
 	qsort(r->results->points, r->results->n, sizeof(r->results->points[0]), by_coll_and_size);
 	err = tune_write(r->results, r->path);
 	if (err)

@@ -12,7 +12,7 @@
 
 /* The last value that was refused, and the line about it. */
 static _Thread_local struct {
-	char text[64], why[400];
+	char text[64], reason[400];
 } refused;
 
 int tool_refuse(int err, const char *text, const char *fmt, ...)
@@ -21,7 +21,7 @@ int tool_refuse(int err, const char *text, const char *fmt, ...)
 
 	snprintf(refused.text, sizeof(refused.text), "%s", text);
 	va_start(args, fmt);
-	vsnprintf(refused.why, sizeof(refused.why), fmt, args);
+	vsnprintf(refused.reason, sizeof(refused.reason), fmt, args);
 	va_end(args);
 	return err;
 }
@@ -29,11 +29,11 @@ int tool_refuse(int err, const char *text, const char *fmt, ...)
 const char *tool_refused(const char *text)
 {
 	/* Of a list it was one word. */
-	return *refused.why && strstr(text, refused.text) ? refused.why : NULL;
+	return *refused.reason && strstr(text, refused.text) ? refused.reason : NULL;
 }
 
 /* Without bounds. */
-static int size_read(const char *text, uint64_t *bytes_p)
+static int size_parse(const char *text, uint64_t *bytes_p)
 {
 	static const struct {
 		char letter;
@@ -71,7 +71,7 @@ static int size_read(const char *text, uint64_t *bytes_p)
 int tool_parse_size(const char *text, uint64_t lo, uint64_t hi, uint64_t *bytes_p)
 {
 	uint64_t value = 0;
-	int err = size_read(text, &value);
+	int err = size_parse(text, &value);
 	char from[24], to[24];
 
 	if (err == -EINVAL)
@@ -157,7 +157,7 @@ int tool_lookup(const char *name, const char *const *names, int n)
 	char list[256] = "";
 
 	for (int i = 0; i < n; i++)
-		if (names[i] && shunt_same_name(name, strlen(name), names[i]))
+		if (names[i] && shunt_names_equal(name, strlen(name), names[i]))
 			return i;
 	for (int i = 0; i < n; i++)
 		if (names[i])

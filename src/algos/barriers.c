@@ -8,7 +8,7 @@
  */
 #include "algos/algos.h"
 
-bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
+bool shunt_symmem_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
 {
 	uint64_t part = shunt_coll_bytes(c), all = part * (unsigned)nranks;
 	struct {
@@ -52,7 +52,7 @@ bool shunt_window_buffer(const struct shunt_coll *c, int nranks, unsigned i, con
 	return true;
 }
 
-const void *shunt_window_expected(const struct shunt_coll *c, int rank, int p, const void *ptr)
+const void *shunt_symmem_expected(const struct shunt_coll *c, int rank, int p, const void *ptr)
 {
 	const char *send = c->send, *recv = c->recv;
 	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
@@ -64,42 +64,43 @@ const void *shunt_window_expected(const struct shunt_coll *c, int rank, int p, c
 	return ptr;
 }
 
-/* One buffer's place as it is; of several a number that hardly agrees by chance. */
-static uint64_t mix(uint64_t places, uint64_t place)
+/* One buffer's offset as it is; of several a number that hardly agrees by chance. */
+static uint64_t mix_offset(uint64_t offsets, uint64_t offset)
 {
-	return places * 0x9e3779b97f4a7c15u + place;
+	return offsets * 0x9e3779b97f4a7c15u + offset;
 }
 
 /* Off the root of a gather or scatter nobody knows where another rank's buffer should be. */
-static bool knows_places(const struct shunt_coll *c, int rank)
+static bool knows_offsets(const struct shunt_coll *c, int rank)
 {
 	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);
 }
 
-static void tell_places(const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls,
+static void set_offsets(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t ncalls,
     struct shunt_kargs_barrier *a)
 {
-	int n = issue->scope->nranks, rank = issue->base->rank;
+	int n = enqueue->sel_key->nranks, rank = enqueue->base->rank;
 	bool knows = true;
 
 	for (size_t i = 0; i < ncalls; i++)
-		knows = knows && knows_places(calls[i], rank);
+		knows = knows && knows_offsets(calls[i], rank);
 	for (size_t i = 0; i < ncalls; i++) {
 		const void *ptr = NULL;
 		uint64_t bytes;
 
-		for (unsigned k = 0; shunt_window_buffer(calls[i], n, k, &ptr, &bytes); k++) {
-			a->says = mix(a->says, issue->place(issue->ctx, ptr));
+		for (unsigned k = 0; shunt_symmem_buffer(calls[i], n, k, &ptr, &bytes); k++) {
+			a->own_place = mix_offset(a->own_place, enqueue->offset(enqueue->ctx, ptr));
 			for (int p = 0; p < n && knows; p++)
 				if (p != rank)
-					a->expects[p] = mix(a->expects[p],
-					    issue->place(issue->ctx, shunt_window_expected(calls[i], rank, p, ptr)));
+					a->peer_places[p] = mix_offset(a->peer_places[p],
+					    enqueue->offset(
+					        enqueue->ctx, shunt_symmem_expected(calls[i], rank, p, ptr)));
 		}
 	}
 }
 
-int shunt_barrier_issue(
-    const struct shunt_issue *issue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
+int shunt_barrier_enqueue(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t ncalls, uint32_t flags)
 {
 	struct shunt_work work;
 	struct shunt_kargs_barrier *a = &work.args.barrier;
@@ -108,9 +109,9 @@ int shunt_barrier_issue(
 	work.blocks = 1;
 	work.threads = 32;
 	work.cluster = work.shared = 0;
-	*a = (struct shunt_kargs_barrier){ .k = *issue->base };
+	*a = (struct shunt_kargs_barrier){ .k = *enqueue->base };
 	a->k.flags = flags;
-	if (flags & SHUNT_K_OPENS)
-		tell_places(issue, calls, ncalls, a);
-	return issue->emit(issue->ctx, &work);
+	if (flags & SHUNT_K_FIRST_BARRIER)
+		set_offsets(enqueue, calls, ncalls, a);
+	return enqueue->emit(enqueue->ctx, &work);
 }

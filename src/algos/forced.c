@@ -65,7 +65,7 @@ static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
 /* "32", "32x256", "32x256x8"; 0 leaves a number to the algorithm. */
 static bool parse_geometry(const char *s, struct shunt_geometry *g)
 {
-	const uint16_t most[3] = { SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, SHUNT_XCHG_CHANNELS };
+	const uint16_t most[3] = { SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, SHUNT_P2P_CHANNELS };
 	uint16_t v[3] = { 0 };
 
 	for (int i = 0; i < 3; i++) {
@@ -121,7 +121,7 @@ static const char *parse_rule(char *text, struct rule *r)
 	return r->algo || (!strcmp(name, "nccl") && !at) ? NULL : "the collective has no such algorithm";
 }
 
-bool shunt_forced_check(const char *text, char *why, size_t bytes)
+bool shunt_forced_check(const char *text, char *reason, size_t bytes)
 {
 	char *copy = strdup(text), *save = NULL;
 	const char *wrong = NULL;
@@ -132,7 +132,7 @@ bool shunt_forced_check(const char *text, char *why, size_t bytes)
 
 		wrong = parse_rule(rule, &r);
 		if (wrong)
-			snprintf(why, bytes, "\"%.*s\": %s", (int)len, text + at, wrong);
+			snprintf(reason, bytes, "\"%.*s\": %s", (int)len, text + at, wrong);
 	}
 	free(copy);
 	return !wrong;
@@ -235,7 +235,7 @@ bool shunt_forced_find(
 	return false;
 }
 
-void shunt_forced_borders(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
 {
 	const struct rules *r;
 

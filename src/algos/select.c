@@ -10,12 +10,12 @@
  * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
  * this size that matters little; above it NCCL gets them. The tables speak of other parts. Not measured.
  */
-#define ODD_PART ((uint64_t)1 << 20)
+#define MAX_UNALIGNED_PART ((uint64_t)1 << 20)
 
 const struct shunt_algo *shunt_algo_row(size_t i)
 {
-	static const struct shunt_algo *const files[] = { shunt_lines_algos, shunt_exchange_algos, shunt_copies_algos,
-		shunt_pulls_algos };
+	static const struct shunt_algo *const files[] = { shunt_ll128_algos, shunt_p2p_algos, shunt_ce_algos,
+		shunt_direct_algos };
 
 	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
 		for (const struct shunt_algo *a = files[f]; a->name; a++)
@@ -74,29 +74,31 @@ unsigned shunt_algo_kernel(
 }
 
 /* Kernel index, flags and factor that type and operator ask for. */
-static void type_op(const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick)
+static void set_type_op(
+    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	bool is_int = coll->dtype < SHUNT_F16;
 
-	pick->kernel = shunt_algo_kernel(pick->algo, coll->kind, scope->nranks, coll->redop, coll->dtype);
-	pick->flags = 0;
-	pick->scalar = 0;
+	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, sel_key->nranks, coll->redop, coll->dtype);
+	decision->flags = 0;
+	decision->scalar = 0;
 	if (!shunt_kind_reduces(coll->kind))
 		return;
 	switch (coll->redop) {
 	case SHUNT_MIN:
-		pick->flags = SHUNT_K_MIN;
+		decision->flags = SHUNT_K_MIN;
 		break;
 	case SHUNT_PREMUL:
-		pick->flags = SHUNT_K_PREMUL | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
-		pick->scalar = coll->scalar;
+		decision->flags = SHUNT_K_PREMUL | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		decision->scalar = coll->scalar;
 		break;
 	case SHUNT_AVG:
 		if (is_int) {
-			pick->flags = SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
+			decision->flags =
+			    SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
 		} else {
-			pick->flags = SHUNT_K_PREMUL;
-			pick->scalar = shunt_dtype_reciprocal(coll->dtype, scope->nranks);
+			decision->flags = SHUNT_K_PREMUL;
+			decision->scalar = shunt_dtype_reciprocal(coll->dtype, sel_key->nranks);
 		}
 		break;
 	default:
@@ -111,39 +113,39 @@ static enum shunt_kind table_kind(enum shunt_kind kind)
 }
 
 /* Sums that are to have our order. */
-static bool holds(const struct shunt_scope *scope, enum shunt_kind kind)
+static bool fixes_order(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return scope->deterministic && shunt_kind_reduces(kind);
+	return sel_key->deterministic && shunt_kind_reduces(kind);
 }
 
 /* Is no size declined? */
-static bool keeps(const struct shunt_scope *scope, enum shunt_kind kind)
+static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return scope->standalone || holds(scope, kind);
+	return sel_key->standalone || fixes_order(sel_key, kind);
 }
 
 /*
  * Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too.
  */
-static enum shunt_why why_nccl(const struct shunt_scope *scope, enum shunt_kind kind)
+static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	enum shunt_why why = scope->standalone ? SHUNT_WHY_OURS : shunt_config_why_nccl(kind);
+	enum shunt_reason reason = sel_key->standalone ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
 
-	return why == SHUNT_WHY_NCCL_ENV && holds(scope, kind) ? SHUNT_WHY_OURS : why;
+	return reason == SHUNT_REASON_NCCL_ENV && fixes_order(sel_key, kind) ? SHUNT_REASON_NONE : reason;
 }
 
-bool shunt_select_plans(const struct shunt_scope *scope, enum shunt_kind kind)
+bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return !holds(scope, kind) && !why_nccl(scope, kind);
+	return !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
 }
 
 /* A rule that names an algorithm for windows speaks of calls in windows only. */
-static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
+static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
 	if (!shunt_forced_find(kind, bytes, algo_p, g))
 		return false;
-	if (!*algo_p || (*algo_p)->fuse != SHUNT_FUSE_WINDOWS || scope->windows)
+	if (!*algo_p || (*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel_key->symmem)
 		return true;
 	*g = (struct shunt_geometry){ 0 };
 	return false;
@@ -151,94 +153,95 @@ static bool forced(const struct shunt_scope *scope, enum shunt_kind kind, uint64
 
 /* *table_p: whose row it is. */
 static const struct shunt_tuning_row *find_row(
-    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
-	*table_p = scope->tuning;
-	return scope->tuning ? shunt_tuning_row(scope->tuning, kind, bytes) :
-	                       shunt_tuning_find(scope, kind, bytes, table_p);
+	*table_p = sel_key->tuning;
+	return sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) :
+	                         shunt_tuning_find(sel_key, kind, bytes, table_p);
 }
 
-static bool odd_parts(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
-	return bytes > ODD_PART && bytes % 16 && !keeps(scope, kind) && shunt_kind_has_parts(kind);
+	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
 }
 
 /* The algorithm, or NULL and why not. */
-static const struct shunt_algo *choose(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes,
-    struct shunt_geometry *g, enum shunt_why *why_p)
+static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
+    struct shunt_geometry *g, enum shunt_reason *reason_p)
 {
 	const struct shunt_tuning_row *row;
 	const struct shunt_tuning *table;
 	const struct shunt_algo *algo;
 
 	*g = (struct shunt_geometry){ 0 };
-	*why_p = why_nccl(scope, kind);
-	if (*why_p)
+	*reason_p = nccl_reason(sel_key, kind);
+	if (*reason_p)
 		return NULL;
-	if (forced(scope, kind, bytes, &algo, g)) {
-		*why_p = SHUNT_WHY_FORCED;
+	if (forced_algo(sel_key, kind, bytes, &algo, g)) {
+		*reason_p = SHUNT_REASON_FORCED;
 		return algo;
 	}
-	if (scope->windows && (algo = shunt_tuning_in_windows(scope, kind, bytes)))
+	if (sel_key->symmem && (algo = shunt_tuning_symmem(sel_key, kind, bytes)))
 		return algo;
-	row = find_row(scope, kind, bytes, &table);
-	if (!row || (row->forward && !keeps(scope, kind))) {
-		*why_p = row ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND;
+	row = find_row(sel_key, kind, bytes, &table);
+	if (!row || (row->forward && !never_declines(sel_key, kind))) {
+		*reason_p = row ? SHUNT_REASON_SIZE : SHUNT_REASON_KIND;
 		return NULL;
 	}
-	if (odd_parts(scope, kind, bytes)) {
-		*why_p = SHUNT_WHY_ODD;
+	if (unaligned_parts(sel_key, kind, bytes)) {
+		*reason_p = SHUNT_REASON_UNALIGNED;
 		return NULL;
 	}
 	*g = row->geometry;
 	return row->algo;
 }
 
-bool shunt_select(
-    const struct shunt_scope *scope, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision_p,
+    enum shunt_reason *reason_p)
 {
 	uint64_t bytes = shunt_coll_bytes(coll);
 	struct shunt_geometry geometry = { 0 };
 	const struct shunt_algo *algo;
 
-	if (scope->nranks == 1) {
-		*why_p = scope->standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK;
-		algo = scope->standalone ? &shunt_local_algo : NULL;
+	if (sel_key->nranks == 1) {
+		*reason_p = sel_key->standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK;
+		algo = sel_key->standalone ? &shunt_local_algo : NULL;
 	} else {
-		algo = choose(scope, table_kind(coll->kind), bytes, &geometry, why_p);
+		algo = choose_algo(sel_key, table_kind(coll->kind), bytes, &geometry, reason_p);
 	}
 	if (!algo)
 		return false;
-	pick_p->algo = algo;
-	pick_p->geometry = geometry;
-	type_op(scope, coll, pick_p);
-	*why_p = SHUNT_WHY_OURS;
+	decision_p->algo = algo;
+	decision_p->geometry = geometry;
+	set_type_op(sel_key, coll, decision_p);
+	*reason_p = SHUNT_REASON_NONE;
 	return true;
 }
 
-const char *shunt_select_name(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype,
-    enum shunt_redop redop, uint64_t bytes, enum shunt_why *why_p)
+const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p)
 {
 	struct shunt_coll coll = {
 		.kind = kind, .dtype = dtype, .redop = redop, .count = bytes / shunt_dtype_bytes[dtype]
 	};
-	struct shunt_pick pick;
+	struct shunt_decision decision;
 
-	return shunt_select(scope, &coll, &pick, why_p) ? pick.algo->name : "nccl";
+	return shunt_select(sel_key, &coll, &decision, reason_p) ? decision.algo->name : "nccl";
 }
 
 /* Of a kind's rows: a file's table has the built-in one's for kinds that the file does not speak of. */
-static void say_table(const struct shunt_scope *scope, const struct shunt_tuning *table, enum shunt_kind kind,
+static void describe_table(const struct shunt_sel_key *sel_key, const struct shunt_tuning *table, enum shunt_kind kind,
     char *text, size_t text_bytes)
 {
 	if (!table->builtin && !(table->own >> kind & 1))
 		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
 	snprintf(text, text_bytes, "%s%s", table->source,
-	    table->builtin && scope->cc && scope->cc != table->machine.cc ? ", an estimate for this generation" : "");
+	    table->builtin && sel_key->cc && sel_key->cc != table->machine.cc ? ", an estimate for this generation" :
+	                                                                        "");
 }
 
-void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, enum shunt_dtype dtype, uint64_t bytes,
-    char *text, size_t text_bytes)
+void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    uint64_t bytes, char *text, size_t text_bytes)
 {
 	const struct shunt_tuning *table = NULL;
 	struct shunt_geometry g = { 0 };
@@ -247,34 +250,34 @@ void shunt_select_source(const struct shunt_scope *scope, enum shunt_kind kind, 
 	kind = table_kind(kind);
 	bytes = bytes / shunt_dtype_bytes[dtype] * shunt_dtype_bytes[dtype];
 	snprintf(text, text_bytes, "no table");
-	if (scope->nranks == 1)
+	if (sel_key->nranks == 1)
 		snprintf(text, text_bytes, "one rank by itself");
-	else if (why_nccl(scope, kind))
+	else if (nccl_reason(sel_key, kind))
 		snprintf(text, text_bytes, "%s",
-		    why_nccl(scope, kind) == SHUNT_WHY_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
-	else if (forced(scope, kind, bytes, &algo, &g))
+		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+	else if (forced_algo(sel_key, kind, bytes, &algo, &g))
 		snprintf(text, text_bytes, "SHUNT_ALGO");
-	else if (scope->windows && shunt_tuning_in_windows(scope, kind, bytes))
+	else if (sel_key->symmem && shunt_tuning_symmem(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "%s",
-		    scope->no_sms && !shunt_kind_reduces(kind) ?
+		    sel_key->no_sms && !shunt_kind_reduces(kind) ?
 		        "CTAPolicy zero" :
-		        scope->nranks == 2 || scope->nranks == 4 ?
+		        sel_key->nranks == 2 || sel_key->nranks == 4 ?
 		        "built-in, for windows, measured on H200" :
 		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
-	else if (odd_parts(scope, kind, bytes))
+	else if (unaligned_parts(sel_key, kind, bytes))
 		snprintf(text, text_bytes, "built-in, not measured");
-	else if (find_row(scope, kind, bytes, &table))
-		say_table(scope, table, kind, text, text_bytes);
+	else if (find_row(sel_key, kind, bytes, &table))
+		describe_table(sel_key, table, kind, text, text_bytes);
 }
 
-void shunt_select_borders(
-    const struct shunt_scope *scope, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+void shunt_select_crossovers(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
 {
 	const struct shunt_tuning *table;
 
 	kind = table_kind(kind);
-	shunt_forced_borders(kind, add, ctx);
-	if (!find_row(scope, kind, 0, &table))
+	shunt_forced_crossovers(kind, add, ctx);
+	if (!find_row(sel_key, kind, 0, &table))
 		return;
 	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)
 		if (table->rows[i].upto != UINT64_MAX)

@@ -51,7 +51,7 @@ struct range {
 #define ON_TWO_OF_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 2, upto, algo, { 0 }, false }
 static const struct range ranges[] = {
 	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
-	OURS(ALLREDUCE, 2, 2, END, "chunks"),
+	OURS(ALLREDUCE, 2, 2, END, "simple"),
 	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
@@ -59,89 +59,89 @@ static const struct range ranges[] = {
 	    "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
-	OURS(ALLGATHER, 2, 2, 8 * MB, "swap"),
-	OURS(ALLGATHER, 2, 2, END, "chunks"),
-	OURS(ALLGATHER, 3, 4, 4 * MB, "exchange"),
-	OURS(ALLGATHER, 3, 4, 16 * MB, "chunks"),
-	OURS(ALLGATHER, 5, 8, 64 * KB, "exchange"),
-	NCCL(ALLGATHER, 3, 4, "chunks"),
-	NCCL(ALLGATHER, 5, 8, "exchange"),
+	OURS(ALLGATHER, 2, 2, 8 * MB, "pairwise"),
+	OURS(ALLGATHER, 2, 2, END, "simple"),
+	OURS(ALLGATHER, 3, 4, 4 * MB, "ll128"),
+	OURS(ALLGATHER, 3, 4, 16 * MB, "simple"),
+	OURS(ALLGATHER, 5, 8, 64 * KB, "ll128"),
+	NCCL(ALLGATHER, 3, 4, "simple"),
+	NCCL(ALLGATHER, 5, 8, "ll128"),
 	OURS(REDUCESCATTER, 2, 2, 16 * MB, "oneshot"),
-	OURS(REDUCESCATTER, 2, 2, END, "chunks"),
+	OURS(REDUCESCATTER, 2, 2, END, "simple"),
 	OURS(REDUCESCATTER, 3, 4, 16 * MB, "oneshot"),
 	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
 	NCCL(REDUCESCATTER, 3, 8, "oneshot"),
-	OURS(ALLTOALL, 2, 2, 8 * MB, "swap"),
-	OURS(ALLTOALL, 2, 2, END, "chunks"),
-	OURS(ALLTOALL, 3, 4, 4 * MB, "exchange"),
-	OURS(ALLTOALL, 3, 4, 64 * MB, "chunks"),
-	OURS(ALLTOALL, 5, 8, 64 * KB, "exchange"),
-	NCCL(ALLTOALL, 3, 4, "chunks"),
-	NCCL(ALLTOALL, 5, 8, "exchange"),
-	OURS(BROADCAST, 2, 2, 4 * MB, "exchange"),
-	OURS(BROADCAST, 2, 2, 128 * MB, "chunks"),
-	OURS(BROADCAST, 3, 4, 128 * KB, "exchange"),
-	OURS(BROADCAST, 3, 4, 4 * MB, "relay"),
-	OURS(BROADCAST, 5, 8, 64 * KB, "exchange"),
-	OURS(BROADCAST, 5, 8, 4 * MB, "relay"),
-	NCCL(BROADCAST, 2, 2, "chunks"),
-	NCCL(BROADCAST, 3, 8, "relay"),
-	OURS(REDUCE, 2, 2, 8 * MB, "exchange"),
-	OURS(REDUCE, 2, 2, 64 * MB, "chunks"),
-	OURS(REDUCE, 3, 4, 256 * KB, "exchange"),
+	OURS(ALLTOALL, 2, 2, 8 * MB, "pairwise"),
+	OURS(ALLTOALL, 2, 2, END, "simple"),
+	OURS(ALLTOALL, 3, 4, 4 * MB, "ll128"),
+	OURS(ALLTOALL, 3, 4, 64 * MB, "simple"),
+	OURS(ALLTOALL, 5, 8, 64 * KB, "ll128"),
+	NCCL(ALLTOALL, 3, 4, "simple"),
+	NCCL(ALLTOALL, 5, 8, "ll128"),
+	OURS(BROADCAST, 2, 2, 4 * MB, "ll128"),
+	OURS(BROADCAST, 2, 2, 128 * MB, "simple"),
+	OURS(BROADCAST, 3, 4, 128 * KB, "ll128"),
+	OURS(BROADCAST, 3, 4, 4 * MB, "pipelined"),
+	OURS(BROADCAST, 5, 8, 64 * KB, "ll128"),
+	OURS(BROADCAST, 5, 8, 4 * MB, "pipelined"),
+	NCCL(BROADCAST, 2, 2, "simple"),
+	NCCL(BROADCAST, 3, 8, "pipelined"),
+	OURS(REDUCE, 2, 2, 8 * MB, "ll128"),
+	OURS(REDUCE, 2, 2, 64 * MB, "simple"),
+	OURS(REDUCE, 3, 4, 256 * KB, "ll128"),
 	OURS(REDUCE, 3, 4, 2 * MB, "twoshot"),
-	OURS(REDUCE, 5, 8, 16 * KB, "exchange"),
+	OURS(REDUCE, 5, 8, 16 * KB, "ll128"),
 	OURS(REDUCE, 5, 8, 2 * MB, "twoshot"),
-	NCCL(REDUCE, 2, 2, "chunks"),
+	NCCL(REDUCE, 2, 2, "simple"),
 	NCCL(REDUCE, 3, 8, "twoshot"),
-	OURS(GATHER, 2, 2, 8 * MB, "exchange"),
-	OURS(GATHER, 2, 2, 64 * MB, "chunks"),
-	OURS(GATHER, 3, 4, 4 * MB, "exchange"),
-	OURS(GATHER, 3, 4, 8 * MB, "chunks"),
-	OURS(GATHER, 5, 8, 64 * KB, "exchange"),
-	NCCL(GATHER, 2, 2, "chunks"),
-	NCCL(GATHER, 3, 4, "chunks"),
-	NCCL(GATHER, 5, 8, "exchange"),
-	OURS(SCATTER, 2, 2, 8 * MB, "exchange"),
-	OURS(SCATTER, 2, 2, 256 * MB, "chunks"),
-	OURS(SCATTER, 3, 4, 2 * MB, "exchange"),
-	OURS(SCATTER, 3, 4, 8 * MB, "chunks"),
-	OURS(SCATTER, 5, 8, 64 * KB, "exchange"),
-	NCCL(SCATTER, 2, 2, "chunks"),
-	NCCL(SCATTER, 3, 4, "chunks"),
-	NCCL(SCATTER, 5, 8, "exchange"),
-	OURS(SEND, 2, 2, 8 * MB, "exchange"),
-	OURS(SEND, 2, 2, 256 * MB, "chunks"),
-	OURS(SEND, 3, 4, 8 * MB, "exchange"),
-	OURS(SEND, 3, 4, 256 * MB, "chunks"),
-	OURS(SEND, 5, 8, 64 * KB, "exchange"),
-	NCCL(SEND, 2, 2, "chunks"),
-	NCCL(SEND, 3, 4, "chunks"),
-	NCCL(SEND, 5, 8, "exchange"),
+	OURS(GATHER, 2, 2, 8 * MB, "ll128"),
+	OURS(GATHER, 2, 2, 64 * MB, "simple"),
+	OURS(GATHER, 3, 4, 4 * MB, "ll128"),
+	OURS(GATHER, 3, 4, 8 * MB, "simple"),
+	OURS(GATHER, 5, 8, 64 * KB, "ll128"),
+	NCCL(GATHER, 2, 2, "simple"),
+	NCCL(GATHER, 3, 4, "simple"),
+	NCCL(GATHER, 5, 8, "ll128"),
+	OURS(SCATTER, 2, 2, 8 * MB, "ll128"),
+	OURS(SCATTER, 2, 2, 256 * MB, "simple"),
+	OURS(SCATTER, 3, 4, 2 * MB, "ll128"),
+	OURS(SCATTER, 3, 4, 8 * MB, "simple"),
+	OURS(SCATTER, 5, 8, 64 * KB, "ll128"),
+	NCCL(SCATTER, 2, 2, "simple"),
+	NCCL(SCATTER, 3, 4, "simple"),
+	NCCL(SCATTER, 5, 8, "ll128"),
+	OURS(SEND, 2, 2, 8 * MB, "ll128"),
+	OURS(SEND, 2, 2, 256 * MB, "simple"),
+	OURS(SEND, 3, 4, 8 * MB, "ll128"),
+	OURS(SEND, 3, 4, 256 * MB, "simple"),
+	OURS(SEND, 5, 8, 64 * KB, "ll128"),
+	NCCL(SEND, 2, 2, "simple"),
+	NCCL(SEND, 3, 4, "simple"),
+	NCCL(SEND, 5, 8, "ll128"),
 	ON_SIM(ALLREDUCE, 16 * KB, "oneshot"),
 	ON_SIM(ALLREDUCE, 64 * KB, "twoshot"),
-	ON_SIM(ALLREDUCE, END, "chunks"),
-	ON_TWO_OF_SIM(ALLGATHER, 16 * KB, "swap"),
-	ON_SIM(ALLGATHER, 32 * KB, "exchange"),
-	ON_SIM(ALLGATHER, END, "chunks"),
+	ON_SIM(ALLREDUCE, END, "simple"),
+	ON_TWO_OF_SIM(ALLGATHER, 16 * KB, "pairwise"),
+	ON_SIM(ALLGATHER, 32 * KB, "ll128"),
+	ON_SIM(ALLGATHER, END, "simple"),
 	ON_SIM(REDUCESCATTER, 16 * KB, "oneshot"),
-	ON_SIM(REDUCESCATTER, 32 * KB, "exchange"),
-	ON_SIM(REDUCESCATTER, END, "chunks"),
-	ON_TWO_OF_SIM(ALLTOALL, 16 * KB, "swap"),
-	ON_SIM(ALLTOALL, 32 * KB, "exchange"),
-	ON_SIM(ALLTOALL, END, "chunks"),
-	ON_SIM(BROADCAST, 16 * KB, "exchange"),
-	ON_SIM(BROADCAST, 32 * KB, "relay"),
-	ON_SIM(BROADCAST, END, "chunks"),
-	ON_SIM(REDUCE, 16 * KB, "exchange"),
+	ON_SIM(REDUCESCATTER, 32 * KB, "ll128"),
+	ON_SIM(REDUCESCATTER, END, "simple"),
+	ON_TWO_OF_SIM(ALLTOALL, 16 * KB, "pairwise"),
+	ON_SIM(ALLTOALL, 32 * KB, "ll128"),
+	ON_SIM(ALLTOALL, END, "simple"),
+	ON_SIM(BROADCAST, 16 * KB, "ll128"),
+	ON_SIM(BROADCAST, 32 * KB, "pipelined"),
+	ON_SIM(BROADCAST, END, "simple"),
+	ON_SIM(REDUCE, 16 * KB, "ll128"),
 	ON_SIM(REDUCE, 32 * KB, "twoshot"),
-	ON_SIM(REDUCE, END, "chunks"),
-	ON_SIM(GATHER, 32 * KB, "exchange"),
-	ON_SIM(GATHER, END, "chunks"),
-	ON_SIM(SCATTER, 32 * KB, "exchange"),
-	ON_SIM(SCATTER, END, "chunks"),
-	ON_SIM(SEND, 16 * KB, "exchange"), /* so small that tests have groups with both */
-	ON_SIM(SEND, END, "chunks"),
+	ON_SIM(REDUCE, END, "simple"),
+	ON_SIM(GATHER, 32 * KB, "ll128"),
+	ON_SIM(GATHER, END, "simple"),
+	ON_SIM(SCATTER, 32 * KB, "ll128"),
+	ON_SIM(SCATTER, END, "simple"),
+	ON_SIM(SEND, 16 * KB, "ll128"), /* so small that tests have groups with both */
+	ON_SIM(SEND, END, "simple"),
 };
 #undef OURS
 #undef ON_48
@@ -155,7 +155,7 @@ static const struct range ranges[] = {
  * reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than all but the
  * reduce's.
  */
-static const uint64_t in_windows[SHUNT_NKINDS][2] = {
+static const uint64_t symmem_from[SHUNT_NKINDS][2] = {
 	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB },
 	[SHUNT_ALLTOALL] = { 64 * MB, 32 * MB },
 	[SHUNT_BROADCAST] = { 128 * MB, END },
@@ -235,17 +235,17 @@ static void build(void)
 	for (size_t i = 0; i < NGROUPS; i++)
 		for (int n = groups[i].low; n <= groups[i].high; n++)
 			build_one(&groups[i], n);
-	built.hash = shunt_fnv1a(built.hash, in_windows, sizeof(in_windows));
+	built.hash = shunt_fnv1a(built.hash, symmem_from, sizeof(symmem_from));
 }
 
-const struct shunt_algo *shunt_tuning_in_windows(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
-	uint64_t from = in_windows[kind][scope->nranks > 2];
+	uint64_t from = symmem_from[kind][sel_key->nranks > 2];
 
 	/* What reduces needs SMs in any way. */
-	if (!from || (bytes < from && (!scope->no_sms || shunt_kind_reduces(kind))))
+	if (!from || (bytes < from && (!sel_key->no_sms || shunt_kind_reduces(kind))))
 		return NULL;
-	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "pulls" : "copies");
+	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
 }
 
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks)
@@ -286,7 +286,7 @@ const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, en
  * one.
  */
 static const struct shunt_tuning_row *find_any(
-    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
 	const struct shunt_tuning_set *set = shunt_tuning_files();
 	const struct shunt_tuning_row *first = NULL;
@@ -296,7 +296,7 @@ static const struct shunt_tuning_row *find_any(
 		const struct shunt_tuning *t = i < built.n ? &built.tables[i] : set->tables[i - built.n];
 		const struct shunt_tuning_row *r;
 
-		if (t->machine.nranks != scope->nranks || t->machine.sim)
+		if (t->machine.nranks != sel_key->nranks || t->machine.sim)
 			continue;
 		r = shunt_tuning_row(t, kind, bytes);
 		if (!first || (r && !r->forward)) {
@@ -310,12 +310,12 @@ static const struct shunt_tuning_row *find_any(
 }
 
 const struct shunt_tuning_row *shunt_tuning_find(
-    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
 	*table_p = NULL;
-	if (!scope->cc && !scope->sim)
-		return find_any(scope, kind, bytes, table_p);
-	*table_p = shunt_tuning_builtin(scope->sim, scope->cc, scope->nranks);
+	if (!sel_key->cc && !sel_key->sim)
+		return find_any(sel_key, kind, bytes, table_p);
+	*table_p = shunt_tuning_builtin(sel_key->sim, sel_key->cc, sel_key->nranks);
 	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
 }
 
@@ -328,7 +328,7 @@ static int by_kind_and_size(const void *a, const void *b)
 	return (x->upto > y->upto) - (x->upto < y->upto);
 }
 
-int shunt_tuning_seal(struct shunt_tuning *t)
+int shunt_tuning_finalize(struct shunt_tuning *t)
 {
 	const struct shunt_tuning *base = shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
 	struct shunt_tuning_row *rows;

@@ -53,17 +53,17 @@ struct shunt_tuning {
 const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, enum shunt_kind kind, uint64_t bytes);
 
 /*
- * What the scope's ranks go by if they did not agree on a table: the built-in one; see above for what is done before
- * they have met. *table_p: whose row it is. NULL: no table for so many ranks, or nothing for this kind.
+ * What the selection key's ranks go by if they did not agree on a table: the built-in one; see above for what is done
+ * before they have met. *table_p: whose row it is. NULL: no table for so many ranks, or nothing for this kind.
  */
 const struct shunt_tuning_row *shunt_tuning_find(
-    const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p);
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p);
 
 /*
  * The algorithm for a call whose buffers lie in windows, where one is worth it from this size on, or the communicator
  * wants none of the SMs used; else NULL, and the tables count. The same for all machines.
  */
-const struct shunt_algo *shunt_tuning_in_windows(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes);
+const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes);
 
 /* The built-in table of the nearest generation that there is one for; NULL: more ranks than there are tables for. */
 const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks);
@@ -78,7 +78,7 @@ uint64_t shunt_tuning_builtin_hash(void);
 struct shunt_tuning_set {
 	struct shunt_tuning **tables; /* those that were named first come first */
 	size_t n;
-	bool *told; /* table i is for another machine, and that was said */
+	bool *warned; /* table i is for another machine, and that was said */
 };
 /* list and cache_dir as the variables have them. Always leaves a set that can be used. */
 void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir);
@@ -87,19 +87,19 @@ void shunt_tuning_set_finish(struct shunt_tuning_set *set);
 struct shunt_tuning_set *shunt_tuning_files(void);
 /*
  * The table that was made for this machine, or NULL. standalone: one that was not measured against the real NCCL will
- * do. speaks: if there are tables for this number of ranks and none fits, say so once for each.
+ * do. logs: if there are tables for this number of ranks and none fits, say so once for each.
  */
 const struct shunt_tuning *shunt_tuning_match(
-    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool speaks);
-void shunt_machine_of(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m);
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool logs);
+void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m);
 
 /*
  * Reads a file's text. 0; -EINVAL broken, -EXDEV of another version of Shunt or the format, -EFBIG, -ENOMEM: with one
- * line in why, which names source. The text may be anything.
+ * line in reason, which names source. The text may be anything.
  */
 int shunt_tuning_parse(
-    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *why, size_t why_bytes);
-int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, size_t why_bytes);
+    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *reason, size_t reason_bytes);
+int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason, size_t reason_bytes);
 void shunt_tuning_free(struct shunt_tuning *t); /* NULL allowed */
 
 /*
@@ -107,5 +107,5 @@ void shunt_tuning_free(struct shunt_tuning *t); /* NULL allowed */
  * end, takes kinds that are missing from the built-in table, and hashes. 0, -EINVAL (two rows of a kind have one size),
  * -ENOMEM.
  */
-int shunt_tuning_seal(struct shunt_tuning *t);
+int shunt_tuning_finalize(struct shunt_tuning *t);
 #endif

@@ -91,12 +91,12 @@ static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t 
 	    !shunt_json_string(log, object, where, "algorithm", &algo) ||
 	    !shunt_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
 	    !shunt_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
-	    !shunt_json_uint(log, object, where, "channels", 0, SHUNT_XCHG_CHANNELS, false, 0, &channels) ||
+	    !shunt_json_uint(log, object, where, "channels", 0, SHUNT_P2P_CHANNELS, false, 0, &channels) ||
 	    !shunt_json_bool(log, object, where, "nccl", false, false, &row->forward))
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_WINDOWS) { /* rows are about any buffers */
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are about any buffers */
 		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
 		    where, shunt_json_quote(algo).text, kinds[kind]);
 		return false;
@@ -133,16 +133,16 @@ static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shu
 }
 
 int shunt_tuning_parse(
-    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *why, size_t why_bytes)
+    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
 {
-	struct shunt_json_log log = { .source = source, .why = why, .bytes = why ? why_bytes : 0 };
+	struct shunt_json_log log = { .source = source, .reason = reason, .bytes = reason ? reason_bytes : 0 };
 	struct owned *o = calloc(1, sizeof(*o) + strlen(source) + 1);
 	const char *nccl;
 	json_t *root;
 	int err;
 
 	if (log.bytes)
-		*why = '\0';
+		*reason = '\0';
 	if (!o)
 		return shunt_json_fail(&log, ENOMEM, "no memory");
 	strcpy(o->source, source);
@@ -157,7 +157,7 @@ int shunt_tuning_parse(
 	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
 	    rows_read(&log, root, &o->tuning)) {
 		o->tuning.vs_nccl = json_object_get(root, "nccl") && shunt_json_string(&log, root, "", "nccl", &nccl);
-		err = log.err ? 0 : shunt_tuning_seal(&o->tuning);
+		err = log.err ? 0 : shunt_tuning_finalize(&o->tuning);
 		if (err == -EINVAL)
 			shunt_json_fail(&log, EINVAL, "two rows of one kind have the same upto");
 		else if (err)
@@ -175,9 +175,9 @@ err_free:
 	return -log.err;
 }
 
-int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, size_t why_bytes)
+int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
 {
-	struct shunt_json_log log = { .source = path, .why = why, .bytes = why ? why_bytes : 0 };
+	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = reason ? reason_bytes : 0 };
 	/* Not to wait for a writer if it is a pipe. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	size_t n = 0, room;
@@ -209,7 +209,7 @@ int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *why, si
 		n += (size_t)got;
 	}
 	if (!err)
-		err = shunt_tuning_parse(path, text, n, t_p, why, why_bytes);
+		err = shunt_tuning_parse(path, text, n, t_p, reason, reason_bytes);
 	free(text);
 out_close:
 	close(fd);

@@ -16,14 +16,14 @@ static void add_file(void *ctx, const char *path)
 {
 	struct shunt_tuning_set *set = ctx;
 	struct shunt_tuning *t, **tables;
-	char why[512];
+	char reason[512];
 
 	if (set->n == MAX_FILES) {
 		shunt_warn("tuning file refused: %s: there are more than %d", path, MAX_FILES);
 		return;
 	}
-	if (shunt_tuning_read(path, &t, why, sizeof(why))) {
-		shunt_warn("tuning file refused: %s", why);
+	if (shunt_tuning_read(path, &t, reason, sizeof(reason))) {
+		shunt_warn("tuning file refused: %s", reason);
 		return;
 	}
 	tables = reallocarray(set->tables, set->n + 1, sizeof(struct shunt_tuning *));
@@ -47,8 +47,8 @@ void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const
 	shunt_files_list(&files, list);
 	if (shunt_files_cache(cache_dir, "tuning", path, sizeof(path)))
 		shunt_files_path(&files, path, false);
-	set->told = calloc(set->n ? set->n : 1, sizeof(*set->told));
-	if (!set->told)
+	set->warned = calloc(set->n ? set->n : 1, sizeof(*set->warned));
+	if (!set->warned)
 		shunt_tuning_set_finish(set);
 }
 
@@ -57,7 +57,7 @@ void shunt_tuning_set_finish(struct shunt_tuning_set *set)
 	for (size_t i = 0; i < set->n; i++)
 		shunt_tuning_free(set->tables[i]);
 	free(set->tables);
-	free(set->told);
+	free(set->warned);
 	*set = (struct shunt_tuning_set){ 0 };
 }
 
@@ -75,7 +75,7 @@ struct shunt_tuning_set *shunt_tuning_files(void)
 	return &process;
 }
 
-void shunt_machine_of(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
+void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
 {
 	*m = (struct shunt_machine){ .cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim };
 	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim numbers its devices */
@@ -87,7 +87,7 @@ static bool same_machine(const struct shunt_machine *a, const struct shunt_machi
 	    !strcmp(a->gpu, b->gpu);
 }
 
-static void tell(const struct shunt_tuning *t, const struct shunt_machine *m)
+static void warn_mismatch(const struct shunt_tuning *t, const struct shunt_machine *m)
 {
 	if (same_machine(&t->machine, m))
 		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in "
@@ -103,14 +103,14 @@ static void tell(const struct shunt_tuning *t, const struct shunt_machine *m)
 }
 
 const struct shunt_tuning *shunt_tuning_match(
-    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool speaks)
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool logs)
 {
 	for (size_t i = 0; i < set->n; i++)
 		if (same_machine(&set->tables[i]->machine, m) && (standalone || m->sim || set->tables[i]->vs_nccl))
 			return set->tables[i];
-	for (size_t i = 0; i < set->n && speaks; i++)
+	for (size_t i = 0; i < set->n && logs; i++)
 		if (set->tables[i]->machine.nranks == m->nranks &&
-		    !__atomic_exchange_n(&set->told[i], true, __ATOMIC_RELAXED))
-			tell(set->tables[i], m);
+		    !__atomic_exchange_n(&set->warned[i], true, __ATOMIC_RELAXED))
+			warn_mismatch(set->tables[i], m);
 	return NULL;
 }

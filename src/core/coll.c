@@ -55,17 +55,17 @@ static const char *const redop_names[SHUNT_NREDOPS] = {
 	[SHUNT_PREMUL] = "premulsum",
 };
 
-static const char *const why_names[SHUNT_NWHYS] = {
-	[SHUNT_WHY_OURS] = "",
-	[SHUNT_WHY_KIND] = "no kernel for this collective",
-	[SHUNT_WHY_SIZE] = "NCCL is faster at this size",
-	[SHUNT_WHY_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
-	[SHUNT_WHY_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
-	[SHUNT_WHY_CONFIG] = "the call's configuration asks for NCCL",
-	[SHUNT_WHY_SELECTOR] = "the plan selector says nccl",
-	[SHUNT_WHY_COMM] = "forward-only communicator",
-	[SHUNT_WHY_ONE_RANK] = "one rank",
-	[SHUNT_WHY_ODD] = "its parts are large and no multiple of 16 bytes",
+static const char *const reason_names[SHUNT_NREASONS] = {
+	[SHUNT_REASON_NONE] = "",
+	[SHUNT_REASON_KIND] = "no kernel for this collective",
+	[SHUNT_REASON_SIZE] = "NCCL is faster at this size",
+	[SHUNT_REASON_FORCED] = "forced by SHUNT_FORCE_NCCL or SHUNT_ALGO",
+	[SHUNT_REASON_NCCL_ENV] = "NCCL_ALGO or NCCL_PROTO asks for NCCL's algorithm",
+	[SHUNT_REASON_CONFIG] = "the call's configuration asks for NCCL",
+	[SHUNT_REASON_SELECTOR] = "the plan selector says nccl",
+	[SHUNT_REASON_COMM] = "forward-only communicator",
+	[SHUNT_REASON_ONE_RANK] = "one rank",
+	[SHUNT_REASON_UNALIGNED] = "its parts are large and no multiple of 16 bytes",
 };
 
 const char *shunt_kind_name(enum shunt_kind kind)
@@ -73,7 +73,7 @@ const char *shunt_kind_name(enum shunt_kind kind)
 	return (unsigned)kind < SHUNT_NKINDS ? kind_names[kind] : "unknown";
 }
 
-bool shunt_same_name(const char *text, size_t bytes, const char *name)
+bool shunt_names_equal(const char *text, size_t bytes, const char *name)
 {
 	for (size_t i = 0; i < bytes; i++) {
 		if (text[i] == '_' || isspace((unsigned char)text[i]))
@@ -90,7 +90,7 @@ bool shunt_same_name(const char *text, size_t bytes, const char *name)
 int shunt_kind_find(const char *text, size_t bytes)
 {
 	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
-		if (shunt_same_name(text, bytes, kind_names[kind]))
+		if (shunt_names_equal(text, bytes, kind_names[kind]))
 			return kind;
 	return -1;
 }
@@ -116,9 +116,9 @@ const char *shunt_redop_name(enum shunt_redop redop)
 	return (unsigned)redop < SHUNT_NREDOPS ? redop_names[redop] : "unknown";
 }
 
-const char *shunt_why_name(enum shunt_why why)
+const char *shunt_reason_name(enum shunt_reason reason)
 {
-	return (unsigned)why < SHUNT_NWHYS ? why_names[why] : "unknown";
+	return (unsigned)reason < SHUNT_NREASONS ? reason_names[reason] : "unknown";
 }
 
 /*

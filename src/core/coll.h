@@ -58,21 +58,21 @@ struct shunt_coll {
 };
 
 /* Groups of no more calls than this need no memory of their own on their way: an all-to-all of 8 ranks. */
-#define SHUNT_FEW_CALLS 16
+#define SHUNT_INLINE_CALLS 16
 
 /* Why a call went to the real NCCL. Order is free; names in coll.c. */
-enum shunt_why {
-	SHUNT_WHY_OURS,     /* it did not */
-	SHUNT_WHY_KIND,     /* no kernel for this collective */
-	SHUNT_WHY_SIZE,     /* NCCL is the faster one at this size */
-	SHUNT_WHY_FORCED,   /* SHUNT_FORCE_NCCL */
-	SHUNT_WHY_NCCL_ENV, /* the user chose NCCL's algorithm or forbade peer access */
-	SHUNT_WHY_CONFIG,   /* the call's own configuration asks for what we do not do */
-	SHUNT_WHY_SELECTOR, /* the program's selector of plans says so */
-	SHUNT_WHY_COMM,     /* the communicator is forward-only */
-	SHUNT_WHY_ONE_RANK, /* a communicator of one rank */
-	SHUNT_WHY_ODD,      /* large parts that do not all begin at a multiple of 16 bytes */
-	SHUNT_NWHYS,
+enum shunt_reason {
+	SHUNT_REASON_NONE,      /* it did not */
+	SHUNT_REASON_KIND,      /* no kernel for this collective */
+	SHUNT_REASON_SIZE,      /* NCCL is the faster one at this size */
+	SHUNT_REASON_FORCED,    /* SHUNT_FORCE_NCCL */
+	SHUNT_REASON_NCCL_ENV,  /* the user chose NCCL's algorithm or forbade peer access */
+	SHUNT_REASON_CONFIG,    /* the call's own configuration asks for what we do not do */
+	SHUNT_REASON_SELECTOR,  /* the program's selector of plans says so */
+	SHUNT_REASON_COMM,      /* the communicator is forward-only */
+	SHUNT_REASON_ONE_RANK,  /* a communicator of one rank */
+	SHUNT_REASON_UNALIGNED, /* large parts that do not all begin at a multiple of 16 bytes */
+	SHUNT_NREASONS,
 };
 
 /* A message: of two ranks, root is the other one. */
@@ -102,7 +102,7 @@ static inline bool shunt_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint6
 
 const char *shunt_kind_name(enum shunt_kind kind); /* "allreduce" */
 /* Are they one name? Case, space and underscores do not count: all_reduce and AllReduce are allreduce. */
-bool shunt_same_name(const char *text, size_t bytes, const char *name);
+bool shunt_names_equal(const char *text, size_t bytes, const char *name);
 int shunt_kind_find(const char *text, size_t bytes); /* -1: there is none of this name */
 bool shunt_kind_has_root(enum shunt_kind kind);
 /* Does one side of it have a part for each rank, one behind the other? */
@@ -111,5 +111,5 @@ const char *shunt_dtype_name(enum shunt_dtype dtype); /* "float16" */
 /* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
 uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n);
 const char *shunt_redop_name(enum shunt_redop redop); /* "sum" */
-const char *shunt_why_name(enum shunt_why why);
+const char *shunt_reason_name(enum shunt_reason reason);
 #endif

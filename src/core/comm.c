@@ -12,14 +12,14 @@
 #include "core/log.h"
 #include "core/peers.h"
 #include "core/process.h"
-#include "core/retire.h"
+#include "core/deferred_free.h"
 #include "core/service.h"
 
-static void become_forward(struct shunt_comm *comm, const char *why)
+static void become_forward(struct shunt_comm *comm, const char *reason)
 {
-	snprintf(comm->why, sizeof(comm->why), "%s", why);
-	atomic_store(&comm->untold, true);
-	shunt_recorder_forward(comm->recorder, why);
+	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
+	atomic_store(&comm->forward_unlogged, true);
+	shunt_recorder_forward(comm->recorder, reason);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
 }
 
@@ -28,12 +28,12 @@ static void become_forward(struct shunt_comm *comm, const char *why)
  * rest would wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what
  * differs.
  */
-static struct shunt_id meeting_id(const struct shunt_comm_desc *desc)
+static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 {
 	if (desc->standalone)
 		return desc->id;
 	return shunt_id_derive(
-	    &desc->id, sizeof(desc->id), "meet " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
+	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
 /* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
@@ -43,14 +43,15 @@ static bool answer_peer(struct shunt_comm *comm)
 
 	pthread_mutex_lock(&comm->lock);
 	if (comm->rank < 0 || comm->device < 0) {
-		comm->wanted = true;
+		comm->setup_wanted = true;
 	} else if (!atomic_load(&comm->error)) {
 		/*
 		 * A peer comes when all members have their sockets. A stranger may come before, and is not to end what
 		 * has not begun.
 		 */
 		again = atomic_load(&comm->state) == COMM_NEW &&
-		    shunt_meet_await(comm->meet, comm->nslots, comm->nranks, 1, &comm->cancel) == -ETIMEDOUT;
+		    shunt_rendezvous_await(comm->rendezvous, comm->nmembers, comm->nranks, 1, &comm->cancel) ==
+		        -ETIMEDOUT;
 		if (!again && shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
 		if (!again)
@@ -63,44 +64,44 @@ static bool answer_peer(struct shunt_comm *comm)
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
 {
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
-	struct shunt_id meeting;
+	struct shunt_id rendezvous_id;
 	int err;
 
 	if (!comm)
 		return -ENOMEM;
-	shunt_process_keep_places();
+	shunt_process_reserve_stdio();
 	comm->pid = getpid();
 	comm->id = desc->id;
-	comm->slot = desc->slot;
-	comm->nslots = desc->nslots;
+	comm->member = desc->member;
+	comm->nmembers = desc->nmembers;
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
 	comm->checks = shunt_config()->check;
-	comm->scope.standalone = desc->standalone;
-	comm->scope.deterministic = shunt_config()->deterministic;
-	comm->scope.max_ctas = shunt_lesser_limit(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
+	comm->sel_key.standalone = desc->standalone;
+	comm->sel_key.deterministic = shunt_config()->deterministic;
+	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
 	comm->no_clusters = desc->no_clusters;
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
 	pthread_mutex_init(&comm->lock, NULL);
-	shunt_windows_init(&comm->windows);
+	shunt_symmem_init(&comm->symmem);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = -1;
 	shunt_select_check();
 
-	if (desc->forward_why) {
-		become_forward(comm, desc->forward_why);
+	if (desc->forward_reason) {
+		become_forward(comm, desc->forward_reason);
 	} else if (shunt_nccl_env_forbids_p2p() && !desc->standalone) {
 		/* Set alike on all ranks or not, the missing socket tells the others. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
-	} else if (desc->nslots > 1) {
-		meeting = meeting_id(desc);
-		err = shunt_meet_bind(&meeting, desc->slot, &comm->meet);
+	} else if (desc->nmembers > 1) {
+		rendezvous_id = rendezvous_id_of(desc);
+		err = shunt_rendezvous_bind(&rendezvous_id, desc->member, &comm->rendezvous);
 		if (err)
 			/* The peers find no socket and forward as well. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
-		else if ((err = shunt_service_watch(comm, shunt_meet_fd(comm->meet), answer_peer)))
+		else if ((err = shunt_service_watch(comm, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
 			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
 	}
 	if (desc->rank >= 0)
@@ -111,19 +112,19 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
-	bool wanted;
+	bool setup_wanted;
 
 	pthread_mutex_lock(&comm->lock);
 	comm->rank = rank;
 	comm->nranks = nranks;
 	comm->device = device;
-	comm->scope.nranks = nranks;
+	comm->sel_key.nranks = nranks;
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
 	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
 		become_forward(comm, "more than 8 ranks");
-	wanted = comm->wanted;
+	setup_wanted = comm->setup_wanted;
 	pthread_mutex_unlock(&comm->lock);
-	if (wanted)
+	if (setup_wanted)
 		shunt_service_wake(comm);
 }
 
@@ -140,14 +141,14 @@ static void print_stats(struct shunt_comm *comm)
 static void free_comm(struct shunt_comm *comm)
 {
 	pthread_mutex_lock(&comm->lock);
-	shunt_comm_unset(comm);
-	shunt_copier_finish(comm);
-	if (comm->beside)
-		comm->gpu->stream_destroy(comm->device, comm->beside);
+	shunt_comm_teardown(comm);
+	shunt_ce_finish(comm);
+	if (comm->side_stream)
+		comm->gpu->stream_destroy(comm->device, comm->side_stream);
 	free(comm->forked.streams);
-	shunt_meet_destroy(comm->meet);
+	shunt_rendezvous_destroy(comm->rendezvous);
 	pthread_mutex_unlock(&comm->lock);
-	shunt_windows_finish(comm);
+	shunt_symmem_finish(comm);
 	pthread_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
 	free(comm);
@@ -157,7 +158,7 @@ static void free_comm(struct shunt_comm *comm)
  * Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank
  * whose memory others of this process use, too.
  */
-static bool waits_at_end(const struct shunt_comm *comm)
+static bool destroy_waits(const struct shunt_comm *comm)
 {
 	bool waits = !atomic_load(&comm->cancel) && atomic_load(&comm->state) == COMM_READY;
 
@@ -181,20 +182,20 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	        &comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
 		shunt_peers_unwatch(comm);
 		pthread_mutex_lock(&comm->lock);
-		shunt_meet_destroy(comm->meet);
-		comm->meet = NULL;
+		shunt_rendezvous_destroy(comm->rendezvous);
+		comm->rendezvous = NULL;
 		pthread_mutex_unlock(&comm->lock);
 	}
 	device = comm->device;
-	waits = waits_at_end(comm);
-	if (shunt_retire(comm)) {
+	waits = destroy_waits(comm);
+	if (shunt_deferred_free_leave(comm)) {
 		free_comm(comm);
 	} else {
 		comm->recorder =
-		    shunt_recorder_hide(comm->recorder); /* nobody waits for it, and dumps are not to say so */
-		shunt_retire_leave(comm);
+		    shunt_recorder_detach(comm->recorder); /* nobody waits for it, and dumps are not to say so */
+		shunt_deferred_free_push(comm);
 	}
-	while ((comm = shunt_retired(device, waits)))
+	while ((comm = shunt_deferred_free_pop(device, waits)))
 		free_comm(comm);
 }
 
@@ -245,25 +246,27 @@ int shunt_comm_error(struct shunt_comm *comm)
 
 	if (err || atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
 		return err;
-	return shunt_fault_look(comm);
+	return shunt_fault_poll(comm);
 }
 
-void shunt_comm_say_forward(const struct shunt_comm *comm)
+void shunt_comm_log_forward(const struct shunt_comm *comm)
 {
 	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
-	    comm->scope.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", comm->why);
+	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "",
+	    comm->reason);
 }
 
-void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
 	/* What was known before any peer was asked is said when it matters for the first time. */
-	if (why == SHUNT_WHY_COMM && comm->rank == 0 && atomic_load_explicit(&comm->untold, memory_order_relaxed) &&
-	    atomic_exchange(&comm->untold, false))
-		shunt_comm_say_forward(comm);
+	if (reason == SHUNT_REASON_COMM && comm->rank == 0 &&
+	    atomic_load_explicit(&comm->forward_unlogged, memory_order_relaxed) &&
+	    atomic_exchange(&comm->forward_unlogged, false))
+		shunt_comm_log_forward(comm);
 	if (comm->checks)
 		shunt_check_forward(comm, coll);
-	shunt_recorder_add_forward(comm->recorder, coll, why);
-	shunt_counters_add(&comm->counters, coll->kind, NULL, why, shunt_coll_bytes(coll));
+	shunt_recorder_add_forward(comm->recorder, coll, reason);
+	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
 }
 
 int shunt_comm_rank(const struct shunt_comm *comm)

@@ -18,19 +18,19 @@
 #include "shunt/shunt.h"
 
 struct shunt_comm;
-struct shunt_pick; /* algos/algo.h */
+struct shunt_decision; /* algos/algo.h */
 
 struct shunt_comm_desc {
 	struct shunt_id id;
-	int slot,
-	    nslots; /* our place among those who may be members: the rank, or for a child the rank in the parent */
-	int rank, nranks;        /* -1: not known yet, set_rank follows */
-	int device;              /* -1: not known yet */
-	bool standalone;         /* no real NCCL to fall back to */
-	int max_ctas;            /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
-	bool no_sms;             /* CTAPolicy zero */
-	bool no_clusters;        /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
-	const char *forward_why; /* not NULL (static): forward-only from the start, no socket is made */
+	int member,
+	    nmembers; /* our place among those who may be members: the rank, or for a child the rank in the parent */
+	int rank, nranks;           /* -1: not known yet, set_rank follows */
+	int device;                 /* -1: not known yet */
+	bool standalone;            /* no real NCCL to fall back to */
+	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
+	bool no_sms;                /* CTAPolicy zero */
+	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */
+	const char *forward_reason; /* not NULL (static): forward-only from the start, no socket is made */
 };
 
 int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p);
@@ -42,20 +42,21 @@ void shunt_comm_destroy(struct shunt_comm *comm);
 void shunt_comm_abort(struct shunt_comm *comm);
 
 /*
- * Path of a call: the algorithm's name, or NULL and *why_p for NCCL. Pure function of values that all ranks share; may
- * be called before set-up (then it assumes success). captured is not among its inputs.
+ * Path of a call: the algorithm's name, or NULL and *reason_p for NCCL. Pure function of values that all ranks share;
+ * may be called before set-up (then it assumes success). captured is not among its inputs.
  */
-const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p);
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p);
 /* The reason in words; of a communicator that takes no calls what made it so. Valid as long as the communicator. */
-const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why);
+const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason);
 /* True when set-up is still to be done for a call that wants a kernel: the next run may wait for the peers. */
 bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*
- * For a call that runs later: true if path has a name for it. *pick_p is set where that is final and nothing is left to
- * be done before the launch, so neither before the set-up nor where there are plans; else pick_p->algo is NULL.
+ * For a call that runs later: true if path has a name for it. *decision_p is set where that is final and nothing is
+ * left to be done before the launch, so neither before the set-up nor where there are plans; else decision_p->algo is
+ * NULL.
  */
-bool shunt_comm_pick(
-    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p);
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
+    enum shunt_reason *reason_p);
 /*
  * True when the next run of this call may wait for the peers: for the set-up, or for what a plan needs on the device.
  */
@@ -72,13 +73,13 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
 /*
  * The same for several calls of a group, in order of issue, in as few launches as they fuse into. They run on the first
- * one's stream, and all their streams wait for each other before and after. picks: what shunt_comm_pick said, or algo
- * NULL; the rest is filled in. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EBADMSG: this
- * rank's messages to itself do not pair up, or its streams cannot be put in order since one captures, or its capture
- * was spoiled (nothing was launched, the communicator goes on).
+ * one's stream, and all their streams wait for each other before and after. decisions: what shunt_comm_decide said, or
+ * algo NULL; the rest is filled in. -EOPNOTSUPP: one of them is to be forwarded, and nothing was launched; -EBADMSG:
+ * this rank's messages to itself do not pair up, or its streams cannot be put in order since one captures, or its
+ * capture was spoiled (nothing was launched, the communicator goes on).
  */
-int shunt_comm_run_group(
-    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked);
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, bool forked);
 /*
  * Before others launch their part of a group of which these calls are ours: run_group is to run beside what comes onto
  * the calls' streams until join_due, and neither before nor after it. *forked_p: so it will, and run_group has to be
@@ -92,7 +93,7 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 void shunt_comm_join_later(struct shunt_comm *comm);
 int shunt_comm_join_due(struct shunt_comm *comm);
 /* For calls that the shim forwards without asking. */
-void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why);
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason);
 /* Sticky error of our side: 0, -ETIMEDOUT, -EOWNERDEAD (a peer died), -ECANCELED (aborted), -EIO. Cheap, any thread. */
 int shunt_comm_error(struct shunt_comm *comm);
 int shunt_comm_rank(const struct shunt_comm *comm);
@@ -102,7 +103,7 @@ int shunt_comm_device(const struct shunt_comm *comm);
  * Waits for the kernels that were launched on the communicator, and its graphs'. 0, -ECANCELED: aborted meanwhile, or
  * another error.
  */
-int shunt_comm_quiet(struct shunt_comm *comm);
+int shunt_comm_quiesce(struct shunt_comm *comm);
 /* Device memory that the communicator has on this rank. Any thread. */
 size_t shunt_comm_memory(struct shunt_comm *comm);
 /* As shunt_counters_list (core/counters.h). */

@@ -3,7 +3,7 @@
 #define SHUNT_CORE_COMM_PRIV_H
 /*
  * struct shunt_comm, for the files that do something with a communicator: comm.c has its life, setup.c the first use,
- * decide.c and launch.c its calls, quiet.c the end of its kernels. The others have one part of the struct each.
+ * decide.c and launch.c its calls, quiesce.c the end of its kernels. The others have one part of the struct each.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,15 +11,15 @@
 #include "algos/algo.h"
 #include "core/check.h"
 #include "core/comm.h"
-#include "core/copier.h"
+#include "core/ce.h"
 #include "core/counters.h"
 #include "core/order.h"
 #include "core/plans.h"
 #include "core/recorder.h"
-#include "core/windows.h"
+#include "core/symmem.h"
 #include "gpu/gpu_ops.h"
 #include "kernels/kargs.h"
-#include "transport/meet.h"
+#include "transport/rendezvous.h"
 
 /* Changes with every change of the kernels' protocol, the scratch layout or the selection: ranks must agree. */
 #define SHUNT_SETUP_PROTOCOL 10
@@ -32,42 +32,42 @@ enum comm_state {
 
 struct shunt_comm {
 	struct shunt_id id;
-	int slot, nslots, rank, nranks, device;
-	struct shunt_scope scope;
+	int member, nmembers, rank, nranks, device;
+	struct shunt_sel_key sel_key;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
-	struct shunt_meet *meet;
-	bool no_clusters; /* launches do not come as such */
-	bool no_sms;      /* what the program asked for here; the scope has what all ranks did */
-	bool wanted;      /* a peer asked for the set-up before our rank was known */
+	struct shunt_rendezvous *rendezvous;
+	bool no_clusters;  /* launches do not come as such */
+	bool no_sms;       /* what the program asked for here; sel_key has what all ranks did */
+	bool setup_wanted; /* a peer asked for the set-up before our rank was known */
 
-	pthread_mutex_t lock; /* set-up and launches */
-	atomic_int state;     /* enum comm_state */
-	atomic_int error;     /* sticky, 0 or -errno */
-	atomic_int cancel;    /* abort was called; host waits poll it */
-	char why[160];        /* of COMM_FORWARD */
-	atomic_bool untold;   /* ... and nobody was told yet */
-	bool checks;          /* SHUNT_CHECK */
+	pthread_mutex_t lock;         /* set-up and launches */
+	atomic_int state;             /* enum comm_state */
+	atomic_int error;             /* sticky, 0 or -errno */
+	atomic_int cancel;            /* abort was called; host waits poll it */
+	char reason[160];             /* of COMM_FORWARD */
+	atomic_bool forward_unlogged; /* ... and nobody was told yet */
+	bool checks;                  /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank, mem[rank] is ours */
-	struct shunt_words *words;                 /* page-locked; also what kernels see and write */
+	struct shunt_host_ctrl *words;             /* page-locked; also what kernels see and write */
 	atomic_int
 	    lost;     /* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none */
 	int lost_pid; /* written before */
 	struct shunt_kargs kargs; /* what is the same for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
-	struct shunt_windows windows;
-	struct shunt_copier copier;
-	void *beside; /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it is
-	                 needed */
+	struct shunt_symmem symmem;
+	struct shunt_ce ce;
+	void *side_stream; /* a stream for groups that run beside others' kernels (shunt_comm_fork_group); NULL until it
+	                      is needed */
 	struct {
 		void **streams; /* of the group that was forked to it, and is not joined yet */
 		size_t n;
 		atomic_bool due; /* shunt_comm_join_due is to do it */
 	} forked;
 	pid_t pid; /* of the process that made it: a forked child has a copy, and none of what it stands for */
-	struct shunt_comm *next; /* core/retire.c's */
+	struct shunt_comm *next; /* core/deferred_free.c's */
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };
@@ -75,15 +75,15 @@ struct shunt_comm {
 /* The first use, unless it has been; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /*
- * Decides all calls whose pick has no algorithm yet, with the set-up done on the way if one wants a kernel; with the
- * lock held. -EOPNOTSUPP: one is to be forwarded, *which_p.
+ * Decides all calls whose decision has no algorithm yet, with the set-up done on the way if one wants a kernel; with
+ * the lock held. -EOPNOTSUPP: one is to be forwarded, *which_p.
  */
-int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks,
-    size_t n, size_t *which_p, enum shunt_why *why_p);
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, size_t *which_p, enum shunt_reason *reason_p);
 /* The call's buffers are to lie in windows. */
-static inline bool shunt_comm_needs_window(const struct shunt_pick *pick)
+static inline bool shunt_comm_needs_window(const struct shunt_decision *decision)
 {
-	return pick->algo && pick->algo->fuse == SHUNT_FUSE_WINDOWS;
+	return decision->algo && decision->algo->fuse == SHUNT_FUSE_SYMMEM;
 }
 /* Makes err the communicator's sticky error; false: it had one already. */
 bool shunt_comm_fail(struct shunt_comm *comm, int err);
@@ -92,7 +92,7 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */
 uint64_t shunt_comm_spin_limit(void);
 /* One line: that it is COMM_FORWARD, and why. */
-void shunt_comm_say_forward(const struct shunt_comm *comm);
+void shunt_comm_log_forward(const struct shunt_comm *comm);
 /* Waits for our kernels unless the set-up failed, and frees what it made. */
-void shunt_comm_unset(struct shunt_comm *comm);
+void shunt_comm_teardown(struct shunt_comm *comm);
 #endif

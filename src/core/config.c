@@ -53,7 +53,7 @@ static const char *const other_names[] = { "SHUNT_LIB" };
 	    1u << SHUNT_REDUCESCATTER)
 
 /* Takes the value of one variable if it is set and sound. */
-static bool take(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
+static bool take_value(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
 {
 	void *value = (char *)s + row->offset;
 	size_t b = 0;
@@ -96,7 +96,7 @@ static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(voi
 		text = get(arg, name);
 		alias += n + (alias[n] == ' ');
 	}
-	if (take(s, row, name, text))
+	if (take_value(s, row, name, text))
 		snprintf(s->source[i], sizeof(s->source[i]), "%s", name);
 }
 
@@ -190,9 +190,9 @@ static uint32_t parse_forced(const char *list, const char *variable, char *bad, 
 
 		if (kind >= 0)
 			mask |= 1u << kind;
-		else if (shunt_same_name(list, n, "all"))
+		else if (shunt_names_equal(list, n, "all"))
 			mask |= (1u << SHUNT_NKINDS) - 1;
-		else if (!shunt_same_name(list, n, "") && !shunt_same_name(list, n, "none")) {
+		else if (!shunt_names_equal(list, n, "") && !shunt_names_equal(list, n, "none")) {
 			if (!*bad)
 				snprintf(bad, bytes, "%.*s", (int)n, list);
 			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, "
@@ -215,11 +215,11 @@ static uint32_t parse_claims(const char *text)
 		size_t n = strcspn(text, ";"), head = strcspn(text, ":;");
 		int kind;
 
-		if (shunt_same_name(text, n, "")) {
+		if (shunt_names_equal(text, n, "")) {
 			;
 		} else if (head < n) {
 			kind = shunt_kind_find(text, head);
-			if (kind >= 0 && !shunt_same_name(text + head + 1, n - head - 1, ""))
+			if (kind >= 0 && !shunt_names_equal(text + head + 1, n - head - 1, ""))
 				mask |= (1u << kind) & CLAIMABLE;
 		} else {
 			mask |= CLAIMABLE;
@@ -229,7 +229,7 @@ static uint32_t parse_claims(const char *text)
 	return mask;
 }
 
-static unsigned smaller_limit(int a, int b)
+static unsigned limit_min(int a, int b)
 {
 	if (a <= 0 || b <= 0)
 		return (unsigned)(a > 0 ? a : b > 0 ? b : 0);
@@ -239,12 +239,12 @@ static unsigned smaller_limit(int a, int b)
 static uint64_t fingerprint(const struct shunt_settings *s)
 {
 	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
-		s->config.deterministic, smaller_limit(s->nccl.max_ctas, s->nccl.max_nchannels) };
+		s->config.deterministic, limit_min(s->nccl.max_ctas, s->nccl.max_nchannels) };
 
 	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
 }
 
-static size_t row_of(const char *name)
+static size_t row_index(const char *name)
 {
 	size_t i = 0;
 
@@ -260,7 +260,7 @@ void shunt_settings_parse(
 	for (size_t i = 0; i < NROWS; i++)
 		parse_row(s, i, get, arg);
 	s->forced = parse_forced(
-	    s->config.force_nccl, s->source[row_of("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
+	    s->config.force_nccl, s->source[row_index("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
 	s->claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
 	s->fingerprint = fingerprint(s);
 	if (names)
@@ -303,7 +303,7 @@ static void parse_process(void)
 	void *program = dlopen(NULL, RTLD_LAZY);
 	char ***names = program ? dlsym(program, "environ") : NULL;
 
-	shunt_process_keep_places();
+	shunt_process_reserve_stdio();
 	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
 	if (program)
 		dlclose(program);
@@ -329,11 +329,13 @@ const struct shunt_nccl_env *shunt_nccl_env(void)
 	return &settings()->nccl;
 }
 
-enum shunt_why shunt_config_why_nccl(enum shunt_kind kind)
+enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind)
 {
 	const struct shunt_settings *s = settings();
 
-	return s->forced >> kind & 1 ? SHUNT_WHY_FORCED : s->claimed >> kind & 1 ? SHUNT_WHY_NCCL_ENV : SHUNT_WHY_OURS;
+	return s->forced >> kind & 1 ? SHUNT_REASON_FORCED :
+	    s->claimed >> kind & 1   ? SHUNT_REASON_NCCL_ENV :
+	                               SHUNT_REASON_NONE;
 }
 
 bool shunt_nccl_env_forbids_p2p(void)
@@ -345,7 +347,7 @@ bool shunt_nccl_env_forbids_p2p(void)
 
 unsigned shunt_nccl_env_max_ctas(void)
 {
-	return smaller_limit(shunt_nccl_env()->max_ctas, shunt_nccl_env()->max_nchannels);
+	return limit_min(shunt_nccl_env()->max_ctas, shunt_nccl_env()->max_nchannels);
 }
 
 uint64_t shunt_config_fingerprint(void)

@@ -47,10 +47,10 @@ const struct shunt_config *shunt_config(void);
 const struct shunt_nccl_env *shunt_nccl_env(void);
 
 /*
- * Why this collective is NCCL's: SHUNT_WHY_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_WHY_NCCL_ENV, NCCL_ALGO or
- * NCCL_PROTO chooses (or excludes) something for it. SHUNT_WHY_OURS: it is not.
+ * Why this collective is NCCL's: SHUNT_REASON_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_REASON_NCCL_ENV,
+ * NCCL_ALGO or NCCL_PROTO chooses (or excludes) something for it. SHUNT_REASON_NONE: it is not.
  */
-enum shunt_why shunt_config_why_nccl(enum shunt_kind kind);
+enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind);
 /* NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC. */
 bool shunt_nccl_env_forbids_p2p(void);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */

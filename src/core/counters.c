@@ -21,8 +21,8 @@ static size_t path_index(struct shunt_counters_table *table, const char *path)
 	return i;
 }
 
-void shunt_counters_add(
-    struct shunt_counters_table *table, enum shunt_kind kind, const char *path, enum shunt_why why, uint64_t bytes)
+void shunt_counters_add(struct shunt_counters_table *table, enum shunt_kind kind, const char *path,
+    enum shunt_reason reason, uint64_t bytes)
 {
 	if (path) {
 		size_t i = path_index(table, path);
@@ -30,8 +30,8 @@ void shunt_counters_add(
 		atomic_fetch_add_explicit(&table->ours[kind][i].calls, 1, memory_order_relaxed);
 		atomic_fetch_add_explicit(&table->ours[kind][i].bytes, bytes, memory_order_relaxed);
 	} else {
-		atomic_fetch_add_explicit(&table->nccl[kind][why].calls, 1, memory_order_relaxed);
-		atomic_fetch_add_explicit(&table->nccl[kind][why].bytes, bytes, memory_order_relaxed);
+		atomic_fetch_add_explicit(&table->nccl[kind][reason].calls, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&table->nccl[kind][reason].bytes, bytes, memory_order_relaxed);
 	}
 }
 
@@ -52,15 +52,15 @@ size_t shunt_counters_list(const struct shunt_counters_table *table, struct shun
 			if (n++ < cap)
 				rows[n - 1] = (struct shunt_counter){ op, path, "", calls, bytes };
 		}
-		for (int why = 0; why < SHUNT_NWHYS; why++) {
-			uint64_t calls = atomic_load_explicit(&table->nccl[kind][why].calls, memory_order_relaxed);
-			uint64_t bytes = atomic_load_explicit(&table->nccl[kind][why].bytes, memory_order_relaxed);
+		for (int reason = 0; reason < SHUNT_NREASONS; reason++) {
+			uint64_t calls = atomic_load_explicit(&table->nccl[kind][reason].calls, memory_order_relaxed);
+			uint64_t bytes = atomic_load_explicit(&table->nccl[kind][reason].bytes, memory_order_relaxed);
 
 			if (!calls)
 				continue;
 			if (n++ < cap)
-				rows[n - 1] = (struct shunt_counter){ op, "nccl", shunt_why_name((enum shunt_why)why),
-					calls, bytes };
+				rows[n - 1] = (struct shunt_counter){ op, "nccl",
+					shunt_reason_name((enum shunt_reason)reason), calls, bytes };
 		}
 	}
 	return n;

@@ -28,8 +28,8 @@
 #define STACK_BYTES (512u << 10)
 #define HOST_PID_NAMESPACE 0xeffffffcu /* Linux has this number for it since 3.8 */
 #define PAUSE_MS 200                   /* until descriptors may be free again */
-#define DEVICE_WAIT_MS 2000            /* for the first communicator; once a device was silent, for the others: */
-#define SILENT_WAIT_MS 50
+#define DEVICE_WAIT_MS 2000            /* for the first communicator; once a device was unresponsive, for the others: */
+#define UNRESPONSIVE_WAIT_MS 50
 
 /* ---- the text */
 
@@ -84,27 +84,27 @@ static uint64_t sum(const uint64_t *values, size_t n)
 	return total;
 }
 
-/* Of an exchange: units and chunks to or from each other rank, all channels together. Our own place holds 0. */
-static void put_peers(
-    FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks, const struct shunt_recorder_look *look)
+/* Of an exchange: LL128 slots and chunks to or from each other rank, all channels together. Our own place holds 0. */
+static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks,
+    const struct shunt_recorder_snapshot *snapshot)
 {
-	unsigned n = (unsigned)look->nranks, per_peer = SHUNT_XCHG_PER_PEER(n);
+	unsigned n = (unsigned)snapshot->nranks, per_peer = SHUNT_P2P_PER_PEER(n);
 
 	fprintf(f, ", \"%s\": [", name);
 	for (unsigned r = 0; r < n; r++) {
-		unsigned at = r - (r > (unsigned)look->rank); /* the table leaves our own place out */
+		unsigned at = r - (r > (unsigned)snapshot->rank); /* the table leaves our own place out */
 
 		fprintf(f, "%s%" PRIu64, r ? ", " : "",
-		    r == (unsigned)look->rank ?
+		    r == (unsigned)snapshot->rank ?
 		        0 :
 		        sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
 	}
 	fputc(']', f);
 }
 
-static void put_device(FILE *f, const struct shunt_recorder_look *look)
+static void put_device(FILE *f, const struct shunt_recorder_snapshot *snapshot)
 {
-	const struct shunt_ctrl *c = look->ctrl;
+	const struct shunt_ctrl *c = snapshot->ctrl;
 	const struct shunt_progress *p = &c->progress;
 
 	fprintf(f,
@@ -112,19 +112,19 @@ static void put_device(FILE *f, const struct shunt_recorder_look *look)
 	    ", \"replays\": %" PRIu64 ", \"running\": %s}",
 	    p->now & ~SHUNT_OP_CAPTURED, p->now & SHUNT_OP_CAPTURED ? "true" : "false", p->eager, p->replays,
 	    p->begun != p->ended ? "true" : "false");
-	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LINE_CHANNELS));
-	if (look->nranks > 1 && look->nranks <= SHUNT_MAX_RANKS && look->rank >= 0) {
-		put_peers(f, "sent", c->lines.sent, c->chunks.sent, look);
-		put_peers(f, "received", c->lines.received, c->chunks.received, look);
-		put_peers(f, "taken", c->lines.taken, c->chunks.taken, look);
+	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LL128_CHANNELS));
+	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0) {
+		put_peers(f, "sent", c->ll128.sent, c->simple.sent, snapshot);
+		put_peers(f, "received", c->ll128.received, c->simple.received, snapshot);
+		put_peers(f, "taken", c->ll128.head, c->simple.head, snapshot);
 	}
 	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
 }
 
-static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_look *look,
+static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot,
     const struct times *t, bool first)
 {
-	const struct shunt_progress *progress = look->ctrl ? &look->ctrl->progress : NULL;
+	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
 	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
 
 	fprintf(f,
@@ -140,11 +140,11 @@ static void put_operation(FILE *f, const struct shunt_operation *op, const struc
 		fprintf(f, ", \"peer\": %d", op->root);
 	fprintf(f, ", \"path\": ");
 	put_string(f, op->path ? op->path : "nccl");
-	if (!op->path && op->why != SHUNT_WHY_OURS)
-		fprintf(f, ", \"why\": \"%s\"", shunt_why_name(op->why));
+	if (!op->path && op->reason != SHUNT_REASON_NONE)
+		fprintf(f, ", \"reason\": \"%s\"", shunt_reason_name(op->reason));
 	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}",
 	    (uintptr_t)op->stream, time_of_day(t, op->time_ns), op->captured ? "true" : "false",
-	    shunt_operation_state_name(shunt_operation_state(op, progress, &look->fault)));
+	    shunt_operation_state_name(shunt_operation_state(op, progress, &snapshot->fault)));
 }
 
 static void put_fault(FILE *f, const struct shunt_fault *fault)
@@ -173,11 +173,11 @@ struct writer {
 	struct times times;
 	struct shunt_operation *ops; /* room for a ring */
 	bool any;
-	bool silent; /* a device did not answer */
+	bool unresponsive; /* a device did not answer */
 	int err;
 };
 
-static void put_operations(struct writer *w, struct shunt_recorder *rec, const struct shunt_recorder_look *look)
+static void put_operations(struct writer *w, struct shunt_recorder *rec, const struct shunt_recorder_snapshot *snapshot)
 {
 	bool first = true;
 
@@ -186,7 +186,7 @@ static void put_operations(struct writer *w, struct shunt_recorder *rec, const s
 		size_t n = shunt_recorder_read(rec, captured, w->ops, SHUNT_RECORDER_OPERATIONS);
 
 		for (size_t i = 0; i < n; i++, first = false)
-			put_operation(w->f, &w->ops[i], look, &w->times, first);
+			put_operation(w->f, &w->ops[i], snapshot, &w->times, first);
 	}
 	fprintf(w->f, "]}");
 }
@@ -194,47 +194,48 @@ static void put_operations(struct writer *w, struct shunt_recorder *rec, const s
 static void put_communicator(struct shunt_recorder *rec, void *arg)
 {
 	struct writer *w = arg;
-	struct shunt_recorder_look look;
+	struct shunt_recorder_snapshot snapshot;
 	FILE *f = w->f;
-	int err = shunt_recorder_look(rec, w->silent ? SILENT_WAIT_MS : DEVICE_WAIT_MS, &look);
+	int err = shunt_recorder_snapshot(rec, w->unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot);
 
 	if (err) {
 		w->err = err;
 		return;
 	}
-	w->silent |= look.silent;
+	w->unresponsive |= snapshot.unresponsive;
 	fprintf(f,
 	    "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"",
-	    w->any ? "," : "", look.id, look.key, look.rank, look.nranks, look.device,
-	    look.forward         ? "forward" :
-	        look.have_device ? "ready" :
-	                           "new");
+	    w->any ? "," : "", snapshot.id, snapshot.key, snapshot.rank, snapshot.nranks, snapshot.device,
+	    snapshot.forward         ? "forward" :
+	        snapshot.have_device ? "ready" :
+	                               "new");
 	w->any = true;
-	if (look.forward) {
-		fprintf(f, ", \"why\": ");
-		put_string(f, look.why);
+	if (snapshot.forward) {
+		fprintf(f, ", \"reason\": ");
+		put_string(f, snapshot.reason);
 	}
-	if (look.error)
-		fprintf(f, ", \"error\": \"%s\"", strerrorname_np(-look.error) ? strerrorname_np(-look.error) : "?");
-	if (look.phase) {
+	if (snapshot.error)
+		fprintf(f, ", \"error\": \"%s\"",
+		    strerrorname_np(-snapshot.error) ? strerrorname_np(-snapshot.error) : "?");
+	if (snapshot.phase) {
 		fprintf(f, ",\n   \"phase\": ");
-		put_string(f, look.phase);
-		fprintf(f, ", \"phase_time_ns\": %" PRIu64, time_of_day(&w->times, look.phase_ns));
+		put_string(f, snapshot.phase);
+		fprintf(f, ", \"phase_time_ns\": %" PRIu64, time_of_day(&w->times, snapshot.phase_ns));
 	}
 	fprintf(f, ",\n   \"calls\": %" PRIu64 ", \"collectives\": %" PRIu64 ", \"captured_calls\": %" PRIu64,
-	    look.calls, look.collectives, look.captured);
-	if (look.npeers) {
-		put_array(f, "sends", look.sends, look.npeers);
-		put_array(f, "receives", look.receives, look.npeers);
+	    snapshot.calls, snapshot.collectives, snapshot.captured);
+	if (snapshot.npeers) {
+		put_array(f, "sends", snapshot.sends, snapshot.npeers);
+		put_array(f, "receives", snapshot.receives, snapshot.npeers);
 	}
-	if (look.fault.set)
-		put_fault(f, &look.fault);
-	if (look.silent)
-		fprintf(f, ",\n   \"silent\": true");
-	if (look.ctrl)
-		put_device(f, &look);
-	put_operations(w, rec, &look);
-	shunt_recorder_look_finish(&look);
+	if (snapshot.fault.set)
+		put_fault(f, &snapshot.fault);
+	if (snapshot.unresponsive)
+		fprintf(f, ",\n   \"unresponsive\": true");
+	if (snapshot.ctrl)
+		put_device(f, &snapshot);
+	put_operations(w, rec, &snapshot);
+	shunt_recorder_snapshot_finish(&snapshot);
 }
 
 static void program_name(char *name, size_t bytes)
@@ -364,7 +365,7 @@ err_unlink:
 	return err;
 }
 
-static void write_and_say(const char *dir, const char *reason)
+static void write_and_log(const char *dir, const char *reason)
 {
 	char path[PATH_MAX];
 	int err = shunt_dump_file(dir, reason, path, sizeof(path));
@@ -383,7 +384,7 @@ void shunt_dump_error(void)
 	const char *dir = shunt_config()->dump_dir;
 
 	if (*dir)
-		write_and_say(dir, "error");
+		write_and_log(dir, "error");
 }
 
 /* ---- the socket */
@@ -444,7 +445,7 @@ static void send_all(int fd, const char *text, size_t bytes)
 }
 
 /* False: the connection cannot be accepted, and still waits. */
-static bool answer(int listener)
+static bool answer_client(int listener)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	struct ucred who = { .uid = (uid_t)-1 };
@@ -525,10 +526,10 @@ static void *serve(void *arg)
 			return NULL;
 		if (fds[0].fd != listener) /* a signal may have cut the pause short, which does no harm */
 			fds[0] = (struct pollfd){ .fd = listener, .events = POLLIN };
-		else if (fds[0].revents & POLLIN && !answer(listener))
+		else if (fds[0].revents & POLLIN && !answer_client(listener))
 			fds[0].fd = -1; /* out of descriptors: the connection waits, and so do we, not in a busy loop */
 		if (fds[1].revents & POLLIN && read(fds[1].fd, &times, sizeof(times)) == sizeof(times))
-			write_and_say(signal_dir, "signal");
+			write_and_log(signal_dir, "signal");
 	}
 }
 

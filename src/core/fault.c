@@ -9,7 +9,7 @@
 #include "core/config.h"
 #include "core/log.h"
 
-static void name_operation(const struct shunt_operation *o, char *text, size_t bytes)
+static void format_operation(const struct shunt_operation *o, char *text, size_t bytes)
 {
 	bool message = shunt_kind_is_p2p(o->kind), reduces = shunt_kind_reduces(o->kind);
 	int n = snprintf(text, bytes, "%s of %llu %s%s%s", shunt_kind_name(o->kind), (unsigned long long)o->count,
@@ -29,7 +29,7 @@ static void name_operation(const struct shunt_operation *o, char *text, size_t b
  * "allreduce of 1000 float32, sum (collective 3)": the operation that kargs.op stands for; "a collective" if it is not
  * known.
  */
-static void show_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
+static void describe_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
 {
 	bool captured = op & SHUNT_OP_CAPTURED;
 	struct shunt_operation *ops = op && comm->recorder ? malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops)) : NULL;
@@ -38,7 +38,7 @@ static void show_operation(const struct shunt_comm *comm, unsigned long long op,
 	snprintf(text, bytes, "a collective");
 	for (size_t i = 0; i < n; i++)
 		if (ops[i].seq == (op & ~SHUNT_OP_CAPTURED))
-			name_operation(&ops[i], text, bytes);
+			format_operation(&ops[i], text, bytes);
 	free(ops);
 }
 
@@ -72,7 +72,7 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 {
 	char op[256], where[32] = "";
 
-	show_operation(comm, f->op, op, sizeof(op));
+	describe_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
 	shunt_error(
@@ -82,13 +82,13 @@ static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault 
 	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen);
 }
 
-static void log_place(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void log_offset(const struct shunt_comm *comm, const struct shunt_fault *f)
 {
 	char op[256];
 
-	show_operation(comm, f->op, op, sizeof(op));
-	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another place of its window (%#llx, "
-	            "not %#llx): a "
+	describe_operation(comm, f->op, op, sizeof(op));
+	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
+	            "(%#llx, not %#llx): a "
 	            "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
 	            "or register without the flag",
 	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
@@ -99,7 +99,7 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 {
 	char text[256];
 
-	show_operation(comm, op, text, sizeof(text));
+	describe_operation(comm, op, text, sizeof(text));
 	if (shunt_comm_fail(comm, -EOWNERDEAD))
 		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
 		            "is broken; "
@@ -107,7 +107,7 @@ void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long 
 		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
 }
 
-int shunt_fault_look(struct shunt_comm *comm)
+int shunt_fault_poll(struct shunt_comm *comm)
 {
 	static const struct {
 		int err;
@@ -116,7 +116,7 @@ int shunt_fault_look(struct shunt_comm *comm)
 		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, log_timeout },
 		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
 		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
-		[SHUNT_FAULT_PLACE] = { -EBADE, log_place },
+		[SHUNT_FAULT_PLACE] = { -EBADE, log_offset },
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;

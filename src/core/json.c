@@ -21,7 +21,7 @@
  * jansson has no unsigned 64-bit numbers. Integers from 2^63 on are handed to it as a string that begins with this
  * character, which is refused, plain or escaped, in a plan's own strings.
  */
-#define BIG '\x7f'
+#define BIG_MARK '\x7f'
 
 /*
  * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then
@@ -39,12 +39,12 @@ int shunt_json_fail(struct shunt_json_log *log, int err, const char *fmt, ...)
 	log->err = err;
 	if (!log->bytes)
 		return -err;
-	snprintf(log->why, log->bytes, "%s: ", log->source);
+	snprintf(log->reason, log->bytes, "%s: ", log->source);
 	if (log->where)
-		log->where(log, log->why, log->bytes);
-	n = strlen(log->why);
+		log->where(log, log->reason, log->bytes);
+	n = strlen(log->reason);
 	va_start(ap, fmt);
-	vsnprintf(log->why + n, log->bytes - n, fmt, ap);
+	vsnprintf(log->reason + n, log->bytes - n, fmt, ap);
 	va_end(ap);
 	return -err;
 }
@@ -61,18 +61,18 @@ struct shunt_json_quoted shunt_json_quote(const char *text)
 	return q;
 }
 
-static bool is_big(const char *digits, size_t n)
+static bool is_big_integer(const char *digits, size_t n)
 {
 	return *digits != '0' && (n > 19 || (n == 19 && memcmp(digits, "9223372036854775807", 19) > 0));
 }
 
 /* The text with big integers marked, or NULL. */
-static char *prepare(struct shunt_json_log *log, const char *text, size_t bytes, size_t *out_p)
+static char *mark_big_integers(struct shunt_json_log *log, const char *text, size_t bytes, size_t *out_p)
 {
 	size_t n = 0, brackets = 0, depth = 0,
-	       room = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
+	       capacity = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
 	bool string = false;
-	char *out = malloc(room);
+	char *out = malloc(capacity);
 
 	if (!out) {
 		shunt_json_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
@@ -87,7 +87,7 @@ static char *prepare(struct shunt_json_log *log, const char *text, size_t bytes,
 		size_t digits = 0;
 
 		if (string) {
-			if (c == BIG || (bytes - i >= 6 && !strncasecmp(text + i, "\\u007f", 6))) {
+			if (c == BIG_MARK || (bytes - i >= 6 && !strncasecmp(text + i, "\\u007f", 6))) {
 				shunt_json_fail(log, EINVAL, "a string contains a DEL character");
 				goto err_free;
 			}
@@ -102,10 +102,10 @@ static char *prepare(struct shunt_json_log *log, const char *text, size_t bytes,
 			while (i + digits < bytes && isdigit((unsigned char)text[i + digits]))
 				digits++;
 		/* Part of a fraction, an exponent or a negative number is jansson's to judge. */
-		if (digits && is_big(text + i, digits) && (!i || !strchr("-+.eE", text[i - 1])) &&
+		if (digits && is_big_integer(text + i, digits) && (!i || !strchr("-+.eE", text[i - 1])) &&
 		    (i + digits == bytes || !strchr(".eE", text[i + digits]))) {
 			out[n++] = '"';
-			out[n++] = BIG;
+			out[n++] = BIG_MARK;
 			memcpy(out + n, text + i, digits);
 			n += digits;
 			out[n++] = '"';
@@ -147,7 +147,7 @@ json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t by
 	json_error_t error;
 	json_t *root;
 	size_t n;
-	char *ready = prepare(log, text, bytes, &n);
+	char *ready = mark_big_integers(log, text, bytes, &n);
 
 	if (!ready)
 		return NULL;
@@ -176,11 +176,11 @@ static const char *type_name(const json_t *v)
 		[JSON_FALSE] = "false",
 		[JSON_NULL] = "null" };
 
-	return json_is_string(v) && *json_string_value(v) == BIG ? "a number" : names[json_typeof(v)];
+	return json_is_string(v) && *json_string_value(v) == BIG_MARK ? "a number" : names[json_typeof(v)];
 }
 
-/* The member, or NULL: missing, and an error if it is needed. */
-static const json_t *member(
+/* A member, or NULL: missing, and an error if it is needed. */
+static const json_t *get_member(
     struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need)
 {
 	const json_t *v = json_object_get(object, key);
@@ -190,7 +190,7 @@ static const json_t *member(
 	return v;
 }
 
-static bool wrong_type(
+static bool fail_type(
     struct shunt_json_log *log, const json_t *v, const char *where, const char *key, const char *expected)
 {
 	shunt_json_fail(
@@ -198,7 +198,7 @@ static bool wrong_type(
 	return false;
 }
 
-static bool out_of_range(struct shunt_json_log *log, const char *where, const char *key, const char *value,
+static bool fail_range(struct shunt_json_log *log, const char *where, const char *key, const char *value,
     const char *low, const char *high)
 {
 	bool one = !strcmp(low, high);
@@ -212,7 +212,7 @@ static bool out_of_range(struct shunt_json_log *log, const char *where, const ch
  * An integer of any sign and up to 64 bits: negative, or magnitude in *value_p. False: not an integer; *huge_p: of more
  * bits.
  */
-static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *huge_p)
+static bool parse_integer(const json_t *v, bool *negative_p, uint64_t *value_p, bool *huge_p)
 {
 	*negative_p = *huge_p = false;
 	if (json_is_integer(v)) {
@@ -222,7 +222,7 @@ static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *h
 		*value_p = i < 0 ? -(uint64_t)i : (uint64_t)i;
 		return true;
 	}
-	if (json_is_string(v) && *json_string_value(v) == BIG) {
+	if (json_is_string(v) && *json_string_value(v) == BIG_MARK) {
 		errno = 0;
 		*value_p = strtoull(json_string_value(v) + 1, NULL, 10);
 		*huge_p = errno != 0;
@@ -231,15 +231,15 @@ static bool number(const json_t *v, bool *negative_p, uint64_t *value_p, bool *h
 	return false;
 }
 
-static bool take_uint(struct shunt_json_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
+static bool read_uint(struct shunt_json_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
     uint64_t high, uint64_t *value_p)
 {
 	char text[32], from[24], to[24];
 	bool negative, huge;
 	uint64_t value = 0;
 
-	if (!number(v, &negative, &value, &huge))
-		return wrong_type(log, v, where, key, "a whole number");
+	if (!parse_integer(v, &negative, &value, &huge))
+		return fail_type(log, v, where, key, "a whole number");
 	if (negative || huge || value < low || value > high) {
 		if (huge)
 			snprintf(text, sizeof(text), "more than 64 bits");
@@ -247,7 +247,7 @@ static bool take_uint(struct shunt_json_log *log, const json_t *v, const char *w
 			snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : "", value);
 		snprintf(from, sizeof(from), "%" PRIu64, low);
 		snprintf(to, sizeof(to), "%" PRIu64, high);
-		return out_of_range(log, where, key, text, from, to);
+		return fail_range(log, where, key, text, from, to);
 	}
 	*value_p = value;
 	return true;
@@ -256,10 +256,10 @@ static bool take_uint(struct shunt_json_log *log, const json_t *v, const char *w
 bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
     uint64_t high, bool need, uint64_t def, uint64_t *value_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 
 	*value_p = def;
-	return v ? take_uint(log, v, where, key, low, high, value_p) : !need;
+	return v ? read_uint(log, v, where, key, low, high, value_p) : !need;
 }
 
 bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
@@ -269,13 +269,13 @@ bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const c
 
 	snprintf(place, sizeof(place), "%s[%u]", where, i);
 	*value_p = 0;
-	return take_uint(log, json_array_get(array, i), place, "", low, high, value_p);
+	return read_uint(log, json_array_get(array, i), place, "", low, high, value_p);
 }
 
 bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, int64_t low,
     int64_t high, bool need, int64_t def, int64_t *value_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 	char text[32], from[24], to[24];
 	bool negative, huge;
 	uint64_t value;
@@ -283,13 +283,13 @@ bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char
 	*value_p = def;
 	if (!v)
 		return !need;
-	if (!number(v, &negative, &value, &huge))
-		return wrong_type(log, v, where, key, "a whole number");
+	if (!parse_integer(v, &negative, &value, &huge))
+		return fail_type(log, v, where, key, "a whole number");
 	if (huge || !json_is_integer(v) || json_integer_value(v) < low || json_integer_value(v) > high) {
 		snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : huge ? "more than " : "", value);
 		snprintf(from, sizeof(from), "%" PRId64, low);
 		snprintf(to, sizeof(to), "%" PRId64, high);
-		return out_of_range(log, where, key, text, from, to);
+		return fail_range(log, where, key, text, from, to);
 	}
 	*value_p = json_integer_value(v);
 	return true;
@@ -298,13 +298,13 @@ bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char
 bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
     bool def, bool *value_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 
 	*value_p = def;
 	if (!v)
 		return !need;
 	if (!json_is_boolean(v))
-		return wrong_type(log, v, where, key, "true or false");
+		return fail_type(log, v, where, key, "true or false");
 	*value_p = json_is_true(v);
 	return true;
 }
@@ -312,13 +312,13 @@ bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const cha
 /* A string that is the plan's own. */
 static bool is_text(const json_t *v)
 {
-	return json_is_string(v) && *json_string_value(v) != BIG;
+	return json_is_string(v) && *json_string_value(v) != BIG_MARK;
 }
 
 bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const char *where, const char *key,
     const char *const *names, bool need, unsigned def, unsigned *value_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 	char list[256] = "";
 	unsigned i = 0;
 
@@ -326,7 +326,7 @@ bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const cha
 	if (!v)
 		return !need;
 	if (!is_text(v))
-		return wrong_type(log, v, where, key, "a string");
+		return fail_type(log, v, where, key, "a string");
 	for (; names[i]; i++) {
 		size_t n = strlen(list);
 
@@ -344,13 +344,13 @@ bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const cha
 bool shunt_json_string(
     struct shunt_json_log *log, const json_t *object, const char *where, const char *key, const char **value_p)
 {
-	const json_t *v = member(log, object, where, key, true);
+	const json_t *v = get_member(log, object, where, key, true);
 
 	*value_p = "";
 	if (!v)
 		return false;
 	if (!is_text(v))
-		return wrong_type(log, v, where, key, "a string");
+		return fail_type(log, v, where, key, "a string");
 	*value_p = json_string_value(v);
 	return true;
 }
@@ -358,14 +358,14 @@ bool shunt_json_string(
 bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
     const json_t **array_p, uint32_t *n_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 
 	*array_p = NULL;
 	*n_p = 0;
 	if (!v)
 		return !need;
 	if (!json_is_array(v))
-		return wrong_type(log, v, where, key, "an array");
+		return fail_type(log, v, where, key, "an array");
 	*array_p = v;
 	*n_p = (uint32_t)json_array_size(v); /* the text is shorter than 2^32 */
 	return true;
@@ -374,13 +374,13 @@ bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const ch
 bool shunt_json_object(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
     const json_t **object_p)
 {
-	const json_t *v = member(log, object, where, key, need);
+	const json_t *v = get_member(log, object, where, key, need);
 
 	*object_p = NULL;
 	if (!v)
 		return !need;
 	if (!json_is_object(v))
-		return wrong_type(log, v, where, key, "an object");
+		return fail_type(log, v, where, key, "an object");
 	*object_p = v;
 	return true;
 }
@@ -395,5 +395,5 @@ bool shunt_json_object_at(
 	if (json_is_object(v))
 		return true;
 	snprintf(place, sizeof(place), "%s[%u]", where, i);
-	return wrong_type(log, v, place, "", "an object");
+	return fail_type(log, v, place, "", "an object");
 }

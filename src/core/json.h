@@ -16,7 +16,7 @@ extern void *const shunt_json_no_stdin;
 struct shunt_json_log {
 	const char *source; /* the file, or what else the text is called */
 	int err;            /* 0, or the first error */
-	char *why;          /* gets the first error's text, of at most `bytes` */
+	char *reason;       /* gets the first error's text, of at most `bytes` */
 	size_t bytes;
 	/* Appends to a text where in the document the reader is ("rank 0: "); NULL: error texts name the source only.
 	 */

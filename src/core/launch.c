@@ -5,13 +5,13 @@
 #include "core/comm_priv.h"
 #include "core/fault.h"
 #include "core/log.h"
-#include "core/retire.h"
+#include "core/deferred_free.h"
 
-struct emitter {
+struct launcher {
 	struct shunt_comm *comm;
 	void *stream;
 	struct shunt_kargs *base; /* of the launches to come */
-	bool windows;             /* used by any of them */
+	bool symmem;              /* used by any of them */
 	bool forked;              /* they run beside others' kernels */
 };
 
@@ -24,7 +24,7 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 {
 	if (!work->cluster || comm->no_clusters)
 		return 0;
-	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_retire_alone(comm)) ?
+	return work->blocks <= comm->gpu->cluster_blocks(comm->device) || (!forked && shunt_deferred_free_alone(comm)) ?
 	    work->cluster :
 	    0;
 }
@@ -36,12 +36,12 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
 {
 	switch (SHUNT_SHAPE_OF(l->kernel)) {
-	case SHUNT_SHAPE_pulls2:
-	case SHUNT_SHAPE_pulls4:
-	case SHUNT_SHAPE_pulls8:
+	case SHUNT_SHAPE_direct2:
+	case SHUNT_SHAPE_direct4:
+	case SHUNT_SHAPE_direct8:
 		return 0;
 	case SHUNT_SHAPE_barrier:
-		return work->args.k.flags & SHUNT_K_OPENS ? l->blocks * l->threads / 32 : 0;
+		return work->args.k.flags & SHUNT_K_FIRST_BARRIER ? l->blocks * l->threads / 32 : 0;
 	default:
 		return l->blocks * l->threads / 32;
 	}
@@ -49,7 +49,7 @@ static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_l
 
 static int emit(void *ctx, const struct shunt_work *work)
 {
-	struct emitter *e = ctx;
+	struct launcher *e = ctx;
 	struct shunt_gpu_launch l = {
 		.kernel = work->kernel,
 		.blocks = work->blocks + (work->args.k.check.what != 0),
@@ -61,48 +61,48 @@ static int emit(void *ctx, const struct shunt_work *work)
 		.shared = work->shared,
 	};
 
-	int err = shunt_copier_join(e->comm, e->stream);
+	int err = shunt_ce_join(e->comm, e->stream);
 
 	e->base->check.what = 0; /* the first launch has compared all collectives */
 	if (!err)
 		err = e->comm->gpu->launch(e->comm->device, &l);
 	if (!err)
-		shunt_order_count(&e->comm->order, warps_of(work, &l));
+		shunt_order_add_warps(&e->comm->order, warps_of(work, &l));
 	return err;
 }
 
 static int copy(void *ctx, const struct shunt_copy *copy)
 {
-	struct emitter *e = ctx;
+	struct launcher *e = ctx;
 
-	return shunt_copier_copy(e->comm, e->stream, copy);
+	return shunt_ce_copy(e->comm, e->stream, copy);
 }
 
-static uint64_t place(void *ctx, const void *ptr)
+static uint64_t offset(void *ctx, const void *ptr)
 {
-	struct emitter *e = ctx;
+	struct launcher *e = ctx;
 
-	return shunt_windows_place(e->comm, ptr);
+	return shunt_symmem_offset(e->comm, ptr);
 }
 
-static void *there(void *ctx, const void *ptr, uint64_t bytes, int peer)
+static void *peer_ptr(void *ctx, const void *ptr, uint64_t bytes, int peer)
 {
-	struct emitter *e = ctx;
+	struct launcher *e = ctx;
 
-	return shunt_windows_at(e->comm, ptr, bytes, peer);
+	return shunt_symmem_peer_ptr(e->comm, ptr, bytes, peer);
 }
 
 static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 {
-	struct emitter *e = ctx;
-	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, e->stream, &e->windows);
+	struct launcher *e = ctx;
+	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, e->stream, &e->symmem);
 
 	e->base->check.what = 0;
 	return err;
 }
 
 /* later waits for what earlier has now. */
-static int follow(struct shunt_comm *comm, void *later, void *earlier)
+static int stream_wait(struct shunt_comm *comm, void *later, void *earlier)
 {
 	void *event;
 	int err = comm->gpu->event_create(comm->device, false, &event);
@@ -132,7 +132,7 @@ static int join_streams(
 		for (size_t k = 0; k < i && !seen; k++)
 			seen = calls[k]->stream == other;
 		if (!seen)
-			err = before ? follow(comm, stream, other) : follow(comm, other, stream);
+			err = before ? stream_wait(comm, stream, other) : stream_wait(comm, other, stream);
 	}
 	return err;
 }
@@ -168,7 +168,7 @@ static int wait_for_streams(struct shunt_comm *comm, void *stream, const struct 
 	return err ? err : join_streams(comm, stream, calls, n, true);
 }
 
-static bool captures(struct shunt_comm *comm, void *stream)
+static bool is_capturing(struct shunt_comm *comm, void *stream)
 {
 	enum shunt_capture state;
 
@@ -179,27 +179,29 @@ static bool captures(struct shunt_comm *comm, void *stream)
  * several: the calls are on other streams than the launches, or on more. -EBADMSG where a capture is in the way:
  * nothing was launched then, and what was captured comes to nothing.
  */
-static inline int put_in_order(
+static inline int order_streams(
     struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
 {
 	int err = several ? wait_for_streams(comm, stream, calls, n) : 0;
 
 	if (!err)
 		err = shunt_order_begin(&comm->order, comm->gpu, comm->device, stream);
-	return err && captures(comm, calls[0]->stream) ? -EBADMSG : err;
+	return err && is_capturing(comm, calls[0]->stream) ? -EBADMSG : err;
 }
 
 /* A stream that was forked inside a capture belongs to that until it ends. */
-static bool have_beside(struct shunt_comm *comm, void *stream)
+static bool have_side_stream(struct shunt_comm *comm, void *stream)
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;
-	struct shunt_gpu_capture here, beside;
+	struct shunt_gpu_capture here, side_stream;
 
-	if (!comm->beside && gpu->stream_create(comm->device, &comm->beside))
+	if (!comm->side_stream && gpu->stream_create(comm->device, &comm->side_stream))
 		return false;
-	if (gpu->capture_info(comm->device, stream, &here) || gpu->capture_info(comm->device, comm->beside, &beside))
+	if (gpu->capture_info(comm->device, stream, &here) ||
+	    gpu->capture_info(comm->device, comm->side_stream, &side_stream))
 		return false;
-	return beside.state == SHUNT_CAPTURE_NONE || (beside.state == SHUNT_CAPTURE_ACTIVE && beside.id == here.id);
+	return side_stream.state == SHUNT_CAPTURE_NONE ||
+	    (side_stream.state == SHUNT_CAPTURE_ACTIVE && side_stream.id == here.id);
 }
 
 int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
@@ -210,8 +212,8 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	*forked_p = false;
 	pthread_mutex_lock(&comm->lock);
 	if (streams && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY &&
-	    !shunt_comm_error(comm) && have_beside(comm, calls[0]->stream)) {
-		err = put_in_order(comm, comm->beside, calls, n, true);
+	    !shunt_comm_error(comm) && have_side_stream(comm, calls[0]->stream)) {
+		err = order_streams(comm, comm->side_stream, calls, n, true);
 		*forked_p = !err;
 	}
 	if (*forked_p) {
@@ -243,7 +245,7 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	streams = comm->forked.streams;
 	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them meanwhile */
 		if (i == 0 || streams[i] != streams[i - 1])
-			err = follow(comm, streams[i], comm->beside);
+			err = stream_wait(comm, streams[i], comm->side_stream);
 	if (err)
 		shunt_comm_fail(comm, err);
 	comm->forked.n = 0;
@@ -252,24 +254,25 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return err;
 }
 
-static const char *path_name(const struct shunt_pick *pick)
+static const char *path_name(const struct shunt_decision *decision)
 {
 	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decide_ready() gave the plan what it runs on */
-	return pick->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)pick->plan)->name : pick->algo->name;
+	return decision->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)decision->plan)->name :
+	                                            decision->algo->name;
 }
 
-static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls, const struct shunt_pick *picks,
-    size_t n, bool forked)
+static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    const struct shunt_decision *decisions, size_t n, bool forked)
 {
 	struct shunt_kargs base = comm->kargs;
-	struct emitter e = { comm, forked ? comm->beside : calls[0]->stream, &base, false, forked };
+	struct launcher e = { comm, forked ? comm->side_stream : calls[0]->stream, &base, false, forked };
 	bool checks = comm->checks && comm->nranks > 1;
-	struct shunt_issue issue = { .scope = &comm->scope,
+	struct shunt_enqueue_ctx enqueue = { .sel_key = &comm->sel_key,
 		.base = &base,
 		.emit = emit,
 		.copy = copy,
-		.place = place,
-		.there = there,
+		.offset = offset,
+		.peer_ptr = peer_ptr,
 		.run_plan = run_plan,
 		.check = checks,
 		.ctx = &e };
@@ -277,46 +280,46 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 	int err = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		e.windows |= shunt_comm_needs_window(&picks[i]);
+		e.symmem |= shunt_comm_needs_window(&decisions[i]);
 		several |= calls[i]->stream != e.stream;
 	}
 	if (!forked)
-		err = put_in_order(comm, e.stream, calls, n, several);
+		err = order_streams(comm, e.stream, calls, n, several);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
-		base.op = shunt_recorder_add(
-		    comm->recorder, calls[i], path_name(&picks[i]), (unsigned)(n - 1 - i), comm->order.now != NULL);
+		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&decisions[i]), (unsigned)(n - 1 - i),
+		    comm->order.current != NULL);
 	if (!err && checks)
-		shunt_check_group(comm, calls, n, comm->order.now != NULL, &base);
+		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
 	if (!err)
-		err = shunt_issue_calls(&issue, calls, picks, n);
-	captured = comm->order.now != NULL;
+		err = shunt_enqueue_calls(&enqueue, calls, decisions, n);
+	captured = comm->order.current != NULL;
 	if (!err)
 		err = shunt_order_end(&comm->order, comm->gpu, comm->device, e.stream);
-	if (!err && e.windows)
-		err = shunt_windows_note_use(comm, e.stream, captured);
+	if (!err && e.symmem)
+		err = shunt_symmem_note_use(comm, e.stream, captured);
 	if (!err && several && !forked)
 		err = join_streams(comm, e.stream, calls, n, false);
 	if (err && begun && err != -EBADMSG)
-		shunt_order_lose(&comm->order, comm->gpu, comm->device, e.stream);
+		shunt_order_end_partial(&comm->order, comm->gpu, comm->device, e.stream);
 	return err;
 }
 
-int shunt_comm_run_group(
-    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, bool forked)
 {
-	struct shunt_window *dead;
-	enum shunt_why why;
+	struct shunt_window *deferred;
+	enum shunt_reason reason;
 	size_t which = 0;
 	int err;
 
 	pthread_mutex_lock(&comm->lock);
-	dead = shunt_windows_take_dead(comm);
-	err = shunt_comm_decide_locked(comm, calls, picks, n, &which, &why);
+	deferred = shunt_symmem_take_deferred(comm);
+	err = shunt_comm_decide_locked(comm, calls, decisions, n, &which, &reason);
 	if (err == -EOPNOTSUPP) {
-		shunt_comm_count_forward(comm, calls[which], why);
+		shunt_comm_count_forward(comm, calls[which], reason);
 	} else if (!err) {
-		err = launch(comm, calls, picks, n, forked);
+		err = launch(comm, calls, decisions, n, forked);
 		/*
 		 * The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks
 		 * nothing.
@@ -324,18 +327,18 @@ int shunt_comm_run_group(
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
-			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&picks[i]), SHUNT_WHY_OURS,
+			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&decisions[i]), SHUNT_REASON_NONE,
 			    shunt_coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
-	if (dead)
-		shunt_windows_free(comm, dead);
+	if (deferred)
+		shunt_symmem_free(comm, deferred);
 	return err;
 }
 
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	struct shunt_pick pick = { 0 };
+	struct shunt_decision decision = { 0 };
 
-	return shunt_comm_run_group(comm, &coll, &pick, 1, false);
+	return shunt_comm_run_group(comm, &coll, &decision, 1, false);
 }

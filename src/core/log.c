@@ -20,7 +20,7 @@
 #define TEXT_BYTES 1024
 #define LINE_BYTES (TEXT_BYTES + 192)
 #define MAX_SCANS 64
-#define DEFAULT_MASK (SHUNT_LOG_INIT | SHUNT_LOG_BOOT | SHUNT_LOG_ENV)
+#define DEFAULT_MASK (SHUNT_LOG_INIT | SHUNT_LOG_BOOTSTRAP | SHUNT_LOG_ENV)
 
 const char *const shunt_loglevel_names[] = { "auto", "none", "error", "warn", "info", "trace", NULL };
 
@@ -31,7 +31,7 @@ static const struct {
 	{ "INIT", SHUNT_LOG_INIT },
 	{ "COLL", SHUNT_LOG_COLL },
 	{ "ENV", SHUNT_LOG_ENV },
-	{ "BOOTSTRAP", SHUNT_LOG_BOOT },
+	{ "BOOTSTRAP", SHUNT_LOG_BOOTSTRAP },
 	{ "GRAPH", SHUNT_LOG_GRAPH },
 	{ "TUNING", SHUNT_LOG_GRAPH },
 	{ "NET", SHUNT_LOG_NET },
@@ -48,7 +48,7 @@ static atomic_bool banner_now;
 /* Below: under lock. */
 static int file_fd = -1;
 static pid_t file_pid;
-static int scans_left; /* see share_file */
+static int scans_left; /* see make_writers_append */
 static char host[64];
 static char last_error[TEXT_BYTES];
 
@@ -205,7 +205,7 @@ static size_t format_line(char *line, const char *level, const char *text)
 }
 
 /* With lock held: the file cannot be used, say so once and go on with stderr. */
-static void leave_file(const char *what, int err)
+static void abandon_file(const char *what, int err)
 {
 	char text[256], line[LINE_BYTES];
 	bool failed;
@@ -235,7 +235,7 @@ static void set_up(void)
 	if (*s.path && strcmp(s.path, "/dev/stderr")) {
 		file_fd = open(s.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
 		if (file_fd < 0 && s.level > SHUNT_LOGLEVEL_NONE)
-			leave_file("open", errno);
+			abandon_file("open", errno);
 	}
 	atomic_store(&level_now, s.level);
 	atomic_store(&mask_now, s.mask);
@@ -247,7 +247,7 @@ static void set_up(void)
  * With lock held. The real NCCL opens the same file on its own and writes at its own offset, over our lines: once it
  * has done so, make its descriptor append, too. Where nobody has after MAX_SCANS lines, nobody will.
  */
-static void share_file(void)
+static void make_writers_append(void)
 {
 	struct stat ours, other;
 	struct dirent *entry;
@@ -308,7 +308,7 @@ void shunt_log_set_device(int device)
 	thread_device = device;
 }
 
-static void emit(const char *level, bool print, bool keep, const char *fmt, va_list ap)
+static void write_line(const char *level, bool print, bool keep, const char *fmt, va_list ap)
 {
 	char text[TEXT_BYTES], line[LINE_BYTES];
 	int err = errno, n;
@@ -330,10 +330,10 @@ static void emit(const char *level, bool print, bool keep, const char *fmt, va_l
 			set_up();
 		bytes = format_line(line, level, text);
 		if (file_fd >= 0) {
-			share_file();
+			make_writers_append();
 			write_all(file_fd, line, bytes, &failed);
 			if (failed)
-				leave_file("write", errno);
+				abandon_file("write", errno);
 		} else {
 			failed = true;
 		}
@@ -350,7 +350,7 @@ void shunt_error(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	emit("ERROR", print, true, fmt, ap);
+	write_line("ERROR", print, true, fmt, ap);
 	va_end(ap);
 }
 
@@ -360,7 +360,7 @@ void shunt_warn(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	emit("WARN", print, true, fmt, ap);
+	write_line("WARN", print, true, fmt, ap);
 	va_end(ap);
 }
 
@@ -371,7 +371,7 @@ void shunt_info(unsigned subsys, const char *fmt, ...)
 	if (!shunt_log_enabled(SHUNT_LOGLEVEL_INFO, subsys))
 		return;
 	va_start(ap, fmt);
-	emit("INFO", true, false, fmt, ap);
+	write_line("INFO", true, false, fmt, ap);
 	va_end(ap);
 }
 
@@ -382,7 +382,7 @@ void shunt_trace(unsigned subsys, const char *fmt, ...)
 	if (!shunt_log_enabled(SHUNT_LOGLEVEL_TRACE, subsys))
 		return;
 	va_start(ap, fmt);
-	emit("TRACE", true, false, fmt, ap);
+	write_line("TRACE", true, false, fmt, ap);
 	va_end(ap);
 }
 
@@ -396,7 +396,7 @@ void shunt_banner(const char *fmt, ...)
 	if (!atomic_load(&banner_now))
 		return;
 	va_start(ap, fmt);
-	emit("", true, false, fmt, ap);
+	write_line("", true, false, fmt, ap);
 	va_end(ap);
 }
 

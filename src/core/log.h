@@ -29,7 +29,7 @@ extern const char *const shunt_loglevel_names[]; /* "auto", ..., NULL */
 #define SHUNT_LOG_INIT 0x01u
 #define SHUNT_LOG_COLL 0x02u
 #define SHUNT_LOG_ENV 0x04u
-#define SHUNT_LOG_BOOT 0x08u
+#define SHUNT_LOG_BOOTSTRAP 0x08u
 #define SHUNT_LOG_GRAPH 0x10u
 #define SHUNT_LOG_NET 0x20u
 #define SHUNT_LOG_ALL 0x3fu

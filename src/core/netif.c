@@ -30,7 +30,7 @@ bool shunt_netif_match(const char *spec, const char *ifname)
 	return found != exclude;
 }
 
-static void wanted_family(const char *family, int *af_p)
+static void parse_family(const char *family, int *af_p)
 {
 	*af_p = AF_UNSPEC;
 	if (!family || !*family)
@@ -49,22 +49,22 @@ static socklen_t address_len(int af)
 }
 
 /* Lower is better. Link-local addresses work, but need the interface wherever they are used. */
-static int rank_of(const struct ifaddrs *ifa, bool chosen_by_user)
+static int address_metric(const struct ifaddrs *ifa, bool chosen_by_user)
 {
 	static const char *const bridges[] = { "docker", "virbr", "br-", "veth", "cni", "podman" };
-	int rank = 0;
+	int metric = 0;
 
 	if (!chosen_by_user) {
 		for (size_t i = 0; i < sizeof(bridges) / sizeof(bridges[0]); i++)
 			if (!strncmp(ifa->ifa_name, bridges[i], strlen(bridges[i])))
-				rank = 2;
+				metric = 2;
 		if (ifa->ifa_flags & IFF_LOOPBACK)
-			rank = 4;
+			metric = 4;
 	}
 	if (ifa->ifa_addr->sa_family == AF_INET6 &&
 	    IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)ifa->ifa_addr)->sin6_addr))
-		rank++;
-	return rank;
+		metric++;
+	return metric;
 }
 
 static void log_no_interface(const struct ifaddrs *list, const char *spec, const char *family)
@@ -89,16 +89,16 @@ static void log_no_interface(const struct ifaddrs *list, const char *spec, const
 	    spec ? spec : "", family ? family : "", n ? names : "none");
 }
 
-static int pick(const char *spec, const char *exact_name, const char *family, struct shunt_netaddr *addr)
+static int select_address(const char *spec, const char *exact_name, const char *family, struct shunt_netaddr *addr)
 {
 	struct ifaddrs *list, *best = NULL;
-	int af, best_rank = 0, err = -EADDRNOTAVAIL;
+	int af, best_metric = 0, err = -EADDRNOTAVAIL;
 
-	wanted_family(family, &af);
+	parse_family(family, &af);
 	if (getifaddrs(&list))
 		return -errno;
 	for (struct ifaddrs *ifa = list; ifa; ifa = ifa->ifa_next) {
-		int rank;
+		int metric;
 
 		if (!ifa->ifa_addr || !(ifa->ifa_flags & IFF_UP) ||
 		    (ifa->ifa_addr->sa_family != AF_INET && ifa->ifa_addr->sa_family != AF_INET6))
@@ -106,10 +106,10 @@ static int pick(const char *spec, const char *exact_name, const char *family, st
 		if ((af != AF_UNSPEC && ifa->ifa_addr->sa_family != af) ||
 		    (exact_name ? strcmp(exact_name, ifa->ifa_name) != 0 : !shunt_netif_match(spec, ifa->ifa_name)))
 			continue;
-		rank = rank_of(ifa, exact_name || (spec && *spec));
-		if (!best || rank < best_rank) {
+		metric = address_metric(ifa, exact_name || (spec && *spec));
+		if (!best || metric < best_metric) {
 			best = ifa;
-			best_rank = rank;
+			best_metric = metric;
 		}
 	}
 	if (best) {
@@ -124,9 +124,9 @@ static int pick(const char *spec, const char *exact_name, const char *family, st
 	return err;
 }
 
-int shunt_netif_pick(const char *spec, const char *family, struct shunt_netaddr *addr)
+int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr)
 {
-	return pick(spec, NULL, family, addr);
+	return select_address(spec, NULL, family, addr);
 }
 
 static void set_port(struct shunt_netaddr *addr, unsigned port)
@@ -137,7 +137,7 @@ static void set_port(struct shunt_netaddr *addr, unsigned port)
 		((struct sockaddr_in6 *)&addr->ss)->sin6_port = htons((uint16_t)port);
 }
 
-static int look_up(const char *host, int af, int flags, struct shunt_netaddr *addr)
+static int resolve_host(const char *host, int af, int flags, struct shunt_netaddr *addr)
 {
 	struct addrinfo hints = { .ai_family = af, .ai_socktype = SOCK_STREAM, .ai_flags = flags }, *list;
 
@@ -170,10 +170,10 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 	host[n] = '\0';
 	if (!brackets && strchr(host, ':'))
 		goto bad;
-	wanted_family(family, &af);
+	parse_family(family, &af);
 	/* An interface's name before the resolver: it may take its time to know that eth0 is no host. */
-	if (look_up(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) &&
-	    (brackets || pick(NULL, host, family, addr)) && (brackets || look_up(host, af, 0, addr))) {
+	if (resolve_host(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) &&
+	    (brackets || select_address(NULL, host, family, addr)) && (brackets || resolve_host(host, af, 0, addr))) {
 		shunt_error("NCCL_COMM_ID=%s: there is no host or interface %s", text, host);
 		return -EINVAL;
 	}

@@ -23,7 +23,7 @@ bool shunt_netif_match(const char *spec, const char *ifname);
  * Without spec: loopback and container bridges only if there is nothing else. Port 0. 0, -EADDRNOTAVAIL (logged) or
  * another -errno.
  */
-int shunt_netif_pick(const char *spec, const char *family, struct shunt_netaddr *addr);
+int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
 
 /*
  * NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or -EINVAL

@@ -21,14 +21,13 @@ struct shunt_order_event {
 };
 
 /*
- * A graph's end is told where no call of the driver is allowed. Its event waits here for the next one who may make
- * some.
+ * A graph's end is told here no call of the driver is allowed. Its event waits here for the next one who may make some.
  */
-static struct shunt_order_event *_Atomic dead;
+static struct shunt_order_event *_Atomic dead_events;
 
-static void reap(void)
+static void free_dead_events(void)
 {
-	struct shunt_order_event *e = atomic_exchange(&dead, NULL), *next;
+	struct shunt_order_event *e = atomic_exchange(&dead_events, NULL), *next;
 
 	for (; e; e = next) {
 		next = e->next;
@@ -41,12 +40,12 @@ static void event_put(struct shunt_order_event *e)
 {
 	if (atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1)
 		return;
-	e->next = atomic_load(&dead);
-	while (!atomic_compare_exchange_weak(&dead, &e->next, e))
+	e->next = atomic_load(&dead_events);
+	while (!atomic_compare_exchange_weak(&dead_events, &e->next, e))
 		;
 }
 
-static void graph_gone(void *arg)
+static void graph_released(void *arg)
 {
 	event_put(arg);
 }
@@ -56,14 +55,14 @@ unsigned shunt_order_graphs(const struct shunt_order *order)
 	return order->event ? atomic_load_explicit(&order->event->refs, memory_order_acquire) - 1 : 0;
 }
 
-static int event_need(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+static int event_ensure(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	struct shunt_order_event *e;
 	int err;
 
 	if (order->event)
 		return 0;
-	reap();
+	free_dead_events();
 	e = calloc(1, sizeof(*e));
 	if (!e)
 		return -ENOMEM;
@@ -97,7 +96,7 @@ static bool same_stream(const struct shunt_order_stream *a, const struct shunt_o
 }
 
 /* Eager launches only: is none under way? False where nobody can tell. */
-static bool counted_idle(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+static bool all_warps_ended(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	uint64_t ended;
 
@@ -106,7 +105,7 @@ static bool counted_idle(const struct shunt_order *order, const struct shunt_gpu
 }
 
 /* Graphs are gone, and all that they launched is done: from here on the account is that of eager launches again. */
-static int count_anew(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+static int restart_account(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	bool done;
 	int err;
@@ -126,18 +125,18 @@ static int count_anew(struct shunt_order *order, const struct shunt_gpu_ops *gpu
  * Lets the event cover what was launched eagerly. Not on a stream that captures now: see the header. What is recorded
  * is all that the old stream holds by now, which may be more than our launch.
  */
-static int cover(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
+static int cover_last(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	enum shunt_capture state;
 	int err;
 
 	if (!order->launched || order->covered)
 		return 0;
-	if (counted_idle(order, gpu, device)) {
+	if (all_warps_ended(order, gpu, device)) {
 		order->launched = false;
 		return 0;
 	}
-	err = event_need(order, gpu, device);
+	err = event_ensure(order, gpu, device);
 	if (err)
 		return err;
 	err = gpu->stream_capture(device, order->last.handle, &state);
@@ -183,14 +182,14 @@ static int first_in_capture(struct shunt_order *order, const struct shunt_gpu_op
 
 	if (!order->mixing)
 		return 0;
-	err = event_need(order, gpu, device);
+	err = event_ensure(order, gpu, device);
 	if (!err)
-		err = cover(order, gpu, device);
+		err = cover_last(order, gpu, device);
 	if (err)
 		return err;
 	/* From here on the graph names the event. */
 	atomic_fetch_add_explicit(&order->event->refs, 1, memory_order_relaxed);
-	err = gpu->capture_keep(device, info, graph_gone, order->event);
+	err = gpu->capture_retain(device, info, graph_released, order->event);
 	if (!err)
 		err = gpu->capture_wait(device, order->event->event, stream);
 	if (!err)
@@ -200,7 +199,7 @@ static int first_in_capture(struct shunt_order *order, const struct shunt_gpu_op
 
 static int begin_captured(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	struct shunt_order_stream here = stream_of(stream);
+	struct shunt_order_stream where = stream_of(stream);
 	struct shunt_gpu_capture info;
 	struct shunt_order_capture *c;
 	int err;
@@ -223,24 +222,24 @@ static int begin_captured(struct shunt_order *order, const struct shunt_gpu_ops 
 		c = capture_new(order);
 		c->id = info.id;
 		order->uncounted = order->progress;
-		c->tip = order->mixing ? info.node : NULL;
-	} else if (c->tip && c->tip != info.node && !same_stream(&c->stream, &here)) {
-		err = gpu->capture_join(device, stream, c->tip);
+		c->last_node = order->mixing ? info.node : NULL;
+	} else if (c->last_node && c->last_node != info.node && !same_stream(&c->stream, &where)) {
+		err = gpu->capture_join(device, stream, c->last_node);
 		if (err)
 			return err;
 	}
-	c->stream = here;
-	order->now = c;
+	c->stream = where;
+	order->current = c;
 	return 0;
 }
 
 static int end_captured(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	struct shunt_order_capture *c = order->now;
+	struct shunt_order_capture *c = order->current;
 	struct shunt_gpu_capture info;
 	int err;
 
-	order->now = NULL;
+	order->current = NULL;
 	err = gpu->capture_info(device, stream, &info);
 	if (err)
 		return err;
@@ -251,15 +250,15 @@ static int end_captured(struct shunt_order *order, const struct shunt_gpu_ops *g
 		return -EBUSY;
 	}
 	/* A launch is always the one node that its stream goes on from. */
-	if (!info.node || info.node == c->tip)
+	if (!info.node || info.node == c->last_node)
 		return 0;
 	if (!order->mixing)
 		err = 0;
 	else if (c->record)
-		err = gpu->capture_move(device, &info, c->tip, c->record);
+		err = gpu->capture_move_record(device, &info, c->last_node, c->record);
 	else
 		err = gpu->capture_record(device, &info, order->event->event, &c->record);
-	c->tip = info.node;
+	c->last_node = info.node;
 	return err;
 }
 
@@ -268,41 +267,41 @@ void shunt_order_init(struct shunt_order *order, bool mixing)
 	*order = (struct shunt_order){ .mixing = mixing };
 }
 
-void shunt_order_account(struct shunt_order *order, const struct shunt_progress *progress)
+void shunt_order_set_progress(struct shunt_order *order, const struct shunt_progress *progress)
 {
 	order->progress = progress;
 }
 
-void shunt_order_count(struct shunt_order *order, uint64_t warps)
+void shunt_order_add_warps(struct shunt_order *order, uint64_t warps)
 {
-	order->warps += order->now ? 0 : warps;
+	order->warps += order->current ? 0 : warps;
 }
 
 int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	struct shunt_order_stream here = stream_of(stream);
+	struct shunt_order_stream where = stream_of(stream);
 	enum shunt_capture state;
 	bool same;
 	int err;
 
-	order->now = NULL;
+	order->current = NULL;
 	err = gpu->stream_capture(device, stream, &state);
 	if (err)
 		return err;
 	if (state != SHUNT_CAPTURE_NONE)
 		return begin_captured(order, gpu, device, stream);
 
-	err = count_anew(order, gpu, device);
+	err = restart_account(order, gpu, device);
 	if (err)
 		return err;
-	same = order->launched && same_stream(&order->last, &here);
+	same = order->launched && same_stream(&order->last, &where);
 	if (!shunt_order_graphs(order)) {
 		if (same || !order->launched)
 			return 0;
 	}
 	if (!same) {
 		order->keep = SHUNT_ORDER_KEEP;
-		err = cover(order, gpu, device);
+		err = cover_last(order, gpu, device);
 		if (err)
 			return err;
 	}
@@ -316,7 +315,7 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 {
 	int err = 0;
 
-	if (order->now)
+	if (order->current)
 		return end_captured(order, gpu, device, stream);
 	order->last = stream_of(stream);
 	order->launched = true;
@@ -325,21 +324,21 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 	if (!order->last.thread && !order->keep && !order->uncounted && !shunt_order_graphs(order))
 		return 0;
 	order->keep -= order->keep != 0;
-	err = event_need(order, gpu, device);
+	err = event_ensure(order, gpu, device);
 	if (!err)
 		err = gpu->event_record(device, order->event->event, stream);
 	order->covered = !err;
 	return err;
 }
 
-void shunt_order_lose(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
+void shunt_order_end_partial(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	if (order->now) { /* what was captured is not to be launched */
-		order->now = NULL;
+	if (order->current) { /* what was captured is not to be launched */
+		order->current = NULL;
 		return;
 	}
-	order->lost = true;
-	if (event_need(order, gpu, device) || gpu->event_record(device, order->event->event, stream))
+	order->partial = true;
+	if (event_ensure(order, gpu, device) || gpu->event_record(device, order->event->event, stream))
 		order->progress = NULL;
 }
 
@@ -351,7 +350,7 @@ int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops
 	*done_p = true;
 	if (!order->progress || (order->uncounted && !order->mixing))
 		return gpu->device_sync(device);
-	if (!order->lost) {
+	if (!order->partial) {
 		err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
 		*done_p = ended == order->warps || (order->uncounted && ended > order->warps);
 	}
@@ -359,7 +358,7 @@ int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops
 	 * How many warps graphs had nobody knows, but each of their launches records the event, and so does each eager
 	 * one since.
 	 */
-	if (!err && *done_p && (order->lost || order->uncounted))
+	if (!err && *done_p && (order->partial || order->uncounted))
 		err = gpu->event_done(device, order->event->event, done_p);
 	return err;
 }
@@ -379,6 +378,6 @@ void shunt_order_finish(struct shunt_order *order)
 {
 	if (order->event)
 		event_put(order->event);
-	reap();
+	free_dead_events();
 	shunt_order_init(order, order->mixing);
 }

@@ -55,8 +55,8 @@ struct shunt_order_stream {
 struct shunt_order_capture {
 	uint64_t id;                      /* 0: free */
 	struct shunt_order_stream stream; /* of the last launch */
-	void *tip;                        /* the last launch, or the wait before the first */
-	void *record;                     /* follows the tip; NULL: not added yet */
+	void *last_node;                  /* the last launch, or the wait before the first */
+	void *record;                     /* follows the last_node; NULL: not added yet */
 };
 
 enum { SHUNT_ORDER_CAPTURES = 4 }; /* captures in progress at once that are told apart */
@@ -69,20 +69,20 @@ struct shunt_order {
 	struct shunt_order_stream last;
 	struct shunt_order_event *event; /* NULL until needed */
 	struct shunt_order_capture captures[SHUNT_ORDER_CAPTURES],
-	    *now; /* now: the launch between begin and end goes into it */
+	    *current; /* current: the launch between begin and end goes into it */
 	unsigned next_capture;
 	const struct shunt_progress
 	    *progress;  /* the device's account of the communicator's warps; NULL: there is none */
 	uint64_t warps; /* that eager launches have had: so many end ... */
 	bool uncounted; /* ... unless graphs had some, too */
-	bool lost;      /* a call failed half-way: the event alone covers what was launched */
+	bool partial;   /* a call failed half-way: the event alone covers what was launched */
 	unsigned keep;  /* so many more eager calls record the event because the stream has changed */
 };
 
 void shunt_order_init(struct shunt_order *order, bool mixing);
-/* From now on the device keeps account, and shunt_order_count follows each launch between begin and end. */
-void shunt_order_account(struct shunt_order *order, const struct shunt_progress *progress);
-void shunt_order_count(struct shunt_order *order, uint64_t warps);
+/* From now on the device keeps account, and shunt_order_add_warps follows each launch between begin and end. */
+void shunt_order_set_progress(struct shunt_order *order, const struct shunt_progress *progress);
+void shunt_order_add_warps(struct shunt_order *order, uint64_t warps);
 /*
  * begin before a launch on stream, or several on the same, and end after it; no end if the launch fails, and no harm if
  * nothing was launched. On an error of begin the launch must not be made: -EBUSY if the stream's capture was
@@ -94,7 +94,7 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
  * In the place of end, where some of the launches were made, and the rest could not. Nothing is to be launched any
  * more.
  */
-void shunt_order_lose(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
+void shunt_order_end_partial(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream);
 /*
  * Are all launches so far done, those of graphs too? Does not wait, and asks no stream and not the device as a whole:
  * CUDA refuses to wait for that while any of its streams captures, and spoils the capture. Only where graphs are not

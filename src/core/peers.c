@@ -13,9 +13,9 @@
 #include "core/process.h"
 #include "core/service.h"
 
-#define LOOK_MS 200
-#define DEVICE_WAIT_MS 200 /* for the first device; once one was silent, for the others: */
-#define SILENT_WAIT_MS 20
+#define POLL_MS 200
+#define DEVICE_WAIT_MS 200 /* for the first device; once one was unresponsive, for the others: */
+#define UNRESPONSIVE_WAIT_MS 20
 #define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
 
 struct process {
@@ -34,7 +34,7 @@ struct member {
 	struct shunt_comm *comm;
 	struct process *of[SHUNT_MAX_RANKS]; /* NULL: our own, or not watched */
 	bool failed;
-	bool held;             /* nobody could see how far kernels are, and that was said */
+	bool driver_held;      /* nobody could see how far kernels are, and that was said */
 	uint64_t begun, ended; /* warps, as seen last */
 	int64_t since_ms;      /* when they changed */
 };
@@ -97,7 +97,7 @@ static void process_put(struct process *p)
 
 void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 {
-	uint64_t self = shunt_process();
+	uint64_t self = shunt_process_token();
 	struct member *m = calloc(1, sizeof(*m));
 
 	pthread_mutex_lock(&lock);
@@ -168,7 +168,7 @@ static int first_dead(const struct member *m)
 /*
  * Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call.
  */
-static int awaited(const struct member *m, uint64_t word)
+static int awaited_rank(const struct member *m, uint64_t word)
 {
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
 	bool known = false;
@@ -205,16 +205,16 @@ static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 }
 
 /* Something holds the driver. */
-static void hold(struct member *m)
+static void driver_blocked(struct member *m)
 {
 	struct shunt_comm *comm = m->comm;
 	uint64_t limit = shunt_comm_spin_limit();
 	bool pair = comm->nranks == 2;
 	int rank = first_dead(m), pid;
 
-	if (rank < 0 || m->held)
+	if (rank < 0 || m->driver_held)
 		return;
-	m->held = true;
+	m->driver_held = true;
 	pid = (int)m->of[rank]->pid;
 	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from "
 	           "seeing what its kernels wait for "
@@ -230,9 +230,9 @@ static void hold(struct member *m)
 }
 
 /* It can be asked again: has one given up meanwhile? */
-static void release(struct member *m)
+static void driver_released(struct member *m)
 {
-	m->held = false;
+	m->driver_held = false;
 	if (shunt_comm_error(m->comm))
 		m->failed = true;
 	else
@@ -240,7 +240,7 @@ static void release(struct member *m)
 	atomic_store(&m->comm->lost, 0);
 }
 
-static void judge(struct member *m, const struct shunt_progress *p)
+static void check_progress(struct member *m, const struct shunt_progress *p)
 {
 	int rank;
 
@@ -249,17 +249,17 @@ static void judge(struct member *m, const struct shunt_progress *p)
 		m->ended = p->ended;
 		m->since_ms = shunt_now_ms();
 	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
-		rank = awaited(m, p->now);
+		rank = awaited_rank(m, p->now);
 		if (rank >= 0)
 			fail(m, rank, p->now);
 	}
 }
 
-/* True: it is to be looked at again. silent: a device has not answered. */
-static bool look_at(struct member *m, bool *silent)
+/* True: it is to be looked at again. unresponsive: a device has not answered. */
+static bool poll_member(struct member *m, bool *unresponsive)
 {
 	struct shunt_comm *comm = m->comm;
-	struct shunt_recorder_look look;
+	struct shunt_recorder_snapshot snapshot;
 	bool dead = false;
 
 	for (int r = 0; r < comm->nranks; r++)
@@ -267,26 +267,26 @@ static bool look_at(struct member *m, bool *silent)
 	if (!dead || m->failed || !comm->recorder)
 		return false;
 	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY ||
-	    shunt_recorder_look(comm->recorder, *silent ? SILENT_WAIT_MS : DEVICE_WAIT_MS, &look))
+	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
 		return true;
-	*silent |= look.silent;
-	if (look.silent)
-		hold(m);
-	else if (m->held)
-		release(m);
-	if (look.ctrl && !m->failed)
-		judge(m, &look.ctrl->progress);
-	shunt_recorder_look_finish(&look);
+	*unresponsive |= snapshot.unresponsive;
+	if (snapshot.unresponsive)
+		driver_blocked(m);
+	else if (m->driver_held)
+		driver_released(m);
+	if (snapshot.ctrl && !m->failed)
+		check_progress(m, &snapshot.ctrl->progress);
+	shunt_recorder_snapshot_finish(&snapshot);
 	return !m->failed;
 }
 
-int shunt_peers_look(void)
+int shunt_peers_poll(void)
 {
-	bool again = false, silent = false;
+	bool again = false, unresponsive = false;
 
 	pthread_mutex_lock(&lock);
 	for (struct member *m = owner == getpid() ? members : NULL; m; m = m->next)
-		again |= look_at(m, &silent);
+		again |= poll_member(m, &unresponsive);
 	pthread_mutex_unlock(&lock);
-	return !again ? -1 : silent ? 5 * LOOK_MS : LOOK_MS;
+	return !again ? -1 : unresponsive ? 5 * POLL_MS : POLL_MS;
 }

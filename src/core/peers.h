@@ -30,7 +30,7 @@ struct shunt_comm;
 
 /* A rank's process. */
 struct shunt_peer {
-	uint64_t process; /* shunt_process() there */
+	uint64_t process; /* shunt_process_token() there */
 	int32_t pid;      /* as it knows itself; for messages */
 	int fd;           /* what shunt_peers_self() gave there; -1: nothing */
 };
@@ -50,5 +50,5 @@ void shunt_peers_unwatch(struct shunt_comm *comm);
  * again, -1 for never.
  */
 void shunt_peers_died(uint64_t key);
-int shunt_peers_look(void);
+int shunt_peers_poll(void);
 #endif

@@ -19,9 +19,9 @@ struct shunt_comm_exec {
 	struct shunt_comm_exec *next;
 	const struct shunt_plan *plan;
 	struct shunt_plan_exec *exec;
-	const char *name; /* static */
-	uint64_t most;    /* messages up to this size can run */
-	uint64_t refused; /* messages from this size on cannot; alike on all ranks */
+	const char *name;      /* static */
+	uint64_t max_bytes;    /* messages up to this size can run */
+	uint64_t refused_from; /* messages from this size on cannot; alike on all ranks */
 };
 
 struct shunt_comm_plans {
@@ -30,7 +30,7 @@ struct shunt_comm_plans {
 };
 
 /* What a rank tells the others about its plans in the first round; takes the set. */
-uint64_t shunt_comm_plans_take(struct shunt_comm *comm);
+uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm);
 /*
  * After that round, with all ranks' words: where they differ, one more round finds out in which plan, rank 0 says so,
  * and none is used.
@@ -53,19 +53,19 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 bool shunt_comm_plans_ready(
     const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
- * The windows that the plan could use in place for this call (src/plan/run.h). agree: with the ranks, on those that are
- * new; 0, also where some are refused. new: any thread, no lock: would that need a round?
+ * The windows that the plan could use in place for this call (src/plan/exec.h). agree: with the ranks, on those that
+ * are new; 0, also where some are refused. new: any thread, no lock: would that need a round?
  */
 int shunt_comm_plans_agree_windows(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
 bool shunt_comm_plans_window_is_new(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
- * base: what all launches of this call share. stream: where it runs, whatever the call's own is. *windows_p: it may use
+ * base: what all launches of this call share. stream: where it runs, whatever the call's own is. *symmem_p: it may use
  * some.
  */
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
-    const struct shunt_kargs *base, void *stream, bool *windows_p);
+    const struct shunt_kargs *base, void *stream, bool *symmem_p);
 /* After the last kernel. */
 void shunt_comm_plans_drop(struct shunt_comm *comm);
 #endif

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "core/random.h"
 
-uint64_t shunt_process(void)
+uint64_t shunt_process_token(void)
 {
 	static atomic_ullong token;
 	unsigned long long t = atomic_load(&token), mine = 0;
@@ -20,12 +20,12 @@ uint64_t shunt_process(void)
 	return t ^ (uint64_t)getpid() << 32;
 }
 
-void shunt_process_keep_places(void)
+void shunt_process_reserve_stdio(void)
 {
-	for (int place = 0; place <= STDERR_FILENO; place++) {
+	for (int std_fd = 0; std_fd <= STDERR_FILENO; std_fd++) {
 		/* Not for what it is there for: who prints is told the same as before. */
-		int fd =
-		    fcntl(place, F_GETFD) < 0 ? open("/dev/null", place == STDIN_FILENO ? O_WRONLY : O_RDONLY) : place;
+		int fd = fcntl(std_fd, F_GETFD) < 0 ? open("/dev/null", std_fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) :
+		                                      std_fd;
 
 		if (fd > STDERR_FILENO)
 			close(fd); /* somebody was faster */

@@ -48,16 +48,16 @@ struct shunt_recorder {
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
 	bool sim, forward;
-	char why[160];
+	char reason[160];
 };
 
 /* The device's words, on their way to who looks. Who comes last, the one that reads or the one that looks, frees it. */
 struct device_read {
 	struct shunt_recorder *rec;
 	pthread_mutex_t lock;
-	pthread_cond_t is_over;
+	pthread_cond_t is_done;
 	unsigned users;
-	bool over;
+	bool done;
 	struct shunt_ctrl *ctrl; /* NULL: could not be read */
 };
 
@@ -146,13 +146,13 @@ void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
 	atomic_store_explicit(&rec->phase, phase, memory_order_release);
 }
 
-void shunt_recorder_forward(struct shunt_recorder *rec, const char *why)
+void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason)
 {
 	if (!rec)
 		return;
 	pthread_mutex_lock(&rec->lock);
 	rec->forward = true;
-	snprintf(rec->why, sizeof(rec->why), "%s", why);
+	snprintf(rec->reason, sizeof(rec->reason), "%s", reason);
 	pthread_mutex_unlock(&rec->lock);
 }
 
@@ -164,7 +164,7 @@ void shunt_recorder_error(struct shunt_recorder *rec, int err)
 		shunt_dump_error();
 }
 
-static void drop(struct shunt_recorder *rec)
+static void recorder_put(struct shunt_recorder *rec)
 {
 	unsigned left;
 
@@ -192,7 +192,7 @@ static void unlist(const struct shunt_recorder *rec)
 		*at = rec->next;
 }
 
-struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec)
+struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
 {
 	bool read;
 
@@ -204,7 +204,7 @@ struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec)
 	pthread_mutex_unlock(&list_lock);
 	if (read) /* of the device perhaps, which may not answer: whoever aborts is not to wait for that */
 		return rec;
-	drop(rec);
+	recorder_put(rec);
 	return NULL;
 }
 
@@ -216,7 +216,7 @@ void shunt_recorder_destroy(struct shunt_recorder *rec)
 	pthread_mutex_lock(&list_lock);
 	unlist(rec);
 	pthread_mutex_unlock(&list_lock);
-	drop(rec);
+	recorder_put(rec);
 }
 
 /* ---- writing */
@@ -249,8 +249,8 @@ static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *c
 	    1;
 }
 
-static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, enum shunt_why why,
-    unsigned left, bool captured)
+static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path,
+    enum shunt_reason reason, unsigned left, bool captured)
 {
 	struct ring *ring;
 	struct entry *entries, *e;
@@ -265,8 +265,8 @@ static uint64_t note(struct shunt_recorder *rec, const struct shunt_coll *coll, 
 	if (!entries && !(entries = entries_make(ring)))
 		goto out;
 	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
-	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 | (uint64_t)why << 24 |
-	    (uint64_t)(uint32_t)coll->root << 32;
+	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 |
+	    (uint64_t)reason << 24 | (uint64_t)(uint32_t)coll->root << 32;
 	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
 	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
 #define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
@@ -286,12 +286,12 @@ out:
 uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
 {
-	return note(rec, coll, path, SHUNT_WHY_OURS, left, captured);
+	return record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured);
 }
 
-void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_why why)
+void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason)
 {
-	note(rec, coll, NULL, why, 0, false);
+	record_operation(rec, coll, NULL, reason, 0, false);
 }
 
 /* ---- reading */
@@ -315,7 +315,7 @@ static bool read_entry(struct entry *e, bool captured, struct shunt_operation *o
 		.kind = (enum shunt_kind)(w[KINDS] & 0xff),
 		.dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
 		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff),
-		.why = (enum shunt_why)(w[KINDS] >> 24 & 0xff),
+		.reason = (enum shunt_reason)(w[KINDS] >> 24 & 0xff),
 		.root = (int)(uint32_t)(w[KINDS] >> 32),
 		.captured = captured,
 	};
@@ -355,7 +355,7 @@ void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), voi
 	pthread_mutex_unlock(&list_lock);
 	for (i = n; i-- > 0;) { /* the list has the newest in front */
 		fn(all[i], arg);
-		drop(all[i]);
+		recorder_put(all[i]);
 	}
 	free(all);
 }
@@ -377,7 +377,7 @@ static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
 	return NULL;
 }
 
-static void device_read_drop(struct device_read *d)
+static void device_read_put(struct device_read *d)
 {
 	unsigned left;
 
@@ -386,9 +386,9 @@ static void device_read_drop(struct device_read *d)
 	pthread_mutex_unlock(&d->lock);
 	if (left)
 		return;
-	pthread_cond_destroy(&d->is_over);
+	pthread_cond_destroy(&d->is_done);
 	pthread_mutex_destroy(&d->lock);
-	drop(d->rec);
+	recorder_put(d->rec);
 	free(d->ctrl);
 	free(d);
 }
@@ -403,11 +403,11 @@ static void *device_read_main(void *arg)
 	pthread_mutex_unlock(&d->rec->reading);
 	pthread_mutex_lock(&d->lock);
 	d->ctrl = ctrl;
-	d->over = true;
-	pthread_cond_signal(&d->is_over);
+	d->done = true;
+	pthread_cond_signal(&d->is_done);
 	pthread_mutex_unlock(&d->lock);
 	atomic_store(&d->rec->left, false);
-	device_read_drop(d);
+	device_read_put(d);
 	return NULL;
 }
 
@@ -423,14 +423,14 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&d->is_over, &attr);
+	pthread_cond_init(&d->is_done, &attr);
 	pthread_condattr_destroy(&attr);
 	pthread_mutex_lock(&list_lock);
 	rec->users++;
 	pthread_mutex_unlock(&list_lock);
 	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
 		d->users = 1;
-		device_read_drop(d);
+		device_read_put(d);
 		return NULL;
 	}
 	return d;
@@ -446,7 +446,7 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 	const struct timespec ms = { .tv_nsec = 1000000 };
 	struct device_read *d;
 	struct timespec end;
-	bool over;
+	bool done;
 
 	*ctrl_p = NULL;
 	for (; atomic_load(&rec->left); wait_ms--) {
@@ -465,67 +465,67 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 		end.tv_nsec -= 1000000000L;
 	}
 	pthread_mutex_lock(&d->lock);
-	while (!d->over && !pthread_cond_timedwait(&d->is_over, &d->lock, &end))
+	while (!d->done && !pthread_cond_timedwait(&d->is_done, &d->lock, &end))
 		;
-	over = d->over;
-	if (!over)
+	done = d->done;
+	if (!done)
 		atomic_store(&rec->left, true);
 	*ctrl_p = d->ctrl;
 	d->ctrl = NULL;
 	pthread_mutex_unlock(&d->lock);
-	device_read_drop(d);
-	return over;
+	device_read_put(d);
+	return done;
 }
 
-int shunt_recorder_look(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_look *look)
+int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot)
 {
 	atomic_uint *peers;
 
-	*look = (struct shunt_recorder_look){ .rank = atomic_load(&rec->rank),
+	*snapshot = (struct shunt_recorder_snapshot){ .rank = atomic_load(&rec->rank),
 		.nranks = atomic_load(&rec->nranks),
 		.device = atomic_load(&rec->device),
 		.error = atomic_load(&rec->error) };
-	memcpy(look->id, rec->id, sizeof(look->id));
-	memcpy(look->key, rec->key, sizeof(look->key));
-	look->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
-	look->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
+	memcpy(snapshot->id, rec->id, sizeof(snapshot->id));
+	memcpy(snapshot->key, rec->key, sizeof(snapshot->key));
+	snapshot->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
+	snapshot->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
 	peers = atomic_load(&rec->peers);
-	if (peers && look->nranks > 0) {
-		look->sends = calloc(2 * (size_t)look->nranks, sizeof(*look->sends));
-		if (!look->sends)
+	if (peers && snapshot->nranks > 0) {
+		snapshot->sends = calloc(2 * (size_t)snapshot->nranks, sizeof(*snapshot->sends));
+		if (!snapshot->sends)
 			return -ENOMEM;
-		look->npeers = (unsigned)look->nranks;
-		look->receives = look->sends + look->nranks;
-		for (int i = 0; i < 2 * look->nranks; i++)
-			look->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
+		snapshot->npeers = (unsigned)snapshot->nranks;
+		snapshot->receives = snapshot->sends + snapshot->nranks;
+		for (int i = 0; i < 2 * snapshot->nranks; i++)
+			snapshot->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
 	}
 	pthread_mutex_lock(&rec->lock);
-	look->forward = rec->forward;
-	memcpy(look->why, rec->why, sizeof(look->why));
-	look->have_device = rec->ctrl != NULL;
+	snapshot->forward = rec->forward;
+	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
+	snapshot->have_device = rec->ctrl != NULL;
 	pthread_mutex_unlock(&rec->lock);
-	if (look->have_device)
-		look->silent = !device_read(rec, wait_ms, &look->ctrl);
+	if (snapshot->have_device)
+		snapshot->unresponsive = !device_read(rec, wait_ms, &snapshot->ctrl);
 	/* After the device: who gave up is at its end. */
 	pthread_mutex_lock(&rec->lock);
 	if (rec->fault) {
-		look->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
-		if (look->fault.set)
-			look->fault = *rec->fault;
+		snapshot->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
+		if (snapshot->fault.set)
+			snapshot->fault = *rec->fault;
 	}
 	pthread_mutex_unlock(&rec->lock);
 	/* After the device: what it has begun was issued before. */
-	look->captured = atomic_load(&rec->captured.next);
-	look->collectives = atomic_load(&rec->collectives);
-	look->calls = atomic_load(&rec->calls);
+	snapshot->captured = atomic_load(&rec->captured.next);
+	snapshot->collectives = atomic_load(&rec->collectives);
+	snapshot->calls = atomic_load(&rec->calls);
 	return 0;
 }
 
-void shunt_recorder_look_finish(struct shunt_recorder_look *look)
+void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot)
 {
-	free(look->ctrl);
-	free(look->sends);
-	*look = (struct shunt_recorder_look){ 0 };
+	free(snapshot->ctrl);
+	free(snapshot->sends);
+	*snapshot = (struct shunt_recorder_snapshot){ 0 };
 }
 
 /* ---- what it means */

@@ -50,8 +50,8 @@ void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops
 void shunt_recorder_unready(struct shunt_recorder *rec);
 /* What the communicator waits for on the host, with static storage ("set-up"); NULL: nothing. */
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
-/* Forward-only for good; why is copied. */
-void shunt_recorder_forward(struct shunt_recorder *rec, const char *why);
+/* Forward-only for good; reason is copied. */
+void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
 /*
  * The communicator's sticky error. The first one is dumped, if the user asked for that (dump.h). Before an abort word
  * is raised: what runs is to be seen.
@@ -62,7 +62,7 @@ void shunt_recorder_destroy(struct shunt_recorder *rec);
  * The communicator has ended, but its memory stays: nobody finds it from now on. Waits for nobody. Returns what is to
  * be destroyed with that memory; NULL: nothing is left.
  */
-struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec);
+struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec);
 
 /*
  * Notes an operation just before it is launched or forwarded. path: the algorithm's name, with static storage; NULL:
@@ -72,7 +72,7 @@ struct shunt_recorder *shunt_recorder_hide(struct shunt_recorder *rec);
 uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
 /* The same for a call that is forwarded, with its reason. */
-void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_why why);
+void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
 
 /* ---- for those who read */
 
@@ -80,8 +80,8 @@ struct shunt_operation {
 	uint64_t seq, number, last; /* last: seq of the last call of its group */
 	uint64_t count, time_ns;    /* time: CLOCK_MONOTONIC, coarse */
 	const void *stream;
-	const char *path;   /* NULL: the real NCCL */
-	enum shunt_why why; /* ... and the reason */
+	const char *path;         /* NULL: the real NCCL */
+	enum shunt_reason reason; /* ... and the reason */
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -99,18 +99,18 @@ enum shunt_operation_state {
 	SHUNT_OPERATION_FAILED, /* a kernel gave up in it, or was launched after that */
 };
 const char *shunt_operation_state_name(enum shunt_operation_state state);
-/* progress may be NULL. fault: as in a look. */
+/* progress may be NULL. fault: as in a snapshot. */
 enum shunt_operation_state shunt_operation_state(
     const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault);
 
-struct shunt_recorder_look {
+struct shunt_recorder_snapshot {
 	char id[9];               /* as in the log */
 	char key[17];             /* tells communicators apart, and is the same on all ranks; tells nothing of the id */
 	int rank, nranks, device; /* -1: not known yet */
 	int error;
 	bool forward, have_device;
-	bool silent; /* the device was not read in time: something holds the driver */
-	char why[160];
+	bool unresponsive; /* the device was not read in time: something holds the driver */
+	char reason[160];
 	const char *phase;
 	uint64_t phase_ns; /* since when */
 	uint64_t calls, collectives, captured;
@@ -131,6 +131,6 @@ size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shu
  * To be finished. Waits at most wait_ms for the device. 0 or -ENOMEM. A device that cannot be read, or not in time,
  * leaves ctrl NULL.
  */
-int shunt_recorder_look(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_look *look);
-void shunt_recorder_look_finish(struct shunt_recorder_look *look);
+int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot);
+void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot);
 #endif

@@ -15,7 +15,7 @@ struct scratch {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct scratch *list;
 
-static struct scratch **find(void *ptr)
+static struct scratch **find_scratch(void *ptr)
 {
 	struct scratch **at = &list;
 
@@ -40,12 +40,12 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
 	return 0;
 }
 
-void shunt_scratch_passed_on(struct shunt_gpu_mem *mem)
+void shunt_scratch_close_fd(struct shunt_gpu_mem *mem)
 {
 	struct scratch *s;
 
 	pthread_mutex_lock(&lock);
-	s = *find(mem->ptr);
+	s = *find_scratch(mem->ptr);
 	if (s)
 		s->mem.fd = -1;
 	pthread_mutex_unlock(&lock);
@@ -54,12 +54,12 @@ void shunt_scratch_passed_on(struct shunt_gpu_mem *mem)
 }
 
 /* One user less; the last one frees the memory. False: it is not in the registry. */
-static bool drop(void *ptr)
+static bool scratch_put(void *ptr)
 {
 	struct scratch **at, *s, *last = NULL;
 
 	pthread_mutex_lock(&lock);
-	at = find(ptr);
+	at = find_scratch(ptr);
 	s = *at;
 	if (s && !--s->users) {
 		*at = s->next;
@@ -79,19 +79,19 @@ int shunt_scratch_borrow(
 	int err;
 
 	pthread_mutex_lock(&lock);
-	s = *find(ptr);
+	s = *find_scratch(ptr);
 	if (s)
 		s->users++;
 	pthread_mutex_unlock(&lock);
 	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
 	if (s && err)
-		drop(ptr);
+		scratch_put(ptr);
 	return err;
 }
 
 void shunt_scratch_free(const struct shunt_gpu_ops *gpu, struct shunt_gpu_mem *mem)
 {
-	if (mem->ptr && drop(mem->ptr))
+	if (mem->ptr && scratch_put(mem->ptr))
 		*mem = (struct shunt_gpu_mem){ .fd = -1 };
 	else
 		gpu->share_free(mem);

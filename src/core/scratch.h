@@ -14,7 +14,7 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
  * Who is to have the descriptor of the exporter's memory has it, as he does when it was sent: closes it, in the
  * registry or not.
  */
-void shunt_scratch_passed_on(struct shunt_gpu_mem *mem);
+void shunt_scratch_close_fd(struct shunt_gpu_mem *mem);
 /*
  * One more user, on this device. ptr and bytes are the owner's. -ESTALE: that one has let go, and nobody else had it.
  */

@@ -12,9 +12,9 @@
 #include "core/service.h"
 #include "core/thread.h"
 
-#define PROCESS (UINT64_C(1) << 63) /* in what epoll reports */
-#define REST_MIN_MS 10
-#define REST_MAX_MS 1000
+#define PROCESS_EVENT (UINT64_C(1) << 63) /* in what epoll reports */
+#define BACKOFF_MIN_MS 10
+#define BACKOFF_MAX_MS 1000
 
 struct watch {
 	struct watch *next;
@@ -23,7 +23,7 @@ struct watch {
 	int fd;
 	bool (*run)(struct shunt_comm *comm);
 	bool running;
-	bool resting; /* between two calls of run */
+	bool backing_off; /* between two calls of run */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -34,7 +34,7 @@ static int epoll_fd = -1;
 static pid_t owner; /* a child of fork() has no such thread, and starts its own */
 
 /* Until it is over, or nobody watches any more. With the lock held. */
-static void rest(struct watch *w, int ms)
+static void back_off(struct watch *w, int ms)
 {
 	struct timespec until;
 
@@ -42,26 +42,26 @@ static void rest(struct watch *w, int ms)
 	until.tv_nsec += (long)(ms % 1000) * 1000000;
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	w->resting = true;
+	w->backing_off = true;
 	while (w->key && !pthread_cond_clockwait(&ended, &lock, CLOCK_MONOTONIC, &until))
 		;
-	w->resting = false;
+	w->backing_off = false;
 }
 
 static void *worker(void *arg)
 {
 	struct watch *w = arg;
 	bool again;
-	int ms = REST_MIN_MS;
+	int ms = BACKOFF_MIN_MS;
 
 	do {
 		again = w->run(w->comm);
 		pthread_mutex_lock(&lock);
 		if (again)
-			rest(w, ms);
+			back_off(w, ms);
 		again = again && w->key;
 		pthread_mutex_unlock(&lock);
-		ms = ms < REST_MAX_MS ? 2 * ms : ms;
+		ms = ms < BACKOFF_MAX_MS ? 2 * ms : ms;
 	} while (again);
 	pthread_mutex_lock(&lock);
 	w->running = false;
@@ -83,7 +83,7 @@ static void run_locked(struct watch *w)
 	}
 }
 
-static void answer(uint64_t key)
+static void run_watch(uint64_t key)
 {
 	struct watch *w;
 
@@ -101,7 +101,7 @@ void shunt_service_wake(struct shunt_comm *comm)
 	pthread_mutex_lock(&lock);
 	for (w = watches; w && w->comm != comm; w = w->next)
 		;
-	while (w && w->running && !w->resting) /* it found nothing to do, and is about to end */
+	while (w && w->running && !w->backing_off) /* it found nothing to do, and is about to end */
 		pthread_cond_wait(&ended, &lock);
 	run_locked(w);
 	pthread_mutex_unlock(&lock);
@@ -112,20 +112,20 @@ static void *listen_thread(void *arg)
 	int fd = (int)(intptr_t)arg;
 	struct epoll_event events[16];
 
-	for (int ms = -1;; ms = shunt_peers_look()) {
+	for (int ms = -1;; ms = shunt_peers_poll()) {
 		int n = epoll_wait(fd, events, 16, ms);
 
 		if (n < 0 && errno != EINTR)
 			return NULL;
 		for (int i = 0; i < n; i++)
-			if (events[i].data.u64 & PROCESS)
-				shunt_peers_died(events[i].data.u64 & ~PROCESS);
+			if (events[i].data.u64 & PROCESS_EVENT)
+				shunt_peers_died(events[i].data.u64 & ~PROCESS_EVENT);
 			else
-				answer(events[i].data.u64);
+				run_watch(events[i].data.u64);
 	}
 }
 
-static int start(void)
+static int start_thread(void)
 {
 	int fd, err;
 
@@ -146,11 +146,11 @@ static int start(void)
 
 int shunt_service_watch_process(int pidfd, uint64_t key)
 {
-	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS };
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS_EVENT };
 	int err;
 
 	pthread_mutex_lock(&lock);
-	err = start();
+	err = start_thread();
 	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
 		err = -errno;
 	pthread_mutex_unlock(&lock);
@@ -166,7 +166,7 @@ int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shun
 	if (!w)
 		return -ENOMEM;
 	pthread_mutex_lock(&lock);
-	err = start();
+	err = start_thread();
 	if (!err) {
 		*w = (struct watch){ .next = watches, .key = ++keys, .comm = comm, .fd = fd, .run = run };
 		event.data.u64 = w->key;

@@ -17,12 +17,12 @@ int shunt_cu_ndevices;
 const struct shunt_kernel_set *shunt_cu_kernels;
 
 /* Guards the first use of a device: its context and its copy stream. */
-static pthread_mutex_t first_use = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t first_use_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Everything else is -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
 static const struct {
 	short result, err;
-} errnos[] = {
+} result_errnos[] = {
 	{ SHUNT_CU_INVALID_VALUE, -EINVAL },
 	{ SHUNT_CU_OUT_OF_MEMORY, -ENOMEM },
 	{ SHUNT_CU_NOT_INITIALIZED, -ENODEV },
@@ -54,9 +54,9 @@ static int to_errno(int result)
 {
 	if (shunt_cu_capture_error(result))
 		return -EBUSY;
-	for (size_t i = 0; i < sizeof(errnos) / sizeof(errnos[0]); i++)
-		if (errnos[i].result == result)
-			return errnos[i].err;
+	for (size_t i = 0; i < sizeof(result_errnos) / sizeof(result_errnos[0]); i++)
+		if (result_errnos[i].result == result)
+			return result_errnos[i].err;
 	return -EIO;
 }
 
@@ -139,7 +139,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
 	/* What kernels have beside, their barriers and the driver's part, is less than 4 KB. */
-	d->info.bulk = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
+	d->info.tma = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
 	return 0;
 }
 
@@ -207,10 +207,10 @@ err_free_devices:
 }
 
 /*
- * With first_use held. Nothing but the driver's own state may be asked: a context that was destroyed is not there to be
- * asked.
+ * With first_use_lock held. Nothing but the driver's own state may be asked: a context that was destroyed is not there
+ * to be asked.
  */
-static bool context_lives(const struct shunt_cu_device *d, void *ctx)
+static bool ctx_is_alive(const struct shunt_cu_device *d, void *ctx)
 {
 	unsigned long long id;
 	unsigned flags;
@@ -221,31 +221,31 @@ static bool context_lives(const struct shunt_cu_device *d, void *ctx)
 	return active && (!shunt_cu.CtxGetId || shunt_cu.CtxGetId(ctx, &id) || id == d->ctx_id);
 }
 
-void shunt_cu_forget_reset(int device)
+void shunt_cu_drop_dead_ctx(int device)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	void *ctx;
 
-	pthread_mutex_lock(&first_use);
+	pthread_mutex_lock(&first_use_lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
-	if (ctx && !context_lives(d, ctx)) {
+	if (ctx && !ctx_is_alive(d, ctx)) {
 		atomic_store(&d->loaded, false);
 		atomic_store(&d->copy_stream, NULL); /* gone with the context */
 		atomic_store(&d->ctx, NULL);
 	}
-	pthread_mutex_unlock(&first_use);
+	pthread_mutex_unlock(&first_use_lock);
 }
 
 /*
  * Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB.
  */
-static int context_get(int device, void **ctx_p)
+static int get_ctx(int device, void **ctx_p)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	void *ctx;
 	int res = 0;
 
-	pthread_mutex_lock(&first_use);
+	pthread_mutex_lock(&first_use_lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (!ctx) {
 		res = shunt_cu.DevicePrimaryCtxRetain(&ctx, d->dev);
@@ -254,14 +254,14 @@ static int context_get(int device, void **ctx_p)
 		if (!res)
 			atomic_store_explicit(&d->ctx, ctx, memory_order_release);
 	}
-	pthread_mutex_unlock(&first_use);
+	pthread_mutex_unlock(&first_use_lock);
 	if (res)
 		return shunt_cu_error(res, "cuDevicePrimaryCtxRetain of device %d", device);
 	*ctx_p = ctx;
 	return 0;
 }
 
-static int push_context(int device, void *ctx, struct shunt_cu_scope *scope)
+static int push_ctx(int device, void *ctx, struct shunt_cu_ctx_guard *guard)
 {
 	void *current;
 	int res;
@@ -271,11 +271,11 @@ static int push_context(int device, void *ctx, struct shunt_cu_scope *scope)
 	res = shunt_cu.CtxPushCurrent(ctx);
 	if (res)
 		return shunt_cu_error(res, "cuCtxPushCurrent of device %d", device);
-	scope->pushed = true;
+	guard->pushed = true;
 	return 0;
 }
 
-int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope)
+int shunt_cu_enter_fast(int device, struct shunt_cu_ctx_guard *guard)
 {
 	void *ctx;
 
@@ -283,14 +283,14 @@ int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope)
 		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
 		return -EINVAL;
 	}
-	*scope = (struct shunt_cu_scope){ 0 };
+	*guard = (struct shunt_cu_ctx_guard){ 0 };
 	ctx = atomic_load_explicit(&shunt_cu_devices[device].ctx, memory_order_acquire);
 	if (!ctx)
-		return shunt_cu_enter(device, scope);
-	return push_context(device, ctx, scope);
+		return shunt_cu_enter(device, guard);
+	return push_ctx(device, ctx, guard);
 }
 
-int shunt_cu_enter(int device, struct shunt_cu_scope *scope)
+int shunt_cu_enter(int device, struct shunt_cu_ctx_guard *guard)
 {
 	int mode = SHUNT_CU_CAPTURE_MODE_RELAXED;
 	void *ctx = NULL;
@@ -300,43 +300,43 @@ int shunt_cu_enter(int device, struct shunt_cu_scope *scope)
 		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
 		return -EINVAL;
 	}
-	*scope = (struct shunt_cu_scope){ 0 };
+	*guard = (struct shunt_cu_ctx_guard){ 0 };
 	res = shunt_cu.ThreadExchangeStreamCaptureMode(&mode);
 	if (res)
 		return shunt_cu_error(res, "cuThreadExchangeStreamCaptureMode");
-	scope->relaxed = true;
-	scope->mode = mode;
-	err = context_get(device, &ctx);
+	guard->relaxed = true;
+	guard->mode = mode;
+	err = get_ctx(device, &ctx);
 	if (!err)
-		err = push_context(device, ctx, scope);
+		err = push_ctx(device, ctx, guard);
 	if (err)
-		shunt_cu_leave(scope);
+		shunt_cu_leave(guard);
 	return err;
 }
 
-void shunt_cu_leave(const struct shunt_cu_scope *scope)
+void shunt_cu_leave(const struct shunt_cu_ctx_guard *guard)
 {
-	int mode = scope->mode;
+	int mode = guard->mode;
 	void *ctx;
 	int res;
 
-	if (scope->pushed) {
+	if (guard->pushed) {
 		res = shunt_cu.CtxPopCurrent(&ctx);
 		if (res)
 			shunt_cu_error(res, "cuCtxPopCurrent");
 	}
-	if (scope->relaxed) {
+	if (guard->relaxed) {
 		res = shunt_cu.ThreadExchangeStreamCaptureMode(&mode);
 		if (res)
 			shunt_cu_error(res, "cuThreadExchangeStreamCaptureMode");
 	}
 }
 
-int shunt_cu_done(const struct shunt_cu_scope *scope, int device, int result, const char *call)
+int shunt_cu_leave_with(const struct shunt_cu_ctx_guard *guard, int device, int result, const char *call)
 {
 	int err = result ? shunt_cu_error(result, "%s on device %d", call, device) : 0;
 
-	shunt_cu_leave(scope);
+	shunt_cu_leave(guard);
 	return err;
 }
 
@@ -347,14 +347,14 @@ int shunt_cu_copy_stream(int device, void **stream_p)
 	int res = 0;
 
 	if (!stream) {
-		pthread_mutex_lock(&first_use);
+		pthread_mutex_lock(&first_use_lock);
 		stream = atomic_load_explicit(&d->copy_stream, memory_order_relaxed);
 		if (!stream) {
 			res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
 			if (!res)
 				atomic_store_explicit(&d->copy_stream, stream, memory_order_release);
 		}
-		pthread_mutex_unlock(&first_use);
+		pthread_mutex_unlock(&first_use_lock);
 		if (res)
 			return shunt_cu_error(res, "cuStreamCreate on device %d", device);
 	}
@@ -403,13 +403,13 @@ int shunt_cu_any_device(void)
 
 static int device_set(int device)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	res = shunt_cu.CtxSetCurrent(atomic_load(&shunt_cu_devices[device].ctx));
 	if (res)
 		return shunt_cu_error(res, "cuCtxSetCurrent of device %d", device);
@@ -491,8 +491,8 @@ const struct shunt_gpu_ops shunt_gpu_cuda_ops = {
 	.capture_wait = shunt_cu_capture_wait,
 	.capture_join = shunt_cu_capture_join,
 	.capture_record = shunt_cu_capture_record,
-	.capture_move = shunt_cu_capture_move,
-	.capture_keep = shunt_cu_capture_keep,
+	.capture_move_record = shunt_cu_capture_move_record,
+	.capture_retain = shunt_cu_capture_retain,
 	.graph_launch = shunt_cu_graph_launch,
 	.graph_destroy = shunt_cu_graph_destroy,
 };

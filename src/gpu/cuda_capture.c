@@ -9,12 +9,12 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 {
 	struct shunt_gpu_capture info = { .state = SHUNT_CAPTURE_NONE };
 	int status = SHUNT_CU_CAPTURE_STATUS_NONE, res, err;
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	unsigned long long id;
 	void *const *nodes;
 	size_t nnodes;
 
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.StreamGetCaptureInfo(stream, &status, &id, &info.graph, &nodes, &nnodes);
@@ -38,7 +38,7 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 	} else if (!res && status != SHUNT_CU_CAPTURE_STATUS_NONE) {
 		info.state = SHUNT_CAPTURE_INVALID;
 	}
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	if (!err)
 		*info_p = info;
 	return err;
@@ -46,63 +46,64 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 
 int shunt_cu_capture_wait(int device, void *event, void *stream)
 {
-	struct shunt_cu_scope scope;
-	int err = shunt_cu_enter_hot(device, &scope);
+	struct shunt_cu_ctx_guard guard;
+	int err = shunt_cu_enter_fast(device, &guard);
 
 	if (err)
 		return err;
-	return shunt_cu_done(&scope, device, shunt_cu.StreamWaitEvent(stream, event, SHUNT_CU_EVENT_WAIT_EXTERNAL),
+	return shunt_cu_leave_with(&guard, device,
+	    shunt_cu.StreamWaitEvent(stream, event, SHUNT_CU_EVENT_WAIT_EXTERNAL),
 	    "cuStreamWaitEvent of an external event");
 }
 
 int shunt_cu_capture_join(int device, void *stream, void *node)
 {
-	struct shunt_cu_scope scope;
-	int err = shunt_cu_enter_hot(device, &scope);
+	struct shunt_cu_ctx_guard guard;
+	int err = shunt_cu_enter_fast(device, &guard);
 
 	if (err)
 		return err;
-	return shunt_cu_done(&scope, device,
+	return shunt_cu_leave_with(&guard, device,
 	    shunt_cu.StreamUpdateCaptureDependencies(stream, &node, 1, SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES),
 	    "cuStreamUpdateCaptureDependencies");
 }
 
 int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	void *record;
 	int res, err;
 
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.GraphAddEventRecordNode(&record, info->graph, &info->node, 1, event);
 	if (!res)
 		*record_p = record;
-	return shunt_cu_done(&scope, device, res, "cuGraphAddEventRecordNode");
+	return shunt_cu_leave_with(&guard, device, res, "cuGraphAddEventRecordNode");
 }
 
-int shunt_cu_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record)
+int shunt_cu_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.GraphAddDependencies(info->graph, &info->node, &record, 1);
 	if (!res) /* an edge too many would be no error */
 		shunt_cu.GraphRemoveDependencies(info->graph, &from, &record, 1);
-	return shunt_cu_done(&scope, device, res, "cuGraphAddDependencies");
+	return shunt_cu_leave_with(&guard, device, res, "cuGraphAddDependencies");
 }
 
-int shunt_cu_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)
+int shunt_cu_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	void *object;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err) {
 		drop(arg);
 		return err;
@@ -119,6 +120,6 @@ int shunt_cu_capture_keep(int device, const struct shunt_gpu_capture *info, void
 		shunt_cu.UserObjectRelease(object, 1); /* which calls drop, sooner or later */
 	}
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }

@@ -16,9 +16,9 @@ struct shunt_cu_device {
 	void *_Atomic ctx;          /* primary context; NULL until first used, then kept */
 	unsigned long long ctx_id;  /* the next one after a reset has the same address, and another id */
 	void *_Atomic copy_stream;  /* NULL until first used, then kept */
-	atomic_bool loaded;         /* func, early and cluster_room are complete */
-	bool early;                 /* kernels may be launched before their stream has come to them */
-	unsigned cluster_room;      /* clusters of the set's cluster_blocks */
+	atomic_bool loaded;         /* func, pdl and max_clusters are complete */
+	bool pdl;                   /* kernels may be launched before their stream has come to them */
+	unsigned max_clusters;      /* clusters of the set's cluster_blocks */
 	void **func;                /* by kernel; NULL where there is none */
 };
 
@@ -40,7 +40,7 @@ static inline bool shunt_cu_capture_error(int result)
 }
 
 /* What a call changed of the thread's state. */
-struct shunt_cu_scope {
+struct shunt_cu_ctx_guard {
 	bool pushed;
 	bool relaxed;
 	int mode;
@@ -49,26 +49,26 @@ struct shunt_cu_scope {
 /*
  * Makes the device's primary context current. On failure nothing is changed and leave must not be called.
  * shunt_cu_enter also lets the thread make calls that would disturb a capture (allocations and the like);
- * shunt_cu_enter_hot does not, so that what is enqueued on a capturing stream is checked as the program expects, and
+ * shunt_cu_enter_fast does not, so that what is enqueued on a capturing stream is checked as the program expects, and
  * costs one driver call.
  */
-int shunt_cu_enter(int device, struct shunt_cu_scope *scope);
-int shunt_cu_enter_hot(int device, struct shunt_cu_scope *scope);
+int shunt_cu_enter(int device, struct shunt_cu_ctx_guard *guard);
+int shunt_cu_enter_fast(int device, struct shunt_cu_ctx_guard *guard);
 /*
  * Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first
  * used.
  */
-void shunt_cu_forget_reset(int device);
-void shunt_cu_leave(const struct shunt_cu_scope *scope);
+void shunt_cu_drop_dead_ctx(int device);
+void shunt_cu_leave(const struct shunt_cu_ctx_guard *guard);
 /* Leaves after a call of the driver's with its result: 0, or as shunt_cu_error(). */
-int shunt_cu_done(const struct shunt_cu_scope *scope, int device, int result, const char *call);
+int shunt_cu_leave_with(const struct shunt_cu_ctx_guard *guard, int device, int result, const char *call);
 /* The device's private non-blocking stream; the device must have been entered. */
 int shunt_cu_copy_stream(int device, void **stream_p);
 /* A device to use where any will do: the thread's, else one that is in use already, else 0. */
 int shunt_cu_any_device(void);
 
 /* cuda_peer.c */
-int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **why_p);
+int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p);
 /* cuda_mem.c */
 int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
@@ -76,7 +76,7 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 void shunt_cu_share_free(struct shunt_gpu_mem *mem);
 int shunt_cu_share_export(
-    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p);
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p);
 int shunt_cu_mem_free(void *ptr);
 int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
@@ -114,6 +114,6 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 int shunt_cu_capture_wait(int device, void *event, void *stream);
 int shunt_cu_capture_join(int device, void *stream, void *node);
 int shunt_cu_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
-int shunt_cu_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record);
-int shunt_cu_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
+int shunt_cu_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+int shunt_cu_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 #endif

@@ -13,10 +13,10 @@
 #include "core/log.h"
 
 /* The first driver whose graphs know of launches that begin early, in CUDA's version. */
-#define EARLY_DRIVER 12030
+#define PDL_DRIVER 12030
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
-static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
 static void **libraries; /* by fatbin */
 
 bool shunt_cu_kernel_exists(unsigned kernel)
@@ -51,7 +51,7 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 	if (!res)
 		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) :
 		                          shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
-	if (!res && desc->dynamic_shared && shunt_cu_devices[device].info.bulk)
+	if (!res && desc->dynamic_shared && shunt_cu_devices[device].info.tma)
 		res = shunt_cu.FuncSetAttribute(
 		    func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)shunt_cu_kernels->shared_bytes);
 	if (res)
@@ -61,19 +61,19 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 }
 
 /*
- * Whether the kernels that the device has wait for their stream by themselves: gpu_stream_wait() does so from compute
- * capability 9.0 on.
+ * Whether the kernels that the device has wait for their stream by themselves: gpu_grid_dependency_wait() does so from
+ * compute capability 9.0 on.
  */
-static bool kernels_wait(int device, void *func)
+static bool kernels_have_pdl(int device, void *func)
 {
-	int made_for = 0;
+	int ptx_version = 0;
 
-	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu_devices[device].info.driver >= EARLY_DRIVER &&
-	    !shunt_cu.FuncGetAttribute(&made_for, SHUNT_CU_FUNC_PTX_VERSION, func) && made_for >= 90;
+	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu_devices[device].info.driver >= PDL_DRIVER &&
+	    !shunt_cu.FuncGetAttribute(&ptx_version, SHUNT_CU_FUNC_PTX_VERSION, func) && ptx_version >= 90;
 }
 
 /* Of the kernel that needs most. A slice of a GPU may have few. */
-static unsigned ask_cluster_room(int device, void *func)
+static unsigned query_max_clusters(int device, void *func)
 {
 	const struct shunt_kernel_set *set = shunt_cu_kernels;
 	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
@@ -85,7 +85,7 @@ static unsigned ask_cluster_room(int device, void *func)
 		.block_x = set->max_threads,
 		.block_y = 1,
 		.block_z = 1,
-		.shared_bytes = shunt_cu_devices[device].info.bulk ? set->shared_bytes : 0,
+		.shared_bytes = shunt_cu_devices[device].info.tma ? set->shared_bytes : 0,
 		.attrs = &attr,
 		.nattrs = 1,
 	};
@@ -110,7 +110,7 @@ static int load_all(int device)
 {
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	const struct shunt_kernel_set *set = shunt_cu_kernels;
-	unsigned last = 0;
+	unsigned last_kernel = 0;
 	int res, err;
 
 	if (!libraries)
@@ -132,35 +132,35 @@ static int load_all(int device)
 		err = load_kernel(device, k, &d->func[k]);
 		if (err)
 			return err;
-		last = k;
+		last_kernel = k;
 	}
-	d->early = shunt_config()->early_launch && kernels_wait(device, d->func[last]);
-	d->cluster_room = ask_cluster_room(device, d->func[set->cluster_kernel]);
+	d->pdl = shunt_config()->pdl && kernels_have_pdl(device, d->func[last_kernel]);
+	d->max_clusters = query_max_clusters(device, d->func[set->cluster_kernel]);
 	return 0;
 }
 
 int shunt_cu_kernels_load(int device)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int err;
 
 	if ((unsigned)device < (unsigned)shunt_cu_ndevices) {
 		/* The first that a communicator's set-up wants of the device. */
-		shunt_cu_forget_reset(device);
+		shunt_cu_drop_dead_ctx(device);
 		if (atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
 			return 0;
 	}
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
-	pthread_mutex_lock(&loading);
+	pthread_mutex_lock(&load_lock);
 	if (!atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_relaxed)) {
 		err = load_all(device);
 		if (!err)
 			atomic_store_explicit(&shunt_cu_devices[device].loaded, true, memory_order_release);
 	}
-	pthread_mutex_unlock(&loading);
-	shunt_cu_leave(&scope);
+	pthread_mutex_unlock(&load_lock);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
@@ -169,11 +169,11 @@ int shunt_cu_kernels_load(int device)
  * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
  * themselves, so they may be launched meanwhile, where that goes (`early`).
  */
-static const struct shunt_cu_launch_attr usual[] = {
+static const struct shunt_cu_launch_attr default_attrs[] = {
 	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
 	{ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmatic_stream_serialization = 1 },
 };
-enum { N_USUAL = sizeof(usual) / sizeof(usual[0]) };
+enum { N_DEFAULT_ATTRS = sizeof(default_attrs) / sizeof(default_attrs[0]) };
 
 /*
  * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs
@@ -186,17 +186,17 @@ unsigned shunt_cu_cluster_blocks(int device)
 	const unsigned taken = shunt_cu_kernels->max_blocks + GPCS * (shunt_cu_kernels->cluster_blocks - 1);
 	const struct shunt_cu_device *d = &shunt_cu_devices[device];
 
-	return d->cluster_room && d->info.sms > taken ? d->info.sms - taken : 0;
+	return d->max_clusters && d->info.sms > taken ? d->info.sms - taken : 0;
 }
 
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 {
 	void *params[] = { (void *)(uintptr_t)launch->args };
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	void *func;
 	int res, err;
 
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	func = launch->kernel < shunt_cu_kernels->n ? shunt_cu_devices[device].func[launch->kernel] : NULL;
@@ -208,7 +208,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		goto out_leave;
 	}
 	if (shunt_cu_devices[device].info.cc >= 90) {
-		struct shunt_cu_launch_attr clustered[1 + N_USUAL];
+		struct shunt_cu_launch_attr cluster_attrs[1 + N_DEFAULT_ATTRS];
 		struct shunt_cu_launch_config config = {
 			.grid_x = launch->blocks,
 			.grid_y = 1,
@@ -218,16 +218,16 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 			.block_z = 1,
 			.shared_bytes = launch->shared,
 			.stream = launch->stream,
-			.attrs = usual,
-			.nattrs = shunt_cu_devices[device].early ? 2 : 1,
+			.attrs = default_attrs,
+			.nattrs = shunt_cu_devices[device].pdl ? 2 : 1,
 		};
 
 		if (launch->cluster && launch->blocks % launch->cluster == 0 &&
-		    launch->blocks / launch->cluster <= shunt_cu_devices[device].cluster_room) {
-			clustered[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+		    launch->blocks / launch->cluster <= shunt_cu_devices[device].max_clusters) {
+			cluster_attrs[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
 				.value.cluster = { launch->cluster, 1, 1 } };
-			memcpy(clustered + 1, usual, sizeof(usual));
-			config.attrs = clustered;
+			memcpy(cluster_attrs + 1, default_attrs, sizeof(default_attrs));
+			config.attrs = cluster_attrs;
 			config.nattrs++;
 		}
 		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
@@ -239,6 +239,6 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
 		    shunt_cu_kernels->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }

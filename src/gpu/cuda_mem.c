@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static pthread_mutex_t borrowing = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t access_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct shunt_cu_mem_prop share_prop(int device)
 {
@@ -52,7 +52,7 @@ err_free_address:
 	return err;
 }
 
-static void unmap(unsigned long long ptr, size_t bytes)
+static void unmap_range(unsigned long long ptr, size_t bytes)
 {
 	int res = shunt_cu.MemUnmap(ptr, bytes);
 
@@ -63,7 +63,7 @@ static void unmap(unsigned long long ptr, size_t bytes)
 		shunt_cu_error(res, "cuMemAddressFree of %zu bytes", bytes);
 }
 
-static int zero(int device, unsigned long long ptr, size_t bytes)
+static int zero_memory(int device, unsigned long long ptr, size_t bytes)
 {
 	void *stream;
 	int res, err;
@@ -80,18 +80,18 @@ static int zero(int device, unsigned long long ptr, size_t bytes)
 }
 
 /* Rounds *bytes_p up to what the device gives, and maps it; the handle is the caller's to release. */
-static int create(int device, size_t *bytes_p, unsigned long long *handle_p, unsigned long long *ptr_p)
+static int create_mapped(int device, size_t *bytes_p, unsigned long long *handle_p, unsigned long long *ptr_p)
 {
 	struct shunt_cu_mem_prop prop = share_prop(device);
-	size_t grain, bytes = *bytes_p;
+	size_t granularity, bytes = *bytes_p;
 	int res, err;
 
-	res = shunt_cu.MemGetAllocationGranularity(&grain, &prop, SHUNT_CU_MEM_GRANULARITY_MINIMUM);
+	res = shunt_cu.MemGetAllocationGranularity(&granularity, &prop, SHUNT_CU_MEM_GRANULARITY_MINIMUM);
 	if (res)
 		return shunt_cu_error(res, "cuMemGetAllocationGranularity of device %d", device);
-	if (!bytes || !grain || bytes > SIZE_MAX - grain)
+	if (!bytes || !granularity || bytes > SIZE_MAX - granularity)
 		return -EINVAL;
-	bytes = (bytes + grain - 1) / grain * grain;
+	bytes = (bytes + granularity - 1) / granularity * granularity;
 	res = shunt_cu.MemCreate(handle_p, bytes, &prop, 0);
 	if (res)
 		return shunt_cu_error(res, "cuMemCreate of %zu bytes on device %d", bytes, device);
@@ -108,10 +108,10 @@ static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	unsigned long long handle, ptr;
 	int res, err, fd = -1;
 
-	err = create(device, &bytes, &handle, &ptr);
+	err = create_mapped(device, &bytes, &handle, &ptr);
 	if (err)
 		return err;
-	err = zero(device, ptr, bytes);
+	err = zero_memory(device, ptr, bytes);
 	if (err)
 		goto err_unmap;
 	res = shunt_cu.MemExportToShareableHandle(&fd, handle, SHUNT_CU_MEM_HANDLE_POSIX_FD, 0);
@@ -124,31 +124,31 @@ static int share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 	return 0;
 
 err_unmap:
-	unmap(ptr, bytes);
+	unmap_range(ptr, bytes);
 	shunt_cu.MemRelease(handle);
 	return err;
 }
 
 int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	err = share_alloc(device, bytes, mem_p);
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	unsigned long long handle, ptr;
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemImportFromShareableHandle(&handle, (void *)(uintptr_t)fd, SHUNT_CU_MEM_HANDLE_POSIX_FD);
@@ -163,18 +163,18 @@ int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *m
 		*mem_p =
 		    (struct shunt_gpu_mem){ .ptr = (void *)(uintptr_t)ptr, .bytes = bytes, .device = device, .fd = -1 };
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	struct shunt_cu_mem_access access = { .flags = SHUNT_CU_MEM_ACCESS_READWRITE };
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	unsigned long long has = 0;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	access.location = (struct shunt_cu_mem_location){ SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev };
@@ -182,18 +182,18 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 	 * Ranks of one device that ask at once spoil it for each other: the driver (580) tells one of them
 	 * CUDA_ERROR_ALREADY_MAPPED, and then kernels of all fault there.
 	 */
-	pthread_mutex_lock(&borrowing);
+	pthread_mutex_lock(&access_lock);
 	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);
 	if (!res && has != SHUNT_CU_MEM_ACCESS_READWRITE)
 		res = shunt_cu.MemSetAccess(
 		    (uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
-	pthread_mutex_unlock(&borrowing);
+	pthread_mutex_unlock(&access_lock);
 	if (res)
 		err = shunt_cu_error(res, "cuMemSetAccess of another rank's %zu bytes for device %d", bytes, device);
 	else
 		*mem_p =
 		    (struct shunt_gpu_mem){ .ptr = ptr, .bytes = bytes, .device = device, .fd = -1, .borrowed = true };
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
@@ -201,10 +201,10 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	unsigned long long handle, mine;
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemRetainAllocationHandle(&handle, ptr);
@@ -220,13 +220,13 @@ int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_m
 			.ptr = (void *)(uintptr_t)mine, .bytes = bytes, .device = device, .fd = -1
 		};
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 
 	if (!mem->ptr)
 		goto out_clear;
@@ -234,9 +234,9 @@ void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 	 * Access that was borrowed ends with the exporter's mapping. It is not taken back here: the exporter may have
 	 * freed its memory already, and the address may belong to another communicator by now.
 	 */
-	if (!mem->borrowed && !shunt_cu_enter(mem->device, &scope)) {
-		unmap((uintptr_t)mem->ptr, mem->bytes);
-		shunt_cu_leave(&scope);
+	if (!mem->borrowed && !shunt_cu_enter(mem->device, &guard)) {
+		unmap_range((uintptr_t)mem->ptr, mem->bytes);
+		shunt_cu_leave(&guard);
 	}
 	if (!mem->borrowed && mem->fd >= 0)
 		close(mem->fd);
@@ -245,7 +245,7 @@ out_clear:
 }
 
 /* Memory that was made by cuMemCreate, as ncclMemAlloc and some allocators do; what cudaMalloc gives has no handle. */
-static int export_handle(int device, unsigned long long handle, int *fd_p, const char **why_p)
+static int export_handle(int device, unsigned long long handle, int *fd_p, const char **reason_p)
 {
 	struct shunt_cu_mem_prop prop;
 	int res = shunt_cu.MemGetAllocationPropertiesFromHandle(&prop, handle);
@@ -253,29 +253,29 @@ static int export_handle(int device, unsigned long long handle, int *fd_p, const
 	if (res)
 		return shunt_cu_error(res, "cuMemGetAllocationPropertiesFromHandle");
 	if (prop.location.type != SHUNT_CU_MEM_LOCATION_DEVICE || prop.location.id != shunt_cu_devices[device].dev)
-		*why_p = "it is not memory of the communicator's device";
+		*reason_p = "it is not memory of the communicator's device";
 	else if (!(prop.handle_types & SHUNT_CU_MEM_HANDLE_POSIX_FD))
-		*why_p = "it was not allocated to be shared; use ncclMemAlloc";
+		*reason_p = "it was not allocated to be shared; use ncclMemAlloc";
 	else if (shunt_cu.MemExportToShareableHandle(fd_p, handle, SHUNT_CU_MEM_HANDLE_POSIX_FD, 0))
-		*why_p = "the driver gives no descriptor for it";
+		*reason_p = "the driver gives no descriptor for it";
 	else
 		return 0;
 	return -EOPNOTSUPP;
 }
 
 int shunt_cu_share_export(
-    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p)
 {
 	unsigned long long handle, base;
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	size_t all;
 	int res, err, fd = -1;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	if (shunt_cu.MemRetainAllocationHandle(&handle, (void *)(uintptr_t)ptr)) {
-		*why_p = "it is not from ncclMemAlloc (memory of cudaMalloc cannot be passed on)";
+		*reason_p = "it is not from ncclMemAlloc (memory of cudaMalloc cannot be passed on)";
 		err = -EOPNOTSUPP;
 		goto out_leave;
 	}
@@ -283,26 +283,26 @@ int shunt_cu_share_export(
 	if (res) {
 		err = shunt_cu_error(res, "cuMemGetAddressRange of %p", ptr);
 	} else if ((uintptr_t)ptr - base > all || bytes > all - ((uintptr_t)ptr - base)) {
-		*why_p = "it spans several allocations";
+		*reason_p = "it spans several allocations";
 		err = -EOPNOTSUPP;
 	} else {
-		err = export_handle(device, handle, &fd, why_p);
+		err = export_handle(device, handle, &fd, reason_p);
 	}
 	shunt_cu.MemRelease(handle);
 	if (!err)
 		*export_p = (struct shunt_gpu_export){ .base = (void *)(uintptr_t)base, .bytes = all, .fd = fd };
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	unsigned long long ptr;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemAlloc(&ptr, bytes ? bytes : 1);
@@ -310,40 +310,40 @@ int shunt_cu_mem_alloc(int device, size_t bytes, void **ptr_p)
 		err = shunt_cu_error(res, "cuMemAlloc of %zu bytes on device %d", bytes, device);
 	else
 		*ptr_p = (void *)(uintptr_t)ptr;
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 {
 	unsigned long long handle = 0, ptr = 0;
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
-	err = create(device, &bytes, &handle, &ptr);
+	err = create_mapped(device, &bytes, &handle, &ptr);
 	if (!err) {
 		shunt_cu.MemRelease(handle); /* the mapping keeps the memory */
 		*ptr_p = (void *)(uintptr_t)ptr;
 	}
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	unsigned long long base;
 	size_t bytes;
 	int res, err;
 
-	err = shunt_cu_enter(shunt_cu_any_device(), &scope);
+	err = shunt_cu_enter(shunt_cu_any_device(), &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemGetAddressRange(&base, &bytes, (uintptr_t)ptr);
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	if (res)
 		return -ENOENT;
 	*base_p = (void *)(uintptr_t)base;
@@ -352,7 +352,7 @@ int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 }
 
 /* True: ptr is what mem_alloc_shared gave, and gone. */
-static bool free_shared(unsigned long long ptr)
+static bool free_vmm(unsigned long long ptr)
 {
 	unsigned long long handle, base;
 	size_t bytes;
@@ -362,13 +362,13 @@ static bool free_shared(unsigned long long ptr)
 	shunt_cu.MemRelease(handle);
 	if (shunt_cu.MemGetAddressRange(&base, &bytes, ptr) || base != ptr)
 		return false;
-	unmap(ptr, bytes);
+	unmap_range(ptr, bytes);
 	return true;
 }
 
 int shunt_cu_mem_free(void *ptr)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int device, res, err;
 
 	if (!ptr)
@@ -376,23 +376,23 @@ int shunt_cu_mem_free(void *ptr)
 	res = shunt_cu.PointerGetAttribute(&device, SHUNT_CU_POINTER_DEVICE_ORDINAL, (uintptr_t)ptr);
 	if (res)
 		return shunt_cu_error(res, "asking which device %p belongs to", ptr);
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemFree((uintptr_t)ptr);
-	if (res && !free_shared((uintptr_t)ptr))
+	if (res && !free_vmm((uintptr_t)ptr))
 		err = shunt_cu_error(res, "cuMemFree of %p", ptr);
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	size_t free_bytes, total;
 	int res, err;
 
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemGetInfo(&free_bytes, &total);
@@ -402,20 +402,20 @@ int shunt_cu_mem_info(int device, size_t *free_p, size_t *total_p)
 		*free_p = free_bytes;
 		*total_p = total;
 	}
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	unsigned long long dev;
 	void *host;
 	int res, err;
 
 	if (!bytes)
 		return -EINVAL;
-	err = shunt_cu_enter(shunt_cu_any_device(), &scope);
+	err = shunt_cu_enter(shunt_cu_any_device(), &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemHostAlloc(&host, bytes, SHUNT_CU_HOST_PORTABLE | SHUNT_CU_HOST_DEVICEMAP);
@@ -433,32 +433,32 @@ int shunt_cu_host_alloc(size_t bytes, void **host_p, void **dev_p)
 	*host_p = host;
 	*dev_p = (void *)(uintptr_t)dev;
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 void shunt_cu_host_free(void *host)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res;
 
-	if (!host || shunt_cu_enter(shunt_cu_any_device(), &scope))
+	if (!host || shunt_cu_enter(shunt_cu_any_device(), &guard))
 		return;
 	res = shunt_cu.MemFreeHost(host);
 	if (res)
 		shunt_cu_error(res, "cuMemFreeHost");
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 }
 
 int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	void *stream;
 	int res, err;
 
 	if (!bytes)
 		return 0;
-	err = shunt_cu_enter(device, &scope);
+	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
 	err = shunt_cu_copy_stream(device, &stream);
@@ -475,40 +475,40 @@ int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 	if (res)
 		err = shunt_cu_error(res, "copying %zu bytes on device %d", bytes, device);
 out_leave:
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
 	if (!bytes)
 		return 0;
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemcpyAsync((uintptr_t)dst, (uintptr_t)src, bytes, stream);
 	if (res)
 		err = shunt_cu_error(res, "cuMemcpyAsync of %zu bytes on device %d", bytes, device);
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }
 
 int shunt_cu_memset_async(int device, void *dst, int value, size_t bytes, void *stream)
 {
-	struct shunt_cu_scope scope;
+	struct shunt_cu_ctx_guard guard;
 	int res, err;
 
 	if (!bytes)
 		return 0;
-	err = shunt_cu_enter_hot(device, &scope);
+	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
 	res = shunt_cu.MemsetD8Async((uintptr_t)dst, (unsigned char)value, bytes, stream);
 	if (res)
 		err = shunt_cu_error(res, "cuMemsetD8Async of %zu bytes on device %d", bytes, device);
-	shunt_cu_leave(&scope);
+	shunt_cu_leave(&guard);
 	return err;
 }

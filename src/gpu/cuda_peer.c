@@ -36,7 +36,8 @@ static bool nvml_load(void *lib, struct shunt_nvml_table *nvml)
 	return true;
 }
 
-static const char *nvml_ask(const struct shunt_nvml_table *nvml, const uint8_t mine[16], const uint8_t peer[16])
+static const char *nvml_query_nvlink(
+    const struct shunt_nvml_table *nvml, const uint8_t mine[16], const uint8_t peer[16])
 {
 	void *dev, *peer_dev;
 	char text[48];
@@ -60,10 +61,10 @@ static const char *nvml_ask(const struct shunt_nvml_table *nvml, const uint8_t m
 /*
  * NULL if the two are connected by NVLink, else why not or why that is unknown. Runs at a communicator's set-up only.
  */
-static const char *nvml_check(const uint8_t mine[16], const uint8_t peer[16])
+static const char *nvml_link_reason(const uint8_t mine[16], const uint8_t peer[16])
 {
 	struct shunt_nvml_table nvml;
-	const char *why;
+	const char *reason;
 	void *lib;
 
 	lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -71,18 +72,18 @@ static const char *nvml_check(const uint8_t mine[16], const uint8_t peer[16])
 		return "the peer's device is hidden from this process (CUDA_VISIBLE_DEVICES) and there is no NVML to "
 		       "ask about it";
 	if (!nvml_load(lib, &nvml)) {
-		why = "NVML lacks a call that we need";
+		reason = "NVML lacks a call that we need";
 	} else if (nvml.Init()) {
-		why = "NVML could not be initialised";
+		reason = "NVML could not be initialised";
 	} else {
-		why = nvml_ask(&nvml, mine, peer);
+		reason = nvml_query_nvlink(&nvml, mine, peer);
 		nvml.Shutdown(); /* NVML counts its users: the program's own use goes on */
 	}
 	dlclose(lib);
-	return why;
+	return reason;
 }
 
-static const char *visible_check(int device, int peer)
+static const char *visible_link_reason(int device, int peer)
 {
 	int dev = shunt_cu_devices[device].dev, peer_dev = shunt_cu_devices[peer].dev;
 	int yes = 0;
@@ -95,10 +96,10 @@ static const char *visible_check(int device, int peer)
 	return NULL;
 }
 
-int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **why_p)
+int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
 {
 	const struct shunt_gpu_info *mine;
-	const char *why = NULL;
+	const char *reason = NULL;
 	int i;
 
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices)
@@ -108,15 +109,15 @@ int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const cha
 		if (!memcmp(shunt_cu_devices[i].info.uuid, peer->uuid, sizeof(peer->uuid)))
 			break;
 	if (peer->sim)
-		why = "the peer runs on the sim";
+		reason = "the peer runs on the sim";
 	else if (!memcmp(mine->uuid, peer->uuid, sizeof(peer->uuid)))
 		return 0;
 	else if (i < shunt_cu_ndevices)
-		why = visible_check(device, i);
+		reason = visible_link_reason(device, i);
 	else
-		why = nvml_check(mine->uuid, peer->uuid);
-	if (!why)
+		reason = nvml_link_reason(mine->uuid, peer->uuid);
+	if (!reason)
 		return 0;
-	*why_p = why;
+	*reason_p = reason;
 	return -EOPNOTSUPP;
 }

@@ -9,12 +9,12 @@
 #include "core/config.h"
 #include "core/log.h"
 
-static atomic_bool prefer_cuda;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static atomic_bool prefer_cuda_layer;
+static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
 static const struct shunt_kernel_set *kernel_set;
-static const struct shunt_gpu_ops *chosen;
+static const struct shunt_gpu_ops *chosen_ops;
 
-void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda, true); }
+void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda_layer, true); }
 
 static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops, const char *asked_by)
 {
@@ -30,7 +30,7 @@ static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops,
  * Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the
  * program has its memory.
  */
-static bool cuda_fits(void)
+static bool cuda_is_usable(void)
 {
 	int count;
 
@@ -38,26 +38,26 @@ static bool cuda_fits(void)
 	    (count >= (shunt_config()->multi_rank_gpu ? 1 : 2) || shunt_gpu_cuda_ops.in_use());
 }
 
-static void choose(void)
+static void choose_layer(void)
 {
 	switch (shunt_config()->device) {
 	case SHUNT_DEVICE_CUDA:
-		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=cuda");
+		chosen_ops = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=cuda");
 		return;
 	case SHUNT_DEVICE_SIM:
-		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=sim");
+		chosen_ops = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=sim");
 		return;
 	default:
 		break;
 	}
-	if (atomic_load(&prefer_cuda)) {
-		chosen = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
+	if (atomic_load(&prefer_cuda_layer)) {
+		chosen_ops = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
 		return;
 	}
-	if (cuda_fits())
-		chosen = &shunt_gpu_cuda_ops;
+	if (cuda_is_usable())
+		chosen_ops = &shunt_gpu_cuda_ops;
 	else
-		chosen = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");
+		chosen_ops = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");
 }
 
 const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
@@ -68,6 +68,6 @@ const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernel
 	if (!kernel_set)
 		kernel_set = kernels;
 	pthread_mutex_unlock(&first);
-	pthread_once(&once, choose);
-	return chosen;
+	pthread_once(&choose_once, choose_layer);
+	return chosen_ops;
 }

@@ -25,7 +25,7 @@ struct shunt_gpu_info {
 	uint16_t cc;      /* compute capability x 10: 90 for sm_90; the sim says 0 */
 	uint16_t sim;     /* 1 on the sim */
 	uint32_t driver;  /* CUDA version of the driver, 13000 for 13.0; the sim says 0 */
-	uint32_t bulk;    /* 1: kernels can have the set's shared_bytes of shared memory, and its bulk copies go on by
+	uint32_t tma;     /* 1: kernels can have the set's shared_bytes of shared memory, and its TMA copies go on by
 	                     themselves */
 };
 
@@ -63,7 +63,7 @@ struct shunt_gpu_launch {
 	size_t arg_bytes;
 	void *stream;
 	unsigned cluster; /* 0, or in clusters of so many blocks, if it divides them and the device has room for all */
-	unsigned shared;  /* bytes that a block has as GPU_SHARED_REST; only on devices with `bulk` */
+	unsigned shared;  /* bytes that a block has as GPU_DYNAMIC_SHARED; only on devices with `tma` */
 };
 
 struct shunt_gpu_ops {
@@ -82,10 +82,10 @@ struct shunt_gpu_ops {
 	int (*device_info)(int device, struct shunt_gpu_info *info_p);
 	/*
 	 * Can kernels of `device` store to the memory of the device with this uuid over a link that keeps a warp's
-	 * 128-byte store whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *why_p (static storage) says why. The same
+	 * 128-byte store whole (NVLink)? 0: yes; -EOPNOTSUPP: no, and *reason_p (static storage) says why. The same
 	 * device: yes.
 	 */
-	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **why_p);
+	int (*peer_check)(int device, const struct shunt_gpu_info *peer, const char **reason_p);
 
 	/* Zeroed memory that peers can map; bytes is rounded up by the call (mem_p->bytes). */
 	int (*share_alloc)(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
@@ -107,10 +107,10 @@ struct shunt_gpu_ops {
 	void (*share_free)(struct shunt_gpu_mem *mem);
 	/*
 	 * The one allocation of `device` that ptr to ptr + bytes lie in, whoever made it. -EOPNOTSUPP, not logged: it
-	 * cannot be passed on, and *why_p (static storage) says why.
+	 * cannot be passed on, and *reason_p (static storage) says why.
 	 */
 	int (*share_export)(
-	    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
+	    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p);
 
 	/* Plain memory of a device; free finds the device by itself. */
 	int (*mem_alloc)(int device, size_t bytes, void **ptr_p);
@@ -175,12 +175,12 @@ struct shunt_gpu_ops {
 	/* Adds a node that records the event after info->node; no stream follows it. */
 	int (*capture_record)(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
 	/* Makes such a node follow info->node in the place of `from`. */
-	int (*capture_move)(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+	int (*capture_move_record)(int device, const struct shunt_gpu_capture *info, void *from, void *record);
 	/*
 	 * Has drop(arg) called once: when the graph, all that was instantiated from it and all launches of that are
 	 * gone, or before the return of an error. From any thread; it may not call the device layer.
 	 */
-	int (*capture_keep)(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
+	int (*capture_retain)(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 	int (*graph_launch)(int device, void *graph, void *stream);
 	void (*graph_destroy)(int device, void *graph);
 };

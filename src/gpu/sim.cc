@@ -89,11 +89,11 @@ static int sim_device_info(int device, struct shunt_gpu_info *info_p)
 	device_uuid(device, info_p->uuid);
 	info_p->sms = 8;
 	info_p->sim = 1;
-	info_p->bulk = 1;
+	info_p->tma = 1;
 	return 0;
 }
 
-static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **why_p)
+static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
 {
 	uint8_t mine[16];
 
@@ -101,7 +101,7 @@ static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const c
 		return -EINVAL;
 	device_uuid(device, mine);
 	if (!peer->sim || memcmp(mine, peer->uuid, 3) || memcmp(mine + 4, peer->uuid + 4, 12)) {
-		*why_p = "the peer is not a sim device of this host";
+		*reason_p = "the peer is not a sim device of this host";
 		return -EOPNOTSUPP;
 	}
 	return 0;
@@ -162,8 +162,8 @@ extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.capture_wait = sim_capture_wait,
 	.capture_join = sim_capture_join,
 	.capture_record = sim_capture_record,
-	.capture_move = sim_capture_move,
-	.capture_keep = sim_capture_keep,
+	.capture_move_record = sim_capture_move_record,
+	.capture_retain = sim_capture_retain,
 	.graph_launch = sim_graph_launch,
 	.graph_destroy = sim_graph_destroy,
 };

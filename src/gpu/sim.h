@@ -3,14 +3,14 @@
 #define SHUNT_GPU_SIM_H
 /*
  * The sim device inside: who implements which part of shunt_gpu_sim_ops. Layers, each knowing only those before it:
- * sim_fiber (contexts), sim_block (a block's threads), sim_team (a launch's blocks), sim_handle (which pointers are
+ * sim_fiber (contexts), sim_block (a block's threads), sim_pool (a launch's blocks), sim_handle (which pointers are
  * ours), sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem,
  * sim.cc (devices and the table). Nothing exists before the first use, and nothing is torn down at exit.
  */
 #include <stdbool.h>
 #include <stdint.h>
 #include "gpu/gpu_ops.h"
-#include "gpu/sim_team.h"
+#include "gpu/sim_pool.h"
 extern "C" {
 #include "core/log.h"
 }
@@ -42,7 +42,7 @@ struct sim_op_kind {
 	void (*drop)(struct sim_op *op); /* of what the op holds; NULL: nothing */
 };
 /* A point that some stream passes once. Counted references. */
-struct sim_mark {
+struct sim_completion {
 	uint32_t refs, done; /* done: a futex */
 	uint64_t ns;
 };
@@ -59,22 +59,23 @@ struct sim_op {
 			size_t bytes;
 			int value;
 		} copy;
-		struct sim_mark *mark;
+		struct sim_completion *completion;
 		struct sim_event *event; /* of a node for an external event; counted */
 		struct {
 			struct sim_graph *graph;
-			struct sim_mark **marks;
-		} replay; /* marks: graph->externals, of this launch */
+			struct sim_completion **completions;
+		} graph_launch; /* marks: graph->externals, of this launch */
 	};
 };
-extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_fill, sim_op_record, sim_op_wait, sim_op_graph;
+extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_memset, sim_op_record, sim_op_wait,
+    sim_op_graph_launch;
 /* Only in graphs; whoever launches the graph brings the marks. */
 extern const struct sim_op_kind sim_op_external_record, sim_op_external_wait;
 /* NULL (logged): no memory. */
 struct sim_op *sim_op_create(const struct sim_op_kind *kind);
 void sim_op_destroy(struct sim_op *op);
-struct sim_mark *sim_mark_create(void);
-void sim_mark_put(struct sim_mark *mark); /* NULL is allowed */
+struct sim_completion *sim_completion_create(void);
+void sim_completion_put(struct sim_completion *completion); /* NULL is allowed */
 
 /* sim_event.cc */
 void sim_event_put(struct sim_event *event);
@@ -82,18 +83,18 @@ void sim_event_put(struct sim_event *event);
  * Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before
  * its record.
  */
-extern struct sim_lock sim_issue_lock;
+extern struct sim_lock sim_enqueue_lock;
 /*
  * What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on.
  * -ENOMEM.
  */
-int sim_graph_bind(struct sim_graph *graph, struct sim_mark **marks);
+int sim_graph_bind(struct sim_graph *graph, struct sim_completion **completions);
 
-/* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_team_reserve. */
-struct sim_keep {
+/* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_pool_reserve. */
+struct sim_user_object {
 	void (*drop)(void *arg);
 	void *arg;
-	struct sim_keep *next;
+	struct sim_user_object *next;
 };
 struct sim_graph {
 	uint32_t refs;
@@ -101,11 +102,11 @@ struct sim_graph {
 	struct sim_stream *origin; /* on which it was begun */
 	struct sim_lock lock;      /* of all below, while it captures */
 	unsigned blocks, threads;
-	unsigned externals; /* nodes for external events, those of graphs within included */
+	unsigned external_nodes; /* nodes for external events, those of graphs within included */
 	struct sim_op *first, **last;
-	struct sim_op *tip; /* the last that a stream put here */
-	struct sim_keep *keeps;
-	bool spoiled; /* somebody waited for the device; the capture gives no graph */
+	struct sim_op *last_node; /* the last that a stream put here */
+	struct sim_user_object *user_objects;
+	bool invalidated; /* somebody waited for the device; the capture gives no graph */
 };
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
@@ -115,7 +116,7 @@ struct sim_stream {
 	int device;
 	bool is_default;
 	struct sim_stream *next; /* of all streams */
-	uint32_t holders;        /* threads in sim_device_drain that wait for this one; a futex */
+	uint32_t drainers;       /* threads in sim_device_drain that wait for this one; a futex */
 	struct sim_lock lock;    /* of all below but team */
 	bool started, stop;
 	pthread_t thread;
@@ -125,7 +126,7 @@ struct sim_stream {
 	int err; /* sticky */
 	struct sim_graph *capture;
 	char order; /* TSan's token for what the host sees after a synchronisation */
-	struct sim_team team;
+	struct sim_pool pool;
 };
 /* The stream of a handle (NULL, 1 and 2: the device's default stream), or NULL with a log line. */
 struct sim_stream *sim_stream_get(int device, void *handle);
@@ -162,8 +163,8 @@ int sim_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p)
 int sim_capture_wait(int device, void *event, void *stream);
 int sim_capture_join(int device, void *stream, void *node);
 int sim_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
-int sim_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record);
-int sim_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
+int sim_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+int sim_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
 int sim_graph_launch(int device, void *graph, void *stream);
 void sim_graph_destroy(int device, void *graph);
 int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
@@ -171,7 +172,8 @@ int sim_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p)
 int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
 void sim_share_free(struct shunt_gpu_mem *mem);
-int sim_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p);
+int sim_share_export(
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p);
 int sim_mem_alloc(int device, size_t bytes, void **ptr_p);
 int sim_mem_free(void *ptr);
 int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p);

@@ -25,21 +25,21 @@ __thread struct shunt_sim_self *shunt_sim_self;
 
 static struct {
 	uint32_t seed, max_us;
-} jitter;
+} jitter_config;
 
 void shunt_sim_set_jitter(unsigned seed, unsigned max_us)
 {
-	__atomic_store_n(&jitter.seed, seed, __ATOMIC_RELAXED);
-	__atomic_store_n(&jitter.max_us, max_us, __ATOMIC_RELAXED);
+	__atomic_store_n(&jitter_config.seed, seed, __ATOMIC_RELAXED);
+	__atomic_store_n(&jitter_config.max_us, max_us, __ATOMIC_RELAXED);
 }
 
 void sim_block_jitter(struct sim_block *b)
 {
-	unsigned max_us = __atomic_load_n(&jitter.max_us, __ATOMIC_RELAXED);
+	unsigned max_us = __atomic_load_n(&jitter_config.max_us, __ATOMIC_RELAXED);
 
 	if (!max_us)
 		return;
-	uint64_t seed = __atomic_load_n(&jitter.seed, __ATOMIC_RELAXED) * 65536ull +
+	uint64_t seed = __atomic_load_n(&jitter_config.seed, __ATOMIC_RELAXED) * 65536ull +
 	    (unsigned)b->launch->device * 1024u + b->self.bid + 1;
 	if (b->seed != seed) {
 		b->seed = seed;
@@ -55,22 +55,22 @@ static struct sim_block *this_block(void) { return (struct sim_block *)shunt_sim
 
 static struct sim_warp *this_warp(struct sim_block *b) { return b->warp[b->self.tid / SIM_LANES]; }
 
-static uint32_t this_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_LANES; }
+static uint32_t lane_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_LANES; }
 
 /*
  * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody
  * else. There may be many more blocks than cores, so soon sleep rather than yield.
  */
-static void round_over(struct sim_block *b)
+static void end_round(struct sim_block *b)
 {
-	if (b->moved)
-		b->naps = 0;
-	else if (b->spun && b->naps < 4)
+	if (b->progressed)
+		b->idle_rounds = 0;
+	else if (b->has_polled && b->idle_rounds < 4)
 		sched_yield();
-	else if (b->spun)
-		sim_sleep_us(b->naps < 8 ? 20 : 100);
-	b->naps += b->spun;
-	b->spun = b->moved = false;
+	else if (b->has_polled)
+		sim_sleep_us(b->idle_rounds < 8 ? 20 : 100);
+	b->idle_rounds += b->has_polled;
+	b->has_polled = b->progressed = false;
 }
 
 /* The next fiber that can run, after the current one in a circle; NULL: none. */
@@ -84,7 +84,7 @@ static struct sim_fiber *next_fiber(struct sim_block *b)
 			return nullptr;
 		if (++warp == b->warps) {
 			warp = 0;
-			round_over(b);
+			end_round(b);
 		}
 		ready = b->warp[warp]->ready;
 	}
@@ -94,32 +94,32 @@ static struct sim_fiber *next_fiber(struct sim_block *b)
 }
 
 /* Lets another fiber run; comes back when this one is next in turn (and ready). */
-static void leave(struct sim_block *b)
+static void switch_fiber(struct sim_block *b)
 {
 	struct sim_fiber *me = &this_warp(b)->lane[b->self.tid % SIM_LANES], *to = next_fiber(b);
 
 	if (to == me)
 		return;
 	if (!to) {
-		b->stuck = b->live > 0;
+		b->deadlocked = b->live > 0;
 		to = &b->main;
 	}
 	sim_fiber_switch(me, to, &b->prev);
 }
 
-static void open_warp(struct sim_warp *w)
+static void open_warp_barrier(struct sim_warp *w)
 {
-	w->verdict[w->generation++ & 1] = w->ballot;
+	w->ballots[w->generation++ & 1] = w->ballot;
 	w->ballot = 0;
 	w->ready |= w->waiting;
 	w->waiting = 0;
 }
 
-static void open_block(struct sim_block *b)
+static void open_block_barrier(struct sim_block *b)
 {
 	for (unsigned i = 0; i < b->warps; i++) {
-		b->warp[i]->ready |= b->warp[i]->held;
-		b->warp[i]->held = 0;
+		b->warp[i]->ready |= b->warp[i]->block_waiting;
+		b->warp[i]->block_waiting = 0;
 	}
 	b->arrived = 0;
 	b->generation++;
@@ -130,20 +130,20 @@ extern "C" uint32_t shunt_sim_ballot(bool vote)
 {
 	struct sim_block *b = this_block();
 	struct sim_warp *w = this_warp(b);
-	uint32_t bit = this_bit(b), parity = w->generation & 1;
+	uint32_t bit = lane_bit(b), parity = w->generation & 1;
 
 	tsan_release(&w->order[parity]);
 	if (vote)
 		w->ballot |= bit;
 	w->waiting |= bit;
 	if (w->waiting == w->live) {
-		open_warp(w);
+		open_warp_barrier(w);
 	} else {
 		w->ready &= ~bit;
-		leave(b);
+		switch_fiber(b);
 	}
 	tsan_acquire(&w->order[parity]);
-	return w->verdict[parity];
+	return w->ballots[parity];
 }
 
 extern "C" bool shunt_sim_all(bool vote)
@@ -157,16 +157,16 @@ extern "C" void shunt_sim_block_barrier(void)
 {
 	struct sim_block *b = this_block();
 	struct sim_warp *w = this_warp(b);
-	uint32_t bit = this_bit(b), parity = b->generation & 1;
+	uint32_t bit = lane_bit(b), parity = b->generation & 1;
 
 	tsan_release(&b->order[parity]);
-	b->moved = true;
-	w->held |= bit;
+	b->progressed = true;
+	w->block_waiting |= bit;
 	if (++b->arrived == b->live) {
-		open_block(b);
+		open_block_barrier(b);
 	} else {
 		w->ready &= ~bit;
-		leave(b);
+		switch_fiber(b);
 	}
 	tsan_acquire(&b->order[parity]);
 }
@@ -175,13 +175,13 @@ extern "C" void shunt_sim_relax(void)
 {
 	struct sim_block *b = this_block();
 
-	b->spun = true;
+	b->has_polled = true;
 	if (++b->polls % 64 == 0)
 		sim_block_jitter(b);
-	leave(b);
+	switch_fiber(b);
 }
 
-extern "C" void shunt_sim_moved(void) { this_block()->moved = true; }
+extern "C" void shunt_sim_advanced(void) { this_block()->progressed = true; }
 
 extern "C" void shunt_sim_fence(void)
 {
@@ -194,20 +194,20 @@ extern "C" void shunt_sim_fence(void)
 }
 
 /* A lane that returned no longer counts: barriers that only wait for it open. */
-static void retire(struct sim_block *b)
+static void lane_exit(struct sim_block *b)
 {
 	struct sim_warp *w = this_warp(b);
-	uint32_t bit = this_bit(b);
+	uint32_t bit = lane_bit(b);
 
-	b->moved = true;
+	b->progressed = true;
 	b->live--;
 	w->live &= ~bit;
 	w->ready &= ~bit;
 	if (w->live && w->waiting == w->live)
-		open_warp(w);
+		open_warp_barrier(w);
 	if (b->live && b->arrived == b->live)
-		open_block(b);
-	leave(b);
+		open_block_barrier(b);
+	switch_fiber(b);
 }
 
 static void fiber_main(void)
@@ -216,11 +216,11 @@ static void fiber_main(void)
 
 	sim_fiber_entered(&b->prev);
 	for (;;) {
-		tsan_acquire(&b->birth);
-		tsan_acquire(&b->edges->start);
+		tsan_acquire(&b->start_order);
+		tsan_acquire(&b->tsan_edges->start);
 		b->launch->fn(b->launch->args);
-		tsan_release(&b->edges->end);
-		retire(b);
+		tsan_release(&b->tsan_edges->end);
+		lane_exit(b);
 	}
 }
 
@@ -288,17 +288,17 @@ static bool stacks_intact(const struct sim_block *b)
 	return true;
 }
 
-int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_edges *edges)
+int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_tsan_edges *tsan_edges)
 {
 	int err = 0;
 
 	b->self = { 0, launch->threads, bid, launch->blocks };
 	b->launch = launch;
-	b->edges = edges;
+	b->tsan_edges = tsan_edges;
 	b->warps = launch->threads / SIM_LANES;
 	b->live = launch->threads;
-	b->naps = 0;
-	b->stuck = false;
+	b->idle_rounds = 0;
+	b->deadlocked = false;
 	for (unsigned i = 0; i < b->warps; i++) {
 		if (!b->warp[i])
 			return -ENOMEM;
@@ -307,10 +307,10 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	sim_block_jitter(b);
 	shunt_sim_self = &b->self;
 	sim_fiber_adopt(&b->main);
-	tsan_release(&b->birth); /* thread-local storage of this thread, which its fibers share */
+	tsan_release(&b->start_order); /* thread-local storage of this thread, which its fibers share */
 	sim_fiber_switch(&b->main, &b->warp[0]->lane[0], &b->prev);
 	shunt_sim_self = nullptr;
-	if (b->stuck) {
+	if (b->deadlocked) {
 		shunt_error(
 		    "sim: block %u of %u can never go on: its threads wait in different barriers", bid, launch->blocks);
 		replace_warps(b);

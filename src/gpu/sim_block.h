@@ -19,14 +19,14 @@ struct sim_launch {
 };
 
 /* Tokens of ThreadSanitizer's orders between a launch and what comes before and after it; only the addresses matter. */
-struct sim_edges {
+struct sim_tsan_edges {
 	char start, end;
 };
 
 struct sim_warp {
-	uint32_t live, ready;   /* lanes that have not returned; lanes that can run */
-	uint32_t waiting, held; /* in the warp's barrier; in the block's */
-	uint32_t generation, ballot, verdict[2];
+	uint32_t live, ready;            /* lanes that have not returned; lanes that can run */
+	uint32_t waiting, block_waiting; /* in the warp's barrier; in the block's */
+	uint32_t generation, ballot, ballots[2];
 	char order[2]; /* tokens, by the generation's parity: a lane that runs ahead must not lend its later clock */
 	char *stacks;
 	struct sim_fiber lane[SIM_LANES];
@@ -35,15 +35,15 @@ struct sim_warp {
 struct sim_block {
 	struct shunt_sim_self self; /* what the kernels see; first */
 	const struct sim_launch *launch;
-	struct sim_edges *edges;
+	struct sim_tsan_edges *tsan_edges;
 	unsigned warps; /* of this launch */
 	struct sim_warp *warp[SIM_MAX_WARPS];
 	unsigned live, arrived; /* lanes of all warps; in the block's barrier */
 	uint32_t generation;
-	char order[2], birth;
-	bool spun, moved; /* since the last round: a fiber polled in vain; one got on */
-	bool stuck;
-	unsigned naps, polls;
+	char order[2], start_order;
+	bool has_polled, progressed; /* since the last round: a fiber polled in vain; one got on */
+	bool deadlocked;
+	unsigned idle_rounds, polls;
 	uint64_t seed, random; /* of the jitter */
 	struct sim_fiber main, *prev;
 	struct sim_shared *shared; /* what kernels share in a block; kept from launch to launch */
@@ -57,7 +57,8 @@ int sim_block_reserve(struct sim_block *b, unsigned threads);
 /*
  * Runs block `bid` on the calling thread. -EDEADLK: its barriers can never be met; -EFAULT: a kernel overran its stack.
  */
-int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_edges *edges);
+int sim_block_run(
+    struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_tsan_edges *tsan_edges);
 void sim_block_finish(struct sim_block *b);
 /* Sleeps for a random time if jitter is set. */
 void sim_block_jitter(struct sim_block *b);

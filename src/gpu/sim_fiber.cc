@@ -4,16 +4,16 @@
 
 #if !defined(SHUNT_SIM_UCONTEXT)
 /*
- * void shunt_sim_swap(void **save_sp, void *sp): the caller has saved what the ABI lets a call clobber, so only the
+ * void shunt_sim_switch(void **save_sp, void *sp): the caller has saved what the ABI lets a call clobber, so only the
  * callee-saved registers travel. Rounding modes are not switched: no kernel changes them.
  */
 asm(R"(
 	.text
 	.p2align 4
-	.globl shunt_sim_swap
-	.hidden shunt_sim_swap
-	.type shunt_sim_swap, @function
-shunt_sim_swap:
+	.globl shunt_sim_switch
+	.hidden shunt_sim_switch
+	.type shunt_sim_switch, @function
+shunt_sim_switch:
 	.cfi_startproc
 	endbr64
 	pushq %rbp
@@ -32,7 +32,7 @@ shunt_sim_swap:
 	popq %rbp
 	ret
 	.cfi_endproc
-	.size shunt_sim_swap, . - shunt_sim_swap
+	.size shunt_sim_switch, . - shunt_sim_switch
 )");
 #endif
 

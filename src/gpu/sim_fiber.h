@@ -34,7 +34,7 @@ void sim_fiber_finish(struct sim_fiber *f);
 /* f becomes the calling thread itself. */
 static inline void sim_fiber_adopt(struct sim_fiber *f) { f->tsan = tsan_current(); }
 
-extern "C" void shunt_sim_swap(void **save_sp, void *sp);
+extern "C" void shunt_sim_switch(void **save_sp, void *sp);
 
 /* *prev: where each context that is resumed finds who ran before it (ASan tells it the bounds of that stack). */
 static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to, struct sim_fiber **prev)
@@ -45,7 +45,7 @@ static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to
 #if defined(SHUNT_SIM_UCONTEXT)
 	swapcontext(&from->uc, &to->uc);
 #else
-	shunt_sim_swap(&from->sp, to->sp);
+	shunt_sim_switch(&from->sp, to->sp);
 #endif
 	asan_enter(from->fake, &(*prev)->low, &(*prev)->bytes);
 }

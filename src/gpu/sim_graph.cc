@@ -13,18 +13,18 @@ void sim_graph_append(struct sim_graph *graph, struct sim_op *op)
 	if (op->kind == &sim_op_launch) {
 		blocks = op->launch.blocks;
 		threads = op->launch.threads;
-	} else if (op->kind == &sim_op_graph) {
-		blocks = op->replay.graph->blocks;
-		threads = op->replay.graph->threads;
-		graph->externals += op->replay.graph->externals;
+	} else if (op->kind == &sim_op_graph_launch) {
+		blocks = op->graph_launch.graph->blocks;
+		threads = op->graph_launch.graph->threads;
+		graph->external_nodes += op->graph_launch.graph->external_nodes;
 	} else if (op->kind == &sim_op_external_record || op->kind == &sim_op_external_wait) {
-		graph->externals++;
+		graph->external_nodes++;
 	}
 	graph->blocks = blocks > graph->blocks ? blocks : graph->blocks;
 	graph->threads = threads > graph->threads ? threads : graph->threads;
 	*graph->last = op;
 	graph->last = &op->next;
-	graph->tip = op;
+	graph->last_node = op;
 }
 
 void sim_graph_put(struct sim_graph *graph)
@@ -35,7 +35,7 @@ void sim_graph_put(struct sim_graph *graph)
 		next = op->next;
 		sim_op_destroy(op);
 	}
-	for (struct sim_keep *k = graph->keeps, *next; k; k = next) {
+	for (struct sim_user_object *k = graph->user_objects, *next; k; k = next) {
 		next = k->next;
 		k->drop(k->arg);
 		sim_delete(k);
@@ -92,9 +92,9 @@ int sim_capture_end(int device, void *handle, void **graph_p)
 		return -EINVAL;
 	}
 	sim_stream_release(graph);
-	if (graph->spoiled)
+	if (graph->invalidated)
 		shunt_error("sim: the capture of stream %p was spoiled", handle);
-	err = graph->spoiled ? -EBUSY : sim_handle_add(graph, SIM_GRAPH);
+	err = graph->invalidated ? -EBUSY : sim_handle_add(graph, SIM_GRAPH);
 	if (err) {
 		sim_graph_put(graph);
 		return err;
@@ -114,7 +114,7 @@ int sim_capture_info(int device, void *handle, struct shunt_gpu_capture *info_p)
 	graph = sim_stream_graph(s);
 	if (!graph)
 		return 0;
-	if (__atomic_load_n(&graph->spoiled, __ATOMIC_RELAXED)) {
+	if (__atomic_load_n(&graph->invalidated, __ATOMIC_RELAXED)) {
 		info_p->state = SHUNT_CAPTURE_INVALID;
 		sim_graph_put(graph);
 		return 0;
@@ -123,7 +123,7 @@ int sim_capture_info(int device, void *handle, struct shunt_gpu_capture *info_p)
 	info_p->state = SHUNT_CAPTURE_ACTIVE;
 	info_p->id = graph->capture;
 	info_p->graph = graph;
-	info_p->node = graph->tip;
+	info_p->node = graph->last_node;
 	sim_unlock(&graph->lock);
 	sim_graph_put(graph);
 	return 0;
@@ -143,7 +143,7 @@ int sim_capture_join(int device, void *handle, void *node)
 }
 
 /* To the end of the queue: behind its new node, whichever that is. */
-int sim_capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record)
+int sim_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record)
 {
 	struct sim_graph *graph = (struct sim_graph *)info->graph;
 	struct sim_op *op = (struct sim_op *)record, **at;
@@ -163,21 +163,21 @@ int sim_capture_move(int device, const struct shunt_gpu_capture *info, void *fro
 	return 0;
 }
 
-int sim_capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)
+int sim_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg)
 {
 	struct sim_graph *graph = (struct sim_graph *)info->graph;
-	struct sim_keep *keep = (struct sim_keep *)sim_new(sizeof(*keep));
+	struct sim_user_object *user_object = (struct sim_user_object *)sim_new(sizeof(*user_object));
 
-	if (!keep || !sim_device_ok(device)) {
-		sim_delete(keep);
+	if (!user_object || !sim_device_ok(device)) {
+		sim_delete(user_object);
 		drop(arg);
-		return keep ? -EINVAL : -ENOMEM;
+		return user_object ? -EINVAL : -ENOMEM;
 	}
-	keep->drop = drop;
-	keep->arg = arg;
+	user_object->drop = drop;
+	user_object->arg = arg;
 	sim_lock(&graph->lock);
-	keep->next = graph->keeps;
-	graph->keeps = keep;
+	user_object->next = graph->user_objects;
+	graph->user_objects = user_object;
 	sim_unlock(&graph->lock);
 	return 0;
 }
@@ -191,34 +191,35 @@ int sim_graph_launch(int device, void *handle, void *stream)
 
 	if (!s || !sim_handle_ok(handle, SIM_GRAPH))
 		return -EINVAL;
-	err = sim_team_reserve(&s->team, graph->blocks, graph->threads);
+	err = sim_pool_reserve(&s->pool, graph->blocks, graph->threads);
 	if (err) {
 		shunt_error(
 		    "sim: no resources for %u blocks of %u threads: %s", graph->blocks, graph->threads, strerror(-err));
 		return err;
 	}
-	op = sim_op_create(&sim_op_graph);
+	op = sim_op_create(&sim_op_graph_launch);
 	if (!op)
 		return -ENOMEM;
 	__atomic_add_fetch(&graph->refs, 1, __ATOMIC_RELAXED);
-	op->replay = { graph, nullptr };
+	op->graph_launch = { graph, nullptr };
 	outer = sim_stream_graph(s);
 	if (outer)
 		sim_graph_put(outer); /* who launches that one brings the marks */
-	if (outer || !graph->externals)
+	if (outer || !graph->external_nodes)
 		return sim_stream_submit(s, op);
-	op->replay.marks = (struct sim_mark **)sim_new(graph->externals * sizeof(*op->replay.marks));
-	if (!op->replay.marks) {
+	op->graph_launch.completions =
+	    (struct sim_completion **)sim_new(graph->external_nodes * sizeof(*op->graph_launch.completions));
+	if (!op->graph_launch.completions) {
 		sim_op_destroy(op);
 		return -ENOMEM;
 	}
-	sim_lock(&sim_issue_lock);
-	err = sim_graph_bind(graph, op->replay.marks);
+	sim_lock(&sim_enqueue_lock);
+	err = sim_graph_bind(graph, op->graph_launch.completions);
 	if (err)
 		sim_op_destroy(op);
 	else
 		err = sim_stream_submit(s, op);
-	sim_unlock(&sim_issue_lock);
+	sim_unlock(&sim_enqueue_lock);
 	return err;
 }
 

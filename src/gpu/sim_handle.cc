@@ -9,14 +9,14 @@ struct entry {
 };
 
 enum { BUCKETS = 256 };
-static struct sim_lock lock;
-static struct entry *bucket[BUCKETS];
+static struct sim_lock table_lock;
+static struct entry *buckets[BUCKETS];
 static const char *const kind_name[] = { "stream", "event", "graph", "device memory", "host memory" };
 
 /* The link that points to the object's entry, or to NULL. */
-static struct entry **find(const void *object, enum sim_kind kind)
+static struct entry **find_entry(const void *object, enum sim_kind kind)
 {
-	struct entry **e = &bucket[((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 56];
+	struct entry **e = &buckets[((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 56];
 
 	while (*e && ((*e)->object != object || (*e)->kind != kind))
 		e = &(*e)->next;
@@ -29,11 +29,11 @@ int sim_handle_add(const void *object, enum sim_kind kind)
 
 	if (!e)
 		return -ENOMEM;
-	sim_lock(&lock);
-	head = &bucket[((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 56];
+	sim_lock(&table_lock);
+	head = &buckets[((uintptr_t)object >> 4) * 0x9e3779b97f4a7c15u >> 56];
 	*e = { *head, object, kind };
 	*head = e;
-	sim_unlock(&lock);
+	sim_unlock(&table_lock);
 	return 0;
 }
 
@@ -41,9 +41,9 @@ bool sim_handle_ok(const void *object, enum sim_kind kind)
 {
 	bool ok;
 
-	sim_lock(&lock);
-	ok = *find(object, kind);
-	sim_unlock(&lock);
+	sim_lock(&table_lock);
+	ok = *find_entry(object, kind);
+	sim_unlock(&table_lock);
 	if (!ok)
 		shunt_error("sim: %p is not a live %s", object, kind_name[kind]);
 	return ok;
@@ -53,12 +53,12 @@ bool sim_handle_remove(const void *object, enum sim_kind kind)
 {
 	struct entry **at, *e;
 
-	sim_lock(&lock);
-	at = find(object, kind);
+	sim_lock(&table_lock);
+	at = find_entry(object, kind);
 	e = *at;
 	if (e)
 		*at = e->next;
-	sim_unlock(&lock);
+	sim_unlock(&table_lock);
 	if (!e)
 		shunt_error("sim: %p is not a live %s", object, kind_name[kind]);
 	sim_delete(e);

@@ -19,12 +19,12 @@ void shunt_sim_set_jitter(unsigned seed, unsigned max_us);
  * Memory that peers can map is taken away only when its device is idle, as the CUDA driver does: whoever frees it
  * waits.
  */
-void shunt_sim_set_free_waits(int waits);
+void shunt_sim_set_free_blocks(int waits);
 /*
  * Copies by the host wait, as they do while a call of the program's that waits for kernels holds the driver, until it
  * is called with 0.
  */
-void shunt_sim_set_copies_wait(int wait);
+void shunt_sim_set_copies_block(int wait);
 #ifdef __cplusplus
 }
 #endif

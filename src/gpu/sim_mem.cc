@@ -82,38 +82,38 @@ int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *
  * What mem_alloc_shared gave: of these the descriptor is kept. Aliases of this process use it where it is, and so do
  * TSan's checks.
  */
-struct shared {
-	struct shared *next;
+struct shared_alloc {
+	struct shared_alloc *next;
 	unsigned users; /* the owner, and aliases */
 	bool freed;     /* the owner has let go */
 	struct shunt_gpu_mem mem;
 };
-static struct sim_lock shared_lock;
-static struct shared *shared_list;
+static struct sim_lock shared_allocs_lock;
+static struct shared_alloc *shared_allocs;
 
 /* With the lock held: the link to the allocation that ptr lies in, or to NULL. */
-static struct shared **shared_find(const void *ptr)
+static struct shared_alloc **shared_find(const void *ptr)
 {
-	struct shared **at = &shared_list;
+	struct shared_alloc **at = &shared_allocs;
 
 	while (*at && ((*at)->freed || (uintptr_t)ptr - (uintptr_t)(*at)->mem.ptr >= (*at)->mem.bytes))
 		at = &(*at)->next;
 	return at;
 }
 
-static void shared_put(struct shared *s)
+static void shared_put(struct shared_alloc *s)
 {
-	struct shared **at = &shared_list;
+	struct shared_alloc **at = &shared_allocs;
 	bool last;
 
-	sim_lock(&shared_lock);
+	sim_lock(&shared_allocs_lock);
 	last = !--s->users;
 	if (last) {
 		while (*at != s)
 			at = &(*at)->next;
 		*at = s->next;
 	}
-	sim_unlock(&shared_lock);
+	sim_unlock(&shared_allocs_lock);
 	if (!last)
 		return;
 	munmap(s->mem.ptr, s->mem.bytes);
@@ -123,17 +123,17 @@ static void shared_put(struct shared *s)
 
 int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
-	struct shared *s;
+	struct shared_alloc *s;
 
 	if (!sim_device_ok(device))
 		return -EINVAL;
-	sim_lock(&shared_lock);
+	sim_lock(&shared_allocs_lock);
 	s = *shared_find(ptr);
 	if (s && (s->mem.ptr != ptr || s->mem.bytes != bytes))
 		s = nullptr;
 	if (s)
 		s->users++;
-	sim_unlock(&shared_lock);
+	sim_unlock(&shared_allocs_lock);
 	if (!s) {
 		shunt_error("sim: %zu bytes at %p are no memory to be shared", bytes, ptr);
 		return -EINVAL;
@@ -142,27 +142,27 @@ int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *m
 	return 0;
 }
 
-static int free_waits;
+static int free_blocks;
 
-void shunt_sim_set_free_waits(int waits) { __atomic_store_n(&free_waits, waits, __ATOMIC_RELAXED); }
+void shunt_sim_set_free_blocks(int waits) { __atomic_store_n(&free_blocks, waits, __ATOMIC_RELAXED); }
 
 void sim_share_free(struct shunt_gpu_mem *mem)
 {
 	if (mem->ptr && !mem->borrowed) {
-		if (__atomic_load_n(&free_waits, __ATOMIC_RELAXED))
+		if (__atomic_load_n(&free_blocks, __ATOMIC_RELAXED))
 			sim_device_drain(mem->device);
 		munmap(mem->ptr, mem->bytes);
 		if (mem->fd >= 0)
 			close(mem->fd);
 	} else if (mem->ptr && mem->handle) {
-		shared_put((struct shared *)mem->handle);
+		shared_put((struct shared_alloc *)mem->handle);
 	}
 	*mem = {};
 }
 
 int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 {
-	struct shared *s = (struct shared *)sim_new(sizeof(*s));
+	struct shared_alloc *s = (struct shared_alloc *)sim_new(sizeof(*s));
 	int err = s ? sim_share_alloc(device, bytes, &s->mem) : -ENOMEM;
 
 	if (err) {
@@ -171,49 +171,50 @@ int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 	}
 	s->users = 1;
 	*ptr_p = s->mem.ptr;
-	sim_lock(&shared_lock);
-	s->next = shared_list;
-	shared_list = s;
-	sim_unlock(&shared_lock);
+	sim_lock(&shared_allocs_lock);
+	s->next = shared_allocs;
+	shared_allocs = s;
+	sim_unlock(&shared_allocs_lock);
 	return 0;
 }
 
 /* False: it is no such memory. */
 static bool shared_free(void *ptr)
 {
-	struct shared *s;
+	struct shared_alloc *s;
 
-	sim_lock(&shared_lock);
+	sim_lock(&shared_allocs_lock);
 	s = *shared_find(ptr);
 	if (s && s->mem.ptr == ptr)
 		s->freed = true;
 	else
 		s = nullptr;
-	sim_unlock(&shared_lock);
+	sim_unlock(&shared_allocs_lock);
 	if (s)
 		shared_put(s);
 	return s;
 }
 
-int sim_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **why_p)
+int sim_share_export(
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p)
 {
-	struct shared *s;
+	struct shared_alloc *s;
 	int err = -EOPNOTSUPP, fd;
 
-	*why_p = "it is not from ncclMemAlloc";
-	sim_lock(&shared_lock);
+	*reason_p = "it is not from ncclMemAlloc";
+	sim_lock(&shared_allocs_lock);
 	s = *shared_find(ptr);
 	if (s && s->mem.device != device) {
-		*why_p = "it is not memory of the communicator's device";
+		*reason_p = "it is not memory of the communicator's device";
 	} else if (s && bytes > s->mem.bytes - ((uintptr_t)ptr - (uintptr_t)s->mem.ptr)) {
-		*why_p = "it spans several allocations";
+		*reason_p = "it spans several allocations";
 	} else if (s) {
 		fd = fcntl(s->mem.fd, F_DUPFD_CLOEXEC, 0);
 		err = fd < 0 ? -errno : 0;
 		if (!err)
 			*export_p = { s->mem.ptr, s->mem.bytes, fd };
 	}
-	sim_unlock(&shared_lock);
+	sim_unlock(&shared_allocs_lock);
 	if (err && err != -EOPNOTSUPP)
 		shunt_error("sim: cannot pass on %zu bytes: %s", bytes, strerror(-err));
 	return err;
@@ -221,19 +222,19 @@ int sim_share_export(int device, const void *ptr, size_t bytes, struct shunt_gpu
 
 int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 {
-	struct shared *s;
+	struct shared_alloc *s;
 
-	sim_lock(&shared_lock);
+	sim_lock(&shared_allocs_lock);
 	s = *shared_find(ptr);
 	if (s) {
 		*base_p = s->mem.ptr;
 		*bytes_p = s->mem.bytes;
 	}
-	sim_unlock(&shared_lock);
+	sim_unlock(&shared_allocs_lock);
 	return s ? 0 : -ENOENT;
 }
 
-static int alloc(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
+static int alloc_handle(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
 {
 	void *ptr;
 	/* The sanitizers end a program that asks the heap for more than they can give. */
@@ -254,7 +255,7 @@ static int alloc(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
 
 int sim_mem_alloc(int device, size_t bytes, void **ptr_p)
 {
-	return sim_device_ok(device) ? alloc(512, bytes, SIM_DEVICE_MEM, ptr_p) : -EINVAL;
+	return sim_device_ok(device) ? alloc_handle(512, bytes, SIM_DEVICE_MEM, ptr_p) : -EINVAL;
 }
 
 int sim_mem_free(void *ptr)
@@ -278,7 +279,7 @@ int sim_mem_info(int device, size_t *free_p, size_t *total_p)
 int sim_host_alloc(size_t bytes, void **host_p, void **dev_p)
 {
 	void *ptr;
-	int err = alloc(4096, bytes, SIM_HOST_MEM, &ptr);
+	int err = alloc_handle(4096, bytes, SIM_HOST_MEM, &ptr);
 
 	if (err)
 		return err;
@@ -293,9 +294,9 @@ void sim_host_free(void *host)
 		free(host);
 }
 
-static int copies_wait;
+static int copies_block;
 
-void shunt_sim_set_copies_wait(int wait) { __atomic_store_n(&copies_wait, wait, __ATOMIC_RELEASE); }
+void shunt_sim_set_copies_block(int wait) { __atomic_store_n(&copies_block, wait, __ATOMIC_RELEASE); }
 
 int sim_copy(int device, void *dst, const void *src, size_t bytes)
 {
@@ -303,7 +304,7 @@ int sim_copy(int device, void *dst, const void *src, size_t bytes)
 
 	if (!sim_device_ok(device) || (bytes && (!dst || !src)))
 		return -EINVAL;
-	while (__atomic_load_n(&copies_wait, __ATOMIC_ACQUIRE))
+	while (__atomic_load_n(&copies_block, __ATOMIC_ACQUIRE))
 		usleep(1000);
 	/* A word may be what running kernels poll. */
 	if (bytes == 4 && both % 4 == 0) {
@@ -312,7 +313,7 @@ int sim_copy(int device, void *dst, const void *src, size_t bytes)
 	} else if (bytes == 8 && both % 8 == 0) {
 		__atomic_store_n(
 		    (uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
-		tsan_acquire((void *)src); /* gpu_tally() */
+		tsan_acquire((void *)src); /* gpu_add_relaxed() */
 	} else if (bytes) {
 		memmove(dst, src, bytes);
 	}

@@ -21,24 +21,24 @@ void sim_op_destroy(struct sim_op *op)
 	sim_delete(op);
 }
 
-struct sim_mark *sim_mark_create(void)
+struct sim_completion *sim_completion_create(void)
 {
-	struct sim_mark *mark = (struct sim_mark *)sim_new(sizeof(*mark));
+	struct sim_completion *completion = (struct sim_completion *)sim_new(sizeof(*completion));
 
-	if (mark)
-		mark->refs = 1;
+	if (completion)
+		completion->refs = 1;
 	else
 		shunt_error("sim: no memory for an event");
-	return mark;
+	return completion;
 }
 
-void sim_mark_put(struct sim_mark *mark)
+void sim_completion_put(struct sim_completion *completion)
 {
-	if (mark && __atomic_sub_fetch(&mark->refs, 1, __ATOMIC_ACQ_REL) == 0)
-		sim_delete(mark);
+	if (completion && __atomic_sub_fetch(&completion->refs, 1, __ATOMIC_ACQ_REL) == 0)
+		sim_delete(completion);
 }
 
-static int run_launch(struct sim_stream *stream, struct sim_op *op) { return sim_team_run(&stream->team, &op->launch); }
+static int run_launch(struct sim_stream *stream, struct sim_op *op) { return sim_pool_run(&stream->pool, &op->launch); }
 
 static void drop_launch(struct sim_op *op) { sim_delete(op->launch.args); }
 
@@ -49,59 +49,60 @@ static int run_copy(struct sim_stream *, struct sim_op *op)
 	return 0;
 }
 
-static int run_fill(struct sim_stream *, struct sim_op *op)
+static int run_memset(struct sim_stream *, struct sim_op *op)
 {
 	if (op->copy.bytes)
 		memset(op->copy.dst, op->copy.value, op->copy.bytes);
 	return 0;
 }
 
-static void pass(struct sim_mark *mark)
+static void completion_signal(struct sim_completion *completion)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	mark->ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-	tsan_release(mark);
-	__atomic_store_n(&mark->done, 1, __ATOMIC_RELEASE);
-	sim_wake(&mark->done);
+	completion->ns = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+	tsan_release(completion);
+	__atomic_store_n(&completion->done, 1, __ATOMIC_RELEASE);
+	sim_wake(&completion->done);
 }
 
-static void await(struct sim_mark *mark)
+static void completion_wait(struct sim_completion *completion)
 {
-	while (!__atomic_load_n(&mark->done, __ATOMIC_ACQUIRE))
-		sim_wait(&mark->done, 0);
-	tsan_acquire(mark);
+	while (!__atomic_load_n(&completion->done, __ATOMIC_ACQUIRE))
+		sim_wait(&completion->done, 0);
+	tsan_acquire(completion);
 }
 
 static int run_record(struct sim_stream *, struct sim_op *op)
 {
-	pass(op->mark);
+	completion_signal(op->completion);
 	return 0;
 }
 
 static int run_wait(struct sim_stream *, struct sim_op *op)
 {
-	await(op->mark);
+	completion_wait(op->completion);
 	return 0;
 }
 
-static void drop_mark(struct sim_op *op) { sim_mark_put(op->mark); }
+static void drop_completion(struct sim_op *op) { sim_completion_put(op->completion); }
 
 static void drop_event(struct sim_op *op) { sim_event_put(op->event); }
 
 /* An error ends the work and not the records: others wait for them. */
-static void run_nodes(struct sim_stream *stream, const struct sim_graph *graph, struct sim_mark ***mark_p, int *err_p)
+static void run_nodes(
+    struct sim_stream *stream, const struct sim_graph *graph, struct sim_completion ***completion_p, int *err_p)
 {
 	for (struct sim_op *i = graph->first; i; i = i->next) {
-		if (i->kind == &sim_op_graph) {
-			run_nodes(stream, i->replay.graph, mark_p, err_p);
+		if (i->kind == &sim_op_graph_launch) {
+			run_nodes(stream, i->graph_launch.graph, completion_p, err_p);
 		} else if (i->kind == &sim_op_external_record) {
-			pass(*(*mark_p)++);
+			completion_signal(*(*completion_p)++);
 		} else if (i->kind == &sim_op_external_wait) {
-			if (**mark_p)
-				await(**mark_p);
-			(*mark_p)++;
+			if (**completion_p)
+				completion_wait(**completion_p);
+			(*completion_p)++;
 		} else if (!*err_p) {
 			*err_p = i->kind->run(stream, i);
 		}
@@ -110,27 +111,27 @@ static void run_nodes(struct sim_stream *stream, const struct sim_graph *graph, 
 
 static int run_graph(struct sim_stream *stream, struct sim_op *op)
 {
-	struct sim_mark **marks = op->replay.marks;
+	struct sim_completion **completions = op->graph_launch.completions;
 	int err = 0;
 
-	run_nodes(stream, op->replay.graph, &marks, &err);
+	run_nodes(stream, op->graph_launch.graph, &completions, &err);
 	return err;
 }
 
 static void drop_graph(struct sim_op *op)
 {
-	for (unsigned i = 0; op->replay.marks && i < op->replay.graph->externals; i++)
-		sim_mark_put(op->replay.marks[i]);
-	sim_delete(op->replay.marks);
-	sim_graph_put(op->replay.graph);
+	for (unsigned i = 0; op->graph_launch.completions && i < op->graph_launch.graph->external_nodes; i++)
+		sim_completion_put(op->graph_launch.completions[i]);
+	sim_delete(op->graph_launch.completions);
+	sim_graph_put(op->graph_launch.graph);
 }
 
 const struct sim_op_kind sim_op_launch = { run_launch, drop_launch };
 const struct sim_op_kind sim_op_copy = { run_copy, nullptr };
-const struct sim_op_kind sim_op_fill = { run_fill, nullptr };
-const struct sim_op_kind sim_op_record = { run_record, drop_mark };
-const struct sim_op_kind sim_op_wait = { run_wait, drop_mark };
-const struct sim_op_kind sim_op_graph = { run_graph, drop_graph };
+const struct sim_op_kind sim_op_memset = { run_memset, nullptr };
+const struct sim_op_kind sim_op_record = { run_record, drop_completion };
+const struct sim_op_kind sim_op_wait = { run_wait, drop_completion };
+const struct sim_op_kind sim_op_graph_launch = { run_graph, drop_graph };
 const struct sim_op_kind sim_op_external_record = { nullptr, drop_event };
 const struct sim_op_kind sim_op_external_wait = { nullptr, drop_event };
 
@@ -149,7 +150,7 @@ int shunt_sim_launch_fn(shunt_sim_kernel *fn, int device, unsigned blocks, unsig
 	stream = sim_stream_get(device, handle);
 	if (!stream)
 		return -EINVAL;
-	err = sim_team_reserve(&stream->team, blocks, threads);
+	err = sim_pool_reserve(&stream->pool, blocks, threads);
 	if (err) {
 		shunt_error("sim: no resources for %u blocks of %u threads: %s", blocks, threads, strerror(-err));
 		return err;
@@ -183,7 +184,7 @@ int sim_launch(int device, const struct shunt_gpu_launch *launch)
 	    fn, device, launch->blocks, launch->threads, launch->args, launch->arg_bytes, launch->stream);
 }
 
-static int submit_bytes(
+static int submit_copy(
     const struct sim_op_kind *kind, int device, void *dst, const void *src, int value, size_t bytes, void *handle)
 {
 	struct sim_stream *stream = sim_stream_get(device, handle);
@@ -204,10 +205,10 @@ static int submit_bytes(
 
 int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream)
 {
-	return submit_bytes(&sim_op_copy, device, dst, src, 0, bytes, stream);
+	return submit_copy(&sim_op_copy, device, dst, src, 0, bytes, stream);
 }
 
 int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream)
 {
-	return submit_bytes(&sim_op_fill, device, dst, dst, value, bytes, stream);
+	return submit_copy(&sim_op_memset, device, dst, dst, value, bytes, stream);
 }

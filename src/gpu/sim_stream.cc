@@ -11,7 +11,7 @@ static struct sim_lock default_lock;
 static struct sim_stream *default_stream[SIM_MAX_DEVICES];
 
 /* All streams, for sim_device_drain. Who waits for one holds it, and a stream leaves the list only when nobody does. */
-static struct sim_lock all_lock;
+static struct sim_lock all_streams_lock;
 static struct sim_stream *all;
 
 static struct sim_stream *stream_new(int device)
@@ -24,28 +24,28 @@ static struct sim_stream *stream_new(int device)
 	}
 	s->device = device;
 	s->last = &s->first;
-	sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
 	s->next = all;
 	all = s;
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 	return s;
 }
 
 static void stream_unlist(struct sim_stream *s)
 {
-	uint32_t holders;
+	uint32_t drainers;
 
-	sim_lock(&all_lock);
-	while ((holders = __atomic_load_n(&s->holders, __ATOMIC_RELAXED))) {
-		sim_unlock(&all_lock);
-		sim_wait(&s->holders, holders);
-		sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
+	while ((drainers = __atomic_load_n(&s->drainers, __ATOMIC_RELAXED))) {
+		sim_unlock(&all_streams_lock);
+		sim_wait(&s->drainers, drainers);
+		sim_lock(&all_streams_lock);
 	}
 	struct sim_stream **at = &all;
 	while (*at != s)
 		at = &(*at)->next;
 	*at = s->next;
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 }
 
 struct sim_stream *sim_stream_get(int device, void *handle)
@@ -93,7 +93,7 @@ int sim_stream_create(int device, void **stream_p)
 	return 0;
 }
 
-static struct sim_op *take(struct sim_stream *s)
+static struct sim_op *dequeue_op(struct sim_stream *s)
 {
 	struct sim_op *op;
 
@@ -114,7 +114,7 @@ static void *stream_main(void *arg)
 
 	for (;;) {
 		uint32_t submitted = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE);
-		struct sim_op *op = take(s);
+		struct sim_op *op = dequeue_op(s);
 		int ok = 0, err;
 
 		if (!op) {
@@ -166,7 +166,7 @@ int sim_stream_submit(struct sim_stream *s, struct sim_op *op)
 }
 
 /* Waits for what has been submitted so far. */
-static void drain(struct sim_stream *s)
+static void drain_stream(struct sim_stream *s)
 {
 	uint32_t until = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE), completed;
 
@@ -194,7 +194,7 @@ int sim_stream_join(struct sim_stream *s, uint64_t capture)
 
 	if (s->is_default)
 		return err;
-	sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
 	for (struct sim_stream *t = all; t && !graph; t = t->next) {
 		sim_lock(&t->lock);
 		if (t->capture && t->capture->capture == capture) {
@@ -211,7 +211,7 @@ int sim_stream_join(struct sim_stream *s, uint64_t capture)
 		}
 		sim_unlock(&s->lock);
 	}
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 	if (graph && err)
 		sim_graph_put(graph);
 	return err;
@@ -219,7 +219,7 @@ int sim_stream_join(struct sim_stream *s, uint64_t capture)
 
 void sim_stream_release(struct sim_graph *graph)
 {
-	sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
 	for (struct sim_stream *t = all; t; t = t->next) {
 		bool mine;
 
@@ -231,10 +231,10 @@ void sim_stream_release(struct sim_graph *graph)
 		if (mine)
 			sim_graph_put(graph); /* not the last: the caller has one */
 	}
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 }
 
-static bool capturing(struct sim_stream *s)
+static bool is_capturing(struct sim_stream *s)
 {
 	bool yes;
 
@@ -250,11 +250,11 @@ int sim_stream_sync(int device, void *handle)
 
 	if (!s)
 		return -EINVAL;
-	if (capturing(s)) {
+	if (is_capturing(s)) {
 		shunt_error("sim: stream %p is being captured and cannot be waited for", handle);
 		return -EINVAL;
 	}
-	drain(s);
+	drain_stream(s);
 	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
 }
 
@@ -262,7 +262,7 @@ int sim_stream_idle(int device, void *handle, bool *idle_p)
 {
 	struct sim_stream *s = sim_stream_get(device, handle);
 
-	if (!s || capturing(s))
+	if (!s || is_capturing(s))
 		return -EINVAL;
 	*idle_p = __atomic_load_n(&s->completed, __ATOMIC_ACQUIRE) == __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE);
 	if (*idle_p)
@@ -271,20 +271,20 @@ int sim_stream_idle(int device, void *handle, bool *idle_p)
 }
 
 /* As on CUDA, whatever the mode of the capture. */
-static bool spoil_captures(int device)
+static bool invalidate_captures(int device)
 {
 	bool any = false;
 
-	sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
 	for (struct sim_stream *s = all; s; s = s->next) {
 		sim_lock(&s->lock);
 		if (s->device == device && s->capture) {
-			__atomic_store_n(&s->capture->spoiled, true, __ATOMIC_RELAXED);
+			__atomic_store_n(&s->capture->invalidated, true, __ATOMIC_RELAXED);
 			any = true;
 		}
 		sim_unlock(&s->lock);
 	}
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 	return any;
 }
 
@@ -292,7 +292,7 @@ int sim_device_sync(int device)
 {
 	if (!sim_device_ok(device))
 		return -EINVAL;
-	if (spoil_captures(device)) {
+	if (invalidate_captures(device)) {
 		shunt_error(
 		    "sim: device %d cannot be waited for while a stream captures; the capture is spoiled", device);
 		return -EBUSY;
@@ -304,20 +304,20 @@ int sim_device_drain(int device)
 {
 	int err = 0;
 
-	sim_lock(&all_lock);
+	sim_lock(&all_streams_lock);
 	for (struct sim_stream *s = all; s; s = s->next) {
 		if (s->device != device)
 			continue;
-		__atomic_add_fetch(&s->holders, 1, __ATOMIC_RELAXED);
-		sim_unlock(&all_lock);
-		drain(s);
+		__atomic_add_fetch(&s->drainers, 1, __ATOMIC_RELAXED);
+		sim_unlock(&all_streams_lock);
+		drain_stream(s);
 		if (!err)
 			err = __atomic_load_n(&s->err, __ATOMIC_RELAXED);
-		sim_lock(&all_lock);
-		__atomic_sub_fetch(&s->holders, 1, __ATOMIC_RELAXED);
-		sim_wake(&s->holders);
+		sim_lock(&all_streams_lock);
+		__atomic_sub_fetch(&s->drainers, 1, __ATOMIC_RELAXED);
+		sim_wake(&s->drainers);
 	}
-	sim_unlock(&all_lock);
+	sim_unlock(&all_streams_lock);
 	return err;
 }
 
@@ -333,7 +333,7 @@ void sim_stream_destroy(int device, void *handle)
 		sim_stream_release(graph);
 	if (graph)
 		sim_graph_put(graph);
-	drain(s);
+	drain_stream(s);
 	stream_unlist(s);
 	if (s->started) {
 		__atomic_store_n(&s->stop, true, __ATOMIC_RELEASE);
@@ -343,7 +343,7 @@ void sim_stream_destroy(int device, void *handle)
 	}
 	if (s->capture)
 		sim_graph_put(s->capture);
-	sim_team_finish(&s->team);
+	sim_pool_finish(&s->pool);
 	sim_delete(s);
 }
 
@@ -354,9 +354,9 @@ int sim_stream_capture(int device, void *handle, enum shunt_capture *state_p)
 	if (!s)
 		return -EINVAL;
 	sim_lock(&s->lock);
-	*state_p = !s->capture                                      ? SHUNT_CAPTURE_NONE :
-	    __atomic_load_n(&s->capture->spoiled, __ATOMIC_RELAXED) ? SHUNT_CAPTURE_INVALID :
-	                                                              SHUNT_CAPTURE_ACTIVE;
+	*state_p = !s->capture                                          ? SHUNT_CAPTURE_NONE :
+	    __atomic_load_n(&s->capture->invalidated, __ATOMIC_RELAXED) ? SHUNT_CAPTURE_INVALID :
+	                                                                  SHUNT_CAPTURE_ACTIVE;
 	sim_unlock(&s->lock);
 	return 0;
 }

@@ -7,8 +7,8 @@
  * enough: who comes to barrier e has left e-1, so all ranks had come to e-1 and had left e-2, and with it their
  * reading.
  *
- * An operation consists of several barriers, and is accounted for as one launch: from the first (SHUNT_K_OPENS) to the
- * last (SHUNT_K_CLOSES).
+ * An operation consists of several barriers, and is accounted for as one launch: from the first (SHUNT_K_FIRST_BARRIER)
+ * to the last (SHUNT_K_LAST_BARRIER).
  */
 #include "kernels/kernel_list.h"
 #include "kernels/progress.h"
@@ -28,12 +28,12 @@ GPU_NOINLINE void barrier_misplaced(
 
 GPU_FN void barrier_with(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl, uint32_t peer, uint64_t number)
 {
-	struct shunt_barrier_word *there = &((struct shunt_ctrl *)a.k.peer[peer])->barrier[number & 1][a.k.rank];
-	const struct shunt_barrier_word *here = &ctrl->barrier[number & 1][peer];
+	struct shunt_barrier_flag *there = &((struct shunt_ctrl *)a.k.peer[peer])->barrier[number & 1][a.k.rank];
+	const struct shunt_barrier_flag *here = &ctrl->barrier[number & 1][peer];
 	struct spin spin;
 	uint64_t seen;
 
-	gpu_st_relaxed(&there->place, a.says);
+	gpu_st_relaxed(&there->place, a.own_place);
 	gpu_st_release(&there->number, number);
 	spin_init(&spin, ctrl);
 	while ((seen = gpu_ld_acquire(&here->number)) < number) {
@@ -45,8 +45,8 @@ GPU_FN void barrier_with(const struct shunt_kargs_barrier &a, struct shunt_ctrl 
 		}
 	}
 	seen = gpu_ld_relaxed(&here->place);
-	if (a.expects[peer] && a.expects[peer] != seen)
-		barrier_misplaced(ctrl, a.k.rank, peer, a.expects[peer], seen);
+	if (a.peer_places[peer] && a.peer_places[peer] != seen)
+		barrier_misplaced(ctrl, a.k.rank, peer, a.peer_places[peer], seen);
 }
 
 GPU_FN void barrier(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl)
@@ -67,16 +67,16 @@ GPU_FN void barrier(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl
 GPU_FN void barrier_launch(const struct shunt_kargs_barrier &a)
 {
 	struct shunt_ctrl *ctrl = progress_ctrl(a.k);
-	bool checks = check_is_here(a.k, SHUNT_CHECK_CALLS);
+	bool checks = check_is_block(a.k, SHUNT_CHECK_CALLS);
 
-	gpu_stream_wait();
-	if (a.k.flags & SHUNT_K_OPENS)
+	gpu_grid_dependency_wait();
+	if (a.k.flags & SHUNT_K_FIRST_BARRIER)
 		progress_begin(ctrl, a.k.op);
 	if (checks)
 		check_calls(ctrl, a.k.check, a.k.count, a.k.rank, a.k.nranks);
 	else
 		barrier(a, ctrl);
-	if (checks || (a.k.flags & SHUNT_K_CLOSES))
+	if (checks || (a.k.flags & SHUNT_K_LAST_BARRIER))
 		progress_end(ctrl, a.k.op);
 }
 

@@ -13,13 +13,13 @@
 #include "kernels/spin.h"
 
 /* Is this the block, and is it about this? */
-GPU_FN bool check_is_here(const struct shunt_kargs &a, uint32_t what)
+GPU_FN bool check_is_block(const struct shunt_kargs &a, uint32_t what)
 {
 	return (a.check.what & what) && gpu_bid() == gpu_nbid() - 1;
 }
 
 /* How many blocks the kernel itself has. */
-GPU_FN uint32_t check_others(const struct shunt_kargs &a) { return gpu_nbid() - (a.check.what != 0); }
+GPU_FN uint32_t check_kernel_blocks(const struct shunt_kargs &a) { return gpu_nbid() - (a.check.what != 0); }
 
 static_assert(__builtin_offsetof(struct shunt_ctrl, check) % 16 == 0, "packets are 16 aligned bytes");
 
@@ -28,23 +28,23 @@ union check_words {
 	uint64_t word[2];
 };
 
-GPU_FN void check_pass(struct shunt_check_packet *to, uint64_t word, uint64_t flag)
+GPU_FN void check_send(struct shunt_check_packet *to, uint64_t word, uint64_t flag)
 {
 	struct gpu_v16 v = { (word & 0xffffffffu) | flag << 32, word >> 32 | flag << 32 };
 
-	gpu_st_packets(to, v);
+	gpu_ll16_st(to, v);
 }
 
 /* False: it is not there yet. */
-GPU_FN bool check_take(const struct shunt_check_packet *from, uint64_t *word_p, uint64_t flag)
+GPU_FN bool check_poll(const struct shunt_check_packet *from, uint64_t *word_p, uint64_t flag)
 {
-	struct gpu_v16 v = gpu_ld_packets(from);
+	struct gpu_v16 v = gpu_ll16_ld(from);
 
 	*word_p = (v.lo & 0xffffffffu) | v.hi << 32;
 	return (uint32_t)(v.lo >> 32) == (uint32_t)flag && (uint32_t)(v.hi >> 32) == (uint32_t)flag;
 }
 
-GPU_FN bool check_same(const struct shunt_check &a, const struct shunt_check &b)
+GPU_FN bool check_equal(const struct shunt_check &a, const struct shunt_check &b)
 {
 	bool numbered = a.what & b.what & SHUNT_CHECK_NUMBERED;
 
@@ -66,23 +66,23 @@ GPU_NOINLINE void check_mismatch(struct shunt_ctrl *ctrl, uint32_t rank, uint32_
 	spin_give_up(ctrl, f, SHUNT_FAULT_MISMATCH);
 }
 
-GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank,
+GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, uint64_t count, uint32_t rank,
     uint32_t peer, uint64_t launch)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
-	struct shunt_check_packet *out = at_peer->check.said[launch & 1][rank],
-	                          *in = ctrl->check.said[launch & 1][peer];
+	struct shunt_check_packet *out = at_peer->check.announced[launch & 1][rank],
+	                          *in = ctrl->check.announced[launch & 1][peer];
 	union check_words theirs;
 	struct spin spin;
 	uint64_t other;
 
-	check_pass(out, count, launch);
-	check_pass(out + 1, mine.word[0], launch);
-	check_pass(out + 2, mine.word[1], launch);
+	check_send(out, count, launch);
+	check_send(out + 1, mine.word[0], launch);
+	check_send(out + 2, mine.word[1], launch);
 	spin_init(&spin, ctrl);
 	/* All are asked in each try: their loads are under way together. */
-	while (!check_take(in, &other, launch) | !check_take(in + 1, &theirs.word[0], launch) |
-	    !check_take(in + 2, &theirs.word[1], launch)) {
+	while (!check_poll(in, &other, launch) | !check_poll(in + 1, &theirs.word[0], launch) |
+	    !check_poll(in + 2, &theirs.word[1], launch)) {
 		uint32_t expired = spin_expired(&spin);
 
 		if (expired) {
@@ -90,7 +90,7 @@ GPU_FN void check_with(struct shunt_ctrl *ctrl, const union check_words &mine, u
 			return;
 		}
 	}
-	if (other != count || !check_same(mine.check, theirs.check))
+	if (other != count || !check_equal(mine.check, theirs.check))
 		check_mismatch(ctrl, rank, peer, mine.check, count, theirs.check, other);
 }
 
@@ -108,13 +108,13 @@ GPU_NOINLINE void check_calls(
 		 * Nothing is said any more: it might stand where a slower peer still has to read what made us give up.
 		 */
 		if (gpu_tid() == 0)
-			spin_refused(ctrl, rank);
+			spin_rejected(ctrl, rank);
 		return;
 	}
 	launch = ctrl->check.launches + 1;
 	mine.check = check;
 	if (gpu_tid() < nranks && gpu_tid() != rank)
-		check_with(ctrl, mine, count, rank, gpu_tid(), launch);
+		check_peer(ctrl, mine, count, rank, gpu_tid(), launch);
 	gpu_warp_sync();
 	if (gpu_tid() == 0)
 		ctrl->check.launches = launch;

@@ -8,12 +8,12 @@
  * Lane p compares what we send to rank p, and lane 8 + p what we take from it, each at its own pace, since the peers'
  * programs may send and receive in any order. The sender passes the sizes on in a ring of places and does not wait for
  * an answer; the receiver compares the i-th size that comes with its own i-th, whatever launches they belong to. Where
- * the data needs no free slot, the sizes do not either: a message has at least one unit, the first of which is channel
+ * the data needs no free slot, the sizes do not either: a message has at least one slot, the first of which is channel
  * 0's, and the ring of that is the shorter one.
  */
 #include "kernels/check.h"
 
-GPU_FN uint64_t message_bytes(const struct shunt_message &m) { return m.bytes & ~SHUNT_IN_CHUNKS; }
+GPU_FN uint64_t message_bytes(const struct shunt_message &m) { return m.bytes & ~SHUNT_MESSAGE_SIMPLE; }
 
 GPU_FN void check_sends(
     struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
@@ -23,40 +23,40 @@ GPU_FN void check_sends(
 
 	for (uint32_t i = 0; i < n; i++, sent++) {
 		struct spin spin;
-		uint64_t taken;
+		uint64_t head;
 
 		spin_init(&spin, ctrl);
-		while ((taken = gpu_ld_taken(&ctrl->check.taken[peer])) + SHUNT_CHECK_RING <= sent) {
+		while ((head = gpu_ld_credit(&ctrl->check.head[peer])) + SHUNT_CHECK_RING <= sent) {
 			uint32_t expired = spin_expired(&spin);
 
 			if (expired) {
-				spin_report(ctrl, expired, rank, peer, SHUNT_CHECK_CHANNEL, sent + 1, taken);
+				spin_report(ctrl, expired, rank, peer, SHUNT_CHECK_CHANNEL, sent + 1, head);
 				return;
 			}
 		}
-		check_pass(&at_peer->check.size[rank][sent % SHUNT_CHECK_RING], message_bytes(message[i]), sent + 1);
+		check_send(&at_peer->check.size[rank][sent % SHUNT_CHECK_RING], message_bytes(message[i]), sent + 1);
 	}
 	ctrl->check.sent[peer] = sent;
 }
 
 /* Tells the sender, which may be done and gone on, and then the host. */
-GPU_NOINLINE void check_refuse(
+GPU_NOINLINE void check_reject(
     struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t number, uint64_t expected, uint64_t came)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
-	uint64_t *refused = &at_peer->check.refused[rank].set;
+	uint64_t *rejected = &at_peer->check.rejected[rank].set;
 	struct shunt_check mine = { SHUNT_CHECK_MESSAGES, 1, 0, 0, 0, 0, (uint32_t)number, 0 }, theirs = mine;
 
-	gpu_st_relaxed(refused + 1, number);
-	gpu_st_relaxed(refused + 2, came);
-	gpu_st_relaxed(refused + 3, expected);
-	gpu_st_release(refused, 1);
+	gpu_st_relaxed(rejected + 1, number);
+	gpu_st_relaxed(rejected + 2, came);
+	gpu_st_relaxed(rejected + 3, expected);
+	gpu_st_release(rejected, 1);
 	gpu_st_release((uint64_t *)&at_peer->abort, 1);
 	theirs.kind = 0;
 	check_mismatch(ctrl, rank, peer, mine, expected, theirs, came);
 }
 
-GPU_FN void check_takes(
+GPU_FN void check_recvs(
     struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, const struct shunt_message *message, uint32_t n)
 {
 	struct shunt_ctrl *at_peer = (struct shunt_ctrl *)ctrl->check.peer[peer];
@@ -69,7 +69,7 @@ GPU_FN void check_takes(
 
 		received++;
 		spin_init(&spin, ctrl);
-		while (!check_take(in, &bytes, received)) {
+		while (!check_poll(in, &bytes, received)) {
 			uint32_t expired = spin_expired(&spin);
 
 			if (expired) {
@@ -78,10 +78,10 @@ GPU_FN void check_takes(
 			}
 		}
 		if (bytes != message_bytes(message[i])) {
-			check_refuse(ctrl, rank, peer, received, message_bytes(message[i]), bytes);
+			check_reject(ctrl, rank, peer, received, message_bytes(message[i]), bytes);
 			return;
 		}
-		gpu_st_taken(&at_peer->check.taken[rank], received);
+		gpu_st_credit(&at_peer->check.head[rank], received);
 	}
 	ctrl->check.received[peer] = received;
 }
@@ -100,14 +100,14 @@ GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const s
 	 * has to wait.
 	 */
 	if (gpu_tid() == 0 && gpu_ld_relaxed32(&ctrl->abort))
-		spin_refused(ctrl, rank);
+		spin_rejected(ctrl, rank);
 	for (uint32_t i = 0; i < nroles; i++) {
-		if (role[i].peer != peer || role[i].what != (sends ? SHUNT_ROLE_SEND : SHUNT_ROLE_TAKE))
+		if (role[i].peer != peer || role[i].what != (sends ? SHUNT_ROLE_SEND : SHUNT_ROLE_RECV))
 			continue;
 		if (sends)
 			check_sends(ctrl, rank, peer, message + role[i].first, role[i].count);
 		else
-			check_takes(ctrl, rank, peer, message + role[i].first, role[i].count);
+			check_recvs(ctrl, rank, peer, message + role[i].first, role[i].count);
 	}
 }
 #endif

@@ -114,7 +114,7 @@ template <> struct raw_of<8> {
 };
 
 /* n elements at p as the low bytes of a pack, and back: for odd ends and odd addresses. */
-template <int BYTES> GPU_FN struct gpu_v16 gather(const void *p, u32 n)
+template <int BYTES> GPU_FN struct gpu_v16 load_elements(const void *p, u32 n)
 {
 	typedef typename raw_of<BYTES>::type raw;
 	struct gpu_v16 v = { 0, 0 };
@@ -132,7 +132,7 @@ template <int BYTES> GPU_FN struct gpu_v16 gather(const void *p, u32 n)
 	return v;
 }
 
-template <int BYTES> GPU_FN void spread(void *p, u32 n, struct gpu_v16 v)
+template <int BYTES> GPU_FN void store_elements(void *p, u32 n, struct gpu_v16 v)
 {
 	typedef typename raw_of<BYTES>::type raw;
 
@@ -170,7 +170,7 @@ template <typename T> GPU_FN struct gpu_v16 load_user(const void *base, u64 at, 
 	if constexpr (is_same<T, v16>::value)
 		return v;
 	else
-		return gather<sizeof(T)>(p, elements_left<T>(at, width, bytes));
+		return load_elements<sizeof(T)>(p, elements_left<T>(at, width, bytes));
 }
 
 template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 bytes, bool aligned, struct gpu_v16 v)
@@ -181,7 +181,7 @@ template <typename T> GPU_FN void store_user(void *base, u64 at, u32 width, u64 
 		if (at >= bytes)
 			return;
 	} else if (!aligned || at + width > bytes) {
-		spread<sizeof(T)>(p, elements_left<T>(at, width, bytes), v);
+		store_elements<sizeof(T)>(p, elements_left<T>(at, width, bytes), v);
 		return;
 	}
 	if (width == 16)

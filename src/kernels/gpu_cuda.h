@@ -12,7 +12,7 @@
 #define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)
 #define GPU_ARG(T) const __grid_constant__ T
 #define GPU_SHARED(T, name, n) __shared__ T name[n]
-#define GPU_SHARED_REST(name, most) extern __shared__ __align__(128) char name[]
+#define GPU_DYNAMIC_SHARED(name, most) extern __shared__ __align__(128) char name[]
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_ROLL _Pragma("unroll 1")
 
@@ -28,8 +28,8 @@ GPU_FN void gpu_sync(void) { __syncthreads(); }
 GPU_FN void gpu_warp_sync(void) { __syncwarp(); }
 GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
 GPU_FN void gpu_relax(void) {}
-GPU_FN void gpu_nap(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
-GPU_FN void gpu_stream_wait(void)
+GPU_FN void gpu_nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+GPU_FN void gpu_grid_dependency_wait(void)
 {
 #if __CUDA_ARCH__ >= 900
 	asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -70,52 +70,52 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 {
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
-GPU_FN uint32_t gpu_shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+GPU_FN uint32_t gpu_smem_addr(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 /* As atomic operations, which racecheck can tell from a race. */
 GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
 {
-	uint32_t v, at = gpu_shared_at(p);
+	uint32_t v, at = gpu_smem_addr(p);
 	asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(at) : "memory");
 	return v;
 }
 GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 {
 	[[maybe_unused]] uint32_t old;
-	uint32_t at = gpu_shared_at(p);
+	uint32_t at = gpu_smem_addr(p);
 	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
 }
 /*
  * Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed.
  */
-GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_relaxed(p); }
-GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
+GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 {
 	asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
 }
-GPU_FN void gpu_tally(uint64_t *p, uint64_t n)
+GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n)
 {
 	asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
 }
-GPU_FN uint64_t gpu_count(uint64_t *p, uint64_t n)
+GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n)
 {
 	uint64_t old;
 	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
 	return old;
 }
-GPU_FN uint64_t gpu_meet(uint64_t *p, uint64_t n)
+GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n)
 {
 	uint64_t old;
 	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
 	return old;
 }
-GPU_FN uint64_t gpu_ld_acquire_near(const uint64_t *p)
+GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p)
 {
 	uint64_t v;
 	asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
 	return v;
 }
-GPU_FN bool gpu_take(uint64_t *p)
+GPU_FN bool gpu_sem_acquire(uint64_t *p)
 {
 	uint64_t seen = gpu_ld_relaxed(p), old;
 
@@ -127,11 +127,11 @@ GPU_FN bool gpu_take(uint64_t *p)
 	    : "memory");
 	return old == seen;
 }
-GPU_FN void gpu_give(uint64_t *p)
+GPU_FN void gpu_sem_release(uint64_t *p)
 {
 	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
 }
-GPU_FN bool gpu_claim32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
+GPU_FN bool gpu_test_and_set32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
 GPU_FN void gpu_fence(void) { __threadfence_system(); }
 
 struct gpu_v16 {
@@ -148,17 +148,17 @@ GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 {
 	asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
-GPU_FN struct gpu_v16 gpu_ld_packets(const void *p)
+GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p)
 {
 	struct gpu_v16 v;
 	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
 	return v;
 }
-GPU_FN void gpu_st_packets(void *p, struct gpu_v16 v)
+GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
 {
 	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
-GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
 {
 	struct gpu_v16 v;
@@ -172,20 +172,20 @@ GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
  * NVLink keeps a line whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not
  * NVLink.
  */
-#define GPU_LINE_LAST ((threadIdx.x & 7) == 7)
+#define GPU_LL128_FLAG_LANE ((threadIdx.x & 7) == 7)
 
-GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
 {
-	char *p = (char *)unit + (threadIdx.x & 31) * 16;
+	char *p = (char *)slot + (threadIdx.x & 31) * 16;
 
-	if (GPU_LINE_LAST)
+	if (GPU_LL128_FLAG_LANE)
 		v.hi = flag;
 	if ((threadIdx.x & 31) / 8 < lines)
 		asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
-GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
-	const char *p = (const char *)unit + (threadIdx.x & 31) * 16;
+	const char *p = (const char *)slot + (threadIdx.x & 31) * 16;
 
 	if ((threadIdx.x & 31) / 8 < lines)
 		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
@@ -194,14 +194,14 @@ GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint
 		    : "memory");
 }
 
-struct gpu_bar {
+struct gpu_mbar {
 	uint64_t state;
 };
-struct gpu_bulk {
+struct gpu_tma_group {
 }; /* a thread's own in hardware; lane 0 has them all */
 
-/* Where there are no bulk copies: 16 bytes a lane. */
-GPU_FN void gpu_bulk_plain(char *to, const char *from, uint32_t bytes)
+/* Where there are no TMA copies: 16 bytes a lane. */
+GPU_FN void gpu_tma_fallback(char *to, const char *from, uint32_t bytes)
 {
 	for (uint32_t at = (threadIdx.x & 31) * 16; at < bytes; at += 512)
 		*(uint4 *)(to + at) = *(const uint4 *)(from + at);
@@ -209,29 +209,29 @@ GPU_FN void gpu_bulk_plain(char *to, const char *from, uint32_t bytes)
 }
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-GPU_FN void gpu_bulk_own(void)
+GPU_FN void gpu_tma_fence(void)
 {
 	asm volatile("fence.proxy.async;" ::: "memory");
 	__syncwarp();
 }
-GPU_FN void gpu_bar_init(struct gpu_bar *bar)
+GPU_FN void gpu_mbar_init(struct gpu_mbar *bar)
 {
 	if ((threadIdx.x & 31) == 0)
-		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(gpu_shared_at(bar)) : "memory");
-	gpu_bulk_own();
+		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(gpu_smem_addr(bar)) : "memory");
+	gpu_tma_fence();
 }
-GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *bar)
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *bar)
 {
 	if ((threadIdx.x & 31) != 0)
 		return;
-	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_shared_at(bar)), "r"(bytes)
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_smem_addr(bar)), "r"(bytes)
 	    : "memory");
 	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-	                 gpu_shared_at(to)),
-	    "l"(from), "r"(bytes), "r"(gpu_shared_at(bar))
+	                 gpu_smem_addr(to)),
+	    "l"(from), "r"(bytes), "r"(gpu_smem_addr(bar))
 	    : "memory");
 }
-GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
 {
 	uint32_t here;
 
@@ -239,37 +239,37 @@ GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
 		asm volatile(
 		    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
 		    : "=r"(here)
-		    : "r"(gpu_shared_at(bar)), "r"(parity)
+		    : "r"(gpu_smem_addr(bar)), "r"(parity)
 		    : "memory");
 	while (!here);
 	__syncwarp();
 }
-GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes)
+GPU_FN void gpu_tma_store(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
 {
 	if ((threadIdx.x & 31) == 0)
 		asm volatile(
 		    "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to),
-		    "r"(gpu_shared_at(from)), "r"(bytes)
+		    "r"(gpu_smem_addr(from)), "r"(bytes)
 		    : "memory");
 }
-template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *)
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *)
 {
 	asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
 	__syncwarp();
 }
 #else
-GPU_FN void gpu_bulk_own(void) { __syncwarp(); }
-GPU_FN void gpu_bar_init(struct gpu_bar *) {}
-GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *)
+GPU_FN void gpu_tma_fence(void) { __syncwarp(); }
+GPU_FN void gpu_mbar_init(struct gpu_mbar *) {}
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *)
 {
-	gpu_bulk_plain((char *)to, (const char *)from, bytes);
+	gpu_tma_fallback((char *)to, (const char *)from, bytes);
 }
-GPU_FN void gpu_bulk_in_wait(struct gpu_bar *, uint32_t) {}
-GPU_FN void gpu_bulk_out(struct gpu_bulk *, void *to, const void *from, uint32_t bytes)
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *, uint32_t) {}
+GPU_FN void gpu_tma_store(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
 {
-	gpu_bulk_plain((char *)to, (const char *)from, bytes);
+	gpu_tma_fallback((char *)to, (const char *)from, bytes);
 }
-template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *) {}
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *) {}
 #endif
 
 struct f16 {

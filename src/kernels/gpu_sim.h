@@ -21,7 +21,7 @@
 #define GPU_SHARED(T, name, n) \
 	static const char name##_key = 0; \
 	T *const name = (T *)shunt_sim_shared(&name##_key, sizeof(T) * (n))
-#define GPU_SHARED_REST(name, most) GPU_SHARED(char, name, most)
+#define GPU_DYNAMIC_SHARED(name, most) GPU_SHARED(char, name, most)
 #define GPU_UNROLL
 #define GPU_ROLL
 
@@ -45,7 +45,7 @@ uint32_t shunt_sim_ballot(bool vote);
 bool shunt_sim_all(bool vote);
 void shunt_sim_block_barrier(void);
 void shunt_sim_relax(void);
-void shunt_sim_moved(void); /* the thread got on: others need not slow down their polling */
+void shunt_sim_advanced(void); /* the thread got on: others need not slow down their polling */
 void shunt_sim_fence(void);
 void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's memory of this name */
 }
@@ -64,9 +64,9 @@ GPU_FN void gpu_sync(void)
 }
 GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
 GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
-GPU_FN void gpu_stream_wait(void) {}
+GPU_FN void gpu_grid_dependency_wait(void) {}
 GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
-GPU_FN void gpu_nap(uint32_t) { shunt_sim_relax(); }
+GPU_FN void gpu_nanosleep(uint32_t) { shunt_sim_relax(); }
 
 GPU_FN uint64_t gpu_clock_ns(void)
 {
@@ -84,26 +84,26 @@ GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __
 GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
 GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
-GPU_FN uint64_t gpu_ld_taken(const uint64_t *p) { return gpu_ld_acquire(p); }
-GPU_FN void gpu_st_taken(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
+GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_acquire(p); }
+GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
 GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 {
 	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
-	shunt_sim_moved();
+	shunt_sim_advanced();
 }
 /* Released, to sim_copy(): a device has no such order, only less time than the host needs. */
-GPU_FN void gpu_tally(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
-GPU_FN uint64_t gpu_count(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
-GPU_FN uint64_t gpu_meet(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
-GPU_FN uint64_t gpu_ld_acquire_near(const uint64_t *p) { return gpu_ld_acquire(p); }
-GPU_FN bool gpu_take(uint64_t *p)
+GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
+GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
+GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p) { return gpu_ld_acquire(p); }
+GPU_FN bool gpu_sem_acquire(uint64_t *p)
 {
 	uint64_t seen = gpu_ld_relaxed(p);
 
 	return seen && __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
-GPU_FN void gpu_give(uint64_t *p) { gpu_add_release(p, 1); }
-GPU_FN bool gpu_claim32(uint32_t *p)
+GPU_FN void gpu_sem_release(uint64_t *p) { gpu_add_release(p, 1); }
+GPU_FN bool gpu_test_and_set32(uint32_t *p)
 {
 	uint32_t seen = 0;
 
@@ -132,21 +132,21 @@ GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 	shunt_sim_aligned(p);
 	*(struct gpu_v16 *)p = v;
 }
-GPU_FN struct gpu_v16 gpu_ld_packets(const void *p)
+GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p)
 {
 	shunt_sim_aligned(p);
 	return { gpu_ld_acquire((const uint64_t *)p), gpu_ld_acquire((const uint64_t *)p + 1) };
 }
-GPU_FN void gpu_st_packet(uint64_t *p, uint64_t v)
+GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v)
 {
 	gpu_st_release(p, v);
-	shunt_sim_moved();
+	shunt_sim_advanced();
 }
-GPU_FN void gpu_st_packets(void *p, struct gpu_v16 v)
+GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
 {
 	shunt_sim_aligned(p);
-	gpu_st_packet((uint64_t *)p, v.lo);
-	gpu_st_packet((uint64_t *)p + 1, v.hi);
+	gpu_ll8_st((uint64_t *)p, v.lo);
+	gpu_ll8_st((uint64_t *)p + 1, v.hi);
 }
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
@@ -156,49 +156,49 @@ GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
  * other way round the data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no
  * right result contains.
  */
-#define GPU_LINE_LAST (gpu_lane() % 8 == 7)
+#define GPU_LL128_FLAG_LANE (gpu_lane() % 8 == 7)
 #define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
 
-GPU_FN void gpu_line_st(void *unit, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
 {
-	uint64_t *p = (uint64_t *)unit + gpu_lane() * 2;
+	uint64_t *p = (uint64_t *)slot + gpu_lane() * 2;
 	bool mine = gpu_lane() / 8 < lines;
 
-	shunt_sim_aligned(unit, 128);
+	shunt_sim_aligned(slot, 128);
 	if (mine)
 		p[0] = v.lo;
-	if (mine && !GPU_LINE_LAST)
+	if (mine && !GPU_LL128_FLAG_LANE)
 		p[1] = v.hi;
 	shunt_sim_ballot(true);
-	if (mine && GPU_LINE_LAST)
+	if (mine && GPU_LL128_FLAG_LANE)
 		__atomic_store_n(&p[1], flag, SHUNT_SIM_RELEASE);
-	shunt_sim_moved();
+	shunt_sim_advanced();
 }
 
-GPU_FN void gpu_line_ld(const void *unit, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
 {
-	const uint64_t *p = (const uint64_t *)unit + gpu_lane() * 2;
+	const uint64_t *p = (const uint64_t *)slot + gpu_lane() * 2;
 	uint64_t seen = flag;
 	bool mine = gpu_lane() / 8 < lines;
 
-	shunt_sim_aligned(unit, 128);
-	if (mine && GPU_LINE_LAST)
+	shunt_sim_aligned(slot, 128);
+	if (mine && GPU_LL128_FLAG_LANE)
 		seen = __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
 	uint32_t there = shunt_sim_ballot(seen == flag);
 	v->lo = v->hi = SHUNT_SIM_NO_DATA;
 	if (mine && (there >> (gpu_lane() | 7) & 1)) {
 		v->lo = p[0];
-		v->hi = GPU_LINE_LAST ? seen : p[1];
+		v->hi = GPU_LL128_FLAG_LANE ? seen : p[1];
 	}
 }
 
-/* Bulk copies take place as late as they may: in the wait for them. All are lane 0's. */
-struct gpu_bar {
+/* TMA copies take place as late as they may: in the wait for them. All are lane 0's. */
+struct gpu_mbar {
 	const void *from;
 	void *to;
 	uint32_t bytes, uses;
 };
-struct gpu_bulk {
+struct gpu_tma_group {
 	struct {
 		void *to;
 		const void *from;
@@ -207,13 +207,13 @@ struct gpu_bulk {
 	uint32_t n = 0;
 };
 
-GPU_FN void shunt_sim_bulk(void *to, const void *from, uint32_t bytes)
+GPU_FN void shunt_sim_tma_copy(void *to, const void *from, uint32_t bytes)
 {
 	for (uint32_t at = 0; at < bytes; at += 16)
 		gpu_st16((char *)to + at, gpu_ld16((const char *)from + at));
-	shunt_sim_moved();
+	shunt_sim_advanced();
 }
-GPU_FN void shunt_sim_bulk_ok(const void *a, const void *b, uint32_t bytes)
+GPU_FN void shunt_sim_tma_check(const void *a, const void *b, uint32_t bytes)
 {
 	shunt_sim_aligned(a);
 	shunt_sim_aligned(b);
@@ -221,44 +221,44 @@ GPU_FN void shunt_sim_bulk_ok(const void *a, const void *b, uint32_t bytes)
 		__builtin_trap();
 }
 
-GPU_FN void gpu_bulk_own(void) { gpu_warp_sync(); }
-GPU_FN void gpu_bar_init(struct gpu_bar *bar)
+GPU_FN void gpu_tma_fence(void) { gpu_warp_sync(); }
+GPU_FN void gpu_mbar_init(struct gpu_mbar *bar)
 {
 	if (gpu_lane() == 0)
 		bar->uses = 0;
 	gpu_warp_sync();
 }
-GPU_FN void gpu_bulk_in(void *to, const void *from, uint32_t bytes, struct gpu_bar *bar)
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *bar)
 {
 	if (gpu_lane() != 0)
 		return;
-	shunt_sim_bulk_ok(to, from, bytes);
+	shunt_sim_tma_check(to, from, bytes);
 	bar->to = to;
 	bar->from = from;
 	bar->bytes = bytes;
 }
-GPU_FN void gpu_bulk_in_wait(struct gpu_bar *bar, uint32_t parity)
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
 {
 	if (gpu_lane() == 0) {
 		if ((bar->uses++ & 1) != parity) /* a device would not wait, or wait for ever */
 			__builtin_trap();
-		shunt_sim_bulk(bar->to, bar->from, bar->bytes);
+		shunt_sim_tma_copy(bar->to, bar->from, bar->bytes);
 	}
 	gpu_warp_sync();
 }
-GPU_FN void gpu_bulk_out(struct gpu_bulk *b, void *to, const void *from, uint32_t bytes)
+GPU_FN void gpu_tma_store(struct gpu_tma_group *b, void *to, const void *from, uint32_t bytes)
 {
 	if (gpu_lane() != 0)
 		return;
-	shunt_sim_bulk_ok(to, from, bytes);
+	shunt_sim_tma_check(to, from, bytes);
 	if (b->n == 2)
 		__builtin_trap();
 	b->out[b->n++] = { to, from, bytes };
 }
-template <int N> GPU_FN void gpu_bulk_out_wait(struct gpu_bulk *b)
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b)
 {
 	for (; b->n > N; b->n--) {
-		shunt_sim_bulk(b->out[0].to, b->out[0].from, b->out[0].bytes);
+		shunt_sim_tma_copy(b->out[0].to, b->out[0].from, b->out[0].bytes);
 		b->out[0] = b->out[1];
 	}
 	gpu_warp_sync();

@@ -37,29 +37,29 @@
 	X(reduce_scatter2_few,   reduce_scatter, shunt_kargs_few) \
 	X(reduce_scatter4_few,   reduce_scatter, shunt_kargs_few) \
 	X(reduce_scatter8_few,   reduce_scatter, shunt_kargs_few) \
-	X(swap,                  swap,           shunt_kargs) \
-	X(swap_parts,            swap,           shunt_kargs) \
-	X(exchange2,             exchange,       shunt_kargs_few) \
-	X(exchange4,             exchange,       shunt_kargs_few) \
-	X(exchange8,             exchange,       shunt_kargs_few) \
-	X(exchange_one,          exchange,       shunt_kargs_few) \
-	X(exchange_many,         exchange,       shunt_kargs_many) \
-	X(chunks2,               chunks,         shunt_kargs_few) \
-	X(chunks4,               chunks,         shunt_kargs_few) \
-	X(chunks8,               chunks,         shunt_kargs_few) \
-	X(chunks_many,           chunks,         shunt_kargs_many) \
-	X(bulk2,                 bulk,           shunt_kargs_few) \
-	X(bulk,                  bulk,           shunt_kargs_few) \
-	X(bulk_many,             bulk,           shunt_kargs_many) \
+	X(pairwise,              pairwise,       shunt_kargs) \
+	X(pairwise_parts,        pairwise,       shunt_kargs) \
+	X(ll128_2,               ll128,          shunt_kargs_few) \
+	X(ll128_4,               ll128,          shunt_kargs_few) \
+	X(ll128_8,               ll128,          shunt_kargs_few) \
+	X(ll128_one,             ll128,          shunt_kargs_few) \
+	X(ll128_many,            ll128,          shunt_kargs_many) \
+	X(simple2,               simple,         shunt_kargs_few) \
+	X(simple4,               simple,         shunt_kargs_few) \
+	X(simple8,               simple,         shunt_kargs_few) \
+	X(simple_many,           simple,         shunt_kargs_many) \
+	X(tma2,                  tma,            shunt_kargs_few) \
+	X(tma,                   tma,            shunt_kargs_few) \
+	X(tma_many,              tma,            shunt_kargs_many) \
 	X(barrier,               barrier,        shunt_kargs_barrier) \
-	X(pulls2,                pulls,          shunt_kargs_pull) \
-	X(pulls4,                pulls,          shunt_kargs_pull) \
-	X(pulls8,                pulls,          shunt_kargs_pull) \
+	X(direct2,               direct,         shunt_kargs_direct) \
+	X(direct4,               direct,         shunt_kargs_direct) \
+	X(direct8,               direct,         shunt_kargs_direct) \
 	X(plan,                  plan,           shunt_kargs_plan) \
-	X(plan_lines,            plan,           shunt_kargs_plan)
+	X(plan_ll128,            plan,           shunt_kargs_plan)
 /* The .cu files, each a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
-	X(oneshot) X(twoshot) X(reduce_scatter) X(swap) X(exchange) X(chunks) X(bulk) X(barrier) X(pulls) \
+	X(oneshot) X(twoshot) X(reduce_scatter) X(pairwise) X(ll128) X(simple) X(tma) X(barrier) X(direct) \
 	X(plan)
 #define SHUNT_HOT_ROWS(X, shape) \
 	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
@@ -109,27 +109,27 @@
 	SHUNT_HOT_ROWS(X, reduce_scatter2_few) \
 	SHUNT_HOT_ROWS(X, reduce_scatter4_few) \
 	SHUNT_HOT_ROWS(X, reduce_scatter8_few) \
-	SHUNT_COPY_ROWS(X, swap) \
-	SHUNT_COPY_ROWS(X, swap_parts) \
-	SHUNT_HOT_ROWS(X, exchange2) \
-	SHUNT_HOT_ROWS(X, exchange4) \
-	SHUNT_COPY_ROWS(X, exchange8) \
-	SHUNT_PACKS_ROW(X, exchange_one) \
-	SHUNT_COPY_ROWS(X, exchange_many) \
-	SHUNT_HOT_ROWS(X, chunks2) \
-	SHUNT_HOT_ROWS(X, chunks4) \
-	SHUNT_KERNEL_ROWS(X, chunks8) \
-	SHUNT_COPY_ROWS(X, chunks8) \
-	SHUNT_COPY_ROWS(X, chunks_many) \
-	SHUNT_HOT_ROWS(X, bulk2) \
-	SHUNT_COPY_ROWS(X, bulk) \
-	SHUNT_COPY_ROWS(X, bulk_many) \
+	SHUNT_COPY_ROWS(X, pairwise) \
+	SHUNT_COPY_ROWS(X, pairwise_parts) \
+	SHUNT_HOT_ROWS(X, ll128_2) \
+	SHUNT_HOT_ROWS(X, ll128_4) \
+	SHUNT_COPY_ROWS(X, ll128_8) \
+	SHUNT_PACKS_ROW(X, ll128_one) \
+	SHUNT_COPY_ROWS(X, ll128_many) \
+	SHUNT_HOT_ROWS(X, simple2) \
+	SHUNT_HOT_ROWS(X, simple4) \
+	SHUNT_KERNEL_ROWS(X, simple8) \
+	SHUNT_COPY_ROWS(X, simple8) \
+	SHUNT_COPY_ROWS(X, simple_many) \
+	SHUNT_HOT_ROWS(X, tma2) \
+	SHUNT_COPY_ROWS(X, tma) \
+	SHUNT_COPY_ROWS(X, tma_many) \
 	SHUNT_BARRIER_ROW(X, barrier) \
-	SHUNT_HOT_ROWS(X, pulls2) \
-	SHUNT_HOT_ROWS(X, pulls4) \
-	SHUNT_KERNEL_ROWS(X, pulls8) \
+	SHUNT_HOT_ROWS(X, direct2) \
+	SHUNT_HOT_ROWS(X, direct4) \
+	SHUNT_KERNEL_ROWS(X, direct8) \
 	SHUNT_PLAN_ROWS(X, plan) \
-	SHUNT_PLAN_ROWS(X, plan_lines)
+	SHUNT_PLAN_ROWS(X, plan_ll128)
 /* clang-format on */
 #define SHUNT_SHAPE_ENUM(name, source, args) SHUNT_SHAPE_##name,
 #define SHUNT_SOURCE_ENUM(name) SHUNT_SOURCE_##name,

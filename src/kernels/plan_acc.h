@@ -64,7 +64,7 @@ template <typename T> struct plan_acc<T, false, true> {
 
 /* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
 template <int P, typename T, bool HOT>
-GPU_FN void plan_fold_packs(
+GPU_FN void plan_reduce_packs(
     struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want, const struct gpu_v16 v[P], uint32_t redop)
 {
 	GPU_UNROLL

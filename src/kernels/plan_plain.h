@@ -4,12 +4,12 @@
 /* Operations on plain data: copies and reductions. */
 #include "kernels/plan_acc.h"
 
-GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
+GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w)
 {
-	const struct shunt_prog_place *o = (const struct shunt_prog_place *)(op + 1);
-	uint64_t units, n = plan_share(r, op, w, &units);
-	const char *from = plan_place(r, o[0], units, false);
-	char *to = plan_place(r, o[1], units, false);
+	const struct shunt_prog_addr *o = (const struct shunt_prog_addr *)(op + 1);
+	uint64_t units, n = plan_block_share(r, op, w, &units);
+	const char *from = plan_addr(r, o[0], units, false);
+	char *to = plan_addr(r, o[1], units, false);
 
 	GPU_ROLL
 	for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
@@ -22,10 +22,10 @@ GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, 
 
 /* Sources are loaded four at a time, and one of a thread's pieces after the other. */
 template <typename T, bool HOT>
-GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
+GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w)
 {
-	const struct shunt_prog_place *s = (const struct shunt_prog_place *)(op + 1), *d = s + op->nsrc;
-	uint64_t units, n = plan_share(r, op, w, &units);
+	const struct shunt_prog_addr *s = (const struct shunt_prog_addr *)(op + 1), *d = s + op->nsrc;
+	uint64_t units, n = plan_block_share(r, op, w, &units);
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
 
 	GPU_ROLL
@@ -40,7 +40,7 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 			GPU_UNROLL
 			for (uint32_t k = 0; k < 4; k++)
 				if (first + k < nsrc)
-					v[k] = gpu_ld16(plan_place(r, s[first + k], units, false) + i * 16);
+					v[k] = gpu_ld16(plan_addr(r, s[first + k], units, false) + i * 16);
 			if (nsrc == 1)
 				break;
 			GPU_UNROLL
@@ -54,12 +54,12 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 			v[0] = acc.result();
 		GPU_ROLL
 		for (uint32_t k = 0; k < ndst; k++)
-			gpu_st16(plan_place(r, d[k], units, false) + i * 16, v[0]);
+			gpu_st16(plan_addr(r, d[k], units, false) + i * 16, v[0]);
 	}
 }
 
 template <typename T>
-GPU_FN void plan_reduce(const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w)
+GPU_FN void plan_reduce(const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w)
 {
 	const bool can = is_hot<T, op_sum>::value;
 

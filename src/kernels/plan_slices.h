@@ -9,24 +9,24 @@
 #include "kernels/plan_run.h"
 
 /* The window of the loop that we are in, in units; length 0: none. */
-struct window {
+struct loop_iter {
 	uint64_t at, length;
 };
 
-GPU_FN char *plan_at(const struct shunt_prog_place &p, uint64_t half) { return p.at + (p.in_scratch & half); }
+GPU_FN char *plan_scratch_addr(const struct shunt_prog_addr &p, uint64_t half) { return p.at + (p.in_scratch & half); }
 
 /* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
-GPU_FN char *plan_place(const struct plan_run *r, const struct shunt_prog_place &p, uint64_t units, bool packets)
+GPU_FN char *plan_addr(const struct plan_run *r, const struct shunt_prog_addr &p, uint64_t units, bool packets)
 {
-	return plan_at(p, r->half) + (units * r->unit << packets);
+	return plan_scratch_addr(p, r->half) + (units * r->unit << packets);
 }
 
 /*
  * What of the operation's slices is ours now: the 16-byte pieces, and how many units behind the slices' starts they
  * are.
  */
-GPU_FN uint64_t plan_share(
-    const struct plan_run *r, const struct shunt_prog_op *op, const struct window &w, uint64_t *units_p)
+GPU_FN uint64_t plan_block_share(
+    const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w, uint64_t *units_p)
 {
 	uint64_t units = op->size * r->chunk, first = 0;
 
@@ -34,17 +34,17 @@ GPU_FN uint64_t plan_share(
 		first = w.at < units ? w.at : units;
 		units = units - first < w.length ? units - first : w.length;
 	}
-	units = plan_part(op, units, &first);
+	units = plan_split(op, units, &first);
 	*units_p = first;
 	return units * r->unit16;
 }
 
 /* The same of an operation that no window cuts. */
-GPU_FN uint64_t plan_share_whole(const struct plan_run *r, const struct shunt_prog_op *op, uint64_t *units_p)
+GPU_FN uint64_t plan_block_share_whole(const struct plan_run *r, const struct shunt_prog_op *op, uint64_t *units_p)
 {
-	struct window none = { 0, 0 };
+	struct loop_iter none = { 0, 0 };
 
-	return plan_share(r, op, none, units_p);
+	return plan_block_share(r, op, none, units_p);
 }
 
 #define PIECES 4u /* that a thread has under way */

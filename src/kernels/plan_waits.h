@@ -2,7 +2,7 @@
 #ifndef SHUNT_KERNELS_PLAN_WAITS_H
 #define SHUNT_KERNELS_PLAN_WAITS_H
 /*
- * How blocks and ranks wait for each other: operations on counters in the arenas, which only ever grow, and on
+ * How blocks and ranks wait for each other: operations on counters in the resources, which only ever grow, and on
  * semaphores.
  */
 #include "kernels/plan_run.h"
@@ -29,13 +29,13 @@ GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64
  * `blocks` blocks of this rank meet, as often as they like, at a counter of arrivals. Arrive: thread 0's return says
  * when all are there.
  */
-GPU_FN uint64_t plan_arrive(uint64_t *counter, uint32_t blocks)
+GPU_FN uint64_t plan_blocks_arrive(uint64_t *counter, uint32_t blocks)
 {
 	uint64_t before = 0;
 
 	gpu_sync();
 	if (gpu_tid() == 0)
-		before = gpu_meet(counter, 1);
+		before = gpu_fetch_add_acq_rel(counter, 1);
 	return (before / blocks + 1) * blocks;
 }
 
@@ -45,7 +45,7 @@ GPU_FN bool plan_await_blocks(struct plan_run *r, const uint64_t *counter, uint6
 	uint64_t seen;
 
 	spin_init(&spin, r->ctrl);
-	while ((seen = gpu_ld_acquire_near(counter)) < all) {
+	while ((seen = gpu_ld_acquire_gpu(counter)) < all) {
 		uint32_t reason = spin_expired(&spin);
 
 		if (reason) {
@@ -58,7 +58,7 @@ GPU_FN bool plan_await_blocks(struct plan_run *r, const uint64_t *counter, uint6
 
 GPU_NOINLINE bool plan_barrier(struct plan_run *r, uint64_t *counter, uint32_t blocks)
 {
-	uint64_t all = plan_arrive(counter, blocks);
+	uint64_t all = plan_blocks_arrive(counter, blocks);
 
 	if (gpu_tid() == 0 && !plan_await_blocks(r, counter, all))
 		return false;
@@ -69,12 +69,12 @@ GPU_NOINLINE bool plan_barrier(struct plan_run *r, uint64_t *counter, uint32_t b
 
 GPU_FN struct shunt_plan_slot *plan_slot(const struct plan_run *r, const struct shunt_prog_operand &o, uint32_t rank)
 {
-	return (struct shunt_plan_slot *)(r->arena[rank] + r->head->slots_at) + o.index;
+	return (struct shunt_plan_slot *)(r->resources[rank] + r->head->slots_at) + o.index;
 }
 
 GPU_FN uint64_t *plan_semaphore(const struct plan_run *r, const struct shunt_prog_operand &o)
 {
-	return (uint64_t *)(r->arena[r->rank] + r->head->semaphores_at + o.index * 64);
+	return (uint64_t *)(r->resources[r->rank] + r->head->semaphores_at + o.index * 64);
 }
 
 GPU_FN void plan_signal(struct plan_run *r, const struct shunt_prog_op *op)
@@ -92,13 +92,13 @@ GPU_FN bool plan_wait(struct plan_run *r, const struct shunt_prog_op *op)
 	for (uint32_t j = gpu_tid(); j < op->nsrc; j += gpu_ntid()) {
 		struct shunt_plan_slot *slot = plan_slot(r, o[j], r->rank);
 
-		if (!plan_await(r, &slot->signals, gpu_count(&slot->waits, 1) + 1, o[j].rank))
+		if (!plan_await(r, &slot->signals, gpu_fetch_add(&slot->waits, 1) + 1, o[j].rank))
 			return false;
 	}
 	return true;
 }
 
-GPU_FN bool plan_take(struct plan_run *r, const struct shunt_prog_op *op)
+GPU_FN bool plan_sem_acquire(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
 
@@ -107,7 +107,7 @@ GPU_FN bool plan_take(struct plan_run *r, const struct shunt_prog_op *op)
 		struct spin spin;
 
 		spin_init(&spin, r->ctrl);
-		while (!gpu_take(value)) {
+		while (!gpu_sem_acquire(value)) {
 			uint32_t reason = spin_expired(&spin);
 
 			if (reason) {
@@ -119,11 +119,11 @@ GPU_FN bool plan_take(struct plan_run *r, const struct shunt_prog_op *op)
 	return true;
 }
 
-GPU_FN void plan_give(struct plan_run *r, const struct shunt_prog_op *op)
+GPU_FN void plan_sem_release(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_operand *o = (const struct shunt_prog_operand *)(op + 1);
 
 	for (uint32_t j = gpu_tid(); j < op->nsrc; j += gpu_ntid())
-		gpu_give(plan_semaphore(r, o[j]));
+		gpu_sem_release(plan_semaphore(r, o[j]));
 }
 #endif

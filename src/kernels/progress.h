@@ -16,10 +16,10 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 		return;
 	gpu_st_relaxed(&p->now, op);
 	if (op >> 63) /* captured: its graph runs */
-		gpu_tally(&p->replays, 1);
+		gpu_add_relaxed(&p->replays, 1);
 	else
 		gpu_st_relaxed(&p->eager, op);
-	gpu_tally(&p->begun, gpu_nbid() * gpu_ntid() / 32);
+	gpu_add_relaxed(&p->begun, gpu_nbid() * gpu_ntid() / 32);
 }
 
 /*
@@ -29,7 +29,7 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {
 	if (op && gpu_lane() == 0)
-		gpu_tally(&ctrl->progress.ended, 1);
+		gpu_add_relaxed(&ctrl->progress.ended, 1);
 }
 
 GPU_FN struct shunt_ctrl *progress_ctrl(const struct shunt_kargs &a) { return (struct shunt_ctrl *)a.peer[a.rank]; }
@@ -48,9 +48,9 @@ template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a)
 #define PROGRESS_APART(a, ...) PROGRESS_AS(a, (void)0, __VA_ARGS__)
 #define PROGRESS_AS(a, together, ...) \
 	{ \
-		gpu_stream_wait(); \
+		gpu_grid_dependency_wait(); \
 		progress_begin(progress_ctrl(a), progress_args(a).op); \
-		if (check_is_here(progress_args(a), SHUNT_CHECK_CALLS)) \
+		if (check_is_block(progress_args(a), SHUNT_CHECK_CALLS)) \
 			check_calls(progress_ctrl(a), progress_args(a).check, progress_args(a).count, \
 			    progress_args(a).rank, progress_args(a).nranks); \
 		else \

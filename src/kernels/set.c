@@ -19,7 +19,7 @@ static const struct shunt_kernel_desc descs[SHUNT_NKERNELS] = {
 		.name = TEXT_OF(SHUNT_KERNEL_NAME(shape, op, type)), \
 		.arg_bytes = ARG_BYTES_OF_##shape, \
 		.fatbin = FATBIN_OF_##shape, \
-		.dynamic_shared = (unsigned)FATBIN_OF_##shape == SHUNT_SOURCE_bulk, \
+		.dynamic_shared = (unsigned)FATBIN_OF_##shape == SHUNT_SOURCE_tma, \
 	},
 	SHUNT_KERNEL_LIST(DESC)
 #undef DESC
@@ -34,7 +34,7 @@ const struct shunt_kernel_set shunt_kernels = {
 	.built_by = shunt_fatbins_made,
 	.max_blocks = SHUNT_MAX_BLOCKS,
 	.max_threads = SHUNT_MAX_THREADS,
-	.cluster_blocks = SHUNT_CHUNKS_SIDE,
-	.cluster_kernel = SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, 6), /* float16 */
-	.shared_bytes = SHUNT_BULK_MOST,
+	.cluster_blocks = SHUNT_CLUSTER_BLOCKS,
+	.cluster_kernel = SHUNT_KERNEL(SHUNT_SHAPE_tma2, SHUNT_KOP_SUM, 6), /* float16 */
+	.shared_bytes = SHUNT_TMA_MAX_BYTES,
 };

@@ -28,7 +28,7 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 		return 0;
 	if (gpu_ld_relaxed32(&s->ctrl->abort))
 		return SHUNT_FAULT_ABORT;
-	uint64_t limit = gpu_ld_relaxed(&s->ctrl->words->limit_ns);
+	uint64_t limit = gpu_ld_relaxed(&s->ctrl->host_ctrl->limit_ns);
 	if (limit == SHUNT_LIMIT_ABORT)
 		return SHUNT_FAULT_ABORT;
 	if (!limit)
@@ -42,7 +42,8 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 /* The reason why a spin of this rank ended, for who was not told. */
 GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 {
-	bool aborted = gpu_ld_relaxed32(&ctrl->abort) || gpu_ld_relaxed(&ctrl->words->limit_ns) == SHUNT_LIMIT_ABORT;
+	bool aborted =
+	    gpu_ld_relaxed32(&ctrl->abort) || gpu_ld_relaxed(&ctrl->host_ctrl->limit_ns) == SHUNT_LIMIT_ABORT;
 
 	return aborted ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
 }
@@ -50,9 +51,9 @@ GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 /* The host's record, for the first thread that has something to tell; the others get NULL. */
 GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer)
 {
-	struct shunt_fault *f = &ctrl->words->fault;
+	struct shunt_fault *f = &ctrl->host_ctrl->fault;
 
-	if (!gpu_claim32(&ctrl->broken))
+	if (!gpu_test_and_set32(&ctrl->broken))
 		return 0;
 	f->rank = rank;
 	f->peer = peer;
@@ -64,30 +65,30 @@ GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, ui
 GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_t reason)
 {
 	gpu_st_release(&f->set, reason);
-	gpu_claim32(&ctrl->abort);
+	gpu_test_and_set32(&ctrl->abort);
 }
 
 /*
  * Was it a peer that raised our abort word, because it awaits a message of another size than we sent? Then that is what
  * there is to tell.
  */
-GPU_NOINLINE bool spin_refused(struct shunt_ctrl *ctrl, uint32_t rank)
+GPU_NOINLINE bool spin_rejected(struct shunt_ctrl *ctrl, uint32_t rank)
 {
 	gpu_ld_acquire((const uint64_t *)&ctrl->abort);
 	for (uint32_t p = 0; p < SHUNT_KARGS_MAX_RANKS; p++) {
-		uint64_t *refused = &ctrl->check.refused[p].set;
+		uint64_t *rejected = &ctrl->check.rejected[p].set;
 		struct shunt_fault *f;
 
-		if (!gpu_ld_acquire(refused))
+		if (!gpu_ld_acquire(rejected))
 			continue;
 		f = spin_fault(ctrl, rank, p);
 		if (!f)
 			return true;
 		f->mine.what = f->theirs.what = SHUNT_CHECK_MESSAGES;
 		f->theirs.kind = 1;
-		f->mine.number = f->theirs.number = (uint32_t)gpu_ld_relaxed(refused + 1);
-		f->mine_count = gpu_ld_relaxed(refused + 2);
-		f->theirs_count = gpu_ld_relaxed(refused + 3);
+		f->mine.number = f->theirs.number = (uint32_t)gpu_ld_relaxed(rejected + 1);
+		f->mine_count = gpu_ld_relaxed(rejected + 2);
+		f->theirs_count = gpu_ld_relaxed(rejected + 3);
 		spin_give_up(ctrl, f, SHUNT_FAULT_MISMATCH);
 		return true;
 	}
@@ -100,7 +101,7 @@ GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t
 {
 	struct shunt_fault *f;
 
-	if (reason == SHUNT_FAULT_ABORT && spin_refused(ctrl, rank))
+	if (reason == SHUNT_FAULT_ABORT && spin_rejected(ctrl, rank))
 		return;
 	f = spin_fault(ctrl, rank, peer);
 	if (!f)

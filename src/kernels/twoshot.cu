@@ -4,61 +4,61 @@
  * part, and sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A
  * reduce sends it to the root only.
  *
- * Parts are padded to the same number of units, so that in every round a channel hears from every peer in both shots.
+ * Parts are padded to the same number of slots, so that in every round a channel hears from every peer in both shots.
  * It may overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer
  * sent after it had finished e-2. Of the second shot's slots there is one set: who stores there in epoch e has heard in
  * its first shot from the rank whose slots they are, and that rank had read what came in e-1 before it spoke.
  */
-#include "kernels/lines.h"
+#include "kernels/ll128.h"
 
 template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twoshot(const A &args)
 {
-	const struct shunt_kargs &a = common(args);
-	const uint32_t depth = SHUNT_LINE_SLOTS / N;
-	struct lines l = lines_init<T>(args);
-	uint64_t part = (l.units + a.nranks - 1) / a.nranks;
+	const struct shunt_kargs &a = kargs_of(args);
+	const uint32_t depth = SHUNT_LL128_SLOTS / N;
+	struct ll128 l = ll128_init<T>(args);
+	uint64_t part = (l.nslots + a.nranks - 1) / a.nranks;
 	bool to_root = a.flags & SHUNT_K_TO_ROOT, stores = !to_root || a.rank == a.root;
 
 	if (l.channel >= part)
 		return;
 	uint64_t epoch = l.ctrl->epoch[l.channel],
-	         shot2 = SHUNT_HOP2_AT + (uint64_t)l.channel * SHUNT_LINE_SLOTS * SHUNT_UNIT_WIRE;
+	         shot2 = SHUNT_HOP2_AT + (uint64_t)l.channel * SHUNT_LL128_SLOTS * SHUNT_LL128_SLOT_WIRE;
 
 	for (uint64_t first = l.channel; first < part; first += (uint64_t)l.nchannels * depth) {
-		uint32_t units = lines_round<N>(l, first, part);
-		uint64_t shot1 = lines_slots<N>(l, a, ++epoch);
-		struct gpu_v16 v[SHUNT_LINE_SLOTS];
+		uint32_t nslots = ll128_round<N>(l, first, part);
+		uint64_t shot1 = ll128_slots_at<N>(l, a, ++epoch);
+		struct gpu_v16 v[SHUNT_LL128_SLOTS];
 
-		lines_load<T, N, SHUNT_LINE_SLOTS / N, P>(l, args, part, 0, first, units, v);
-		lines_scale<T, Op, SHUNT_LINE_SLOTS>(a, v);
-		FOR_SLOTS (k, r, units, a) {
+		ll128_load<T, N, SHUNT_LL128_SLOTS / N, P>(l, args, part, 0, first, nslots, v);
+		ll128_scale<T, Op, SHUNT_LL128_SLOTS>(a, v);
+		FOR_SLOTS (k, r, nslots, a) {
 			if (r != a.rank)
-				gpu_line_st(
-				    a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_UNIT_WIRE, v[k * N + r], epoch);
+				gpu_ll128_st(
+				    a.peer[r] + shot1 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, v[k * N + r], epoch);
 		}
-		if (!lines_wait<N>(l, a, shot1, units, epoch, v))
+		if (!ll128_wait<N>(l, a, shot1, nslots, epoch, v))
 			return;
 		GPU_UNROLL
 		for (uint32_t k = 0; k < depth; k++)
-			if (k < units) {
-				struct gpu_v16 sum = lines_fold<T, Op, N>(a, &v[k * N]);
+			if (k < nslots) {
+				struct gpu_v16 sum = ll128_reduce<T, Op, N>(a, &v[k * N]);
 
 				if (!to_root)
-					lines_send_all(a, shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+					ll128_send_all(a, shot2 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, sum, epoch);
 				else if (!stores)
-					gpu_line_st(
-					    a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_UNIT_WIRE, sum, epoch);
+					gpu_ll128_st(a.peer[a.root] + shot2 + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE,
+					    sum, epoch);
 				if (stores)
-					lines_write<T, P>(
+					ll128_write<T, P>(
 					    l, args, a.rank * part + first + (uint64_t)k * l.nchannels, sum);
 			}
 		if (!stores)
 			continue;
-		if (!lines_wait<N>(l, a, shot2, units, epoch, v))
+		if (!ll128_wait<N>(l, a, shot2, nslots, epoch, v))
 			return;
-		FOR_SLOTS (k, r, units, a) {
+		FOR_SLOTS (k, r, nslots, a) {
 			if (r != a.rank)
-				lines_write<T, P>(l, args, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
+				ll128_write<T, P>(l, args, r * part + first + (uint64_t)k * l.nchannels, v[k * N + r]);
 		}
 	}
 	gpu_warp_sync();
@@ -66,7 +66,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 		l.ctrl->epoch[l.channel] = epoch;
 }
 
-#define LINES_BODY twoshot
+#define LL128_BODY twoshot
 SHUNT_HOT_ROWS(INSTANCE4, twoshot4)
 SHUNT_HOT_ROWS(PACKS4, twoshot4_packs)
 SHUNT_KERNEL_ROWS(INSTANCE8, twoshot8)

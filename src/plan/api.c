@@ -5,46 +5,46 @@
 #include <string.h>
 #include "plan/registry_priv.h"
 
-static int add(struct shunt_plan *plan, char *why, size_t bytes)
+static int register_plan(struct shunt_plan *plan, char *reason, size_t bytes)
 {
 	int err = shunt_plan_registry_add(plan);
 
 	if (!err)
 		return 0;
-	if (why)
-		snprintf(why, bytes, "%s: plan %s: %s", plan->source, plan->name,
+	if (reason)
+		snprintf(reason, bytes, "%s: plan %s: %s", plan->source, plan->name,
 		    err == -EEXIST ? "the same is there already" : strerror(-err));
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	return err;
 }
 
-static int is_null(const char *what, char *why, size_t bytes)
+static int fail_null(const char *what, char *reason, size_t bytes)
 {
-	if (why)
-		snprintf(why, bytes, "%s is NULL", what);
+	if (reason)
+		snprintf(reason, bytes, "%s is NULL", what);
 	return -EINVAL;
 }
 
-int shunt_plan_register_file(const char *path, char *why, size_t bytes)
+int shunt_plan_register_file(const char *path, char *reason, size_t bytes)
 {
 	struct shunt_plan *plan;
 	int err;
 
 	if (!path)
-		return is_null("path", why, bytes);
-	err = shunt_plan_load_file(path, &plan, why, bytes);
-	return err ? err : add(plan, why, bytes);
+		return fail_null("path", reason, bytes);
+	err = shunt_plan_load_file(path, &plan, reason, bytes);
+	return err ? err : register_plan(plan, reason, bytes);
 }
 
-int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *why, size_t bytes)
+int shunt_plan_register(const char *label, const void *json, size_t json_bytes, char *reason, size_t bytes)
 {
 	struct shunt_plan *plan;
 	int err;
 
 	if (!label || !json)
-		return is_null(label ? "json" : "label", why, bytes);
-	err = shunt_plan_load_buffer(label, json, json_bytes, &plan, why, bytes);
-	return err ? err : add(plan, why, bytes);
+		return fail_null(label ? "json" : "label", reason, bytes);
+	err = shunt_plan_load_buffer(label, json, json_bytes, &plan, reason, bytes);
+	return err ? err : register_plan(plan, reason, bytes);
 }
 
 int shunt_plan_unregister(const char *name)

@@ -76,7 +76,7 @@ static int by_pair(const void *x, const void *y)
 }
 
 /* The first in ends[0..n) that is not before (a, b, 0). */
-static size_t first_of(const struct end *ends, size_t n, uint32_t a, uint32_t b)
+static size_t find_first(const struct end *ends, size_t n, uint32_t a, uint32_t b)
 {
 	const struct end key = { a, b, 0 };
 	size_t low = 0, high = n;
@@ -109,7 +109,7 @@ static int pair_channels(struct check *c, int type)
 	qsort(ends, n, sizeof(*ends), by_pair);
 	for (size_t i = 0; i < n;) {
 		uint32_t a = ends[i].a, b = ends[i].b;
-		size_t other = first_of(ends, n, b, a);
+		size_t other = find_first(ends, n, b, a);
 
 		for (; i < n && ends[i].a == a && ends[i].b == b; i++, other++) {
 			struct shunt_plan_channel *channel =
@@ -271,7 +271,7 @@ static int check_slice(struct check *c, const struct shunt_plan_op *op, uint32_t
 	if (s->packet && s->buffer != SHUNT_PLAN_SCRATCH)
 		return shunt_json_fail(&c->log->json, EINVAL, "%s is in %s, expected scratch: it holds packets", text,
 		    shunt_plan_buffer_name((enum shunt_plan_buffer)s->buffer));
-	if (s->packet && !c->plan->packets)
+	if (s->packet && !c->plan->ll)
 		return shunt_json_fail(
 		    &c->log->json, EINVAL, "%s holds packets, expected none unless protocol is \"LL\"", text);
 	if (s->place != SHUNT_PLAN_LOCAL && c->plan->reuse_resources && s->buffer != SHUNT_PLAN_SCRATCH)
@@ -341,35 +341,35 @@ static int check_op(struct check *c, const struct shunt_plan_op *op, uint32_t ra
 }
 
 /* One use of a barrier. */
-struct meeting {
+struct barrier_use {
 	struct shunt_plan_op *op;
 	uint32_t block, order;
 };
 
 static int by_barrier(const void *x, const void *y)
 {
-	const struct meeting *p = x, *q = y;
+	const struct barrier_use *p = x, *q = y;
 
 	if (p->op->barrier != q->op->barrier)
 		return p->op->barrier < q->op->barrier ? -1 : 1;
 	return p->order < q->order ? -1 : p->order > q->order;
 }
 
-static void set_at(struct check *c, uint32_t rank, uint32_t block, const struct shunt_plan_op *op)
+static void set_location(struct check *c, uint32_t rank, uint32_t block, const struct shunt_plan_op *op)
 {
-	c->log->at = (struct shunt_plan_at){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code] };
+	c->log->at = (struct shunt_plan_location){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code] };
 }
 
 /* Uses of each barrier agree about how many blocks meet there, and so many do. Then barriers get dense numbers. */
-static int check_meetings(struct check *c, uint32_t rank, struct meeting *meetings, size_t n)
+static int check_barriers(struct check *c, uint32_t rank, struct barrier_use *barrier_uses, size_t n)
 {
 	struct shunt_plan_gpu *gpu = &c->gpus[rank];
 
 	if (!n)
 		return 0;
-	qsort(meetings, n, sizeof(*meetings), by_barrier);
+	qsort(barrier_uses, n, sizeof(*barrier_uses), by_barrier);
 	for (size_t i = 0; i < n;) {
-		const struct meeting *first = &meetings[i];
+		const struct barrier_use *first = &barrier_uses[i];
 		uint32_t id = first->op->barrier, blocks = 0;
 		size_t run = 0;
 
@@ -377,19 +377,19 @@ static int check_meetings(struct check *c, uint32_t rank, struct meeting *meetin
 			blocks += !run || first[run].block != first[run - 1].block;
 			if (first[run].op->nblocks == first->op->nblocks)
 				continue;
-			set_at(c, rank, first[run].block, first[run].op);
+			set_location(c, rank, first[run].block, first[run].op);
 			return shunt_json_fail(&c->log->json, EINVAL,
 			    "num_threadblocks is %u, expected %u as in block %u, operation %u, for barrier_id %u",
 			    first[run].op->nblocks, first->op->nblocks, first->block, first->op->at, id);
 		}
 		if (blocks != first->op->nblocks) {
-			set_at(c, rank, first->block, first->op);
+			set_location(c, rank, first->block, first->op);
 			return shunt_json_fail(&c->log->json, EINVAL,
 			    "num_threadblocks is %u, expected %u, the number of blocks that use barrier_id %u",
 			    first->op->nblocks, blocks, id);
 		}
 		for (size_t k = 0; k < run; k++)
-			meetings[i + k].op->barrier = gpu->nbarriers;
+			barrier_uses[i + k].op->barrier = gpu->nbarriers;
 		gpu->nbarriers++;
 		i += run;
 	}
@@ -399,30 +399,30 @@ static int check_meetings(struct check *c, uint32_t rank, struct meeting *meetin
 static int check_gpu(struct check *c, uint32_t rank)
 {
 	struct shunt_plan_gpu *gpu = &c->gpus[rank];
-	struct meeting *meetings;
+	struct barrier_use *barrier_uses;
 	size_t n = 0, at = 0;
 	int err = 0;
 
 	for (uint32_t b = 0; b < gpu->nblocks; b++)
 		for (uint32_t i = 0; i < gpu->blocks[b].nops; i++)
 			n += gpu->blocks[b].ops[i].code == SHUNT_PLAN_BARRIER;
-	meetings = calloc(n ? n : 1, sizeof(*meetings));
-	if (shunt_plan_no_memory(c->log, meetings))
+	barrier_uses = calloc(n ? n : 1, sizeof(*barrier_uses));
+	if (shunt_plan_no_memory(c->log, barrier_uses))
 		return -ENOMEM;
 	for (uint32_t b = 0; !err && b < gpu->nblocks; b++)
 		for (uint32_t i = 0; !err && i < gpu->blocks[b].nops; i++) {
 			struct shunt_plan_op *op = (struct shunt_plan_op *)&gpu->blocks[b].ops[i];
 
-			set_at(c, rank, b, op);
+			set_location(c, rank, b, op);
 			err = check_op(c, op, rank);
 			if (op->code == SHUNT_PLAN_BARRIER) {
-				meetings[at] = (struct meeting){ op, b, (uint32_t)at };
+				barrier_uses[at] = (struct barrier_use){ op, b, (uint32_t)at };
 				at++;
 			}
 		}
 	if (!err)
-		err = check_meetings(c, rank, meetings, n);
-	free(meetings);
+		err = check_barriers(c, rank, barrier_uses, n);
+	free(barrier_uses);
 	return err;
 }
 
@@ -437,6 +437,6 @@ int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan)
 		err = check_switches(&c);
 	for (uint32_t r = 0; !err && r < plan->nranks; r++)
 		err = check_gpu(&c, r);
-	log->at = (struct shunt_plan_at){ NIL, NIL, NIL, NIL, NULL };
+	log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL };
 	return err;
 }

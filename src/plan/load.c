@@ -11,7 +11,7 @@
 
 #define NIL SHUNT_PLAN_NIL
 
-struct load {
+struct loader {
 	struct shunt_plan_log *log;
 	struct shunt_pool *pool;
 	uint32_t nranks;
@@ -19,7 +19,7 @@ struct load {
 
 /* One entry of a rank's "channels" that is of type memory or port. */
 static bool add_channels(
-    struct load *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
+    struct loader *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
 {
 	const json_t *peers;
 	uint32_t n;
@@ -40,7 +40,7 @@ static bool add_channels(
 
 /* One entry of type switch: a switch channel for each of its groups. */
 static bool add_switches(
-    struct load *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
+    struct loader *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
 {
 	const json_t *groups, *group, *ranks;
 	uint32_t ngroups, n;
@@ -60,7 +60,7 @@ static bool add_switches(
 		    !shunt_json_array(&l->log->json, group, place, "ranks", true, &ranks, &n) ||
 		    !shunt_json_uint(&l->log->json, group, place, "size", n, n, false, n, &size))
 			return false;
-		members = shunt_pool_take(l->pool, n, sizeof(*members));
+		members = shunt_pool_alloc(l->pool, n, sizeof(*members));
 		if (shunt_plan_no_memory(l->log, members))
 			return false;
 		snprintf(list, sizeof(list), "%s.ranks", place);
@@ -74,12 +74,12 @@ static bool add_switches(
 	return true;
 }
 
-static bool load_channels(struct load *l, const json_t *object, struct shunt_plan_gpu *gpu)
+static bool load_channels(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
 {
 	struct shunt_plan_channel *channels[2];
 	struct shunt_plan_switch *switches;
 	const json_t *entries, *entry;
-	size_t room[3] = { 0 };
+	size_t capacity[3] = { 0 };
 	uint32_t n;
 
 	if (!shunt_json_array(&l->log->json, object, "", "channels", true, &entries, &n))
@@ -87,12 +87,12 @@ static bool load_channels(struct load *l, const json_t *object, struct shunt_pla
 	/* Room for all that any entry has, whatever its type; judged below. */
 	for (uint32_t i = 0; i < n; i++) {
 		entry = json_array_get(entries, i);
-		room[0] += json_array_size(json_object_get(entry, "connected_to"));
-		room[2] += json_array_size(json_object_get(entry, "rank_groups"));
+		capacity[0] += json_array_size(json_object_get(entry, "connected_to"));
+		capacity[2] += json_array_size(json_object_get(entry, "rank_groups"));
 	}
-	channels[0] = shunt_pool_take(l->pool, room[0], sizeof(*channels[0]));
-	channels[1] = shunt_pool_take(l->pool, room[0], sizeof(*channels[1]));
-	switches = shunt_pool_take(l->pool, room[2], sizeof(*switches));
+	channels[0] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[0]));
+	channels[1] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[1]));
+	switches = shunt_pool_alloc(l->pool, capacity[2], sizeof(*switches));
 	if (shunt_plan_no_memory(l->log, channels[0]) || shunt_plan_no_memory(l->log, channels[1]) ||
 	    shunt_plan_no_memory(l->log, switches))
 		return false;
@@ -116,7 +116,7 @@ static bool load_channels(struct load *l, const json_t *object, struct shunt_pla
 	return true;
 }
 
-static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan_gpu *gpu)
+static bool load_remotes(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
 {
 	const json_t *entries, *entry, *types;
 	struct shunt_plan_remote *remotes;
@@ -124,7 +124,7 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 
 	if (!shunt_json_array(&l->log->json, object, "", "remote_buffers", true, &entries, &n))
 		return false;
-	remotes = shunt_pool_take(l->pool, n, sizeof(*remotes));
+	remotes = shunt_pool_alloc(l->pool, n, sizeof(*remotes));
 	if (shunt_plan_no_memory(l->log, remotes))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -159,14 +159,14 @@ static bool load_remotes(struct load *l, const json_t *object, struct shunt_plan
 	return true;
 }
 
-static bool load_semaphores(struct load *l, const json_t *object, struct shunt_plan_gpu *gpu)
+static bool load_semaphores(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
 {
 	const json_t *entries, *entry;
 	uint32_t *values, n;
 
 	if (!shunt_json_array(&l->log->json, object, "", "semaphores", false, &entries, &n))
 		return false;
-	values = shunt_pool_take(l->pool, n, sizeof(*values));
+	values = shunt_pool_alloc(l->pool, n, sizeof(*values));
 	if (shunt_plan_no_memory(l->log, values))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -184,7 +184,7 @@ static bool load_semaphores(struct load *l, const json_t *object, struct shunt_p
 	return true;
 }
 
-static bool load_gpu(struct load *l, const json_t *gpus, uint32_t rank, struct shunt_plan_gpu *gpu)
+static bool load_gpu(struct loader *l, const json_t *gpus, uint32_t rank, struct shunt_plan_gpu *gpu)
 {
 	static const char *const keys[] = { "input_chunks", "output_chunks", "scratch_chunks" };
 	const json_t *object, *blocks;
@@ -204,7 +204,7 @@ static bool load_gpu(struct load *l, const json_t *gpus, uint32_t rank, struct s
 }
 
 /* Keys that are ours: who may use the plan, and in which order. */
-static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *plan)
+static bool load_extras(struct loader *l, const json_t *root, struct shunt_plan *plan)
 {
 	const json_t *dtypes, *tags;
 	uint64_t ranks_per_node;
@@ -244,7 +244,7 @@ static bool load_extras(struct load *l, const json_t *root, struct shunt_plan *p
 	return plan->dtypes;
 }
 
-static bool load_name(struct load *l, const json_t *root, struct shunt_plan *plan)
+static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *plan)
 {
 	const char *name;
 
@@ -266,11 +266,11 @@ static bool load_name(struct load *l, const json_t *root, struct shunt_plan *pla
 		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
 		return false;
 	}
-	plan->name = shunt_pool_string(l->pool, name);
+	plan->name = shunt_pool_strdup(l->pool, name);
 	return !shunt_plan_no_memory(l->log, plan->name);
 }
 
-static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan)
+static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *plan)
 {
 	struct shunt_plan_gpu *gpus;
 	const json_t *json_gpus;
@@ -300,7 +300,7 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	    !shunt_json_array(&l->log->json, root, "", "gpus", true, &json_gpus, &plan->nranks))
 		return false;
 	plan->collective = (enum shunt_plan_collective)collective;
-	plan->packets = !strcmp(protocol, "LL");
+	plan->ll = !strcmp(protocol, "LL");
 	plan->alignment = (uint32_t)alignment;
 	plan->threads = (uint32_t)threads;
 	if (alignment % 16)
@@ -316,20 +316,20 @@ static bool load_top(struct load *l, const json_t *root, struct shunt_plan *plan
 	if (l->log->json.err)
 		return false;
 	l->nranks = plan->nranks;
-	gpus = shunt_pool_take(l->pool, plan->nranks, sizeof(*gpus));
+	gpus = shunt_pool_alloc(l->pool, plan->nranks, sizeof(*gpus));
 	if (shunt_plan_no_memory(l->log, gpus))
 		return false;
 	plan->gpus = gpus;
 	for (uint32_t r = 0; r < plan->nranks; r++)
 		if (!load_gpu(l, json_gpus, r, &gpus[r]))
 			return false;
-	l->log->at = (struct shunt_plan_at){ NIL, NIL, NIL, NIL, NULL };
+	l->log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL };
 	return true;
 }
 
 static void log_where(const struct shunt_json_log *json, char *text, size_t bytes)
 {
-	const struct shunt_plan_at *at = &((const struct shunt_plan_log *)json)->at;
+	const struct shunt_plan_location *at = &((const struct shunt_plan_log *)json)->at;
 	size_t n;
 
 #define MORE(...) (n = strlen(text), (void)snprintf(text + n, bytes - n, __VA_ARGS__))
@@ -348,49 +348,49 @@ static void log_where(const struct shunt_json_log *json, char *text, size_t byte
 #undef MORE
 }
 
-struct shunt_plan_log shunt_plan_log_init(const char *source, char *why, size_t bytes)
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes)
 {
 	return (struct shunt_plan_log){
-		.json = { .source = source, .why = why, .bytes = why ? bytes : 0, .where = log_where },
+		.json = { .source = source, .reason = reason, .bytes = reason ? bytes : 0, .where = log_where },
 		.at = { NIL, NIL, NIL, NIL, NULL },
 	};
 }
 
 int shunt_plan_load_buffer(
-    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *why, size_t bytes)
+    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = shunt_plan_log_init(name, why, bytes);
+	struct shunt_plan_log log = shunt_plan_log_init(name, reason, bytes);
 	struct shunt_plan_owned *owned;
-	struct load l = { .log = &log };
+	struct loader l = { .log = &log };
 	json_t *root;
 	bool ok;
 
 	if (log.json.bytes)
-		*why = '\0';
+		*reason = '\0';
 	if (json_bytes > SHUNT_PLAN_MAX_JSON)
 		return shunt_json_fail(
 		    &log.json, EFBIG, "%zu bytes, expected at most %zu", json_bytes, SHUNT_PLAN_MAX_JSON);
 	owned = calloc(1, sizeof(*owned));
 	if (shunt_plan_no_memory(&log, owned))
 		return -ENOMEM;
-	atomic_init(&owned->holders, 1);
+	atomic_init(&owned->refcount, 1);
 	l.pool = &owned->pool;
 	root = shunt_json_parse(&log.json, json, json_bytes);
 	if (!root)
 		goto err_drop;
 	ok = load_top(&l, root, &owned->plan);
 	json_decref(root);
-	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_run(&log, &owned->plan) ||
-	    shunt_plan_check_lines(&log, &owned->plan))
+	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_deadlock(&log, &owned->plan) ||
+	    shunt_plan_check_ll128(&log, &owned->plan))
 		goto err_drop;
-	owned->plan.source = shunt_pool_string(l.pool, name);
+	owned->plan.source = shunt_pool_strdup(l.pool, name);
 	if (shunt_plan_no_memory(&log, owned->plan.source))
 		goto err_drop;
-	shunt_plan_seal(&owned->plan);
+	shunt_plan_finalize(&owned->plan);
 	*plan_p = &owned->plan;
 	return 0;
 err_drop:
-	shunt_plan_drop(&owned->plan);
+	shunt_plan_unref(&owned->plan);
 	return -log.json.err;
 }
 
@@ -440,16 +440,16 @@ err_close:
 	return err;
 }
 
-int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *why, size_t bytes)
+int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
-	struct shunt_plan_log log = shunt_plan_log_init(path, why, bytes);
+	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
 	size_t n = 0;
 	char *text = NULL;
 	int err = read_file(&log, path, &text, &n);
 
 	if (err)
 		return err;
-	err = shunt_plan_load_buffer(path, text, n, plan_p, why, bytes);
+	err = shunt_plan_load_buffer(path, text, n, plan_p, reason, bytes);
 	free(text);
 	return err;
 }
@@ -459,17 +459,17 @@ static struct shunt_plan_owned *owned_of(struct shunt_plan *plan)
 	return (struct shunt_plan_owned *)plan;
 }
 
-struct shunt_plan *shunt_plan_hold(struct shunt_plan *plan)
+struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan)
 {
-	atomic_fetch_add_explicit(&owned_of(plan)->holders, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&owned_of(plan)->refcount, 1, memory_order_relaxed);
 	return plan;
 }
 
-void shunt_plan_drop(struct shunt_plan *plan)
+void shunt_plan_unref(struct shunt_plan *plan)
 {
 	struct shunt_plan_owned *owned = owned_of(plan);
 
-	if (!plan || atomic_fetch_sub_explicit(&owned->holders, 1, memory_order_acq_rel) != 1)
+	if (!plan || atomic_fetch_sub_explicit(&owned->refcount, 1, memory_order_acq_rel) != 1)
 		return;
 	shunt_pool_finish(&owned->pool);
 	free(owned);

@@ -13,7 +13,7 @@ struct table {
 	uint32_t *ids;
 };
 
-struct load {
+struct loader {
 	struct shunt_plan_log *log;
 	struct shunt_pool *pool;
 	const struct shunt_plan_gpu *gpu;
@@ -27,19 +27,19 @@ struct load {
  * A block's table for each channel type: entries of `list` of the same type after one another, each with numbers below
  * limits[type].
  */
-static bool load_tables(struct load *l, const json_t *block, const char *list, const char *type_key,
+static bool load_tables(struct loader *l, const json_t *block, const char *list, const char *type_key,
     const char *ids_key, const uint32_t *limits, unsigned ntypes, struct table *tables)
 {
 	const json_t *entries, *entry, *ids;
-	size_t room = 0;
+	size_t capacity = 0;
 	uint32_t n, nids;
 
 	if (!shunt_json_array(&l->log->json, block, "", list, false, &entries, &n))
 		return false;
 	for (uint32_t i = 0; i < n; i++)
-		room += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
+		capacity += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
 	for (unsigned t = 0; t < ntypes; t++) {
-		tables[t] = (struct table){ 0, shunt_pool_take(l->pool, room, sizeof(*tables[t].ids)) };
+		tables[t] = (struct table){ 0, shunt_pool_alloc(l->pool, capacity, sizeof(*tables[t].ids)) };
 		if (shunt_plan_no_memory(l->log, tables[t].ids))
 			return false;
 	}
@@ -75,8 +75,8 @@ static bool load_tables(struct load *l, const json_t *block, const char *list, c
 }
 
 /* Number `key` of an object as an index into a table of the block: *id_p is the rank's number. */
-static bool look_up(struct load *l, const json_t *object, const char *where, const char *key, const struct table *table,
-    const char *type, uint32_t *id_p)
+static bool lookup_id(struct loader *l, const json_t *object, const char *where, const char *key,
+    const struct table *table, const char *type, uint32_t *id_p)
 {
 	uint64_t i;
 
@@ -93,7 +93,7 @@ static bool look_up(struct load *l, const json_t *object, const char *where, con
 
 /* kind: a letter of struct shunt_plan_op_row. */
 static bool load_slice(
-    struct load *l, const json_t *object, const char *where, char kind, unsigned type, struct shunt_plan_slice *slice)
+    struct loader *l, const json_t *object, const char *where, char kind, unsigned type, struct shunt_plan_slice *slice)
 {
 	const struct shunt_plan_remote *remote;
 	unsigned buffer = 0;
@@ -114,7 +114,7 @@ static bool load_slice(
 		return true;
 	case 'r':
 	case 'q':
-		if (!look_up(l, object, where, "buffer_id", &l->remotes[type], shunt_plan_type_names[type], &id))
+		if (!lookup_id(l, object, where, "buffer_id", &l->remotes[type], shunt_plan_type_names[type], &id))
 			return false;
 		remote = &l->gpu->remotes[id];
 		slice->place = SHUNT_PLAN_REMOTE;
@@ -127,9 +127,9 @@ static bool load_slice(
 		    shunt_plan_type_names[type]);
 		return false;
 	default:
-		if (!look_up(l, object, where, "switch_channel_id", &l->channels[SHUNT_PLAN_SWITCH], "switch", &id))
+		if (!lookup_id(l, object, where, "switch_channel_id", &l->channels[SHUNT_PLAN_SWITCH], "switch", &id))
 			return false;
-		slice->place = SHUNT_PLAN_MULTI;
+		slice->place = SHUNT_PLAN_MULTICAST;
 		slice->target = id;
 		slice->buffer = l->gpu->switches[id].buffer;
 		return true;
@@ -137,7 +137,7 @@ static bool load_slice(
 }
 
 /* The list `key` of slices: pattern as in struct shunt_plan_op_row. */
-static bool load_slices(struct load *l, const json_t *object, const char *key, const char *pattern, unsigned type,
+static bool load_slices(struct loader *l, const json_t *object, const char *key, const char *pattern, unsigned type,
     const struct shunt_plan_slice **slices_p, uint32_t *n_p)
 {
 	size_t least = strcspn(pattern, "+");
@@ -155,7 +155,7 @@ static bool load_slices(struct load *l, const json_t *object, const char *key, c
 		    &l->log->json, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
 		return false;
 	}
-	slices = shunt_pool_take(l->pool, n, sizeof(*slices));
+	slices = shunt_pool_alloc(l->pool, n, sizeof(*slices));
 	if (shunt_plan_no_memory(l->log, slices))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -172,9 +172,9 @@ static bool load_slices(struct load *l, const json_t *object, const char *key, c
 }
 
 /* glre has a form of its own: a source without a list, a destination chunk, and the switch channel in channel_ids. */
-static bool load_glre(struct load *l, const json_t *object, struct shunt_plan_op *op)
+static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
-	struct shunt_plan_slice *s = shunt_pool_take(l->pool, 2, sizeof(*s));
+	struct shunt_plan_slice *s = shunt_pool_alloc(l->pool, 2, sizeof(*s));
 	const struct table *table = &l->channels[SHUNT_PLAN_SWITCH];
 	const json_t *chunk, *ids;
 	unsigned buffer;
@@ -198,7 +198,7 @@ static bool load_glre(struct load *l, const json_t *object, struct shunt_plan_op
 	}
 	if (!shunt_json_uint_at(&l->log->json, ids, "channel_ids", 0, 0, table->n - 1, &i))
 		return false;
-	s[0].place = SHUNT_PLAN_MULTI;
+	s[0].place = SHUNT_PLAN_MULTICAST;
 	s[0].target = table->ids[i];
 	s[0].buffer = l->gpu->switches[s[0].target].buffer;
 	if (buffer != s[0].buffer) {
@@ -214,7 +214,7 @@ static bool load_glre(struct load *l, const json_t *object, struct shunt_plan_op
 }
 
 /* channel_ids or semaphore_ids: numbers of the rank. table NULL: they are so already, below limit. */
-static bool load_ids(struct load *l, const json_t *object, const char *key, const struct table *table, uint32_t limit,
+static bool load_ids(struct loader *l, const json_t *object, const char *key, const struct table *table, uint32_t limit,
     const char *what, struct shunt_plan_op *op)
 {
 	const json_t *array;
@@ -230,7 +230,7 @@ static bool load_ids(struct load *l, const json_t *object, const char *key, cons
 		shunt_json_fail(&l->log->json, EINVAL, "%s[0]: the %s has no %s", key, table ? "block" : "rank", what);
 		return false;
 	}
-	ids = shunt_pool_take(l->pool, n, sizeof(*ids));
+	ids = shunt_pool_alloc(l->pool, n, sizeof(*ids));
 	if (shunt_plan_no_memory(l->log, ids))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -245,7 +245,7 @@ static bool load_ids(struct load *l, const json_t *object, const char *key, cons
 	return true;
 }
 
-static bool load_channel_ids(struct load *l, const json_t *object, struct shunt_plan_op *op)
+static bool load_channel_ids(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
 	char what[32];
 
@@ -254,7 +254,7 @@ static bool load_channel_ids(struct load *l, const json_t *object, struct shunt_
 }
 
 static bool load_type(
-    struct load *l, const json_t *object, const struct shunt_plan_op_row *row, struct shunt_plan_op *op)
+    struct loader *l, const json_t *object, const struct shunt_plan_op_row *row, struct shunt_plan_op *op)
 {
 	unsigned type;
 
@@ -274,7 +274,7 @@ static bool load_type(
 	return false;
 }
 
-static bool load_group(struct load *l, const json_t *object, struct shunt_plan_op *op)
+static bool load_group(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
 	const json_t *info;
 	uint64_t part, parts;
@@ -297,7 +297,7 @@ static bool load_group(struct load *l, const json_t *object, struct shunt_plan_o
 	return true;
 }
 
-static bool load_barrier(struct load *l, const json_t *object, struct shunt_plan_op *op)
+static bool load_barrier(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
 	uint64_t id, n;
 
@@ -311,8 +311,8 @@ static bool load_barrier(struct load *l, const json_t *object, struct shunt_plan
 }
 
 /* The header of a pipeline, and its body in the operations that follow it. */
-static bool load_op(struct load *l, const json_t *object, bool inner, struct shunt_plan_op *op);
-static bool load_pipeline(struct load *l, const json_t *object, struct shunt_plan_op *op)
+static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op);
+static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
 	const json_t *context, *body, *entry;
 
@@ -339,7 +339,7 @@ static bool load_pipeline(struct load *l, const json_t *object, struct shunt_pla
 	return true;
 }
 
-static bool load_op(struct load *l, const json_t *object, bool inner, struct shunt_plan_op *op)
+static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op)
 {
 	const struct shunt_plan_op_row *row;
 	unsigned code, redop = SHUNT_SUM;
@@ -388,11 +388,11 @@ static bool load_op(struct load *l, const json_t *object, bool inner, struct shu
 	return load_pipeline(l, object, op);
 }
 
-static bool load_ops(struct load *l, const json_t *object, struct shunt_plan_block *block)
+static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_block *block)
 {
 	const json_t *array, *entry;
 	struct shunt_plan_op *ops;
-	size_t room = 0, at = 0;
+	size_t capacity = 0, at = 0;
 	uint32_t n;
 
 	if (!shunt_json_array(&l->log->json, object, "", "ops", true, &array, &n))
@@ -400,9 +400,9 @@ static bool load_ops(struct load *l, const json_t *object, struct shunt_plan_blo
 	/* Only pipelines have operations within; others' are unknown keys. */
 	for (uint32_t i = 0; i < n; i++) {
 		entry = json_array_get(array, i);
-		room += 1 + json_array_size(json_object_get(entry, "ops"));
+		capacity += 1 + json_array_size(json_object_get(entry, "ops"));
 	}
-	ops = shunt_pool_take(l->pool, room, sizeof(*ops));
+	ops = shunt_pool_alloc(l->pool, capacity, sizeof(*ops));
 	if (shunt_plan_no_memory(l->log, ops))
 		return false;
 	for (uint32_t i = 0; i < n; i++) {
@@ -427,8 +427,8 @@ int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, 
 {
 	const uint32_t channels[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nswitches },
 	               remotes[] = { gpu->nremotes, gpu->nremotes };
-	struct load l = { .log = log, .pool = pool, .gpu = gpu, .rank = rank };
-	struct shunt_plan_block *all = shunt_pool_take(pool, gpu->nblocks, sizeof(*all));
+	struct loader l = { .log = log, .pool = pool, .gpu = gpu, .rank = rank };
+	struct shunt_plan_block *all = shunt_pool_alloc(pool, gpu->nblocks, sizeof(*all));
 	const json_t *object;
 	uint64_t id;
 

@@ -8,18 +8,18 @@
 #include "core/log.h"
 #include "plan/registry_priv.h"
 
-struct shunt_plan_set *shunt_plan_set_hold(struct shunt_plan_set *set)
+struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set)
 {
-	atomic_fetch_add_explicit(&set->holders, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&set->refcount, 1, memory_order_relaxed);
 	return set;
 }
 
-void shunt_plan_set_drop(struct shunt_plan_set *set)
+void shunt_plan_set_unref(struct shunt_plan_set *set)
 {
-	if (!set || atomic_fetch_sub_explicit(&set->holders, 1, memory_order_acq_rel) != 1)
+	if (!set || atomic_fetch_sub_explicit(&set->refcount, 1, memory_order_acq_rel) != 1)
 		return;
 	for (size_t i = 0; i < set->n; i++)
-		shunt_plan_drop(set->entries[i].plan);
+		shunt_plan_unref(set->entries[i].plan);
 	free(set);
 }
 
@@ -59,7 +59,7 @@ static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *coll
 	return false;
 }
 
-enum shunt_plan_place_of_call shunt_plan_place(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
+enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
     const void *recv, uint64_t count, int rank, int nranks)
 {
 	const uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
@@ -72,11 +72,11 @@ enum shunt_plan_place_of_call shunt_plan_place(enum shunt_kind kind, enum shunt_
 		in = r == s + part;
 	else
 		in = s == r;
-	return in ? SHUNT_PLAN_IN_PLACE : SHUNT_PLAN_OUT_OF_PLACE;
+	return in ? SHUNT_PLAN_INPLACE_YES : SHUNT_PLAN_INPLACE_NO;
 }
 
 /* What does not depend on the place. */
-static bool fits(
+static bool plan_fits(
     const struct shunt_plan *plan, const struct shunt_plan_set *set, const struct shunt_plan_query *call, bool by_name)
 {
 	enum shunt_plan_collective collective;
@@ -102,27 +102,27 @@ static bool fits(
 const struct shunt_plan *shunt_plan_set_match(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, size_t nth)
 {
-	bool known = set->same_place && call->place != SHUNT_PLAN_ANY_PLACE;
+	bool known = set->same_place && call->place != SHUNT_PLAN_INPLACE_ANY;
 
 	/* Plans for the call's place first, if it may be looked at. */
 	for (int turn = 0; turn < (known ? 2 : 1); turn++)
 		for (size_t i = 0; i < set->n; i++) {
 			const struct shunt_plan *plan = set->entries[i].plan;
 
-			if (known && (plan->inplace == (call->place == SHUNT_PLAN_IN_PLACE)) != (turn == 0))
+			if (known && (plan->inplace == (call->place == SHUNT_PLAN_INPLACE_YES)) != (turn == 0))
 				continue;
-			if (fits(plan, set, call, false) && !nth--)
+			if (plan_fits(plan, set, call, false) && !nth--)
 				return plan;
 		}
 	return NULL;
 }
 
 /* Asks the selector. NONE: it has no opinion, or none that can be followed. */
-static enum shunt_plan_choice ask(
+static enum shunt_plan_choice ask_selector(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
 {
-	enum { SHOWN = 64 };
-	const char *names[SHOWN], *answer;
+	enum { MAX_NAMES = 64 };
+	const char *names[MAX_NAMES], *answer;
 	const struct shunt_plan *plan;
 	struct shunt_plan_request request = { .size = sizeof(request),
 		.collective = shunt_kind_name(call->kind),
@@ -132,12 +132,12 @@ static enum shunt_plan_choice ask(
 		.redop = call->redop,
 		.plans = names };
 	enum shunt_plan_collective collective = SHUNT_PLAN_CUSTOM;
-	static atomic_bool told;
+	static atomic_bool warned;
 
 	collective_of(call->kind, &collective);
 	if (!shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &request.bytes))
 		return SHUNT_PLAN_CHOICE_NONE;
-	while (request.nplans < SHOWN && (plan = shunt_plan_set_match(set, call, request.nplans)))
+	while (request.nplans < MAX_NAMES && (plan = shunt_plan_set_match(set, call, request.nplans)))
 		names[request.nplans++] = plan->name;
 	answer = set->selector(set->arg, &request);
 	if (!answer)
@@ -153,11 +153,11 @@ static enum shunt_plan_choice ask(
 			return SHUNT_PLAN_CHOICE_PLAN;
 		}
 	for (size_t i = 0; i < set->n; i++)
-		if (!strcmp(set->entries[i].plan->name, answer) && fits(set->entries[i].plan, set, call, true)) {
+		if (!strcmp(set->entries[i].plan->name, answer) && plan_fits(set->entries[i].plan, set, call, true)) {
 			*plan_p = set->entries[i].plan;
 			return SHUNT_PLAN_CHOICE_PLAN;
 		}
-	if (!atomic_exchange(&told, true))
+	if (!atomic_exchange(&warned, true))
 		shunt_warn("the selector wants plan \"%.64s\" for %s of %" PRIu64
 		           " bytes of %s, but no plan of that name fits: going on without it",
 		    answer, request.collective, request.bytes, shunt_dtype_name(call->dtype));
@@ -173,7 +173,7 @@ enum shunt_plan_choice shunt_plan_set_choose(
 	if (!set->hash || shunt_kind_is_p2p(call->kind))
 		return SHUNT_PLAN_CHOICE_NONE;
 	if (set->selector)
-		choice = ask(set, call, plan_p);
+		choice = ask_selector(set, call, plan_p);
 	if (choice != SHUNT_PLAN_CHOICE_NONE)
 		return choice;
 	plan = shunt_plan_set_match(set, call, 0);
@@ -195,7 +195,7 @@ void shunt_plan_set_summary(const struct shunt_plan_set *set, struct shunt_plan_
 	}
 }
 
-static uint32_t rows_of(const struct shunt_plan_summary *s)
+static uint32_t row_count(const struct shunt_plan_summary *s)
 {
 	return s->nplans < SHUNT_PLAN_SUMMARY_ROWS ? s->nplans : SHUNT_PLAN_SUMMARY_ROWS;
 }
@@ -203,48 +203,48 @@ static uint32_t rows_of(const struct shunt_plan_summary *s)
 /* The first row of a that b does not have, or -1. */
 static int missing(const struct shunt_plan_summary *a, const struct shunt_plan_summary *b)
 {
-	for (uint32_t i = 0; i < rows_of(a); i++) {
+	for (uint32_t i = 0; i < row_count(a); i++) {
 		uint32_t j = 0;
 
-		while (j < rows_of(b) && b->rows[j].hash != a->rows[i].hash)
+		while (j < row_count(b) && b->rows[j].hash != a->rows[i].hash)
 			j++;
-		if (j == rows_of(b))
+		if (j == row_count(b))
 			return (int)i;
 	}
 	return -1;
 }
 
-static bool has_name(const struct shunt_plan_summary *s, const char *name)
+static bool summary_has_name(const struct shunt_plan_summary *s, const char *name)
 {
-	for (uint32_t i = 0; i < rows_of(s); i++)
+	for (uint32_t i = 0; i < row_count(s); i++)
 		if (!strncmp(s->rows[i].name, name, sizeof(s->rows[i].name)))
 			return true;
 	return false;
 }
 
-void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, char *why, size_t bytes)
+void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, char *reason, size_t bytes)
 {
-	*why = '\0';
-	for (int r = 1; r < n && !*why; r++) {
+	*reason = '\0';
+	for (int r = 1; r < n && !*reason; r++) {
 		const struct shunt_plan_summary *a = &all[0], *b = &all[r];
 		int i = missing(a, b), j = missing(b, a);
 
-		if (i >= 0 && has_name(b, a->rows[i].name))
-			snprintf(why, bytes, "plan %.55s of rank %d differs from rank 0's", a->rows[i].name, r);
+		if (i >= 0 && summary_has_name(b, a->rows[i].name))
+			snprintf(reason, bytes, "plan %.55s of rank %d differs from rank 0's", a->rows[i].name, r);
 		else if (i >= 0)
-			snprintf(why, bytes, "rank %d has no plan %.55s, rank 0 has", r, a->rows[i].name);
+			snprintf(reason, bytes, "rank %d has no plan %.55s, rank 0 has", r, a->rows[i].name);
 		else if (j >= 0)
-			snprintf(why, bytes, "rank %d has a plan %.55s, rank 0 has none", r, b->rows[j].name);
+			snprintf(reason, bytes, "rank %d has a plan %.55s, rank 0 has none", r, b->rows[j].name);
 		else if (a->nplans != b->nplans)
-			snprintf(why, bytes, "rank %d has %u plans for this many ranks, rank 0 has %u", r, b->nplans,
+			snprintf(reason, bytes, "rank %d has %u plans for this many ranks, rank 0 has %u", r, b->nplans,
 			    a->nplans);
 		else if (a->selector != b->selector)
-			snprintf(why, bytes, "rank %d has %s selector, rank 0 has %s", r, b->selector ? "a" : "no",
+			snprintf(reason, bytes, "rank %d has %s selector, rank 0 has %s", r, b->selector ? "a" : "no",
 			    a->selector ? "one" : "none");
 		else if (a->same_place != b->same_place)
-			snprintf(why, bytes, "rank %d has SHUNT_PLAN_SAME_PLACE=%u, rank 0 has %u", r, b->same_place,
+			snprintf(reason, bytes, "rank %d has SHUNT_PLAN_SAME_PLACE=%u, rank 0 has %u", r, b->same_place,
 			    a->same_place);
 		else if (memcmp(a, b, sizeof(*a)))
-			snprintf(why, bytes, "rank %d has its plans in another order than rank 0", r);
+			snprintf(reason, bytes, "rank %d has its plans in another order than rank 0", r);
 	}
 }

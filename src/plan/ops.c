@@ -93,7 +93,7 @@ bool shunt_plan_op_signals(enum shunt_plan_opcode code)
 uint32_t shunt_plan_slice_ranks(
     const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p)
 {
-	if (slice->place != SHUNT_PLAN_MULTI) {
+	if (slice->place != SHUNT_PLAN_MULTICAST) {
 		*ranks_p = &slice->target;
 		return 1;
 	}

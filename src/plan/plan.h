@@ -5,9 +5,9 @@
  * An execution plan in memory: what each block of each rank does for one collective, step by step.
  *
  * A plan is loaded from JSON, checked, and never changes afterwards: any number of threads and communicators read it at
- * once, and count who holds it. Whoever gets a plan from here may rely on every "checked" remark below. The loader
- * resolves all of the file's indirections: numbers in an operation are those of its rank, not of its block; a remote
- * buffer is a rank and a buffer.
+ * once, and are counted. Whoever gets a plan from here may rely on every "checked" remark below. The loader resolves
+ * all of the file's indirections: numbers in an operation are those of its rank, not of its block; a remote buffer is a
+ * rank and a buffer.
  *
  * Bytes. Everything is in chunks; the size of a chunk follows from the call. A message consists of parts of equal size:
  * of one per rank where ranks have parts (output of an all-gather, input of a reduce-scatter, both of an all-to-all),
@@ -48,7 +48,7 @@ enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SW
  */
 enum shunt_plan_opcode {
 	SHUNT_PLAN_NOP,         /* block barrier */
-	SHUNT_PLAN_BARRIER,     /* nblocks blocks of this rank meet at barrier */
+	SHUNT_PLAN_BARRIER,     /* nblocks blocks of this rank synchronize at barrier */
 	SHUNT_PLAN_SIGNAL,      /* ids: channels of type MEMORY or PORT, each signalled once, with release */
 	SHUNT_PLAN_WAIT,        /* ids: the same, each waited for once, with acquire */
 	SHUNT_PLAN_RLXSIGNAL,   /* as SIGNAL, relaxed */
@@ -83,11 +83,11 @@ enum shunt_plan_opcode {
 	SHUNT_PLAN_NOPCODES,
 };
 
-enum shunt_plan_place { SHUNT_PLAN_LOCAL, SHUNT_PLAN_REMOTE, SHUNT_PLAN_MULTI };
+enum shunt_plan_locality { SHUNT_PLAN_LOCAL, SHUNT_PLAN_REMOTE, SHUNT_PLAN_MULTICAST };
 
 /* Chunks [index, index + size) of a buffer; checked to lie inside it (on every member, for MULTI); size >= 1. */
 struct shunt_plan_slice {
-	uint8_t place;  /* enum shunt_plan_place */
+	uint8_t place;  /* enum shunt_plan_locality */
 	uint8_t buffer; /* enum shunt_plan_buffer; for MULTI the switch channel's */
 	bool packet;    /* a region of packets, see above; buffer is SCRATCH then */
 	/*
@@ -183,7 +183,7 @@ struct shunt_plan {
 	const char *name;   /* not empty; need not be unique among plans */
 	const char *source; /* file or label, for messages */
 	enum shunt_plan_collective collective;
-	bool packets; /* protocol LL: packet operations allowed, scratch is twice as large */
+	bool ll; /* protocol LL: packet operations allowed, scratch is twice as large */
 	/*
 	 * What the plan was written for. All-reduce and all-to-all in place: send == recv, and operations may use input
 	 * and output for the same memory; all-gather: input is output's part of this rank, operations use output;
@@ -215,11 +215,11 @@ struct shunt_plan {
 	uint32_t redops;         /* mask of 1 << enum shunt_redop of all reducing operations; 0: none reduces */
 	uint32_t max_blocks;     /* on one rank */
 	/*
-	 * Whether packets may travel in larger pieces than the format's: ranges of packets that overlap are one and the
-	 * same range, for the one who writes it and all who read it, and nothing else is in scratch. With chunks of
-	 * `dense` units or more no range of packets has less than 64 bytes.
+	 * Whether packets may travel as LL128, in larger pieces than the format's: ranges of packets that overlap are
+	 * one and the same range, for the one who writes it and all who read it, and nothing else is in scratch. With
+	 * chunks of `dense` units or more no range of packets has less than 64 bytes.
 	 */
-	bool lines;
+	bool ll128;
 	uint64_t dense;
 	uint64_t
 	    hash; /* of all that is above except source; equal on all ranks and machines for equal plans, never 0 */
@@ -232,18 +232,18 @@ struct shunt_plan {
 
 /*
  * Loads and checks; the caller holds the plan, which others may hold as well, and drops it. On an error (-EINVAL: the
- * plan is wrong; -EFBIG: larger than we read; -ENOMEM; or the file's) why is one line that begins with the file or
+ * plan is wrong; -EFBIG: larger than we read; -ENOMEM; or the file's) reason is one line that begins with the file or
  * name, says where the fault is and what was expected, and *plan_p is untouched. A file is read only if it is a regular
  * one. Needs no more memory than a few hundred times the bytes of the text. Any thread.
  */
-int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *why, size_t bytes);
+int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes);
 int shunt_plan_load_buffer(
-    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *why, size_t bytes);
+    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes);
 /* Text larger than this is refused. */
 #define SHUNT_PLAN_MAX_JSON ((size_t)32 << 20)
 
-struct shunt_plan *shunt_plan_hold(struct shunt_plan *plan);
-void shunt_plan_drop(struct shunt_plan *plan); /* NULL allowed; the last one frees */
+struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan);
+void shunt_plan_unref(struct shunt_plan *plan); /* NULL allowed; the last one frees */
 
 const char *shunt_plan_collective_name(enum shunt_plan_collective collective); /* "allreduce" */
 const char *shunt_plan_op_name(enum shunt_plan_opcode code);                   /* "rppkt" */

@@ -13,7 +13,7 @@ struct shunt_pool_block {
 	max_align_t data[];
 };
 
-void *shunt_pool_take(struct shunt_pool *pool, size_t n, size_t each)
+void *shunt_pool_alloc(struct shunt_pool *pool, size_t n, size_t each)
 {
 	struct shunt_pool_block *b = pool->last;
 	size_t bytes, whole;
@@ -39,10 +39,10 @@ void *shunt_pool_take(struct shunt_pool *pool, size_t n, size_t each)
 	return piece;
 }
 
-char *shunt_pool_string(struct shunt_pool *pool, const char *text)
+char *shunt_pool_strdup(struct shunt_pool *pool, const char *text)
 {
 	size_t bytes = strlen(text) + 1;
-	char *copy = shunt_pool_take(pool, bytes, 1);
+	char *copy = shunt_pool_alloc(pool, bytes, 1);
 
 	return copy ? memcpy(copy, text, bytes) : NULL;
 }

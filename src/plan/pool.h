@@ -12,9 +12,9 @@ struct shunt_pool {
  * n zeroed elements of `each` bytes, aligned for anything. NULL if there is no memory or n * each overflows; never NULL
  * for n = 0.
  */
-void *shunt_pool_take(struct shunt_pool *pool, size_t n, size_t each);
+void *shunt_pool_alloc(struct shunt_pool *pool, size_t n, size_t each);
 /* A copy of a string. */
-char *shunt_pool_string(struct shunt_pool *pool, const char *text);
+char *shunt_pool_strdup(struct shunt_pool *pool, const char *text);
 /* Frees all; the pool is empty again. */
 void shunt_pool_finish(struct shunt_pool *pool);
 #endif

@@ -9,7 +9,7 @@
 #include "plan/pool.h"
 
 /* Where in a plan the loader or the checker is, for error texts; NIL: not inside one. */
-struct shunt_plan_at {
+struct shunt_plan_location {
 	uint32_t rank, block, op, inner;
 	const char *code; /* the operation's name, or NULL */
 };
@@ -17,16 +17,16 @@ struct shunt_plan_at {
 /* Error texts of a plan name that place: "source: rank 0, block 1, operation 2.3 (put): text". */
 struct shunt_plan_log {
 	struct shunt_json_log json; /* first */
-	struct shunt_plan_at at;
+	struct shunt_plan_location at;
 };
 
-/* A log that writes the first error to why, of at most `bytes`; NULL: nowhere. */
-struct shunt_plan_log shunt_plan_log_init(const char *source, char *why, size_t bytes);
+/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes);
 
 /* A plan with what belongs to it. While it is being made, its arrays are not const in truth. */
 struct shunt_plan_owned {
 	struct shunt_plan plan; /* first */
-	atomic_uint holders;
+	atomic_uint refcount;
 	struct shunt_pool pool;
 };
 
@@ -38,14 +38,14 @@ int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, 
 /* All that the comments of plan.h call checked or derived, but what follows from running it. */
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
 /*
- * Plays all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan is
- * checked.
+ * Simulates all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan
+ * is checked.
  */
-int shunt_plan_check_run(struct shunt_plan_log *log, const struct shunt_plan *plan);
-/* Fills in plan->lines and plan->dense. The plan is checked. */
-int shunt_plan_check_lines(struct shunt_plan_log *log, struct shunt_plan *plan);
+int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_plan *plan);
+/* Fills in plan->ll128 and plan->dense. The plan is checked. */
+int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan);
 /* Fills in plan->hash. */
-void shunt_plan_seal(struct shunt_plan *plan);
+void shunt_plan_finalize(struct shunt_plan *plan);
 
 static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *p)
 {

@@ -12,14 +12,15 @@ static void choose_buffers(struct program_builder *b)
 
 	p->merged = b->plan->inplace;
 	if (p->merged) {
-		p->work = program_gathers(b->plan) ||
+		p->merged_into = program_gathers(b->plan) ||
 		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
 		/*
 		 * The other one is a part of it even where the plan says that it has no chunks, having no use for the
 		 * others.
 		 */
-		p->extent[p->work] =
-		    program_is_free(b->plan) ? chunks[p->work] : b->plan->parts[p->work] * b->plan->part_chunks;
+		p->extent[p->merged_into] = program_is_custom(b->plan) ?
+		    chunks[p->merged_into] :
+		    b->plan->parts[p->merged_into] * b->plan->part_chunks;
 	} else {
 		p->extent[0] = chunks[SHUNT_PLAN_INPUT];
 		p->extent[1] = chunks[SHUNT_PLAN_OUTPUT];
@@ -33,16 +34,16 @@ struct shunt_prog_operand shunt_program_operand(
 {
 	struct shunt_prog_operand o = { .buffer = (uint8_t)s->buffer, .rank = (uint16_t)rank, .index = s->index };
 
-	if (s->buffer == SHUNT_PLAN_SCRATCH || !b->program->merged || s->buffer == b->program->work)
+	if (s->buffer == SHUNT_PLAN_SCRATCH || !b->program->merged || s->buffer == b->program->merged_into)
 		return o;
-	o.buffer = b->program->work;
+	o.buffer = b->program->merged_into;
 	if (program_gathers(b->plan) || program_scatters(b->plan))
 		o.index += rank * b->plan->part_chunks;
 	return o;
 }
 
 /* A slice that an operation of `gpu` reads or writes. */
-static int use(
+static int note_access(
     struct program_builder *b, const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *s, bool write)
 {
 	const uint32_t *ranks;
@@ -50,7 +51,7 @@ static int use(
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
-		struct shunt_ranges *r;
+		struct shunt_nvtx_enabled *r;
 		int err;
 
 		if (o.buffer == SHUNT_PLAN_SCRATCH) {
@@ -65,7 +66,7 @@ static int use(
 			continue;
 		}
 		if (s->place != SHUNT_PLAN_LOCAL)
-			b->program->shadow[o.buffer] = true;
+			b->program->staging[o.buffer] = true;
 		if (o.rank != b->rank)
 			continue;
 		r = write ? &b->written[o.buffer] : &b->read[o.buffer];
@@ -77,7 +78,7 @@ static int use(
 }
 
 /* The programs of all ranks, since they use each other's buffers. */
-static int use_all(struct program_builder *b)
+static int note_all_accesses(struct program_builder *b)
 {
 	for (uint32_t r = 0; r < b->plan->nranks; r++) {
 		const struct shunt_plan_gpu *gpu = &b->plan->gpus[r];
@@ -88,9 +89,9 @@ static int use_all(struct program_builder *b)
 				int err = 0;
 
 				for (uint32_t j = 0; j < op->nsrc && !err; j++)
-					err = use(b, gpu, &op->src[j], false);
+					err = note_access(b, gpu, &op->src[j], false);
 				for (uint32_t j = 0; j < op->ndst && !err; j++)
-					err = use(b, gpu, &op->dst[j], true);
+					err = note_access(b, gpu, &op->dst[j], true);
 				if (err)
 					return err;
 			}
@@ -108,20 +109,20 @@ int shunt_program_buffers(struct program_builder *b)
 	int err;
 
 	choose_buffers(b);
-	err = use_all(b);
+	err = note_all_accesses(b);
 	if (err)
 		return err;
-	if (p->shadow[0] || p->shadow[1])
-		p->flags |= SHUNT_PROG_SHADOWED;
+	if (p->staging[0] || p->staging[1])
+		p->flags |= SHUNT_PROG_STAGED;
 	if (b->plan->double_scratch)
-		p->flags |= SHUNT_PROG_DOUBLE;
+		p->flags |= SHUNT_PROG_DOUBLE_SCRATCH;
 	p->preserves_input = !b->written[0].n;
 	if (p->merged) {
 		uint64_t part = b->plan->part_chunks, mine = b->rank * part;
 
 		p->preserves_input =
-		    !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->work], mine, mine + part);
+		    !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->merged_into], mine, mine + part);
 	}
-	p->loads_output = !p->merged && program_is_free(b->plan) && b->read[1].n;
+	p->loads_output = !p->merged && program_is_custom(b->plan) && b->read[1].n;
 	return 0;
 }

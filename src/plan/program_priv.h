@@ -2,7 +2,7 @@
 #ifndef SHUNT_PLAN_PROGRAM_PRIV_H
 #define SHUNT_PLAN_PROGRAM_PRIV_H
 /* A program while it is made: what the files of the compiler share. */
-#include "plan/image.h"
+#include "plan/bytecode.h"
 #include "plan/program.h"
 #include "plan/ranges.h"
 
@@ -11,8 +11,8 @@ struct program_builder {
 	const struct shunt_plan_gpu *gpu;
 	struct shunt_program *program;
 	uint32_t rank;
-	struct shunt_ranges read[2], written[2]; /* chunks of this rank's buffers that anyone reads and writes */
-	struct shunt_image image;                /* of the block that is being made */
+	struct shunt_nvtx_enabled read[2], written[2]; /* chunks of this rank's buffers that anyone reads and writes */
+	struct shunt_bytecode bc;                      /* of the block that is being made */
 };
 
 static inline bool program_gathers(const struct shunt_plan *plan)
@@ -26,7 +26,7 @@ static inline bool program_scatters(const struct shunt_plan *plan)
 }
 
 /* Not a collective with a meaning of its own: what it does to which buffer is all that is known. */
-static inline bool program_is_free(const struct shunt_plan *plan)
+static inline bool program_is_custom(const struct shunt_plan *plan)
 {
 	return plan->collective == SHUNT_PLAN_TEST || plan->collective == SHUNT_PLAN_CUSTOM;
 }
@@ -47,8 +47,8 @@ struct shunt_prog_operand shunt_program_operand(
  */
 uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_plan_op *ops);
 
-/* ---- arenas (program_arena.c) */
+/* ---- resources (program_resources.c) */
 
 /* Where counters are, in the head's fields, and how many bytes that is. Alike on all ranks. 0 or -E2BIG. */
-int shunt_program_lay_out(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p);
+int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p);
 #endif

@@ -3,16 +3,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int shunt_ranges_add(struct shunt_ranges *r, uint64_t begin, uint64_t end)
+int shunt_ranges_add(struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end)
 {
-	if (r->n == r->room) {
-		size_t room = r->room ? 2 * r->room : 16;
-		struct shunt_range *v = reallocarray(r->v, room, sizeof(*v));
+	if (r->n == r->capacity) {
+		size_t capacity = r->capacity ? 2 * r->capacity : 16;
+		struct shunt_range *v = reallocarray(r->v, capacity, sizeof(*v));
 
 		if (!v)
 			return -ENOMEM;
 		r->v = v;
-		r->room = room;
+		r->capacity = capacity;
 	}
 	r->v[r->n++] = (struct shunt_range){ begin, end };
 	return 0;
@@ -25,7 +25,7 @@ static int by_begin(const void *a, const void *b)
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-void shunt_ranges_merge(struct shunt_ranges *r)
+void shunt_ranges_merge(struct shunt_nvtx_enabled *r)
 {
 	size_t n = 0;
 
@@ -42,7 +42,7 @@ void shunt_ranges_merge(struct shunt_ranges *r)
 	r->n = n;
 }
 
-bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t end)
+bool shunt_ranges_within(const struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < r->n; i++)
 		if (r->v[i].begin < begin || r->v[i].end > end)
@@ -50,8 +50,8 @@ bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t 
 	return true;
 }
 
-void shunt_ranges_finish(struct shunt_ranges *r)
+void shunt_ranges_finish(struct shunt_nvtx_enabled *r)
 {
 	free(r->v);
-	*r = (struct shunt_ranges){ 0 };
+	*r = (struct shunt_nvtx_enabled){ 0 };
 }

@@ -21,26 +21,26 @@ static struct {
 	char *plan_dir, *cache_dir;
 	bool same_place;
 	struct shunt_plan **plans;
-	size_t n, room;
-	size_t nprogram; /* of them are the program's */
+	size_t n, capacity;
+	size_t nregistered; /* of them are the program's */
 	shunt_plan_selector *selector;
 	void *arg;
 } registry = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* With the lock held; the registry holds the plan on success. -EEXIST: the same plan is there already. */
-static int insert(struct shunt_plan *plan, size_t at)
+static int registry_insert(struct shunt_plan *plan, size_t at)
 {
 	for (size_t i = 0; i < registry.n; i++)
 		if (registry.plans[i]->hash == plan->hash)
 			return -EEXIST;
-	if (registry.n == registry.room) {
-		size_t room = registry.room ? 2 * registry.room : 16;
-		struct shunt_plan **plans = reallocarray(registry.plans, room, sizeof(struct shunt_plan *));
+	if (registry.n == registry.capacity) {
+		size_t capacity = registry.capacity ? 2 * registry.capacity : 16;
+		struct shunt_plan **plans = reallocarray(registry.plans, capacity, sizeof(struct shunt_plan *));
 
 		if (!plans)
 			return -ENOMEM;
 		registry.plans = plans;
-		registry.room = room;
+		registry.capacity = capacity;
 	}
 	memmove(registry.plans + at + 1, registry.plans + at, (registry.n - at) * sizeof(struct shunt_plan *));
 	registry.plans[at] = plan;
@@ -51,14 +51,14 @@ static int insert(struct shunt_plan *plan, size_t at)
 static void add_file(void *ctx, const char *path)
 {
 	struct shunt_plan *plan;
-	char why[1024];
-	int err = shunt_plan_load_file(path, &plan, why, sizeof(why));
+	char reason[1024];
+	int err = shunt_plan_load_file(path, &plan, reason, sizeof(reason));
 
 	if (err) {
-		shunt_warn("plan refused: %s", why);
+		shunt_warn("plan refused: %s", reason);
 		return;
 	}
-	err = insert(plan, registry.n);
+	err = registry_insert(plan, registry.n);
 	if (!err) {
 		shunt_info(SHUNT_LOG_INIT, "plan %s: %s among %u ranks, from %s", plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks, path);
@@ -68,12 +68,12 @@ static void add_file(void *ctx, const char *path)
 		shunt_info(SHUNT_LOG_INIT, "plan %s: there already, %s is the same", plan->name, path);
 	else
 		shunt_warn("plan refused: %s: %s", path, strerror(-err));
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 }
 
 static const struct shunt_files files = { .what = "plans", .one = "plan", .add = add_file };
 
-static void add_cache(const char *dir)
+static void load_cache_dir(const char *dir)
 {
 	char path[PATH_MAX];
 
@@ -92,7 +92,7 @@ static void load_once(void)
 	if (!registry.replaced)
 		registry.same_place = config->plan_same_place;
 	shunt_files_list(&files, registry.replaced ? registry.plan_dir : config->plan_dir);
-	add_cache(registry.replaced ? registry.cache_dir : config->cache_dir);
+	load_cache_dir(registry.replaced ? registry.cache_dir : config->cache_dir);
 }
 
 int shunt_plan_registry_add(struct shunt_plan *plan)
@@ -101,9 +101,9 @@ int shunt_plan_registry_add(struct shunt_plan *plan)
 
 	pthread_mutex_lock(&registry.lock);
 	load_once();
-	err = insert(plan, registry.nprogram);
+	err = registry_insert(plan, registry.nregistered);
 	if (!err)
-		registry.nprogram++;
+		registry.nregistered++;
 	pthread_mutex_unlock(&registry.lock);
 	return err;
 }
@@ -114,14 +114,14 @@ int shunt_plan_registry_remove(const char *name)
 
 	pthread_mutex_lock(&registry.lock);
 	load_once();
-	program = registry.nprogram;
+	program = registry.nregistered;
 	for (size_t i = 0; i < registry.n; i++) {
 		if (strcmp(registry.plans[i]->name, name)) {
 			registry.plans[kept++] = registry.plans[i];
 			continue;
 		}
-		registry.nprogram -= i < program;
-		shunt_plan_drop(registry.plans[i]);
+		registry.nregistered -= i < program;
+		shunt_plan_unref(registry.plans[i]);
 	}
 	removed = registry.n - kept;
 	registry.n = kept;
@@ -141,12 +141,12 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 {
 	pthread_mutex_lock(&registry.lock);
 	for (size_t i = 0; i < registry.n; i++)
-		shunt_plan_drop(registry.plans[i]);
+		shunt_plan_unref(registry.plans[i]);
 	free(registry.plans);
 	free(registry.plan_dir);
 	free(registry.cache_dir);
 	registry.plans = NULL;
-	registry.n = registry.room = registry.nprogram = 0;
+	registry.n = registry.capacity = registry.nregistered = 0;
 	registry.selector = NULL;
 	registry.arg = NULL;
 	registry.loaded = false;
@@ -190,7 +190,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 		pthread_mutex_unlock(&registry.lock);
 		return NULL;
 	}
-	atomic_init(&set->holders, 1);
+	atomic_init(&set->refcount, 1);
 	set->nranks = nranks;
 	set->ranks_per_node = ranks_per_node;
 	set->same_place = registry.same_place;
@@ -203,7 +203,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 			continue;
 		if (plan->ranks_per_node && plan->ranks_per_node != (uint32_t)ranks_per_node)
 			continue;
-		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_hold(plan), set->n };
+		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
 		set->n++;
 	}
 	pthread_mutex_unlock(&registry.lock);

@@ -27,7 +27,7 @@
 #include "plan/plan.h"
 #include "shunt/shunt.h"
 
-enum shunt_plan_place_of_call { SHUNT_PLAN_ANY_PLACE, SHUNT_PLAN_IN_PLACE, SHUNT_PLAN_OUT_OF_PLACE };
+enum shunt_plan_inplace { SHUNT_PLAN_INPLACE_ANY, SHUNT_PLAN_INPLACE_YES, SHUNT_PLAN_INPLACE_NO };
 
 /* What the choice depends on. All but place must be equal on all ranks; place is ignored without the promise. */
 struct shunt_plan_query {
@@ -35,7 +35,7 @@ struct shunt_plan_query {
 	enum shunt_dtype dtype;
 	enum shunt_redop redop; /* means something where the kind reduces */
 	uint64_t count;         /* as NCCL counts for this kind */
-	enum shunt_plan_place_of_call place;
+	enum shunt_plan_inplace place;
 };
 
 /* Immutable; counted. */
@@ -46,8 +46,8 @@ struct shunt_plan_set;
  * it. Reads the directories on the first call in the process. NULL only if memory is out.
  */
 struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node);
-struct shunt_plan_set *shunt_plan_set_hold(struct shunt_plan_set *set);
-void shunt_plan_set_drop(struct shunt_plan_set *set); /* NULL allowed */
+struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set);
+void shunt_plan_set_unref(struct shunt_plan_set *set); /* NULL allowed */
 /*
  * Equal if and only if all that steers the choice is. 0: there are no plans and no selector, the choice is always NONE.
  */
@@ -57,7 +57,7 @@ const struct shunt_plan *shunt_plan_set_at(
     const struct shunt_plan_set *set, size_t i); /* in the order of trying; NULL beyond */
 
 /* How a rank's buffers lie. No wonder that ranks may differ. */
-enum shunt_plan_place_of_call shunt_plan_place(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
+enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
     const void *recv, uint64_t count, int rank, int nranks);
 
 /* Pure: the nth plan (from 0) that fits a call, or NULL. A plan with tag "auto": 0 fits none. */
@@ -95,7 +95,7 @@ struct shunt_plan_summary {
 };
 void shunt_plan_set_summary(const struct shunt_plan_set *set, struct shunt_plan_summary *summary);
 /* One line about the first difference among n ranks' summaries, in rank order; "" if they do not show one. */
-void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, char *why, size_t bytes);
+void shunt_plan_summaries_differ(const struct shunt_plan_summary *all, int n, char *reason, size_t bytes);
 
 /*
  * For tests: forgets all plans and the selector, and takes these instead of the configuration's from the next use on.

@@ -17,7 +17,7 @@ struct shunt_plan_entry {
 };
 
 struct shunt_plan_set {
-	atomic_uint holders;
+	atomic_uint refcount;
 	int nranks, ranks_per_node;
 	bool same_place;
 	shunt_plan_selector *selector;

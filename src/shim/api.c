@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 #include "shim/attach.h"
-#include "shim/pending.h"
+#include "shim/pending_child.h"
 #include "shim/real.h"
 #include "shunt/shunt.h"
 
@@ -25,7 +25,7 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 {
 	struct shunt_coll c = { .dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count };
 	struct shunt_entry *e;
-	enum shunt_why why;
+	enum shunt_reason reason;
 	const char *path;
 	int kind;
 
@@ -40,8 +40,9 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	e = shunt_entry_find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
-	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ? shunt_comm_path(e->comm, &c, &why) :
-	                                                                          NULL;
+	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ?
+	    shunt_comm_path(e->comm, &c, &reason) :
+	    NULL;
 	*path_p = path ? path : "nccl";
 	shunt_entry_put(e);
 	return 0;

@@ -4,11 +4,11 @@
 #include "shim/attach.h"
 #include "shim/real.h"
 
-static void say_no_order(void)
+static void warn_no_launch_order(void)
 {
-	static atomic_bool said;
+	static atomic_bool logged;
 
-	if (!atomic_exchange(&said, true))
+	if (!atomic_exchange(&logged, true))
 		shunt_warn("NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit, does nothing without a real NCCL: use "
 		           "communicators in the same order on all ranks");
 }
@@ -24,13 +24,13 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	d.no_sms = config->no_sms;
 	d.no_clusters = config->no_clusters;
 	if (config->in_order && d.standalone)
-		say_no_order();
-	else if (config->in_order && !d.forward_why)
-		d.forward_why = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL put "
-		                "the launches of all communicators in order";
+		warn_no_launch_order();
+	else if (config->in_order && !d.forward_reason)
+		d.forward_reason = "NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit in its configuration, has NCCL "
+		                   "put the launches of all communicators in order";
 	err = shunt_comm_create(&d, &comm);
-	if (err && !d.forward_why && !d.standalone) {
-		d.forward_why = "its socket could not be made on this rank";
+	if (err && !d.forward_reason && !d.standalone) {
+		d.forward_reason = "its socket could not be made on this rank";
 		err = shunt_comm_create(&d, &comm);
 	}
 	if (err)
@@ -39,7 +39,7 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	if (!e)
 		return NULL;
 	e->id = desc->id;
-	e->forward_why = desc->forward_why;
+	e->forward_reason = desc->forward_reason;
 	e->config = *config;
 	if (config->name[0])
 		shunt_info(
@@ -64,7 +64,7 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 	return atomic_load(&e->ready);
 }
 
-void shunt_attach_settled(ncclComm_t comm)
+void shunt_attach_refresh(ncclComm_t comm)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 
@@ -75,11 +75,11 @@ void shunt_attach_settled(ncclComm_t comm)
 
 void shunt_attach_banner(int rank, int device)
 {
-	static atomic_bool said;
+	static atomic_bool logged;
 	struct shunt_gpu_info info;
 	int version = 0;
 
-	if (rank || atomic_exchange(&said, true))
+	if (rank || atomic_exchange(&logged, true))
 		return;
 	if (shunt_mode() == SHUNT_OVERLAY) {
 		real_GetVersion(&version);

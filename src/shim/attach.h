@@ -20,7 +20,7 @@ bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
  * The same, for a communicator that may have become ready now: peers may then set it up before the program here uses
  * it.
  */
-void shunt_attach_settled(ncclComm_t comm);
+void shunt_attach_refresh(ncclComm_t comm);
 
 /* One line per process at the first communicator, by its rank 0. device < 0: not said. */
 void shunt_attach_banner(int rank, int device);

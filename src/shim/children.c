@@ -10,8 +10,8 @@ struct grow_tail {
 	uint8_t host[SHUNT_HOST_BYTES];
 	struct shunt_id id;
 };
-#define TAIL_MAGIC UINT64_C(0x776f7267746e7568) /* "huntgrow" */
-#define TAIL_AT (sizeof(ncclUniqueId) - sizeof(struct grow_tail))
+#define GROW_TAIL_MAGIC UINT64_C(0x776f7267746e7568) /* "huntgrow" */
+#define GROW_TAIL_OFFSET (sizeof(ncclUniqueId) - sizeof(struct grow_tail))
 
 struct shunt_id shunt_child_split(struct shunt_entry *parent, int color)
 {
@@ -55,12 +55,12 @@ static struct shunt_id grown_id(const struct shunt_entry *parent)
 void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id)
 {
 	static const char zero[sizeof(struct grow_tail)];
-	struct grow_tail tail = { .magic = TAIL_MAGIC, .id = grown_id(parent) };
+	struct grow_tail tail = { .magic = GROW_TAIL_MAGIC, .id = grown_id(parent) };
 
-	if (memcmp(id->internal + TAIL_AT, zero, sizeof(zero)))
+	if (memcmp(id->internal + GROW_TAIL_OFFSET, zero, sizeof(zero)))
 		return;
 	shunt_host_id(tail.host, &tail.id, sizeof(tail.id));
-	memcpy(id->internal + TAIL_AT, &tail, sizeof(tail));
+	memcpy(id->internal + GROW_TAIL_OFFSET, &tail, sizeof(tail));
 }
 
 struct shunt_id shunt_child_grown(struct shunt_entry *parent)
@@ -76,8 +76,8 @@ const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_
 	uint8_t host[SHUNT_HOST_BYTES];
 	struct grow_tail tail;
 
-	memcpy(&tail, id->internal + TAIL_AT, sizeof(tail));
-	if (tail.magic != TAIL_MAGIC)
+	memcpy(&tail, id->internal + GROW_TAIL_OFFSET, sizeof(tail));
+	if (tail.magic != GROW_TAIL_MAGIC)
 		return "its unique id was not made by Shunt for a communicator that grows";
 	shunt_host_id(host, &tail.id, sizeof(tail.id));
 	if (memcmp(host, tail.host, sizeof(host)))

@@ -43,7 +43,7 @@ static const struct field {
 #undef FIELD
 };
 
-static int *number(ncclConfig_t *c, const struct field *f)
+static int *field_value(ncclConfig_t *c, const struct field *f)
 {
 	return (int *)((char *)c + f->offset);
 }
@@ -52,40 +52,40 @@ static void set_undefined(ncclConfig_t *c)
 {
 	memset(c, 0, sizeof(*c)); /* the pointers: NULL */
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
-		*number(c, &fields[i]) = NCCL_CONFIG_UNDEF_INT;
+		*field_value(c, &fields[i]) = NCCL_CONFIG_UNDEF_INT;
 }
 
 /* Drops what the caller's version does not have, and checks the rest. */
-static int check(ncclConfig_t *c, char *why, size_t bytes)
+static int check_fields(ncclConfig_t *c, char *reason, size_t bytes)
 {
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
 		const struct field *f = &fields[i];
-		int *value = number(c, f);
+		int *value = field_value(c, f);
 
 		if (c->version < f->since)
 			*value = NCCL_CONFIG_UNDEF_INT;
 		if (*value == NCCL_CONFIG_UNDEF_INT || (*value >= f->least && *value <= f->most))
 			continue;
 		if (f->most == INT_MAX)
-			snprintf(why, bytes, "%s is %d and must be at least %d", f->name, *value, f->least);
+			snprintf(reason, bytes, "%s is %d and must be at least %d", f->name, *value, f->least);
 		else
-			snprintf(
-			    why, bytes, "%s is %d and must be between %d and %d", f->name, *value, f->least, f->most);
+			snprintf(reason, bytes, "%s is %d and must be between %d and %d", f->name, *value, f->least,
+			    f->most);
 		return -EINVAL;
 	}
 	/* NCCL compares them as they stand: a minimum without a maximum is refused. */
 	if (c->minCTAs > c->maxCTAs) {
 		if (c->maxCTAs == NCCL_CONFIG_UNDEF_INT)
-			snprintf(why, bytes, "minCTAs is %d and maxCTAs is not set", c->minCTAs);
+			snprintf(reason, bytes, "minCTAs is %d and maxCTAs is not set", c->minCTAs);
 		else
-			snprintf(why, bytes, "minCTAs is %d and maxCTAs only %d", c->minCTAs, c->maxCTAs);
+			snprintf(reason, bytes, "minCTAs is %d and maxCTAs only %d", c->minCTAs, c->maxCTAs);
 		return -EINVAL;
 	}
 	return 0;
 }
 
 int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_config *inherit,
-    struct shunt_comm_config *out, char *why, size_t bytes)
+    struct shunt_comm_config *out, char *reason, size_t bytes)
 {
 	const struct shunt_nccl_env *env = shunt_nccl_env();
 	ncclConfig_t c;
@@ -99,11 +99,11 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 		memcpy(&c, config,
 		    size < sizeof(c) ? size : sizeof(c)); /* the caller's struct may end earlier, or later */
 		if (size < offsetof(ncclConfig_t, blocking) || c.magic != SHUNT_NCCL_CONFIG_MAGIC) {
-			snprintf(why, bytes, "the configuration was not initialised with NCCL_CONFIG_INITIALIZER");
+			snprintf(reason, bytes, "the configuration was not initialised with NCCL_CONFIG_INITIALIZER");
 			set_undefined(&c);
 			err = -EINVAL;
 		} else {
-			err = check(&c, why, bytes);
+			err = check_fields(&c, reason, bytes);
 		}
 		if (!err && c.blocking != NCCL_CONFIG_UNDEF_INT)
 			out->blocking = c.blocking;

@@ -19,7 +19,7 @@ static const struct shunt_gpu_ops *layer(void)
 }
 
 /* The layer and the current device, or -ENODEV. */
-static int current(const struct shunt_gpu_ops **ops_p, int *device_p)
+static int current_device(const struct shunt_gpu_ops **ops_p, int *device_p)
 {
 	*ops_p = layer();
 	return *ops_p ? (*ops_p)->device_get(device_p) : -ENODEV;
@@ -90,7 +90,7 @@ int shunt_stream_create(void **stream_p)
 
 	if (!stream_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->stream_create(device, stream_p);
 }
 
@@ -99,7 +99,7 @@ int shunt_stream_synchronize(void *stream)
 	const struct shunt_gpu_ops *ops;
 	int device, err;
 
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->stream_sync(device, stream);
 }
 
@@ -108,7 +108,7 @@ int shunt_stream_destroy(void *stream)
 	const struct shunt_gpu_ops *ops;
 	int device, err;
 
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	if (!err)
 		ops->stream_destroy(device, stream);
 	return err;
@@ -121,7 +121,7 @@ int shunt_malloc(void **ptr_p, size_t bytes)
 
 	if (!ptr_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->mem_alloc(device, bytes, ptr_p);
 }
 
@@ -132,7 +132,7 @@ int shunt_malloc_shared(void **ptr_p, size_t bytes)
 
 	if (!ptr_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->mem_alloc_shared(device, bytes, ptr_p);
 }
 
@@ -152,7 +152,7 @@ int shunt_memcpy(void *dst, const void *src, size_t bytes)
 
 	if (bytes && (!dst || !src))
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->copy(device, dst, src, bytes);
 }
 
@@ -163,7 +163,7 @@ int shunt_memset_async(void *dst, int value, size_t bytes, void *stream)
 
 	if (bytes && !dst)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->memset_async(device, dst, value, bytes, stream);
 }
 
@@ -174,7 +174,7 @@ int shunt_mem_info(size_t *free_p, size_t *total_p)
 
 	if (!free_p || !total_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->mem_info(device, free_p, total_p);
 }
 
@@ -185,7 +185,7 @@ int shunt_event_create(void **event_p)
 
 	if (!event_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->event_create(device, true, event_p);
 }
 
@@ -196,7 +196,7 @@ int shunt_event_record(void *event, void *stream)
 
 	if (!event)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->event_record(device, event, stream);
 }
 
@@ -207,7 +207,7 @@ int shunt_event_elapsed_us(void *start, void *stop, float *us_p)
 
 	if (!start || !stop || !us_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->event_elapsed_us(device, start, stop, us_p);
 }
 
@@ -216,7 +216,7 @@ int shunt_event_destroy(void *event)
 	const struct shunt_gpu_ops *ops;
 	int device, err;
 
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	if (!err)
 		ops->event_destroy(device, event);
 	return err;
@@ -227,7 +227,7 @@ int shunt_capture_begin(void *stream)
 	const struct shunt_gpu_ops *ops;
 	int device, err;
 
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->capture_begin(device, stream);
 }
 
@@ -238,7 +238,7 @@ int shunt_capture_end(void *stream, void **graph_p)
 
 	if (!graph_p)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->capture_end(device, stream, graph_p);
 }
 
@@ -249,7 +249,7 @@ int shunt_graph_launch(void *graph, void *stream)
 
 	if (!graph)
 		return -EINVAL;
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	return err ? err : ops->graph_launch(device, graph, stream);
 }
 
@@ -258,7 +258,7 @@ int shunt_graph_destroy(void *graph)
 	const struct shunt_gpu_ops *ops;
 	int device, err;
 
-	err = current(&ops, &device);
+	err = current_device(&ops, &device);
 	if (!err)
 		ops->graph_destroy(device, graph);
 	return err;

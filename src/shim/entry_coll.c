@@ -7,8 +7,8 @@
 #include "core/log.h"
 #include "shim/forward.h"
 #include "shim/group.h"
-#include "shim/pending.h"
-#include "shim/range.h"
+#include "shim/pending_child.h"
+#include "shim/nvtx.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -17,7 +17,7 @@
  * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op
  * of a collective that does not reduce is ncclSum.
  */
-static inline bool describe(struct shunt_entry *e, struct shunt_call *call)
+static inline bool resolve_types(struct shunt_entry *e, struct shunt_coll_call *call)
 {
 	struct shunt_coll *c = &call->coll;
 	struct shunt_user_op user;
@@ -39,7 +39,7 @@ static inline bool describe(struct shunt_entry *e, struct shunt_call *call)
 }
 
 /* A buffer that this rank needs is NULL. Off the root NCCL takes NULL for what it does not look at. */
-static inline bool lacks_buffer(struct shunt_entry *e, const struct shunt_coll *c)
+static inline bool buffer_is_missing(struct shunt_entry *e, const struct shunt_coll *c)
 {
 	bool root = c->root == shunt_comm_rank(e->comm), sends = true, receives = true;
 
@@ -75,7 +75,7 @@ static bool is_empty(const struct shunt_coll *c)
  * or know of: a later version's. A profiler's tag, vendor options and shapes of launches that our kernels do not have
  * (NVLS, clusters) change nothing here.
  */
-static bool take_config(struct shunt_call *call)
+static bool apply_config(struct shunt_coll_call *call)
 {
 	const ncclCollConfig_t *config = &call->config;
 
@@ -93,70 +93,72 @@ static bool take_config(struct shunt_call *call)
 		return false;
 	call->coll.min_ctas = config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs;
 	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
-	call->hints_only = !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
-	return call->hints_only;
+	call->only_hints = !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
+	return call->only_hints;
 }
 
 /* An error that we find ourselves, in both modes. */
-static ncclResult_t refuse(const struct shunt_call *call, const char *why)
+static ncclResult_t refuse_call(const struct shunt_coll_call *call, const char *reason)
 {
-	shunt_warn("%s: %s", shunt_kind_name(call->coll.kind), why);
+	shunt_warn("%s: %s", shunt_kind_name(call->coll.kind), reason);
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
 }
 
-/* What describe() did not take. */
-__attribute__((cold, noinline)) static ncclResult_t refuse_unknown(struct shunt_entry *e, const struct shunt_call *call)
+/* What resolve_types() did not take. */
+__attribute__((cold, noinline)) static ncclResult_t refuse_types(
+    struct shunt_entry *e, const struct shunt_coll_call *call)
 {
 	struct shunt_user_op user;
-	char why[96];
+	char reason[96];
 
 	if ((unsigned)call->dtype >= SHUNT_NDTYPES)
-		snprintf(why, sizeof(why), "there is no data type %d", (int)call->dtype);
+		snprintf(reason, sizeof(reason), "there is no data type %d", (int)call->dtype);
 	else if (call->coll.root < 0 || call->coll.root >= shunt_comm_nranks(e->comm))
-		snprintf(why, sizeof(why), "there is no rank %d among %d", call->coll.root, shunt_comm_nranks(e->comm));
+		snprintf(reason, sizeof(reason), "there is no rank %d among %d", call->coll.root,
+		    shunt_comm_nranks(e->comm));
 	else if ((int)call->op < 0 || !shunt_entry_op_find(e, call->op, &user))
-		snprintf(why, sizeof(why), "operator %d is none of this communicator's", (int)call->op);
+		snprintf(reason, sizeof(reason), "operator %d is none of this communicator's", (int)call->op);
 	else
-		snprintf(why, sizeof(why), "operator %d was made for another data type", (int)call->op);
-	return refuse(call, why);
+		snprintf(reason, sizeof(reason), "operator %d was made for another data type", (int)call->op);
+	return refuse_call(call, reason);
 }
 
-__attribute__((cold, noinline)) static int run_in_range(struct shunt_comm *comm, const struct shunt_coll *coll)
+__attribute__((cold, noinline)) static int run_with_nvtx_range(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	enum shunt_why why;
+	enum shunt_reason reason;
 	int err;
 
-	if (!shunt_comm_path(comm, coll, &why))
+	if (!shunt_comm_path(comm, coll, &reason))
 		return shunt_comm_run(comm, coll);
-	shunt_range_begin(coll);
+	shunt_nvtx_range_push(coll);
 	err = shunt_comm_run(comm, coll);
-	shunt_range_end();
+	shunt_nvtx_range_pop();
 	return err;
 }
 
 /* -EOPNOTSUPP: the call is not ours. */
-static inline int run(struct shunt_comm *comm, const struct shunt_coll *coll)
+static inline int run_coll(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	return shunt_ranges ? run_in_range(comm, coll) : shunt_comm_run(comm, coll);
+	return shunt_nvtx_enabled ? run_with_nvtx_range(comm, coll) : shunt_comm_run(comm, coll);
 }
 
-__attribute__((cold, noinline)) static ncclResult_t record_in_range(
-    struct shunt_group *group, const struct shunt_call *call)
+__attribute__((cold, noinline)) static ncclResult_t record_with_nvtx_range(
+    struct shunt_group *group, const struct shunt_coll_call *call)
 {
 	ncclResult_t result;
 
-	shunt_range_begin(&call->coll);
+	shunt_nvtx_range_push(&call->coll);
 	result = shunt_group_record(group, call);
-	shunt_range_end();
+	shunt_nvtx_range_pop();
 	return result;
 }
 
-static inline ncclResult_t record(struct shunt_group *group, const struct shunt_call *call)
+static inline ncclResult_t record_call(struct shunt_group *group, const struct shunt_coll_call *call)
 {
-	return shunt_ranges ? record_in_range(group, call) : shunt_group_record(group, call);
+	return shunt_nvtx_enabled ? record_with_nvtx_range(group, call) : shunt_group_record(group, call);
 }
 
-static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt_call *call)
+static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt_coll_call *call)
 {
 	ncclResult_t result;
 
@@ -170,53 +172,55 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
  * agree on that, and it launches communicators in the order of their first calls. So this one waits if it comes behind
  * one that may be the real NCCL's: when that is known is a matter of timing, and another rank may know already.
  */
-static inline ncclResult_t forward_in(struct shunt_group *group, struct shunt_entry *e, struct shunt_call *call)
+static inline ncclResult_t forward_or_record(
+    struct shunt_group *group, struct shunt_entry *e, struct shunt_coll_call *call)
 {
 	if (!group || !shunt_group_undecided(group)) {
 		if (group && shunt_kind_is_p2p(call->coll.kind))
-			shunt_group_message(group, call->comm);
+			shunt_group_forwarded_p2p(group, call->comm);
 		return forward_now(e, call);
 	}
 	call->entry = e;
-	call->pick.algo = NULL;
+	call->decision.algo = NULL;
 	call->real = true;
-	return record(group, call);
+	return record_call(group, call);
 }
 
-static ncclResult_t collective_overlay(struct shunt_call *call)
+static ncclResult_t collective_overlay(struct shunt_coll_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
-	enum shunt_why why = SHUNT_WHY_COMM;
+	enum shunt_reason reason = SHUNT_REASON_COMM;
 	struct shunt_group *group;
 	int err;
 
 	/* Whatever we do not understand is the real NCCL's to judge, with its own code. */
 	if (!e)
-		return call->comm ? forward_in(shunt_group_open(), NULL, call) : shunt_forward(call);
-	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !describe(e, call))
-		return forward_in(shunt_group_open(), e, call);
+		return call->comm ? forward_or_record(shunt_group_open(), NULL, call) : shunt_forward(call);
+	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !resolve_types(e, call))
+		return forward_or_record(shunt_group_open(), e, call);
 	if (is_empty(&call->coll)) {
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}
-	if (lacks_buffer(e, &call->coll)) {
+	if (buffer_is_missing(e, &call->coll)) {
 		shunt_entry_put(e);
-		return refuse(call, "a buffer is NULL");
+		return refuse_call(call, "a buffer is NULL");
 	}
-	if (!take_config(call)) {
-		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_WHY_CONFIG);
-		return forward_in(shunt_group_open(), e, call);
+	if (!apply_config(call)) {
+		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_REASON_CONFIG);
+		return forward_or_record(shunt_group_open(), e, call);
 	}
 	group = shunt_group_open();
 	if (group) {
 		call->entry = e;
 		/* Until all ranks know whether our kernels run here, everything is kept. */
-		if (shunt_comm_needs_setup(e->comm) || shunt_comm_pick(e->comm, &call->coll, &call->pick, &why))
-			return record(group, call);
-		shunt_comm_count_forward(e->comm, &call->coll, why);
-		return forward_in(group, e, call);
+		if (shunt_comm_needs_setup(e->comm) ||
+		    shunt_comm_decide(e->comm, &call->coll, &call->decision, &reason))
+			return record_call(group, call);
+		shunt_comm_count_forward(e->comm, &call->coll, reason);
+		return forward_or_record(group, e, call);
 	}
-	err = run(e->comm, &call->coll);
+	err = run_coll(e->comm, &call->coll);
 	if (err != -EOPNOTSUPP) {
 		shunt_entry_put(e);
 		return shunt_to_nccl(err);
@@ -224,51 +228,51 @@ static ncclResult_t collective_overlay(struct shunt_call *call)
 	return forward_now(e, call);
 }
 
-static ncclResult_t collective_alone(struct shunt_call *call)
+static ncclResult_t collective_standalone(struct shunt_coll_call *call)
 {
 	struct shunt_coll *c = &call->coll;
-	enum shunt_why why;
+	enum shunt_reason reason;
 	ncclResult_t result;
-	struct shunt_entry *e = shunt_alone_find(call->comm, shunt_kind_name(c->kind), &result);
+	struct shunt_entry *e = shunt_standalone_find(call->comm, shunt_kind_name(c->kind), &result);
 	int err, off;
 
 	if (!e)
 		return shunt_group_result(result);
-	if (!describe(e, call)) {
-		result = refuse_unknown(e, call);
+	if (!resolve_types(e, call)) {
+		result = refuse_types(e, call);
 	} else if ((off = atomic_load(&e->off))) {
 		shunt_warn("%s: the communicator is %s", shunt_kind_name(c->kind),
 		    off == SHUNT_OFF_SUSPENDED ? "suspended; resume it first" : "finalized or revoked");
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
 	} else if (is_empty(c)) {
 		result = ncclSuccess;
-	} else if (lacks_buffer(e, c)) {
-		result = refuse(call, "a buffer is NULL");
-	} else if (!take_config(call)) {
-		result = refuse(call,
+	} else if (buffer_is_missing(e, c)) {
+		result = refuse_call(call, "a buffer is NULL");
+	} else if (!apply_config(call)) {
+		result = refuse_call(call,
 		    "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that "
 		    "need the real NCCL");
-	} else if (!shunt_comm_pick(e->comm, c, &call->pick, &why)) {
+	} else if (!shunt_comm_decide(e->comm, c, &call->decision, &reason)) {
 		result = shunt_group_result(
-		    shunt_alone_declined(e, c)); /* a single rank does not wait for the group's end */
+		    shunt_standalone_declined(e, c)); /* a single rank does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
-		return record(shunt_group_open(), call);
+		return record_call(shunt_group_open(), call);
 	} else {
-		err = run(e->comm, c);
-		result = err == -EOPNOTSUPP ? shunt_alone_declined(e, c) : shunt_to_nccl(err);
+		err = run_coll(e->comm, c);
+		result = err == -EOPNOTSUPP ? shunt_standalone_declined(e, c) : shunt_to_nccl(err);
 	}
 	shunt_entry_put(e);
 	return result;
 }
 
-static ncclResult_t collective_call(struct shunt_call *call)
+static ncclResult_t collective_call(struct shunt_coll_call *call)
 {
 	switch (shunt_mode()) {
 	case SHUNT_OVERLAY:
 		return collective_overlay(call);
 	case SHUNT_STANDALONE:
-		return collective_alone(call);
+		return collective_standalone(call);
 	default:
 		return shunt_forward(call);
 	}
@@ -277,14 +281,14 @@ static ncclResult_t collective_call(struct shunt_call *call)
 static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype,
     ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-	struct shunt_call call = { .comm = comm,
+	struct shunt_coll_call call = { .comm = comm,
 		.dtype = dtype,
 		.op = op,
 		.coll = { .kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream } };
 
 	if (config) {
 		call.has_config = true;
-		call.given = config;
+		call.caller_config = config;
 		memcpy(&call.config, config,
 		    config->size < sizeof(call.config) ? config->size :
 		                                         sizeof(call.config)); /* it may be an earlier version's */
@@ -298,12 +302,12 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 	{ \
 		return collective(kind, send, recv, count, dtype, op, root, comm, stream, NULL); \
 	} \
-	SHUNT_TWIN(name); \
+	SHUNT_WEAK_ALIAS(name); \
 	ncclResult_t pnccl##name##Config params_config \
 	{ \
 		return collective(kind, send, recv, count, dtype, op, root, comm, stream, config); \
 	} \
-	SHUNT_TWIN(name##Config)
+	SHUNT_WEAK_ALIAS(name##Config)
 
 #define COMMON const void *send, void *recv, size_t count, ncclDataType_t dtype
 #define TAIL ncclComm_t comm, cudaStream_t stream
@@ -323,7 +327,7 @@ COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COM
 /* In place; PyTorch's broadcast. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective_call(&(struct shunt_call){ .comm = comm,
+	return collective_call(&(struct shunt_coll_call){ .comm = comm,
 	    .dtype = dtype,
 	    .op = ncclSum,
 	    .bcast = true,
@@ -334,17 +338,17 @@ ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root
 	        .count = count,
 	        .stream = stream } });
 }
-SHUNT_TWIN(Bcast);
+SHUNT_WEAK_ALIAS(Bcast);
 
 ncclResult_t pncclSend(
     const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
 	return collective(SHUNT_SEND, send, NULL, count, dtype, ncclSum, peer, comm, stream, NULL);
 }
-SHUNT_TWIN(Send);
+SHUNT_WEAK_ALIAS(Send);
 
 ncclResult_t pncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
 {
 	return collective(SHUNT_RECV, NULL, recv, count, dtype, ncclSum, peer, comm, stream, NULL);
 }
-SHUNT_TWIN(Recv);
+SHUNT_WEAK_ALIAS(Recv);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include "core/log.h"
 #include "shim/group.h"
-#include "shim/pending.h"
+#include "shim/pending_child.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -12,11 +12,11 @@
  * Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The
  * caller puts the entry; the last one to do so waits for our kernels and frees what they used.
  */
-static struct shunt_entry *detach(ncclComm_t comm, bool abort)
+static struct shunt_entry *detach_entry(ncclComm_t comm, bool abort)
 {
 	struct shunt_entry *e;
 
-	shunt_pending_parent_ends(comm);
+	shunt_pending_child_parent_ends(comm);
 	e = shunt_entry_find(comm);
 	if (e && abort)
 		shunt_comm_abort(e->comm);
@@ -33,7 +33,7 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 
 	switch (shunt_mode()) {
 	case SHUNT_STANDALONE:
-		return shunt_alone_finalize(comm);
+		return shunt_standalone_finalize(comm);
 	case SHUNT_OVERLAY:
 		e = shunt_entry_find(comm);
 		break;
@@ -44,13 +44,13 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 		atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED);
 		/* A non-blocking communicator's caller must not wait for a device: destroying it does. */
 		if (e->config.blocking && !shunt_group_open())
-			err = shunt_comm_quiet(e->comm);
+			err = shunt_comm_quiesce(e->comm);
 		shunt_entry_put(e);
 	}
 	/* Another thread has aborted it meanwhile: there may be none any more. */
 	return err == -ECANCELED ? shunt_to_nccl(err) : real_CommFinalize(comm);
 }
-SHUNT_TWIN(CommFinalize);
+SHUNT_WEAK_ALIAS(CommFinalize);
 
 /*
  * A non-blocking communicator that something is under way on, such as a split: NCCL refuses to destroy it, and it lives
@@ -60,10 +60,10 @@ static bool is_in_progress(ncclComm_t comm)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 	ncclResult_t state = ncclSuccess;
-	bool asks = e && !e->config.blocking;
+	bool is_nonblocking = e && !e->config.blocking;
 
 	shunt_entry_put(e);
-	return asks && real_CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
+	return is_nonblocking && real_CommGetAsyncError(comm, &state) == ncclSuccess && state == ncclInProgress;
 }
 
 ncclResult_t pncclCommDestroy(ncclComm_t comm)
@@ -72,16 +72,16 @@ ncclResult_t pncclCommDestroy(ncclComm_t comm)
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_end(comm, false);
+		return shunt_standalone_end(comm, false);
 	if (mode != SHUNT_OVERLAY || is_in_progress(comm))
 		return real_CommDestroy(comm);
-	shunt_entry_put(detach(comm, false));
+	shunt_entry_put(detach_entry(comm, false));
 	result = real_CommDestroy(comm);
 	if (result == ncclSuccess || result == ncclInProgress)
-		shunt_pending_parent_ended(comm);
+		shunt_pending_child_parent_ended(comm);
 	return result;
 }
-SHUNT_TWIN(CommDestroy);
+SHUNT_WEAK_ALIAS(CommDestroy);
 
 ncclResult_t pncclCommAbort(ncclComm_t comm)
 {
@@ -90,20 +90,20 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_end(comm, true);
+		return shunt_standalone_end(comm, true);
 	if (mode == SHUNT_OVERLAY)
-		e = detach(comm, true);
+		e = detach_entry(comm, true);
 	result = real_CommAbort(comm);
 	if (mode == SHUNT_OVERLAY)
-		shunt_pending_parent_ended(comm);
+		shunt_pending_child_parent_ended(comm);
 	/* Only now: our kernels may stand behind the real ones in a stream, and those end because of this call. */
 	shunt_group_put(e);
 	return result;
 }
-SHUNT_TWIN(CommAbort);
+SHUNT_WEAK_ALIAS(CommAbort);
 
 /* Sets or clears a reason to keep our kernels off the communicator; these calls are collective, so all ranks do it. */
-static void set_off(ncclComm_t comm, int bit, bool on)
+static void set_off_reason(ncclComm_t comm, int bit, bool on)
 {
 	struct shunt_entry *e = shunt_mode() == SHUNT_OVERLAY ? shunt_entry_find(comm) : NULL;
 
@@ -121,39 +121,39 @@ static void set_off(ncclComm_t comm, int bit, bool on)
 ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
 {
 	if (shunt_mode() == SHUNT_STANDALONE)
-		return shunt_alone_revoke(comm, flags);
+		return shunt_standalone_revoke(comm, flags);
 	/* Before: NCCL waits for the streams. One before 2.28.7 refuses, and nothing is revoked. */
 	if (flags == NCCL_REVOKE_DEFAULT && shunt_real_symbol("ncclCommRevoke"))
-		set_off(comm, SHUNT_OFF_REVOKED, true);
+		set_off_reason(comm, SHUNT_OFF_REVOKED, true);
 	return real_CommRevoke(comm, flags);
 }
-SHUNT_TWIN(CommRevoke);
+SHUNT_WEAK_ALIAS(CommRevoke);
 
 ncclResult_t pncclCommSuspend(ncclComm_t comm, int flags)
 {
 	ncclResult_t result;
 
 	if (shunt_mode() == SHUNT_STANDALONE)
-		return shunt_alone_suspend(comm, flags);
+		return shunt_standalone_suspend(comm, flags);
 	result = real_CommSuspend(comm, flags);
 	if ((result == ncclSuccess || result == ncclInProgress) && (flags & NCCL_SUSPEND_MEM))
-		set_off(comm, SHUNT_OFF_SUSPENDED, true);
+		set_off_reason(comm, SHUNT_OFF_SUSPENDED, true);
 	return result;
 }
-SHUNT_TWIN(CommSuspend);
+SHUNT_WEAK_ALIAS(CommSuspend);
 
 ncclResult_t pncclCommResume(ncclComm_t comm)
 {
 	ncclResult_t result;
 
 	if (shunt_mode() == SHUNT_STANDALONE)
-		return shunt_alone_resume(comm);
+		return shunt_standalone_resume(comm);
 	result = real_CommResume(comm);
 	if (result == ncclSuccess || result == ncclInProgress)
-		set_off(comm, SHUNT_OFF_SUSPENDED, false);
+		set_off_reason(comm, SHUNT_OFF_SUSPENDED, false);
 	return result;
 }
-SHUNT_TWIN(CommResume);
+SHUNT_WEAK_ALIAS(CommResume);
 
 /* Watchdog threads call this all the time, while other threads use and destroy the communicator. */
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
@@ -163,11 +163,11 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_async_error(comm, state);
+		return shunt_standalone_async_error(comm, state);
 	result = real_CommGetAsyncError(comm, state);
-	if (mode == SHUNT_INSIDE || result != ncclSuccess || !state)
+	if (mode == SHUNT_PASSTHROUGH || result != ncclSuccess || !state)
 		return result;
-	shunt_pending_parent_state(comm, *state);
+	shunt_pending_child_parent_state(comm, *state);
 	if (*state != ncclSuccess)
 		return result;
 	e = shunt_entry_find(comm);
@@ -180,10 +180,11 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	shunt_entry_put(e);
 	return result;
 }
-SHUNT_TWIN(CommGetAsyncError);
+SHUNT_WEAK_ALIAS(CommGetAsyncError);
 
 /* Standalone: one number about the communicator. */
-static ncclResult_t ask_alone(ncclComm_t comm, const char *what, int (*ask)(const struct shunt_comm *comm), int *out)
+static ncclResult_t query_standalone(
+    ncclComm_t comm, const char *what, int (*query)(const struct shunt_comm *comm), int *out)
 {
 	ncclResult_t result = ncclSuccess;
 	struct shunt_entry *e;
@@ -192,33 +193,34 @@ static ncclResult_t ask_alone(ncclComm_t comm, const char *what, int (*ask)(cons
 		shunt_warn("%s: the place for the result is NULL", what);
 		return shunt_to_nccl(-EINVAL);
 	}
-	e = shunt_alone_find(comm, what, &result);
+	e = shunt_standalone_find(comm, what, &result);
 	if (e)
-		*out = ask(e->comm);
+		*out = query(e->comm);
 	shunt_entry_put(e);
 	return result;
 }
 
 ncclResult_t pncclCommCount(const ncclComm_t comm, int *count)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCount", shunt_comm_nranks, count) :
+	return shunt_mode() == SHUNT_STANDALONE ? query_standalone(comm, "ncclCommCount", shunt_comm_nranks, count) :
 	                                          real_CommCount(comm, count);
 }
-SHUNT_TWIN(CommCount);
+SHUNT_WEAK_ALIAS(CommCount);
 
 ncclResult_t pncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommCuDevice", shunt_comm_device, device) :
-	                                          real_CommCuDevice(comm, device);
+	return shunt_mode() == SHUNT_STANDALONE ?
+	    query_standalone(comm, "ncclCommCuDevice", shunt_comm_device, device) :
+	    real_CommCuDevice(comm, device);
 }
-SHUNT_TWIN(CommCuDevice);
+SHUNT_WEAK_ALIAS(CommCuDevice);
 
 ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? ask_alone(comm, "ncclCommUserRank", shunt_comm_rank, rank) :
+	return shunt_mode() == SHUNT_STANDALONE ? query_standalone(comm, "ncclCommUserRank", shunt_comm_rank, rank) :
 	                                          real_CommUserRank(comm, rank);
 }
-SHUNT_TWIN(CommUserRank);
+SHUNT_WEAK_ALIAS(CommUserRank);
 
 /* In overlay both libraries have memory; ours cannot be suspended, because graphs keep addresses in it. */
 ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
@@ -228,7 +230,7 @@ ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE) {
-		e = shunt_alone_find(comm, "ncclCommMemStats", &result);
+		e = shunt_standalone_find(comm, "ncclCommMemStats", &result);
 		if (!e)
 			return result;
 		if (!value || (unsigned)stat > ncclStatGpuMemTotal) {
@@ -248,4 +250,4 @@ ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t
 	shunt_entry_put(e);
 	return result;
 }
-SHUNT_TWIN(CommMemStats);
+SHUNT_WEAK_ALIAS(CommMemStats);

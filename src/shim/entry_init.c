@@ -10,64 +10,68 @@
 #include "core/log.h"
 #include "shim/children.h"
 #include "shim/group.h"
-#include "shim/pending.h"
+#include "shim/pending_child.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
 
 /* Beyond any machine; keeps a wild ndev from us. */
-#define MAX_LOCAL 64
+#define MAX_INIT_ALL_DEVICES 64
 
-static bool went_well(ncclResult_t result)
+static bool succeeded(ncclResult_t result)
 {
 	return result == ncclSuccess || result == ncclInProgress;
 }
 
 ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
 {
-	return shunt_mode() == SHUNT_STANDALONE ? shunt_alone_unique_id(id) : real_GetUniqueId(id);
+	return shunt_mode() == SHUNT_STANDALONE ? shunt_standalone_unique_id(id) : real_GetUniqueId(id);
 }
-SHUNT_TWIN(GetUniqueId);
+SHUNT_WEAK_ALIAS(GetUniqueId);
 
 /*
  * NCCL_COMM_ID gives every communicator the same id, marked so; members of two of them would take each other for their
  * own.
  */
-static const char *id_is_shared(const ncclUniqueId *id)
+static const char *shared_id_reason(const ncclUniqueId *id)
 {
-	const uint64_t mark = SHUNT_NCCL_COMM_MAGIC;
+	const uint64_t comm_id_magic = SHUNT_NCCL_COMM_MAGIC;
 
-	return memcmp(id->internal, &mark, sizeof(mark)) ? NULL : "its unique id is NCCL_COMM_ID's and not its own";
+	return memcmp(id->internal, &comm_id_magic, sizeof(comm_id_magic)) ?
+	    NULL :
+	    "its unique id is NCCL_COMM_ID's and not its own";
 }
 
 /* Our side of a communicator of which this is a rank; NULL: it is not for us. */
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = { .slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .device = -1 };
+	struct shunt_comm_desc desc = {
+		.member = rank, .nmembers = nranks, .rank = rank, .nranks = nranks, .device = -1
+	};
 	struct shunt_comm_config c;
-	char why[128];
+	char reason[128];
 
 	if (!id || nranks < 1 || rank < 0 || rank >= nranks ||
-	    shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
+	    shunt_comm_config_read(config, NULL, &c, reason, sizeof(reason)))
 		return NULL; /* the real NCCL will say so */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
-	desc.forward_why = id_is_shared(id);
+	desc.forward_reason = shared_id_reason(id);
 	return shunt_attach(&desc, &c);
 }
 
 /* The handle is there as soon as the call returns, even where the real NCCL still works on it. */
 static ncclResult_t publish_rank(struct shunt_entry *e, int rank, const ncclComm_t *newcomm, ncclResult_t result)
 {
-	ncclComm_t handle = newcomm && went_well(result) ? *newcomm : NULL;
+	ncclComm_t handle = newcomm && succeeded(result) ? *newcomm : NULL;
 
 	if (!e || !handle) {
 		shunt_entry_put(e);
 		return result;
 	}
 	if (!shunt_entry_publish(e, handle) && shunt_group_open())
-		shunt_group_born(handle);
+		shunt_group_comm_created(handle);
 	else if (result == ncclSuccess)
-		shunt_attach_settled(handle);
+		shunt_attach_refresh(handle);
 	shunt_attach_banner(rank, -1);
 	return result;
 }
@@ -78,11 +82,11 @@ ncclResult_t pncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id,
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init("ncclCommInitRank", newcomm, nranks, &id, 1, rank, NULL);
-	e = mode == SHUNT_INSIDE ? NULL : prepare_rank(nranks, rank, &id, NULL);
+		return shunt_standalone_init("ncclCommInitRank", newcomm, nranks, &id, 1, rank, NULL);
+	e = mode == SHUNT_PASSTHROUGH ? NULL : prepare_rank(nranks, rank, &id, NULL);
 	return publish_rank(e, rank, newcomm, real_CommInitRank(newcomm, nranks, id, rank));
 }
-SHUNT_TWIN(CommInitRank);
+SHUNT_WEAK_ALIAS(CommInitRank);
 
 ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
@@ -90,11 +94,11 @@ ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUnique
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init("ncclCommInitRankConfig", newcomm, nranks, &id, 1, rank, config);
-	e = mode == SHUNT_INSIDE ? NULL : prepare_rank(nranks, rank, &id, config);
+		return shunt_standalone_init("ncclCommInitRankConfig", newcomm, nranks, &id, 1, rank, config);
+	e = mode == SHUNT_PASSTHROUGH ? NULL : prepare_rank(nranks, rank, &id, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankConfig(newcomm, nranks, id, rank, config));
 }
-SHUNT_TWIN(CommInitRankConfig);
+SHUNT_WEAK_ALIAS(CommInitRankConfig);
 
 ncclResult_t pncclCommInitRankScalable(
     ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
@@ -103,11 +107,11 @@ ncclResult_t pncclCommInitRankScalable(
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init("ncclCommInitRankScalable", newcomm, nranks, ids, nids, rank, config);
+		return shunt_standalone_init("ncclCommInitRankScalable", newcomm, nranks, ids, nids, rank, config);
 	e = mode != SHUNT_OVERLAY || nids < 1 ? NULL : prepare_rank(nranks, rank, ids, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankScalable(newcomm, nranks, rank, nids, ids, config));
 }
-SHUNT_TWIN(CommInitRankScalable);
+SHUNT_WEAK_ALIAS(CommInitRankScalable);
 
 ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
@@ -116,18 +120,18 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 	struct shunt_entry **entries = NULL;
 	uint8_t secret[32];
 	ncclResult_t result;
-	char why[128];
+	char reason[128];
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_init_all(comms, ndev, devlist);
-	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_LOCAL &&
+		return shunt_standalone_init_all(comms, ndev, devlist);
+	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_INIT_ALL_DEVICES &&
 	    getrandom(secret, sizeof(secret), 0) == sizeof(secret))
 		entries = calloc(ndev, sizeof(*entries));
-	shunt_comm_config_read(NULL, NULL, &config, why, sizeof(why));
+	shunt_comm_config_read(NULL, NULL, &config, reason, sizeof(reason));
 	for (int i = 0; entries && i < ndev; i++) {
 		struct shunt_comm_desc desc = { .id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
-			.slot = i,
-			.nslots = ndev,
+			.member = i,
+			.nmembers = ndev,
 			.rank = i,
 			.nranks = ndev,
 			.device = devlist ? devlist[i] : i };
@@ -139,51 +143,52 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 	free(entries);
 	return result;
 }
-SHUNT_TWIN(CommInitAll);
+SHUNT_WEAK_ALIAS(CommInitAll);
 
-/* Our side of a child; NULL without a parent that we know well. Its slots are the parent's ranks. */
+/* Our side of a child; NULL without a parent that we know well. Its member indices are the parent's ranks. */
 static struct shunt_entry *prepare_child(
     struct shunt_entry *parent, ncclComm_t comm, struct shunt_id id, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {
-		.id = id, .rank = -1, .nranks = -1, .device = -1, .forward_why = parent->forward_why
+		.id = id, .rank = -1, .nranks = -1, .device = -1, .forward_reason = parent->forward_reason
 	};
 	struct shunt_comm_config c;
-	char why[128];
+	char reason[128];
 
-	if (shunt_comm_config_read(config, &parent->config, &c, why, sizeof(why)) || !shunt_attach_ready(parent, comm))
+	if (shunt_comm_config_read(config, &parent->config, &c, reason, sizeof(reason)) ||
+	    !shunt_attach_ready(parent, comm))
 		return NULL;
-	desc.slot = shunt_comm_rank(parent->comm);
-	desc.nslots = shunt_comm_nranks(parent->comm);
+	desc.member = shunt_comm_rank(parent->comm);
+	desc.nmembers = shunt_comm_nranks(parent->comm);
 	return shunt_attach(&desc, &c);
 }
 
-/* A child whose handle comes with the call's return, or later: then the real NCCL writes it to *place_p. */
-static struct shunt_pending *await_child(
-    struct shunt_entry **child_p, ncclComm_t parent, bool blocking, ncclComm_t *newcomm, ncclComm_t **place_p)
+/* A child whose handle comes with the call's return, or later: then the real NCCL writes it to *real_handle_pp. */
+static struct shunt_pending_child *expect_child(
+    struct shunt_entry **child_p, ncclComm_t parent, bool blocking, ncclComm_t *newcomm, ncclComm_t **real_handle_pp)
 {
 	const void *group = shunt_group_open();
-	struct shunt_pending *pending;
+	struct shunt_pending_child *pending;
 
-	*place_p = newcomm;
+	*real_handle_pp = newcomm;
 	if (!*child_p || !newcomm || (!group && blocking))
 		return NULL;
 	*newcomm = NULL;
-	pending = shunt_pending_add(*child_p, newcomm, parent, group, !blocking);
+	pending = shunt_pending_child_add(*child_p, newcomm, parent, group, !blocking);
 	*child_p = NULL; /* the list's */
 	if (!pending)
 		return NULL;
-	*place_p = shunt_pending_place(pending);
+	*real_handle_pp = shunt_pending_child_place(pending);
 	return pending;
 }
 
 /* The real call has returned. */
 static ncclResult_t publish_child(
-    struct shunt_entry *child, struct shunt_pending *pending, const ncclComm_t *newcomm, ncclResult_t result)
+    struct shunt_entry *child, struct shunt_pending_child *pending, const ncclComm_t *newcomm, ncclResult_t result)
 {
-	if (pending && !went_well(result))
-		shunt_pending_cancel(pending);
-	if (child && went_well(result) && *newcomm) {
+	if (pending && !succeeded(result))
+		shunt_pending_child_cancel(pending);
+	if (child && succeeded(result) && *newcomm) {
 		shunt_attach_ready(child, *newcomm);
 		shunt_entry_publish(child, *newcomm);
 	} else {
@@ -196,13 +201,13 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
-	struct shunt_pending *pending;
+	struct shunt_pending_child *pending;
 	bool blocking = true;
-	ncclComm_t *place;
+	ncclComm_t *real_handle_p;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_split(comm, color, key, newcomm, config);
-	parent = mode == SHUNT_INSIDE ? NULL : shunt_entry_find(comm);
+		return shunt_standalone_split(comm, color, key, newcomm, config);
+	parent = mode == SHUNT_PASSTHROUGH ? NULL : shunt_entry_find(comm);
 	if (parent) {
 		/* Counted by every rank, with a colour or without. */
 		struct shunt_id id = shunt_child_split(parent, color);
@@ -211,22 +216,22 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 		blocking = parent->config.blocking;
 		shunt_entry_put(parent);
 	}
-	pending = await_child(&child, comm, blocking, newcomm, &place);
-	return publish_child(child, pending, newcomm, real_CommSplit(comm, color, key, place, config));
+	pending = expect_child(&child, comm, blocking, newcomm, &real_handle_p);
+	return publish_child(child, pending, newcomm, real_CommSplit(comm, color, key, real_handle_p, config));
 }
-SHUNT_TWIN(CommSplit);
+SHUNT_WEAK_ALIAS(CommSplit);
 
 ncclResult_t pncclCommShrink(
     ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
-	struct shunt_pending *pending;
+	struct shunt_pending_child *pending;
 	bool blocking = true;
-	ncclComm_t *place;
+	ncclComm_t *real_handle_p;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
+		return shunt_standalone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
 	if (!comm && mode == SHUNT_OVERLAY) { /* NCCL 2.28 looks into it before it looks at it */
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
@@ -245,10 +250,11 @@ ncclResult_t pncclCommShrink(
 		blocking = parent->config.blocking;
 		shunt_entry_put(parent);
 	}
-	pending = await_child(&child, comm, blocking, newcomm, &place);
-	return publish_child(child, pending, newcomm, real_CommShrink(comm, excluded, nexcluded, place, config, flags));
+	pending = expect_child(&child, comm, blocking, newcomm, &real_handle_p);
+	return publish_child(
+	    child, pending, newcomm, real_CommShrink(comm, excluded, nexcluded, real_handle_p, config, flags));
 }
-SHUNT_TWIN(CommShrink);
+SHUNT_WEAK_ALIAS(CommShrink);
 
 /*
  * Our part of the id is a secret that follows from the communicator's own: the old ranks know it, the new ones find it
@@ -261,39 +267,39 @@ ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_grow_id(comm, id);
+		return shunt_standalone_grow_id(comm, id);
 	result = real_CommGetUniqueId(comm, id);
 	e = mode == SHUNT_OVERLAY && result == ncclSuccess ? shunt_entry_find(comm) : NULL;
-	if (e && !e->forward_why)
+	if (e && !e->forward_reason)
 		shunt_child_grow_id(e, id);
 	shunt_entry_put(e);
 	return result;
 }
-SHUNT_TWIN(CommGetUniqueId);
+SHUNT_WEAK_ALIAS(CommGetUniqueId);
 
 static struct shunt_entry *prepare_grown(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
 {
-	struct shunt_comm_desc desc = { .rank = rank, .nslots = nranks, .nranks = nranks, .device = -1 };
+	struct shunt_comm_desc desc = { .rank = rank, .nmembers = nranks, .nranks = nranks, .device = -1 };
 	struct shunt_entry *parent = comm ? shunt_entry_find(comm) : NULL, *e = NULL;
 	struct shunt_comm_config c;
-	char why[128];
+	char reason[128];
 
 	if (nranks < 1 || (comm && !parent) ||
-	    shunt_comm_config_read(config, parent ? &parent->config : NULL, &c, why, sizeof(why)))
+	    shunt_comm_config_read(config, parent ? &parent->config : NULL, &c, reason, sizeof(reason)))
 		goto out;
 	if (parent) {
 		desc.id = shunt_child_grown(parent);
-		desc.forward_why = parent->forward_why;
+		desc.forward_reason = parent->forward_reason;
 		if (!shunt_attach_ready(parent, comm))
 			goto out;
 		desc.rank = shunt_comm_rank(parent->comm);
 	} else if (!id || rank < 0 || rank >= nranks) {
 		goto out;
 	} else {
-		desc.forward_why = shunt_child_grown_by_id(id, &desc.id);
+		desc.forward_reason = shunt_child_grown_by_id(id, &desc.id);
 	}
-	desc.slot = desc.rank;
+	desc.member = desc.rank;
 	e = shunt_attach(&desc, &c);
 out:
 	shunt_entry_put(parent);
@@ -307,8 +313,8 @@ ncclResult_t pncclCommGrow(
 	struct shunt_entry *e;
 
 	if (mode == SHUNT_STANDALONE)
-		return shunt_alone_grow(comm, nranks, id, rank, newcomm, config);
+		return shunt_standalone_grow(comm, nranks, id, rank, newcomm, config);
 	e = mode == SHUNT_OVERLAY ? prepare_grown(comm, nranks, id, rank, config) : NULL;
 	return publish_rank(e, -1, newcomm, real_CommGrow(comm, nranks, id, rank, newcomm, config));
 }
-SHUNT_TWIN(CommGrow);
+SHUNT_WEAK_ALIAS(CommGrow);

@@ -14,7 +14,7 @@ ncclResult_t pncclGetVersion(int *version)
 	*version = SHUNT_NCCL_VERSION;
 	return ncclSuccess;
 }
-SHUNT_TWIN(GetVersion);
+SHUNT_WEAK_ALIAS(GetVersion);
 
 const char *pncclGetErrorString(ncclResult_t result)
 {
@@ -36,18 +36,19 @@ const char *pncclGetErrorString(ncclResult_t result)
 		return "unknown result code";
 	return texts[result];
 }
-SHUNT_TWIN(GetErrorString);
+SHUNT_WEAK_ALIAS(GetErrorString);
 
 const char *pncclGetLastError(ncclComm_t comm)
 {
 	enum shunt_mode mode = shunt_mode();
 	const char *ours = shunt_last_error();
 
-	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && (atomic_load(&shunt_real_said_last) || !ours || !*ours)))
+	if (mode == SHUNT_PASSTHROUGH ||
+	    (mode == SHUNT_OVERLAY && (atomic_load(&shunt_real_error_is_last) || !ours || !*ours)))
 		return real_GetLastError(comm);
 	return ours ? ours : "";
 }
-SHUNT_TWIN(GetLastError);
+SHUNT_WEAK_ALIAS(GetLastError);
 
 void pncclResetDebugInit(void)
 {
@@ -55,4 +56,4 @@ void pncclResetDebugInit(void)
 	shunt_log_reset();
 	real_ResetDebugInit(); /* nothing in standalone */
 }
-SHUNT_TWIN(ResetDebugInit);
+SHUNT_WEAK_ALIAS(ResetDebugInit);

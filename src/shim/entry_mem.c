@@ -6,7 +6,7 @@
  */
 #include <errno.h>
 #include "core/log.h"
-#include "core/windows.h"
+#include "core/symmem.h"
 #include "core/gpu.h"
 #include "shim/group.h"
 #include "shim/real.h"
@@ -32,21 +32,21 @@ ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 		err = gpu->mem_alloc_shared(device, size, ptr);
 	return err == -ENOMEM ? shunt_to_nccl(-EIO) : shunt_to_nccl(err); /* NCCL calls it a CUDA error */
 }
-SHUNT_TWIN(MemAlloc);
+SHUNT_WEAK_ALIAS(MemAlloc);
 
 ncclResult_t pncclMemFree(void *ptr)
 {
 	enum shunt_mode mode = shunt_mode();
 
-	if (ptr && mode != SHUNT_INSIDE)
-		shunt_windows_forget(ptr);
+	if (ptr && mode != SHUNT_PASSTHROUGH)
+		shunt_symmem_forget(ptr);
 	if (mode != SHUNT_STANDALONE)
 		return real_MemFree(ptr);
 	if (!ptr)
 		return ncclSuccess;
 	return shunt_gpu() ? shunt_to_nccl(shunt_gpu()->mem_free(ptr)) : shunt_to_nccl(-ENODEV);
 }
-SHUNT_TWIN(MemFree);
+SHUNT_WEAK_ALIAS(MemFree);
 
 ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
 {
@@ -55,21 +55,21 @@ ncclResult_t pncclCommRegister(const ncclComm_t comm, void *buff, size_t size, v
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommRegister(comm, buff, size, handle);
 	if (!handle)
-		return shunt_alone_refuse("ncclCommRegister", "the place for the handle is NULL");
-	result = shunt_alone_check(comm, "ncclCommRegister");
+		return shunt_standalone_refuse("ncclCommRegister", "the place for the handle is NULL");
+	result = shunt_standalone_check(comm, "ncclCommRegister");
 	if (result == ncclSuccess)
 		*handle = buff;
 	return result;
 }
-SHUNT_TWIN(CommRegister);
+SHUNT_WEAK_ALIAS(CommRegister);
 
 ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 {
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_CommDeregister(comm, handle);
-	return shunt_alone_check(comm, "ncclCommDeregister");
+	return shunt_standalone_check(comm, "ncclCommDeregister");
 }
-SHUNT_TWIN(CommDeregister);
+SHUNT_WEAK_ALIAS(CommDeregister);
 
 /*
  * Windows. In overlay the program's window is the real NCCL's; beside it we note the memory, so that our own
@@ -94,7 +94,7 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 	e = shunt_entry_get(comm);
 	if (!e)
 		return result;
-	window = shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
+	window = shunt_symmem_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
 	if (window && shunt_group_open()) {
 		shunt_group_window(e, window, win);
 		return result;
@@ -106,32 +106,32 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 		result = shunt_group_result(shunt_to_nccl(-ENOMEM));
 	} else {
 		/* What NCCL writes later has no name for us. */
-		shunt_windows_name(
+		shunt_symmem_set_name(
 		    e->comm, window, result == ncclSuccess ? __atomic_load_n(win, __ATOMIC_ACQUIRE) : NULL);
 	}
-	shunt_entry_put_aside(e);
+	shunt_entry_put_async(e);
 	return result;
 }
 
-static ncclResult_t register_alone(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
+static ncclResult_t window_register_standalone(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
 	const char *me = "ncclCommWindowRegister";
-	ncclResult_t result = shunt_alone_check(comm, me);
+	ncclResult_t result = shunt_standalone_check(comm, me);
 	struct shunt_window *window;
 	struct shunt_entry *e;
 
 	if (result != ncclSuccess)
 		return result;
 	if (!win)
-		return shunt_alone_refuse(me, "the place for the window is NULL");
+		return shunt_standalone_refuse(me, "the place for the window is NULL");
 	*win = NULL;
 	if (!buff || !size)
-		return shunt_alone_refuse(me, "there is no buffer, or it has no size");
+		return shunt_standalone_refuse(me, "there is no buffer, or it has no size");
 	e = shunt_entry_get(comm);
 	if (!e)
-		return shunt_alone_refuse(me, "not a communicator");
-	window = shunt_windows_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
-	shunt_entry_put_aside(e);
+		return shunt_standalone_refuse(me, "not a communicator");
+	window = shunt_symmem_add(e->comm, buff, size, flags & NCCL_WIN_COLL_SYMMETRIC);
+	shunt_entry_put_async(e);
 	if (!window)
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	*win = (ncclWindow_t)window;
@@ -142,34 +142,34 @@ ncclResult_t pncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, n
 {
 	switch (shunt_mode()) {
 	case SHUNT_STANDALONE:
-		return register_alone(comm, buff, size, win, flags);
+		return window_register_standalone(comm, buff, size, win, flags);
 	case SHUNT_OVERLAY:
 		return register_overlay(comm, buff, size, win, flags);
 	default:
 		return real_CommWindowRegister(comm, buff, size, win, flags);
 	}
 }
-SHUNT_TWIN(CommWindowRegister);
+SHUNT_WEAK_ALIAS(CommWindowRegister);
 
 ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
 	enum shunt_mode mode = shunt_mode();
 	ncclResult_t result =
-	    mode == SHUNT_STANDALONE ? shunt_alone_check(comm, "ncclCommWindowDeregister") : ncclSuccess;
-	struct shunt_entry *e = mode != SHUNT_INSIDE && result == ncclSuccess ? shunt_entry_get(comm) : NULL;
-	bool known = e && shunt_windows_remove(e->comm, win);
+	    mode == SHUNT_STANDALONE ? shunt_standalone_check(comm, "ncclCommWindowDeregister") : ncclSuccess;
+	struct shunt_entry *e = mode != SHUNT_PASSTHROUGH && result == ncclSuccess ? shunt_entry_get(comm) : NULL;
+	bool known = e && shunt_symmem_remove(e->comm, win);
 
 	/* It may be one that NCCL gave no handle, or one that we did not see. */
 	if (e && !known && mode == SHUNT_OVERLAY)
-		shunt_windows_remove_unnamed(e->comm);
-	shunt_entry_put_aside(e);
+		shunt_symmem_remove_unnamed(e->comm);
+	shunt_entry_put_async(e);
 	if (mode != SHUNT_STANDALONE)
 		return real_CommWindowDeregister(comm, win);
 	return result == ncclSuccess && win && !known ?
-	    shunt_alone_refuse("ncclCommWindowDeregister", "not a window of the communicator") :
+	    shunt_standalone_refuse("ncclCommWindowDeregister", "not a window of the communicator") :
 	    result;
 }
-SHUNT_TWIN(CommWindowDeregister);
+SHUNT_WEAK_ALIAS(CommWindowDeregister);
 
 ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 {
@@ -180,15 +180,15 @@ ncclResult_t pncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 
 	if (shunt_mode() != SHUNT_STANDALONE)
 		return real_WinGetUserPtr(comm, win, ptr);
-	result = shunt_alone_check(comm, me);
+	result = shunt_standalone_check(comm, me);
 	if (result != ncclSuccess)
 		return result;
 	if (!ptr)
-		return shunt_alone_refuse(me, "the place for the pointer is NULL");
+		return shunt_standalone_refuse(me, "the place for the pointer is NULL");
 	*ptr = NULL;
 	e = win ? shunt_entry_get(comm) : NULL;
-	known = !win || (e && shunt_windows_base(e->comm, win, ptr));
-	shunt_entry_put_aside(e);
-	return known ? ncclSuccess : shunt_alone_refuse(me, "not a window of the communicator");
+	known = !win || (e && shunt_symmem_base(e->comm, win, ptr));
+	shunt_entry_put_async(e);
+	return known ? ncclSuccess : shunt_standalone_refuse(me, "not a window of the communicator");
 }
-SHUNT_TWIN(WinGetUserPtr);
+SHUNT_WEAK_ALIAS(WinGetUserPtr);

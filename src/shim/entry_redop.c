@@ -4,13 +4,13 @@
 #include <string.h>
 #include "core/log.h"
 #include "shim/group.h"
-#include "shim/pending.h"
+#include "shim/pending_child.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
 
 /* The value of a host scalar is taken now, of a device scalar whenever a kernel runs. */
-static struct shunt_user_op describe(
+static struct shunt_user_op describe_op(
     ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
 {
 	struct shunt_user_op user = { .op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice };
@@ -22,14 +22,14 @@ static struct shunt_user_op describe(
 	return user;
 }
 
-static ncclResult_t create_alone(
+static ncclResult_t redop_create_standalone(
     ncclRedOp_t *op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
 	struct shunt_user_op user;
 	struct shunt_entry *e;
 	ncclResult_t result;
 
-	e = shunt_alone_find(comm, "ncclRedOpCreatePreMulSum", &result);
+	e = shunt_standalone_find(comm, "ncclRedOpCreatePreMulSum", &result);
 	if (!e)
 		return result;
 	if (!op || !scalar || (unsigned)dtype >= SHUNT_NDTYPES ||
@@ -42,12 +42,12 @@ static ncclResult_t create_alone(
 			    (int)residence);
 		result = shunt_to_nccl(-EINVAL);
 	} else {
-		if (e->own->next_op == ncclMaxRedOp)
-			e->own->next_op = ncclNumOps;
-		user = describe((ncclRedOp_t)e->own->next_op, scalar, dtype, residence);
+		if (e->scomm->next_op == ncclMaxRedOp)
+			e->scomm->next_op = ncclNumOps;
+		user = describe_op((ncclRedOp_t)e->scomm->next_op, scalar, dtype, residence);
 		result = shunt_to_nccl(shunt_entry_op_add(e, &user));
 		if (result == ncclSuccess) {
-			e->own->next_op++;
+			e->scomm->next_op++;
 			*op = user.op;
 		}
 	}
@@ -64,7 +64,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(
 	ncclResult_t result;
 
 	if (mode == SHUNT_STANDALONE)
-		return create_alone(op, scalar, dtype, residence, comm);
+		return redop_create_standalone(op, scalar, dtype, residence, comm);
 	if (!op && mode == SHUNT_OVERLAY) { /* NCCL writes to it unseen */
 		shunt_warn("ncclRedOpCreatePreMulSum: the place for the operator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
@@ -75,7 +75,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(
 	e = shunt_entry_find(comm);
 	if (!e)
 		return result;
-	user = describe(*op, scalar, dtype, residence);
+	user = describe_op(*op, scalar, dtype, residence);
 	if (shunt_entry_op_add(e, &user)) {
 		/* Not to be ignored: this rank alone would forward the calls that use it. */
 		real_RedOpDestroy(*op, comm);
@@ -84,7 +84,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(
 	shunt_entry_put(e);
 	return result;
 }
-SHUNT_TWIN(RedOpCreatePreMulSum);
+SHUNT_WEAK_ALIAS(RedOpCreatePreMulSum);
 
 ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
@@ -93,10 +93,10 @@ ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	ncclResult_t result;
 	bool known;
 
-	if (mode == SHUNT_INSIDE)
+	if (mode == SHUNT_PASSTHROUGH)
 		return real_RedOpDestroy(op, comm);
 	if (mode == SHUNT_STANDALONE) {
-		e = shunt_alone_find(comm, "ncclRedOpDestroy", &result);
+		e = shunt_standalone_find(comm, "ncclRedOpDestroy", &result);
 		if (!e)
 			return result;
 		known = shunt_entry_op_remove(e, op);
@@ -109,8 +109,8 @@ ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	known = e && shunt_entry_op_remove(e, op);
 	shunt_entry_put(e);
 	/* A recorded call may still have to be forwarded with it. */
-	if (known && shunt_group_open() && shunt_group_keeps_op(op, comm))
+	if (known && shunt_group_open() && shunt_group_defer_op_destroy(op, comm))
 		return ncclSuccess;
 	return real_RedOpDestroy(op, comm);
 }
-SHUNT_TWIN(RedOpDestroy);
+SHUNT_WEAK_ALIAS(RedOpDestroy);

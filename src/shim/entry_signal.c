@@ -12,7 +12,7 @@
 		shunt_mode(); /* opens the real library */ \
 		return shunt_group_result(real_##name args); \
 	} \
-	SHUNT_TWIN(name)
+	SHUNT_WEAK_ALIAS(name)
 
 ALWAYS_REAL(PutSignal,
     (const void *send, size_t count, ncclDataType_t dtype, int peer, ncclWindow_t win, size_t offset, int signal,

@@ -14,7 +14,7 @@
 #define WHEEL_DIR "nvidia/nccl/lib"
 #define FILE_NAME "libnccl.so.2"
 
-struct search {
+struct nccl_search {
 	shunt_find_fn *take;
 	void *arg;
 	bool found;
@@ -27,8 +27,9 @@ struct mapped {
 	bool failed;
 };
 
-static bool offer(struct search *s, const char *from, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static bool offer(struct search *s, const char *from, const char *format, ...)
+static bool try_path(struct nccl_search *s, const char *from, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static bool try_path(struct nccl_search *s, const char *from, const char *format, ...)
 {
 	char path[PATH_MAX];
 	va_list ap;
@@ -73,20 +74,21 @@ static const char *base_name(const char *path)
 }
 
 /* libnccl.so, libnccl.so.2.28.9; not libnccl-net.so */
-static bool find_mapped(struct search *s, const struct mapped *m)
+static bool search_mapped(struct nccl_search *s, const struct mapped *m)
 {
 	for (size_t i = 0; i < m->n; i++)
-		if (!strncmp(base_name(m->paths[i]), "libnccl.so", 10) && offer(s, "already loaded", "%s", m->paths[i]))
+		if (!strncmp(base_name(m->paths[i]), "libnccl.so", 10) &&
+		    try_path(s, "already loaded", "%s", m->paths[i]))
 			return true;
 	return false;
 }
 
-static bool find_beside_torch(struct search *s, const struct mapped *m)
+static bool search_beside_torch(struct nccl_search *s, const struct mapped *m)
 {
 	for (size_t i = 0; i < m->n; i++) {
 		const char *base = base_name(m->paths[i]);
 		if (!strcmp(base, "libtorch_cuda.so") &&
-		    offer(s, "beside libtorch_cuda", "%.*s../../" WHEEL_DIR "/" FILE_NAME, (int)(base - m->paths[i]),
+		    try_path(s, "beside libtorch_cuda", "%.*s../../" WHEEL_DIR "/" FILE_NAME, (int)(base - m->paths[i]),
 		        m->paths[i]))
 			return true;
 	}
@@ -94,18 +96,18 @@ static bool find_beside_torch(struct search *s, const struct mapped *m)
 }
 
 /* Each directory that the pattern matches is a place where Python packages lie. */
-static bool find_site_packages(struct search *s, const char *pattern)
+static bool search_site_packages(struct nccl_search *s, const char *pattern)
 {
 	glob_t g = { 0 };
 
 	if (!glob(pattern, GLOB_NOSORT, NULL, &g))
 		for (size_t i = 0; i < g.gl_pathc && !s->found; i++)
-			offer(s, "Python packages", "%s/" WHEEL_DIR "/" FILE_NAME, g.gl_pathv[i]);
+			try_path(s, "Python packages", "%s/" WHEEL_DIR "/" FILE_NAME, g.gl_pathv[i]);
 	globfree(&g);
 	return s->found;
 }
 
-static bool find_python(struct search *s, const struct mapped *m)
+static bool search_python(struct nccl_search *s, const struct mapped *m)
 {
 	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
 	const char *venv = getenv("VIRTUAL_ENV");
@@ -116,7 +118,7 @@ static bool find_python(struct search *s, const struct mapped *m)
 		for (size_t d = 0; d < 2; d++) {
 			const char *at = strstr(m->paths[i], dirs[d]);
 			if (at &&
-			    offer(s, "Python packages", "%.*s" WHEEL_DIR "/" FILE_NAME,
+			    try_path(s, "Python packages", "%.*s" WHEEL_DIR "/" FILE_NAME,
 			        (int)(at - m->paths[i] + strlen(dirs[d])), m->paths[i]))
 				return true;
 		}
@@ -127,7 +129,7 @@ static bool find_python(struct search *s, const struct mapped *m)
 		return false;
 	if (venv) {
 		snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages", venv);
-		if (find_site_packages(s, pattern))
+		if (search_site_packages(s, pattern))
 			return true;
 	}
 	for (int up = 0; up < 2; up++) { /* <prefix>/bin/python3 */
@@ -136,27 +138,27 @@ static bool find_python(struct search *s, const struct mapped *m)
 			*slash = 0;
 	}
 	snprintf(pattern, sizeof(pattern), "%s/lib/python3*/[sd]i[ts][et]-packages", exe);
-	if (find_site_packages(s, pattern))
+	if (search_site_packages(s, pattern))
 		return true;
 	snprintf(pattern, sizeof(pattern), "%s/local/lib/python3*/dist-packages", exe);
-	if (find_site_packages(s, pattern))
+	if (search_site_packages(s, pattern))
 		return true;
 	snprintf(pattern, sizeof(pattern), "%s/conda-meta", exe);
-	return !access(pattern, F_OK) && offer(s, "conda environment", "%s/lib/" FILE_NAME, exe);
+	return !access(pattern, F_OK) && try_path(s, "conda environment", "%s/lib/" FILE_NAME, exe);
 }
 
 /* A list of directories with colons in between; suffix comes before the file name. */
-static bool find_in_list(struct search *s, const char *list, const char *suffix, const char *from)
+static bool search_dir_list(struct nccl_search *s, const char *list, const char *suffix, const char *from)
 {
 	while (list && *list && !s->found) {
 		size_t n = strcspn(list, ":;");
-		offer(s, from, "%.*s%s/" FILE_NAME, (int)n, list, suffix);
+		try_path(s, from, "%.*s%s/" FILE_NAME, (int)n, list, suffix);
 		list += n + (list[n] != 0);
 	}
 	return s->found;
 }
 
-static bool find_ld_so_conf(struct search *s)
+static bool search_ld_so_conf(struct nccl_search *s)
 {
 	glob_t g = { 0 };
 
@@ -166,7 +168,7 @@ static bool find_ld_so_conf(struct search *s)
 			char line[PATH_MAX];
 			while (f && !s->found && fgets(line, sizeof(line), f)) {
 				line[strcspn(line, " \t\r\n#")] = 0;
-				offer(s, "ld.so.conf", "%s/" FILE_NAME, line);
+				try_path(s, "ld.so.conf", "%s/" FILE_NAME, line);
 			}
 			if (f)
 				fclose(f);
@@ -184,14 +186,14 @@ bool shunt_find_nccl(shunt_find_fn *take, void *arg)
 	                            "/usr/lib/x86_64-linux-gnu:"
 #endif
 	                            "/usr/lib:/lib:/opt/cuda/lib64:/opt/conda/lib";
-	struct search s = { .take = take, .arg = arg };
+	struct nccl_search s = { .take = take, .arg = arg };
 	struct mapped m = { 0 };
 
 	dl_iterate_phdr(add_mapped, &m);
-	if (!find_mapped(&s, &m) && !find_beside_torch(&s, &m) && !find_python(&s, &m) &&
-	    !find_in_list(&s, getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
-	    !find_in_list(&s, getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !find_ld_so_conf(&s))
-		find_in_list(&s, usual, "", "usual directory");
+	if (!search_mapped(&s, &m) && !search_beside_torch(&s, &m) && !search_python(&s, &m) &&
+	    !search_dir_list(&s, getenv("PYTHONPATH"), "/" WHEEL_DIR, "PYTHONPATH") &&
+	    !search_dir_list(&s, getenv("LD_LIBRARY_PATH"), "", "LD_LIBRARY_PATH") && !search_ld_so_conf(&s))
+		search_dir_list(&s, usual, "", "usual directory");
 	for (size_t i = 0; i < m.n; i++)
 		free(m.paths[i]);
 	free(m.paths);
@@ -224,15 +226,15 @@ static bool mapping_path(const void *address, char *path, size_t bytes)
 
 bool shunt_find_is_self(const char *path)
 {
-	static const char here;
-	char own[PATH_MAX];
+	static const char self_symbol;
+	char self_path[PATH_MAX];
 	struct stat a, b;
 	Dl_info info;
 
 	if (stat(path, &b))
 		return false;
-	if (mapping_path(&here, own, sizeof(own)) && !stat(own, &a))
+	if (mapping_path(&self_symbol, self_path, sizeof(self_path)) && !stat(self_path, &a))
 		return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-	return dladdr(&here, &info) && info.dli_fname && !stat(info.dli_fname, &a) && a.st_dev == b.st_dev &&
+	return dladdr(&self_symbol, &info) && info.dli_fname && !stat(info.dli_fname, &a) && a.st_dev == b.st_dev &&
 	    a.st_ino == b.st_ino;
 }

@@ -3,7 +3,7 @@
 #include "shim/real.h"
 #include "shim/result.h"
 
-static ncclResult_t plain(const struct shunt_call *call)
+static ncclResult_t forward_plain(const struct shunt_coll_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
 	ncclDataType_t dtype = call->dtype;
@@ -38,10 +38,10 @@ static ncclResult_t plain(const struct shunt_call *call)
 	}
 }
 
-static ncclResult_t with_config(const struct shunt_call *call)
+static ncclResult_t forward_with_config(const struct shunt_coll_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
-	const ncclCollConfig_t *config = call->given ? call->given : &call->config;
+	const ncclCollConfig_t *config = call->caller_config ? call->caller_config : &call->config;
 	ncclDataType_t dtype = call->dtype;
 	ncclRedOp_t op = call->op;
 	ncclComm_t comm = call->comm;
@@ -68,9 +68,9 @@ static ncclResult_t with_config(const struct shunt_call *call)
 	}
 }
 
-ncclResult_t shunt_forward(const struct shunt_call *call)
+ncclResult_t shunt_forward(const struct shunt_coll_call *call)
 {
-	return call->has_config && !(call->hints_only && !shunt_real_symbol("ncclAllReduceConfig")) ?
-	    with_config(call) :
-	    plain(call);
+	return call->has_config && !(call->only_hints && !shunt_real_symbol("ncclAllReduceConfig")) ?
+	    forward_with_config(call) :
+	    forward_plain(call);
 }

@@ -4,53 +4,53 @@
 #include <string.h>
 #include "core/log.h"
 #include "core/thread.h"
-#include "core/windows.h"
+#include "core/symmem.h"
 #include "core/gpu.h"
 #include "shim/group.h"
 #include "shim/jobs.h"
-#include "shim/pending.h"
-#include "shim/range.h"
+#include "shim/pending_child.h"
+#include "shim/nvtx.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
 
 /* A thing that the group has to do for a communicator handle when it ends. */
-struct note {
+struct deferred_action {
 	ncclComm_t comm;
 	ncclRedOp_t op;
 	struct shunt_entry *entry;
 	struct shunt_window *window;
-	ncclWindow_t *where;
+	ncclWindow_t *handle_p;
 };
 
-struct notes {
-	struct note *v;
+struct deferred_actions {
+	struct deferred_action *v;
 	size_t n;
 };
 
 struct shunt_group {
 	unsigned depth;
 	ncclResult_t error;
-	struct shunt_call *calls;
+	struct shunt_coll_call *calls;
 	size_t n, cap;
-	size_t undecided;     /* calls of which it is not known for good that they are ours */
-	size_t done;          /* calls that were forwarded or launched */
-	struct notes mixed;   /* communicators of which the real NCCL has got messages */
-	struct notes born;    /* communicators created inside */
-	struct notes doomed;  /* operators to destroy at the end */
-	struct notes held;    /* entries to put at the end */
-	struct notes windows; /* registered inside */
+	size_t nundecided;                     /* calls of which it is not known for good that they are ours */
+	size_t done;                           /* calls that were forwarded or launched */
+	struct deferred_actions p2p_comms;     /* communicators of which the real NCCL has got messages */
+	struct deferred_actions created_comms; /* communicators created inside */
+	struct deferred_actions dying_ops;     /* operators to destroy at the end */
+	struct deferred_actions held_entries;  /* entries to put at the end */
+	struct deferred_actions windows;       /* registered inside */
 	struct shunt_job *jobs, **jobs_end;
 };
 
 static _Thread_local struct shunt_group group;
-static _Thread_local struct shunt_call few[SHUNT_FEW_CALLS]; /* calls of a group that has no more */
+static _Thread_local struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* calls of a group that has no more */
 
 /*
  * Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this
  * uses the name.
  */
-static struct shunt_group *mine(void)
+static struct shunt_group *this_group(void)
 {
 	struct shunt_group *g = &group;
 
@@ -60,14 +60,14 @@ static struct shunt_group *mine(void)
 
 struct shunt_group *shunt_group_open(void)
 {
-	struct shunt_group *g = mine();
+	struct shunt_group *g = this_group();
 
 	return g->depth ? g : NULL;
 }
 
 ncclResult_t shunt_group_result(ncclResult_t result)
 {
-	struct shunt_group *g = mine();
+	struct shunt_group *g = this_group();
 
 	if (g->depth && g->error == ncclSuccess && result != ncclInProgress)
 		g->error = result;
@@ -86,7 +86,7 @@ ncclResult_t shunt_group_open_real(void)
 }
 
 /* No call will open the real group any more. True: one did, and it is to be closed. */
-static bool real_is_open(void)
+static bool take_real_open(void)
 {
 	bool open = !shunt_real_thread.group_due;
 
@@ -94,27 +94,27 @@ static bool real_is_open(void)
 	return open;
 }
 
-static int add_note(struct notes *notes, struct note note)
+static int defer_action(struct deferred_actions *deferred_actions, struct deferred_action deferred_action)
 {
-	struct note *v = realloc(notes->v, (notes->n + 1) * sizeof(*v));
+	struct deferred_action *v = realloc(deferred_actions->v, (deferred_actions->n + 1) * sizeof(*v));
 
 	if (!v)
 		return -ENOMEM;
-	notes->v = v;
-	v[notes->n++] = note;
+	deferred_actions->v = v;
+	v[deferred_actions->n++] = deferred_action;
 	return 0;
 }
 
-static int make_room(struct shunt_group *g)
+static int grow_calls(struct shunt_group *g)
 {
-	size_t cap = g->cap ? 2 * g->cap : SHUNT_FEW_CALLS;
-	struct shunt_call *calls =
-	    g->cap ? realloc(g->cap > SHUNT_FEW_CALLS ? g->calls : NULL, cap * sizeof(*calls)) : few;
+	size_t cap = g->cap ? 2 * g->cap : SHUNT_INLINE_CALLS;
+	struct shunt_coll_call *calls =
+	    g->cap ? realloc(g->cap > SHUNT_INLINE_CALLS ? g->calls : NULL, cap * sizeof(*calls)) : inline_calls;
 
 	if (!calls)
 		return -ENOMEM;
-	if (g->cap == SHUNT_FEW_CALLS)
-		memcpy(calls, few, sizeof(few));
+	if (g->cap == SHUNT_INLINE_CALLS)
+		memcpy(calls, inline_calls, sizeof(inline_calls));
 	g->calls = calls;
 	g->cap = cap;
 	return 0;
@@ -124,72 +124,73 @@ static int make_room(struct shunt_group *g)
  * The program's is its own again when the call returns: what hangs on it is left out, and what a later version has
  * behind its end.
  */
-static void own_config(struct shunt_call *call)
+static void detach_config(struct shunt_coll_call *call)
 {
-	call->given = NULL;
+	call->caller_config = NULL;
 	call->config.ext = NULL;
 	if (call->config.size > sizeof(call->config))
 		call->config.size = sizeof(call->config);
 }
 
-ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_call *call)
+ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_coll_call *call)
 {
-	if (g->n == g->cap && make_room(g)) {
+	if (g->n == g->cap && grow_calls(g)) {
 		shunt_entry_put(call->entry);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
 	g->calls[g->n] = *call;
 	if (call->has_config)
-		own_config(&g->calls[g->n]);
+		detach_config(&g->calls[g->n]);
 	g->n++;
-	g->undecided += !call->pick.algo;
+	g->nundecided += !call->decision.algo;
 	return ncclSuccess;
 }
 
 bool shunt_group_undecided(const struct shunt_group *g)
 {
-	return g->undecided;
+	return g->nundecided;
 }
 
-void shunt_group_message(struct shunt_group *g, ncclComm_t comm)
+void shunt_group_forwarded_p2p(struct shunt_group *g, ncclComm_t comm)
 {
 	size_t i = 0;
 
-	while (i < g->mixed.n && g->mixed.v[i].comm != comm)
+	while (i < g->p2p_comms.n && g->p2p_comms.v[i].comm != comm)
 		i++;
-	if (i == g->mixed.n) /* without memory ours come after the real NCCL's */
-		add_note(&g->mixed, (struct note){ .comm = comm });
+	if (i == g->p2p_comms.n) /* without memory ours come after the real NCCL's */
+		defer_action(&g->p2p_comms, (struct deferred_action){ .comm = comm });
 }
 
-void shunt_group_born(ncclComm_t comm)
+void shunt_group_comm_created(ncclComm_t comm)
 {
 	/*
-	 * Without memory for the note the entry outlives a failed group: harmless, its address's next owner replaces
-	 * it.
+	 * Without memory for the deferred action the entry outlives a failed group: harmless, its address's next owner
+	 * replaces it.
 	 */
-	add_note(&group.born, (struct note){ .comm = comm });
+	defer_action(&group.created_comms, (struct deferred_action){ .comm = comm });
 }
 
 void shunt_group_put(struct shunt_entry *entry)
 {
-	if (!entry || !group.depth || add_note(&group.held, (struct note){ .entry = entry }))
+	if (!entry || !group.depth || defer_action(&group.held_entries, (struct deferred_action){ .entry = entry }))
 		shunt_entry_put(entry);
 }
 
-void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where)
+void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *handle_p)
 {
-	if (!add_note(&group.windows, (struct note){ .entry = entry, .window = window, .where = where }))
+	if (!defer_action(
+	        &group.windows, (struct deferred_action){ .entry = entry, .window = window, .handle_p = handle_p }))
 		return;
-	shunt_windows_name(entry->comm, window, NULL);
-	shunt_entry_put_aside(entry);
+	shunt_symmem_set_name(entry->comm, window, NULL);
+	shunt_entry_put_async(entry);
 }
 
-bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm)
+bool shunt_group_defer_op_destroy(ncclRedOp_t op, ncclComm_t comm)
 {
 	for (size_t i = 0; i < group.n; i++)
 		if (group.calls[i].op == op && group.calls[i].comm == comm)
-			return !add_note(
-			    &group.doomed, (struct note){ .comm = comm, .op = op, .entry = group.calls[i].entry });
+			return !defer_action(&group.dying_ops,
+			    (struct deferred_action){ .comm = comm, .op = op, .entry = group.calls[i].entry });
 	return false;
 }
 
@@ -211,14 +212,14 @@ static void name_windows(const struct shunt_group *g, ncclResult_t result)
 	if (!g->windows.n)
 		return;
 	for (size_t i = 0; i < g->windows.n; i++) {
-		const struct note *note = &g->windows.v[i];
+		const struct deferred_action *deferred_action = &g->windows.v[i];
 
 		if (result == ncclSuccess || result == ncclInProgress)
-			shunt_windows_name(
-			    note->entry->comm, note->window, result == ncclSuccess ? *note->where : NULL);
+			shunt_symmem_set_name(deferred_action->entry->comm, deferred_action->window,
+			    result == ncclSuccess ? *deferred_action->handle_p : NULL);
 		else
-			shunt_windows_remove(note->entry->comm, note->window);
-		shunt_entry_put_aside(note->entry);
+			shunt_symmem_remove(deferred_action->entry->comm, deferred_action->window);
+		shunt_entry_put_async(deferred_action->entry);
 	}
 	free(g->windows.v);
 }
@@ -227,12 +228,12 @@ static void name_windows(const struct shunt_group *g, ncclResult_t result)
  * Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds
  * the entry still.
  */
-static void destroy_op(const struct note *note)
+static void destroy_op(const struct deferred_action *deferred_action)
 {
-	struct shunt_entry *now = shunt_entry_get(note->comm);
+	struct shunt_entry *now = shunt_entry_get(deferred_action->comm);
 
-	if (now == note->entry)
-		real_RedOpDestroy(note->op, note->comm);
+	if (now == deferred_action->entry)
+		real_RedOpDestroy(deferred_action->op, deferred_action->comm);
 	shunt_entry_put(now);
 }
 
@@ -240,44 +241,44 @@ static void destroy_op(const struct note *note)
  * The group has ended with this result: does what was noted for then, and forgets everything, with the error in it or
  * not. A communicator that the real library still works on is not to be asked for anything.
  */
-static ncclResult_t close_group(struct shunt_group *g, ncclResult_t result)
+static ncclResult_t end_group(struct shunt_group *g, ncclResult_t result)
 {
-	bool settled = result == ncclSuccess, failed = !settled && result != ncclInProgress;
+	bool is_settled = result == ncclSuccess, failed = !is_settled && result != ncclInProgress;
 
 	name_windows(g, result);
-	shunt_pending_group_ended(g, failed);
-	for (size_t i = 0; failed && i < g->born.n; i++)
-		shunt_entry_put(shunt_entry_remove(g->born.v[i].comm));
-	for (size_t i = 0; settled && i < g->born.n; i++)
-		shunt_attach_settled(g->born.v[i].comm);
-	for (size_t i = 0; i < g->doomed.n; i++)
-		destroy_op(&g->doomed.v[i]);
+	shunt_pending_child_group_ended(g, failed);
+	for (size_t i = 0; failed && i < g->created_comms.n; i++)
+		shunt_entry_put(shunt_entry_remove(g->created_comms.v[i].comm));
+	for (size_t i = 0; is_settled && i < g->created_comms.n; i++)
+		shunt_attach_refresh(g->created_comms.v[i].comm);
+	for (size_t i = 0; i < g->dying_ops.n; i++)
+		destroy_op(&g->dying_ops.v[i]);
 	for (size_t i = 0; i < g->n; i++)
 		shunt_entry_put(g->calls[i].entry);
-	for (size_t i = 0; i < g->held.n; i++)
-		shunt_entry_put(g->held.v[i].entry);
-	if (g->cap > SHUNT_FEW_CALLS)
+	for (size_t i = 0; i < g->held_entries.n; i++)
+		shunt_entry_put(g->held_entries.v[i].entry);
+	if (g->cap > SHUNT_INLINE_CALLS)
 		free(g->calls);
-	free(g->mixed.v);
-	free(g->born.v);
-	free(g->doomed.v);
-	free(g->held.v);
+	free(g->p2p_comms.v);
+	free(g->created_comms.v);
+	free(g->dying_ops.v);
+	free(g->held_entries.v);
 	*g = (struct shunt_group){ 0 };
 	return result;
 }
 
 /* Does the call want a kernel, as far as one can know now? */
-static bool wants_ours(const struct shunt_call *call, enum shunt_why *why_p)
+static bool wants_kernel(const struct shunt_coll_call *call, enum shunt_reason *reason_p)
 {
 	return !call->done && !call->real &&
-	    (call->pick.algo || shunt_comm_path(call->entry->comm, &call->coll, why_p));
+	    (call->decision.algo || shunt_comm_path(call->entry->comm, &call->coll, reason_p));
 }
 
 /*
  * What the ranks have to do together before anything is launched. Every rank of a communicator that lives in this
  * process has to proceed at the same time.
  */
-struct setup {
+struct comm_setup {
 	struct shunt_group *group;
 	struct shunt_entry *entry;
 	pthread_t thread;
@@ -285,7 +286,7 @@ struct setup {
 	int err;
 };
 
-static int prepare_calls(struct setup *s)
+static int prepare_calls(struct comm_setup *s)
 {
 	int err = 0;
 
@@ -297,7 +298,7 @@ static int prepare_calls(struct setup *s)
 
 static void *setup_thread(void *arg)
 {
-	struct setup *s = arg;
+	struct comm_setup *s = arg;
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 
 	if (gpu)
@@ -308,62 +309,62 @@ static void *setup_thread(void *arg)
 
 static ncclResult_t setup_comms(struct shunt_group *g)
 {
-	struct setup *setups = NULL;
+	struct comm_setup *comm_setups = NULL;
 	size_t n = 0;
 	int err = 0;
 
-	for (size_t i = 0; i < g->n && g->undecided; i++) {
+	for (size_t i = 0; i < g->n && g->nundecided; i++) {
 		struct shunt_entry *e = g->calls[i].entry;
-		bool seen = g->calls[i].pick.algo || g->calls[i].real;
+		bool seen = g->calls[i].decision.algo || g->calls[i].real;
 
 		for (size_t k = 0; k < n && !seen; k++)
-			seen = setups[k].entry == e;
+			seen = comm_setups[k].entry == e;
 		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))
 			continue;
-		if (!setups && !(setups = calloc(g->n, sizeof(*setups))))
+		if (!comm_setups && !(comm_setups = calloc(g->n, sizeof(*comm_setups))))
 			return shunt_to_nccl(-ENOMEM);
-		setups[n++] = (struct setup){ .group = g, .entry = e };
+		comm_setups[n++] = (struct comm_setup){ .group = g, .entry = e };
 	}
 	if (n == 1) /* the usual case needs no thread */
-		setups[0].err = prepare_calls(&setups[0]);
+		comm_setups[0].err = prepare_calls(&comm_setups[0]);
 	for (size_t k = 0; n > 1 && k < n; k++) {
-		err = shunt_thread_start(&setups[k].thread, 0, setup_thread, &setups[k]);
-		setups[k].started = !err;
+		err = shunt_thread_start(&comm_setups[k].thread, 0, setup_thread, &comm_setups[k]);
+		comm_setups[k].started = !err;
 		if (err) {
 			shunt_error("cannot start a thread for a communicator's set-up: %s", strerror(-err));
 			for (size_t j = 0; j < k; j++) /* they would wait for this rank */
-				shunt_comm_abort(setups[j].entry->comm);
+				shunt_comm_abort(comm_setups[j].entry->comm);
 			break;
 		}
 	}
 	for (size_t k = 0; k < n; k++) {
-		if (setups[k].started)
-			pthread_join(setups[k].thread, NULL);
+		if (comm_setups[k].started)
+			pthread_join(comm_setups[k].thread, NULL);
 		if (!err)
-			err = setups[k].err;
+			err = comm_setups[k].err;
 	}
-	free(setups);
+	free(comm_setups);
 	return shunt_to_nccl(err);
 }
 
 /* Into the real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
 static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 {
-	for (size_t i = 0; i < g->n && (all || g->undecided); i++) {
-		struct shunt_call *call = &g->calls[i];
-		enum shunt_why why = SHUNT_WHY_OURS;
+	for (size_t i = 0; i < g->n && (all || g->nundecided); i++) {
+		struct shunt_coll_call *call = &g->calls[i];
+		enum shunt_reason reason = SHUNT_REASON_NONE;
 		ncclResult_t result;
 
 		if (!all) {
-			if (wants_ours(call, &why))
+			if (wants_kernel(call, &reason))
 				continue;
 			if (!call->real)
-				shunt_comm_count_forward(call->entry->comm, &call->coll, why);
+				shunt_comm_count_forward(call->entry->comm, &call->coll, reason);
 		}
 		call->done = true;
 		g->done++;
 		if (shunt_kind_is_p2p(call->coll.kind))
-			shunt_group_message(g, call->comm);
+			shunt_group_forwarded_p2p(g, call->comm);
 		result = shunt_forward(call);
 		if (result != ncclSuccess && result != ncclInProgress)
 			return result;
@@ -376,7 +377,7 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
  * any order. What the real NCCL launches would stand in the stream before our part, and wait there for a rank that
  * waits for that. So ours is forked before.
  */
-static int fork_comm(struct shunt_group *g, ncclComm_t comm, const struct shunt_coll **calls)
+static int fork_p2p_comm(struct shunt_group *g, ncclComm_t comm, const struct shunt_coll **calls)
 {
 	struct shunt_entry *e = NULL;
 	bool forked = false;
@@ -400,8 +401,8 @@ __attribute__((cold, noinline)) static ncclResult_t fork_calls(struct shunt_grou
 	const struct shunt_coll **calls = calloc(g->n, sizeof(*calls));
 	int err = calls ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < g->mixed.n && !err; i++)
-		err = fork_comm(g, g->mixed.v[i].comm, calls);
+	for (size_t i = 0; i < g->p2p_comms.n && !err; i++)
+		err = fork_p2p_comm(g, g->p2p_comms.v[i].comm, calls);
 	free(calls);
 	return shunt_to_nccl(err);
 }
@@ -425,7 +426,8 @@ static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResu
 }
 
 /* All calls of the group that are still to be made on the communicator of calls[first], together. */
-static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_pick *picks)
+static int launch_comm(
+    struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_decision *decisions)
 {
 	bool forked = g->calls[first].forked;
 	struct shunt_entry *e = g->calls[first].entry;
@@ -438,11 +440,12 @@ static int launch_comm(struct shunt_group *g, size_t first, const struct shunt_c
 			 * here
 			 */
 			calls[n] = &g->calls[i].coll;
-			picks[n++] = g->calls[i].pick; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
+			decisions[n++] =
+			    g->calls[i].decision; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 			g->calls[i].done = true;
 		}
 	g->done += n;
-	return shunt_comm_run_group(e->comm, calls, picks, n, forked);
+	return shunt_comm_run_group(e->comm, calls, decisions, n, forked);
 }
 
 /*
@@ -472,66 +475,66 @@ static size_t next_comm(const struct shunt_group *g)
  */
 static ncclResult_t launch_all(struct shunt_group *g)
 {
-	const struct shunt_coll *few_calls[SHUNT_FEW_CALLS], **calls = few_calls;
-	struct shunt_pick few_picks[SHUNT_FEW_CALLS], *picks = few_picks;
-	bool many = g->n > SHUNT_FEW_CALLS;
+	const struct shunt_coll *few_calls[SHUNT_INLINE_CALLS], **calls = few_calls;
+	struct shunt_decision few_picks[SHUNT_INLINE_CALLS], *decisions = few_picks;
+	bool many = g->n > SHUNT_INLINE_CALLS;
 	ncclResult_t result;
 
 	if (many) {
 		calls = malloc(g->n * sizeof(*calls));
-		picks = malloc(g->n * sizeof(*picks));
+		decisions = malloc(g->n * sizeof(*decisions));
 	}
-	result = calls && picks ? ncclSuccess : shunt_to_nccl(-ENOMEM);
+	result = calls && decisions ? ncclSuccess : shunt_to_nccl(-ENOMEM);
 	while (g->done < g->n && result == ncclSuccess) {
 		size_t first = next_comm(g);
-		struct shunt_call *call = &g->calls[first];
-		int err = launch_comm(g, first, calls, picks);
+		struct shunt_coll_call *call = &g->calls[first];
+		int err = launch_comm(g, first, calls, decisions);
 
-		result = err == -EOPNOTSUPP ? shunt_alone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
+		result = err == -EOPNOTSUPP ? shunt_standalone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
 	}
 	if (many) {
 		free(calls);
-		free(picks);
+		free(decisions);
 	}
 	return result;
 }
 
 static ncclResult_t launch_calls(struct shunt_group *g)
 {
-	bool ranged = shunt_ranges && g->done < g->n;
+	bool nvtx = shunt_nvtx_enabled && g->done < g->n;
 	ncclResult_t result;
 
-	if (ranged)
-		shunt_range_begin_group(g->n - g->done);
+	if (nvtx)
+		shunt_nvtx_range_push_group(g->n - g->done);
 	result = launch_all(g);
-	if (ranged)
-		shunt_range_end();
+	if (nvtx)
+		shunt_nvtx_range_pop();
 	return result;
 }
 
 static ncclResult_t end_standalone(struct shunt_group *g)
 {
-	ncclResult_t begun = shunt_jobs_run(g->jobs, g->error), result;
+	ncclResult_t jobs_result = shunt_jobs_run(g->jobs, g->error), result;
 
-	if (begun != ncclSuccess && begun != ncclInProgress)
-		return begun;
+	if (jobs_result != ncclSuccess && jobs_result != ncclInProgress)
+		return jobs_result;
 	result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = launch_calls(g);
-	return result == ncclSuccess ? begun : result;
+	return result == ncclSuccess ? jobs_result : result;
 }
 
 /*
- * Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is why,
- * and not how.
+ * Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is the
+ * cause, and not how.
  */
-static void abandon_real(void)
+static void fail_real_group(void)
 {
-	if (atomic_load(&shunt_real_said_last))
+	if (atomic_load(&shunt_real_error_is_last))
 		shunt_last_error_set(real_GetLastError(NULL));
 	real_AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 	real_GroupEnd();
-	atomic_store(&shunt_real_said_last, false);
+	atomic_store(&shunt_real_error_is_last, false);
 }
 
 /*
@@ -539,7 +542,7 @@ static void abandon_real(void)
  * some time after the end has returned: were ours to follow, each rank would have another order on its stream, and they
  * would wait for each other crosswise.
  */
-static bool ours_go_first(const struct shunt_group *g)
+static bool launch_before_real(const struct shunt_group *g)
 {
 	for (size_t i = 0; i < g->n; i++)
 		if (!g->calls[i].done && !g->calls[i].entry->config.blocking)
@@ -556,18 +559,18 @@ static ncclResult_t end_overlay(struct shunt_group *g)
 		result = setup_comms(g);
 	if (result == ncclSuccess)
 		result = forward_calls(g, false);
-	if (result == ncclSuccess && g->mixed.n && g->done < g->n)
+	if (result == ncclSuccess && g->p2p_comms.n && g->done < g->n)
 		result = fork_calls(g);
-	open = real_is_open();
-	if (open && result == ncclSuccess && ours_go_first(g))
+	open = take_real_open();
+	if (open && result == ncclSuccess && launch_before_real(g))
 		result = launch_calls(g);
 	if (open && result != ncclSuccess)
-		abandon_real();
+		fail_real_group();
 	else if (open)
 		end = real_GroupEnd();
 	if (result == ncclSuccess && (end == ncclSuccess || end == ncclInProgress))
 		result = launch_calls(g);
-	if (g->mixed.n)
+	if (g->p2p_comms.n)
 		result = join_calls(g, end == ncclInProgress, result);
 	return result == ncclSuccess ? end : result;
 }
@@ -576,19 +579,19 @@ ncclResult_t pncclGroupStart(void)
 {
 	enum shunt_mode mode = shunt_mode();
 
-	if (mode == SHUNT_INSIDE)
+	if (mode == SHUNT_PASSTHROUGH)
 		return real_GroupStart();
-	if (!mine()->depth++)
+	if (!this_group()->depth++)
 		shunt_real_thread.group_due = mode == SHUNT_OVERLAY;
 	return ncclSuccess;
 }
-SHUNT_TWIN(GroupStart);
+SHUNT_WEAK_ALIAS(GroupStart);
 
 /*
  * One group less; what follows the outermost one's end is no longer inside. False: that was not it, and the call's
  * result.
  */
-static inline bool leave(struct shunt_group *g, const char *what, ncclResult_t *result_p)
+static inline bool group_leave(struct shunt_group *g, const char *what, ncclResult_t *result_p)
 {
 	if (!g->depth) {
 		shunt_warn("%s without ncclGroupStart on this thread", what);
@@ -602,16 +605,16 @@ static inline bool leave(struct shunt_group *g, const char *what, ncclResult_t *
 ncclResult_t pncclGroupEnd(void)
 {
 	enum shunt_mode mode = shunt_mode();
-	struct shunt_group *g = mine();
+	struct shunt_group *g = this_group();
 	ncclResult_t result;
 
-	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
+	if (mode == SHUNT_PASSTHROUGH || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupEnd();
-	if (!leave(g, "ncclGroupEnd", &result))
+	if (!group_leave(g, "ncclGroupEnd", &result))
 		return result;
-	return close_group(g, mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g));
+	return end_group(g, mode == SHUNT_OVERLAY ? end_overlay(g) : end_standalone(g));
 }
-SHUNT_TWIN(GroupEnd);
+SHUNT_WEAK_ALIAS(GroupEnd);
 
 /*
  * The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to
@@ -623,8 +626,8 @@ static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 
 	forwarded = result == ncclSuccess ? forward_calls(g, true) : result;
 	result = real_GroupSimulateEnd(info);
-	if (real_is_open() && !shunt_real_symbol("ncclGroupSimulateEnd")) /* one before 2.22 */
-		abandon_real();
+	if (take_real_open() && !shunt_real_symbol("ncclGroupSimulateEnd")) /* one before 2.22 */
+		fail_real_group();
 	return result == ncclSuccess ? forwarded : result;
 }
 
@@ -645,13 +648,13 @@ static ncclResult_t simulate_standalone(struct shunt_group *g, ncclSimInfo_t *in
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();
-	struct shunt_group *g = mine();
+	struct shunt_group *g = this_group();
 	ncclResult_t result;
 
-	if (mode == SHUNT_INSIDE || (mode == SHUNT_OVERLAY && !g->depth))
+	if (mode == SHUNT_PASSTHROUGH || (mode == SHUNT_OVERLAY && !g->depth))
 		return real_GroupSimulateEnd(info);
-	if (!leave(g, "ncclGroupSimulateEnd", &result))
+	if (!group_leave(g, "ncclGroupSimulateEnd", &result))
 		return result;
-	return close_group(g, mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info));
+	return end_group(g, mode == SHUNT_OVERLAY ? simulate_overlay(g, info) : simulate_standalone(g, info));
 }
-SHUNT_TWIN(GroupSimulateEnd);
+SHUNT_WEAK_ALIAS(GroupSimulateEnd);

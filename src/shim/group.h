@@ -22,27 +22,27 @@ void shunt_group_put(struct shunt_entry *entry);
 /* The rest needs an open group. */
 
 /* The entry's reference goes to the group, in case of an error too. */
-ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_call *call);
+ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_coll_call *call);
 /*
  * Is there a call of which it is not known yet whether the real NCCL gets it? What that gets for sure is recorded
  * behind it then.
  */
 bool shunt_group_undecided(const struct shunt_group *group);
 /* The real NCCL has got a message of the communicator in the group. */
-void shunt_group_message(struct shunt_group *group, ncclComm_t comm);
+void shunt_group_forwarded_p2p(struct shunt_group *group, ncclComm_t comm);
 /* Remembers the result of a call inside the group if it is an error; returns it. */
 ncclResult_t shunt_group_result(ncclResult_t result);
 /* A communicator was created inside the group: its entry is dropped if the group fails. */
-void shunt_group_born(ncclComm_t comm);
+void shunt_group_comm_created(ncclComm_t comm);
 /* True if a recorded call uses the operator; the real one is then destroyed at the group's end. */
-bool shunt_group_keeps_op(ncclRedOp_t op, ncclComm_t comm);
+bool shunt_group_defer_op_destroy(ncclRedOp_t op, ncclComm_t comm);
 
 struct shunt_window;
 /*
- * A window was registered inside the group: the real NCCL writes its handle to where at the group's end. The entry's
+ * A window was registered inside the group: the real NCCL writes its handle to handle_p at the group's end. The entry's
  * reference goes to the group.
  */
-void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *where);
+void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *handle_p);
 
 /* Standalone: work for the group's end. */
 struct shunt_job;

@@ -11,16 +11,16 @@
 #include "core/thread.h"
 #include "shim/handles.h"
 
-struct table {
-	struct table *older;
+struct handle_table {
+	struct handle_table *older;
 	size_t mask;
-	_Atomic(struct shunt_entry *) slots[];
+	_Atomic(struct shunt_entry *) buckets[];
 };
 
-static _Atomic(struct table *) current;
+static _Atomic(struct handle_table *) current_table;
 static atomic_uint sequence;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers, and for what follows */
-static size_t used;
+static size_t nused;
 static struct shunt_entry *free_entries;
 
 static size_t hash(ncclComm_t handle)
@@ -44,13 +44,13 @@ static bool try_ref(struct shunt_entry *e)
 }
 
 /* What a reader sees at the moment. */
-static inline struct shunt_entry *look(ncclComm_t handle)
+static inline struct shunt_entry *lookup(ncclComm_t handle)
 {
-	struct table *t = atomic_load(&current);
+	struct handle_table *t = atomic_load(&current_table);
 	struct shunt_entry *e = NULL;
 
 	for (size_t n = 0, i = hash(handle); t && n <= t->mask; n++, i++) {
-		e = atomic_load(&t->slots[i & t->mask]);
+		e = atomic_load(&t->buckets[i & t->mask]);
 		if (!e || atomic_load(&e->key) == handle)
 			break;
 		e = NULL;
@@ -63,7 +63,7 @@ bool shunt_entry_exists(ncclComm_t handle)
 	while (handle) {
 		unsigned before = atomic_load(&sequence);
 
-		if (look(handle))
+		if (lookup(handle))
 			return true;
 		if (!(before & 1) && atomic_load(&sequence) == before)
 			return false;
@@ -78,7 +78,7 @@ struct shunt_entry *shunt_entry_get(ncclComm_t handle)
 		return NULL;
 	for (;;) {
 		unsigned before = atomic_load(&sequence);
-		struct shunt_entry *e = look(handle);
+		struct shunt_entry *e = lookup(handle);
 
 		if (e && try_ref(e)) {
 			if (atomic_load(&e->key) == handle)
@@ -110,27 +110,27 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	}
 	e->comm = comm;
 	e->id = (struct shunt_id){ 0 };
-	e->forward_why = NULL;
+	e->forward_reason = NULL;
 	e->config = (struct shunt_comm_config){ .blocking = true };
 	e->splits = e->grows = 0;
 	e->ops = NULL;
 	e->nops = 0;
 	e->sets = NULL;
 	e->nsets = 0;
-	e->own = NULL;
+	e->scomm = NULL;
 	atomic_store(&e->ready, false);
 	atomic_store(&e->off, 0);
 	atomic_store(&e->refs, 1);
 	return e;
 }
 
-void shunt_own_put(struct shunt_own *own)
+void shunt_standalone_comm_put(struct shunt_standalone_comm *scomm)
 {
-	if (own && atomic_fetch_sub(&own->users, 1) == 1)
-		free(own);
+	if (scomm && atomic_fetch_sub(&scomm->users, 1) == 1)
+		free(scomm);
 }
 
-static void *recycle(void *arg)
+static void *free_entry(void *arg)
 {
 	struct shunt_entry *e = arg;
 
@@ -138,7 +138,7 @@ static void *recycle(void *arg)
 	e->comm = NULL;
 	free(e->ops);
 	free(e->sets);
-	shunt_own_put(e->own);
+	shunt_standalone_comm_put(e->scomm);
 	pthread_mutex_lock(&lock);
 	e->next_free = free_entries;
 	free_entries = e;
@@ -149,99 +149,99 @@ static void *recycle(void *arg)
 void shunt_entry_put(struct shunt_entry *e)
 {
 	if (e && atomic_fetch_sub(&e->refs, 1) == 1)
-		recycle(e);
+		free_entry(e);
 }
 
-void shunt_entry_put_aside(struct shunt_entry *e)
+void shunt_entry_put_async(struct shunt_entry *e)
 {
-	if (e && atomic_fetch_sub(&e->refs, 1) == 1 && shunt_thread_start(NULL, 0, recycle, e))
-		recycle(e);
+	if (e && atomic_fetch_sub(&e->refs, 1) == 1 && shunt_thread_start(NULL, 0, free_entry, e))
+		free_entry(e);
 }
 
-static size_t find_slot(struct table *t, ncclComm_t handle)
+static size_t find_bucket(struct handle_table *t, ncclComm_t handle)
 {
 	size_t i = hash(handle) & t->mask;
 	struct shunt_entry *e;
 
-	while ((e = atomic_load(&t->slots[i])) && atomic_load(&e->key) != handle)
+	while ((e = atomic_load(&t->buckets[i])) && atomic_load(&e->key) != handle)
 		i = (i + 1) & t->mask;
 	return i;
 }
 
-/* At most half of the slots are ever in use. */
-static int reserve_slot(void)
+/* At most half of the buckets are ever in use. */
+static int reserve_bucket(void)
 {
-	struct table *t = atomic_load(&current), *grown;
+	struct handle_table *t = atomic_load(&current_table), *grown;
 	size_t n = t ? t->mask + 1 : 0;
 
-	if (2 * (used + 1) <= n)
+	if (2 * (nused + 1) <= n)
 		return 0;
 	n = n ? 2 * n : 64;
-	grown = calloc(1, sizeof(*grown) + n * sizeof(grown->slots[0]));
+	grown = calloc(1, sizeof(*grown) + n * sizeof(grown->buckets[0]));
 	if (!grown)
 		return -ENOMEM;
 	grown->older = t;
 	grown->mask = n - 1;
 	for (size_t i = 0; t && i <= t->mask; i++) {
-		struct shunt_entry *e = atomic_load(&t->slots[i]);
+		struct shunt_entry *e = atomic_load(&t->buckets[i]);
 		if (e)
-			atomic_store(&grown->slots[find_slot(grown, atomic_load(&e->key))], e);
+			atomic_store(&grown->buckets[find_bucket(grown, atomic_load(&e->key))], e);
 	}
-	atomic_store(&current, grown);
+	atomic_store(&current_table, grown);
 	return 0;
 }
 
-/* Empties slot i and moves up what would not be found any more. */
-static void close_gap(struct table *t, size_t i)
+/* Empties bucket i and moves up what would not be found any more. */
+static void close_gap(struct handle_table *t, size_t i)
 {
 	struct shunt_entry *e;
 
-	for (size_t j = (i + 1) & t->mask; (e = atomic_load(&t->slots[j])); j = (j + 1) & t->mask) {
-		size_t home = hash(atomic_load(&e->key)) & t->mask;
-		if (((j - home) & t->mask) < ((j - i) & t->mask))
+	for (size_t j = (i + 1) & t->mask; (e = atomic_load(&t->buckets[j])); j = (j + 1) & t->mask) {
+		size_t home_bucket = hash(atomic_load(&e->key)) & t->mask;
+		if (((j - home_bucket) & t->mask) < ((j - i) & t->mask))
 			continue;
-		atomic_store(&t->slots[i], e);
+		atomic_store(&t->buckets[i], e);
 		i = j;
 	}
-	atomic_store(&t->slots[i], NULL);
+	atomic_store(&t->buckets[i], NULL);
 }
 
 static struct shunt_entry *unlink_entry(ncclComm_t handle)
 {
-	struct table *t = atomic_load(&current);
+	struct handle_table *t = atomic_load(&current_table);
 	struct shunt_entry *e;
 	size_t i;
 
 	if (!t)
 		return NULL;
-	i = find_slot(t, handle);
-	e = atomic_load(&t->slots[i]);
+	i = find_bucket(t, handle);
+	e = atomic_load(&t->buckets[i]);
 	if (!e)
 		return NULL;
 	atomic_fetch_add(&sequence, 1);
 	close_gap(t, i);
 	atomic_store(&e->key, NULL);
 	atomic_fetch_add(&sequence, 1);
-	used--;
+	nused--;
 	return e;
 }
 
 int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 {
 	struct shunt_entry *stale;
-	struct table *t;
+	struct handle_table *t;
 	int err;
 
 	pthread_mutex_lock(&lock);
 	/* A communicator that died without our seeing it has left its address behind. */
 	stale = unlink_entry(handle);
 	atomic_fetch_add(&sequence, 1);
-	err = reserve_slot();
+	err = reserve_bucket();
 	if (!err) {
-		t = atomic_load(&current);
+		t = atomic_load(&current_table);
 		atomic_store(&entry->key, handle);
-		atomic_store(&t->slots[find_slot(t, handle)], entry);
-		used++;
+		atomic_store(&t->buckets[find_bucket(t, handle)], entry);
+		nused++;
 	}
 	atomic_fetch_add(&sequence, 1);
 	pthread_mutex_unlock(&lock);

@@ -7,20 +7,20 @@
 #include "core/thread.h"
 #include "shim/result.h"
 
-struct lane {
+struct queue {
 	struct shunt_job *first;
 	pthread_t thread;
 	bool started;
 };
 
 /* In order; stops at the first error. */
-static void *lane_thread(void *arg)
+static void *queue_thread(void *arg)
 {
-	struct lane *lane = arg;
+	struct queue *queue = arg;
 	ncclResult_t result = ncclSuccess;
 
-	for (struct shunt_job *job = lane->first; job; job = job->next)
-		if (job->lane == lane->first->lane) {
+	for (struct shunt_job *job = queue->first; job; job = job->next)
+		if (job->queue == queue->first->queue) {
 			if (result == ncclSuccess)
 				result = job->run(job);
 			job->result = result;
@@ -28,35 +28,35 @@ static void *lane_thread(void *arg)
 	return NULL;
 }
 
-static ncclResult_t run_lanes(struct shunt_job *jobs)
+static ncclResult_t run_queues(struct shunt_job *jobs)
 {
 	ncclResult_t result = ncclSuccess;
 	struct shunt_job *job;
-	struct lane *lanes;
+	struct queue *queues;
 	size_t n = 0, max = 0;
 
 	for (job = jobs; job; job = job->next)
 		max++;
-	lanes = calloc(max, sizeof(*lanes));
-	if (!lanes)
+	queues = calloc(max, sizeof(*queues));
+	if (!queues)
 		return shunt_to_nccl(-ENOMEM);
 	for (job = jobs; job; job = job->next) {
 		size_t k = 0;
 
-		while (k < n && lanes[k].first->lane != job->lane)
+		while (k < n && queues[k].first->queue != job->queue)
 			k++;
 		if (k == n)
-			lanes[n++].first = job;
+			queues[n++].first = job;
 	}
 	for (size_t k = 0; k < n; k++)
-		lanes[k].started = !shunt_thread_start(&lanes[k].thread, 0, lane_thread, &lanes[k]);
+		queues[k].started = !shunt_thread_start(&queues[k].thread, 0, queue_thread, &queues[k]);
 	for (size_t k = 0; k < n; k++) {
-		if (lanes[k].started)
-			pthread_join(lanes[k].thread, NULL);
+		if (queues[k].started)
+			pthread_join(queues[k].thread, NULL);
 		else
-			lane_thread(&lanes[k]);
+			queue_thread(&queues[k]);
 	}
-	free(lanes);
+	free(queues);
 	for (job = jobs; job && result == ncclSuccess; job = job->next)
 		result = job->result;
 	return result;
@@ -64,7 +64,7 @@ static ncclResult_t run_lanes(struct shunt_job *jobs)
 
 ncclResult_t shunt_jobs_run(struct shunt_job *jobs, ncclResult_t error)
 {
-	ncclResult_t result = error || !jobs ? error : run_lanes(jobs);
+	ncclResult_t result = error || !jobs ? error : run_queues(jobs);
 	struct shunt_job *next;
 
 	for (; jobs; jobs = next) {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_JOBS_H
 #define SHUNT_SHIM_JOBS_H
-/* Standalone: work for the end of a group. Jobs of one lane run in order on one thread, the lanes at the same time. */
+/*
+ * Standalone: work for the end of a group. Jobs of one queue run in order on one thread, the queues at the same time.
+ */
 #include "shim/nccl_abi.h"
 
 struct shunt_job {
 	struct shunt_job *next;
-	const void *lane;
+	const void *queue;
 	ncclResult_t (*run)(struct shunt_job *job); /* frees nothing */
 	ncclResult_t (*finish)(
 	    struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */

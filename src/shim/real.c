@@ -12,7 +12,7 @@
 #include "core/log.h"
 #include "gpu/gpu_ops.h"
 #include "shim/find.h"
-#include "shim/range.h"
+#include "shim/nvtx.h"
 #include "shim/real.h"
 #include "shunt/shunt.h"
 
@@ -25,7 +25,7 @@
 
 atomic_int shunt_real_mode = SHUNT_UNOPENED;
 _Thread_local struct shunt_real_thread shunt_real_thread;
-atomic_bool shunt_real_said_last;
+atomic_bool shunt_real_error_is_last;
 
 static void *real_handle;
 static char *real_path;
@@ -86,7 +86,7 @@ static void fill_table(void)
 }
 
 /* Why the file cannot be the real NCCL, before it is loaded; NULL if it may be. */
-static const char *refuse_file(const char *path)
+static const char *check_file(const char *path)
 {
 	struct stat st;
 	char magic[4] = "";
@@ -109,24 +109,24 @@ static const char *refuse_file(const char *path)
 	return NULL;
 }
 
-/* Loads the file; NULL, or why not. */
+/* Loads the file; NULL, or the reason. */
 static const char *load_file(const char *path)
 {
-	const char *why = refuse_file(path);
+	const char *reason = check_file(path);
 	void *handle;
 
-	if (why)
-		return why;
+	if (reason)
+		return reason;
 	handle = dlopen(path, OPEN_FLAGS);
 	if (!handle)
 		return dlerror();
 	if (dlsym(handle, "shunt_version"))
-		why = "is Shunt itself";
+		reason = "is Shunt itself";
 	else if (!dlsym(handle, "ncclAllReduce") || !dlsym(handle, "ncclGetVersion"))
-		why = "is not an NCCL library";
-	if (why) {
+		reason = "is not an NCCL library";
+	if (reason) {
 		dlclose(handle);
-		return why;
+		return reason;
 	}
 	real_path = strdup(path);
 	if (!real_path) {
@@ -137,30 +137,30 @@ static const char *load_file(const char *path)
 	return NULL;
 }
 
-static bool take_candidate(const char *path, const char *from, void *arg)
+static bool try_candidate(const char *path, const char *from, void *arg)
 {
 	char *resolved = realpath(path, NULL);
-	const char *why;
+	const char *reason;
 
 	if (!resolved)
 		return false;
-	why = load_file(resolved);
-	shunt_info(SHUNT_LOG_INIT, "real NCCL: %s (%s)%s%s", resolved, from, why ? ": " : "", why ? why : "");
+	reason = load_file(resolved);
+	shunt_info(SHUNT_LOG_INIT, "real NCCL: %s (%s)%s%s", resolved, from, reason ? ": " : "", reason ? reason : "");
 	free(resolved);
-	return !why;
+	return !reason;
 }
 
 /* The path that the user gave; by its absolute name, for a bare libnccl.so.2 would give us. */
 static bool open_explicit(const char *path)
 {
 	char *resolved = realpath(path, NULL);
-	const char *why = resolved ? load_file(resolved) : strerror(errno), *ours = getenv("SHUNT_NCCL_LIB");
+	const char *reason = resolved ? load_file(resolved) : strerror(errno), *ours = getenv("SHUNT_NCCL_LIB");
 
 	free(resolved);
-	if (why)
+	if (reason)
 		shunt_error("%s=%s cannot be used: %s; looking for a real NCCL elsewhere",
-		    ours && *ours ? "SHUNT_NCCL_LIB" : "MSCCLPP_NCCL_LIB_PATH", path, why);
-	return !why;
+		    ours && *ours ? "SHUNT_NCCL_LIB" : "MSCCLPP_NCCL_LIB_PATH", path, reason);
+	return !reason;
 }
 
 /* NCCL linked statically into a library that comes after us. */
@@ -180,13 +180,13 @@ static bool open_static(void)
 	return true;
 }
 
-static bool open_any(void)
+static bool open_real(void)
 {
 	const char *lib = shunt_config()->nccl_lib;
 
 	if (!strcmp(lib, "none"))
 		return false;
-	return (*lib && open_explicit(lib)) || shunt_find_nccl(take_candidate, NULL) || open_static();
+	return (*lib && open_explicit(lib)) || shunt_find_nccl(try_candidate, NULL) || open_static();
 }
 
 enum shunt_mode shunt_real_open(void)
@@ -197,7 +197,7 @@ enum shunt_mode shunt_real_open(void)
 	mode = atomic_load(&shunt_real_mode);
 	if (mode == SHUNT_UNOPENED) {
 		shunt_real_thread.depth++; /* a constructor that calls NCCL must not come back into the lock */
-		mode = open_any() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
+		mode = open_real() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
 		shunt_real_thread.depth--;
 		if (mode == SHUNT_OVERLAY) {
 			fill_table();
@@ -206,7 +206,7 @@ enum shunt_mode shunt_real_open(void)
 		} else {
 			shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
 		}
-		shunt_range_init();
+		shunt_nvtx_init();
 		atomic_store_explicit(&shunt_real_mode, mode, memory_order_release);
 	}
 	pthread_mutex_unlock(&open_lock);

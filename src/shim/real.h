@@ -7,7 +7,7 @@
  * returns ncclInvalidUsage.
  *
  * The real library calls some of its own exports through the PLT and so may come back to us. While a thread is inside
- * real_X, shunt_mode() says SHUNT_INSIDE and every entry point hands the call on at once.
+ * real_X, shunt_mode() says SHUNT_PASSTHROUGH and every entry point hands the call on at once.
  *
  * While a thread has a group of ours open, the first real_X of an ncclResult_t opens the real library's group before
  * it: most groups never get there. If that fails, real_X returns its result and is not called.
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include "shim/nccl_abi.h"
 
-enum shunt_mode { SHUNT_UNOPENED, SHUNT_OVERLAY, SHUNT_STANDALONE, SHUNT_INSIDE };
+enum shunt_mode { SHUNT_UNOPENED, SHUNT_OVERLAY, SHUNT_STANDALONE, SHUNT_PASSTHROUGH };
 
 struct shunt_real {
 #define TYPED(name, params, args) ncclResult_t(*name) params;
@@ -31,7 +31,7 @@ extern _Thread_local struct shunt_real_thread {
 	unsigned depth; /* how deep this thread is inside the real library */
 	bool group_due; /* a group of ours is open, and the real library's is not: group.c sets and clears it */
 } shunt_real_thread;
-extern atomic_bool shunt_real_said_last; /* the process's newest error came from the real library */
+extern atomic_bool shunt_real_error_is_last; /* the process's newest error came from the real library */
 
 /* Opens the real NCCL on the first call; the mode afterwards. Any thread. */
 enum shunt_mode shunt_real_open(void);
@@ -48,14 +48,14 @@ static inline enum shunt_mode shunt_mode(void)
 	int mode = atomic_load_explicit(&shunt_real_mode, memory_order_acquire);
 
 	if (shunt_real_thread.depth)
-		return SHUNT_INSIDE;
+		return SHUNT_PASSTHROUGH;
 	return mode == SHUNT_UNOPENED ? shunt_real_open() : (enum shunt_mode)mode;
 }
 
-static inline void shunt_real_note(ncclResult_t result)
+static inline void shunt_real_note_error(ncclResult_t result)
 {
 	if (result != ncclSuccess && result != ncclInProgress)
-		atomic_store_explicit(&shunt_real_said_last, true, memory_order_relaxed);
+		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
 }
 
 /* Opens the real library's group, on a thread where it is due (group.c). */
@@ -71,7 +71,7 @@ ncclResult_t shunt_group_open_real(void);
 		me->depth++; \
 		result = shunt_real.name args; \
 		me->depth--; \
-		shunt_real_note(result); \
+		shunt_real_note_error(result); \
 		return result; \
 	}
 #define TEXT(name, params, args) \
@@ -95,5 +95,5 @@ ncclResult_t shunt_group_open_real(void);
 /*
  * After the definition of pncclX: exports ncclX, weak as NCCL does it, for tools that stand above and call the p name.
  */
-#define SHUNT_TWIN(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
+#define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
 #endif

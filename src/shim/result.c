@@ -34,7 +34,7 @@ ncclResult_t shunt_to_nccl(int err)
 	if (!err)
 		return ncclSuccess;
 	if (err != -EINPROGRESS)
-		atomic_store_explicit(&shunt_real_said_last, false, memory_order_relaxed);
+		atomic_store_explicit(&shunt_real_error_is_last, false, memory_order_relaxed);
 	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
 		if (map[i].err == -err)
 			return map[i].result;

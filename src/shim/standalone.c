@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include "core/boot.h"
+#include "core/bootstrap.h"
 #include "core/config.h"
 #include "core/log.h"
 #include "core/gpu.h"
-#include "shim/alone_task.h"
+#include "shim/standalone_task.h"
 #include "shim/real.h"
 #include "shim/result.h"
 #include "shim/standalone.h"
@@ -17,55 +17,55 @@ struct init {
 	struct shunt_task task;
 	ncclComm_t *newcomm;
 	ncclUniqueId id;
-	ncclUniqueId spare; /* another id that nobody meets through; has_spare */
-	bool has_spare;
+	ncclUniqueId unused_id; /* another id that nobody meets through; has_unused_id */
+	bool has_unused_id;
 	int rank, nranks;
 };
 
-ncclResult_t shunt_alone_refuse(const char *what, const char *why)
+ncclResult_t shunt_standalone_refuse(const char *what, const char *reason)
 {
-	shunt_warn("%s: %s", what, why);
+	shunt_warn("%s: %s", what, reason);
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
 }
 
-ncclResult_t shunt_alone_unique_id(ncclUniqueId *id)
+ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id)
 {
 	if (!id)
-		return shunt_alone_refuse("ncclGetUniqueId", "the pointer is NULL");
-	return shunt_to_nccl(shunt_boot_new_id((uint8_t *)id->internal));
+		return shunt_standalone_refuse("ncclGetUniqueId", "the pointer is NULL");
+	return shunt_to_nccl(shunt_bootstrap_new_id((uint8_t *)id->internal));
 }
 
-struct shunt_entry *shunt_alone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
+struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
-	struct shunt_own *own = calloc(1, sizeof(*own));
-	struct shunt_entry *e = own ? shunt_attach(desc, config) : NULL;
+	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
+	struct shunt_entry *e = scomm ? shunt_attach(desc, config) : NULL;
 
 	if (!e) {
-		free(own);
+		free(scomm);
 		return NULL;
 	}
-	own->magic = SHUNT_NCCL_COMM_MAGIC;
-	atomic_store(&own->users, 1);
-	own->next_op = ncclNumOps;
-	atomic_store(&own->result, ncclSuccess);
-	e->own = own;
+	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
+	atomic_store(&scomm->users, 1);
+	scomm->next_op = ncclNumOps;
+	atomic_store(&scomm->result, ncclSuccess);
+	e->scomm = scomm;
 	return e;
 }
 
-ncclComm_t shunt_alone_handle(const struct shunt_entry *e)
+ncclComm_t shunt_standalone_handle(const struct shunt_entry *e)
 {
-	return (ncclComm_t)e->own;
+	return (ncclComm_t)e->scomm;
 }
 
 static ncclResult_t init_run(struct shunt_task *task)
 {
 	struct init *w = (struct init *)task;
-	const atomic_int *cancel = &task->entry->own->cancel;
-	int err = shunt_boot_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
+	const atomic_int *cancel = &task->entry->scomm->cancel;
+	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
 
 	/* Its root would wait an hour for somebody. */
-	if (!err && w->has_spare)
-		shunt_boot_join((const uint8_t *)w->spare.internal, 0, 1, cancel);
+	if (!err && w->has_unused_id)
+		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel);
 	return shunt_to_nccl(err);
 }
 
@@ -87,19 +87,19 @@ static ncclResult_t current_device(int *device_p)
 	return gpu ? shunt_to_nccl(gpu->device_get(device_p)) : shunt_to_nccl(-ENODEV);
 }
 
-ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
+ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
     int rank, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {
-		.slot = rank, .nslots = nranks, .rank = rank, .nranks = nranks, .standalone = true
+		.member = rank, .nmembers = nranks, .rank = rank, .nranks = nranks, .standalone = true
 	};
 	struct shunt_comm_config c;
-	char why[128];
+	char reason[128];
 	struct init *w;
 	ncclResult_t result;
 
 	if (!newcomm)
-		return shunt_alone_refuse(what, "the place for the communicator is NULL");
+		return shunt_standalone_refuse(what, "the place for the communicator is NULL");
 	*newcomm = NULL;
 	if (nranks < 1 || rank < 0 || rank >= nranks) {
 		shunt_warn("%s: rank %d of %d is out of range", what, rank, nranks);
@@ -110,8 +110,8 @@ ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks,
 		    ids ? nids : 0, nranks);
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
-	if (shunt_comm_config_read(config, NULL, &c, why, sizeof(why)))
-		return shunt_alone_refuse(what, why);
+	if (shunt_comm_config_read(config, NULL, &c, reason, sizeof(reason)))
+		return shunt_standalone_refuse(what, reason);
 	result = current_device(&desc.device);
 	if (result != ncclSuccess)
 		return shunt_group_result(result);
@@ -120,7 +120,7 @@ ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks,
 	if (!w)
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	desc.id = shunt_id_derive(ids->internal, sizeof(ids->internal), "init", 0, 0);
-	w->task.entry = shunt_alone_new(&desc, &c);
+	w->task.entry = shunt_standalone_new(&desc, &c);
 	if (!w->task.entry) {
 		free(w);
 		return shunt_group_result(ncclSystemError); /* its cause was logged */
@@ -130,9 +130,9 @@ ncclResult_t shunt_alone_init(const char *what, ncclComm_t *newcomm, int nranks,
 	w->newcomm = newcomm;
 	w->id = *ids;
 	/* With NCCL_COMM_ID all ids are the same one. */
-	w->has_spare = rank > 0 && rank < nids && memcmp(&ids[rank], ids, sizeof(*ids));
-	if (w->has_spare)
-		w->spare = ids[rank];
+	w->has_unused_id = rank > 0 && rank < nids && memcmp(&ids[rank], ids, sizeof(*ids));
+	if (w->has_unused_id)
+		w->unused_id = ids[rank];
 	w->rank = rank;
 	w->nranks = nranks;
 	return shunt_task_start_new(&w->task, newcomm);
@@ -161,18 +161,18 @@ static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, con
 	return ncclSuccess;
 }
 
-ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlist)
+ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	struct shunt_comm_config config;
 	struct shunt_entry **entries;
 	uint8_t secret[32];
 	ncclResult_t result;
-	char why[128];
+	char reason[128];
 	int err = 0;
 
 	if (!comms || ndev < 1)
-		return shunt_alone_refuse("ncclCommInitAll", "no communicators are asked for");
+		return shunt_standalone_refuse("ncclCommInitAll", "no communicators are asked for");
 	if (!gpu)
 		return shunt_to_nccl(-ENODEV);
 	result = check_devices(gpu, ndev, devlist);
@@ -180,7 +180,7 @@ ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlis
 		return result;
 	if (getrandom(secret, sizeof(secret), 0) != sizeof(secret))
 		return shunt_to_nccl(-EAGAIN);
-	shunt_comm_config_read(NULL, NULL, &config, why, sizeof(why));
+	shunt_comm_config_read(NULL, NULL, &config, reason, sizeof(reason));
 
 	/* All ranks are here, so nothing has to be agreed: once every entry exists the communicator does. */
 	entries = calloc(ndev, sizeof(*entries));
@@ -188,18 +188,18 @@ ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlis
 		return shunt_to_nccl(-ENOMEM);
 	for (int i = 0; i < ndev && !err; i++) {
 		struct shunt_comm_desc desc = { .id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
-			.slot = i,
-			.nslots = ndev,
+			.member = i,
+			.nmembers = ndev,
 			.rank = i,
 			.nranks = ndev,
 			.device = devlist ? devlist[i] : i,
 			.standalone = true };
-		entries[i] = shunt_alone_new(&desc, &config);
+		entries[i] = shunt_standalone_new(&desc, &config);
 		if (!entries[i])
 			err = -ENOMEM;
 	}
 	for (int i = 0; i < ndev && !err; i++) {
-		ncclComm_t handle = shunt_alone_handle(entries[i]);
+		ncclComm_t handle = shunt_standalone_handle(entries[i]);
 		err = shunt_entry_publish(entries[i], handle);
 		entries[i] = NULL;
 		comms[i] = handle;
@@ -216,7 +216,7 @@ ncclResult_t shunt_alone_init_all(ncclComm_t *comms, int ndev, const int *devlis
 	return shunt_to_nccl(err);
 }
 
-struct shunt_entry *shunt_alone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p)
+struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p)
 {
 	struct shunt_entry *e = shunt_entry_get(comm);
 	ncclResult_t state;
@@ -226,9 +226,9 @@ struct shunt_entry *shunt_alone_find(ncclComm_t comm, const char *what, ncclResu
 		*result_p = shunt_to_nccl(-EINVAL);
 		return NULL;
 	}
-	state = shunt_task_state(e->own);
+	state = shunt_task_state(e->scomm);
 	/* In a group several splits of one parent may be waiting for its end. */
-	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->own)))
+	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))
 		return e;
 	if (state == ncclInProgress) {
 		shunt_warn("%s: the communicator is not ready; call ncclCommGetAsyncError until it is", what);
@@ -241,19 +241,19 @@ struct shunt_entry *shunt_alone_find(ncclComm_t comm, const char *what, ncclResu
 	return NULL;
 }
 
-ncclResult_t shunt_alone_check(ncclComm_t comm, const char *what)
+ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what)
 {
 	if (shunt_entry_exists(comm))
 		return ncclSuccess;
-	return shunt_alone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
+	return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
 }
 
-ncclResult_t shunt_alone_declined(struct shunt_entry *e, const struct shunt_coll *c)
+ncclResult_t shunt_standalone_declined(struct shunt_entry *e, const struct shunt_coll *c)
 {
-	enum shunt_why why = SHUNT_WHY_COMM;
+	enum shunt_reason reason = SHUNT_REASON_COMM;
 
-	shunt_comm_path(e->comm, c, &why);
+	shunt_comm_path(e->comm, c, &reason);
 	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
-	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_why(e->comm, why));
+	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_reason(e->comm, reason));
 	return shunt_to_nccl(-EOPNOTSUPP);
 }

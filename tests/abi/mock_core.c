@@ -9,13 +9,13 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algo.h"
-#include "core/boot.h"
+#include "core/bootstrap.h"
 #include "core/comm.h"
 #include "core/config.h"
-#include "core/council.h"
+#include "core/bootstrap_group.h"
 #include "core/hash.h"
 #include "core/log.h"
-#include "core/windows.h"
+#include "core/symmem.h"
 #include "gpu/gpu_ops.h"
 #include "mock_core.h"
 
@@ -32,13 +32,13 @@ struct shunt_comm {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t arrivals_changed = PTHREAD_COND_INITIALIZER;
 static char text[1 << 16], copy[1 << 16], last_error[512];
 static size_t size;
-static atomic_int setup_result, error_result, alive;
+static atomic_int setup_result, error_result, nalive;
 
-static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void note(const char *format, ...)
+static void log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_call(const char *format, ...)
 {
 	va_list ap;
 
@@ -80,17 +80,17 @@ void shunt_mock_error(int err)
 
 int shunt_mock_alive(void)
 {
-	return alive;
+	return nalive;
 }
 
 /* Rendezvous of the threads of this process: everybody who comes with this key gives bytes and gets all of them. */
-struct meeting {
-	struct meeting *next;
+struct mock_barrier {
+	struct mock_barrier *next;
 	struct shunt_id key;
-	int nranks, arrived, left;
+	int nranks, arrived, nleft;
 	char *all;
 };
-static struct meeting *meetings;
+static struct mock_barrier *mock_barriers;
 static int waiting;
 
 int shunt_mock_waiting(void)
@@ -103,17 +103,17 @@ int shunt_mock_waiting(void)
 	return n;
 }
 
-static int meet(
+static int mock_allgather(
     struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
 {
 	struct timespec deadline;
-	struct meeting **at, *m;
+	struct mock_barrier **at, *m;
 	int err = 0;
 
 	clock_gettime(CLOCK_REALTIME, &deadline);
 	deadline.tv_sec += 5;
 	pthread_mutex_lock(&lock);
-	for (at = &meetings; (m = *at) && memcmp(&m->key, &key, sizeof(key)); at = &m->next)
+	for (at = &mock_barriers; (m = *at) && memcmp(&m->key, &key, sizeof(key)); at = &m->next)
 		;
 	if (!m) {
 		m = *at = calloc(1, sizeof(*m));
@@ -128,7 +128,7 @@ static int meet(
 	if (bytes)
 		memcpy(m->all + rank * bytes, mine, bytes);
 	m->arrived++;
-	pthread_cond_broadcast(&changed);
+	pthread_cond_broadcast(&arrivals_changed);
 	waiting++;
 	while (m->arrived < nranks && !err && !(cancel && *cancel)) {
 		struct timespec now;
@@ -136,15 +136,15 @@ static int meet(
 		clock_gettime(CLOCK_REALTIME, &now);
 		err = now.tv_sec > deadline.tv_sec ? -ETIMEDOUT : 0;
 		now.tv_nsec = now.tv_nsec < 990000000 ? now.tv_nsec + 10000000 : now.tv_nsec;
-		pthread_cond_timedwait(&changed, &lock, &now);
+		pthread_cond_timedwait(&arrivals_changed, &lock, &now);
 	}
 	waiting--;
 	if (!err && m->arrived < nranks)
 		err = -ECANCELED;
 	if (!err && all && bytes)
 		memcpy(all, m->all, nranks * bytes);
-	if (!err && ++m->left == nranks) {
-		for (at = &meetings; *at != m; at = &(*at)->next)
+	if (!err && ++m->nleft == nranks) {
+		for (at = &mock_barriers; *at != m; at = &(*at)->next)
 			;
 		*at = m->next;
 		free(m->all);
@@ -228,7 +228,7 @@ void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR") void shunt_
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof(line), fmt, ap);
 	va_end(ap);
-	note("banner %s\n", line);
+	log_call("banner %s\n", line);
 }
 
 const char *shunt_last_error(void)
@@ -245,7 +245,7 @@ void shunt_last_error_set(const char *error)
 
 void shunt_log_reset(void)
 {
-	note("log reset\n");
+	log_call("log reset\n");
 }
 
 const char *shunt_version(void)
@@ -282,14 +282,15 @@ const char *shunt_redop_name(enum shunt_redop redop)
 	return "redop";
 }
 
-const char *shunt_why_name(enum shunt_why why)
+const char *shunt_reason_name(enum shunt_reason reason)
 {
-	static const char *const names[SHUNT_NWHYS] = { "ours", "kind", "size", "forced", "env", "comm", "one rank" };
+	static const char *const names[SHUNT_NREASONS] = { "ours", "kind", "size", "forced", "env", "comm",
+		"one rank" };
 
-	return names[why];
+	return names[reason];
 }
 
-int shunt_boot_new_id(uint8_t id[128])
+int shunt_bootstrap_new_id(uint8_t id[128])
 {
 	static atomic_uint counter;
 
@@ -299,9 +300,9 @@ int shunt_boot_new_id(uint8_t id[128])
 	return 0;
 }
 
-int shunt_boot_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel)
+int shunt_bootstrap_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel)
 {
-	return meet(shunt_id_derive(id, 128, "boot", 0, 0), rank, nranks, "x", 1, NULL, cancel);
+	return mock_allgather(shunt_id_derive(id, 128, "bootstrap", 0, 0), rank, nranks, "x", 1, NULL, cancel);
 }
 
 struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
@@ -322,11 +323,11 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	struct shunt_comm *comm = calloc(1, sizeof(*comm));
 
 	comm->desc = *desc;
-	comm->forward_only = desc->forward_why;
-	alive++;
-	note("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->slot, desc->nslots, desc->rank,
-	    desc->nranks, desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1], desc->forward_why ? " why " : "",
-	    desc->forward_why ? desc->forward_why : "");
+	comm->forward_only = desc->forward_reason;
+	nalive++;
+	log_call("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->member, desc->nmembers,
+	    desc->rank, desc->nranks, desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1],
+	    desc->forward_reason ? " reason " : "", desc->forward_reason ? desc->forward_reason : "");
 	*comm_p = comm;
 	return 0;
 }
@@ -336,15 +337,15 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->desc.rank = rank;
 	comm->desc.nranks = nranks;
 	comm->desc.device = device;
-	note("set_rank %d/%d device %d\n", rank, nranks, device);
+	log_call("set_rank %d/%d device %d\n", rank, nranks, device);
 }
 
 /* Windows: noted, and known by name; their memory lives as long as the communicator. */
-struct shunt_window *shunt_windows_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
+struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
 {
 	struct shunt_window *w = calloc(1, sizeof(*w));
 
-	note("window add %zu%s\n", bytes, symmetric ? " symmetric" : "");
+	log_call("window add %zu%s\n", bytes, symmetric ? " symmetric" : "");
 	w->name = w;
 	w->base = base;
 	pthread_mutex_lock(&lock);
@@ -365,29 +366,29 @@ static struct shunt_window *window_find(struct shunt_comm *comm, const void *nam
 	return w;
 }
 
-void shunt_windows_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
+void shunt_symmem_set_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
 {
-	note("window name %d\n", name != NULL);
+	log_call("window name %d\n", name != NULL);
 	((struct shunt_window *)(uintptr_t)window)->name = name;
 }
 
-bool shunt_windows_remove(struct shunt_comm *comm, const void *name)
+bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
 {
 	struct shunt_window *w = name ? window_find(comm, name) : NULL;
 
 	if (w) {
-		note("window remove\n");
+		log_call("window remove\n");
 		w->base = NULL;
 	}
 	return w;
 }
 
-void shunt_windows_remove_unnamed(struct shunt_comm *comm)
+void shunt_symmem_remove_unnamed(struct shunt_comm *comm)
 {
-	note("window remove unnamed\n");
+	log_call("window remove unnamed\n");
 }
 
-bool shunt_windows_base(struct shunt_comm *comm, const void *name, void **base_p)
+bool shunt_symmem_base(struct shunt_comm *comm, const void *name, void **base_p)
 {
 	struct shunt_window *w = window_find(comm, name);
 
@@ -396,9 +397,9 @@ bool shunt_windows_base(struct shunt_comm *comm, const void *name, void **base_p
 	return w;
 }
 
-void shunt_windows_forget(const void *memory)
+void shunt_symmem_forget(const void *memory)
 {
-	note("windows forget\n");
+	log_call("windows forget\n");
 }
 
 void shunt_comm_destroy(struct shunt_comm *comm)
@@ -411,30 +412,30 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		comm->windows = w->next;
 		free(w);
 	}
-	note("destroy\n");
-	alive--;
+	log_call("destroy\n");
+	nalive--;
 	free(comm);
 }
 
 void shunt_comm_abort(struct shunt_comm *comm)
 {
-	note("abort\n");
+	log_call("abort\n");
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELEASE);
 }
 
-const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why *why_p)
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p)
 {
-	*why_p = comm->forward_only       ? SHUNT_WHY_COMM :
-	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_WHY_KIND :
-	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_WHY_OURS : SHUNT_WHY_ONE_RANK) :
-	    coll->count > 1000            ? SHUNT_WHY_SIZE :
-	                                    SHUNT_WHY_OURS;
-	return *why_p == SHUNT_WHY_OURS ? "mock" : NULL;
+	*reason_p = comm->forward_only    ? SHUNT_REASON_COMM :
+	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_REASON_KIND :
+	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK) :
+	    coll->count > 1000            ? SHUNT_REASON_SIZE :
+	                                    SHUNT_REASON_NONE;
+	return *reason_p == SHUNT_REASON_NONE ? "mock" : NULL;
 }
 
-const char *shunt_comm_why(const struct shunt_comm *comm, enum shunt_why why)
+const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
 {
-	return shunt_why_name(why);
+	return shunt_reason_name(reason);
 }
 
 bool shunt_comm_needs_setup(const struct shunt_comm *comm)
@@ -442,23 +443,23 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
-bool shunt_comm_pick(
-    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_pick *pick_p, enum shunt_why *why_p)
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
+    enum shunt_reason *reason_p)
 {
 	static const struct shunt_algo algo;
 
-	if (!shunt_comm_path(comm, coll, why_p))
+	if (!shunt_comm_path(comm, coll, reason_p))
 		return false;
 	if (!shunt_comm_needs_setup(comm))
-		*pick_p = (struct shunt_pick){ .algo = &algo, .flags = (uint32_t)coll->count };
+		*decision_p = (struct shunt_decision){ .algo = &algo, .flags = (uint32_t)coll->count };
 	return true;
 }
 
 bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	enum shunt_why why;
+	enum shunt_reason reason;
 
-	return shunt_comm_needs_setup(comm) && shunt_comm_path(comm, coll, &why);
+	return shunt_comm_needs_setup(comm) && shunt_comm_path(comm, coll, &reason);
 }
 
 /* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
@@ -469,9 +470,9 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 	if (!shunt_comm_needs_round(comm, coll))
 		return 0;
 
-	note("setup %d\n", comm->desc.rank);
-	if (getenv("SHUNT_MOCK_MEET"))
-		err = meet(comm->desc.id, comm->desc.rank, comm->desc.nranks, "x", 1, NULL, NULL);
+	log_call("setup %d\n", comm->desc.rank);
+	if (getenv("SHUNT_MOCK_RENDEZVOUS"))
+		err = mock_allgather(comm->desc.id, comm->desc.rank, comm->desc.nranks, "x", 1, NULL, NULL);
 	if (!err && setup_result < 0)
 		err = setup_result;
 	comm->set_up = true;
@@ -481,27 +482,27 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 
 int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	enum shunt_why why;
+	enum shunt_reason reason;
 	int err;
 
 	if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
 		return -ECANCELED;
-	if (shunt_comm_path(comm, coll, &why) && shunt_comm_needs_setup(comm)) {
+	if (shunt_comm_path(comm, coll, &reason) && shunt_comm_needs_setup(comm)) {
 		err = shunt_comm_prepare(comm, coll);
 		if (err)
 			return err;
 	}
-	if (!shunt_comm_path(comm, coll, &why)) {
+	if (!shunt_comm_path(comm, coll, &reason)) {
 		if (coll->kind == SHUNT_ALLREDUCE)
-			note("declined %zu %s\n", coll->count, shunt_why_name(why));
+			log_call("declined %zu %s\n", coll->count, shunt_reason_name(reason));
 		else
-			shunt_comm_count_forward(comm, coll, why);
+			shunt_comm_count_forward(comm, coll, reason);
 		return -EOPNOTSUPP;
 	}
-	note("run %zu %d", coll->count, (int)coll->redop);
+	log_call("run %zu %d", coll->count, (int)coll->redop);
 	if (coll->redop == SHUNT_PREMUL)
-		note(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
-	note("\n");
+		log_call(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
+	log_call("\n");
 	if (comm->desc.nranks == 1 && coll->send != coll->recv)
 		memcpy(coll->recv, coll->send, coll->count * shunt_dtype_bytes[coll->dtype]);
 	return 0;
@@ -522,23 +523,23 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return 0;
 }
 
-int shunt_comm_run_group(
-    struct shunt_comm *comm, const struct shunt_coll *const *calls, struct shunt_pick *picks, size_t n, bool forked)
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, bool forked)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < n && !err; i++) {
-		if (picks[i].algo && picks[i].flags != (uint32_t)calls[i]->count)
-			note("the pick of another call\n");
+		if (decisions[i].algo && decisions[i].flags != (uint32_t)calls[i]->count)
+			log_call("the decision of another call\n");
 		err = shunt_comm_run(comm, calls[i]);
 	}
 	return err;
 }
 
-void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_why why)
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
-	note("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype],
-	    shunt_why_name(why));
+	log_call("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype],
+	    shunt_reason_name(reason));
 }
 
 int shunt_comm_error(struct shunt_comm *comm)
@@ -561,10 +562,10 @@ int shunt_comm_device(const struct shunt_comm *comm)
 	return comm->desc.device;
 }
 
-int shunt_council_meet(const struct shunt_council *c, const void *mine, size_t bytes, void *all)
+int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all)
 {
-	return meet(
-	    shunt_id_derive(&c->id, sizeof(c->id), "council", 0, 0), c->rank, c->nranks, mine, bytes, all, c->cancel);
+	return mock_allgather(shunt_id_derive(&c->id, sizeof(c->id), "bootstrap_group", 0, 0), c->rank, c->nranks, mine,
+	    bytes, all, c->cancel);
 }
 
 static atomic_int kernel_runs;
@@ -574,11 +575,11 @@ void shunt_mock_kernel_runs(int runs)
 	kernel_runs = runs;
 }
 
-int shunt_comm_quiet(struct shunt_comm *comm)
+int shunt_comm_quiesce(struct shunt_comm *comm)
 {
 	bool aborted = __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE);
 
-	note("quiet\n");
+	log_call("quiet\n");
 	while (kernel_runs && !__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
 		usleep(100);
 	return !aborted && __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : 0;
@@ -655,5 +656,5 @@ const struct shunt_gpu_ops *shunt_gpu(void)
 
 void shunt_gpu_prefer_cuda(void)
 {
-	note("prefer cuda\n");
+	log_call("prefer cuda\n");
 }

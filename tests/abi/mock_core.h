@@ -3,8 +3,8 @@
 #define SHUNT_TESTS_ABI_MOCK_CORE_H
 /*
  * What stands under the shim in its tests: a core without devices and sockets that writes down what is asked of it.
- * Calls of up to 1000 elements on two ranks or more take the path "mock". The ranks of one process meet in councils and
- * in set-up.
+ * Calls of up to 1000 elements on two ranks or more take the path "mock". The ranks of one process meet in bootstrap
+ * groups and in set-up.
  */
 #pragma GCC visibility push(default)
 /*

@@ -46,21 +46,21 @@ static ncclConfig_t fresh(unsigned version)
 	return c;
 }
 
-static int read_config(const ncclConfig_t *c, struct shunt_comm_config *out, char why[128])
+static int read_config(const ncclConfig_t *c, struct shunt_comm_config *out, char reason[128])
 {
-	why[0] = 0;
-	return shunt_comm_config_read(c, NULL, out, why, 128);
+	reason[0] = 0;
+	return shunt_comm_config_read(c, NULL, out, reason, 128);
 }
 
 /* The memory ends where the caller's struct does. */
 static int read_exactly(const ncclConfig_t *c, struct shunt_comm_config *out)
 {
 	void *end = malloc(c->size);
-	char why[128];
+	char reason[128];
 	int err;
 
 	memcpy(end, c, c->size);
-	err = read_config(end, out, why);
+	err = read_config(end, out, reason);
 	free(end);
 	return err;
 }
@@ -140,13 +140,13 @@ static void test_comm_config_newer_than_ours_is_cut(void **state)
 		char more[64];
 	} later = { fresh(23200), "" };
 	struct shunt_comm_config out;
-	char why[128];
+	char reason[128];
 
 	memset(later.more, 0x7f, sizeof(later.more));
 	later.c.size = sizeof(later);
 	later.c.version = 24000;
 	later.c.blocking = 0;
-	assert_int_equal(read_config(&later.c, &out, why), 0);
+	assert_int_equal(read_config(&later.c, &out, reason), 0);
 	assert_false(out.blocking);
 }
 
@@ -154,16 +154,16 @@ static void test_comm_config_without_magic_is_refused(void **state)
 {
 	ncclConfig_t c = fresh(22809);
 	struct shunt_comm_config out;
-	char why[128];
+	char reason[128];
 
 	c.magic = 0;
 	c.blocking = 0;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
-	assert_non_null(strstr(why, "NCCL_CONFIG_INITIALIZER"));
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
+	assert_non_null(strstr(reason, "NCCL_CONFIG_INITIALIZER"));
 	assert_true(out.blocking);
 	c = fresh(22809);
 	c.size = 8;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
 static void test_comm_config_values_are_checked_as_nccl_does(void **state)
@@ -194,7 +194,7 @@ static void test_comm_config_values_are_checked_as_nccl_does(void **state)
 		ROW(nvlsHostMode, 23200, { 0, 3, INT_MAX }, { -1, -2, -3 }),
 	};
 	struct shunt_comm_config out;
-	char why[128];
+	char reason[128];
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		for (int k = 0; k < 3; k++) {
@@ -202,17 +202,17 @@ static void test_comm_config_values_are_checked_as_nccl_does(void **state)
 			int *field = (int *)((char *)&c + rows[i].offset);
 
 			*field = rows[i].good[k];
-			assert_int_equal(read_config(&c, &out, why), 0);
+			assert_int_equal(read_config(&c, &out, reason), 0);
 			*field = rows[i].bad[k];
 			if (!rows[i].bad[0] && !rows[i].bad[1])
 				continue; /* any value will do */
-			assert_int_equal(read_config(&c, &out, why), -EINVAL);
-			assert_non_null(strstr(why, rows[i].name));
+			assert_int_equal(read_config(&c, &out, reason), -EINVAL);
+			assert_non_null(strstr(reason, rows[i].name));
 			assert_true(out.blocking);
 			/* To an older caller these bytes are padding, or beyond its struct. */
 			c.version = rows[i].since - 100;
 			if (rows[i].since >= 22600 && rows[i].since != 23007)
-				assert_int_equal(read_config(&c, &out, why), 0);
+				assert_int_equal(read_config(&c, &out, reason), 0);
 		}
 }
 
@@ -220,51 +220,51 @@ static void test_comm_config_padding_of_older_versions_is_ignored(void **state)
 {
 	ncclConfig_t c = fresh(21800);
 	struct shunt_comm_config out;
-	char why[128];
+	char reason[128];
 
 	c.trafficClass = 12345;
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	c = fresh(23003);
 	c.graphStreamOrdering = 12345;
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	c.version = 23005;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
 static void test_comm_config_minimum_of_blocks_needs_a_maximum(void **state)
 {
 	ncclConfig_t c = fresh(22809);
 	struct shunt_comm_config out;
-	char why[128];
+	char reason[128];
 
 	c.minCTAs = 4;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 	c.maxCTAs = 4;
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_int_equal(out.max_ctas, 4);
 	c.maxCTAs = 3;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
-	assert_non_null(strstr(why, "minCTAs is 4 and maxCTAs only 3"));
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
+	assert_non_null(strstr(reason, "minCTAs is 4 and maxCTAs only 3"));
 	c.minCTAs = 0;
-	assert_int_equal(read_config(&c, &out, why), -EINVAL);
+	assert_int_equal(read_config(&c, &out, reason), -EINVAL);
 }
 
 static void test_comm_config_name_is_kept_and_cut(void **state)
 {
 	ncclConfig_t c = fresh(22700);
 	struct shunt_comm_config out;
-	char why[128], text[] = "mesh_default_pg_0";
+	char reason[128], text[] = "mesh_default_pg_0";
 
 	c.commName = text;
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	memset(text, 'x', 3);
 	assert_string_equal(out.name, "mesh_default_pg_0");
 	c.commName = "0123456789012345678901234567890123456789012345678901234567890123456789";
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_int_equal(strlen(out.name), sizeof(out.name) - 1);
 	c.version = 22600; /* no name there: not a pointer to be followed */
 	c.commName = (const char *)8;
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_string_equal(out.name, "");
 }
 
@@ -272,17 +272,17 @@ static void test_comm_config_inherits_only_without_one(void **state)
 {
 	struct shunt_comm_config parent = { .blocking = false, .max_ctas = 6, .name = "parent" }, out;
 	ncclConfig_t c = fresh(22809);
-	char why[128];
+	char reason[128];
 
-	assert_int_equal(shunt_comm_config_read(NULL, &parent, &out, why, sizeof(why)), 0);
+	assert_int_equal(shunt_comm_config_read(NULL, &parent, &out, reason, sizeof(reason)), 0);
 	assert_false(out.blocking);
 	assert_int_equal(out.max_ctas, 6);
 	assert_string_equal(out.name, "parent");
-	assert_int_equal(shunt_comm_config_read(&c, &parent, &out, why, sizeof(why)), 0);
+	assert_int_equal(shunt_comm_config_read(&c, &parent, &out, reason, sizeof(reason)), 0);
 	assert_true(out.blocking);
 	assert_int_equal(out.max_ctas, 0);
 	assert_string_equal(out.name, "");
-	assert_int_equal(shunt_comm_config_read(NULL, NULL, &out, why, sizeof(why)), 0);
+	assert_int_equal(shunt_comm_config_read(NULL, NULL, &out, reason, sizeof(reason)), 0);
 	assert_true(out.blocking);
 }
 
@@ -290,18 +290,18 @@ static void test_comm_config_environment_wins(void **state)
 {
 	struct shunt_comm_config out;
 	ncclConfig_t c = fresh(22809);
-	char why[128];
+	char reason[128];
 
 	c.blocking = 1;
 	c.maxCTAs = 8;
 	env = (struct shunt_nccl_env){ .comm_blocking = 0, .max_ctas = 2 };
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_false(out.blocking);
 	assert_int_equal(out.max_ctas, 2);
-	assert_int_equal(read_config(NULL, &out, why), 0);
+	assert_int_equal(read_config(NULL, &out, reason), 0);
 	assert_false(out.blocking);
 	env = (struct shunt_nccl_env){ .comm_blocking = 5, .max_ctas = -1 }; /* no such values */
-	assert_int_equal(read_config(&c, &out, why), 0);
+	assert_int_equal(read_config(&c, &out, reason), 0);
 	assert_true(out.blocking);
 	assert_int_equal(out.max_ctas, 8);
 	env = (struct shunt_nccl_env){ .comm_blocking = -1, .cga_cluster_size = -1 };

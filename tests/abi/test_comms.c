@@ -50,12 +50,12 @@ static int teardown(void **state)
 	return left;
 }
 
-static ncclConfig_t lazy(void)
+static ncclConfig_t nonblocking_config(void)
 {
 	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 }
 
-static ncclResult_t settled(ncclComm_t comm)
+static ncclResult_t wait_async(ncclComm_t comm)
 {
 	ncclResult_t state;
 
@@ -66,7 +66,7 @@ static ncclResult_t settled(ncclComm_t comm)
 	return state;
 }
 
-static void on_all(struct rank *r, int n, void *(*run)(void *))
+static void run_ranks(struct rank *r, int n, void *(*run)(void *))
 {
 	for (int i = 0; i < n; i++) {
 		r[i].rank = i;
@@ -77,7 +77,7 @@ static void on_all(struct rank *r, int n, void *(*run)(void *))
 		pthread_join(r[i].thread, NULL);
 }
 
-static void new_comms(ncclComm_t *comms, int n)
+static void create_comms(ncclComm_t *comms, int n)
 {
 	ncclUniqueId id;
 
@@ -140,7 +140,7 @@ static void test_comms_scalable_init_takes_several_ids(void **state)
 			r[i].ids = ids;
 			r[i].nids = n;
 		}
-		on_all(r, 4, init_scalable);
+		run_ranks(r, 4, init_scalable);
 		for (int i = 0; i < 4; i++) {
 			assert_int_equal(r[i].result, ncclSuccess);
 			assert_int_equal(rank_of(r[i].comm), i);
@@ -155,7 +155,7 @@ static void test_comms_scalable_init_takes_several_ids(void **state)
 
 static void test_comms_nonblocking_group_returns_at_once(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comms[2], first[2], second[2];
 	ncclUniqueId id;
 
@@ -169,7 +169,7 @@ static void test_comms_nonblocking_group_returns_at_once(void **state)
 	assert_int_equal(ncclCommInitRankConfig(&comms[1], 2, id, 1, &config), ncclSuccess);
 	assert_int_equal(ncclGroupEnd(), ncclInProgress);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 	/* Two children of each in one group, which come in order. */
 	ncclGroupStart();
 	for (int i = 0; i < 2; i++) {
@@ -178,7 +178,7 @@ static void test_comms_nonblocking_group_returns_at_once(void **state)
 	}
 	assert_int_equal(ncclGroupEnd(), ncclInProgress);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(rank_of(first[i]), i);
 		assert_int_equal(rank_of(second[i]), 1 - i);
@@ -190,7 +190,7 @@ static void test_comms_nonblocking_group_returns_at_once(void **state)
 
 static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclUniqueId id[2];
 	ncclComm_t comms[2];
 
@@ -207,13 +207,13 @@ static void test_comms_blocking_and_nonblocking_do_not_share_a_group(void **stat
 		assert_null(comms[1]);
 		assert_int_equal(shunt_mock_alive(), 0);
 	}
-	new_comms(comms, 2); /* nothing is left of it */
+	create_comms(comms, 2); /* nothing is left of it */
 	destroy_all(comms, 2);
 }
 
 static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclResult_t are[2];
 	ncclComm_t comms[2], failed;
 	ncclUniqueId id;
@@ -228,7 +228,7 @@ static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **sta
 			assert_int_equal(ncclCommGetAsyncError(comms[i], &are[i]), ncclSuccess);
 	} while (are[0] == ncclInProgress && are[1] == ncclInProgress);
 	failed = comms[are[0] == ncclInProgress];
-	assert_int_equal(settled(failed), ncclInvalidArgument);
+	assert_int_equal(wait_async(failed), ncclInvalidArgument);
 	assert_int_equal(reduce(failed), ncclInvalidArgument);
 	assert_int_equal(ncclCommCount(failed, &value), ncclInvalidArgument);
 	for (int i = 0; i < 2; i++)
@@ -287,7 +287,7 @@ static void shrink_all(struct rank *r, ncclComm_t *comms, int n, const int *excl
 		r[i].nexcluded = nexcluded;
 		r[i].flags = flags;
 	}
-	on_all(r, n, shrink);
+	run_ranks(r, n, shrink);
 }
 
 static void test_comms_shrink_closes_the_gaps(void **state)
@@ -295,7 +295,7 @@ static void test_comms_shrink_closes_the_gaps(void **state)
 	struct rank r[5], again[5];
 	ncclComm_t comms[5];
 
-	new_comms(comms, 5);
+	create_comms(comms, 5);
 	shrink_all(r, comms, 5, (int[]){ 3, 0 }, 2, NCCL_SHRINK_DEFAULT);
 	for (int i = 0, place = 0; i < 5; i++) {
 		if (i == 3 || i == 0)
@@ -329,7 +329,7 @@ static void test_comms_shrink_with_abort_stops_the_parent(void **state)
 	struct rank r[3];
 	ncclComm_t comms[3];
 
-	new_comms(comms, 3);
+	create_comms(comms, 3);
 	shunt_mock_kernel_runs(1);
 	shrink_all(r, comms, 3, (int[]){ 1 }, 1, NCCL_SHRINK_ABORT);
 	assert_non_null(strstr(shunt_mock_log(), "abort"));
@@ -374,14 +374,14 @@ static void test_comms_grow_adds_ranks_behind(void **state)
 	struct rank r[5] = { { 0 } };
 	ncclUniqueId id;
 
-	new_comms(comms, 3);
+	create_comms(comms, 3);
 	for (int round = 0; round < 2; round++) {
 		assert_int_equal(ncclCommGetUniqueId(comms[0], &id), ncclSuccess);
 		for (int i = 0; i < 5; i++) {
 			r[i].old = i < 3 ? comms[i] : NULL;
 			r[i].ids = &id;
 		}
-		on_all(r, 5, grow);
+		run_ranks(r, 5, grow);
 		for (int i = 0; i < 5; i++) {
 			assert_int_equal(r[i].result, ncclSuccess);
 			assert_int_equal(rank_of(r[i].child), i);
@@ -409,7 +409,7 @@ static void test_comms_grow_adds_ranks_behind(void **state)
 
 static void test_comms_grow_nonblocking_of_one_rank(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t old, grown[2];
 	ncclUniqueId id;
 
@@ -418,7 +418,7 @@ static void test_comms_grow_nonblocking_of_one_rank(void **state)
 	assert_int_equal(ncclCommGrow(old, 2, &id, -1, &grown[0], &config), ncclInProgress);
 	assert_int_equal(ncclCommGrow(NULL, 2, &id, 1, &grown[1], &config), ncclInProgress);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(settled(grown[i]), ncclSuccess);
+		assert_int_equal(wait_async(grown[i]), ncclSuccess);
 		assert_int_equal(rank_of(grown[i]), i);
 	}
 	destroy_all(grown, 2);
@@ -438,15 +438,15 @@ static void test_comms_children_of_children_outlive_them(void **state)
 	ncclComm_t comms[4];
 	struct rank r[4] = { { 0 } }, deeper[4] = { { 0 } };
 
-	new_comms(comms, 4);
+	create_comms(comms, 4);
 	for (int i = 0; i < 4; i++)
 		r[i].old = comms[i];
-	on_all(r, 4, split_again); /* 0 2 and 1 3 */
+	run_ranks(r, 4, split_again); /* 0 2 and 1 3 */
 	destroy_all(comms, 4);
 	for (int half = 0; half < 2; half++) {
 		for (int i = 0; i < 2; i++)
 			deeper[i] = (struct rank){ .old = r[half + 2 * i].child };
-		on_all(deeper, 2, split_again);
+		run_ranks(deeper, 2, split_again);
 		for (int i = 0; i < 2; i++) {
 			assert_int_equal(deeper[i].result, ncclSuccess);
 			assert_int_equal(count_of(deeper[i].child), 1);
@@ -467,7 +467,7 @@ static void test_comms_revoked_can_only_have_children_and_end(void **state)
 	struct rank r[3] = { { 0 } };
 	ncclResult_t async;
 
-	new_comms(comms, 3);
+	create_comms(comms, 3);
 	shunt_mock_kernel_runs(1);
 	assert_int_equal(ncclCommRevoke(NULL, 0), ncclSuccess);
 	assert_int_equal(ncclCommRevoke((ncclComm_t)a, 0), ncclInvalidArgument);
@@ -488,7 +488,7 @@ static void test_comms_revoked_can_only_have_children_and_end(void **state)
 		r[i].old = comms[i];
 	}
 	shunt_mock_error(0);
-	on_all(r, 3, split_again);
+	run_ranks(r, 3, split_again);
 	for (int i = 0; i < 3; i++) {
 		assert_int_equal(r[i].result, ncclSuccess);
 		assert_int_equal(rank_of(r[i].child), i / 2);
@@ -508,7 +508,7 @@ static void test_comms_suspended_refuse_calls_until_resumed(void **state)
 	ncclComm_t comms[2];
 	uint64_t value;
 
-	new_comms(comms, 2);
+	create_comms(comms, 2);
 	assert_int_equal(ncclCommMemStats(comms[0], ncclStatGpuMemTotal, &value), ncclSuccess);
 	assert_int_equal(value, 1000);
 	assert_int_equal(ncclCommMemStats(comms[0], (ncclCommMemStat_t)4, &value), ncclInvalidArgument);
@@ -540,14 +540,14 @@ static double now(void)
 
 static void test_comms_finalize_nonblocking_does_not_wait(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclResult_t async;
 	ncclComm_t comm;
 	ncclUniqueId id;
 
 	ncclGetUniqueId(&id);
 	assert_int_equal(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInProgress);
-	assert_int_equal(settled(comm), ncclSuccess);
+	assert_int_equal(wait_async(comm), ncclSuccess);
 	shunt_mock_kernel_runs(1);
 	assert_int_equal(ncclCommFinalize(comm), ncclInProgress);
 	for (int i = 0; i < 20; i++) {
@@ -556,7 +556,7 @@ static void test_comms_finalize_nonblocking_does_not_wait(void **state)
 		assert_int_equal(async, ncclInProgress);
 	}
 	shunt_mock_kernel_runs(0);
-	assert_int_equal(settled(comm), ncclSuccess);
+	assert_int_equal(wait_async(comm), ncclSuccess);
 	assert_int_equal(reduce(comm), ncclInvalidUsage);
 	assert_int_equal(ncclCommFinalize(comm), ncclInvalidArgument);
 	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
@@ -565,7 +565,7 @@ static void test_comms_finalize_nonblocking_does_not_wait(void **state)
 /* An abort ends what waits, and afterwards nobody writes to the program's memory. */
 static void test_comms_abort_ends_a_waiting_split(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comms[2], *place = malloc(sizeof(*place));
 	ncclUniqueId id;
 	double began;
@@ -574,13 +574,13 @@ static void test_comms_abort_ends_a_waiting_split(void **state)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(ncclCommInitRankConfig(&comms[i], 2, id, i, &config), ncclInProgress);
 	for (int i = 0; i < 2; i++)
-		assert_int_equal(settled(comms[i]), ncclSuccess);
+		assert_int_equal(wait_async(comms[i]), ncclSuccess);
 	assert_int_equal(ncclCommShrink(comms[0], (int[]){ 1 }, 1, place, NULL, 0), ncclInProgress);
-	assert_int_equal(settled(comms[0]), ncclSuccess); /* alone, so nobody is waited for */
+	assert_int_equal(wait_async(comms[0]), ncclSuccess); /* alone, so nobody is waited for */
 	assert_int_equal(ncclCommDestroy(*place), ncclSuccess);
 	*place = NULL;
 	assert_int_equal(ncclCommRevoke(comms[0], 0), ncclInProgress);
-	assert_int_equal(settled(comms[0]), ncclSuccess);
+	assert_int_equal(wait_async(comms[0]), ncclSuccess);
 	assert_int_equal(ncclCommSplit(comms[0], 0, 0, place, NULL), ncclInProgress);
 	usleep(20000);
 	began = now();
@@ -624,7 +624,7 @@ static void *allocate(void *arg)
 
 static void test_comms_registration_beside_ends_and_waits(void **state)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclResult_t worst[2] = { ncclSuccess, ncclSuccess };
 	pthread_t threads[2];
 	ncclComm_t comm;
@@ -678,7 +678,7 @@ static void test_comms_dozens_end_in_any_order_from_any_thread(void **state)
 	pthread_t threads[4];
 
 	for (int i = 0; i < 30; i++)
-		new_comms(comms[i], 4);
+		create_comms(comms[i], 4);
 	/* Each thread ends one rank of each, two of them from the last to the first. */
 	for (int i = 0; i < 30; i += 2)
 		for (int k = 0; k < 2; k++) {

@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <dlfcn.h>
 #include <cmocka.h>
-#include "../lib/leave.h"
+#include "../lib/child_exit.h"
 #include "shim/nccl_abi.h"
 #include "shunt/shunt.h"
 
@@ -29,7 +29,7 @@ struct outcome {
 };
 
 /* What a process sees with these two variables ("" unsets). before, if given, is run there first. */
-static struct outcome look(const char *lib, const char *ld_library_path, void (*before)(void))
+static struct outcome run_search(const char *lib, const char *ld_library_path, void (*before)(void))
 {
 	struct outcome o = { 0 };
 	int fds[2], status;
@@ -50,7 +50,7 @@ static struct outcome look(const char *lib, const char *ld_library_path, void (*
 		snprintf(o.path, sizeof(o.path), "%s", path ? path : "");
 		snprintf(o.error, sizeof(o.error), "%s", ncclGetLastError(NULL));
 		quiet = write(fds[1], &o, sizeof(o)) == sizeof(o);
-		leave(quiet ? 0 : 1);
+		child_exit(quiet ? 0 : 1);
 	}
 	close(fds[1]);
 	assert_int_equal(read(fds[0], &o, sizeof(o)), sizeof(o));
@@ -64,22 +64,22 @@ static struct outcome look(const char *lib, const char *ld_library_path, void (*
  * The automatic search finds the fake behind every explicit path that is wrong. The last error is then the fake's own
  * text, so the log line is checked with a search that finds nothing of ours.
  */
-static void check_wrong(const char *lib, const char *why)
+static void check_wrong(const char *lib, const char *reason)
 {
-	struct outcome o = look(lib, fake_dir, NULL);
+	struct outcome o = run_search(lib, fake_dir, NULL);
 	char *wanted = realpath(fake_lib, NULL);
 
 	assert_string_equal(o.path, wanted);
 	assert_int_equal(o.version, 22809);
 	free(wanted);
-	o = look(lib, "", NULL);
+	o = run_search(lib, "", NULL);
 	if (!*o.path) /* a machine without NCCL in the usual places */
-		assert_non_null(strstr(o.error, why));
+		assert_non_null(strstr(o.error, reason));
 }
 
 static void test_explicit_path_is_taken(void **state)
 {
-	struct outcome o = look(fake_lib, "", NULL);
+	struct outcome o = run_search(fake_lib, "", NULL);
 
 	assert_non_null(strstr(o.path, "libnccl.so.2"));
 	assert_int_equal(o.version, 22809);
@@ -87,7 +87,7 @@ static void test_explicit_path_is_taken(void **state)
 
 static void test_none_is_standalone(void **state)
 {
-	struct outcome o = look("none", fake_dir, NULL);
+	struct outcome o = run_search("none", fake_dir, NULL);
 
 	assert_string_equal(o.path, "");
 	assert_int_equal(o.version, SHUNT_NCCL_VERSION);
@@ -147,7 +147,7 @@ static void map_fake(void)
 
 static void test_mapped_library_is_found(void **state)
 {
-	struct outcome o = look("", "", map_fake);
+	struct outcome o = run_search("", "", map_fake);
 
 	assert_non_null(strstr(o.path, "libnccl.so.2"));
 	assert_null(strstr(o.path, "/usr/"));
@@ -170,7 +170,7 @@ static void test_python_path_is_searched(void **state)
 	snprintf(command, sizeof(command), "mkdir -p %s/nvidia/nccl/lib && ln -s '%s' %s/nvidia/nccl/lib/libnccl.so.2",
 	    wheel, fake_lib, wheel);
 	assert_int_equal(system(command), 0);
-	o = look("", "", use_wheel);
+	o = run_search("", "", use_wheel);
 	assert_int_equal(o.version, 22809);
 	assert_null(strstr(o.path, "/usr/"));
 }

@@ -89,14 +89,14 @@ static void test_handles_same_address_again_replaces(void **state)
 
 static void test_handles_held_entry_outlives_remove(void **state)
 {
-	struct shunt_entry *held;
+	struct shunt_entry *kept_entry;
 
 	shunt_entry_publish(new_entry(), handle(1));
-	held = shunt_entry_get(handle(1));
+	kept_entry = shunt_entry_get(handle(1));
 	shunt_entry_put(shunt_entry_remove(handle(1)));
 	assert_null(shunt_entry_get(handle(1)));
-	assert_int_equal(held->comm->alive, 1);
-	shunt_entry_put(held);
+	assert_int_equal(kept_entry->comm->alive, 1);
+	shunt_entry_put(kept_entry);
 	assert_int_equal(alive, 0);
 }
 

@@ -61,7 +61,7 @@ static ncclComm_t new_comm(int rank, int nranks)
 }
 
 /* A communicator whose history is forgotten. */
-static ncclComm_t fresh_comm(int rank, int nranks)
+static ncclComm_t unused_comm(int rank, int nranks)
 {
 	ncclComm_t comm = new_comm(rank, nranks);
 
@@ -71,7 +71,7 @@ static ncclComm_t fresh_comm(int rank, int nranks)
 }
 
 /* The same, and set up: before that a group keeps back even what is forwarded. */
-static ncclComm_t used_comm(int rank, int nranks)
+static ncclComm_t set_up_comm(int rank, int nranks)
 {
 	ncclComm_t comm = new_comm(rank, nranks);
 
@@ -82,7 +82,7 @@ static ncclComm_t used_comm(int rank, int nranks)
 }
 
 /* The same, non-blocking. */
-static ncclComm_t lazy_comm(int rank, int nranks)
+static ncclComm_t nonblocking_comm(int rank, int nranks)
 {
 	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 	ncclResult_t result;
@@ -162,7 +162,7 @@ static void test_config_of_an_old_caller_is_read_within_its_size(void **state)
 
 static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
 {
-	ncclComm_t comm = fresh_comm(1, 2);
+	ncclComm_t comm = unused_comm(1, 2);
 
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
 	assert_string_equal(fake.log(), "");
@@ -176,7 +176,7 @@ static void test_allreduce_small_is_ours_large_is_forwarded(void **state)
 
 static void test_allreduce_bad_calls_get_the_real_code(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	assert_int_equal(reduce(NULL, 5), ncclInvalidArgument);
 	assert_int_equal(ncclAllReduce(a, b, 5, (ncclDataType_t)12, ncclSum, comm, NULL), ncclInvalidArgument);
@@ -189,7 +189,7 @@ static void test_allreduce_bad_calls_get_the_real_code(void **state)
 
 static void test_allreduce_error_of_ours_is_translated(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	shunt_mock_setup_result(-EOWNERDEAD);
 	assert_int_equal(reduce(comm, 5), ncclRemoteError);
@@ -200,7 +200,7 @@ static void test_forward_returns_the_real_code_unchanged(void **state)
 {
 	static const char *const names[] = { "AllReduce", "Reduce", "Broadcast", "AllGather", "ReduceScatter", "Send",
 		"Recv" };
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	for (int code = 1; code <= 8; code++)
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -237,7 +237,7 @@ static void test_forward_returns_the_real_code_unchanged(void **state)
 
 static void test_unknown_handle_goes_through_untouched(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	void *lib = dlopen(getenv("SHUNT_NCCL_LIB"), RTLD_NOW | RTLD_NOLOAD);
 	ncclResult_t (*init)(ncclComm_t *, int, ncclUniqueId, int) = dlsym(lib, "ncclCommInitRank");
 	ncclUniqueId id = { { 0 } };
@@ -255,7 +255,7 @@ static void test_unknown_handle_goes_through_untouched(void **state)
 
 static void test_reentry_is_counted_once(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	const char *first;
 
 	assert_int_equal(ncclBcast(a, 5, ncclInt8, 0, comm, NULL), ncclSuccess);
@@ -268,7 +268,7 @@ static void test_reentry_is_counted_once(void **state)
 
 static void test_missing_in_the_real_library_is_invalid_usage(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	ncclCollConfig_t config = { .size = sizeof(config) };
 
 	assert_int_equal(ncclAlltoAll(a, b, 5, ncclInt8, comm, NULL), ncclInvalidUsage);
@@ -285,7 +285,7 @@ static void test_stub_keeps_every_argument(void **state)
 	fake_nccl_16_args *bind = (fake_nccl_16_args *)dlsym(RTLD_DEFAULT, "ncclParamBind");
 	fake_nccl_team *team = (fake_nccl_team *)dlsym(RTLD_DEFAULT, "ncclTeamWorld");
 	fake_nccl_large *large = (fake_nccl_large *)dlsym(RTLD_DEFAULT, "pncclGetPeerDevicePointer");
-	ncclComm_t comm = fresh_comm(3, 4);
+	ncclComm_t comm = unused_comm(3, 4);
 	struct fake_team t = team(comm);
 	struct fake_large l = large(11, 22.0);
 	double expected = 1 + 4 + 9 + 16 + 25 + 36 + 49 + 64;
@@ -310,7 +310,7 @@ static int first_call(void)
 
 static void test_group_runs_ours_after_the_real_end(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 
 	assert_int_equal(ncclGroupStart(), ncclSuccess);
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
@@ -328,7 +328,7 @@ static void test_group_runs_ours_after_the_real_end(void **state)
 /* What the real one launches then comes from a thread of its own, on some ranks before ours and on others behind. */
 static void test_group_nonblocking_runs_ours_before_the_real_end(void **state)
 {
-	ncclComm_t comm = lazy_comm(0, 2);
+	ncclComm_t comm = nonblocking_comm(0, 2);
 
 	assert_int_equal(reduce(comm, 1), ncclSuccess);
 	shunt_mock_reset();
@@ -358,7 +358,7 @@ static void test_group_nonblocking_runs_ours_before_the_real_end(void **state)
 
 static void test_group_nested_acts_at_the_outermost_end(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	ncclGroupStart();
 	ncclGroupStart();
@@ -373,7 +373,7 @@ static void test_group_nested_acts_at_the_outermost_end(void **state)
 
 static void test_group_error_drops_ours_and_is_returned(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	ncclGroupStart();
 	assert_int_equal(reduce(comm, 5), ncclSuccess);
@@ -397,7 +397,7 @@ static void test_group_error_drops_ours_and_is_returned(void **state)
 /* Nothing of it is the real library's, so it does not hear of it. */
 static void test_group_without_forwarded_calls_leaves_the_real_library_alone(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 
 	assert_int_equal(ncclGroupStart(), ncclSuccess);
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
@@ -418,7 +418,7 @@ static void test_group_without_forwarded_calls_leaves_the_real_library_alone(voi
 
 static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 
 	for (int i = 0; i < 2; i++) {
 		fake.reset();
@@ -449,7 +449,7 @@ static void test_group_opens_the_real_one_once_with_the_first_forwarded_call(voi
 /* What takes a place in the real group although we never look at it. */
 static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2), child, born;
+	ncclComm_t comm = set_up_comm(0, 2), child, born;
 	ncclUniqueId id = { { 1 } };
 	void *memory;
 
@@ -498,7 +498,7 @@ static void test_group_opens_the_real_one_for_every_kind_of_call(void **state)
 /* The program hears of it where the real library was first needed. */
 static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 
 	fake.fail_next("GroupStart", ncclSystemError);
 	assert_int_equal(ncclGroupStart(), ncclSuccess);
@@ -511,7 +511,7 @@ static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
 	assert_string_equal(fake.log(), "GroupStart\nAllReduce 5000 7\n");
 	/* Only at the end of the group, with calls that were kept until then. */
 	ncclCommDestroy(comm);
-	comm = fresh_comm(0, 2);
+	comm = unused_comm(0, 2);
 	shunt_mock_setup_result(1);
 	fake.fail_next("GroupStart", ncclSystemError);
 	ncclGroupStart();
@@ -523,7 +523,7 @@ static void test_group_whose_real_one_cannot_be_opened_fails(void **state)
 
 static void test_group_error_of_ours_drops_the_real_one(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 
 	for (int first = 0; first < 2; first++) {
 		fake.reset();
@@ -547,7 +547,7 @@ static void test_group_error_of_ours_drops_the_real_one(void **state)
 static void test_group_of_many_calls_keeps_them_all_in_order(void **state)
 {
 	enum { N = 100 };
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 	char expected[N * 16], *at = expected;
 
 	ncclGroupStart();
@@ -568,7 +568,7 @@ static void *reduce_ungrouped(void *comm)
 
 static void test_group_belongs_to_its_thread(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2);
+	ncclComm_t comm = set_up_comm(0, 2);
 	void *result = NULL;
 	pthread_t thread;
 
@@ -583,7 +583,7 @@ static void test_group_belongs_to_its_thread(void **state)
 
 static void test_group_setup_that_declines_forwards_inside(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	shunt_mock_setup_result(1);
 	ncclGroupStart();
@@ -599,12 +599,12 @@ static void test_group_sets_up_all_local_ranks_together(void **state)
 	ncclComm_t comms[4];
 
 	assert_int_equal(ncclCommInitAll(comms, 4, NULL), ncclSuccess);
-	setenv("SHUNT_MOCK_MEET", "1", 1);
+	setenv("SHUNT_MOCK_RENDEZVOUS", "1", 1);
 	ncclGroupStart();
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(reduce(comms[i], 5), ncclSuccess);
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
-	unsetenv("SHUNT_MOCK_MEET");
+	unsetenv("SHUNT_MOCK_RENDEZVOUS");
 	assert_non_null(strstr(shunt_mock_log(), "setup 3"));
 	assert_non_null(strstr(shunt_mock_log(), "run 5 0\nrun 5 0\nrun 5 0\nrun 5 0\n"));
 	for (int i = 0; i < 4; i++)
@@ -614,7 +614,7 @@ static void test_group_sets_up_all_local_ranks_together(void **state)
 
 static void test_group_simulate_launches_nothing(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	ncclSimInfo_t info = { sizeof(info), SHUNT_NCCL_SIM_MAGIC, 22809, 0 };
 
 	ncclGroupStart();
@@ -638,7 +638,7 @@ static void test_group_simulate_launches_nothing(void **state)
 /* Nor does the real NCCL launch anything, but it makes communicators. */
 static void test_group_simulate_passes_children_on(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
 	ncclGroupStart();
 	assert_int_equal(ncclCommSplit(comm, 0, 0, &child, NULL), ncclSuccess);
@@ -689,7 +689,7 @@ static void test_group_init_nonblocking_asks_nothing_too_early(void **state)
  */
 static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	ncclWindow_t other = NULL, win;
 
 	assert_int_equal(ncclCommWindowRegister(comm, a, sizeof(a), &other, NCCL_WIN_COLL_SYMMETRIC), ncclSuccess);
@@ -707,7 +707,7 @@ static void test_window_whose_handle_comes_late_goes_with_the_unnamed(void **sta
 
 static void test_user_op_is_remembered_by_value(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	float scalar = 2.5f;
 	ncclRedOp_t op;
 	char line[64];
@@ -741,7 +741,7 @@ static void test_user_op_is_remembered_by_value(void **state)
 
 static void test_split_blocking_knows_the_child_at_once(void **state)
 {
-	ncclComm_t comm = fresh_comm(2, 4), child, none = comm;
+	ncclComm_t comm = unused_comm(2, 4), child, none = comm;
 
 	assert_int_equal(ncclCommSplit(comm, NCCL_SPLIT_NOCOLOR, 0, &none, NULL), ncclSuccess);
 	assert_null(none);
@@ -758,7 +758,7 @@ static void test_split_blocking_knows_the_child_at_once(void **state)
 
 static void test_split_in_a_group_is_known_at_its_end(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
 	ncclGroupStart();
 	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
@@ -774,7 +774,7 @@ static void test_split_in_a_group_is_known_at_its_end(void **state)
 
 static void test_split_outlives_a_parent_that_ends_in_its_group(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 4), child = NULL;
+	ncclComm_t comm = unused_comm(0, 4), child = NULL;
 
 	ncclGroupStart();
 	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSuccess);
@@ -789,7 +789,7 @@ static void test_split_outlives_a_parent_that_ends_in_its_group(void **state)
 
 static void test_split_late_is_known_through_the_parent_state(void **state)
 {
-	ncclComm_t comm = lazy_comm(0, 4), child, moved;
+	ncclComm_t comm = nonblocking_comm(0, 4), child, moved;
 	ncclResult_t result;
 
 	fake.late(30);
@@ -809,7 +809,7 @@ static void test_split_late_is_known_through_the_parent_state(void **state)
 
 static void test_split_late_is_known_without_asking_the_parent(void **state)
 {
-	ncclComm_t comm = lazy_comm(0, 4), child;
+	ncclComm_t comm = nonblocking_comm(0, 4), child;
 
 	fake.late(20);
 	ncclGroupStart();
@@ -828,7 +828,7 @@ static void test_split_late_is_known_without_asking_the_parent(void **state)
 static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 {
 	for (int grouped = 0; grouped < 2; grouped++) {
-		ncclComm_t comm = lazy_comm(0, 4), *place = malloc(sizeof(*place)), moved;
+		ncclComm_t comm = nonblocking_comm(0, 4), *place = malloc(sizeof(*place)), moved;
 
 		*place = comm;
 		fake.late(20);
@@ -852,7 +852,7 @@ static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 static void test_split_whose_parent_dies_is_forgotten(void **state)
 {
 	for (int ms = 0; ms < 40; ms += 13) {
-		ncclComm_t comm = lazy_comm(0, 4), *place = malloc(sizeof(*place)), was;
+		ncclComm_t comm = nonblocking_comm(0, 4), *place = malloc(sizeof(*place)), was;
 
 		fake.late(ms);
 		assert_int_equal(ncclCommSplit(comm, 1, 0, place, NULL), ncclInProgress);
@@ -871,7 +871,7 @@ static void test_split_whose_parent_dies_is_forgotten(void **state)
 
 static void test_split_that_fails_leaves_nothing(void **state)
 {
-	ncclComm_t comm = lazy_comm(0, 4), child = comm;
+	ncclComm_t comm = nonblocking_comm(0, 4), child = comm;
 
 	fake.fail_next("CommSplit", ncclSystemError);
 	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclSystemError);
@@ -978,7 +978,7 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 			created_id(ids[i]);
 			assert_string_equal(ids[i], ids[2]);
 		}
-		assert_null(strstr(shunt_mock_log(), " why "));
+		assert_null(strstr(shunt_mock_log(), " reason "));
 		assert_non_null(strstr(shunt_mock_log(), "set_rank 2/3"));
 		shunt_mock_reset();
 		assert_int_equal(reduce(grown[2], 5), ncclSuccess);
@@ -990,12 +990,12 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 	/* Made by a rank without Shunt, or elsewhere: known, but NCCL's. */
 	memset(&unmarked, 0, sizeof(unmarked));
 	assert_int_equal(ncclCommGrow(NULL, 3, &unmarked, 2, &grown[2], NULL), ncclSuccess);
-	assert_non_null(strstr(shunt_mock_log(), " why "));
+	assert_non_null(strstr(shunt_mock_log(), " reason "));
 	ncclCommDestroy(grown[2]);
 	shunt_mock_host(2);
 	shunt_mock_reset();
 	assert_int_equal(ncclCommGrow(NULL, 3, &grow, 2, &grown[2], NULL), ncclSuccess);
-	assert_non_null(strstr(shunt_mock_log(), " why the communicator that grows is on another host"));
+	assert_non_null(strstr(shunt_mock_log(), " reason the communicator that grows is on another host"));
 	shunt_mock_host(1);
 	ncclCommDestroy(grown[2]);
 	for (int i = 0; i < 2; i++)
@@ -1005,7 +1005,7 @@ static void test_grow_gives_old_and_new_ranks_one_id(void **state)
 
 static void test_memory_statistics_count_ours(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	uint64_t value;
 
 	assert_int_equal(ncclCommMemStats(comm, ncclStatGpuMemTotal, &value), ncclSuccess);
@@ -1028,7 +1028,7 @@ static void *stop_kernel(void *arg)
 /* Finalizing keeps our side until destroy, waits for kernels where the communicator blocks, and only there. */
 static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
 {
-	ncclComm_t comm = lazy_comm(0, 2);
+	ncclComm_t comm = nonblocking_comm(0, 2);
 	pthread_t thread;
 
 	shunt_mock_kernel_runs(1);
@@ -1041,7 +1041,7 @@ static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
 	assert_int_equal(ncclCommDestroy(comm), ncclSuccess);
 	assert_int_equal(shunt_mock_alive(), 0);
 
-	comm = fresh_comm(0, 2);
+	comm = unused_comm(0, 2);
 	shunt_mock_kernel_runs(1);
 	pthread_create(&thread, NULL, stop_kernel, NULL);
 	assert_int_equal(ncclCommFinalize(comm), ncclSuccess);
@@ -1060,7 +1060,7 @@ static void *abort_soon(void *comm)
 
 static void test_finalize_ends_when_another_thread_aborts(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	pthread_t thread;
 	void *failed;
 
@@ -1111,7 +1111,7 @@ static void test_children_have_the_same_id_on_all_ranks(void **state)
 
 static void test_async_error_merges_ours(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	ncclResult_t result = ncclInternalError;
 
 	assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
@@ -1125,7 +1125,7 @@ static void test_async_error_merges_ours(void **state)
 
 static void test_abort_goes_to_ours_first(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 	assert_string_equal(shunt_mock_log(), "abort\ndestroy\n");
@@ -1136,7 +1136,7 @@ static void test_abort_goes_to_ours_first(void **state)
 
 static void test_suspended_and_revoked_are_not_ours(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	ncclResult_t result;
 
 	assert_int_equal(ncclCommSuspend(comm, 1), ncclSuccess);
@@ -1157,7 +1157,7 @@ static void test_suspended_and_revoked_are_not_ours(void **state)
 
 static void test_path_of_tells_the_path(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	const char *path;
 
 	assert_int_equal(shunt_path_of(comm, "allreduce", 5, ncclFloat32, ncclSum, &path), 0);
@@ -1174,7 +1174,7 @@ static void test_path_of_tells_the_path(void **state)
 
 static void test_counters_without_room_are_refused(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	size_t n;
 
 	assert_int_equal(shunt_counters(comm, NULL, 0, &n), 0);
@@ -1186,7 +1186,7 @@ static void test_counters_without_room_are_refused(void **state)
 
 static void test_last_error_is_of_whoever_failed_last(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	reduce(NULL, 5);
 	assert_string_equal(ncclGetLastError(NULL), "fake: the communicator is NULL");
@@ -1198,7 +1198,7 @@ static void test_last_error_is_of_whoever_failed_last(void **state)
 /* Not of the call that makes the real group fail. */
 static void test_last_error_of_a_group_is_its_cause(void **state)
 {
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	for (int used = 0; used < 2; used++) {
 		ncclGroupStart();
@@ -1276,7 +1276,7 @@ static void test_call_configuration_reaches_nccl_whole_or_short(void **state)
 		         .cgaClusterSize = NCCL_CONFIG_UNDEF_INT,
 		         .forceAlgSelection = 1,
 		         .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 
 	memset(config.later, 1, sizeof(config.later));
 	/*
@@ -1313,7 +1313,7 @@ static void test_call_configuration_of_every_version_is_understood_or_forwarded(
 		       .CTAPolicy = NCCL_CONFIG_UNDEF_INT } };
 	ncclCollConfig_t *config = &room.c;
 	const size_t first = offsetof(ncclCollConfig_t, launchCompletionEvent); /* 2.31's ends here, and its memory */
-	ncclComm_t comm = fresh_comm(0, 2);
+	ncclComm_t comm = unused_comm(0, 2);
 	void *earlier = malloc(first);
 
 	assert_int_equal(ncclAllReduceConfig(a, b, 5, ncclInt8, ncclSum, comm, NULL, config), ncclSuccess);
@@ -1340,7 +1340,7 @@ static void test_call_configuration_of_every_version_is_understood_or_forwarded(
 
 static void test_communicator_that_cannot_be_revoked_stays_ours(void **state)
 {
-	ncclComm_t comm = used_comm(0, 2), child = NULL;
+	ncclComm_t comm = set_up_comm(0, 2), child = NULL;
 
 	assert_int_equal(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT), ncclInvalidUsage);
 	assert_int_equal(ncclCommShrink(comm, (int[]){ 1 }, 1, &child, NULL, NCCL_SHRINK_ABORT), ncclInvalidUsage);

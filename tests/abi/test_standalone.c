@@ -193,13 +193,13 @@ static void test_standalone_group_inits_and_reduces_from_one_thread(void **state
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(ncclCommInitRank(&comms[i], 4, id, i), ncclSuccess);
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
-	setenv("SHUNT_MOCK_MEET", "1", 1);
+	setenv("SHUNT_MOCK_RENDEZVOUS", "1", 1);
 	ncclGroupStart();
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(ncclAllReduce(a, b, 7, ncclInt8, ncclSum, comms[i], NULL), ncclSuccess);
 	assert_null(strstr(shunt_mock_log(), "run"));
 	assert_int_equal(ncclGroupEnd(), ncclSuccess);
-	unsetenv("SHUNT_MOCK_MEET");
+	unsetenv("SHUNT_MOCK_RENDEZVOUS");
 	assert_non_null(strstr(shunt_mock_log(), "run 7 0\nrun 7 0\nrun 7 0\nrun 7 0\n"));
 
 	/* And splits them, in a group too: the odd ones, and the others. */

@@ -32,7 +32,7 @@ static ncclResult_t empty_group(void)
 	return ncclGroupEnd();
 }
 
-static ncclResult_t exchange(int n)
+static ncclResult_t send_recv(int n)
 {
 	ncclGroupStart();
 	for (int i = 0; i < n; i++) {
@@ -44,13 +44,13 @@ static ncclResult_t exchange(int n)
 
 static ncclResult_t messages(void)
 {
-	return exchange(1);
+	return send_recv(1);
 }
 
 /* As many as an all-to-all of 8 ranks has. */
 static ncclResult_t messages8(void)
 {
-	return exchange(8);
+	return send_recv(8);
 }
 
 static ncclResult_t forwarded_group(void)
@@ -76,7 +76,7 @@ static const struct row {
 };
 
 /* How many calls of the row's kind went the way that it is there for. */
-static long counted(const struct row *row)
+static long count_calls(const struct row *row)
 {
 	struct shunt_counter all[32];
 	size_t n = 0;
@@ -108,7 +108,7 @@ static double now_ns(void)
 }
 
 /* 0, or 1: the calls did not go the way that they are here for. */
-static int run(const struct row *row, long n)
+static int run_row(const struct row *row, long n)
 {
 	ncclResult_t result = ncclSuccess;
 	long before, launches;
@@ -116,18 +116,18 @@ static int run(const struct row *row, long n)
 
 	for (int i = 0; i < 2 && result == ncclSuccess; i++) /* whatever comes with the first call */
 		result = row->call();
-	before = counted(row);
+	before = count_calls(row);
 	launches = fake_cuda.launch.count;
 	start = now_ns();
 	if (result == ncclSuccess)
 		result = measured(row, n);
 	printf("%s: %.0f ns\n", row->name, (now_ns() - start) / (double)n);
 	launches = fake_cuda.launch.count - launches;
-	if (result == ncclSuccess && (!row->op || counted(row) - before == n * row->ops) &&
+	if (result == ncclSuccess && (!row->op || count_calls(row) - before == n * row->ops) &&
 	    launches == (row->native ? n : 0))
 		return 0;
 	fprintf(stderr, "%s: result %d, %ld of %ld calls went the right way, %ld launches\n", row->name, (int)result,
-	    counted(row) - before, n * row->ops, launches);
+	    count_calls(row) - before, n * row->ops, launches);
 	return 1;
 }
 
@@ -152,6 +152,6 @@ int main(int argc, char **argv)
 	}
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (argc == 2 || !strcmp(argv[2], rows[i].name))
-			bad += run(&rows[i], n);
+			bad += run_row(&rows[i], n);
 	return bad != 0;
 }

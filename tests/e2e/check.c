@@ -133,18 +133,18 @@ static const struct mismatch mismatches[] = {
 	{ "graph", call_in_graph, "allreduce of 8 int32, min", "allreduce of 7 int32, min" },
 };
 
-static const struct mismatch *now_tested;
+static const struct mismatch *mismatch_tested;
 static int odd_rank;
 
 /* What is printed from here on is kept. */
-static int keep_stderr(void)
+static int redirect_stderr(void)
 {
 	int fd = memfd_create("stderr", MFD_CLOEXEC);
 
 	return fd < 0 || dup2(fd, 2) < 0 ? -1 : fd;
 }
 
-static int said(int fd, const char *text)
+static int stderr_has(int fd, const char *text)
 {
 	static char all[1 << 16];
 	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
@@ -153,7 +153,7 @@ static int said(int fd, const char *text)
 	return strstr(all, text) != NULL;
 }
 
-static void show(int fd, int out)
+static void restore_stderr(int fd, int out)
 {
 	char text[4096];
 	ssize_t n = pread(fd, text, sizeof(text), 0);
@@ -164,7 +164,7 @@ static void show(int fd, int out)
 }
 
 /* The communicator must break by itself, in time, with the right code and line. */
-static int breaks(struct rank *r, int fd, const char *line, const char *also)
+static int expect_broken(struct rank *r, int fd, const char *line, const char *also)
 {
 	double start = now();
 	ncclResult_t async = ncclSuccess;
@@ -176,8 +176,8 @@ static int breaks(struct rank *r, int fd, const char *line, const char *also)
 	CHECK(async == ncclInvalidUsage);
 	CHECK(shunt_malloc((void **)&buf, 64) == 0);
 	CHECK(ncclAllReduce(buf, buf, 16, ncclFloat32, ncclSum, r->comm, r->stream) == ncclInvalidUsage);
-	CHECK(said(fd, line));
-	CHECK(!also || said(fd, also));
+	CHECK(stderr_has(fd, line));
+	CHECK(!also || stderr_has(fd, also));
 	NCCL(ncclCommAbort(r->comm));
 	shunt_free(buf);
 	return 0;
@@ -185,7 +185,7 @@ static int breaks(struct rank *r, int fd, const char *line, const char *also)
 
 static int body_mismatch(struct rank *r)
 {
-	const struct mismatch *m = now_tested;
+	const struct mismatch *m = mismatch_tested;
 	int odd = r->rank == odd_rank, other = odd ? -1 : odd_rank, before = dup(2), fd, failed;
 	char line[512];
 	float *buf;
@@ -194,16 +194,16 @@ static int body_mismatch(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 1000, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	fd = keep_stderr();
+	fd = redirect_stderr();
 	failed = m->call(r, buf, odd);
 	if (odd) /* any of the others may be the one */
 		snprintf(line, sizeof(line), "rank %d calls %s where rank ", r->rank, m->odd);
 	else
 		snprintf(
 		    line, sizeof(line), "rank %d calls %s where rank %d calls %s", r->rank, m->usual, other, m->odd);
-	failed = failed || breaks(r, fd, line, odd ? m->usual : m->also);
+	failed = failed || expect_broken(r, fd, line, odd ? m->usual : m->also);
 	if (failed)
-		show(fd, before);
+		restore_stderr(fd, before);
 	shunt_free(buf);
 	return failed;
 }
@@ -213,7 +213,7 @@ static void test_check_each_field_on_each_rank_is_named_by_all(void **state)
 	for (size_t i = 0; i < sizeof(mismatches) / sizeof(mismatches[0]); i++)
 		for (int n = 2; n <= 4; n++)
 			for (odd_rank = 0; odd_rank < n; odd_rank++) {
-				now_tested = &mismatches[i];
+				mismatch_tested = &mismatches[i];
 				if (ranks_run(RANKS_PROCESSES, n, 1, body_mismatch))
 					fail_msg("%s, rank %d of %d", mismatches[i].name, odd_rank, n);
 			}
@@ -264,7 +264,7 @@ static int body_message(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclAllReduce(buf, buf, 10, ncclUint8, ncclSum, r->comm, r->stream)); /* nobody leaves before the set-up */
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	fd = keep_stderr();
+	fd = redirect_stderr();
 	for (int i = 1; i <= 5 && !failed; i++) {
 		size_t sent = bytes + (size_t)(i == sizes.bad ? sizes.delta : 0);
 
@@ -301,11 +301,11 @@ static int body_message(struct rank *r)
 	    "message %d from rank 0 to rank 1: the sender sends %zu bytes where the receiver receives %zu bytes",
 	    sizes.bad, bytes + (size_t)sizes.delta, bytes);
 	if (r->rank < 2)
-		failed = failed || breaks(r, fd, line, NULL);
+		failed = failed || expect_broken(r, fd, line, NULL);
 	else
 		failed = ncclCommAbort(r->comm) != ncclSuccess; /* the third rank has no part in it */
 	if (failed)
-		show(fd, before);
+		restore_stderr(fd, before);
 	shunt_free(buf);
 	return failed;
 }
@@ -327,7 +327,7 @@ static void test_check_message_of_another_size_is_named_by_both_ends(void **stat
 
 /* ---- no false alarms */
 
-static int fine(struct rank *r)
+static int expect_no_error(struct rank *r)
 {
 	ncclResult_t async = ncclInternalError;
 
@@ -362,7 +362,7 @@ static int body_ahead(struct rank *r)
 	for (int root = 0; root < r->nranks; root++)
 		NCCL(ncclBroadcast(buf + root, buf + root, 1, ncclInt32, root, r->comm, r->stream));
 	NCCL(ncclGroupEnd());
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	shunt_free(buf);
 	return 0;
@@ -394,12 +394,12 @@ static int body_other_groups(struct rank *r)
 			NCCL(i % 2 ? ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclInt8, 0, r->comm, r->stream) :
 			             ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclUint8, 0, r->comm, r->stream));
 	}
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	for (int i = 0; i < N && r->rank == 1; i++)
 		CHECK(buf[i * 4000] == (char)i);
 	NCCL(ncclAllReduce(buf, buf, 100, ncclUint8, ncclSum, r->comm, r->stream));
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	shunt_free(buf);
 	return 0;
@@ -424,7 +424,7 @@ static int body_graphs(struct rank *r)
 		CHECK(shunt_graph_launch(graph, r->stream) == 0);
 		NCCL(ncclReduceScatter(buf, buf + 2000, 10, ncclFloat32, ncclSum, r->comm, r->stream));
 	}
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	CHECK(shunt_graph_destroy(graph) == 0);
 	shunt_free(buf);
@@ -448,7 +448,7 @@ static int body_large_group(struct rank *r)
 	NCCL(ncclSend(buf + 5000, 10, ncclInt32, (r->rank + 1) % r->nranks, r->comm, r->stream));
 	NCCL(ncclRecv(buf + 6000, 10, ncclInt32, (r->rank + r->nranks - 1) % r->nranks, r->comm, r->stream));
 	NCCL(ncclGroupEnd());
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	shunt_free(buf);
 	return 0;
@@ -475,13 +475,13 @@ static int body_odd_places(struct rank *r)
 			CHECK(at[2000 + 64 * p + 5] == 1000 * p + i + 64 * r->rank + 5);
 		}
 	}
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
 	shunt_free(buf);
 	return 0;
 }
 
-static void no_alarm(rank_fn body)
+static void run_without_error(rank_fn body)
 {
 	for (int n = 2; n <= 4; n++) {
 		assert_int_equal(ranks_run(RANKS_PROCESSES, n, 0, body), 0);
@@ -491,27 +491,27 @@ static void no_alarm(rank_fn body)
 
 static void test_check_ranks_that_run_ahead_raise_no_alarm(void **state)
 {
-	no_alarm(body_ahead);
+	run_without_error(body_ahead);
 }
 
 static void test_check_messages_in_other_groups_raise_no_alarm(void **state)
 {
-	no_alarm(body_other_groups);
+	run_without_error(body_other_groups);
 }
 
 static void test_check_graphs_captured_more_often_raise_no_alarm(void **state)
 {
-	no_alarm(body_graphs);
+	run_without_error(body_graphs);
 }
 
 static void test_check_groups_of_several_launches_raise_no_alarm(void **state)
 {
-	no_alarm(body_large_group);
+	run_without_error(body_large_group);
 }
 
 static void test_check_buffers_at_other_places_raise_no_alarm(void **state)
 {
-	no_alarm(body_odd_places);
+	run_without_error(body_odd_places);
 }
 
 /* ---- plans: their kernel has no other contact with the peers' scratch */
@@ -526,15 +526,15 @@ static int body_plan(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	for (int i = 0; i < 5; i++)
 		NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
-	if (fine(r))
+	if (expect_no_error(r))
 		return 1;
-	fd = keep_stderr();
+	fd = redirect_stderr();
 	NCCL(ncclAllReduce(buf, buf, r->rank ? 20000 : 19999, ncclFloat32, ncclSum, r->comm, r->stream));
 	snprintf(line, sizeof(line), "rank %d calls allreduce of %d float32, sum (collective 6) where rank ", r->rank,
 	    r->rank ? 20000 : 19999);
-	failed = breaks(r, fd, line, r->rank ? "19999" : "20000");
+	failed = expect_broken(r, fd, line, r->rank ? "19999" : "20000");
 	if (failed)
-		show(fd, before);
+		restore_stderr(fd, before);
 	shunt_free(buf);
 	return failed;
 }
@@ -557,11 +557,11 @@ static int body_differs(struct rank *r)
 
 	setenv("SHUNT_CHECK", r->rank ? "1" : "0", 1);
 	CHECK(shunt_malloc((void **)&buf, 4096) == 0);
-	fd = keep_stderr();
+	fd = redirect_stderr();
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	ncclResult_t res = ncclAllReduce(buf, buf, 100, ncclFloat32, ncclSum, r->comm, r->stream);
-	if (res == ncclSuccess || (!r->rank && !said(fd, "has other SHUNT_ or NCCL_ settings"))) {
-		show(fd, before);
+	if (res == ncclSuccess || (!r->rank && !stderr_has(fd, "has other SHUNT_ or NCCL_ settings"))) {
+		restore_stderr(fd, before);
 		CHECK(!"an error that names the settings");
 	}
 	NCCL(ncclCommAbort(r->comm));

@@ -31,12 +31,12 @@ static int run(enum ranks_how how, int n, rank_fn body)
 }
 
 /* All ranks; each place once per run. */
-static void together(struct rank *r, int place)
+static void all_ranks_barrier(struct rank *r, int place)
 {
-	ranks_meet(r, &shared->barrier[place]);
+	ranks_barrier(r, &shared->barrier[place]);
 }
 
-static ncclConfig_t lazy(void)
+static ncclConfig_t nonblocking_config(void)
 {
 	return (ncclConfig_t){ .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 }
@@ -97,7 +97,7 @@ static int body_shrink_and_grow(struct rank *r)
 			NCCL(ncclCommGetUniqueId(shrunk, &id));
 			shared->ids.id[round] = id;
 		}
-		together(r, 4 * round);
+		all_ranks_barrier(r, 4 * round);
 		id = shared->ids.id[round];
 		NCCL(ncclCommGrow(shrunk, n, shrunk && r->rank ? NULL : &id, shrunk ? -1 : r->rank, &grown, NULL));
 		SUM(grown, r->rank, n);
@@ -126,7 +126,7 @@ static int body_survive(struct rank *r)
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	SUM(comm, r->rank, r->nranks);
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	if (r->rank == 1)
 		kill(getpid(), SIGKILL);
 	CHECK(shunt_malloc((void **)&buf, 400) == 0);
@@ -203,7 +203,7 @@ static int revoke_in_split(struct rank *r, int blocking)
 	ncclCommInitRankConfig(&comm, r->nranks, r->id, r->rank, &config);
 	CHECK(ranks_settled(comm) == ncclSuccess);
 	if (r->rank == 2) {
-		together(r, 0);
+		all_ranks_barrier(r, 0);
 		NCCL(ncclCommAbort(comm));
 		return 0;
 	}
@@ -217,7 +217,7 @@ static int revoke_in_split(struct rank *r, int blocking)
 	    (blocking ? ncclSuccess : ncclInProgress));
 	CHECK(ranks_settled(comm) == ncclSuccess && rest);
 	SUM(rest, r->rank, 2);
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	NCCL(ncclCommDestroy(rest));
 	NCCL(ncclCommDestroy(comm));
 	return 0;
@@ -285,7 +285,7 @@ static int body_revoke_behind(struct rank *r)
 		CHECK(time(NULL) - began < 30);
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 	}
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	NCCL(ncclCommAbort(second));
 	NCCL(ncclCommAbort(first));
 	CHECK(shunt_free(buf) == 0);
@@ -305,7 +305,7 @@ static void test_revoked_communicator_can_be_split(void **state)
 
 static int body_nonblocking(struct rank *r)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comm, child, second, grouped;
 	ncclResult_t res;
 
@@ -358,7 +358,7 @@ static int body_scalable(struct rank *r)
 	NCCL(ncclCommInitRankScalable(&comm, r->nranks, r->rank, 3, ids, NULL));
 	SUM(comm, r->rank, r->nranks);
 	NCCL(ncclCommDestroy(comm));
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	CHECK(ncclCommInitRank(&comm, 1, ids[2], 0) != ncclSuccess); /* all of them are used up */
 	return 0;
 }
@@ -555,7 +555,7 @@ static void test_communicator_outlives_a_spoiled_capture(void **state)
 /* While a collective on another communicator waits for a peer, which comes only after that. */
 static int body_end_beside_a_waiting_one(struct rank *r)
 {
-	ncclConfig_t config = lazy();
+	ncclConfig_t config = nonblocking_config();
 	ncclComm_t comm, other;
 	ncclResult_t res;
 	int32_t *dev, host[4] = { 1, 2, 3, 4 };

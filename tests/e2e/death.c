@@ -20,7 +20,7 @@
 
 enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
 
-static int said(int fd, const char *text)
+static int stderr_has(int fd, const char *text)
 {
 	static char all[1 << 16];
 	ssize_t n = pread(fd, all, sizeof(all) - 1, 0);
@@ -39,7 +39,7 @@ static int sum(struct rank *r, int32_t *buf, size_t count)
 	return 0;
 }
 
-static int start(struct rank *r, int32_t **buf_p)
+static int make_comm(struct rank *r, int32_t **buf_p)
 {
 	CHECK(shunt_malloc((void **)buf_p, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
@@ -47,7 +47,7 @@ static int start(struct rank *r, int32_t **buf_p)
 }
 
 /* In time, with the right code and line; and the stream works afterwards. */
-static int learns_of_death(struct rank *r, int32_t *buf, int fd, double since, const char *call)
+static int expect_death_reported(struct rank *r, int32_t *buf, int fd, double since, const char *call)
 {
 	ncclResult_t async = ncclSuccess;
 	char line[128];
@@ -57,7 +57,7 @@ static int learns_of_death(struct rank *r, int32_t *buf, int fd, double since, c
 	NCCL(ncclCommGetAsyncError(r->comm, &async));
 	CHECK(async == ncclRemoteError);
 	snprintf(line, sizeof(line), "and rank %d waits for it in %s", r->rank, call);
-	CHECK(said(fd, "rank 1 died (pid ") && said(fd, line));
+	CHECK(stderr_has(fd, "rank 1 died (pid ") && stderr_has(fd, line));
 	CHECK(ncclAllReduce(buf, buf, 10, ncclInt32, ncclSum, r->comm, r->stream) == ncclRemoteError);
 	since = now();
 	NCCL(ncclCommAbort(r->comm));
@@ -65,7 +65,7 @@ static int learns_of_death(struct rank *r, int32_t *buf, int fd, double since, c
 	return 0;
 }
 
-static int keep_stderr(void)
+static int redirect_stderr(void)
 {
 	int fd = memfd_create("stderr", MFD_CLOEXEC);
 
@@ -73,7 +73,7 @@ static int keep_stderr(void)
 }
 
 /* Of a rank that is about to die: with copies of all descriptors, so that its sockets stay open. */
-static void leave_child(void)
+static void fork_child_that_stays(void)
 {
 	if (!fork()) {
 		usleep(LONGER_THAN_GRACE_US + 3000000);
@@ -92,15 +92,15 @@ static int body_killed(struct rank *r)
 	int32_t *buf;
 	double since;
 
-	if (start(r, &buf))
+	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM) {
 		usleep(200000);
 		if (how == 4)
-			leave_child();
+			fork_child_that_stays();
 		kill(getpid(), SIGKILL);
 	}
-	fd = keep_stderr();
+	fd = redirect_stderr();
 	if (how == 1)
 		usleep(500000);
 	since = now();
@@ -115,7 +115,7 @@ static int body_killed(struct rank *r)
 	} else {
 		NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
 	}
-	failed = learns_of_death(r, buf, fd, since, call);
+	failed = expect_death_reported(r, buf, fd, since, call);
 	if (failed) {
 		dup2(before, 2);
 		char text[4096];
@@ -146,7 +146,7 @@ static int body_killed_before_kernels(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	if (r->rank == VICTIM) {
 		usleep(in_plan ? 1000000 : 0); /* meanwhile the set-up goes on without its program */
-		leave_child();
+		fork_child_that_stays();
 		kill(getpid(), SIGKILL);
 	}
 	usleep(in_plan ? 0 : 500000);
@@ -263,7 +263,7 @@ static int body_leaves(struct rank *r)
 {
 	int32_t *buf;
 
-	if (start(r, &buf))
+	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM)
 		return 0;
@@ -284,7 +284,7 @@ static int body_messages_go_on(struct rank *r)
 {
 	int32_t *buf;
 
-	if (start(r, &buf))
+	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM)
 		return 0;
@@ -311,7 +311,7 @@ static int body_root_leaves(struct rank *r)
 {
 	int32_t *buf;
 
-	if (start(r, &buf))
+	if (make_comm(r, &buf))
 		return 1;
 	buf[0] = r->rank == VICTIM ? 4711 : 0;
 	if (r->rank != VICTIM)
@@ -339,7 +339,7 @@ static int body_child_ends_its_copy(struct rank *r)
 	pid_t child;
 	int status;
 
-	if (start(r, &buf))
+	if (make_comm(r, &buf))
 		return 1;
 	for (int how_child = 0; how_child < 2; how_child++) {
 		child = r->rank ? -1 : fork();
@@ -364,7 +364,7 @@ static int body_child_ends_its_copy(struct rank *r)
 
 static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void **state)
 {
-	setenv("SHUNT_ALGO", "allgather:0-:copies", 1);
+	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
 	assert_int_equal(
 	    ranks_run_as(&(struct ranks){ .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_child_ends_its_copy }),
 	    0);

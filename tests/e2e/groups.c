@@ -14,24 +14,24 @@
 #include "shunt/shunt.h"
 
 /* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */
-static unsigned char letter(int from, int to, int i, size_t at)
+static unsigned char pattern_byte(int from, int to, int i, size_t at)
 {
 	return (unsigned char)(from * 71 + to * 37 + i * 13 + at * 7 + (at >> 8));
 }
 
-static void *letters(int from, int to, int i, size_t bytes)
+static void *pattern_buffer(int from, int to, int i, size_t bytes)
 {
 	unsigned char *buf;
 
 	if (shunt_malloc((void **)&buf, bytes + 1))
 		return NULL;
 	for (size_t k = 0; k < bytes; k++)
-		buf[k] = letter(from, to, i, k);
+		buf[k] = pattern_byte(from, to, i, k);
 	buf[bytes] = 0xa5;
 	return buf;
 }
 
-static void *blank(size_t bytes)
+static void *blank_buffer(size_t bytes)
 {
 	unsigned char *buf;
 
@@ -41,16 +41,16 @@ static void *blank(size_t bytes)
 	return buf;
 }
 
-static int check_letters(struct rank *r, const unsigned char *buf, int from, int to, int i, size_t bytes)
+static int check_pattern(struct rank *r, const unsigned char *buf, int from, int to, int i, size_t bytes)
 {
 	for (size_t k = 0; k < bytes; k++)
-		CHECK(buf[k] == letter(from, to, i, k));
+		CHECK(buf[k] == pattern_byte(from, to, i, k));
 	CHECK(buf[bytes] == 0xa5);
 	return 0;
 }
 
 /* Every rank to every rank, itself included, uneven counts, some of them zero, twice per pair. */
-static size_t uneven(int from, int to, int i)
+static size_t uneven_bytes(int from, int to, int i)
 {
 	return (from + to + i) % 4 ? (size_t)(from * 1000 + to * 300 + i * 17 + 1) : 0;
 }
@@ -63,10 +63,10 @@ static int body_all_to_all_v(struct rank *r)
 	NCCL(ncclGroupStart());
 	for (int p = 0; p < n; p++)
 		for (int i = 0; i < 2; i++) {
-			size_t sent = uneven(r->rank, p, i), got = uneven(p, r->rank, i);
+			size_t sent = uneven_bytes(r->rank, p, i), got = uneven_bytes(p, r->rank, i);
 
-			out[p][i] = letters(r->rank, p, i, sent);
-			in[p][i] = blank(got);
+			out[p][i] = pattern_buffer(r->rank, p, i, sent);
+			in[p][i] = blank_buffer(got);
 			NCCL(ncclSend(sent ? out[p][i] : NULL, sent, ncclUint8, p, r->comm, r->stream));
 			NCCL(ncclRecv(got ? in[p][i] : NULL, got, ncclUint8, p, r->comm, r->stream));
 		}
@@ -74,7 +74,7 @@ static int body_all_to_all_v(struct rank *r)
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	for (int p = 0; p < n; p++)
 		for (int i = 0; i < 2; i++) {
-			if (check_letters(r, in[p][i], p, r->rank, i, uneven(p, r->rank, i)))
+			if (check_pattern(r, in[p][i], p, r->rank, i, uneven_bytes(p, r->rank, i)))
 				return 1;
 			shunt_free(out[p][i]);
 			shunt_free(in[p][i]);
@@ -94,14 +94,14 @@ static int body_pair(struct rank *r)
 	size_t bytes = 5000;
 
 	if (r->rank == 1 || r->rank == 2) {
-		void *buf = r->rank == 1 ? letters(1, 2, 0, bytes) : blank(bytes);
+		void *buf = r->rank == 1 ? pattern_buffer(1, 2, 0, bytes) : blank_buffer(bytes);
 
 		if (r->rank == 1)
 			NCCL(ncclSend(buf, bytes, ncclInt8, 2, r->comm, r->stream));
 		else
 			NCCL(ncclRecv(buf, bytes, ncclInt8, 1, r->comm, r->stream));
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
-		if (r->rank == 2 && check_letters(r, buf, 1, 2, 0, bytes))
+		if (r->rank == 2 && check_pattern(r, buf, 1, 2, 0, bytes))
 			return 1;
 		shunt_free(buf);
 	} else {
@@ -120,7 +120,7 @@ static void test_send_recv_needs_only_its_two_ranks(void **state)
 static int body_pipeline(struct rank *r)
 {
 	size_t bytes = 100000;
-	void *buf = r->rank ? blank(bytes) : letters(0, 9, 3, bytes);
+	void *buf = r->rank ? blank_buffer(bytes) : pattern_buffer(0, 9, 3, bytes);
 
 	for (int i = 0; i < 5; i++) {
 		if (r->rank)
@@ -129,7 +129,7 @@ static int body_pipeline(struct rank *r)
 			NCCL(ncclSend(buf, bytes / 4, ncclFloat32, r->rank + 1, r->comm, r->stream));
 	}
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	if (check_letters(r, buf, 0, 9, 3, bytes))
+	if (check_pattern(r, buf, 0, 9, 3, bytes))
 		return 1;
 	shunt_free(buf);
 	return 0;
@@ -144,7 +144,7 @@ static void test_send_recv_ungrouped_makes_a_pipeline(void **state)
 static int body_mixed(struct rank *r)
 {
 	int n = r->nranks, next = (r->rank + 1) % n, before = (r->rank + n - 1) % n;
-	void *out = letters(r->rank, next, 0, 3000), *in = blank(3000), *other;
+	void *out = pattern_buffer(r->rank, next, 0, 3000), *in = blank_buffer(3000), *other;
 	int *mine, *sum, *all;
 
 	CHECK(!shunt_malloc((void **)&mine, 4000) && !shunt_malloc((void **)&sum, 4000) &&
@@ -170,7 +170,7 @@ static int body_mixed(struct rank *r)
 	for (int p = 0; p < n; p++)
 		for (int i = 0; i < 1000; i++)
 			CHECK(all[p * 1000 + i] == i + p);
-	if (check_letters(r, in, before, r->rank, 0, 3000))
+	if (check_pattern(r, in, before, r->rank, 0, 3000))
 		return 1;
 	shunt_stream_destroy(other);
 	shunt_free(out);
@@ -226,7 +226,7 @@ static int crosswise_check(struct rank *r, const struct crosswise *c)
 	int n = r->nranks, before = (r->rank + n - 1) % n;
 
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	if (check_letters(r, c->in, before, r->rank, 0, CROSSWISE_BYTES))
+	if (check_pattern(r, c->in, before, r->rank, 0, CROSSWISE_BYTES))
 		return 1;
 	memset(c->in, 0xa5, CROSSWISE_BYTES);
 	for (int k = 0; k < 3; k++) {
@@ -244,8 +244,8 @@ static int body_crosswise(struct rank *r)
 
 	NCCL(ncclCommSplit(r->comm, 0, r->rank, &c.comm[1], NULL));
 	NCCL(ncclCommSplit(r->comm, 0, r->rank, &c.comm[2], NULL));
-	c.out = letters(r->rank, (r->rank + 1) % r->nranks, 0, CROSSWISE_BYTES);
-	c.in = blank(CROSSWISE_BYTES);
+	c.out = pattern_buffer(r->rank, (r->rank + 1) % r->nranks, 0, CROSSWISE_BYTES);
+	c.in = blank_buffer(CROSSWISE_BYTES);
 	CHECK(!shunt_malloc((void **)&c.mine, CROSSWISE_COUNT * sizeof(int)));
 	for (int i = 0; i < CROSSWISE_COUNT; i++)
 		c.mine[i] = i + r->rank;
@@ -387,7 +387,7 @@ static int body_group_on_one_end(struct rank *r)
 	if (!r->rank)
 		NCCL(ncclGroupStart());
 	for (int i = 0; i < N; i++) {
-		buf[i] = r->rank ? blank(bytes[i]) : letters(0, 1, i, bytes[i]);
+		buf[i] = r->rank ? blank_buffer(bytes[i]) : pattern_buffer(0, 1, i, bytes[i]);
 		CHECK(buf[i]);
 		if (r->rank)
 			NCCL(ncclRecv(buf[i], bytes[i], ncclUint8, 0, r->comm, r->stream));
@@ -398,7 +398,7 @@ static int body_group_on_one_end(struct rank *r)
 		NCCL(ncclGroupEnd());
 	CHECK(!shunt_stream_synchronize(r->stream));
 	for (int i = 0; i < N && r->rank; i++)
-		CHECK(!check_letters(r, buf[i], 0, 1, i, bytes[i]));
+		CHECK(!check_pattern(r, buf[i], 0, 1, i, bytes[i]));
 	for (int i = 0; i < N; i++)
 		shunt_free(buf[i]);
 	return 0;
@@ -410,41 +410,44 @@ static void test_group_on_one_end_only_runs(void **state)
 }
 
 /* Messages of all sizes between all ranks, in rounds. Each rank makes groups of as many rounds as it likes. */
-struct drawn {
+struct random_message {
 	int round, from, to;
 	size_t bytes, at;
 	unsigned char *buf;
 };
 
-static uint32_t draw(uint64_t *state, uint32_t n)
+static uint32_t random_below(uint64_t *state, uint32_t n)
 {
 	*state = *state * 6364136223846793005u + 1442695040888963407u;
 	return (uint32_t)((*state >> 33) * n >> 31);
 }
 
-static size_t draw_bytes(uint64_t *state)
+static size_t random_bytes(uint64_t *state)
 {
-	uint32_t how = draw(state, 8);
+	uint32_t how = random_below(state, 8);
 
-	return how == 0 ? draw(state, 600) :
-	    how < 4     ? draw(state, 16384) :
+	return how == 0 ? random_below(state, 600) :
+	    how < 4     ? random_below(state, 16384) :
 	    how < 6     ? 16384 :
-	                  16385 + draw(state, 150000);
+	                  16385 + random_below(state, 150000);
 }
 
-static int draw_messages(uint64_t seed, int nranks, struct drawn *m, int max)
+static int random_messages(uint64_t seed, int nranks, struct random_message *m, int max)
 {
 	uint64_t common = seed;
 	int n = 0;
 
 	for (int round = 0; n + 6 <= max; round++)
-		for (uint32_t left = 1 + draw(&common, 6); left; left--) {
-			int from = (int)draw(&common, (uint32_t)nranks), to = (int)draw(&common, (uint32_t)nranks);
-			size_t bytes = draw_bytes(&common), at = draw(&common, 3) ? 0 : draw(&common, 16);
+		for (uint32_t left = 1 + random_below(&common, 6); left; left--) {
+			int from = (int)random_below(&common, (uint32_t)nranks),
+			    to = (int)random_below(&common, (uint32_t)nranks);
+			size_t bytes = random_bytes(&common),
+			       at = random_below(&common, 3) ? 0 : random_below(&common, 16);
 
 			if (from != to)
-				m[n++] =
-				    (struct drawn){ .round = round, .from = from, .to = to, .bytes = bytes, .at = at };
+				m[n++] = (struct random_message){
+					.round = round, .from = from, .to = to, .bytes = bytes, .at = at
+				};
 		}
 	return n;
 }
@@ -453,23 +456,23 @@ static uint64_t apart_seed;
 
 static int body_grouped_apart(struct rank *r)
 {
-	struct drawn m[120];
-	int n = draw_messages(apart_seed, r->nranks, m, 120);
+	struct random_message m[120];
+	int n = random_messages(apart_seed, r->nranks, m, 120);
 	uint64_t own = apart_seed + 977u * (unsigned)r->rank;
 
 	for (int i = 0; i < n;) {
-		int end = m[i].round + 1 + (int)draw(&own, 4);
+		int end = m[i].round + 1 + (int)random_below(&own, 4);
 
 		NCCL(ncclGroupStart());
 		for (; i < n && m[i].round < end; i++) {
-			struct drawn *d = &m[i];
+			struct random_message *d = &m[i];
 
 			if (d->from != r->rank && d->to != r->rank)
 				continue;
-			d->buf = blank(d->bytes + d->at);
+			d->buf = blank_buffer(d->bytes + d->at);
 			CHECK(d->buf);
 			for (size_t k = 0; d->from == r->rank && k < d->bytes; k++)
-				d->buf[d->at + k] = letter(d->from, d->to, i, k);
+				d->buf[d->at + k] = pattern_byte(d->from, d->to, i, k);
 			if (d->from == r->rank)
 				NCCL(ncclSend(d->buf + d->at, d->bytes, ncclUint8, d->to, r->comm, r->stream));
 			else
@@ -480,7 +483,7 @@ static int body_grouped_apart(struct rank *r)
 	CHECK(!shunt_stream_synchronize(r->stream));
 	for (int i = 0; i < n; i++) {
 		if (m[i].to == r->rank)
-			CHECK(!check_letters(r, m[i].buf + m[i].at, m[i].from, m[i].to, i, m[i].bytes));
+			CHECK(!check_pattern(r, m[i].buf + m[i].at, m[i].from, m[i].to, i, m[i].bytes));
 		if (m[i].buf)
 			shunt_free(m[i].buf);
 	}

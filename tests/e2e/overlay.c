@@ -58,9 +58,9 @@ static int run_as(const struct ranks *ranks, int odd)
 }
 
 /* All ranks; each place once per run. */
-static void together(struct rank *r, int place)
+static void all_ranks_barrier(struct rank *r, int place)
 {
-	ranks_meet(r, &shared->barrier[place]);
+	ranks_barrier(r, &shared->barrier[place]);
 }
 
 /* ------------------------------------------------------------------------------------------------------- the fake */
@@ -91,7 +91,7 @@ static int forwarded(const char *name)
  */
 
 /* Calls of the communicator that our kernels took, or that went to NCCL. */
-static int counted(ncclComm_t comm, int native)
+static int count_calls(ncclComm_t comm, int native)
 {
 	struct shunt_counter rows[32];
 	size_t n = 0;
@@ -113,7 +113,7 @@ enum how { NATIVE, FORWARDED };
  */
 static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count, enum how how)
 {
-	int native = counted(comm, 1), to_nccl = forwarded("AllReduce");
+	int native = count_calls(comm, 1), to_nccl = forwarded("AllReduce");
 	int32_t *host = malloc(count * 4), *dev;
 
 	CHECK(shunt_malloc((void **)&dev, count * 4) == 0);
@@ -130,7 +130,7 @@ static int reduce(struct rank *r, ncclComm_t comm, int rank, int n, size_t count
 			fprintf(stderr, "rank %d of %d: element %zu is %d, not %d\n", rank, n, i, host[i], want);
 		CHECK(host[i] == want);
 	}
-	CHECK(counted(comm, 1) == native + (how == NATIVE));
+	CHECK(count_calls(comm, 1) == native + (how == NATIVE));
 	CHECK(how == NATIVE || forwarded("AllReduce") > to_nccl); /* > : other threads may count here */
 	CHECK(shunt_free(dev) == 0);
 	free(host);
@@ -224,7 +224,7 @@ static int body_init_all(struct rank *r)
 			CHECK(shunt_memcpy(host, buf[c][d], sizeof(host)) == 0);
 			for (int i = 0; i < COUNT; i++)
 				CHECK(host[i] == i * 10 + 4 * c);
-			CHECK(counted(comms[c][d], 1) == 3);
+			CHECK(count_calls(comms[c][d], 1) == 3);
 		}
 	}
 	for (int d = 0; d < N; d++) {
@@ -280,7 +280,7 @@ static int body_children(struct rank *r)
 		NCCL(ncclCommDestroy(shrunk));
 	}
 	CHECK(forwarded("AllReduce") == 0);
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	NCCL(ncclCommDestroy(grandchild));
 	NCCL(ncclCommDestroy(reversed));
 	NCCL(ncclCommDestroy(grouped[0]));
@@ -378,14 +378,14 @@ static int body_grow(struct rank *r)
 			NCCL(ncclCommGetUniqueId(small, &id));
 			shared->ids.id[2 + round] = id;
 		}
-		together(r, 2 * round);
+		all_ranks_barrier(r, 2 * round);
 		id = shared->ids.id[2 + round];
 		if (shared->odd) /* made by a rank without Shunt */
 			memset(id.internal + 64, 0, 64);
 		NCCL(ncclCommGrow(
 		    small, r->nranks, small && r->rank ? NULL : &id, small ? -1 : r->rank, &grown[round], NULL));
 		REDUCE(grown[round], r->rank, r->nranks, 500, shared->odd ? FORWARDED : NATIVE);
-		together(r, 2 * round + 1);
+		all_ranks_barrier(r, 2 * round + 1);
 	}
 	if (!shared->odd)
 		REDUCE(grown[0], r->rank, r->nranks, 700, NATIVE);
@@ -415,7 +415,7 @@ static int body_ends(struct rank *r)
 		NCCL(ncclCommInitRank(&comm, r->nranks, ranks_id(r, &shared->ids, k), r->rank));
 		reused += comm == before;
 		before = comm;
-		CHECK(counted(comm, 1) == 0 && counted(comm, 0) == 0);
+		CHECK(count_calls(comm, 1) == 0 && count_calls(comm, 0) == 0);
 		REDUCE(comm, r->rank, r->nranks, 100 + k, NATIVE);
 		if (k % 3 == 0) {
 			NCCL(ncclCommDestroy(comm));
@@ -423,11 +423,12 @@ static int body_ends(struct rank *r)
 			NCCL(ncclCommAbort(comm));
 		} else {
 			NCCL(ncclCommFinalize(comm));
-			CHECK(counted(comm, 1) == 1); /* known until it is destroyed, but not ours to run any more */
+			CHECK(
+			    count_calls(comm, 1) == 1); /* known until it is destroyed, but not ours to run any more */
 			REDUCE(comm, r->rank, r->nranks, 100 + k, FORWARDED);
 			NCCL(ncclCommDestroy(comm));
 		}
-		CHECK(counted(comm, 1) == -1);
+		CHECK(count_calls(comm, 1) == -1);
 	}
 	CHECK(reused > 0);
 	NCCL(ncclCommDestroy(NULL));
@@ -483,7 +484,7 @@ static int forward_only(struct rank *r)
 	for (int k = 0; k < 3; k++)
 		REDUCE(comm, r->rank, r->nranks, 100 << (4 * k), FORWARDED);
 	CHECK(forwarded("AllReduce") == 3);
-	CHECK(counted(comm, 1) == 0 && counted(comm, 0) == 3);
+	CHECK(count_calls(comm, 1) == 0 && count_calls(comm, 0) == 3);
 	CHECK(shunt_malloc(&buf, 64) == 0);
 	NCCL(ncclGroupStart());
 	NCCL(ncclAllReduce(buf, buf, 16, ncclInt32, ncclSum, comm, r->stream)); /* it may be kept until the end */
@@ -640,7 +641,7 @@ static int body_forced(struct rank *r)
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
 	REDUCE(comm, r->rank, r->nranks, 100, FORWARDED);
 	REDUCE(comm, r->rank, r->nranks, 100000, FORWARDED);
-	CHECK(counted(comm, 1) == 0);
+	CHECK(count_calls(comm, 1) == 0);
 	NCCL(ncclCommDestroy(comm));
 	return 0;
 }
@@ -835,7 +836,7 @@ static int body_unknown(struct rank *r)
 
 	NCCL(ncclGetVersion(&v));
 	NCCL(FAKE(ncclCommInitRank)(&comm, r->nranks, r->id, r->rank));
-	CHECK(counted(comm, 1) == -1);
+	CHECK(count_calls(comm, 1) == -1);
 	NCCL(ncclAllReduce(a, b, 11, ncclUint8, ncclAvg, comm, r->stream));
 	got = FAKE(fake_nccl_last_call)();
 	CHECK(got.send == a && got.recv == b && got.count == 11 && got.dtype == ncclUint8 && got.op == ncclAvg &&
@@ -903,7 +904,7 @@ static int body_groups(struct rank *r)
 				CHECK(host[i] == (i + k) * (k == 1 ? n : tri * (k == 2 && i < N / 2 ? n : 1)));
 		}
 	}
-	CHECK(counted(comm, 1) == 8);
+	CHECK(count_calls(comm, 1) == 8);
 
 	/* An error of ours drops everything, of the real group too; so does one of the real library. */
 	for (int k = 0; k < 3; k++) {
@@ -923,14 +924,14 @@ static int body_groups(struct rank *r)
 		}
 		CHECK(ncclGroupEnd() == (k == 2 ? ncclSystemError : ncclInvalidArgument));
 		CHECK(FAKE(fake_nccl_launches)() == 0);
-		CHECK(counted(comm, 1) == 8);
+		CHECK(count_calls(comm, 1) == 8);
 	}
 	/* Nor does an estimate launch anything. */
 	FAKE(fake_nccl_reset)();
 	NCCL(ncclGroupStart());
 	NCCL(ncclAllReduce(buf[0], buf[0], N, ncclInt32, ncclSum, comm, r->stream));
 	NCCL(ncclGroupSimulateEnd(&info));
-	CHECK(forwarded("AllReduce") == 1 && FAKE(fake_nccl_launches)() == 0 && counted(comm, 1) == 8);
+	CHECK(forwarded("AllReduce") == 1 && FAKE(fake_nccl_launches)() == 0 && count_calls(comm, 1) == 8);
 	CHECK(ncclGroupEnd() == ncclInvalidUsage);
 	REDUCE(comm, r->rank, n, 300, NATIVE);
 	for (int k = 0; k < K; k++)
@@ -961,7 +962,7 @@ static void launch_stand_in(void *arg)
  * Rank 0 sends a question and receives the answer in one group, and rank 1 has no group. One of the two messages is
  * NCCL's; a graph of another communicator stands in for what that would launch.
  */
-static int question(struct rank *r, ncclComm_t comm, ncclComm_t other, bool question_is_ours)
+static int check_queries(struct rank *r, ncclComm_t comm, ncclComm_t other, bool question_is_ours)
 {
 	enum { SMALL = 100, LARGE = 20000 };
 	size_t ask = question_is_ours ? SMALL : LARGE, answer = question_is_ours ? LARGE : SMALL;
@@ -1065,8 +1066,8 @@ static int body_question(struct rank *r)
 	config.blocking = 1;
 	ncclCommSplit(comm, 0, r->rank, &other, &config);
 	CHECK(ranks_settled(comm) == ncclSuccess);
-	failed = question(r, comm, other, true) || question(r, comm, other, false) || captured_mix(r, comm) ||
-	    question(r, comm, other, true);
+	failed = check_queries(r, comm, other, true) || check_queries(r, comm, other, false) || captured_mix(r, comm) ||
+	    check_queries(r, comm, other, true);
 	NCCL(ncclCommDestroy(other));
 	NCCL(ncclCommDestroy(comm));
 	return failed;
@@ -1244,7 +1245,7 @@ static int body_one_thread(struct rank *r)
 		CHECK(shunt_stream_synchronize(stream[d]) == 0 && shunt_memcpy(host, buf[d], sizeof(host)) == 0);
 		for (int i = 0; i < COUNT; i++)
 			CHECK(host[i] == 7 * i);
-		CHECK(counted(comms[d], 1) == 2);
+		CHECK(count_calls(comms[d], 1) == 2);
 	}
 	/* Aborting them in one group, as PyTorch does. */
 	NCCL(ncclGroupStart());
@@ -1252,7 +1253,8 @@ static int body_one_thread(struct rank *r)
 		NCCL(ncclCommAbort(comms[d]));
 	NCCL(ncclGroupEnd());
 	for (int d = 0; d < N; d++)
-		CHECK(counted(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 && shunt_stream_destroy(stream[d]) == 0);
+		CHECK(
+		    count_calls(comms[d], 1) == -1 && shunt_free(buf[d]) == 0 && shunt_stream_destroy(stream[d]) == 0);
 	return 0;
 }
 
@@ -1289,9 +1291,9 @@ static int survive(struct rank *r, ncclComm_t comm, int may_forward)
 		if (!res)
 			CHECK(shunt_stream_synchronize(r->stream) == 0);
 		NCCL(ncclCommGetAsyncError(comm, &state));
-	} while (!res && !state && !counted(comm, 0) && now() < began + 20);
-	if (may_forward && counted(comm, 0)) {
-		CHECK(!res && !state && counted(comm, 1) == 0);
+	} while (!res && !state && !count_calls(comm, 0) && now() < began + 20);
+	if (may_forward && count_calls(comm, 0)) {
+		CHECK(!res && !state && count_calls(comm, 1) == 0);
 		NCCL(ncclCommAbort(comm));
 		return 0;
 	}
@@ -1324,7 +1326,7 @@ static int body_dies_inside(struct rank *r)
 	pthread_t thread;
 
 	NCCL(ncclCommInitRank(&comm, r->nranks, r->id, r->rank));
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	if (r->rank == rank_that_dies)
 		pthread_create(&thread, NULL, die_later, &dies_after_us);
 	return survive(r, comm, dies_after_us < 20000);
@@ -1417,7 +1419,7 @@ static int body_abort(struct rank *r)
 		NCCL(rescue.res);
 		CHECK(rescue.took < SOON);
 	}
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	if (r->rank != 0)
 		NCCL(ncclCommAbort(rescue.comm));
 	CHECK(shunt_free(buf) == 0);
@@ -1467,7 +1469,7 @@ static int body_abort_behind(struct rank *r)
 		CHECK(now() < began + SOON);
 		pthread_join(thread, NULL);
 	}
-	together(r, 0);
+	all_ranks_barrier(r, 0);
 	if (r->rank != 0) {
 		NCCL(ncclCommAbort(ours));
 		NCCL(ncclCommAbort(ahead));

@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include "lib/clock.h"
-#include "lib/leave.h"
+#include "lib/child_exit.h"
 #include "ranks.h"
 
 #define LIMIT_S 100
@@ -89,8 +89,8 @@ int ranks_run_as(const struct ranks *ranks)
 			continue;
 		if (ranks->prepare)
 			ranks->prepare(i);
-		leave(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body) :
-		                                    one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
+		child_exit(ranks->how == RANKS_THREADS ? run_threads(shared, ranks->n, ranks->raw, ranks->body) :
+		                                         one_rank(shared, i, ranks->n, ranks->raw, ranks->body));
 	}
 	for (int tick = 0; left && tick < LIMIT_S * 100; tick++) {
 		for (int i = 0; i < children; i++) {
@@ -156,7 +156,7 @@ ncclResult_t ranks_settled(ncclComm_t comm)
 	return res ? res : state;
 }
 
-void ranks_meet(const struct rank *r, atomic_int *place)
+void ranks_barrier(const struct rank *r, atomic_int *place)
 {
 	atomic_fetch_add(place, 1);
 	while (*place < r->nranks)

@@ -46,7 +46,7 @@ ncclConfig_t ranks_config(void);
 /* Asks, as programs do, until a non-blocking communicator has come to an end with what it does, and how. */
 ncclResult_t ranks_settled(ncclComm_t comm);
 /* Waits until all ranks are here. place: 0 at first, in memory that they share; good for one meeting. */
-void ranks_meet(const struct rank *r, atomic_int *place);
+void ranks_barrier(const struct rank *r, atomic_int *place);
 
 #define CHECK(cond) \
 	do { \

@@ -38,7 +38,7 @@ static int allreduce_on(
 	NCCL(ncclAllReduce(in, in_place ? in : out, count, dtype, op, comm, stream));
 	CHECK(shunt_stream_synchronize(stream) == 0);
 	CHECK(shunt_memcpy(got, in_place ? in : out, bytes) == 0);
-	size_t wrong = ref_differ(got, want, count, dtype, &first);
+	size_t wrong = ref_compare(got, want, count, dtype, &first);
 	if (wrong)
 		fprintf(stderr, "rank %d of %d: %zu of %zu wrong, first %zu\n", rank, n, wrong, count, first);
 	CHECK(wrong == 0);
@@ -358,11 +358,11 @@ static const char *want_unregistered(void *arg, const struct shunt_plan_request 
 
 static int body_path_of_plan(struct rank *r)
 {
-	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	char *text = plan_twoshot(2, 1, "sum"), reason[256];
 	const char *path = NULL;
 
 	mallopt(M_PERTURB, 0x5a); /* what is freed is overwritten */
-	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
 	shunt_plan_set_selector(want_unregistered, NULL);
 	CHECK(shunt_path_of(r->comm, "allreduce", 1024, ncclFloat32, ncclSum, &path) == 0);
 	CHECK(!strcmp(path, "twoshot"));
@@ -524,13 +524,13 @@ static int body_late_peer(struct rank *r)
 static int body_plans_on_two_streams(struct rank *r)
 {
 	enum { N = 1024 };
-	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	char *text = plan_twoshot(2, 1, "sum"), reason[256];
 	float host[2][N], *buf[2];
 	ncclComm_t other;
 	void *second;
 
 	NCCL(ncclCommSplit(r->comm, 0, r->rank, &other, NULL));
-	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
 	free(text);
 	CHECK(shunt_stream_create(&second) == 0);
 	for (int k = 0; k < 2; k++) {
@@ -596,11 +596,11 @@ static void test_plans_of_a_group_on_two_streams_wait_for_both(void **state)
  */
 static int body_absent_from_plan(struct rank *r)
 {
-	char *text = plan_twoshot(2, 1, "sum"), why[256];
+	char *text = plan_twoshot(2, 1, "sum"), reason[256];
 	ncclResult_t state = ncclSuccess;
 	void *buf;
 
-	CHECK(shunt_plan_register("mine", text, strlen(text), why, sizeof(why)) == 0);
+	CHECK(shunt_plan_register("mine", text, strlen(text), reason, sizeof(reason)) == 0);
 	free(text);
 	CHECK(shunt_malloc(&buf, 4096) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));

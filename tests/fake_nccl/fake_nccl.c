@@ -31,7 +31,7 @@ static _Thread_local char log_copy[1 << 16];
 static size_t log_size;
 static char fail_name[64];
 static ncclResult_t fail_result;
-static int late_ms = -1, init_late_ms = -1;
+static int child_delay_ms = -1, init_delay_ms = -1;
 static unsigned char next_id = 1;
 static _Thread_local int group_depth;
 static _Thread_local ncclResult_t group_error;
@@ -47,37 +47,37 @@ static _Thread_local void *at_launch_arg;
 
 /* ------------------------------------------------------------------------------------------------ where ranks meet */
 
-#define ROOMS 256
-#define ROOM_RANKS 16
-#define ROOM_LIMIT_S 30
+#define NBARRIERS 256
+#define BARRIER_RANKS 16
+#define BARRIER_TIMEOUT_S 30
 
-struct room {
+struct barrier {
 	uint64_t key;
 	int arrived;
 	unsigned generation; /* how often it was full */
-	int said[ROOM_RANKS][2];
+	int values[BARRIER_RANKS][2];
 };
 
-struct building {
+struct shared_memory {
 	int lock;
-	struct room rooms[ROOMS];
+	struct barrier barriers[NBARRIERS];
 };
-_Static_assert(sizeof(struct building) <= FAKE_NCCL_SHARED_BYTES, "what the tests reserve");
+_Static_assert(sizeof(struct shared_memory) <= FAKE_NCCL_SHARED_BYTES, "what the tests reserve");
 
-struct ticket {
-	struct room *room; /* NULL: nobody is to be met */
+struct arrival {
+	struct barrier *barrier; /* NULL: nobody is to be met */
 	unsigned generation;
 };
 
 /* Memory that all ranks share, or NULL: then nobody waits for anybody. */
-static struct building *building(void)
+static struct shared_memory *shared_memory(void)
 {
 	const char *text = getenv("FAKE_NCCL_SHARED");
 
-	return text ? (struct building *)(uintptr_t)strtoull(text, NULL, 16) : NULL;
+	return text ? (struct shared_memory *)(uintptr_t)strtoull(text, NULL, 16) : NULL;
 }
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+static uint64_t hash_mix(uint64_t hash, const void *data, size_t bytes)
 {
 	for (size_t i = 0; i < bytes; i++)
 		hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
@@ -85,26 +85,26 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 }
 
 /* One of nranks has come, and says two numbers that the others can read. */
-static struct ticket arrive(uint64_t key, int rank, int nranks, int a, int b)
+static struct arrival arrive(uint64_t key, int rank, int nranks, int a, int b)
 {
-	struct building *all = building();
-	struct ticket t = { NULL, 0 };
+	struct shared_memory *all = shared_memory();
+	struct arrival t = { NULL, 0 };
 
-	if (!all || rank >= ROOM_RANKS)
+	if (!all || rank >= BARRIER_RANKS)
 		return t;
 	while (__atomic_exchange_n(&all->lock, 1, __ATOMIC_ACQUIRE))
 		usleep(10);
-	for (int i = 0; i < ROOMS && !t.room; i++)
-		if (all->rooms[i].key == key || !all->rooms[i].key)
-			t.room = &all->rooms[i];
-	if (t.room) {
-		t.room->key = key;
-		t.generation = t.room->generation;
-		t.room->said[rank][0] = a;
-		t.room->said[rank][1] = b;
-		if (++t.room->arrived == nranks) {
-			t.room->arrived = 0;
-			__atomic_add_fetch(&t.room->generation, 1, __ATOMIC_RELEASE);
+	for (int i = 0; i < NBARRIERS && !t.barrier; i++)
+		if (all->barriers[i].key == key || !all->barriers[i].key)
+			t.barrier = &all->barriers[i];
+	if (t.barrier) {
+		t.barrier->key = key;
+		t.generation = t.barrier->generation;
+		t.barrier->values[rank][0] = a;
+		t.barrier->values[rank][1] = b;
+		if (++t.barrier->arrived == nranks) {
+			t.barrier->arrived = 0;
+			__atomic_add_fetch(&t.barrier->generation, 1, __ATOMIC_RELEASE);
 		}
 	}
 	__atomic_store_n(&all->lock, 0, __ATOMIC_RELEASE);
@@ -112,37 +112,37 @@ static struct ticket arrive(uint64_t key, int rank, int nranks, int a, int b)
 }
 
 /* False if they do not come, or if comm is aborted. */
-static bool wait_for_all(const struct ticket *t, const struct ncclComm *comm)
+static bool wait_for_all(const struct arrival *t, const struct ncclComm *comm)
 {
-	struct timespec now, end;
+	struct timespec now, end_comm;
 
-	clock_gettime(CLOCK_MONOTONIC, &end);
-	end.tv_sec += ROOM_LIMIT_S;
-	while (t->room && __atomic_load_n(&t->room->generation, __ATOMIC_ACQUIRE) == t->generation) {
+	clock_gettime(CLOCK_MONOTONIC, &end_comm);
+	end_comm.tv_sec += BARRIER_TIMEOUT_S;
+	while (t->barrier && __atomic_load_n(&t->barrier->generation, __ATOMIC_ACQUIRE) == t->generation) {
 		usleep(200);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if (now.tv_sec > end.tv_sec || __atomic_load_n(&comm->aborted, __ATOMIC_RELAXED))
+		if (now.tv_sec > end_comm.tv_sec || __atomic_load_n(&comm->aborted, __ATOMIC_RELAXED))
 			return false;
 	}
 	return true;
 }
 
 /* A communicator that is not complete yet. */
-struct birth {
+struct comm_init {
 	ncclComm_t *where; /* children: gets the handle once it is */
 	ncclComm_t child;
 	ncclComm_t owner; /* whose state tells: the parent, or the new communicator itself */
 	int ms;           /* it takes so long; -1: no time */
-	struct ticket ticket;
-	bool split; /* place and size follow from what the ranks said */
+	struct arrival arrival;
+	bool split; /* place and size follow from the ranks' values */
 	int old_rank, old_nranks;
 };
 /* Those of the open group: completed when it ends. */
-static _Thread_local struct birth births[16];
-static _Thread_local int nbirths;
+static _Thread_local struct comm_init comm_inits[16];
+static _Thread_local int ncomm_inits;
 
-static void note(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void note(const char *format, ...)
+static void log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_call(const char *format, ...)
 {
 	va_list ap;
 
@@ -171,7 +171,7 @@ void fake_nccl_reset(void)
 	log_text[0] = 0;
 	fail_name[0] = 0;
 	pthread_mutex_unlock(&lock);
-	late_ms = init_late_ms = -1;
+	child_delay_ms = init_delay_ms = -1;
 	launches = 0;
 }
 
@@ -185,12 +185,12 @@ void fake_nccl_fail_next(const char *name, ncclResult_t result)
 
 void fake_nccl_late(int ms)
 {
-	late_ms = ms;
+	child_delay_ms = ms;
 }
 
 void fake_nccl_init_late(int ms)
 {
-	init_late_ms = ms;
+	init_delay_ms = ms;
 }
 
 void fake_nccl_at_launch(void (*launch)(void *arg), void *arg)
@@ -200,14 +200,14 @@ void fake_nccl_at_launch(void (*launch)(void *arg), void *arg)
 }
 
 /* As ncclGroupErrCheck: an error sticks to an open group. */
-static ncclResult_t keep(ncclResult_t result)
+static ncclResult_t keep_error(ncclResult_t result)
 {
 	if (group_depth && !group_error && result != ncclInProgress)
 		group_error = result;
 	return result;
 }
 
-static ncclResult_t planned(const char *name)
+static ncclResult_t injected_result(const char *name)
 {
 	ncclResult_t result = ncclSuccess;
 
@@ -240,18 +240,18 @@ const char *ncclGetLastError(ncclComm_t comm)
 
 void ncclResetDebugInit(void)
 {
-	note("ResetDebugInit\n");
+	log_call("ResetDebugInit\n");
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-	note("GetUniqueId\n");
+	log_call("GetUniqueId\n");
 	if (!id)
 		return ncclInvalidArgument;
 	memset(id, 0, sizeof(*id));
 	if (getenv("NCCL_COMM_ID")) { /* nothing but the variable counts, whoever asks and how often */
 		uint64_t magic = SHUNT_NCCL_COMM_MAGIC,
-		         hash = mix(0, getenv("NCCL_COMM_ID"), strlen(getenv("NCCL_COMM_ID")));
+		         hash = hash_mix(0, getenv("NCCL_COMM_ID"), strlen(getenv("NCCL_COMM_ID")));
 
 		memcpy(id->internal, &magic, sizeof(magic));
 		memcpy(id->internal + sizeof(magic), &hash, sizeof(hash));
@@ -292,7 +292,7 @@ static ncclComm_t new_comm(int rank, int nranks, int device, bool blocking, uint
 	return comm;
 }
 
-static bool alive(const struct ncclComm *comm)
+static bool comm_is_alive(const struct ncclComm *comm)
 {
 	return comm && __atomic_load_n(&comm->magic, __ATOMIC_ACQUIRE) == SHUNT_NCCL_COMM_MAGIC;
 }
@@ -303,172 +303,173 @@ static ncclResult_t state_of(const struct ncclComm *comm)
 }
 
 /* Finds this rank's place among those of the same colour, by key and then by old rank. */
-static void find_place(const struct birth *b)
+static void split_rank(const struct comm_init *b)
 {
-	int (*said)[2] = b->ticket.room->said, me = b->old_rank;
+	int (*values)[2] = b->arrival.barrier->values, me = b->old_rank;
 
 	b->child->rank = b->child->nranks = 0;
 	for (int r = 0; r < b->old_nranks; r++) {
-		if (said[r][0] != said[me][0])
+		if (values[r][0] != values[me][0])
 			continue;
 		b->child->nranks++;
-		if (said[r][1] < said[me][1] || (said[r][1] == said[me][1] && r < me))
+		if (values[r][1] < values[me][1] || (values[r][1] == values[me][1] && r < me))
 			b->child->rank++;
 	}
 }
 
-static ncclResult_t complete(const struct birth *b)
+static ncclResult_t init_complete(const struct comm_init *b)
 {
 	bool ok;
 
 	if (b->ms > 0)
 		usleep(1000 * (useconds_t)b->ms);
-	ok = wait_for_all(&b->ticket, b->owner);
+	ok = wait_for_all(&b->arrival, b->owner);
 	if (ok && b->split)
-		find_place(b);
+		split_rank(b);
 	if (ok && b->where)
 		__atomic_store_n(b->where, b->child, __ATOMIC_RELEASE);
 	__atomic_store_n(&b->owner->state, ok ? ncclSuccess : ncclSystemError, __ATOMIC_RELEASE);
 	return ok ? ncclSuccess : ncclSystemError;
 }
 
-static void *complete_thread(void *arg)
+static void *init_complete_thread(void *arg)
 {
-	complete(arg);
+	init_complete(arg);
 	free(arg);
 	return NULL;
 }
 
 /* Here and now, or by a thread of our own. */
-static ncclResult_t bear(const struct birth *birth)
+static ncclResult_t init_start(const struct comm_init *comm_init)
 {
-	struct birth *b;
+	struct comm_init *b;
 	pthread_t thread;
 
-	if (birth->ms < 0 && birth->owner->blocking)
-		return complete(birth);
-	__atomic_store_n(&birth->owner->state, ncclInProgress, __ATOMIC_RELEASE);
+	if (comm_init->ms < 0 && comm_init->owner->blocking)
+		return init_complete(comm_init);
+	__atomic_store_n(&comm_init->owner->state, ncclInProgress, __ATOMIC_RELEASE);
 	b = malloc(sizeof(*b));
-	*b = *birth;
-	pthread_create(&thread, NULL, complete_thread, b);
+	*b = *comm_init;
+	pthread_create(&thread, NULL, init_complete_thread, b);
 	pthread_detach(thread);
 	return ncclInProgress;
 }
 
 /* Now, or at the end of the group. */
-static ncclResult_t begin(const struct birth *birth)
+static ncclResult_t init_defer(const struct comm_init *comm_init)
 {
 	if (!group_depth)
-		return bear(birth);
-	births[nbirths++] = *birth;
+		return init_start(comm_init);
+	comm_inits[ncomm_inits++] = *comm_init;
 	return ncclSuccess;
 }
 
-static ncclResult_t init(
+static ncclResult_t init_comm(
     const char *name, ncclComm_t *newcomm, int nranks, const ncclUniqueId *id, int rank, ncclConfig_t *config)
 {
-	ncclResult_t result = planned(name);
-	struct birth birth = { .ms = config && !config->blocking ? init_late_ms : -1 };
+	ncclResult_t result = injected_result(name);
+	struct comm_init comm_init = { .ms = config && !config->blocking ? init_delay_ms : -1 };
 	uint64_t key;
 
-	note("%s %d/%d\n", name, rank, nranks);
+	log_call("%s %d/%d\n", name, rank, nranks);
 	if (!result &&
 	    (!newcomm || nranks < 1 || rank < 0 || rank >= nranks || (config && config->magic != 0xcafebeef)))
 		result = ncclInvalidArgument;
 	if (result)
-		return keep(result);
-	key = mix(0, id, sizeof(*id));
-	birth.ticket = arrive(key, rank, nranks, 0, 0);
-	key = mix(key, &birth.ticket.generation, sizeof(birth.ticket.generation));
-	*newcomm = birth.child = birth.owner = new_comm(rank, nranks, rank, !config || config->blocking != 0, key);
-	return keep(begin(&birth));
+		return keep_error(result);
+	key = hash_mix(0, id, sizeof(*id));
+	comm_init.arrival = arrive(key, rank, nranks, 0, 0);
+	key = hash_mix(key, &comm_init.arrival.generation, sizeof(comm_init.arrival.generation));
+	*newcomm = comm_init.child = comm_init.owner =
+	    new_comm(rank, nranks, rank, !config || config->blocking != 0, key);
+	return keep_error(init_defer(&comm_init));
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
-	return init("CommInitRank", newcomm, nranks, &id, rank, NULL);
+	return init_comm("CommInitRank", newcomm, nranks, &id, rank, NULL);
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-	return init("CommInitRankConfig", newcomm, nranks, &id, rank, config);
+	return init_comm("CommInitRankConfig", newcomm, nranks, &id, rank, config);
 }
 
 ncclResult_t ncclCommInitRankScalable(
     ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
-	return init("CommInitRankScalable", newcomm, nranks, ids, rank, config);
+	return init_comm("CommInitRankScalable", newcomm, nranks, ids, rank, config);
 }
 
 ncclResult_t ncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 {
 	ncclUniqueId id;
 
-	note("CommInitAll %d\n", ndev);
+	log_call("CommInitAll %d\n", ndev);
 	if (!comms || ndev < 1)
 		return ncclInvalidArgument;
 	ncclGetUniqueId(&id); /* through the PLT, as the real one */
 	for (int i = 0; i < ndev; i++)
-		comms[i] = new_comm(i, ndev, devlist ? devlist[i] : i, true, mix(0, &id, sizeof(id)));
+		comms[i] = new_comm(i, ndev, devlist ? devlist[i] : i, true, hash_mix(0, &id, sizeof(id)));
 	return ncclSuccess;
 }
 
-/* mates: how many ranks have to come. rank, nranks: of the child, unless it is a split that the ranks agree on. */
-static ncclResult_t child_of(
-    const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, int color, int key, int mates)
+/* nmembers: how many ranks have to come. rank, nranks: of the child, unless it is a split that the ranks agree on. */
+static ncclResult_t create_child(
+    const char *name, ncclComm_t parent, ncclComm_t *newcomm, int rank, int nranks, int color, int key, int nmembers)
 {
-	ncclResult_t result = planned(name);
-	struct birth birth = { .where = newcomm, .owner = parent, .ms = late_ms };
+	ncclResult_t result = injected_result(name);
+	struct comm_init comm_init = { .where = newcomm, .owner = parent, .ms = child_delay_ms };
 	uint64_t id;
 
 	if (result)
-		return keep(result);
+		return keep_error(result);
 	if (!parent || !newcomm || state_of(parent) == ncclInProgress)
-		return keep(ncclInvalidArgument);
+		return keep_error(ncclInvalidArgument);
 	*newcomm = NULL;
-	id = mix(parent->key, &parent->children, sizeof(parent->children));
+	id = hash_mix(parent->key, &parent->children, sizeof(parent->children));
 	parent->children++;
-	birth.ticket = arrive(mix(id, name, strlen(name)), parent->rank, mates, color, key);
-	birth.split = birth.ticket.room && mates == parent->nranks;
-	birth.old_rank = parent->rank;
-	birth.old_nranks = parent->nranks;
+	comm_init.arrival = arrive(hash_mix(id, name, strlen(name)), parent->rank, nmembers, color, key);
+	comm_init.split = comm_init.arrival.barrier && nmembers == parent->nranks;
+	comm_init.old_rank = parent->rank;
+	comm_init.old_nranks = parent->nranks;
 	if (color < 0)
 		return ncclSuccess;
-	birth.child = new_comm(rank, nranks, parent->device, parent->blocking, mix(id, &color, sizeof(color)));
-	return keep(begin(&birth));
+	comm_init.child = new_comm(rank, nranks, parent->device, parent->blocking, hash_mix(id, &color, sizeof(color)));
+	return keep_error(init_defer(&comm_init));
 }
 
-/* Without shared memory there is nobody to ask: a child has half of the parent's ranks and keeps their order. */
+/* Without shared memory there is nobody to query: a child has half of the parent's ranks and keeps their order. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	note("CommSplit color %d\n", color);
-	return child_of("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0, color,
-	    key, comm ? comm->nranks : 0);
+	log_call("CommSplit color %d\n", color);
+	return create_child("CommSplit", comm, newcomm, comm ? comm->rank / 2 : 0, comm ? (comm->nranks + 1) / 2 : 0,
+	    color, key, comm ? comm->nranks : 0);
 }
 
 ncclResult_t ncclCommShrink(ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	int before = 0;
 
-	note("CommShrink %d\n", n);
-	for (int i = 0; building() && comm && i < n; i++)
+	log_call("CommShrink %d\n", n);
+	for (int i = 0; shared_memory() && comm && i < n; i++)
 		before += excluded[i] < comm->rank;
-	return child_of("CommShrink", comm, newcomm, comm ? comm->rank - before : 0, comm ? comm->nranks - n : 0, 0, 0,
-	    comm ? comm->nranks - n : 0);
+	return create_child("CommShrink", comm, newcomm, comm ? comm->rank - before : 0, comm ? comm->nranks - n : 0, 0,
+	    0, comm ? comm->nranks - n : 0);
 }
 
 /* What old and new ranks of a growing communicator have in common: it travels in the unique id. */
 static uint64_t grow_key(const struct ncclComm *comm)
 {
-	return mix(mix(comm->key, "grow", 4), &comm->children, sizeof(comm->children));
+	return hash_mix(hash_mix(comm->key, "grow", 4), &comm->children, sizeof(comm->children));
 }
 
 ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 {
 	uint64_t key;
 
-	note("CommGetUniqueId\n");
-	if (!alive(comm) || !id)
+	log_call("CommGetUniqueId\n");
+	if (!comm_is_alive(comm) || !id)
 		return ncclInvalidArgument;
 	memset(id, 0, sizeof(*id));
 	key = grow_key(comm);
@@ -479,17 +480,17 @@ ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 ncclResult_t ncclCommGrow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	ncclResult_t result = planned("CommGrow");
-	struct birth birth = { .ms = -1 };
+	ncclResult_t result = injected_result("CommGrow");
+	struct comm_init comm_init = { .ms = -1 };
 	uint64_t key;
 
-	note("CommGrow %d/%d\n", rank, nranks);
+	log_call("CommGrow %d/%d\n", rank, nranks);
 	if (!result &&
 	    (!newcomm || nranks < 1 ||
 	        (comm ? rank != -1 || nranks <= comm->nranks : !id || rank < 0 || rank >= nranks)))
 		result = ncclInvalidArgument;
 	if (result)
-		return keep(result);
+		return keep_error(result);
 	if (comm) {
 		key = grow_key(comm);
 		comm->children++;
@@ -497,28 +498,28 @@ ncclResult_t ncclCommGrow(
 	} else {
 		memcpy(&key, id->internal, sizeof(key));
 	}
-	birth.ticket = arrive(key, rank, nranks, 0, 0);
-	*newcomm = birth.child = birth.owner =
-	    new_comm(rank, nranks, rank, config ? config->blocking != 0 : !comm || comm->blocking, mix(key, "n", 1));
-	return keep(begin(&birth));
+	comm_init.arrival = arrive(key, rank, nranks, 0, 0);
+	*newcomm = comm_init.child = comm_init.owner = new_comm(
+	    rank, nranks, rank, config ? config->blocking != 0 : !comm || comm->blocking, hash_mix(key, "n", 1));
+	return keep_error(init_defer(&comm_init));
 }
 
 ncclResult_t ncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
 {
-	if (!alive(comm) || !value)
+	if (!comm_is_alive(comm) || !value)
 		return ncclInvalidArgument;
 	*value = 100;
 	return ncclSuccess;
 }
 
-static ncclResult_t end(const char *name, ncclComm_t comm, bool dies)
+static ncclResult_t end_comm(const char *name, ncclComm_t comm, bool frees)
 {
-	ncclResult_t result = planned(name);
+	ncclResult_t result = injected_result(name);
 
-	note("%s\n", name);
+	log_call("%s\n", name);
 	if (result || !comm)
 		return result;
-	if (!dies)
+	if (!frees)
 		return ncclSuccess;
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELAXED);
 	while (state_of(comm) == ncclInProgress) /* a thread of ours has it */
@@ -533,51 +534,51 @@ static ncclResult_t end(const char *name, ncclComm_t comm, bool dies)
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-	return end("CommFinalize", comm, false);
+	return end_comm("CommFinalize", comm, false);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-	return end("CommDestroy", comm, true);
+	return end_comm("CommDestroy", comm, true);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-	return end("CommAbort", comm, true);
+	return end_comm("CommAbort", comm, true);
 }
 
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags)
 {
-	return end("CommRevoke", comm, false);
+	return end_comm("CommRevoke", comm, false);
 }
 
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 {
-	return end("CommSuspend", comm, false);
+	return end_comm("CommSuspend", comm, false);
 }
 
 ncclResult_t ncclCommResume(ncclComm_t comm)
 {
-	return end("CommResume", comm, false);
+	return end_comm("CommResume", comm, false);
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
-	ncclResult_t result = planned("CommGetAsyncError");
+	ncclResult_t result = injected_result("CommGetAsyncError");
 
 	if (result)
 		return result;
-	if (!alive(comm) || !state)
+	if (!comm_is_alive(comm) || !state)
 		return ncclInvalidArgument;
 	*state = state_of(comm);
 	return ncclSuccess;
 }
 
-static ncclResult_t ask(ncclComm_t comm, int value, int *out)
+static ncclResult_t query(ncclComm_t comm, int value, int *out)
 {
-	if (alive(comm) && state_of(comm) == ncclInProgress)
-		note("asked too early\n"); /* NCCL warns of it */
-	if (!alive(comm) || !out || state_of(comm) == ncclInProgress)
+	if (comm_is_alive(comm) && state_of(comm) == ncclInProgress)
+		log_call("asked too early\n"); /* NCCL warns of it */
+	if (!comm_is_alive(comm) || !out || state_of(comm) == ncclInProgress)
 		return ncclInvalidArgument;
 	*out = value;
 	return ncclSuccess;
@@ -585,29 +586,29 @@ static ncclResult_t ask(ncclComm_t comm, int value, int *out)
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
-	return ask(comm, comm ? comm->nranks : 0, count);
+	return query(comm, comm ? comm->nranks : 0, count);
 }
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-	return ask(comm, comm ? comm->device : 0, device);
+	return query(comm, comm ? comm->device : 0, device);
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-	return ask(comm, comm ? comm->rank : 0, rank);
+	return query(comm, comm ? comm->rank : 0, rank);
 }
 
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
-	note("MemAlloc %zu\n", size);
+	log_call("MemAlloc %zu\n", size);
 	*ptr = malloc(size);
 	return ncclSuccess;
 }
 
 ncclResult_t ncclMemFree(void *ptr)
 {
-	note("MemFree\n");
+	log_call("MemFree\n");
 	free(ptr);
 	return ncclSuccess;
 }
@@ -637,13 +638,13 @@ static ncclWindow_t window_of(void *base)
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
-	ncclResult_t result = planned("CommWindowRegister");
+	ncclResult_t result = injected_result("CommWindowRegister");
 
-	note("CommWindowRegister %zu %d%s\n", size, flags, group_depth ? " grouped" : "");
-	if (!result && (!alive(comm) || !buff || !size || !win))
+	log_call("CommWindowRegister %zu %d%s\n", size, flags, group_depth ? " grouped" : "");
+	if (!result && (!comm_is_alive(comm) || !buff || !size || !win))
 		result = ncclInvalidArgument;
 	if (result)
-		return keep(result);
+		return keep_error(result);
 	if (group_depth && nnew_windows < 16) {
 		new_windows[nnew_windows].where = win;
 		new_windows[nnew_windows++].base = buff;
@@ -655,13 +656,13 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t size, nc
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 {
-	note("CommWindowDeregister %d\n", win != NULL);
-	return alive(comm) ? ncclSuccess : ncclInvalidArgument;
+	log_call("CommWindowDeregister %d\n", win != NULL);
+	return comm_is_alive(comm) ? ncclSuccess : ncclInvalidArgument;
 }
 
 ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 {
-	note("WinGetUserPtr\n");
+	log_call("WinGetUserPtr\n");
 	*ptr = win ? (char *)win - 1 : NULL;
 	return ncclSuccess;
 }
@@ -670,7 +671,7 @@ ncclResult_t ncclWinGetUserPtr(ncclComm_t comm, ncclWindow_t win, void **ptr)
 ncclResult_t ncclRedOpCreatePreMulSum(
     ncclRedOp_t *op, void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence, ncclComm_t comm)
 {
-	note("RedOpCreatePreMulSum\n");
+	log_call("RedOpCreatePreMulSum\n");
 	if (!op || !scalar || !comm)
 		return ncclInvalidArgument;
 	*op = (ncclRedOp_t)(0x1000 + comm->next_op++);
@@ -679,21 +680,22 @@ ncclResult_t ncclRedOpCreatePreMulSum(
 
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 {
-	note("RedOpDestroy %d\n", (int)op);
+	log_call("RedOpDestroy %d\n", (int)op);
 	return ncclSuccess;
 }
 
 static ncclResult_t collective(struct fake_call call)
 {
-	ncclResult_t result = planned(call.name);
+	ncclResult_t result = injected_result(call.name);
 
-	note("%s %zu %d%s\n", call.name, call.count, (int)call.dtype, group_depth ? " grouped" : "");
+	log_call("%s %zu %d%s\n", call.name, call.count, (int)call.dtype, group_depth ? " grouped" : "");
 	pthread_mutex_lock(&lock);
 	last_call = call;
 	pthread_mutex_unlock(&lock);
 	last_error = call.comm ? "fake: last error" : "fake: the communicator is NULL";
 	if (!result &&
-	    (!alive(call.comm) || state_of(call.comm) == ncclInProgress || (unsigned)call.dtype >= ncclNumTypes))
+	    (!comm_is_alive(call.comm) || state_of(call.comm) == ncclInProgress ||
+	        (unsigned)call.dtype >= ncclNumTypes))
 		result = ncclInvalidArgument;
 	if (!result && (unsigned)call.op > 4 && (unsigned)call.op < 0x1000)
 		result = ncclInvalidArgument;
@@ -703,7 +705,7 @@ static ncclResult_t collective(struct fake_call call)
 	} else if (!result) {
 		__atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
 	}
-	return keep(result);
+	return keep_error(result);
 }
 
 int fake_nccl_launches(void)
@@ -741,7 +743,7 @@ ncclResult_t ncclBroadcast(
 
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	note("Bcast\n");
+	log_call("Bcast\n");
 	return ncclBroadcast(buff, buff, count, dtype, root, comm, stream); /* through the PLT, as the real one */
 }
 
@@ -776,24 +778,24 @@ ncclResult_t ncclPutSignal(const void *send, size_t count, ncclDataType_t dtype,
 
 ncclResult_t ncclGroupStart(void)
 {
-	ncclResult_t result = planned("GroupStart");
+	ncclResult_t result = injected_result("GroupStart");
 
-	note("GroupStart\n");
+	log_call("GroupStart\n");
 	if (result)
 		return result;
 	group_depth++;
 	return ncclSuccess;
 }
 
-struct late_launch {
+struct delayed_launch {
 	void (*launch)(void *arg);
 	void *arg;
 	ncclComm_t comm;
 };
 
-static void *late_launch_thread(void *arg)
+static void *delayed_launch_thread(void *arg)
 {
-	struct late_launch *l = arg;
+	struct delayed_launch *l = arg;
 
 	usleep(20000);
 	l->launch(l->arg);
@@ -808,7 +810,7 @@ static void *late_launch_thread(void *arg)
  */
 static ncclResult_t launch(void)
 {
-	struct late_launch *l;
+	struct delayed_launch *l;
 	pthread_t thread;
 
 	if (group_comm->blocking) {
@@ -817,17 +819,17 @@ static ncclResult_t launch(void)
 	}
 	__atomic_store_n(&group_comm->state, ncclInProgress, __ATOMIC_RELEASE);
 	l = malloc(sizeof(*l));
-	*l = (struct late_launch){ at_launch, at_launch_arg, group_comm };
-	pthread_create(&thread, NULL, late_launch_thread, l);
+	*l = (struct delayed_launch){ at_launch, at_launch_arg, group_comm };
+	pthread_create(&thread, NULL, delayed_launch_thread, l);
 	pthread_detach(thread);
 	return ncclInProgress;
 }
 
 static ncclResult_t group_end(const char *name)
 {
-	ncclResult_t result = planned(name);
+	ncclResult_t result = injected_result(name);
 
-	note("%s\n", name);
+	log_call("%s\n", name);
 	if (!group_depth)
 		return ncclInvalidUsage;
 	if (--group_depth)
@@ -840,12 +842,12 @@ static ncclResult_t group_end(const char *name)
 	if (!result && group_calls && at_launch)
 		result = launch();
 	group_calls = 0;
-	for (int i = 0; i < nbirths; i++) {
-		ncclResult_t born = result && result != ncclInProgress ? result : bear(&births[i]);
+	for (int i = 0; i < ncomm_inits; i++) {
+		ncclResult_t born = result && result != ncclInProgress ? result : init_start(&comm_inits[i]);
 		if (born)
 			result = born;
 	}
-	nbirths = 0;
+	ncomm_inits = 0;
 	for (int i = 0; i < nnew_windows && !result; i++)
 		*new_windows[i].where = window_of(new_windows[i].base);
 	nnew_windows = 0;

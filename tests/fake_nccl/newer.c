@@ -10,7 +10,7 @@ ncclResult_t ncclAllReduceConfig(const void *send, void *recv, size_t count, ncc
 
 	for (size_t i = sizeof(*config); i < config->size; i++)
 		later += bytes[i];
-	note("config of %zu, later %u, option %d\n", config->size, later, config->ext ? config->ext->value.i : -1);
+	log_call("config of %zu, later %u, option %d\n", config->size, later, config->ext ? config->ext->value.i : -1);
 	return collective((struct fake_call){ "AllReduce", send, recv, count, dtype, op, 0, comm, stream });
 }
 

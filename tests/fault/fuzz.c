@@ -13,13 +13,13 @@
 static int no_connect(int fd, const struct sockaddr *addr, socklen_t len);
 static int no_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 #define connect no_connect
-#include "../../src/core/boot.c"
+#include "../../src/core/bootstrap.c"
 #undef connect
 #undef RETRY_MS
 #define close_socket root_close_socket
-#define answer root_answer
-#include "../../src/core/boot_root.c"
-#undef answer
+#define send_answer root_send_answer
+#include "../../src/core/bootstrap_root.c"
+#undef send_answer
 #define getaddrinfo no_getaddrinfo
 #include "../../src/core/netif.c"
 #undef getaddrinfo
@@ -58,7 +58,7 @@ static void require(bool cond, const char *what)
 static void try_hellos(const uint8_t *data, size_t bytes)
 {
 	struct root *root = calloc(1, sizeof(*root));
-	size_t n = sizeof(struct boot_hello);
+	size_t n = sizeof(struct bootstrap_hello);
 
 	require(root && root_pfds(root), "memory");
 	root->listen_fd = -1;
@@ -66,27 +66,29 @@ static void try_hellos(const uint8_t *data, size_t bytes)
 	memset(root->id.secret, 7, sizeof(root->id.secret));
 	shunt_host_id(root->host, root->id.secret, sizeof(root->id.secret));
 	for (int turn = 0; bytes > 1 && turn < 6; turn++) {
-		struct pending p = { .fd = -1 };
+		struct pending_conn p = { .fd = -1 };
 		size_t take = bytes - 1 < n ? bytes - 1 : n;
 		int pair[2], arrived = root->arrived;
 		bool proves = *data & 1;
 
 		require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), "socketpair");
 		p.fd = pair[0];
-		p.hello = (struct boot_hello){
-			.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = turn, .nranks = 4, .shunt = SHUNT_VERSION
-		};
+		p.hello = (struct bootstrap_hello){ .magic = BOOTSTRAP_MAGIC,
+			.version = BOOTSTRAP_VERSION,
+			.rank = turn,
+			.nranks = 4,
+			.shunt = SHUNT_VERSION };
 		memcpy(p.hello.host, root->host, sizeof(p.hello.host));
 		/* What is given changes a hello that is right; zero leaves it so. */
 		for (size_t i = 0; i < take; i++)
 			((uint8_t *)&p.hello)[i] ^= data[1 + i];
 		if (proves)
-			shunt_mac(p.hello.mac, root->id.secret, sizeof(root->id.secret), "shunt boot hello", p.nonce,
-			    sizeof(p.nonce), &p.hello, offsetof(struct boot_hello, mac));
+			shunt_mac(p.hello.mac, root->id.secret, sizeof(root->id.secret), "shunt bootstrap hello",
+			    p.nonce, sizeof(p.nonce), &p.hello, offsetof(struct bootstrap_hello, mac));
 		admit(root, &p);
 		require(proves || root->arrived == arrived, "a rank without a proof was admitted");
-		require(
-		    root->arrived <= root->nranks && root->nranks <= SHUNT_BOOT_MAX_RANKS, "more ranks than there are");
+		require(root->arrived <= root->nranks && root->nranks <= SHUNT_BOOTSTRAP_MAX_RANKS,
+		    "more ranks than there are");
 		if (p.fd >= 0)
 			close(p.fd);
 		close(pair[1]);
@@ -101,34 +103,34 @@ static void try_hellos(const uint8_t *data, size_t bytes)
 /* What comes from whoever listens at the id's address. */
 static void try_answers(const uint8_t *data, size_t bytes)
 {
-	struct boot_hello hello = { .rank = 0, .nranks = 2 };
-	struct boot_id id = { .magic = BOOT_MAGIC };
-	struct boot_answer a = { .magic = BOOT_MAGIC, .version = BOOT_VERSION, .kind = BOOT_DONE };
+	struct bootstrap_hello hello = { .rank = 0, .nranks = 2 };
+	struct bootstrap_id id = { .magic = BOOTSTRAP_MAGIC };
+	struct bootstrap_answer a = { .magic = BOOTSTRAP_MAGIC, .version = BOOTSTRAP_VERSION, .kind = BOOTSTRAP_DONE };
 	bool proves = bytes && *data & 1;
 	int pair[2], err;
 
 	for (size_t i = 1; i < bytes && i <= sizeof(a); i++)
 		((uint8_t *)&a)[i - 1] ^= data[i];
 	if (proves)
-		shunt_mac(a.mac, id.secret, sizeof(id.secret), "shunt boot answer", hello.nonce, sizeof(hello.nonce),
-		    &a, offsetof(struct boot_answer, mac));
+		shunt_mac(a.mac, id.secret, sizeof(id.secret), "shunt bootstrap answer", hello.nonce,
+		    sizeof(hello.nonce), &a, offsetof(struct bootstrap_answer, mac));
 	require(!socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair), "socketpair");
 	(void)!write(pair[1], &a, bytes % 3 ? sizeof(a) : bytes % sizeof(a));
 	close(pair[1]);
-	err = await_outcome(pair[0], &id, &hello, NULL);
+	err = wait_status(pair[0], &id, &hello, NULL);
 	require(err <= 0 && (proves || err), "an answer without a proof was believed");
 	close(pair[0]);
 }
 
 static void try_id(const uint8_t *data, size_t bytes)
 {
-	struct boot_id id = { .magic = BOOT_MAGIC, .version = BOOT_VERSION, .family = 4, .port = 1 };
+	struct bootstrap_id id = { .magic = BOOTSTRAP_MAGIC, .version = BOOTSTRAP_VERSION, .family = 4, .port = 1 };
 	int rank = bytes ? data[0] % 5 : 0;
 
 	for (size_t i = 1; i < bytes && i <= sizeof(id); i++)
 		((uint8_t *)&id)[i - 1] ^= data[i];
 	id.from_env = 0; /* else it would listen and try for long */
-	require(shunt_boot_join((const uint8_t *)&id, rank, 4, NULL) < 0, "an id that leads nowhere was joined");
+	require(shunt_bootstrap_join((const uint8_t *)&id, rank, 4, NULL) < 0, "an id that leads nowhere was joined");
 }
 
 static const char *value_of(void *arg, const char *name)
@@ -173,12 +175,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
 	static void (*const entries[])(
 	    const uint8_t *data, size_t bytes) = { try_hellos, try_answers, try_id, try_values };
-	static bool quiet;
+	static bool silenced;
 
-	if (!quiet) {
+	if (!silenced) {
 		setenv("SHUNT_LOG", "none", 1);
 		shunt_log_reset();
-		quiet = true;
+		silenced = true;
 	}
 	if (bytes)
 		entries[*data % 4](data + 1, bytes - 1);

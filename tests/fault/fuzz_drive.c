@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 static uint64_t state = 42;
 
-static uint32_t draw(uint32_t n)
+static uint32_t random_below(uint32_t n)
 {
 	state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 	return (uint32_t)((state >> 33) % n);
@@ -27,31 +27,31 @@ static const char *const texts[] = { "30m", "400ms", "64k", "allreduce:0-64k:one
 static size_t make(uint8_t *data, size_t most)
 {
 	static const uint32_t edges[] = { 0, 1, 3, 4, 1023, 1024, 1025, 0x7fffffff, 0x80000000, 0xffffffff };
-	uint8_t entry = (uint8_t)draw(4);
-	size_t bytes = 2 + draw(entry == 0 ? 800 : 300);
+	uint8_t entry = (uint8_t)random_below(4);
+	size_t bytes = 2 + random_below(entry == 0 ? 800 : 300);
 
 	memset(data, 0, most);
 	data[0] = entry;
-	data[1] = (uint8_t)draw(2);
+	data[1] = (uint8_t)random_below(2);
 	if (entry == 3) {
-		const char *text = texts[draw(sizeof(texts) / sizeof(texts[0]))];
+		const char *text = texts[random_below(sizeof(texts) / sizeof(texts[0]))];
 
 		bytes = 1 + strlen(text);
 		memcpy(data + 1, text, bytes - 1);
-		for (uint32_t i = draw(4); i; i--)
-			data[1 + draw((uint32_t)bytes - 1)] = (uint8_t)draw(256);
-		if (!draw(6))
+		for (uint32_t i = random_below(4); i; i--)
+			data[1 + random_below((uint32_t)bytes - 1)] = (uint8_t)random_below(256);
+		if (!random_below(6))
 			for (; bytes < 2000; bytes++)
-				data[bytes] = (uint8_t)(1 + draw(255));
+				data[bytes] = (uint8_t)(1 + random_below(255));
 		return bytes;
 	}
-	for (uint32_t i = draw(6); i; i--) {
-		uint32_t edge = edges[draw(sizeof(edges) / sizeof(edges[0]))];
+	for (uint32_t i = random_below(6); i; i--) {
+		uint32_t edge = edges[random_below(sizeof(edges) / sizeof(edges[0]))];
 
-		if (draw(2))
-			data[1 + draw((uint32_t)bytes - 1)] ^= (uint8_t)draw(256);
+		if (random_below(2))
+			data[1 + random_below((uint32_t)bytes - 1)] ^= (uint8_t)random_below(256);
 		else if (bytes > 32)
-			memcpy(data + 2 + 4 * draw(6), &edge, sizeof(edge)); /* the first fields */
+			memcpy(data + 2 + 4 * random_below(6), &edge, sizeof(edge)); /* the first fields */
 	}
 	return bytes;
 }

@@ -55,7 +55,7 @@ int __real_close(int fd);
 int __real_open(const char *path, int flags, ...);
 
 /* True: this call is to fail, or to lie. */
-static bool strikes(unsigned kind, const char *name)
+static bool fault_due(unsigned kind, const char *name)
 {
 	int action = atomic_load(&state->action);
 	long n, at = atomic_load(&state->at);
@@ -71,7 +71,7 @@ static bool strikes(unsigned kind, const char *name)
 		kill(getpid(), SIGKILL);
 	if (action == FAULT_STOP)
 		kill(getpid(), SIGSTOP);
-	return action == FAULT_LIE || action == FAULT_FAIL || action == FAULT_FAIL_ON;
+	return action == FAULT_CORRUPT || action == FAULT_FAIL || action == FAULT_FAIL_ON;
 }
 
 struct fault_balance fault_balance(void)
@@ -92,7 +92,7 @@ struct fault_balance fault_balance(void)
 	type __wrap_##name params; \
 	type __wrap_##name params \
 	{ \
-		if (strikes(kind, #name)) { \
+		if (fault_due(kind, #name)) { \
 			errno = err; \
 			return (type) - 1; \
 		} \
@@ -116,7 +116,7 @@ CALL(FAULT_CALL, ENOBUFS, int, getsockname, (int fd, struct sockaddr *a, socklen
 CALL(FAULT_POLL, ENOMEM, int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))
 
 /* A copy with one byte changed; NULL: nothing to change. */
-static void *changed(const void *p, size_t n)
+static void *corrupted_copy(const void *p, size_t n)
 {
 	unsigned salt = atomic_load(&state->salt);
 	unsigned char *copy = n ? __real_malloc(n) : NULL;
@@ -128,10 +128,10 @@ static void *changed(const void *p, size_t n)
 	return copy;
 }
 
-static ssize_t lie(int fd, const struct msghdr *m, int f)
+static ssize_t send_corrupted(int fd, const struct msghdr *m, int f)
 {
 	struct msghdr other = *m;
-	void *copy = changed(m->msg_iov->iov_base, m->msg_iov->iov_len);
+	void *copy = corrupted_copy(m->msg_iov->iov_base, m->msg_iov->iov_len);
 	struct iovec iov = { copy ? copy : m->msg_iov->iov_base, m->msg_iov->iov_len };
 	ssize_t n;
 
@@ -148,10 +148,10 @@ ssize_t __wrap_send(int fd, const void *p, size_t n, int f)
 	struct iovec iov = { (void *)(uintptr_t)p, n };
 	struct msghdr m = { .msg_iov = &iov, .msg_iovlen = 1 };
 
-	if (!strikes(FAULT_CALL | FAULT_SEND, "send"))
+	if (!fault_due(FAULT_CALL | FAULT_SEND, "send"))
 		return __real_send(fd, p, n, f);
-	if (atomic_load(&state->action) == FAULT_LIE)
-		return lie(fd, &m, f);
+	if (atomic_load(&state->action) == FAULT_CORRUPT)
+		return send_corrupted(fd, &m, f);
 	errno = ENOBUFS;
 	return -1;
 }
@@ -206,10 +206,10 @@ ssize_t __wrap_sendmsg(int fd, const struct msghdr *m, int f)
 {
 	if (forgery && (m->msg_controllen != 0) == (forgery != FORGE_UNASKED))
 		return forge(fd, m, f);
-	if (!strikes(FAULT_CALL | FAULT_SEND, "sendmsg"))
+	if (!fault_due(FAULT_CALL | FAULT_SEND, "sendmsg"))
 		return __real_sendmsg(fd, m, f);
-	if (atomic_load(&state->action) == FAULT_LIE)
-		return lie(fd, m, f);
+	if (atomic_load(&state->action) == FAULT_CORRUPT)
+		return send_corrupted(fd, m, f);
 	errno = EPERM; /* as a security policy does */
 	return -1;
 }
@@ -218,14 +218,14 @@ int __real_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg);
 int __wrap_pthread_create(pthread_t *t, const pthread_attr_t *a, void *(*f)(void *), void *arg)
 {
-	return strikes(FAULT_CALL, "pthread_create") ? EAGAIN : __real_pthread_create(t, a, f, arg);
+	return fault_due(FAULT_CALL, "pthread_create") ? EAGAIN : __real_pthread_create(t, a, f, arg);
 }
 
 /* Cannot fail in a way that anybody could answer, but is a place to die or to stop. */
 int __wrap_close(int fd);
 int __wrap_close(int fd)
 {
-	strikes(FAULT_CALL, "close");
+	fault_due(FAULT_CALL, "close");
 	return __real_close(fd);
 }
 
@@ -242,7 +242,7 @@ int __wrap_close(int fd)
 			mode = va_arg(ap, int); \
 			va_end(ap); \
 		} \
-		if (strikes(FAULT_CALL, #name)) { \
+		if (fault_due(FAULT_CALL, #name)) { \
 			errno = EMFILE; \
 			return -1; \
 		} \
@@ -258,7 +258,7 @@ OPEN(open64)
 	{ \
 		void *p; \
 \
-		if (strikes(FAULT_CALL, #name)) { \
+		if (fault_due(FAULT_CALL, #name)) { \
 			errno = ENOMEM; \
 			return MAP_FAILED; \
 		} \
@@ -273,7 +273,7 @@ int __real_munmap(void *p, size_t n);
 int __wrap_munmap(void *p, size_t n);
 int __wrap_munmap(void *p, size_t n)
 {
-	strikes(FAULT_CALL, "munmap");
+	fault_due(FAULT_CALL, "munmap");
 	atomic_fetch_sub(&maps, 1);
 	return __real_munmap(p, n);
 }
@@ -284,7 +284,7 @@ int __wrap_munmap(void *p, size_t n)
 	void *__wrap_##name params; \
 	void *__wrap_##name params \
 	{ \
-		void *p = strikes(FAULT_ALLOC, #name) ? NULL : __real_##name args; \
+		void *p = fault_due(FAULT_ALLOC, #name) ? NULL : __real_##name args; \
 \
 		atomic_fetch_add(&allocs, p && (fresh)); \
 		if (!p) \
@@ -300,7 +300,7 @@ int __real_posix_memalign(void **p, size_t align, size_t n);
 int __wrap_posix_memalign(void **p, size_t align, size_t n);
 int __wrap_posix_memalign(void **p, size_t align, size_t n)
 {
-	int err = strikes(FAULT_ALLOC, "posix_memalign") ? ENOMEM : __real_posix_memalign(p, align, n);
+	int err = fault_due(FAULT_ALLOC, "posix_memalign") ? ENOMEM : __real_posix_memalign(p, align, n);
 
 	atomic_fetch_add(&allocs, !err);
 	return err;

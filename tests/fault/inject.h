@@ -22,7 +22,7 @@ enum fault_action {
 	FAULT_FAIL_ON, /* from there on, each time */
 	FAULT_STOP,    /* SIGSTOP; somebody else has to send SIGCONT */
 	FAULT_KILL,
-	FAULT_LIE, /* what is sent has another byte; see also fault_forge */
+	FAULT_CORRUPT, /* what is sent has another byte; see also fault_forge */
 };
 
 /* What takes the place of the descriptors that this process passes on, from now on. */
@@ -43,7 +43,7 @@ struct fault_state {
 	atomic_int action;
 	atomic_long at;   /* the at-th point, from 1 */
 	atomic_long seen; /* points so far */
-	atomic_uint salt; /* FAULT_LIE: which byte, and how it changes */
+	atomic_uint salt; /* FAULT_CORRUPT: which byte, and how it changes */
 	char hit[24];     /* the function that was chosen; "" if none has been */
 };
 

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "crew.h"
+#include "job.h"
 #include "gpu/sim_hooks.h"
 #include "lib/clock.h"
 #include "shunt/device.h"
@@ -24,9 +24,9 @@ enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set
 
 static double allowed = 1; /* s; more under a sanitizer */
 
-/* Ranks are threads of this process; each has a scene of its own, and somebody aborts. */
-struct scene {
-	struct life life[RANKS];
+/* Ranks are threads of this process; each has a scenario of its own, and somebody aborts. */
+struct scenario {
+	struct lifecycle lifecycle[RANKS];
 	ncclUniqueId id;
 	ncclComm_t comm[RANKS];  /* as the ranks see them come */
 	atomic_int in_place;     /* ranks that are about to do what hangs */
@@ -36,30 +36,30 @@ struct scene {
 	int nonblocking;
 };
 
-struct actor {
-	struct scene *scene;
+struct rank_thread {
+	struct scenario *scenario;
 	int rank;
-	int (*hang)(struct scene *s, int rank); /* 0: as it should */
+	int (*hang)(struct scenario *s, int rank); /* 0: as it should */
 	int failed;
 };
 
-static int sum(struct scene *s, int r)
+static int sum(struct scenario *s, int r)
 {
-	struct life *l = &s->life[r];
+	struct lifecycle *l = &s->lifecycle[r];
 
-	return life_sum(l, s->comm[r], r, RANKS, 200, l->stream[0]);
+	return lifecycle_sum(l, s->comm[r], r, RANKS, 200, l->stream[0]);
 }
 
-static int init(struct scene *s, int r)
+static int init(struct scenario *s, int r)
 {
 	shunt_device_set(r);
 	return ncclCommInitRank(&s->comm[r], RANKS, s->id, r) != ncclSuccess;
 }
 
 /* Kernels of ranks 0 and 1 spin: rank 2 does not come. The threads wait for their streams. */
-static int hang_in_kernels(struct scene *s, int r)
+static int hang_in_kernels(struct scenario *s, int r)
 {
-	struct life *l = &s->life[r];
+	struct lifecycle *l = &s->lifecycle[r];
 	ncclResult_t res = ncclSuccess;
 
 	if (init(s, r) || sum(s, r))
@@ -74,14 +74,14 @@ static int hang_in_kernels(struct scene *s, int r)
  * The same beside another communicator, which is aborted first: its memory cannot be taken away while these kernels
  * run.
  */
-static int hang_beside_some(struct scene *s, int r, int n)
+static int hang_with_other_comm_of(struct scenario *s, int r, int n)
 {
-	struct life *l = &s->life[r];
+	struct lifecycle *l = &s->lifecycle[r];
 	ncclResult_t res = ncclSuccess;
 	int rank = r % n;
 
 	if (init(s, r) || ncclCommSplit(s->comm[r], r / n, r, &s->other[r], NULL) ||
-	    life_sum(l, s->other[r], rank, n, 200, l->stream[1]) || sum(s, r))
+	    lifecycle_sum(l, s->other[r], rank, n, 200, l->stream[1]) || sum(s, r))
 		return 1;
 	if (r < 2)
 		res = ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
@@ -89,18 +89,18 @@ static int hang_beside_some(struct scene *s, int r, int n)
 	return res || shunt_stream_synchronize(l->stream[0]);
 }
 
-static int hang_beside(struct scene *s, int r)
+static int hang_with_other_comm(struct scenario *s, int r)
 {
-	return hang_beside_some(s, r, RANKS);
+	return hang_with_other_comm_of(s, r, RANKS);
 }
 
-static int hang_beside_one(struct scene *s, int r)
+static int hang_with_one_rank_comm(struct scenario *s, int r)
 {
-	return hang_beside_some(s, r, 1);
+	return hang_with_other_comm_of(s, r, 1);
 }
 
 /* A split: rank 2 does not call it. */
-static int hang_in_split(struct scene *s, int r)
+static int hang_in_split(struct scenario *s, int r)
 {
 	ncclComm_t child = NULL;
 	ncclResult_t res = ncclInProgress;
@@ -114,7 +114,7 @@ static int hang_in_split(struct scene *s, int r)
 }
 
 /* Init itself: rank 2 never joins. */
-static int hang_in_init(struct scene *s, int r)
+static int hang_in_init(struct scenario *s, int r)
 {
 	shunt_device_set(r);
 	if (r == 2) {
@@ -126,7 +126,7 @@ static int hang_in_init(struct scene *s, int r)
 }
 
 /* In ncclGroupEnd: the group's init waits for rank 2. */
-static int hang_in_group(struct scene *s, int r)
+static int hang_in_group(struct scenario *s, int r)
 {
 	shunt_device_set(r);
 	if (r == 2) {
@@ -140,9 +140,9 @@ static int hang_in_group(struct scene *s, int r)
 }
 
 /* A group with calls of the communicator is open when it is aborted; its end reports an error and launches nothing. */
-static int hang_before_group_end(struct scene *s, int r)
+static int hang_before_group_end(struct scenario *s, int r)
 {
-	struct life *l = &s->life[r];
+	struct lifecycle *l = &s->lifecycle[r];
 	ncclResult_t res;
 
 	if (init(s, r) || sum(s, r) || ncclGroupStart())
@@ -155,9 +155,9 @@ static int hang_before_group_end(struct scene *s, int r)
 }
 
 /* A captured sum is replayed on another stream than the last call's, without rank 2, and the graph stays alive. */
-static int hang_in_graph(struct scene *s, int r)
+static int hang_in_graph(struct scenario *s, int r)
 {
-	struct life *l = &s->life[r];
+	struct lifecycle *l = &s->lifecycle[r];
 	ncclResult_t res;
 
 	if (init(s, r) || sum(s, r))
@@ -174,7 +174,7 @@ static int hang_in_graph(struct scene *s, int r)
 }
 
 /* A background task of a non-blocking communicator waits for rank 2. */
-static int hang_nonblocking(struct scene *s, int r)
+static int hang_nonblocking(struct scenario *s, int r)
 {
 	ncclConfig_t config = { .size = 24, .magic = SHUNT_NCCL_CONFIG_MAGIC, .version = 21400, .blocking = 0 };
 	ncclResult_t res = ncclInProgress;
@@ -190,7 +190,7 @@ static int hang_nonblocking(struct scene *s, int r)
  * The same, which is to begin when the group ends, after the abort. Rank 2 uses the id, whose root would wait for
  * somebody.
  */
-static int hang_before_nonblocking(struct scene *s, int r)
+static int hang_before_nonblocking(struct scenario *s, int r)
 {
 	ncclComm_t alone;
 
@@ -207,21 +207,21 @@ static int hang_before_nonblocking(struct scene *s, int r)
 	return ncclCommInitRank(&alone, 1, s->id, 0) || ncclCommDestroy(alone);
 }
 
-static void *actor_main(void *arg)
+static void *rank_thread_main(void *arg)
 {
-	struct actor *a = arg;
+	struct rank_thread *a = arg;
 
-	a->failed = a->hang(a->scene, a->rank);
-	atomic_fetch_add(&a->scene->out, 1);
+	a->failed = a->hang(a->scenario, a->rank);
+	atomic_fetch_add(&a->scenario->out, 1);
 	return NULL;
 }
 
 /* All but rank 2 hang at the end of it. */
-static void play(const char *what, int (*hang)(struct scene *s, int rank))
+static void run_scenario(const char *what, int (*hang)(struct scenario *s, int rank))
 {
-	static struct scene scene;
-	struct scene *s = &scene;
-	struct actor actor[RANKS];
+	static struct scenario scenario;
+	struct scenario *s = &scenario;
+	struct rank_thread rank_thread[RANKS];
 	pthread_t thread[RANKS];
 	double start, worst = 0;
 
@@ -230,12 +230,12 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 	memset(s->other, 0, sizeof(s->other));
 	memset(s->graph, 0, sizeof(s->graph));
 	for (int r = 0; r < RANKS; r++)
-		if (!s->life[r].dev)
-			assert_int_equal(life_prepare(&s->life[r], r, RANKS), 0);
+		if (!s->lifecycle[r].dev)
+			assert_int_equal(lifecycle_prepare(&s->lifecycle[r], r, RANKS), 0);
 	assert_int_equal(ncclGetUniqueId(&s->id), 0);
 	for (int r = 0; r < RANKS; r++) {
-		actor[r] = (struct actor){ s, r, hang, 0 };
-		assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
+		rank_thread[r] = (struct rank_thread){ s, r, hang, 0 };
+		assert_int_equal(pthread_create(&thread[r], NULL, rank_thread_main, &rank_thread[r]), 0);
 	}
 	for (start = now(); s->in_place < RANKS && now() < start + 30;)
 		usleep(200);
@@ -257,7 +257,7 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 	for (int r = 0; r < RANKS; r++)
 		pthread_join(thread[r], NULL);
 	for (int r = 0; r < RANKS; r++) {
-		if (actor[r].failed)
+		if (rank_thread[r].failed)
 			fail_msg("%s: rank %d did not come back as it should", what, r);
 		if (s->graph[r])
 			assert_int_equal(shunt_graph_destroy(s->graph[r]), 0);
@@ -268,11 +268,11 @@ static void play(const char *what, int (*hang)(struct scene *s, int rank))
 
 static const struct {
 	const char *what;
-	int (*hang)(struct scene *s, int rank);
-} scenes[] = {
+	int (*hang)(struct scenario *s, int rank);
+} scenarios[] = {
 	{ "kernels", hang_in_kernels },
-	{ "kernels beside another communicator", hang_beside },
-	{ "kernels beside a communicator of one rank", hang_beside_one },
+	{ "kernels beside another communicator", hang_with_other_comm },
+	{ "kernels beside a communicator of one rank", hang_with_one_rank_comm },
 	{ "split", hang_in_split },
 	{ "init", hang_in_init },
 	{ "group of an init", hang_in_group },
@@ -284,13 +284,13 @@ static const struct {
 
 static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **state)
 {
-	enum { N = sizeof(scenes) / sizeof(scenes[0]) };
+	enum { N = sizeof(scenarios) / sizeof(scenarios[0]) };
 	struct fault_balance mark = { 0 }, b = { 0 };
 
-	shunt_sim_set_free_waits(1);
+	shunt_sim_set_free_blocks(1);
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < N; i++)
-			play(scenes[i].what, scenes[i].hang);
+			run_scenario(scenarios[i].what, scenarios[i].hang);
 		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
 		for (double end = now() + 15; now() < end; usleep(20000)) {
 			b = fault_balance();
@@ -307,14 +307,14 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 }
 
 /* One rank is dead, the others' kernels wait for it. */
-static enum life_end abort_after_a_death(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const struct job *c, void *shared)
 {
 	atomic_int *ready = shared;
 	double start;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
-		return LIFE_WRONG;
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
 		usleep(200);
@@ -323,41 +323,41 @@ static enum life_end abort_after_a_death(struct life *l, const struct crew *c, v
 		kill(getpid(), SIGKILL);
 	}
 	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	usleep(100000);
 	start = now();
 	if (ncclCommAbort(l->comm) || now() - start > allowed || shunt_stream_synchronize(l->stream[0])) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort took %.2f s", l->rank, now() - start);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 }
 
 static void test_abort_with_a_dead_peer_returns_and_a_new_communicator_works(void **state)
 {
-	struct crew c = { .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death };
-	const char *why = crew_run_each(&c);
+	struct job c = { .n = RANKS, .action = FAULT_KILL, .body = abort_after_a_death };
+	const char *reason = job_run_each(&c);
 
-	if (why)
-		fail_msg("%s", why);
+	if (reason)
+		fail_msg("%s", reason);
 }
 
 struct first_use {
-	struct life *life;
+	struct lifecycle *lifecycle;
 	int err;
 };
 
 static void *first_use_main(void *arg)
 {
 	struct first_use *u = arg;
-	struct life *l = u->life;
+	struct lifecycle *l = u->lifecycle;
 
-	u->err = life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
+	u->err = lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
 	return NULL;
 }
 
 /* One rank is stopped before the first use, the others hang in the set-up. */
-static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct job *c, void *shared)
 {
 	struct first_use use = { l, 0 };
 	atomic_int *ready = shared;
@@ -366,17 +366,17 @@ static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *
 	int err;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
 		usleep(200);
 	if (l->rank == c->victim) {
 		kill(getpid(), SIGSTOP);
-		return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
 	usleep(30000);
 	if (pthread_create(&thread, NULL, first_use_main, &use))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	usleep(200000);
 	start = now();
 	err = ncclCommAbort(l->comm);
@@ -384,110 +384,110 @@ static enum life_end abort_in_setup(struct life *l, const struct crew *c, void *
 	if (err || use.err <= 0 || now() - start > allowed) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort gave %d, the call %d, after %.2f s", l->rank, err,
 		    use.err, now() - start);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 }
 
 static void test_abort_in_the_setup_ends_the_first_call(void **state)
 {
-	struct crew c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 1500, .body = abort_in_setup };
-	const char *why = crew_run_each(&c);
+	struct job c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 1500, .body = abort_in_setup };
+	const char *reason = job_run_each(&c);
 
-	if (why)
-		fail_msg("%s", why);
+	if (reason)
+		fail_msg("%s", reason);
 }
 
 /*
  * One rank is stopped in the middle of a second communicator's set-up, when the others have memory for it already, and
  * the first one's kernels wait for that rank. Rank 0 makes the call, the others' service answers it.
  */
-static enum life_end abort_in_setup_beside_kernels(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, const struct job *c, void *shared)
 {
 	struct first_use use = { l, 0 };
 	atomic_int *ready = shared;
-	ncclComm_t beside = NULL;
+	ncclComm_t other = NULL;
 	pthread_t thread;
 	double start;
 	int err;
 
-	shunt_sim_set_free_waits(1);
-	if (ncclCommInitRank(&beside, l->nranks, l->id, l->rank) ||
-	    life_sum(l, beside, l->rank, l->nranks, 100, l->stream[1]) ||
-	    ncclCommSplit(beside, 0, l->rank, &l->comm, NULL))
-		return LIFE_WRONG;
+	shunt_sim_set_free_blocks(1);
+	if (ncclCommInitRank(&other, l->nranks, l->id, l->rank) ||
+	    lifecycle_sum(l, other, l->rank, l->nranks, 100, l->stream[1]) ||
+	    ncclCommSplit(other, 0, l->rank, &l->comm, NULL))
+		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim)
 		fault_arm(FAULT_SEND, FAULT_STOP, SETUP_SENDS);
-	else if (ncclAllReduce(l->dev + 6000, l->dev + 6000, 5000, ncclInt32, ncclSum, beside, l->stream[1]))
-		return LIFE_WRONG;
+	else if (ncclAllReduce(l->dev + 6000, l->dev + 6000, 5000, ncclInt32, ncclSum, other, l->stream[1]))
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
 		usleep(200);
 	if (!l->rank && pthread_create(&thread, NULL, first_use_main, &use))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	usleep(l->rank == c->victim ? 3000000 : 400000);
 	start = now();
-	err = ncclCommAbort(l->comm) || ncclCommAbort(beside);
+	err = ncclCommAbort(l->comm) || ncclCommAbort(other);
 	if (!l->rank)
 		pthread_join(thread, NULL);
 	if (l->rank != c->victim && (err || now() - start > allowed)) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the aborts gave %d after %.2f s", l->rank, err,
 		    now() - start);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 }
 
-static void test_abort_in_a_setup_beside_kernels_that_hang_returns(void **state)
+static void test_abort_in_a_setup_with_kernels_that_hang_returns(void **state)
 {
-	struct crew c = { .n = RANKS,
+	struct job c = { .n = RANKS,
 		.victim = RANKS - 1,
 		.action = FAULT_STOP,
 		.at = -1,
 		.stopped_ms = 1500,
-		.body = abort_in_setup_beside_kernels };
-	const char *why = crew_run(&c);
+		.body = abort_in_setup_with_kernels };
+	const char *reason = job_run(&c);
 
-	if (why)
-		fail_msg("%s", why);
+	if (reason)
+		fail_msg("%s", reason);
 	assert_true(c.stopped);
 }
 
-static int child_of(struct life *l, ncclComm_t parent, ncclResult_t (*end)(ncclComm_t comm))
+static int child_of(struct lifecycle *l, ncclComm_t parent, ncclResult_t (*end)(ncclComm_t comm))
 {
 	ncclComm_t child = NULL;
 
 	return ncclCommSplit(parent, 0, l->rank, &child, NULL) ||
-	    life_sum(l, child, l->rank, l->nranks, 300, l->stream[0]) || end(child);
+	    lifecycle_sum(l, child, l->rank, l->nranks, 300, l->stream[0]) || end(child);
 }
 
 /* Aborted beside one that lives on: what they had goes with the next that is destroyed. */
-static enum life_end abort_and_destroy(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result abort_and_destroy(struct lifecycle *l, const struct job *c, void *shared)
 {
 	long before;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    life_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) || child_of(l, l->comm, ncclCommDestroy))
-		return LIFE_WRONG;
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 300, l->stream[0]) || child_of(l, l->comm, ncclCommDestroy))
+		return LIFECYCLE_WRONG;
 	before = fault_balance().maps;
 	for (int i = 0; i < 3; i++)
 		if (child_of(l, l->comm, ncclCommAbort))
-			return LIFE_WRONG;
+			return LIFECYCLE_WRONG;
 	if (child_of(l, l->comm, ncclCommDestroy) || fault_balance().maps != before) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %ld mappings are left", l->rank,
 		    fault_balance().maps - before);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return ncclCommDestroy(l->comm) ? LIFE_WRONG : LIFE_GOOD;
+	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
 static void test_abort_leaves_memory_to_the_next_that_is_destroyed(void **state)
 {
-	struct crew c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
-	const char *why = crew_run(&c);
+	struct job c = { .n = RANKS, .victim = -1, .body = abort_and_destroy };
+	const char *reason = job_run(&c);
 
-	if (why)
-		fail_msg("%s", why);
+	if (reason)
+		fail_msg("%s", reason);
 }
 
 int main(int argc, char **argv)
@@ -495,13 +495,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_abort_with_a_dead_peer_returns_and_a_new_communicator_works), /* forks: first */
 		cmocka_unit_test(test_abort_in_the_setup_ends_the_first_call),
-		cmocka_unit_test(test_abort_in_a_setup_beside_kernels_that_hang_returns),
+		cmocka_unit_test(test_abort_in_a_setup_with_kernels_that_hang_returns),
 		cmocka_unit_test(test_abort_leaves_memory_to_the_next_that_is_destroyed),
 		cmocka_unit_test(test_abort_from_another_thread_ends_all_waits_and_frees_all),
 	};
 
 	if (getenv("FAULT_SLOW"))
 		allowed = 4;
-	life_environment("60s", "600ms");
+	lifecycle_environment("60s", "600ms");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

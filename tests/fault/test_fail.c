@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Each call of the library to the system fails once, in turn: memory, descriptors, sockets, mappings, threads. Ranks
- * are threads of one process, so that what is not given back shows. A life with a fault ends well or with an error on
- * whom it concerns; the next life in the same process is as good as ever.
+ * are threads of one process, so that what is not given back shows. A lifecycle with a fault ends well or with an error
+ * on whom it concerns; the next lifecycle in the same process is as good as ever.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -15,53 +15,53 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <sys/wait.h>
-#include "crew.h"
+#include "job.h"
 #include "lib/clock.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
 enum { RANKS = 3, LIMIT_S = 20 };
 
-static struct life lives[RANKS];
+static struct lifecycle lifecycles[RANKS];
 static int sanitized; /* slow: fewer points */
 
-struct party {
-	struct life *life;
+struct rank_thread {
+	struct lifecycle *lifecycle;
 	atomic_int *go;
-	enum life_end end;
+	enum lifecycle_result end;
 };
 
 static void *rank_main(void *arg)
 {
-	struct party *p = arg;
+	struct rank_thread *p = arg;
 
 	while (!atomic_load(p->go))
 		usleep(100);
 	if (atomic_load(p->go) > 0)
-		p->end = life_run(p->life);
+		p->end = lifecycle_run(p->lifecycle);
 	return NULL;
 }
 
-/* All ranks' lives with the fault that is asked for; the worst end. *points_p: how many points there were. */
-static enum life_end live(unsigned kinds, enum fault_action action, long at, int full, long *points_p)
+/* All ranks' lifecycles with the fault that is asked for; the worst end. *points_p: how many points there were. */
+static enum lifecycle_result run_lifecycles(unsigned kinds, enum fault_action action, long at, int full, long *points_p)
 {
-	struct party party[RANKS];
+	struct rank_thread rank_thread[RANKS];
 	pthread_t thread[RANKS];
-	enum life_end worst = LIFE_GOOD;
+	enum lifecycle_result worst = LIFECYCLE_OK;
 	atomic_int go = 0;
 	ncclUniqueId id;
 	ncclResult_t res;
 
 	for (int r = 0; r < RANKS; r++) {
-		party[r] = (struct party){ &lives[r], &go, LIFE_GOOD };
-		assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &party[r]), 0);
+		rank_thread[r] = (struct rank_thread){ &lifecycles[r], &go, LIFECYCLE_OK };
+		assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &rank_thread[r]), 0);
 	}
 	alarm(LIMIT_S); /* a hang ends the test, with the last line that was printed as its place */
 	fault_arm(kinds, action, at);
 	res = ncclGetUniqueId(&id);
 	for (int r = 0; r < RANKS; r++) {
-		lives[r].id = id;
-		lives[r].full = full;
+		lifecycles[r].id = id;
+		lifecycles[r].full = full;
 	}
 	atomic_store(&go, res ? -1 : 1);
 	for (int r = 0; r < RANKS; r++)
@@ -69,12 +69,12 @@ static enum life_end live(unsigned kinds, enum fault_action action, long at, int
 	*points_p = fault_disarm();
 	alarm(0);
 	if (res)
-		return LIFE_FAILED;
+		return LIFECYCLE_FAILED;
 	for (int r = 0; r < RANKS; r++) {
-		if (party[r].end == LIFE_WRONG)
-			print_error("%s\n", lives[r].wrong);
-		if (party[r].end > worst)
-			worst = party[r].end;
+		if (rank_thread[r].end == LIFECYCLE_WRONG)
+			print_error("%s\n", lifecycles[r].wrong);
+		if (rank_thread[r].end > worst)
+			worst = rank_thread[r].end;
 	}
 	return worst;
 }
@@ -100,41 +100,42 @@ static bool back_to(const struct fault_balance *mark)
 static void sweep(unsigned kinds, long limit, int full)
 {
 	struct fault_balance mark;
-	long points, all, step, struck = 0, failures = 0;
+	long points, all, step, injected = 0, failures = 0;
 	double start = now();
 
 	for (int r = 0; r < RANKS; r++)
-		assert_int_equal(life_prepare(&lives[r], r, RANKS), 0);
-	/* What is made once per process exists after a life or two. */
+		assert_int_equal(lifecycle_prepare(&lifecycles[r], r, RANKS), 0);
+	/* What is made once per process exists after a lifecycle or two. */
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(live(0, FAULT_COUNT, 0, full, &points), LIFE_GOOD);
+		assert_int_equal(run_lifecycles(0, FAULT_COUNT, 0, full, &points), LIFECYCLE_OK);
 	usleep(100000);
 	mark = fault_balance();
-	assert_int_equal(live(kinds, FAULT_COUNT, 0, full, &all), LIFE_GOOD);
+	assert_int_equal(run_lifecycles(kinds, FAULT_COUNT, 0, full, &all), LIFECYCLE_OK);
 	assert_true(all > 20);
 	assert_true(back_to(&mark));
 	step = limit > 0 && all > limit ? (all + limit - 1) / limit : 1;
 	for (long at = 1; at <= all; at += step) {
-		enum life_end end = live(kinds, FAULT_FAIL, at, full, &points);
+		enum lifecycle_result end = run_lifecycles(kinds, FAULT_FAIL, at, full, &points);
 
-		struck += *fault_hit() != '\0';
-		failures += end == LIFE_FAILED;
-		if (end == LIFE_WRONG || !back_to(&mark))
-			fail_msg(
-			    "point %ld of %ld (%s): %s", at, all, fault_hit(), end == LIFE_WRONG ? "wrong" : "leak");
-		if (!(at % 16) || end != LIFE_GOOD) {
-			end = live(0, FAULT_COUNT, 0, full, &points);
-			if (end != LIFE_GOOD)
+		injected += *fault_hit() != '\0';
+		failures += end == LIFECYCLE_FAILED;
+		if (end == LIFECYCLE_WRONG || !back_to(&mark))
+			fail_msg("point %ld of %ld (%s): %s", at, all, fault_hit(),
+			    end == LIFECYCLE_WRONG ? "wrong" : "leak");
+		if (!(at % 16) || end != LIFECYCLE_OK) {
+			end = run_lifecycles(0, FAULT_COUNT, 0, full, &points);
+			if (end != LIFECYCLE_OK)
 				fail_msg("after a fault at point %ld of %ld (%s), step %d: a new communicator does not "
 				         "work (%d)",
-				    at, all, fault_hit(), lives[0].step, (int)lives[0].error);
+				    at, all, fault_hit(), lifecycles[0].step, (int)lifecycles[0].error);
 		}
 	}
 	assert_true(back_to(&mark));
-	assert_true(struck > 0 && failures > 0);
-	print_message("%ld points, %ld struck, %ld lives failed, %.1f s\n", all, struck, failures, now() - start);
+	assert_true(injected > 0 && failures > 0);
+	print_message(
+	    "%ld points, %ld injected, %ld lifecycles failed, %.1f s\n", all, injected, failures, now() - start);
 	for (int r = 0; r < RANKS; r++)
-		life_finish(&lives[r]);
+		lifecycle_finish(&lifecycles[r]);
 }
 
 static void test_fail_each_allocation_is_an_error_and_leaks_nothing(void **state)
@@ -147,37 +148,37 @@ static void test_fail_each_system_call_is_an_error_and_leaks_nothing(void **stat
 	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 25 : 80, 1);
 }
 
-static void test_fail_each_allocation_of_another_life_leaks_nothing(void **state)
+static void test_fail_each_allocation_of_another_lifecycle_leaks_nothing(void **state)
 {
 	sweep(FAULT_ALLOC, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
 }
 
-static void test_fail_each_system_call_of_another_life_leaks_nothing(void **state)
+static void test_fail_each_system_call_of_another_lifecycle_leaks_nothing(void **state)
 {
 	sweep(FAULT_CALL, getenv("FAULT_ALL") ? 0 : sanitized ? 15 : 40, 2);
 }
 
 /* The set-up is over, and a plan's first call finds no memory on one rank. */
-static enum life_end first_call_of_plan(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struct job *c, void *shared)
 {
 	atomic_int *ready = shared;
-	char path[1024], why[512];
+	char path[1024], reason[512];
 	double start, took;
 	int err;
 
 	snprintf(path, sizeof(path), "%s/allreduce_oneshot_2.json", getenv("SHUNT_TEST_PLANS"));
-	if (shunt_plan_register_file(path, why, sizeof(why)) || ncclCommInitRank(&l->comm, 2, l->id, l->rank) ||
+	if (shunt_plan_register_file(path, reason, sizeof(reason)) || ncclCommInitRank(&l->comm, 2, l->id, l->rank) ||
 	    ncclAllReduce(
 	        l->dev, l->dev, 100, ncclInt32, ncclMax, l->comm, l->stream[0]) || /* no sum: not by the plan */
 	    shunt_stream_synchronize(l->stream[0]))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
 		usleep(200);
 	if (l->rank == c->victim)
 		fault_arm(FAULT_ALLOC, FAULT_FAIL, c->at);
 	start = now();
-	err = life_sum(l, l->comm, l->rank, 2, 100, l->stream[0]);
+	err = lifecycle_sum(l, l->comm, l->rank, 2, 100, l->stream[0]);
 	if (l->rank == c->victim)
 		fault_disarm();
 	took = now() - start;
@@ -187,9 +188,9 @@ static enum life_end first_call_of_plan(struct life *l, const struct crew *c, vo
 		usleep(200);
 	if (err < 0 || took > 5 || *ready < 2 * c->n) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the call gave %d after %.2f s", l->rank, err, took);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return ncclCommAbort(l->comm) ? LIFE_WRONG : err ? LIFE_FAILED : LIFE_GOOD;
+	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : err ? LIFECYCLE_FAILED : LIFECYCLE_OK;
 }
 
 static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(void **state)
@@ -199,19 +200,19 @@ static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(v
 	setenv("SHUNT_TIMEOUT", "60s", 1);
 	for (int victim = 0; victim < 2; victim++)
 		for (long at = 1; at <= (sanitized ? 8 : 16); at++) {
-			struct crew c = { .n = 2,
+			struct job c = { .n = 2,
 				.victim = victim,
 				.once = 1,
 				.action = FAULT_COUNT,
 				.at = at,
 				.body = first_call_of_plan };
-			const char *why = crew_run(&c);
+			const char *reason = job_run(&c);
 
-			if (why)
-				fail_msg("rank %d, allocation %ld: %s", victim, at, why);
+			if (reason)
+				fail_msg("rank %d, allocation %ld: %s", victim, at, reason);
 			/* Both or none. */
 			assert_int_equal(c.rank[0].end, c.rank[1].end);
-			failures += c.rank[0].end == LIFE_FAILED;
+			failures += c.rank[0].end == LIFECYCLE_FAILED;
 		}
 	setenv("SHUNT_TIMEOUT", "400ms", 1);
 	assert_true(failures > 4);
@@ -223,11 +224,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once), /* forks: first */
 		cmocka_unit_test(test_fail_each_allocation_is_an_error_and_leaks_nothing),
 		cmocka_unit_test(test_fail_each_system_call_is_an_error_and_leaks_nothing),
-		cmocka_unit_test(test_fail_each_allocation_of_another_life_leaks_nothing),
-		cmocka_unit_test(test_fail_each_system_call_of_another_life_leaks_nothing),
+		cmocka_unit_test(test_fail_each_allocation_of_another_lifecycle_leaks_nothing),
+		cmocka_unit_test(test_fail_each_system_call_of_another_lifecycle_leaks_nothing),
 	};
 
 	sanitized = getenv("FAULT_SLOW") != NULL;
-	life_environment("400ms", "400ms");
+	lifecycle_environment("400ms", "400ms");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

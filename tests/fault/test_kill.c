@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A rank is killed, or stopped for a while, at every place in its life where it calls the system (bootstrap, sockets,
- * join, rounds, mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for it.
+ * A rank is killed, or stopped for a while, at every place in its lifecycle where it calls the system (bootstrap,
+ * sockets, join, rounds, mappings, destroy), while its own kernel waits for a peer, and while peers' kernels wait for
+ * it.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -12,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "crew.h"
+#include "job.h"
 #include "gpu/sim_hooks.h"
 #include "lib/clock.h"
 #include "shunt/device.h"
@@ -29,29 +30,29 @@ static const char *name_of(enum fault_action action)
 /* Another victim takes other places. */
 static void sweep(int victim, enum fault_action action, long count)
 {
-	struct crew c = { .n = RANKS, .victim = victim, .full = 1, .kinds = FAULT_CALL };
+	struct job c = { .n = RANKS, .victim = victim, .full = 1, .kinds = FAULT_CALL };
 	long points, step, runs = 0, hits = 0, failures = 0;
-	const char *why = crew_run(&c);
+	const char *reason = job_run(&c);
 
-	if (why)
-		fail_msg("without a fault: %s", why);
+	if (reason)
+		fail_msg("without a fault: %s", reason);
 	points = c.points;
 	assert_true(points > 30);
 	step = count && points > count ? (points + count - 1) / count : 1;
 	c.action = action;
 	c.stopped_ms = 120;
 	for (c.at = 1 + victim % step; c.at <= points; c.at += step) {
-		why = crew_run(&c);
+		reason = job_run(&c);
 		runs++;
 		hits += c.killed || c.stopped;
-		if (why)
+		if (reason)
 			fail_msg("rank %d %s at point %ld of %ld (%s): %s", victim, name_of(action), c.at, points,
-			    c.hit, why);
+			    c.hit, reason);
 		for (int r = 0; r < RANKS; r++) {
 			if (c.killed && r == victim)
 				continue;
-			failures += c.rank[r].end == LIFE_FAILED;
-			if (action == FAULT_STOP && c.rank[r].end != LIFE_GOOD)
+			failures += c.rank[r].end == LIFECYCLE_FAILED;
+			if (action == FAULT_STOP && c.rank[r].end != LIFECYCLE_OK)
 				fail_msg("rank %d stopped at point %ld of %ld (%s): rank %d failed in step %d with %d",
 				    victim, c.at, points, c.hit, r, c.rank[r].step, (int)c.rank[r].error);
 		}
@@ -69,25 +70,25 @@ static void test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works(vo
 
 static void test_stop_at_any_call_breaks_nothing(void **state)
 {
-	life_environment("30s", "10s");
+	lifecycle_environment("30s", "10s");
 	for (int r = 0; r < RANKS; r++)
 		sweep(r, FAULT_STOP, limit / 2);
-	life_environment("600ms", "1s");
+	lifecycle_environment("600ms", "1s");
 }
 
 /* With time-outs that nothing is to run into. */
-static void run_patiently(struct crew *c)
+static void run_patiently(struct job *c)
 {
-	const char *why;
+	const char *reason;
 
-	life_environment("30s", "10s");
-	why = crew_run_each(c);
-	if (why)
-		fail_msg("%s", why);
-	life_environment("600ms", "1s");
+	lifecycle_environment("30s", "10s");
+	reason = job_run_each(c);
+	if (reason)
+		fail_msg("%s", reason);
+	lifecycle_environment("600ms", "1s");
 }
 
-struct places {
+struct progress {
 	atomic_int ready, launched;
 };
 
@@ -95,15 +96,15 @@ struct places {
  * The victim dies while kernels run: its own, which waits for a peer that has not called yet, or (at 2) only those of
  * the others.
  */
-static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
 {
 	bool victim = l->rank == c->victim, last = l->rank == (c->victim + 1) % c->n;
-	struct places *at = shared;
+	struct progress *at = shared;
 	ncclResult_t async = ncclSuccess;
 	double start = now();
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
 		goto wrong;
 	atomic_fetch_add(&at->ready, 1);
 	while (at->ready < c->n)
@@ -133,25 +134,26 @@ static enum life_end die_in_a_kernel(struct life *l, const struct crew *c, void 
 	 */
 	if (shunt_stream_synchronize(l->stream[0]) || now() - start > 5 || ncclCommGetAsyncError(l->comm, &async))
 		goto wrong;
-	if (async == ncclSuccess && (c->at == 2 || life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) <= 0))
+	if (async == ncclSuccess &&
+	    (c->at == 2 || lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]) <= 0))
 		goto wrong; /* the next at the latest cannot work */
 	start = now();
 	if (ncclCommAbort(l->comm) || now() - start > 1)
 		goto wrong;
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 wrong:
 	snprintf(l->wrong, sizeof(l->wrong), "rank %d: async %d, %.1f s", l->rank, (int)async, now() - start);
-	return LIFE_WRONG;
+	return LIFECYCLE_WRONG;
 }
 
 static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
 {
 	for (int how = 1; how <= 2; how++) {
-		struct crew c = { .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel };
-		const char *why = crew_run_each(&c);
+		struct job c = { .n = RANKS, .action = FAULT_KILL, .at = how, .body = die_in_a_kernel };
+		const char *reason = job_run_each(&c);
 
-		if (why)
-			fail_msg("case %d, %s", how, why);
+		if (reason)
+			fail_msg("case %d, %s", how, reason);
 	}
 }
 
@@ -159,107 +161,107 @@ static void test_kill_in_a_kernel_is_reported_by_all_others(void **state)
  * ... also where the survivor's program is in a call that waits for the kernel and keeps the driver from everybody:
  * nothing can be read of the device.
  */
-static enum life_end die_beside_a_held_driver(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result die_with_a_blocked_driver(struct lifecycle *l, const struct job *c, void *shared)
 {
 	ncclResult_t async = ncclSuccess;
 	double start;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
-		return LIFE_WRONG;
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFECYCLE_WRONG;
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
 	start = now();
 	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
-		return LIFE_WRONG;
-	shunt_sim_set_copies_wait(1);
+		return LIFECYCLE_WRONG;
+	shunt_sim_set_copies_block(1);
 	if (shunt_stream_synchronize(l->stream[0]))
-		return LIFE_WRONG;
-	shunt_sim_set_copies_wait(0);
+		return LIFECYCLE_WRONG;
+	shunt_sim_set_copies_block(0);
 	if (now() - start > 10 || ncclCommGetAsyncError(l->comm, &async) || async != ncclRemoteError ||
 	    ncclCommAbort(l->comm)) {
 		snprintf(l->wrong, sizeof(l->wrong), "async %d, %.1f s", (int)async, now() - start);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 }
 
-static void test_kill_beside_a_held_driver_ends_the_kernel(void **state)
+static void test_kill_with_a_blocked_driver_ends_the_kernel(void **state)
 {
-	run_patiently(&(struct crew){ .n = 2, .action = FAULT_KILL, .body = die_beside_a_held_driver });
+	run_patiently(&(struct job){ .n = 2, .action = FAULT_KILL, .body = die_with_a_blocked_driver });
 }
 
 /* Stopped in the middle of a collective for longer than anything takes: nobody gives up before SHUNT_TIMEOUT. */
-static enum life_end stop_in_a_kernel(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result stop_in_a_kernel(struct lifecycle *l, const struct job *c, void *shared)
 {
-	struct places *at = shared;
+	struct progress *at = shared;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	for (int i = 0; i < 30; i++) {
 		if (l->rank == c->victim && i == 10) {
 			atomic_store(&at->launched, 1);
 			if (ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
-				return LIFE_WRONG;
+				return LIFECYCLE_WRONG;
 			kill(getpid(), SIGSTOP);
 		} else if (i == 10 &&
 		    ncclAllReduce(l->dev + 100, l->dev + 100, 5000, ncclInt32, ncclSum, l->comm, l->stream[0])) {
-			return LIFE_WRONG;
+			return LIFECYCLE_WRONG;
 		}
-		if (life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
-			return LIFE_WRONG;
+		if (lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+			return LIFECYCLE_WRONG;
 	}
-	return ncclCommDestroy(l->comm) ? LIFE_WRONG : LIFE_GOOD;
+	return ncclCommDestroy(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_OK;
 }
 
 static void test_stop_in_a_kernel_breaks_nothing(void **state)
 {
-	run_patiently(&(struct crew){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel });
+	run_patiently(&(struct job){ .n = RANKS, .action = FAULT_STOP, .stopped_ms = 700, .body = stop_in_a_kernel });
 }
 
 /* Stopped for good: the others do not wait longer than the variables say, and name who is missing. */
-static enum life_end stop_before_setup(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct job *c, void *shared)
 {
-	struct places *at = shared;
+	struct progress *at = shared;
 	double start;
 	int err;
 
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add(&at->ready, 1);
 	if (l->rank == c->victim) {
 		while (at->ready < c->n)
 			usleep(200);
 		atomic_store(&at->launched, 1);
 		kill(getpid(), SIGSTOP);
-		return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
 	while (!at->launched)
 		usleep(200);
 	usleep(10000);
 	start = now();
-	err = life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
+	err = lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
 	if (err <= 0 || now() - start > 4 || ncclCommAbort(l->comm)) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: %d after %.1f s", l->rank, err, now() - start);
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	}
-	return LIFE_FAILED;
+	return LIFECYCLE_FAILED;
 }
 
 static void test_stop_for_good_before_the_setup_is_an_error_in_time(void **state)
 {
-	struct crew c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 5000, .body = stop_before_setup };
-	const char *why = crew_run_each(&c);
+	struct job c = { .n = RANKS, .action = FAULT_STOP, .stopped_ms = 5000, .body = stop_before_setup };
+	const char *reason = job_run_each(&c);
 
-	if (why)
-		fail_msg("%s", why);
+	if (reason)
+		fail_msg("%s", reason);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_kill_in_a_kernel_is_reported_by_all_others),
-		cmocka_unit_test(test_kill_beside_a_held_driver_ends_the_kernel),
+		cmocka_unit_test(test_kill_with_a_blocked_driver_ends_the_kernel),
 		cmocka_unit_test(test_stop_in_a_kernel_breaks_nothing),
 		cmocka_unit_test(test_stop_for_good_before_the_setup_is_an_error_in_time),
 		cmocka_unit_test(test_kill_at_any_call_ends_in_errors_and_a_new_communicator_works),
@@ -267,6 +269,6 @@ int main(int argc, char **argv)
 	};
 
 	limit = getenv("FAULT_ALL") ? 0 : getenv("FAULT_SLOW") ? 8 : 24;
-	life_environment("600ms", "1s");
+	lifecycle_environment("600ms", "1s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@
 #include <linux/seccomp.h>
 #include <cmocka.h>
 #include "core/log.h"
-#include "crew.h"
+#include "job.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };
@@ -42,13 +42,13 @@ static int open_files(void)
 }
 
 /* The victim has at.. descriptors left when it begins; afterwards the limit is lifted again, and all is well. */
-static enum life_end few_files(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result few_files(struct lifecycle *l, const struct job *c, void *shared)
 {
-	enum life_end end;
+	enum lifecycle_result end;
 
 	if (l->rank == c->victim)
 		set_files((rlim_t)(open_files() + c->at));
-	end = life_run(l);
+	end = lifecycle_run(l);
 	set_files(1024);
 	return end;
 }
@@ -59,13 +59,13 @@ static void test_limits_no_descriptor_left_is_an_error_at_every_number(void **st
 
 	for (int victim = 0; victim < RANKS; victim += 2)
 		for (int left = 0; left < 26; left += left < 10 ? 1 : 5) {
-			struct crew c = { .n = RANKS, .victim = victim, .full = 1, .at = left, .body = few_files };
-			const char *why = crew_run(&c);
+			struct job c = { .n = RANKS, .victim = victim, .full = 1, .at = left, .body = few_files };
+			const char *reason = job_run(&c);
 
-			if (why)
-				fail_msg("rank %d with %d descriptors left: %s", victim, left, why);
-			good += c.rank[victim].end == LIFE_GOOD;
-			failed += c.rank[victim].end == LIFE_FAILED;
+			if (reason)
+				fail_msg("rank %d with %d descriptors left: %s", victim, left, reason);
+			good += c.rank[victim].end == LIFECYCLE_OK;
+			failed += c.rank[victim].end == LIFECYCLE_FAILED;
 		}
 	assert_true(failed > 5 && good > 0);
 }
@@ -89,14 +89,14 @@ static int forbid(long number)
 static const long forbidden[] = { SYS_sendmsg, SYS_getrandom, SYS_recvmsg, SYS_memfd_create, SYS_epoll_create1,
 	SYS_connect, SYS_bind };
 
-static enum life_end under_policy(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result under_policy(struct lifecycle *l, const struct job *c, void *shared)
 {
-	enum life_end end;
+	enum lifecycle_result end;
 
 	if (l->rank == c->victim && forbid(forbidden[c->at]))
-		return LIFE_WRONG;
-	end = life_run(l);
-	return end == LIFE_FAILED && !*shunt_last_error() ? LIFE_WRONG : end;
+		return LIFECYCLE_WRONG;
+	end = lifecycle_run(l);
+	return end == LIFECYCLE_FAILED && !*shunt_last_error() ? LIFECYCLE_WRONG : end;
 }
 
 static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
@@ -104,16 +104,16 @@ static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
 	if (prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0)
 		skip();
 	for (size_t i = 0; i < sizeof(forbidden) / sizeof(forbidden[0]); i++) {
-		struct crew c = { .n = RANKS, .victim = (int)i % RANKS, .at = (long)i, .body = under_policy };
-		const char *why;
+		struct job c = { .n = RANKS, .victim = (int)i % RANKS, .at = (long)i, .body = under_policy };
+		const char *reason;
 
 		/* It stays forbidden: only a new communicator of all ranks is out of the question. */
 		c.once = 1;
-		why = crew_run(&c);
-		if (why)
-			fail_msg("without call %ld on rank %d: %s", forbidden[i], c.victim, why);
+		reason = job_run(&c);
+		if (reason)
+			fail_msg("without call %ld on rank %d: %s", forbidden[i], c.victim, reason);
 		for (int r = 0; r < RANKS; r++)
-			if ((c.rank[r].end == LIFE_GOOD) !=
+			if ((c.rank[r].end == LIFECYCLE_OK) !=
 			    (forbidden[i] == SYS_epoll_create1)) /* without a service thread the first calls do it */
 				fail_msg("without call %ld on rank %d: rank %d says %d", forbidden[i], c.victim, r,
 				    (int)c.rank[r].end);
@@ -121,7 +121,7 @@ static void test_limits_forbidden_calls_are_errors_on_all_ranks(void **state)
 }
 
 /* What the library says while its log file is of no use must not stop anything, and must be said once elsewhere. */
-static enum life_end with_log(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result with_log(struct lifecycle *l, const struct job *c, void *shared)
 {
 	static const char *const files[] = { "/dev/full", "/nowhere/at/all", "." };
 
@@ -129,48 +129,49 @@ static enum life_end with_log(struct life *l, const struct crew *c, void *shared
 	setenv("NCCL_DEBUG", "INFO", 1);
 	setenv("SHUNT_LOG", "info", 1);
 	if (!freopen("/dev/null", "w", stderr))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	shunt_log_reset();
-	return life_run(l);
+	return lifecycle_run(l);
 }
 
 static void test_limits_log_file_that_takes_nothing_stops_nothing(void **state)
 {
 	for (int i = 0; i < 3; i++) {
-		struct crew c = { .n = 2, .victim = -1, .at = i, .body = with_log };
-		const char *why = crew_run(&c);
+		struct job c = { .n = 2, .victim = -1, .at = i, .body = with_log };
+		const char *reason = job_run(&c);
 
-		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
-			fail_msg("log %d: %s, %d, %d", i, why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+		if (reason || c.rank[0].end != LIFECYCLE_OK || c.rank[1].end != LIFECYCLE_OK)
+			fail_msg(
+			    "log %d: %s, %d, %d", i, reason ? reason : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
 	}
 }
 
 /* Nobody reads what the library prints: neither a signal nor a wait may come of it. */
-static enum life_end with_closed_pipe(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result with_closed_pipe(struct lifecycle *l, const struct job *c, void *shared)
 {
 	int fds[2];
 
 	if (pipe(fds) || dup2(fds[1], STDERR_FILENO) < 0)
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	close(fds[0]);
 	close(fds[1]);
 	signal(SIGPIPE, SIG_DFL);
 	setenv("SHUNT_LOG", "info", 1);
 	shunt_log_reset();
-	return life_run(l);
+	return lifecycle_run(l);
 }
 
 static void test_limits_closed_stderr_does_not_kill(void **state)
 {
-	struct crew c = { .n = 2, .victim = -1, .body = with_closed_pipe };
-	const char *why = crew_run(&c);
+	struct job c = { .n = 2, .victim = -1, .body = with_closed_pipe };
+	const char *reason = job_run(&c);
 
-	if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
-		fail_msg("%s, %d, %d", why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+	if (reason || c.rank[0].end != LIFECYCLE_OK || c.rank[1].end != LIFECYCLE_OK)
+		fail_msg("%s, %d, %d", reason ? reason : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
 }
 
 /* As daemons are started: what the library opens must not become what it, and the program, print to. */
-static enum life_end without_stderr(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result without_stderr(struct lifecycle *l, const struct job *c, void *shared)
 {
 	close(STDIN_FILENO);
 	if (c->at)
@@ -178,17 +179,17 @@ static enum life_end without_stderr(struct life *l, const struct crew *c, void *
 	close(STDERR_FILENO);
 	setenv("SHUNT_LOG", "trace", 1);
 	shunt_log_reset();
-	return life_run(l);
+	return lifecycle_run(l);
 }
 
 static void test_limits_no_stderr_at_all_spoils_nothing(void **state)
 {
 	for (int i = 0; i < 4; i++) {
-		struct crew c = { .n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr };
-		const char *why = crew_run(&c);
+		struct job c = { .n = 2, .victim = -1, .full = i / 2, .at = i % 2, .body = without_stderr };
+		const char *reason = job_run(&c);
 
-		if (why || c.rank[0].end != LIFE_GOOD || c.rank[1].end != LIFE_GOOD)
-			fail_msg("%d: %s, %d, %d", i, why ? why : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
+		if (reason || c.rank[0].end != LIFECYCLE_OK || c.rank[1].end != LIFECYCLE_OK)
+			fail_msg("%d: %s, %d, %d", i, reason ? reason : "ends", (int)c.rank[0].end, (int)c.rank[1].end);
 	}
 }
 
@@ -202,6 +203,6 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_limits_no_descriptor_left_is_an_error_at_every_number),
 	};
 
-	life_environment("600ms", "1s");
+	lifecycle_environment("600ms", "1s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "inject.h"
-#include "life.h"
+#include "lifecycle.h"
 #include "shunt/device.h"
 
 #ifdef __SANITIZE_THREAD__
@@ -58,7 +58,7 @@ static int memory_descriptors(void)
 }
 
 /* One thread drives both ranks; use: with a sum. What a communicator has on a device needs no descriptor any more. */
-static void make_and_end(struct life *l, bool use)
+static void make_and_end(struct lifecycle *l, bool use)
 {
 	int before = memory_descriptors();
 	ncclComm_t comm[RANKS];
@@ -93,11 +93,11 @@ static void make_and_end(struct life *l, bool use)
 static void test_many_one_after_another_leave_nothing(void **state)
 {
 	struct fault_balance mark, b = { 0 };
-	struct life l[RANKS];
+	struct lifecycle l[RANKS];
 	long before, after;
 
 	for (int r = 0; r < RANKS; r++)
-		assert_int_equal(life_prepare(&l[r], r, RANKS), 0);
+		assert_int_equal(lifecycle_prepare(&l[r], r, RANKS), 0);
 	for (int i = 0; i < 40; i++)
 		make_and_end(l, i % 2);
 	usleep(50000);
@@ -117,7 +117,7 @@ static void test_many_one_after_another_leave_nothing(void **state)
 	assert_true(b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds);
 	assert_true(getenv("FAULT_SLOW") || after - before < 4096); /* a sanitizer keeps what was freed */
 	for (int r = 0; r < RANKS; r++)
-		life_finish(&l[r]);
+		lifecycle_finish(&l[r]);
 }
 
 struct member {
@@ -129,20 +129,20 @@ struct member {
 static void *member_main(void *arg)
 {
 	struct member *m = arg;
-	struct life l;
+	struct lifecycle l;
 	ncclComm_t comm;
 
 	m->failed = 1;
-	if (life_prepare(&l, m->rank, RANKS) || ncclCommInitRank(&comm, RANKS, m->id, m->rank))
+	if (lifecycle_prepare(&l, m->rank, RANKS) || ncclCommInitRank(&comm, RANKS, m->id, m->rank))
 		return NULL;
 	for (int i = 0; i < 20; i++)
-		if (life_sum(&l, comm, m->rank, RANKS, 50 + 37 * (size_t)i, l.stream[i % 2])) {
+		if (lifecycle_sum(&l, comm, m->rank, RANKS, 50 + 37 * (size_t)i, l.stream[i % 2])) {
 			fprintf(stderr, "rank %d, sum %d: error %d, %s\n", m->rank, i, (int)l.error, l.wrong);
 			return NULL;
 		}
 	if (ncclCommDestroy(comm))
 		return NULL;
-	life_finish(&l);
+	lifecycle_finish(&l);
 	m->failed = 0;
 	return NULL;
 }
@@ -178,6 +178,6 @@ int main(int argc, char **argv)
 
 	if (getenv("FAULT_SLOW"))
 		pairs = 60;
-	life_environment("100s", "60s");
+	lifecycle_environment("100s", "60s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,22 +21,22 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "core/boot_wire.h"
+#include "core/bootstrap_wire.h"
 #include "core/comm.h"
 #include "core/random.h"
-#include "crew.h"
+#include "job.h"
 #include "lib/clock.h"
-#include "transport/meet.h"
+#include "transport/rendezvous.h"
 
 enum { RANKS = 3, HELD = 90 };
 
-/* As documented in meet.h, and written anew: a change there must not go unnoticed here. */
-static socklen_t unix_address(const struct shunt_id *id, int32_t slot, struct sockaddr_un *addr)
+/* As documented in rendezvous.h, and written anew: a change there must not go unnoticed here. */
+static socklen_t unix_address(const struct shunt_id *id, int32_t member, struct sockaddr_un *addr)
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 	size_t n = 6;
 
-	shunt_mac(mac, id, sizeof(*id), "shunt meet name", &slot, sizeof(slot), NULL, 0);
+	shunt_mac(mac, id, sizeof(*id), "shunt rdzv name", &member, sizeof(member), NULL, 0);
 	*addr = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	memcpy(addr->sun_path + 1, "shunt-", 6);
 	for (int i = 0; i < 16; i++)
@@ -44,11 +44,11 @@ static socklen_t unix_address(const struct shunt_id *id, int32_t slot, struct so
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-static int call_unix(const struct shunt_id *id, int slot)
+static int call_unix(const struct shunt_id *id, int member)
 {
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	struct sockaddr_un addr;
-	socklen_t len = unix_address(id, slot, &addr);
+	socklen_t len = unix_address(id, member, &addr);
 
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, len)) {
 		close(fd);
@@ -59,14 +59,14 @@ static int call_unix(const struct shunt_id *id, int slot)
 
 static int call_tcp(const ncclUniqueId *id)
 {
-	struct boot_id boot;
+	struct bootstrap_id bootstrap;
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	int fd;
 
-	memcpy(&boot, id, sizeof(boot));
-	addr.sin_port = boot.port;
-	memcpy(&addr.sin_addr, boot.addr, 4);
-	if (boot.family != 4)
+	memcpy(&bootstrap, id, sizeof(bootstrap));
+	addr.sin_port = bootstrap.port;
+	memcpy(&addr.sin_addr, bootstrap.addr, 4);
+	if (bootstrap.family != 4)
 		return -1;
 	fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&addr, sizeof(addr)) && errno != EINPROGRESS) {
@@ -143,19 +143,19 @@ static void *attacker_main(void *arg)
 }
 
 /* All ranks live under attack from a thread of rank 0, which is of the same user. */
-static enum life_end under_attack(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result under_attack(struct lifecycle *l, const struct job *c, void *shared)
 {
 	struct attacker a = { .id = l->id, .attack = (enum attack)c->at };
-	enum life_end end;
+	enum lifecycle_result end;
 	pthread_t thread;
 
 	if (l->rank)
 		usleep(150000); /* the crowd is there first */
 	if (l->rank == 0 && pthread_create(&thread, NULL, attacker_main, &a))
-		return LIFE_WRONG;
+		return LIFECYCLE_WRONG;
 	while (l->rank == 0 && atomic_load(&a.calls) < 5)
 		usleep(500);
-	end = life_run(l);
+	end = lifecycle_run(l);
 	if (l->rank == 0) {
 		atomic_store(&a.stop, 1);
 		pthread_join(thread, NULL);
@@ -163,22 +163,22 @@ static enum life_end under_attack(struct life *l, const struct crew *c, void *sh
 	return end;
 }
 
-static void test_peers_strangers_do_not_disturb_a_life(void **state)
+static void test_peers_strangers_do_not_disturb_a_lifecycle(void **state)
 {
 	for (int attack = 0; attack < ATTACKS; attack++) {
-		struct crew c = { .n = RANKS, .victim = -1, .full = 1, .at = attack, .body = under_attack };
-		const char *why = crew_run(&c);
+		struct job c = { .n = RANKS, .victim = -1, .full = 1, .at = attack, .body = under_attack };
+		const char *reason = job_run(&c);
 
 		for (int r = 0; r < RANKS; r++)
-			if (why || c.rank[r].end != LIFE_GOOD || c.rank[r].seconds > 12)
+			if (reason || c.rank[r].end != LIFECYCLE_OK || c.rank[r].seconds > 12)
 				fail_msg("%s: %s, rank %d ends with %d, error %d in step %d, after %.1f s",
-				    attack_names[attack], why ? why : "", r, (int)c.rank[r].end, (int)c.rank[r].error,
-				    c.rank[r].step, c.rank[r].seconds);
+				    attack_names[attack], reason ? reason : "", r, (int)c.rank[r].end,
+				    (int)c.rank[r].error, c.rank[r].step, c.rank[r].seconds);
 	}
 }
 
 struct joiner {
-	struct shunt_meet *meet;
+	struct shunt_rendezvous *rdzv;
 	int rank, err;
 };
 
@@ -186,7 +186,7 @@ static void *joiner_main(void *arg)
 {
 	struct joiner *j = arg;
 
-	j->err = shunt_meet_join(j->meet, 2, j->rank, 2, NULL, NULL);
+	j->err = shunt_rendezvous_join(j->rdzv, 2, j->rank, 2, NULL, NULL);
 	return NULL;
 }
 
@@ -204,7 +204,7 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 	assert_int_equal(shunt_random(&id, sizeof(id)), 0);
 	for (int r = 0; r < 2; r++) {
 		j[r].rank = r;
-		assert_int_equal(shunt_meet_bind(&id, r, &j[r].meet), 0);
+		assert_int_equal(shunt_rendezvous_bind(&id, r, &j[r].rdzv), 0);
 	}
 	pid = fork();
 	if (!pid) {
@@ -236,14 +236,14 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 	for (int r = 0; r < 2; r++)
-		shunt_meet_destroy(j[r].meet);
+		shunt_rendezvous_destroy(j[r].rdzv);
 }
 
-/* Another user holds the name of slot 1: it is as if nobody were there, and nothing is told to him. */
+/* Another user holds the name of member 1: it is as if nobody were there, and nothing is told to him. */
 static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 {
 	struct shunt_id id = { { 0 } };
-	struct shunt_meet *meet;
+	struct shunt_rendezvous *rdzv;
 	int ready[2], missing = -1, status;
 	char byte;
 	pid_t pid;
@@ -268,23 +268,23 @@ static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 		_exit(told ? 3 : 0);
 	}
 	assert_int_equal(read(ready[0], &byte, 1), 1);
-	assert_int_equal(shunt_meet_bind(&id, 0, &meet), 0);
-	assert_int_equal(shunt_meet_join(meet, 2, 0, 2, NULL, &missing), -ENOENT);
+	assert_int_equal(shunt_rendezvous_bind(&id, 0, &rdzv), 0);
+	assert_int_equal(shunt_rendezvous_join(rdzv, 2, 0, 2, NULL, &missing), -ENOENT);
 	assert_int_equal(missing, 1);
-	shunt_meet_destroy(meet);
+	shunt_rendezvous_destroy(rdzv);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	close(ready[0]);
 	close(ready[1]);
 }
 
-static enum life_end with_forgery(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result run_forged(struct lifecycle *l, const struct job *c, void *shared)
 {
-	enum life_end end;
+	enum lifecycle_result end;
 
 	if (l->rank == c->victim)
 		fault_forge((enum fault_forgery)c->at);
-	end = life_run(l);
+	end = lifecycle_run(l);
 	fault_forge(FORGE_NOTHING);
 	return end;
 }
@@ -293,16 +293,16 @@ static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state
 {
 	for (int victim = 0; victim < 2; victim++)
 		for (int f = FORGE_OTHER_FILE; f < FORGERIES; f++) {
-			struct crew c = { .n = RANKS, .victim = victim, .at = f, .body = with_forgery };
-			const char *why = crew_run(&c);
+			struct job c = { .n = RANKS, .victim = victim, .at = f, .body = run_forged };
+			const char *reason = job_run(&c);
 
-			/* The first to send a message is a spoke, with its part of a round. */
-			if (victim == 0 && f == FORGE_UNASKED && !why && c.rank[1].end == LIFE_FAILED)
+			/* The first to send a message is a member, with its part of a round. */
+			if (victim == 0 && f == FORGE_UNASKED && !reason && c.rank[1].end == LIFECYCLE_FAILED)
 				continue;
 			for (int r = 0; r < RANKS; r++)
-				if (why || (c.rank[r].end != LIFE_FAILED && !(victim == 0 && f == FORGE_TWO)))
+				if (reason || (c.rank[r].end != LIFECYCLE_FAILED && !(victim == 0 && f == FORGE_TWO)))
 					fail_msg("rank %d, forgery %d: %s, rank %d ends with %d", victim, f,
-					    why ? why : "", r, (int)c.rank[r].end);
+					    reason ? reason : "", r, (int)c.rank[r].end);
 		}
 }
 
@@ -310,41 +310,41 @@ static void test_peers_descriptor_that_was_not_asked_for_is_refused(void **state
  * One byte of one message is another one: what proves the id is refused, what is only a table gives an outcome on all
  * ranks.
  */
-static void test_peers_lies_end_in_an_outcome(void **state)
+static void test_peers_corrupted_messages_end_in_an_outcome(void **state)
 {
-	long points, lies = 0, failures = 0, step = getenv("FAULT_ALL") ? 1 : 7;
-	struct crew c = { .n = RANKS, .victim = 1, .kinds = FAULT_SEND };
-	const char *why = crew_run(&c);
+	long points, corrupted = 0, failures = 0, step = getenv("FAULT_ALL") ? 1 : 7;
+	struct job c = { .n = RANKS, .victim = 1, .kinds = FAULT_SEND };
+	const char *reason = job_run(&c);
 
-	assert_null(why);
+	assert_null(reason);
 	points = c.points;
 	assert_true(points >= 4);
-	c.action = FAULT_LIE;
+	c.action = FAULT_CORRUPT;
 	for (long k = 0; k < 6 * points; k += step) {
 		c.at = 1 + k % points;
 		c.salt = (unsigned)k * 2654435761u;
-		why = crew_run(&c);
-		if (why)
-			fail_msg("send %ld of %ld, salt %u: %s", c.at, points, c.salt, why);
-		lies += *c.hit != '\0';
+		reason = job_run(&c);
+		if (reason)
+			fail_msg("send %ld of %ld, salt %u: %s", c.at, points, c.salt, reason);
+		corrupted += *c.hit != '\0';
 		for (int r = 0; r < RANKS; r++)
-			failures += c.rank[r].end == LIFE_FAILED;
+			failures += c.rank[r].end == LIFECYCLE_FAILED;
 	}
-	print_message("%ld sends, %ld lies, %ld ranks failed\n", points, lies, failures);
-	assert_true(lies > 0 && failures > 0);
+	print_message("%ld sends, %ld corrupted, %ld ranks failed\n", points, corrupted, failures);
+	assert_true(corrupted > 0 && failures > 0);
 }
 
-static enum life_end die_in_use(struct life *l, const struct crew *c, void *shared)
+static enum lifecycle_result die_in_use(struct lifecycle *l, const struct job *c, void *shared)
 {
 	if (ncclCommInitRank(&l->comm, l->nranks, l->id, l->rank) ||
-	    life_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
-		return LIFE_WRONG;
+	    lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]))
+		return LIFECYCLE_WRONG;
 	atomic_fetch_add((atomic_int *)shared, 1);
 	while (*(atomic_int *)shared < c->n)
 		usleep(200);
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
-	return ncclCommAbort(l->comm) ? LIFE_WRONG : LIFE_FAILED;
+	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 }
 
 static bool listed(const char *file, const char *text)
@@ -362,14 +362,14 @@ static bool listed(const char *file, const char *text)
 
 static void test_peers_killed_job_leaves_nothing_behind(void **state)
 {
-	struct crew c = { .n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use };
+	struct job c = { .n = RANKS, .victim = 1, .action = FAULT_KILL, .once = 1, .body = die_in_use };
 	int before = system("ls /dev/shm /tmp 2>/dev/null | grep -c shunt-sim > /dev/null");
 	struct sockaddr_un addr;
 	struct shunt_id id;
-	const char *why = crew_run(&c);
+	const char *reason = job_run(&c);
 
-	if (why || !c.killed)
-		fail_msg("%s", why ? why : "it lives");
+	if (reason || !c.killed)
+		fail_msg("%s", reason ? reason : "it lives");
 	id = shunt_id_derive(c.id.internal, sizeof(c.id.internal), "init", 0, 0);
 	for (int r = 0; r < RANKS; r++) {
 		unix_address(&id, r, &addr);
@@ -383,14 +383,14 @@ static void test_peers_killed_job_leaves_nothing_behind(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_peers_strangers_do_not_disturb_a_life),
+		cmocka_unit_test(test_peers_strangers_do_not_disturb_a_lifecycle),
 		cmocka_unit_test(test_peers_descriptor_that_was_not_asked_for_is_refused),
-		cmocka_unit_test(test_peers_lies_end_in_an_outcome),
+		cmocka_unit_test(test_peers_corrupted_messages_end_in_an_outcome),
 		cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
 		cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
 		cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
 	};
 
-	life_environment("3s", "3s");
+	lifecycle_environment("3s", "3s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,39 +16,39 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "lib/clock.h"
-#include "life.h"
+#include "lifecycle.h"
 #include "shunt/device.h"
 
-enum { RANKS = 3, SLOTS = 8, MOST = 6000, GROUP = 4 };
+enum { RANKS = 3, BUFFERS = 8, MOST = 6000, GROUP = 4 };
 
 enum kind { ALLREDUCE, BROADCAST, REDUCE, ALLGATHER, REDUCESCATTER, RING, ALLTOALL, KINDS };
 static const char *const names[] = { "allreduce", "broadcast", "reduce", "allgather", "reducescatter", "ring",
 	"alltoall" };
 
-/* One call, drawn alike by all ranks; slot: its buffers. */
+/* One call, drawn alike by all ranks; buffer: its buffers. */
 struct call {
 	enum kind kind;
 	size_t count;
-	int root, comm, place, slot, graph, stream, of; /* of: calls in its group */
-	uint32_t salt;                                  /* of its data */
+	int root, comm, place, buffer, graph, stream, of; /* of: calls in its group */
+	uint32_t salt;                                    /* of its data */
 };
 
-struct soaker {
+struct rank_state {
 	int rank, failed, nopen;
 	ncclUniqueId id;
 	ncclComm_t comm[2];
 	void *stream[2];
-	int32_t *in[SLOTS], *out[SLOTS];
-	struct call open[SLOTS]; /* issued, not checked yet */
-	uint64_t common, own;    /* generators: the same on all ranks, and not */
+	int32_t *in[BUFFERS], *out[BUFFERS];
+	struct call open[BUFFERS]; /* issued, not checked yet */
+	uint64_t common, own;      /* generators: the same on all ranks, and not */
 	long calls, graphs, groups;
 };
 
-static atomic_int go_on = 1; /* decided by rank 0, see last() */
+static atomic_int running = 1; /* decided by rank 0, see is_last_round() */
 static atomic_long last_round;
 static double seconds = 20;
 
-static uint32_t draw(uint64_t *s, uint32_t n)
+static uint32_t random_below(uint64_t *s, uint32_t n)
 {
 	*s = *s * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
 	return (uint32_t)((*s >> 33) % n);
@@ -109,38 +109,38 @@ static size_t out_count(const struct call *c)
 	return c->kind == ALLGATHER || c->kind == ALLTOALL ? RANKS * c->count : c->count;
 }
 
-static struct call draw_call(struct soaker *s, int slot, bool graph)
+static struct call random_call(struct rank_state *s, int buffer, bool graph)
 {
-	struct call c = { .kind = (enum kind)draw(&s->common, KINDS),
-		.root = (int)draw(&s->common, RANKS),
-		.comm = (int)draw(&s->common, 2),
-		.slot = slot };
-	uint32_t size = draw(&s->common, 10);
+	struct call c = { .kind = (enum kind)random_below(&s->common, KINDS),
+		.root = (int)random_below(&s->common, RANKS),
+		.comm = (int)random_below(&s->common, 2),
+		.buffer = buffer };
+	uint32_t size = random_below(&s->common, 10);
 
-	c.count = size == 0 ? 0 : draw(&s->common, size < 5 ? 64 : size < 9 ? 1500 : MOST) + 1;
-	c.place = draw(&s->common, 2) && !graph && c.kind <= BROADCAST;
-	c.salt = draw(&s->common, 1u << 31);
+	c.count = size == 0 ? 0 : random_below(&s->common, size < 5 ? 64 : size < 9 ? 1500 : MOST) + 1;
+	c.place = random_below(&s->common, 2) && !graph && c.kind <= BROADCAST;
+	c.salt = random_below(&s->common, 1u << 31);
 	return c;
 }
 
-static int prepare(struct soaker *s, const struct call *c)
+static int prepare(struct rank_state *s, const struct call *c)
 {
 	static _Thread_local int32_t host[RANKS * MOST];
 	size_t n = in_count(c);
 
 	for (size_t i = 0; i < n; i++)
 		host[i] = value(c, s->rank, i);
-	if (shunt_memcpy(c->place ? s->out[c->slot] : s->in[c->slot], host, n * sizeof(*host)))
+	if (shunt_memcpy(c->place ? s->out[c->buffer] : s->in[c->buffer], host, n * sizeof(*host)))
 		return -1;
 	if (c->place)
 		return 0;
 	memset(host, 0x5a, out_count(c) * sizeof(*host));
-	return shunt_memcpy(s->out[c->slot], host, out_count(c) * sizeof(*host));
+	return shunt_memcpy(s->out[c->buffer], host, out_count(c) * sizeof(*host));
 }
 
-static ncclResult_t issue(struct soaker *s, const struct call *c, void *stream)
+static ncclResult_t enqueue(struct rank_state *s, const struct call *c, void *stream)
 {
-	int32_t *out = s->out[c->slot], *in = c->place ? out : s->in[c->slot];
+	int32_t *out = s->out[c->buffer], *in = c->place ? out : s->in[c->buffer];
 	ncclComm_t comm = s->comm[c->comm];
 	ncclResult_t res = ncclSuccess;
 
@@ -168,7 +168,7 @@ static ncclResult_t issue(struct soaker *s, const struct call *c, void *stream)
 	}
 }
 
-static int check_open(struct soaker *s)
+static int check_open(struct rank_state *s)
 {
 	static _Thread_local int32_t host[RANKS * MOST];
 
@@ -179,7 +179,7 @@ static int check_open(struct soaker *s)
 		size_t n = out_count(c);
 		int32_t want;
 
-		if (shunt_memcpy(host, s->out[c->slot], n * sizeof(*host)))
+		if (shunt_memcpy(host, s->out[c->buffer], n * sizeof(*host)))
 			return -1;
 		for (size_t i = 0; i < n; i++)
 			if (expected(c, s->rank, i, &want) && host[i] != want) {
@@ -197,21 +197,22 @@ static int check_open(struct soaker *s)
 }
 
 /* A group of calls, on one of the streams; eagerly, or captured and launched a few times. */
-static int round_of(struct soaker *s)
+static int round_of(struct rank_state *s)
 {
-	uint32_t n = draw(&s->common, 3) ? 1 : 1 + draw(&s->common, GROUP), which = draw(&s->common, 2);
-	bool graph = !draw(&s->common, 8);
-	uint32_t launches = 1 + draw(&s->common, 3), elsewhere = draw(&s->common, 2);
+	uint32_t n = random_below(&s->common, 3) ? 1 : 1 + random_below(&s->common, GROUP),
+	         which = random_below(&s->common, 2);
+	bool graph = !random_below(&s->common, 8);
+	uint32_t launches = 1 + random_below(&s->common, 3), elsewhere = random_below(&s->common, 2);
 	ncclResult_t res = ncclSuccess, end;
 	struct call calls[GROUP];
 	void *stream = s->stream[which], *made = NULL;
 	int err = 0;
 
 	/* Before a capture all is waited for, as frameworks do: what src/core/order.h leaves to the program. */
-	if ((graph || s->nopen + (int)n > SLOTS) && check_open(s))
+	if ((graph || s->nopen + (int)n > BUFFERS) && check_open(s))
 		return -1;
 	for (uint32_t i = 0; i < n; i++) {
-		calls[i] = draw_call(s, s->nopen, graph);
+		calls[i] = random_call(s, s->nopen, graph);
 		calls[i].graph = graph;
 		calls[i].of = (int)n;
 		calls[i].stream = (int)(graph ? elsewhere : which);
@@ -219,14 +220,14 @@ static int round_of(struct soaker *s)
 		if (prepare(s, &calls[i]))
 			return -1;
 	}
-	if (!draw(&s->own, 4))
-		usleep(draw(&s->own, 2000));
+	if (!random_below(&s->own, 4))
+		usleep(random_below(&s->own, 2000));
 	if (graph && shunt_capture_begin(stream))
 		return -1;
 	/* Messages go in a group always: sent and received one after another they may wait for each other. */
 	res = ncclGroupStart();
 	for (uint32_t i = 0; i < n && !res; i++)
-		res = issue(s, &calls[i], stream);
+		res = enqueue(s, &calls[i], stream);
 	end = ncclGroupEnd();
 	if (graph) {
 		err = shunt_capture_end(stream, &made);
@@ -244,10 +245,10 @@ static int round_of(struct soaker *s)
 	}
 	s->calls += n;
 	s->groups += n > 1;
-	return draw(&s->common, 3) ? 0 : check_open(s);
+	return random_below(&s->common, 3) ? 0 : check_open(s);
 }
 
-static int make(struct soaker *s)
+static int make_comms(struct rank_state *s)
 {
 	if (ncclCommInitRank(&s->comm[0], RANKS, s->id, s->rank) ||
 	    ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
@@ -256,19 +257,19 @@ static int make(struct soaker *s)
 }
 
 /* The number of rounds is found on the way: rank 0 says which one is the last, some rounds ahead of everybody. */
-static bool last(const struct soaker *s, long round, double until)
+static bool is_last_round(const struct rank_state *s, long round, double until)
 {
-	if (s->rank == 0 && now() >= until && atomic_load(&go_on)) {
+	if (s->rank == 0 && now() >= until && atomic_load(&running)) {
 		atomic_store(
-		    &last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a slot again */
-		atomic_store(&go_on, 0);
+		    &last_round, round + 400); /* ranks are some 10 apart: each waits before it uses a buffer again */
+		atomic_store(&running, 0);
 	}
-	return !atomic_load(&go_on) && round >= atomic_load(&last_round);
+	return !atomic_load(&running) && round >= atomic_load(&last_round);
 }
 
-static void *soaker_main(void *arg)
+static void *rank_main(void *arg)
 {
-	struct soaker *s = arg;
+	struct rank_state *s = arg;
 	double until = now() + seconds;
 	ncclResult_t async;
 
@@ -277,17 +278,17 @@ static void *soaker_main(void *arg)
 	for (int i = 0; i < 2; i++)
 		if (shunt_stream_create(&s->stream[i]))
 			return NULL;
-	for (int i = 0; i < SLOTS; i++)
+	for (int i = 0; i < BUFFERS; i++)
 		if (shunt_malloc((void **)&s->in[i], RANKS * MOST * 4) ||
 		    shunt_malloc((void **)&s->out[i], RANKS * MOST * 4))
 			return NULL;
-	if (make(s))
+	if (make_comms(s))
 		return NULL;
-	for (long round = 0; !last(s, round, until); round++) {
+	for (long round = 0; !is_last_round(s, round, until); round++) {
 		if (round_of(s))
 			return NULL;
 		/* Now and then a new child takes the old one's place. */
-		if (draw(&s->common, 200) == 0) {
+		if (random_below(&s->common, 200) == 0) {
 			if (check_open(s) || ncclCommDestroy(s->comm[1]) ||
 			    ncclCommSplit(s->comm[0], 0, s->rank, &s->comm[1], NULL))
 				return NULL;
@@ -298,7 +299,7 @@ static void *soaker_main(void *arg)
 	for (int i = 0; i < 2; i++)
 		if (ncclCommGetAsyncError(s->comm[i], &async) || async || ncclCommDestroy(s->comm[i]))
 			return NULL;
-	for (int i = 0; i < SLOTS; i++) {
+	for (int i = 0; i < BUFFERS; i++) {
 		shunt_free(s->in[i]);
 		shunt_free(s->out[i]);
 	}
@@ -310,7 +311,7 @@ static void *soaker_main(void *arg)
 
 static void test_soak_random_calls_give_right_values(void **state)
 {
-	static struct soaker soaker[RANKS];
+	static struct rank_state rank_state[RANKS];
 	const char *text = getenv("FAULT_SEED");
 	uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
 	pthread_t thread[RANKS];
@@ -319,17 +320,19 @@ static void test_soak_random_calls_give_right_values(void **state)
 	print_message("FAULT_SEED=%llu, %.0f s\n", (unsigned long long)seed, seconds);
 	assert_int_equal(ncclGetUniqueId(&id), 0);
 	for (int r = 0; r < RANKS; r++) {
-		soaker[r] = (struct soaker){ .rank = r, .id = id, .common = seed, .own = seed + 77 * (uint64_t)r };
-		assert_int_equal(pthread_create(&thread[r], NULL, soaker_main, &soaker[r]), 0);
+		rank_state[r] =
+		    (struct rank_state){ .rank = r, .id = id, .common = seed, .own = seed + 77 * (uint64_t)r };
+		assert_int_equal(pthread_create(&thread[r], NULL, rank_main, &rank_state[r]), 0);
 	}
 	for (int r = 0; r < RANKS; r++)
 		pthread_join(thread[r], NULL);
 	for (int r = 0; r < RANKS; r++)
-		if (soaker[r].failed)
+		if (rank_state[r].failed)
 			fail_msg("rank %d: FAULT_SEED=%llu, after %ld calls: %s", r, (unsigned long long)seed,
-			    soaker[r].calls, ncclGetLastError(NULL));
-	print_message("%ld calls, %ld groups, %ld graphs\n", soaker[0].calls, soaker[0].groups, soaker[0].graphs);
-	assert_true(soaker[0].calls > 100);
+			    rank_state[r].calls, ncclGetLastError(NULL));
+	print_message(
+	    "%ld calls, %ld groups, %ld graphs\n", rank_state[0].calls, rank_state[0].groups, rank_state[0].graphs);
+	assert_true(rank_state[0].calls > 100);
 }
 
 int main(int argc, char **argv)
@@ -340,6 +343,6 @@ int main(int argc, char **argv)
 
 	if (getenv("FAULT_SOAK_SECONDS"))
 		seconds = atof(getenv("FAULT_SOAK_SECONDS"));
-	life_environment("60s", "60s");
+	lifecycle_environment("60s", "60s");
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,10 @@ struct target<T *, std::enable_if_t<!std::is_void<T>::value, std::void_t<decltyp
     : std::integral_constant<size_t, sizeof(T)> {
 };
 
-/* Two parameters travel alike: same size and register class, and an output or struct behind a pointer has the same
- * size. */
+/*
+ * Two parameters travel alike: same size and register class, and an output or struct behind a pointer has the same
+ * size.
+ */
 template <class A, class B> constexpr bool alike()
 {
 	return sizeof(A) == sizeof(B) && std::is_floating_point<A>::value == std::is_floating_point<B>::value &&

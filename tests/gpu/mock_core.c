@@ -16,7 +16,7 @@ const struct shunt_config *shunt_config(void)
 	return &mock_config;
 }
 
-static void keep(const char *fmt, va_list ap)
+static void record_log(const char *fmt, va_list ap)
 {
 	vsnprintf(mock_log_text, sizeof(mock_log_text), fmt, ap);
 	mock_log_count++;
@@ -27,7 +27,7 @@ void shunt_error(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	keep(fmt, ap);
+	record_log(fmt, ap);
 	va_end(ap);
 }
 
@@ -36,7 +36,7 @@ void shunt_warn(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	keep(fmt, ap);
+	record_log(fmt, ap);
 	va_end(ap);
 }
 

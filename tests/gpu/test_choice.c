@@ -15,14 +15,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../lib/leave.h"
+#include "../lib/child_exit.h"
 #include "core/gpu.h"
 #include "mock_core.h"
 #include "shim/real.h"
 #include "shunt/device.h"
 
 static bool cuda_used;
-static int cuda_err, cuda_devices, sim_err, current;
+static int cuda_err, cuda_devices, sim_err, current_device;
 static atomic_int cuda_opens, sim_opens;
 static int last_device;
 static void *last_arg;
@@ -58,13 +58,13 @@ static int sim_count(int *count_p)
 
 static int sim_get(int *device_p)
 {
-	*device_p = current;
+	*device_p = current_device;
 	return 0;
 }
 
 static int sim_set(int device)
 {
-	current = device;
+	current_device = device;
 	return 0;
 }
 
@@ -178,7 +178,7 @@ static void *choose_thread(void *arg)
 	return (void *)(uintptr_t)choose();
 }
 
-static int try_row(const struct row *r)
+static int check_row(const struct row *r)
 {
 	const struct shunt_gpu_ops *ops;
 	const char *kind;
@@ -221,7 +221,7 @@ static void test_choice_follows_the_table(void **state)
 		int status;
 
 		if (!pid)
-			leave(try_row(&rows[i]));
+			child_exit(check_row(&rows[i]));
 		waitpid(pid, &status, 0);
 		if (!WIFEXITED(status) || WEXITSTATUS(status))
 			fail_msg("%s: step %d", rows[i].what, WEXITSTATUS(status));

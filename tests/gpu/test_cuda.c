@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../lib/leave.h"
+#include "../lib/child_exit.h"
 #include "fake_cuda/fake_cuda.h"
 #include "gpu/cuda_dev.h"
 #include "gpu/gpu_ops.h"
@@ -65,15 +65,17 @@ static int setup(void **state)
 	return ops->kernels_load(0);
 }
 
-static int each(void **state)
+static int each_setup(void **state)
 {
-	long live = fake_cuda.live, calls = fake_cuda.calls, contexts[FAKE_DEVICES];
+	long live_objects = fake_cuda.live_objects, calls = fake_cuda.calls, contexts[FAKE_DEVICES];
 
 	memcpy(contexts, fake_cuda.contexts, sizeof(contexts));
 	fake_cuda_reset_thread();
-	fake_cuda = (struct fake_cuda){
-		.cc = 90, .shared = 227 << 10, .fail_with = SHUNT_CU_OUT_OF_MEMORY, .live = live, .calls = calls
-	};
+	fake_cuda = (struct fake_cuda){ .cc = 90,
+		.shared = 227 << 10,
+		.fail_with = SHUNT_CU_OUT_OF_MEMORY,
+		.live_objects = live_objects,
+		.calls = calls };
 	memcpy(fake_cuda.contexts, contexts, sizeof(contexts));
 	fake_nvml = (struct fake_nvml){ 0 };
 	mock_log_text[0] = '\0';
@@ -88,7 +90,7 @@ static int in_child(int (*fn)(long), long arg)
 	pid_t pid = fork();
 
 	if (!pid)
-		leave(fn(arg));
+		child_exit(fn(arg));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_true(WIFEXITED(status));
 	return WEXITSTATUS(status);
@@ -144,38 +146,38 @@ static void test_calls_restore_the_current_device(void **state)
 static void test_peer_check_asks_driver_or_nvml(void **state)
 {
 	struct shunt_gpu_info peer;
-	const char *why = NULL;
+	const char *reason = NULL;
 
 	assert_int_equal(ops->device_info(1, &peer), 0);
-	assert_int_equal(ops->peer_check(0, &peer, &why), 0);
-	assert_null(why);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
+	assert_null(reason);
 	fake_cuda.no_nvlink = true;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "NVLink"));
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "NVLink"));
 	fake_cuda.no_nvlink = false;
 	fake_cuda.no_peer = true;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	fake_cuda.no_peer = false;
-	assert_int_equal(ops->peer_check(0, &peer, &why), 0);
-	assert_int_equal(ops->peer_check(1, &peer, &why), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
+	assert_int_equal(ops->peer_check(1, &peer, &reason), 0);
 	peer.sim = 1;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	peer.sim = 0;
 
 	/* A device that CUDA_VISIBLE_DEVICES hides. */
 	memset(peer.uuid, 0xa2, sizeof(peer.uuid));
-	assert_int_equal(ops->peer_check(0, &peer, &why), 0);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), 0);
 	fake_nvml.no_nvlink = true;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	fake_nvml.no_nvlink = false;
 	fake_nvml.no_write = true;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	fake_nvml.no_write = false;
 	fake_nvml.no_init = true;
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	fake_nvml.no_init = false;
 	memset(peer.uuid, 0x11, sizeof(peer.uuid));
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
 	assert_int_equal(fake_nvml.users, 0);
 	assert_int_equal(mock_log_count, 0);
 }
@@ -243,14 +245,14 @@ static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(voi
 {
 	struct shunt_gpu_export out = { .fd = -1 };
 	struct shunt_gpu_mem theirs, alias;
-	const char *why = "";
+	const char *reason = "";
 	char *p, *plain;
 	void *base;
 	size_t bytes;
 
 	assert_int_equal(ops->mem_alloc_shared(1, FAKE_GRANULE + 1, (void **)&p), 0);
 	assert_int_equal(ops->copy(1, p + 100, "passed on", 10), 0);
-	assert_int_equal(ops->share_export(1, p + 100, FAKE_GRANULE, &out, &why), 0);
+	assert_int_equal(ops->share_export(1, p + 100, FAKE_GRANULE, &out, &reason), 0);
 	assert_ptr_equal(out.base, p);
 	assert_int_equal(out.bytes, 2 * FAKE_GRANULE);
 	assert_int_equal(ops->share_map(0, out.fd, out.bytes, &theirs), 0);
@@ -261,17 +263,17 @@ static void test_share_export_passes_on_what_the_allocator_made_to_be_shared(voi
 	assert_int_equal(bytes, 2 * FAKE_GRANULE);
 
 	out.fd = -1;
-	assert_int_equal(ops->share_export(1, p + 100, 2 * FAKE_GRANULE, &out, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "spans several"));
-	assert_int_equal(ops->share_export(0, p, 1, &out, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "communicator's device"));
-	fake_cuda.unshared = true;
-	assert_int_equal(ops->share_export(1, p, 1, &out, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "to be shared"));
-	fake_cuda.unshared = false;
+	assert_int_equal(ops->share_export(1, p + 100, 2 * FAKE_GRANULE, &out, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "spans several"));
+	assert_int_equal(ops->share_export(0, p, 1, &out, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "communicator's device"));
+	fake_cuda.not_shareable = true;
+	assert_int_equal(ops->share_export(1, p, 1, &out, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "to be shared"));
+	fake_cuda.not_shareable = false;
 	assert_int_equal(ops->mem_alloc(1, 1000, (void **)&plain), 0);
-	assert_int_equal(ops->share_export(1, plain, 1000, &out, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "cudaMalloc"));
+	assert_int_equal(ops->share_export(1, plain, 1000, &out, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "cudaMalloc"));
 	assert_int_equal(out.fd, -1);
 	assert_int_equal(ops->mem_range(&out, &base, &bytes), -ENOENT);
 	assert_int_equal(mock_log_count, 0);
@@ -397,7 +399,7 @@ static void test_nodes_are_added_to_a_capture_in_progress(void **state)
 	assert_int_equal(info.state, SHUNT_CAPTURE_ACTIVE);
 	assert_true(info.id != 0);
 	assert_null(info.node);
-	assert_int_equal(ops->capture_keep(0, &info, count_drop, &dropped), 0);
+	assert_int_equal(ops->capture_retain(0, &info, count_drop, &dropped), 0);
 	assert_int_equal(ops->capture_wait(0, event, stream), 0);
 	assert_int_equal(ops->capture_info(0, stream, &before), 0);
 	assert_int_equal(before.id, info.id);
@@ -408,18 +410,18 @@ static void test_nodes_are_added_to_a_capture_in_progress(void **state)
 	assert_int_equal(ops->capture_info(0, stream, &info), 0);
 	assert_ptr_not_equal(info.node, before.node);
 	assert_ptr_not_equal(info.node, record);
-	assert_int_equal(ops->capture_move(0, &info, before.node, record), 0);
+	assert_int_equal(ops->capture_move_record(0, &info, before.node, record), 0);
 	assert_int_equal(fake_cuda_edges(info.graph, record), 1);
 	/* It was moved there. */
-	assert_int_equal(ops->capture_move(0, &info, before.node, record), -EINVAL);
+	assert_int_equal(ops->capture_move_record(0, &info, before.node, record), -EINVAL);
 	assert_int_equal(ops->capture_join(0, stream, before.node), 0);
-	assert_int_equal(fake_cuda.joins, 1);
+	assert_int_equal(fake_cuda.added_dependencies, 1);
 
-	fake_cuda.lossy = true;
+	fake_cuda.edges_hidden = true;
 	assert_int_equal(ops->capture_info(0, stream, &info), 0);
 	assert_int_equal(info.id, before.id);
 	assert_null(info.node);
-	fake_cuda.lossy = false;
+	fake_cuda.edges_hidden = false;
 
 	assert_int_equal(ops->capture_end(0, stream, &graph), 0);
 	assert_int_equal(dropped, 0);
@@ -590,7 +592,7 @@ static void test_errors_have_errno_and_name_the_cause(void **state)
 }
 
 /* What cannot be entered cannot be given back: only the test of clean-up lets that fail. */
-static void giving_back(void)
+static void cleanup_may_fail(void)
 {
 	if (!fake_cuda.fail_cleanup)
 		fake_cuda.fail_at = 0;
@@ -605,7 +607,7 @@ static int use_share(void)
 
 	if (!(err = ops->share_alloc(0, 1, &a)) && !(err = ops->share_map(1, a.fd, a.bytes, &b)))
 		err = ops->share_borrow(1, a.ptr, a.bytes, &c);
-	giving_back();
+	cleanup_may_fail();
 	ops->share_free(&c);
 	ops->share_free(&b);
 	ops->share_free(&a);
@@ -620,7 +622,7 @@ static int use_alias(void)
 
 	if (!err)
 		err = ops->share_alias(1, p, FAKE_GRANULE, &a);
-	giving_back();
+	cleanup_may_fail();
 	ops->share_free(&a);
 	ops->mem_free(p);
 	return err;
@@ -644,7 +646,7 @@ static int use_host(void)
 	void *host, *dev;
 	int err = ops->host_alloc(100, &host, &dev);
 
-	giving_back();
+	cleanup_may_fail();
 	if (!err)
 		ops->host_free(host);
 	return err;
@@ -675,8 +677,9 @@ static int use_stream(void)
 	if (!(err = ops->capture_wait(0, event, stream)) && !(err = ops->capture_info(0, stream, &info)) &&
 	    !(err = ops->capture_join(0, stream, info.node)) &&
 	    !(err = ops->capture_record(0, &info, event, &record)) && !(err = ops->memset_async(0, &a, 3, 1, stream)) &&
-	    !(err = ops->capture_info(0, stream, &after)) && !(err = ops->capture_move(0, &after, info.node, record))) {
-		err = ops->capture_keep(0, &info, count_drop, &dropped);
+	    !(err = ops->capture_info(0, stream, &after)) &&
+	    !(err = ops->capture_move_record(0, &after, info.node, record))) {
+		err = ops->capture_retain(0, &info, count_drop, &dropped);
 		kept = 1;
 	}
 	if (!err)
@@ -684,14 +687,14 @@ static int use_stream(void)
 	if (!err)
 		err = ops->capture_end(0, stream, &graph);
 	if (err) {
-		giving_back();
+		cleanup_may_fail();
 		if (!ops->stream_capture(0, stream, &cap) && cap == SHUNT_CAPTURE_ACTIVE)
 			ops->capture_end(0, stream, &graph);
 	}
 	if (!err)
 		err = ops->graph_launch(0, graph, stream);
 out:
-	giving_back();
+	cleanup_may_fail();
 	ops->graph_destroy(0, graph);
 	ops->event_destroy(0, event);
 	ops->stream_destroy(0, stream);
@@ -708,31 +711,31 @@ static void test_table_has_every_operation(void **state)
 			fail_msg("operation %zu is missing", i);
 }
 
-static int (*const uses[])(void) = { use_share, use_alias, use_mem, use_host, use_copy, use_stream };
+static int (*const use_cases[])(void) = { use_share, use_alias, use_mem, use_host, use_copy, use_stream };
 
 static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **state)
 {
-	for (size_t u = 0; u < sizeof(uses) / sizeof(uses[0]); u++) {
+	for (size_t u = 0; u < sizeof(use_cases) / sizeof(use_cases[0]); u++) {
 		long n;
 
 		for (n = 1; n < 1000; n++) {
-			long live = fake_cuda.live;
+			long live_objects = fake_cuda.live_objects;
 			int fds = open_fds(), err;
 
 			fake_cuda.failed = NULL;
 			fake_cuda.fail_at = fake_cuda.calls + n;
 			mock_log_count = 0;
-			err = uses[u]();
+			err = use_cases[u]();
 			fake_cuda.fail_at = 0;
 			assert_int_equal(fake_cuda_pushed(), 0);
 			assert_int_equal(fake_cuda_capture_mode(), 0);
 			assert_int_equal(open_fds(), fds);
 			if (!fake_cuda.failed) {
 				assert_int_equal(err, 0);
-				assert_int_equal(fake_cuda.live, live);
+				assert_int_equal(fake_cuda.live_objects, live_objects);
 				break;
 			}
-			assert_int_equal(fake_cuda.live, live);
+			assert_int_equal(fake_cuda.live_objects, live_objects);
 			if (err == 0) {
 				/*
 				 * what the current context is is only asked to save a push, and an edge too many does
@@ -751,17 +754,17 @@ static void test_every_call_that_fails_is_reported_and_leaks_nothing(void **stat
 
 static void test_every_cleanup_that_fails_is_survived(void **state)
 {
-	for (size_t u = 0; u < sizeof(uses) / sizeof(uses[0]); u++) {
+	for (size_t u = 0; u < sizeof(use_cases) / sizeof(use_cases[0]); u++) {
 		for (long n = 1; n < 1000; n++) {
 			bool fired;
 
 			fake_cuda.failed = NULL;
 			fake_cuda.fail_cleanup = true;
 			fake_cuda.fail_at = fake_cuda.calls + n;
-			uses[u]();
+			use_cases[u]();
 			fired = fake_cuda.failed;
 			fake_cuda_reset_thread();
-			each(NULL);
+			each_setup(NULL);
 			if (!fired)
 				break;
 		}
@@ -867,7 +870,7 @@ static void test_kernels_load_failure_tells_what_they_were_built_for(void **stat
 	assert_int_equal(in_child(fails_to_load, 1), 0);
 }
 
-static int comes_back_from_a_reset(long program_first)
+static int survives_device_reset(long program_first)
 {
 	char from = 1, to = 0;
 
@@ -888,8 +891,8 @@ static int comes_back_from_a_reset(long program_first)
 /* What is kept for a device is gone then, and the driver crashes when it is asked about a stream that is. */
 static void test_kernels_load_comes_back_from_a_device_reset(void **state)
 {
-	assert_int_equal(in_child(comes_back_from_a_reset, 0), 0);
-	assert_int_equal(in_child(comes_back_from_a_reset, 1), 0);
+	assert_int_equal(in_child(survives_device_reset, 0), 0);
+	assert_int_equal(in_child(survives_device_reset, 1), 0);
 }
 
 static int open_with_cuda_12_0(long unused)
@@ -905,7 +908,7 @@ static void test_open_a_driver_without_long_parameters_is_refused(void **state)
 	assert_int_equal(in_child(open_with_cuda_12_0, 0), 0);
 }
 
-static int a_context_is_use(long unused)
+static int context_means_in_use(long unused)
 {
 	if (ops->open(&shunt_kernels) || ops->in_use())
 		return 1;
@@ -918,7 +921,7 @@ static int a_context_is_use(long unused)
 
 static void test_a_context_tells_that_devices_are_in_use(void **state)
 {
-	assert_int_equal(in_child(a_context_is_use, 0), 0);
+	assert_int_equal(in_child(context_means_in_use, 0), 0);
 }
 
 static void test_open_without_device_is_silent(void **state)
@@ -926,7 +929,7 @@ static void test_open_without_device_is_silent(void **state)
 	assert_int_equal(in_child(no_device, 0), 0);
 }
 
-static int old_gpu(long n)
+static int launch_on_sm_80(long n)
 {
 	struct shunt_kargs args = { 0 };
 	const struct shunt_gpu_launch launch = {
@@ -941,7 +944,7 @@ static int old_gpu(long n)
 
 static void test_launch_before_sm_90_has_no_domain(void **state)
 {
-	assert_int_equal(in_child(old_gpu, 0), 0);
+	assert_int_equal(in_child(launch_on_sm_80, 0), 0);
 }
 
 /*
@@ -1000,16 +1003,16 @@ static void test_launch_comes_in_clusters_where_they_have_room(void **state)
 }
 
 /* Whether a device has bulk copies, and its kernels the memory for them. */
-static int bulk_copies(int cc, int shared, bool want)
+static int tma_copies(int cc, int shared, bool want)
 {
 	struct shunt_kargs_few args = { 0 };
 	const struct shunt_gpu_launch launch = {
-		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_bulk2, SHUNT_KOP_SUM, SHUNT_F32),
+		.kernel = SHUNT_KERNEL(SHUNT_SHAPE_tma2, SHUNT_KOP_SUM, SHUNT_F32),
 		.blocks = 36,
 		.threads = 512,
 		.args = &args,
 		.arg_bytes = sizeof(args),
-		.shared = want ? SHUNT_BULK_BYTES(15) : 0,
+		.shared = want ? SHUNT_TMA_BYTES(15) : 0,
 	};
 	struct shunt_gpu_info info;
 
@@ -1017,12 +1020,12 @@ static int bulk_copies(int cc, int shared, bool want)
 	fake_cuda.shared = shared;
 	if (ops->open(&shunt_kernels) || ops->device_info(0, &info) || ops->kernels_load(0) || ops->launch(0, &launch))
 		return 1;
-	if (info.bulk != want || (fake_cuda.kernels_large != 0) != want)
+	if (info.tma != want || (fake_cuda.kernels_large_shared != 0) != want)
 		return 2;
-	return !want || fake_cuda.launch.shared == SHUNT_BULK_BYTES(15) ? 0 : 3;
+	return !want || fake_cuda.launch.shared == SHUNT_TMA_BYTES(15) ? 0 : 3;
 }
 
-static int bulk_copies_of(long n)
+static int tma_copies_case(long n)
 {
 	static const struct {
 		int cc, shared;
@@ -1030,13 +1033,13 @@ static int bulk_copies_of(long n)
 	} cases[] = { { 90, 227 << 10, true }, { 100, 227 << 10, true }, { 120, 99 << 10, false },
 		{ 80, 163 << 10, false } };
 
-	return bulk_copies(cases[n].cc, cases[n].shared, cases[n].want);
+	return tma_copies(cases[n].cc, cases[n].shared, cases[n].want);
 }
 
-static void test_bulk_copies_where_there_is_memory_for_them(void **state)
+static void test_tma_where_there_is_shared_memory_for_it(void **state)
 {
 	for (long i = 0; i < 4; i++)
-		assert_int_equal(in_child(bulk_copies_of, i), 0);
+		assert_int_equal(in_child(tma_copies_case, i), 0);
 }
 
 static int other_device_only(long n)
@@ -1110,32 +1113,32 @@ int main(void)
 		cmocka_unit_test(test_kernels_load_missing_kernel_is_named),
 		cmocka_unit_test(test_launch_before_sm_90_has_no_domain),
 		cmocka_unit_test(test_launch_comes_in_clusters_where_they_have_room),
-		cmocka_unit_test(test_bulk_copies_where_there_is_memory_for_them),
+		cmocka_unit_test(test_tma_where_there_is_shared_memory_for_it),
 		cmocka_unit_test(test_host_alloc_makes_no_context_on_device_zero),
 		cmocka_unit_test(test_first_use_by_many_threads_happens_once),
 	};
 	const struct CMUnitTest opened[] = {
-		cmocka_unit_test_setup(test_device_info_tells_name_uuid_and_capability, each),
-		cmocka_unit_test_setup(test_device_get_without_context_is_zero, each),
-		cmocka_unit_test_setup(test_calls_restore_the_current_device, each),
-		cmocka_unit_test_setup(test_peer_check_asks_driver_or_nvml, each),
-		cmocka_unit_test_setup(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, each),
-		cmocka_unit_test_setup(test_share_bad_arguments_are_refused, each),
-		cmocka_unit_test_setup(test_share_export_passes_on_what_the_allocator_made_to_be_shared, each),
-		cmocka_unit_test_setup(test_queries_do_not_wait, each),
-		cmocka_unit_test_setup(test_mem_free_finds_the_device, each),
-		cmocka_unit_test_setup(test_host_alloc_is_zeroed, each),
-		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, each),
-		cmocka_unit_test_setup(test_nodes_are_added_to_a_capture_in_progress, each),
-		cmocka_unit_test_setup(test_slow_calls_work_while_the_thread_captures, each),
-		cmocka_unit_test_setup(test_stream_capture_error_of_the_legacy_stream_is_invalid, each),
-		cmocka_unit_test_setup(test_event_elapsed_is_in_microseconds, each),
-		cmocka_unit_test_setup(test_kernels_load_takes_every_row_of_the_list, each),
-		cmocka_unit_test_setup(test_launch_passes_arguments_stream_and_domain, each),
-		cmocka_unit_test_setup(test_launch_costs_two_driver_calls_on_the_current_device, each),
-		cmocka_unit_test_setup(test_errors_have_errno_and_name_the_cause, each),
-		cmocka_unit_test_setup(test_every_call_that_fails_is_reported_and_leaks_nothing, each),
-		cmocka_unit_test_setup(test_every_cleanup_that_fails_is_survived, each),
+		cmocka_unit_test_setup(test_device_info_tells_name_uuid_and_capability, each_setup),
+		cmocka_unit_test_setup(test_device_get_without_context_is_zero, each_setup),
+		cmocka_unit_test_setup(test_calls_restore_the_current_device, each_setup),
+		cmocka_unit_test_setup(test_peer_check_asks_driver_or_nvml, each_setup),
+		cmocka_unit_test_setup(test_share_alloc_is_zeroed_rounded_and_mapped_by_peers, each_setup),
+		cmocka_unit_test_setup(test_share_bad_arguments_are_refused, each_setup),
+		cmocka_unit_test_setup(test_share_export_passes_on_what_the_allocator_made_to_be_shared, each_setup),
+		cmocka_unit_test_setup(test_queries_do_not_wait, each_setup),
+		cmocka_unit_test_setup(test_mem_free_finds_the_device, each_setup),
+		cmocka_unit_test_setup(test_host_alloc_is_zeroed, each_setup),
+		cmocka_unit_test_setup(test_capture_records_work_and_replays_it, each_setup),
+		cmocka_unit_test_setup(test_nodes_are_added_to_a_capture_in_progress, each_setup),
+		cmocka_unit_test_setup(test_slow_calls_work_while_the_thread_captures, each_setup),
+		cmocka_unit_test_setup(test_stream_capture_error_of_the_legacy_stream_is_invalid, each_setup),
+		cmocka_unit_test_setup(test_event_elapsed_is_in_microseconds, each_setup),
+		cmocka_unit_test_setup(test_kernels_load_takes_every_row_of_the_list, each_setup),
+		cmocka_unit_test_setup(test_launch_passes_arguments_stream_and_domain, each_setup),
+		cmocka_unit_test_setup(test_launch_costs_two_driver_calls_on_the_current_device, each_setup),
+		cmocka_unit_test_setup(test_errors_have_errno_and_name_the_cause, each_setup),
+		cmocka_unit_test_setup(test_every_call_that_fails_is_reported_and_leaks_nothing, each_setup),
+		cmocka_unit_test_setup(test_every_cleanup_that_fails_is_survived, each_setup),
 	};
 	int failed = cmocka_run_group_tests_name("fresh", fresh, NULL, NULL);
 

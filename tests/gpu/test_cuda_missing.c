@@ -18,7 +18,7 @@ const char shunt_fatbins_made[] = "";
 #if TEST_NO_KERNELS
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };
 #else
-const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "exchange" };
+const char *const shunt_fatbins[SHUNT_NSOURCES] = { "oneshot", "twoshot", "ll128" };
 #endif
 
 static void test_open_missing_symbol_is_named(void **state)

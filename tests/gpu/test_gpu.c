@@ -163,13 +163,13 @@ static void test_gpu_share_borrow_keeps_the_exporters_access(void **state)
 {
 	struct shunt_gpu_mem mine, theirs;
 	struct shunt_gpu_info peer;
-	const char *why = "";
+	const char *reason = "";
 	void *stream;
 	char word[8];
 
 	need_devices(2);
 	assert_int_equal(ops->device_info(1, &peer), 0);
-	print_message("devices 0 and 1: %s\n", ops->peer_check(0, &peer, &why) ? why : "NVLink");
+	print_message("devices 0 and 1: %s\n", ops->peer_check(0, &peer, &reason) ? reason : "NVLink");
 	assert_int_equal(ops->share_alloc(0, 1, &mine), 0);
 	assert_int_equal(ops->share_borrow(1, mine.ptr, mine.bytes, &theirs), 0);
 	assert_int_equal(ops->stream_create(1, &stream), 0);
@@ -189,11 +189,11 @@ static void test_gpu_share_borrow_keeps_the_exporters_access(void **state)
 static void test_gpu_peer_check_the_same_device_is_declined(void **state)
 {
 	struct shunt_gpu_info peer;
-	const char *why = NULL;
+	const char *reason = NULL;
 
 	assert_int_equal(ops->device_info(0, &peer), 0);
-	assert_int_equal(ops->peer_check(0, &peer, &why), -EOPNOTSUPP);
-	assert_non_null(why);
+	assert_int_equal(ops->peer_check(0, &peer, &reason), -EOPNOTSUPP);
+	assert_non_null(reason);
 }
 
 static void test_gpu_copy_works_while_the_thread_captures(void **state)

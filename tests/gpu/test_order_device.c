@@ -25,8 +25,8 @@ static size_t cell = 64 << 10;
 
 static struct shunt_order order;
 static char *tape[2], *names;
-static uint32_t issued[CELLS]; /* names, oldest first */
-static unsigned nissued;
+static uint32_t issued_names[CELLS]; /* names, oldest first */
+static unsigned nissued_names;
 static unsigned turn; /* which tape is the source; launches come in pairs so that those of a graph fit in */
 static void *streams[STREAMS];
 
@@ -41,16 +41,16 @@ static void launch(uint32_t name, void *stream)
 	turn = !turn;
 }
 
-static void note(uint32_t name)
+static void record_issue(uint32_t name)
 {
-	assert_true(nissued < CELLS);
-	issued[nissued++] = name;
+	assert_true(nissued_names < CELLS);
+	issued_names[nissued_names++] = name;
 }
 
-static void eager(uint32_t name, void *stream)
+static void launch_eager(uint32_t name, void *stream)
 {
 	launch(name, stream);
-	note(name);
+	record_issue(name);
 }
 
 /* The graph's names begin with first. */
@@ -79,7 +79,7 @@ static void replay(void *graph, uint32_t first, unsigned count, void *stream)
 {
 	assert_int_equal(ops->graph_launch(0, graph, stream), 0);
 	for (unsigned i = 0; i < count; i++)
-		note(first + i);
+		record_issue(first + i);
 }
 
 static void check_tape(void)
@@ -89,13 +89,13 @@ static void check_tape(void)
 	for (int s = 0; s < STREAMS; s++)
 		assert_int_equal(ops->stream_sync(0, streams[s]), 0);
 	assert_int_equal(ops->copy(0, all, tape[turn], CELLS * cell), 0);
-	for (unsigned i = 0; i < nissued; i++)
+	for (unsigned i = 0; i < nissued_names; i++)
 		for (size_t w = 0; w < cell / 4; w++)
-			if (all[i * cell / 4 + w] != issued[nissued - 1 - i])
+			if (all[i * cell / 4 + w] != issued_names[nissued_names - 1 - i])
 				fail_msg("word %zu of the launch before the last %u is of %u, not of %u (%u launches)",
-				    w, i, all[i * cell / 4 + w], issued[nissued - 1 - i], nissued);
+				    w, i, all[i * cell / 4 + w], issued_names[nissued_names - 1 - i], nissued_names);
 	free(all);
-	nissued = 0;
+	nissued_names = 0;
 }
 
 static int start(void **state)
@@ -112,7 +112,7 @@ static int start(void **state)
 	for (int s = 0; s < STREAMS; s++)
 		assert_int_equal(ops->stream_create(0, &streams[s]), 0);
 	shunt_order_init(&order, true);
-	turn = nissued = 0;
+	turn = nissued_names = 0;
 	return 0;
 }
 
@@ -133,8 +133,8 @@ static void test_device_order_eager_on_changing_streams(void **state)
 	for (int i = 0; i < 100; i++) {
 		void *s = i % 10 == 9 ? (void *)(uintptr_t)(i / 10 % 3) : streams[i % STREAMS];
 
-		eager((uint32_t)i % 50, s);
-		eager((uint32_t)i % 50, streams[(i + i / 4) % STREAMS]);
+		launch_eager((uint32_t)i % 50, s);
+		launch_eager((uint32_t)i % 50, streams[(i + i / 4) % STREAMS]);
 	}
 	ops->device_sync(0);
 	check_tape();
@@ -147,8 +147,8 @@ static void test_device_order_graph_beside_eager(void **state)
 	for (int round = 0; round < 4; round++) {
 		for (int i = 0; i < 100; i++) {
 			replay(graph, 50, 2, streams[0]);
-			eager((uint32_t)i % 50, streams[1]);
-			eager((uint32_t)i % 50, streams[1]);
+			launch_eager((uint32_t)i % 50, streams[1]);
+			launch_eager((uint32_t)i % 50, streams[1]);
 		}
 		check_tape();
 	}
@@ -170,8 +170,8 @@ static void test_device_order_whatever_is_launched(void **state)
 			} else if (what == 1) {
 				replay(graph[1], 54, FORKED, s);
 			} else {
-				eager((uint32_t)i % 50, s);
-				eager((uint32_t)i % 50, streams[rand_r(&seed) % STREAMS]);
+				launch_eager((uint32_t)i % 50, s);
+				launch_eager((uint32_t)i % 50, streams[rand_r(&seed) % STREAMS]);
 			}
 		}
 		check_tape();
@@ -183,7 +183,7 @@ static void test_device_order_whatever_is_launched(void **state)
 		usleep(1000); /* the driver tells it from a thread of its own */
 	assert_int_equal(shunt_order_graphs(&order), 0);
 	for (int i = 0; i < 20; i++)
-		eager((uint32_t)i, streams[i % STREAMS]);
+		launch_eager((uint32_t)i, streams[i % STREAMS]);
 	check_tape();
 }
 
@@ -197,8 +197,8 @@ static void test_device_order_destroyed_with_a_graph_alive(void **state)
 	ops->graph_destroy(0, graph);
 	assert_int_equal(ops->device_sync(0), 0);
 	shunt_order_init(&order, true);
-	eager(1, streams[1]);
-	eager(2, streams[2]);
+	launch_eager(1, streams[1]);
+	launch_eager(2, streams[2]);
 	check_tape();
 }
 

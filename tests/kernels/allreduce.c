@@ -19,7 +19,7 @@
 #define GUARD WORLD_GUARD
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
-static bool quick, one_shape; /* one_shape: all are the same, and none bulk copies */
+static bool quick, single_shape; /* single_shape: all are the same, and none TMA copies */
 
 struct job {
 	const char *shape;
@@ -89,7 +89,7 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 		}
 	for (int r = 0; r < w->n; r++) {
 		world_wait(w, r, j->shape);
-		size_t wrong = ref_differ(out[r], want, j->count, j->dtype, &first);
+		size_t wrong = ref_compare(out[r], want, j->count, j->dtype, &first);
 		if (wrong)
 			fail_msg("%s n=%d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu: %g, wanted %g",
 			    j->shape, w->n, shunt_dtype_name(j->dtype), shunt_redop_name(j->op), j->count, j->skew,
@@ -111,8 +111,8 @@ static void job_run(struct world *w, const struct job *j, uint64_t seed)
 	free(want);
 }
 
-enum { ONESHOT, TWOSHOT, CHUNKS, BULK, NSHAPES };
-static const char *shapes[NSHAPES] = { "oneshot", "twoshot", "chunks", "bulk" };
+enum { ONESHOT, TWOSHOT, SIMPLE, TMA, NSHAPES };
+static const char *shapes[NSHAPES] = { "oneshot", "twoshot", "simple", "tma" };
 
 static void test_kernels_every_type_and_op_matches_reference(void **state)
 {
@@ -129,10 +129,10 @@ static void test_kernels_every_type_and_op_matches_reference(void **state)
 						op == SHUNT_PREMUL && (t & 1), false };
 
 					/* Many warps: ThreadSanitizer takes a while to make them. */
-					if (s == BULK && (ranks[i] > 2 || one_shape)) /* the same as the one before */
+					if (s == TMA && (ranks[i] > 2 || single_shape)) /* the same as the one before */
 						continue;
 					if (!quick ||
-					    ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == CHUNKS && ranks[i] > 3)))
+					    ((t * SHUNT_NREDOPS + op) % 7 == s && !(s == SIMPLE && ranks[i] > 3)))
 						job_run(&w, &j, 1000 * ranks[i] + 100 * s + t * 8 + op);
 				}
 		world_stop(&w);
@@ -151,17 +151,17 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 		if (quick && n > 4)
 			continue;
 		world_start(&w, n);
-		for (int s = n == 2 && quick ? BULK : ONESHOT; s < (n == 2 && !one_shape ? NSHAPES : BULK); s++)
+		for (int s = n == 2 && quick ? TMA : ONESHOT; s < (n == 2 && !single_shape ? NSHAPES : TMA); s++)
 			for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 				for (int skew = 0; skew < 4; skew++) {
 					struct job j = { shapes[s], SHUNT_F16, SHUNT_SUM, counts[c],
 						skew == 2 ? 8 : skew, skew & 1, false, false };
 
 					if ((skew && counts[c] > 10000) ||
-					    (quick && (counts[c] > 5000 || (s >= CHUNKS && (c + (size_t)skew) % 4))))
+					    (quick && (counts[c] > 5000 || (s >= SIMPLE && (c + (size_t)skew) % 4))))
 						continue;
 					/* Of many chunks: a sender must wait for a receiver that comes late. */
-					shunt_sim_set_jitter((unsigned)c, s >= CHUNKS && counts[c] > 100000 ? 5000 : 0);
+					shunt_sim_set_jitter((unsigned)c, s >= SIMPLE && counts[c] > 100000 ? 5000 : 0);
 					job_run(&w, &j, counts[c] * 31 + n);
 				}
 		shunt_sim_set_jitter(0, 0);
@@ -171,7 +171,7 @@ static void test_kernels_every_count_and_alignment_matches_reference(void **stat
 
 static void test_kernels_graph_replayed_between_eager_calls_matches_reference(void **state)
 {
-	for (int n = one_shape ? 4 : 2; n <= 4; n += 2) {
+	for (int n = single_shape ? 4 : 2; n <= 4; n += 2) {
 		struct world w;
 
 		world_start(&w, n);
@@ -250,7 +250,7 @@ static void test_kernels_special_values_survive(void **state)
 	for (size_t t = 0; t < 4; t++)
 		for (int op = SHUNT_SUM; op <= SHUNT_MIN; op++)
 			for (int s = 0; s < NSHAPES; s++) {
-				if (quick && s == CHUNKS && (t + (size_t)op) % 4)
+				if (quick && s == SIMPLE && (t + (size_t)op) % 4)
 					continue;
 				size_t esz = shunt_dtype_bytes[types[t]], first = 0;
 				struct job j = { shapes[s], types[t], op, count, 0, false, false, false };
@@ -310,16 +310,16 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 
 		world_start(&w, 3);
 		for (int r = 0; r < 3; r++)
-			w.words[r]->limit_ns = timeout;
+			w.host_ctrl[r]->limit_ns = timeout;
 		for (int r = 0; r < 3; r += 2) /* rank 1 does not call */
 			job_launch(&w, &j, r, in, out[r], &zero);
 		for (int r = 0; r < 3; r += 2) {
 			assert_int_equal(gpu->stream_sync(r, w.stream[r]), 0);
-			assert_int_equal(w.words[r]->fault.set, SHUNT_FAULT_TIMEOUT);
-			assert_int_equal(w.words[r]->fault.rank, r);
-			assert_int_equal(w.words[r]->fault.peer, 1);
-			assert_int_equal(w.words[r]->fault.expected, 1);
-			assert_int_equal(w.words[r]->fault.seen, 0);
+			assert_int_equal(w.host_ctrl[r]->fault.set, SHUNT_FAULT_TIMEOUT);
+			assert_int_equal(w.host_ctrl[r]->fault.rank, r);
+			assert_int_equal(w.host_ctrl[r]->fault.peer, 1);
+			assert_int_equal(w.host_ctrl[r]->fault.expected, 1);
+			assert_int_equal(w.host_ctrl[r]->fault.seen, 0);
 		}
 		world_stop(&w);
 	}
@@ -329,7 +329,7 @@ static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
  * Of two: also one whose sender finds no room for more, with copies under way. By the deadline, the device's abort
  * word, and the host's.
  */
-static void test_kernels_alone_end_their_spins(void **state)
+static void test_kernels_single_rank_ends_its_spins(void **state)
 {
 	enum { COUNT = 30000 };
 	static float in[COUNT], out[COUNT];
@@ -344,15 +344,15 @@ static void test_kernels_alone_end_their_spins(void **state)
 			world_start(&w, 2);
 			struct shunt_ctrl *ctrl = w.mem[0].ptr;
 			if (how == 0)
-				w.words[0]->limit_ns = timeout;
+				w.host_ctrl[0]->limit_ns = timeout;
 			job_launch(&w, &j, 0, in, out, &zero);
 			if (how == 1)
 				assert_int_equal(gpu->copy(0, &ctrl->abort, &one, sizeof(one)), 0);
 			if (how == 2)
-				__atomic_store_n(&w.words[0]->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
+				__atomic_store_n(&w.host_ctrl[0]->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 			assert_int_equal(gpu->stream_sync(0, w.stream[0]), 0);
-			assert_int_equal(w.words[0]->fault.set, how ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT);
-			assert_int_equal(w.words[0]->fault.peer, 1);
+			assert_int_equal(w.host_ctrl[0]->fault.set, how ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT);
+			assert_int_equal(w.host_ctrl[0]->fault.peer, 1);
 			world_stop(&w);
 		}
 }
@@ -376,13 +376,13 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_kernels_shapes_in_turn_share_slots),
 		cmocka_unit_test(test_kernels_special_values_survive),
 		cmocka_unit_test(test_kernels_missing_peer_gives_up_at_the_deadline),
-		cmocka_unit_test(test_kernels_alone_end_their_spins),
+		cmocka_unit_test(test_kernels_single_rank_ends_its_spins),
 	};
 
 	quick = getenv("KERNELS_QUICK") != NULL;
 	if (argc > 1) {
-		quick = one_shape = true;
-		shapes[ONESHOT] = shapes[TWOSHOT] = shapes[CHUNKS] = shapes[BULK] = argv[1];
+		quick = single_shape = true;
+		shapes[ONESHOT] = shapes[TWOSHOT] = shapes[SIMPLE] = shapes[TMA] = argv[1];
 	}
 	setenv("SHUNT_SIM_DEVICES", "8", 1);
 	if (gpu->open(&shunt_kernels))

@@ -17,13 +17,13 @@
 static bool quick;
 
 /* A message between two ranks. */
-struct mail {
+struct msg {
 	int from, to, skew;
 	size_t bytes;
 	char *out, *in;
 };
 
-static void mail_prepare(struct mail *m, uint64_t *seed)
+static void message_prepare(struct msg *m, uint64_t *seed)
 {
 	m->out = world_alloc(m->from, m->bytes + 2 * WORLD_GUARD);
 	m->in = world_alloc(m->to, m->bytes + 2 * WORLD_GUARD);
@@ -31,7 +31,7 @@ static void mail_prepare(struct mail *m, uint64_t *seed)
 	memset(m->in, 0xa5, m->bytes + 2 * WORLD_GUARD);
 }
 
-static struct shunt_coll mail_call(const struct mail *m, bool sends)
+static struct shunt_coll message_call(const struct msg *m, bool sends)
 {
 	return (struct shunt_coll){ .kind = sends ? SHUNT_SEND : SHUNT_RECV,
 		.dtype = SHUNT_U8,
@@ -41,7 +41,7 @@ static struct shunt_coll mail_call(const struct mail *m, bool sends)
 		.count = m->bytes };
 }
 
-static void mail_check(const struct mail *m, size_t i)
+static void message_check(const struct msg *m, size_t i)
 {
 	if (memcmp(m->in + m->skew, m->out + m->skew, m->bytes))
 		fail_msg("message %zu of %zu bytes from %d to %d: wrong", i, m->bytes, m->from, m->to);
@@ -53,7 +53,7 @@ static void mail_check(const struct mail *m, size_t i)
 	shunt_gpu_sim_ops.mem_free(m->in);
 }
 
-static size_t below(uint64_t *seed, size_t n)
+static size_t random_below(uint64_t *seed, size_t n)
 {
 	return ref_random(seed) % n;
 }
@@ -61,24 +61,24 @@ static size_t below(uint64_t *seed, size_t n)
 struct item {
 	struct shunt_coll call;
 	bool p2p;
-	size_t mail;
+	size_t msg;
 };
 
 /*
  * What one rank issues: the collectives in their order, messages anywhere between, in any order but that of their pair
  * and direction.
  */
-static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct mail *mails, size_t nmails,
+static size_t interleave(int rank, const struct job *jobs, size_t njobs, const struct msg *msgs, size_t nmsgs,
     struct item *items, uint64_t *seed)
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < nmails; i++)
+	for (size_t i = 0; i < nmsgs; i++)
 		for (int sends = 0; sends < 2; sends++)
-			if ((sends ? mails[i].from : mails[i].to) == rank)
-				items[n++] = (struct item){ mail_call(&mails[i], sends), true, i };
+			if ((sends ? msgs[i].from : msgs[i].to) == rank)
+				items[n++] = (struct item){ message_call(&msgs[i], sends), true, i };
 	for (size_t i = n; i > 1; i--) { /* shuffle */
-		size_t k = below(seed, i);
+		size_t k = random_below(seed, i);
 		struct item t = items[i - 1];
 
 		items[i - 1] = items[k];
@@ -87,51 +87,53 @@ static size_t mix(int rank, const struct job *jobs, size_t njobs, const struct m
 	for (size_t i = 0; i < n; i++)
 		for (size_t k = i + 1; k < n; k++)
 			if (items[i].call.kind == items[k].call.kind && items[i].call.root == items[k].call.root &&
-			    items[i].mail > items[k].mail) {
+			    items[i].msg > items[k].msg) {
 				struct item t = items[i];
 
 				items[i] = items[k];
 				items[k] = t;
 			}
 	for (size_t i = 0, at = 0; i < njobs; i++, at++, n++) {
-		at += below(seed, n - at + 1);
+		at += random_below(seed, n - at + 1);
 		memmove(&items[at + 1], &items[at], (n - at) * sizeof(*items));
 		items[at] = (struct item){ jobs[i].call[rank], false, 0 };
 	}
 	return n;
 }
 
-static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t seed)
+static void random_group(struct world *w, size_t njobs, size_t nmsgs, uint64_t seed)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_ALLREDUCE, SHUNT_ALLGATHER, SHUNT_REDUCESCATTER,
 		SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE, SHUNT_GATHER, SHUNT_SCATTER };
 	static const enum shunt_dtype types[] = { SHUNT_F32, SHUNT_F16, SHUNT_BF16, SHUNT_I32, SHUNT_F8E4M3 };
 	static const enum shunt_redop ops[] = { SHUNT_SUM, SHUNT_SUM, SHUNT_AVG, SHUNT_MAX, SHUNT_PREMUL };
 	struct job *jobs = calloc(njobs + 1, sizeof(*jobs));
-	struct mail *mails = calloc(nmails + 1, sizeof(*mails));
-	struct item *items = calloc(njobs + 2 * nmails + 1, sizeof(*items));
-	const char *algo = seed & 1 ? "relay" : seed & 2 ? "twoshot" : NULL;
-	const struct shunt_coll **calls = calloc(njobs + 2 * nmails + 1, sizeof(*calls));
+	struct msg *msgs = calloc(nmsgs + 1, sizeof(*msgs));
+	struct item *items = calloc(njobs + 2 * nmsgs + 1, sizeof(*items));
+	const char *algo = seed & 1 ? "pipelined" : seed & 2 ? "twoshot" : NULL;
+	const struct shunt_coll **calls = calloc(njobs + 2 * nmsgs + 1, sizeof(*calls));
 
 	for (size_t i = 0; i < njobs; i++) {
-		jobs[i] = (struct job){ .kind = kinds[below(&seed, 9)],
-			.dtype = types[below(&seed, 5)],
-			.op = ops[below(&seed, 5)],
-			.count = 1 + below(&seed, below(&seed, 4) ? 300 : 6000),
-			.root = (int)below(&seed, w->n),
-			.skew = (int)below(&seed, 3) };
-		jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && below(&seed, 2);
+		jobs[i] = (struct job){ .kind = kinds[random_below(&seed, 9)],
+			.dtype = types[random_below(&seed, 5)],
+			.op = ops[random_below(&seed, 5)],
+			.count = 1 + random_below(&seed, random_below(&seed, 4) ? 300 : 6000),
+			.root = (int)random_below(&seed, w->n),
+			.skew = (int)random_below(&seed, 3) };
+		jobs[i].in_place = jobs[i].kind != SHUNT_ALLTOALL && random_below(&seed, 2);
 		job_prepare(w, &jobs[i], seed + i);
 	}
-	for (size_t i = 0; i < nmails; i++) {
-		mails[i] = (struct mail){ .from = (int)below(&seed, w->n),
-			.to = (int)below(&seed, w->n),
-			.skew = (int)below(&seed, 20),
-			.bytes = below(&seed, 5) ? 1 + below(&seed, below(&seed, 4) ? 3000 : 40000) : 0 };
-		mail_prepare(&mails[i], &seed);
+	for (size_t i = 0; i < nmsgs; i++) {
+		msgs[i] = (struct msg){ .from = (int)random_below(&seed, w->n),
+			.to = (int)random_below(&seed, w->n),
+			.skew = (int)random_below(&seed, 20),
+			.bytes = random_below(&seed, 5) ?
+			    1 + random_below(&seed, random_below(&seed, 4) ? 3000 : 40000) :
+			    0 };
+		message_prepare(&msgs[i], &seed);
 	}
 	for (int r = 0; r < w->n; r++) {
-		size_t n = mix(r, jobs, njobs, mails, nmails, items, &seed);
+		size_t n = interleave(r, jobs, njobs, msgs, nmsgs, items, &seed);
 
 		for (size_t i = 0; i < n; i++)
 			calls[i] = &items[i].call;
@@ -143,10 +145,10 @@ static void random_group(struct world *w, size_t njobs, size_t nmails, uint64_t 
 		job_check(w, &jobs[i]);
 		job_drop(w, &jobs[i]);
 	}
-	for (size_t i = 0; i < nmails; i++)
-		mail_check(&mails[i], i);
+	for (size_t i = 0; i < nmsgs; i++)
+		message_check(&msgs[i], i);
 	free(jobs);
-	free(mails);
+	free(msgs);
 	free(items);
 	free(calls);
 }
@@ -161,7 +163,7 @@ static void test_group_of_anything_in_any_order_matches_reference(void **state)
 		world_start(&w, n);
 		for (int i = 0; i < (quick ? 4 : 20); i++) {
 			shunt_sim_set_jitter(n * 100 + i, i % 3 ? 0 : 100);
-			w.bulk = i % 5 != 3;
+			w.tma = i % 5 != 3;
 			random_group(&w, i % 4 == 1 ? 0 : 1 + i % 7, i % 4 == 2 ? 0 : i * n, 1000 * n + i);
 		}
 		shunt_sim_set_jitter(0, 0);
@@ -193,7 +195,7 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 	} patterns[] = {
 		{ SHUNT_BROADCAST, "all-gather of uneven parts", true, NULL },
 		{ SHUNT_REDUCE, "reduce-scatter of uneven parts", true, NULL },
-		{ SHUNT_BROADCAST, "all-gather of parts for relays", true, "relay" },
+		{ SHUNT_BROADCAST, "all-gather of parts for relays", true, "pipelined" },
 		{ SHUNT_REDUCE, "reduce-scatter of parts for two shots", true, "twoshot" },
 		{ SHUNT_ALLREDUCE, "buckets", false, NULL },
 		{ SHUNT_ALLGATHER, "all-gathers", false, NULL },
@@ -237,11 +239,11 @@ static void test_group_of_calls_that_fuse_is_one_launch(void **state)
 }
 
 /* A relay has a launch of its own, and the others of its group share those before and after it. */
-static void test_group_with_one_relay_matches_reference(void **state)
+static void test_group_with_one_pipelined_call_matches_reference(void **state)
 {
 	enum { RANKS = 4, CALLS = 5 };
 	static const struct {
-		enum shunt_kind kind, relayed;
+		enum shunt_kind kind, pipelined_kind;
 	} patterns[] = { { SHUNT_ALLGATHER, SHUNT_BROADCAST }, { SHUNT_REDUCESCATTER, SHUNT_REDUCE } };
 
 	for (size_t i = 0; i < 2; i++)
@@ -253,7 +255,7 @@ static void test_group_with_one_relay_matches_reference(void **state)
 				continue;
 			world_start(&w, RANKS);
 			for (int k = 0; k < CALLS; k++) {
-				jobs[k] = (struct job){ .kind = k == at ? patterns[i].relayed : patterns[i].kind,
+				jobs[k] = (struct job){ .kind = k == at ? patterns[i].pipelined_kind : patterns[i].kind,
 					.dtype = SHUNT_F32,
 					.op = SHUNT_SUM,
 					.count = 4200 + (size_t)k,
@@ -282,7 +284,7 @@ static void test_group_with_one_relay_matches_reference(void **state)
 static void test_group_ends_of_a_pair_may_group_differently(void **state)
 {
 	enum { N = 9 };
-	struct mail mails[N];
+	struct msg msgs[N];
 	struct shunt_coll sends[N], recvs[N];
 	const struct shunt_coll *list[N];
 	uint64_t seed = 3;
@@ -290,10 +292,10 @@ static void test_group_ends_of_a_pair_may_group_differently(void **state)
 
 	world_start(&w, 2);
 	for (size_t i = 0; i < N; i++) {
-		mails[i] = (struct mail){ .from = 0, .to = 1, .skew = (int)i, .bytes = 7 + i * i * 700 };
-		mail_prepare(&mails[i], &seed);
-		sends[i] = mail_call(&mails[i], true);
-		recvs[i] = mail_call(&mails[i], false);
+		msgs[i] = (struct msg){ .from = 0, .to = 1, .skew = (int)i, .bytes = 7 + i * i * 700 };
+		message_prepare(&msgs[i], &seed);
+		sends[i] = message_call(&msgs[i], true);
+		recvs[i] = message_call(&msgs[i], false);
 	}
 	for (size_t i = 0; i < N; i++)
 		world_launch(&w, 0, &sends[i], NULL);
@@ -304,7 +306,7 @@ static void test_group_ends_of_a_pair_may_group_differently(void **state)
 	for (int r = 0; r < 2; r++)
 		world_wait(&w, r, "messages");
 	for (size_t i = 0; i < N; i++)
-		mail_check(&mails[i], i);
+		message_check(&msgs[i], i);
 	world_stop(&w);
 }
 
@@ -397,7 +399,7 @@ int main(void)
 		cmocka_unit_test(test_group_of_anything_in_any_order_matches_reference),
 		cmocka_unit_test(test_group_of_thousands_of_messages_matches_reference),
 		cmocka_unit_test(test_group_of_calls_that_fuse_is_one_launch),
-		cmocka_unit_test(test_group_with_one_relay_matches_reference),
+		cmocka_unit_test(test_group_with_one_pipelined_call_matches_reference),
 		cmocka_unit_test(test_group_ends_of_a_pair_may_group_differently),
 		cmocka_unit_test(test_group_reduces_to_the_same_bits_as_alone),
 		cmocka_unit_test(test_group_with_unpaired_message_to_itself_is_refused),

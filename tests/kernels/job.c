@@ -7,7 +7,7 @@
 #include "job.h"
 
 /* Elements that rank r sends and receives, and where in place puts them into one buffer. */
-static void extents(
+static void job_extents(
     const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
 {
 	size_t c = j->count;
@@ -46,7 +46,7 @@ static void extents(
 	}
 }
 
-static void expect(const struct job *j, int n, int r, char *want)
+static void job_expect(const struct job *j, int n, int r, char *want)
 {
 	size_t part = j->count * shunt_dtype_bytes[j->dtype];
 	const void *from[8], *scalars[8];
@@ -67,7 +67,7 @@ static void expect(const struct job *j, int n, int r, char *want)
 		memcpy(want, j->input[j->root] + r * part, part);
 }
 
-static size_t room(const struct world *w, const struct job *j)
+static size_t buffer_bytes(const struct world *w, const struct job *j)
 {
 	return (j->count * w->n + j->skew) * shunt_dtype_bytes[j->dtype] + 2 * WORLD_GUARD;
 }
@@ -79,10 +79,10 @@ void job_prepare(struct world *w, struct job *j, uint64_t seed)
 	for (int r = 0; r < w->n; r++) {
 		char *send, *recv;
 
-		extents(j, w->n, r, &ns, &nr, &sat, &rat);
+		job_extents(j, w->n, r, &ns, &nr, &sat, &rat);
 		for (int b = 0; b < 2; b++) {
-			j->base[r][b] = world_alloc(r, room(w, j));
-			memset(j->base[r][b], 0xa5, room(w, j));
+			j->base[r][b] = world_alloc(r, buffer_bytes(w, j));
+			memset(j->base[r][b], 0xa5, buffer_bytes(w, j));
 		}
 		send = j->base[r][0] + WORLD_GUARD + j->skew * esz;
 		recv = j->base[r][1] + WORLD_GUARD + j->skew * esz;
@@ -110,14 +110,14 @@ void job_prepare(struct world *w, struct job *j, uint64_t seed)
 void job_check(const struct world *w, const struct job *j)
 {
 	size_t esz = shunt_dtype_bytes[j->dtype], ns, nr, sat, rat, first = 0;
-	char *want = malloc(room(w, j));
+	char *want = malloc(buffer_bytes(w, j));
 
 	for (int r = 0; r < w->n; r++) {
 		const char *recv = j->call[r].recv;
 
-		extents(j, w->n, r, &ns, &nr, &sat, &rat);
-		expect(j, w->n, r, want);
-		size_t wrong = nr ? ref_differ(recv, want, nr, j->dtype, &first) : 0;
+		job_extents(j, w->n, r, &ns, &nr, &sat, &rat);
+		job_expect(j, w->n, r, want);
+		size_t wrong = nr ? ref_compare(recv, want, nr, j->dtype, &first) : 0;
 		if (wrong)
 			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu",
 			    shunt_kind_name(j->kind), w->n, j->root, shunt_dtype_name(j->dtype),

@@ -156,7 +156,7 @@ static bool is_signed(enum shunt_dtype t)
 	return t == SHUNT_I8 || t == SHUNT_I32 || t == SHUNT_I64;
 }
 
-static uint64_t trim(uint64_t v, enum shunt_dtype t)
+static uint64_t int_trim(uint64_t v, enum shunt_dtype t)
 {
 	int bits = 8 * shunt_dtype_bytes[t];
 
@@ -185,11 +185,11 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 			v = less ? v : x[r];
 		else
 			v += x[r];
-		v = trim(v, t);
+		v = int_trim(v, t);
 	}
 	if (op == SHUNT_AVG)
 		v = is_signed(t) ? (uint64_t)(sign_extend(v, t) / n) : v / (uint64_t)n;
-	return trim(v, t);
+	return int_trim(v, t);
 }
 
 /*
@@ -236,7 +236,7 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 			else
 				memcpy(factor, scalars[r], bytes);
 			if (is_int(t)) {
-				ints[r] = trim(ints[r] * bits_of(factor, bytes), t);
+				ints[r] = int_trim(ints[r] * bits_of(factor, bytes), t);
 			} else {
 				ref_from_double(scaled, t,
 				    t == SHUNT_F64 ? floats[r] * ref_to_double(factor, t) :
@@ -253,7 +253,7 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 	}
 }
 
-size_t ref_differ(const void *a, const void *b, size_t count, enum shunt_dtype t, size_t *first_p)
+size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype t, size_t *first_p)
 {
 	size_t bytes = shunt_dtype_bytes[t], wrong = 0;
 

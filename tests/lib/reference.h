@@ -16,7 +16,7 @@ void ref_allreduce(void *out, const void *const *in, int nranks, size_t count, e
 /* Random elements: any bits for integers; moderate numbers of both signs for floats. */
 void ref_fill(void *buf, size_t count, enum shunt_dtype dtype, uint64_t *seed);
 /* Bitwise, but a NaN equals every NaN. Returns the number of elements that differ; *first_p the first of them. */
-size_t ref_differ(const void *a, const void *b, size_t count, enum shunt_dtype dtype, size_t *first_p);
+size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype dtype, size_t *first_p);
 double ref_to_double(const void *element, enum shunt_dtype dtype);
 void ref_from_double(void *element, enum shunt_dtype dtype, double v);
 uint64_t ref_random(uint64_t *seed);

@@ -82,10 +82,10 @@ static inline void edit_text(json_t *root, const char *path, const char *value)
 	edit_set(root, path, v);
 }
 
-static inline int edit_load(json_t *root, struct shunt_plan **plan_p, char *why, size_t bytes)
+static inline int edit_load(json_t *root, struct shunt_plan **plan_p, char *reason, size_t bytes)
 {
 	char *text = json_dumps(root, JSON_COMPACT);
-	int err = shunt_plan_load_buffer("plan", text, strlen(text), plan_p, why, bytes);
+	int err = shunt_plan_load_buffer("plan", text, strlen(text), plan_p, reason, bytes);
 
 	free(text);
 	return err;

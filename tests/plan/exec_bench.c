@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [lines|ll16|ll8]]]: times a plan of all-reduce, and our own
+ * exec_bench PLAN.json|twoshot:RANKS:BLOCKS [MIN [MAX [ll128|ll16|ll8]]]: times a plan of all-reduce, and our own
  * two-shot kernel in turns with it, on the devices of this machine (SHUNT_DEVICE=cuda or sim), ranks as threads of one
  * process, in graphs of many launches; sizes in bytes, doubled from MIN to MAX. Values are checked, eager and in the
  * graph. For each size: microseconds per launch, of the slowest rank, the median of some rounds; and how many times the
@@ -16,11 +16,11 @@
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 #include "plan/exec_plans.h"
-#include "plan/run.h"
+#include "plan/exec.h"
 #include "kernels/set.h"
 
 enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };
-static const char *const ways[NWAYS] = { "plan", "kernel" };
+static const char *const way_names[NWAYS] = { "plan", "kernel" };
 
 static const struct shunt_gpu_ops *gpu;
 static struct shunt_plan *plan;
@@ -28,7 +28,7 @@ static pthread_barrier_t barrier;
 static const void *mine[MAX];
 static uint64_t min_bytes = 1024, max_bytes = 1 << 20;
 static unsigned per_graph = 50, replays = 20, blocks = 64, threads = 512;
-static enum shunt_plan_wire wire;
+static enum shunt_plan_ll_format ll_format;
 static int n, bad;
 static double micros[MAX][NWAYS][ROUNDS];
 static struct shunt_gpu_mem scratch[MAX];
@@ -36,12 +36,12 @@ static struct shunt_gpu_mem scratch[MAX];
 struct rank {
 	int rank, device;
 	void *stream, *ctrl, *words_dev, *buf, *start, *stop;
-	struct shunt_words *words;
+	struct shunt_host_ctrl *words;
 	struct shunt_plan_exec *exec;
 	struct shunt_gpu_mem peer[MAX];
 };
 
-static void must(int err, const char *what)
+static void check_err(int err, const char *what)
 {
 	if (!err)
 		return;
@@ -82,7 +82,7 @@ static void launch_kernel(struct rank *r, uint64_t bytes)
 
 	for (int i = 0; i < n; i++)
 		a.peer[i] = r->peer[i].ptr;
-	must(gpu->launch(r->device, &l), "launch");
+	check_err(gpu->launch(r->device, &l), "launch");
 }
 
 static void launch(struct rank *r, int way, uint64_t bytes)
@@ -99,7 +99,7 @@ static void launch(struct rank *r, int way, uint64_t bytes)
 		.redop = SHUNT_SUM,
 		.stream = r->stream };
 
-	must(shunt_plan_exec_launch(r->exec, &call), "launch");
+	check_err(shunt_plan_exec_launch(r->exec, &call), "launch");
 }
 
 /* Element i of rank r is r + i % 7; after k sums of n ranks each. */
@@ -107,13 +107,13 @@ static void fill(struct rank *r, uint64_t bytes, float *host)
 {
 	for (uint64_t i = 0; i < bytes / 4; i++)
 		host[i] = (float)(r->rank + (int)(i % 7));
-	must(gpu->copy(r->device, r->buf, host, bytes), "copy");
+	check_err(gpu->copy(r->device, r->buf, host, bytes), "copy");
 }
 
 static void check(struct rank *r, uint64_t bytes, float *host, unsigned launches, const char *how)
 {
-	must(gpu->stream_sync(r->device, r->stream), "stream");
-	must(gpu->copy(r->device, host, r->buf, bytes), "copy");
+	check_err(gpu->stream_sync(r->device, r->stream), "stream");
+	check_err(gpu->copy(r->device, host, r->buf, bytes), "copy");
 	for (uint64_t i = 0; i < bytes / 4; i++) {
 		float want = (float)(n * (n - 1) / 2) + (float)n * (float)(i % 7);
 
@@ -136,10 +136,10 @@ static void *capture(struct rank *r, int way, uint64_t bytes, unsigned launches)
 {
 	void *graph;
 
-	must(gpu->capture_begin(r->device, r->stream), "capture");
+	check_err(gpu->capture_begin(r->device, r->stream), "capture");
 	for (unsigned i = 0; i < launches; i++)
 		launch(r, way, bytes);
-	must(gpu->capture_end(r->device, r->stream, &graph), "capture");
+	check_err(gpu->capture_end(r->device, r->stream, &graph), "capture");
 	return graph;
 }
 
@@ -150,12 +150,12 @@ static void check_way(struct rank *r, int way, uint64_t bytes, float *host)
 	fill(r, bytes, host);
 	launch(r, way, bytes);
 	launch(r, way, bytes);
-	check(r, bytes, host, 2, ways[way]);
+	check(r, bytes, host, 2, way_names[way]);
 	graph = capture(r, way, bytes, 3);
 	for (int i = 0; i < 4; i++) {
 		fill(r, bytes, host);
-		must(gpu->graph_launch(r->device, graph, r->stream), "graph");
-		check(r, bytes, host, 3, ways[way]);
+		check_err(gpu->graph_launch(r->device, graph, r->stream), "graph");
+		check(r, bytes, host, 3, way_names[way]);
 	}
 	gpu->graph_destroy(r->device, graph);
 }
@@ -164,15 +164,15 @@ static double time_graph(struct rank *r, void *graph)
 {
 	float us;
 
-	must(gpu->graph_launch(r->device, graph, r->stream), "graph");
-	must(gpu->stream_sync(r->device, r->stream), "stream");
+	check_err(gpu->graph_launch(r->device, graph, r->stream), "graph");
+	check_err(gpu->stream_sync(r->device, r->stream), "stream");
 	pthread_barrier_wait(&barrier);
-	must(gpu->event_record(r->device, r->start, r->stream), "event");
+	check_err(gpu->event_record(r->device, r->start, r->stream), "event");
 	for (unsigned i = 0; i < replays; i++)
-		must(gpu->graph_launch(r->device, graph, r->stream), "graph");
-	must(gpu->event_record(r->device, r->stop, r->stream), "event");
-	must(gpu->stream_sync(r->device, r->stream), "stream");
-	must(gpu->event_elapsed_us(r->device, r->start, r->stop, &us), "event");
+		check_err(gpu->graph_launch(r->device, graph, r->stream), "graph");
+	check_err(gpu->event_record(r->device, r->stop, r->stream), "event");
+	check_err(gpu->stream_sync(r->device, r->stream), "stream");
+	check_err(gpu->event_elapsed_us(r->device, r->start, r->stop, &us), "event");
 	return (double)us / replays / per_graph;
 }
 
@@ -184,7 +184,7 @@ static int by_size(const void *x, const void *y)
 }
 
 /* The median over rounds of the slowest rank's time. */
-static double result(int way)
+static double median_us(int way)
 {
 	double worst[ROUNDS] = { 0 };
 
@@ -195,7 +195,7 @@ static double result(int way)
 	return worst[ROUNDS / 2];
 }
 
-static void one_size(struct rank *r, uint64_t bytes, float *host)
+static void run_size(struct rank *r, uint64_t bytes, float *host)
 {
 	void *graph[NWAYS];
 
@@ -204,14 +204,14 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 		graph[way] = capture(r, way, bytes, per_graph);
 	}
 	memset(host, 0, bytes);
-	must(gpu->copy(r->device, r->buf, host, bytes), "copy");
+	check_err(gpu->copy(r->device, r->buf, host, bytes), "copy");
 	for (int k = 0; k < ROUNDS; k++)
 		for (int way = 0; way < NWAYS; way++)
 			micros[r->rank][way][k] = time_graph(r, graph[way]);
 	pthread_barrier_wait(&barrier);
 	if (!r->rank) {
 		printf("%10llu bytes  plan %8.2f us  kernel %8.2f us  %.2f times\n", (unsigned long long)bytes,
-		    result(PLAN), result(KERNEL), result(PLAN) / result(KERNEL));
+		    median_us(PLAN), median_us(KERNEL), median_us(PLAN) / median_us(KERNEL));
 		fflush(stdout);
 	}
 	pthread_barrier_wait(&barrier);
@@ -222,14 +222,15 @@ static void one_size(struct rank *r, uint64_t bytes, float *host)
 /* Scratch of our own kernels, with its control words. */
 static void share_scratch(struct rank *r, const struct shunt_ctrl *ctrl)
 {
-	must(gpu->share_alloc(r->device, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
-	must(gpu->copy(r->device, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
+	check_err(gpu->share_alloc(r->device, SHUNT_SCRATCH_BYTES(n), &scratch[r->rank]), "scratch");
+	check_err(gpu->copy(r->device, scratch[r->rank].ptr, ctrl, sizeof(*ctrl)), "copy");
 	pthread_barrier_wait(&barrier);
 	for (int i = 0; i < n; i++)
 		if (i == r->rank)
 			r->peer[i] = scratch[i];
 		else
-			must(gpu->share_borrow(r->device, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
+			check_err(
+			    gpu->share_borrow(r->device, scratch[i].ptr, scratch[i].bytes, &r->peer[i]), "scratch");
 }
 
 static void leave_scratch(struct rank *r)
@@ -244,37 +245,37 @@ static void leave_scratch(struct rank *r)
 static void *rank_main(void *arg)
 {
 	struct rank *r = arg;
-	struct shunt_plan_host host = { .gpu = gpu,
+	struct shunt_plan_exec_config host = { .gpu = gpu,
 		.device = r->device,
 		.rank = r->rank,
 		.nranks = n,
 		.process = 1,
 		.gather = gather,
 		.ctx = r,
-		.wire = wire };
+		.ll_format = ll_format };
 	static const struct shunt_ctrl zero;
 	struct shunt_ctrl ctrl = zero;
 	float *values = malloc(max_bytes);
-	const char *why;
+	const char *reason;
 	void *p;
 
-	must(gpu->kernels_load(r->device), "kernels");
-	must(gpu->stream_create(r->device, &r->stream), "stream");
-	must(gpu->event_create(r->device, true, &r->start), "event");
-	must(gpu->event_create(r->device, true, &r->stop), "event");
-	must(gpu->host_alloc(sizeof(*r->words), &p, &r->words_dev), "memory");
+	check_err(gpu->kernels_load(r->device), "kernels");
+	check_err(gpu->stream_create(r->device, &r->stream), "stream");
+	check_err(gpu->event_create(r->device, true, &r->start), "event");
+	check_err(gpu->event_create(r->device, true, &r->stop), "event");
+	check_err(gpu->host_alloc(sizeof(*r->words), &p, &r->words_dev), "memory");
 	r->words = p;
 	r->words->limit_ns = 20ull * 1000000000;
-	ctrl.words = r->words_dev;
-	must(gpu->mem_alloc(r->device, sizeof(ctrl), &r->ctrl), "memory");
-	must(gpu->copy(r->device, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
-	must(gpu->mem_alloc(r->device, max_bytes, &r->buf), "memory");
+	ctrl.host_ctrl = r->words_dev;
+	check_err(gpu->mem_alloc(r->device, sizeof(ctrl), &r->ctrl), "memory");
+	check_err(gpu->copy(r->device, r->ctrl, &ctrl, sizeof(ctrl)), "copy");
+	check_err(gpu->mem_alloc(r->device, max_bytes, &r->buf), "memory");
 	share_scratch(r, &ctrl);
 	host.ctrl = r->ctrl;
-	must(shunt_plan_exec_create(&host, plan, &r->exec), "exec");
-	must(shunt_plan_exec_prepare(r->exec, max_bytes, &why), "prepare");
+	check_err(shunt_plan_exec_create(&host, plan, &r->exec), "exec");
+	check_err(shunt_plan_exec_prepare(r->exec, max_bytes, &reason), "prepare");
 	for (uint64_t bytes = min_bytes; bytes <= max_bytes; bytes *= 2)
-		one_size(r, bytes, values);
+		run_size(r, bytes, values);
 	pthread_barrier_wait(&barrier);
 	shunt_plan_exec_destroy(r->exec);
 	leave_scratch(r);
@@ -293,8 +294,8 @@ int main(int argc, char **argv)
 	struct rank rank[MAX];
 	pthread_t thread[MAX];
 	struct shunt_gpu_info info;
-	char why[256], *text;
-	static const char *const wires[] = { "lines", "ll16", "ll8" };
+	char reason[256], *text;
+	static const char *const ll_formats[] = { "ll128", "ll16", "ll8" };
 	int ranks, plan_blocks, devices = 0;
 
 	if (argc < 2)
@@ -304,18 +305,18 @@ int main(int argc, char **argv)
 	if (argc > 3)
 		max_bytes = strtoull(argv[3], NULL, 0);
 	for (int i = 0; i < 3 && argc > 4; i++)
-		if (!strcmp(argv[4], wires[i]))
-			wire = (enum shunt_plan_wire)i;
+		if (!strcmp(argv[4], ll_formats[i]))
+			ll_format = (enum shunt_plan_ll_format)i;
 	if (sscanf(argv[1], "twoshot:%d:%d", &ranks, &plan_blocks) == 2) {
 		text = plan_twoshot(ranks, plan_blocks, "sum");
-		if (shunt_plan_load_buffer("twoshot", text, strlen(text), &plan, why, sizeof(why)))
+		if (shunt_plan_load_buffer("twoshot", text, strlen(text), &plan, reason, sizeof(reason)))
 			plan = NULL;
 		free(text);
-	} else if (shunt_plan_load_file(argv[1], &plan, why, sizeof(why))) {
+	} else if (shunt_plan_load_file(argv[1], &plan, reason, sizeof(reason))) {
 		plan = NULL;
 	}
 	if (!plan) {
-		fprintf(stderr, "%s\n", why);
+		fprintf(stderr, "%s\n", reason);
 		return 2;
 	}
 	n = (int)plan->nranks;
@@ -329,14 +330,14 @@ int main(int argc, char **argv)
 		threads = 64;
 	}
 	printf("plan %s, %d ranks on %d %s, packets as %s\n", plan->name, n, devices < n ? devices : n, info.name,
-	    wire == SHUNT_PLAN_WIRE_LINES && !plan->lines ? "ll16" : wires[wire]);
+	    ll_format == SHUNT_PLAN_LL_FORMAT_LL128 && !plan->ll128 ? "ll16" : ll_formats[ll_format]);
 	pthread_barrier_init(&barrier, NULL, (unsigned)n);
 	for (int r = 0; r < n; r++) {
 		rank[r] = (struct rank){ .rank = r, .device = r % devices };
-		must(-pthread_create(&thread[r], NULL, rank_main, &rank[r]), "thread");
+		check_err(-pthread_create(&thread[r], NULL, rank_main, &rank[r]), "thread");
 	}
 	for (int r = 0; r < n; r++)
 		pthread_join(thread[r], NULL);
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	return bad;
 }

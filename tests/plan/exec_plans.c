@@ -14,7 +14,7 @@ struct text {
 	const char *channel, *buffers;
 };
 
-static void begin(
+static void begin_plan(
     struct text *t, int n, const char *name, const char *collective, const char *protocol, bool inplace, bool twice)
 {
 	memset(t, 0, sizeof(*t));
@@ -27,7 +27,7 @@ static void begin(
 	fprintf(t->f, "\"num_threads_per_block\":256,\"gpus\":[");
 }
 
-static char *end(struct text *t)
+static char *end_plan(struct text *t)
 {
 	char *out;
 	size_t w = 0;
@@ -44,14 +44,14 @@ static char *end(struct text *t)
 }
 
 /* Number of peer p among the others of our rank. */
-static int peer(const struct text *t, int p)
+static int peer_index(const struct text *t, int p)
 {
 	return p < t->rank ? p : p - 1;
 }
 
-static int buffer(const struct text *t, int p, char letter)
+static int buffer_id(const struct text *t, int p, char letter)
 {
-	return peer(t, p) * (int)strlen(t->buffers) + (int)(strchr(t->buffers, letter) - t->buffers);
+	return peer_index(t, p) * (int)strlen(t->buffers) + (int)(strchr(t->buffers, letter) - t->buffers);
 }
 
 /*
@@ -127,13 +127,13 @@ static void block_end(struct text *t)
 	fprintf(t->f, "]},");
 }
 
-static void nop(struct text *t)
+static void write_nop(struct text *t)
 {
 	fprintf(t->f, "{\"name\":\"nop\"},");
 }
 
 /* signal, wait, flush on channels from .. to - 1 of the block. */
-static void channels(struct text *t, const char *name, int from, int to)
+static void write_channels(struct text *t, const char *name, int from, int to)
 {
 	fprintf(t->f, "{\"name\":\"%s\",\"channel_type\":\"%s\",\"channel_ids\":[", name, t->channel);
 	for (int i = from; i < to; i++)
@@ -149,12 +149,12 @@ static void local_copy(struct text *t, const char *name, char from, int i, char 
 	fprintf(t->f, "{\"name\":\"%s\",\"src_buff\":[" LOCAL "],\"dst_buff\":[" LOCAL "]},", name, from, i, to, j);
 }
 
-static void put(struct text *t, const char *name, char from, int i, int p, char to, int j)
+static void write_put(struct text *t, const char *name, char from, int i, int p, char to, int j)
 {
 	fprintf(t->f, "{\"name\":\"%s\",\"channel_type\":\"%s\",\"src_buff\":[" LOCAL "],\"dst_buff\":[" REMOTE "]",
-	    name, t->channel, from, i, buffer(t, p, to), j);
+	    name, t->channel, from, i, buffer_id(t, p, to), j);
 	if (!strcmp(t->channel, "port"))
-		fprintf(t->f, ",\"channel_ids\":[%d]", peer(t, p));
+		fprintf(t->f, ",\"channel_ids\":[%d]", peer_index(t, p));
 	fprintf(t->f, "},");
 }
 
@@ -162,14 +162,14 @@ char *plan_twoshot(int n, int blocks, const char *redop)
 {
 	struct text t;
 
-	begin(&t, n, "twoshot", "allreduce", "LL", true, true);
+	begin_plan(&t, n, "twoshot", "allreduce", "LL", true, true);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, n * blocks, n * blocks, 2 * n * blocks, "memory", 1, "s", "");
 		for (int b = 0; b < blocks; b++) {
 			block_begin(&t, b, 0, n - 1, 0);
 			for (int p = 0; p < n; p++)
 				if (p != r)
-					put(&t, "ppkt", 'i', p * blocks + b, p, 's', r * blocks + b);
+					write_put(&t, "ppkt", 'i', p * blocks + b, p, 's', r * blocks + b);
 			fprintf(t.f,
 			    "{\"name\":\"respkt\",\"channel_type\":\"memory\",\"reduce_op\":\"%s\",\"src_buff\":"
 			    "[" LOCAL,
@@ -180,7 +180,7 @@ char *plan_twoshot(int n, int blocks, const char *redop)
 			fprintf(t.f, "],\"dst_buff\":[" LOCAL, 'i', r * blocks + b);
 			for (int p = 0; p < n; p++)
 				if (p != r)
-					fprintf(t.f, REMOTE, buffer(&t, p, 's'), (n + r) * blocks + b);
+					fprintf(t.f, REMOTE, buffer_id(&t, p, 's'), (n + r) * blocks + b);
 			fprintf(t.f, "]},");
 			for (int p = 0; p < n; p++)
 				if (p != r)
@@ -189,14 +189,14 @@ char *plan_twoshot(int n, int blocks, const char *redop)
 		}
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_get(int n)
 {
 	struct text t;
 
-	begin(&t, n, "get", "allgather", "Simple", false, false);
+	begin_plan(&t, n, "get", "allgather", "Simple", false, false);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, 1, n, 0, "memory", 1, "i", "");
 		block_begin(&t, 0, 0, n - 1, 0);
@@ -206,47 +206,47 @@ char *plan_get(int n)
 				fprintf(t.f,
 				    "{\"name\":\"get\",\"channel_type\":\"memory\",\"src_buff\":[" REMOTE
 				    "],\"dst_buff\":[" LOCAL "]},",
-				    buffer(&t, p, 'i'), 0, 'o', p);
+				    buffer_id(&t, p, 'i'), 0, 'o', p);
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_acks(int n)
 {
 	struct text t;
 
-	begin(&t, n, "acks", "allgather", "Simple", false, false);
+	begin_plan(&t, n, "acks", "allgather", "Simple", false, false);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, 1, n, n, "memory", 2, "s", "");
 		for (int p = 0; p < n; p++) {
 			if (p == r)
 				continue;
-			block_begin(&t, peer(&t, p), 2 * peer(&t, p), 2, 0);
-			if (!peer(&t, p))
+			block_begin(&t, peer_index(&t, p), 2 * peer_index(&t, p), 2, 0);
+			if (!peer_index(&t, p))
 				local_copy(&t, "copy", 'i', 0, 'o', r);
-			put(&t, "put", 'i', 0, p, 's', r);
-			nop(&t);
-			channels(&t, "signal", 0, 1);
-			channels(&t, "wait", 0, 1);
-			nop(&t);
+			write_put(&t, "put", 'i', 0, p, 's', r);
+			write_nop(&t);
+			write_channels(&t, "signal", 0, 1);
+			write_channels(&t, "wait", 0, 1);
+			write_nop(&t);
 			local_copy(&t, "copy", 's', p, 'o', p);
-			nop(&t);
-			channels(&t, "signal", 1, 2);
-			channels(&t, "wait", 1, 2);
+			write_nop(&t);
+			write_channels(&t, "signal", 1, 2);
+			write_channels(&t, "wait", 1, 2);
 			block_end(&t);
 		}
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_switch(int n)
 {
 	struct text t;
 
-	begin(&t, n, "switch", "allreduce", "Simple", false, false);
+	begin_plan(&t, n, "switch", "allreduce", "Simple", false, false);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, n, n, 1, "memory", 1, "", "io");
 		block_begin(&t, 0, 0, n - 1, 2);
@@ -255,26 +255,26 @@ char *plan_switch(int n)
 		    "d,\"type\":\"s\",\"index\":0,"
 		    "\"size\":1},\"channel_ids\":[0],\"channel_type\":\"switch\",\"reduce_op\":\"sum\"},",
 		    r, r);
-		nop(&t);
+		write_nop(&t);
 		fprintf(t.f,
 		    "{\"name\":\"gstore\",\"channel_type\":\"switch\",\"src_buff\":[" LOCAL
 		    "],\"dst_buff\":[{\"switch_channel_id\":1,\"index\":%d,"
 		    "\"size\":1}]},",
 		    's', 0, r);
-		nop(&t);
-		channels(&t, "signal", 0, n - 1);
-		channels(&t, "wait", 0, n - 1);
+		write_nop(&t);
+		write_channels(&t, "signal", 0, n - 1);
+		write_channels(&t, "wait", 0, n - 1);
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_port(int n, int inplace)
 {
 	struct text t;
 
-	begin(&t, n, "port", "allgather", "Simple", inplace, false);
+	begin_plan(&t, n, "port", "allgather", "Simple", inplace, false);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, 1, n, 0, "port", 1, "o", "");
 		block_begin(&t, 0, 0, n - 1, 0);
@@ -282,30 +282,30 @@ char *plan_port(int n, int inplace)
 			local_copy(&t, "copy", 'i', 0, 'o', r);
 		for (int p = 0; p < n; p++)
 			if (p != r && p % 2)
-				put(&t, "pws", inplace ? 'o' : 'i', inplace ? r : 0, p, 'o', r);
+				write_put(&t, "pws", inplace ? 'o' : 'i', inplace ? r : 0, p, 'o', r);
 		for (int p = 0; p < n; p++)
 			if (p != r && p % 2 == 0) {
-				put(&t, "put", inplace ? 'o' : 'i', inplace ? r : 0, p, 'o', r);
-				channels(&t, "signal", peer(&t, p), peer(&t, p) + 1);
+				write_put(&t, "put", inplace ? 'o' : 'i', inplace ? r : 0, p, 'o', r);
+				write_channels(&t, "signal", peer_index(&t, p), peer_index(&t, p) + 1);
 			}
-		channels(&t, "flush", 0, n - 1);
-		channels(&t, "wait", 0, n - 1);
+		write_channels(&t, "flush", 0, n - 1);
+		write_channels(&t, "wait", 0, n - 1);
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_long(int count)
 {
 	struct text t;
 
-	begin(&t, 2, "long", "allgather", "LL", false, true);
+	begin_plan(&t, 2, "long", "allgather", "LL", false, true);
 	for (int r = 0; r < 2; r++) {
 		gpu_begin(&t, r, count, 2 * count, count, "memory", 1, "s", "");
 		block_begin(&t, 0, 0, 1, 0);
 		for (int i = 0; i < count; i++)
-			put(&t, "ppkt", 'i', i, 1 - r, 's', i);
+			write_put(&t, "ppkt", 'i', i, 1 - r, 's', i);
 		for (int i = 0; i < count; i++) {
 			local_copy(&t, "copy", 'i', i, 'o', r * count + i);
 			local_copy(&t, "upkt", 's', i, 'o', (1 - r) * count + i);
@@ -313,14 +313,14 @@ char *plan_long(int count)
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_windows(int window)
 {
 	struct text t;
 
-	begin(&t, 1, "windows", "allreduce", "Simple", false, false);
+	begin_plan(&t, 1, "windows", "allreduce", "Simple", false, false);
 	gpu_begin(&t, 0, 2, 2, 2, "memory", 0, "", "");
 	for (int b = 0; b < 2; b++) {
 		block_begin(&t, b, 0, 0, 0);
@@ -328,28 +328,28 @@ char *plan_windows(int window)
 		    window);
 		if (b) {
 			fprintf(t.f, "{\"name\":\"sem_acquire\",\"semaphore_ids\":[0]},");
-			nop(&t);
+			write_nop(&t);
 		}
 		fprintf(t.f,
 		    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"%c\",\"index\":0,\"size\":2}],\"dst_buff\":[{"
 		    "\"type\":\"%c\",\"index\":0,\"size\":2}]},",
 		    b ? 's' : 'i', b ? 'o' : 's');
 		if (!b) {
-			nop(&t);
+			write_nop(&t);
 			fprintf(t.f, "{\"name\":\"sem_release\",\"semaphore_ids\":[0]},");
 		}
 		fprintf(t.f, "]}");
 		block_end(&t);
 	}
 	gpu_end(&t, ",\"semaphores\":[{\"init_value\":0}]");
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_packed(void)
 {
 	struct text t;
 
-	begin(&t, 1, "packed", "custom", "LL", false, true);
+	begin_plan(&t, 1, "packed", "custom", "LL", false, true);
 	gpu_begin(&t, 0, 1, 3, 1, "memory", 0, "", "");
 	block_begin(&t, 0, 0, 0, 0);
 	local_copy(&t, "copy", 'i', 0, 'o', 0);
@@ -358,7 +358,7 @@ char *plan_packed(void)
 	local_copy(&t, "copy", 'o', 1, 'o', 2);
 	block_end(&t);
 	gpu_end(&t, "");
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_mixed(void)
@@ -366,7 +366,7 @@ char *plan_mixed(void)
 	static const char *const redops[] = { "max", "prod" };
 	struct text t;
 
-	begin(&t, 1, "mixed", "custom", "Simple", false, false);
+	begin_plan(&t, 1, "mixed", "custom", "Simple", false, false);
 	gpu_begin(&t, 0, 3, 2, 0, "memory", 0, "", "");
 	block_begin(&t, 0, 0, 0, 0);
 	for (int i = 0; i < 2; i++)
@@ -376,14 +376,14 @@ char *plan_mixed(void)
 		    redops[i], 'i', 0, 'i', 1, 'i', 2, 'o', i);
 	block_end(&t);
 	gpu_end(&t, "");
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_scatter(int n)
 {
 	struct text t;
 
-	begin(&t, n, "scatter", "reducescatter", "Simple", true, false);
+	begin_plan(&t, n, "scatter", "reducescatter", "Simple", true, false);
 	for (int r = 0; r < n; r++) {
 		gpu_begin(&t, r, n, 1, 0, "memory", 1, "i", "");
 		block_begin(&t, 0, 0, n - 1, 0);
@@ -391,12 +391,12 @@ char *plan_scatter(int n)
 		    'i', r);
 		for (int p = 0; p < n; p++)
 			if (p != r)
-				fprintf(t.f, REMOTE, buffer(&t, p, 'i'), r);
+				fprintf(t.f, REMOTE, buffer_id(&t, p, 'i'), r);
 		fprintf(t.f, "],\"dst_buff\":[" LOCAL "]},", 'i', r);
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_parts(int scatter)
@@ -404,36 +404,36 @@ char *plan_parts(int scatter)
 	const char *buffer = scatter ? "o" : "i";
 	struct text t;
 
-	begin(&t, 2, "parts", scatter ? "reducescatter" : "allgather", "Simple", true, false);
+	begin_plan(&t, 2, "parts", scatter ? "reducescatter" : "allgather", "Simple", true, false);
 	for (int r = 0; r < 2; r++) {
 		gpu_begin(&t, r, !scatter, scatter, 1, "memory", 1, buffer, "");
 		block_begin(&t, 0, 0, 1, 0);
 		local_copy(&t, "copy", buffer[0], 0, 's', 0);
-		nop(&t);
-		channels(&t, "signal", 0, 1);
-		channels(&t, "wait", 0, 1);
-		nop(&t);
-		put(&t, "put", 's', 0, 1 - r, buffer[0], 0);
-		nop(&t);
-		channels(&t, "signal", 0, 1);
-		channels(&t, "wait", 0, 1);
+		write_nop(&t);
+		write_channels(&t, "signal", 0, 1);
+		write_channels(&t, "wait", 0, 1);
+		write_nop(&t);
+		write_put(&t, "put", 's', 0, 1 - r, buffer[0], 0);
+		write_nop(&t);
+		write_channels(&t, "signal", 0, 1);
+		write_channels(&t, "wait", 0, 1);
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }
 
 char *plan_staged(void)
 {
 	struct text t;
 
-	begin(&t, 2, "staged", "allreduce", "LL", true, true);
+	begin_plan(&t, 2, "staged", "allreduce", "LL", true, true);
 	for (int r = 0; r < 2; r++) {
 		gpu_begin(&t, r, 1, 1, 3, "memory", 1, "s", "");
 		block_begin(&t, 0, 0, 1, 0);
 		local_copy(&t, "copy", 'i', 0, 's', 2);
-		nop(&t);
-		put(&t, "ppkt", 's', 2, 1 - r, 's', 0);
+		write_nop(&t);
+		write_put(&t, "ppkt", 's', 2, 1 - r, 's', 0);
 		fprintf(t.f,
 		    "{\"name\":\"repkt\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL LOCAL "],\"dst_buff\":[" LOCAL
 		    "]},",
@@ -441,5 +441,5 @@ char *plan_staged(void)
 		block_end(&t);
 		gpu_end(&t, "");
 	}
-	return end(&t);
+	return end_plan(&t);
 }

@@ -19,8 +19,8 @@ static const char *slice_wrong(
 	WANT(s->buffer < SHUNT_PLAN_NBUFFERS);
 	WANT(s->size == size && size >= 1);
 	WANT(p->part_chunks > 0);
-	WANT(!s->packet || (s->buffer == SHUNT_PLAN_SCRATCH && p->packets));
-	if (s->place == SHUNT_PLAN_MULTI) {
+	WANT(!s->packet || (s->buffer == SHUNT_PLAN_SCRATCH && p->ll));
+	if (s->place == SHUNT_PLAN_MULTICAST) {
 		WANT(s->target < own->nswitches);
 		WANT(own->switches[s->target].buffer == s->buffer);
 		for (uint32_t m = 0; m < own->switches[s->target].nranks; m++) {
@@ -161,18 +161,18 @@ const char *plan_model_wrong(const struct shunt_plan *p)
 int plan_model_try(const void *text, size_t bytes)
 {
 	struct shunt_plan *plan = NULL;
-	char why[600] = "untouched";
-	int err = shunt_plan_load_buffer("fuzz", text, bytes, &plan, why, sizeof(why));
+	char reason[600] = "untouched";
+	int err = shunt_plan_load_buffer("fuzz", text, bytes, &plan, reason, sizeof(reason));
 	const char *wrong = NULL;
 
 	if (!err)
 		wrong = plan_model_wrong(plan);
-	else if (plan || err > 0 || strncmp(why, "fuzz: ", 6) || strlen(why) < 10 || strchr(why, '\n'))
-		wrong = why;
+	else if (plan || err > 0 || strncmp(reason, "fuzz: ", 6) || strlen(reason) < 10 || strchr(reason, '\n'))
+		wrong = reason;
 	if (wrong) {
 		fprintf(stderr, "plan %s: %s\n", err ? "refused" : "loaded", wrong);
 		abort();
 	}
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	return err;
 }

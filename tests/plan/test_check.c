@@ -3,7 +3,7 @@
 #include "edit.h"
 #include "model.h"
 
-static char why[1200];
+static char reason[1200];
 
 static void assert_says(const char *text, const char *part)
 {
@@ -264,7 +264,7 @@ static const struct change changes[] = {
 	    NULL },
 };
 
-static void test_check_wrong_plans_are_told_apart(void **state)
+static void test_check_invalid_plans_are_refused(void **state)
 {
 	unsigned bad = 0;
 
@@ -276,23 +276,23 @@ static void test_check_wrong_plans_are_told_apart(void **state)
 
 		for (int e = 0; e < 5 && c->edits[e].path; e++)
 			edit_text(root, c->edits[e].path, c->edits[e].value);
-		strcpy(why, "loaded");
-		err = edit_load(root, &plan, why, sizeof(why));
-		if ((err != 0) != (c->says != NULL) || (c->says && (err != -EINVAL || !strstr(why, c->says)))) {
+		strcpy(reason, "loaded");
+		err = edit_load(root, &plan, reason, sizeof(reason));
+		if ((err != 0) != (c->says != NULL) || (c->says && (err != -EINVAL || !strstr(reason, c->says)))) {
 			print_error("%s with %s = %s\n  gives    %s\n  expected %s\n", c->plan, c->edits[0].path,
-			    c->edits[0].value, why, c->says ? c->says : "loaded");
+			    c->edits[0].value, reason, c->says ? c->says : "loaded");
 			bad++;
 		}
 		if (!err)
 			assert_null(plan_model_wrong(plan));
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 		json_decref(root);
 	}
 	assert_int_equal(bad, 0);
 }
 
 /* Both ranks wait before they signal. */
-static void test_check_run_circle_is_told_with_everyone_in_it(void **state)
+static void test_check_deadlock_cycle_is_reported_with_every_block(void **state)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -304,9 +304,9 @@ static void test_check_run_circle_is_told_with_everyone_in_it(void **state)
 		snprintf(path, sizeof(path), "gpus/%d/threadblocks/0/ops/1/name", r);
 		edit_text(root, path, "\"rlxsignal\"");
 	}
-	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-	assert_string_equal(why,
-	    "plan: rank 0, block 0, operation 0 (rlxwait): waits in a circle, expected an order in which all "
+	assert_int_equal(edit_load(root, &plan, reason, sizeof(reason)), -EINVAL);
+	assert_string_equal(reason,
+	    "plan: rank 0, block 0, operation 0 (rlxwait): waits in a cycle, expected an order in which all "
 	    "can run: for signal 1 on "
 	    "its memory channel 0, from channel 0 of rank 1; rank 1, block 0 would give it in operation 1 "
 	    "(rlxsignal) but waits in operation 0 (rlxwait) for "
@@ -316,7 +316,7 @@ static void test_check_run_circle_is_told_with_everyone_in_it(void **state)
 }
 
 /* Every block waits for the next one's packets, all around, before it writes its own. */
-static void test_check_run_circle_of_packets_is_found(void **state)
+static void test_check_deadlock_cycle_of_packets_is_found(void **state)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *plan = NULL;
@@ -327,16 +327,16 @@ static void test_check_run_circle_of_packets_is_found(void **state)
 		json_array_append(ops, json_array_get(ops, 0));
 		json_array_remove(ops, 0);
 	}
-	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-	assert_says(why, "rank 0, block 0, operation 0 (repkt): waits in a circle");
-	assert_says(why,
+	assert_int_equal(edit_load(root, &plan, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "rank 0, block 0, operation 0 (repkt): waits in a cycle");
+	assert_says(reason,
 	    "packets in its scratch, chunk 0; rank 1, block 0 would give it in operation 1 (ppkt) but waits in "
 	    "operation 0 (repkt)");
 	json_decref(root);
 }
 
 /* Two blocks of one rank hold a semaphore each and want the other's. */
-static void test_check_run_semaphores_in_a_circle_are_found(void **state)
+static void test_check_deadlock_cycle_of_semaphores_is_found(void **state)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -347,19 +347,19 @@ static void test_check_run_semaphores_in_a_circle_are_found(void **state)
 	edit_text(root, "gpus/0/threadblocks/1/ops",
 	    "[{\"name\":\"sem_acquire\",\"semaphore_ids\":[1]},{\"name\":\"sem_release\",\"semaphore_ids\":[0]}]");
 	edit_text(root, "gpus/1/threadblocks", "[]");
-	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-	assert_says(why, "rank 0, block 0, operation 0 (sem_acquire): waits in a circle");
+	assert_int_equal(edit_load(root, &plan, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "rank 0, block 0, operation 0 (sem_acquire): waits in a cycle");
 	/* The same the right way round. */
 	edit_text(root, "gpus/0/threadblocks/1/ops",
 	    "[{\"name\":\"sem_release\",\"semaphore_ids\":[0]},{\"name\":\"sem_acquire\",\"semaphore_ids\":[1]}]");
-	if (edit_load(root, &plan, why, sizeof(why)))
-		fail_msg("%s", why);
-	shunt_plan_drop(plan);
+	if (edit_load(root, &plan, reason, sizeof(reason)))
+		fail_msg("%s", reason);
+	shunt_plan_unref(plan);
 	json_decref(root);
 }
 
 /* A barrier that only half of the blocks reach, because the other half waits for a signal that comes after it. */
-static void test_check_run_circle_through_a_barrier_is_found(void **state)
+static void test_check_deadlock_cycle_through_a_barrier_is_found(void **state)
 {
 	json_t *root = edit_open("allgather_put_2");
 	struct shunt_plan *plan = NULL;
@@ -373,15 +373,15 @@ static void test_check_run_circle_through_a_barrier_is_found(void **state)
 	    root, "gpus/0/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
 	edit_text(root, "gpus/0/threadblocks/1/ops/7", "");
 	assert_int_equal(json_array_size(ops), 8);
-	if (edit_load(root, &plan, why, sizeof(why)))
-		fail_msg("%s", why); /* rank 1 does not wait for rank 0 there */
-	shunt_plan_drop(plan);
+	if (edit_load(root, &plan, reason, sizeof(reason)))
+		fail_msg("%s", reason); /* rank 1 does not wait for rank 0 there */
+	shunt_plan_unref(plan);
 	plan = NULL;
 	edit_text(
 	    root, "gpus/1/threadblocks/1/ops/4", "{\"name\":\"wait\",\"channel_ids\":[0],\"channel_type\":\"memory\"}");
 	edit_text(root, "gpus/1/threadblocks/1/ops/7", "");
-	assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-	assert_says(why, "waits in a circle");
+	assert_int_equal(edit_load(root, &plan, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "waits in a cycle");
 	json_decref(root);
 }
 
@@ -410,7 +410,7 @@ static json_t *ring(unsigned nranks, bool open)
 	return root;
 }
 
-static void test_check_run_long_circles_are_cut_in_the_text(void **state)
+static void test_check_deadlock_long_cycles_are_cut_in_the_text(void **state)
 {
 	static const unsigned sizes[] = { 3, 5, 64, 100, SHUNT_PLAN_MAX_RANKS };
 
@@ -418,22 +418,22 @@ static void test_check_run_long_circles_are_cut_in_the_text(void **state)
 		struct shunt_plan *plan = NULL;
 		json_t *root = ring(sizes[i], true);
 
-		if (edit_load(root, &plan, why, sizeof(why)))
-			fail_msg("%u: %s", sizes[i], why);
+		if (edit_load(root, &plan, reason, sizeof(reason)))
+			fail_msg("%u: %s", sizes[i], reason);
 		assert_int_equal(plan->nranks, sizes[i]);
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 		plan = NULL;
 		json_decref(root);
 		root = ring(sizes[i], false);
-		assert_int_equal(edit_load(root, &plan, why, sizeof(why)), -EINVAL);
-		assert_says(why, "waits in a circle");
-		assert_true(strlen(why) < 1000);
+		assert_int_equal(edit_load(root, &plan, reason, sizeof(reason)), -EINVAL);
+		assert_says(reason, "waits in a cycle");
+		assert_true(strlen(reason) < 1000);
 		json_decref(root);
 	}
 }
 
 /* Time must follow the size of the text, not what numbers in it say. */
-static void test_check_run_work_is_limited(void **state)
+static void test_check_deadlock_work_is_limited(void **state)
 {
 	static const char *const values[] = { "16", "64", "4096", "9223372036854775792" };
 	json_t *root = edit_open("sendrecv_pipeline_2");
@@ -454,26 +454,26 @@ static void test_check_run_work_is_limited(void **state)
 					    "gpus/%d/threadblocks/%d/ops/%d/iter_context/num_chunks", r, b, b ? 0 : 2);
 					edit_set(root, path, json_integer((json_int_t)chunks));
 				}
-			(void)edit_load(root, &plan, why, sizeof(why));
-			shunt_plan_drop(plan);
+			(void)edit_load(root, &plan, reason, sizeof(reason));
+			shunt_plan_unref(plan);
 		}
 	json_decref(root);
 	assert_true(unit_now_ms() - start < 60000);
 }
 
-static bool in_lines(json_t *root, uint64_t dense)
+static bool uses_ll128(json_t *root, uint64_t dense)
 {
 	struct shunt_plan *plan = NULL;
-	bool lines;
+	bool ll128;
 
-	if (edit_load(root, &plan, why, sizeof(why)))
-		fail_msg("%s", why);
-	lines = plan->lines;
-	if (lines)
+	if (edit_load(root, &plan, reason, sizeof(reason)))
+		fail_msg("%s", reason);
+	ll128 = plan->ll128;
+	if (ll128)
 		assert_int_equal(plan->dense, dense);
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	json_decref(root);
-	return lines;
+	return ll128;
 }
 
 static json_t *changed(const char *name, const char *path, const char *value)
@@ -485,15 +485,15 @@ static json_t *changed(const char *name, const char *path, const char *value)
 }
 
 /* Packets may travel in other pieces if all that read a range read the very range that was written. */
-static void test_check_lines_follow_from_ranges_of_packets(void **state)
+static void test_check_ll128_follows_from_ranges_of_packets(void **state)
 {
 	json_t *root;
 
-	assert_true(in_lines(edit_open("allreduce_oneshot_2"), 4));
-	assert_true(in_lines(changed("allreduce_oneshot_2", "buffer_alignment", "32"), 2));
-	assert_true(in_lines(changed("allreduce_oneshot_2", "buffer_alignment", "64"), 1));
+	assert_true(uses_ll128(edit_open("allreduce_oneshot_2"), 4));
+	assert_true(uses_ll128(changed("allreduce_oneshot_2", "buffer_alignment", "32"), 2));
+	assert_true(uses_ll128(changed("allreduce_oneshot_2", "buffer_alignment", "64"), 1));
 	/* No packets at all. */
-	assert_false(in_lines(edit_open("allgather_put_2"), 0));
+	assert_false(uses_ll128(edit_open("allgather_put_2"), 0));
 	/* Written by two blocks, a half each, and read by one; and then by as many. */
 	root = edit_open("allreduce_oneshot_2");
 	for (int r = 0; r < 2; r++) {
@@ -511,7 +511,7 @@ static void test_check_lines_follow_from_ranges_of_packets(void **state)
 			edit_text(root, path, b ? "{\"tb_id\":1,\"tbg_size\":2}" : "{\"tb_id\":0,\"tbg_size\":2}");
 		}
 	}
-	assert_false(in_lines(json_incref(root), 0));
+	assert_false(uses_ll128(json_incref(root), 0));
 	for (int r = 0; r < 2; r++)
 		for (int b = 0; b < 2; b++) {
 			char path[96];
@@ -522,31 +522,31 @@ static void test_check_lines_follow_from_ranges_of_packets(void **state)
 			snprintf(path, sizeof(path), "gpus/%d/threadblocks/%d/ops/1/tbg_info", r, b);
 			edit_text(root, path, b ? "{\"tb_id\":1,\"tbg_size\":2}" : "{\"tb_id\":0,\"tbg_size\":2}");
 		}
-	assert_true(in_lines(root, 8));
+	assert_true(uses_ll128(root, 8));
 	/* Written twice. */
 	root = edit_open("allreduce_oneshot_2");
 	edit_set(root, OP0 "2", json_deep_copy(edit_at(root, OP0 "0")));
-	assert_false(in_lines(root, 0));
+	assert_false(uses_ll128(root, 0));
 	/* Something else in scratch. */
 	root = edit_open("allreduce_oneshot_2");
 	edit_text(root, "gpus/0/scratch_chunks", "2");
 	edit_text(root, OP0 "2",
 	    "{\"name\":\"copy\",\"src_buff\":[{\"type\":\"i\",\"index\":0,\"size\":1}],\"dst_buff\":"
 	    "[{\"type\":\"s\",\"index\":1,\"size\":1}]}");
-	assert_false(in_lines(root, 0));
+	assert_false(uses_ll128(root, 0));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_check_wrong_plans_are_told_apart),
-		cmocka_unit_test(test_check_run_circle_is_told_with_everyone_in_it),
-		cmocka_unit_test(test_check_run_circle_of_packets_is_found),
-		cmocka_unit_test(test_check_run_semaphores_in_a_circle_are_found),
-		cmocka_unit_test(test_check_run_circle_through_a_barrier_is_found),
-		cmocka_unit_test(test_check_run_long_circles_are_cut_in_the_text),
-		cmocka_unit_test(test_check_run_work_is_limited),
-		cmocka_unit_test(test_check_lines_follow_from_ranges_of_packets),
+		cmocka_unit_test(test_check_invalid_plans_are_refused),
+		cmocka_unit_test(test_check_deadlock_cycle_is_reported_with_every_block),
+		cmocka_unit_test(test_check_deadlock_cycle_of_packets_is_found),
+		cmocka_unit_test(test_check_deadlock_cycle_of_semaphores_is_found),
+		cmocka_unit_test(test_check_deadlock_cycle_through_a_barrier_is_found),
+		cmocka_unit_test(test_check_deadlock_long_cycles_are_cut_in_the_text),
+		cmocka_unit_test(test_check_deadlock_work_is_limited),
+		cmocka_unit_test(test_check_ll128_follows_from_ranges_of_packets),
 	};
 
 	return cmocka_run_group_tests_name("check", tests, NULL, NULL);

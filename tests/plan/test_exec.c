@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "plan/exec_fleet.h"
+#include "plan/exec_ranks.h"
 #include "plan/exec_plans.h"
 #include "gpu/sim_hooks.h"
 #include "kernels/plan_args.h"
@@ -24,29 +24,29 @@ static bool quick;
 
 static struct shunt_plan *load(char *text)
 {
-	struct shunt_plan *plan = fleet_load_text("test", text, NULL, NULL);
+	struct shunt_plan *plan = exec_load_text("test", text, NULL, NULL);
 
 	free(text);
 	return plan;
 }
 
-static void open_fleet(struct fleet *f, char *text, const struct fleet_options *options)
+static void open_ranks(struct exec_ranks *f, char *text, const struct exec_options *options)
 {
 	struct shunt_plan *plan = load(text);
 
-	fleet_start(f, (int)plan->nranks);
-	fleet_create(f, plan, options);
-	shunt_plan_drop(plan); /* the execs hold it */
+	exec_ranks_start(f, (int)plan->nranks);
+	exec_ranks_create(f, plan, options);
+	shunt_plan_unref(plan); /* the execs hold it */
 }
 
-static void close_fleet(struct fleet *f)
+static void close_ranks(struct exec_ranks *f)
 {
-	fleet_destroy(f);
-	fleet_stop(f);
+	exec_ranks_destroy(f);
+	exec_ranks_stop(f);
 	shunt_sim_set_jitter(0, 0);
 }
 
-static const char *plan_word(enum shunt_redop op)
+static const char *plan_redop_name(enum shunt_redop op)
 {
 	return op == SHUNT_PREMUL || op == SHUNT_AVG ? "sum" : shunt_redop_name(op);
 }
@@ -55,26 +55,27 @@ static void test_exec_every_type_and_op_matches_reference(void **state)
 {
 	static const struct {
 		int ranks;
-		struct fleet_options options;
-	} runs[] = { { 2, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 2, { .wire = SHUNT_PLAN_WIRE_LL16 } },
-		{ 8, { .wire = SHUNT_PLAN_WIRE_LINES } }, { 8, { .wire = SHUNT_PLAN_WIRE_LL16 } } };
+		struct exec_options options;
+	} runs[] = { { 2, { .ll_format = SHUNT_PLAN_LL_FORMAT_LL128 } },
+		{ 2, { .ll_format = SHUNT_PLAN_LL_FORMAT_LL16 } }, { 8, { .ll_format = SHUNT_PLAN_LL_FORMAT_LL128 } },
+		{ 8, { .ll_format = SHUNT_PLAN_LL_FORMAT_LL16 } } };
 
 	for (int i = 0; i < (quick ? 2 : 4); i++)
 		for (int op = 0; op < SHUNT_NREDOPS; op++) {
-			struct fleet f;
+			struct exec_ranks f;
 
-			open_fleet(&f, plan_twoshot(runs[i].ranks, 2, plan_word(op)), &runs[i].options);
+			open_ranks(&f, plan_twoshot(runs[i].ranks, 2, plan_redop_name(op)), &runs[i].options);
 			for (int t = 0; t < SHUNT_NDTYPES; t++) {
 				uint64_t whole = (uint64_t)runs[i].ranks * 2 * 48 / shunt_dtype_bytes[t];
-				struct fleet_job even = { t, op, whole, t & 1, 0, 2, false },
-				                 odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
+				struct exec_job even = { t, op, whole, t & 1, 0, 2, false },
+				                odd = { t, op, whole + 7, !(t & 1), 1, 2, false };
 
 				/* AVG of small floats is exact for powers of two only. */
-				fleet_check(&f, &even, 100 * op + t);
+				exec_ranks_check(&f, &even, 100 * op + t);
 				if (!quick)
-					fleet_check(&f, &odd, 200 * op + t);
+					exec_ranks_check(&f, &odd, 200 * op + t);
 			}
-			close_fleet(&f);
+			close_ranks(&f);
 		}
 }
 
@@ -84,18 +85,18 @@ static void test_exec_every_count_and_alignment_matches_reference(void **state)
 	static const uint64_t counts[] = { 1, 2, 3, 4, 5, 7, 8, 9, 31, 32, 33, 63, 64, 100, 511, 1024, 4097 };
 
 	for (size_t p = 0; p < 4 + 3; p++) {
-		struct fleet f;
+		struct exec_ranks f;
 
-		open_fleet(&f, p < 4 ? plans[p](3) : p < 6 ? plan_port(3, p == 5) : plan_twoshot(3, 2, "sum"), NULL);
+		open_ranks(&f, p < 4 ? plans[p](3) : p < 6 ? plan_port(3, p == 5) : plan_twoshot(3, 2, "sum"), NULL);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
 			for (int skew = 0; skew < (quick ? 1 : 4); skew++) {
-				struct fleet_job j = { SHUNT_F16, SHUNT_SUM, counts[c], (c + skew) & 1,
+				struct exec_job j = { SHUNT_F16, SHUNT_SUM, counts[c], (c + skew) & 1,
 					skew == 2 ? 8 : skew, 2, false };
 
 				if (quick ? c % 4 == p % 4 : skew < 2 || counts[c] < 40)
-					fleet_check(&f, &j, counts[c] * 8 + skew);
+					exec_ranks_check(&f, &j, counts[c] * 8 + skew);
 			}
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
@@ -104,22 +105,22 @@ static void test_exec_graphs_between_eager_launches_match_reference(void **state
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
 	for (int p = 0; p < 4; p++) {
-		struct fleet f;
+		struct exec_ranks f;
 
-		open_fleet(&f, p < 3 ? plans[p](3) : plan_twoshot(3, 2, "sum"), NULL);
+		open_ranks(&f, p < 3 ? plans[p](3) : plan_twoshot(3, 2, "sum"), NULL);
 		for (int i = 0; i < (quick ? 3 : 12); i++) {
-			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0,
+			struct exec_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)(1 + i * 37 % 11 * 24), i & 1, 0,
 				1 + i % 4, i % 3 != 1 };
 
 			shunt_sim_set_jitter((unsigned)i, i % 2 ? 300 : 0);
-			fleet_check(&f, &j, (uint64_t)i);
+			exec_ranks_check(&f, &j, (uint64_t)i);
 		}
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
 /* One launch of one rank on buffers that hold `value`, of count floats; plans of all-reduce only. */
-static void launch_constant(const struct fleet_rank *r, float *send, float *recv, uint64_t count)
+static void launch_constant(const struct exec_rank *r, float *send, float *recv, uint64_t count)
 {
 	struct shunt_plan_call call = { .send = send,
 		.recv = recv,
@@ -133,7 +134,7 @@ static void launch_constant(const struct fleet_rank *r, float *send, float *recv
 }
 
 /* The same of count words, in place. */
-static void launch_words(const struct fleet_rank *r, void *buf, uint64_t count)
+static void launch_words(const struct exec_rank *r, void *buf, uint64_t count)
 {
 	struct shunt_plan_call call = { .send = buf,
 		.recv = buf,
@@ -148,13 +149,13 @@ static void launch_words(const struct fleet_rank *r, void *buf, uint64_t count)
 
 static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **state)
 {
-	struct fleet f;
+	struct exec_ranks f;
 	float *buf[3];
 	void *graph[3];
 	const uint64_t count = 96;
 
-	open_fleet(&f, plan_twoshot(3, 2, "sum"), NULL);
-	assert_int_equal(fleet_prepare(&f, count * 4), 0);
+	open_ranks(&f, plan_twoshot(3, 2, "sum"), NULL);
+	assert_int_equal(exec_ranks_prepare(&f, count * 4), 0);
 	for (int r = 0; r < 3; r++) {
 		void *p;
 
@@ -167,20 +168,20 @@ static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **stat
 	for (int round = 0; round < 6; round++) {
 		if (round % 2) {
 			/* Each time larger than anything before. */
-			struct fleet_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)300000 << round, true, 0, 2, false };
-			void *before = shunt_plan_exec_arena(f.rank[0].exec);
+			struct exec_job j = { SHUNT_F32, SHUNT_SUM, (uint64_t)300000 << round, true, 0, 2, false };
+			void *before = shunt_plan_exec_resources(f.rank[0].exec);
 
 			if (quick && round > 1)
 				break;
-			fleet_check(&f, &j, (uint64_t)round);
-			assert_ptr_not_equal(shunt_plan_exec_arena(f.rank[0].exec), before);
+			exec_ranks_check(&f, &j, (uint64_t)round);
+			assert_ptr_not_equal(shunt_plan_exec_resources(f.rank[0].exec), before);
 		}
 		for (int r = 0; r < 3; r++)
 			for (uint64_t i = 0; i < count; i++)
 				buf[r][i] = (float)(r + round);
 		for (int r = 0; r < 3; r++)
 			assert_int_equal(gpu->graph_launch(r, graph[r], f.rank[r].stream), 0);
-		fleet_wait(&f, "graph");
+		exec_ranks_wait(&f, "graph");
 		for (int r = 0; r < 3; r++)
 			for (uint64_t i = 0; i < count; i++)
 				assert_true(buf[r][i] == (float)(3 + 3 * round));
@@ -189,33 +190,33 @@ static void test_exec_graph_outlives_the_memory_it_was_captured_with(void **stat
 		gpu->graph_destroy(r, graph[r]);
 		gpu->mem_free(buf[r]);
 	}
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 /* Nobody signals in this plan: what a launch reads must be there, and stay until all have read it. */
 static void test_exec_plan_without_signals_sees_every_launchs_data(void **state)
 {
-	struct fleet f;
+	struct exec_ranks f;
 
-	open_fleet(&f, plan_get(4), NULL);
+	open_ranks(&f, plan_get(4), NULL);
 	for (unsigned seed = 1; seed <= (quick ? 2u : 10u); seed++) {
-		struct fleet_job j = { SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false };
+		struct exec_job j = { SHUNT_U8, SHUNT_SUM, 4096, false, 0, 6, false };
 
 		shunt_sim_set_jitter(seed, 1500);
-		fleet_check(&f, &j, seed);
+		exec_ranks_check(&f, &j, seed);
 	}
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 /* A rank that is ahead with large chunks writes where others' small ones may not have been read. */
 static void test_exec_alternating_sizes_do_not_overtake(void **state)
 {
-	struct fleet f;
+	struct exec_ranks f;
 	const uint64_t small = 16, large = 4096;
 	char *in[3][24], *out[3][24];
 
-	open_fleet(&f, plan_acks(3), NULL);
-	assert_int_equal(fleet_prepare(&f, 3 * large), 0);
+	open_ranks(&f, plan_acks(3), NULL);
+	assert_int_equal(exec_ranks_prepare(&f, 3 * large), 0);
 	for (unsigned seed = 1; seed <= (quick ? 2u : 10u); seed++) {
 		shunt_sim_set_jitter(seed, 1500);
 		for (int r = 0; r < 3; r++)
@@ -240,7 +241,7 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 
 				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 			}
-		fleet_wait(&f, "alternating sizes");
+		exec_ranks_wait(&f, "alternating sizes");
 		for (int i = 0; i < 24; i++)
 			for (int r = 0; r < 3; r++) {
 				uint64_t bytes = i % 2 ? large : small;
@@ -254,7 +255,7 @@ static void test_exec_alternating_sizes_do_not_overtake(void **state)
 			for (int i = 0; i < 24; i++)
 				gpu->mem_free(in[r][i]);
 	}
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 static void test_exec_windows_and_semaphores_cover_all_sizes(void **state)
@@ -262,38 +263,38 @@ static void test_exec_windows_and_semaphores_cover_all_sizes(void **state)
 	static const uint64_t counts[] = { 1, 15, 16, 17, 48, 63, 64, 65, 500, 8000 };
 
 	for (int window = 16; window <= 48; window += 32) {
-		struct fleet f;
+		struct exec_ranks f;
 
-		open_fleet(&f, plan_windows(window), NULL);
+		open_ranks(&f, plan_windows(window), NULL);
 		for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-			struct fleet_job j = { SHUNT_I32, SHUNT_SUM, counts[c], c & 1, 0, 3, false };
+			struct exec_job j = { SHUNT_I32, SHUNT_SUM, counts[c], c & 1, 0, 3, false };
 
 			shunt_sim_set_jitter((unsigned)c, 100);
 			if (!quick || counts[c] < 100)
-				fleet_check(&f, &j, c);
+				exec_ranks_check(&f, &j, c);
 		}
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
-/* Longer than the part of shared memory that images are kept in. */
+/* Longer than the part of shared memory that bytecode is kept in. */
 static void test_exec_long_program_runs_from_device_memory(void **state)
 {
-	struct fleet_job j = { SHUNT_I64, SHUNT_SUM, 400 * 4 + 3, false, 0, 3, false };
-	struct fleet f;
+	struct exec_job j = { SHUNT_I64, SHUNT_SUM, 400 * 4 + 3, false, 0, 3, false };
+	struct exec_ranks f;
 
-	open_fleet(&f, plan_long(200), NULL);
-	fleet_check(&f, &j, 1);
-	close_fleet(&f);
+	open_ranks(&f, plan_long(200), NULL);
+	exec_ranks_check(&f, &j, 1);
+	close_ranks(&f);
 }
 
 static void test_exec_mixed_operators_follow_the_plan(void **state)
 {
-	struct fleet f;
+	struct exec_ranks f;
 	float *in, *out;
 	void *p;
 
-	open_fleet(&f, plan_mixed(), NULL);
+	open_ranks(&f, plan_mixed(), NULL);
 	assert_int_equal(gpu->mem_alloc(0, 5 * 64 * 4, &p), 0);
 	in = p;
 	out = in + 3 * 64;
@@ -310,13 +311,13 @@ static void test_exec_mixed_operators_follow_the_plan(void **state)
 		.dtype = SHUNT_F32,
 		.stream = f.rank[0].stream };
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
-	fleet_wait(&f, "mixed");
+	exec_ranks_wait(&f, "mixed");
 	for (int i = 0; i < 64; i++) {
 		assert_true(out[i] == (float)(i > 32 - i ? i : 32 - i));
 		assert_true(out[64 + i] == (float)(i * (32 - i) * -2));
 	}
 	gpu->mem_free(p);
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 /*
@@ -329,11 +330,11 @@ static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
 
 	for (int scatter = 0; scatter < 2; scatter++) {
 		char *whole[2];
-		struct fleet f;
+		struct exec_ranks f;
 		void *p;
 
-		open_fleet(&f, plan_parts(scatter), NULL);
-		assert_int_equal(fleet_prepare(&f, 2 * BYTES), 0);
+		open_ranks(&f, plan_parts(scatter), NULL);
+		assert_int_equal(exec_ranks_prepare(&f, 2 * BYTES), 0);
 		for (int r = 0; r < 2; r++) {
 			char *part;
 			struct shunt_plan_call call = { .dtype = SHUNT_U8, .stream = f.rank[r].stream };
@@ -348,51 +349,51 @@ static void test_exec_buffer_without_chunks_has_room_for_all_parts(void **state)
 			call.recv_bytes = scatter ? BYTES : 2 * BYTES;
 			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 		}
-		fleet_wait(&f, "parts");
+		exec_ranks_wait(&f, "parts");
 		for (int r = 0; r < 2; r++) {
 			for (int i = 0; i < BYTES; i++)
 				assert_int_equal(whole[r][r * BYTES + i], 7 + !r);
 			gpu->mem_free(whole[r]);
 		}
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
 /* Memory mapped as between processes, and packets in halves. */
 static void test_exec_mapped_memory_and_ll8_match_reference(void **state)
 {
-	struct fleet_options options = { .mapped = true, .wire = SHUNT_PLAN_WIRE_LL8 };
+	struct exec_options options = { .mapped = true, .ll_format = SHUNT_PLAN_LL_FORMAT_LL8 };
 	char *(*const plans[])(int) = { plan_get, plan_acks, plan_switch };
 
 	for (int p = 0; p < 4; p++) {
-		struct fleet_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false },
-		                 large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
-		struct fleet f;
+		struct exec_job small = { SHUNT_BF16, SHUNT_SUM, 777, p & 1, 0, 3, false },
+		                large = { SHUNT_BF16, SHUNT_SUM, 40000, p & 1, 0, 3, false };
+		struct exec_ranks f;
 
-		open_fleet(&f, p < 3 ? plans[p](4) : plan_twoshot(4, 2, "sum"), &options);
-		fleet_check(&f, &small, (uint64_t)p);
+		open_ranks(&f, p < 3 ? plans[p](4) : plan_twoshot(4, 2, "sum"), &options);
+		exec_ranks_check(&f, &small, (uint64_t)p);
 		if (!quick)
-			fleet_check(&f, &large, (uint64_t)p);
-		close_fleet(&f);
+			exec_ranks_check(&f, &large, (uint64_t)p);
+		close_ranks(&f);
 	}
 }
 
 /*
- * Chunks of many sizes, in which ranges of lines lie apart or closely, one after the other; and data that is the number
- * of a launch to come: if any of it lay where a flag is looked for, that launch would take it for one.
+ * Chunks of many sizes, in which LL128 ranges lie apart or closely, one after the other; and data that is the number of
+ * a launch to come: if any of it lay where a flag is looked for, that launch would take it for one.
  */
 static void test_exec_stale_data_is_no_flag(void **state)
 {
 	static const uint64_t units[] = { 1, 40, 3, 100, 2, 7, 64, 4, 5, 31, 33, 90, 6 };
 	enum { BLOCKS = 2, LAUNCHES = 52 };
-	struct fleet f;
+	struct exec_ranks f;
 	uint64_t *buf[2][LAUNCHES];
 
-	for (int wire = SHUNT_PLAN_WIRE_LINES; wire <= SHUNT_PLAN_WIRE_LL16; wire++) {
-		struct fleet_options options = { .wire = (enum shunt_plan_wire)wire };
+	for (int ll_format = SHUNT_PLAN_LL_FORMAT_LL128; ll_format <= SHUNT_PLAN_LL_FORMAT_LL16; ll_format++) {
+		struct exec_options options = { .ll_format = (enum shunt_plan_ll_format)ll_format };
 
-		open_fleet(&f, plan_twoshot(2, BLOCKS, "max"), &options);
-		assert_int_equal(fleet_prepare(&f, 100 * 16 * 2 * BLOCKS), 0);
+		open_ranks(&f, plan_twoshot(2, BLOCKS, "max"), &options);
+		assert_int_equal(exec_ranks_prepare(&f, 100 * 16 * 2 * BLOCKS), 0);
 		shunt_sim_set_jitter(11, 300);
 		for (int i = 0; i < LAUNCHES; i++) {
 			uint64_t count = units[i % 13] * 2 * 2 * BLOCKS;
@@ -418,14 +419,14 @@ static void test_exec_stale_data_is_no_flag(void **state)
 				assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 			}
 		}
-		fleet_wait(&f, "stale data");
+		exec_ranks_wait(&f, "stale data");
 		for (int i = 0; i < LAUNCHES; i++)
 			for (int r = 0; r < 2; r++) {
 				for (uint64_t k = 0; k < units[i % 13] * 2 * 2 * BLOCKS; k++)
 					assert_int_equal(buf[r][i][k], (uint64_t)i + 3 + 2 * (k % 3));
 				gpu->mem_free(buf[r][i]);
 			}
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
@@ -434,16 +435,16 @@ static void test_exec_stale_data_is_no_flag(void **state)
  * one place. So it may hold what looks like packets of that launch, for which rank 0 comes early. The large launch, or
  * the small ones, may be a graph's.
  */
-static void staged_with_stale_words(bool graph_large, bool graph_small)
+static void run_with_stale_scratch(bool graph_large, bool graph_small)
 {
 	enum { SMALL = 64, LARGE = 128, LAUNCHES = 3 };
 	void *graph[2][2] = { 0 };
 	uint32_t *buf[2][2];
-	struct fleet f;
+	struct exec_ranks f;
 	void *p;
 
-	open_fleet(&f, plan_staged(), NULL);
-	assert_int_equal(fleet_prepare(&f, LARGE * 4), 0);
+	open_ranks(&f, plan_staged(), NULL);
+	assert_int_equal(exec_ranks_prepare(&f, LARGE * 4), 0);
 	for (int r = 0; r < 2; r++)
 		for (int large = 0; large < 2; large++) {
 			assert_int_equal(gpu->mem_alloc(r, LARGE * 4, &p), 0);
@@ -468,7 +469,7 @@ static void staged_with_stale_words(bool graph_large, bool graph_small)
 			else
 				launch_words(&f.rank[r], buf[r][large], large ? LARGE : SMALL);
 		}
-		fleet_wait(&f, "stale words");
+		exec_ranks_wait(&f, "stale words");
 		for (int r = 0; r < 2; r++)
 			for (int k = 0; k < (large ? LARGE : SMALL); k++)
 				assert_int_equal(buf[r][large][k], large ? 201 : 2 * LAUNCHES);
@@ -479,13 +480,13 @@ static void staged_with_stale_words(bool graph_large, bool graph_small)
 				gpu->graph_destroy(r, graph[r][large]);
 			gpu->mem_free(buf[r][large]);
 		}
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 static void test_exec_plain_scratch_of_another_size_is_no_packet(void **state)
 {
 	for (int i = 0; i < 4; i++)
-		staged_with_stale_words(i & 1, i & 2);
+		run_with_stale_scratch(i & 1, i & 2);
 }
 
 /*
@@ -496,10 +497,10 @@ static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **sta
 {
 	const uint64_t count = 3000;
 	uint32_t *in, *out;
-	struct fleet f;
+	struct exec_ranks f;
 	void *p;
 
-	open_fleet(&f, plan_packed(), NULL);
+	open_ranks(&f, plan_packed(), NULL);
 	assert_int_equal(gpu->mem_alloc(0, 4 * count * 4, &p), 0);
 	in = p;
 	out = in + count;
@@ -512,11 +513,11 @@ static void test_exec_packets_and_bytes_without_nop_follow_each_other(void **sta
 		.dtype = SHUNT_U32,
 		.stream = f.rank[0].stream };
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), 0);
-	fleet_wait(&f, "packed");
+	exec_ranks_wait(&f, "packed");
 	for (uint64_t i = 0; i < 3 * count; i++)
 		assert_int_equal(out[i], in[i % count]);
 	gpu->mem_free(p);
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 /* The flag of packets is 32 bits and never 0, which fresh scratch is full of; launches are counted in 64. */
@@ -528,35 +529,36 @@ static void test_exec_packet_flags_wrap(void **state)
 	assert_int_equal(SHUNT_PLAN_FLAG(0xfffffffeull), 0xfffffffe);
 	assert_int_equal(SHUNT_PLAN_FLAG(0xffffffffull), 1);
 	for (int i = 0; i < 4; i++) {
-		struct fleet_options options = { .wire = i / 2 ? SHUNT_PLAN_WIRE_LL16 : SHUNT_PLAN_WIRE_LINES };
-		struct fleet_job j = { SHUNT_F32, SHUNT_SUM, 200, true, 0, 9, false };
-		struct fleet f;
+		struct exec_options options = { .ll_format =
+			                            i / 2 ? SHUNT_PLAN_LL_FORMAT_LL16 : SHUNT_PLAN_LL_FORMAT_LL128 };
+		struct exec_job j = { SHUNT_F32, SHUNT_SUM, 200, true, 0, 9, false };
+		struct exec_ranks f;
 
-		open_fleet(&f, plan_twoshot(2, 2, "sum"), &options);
-		assert_int_equal(fleet_prepare(&f, 800), 0);
+		open_ranks(&f, plan_twoshot(2, 2, "sum"), &options);
+		assert_int_equal(exec_ranks_prepare(&f, 800), 0);
 		for (int r = 0; r < 2; r++)
 			for (int b = 0; b < 2; b++) {
 				struct shunt_plan_state *counts =
-				    (struct shunt_plan_state *)shunt_plan_exec_arena(f.rank[r].exec) + b;
+				    (struct shunt_plan_state *)shunt_plan_exec_resources(f.rank[r].exec) + b;
 
 				assert_int_equal(gpu->copy(r, &counts->launches, &starts[i % 2], sizeof(starts[0])), 0);
 			}
 		shunt_sim_set_jitter(3, 1000);
-		fleet_check(&f, &j, 1);
-		close_fleet(&f);
+		exec_ranks_check(&f, &j, 1);
+		close_ranks(&f);
 	}
 }
 
 static void test_exec_two_communicators_run_at_once(void **state)
 {
-	struct fleet a, b;
+	struct exec_ranks a, b;
 	float *x[2][2];
 	const uint64_t count = 320;
 
-	open_fleet(&a, plan_twoshot(2, 2, "sum"), NULL);
-	open_fleet(&b, plan_twoshot(2, 2, "sum"), NULL);
-	assert_int_equal(fleet_prepare(&a, count * 4), 0);
-	assert_int_equal(fleet_prepare(&b, count * 4), 0);
+	open_ranks(&a, plan_twoshot(2, 2, "sum"), NULL);
+	open_ranks(&b, plan_twoshot(2, 2, "sum"), NULL);
+	assert_int_equal(exec_ranks_prepare(&a, count * 4), 0);
+	assert_int_equal(exec_ranks_prepare(&b, count * 4), 0);
 	for (int r = 0; r < 2; r++)
 		for (int c = 0; c < 2; c++) {
 			void *p;
@@ -578,16 +580,16 @@ static void test_exec_two_communicators_run_at_once(void **state)
 
 				launch_constant(c ? &b.rank[r] : &a.rank[r], x[r][c], x[r][c], count);
 			}
-	fleet_wait(&a, "first communicator");
-	fleet_wait(&b, "second communicator");
+	exec_ranks_wait(&a, "first communicator");
+	exec_ranks_wait(&b, "second communicator");
 	for (int r = 0; r < 2; r++)
 		for (int c = 0; c < 2; c++) {
 			for (uint64_t i = 0; i < count; i++)
 				assert_true(x[r][c][i] == (float)((c + 1) << 10));
 			gpu->mem_free(x[r][c]);
 		}
-	close_fleet(&a);
-	close_fleet(&b);
+	close_ranks(&a);
+	close_ranks(&b);
 }
 
 static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
@@ -596,12 +598,13 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 	uint64_t timeout = 300 * 1000000;
 
 	for (int p = 0; p < 4; p++) {
-		struct fleet_options options = { .wire = p == 3 ? SHUNT_PLAN_WIRE_LL16 : SHUNT_PLAN_WIRE_LINES };
-		struct fleet f;
+		struct exec_options options = { .ll_format =
+			                            p == 3 ? SHUNT_PLAN_LL_FORMAT_LL16 : SHUNT_PLAN_LL_FORMAT_LL128 };
+		struct exec_ranks f;
 		void *buf[2];
 
-		open_fleet(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), &options);
-		assert_int_equal(fleet_prepare(&f, 4096), 0);
+		open_ranks(&f, p < 2 ? plans[p](2) : plan_twoshot(2, 1, "sum"), &options);
+		assert_int_equal(exec_ranks_prepare(&f, 4096), 0);
 		for (int i = 0; i < 2; i++) {
 			struct shunt_plan_call call = { .send_bytes = 2048,
 				.recv_bytes = p < 2 ? 4096 : 2048,
@@ -623,20 +626,20 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 		assert_int_equal(f.rank[0].words->fault.seen, 0);
 		gpu->mem_free(buf[0]);
 		gpu->mem_free(buf[1]);
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
 static void test_exec_abort_word_ends_every_wait(void **state)
 {
-	for (int wire = SHUNT_PLAN_WIRE_LINES; wire <= SHUNT_PLAN_WIRE_LL16; wire++) {
-		struct fleet_options options = { .wire = (enum shunt_plan_wire)wire };
-		struct fleet f;
+	for (int ll_format = SHUNT_PLAN_LL_FORMAT_LL128; ll_format <= SHUNT_PLAN_LL_FORMAT_LL16; ll_format++) {
+		struct exec_options options = { .ll_format = (enum shunt_plan_ll_format)ll_format };
+		struct exec_ranks f;
 		uint32_t one = 1;
 		void *buf;
 
-		open_fleet(&f, plan_twoshot(2, 2, "sum"), &options);
-		assert_int_equal(fleet_prepare(&f, 2048), 0);
+		open_ranks(&f, plan_twoshot(2, 2, "sum"), &options);
+		assert_int_equal(exec_ranks_prepare(&f, 2048), 0);
 		assert_int_equal(gpu->mem_alloc(0, 2048, &buf), 0);
 		launch_constant(&f.rank[0], buf, buf, 512);
 		struct shunt_ctrl *ctrl = f.rank[0].ctrl;
@@ -644,85 +647,85 @@ static void test_exec_abort_word_ends_every_wait(void **state)
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
 		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_ABORT);
 		gpu->mem_free(buf);
-		close_fleet(&f);
+		close_ranks(&f);
 	}
 }
 
-static void test_exec_refusal_is_the_same_on_all_ranks(void **state)
+static void test_exec_failed_prepare_is_the_same_on_all_ranks(void **state)
 {
-	struct fleet_options few = { .max_blocks = 1 };
+	struct exec_options few = { .max_blocks = 1 };
 	struct shunt_plan_call call = {
 		.send = &few, .recv = &few, .send_bytes = 64, .recv_bytes = 64, .dtype = SHUNT_F32, .redop = SHUNT_SUM
 	};
-	struct fleet f;
+	struct exec_ranks f;
 
-	open_fleet(&f, plan_twoshot(2, 2, "sum"), &few);
-	assert_int_equal(fleet_prepare(&f, 64), -EOPNOTSUPP);
+	open_ranks(&f, plan_twoshot(2, 2, "sum"), &few);
+	assert_int_equal(exec_ranks_prepare(&f, 64), -EOPNOTSUPP);
 	/* Known from now on: no round is needed, and none would come about here. */
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EOPNOTSUPP);
 	call.recv_bytes = 128;
 	assert_int_equal(shunt_plan_exec_launch(f.rank[0].exec, &call), -EINVAL);
-	close_fleet(&f);
+	close_ranks(&f);
 
-	open_fleet(&f, plan_twoshot(2, 2, "sum"), NULL);
-	f.sabotage = -EOWNERDEAD;
-	assert_int_equal(fleet_prepare(&f, 64), -EOWNERDEAD);
-	f.sabotage = 0;
-	assert_int_equal(fleet_prepare(&f, (uint64_t)1 << 60), -EOPNOTSUPP);
-	assert_int_equal(fleet_prepare(&f, 64), 0);
-	close_fleet(&f);
+	open_ranks(&f, plan_twoshot(2, 2, "sum"), NULL);
+	f.injected_err = -EOWNERDEAD;
+	assert_int_equal(exec_ranks_prepare(&f, 64), -EOWNERDEAD);
+	f.injected_err = 0;
+	assert_int_equal(exec_ranks_prepare(&f, (uint64_t)1 << 60), -EOPNOTSUPP);
+	assert_int_equal(exec_ranks_prepare(&f, 64), 0);
+	close_ranks(&f);
 }
 
-static bool poor;
+static bool fail_alloc;
 
-static int poor_mem_alloc(int device, size_t bytes, void **p)
+static int failing_mem_alloc(int device, size_t bytes, void **p)
 {
-	return poor ? -ENOMEM : gpu->mem_alloc(device, bytes, p);
+	return fail_alloc ? -ENOMEM : gpu->mem_alloc(device, bytes, p);
 }
 
 /* A rank alone must not find at a launch that it lacks memory. */
 static void test_exec_memory_is_had_by_all_ranks_or_by_none(void **state)
 {
-	struct fleet_job odd = { SHUNT_F32, SHUNT_SUM, 1001, false, 1, 2, false };
+	struct exec_job odd = { SHUNT_F32, SHUNT_SUM, 1001, false, 1, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
-	struct fleet_options options = { .last = &ops };
-	struct fleet f;
+	struct exec_options options = { .last = &ops };
+	struct exec_ranks f;
 
-	ops.mem_alloc = poor_mem_alloc;
-	open_fleet(&f, plan_twoshot(3, 2, "sum"), &options);
-	poor = true;
-	assert_int_equal(fleet_prepare(&f, odd.count * 4), -EOPNOTSUPP);
-	close_fleet(&f);
-	poor = false;
-	open_fleet(&f, plan_twoshot(3, 2, "sum"), &options);
-	assert_int_equal(fleet_prepare(&f, odd.count * 4), 0);
-	poor = true; /* an odd address and an odd count: in a private copy */
-	fleet_check(&f, &odd, 1);
-	poor = false;
-	close_fleet(&f);
+	ops.mem_alloc = failing_mem_alloc;
+	open_ranks(&f, plan_twoshot(3, 2, "sum"), &options);
+	fail_alloc = true;
+	assert_int_equal(exec_ranks_prepare(&f, odd.count * 4), -EOPNOTSUPP);
+	close_ranks(&f);
+	fail_alloc = false;
+	open_ranks(&f, plan_twoshot(3, 2, "sum"), &options);
+	assert_int_equal(exec_ranks_prepare(&f, odd.count * 4), 0);
+	fail_alloc = true; /* an odd address and an odd count: in a private copy */
+	exec_ranks_check(&f, &odd, 1);
+	fail_alloc = false;
+	close_ranks(&f);
 }
 
-static int poor_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem)
+static int failing_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem)
 {
-	return poor ? -EMFILE : gpu->share_map(device, fd, bytes, mem);
+	return fail_alloc ? -EMFILE : gpu->share_map(device, fd, bytes, mem);
 }
 
 /* Smaller messages go on in the memory that there is, as it is laid out. */
 static void test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was(void **state)
 {
-	struct fleet_job job = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 2, false };
+	struct exec_job job = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 2, false };
 	struct shunt_gpu_ops ops = *gpu;
-	struct fleet_options options = { .mapped = true, .last = &ops };
-	struct fleet f;
+	struct exec_options options = { .mapped = true, .last = &ops };
+	struct exec_ranks f;
 
-	ops.share_map = poor_share_map;
-	open_fleet(&f, plan_switch(3), &options); /* peers use its input and its output */
-	fleet_check(&f, &job, 1);
-	poor = true;
-	assert_int_equal(fleet_prepare(&f, (uint64_t)64 << 20), -EOPNOTSUPP);
-	poor = false;
-	fleet_check(&f, &job, 2);
-	close_fleet(&f);
+	ops.share_map = failing_share_map;
+	open_ranks(&f, plan_switch(3), &options); /* peers use its input and its output */
+	exec_ranks_check(&f, &job, 1);
+	fail_alloc = true;
+	assert_int_equal(exec_ranks_prepare(&f, (uint64_t)64 << 20), -EOPNOTSUPP);
+	fail_alloc = false;
+	exec_ranks_check(&f, &job, 2);
+	close_ranks(&f);
 }
 
 /* ---- buffers in windows */
@@ -731,7 +734,7 @@ static struct {
 	unsigned launches, output, input, staged;
 } last_launches;
 
-static int note_launch(int device, const struct shunt_gpu_launch *l)
+static int count_launch(int device, const struct shunt_gpu_launch *l)
 {
 	const struct shunt_kargs_plan *a = l->args;
 
@@ -742,18 +745,18 @@ static int note_launch(int device, const struct shunt_gpu_launch *l)
 	return gpu->launch(device, l);
 }
 
-static void check_direct(char *text, struct fleet_job j, int inputs, int outputs, int staged)
+static void check_direct(char *text, struct exec_job j, int inputs, int outputs, int staged)
 {
 	struct shunt_gpu_ops ops = *gpu;
-	struct fleet_options options = { .last = &ops };
-	struct fleet f;
+	struct exec_options options = { .last = &ops };
+	struct exec_ranks f;
 
-	ops.launch = note_launch;
+	ops.launch = count_launch;
 	memset(&last_launches, 0, sizeof(last_launches));
-	open_fleet(&f, text, &options);
+	open_ranks(&f, text, &options);
 	j.direct = true;
-	fleet_check(&f, &j, 77);
-	close_fleet(&f);
+	exec_ranks_check(&f, &j, 77);
+	close_ranks(&f);
 	assert_int_equal(last_launches.launches, 3);
 	assert_int_equal(last_launches.input, inputs ? 3 : 0);
 	assert_int_equal(last_launches.output, outputs ? 3 : 0);
@@ -762,7 +765,7 @@ static void check_direct(char *text, struct fleet_job j, int inputs, int outputs
 
 static void test_exec_buffers_in_windows_are_reached_where_they_are(void **state)
 {
-	struct fleet_job j = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 3, false }, in = j, odd = j, avg = j;
+	struct exec_job j = { SHUNT_F32, SHUNT_SUM, 3 * 4 * 40, false, 0, 3, false }, in = j, odd = j, avg = j;
 
 	in.in_place = true;
 	odd.count += 1;
@@ -785,11 +788,11 @@ static void test_exec_buffers_in_windows_are_reached_where_they_are(void **state
 static void test_exec_windows_at_other_places_are_an_error(void **state)
 {
 	char *remote[2][3];
-	struct fleet f;
+	struct exec_ranks f;
 	void *p;
 
-	open_fleet(&f, plan_port(3, 0), NULL);
-	assert_int_equal(fleet_prepare(&f, 3 * 640), 0);
+	open_ranks(&f, plan_port(3, 0), NULL);
+	assert_int_equal(exec_ranks_prepare(&f, 3 * 640), 0);
 	for (int r = 0; r < 3; r++) {
 		assert_int_equal(gpu->mem_alloc(r, 8192, &p), 0);
 		remote[0][r] = p;
@@ -813,7 +816,7 @@ static void test_exec_windows_at_other_places_are_an_error(void **state)
 		assert_int_equal(f.rank[r].words->fault.peer == 2, r != 2);
 		gpu->mem_free(remote[0][r]);
 	}
-	close_fleet(&f);
+	close_ranks(&f);
 }
 
 int main(int argc, char **argv)
@@ -839,7 +842,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_exec_two_communicators_run_at_once),
 		cmocka_unit_test(test_exec_missing_peer_gives_up_at_the_deadline),
 		cmocka_unit_test(test_exec_abort_word_ends_every_wait),
-		cmocka_unit_test(test_exec_refusal_is_the_same_on_all_ranks),
+		cmocka_unit_test(test_exec_failed_prepare_is_the_same_on_all_ranks),
 		cmocka_unit_test(test_exec_memory_is_had_by_all_ranks_or_by_none),
 		cmocka_unit_test(test_exec_memory_that_cannot_be_mapped_leaves_the_old_one_as_it_was),
 	};

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "plan/exec_fleet.h"
+#include "plan/exec_ranks.h"
 #include "gpu/sim_hooks.h"
 #include "kernels/set.h"
 
 static bool quick;
 static const char *only, *folder;
 
-static double now(void)
+static double now_seconds(void)
 {
 	struct timespec t;
 
@@ -27,8 +27,8 @@ static double now(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The text of column i of a row of the table. */
-static void column(const char *row, int i, char *out, size_t room)
+/* The text of a field of a row of the table. */
+static void table_column(const char *row, int i, char *out, size_t room)
 {
 	const char *p = row, *end;
 
@@ -48,31 +48,31 @@ static void column(const char *row, int i, char *out, size_t room)
 static struct shunt_plan *load_small(const char *path)
 {
 	static const char *const sizes[] = { "1048576", "524288" };
-	char *text = fleet_read(path);
+	char *text = exec_read(path);
 	struct shunt_plan *plan = NULL;
 
 	for (int i = 0; i < 2; i++)
 		if (strstr(text, "pipeline\"") && strstr(text, sizes[i]))
-			plan = fleet_load_text(path, text, sizes[i], "96");
+			plan = exec_load_text(path, text, sizes[i], "96");
 	free(text);
 	return plan;
 }
 
-static void check_windows(struct fleet *f, const char *path, uint64_t seed)
+static void check_windows(struct exec_ranks *f, const char *path, uint64_t seed)
 {
 	struct shunt_plan *plan = load_small(path);
 
 	if (!plan)
 		return;
-	fleet_create(f, plan, NULL);
+	exec_ranks_create(f, plan, NULL);
 	for (uint64_t i = 0; i < 5; i++) {
-		struct fleet_job j = { SHUNT_I32, SHUNT_SUM, plan->part_chunks * 4 * (1 + 7 * i) + i % 2, plan->inplace,
+		struct exec_job j = { SHUNT_I32, SHUNT_SUM, plan->part_chunks * 4 * (1 + 7 * i) + i % 2, plan->inplace,
 			0, 3, false };
 
-		fleet_check(f, &j, seed + i);
+		exec_ranks_check(f, &j, seed + i);
 	}
-	fleet_destroy(f);
-	shunt_plan_drop(plan);
+	exec_ranks_destroy(f);
+	shunt_plan_unref(plan);
 }
 
 static void run_plan(const char *file, uint64_t seed)
@@ -82,23 +82,23 @@ static void run_plan(const char *file, uint64_t seed)
 		bool reduces;
 	} types[] = { { SHUNT_F32, true }, { SHUNT_F16, true }, { SHUNT_I32, true }, { SHUNT_BF16, true },
 		{ SHUNT_U8, true } };
-	struct fleet f;
+	struct exec_ranks f;
 	struct shunt_plan *plan;
 	char path[512];
 	int n;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, file);
-	plan = fleet_load(path, &n);
+	plan = exec_load(path, &n);
 	if (quick && (n > 4 || plan->max_blocks > 8)) {
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 		return;
 	}
 	shunt_sim_set_jitter((unsigned)seed, seed % 2 ? 200 : 700);
-	fleet_start(&f, n);
-	fleet_create(&f, plan, NULL);
+	exec_ranks_start(&f, n);
+	exec_ranks_create(&f, plan, NULL);
 	enum shunt_dtype dtype = types[seed % 5].dtype;
 	uint64_t esz = shunt_dtype_bytes[dtype], chunks = plan->part_chunks, whole = chunks * 16 / esz;
-	struct fleet_job jobs[] = {
+	struct exec_job jobs[] = {
 		{ dtype, SHUNT_SUM, whole * 7, plan->inplace, 0, 3, false }, /* fills all chunks; more than one unit */
 		{ dtype, SHUNT_SUM, whole * 3 + 5, !plan->inplace, 0, 3, false }, /* does not */
 		{ dtype, SHUNT_SUM, whole * 40, plan->inplace, 1, 3, false },     /* unaligned; every thread has work */
@@ -114,12 +114,12 @@ static void run_plan(const char *file, uint64_t seed)
 	bool can_direct = n <= (int)SHUNT_KARGS_MAX_RANKS && plan->collective <= SHUNT_PLAN_ALLTOALL;
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
 		if (jobs[i].direct ? can_direct && (!quick || i == 6) : !quick || i < 2)
-			fleet_check(&f, &jobs[i], seed * 16 + i);
-	fleet_destroy(&f);
+			exec_ranks_check(&f, &jobs[i], seed * 16 + i);
+	exec_ranks_destroy(&f);
 	check_windows(&f, path, seed);
 	shunt_sim_set_jitter(0, 0);
-	fleet_stop(&f);
-	shunt_plan_drop(plan);
+	exec_ranks_stop(&f);
+	shunt_plan_unref(plan);
 }
 
 /*
@@ -129,18 +129,18 @@ static void run_plan(const char *file, uint64_t seed)
 static void finish_plan(const char *file)
 {
 	struct shunt_plan *plan;
-	struct fleet f;
-	void *scrap[FLEET_MAX][3];
+	struct exec_ranks f;
+	void *scrap[EXEC_RANKS_MAX][3];
 	char path[512];
 	int n;
 
 	snprintf(path, sizeof(path), "%s/%s", folder, file);
-	plan = fleet_load(path, &n);
-	fleet_start(&f, n);
-	fleet_create(&f, plan, NULL);
+	plan = exec_load(path, &n);
+	exec_ranks_start(&f, n);
+	exec_ranks_create(&f, plan, NULL);
 	uint64_t send = plan->gpus[0].chunks[SHUNT_PLAN_INPUT] * 48,
 	         recv = plan->gpus[0].chunks[SHUNT_PLAN_OUTPUT] * 48;
-	assert_int_equal(fleet_prepare(&f, send ? send : recv), 0);
+	assert_int_equal(exec_ranks_prepare(&f, send ? send : recv), 0);
 	for (int t = 0; t < 3; t++)
 		for (int r = 0; r < n; r++) {
 			struct shunt_plan_call call = {
@@ -153,41 +153,41 @@ static void finish_plan(const char *file)
 			call.recv = plan->inplace ? p : (char *)p + send;
 			assert_int_equal(shunt_plan_exec_launch(f.rank[r].exec, &call), 0);
 		}
-	fleet_wait(&f, file);
+	exec_ranks_wait(&f, file);
 	for (int r = 0; r < n; r++)
 		for (int t = 0; t < 3; t++)
 			shunt_gpu_sim_ops.mem_free(scrap[r][t]);
-	fleet_destroy(&f);
-	fleet_stop(&f);
-	shunt_plan_drop(plan);
+	exec_ranks_destroy(&f);
+	exec_ranks_stop(&f);
+	shunt_plan_unref(plan);
 }
 
-/* Calls fn for every plan whose verdict in the table is one of two; how many. */
+/* Calls fn for every plan whose status in the table is one of two; how many. */
 static int for_plans(const char *one, const char *other, void (*fn)(const char *file, uint64_t seed))
 {
-	char path[512], *index, file[128], verdict[32];
+	char path[512], *index, file[128], status[32];
 	uint64_t seed = 1;
 	int ran = 0;
 
 	folder = getenv("TEST_PLANS");
 	snprintf(path, sizeof(path), "%s/INDEX.md", folder ? folder : "");
-	index = folder ? fleet_read(path) : NULL;
+	index = folder ? exec_read(path) : NULL;
 	if (!index) {
 		print_message("TEST_PLANS names no folder with an INDEX.md: skipped\n");
 		skip();
 	}
 	for (char *line = strtok(index, "\n"); line; line = strtok(NULL, "\n")) {
-		column(line, 0, file, sizeof(file));
-		column(line, 17, verdict, sizeof(verdict));
-		if (*line != '|' || !strstr(file, ".json") || (strcmp(verdict, one) && strcmp(verdict, other)))
+		table_column(line, 0, file, sizeof(file));
+		table_column(line, 17, status, sizeof(status));
+		if (*line != '|' || !strstr(file, ".json") || (strcmp(status, one) && strcmp(status, other)))
 			continue;
 		seed++;
 		if (only && !strstr(file, only))
 			continue;
-		double t = now();
+		double t = now_seconds();
 		fn(file, seed);
 		if (getenv("EXEC_TIMES"))
-			print_message("%6.2f s  %s\n", now() - t, file);
+			print_message("%6.2f s  %s\n", now_seconds() - t, file);
 		ran++;
 	}
 	free(index);

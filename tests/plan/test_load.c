@@ -6,7 +6,7 @@
 #include "edit.h"
 #include "model.h"
 
-static char why[1200];
+static char reason[1200];
 
 static void assert_says(const char *text, const char *part)
 {
@@ -18,10 +18,10 @@ static void assert_says(const char *text, const char *part)
 static struct shunt_plan *load_ok(json_t *root)
 {
 	struct shunt_plan *plan = NULL;
-	int err = edit_load(root, &plan, why, sizeof(why));
+	int err = edit_load(root, &plan, reason, sizeof(reason));
 
 	if (err)
-		fail_msg("%d: %s", err, why);
+		fail_msg("%d: %s", err, reason);
 	if (plan_model_wrong(plan))
 		fail_msg("%s", plan_model_wrong(plan));
 	return plan;
@@ -31,9 +31,9 @@ static void refuse_text(const char *text, size_t bytes, int err, const char *par
 {
 	struct shunt_plan *plan = NULL;
 
-	assert_int_equal(shunt_plan_load_buffer("plan", text, bytes, &plan, why, sizeof(why)), err);
+	assert_int_equal(shunt_plan_load_buffer("plan", text, bytes, &plan, reason, sizeof(reason)), err);
 	assert_null(plan);
-	assert_says(why, part);
+	assert_says(reason, part);
 }
 
 static void test_load_packets_resolves_everything(void **state)
@@ -44,7 +44,7 @@ static void test_load_packets_resolves_everything(void **state)
 	assert_string_equal(p->name, "allreduce_oneshot_2");
 	assert_string_equal(p->source, "plan");
 	assert_int_equal(p->collective, SHUNT_PLAN_ALLREDUCE);
-	assert_true(p->packets && p->inplace && p->double_scratch && !p->reuse_resources && p->automatic);
+	assert_true(p->ll && p->inplace && p->double_scratch && !p->reuse_resources && p->automatic);
 	assert_int_equal(p->alignment, 16);
 	assert_int_equal(p->threads, 256);
 	assert_int_equal(p->nranks, 2);
@@ -84,7 +84,7 @@ static void test_load_packets_resolves_everything(void **state)
 		assert_int_equal(op[1].redop, SHUNT_SUM);
 		assert_int_equal(op[1].at, 1);
 	}
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -111,7 +111,7 @@ static void test_load_block_tables_lead_to_numbers_of_the_rank(void **state)
 	assert_int_equal(p->gpus[0].channels[SHUNT_PLAN_PORT][1].peer, 2);
 	assert_int_equal(p->gpus[0].channels[SHUNT_PLAN_PORT][1].pair, 0);
 	assert_int_equal(p->gpus[2].channels[SHUNT_PLAN_PORT][0].pair, 1);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -134,7 +134,7 @@ static void test_load_pipeline_is_flat(void **state)
 	assert_int_equal(shunt_plan_windows(p, &block->ops[2], 128), 1);
 	assert_int_equal(shunt_plan_windows(p, &block->ops[2], 129), 2);
 	assert_int_equal(shunt_plan_windows(p, &block->ops[2], UINT64_MAX), UINT64_MAX);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -151,7 +151,7 @@ static void test_load_group_and_barrier_are_numbered(void **state)
 	assert_int_equal(p->gpus[0].blocks[1].ops[5].barrier, 0); /* 7 in the file */
 	assert_int_equal(p->gpus[0].blocks[1].ops[5].nblocks, 2);
 	assert_int_equal(p->gpus[0].channels[0][1].pair, 1);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -163,7 +163,7 @@ static void test_load_glre_has_its_own_form(void **state)
 
 	assert_int_equal(op->code, SHUNT_PLAN_GLRE);
 	assert_int_equal(op->redop, SHUNT_MAX);
-	assert_int_equal(op->src[0].place, SHUNT_PLAN_MULTI);
+	assert_int_equal(op->src[0].place, SHUNT_PLAN_MULTICAST);
 	assert_int_equal(op->src[0].target, 0);
 	assert_int_equal(op->src[0].buffer, SHUNT_PLAN_INPUT);
 	assert_int_equal(op->src[0].index, 1);
@@ -172,7 +172,7 @@ static void test_load_glre_has_its_own_form(void **state)
 	assert_int_equal(p->gpus[0].peers_write, 1u << SHUNT_PLAN_INPUT | 1u << SHUNT_PLAN_SCRATCH);
 	assert_int_equal(p->gpus[0].switches[1].buffer, SHUNT_PLAN_SCRATCH);
 	assert_int_equal(p->gpus[0].switches[1].nranks, 2);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -186,7 +186,7 @@ static void test_load_extras_are_read(void **state)
 	assert_int_equal(p->priority, -3);
 	assert_false(p->automatic);
 	assert_int_equal(p->redops, 1u << SHUNT_SUM | 1u << SHUNT_MIN | 1u << SHUNT_PROD);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -207,7 +207,7 @@ static void test_load_defaults_are_the_formats(void **state)
 	assert_int_equal(p->threads, 1024);
 	assert_int_equal(p->min_bytes, 0);
 	assert_true(p->max_bytes == UINT64_MAX);
-	shunt_plan_drop(p);
+	shunt_plan_unref(p);
 	json_decref(root);
 }
 
@@ -257,10 +257,10 @@ static void test_load_64_bits_are_kept(void **state)
 			continue;
 		}
 		p = NULL;
-		if (shunt_plan_load_buffer("plan", text, (size_t)n, &p, why, sizeof(why)))
-			fail_msg("%s: %s", cases[i].value, why);
+		if (shunt_plan_load_buffer("plan", text, (size_t)n, &p, reason, sizeof(reason)))
+			fail_msg("%s: %s", cases[i].value, reason);
 		assert_true(p->max_bytes == cases[i].expected);
-		shunt_plan_drop(p);
+		shunt_plan_unref(p);
 	}
 	free(rest);
 	json_decref(root);
@@ -282,10 +282,10 @@ static void test_load_unknown_keys_are_ignored(void **state)
 			edit_text(root, places[i], strstr(values[v], "18446") ? "[[1],null]" : values[v]);
 			p = load_ok(root);
 			assert_true(p->hash == plain->hash);
-			shunt_plan_drop(p);
+			shunt_plan_unref(p);
 			edit_set(root, places[i], NULL);
 		}
-	shunt_plan_drop(plain);
+	shunt_plan_unref(plain);
 	json_decref(root);
 }
 
@@ -410,16 +410,16 @@ static void visit_missing(struct walk *w, const char *path, json_t *value)
 	for (size_t i = 0; i < sizeof(may) / sizeof(may[0]); i++)
 		optional |= !strcmp(key, may[i]);
 	edit_set(w->root, path, NULL);
-	err = edit_load(w->root, &plan, why, sizeof(why));
+	err = edit_load(w->root, &plan, reason, sizeof(reason));
 	w->n++;
 	w->refused += err != 0;
 	if (!err && !optional && strcmp(key, "channel_ids"))
 		fail_msg("loaded without %s", path);
 	if (err && !optional) {
-		assert_says(why, key);
-		assert_says(why, "is missing");
+		assert_says(reason, key);
+		assert_says(reason, "is missing");
 	}
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	edit_set(w->root, path, old);
 }
 
@@ -518,10 +518,10 @@ static void test_load_names_of_the_file_are_made_printable(void **state)
 
 	edit_set(root, "gpus/0/threadblocks/0/ops/0/name",
 	    json_string("\x1b[31mevil\n\"op\" that is far longer than anyone would like to see"));
-	assert_int_equal(edit_load(root, &p, why, sizeof(why)), -EINVAL);
-	assert_says(why, "plan: rank 0, block 0, operation 0: name is \"?[31mevil??op? that");
-	assert_null(strchr(why, 0x1b));
-	assert_null(strchr(why, '\n'));
+	assert_int_equal(edit_load(root, &p, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "plan: rank 0, block 0, operation 0: name is \"?[31mevil??op? that");
+	assert_null(strchr(reason, 0x1b));
+	assert_null(strchr(reason, '\n'));
 	json_decref(root);
 }
 
@@ -539,7 +539,7 @@ static void test_load_small_buffers_for_the_error_are_kept(void **state)
 	assert_int_equal(shunt_plan_load_buffer("x", "{}", 2, &p, NULL, 0), -EINVAL);
 }
 
-static void test_load_file_faults_are_told(void **state)
+static void test_load_file_errors_are_reported(void **state)
 {
 	struct shunt_plan *p = NULL;
 	char dir[] = "/tmp/shunt-plan-XXXXXX", path[64];
@@ -547,19 +547,20 @@ static void test_load_file_faults_are_told(void **state)
 
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/none.json", dir);
-	assert_int_equal(shunt_plan_load_file(path, &p, why, sizeof(why)), -ENOENT);
-	assert_says(why, path);
-	assert_int_equal(shunt_plan_load_file(dir, &p, why, sizeof(why)), -EINVAL);
-	assert_says(why, "not a regular file");
+	assert_int_equal(shunt_plan_load_file(path, &p, reason, sizeof(reason)), -ENOENT);
+	assert_says(reason, path);
+	assert_int_equal(shunt_plan_load_file(dir, &p, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "not a regular file");
 	assert_int_equal(mkfifo(path, 0600), 0);
-	assert_int_equal(shunt_plan_load_file(path, &p, why, sizeof(why)), -EINVAL); /* does not wait for a writer */
+	assert_int_equal(
+	    shunt_plan_load_file(path, &p, reason, sizeof(reason)), -EINVAL); /* does not wait for a writer */
 	unlink(path);
 	fd = open(path, O_CREAT | O_WRONLY, 0600);
 	assert_true(fd >= 0);
-	assert_int_equal(shunt_plan_load_file(path, &p, why, sizeof(why)), -EINVAL);
-	assert_says(why, "no JSON");
+	assert_int_equal(shunt_plan_load_file(path, &p, reason, sizeof(reason)), -EINVAL);
+	assert_says(reason, "no JSON");
 	assert_int_equal(ftruncate(fd, (off_t)SHUNT_PLAN_MAX_JSON + 1), 0);
-	assert_int_equal(shunt_plan_load_file(path, &p, why, sizeof(why)), -EFBIG);
+	assert_int_equal(shunt_plan_load_file(path, &p, reason, sizeof(reason)), -EFBIG);
 	close(fd);
 	unlink(path);
 	rmdir(dir);
@@ -593,11 +594,11 @@ static void visit_hash(struct walk *w, const char *path, json_t *value)
 		                                                1));
 	else
 		return;
-	if (edit_load(w->root, &plain, why, sizeof(why)))
-		fail_msg("%s: %s", path, why);
+	if (edit_load(w->root, &plain, reason, sizeof(reason)))
+		fail_msg("%s: %s", path, reason);
 	old = json_incref(edit_at(w->root, path));
 	edit_set(w->root, path, next);
-	if (!edit_load(w->root, &plan, why, sizeof(why))) {
+	if (!edit_load(w->root, &plan, reason, sizeof(reason))) {
 		w->n++;
 		/*
 		 * barrier_id says only which are the same; other is nobody's tag; rank of a local slice is ignored; a
@@ -610,8 +611,8 @@ static void visit_hash(struct walk *w, const char *path, json_t *value)
 	} else {
 		w->refused++;
 	}
-	shunt_plan_drop(plan);
-	shunt_plan_drop(plain);
+	shunt_plan_unref(plan);
+	shunt_plan_unref(plain);
 	edit_set(w->root, path, old);
 }
 
@@ -622,10 +623,10 @@ static void test_load_hash_is_of_the_content(void **state)
 	char *pretty = json_dumps(root, JSON_INDENT(4) | JSON_SORT_KEYS);
 	unsigned n, refused;
 
-	assert_int_equal(shunt_plan_load_buffer("elsewhere", pretty, strlen(pretty), &b, why, sizeof(why)), 0);
+	assert_int_equal(shunt_plan_load_buffer("elsewhere", pretty, strlen(pretty), &b, reason, sizeof(reason)), 0);
 	assert_true(a->hash == b->hash);
-	shunt_plan_drop(a);
-	shunt_plan_drop(b);
+	shunt_plan_unref(a);
+	shunt_plan_unref(b);
 	free(pretty);
 	json_decref(root);
 	walk_all(visit_hash, &n, &refused);
@@ -633,16 +634,16 @@ static void test_load_hash_is_of_the_content(void **state)
 	assert_true(n > 40);
 }
 
-static void test_load_holders_are_counted(void **state)
+static void test_load_plans_are_reference_counted(void **state)
 {
 	json_t *root = edit_open("allreduce_oneshot_2");
 	struct shunt_plan *p = load_ok(root);
 
-	assert_ptr_equal(shunt_plan_hold(p), p);
-	shunt_plan_drop(p);
+	assert_ptr_equal(shunt_plan_ref(p), p);
+	shunt_plan_unref(p);
 	assert_string_equal(p->name, "allreduce_oneshot_2");
-	shunt_plan_drop(p);
-	shunt_plan_drop(NULL);
+	shunt_plan_unref(p);
+	shunt_plan_unref(NULL);
 	json_decref(root);
 }
 
@@ -671,7 +672,7 @@ static void test_bytes_of_a_chunk_follow_the_parts(void **state)
 		struct shunt_plan *p = load_ok(root);
 
 		assert_true(shunt_plan_chunk_units(p, cases[i].message) == cases[i].units);
-		shunt_plan_drop(p);
+		shunt_plan_unref(p);
 		json_decref(root);
 	}
 }
@@ -744,7 +745,7 @@ static void test_load_shared_plans_as_their_index_says(void **state)
 			continue;
 		assert_true(table_field(row, 17, mark, sizeof(mark)));
 		snprintf(path, sizeof(path), "%s/%s", dir, file);
-		err = shunt_plan_load_file(path, &plan, why, sizeof(why));
+		err = shunt_plan_load_file(path, &plan, reason, sizeof(reason));
 		if (!strcmp(mark, "no")) {
 			/*
 			 * A wait that nobody ends, packets that nobody writes, chunks without a size, a peer that does
@@ -752,18 +753,18 @@ static void test_load_shared_plans_as_their_index_says(void **state)
 			 */
 			if (!err)
 				fail_msg("%s is marked \"no\" and was loaded", file);
-			print_message("refused as marked: %s\n", why);
+			print_message("refused as marked: %s\n", reason);
 			refused++;
 		} else {
 			if (err)
-				fail_msg("%s is marked \"%s\" and was refused: %s", file, mark, why);
+				fail_msg("%s is marked \"%s\" and was refused: %s", file, mark, reason);
 			if (strcmp(mark, "OK") && strcmp(mark, "OK*") && strcmp(mark, "runs") && strcmp(mark, "runs*"))
 				fail_msg("%s is marked \"%s\": not known here", file, mark);
 			if (plan_model_wrong(plan))
 				fail_msg("%s: %s", file, plan_model_wrong(plan));
 			loaded++;
 		}
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 	}
 	fclose(index);
 	print_message("%u plans loaded, %u refused\n", loaded, refused);
@@ -791,9 +792,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_load_hostile_shapes_cost_nothing),
 		cmocka_unit_test(test_load_names_of_the_file_are_made_printable),
 		cmocka_unit_test(test_load_small_buffers_for_the_error_are_kept),
-		cmocka_unit_test(test_load_file_faults_are_told),
+		cmocka_unit_test(test_load_file_errors_are_reported),
 		cmocka_unit_test(test_load_hash_is_of_the_content),
-		cmocka_unit_test(test_load_holders_are_counted),
+		cmocka_unit_test(test_load_plans_are_reference_counted),
 		cmocka_unit_test(test_bytes_of_a_chunk_follow_the_parts),
 		cmocka_unit_test(test_bytes_of_a_groups_parts_make_the_whole),
 		cmocka_unit_test(test_bytes_of_a_message_count_all_ranks),

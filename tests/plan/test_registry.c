@@ -62,10 +62,10 @@ static void write_plan(const char *file, const char *plan, const char *name, con
 static void register_plan(
     const char *plan, const char *name, const char *path1, const char *value1, const char *path2, const char *value2)
 {
-	char *text = plan_text(plan, name, path1, value1, path2, value2), why[512];
+	char *text = plan_text(plan, name, path1, value1, path2, value2), reason[512];
 
-	if (shunt_plan_register("test", text, strlen(text), why, sizeof(why)))
-		fail_msg("%s", why);
+	if (shunt_plan_register("test", text, strlen(text), reason, sizeof(reason)))
+		fail_msg("%s", reason);
 	free(text);
 }
 
@@ -87,7 +87,7 @@ static const char *names_now(int nranks)
 	struct shunt_plan_set *set = shunt_plan_set_get(nranks, nranks);
 	const char *text = names_of(set);
 
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 	return text;
 }
 
@@ -172,7 +172,7 @@ static void test_registry_broken_plan_is_refused_alone(void **state)
 
 static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
 {
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan = NULL;
 	struct shunt_plan_set *set;
 	struct unit_capture c;
@@ -183,26 +183,26 @@ static void test_registry_nothing_there_is_silent_and_hashes_to_0(void **state)
 	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
 	assert_null(plan);
 	assert_string_equal(unit_capture_end(&c), "");
-	shunt_plan_set_drop(set);
-	shunt_plan_set_drop(NULL);
+	shunt_plan_set_unref(set);
+	shunt_plan_set_unref(NULL);
 }
 
-static void test_registry_same_plan_twice_is_told(void **state)
+static void test_registry_same_plan_twice_is_reported(void **state)
 {
-	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), why[512], path[128];
+	char *text = plan_text("allreduce_oneshot_2", "one", NULL, NULL, NULL, NULL), reason[512], path[128];
 
-	assert_int_equal(shunt_plan_register("x", text, strlen(text), why, sizeof(why)), 0);
-	assert_int_equal(shunt_plan_register("y", text, strlen(text), why, sizeof(why)), -EEXIST);
-	assert_string_equal(why, "y: plan one: the same is there already");
+	assert_int_equal(shunt_plan_register("x", text, strlen(text), reason, sizeof(reason)), 0);
+	assert_int_equal(shunt_plan_register("y", text, strlen(text), reason, sizeof(reason)), -EEXIST);
+	assert_string_equal(reason, "y: plan one: the same is there already");
 	assert_int_equal(shunt_plan_register("y", text, strlen(text), NULL, 0), -EEXIST);
-	assert_int_equal(shunt_plan_register("y", text, strlen(text) - 1, why, sizeof(why)), -EINVAL);
+	assert_int_equal(shunt_plan_register("y", text, strlen(text) - 1, reason, sizeof(reason)), -EINVAL);
 	assert_int_equal(shunt_plan_unregister("one"), 0);
 	assert_int_equal(shunt_plan_unregister("one"), -ENOENT);
 	unit_write_file(root_dir, "a/one.json", text);
 	snprintf(path, sizeof(path), "%s/a/one.json", root_dir);
-	assert_int_equal(shunt_plan_register_file(path, why, sizeof(why)), 0);
+	assert_int_equal(shunt_plan_register_file(path, reason, sizeof(reason)), 0);
 	assert_string_equal(names_now(2), "one");
-	assert_int_equal(shunt_plan_register_file("/nonexistent", why, sizeof(why)), -ENOENT);
+	assert_int_equal(shunt_plan_register_file("/nonexistent", reason, sizeof(reason)), -ENOENT);
 	free(text);
 }
 
@@ -223,21 +223,21 @@ static void test_registry_unregister_takes_all_of_a_name(void **state)
 
 static void test_registry_null_is_refused(void **state)
 {
-	char why[64] = "";
+	char reason[64] = "";
 
-	assert_int_equal(shunt_plan_register_file(NULL, why, sizeof(why)), -EINVAL);
-	assert_string_equal(why, "path is NULL");
-	assert_int_equal(shunt_plan_register(NULL, "{}", 2, why, sizeof(why)), -EINVAL);
-	assert_string_equal(why, "label is NULL");
-	assert_int_equal(shunt_plan_register("x", NULL, 7, why, sizeof(why)), -EINVAL);
-	assert_string_equal(why, "json is NULL");
+	assert_int_equal(shunt_plan_register_file(NULL, reason, sizeof(reason)), -EINVAL);
+	assert_string_equal(reason, "path is NULL");
+	assert_int_equal(shunt_plan_register(NULL, "{}", 2, reason, sizeof(reason)), -EINVAL);
+	assert_string_equal(reason, "label is NULL");
+	assert_int_equal(shunt_plan_register("x", NULL, 7, reason, sizeof(reason)), -EINVAL);
+	assert_string_equal(reason, "json is NULL");
 	assert_int_equal(shunt_plan_register("x", NULL, 0, NULL, 0), -EINVAL);
 	assert_int_equal(shunt_plan_unregister(NULL), -EINVAL);
 }
 
 static void test_registry_set_is_a_snapshot(void **state)
 {
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan;
 	struct shunt_plan_set *before, *after;
 
@@ -251,11 +251,11 @@ static void test_registry_set_is_a_snapshot(void **state)
 	assert_int_equal(shunt_plan_set_choose(before, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
 	assert_string_equal(plan->name, "old");
 	shunt_plan_registry_reset("", "/nonexistent", false);
-	assert_ptr_equal(shunt_plan_set_hold(before), before);
-	shunt_plan_set_drop(before);
+	assert_ptr_equal(shunt_plan_set_ref(before), before);
+	shunt_plan_set_unref(before);
 	assert_string_equal(names_of(before), "old");
-	shunt_plan_set_drop(before);
-	shunt_plan_set_drop(after);
+	shunt_plan_set_unref(before);
+	shunt_plan_set_unref(after);
 }
 
 struct match_case {
@@ -312,7 +312,7 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 	register_plan("allreduce_oneshot_2", "byname", "tags", "{\"auto\":0}", NULL, NULL);
 	{
 		json_t *root = edit_open("allreduce_oneshot_2");
-		char *text, why[512] = "";
+		char *text, reason[512] = "";
 
 		edit_text(root, "name", "\"max\"");
 		edit_text(root, "gpus/0/threadblocks/0/ops/1/reduce_op", "\"max\"");
@@ -320,7 +320,7 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 		edit_text(root, "max_message_size", "4096");
 		edit_text(root, "dtypes", "[\"float32\"]");
 		text = json_dumps(root, 0);
-		assert_int_equal(shunt_plan_register("t", text, strlen(text), why, sizeof(why)), 0);
+		assert_int_equal(shunt_plan_register("t", text, strlen(text), reason, sizeof(reason)), 0);
 		free(text);
 		json_decref(root);
 	}
@@ -329,12 +329,12 @@ static void test_match_looks_at_kind_size_type_and_operator(void **state)
 	set = shunt_plan_set_get(2, 2);
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		const struct match_case *m = &cases[i];
-		struct shunt_plan_query call = { m->kind, m->dtype, m->redop, m->count, SHUNT_PLAN_ANY_PLACE };
+		struct shunt_plan_query call = { m->kind, m->dtype, m->redop, m->count, SHUNT_PLAN_INPLACE_ANY };
 
 		if (strcmp(matches(set, &call), m->names))
 			fail_msg("case %zu: \"%s\", expected \"%s\"", i, matches(set, &call), m->names);
 	}
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 }
 
 static void test_match_ranks_per_node_are_the_plans_wish(void **state)
@@ -347,16 +347,16 @@ static void test_match_ranks_per_node_are_the_plans_wish(void **state)
 	assert_string_equal(names_now(2), "any pair");
 	set = shunt_plan_set_get(2, 1);
 	assert_string_equal(names_of(set), "any each");
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 	set = shunt_plan_set_get(2, 0);
 	assert_string_equal(names_of(set), "any");
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 }
 
 /* Ranks may disagree about the place, so it must make no difference unless the user promises that they do not. */
 static void test_match_place_counts_only_with_the_promise(void **state)
 {
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	uint64_t hashes[2];
 
 	for (int promise = 0; promise < 2; promise++) {
@@ -367,13 +367,13 @@ static void test_match_place_counts_only_with_the_promise(void **state)
 		register_plan("allreduce_oneshot_2", "out", "inplace", "false", NULL, NULL);
 		set = shunt_plan_set_get(2, 2);
 		hashes[promise] = shunt_plan_set_hash(set);
-		call.place = SHUNT_PLAN_ANY_PLACE;
+		call.place = SHUNT_PLAN_INPLACE_ANY;
 		assert_string_equal(matches(set, &call), "in out");
-		call.place = SHUNT_PLAN_IN_PLACE;
+		call.place = SHUNT_PLAN_INPLACE_YES;
 		assert_string_equal(matches(set, &call), "in out");
-		call.place = SHUNT_PLAN_OUT_OF_PLACE;
+		call.place = SHUNT_PLAN_INPLACE_NO;
 		assert_string_equal(matches(set, &call), promise ? "out in" : "in out");
-		shunt_plan_set_drop(set);
+		shunt_plan_set_unref(set);
 	}
 	assert_true(hashes[0] != hashes[1]);
 }
@@ -382,22 +382,23 @@ static void test_place_is_as_nccl_defines_it(void **state)
 {
 	static char buffer[256];
 
-	assert_int_equal(shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
 	assert_int_equal(
-	    shunt_plan_place(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	    shunt_plan_call_inplace(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_YES);
 	assert_int_equal(
-	    shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_IN_PLACE);
+	    shunt_plan_call_inplace(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_INPLACE_NO);
 	assert_int_equal(
-	    shunt_plan_place(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_OUT_OF_PLACE);
+	    shunt_plan_call_inplace(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_YES);
 	assert_int_equal(
-	    shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4), SHUNT_PLAN_IN_PLACE);
+	    shunt_plan_call_inplace(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_NO);
+	assert_int_equal(shunt_plan_call_inplace(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4),
+	    SHUNT_PLAN_INPLACE_YES);
 	assert_int_equal(
-	    shunt_plan_place(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_IN_PLACE);
+	    shunt_plan_call_inplace(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_INPLACE_YES);
 }
 
 struct script {
 	const char *answer;
-	int asked;
+	int ncalls;
 	struct shunt_plan_request request;
 	char names[256];
 };
@@ -406,7 +407,7 @@ static const char *selector(void *arg, const struct shunt_plan_request *request)
 {
 	struct script *s = arg;
 
-	s->asked++;
+	s->ncalls++;
 	s->request = *request;
 	*s->names = '\0';
 	for (size_t i = 0; i < request->nplans; i++)
@@ -415,7 +416,7 @@ static const char *selector(void *arg, const struct shunt_plan_request *request)
 	return s->answer;
 }
 
-static void test_selector_is_asked_and_obeyed(void **state)
+static void test_selector_is_called_and_followed(void **state)
 {
 	static const struct {
 		const char *answer;
@@ -432,7 +433,7 @@ static void test_selector_is_asked_and_obeyed(void **state)
 		{ "nonsense", SHUNT_PLAN_CHOICE_PLAN, "one" },
 		{ "", SHUNT_PLAN_CHOICE_PLAN, "one" },
 	};
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_BF16, SHUNT_SUM, 1024, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan;
 	struct script script = { 0 };
 	struct shunt_plan_set *set, *without;
@@ -458,7 +459,7 @@ static void test_selector_is_asked_and_obeyed(void **state)
 	}
 	assert_int_equal(unit_count(unit_capture_end(&c), "the selector wants plan \"gather\""), 1);
 	assert_int_equal(unit_count(c.text, "\n"), 1); /* once, however often */
-	assert_int_equal(script.asked, 9);
+	assert_int_equal(script.ncalls, 9);
 	assert_string_equal(script.names, "one two");
 	assert_int_equal(script.request.size, sizeof(script.request));
 	assert_string_equal(script.request.collective, "allreduce");
@@ -471,20 +472,20 @@ static void test_selector_is_asked_and_obeyed(void **state)
 	assert_int_equal(shunt_plan_set_choose(without, &call, &plan), SHUNT_PLAN_CHOICE_PLAN);
 	call.kind = SHUNT_SEND;
 	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NONE);
-	assert_int_equal(script.asked, 9);
+	assert_int_equal(script.ncalls, 9);
 	/* Collectives that have no plans are offered as well. */
 	call.kind = SHUNT_BROADCAST;
 	script.answer = "nccl";
 	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NCCL);
 	assert_string_equal(script.names, "");
-	shunt_plan_set_drop(set);
-	shunt_plan_set_drop(without);
+	shunt_plan_set_unref(set);
+	shunt_plan_set_unref(without);
 }
 
 static void test_selector_alone_makes_a_hash(void **state)
 {
 	struct script script = { .answer = "native" };
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4, SHUNT_PLAN_INPLACE_ANY };
 	const struct shunt_plan *plan;
 	struct shunt_plan_set *set;
 
@@ -492,11 +493,11 @@ static void test_selector_alone_makes_a_hash(void **state)
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) != 0);
 	assert_int_equal(shunt_plan_set_choose(set, &call, &plan), SHUNT_PLAN_CHOICE_NATIVE);
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 	shunt_plan_set_selector(NULL, NULL);
 	set = shunt_plan_set_get(2, 2);
 	assert_true(shunt_plan_set_hash(set) == 0);
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 }
 
 /* The summary of what is registered now; the set's hash in *hash_p. */
@@ -506,7 +507,7 @@ static void summary_now(struct shunt_plan_summary *s, uint64_t *hash_p)
 
 	shunt_plan_set_summary(set, s);
 	*hash_p = shunt_plan_set_hash(set);
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 }
 
 /* Rank 0's set is what base says, rank 1 has what is registered now. "": that is the same. */
@@ -514,13 +515,13 @@ static void assert_difference(const struct shunt_plan_summary *base, uint64_t ha
 {
 	static struct shunt_plan_summary all[2];
 	uint64_t other;
-	char why[160];
+	char reason[160];
 
 	all[0] = *base;
 	summary_now(&all[1], &other);
 	assert_true((hash == other) == !*text);
-	shunt_plan_summaries_differ(all, 2, why, sizeof(why));
-	assert_string_equal(why, text);
+	shunt_plan_summaries_differ(all, 2, reason, sizeof(reason));
+	assert_string_equal(reason, text);
 }
 
 static void test_summaries_name_the_difference(void **state)
@@ -558,7 +559,7 @@ static void test_summaries_name_the_difference(void **state)
 
 static void *register_and_match(void *arg)
 {
-	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4096, SHUNT_PLAN_ANY_PLACE };
+	struct shunt_plan_query call = { SHUNT_ALLREDUCE, SHUNT_F32, SHUNT_SUM, 4096, SHUNT_PLAN_INPLACE_ANY };
 	const char *text = arg;
 
 	for (int i = 0; i < 50; i++) {
@@ -573,7 +574,7 @@ static void *register_and_match(void *arg)
 		if (err && err != -EEXIST)
 			return (void *)"not registered";
 		shunt_plan_unregister("shared");
-		shunt_plan_set_drop(set);
+		shunt_plan_set_unref(set);
 	}
 	return NULL;
 }
@@ -601,7 +602,7 @@ static int child(const char *expected)
 
 	if (wrong)
 		print_error("\"%s\", expected \"%s\"\n", names_of(set), expected);
-	shunt_plan_set_drop(set);
+	shunt_plan_set_unref(set);
 	return wrong;
 }
 
@@ -649,7 +650,7 @@ int main(int argc, char **argv)
 		TEST(test_registry_priority_goes_before_order),
 		TEST(test_registry_broken_plan_is_refused_alone),
 		TEST(test_registry_nothing_there_is_silent_and_hashes_to_0),
-		TEST(test_registry_same_plan_twice_is_told),
+		TEST(test_registry_same_plan_twice_is_reported),
 		TEST(test_registry_unregister_takes_all_of_a_name),
 		TEST(test_registry_null_is_refused),
 		TEST(test_registry_set_is_a_snapshot),
@@ -657,7 +658,7 @@ int main(int argc, char **argv)
 		TEST(test_match_ranks_per_node_are_the_plans_wish),
 		TEST(test_match_place_counts_only_with_the_promise),
 		TEST(test_place_is_as_nccl_defines_it),
-		TEST(test_selector_is_asked_and_obeyed),
+		TEST(test_selector_is_called_and_followed),
 		TEST(test_selector_alone_makes_a_hash),
 		TEST(test_summaries_name_the_difference),
 		TEST(test_registry_threads_do_not_disturb_each_other),

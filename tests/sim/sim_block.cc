@@ -26,7 +26,7 @@ static void k_identity(const struct shunt_kargs &a)
 static void test_block_identity_holds_across_switches(void **state)
 {
 	static uint32_t out[BLOCKS * THREADS * 4];
-	struct shunt_kargs a = args_of(NULL, out);
+	struct shunt_kargs a = make_kargs(NULL, out);
 
 	assert_ok(run_kernel(k_identity, BLOCKS, THREADS, &a));
 	for (uint32_t i = 0; i < BLOCKS * THREADS; i++) {
@@ -59,7 +59,7 @@ static void k_scan(const struct shunt_kargs &a)
 static void test_block_barrier_separates_steps(void **state)
 {
 	static uint64_t out[BLOCKS * MANY_THREADS];
-	struct shunt_kargs a = args_of(NULL, out);
+	struct shunt_kargs a = make_kargs(NULL, out);
 
 	for (unsigned threads : { 32u, 64u, (unsigned)MANY_THREADS }) {
 		assert_ok(run_kernel(k_scan, BLOCKS, threads, &a));
@@ -89,7 +89,7 @@ static void k_warp(const struct shunt_kargs &a)
 static void test_warp_barrier_and_votes(void **state)
 {
 	static uint32_t wrong[BLOCKS * THREADS];
-	struct shunt_kargs a = args_of(NULL, wrong);
+	struct shunt_kargs a = make_kargs(NULL, wrong);
 
 	memset(wrong, 1, sizeof(wrong));
 	assert_ok(run_kernel(k_warp, BLOCKS, THREADS, &a));
@@ -98,48 +98,48 @@ static void test_warp_barrier_and_votes(void **state)
 }
 
 /* Warp 0 sends units to warp 1 of the same block. */
-static void k_lines(const struct shunt_kargs &a)
+static void k_ll128(const struct shunt_kargs &a)
 {
 	char *slots = (char *)a.send;
 	uint64_t *out = (uint64_t *)a.recv, lane = gpu_lane();
 
 	for (uint64_t i = 1; i <= a.count; i++) {
 		struct gpu_v16 v = { i * 100 + lane, i * 100 + 50 + lane };
-		char *unit = slots + (i - 1) * 512;
+		char *slot_at = slots + (i - 1) * 512;
 
 		if (gpu_tid() < 32) {
 			/* Nothing is there before the store ... */
-			gpu_line_ld(unit, &v, i);
-			if (gpu_line_here(v, i) && GPU_LINE_LAST)
+			gpu_ll128_ld(slot_at, &v, i);
+			if (gpu_ll128_ready(v, i) && GPU_LL128_FLAG_LANE)
 				out[0]++;
 			v = { i * 100 + lane, i * 100 + 50 + lane };
 			for (int k = 0; k < 3; k++)
 				gpu_relax();
-			gpu_line_st(unit, v, i);
+			gpu_ll128_st(slot_at, v, i);
 			continue;
 		}
 		struct gpu_v16 got;
 		for (;;) {
-			gpu_line_ld(unit, &got, i);
-			if (gpu_warp_all(gpu_line_here(got, i)))
+			gpu_ll128_ld(slot_at, &got, i);
+			if (gpu_warp_all(gpu_ll128_ready(got, i)))
 				break;
 			gpu_relax();
 		}
 		/* ... and all of it after the flag. */
-		if (got.lo != v.lo || got.hi != (GPU_LINE_LAST ? i : v.hi))
+		if (got.lo != v.lo || got.hi != (GPU_LL128_FLAG_LANE ? i : v.hi))
 			out[1 + gpu_tid()]++;
 	}
 }
 
-static void test_line_is_whole_when_its_flag_is_there(void **state)
+static void test_ll128_line_is_whole_when_its_flag_is_there(void **state)
 {
-	enum { UNITS = 200 };
+	enum { SLOTS = 200 };
 	static uint64_t out[1 + 64];
-	char *slots = (char *)aligned_alloc(512, UNITS * 512);
-	struct shunt_kargs a = args_of(slots, out, UNITS);
+	char *slots = (char *)aligned_alloc(512, SLOTS * 512);
+	struct shunt_kargs a = make_kargs(slots, out, SLOTS);
 
-	memset(slots, 0, UNITS * 512);
-	assert_ok(run_kernel(k_lines, 1, 64, &a));
+	memset(slots, 0, SLOTS * 512);
+	assert_ok(run_kernel(k_ll128, 1, 64, &a));
 	for (uint64_t wrong : out)
 		assert_int_equal(wrong, 0);
 	/* Memory is laid out as on the wire. */
@@ -174,7 +174,7 @@ static void k_circle(const struct shunt_kargs &a)
 static void test_block_all_blocks_of_a_launch_run_at_once(void **state)
 {
 	static uint64_t word[MANY_BLOCKS];
-	struct shunt_kargs a = args_of(NULL, word);
+	struct shunt_kargs a = make_kargs(NULL, word);
 
 	assert_ok(run_kernel(k_circle, MANY_BLOCKS, 64, &a));
 	for (uint64_t w : word)
@@ -188,7 +188,7 @@ static void test_block_all_blocks_of_a_launch_run_at_once(void **state)
 
 static void k_claim(const struct shunt_kargs &a)
 {
-	if (gpu_claim32((uint32_t *)a.send))
+	if (gpu_test_and_set32((uint32_t *)a.send))
 		gpu_st_relaxed((uint64_t *)a.recv, gpu_ld_relaxed((const uint64_t *)a.recv) + 1);
 	gpu_fence();
 }
@@ -197,7 +197,7 @@ static void test_claim_has_one_winner(void **state)
 {
 	static uint32_t word;
 	static uint64_t winners;
-	struct shunt_kargs a = args_of(&word, &winners);
+	struct shunt_kargs a = make_kargs(&word, &winners);
 
 	assert_ok(run_kernel(k_claim, BLOCKS, THREADS, &a));
 	assert_int_equal(winners, 1);
@@ -219,7 +219,7 @@ static void k_early(const struct shunt_kargs &a)
 static void test_block_barrier_does_not_wait_for_returned_threads(void **state)
 {
 	static uint32_t out[2 * 32];
-	struct shunt_kargs a = args_of(NULL, out);
+	struct shunt_kargs a = make_kargs(NULL, out);
 
 	assert_ok(run_kernel(k_early, 2, 128, &a));
 	for (uint32_t o : out)
@@ -237,7 +237,7 @@ static void k_stuck(const struct shunt_kargs &a)
 static void test_block_barriers_that_never_meet_are_an_error(void **state)
 {
 	static uint32_t wrong[32];
-	struct shunt_kargs a = args_of(NULL, wrong);
+	struct shunt_kargs a = make_kargs(NULL, wrong);
 	void *stream;
 
 	assert_ok(ops->stream_create(0, &stream));
@@ -254,7 +254,7 @@ static void test_block_barriers_that_never_meet_are_an_error(void **state)
 
 static void test_launch_bad_shape_is_refused(void **state)
 {
-	struct shunt_kargs a = args_of(NULL, NULL);
+	struct shunt_kargs a = make_kargs(NULL, NULL);
 
 	assert_int_equal(run_kernel(k_warp, 0, 32, &a), -EINVAL);
 	assert_int_equal(run_kernel(k_warp, 1, 0, &a), -EINVAL);
@@ -272,7 +272,7 @@ static void k_many_barriers(const struct shunt_kargs &a)
 
 static void test_warp_barriers_are_cheap(void **state)
 {
-	struct shunt_kargs a = args_of(NULL, NULL);
+	struct shunt_kargs a = make_kargs(NULL, NULL);
 	uint64_t best = UINT64_MAX;
 
 	for (int i = 0; i < 5; i++) {
@@ -294,7 +294,7 @@ int main(void)
 		cmocka_unit_test(test_block_identity_holds_across_switches),
 		cmocka_unit_test(test_block_barrier_separates_steps),
 		cmocka_unit_test(test_warp_barrier_and_votes),
-		cmocka_unit_test(test_line_is_whole_when_its_flag_is_there),
+		cmocka_unit_test(test_ll128_line_is_whole_when_its_flag_is_there),
 		cmocka_unit_test(test_block_all_blocks_of_a_launch_run_at_once),
 		cmocka_unit_test(test_claim_has_one_winner),
 		cmocka_unit_test(test_block_barrier_does_not_wait_for_returned_threads),

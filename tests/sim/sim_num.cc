@@ -89,7 +89,7 @@ static void test_num_every_value_survives_the_round_trip(void **state)
 	}
 }
 
-static void check(const struct format *f, float v)
+static void check_value(const struct format *f, float v)
 {
 	uint32_t got = f->narrow(v), want = nearest(f, v);
 
@@ -107,9 +107,9 @@ static void test_num_halfway_values_go_to_even(void **state)
 
 			assert_true((double)half == (here + next) / 2);
 			for (int s = 0; s < 2; s++, half = -half) {
-				check(&f, half);
-				check(&f, nextafterf(half, INFINITY));
-				check(&f, nextafterf(half, -INFINITY));
+				check_value(&f, half);
+				check_value(&f, nextafterf(half, INFINITY));
+				check_value(&f, nextafterf(half, -INFINITY));
 			}
 		}
 }
@@ -129,7 +129,7 @@ static void test_num_random_values_go_to_the_nearest(void **state)
 				v = (float)(value_of(&f, (uint32_t)(r >> 32) % (f.largest + 1)) *
 				    (0.5 + (double)(uint32_t)r / 4294967296.0));
 			if (!isnan(v))
-				check(&f, v);
+				check_value(&f, v);
 		}
 }
 

@@ -49,7 +49,7 @@ static void k_late(const struct shunt_kargs &a)
 
 static void launch(void (*fn)(const struct shunt_kargs &), unsigned blocks, unsigned threads, void *stream)
 {
-	struct shunt_kargs a = args_of(NULL, word, 1);
+	struct shunt_kargs a = make_kargs(NULL, word, 1);
 
 	if (launch_fn(fn, 0, blocks, threads, &a, stream))
 		exit(1);
@@ -66,7 +66,7 @@ static void two_streams(bool ordered)
 	ops->event_create(0, false, &event);
 	for (int round = 0; round < 3; round++)
 		for (int i = 0; i < 2; i++) {
-			struct shunt_kargs a = args_of(NULL, &other[i], 1);
+			struct shunt_kargs a = make_kargs(NULL, &other[i], 1);
 
 			if (launch_fn(k_add, 0, 2, 32, &a, s[i]))
 				exit(1);

@@ -30,7 +30,7 @@ static void k_wait(const struct shunt_kargs &a)
 
 static void enqueue_step(void *x, uint64_t n, void *stream, int device = 0)
 {
-	struct shunt_kargs a = args_of(NULL, x, n);
+	struct shunt_kargs a = make_kargs(NULL, x, n);
 
 	assert_ok(launch_fn(k_step, device, 2, 32, &a, stream));
 }
@@ -58,7 +58,7 @@ static void test_stream_runs_in_order(void **state)
 static void test_stream_args_are_copied_by_the_launch(void **state)
 {
 	uint64_t x = 0;
-	struct shunt_kargs a = args_of(NULL, &x, 7);
+	struct shunt_kargs a = make_kargs(NULL, &x, 7);
 	void *s;
 
 	assert_ok(ops->stream_create(0, &s));
@@ -105,7 +105,7 @@ static void test_stream_default_handles_are_one_stream_per_device(void **state)
 static void test_streams_are_independent_and_copy_reaches_a_spinning_kernel(void **state)
 {
 	uint64_t word = 0, x = 0, value = 42;
-	struct shunt_kargs a = args_of(&word, NULL, 42);
+	struct shunt_kargs a = make_kargs(&word, NULL, 42);
 	void *s, *t;
 
 	assert_ok(ops->stream_create(0, &s));
@@ -146,7 +146,7 @@ static void test_event_wait_orders_two_streams(void **state)
 static void test_event_wait_means_the_record_before_it(void **state)
 {
 	uint64_t gate = 0, one = 1, x = 0;
-	struct shunt_kargs a = args_of(&gate, NULL, 1);
+	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
 	void *s, *t, *event;
 
 	assert_ok(ops->stream_create(0, &s));
@@ -169,7 +169,7 @@ static void test_event_wait_means_the_record_before_it(void **state)
 static void test_event_elapsed_needs_two_complete_records(void **state)
 {
 	uint64_t gate = 0, one = 1;
-	struct shunt_kargs a = args_of(&gate, NULL, 1);
+	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
 	struct timespec pause = { 0, 20000000 };
 	void *s, *start, *stop, *untimed;
 	float us = -1;
@@ -242,7 +242,7 @@ static void test_graph_replays_what_was_captured(void **state)
 	ops->stream_destroy(0, t);
 }
 
-static void test_device_sync_spoils_captures(void **state)
+static void test_device_sync_invalidates_captures(void **state)
 {
 	enum shunt_capture capture;
 	void *s, *graph;
@@ -325,7 +325,7 @@ static void test_external_events_order_graphs_by_their_launches(void **state)
 		assert_ok(ops->capture_info(0, s[g], &info));
 		assert_int_equal(info.state, SHUNT_CAPTURE_ACTIVE);
 		assert_null(info.node);
-		assert_ok(ops->capture_keep(0, &info, count_drop, &dropped));
+		assert_ok(ops->capture_retain(0, &info, count_drop, &dropped));
 		assert_ok(ops->capture_wait(0, event, s[g]));
 		enqueue_step(&x, 10 + g, s[g]);
 		assert_ok(ops->capture_info(0, s[g], &info));
@@ -335,7 +335,7 @@ static void test_external_events_order_graphs_by_their_launches(void **state)
 		assert_int_equal(after.id, info.id);
 		assert_ptr_not_equal(after.node, info.node);
 		assert_ok(ops->capture_join(0, s[g], info.node));
-		assert_ok(ops->capture_move(0, &after, info.node, record));
+		assert_ok(ops->capture_move_record(0, &after, info.node, record));
 		assert_ok(ops->capture_end(0, s[g], &graph[g]));
 	}
 	/* A graph within a graph brings its nodes along. */
@@ -424,7 +424,7 @@ static void test_wrong_handles_are_errors(void **state)
 static void test_devices_are_told_apart_and_the_same_in_every_process(void **state)
 {
 	struct shunt_gpu_info info[8], theirs;
-	const char *why = NULL;
+	const char *reason = NULL;
 	int count, device = -1, pipes[2], status;
 
 	assert_ok(ops->device_count(&count));
@@ -433,14 +433,14 @@ static void test_devices_are_told_apart_and_the_same_in_every_process(void **sta
 		assert_ok(ops->device_info(i, &info[i]));
 	for (int i = 0; i < count; i++)
 		for (int j = 0; j < count; j++) {
-			assert_ok(ops->peer_check(i, &info[j], &why));
+			assert_ok(ops->peer_check(i, &info[j], &reason));
 			assert_int_equal(!memcmp(info[i].uuid, info[j].uuid, 16), i == j);
 		}
-	assert_null(why);
+	assert_null(reason);
 	theirs = info[1];
 	theirs.uuid[9] ^= 1;
-	assert_int_equal(ops->peer_check(0, &theirs, &why), -EOPNOTSUPP);
-	assert_non_null(why);
+	assert_int_equal(ops->peer_check(0, &theirs, &reason), -EOPNOTSUPP);
+	assert_non_null(reason);
 	assert_ok(ops->device_set(3));
 	assert_ok(ops->device_get(&device));
 	assert_int_equal(device, 3);
@@ -504,14 +504,14 @@ static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
 {
 	struct shunt_gpu_export out = { NULL, 0, -1 };
 	struct shunt_gpu_mem map, alias, other;
-	const char *why = "";
+	const char *reason = "";
 	char *p, *plain, *again;
 	size_t bytes;
 	void *base;
 
 	assert_ok(ops->mem_alloc_shared(2, 10000, (void **)&p));
 	strcpy(p + 5000, "passed on");
-	assert_ok(ops->share_export(2, p + 5000, 100, &out, &why));
+	assert_ok(ops->share_export(2, p + 5000, 100, &out, &reason));
 	assert_ptr_equal(out.base, p);
 	assert_true(out.bytes >= 10000 && fcntl(out.fd, F_GETFD) & FD_CLOEXEC);
 	assert_ok(ops->share_map(1, out.fd, out.bytes, &map));
@@ -520,11 +520,11 @@ static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
 	assert_ok(ops->mem_range(p + 9999, &base, &bytes));
 	assert_ptr_equal(base, p);
 	assert_int_equal(bytes, out.bytes);
-	assert_int_equal(ops->share_export(2, p + 5000, out.bytes, &out, &why), -EOPNOTSUPP);
-	assert_non_null(strstr(why, "spans several"));
-	assert_int_equal(ops->share_export(1, p, 1, &out, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->share_export(2, p + 5000, out.bytes, &out, &reason), -EOPNOTSUPP);
+	assert_non_null(strstr(reason, "spans several"));
+	assert_int_equal(ops->share_export(1, p, 1, &out, &reason), -EOPNOTSUPP);
 	assert_ok(ops->mem_alloc(2, 1000, (void **)&plain));
-	assert_int_equal(ops->share_export(2, plain, 1000, &out, &why), -EOPNOTSUPP);
+	assert_int_equal(ops->share_export(2, plain, 1000, &out, &reason), -EOPNOTSUPP);
 	assert_int_equal(ops->mem_range(plain, &base, &bytes), -ENOENT);
 	assert_int_equal(ops->mem_free(p + 4096), -EINVAL);
 	assert_ok(ops->share_alias(1, base, bytes, &alias));
@@ -549,7 +549,7 @@ static void test_memory_to_be_shared_is_passed_on_by_address(void **state)
 static void test_queries_do_not_wait(void **state)
 {
 	uint64_t gate = 0, one = 1;
-	struct shunt_kargs a = args_of(&gate, NULL, 1);
+	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
 	void *s, *event, *graph;
 	bool done = false;
 
@@ -614,7 +614,7 @@ static void test_memory_of_a_device_and_of_the_host(void **state)
 static void test_device_sync_waits_for_all_streams_of_the_device(void **state)
 {
 	uint64_t x[3] = { 0, 0, 0 }, gate = 0, one = 1;
-	struct shunt_kargs a = args_of(&gate, NULL, 1);
+	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
 	void *s, *other;
 
 	assert_ok(ops->stream_create(1, &s));
@@ -634,7 +634,7 @@ static void test_device_sync_waits_for_all_streams_of_the_device(void **state)
 	ops->stream_destroy(2, other);
 }
 
-static void *churn(void *arg)
+static void *use_streams(void *arg)
 {
 	for (int i = 0; i < 20; i++) {
 		uint64_t x = 0;
@@ -662,7 +662,7 @@ static void test_streams_may_be_used_from_many_threads(void **state)
 	pthread_t t[4];
 
 	for (uintptr_t i = 0; i < 4; i++)
-		assert_ok(pthread_create(&t[i], NULL, churn, (void *)i));
+		assert_ok(pthread_create(&t[i], NULL, use_streams, (void *)i));
 	for (pthread_t i : t)
 		pthread_join(i, NULL);
 }
@@ -681,7 +681,7 @@ int main(void)
 		cmocka_unit_test(test_event_wait_means_the_record_before_it),
 		cmocka_unit_test(test_event_elapsed_needs_two_complete_records),
 		cmocka_unit_test(test_graph_replays_what_was_captured),
-		cmocka_unit_test(test_device_sync_spoils_captures),
+		cmocka_unit_test(test_device_sync_invalidates_captures),
 		cmocka_unit_test(test_capture_forks_to_a_stream_that_waits_for_it),
 		cmocka_unit_test(test_external_events_order_graphs_by_their_launches),
 		cmocka_unit_test(test_wait_in_a_capture_for_work_outside_is_refused),

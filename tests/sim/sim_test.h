@@ -23,7 +23,7 @@ static const struct shunt_gpu_ops *const ops = &shunt_gpu_sim_ops;
 
 #define assert_ok(call) assert_int_equal(call, 0)
 
-static inline struct shunt_kargs args_of(const void *send, void *recv, uint64_t count = 0)
+static inline struct shunt_kargs make_kargs(const void *send, void *recv, uint64_t count = 0)
 {
 	struct shunt_kargs a;
 

@@ -68,8 +68,8 @@ for algo in oneshot twoshot; do
 	export SHUNT_ALGO
 	right "forced_${algo}_right" " $algo .* 0\$" -n 4 -b 96K -e 96K --mode eager
 done
-SHUNT_ALGO=allgather:0-inf:copies
-right registered_path_is_the_one_taken ' copies .* 0$' all_gather -n 2 -b 8K -e 8K --mode graph --register
+SHUNT_ALGO=allgather:0-inf:ce
+right registered_path_is_the_one_taken ' ce .* 0$' all_gather -n 2 -b 8K -e 8K --mode graph --register
 unset SHUNT_ALGO
 if "$shunt" info select --ranks 4 2>&1 | grep -q 'standalone on the sim'; then
 	echo "ok: selection_is_that_of_the_sim"

@@ -41,7 +41,7 @@ expect info_algorithms_lists 0 '^  oneshot +allreduce' "$shunt" info -a
 expect info_library_shows_version 0 'NCCL ABI +2\.28\.9' "$shunt" info -l
 expect info_devices_shows_mock 0 '^  7 +mock device' "$shunt" info -d
 expect info_select_sizes 0 '^ +8  oneshot  \(built-in, measured on H200\)$' "$shunt" info select --ranks 4 --overlay 8 64M
-expect info_select_windows 0 '^ +16M  copies  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
+expect info_select_windows 0 '^ +16M  ce  \(built-in, for windows, measured on H200\)$' "$shunt" info select --ranks 4 --overlay --op allgather --windows 8 16M
 expect info_select_ranges 0 'nccl: ' "$shunt" info select --ranks 4 --overlay
 expect info_select_forced 0 '^ +8  nccl: forced' env SHUNT_FORCE_NCCL=allreduce "$shunt" info select --ranks 4 --overlay 8
 expect info_select_unknown_collective 2 '--op: there is no "foo"; it takes allreduce, reduce, .*, send, recv$' "$shunt" info select --ranks 2 --op foo
@@ -62,7 +62,7 @@ rule() {
 expect info_select_shows_narrow_rules 0 '^ 5000 \.\.\. 5996 twoshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:twoshot allreduce
 expect info_select_shows_where_from 0 '^ 5000 \.\.\. 5996 oneshot \(SHUNT_ALGO\)$' rule allreduce:5000-6000:oneshot allreduce
 expect info_select_goes_on_behind_a_rule 0 '^ 6000 \.\.\. 16M oneshot \(built-in, measured on H200\)$' rule allreduce:5000-6000:oneshot allreduce
-expect info_select_parts_are_multiples_of_16 0 '^ 5008 \.\.\. 5984 exchange \(SHUNT_ALGO\)$' rule allgather:5000-6000:exchange allgather
+expect info_select_parts_are_multiples_of_16 0 '^ 5008 \.\.\. 5984 ll128 \(SHUNT_ALGO\)$' rule allgather:5000-6000:ll128 allgather
 "$shunt" plan new all_reduce twoshot-ll -n 2 --min 5000 --max 6000 --blocks 16 -o "$dir/plan.json"
 planned() {
 	env SHUNT_PLAN_DIR="$dir/plan.json" "$@" "$shunt" info select --ranks 2 --overlay | tr -s ' '
@@ -304,8 +304,8 @@ expect bench_torchrun_right 0 '^# 0 wrong' outside RANK WORLD_SIZE LOCAL_RANK ''
 unset MASTER_ADDR MASTER_PORT
 expect bench_unknown_host_is_said_at_once 1 'MASTER_ADDR is "no such host", which is no host that is known here' \
 	env RANK=1 WORLD_SIZE=2 MASTER_ADDR='no such host' MASTER_PORT=5000 "$shunt" bench
-mkdir "$dir/meet"
-expect bench_mpirun_right 0 '^# 0 wrong' outside OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "--rendezvous $dir/meet"
-expect bench_missing_rank_is_error 1 'meeting the other ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/meet" --timeout 2
+mkdir "$dir/rendezvous"
+expect bench_mpirun_right 0 '^# 0 wrong' outside OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "--rendezvous $dir/rendezvous"
+expect bench_missing_rank_is_error 1 'meeting the other ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/rendezvous" --timeout 2
 expect bench_bad_rank_is_error 1 'RANK="5", as torchrun sets it' env RANK=5 WORLD_SIZE=2 "$shunt" bench
 exit $failed

@@ -128,7 +128,7 @@ op() {
 }
 # One that the real NCCL has.
 forwarded() {
-	op "$1" "$2" "$3" forwarded | sed 's/"oneshot"/"nccl", "why": "NCCL is faster at this size"/'
+	op "$1" "$2" "$3" forwarded | sed 's/"oneshot"/"nccl", "reason": "NCCL is faster at this size"/'
 }
 mkdir "$dir/d"
 dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
@@ -148,7 +148,7 @@ dump 1 1 "$(forwarded 1 allreduce 9000)"
 says_dumps other_count_and_path_are_named 2 "called allreduce of 8 .* as collective 1, where rank 1 called allreduce of 9000 .*; rank 0's went to oneshot, rank 1's to NCCL \(NCCL is faster at this size\): neither sees the other|\
 called allreduce of 9000 .* as collective 1, where rank 0 called allreduce of 8 .*; rank 1's went to NCCL \(NCCL is faster at this size\), rank 0's to oneshot: neither sees the other" "$dir/d"
 dump 0 1 "$(op 1 allreduce 8 running)"
-dump 1 1 "$(op 1 allreduce 8 unknown)" ', "silent": true'
+dump 1 1 "$(op 1 allreduce 8 unknown)" ', "unresponsive": true'
 says_dumps silent_rank_has_not_ended_it 2 'rank 0 is in collective 1 .* since .* \(5.0 s\)$' "$dir/d"
 says_dumps held_driver_is_named 2 'CUDA does not answer in rank 1 \(pid 101 on h\): how far the device has come is not known' "$dir/d"
 # Two containers of one host name: the processes have one number.

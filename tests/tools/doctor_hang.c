@@ -29,7 +29,7 @@ struct rank {
 	void *stream, *buffer, *out;
 };
 
-static void must(int failed, const char *what)
+static void require(int failed, const char *what)
 {
 	if (!failed)
 		return;
@@ -39,7 +39,7 @@ static void must(int failed, const char *what)
 
 static void reduce(struct rank *r, ncclComm_t comm, size_t count)
 {
-	must(ncclAllReduce(r->buffer, r->out, count, ncclFloat32, ncclSum, comm, r->stream), "ncclAllReduce");
+	require(ncclAllReduce(r->buffer, r->out, count, ncclFloat32, ncclSum, comm, r->stream), "ncclAllReduce");
 }
 
 static void skip(struct rank *r)
@@ -48,7 +48,7 @@ static void skip(struct rank *r)
 		reduce(r, r->comm, COUNT);
 }
 
-static void skip_one_of_many(struct rank *r)
+static void skip_last_of_many(struct rank *r)
 {
 	for (int i = 0; i < 3; i++)
 		if (r->rank != 1 || i)
@@ -63,12 +63,12 @@ static void other_count(struct rank *r)
 static void other_kind(struct rank *r)
 {
 	if (r->rank == 2)
-		must(ncclBroadcast(r->buffer, r->out, COUNT, ncclFloat32, 2, r->comm, r->stream), "ncclBroadcast");
+		require(ncclBroadcast(r->buffer, r->out, COUNT, ncclFloat32, 2, r->comm, r->stream), "ncclBroadcast");
 	else
 		reduce(r, r->comm, COUNT);
 }
 
-static void stopped(struct rank *r)
+static void stopped_process(struct rank *r)
 {
 	if (r->rank == 1)
 		raise(SIGSTOP);
@@ -79,16 +79,16 @@ static void stopped(struct rank *r)
 static void crossed(struct rank *r)
 {
 	reduce(r, r->rank == 1 ? r->other : r->comm, COUNT);
-	must(shunt_stream_synchronize(r->stream), "the stream");
+	require(shunt_stream_synchronize(r->stream), "the stream");
 	reduce(r, r->rank == 1 ? r->comm : r->other, COUNT);
 }
 
-static void no_send(struct rank *r)
+static void missing_send(struct rank *r)
 {
 	if (r->rank == 1)
-		must(ncclSend(r->buffer, COUNT, ncclFloat32, 0, r->comm, r->stream), "ncclSend");
+		require(ncclSend(r->buffer, COUNT, ncclFloat32, 0, r->comm, r->stream), "ncclSend");
 	for (int i = 0; r->rank == 0 && i < 2; i++)
-		must(ncclRecv(r->out, COUNT, ncclFloat32, 1, r->comm, r->stream), "ncclRecv");
+		require(ncclRecv(r->out, COUNT, ncclFloat32, 1, r->comm, r->stream), "ncclRecv");
 }
 
 /* All replay a graph twice, then one leaves a replay out. */
@@ -96,11 +96,11 @@ static void graph(struct rank *r)
 {
 	void *exec;
 
-	must(shunt_capture_begin(r->stream), "the capture");
+	require(shunt_capture_begin(r->stream), "the capture");
 	reduce(r, r->comm, COUNT);
-	must(shunt_capture_end(r->stream, &exec), "the capture");
+	require(shunt_capture_end(r->stream, &exec), "the capture");
 	for (int i = 0; i < (r->rank == 1 ? 2 : 3); i++)
-		must(shunt_graph_launch(exec, r->stream), "the graph");
+		require(shunt_graph_launch(exec, r->stream), "the graph");
 }
 
 /* One communicator was given up in the middle of a call, and the other lives on. */
@@ -108,11 +108,11 @@ static void aborted(struct rank *r)
 {
 	if (r->rank != 1)
 		reduce(r, r->other, COUNT);
-	must(ncclCommAbort(r->other), "ncclCommAbort");
-	must(shunt_stream_synchronize(r->stream), "the stream");
+	require(ncclCommAbort(r->other), "ncclCommAbort");
+	require(shunt_stream_synchronize(r->stream), "the stream");
 }
 
-static void quiet(struct rank *r)
+static void idle(struct rank *r)
 {
 }
 
@@ -121,15 +121,15 @@ static const struct {
 	void (*fn)(struct rank *r);
 } scenarios[] = {
 	{ "skip", skip },
-	{ "skip_one_of_many", skip_one_of_many },
+	{ "skip_last_of_many", skip_last_of_many },
 	{ "count", other_count },
 	{ "kind", other_kind },
-	{ "stop", stopped },
+	{ "stop", stopped_process },
 	{ "crossed", crossed },
-	{ "send", no_send },
+	{ "send", missing_send },
 	{ "graph", graph },
 	{ "aborted", aborted },
-	{ "quiet", quiet },
+	{ "idle", idle },
 };
 
 static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *r))
@@ -139,19 +139,19 @@ static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *
 
 	shunt_device_set(rank);
 	if (rank == 0) {
-		must(ncclGetUniqueId(&shared->id), "ncclGetUniqueId");
+		require(ncclGetUniqueId(&shared->id), "ncclGetUniqueId");
 		__atomic_store_n(&shared->have_id, 1, __ATOMIC_RELEASE);
 	}
 	while (!__atomic_load_n(&shared->have_id, __ATOMIC_ACQUIRE))
 		usleep(1000);
-	must(ncclCommInitRank(&r.comm, n, shared->id, rank), "ncclCommInitRank");
-	must(ncclCommSplit(r.comm, 0, rank, &r.other, NULL), "ncclCommSplit");
-	must(shunt_stream_create(&r.stream), "the stream");
-	must(shunt_malloc(&r.buffer, 1 << 20) || shunt_malloc(&r.out, 1 << 20), "memory");
+	require(ncclCommInitRank(&r.comm, n, shared->id, rank), "ncclCommInitRank");
+	require(ncclCommSplit(r.comm, 0, rank, &r.other, NULL), "ncclCommSplit");
+	require(shunt_stream_create(&r.stream), "the stream");
+	require(shunt_malloc(&r.buffer, 1 << 20) || shunt_malloc(&r.out, 1 << 20), "memory");
 	for (int i = 0; i < BEFORE; i++)
 		reduce(&r, r.comm, COUNT);
 	reduce(&r, r.other, COUNT);
-	must(shunt_stream_synchronize(r.stream), "the stream");
+	require(shunt_stream_synchronize(r.stream), "the stream");
 	/* What stops or waits for ever does not come back. */
 	__atomic_add_fetch(&shared->hanging, 1, __ATOMIC_ACQ_REL);
 	fn(&r);

@@ -56,7 +56,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor --pid "$(rank_pid 0)"
 fi
 
-hang skip_one_of_many 3
+hang skip_last_of_many 3
 expect left_out_is_named 2 'rank 1 .* called allreduce of 1001 float32, sum as collective 6, where ranks 0 and 2 called allreduce of 1000 float32, sum; it looks as if rank 1 left out that one' \
 	"$shunt" doctor --pid "$pids"
 
@@ -89,7 +89,7 @@ expect replay_is_named 1 'rank 1 .* is behind in graphs: it has begun 2 launches
 hang aborted 3
 expect aborted_is_past 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
 
-hang quiet 2
+hang idle 2
 expect quiet_is_quiet 0 'nobody waits; all ranks have called 5 collectives' "$shunt" doctor --pid "$pids"
 
 SHUNT_CHECK=1
@@ -127,7 +127,7 @@ unset SHUNT_TIMEOUT SHUNT_DUMP_DIR SHUNT_DUMP_SIGNAL
 
 SHUNT_DOCTOR=0
 export SHUNT_DOCTOR
-hang quiet 2
+hang idle 2
 expect doctor_off_has_no_socket 1 'has no socket of Shunt' "$shunt" doctor --pid "$pids"
 unset SHUNT_DOCTOR
 expect ask_of_stranger 1 'has no socket of Shunt' "$shunt" doctor --pid $$

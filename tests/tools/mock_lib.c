@@ -38,17 +38,17 @@
 #include "shunt/shunt.h"
 
 #define EXPORT __attribute__((visibility("default")))
-enum { BOX_BYTES = 4 << 20, MAX_RANKS = 8, MAX_OPS = 16 };
-enum { COLLECTIVE, PEER, NCHANNELS }; /* two orders of messages that do not mix */
+enum { FIFO_BYTES = 4 << 20, MAX_RANKS = 8, MAX_OPS = 16 };
+enum { COLL_CHANNEL, P2P_CHANNEL, NCHANNELS }; /* two orders of messages that do not mix */
 
 /* Bytes from one rank to another. */
-struct box {
+struct fifo {
 	atomic_ullong in, out;
-	char data[BOX_BYTES];
+	char data[FIFO_BYTES];
 };
 
-struct room {
-	struct box box[NCHANNELS][MAX_RANKS][MAX_RANKS]; /* from, to */
+struct comm_shm {
+	struct fifo fifo[NCHANNELS][MAX_RANKS][MAX_RANKS]; /* from, to */
 };
 
 struct op {
@@ -62,28 +62,28 @@ struct ncclComm {
 	int rank, nranks, device, splits, shrinks;
 	int windows; /* that are registered with it */
 	bool async;
-	int busy; /* how often ncclCommGetAsyncError says "in progress" still */
+	int in_progress; /* how often ncclCommGetAsyncError says "in progress" still */
 	char name[200];
-	struct room *room;
+	struct comm_shm *shm;
 	struct op ops[MAX_OPS];
 	struct {
 		uint64_t calls, bytes;
-	} counted[SHUNT_NKINDS][2]; /* small and large ones */
+	} counters[SHUNT_NKINDS][2]; /* small and large ones */
 };
 
-struct job {
+struct call {
 	struct shunt_coll coll;
 	ncclComm_t comm;
 	const void *scalar_at;
 };
 
-struct jobs {
-	struct job *v;
+struct calls {
+	struct call *v;
 	size_t n;
 };
 
 struct stream {
-	struct jobs *capturing;
+	struct calls *capturing;
 	unsigned synchronized;
 };
 
@@ -95,7 +95,7 @@ struct event {
 };
 
 /* A communicator that a call, or a group of calls, makes. */
-struct birth {
+struct comm_init {
 	ncclComm_t *comm_p, comm, parent; /* parent: the others' votes say rank and nranks */
 	int color, key;
 	char name[256];
@@ -103,16 +103,16 @@ struct birth {
 	bool async;
 };
 
-struct births {
-	struct birth *v;
+struct comm_inits {
+	struct comm_init *v;
 	size_t n;
 };
 
 static _Thread_local struct {
 	int depth;
 	ncclResult_t error;
-	struct jobs jobs;
-	struct births births;
+	struct calls calls;
+	struct comm_inits comm_inits;
 } group;
 static _Thread_local int device;
 
@@ -135,16 +135,16 @@ static const char *fault_of(enum shunt_kind kind)
 
 /* ---- messages ---- */
 
-static void put(ncclComm_t c, int channel, int to, const void *data, size_t bytes)
+static void fifo_put(ncclComm_t c, int channel, int to, const void *data, size_t bytes)
 {
-	struct box *b = &c->room->box[channel][c->rank][to];
+	struct fifo *b = &c->shm->fifo[channel][c->rank][to];
 	const char *p = data;
 
 	while (bytes) {
-		unsigned long long in = atomic_load(&b->in), room = BOX_BYTES - (in - atomic_load(&b->out));
-		size_t at = in % BOX_BYTES, n = bytes < room ? bytes : room;
+		unsigned long long in = atomic_load(&b->in), room = FIFO_BYTES - (in - atomic_load(&b->out));
+		size_t at = in % FIFO_BYTES, n = bytes < room ? bytes : room;
 
-		n = n < BOX_BYTES - at ? n : BOX_BYTES - at;
+		n = n < FIFO_BYTES - at ? n : FIFO_BYTES - at;
 		if (!n) {
 			sched_yield();
 			continue;
@@ -156,16 +156,16 @@ static void put(ncclComm_t c, int channel, int to, const void *data, size_t byte
 	}
 }
 
-static void get(ncclComm_t c, int channel, int from, void *data, size_t bytes)
+static void fifo_get(ncclComm_t c, int channel, int from, void *data, size_t bytes)
 {
-	struct box *b = &c->room->box[channel][from][c->rank];
+	struct fifo *b = &c->shm->fifo[channel][from][c->rank];
 	char *p = data;
 
 	while (bytes) {
 		unsigned long long out = atomic_load(&b->out), there = atomic_load(&b->in) - out;
-		size_t at = out % BOX_BYTES, n = bytes < there ? bytes : there;
+		size_t at = out % FIFO_BYTES, n = bytes < there ? bytes : there;
 
-		n = n < BOX_BYTES - at ? n : BOX_BYTES - at;
+		n = n < FIFO_BYTES - at ? n : FIFO_BYTES - at;
 		if (!n) {
 			sched_yield();
 			continue;
@@ -184,7 +184,7 @@ static size_t bytes_of(const struct shunt_coll *c)
 	return c->count * shunt_dtype_bytes[c->dtype];
 }
 
-static void job_send(const struct job *j)
+static void call_send(const struct call *j)
 {
 	const struct shunt_coll *c = &j->coll;
 	size_t bytes = bytes_of(c);
@@ -197,34 +197,34 @@ static void job_send(const struct job *j)
 		case SHUNT_REDUCESCATTER:
 			if (c->kind == SHUNT_REDUCE && to != c->root)
 				break;
-			put(comm, COLLECTIVE, to, j->scalar_at ? j->scalar_at : &c->scalar,
+			fifo_put(comm, COLL_CHANNEL, to, j->scalar_at ? j->scalar_at : &c->scalar,
 			    j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar));
-			put(comm, COLLECTIVE, to, &(uint64_t){ 0 },
+			fifo_put(comm, COLL_CHANNEL, to, &(uint64_t){ 0 },
 			    j->scalar_at ? sizeof(uint64_t) - shunt_dtype_bytes[c->dtype] : 0);
-			put(comm, COLLECTIVE, to,
+			fifo_put(comm, COLL_CHANNEL, to,
 			    (const char *)c->send + (c->kind == SHUNT_REDUCESCATTER ? (size_t)to * bytes : 0), bytes);
 			break;
 		case SHUNT_BROADCAST:
 			if (comm->rank == c->root)
-				put(comm, COLLECTIVE, to, c->send, bytes);
+				fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
 			break;
 		case SHUNT_ALLGATHER:
-			put(comm, COLLECTIVE, to, c->send, bytes);
+			fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
 			break;
 		case SHUNT_GATHER:
 			if (to == c->root)
-				put(comm, COLLECTIVE, to, c->send, bytes);
+				fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
 			break;
 		case SHUNT_SCATTER:
 			if (comm->rank == c->root)
-				put(comm, COLLECTIVE, to, (const char *)c->send + (size_t)to * bytes, bytes);
+				fifo_put(comm, COLL_CHANNEL, to, (const char *)c->send + (size_t)to * bytes, bytes);
 			break;
 		case SHUNT_ALLTOALL:
-			put(comm, COLLECTIVE, to, (const char *)c->send + (size_t)to * bytes, bytes);
+			fifo_put(comm, COLL_CHANNEL, to, (const char *)c->send + (size_t)to * bytes, bytes);
 			break;
 		case SHUNT_SEND:
 			if (to == c->root)
-				put(comm, PEER, to, c->send, bytes);
+				fifo_put(comm, P2P_CHANNEL, to, c->send, bytes);
 			break;
 		default:
 			break;
@@ -232,7 +232,7 @@ static void job_send(const struct job *j)
 	}
 }
 
-static void reduce(const struct job *j)
+static void reduce(const struct call *j)
 {
 	const struct shunt_coll *c = &j->coll;
 	uint64_t scalar[MAX_RANKS];
@@ -246,8 +246,8 @@ static void reduce(const struct job *j)
 		int at = reverse ? n - 1 - from : from;
 		void *data = malloc(bytes + 1);
 
-		get(j->comm, COLLECTIVE, from, &scalar[at], sizeof(scalar[at]));
-		get(j->comm, COLLECTIVE, from, data, bytes);
+		fifo_get(j->comm, COLL_CHANNEL, from, &scalar[at], sizeof(scalar[at]));
+		fifo_get(j->comm, COLL_CHANNEL, from, data, bytes);
 		in[at] = data;
 		scalars[at] = &scalar[at];
 	}
@@ -263,7 +263,7 @@ static void reduce(const struct job *j)
 }
 
 /* Returns the bytes of the result. */
-static size_t job_receive(const struct job *j)
+static size_t call_receive(const struct call *j)
 {
 	const struct shunt_coll *c = &j->coll;
 	size_t bytes = bytes_of(c);
@@ -279,7 +279,7 @@ static size_t job_receive(const struct job *j)
 		return bytes;
 	case SHUNT_BROADCAST:
 	case SHUNT_SCATTER:
-		get(j->comm, COLLECTIVE, c->root, c->recv, bytes);
+		fifo_get(j->comm, COLL_CHANNEL, c->root, c->recv, bytes);
 		return bytes;
 	case SHUNT_GATHER:
 		if (j->comm->rank != c->root)
@@ -288,17 +288,17 @@ static size_t job_receive(const struct job *j)
 	case SHUNT_ALLGATHER:
 	case SHUNT_ALLTOALL:
 		for (int from = 0; from < j->comm->nranks; from++)
-			get(j->comm, COLLECTIVE, from, (char *)c->recv + (size_t)from * bytes, bytes);
+			fifo_get(j->comm, COLL_CHANNEL, from, (char *)c->recv + (size_t)from * bytes, bytes);
 		return bytes * (size_t)j->comm->nranks;
 	case SHUNT_RECV:
-		get(j->comm, PEER, c->root, c->recv, bytes);
+		fifo_get(j->comm, P2P_CHANNEL, c->root, c->recv, bytes);
 		return bytes;
 	default:
 		return 0;
 	}
 }
 
-static void misbehave(const struct job *j, size_t bytes)
+static void fault_inject(const struct call *j, size_t bytes)
 {
 	const char *f = fault_of(j->coll.kind);
 	char *recv = j->coll.recv;
@@ -321,51 +321,51 @@ static void misbehave(const struct job *j, size_t bytes)
 		((unsigned *)j->coll.send)[7]++;
 }
 
-static void jobs_run(const struct jobs *jobs)
+static void calls_run(const struct calls *calls)
 {
-	for (size_t i = 0; i < jobs->n; i++)
-		job_send(&jobs->v[i]);
-	for (size_t i = 0; i < jobs->n; i++)
-		misbehave(&jobs->v[i], job_receive(&jobs->v[i]));
+	for (size_t i = 0; i < calls->n; i++)
+		call_send(&calls->v[i]);
+	for (size_t i = 0; i < calls->n; i++)
+		fault_inject(&calls->v[i], call_receive(&calls->v[i]));
 }
 
-static void job_add(struct jobs *jobs, const struct job *job)
+static void call_add(struct calls *calls, const struct call *call)
 {
-	jobs->v = realloc(jobs->v, (jobs->n + 1) * sizeof(*job));
-	jobs->v[jobs->n++] = *job;
+	calls->v = realloc(calls->v, (calls->n + 1) * sizeof(*call));
+	calls->v[calls->n++] = *call;
 }
 
-static ncclResult_t busy(ncclComm_t comm)
+static ncclResult_t in_progress(ncclComm_t comm)
 {
 	if (!comm->async)
 		return ncclSuccess;
-	comm->busy = 2;
+	comm->in_progress = 2;
 	return ncclInProgress;
 }
 
-/* Of one group, or of a call without. A graph is a list of them, apart by a job of no communicator. */
-static ncclResult_t jobs_end(struct jobs *jobs)
+/* Of one group, or of a call without. A graph is a list of them, apart by a call of no communicator. */
+static ncclResult_t calls_launch(struct calls *calls)
 {
-	struct stream *s = jobs->n ? jobs->v[0].coll.stream : NULL;
+	struct stream *s = calls->n ? calls->v[0].coll.stream : NULL;
 	ncclResult_t result = ncclSuccess;
 	long long self = 0;
 
-	for (size_t i = 0; i < jobs->n; i++) {
-		const struct shunt_coll *c = &jobs->v[i].coll;
+	for (size_t i = 0; i < calls->n; i++) {
+		const struct shunt_coll *c = &calls->v[i].coll;
 
-		if (c->root == jobs->v[i].comm->rank)
+		if (c->root == calls->v[i].comm->rank)
 			self += ((long long)bytes_of(c) + 1) * ((c->kind == SHUNT_SEND) - (c->kind == SHUNT_RECV));
-		if (busy(jobs->v[i].comm))
+		if (in_progress(calls->v[i].comm))
 			result = ncclInProgress;
 	}
 	if (self)
 		return ncclInvalidUsage;
 	if (s && s->capturing) {
-		for (size_t i = 0; i < jobs->n; i++)
-			job_add(s->capturing, &jobs->v[i]);
-		job_add(s->capturing, &(struct job){ 0 });
+		for (size_t i = 0; i < calls->n; i++)
+			call_add(s->capturing, &calls->v[i]);
+		call_add(s->capturing, &(struct call){ 0 });
 	} else {
-		jobs_run(jobs);
+		calls_run(calls);
 	}
 	return result;
 }
@@ -405,10 +405,10 @@ static const char *path_name(bool large)
 	return getenv("MOCK_PATH") ? getenv("MOCK_PATH") : large ? "large" : "small";
 }
 
-static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
+static ncclResult_t call_enqueue(struct shunt_coll coll, ncclComm_t comm)
 {
-	struct job job = { coll, comm, NULL };
-	ncclResult_t result = check(&coll, comm, &job.coll.scalar, &job.scalar_at, &job.coll.redop);
+	struct call call = { coll, comm, NULL };
+	ncclResult_t result = check(&coll, comm, &call.coll.scalar, &call.scalar_at, &call.coll.redop);
 
 	if (result && group.depth && !group.error)
 		group.error = result;
@@ -416,13 +416,13 @@ static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 		return result;
 	if (!coll.count && coll.kind != SHUNT_SEND && coll.kind != SHUNT_RECV)
 		return ncclSuccess;
-	comm->counted[coll.kind][is_large(coll.count)].calls++;
-	comm->counted[coll.kind][is_large(coll.count)].bytes += coll.count * shunt_dtype_bytes[coll.dtype];
+	comm->counters[coll.kind][is_large(coll.count)].calls++;
+	comm->counters[coll.kind][is_large(coll.count)].bytes += coll.count * shunt_dtype_bytes[coll.dtype];
 	if (group.depth) {
-		job_add(&group.jobs, &job);
+		call_add(&group.calls, &call);
 		return ncclSuccess;
 	}
-	return jobs_end(&(struct jobs){ &job, 1 });
+	return calls_launch(&(struct calls){ &call, 1 });
 }
 
 #define HEAD const void *send, void *recv, size_t count, ncclDataType_t dtype
@@ -430,11 +430,11 @@ static ncclResult_t job_call(struct shunt_coll coll, ncclComm_t comm)
 #define ENTRY(name, kind_, params, ...) \
 	EXPORT ncclResult_t nccl##name params \
 	{ \
-		return job_call((struct shunt_coll){ .kind = kind_, \
-		                    .count = count, \
-		                    .dtype = (enum shunt_dtype)dtype, \
-		                    .stream = stream, \
-		                    __VA_ARGS__ }, \
+		return call_enqueue((struct shunt_coll){ .kind = kind_, \
+		                        .count = count, \
+		                        .dtype = (enum shunt_dtype)dtype, \
+		                        .stream = stream, \
+		                        __VA_ARGS__ }, \
 		    comm); \
 	}
 #define BOTH .send = send, .recv = recv
@@ -477,7 +477,7 @@ EXPORT ncclResult_t ncclGroupStart(void)
 	return ncclSuccess;
 }
 
-static ncclResult_t births_run(struct births *births);
+static ncclResult_t comm_inits_run(struct comm_inits *comm_inits);
 
 static ncclResult_t group_end(bool launch)
 {
@@ -488,13 +488,13 @@ static ncclResult_t group_end(bool launch)
 	if (--group.depth)
 		return ncclSuccess;
 	if (!result && launch)
-		born = births_run(&group.births);
+		born = comm_inits_run(&group.comm_inits);
 	if (!result && launch)
-		result = jobs_end(&group.jobs);
+		result = calls_launch(&group.calls);
 	else if (result && !strcmp(fault(), "group"))
 		result = ncclSuccess;
-	free(group.jobs.v);
-	free(group.births.v);
+	free(group.calls.v);
+	free(group.comm_inits.v);
 	memset(&group, 0, sizeof(group));
 	return result ? result : born;
 }
@@ -553,24 +553,24 @@ EXPORT ncclResult_t ncclGetVersion(int *version)
 
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
-	unsigned long long number;
+	unsigned long long value_get;
 
 	if (!id)
 		return ncclInvalidArgument;
-	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+	if (getrandom(&value_get, sizeof(value_get), 0) != sizeof(value_get))
 		return ncclSystemError;
 	memset(id, 0, sizeof(*id));
-	snprintf(id->internal, sizeof(id->internal), "/dev/shm/shunt-mock-%llx", number);
+	snprintf(id->internal, sizeof(id->internal), "/dev/shm/shunt-mock-%llx", value_get);
 	return ncclSuccess;
 }
 
-static void vote_count(struct birth *b)
+static void split_votes_count(struct comm_init *b)
 {
 	ncclComm_t parent = b->parent;
 	int votes[MAX_RANKS][2];
 
 	for (int r = 0; r < parent->nranks; r++)
-		get(parent, COLLECTIVE, r, votes[r], sizeof(votes[r]));
+		fifo_get(parent, COLL_CHANNEL, r, votes[r], sizeof(votes[r]));
 	for (int r = 0; r < parent->nranks; r++) {
 		bool tie = votes[r][1] == b->key && (strcmp(fault(), "ties") ? r < parent->rank : r > parent->rank);
 
@@ -579,75 +579,75 @@ static void vote_count(struct birth *b)
 	}
 }
 
-static ncclResult_t join(struct birth *b)
+static ncclResult_t comm_join(struct comm_init *b)
 {
 	ncclComm_t c = calloc(1, sizeof(*c));
 	int fd = open(b->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 
-	if (!c || fd < 0 || b->nranks > MAX_RANKS || ftruncate(fd, sizeof(struct room)))
+	if (!c || fd < 0 || b->nranks > MAX_RANKS || ftruncate(fd, sizeof(struct comm_shm)))
 		return ncclSystemError;
 	snprintf(c->name, sizeof(c->name), "%.199s", b->name);
 	c->rank = b->rank;
 	c->nranks = b->nranks;
 	c->device = b->device;
 	c->async = b->async;
-	c->room = mmap(NULL, sizeof(struct room), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	c->shm = mmap(NULL, sizeof(struct comm_shm), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	close(fd);
-	if (c->room == MAP_FAILED)
+	if (c->shm == MAP_FAILED)
 		return ncclSystemError;
 	b->comm = c;
 	return ncclSuccess;
 }
 
 /* All of a group at once, in steps: one thread may make several ranks of a communicator. */
-static ncclResult_t births_run(struct births *births)
+static ncclResult_t comm_inits_run(struct comm_inits *comm_inits)
 {
 	ncclResult_t result = ncclSuccess;
 	char byte = 0;
 
-	for (size_t i = 0; i < births->n; i++)
-		for (int r = 0; births->v[i].parent && r < births->v[i].parent->nranks; r++)
-			put(births->v[i].parent, COLLECTIVE, r, (int[]){ births->v[i].color, births->v[i].key },
-			    2 * sizeof(int));
-	for (size_t i = 0; i < births->n; i++)
-		if (births->v[i].parent)
-			vote_count(&births->v[i]);
-	for (size_t i = 0; i < births->n; i++)
-		if (births->v[i].color != NCCL_SPLIT_NOCOLOR && join(&births->v[i]))
+	for (size_t i = 0; i < comm_inits->n; i++)
+		for (int r = 0; comm_inits->v[i].parent && r < comm_inits->v[i].parent->nranks; r++)
+			fifo_put(comm_inits->v[i].parent, COLL_CHANNEL, r,
+			    (int[]){ comm_inits->v[i].color, comm_inits->v[i].key }, 2 * sizeof(int));
+	for (size_t i = 0; i < comm_inits->n; i++)
+		if (comm_inits->v[i].parent)
+			split_votes_count(&comm_inits->v[i]);
+	for (size_t i = 0; i < comm_inits->n; i++)
+		if (comm_inits->v[i].color != NCCL_SPLIT_NOCOLOR && comm_join(&comm_inits->v[i]))
 			return ncclSystemError;
-	for (size_t i = 0; i < births->n; i++)
-		for (int r = 0; births->v[i].comm && r < births->v[i].nranks; r++)
-			put(births->v[i].comm, COLLECTIVE, r, &byte, 1);
-	for (size_t i = 0; i < births->n; i++) {
-		struct birth *b = &births->v[i];
+	for (size_t i = 0; i < comm_inits->n; i++)
+		for (int r = 0; comm_inits->v[i].comm && r < comm_inits->v[i].nranks; r++)
+			fifo_put(comm_inits->v[i].comm, COLL_CHANNEL, r, &byte, 1);
+	for (size_t i = 0; i < comm_inits->n; i++) {
+		struct comm_init *b = &comm_inits->v[i];
 
 		for (int r = 0; b->comm && r < b->nranks; r++)
-			get(b->comm, COLLECTIVE, r, &byte, 1);
+			fifo_get(b->comm, COLL_CHANNEL, r, &byte, 1);
 		if (b->comm && !b->rank)
 			unlink(b->name);
 		*b->comm_p = b->comm;
-		if (b->comm && busy(b->comm))
+		if (b->comm && in_progress(b->comm))
 			result = ncclInProgress;
-		if (b->parent && busy(b->parent))
+		if (b->parent && in_progress(b->parent))
 			result = ncclInProgress;
 	}
 	return result;
 }
 
-static ncclResult_t birth_add(const struct birth *b)
+static ncclResult_t comm_init_add(const struct comm_init *b)
 {
-	struct birth only = *b;
+	struct comm_init only = *b;
 
 	if (!group.depth)
-		return births_run(&(struct births){ &only, 1 });
-	group.births.v = realloc(group.births.v, (group.births.n + 1) * sizeof(*b));
-	group.births.v[group.births.n++] = *b;
+		return comm_inits_run(&(struct comm_inits){ &only, 1 });
+	group.comm_inits.v = realloc(group.comm_inits.v, (group.comm_inits.n + 1) * sizeof(*b));
+	group.comm_inits.v[group.comm_inits.n++] = *b;
 	return ncclSuccess;
 }
 
-static struct birth birth_of_id(ncclComm_t *comm_p, int nranks, const ncclUniqueId *id, int rank)
+static struct comm_init comm_init_of_id(ncclComm_t *comm_p, int nranks, const ncclUniqueId *id, int rank)
 {
-	struct birth b = { .comm_p = comm_p, .rank = rank, .nranks = nranks, .device = device };
+	struct comm_init b = { .comm_p = comm_p, .rank = rank, .nranks = nranks, .device = device };
 
 	snprintf(b.name, sizeof(b.name), "%.96s", id->internal);
 	return b;
@@ -655,17 +655,17 @@ static struct birth birth_of_id(ncclComm_t *comm_p, int nranks, const ncclUnique
 
 EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank)
 {
-	struct birth b;
+	struct comm_init b;
 
 	if (!comm_p || nranks < 1 || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
-	b = birth_of_id(comm_p, nranks, &id, rank);
-	return birth_add(&b);
+	b = comm_init_of_id(comm_p, nranks, &id, rank);
+	return comm_init_add(&b);
 }
 
 EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices)
 {
-	struct birth v[MAX_RANKS];
+	struct comm_init v[MAX_RANKS];
 	ncclUniqueId id;
 
 	if (!comms || n < 1 || n > MAX_RANKS)
@@ -679,33 +679,33 @@ EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n, const int *devices
 	}
 	ncclGetUniqueId(&id);
 	for (int i = 0; i < n; i++) {
-		v[i] = birth_of_id(&comms[i], n, &id, i);
+		v[i] = comm_init_of_id(&comms[i], n, &id, i);
 		v[i].device = devices ? devices[i] : i;
 	}
-	return births_run(&(struct births){ v, (size_t)n });
+	return comm_inits_run(&(struct comm_inits){ v, (size_t)n });
 }
 
 #ifndef MOCK_OLD
 EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *comm_p, ncclConfig_t *config)
 {
-	struct birth b;
+	struct comm_init b;
 
 	if (!comm || !comm_p)
 		return ncclInvalidArgument;
-	b = (struct birth){ .comm_p = comm_p,
+	b = (struct comm_init){ .comm_p = comm_p,
 		.parent = comm,
 		.color = color,
 		.key = key,
 		.device = comm->device,
 		.async = comm->async };
 	snprintf(b.name, sizeof(b.name), "%s-%d-%d", comm->name, comm->splits++, color);
-	return birth_add(&b);
+	return comm_init_add(&b);
 }
 
 EXPORT ncclResult_t ncclCommInitRankConfig(
     ncclComm_t *comm_p, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-	struct birth b;
+	struct comm_init b;
 
 	if (!comm_p || nranks < 1 || rank < 0 || rank >= nranks)
 		return ncclInvalidArgument;
@@ -713,19 +713,19 @@ EXPORT ncclResult_t ncclCommInitRankConfig(
 	    (config->magic != SHUNT_NCCL_CONFIG_MAGIC ||
 	        (config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)))
 		return ncclInvalidArgument;
-	b = birth_of_id(comm_p, nranks, &id, rank);
+	b = comm_init_of_id(comm_p, nranks, &id, rank);
 	b.async = config && !config->blocking;
-	return birth_add(&b);
+	return comm_init_add(&b);
 }
 
 EXPORT ncclResult_t ncclCommShrink(
     ncclComm_t comm, int *excluded, int n, ncclComm_t *comm_p, ncclConfig_t *config, int flags)
 {
-	struct birth b;
+	struct comm_init b;
 
 	if (!comm || !comm_p || !excluded || n < 1)
 		return ncclInvalidArgument;
-	b = (struct birth){ .comm_p = comm_p,
+	b = (struct comm_init){ .comm_p = comm_p,
 		.rank = comm->rank,
 		.nranks = comm->nranks - n,
 		.device = comm->device,
@@ -733,7 +733,7 @@ EXPORT ncclResult_t ncclCommShrink(
 	for (int i = 0; i < n; i++)
 		b.rank -= excluded[i] < comm->rank;
 	snprintf(b.name, sizeof(b.name), "%s-shrunk%d", comm->name, comm->shrinks++);
-	return birth_add(&b);
+	return comm_init_add(&b);
 }
 
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm)
@@ -748,14 +748,14 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm)
 		return ncclSuccess;
 	if (comm->windows)
 		abort();
-	munmap(comm->room, sizeof(struct room));
+	munmap(comm->shm, sizeof(struct comm_shm));
 	free(comm);
 	if (!strcmp(fault(), "leak"))
 		open("/dev/null", O_RDONLY | O_CLOEXEC);
 	return ncclSuccess;
 }
 
-static ncclResult_t number(ncclComm_t comm, int value, int *value_p)
+static ncclResult_t value_get(ncclComm_t comm, int value, int *value_p)
 {
 	if (!comm || !value_p)
 		return ncclInvalidArgument;
@@ -765,25 +765,25 @@ static ncclResult_t number(ncclComm_t comm, int value, int *value_p)
 
 EXPORT ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
-	return number(comm, comm ? comm->nranks : 0, count);
+	return value_get(comm, comm ? comm->nranks : 0, count);
 }
 
 EXPORT ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-	return number(comm, comm ? comm->rank : 0, rank);
+	return value_get(comm, comm ? comm->rank : 0, rank);
 }
 
 EXPORT ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device_p)
 {
-	return number(comm, comm ? comm->device : 0, device_p);
+	return value_get(comm, comm ? comm->device : 0, device_p);
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	if (!comm || !state)
 		return ncclInvalidArgument;
-	*state = comm->busy ? ncclInProgress : ncclSuccess;
-	comm->busy -= comm->busy > 0;
+	*state = comm->in_progress ? ncclInProgress : ncclSuccess;
+	comm->in_progress -= comm->in_progress > 0;
 	return ncclSuccess;
 }
 
@@ -795,7 +795,7 @@ struct allocation {
 };
 #define ALLOCATED 0x6d6f636b6d656dull
 
-static struct allocation *allocation_of(void *ptr)
+static struct allocation *allocation_find(void *ptr)
 {
 	struct allocation *a = (struct allocation *)ptr - 1;
 
@@ -817,7 +817,7 @@ EXPORT ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 
 EXPORT ncclResult_t ncclMemFree(void *ptr)
 {
-	struct allocation *a = allocation_of(ptr);
+	struct allocation *a = allocation_find(ptr);
 
 	if (a->windows)
 		abort();
@@ -837,9 +837,9 @@ EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *buff, size_t s
 		return ncclInvalidUsage;
 	if (how && !strcmp(how, "none"))
 		return ncclSuccess;
-	allocation_of(buff)->windows++;
+	allocation_find(buff)->windows++;
 	comm->windows++;
-	*win = (ncclWindow_t)allocation_of(buff);
+	*win = (ncclWindow_t)allocation_find(buff);
 	return ncclSuccess;
 }
 
@@ -878,10 +878,10 @@ EXPORT int shunt_counters(const void *comm, struct shunt_counter *rows, size_t c
 
 	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
 		for (int large = 0; large < 2; large++)
-			if (c->counted[kind][large].calls && n++ < cap)
+			if (c->counters[kind][large].calls && n++ < cap)
 				rows[n - 1] =
 				    (struct shunt_counter){ shunt_kind_name((enum shunt_kind)kind), path_name(large),
-					    "", c->counted[kind][large].calls, c->counted[kind][large].bytes };
+					    "", c->counters[kind][large].calls, c->counters[kind][large].bytes };
 	*count_p = n;
 	return 0;
 }
@@ -1019,12 +1019,12 @@ EXPORT int shunt_capture_end(void *stream, void **graph_p)
 
 EXPORT int shunt_graph_launch(void *graph, void *stream)
 {
-	const struct jobs *g = graph;
+	const struct calls *g = graph;
 
 	for (size_t first = 0, i = 0; i < g->n; i++) {
 		if (g->v[i].comm)
 			continue;
-		jobs_run(&(struct jobs){ g->v + first, i - first });
+		calls_run(&(struct calls){ g->v + first, i - first });
 		first = i + 1;
 	}
 	return 0;
@@ -1032,7 +1032,7 @@ EXPORT int shunt_graph_launch(void *graph, void *stream)
 
 EXPORT int shunt_graph_destroy(void *graph)
 {
-	struct jobs *g = graph;
+	struct calls *g = graph;
 
 	free(g->v);
 	free(g);

@@ -35,7 +35,7 @@ expect check_quiet_leaves_out_right_ones 1 '^wrong' "$shunt" plan check -q "$dir
 grep -q '^ok' "$dir/out" && echo "not ok: check_quiet_leaves_out_right_ones: shows right ones" && failed=1
 # A signal that nobody gives, and one that is not taken.
 sed '0,/"name": "signal"/s//"name": "wait"/' "$ring" >"$dir/cycle.json"
-expect check_finds_waits_in_a_circle 1 'waits' "$shunt" plan check "$dir/cycle.json"
+expect check_finds_a_deadlock 1 'waits' "$shunt" plan check "$dir/cycle.json"
 "$shunt" plan check --json "$dir/mixed" >"$dir/j" 2>&1 && echo "not ok: check_json: status 0" && failed=1
 if python3 -c '
 import json, sys
@@ -72,7 +72,7 @@ expect show_names_operations 0 '^ +0 +ppkt +rank 3.s packets scratch\[2\] = inpu
 expect show_one_block 0 'respkt +input\[1\], rank 2.s packets scratch\[5\]' "$shunt" plan show -r 1 -b 0 "$twoshot"
 [ "$("$shunt" plan show -r 1 -b 0 "$twoshot" | grep -c 'block [0-9]*$')" = 1 ] || { echo "not ok: show_one_block: more than one"; failed=1; }
 expect show_pipeline 0 '^ +0.2 +signal +signal to rank 1 \(memory 0\)$' "$shunt" plan show "$pipelined"
-expect show_says_how_packets_travel 0 'packets travel as lines' "$shunt" plan show "$twoshot"
+expect show_names_the_packet_format 0 'packets travel as LL128' "$shunt" plan show "$twoshot"
 expect show_wrong_plan_fails 1 'chunk 99' "$shunt" plan show "$dir/mixed/c.json"
 expect show_rank_beyond_fails 1 'no rank 4: .* has ranks 0 to 3' "$shunt" plan show -r 4 "$ring"
 expect show_no_plan_is_usage_error 2 'which plan' "$shunt" plan show
@@ -101,7 +101,7 @@ for name in sys.argv[1:]:
 ' "$dir"/svg/*.svg || { echo "not ok: show_svg_of_shipped_plans"; failed=1; }
 echo "ok: show_svg_of_shipped_plans"
 "$shunt" plan show --svg "$dir/p.svg" "$pipelined"
-expect show_svg_folds_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
+expect show_svg_merges_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
 expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \
 	"$shunt" "$dir/p.svg" "$pipelined"
 

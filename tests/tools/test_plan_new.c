@@ -15,7 +15,7 @@
 #include "gpu/sim_hooks.h"
 #include "lib/reference.h"
 #include "plan.h"
-#include "plan/exec_fleet.h"
+#include "plan/exec_ranks.h"
 #include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;
@@ -28,7 +28,7 @@ static struct plan_recipe recipe_of(const struct plan_shape *s, unsigned nranks)
 		.name = "new",
 		.nranks = nranks,
 		.blocks = s->roles ? 2 * s->roles : 3,
-		.lanes = s->roles ? 2 : 1,
+		.instances = s->roles ? 2 : 1,
 		.threads = 64,
 		.inplace = s->inplace,
 		.redop = "sum",
@@ -42,7 +42,7 @@ static struct shunt_plan *make(const struct plan_recipe *r)
 	struct shunt_plan *plan;
 
 	assert_non_null(text);
-	plan = fleet_load_text(r->shape->name, text, NULL, NULL);
+	plan = exec_load_text(r->shape->name, text, NULL, NULL);
 	free(text);
 	return plan;
 }
@@ -53,23 +53,23 @@ static void check_plan(struct shunt_plan *plan, uint64_t seed)
 	enum shunt_dtype dtype = types[seed % 5];
 	enum shunt_redop op = plan->redops ? __builtin_ctz(plan->redops) : SHUNT_SUM;
 	uint64_t whole = plan->part_chunks * 16 / shunt_dtype_bytes[dtype];
-	const struct fleet_job jobs[] = {
+	const struct exec_job jobs[] = {
 		{ dtype, op, whole * 7, plan->inplace, 0, 3, false },      /* fills all chunks */
 		{ dtype, op, whole * 3 + 5, !plan->inplace, 0, 3, false }, /* does not */
 		{ dtype, op, whole * 100, plan->inplace, 1, 3, false },    /* unaligned; 100 units are 4 windows */
 		{ dtype, op, whole * 7, plan->inplace, 0, 3, true },
 		{ dtype, op, 1, plan->inplace, 0, 3, false },
 	};
-	struct fleet f;
+	struct exec_ranks f;
 
 	shunt_sim_set_jitter((unsigned)seed, seed % 2 ? 200 : 2000);
-	fleet_start(&f, (int)plan->nranks);
-	fleet_create(&f, plan, NULL);
+	exec_ranks_start(&f, (int)plan->nranks);
+	exec_ranks_create(&f, plan, NULL);
 	for (size_t i = 0; i < (quick ? 2 : sizeof(jobs) / sizeof(jobs[0])); i++)
-		fleet_check(&f, &jobs[i], seed * 16 + i);
+		exec_ranks_check(&f, &jobs[i], seed * 16 + i);
 	shunt_sim_set_jitter(0, 0);
-	fleet_destroy(&f);
-	fleet_stop(&f);
+	exec_ranks_destroy(&f);
+	exec_ranks_stop(&f);
 }
 
 static void test_new_every_shape_gives_right_values(void **state)
@@ -92,7 +92,7 @@ static void test_new_every_shape_gives_right_values(void **state)
 				r.name = name;
 				plan = make(&r);
 				check_plan(plan, seed);
-				shunt_plan_drop(plan);
+				shunt_plan_unref(plan);
 			}
 }
 
@@ -108,7 +108,7 @@ static void test_new_every_op_gives_right_values(void **state)
 			r.redop = ops[i];
 			plan = make(&r);
 			check_plan(plan, 2);
-			shunt_plan_drop(plan);
+			shunt_plan_unref(plan);
 		}
 }
 
@@ -132,11 +132,11 @@ static void test_new_shipped_plans_give_right_values(void **state)
 
 		snprintf(path, sizeof(path), "%s/%s", folder, entries[i]->d_name);
 		free(entries[i]);
-		struct shunt_plan *plan = fleet_load(path, &nranks);
+		struct shunt_plan *plan = exec_load(path, &nranks);
 
 		if ((!only || strstr(plan->name, only)) && !(quick && nranks > 2))
 			check_plan(plan, (uint64_t)i);
-		shunt_plan_drop(plan);
+		shunt_plan_unref(plan);
 	}
 	free(entries);
 }
@@ -144,7 +144,7 @@ static void test_new_shipped_plans_give_right_values(void **state)
 /* The first JSON text of the environment's DOC. */
 static void test_new_documented_example_gives_right_values(void **state)
 {
-	char *doc = fleet_read(getenv("DOC")), *begin, *end;
+	char *doc = exec_read(getenv("DOC")), *begin, *end;
 	struct shunt_plan *plan;
 
 	assert_non_null(doc);
@@ -154,10 +154,10 @@ static void test_new_documented_example_gives_right_values(void **state)
 	end = strstr(begin, "```");
 	assert_non_null(end);
 	*end = 0;
-	plan = fleet_load_text("example", begin, NULL, NULL);
+	plan = exec_load_text("example", begin, NULL, NULL);
 	assert_string_equal(plan->name, "gather2");
 	check_plan(plan, 3);
-	shunt_plan_drop(plan);
+	shunt_plan_unref(plan);
 	free(doc);
 }
 
@@ -173,15 +173,15 @@ static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 	static float in[N][COUNT], want[COUNT], got[COUNT];
 	const void *ins[N];
 	void *memory[N];
-	struct fleet f;
+	struct exec_ranks f;
 	uint64_t seed = 1;
 	size_t first;
 
 	for (r.inplace = false;; r.inplace = true) {
 		plan = make(&r);
-		fleet_start(&f, N);
-		fleet_create(&f, plan, NULL);
-		assert_int_equal(fleet_prepare(&f, BYTES), 0);
+		exec_ranks_start(&f, N);
+		exec_ranks_create(&f, plan, NULL);
+		assert_int_equal(exec_ranks_prepare(&f, BYTES), 0);
 		for (int k = 0; k < N; k++) {
 			ref_fill(in[k], COUNT, SHUNT_F32, &seed);
 			ins[k] = in[k];
@@ -199,15 +199,15 @@ static void test_new_oneshot_allreduce_adds_in_order_of_ranks(void **state)
 
 			assert_int_equal(shunt_plan_exec_launch(f.rank[k].exec, &call), 0);
 		}
-		fleet_wait(&f, "oneshot");
+		exec_ranks_wait(&f, "oneshot");
 		for (int k = 0; k < N; k++) {
 			memcpy(got, (char *)memory[k] + (r.inplace ? 0 : BYTES), BYTES);
-			assert_int_equal(ref_differ(got, want, COUNT, SHUNT_F32, &first), 0);
+			assert_int_equal(ref_compare(got, want, COUNT, SHUNT_F32, &first), 0);
 			gpu->mem_free(memory[k]);
 		}
-		fleet_destroy(&f);
-		fleet_stop(&f);
-		shunt_plan_drop(plan);
+		exec_ranks_destroy(&f);
+		exec_ranks_stop(&f);
+		shunt_plan_unref(plan);
 		if (r.inplace)
 			break;
 	}

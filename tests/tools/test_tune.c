@@ -43,16 +43,16 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 	assert_int_equal(count(list, n, "oneshot"), 12);
 	assert_int_equal(count(list, n, "twoshot"), 0);
 	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 8, false, false, list);
-	assert_int_equal(count(list, n, "exchange"), 13);
+	assert_int_equal(count(list, n, "ll128"), 13);
 	assert_false(list[1].nccl);
 	n = tune_candidates(&o, BENCH_COLL_BROADCAST, 64 << 20, 3, false, false, list);
-	assert_int_equal(count(list, n, "relay"), 13);
+	assert_int_equal(count(list, n, "pipelined"), 13);
 	n = tune_candidates(&o, BENCH_COLL_BROADCAST, 64 << 20, 2, false, false, list);
-	assert_int_equal(count(list, n, "relay"), 0);
+	assert_int_equal(count(list, n, "pipelined"), 0);
 	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 2, false, false, list);
-	assert_int_equal(count(list, n, "swap"), 12);
+	assert_int_equal(count(list, n, "pairwise"), 12);
 	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, false, list);
-	assert_int_equal(count(list, n, "swap"), 0);
+	assert_int_equal(count(list, n, "pairwise"), 0);
 }
 
 static void test_candidates_same_launch_is_measured_once(void **state)
@@ -71,7 +71,7 @@ static void test_candidates_messages_have_one_geometry(void **state)
 
 	int n = tune_candidates(&o, BENCH_COLL_SENDRECV, 1 << 20, 4, false, true, list);
 
-	assert_int_equal(count(list, n, "exchange"), 1);
+	assert_int_equal(count(list, n, "ll128"), 1);
 	for (int i = 0; i < n; i++)
 		assert_int_equal(list[i].geometry.blocks, 0);
 }
@@ -96,7 +96,7 @@ static void test_candidates_of_windows_are_left_out(void **state)
 	int n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, true, list);
 
 	for (int i = 0; i < n; i++)
-		assert_true(!list[i].algo || list[i].algo->fuse != SHUNT_FUSE_WINDOWS);
+		assert_true(!list[i].algo || list[i].algo->fuse != SHUNT_FUSE_SYMMEM);
 }
 
 /* ---- the plan ---- */
@@ -110,11 +110,11 @@ static struct tune_opts sized_opts(uint64_t first, uint64_t last, unsigned facto
 	return o;
 }
 
-static void test_plan_is_every_size_once(void **state)
+static void test_schedule_is_every_size_once(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
-	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_SENDRECV, 4, false, true, tasks);
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_SENDRECV, 4, false, true, tasks);
 
 	assert_int_equal(n, 2 * 19);
 	for (size_t i = 0; i < n; i++) {
@@ -124,17 +124,17 @@ static void test_plan_is_every_size_once(void **state)
 	}
 	/* Sizes that are rounded to one number of elements are one point. */
 	o = sized_opts(8, 1 << 10, 2);
-	n = tune_plan(&o, 1u << BENCH_COLL_ALL_GATHER, 3, false, true, tasks);
+	n = tune_schedule(&o, 1u << BENCH_COLL_ALL_GATHER, 3, false, true, tasks);
 	for (size_t i = 1; i < n; i++)
 		assert_true(tasks[i].count > 0);
 	assert_int_equal(n, 5); /* 3 parts of at least 16 bytes: 64 to 1024 */
 }
 
-static void test_plan_coarse_grid_comes_first(void **state)
+static void test_schedule_coarse_grid_comes_first(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
-	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks),
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks),
 	       coarse = 0;
 	const uint64_t grid[] = { 1 << 10, 4 << 10, 1 << 20, 256 << 20 };
 
@@ -148,21 +148,21 @@ static void test_plan_coarse_grid_comes_first(void **state)
 		assert_true(tasks[i].level >= tasks[i - 1].level);
 }
 
-static void test_plan_coarse_grid_covers(void **state)
+static void test_schedule_coarse_grid_covers(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
 	static struct tune_results r;
-	size_t n = tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE, 4, false, true, tasks);
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE, 4, false, true, tasks);
 
 	for (r.n = 0; r.n < 4; r.n++) {
-		assert_false(tune_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+		assert_false(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
 		r.points[r.n] = (struct tune_point){ .coll = tasks[r.n].coll, .bytes = tasks[r.n].bytes };
 	}
-	assert_true(tune_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+	assert_true(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
 }
 
-static void test_plan_larger_size_costs_more_for_one_call(void **state)
+static void test_schedule_larger_size_costs_more_for_one_call(void **state)
 {
 	double before = 0;
 
@@ -170,7 +170,7 @@ static void test_plan_larger_size_costs_more_for_one_call(void **state)
 		struct tune_opts o = sized_opts(bytes, bytes, 2);
 		static struct tune_task tasks[TUNE_MAX_POINTS];
 
-		assert_int_equal(tune_plan(&o, 1u << BENCH_COLL_ALL_REDUCE, 2, false, true, tasks), 1);
+		assert_int_equal(tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE, 2, false, true, tasks), 1);
 		assert_true(tasks[0].cost_us > before);
 		before = tasks[0].cost_us;
 	}
@@ -230,16 +230,16 @@ static struct shunt_tuning *table(const struct tune_point *points, size_t n)
 	t->rows = calloc(2 * n + SHUNT_NKINDS, sizeof(*t->rows));
 	assert_non_null(t->rows);
 	t->nrows = tune_rows(points, n, t->rows);
-	assert_int_equal(shunt_tuning_seal(t), 0);
+	assert_int_equal(shunt_tuning_finalize(t), 0);
 	return t;
 }
 
 static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 {
-	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
-	enum shunt_why why;
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
+	enum shunt_reason reason;
 
-	return shunt_select_name(&s, SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &why);
+	return shunt_select_name(&s, SHUNT_ALLREDUCE, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 }
 
 static void test_rows_between_two_points_ours_only_if_both_are(void **state)
@@ -272,7 +272,7 @@ static void test_rows_same_answers_are_one_row(void **state)
 
 	for (int i = 0; i < 20; i++) {
 		points[i] = point(BENCH_COLL_ALL_REDUCE, 1024ull << i, "oneshot", i < 10 ? 8 : 16, false);
-		points[20 + i] = point(BENCH_COLL_SENDRECV, 1024ull << i, "exchange", 0, i % 2);
+		points[20 + i] = point(BENCH_COLL_SENDRECV, 1024ull << i, "ll128", 0, i % 2);
 	}
 	assert_int_equal(tune_rows(points, 20, rows), 2);
 	assert_true(rows[0].upto == 1024ull << 9 && rows[1].upto == 1024ull << 19);
@@ -313,10 +313,10 @@ int main(void)
 		cmocka_unit_test(test_candidates_messages_have_one_geometry),
 		cmocka_unit_test(test_candidates_fit_the_list),
 		cmocka_unit_test(test_candidates_of_windows_are_left_out),
-		cmocka_unit_test(test_plan_is_every_size_once),
-		cmocka_unit_test(test_plan_coarse_grid_comes_first),
-		cmocka_unit_test(test_plan_coarse_grid_covers),
-		cmocka_unit_test(test_plan_larger_size_costs_more_for_one_call),
+		cmocka_unit_test(test_schedule_is_every_size_once),
+		cmocka_unit_test(test_schedule_coarse_grid_comes_first),
+		cmocka_unit_test(test_schedule_coarse_grid_covers),
+		cmocka_unit_test(test_schedule_larger_size_costs_more_for_one_call),
 		cmocka_unit_test(test_burst_is_at_least_one_call),
 		cmocka_unit_test(test_best_noise_keeps_the_own_geometry),
 		cmocka_unit_test(test_forward_where_nccl_is_as_fast),

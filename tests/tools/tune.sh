@@ -31,7 +31,7 @@ expect tune_counts_points 0 '^\[18/18\] sendrecv 1K' cat "$dir/all"
 expect tune_tells_before_and_after 0 '^# geometric mean of before / after' cat "$dir/all"
 expect file_says_sim 0 '"sim": true' cat "$dir/cache/tuning/shunt-sim-3.json"
 expect partial_file_is_gone 2 'No such file' ls "$dir/cache/tuning/shunt-sim-3.json.partial"
-expect show_prints_table 0 '^  scatter +1008 \| exchange' $shunt tune --show "$dir/cache/tuning/shunt-sim-3.json"
+expect show_prints_table 0 '^  scatter +1008 \| ll128' $shunt tune --show "$dir/cache/tuning/shunt-sim-3.json"
 expect info_names_the_file 0 "^ +256  [a-z]+  \($dir/cache/tuning/shunt-sim-3.json\)" "$shunt" info select --ranks 3 256
 expect info_other_ranks_are_built_in 0 '^ +256  oneshot  \(built-in, for the sim\)' "$shunt" info select --ranks 2 256
 for coll in all_reduce all_gather reduce_scatter broadcast reduce alltoall gather scatter sendrecv; do
@@ -60,10 +60,10 @@ done
 expect one_line_is_enough 0 '^1$' grep -c 'tuning file refused: .*/other.json' "$dir/other.log"
 
 # Ranks that have different files agree on the built-in table.
-mkdir "$dir/meet"
+mkdir "$dir/rendezvous"
 apart() {
 	for r in 0 1; do
-		env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r SHUNT_TUNING_FILE="$(eval echo "\$$((r + 1))")" $bench -b 1K -e 1K --rendezvous "$dir/meet" >"$dir/rank$r" 2>&1 &
+		env RANK=$r WORLD_SIZE=2 LOCAL_RANK=$r SHUNT_TUNING_FILE="$(eval echo "\$$((r + 1))")" $bench -b 1K -e 1K --rendezvous "$dir/rendezvous" >"$dir/rank$r" 2>&1 &
 	done
 	wait
 	cat "$dir/rank0" "$dir/rank1"

@@ -21,7 +21,7 @@ static void require(bool cond, const char *what)
 static void require_geometry(const struct shunt_geometry *g)
 {
 	require(g->blocks <= SHUNT_MAX_BLOCKS && g->threads <= SHUNT_MAX_THREADS && g->threads % 32 == 0 &&
-	        g->channels <= SHUNT_XCHG_CHANNELS,
+	        g->channels <= SHUNT_P2P_CHANNELS,
 	    "a geometry that no kernel has");
 }
 
@@ -49,18 +49,18 @@ static void require_table(struct shunt_tuning *t)
 			require(shunt_tuning_row(t, r->kind, r->upto) == r, "a row that is not found");
 		}
 	}
-	require(!shunt_tuning_seal(t) && t->hash == hash, "another table when it is sealed again");
+	require(!shunt_tuning_finalize(t) && t->hash == hash, "another table when it is sealed again");
 }
 
 static int try_file(const char *text, size_t bytes)
 {
 	struct shunt_tuning *t = NULL;
-	char why[200] = "";
-	int err = shunt_tuning_parse("fuzz", text, bytes, &t, why, sizeof(why));
+	char reason[200] = "";
+	int err = shunt_tuning_parse("fuzz", text, bytes, &t, reason, sizeof(reason));
 
 	if (err) {
-		require(!t && !strncmp(why, "fuzz", 4) && strlen(why) > 6, "refused without a reason");
-		for (const char *c = why; *c; c++)
+		require(!t && !strncmp(reason, "fuzz", 4) && strlen(reason) > 6, "refused without a reason");
+		for (const char *c = reason; *c; c++)
 			require(*c >= ' ' && *c <= '~', "a reason that a terminal cannot print");
 		return err;
 	}

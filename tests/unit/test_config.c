@@ -321,11 +321,11 @@ static int conf_body(int rank, void *arg)
 	setenv("NCCL_CONF_FILE", path, 1);
 	setenv("NCCL_MAX_NCHANNELS", "7", 1);
 	setenv("SHUNT_FORCE_NCCL", "reduce", 1);
-	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_why_nccl(SHUNT_ALLREDUCE) != SHUNT_WHY_NCCL_ENV ||
+	if (shunt_nccl_env_max_ctas() != 6 || shunt_config_nccl_reason(SHUNT_ALLREDUCE) != SHUNT_REASON_NCCL_ENV ||
 	    !shunt_nccl_env_forbids_p2p())
 		err = -EINVAL;
-	if (shunt_config_why_nccl(SHUNT_REDUCE) != SHUNT_WHY_FORCED ||
-	    shunt_config_why_nccl(SHUNT_BROADCAST) != SHUNT_WHY_OURS)
+	if (shunt_config_nccl_reason(SHUNT_REDUCE) != SHUNT_REASON_FORCED ||
+	    shunt_config_nccl_reason(SHUNT_BROADCAST) != SHUNT_REASON_NONE)
 		err = -ERANGE;
 	for (size_t i = 0; shunt_config_row(i, &row); i++) {
 		if (!strcmp(row.name, "NCCL_ALGO") && !strstr(row.source, "configuration file"))

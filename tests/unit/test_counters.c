@@ -14,7 +14,7 @@ static int add_many(int rank, void *arg)
 
 	for (int i = 0; i < CALLS; i++)
 		shunt_counters_add(arg, i % 2 ? SHUNT_ALLREDUCE : SHUNT_BROADCAST, paths[(i + rank) % 3],
-		    i % 2 ? SHUNT_WHY_SIZE : SHUNT_WHY_KIND, 8);
+		    i % 2 ? SHUNT_REASON_SIZE : SHUNT_REASON_KIND, 8);
 	return 0;
 }
 
@@ -46,9 +46,9 @@ static void test_counters_small_cap_tells_how_many_exist(void **state)
 	struct shunt_counter rows[2] = { 0 };
 
 	assert_int_equal(shunt_counters_list(table, rows, 2), 0);
-	shunt_counters_add(table, SHUNT_ALLREDUCE, oneshot, SHUNT_WHY_OURS, 100);
-	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_WHY_FORCED, 1);
-	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_WHY_SIZE, 1);
+	shunt_counters_add(table, SHUNT_ALLREDUCE, oneshot, SHUNT_REASON_NONE, 100);
+	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_REASON_FORCED, 1);
+	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_REASON_SIZE, 1);
 	assert_int_equal(shunt_counters_list(table, rows, 1), 3);
 	assert_ptr_equal(rows[0].path, oneshot);
 	assert_int_equal(rows[0].bytes, 100);
@@ -66,7 +66,7 @@ static void test_counters_too_many_paths_are_counted_as_other(void **state)
 
 	for (int i = 0; i < SHUNT_COUNTER_PATHS + 5; i++) {
 		snprintf(names[i], sizeof(names[i]), "p%d", i);
-		shunt_counters_add(table, SHUNT_RECV, names[i], SHUNT_WHY_OURS, 1);
+		shunt_counters_add(table, SHUNT_RECV, names[i], SHUNT_REASON_NONE, 1);
 	}
 	n = shunt_counters_list(table, rows, 64);
 	assert_int_equal(n, SHUNT_COUNTER_PATHS + 1);
@@ -84,8 +84,8 @@ static void test_counters_print_shows_each_row(void **state)
 	shunt_counters_print(table, "communicator 1");
 	unit_capture_end(&c);
 	assert_string_equal(c.text, "");
-	shunt_counters_add(table, SHUNT_ALLREDUCE, oneshot, SHUNT_WHY_OURS, 123456);
-	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_WHY_SIZE, 7);
+	shunt_counters_add(table, SHUNT_ALLREDUCE, oneshot, SHUNT_REASON_NONE, 123456);
+	shunt_counters_add(table, SHUNT_ALLREDUCE, NULL, SHUNT_REASON_SIZE, 7);
 	unit_capture_begin(&c);
 	shunt_counters_print(table, "communicator 1");
 	unit_capture_end(&c);
@@ -93,7 +93,7 @@ static void test_counters_print_shows_each_row(void **state)
 	assert_non_null(strstr(c.text, "communicator 1\n"));
 	assert_non_null(strstr(c.text, "oneshot"));
 	assert_non_null(strstr(c.text, "123456"));
-	assert_non_null(strstr(c.text, shunt_why_name(SHUNT_WHY_SIZE)));
+	assert_non_null(strstr(c.text, shunt_reason_name(SHUNT_REASON_SIZE)));
 	free(table);
 }
 

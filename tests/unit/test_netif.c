@@ -36,21 +36,21 @@ static void test_netif_match_follows_nccls_grammar(void **state)
 	}
 }
 
-static void test_netif_pick_takes_what_the_user_names(void **state)
+static void test_netif_select_takes_what_the_user_names(void **state)
 {
 	struct shunt_netaddr addr;
 
-	assert_int_equal(shunt_netif_pick("=lo", "AF_INET", &addr), 0);
+	assert_int_equal(shunt_netif_select("=lo", "AF_INET", &addr), 0);
 	assert_string_equal(addr.ifname, "lo");
 	assert_int_equal(addr.ss.ss_family, AF_INET);
 	assert_int_equal(((struct sockaddr_in *)&addr.ss)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
-	assert_int_equal(shunt_netif_pick("=no_such_if", NULL, &addr), -EADDRNOTAVAIL);
+	assert_int_equal(shunt_netif_select("=no_such_if", NULL, &addr), -EADDRNOTAVAIL);
 	assert_non_null(strstr(shunt_last_error(), "no_such_if"));
 	assert_non_null(strstr(shunt_last_error(), "lo"));
-	assert_int_equal(shunt_netif_pick(NULL, NULL, &addr), 0);
+	assert_int_equal(shunt_netif_select(NULL, NULL, &addr), 0);
 	/* Loopback only where there is nothing else. */
 	if (!strcmp(addr.ifname, "lo"))
-		assert_int_not_equal(shunt_netif_pick("^lo,docker,veth,br-", NULL, &addr), 0);
+		assert_int_not_equal(shunt_netif_select("^lo,docker,veth,br-", NULL, &addr), 0);
 }
 
 static void test_netif_parse_reads_all_forms(void **state)
@@ -92,7 +92,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
-		cmocka_unit_test(test_netif_pick_takes_what_the_user_names),
+		cmocka_unit_test(test_netif_select_takes_what_the_user_names),
 		cmocka_unit_test(test_netif_parse_reads_all_forms),
 	};
 

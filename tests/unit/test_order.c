@@ -234,7 +234,7 @@ static int capture_record(int device, const struct shunt_gpu_capture *info, void
 	return 0;
 }
 
-static int capture_move(int device, const struct shunt_gpu_capture *info, void *from, void *record)
+static int capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record)
 {
 	struct node *r = record;
 
@@ -245,7 +245,7 @@ static int capture_move(int device, const struct shunt_gpu_capture *info, void *
 	return 0;
 }
 
-static int capture_keep(int device, const struct shunt_gpu_capture *info, void (*drop)(void *), void *arg)
+static int capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *), void *arg)
 {
 	struct graph *g = info->graph;
 
@@ -273,8 +273,8 @@ static const struct shunt_gpu_ops ops = {
 	.capture_wait = capture_wait,
 	.capture_join = capture_join,
 	.capture_record = capture_record,
-	.capture_move = capture_move,
-	.capture_keep = capture_keep,
+	.capture_move_record = capture_move_record,
+	.capture_retain = capture_retain,
 	.event_done = event_done,
 	.copy = copy,
 };
@@ -304,7 +304,7 @@ static int collective(struct shunt_order *order, void *stream)
 		add_node(s, KERNEL, NULL);
 	else
 		run(&s->clock);
-	shunt_order_count(order, WARPS);
+	shunt_order_add_warps(order, WARPS);
 	return shunt_order_end(order, &ops, 0, stream);
 }
 
@@ -491,7 +491,7 @@ static void test_order_destroyed_stream_is_not_asked(void **state)
 	struct shunt_order o;
 
 	shunt_order_init(&o, true);
-	shunt_order_account(&o, &dev.progress);
+	shunt_order_set_progress(&o, &dev.progress);
 	assert_int_equal(collective(&o, &dev.streams[0]), 0);
 	finish();
 	dev.streams[0].gone = true;
@@ -519,7 +519,7 @@ static void test_order_account_begins_anew_after_graphs(void **state)
 	struct graph *g;
 
 	shunt_order_init(&o, true);
-	shunt_order_account(&o, &dev.progress);
+	shunt_order_set_progress(&o, &dev.progress);
 	assert_int_equal(collective(&o, &dev.streams[0]), 0);
 	g = capture_begin(&dev.streams[1]);
 	assert_int_equal(collective(&o, &dev.streams[1]), 0);
@@ -561,7 +561,7 @@ static void test_order_done_asks_neither_streams_nor_the_device(void **state)
 	struct graph *g;
 
 	shunt_order_init(&o, true);
-	shunt_order_account(&o, &dev.progress);
+	shunt_order_set_progress(&o, &dev.progress);
 	assert_true(all_done(&o));
 	assert_int_equal(collective(&o, &dev.streams[0]), 0);
 	assert_false(all_done(&o));
@@ -596,13 +596,13 @@ static void test_order_done_after_a_failed_call(void **state)
 	struct shunt_order o;
 
 	shunt_order_init(&o, true);
-	shunt_order_account(&o, &dev.progress);
+	shunt_order_set_progress(&o, &dev.progress);
 	assert_int_equal(collective(&o, s), 0);
 	finish();
 	assert_int_equal(shunt_order_begin(&o, &ops, 0, s), 0);
 	run(&s->clock);
-	shunt_order_count(&o, WARPS + 1);
-	shunt_order_lose(&o, &ops, 0, s);
+	shunt_order_add_warps(&o, WARPS + 1);
+	shunt_order_end_partial(&o, &ops, 0, s);
 	assert_false(all_done(&o));
 	finish();
 	assert_true(all_done(&o));
@@ -862,7 +862,7 @@ static long wander(unsigned seed, bool mixing)
 
 	shunt_order_init(&o, mixing);
 	if (seed % 2)
-		shunt_order_account(&o, &dev.progress);
+		shunt_order_set_progress(&o, &dev.progress);
 	for (int step = 0; step < 2000 && !err; step++) {
 		struct stream *s = &dev.streams[rand_r(&seed) % STREAMS];
 		struct graph *any = &dev.graphs[rand_r(&seed) % GRAPHS];

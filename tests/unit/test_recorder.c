@@ -96,7 +96,7 @@ static void test_read_after_overflow_gives_last_in_order(void **state)
 	for (uint64_t i = 1; i <= total; i++) {
 		struct shunt_coll c = collective(SHUNT_BROADCAST, i * 3, 2);
 
-		assert_int_equal(shunt_recorder_add(rec, &c, i % 2 ? "exchange" : NULL, 0, false), i);
+		assert_int_equal(shunt_recorder_add(rec, &c, i % 2 ? "ll128" : NULL, 0, false), i);
 	}
 	assert_int_equal(shunt_recorder_read(rec, false, ops, 2000), SHUNT_RECORDER_OPERATIONS);
 	for (uint64_t i = 0; i < SHUNT_RECORDER_OPERATIONS; i++) {
@@ -110,7 +110,7 @@ static void test_read_after_overflow_gives_last_in_order(void **state)
 		assert_int_equal(ops[i].dtype, SHUNT_F16);
 		assert_int_equal(ops[i].root, 2);
 		assert_ptr_equal(ops[i].stream, (void *)0x77);
-		assert_true(seq % 2 ? !strcmp(ops[i].path, "exchange") : !ops[i].path);
+		assert_true(seq % 2 ? !strcmp(ops[i].path, "ll128") : !ops[i].path);
 	}
 	assert_int_equal(shunt_recorder_read(rec, false, ops, 5), 5);
 	assert_int_equal(ops[4].seq, total);
@@ -152,25 +152,25 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
 	struct shunt_recorder *rec = shunt_recorder_create(id_a);
 	struct shunt_operation ops[N];
-	struct shunt_recorder_look look;
+	struct shunt_recorder_snapshot snapshot;
 
 	shunt_recorder_set_rank(rec, 0, 3, 0);
 	for (int i = 0; i < N; i++) {
 		struct shunt_coll c = collective(rows[i].kind, 1, rows[i].peer);
 
-		shunt_recorder_add(rec, &c, "exchange", 0, false);
+		shunt_recorder_add(rec, &c, "ll128", 0, false);
 	}
 	assert_int_equal(shunt_recorder_read(rec, false, ops, N), N);
 	for (int i = 0; i < N; i++)
 		assert_int_equal(ops[i].number, rows[i].number);
-	assert_int_equal(shunt_recorder_look(rec, 1000, &look), 0);
-	assert_int_equal(look.calls, N);
-	assert_int_equal(look.collectives, 3);
-	assert_int_equal(look.npeers, 3);
-	assert_int_equal(look.sends[1], 2);
-	assert_int_equal(look.sends[2], 1);
-	assert_int_equal(look.receives[1], 2);
-	shunt_recorder_look_finish(&look);
+	assert_int_equal(shunt_recorder_snapshot(rec, 1000, &snapshot), 0);
+	assert_int_equal(snapshot.calls, N);
+	assert_int_equal(snapshot.collectives, 3);
+	assert_int_equal(snapshot.npeers, 3);
+	assert_int_equal(snapshot.sends[1], 2);
+	assert_int_equal(snapshot.sends[2], 1);
+	assert_int_equal(snapshot.receives[1], 2);
+	shunt_recorder_snapshot_finish(&snapshot);
 	shunt_recorder_destroy(rec);
 }
 
@@ -321,15 +321,15 @@ static json_t *dump_now(void)
 	size_t bytes = 0;
 	char *text = NULL;
 	FILE *f = open_memstream(&text, &bytes);
-	json_error_t why;
+	json_error_t reason;
 	json_t *dump;
 
 	assert_non_null(f);
 	assert_int_equal(shunt_dump_write(f, "asked"), 0);
 	fclose(f);
-	dump = json_loads(text, JSON_REJECT_DUPLICATES, &why);
+	dump = json_loads(text, JSON_REJECT_DUPLICATES, &reason);
 	if (!dump)
-		fail_msg("line %d: %s in:\n%s", why.line, why.text, text);
+		fail_msg("line %d: %s in:\n%s", reason.line, reason.text, text);
 	free(text);
 	return dump;
 }
@@ -366,19 +366,19 @@ static void check_dump_with_device(int device)
 	};
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0), b = collective(SHUNT_BROADCAST, 2000, 2),
 	                  s = collective(SHUNT_SEND, 7, 0);
-	unsigned per_peer = SHUNT_XCHG_PER_PEER(3);
+	unsigned per_peer = SHUNT_P2P_PER_PEER(3);
 	json_t *dump, *comm, *ops, *op;
 
 	shunt_recorder_set_rank(rec, 1, 3, device);
 	shunt_recorder_add(rec, &c, "oneshot", 0, false);
-	shunt_recorder_add(rec, &b, "exchange", 0, false);
-	shunt_recorder_add_forward(rec, &s, SHUNT_WHY_SIZE);
+	shunt_recorder_add(rec, &b, "ll128", 0, false);
+	shunt_recorder_add_forward(rec, &s, SHUNT_REASON_SIZE);
 	ctrl->progress = (struct shunt_progress){ .now = 2, .eager = 2, .begun = 4, .ended = 3 };
 	ctrl->epoch[0] = 5;
 	ctrl->epoch[1023] = 6;
-	ctrl->lines.sent[0] = 100;            /* to rank 0 */
-	ctrl->lines.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
-	ctrl->lines.taken[per_peer] = 50;
+	ctrl->ll128.sent[0] = 100;            /* to rank 0 */
+	ctrl->ll128.sent[per_peer + 1] = 200; /* to rank 2: we have no place of our own */
+	ctrl->ll128.head[per_peer] = 50;
 	shunt_recorder_ready(rec, &fake_gpu, ctrl, &fault);
 	shunt_recorder_error(rec, -ETIMEDOUT);
 	shunt_recorder_phase(rec, "set-up");
@@ -420,8 +420,8 @@ static void check_dump_with_device(int device)
 	assert_true(llabs(number(op, "time_ns") - number(dump, "time_ns")) < 5000000000ll);
 	op = json_array_get(ops, 2);
 	assert_string_equal(string(op, "path"), "nccl");
-	assert_string_equal(string(op, "why"), "NCCL is faster at this size");
-	assert_null(json_object_get(json_array_get(ops, 1), "why"));
+	assert_string_equal(string(op, "reason"), "NCCL is faster at this size");
+	assert_null(json_object_get(json_array_get(ops, 1), "reason"));
 	assert_int_equal(number(op, "peer"), 0);
 	assert_string_equal(string(op, "state"), "forwarded");
 	json_decref(dump);
@@ -489,7 +489,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 		assert_true(b.tv_sec - a.tv_sec < 8);
 		for (size_t i = 0; i < 3; i++) {
 			comm = json_array_get(json_object_get(dump, "communicators"), i);
-			assert_true(json_is_true(json_object_get(comm, "silent")));
+			assert_true(json_is_true(json_object_get(comm, "unresponsive")));
 			assert_null(json_object_get(comm, "progress"));
 			assert_string_equal(
 			    string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
@@ -499,7 +499,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	pthread_mutex_unlock(&driver);
 	dump = dump_now();
 	comm = json_array_get(json_object_get(dump, "communicators"), 0);
-	assert_null(json_object_get(comm, "silent"));
+	assert_null(json_object_get(comm, "unresponsive"));
 	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "running");
 	json_decref(dump);
 	for (int i = 0; i < 3; i++)
@@ -516,7 +516,7 @@ static void test_dump_quotes_what_json_cannot_hold(void **state)
 	dump = dump_now();
 	comms = json_object_get(dump, "communicators");
 	assert_int_equal(json_array_size(comms), 2);
-	assert_string_equal(string(json_array_get(comms, 0), "why"), "a \"quote\", a \\ and\na line, \xc3\xbf");
+	assert_string_equal(string(json_array_get(comms, 0), "reason"), "a \"quote\", a \\ and\na line, \xc3\xbf");
 	assert_string_equal(string(json_array_get(comms, 0), "state"), "forward");
 	/* The first bytes of the two ids are the same. */
 	assert_string_not_equal(string(json_array_get(comms, 0), "key"), string(json_array_get(comms, 1), "key"));

@@ -17,11 +17,11 @@
 
 static const struct shunt_machine h200 = { .gpu = "NVIDIA H200", .cc = 90, .driver = 13000, .nranks = 4 };
 
-static const char *path(const struct shunt_scope *scope, enum shunt_kind kind, uint64_t bytes)
+static const char *path(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
 {
-	enum shunt_why why;
+	enum shunt_reason reason;
 
-	return shunt_select_name(scope, kind, SHUNT_U8, SHUNT_SUM, bytes, &why);
+	return shunt_select_name(sel_key, kind, SHUNT_U8, SHUNT_SUM, bytes, &reason);
 }
 
 /* ---- built-in tables ---- */
@@ -38,29 +38,29 @@ static const struct {
 } ends[] = {
 	{ SHUNT_ALLREDUCE, "oneshot", FEW_AND_MANY(16 * MB, 128 * KB, 32 * KB) },
 	{ SHUNT_ALLREDUCE, "twoshot", FEW_AND_MANY(0, 16 * MB, 16 * MB) },
-	{ SHUNT_ALLREDUCE, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
-	{ SHUNT_ALLGATHER, "swap", FEW_AND_MANY(8 * MB, 0, 0) },
-	{ SHUNT_ALLGATHER, "exchange", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
-	{ SHUNT_ALLGATHER, "chunks", FEW_AND_MANY(NO_END, 16 * MB, 0) },
+	{ SHUNT_ALLREDUCE, "simple", FEW_AND_MANY(NO_END, 0, 0) },
+	{ SHUNT_ALLGATHER, "pairwise", FEW_AND_MANY(8 * MB, 0, 0) },
+	{ SHUNT_ALLGATHER, "ll128", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLGATHER, "simple", FEW_AND_MANY(NO_END, 16 * MB, 0) },
 	{ SHUNT_REDUCESCATTER, "oneshot", FEW_AND_MANY(16 * MB, 16 * MB, 16 * KB) },
-	{ SHUNT_REDUCESCATTER, "chunks", FEW_AND_MANY(NO_END, 0, 0) },
-	{ SHUNT_ALLTOALL, "swap", FEW_AND_MANY(8 * MB, 0, 0) },
-	{ SHUNT_ALLTOALL, "exchange", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
-	{ SHUNT_ALLTOALL, "chunks", FEW_AND_MANY(NO_END, 64 * MB, 0) },
-	{ SHUNT_BROADCAST, "exchange", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
-	{ SHUNT_BROADCAST, "relay", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
-	{ SHUNT_BROADCAST, "chunks", FEW_AND_MANY(128 * MB, 0, 0) },
-	{ SHUNT_REDUCE, "exchange", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
+	{ SHUNT_REDUCESCATTER, "simple", FEW_AND_MANY(NO_END, 0, 0) },
+	{ SHUNT_ALLTOALL, "pairwise", FEW_AND_MANY(8 * MB, 0, 0) },
+	{ SHUNT_ALLTOALL, "ll128", FEW_AND_MANY(0, 4 * MB, 64 * KB) },
+	{ SHUNT_ALLTOALL, "simple", FEW_AND_MANY(NO_END, 64 * MB, 0) },
+	{ SHUNT_BROADCAST, "ll128", FEW_AND_MANY(4 * MB, 128 * KB, 64 * KB) },
+	{ SHUNT_BROADCAST, "pipelined", FEW_AND_MANY(0, 4 * MB, 4 * MB) },
+	{ SHUNT_BROADCAST, "simple", FEW_AND_MANY(128 * MB, 0, 0) },
+	{ SHUNT_REDUCE, "ll128", FEW_AND_MANY(8 * MB, 256 * KB, 16 * KB) },
 	{ SHUNT_REDUCE, "twoshot", FEW_AND_MANY(0, 2 * MB, 2 * MB) },
-	{ SHUNT_REDUCE, "chunks", FEW_AND_MANY(64 * MB, 0, 0) },
-	{ SHUNT_GATHER, "exchange", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
-	{ SHUNT_GATHER, "chunks", FEW_AND_MANY(64 * MB, 8 * MB, 0) },
-	{ SHUNT_SCATTER, "exchange", FEW_AND_MANY(8 * MB, 2 * MB, 64 * KB) },
-	{ SHUNT_SCATTER, "chunks", FEW_AND_MANY(256 * MB, 8 * MB, 0) },
-	{ SHUNT_SEND, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
-	{ SHUNT_SEND, "chunks", FEW_AND_MANY(256 * MB, 256 * MB, 0) },
-	{ SHUNT_RECV, "exchange", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
-	{ SHUNT_RECV, "chunks", FEW_AND_MANY(256 * MB, 256 * MB, 0) },
+	{ SHUNT_REDUCE, "simple", FEW_AND_MANY(64 * MB, 0, 0) },
+	{ SHUNT_GATHER, "ll128", FEW_AND_MANY(8 * MB, 4 * MB, 64 * KB) },
+	{ SHUNT_GATHER, "simple", FEW_AND_MANY(64 * MB, 8 * MB, 0) },
+	{ SHUNT_SCATTER, "ll128", FEW_AND_MANY(8 * MB, 2 * MB, 64 * KB) },
+	{ SHUNT_SCATTER, "simple", FEW_AND_MANY(256 * MB, 8 * MB, 0) },
+	{ SHUNT_SEND, "ll128", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
+	{ SHUNT_SEND, "simple", FEW_AND_MANY(256 * MB, 256 * MB, 0) },
+	{ SHUNT_RECV, "ll128", FEW_AND_MANY(8 * MB, 8 * MB, 64 * KB) },
+	{ SHUNT_RECV, "simple", FEW_AND_MANY(256 * MB, 256 * MB, 0) },
 };
 #define NENDS (sizeof(ends) / sizeof(ends[0]))
 
@@ -79,7 +79,7 @@ static void test_tuning_builtin_ends_where_it_says(void **state)
 		for (size_t i = 0; i < NENDS; i++) {
 			/* Before the ranks have met, after it, and on another generation. */
 			for (int cc = 0; cc <= 100; cc += 10) {
-				struct shunt_scope gpu = { .nranks = n, .cc = (uint16_t)cc };
+				struct shunt_sel_key gpu = { .nranks = n, .cc = (uint16_t)cc };
 				uint64_t upto = ends[i].upto[n];
 				const char *next = next_path(i, n);
 
@@ -100,51 +100,51 @@ static void test_tuning_builtin_small_sizes_are_ours(void **state)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++) {
-			struct shunt_scope gpu = { .nranks = n, .cc = 90 };
+			struct shunt_sel_key gpu = { .nranks = n, .cc = 90 };
 
-			bool swaps = n == 2 && (k == SHUNT_ALLGATHER || k == SHUNT_ALLTOALL);
+			bool pairwise = n == 2 && (k == SHUNT_ALLGATHER || k == SHUNT_ALLTOALL);
 			const char *want = k == SHUNT_ALLREDUCE || k == SHUNT_REDUCESCATTER ? "oneshot" :
-			    swaps                                                           ? "swap" :
-			                                                                      "exchange";
+			    pairwise                                                        ? "pairwise" :
+			                                                                      "ll128";
 
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 0), want);
 			assert_string_equal(path(&gpu, (enum shunt_kind)k, 1), want);
 		}
 }
 
-static void test_tuning_alone_declines_nothing(void **state)
+static void test_tuning_standalone_declines_nothing(void **state)
 {
 	for (int n = 2; n <= 8; n++)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
-				struct shunt_scope s = {
+				struct shunt_sel_key s = {
 					.nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true
 				};
-				const char *want = "exchange";
+				const char *want = "ll128";
 
 				if (n == 2 || sim)
-					want = "chunks";
+					want = "simple";
 				else if (k == SHUNT_ALLREDUCE)
 					want = "twoshot";
 				else if (k == SHUNT_REDUCESCATTER)
 					want = "oneshot";
 				else if (k == SHUNT_BROADCAST)
-					want = "relay";
+					want = "pipelined";
 				else if (k == SHUNT_REDUCE)
 					want = "twoshot";
 				else if (n <= 4)
-					want = "chunks";
+					want = "simple";
 
 				assert_string_equal(path(&s, (enum shunt_kind)k, END / 2), want);
 			}
 }
 
-static void test_tuning_large_odd_parts_are_nccls(void **state)
+static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 {
-	struct shunt_scope s = { .nranks = 2, .cc = 90 };
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_REDUCESCATTER, .dtype = SHUNT_U8, .count = MB + 8 };
-	struct shunt_pick pick;
-	enum shunt_why why;
+	struct shunt_decision decision;
+	enum shunt_reason reason;
 
 	for (int k = 0; k < SHUNT_NKINDS; k++) {
 		enum shunt_kind kind = (enum shunt_kind)k;
@@ -156,32 +156,32 @@ static void test_tuning_large_odd_parts_are_nccls(void **state)
 		else
 			assert_string_not_equal(path(&s, kind, MB + 8), "nccl");
 	}
-	assert_false(shunt_select(&s, &c, &pick, &why));
-	assert_int_equal(why, SHUNT_WHY_ODD);
+	assert_false(shunt_select(&s, &c, &decision, &reason));
+	assert_int_equal(reason, SHUNT_REASON_UNALIGNED);
 	/* There is nobody else, or the user wants it. */
 	s.standalone = true;
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
 	s.standalone = false;
-	assert_int_equal(shunt_algo_force("reducescatter:0-:exchange"), 0);
-	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "exchange");
+	assert_int_equal(shunt_algo_force("reducescatter:0-:ll128"), 0);
+	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "ll128");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
 static void test_tuning_sim_has_a_table_of_its_own(void **state)
 {
-	struct shunt_scope sim = { .nranks = 5, .sim = true, .standalone = true };
+	struct shunt_sel_key sim = { .nranks = 5, .sim = true, .standalone = true };
 
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB), "exchange");
-	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB + 1), "relay");
+	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB), "ll128");
+	assert_string_equal(path(&sim, SHUNT_BROADCAST, 16 * KB + 1), "pipelined");
 	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB), "twoshot");
-	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB + 1), "chunks");
+	assert_string_equal(path(&sim, SHUNT_REDUCE, 32 * KB + 1), "simple");
 }
 
 static void test_tuning_too_many_ranks_is_nccl(void **state)
 {
-	struct shunt_scope many = { .nranks = 9, .cc = 90 };
+	struct shunt_sel_key many = { .nranks = 9, .cc = 90 };
 
 	assert_null(shunt_tuning_builtin(false, 90, 9));
 	assert_string_equal(path(&many, SHUNT_ALLREDUCE, 8), "nccl");
@@ -213,7 +213,7 @@ static void test_tuning_builtin_rows_are_sound(void **state)
 
 static void test_tuning_source_says_what_was_measured(void **state)
 {
-	struct shunt_scope s = { .nranks = 2, .cc = 90 };
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
 	char text[128];
 
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
@@ -230,7 +230,7 @@ static void test_tuning_source_says_what_was_measured(void **state)
 static void test_select_deterministic_sums_are_never_declined(void **state)
 {
 	static const enum shunt_kind sums[] = { SHUNT_ALLREDUCE, SHUNT_REDUCE, SHUNT_REDUCESCATTER };
-	struct shunt_scope plain = { .nranks = 4, .cc = 90 }, s = plain;
+	struct shunt_sel_key plain = { .nranks = 4, .cc = 90 }, s = plain;
 
 	s.deterministic = true;
 	for (size_t i = 0; i < sizeof(sums) / sizeof(sums[0]); i++) {
@@ -261,34 +261,34 @@ static void test_select_deterministic_sums_are_never_declined(void **state)
 	"{\"kind\": \"allreduce\", \"upto\": 2048, \"algorithm\": \"oneshot\", \"blocks\": 8, \"threads\": 128}, " \
 	"{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, " \
 	"{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": 512}, " \
-	"{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}]}"
+	"{\"kind\": \"allgather\", \"algorithm\": \"ll128\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}]}"
 static const char good[] = HEAD MACHINE ROWS;
 
 static struct shunt_tuning *parsed(const char *text)
 {
 	struct shunt_tuning *t = NULL;
-	char why[256];
+	char reason[256];
 
-	if (shunt_tuning_parse("x.json", text, strlen(text), &t, why, sizeof(why)))
-		fail_msg("%s", why);
+	if (shunt_tuning_parse("x.json", text, strlen(text), &t, reason, sizeof(reason)))
+		fail_msg("%s", reason);
 	return t;
 }
 
 static void test_tuning_file_rows_are_taken(void **state)
 {
 	struct shunt_tuning *t = parsed(good);
-	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
-	struct shunt_pick pick;
-	enum shunt_why why;
+	struct shunt_decision decision;
+	enum shunt_reason reason;
 	char text[64];
 
 	assert_memory_equal(&t->machine, &h200, sizeof(h200));
 	assert_true(t->vs_nccl);
-	assert_true(shunt_select(&s, &c, &pick, &why));
-	assert_string_equal(pick.algo->name, "oneshot");
-	assert_int_equal(pick.geometry.blocks, 8);
-	assert_int_equal(pick.geometry.threads, 128);
+	assert_true(shunt_select(&s, &c, &decision, &reason));
+	assert_string_equal(decision.algo->name, "oneshot");
+	assert_int_equal(decision.geometry.blocks, 8);
+	assert_int_equal(decision.geometry.threads, 128);
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2049), "nccl");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "nccl");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
@@ -298,9 +298,9 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
 	s.standalone = false;
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "exchange");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "ll128");
 	/* Kinds that the file lacks are the built-in table's. */
-	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "relay");
+	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB + 1), "nccl");
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_F32, 8, text, sizeof(text));
 	assert_string_equal(text, "x.json");
@@ -309,24 +309,24 @@ static void test_tuning_file_rows_are_taken(void **state)
 	shunt_tuning_free(t);
 }
 
-static void border_add(void *ctx, uint64_t size)
+static void crossover_add(void *ctx, uint64_t size)
 {
 	char *text = ctx;
 
 	sprintf(text + strlen(text), "%llu ", (unsigned long long)size);
 }
 
-static void test_select_borders_are_those_of_rules_and_rows(void **state)
+static void test_select_crossovers_are_those_of_rules_and_rows(void **state)
 {
 	struct shunt_tuning *t = parsed(good);
-	struct shunt_scope s = { .nranks = 4, .cc = 90, .tuning = t };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
 	char text[256] = "";
 
-	assert_int_equal(shunt_algo_force("allreduce:5000-6000:twoshot,send:1-2:exchange"), 0);
-	shunt_select_borders(&s, SHUNT_ALLREDUCE, border_add, text);
+	assert_int_equal(shunt_algo_force("allreduce:5000-6000:twoshot,send:1-2:ll128"), 0);
+	shunt_select_crossovers(&s, SHUNT_ALLREDUCE, crossover_add, text);
 	assert_string_equal(text, "5000 6000 2049 4097 1048577 ");
 	*text = 0;
-	shunt_select_borders(&s, SHUNT_RECV, border_add, text);
+	shunt_select_crossovers(&s, SHUNT_RECV, crossover_add, text);
 	assert_string_equal(text, "1 2 8388609 268435457 ");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 	shunt_tuning_free(t);
@@ -336,8 +336,7 @@ static void test_tuning_file_order_of_rows_is_free(void **state)
 {
 	static const char turned[] = HEAD MACHINE
 	    "\"rows\": ["
-	    "{\"kind\": \"allgather\", \"algorithm\": \"exchange\", \"blocks\": 32, \"threads\": 256, \"channels\": "
-	    "16}, "
+	    "{\"kind\": \"allgather\", \"algorithm\": \"ll128\", \"blocks\": 32, \"threads\": 256, \"channels\": 16}, "
 	    "{\"kind\": \"allreduce\", \"upto\": 1048576, \"algorithm\": \"twoshot\", \"blocks\": 64, \"threads\": "
 	    "512}, "
 	    "{\"kind\": \"allreduce\", \"upto\": 4096, \"algorithm\": \"twoshot\", \"nccl\": true}, "
@@ -393,7 +392,7 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 	static const struct {
 		const char *from, *to;
 		int err;
-		const char *why;
+		const char *reason;
 	} edits[] = {
 		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": 2", -EXDEV, "format 2" },
 		{ "\"shunt_tuning\": 1", "\"shunt_tuning\": \"1\"", -EINVAL, "a string" },
@@ -409,7 +408,7 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 		    "machine.gpu" },
 		{ "\"kind\": \"allreduce\"", "\"kind\": \"alltogether\"", -EINVAL, "rows[0].kind is \"alltogether\"" },
 		{ "\"kind\": \"allreduce\"", "\"kind\": \"recv\"", -EINVAL, "rows[0].algorithm" },
-		{ "oneshot", "exchange", -EINVAL, "none of allreduce" },
+		{ "oneshot", "ll128", -EINVAL, "none of allreduce" },
 		{ "oneshot", "../../x\\u001b[2J", -EINVAL, "?[2J" },
 		{ "\"blocks\": 8", "\"blocks\": 65", -EINVAL, "rows[0].blocks is 65" },
 		{ "\"blocks\": 8", "\"blocks\": 1.5", -EINVAL, "a fraction" },
@@ -423,17 +422,17 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 		{ "\"rows\": [", "\"rows\": [7, ", -EINVAL, "rows[0]" },
 		{ "\"blocks\": 8", "\"blocks\": 8, \"blocks\": 9", -EINVAL, "JSON" },
 	};
-	char why[256];
+	char reason[256];
 
 	for (size_t i = 0; i < sizeof(edits) / sizeof(edits[0]); i++) {
 		char *text = edited(edits[i].from, edits[i].to);
 		struct shunt_tuning *t = NULL;
-		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, why, sizeof(why));
+		int err = shunt_tuning_parse("x.json", text, strlen(text), &t, reason, sizeof(reason));
 
-		if (err != edits[i].err || t || !strstr(why, edits[i].why) || strncmp(why, "x.json: ", 8) ||
-		    strchr(why, '\n') || strchr(why, '\33'))
-			fail_msg(
-			    "%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, why, edits[i].err, edits[i].why);
+		if (err != edits[i].err || t || !strstr(reason, edits[i].reason) || strncmp(reason, "x.json: ", 8) ||
+		    strchr(reason, '\n') || strchr(reason, '\33'))
+			fail_msg("%s: %d, \"%s\", wanted %d with \"%s\"", edits[i].to, err, reason, edits[i].err,
+			    edits[i].reason);
 		free(text);
 	}
 }
@@ -441,23 +440,23 @@ static void test_tuning_file_wrong_values_are_refused(void **state)
 static void test_tuning_file_too_large_is_refused(void **state)
 {
 	size_t bytes = SHUNT_TUNING_MAX_BYTES + 1, n;
-	char *text = malloc(bytes + 64), why[256];
+	char *text = malloc(bytes + 64), reason[256];
 	struct shunt_tuning *t = NULL;
 
 	assert_non_null(text);
 	memset(text, ' ', bytes);
-	assert_int_equal(shunt_tuning_parse("x", text, bytes, &t, why, sizeof(why)), -EFBIG);
+	assert_int_equal(shunt_tuning_parse("x", text, bytes, &t, reason, sizeof(reason)), -EFBIG);
 	/* More rows than there can be. */
 	n = (size_t)sprintf(text, HEAD MACHINE "\"rows\": [");
 	for (unsigned i = 0; i <= SHUNT_TUNING_MAX_ROWS; i++)
 		n += (size_t)sprintf(
-		    text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"exchange\"}", i ? "," : "", i);
+		    text + n, "%s{\"kind\": \"send\", \"upto\": %u, \"algorithm\": \"ll128\"}", i ? "," : "", i);
 	n += (size_t)sprintf(text + n, "]}");
 	assert_true(n < bytes);
-	assert_int_equal(shunt_tuning_parse("x", text, n, &t, why, sizeof(why)), -EFBIG);
+	assert_int_equal(shunt_tuning_parse("x", text, n, &t, reason, sizeof(reason)), -EFBIG);
 	/* Deep. */
 	memset(text, '[', 100000);
-	assert_int_equal(shunt_tuning_parse("x", text, 100000, &t, why, sizeof(why)), -EINVAL);
+	assert_int_equal(shunt_tuning_parse("x", text, 100000, &t, reason, sizeof(reason)), -EINVAL);
 	free(text);
 }
 
@@ -468,7 +467,7 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 	unsigned taken = 0, refused = 0;
 
 	for (int i = 0; i < 30000; i++) {
-		char text[2 * sizeof(good)], why[200];
+		char text[2 * sizeof(good)], reason[200];
 		size_t n = sizeof(good) - 1;
 		struct shunt_tuning *t = NULL;
 		int err;
@@ -507,11 +506,11 @@ static void test_tuning_file_mutations_are_read_or_refused(void **state)
 				n = at ? at : 1;
 			}
 		}
-		err = shunt_tuning_parse("x", text, n, &t, why, sizeof(why));
+		err = shunt_tuning_parse("x", text, n, &t, reason, sizeof(reason));
 		if (err) {
 			refused++;
 			assert_null(t);
-			assert_true(strlen(why) > 3 && !strchr(why, '\n'));
+			assert_true(strlen(reason) > 3 && !strchr(reason, '\n'));
 			continue;
 		}
 		taken++;
@@ -640,7 +639,7 @@ static void test_tuning_set_other_machine_is_refused_once(void **state)
 	    "13.0)"));
 	/* Another number of ranks is no reason for a line. */
 	unit_capture_begin(&c);
-	set.told[0] = false;
+	set.warned[0] = false;
 	other = h200;
 	other.nranks = 2;
 	assert_null(shunt_tuning_match(&set, &other, false, true));
@@ -670,22 +669,21 @@ static void test_tuning_set_without_nccl_is_for_standalone(void **state)
 
 static void test_force_rules_come_first_and_go_again(void **state)
 {
-	struct shunt_scope s = { .nranks = 4, .cc = 90 };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 64 };
-	struct shunt_pick pick;
-	enum shunt_why why;
+	struct shunt_decision decision;
+	enum shunt_reason reason;
 	char text[64];
 
-	assert_int_equal(
-	    shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:exchange"), 0);
-	assert_true(shunt_select(&s, &c, &pick, &why));
-	assert_string_equal(pick.algo->name, "twoshot");
-	assert_int_equal(pick.geometry.blocks, 16);
-	assert_int_equal(pick.geometry.threads, 256);
-	assert_int_equal(pick.geometry.channels, 0);
+	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:ll128"), 0);
+	assert_true(shunt_select(&s, &c, &decision, &reason));
+	assert_string_equal(decision.algo->name, "twoshot");
+	assert_int_equal(decision.geometry.blocks, 16);
+	assert_int_equal(decision.geometry.threads, 256);
+	assert_int_equal(decision.geometry.channels, 0);
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * KB), "nccl");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 2 * KB), "oneshot");
-	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "exchange");
+	assert_string_equal(path(&s, SHUNT_RECV, END / 2), "ll128");
 	shunt_select_source(&s, SHUNT_ALLREDUCE, SHUNT_U8, 64, text, sizeof(text));
 	assert_string_equal(text, "SHUNT_ALGO");
 	assert_int_equal(shunt_algo_force(NULL), 0);
@@ -703,7 +701,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 		"allreduce:0-1k:twoshot@8x128x1x1",
 		"allreduce:0-1k:twoshot@-1",
 		"allreduce:0-1k:nccl@8",
-		"allreduce:0-1k:exchange",
+		"allreduce:0-1k:ll128",
 		"allreduce:1k:oneshot",
 		"oneshot",
 		"allreduce:-1-2:oneshot",
@@ -713,7 +711,7 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 		"allreduce:0-1k:twoshot@8x",
 		"allreduce:0-1k:twoshot@8 x8",
 	};
-	struct shunt_scope s = { .nranks = 4, .cc = 90 };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 };
 	struct unit_capture c;
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -727,51 +725,53 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 
 /* ---- geometry ---- */
 
-struct seen {
+struct launch_seen {
 	unsigned blocks, threads, channels, cluster, n, shape;
 };
 
-static int see(void *ctx, const struct shunt_work *work)
+static int see_launch(void *ctx, const struct shunt_work *work)
 {
-	struct seen *s = ctx;
+	struct launch_seen *s = ctx;
 
-	*s = (struct seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1,
+	*s = (struct launch_seen){ work->blocks, work->threads, work->args.k.channels, work->cluster, s->n + 1,
 		SHUNT_SHAPE_OF(work->kernel) };
 	return 0;
 }
 
 /* Of so many calls at once, which take one launch. */
-static struct seen launched_group(
-    struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
+static struct launch_seen launched_group(
+    struct shunt_sel_key sel_key, enum shunt_kind kind, uint64_t count, const char *rule, size_t n)
 {
-	const struct shunt_kargs base = { .nranks = (uint16_t)scope.nranks };
+	const struct shunt_kargs base = { .nranks = (uint16_t)sel_key.nranks };
 	static char in[16], out[16];
-	struct seen seen = { 0 };
-	struct shunt_issue issue = { .scope = &scope, .base = &base, .emit = see, .ctx = &seen };
+	struct launch_seen launch_seen = { 0 };
+	struct shunt_enqueue_ctx enqueue = {
+		.sel_key = &sel_key, .base = &base, .emit = see_launch, .ctx = &launch_seen
+	};
 	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_F32, .count = count, .root = 1, .send = in, .recv = out };
 	const struct shunt_coll *calls[8] = { &c, &c, &c, &c, &c, &c, &c, &c };
-	struct shunt_pick picks[8];
-	enum shunt_why why;
+	struct shunt_decision decisions[8];
+	enum shunt_reason reason;
 
 	assert_true(n <= 8);
 	assert_int_equal(shunt_algo_force(rule), 0);
 	for (size_t i = 0; i < n; i++)
-		assert_true(shunt_select(&scope, &c, &picks[i], &why));
-	assert_int_equal(shunt_issue_calls(&issue, calls, picks, n), 0);
+		assert_true(shunt_select(&sel_key, &c, &decisions[i], &reason));
+	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, n), 0);
 	shunt_algo_force(NULL);
-	assert_int_equal(seen.n, 1);
-	return seen;
+	assert_int_equal(launch_seen.n, 1);
+	return launch_seen;
 }
 
-static struct seen launched(struct shunt_scope scope, enum shunt_kind kind, uint64_t count, const char *rule)
+static struct launch_seen launched(struct shunt_sel_key sel_key, enum shunt_kind kind, uint64_t count, const char *rule)
 {
-	return launched_group(scope, kind, count, rule, 1);
+	return launched_group(sel_key, kind, count, rule, 1);
 }
 
-static void test_geometry_two_ranks_take_one_hop_alone_and_in_groups(void **state)
+static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **state)
 {
-	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true },
-	                   four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .standalone = true },
+	                     four = { .nranks = 4, .cc = 90, .standalone = true };
 
 	/* There are no slots for a second one, and other sets of those for the first. */
 	assert_int_equal(
@@ -782,36 +782,38 @@ static void test_geometry_two_ranks_take_one_hop_alone_and_in_groups(void **stat
 	    launched_group(four, SHUNT_ALLREDUCE, 4096, "allreduce:0-inf:twoshot", 2).shape, SHUNT_SHAPE_twoshot4_few);
 }
 
-static void test_geometry_swaps_are_for_one_call_between_two(void **state)
+static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 {
-	struct shunt_scope two = { .nranks = 2, .cc = 90, .standalone = true },
-	                   four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .standalone = true },
+	                     four = { .nranks = 4, .cc = 90, .standalone = true };
 
-	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_swap);
-	assert_int_equal(launched(two, SHUNT_ALLTOALL, 4096, "alltoall:0-inf:swap").shape, SHUNT_SHAPE_swap_parts);
+	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise").shape, SHUNT_SHAPE_pairwise);
 	assert_int_equal(
-	    launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap", 2).shape, SHUNT_SHAPE_exchange8);
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:swap").shape, SHUNT_SHAPE_exchange_one);
+	    launched(two, SHUNT_ALLTOALL, 4096, "alltoall:0-inf:pairwise").shape, SHUNT_SHAPE_pairwise_parts);
+	assert_int_equal(
+	    launched_group(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise", 2).shape, SHUNT_SHAPE_ll128_8);
+	assert_int_equal(
+	    launched(four, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise").shape, SHUNT_SHAPE_ll128_one);
 }
 
 static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 {
-	struct shunt_scope four = { .nranks = 4, .cc = 90, .standalone = true };
-	const char *rule = "allgather:0-inf:exchange,broadcast:0-inf:relay";
+	struct shunt_sel_key four = { .nranks = 4, .cc = 90, .standalone = true };
+	const char *rule = "allgather:0-inf:ll128,broadcast:0-inf:pipelined";
 
-	/* 135 channels of a pair, four units of 480 bytes on each. */
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4, rule).shape, SHUNT_SHAPE_exchange_one);
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120, rule).shape, SHUNT_SHAPE_exchange_one);
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120 + 4, rule).shape, SHUNT_SHAPE_exchange8);
-	assert_int_equal(launched(four, SHUNT_ALLGATHER, 3, rule).shape, SHUNT_SHAPE_exchange8); /* odd bytes */
-	assert_int_equal(launched_group(four, SHUNT_ALLGATHER, 4, rule, 2).shape, SHUNT_SHAPE_exchange8);
-	assert_int_equal(launched(four, SHUNT_BROADCAST, 4, rule).shape, SHUNT_SHAPE_exchange8);
+	/* 135 channels of a pair, four slots of 480 bytes on each. */
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 4, rule).shape, SHUNT_SHAPE_ll128_one);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120, rule).shape, SHUNT_SHAPE_ll128_one);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 135 * 4 * 120 + 4, rule).shape, SHUNT_SHAPE_ll128_8);
+	assert_int_equal(launched(four, SHUNT_ALLGATHER, 3, rule).shape, SHUNT_SHAPE_ll128_8); /* odd bytes */
+	assert_int_equal(launched_group(four, SHUNT_ALLGATHER, 4, rule, 2).shape, SHUNT_SHAPE_ll128_8);
+	assert_int_equal(launched(four, SHUNT_BROADCAST, 4, rule).shape, SHUNT_SHAPE_ll128_8);
 }
 
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
 {
-	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
-	struct seen x;
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct launch_seen x;
 
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
 	assert_int_equal(x.blocks, 64);
@@ -822,15 +824,15 @@ static void test_geometry_limits_blocks_threads_and_channels(void **state)
 	x = launched(s, SHUNT_ALLREDUCE, 64, "allreduce:0-inf:oneshot@16x128"); /* one unit needs one warp */
 	assert_int_equal(x.blocks, 1);
 	assert_int_equal(x.threads, 32);
-	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256");
+	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:ll128@16x256");
 	assert_true(x.blocks <= 16 && x.threads <= 256);
 	assert_int_equal(x.channels,
 	    (16 - 2) / 6 *
 	        (8 - 1)); /* if there are chunks, 2 blocks only copy, and one warp of the others is a courier */
-	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:exchange@16x256x4");
+	x = launched(s, SHUNT_ALLGATHER, 1 << 20, "allgather:0-inf:ll128@16x256x4");
 	assert_int_equal(x.channels, 4);
 	/* Every role needs a warp: too few threads for one block are not taken. */
-	x = launched(s, SHUNT_ALLTOALL, 1 << 20, "alltoall:0-inf:exchange@1x32");
+	x = launched(s, SHUNT_ALLTOALL, 1 << 20, "alltoall:0-inf:ll128@1x32");
 	assert_int_equal(x.blocks, 1);
 	assert_int_equal(x.channels, 2);
 	assert_true(x.threads >= 7 * 2 * 32 && x.threads <= 512);
@@ -853,20 +855,20 @@ static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 	} ways[] = {
 		{ SHUNT_ALLREDUCE, "allreduce:0-inf:oneshot" },
 		{ SHUNT_ALLREDUCE, "allreduce:0-inf:twoshot" },
-		{ SHUNT_ALLGATHER, "allgather:0-inf:exchange" },
-		{ SHUNT_ALLGATHER, "allgather:0-inf:chunks" },
-		{ SHUNT_REDUCESCATTER, "reducescatter:0-inf:chunks" },
-		{ SHUNT_ALLTOALL, "alltoall:0-inf:chunks@64x512" },
+		{ SHUNT_ALLGATHER, "allgather:0-inf:ll128" },
+		{ SHUNT_ALLGATHER, "allgather:0-inf:simple" },
+		{ SHUNT_REDUCESCATTER, "reducescatter:0-inf:simple" },
+		{ SHUNT_ALLTOALL, "alltoall:0-inf:simple@64x512" },
 	};
 
 	for (int n = 2; n <= 8; n++)
-		for (int bulk = 0; bulk < (n == 2 ? 2 : 1); bulk++)
+		for (int tma = 0; tma < (n == 2 ? 2 : 1); tma++)
 			for (size_t i = 0; i < sizeof(sms) / sizeof(sms[0]); i++)
 				for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
-					struct shunt_scope s = {
-						.nranks = n, .cc = 90, .standalone = true, .bulk = bulk, .sms = sms[i]
+					struct shunt_sel_key s = {
+						.nranks = n, .cc = 90, .standalone = true, .tma = tma, .sms = sms[i]
 					};
-					struct seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
+					struct launch_seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
 
 					if (x.blocks != 1 && 2 * (x.blocks + 1) > sms[i])
 						fail_msg("%s of %d ranks with %u multiprocessors: %u blocks",
@@ -879,87 +881,86 @@ static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
 {
 	for (unsigned sms = 16; sms <= 148; sms++)
 		for (unsigned sharing = 1; sharing <= 8 && 4 * sharing <= sms; sharing++) {
-			unsigned blocks = shunt_blocks_beside(sms, 2 * sharing);
+			unsigned blocks = shunt_grid_coresident_blocks(sms, 2 * sharing);
 
 			assert_in_range(2 * sharing * (blocks + 1), sms - 2 * sharing + 1, sms);
 		}
-	assert_int_equal(shunt_blocks_beside(1, 16), 1);
+	assert_int_equal(shunt_grid_coresident_blocks(1, 16), 1);
 }
 
-static void test_geometry_messages_in_chunks_come_in_clusters(void **state)
+static void test_geometry_simple_messages_come_in_clusters(void **state)
 {
-	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true };
-	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks";
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .standalone = true };
+	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4;
-	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
+	struct launch_seen x = launched(s, SHUNT_ALLREDUCE, large, simple);
 
 	assert_int_equal(x.blocks, 64);
 	assert_int_equal(x.cluster, 4);
-	assert_int_equal(launched(s, SHUNT_ALLREDUCE, 6 * 4096 / 4, chunks).cluster, 0); /* not so many blocks */
-	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 4);
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).cluster, 4);
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, 6 * 4096 / 4, simple).cluster, 0); /* not so many blocks */
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, simple).cluster, 4);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, simple).cluster, 4);
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
 	s.max_ctas = 12; /* no whole number of them */
-	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).cluster, 0);
-	s = (struct shunt_scope){ .nranks = 4, .cc = 90, .standalone = true };
-	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, chunks).cluster, 0);
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).cluster, 0);
+	s = (struct shunt_sel_key){ .nranks = 4, .cc = 90, .standalone = true };
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, simple).cluster, 0);
 }
 
-static void test_geometry_bulk_copies_take_fewer_blocks(void **state)
+static void test_geometry_tma_takes_fewer_blocks(void **state)
 {
-	struct shunt_scope s = { .nranks = 2, .cc = 90, .standalone = true, .bulk = true };
-	const char *chunks = "allreduce:0-inf:chunks,allgather:0-inf:chunks,reducescatter:0-inf:chunks,alltoall:0-inf:"
-	                     "chunks,broadcast:0-inf:chunks";
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .standalone = true, .tma = true };
+	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple,alltoall:0-inf:"
+	                     "simple,broadcast:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4, layer = (256 << 20) / 4;
-	struct seen x = launched(s, SHUNT_ALLREDUCE, large, chunks);
+	struct launch_seen x = launched(s, SHUNT_ALLREDUCE, large, simple);
 
-	assert_int_equal(x.shape, SHUNT_SHAPE_bulk2);
+	assert_int_equal(x.shape, SHUNT_SHAPE_tma2);
 	assert_int_equal(x.blocks, 12 + 24);
 	assert_int_equal(x.threads, 512);
 	assert_int_equal(x.cluster, 4);
-	x = launched(s, SHUNT_ALLGATHER, large, chunks);
-	assert_int_equal(x.shape, SHUNT_SHAPE_bulk);
+	x = launched(s, SHUNT_ALLGATHER, large, simple);
+	assert_int_equal(x.shape, SHUNT_SHAPE_tma);
 	assert_int_equal(x.blocks, 8 + 16 + 8); /* beside a program's computation */
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer, chunks).blocks, 8 + 16 + 8);
-	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer, chunks).blocks, 8 + 16);
-	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer + 1, chunks).blocks, 12 + 24);
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer + 1, chunks).blocks,
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer, simple).blocks, 8 + 16 + 8);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer, simple).blocks, 8 + 16);
+	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, layer + 1, simple).blocks, 12 + 24);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, layer + 1, simple).blocks,
 	    12 + 24 + 8); /* so many find room beside another launch, in clusters */
-	assert_int_equal(launched(s, SHUNT_ALLTOALL, large, chunks).blocks, 12 + 24 + 8);
-	assert_int_equal(launched(s, SHUNT_BROADCAST, large, chunks).shape, SHUNT_SHAPE_chunks8);
-	assert_int_equal(launched_group(s, SHUNT_ALLGATHER, large, chunks, 8).shape, SHUNT_SHAPE_bulk_many);
+	assert_int_equal(launched(s, SHUNT_ALLTOALL, large, simple).blocks, 12 + 24 + 8);
+	assert_int_equal(launched(s, SHUNT_BROADCAST, large, simple).shape, SHUNT_SHAPE_simple8);
+	assert_int_equal(launched_group(s, SHUNT_ALLGATHER, large, simple, 8).shape, SHUNT_SHAPE_tma_many);
 	s.max_ctas = 33;
-	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).blocks, 8 + 16); /* whole clusters */
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).blocks, 8 + 16); /* whole clusters */
 	s.max_ctas = 36;
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).blocks, 8 + 16 + 8);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, simple).blocks, 8 + 16 + 8);
 	s.max_ctas = 24;
-	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).blocks, 8 + 16);
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).shape, SHUNT_SHAPE_chunks8); /* too few */
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).blocks, 8 + 16);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, simple).shape, SHUNT_SHAPE_simple8); /* too few */
 	s.max_ctas = 23;
-	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, chunks).shape, SHUNT_SHAPE_chunks2);
+	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).shape, SHUNT_SHAPE_simple2);
 	s.max_ctas = 0;
 	s.nranks = 4; /* not measured */
-	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, chunks).shape, SHUNT_SHAPE_chunks8);
+	assert_int_equal(launched(s, SHUNT_ALLGATHER, large, simple).shape, SHUNT_SHAPE_simple8);
 }
 
 /*
- * Has every channel that the message uses a warp of the role's? By bulk copies a role's warps serve channels in steps
- * of their number, if need be.
+ * Has every channel that the message uses a warp of the role's? By TMA a role's warps serve channels in steps of their
+ * number, if need be.
  */
-static void see_message(const struct shunt_kargs *k, const struct shunt_role *role, uint64_t how, bool bulk)
+static void see_message(const struct shunt_kargs *k, const struct shunt_role *role, uint64_t proto, bool tma)
 {
-	uint64_t bytes = how & ~SHUNT_IN_CHUNKS;
-	bool chunks = how & SHUNT_IN_CHUNKS;
-	uint64_t units =
-	    chunks ? (bytes + SHUNT_CHUNK - 1) / SHUNT_CHUNK : (bytes + SHUNT_UNIT_DATA - 1) / SHUNT_UNIT_DATA;
-	unsigned limit = chunks ? k->chunk_channels : k->channels, used = units < limit ? (unsigned)units : limit;
-	unsigned width = role->what == SHUNT_ROLE_SEND && k->chunk_channels >= SHUNT_BULK_TURNS ?
-	    k->chunk_channels / SHUNT_BULK_TURNS :
-	    k->chunk_channels;
+	uint64_t bytes = proto & ~SHUNT_MESSAGE_SIMPLE;
+	bool simple = proto & SHUNT_MESSAGE_SIMPLE;
+	uint64_t pieces = simple ? (bytes + SHUNT_SIMPLE_CHUNK - 1) / SHUNT_SIMPLE_CHUNK :
+	                           (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
+	unsigned limit = simple ? k->simple_channels : k->channels, used = pieces < limit ? (unsigned)pieces : limit;
+	unsigned width = role->what == SHUNT_ROLE_SEND && k->simple_channels >= SHUNT_TMA_CHANNELS ?
+	    k->simple_channels / SHUNT_TMA_CHANNELS :
+	    k->simple_channels;
 
-	assert_true(
-	    limit >= 1 && limit <= (chunks ? SHUNT_CHUNKS_PER_PEER(k->nranks) : SHUNT_XCHG_PER_PEER(k->nranks)));
-	if (role->channels < used && !(bulk && role->channels == width))
+	assert_true(limit >= 1 && limit <= (simple ? SHUNT_SIMPLE_PER_PEER(k->nranks) : SHUNT_P2P_PER_PEER(k->nranks)));
+	if (role->channels < used && !(tma && role->channels == width))
 		fail_msg("%u ranks: a message of %llu bytes has %u warps of %u channels", k->nranks,
 		    (unsigned long long)bytes, role->channels, used);
 }
@@ -969,26 +970,26 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 {
 	const struct shunt_kargs_few *a = &work->args.few;
 	unsigned shape = SHUNT_SHAPE_OF(work->kernel), sharing = 0, most = 0, blocks = work->blocks;
-	bool bulk = shape >= SHUNT_SHAPE_bulk2 && shape <= SHUNT_SHAPE_bulk_many;
-	bool couriers = bulk || (shape >= SHUNT_SHAPE_chunks2 && shape <= SHUNT_SHAPE_chunks_many);
+	bool tma = shape >= SHUNT_SHAPE_tma2 && shape <= SHUNT_SHAPE_tma_many;
+	bool proxies = tma || (shape >= SHUNT_SHAPE_simple2 && shape <= SHUNT_SHAPE_simple_many);
 	bool many =
-	    shape == SHUNT_SHAPE_exchange_many || shape == SHUNT_SHAPE_chunks_many || shape == SHUNT_SHAPE_bulk_many;
+	    shape == SHUNT_SHAPE_ll128_many || shape == SHUNT_SHAPE_simple_many || shape == SHUNT_SHAPE_tma_many;
 	const struct shunt_message *messages = many ? work->args.many.message : a->message;
-	unsigned warps = work->threads / 32 - couriers;
+	unsigned warps = work->threads / 32 - proxies;
 
 	assert_int_equal(work->threads % 32, 0);
 	assert_true(work->threads <= SHUNT_MAX_THREADS && warps >= 1);
-	assert_int_equal(work->shared, bulk ? SHUNT_BULK_BYTES(warps) : 0);
+	assert_int_equal(work->shared, tma ? SHUNT_TMA_BYTES(warps) : 0);
 	for (unsigned r = 0; r < a->k.roles; r++) {
 		const struct shunt_role *role = &a->role[r];
 		bool own = role->what == SHUNT_ROLE_COPY && role->blocks;
 
-		assert_true(couriers || !role->blocks);
-		assert_true(!bulk || role->blocks);
+		assert_true(proxies || !role->blocks);
+		assert_true(!tma || role->blocks);
 		for (unsigned m = role->first; m < role->first + (unsigned)role->count; m++) {
-			assert_true(couriers || !(messages[m].bytes & SHUNT_IN_CHUNKS));
+			assert_true(proxies || !(messages[m].bytes & SHUNT_MESSAGE_SIMPLE));
 			if (!own)
-				see_message(&a->k, role, messages[m].bytes, bulk);
+				see_message(&a->k, role, messages[m].bytes, tma);
 		}
 		if (role->blocks && role->channels > role->blocks * warps)
 			fail_msg("%u ranks: %u warps of a role in %u blocks of %u", a->k.nranks, role->channels,
@@ -998,8 +999,8 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 		if (!role->blocks && role->channels > most)
 			most = role->channels;
 	}
-	/* Blocks with couriers have one role each, if there are enough of them. */
-	assert_true(!couriers || blocks < sharing || (!sharing && !blocks));
+	/* Blocks with proxies have one role each, if there are enough of them. */
+	assert_true(!proxies || blocks < sharing || (!sharing && !blocks));
 	if (sharing && most > blocks * warps / sharing)
 		fail_msg("%u ranks: %u roles of %u channels in %u blocks of %u warps", a->k.nranks, sharing, most,
 		    blocks, warps);
@@ -1007,25 +1008,25 @@ static int see_warps(void *ctx, const struct shunt_work *work)
 	return 0;
 }
 
-static void issue_two(struct shunt_scope *scope, enum shunt_kind kind, size_t first, size_t second)
+static void enqueue_two(struct shunt_sel_key *sel_key, enum shunt_kind kind, size_t first, size_t second)
 {
 	static char in[16], out[16];
-	struct shunt_kargs base = { .nranks = (uint16_t)scope->nranks };
+	struct shunt_kargs base = { .nranks = (uint16_t)sel_key->nranks };
 	unsigned launches = 0;
-	struct shunt_issue issue = { .scope = scope, .base = &base, .emit = see_warps, .ctx = &launches };
+	struct shunt_enqueue_ctx enqueue = { .sel_key = sel_key, .base = &base, .emit = see_warps, .ctx = &launches };
 	struct shunt_coll c[2] = {
 		{ .kind = kind, .dtype = SHUNT_F32, .count = first, .root = 0, .send = in, .recv = out },
 		{ .kind = kind, .dtype = SHUNT_F32, .count = second, .root = 0, .send = in, .recv = out },
 	};
 	const struct shunt_coll *calls[2] = { &c[0], &c[1] };
-	struct shunt_pick picks[2];
-	enum shunt_why why;
+	struct shunt_decision decisions[2];
+	enum shunt_reason reason;
 
 	if (shunt_kind_is_p2p(kind))
 		c[0].root = c[1].root = 1;
 	for (int i = 0; i < 2; i++)
-		assert_true(shunt_select(scope, &c[i], &picks[i], &why));
-	assert_int_equal(shunt_issue_calls(&issue, calls, picks, 2), 0);
+		assert_true(shunt_select(sel_key, &c[i], &decisions[i], &reason));
+	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, 2), 0);
 	assert_true(launches > 0);
 }
 
@@ -1033,20 +1034,20 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 {
 	static const char *const geometries[] = { "", "@2x64", "@3x96", "@16x256", "@64x128x7" };
 	static const int limits[] = { 0, 1, 2, 3, 7, 16, 24, 33 };
-	/* Lines below 1 MB, chunks above; in both orders, and more than all channels have units. */
+	/* Lines below 1 MB, chunks above; in both orders, and more than all channels have pieces. */
 	static const size_t counts[][2] = { { 64, 1 << 20 }, { 1 << 20, 64 }, { 1 << 20, 200000 }, { 200000, 1 << 20 },
 		{ 300000, 1 << 24 }, { 5, 6 } };
 	static const enum shunt_kind kinds[] = { SHUNT_ALLGATHER, SHUNT_ALLTOALL, SHUNT_BROADCAST, SHUNT_REDUCE,
 		SHUNT_GATHER, SHUNT_SCATTER, SHUNT_SEND };
 
-	for (int n = 1; n <= 8; n++) /* 1: two with bulk copies */
+	for (int n = 1; n <= 8; n++) /* 1: two with TMA */
 		for (size_t g = 0; g < sizeof(geometries) / sizeof(geometries[0]); g++) {
 			char rules[1024] = "";
 
 			for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
 				size_t at = strlen(rules);
 
-				snprintf(rules + at, sizeof(rules) - at, "%s%s:0-1m:exchange%s,%s:1m-:chunks%s",
+				snprintf(rules + at, sizeof(rules) - at, "%s%s:0-1m:ll128%s,%s:1m-:simple%s",
 				    at ? "," : "", shunt_kind_name(kinds[k]), geometries[g], shunt_kind_name(kinds[k]),
 				    geometries[g]);
 			}
@@ -1054,15 +1055,15 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++)
 				for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++)
 					for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
-						struct shunt_scope s = {
+						struct shunt_sel_key s = {
 							.nranks = n > 1 ? n : 2,
 							.cc = 90,
 							.standalone = true,
 							.max_ctas = limits[m],
-							.bulk = n == 1,
+							.tma = n == 1,
 						};
 
-						issue_two(&s, kinds[k], counts[c][0], counts[c][1]);
+						enqueue_two(&s, kinds[k], counts[c][0], counts[c][1]);
 					}
 		}
 	shunt_algo_force(NULL);
@@ -1074,61 +1075,63 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
  * What one rank's launch moves, and how many channels it says messages have; all that is launched is looked at as
  * above.
  */
-struct relayed {
+struct pipelined {
 	uint64_t sent, taken, passed;
 	unsigned launches, channels;
 };
 
-static int see_relay(void *ctx, const struct shunt_work *work)
+static int see_pipelined(void *ctx, const struct shunt_work *work)
 {
 	const struct shunt_kargs_few *a = &work->args.few;
-	struct relayed *seen = ctx;
+	struct pipelined *launch_seen = ctx;
 
-	seen->channels = a->k.channels;
+	launch_seen->channels = a->k.channels;
 	for (unsigned r = 0; r < a->k.roles; r++)
 		for (unsigned m = a->role[r].first; m < a->role[r].first + (unsigned)a->role[r].count; m++) {
-			seen->sent += a->role[r].what == SHUNT_ROLE_SEND ? a->message[m].bytes : 0;
-			seen->taken += a->role[r].what == SHUNT_ROLE_TAKE ? a->message[m].bytes : 0;
-			seen->passed += a->role[r].what == SHUNT_ROLE_RELAY ? a->message[m].bytes : 0;
+			launch_seen->sent += a->role[r].what == SHUNT_ROLE_SEND ? a->message[m].bytes : 0;
+			launch_seen->taken += a->role[r].what == SHUNT_ROLE_RECV ? a->message[m].bytes : 0;
+			launch_seen->passed += a->role[r].what == SHUNT_ROLE_FORWARD ? a->message[m].bytes : 0;
 		}
-	return see_warps(&seen->launches, work);
+	return see_warps(&launch_seen->launches, work);
 }
 
-static struct relayed relayed(const struct shunt_scope *scope, int rank, int root, uint64_t bytes)
+static struct pipelined pipelined(const struct shunt_sel_key *sel_key, int rank, int root, uint64_t bytes)
 {
 	static char in[16], out[16];
-	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)scope->nranks };
-	struct relayed seen = { 0 };
-	struct shunt_issue issue = { .scope = scope, .base = &base, .emit = see_relay, .ctx = &seen };
+	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)sel_key->nranks };
+	struct pipelined launch_seen = { 0 };
+	struct shunt_enqueue_ctx enqueue = {
+		.sel_key = sel_key, .base = &base, .emit = see_pipelined, .ctx = &launch_seen
+	};
 	struct shunt_coll c = {
 		.kind = SHUNT_BROADCAST, .dtype = SHUNT_U8, .count = bytes, .root = root, .send = in, .recv = out
 	};
 	const struct shunt_coll *calls = &c;
-	struct shunt_pick pick;
-	enum shunt_why why;
+	struct shunt_decision decision;
+	enum shunt_reason reason;
 
-	assert_true(shunt_select(scope, &c, &pick, &why));
-	assert_string_equal(pick.algo->name, "relay");
-	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
-	assert_int_equal(seen.launches, 1);
-	return seen;
+	assert_true(shunt_select(sel_key, &c, &decision, &reason));
+	assert_string_equal(decision.algo->name, "pipelined");
+	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
+	assert_int_equal(launch_seen.launches, 1);
+	return launch_seen;
 }
 
-static void test_relay_the_roots_link_carries_the_message_once(void **state)
+static void test_pipelined_the_roots_link_carries_the_message_once(void **state)
 {
 	static const uint64_t sizes[] = { 1, 127, 129, 1000, 100000, (8 << 20) + 1, 1ull << 32 };
 	static const int limits[] = { 0, 1, 2, 7, 33 };
 
-	assert_int_equal(shunt_algo_force("broadcast:0-:relay"), 0);
+	assert_int_equal(shunt_algo_force("broadcast:0-:pipelined"), 0);
 	for (int n = 2; n <= 8; n++)
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
 			for (size_t m = 0; m < sizeof(limits) / sizeof(limits[0]); m++) {
-				struct shunt_scope s = { .nranks = n, .cc = 90, .max_ctas = limits[m] };
-				struct relayed b[8], all = { 0 };
+				struct shunt_sel_key s = { .nranks = n, .cc = 90, .max_ctas = limits[m] };
+				struct pipelined b[8], all = { 0 };
 				int root = (int)i % n;
 
 				for (int rank = 0; rank < n; rank++) {
-					b[rank] = relayed(&s, rank, root, sizes[i]);
+					b[rank] = pipelined(&s, rank, root, sizes[i]);
 					assert_int_equal(b[rank].channels, b[0].channels);
 					all.passed += b[rank].passed;
 					if (n > 2 && rank != root)
@@ -1142,9 +1145,9 @@ static void test_relay_the_roots_link_carries_the_message_once(void **state)
 
 /* ---- windows ---- */
 
-static void test_windows_are_for_copies_from_a_size_on(void **state)
+static void test_symmem_takes_ce_from_a_size_on(void **state)
 {
-	struct shunt_scope s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .windows = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 }, w = { .nranks = 4, .cc = 90, .symmem = true };
 	static const struct {
 		enum shunt_kind kind;
 		uint64_t two, more;
@@ -1164,8 +1167,8 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 			s.nranks = w.nranks = n;
 			w.no_sms = false;
 			if (bytes != NO_END) {
-				assert_string_not_equal(path(&s, from[i].kind, bytes), "copies");
-				assert_string_equal(path(&w, from[i].kind, bytes), "copies");
+				assert_string_not_equal(path(&s, from[i].kind, bytes), "ce");
+				assert_string_equal(path(&w, from[i].kind, bytes), "ce");
 				assert_string_equal(
 				    path(&w, from[i].kind, bytes - 1), path(&s, from[i].kind, bytes - 1));
 			} else { /* not by its size */
@@ -1173,12 +1176,12 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 				    path(&w, from[i].kind, 1024 * MB), path(&s, from[i].kind, 1024 * MB));
 			}
 			w.no_sms = true;
-			assert_string_equal(path(&w, from[i].kind, 1), "copies");
+			assert_string_equal(path(&w, from[i].kind, 1), "ce");
 		}
 	/* What reduces: a reduce between 2 ranks only, and not without an SM. */
 	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), path(&s, SHUNT_REDUCE, 64 * MB));
 	s.nranks = w.nranks = 2;
-	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), "pulls");
+	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB), "direct");
 	assert_string_equal(path(&w, SHUNT_REDUCE, 64 * MB - 1), path(&s, SHUNT_REDUCE, 64 * MB - 1));
 	assert_string_equal(path(&w, SHUNT_ALLREDUCE, 256 * MB), path(&s, SHUNT_ALLREDUCE, 256 * MB));
 	assert_string_equal(path(&w, SHUNT_REDUCESCATTER, 256 * MB), path(&s, SHUNT_REDUCESCATTER, 256 * MB));
@@ -1188,39 +1191,39 @@ static void test_windows_are_for_copies_from_a_size_on(void **state)
 
 	/* A rule about windows says nothing about other buffers; one that forwards says so about all. */
 	w.no_sms = false;
-	assert_int_equal(shunt_algo_force("allgather:0-1m:copies,alltoall:0-:nccl"), 0);
-	assert_string_equal(path(&w, SHUNT_ALLGATHER, 1 * KB), "copies");
-	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "exchange");
+	assert_int_equal(shunt_algo_force("allgather:0-1m:ce,alltoall:0-:nccl"), 0);
+	assert_string_equal(path(&w, SHUNT_ALLGATHER, 1 * KB), "ce");
+	assert_string_equal(path(&s, SHUNT_ALLGATHER, 1 * KB), "ll128");
 	assert_string_equal(path(&w, SHUNT_ALLTOALL, 16 * MB), "nccl");
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
 
-static void test_windows_are_pulled_from_only_by_rule(void **state)
+static void test_symmem_takes_direct_only_by_rule(void **state)
 {
 	static const enum shunt_kind kinds[] = { SHUNT_ALLREDUCE, SHUNT_REDUCESCATTER, SHUNT_REDUCE };
-	struct shunt_scope s = { .nranks = 4, .cc = 90 },
-	                   w = { .nranks = 4, .cc = 90, .windows = true, .no_sms = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90 },
+	                     w = { .nranks = 4, .cc = 90, .symmem = true, .no_sms = true };
 	const void *ptr;
 	uint64_t bytes;
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		for (uint64_t size = 1 * KB; size <= 1024 * MB; size *= 4)
 			assert_string_equal(path(&w, kinds[i], size), path(&s, kinds[i], size));
-	assert_int_equal(shunt_algo_force("allreduce:64k-:pulls,reducescatter:64k-:pulls,reduce:64k-:pulls"), 0);
+	assert_int_equal(shunt_algo_force("allreduce:64k-:direct,reducescatter:64k-:direct,reduce:64k-:direct"), 0);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		struct shunt_coll coll = { .kind = kinds[i], .redop = SHUNT_AVG, .dtype = SHUNT_F32, .count = 100 };
 		unsigned buffers = 0;
 
-		assert_string_equal(path(&w, kinds[i], 64 * KB), "pulls");
+		assert_string_equal(path(&w, kinds[i], 64 * KB), "direct");
 		assert_string_equal(path(&w, kinds[i], 32 * KB), path(&s, kinds[i], 32 * KB));
-		assert_string_not_equal(path(&s, kinds[i], 64 * KB), "pulls");
-		while (shunt_window_buffer(&coll, 4, buffers, &ptr, &bytes)) {
+		assert_string_not_equal(path(&s, kinds[i], 64 * KB), "direct");
+		while (shunt_symmem_buffer(&coll, 4, buffers, &ptr, &bytes)) {
 			assert_int_equal(bytes, kinds[i] == SHUNT_REDUCESCATTER ? 1600 : 400);
 			buffers++;
 		}
 		assert_int_equal(buffers, kinds[i] == SHUNT_ALLREDUCE ? 2 : 1);
 		coll.redop = SHUNT_PREMUL;
-		assert_false(shunt_window_buffer(&coll, 4, 0, &ptr, &bytes));
+		assert_false(shunt_symmem_buffer(&coll, 4, 0, &ptr, &bytes));
 	}
 	assert_int_equal(shunt_algo_force(NULL), 0);
 }
@@ -1235,7 +1238,7 @@ static int count_copy(void *ctx, const struct shunt_copy *copy)
 {
 	struct links *l = ctx;
 
-	(copy->pulls ? l->from : l->to)[copy->peer] += copy->bytes;
+	(copy->is_get ? l->from : l->to)[copy->peer] += copy->bytes;
 	return 0;
 }
 
@@ -1244,26 +1247,26 @@ static int count_launch(void *ctx, const struct shunt_work *work)
 	struct links *l = ctx;
 
 	l->launches++;
-	l->opens += (work->args.k.flags & SHUNT_K_OPENS) != 0;
-	l->closes += (work->args.k.flags & SHUNT_K_CLOSES) != 0;
+	l->opens += (work->args.k.flags & SHUNT_K_FIRST_BARRIER) != 0;
+	l->closes += (work->args.k.flags & SHUNT_K_LAST_BARRIER) != 0;
 	return 0;
 }
 
-static uint64_t no_place(void *ctx, const void *ptr)
+static uint64_t no_offset(void *ctx, const void *ptr)
 {
 	return 1;
 }
 
 static struct links links_of(enum shunt_kind kind, int rank, int n, int root, uint64_t bytes, bool in_place)
 {
-	struct shunt_scope scope = { .nranks = n, .standalone = true, .windows = true, .no_sms = true };
+	struct shunt_sel_key sel_key = { .nranks = n, .standalone = true, .symmem = true, .no_sms = true };
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
 	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
-	struct shunt_issue issue = { .scope = &scope,
+	struct shunt_enqueue_ctx enqueue = { .sel_key = &sel_key,
 		.base = &base,
 		.emit = count_launch,
 		.copy = count_copy,
-		.place = no_place,
+		.offset = no_offset,
 		.ctx = &links };
 	/* Only addresses are computed. */
 	struct shunt_coll c = { .kind = kind,
@@ -1273,18 +1276,18 @@ static struct links links_of(enum shunt_kind kind, int rank, int n, int root, ui
 		.send = (void *)((uint64_t)1 << 40),
 		.recv = in_place ? (void *)((uint64_t)1 << 40) : (void *)((uint64_t)1 << 41) };
 	const struct shunt_coll *calls = &c;
-	struct shunt_pick pick;
-	enum shunt_why why;
+	struct shunt_decision decision;
+	enum shunt_reason reason;
 
-	assert_true(shunt_select(&scope, &c, &pick, &why));
-	assert_string_equal(pick.algo->name, "copies");
-	assert_int_equal(shunt_issue_calls(&issue, &calls, &pick, 1), 0);
+	assert_true(shunt_select(&sel_key, &c, &decision, &reason));
+	assert_string_equal(decision.algo->name, "ce");
+	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
 	assert_int_equal(links.opens, 1);
 	assert_int_equal(links.closes, 1);
 	return links;
 }
 
-static void test_copies_broadcast_leaves_the_root_once(void **state)
+static void test_ce_broadcast_leaves_the_root_once(void **state)
 {
 	static const uint64_t sizes[] = { 1, 127, 129, 1000, 1 << 20, (100 << 20) + 1, 1ull << 32 };
 
@@ -1314,7 +1317,7 @@ static void test_copies_broadcast_leaves_the_root_once(void **state)
 		}
 }
 
-static void test_copies_gather_is_the_roots_work(void **state)
+static void test_ce_gather_is_the_roots_work(void **state)
 {
 	for (int rank = 0; rank < 4; rank++) {
 		struct links g = links_of(SHUNT_GATHER, rank, 4, 2, 1000, false),
@@ -1333,9 +1336,9 @@ static void test_copies_gather_is_the_roots_work(void **state)
 
 static void test_geometry_messages_channels_follow_from_size_alone(void **state)
 {
-	struct shunt_scope s = { .nranks = 4, .cc = 90, .standalone = true };
-	struct seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
-	            y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:exchange@1x32x1");
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct launch_seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
+	                   y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:ll128@1x32x1");
 
 	assert_memory_equal(&x, &y, sizeof(x));
 }
@@ -1345,15 +1348,15 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tuning_builtin_ends_where_it_says),
 		cmocka_unit_test(test_tuning_builtin_small_sizes_are_ours),
-		cmocka_unit_test(test_tuning_alone_declines_nothing),
-		cmocka_unit_test(test_tuning_large_odd_parts_are_nccls),
+		cmocka_unit_test(test_tuning_standalone_declines_nothing),
+		cmocka_unit_test(test_tuning_large_unaligned_parts_are_nccls),
 		cmocka_unit_test(test_tuning_sim_has_a_table_of_its_own),
 		cmocka_unit_test(test_tuning_too_many_ranks_is_nccl),
 		cmocka_unit_test(test_tuning_builtin_rows_are_sound),
 		cmocka_unit_test(test_tuning_source_says_what_was_measured),
 		cmocka_unit_test(test_select_deterministic_sums_are_never_declined),
 		cmocka_unit_test(test_tuning_file_rows_are_taken),
-		cmocka_unit_test(test_select_borders_are_those_of_rules_and_rows),
+		cmocka_unit_test(test_select_crossovers_are_those_of_rules_and_rows),
 		cmocka_unit_test(test_tuning_file_order_of_rows_is_free),
 		cmocka_unit_test(test_tuning_file_every_value_is_in_the_hash),
 		cmocka_unit_test(test_tuning_file_wrong_values_are_refused),
@@ -1370,19 +1373,19 @@ int main(void)
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
-		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_alone_and_in_groups),
-		cmocka_unit_test(test_geometry_swaps_are_for_one_call_between_two),
+		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_singly_and_in_groups),
+		cmocka_unit_test(test_geometry_pairwise_is_for_one_call_between_two),
 		cmocka_unit_test(test_geometry_roles_of_one_batch_have_a_kernel),
 		cmocka_unit_test(test_geometry_two_launches_find_room_on_a_small_gpu),
 		cmocka_unit_test(test_launches_of_ranks_that_share_a_gpu_find_room),
-		cmocka_unit_test(test_geometry_messages_in_chunks_come_in_clusters),
-		cmocka_unit_test(test_geometry_bulk_copies_take_fewer_blocks),
+		cmocka_unit_test(test_geometry_simple_messages_come_in_clusters),
+		cmocka_unit_test(test_geometry_tma_takes_fewer_blocks),
 		cmocka_unit_test(test_geometry_every_channel_of_every_message_has_a_warp),
-		cmocka_unit_test(test_relay_the_roots_link_carries_the_message_once),
-		cmocka_unit_test(test_windows_are_for_copies_from_a_size_on),
-		cmocka_unit_test(test_windows_are_pulled_from_only_by_rule),
-		cmocka_unit_test(test_copies_broadcast_leaves_the_root_once),
-		cmocka_unit_test(test_copies_gather_is_the_roots_work),
+		cmocka_unit_test(test_pipelined_the_roots_link_carries_the_message_once),
+		cmocka_unit_test(test_symmem_takes_ce_from_a_size_on),
+		cmocka_unit_test(test_symmem_takes_direct_only_by_rule),
+		cmocka_unit_test(test_ce_broadcast_leaves_the_root_once),
+		cmocka_unit_test(test_ce_gather_is_the_roots_work),
 	};
 
 	/* What the machine's user has is no part of this. */

@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-#include "../lib/leave.h"
+#include "../lib/child_exit.h"
 
 #define UNIT_MAX_RANKS 16
 
@@ -62,7 +62,7 @@ static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), v
 		pids[r] = fork();
 		assert_true(pids[r] >= 0);
 		if (pids[r] == 0)
-			leave(-body(r, arg));
+			child_exit(-body(r, arg));
 	}
 	for (int r = 0; r < n; r++) {
 		int status;

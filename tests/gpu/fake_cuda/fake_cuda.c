@@ -51,8 +51,8 @@ struct object {
 	struct {
 		uintptr_t from, to;
 	} edges[MAX_EDGES]; /* those that were added by hand */
-	struct object *kept[MAX_KEPT];
-	void (*drop)(void *);
+	struct object *retained[MAX_KEPT];
+	void (*drop_object)(void *);
 	void *arg;
 	long refs;
 	struct work *work;
@@ -68,13 +68,13 @@ static int loaded[FAKE_DEVICES];
 static int resets[FAKE_DEVICES];
 static char kernels[SHUNT_NKERNELS][48];
 static unsigned nkernels;
-static __thread void *stack[16];
-static __thread int depth;
-static __thread int mode; /* 0: global */
+static __thread void *ctx_stack[16];
+static __thread int ctx_depth;
+static __thread int thread_mode; /* 0: global */
 static __thread int captures;
-static __thread long pushed;
+static __thread long pushed_contexts;
 
-static bool fails(const char *name)
+static bool fails_now(const char *name)
 {
 	bool now;
 
@@ -87,49 +87,49 @@ static bool fails(const char *name)
 }
 #define ENTER() \
 	do { \
-		if (fails(__func__)) \
+		if (fails_now(__func__)) \
 			return fake_cuda.fail_with; \
 	} while (0)
 #define ENTER_CLEANUP() \
 	do { \
-		if (fake_cuda.fail_cleanup && fails(__func__)) \
+		if (fake_cuda.fail_cleanup && fails_now(__func__)) \
 			return fake_cuda.fail_with; \
 	} while (0)
 /* Calls that the driver refuses while this thread captures, unless the thread asked to be left alone. */
 #define UNSAFE() \
 	do { \
-		if (captures && mode != SHUNT_CU_CAPTURE_MODE_RELAXED) \
+		if (captures && thread_mode != SHUNT_CU_CAPTURE_MODE_RELAXED) \
 			return SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED; \
 	} while (0)
 
-static int current(void)
+static int current_device(void)
 {
-	return depth && stack[depth - 1] ? (int)((int *)stack[depth - 1] - contexts) : -1;
+	return ctx_depth && ctx_stack[ctx_depth - 1] ? (int)((int *)ctx_stack[ctx_depth - 1] - contexts) : -1;
 }
 #define NEED_CONTEXT() \
 	do { \
-		if (current() < 0) \
+		if (current_device() < 0) \
 			return SHUNT_CU_INVALID_CONTEXT; \
 	} while (0)
 
-static struct object *add(enum kind kind, uintptr_t addr, size_t bytes)
+static struct object *add_object(enum kind kind, uintptr_t addr, size_t bytes)
 {
 	struct object *o = calloc(1, sizeof(*o));
 
 	o->kind = kind;
-	o->device = current();
+	o->device = current_device();
 	o->addr = addr ? addr : (uintptr_t)o;
 	o->bytes = bytes;
 	o->fd = -1;
 	pthread_mutex_lock(&lock);
 	o->next = objects;
 	objects = o;
-	fake_cuda.live++;
+	fake_cuda.live_objects++;
 	pthread_mutex_unlock(&lock);
 	return o;
 }
 
-static struct object *find(enum kind kind, uintptr_t addr)
+static struct object *find_object(enum kind kind, uintptr_t addr)
 {
 	struct object *o;
 
@@ -151,29 +151,29 @@ static void drop_work(struct object *o)
 	}
 }
 
-static int drop(enum kind kind, uintptr_t addr);
+static int drop_object(enum kind kind, uintptr_t addr);
 
-static void put_object(struct object *u, long count)
+static void release_object(struct object *u, long count)
 {
 	u->refs -= count;
 	if (u->refs)
 		return;
-	u->drop(u->arg);
-	drop(USER_OBJECT, u->addr);
+	u->drop_object(u->arg);
+	drop_object(USER_OBJECT, u->addr);
 }
 
-static void drop_kept(struct object *o)
+static void drop_retained(struct object *o)
 {
 	for (unsigned i = 0; i < MAX_KEPT; i++) {
-		if (o->kept[i])
-			put_object(o->kept[i], 1);
-		o->kept[i] = NULL;
+		if (o->retained[i])
+			release_object(o->retained[i], 1);
+		o->retained[i] = NULL;
 	}
 }
 
-static int drop(enum kind kind, uintptr_t addr)
+static int drop_object(enum kind kind, uintptr_t addr)
 {
-	struct object *o = find(kind, addr), **p;
+	struct object *o = find_object(kind, addr), **p;
 
 	if (!o)
 		return SHUNT_CU_INVALID_HANDLE;
@@ -181,10 +181,10 @@ static int drop(enum kind kind, uintptr_t addr)
 	for (p = &objects; *p != o; p = &(*p)->next)
 		;
 	*p = o->next;
-	fake_cuda.live--;
+	fake_cuda.live_objects--;
 	pthread_mutex_unlock(&lock);
 	drop_work(o);
-	drop_kept(o);
+	drop_retained(o);
 	if (o->fd >= 0)
 		close(o->fd);
 	free(o);
@@ -193,25 +193,25 @@ static int drop(enum kind kind, uintptr_t addr)
 
 bool fake_cuda_access(int device, const void *ptr)
 {
-	struct object *o = find(RANGE, (uintptr_t)ptr);
+	struct object *o = find_object(RANGE, (uintptr_t)ptr);
 
 	return o && o->mapped && (o->access & 1u << device);
 }
 
 int fake_cuda_capture_mode(void)
 {
-	return mode;
+	return thread_mode;
 }
 
 long fake_cuda_pushed(void)
 {
-	return pushed;
+	return pushed_contexts;
 }
 
 void fake_cuda_reset_thread(void)
 {
-	depth = 0;
-	pushed = 0;
+	ctx_depth = 0;
+	pushed_contexts = 0;
 }
 
 void fake_cuda_device_reset(int device)
@@ -221,7 +221,7 @@ void fake_cuda_device_reset(int device)
 	for (; o; o = next) {
 		next = o->next;
 		if (o->kind == STREAM && o->device == device)
-			drop(STREAM, o->addr);
+			drop_object(STREAM, o->addr);
 	}
 	fake_cuda.contexts[device] = 0;
 	resets[device]++;
@@ -336,34 +336,34 @@ int cuCtxGetId(void *ctx, unsigned long long *id)
 int cuCtxGetCurrent(void **ctx)
 {
 	ENTER();
-	*ctx = depth ? stack[depth - 1] : NULL;
+	*ctx = ctx_depth ? ctx_stack[ctx_depth - 1] : NULL;
 	return 0;
 }
 
 int cuCtxSetCurrent(void *ctx)
 {
 	ENTER();
-	if (!depth)
-		depth = 1;
-	stack[depth - 1] = ctx;
+	if (!ctx_depth)
+		ctx_depth = 1;
+	ctx_stack[ctx_depth - 1] = ctx;
 	return 0;
 }
 
 int cuCtxPushCurrent_v2(void *ctx)
 {
 	ENTER();
-	stack[depth++] = ctx;
-	pushed++;
+	ctx_stack[ctx_depth++] = ctx;
+	pushed_contexts++;
 	return 0;
 }
 
 int cuCtxPopCurrent_v2(void **ctx)
 {
 	ENTER_CLEANUP();
-	if (!depth)
+	if (!ctx_depth)
 		return SHUNT_CU_INVALID_CONTEXT;
-	*ctx = stack[--depth];
-	pushed--;
+	*ctx = ctx_stack[--ctx_depth];
+	pushed_contexts--;
 	return 0;
 }
 
@@ -371,20 +371,20 @@ int cuCtxGetDevice(int *dev)
 {
 	ENTER();
 	NEED_CONTEXT();
-	*dev = current();
+	*dev = current_device();
 	return 0;
 }
 
 int cuThreadExchangeStreamCaptureMode(int *m)
 {
-	int old = mode;
+	int old = thread_mode;
 
 	/* Going back is clean-up. */
 	if (*m != SHUNT_CU_CAPTURE_MODE_RELAXED)
 		ENTER_CLEANUP();
 	else
 		ENTER();
-	mode = *m;
+	thread_mode = *m;
 	*m = old;
 	return 0;
 }
@@ -395,7 +395,7 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
 	ENTER();
 	NEED_CONTEXT();
-	*free_bytes = 1000 + (size_t)current();
+	*free_bytes = 1000 + (size_t)current_device();
 	*total = 2000;
 	return 0;
 }
@@ -408,7 +408,7 @@ int cuMemAlloc_v2(unsigned long long *ptr, size_t bytes)
 	NEED_CONTEXT();
 	UNSAFE();
 	p = aligned_alloc(256, (bytes + 255) / 256 * 256);
-	add(DEVICE_MEM, (uintptr_t)p, bytes);
+	add_object(DEVICE_MEM, (uintptr_t)p, bytes);
 	*ptr = (uintptr_t)p;
 	return 0;
 }
@@ -419,16 +419,16 @@ int cuMemFree_v2(unsigned long long ptr)
 
 	ENTER_CLEANUP();
 	UNSAFE();
-	o = find(DEVICE_MEM, ptr);
-	if (!o || o->device != current())
+	o = find_object(DEVICE_MEM, ptr);
+	if (!o || o->device != current_device())
 		return SHUNT_CU_INVALID_VALUE;
-	drop(DEVICE_MEM, ptr);
+	drop_object(DEVICE_MEM, ptr);
 	free((void *)(uintptr_t)ptr);
 	return 0;
 }
 
 /* The mapped range that an address lies in. */
-static struct object *range_of(uintptr_t addr)
+static struct object *find_range(uintptr_t addr)
 {
 	struct object *o;
 
@@ -445,9 +445,9 @@ int cuPointerGetAttribute(void *value, int attr, unsigned long long ptr)
 	struct object *o;
 
 	ENTER();
-	o = find(DEVICE_MEM, ptr);
+	o = find_object(DEVICE_MEM, ptr);
 	if (!o)
-		o = range_of(ptr);
+		o = find_range(ptr);
 	if (!o || attr != SHUNT_CU_POINTER_DEVICE_ORDINAL)
 		return SHUNT_CU_INVALID_VALUE;
 	*(int *)value = o->device;
@@ -463,7 +463,7 @@ int cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags)
 		return SHUNT_CU_INVALID_VALUE;
 	*ptr = malloc(bytes);
 	memset(*ptr, 0x5a, bytes);
-	add(HOST_MEM, (uintptr_t)*ptr, bytes);
+	add_object(HOST_MEM, (uintptr_t)*ptr, bytes);
 	return 0;
 }
 
@@ -471,7 +471,7 @@ int cuMemFreeHost(void *ptr)
 {
 	ENTER_CLEANUP();
 	UNSAFE();
-	if (drop(HOST_MEM, (uintptr_t)ptr))
+	if (drop_object(HOST_MEM, (uintptr_t)ptr))
 		return SHUNT_CU_INVALID_VALUE;
 	free(ptr);
 	return 0;
@@ -502,7 +502,7 @@ int cuMemCreate(
 	if (bytes % FAKE_GRANULE || prop->type != SHUNT_CU_MEM_ALLOCATION_PINNED ||
 	    prop->handle_types != SHUNT_CU_MEM_HANDLE_POSIX_FD || prop->location.type != SHUNT_CU_MEM_LOCATION_DEVICE)
 		return SHUNT_CU_INVALID_VALUE;
-	o = add(HANDLE, 0, bytes);
+	o = add_object(HANDLE, 0, bytes);
 	o->device = prop->location.id;
 	o->handle_types = prop->handle_types;
 	o->fd = memfd_create("fake_cuda", MFD_CLOEXEC);
@@ -519,7 +519,7 @@ int cuMemCreate(
 int cuMemRelease(unsigned long long handle)
 {
 	ENTER_CLEANUP();
-	return drop(HANDLE, handle);
+	return drop_object(HANDLE, handle);
 }
 
 int cuMemAddressReserve(
@@ -531,7 +531,7 @@ int cuMemAddressReserve(
 	p = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED)
 		return SHUNT_CU_OUT_OF_MEMORY;
-	add(RANGE, (uintptr_t)p, bytes);
+	add_object(RANGE, (uintptr_t)p, bytes);
 	*ptr = (uintptr_t)p;
 	return 0;
 }
@@ -541,11 +541,11 @@ int cuMemAddressFree(unsigned long long ptr, size_t bytes)
 	struct object *o;
 
 	ENTER_CLEANUP();
-	o = find(RANGE, ptr);
+	o = find_object(RANGE, ptr);
 	if (!o || o->bytes != bytes || o->mapped)
 		return SHUNT_CU_INVALID_VALUE;
 	munmap((void *)(uintptr_t)ptr, bytes);
-	return drop(RANGE, ptr);
+	return drop_object(RANGE, ptr);
 }
 
 int cuMemMap(unsigned long long ptr, size_t bytes, size_t offset, unsigned long long handle, unsigned long long flags)
@@ -553,8 +553,8 @@ int cuMemMap(unsigned long long ptr, size_t bytes, size_t offset, unsigned long 
 	struct object *range, *mem;
 
 	ENTER();
-	range = find(RANGE, ptr);
-	mem = find(HANDLE, handle);
+	range = find_object(RANGE, ptr);
+	mem = find_object(HANDLE, handle);
 	if (!range || !mem || range->bytes != bytes || mem->bytes != bytes || range->mapped || offset || flags)
 		return SHUNT_CU_INVALID_VALUE;
 	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, mem->fd, 0);
@@ -562,7 +562,7 @@ int cuMemMap(unsigned long long ptr, size_t bytes, size_t offset, unsigned long 
 	range->fd = fcntl(mem->fd, F_DUPFD_CLOEXEC, 0); /* the mapping keeps the memory */
 	range->device = mem->device;
 	range->handle_types = mem->handle_types;
-	fake_cuda.live++;
+	fake_cuda.live_objects++;
 	return 0;
 }
 
@@ -571,7 +571,7 @@ int cuMemUnmap(unsigned long long ptr, size_t bytes)
 	struct object *range;
 
 	ENTER_CLEANUP();
-	range = find(RANGE, ptr);
+	range = find_object(RANGE, ptr);
 	if (!range || range->bytes != bytes || !range->mapped)
 		return SHUNT_CU_INVALID_VALUE;
 	mmap((void *)(uintptr_t)ptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -579,13 +579,13 @@ int cuMemUnmap(unsigned long long ptr, size_t bytes)
 	close(range->fd);
 	range->fd = -1;
 	range->access = 0;
-	fake_cuda.live--;
+	fake_cuda.live_objects--;
 	return 0;
 }
 
 int cuMemGetAccess(unsigned long long *flags, const struct shunt_cu_mem_location *location, unsigned long long ptr)
 {
-	const struct object *range = find(RANGE, ptr);
+	const struct object *range = find_object(RANGE, ptr);
 
 	ENTER();
 	if (!range || !range->mapped)
@@ -599,7 +599,7 @@ int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_m
 	struct object *range;
 
 	ENTER();
-	range = find(RANGE, ptr);
+	range = find_object(RANGE, ptr);
 	if (!range || range->bytes != bytes || !range->mapped)
 		return SHUNT_CU_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++)
@@ -613,12 +613,12 @@ int cuMemSetAccess(unsigned long long ptr, size_t bytes, const struct shunt_cu_m
 
 int cuMemRetainAllocationHandle(unsigned long long *handle, void *ptr)
 {
-	struct object *range = range_of((uintptr_t)ptr), *o;
+	struct object *range = find_range((uintptr_t)ptr), *o;
 
 	ENTER();
 	if (!range)
 		return SHUNT_CU_INVALID_VALUE;
-	o = add(HANDLE, 0, range->bytes);
+	o = add_object(HANDLE, 0, range->bytes);
 	o->device = range->device;
 	o->handle_types = range->handle_types;
 	o->fd = fcntl(range->fd, F_DUPFD_CLOEXEC, 0);
@@ -628,24 +628,24 @@ int cuMemRetainAllocationHandle(unsigned long long *handle, void *ptr)
 
 int cuMemGetAllocationPropertiesFromHandle(struct shunt_cu_mem_prop *prop, unsigned long long handle)
 {
-	struct object *o = find(HANDLE, handle);
+	struct object *o = find_object(HANDLE, handle);
 
 	ENTER();
 	if (!o)
 		return SHUNT_CU_INVALID_VALUE;
 	*prop = (struct shunt_cu_mem_prop){ .type = SHUNT_CU_MEM_ALLOCATION_PINNED,
-		.handle_types = fake_cuda.unshared ? 0 : o->handle_types,
+		.handle_types = fake_cuda.not_shareable ? 0 : o->handle_types,
 		.location = { SHUNT_CU_MEM_LOCATION_DEVICE, o->device } };
 	return 0;
 }
 
 int cuMemGetAddressRange_v2(unsigned long long *base, size_t *bytes, unsigned long long ptr)
 {
-	struct object *o = range_of(ptr);
+	struct object *o = find_range(ptr);
 
 	ENTER();
 	if (!o)
-		o = find(DEVICE_MEM, ptr);
+		o = find_object(DEVICE_MEM, ptr);
 	if (!o)
 		return SHUNT_CU_INVALID_VALUE;
 	*base = o->addr;
@@ -658,7 +658,7 @@ int cuMemExportToShareableHandle(void *shareable, unsigned long long handle, int
 	struct object *o;
 
 	ENTER();
-	o = find(HANDLE, handle);
+	o = find_object(HANDLE, handle);
 	if (!o || type != SHUNT_CU_MEM_HANDLE_POSIX_FD)
 		return SHUNT_CU_INVALID_VALUE;
 	*(int *)shareable = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
@@ -674,7 +674,7 @@ int cuMemImportFromShareableHandle(unsigned long long *handle, void *shareable, 
 	UNSAFE();
 	if (type != SHUNT_CU_MEM_HANDLE_POSIX_FD || fstat((int)(intptr_t)shareable, &st))
 		return SHUNT_CU_INVALID_VALUE;
-	o = add(HANDLE, 0, (size_t)st.st_size);
+	o = add_object(HANDLE, 0, (size_t)st.st_size);
 	o->fd = fcntl((int)(intptr_t)shareable, F_DUPFD_CLOEXEC, 0);
 	*handle = o->addr;
 	return 0;
@@ -688,19 +688,19 @@ int cuStreamCreate(void **stream, unsigned flags)
 	NEED_CONTEXT();
 	if (flags != SHUNT_CU_STREAM_NON_BLOCKING)
 		return SHUNT_CU_INVALID_VALUE;
-	*stream = (void *)add(STREAM, 0, 0)->addr;
+	*stream = (void *)add_object(STREAM, 0, 0)->addr;
 	return 0;
 }
 
 int cuStreamDestroy_v2(void *stream)
 {
 	ENTER_CLEANUP();
-	return drop(STREAM, (uintptr_t)stream);
+	return drop_object(STREAM, (uintptr_t)stream);
 }
 
 int cuStreamSynchronize(void *stream)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	UNSAFE();
@@ -709,7 +709,7 @@ int cuStreamSynchronize(void *stream)
 
 int cuStreamQuery(void *stream)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	UNSAFE();
@@ -722,24 +722,24 @@ int cuCtxSynchronize(void)
 {
 	ENTER();
 	UNSAFE();
-	return current() < 0 ? SHUNT_CU_INVALID_CONTEXT : 0;
+	return current_device() < 0 ? SHUNT_CU_INVALID_CONTEXT : 0;
 }
 
 /* *o_p: the stream if it captures, else NULL. The default stream is allowed. */
-static int on_stream(void *stream, struct object **o_p)
+static int enqueue_work(void *stream, struct object **o_p)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	*o_p = o && o->capturing ? o : NULL;
-	if (current() < 0)
+	if (current_device() < 0)
 		return SHUNT_CU_INVALID_CONTEXT;
-	if (stream && (!o || o->device != current()))
+	if (stream && (!o || o->device != current_device()))
 		return SHUNT_CU_INVALID_HANDLE;
 	return 0;
 }
 
 /* A new node at the end of what the stream captures. */
-static uintptr_t next_node(struct object *capture)
+static uintptr_t tail_node(struct object *capture)
 {
 	static uintptr_t nodes = 1;
 
@@ -749,7 +749,7 @@ static uintptr_t next_node(struct object *capture)
 	return capture->tip;
 }
 
-static void put(struct object *capture, struct work w)
+static void append_node(struct object *capture, struct work w)
 {
 	struct work **p;
 
@@ -760,7 +760,7 @@ static void put(struct object *capture, struct work w)
 			memset(w.dst, w.value, w.bytes);
 		return;
 	}
-	next_node(capture);
+	tail_node(capture);
 	for (p = &capture->work; *p; p = &(*p)->next)
 		;
 	*p = malloc(sizeof(w));
@@ -773,9 +773,9 @@ int cuMemcpyAsync(unsigned long long dst, unsigned long long src, size_t bytes, 
 	int res;
 
 	ENTER();
-	res = on_stream(stream, &capture);
+	res = enqueue_work(stream, &capture);
 	if (!res)
-		put(capture,
+		append_node(capture,
 		    (struct work){ .dst = (void *)(uintptr_t)dst, .src = (void *)(uintptr_t)src, .bytes = bytes });
 	return res;
 }
@@ -786,15 +786,15 @@ int cuMemsetD8Async(unsigned long long dst, unsigned char value, size_t bytes, v
 	int res;
 
 	ENTER();
-	res = on_stream(stream, &capture);
+	res = enqueue_work(stream, &capture);
 	if (!res)
-		put(capture, (struct work){ .dst = (void *)(uintptr_t)dst, .value = value, .bytes = bytes });
+		append_node(capture, (struct work){ .dst = (void *)(uintptr_t)dst, .value = value, .bytes = bytes });
 	return res;
 }
 
 int cuStreamIsCapturing(void *stream, int *status)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	if (fake_cuda.capturing_result)
@@ -807,7 +807,7 @@ static unsigned long long last_capture;
 
 int cuStreamBeginCapture_v2(void *stream, int capture_mode)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	if (!o || o->capturing || capture_mode != SHUNT_CU_CAPTURE_MODE_THREAD_LOCAL)
@@ -824,12 +824,12 @@ int cuStreamGetCaptureInfo_v2(
     void *stream, int *status, unsigned long long *id, void **graph, void *const **nodes, size_t *nnodes)
 {
 	static __thread void *node;
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	if (fake_cuda.capturing_result)
 		return fake_cuda.capturing_result;
-	if (fake_cuda.lossy && nodes)
+	if (fake_cuda.edges_hidden && nodes)
 		return SHUNT_CU_LOSSY_QUERY;
 	*status = o && o->capturing ? SHUNT_CU_CAPTURE_STATUS_ACTIVE : SHUNT_CU_CAPTURE_STATUS_NONE;
 	if (!o || !o->capturing)
@@ -846,19 +846,19 @@ int cuStreamGetCaptureInfo_v2(
 
 int cuStreamUpdateCaptureDependencies(void *stream, void **nodes, size_t nnodes, unsigned flags)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream);
+	struct object *o = find_object(STREAM, (uintptr_t)stream);
 
 	ENTER();
 	if (!o || !o->capturing || nnodes != 1 || !nodes[0] || flags != SHUNT_CU_STREAM_ADD_CAPTURE_DEPENDENCIES)
 		return SHUNT_CU_INVALID_VALUE;
-	fake_cuda.joins++;
+	fake_cuda.added_dependencies++;
 	return 0;
 }
 
 /* A graph that is being captured, by the handle that cuStreamGetCaptureInfo gave. */
-static struct object *building(void *graph)
+static struct object *find_capture(void *graph)
 {
-	struct object *o = find(STREAM, (uintptr_t)graph);
+	struct object *o = find_object(STREAM, (uintptr_t)graph);
 
 	return o && o->capturing ? o : NULL;
 }
@@ -877,7 +877,7 @@ static bool set_edge(struct object *o, uintptr_t from, uintptr_t to, uintptr_t n
 
 long fake_cuda_edges(void *graph, void *node)
 {
-	struct object *o = building(graph);
+	struct object *o = find_capture(graph);
 	long count = 0;
 
 	for (unsigned i = 0; o && i < MAX_EDGES; i++)
@@ -887,21 +887,21 @@ long fake_cuda_edges(void *graph, void *node)
 
 int cuGraphAddEventRecordNode(void **node, void *graph, void *const *after, size_t nafter, void *event)
 {
-	struct object *o = building(graph);
+	struct object *o = find_capture(graph);
 	uintptr_t tip;
 
 	ENTER();
-	if (!o || nafter != 1 || !after[0] || !find(EVENT, (uintptr_t)event))
+	if (!o || nafter != 1 || !after[0] || !find_object(EVENT, (uintptr_t)event))
 		return SHUNT_CU_INVALID_VALUE;
 	tip = o->tip;
-	*node = (void *)next_node(o);
+	*node = (void *)tail_node(o);
 	o->tip = tip; /* no stream follows it */
 	return set_edge(o, 0, 0, (uintptr_t)after[0], (uintptr_t)*node) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
 }
 
 int cuGraphAddDependencies(void *graph, void *const *from, void *const *to, size_t count)
 {
-	struct object *o = building(graph);
+	struct object *o = find_capture(graph);
 
 	ENTER();
 	if (!o || count != 1 || !from[0] || !to[0])
@@ -913,7 +913,7 @@ int cuGraphAddDependencies(void *graph, void *const *from, void *const *to, size
 
 int cuGraphRemoveDependencies(void *graph, void *const *from, void *const *to, size_t count)
 {
-	struct object *o = building(graph);
+	struct object *o = find_capture(graph);
 
 	ENTER();
 	if (!o || count != 1 || !set_edge(o, (uintptr_t)from[0], (uintptr_t)to[0], 0, 0))
@@ -928,8 +928,8 @@ int cuUserObjectCreate(void **object, void *arg, void (*drop_arg)(void *), unsig
 	ENTER();
 	if (!drop_arg || !count || flags != SHUNT_CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
 		return SHUNT_CU_INVALID_VALUE;
-	u = add(USER_OBJECT, 0, 0);
-	u->drop = drop_arg;
+	u = add_object(USER_OBJECT, 0, 0);
+	u->drop_object = drop_arg;
 	u->arg = arg;
 	u->refs = count;
 	*object = (void *)u->addr;
@@ -938,21 +938,21 @@ int cuUserObjectCreate(void **object, void *arg, void (*drop_arg)(void *), unsig
 
 int cuUserObjectRelease(void *object, unsigned count)
 {
-	struct object *u = find(USER_OBJECT, (uintptr_t)object);
+	struct object *u = find_object(USER_OBJECT, (uintptr_t)object);
 
 	ENTER_CLEANUP();
 	if (!u || u->refs < (long)count)
 		return SHUNT_CU_INVALID_VALUE;
-	put_object(u, count);
+	release_object(u, count);
 	return 0;
 }
 
-static bool keep(struct object *o, struct object *u)
+static bool retain_object(struct object *o, struct object *u)
 {
 	for (unsigned i = 0; i < MAX_KEPT; i++) {
-		if (o->kept[i])
+		if (o->retained[i])
 			continue;
-		o->kept[i] = u;
+		o->retained[i] = u;
 		return true;
 	}
 	return false;
@@ -960,18 +960,18 @@ static bool keep(struct object *o, struct object *u)
 
 int cuGraphRetainUserObject(void *graph, void *object, unsigned count, unsigned flags)
 {
-	struct object *o = building(graph), *u = find(USER_OBJECT, (uintptr_t)object);
+	struct object *o = find_capture(graph), *u = find_object(USER_OBJECT, (uintptr_t)object);
 
 	ENTER();
 	if (!o || !u || count != 1 || flags != SHUNT_CU_GRAPH_USER_OBJECT_MOVE)
 		return SHUNT_CU_INVALID_VALUE;
-	return keep(o, u) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
+	return retain_object(o, u) ? 0 : SHUNT_CU_OUT_OF_MEMORY;
 }
 
 int cuStreamEndCapture(void *stream, void **graph)
 {
-	struct object *o = find(STREAM, (uintptr_t)stream), *g;
-	bool fail = fails(__func__);
+	struct object *o = find_object(STREAM, (uintptr_t)stream), *g;
+	bool fail = fails_now(__func__);
 
 	if (!o || !o->capturing)
 		return SHUNT_CU_INVALID_VALUE;
@@ -981,36 +981,36 @@ int cuStreamEndCapture(void *stream, void **graph)
 	*graph = NULL;
 	if (fail) {
 		drop_work(o);
-		drop_kept(o);
+		drop_retained(o);
 		return fake_cuda.fail_with;
 	}
-	g = add(GRAPH, 0, 0);
+	g = add_object(GRAPH, 0, 0);
 	g->work = o->work;
 	o->work = NULL;
-	memcpy(g->kept, o->kept, sizeof(g->kept));
-	memset(o->kept, 0, sizeof(o->kept));
+	memcpy(g->retained, o->retained, sizeof(g->retained));
+	memset(o->retained, 0, sizeof(o->retained));
 	*graph = (void *)g->addr;
 	return 0;
 }
 
 int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long flags)
 {
-	struct object *g = find(GRAPH, (uintptr_t)graph), *x;
+	struct object *g = find_object(GRAPH, (uintptr_t)graph), *x;
 
 	ENTER();
 	UNSAFE();
 	if (!g || flags)
 		return SHUNT_CU_INVALID_VALUE;
-	x = add(EXEC, 0, 0);
+	x = add_object(EXEC, 0, 0);
 	for (struct work *w = g->work; w; w = w->next) {
 		struct work copy = *w;
 
 		copy.next = NULL;
-		put(x, copy);
+		append_node(x, copy);
 	}
 	for (unsigned i = 0; i < MAX_KEPT; i++)
-		if ((x->kept[i] = g->kept[i]))
-			x->kept[i]->refs++;
+		if ((x->retained[i] = g->retained[i]))
+			x->retained[i]->refs++;
 	*exec = (void *)x->addr;
 	return 0;
 }
@@ -1018,23 +1018,23 @@ int cuGraphInstantiateWithFlags(void **exec, void *graph, unsigned long long fla
 int cuGraphDestroy(void *graph)
 {
 	ENTER_CLEANUP();
-	return drop(GRAPH, (uintptr_t)graph);
+	return drop_object(GRAPH, (uintptr_t)graph);
 }
 
 int cuGraphLaunch(void *exec, void *stream)
 {
-	struct object *x = find(EXEC, (uintptr_t)exec), *capture;
+	struct object *x = find_object(EXEC, (uintptr_t)exec), *capture;
 	int res;
 
 	ENTER();
-	res = x ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	res = x ? enqueue_work(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
 	if (res)
 		return res;
 	for (struct work *w = x->work; w; w = w->next) {
 		struct work copy = *w;
 
 		copy.next = NULL;
-		put(capture, copy);
+		append_node(capture, copy);
 	}
 	return 0;
 }
@@ -1042,7 +1042,7 @@ int cuGraphLaunch(void *exec, void *stream)
 int cuGraphExecDestroy(void *exec)
 {
 	ENTER_CLEANUP();
-	return drop(EXEC, (uintptr_t)exec);
+	return drop_object(EXEC, (uintptr_t)exec);
 }
 
 int cuEventCreate(void **event, unsigned flags)
@@ -1051,7 +1051,7 @@ int cuEventCreate(void **event, unsigned flags)
 
 	ENTER();
 	NEED_CONTEXT();
-	o = add(EVENT, 0, 0);
+	o = add_object(EVENT, 0, 0);
 	o->bytes = flags;
 	*event = (void *)o->addr;
 	return 0;
@@ -1060,16 +1060,16 @@ int cuEventCreate(void **event, unsigned flags)
 int cuEventDestroy_v2(void *event)
 {
 	ENTER_CLEANUP();
-	return drop(EVENT, (uintptr_t)event);
+	return drop_object(EVENT, (uintptr_t)event);
 }
 
 int cuEventRecord(void *event, void *stream)
 {
-	struct object *o = find(EVENT, (uintptr_t)event), *capture;
+	struct object *o = find_object(EVENT, (uintptr_t)event), *capture;
 	int res;
 
 	ENTER();
-	res = o ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	res = o ? enqueue_work(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
 	if (!res)
 		o->recorded = true;
 	return res;
@@ -1082,11 +1082,11 @@ int cuStreamWaitEvent(void *stream, void *event, unsigned flags)
 	int res;
 
 	ENTER();
-	res = find(EVENT, (uintptr_t)event) ? on_stream(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
+	res = find_object(EVENT, (uintptr_t)event) ? enqueue_work(stream, &capture) : SHUNT_CU_INVALID_HANDLE;
 	if (!res && flags && (flags != SHUNT_CU_EVENT_WAIT_EXTERNAL || !capture))
 		return SHUNT_CU_INVALID_VALUE;
 	if (!res && capture && flags)
-		next_node(capture);
+		tail_node(capture);
 	return res;
 }
 
@@ -1094,14 +1094,14 @@ int cuEventQuery(void *event)
 {
 	ENTER();
 	UNSAFE();
-	if (!find(EVENT, (uintptr_t)event))
+	if (!find_object(EVENT, (uintptr_t)event))
 		return SHUNT_CU_INVALID_HANDLE;
 	return fake_cuda.busy ? SHUNT_CU_NOT_READY : 0;
 }
 
 int cuEventElapsedTime(float *ms, void *start, void *stop)
 {
-	struct object *a = find(EVENT, (uintptr_t)start), *b = find(EVENT, (uintptr_t)stop);
+	struct object *a = find_object(EVENT, (uintptr_t)start), *b = find_object(EVENT, (uintptr_t)stop);
 
 	ENTER();
 	if (!a || !b || a->bytes || b->bytes)
@@ -1124,7 +1124,7 @@ int cuLibraryLoadData(void **library, const void *code, int *jit_options, void *
 	UNSAFE();
 	if (nlib != 1 || lib_options[0] != SHUNT_CU_LIBRARY_BINARY_IS_PRESERVED || !lib_values[0])
 		return SHUNT_CU_INVALID_VALUE;
-	o = add(LIBRARY, 0, 0);
+	o = add_object(LIBRARY, 0, 0);
 	o->data = code;
 	*library = (void *)o->addr;
 	return 0;
@@ -1133,12 +1133,12 @@ int cuLibraryLoadData(void **library, const void *code, int *jit_options, void *
 
 int cuLibraryUnload(void *library)
 {
-	return drop(LIBRARY, (uintptr_t)library);
+	return drop_object(LIBRARY, (uintptr_t)library);
 }
 
 int cuLibraryGetKernel(void **kernel, void *library, const char *name)
 {
-	struct object *o = find(LIBRARY, (uintptr_t)library);
+	struct object *o = find_object(LIBRARY, (uintptr_t)library);
 	unsigned i;
 
 	ENTER();
@@ -1175,7 +1175,7 @@ int cuFuncSetAttribute(void *func, int attr, int value)
 	NEED_CONTEXT();
 	if (attr != SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES || value > fake_cuda.shared)
 		return SHUNT_CU_INVALID_VALUE;
-	fake_cuda.kernels_large++;
+	fake_cuda.kernels_large_shared++;
 	return 0;
 }
 
@@ -1183,7 +1183,7 @@ int cuFuncLoad(void *func)
 {
 	ENTER();
 	NEED_CONTEXT();
-	loaded[current()]++;
+	loaded[current_device()]++;
 	fake_cuda.kernels_loaded++;
 	return 0;
 }
@@ -1199,18 +1199,18 @@ int cuOccupancyMaxActiveClusters(int *clusters, void *func, const struct shunt_c
 	return 0;
 }
 
-static int note_launch(void *func, unsigned blocks, unsigned threads, unsigned shared, void *stream, void **params,
+static int record_launch(void *func, unsigned blocks, unsigned threads, unsigned shared, void *stream, void **params,
     int domain, unsigned cluster)
 {
 	struct object *capture;
-	int res = on_stream(stream, &capture);
+	int res = enqueue_work(stream, &capture);
 
 	if (res)
 		return res;
 	snprintf(fake_cuda.launch.kernel, sizeof(fake_cuda.launch.kernel), "%s", (char *)func);
 	fake_cuda.launch.blocks = blocks;
 	fake_cuda.launch.threads = threads;
-	fake_cuda.launch.device = current();
+	fake_cuda.launch.device = current_device();
 	fake_cuda.launch.mem_sync_domain = domain;
 	fake_cuda.launch.cluster = cluster;
 	fake_cuda.launch.shared = shared;
@@ -1226,7 +1226,7 @@ int cuLaunchKernel(void *func, unsigned grid_x, unsigned grid_y, unsigned grid_z
 	ENTER();
 	if (grid_y != 1 || grid_z != 1 || block_y != 1 || block_z != 1 || shared_bytes || extra)
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, grid_x, block_x, 0, stream, params, -1, 0);
+	return record_launch(func, grid_x, block_x, 0, stream, params, -1, 0);
 }
 
 int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, void **params, void **extra)
@@ -1242,6 +1242,6 @@ int cuLaunchKernelEx(const struct shunt_cu_launch_config *config, void *func, vo
 	if (cluster &&
 	    (cluster->id != SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION || config->grid_x % cluster->value.cluster.x))
 		return SHUNT_CU_INVALID_VALUE;
-	return note_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params,
+	return record_launch(func, config->grid_x, config->block_x, config->shared_bytes, config->stream, params,
 	    domain->value.mem_sync_domain, cluster ? cluster->value.cluster.x : 0);
 }

@@ -19,8 +19,8 @@ struct fake_cuda {
 	int init_result;
 	int capturing_result; /* of cuStreamIsCapturing */
 	bool busy;            /* nothing that was put on a stream is done yet, say the queries */
-	bool unshared;        /* memory looks as if it had not been made to be shared */
-	bool lossy;           /* the edges of a capture cannot be told */
+	bool not_shareable;   /* memory looks as if it had not been made to be shared */
+	bool edges_hidden;    /* the edges of a capture cannot be told */
 	int driver;           /* CUDA version of the driver; 0: 12020 */
 	int cc;               /* compute capability x 10 */
 	int clusters;         /* that have room on a device */
@@ -29,11 +29,11 @@ struct fake_cuda {
 	const char *missing_kernel;
 	/* Kept by the fake. */
 	long calls;
-	const char *failed;                 /* the call that failed by request */
-	long live;                          /* objects, mappings and references handed out and not given back */
-	long contexts[FAKE_DEVICES];        /* references to the primary contexts */
-	long kernels_loaded, kernels_large; /* ... that may have more than 48 KB of shared memory */
-	long joins;                         /* edges from elsewhere in its capture that a stream was given */
+	const char *failed;                        /* the call that failed by request */
+	long live_objects;                         /* objects, mappings and references handed out and not given back */
+	long contexts[FAKE_DEVICES];               /* references to the primary contexts */
+	long kernels_loaded, kernels_large_shared; /* ... that may have more than 48 KB of shared memory */
+	long added_dependencies;                   /* edges from elsewhere in its capture that a stream was given */
 	struct {
 		char kernel[64];
 		unsigned blocks, threads, cluster;

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Collectives by copy engines: every rank copies straight into the memory of the peers, or out of it, and no
+ * multiprocessor has a part in that but for a barrier of one warp before and after. For calls whose buffers lie in
+ * windows that all ranks have mapped.
+ *
+ * Who knows where: the ranks' receive buffers lie at the same place of the same window, so whoever sends puts it there.
+ * Of a gather only the root need have one, so there the root gets from the send buffers. Where a rooted collective is
+ * in place at the root, so it is everywhere: rank p's part lies at the place of part p.
+ */
+#include "algos/algos.h"
+
+/* Broadcasts go in segments, so that passing one on overlaps with the next. Not measured yet. */
+#define SEGMENT ((uint64_t)16 << 20)
+#define MAX_SEGMENTS 8u
+
+static char *at(const void *base, uint64_t offset)
+{
+	return (char *)(uintptr_t)base + offset;
+}
+
+static int put(const struct shunt_enqueue_ctx *enqueue, int peer, const void *remote, const void *from, uint64_t bytes)
+{
+	const struct shunt_copy copy = { .peer = peer, .to = (void *)(uintptr_t)remote, .from = from, .bytes = bytes };
+
+	return bytes && (peer != enqueue->base->rank || remote != from) ? enqueue->copy(enqueue->ctx, &copy) : 0;
+}
+
+static int get(const struct shunt_enqueue_ctx *enqueue, int peer, void *to, const void *remote, uint64_t bytes)
+{
+	const struct shunt_copy copy = { .peer = peer, .to = to, .from = remote, .bytes = bytes, .is_get = true };
+
+	return enqueue->copy(enqueue->ctx, &copy);
+}
+
+/* Between two ranks one hop is all there is to it. */
+static unsigned segments(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c)
+{
+	uint64_t n = shunt_coll_bytes(c) / SEGMENT;
+
+	if (c->kind != SHUNT_BROADCAST || enqueue->sel_key->nranks == 2)
+		return 0;
+	return n < 1 ? 1 : n > MAX_SEGMENTS ? MAX_SEGMENTS : (unsigned)n;
+}
+
+/* How many steps a call takes, with a barrier after each. */
+static unsigned steps(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c)
+{
+	return segments(enqueue, c) + 1;
+}
+
+/*
+ * In step s the root hands out piece s, to each of the others a share; they pass on to each other what they got of
+ * piece s - 1. So every link carries the message once.
+ */
+static int broadcast_step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, unsigned s)
+{
+	unsigned n = (unsigned)enqueue->sel_key->nranks, rank = enqueue->base->rank, root = (unsigned)c->root,
+	         count = segments(enqueue, c);
+	uint64_t all = shunt_coll_bytes(c), from, to, first, last;
+	int err = 0;
+
+	if (!count) {
+		if (rank != root)
+			return 0;
+		err = put(enqueue, (int)rank, c->recv, c->send, all);
+		return err ? err : put(enqueue, (int)(1 - rank), c->recv, c->send, all);
+	}
+	if (rank == root && s < count) {
+		shunt_partition(0, all, s, count, &from, &to);
+		err = put(enqueue, (int)rank, at(c->recv, from), at(c->send, from), to - from);
+		for (unsigned i = 1; i < n && !err; i++) {
+			shunt_partition(from, to, i - 1, n - 1, &first, &last);
+			err = put(enqueue, (int)((root + i) % n), at(c->recv, first), at(c->send, first), last - first);
+		}
+	} else if (rank != root && s) {
+		shunt_partition(0, all, s - 1, count, &from, &to);
+		shunt_partition(from, to, (rank + n - root) % n - 1, n - 1, &first, &last);
+		for (unsigned i = 1; i < n && !err; i++)
+			if ((rank + i) % n != root)
+				err = put(enqueue, (int)((rank + i) % n), at(c->recv, first), at(c->recv, first),
+				    last - first);
+	}
+	return err;
+}
+
+/* Everything but a broadcast is done in its first step. Our own part first, as it goes beside the others. */
+static int step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, unsigned s)
+{
+	int n = enqueue->sel_key->nranks, rank = enqueue->base->rank, err = 0;
+	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank;
+
+	if (c->kind == SHUNT_BROADCAST)
+		return s < steps(enqueue, c) ? broadcast_step(enqueue, c, s) : 0;
+	if (s || (shunt_kind_has_root(c->kind) && rank != c->root))
+		return 0;
+	for (int i = 0; i < n && !err; i++) {
+		int p = (rank + i) % n; /* ranks do not all begin with the same peer */
+		uint64_t theirs = part * (unsigned)p;
+
+		switch (c->kind) {
+		case SHUNT_ALLGATHER:
+			err = put(enqueue, p, at(c->recv, own), c->send, part);
+			break;
+		case SHUNT_ALLTOALL:
+			err = put(enqueue, p, at(c->recv, own), at(c->send, theirs), part);
+			break;
+		case SHUNT_SCATTER:
+			err = put(enqueue, p, shunt_symmem_expected(c, rank, p, c->recv), at(c->send, theirs), part);
+			break;
+		default:
+			err = p == rank ?
+			    put(enqueue, p, at(c->recv, own), c->send, part) :
+			    get(enqueue, p, at(c->recv, theirs), shunt_symmem_expected(c, rank, p, c->send), part);
+			break;
+		}
+	}
+	return err;
+}
+
+static int ce_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	unsigned most = 1;
+	int err;
+
+	(void)decision;
+	for (size_t i = 0; i < ncalls; i++)
+		if (steps(enqueue, calls[i]) > most)
+			most = steps(enqueue, calls[i]);
+	err = shunt_barrier_enqueue(enqueue, calls, ncalls, SHUNT_K_FIRST_BARRIER);
+	for (unsigned s = 0; s < most && !err; s++) {
+		for (size_t i = 0; i < ncalls && !err; i++)
+			err = step(enqueue, calls[i], s);
+		if (!err)
+			err = shunt_barrier_enqueue(enqueue, calls, ncalls, s + 1 == most ? SHUNT_K_LAST_BARRIER : 0);
+	}
+	return err;
+}
+
+#define BARRIER { SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier, SHUNT_SHAPE_barrier }
+#define CE(which, text) \
+	{ .name = "ce", \
+		.doc = "windows, no SMs: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_SYMMEM, \
+		.shapes = BARRIER, \
+		.enqueue = ce_enqueue }
+const struct shunt_algo shunt_ce_algos[] = {
+	CE(SHUNT_ALLGATHER, "copy engines put every rank's part into all"),
+	CE(SHUNT_ALLTOALL, "copy engines put part r into rank r"),
+	CE(SHUNT_BROADCAST, "the root's copy engine hands out shares, which the others put into each other"),
+	CE(SHUNT_GATHER, "the root's copy engine gets all parts"),
+	CE(SHUNT_SCATTER, "the root's copy engine puts part r into rank r"),
+	{ 0 },
+};

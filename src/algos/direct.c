@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reductions in windows: between two barriers, whoever needs a result loads all inputs where they lie and reduces them.
+ * Each rank's part of an all-reduce is its own work, which it stores into every rank's output as well.
+ */
+#include <errno.h>
+#include "algos/algos.h"
+
+#define PACKS_PER_THREAD 4u /* packs that a thread has under way of each rank */
+
+/* What this rank reduces of every input: from where on, and how much. */
+static void own_part(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, uint64_t *first_p, uint64_t *bytes_p)
+{
+	unsigned n = (unsigned)enqueue->sel_key->nranks, rank = enqueue->base->rank;
+	uint64_t all = shunt_coll_bytes(c), last;
+
+	if (c->kind == SHUNT_ALLREDUCE) {
+		shunt_partition(0, all, rank, n, first_p, &last);
+		*bytes_p = last - *first_p;
+	} else {
+		*first_p = c->kind == SHUNT_REDUCESCATTER ? rank * all : 0;
+		*bytes_p = c->kind == SHUNT_REDUCE && (int)rank != c->root ? 0 : all;
+	}
+}
+
+/* As many warps as have whole units of work, up to all there are: the link is full from 48 blocks on. */
+static void geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+{
+	shunt_grid_fit_wide(sel_key, (bytes / 16 + PACKS_PER_THREAD * 32 - 1) / (PACKS_PER_THREAD * 32), work);
+}
+
+/* -EINVAL: a buffer lies in no window any more; the caller has seen to it that it does. */
+static int find_buffers(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, struct shunt_kargs_direct *a, uint64_t first)
+{
+	int n = enqueue->sel_key->nranks, rank = enqueue->base->rank;
+	bool everywhere = c->kind == SHUNT_ALLREDUCE;
+	const char *in[SHUNT_KARGS_MAX_RANKS] = { 0 };
+	char *out[SHUNT_KARGS_MAX_RANKS] = { 0 };
+	const void *ptr = NULL;
+	uint64_t bytes = 0;
+	uintptr_t odd = 0;
+
+	shunt_symmem_buffer(c, n, 0, &ptr, &bytes);
+	for (int p = 0; p < n; p++) {
+		in[p] = p == rank ? c->send : enqueue->peer_ptr(enqueue->ctx, c->send, bytes, p);
+		if (everywhere || p == rank)
+			out[p] = p == rank ? c->recv : enqueue->peer_ptr(enqueue->ctx, c->recv, bytes, p);
+		if (!in[p] || (everywhere && !out[p]))
+			return -EINVAL;
+		a->from[p] = in[p] + first;
+		a->to[p] = out[p] ? out[p] + (everywhere ? first : 0) : NULL;
+		odd |= (uintptr_t)a->from[p] | (uintptr_t)a->to[p];
+	}
+	a->k.flags |= odd & 15 ? 0 : SHUNT_K_ALIGNED;
+	return 0;
+}
+
+static int direct(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *c)
+{
+	struct shunt_work work;
+	struct shunt_kargs_direct *a = &work.args.direct;
+	uint64_t first;
+	int err;
+
+	*a = (struct shunt_kargs_direct){ .k = *enqueue->base };
+	own_part(enqueue, c, &first, &a->bytes);
+	if (!a->bytes)
+		return 0;
+	a->k.flags = decision->flags;
+	a->k.scalar = decision->scalar;
+	err = find_buffers(enqueue, c, a, first);
+	if (err)
+		return err;
+	work.kernel = decision->kernel;
+	geometry(enqueue->sel_key, a->bytes, &work);
+	return enqueue->emit(enqueue->ctx, &work);
+}
+
+static int direct_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	int err = shunt_barrier_enqueue(enqueue, calls, ncalls, SHUNT_K_FIRST_BARRIER);
+
+	for (size_t i = 0; i < ncalls && !err; i++)
+		err = direct(enqueue, decision, calls[i]);
+	return err ? err : shunt_barrier_enqueue(enqueue, calls, ncalls, SHUNT_K_LAST_BARRIER);
+}
+
+#define DIRECT_SHAPES { SHUNT_SHAPE_direct2, SHUNT_SHAPE_direct4, SHUNT_SHAPE_direct8 }
+#define DIRECT(which, text) \
+	{ .name = "direct", \
+		.doc = "windows, zero copy: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_SYMMEM, \
+		.shapes = DIRECT_SHAPES, \
+		.enqueue = direct_enqueue }
+const struct shunt_algo shunt_direct_algos[] = {
+	DIRECT(SHUNT_ALLREDUCE, "every rank reduces its part of all inputs, and stores it into all outputs"),
+	DIRECT(SHUNT_REDUCESCATTER, "rank r reduces part r of all inputs where they lie"),
+	DIRECT(SHUNT_REDUCE, "the root reduces all inputs where they lie"),
+	{ 0 },
+};

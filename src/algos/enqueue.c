@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* From a group's calls on one communicator to launches. */
+#include <errno.h>
+#include <stdlib.h>
+#include "algos/algos.h"
+#include "core/log.h"
+
+static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	return enqueue->run_plan(enqueue->ctx, decisions->plan, calls[0]);
+}
+
+const struct shunt_algo shunt_plan_algo = {
+	.name = "plan",
+	.doc = "an execution plan",
+	.kind = SHUNT_NKINDS,
+	.fuse = SHUNT_FUSE_NONE,
+	.enqueue = plan_enqueue,
+};
+
+/*
+ * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own.
+ * Calls of one algorithm and way to fuse are of one class; what reduces also needs one kernel.
+ */
+static bool fuse(const struct shunt_coll *a, const struct shunt_decision *pa, const struct shunt_coll *b,
+    const struct shunt_decision *pb)
+{
+	if (shunt_kind_is_p2p(a->kind) ||
+	    shunt_kind_is_p2p(b->kind)) /* all of them, or they might wait for each other */
+		return shunt_kind_is_p2p(a->kind) && shunt_kind_is_p2p(b->kind);
+	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
+		return false;
+	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
+		return false;
+	if (shunt_kind_reduces(a->kind) != shunt_kind_reduces(b->kind)) /* in windows there are both */
+		return false;
+	if (!shunt_kind_reduces(a->kind))
+		return true;
+	return a->dtype == b->dtype && a->redop == b->redop && a->redop != SHUNT_PREMUL &&
+	    (pa->algo->fuse != SHUNT_FUSE_LL128 || pa->algo == pb->algo);
+}
+
+/* Each message that this rank sends itself needs one that it receives from itself. */
+static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
+{
+	int ahead = 0; /* more sends than receives */
+
+	for (size_t i = 0; i < n; i++)
+		if (shunt_kind_is_p2p(calls[i]->kind) && calls[i]->root == rank && calls[i]->count)
+			ahead += calls[i]->kind == SHUNT_SEND ? 1 : -1;
+	if (!ahead)
+		return 0;
+	shunt_warn("rank %d %s itself and does not %s itself in the same group", rank,
+	    ahead > 0 ? "sends to" : "receives from", ahead > 0 ? "receive from" : "send to");
+	return -EBADMSG;
+}
+
+/* Calls that share launches, with their own limits on blocks beside the communicator's. */
+static int enqueue_bin(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t n)
+{
+	struct shunt_sel_key sel_key = *enqueue->sel_key;
+	struct shunt_enqueue_ctx limited = *enqueue;
+
+	sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, calls[0]->max_ctas);
+	sel_key.min_ctas = calls[0]->min_ctas;
+	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
+	if (!shunt_kind_is_p2p(calls[0]->kind)) {
+		sel_key.max_ctas = shunt_limit_min(
+		    sel_key.max_ctas, decisions->geometry.blocks > sel_key.min_ctas ? decisions->geometry.blocks : 0);
+		sel_key.max_threads = decisions->geometry.threads;
+		sel_key.max_channels = decisions->geometry.channels;
+	}
+	limited.sel_key = &sel_key;
+	return decisions->algo->enqueue(&limited, decisions, calls, n);
+}
+
+int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls,
+    const struct shunt_decision *decisions, size_t n)
+{
+	const struct shunt_coll *inline_calls[SHUNT_INLINE_CALLS], **bin = inline_calls;
+	struct shunt_decision inline_decisions[SHUNT_INLINE_CALLS], *bin_decisions = inline_decisions;
+	bool inline_done[SHUNT_INLINE_CALLS] = { false }, *done = inline_done;
+	int err = check_self(calls, n, enqueue->base->rank);
+	size_t alike = 1;
+
+	if (err || !n)
+		return err;
+	while (alike < n && fuse(calls[0], &decisions[0], calls[alike], &decisions[alike]))
+		alike++;
+	if (alike == n) /* the usual case */
+		return enqueue_bin(enqueue, decisions, calls, n);
+	if (n > SHUNT_INLINE_CALLS) {
+		bin = malloc(n * sizeof(*bin));
+		bin_decisions = malloc(n * sizeof(*bin_decisions));
+		done = calloc(n, sizeof(*done));
+		if (!bin || !bin_decisions || !done)
+			err = -ENOMEM;
+	}
+	for (int p2p = 0; p2p < 2; p2p++)
+		for (size_t i = 0; i < n && !err; i++) {
+			size_t in = 0;
+
+			if (done[i] || shunt_kind_is_p2p(calls[i]->kind) != p2p)
+				continue;
+			for (size_t k = i; k < n; k++)
+				if (!done[k] && (k == i || fuse(calls[i], &decisions[i], calls[k], &decisions[k]))) {
+					bin_decisions[in] = decisions[k];
+					bin[in++] = calls[k];
+					done[k] = true;
+				}
+			err = enqueue_bin(enqueue, bin_decisions, bin, in);
+		}
+	if (n > SHUNT_INLINE_CALLS) {
+		free(bin);
+		free(bin_decisions);
+		free(done);
+	}
+	return err;
+}

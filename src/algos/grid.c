@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+#include "algos/algos.h"
+#include "algos/tuning.h"
+
+unsigned shunt_grid_coresident_blocks(uint32_t sms, unsigned launches)
+{
+	unsigned each = sms / launches;
+
+	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK's */
+}
+
+unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key)
+{
+	unsigned most = shunt_grid_coresident_blocks(sel_key->sms, 2);
+
+	return sel_key->sms && most < SHUNT_MAX_BLOCKS ? most : SHUNT_MAX_BLOCKS;
+}
+
+unsigned shunt_grid_max_warps(const struct shunt_sel_key *sel_key, unsigned max_blocks, unsigned need)
+{
+	unsigned most = SHUNT_MAX_THREADS / 32, warps = sel_key->max_threads / 32;
+
+	return warps && warps < most && max_blocks * warps >= need ? warps : most;
+}
+
+uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, unsigned max_blocks, unsigned max_warps,
+    struct shunt_work *work)
+{
+	unsigned blocks, per_block;
+
+	if (!warps) /* a question about an empty call */
+		warps = 1;
+	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < max_blocks)
+		max_blocks = (unsigned)sel_key->max_ctas;
+	if (warps > (uint64_t)max_blocks * max_warps)
+		warps = (uint64_t)max_blocks * max_warps;
+	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
+	if (sel_key->min_ctas > 0 &&
+	    blocks < (unsigned)sel_key->min_ctas) /* the user wants more: with less to do each */
+		blocks = (unsigned)sel_key->min_ctas < max_blocks ? (unsigned)sel_key->min_ctas : max_blocks;
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no blocks or no warps */
+	per_block = (unsigned)((warps + blocks - 1) / blocks);
+	work->blocks = blocks;
+	work->threads = per_block * 32;
+	work->cluster = work->shared = 0;
+	return warps;
+}
+
+void shunt_grid_fit_wide(const struct shunt_sel_key *sel_key, uint64_t warps, struct shunt_work *work)
+{
+	if (sel_key->sim) /* it has few cores */
+		shunt_grid_fit(sel_key, warps, 2, 2, work);
+	else
+		shunt_grid_fit(
+		    sel_key, warps, shunt_grid_max_blocks(sel_key), shunt_grid_max_warps(sel_key, 1, 1), work);
+}
+
+static uint64_t min_u64(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+void shunt_partition(uint64_t from, uint64_t to, unsigned i, unsigned n, uint64_t *first_p, uint64_t *last_p)
+{
+	const uint64_t grain = 128;
+	uint64_t each = ((to - from + n - 1) / n + grain - 1) / grain * grain;
+
+	*first_p = min_u64(from + i * each, to);
+	*last_p = min_u64(from + (i + 1) * each, to);
+}

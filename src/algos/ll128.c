@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* The algorithms by which all ranks hear from each other in every round: all-reduces and a reduce-scatter. */
+#include <string.h>
+#include "algos/algos.h"
+
+static uint64_t slots(uint64_t bytes)
+{
+	return (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA;
+}
+
+static void oneshot_geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+{
+	shunt_grid_fit_wide(sel_key, slots(bytes), work);
+}
+
+static void twoshot_geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
+{
+	shunt_grid_fit_wide(sel_key, (slots(bytes) + sel_key->nranks - 1) / sel_key->nranks, work);
+}
+
+/*
+ * The kernel for a message of whole packs, if there is one for its size. Large reduce-scatters between two ranks are
+ * faster by the general one.
+ */
+static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
+{
+	static const struct {
+		enum shunt_shape shape;
+		uint64_t upto;
+	} packs[SHUNT_NSHAPES] = {
+		[SHUNT_SHAPE_oneshot2] = { SHUNT_SHAPE_oneshot2_packs, UINT64_MAX },
+		[SHUNT_SHAPE_oneshot4] = { SHUNT_SHAPE_oneshot4_packs, UINT64_MAX },
+		[SHUNT_SHAPE_twoshot4] = { SHUNT_SHAPE_twoshot4_packs, UINT64_MAX },
+		[SHUNT_SHAPE_reduce_scatter2] = { SHUNT_SHAPE_reduce_scatter2_packs, 1 << 20 },
+		[SHUNT_SHAPE_reduce_scatter4] = { SHUNT_SHAPE_reduce_scatter4_packs, UINT64_MAX },
+	};
+	const unsigned shape = SHUNT_SHAPE_OF(kernel);
+
+	if (!packs[shape].upto || bytes > packs[shape].upto)
+		return kernel;
+	return kernel - SHUNT_KERNEL(shape, 0, 0) + SHUNT_KERNEL(packs[shape].shape, 0, 0);
+}
+
+static int enqueue_one(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	struct shunt_work work;
+	struct shunt_kargs *k = &work.args.k;
+	uint64_t bytes = shunt_coll_bytes(coll),
+	         part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* where each rank's part begins */
+
+	work.kernel = decision->kernel;
+	*k = *enqueue->base;
+	k->send = coll->send;
+	k->recv = coll->recv;
+	k->count = coll->count;
+	k->scalar = decision->scalar;
+	k->flags = decision->flags;
+	k->root = (uint32_t)coll->root;
+	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv | part) & 15))
+		k->flags |= SHUNT_K_ALIGNED;
+	if ((k->flags & SHUNT_K_ALIGNED) && !(bytes & 15))
+		work.kernel = packs_kernel(work.kernel, bytes);
+	decision->algo->geometry(enqueue->sel_key, bytes, &work);
+	return enqueue->emit(enqueue->ctx, &work);
+}
+
+/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
+static const struct shunt_algo *ll128_algo(const struct shunt_sel_key *sel_key, const struct shunt_algo *algo)
+{
+	return sel_key->nranks == 2 && algo->among == SHUNT_AMONG_MORE ? shunt_ll128_algos : algo;
+}
+
+/* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
+static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_sel_key *sel_key = enqueue->sel_key;
+	struct shunt_coll all = *calls[0];
+	struct shunt_decision sum = *decision;
+	struct shunt_work work;
+	struct shunt_kargs_few *few = &work.args.few;
+	uint32_t sum_slots = 0;
+	enum shunt_reason reason;
+
+	few->k = *enqueue->base;
+	few->k.scalar = decision->scalar;
+	few->k.flags = decision->flags;
+	memset(few->first_slot, 0xff, sizeof(few->first_slot));
+	for (size_t i = 0; i < ncalls; i++) {
+		size_t bytes = shunt_coll_bytes(calls[i]);
+
+		few->message[i] =
+		    (struct shunt_message){ .from = calls[i]->send, .to = calls[i]->recv, .bytes = bytes };
+		few->first_slot[i] = sum_slots;
+		sum_slots += (uint32_t)slots(bytes);
+	}
+	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
+	/* Each message has its own slots: count the last one as full. */
+	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
+	if (!shunt_select(sel_key, &all, &sum, &reason) || sum.algo->fuse != SHUNT_FUSE_LL128)
+		sum = *decision;
+	sum.algo = ll128_algo(sel_key, sum.algo);
+	work.kernel =
+	    SHUNT_KERNEL(sum.algo->few[(sel_key->nranks > 2) + (sel_key->nranks > 4)], SHUNT_KOP_SUM, all.dtype);
+	sum.algo->geometry(sel_key, all.count * shunt_dtype_bytes[all.dtype], &work);
+	return enqueue->emit(enqueue->ctx, &work);
+}
+
+static int ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	bool few = ncalls > 1 && shunt_algo_hot(c->redop, c->dtype);
+	size_t step = few ? SHUNT_FEW_MESSAGES : 1;
+	const struct shunt_algo *algo = ll128_algo(enqueue->sel_key, decision->algo);
+	struct shunt_decision one_hop;
+	int err = 0;
+
+	if (algo != decision->algo) {
+		one_hop = *decision;
+		one_hop.algo = algo;
+		one_hop.kernel = shunt_algo_kernel(algo, c->kind, 2, c->redop, c->dtype);
+		decision = &one_hop;
+	}
+	for (size_t i = 0; i < ncalls && !err; i += step)
+		err = few && i + 1 < ncalls ?
+		    enqueue_few(enqueue, decision, calls + i, ncalls - i < step ? ncalls - i : step) :
+		    enqueue_one(enqueue, decision, calls[i]);
+	return err;
+}
+
+/* A pairwise exchange. Several calls are the p2p engine's, which has one launch for all. */
+static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	uint64_t bytes = shunt_coll_bytes(c);
+	struct shunt_work work;
+	struct shunt_kargs *k = &work.args.k;
+
+	if (ncalls > 1 || enqueue->sel_key->nranks != 2)
+		return shunt_p2p_enqueue(enqueue, decisions, calls, ncalls);
+	work.kernel = SHUNT_KERNEL(decisions->algo->shapes[0], SHUNT_KOP_COPY,
+	    shunt_copy_type((uintptr_t)c->send | (uintptr_t)c->recv | bytes));
+	*k = *enqueue->base;
+	k->send = c->send;
+	k->recv = c->recv;
+	k->part = bytes;
+	k->flags = decisions->flags;
+	decisions->algo->geometry(enqueue->sel_key, bytes, &work);
+	return enqueue->emit(enqueue->ctx, &work);
+}
+
+#define PAIRWISE(which, shape, text) \
+	{ .name = "pairwise", \
+		.doc = "two ranks: " text, \
+		.kind = which, \
+		.fuse = SHUNT_FUSE_COPY, \
+		.shapes = { shape, shape, shape }, \
+		.geometry = oneshot_geometry, \
+		.enqueue = pairwise_enqueue, \
+		.among = SHUNT_AMONG_TWO }
+const struct shunt_algo shunt_ll128_algos[] = {
+	/* first the one-shot all-reduce, then the two-shot one */
+	{ .name = "oneshot",
+	    .doc = "every rank sends all it has to all, each reduces everything; one hop",
+	    .kind = SHUNT_ALLREDUCE,
+	    .fuse = SHUNT_FUSE_LL128,
+	    .shapes = { SHUNT_SHAPE_oneshot2, SHUNT_SHAPE_oneshot4, SHUNT_SHAPE_oneshot8 },
+	    .few = { SHUNT_SHAPE_oneshot2_few, SHUNT_SHAPE_oneshot4_few, SHUNT_SHAPE_oneshot8_few },
+	    .geometry = oneshot_geometry,
+	    .enqueue = ll128_enqueue },
+	{ .name = "twoshot",
+	    .doc = "reduce-scatter, then all-gather, flags in the data; two hops",
+	    .kind = SHUNT_ALLREDUCE,
+	    .fuse = SHUNT_FUSE_LL128,
+	    .shapes = { SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot4, SHUNT_SHAPE_twoshot8 },
+	    .few = { SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot4_few, SHUNT_SHAPE_twoshot8_few },
+	    .geometry = twoshot_geometry,
+	    .enqueue = ll128_enqueue,
+	    .among = SHUNT_AMONG_MORE },
+	{ .name = "oneshot",
+	    .doc = "every rank sends to each its part, which that one reduces; one hop",
+	    .kind = SHUNT_REDUCESCATTER,
+	    .fuse = SHUNT_FUSE_LL128,
+	    .shapes = { SHUNT_SHAPE_reduce_scatter2, SHUNT_SHAPE_reduce_scatter4, SHUNT_SHAPE_reduce_scatter8 },
+	    .few = { SHUNT_SHAPE_reduce_scatter2_few, SHUNT_SHAPE_reduce_scatter4_few,
+	        SHUNT_SHAPE_reduce_scatter8_few },
+	    .geometry = oneshot_geometry,
+	    .enqueue = ll128_enqueue },
+	PAIRWISE(SHUNT_ALLGATHER, SHUNT_SHAPE_pairwise,
+	    "a channel sends its LL128 lines of our part, and stores those of the other's"),
+	PAIRWISE(SHUNT_ALLTOALL, SHUNT_SHAPE_pairwise_parts,
+	    "a channel sends its LL128 lines of the other's part, and stores those of ours"),
+	{ 0 },
+};
+
+int shunt_reduce_twoshot(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	struct shunt_decision two = *decision;
+	struct shunt_coll c = *coll;
+
+	two.algo = &shunt_ll128_algos[1];
+	two.kernel = shunt_algo_kernel(two.algo, SHUNT_ALLREDUCE, enqueue->sel_key->nranks, c.redop, c.dtype);
+	two.flags |= SHUNT_K_TO_ROOT;
+	if (c.root != enqueue->base->rank)
+		c.recv = NULL; /* means nothing */
+	return enqueue_one(enqueue, &two, &c);
+}

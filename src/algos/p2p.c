@@ -1,0 +1,788 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The calls that an exchange of parts makes (the p2p engine): who sends which part to whom, and what becomes of what
+ * comes in. "ll128" moves them in lines, "chunks" in chunks: kernels/p2p.h, kernels/simple.h. Calls of both may share a
+ * launch. "pipelined" moves lines, and some ranks pass on what comes in.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algos.h"
+
+/*
+ * This rank's messages, one list for each thing that it may do. Peers are counted from this rank on, so that ranks do
+ * not all begin with the same one.
+ */
+enum { SEND_TO = 0, RECV_FROM = SHUNT_KARGS_MAX_RANKS, FORWARD = 2 * SHUNT_KARGS_MAX_RANKS, OWN, LISTS };
+
+/* An all-reduce among more than two ranks takes two launches, and a pipelined broadcast has one of its own. */
+enum step { FIRST, SECOND, PIPELINED };
+
+struct entry {
+	struct shunt_message message;
+	struct entry *next;
+};
+
+struct ends {
+	struct entry *first, *last;
+};
+
+struct lists {
+	uint32_t used; /* a bit for each list that has messages */
+	struct ends list[LISTS];
+	struct entry *entries; /* room for the messages of all lists, in order of enqueue */
+	size_t n;
+	uint64_t align;        /* all addresses and sizes, or-ed */
+	uint64_t proto;        /* of the call's messages to and from others: SHUNT_MESSAGE_SIMPLE or 0 */
+	bool simple;           /* whether there are messages in chunks */
+	int ahead;             /* of messages to ourselves: so many more sends than receives, or, below 0, fewer */
+	struct entry *waiting; /* ... the first of those that the other kind is to meet */
+	int rank;
+	int root;       /* of what is relayed */
+	uint32_t flags; /* of the kernel, more than the decision's */
+	enum step step;
+};
+
+static struct entry *add(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
+{
+	struct entry *e = &l->entries[l->n++];
+	struct ends *ends = &l->list[list];
+
+	*e = (struct entry){ .message = { .from = from, .to = to, .bytes = bytes } };
+	l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
+	if (ends->last)
+		ends->last->next = e;
+	else
+		ends->first = e;
+	ends->last = e;
+	l->used |= 1u << list;
+	return e;
+}
+
+/* What leaves this rank, or is made of what comes in. */
+static void add_moving(struct lists *l, unsigned list, const void *from, void *to, uint64_t bytes)
+{
+	add(l, list, from, to, bytes)->message.bytes |= l->proto;
+	l->simple |= l->proto != 0;
+}
+
+static unsigned distance(const struct lists *l, int peer)
+{
+	return (unsigned)(peer - l->rank) % SHUNT_KARGS_MAX_RANKS;
+}
+
+static void add_send(struct lists *l, int peer, const void *from, uint64_t bytes)
+{
+	if (peer != l->rank)
+		add_moving(l, SEND_TO + distance(l, peer), from, NULL, bytes);
+}
+
+static void add_recv(struct lists *l, int peer, void *to, uint64_t bytes)
+{
+	if (peer != l->rank)
+		add_moving(l, RECV_FROM + distance(l, peer), NULL, to, bytes);
+}
+
+static void add_copy(struct lists *l, const void *from, void *to, uint64_t bytes)
+{
+	if (from != to)
+		add(l, OWN, from, to, bytes);
+}
+
+/* A message to ourselves: the i-th send meets the i-th receive, whichever was issued first. */
+static void add_self(struct lists *l, const void *from, void *to, uint64_t bytes)
+{
+	struct entry *e = l->waiting;
+
+	if (from ? l->ahead < 0 : l->ahead > 0) {
+		struct shunt_message *m = &e->message;
+
+		l->align |= (uintptr_t)from | (uintptr_t)to | bytes;
+		m->from = from ? from : m->from;
+		m->to = to ? to : m->to;
+		m->bytes = bytes < m->bytes ? bytes : m->bytes; /* NCCL takes two sizes without a word */
+		l->waiting = e->next;
+	} else {
+		e = add(l, OWN, from, to, bytes);
+		if (!l->ahead)
+			l->waiting = e;
+	}
+	l->ahead += from ? 1 : -1;
+}
+
+static char *at(const void *base, uint64_t offset)
+{
+	return (char *)(uintptr_t)base + offset;
+}
+
+/*
+ * An all-reduce takes two launches, a reduce-scatter and an all-gather of parts that differ by a line at most. No more
+ * of the input is read when the second begins, so the output may lie there. One rank has only the first; and so have
+ * two, each of which sends everything to the other and reduces it: the same bytes on the link, and the pipeline is
+ * filled once.
+ */
+static void add_allreduce(
+    struct lists *l, const struct shunt_sel_key *sel_key, const struct shunt_coll *c, uint64_t bytes)
+{
+	unsigned n = (unsigned)sel_key->nranks;
+	uint64_t first, last, own, own_end;
+
+	if (n == 2) {
+		add_send(l, 1 - l->rank, c->send, bytes);
+		add_moving(l, OWN, c->send, c->recv, bytes);
+		if (shunt_overlap((uintptr_t)c->send, bytes, (uintptr_t)c->recv, bytes))
+			l->flags |= SHUNT_K_OVER_SENT_INPUT;
+		return;
+	}
+	shunt_partition(0, bytes, (unsigned)l->rank, n, &own, &own_end);
+	if (own < own_end && l->step == FIRST)
+		add_moving(l, OWN, at(c->send, own), at(c->recv, own), own_end - own);
+	for (unsigned p = 0; p < n; p++) {
+		shunt_partition(0, bytes, p, n, &first, &last);
+		if (first < last && l->step == FIRST)
+			add_send(l, (int)p, at(c->send, first), last - first);
+		if (first < last && l->step == SECOND)
+			add_recv(l, (int)p, at(c->recv, first), last - first);
+		if (own < own_end && l->step == SECOND)
+			add_send(l, (int)p, at(c->recv, own), own_end - own);
+	}
+}
+
+/* The same part to everybody, and a copy for ourselves. */
+static void add_send_all(
+    struct lists *l, const struct shunt_sel_key *sel_key, const void *from, void *to, uint64_t bytes)
+{
+	for (int p = 0; p < sel_key->nranks; p++)
+		add_send(l, p, from, bytes);
+	add_copy(l, from, to, bytes);
+}
+
+/*
+ * A broadcast in two hops: each rank but the root takes a share from the root and passes it on to the others, so that
+ * the root's link carries the message once.
+ */
+static void add_pipelined(
+    struct lists *l, const struct shunt_sel_key *sel_key, const struct shunt_coll *c, uint64_t bytes)
+{
+	bool root = l->rank == c->root;
+
+	l->root = c->root;
+	for (int p = 0; p < sel_key->nranks; p++) {
+		uint64_t first, last;
+
+		shunt_partition(0, bytes, (unsigned)(p - (p > c->root)), (unsigned)sel_key->nranks - 1, &first, &last);
+		if (p == c->root || first == last)
+			continue;
+		if (p == l->rank)
+			add_moving(l, FORWARD, NULL, at(c->recv, first), last - first);
+		else if (root)
+			add_send(l, p, at(c->send, first), last - first);
+		else
+			add_recv(l, p, at(c->recv, first), last - first);
+	}
+	if (root)
+		add_copy(l, c->send, c->recv, bytes);
+}
+
+static void add_message(struct lists *l, const struct shunt_coll *c)
+{
+	uint64_t bytes = shunt_coll_bytes(c);
+	bool sends = c->kind == SHUNT_SEND;
+
+	if (!bytes)
+		return; /* both ends know that nothing comes */
+	if (c->root == l->rank)
+		add_self(l, sends ? c->send : NULL, sends ? NULL : c->recv, bytes);
+	else if (sends)
+		add_send(l, c->root, c->send, bytes);
+	else
+		add_recv(l, c->root, c->recv, bytes);
+}
+
+/* What a collective asks of this rank: at most 2n - 1 messages of n ranks. */
+static void add_call(struct lists *l, const struct shunt_sel_key *sel_key, const struct shunt_coll *c)
+{
+	uint64_t part = shunt_coll_bytes(c);
+	int n = sel_key->nranks, rank = l->rank;
+	bool root = rank == c->root;
+
+	if (l->step == PIPELINED) {
+		add_pipelined(l, sel_key, c, part);
+		return;
+	}
+	switch (c->kind) {
+	case SHUNT_ALLGATHER:
+		add_send_all(l, sel_key, c->send, at(c->recv, rank * part), part);
+		for (int p = 0; p < n; p++)
+			add_recv(l, p, at(c->recv, p * part), part);
+		break;
+	case SHUNT_ALLTOALL:
+		for (int p = 0; p < n; p++) {
+			add_send(l, p, at(c->send, p * part), part);
+			add_recv(l, p, at(c->recv, p * part), part);
+		}
+		add_copy(l, at(c->send, rank * part), at(c->recv, rank * part), part);
+		break;
+	case SHUNT_BROADCAST:
+		if (!root) {
+			add_recv(l, c->root, c->recv, part);
+			break;
+		}
+		add_send_all(l, sel_key, c->send, c->recv, part);
+		break;
+	case SHUNT_SCATTER:
+		if (!root) {
+			add_recv(l, c->root, c->recv, part);
+			break;
+		}
+		for (int p = 0; p < n; p++)
+			add_send(l, p, at(c->send, p * part), part);
+		add_copy(l, at(c->send, rank * part), c->recv, part);
+		break;
+	case SHUNT_GATHER:
+		if (!root) {
+			add_send(l, c->root, c->send, part);
+			break;
+		}
+		for (int p = 0; p < n; p++)
+			add_recv(l, p, at(c->recv, p * part), part);
+		add_copy(l, c->send, at(c->recv, rank * part), part);
+		break;
+	case SHUNT_REDUCESCATTER:
+		for (int p = 0; p < n; p++)
+			add_send(l, p, at(c->send, p * part), part);
+		add_moving(l, OWN, at(c->send, rank * part), c->recv, part);
+		break;
+	case SHUNT_REDUCE:
+		if (root)
+			add_moving(l, OWN, c->send, c->recv, part);
+		else
+			add_send(l, c->root, c->send, part);
+		break;
+	case SHUNT_ALLREDUCE:
+		add_allreduce(l, sel_key, c, part);
+		break;
+	default:
+		break;
+	}
+}
+
+/* What a launch may have. */
+struct room {
+	unsigned blocks, warps; /* at most, and warps of a block beside a proxy */
+	unsigned roles;         /* there can be so many */
+	unsigned copying; /* blocks that only copy own parts, if there are proxies: as long as the others have room for
+	                     everything else */
+	unsigned sending; /* chunks by TMA: blocks that send; SHUNT_TMA_CHANNELS times as many receive or reduce. 0: not
+	                     so */
+};
+
+/*
+ * Blocks that send by TMA, and that copy own parts beside them. On an H200 a block sends 44 GB/s and copies 48; to
+ * receive and to reduce takes two for each. More than these were little faster alone and slower beside a program's
+ * kernels; below the least, chunks without TMA are faster. What training gathers and scatters layer by layer beside its
+ * computation gets the least, to parts of so many bytes: 1 to 4 % slower alone, and a step is over sooner
+ * (docs/performance.md).
+ */
+#define TMA_SENDING 12u
+#define TMA_SENDING_MIN 8u
+#define TMA_LAYER (256u << 20)
+#define TMA_COPYING 8u
+
+static struct room room_of(const struct shunt_sel_key *sel_key, bool reduces)
+{
+	/* On the sim few: enough of them for a role each between two ranks, too few among more. */
+	unsigned n = (unsigned)sel_key->nranks, most = !sel_key->sim ? shunt_grid_max_blocks(sel_key) : n == 2 ? 4 : 2;
+	struct room r = { .blocks = most, .roles = reduces ? n : 2 * n - 1 };
+
+	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
+		r.blocks = (unsigned)sel_key->max_ctas;
+	r.warps = shunt_grid_max_warps(sel_key, r.blocks, r.roles + r.blocks) - 1;
+	if (reduces || n < 2)
+		return r;
+	r.copying = sel_key->sim ? 1 : r.blocks / r.roles;
+	if (r.copying > 2 * SHUNT_CLUSTER_BLOCKS) /* two roles share the others as clusters, too */
+		r.copying -= r.copying % (2 * SHUNT_CLUSTER_BLOCKS);
+	if ((r.blocks - r.copying) * r.warps < r.roles - 1)
+		r.copying = 0;
+	return r;
+}
+
+static unsigned max_tma_sending(const struct shunt_coll *first)
+{
+	bool layer = first->kind == SHUNT_ALLGATHER || first->kind == SHUNT_REDUCESCATTER;
+
+	return layer && shunt_coll_bytes(first) <= TMA_LAYER ? TMA_SENDING_MIN : TMA_SENDING;
+}
+
+/*
+ * Shares the blocks out for chunks that are sent by TMA instead, if they are enough for that; for clusters, if there
+ * can be whole ones. The same on all ranks.
+ */
+static void make_tma_room(
+    const struct shunt_sel_key *sel_key, const struct shunt_coll *first, bool reduces, struct room *r)
+{
+	const unsigned parts = 1 + SHUNT_TMA_CHANNELS;
+	unsigned copying = reduces ? 0 :
+	    sel_key->sim           ? 1 :
+	                             TMA_COPYING,
+	         sending = r->blocks > copying ? (r->blocks - copying) / parts : 0;
+	unsigned most = max_tma_sending(first);
+
+	if (sending > most)
+		sending = most;
+	if (!sel_key->sim)
+		sending -= sending % SHUNT_CLUSTER_BLOCKS;
+	if (sending < (sel_key->sim ? 1 : TMA_SENDING_MIN))
+		return;
+	r->sending = sending;
+	r->copying = copying;
+}
+
+/*
+ * Channels for each of so many roles: a block's warps have one role, if there are enough blocks (simple_assign() of
+ * kernels/simple.h).
+ */
+static unsigned channels_of(unsigned blocks, unsigned warps, unsigned roles)
+{
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no roles */
+	return blocks >= roles ? blocks / roles * warps : blocks * warps / roles;
+}
+
+/*
+ * Channels of a pair that a call may use for messages in lines or in chunks: the rings that there are, and the warps
+ * that the user allows. The same on all ranks. A launch with both has the chunks' blocks.
+ */
+static unsigned max_channels(const struct shunt_sel_key *sel_key, const struct room *r, bool simple)
+{
+	unsigned max = simple ? SHUNT_SIMPLE_PER_PEER(sel_key->nranks) : SHUNT_P2P_PER_PEER(sel_key->nranks);
+
+	if (sel_key->max_channels && max > sel_key->max_channels)
+		max = sel_key->max_channels;
+	/*
+	 * Every role needs its warps, and one block has enough for a proxy and one channel of each of the 15 roles of 8
+	 * ranks.
+	 */
+	if (r->copying && max > channels_of(r->blocks - r->copying, r->warps, r->roles - 1))
+		max = channels_of(r->blocks - r->copying, r->warps, r->roles - 1);
+	if (!(r->copying && simple) && max > channels_of(r->blocks, r->warps, r->roles))
+		max = channels_of(r->blocks, r->warps, r->roles);
+	return sel_key->sim && max > 2 ? 2 : max;
+}
+
+/* ... for messages in chunks by TMA: as many for every warp that sends. */
+static unsigned max_tma_channels(const struct shunt_sel_key *sel_key, const struct room *r)
+{
+	unsigned max = sel_key->sim ? SHUNT_TMA_CHANNELS : SHUNT_SIMPLE_PER_PEER(sel_key->nranks);
+
+	if (sel_key->max_channels && max > sel_key->max_channels)
+		max = sel_key->max_channels;
+	if (max > r->sending * r->warps * SHUNT_TMA_CHANNELS)
+		max = r->sending * r->warps * SHUNT_TMA_CHANNELS;
+	return max < SHUNT_TMA_CHANNELS ? max : max - max % SHUNT_TMA_CHANNELS;
+}
+
+static uint64_t pieces_of(uint64_t bytes)
+{
+	uint64_t piece = bytes & SHUNT_MESSAGE_SIMPLE ? SHUNT_SIMPLE_CHUNK : SHUNT_LL128_SLOT_DATA;
+
+	return ((bytes & ~SHUNT_MESSAGE_SIMPLE) + piece - 1) / piece;
+}
+
+/* Blocks of kernels of simple.cu and tma.cu have a warp more, their proxy. */
+static bool has_proxies(unsigned kernel)
+{
+	unsigned shape = SHUNT_SHAPE_OF(kernel);
+
+	return shape >= SHUNT_SHAPE_simple2 && shape <= SHUNT_SHAPE_tma_many;
+}
+
+/*
+ * Blocks and threads for so many roles of so many channels. apart: the role behind them that has blocks of its own
+ * beside these, or NULL. Warps of one channel stand side by side in lines; those of one role do so in blocks with
+ * proxies.
+ */
+static void grid_fit(const struct shunt_sel_key *sel_key, const struct room *r, struct shunt_role *roles,
+    unsigned nroles, unsigned channels, struct shunt_role *apart, struct shunt_work *work)
+{
+	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
+
+	if (!has_proxies(work->kernel)) {
+		shunt_grid_fit(sel_key, (uint64_t)nroles * channels, blocks, r->warps + 1, work);
+		return;
+	}
+	if (!nroles) { /* nothing but own parts */
+		shunt_grid_fit(sel_key, UINT64_MAX, blocks, r->warps, work);
+		work->blocks = 0;
+	} else if (blocks < nroles) {
+		shunt_grid_fit(sel_key, (uint64_t)nroles * channels, blocks, r->warps, work);
+	} else {
+		shunt_grid_fit(sel_key, channels, blocks / nroles, r->warps, work);
+		for (unsigned i = 0; i < nroles; i++)
+			roles[i].blocks = (uint8_t)work->blocks;
+		work->blocks *= nroles;
+	}
+	if (apart) {
+		apart->blocks = (uint8_t)copying;
+		apart->channels = (uint16_t)(copying * work->threads / 32);
+	}
+	work->blocks += copying;
+	work->threads += 32;
+}
+
+/* Blocks of a role in a launch whose chunks are sent by TMA, at most, and warps that it has work for. */
+static unsigned tma_blocks(const struct room *r, const struct shunt_role *role)
+{
+	return role->what == SHUNT_ROLE_SEND ? r->sending :
+	    role->what == SHUNT_ROLE_COPY    ? r->copying :
+	                                       SHUNT_TMA_CHANNELS * r->sending;
+}
+
+static unsigned tma_warps(const struct room *r, const struct shunt_kargs *k, const struct shunt_role *role)
+{
+	unsigned most = k->simple_channels;
+
+	if (role->what == SHUNT_ROLE_COPY)
+		most = r->copying * r->warps;
+	else if (role->what == SHUNT_ROLE_SEND && most >= SHUNT_TMA_CHANNELS)
+		most /= SHUNT_TMA_CHANNELS;
+	return role->channels < most ? role->channels : most;
+}
+
+static unsigned divide_up(unsigned a, unsigned b)
+{
+	/*
+	 * NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every role that there can be has blocks, and every block
+	 * warps
+	 */
+	return (a + b - 1) / b;
+}
+
+/* The same as grid_fit() for chunks by TMA: blocks for each role, of as many warps as the one that needs most. */
+static void grid_fit_tma(const struct room *r, struct shunt_role *roles, unsigned nroles, struct shunt_work *work)
+{
+	unsigned warps = 1, blocks = 0;
+
+	for (unsigned i = 0; i < nroles; i++) {
+		unsigned each;
+
+		roles[i].channels = (uint16_t)tma_warps(r, &work->args.k, &roles[i]);
+		each = divide_up(roles[i].channels, tma_blocks(r, &roles[i]));
+		warps = each > warps ? each : warps;
+	}
+	for (unsigned i = 0; i < nroles; i++) {
+		roles[i].blocks = (uint8_t)divide_up(roles[i].channels, warps);
+		blocks += roles[i].blocks;
+	}
+	work->blocks = blocks;
+	work->threads = (warps + 1) * 32;
+	work->cluster = 0;
+	work->shared = SHUNT_TMA_BYTES(warps);
+}
+
+/* May the launch come as clusters, with one role each? 0: not. */
+static unsigned cluster_of(const struct shunt_role *roles, unsigned nroles)
+{
+	unsigned all = 0;
+
+	for (unsigned i = 0; i < nroles; i++)
+		all |= roles[i].blocks;
+	return all && all % SHUNT_CLUSTER_BLOCKS == 0 ? SHUNT_CLUSTER_BLOCKS : 0;
+}
+
+static unsigned role_of(unsigned list, bool reduces)
+{
+	if (list < FORWARD)
+		return list < RECV_FROM ? SHUNT_ROLE_SEND : SHUNT_ROLE_RECV;
+	return list == FORWARD ? SHUNT_ROLE_FORWARD : reduces ? SHUNT_ROLE_REDUCE : SHUNT_ROLE_COPY;
+}
+
+/*
+ * A role for each list that has messages left, and the next ones of these, at most `room`; returns the number of
+ * messages.
+ */
+static unsigned fill_roles(const struct shunt_sel_key *sel_key, const struct room *r, struct lists *l, bool reduces,
+    size_t room, struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages,
+    struct shunt_work *work)
+{
+	bool copies_apart = has_proxies(work->kernel) && r->copying && (l->used >> OWN & 1);
+	unsigned nroles = 0, nmessages = 0, most = 0;
+
+	for (uint32_t left = l->used; left; left &= left - 1) {
+		unsigned list = (unsigned)__builtin_ctz(left), first = nmessages, channels = 0;
+		struct entry *e = l->list[list].first;
+
+		for (; e && nmessages - first < room; e = e->next) {
+			uint64_t bytes = e->message.bytes, pieces = pieces_of(bytes);
+			unsigned limit = bytes & SHUNT_MESSAGE_SIMPLE ? k->simple_channels : k->channels,
+			         uses = pieces < limit ? (unsigned)pieces : limit;
+
+			messages[nmessages++] = e->message;
+			if (uses > channels)
+				channels = uses;
+		}
+		l->list[list].first = e;
+		if (!e)
+			l->used &= ~(1u << list);
+		roles[nroles++] = (struct shunt_role){
+			.what = (uint8_t)role_of(list, reduces),
+			.peer = (uint8_t)(list < FORWARD ? (list + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS :
+			                                   (unsigned)l->root),
+			.channels = (uint16_t)channels,
+			.first = (uint16_t)first,
+			.count = (uint16_t)(nmessages - first),
+		};
+		if (channels > most && !(list == OWN && copies_apart))
+			most = channels;
+	}
+	k->roles = (uint16_t)nroles;
+	if (r->sending)
+		grid_fit_tma(r, roles, nroles, work);
+	else
+		grid_fit(
+		    sel_key, r, roles, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
+	/*
+	 * Where the GPU puts single blocks is worth 310 to 360 GB/s between two ranks, and not the same in two
+	 * processes; clusters are at the upper end, of 4 blocks more than of 8. Among more ranks it was not measured.
+	 */
+	if (l->simple && sel_key->nranks == 2)
+		work->cluster = cluster_of(roles, nroles);
+	return nmessages;
+}
+
+enum shunt_dtype shunt_copy_type(uint64_t align)
+{
+	return align & 1 ? SHUNT_U8 :
+	    align & 2    ? SHUNT_F16 :
+	    align & 4    ? SHUNT_U32 :
+	    align & 8    ? SHUNT_U64 :
+	                   SHUNT_I64 /* 16 bytes */;
+}
+
+static enum shunt_shape copy_shape(bool simple, bool many)
+{
+	if (simple)
+		return many ? SHUNT_SHAPE_simple_many : SHUNT_SHAPE_simple8;
+	return many ? SHUNT_SHAPE_ll128_many : SHUNT_SHAPE_ll128_8;
+}
+
+/*
+ * Are chunks of such calls sent by TMA? Measured between two ranks, and made for the types that training sums. What
+ * comes from a root or goes to one is over 2 to 3 us sooner without. The same on all ranks.
+ */
+static bool uses_tma(const struct shunt_sel_key *sel_key, enum shunt_kind kind, unsigned kernel)
+{
+	if (!sel_key->tma || sel_key->nranks != 2)
+		return false;
+	switch (kind) {
+	case SHUNT_ALLREDUCE:
+	case SHUNT_REDUCESCATTER:
+		return SHUNT_SHAPE_OF(kernel) == SHUNT_SHAPE_simple2;
+	case SHUNT_ALLGATHER:
+	case SHUNT_ALLTOALL:
+	case SHUNT_SEND:
+	case SHUNT_RECV:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The kernel that does the same by TMA. */
+static unsigned tma_kernel(unsigned kernel)
+{
+	unsigned shape = SHUNT_SHAPE_OF(kernel), to;
+
+	to = shape == SHUNT_SHAPE_simple2 ? SHUNT_SHAPE_tma2 :
+	    shape == SHUNT_SHAPE_simple8  ? SHUNT_SHAPE_tma :
+	                                    SHUNT_SHAPE_tma_many;
+	return kernel + SHUNT_KERNEL(to, 0, 0) - SHUNT_KERNEL(shape, 0, 0);
+}
+
+/*
+ * Is every role one message, which is one batch on each of its channels? Judged by each rank for itself: what is on the
+ * wire is the same.
+ */
+static bool is_one_batch(const struct shunt_kargs_few *few)
+{
+	const struct shunt_kargs *k = &few->k;
+
+	for (unsigned i = 0; i < k->roles; i++) {
+		const struct shunt_role *role = &few->role[i];
+
+		if (role->count != 1 || role->what == SHUNT_ROLE_FORWARD ||
+		    pieces_of(few->message[role->first].bytes) > k->channels * SHUNT_P2P_BATCH)
+			return false;
+	}
+	return true;
+}
+
+/* first: of the calls, which decides for all. */
+static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, struct lists *l,
+    bool reduces, const struct shunt_coll *first)
+{
+	const struct shunt_sel_key *sel_key = enqueue->sel_key;
+	bool many = l->n > SHUNT_FEW_MESSAGES && !reduces;
+	_Alignas(struct shunt_work) char small[offsetof(struct shunt_work, args) + sizeof(struct shunt_kargs_few)];
+	struct shunt_work *work = many ? malloc(sizeof(*work)) : (struct shunt_work *)small;
+	size_t max = many ? SHUNT_MANY_MESSAGES : SHUNT_FEW_MESSAGES,
+	       room = l->n > max ? max / (unsigned)__builtin_popcount(l->used) : max;
+	struct room r = room_of(sel_key, reduces);
+	int err = 0;
+
+	if (!work)
+		return -ENOMEM;
+	work->args.k = *enqueue->base;
+	work->args.k.channels = (uint16_t)max_channels(sel_key, &r, false);
+	work->args.k.flags = decision->flags | l->flags;
+	work->args.k.scalar = decision->scalar;
+	if (reduces)
+		work->kernel = decision->kernel;
+	else
+		work->kernel = SHUNT_KERNEL(copy_shape(l->simple, many), SHUNT_KOP_COPY, shunt_copy_type(l->align));
+	if (l->simple && uses_tma(sel_key, first->kind, work->kernel))
+		make_tma_room(sel_key, first, reduces, &r);
+	if (r.sending)
+		work->kernel = tma_kernel(work->kernel);
+	if (l->simple)
+		work->args.k.simple_channels =
+		    (uint16_t)(r.sending ? max_tma_channels(sel_key, &r) : max_channels(sel_key, &r, true));
+	while (l->used && !err) {
+		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
+		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
+
+		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
+		unsigned n = fill_roles(sel_key, &r, l, reduces, room, &work->args.k, roles, messages, work);
+		memset(&messages[n], 0, (max - n) * sizeof(*messages));
+		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_ll128_8, SHUNT_KOP_COPY, SHUNT_I64) &&
+		    is_one_batch(&work->args.few)) {
+			work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ll128_one, SHUNT_KOP_COPY, SHUNT_I64);
+			work->args.k.per_role = (65536u + work->args.k.roles - 1) / work->args.k.roles;
+		}
+		work->args.k.check = enqueue->base->check;
+		if (shunt_kind_is_p2p(first->kind))
+			work->args.k.check.what = enqueue->check ? SHUNT_CHECK_MESSAGES : 0;
+		err = enqueue->emit(enqueue->ctx, work);
+	}
+	if (many)
+		free(work);
+	return err;
+}
+
+static int p2p_launch(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t ncalls, bool reduces, enum step step)
+{
+	const struct shunt_sel_key *sel_key = enqueue->sel_key;
+	const struct shunt_decision *decision =
+	    decisions; /* of what reduces: the kernel that can do all, if one is for chunks */
+	bool p2p = shunt_kind_is_p2p(calls[0]->kind);
+	size_t most = p2p ? ncalls : ncalls * (2 * (size_t)sel_key->nranks - 1);
+	struct entry few[SHUNT_FEW_MESSAGES];
+	struct lists l = { .entries = few, .rank = enqueue->base->rank, .step = step };
+	int err = 0;
+
+	if (most > SHUNT_FEW_MESSAGES)
+		l.entries = malloc(most * sizeof(*l.entries));
+	if (!l.entries)
+		return -ENOMEM;
+	for (size_t i = 0; i < ncalls; i++) {
+		l.proto = decisions[i].algo->proto;
+		if (p2p)
+			add_message(&l, calls[i]);
+		else
+			add_call(&l, sel_key, calls[i]);
+		if (reduces && has_proxies(decisions[i].kernel))
+			decision = &decisions[i];
+	}
+	if (l.n) /* else this rank has no part in it */
+		err = emit_lists(enqueue, decision, &l, reduces, calls[0]);
+	if (l.entries != few)
+		free(l.entries);
+	return err;
+}
+
+static int pipelined(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	return p2p_launch(enqueue, decision, &coll, 1, false, PIPELINED);
+}
+
+/*
+ * The only one of the calls that goes in two hops; ncalls: none. Of several with roots of their own, one hop is the
+ * better way: each link carries what it would carry anyway.
+ */
+static size_t find_single(
+    const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions, size_t ncalls)
+{
+	size_t found = ncalls;
+
+	for (size_t i = 0; i < ncalls && enqueue->sel_key->nranks > 2; i++)
+		if (decisions[i].algo->single) {
+			if (found < ncalls)
+				return ncalls;
+			found = i;
+		}
+	return found;
+}
+
+int shunt_p2p_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
+    const struct shunt_coll *const *calls, size_t ncalls)
+{
+	const struct shunt_coll *c = calls[0];
+	int n = enqueue->sel_key->nranks;
+	/* One rank by itself has nothing to reduce, unless it scales. */
+	bool reduces = shunt_kind_reduces(c->kind) && (n > 1 || c->redop == SHUNT_PREMUL);
+	size_t single = find_single(enqueue, decisions, ncalls), next = single + 1;
+	int err = p2p_launch(enqueue, decisions, calls, single, reduces, FIRST);
+
+	if (!err && c->kind == SHUNT_ALLREDUCE && n > 2)
+		err = p2p_launch(enqueue, decisions, calls, ncalls, false, SECOND);
+	/* A forwarding role's warp has the rings to many ranks, on which no other may send. */
+	if (!err && single < ncalls)
+		err = decisions[single].algo->single(enqueue, &decisions[single], calls[single]);
+	if (!err && next < ncalls)
+		err = p2p_launch(enqueue, &decisions[next], &calls[next], ncalls - next, reduces, FIRST);
+	return err;
+}
+
+#define LL128 { SHUNT_SHAPE_ll128_2, SHUNT_SHAPE_ll128_4, SHUNT_SHAPE_simple8 } /* the last one can do both */
+#define SIMPLE { SHUNT_SHAPE_simple2, SHUNT_SHAPE_simple4, SHUNT_SHAPE_simple8 }
+#define ROW(called, text, which, fuses, kernels, ...) \
+	{ .name = called, \
+		.doc = text, \
+		.kind = which, \
+		.fuse = fuses, \
+		.shapes = kernels, \
+		.enqueue = shunt_p2p_enqueue, \
+		__VA_ARGS__ }
+#define BOTH(kind, fuse, doc) \
+	ROW("ll128", doc, kind, fuse, LL128), \
+	    ROW("simple", doc ", by the Simple protocol", kind, fuse, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE)
+const struct shunt_algo shunt_p2p_algos[] = {
+	BOTH(SHUNT_ALLGATHER, SHUNT_FUSE_COPY, "every rank sends its part to all"),
+	BOTH(SHUNT_REDUCESCATTER, SHUNT_FUSE_REDUCE,
+	    "every rank sends part r to rank r, which reduces what comes in rank order"),
+	BOTH(SHUNT_ALLTOALL, SHUNT_FUSE_COPY, "every rank sends part r to rank r"),
+	BOTH(SHUNT_BROADCAST, SHUNT_FUSE_COPY, "the root sends to all"),
+	ROW("pipelined", "the root sends a share to each, and each passes its share on to the others", SHUNT_BROADCAST,
+	    SHUNT_FUSE_COPY, LL128, .single = pipelined, .among = SHUNT_AMONG_MORE),
+	BOTH(SHUNT_REDUCE, SHUNT_FUSE_REDUCE, "all send to the root, which reduces in rank order"),
+	ROW("twoshot",
+	    "every rank sends part r to rank r, which reduces what comes in rank order and sends it to the root",
+	    SHUNT_REDUCE, SHUNT_FUSE_REDUCE, LL128, .single = shunt_reduce_twoshot, .among = SHUNT_AMONG_MORE),
+	BOTH(SHUNT_GATHER, SHUNT_FUSE_COPY, "all send to the root"),
+	BOTH(SHUNT_SCATTER, SHUNT_FUSE_COPY, "the root sends part r to rank r"),
+	BOTH(SHUNT_SEND, SHUNT_FUSE_COPY, "the sender pushes, the receiver takes"),
+	ROW("simple", "reduce-scatter and all-gather, by the Simple protocol; two ranks send each other everything",
+	    SHUNT_ALLREDUCE, SHUNT_FUSE_NONE, SIMPLE, .proto = SHUNT_MESSAGE_SIMPLE),
+	{ 0 },
+};
+
+const struct shunt_algo shunt_local_algo = {
+	.name = "local",
+	.doc = "one rank by itself",
+	.kind = SHUNT_NKINDS,
+	.fuse = SHUNT_FUSE_NONE,
+	.shapes = { SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8, SHUNT_SHAPE_simple8 },
+	.enqueue = shunt_p2p_enqueue,
+};

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef TESTS_FAULT_JOB_H
+#define TESTS_FAULT_JOB_H
+/*
+ * Ranks as processes with one victim among them. The victim lives with a fault; afterwards those who are alive make a
+ * new communicator among themselves. Only the parent knows what should have come of it.
+ */
+#include <stdbool.h>
+#include "inject.h"
+#include "lifecycle.h"
+
+enum { JOB_MAX_RANKS = 4 };
+
+struct job_rank {
+	enum lifecycle_result end;
+	ncclResult_t error;
+	int step, again; /* again: 1 the communicator after it worked, 2 it did not, 0 never came to it */
+	char wrong[160];
+	double seconds; /* that the lifecycle took */
+};
+
+struct job {
+	/* To be set. */
+	int n, victim, full;
+	int once; /* no new communicator afterwards: what ails the victim stays */
+	unsigned kinds;
+	enum fault_action action;
+	long at;
+	unsigned salt;  /* of FAULT_LIE */
+	int stopped_ms; /* of FAULT_STOP: until SIGCONT */
+	/*
+	 * Instead of life_run(), which returns an enum lifecycle_result; for the phases that no call to the system
+	 * marks. NULL: life_run.
+	 */
+	enum lifecycle_result (*body)(struct lifecycle *lifecycle, const struct job *job, void *shared);
+	/* Results. */
+	struct job_rank rank[JOB_MAX_RANKS];
+	ncclUniqueId id; /* of the lifecycle */
+	bool killed;     /* the victim is dead, by the fault */
+	bool stopped;    /* it was stopped */
+	long points;     /* that the victim passed */
+	char hit[24];
+};
+
+/*
+ * NULL, or what must not be (valid until the next call): a hang, a crash, a wrong value, a lifecycle afterwards that is
+ * none.
+ */
+const char *job_run(struct job *job);
+/*
+ * The same with each rank in turn for the victim, which is to be killed or stopped: that it was not is a reason, too.
+ */
+const char *job_run_each(struct job *job);
+/* Memory that all processes of a run share; zeroed by each run. */
+enum { JOB_SHARED_BYTES = 4096 };
+#endif
