@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/coll.h"
+#include "base/coll.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
 
@@ -23,7 +23,7 @@ struct shunt_sel_key {
 	uint16_t
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */
 	const struct shunt_tuning *tuning; /* a file's table that all ranks have, or the built-in one; NULL: to be
-	                                      looked up (algos/tuning.h) */
+	                                      looked up (algos/select/tuning.h) */
 	uint32_t sms; /* multiprocessors, the fewest of the ranks'; 0: not known before the set-up, or the sim */
 	bool tma;     /* all ranks' kernels can send chunks by TMA */
 	bool no_sms;  /* copies are to leave the SMs alone, at any size: a communicator's CTAPolicy */

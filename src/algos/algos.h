@@ -24,7 +24,7 @@ int shunt_reduce_twoshot(
 extern const struct shunt_algo shunt_local_algo;
 
 /*
- * SHUNT_ALGO (algos/forced.c). True if a rule speaks of this size; *algo_p is NULL if it says nccl.
+ * SHUNT_ALGO (algos/select/forced.c). True if a rule speaks of this size; *algo_p is NULL if it says nccl.
  */
 bool shunt_forced_find(
     enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include "algos/algos.h"
-#include "core/log.h"
+#include "base/log.h"
 
 static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)

@@ -5,7 +5,7 @@
  * Elements in 16-byte packs: how they are read from and written to user memory, and how they are reduced.
  * Reductions run over the ranks in order 0 ... n-1 in acc_of<T>::type, so that every kernel gives the same bits.
  */
-#include "kernels/gpu.h"
+#include "device/gpu.h"
 #include "kernels/kernel_list.h"
 
 typedef int8_t i8;

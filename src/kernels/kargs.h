@@ -159,7 +159,7 @@ struct shunt_kargs_many {
 /* Barriers around copies in windows. */
 struct shunt_kargs_barrier {
 	struct shunt_kargs k;
-	uint64_t own_place; /* where this rank's buffers lie, to the others: core/symmem.h's places */
+	uint64_t own_place; /* where this rank's buffers lie, to the others: comm/symmem.h's places */
 	uint64_t peer_places[SHUNT_KARGS_MAX_RANKS]; /* what a rank must have said; 0: anything */
 };
 
@@ -221,8 +221,8 @@ struct shunt_host_ctrl {
 };
 
 /*
- * How far the launches of a communicator have come on this rank; for diagnosis only. core/recorder.h says who writes
- * what.
+ * How far the launches of a communicator have come on this rank; for diagnosis only. comm/observe/recorder.h says who
+ * writes what.
  */
 struct shunt_progress {
 	uint64_t now;          /* kargs.op of the last launch that began */

@@ -5,11 +5,11 @@
  *
  * The two ways that packets travel are kernels of their own: one alone fits into registers.
  */
-#include "kernels/plan_enter.h"
-#include "kernels/plan_ll128.h"
-#include "kernels/plan_ll.h"
-#include "kernels/plan_plain.h"
-#include "kernels/plan_staging.h"
+#include "kernels/plan/enter.h"
+#include "kernels/plan/ll128.h"
+#include "kernels/plan/ll.h"
+#include "kernels/plan/plain.h"
+#include "kernels/plan/staging.h"
 #include "kernels/progress.h"
 
 /* One operation that is not on LL128; false: gave up. */

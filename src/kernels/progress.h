@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PROGRESS_H
 #define SHUNT_KERNELS_PROGRESS_H
 /*
- * What a launch tells of itself: to who looks for the reason of a hang (core/recorder.h), and whether it has ended
- * (core/order.h). Stores and additions that no kernel waits for.
+ * What a launch tells of itself: to who looks for the reason of a hang (comm/observe/recorder.h), and whether it has
+ * ended (comm/stream_order.h). Stores and additions that no kernel waits for.
  */
 #include "kernels/check.h"
 
@@ -24,7 +24,7 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 
 /*
  * Last thing, on every path, when no lane of the warp is at work any more: others wait for the launch by this count
- * (core/order.h). What lanes stored is on its way by then, and there before the host could act on the count.
+ * (comm/stream_order.h). What lanes stored is on its way by then, and there before the host could act on the count.
  */
 GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {

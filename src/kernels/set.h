@@ -2,7 +2,7 @@
 #ifndef SHUNT_KERNELS_SET_H
 #define SHUNT_KERNELS_SET_H
 /* All of this build's kernels, for the device layer: indices are those of kernel_list.h. */
-#include "gpu/kernel_set.h"
+#include "device/kernel_set.h"
 #include "kernels/kernel_list.h"
 
 #ifdef __cplusplus

@@ -4,7 +4,7 @@
 /*
  * Waiting for a peer, with an end: an abort word in our own device memory, and a deadline, or an abort, in the host's.
  */
-#include "kernels/gpu.h"
+#include "device/gpu.h"
 #include "kernels/kargs.h"
 
 struct spin {

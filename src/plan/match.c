@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/hash.h"
-#include "core/log.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "plan/registry_priv.h"
 
 struct shunt_plan_set *shunt_plan_set_ref(struct shunt_plan_set *set)

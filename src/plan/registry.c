@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/config.h"
-#include "core/files.h"
-#include "core/hash.h"
-#include "core/log.h"
+#include "base/config.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/log.h"
 #include "plan/registry_priv.h"
 
 /* The process's plans, in the order of trying but for priority: those of the program first. */

@@ -23,8 +23,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "core/coll.h"
-#include "plan/plan.h"
+#include "base/coll.h"
+#include "plan/format/plan.h"
 #include "shunt/shunt.h"
 
 enum shunt_plan_inplace { SHUNT_PLAN_INPLACE_ANY, SHUNT_PLAN_INPLACE_YES, SHUNT_PLAN_INPLACE_NO };

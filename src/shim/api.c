@@ -2,9 +2,9 @@
 /* The functions of shunt/shunt.h that start from a handle. */
 #include <errno.h>
 #include <string.h>
-#include "shim/attach.h"
-#include "shim/pending_child.h"
-#include "shim/real.h"
+#include "shim/overlay/attach.h"
+#include "shim/overlay/pending_child.h"
+#include "shim/nccl/real.h"
 #include "shunt/shunt.h"
 
 int shunt_counters(const void *comm, struct shunt_counter *rows, size_t cap, size_t *count_p)

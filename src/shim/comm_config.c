@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include "core/config.h"
+#include "base/config.h"
 #include "shim/comm_config.h"
 
 #define MAX_CHANNELS 64 /* NCCL's limit on nChannelsPerNetPeer */

@@ -4,7 +4,7 @@
 /* What an ncclConfig_t asks for. */
 #include <stdbool.h>
 #include <stddef.h>
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 
 struct shunt_comm_config {
 	bool blocking;

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "core/gpu.h"
-#include "shim/real.h"
+#include "comm/gpu.h"
+#include "shim/nccl/real.h"
 
 /*
  * The layer, or NULL. The real NCCL is looked for first: what SHUNT_DEVICE=auto means must not depend on whether the

@@ -4,14 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/log.h"
-#include "shim/forward.h"
+#include "base/log.h"
+#include "shim/overlay/forward.h"
 #include "shim/group.h"
-#include "shim/pending_child.h"
+#include "shim/overlay/pending_child.h"
 #include "shim/nvtx.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 /*
  * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* Calls on a communicator that exists: its end, its state, what it knows. */
 #include <errno.h>
-#include "core/log.h"
+#include "base/log.h"
 #include "shim/group.h"
-#include "shim/pending_child.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/overlay/pending_child.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 /*
  * Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The

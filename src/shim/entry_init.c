@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include "core/log.h"
-#include "shim/children.h"
+#include "base/log.h"
+#include "shim/overlay/children.h"
 #include "shim/group.h"
-#include "shim/pending_child.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/overlay/pending_child.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 /* Beyond any machine; keeps a wild ndev from us. */
 #define MAX_INIT_ALL_DEVICES 64

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What NCCL says about itself and about errors. */
 #include <errno.h>
-#include "core/log.h"
-#include "shim/real.h"
-#include "shim/result.h"
+#include "base/log.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
 
 ncclResult_t pncclGetVersion(int *version)
 {

@@ -5,13 +5,13 @@
  * waits for nothing, and touches no device.
  */
 #include <errno.h>
-#include "core/log.h"
-#include "core/symmem.h"
-#include "core/gpu.h"
+#include "base/log.h"
+#include "comm/symmem.h"
+#include "comm/gpu.h"
 #include "shim/group.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 {

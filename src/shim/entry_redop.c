@@ -2,12 +2,12 @@
 /* Operators that the program makes. We remember what they mean, under the number that the program uses. */
 #include <errno.h>
 #include <string.h>
-#include "core/log.h"
+#include "base/log.h"
 #include "shim/group.h"
-#include "shim/pending_child.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/overlay/pending_child.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 /* The value of a host scalar is taken now, of a device scalar whenever a kernel runs. */
 static struct shunt_user_op describe_op(

@@ -4,7 +4,7 @@
  * unlike the rest of those.
  */
 #include "shim/group.h"
-#include "shim/real.h"
+#include "shim/nccl/real.h"
 
 #define ALWAYS_REAL(name, params, args) \
 	ncclResult_t pnccl##name params \

@@ -2,17 +2,17 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/log.h"
-#include "core/thread.h"
-#include "core/symmem.h"
-#include "core/gpu.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "comm/symmem.h"
+#include "comm/gpu.h"
 #include "shim/group.h"
 #include "shim/jobs.h"
-#include "shim/pending_child.h"
+#include "shim/overlay/pending_child.h"
 #include "shim/nvtx.h"
-#include "shim/real.h"
-#include "shim/result.h"
-#include "shim/standalone.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
 
 /* A thing that the group has to do for a communicator handle when it ends. */
 struct deferred_action {

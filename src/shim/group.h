@@ -9,7 +9,7 @@
  * The first error sticks to the group: the outermost End returns it, and nothing recorded is launched.
  */
 #include <stdbool.h>
-#include "shim/forward.h"
+#include "shim/overlay/forward.h"
 
 struct shunt_group;
 

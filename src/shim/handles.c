@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include "core/thread.h"
+#include "base/thread.h"
 #include "shim/handles.h"
 
 struct handle_table {

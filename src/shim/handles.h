@@ -12,9 +12,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include "core/comm.h"
+#include "comm/comm.h"
 #include "shim/comm_config.h"
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 
 /* An operator that the program made. */
 struct shunt_user_op {

@@ -4,8 +4,8 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "core/thread.h"
-#include "shim/result.h"
+#include "base/thread.h"
+#include "shim/nccl/result.h"
 
 struct queue {
 	struct shunt_job *first;

@@ -4,7 +4,7 @@
 /*
  * Standalone: work for the end of a group. Jobs of one queue run in order on one thread, the queues at the same time.
  */
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 
 struct shunt_job {
 	struct shunt_job *next;

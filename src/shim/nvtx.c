@@ -5,7 +5,7 @@ bool shunt_nvtx_enabled;
 
 #ifdef SHUNT_NVTX
 #include <nvtx3/nvToolsExt.h>
-#include "core/config.h"
+#include "base/config.h"
 
 enum { NVTX_GROUP = SHUNT_NKINDS, NVTX_NNAMES };
 

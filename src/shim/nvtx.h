@@ -8,7 +8,7 @@
  * a load and a branch more.
  */
 #include <stdbool.h>
-#include "core/coll.h"
+#include "base/coll.h"
 
 /* Somebody listens. Set once, before shunt_mode() first says what there is. */
 extern bool shunt_nvtx_enabled;

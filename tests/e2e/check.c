@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/clock.h"
-#include "ranks.h"
+#include "tests/support/clock.h"
+#include "tests/e2e/ranks.h"
 
 enum { MOST = 1 << 18 };
 

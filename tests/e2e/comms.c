@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/clock.h"
-#include "ranks.h"
+#include "tests/support/clock.h"
+#include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
 /* Mapped before the ranks are forked, zeroed before each run. */

@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/clock.h"
-#include "ranks.h"
+#include "tests/support/clock.h"
+#include "tests/e2e/ranks.h"
 
 enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
 

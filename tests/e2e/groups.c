@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/reference.h"
-#include "ranks.h"
+#include "tools/common/reference.h"
+#include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
 /* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */

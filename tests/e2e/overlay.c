@@ -19,9 +19,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "fake_nccl.h"
-#include "lib/clock.h"
-#include "ranks.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/clock.h"
+#include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
 /* ------------------------------------------------------------------------------------------------- what ranks share */

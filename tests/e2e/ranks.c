@@ -8,9 +8,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "lib/clock.h"
-#include "lib/child_exit.h"
-#include "ranks.h"
+#include "tests/support/clock.h"
+#include "tests/support/child_exit.h"
+#include "tests/e2e/ranks.h"
 
 #define LIMIT_S 100
 

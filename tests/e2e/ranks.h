@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 #include "shunt/device.h"
 
 struct rank {

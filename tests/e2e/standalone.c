@@ -12,9 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/reference.h"
-#include "plan/exec_plans.h"
-#include "ranks.h"
+#include "tools/common/reference.h"
+#include "tests/plan/exec_plans.h"
+#include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
 #define MAX_BYTES (1u << 20)

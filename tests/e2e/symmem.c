@@ -16,11 +16,11 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "fake_nccl.h"
-#include "lib/clock.h"
-#include "lib/reference.h"
-#include "plan/exec_plans.h"
-#include "ranks.h"
+#include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/clock.h"
+#include "tools/common/reference.h"
+#include "tests/plan/exec_plans.h"
+#include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
 #define EVERY_KIND \

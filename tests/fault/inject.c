@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "inject.h"
+#include "tests/fault/inject.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

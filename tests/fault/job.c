@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "job.h"
-#include "lib/clock.h"
+#include "tests/fault/job.h"
+#include "tests/support/clock.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  * new communicator among themselves. Only the parent knows what should have come of it.
  */
 #include <stdbool.h>
-#include "inject.h"
-#include "lifecycle.h"
+#include "tests/fault/inject.h"
+#include "tests/fault/lifecycle.h"
 
 enum { JOB_MAX_RANKS = 4 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "lifecycle.h"
+#include "tests/fault/lifecycle.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * What one rank does from the making of a communicator to its end: init, sums, a group, messages, a graph, a split,
  * destroy. Every result is checked. Nothing in here allocates, so that all points of inject.h are the library's.
  */
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 
 #define LIFECYCLE_MAX 8
 

@@ -15,9 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "job.h"
-#include "gpu/sim_hooks.h"
-#include "lib/clock.h"
+#include "tests/fault/job.h"
+#include "device/sim/hooks.h"
+#include "tests/support/clock.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */

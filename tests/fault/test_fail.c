@@ -15,8 +15,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <sys/wait.h>
-#include "job.h"
-#include "lib/clock.h"
+#include "tests/fault/job.h"
+#include "tests/support/clock.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 

@@ -20,8 +20,8 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <cmocka.h>
-#include "core/log.h"
-#include "job.h"
+#include "base/log.h"
+#include "tests/fault/job.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3 };

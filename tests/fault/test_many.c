@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "inject.h"
-#include "lifecycle.h"
+#include "tests/fault/inject.h"
+#include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 
 #ifdef __SANITIZE_THREAD__

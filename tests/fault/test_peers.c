@@ -21,12 +21,12 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "core/bootstrap_wire.h"
-#include "core/comm.h"
-#include "core/random.h"
-#include "job.h"
-#include "lib/clock.h"
-#include "transport/rendezvous.h"
+#include "transport/bootstrap/wire.h"
+#include "comm/comm.h"
+#include "base/random.h"
+#include "tests/fault/job.h"
+#include "tests/support/clock.h"
+#include "transport/rendezvous/rendezvous.h"
 
 enum { RANKS = 3, HELD = 90 };
 

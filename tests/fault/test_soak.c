@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "lib/clock.h"
-#include "lifecycle.h"
+#include "tests/support/clock.h"
+#include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
 
 enum { RANKS = 3, BUFFERS = 8, MOST = 6000, GROUP = 4 };
@@ -208,7 +208,7 @@ static int round_of(struct rank_state *s)
 	void *stream = s->stream[which], *made = NULL;
 	int err = 0;
 
-	/* Before a capture all is waited for, as frameworks do: what src/core/order.h leaves to the program. */
+	/* Before a capture all is waited for, as frameworks do: what src/comm/stream_order.h leaves to the program. */
 	if ((graph || s->nopen + (int)n > BUFFERS) && check_open(s))
 		return -1;
 	for (uint32_t i = 0; i < n; i++) {

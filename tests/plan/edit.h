@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/plan.h"
-#include "unit/unit.h"
+#include "plan/format/plan.h"
+#include "tests/support/unit.h"
 
 static inline json_t *edit_open(const char *name)
 {

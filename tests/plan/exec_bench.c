@@ -11,12 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "core/config.h"
-#include "gpu/gpu_ops.h"
+#include "base/config.h"
+#include "device/gpu_ops.h"
 #include "kernels/kargs.h"
 #include "kernels/kernel_list.h"
-#include "plan/exec_plans.h"
-#include "plan/exec.h"
+#include "tests/plan/exec_plans.h"
+#include "plan/exec/exec.h"
 #include "kernels/set.h"
 
 enum { MAX = 8, ROUNDS = 9, PLAN = 0, KERNEL, NWAYS };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "plan/exec_plans.h"
+#include "tests/plan/exec_plans.h"
 
 /* A text under construction: commas are put where the last thing was not an opening bracket. */
 struct text {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "plan/exec_ranks.h"
-#include "lib/reference.h"
+#include "tests/plan/exec_ranks.h"
+#include "tools/common/reference.h"
 
 #define GUARD 64
 

@@ -7,9 +7,9 @@
  * launch's buffers as soon as its own rank is done with it, and compares every rank's output with the reference.
  */
 #include <pthread.h>
-#include "gpu/gpu_ops.h"
+#include "device/gpu_ops.h"
 #include "kernels/kargs.h"
-#include "plan/exec.h"
+#include "plan/exec/exec.h"
 
 #define EXEC_RANKS_MAX 16
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "model.h"
+#include "tests/plan/model.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TESTS_PLAN_MODEL_H
 #define SHUNT_TESTS_PLAN_MODEL_H
-#include "plan/plan.h"
+#include "plan/format/plan.h"
 
 /*
  * What plan.h promises of a checked plan, looked at again without the checker's code. NULL: it holds, else what does

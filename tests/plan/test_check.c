@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: what the checker says of plans that are well formed and wrong. */
-#include "edit.h"
-#include "model.h"
+#include "tests/plan/edit.h"
+#include "tests/plan/model.h"
 
 static char reason[1200];
 

@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "plan/exec_ranks.h"
-#include "plan/exec_plans.h"
-#include "gpu/sim_hooks.h"
-#include "kernels/plan_args.h"
-#include "lib/reference.h"
+#include "tests/plan/exec_ranks.h"
+#include "tests/plan/exec_plans.h"
+#include "device/sim/hooks.h"
+#include "kernels/plan/args.h"
+#include "tools/common/reference.h"
 #include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;

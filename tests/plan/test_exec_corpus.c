@@ -12,8 +12,8 @@
 #include <string.h>
 #include <time.h>
 #include <cmocka.h>
-#include "plan/exec_ranks.h"
-#include "gpu/sim_hooks.h"
+#include "tests/plan/exec_ranks.h"
+#include "device/sim/hooks.h"
 #include "kernels/set.h"
 
 static bool quick;

@@ -3,8 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include "edit.h"
-#include "model.h"
+#include "tests/plan/edit.h"
+#include "tests/plan/model.h"
 
 static char reason[1200];
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Description: where plans come from, which of them a call gets, and what ranks compare. */
 #include <sys/stat.h>
-#include "core/config.h"
-#include "edit.h"
+#include "base/config.h"
+#include "tests/plan/edit.h"
 #include "plan/registry.h"
 
 static char root_dir[64];

@@ -12,7 +12,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "shim/nccl_abi.h"
+#include "shim/nccl/abi.h"
 #include "shunt/device.h"
 
 #define COUNT 1000

@@ -31,9 +31,9 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
-#include "core/coll.h"
-#include "lib/reference.h"
-#include "shim/nccl_abi.h"
+#include "base/coll.h"
+#include "tools/common/reference.h"
+#include "shim/nccl/abi.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "bench.h"
+#include "tools/bench/bench.h"
 
 enum { COUNT = 5000, NRANKS = 4 };
 

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "gpu/sim_hooks.h"
-#include "lib/reference.h"
-#include "plan.h"
-#include "plan/exec_ranks.h"
+#include "device/sim/hooks.h"
+#include "tools/common/reference.h"
+#include "tools/plan/plan.h"
+#include "tests/plan/exec_ranks.h"
 #include "kernels/set.h"
 
 static const struct shunt_gpu_ops *gpu = &shunt_gpu_sim_ops;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* What shunt tune makes of its numbers. */
-#include "../unit/unit.h"
+#include "tests/support/unit.h"
 #include "algos/algos.h"
-#include "tune.h"
+#include "tools/tune/tune.h"
 
 static const struct shunt_algo *algo(enum shunt_kind kind, const char *name)
 {

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT */
+/* SHUNT_ALGO: rules that come before any table. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "algos/select/tuning.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "shunt/shunt.h"
+
+/* kind:from-to:name[@blocks[xthreads[xchannels]]]. A range without end is open. */
+struct rule {
+	enum shunt_kind kind;
+	uint64_t from, to;
+	const struct shunt_algo *algo; /* NULL: nccl */
+	struct shunt_geometry geometry;
+};
+
+/* Kept for good: another thread may still read what was replaced. The same text makes no second one. */
+struct rules {
+	struct rules *next;
+	char *text;
+	size_t n;
+	struct rule rule[];
+};
+
+static const struct rules unread; /* SHUNT_ALGO was not looked at */
+static struct rules *all, *variable;
+static _Atomic(const struct rules *) current = &unread;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* "64k", "1m", "" (open). */
+static bool parse_bytes(const char *s, uint64_t open, uint64_t *bytes_p)
+{
+	static const char units[] = "kmg";
+	char *end;
+
+	if (!*s || !strcmp(s, "inf")) {
+		*bytes_p = open;
+		return true;
+	}
+	errno = 0;
+	uint64_t v = strtoull(s, &end, 10);
+	if (end == s || errno || *s == '-')
+		return false;
+	if (*end) {
+		const char *u = strchr(units, *end | 0x20);
+
+		if (!u || end[1])
+			return false;
+		int shift = 10 * (int)(u - units + 1);
+		if (v > UINT64_MAX >> shift)
+			return false;
+		v <<= shift;
+	}
+	*bytes_p = v;
+	return true;
+}
+
+/* "32", "32x256", "32x256x8"; 0 leaves a number to the algorithm. */
+static bool parse_geometry(const char *s, struct shunt_geometry *g)
+{
+	const uint16_t most[3] = { SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS, SHUNT_P2P_CHANNELS };
+	uint16_t v[3] = { 0 };
+
+	for (int i = 0; i < 3; i++) {
+		char *end;
+		unsigned long n;
+
+		if (*s < '0' || *s > '9')
+			return false;
+		n = strtoul(s, &end, 10);
+		if (n > most[i] || (i == 1 && n % 32))
+			return false;
+		v[i] = (uint16_t)n;
+		if (!*end)
+			break;
+		if (*end != 'x' || i == 2)
+			return false;
+		s = end + 1;
+	}
+	*g = (struct shunt_geometry){ v[0], v[1], v[2] };
+	return true;
+}
+
+/* NULL, or what is wrong with it; text is taken to pieces. */
+static const char *parse_rule(char *text, struct rule *r)
+{
+	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
+	int kind;
+
+	if (!name)
+		return "it is not of the form kind:from-to:name";
+	*range++ = 0;
+	*name++ = 0;
+	dash = strchr(range, '-');
+	if (!dash)
+		return "there is no - between its sizes";
+	*dash++ = 0;
+	*r = (struct rule){ 0 };
+	kind = shunt_kind_find(text, strlen(text));
+	if (kind < 0)
+		return "there is no such collective";
+	r->kind = (enum shunt_kind)kind;
+	if (!parse_bytes(range, 0, &r->from) || !parse_bytes(dash, UINT64_MAX, &r->to))
+		return "its sizes cannot be read";
+	if (r->from >= r->to)
+		return "no size is in it: a rule holds for from <= size < to";
+	at = strchr(name, '@');
+	if (at) {
+		*at++ = 0;
+		if (!parse_geometry(at, &r->geometry))
+			return "its blocks, threads or channels cannot be used";
+	}
+	r->algo = shunt_algo_find(r->kind, name);
+	return r->algo || (!strcmp(name, "nccl") && !at) ? NULL : "the collective has no such algorithm";
+}
+
+bool shunt_forced_check(const char *text, char *reason, size_t bytes)
+{
+	char *copy = strdup(text), *save = NULL;
+	const char *wrong = NULL;
+	struct rule r;
+
+	for (char *rule = copy ? strtok_r(copy, ",", &save) : NULL; rule && !wrong; rule = strtok_r(NULL, ",", &save)) {
+		size_t at = (size_t)(rule - copy), len = strlen(rule);
+
+		wrong = parse_rule(rule, &r);
+		if (wrong)
+			snprintf(reason, bytes, "\"%.*s\": %s", (int)len, text + at, wrong);
+	}
+	free(copy);
+	return !wrong;
+}
+
+/* With the lock held. variable: SHUNT_ALGO itself, of which what cannot be read is left out with a line. */
+static int parse(const char *text, bool is_variable, struct rules **rules_p)
+{
+	struct rules *r;
+	char *copy, *rule, *save = NULL;
+
+	for (r = all; r; r = r->next)
+		if (!strcmp(r->text, text)) {
+			*rules_p = r;
+			return 0;
+		}
+	copy = strdup(text);
+	r = calloc(1, sizeof(*r) + (strlen(text) / 2 + 1) * sizeof(r->rule[0]));
+	if (r)
+		r->text = strdup(text);
+	if (!copy || !r || !r->text)
+		goto err_free;
+	for (rule = strtok_r(copy, ",", &save); rule; rule = strtok_r(NULL, ",", &save)) {
+		size_t at = (size_t)(rule - copy), len = strlen(rule);
+
+		const char *wrong = parse_rule(rule, &r->rule[r->n]);
+
+		if (!wrong) {
+			r->n++;
+			continue;
+		}
+		shunt_warn("%s: cannot use \"%.*s\"%s: %s; wanted kind:from-to:name, e.g. allreduce:0-64k:oneshot or "
+		           "allreduce:0-64k:oneshot@16x256, with a name that `shunt info -a` lists for the kind, or "
+		           "nccl; at most %d blocks, and %d "
+		           "threads in multiples of 32",
+		    is_variable ? "SHUNT_ALGO" : "forced algorithms", (int)len, text + at,
+		    is_variable ? ", which is left out" : "", wrong, SHUNT_MAX_BLOCKS, SHUNT_MAX_THREADS);
+		if (is_variable)
+			continue;
+		free(copy);
+		free(r->text);
+		free(r);
+		return -EINVAL;
+	}
+	free(copy);
+	r->next = all;
+	all = r;
+	*rules_p = r;
+	return 0;
+err_free:
+	if (r)
+		free(r->text);
+	free(r);
+	free(copy);
+	return -ENOMEM;
+}
+
+static void parse_variable(void)
+{
+	const char *text = shunt_config()->algo;
+
+	pthread_mutex_lock(&lock);
+	if (*text)
+		parse(text, true, &variable);
+	atomic_store(&current, variable);
+	pthread_mutex_unlock(&lock);
+}
+
+int shunt_algo_force(const char *rules)
+{
+	struct rules *r;
+	int err = 0;
+
+	pthread_once(&once, parse_variable);
+	pthread_mutex_lock(&lock);
+	r = variable;
+	if (rules)
+		err = parse(rules, false, &r);
+	if (!err)
+		atomic_store(&current, r);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+bool shunt_forced_find(
+    enum shunt_kind kind, uint64_t bytes, const struct shunt_algo **algo_p, struct shunt_geometry *geometry_p)
+{
+	const struct rules *r = atomic_load_explicit(&current, memory_order_acquire);
+
+	if (r == &unread) {
+		pthread_once(&once, parse_variable);
+		r = atomic_load_explicit(&current, memory_order_acquire);
+	}
+	for (size_t i = 0; r && i < r->n; i++)
+		if (r->rule[i].kind == kind && bytes >= r->rule[i].from && bytes < r->rule[i].to) {
+			*algo_p = r->rule[i].algo;
+			*geometry_p = r->rule[i].geometry;
+			return true;
+		}
+	return false;
+}
+
+void shunt_forced_crossovers(enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+{
+	const struct rules *r;
+
+	pthread_once(&once, parse_variable);
+	r = atomic_load_explicit(&current, memory_order_acquire);
+	for (size_t i = 0; r && i < r->n; i++)
+		if (r->rule[i].kind == kind) {
+			add(ctx, r->rule[i].from);
+			add(ctx, r->rule[i].to);
+		}
+}

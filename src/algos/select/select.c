@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+/* Which path a call takes, and which kernel. */
+#include <stdio.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "algos/select/tuning.h"
+#include "base/config.h"
+
+/*
+ * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
+ * this size that matters little; above it NCCL gets them. The tables speak of other parts. Not measured.
+ */
+#define MAX_UNALIGNED_PART ((uint64_t)1 << 20)
+
+const struct shunt_algo *shunt_algo_row(size_t i)
+{
+	static const struct shunt_algo *const files[] = { shunt_ll128_algos, shunt_p2p_algos, shunt_ce_algos,
+		shunt_direct_algos };
+
+	for (size_t f = 0; f < sizeof(files) / sizeof(files[0]); f++)
+		for (const struct shunt_algo *a = files[f]; a->name; a++)
+			if (!i--)
+				return a;
+	return NULL;
+}
+
+const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
+{
+	const struct shunt_algo *a;
+
+	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
+		if (a->kind == kind && !strcmp(a->name, name))
+			return a;
+	return NULL;
+}
+
+static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
+{
+	return dtype == SHUNT_I8 || dtype == SHUNT_I32 || dtype == SHUNT_I64 ? dtype + 1 : dtype;
+}
+
+#define HOT_BIT(shape, op, opn, type, typen) | 1u << typen
+/* Types whose sums have kernels for few ranks. */
+static const unsigned hot_sums = 0 SHUNT_HOT_ROWS(HOT_BIT, any);
+#undef HOT_BIT
+
+bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype)
+{
+	return (redop == SHUNT_SUM || redop == SHUNT_AVG || redop == SHUNT_PREMUL) && (hot_sums >> dtype & 1);
+}
+
+unsigned shunt_algo_kernel(
+    const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
+{
+	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
+		[SHUNT_SUM] = SHUNT_KOP_SUM,
+		[SHUNT_AVG] = SHUNT_KOP_SUM,
+		[SHUNT_PREMUL] = SHUNT_KOP_SUM,
+		[SHUNT_PROD] = SHUNT_KOP_PROD,
+		[SHUNT_MAX] = SHUNT_KOP_EXT,
+		[SHUNT_MIN] = SHUNT_KOP_EXT,
+	};
+	/* Kernels that copy have one row per element size, under the number of a type of that size. */
+	static const enum shunt_dtype copy_of[9] = {
+		[1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64
+	};
+	if (!shunt_kind_reduces(kind))
+		return SHUNT_KERNEL(algo->shapes[2], SHUNT_KOP_COPY, copy_of[shunt_dtype_bytes[dtype]]);
+
+	enum shunt_kop op = kops[redop];
+
+	return SHUNT_KERNEL(algo->shapes[shunt_algo_hot(redop, dtype) ? (nranks > 2) + (nranks > 4) : 2], op,
+	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
+}
+
+/* Kernel index, flags and factor that type and operator ask for. */
+static void set_type_op(
+    const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	bool is_int = coll->dtype < SHUNT_F16;
+
+	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, sel_key->nranks, coll->redop, coll->dtype);
+	decision->flags = 0;
+	decision->scalar = 0;
+	if (!shunt_kind_reduces(coll->kind))
+		return;
+	switch (coll->redop) {
+	case SHUNT_MIN:
+		decision->flags = SHUNT_K_MIN;
+		break;
+	case SHUNT_PREMUL:
+		decision->flags = SHUNT_K_PREMUL | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		decision->scalar = coll->scalar;
+		break;
+	case SHUNT_AVG:
+		if (is_int) {
+			decision->flags =
+			    SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
+		} else {
+			decision->flags = SHUNT_K_PREMUL;
+			decision->scalar = shunt_dtype_reciprocal(coll->dtype, sel_key->nranks);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+/* The two ends of a message must come to one answer. */
+static enum shunt_kind table_kind(enum shunt_kind kind)
+{
+	return kind == SHUNT_RECV ? SHUNT_SEND : kind;
+}
+
+/* Sums that are to have our order. */
+static bool fixes_order(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
+{
+	return sel_key->deterministic && shunt_kind_reduces(kind);
+}
+
+/* Is no size declined? */
+static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
+{
+	return sel_key->standalone || fixes_order(sel_key, kind);
+}
+
+/*
+ * Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too.
+ */
+static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
+{
+	enum shunt_reason reason = sel_key->standalone ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
+
+	return reason == SHUNT_REASON_NCCL_ENV && fixes_order(sel_key, kind) ? SHUNT_REASON_NONE : reason;
+}
+
+bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
+{
+	return !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
+}
+
+/* A rule that names an algorithm for windows speaks of calls in windows only. */
+static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
+    const struct shunt_algo **algo_p, struct shunt_geometry *g)
+{
+	if (!shunt_forced_find(kind, bytes, algo_p, g))
+		return false;
+	if (!*algo_p || (*algo_p)->fuse != SHUNT_FUSE_SYMMEM || sel_key->symmem)
+		return true;
+	*g = (struct shunt_geometry){ 0 };
+	return false;
+}
+
+/* *table_p: whose row it is. */
+static const struct shunt_tuning_row *find_row(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+{
+	*table_p = sel_key->tuning;
+	return sel_key->tuning ? shunt_tuning_row(sel_key->tuning, kind, bytes) :
+	                         shunt_tuning_find(sel_key, kind, bytes, table_p);
+}
+
+static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+{
+	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
+}
+
+/* The algorithm, or NULL and why not. */
+static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
+    struct shunt_geometry *g, enum shunt_reason *reason_p)
+{
+	const struct shunt_tuning_row *row;
+	const struct shunt_tuning *table;
+	const struct shunt_algo *algo;
+
+	*g = (struct shunt_geometry){ 0 };
+	*reason_p = nccl_reason(sel_key, kind);
+	if (*reason_p)
+		return NULL;
+	if (forced_algo(sel_key, kind, bytes, &algo, g)) {
+		*reason_p = SHUNT_REASON_FORCED;
+		return algo;
+	}
+	if (sel_key->symmem && (algo = shunt_tuning_symmem(sel_key, kind, bytes)))
+		return algo;
+	row = find_row(sel_key, kind, bytes, &table);
+	if (!row || (row->forward && !never_declines(sel_key, kind))) {
+		*reason_p = row ? SHUNT_REASON_SIZE : SHUNT_REASON_KIND;
+		return NULL;
+	}
+	if (unaligned_parts(sel_key, kind, bytes)) {
+		*reason_p = SHUNT_REASON_UNALIGNED;
+		return NULL;
+	}
+	*g = row->geometry;
+	return row->algo;
+}
+
+bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision_p,
+    enum shunt_reason *reason_p)
+{
+	uint64_t bytes = shunt_coll_bytes(coll);
+	struct shunt_geometry geometry = { 0 };
+	const struct shunt_algo *algo;
+
+	if (sel_key->nranks == 1) {
+		*reason_p = sel_key->standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK;
+		algo = sel_key->standalone ? &shunt_local_algo : NULL;
+	} else {
+		algo = choose_algo(sel_key, table_kind(coll->kind), bytes, &geometry, reason_p);
+	}
+	if (!algo)
+		return false;
+	decision_p->algo = algo;
+	decision_p->geometry = geometry;
+	set_type_op(sel_key, coll, decision_p);
+	*reason_p = SHUNT_REASON_NONE;
+	return true;
+}
+
+const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    enum shunt_redop redop, uint64_t bytes, enum shunt_reason *reason_p)
+{
+	struct shunt_coll coll = {
+		.kind = kind, .dtype = dtype, .redop = redop, .count = bytes / shunt_dtype_bytes[dtype]
+	};
+	struct shunt_decision decision;
+
+	return shunt_select(sel_key, &coll, &decision, reason_p) ? decision.algo->name : "nccl";
+}
+
+/* Of a kind's rows: a file's table has the built-in one's for kinds that the file does not speak of. */
+static void describe_table(const struct shunt_sel_key *sel_key, const struct shunt_tuning *table, enum shunt_kind kind,
+    char *text, size_t text_bytes)
+{
+	if (!table->builtin && !(table->own >> kind & 1))
+		table = shunt_tuning_builtin(table->machine.sim, table->machine.cc, table->machine.nranks);
+	snprintf(text, text_bytes, "%s%s", table->source,
+	    table->builtin && sel_key->cc && sel_key->cc != table->machine.cc ? ", an estimate for this generation" :
+	                                                                        "");
+}
+
+void shunt_select_source(const struct shunt_sel_key *sel_key, enum shunt_kind kind, enum shunt_dtype dtype,
+    uint64_t bytes, char *text, size_t text_bytes)
+{
+	const struct shunt_tuning *table = NULL;
+	struct shunt_geometry g = { 0 };
+	const struct shunt_algo *algo;
+
+	kind = table_kind(kind);
+	bytes = bytes / shunt_dtype_bytes[dtype] * shunt_dtype_bytes[dtype];
+	snprintf(text, text_bytes, "no table");
+	if (sel_key->nranks == 1)
+		snprintf(text, text_bytes, "one rank by itself");
+	else if (nccl_reason(sel_key, kind))
+		snprintf(text, text_bytes, "%s",
+		    nccl_reason(sel_key, kind) == SHUNT_REASON_FORCED ? "SHUNT_FORCE_NCCL" : "NCCL_ALGO or NCCL_PROTO");
+	else if (forced_algo(sel_key, kind, bytes, &algo, &g))
+		snprintf(text, text_bytes, "SHUNT_ALGO");
+	else if (sel_key->symmem && shunt_tuning_symmem(sel_key, kind, bytes))
+		snprintf(text, text_bytes, "%s",
+		    sel_key->no_sms && !shunt_kind_reduces(kind) ?
+		        "CTAPolicy zero" :
+		        sel_key->nranks == 2 || sel_key->nranks == 4 ?
+		        "built-in, for windows, measured on H200" :
+		        "built-in, for windows, estimated from 2 and 4 ranks of H200");
+	else if (unaligned_parts(sel_key, kind, bytes))
+		snprintf(text, text_bytes, "built-in, not measured");
+	else if (find_row(sel_key, kind, bytes, &table))
+		describe_table(sel_key, table, kind, text, text_bytes);
+}
+
+void shunt_select_crossovers(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, void (*add)(void *ctx, uint64_t size), void *ctx)
+{
+	const struct shunt_tuning *table;
+
+	kind = table_kind(kind);
+	shunt_forced_crossovers(kind, add, ctx);
+	if (!find_row(sel_key, kind, 0, &table))
+		return;
+	for (unsigned i = table->first[kind]; i < table->first[kind + 1]; i++)
+		if (table->rows[i].upto != UINT64_MAX)
+			add(ctx, table->rows[i].upto + 1);
+}
+
+void shunt_select_check(void)
+{
+	const struct shunt_algo *algo;
+	struct shunt_geometry g;
+
+	shunt_forced_find(SHUNT_ALLREDUCE, 0, &algo, &g);
+	shunt_tuning_files();
+}

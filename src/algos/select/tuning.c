@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/* The built-in tables, and looking things up in any. */
+#include "algos/select/tuning.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/algos.h"
+#include "base/hash.h"
+
+#define KB ((uint64_t)1 << 10)
+#define MB ((uint64_t)1 << 20)
+#define END UINT64_MAX
+
+/*
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks
+ * they are estimates from those. Other generations go by them, too.
+ */
+enum mark { MEASURED, ESTIMATED, SIM };
+
+struct group {
+	enum mark mark;
+	uint16_t cc;
+	uint8_t low, high; /* ranks */
+	const char *source;
+};
+
+static const struct group groups[] = {
+	{ MEASURED, 90, 2, 2, "built-in, measured on H200" },
+	{ ESTIMATED, 90, 3, 3, "built-in, estimated from 2 and 4 ranks of H200" },
+	{ MEASURED, 90, 4, 4, "built-in, measured on H200" },
+	{ ESTIMATED, 90, 5, 8, "built-in, estimated from 2 and 4 ranks of H200" },
+	{ SIM, 0, 2, 8, "built-in, for the sim" },
+};
+
+struct range {
+	enum shunt_kind kind;
+	uint16_t cc;       /* 0: the sim */
+	uint8_t low, high; /* ranks */
+	uint64_t upto;
+	const char *algo;
+	struct shunt_geometry geometry;
+	bool forward;
+};
+
+#define WIDE { 64, 512, 0 } /* blocks, threads of a block, channels */
+#define OURS(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, WIDE, false }
+#define ON_48(kind, low, high, upto, algo) { SHUNT_##kind, 90, low, high, upto, algo, { 48, 512, 0 }, false }
+#define NCCL(kind, low, high, algo) { SHUNT_##kind, 90, low, high, END, algo, WIDE, true }
+#define ON_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 8, upto, algo, { 0 }, false }
+#define ON_TWO_OF_SIM(kind, upto, algo) { SHUNT_##kind, 0, 2, 2, upto, algo, { 0 }, false }
+static const struct range ranges[] = {
+	OURS(ALLREDUCE, 2, 2, 16 * MB, "oneshot"),
+	OURS(ALLREDUCE, 2, 2, END, "simple"),
+	OURS(ALLREDUCE, 3, 4, 128 * KB, "oneshot"),
+	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
+	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
+	ON_48(ALLREDUCE, 3, 4, 8 * MB,
+	    "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
+	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
+	NCCL(ALLREDUCE, 3, 8, "twoshot"),
+	OURS(ALLGATHER, 2, 2, 8 * MB, "pairwise"),
+	OURS(ALLGATHER, 2, 2, END, "simple"),
+	OURS(ALLGATHER, 3, 4, 4 * MB, "ll128"),
+	OURS(ALLGATHER, 3, 4, 16 * MB, "simple"),
+	OURS(ALLGATHER, 5, 8, 64 * KB, "ll128"),
+	NCCL(ALLGATHER, 3, 4, "simple"),
+	NCCL(ALLGATHER, 5, 8, "ll128"),
+	OURS(REDUCESCATTER, 2, 2, 16 * MB, "oneshot"),
+	OURS(REDUCESCATTER, 2, 2, END, "simple"),
+	OURS(REDUCESCATTER, 3, 4, 16 * MB, "oneshot"),
+	OURS(REDUCESCATTER, 5, 8, 16 * KB, "oneshot"),
+	NCCL(REDUCESCATTER, 3, 8, "oneshot"),
+	OURS(ALLTOALL, 2, 2, 8 * MB, "pairwise"),
+	OURS(ALLTOALL, 2, 2, END, "simple"),
+	OURS(ALLTOALL, 3, 4, 4 * MB, "ll128"),
+	OURS(ALLTOALL, 3, 4, 64 * MB, "simple"),
+	OURS(ALLTOALL, 5, 8, 64 * KB, "ll128"),
+	NCCL(ALLTOALL, 3, 4, "simple"),
+	NCCL(ALLTOALL, 5, 8, "ll128"),
+	OURS(BROADCAST, 2, 2, 4 * MB, "ll128"),
+	OURS(BROADCAST, 2, 2, 128 * MB, "simple"),
+	OURS(BROADCAST, 3, 4, 128 * KB, "ll128"),
+	OURS(BROADCAST, 3, 4, 4 * MB, "pipelined"),
+	OURS(BROADCAST, 5, 8, 64 * KB, "ll128"),
+	OURS(BROADCAST, 5, 8, 4 * MB, "pipelined"),
+	NCCL(BROADCAST, 2, 2, "simple"),
+	NCCL(BROADCAST, 3, 8, "pipelined"),
+	OURS(REDUCE, 2, 2, 8 * MB, "ll128"),
+	OURS(REDUCE, 2, 2, 64 * MB, "simple"),
+	OURS(REDUCE, 3, 4, 256 * KB, "ll128"),
+	OURS(REDUCE, 3, 4, 2 * MB, "twoshot"),
+	OURS(REDUCE, 5, 8, 16 * KB, "ll128"),
+	OURS(REDUCE, 5, 8, 2 * MB, "twoshot"),
+	NCCL(REDUCE, 2, 2, "simple"),
+	NCCL(REDUCE, 3, 8, "twoshot"),
+	OURS(GATHER, 2, 2, 8 * MB, "ll128"),
+	OURS(GATHER, 2, 2, 64 * MB, "simple"),
+	OURS(GATHER, 3, 4, 4 * MB, "ll128"),
+	OURS(GATHER, 3, 4, 8 * MB, "simple"),
+	OURS(GATHER, 5, 8, 64 * KB, "ll128"),
+	NCCL(GATHER, 2, 2, "simple"),
+	NCCL(GATHER, 3, 4, "simple"),
+	NCCL(GATHER, 5, 8, "ll128"),
+	OURS(SCATTER, 2, 2, 8 * MB, "ll128"),
+	OURS(SCATTER, 2, 2, 256 * MB, "simple"),
+	OURS(SCATTER, 3, 4, 2 * MB, "ll128"),
+	OURS(SCATTER, 3, 4, 8 * MB, "simple"),
+	OURS(SCATTER, 5, 8, 64 * KB, "ll128"),
+	NCCL(SCATTER, 2, 2, "simple"),
+	NCCL(SCATTER, 3, 4, "simple"),
+	NCCL(SCATTER, 5, 8, "ll128"),
+	OURS(SEND, 2, 2, 8 * MB, "ll128"),
+	OURS(SEND, 2, 2, 256 * MB, "simple"),
+	OURS(SEND, 3, 4, 8 * MB, "ll128"),
+	OURS(SEND, 3, 4, 256 * MB, "simple"),
+	OURS(SEND, 5, 8, 64 * KB, "ll128"),
+	NCCL(SEND, 2, 2, "simple"),
+	NCCL(SEND, 3, 4, "simple"),
+	NCCL(SEND, 5, 8, "ll128"),
+	ON_SIM(ALLREDUCE, 16 * KB, "oneshot"),
+	ON_SIM(ALLREDUCE, 64 * KB, "twoshot"),
+	ON_SIM(ALLREDUCE, END, "simple"),
+	ON_TWO_OF_SIM(ALLGATHER, 16 * KB, "pairwise"),
+	ON_SIM(ALLGATHER, 32 * KB, "ll128"),
+	ON_SIM(ALLGATHER, END, "simple"),
+	ON_SIM(REDUCESCATTER, 16 * KB, "oneshot"),
+	ON_SIM(REDUCESCATTER, 32 * KB, "ll128"),
+	ON_SIM(REDUCESCATTER, END, "simple"),
+	ON_TWO_OF_SIM(ALLTOALL, 16 * KB, "pairwise"),
+	ON_SIM(ALLTOALL, 32 * KB, "ll128"),
+	ON_SIM(ALLTOALL, END, "simple"),
+	ON_SIM(BROADCAST, 16 * KB, "ll128"),
+	ON_SIM(BROADCAST, 32 * KB, "pipelined"),
+	ON_SIM(BROADCAST, END, "simple"),
+	ON_SIM(REDUCE, 16 * KB, "ll128"),
+	ON_SIM(REDUCE, 32 * KB, "twoshot"),
+	ON_SIM(REDUCE, END, "simple"),
+	ON_SIM(GATHER, 32 * KB, "ll128"),
+	ON_SIM(GATHER, END, "simple"),
+	ON_SIM(SCATTER, 32 * KB, "ll128"),
+	ON_SIM(SCATTER, END, "simple"),
+	ON_SIM(SEND, 16 * KB, "ll128"), /* so small that tests have groups with both */
+	ON_SIM(SEND, END, "simple"),
+};
+#undef OURS
+#undef ON_48
+#undef NCCL
+#undef ON_SIM
+#undef ON_TWO_OF_SIM
+
+/*
+ * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs
+ * are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our staged kernels are slower from there on; but
+ * reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than all but the
+ * reduce's.
+ */
+static const uint64_t symmem_from[SHUNT_NKINDS][2] = {
+	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB },
+	[SHUNT_ALLTOALL] = { 64 * MB, 32 * MB },
+	[SHUNT_BROADCAST] = { 128 * MB, END },
+	[SHUNT_GATHER] = { 64 * MB, 64 * MB },
+	[SHUNT_SCATTER] = { 64 * MB, 64 * MB },
+	[SHUNT_REDUCE] = { 64 * MB, 0 },
+};
+
+enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
+
+/*
+ * The tables that the groups make, one for each number of ranks. A row here has few bytes, and all of them together as
+ * many as the ranges have.
+ */
+static struct {
+	struct shunt_tuning tables[MAX_TABLES];
+	struct shunt_tuning_row rows[MAX_TABLES][NRANGES];
+	size_t n;
+	uint64_t hash;
+} built;
+static pthread_once_t built_once = PTHREAD_ONCE_INIT;
+
+static uint64_t hash_number(uint64_t seed, uint64_t number)
+{
+	return shunt_fnv1a(seed, &number, sizeof(number));
+}
+
+/* Fills first[], and the hash. The rows are sorted. */
+static void index_rows(struct shunt_tuning *t)
+{
+	const struct shunt_machine *m = &t->machine;
+	uint64_t h = shunt_fnv1a(0, m->gpu, strlen(m->gpu));
+	size_t i = 0;
+
+	h = hash_number(
+	    hash_number(hash_number(h, m->cc), m->driver), (uint64_t)m->nranks * 4 + m->sim * 2 + t->vs_nccl);
+	for (int k = 0; k <= SHUNT_NKINDS; k++) {
+		while (i < t->nrows && (int)t->rows[i].kind < k)
+			i++;
+		t->first[k] = (uint16_t)i;
+	}
+	for (i = 0; i < t->nrows; i++) {
+		const struct shunt_tuning_row *r = &t->rows[i];
+
+		h = hash_number(hash_number(h, r->upto), r->kind * 2u + r->forward);
+		h = shunt_fnv1a(h, r->algo->name, strlen(r->algo->name));
+		h = hash_number(
+		    h, (uint64_t)r->geometry.blocks << 32 | (uint64_t)r->geometry.threads << 16 | r->geometry.channels);
+	}
+	t->hash = h ? h : 1; /* 0 stands for no table */
+}
+
+static void build_one(const struct group *g, int nranks)
+{
+	struct shunt_tuning *t = &built.tables[built.n];
+
+	t->rows = built.rows[built.n++];
+	t->machine = (struct shunt_machine){ .cc = g->cc, .nranks = nranks, .sim = g->mark == SIM };
+	t->source = g->source;
+	t->builtin = true;
+	t->vs_nccl = g->mark == MEASURED;
+	/* By kind; of one kind in the order of the list, which is that of the sizes. */
+	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
+		for (size_t i = 0; i < NRANGES; i++) {
+			const struct range *r = &ranges[i];
+
+			if ((int)r->kind == kind && r->cc == g->cc && nranks >= r->low && nranks <= r->high)
+				t->rows[t->nrows++] = (struct shunt_tuning_row){ r->kind, r->forward, r->upto,
+					shunt_algo_find(r->kind, r->algo), r->geometry };
+		}
+	index_rows(t);
+	built.hash = hash_number(built.hash, t->hash);
+}
+
+static void build(void)
+{
+	for (size_t i = 0; i < NGROUPS; i++)
+		for (int n = groups[i].low; n <= groups[i].high; n++)
+			build_one(&groups[i], n);
+	built.hash = shunt_fnv1a(built.hash, symmem_from, sizeof(symmem_from));
+}
+
+const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes)
+{
+	uint64_t from = symmem_from[kind][sel_key->nranks > 2];
+
+	/* What reduces needs SMs in any way. */
+	if (!from || (bytes < from && (!sel_key->no_sms || shunt_kind_reduces(kind))))
+		return NULL;
+	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
+}
+
+const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nranks)
+{
+	const struct shunt_tuning *best = NULL;
+
+	pthread_once(&built_once, build);
+	for (size_t i = 0; i < built.n; i++) {
+		const struct shunt_tuning *t = &built.tables[i];
+
+		if (t->machine.sim != sim || t->machine.nranks != nranks)
+			continue;
+		/* The newest that is not newer than the device, or the oldest there is. */
+		if (!best ||
+		    (t->machine.cc <= cc ? best->machine.cc > cc || t->machine.cc > best->machine.cc :
+		                           best->machine.cc > t->machine.cc))
+			best = t;
+	}
+	return best;
+}
+
+uint64_t shunt_tuning_builtin_hash(void)
+{
+	pthread_once(&built_once, build);
+	return built.hash;
+}
+
+const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, enum shunt_kind kind, uint64_t bytes)
+{
+	for (unsigned i = t->first[kind]; i < t->first[kind + 1]; i++)
+		if (bytes <= t->rows[i].upto)
+			return &t->rows[i];
+	return NULL;
+}
+
+/*
+ * Before the ranks have met: the first row that is ours in a table that they may come to agree on, else the built-in
+ * one.
+ */
+static const struct shunt_tuning_row *find_any(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+{
+	const struct shunt_tuning_set *set = shunt_tuning_files();
+	const struct shunt_tuning_row *first = NULL;
+
+	pthread_once(&built_once, build);
+	for (size_t i = 0; i < built.n + set->n; i++) {
+		const struct shunt_tuning *t = i < built.n ? &built.tables[i] : set->tables[i - built.n];
+		const struct shunt_tuning_row *r;
+
+		if (t->machine.nranks != sel_key->nranks || t->machine.sim)
+			continue;
+		r = shunt_tuning_row(t, kind, bytes);
+		if (!first || (r && !r->forward)) {
+			first = r;
+			*table_p = t;
+		}
+		if (r && !r->forward)
+			break;
+	}
+	return first;
+}
+
+const struct shunt_tuning_row *shunt_tuning_find(
+    const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
+{
+	*table_p = NULL;
+	if (!sel_key->cc && !sel_key->sim)
+		return find_any(sel_key, kind, bytes, table_p);
+	*table_p = shunt_tuning_builtin(sel_key->sim, sel_key->cc, sel_key->nranks);
+	return *table_p ? shunt_tuning_row(*table_p, kind, bytes) : NULL;
+}
+
+static int by_kind_and_size(const void *a, const void *b)
+{
+	const struct shunt_tuning_row *x = a, *y = b;
+
+	if (x->kind != y->kind)
+		return x->kind < y->kind ? -1 : 1;
+	return (x->upto > y->upto) - (x->upto < y->upto);
+}
+
+int shunt_tuning_finalize(struct shunt_tuning *t)
+{
+	const struct shunt_tuning *base = shunt_tuning_builtin(t->machine.sim, t->machine.cc, t->machine.nranks);
+	struct shunt_tuning_row *rows;
+	size_t n = t->nrows, had = n;
+
+	rows = reallocarray(t->rows, n + SHUNT_NKINDS + (base ? base->nrows : 0), sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	t->rows = rows;
+	qsort(rows, had, sizeof(*rows), by_kind_and_size);
+	for (size_t i = 0; i < had; i++) {
+		bool last = i + 1 == had || rows[i + 1].kind != rows[i].kind;
+
+		if (!last && rows[i + 1].upto == rows[i].upto)
+			return -EINVAL;
+		t->own |= 1u << rows[i].kind;
+		/* What nobody measured is the real NCCL's. */
+		if (last && rows[i].upto != END) {
+			rows[n] = rows[i];
+			rows[n].upto = END;
+			rows[n++].forward = true;
+		}
+	}
+	for (size_t i = 0; base && i < base->nrows; i++) {
+		if (!(t->own >> base->rows[i].kind & 1))
+			rows[n++] = base->rows[i];
+	}
+	t->nrows = n;
+	qsort(rows, n, sizeof(*rows), by_kind_and_size);
+	index_rows(t);
+	return 0;
+}

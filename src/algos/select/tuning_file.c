@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * A tuning file's text to a table. The text may come from anybody: every value is checked before it is used, or
+ * printed.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "algos/algos.h"
+#include "algos/select/tuning.h"
+#include "base/json.h"
+
+/* What the table needs beside itself. */
+struct owned {
+	struct shunt_tuning tuning;
+	char source[];
+};
+
+static bool version_read(struct shunt_json_log *log, const json_t *root)
+{
+	const char *version;
+	uint64_t format;
+
+	if (!shunt_json_uint(log, root, "", "shunt_tuning", 0, UINT32_MAX, true, 0, &format))
+		return false;
+	if (format != SHUNT_TUNING_FORMAT) {
+		shunt_json_fail(log, EXDEV,
+		    "format %u, and this is Shunt %s, which reads format %u: run `shunt tune` again", (unsigned)format,
+		    SHUNT_VERSION, SHUNT_TUNING_FORMAT);
+		return false;
+	}
+	if (!shunt_json_string(log, root, "", "shunt", &version))
+		return false;
+	if (strcmp(version, SHUNT_VERSION)) {
+		shunt_json_fail(log, EXDEV, "made by Shunt %s, and this is %s: run `shunt tune` again",
+		    shunt_json_quote(version).text, SHUNT_VERSION);
+		return false;
+	}
+	return true;
+}
+
+static bool printable(const char *text)
+{
+	for (; *text; text++)
+		if (*text < ' ' || *text > '~')
+			return false;
+	return true;
+}
+
+static bool machine_read(struct shunt_json_log *log, const json_t *root, struct shunt_machine *m)
+{
+	uint64_t cc, driver, ranks;
+	const json_t *object;
+	const char *gpu;
+
+	if (!shunt_json_object(log, root, "", "machine", true, &object) ||
+	    !shunt_json_string(log, object, "machine", "gpu", &gpu) ||
+	    !shunt_json_bool(log, object, "machine", "sim", false, false, &m->sim) ||
+	    !shunt_json_uint(log, object, "machine", "cc", m->sim ? 0 : 10, m->sim ? 0 : 9999, true, 0, &cc) ||
+	    !shunt_json_uint(log, object, "machine", "driver", 0, INT32_MAX, true, 0, &driver) ||
+	    !shunt_json_uint(log, object, "machine", "ranks", 2, SHUNT_MAX_RANKS, true, 0, &ranks))
+		return false;
+	if (strlen(gpu) >= sizeof(m->gpu) || !printable(gpu)) {
+		shunt_json_fail(log, EINVAL, "machine.gpu is %s, expected a name of at most %zu letters",
+		    shunt_json_quote(gpu).text, sizeof(m->gpu) - 1);
+		return false;
+	}
+	strcpy(m->gpu, gpu);
+	m->cc = (unsigned)cc;
+	m->driver = (unsigned)driver;
+	m->nranks = (int)ranks;
+	return true;
+}
+
+/* Row i, an object. */
+static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
+{
+	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
+	uint64_t blocks, threads, channels;
+	char where[32];
+	unsigned kind;
+
+	for (int k = 0; k < SHUNT_NKINDS; k++)
+		kinds[k] = shunt_kind_name((enum shunt_kind)k);
+	snprintf(where, sizeof(where), "rows[%u]", i);
+	if (!shunt_json_word(log, object, where, "kind", kinds, true, 0, &kind) ||
+	    !shunt_json_uint(log, object, where, "upto", 0, UINT64_MAX, false, UINT64_MAX, &row->upto) ||
+	    !shunt_json_string(log, object, where, "algorithm", &algo) ||
+	    !shunt_json_uint(log, object, where, "blocks", 0, SHUNT_MAX_BLOCKS, false, 0, &blocks) ||
+	    !shunt_json_uint(log, object, where, "threads", 0, SHUNT_MAX_THREADS, false, 0, &threads) ||
+	    !shunt_json_uint(log, object, where, "channels", 0, SHUNT_P2P_CHANNELS, false, 0, &channels) ||
+	    !shunt_json_bool(log, object, where, "nccl", false, false, &row->forward))
+		return false;
+	row->kind = (enum shunt_kind)kind;
+	row->algo = shunt_algo_find(row->kind, algo);
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are about any buffers */
+		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
+		    where, shunt_json_quote(algo).text, kinds[kind]);
+		return false;
+	}
+	if (threads % 32) {
+		shunt_json_fail(log, EINVAL, "%s.threads is %u, expected a multiple of 32", where, (unsigned)threads);
+		return false;
+	}
+	row->geometry = (struct shunt_geometry){ (uint16_t)blocks, (uint16_t)threads, (uint16_t)channels };
+	return true;
+}
+
+static bool rows_read(struct shunt_json_log *log, const json_t *root, struct shunt_tuning *t)
+{
+	const json_t *array, *object;
+	uint32_t n;
+
+	if (!shunt_json_array(log, root, "", "rows", true, &array, &n))
+		return false;
+	if (n > SHUNT_TUNING_MAX_ROWS) {
+		shunt_json_fail(log, EFBIG, "%u rows, expected at most %u", n, SHUNT_TUNING_MAX_ROWS);
+		return false;
+	}
+	t->rows = calloc(n ? n : 1, sizeof(*t->rows));
+	if (!t->rows) {
+		shunt_json_fail(log, ENOMEM, "no memory");
+		return false;
+	}
+	t->nrows = n;
+	for (uint32_t i = 0; i < n; i++)
+		if (!shunt_json_object_at(log, array, "rows", i, &object) || !row_read(log, object, i, &t->rows[i]))
+			return false;
+	return true;
+}
+
+int shunt_tuning_parse(
+    const char *source, const char *text, size_t bytes, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
+{
+	struct shunt_json_log log = { .source = source, .reason = reason, .bytes = reason ? reason_bytes : 0 };
+	struct owned *o = calloc(1, sizeof(*o) + strlen(source) + 1);
+	const char *nccl;
+	json_t *root;
+	int err;
+
+	if (log.bytes)
+		*reason = '\0';
+	if (!o)
+		return shunt_json_fail(&log, ENOMEM, "no memory");
+	strcpy(o->source, source);
+	o->tuning.source = o->source;
+	if (bytes > SHUNT_TUNING_MAX_BYTES) {
+		shunt_json_fail(&log, EFBIG, "%zu bytes, expected at most %u", bytes, SHUNT_TUNING_MAX_BYTES);
+		goto err_free;
+	}
+	root = shunt_json_parse(&log, text, bytes);
+	if (!root)
+		goto err_free;
+	if (json_is_object(root) && version_read(&log, root) && machine_read(&log, root, &o->tuning.machine) &&
+	    rows_read(&log, root, &o->tuning)) {
+		o->tuning.vs_nccl = json_object_get(root, "nccl") && shunt_json_string(&log, root, "", "nccl", &nccl);
+		err = log.err ? 0 : shunt_tuning_finalize(&o->tuning);
+		if (err == -EINVAL)
+			shunt_json_fail(&log, EINVAL, "two rows of one kind have the same upto");
+		else if (err)
+			shunt_json_fail(&log, ENOMEM, "no memory");
+	} else if (!json_is_object(root)) {
+		shunt_json_fail(&log, EINVAL, "not an object");
+	}
+	json_decref(root);
+	if (log.err)
+		goto err_free;
+	*t_p = &o->tuning;
+	return 0;
+err_free:
+	shunt_tuning_free(&o->tuning);
+	return -log.err;
+}
+
+int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
+{
+	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = reason ? reason_bytes : 0 };
+	/* Not to wait for a writer if it is a pipe. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
+	size_t n = 0, room;
+	struct stat st;
+	char *text;
+
+	if (fd < 0)
+		return shunt_json_fail(&log, errno, "cannot be opened: %s", strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		err = shunt_json_fail(&log, EINVAL, "not a regular file");
+		goto out_close;
+	}
+	/* One byte more, so that a file that is too long is seen to be. */
+	room = (uint64_t)st.st_size < SHUNT_TUNING_MAX_BYTES ? (size_t)st.st_size : SHUNT_TUNING_MAX_BYTES + 1;
+	text = malloc(room + 1);
+	if (!text) {
+		err = shunt_json_fail(&log, ENOMEM, "no memory");
+		goto out_close;
+	}
+	while (n < room) {
+		ssize_t got = read(fd, text + n, room - n);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			err = shunt_json_fail(&log, errno, "cannot be read: %s", strerror(errno));
+		if (got <= 0)
+			break; /* shorter by now: judged as what it is */
+		n += (size_t)got;
+	}
+	if (!err)
+		err = shunt_tuning_parse(path, text, n, t_p, reason, reason_bytes);
+	free(text);
+out_close:
+	close(fd);
+	return err;
+}
+
+void shunt_tuning_free(struct shunt_tuning *t)
+{
+	if (!t)
+		return;
+	free(t->rows);
+	free(t); /* the first member of what it lies in */
+}

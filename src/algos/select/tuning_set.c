@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* Which tuning files there are, and which of them is for this machine. */
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/select/tuning.h"
+#include "base/config.h"
+#include "base/files.h"
+#include "base/log.h"
+
+enum { MAX_FILES = 256 };
+
+static void add_file(void *ctx, const char *path)
+{
+	struct shunt_tuning_set *set = ctx;
+	struct shunt_tuning *t, **tables;
+	char reason[512];
+
+	if (set->n == MAX_FILES) {
+		shunt_warn("tuning file refused: %s: there are more than %d", path, MAX_FILES);
+		return;
+	}
+	if (shunt_tuning_read(path, &t, reason, sizeof(reason))) {
+		shunt_warn("tuning file refused: %s", reason);
+		return;
+	}
+	tables = reallocarray(set->tables, set->n + 1, sizeof(struct shunt_tuning *));
+	if (!tables) {
+		shunt_tuning_free(t);
+		return;
+	}
+	set->tables = tables;
+	set->tables[set->n++] = t;
+	shunt_info(SHUNT_LOG_INIT, "tuning file %s: for %d ranks on %s", path, t->machine.nranks, t->machine.gpu);
+}
+
+void shunt_tuning_set_load(struct shunt_tuning_set *set, const char *list, const char *cache_dir)
+{
+	const struct shunt_files files = { .what = "tuning", .one = "tuning file", .add = add_file, .ctx = set };
+	char path[PATH_MAX];
+
+	*set = (struct shunt_tuning_set){ 0 };
+	if (!strcmp(list, "none"))
+		return;
+	shunt_files_list(&files, list);
+	if (shunt_files_cache(cache_dir, "tuning", path, sizeof(path)))
+		shunt_files_path(&files, path, false);
+	set->warned = calloc(set->n ? set->n : 1, sizeof(*set->warned));
+	if (!set->warned)
+		shunt_tuning_set_finish(set);
+}
+
+void shunt_tuning_set_finish(struct shunt_tuning_set *set)
+{
+	for (size_t i = 0; i < set->n; i++)
+		shunt_tuning_free(set->tables[i]);
+	free(set->tables);
+	free(set->warned);
+	*set = (struct shunt_tuning_set){ 0 };
+}
+
+static struct shunt_tuning_set process;
+static pthread_once_t process_once = PTHREAD_ONCE_INIT;
+
+static void process_load(void)
+{
+	shunt_tuning_set_load(&process, shunt_config()->tuning_file, shunt_config()->cache_dir);
+}
+
+struct shunt_tuning_set *shunt_tuning_files(void)
+{
+	pthread_once(&process_once, process_load);
+	return &process;
+}
+
+void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
+{
+	*m = (struct shunt_machine){ .cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim };
+	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim numbers its devices */
+}
+
+static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)
+{
+	return a->nranks == b->nranks && a->sim == b->sim && a->cc == b->cc && a->driver == b->driver &&
+	    !strcmp(a->gpu, b->gpu);
+}
+
+static void warn_mismatch(const struct shunt_tuning *t, const struct shunt_machine *m)
+{
+	if (same_machine(&t->machine, m))
+		shunt_warn("tuning file refused: %s: it was made without the real NCCL, and here is one; the built-in "
+		           "table is used (run `shunt tune` here)",
+		    t->source);
+	else
+		shunt_warn("tuning file refused: %s: it was made on %s (compute capability %u.%u, driver for CUDA "
+		           "%u.%u), and this is %s (%u.%u, "
+		           "CUDA %u.%u); the built-in table is used (run `shunt tune` here)",
+		    t->source, t->machine.gpu, t->machine.cc / 10, t->machine.cc % 10, t->machine.driver / 1000,
+		    t->machine.driver % 1000 / 10, m->gpu, m->cc / 10, m->cc % 10, m->driver / 1000,
+		    m->driver % 1000 / 10);
+}
+
+const struct shunt_tuning *shunt_tuning_match(
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool logs)
+{
+	for (size_t i = 0; i < set->n; i++)
+		if (same_machine(&set->tables[i]->machine, m) && (standalone || m->sim || set->tables[i]->vs_nccl))
+			return set->tables[i];
+	for (size_t i = 0; i < set->n && logs; i++)
+		if (set->tables[i]->machine.nranks == m->nranks &&
+		    !__atomic_exchange_n(&set->warned[i], true, __ATOMIC_RELAXED))
+			warn_mismatch(set->tables[i], m);
+	return NULL;
+}

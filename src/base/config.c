@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/config.h"
+#include <ctype.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/config_types.h"
+#include "base/env.h"
+#include "base/hash.h"
+#include "base/process.h"
+
+struct row {
+	const char *name;
+	const struct shunt_config_type *type;
+	const char *def;
+	size_t offset; /* in struct shunt_settings */
+	const char *aliases;
+	const char *doc;
+};
+
+static const struct row rows[] = {
+#define CFG(name, type, def, field, aliases, doc) \
+	{ "SHUNT_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, config.field), aliases, doc },
+#include "base/config.def"
+#undef CFG
+#define CFG(name, type, def, field, aliases, doc) \
+	{ "NCCL_" #name, &shunt_type_##type, def, offsetof(struct shunt_settings, nccl.field), aliases, doc },
+#include "base/nccl_env.def"
+#undef CFG
+};
+#define NROWS (sizeof(rows) / sizeof(rows[0]))
+_Static_assert(NROWS <= SHUNT_CONFIG_MAX_ROWS, "raise SHUNT_CONFIG_MAX_ROWS");
+
+static const struct {
+	const char *name;
+	unsigned low, high;
+} bounds[] = {
+	{ "SHUNT_SIM_DEVICES", 1, 8 },
+};
+#define NBOUNDS (sizeof(bounds) / sizeof(bounds[0]))
+
+/* Names that are not ours to parse but no mistake either: read by the command. */
+static const char *const other_names[] = { "SHUNT_LIB" };
+
+/* Collectives for which NCCL chooses among algorithms and protocols; the rest are made of sends and receives. */
+#define CLAIMABLE \
+	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | \
+	    1u << SHUNT_REDUCESCATTER)
+
+/* Takes the value of one variable if it is set and sound. */
+static bool take_value(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
+{
+	void *value = (char *)s + row->offset;
+	size_t b = 0;
+	int err;
+
+	if (!text || !*text)
+		return false;
+	err = row->type->parse(text, value);
+	if (err == -ENOMEM)
+		return false;
+	while (b < NBOUNDS && strcmp(bounds[b].name, row->name))
+		b++;
+	if (b < NBOUNDS && (err || *(unsigned *)value < bounds[b].low || *(unsigned *)value > bounds[b].high)) {
+		shunt_warn("%s=%s is not a number from %u to %u; using the default %s", name, text, bounds[b].low,
+		    bounds[b].high, row->def);
+		row->type->parse(row->def, value);
+		return false;
+	}
+	if (err)
+		shunt_warn("%s=%s is not %s; using the default %s", name, text, row->type->accepts, row->def);
+	return !err;
+}
+
+static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(void *arg, const char *name), void *arg)
+{
+	const struct row *row = &rows[i];
+	const char *alias = row->aliases, *text = get(arg, row->name);
+	char name[64];
+
+	snprintf(s->source[i], sizeof(s->source[i]), "default");
+	if (row->type == &shunt_type_str)
+		*(const char **)((char *)s + row->offset) = row->def;
+	else
+		row->type->parse(row->def, (char *)s + row->offset);
+	snprintf(name, sizeof(name), "%s", row->name);
+	while ((!text || !*text) && *alias) {
+		size_t n = strcspn(alias, " ");
+
+		snprintf(name, sizeof(name), "%.*s", (int)n, alias);
+		text = get(arg, name);
+		alias += n + (alias[n] == ' ');
+	}
+	if (take_value(s, row, name, text))
+		snprintf(s->source[i], sizeof(s->source[i]), "%s", name);
+}
+
+/* Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. */
+static unsigned edit_distance(const char *a, const char *b)
+{
+	enum { MAX = 48 };
+	unsigned d[MAX + 1][MAX + 1];
+	size_t na = strlen(a), nb = strlen(b);
+
+	if (na > MAX || nb > MAX)
+		return MAX;
+	for (size_t i = 0; i <= na; i++) {
+		for (size_t j = 0; j <= nb; j++) {
+			unsigned best;
+
+			if (!i || !j) {
+				d[i][j] = (unsigned)(i + j);
+				continue;
+			}
+			best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+			best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+			best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			    d[i - 2][j - 2] + 1 < best)
+				best = d[i - 2][j - 2] + 1;
+			d[i][j] = best;
+		}
+	}
+	return d[na][nb];
+}
+
+bool shunt_config_knows(const char *name, const char **nearest_p)
+{
+	const char *nearest = NULL;
+	unsigned best = 0;
+
+	for (size_t i = 0; i < sizeof(other_names) / sizeof(other_names[0]); i++)
+		if (!strcmp(name, other_names[i]))
+			return true;
+	for (size_t i = 0; i < NROWS; i++) {
+		unsigned d;
+
+		if (strncmp(rows[i].name, "SHUNT_", 6))
+			continue;
+		d = edit_distance(name, rows[i].name);
+		if (d == 0)
+			return true;
+		if (!nearest || d < best) {
+			nearest = rows[i].name;
+			best = d;
+		}
+	}
+	/* A guess that changes more than every third letter after the prefix is no help. */
+	*nearest_p = nearest && best * 3 <= strlen(nearest) - 6 + 2 ? nearest : NULL;
+	return false;
+}
+
+static void check_name(const char *name)
+{
+	const char *nearest;
+
+	if (shunt_config_knows(name, &nearest))
+		return;
+	if (nearest)
+		shunt_warn("unknown variable %s (maybe %s?)", name, nearest);
+	else
+		shunt_warn("unknown variable %s (shunt info lists those that exist)", name);
+}
+
+static void check_names(char *const *names)
+{
+	for (; *names; names++) {
+		char name[128];
+
+		if (strncmp(*names, "SHUNT_", 6))
+			continue;
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*names, "="), *names);
+		check_name(name);
+	}
+}
+
+/* bad: the first name that is none, cut if longer. */
+static uint32_t parse_forced(const char *list, const char *variable, char *bad, size_t bytes)
+{
+	uint32_t mask = 0;
+
+	while (*list) {
+		size_t n = strcspn(list, ",;");
+		int kind = shunt_kind_find(list, n);
+
+		if (kind >= 0)
+			mask |= 1u << kind;
+		else if (shunt_names_equal(list, n, "all"))
+			mask |= (1u << SHUNT_NKINDS) - 1;
+		else if (!shunt_names_equal(list, n, "") && !shunt_names_equal(list, n, "none")) {
+			if (!*bad)
+				snprintf(bad, bytes, "%.*s", (int)n, list);
+			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, "
+			            "allgather, "
+			            "reducescatter, "
+			            "alltoall, gather, scatter, send and recv",
+			    variable, (int)n, list);
+		}
+		list += n + (list[n] != '\0');
+	}
+	return mask;
+}
+
+/* Sections between semicolons; one with "function:" in front is for that function, one without is for all. */
+static uint32_t parse_claims(const char *text)
+{
+	uint32_t mask = 0;
+
+	while (*text) {
+		size_t n = strcspn(text, ";"), head = strcspn(text, ":;");
+		int kind;
+
+		if (shunt_names_equal(text, n, "")) {
+			;
+		} else if (head < n) {
+			kind = shunt_kind_find(text, head);
+			if (kind >= 0 && !shunt_names_equal(text + head + 1, n - head - 1, ""))
+				mask |= (1u << kind) & CLAIMABLE;
+		} else {
+			mask |= CLAIMABLE;
+		}
+		text += n + (text[n] != '\0');
+	}
+	return mask;
+}
+
+static unsigned limit_min(int a, int b)
+{
+	if (a <= 0 || b <= 0)
+		return (unsigned)(a > 0 ? a : b > 0 ? b : 0);
+	return (unsigned)(a < b ? a : b);
+}
+
+static uint64_t fingerprint(const struct shunt_settings *s)
+{
+	const uint32_t values[] = { s->forced, s->claimed, (uint32_t)s->config.device, s->config.check,
+		s->config.deterministic, limit_min(s->nccl.max_ctas, s->nccl.max_nchannels) };
+
+	return shunt_fnv1a(shunt_fnv1a(0, values, sizeof(values)), s->config.algo, strlen(s->config.algo));
+}
+
+static size_t row_index(const char *name)
+{
+	size_t i = 0;
+
+	while (strcmp(rows[i].name, name))
+		i++;
+	return i;
+}
+
+void shunt_settings_parse(
+    struct shunt_settings *s, const char *(*get)(void *arg, const char *name), void *arg, char *const *names)
+{
+	*s = (struct shunt_settings){ 0 };
+	for (size_t i = 0; i < NROWS; i++)
+		parse_row(s, i, get, arg);
+	s->forced = parse_forced(
+	    s->config.force_nccl, s->source[row_index("SHUNT_FORCE_NCCL")], s->forced_bad, sizeof(s->forced_bad));
+	s->claimed = parse_claims(s->nccl.algo) | parse_claims(s->nccl.proto);
+	s->fingerprint = fingerprint(s);
+	if (names)
+		check_names(names);
+}
+
+void shunt_settings_finish(struct shunt_settings *s)
+{
+	/* Defaults are literals. */
+	for (size_t i = 0; i < NROWS; i++)
+		if (rows[i].type == &shunt_type_str && strcmp(s->source[i], "default"))
+			free(*(char **)((char *)s + rows[i].offset));
+}
+
+bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_config_row *row)
+{
+	if (i >= NROWS)
+		return false;
+	*row = (struct shunt_config_row){ rows[i].name, rows[i].type->name, rows[i].def, rows[i].aliases,
+		rows[i].type->accepts, rows[i].doc, s->source[i], "" };
+	rows[i].type->show((const char *)s + rows[i].offset, row->value, sizeof(row->value));
+	return true;
+}
+
+/* The process's own settings. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct shunt_settings process;
+
+static const char *get_env(void *arg, const char *name)
+{
+	return shunt_env(name);
+}
+
+static void parse_process(void)
+{
+	/*
+	 * The program's: where the library is opened with RTLD_DEEPBIND, as by our own tools, environ is libc's copy,
+	 * which nobody fills.
+	 */
+	void *program = dlopen(NULL, RTLD_LAZY);
+	char ***names = program ? dlsym(program, "environ") : NULL;
+
+	shunt_process_reserve_stdio();
+	shunt_settings_parse(&process, get_env, NULL, names ? *names : environ);
+	if (program)
+		dlclose(program);
+	for (size_t i = 0; i < NROWS; i++)
+		if (strcmp(process.source[i], "default") && shunt_env_from_file(rows[i].name))
+			snprintf(process.source[i], sizeof(process.source[i]), "%s in NCCL's configuration file",
+			    rows[i].name);
+}
+
+static const struct shunt_settings *settings(void)
+{
+	pthread_once(&once, parse_process);
+	return &process;
+}
+
+const struct shunt_config *shunt_config(void)
+{
+	return &settings()->config;
+}
+
+const struct shunt_nccl_env *shunt_nccl_env(void)
+{
+	return &settings()->nccl;
+}
+
+enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind)
+{
+	const struct shunt_settings *s = settings();
+
+	return s->forced >> kind & 1 ? SHUNT_REASON_FORCED :
+	    s->claimed >> kind & 1   ? SHUNT_REASON_NCCL_ENV :
+	                               SHUNT_REASON_NONE;
+}
+
+bool shunt_nccl_env_forbids_p2p(void)
+{
+	const struct shunt_nccl_env *nccl = &settings()->nccl;
+
+	return nccl->p2p_disable || !strcasecmp(nccl->p2p_level, "LOC") || !strcmp(nccl->p2p_level, "0");
+}
+
+unsigned shunt_nccl_env_max_ctas(void)
+{
+	return limit_min(shunt_nccl_env()->max_ctas, shunt_nccl_env()->max_nchannels);
+}
+
+uint64_t shunt_config_fingerprint(void)
+{
+	return settings()->fingerprint;
+}
+
+size_t shunt_config_nrows(void)
+{
+	return NROWS;
+}
+
+bool shunt_config_row(size_t i, struct shunt_config_row *row)
+{
+	return shunt_settings_row(settings(), i, row);
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/config_types.h"
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include "base/config.h"
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+/* A non-negative decimal number and an optional unit, nothing else but space around them. */
+static int parse_scaled(const char *text, const struct unit *units, uint64_t limit, uint64_t *value_p)
+{
+	char *end;
+	uint64_t n, factor = 0;
+	size_t len;
+
+	while (isspace((unsigned char)*text))
+		text++;
+	if (!isdigit((unsigned char)*text))
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (errno)
+		return -EINVAL;
+	while (isspace((unsigned char)*end))
+		end++;
+	for (len = strlen(end); len && isspace((unsigned char)end[len - 1]);)
+		len--;
+	for (; units->name && !factor; units++)
+		if (strlen(units->name) == len && !strncasecmp(units->name, end, len))
+			factor = units->factor;
+	if (!factor || n > limit / factor)
+		return -EINVAL;
+	*value_p = n * factor;
+	return 0;
+}
+
+static int parse_name(const char *const *names, const char *text)
+{
+	for (int i = 0; names[i]; i++)
+		if (!strcasecmp(names[i], text))
+			return i;
+	return -EINVAL;
+}
+
+static int parse_bool(const char *text, void *value)
+{
+	static const char *const names[] = { "0", "1", "no", "yes", "off", "on", "false", "true", "n", "y", NULL };
+	int i = parse_name(names, text);
+
+	if (i < 0)
+		return i;
+	*(bool *)value = i & 1;
+	return 0;
+}
+
+static void show_bool(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%d", *(const bool *)value);
+}
+
+static int parse_uint(const char *text, void *value)
+{
+	static const struct unit plain[] = { { "", 1 }, { NULL, 0 } };
+	uint64_t n;
+	int err = parse_scaled(text, plain, UINT_MAX, &n);
+
+	if (!err)
+		*(unsigned *)value = (unsigned)n;
+	return err;
+}
+
+static void show_uint(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%u", *(const unsigned *)value);
+}
+
+/* As NCCL reads its integers: any base that C knows, signed, and what stands behind the digits does not count. */
+static int parse_int(const char *text, void *value)
+{
+	char *end;
+	long long n;
+
+	errno = 0;
+	n = strtoll(text, &end, 0);
+	if (errno || end == text || n < INT_MIN || n > INT_MAX)
+		return -EINVAL;
+	*(int *)value = (int)n;
+	return 0;
+}
+
+static void show_int(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%d", *(const int *)value);
+}
+
+static int parse_size(const char *text, void *value)
+{
+	static const struct unit units[] = { { "", 1 }, { "b", 1 }, { "k", UINT64_C(1) << 10 },
+		{ "m", UINT64_C(1) << 20 }, { "g", UINT64_C(1) << 30 }, { "t", UINT64_C(1) << 40 },
+		{ "kb", UINT64_C(1) << 10 }, { "mb", UINT64_C(1) << 20 }, { "gb", UINT64_C(1) << 30 },
+		{ "tb", UINT64_C(1) << 40 }, { "kib", UINT64_C(1) << 10 }, { "mib", UINT64_C(1) << 20 },
+		{ "gib", UINT64_C(1) << 30 }, { "tib", UINT64_C(1) << 40 }, { NULL, 0 } };
+
+	return parse_scaled(text, units, UINT64_MAX, value);
+}
+
+static void show_size(const void *value, char *text, size_t bytes)
+{
+	static const char suffix[] = "\0kmgt";
+	uint64_t n = *(const uint64_t *)value;
+	int i = 0;
+
+	for (; n && n % 1024 == 0 && i < 4; i++)
+		n /= 1024;
+	snprintf(text, bytes, "%" PRIu64 "%.1s", n, &suffix[i]);
+}
+
+static int parse_ms(const char *text, void *value)
+{
+	static const struct unit units[] = { { "", 1000 }, { "ms", 1 }, { "s", 1000 }, { "m", 60 * 1000 },
+		{ "min", 60 * 1000 }, { "h", 3600 * 1000 }, { NULL, 0 } };
+	uint64_t n;
+	int err = parse_scaled(text, units, INT64_MAX, &n);
+
+	if (!err)
+		*(int64_t *)value = (int64_t)n;
+	return err;
+}
+
+static void show_ms(const void *value, char *text, size_t bytes)
+{
+	int64_t n = *(const int64_t *)value;
+
+	if (n == 0 || n % 1000)
+		snprintf(text, bytes, "%" PRId64 "%s", n, n ? "ms" : "");
+	else if (n % 60000)
+		snprintf(text, bytes, "%" PRId64 "s", n / 1000);
+	else if (n % 3600000)
+		snprintf(text, bytes, "%" PRId64 "m", n / 60000);
+	else
+		snprintf(text, bytes, "%" PRId64 "h", n / 3600000);
+}
+
+/* The string becomes the settings' own. */
+static int parse_str(const char *text, void *value)
+{
+	char *copy = strdup(text);
+
+	if (!copy)
+		return -ENOMEM;
+	*(const char **)value = copy;
+	return 0;
+}
+
+static void show_str(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", *(const char *const *)value);
+}
+
+static const char *const device_names[] = { "auto", "cuda", "sim", NULL };
+
+static int parse_device(const char *text, void *value)
+{
+	int i = parse_name(device_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_device_choice *)value = (enum shunt_device_choice)i;
+	return 0;
+}
+
+static void show_device(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", device_names[*(const enum shunt_device_choice *)value]);
+}
+
+static int parse_loglevel(const char *text, void *value)
+{
+	int i = parse_name(shunt_loglevel_names, text);
+
+	if (i < 0)
+		return i;
+	*(enum shunt_loglevel *)value = (enum shunt_loglevel)i;
+	return 0;
+}
+
+static void show_loglevel(const void *value, char *text, size_t bytes)
+{
+	snprintf(text, bytes, "%s", shunt_loglevel_names[*(const enum shunt_loglevel *)value]);
+}
+
+const struct shunt_config_type shunt_type_bool = { "bool", "0 or 1 (no, yes, off, on, false, true)", parse_bool,
+	show_bool };
+const struct shunt_config_type shunt_type_uint = { "uint", "a number from 0", parse_uint, show_uint };
+const struct shunt_config_type shunt_type_int = { "int", "a whole number", parse_int, show_int };
+const struct shunt_config_type shunt_type_size = { "size", "a size (bytes, or a number with k, m, g or t)", parse_size,
+	show_size };
+const struct shunt_config_type shunt_type_ms = { "ms", "a time (seconds, or a number with ms, s, m or h)", parse_ms,
+	show_ms };
+const struct shunt_config_type shunt_type_str = { "str", "a text", parse_str, show_str };
+const struct shunt_config_type shunt_type_device = { "device", "one of auto, cuda, sim", parse_device, show_device };
+const struct shunt_config_type shunt_type_loglevel = { "loglevel", "one of auto, none, error, warn, info, trace",
+	parse_loglevel, show_loglevel };

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_BASE_CONFIG_TYPES_H
+#define SHUNT_BASE_CONFIG_TYPES_H
+/* How a value of each type is read from text and shown as text. Internal to config.c. */
+#include <stddef.h>
+
+struct shunt_config_type {
+	const char *name;
+	const char *accepts;                         /* completes "... is not" */
+	int (*parse)(const char *text, void *value); /* 0 or -EINVAL, value untouched then; str: -ENOMEM */
+	void (*show)(const void *value, char *text, size_t bytes);
+};
+
+extern const struct shunt_config_type shunt_type_bool, shunt_type_uint, shunt_type_int, shunt_type_size, shunt_type_ms,
+    shunt_type_str, shunt_type_device, shunt_type_loglevel;
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/id.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
+{
+	uint8_t mac[SHUNT_MAC_BYTES], key[32];
+	uint64_t numbers[2] = { a, b };
+	struct shunt_id id;
+
+	/* The secret may be of any length: hash it to a key first. */
+	static const uint8_t zero[32];
+	shunt_mac(key, zero, sizeof(zero), "shunt id secret", secret, bytes, NULL, 0);
+	shunt_mac(mac, key, sizeof(key), tag, numbers, sizeof(numbers), NULL, 0);
+	memcpy(id.b, mac, sizeof(id.b));
+	return id;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_BASE_IO_H
+#define SHUNT_BASE_IO_H
+/*
+ * Waiting on sockets with a deadline and a cancel flag. Sockets must be non-blocking. A deadline is a value of
+ * shunt_now_ms(), SHUNT_NEVER for none. cancel may be NULL; another thread's store of nonzero is noticed within 50 ms.
+ */
+#include <poll.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SHUNT_NEVER INT64_MAX
+
+int64_t shunt_now_ms(void); /* monotonic */
+/* now + ms; SHUNT_NEVER for ms <= 0. */
+int64_t shunt_deadline_ms(int64_t ms);
+
+/* Number of ready entries (at least 1), -ETIMEDOUT, -ECANCELED or another -errno. n may be 0: then it sleeps. */
+int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_int *cancel);
+/* Exactly bytes: 0, -EOWNERDEAD when the other side is gone, or as shunt_io_poll. */
+int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
+int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
+/* Closes those that are not -1. */
+void shunt_io_close_all(const int *fds, int n);
+/* A socket's error as ours: everything that means "the other side is gone" is -EOWNERDEAD. err is positive. */
+int shunt_io_error(int err);
+#endif

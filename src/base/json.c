@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/json.h"
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* A plan needs 11 levels. What is unknown is ignored, and may be somewhat deeper. */
+#define MAX_DEPTH 64
+/*
+ * An object or array costs the parser some 300 bytes, so text that is nothing but brackets is refused. Plans have one
+ * per 12 bytes.
+ */
+#define BYTES_PER_BRACKET 6
+
+/*
+ * jansson has no unsigned 64-bit numbers. Integers from 2^63 on are handed to it as a string that begins with this
+ * character, which is refused, plain or escaped, in a plan's own strings.
+ */
+#define BIG_MARK '\x7f'
+
+/*
+ * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then
+ * keeps it out of a shared library. The build makes the library's stdin a name for this.
+ */
+void *const shunt_json_no_stdin;
+
+int shunt_json_fail(struct shunt_json_log *log, int err, const char *fmt, ...)
+{
+	va_list ap;
+	size_t n;
+
+	if (log->err)
+		return -log->err;
+	log->err = err;
+	if (!log->bytes)
+		return -err;
+	snprintf(log->reason, log->bytes, "%s: ", log->source);
+	if (log->where)
+		log->where(log, log->reason, log->bytes);
+	n = strlen(log->reason);
+	va_start(ap, fmt);
+	vsnprintf(log->reason + n, log->bytes - n, fmt, ap);
+	va_end(ap);
+	return -err;
+}
+
+struct shunt_json_quoted shunt_json_quote(const char *text)
+{
+	struct shunt_json_quoted q;
+	size_t n = 0;
+
+	q.text[n++] = '"';
+	for (; *text && n < sizeof(q.text) - 6; text++)
+		q.text[n++] = *text >= ' ' && *text < 0x7f && *text != '"' ? *text : '?';
+	snprintf(q.text + n, sizeof(q.text) - n, "%s\"", *text ? "..." : "");
+	return q;
+}
+
+static bool is_big_integer(const char *digits, size_t n)
+{
+	return *digits != '0' && (n > 19 || (n == 19 && memcmp(digits, "9223372036854775807", 19) > 0));
+}
+
+/* The text with big integers marked, or NULL. */
+static char *mark_big_integers(struct shunt_json_log *log, const char *text, size_t bytes, size_t *out_p)
+{
+	size_t n = 0, brackets = 0, depth = 0,
+	       capacity = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
+	bool string = false;
+	char *out = malloc(capacity);
+
+	if (!out) {
+		shunt_json_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
+		return NULL;
+	}
+	if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* some editors' mark of UTF-8 */
+		text += 3;
+		bytes -= 3;
+	}
+	for (size_t i = 0; i < bytes; i++) {
+		char c = text[i];
+		size_t digits = 0;
+
+		if (string) {
+			if (c == BIG_MARK || (bytes - i >= 6 && !strncasecmp(text + i, "\\u007f", 6))) {
+				shunt_json_fail(log, EINVAL, "a string contains a DEL character");
+				goto err_free;
+			}
+			out[n++] = c;
+			if (c == '\\' && i + 1 < bytes)
+				out[n++] = text[++i];
+			else if (c == '"')
+				string = false;
+			continue;
+		}
+		if (isdigit((unsigned char)c))
+			while (i + digits < bytes && isdigit((unsigned char)text[i + digits]))
+				digits++;
+		/* Part of a fraction, an exponent or a negative number is jansson's to judge. */
+		if (digits && is_big_integer(text + i, digits) && (!i || !strchr("-+.eE", text[i - 1])) &&
+		    (i + digits == bytes || !strchr(".eE", text[i + digits]))) {
+			out[n++] = '"';
+			out[n++] = BIG_MARK;
+			memcpy(out + n, text + i, digits);
+			n += digits;
+			out[n++] = '"';
+			i += digits - 1;
+			continue;
+		}
+		if (digits) {
+			memcpy(out + n, text + i, digits);
+			n += digits;
+			i += digits - 1;
+			continue;
+		}
+		out[n++] = c;
+		string = c == '"';
+		if (c == '{' || c == '[') {
+			brackets++;
+			depth++;
+		} else if ((c == '}' || c == ']') && depth) {
+			depth--;
+		}
+		if (depth > MAX_DEPTH) {
+			shunt_json_fail(log, EINVAL, "nested more than %d deep", MAX_DEPTH);
+			goto err_free;
+		}
+	}
+	if (brackets > 64 + bytes / BYTES_PER_BRACKET) {
+		shunt_json_fail(log, EINVAL, "%zu objects and arrays in %zu bytes are no plan", brackets, bytes);
+		goto err_free;
+	}
+	*out_p = n;
+	return out;
+err_free:
+	free(out);
+	return NULL;
+}
+
+json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t bytes)
+{
+	json_error_t error;
+	json_t *root;
+	size_t n;
+	char *ready = mark_big_integers(log, text, bytes, &n);
+
+	if (!ready)
+		return NULL;
+	root = json_loadb(ready, n, JSON_REJECT_DUPLICATES, &error);
+	free(ready);
+	if (!root) {
+		bool memory = json_error_code(&error) == json_error_out_of_memory;
+
+		/* The parser quotes the text around the fault. */
+		for (char *p = error.text; *p; p++)
+			if (*p < ' ' || *p > '~')
+				*p = '?';
+		shunt_json_fail(log, memory ? ENOMEM : EINVAL, "line %d: no JSON: %s", error.line, error.text);
+	}
+	return root;
+}
+
+static const char *type_name(const json_t *v)
+{
+	static const char *const names[] = { [JSON_OBJECT] = "an object",
+		[JSON_ARRAY] = "an array",
+		[JSON_STRING] = "a string",
+		[JSON_INTEGER] = "a number",
+		[JSON_REAL] = "a fraction",
+		[JSON_TRUE] = "true",
+		[JSON_FALSE] = "false",
+		[JSON_NULL] = "null" };
+
+	return json_is_string(v) && *json_string_value(v) == BIG_MARK ? "a number" : names[json_typeof(v)];
+}
+
+/* A member, or NULL: missing, and an error if it is needed. */
+static const json_t *get_member(
+    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need)
+{
+	const json_t *v = json_object_get(object, key);
+
+	if (!v && need)
+		shunt_json_fail(log, EINVAL, "%s%s%s is missing", where, *where ? "." : "", key);
+	return v;
+}
+
+static bool fail_type(
+    struct shunt_json_log *log, const json_t *v, const char *where, const char *key, const char *expected)
+{
+	shunt_json_fail(
+	    log, EINVAL, "%s%s%s is %s, expected %s", where, *where && *key ? "." : "", key, type_name(v), expected);
+	return false;
+}
+
+static bool fail_range(struct shunt_json_log *log, const char *where, const char *key, const char *value,
+    const char *low, const char *high)
+{
+	bool one = !strcmp(low, high);
+
+	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected %s%s%s", where, *where && *key ? "." : "", key, value, low,
+	    one ? "" : " to ", one ? "" : high);
+	return false;
+}
+
+/*
+ * An integer of any sign and up to 64 bits: negative, or magnitude in *value_p. False: not an integer; *huge_p: of more
+ * bits.
+ */
+static bool parse_integer(const json_t *v, bool *negative_p, uint64_t *value_p, bool *huge_p)
+{
+	*negative_p = *huge_p = false;
+	if (json_is_integer(v)) {
+		json_int_t i = json_integer_value(v);
+
+		*negative_p = i < 0;
+		*value_p = i < 0 ? -(uint64_t)i : (uint64_t)i;
+		return true;
+	}
+	if (json_is_string(v) && *json_string_value(v) == BIG_MARK) {
+		errno = 0;
+		*value_p = strtoull(json_string_value(v) + 1, NULL, 10);
+		*huge_p = errno != 0;
+		return true;
+	}
+	return false;
+}
+
+static bool read_uint(struct shunt_json_log *log, const json_t *v, const char *where, const char *key, uint64_t low,
+    uint64_t high, uint64_t *value_p)
+{
+	char text[32], from[24], to[24];
+	bool negative, huge;
+	uint64_t value = 0;
+
+	if (!parse_integer(v, &negative, &value, &huge))
+		return fail_type(log, v, where, key, "a whole number");
+	if (negative || huge || value < low || value > high) {
+		if (huge)
+			snprintf(text, sizeof(text), "more than 64 bits");
+		else
+			snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : "", value);
+		snprintf(from, sizeof(from), "%" PRIu64, low);
+		snprintf(to, sizeof(to), "%" PRIu64, high);
+		return fail_range(log, where, key, text, from, to);
+	}
+	*value_p = value;
+	return true;
+}
+
+bool shunt_json_uint(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, uint64_t low,
+    uint64_t high, bool need, uint64_t def, uint64_t *value_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+
+	*value_p = def;
+	return v ? read_uint(log, v, where, key, low, high, value_p) : !need;
+}
+
+bool shunt_json_uint_at(struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, uint64_t low,
+    uint64_t high, uint64_t *value_p)
+{
+	char place[64];
+
+	snprintf(place, sizeof(place), "%s[%u]", where, i);
+	*value_p = 0;
+	return read_uint(log, json_array_get(array, i), place, "", low, high, value_p);
+}
+
+bool shunt_json_int(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, int64_t low,
+    int64_t high, bool need, int64_t def, int64_t *value_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+	char text[32], from[24], to[24];
+	bool negative, huge;
+	uint64_t value;
+
+	*value_p = def;
+	if (!v)
+		return !need;
+	if (!parse_integer(v, &negative, &value, &huge))
+		return fail_type(log, v, where, key, "a whole number");
+	if (huge || !json_is_integer(v) || json_integer_value(v) < low || json_integer_value(v) > high) {
+		snprintf(text, sizeof(text), "%s%" PRIu64, negative ? "-" : huge ? "more than " : "", value);
+		snprintf(from, sizeof(from), "%" PRId64, low);
+		snprintf(to, sizeof(to), "%" PRId64, high);
+		return fail_range(log, where, key, text, from, to);
+	}
+	*value_p = json_integer_value(v);
+	return true;
+}
+
+bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    bool def, bool *value_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+
+	*value_p = def;
+	if (!v)
+		return !need;
+	if (!json_is_boolean(v))
+		return fail_type(log, v, where, key, "true or false");
+	*value_p = json_is_true(v);
+	return true;
+}
+
+/* A string that is the plan's own. */
+static bool is_text(const json_t *v)
+{
+	return json_is_string(v) && *json_string_value(v) != BIG_MARK;
+}
+
+bool shunt_json_word(struct shunt_json_log *log, const json_t *object, const char *where, const char *key,
+    const char *const *names, bool need, unsigned def, unsigned *value_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+	char list[256] = "";
+	unsigned i = 0;
+
+	*value_p = def;
+	if (!v)
+		return !need;
+	if (!is_text(v))
+		return fail_type(log, v, where, key, "a string");
+	for (; names[i]; i++) {
+		size_t n = strlen(list);
+
+		if (!strcmp(names[i], json_string_value(v))) {
+			*value_p = i;
+			return true;
+		}
+		snprintf(list + n, sizeof(list) - n, "%s%s", n ? ", " : "", names[i]);
+	}
+	shunt_json_fail(log, EINVAL, "%s%s%s is %s, expected one of %s", where, *where ? "." : "", key,
+	    shunt_json_quote(json_string_value(v)).text, list);
+	return false;
+}
+
+bool shunt_json_string(
+    struct shunt_json_log *log, const json_t *object, const char *where, const char *key, const char **value_p)
+{
+	const json_t *v = get_member(log, object, where, key, true);
+
+	*value_p = "";
+	if (!v)
+		return false;
+	if (!is_text(v))
+		return fail_type(log, v, where, key, "a string");
+	*value_p = json_string_value(v);
+	return true;
+}
+
+bool shunt_json_array(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    const json_t **array_p, uint32_t *n_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+
+	*array_p = NULL;
+	*n_p = 0;
+	if (!v)
+		return !need;
+	if (!json_is_array(v))
+		return fail_type(log, v, where, key, "an array");
+	*array_p = v;
+	*n_p = (uint32_t)json_array_size(v); /* the text is shorter than 2^32 */
+	return true;
+}
+
+bool shunt_json_object(struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need,
+    const json_t **object_p)
+{
+	const json_t *v = get_member(log, object, where, key, need);
+
+	*object_p = NULL;
+	if (!v)
+		return !need;
+	if (!json_is_object(v))
+		return fail_type(log, v, where, key, "an object");
+	*object_p = v;
+	return true;
+}
+
+bool shunt_json_object_at(
+    struct shunt_json_log *log, const json_t *array, const char *where, uint32_t i, const json_t **object_p)
+{
+	const json_t *v = json_array_get(array, i);
+	char place[64];
+
+	*object_p = v;
+	if (json_is_object(v))
+		return true;
+	snprintf(place, sizeof(place), "%s[%u]", where, i);
+	return fail_type(log, v, place, "", "an object");
+}

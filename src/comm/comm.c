@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "comm/comm_priv.h"
+#include "base/config.h"
+#include "comm/observe/fault.h"
+#include "comm/gpu.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "comm/observe/peers.h"
+#include "base/process.h"
+#include "comm/deferred_free.h"
+#include "comm/service.h"
+
+static void become_forward(struct shunt_comm *comm, const char *reason)
+{
+	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
+	atomic_store(&comm->forward_unlogged, true);
+	shunt_recorder_forward(comm->recorder, reason);
+	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+}
+
+/*
+ * Ranks that choose differently must not find each other: one that forwards a call never comes to the set-up, and the
+ * rest would wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what
+ * differs.
+ */
+static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
+{
+	if (desc->standalone)
+		return desc->id;
+	return shunt_id_derive(
+	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
+}
+
+/* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
+static bool answer_peer(struct shunt_comm *comm)
+{
+	bool again = false;
+
+	pthread_mutex_lock(&comm->lock);
+	if (comm->rank < 0 || comm->device < 0) {
+		comm->setup_wanted = true;
+	} else if (!atomic_load(&comm->error)) {
+		/*
+		 * A peer comes when all members have their sockets. A stranger may come before, and is not to end what
+		 * has not begun.
+		 */
+		again = atomic_load(&comm->state) == COMM_NEW &&
+		    shunt_rendezvous_await(comm->rendezvous, comm->nmembers, comm->nranks, 1, &comm->cancel) ==
+		        -ETIMEDOUT;
+		if (!again && shunt_gpu())
+			shunt_gpu()->device_set(comm->device);
+		if (!again)
+			shunt_comm_setup_locked(comm);
+	}
+	pthread_mutex_unlock(&comm->lock);
+	return again;
+}
+
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+	struct shunt_id rendezvous_id;
+	int err;
+
+	if (!comm)
+		return -ENOMEM;
+	shunt_process_reserve_stdio();
+	comm->pid = getpid();
+	comm->id = desc->id;
+	comm->member = desc->member;
+	comm->nmembers = desc->nmembers;
+	comm->device = -1;
+	comm->rank = comm->nranks = -1;
+	comm->recorder = shunt_recorder_create(desc->id.b);
+	comm->checks = shunt_config()->check;
+	comm->sel_key.standalone = desc->standalone;
+	comm->sel_key.deterministic = shunt_config()->deterministic;
+	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
+	comm->no_sms = desc->no_sms;
+	comm->no_clusters = desc->no_clusters;
+	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
+	pthread_mutex_init(&comm->lock, NULL);
+	shunt_symmem_init(&comm->symmem);
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		comm->mem[r].fd = -1;
+	shunt_select_check();
+
+	if (desc->forward_reason) {
+		become_forward(comm, desc->forward_reason);
+	} else if (shunt_nccl_env_forbids_p2p() && !desc->standalone) {
+		/* Set alike on all ranks or not, the missing socket tells the others. */
+		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
+	} else if (desc->nmembers > 1) {
+		rendezvous_id = rendezvous_id_of(desc);
+		err = shunt_rendezvous_bind(&rendezvous_id, desc->member, &comm->rendezvous);
+		if (err)
+			/* The peers find no socket and forward as well. */
+			become_forward(comm, "no Unix socket could be bound on one rank");
+		else if ((err = shunt_service_watch(comm, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
+			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
+	}
+	if (desc->rank >= 0)
+		shunt_comm_set_rank(comm, desc->rank, desc->nranks, desc->device);
+	*comm_p = comm;
+	return 0;
+}
+
+void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
+{
+	bool setup_wanted;
+
+	pthread_mutex_lock(&comm->lock);
+	comm->rank = rank;
+	comm->nranks = nranks;
+	comm->device = device;
+	comm->sel_key.nranks = nranks;
+	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
+	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
+		become_forward(comm, "more than 8 ranks");
+	setup_wanted = comm->setup_wanted;
+	pthread_mutex_unlock(&comm->lock);
+	if (setup_wanted)
+		shunt_service_wake(comm);
+}
+
+static void print_stats(struct shunt_comm *comm)
+{
+	char title[96];
+
+	snprintf(title, sizeof(title), "communicator %s rank %d of %d", shunt_id_text(comm->id.b).s, comm->rank,
+	    comm->nranks);
+	shunt_counters_print(&comm->counters, title);
+}
+
+/* All that is left: device memory, and the struct. */
+static void free_comm(struct shunt_comm *comm)
+{
+	pthread_mutex_lock(&comm->lock);
+	shunt_comm_teardown(comm);
+	shunt_ce_finish(comm);
+	if (comm->side_stream)
+		comm->gpu->stream_destroy(comm->device, comm->side_stream);
+	free(comm->forked.streams);
+	shunt_rendezvous_destroy(comm->rendezvous);
+	pthread_mutex_unlock(&comm->lock);
+	shunt_symmem_finish(comm);
+	pthread_mutex_destroy(&comm->lock);
+	shunt_recorder_destroy(comm->recorder);
+	free(comm);
+}
+
+/*
+ * Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank
+ * whose memory others of this process use, too.
+ */
+static bool destroy_waits(const struct shunt_comm *comm)
+{
+	bool waits = !atomic_load(&comm->cancel) && atomic_load(&comm->state) == COMM_READY;
+
+	for (int r = 0; waits && r < comm->nranks; r++)
+		waits = !comm->mem[r].borrowed;
+	return waits;
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	bool waits;
+	int device;
+
+	if (!comm || comm->pid != getpid())
+		return;
+	if (shunt_config()->stats)
+		print_stats(comm);
+	shunt_recorder_phase(comm->recorder, "destruction");
+	shunt_service_unwatch(comm);
+	if (atomic_load(
+	        &comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
+		shunt_peers_unwatch(comm);
+		pthread_mutex_lock(&comm->lock);
+		shunt_rendezvous_destroy(comm->rendezvous);
+		comm->rendezvous = NULL;
+		pthread_mutex_unlock(&comm->lock);
+	}
+	device = comm->device;
+	waits = destroy_waits(comm);
+	if (shunt_deferred_free_leave(comm)) {
+		free_comm(comm);
+	} else {
+		comm->recorder =
+		    shunt_recorder_detach(comm->recorder); /* nobody waits for it, and dumps are not to say so */
+		shunt_deferred_free_push(comm);
+	}
+	while ((comm = shunt_deferred_free_pop(device, waits)))
+		free_comm(comm);
+}
+
+bool shunt_comm_fail(struct shunt_comm *comm, int err)
+{
+	int none = 0;
+
+	if (!atomic_compare_exchange_strong(&comm->error, &none, err))
+		return false;
+	shunt_recorder_error(comm->recorder, err);
+	return true;
+}
+
+uint64_t shunt_comm_spin_limit(void)
+{
+	return (uint64_t)shunt_config()->timeout * 1000000;
+}
+
+void shunt_comm_stop_kernels(struct shunt_comm *comm)
+{
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	uint32_t one = 1;
+
+	if (!comm->words) /* kernels of one rank alone, which wait for nobody */
+		return;
+	/*
+	 * Kernels look at both at the same times; this one comes to them also where the copy has to wait until they
+	 * have ended.
+	 */
+	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
+	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+	if (comm->pid != getpid())
+		return;
+	shunt_comm_error(comm); /* why a watchdog aborts is to be told first */
+	atomic_store(&comm->cancel, 1);
+	shunt_comm_fail(comm, -ECANCELED);
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY)
+		shunt_comm_stop_kernels(comm);
+}
+
+int shunt_comm_error(struct shunt_comm *comm)
+{
+	int err = atomic_load_explicit(&comm->error, memory_order_relaxed);
+
+	if (err || atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
+		return err;
+	return shunt_fault_poll(comm);
+}
+
+void shunt_comm_log_forward(const struct shunt_comm *comm)
+{
+	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
+	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "",
+	    comm->reason);
+}
+
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
+{
+	/* What was known before any peer was asked is said when it matters for the first time. */
+	if (reason == SHUNT_REASON_COMM && comm->rank == 0 &&
+	    atomic_load_explicit(&comm->forward_unlogged, memory_order_relaxed) &&
+	    atomic_exchange(&comm->forward_unlogged, false))
+		shunt_comm_log_forward(comm);
+	if (comm->checks)
+		shunt_check_forward(comm, coll);
+	shunt_recorder_add_forward(comm->recorder, coll, reason);
+	shunt_counters_add(&comm->counters, coll->kind, NULL, reason, shunt_coll_bytes(coll));
+}
+
+int shunt_comm_rank(const struct shunt_comm *comm)
+{
+	return comm->rank;
+}
+
+int shunt_comm_nranks(const struct shunt_comm *comm)
+{
+	return comm->nranks;
+}
+
+int shunt_comm_device(const struct shunt_comm *comm)
+{
+	return comm->device;
+}
+
+size_t shunt_comm_memory(struct shunt_comm *comm)
+{
+	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
+}
+
+size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)
+{
+	return shunt_counters_list(&comm->counters, rows, cap);
+}

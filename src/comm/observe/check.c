@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/observe/check.h"
+#include "comm/comm_priv.h"
+#include "comm/gpu.h"
+#include "base/hash.h"
+
+void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+	enum shunt_capture state = SHUNT_CAPTURE_NONE;
+
+	if (shunt_kind_is_p2p(coll->kind))
+		return;
+	/* A device that does not answer says that as well where it matters. */
+	if (gpu && !gpu->stream_capture(comm->device, coll->stream, &state) && state != SHUNT_CAPTURE_NONE)
+		atomic_store(&comm->check.captured, true);
+	atomic_fetch_add(&comm->check.collectives, 1);
+}
+
+static struct shunt_check describe(const struct shunt_coll *c)
+{
+	bool reduces = shunt_kind_reduces(c->kind);
+
+	return (struct shunt_check){ .what = SHUNT_CHECK_CALLS,
+		.kind = (uint8_t)c->kind,
+		.dtype = (uint8_t)c->dtype,
+		.redop = reduces ? (uint8_t)c->redop : 0,
+		.root = shunt_kind_has_root(c->kind) ? (uint16_t)c->root : 0 };
+}
+
+void shunt_check_group(
+    struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool captured, struct shunt_kargs *base)
+{
+	uint64_t hash = 0;
+	unsigned count = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (shunt_kind_is_p2p(calls[i]->kind))
+			continue;
+		struct shunt_check c = describe(calls[i]);
+		uint64_t elements = calls[i]->count;
+
+		hash = shunt_fnv1a(shunt_fnv1a(hash, &c, sizeof(c)), &elements, sizeof(elements));
+		if (!count++) {
+			base->check = c;
+			base->count = elements;
+		}
+	}
+	if (!count)
+		return;
+	if (captured)
+		atomic_store(&comm->check.captured, true);
+	base->check.what |= atomic_load(&comm->check.captured) ? 0 : SHUNT_CHECK_NUMBERED;
+	base->check.calls = count < UINT16_MAX ? (uint16_t)count : UINT16_MAX;
+	base->check.number = atomic_fetch_add(&comm->check.collectives, count) + 1;
+	base->check.hash = (uint32_t)(hash ^ hash >> 32);
+}

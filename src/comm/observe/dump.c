@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/observe/dump.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "comm/observe/check.h"
+#include "base/config.h"
+#include "base/dump_address.h"
+#include "base/log.h"
+#include "comm/observe/recorder.h"
+#include "base/thread.h"
+
+#define FORMAT 1
+#define MAX_FILES 32 /* of one process: a disk is not to be filled */
+#define ASK_TIMEOUT_MS 5000
+#define STACK_BYTES (512u << 10)
+#define HOST_PID_NAMESPACE 0xeffffffcu /* Linux has this number for it since 3.8 */
+#define PAUSE_MS 200                   /* until descriptors may be free again */
+#define DEVICE_WAIT_MS 2000            /* for the first communicator; once a device was unresponsive, for the others: */
+#define UNRESPONSIVE_WAIT_MS 50
+
+/* ---- the text */
+
+struct times {
+	uint64_t real_ns, mono_ns;
+};
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Ranks on several hosts have only the time of day in common. */
+static uint64_t time_of_day(const struct times *t, uint64_t mono_ns)
+{
+	return t->real_ns - (t->mono_ns > mono_ns ? t->mono_ns - mono_ns : 0);
+}
+
+static void put_string(FILE *f, const char *text)
+{
+	fputc('"', f);
+	for (; *text; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			fprintf(f, "\\%c", c);
+		else if (c < 0x20 || c >= 0x7f) /* a name need not be UTF-8: one byte becomes one character */
+			fprintf(f, "\\u%04x", c);
+		else
+			fputc(c, f);
+	}
+	fputc('"', f);
+}
+
+static void put_array(FILE *f, const char *name, const unsigned *values, unsigned n)
+{
+	fprintf(f, ",\n   \"%s\": [", name);
+	for (unsigned i = 0; i < n; i++)
+		fprintf(f, "%s%u", i ? ", " : "", values[i]);
+	fputc(']', f);
+}
+
+static uint64_t sum(const uint64_t *values, size_t n)
+{
+	uint64_t total = 0;
+
+	while (n--)
+		total += *values++;
+	return total;
+}
+
+/* Of an exchange: LL128 slots and chunks to or from each other rank, all channels together. Our own place holds 0. */
+static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks,
+    const struct shunt_recorder_snapshot *snapshot)
+{
+	unsigned n = (unsigned)snapshot->nranks, per_peer = SHUNT_P2P_PER_PEER(n);
+
+	fprintf(f, ", \"%s\": [", name);
+	for (unsigned r = 0; r < n; r++) {
+		unsigned at = r - (r > (unsigned)snapshot->rank); /* the table leaves our own place out */
+
+		fprintf(f, "%s%" PRIu64, r ? ", " : "",
+		    r == (unsigned)snapshot->rank ?
+		        0 :
+		        sum(lines + (size_t)at * per_peer, per_peer) + sum(chunks + (size_t)at * per_peer, per_peer));
+	}
+	fputc(']', f);
+}
+
+static void put_device(FILE *f, const struct shunt_recorder_snapshot *snapshot)
+{
+	const struct shunt_ctrl *c = snapshot->ctrl;
+	const struct shunt_progress *p = &c->progress;
+
+	fprintf(f,
+	    ",\n   \"progress\": {\"last\": %" PRIu64 ", \"captured\": %s, \"eager\": %" PRIu64
+	    ", \"replays\": %" PRIu64 ", \"running\": %s}",
+	    p->now & ~SHUNT_OP_CAPTURED, p->now & SHUNT_OP_CAPTURED ? "true" : "false", p->eager, p->replays,
+	    p->begun != p->ended ? "true" : "false");
+	fprintf(f, ",\n   \"channels\": {\"epochs\": %" PRIu64, sum(c->epoch, SHUNT_LL128_CHANNELS));
+	if (snapshot->nranks > 1 && snapshot->nranks <= SHUNT_MAX_RANKS && snapshot->rank >= 0) {
+		put_peers(f, "sent", c->ll128.sent, c->simple.sent, snapshot);
+		put_peers(f, "received", c->ll128.received, c->simple.received, snapshot);
+		put_peers(f, "taken", c->ll128.head, c->simple.head, snapshot);
+	}
+	fprintf(f, "},\n   \"aborted\": %s", c->abort ? "true" : "false");
+}
+
+static void put_operation(FILE *f, const struct shunt_operation *op, const struct shunt_recorder_snapshot *snapshot,
+    const struct times *t, bool first)
+{
+	const struct shunt_progress *progress = snapshot->ctrl ? &snapshot->ctrl->progress : NULL;
+	bool known = (unsigned)op->dtype < SHUNT_NDTYPES;
+
+	fprintf(f,
+	    "%s\n    {\"seq\": %" PRIu64 ", \"number\": %" PRIu64 ", \"kind\": \"%s\", \"count\": %" PRIu64
+	    ", \"dtype\": \"%s\"",
+	    first ? "" : ",", op->seq, op->number, shunt_kind_name(op->kind), op->count,
+	    known ? shunt_dtype_name(op->dtype) : "bytes");
+	if (shunt_kind_reduces(op->kind) && known)
+		fprintf(f, ", \"op\": \"%s\"", shunt_redop_name(op->redop));
+	if (shunt_kind_has_root(op->kind))
+		fprintf(f, ", \"root\": %d", op->root);
+	if (shunt_kind_is_p2p(op->kind))
+		fprintf(f, ", \"peer\": %d", op->root);
+	fprintf(f, ", \"path\": ");
+	put_string(f, op->path ? op->path : "nccl");
+	if (!op->path && op->reason != SHUNT_REASON_NONE)
+		fprintf(f, ", \"reason\": \"%s\"", shunt_reason_name(op->reason));
+	fprintf(f, ", \"stream\": \"0x%" PRIxPTR "\", \"time_ns\": %" PRIu64 ", \"captured\": %s, \"state\": \"%s\"}",
+	    (uintptr_t)op->stream, time_of_day(t, op->time_ns), op->captured ? "true" : "false",
+	    shunt_operation_state_name(shunt_operation_state(op, progress, &snapshot->fault)));
+}
+
+static void put_fault(FILE *f, const struct shunt_fault *fault)
+{
+	static const char *const names[] = { [SHUNT_FAULT_TIMEOUT] = "timeout",
+		[SHUNT_FAULT_ABORT] = "abort",
+		[SHUNT_FAULT_MISMATCH] = "mismatch",
+		[SHUNT_FAULT_PLACE] = "place" };
+	char mine[256], theirs[256];
+
+	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64,
+	    fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?", fault->peer,
+	    fault->op & ~SHUNT_OP_CAPTURED);
+	if (fault->set == SHUNT_FAULT_MISMATCH) {
+		shunt_check_text(&fault->mine, fault->mine_count, mine, sizeof(mine));
+		shunt_check_text(&fault->theirs, fault->theirs_count, theirs, sizeof(theirs));
+		fprintf(f, ", \"mine\": \"%s\", \"theirs\": \"%s\"}", mine, theirs);
+	} else {
+		fprintf(f, ", \"channel\": %" PRId64 ", \"expected\": %" PRIu64 ", \"seen\": %" PRIu64 "}",
+		    fault->channel == SHUNT_CHECK_CHANNEL ? (int64_t)-1 : fault->channel, fault->expected, fault->seen);
+	}
+}
+
+struct writer {
+	FILE *f;
+	struct times times;
+	struct shunt_operation *ops; /* room for a ring */
+	bool any;
+	bool unresponsive; /* a device did not answer */
+	int err;
+};
+
+static void put_operations(struct writer *w, struct shunt_recorder *rec, const struct shunt_recorder_snapshot *snapshot)
+{
+	bool first = true;
+
+	fprintf(w->f, ",\n   \"operations\": [");
+	for (int captured = 1; captured >= 0; captured--) {
+		size_t n = shunt_recorder_read(rec, captured, w->ops, SHUNT_RECORDER_OPERATIONS);
+
+		for (size_t i = 0; i < n; i++, first = false)
+			put_operation(w->f, &w->ops[i], snapshot, &w->times, first);
+	}
+	fprintf(w->f, "]}");
+}
+
+static void put_communicator(struct shunt_recorder *rec, void *arg)
+{
+	struct writer *w = arg;
+	struct shunt_recorder_snapshot snapshot;
+	FILE *f = w->f;
+	int err = shunt_recorder_snapshot(rec, w->unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot);
+
+	if (err) {
+		w->err = err;
+		return;
+	}
+	w->unresponsive |= snapshot.unresponsive;
+	fprintf(f,
+	    "%s\n  {\"id\": \"%s\", \"key\": \"%s\", \"rank\": %d, \"nranks\": %d, \"device\": %d, \"state\": \"%s\"",
+	    w->any ? "," : "", snapshot.id, snapshot.key, snapshot.rank, snapshot.nranks, snapshot.device,
+	    snapshot.forward         ? "forward" :
+	        snapshot.have_device ? "ready" :
+	                               "new");
+	w->any = true;
+	if (snapshot.forward) {
+		fprintf(f, ", \"reason\": ");
+		put_string(f, snapshot.reason);
+	}
+	if (snapshot.error)
+		fprintf(f, ", \"error\": \"%s\"",
+		    strerrorname_np(-snapshot.error) ? strerrorname_np(-snapshot.error) : "?");
+	if (snapshot.phase) {
+		fprintf(f, ",\n   \"phase\": ");
+		put_string(f, snapshot.phase);
+		fprintf(f, ", \"phase_time_ns\": %" PRIu64, time_of_day(&w->times, snapshot.phase_ns));
+	}
+	fprintf(f, ",\n   \"calls\": %" PRIu64 ", \"collectives\": %" PRIu64 ", \"captured_calls\": %" PRIu64,
+	    snapshot.calls, snapshot.collectives, snapshot.captured);
+	if (snapshot.npeers) {
+		put_array(f, "sends", snapshot.sends, snapshot.npeers);
+		put_array(f, "receives", snapshot.receives, snapshot.npeers);
+	}
+	if (snapshot.fault.set)
+		put_fault(f, &snapshot.fault);
+	if (snapshot.unresponsive)
+		fprintf(f, ",\n   \"unresponsive\": true");
+	if (snapshot.ctrl)
+		put_device(f, &snapshot);
+	put_operations(w, rec, &snapshot);
+	shunt_recorder_snapshot_finish(&snapshot);
+}
+
+static void program_name(char *name, size_t bytes)
+{
+	int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? 0 : read(fd, name, bytes - 1);
+
+	if (fd >= 0)
+		close(fd);
+	name[n > 0 ? n : 0] = '\0';
+	for (ssize_t i = 0; i + 1 < n; i++)
+		if (!name[i])
+			name[i] = ' ';
+}
+
+static void host_name(char *name, size_t bytes)
+{
+	if (gethostname(name, bytes) || !*name)
+		snprintf(name, bytes, "localhost");
+	name[bytes - 1] = '\0';
+}
+
+int shunt_dump_write(FILE *out, const char *reason)
+{
+	struct writer w = { .f = out, .times = { clock_ns(CLOCK_REALTIME), clock_ns(CLOCK_MONOTONIC) } };
+	char host[256], program[512];
+
+	w.ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*w.ops));
+	if (!w.ops)
+		return -ENOMEM;
+	host_name(host, sizeof(host));
+	program_name(program, sizeof(program));
+	fprintf(out, "{\"shunt_dump\": %d, \"version\": \"%s\", \"reason\": \"%s\", \"host\": ", FORMAT, SHUNT_VERSION,
+	    reason);
+	put_string(out, host);
+	fprintf(out, ", \"pid\": %d, \"pid_namespace\": %lu, \"program\": ", (int)getpid(),
+	    (unsigned long)shunt_dump_namespace("self"));
+	put_string(out, program);
+	fprintf(out, ",\n \"time_ns\": %" PRIu64 ",\n \"communicators\": [", w.times.real_ns);
+	shunt_recorder_visit(put_communicator, &w);
+	fprintf(out, "\n ]}\n");
+	free(w.ops);
+	return w.err;
+}
+
+/* ---- the file */
+
+/*
+ * Processes of different containers may have one host name and one pid: only on the host itself these two tell them
+ * apart.
+ */
+static void process_name(char *name, size_t bytes)
+{
+	ino_t pid_namespace = shunt_dump_namespace("self");
+	char host[256];
+
+	host_name(host, sizeof(host));
+	host[strcspn(host, "/")] = '\0';
+	if (pid_namespace && pid_namespace != HOST_PID_NAMESPACE)
+		snprintf(name, bytes, "%s-%d.%lu", host, (int)getpid(), (unsigned long)pid_namespace);
+	else
+		snprintf(name, bytes, "%s-%d", host, (int)getpid());
+}
+
+/*
+ * Gives a complete file the first name from number n on that is free. Another process of this number may have been here
+ * before, or may be here now, in another container or on another host: its file is not to be lost.
+ */
+static int publish(const char *hidden, const char *dir, const char *name, unsigned n, char *path, size_t bytes)
+{
+	for (unsigned end = n + 1000000; n < end; n++) {
+		int length = snprintf(path, bytes, "%s/shunt-%s-%u.json", dir, name, n);
+
+		if (length < 0 || (size_t)length >= bytes)
+			return -ENAMETOOLONG;
+		if (!link(hidden, path))
+			return unlink(hidden) ? -errno : 0;
+		if (errno != EEXIST && access(path, F_OK)) /* the file system has no links */
+			return rename(hidden, path) ? -errno : 0;
+	}
+	return -EEXIST;
+}
+
+static int make_dir(const char *dir)
+{
+	return mkdir(dir, 0700) && errno != EEXIST ? -errno : 0;
+}
+
+int shunt_dump_file(const char *dir, const char *reason, char *path, size_t bytes)
+{
+	static atomic_uint files;
+	char name[300], hidden[PATH_MAX];
+	unsigned n = atomic_fetch_add(&files, 1);
+	int fd, err, length;
+	FILE *f;
+
+	if (n >= MAX_FILES)
+		return -EDQUOT;
+	err = make_dir(dir);
+	if (err)
+		return err;
+	process_name(name, sizeof(name));
+	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%u.part", dir, name, n);
+	if (length < 0 || (size_t)length >= sizeof(hidden))
+		return -ENAMETOOLONG;
+	unlink(hidden); /* what another one left that died on it */
+	fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return -errno;
+	f = fdopen(fd, "w");
+	if (!f) {
+		err = -errno;
+		close(fd);
+		goto err_unlink;
+	}
+	err = shunt_dump_write(f, reason);
+	if (ferror(f) && !err)
+		err = -EIO;
+	if (fclose(f) && !err)
+		err = -errno;
+	if (!err)
+		err = publish(hidden, dir, name, n, path, bytes);
+	if (!err)
+		return 0;
+err_unlink:
+	unlink(hidden);
+	return err;
+}
+
+static void write_and_log(const char *dir, const char *reason)
+{
+	char path[PATH_MAX];
+	int err = shunt_dump_file(dir, reason, path, sizeof(path));
+
+	if (err)
+		shunt_warn("no dump of this process in %s: %s", dir,
+		    err == -EDQUOT ? "it has written enough of them" : strerror(-err));
+	else
+		shunt_banner("what this process knows of its communicators is in %s; `shunt doctor dumps` on all "
+		             "ranks' files says who waits for whom",
+		    path);
+}
+
+void shunt_dump_error(void)
+{
+	const char *dir = shunt_config()->dump_dir;
+
+	if (*dir)
+		write_and_log(dir, "error");
+}
+
+/* ---- the socket */
+
+static int make_socket(void)
+{
+	struct sockaddr_un address;
+	socklen_t bytes = shunt_dump_address(&address, geteuid(), shunt_dump_namespace("self"), getpid());
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&address, bytes) || listen(fd, 4)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* A client that does not read is given up. */
+static void send_all(int fd, const char *text, size_t bytes)
+{
+	uint64_t end = clock_ns(CLOCK_MONOTONIC) + ASK_TIMEOUT_MS * 1000000ull;
+
+	while (bytes) {
+		ssize_t n = send(fd, text, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+		struct pollfd p = { .fd = fd, .events = POLLOUT };
+
+		if (n > 0) {
+			text += n;
+			bytes -= (size_t)n;
+		} else if ((n < 0 && errno != EAGAIN && errno != EINTR) || clock_ns(CLOCK_MONOTONIC) > end ||
+		    poll(&p, 1, ASK_TIMEOUT_MS) == 0) {
+			return;
+		}
+	}
+}
+
+/* False: the connection cannot be accepted, and still waits. */
+static bool answer_client(int listener)
+{
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	struct ucred who = { .uid = (uid_t)-1 };
+	socklen_t n = sizeof(who);
+	size_t bytes = 0;
+	char *text = NULL;
+	FILE *f;
+
+	if (fd < 0)
+		return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n) || (who.uid && who.uid != geteuid()))
+		goto out;
+	f = open_memstream(&text, &bytes);
+	if (!f)
+		goto out;
+	int err = shunt_dump_write(f, "asked");
+	if (!fclose(f) && !err)
+		send_all(fd, text, bytes);
+	free(text);
+out:
+	close(fd);
+	return true;
+}
+
+/* ---- the signal */
+
+static _Atomic(pid_t) owner; /* the process whose thread serves */
+static atomic_int signal_fd = -1;
+static struct sigaction signal_before;
+
+static void on_signal(int number, siginfo_t *info, void *context)
+{
+	uint64_t one = 1;
+	/*
+	 * A child of fork() that has no communicator has its parent's descriptor: it was not the parent that was asked.
+	 */
+	int saved = errno, fd = atomic_load(&owner) == getpid() ? atomic_load(&signal_fd) : -1;
+
+	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
+		errno = 0; /* it has been asked often enough */
+	errno = saved;
+	if (signal_before.sa_flags & SA_SIGINFO)
+		signal_before.sa_sigaction(number, info, context);
+	else if (signal_before.sa_handler != SIG_DFL && signal_before.sa_handler != SIG_IGN)
+		signal_before.sa_handler(number);
+}
+
+static void catch_signal(void)
+{
+	static bool caught; /* a child of fork() inherits the handler */
+	struct sigaction action;
+
+	if (caught || sigaction(SIGUSR1, NULL, &signal_before))
+		return;
+	action = signal_before;
+	action.sa_flags = (action.sa_flags & (SA_ONSTACK | SA_NODEFER)) | SA_SIGINFO | SA_RESTART;
+	action.sa_sigaction = on_signal;
+	caught = !sigaction(SIGUSR1, &action, NULL);
+	if (!caught)
+		shunt_warn("SHUNT_DUMP_SIGNAL: SIGUSR1 cannot be caught: %m");
+}
+
+/* ---- the thread */
+
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static int listener_fd = -1;
+static char signal_dir[PATH_MAX];
+
+static void *serve(void *arg)
+{
+	struct pollfd fds[2] = { { .fd = listener_fd, .events = POLLIN },
+		{ .fd = atomic_load(&signal_fd), .events = POLLIN } };
+	int listener = fds[0].fd;
+	uint64_t times;
+
+	for (;;) {
+		if (poll(fds, 2, fds[0].fd == listener ? -1 : PAUSE_MS) < 0 && errno != EINTR)
+			return NULL;
+		if (fds[0].fd != listener) /* a signal may have cut the pause short, which does no harm */
+			fds[0] = (struct pollfd){ .fd = listener, .events = POLLIN };
+		else if (fds[0].revents & POLLIN && !answer_client(listener))
+			fds[0].fd = -1; /* out of descriptors: the connection waits, and so do we, not in a busy loop */
+		if (fds[1].revents & POLLIN && read(fds[1].fd, &times, sizeof(times)) == sizeof(times))
+			write_and_log(signal_dir, "signal");
+	}
+}
+
+static void start_locked(void)
+{
+	const struct shunt_config *config = shunt_config();
+	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
+	int err = *config->dump_dir ? make_dir(dir) : 0;
+
+	/* Now, and not when there is something to write. */
+	if (!err && *config->dump_dir && access(dir, W_OK | X_OK))
+		err = -errno;
+	if (err)
+		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, strerror(-err));
+	snprintf(signal_dir, sizeof(signal_dir), "%s", dir && *dir ? dir : "/tmp");
+	if (listener_fd >= 0) /* our parent's */
+		close(listener_fd);
+	if (atomic_load(&signal_fd) >= 0)
+		close(atomic_exchange(&signal_fd, -1));
+	listener_fd = config->doctor ? make_socket() : -1;
+	if (config->doctor && listener_fd < 0)
+		shunt_info(SHUNT_LOG_INIT, "`shunt doctor --pid` cannot ask this process: %s", strerror(-listener_fd));
+	if (config->dump_signal)
+		atomic_store(&signal_fd, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	if (listener_fd < 0 && atomic_load(&signal_fd) < 0)
+		return;
+	err = shunt_thread_start(NULL, STACK_BYTES, serve, NULL);
+	if (err) {
+		shunt_warn("no thread for dumps of this process: %s", strerror(-err));
+		return;
+	}
+	if (atomic_load(&signal_fd) >= 0)
+		catch_signal();
+}
+
+void shunt_dump_start(void)
+{
+	pid_t self = getpid();
+
+	if (atomic_load_explicit(&owner, memory_order_acquire) == self)
+		return;
+	pthread_mutex_lock(&start_lock);
+	if (atomic_load(&owner) != self)
+		start_locked();
+	atomic_store_explicit(&owner, self, memory_order_release);
+	pthread_mutex_unlock(&start_lock);
+}

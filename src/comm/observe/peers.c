@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/observe/peers.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include "comm/comm_priv.h"
+#include "comm/observe/fault.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "comm/service.h"
+
+#define POLL_MS 200
+#define DEVICE_WAIT_MS 200 /* for the first device; once one was unresponsive, for the others: */
+#define UNRESPONSIVE_WAIT_MS 20
+#define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
+
+struct process {
+	struct process *next;
+	uint64_t token; /* its own, random */
+	pid_t pid;      /* as it knows itself */
+	uint64_t key;   /* what the service reports */
+	int fd;
+	unsigned users;
+	bool dead;
+	int64_t died_ms; /* as we learnt of it */
+};
+
+struct member {
+	struct member *next;
+	struct shunt_comm *comm;
+	struct process *of[SHUNT_MAX_RANKS]; /* NULL: our own, or not watched */
+	bool failed;
+	bool driver_held;      /* nobody could see how far kernels are, and that was said */
+	uint64_t begun, ended; /* warps, as seen last */
+	int64_t since_ms;      /* when they changed */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct process *processes;
+static struct member *members;
+static uint64_t keys;
+static pid_t owner; /* a child of fork() inherits the lists, but not the communicators */
+
+int shunt_peers_self(void)
+{
+	return (int)syscall(SYS_pidfd_open, getpid(), 0);
+}
+
+/* Takes the descriptor. NULL: it is not watched. */
+static struct process *process_get(const struct shunt_peer *peer)
+{
+	struct process *p;
+
+	for (p = processes; p && p->token != peer->process; p = p->next)
+		;
+	if (p) {
+		p->users++;
+		if (peer->fd >= 0)
+			close(peer->fd);
+		return p;
+	}
+	p = peer->fd >= 0 ? calloc(1, sizeof(*p)) : NULL;
+	if (p)
+		*p = (struct process){
+			.token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd
+		};
+	if (!p || shunt_service_watch_process(p->fd, p->key)) {
+		shunt_info(SHUNT_LOG_INIT,
+		    "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only",
+		    (int)peer->pid);
+		if (peer->fd >= 0)
+			close(peer->fd);
+		free(p);
+		return NULL;
+	}
+	p->next = processes;
+	processes = p;
+	return p;
+}
+
+static void process_put(struct process *p)
+{
+	struct process **at;
+
+	if (!p || --p->users)
+		return;
+	for (at = &processes; *at != p; at = &(*at)->next)
+		;
+	*at = p->next;
+	close(p->fd);
+	free(p);
+}
+
+void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
+{
+	uint64_t self = shunt_process_token();
+	struct member *m = calloc(1, sizeof(*m));
+
+	pthread_mutex_lock(&lock);
+	if (owner != getpid()) {
+		processes = NULL;
+		members = NULL;
+		owner = getpid();
+	}
+	for (int r = 0; r < comm->nranks; r++) {
+		if (m && peers[r].process != self)
+			m->of[r] = process_get(&peers[r]);
+		else if (peers[r].fd >= 0)
+			close(peers[r].fd);
+	}
+	if (m) {
+		m->comm = comm;
+		m->next = members;
+		members = m;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_peers_unwatch(struct shunt_comm *comm)
+{
+	struct member **at, *m;
+
+	pthread_mutex_lock(&lock);
+	for (at = &members; *at && (*at)->comm != comm; at = &(*at)->next)
+		;
+	m = *at;
+	if (m) {
+		*at = m->next;
+		for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+			process_put(m->of[r]);
+		free(m);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_peers_died(uint64_t key)
+{
+	pthread_mutex_lock(&lock);
+	for (struct process *p = processes; p; p = p->next)
+		if (p->key == key) {
+			p->dead = true;
+			p->died_ms = shunt_now_ms();
+		}
+	pthread_mutex_unlock(&lock);
+}
+
+/* What it has left behind has had its time. */
+static bool long_dead(const struct member *m, int rank)
+{
+	const struct process *p = m->of[rank];
+
+	return p && p->dead && shunt_now_ms() - p->died_ms >= SHUNT_PEERS_GRACE_MS;
+}
+
+/* The lowest of them; -1: none. */
+static int first_dead(const struct member *m)
+{
+	for (int r = 0; r < m->comm->nranks; r++)
+		if (long_dead(m, r))
+			return r;
+	return -1;
+}
+
+/*
+ * Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call.
+ */
+static int awaited_rank(const struct member *m, uint64_t word)
+{
+	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
+	bool known = false;
+	int dead = first_dead(m), found = -1;
+	size_t n;
+
+	n = ops ? shunt_recorder_read(m->comm->recorder, word & SHUNT_OP_CAPTURED, ops, SHUNT_RECORDER_OPERATIONS) : 0;
+	for (size_t i = 0; i < n && found < 0; i++) {
+		const struct shunt_operation *o = &ops[i];
+
+		if (o->last != (word & ~SHUNT_OP_CAPTURED))
+			continue;
+		known = true;
+		if (!shunt_kind_is_p2p(o->kind))
+			found = dead;
+		else if (o->root >= 0 && o->root < m->comm->nranks && long_dead(m, o->root))
+			found = o->root;
+	}
+	free(ops);
+	return known ? found : dead;
+}
+
+static void fail(struct member *m, int rank, uint64_t word)
+{
+	m->failed = true;
+	shunt_fault_died(m->comm, rank, (int)m->of[rank]->pid, word);
+	shunt_comm_stop_kernels(m->comm);
+}
+
+/* An abort's limit stays. */
+static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
+{
+	__atomic_compare_exchange_n(&comm->words->limit_ns, &from, to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+/* Something holds the driver. */
+static void driver_blocked(struct member *m)
+{
+	struct shunt_comm *comm = m->comm;
+	uint64_t limit = shunt_comm_spin_limit();
+	bool pair = comm->nranks == 2;
+	int rank = first_dead(m), pid;
+
+	if (rank < 0 || m->driver_held)
+		return;
+	m->driver_held = true;
+	pid = (int)m->of[rank]->pid;
+	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from "
+	           "seeing what its kernels wait for "
+	           "(communicator %s): %s",
+	    rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
+	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
+	if (!pair)
+		return;
+	comm->lost_pid = pid;
+	atomic_store(&comm->lost, rank + 1);
+	if (!limit || limit > GRACE_NS)
+		change_limit(comm, limit, GRACE_NS);
+}
+
+/* It can be asked again: has one given up meanwhile? */
+static void driver_released(struct member *m)
+{
+	m->driver_held = false;
+	if (shunt_comm_error(m->comm))
+		m->failed = true;
+	else
+		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
+	atomic_store(&m->comm->lost, 0);
+}
+
+static void check_progress(struct member *m, const struct shunt_progress *p)
+{
+	int rank;
+
+	if (p->begun == p->ended || p->begun != m->begun || p->ended != m->ended || !m->since_ms) {
+		m->begun = p->begun;
+		m->ended = p->ended;
+		m->since_ms = shunt_now_ms();
+	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
+		rank = awaited_rank(m, p->now);
+		if (rank >= 0)
+			fail(m, rank, p->now);
+	}
+}
+
+/* True: it is to be looked at again. unresponsive: a device has not answered. */
+static bool poll_member(struct member *m, bool *unresponsive)
+{
+	struct shunt_comm *comm = m->comm;
+	struct shunt_recorder_snapshot snapshot;
+	bool dead = false;
+
+	for (int r = 0; r < comm->nranks; r++)
+		dead = dead || (m->of[r] && m->of[r]->dead);
+	if (!dead || m->failed || !comm->recorder)
+		return false;
+	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY ||
+	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
+		return true;
+	*unresponsive |= snapshot.unresponsive;
+	if (snapshot.unresponsive)
+		driver_blocked(m);
+	else if (m->driver_held)
+		driver_released(m);
+	if (snapshot.ctrl && !m->failed)
+		check_progress(m, &snapshot.ctrl->progress);
+	shunt_recorder_snapshot_finish(&snapshot);
+	return !m->failed;
+}
+
+int shunt_peers_poll(void)
+{
+	bool again = false, unresponsive = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct member *m = owner == getpid() ? members : NULL; m; m = m->next)
+		again |= poll_member(m, &unresponsive);
+	pthread_mutex_unlock(&lock);
+	return !again ? -1 : unresponsive ? 5 * POLL_MS : POLL_MS;
+}

@@ -1,0 +1,579 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/observe/recorder.h"
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "comm/observe/dump.h"
+#include "base/hash.h"
+#include "base/id.h"
+#include "base/thread.h"
+
+#define MAX_COUNTED_PEERS 1024
+#define READ_STACK_BYTES \
+	(256u << 10) /* the driver runs on it, profilers in that, and the thread-local memory of all libraries lies \
+	                there */
+
+/* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
+enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
+struct entry {
+	_Alignas(64) atomic_uint_fast64_t word[WORDS];
+};
+
+struct ring {
+	_Atomic(struct entry *) entries; /* SHUNT_RECORDER_OPERATIONS of them, from the first operation on */
+	atomic_uint_fast64_t next;
+};
+
+struct shunt_recorder {
+	struct shunt_recorder *next; /* of the list */
+	unsigned users;              /* the communicator and those who visit; under the list's lock */
+	pid_t process;               /* a child of fork() inherits the list, but not the communicators */
+	char id[9], key[17];
+	atomic_int rank, nranks, device, error;
+	atomic_uint_fast64_t calls, collectives;
+	struct ring eager, captured;
+	_Atomic(atomic_uint *) peers; /* [2][nranks]: sent to, received from; NULL: not counted */
+	_Atomic(const char *) phase;
+	atomic_uint_fast64_t phase_ns;
+
+	atomic_bool left; /* a thread that reads the device was left behind: another one would only stand beside it */
+	pthread_mutex_t reading; /* held while the device is read; taken before `lock` */
+	pthread_mutex_t lock;    /* of what follows */
+	const struct shunt_gpu_ops *gpu;
+	const struct shunt_ctrl *ctrl;
+	const struct shunt_fault *fault;
+	bool sim, forward;
+	char reason[160];
+};
+
+/* The device's words, on their way to who looks. Who comes last, the one that reads or the one that looks, frees it. */
+struct device_read {
+	struct shunt_recorder *rec;
+	pthread_mutex_t lock;
+	pthread_cond_t is_done;
+	unsigned users;
+	bool done;
+	struct shunt_ctrl *ctrl; /* NULL: could not be read */
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_recorder *list;
+
+/* Of a clock tick: a reading of the exact clock costs more than all the rest. */
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
+{
+	struct shunt_recorder *rec = calloc(1, sizeof(*rec));
+	uint8_t mac[SHUNT_MAC_BYTES];
+
+	if (!rec)
+		return NULL;
+	snprintf(rec->id, sizeof(rec->id), "%s", shunt_id_text(id).s);
+	shunt_mac(mac, id, 16, "shunt dump", NULL, 0, NULL, 0);
+	for (int i = 0; i < 8; i++)
+		snprintf(rec->key + 2 * i, 3, "%02x", mac[i]);
+	atomic_init(&rec->rank, -1);
+	atomic_init(&rec->nranks, -1);
+	atomic_init(&rec->device, -1);
+	rec->process = getpid();
+	rec->users = 1;
+	pthread_mutex_init(&rec->reading, NULL);
+	pthread_mutex_init(&rec->lock, NULL);
+	pthread_mutex_lock(&list_lock);
+	rec->next = list;
+	list = rec;
+	pthread_mutex_unlock(&list_lock);
+	shunt_dump_start();
+	return rec;
+}
+
+void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device)
+{
+	if (!rec)
+		return;
+	atomic_store(&rec->rank, rank);
+	atomic_store(&rec->device, device);
+	if (nranks > 0 && nranks <= MAX_COUNTED_PEERS && !atomic_load(&rec->peers))
+		atomic_store(&rec->peers, calloc(2 * (size_t)nranks, sizeof(atomic_uint)));
+	atomic_store(&rec->nranks, nranks); /* last: who sees it sees peers */
+}
+
+void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
+    const struct shunt_fault *fault)
+{
+	struct shunt_gpu_info info = { 0 };
+
+	if (!rec)
+		return;
+	gpu->device_info(atomic_load(&rec->device), &info);
+	pthread_mutex_lock(&rec->lock);
+	rec->gpu = gpu;
+	rec->ctrl = ctrl;
+	rec->fault = fault;
+	rec->sim = info.sim;
+	pthread_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_unready(struct shunt_recorder *rec)
+{
+	if (!rec)
+		return;
+	pthread_mutex_lock(&rec->reading);
+	pthread_mutex_lock(&rec->lock);
+	rec->ctrl = NULL;
+	rec->fault = NULL;
+	pthread_mutex_unlock(&rec->lock);
+	pthread_mutex_unlock(&rec->reading);
+}
+
+void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
+{
+	if (!rec)
+		return;
+	atomic_store_explicit(&rec->phase_ns, now_ns(), memory_order_relaxed);
+	atomic_store_explicit(&rec->phase, phase, memory_order_release);
+}
+
+void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason)
+{
+	if (!rec)
+		return;
+	pthread_mutex_lock(&rec->lock);
+	rec->forward = true;
+	snprintf(rec->reason, sizeof(rec->reason), "%s", reason);
+	pthread_mutex_unlock(&rec->lock);
+}
+
+void shunt_recorder_error(struct shunt_recorder *rec, int err)
+{
+	int none = 0;
+
+	if (rec && atomic_compare_exchange_strong(&rec->error, &none, err))
+		shunt_dump_error();
+}
+
+static void recorder_put(struct shunt_recorder *rec)
+{
+	unsigned left;
+
+	pthread_mutex_lock(&list_lock);
+	left = --rec->users;
+	pthread_mutex_unlock(&list_lock);
+	if (left)
+		return;
+	pthread_mutex_destroy(&rec->lock);
+	pthread_mutex_destroy(&rec->reading);
+	free(atomic_load(&rec->eager.entries));
+	free(atomic_load(&rec->captured.entries));
+	free(atomic_load(&rec->peers));
+	free(rec);
+}
+
+/* With the lock held; it may be off the list already. */
+static void unlist(const struct shunt_recorder *rec)
+{
+	struct shunt_recorder **at = &list;
+
+	while (*at && *at != rec)
+		at = &(*at)->next;
+	if (*at)
+		*at = rec->next;
+}
+
+struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
+{
+	bool read;
+
+	if (!rec)
+		return NULL;
+	pthread_mutex_lock(&list_lock);
+	unlist(rec);
+	read = rec->users > 1;
+	pthread_mutex_unlock(&list_lock);
+	if (read) /* of the device perhaps, which may not answer: whoever aborts is not to wait for that */
+		return rec;
+	recorder_put(rec);
+	return NULL;
+}
+
+void shunt_recorder_destroy(struct shunt_recorder *rec)
+{
+	if (!rec)
+		return;
+	shunt_recorder_unready(rec);
+	pthread_mutex_lock(&list_lock);
+	unlist(rec);
+	pthread_mutex_unlock(&list_lock);
+	recorder_put(rec);
+}
+
+/* ---- writing */
+
+static struct entry *entries_make(struct ring *ring)
+{
+	struct entry *none = NULL, *made = aligned_alloc(64, SHUNT_RECORDER_OPERATIONS * sizeof(*made));
+
+	if (!made)
+		return NULL;
+	memset(made, 0, SHUNT_RECORDER_OPERATIONS * sizeof(*made));
+	if (atomic_compare_exchange_strong(&ring->entries, &none, made))
+		return made;
+	free(made);
+	return none;
+}
+
+static uint64_t number_of(struct shunt_recorder *rec, const struct shunt_coll *coll)
+{
+	int nranks = atomic_load_explicit(&rec->nranks, memory_order_relaxed);
+	atomic_uint *peers;
+
+	if (!shunt_kind_is_p2p(coll->kind))
+		return atomic_fetch_add_explicit(&rec->collectives, 1, memory_order_relaxed) + 1;
+	peers = atomic_load_explicit(&rec->peers, memory_order_acquire);
+	if (!peers || coll->root < 0 || coll->root >= nranks)
+		return 0;
+	return atomic_fetch_add_explicit(
+	           &peers[(coll->kind == SHUNT_RECV ? nranks : 0) + coll->root], 1, memory_order_relaxed) +
+	    1;
+}
+
+static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path,
+    enum shunt_reason reason, unsigned left, bool captured)
+{
+	struct ring *ring;
+	struct entry *entries, *e;
+	uint64_t seq, number, kinds;
+
+	if (!rec)
+		return 0;
+	ring = captured ? &rec->captured : &rec->eager;
+	seq = atomic_fetch_add_explicit(&rec->calls, 1, memory_order_relaxed) + 1;
+	number = number_of(rec, coll);
+	entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
+	if (!entries && !(entries = entries_make(ring)))
+		goto out;
+	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
+	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 |
+	    (uint64_t)reason << 24 | (uint64_t)(uint32_t)coll->root << 32;
+	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
+	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
+#define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
+	PUT(NUMBER, number);
+	PUT(COUNT, coll->count);
+	PUT(TIME, now_ns());
+	PUT(STREAM, (uintptr_t)coll->stream);
+	PUT(PATH, (uintptr_t)path);
+	PUT(KINDS, kinds);
+	PUT(LEFT, left);
+	PUT(SEQ, seq);
+#undef PUT
+out:
+	return (seq + left) | (captured ? SHUNT_OP_CAPTURED : 0);
+}
+
+uint64_t shunt_recorder_add(
+    struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured)
+{
+	return record_operation(rec, coll, path, SHUNT_REASON_NONE, left, captured);
+}
+
+void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason)
+{
+	record_operation(rec, coll, NULL, reason, 0, false);
+}
+
+/* ---- reading */
+
+static bool read_entry(struct entry *e, bool captured, struct shunt_operation *op)
+{
+	uint64_t w[WORDS];
+
+	for (int i = 0; i < WORDS; i++)
+		w[i] = atomic_load_explicit(&e->word[i], memory_order_acquire);
+	if (!w[SEQ] || atomic_load_explicit(&e->word[SEQ], memory_order_relaxed) != w[SEQ])
+		return false;
+	*op = (struct shunt_operation){
+		.seq = w[SEQ],
+		.number = w[NUMBER],
+		.last = w[SEQ] + w[LEFT],
+		.count = w[COUNT],
+		.time_ns = w[TIME],
+		.stream = (const void *)(uintptr_t)w[STREAM],
+		.path = (const char *)(uintptr_t)w[PATH],
+		.kind = (enum shunt_kind)(w[KINDS] & 0xff),
+		.dtype = (enum shunt_dtype)(w[KINDS] >> 8 & 0xff),
+		.redop = (enum shunt_redop)(w[KINDS] >> 16 & 0xff),
+		.reason = (enum shunt_reason)(w[KINDS] >> 24 & 0xff),
+		.root = (int)(uint32_t)(w[KINDS] >> 32),
+		.captured = captured,
+	};
+	return true;
+}
+
+size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shunt_operation *ops, size_t cap)
+{
+	struct ring *ring = captured ? &rec->captured : &rec->eager;
+	struct entry *entries = atomic_load_explicit(&ring->entries, memory_order_acquire);
+	uint64_t end = atomic_load_explicit(&ring->next, memory_order_acquire), at;
+	size_t n = 0;
+
+	if (cap > SHUNT_RECORDER_OPERATIONS)
+		cap = SHUNT_RECORDER_OPERATIONS;
+	for (at = end > cap ? end - cap : 0; entries && at < end; at++)
+		n += read_entry(&entries[at % SHUNT_RECORDER_OPERATIONS], captured, &ops[n]);
+	return n;
+}
+
+void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
+{
+	struct shunt_recorder **all, *rec;
+	pid_t self = getpid();
+	size_t n = 0, i;
+
+	pthread_mutex_lock(&list_lock);
+	for (rec = list; rec; rec = rec->next)
+		n++;
+	all = malloc((n + 1) * sizeof(*all));
+	n = 0;
+	for (rec = list; all && rec; rec = rec->next)
+		if (rec->process == self) {
+			rec->users++;
+			all[n++] = rec;
+		}
+	pthread_mutex_unlock(&list_lock);
+	for (i = n; i-- > 0;) { /* the list has the newest in front */
+		fn(all[i], arg);
+		recorder_put(all[i]);
+	}
+	free(all);
+}
+
+/* ---- the device, which may not answer */
+
+/* With rec->reading held, so that the memory stays. */
+static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
+{
+	struct shunt_ctrl *copy = rec->ctrl ? malloc(sizeof(*copy)) : NULL;
+	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies a word as one, and many words not */
+	int device = atomic_load(&rec->device), err = 0;
+
+	for (size_t at = 0; copy && at < sizeof(*copy) && !err; at += step)
+		err = rec->gpu->copy(device, (char *)copy + at, (const char *)rec->ctrl + at, step);
+	if (!err)
+		return copy;
+	free(copy);
+	return NULL;
+}
+
+static void device_read_put(struct device_read *d)
+{
+	unsigned left;
+
+	pthread_mutex_lock(&d->lock);
+	left = --d->users;
+	pthread_mutex_unlock(&d->lock);
+	if (left)
+		return;
+	pthread_cond_destroy(&d->is_done);
+	pthread_mutex_destroy(&d->lock);
+	recorder_put(d->rec);
+	free(d->ctrl);
+	free(d);
+}
+
+static void *device_read_main(void *arg)
+{
+	struct device_read *d = arg;
+	struct shunt_ctrl *ctrl;
+
+	pthread_mutex_lock(&d->rec->reading);
+	ctrl = copy_ctrl(d->rec);
+	pthread_mutex_unlock(&d->rec->reading);
+	pthread_mutex_lock(&d->lock);
+	d->ctrl = ctrl;
+	d->done = true;
+	pthread_cond_signal(&d->is_done);
+	pthread_mutex_unlock(&d->lock);
+	atomic_store(&d->rec->left, false);
+	device_read_put(d);
+	return NULL;
+}
+
+static struct device_read *device_read_start(struct shunt_recorder *rec)
+{
+	struct device_read *d = calloc(1, sizeof(*d));
+	pthread_condattr_t attr;
+
+	if (!d)
+		return NULL;
+	d->rec = rec;
+	d->users = 2;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&d->is_done, &attr);
+	pthread_condattr_destroy(&attr);
+	pthread_mutex_lock(&list_lock);
+	rec->users++;
+	pthread_mutex_unlock(&list_lock);
+	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
+		d->users = 1;
+		device_read_put(d);
+		return NULL;
+	}
+	return d;
+}
+
+/*
+ * A call of the program's that waits for kernels, as cudaFree does, may hold the driver for as long as it waits, and
+ * then this waits as well. So a thread of its own reads, and is left behind when it does not come back in time. false:
+ * so it was.
+ */
+static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
+{
+	const struct timespec ms = { .tv_nsec = 1000000 };
+	struct device_read *d;
+	struct timespec end;
+	bool done;
+
+	*ctrl_p = NULL;
+	for (; atomic_load(&rec->left); wait_ms--) {
+		if (!wait_ms)
+			return false;
+		nanosleep(&ms, NULL);
+	}
+	d = device_read_start(rec);
+	if (!d)
+		return true;
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += wait_ms / 1000;
+	end.tv_nsec += wait_ms % 1000 * 1000000L;
+	if (end.tv_nsec >= 1000000000L) {
+		end.tv_sec++;
+		end.tv_nsec -= 1000000000L;
+	}
+	pthread_mutex_lock(&d->lock);
+	while (!d->done && !pthread_cond_timedwait(&d->is_done, &d->lock, &end))
+		;
+	done = d->done;
+	if (!done)
+		atomic_store(&rec->left, true);
+	*ctrl_p = d->ctrl;
+	d->ctrl = NULL;
+	pthread_mutex_unlock(&d->lock);
+	device_read_put(d);
+	return done;
+}
+
+int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot)
+{
+	atomic_uint *peers;
+
+	*snapshot = (struct shunt_recorder_snapshot){ .rank = atomic_load(&rec->rank),
+		.nranks = atomic_load(&rec->nranks),
+		.device = atomic_load(&rec->device),
+		.error = atomic_load(&rec->error) };
+	memcpy(snapshot->id, rec->id, sizeof(snapshot->id));
+	memcpy(snapshot->key, rec->key, sizeof(snapshot->key));
+	snapshot->phase = atomic_load_explicit(&rec->phase, memory_order_acquire);
+	snapshot->phase_ns = atomic_load_explicit(&rec->phase_ns, memory_order_relaxed);
+	peers = atomic_load(&rec->peers);
+	if (peers && snapshot->nranks > 0) {
+		snapshot->sends = calloc(2 * (size_t)snapshot->nranks, sizeof(*snapshot->sends));
+		if (!snapshot->sends)
+			return -ENOMEM;
+		snapshot->npeers = (unsigned)snapshot->nranks;
+		snapshot->receives = snapshot->sends + snapshot->nranks;
+		for (int i = 0; i < 2 * snapshot->nranks; i++)
+			snapshot->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
+	}
+	pthread_mutex_lock(&rec->lock);
+	snapshot->forward = rec->forward;
+	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
+	snapshot->have_device = rec->ctrl != NULL;
+	pthread_mutex_unlock(&rec->lock);
+	if (snapshot->have_device)
+		snapshot->unresponsive = !device_read(rec, wait_ms, &snapshot->ctrl);
+	/* After the device: who gave up is at its end. */
+	pthread_mutex_lock(&rec->lock);
+	if (rec->fault) {
+		snapshot->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
+		if (snapshot->fault.set)
+			snapshot->fault = *rec->fault;
+	}
+	pthread_mutex_unlock(&rec->lock);
+	/* After the device: what it has begun was issued before. */
+	snapshot->captured = atomic_load(&rec->captured.next);
+	snapshot->collectives = atomic_load(&rec->collectives);
+	snapshot->calls = atomic_load(&rec->calls);
+	return 0;
+}
+
+void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot)
+{
+	free(snapshot->ctrl);
+	free(snapshot->sends);
+	*snapshot = (struct shunt_recorder_snapshot){ 0 };
+}
+
+/* ---- what it means */
+
+const char *shunt_operation_state_name(enum shunt_operation_state state)
+{
+	static const char *const names[] = {
+		[SHUNT_OPERATION_UNKNOWN] = "unknown",
+		[SHUNT_OPERATION_FORWARDED] = "forwarded",
+		[SHUNT_OPERATION_ENQUEUED] = "enqueued",
+		[SHUNT_OPERATION_RUNNING] = "running",
+		[SHUNT_OPERATION_FINISHED] = "finished",
+		[SHUNT_OPERATION_FAILED] = "failed",
+	};
+
+	return names[state];
+}
+
+/* Kernels that come after the one that gave up end at once, and look as if they were done. */
+static bool has_failed(
+    const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
+{
+	uint64_t last = op->last | (op->captured ? SHUNT_OP_CAPTURED : 0);
+
+	if (!fault->set || !fault->op)
+		return false;
+	if (op->captured || fault->op & SHUNT_OP_CAPTURED)
+		return last == fault->op;
+	return last >= fault->op && last <= progress->eager;
+}
+
+enum shunt_operation_state shunt_operation_state(
+    const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
+{
+	bool running = progress && progress->begun != progress->ended;
+
+	if (!op->path)
+		return SHUNT_OPERATION_FORWARDED;
+	if (!progress || !progress->now) /* nothing of ours has run yet, or nobody can tell */
+		return progress && !op->captured ? SHUNT_OPERATION_ENQUEUED : SHUNT_OPERATION_UNKNOWN;
+	if (has_failed(op, progress, fault))
+		return SHUNT_OPERATION_FAILED;
+	if (op->captured)
+		return running && progress->now == (op->last | SHUNT_OP_CAPTURED) ? SHUNT_OPERATION_RUNNING :
+		                                                                    SHUNT_OPERATION_UNKNOWN;
+	if (op->last < progress->eager)
+		return SHUNT_OPERATION_FINISHED;
+	if (op->last > progress->eager)
+		return SHUNT_OPERATION_ENQUEUED;
+	return running && progress->now == progress->eager ? SHUNT_OPERATION_RUNNING : SHUNT_OPERATION_FINISHED;
+}

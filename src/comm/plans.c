@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/comm_priv.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "plan/exec/exec.h"
+
+/* Counters name paths by strings that stay; there are as many as plans that ran in this process. */
+static const char *intern_name(const char *name)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct name {
+		struct name *next;
+		char text[];
+	} *names;
+	struct name *n;
+	size_t bytes = strlen(name) + 1;
+
+	pthread_mutex_lock(&lock);
+	for (n = names; n && strcmp(n->text, name); n = n->next)
+		;
+	if (!n && (n = malloc(sizeof(*n) + bytes))) {
+		memcpy(n->text, name, bytes);
+		n->next = names;
+		names = n;
+	}
+	pthread_mutex_unlock(&lock);
+	return n ? n->text : "plan";
+}
+
+uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm)
+{
+	comm->plans.set = shunt_plan_set_get(comm->nranks, comm->nranks);
+	return comm->plans.set ? shunt_plan_set_hash(comm->plans.set) : 0;
+}
+
+static void drop_set(struct shunt_comm *comm)
+{
+	shunt_plan_set_unref(comm->plans.set);
+	comm->plans.set = NULL;
+}
+
+static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	struct shunt_comm *comm = ctx;
+
+	return shunt_rendezvous_allgather(
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
+}
+
+/* The others are on their way to a round: not to let them wait until their deadline. */
+static int fail_round_enomem(struct shunt_comm *comm)
+{
+	if (comm->nranks > 1)
+		gather(comm, NULL, 0, NULL, -1, NULL);
+	return -ENOMEM;
+}
+
+int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes)
+{
+	struct shunt_plan_summary mine, *all;
+	bool same = true;
+	char reason[256];
+	int err;
+
+	for (int r = 1; r < comm->nranks; r++)
+		same = same && hashes[r] == hashes[0];
+	if (same) {
+		if (!hashes[0])
+			drop_set(comm);
+		return 0;
+	}
+	memset(&mine, 0, sizeof(mine));
+	if (comm->plans.set)
+		shunt_plan_set_summary(comm->plans.set, &mine);
+	all = malloc((size_t)comm->nranks * sizeof(*all));
+	if (!all)
+		return fail_round_enomem(comm);
+	err = gather(comm, &mine, sizeof(mine), all, -1, NULL);
+	if (!err && comm->rank == 0) {
+		shunt_plan_summaries_differ(all, comm->nranks, reason, sizeof(reason));
+		shunt_warn("communicator of %d ranks uses no execution plans: %s", comm->nranks,
+		    *reason ? reason : "the ranks have different ones");
+	}
+	free(all);
+	drop_set(comm);
+	return err;
+}
+
+static struct shunt_plan_query query_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	return (struct shunt_plan_query){ .kind = coll->kind,
+		.dtype = coll->dtype,
+		.redop = coll->redop,
+		.count = coll->count,
+		.place = shunt_plan_call_inplace(
+		    coll->kind, coll->dtype, coll->send, coll->recv, coll->count, comm->rank, comm->nranks) };
+}
+
+static uint64_t message_bytes(
+    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	uint64_t bytes = 0;
+
+	return shunt_plan_message_bytes(plan->collective, comm->nranks, coll->count, coll->dtype, &bytes) ? bytes :
+	                                                                                                    UINT64_MAX;
+}
+
+static struct shunt_comm_exec *find_exec(const struct shunt_comm *comm, const struct shunt_plan *plan)
+{
+	struct shunt_comm_exec *e = __atomic_load_n(&comm->plans.execs, __ATOMIC_ACQUIRE);
+
+	while (e && e->plan != plan)
+		e = e->next;
+	return e;
+}
+
+enum shunt_plan_choice shunt_comm_plans_choose(
+    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p, const char **name_p)
+{
+	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
+	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
+	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	const struct shunt_comm_exec *e;
+
+	if (!set)
+		return choice;
+	if (shunt_plan_set_hash(set)) {
+		struct shunt_plan_query query = query_of(comm, coll);
+
+		choice = shunt_plan_set_choose(set, &query, plan_p);
+		if (name_p && choice == SHUNT_PLAN_CHOICE_PLAN)
+			*name_p = intern_name((*plan_p)->name);
+	}
+	if (fresh)
+		shunt_plan_set_unref(set);
+	else if (choice == SHUNT_PLAN_CHOICE_PLAN && (e = find_exec(comm, *plan_p)) &&
+	    message_bytes(comm, coll, *plan_p) >= __atomic_load_n(&e->refused_from, __ATOMIC_RELAXED))
+		choice = SHUNT_PLAN_CHOICE_NONE;
+	return choice;
+}
+
+bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	const struct shunt_comm_exec *e = find_exec(comm, plan);
+
+	return e && message_bytes(comm, coll, plan) <= __atomic_load_n(&e->max_bytes, __ATOMIC_RELAXED);
+}
+
+static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
+{
+	struct shunt_plan_exec_config host = {
+		.gpu = comm->gpu,
+		.device = comm->device,
+		.rank = comm->rank,
+		.nranks = comm->nranks,
+		.ctrl = comm->mem[comm->rank].ptr,
+		.process = shunt_process_token(),
+		.gather = gather,
+		.ctx = comm,
+		.max_blocks = (unsigned)comm->sel_key.max_ctas,
+	};
+	struct shunt_comm_exec *e = calloc(1, sizeof(*e));
+	int err;
+
+	if (!e)
+		return fail_round_enomem(comm);
+	e->plan = plan;
+	e->name = intern_name(plan->name);
+	e->refused_from = UINT64_MAX;
+	err = shunt_plan_exec_create(&host, (struct shunt_plan *)(uintptr_t)plan, &e->exec);
+	if (err == -ENOMEM) {
+		free(e);
+		return fail_round_enomem(comm);
+	}
+	if (err) /* the same on all ranks */
+		e->refused_from = 0;
+	e->next = comm->plans.execs;
+	__atomic_store_n(&comm->plans.execs, e, __ATOMIC_RELEASE);
+	*exec_p = e;
+	return 0;
+}
+
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
+    struct shunt_comm_exec **exec_p)
+{
+	uint64_t bytes = message_bytes(comm, coll, plan);
+	struct shunt_comm_exec *e = find_exec(comm, plan);
+	const char *reason = "it is too large for any device";
+	int err = e ? 0 : create_exec(comm, plan, &e);
+
+	if (err)
+		return err;
+	*exec_p = e;
+	if (bytes <= e->max_bytes && e->max_bytes)
+		return 0;
+	err = e->refused_from <= bytes ? -EOPNOTSUPP : shunt_plan_exec_prepare(e->exec, bytes, &reason);
+	if (!err)
+		__atomic_store_n(&e->max_bytes, bytes, __ATOMIC_RELAXED);
+	if (err == -EOPNOTSUPP) {
+		__atomic_store_n(&e->refused_from, bytes < e->refused_from ? bytes : e->refused_from, __ATOMIC_RELAXED);
+		if (comm->rank == 0)
+			shunt_warn("plan %s cannot run %s of %llu bytes on %d ranks: %s; such calls go on without it",
+			    e->name, shunt_kind_name(coll->kind), (unsigned long long)bytes, comm->nranks, reason);
+	}
+	return err;
+}
+
+/* The call's buffers that the plan could use in windows; false: none. Which they are is the same on all ranks. */
+static bool wants_windows(const struct shunt_comm *comm, const struct shunt_coll *coll,
+    const struct shunt_plan_exec *exec, bool wants[2], struct shunt_plan_call *call)
+{
+	if (!atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed) ||
+	    !shunt_plan_call_from_coll(coll, comm->nranks, call))
+		return false;
+	shunt_plan_exec_wants_direct(exec, wants);
+	/* What is sent is used where it is only if it is known not to be what is received. */
+	wants[1] |= wants[0];
+	return wants[1];
+}
+
+int shunt_comm_plans_agree_windows(
+    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
+{
+	struct shunt_plan_call call;
+	bool wants[2];
+	int err = 0;
+
+	if (!wants_windows(comm, coll, exec->exec, wants, &call))
+		return 0;
+	if (shunt_symmem_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_symmem_agree(comm, call.recv, call.recv_bytes);
+	if ((!err || err == -EOPNOTSUPP) && wants[0] &&
+	    shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW)
+		err = shunt_symmem_agree(comm, call.send, call.send_bytes);
+	return err == -EOPNOTSUPP ? 0 : err;
+}
+
+bool shunt_comm_plans_window_is_new(
+    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+{
+	const struct shunt_comm_exec *e = find_exec(comm, plan);
+	struct shunt_plan_call call;
+	bool wants[2];
+
+	if (!e || !e->exec || !wants_windows(comm, coll, e->exec, wants, &call))
+		return false;
+	return shunt_symmem_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW ||
+	    (wants[0] && shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
+}
+
+/* Where all ranks have it; false: not in a window that all use. */
+static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes, char *remote[SHUNT_MAX_RANKS])
+{
+	if (shunt_symmem_state(comm, ptr, bytes) != SHUNT_WINDOW_READY || !shunt_symmem_aligned(comm, ptr, bytes))
+		return false;
+	for (int r = 0; r < comm->nranks; r++)
+		remote[r] = r == comm->rank ? (char *)(uintptr_t)ptr : shunt_symmem_peer_ptr(comm, ptr, bytes, r);
+	return true;
+}
+
+int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
+    const struct shunt_kargs *base, void *stream, bool *symmem_p)
+{
+	char *remote[2][SHUNT_MAX_RANKS];
+	struct shunt_plan_call call;
+	unsigned warps = 0;
+	bool wants[2];
+	int err;
+
+	if (!shunt_plan_call_from_coll(coll, comm->nranks, &call))
+		return -EINVAL;
+	if (wants_windows(comm, coll, exec->exec, wants, &call)) {
+		const void *ptr[2] = { call.send, call.recv };
+		const uint64_t bytes[2] = { call.send_bytes, call.recv_bytes };
+
+		for (int i = 0; i < 2; i++)
+			if (wants[i] && find_remote(comm, ptr[i], bytes[i], remote[i])) {
+				call.remote[i] = remote[i];
+				call.place[i] = shunt_symmem_offset(comm, ptr[i]);
+				*symmem_p = true;
+			}
+	}
+	call.stream = stream; /* of all launches of its group */
+	call.op = base->op;
+	call.check = base->check;
+	call.count = base->count;
+	call.warps_p = &warps;
+	err = shunt_plan_exec_launch(exec->exec, &call);
+	if (!err)
+		shunt_order_add_warps(&comm->order, warps);
+	return err;
+}
+
+void shunt_comm_plans_drop(struct shunt_comm *comm)
+{
+	struct shunt_comm_exec *e, *next;
+
+	for (e = comm->plans.execs; e; e = next) {
+		next = e->next;
+		shunt_plan_exec_destroy(e->exec);
+		free(e);
+	}
+	comm->plans.execs = NULL;
+	drop_set(comm);
+}

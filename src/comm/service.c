@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/log.h"
+#include "comm/observe/peers.h"
+#include "comm/service.h"
+#include "base/thread.h"
+
+#define PROCESS_EVENT (UINT64_C(1) << 63) /* in what epoll reports */
+#define BACKOFF_MIN_MS 10
+#define BACKOFF_MAX_MS 1000
+
+struct watch {
+	struct watch *next;
+	uint64_t key; /* what epoll reports: a number, because the watch may be gone by then */
+	struct shunt_comm *comm;
+	int fd;
+	bool (*run)(struct shunt_comm *comm);
+	bool running;
+	bool backing_off; /* between two calls of run */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+static struct watch *watches;
+static uint64_t keys;
+static int epoll_fd = -1;
+static pid_t owner; /* a child of fork() has no such thread, and starts its own */
+
+/* Until it is over, or nobody watches any more. With the lock held. */
+static void back_off(struct watch *w, int ms)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until); /* somebody may set the other one back */
+	until.tv_nsec += (long)(ms % 1000) * 1000000;
+	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
+	until.tv_nsec %= 1000000000;
+	w->backing_off = true;
+	while (w->key && !pthread_cond_clockwait(&ended, &lock, CLOCK_MONOTONIC, &until))
+		;
+	w->backing_off = false;
+}
+
+static void *worker(void *arg)
+{
+	struct watch *w = arg;
+	bool again;
+	int ms = BACKOFF_MIN_MS;
+
+	do {
+		again = w->run(w->comm);
+		pthread_mutex_lock(&lock);
+		if (again)
+			back_off(w, ms);
+		again = again && w->key;
+		pthread_mutex_unlock(&lock);
+		ms = ms < BACKOFF_MAX_MS ? 2 * ms : ms;
+	} while (again);
+	pthread_mutex_lock(&lock);
+	w->running = false;
+	pthread_cond_broadcast(&ended);
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+static void run_locked(struct watch *w)
+{
+	if (!w || w->running)
+		return;
+	w->running = true;
+	if (shunt_thread_start(NULL, 0, worker, w)) {
+		/* The program's own first call will do it. */
+		w->running = false;
+		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's "
+		           "first call");
+	}
+}
+
+static void run_watch(uint64_t key)
+{
+	struct watch *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = watches; w && w->key != key; w = w->next)
+		;
+	run_locked(w);
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_service_wake(struct shunt_comm *comm)
+{
+	struct watch *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = watches; w && w->comm != comm; w = w->next)
+		;
+	while (w && w->running && !w->backing_off) /* it found nothing to do, and is about to end */
+		pthread_cond_wait(&ended, &lock);
+	run_locked(w);
+	pthread_mutex_unlock(&lock);
+}
+
+static void *listen_thread(void *arg)
+{
+	int fd = (int)(intptr_t)arg;
+	struct epoll_event events[16];
+
+	for (int ms = -1;; ms = shunt_peers_poll()) {
+		int n = epoll_wait(fd, events, 16, ms);
+
+		if (n < 0 && errno != EINTR)
+			return NULL;
+		for (int i = 0; i < n; i++)
+			if (events[i].data.u64 & PROCESS_EVENT)
+				shunt_peers_died(events[i].data.u64 & ~PROCESS_EVENT);
+			else
+				run_watch(events[i].data.u64);
+	}
+}
+
+static int start_thread(void)
+{
+	int fd, err;
+
+	if (epoll_fd >= 0 && owner == getpid())
+		return 0;
+	fd = epoll_create1(EPOLL_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	err = shunt_thread_start(NULL, 0, listen_thread, (void *)(intptr_t)fd);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	epoll_fd = fd;
+	owner = getpid();
+	return 0;
+}
+
+int shunt_service_watch_process(int pidfd, uint64_t key)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS_EVENT };
+	int err;
+
+	pthread_mutex_lock(&lock);
+	err = start_thread();
+	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
+		err = -errno;
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm))
+{
+	struct watch *w = calloc(1, sizeof(*w));
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
+	int err;
+
+	if (!w)
+		return -ENOMEM;
+	pthread_mutex_lock(&lock);
+	err = start_thread();
+	if (!err) {
+		*w = (struct watch){ .next = watches, .key = ++keys, .comm = comm, .fd = fd, .run = run };
+		event.data.u64 = w->key;
+		err = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
+	}
+	if (!err)
+		watches = w;
+	else
+		free(w);
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+void shunt_service_unwatch(struct shunt_comm *comm)
+{
+	struct watch **p, *w;
+
+	pthread_mutex_lock(&lock);
+	for (p = &watches; *p && (*p)->comm != comm; p = &(*p)->next)
+		;
+	w = *p;
+	if (w) {
+		/*
+		 * Not to be found by a new event; its fd may have been closed, and its number be another's, only after
+		 * a run.
+		 */
+		w->key = 0;
+		pthread_cond_broadcast(&ended);
+		while (w->running)
+			pthread_cond_wait(&ended, &lock);
+		for (p = &watches; *p != w; p = &(*p)->next)
+			;
+		*p = w->next;
+		free(w);
+	}
+	pthread_mutex_unlock(&lock);
+}

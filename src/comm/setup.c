@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * First use of a communicator. Three rounds among all ranks: who are you (decides whether to try), here is my scratch,
+ * could you map everybody's. Every rank judges the same tables, so all come to the same outcome: our kernels, or
+ * forward-only with one line that says why.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "algos/select/tuning.h"
+#include "comm/comm_priv.h"
+#include "base/config.h"
+#include "comm/gpu.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "comm/observe/peers.h"
+#include "base/process.h"
+#include "comm/deferred_free.h"
+#include "transport/symm/scratch.h"
+#include "transport/symm/vote.h"
+
+struct hello {
+	uint32_t protocol;
+	char version[16];
+	struct shunt_vote vote;
+	uint64_t fingerprint; /* of the configuration */
+	uint64_t plans;       /* hash of the execution plans */
+	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
+	uint64_t process;     /* random, per process: peers in one process borrow */
+	int32_t max_ctas;
+	uint32_t standalone;
+	uint32_t no_sms; /* CTAPolicy zero */
+	uint32_t tma;    /* its kernels can and may send chunks by TMA */
+	int32_t pid;
+	struct shunt_gpu_info gpu;
+};
+
+struct scratch_offer {
+	struct shunt_vote vote;
+	uint64_t ptr, bytes; /* of the scratch; ptr means something in the same process only */
+};
+
+/* logs: this rank is the one that says so. */
+static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
+{
+	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
+	shunt_recorder_forward(comm->recorder, comm->reason);
+	if (!logs)
+		shunt_info(
+		    SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->reason);
+	else if (comm->sel_key.standalone)
+		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->reason);
+	else
+		shunt_comm_log_forward(comm);
+	shunt_comm_teardown(comm);
+	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	return 0;
+}
+
+static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	if (comm->nranks == 1) {
+		memcpy(all, mine, bytes);
+		return 0;
+	}
+	return shunt_rendezvous_allgather(
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->cancel);
+}
+
+static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+{
+	struct shunt_machine machine;
+
+	shunt_machine_describe(gpu, comm->nranks, &machine);
+	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.standalone, comm->rank == 0);
+}
+
+static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
+{
+	const struct shunt_tuning *t = own_tuning(comm, gpu);
+
+	return t ? t->hash : 0;
+}
+
+/* A file's table if all ranks have it, else the built-in one. */
+static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
+{
+	uint16_t cc = hellos[0].gpu.cc;
+	bool same = true;
+
+	for (int r = 1; r < comm->nranks; r++) {
+		if (hellos[r].gpu.cc < cc)
+			cc = hellos[r].gpu.cc;
+		if (same && hellos[r].tuning != hellos[0].tuning && comm->rank == 0)
+			shunt_warn("communicator of %d ranks uses the built-in tuning: rank %d has %s tuning file, "
+			           "rank 0 has %s",
+			    comm->nranks, r,
+			    !hellos[r].tuning    ? "no" :
+			        hellos[0].tuning ? "another" :
+			                           "a",
+			    hellos[0].tuning ? "one" : "none");
+		same = same && hellos[r].tuning == hellos[0].tuning;
+	}
+	comm->sel_key.cc = cc;
+	if (same && hellos[0].tuning)
+		comm->sel_key.tuning = own_tuning(comm, &hellos[comm->rank].gpu);
+	else /* found here, and not anew for every call */
+		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
+}
+
+static void fill_hello(struct shunt_comm *comm, struct hello *h)
+{
+	int err;
+
+	memset(h, 0, sizeof(*h));
+	h->protocol = SHUNT_SETUP_PROTOCOL;
+	h->vote.ok = 1;
+	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
+	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();
+	h->process = shunt_process_token();
+	h->pid = (int32_t)getpid();
+	h->plans = shunt_comm_plans_acquire(comm);
+	h->max_ctas = comm->sel_key.max_ctas;
+	h->standalone = comm->sel_key.standalone;
+	h->no_sms = comm->no_sms;
+	comm->gpu = shunt_gpu();
+	if (!comm->gpu)
+		shunt_vote_refuse(&h->vote, "no device layer");
+	else if (comm->device < 0)
+		shunt_vote_refuse(&h->vote, "its device is not known");
+	else if ((err = comm->gpu->device_info(comm->device, &h->gpu)))
+		shunt_vote_refuse(&h->vote, "device %d cannot be asked: %s", comm->device, strerror(-err));
+	else
+		h->tuning = tuning_hash(comm, &h->gpu);
+	h->tma = h->gpu.tma && shunt_config()->tma;
+}
+
+/* What is wrong with the table of hellos; false with a text. Judged alike by all ranks. */
+static bool hellos_agree(const struct hello *h, int n, char *reason, size_t bytes)
+{
+	for (int r = 0; r < n; r++) {
+		if (h[r].protocol != h[0].protocol || strncmp(h[r].version, h[0].version, sizeof(h[r].version))) {
+			snprintf(
+			    reason, bytes, "rank %d has Shunt %.15s, rank 0 has %.15s", r, h[r].version, h[0].version);
+			return false;
+		}
+		if (!h[r].vote.ok) {
+			snprintf(reason, bytes, "rank %d: %.95s", r, h[r].vote.reason);
+			return false;
+		}
+		if (h[r].fingerprint != h[0].fingerprint) {
+			snprintf(reason, bytes,
+			    "rank %d has other SHUNT_ or NCCL_ settings than rank 0 (compare `shunt info -c` on both)",
+			    r);
+			return false;
+		}
+		if (h[r].standalone != h[0].standalone) {
+			snprintf(reason, bytes, "rank %d has %s real NCCL, rank 0 has %s", r,
+			    h[r].standalone ? "no" : "a", h[0].standalone ? "none" : "one");
+			return false;
+		}
+		if (h[r].gpu.sim != h[0].gpu.sim) {
+			snprintf(reason, bytes, "rank %d is on the %s, rank 0 is not", r, h[r].gpu.sim ? "sim" : "GPU");
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool same_gpu(const struct shunt_gpu_info *a, const struct shunt_gpu_info *b)
+{
+	return !memcmp(a->uuid, b->uuid, sizeof(a->uuid));
+}
+
+/*
+ * Kernels that wait for each other on one GPU must all find room there, those of another communicator of the same ranks
+ * beside them.
+ */
+static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
+{
+	for (int r = 0; r < comm->nranks; r++) {
+		unsigned sharing = 1;
+
+		for (int peer = 0; peer < comm->nranks; peer++)
+			sharing += peer != r && same_gpu(&h[r].gpu, &h[peer].gpu);
+		if (sharing > 1)
+			comm->sel_key.max_ctas = shunt_limit_min(
+			    comm->sel_key.max_ctas, (int)shunt_grid_coresident_blocks(h[r].gpu.sms, 2 * sharing));
+	}
+}
+
+static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, struct scratch_offer *o)
+{
+	const struct shunt_gpu_ops *gpu = comm->gpu;
+	void *host, *dev;
+	int err;
+
+	memset(o, 0, sizeof(*o));
+	o->vote.ok = 1;
+	for (int r = 0; r < comm->nranks && o->vote.ok; r++) {
+		const char *reason = "no peer access";
+
+		if (r == comm->rank)
+			continue;
+		if (same_gpu(&hellos[comm->rank].gpu, &hellos[r].gpu) && !shunt_config()->multi_rank_gpu)
+			shunt_vote_refuse(&o->vote,
+			    "it shares its GPU with rank %d, which SHUNT_MULTI_RANK_GPU=1 would let it do", r);
+		else if (gpu->peer_check(comm->device, &hellos[r].gpu, &reason))
+			shunt_vote_refuse(&o->vote, "its device cannot reach rank %d's: %s", r, reason);
+	}
+	if (!o->vote.ok)
+		return 0;
+	err = gpu->kernels_load(comm->device);
+	if (err) {
+		shunt_vote_refuse(&o->vote, "kernels cannot be loaded: %s", strerror(-err));
+		return 0;
+	}
+	err = shunt_scratch_alloc(gpu, comm->device, SHUNT_SCRATCH_BYTES(comm->nranks), &comm->mem[comm->rank]);
+	if (err) {
+		shunt_vote_refuse(&o->vote, "%llu bytes of scratch cannot be allocated: %s",
+		    (unsigned long long)SHUNT_SCRATCH_BYTES(comm->nranks), strerror(-err));
+		return 0;
+	}
+	err = gpu->host_alloc(sizeof(*comm->words), &host, &dev);
+	if (err) {
+		shunt_vote_refuse(&o->vote, "page-locked memory cannot be allocated: %s", strerror(-err));
+		return 0;
+	}
+	comm->words = host;
+	comm->words->limit_ns = shunt_comm_spin_limit();
+
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	err = gpu->copy(comm->device, &ctrl->host_ctrl, &dev, sizeof(dev));
+	if (err)
+		shunt_vote_refuse(&o->vote, "its scratch cannot be written: %s", strerror(-err));
+	o->ptr = (uintptr_t)ctrl;
+	o->bytes = comm->mem[comm->rank].bytes;
+	return 0;
+}
+
+/* SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
+static int write_peers(struct shunt_comm *comm)
+{
+	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+	char *peer[SHUNT_KARGS_MAX_RANKS] = { NULL };
+
+	for (int r = 0; r < comm->nranks; r++)
+		peer[r] = comm->mem[r].ptr;
+	return comm->gpu->copy(comm->device, ctrl->check.peer, peer, sizeof(peer));
+}
+
+static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const struct scratch_offer *offers,
+    const int *fds, struct shunt_vote *v)
+{
+	memset(v, 0, sizeof(*v));
+	v->ok = 1;
+	for (int r = 0; r < comm->nranks && v->ok; r++) {
+		int err;
+
+		if (r == comm->rank)
+			continue;
+		if (hellos[r].process == hellos[comm->rank].process)
+			err = shunt_scratch_borrow(
+			    comm->gpu, comm->device, (void *)(uintptr_t)offers[r].ptr, offers[r].bytes, &comm->mem[r]);
+		else if (fds[r] < 0)
+			err = -EBADF;
+		else
+			err = comm->gpu->share_map(comm->device, fds[r], offers[r].bytes, &comm->mem[r]);
+		if (err)
+			shunt_vote_refuse(v, "rank %d's scratch cannot be mapped: %s", r, strerror(-err));
+	}
+	if (v->ok && comm->checks && write_peers(comm))
+		shunt_vote_refuse(v, "its scratch cannot be written");
+}
+
+/* reason: more than the error says, or empty. */
+static int setup_failed(struct shunt_comm *comm, const char *step, const char *reason, int err)
+{
+	if (reason[0])
+		shunt_error("setting up a communicator of %d ranks on rank %d: %s", comm->nranks, comm->rank, reason);
+	else if (err != -ECANCELED)
+		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank,
+		    strerror(-err));
+	/*
+	 * Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with
+	 * this one.
+	 */
+	if (shunt_deferred_free_alone(comm))
+		shunt_comm_teardown(comm);
+	shunt_comm_fail(comm, err);
+	return err;
+}
+
+/* Kernels that nobody identifies keep no account. */
+static void start_account(struct shunt_comm *comm)
+{
+	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
+
+	if (comm->recorder)
+		shunt_order_set_progress(&comm->order, &ctrl->progress);
+}
+
+/* A rank by itself has nobody to agree with. Its kernels find their counters in a little memory of their own. */
+static int setup_single_rank(struct shunt_comm *comm)
+{
+	void *ctrl;
+	int err;
+
+	comm->gpu = shunt_gpu();
+	if (!comm->gpu)
+		return -ENODEV;
+	err = comm->gpu->kernels_load(comm->device);
+	if (!err)
+		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
+	if (err)
+		return err;
+	shunt_scratch_close_fd(&comm->mem[0]); /* there is nobody */
+	ctrl = comm->mem[0].ptr;
+	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
+	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
+	start_account(comm);
+	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	return 0;
+}
+
+/* A set-up under way. */
+struct setup {
+	struct hello hello, hellos[SHUNT_MAX_RANKS];
+	struct scratch_offer offers[SHUNT_MAX_RANKS];
+	int fds[SHUNT_MAX_RANKS]; /* of the newest round; -1: none */
+	bool logs;                /* this rank says what came of it */
+	char reason[160];         /* of -EOPNOTSUPP, and of a rank that cannot be met */
+	struct timespec begun, met_at;
+};
+
+static int rendezvous(struct shunt_comm *comm, struct setup *s)
+{
+	int err = 0, missing = -1;
+
+	clock_gettime(CLOCK_MONOTONIC, &s->begun);
+	fill_hello(comm, &s->hello); /* before the join: what one rank can do alone should not be waited for by all */
+	if (comm->nranks > 1)
+		err = shunt_rendezvous_join(
+		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->cancel, &missing);
+	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
+	if (err != -ENOENT)
+		return err;
+	if (comm->sel_key.standalone) { /* it was there at init, which TCP reached */
+		snprintf(s->reason, sizeof(s->reason),
+		    "rank %d has ended, or runs as another user, or in another network namespace, as containers have",
+		    missing);
+		return -EOWNERDEAD;
+	}
+	snprintf(s->reason, sizeof(s->reason),
+	    "%s %d has no Shunt, another version or other SHUNT_ or NCCL_ settings, or is on another host or in "
+	    "another container",
+	    comm->nmembers == comm->nranks ? "rank" : "the parent's rank", missing);
+	s->logs = s->logs ||
+	    shunt_rendezvous_is_leader(comm->rendezvous); /* rank 0 may have no Shunt, and then cannot say so */
+	return -EOPNOTSUPP;
+}
+
+/* What the ranks have in common. */
+static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
+{
+	struct shunt_sel_key *sel_key = &comm->sel_key;
+
+	sel_key->no_sms = sel_key->tma = true;
+	for (int r = 0; r < comm->nranks; r++) {
+		sel_key->max_ctas = shunt_limit_min(sel_key->max_ctas, h[r].max_ctas);
+		sel_key->sms = (uint32_t)shunt_limit_min((int)sel_key->sms, h[r].gpu.sim ? 0 : (int)h[r].gpu.sms);
+		sel_key->no_sms &= h[r].no_sms != 0;
+		sel_key->tma &= h[r].tma != 0;
+	}
+	limit_shared_gpus(comm, h);
+	sel_key->sim = h[0].gpu.sim;
+	agree_on_tuning(comm, h);
+}
+
+/* First round. */
+static int exchange_hellos(struct shunt_comm *comm, struct setup *s)
+{
+	struct shunt_peer peers[SHUNT_MAX_RANKS];
+	int self = shunt_peers_self(), err = gather(comm, &s->hello, sizeof(s->hello), s->hellos, self, s->fds);
+
+	if (self >= 0)
+		close(self);
+	if (err)
+		return err;
+	if (!hellos_agree(s->hellos, comm->nranks, s->reason, sizeof(s->reason)))
+		return -EOPNOTSUPP;
+	agree_on_sel_key(comm, s->hellos);
+	for (int r = 0; r < comm->nranks; r++) {
+		peers[r] = (struct shunt_peer){ s->hellos[r].process, s->hellos[r].pid, s->fds[r] };
+		s->fds[r] = -1;
+	}
+	shunt_peers_watch(comm, peers);
+	return 0;
+}
+
+static int compare_plans(struct shunt_comm *comm, struct setup *s)
+{
+	uint64_t plans[SHUNT_MAX_RANKS];
+
+	for (int r = 0; r < comm->nranks; r++)
+		plans[r] = s->hellos[r].plans;
+	return shunt_comm_plans_agree(comm, plans);
+}
+
+static int set_refusal(struct setup *s, int rank, const struct shunt_vote *vote)
+{
+	snprintf(s->reason, sizeof(s->reason), "rank %d: %.95s", rank, vote->reason);
+	return -EOPNOTSUPP;
+}
+
+/* Second round. */
+static int exchange_scratch(struct shunt_comm *comm, struct setup *s)
+{
+	struct scratch_offer scratch_offer;
+	int err;
+
+	make_scratch(comm, s->hellos, &scratch_offer);
+	err = gather(comm, &scratch_offer, sizeof(scratch_offer), s->offers,
+	    scratch_offer.vote.ok ? comm->mem[comm->rank].fd : -1, s->fds);
+	if (!err && scratch_offer.vote.ok)
+		shunt_scratch_close_fd(&comm->mem[comm->rank]);
+	for (int r = 0; r < comm->nranks && !err; r++)
+		if (!s->offers[r].vote.ok)
+			err = set_refusal(s, r, &s->offers[r].vote);
+	return err;
+}
+
+/* Third round. */
+static int map_scratch(struct shunt_comm *comm, struct setup *s)
+{
+	struct shunt_vote vote, votes[SHUNT_MAX_RANKS];
+	int err, who;
+
+	map_peers(comm, s->hellos, s->offers, s->fds, &vote);
+	err = gather(comm, &vote, sizeof(vote), votes, -1, NULL);
+	if (err)
+		return err;
+	who = shunt_vote_find_refusal(votes, comm->nranks);
+	return who < 0 ? 0 : set_refusal(s, who, &votes[who]);
+}
+
+static double ms_between(const struct timespec *from, const struct timespec *to)
+{
+	return (to->tv_sec - from->tv_sec) * 1e3 + (to->tv_nsec - from->tv_nsec) / 1e6;
+}
+
+static void become_ready(struct shunt_comm *comm, const struct setup *s)
+{
+	struct timespec now;
+
+	for (int r = 0; r < comm->nranks; r++)
+		comm->kargs.peer[r] = comm->mem[r].ptr;
+	comm->kargs.rank = (uint16_t)comm->rank;
+	comm->kargs.nranks = (uint16_t)comm->nranks;
+	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, &comm->words->fault);
+	start_account(comm);
+	shunt_deferred_free_enter(comm);
+	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	shunt_info(SHUNT_LOG_INIT,
+	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
+	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
+	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[comm->rank].bytes / 1048576.0);
+	/* An abort that came between the last check and READY found nothing to raise. */
+	if (atomic_load(&comm->cancel))
+		shunt_comm_abort(comm);
+}
+
+/* -EOPNOTSUPP of a step: all ranks come to that, and forward. Another error breaks the communicator. */
+static int setup_all_ranks(struct shunt_comm *comm)
+{
+	static const struct {
+		int (*run)(struct shunt_comm *comm, struct setup *s);
+		const char *what;
+	} steps[] = {
+		{ rendezvous, "rendezvous with the other ranks" },
+		{ exchange_hellos, "exchanging capabilities" },
+		{ compare_plans, "comparing execution plans" },
+		{ exchange_scratch, "exchanging scratch memory" },
+		{ map_scratch, "mapping scratch memory" },
+	};
+	struct setup s = { .logs = comm->rank == 0 };
+	const char *what = NULL;
+	int err = 0;
+
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		s.fds[r] = -1;
+	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]) && !err; i++) {
+		what = steps[i].what;
+		err = steps[i].run(comm, &s);
+	}
+	shunt_io_close_all(s.fds, SHUNT_MAX_RANKS);
+	if (err)
+		return err == -EOPNOTSUPP ? forward_from_now(comm, s.logs, s.reason) :
+		                            setup_failed(comm, what, s.reason, err);
+	become_ready(comm, &s);
+	return 0;
+}
+
+int shunt_comm_setup_locked(struct shunt_comm *comm)
+{
+	int err;
+
+	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
+		return 0;
+	shunt_recorder_phase(comm->recorder, "set-up");
+	err = comm->nranks == 1 && comm->sel_key.standalone ? setup_single_rank(comm) : setup_all_ranks(comm);
+	shunt_recorder_phase(comm->recorder, NULL);
+	return err;
+}

@@ -1,0 +1,564 @@
+/* SPDX-License-Identifier: MIT */
+#include "comm/gpu.h"
+#include "comm/symmem.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "comm/comm_priv.h"
+#include "base/config.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/process.h"
+#include "transport/symm/vote.h"
+
+/* A place: the window's number, and where in it. */
+#define OFFSET_BITS 48
+
+struct shunt_window {
+	struct shunt_window *next;
+	const void *name;
+	char *base;
+	size_t bytes;
+	uint64_t number; /* 0: not symmetric, never used */
+	bool ready, refused_now;
+	/* With the communicator's lock held, and only when it is ready. */
+	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* of the peers: the allocation */
+	uint64_t at[SHUNT_MAX_RANKS];              /* ... and where the window begins in it */
+};
+
+/* First round of an agreement. */
+struct window_offer {
+	struct shunt_vote vote;
+	uint64_t number, bytes; /* of the window */
+	uint64_t process;       /* peers in one process need no descriptor */
+	uint64_t ptr, all;      /* the allocation; ptr means something in the same process only */
+	uint64_t at;
+};
+
+/* Those of the process that ever had a window. Taken before the locks of the lists. */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_symmem *process_list;
+
+static struct shunt_comm *comm_of(struct shunt_symmem *w)
+{
+	return (struct shunt_comm *)((char *)w - offsetof(struct shunt_comm, symmem));
+}
+
+void shunt_symmem_init(struct shunt_symmem *w)
+{
+	pthread_mutex_init(&w->lock, NULL);
+}
+
+static void unmap_window(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
+{
+	for (int r = 0; w->ready && r < SHUNT_MAX_RANKS; r++)
+		gpu->share_free(&w->mem[r]);
+	w->ready = false;
+}
+
+static void free_windows(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
+{
+	struct shunt_window *next;
+
+	for (; w; w = next) {
+		next = w->next;
+		unmap_window(gpu, w);
+		free(w);
+	}
+}
+
+void shunt_symmem_finish(struct shunt_comm *comm)
+{
+	struct shunt_symmem *w = &comm->symmem, **at;
+
+	pthread_mutex_lock(&process_lock);
+	for (at = &process_list; w->listed && *at != w; at = &(*at)->next)
+		;
+	if (w->listed)
+		*at = w->next;
+	pthread_mutex_unlock(&process_lock);
+	free_windows(comm->gpu, w->live);
+	free_windows(comm->gpu, w->deferred);
+	free_windows(comm->gpu, w->names_only);
+	if (w->used_event)
+		comm->gpu->event_destroy(comm->device, w->used_event);
+	pthread_mutex_destroy(&w->lock);
+}
+
+/* ---- for the shim */
+
+static void list_once(struct shunt_symmem *w)
+{
+	pthread_mutex_lock(&process_lock);
+	if (!w->listed) {
+		w->listed = true;
+		w->next = process_list;
+		process_list = w;
+	}
+	pthread_mutex_unlock(&process_lock);
+}
+
+struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window *mine = calloc(1, sizeof(*mine)), **at;
+
+	if (!mine)
+		return NULL;
+	mine->name = mine;
+	mine->base = base;
+	mine->bytes = bytes;
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		mine->mem[r].fd = -1;
+	list_once(w);
+	pthread_mutex_lock(&w->lock);
+	mine->number = symmetric ? ++w->last_number : 0;
+	for (at = &w->live; *at; at = &(*at)->next)
+		;
+	*at = mine;
+	atomic_fetch_add(&w->nlive, 1);
+	pthread_mutex_unlock(&w->lock);
+	return mine;
+}
+
+/* With the list's lock held: the link to the window of this name, or to NULL. */
+static struct shunt_window **find_named_in(struct shunt_window **at, const void *name)
+{
+	while (*at && (*at)->name != name)
+		at = &(*at)->next;
+	return at;
+}
+
+static struct shunt_window **find_named(struct shunt_symmem *w, const void *name)
+{
+	return find_named_in(&w->live, name);
+}
+
+/* With the list's lock held. */
+static void defer_unmap(struct shunt_symmem *w, struct shunt_window *mine)
+{
+	mine->next = w->deferred;
+	w->deferred = mine;
+	atomic_store(&w->any_deferred, true);
+}
+
+static void unlink_window(struct shunt_symmem *w, struct shunt_window **at)
+{
+	struct shunt_window *mine = *at;
+
+	*at = mine->next;
+	atomic_fetch_sub(&w->nlive, 1);
+	defer_unmap(w, mine);
+}
+
+/*
+ * With the list's lock held: the same where the program will deregister it yet. A window's address may be its name, so
+ * that stays in use.
+ */
+static void unlink_but_name(struct shunt_symmem *w, struct shunt_window **at)
+{
+	struct shunt_window *mine = *at, *copy = mine->name ? malloc(sizeof(*copy)) : NULL;
+
+	if (!copy) {
+		unlink_window(w, at);
+		return;
+	}
+	*copy = *mine;
+	*at = mine->next;
+	atomic_fetch_sub(&w->nlive, 1);
+	defer_unmap(w, copy);
+	mine->ready = false;
+	mine->next = w->names_only;
+	w->names_only = mine;
+}
+
+/* Whoever has the communicator's lock now does it later: he takes the dead himself, or his next call does. */
+static struct shunt_window *try_take_deferred(struct shunt_comm *comm)
+{
+	struct shunt_window *deferred;
+
+	if (pthread_mutex_trylock(&comm->lock))
+		return NULL;
+	deferred = shunt_symmem_take_deferred(comm);
+	pthread_mutex_unlock(&comm->lock);
+	return deferred;
+}
+
+void shunt_symmem_set_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window *i;
+
+	pthread_mutex_lock(&w->lock);
+	for (i = w->live; i && i != window; i = i->next)
+		;
+	if (i)
+		i->name = name;
+	pthread_mutex_unlock(&w->lock);
+}
+
+bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window **at, *names_only;
+	bool found;
+
+	if (!name)
+		return false;
+	pthread_mutex_lock(&w->lock);
+	at = find_named(w, name);
+	found = *at;
+	if (found) {
+		unlink_window(w, at);
+	} else if ((names_only = *(at = find_named_in(&w->names_only, name)))) {
+		*at = names_only->next;
+		defer_unmap(w, names_only);
+		found = true;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (found)
+		free_windows(comm->gpu, try_take_deferred(comm));
+	return found;
+}
+
+void shunt_symmem_remove_unnamed(struct shunt_comm *comm)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window **at;
+	bool any = false;
+
+	if (!atomic_load(&w->nlive))
+		return;
+	pthread_mutex_lock(&w->lock);
+	for (at = find_named(w, NULL); *at; at = find_named(w, NULL)) {
+		unlink_window(w, at);
+		any = true;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (any)
+		free_windows(comm->gpu, try_take_deferred(comm));
+}
+
+bool shunt_symmem_base(struct shunt_comm *comm, const void *name, void **base_p)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	const struct shunt_window *found = NULL;
+
+	pthread_mutex_lock(&w->lock);
+	if (name)
+		found = *find_named(w, name);
+	if (found)
+		*base_p = found->base;
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+static bool unlink_between(struct shunt_symmem *w, uintptr_t from, size_t bytes)
+{
+	struct shunt_window **at = &w->live;
+	bool any = false;
+
+	pthread_mutex_lock(&w->lock);
+	while (*at) {
+		uintptr_t base = (uintptr_t)(*at)->base;
+
+		if (base - from < bytes || from - base < (*at)->bytes) {
+			unlink_but_name(w, at);
+			any = true;
+		} else {
+			at = &(*at)->next;
+		}
+	}
+	pthread_mutex_unlock(&w->lock);
+	return any;
+}
+
+void shunt_symmem_forget(const void *memory)
+{
+	struct shunt_window *deferred = NULL, *of_one, **end = &deferred;
+	const struct shunt_gpu_ops *gpu = NULL;
+	size_t bytes = 1;
+	void *base;
+
+	pthread_mutex_lock(&process_lock);
+	if (process_list) {
+		gpu = shunt_gpu();
+		/* Of memory that nobody knows the ends of: the window that begins there, or has it inside. */
+		if (gpu && gpu->mem_range(memory, &base, &bytes))
+			bytes = 1;
+	}
+	for (struct shunt_symmem *w = process_list; w; w = w->next) {
+		of_one = unlink_between(w, (uintptr_t)memory, bytes) ? try_take_deferred(comm_of(w)) : NULL;
+		for (*end = of_one; *end; end = &(*end)->next)
+			;
+	}
+	pthread_mutex_unlock(&process_lock);
+	free_windows(gpu, deferred);
+}
+
+/* ---- look-ups */
+
+static bool window_contains(const struct shunt_window *w, const void *ptr, uint64_t bytes)
+{
+	uint64_t at = (uintptr_t)ptr - (uintptr_t)w->base;
+
+	return w->number && at < w->bytes && bytes <= w->bytes - at;
+}
+
+/* With the list's lock held. */
+static struct shunt_window *find_window(struct shunt_window *list, const void *ptr, uint64_t bytes, bool ready)
+{
+	while (list && (list->refused_now || (ready && !list->ready) || !window_contains(list, ptr, bytes)))
+		list = list->next;
+	return list;
+}
+
+enum shunt_window_state shunt_symmem_state(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	enum shunt_window_state state = SHUNT_WINDOW_NONE;
+	const struct shunt_window *found;
+
+	if (!atomic_load_explicit(&w->nlive, memory_order_relaxed) || !bytes)
+		return state;
+	pthread_mutex_lock(&w->lock);
+	found = find_window(w->live, ptr, bytes, false);
+	if (found)
+		state = found->ready ? SHUNT_WINDOW_READY : SHUNT_WINDOW_NEW;
+	pthread_mutex_unlock(&w->lock);
+	return state;
+}
+
+/* A window that is ready; one that was removed after the call had been decided will do, as it is still mapped. */
+static struct shunt_window *find_ready(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window *found;
+
+	pthread_mutex_lock(&w->lock);
+	found = find_window(w->live, ptr, bytes, true);
+	if (!found)
+		found = find_window(w->deferred, ptr, bytes, true);
+	pthread_mutex_unlock(&w->lock);
+	return found;
+}
+
+void *shunt_symmem_peer_ptr(struct shunt_comm *comm, const void *ptr, uint64_t bytes, int peer)
+{
+	const struct shunt_window *w = find_ready(comm, ptr, bytes);
+
+	return w ? (char *)w->mem[peer].ptr + w->at[peer] + ((const char *)ptr - w->base) : NULL;
+}
+
+bool shunt_symmem_aligned(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
+{
+	const struct shunt_window *w = find_ready(comm, ptr, bytes);
+	uint64_t odd = w ? (uint64_t)((const char *)ptr - w->base) : 1;
+
+	for (int r = 0; r < comm->nranks && w; r++)
+		odd |= w->at[r];
+	return !(odd & 15);
+}
+
+uint64_t shunt_symmem_offset(struct shunt_comm *comm, const void *ptr)
+{
+	const struct shunt_window *w = find_ready(comm, ptr, 1);
+
+	return w ? w->number << OFFSET_BITS | (uint64_t)((const char *)ptr - w->base) : 0;
+}
+
+int shunt_symmem_note_use(struct shunt_comm *comm, void *stream, bool captured)
+{
+	struct shunt_symmem *w = &comm->symmem;
+
+	if (captured) {
+		w->used_captured = true;
+		return 0;
+	}
+	w->used_eagerly = true;
+	return comm->gpu->event_record(comm->device, w->used_event, stream);
+}
+
+struct shunt_window *shunt_symmem_take_deferred(struct shunt_comm *comm)
+{
+	struct shunt_symmem *w = &comm->symmem;
+	struct shunt_window *deferred;
+	bool idle = true;
+
+	if (!atomic_load_explicit(&w->any_deferred, memory_order_relaxed))
+		return NULL;
+	/* What cannot be asked now is asked the next time. */
+	if (w->used_eagerly && comm->gpu->event_done(comm->device, w->used_event, &idle))
+		return NULL;
+	if (idle && w->used_captured && shunt_order_graphs_idle(&comm->order, comm->gpu, comm->device, &idle))
+		return NULL;
+	if (!idle)
+		return NULL;
+	pthread_mutex_lock(&w->lock);
+	deferred = w->deferred;
+	w->deferred = NULL;
+	atomic_store(&w->any_deferred, false);
+	pthread_mutex_unlock(&w->lock);
+	return deferred;
+}
+
+void shunt_symmem_free(struct shunt_comm *comm, struct shunt_window *deferred)
+{
+	free_windows(comm->gpu, deferred);
+}
+
+/* ---- agreement */
+
+static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	return shunt_rendezvous_allgather(
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
+}
+
+/* *fd_p is the caller's to close. */
+static void fill_offer(struct shunt_comm *comm, const struct shunt_window *w, struct window_offer *o, int *fd_p)
+{
+	struct shunt_gpu_export memory;
+	const char *reason;
+	int err;
+
+	memset(o, 0, sizeof(*o));
+	o->vote.ok = 1;
+	if (!w) {
+		shunt_vote_refuse(&o->vote, "it was deregistered in the meantime");
+		return;
+	}
+	o->number = w->number;
+	o->bytes = w->bytes;
+	o->process = shunt_process_token();
+	err = comm->symmem.used_event ? 0 : comm->gpu->event_create(comm->device, false, &comm->symmem.used_event);
+	if (!err)
+		err = comm->gpu->share_export(comm->device, w->base, w->bytes, &memory, &reason);
+	if (err) {
+		shunt_vote_refuse(&o->vote, "%s", err == -EOPNOTSUPP ? reason : strerror(-err));
+		return;
+	}
+	*fd_p = memory.fd;
+	o->ptr = (uintptr_t)memory.base;
+	o->all = memory.bytes;
+	o->at = (uint64_t)(w->base - (char *)memory.base);
+}
+
+/* What is wrong with the table of offers; NULL: nothing. Judged alike by all ranks. */
+static const char *check_offers(const struct window_offer *o, int n, int *who_p)
+{
+	const char *reason = NULL;
+
+	for (int r = 0; r < n && !reason; r++) {
+		*who_p = r;
+		if (!o[r].vote.ok)
+			reason = o[r].vote.reason;
+		else if (o[r].number != o[0].number)
+			reason = "its buffer lies in another window than that of rank 0";
+		else if (o[r].bytes != o[0].bytes)
+			reason = "its window has another size than that of rank 0";
+	}
+	return reason;
+}
+
+static void map_peers(
+    struct shunt_comm *comm, struct shunt_window *w, const struct window_offer *o, const int *fds, struct shunt_vote *v)
+{
+	memset(v, 0, sizeof(*v));
+	v->ok = 1;
+	for (int r = 0; r < comm->nranks && v->ok; r++) {
+		int err;
+
+		w->at[r] = o[r].at;
+		if (r == comm->rank)
+			continue;
+		if (o[r].process == o[comm->rank].process)
+			err = comm->gpu->share_alias(comm->device, (void *)(uintptr_t)o[r].ptr, o[r].all, &w->mem[r]);
+		else
+			err = fds[r] < 0 ? -EBADF : comm->gpu->share_map(comm->device, fds[r], o[r].all, &w->mem[r]);
+		if (err)
+			shunt_vote_refuse(v, "the memory of rank %d cannot be mapped: %s", r, strerror(-err));
+	}
+}
+
+/* Every window that a rank meant: whoever finds one of them must not wait for ranks that have given it up. */
+static void refuse_windows(struct shunt_comm *comm, const struct window_offer *o)
+{
+	struct shunt_symmem *w = &comm->symmem;
+
+	pthread_mutex_lock(&w->lock);
+	for (struct shunt_window *i = w->live; i; i = i->next)
+		for (int r = 0; r < comm->nranks; r++)
+			i->refused_now |= i->number && i->number == o[r].number;
+	pthread_mutex_unlock(&w->lock);
+}
+
+static int refused_now(struct shunt_comm *comm, const struct window_offer *o, int who, const char *reason)
+{
+	refuse_windows(comm, o);
+	if (comm->rank == 0)
+		shunt_info(SHUNT_LOG_INIT,
+		    "communicator of %d ranks: window %llu of %llu bytes is not used in place, rank %d: %s",
+		    comm->nranks, (unsigned long long)o[0].number, (unsigned long long)o[0].bytes, who, reason);
+	return -EOPNOTSUPP;
+}
+
+static int agree_on(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, int *fds)
+{
+	struct window_offer window_offer, offers[SHUNT_MAX_RANKS];
+	struct shunt_vote vote, votes[SHUNT_MAX_RANKS];
+	const char *reason;
+	int who = 0, err;
+
+	fill_offer(comm, w, &window_offer, fd_p);
+	err = gather(comm, &window_offer, sizeof(window_offer), offers, *fd_p, fds);
+	if (err)
+		return err;
+	reason = check_offers(offers, comm->nranks, &who);
+	if (reason)
+		return refused_now(comm, offers, who, reason);
+	map_peers(comm, w, offers, fds, &vote);
+	err = gather(comm, &vote, sizeof(vote), votes, -1, NULL);
+	if (!err && (who = shunt_vote_find_refusal(votes, comm->nranks)) >= 0)
+		err = refused_now(comm, offers, who, votes[who].reason);
+	if (err) {
+		for (int r = 0; r < comm->nranks; r++)
+			comm->gpu->share_free(&w->mem[r]);
+		return err;
+	}
+	pthread_mutex_lock(&comm->symmem.lock);
+	w->ready = true;
+	pthread_mutex_unlock(&comm->symmem.lock);
+	if (comm->rank == 0)
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: window %llu of %llu bytes is used in place",
+		    comm->nranks, (unsigned long long)w->number, (unsigned long long)w->bytes);
+	return 0;
+}
+
+int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
+{
+	struct shunt_symmem *all = &comm->symmem;
+	int fd = -1, fds[SHUNT_MAX_RANKS], err;
+	struct shunt_window *w;
+
+	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
+		fds[r] = -1;
+	/* A window is freed with our lock only, which we hold. */
+	pthread_mutex_lock(&all->lock);
+	w = find_window(all->live, ptr, bytes, false);
+	pthread_mutex_unlock(&all->lock);
+	if (w && w->ready)
+		return 0;
+	shunt_recorder_phase(comm->recorder, "agreement on a window");
+	err = agree_on(comm, w, &fd, fds);
+	shunt_recorder_phase(comm->recorder, NULL);
+	shunt_io_close_all(&fd, 1);
+	shunt_io_close_all(fds, comm->nranks);
+	if (err && err != -EOPNOTSUPP) {
+		if (err != -ECANCELED)
+			shunt_error("communicator of %d ranks, rank %d: agreeing on a window: %s", comm->nranks,
+			    comm->rank, strerror(-err));
+		shunt_comm_fail(comm, err);
+	}
+	return err;
+}

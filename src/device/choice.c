@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* Which device layer this process uses. */
+#include "device/gpu_ops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+
+static atomic_bool prefer_cuda_layer;
+static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
+static const struct shunt_kernel_set *kernel_set;
+static const struct shunt_gpu_ops *chosen_ops;
+
+void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda_layer, true); }
+
+static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops, const char *asked_by)
+{
+	int err = ops->open(kernel_set);
+
+	if (!err)
+		return ops;
+	shunt_warn("the %s device layer (%s) cannot be used: %s", ops->name, asked_by, strerror(-err));
+	return NULL;
+}
+
+/*
+ * Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the
+ * program has its memory.
+ */
+static bool cuda_is_usable(void)
+{
+	int count;
+
+	return !shunt_gpu_cuda_ops.open(kernel_set) && !shunt_gpu_cuda_ops.device_count(&count) &&
+	    (count >= (shunt_config()->multi_rank_gpu ? 1 : 2) || shunt_gpu_cuda_ops.in_use());
+}
+
+static void choose_layer(void)
+{
+	switch (shunt_config()->device) {
+	case SHUNT_DEVICE_CUDA:
+		chosen_ops = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=cuda");
+		return;
+	case SHUNT_DEVICE_SIM:
+		chosen_ops = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=sim");
+		return;
+	default:
+		break;
+	}
+	if (atomic_load(&prefer_cuda_layer)) {
+		chosen_ops = open_or_warn(&shunt_gpu_cuda_ops, "SHUNT_DEVICE=auto, beside the real NCCL");
+		return;
+	}
+	if (cuda_is_usable())
+		chosen_ops = &shunt_gpu_cuda_ops;
+	else
+		chosen_ops = open_or_warn(&shunt_gpu_sim_ops, "SHUNT_DEVICE=auto, fewer than two GPUs");
+}
+
+const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
+{
+	static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
+
+	pthread_mutex_lock(&first);
+	if (!kernel_set)
+		kernel_set = kernels;
+	pthread_mutex_unlock(&first);
+	pthread_once(&choose_once, choose_layer);
+	return chosen_ops;
+}

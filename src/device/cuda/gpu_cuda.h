@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_DEVICE_CUDA_GPU_CUDA_H
+#define SHUNT_DEVICE_CUDA_GPU_CUDA_H
+/* gpu.h for nvcc. The only place with PTX. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#define GPU_FN static __device__ __forceinline__
+#define GPU_METHOD __device__ __forceinline__
+#define GPU_NOINLINE static __device__ __noinline__
+#define GPU_KERNEL __global__ __launch_bounds__(SHUNT_MAX_THREADS, 1)
+#define GPU_ARG(T) const __grid_constant__ T
+#define GPU_SHARED(T, name, n) __shared__ T name[n]
+#define GPU_DYNAMIC_SHARED(name, most) extern __shared__ __align__(128) char name[]
+#define GPU_UNROLL _Pragma("unroll")
+#define GPU_ROLL _Pragma("unroll 1")
+
+/* Polls between two looks at the abort word and the clock. */
+#define GPU_SPIN_CHECK 1024
+
+GPU_FN uint32_t gpu_tid(void) { return threadIdx.x; }
+GPU_FN uint32_t gpu_ntid(void) { return blockDim.x; }
+GPU_FN uint32_t gpu_bid(void) { return blockIdx.x; }
+GPU_FN uint32_t gpu_nbid(void) { return gridDim.x; }
+GPU_FN uint32_t gpu_lane(void) { return threadIdx.x & 31; }
+GPU_FN void gpu_sync(void) { __syncthreads(); }
+GPU_FN void gpu_warp_sync(void) { __syncwarp(); }
+GPU_FN bool gpu_warp_all(bool v) { return __all_sync(0xffffffffu, v); }
+GPU_FN void gpu_relax(void) {}
+GPU_FN void gpu_nanosleep(uint32_t ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
+GPU_FN void gpu_grid_dependency_wait(void)
+{
+#if __CUDA_ARCH__ >= 900
+	asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+GPU_FN uint64_t gpu_clock_ns(void)
+{
+	uint64_t t;
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t));
+	return t;
+}
+
+GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p)
+{
+	uint32_t v;
+	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return *(const volatile uint32_t *)p; }
+GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
+{
+	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+GPU_FN uint32_t gpu_smem_addr(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+/* As atomic operations, which racecheck can tell from a race. */
+GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
+{
+	uint32_t v, at = gpu_smem_addr(p);
+	asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(at) : "memory");
+	return v;
+}
+GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
+{
+	[[maybe_unused]] uint32_t old;
+	uint32_t at = gpu_smem_addr(p);
+	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
+}
+/*
+ * Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed.
+ */
+GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
+GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
+{
+	asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n)
+{
+	asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(n) : "memory");
+}
+GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n)
+{
+	uint64_t old;
+	asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+	return old;
+}
+GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n)
+{
+	uint64_t old;
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(old) : "l"(p), "l"(n) : "memory");
+	return old;
+}
+GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p)
+{
+	uint64_t v;
+	asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN bool gpu_sem_acquire(uint64_t *p)
+{
+	uint64_t seen = gpu_ld_relaxed(p), old;
+
+	if (!seen)
+		return false;
+	asm volatile("atom.acquire.gpu.global.cas.b64 %0, [%1], %2, %3;"
+	    : "=l"(old)
+	    : "l"(p), "l"(seen), "l"(seen - 1)
+	    : "memory");
+	return old == seen;
+}
+GPU_FN void gpu_sem_release(uint64_t *p)
+{
+	asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"((uint64_t)1) : "memory");
+}
+GPU_FN bool gpu_test_and_set32(uint32_t *p) { return atomicCAS(p, 0u, 1u) == 0; }
+GPU_FN void gpu_fence(void) { __threadfence_system(); }
+
+struct gpu_v16 {
+	uint64_t lo, hi;
+};
+
+GPU_FN struct gpu_v16 gpu_ld16(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
+{
+	asm volatile("st.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
+{
+	struct gpu_v16 v;
+	asm volatile("ld.global.L1::no_allocate.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+	return v;
+}
+GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
+
+/*
+ * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines and
+ * NVLink keeps a line whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not
+ * NVLink.
+ */
+#define GPU_LL128_FLAG_LANE ((threadIdx.x & 7) == 7)
+
+GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	char *p = (char *)slot + (threadIdx.x & 31) * 16;
+
+	if (GPU_LL128_FLAG_LANE)
+		v.hi = flag;
+	if ((threadIdx.x & 31) / 8 < lines)
+		asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+{
+	const char *p = (const char *)slot + (threadIdx.x & 31) * 16;
+
+	if ((threadIdx.x & 31) / 8 < lines)
+		asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		    : "=l"(v->lo), "=l"(v->hi)
+		    : "l"(p)
+		    : "memory");
+}
+
+struct gpu_mbar {
+	uint64_t state;
+};
+struct gpu_tma_group {
+}; /* a thread's own in hardware; lane 0 has them all */
+
+/* Where there are no TMA copies: 16 bytes a lane. */
+GPU_FN void gpu_tma_fallback(char *to, const char *from, uint32_t bytes)
+{
+	for (uint32_t at = (threadIdx.x & 31) * 16; at < bytes; at += 512)
+		*(uint4 *)(to + at) = *(const uint4 *)(from + at);
+	__syncwarp();
+}
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+GPU_FN void gpu_tma_fence(void)
+{
+	asm volatile("fence.proxy.async;" ::: "memory");
+	__syncwarp();
+}
+GPU_FN void gpu_mbar_init(struct gpu_mbar *bar)
+{
+	if ((threadIdx.x & 31) == 0)
+		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(gpu_smem_addr(bar)) : "memory");
+	gpu_tma_fence();
+}
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *bar)
+{
+	if ((threadIdx.x & 31) != 0)
+		return;
+	asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(gpu_smem_addr(bar)), "r"(bytes)
+	    : "memory");
+	asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+	                 gpu_smem_addr(to)),
+	    "l"(from), "r"(bytes), "r"(gpu_smem_addr(bar))
+	    : "memory");
+}
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
+{
+	uint32_t here;
+
+	do
+		asm volatile(
+		    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+		    : "=r"(here)
+		    : "r"(gpu_smem_addr(bar)), "r"(parity)
+		    : "memory");
+	while (!here);
+	__syncwarp();
+}
+GPU_FN void gpu_tma_store(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
+{
+	if ((threadIdx.x & 31) == 0)
+		asm volatile(
+		    "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2; cp.async.bulk.commit_group;" ::"l"(to),
+		    "r"(gpu_smem_addr(from)), "r"(bytes)
+		    : "memory");
+}
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *)
+{
+	asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory");
+	__syncwarp();
+}
+#else
+GPU_FN void gpu_tma_fence(void) { __syncwarp(); }
+GPU_FN void gpu_mbar_init(struct gpu_mbar *) {}
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *)
+{
+	gpu_tma_fallback((char *)to, (const char *)from, bytes);
+}
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *, uint32_t) {}
+GPU_FN void gpu_tma_store(struct gpu_tma_group *, void *to, const void *from, uint32_t bytes)
+{
+	gpu_tma_fallback((char *)to, (const char *)from, bytes);
+}
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *) {}
+#endif
+
+struct f16 {
+	uint16_t x;
+};
+struct bf16 {
+	uint16_t x;
+};
+struct f8e4m3 {
+	uint8_t x;
+};
+struct f8e5m2 {
+	uint8_t x;
+};
+
+GPU_FN float gpu_to_f32(struct f16 v) { return __half2float(__ushort_as_half(v.x)); }
+GPU_FN float gpu_to_f32(struct bf16 v) { return __uint_as_float((uint32_t)v.x << 16); }
+GPU_FN float gpu_to_f32(struct f8e4m3 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E4M3))); }
+GPU_FN float gpu_to_f32(struct f8e5m2 v) { return __half2float(__half(__nv_cvt_fp8_to_halfraw(v.x, __NV_E5M2))); }
+
+template <typename T> GPU_FN T gpu_from_f32(float v);
+template <> __device__ __forceinline__ struct f16 gpu_from_f32<struct f16>(float v) {
+	return { __half_as_ushort(__float2half_rn(v)) };
+} template <> __device__ __forceinline__ struct bf16 gpu_from_f32<struct bf16>(float v) {
+	return { __bfloat16_as_ushort(__float2bfloat16_rn(v)) };
+} template <> __device__ __forceinline__ struct f8e4m3 gpu_from_f32<struct f8e4m3>(float v) {
+	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E4M3) };
+} template <> __device__ __forceinline__ struct f8e5m2 gpu_from_f32<struct f8e5m2>(float v) {
+	return { (uint8_t)__nv_cvt_float_to_fp8(v, __NV_SATFINITE, __NV_E5M2) };
+}
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The embedded kernels: one fatbin per source file, loaded once per process; all resident on a device before the first
+ * launch.
+ */
+#include "device/cuda/dev.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/config.h"
+#include "base/log.h"
+
+/* The first driver whose graphs know of launches that begin early, in CUDA's version. */
+#define PDL_DRIVER 12030
+
+/* Guards libraries, and func of a device until its `loaded` is set. */
+static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static void **libraries; /* by fatbin */
+
+bool shunt_cu_kernel_exists(unsigned kernel)
+{
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
+
+	return set && kernel < set->n && set->fatbin[0] && set->kernel[kernel].name;
+}
+
+/* Most often the library was built by an nvcc that is newer than the driver, or not for such a device. */
+static int load_error(int res, int device, const char *what)
+{
+	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
+
+	return shunt_cu_error(res, "loading %s, built by %s, on device %d (sm_%d, driver for CUDA %u.%u)", what,
+	    shunt_cu_kernels->built_by, device, info->cc, (unsigned)info->driver / 1000,
+	    (unsigned)info->driver % 1000 / 10);
+}
+
+/*
+ * Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin.
+ */
+static int load_kernel(int device, unsigned kernel, void **func_p)
+{
+	const struct shunt_kernel_desc *desc = &shunt_cu_kernels->kernel[kernel];
+	void *handle, *func;
+	int res, regs;
+
+	res = shunt_cu.LibraryGetKernel(&handle, libraries[desc->fatbin], desc->name);
+	if (!res)
+		res = shunt_cu.KernelGetFunction(&func, handle);
+	if (!res)
+		res = shunt_cu.FuncLoad ? shunt_cu.FuncLoad(func) :
+		                          shunt_cu.FuncGetAttribute(&regs, SHUNT_CU_FUNC_NUM_REGS, func);
+	if (!res && desc->dynamic_shared && shunt_cu_devices[device].info.tma)
+		res = shunt_cu.FuncSetAttribute(
+		    func, SHUNT_CU_FUNC_MAX_DYNAMIC_SHARED_BYTES, (int)shunt_cu_kernels->shared_bytes);
+	if (res)
+		return load_error(res, device, desc->name);
+	*func_p = func;
+	return 0;
+}
+
+/*
+ * Whether the kernels that the device has wait for their stream by themselves: gpu_grid_dependency_wait() does so from
+ * compute capability 9.0 on.
+ */
+static bool kernels_have_pdl(int device, void *func)
+{
+	int ptx_version = 0;
+
+	return shunt_cu_devices[device].info.cc >= 90 && shunt_cu_devices[device].info.driver >= PDL_DRIVER &&
+	    !shunt_cu.FuncGetAttribute(&ptx_version, SHUNT_CU_FUNC_PTX_VERSION, func) && ptx_version >= 90;
+}
+
+/* Of the kernel that needs most. A slice of a GPU may have few. */
+static unsigned query_max_clusters(int device, void *func)
+{
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
+	struct shunt_cu_launch_attr attr = { .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+		.value.cluster = { set->cluster_blocks, 1, 1 } };
+	const struct shunt_cu_launch_config config = {
+		.grid_x = set->max_blocks,
+		.grid_y = 1,
+		.grid_z = 1,
+		.block_x = set->max_threads,
+		.block_y = 1,
+		.block_z = 1,
+		.shared_bytes = shunt_cu_devices[device].info.tma ? set->shared_bytes : 0,
+		.attrs = &attr,
+		.nattrs = 1,
+	};
+	int clusters = 0;
+
+	if (shunt_cu_devices[device].info.cc < 90 || !shunt_cu.OccupancyMaxActiveClusters ||
+	    shunt_cu.OccupancyMaxActiveClusters(&clusters, func, &config))
+		return 0;
+	return clusters > 0 ? (unsigned)clusters : 0;
+}
+
+/* The driver need not copy what lies in a library that stays loaded (-z nodelete), and takes half the time. */
+static int load_library(void **library_p, const void *fatbin)
+{
+	int option = SHUNT_CU_LIBRARY_BINARY_IS_PRESERVED;
+	void *value = (void *)1;
+
+	return shunt_cu.LibraryLoadData(library_p, fatbin, NULL, NULL, 0, &option, &value, 1);
+}
+
+static int load_all(int device)
+{
+	struct shunt_cu_device *d = &shunt_cu_devices[device];
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
+	unsigned last_kernel = 0;
+	int res, err;
+
+	if (!libraries)
+		libraries = calloc(set->nfatbins, sizeof(*libraries));
+	if (!libraries)
+		return -ENOMEM;
+	for (unsigned i = 0; i < set->nfatbins; i++) {
+		if (libraries[i])
+			continue;
+		res = load_library(&libraries[i], set->fatbin[i]);
+		if (res) {
+			libraries[i] = NULL;
+			return load_error(res, device, "our kernels");
+		}
+	}
+	for (unsigned k = 0; k < set->n; k++) {
+		if (!set->kernel[k].name)
+			continue;
+		err = load_kernel(device, k, &d->func[k]);
+		if (err)
+			return err;
+		last_kernel = k;
+	}
+	d->pdl = shunt_config()->pdl && kernels_have_pdl(device, d->func[last_kernel]);
+	d->max_clusters = query_max_clusters(device, d->func[set->cluster_kernel]);
+	return 0;
+}
+
+int shunt_cu_kernels_load(int device)
+{
+	struct shunt_cu_ctx_guard guard;
+	int err;
+
+	if ((unsigned)device < (unsigned)shunt_cu_ndevices) {
+		/* The first that a communicator's set-up wants of the device. */
+		shunt_cu_drop_dead_ctx(device);
+		if (atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
+			return 0;
+	}
+	err = shunt_cu_enter(device, &guard);
+	if (err)
+		return err;
+	pthread_mutex_lock(&load_lock);
+	if (!atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_relaxed)) {
+		err = load_all(device);
+		if (!err)
+			atomic_store_explicit(&shunt_cu_devices[device].loaded, true, memory_order_release);
+	}
+	pthread_mutex_unlock(&load_lock);
+	shunt_cu_leave(&guard);
+	return err;
+}
+
+/*
+ * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
+ * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
+ * themselves, so they may be launched meanwhile, where that goes (`early`).
+ */
+static const struct shunt_cu_launch_attr default_attrs[] = {
+	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
+	{ .id = SHUNT_CU_LAUNCH_ATTR_PROGRAMMATIC_STREAM_SERIALIZATION, .value.programmatic_stream_serialization = 1 },
+};
+enum { N_DEFAULT_ATTRS = sizeof(default_attrs) / sizeof(default_attrs[0]) };
+
+/*
+ * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs
+ * may be left over, when single blocks have taken theirs.
+ */
+#define GPCS 8u
+
+unsigned shunt_cu_cluster_blocks(int device)
+{
+	const unsigned taken = shunt_cu_kernels->max_blocks + GPCS * (shunt_cu_kernels->cluster_blocks - 1);
+	const struct shunt_cu_device *d = &shunt_cu_devices[device];
+
+	return d->max_clusters && d->info.sms > taken ? d->info.sms - taken : 0;
+}
+
+int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
+{
+	void *params[] = { (void *)(uintptr_t)launch->args };
+	struct shunt_cu_ctx_guard guard;
+	void *func;
+	int res, err;
+
+	err = shunt_cu_enter_fast(device, &guard);
+	if (err)
+		return err;
+	func = launch->kernel < shunt_cu_kernels->n ? shunt_cu_devices[device].func[launch->kernel] : NULL;
+	if (!func || launch->arg_bytes != shunt_cu_kernels->kernel[launch->kernel].arg_bytes) {
+		shunt_error(
+		    "launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
+		    launch->kernel, launch->arg_bytes, device);
+		err = -EINVAL;
+		goto out_leave;
+	}
+	if (shunt_cu_devices[device].info.cc >= 90) {
+		struct shunt_cu_launch_attr cluster_attrs[1 + N_DEFAULT_ATTRS];
+		struct shunt_cu_launch_config config = {
+			.grid_x = launch->blocks,
+			.grid_y = 1,
+			.grid_z = 1,
+			.block_x = launch->threads,
+			.block_y = 1,
+			.block_z = 1,
+			.shared_bytes = launch->shared,
+			.stream = launch->stream,
+			.attrs = default_attrs,
+			.nattrs = shunt_cu_devices[device].pdl ? 2 : 1,
+		};
+
+		if (launch->cluster && launch->blocks % launch->cluster == 0 &&
+		    launch->blocks / launch->cluster <= shunt_cu_devices[device].max_clusters) {
+			cluster_attrs[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
+				.value.cluster = { launch->cluster, 1, 1 } };
+			memcpy(cluster_attrs + 1, default_attrs, sizeof(default_attrs));
+			config.attrs = cluster_attrs;
+			config.nattrs++;
+		}
+		res = shunt_cu.LaunchKernelEx(&config, func, params, NULL);
+	} else {
+		res = shunt_cu.LaunchKernel(
+		    func, launch->blocks, 1, 1, launch->threads, 1, 1, 0, launch->stream, params, NULL);
+	}
+	if (res)
+		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
+		    shunt_cu_kernels->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
+out_leave:
+	shunt_cu_leave(&guard);
+	return err;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_DEVICE_SIM_FIBER_H
+#define SHUNT_DEVICE_SIM_FIBER_H
+/*
+ * Contexts of execution that switch by hand, within one OS thread: a few instructions on x86-64, ucontext elsewhere (or
+ * with -DSHUNT_SIM_UCONTEXT). A context that is the thread's own starts as all zeroes plus sim_fiber_adopt().
+ */
+#include <stddef.h>
+#include "device/sim/sanitize.h"
+
+#if !defined(__x86_64__) && !defined(SHUNT_SIM_UCONTEXT)
+#define SHUNT_SIM_UCONTEXT
+#endif
+#if defined(SHUNT_SIM_UCONTEXT)
+#include <ucontext.h>
+#endif
+
+struct sim_fiber {
+#if defined(SHUNT_SIM_UCONTEXT)
+	ucontext_t uc;
+#else
+	void *sp;
+#endif
+	void *tsan;
+	void *fake;      /* ASan's */
+	const void *low; /* of the stack */
+	size_t bytes;
+};
+
+/* Takes a stack that the caller owns. entry must never return, and calls sim_fiber_entered first. */
+void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void));
+void sim_fiber_finish(struct sim_fiber *f);
+
+/* f becomes the calling thread itself. */
+static inline void sim_fiber_adopt(struct sim_fiber *f) { f->tsan = tsan_current(); }
+
+extern "C" void shunt_sim_switch(void **save_sp, void *sp);
+
+/* *prev: where each context that is resumed finds who ran before it (ASan tells it the bounds of that stack). */
+static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to, struct sim_fiber **prev)
+{
+	*prev = from;
+	asan_leave(&from->fake, to->low, to->bytes);
+	tsan_switch(to->tsan);
+#if defined(SHUNT_SIM_UCONTEXT)
+	swapcontext(&from->uc, &to->uc);
+#else
+	shunt_sim_switch(&from->sp, to->sp);
+#endif
+	asan_enter(from->fake, &(*prev)->low, &(*prev)->bytes);
+}
+
+static inline void sim_fiber_entered(struct sim_fiber **prev) { asan_enter(nullptr, &(*prev)->low, &(*prev)->bytes); }
+#endif

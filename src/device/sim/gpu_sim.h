@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_DEVICE_SIM_GPU_SIM_H
+#define SHUNT_DEVICE_SIM_GPU_SIM_H
+/*
+ * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/device/sim/block.cc).
+ *
+ * Plain accesses of kernels are plain here, atomics are atomics: built with -fsanitize=thread, a kernel that relies on
+ * more than the contract promises is reported with its line. Two faults can be planted, to show that they are:
+ * SHUNT_PLANT_NO_SYNC takes the block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
+ */
+#include <time.h>
+#include <stdint.h>
+#include "device/sim/gpu_sim_num.h"
+
+#define GPU_FN static inline
+#define GPU_METHOD inline
+#define GPU_NOINLINE static __attribute__((noinline))
+#define GPU_KERNEL
+#define GPU_ARG(T) const T &
+/* Not thread_local: there is little room for that in a library that is loaded late. */
+#define GPU_SHARED(T, name, n) \
+	static const char name##_key = 0; \
+	T *const name = (T *)shunt_sim_shared(&name##_key, sizeof(T) * (n))
+#define GPU_DYNAMIC_SHARED(name, most) GPU_SHARED(char, name, most)
+#define GPU_UNROLL
+#define GPU_ROLL
+
+/* A try may cost a sleep here, so look early. */
+#define GPU_SPIN_CHECK 16
+
+#if defined(SHUNT_PLANT_RELAXED)
+#define SHUNT_SIM_RELEASE __ATOMIC_RELAXED
+#else
+#define SHUNT_SIM_RELEASE __ATOMIC_RELEASE
+#endif
+
+struct shunt_sim_self {
+	uint32_t tid, ntid, bid, nbid;
+};
+
+extern "C" {
+/* No initial-exec: a library that is opened at run time may find no room left for that. */
+extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden")));
+uint32_t shunt_sim_ballot(bool vote);
+bool shunt_sim_all(bool vote);
+void shunt_sim_block_barrier(void);
+void shunt_sim_relax(void);
+void shunt_sim_advanced(void); /* the thread got on: others need not slow down their polling */
+void shunt_sim_fence(void);
+void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's memory of this name */
+}
+
+GPU_FN uint32_t gpu_tid(void) { return shunt_sim_self->tid; }
+GPU_FN uint32_t gpu_ntid(void) { return shunt_sim_self->ntid; }
+GPU_FN uint32_t gpu_bid(void) { return shunt_sim_self->bid; }
+GPU_FN uint32_t gpu_nbid(void) { return shunt_sim_self->nbid; }
+GPU_FN uint32_t gpu_lane(void) { return shunt_sim_self->tid & 31; }
+
+GPU_FN void gpu_sync(void)
+{
+#if !defined(SHUNT_PLANT_NO_SYNC)
+	shunt_sim_block_barrier();
+#endif
+}
+GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
+GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
+GPU_FN void gpu_grid_dependency_wait(void) {}
+GPU_FN void gpu_relax(void) { shunt_sim_relax(); }
+GPU_FN void gpu_nanosleep(uint32_t) { shunt_sim_relax(); }
+
+GPU_FN uint64_t gpu_clock_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
+GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
+GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_acquire(p); }
+GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
+GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
+{
+	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
+	shunt_sim_advanced();
+}
+/* Released, to sim_copy(): a device has no such order, only less time than the host needs. */
+GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
+GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
+GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
+GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p) { return gpu_ld_acquire(p); }
+GPU_FN bool gpu_sem_acquire(uint64_t *p)
+{
+	uint64_t seen = gpu_ld_relaxed(p);
+
+	return seen && __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+GPU_FN void gpu_sem_release(uint64_t *p) { gpu_add_release(p, 1); }
+GPU_FN bool gpu_test_and_set32(uint32_t *p)
+{
+	uint32_t seen = 0;
+
+	return __atomic_compare_exchange_n(p, &seen, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+GPU_FN void gpu_fence(void) { shunt_sim_fence(); }
+
+struct gpu_v16 {
+	uint64_t lo, hi;
+};
+
+/* A device refuses an odd address; this machine would not. */
+GPU_FN void shunt_sim_aligned(const void *p, uintptr_t to = 16)
+{
+	if ((uintptr_t)p & (to - 1))
+		__builtin_trap();
+}
+
+GPU_FN struct gpu_v16 gpu_ld16(const void *p)
+{
+	shunt_sim_aligned(p);
+	return *(const struct gpu_v16 *)p;
+}
+GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
+{
+	shunt_sim_aligned(p);
+	*(struct gpu_v16 *)p = v;
+}
+GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p)
+{
+	shunt_sim_aligned(p);
+	return { gpu_ld_acquire((const uint64_t *)p), gpu_ld_acquire((const uint64_t *)p + 1) };
+}
+GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v)
+{
+	gpu_st_release(p, v);
+	shunt_sim_advanced();
+}
+GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
+{
+	shunt_sim_aligned(p);
+	gpu_ll8_st((uint64_t *)p, v.lo);
+	gpu_ll8_st((uint64_t *)p + 1, v.hi);
+}
+GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
+GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
+
+/*
+ * A line is data, then its flag with release. The flag's lane stores for all eight, so the warp meets in between. The
+ * other way round the data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no
+ * right result contains.
+ */
+#define GPU_LL128_FLAG_LANE (gpu_lane() % 8 == 7)
+#define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
+
+GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	uint64_t *p = (uint64_t *)slot + gpu_lane() * 2;
+	bool mine = gpu_lane() / 8 < lines;
+
+	shunt_sim_aligned(slot, 128);
+	if (mine)
+		p[0] = v.lo;
+	if (mine && !GPU_LL128_FLAG_LANE)
+		p[1] = v.hi;
+	shunt_sim_ballot(true);
+	if (mine && GPU_LL128_FLAG_LANE)
+		__atomic_store_n(&p[1], flag, SHUNT_SIM_RELEASE);
+	shunt_sim_advanced();
+}
+
+GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+{
+	const uint64_t *p = (const uint64_t *)slot + gpu_lane() * 2;
+	uint64_t seen = flag;
+	bool mine = gpu_lane() / 8 < lines;
+
+	shunt_sim_aligned(slot, 128);
+	if (mine && GPU_LL128_FLAG_LANE)
+		seen = __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
+	uint32_t there = shunt_sim_ballot(seen == flag);
+	v->lo = v->hi = SHUNT_SIM_NO_DATA;
+	if (mine && (there >> (gpu_lane() | 7) & 1)) {
+		v->lo = p[0];
+		v->hi = GPU_LL128_FLAG_LANE ? seen : p[1];
+	}
+}
+
+/* TMA copies take place as late as they may: in the wait for them. All are lane 0's. */
+struct gpu_mbar {
+	const void *from;
+	void *to;
+	uint32_t bytes, uses;
+};
+struct gpu_tma_group {
+	struct {
+		void *to;
+		const void *from;
+		uint32_t bytes;
+	} out[2]; /* the older one first */
+	uint32_t n = 0;
+};
+
+GPU_FN void shunt_sim_tma_copy(void *to, const void *from, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes; at += 16)
+		gpu_st16((char *)to + at, gpu_ld16((const char *)from + at));
+	shunt_sim_advanced();
+}
+GPU_FN void shunt_sim_tma_check(const void *a, const void *b, uint32_t bytes)
+{
+	shunt_sim_aligned(a);
+	shunt_sim_aligned(b);
+	if (!bytes || bytes % 16)
+		__builtin_trap();
+}
+
+GPU_FN void gpu_tma_fence(void) { gpu_warp_sync(); }
+GPU_FN void gpu_mbar_init(struct gpu_mbar *bar)
+{
+	if (gpu_lane() == 0)
+		bar->uses = 0;
+	gpu_warp_sync();
+}
+GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_mbar *bar)
+{
+	if (gpu_lane() != 0)
+		return;
+	shunt_sim_tma_check(to, from, bytes);
+	bar->to = to;
+	bar->from = from;
+	bar->bytes = bytes;
+}
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
+{
+	if (gpu_lane() == 0) {
+		if ((bar->uses++ & 1) != parity) /* a device would not wait, or wait for ever */
+			__builtin_trap();
+		shunt_sim_tma_copy(bar->to, bar->from, bar->bytes);
+	}
+	gpu_warp_sync();
+}
+GPU_FN void gpu_tma_store(struct gpu_tma_group *b, void *to, const void *from, uint32_t bytes)
+{
+	if (gpu_lane() != 0)
+		return;
+	shunt_sim_tma_check(to, from, bytes);
+	if (b->n == 2)
+		__builtin_trap();
+	b->out[b->n++] = { to, from, bytes };
+}
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b)
+{
+	for (; b->n > N; b->n--) {
+		shunt_sim_tma_copy(b->out[0].to, b->out[0].from, b->out[0].bytes);
+		b->out[0] = b->out[1];
+	}
+	gpu_warp_sync();
+}
+#endif

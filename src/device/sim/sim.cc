@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT */
+/* The sim device layer: SHUNT_SIM_DEVICES devices that run kernels on CPU threads, and their table of operations. */
+#include <errno.h>
+#include <stdio.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include "device/sim/sim.h"
+extern "C" {
+#include "base/config.h"
+}
+
+static __thread int current_device;
+
+static int device_total(void)
+{
+	unsigned n = shunt_config()->sim_devices;
+
+	/* cppcheck-suppress compareBoolExpressionWithInt; it takes the second question for a part of the first */
+	return n < 1 ? 1 : n > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)n;
+}
+
+bool sim_device_ok(int device)
+{
+	if (device >= 0 && device < device_total())
+		return true;
+	shunt_error("sim: there is no device %d", device);
+	return false;
+}
+
+static const struct shunt_kernel_set *kernel_set;
+
+static int sim_open(const struct shunt_kernel_set *kernels)
+{
+	kernel_set = kernels;
+	return 0;
+}
+
+const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel)
+{
+	return kernel_set && kernel < kernel_set->n ? &kernel_set->kernel[kernel] : nullptr;
+}
+
+shunt_sim_kernel *sim_kernel(unsigned kernel) { return sim_kernel_desc(kernel) ? kernel_set->sim[kernel] : nullptr; }
+
+static int sim_device_count(int *count_p)
+{
+	*count_p = device_total();
+	return 0;
+}
+
+static int sim_device_get(int *device_p)
+{
+	*device_p = current_device;
+	return 0;
+}
+
+static int sim_device_set(int device)
+{
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	current_device = device;
+	return 0;
+}
+
+/* Every process of this boot of this host computes the same: "sim", the device, 12 bytes of the boot's id. */
+static void device_uuid(int device, uint8_t uuid[16])
+{
+	char text[64] = "";
+	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+	unsigned n = 4;
+
+	if (fd >= 0)
+		close(fd);
+	memset(uuid, 0, 16);
+	memcpy(uuid, "sim", 3); /* NOLINT(bugprone-not-null-terminated-result): bytes, not text */
+	uuid[3] = (uint8_t)device;
+	for (ssize_t i = 0; i + 1 < got && n < 16; i += text[i] == '-' ? 1 : 2)
+		if (text[i] != '-' && sscanf(text + i, "%2hhx", &uuid[n]) == 1)
+			n++;
+}
+
+static int sim_device_info(int device, struct shunt_gpu_info *info_p)
+{
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	memset(info_p, 0, sizeof(*info_p));
+	snprintf(info_p->name, sizeof(info_p->name), "Shunt sim device %d", device);
+	device_uuid(device, info_p->uuid);
+	info_p->sms = 8;
+	info_p->sim = 1;
+	info_p->tma = 1;
+	return 0;
+}
+
+static int sim_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p)
+{
+	uint8_t mine[16];
+
+	if (!sim_device_ok(device))
+		return -EINVAL;
+	device_uuid(device, mine);
+	if (!peer->sim || memcmp(mine, peer->uuid, 3) || memcmp(mine + 4, peer->uuid + 4, 12)) {
+		*reason_p = "the peer is not a sim device of this host";
+		return -EOPNOTSUPP;
+	}
+	return 0;
+}
+
+static unsigned sim_cluster_blocks(int) { return 0; }
+
+static bool sim_in_use(void) { return false; }
+
+static int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EINVAL; }
+
+static bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
+
+extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
+	.name = "sim",
+	.open = sim_open,
+	.device_count = sim_device_count,
+	.in_use = sim_in_use,
+	.device_get = sim_device_get,
+	.device_set = sim_device_set,
+	.device_info = sim_device_info,
+	.peer_check = sim_peer_check,
+	.share_alloc = sim_share_alloc,
+	.share_map = sim_share_map,
+	.share_borrow = sim_share_borrow,
+	.share_alias = sim_share_alias,
+	.share_free = sim_share_free,
+	.share_export = sim_share_export,
+	.mem_alloc = sim_mem_alloc,
+	.mem_free = sim_mem_free,
+	.mem_alloc_shared = sim_mem_alloc_shared,
+	.mem_range = sim_mem_range,
+	.mem_info = sim_mem_info,
+	.host_alloc = sim_host_alloc,
+	.host_free = sim_host_free,
+	.copy = sim_copy,
+	.copy_async = sim_copy_async,
+	.memset_async = sim_memset_async,
+	.kernels_load = sim_kernels_load,
+	.kernel_exists = sim_kernel_exists,
+	.launch = sim_launch,
+	.cluster_blocks = sim_cluster_blocks,
+	.stream_create = sim_stream_create,
+	.stream_sync = sim_stream_sync,
+	.stream_idle = sim_stream_idle,
+	.device_sync = sim_device_sync,
+	.stream_destroy = sim_stream_destroy,
+	.stream_capture = sim_stream_capture,
+	.event_create = sim_event_create,
+	.event_record = sim_event_record,
+	.event_wait = sim_event_wait,
+	.event_done = sim_event_done,
+	.event_elapsed_us = sim_event_elapsed_us,
+	.event_destroy = sim_event_destroy,
+	.capture_begin = sim_capture_begin,
+	.capture_end = sim_capture_end,
+	.capture_info = sim_capture_info,
+	.capture_wait = sim_capture_wait,
+	.capture_join = sim_capture_join,
+	.capture_record = sim_capture_record,
+	.capture_move_record = sim_capture_move_record,
+	.capture_retain = sim_capture_retain,
+	.graph_launch = sim_graph_launch,
+	.graph_destroy = sim_graph_destroy,
+};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_DEVICE_SIM_SIM_H
+#define SHUNT_DEVICE_SIM_SIM_H
+/*
+ * The sim device inside: who implements which part of shunt_gpu_sim_ops. Layers, each knowing only those before it:
+ * sim_fiber (contexts), sim_block (a block's threads), sim_pool (a launch's blocks), sim_handle (which pointers are
+ * ours), sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem,
+ * sim.cc (devices and the table). Nothing exists before the first use, and nothing is torn down at exit.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include "device/gpu_ops.h"
+#include "device/sim/pool.h"
+extern "C" {
+#include "base/log.h"
+}
+
+enum { SIM_MAX_DEVICES = 8 };
+
+/* sim.cc. Logs when false. */
+bool sim_device_ok(int device);
+
+/*
+ * sim_handle.cc: a table of live objects, so that a wrong handle is an error and not a crash. `value` is the owner's.
+ */
+enum sim_kind { SIM_STREAM, SIM_EVENT, SIM_GRAPH, SIM_DEVICE_MEM, SIM_HOST_MEM };
+int sim_handle_add(const void *object, enum sim_kind kind);
+/* False, and logged, if it is no such object. */
+bool sim_handle_ok(const void *object, enum sim_kind kind);
+/* Likewise, and forgets it: of two who free the same object one is refused. */
+bool sim_handle_remove(const void *object, enum sim_kind kind);
+
+/* sim.cc: what open() was given. NULL: not in this build, or no such index. */
+const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
+shunt_sim_kernel *sim_kernel(unsigned kernel);
+
+/* sim_op.cc: one piece of work of a stream. Run never changes it: a graph runs it again and again. */
+struct sim_op;
+struct sim_stream;
+struct sim_op_kind {
+	int (*run)(struct sim_stream *stream, struct sim_op *op);
+	void (*drop)(struct sim_op *op); /* of what the op holds; NULL: nothing */
+};
+/* A point that some stream passes once. Counted references. */
+struct sim_completion {
+	uint32_t refs, done; /* done: a futex */
+	uint64_t ns;
+};
+struct sim_graph;
+struct sim_event;
+struct sim_op {
+	const struct sim_op_kind *kind;
+	struct sim_op *next;
+	union {
+		struct sim_launch launch;
+		struct {
+			void *dst;
+			const void *src;
+			size_t bytes;
+			int value;
+		} copy;
+		struct sim_completion *completion;
+		struct sim_event *event; /* of a node for an external event; counted */
+		struct {
+			struct sim_graph *graph;
+			struct sim_completion **completions;
+		} graph_launch; /* marks: graph->externals, of this launch */
+	};
+};
+extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_memset, sim_op_record, sim_op_wait,
+    sim_op_graph_launch;
+/* Only in graphs; whoever launches the graph brings the marks. */
+extern const struct sim_op_kind sim_op_external_record, sim_op_external_wait;
+/* NULL (logged): no memory. */
+struct sim_op *sim_op_create(const struct sim_op_kind *kind);
+void sim_op_destroy(struct sim_op *op);
+struct sim_completion *sim_completion_create(void);
+void sim_completion_put(struct sim_completion *completion); /* NULL is allowed */
+
+/* sim_event.cc */
+void sim_event_put(struct sim_event *event);
+/*
+ * Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before
+ * its record.
+ */
+extern struct sim_lock sim_enqueue_lock;
+/*
+ * What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on.
+ * -ENOMEM.
+ */
+int sim_graph_bind(struct sim_graph *graph, struct sim_completion **completions);
+
+/* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_pool_reserve. */
+struct sim_user_object {
+	void (*drop)(void *arg);
+	void *arg;
+	struct sim_user_object *next;
+};
+struct sim_graph {
+	uint32_t refs;
+	uint64_t capture;          /* number of the capture, unique */
+	struct sim_stream *origin; /* on which it was begun */
+	struct sim_lock lock;      /* of all below, while it captures */
+	unsigned blocks, threads;
+	unsigned external_nodes; /* nodes for external events, those of graphs within included */
+	struct sim_op *first, **last;
+	struct sim_op *last_node; /* the last that a stream put here */
+	struct sim_user_object *user_objects;
+	bool invalidated; /* somebody waited for the device; the capture gives no graph */
+};
+void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
+void sim_graph_put(struct sim_graph *graph);
+
+/* sim_stream.cc */
+struct sim_stream {
+	int device;
+	bool is_default;
+	struct sim_stream *next; /* of all streams */
+	uint32_t drainers;       /* threads in sim_device_drain that wait for this one; a futex */
+	struct sim_lock lock;    /* of all below but team */
+	bool started, stop;
+	pthread_t thread;
+	struct sim_op *first, **last;
+	uint32_t submitted; /* counts; futexes. Their difference is what is queued or runs */
+	uint32_t completed;
+	int err; /* sticky */
+	struct sim_graph *capture;
+	char order; /* TSan's token for what the host sees after a synchronisation */
+	struct sim_pool pool;
+};
+/* The stream of a handle (NULL, 1 and 2: the device's default stream), or NULL with a log line. */
+struct sim_stream *sim_stream_get(int device, void *handle);
+/* Queues or records op, and takes it in any case. */
+int sim_stream_submit(struct sim_stream *stream, struct sim_op *op);
+/* The stream joins a capture in progress. -EINVAL: there is none of this number, or the stream cannot be captured. */
+int sim_stream_join(struct sim_stream *stream, uint64_t capture);
+/* No stream captures into graph any more. */
+void sim_stream_release(struct sim_graph *graph);
+/* What the stream captures into, as a reference, or NULL. */
+struct sim_graph *sim_stream_graph(struct sim_stream *stream);
+/* Waits for all streams of the device, but for what they capture. */
+int sim_device_drain(int device);
+
+/* Entries of the table. */
+int sim_stream_create(int device, void **stream_p);
+int sim_stream_sync(int device, void *stream);
+int sim_stream_idle(int device, void *stream, bool *idle_p);
+int sim_device_sync(int device);
+void sim_stream_destroy(int device, void *stream);
+int sim_launch(int device, const struct shunt_gpu_launch *launch);
+int sim_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
+int sim_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
+int sim_event_create(int device, bool timing, void **event_p);
+int sim_event_record(int device, void *event, void *stream);
+int sim_event_wait(int device, void *event, void *stream);
+int sim_event_done(int device, void *event, bool *done_p);
+int sim_event_elapsed_us(int device, void *start, void *stop, float *us_p);
+void sim_event_destroy(int device, void *event);
+int sim_stream_capture(int device, void *stream, enum shunt_capture *state_p);
+int sim_capture_begin(int device, void *stream);
+int sim_capture_end(int device, void *stream, void **graph_p);
+int sim_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p);
+int sim_capture_wait(int device, void *event, void *stream);
+int sim_capture_join(int device, void *stream, void *node);
+int sim_capture_record(int device, const struct shunt_gpu_capture *info, void *event, void **record_p);
+int sim_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record);
+int sim_capture_retain(int device, const struct shunt_gpu_capture *info, void (*drop)(void *arg), void *arg);
+int sim_graph_launch(int device, void *graph, void *stream);
+void sim_graph_destroy(int device, void *graph);
+int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
+int sim_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
+int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+int sim_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
+void sim_share_free(struct shunt_gpu_mem *mem);
+int sim_share_export(
+    int device, const void *ptr, size_t bytes, struct shunt_gpu_export *export_p, const char **reason_p);
+int sim_mem_alloc(int device, size_t bytes, void **ptr_p);
+int sim_mem_free(void *ptr);
+int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p);
+int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p);
+int sim_mem_info(int device, size_t *free_p, size_t *total_p);
+int sim_host_alloc(size_t bytes, void **host_p, void **dev_p);
+void sim_host_free(void *host);
+int sim_copy(int device, void *dst, const void *src, size_t bytes);
+#endif

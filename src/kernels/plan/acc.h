@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_KERNELS_PLAN_ACC_H
+#define SHUNT_KERNELS_PLAN_ACC_H
+/*
+ * The running result of a piece. Sums of the types of training are made in line (HOT). Other operators and types are
+ * out of line, and keep a pack where the accumulator is the type itself.
+ */
+#include "kernels/elements.h"
+#include "kernels/plan/slices.h"
+
+#define REDOP_SUM 0u /* enum shunt_redop */
+#define REDOP_PROD 1u
+#define REDOP_MAX 2u
+#define REDOP_MIN 3u
+
+template <typename T> GPU_FN void plan_add(struct wide<T> &acc, struct gpu_v16 v, uint32_t redop)
+{
+	if (redop == REDOP_PROD)
+		wide_add<T, op_prod>(acc, v, 0);
+	else if (redop == REDOP_MAX || redop == REDOP_MIN)
+		wide_add<T, op_ext>(acc, v, redop == REDOP_MIN ? SHUNT_K_MIN : 0);
+	else
+		wide_add<T, op_sum>(acc, v, 0);
+}
+
+/* By value: what has an address would be in memory, and every launch would begin with a stack frame. */
+template <typename T> GPU_NOINLINE struct wide<T> plan_add_wide(struct wide<T> acc, struct gpu_v16 v, uint32_t redop)
+{
+	plan_add<T>(acc, v, redop);
+	return acc;
+}
+
+template <typename T> GPU_NOINLINE struct gpu_v16 plan_add_pack(struct gpu_v16 a, struct gpu_v16 v, uint32_t redop)
+{
+	struct wide<T> acc;
+
+	wide_start(acc, a);
+	plan_add<T>(acc, v, redop);
+	return wide_finish(acc);
+}
+
+template <typename T, bool HOT, bool PACK = !HOT && is_same<typename acc_of<T>::type, T>::value> struct plan_acc;
+
+template <typename T> struct plan_acc<T, true, false> {
+	struct wide<T> w;
+	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void add(struct gpu_v16 x, uint32_t) { wide_add<T, op_sum>(w, x, 0); }
+	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+};
+
+template <typename T> struct plan_acc<T, false, false> {
+	struct wide<T> w;
+	GPU_METHOD void start(struct gpu_v16 x) { wide_start(w, x); }
+	GPU_METHOD void add(struct gpu_v16 x, uint32_t redop) { w = plan_add_wide<T>(w, x, redop); }
+	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
+};
+
+template <typename T> struct plan_acc<T, false, true> {
+	struct gpu_v16 v;
+	GPU_METHOD void start(struct gpu_v16 x) { v = x; }
+	GPU_METHOD void add(struct gpu_v16 x, uint32_t redop) { v = plan_add_pack<T>(v, x, redop); }
+	GPU_METHOD struct gpu_v16 result() { return v; }
+};
+
+/* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
+template <int P, typename T, bool HOT>
+GPU_FN void plan_reduce_packs(
+    struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want, const struct gpu_v16 v[P], uint32_t redop)
+{
+	GPU_UNROLL
+	for (uint32_t k = 0; k < P; k++)
+		if (q + k == 1)
+			acc->start(v[k]);
+		else if (want >> k & 1)
+			acc->add(v[k], redop);
+}
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/* The compiler: one rank's blocks, each bytecode from its first operation to the last. */
+#include "plan/compile/program.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "plan/compile/program_priv.h"
+
+/* Between the caller's memory and ours; `user` 0 is what is sent, 1 what is received. */
+static void emit_staging(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index,
+    uint8_t ours, uint64_t index, uint64_t size)
+{
+	struct shunt_prog_op *op;
+	size_t at;
+
+	if (!size)
+		return;
+	at = shunt_bytecode_emit(&b->bc, code, 1, 1, size);
+	shunt_bytecode_operand(&b->bc, (struct shunt_prog_operand){ .buffer = user, .index = user_index });
+	shunt_bytecode_operand(&b->bc,
+	    (struct shunt_prog_operand){
+	        .as = SHUNT_PROG_AS_SLICE, .buffer = ours, .rank = (uint16_t)b->rank, .index = index });
+	op = shunt_bytecode_op(&b->bc, at);
+	if (op)
+		op->flags = ours;
+}
+
+static void emit_ranges(
+    struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_nvtx_enabled *r)
+{
+	for (size_t i = 0; i < r->n; i++)
+		emit_staging(b, code, buffer, r->v[i].begin, buffer, r->v[i].begin, r->v[i].end - r->v[i].begin);
+}
+
+static void emit_loads(struct program_builder *b)
+{
+	const struct shunt_program *p = b->program;
+	uint64_t part = b->plan->part_chunks;
+
+	if (p->merged)
+		emit_staging(b, SHUNT_PROG_LOAD, 0, 0, p->merged_into, program_gathers(b->plan) ? b->rank * part : 0,
+		    program_gathers(b->plan) ? part : p->extent[p->merged_into]);
+	else
+		emit_ranges(b, SHUNT_PROG_LOAD, 0, &b->read[0]);
+	if (p->loads_output)
+		emit_ranges(b, SHUNT_PROG_LOAD, 1, &b->read[1]);
+}
+
+static void emit_stores(struct program_builder *b)
+{
+	const struct shunt_program *p = b->program;
+	uint64_t part = b->plan->part_chunks;
+
+	if (p->merged)
+		emit_staging(b, SHUNT_PROG_STORE, 1, 0, p->merged_into, program_scatters(b->plan) ? b->rank * part : 0,
+		    program_scatters(b->plan) ? part : p->extent[p->merged_into]);
+	else
+		emit_ranges(b, SHUNT_PROG_STORE, 1, &b->written[1]);
+}
+
+/* Block k's operations, in b->bc. A rank without blocks takes part in the launch with one that does nothing. */
+static int build_block(struct program_builder *b, uint32_t k)
+{
+	_Static_assert(sizeof(struct shunt_prog_head) % 16 == 0, "bytecode is read in pieces of 16 bytes");
+	uint32_t first = SHUNT_PROG_OPS_AT(b->plan->nranks);
+	struct shunt_bytecode *blk = &b->bc;
+	size_t body;
+
+	*blk = (struct shunt_bytecode){ .ll128 = b->program->flags & SHUNT_PROG_LL128 };
+	shunt_bytecode_append(blk, first);
+	if (b->program->flags & SHUNT_PROG_STAGED)
+		shunt_bytecode_emit(blk, SHUNT_PROG_READY, 0, 0, 0);
+	emit_loads(b);
+	shunt_bytecode_emit(blk, SHUNT_PROG_ENTER, 0, 0, 0);
+	body = blk->n;
+	for (uint32_t i = 0; k < b->gpu->nblocks && i < b->gpu->blocks[k].nops && !blk->err;)
+		i += shunt_program_translate(b, &b->gpu->blocks[k].ops[i]);
+	shunt_bytecode_emit(blk, SHUNT_PROG_LEAVE, 0, 0, 0);
+	emit_stores(b);
+	shunt_bytecode_emit(blk, SHUNT_PROG_END, 0, 0, 0);
+	if (!blk->err) {
+		((struct shunt_prog_head *)blk->bytes)->first = first;
+		((struct shunt_prog_head *)blk->bytes)->body = (uint32_t)body;
+	}
+	return blk->err;
+}
+
+/* All blocks' bytecode one behind the other, as long as the longest. `head` is what their heads have in common. */
+static int build_blocks(struct program_builder *b, struct shunt_prog_head head)
+{
+	struct shunt_program *p = b->program;
+	struct shunt_bytecode *bytecodes = calloc(p->nblocks, sizeof(*bytecodes));
+	size_t largest = sizeof(head); /* each block's begins with one */
+	int err = bytecodes ? 0 : -ENOMEM;
+
+	for (uint32_t k = 0; k < p->nblocks && !err; k++) {
+		err = build_block(b, k);
+		bytecodes[k] = b->bc;
+		largest = b->bc.n > largest ? b->bc.n : largest;
+	}
+	if (!err && (uint64_t)largest * p->nblocks > UINT32_MAX)
+		err = -E2BIG;
+	if (!err && !(p->bytecodes = calloc(p->nblocks, largest)))
+		err = -ENOMEM;
+	for (uint32_t k = 0; k < p->nblocks && !err; k++) {
+		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->bytecodes + k * largest);
+
+		memcpy(h, bytecodes[k].bytes, bytecodes[k].n);
+		head.first = h->first;
+		head.body = h->body;
+		*h = head;
+	}
+	p->bytecode_bytes = (uint32_t)largest;
+	for (uint32_t k = 0; bytecodes && k < p->nblocks; k++)
+		shunt_bytecode_finish(&bytecodes[k]);
+	free(bytecodes);
+	return err;
+}
+
+static int build_program(struct program_builder *b, bool ll128)
+{
+	const struct shunt_plan *plan = b->plan;
+	struct shunt_program *p = b->program;
+	struct shunt_prog_head head = {
+		.rank = b->rank, .nranks = plan->nranks, .unit = plan->alignment, .dense = plan->dense
+	};
+	int err = shunt_program_buffers(b);
+
+	if (err)
+		return err;
+	if (ll128 && plan->ll128) {
+		p->flags |= SHUNT_PROG_LL128;
+		p->sparse = plan->dense - 1;
+	}
+	p->nblocks = b->gpu->nblocks ? b->gpu->nblocks : 1;
+	p->scratch = plan->scratch_chunks * (plan->ll ? 2 : 1);
+	p->nsemaphores = b->gpu->nsemaphores;
+	p->semaphores = b->gpu->semaphores;
+	head.nblocks = p->nblocks;
+	head.flags = p->flags;
+	for (int i = 0; i < 2; i++)
+		head.chunks[i] = !program_is_custom(plan) ? plan->part_chunks :
+		    p->merged                             ? p->extent[p->merged_into] :
+		                                            b->gpu->chunks[i];
+	err = shunt_program_layout_counters(plan, &head, &p->counters_bytes);
+	if (err)
+		return err;
+	p->semaphores_at = head.semaphores_at;
+	return build_blocks(b, head);
+}
+
+int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool ll128, struct shunt_program **program_p)
+{
+	struct program_builder b = { .plan = plan, .gpu = &plan->gpus[rank], .rank = rank };
+	int err;
+
+	b.program = calloc(1, sizeof(*b.program));
+	if (!b.program)
+		return -ENOMEM;
+	err = build_program(&b, ll128);
+	for (int i = 0; i < 2; i++) {
+		shunt_ranges_finish(&b.read[i]);
+		shunt_ranges_finish(&b.written[i]);
+	}
+	if (err) {
+		shunt_program_destroy(b.program);
+		return err;
+	}
+	*program_p = b.program;
+	return 0;
+}
+
+void shunt_program_destroy(struct shunt_program *program)
+{
+	if (!program)
+		return;
+	free(program->bytecodes);
+	free(program);
+}

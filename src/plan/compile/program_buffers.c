@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which memory a program uses: of the caller's buffers, merged or two, of peers' and in scratch, from what all blocks
+ * of all ranks do.
+ */
+#include "plan/compile/program_priv.h"
+
+static void choose_buffers(struct program_builder *b)
+{
+	const uint64_t *chunks = b->gpu->chunks;
+	struct shunt_program *p = b->program;
+
+	p->merged = b->plan->inplace;
+	if (p->merged) {
+		p->merged_into = program_gathers(b->plan) ||
+		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
+		/*
+		 * The other one is a part of it even where the plan says that it has no chunks, having no use for the
+		 * others.
+		 */
+		p->extent[p->merged_into] = program_is_custom(b->plan) ?
+		    chunks[p->merged_into] :
+		    b->plan->parts[p->merged_into] * b->plan->part_chunks;
+	} else {
+		p->extent[0] = chunks[SHUNT_PLAN_INPUT];
+		p->extent[1] = chunks[SHUNT_PLAN_OUTPUT];
+	}
+	p->used[0] = p->extent[0];
+	p->used[1] = p->extent[1];
+}
+
+struct shunt_prog_operand shunt_program_operand(
+    const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank)
+{
+	struct shunt_prog_operand o = { .buffer = (uint8_t)s->buffer, .rank = (uint16_t)rank, .index = s->index };
+
+	if (s->buffer == SHUNT_PLAN_SCRATCH || !b->program->merged || s->buffer == b->program->merged_into)
+		return o;
+	o.buffer = b->program->merged_into;
+	if (program_gathers(b->plan) || program_scatters(b->plan))
+		o.index += rank * b->plan->part_chunks;
+	return o;
+}
+
+/* A slice that an operation of `gpu` reads or writes. */
+static int note_access(
+    struct program_builder *b, const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *s, bool write)
+{
+	const uint32_t *ranks;
+	uint32_t n = shunt_plan_slice_ranks(gpu, s, &ranks);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
+		struct shunt_nvtx_enabled *r;
+		int err;
+
+		if (o.buffer == SHUNT_PLAN_SCRATCH) {
+			*(s->packet ? &b->program->packets : &b->program->plain) = true;
+			/*
+			 * Peers' scratch is safe in launches of any size if none can begin before all ranks left the
+			 * last but one.
+			 */
+			if (s->place != SHUNT_PLAN_LOCAL &&
+			    !(s->packet && b->plan->double_scratch && b->plan->collective <= SHUNT_PLAN_ALLTOALL))
+				b->program->flags |= SHUNT_PROG_RESYNC;
+			continue;
+		}
+		if (s->place != SHUNT_PLAN_LOCAL)
+			b->program->staging[o.buffer] = true;
+		if (o.rank != b->rank)
+			continue;
+		r = write ? &b->written[o.buffer] : &b->read[o.buffer];
+		err = shunt_ranges_add(r, o.index, o.index + s->size);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* The programs of all ranks, since they use each other's buffers. */
+static int note_all_accesses(struct program_builder *b)
+{
+	for (uint32_t r = 0; r < b->plan->nranks; r++) {
+		const struct shunt_plan_gpu *gpu = &b->plan->gpus[r];
+
+		for (uint32_t k = 0; k < gpu->nblocks; k++)
+			for (uint32_t i = 0; i < gpu->blocks[k].nops; i++) {
+				const struct shunt_plan_op *op = &gpu->blocks[k].ops[i];
+				int err = 0;
+
+				for (uint32_t j = 0; j < op->nsrc && !err; j++)
+					err = note_access(b, gpu, &op->src[j], false);
+				for (uint32_t j = 0; j < op->ndst && !err; j++)
+					err = note_access(b, gpu, &op->dst[j], true);
+				if (err)
+					return err;
+			}
+	}
+	for (int i = 0; i < 2; i++) {
+		shunt_ranges_merge(&b->read[i]);
+		shunt_ranges_merge(&b->written[i]);
+	}
+	return 0;
+}
+
+int shunt_program_buffers(struct program_builder *b)
+{
+	struct shunt_program *p = b->program;
+	int err;
+
+	choose_buffers(b);
+	err = note_all_accesses(b);
+	if (err)
+		return err;
+	if (p->staging[0] || p->staging[1])
+		p->flags |= SHUNT_PROG_STAGED;
+	if (b->plan->double_scratch)
+		p->flags |= SHUNT_PROG_DOUBLE_SCRATCH;
+	p->preserves_input = !b->written[0].n;
+	if (p->merged) {
+		uint64_t part = b->plan->part_chunks, mine = b->rank * part;
+
+		p->preserves_input =
+		    !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->merged_into], mine, mine + part);
+	}
+	p->loads_output = !p->merged && program_is_custom(b->plan) && b->read[1].n;
+	return 0;
+}

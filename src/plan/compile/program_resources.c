@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT */
+/* How the resources are laid out: counters, the staging buffers, scratch. The same on all ranks. */
+#include <errno.h>
+#include <string.h>
+#include "plan/compile/program_priv.h"
+
+/* Counters, each on a cache line of its own; large enough for any rank. */
+int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p)
+{
+	uint64_t blocks = 1, slots = 0, semaphores = 0, barriers = 0, at;
+
+	for (uint32_t r = 0; r < plan->nranks; r++) {
+		const struct shunt_plan_gpu *g = &plan->gpus[r];
+		uint64_t channels = (uint64_t)g->nchannels[0] + g->nchannels[1];
+
+		blocks = g->nblocks > blocks ? g->nblocks : blocks;
+		slots = channels > slots ? channels : slots;
+		semaphores = g->nsemaphores > semaphores ? g->nsemaphores : semaphores;
+		barriers = g->nbarriers > barriers ? g->nbarriers : barriers;
+	}
+	at = blocks * sizeof(struct shunt_plan_state);
+	if (at + (plan->nranks + slots + semaphores + barriers) * 64 + 4096 > UINT32_MAX)
+		return -E2BIG;
+	h->grid_at = (uint32_t)at;
+	at += sizeof(struct shunt_plan_grid);
+	h->peers_at = (uint32_t)at;
+	at += plan->nranks * sizeof(struct shunt_plan_peer);
+	h->slots_at = (uint32_t)at;
+	at += slots * sizeof(struct shunt_plan_slot);
+	h->semaphores_at = (uint32_t)at;
+	at += semaphores * 64;
+	h->barriers_at = (uint32_t)at;
+	at += barriers * 64;
+	*bytes_p = (uint32_t)((at + 511) / 512 * 512);
+	return 0;
+}
+
+/*
+ * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Where they are
+ * depends on the size of chunks: from one place on, packets of one size would lie where there was plain data of
+ * another, which may look like packets. So each has its own place, whatever the size is; graphs have theirs for good.
+ */
+static bool scratch_half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
+    uint64_t limit, uint64_t *packets_at_p, uint64_t *bytes_p)
+{
+	uint64_t dense, sparse = p->sparse < units ? p->sparse : units, plain;
+
+	if (__builtin_mul_overflow(units * plan->alignment, p->scratch, &dense) ||
+	    __builtin_mul_overflow(
+	        units * plan->alignment, p->plain && p->packets ? plan->scratch_chunks : 0, &plain) ||
+	    __builtin_mul_overflow(sparse * plan->alignment, 8 * plan->scratch_chunks, &sparse))
+		return false;
+	if (dense > limit || plain > limit || sparse > limit)
+		return false;
+	*packets_at_p = (plain + 127) / 128 * 128;
+	*bytes_p = *packets_at_p + ((dense > sparse ? dense : sparse) + 127) / 128 * 128;
+	return true;
+}
+
+/* Where the parts of the resources begin, in the head's fields; both staging buffers first, then scratch. */
+static bool resources_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
+    struct shunt_prog_head *h, uint64_t *end)
+{
+	uint64_t at = p->counters_bytes, bytes, chunk;
+	const uint64_t limit = (uint64_t)1 << 56;
+
+	if (__builtin_mul_overflow(units, plan->alignment, &chunk))
+		return false;
+	for (int i = 0; i < 2; i++) {
+		uint64_t n = p->staging[i] ? p->extent[i] : 0;
+
+		h->staging_at[i] = at;
+		if (__builtin_mul_overflow(n, chunk, &bytes) || bytes > limit)
+			return false;
+		at += bytes;
+	}
+	h->scratch_at = (at + 127) / 128 * 128;
+	if (!scratch_half_bytes(p, plan, units, limit, &h->packets_at, &h->half))
+		return false;
+	*end = h->scratch_at + (plan->double_scratch ? 2 : 1) * h->half;
+	return *end <= limit;
+}
+
+bool shunt_program_resources_bytes(
+    const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p)
+{
+	struct shunt_prog_head head;
+
+	return resources_layout(p, plan, units, &head, bytes_p);
+}
+
+void shunt_program_bind(
+    struct shunt_program *p, const struct shunt_plan *plan, uint64_t units, char *const *rank_resources)
+{
+	for (uint32_t k = 0; k < p->nblocks; k++) {
+		struct shunt_prog_head *h = (struct shunt_prog_head *)(p->bytecodes + (size_t)k * p->bytecode_bytes);
+		uint64_t end;
+
+		resources_layout(p, plan, units, h, &end);
+		memcpy(h + 1, rank_resources, plan->nranks * sizeof(*rank_resources));
+	}
+}

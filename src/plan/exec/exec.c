@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: MIT */
+#include "plan/exec/exec.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/symm/scratch.h"
+#include "transport/symm/vote.h"
+#include "kernels/kernel_list.h"
+#include "plan/compile/program.h"
+
+/* Allocations are rounded up to this by devices anyway. */
+#define ALLOC_GRANULARITY ((uint64_t)2 << 20)
+/* The sim has few cores, and its threads are fibers. */
+#define SIM_THREADS 64u
+
+/* Memory that lasts until the end: a graph may use it. */
+struct resources {
+	struct resources *next;
+	uint64_t units;  /* of a chunk, at most */
+	char *bytecodes; /* one allocation with the bounce buffers */
+	char *bounce; /* bounce buffers: private memory for input and output where the caller's will not do; one launch
+	                 after the other */
+	uint64_t staging_at[2];     /* as its bytecode has it */
+	struct shunt_gpu_mem mem[]; /* of each rank */
+};
+
+struct shunt_plan_exec {
+	struct shunt_plan_exec_config host;
+	bool inputs_readonly; /* of all ranks: nobody writes to anybody's */
+	struct shunt_plan *plan;
+	struct shunt_program *program;
+	struct resources *resources_list; /* the newest first */
+	uint64_t refused_units;           /* units of the smallest chunks that could not be had */
+	char reason[128];
+};
+
+/* First round of making resources. */
+struct peer_info {
+	struct shunt_vote vote;
+	uint64_t hash, process, ptr, bytes, units;
+};
+
+bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
+{
+	uint64_t bytes = shunt_coll_bytes(coll), n = (uint64_t)nranks;
+	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER,
+	     all = coll->kind == SHUNT_ALLTOALL;
+
+	if (!gather && !scatter && !all && coll->kind != SHUNT_ALLREDUCE)
+		return false;
+	*call_p = (struct shunt_plan_call){ .send = coll->send,
+		.recv = coll->recv,
+		.dtype = coll->dtype,
+		.redop = coll->redop,
+		.scalar = coll->scalar,
+		.scalar_on_device = coll->scalar_on_device,
+		.stream = coll->stream };
+	call_p->send_bytes = scatter || all ? bytes * n : bytes;
+	call_p->recv_bytes = gather || all ? bytes * n : bytes;
+	return true;
+}
+
+static bool inputs_readonly(const struct shunt_plan *plan)
+{
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		for (uint32_t k = 0; k < plan->gpus[r].nblocks; k++)
+			for (uint32_t i = 0; i < plan->gpus[r].blocks[k].nops; i++) {
+				const struct shunt_plan_op *op = &plan->gpus[r].blocks[k].ops[i];
+
+				for (uint32_t j = 0; j < op->ndst; j++)
+					if (op->dst[j].buffer == SHUNT_PLAN_INPUT)
+						return false;
+			}
+	return true;
+}
+
+/*
+ * What lies at one place on all ranks, in place or not: all but what an all-gather sends and what a scatter receives. A
+ * merged buffer is what is received, but for a scatter.
+ */
+void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *e, bool wants[2])
+{
+	const struct shunt_program *p = e->program;
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
+	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+
+	wants[0] = !gather && !p->merged && p->staging[0] && e->inputs_readonly;
+	wants[1] = !scatter && p->staging[p->merged ? p->merged_into : 1];
+}
+
+int shunt_plan_exec_create(
+    const struct shunt_plan_exec_config *host, struct shunt_plan *plan, struct shunt_plan_exec **exec_p)
+{
+	struct shunt_plan_exec *e;
+	int err;
+
+	if (plan->nranks != (uint32_t)host->nranks)
+		return -EINVAL;
+	e = calloc(1, sizeof(*e));
+	if (!e)
+		return -ENOMEM;
+	err = shunt_program_create(
+	    plan, (uint32_t)host->rank, host->ll_format == SHUNT_PLAN_LL_FORMAT_LL128, &e->program);
+	if (err) {
+		free(e);
+		return err;
+	}
+	e->host = *host;
+	e->inputs_readonly = inputs_readonly(plan);
+	e->plan = shunt_plan_ref(plan);
+	e->refused_units = UINT64_MAX;
+	*exec_p = e;
+	return 0;
+}
+
+static void resources_destroy(struct shunt_plan_exec *e, struct resources *a)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+
+	/* A peer's kernel may still tell us that it has left: in one process the last of us frees the memory. */
+	for (int r = 0; r < e->host.nranks; r++)
+		shunt_scratch_free(gpu, &a->mem[r]);
+	if (a->bytecodes)
+		gpu->mem_free(a->bytecodes);
+	free(a);
+}
+
+void shunt_plan_exec_destroy(struct shunt_plan_exec *e)
+{
+	if (!e)
+		return;
+	while (e->resources_list) {
+		struct resources *a = e->resources_list;
+
+		e->resources_list = a->next;
+		resources_destroy(e, a);
+	}
+	shunt_program_destroy(e->program);
+	shunt_plan_unref(e->plan);
+	free(e);
+}
+
+struct shunt_plan *shunt_plan_exec_plan(const struct shunt_plan_exec *e)
+{
+	return e->plan;
+}
+
+void *shunt_plan_exec_resources(const struct shunt_plan_exec *e)
+{
+	return e->resources_list ? e->resources_list->mem[e->host.rank].ptr : NULL;
+}
+
+/* ---- resources */
+
+static int gather_ranks(struct shunt_plan_exec *e, const void *mine, size_t bytes, void *all, int fd, int *fds)
+{
+	if (e->host.nranks > 1)
+		return e->host.gather(e->host.ctx, mine, bytes, all, fd, fds);
+	memcpy(all, mine, bytes);
+	if (fds)
+		fds[0] = -1;
+	return 0;
+}
+
+/*
+ * Of bounce buffers for all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and
+ * comes up when the others may be launching already: so there is room for them from the first.
+ */
+static bool bounce_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64_t *bytes_p)
+{
+	const struct shunt_program *p = e->program;
+	uint64_t chunks = 0;
+
+	for (int i = 0; i < 2; i++)
+		chunks += p->used[i] && !p->staging[i] ? p->extent[i] : 0;
+	return !__builtin_mul_overflow(chunks, units * e->plan->alignment, bytes_p) && *bytes_p <= (uint64_t)1 << 56;
+}
+
+/*
+ * The next power of two, so that a few allocations serve all sizes, and as much as the first grain holds. The same on
+ * all ranks.
+ */
+static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
+{
+	uint64_t up = 1, bytes, bounce;
+
+	while (up < units)
+		up *= 2;
+	while (shunt_program_resources_bytes(e->program, e->plan, 2 * up, &bytes) && bounce_bytes(e, 2 * up, &bounce) &&
+	    bytes + bounce <= ALLOC_GRANULARITY && up < ((uint64_t)1 << 40))
+		up *= 2;
+	return up;
+}
+
+static void fill_peer_info(struct shunt_plan_exec *e, struct resources *a, struct peer_info *o)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+	struct shunt_gpu_info info;
+	const struct shunt_program *p = e->program;
+	unsigned sets = p->bytecode_bytes > SHUNT_PLAN_SHARED_BYTECODE ? 2 : 1;
+	uint64_t bytes = 0, bytecodes = ((uint64_t)p->nblocks * p->bytecode_bytes * sets + 511) / 512 * 512, bounce = 0;
+	unsigned most;
+	int err;
+
+	memset(o, 0, sizeof(*o));
+	o->vote.ok = 1;
+	o->hash = e->plan->hash;
+	o->process = e->host.process;
+	o->units = a->units;
+	if (gpu->device_info(e->host.device, &info)) {
+		shunt_vote_refuse(&o->vote, "its device cannot be asked");
+		return;
+	}
+	most = info.sim ? 1024 : info.sms;
+	if (e->host.max_blocks && e->host.max_blocks < most)
+		most = e->host.max_blocks;
+	if (e->plan->max_blocks > most)
+		shunt_vote_refuse(&o->vote, "its device runs at most %u blocks at once", most);
+	else if (!shunt_program_resources_bytes(p, e->plan, a->units, &bytes) || !bounce_bytes(e, a->units, &bounce))
+		shunt_vote_refuse(&o->vote, "chunks of %llu units are too large", (unsigned long long)a->units);
+	if (!o->vote.ok)
+		return;
+	err = shunt_scratch_alloc(gpu, e->host.device, bytes, &a->mem[e->host.rank]);
+	if (!err)
+		err = gpu->mem_alloc(e->host.device, bytecodes + bounce, (void **)&a->bytecodes);
+	if (err) {
+		shunt_vote_refuse(
+		    &o->vote, "%llu bytes of memory cannot be had", (unsigned long long)(bytes + bytecodes + bounce));
+		return;
+	}
+	a->bounce = a->bytecodes + bytecodes;
+	o->ptr = (uintptr_t)a->mem[e->host.rank].ptr;
+	o->bytes = a->mem[e->host.rank].bytes;
+}
+
+static int map_peers(struct shunt_plan_exec *e, struct resources *a, const struct peer_info *peer_infos, const int *fds)
+{
+	const struct shunt_gpu_ops *gpu = e->host.gpu;
+	int err = 0;
+
+	for (int r = 0; r < e->host.nranks && !err; r++) {
+		if (r == e->host.rank)
+			continue;
+		if (peer_infos[r].process == e->host.process)
+			err = shunt_scratch_borrow(
+			    gpu, e->host.device, (void *)(uintptr_t)peer_infos[r].ptr, peer_infos[r].bytes, &a->mem[r]);
+		else
+			err = fds[r] < 0 ? -EBADF :
+			                   gpu->share_map(e->host.device, fds[r], peer_infos[r].bytes, &a->mem[r]);
+	}
+	return err;
+}
+
+/* The program, and the semaphores' first values; all else is zero. */
+static int resources_fill(struct shunt_plan_exec *e, struct resources *a)
+{
+	const struct shunt_program *p = e->program;
+	char **bases = calloc((unsigned)e->host.nranks, sizeof(*bases)), *mine = a->mem[e->host.rank].ptr;
+	uint64_t *values = calloc(p->nsemaphores ? p->nsemaphores : 1, 64);
+	int err = bases && values ? 0 : -ENOMEM;
+
+	for (int r = 0; r < e->host.nranks && !err; r++)
+		bases[r] = a->mem[r].ptr;
+	for (uint32_t i = 0; i < p->nsemaphores && !err; i++)
+		values[i * 8] = p->semaphores[i];
+	if (!err) {
+		shunt_program_bind(e->program, e->plan, a->units, bases);
+		memcpy(
+		    a->staging_at, ((const struct shunt_prog_head *)p->bytecodes)->staging_at, sizeof(a->staging_at));
+		err = e->host.gpu->copy(
+		    e->host.device, a->bytecodes, p->bytecodes, (size_t)p->nblocks * p->bytecode_bytes);
+	}
+	if (!err && p->nsemaphores)
+		err = e->host.gpu->copy(e->host.device, mine + p->semaphores_at, values, (size_t)p->nsemaphores * 64);
+	free(bases);
+	free(values);
+	return err;
+}
+
+/* Both rounds, all ranks: 0 and *refused_p (e->reason has a text), or an error of the gather. */
+static int exchange_resources(struct shunt_plan_exec *e, struct resources *a, struct peer_info *peer_infos,
+    struct shunt_vote *votes, int *fds, bool *refused_p)
+{
+	int n = e->host.nranks, me = e->host.rank, who, err;
+	struct shunt_vote v = { .ok = 1 };
+	struct peer_info o;
+
+	for (int r = 0; r < n; r++)
+		fds[r] = -1;
+	fill_peer_info(e, a, &o);
+	err = gather_ranks(e, &o, sizeof(o), peer_infos, o.vote.ok ? a->mem[me].fd : -1, fds);
+	if (err)
+		return err;
+	if (o.vote.ok)
+		shunt_scratch_close_fd(&a->mem[me]);
+	for (int r = 0; r < n && !*refused_p; r++) {
+		const char *reason = peer_infos[r].vote.ok ? NULL : peer_infos[r].vote.reason;
+
+		if (peer_infos[r].hash != peer_infos[0].hash)
+			reason = "it has another plan of this name than rank 0";
+		else if (!reason &&
+		    (peer_infos[r].units != peer_infos[0].units || peer_infos[r].bytes != peer_infos[0].bytes))
+			reason = "it wants another amount of memory than rank 0";
+		if (reason) {
+			snprintf(e->reason, sizeof(e->reason), "rank %d: %.95s", r, reason);
+			*refused_p = true;
+		}
+	}
+	if (!*refused_p) {
+		err = map_peers(e, a, peer_infos, fds);
+		if (!err)
+			err = resources_fill(e, a);
+		if (err)
+			shunt_vote_refuse(&v, "its memory cannot be mapped or written (error %d)", -err);
+		err = gather_ranks(e, &v, sizeof(v), votes, -1, NULL);
+	}
+	shunt_io_close_all(fds, n);
+	if (!err && !*refused_p && (who = shunt_vote_find_refusal(votes, n)) >= 0) {
+		snprintf(e->reason, sizeof(e->reason), "rank %d: %.95s", who, votes[who].reason);
+		*refused_p = true;
+	}
+	return err;
+}
+
+static int grow_resources(struct shunt_plan_exec *e, uint64_t units)
+{
+	size_t n = (unsigned)e->host.nranks;
+	struct resources *a = calloc(1, sizeof(*a) + n * sizeof(a->mem[0]));
+	struct peer_info *peer_infos = calloc(n, sizeof(*peer_infos));
+	struct shunt_vote *votes = calloc(n, sizeof(*votes));
+	int *fds = calloc(n, sizeof(*fds)), err = -ENOMEM;
+	bool refused = false;
+
+	if (a && peer_infos && votes && fds) {
+		for (size_t r = 0; r < n; r++)
+			a->mem[r].fd = -1;
+		a->units = round_units(e, units);
+		err = exchange_resources(e, a, peer_infos, votes, fds, &refused);
+	} else if (n > 1) {
+		e->host.gather(e->host.ctx, NULL, 0, NULL, -1, NULL);
+	}
+	free(peer_infos);
+	free(votes);
+	free(fds);
+	if (err || refused) {
+		if (a)
+			resources_destroy(e, a);
+		if (refused) {
+			e->refused_units = units < e->refused_units ? units : e->refused_units;
+			if (!e->host.rank)
+				shunt_warn("plan %s cannot run at this size: %s", e->plan->name, e->reason);
+		}
+		return err ? err : -EOPNOTSUPP;
+	}
+	a->next = e->resources_list;
+	e->resources_list = a;
+	return 0;
+}
+
+static int prepare_units(struct shunt_plan_exec *e, uint64_t units)
+{
+	if (e->resources_list && e->resources_list->units >= units)
+		return 0;
+	/* Not asked for again and again: all ranks know the same answer. */
+	if (units >= e->refused_units)
+		return -EOPNOTSUPP;
+	if (units > (uint64_t)1 << 48)
+		return -EOPNOTSUPP;
+	return grow_resources(e, units);
+}
+
+static uint64_t chunk_units(const struct shunt_plan_exec *e, uint64_t message_bytes)
+{
+	uint64_t units = shunt_plan_chunk_units(e->plan, message_bytes);
+
+	return units ? units : 1;
+}
+
+int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, const char **reason_p)
+{
+	int err = prepare_units(e, chunk_units(e, message_bytes));
+
+	*reason_p = e->reason;
+	return err;
+}
+
+/* ---- launches */
+
+/* How many parts the caller's buffers consist of. */
+static void caller_parts(const struct shunt_plan *plan, uint64_t parts[2])
+{
+	parts[0] =
+	    plan->collective == SHUNT_PLAN_REDUCESCATTER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+	parts[1] =
+	    plan->collective == SHUNT_PLAN_ALLGATHER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
+}
+
+static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint64_t parts[2])
+{
+	uint64_t n = plan->nranks;
+
+	if (call->send_bytes % parts[0] || call->recv_bytes % parts[1])
+		return false;
+	switch (plan->collective) {
+	case SHUNT_PLAN_ALLGATHER:
+		return call->recv_bytes / n == call->send_bytes;
+	case SHUNT_PLAN_REDUCESCATTER:
+		return call->send_bytes / n == call->recv_bytes;
+	case SHUNT_PLAN_TEST:
+	case SHUNT_PLAN_CUSTOM:
+		return true;
+	default:
+		return call->send_bytes == call->recv_bytes;
+	}
+}
+
+static bool buffers_overlap(const struct shunt_plan_call *call)
+{
+	return call->send_bytes && call->recv_bytes &&
+	    shunt_overlap((uintptr_t)call->send, call->send_bytes, (uintptr_t)call->recv, call->recv_bytes);
+}
+
+static bool is_aligned(const void *p)
+{
+	return !((uintptr_t)p & 15);
+}
+
+/* Scaling before, dividing after: what AVG and PREMUL are with a plan that sums. */
+static void operator_flags(const struct shunt_plan *plan, const struct shunt_plan_call *call, struct shunt_kargs *k)
+{
+	static const bool is_signed[SHUNT_NDTYPES] = { [SHUNT_I8] = true, [SHUNT_I32] = true, [SHUNT_I64] = true };
+
+	if (!plan->redops)
+		return;
+	if (call->redop == SHUNT_PREMUL) {
+		k->flags |= SHUNT_K_PREMUL | (call->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		k->scalar = call->scalar;
+	} else if (call->redop == SHUNT_AVG && call->dtype < SHUNT_F16) {
+		k->flags |= SHUNT_K_DIVIDE | (is_signed[call->dtype] ? SHUNT_K_SIGNED : 0);
+	} else if (call->redop == SHUNT_AVG) {
+		k->flags |= SHUNT_K_PREMUL;
+		k->scalar = shunt_dtype_reciprocal(call->dtype, (int)plan->nranks);
+	}
+}
+
+/* Do input and output share memory? The same on all ranks, as both lie in windows. */
+static bool windows_overlap(const struct shunt_plan_call *call)
+{
+	return shunt_overlap(call->place[0], call->send_bytes, call->place[1], call->recv_bytes);
+}
+
+/* Which buffers peers reach in the callers' memory: decided by what is the same on all ranks. `exact` as below. */
+static void choose_direct(
+    const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, struct shunt_kargs_plan *a)
+{
+	const struct shunt_program *p = e->program;
+	bool wants[2], direct[2];
+
+	shunt_plan_exec_wants_direct(e, wants);
+	direct[0] = exact && wants[0] && call->remote[0] && call->remote[1] && !(a->k.flags & SHUNT_K_PREMUL) &&
+	    !windows_overlap(call);
+	direct[1] = exact && wants[1] && call->remote[1];
+	for (int i = 0; i < 2; i++) {
+		int buffer = p->merged ? p->merged_into : i;
+
+		if (!direct[i])
+			continue;
+		a->k.flags |= SHUNT_PLAN_DIRECT0 << buffer;
+		memcpy(a->remote[buffer], call->remote[i], (unsigned)e->host.nranks * sizeof(char *));
+		a->place = a->place * 0x9e3779b97f4a7c15u + call->place[i] + (uint64_t)i;
+	}
+}
+
+/*
+ * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer
+ * that the plan uses: the staging buffer, the caller's, or (NULL here) a bounce buffer. What peers reach directly was
+ * chosen before.
+ */
+static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact,
+    uint64_t chunk_bytes, struct shunt_kargs_plan *a)
+{
+	const struct shunt_program *p = e->program;
+	const struct resources *resources = e->resources_list;
+	char *mine = resources->mem[e->host.rank].ptr, *caller[2] = { (char *)(uintptr_t)call->send, call->recv };
+	bool scaled = a->k.flags & SHUNT_K_PREMUL, divided = a->k.flags & SHUNT_K_DIVIDE;
+	uint64_t own = e->plan->part_chunks * chunk_bytes * (uint64_t)e->host.rank;
+
+	for (int i = 0; i < 2; i++) {
+		if (a->k.flags & SHUNT_PLAN_DIRECT0 << i)
+			a->buffer[i] = caller[p->merged ? 1 : i];
+		else if (!p->used[i] || p->staging[i])
+			a->buffer[i] = p->used[i] ? mine + resources->staging_at[i] : NULL;
+		else
+			a->buffer[i] = exact && is_aligned(caller[i]) ? caller[i] : NULL;
+	}
+	if (!p->merged) {
+		/* Input is read where it is only if nobody writes it meanwhile. */
+		if (p->used[0] && !p->staging[0] && (scaled || !p->preserves_input || buffers_overlap(call)))
+			a->buffer[0] = NULL;
+		if (p->used[0] && a->buffer[0] != caller[0])
+			a->k.flags |= SHUNT_PLAN_LOAD0;
+		if (p->used[1] && (a->buffer[1] != caller[1] || divided))
+			a->k.flags |= SHUNT_PLAN_STORE0 << 1;
+		if (p->loads_output && a->buffer[1] != caller[1])
+			a->k.flags |= SHUNT_PLAN_LOAD0 << 1;
+		return;
+	}
+
+	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
+	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	char **w = &a->buffer[p->merged_into];
+	if (!p->used[p->merged_into])
+		return;
+	if (!p->staging[p->merged_into]) {
+		char *place = scatter ? caller[0] : caller[1];
+		bool in_place = scatter && caller[0] + own == caller[1];
+
+		*w = exact && is_aligned(place) && (!scatter || (in_place && p->preserves_input && !scaled)) ? place :
+		                                                                                               NULL;
+	}
+	if (scaled || !*w || (gather ? *w + own : *w) != caller[0])
+		a->k.flags |= SHUNT_PLAN_LOAD0 << p->merged_into;
+	if (divided || !*w || (scatter ? *w + own : *w) != caller[1])
+		a->k.flags |= SHUNT_PLAN_STORE0 << p->merged_into;
+}
+
+int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_call *call)
+{
+	const struct shunt_program *p = e->program;
+	const struct shunt_plan *plan = e->plan;
+	uint64_t parts[2], chunk, units;
+	struct shunt_kargs_plan a = { .k.send = call->send,
+		.k.recv = call->recv,
+		.k.rank = (uint16_t)e->host.rank,
+		.k.nranks = (uint16_t)e->host.nranks,
+		.k.op = call->op,
+		.k.check = call->check,
+		.k.count = call->count,
+		.k.flags = e->host.ll_format == SHUNT_PLAN_LL_FORMAT_LL8 ? SHUNT_PLAN_LL8 : 0 };
+	unsigned shape = p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 : SHUNT_SHAPE_plan;
+	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),
+		.args = &a,
+		.arg_bytes = sizeof(a),
+		.blocks = p->nblocks + (call->check.what != 0),
+		.stream = call->stream };
+	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->bytecodes;
+	bool exact = true;
+	char *copy;
+	int err;
+
+	caller_parts(plan, parts);
+	if (!sizes_fit(plan, call, parts))
+		return -EINVAL;
+	units = chunk_units(
+	    e, plan->collective == SHUNT_PLAN_ALLGATHER || !call->send_bytes ? call->recv_bytes : call->send_bytes);
+	err = prepare_units(e, units);
+	if (err)
+		return err;
+	chunk = units * plan->alignment;
+	copy = e->resources_list->bounce;
+	a.ctrl = e->host.ctrl;
+	a.bytecodes = e->resources_list->bytecodes;
+	a.bytecode_bytes = p->bytecode_bytes;
+	a.resources = e->resources_list->mem[e->host.rank].ptr;
+	a.chunk = units;
+	a.part_bytes[0] = call->send_bytes / parts[0];
+	a.part_bytes[1] = call->recv_bytes / parts[1];
+	for (int i = 0; i < 2; i++)
+		exact &= (!p->merged && !p->used[i]) || a.part_bytes[i] == head->chunks[i] * chunk;
+	operator_flags(plan, call, &a.k);
+	choose_direct(e, call, exact, &a);
+	choose_memory(e, call, exact, chunk, &a);
+	for (int i = 0; i < 2; i++)
+		if (p->used[i] && !a.buffer[i]) {
+			a.buffer[i] = copy;
+			copy += p->extent[i] * chunk;
+		}
+	l.threads = plan->threads < SHUNT_MAX_THREADS ? (plan->threads + 31) / 32 * 32 : SHUNT_MAX_THREADS;
+	if (!strcmp(e->host.gpu->name, "sim") && l.threads > SIM_THREADS)
+		l.threads = SIM_THREADS;
+	if (call->warps_p)
+		*call->warps_p = l.blocks * l.threads / 32;
+	return e->host.gpu->launch(e->host.device, &l);
+}

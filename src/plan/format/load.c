@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: MIT */
+/* A plan's JSON, from the top to the tables of each rank; load_ops.c reads the operations. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "plan/format/ops.h"
+#include "plan/format/priv.h"
+
+#define NIL SHUNT_PLAN_NIL
+
+struct loader {
+	struct shunt_plan_log *log;
+	struct shunt_pool *pool;
+	uint32_t nranks;
+};
+
+/* One entry of a rank's "channels" that is of type memory or port. */
+static bool add_channels(
+    struct loader *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
+{
+	const json_t *peers;
+	uint32_t n;
+
+	if (!shunt_json_array(&l->log->json, entry, where, "connected_to", true, &peers, &n))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		char place[64];
+		uint64_t peer;
+
+		snprintf(place, sizeof(place), "%s.connected_to", where);
+		if (!shunt_json_uint_at(&l->log->json, peers, place, i, 0, l->nranks - 1, &peer))
+			return false;
+		channels[(*n_p)++] = (struct shunt_plan_channel){ (uint32_t)peer, NIL };
+	}
+	return true;
+}
+
+/* One entry of type switch: a switch channel for each of its groups. */
+static bool add_switches(
+    struct loader *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
+{
+	const json_t *groups, *group, *ranks;
+	uint32_t ngroups, n;
+	unsigned buffer;
+
+	if (!shunt_json_word(&l->log->json, entry, where, "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+	    !shunt_json_array(&l->log->json, entry, where, "rank_groups", true, &groups, &ngroups))
+		return false;
+	for (uint32_t g = 0; g < ngroups; g++) {
+		char list[112], place[96];
+		uint32_t *members;
+		uint64_t size, rank;
+
+		snprintf(list, sizeof(list), "%.40s.rank_groups", where);
+		snprintf(place, sizeof(place), "%.60s[%u]", list, g);
+		if (!shunt_json_object_at(&l->log->json, groups, list, g, &group) ||
+		    !shunt_json_array(&l->log->json, group, place, "ranks", true, &ranks, &n) ||
+		    !shunt_json_uint(&l->log->json, group, place, "size", n, n, false, n, &size))
+			return false;
+		members = shunt_pool_alloc(l->pool, n, sizeof(*members));
+		if (shunt_plan_no_memory(l->log, members))
+			return false;
+		snprintf(list, sizeof(list), "%s.ranks", place);
+		for (uint32_t i = 0; i < n; i++) {
+			if (!shunt_json_uint_at(&l->log->json, ranks, list, i, 0, l->nranks - 1, &rank))
+				return false;
+			members[i] = (uint32_t)rank;
+		}
+		switches[(*n_p)++] = (struct shunt_plan_switch){ (uint8_t)buffer, n, members };
+	}
+	return true;
+}
+
+static bool load_channels(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
+{
+	struct shunt_plan_channel *channels[2];
+	struct shunt_plan_switch *switches;
+	const json_t *entries, *entry;
+	size_t capacity[3] = { 0 };
+	uint32_t n;
+
+	if (!shunt_json_array(&l->log->json, object, "", "channels", true, &entries, &n))
+		return false;
+	/* Room for all that any entry has, whatever its type; judged below. */
+	for (uint32_t i = 0; i < n; i++) {
+		entry = json_array_get(entries, i);
+		capacity[0] += json_array_size(json_object_get(entry, "connected_to"));
+		capacity[2] += json_array_size(json_object_get(entry, "rank_groups"));
+	}
+	channels[0] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[0]));
+	channels[1] = shunt_pool_alloc(l->pool, capacity[0], sizeof(*channels[1]));
+	switches = shunt_pool_alloc(l->pool, capacity[2], sizeof(*switches));
+	if (shunt_plan_no_memory(l->log, channels[0]) || shunt_plan_no_memory(l->log, channels[1]) ||
+	    shunt_plan_no_memory(l->log, switches))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		char where[32];
+		unsigned type;
+
+		snprintf(where, sizeof(where), "channels[%u]", i);
+		if (!shunt_json_object_at(&l->log->json, entries, "channels", i, &entry) ||
+		    !shunt_json_word(
+		        &l->log->json, entry, where, "channel_type", shunt_plan_type_names, true, 0, &type))
+			return false;
+		if (type == SHUNT_PLAN_SWITCH && !add_switches(l, entry, where, switches, &gpu->nswitches))
+			return false;
+		if (type < SHUNT_PLAN_SWITCH && !add_channels(l, entry, where, channels[type], &gpu->nchannels[type]))
+			return false;
+	}
+	gpu->channels[0] = channels[0];
+	gpu->channels[1] = channels[1];
+	gpu->switches = switches;
+	return true;
+}
+
+static bool load_remotes(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
+{
+	const json_t *entries, *entry, *types;
+	struct shunt_plan_remote *remotes;
+	uint32_t n;
+
+	if (!shunt_json_array(&l->log->json, object, "", "remote_buffers", true, &entries, &n))
+		return false;
+	remotes = shunt_pool_alloc(l->pool, n, sizeof(*remotes));
+	if (shunt_plan_no_memory(l->log, remotes))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		char where[32], list[64];
+		uint32_t ntypes;
+		uint64_t rank;
+		unsigned buffer;
+
+		snprintf(where, sizeof(where), "remote_buffers[%u]", i);
+		snprintf(list, sizeof(list), "%s.access_channel_types", where);
+		if (!shunt_json_object_at(&l->log->json, entries, "remote_buffers", i, &entry) ||
+		    !shunt_json_uint(&l->log->json, entry, where, "rank", 0, l->nranks - 1, true, 0, &rank) ||
+		    !shunt_json_word(
+		        &l->log->json, entry, where, "type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+		    !shunt_json_array(&l->log->json, entry, where, "access_channel_types", true, &types, &ntypes))
+			return false;
+		remotes[i] = (struct shunt_plan_remote){ (uint32_t)rank, (uint8_t)buffer, 0 };
+		for (uint32_t t = 0; t < ntypes; t++) {
+			const json_t *word = json_array_get(types, t);
+			const char *text = json_is_string(word) ? json_string_value(word) : "";
+
+			if (strcmp(text, "memory") && strcmp(text, "port")) {
+				shunt_json_fail(&l->log->json, EINVAL, "%s[%u] is %s, expected \"memory\" or \"port\"",
+				    list, t, json_is_string(word) ? shunt_json_quote(text).text : "no string");
+				return false;
+			}
+			remotes[i].types |= (uint8_t)(1u << (*text == 'm' ? SHUNT_PLAN_MEMORY : SHUNT_PLAN_PORT));
+		}
+	}
+	gpu->nremotes = n;
+	gpu->remotes = remotes;
+	return true;
+}
+
+static bool load_semaphores(struct loader *l, const json_t *object, struct shunt_plan_gpu *gpu)
+{
+	const json_t *entries, *entry;
+	uint32_t *values, n;
+
+	if (!shunt_json_array(&l->log->json, object, "", "semaphores", false, &entries, &n))
+		return false;
+	values = shunt_pool_alloc(l->pool, n, sizeof(*values));
+	if (shunt_plan_no_memory(l->log, values))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		char where[32];
+		uint64_t value;
+
+		snprintf(where, sizeof(where), "semaphores[%u]", i);
+		if (!shunt_json_object_at(&l->log->json, entries, "semaphores", i, &entry) ||
+		    !shunt_json_uint(&l->log->json, entry, where, "init_value", 0, INT32_MAX, true, 0, &value))
+			return false;
+		values[i] = (uint32_t)value;
+	}
+	gpu->nsemaphores = n;
+	gpu->semaphores = values;
+	return true;
+}
+
+static bool load_gpu(struct loader *l, const json_t *gpus, uint32_t rank, struct shunt_plan_gpu *gpu)
+{
+	static const char *const keys[] = { "input_chunks", "output_chunks", "scratch_chunks" };
+	const json_t *object, *blocks;
+	uint64_t id;
+
+	l->log->at.rank = rank;
+	if (!shunt_json_object_at(&l->log->json, gpus, "gpus", rank, &object) ||
+	    !shunt_json_uint(&l->log->json, object, "", "id", rank, rank, true, 0, &id))
+		return false;
+	for (int b = 0; b < SHUNT_PLAN_NBUFFERS; b++)
+		if (!shunt_json_uint(
+		        &l->log->json, object, "", keys[b], 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &gpu->chunks[b]))
+			return false;
+	return load_channels(l, object, gpu) && load_remotes(l, object, gpu) && load_semaphores(l, object, gpu) &&
+	    shunt_json_array(&l->log->json, object, "", "threadblocks", true, &blocks, &gpu->nblocks) &&
+	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
+}
+
+/* Keys that are ours: who may use the plan, and in which order. */
+static bool load_extras(struct loader *l, const json_t *root, struct shunt_plan *plan)
+{
+	const json_t *dtypes, *tags;
+	uint64_t ranks_per_node;
+	int64_t priority = 0, automatic = 1;
+	uint32_t n;
+
+	if (!shunt_json_uint(
+	        &l->log->json, root, "", "nranks_per_node", 1, SHUNT_PLAN_MAX_RANKS, false, 0, &ranks_per_node) ||
+	    !shunt_json_array(&l->log->json, root, "", "dtypes", false, &dtypes, &n) ||
+	    !shunt_json_object(&l->log->json, root, "", "tags", false, &tags))
+		return false;
+	if (tags &&
+	    (!shunt_json_int(&l->log->json, tags, "tags", "priority", INT32_MIN, INT32_MAX, false, 0, &priority) ||
+	        !shunt_json_int(&l->log->json, tags, "tags", "auto", 0, 1, false, 1, &automatic)))
+		return false;
+	plan->ranks_per_node = (uint32_t)ranks_per_node;
+	plan->priority = (int32_t)priority;
+	plan->automatic = automatic;
+	plan->dtypes = dtypes ? 0 : (1u << SHUNT_NDTYPES) - 1;
+	for (uint32_t i = 0; i < n; i++) {
+		const json_t *word = json_array_get(dtypes, i);
+		int d = 0;
+
+		while (d < SHUNT_NDTYPES &&
+		    (!json_is_string(word) || strcmp(json_string_value(word), shunt_dtype_name(d))))
+			d++;
+		if (d == SHUNT_NDTYPES) {
+			shunt_json_fail(&l->log->json, EINVAL,
+			    "dtypes[%u] is %s, expected the name of a type such as \"float16\"", i,
+			    json_is_string(word) ? shunt_json_quote(json_string_value(word)).text : "no string");
+			return false;
+		}
+		plan->dtypes |= 1u << d;
+	}
+	if (!plan->dtypes)
+		shunt_json_fail(&l->log->json, EINVAL, "dtypes is empty, expected at least one type");
+	return plan->dtypes;
+}
+
+static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *plan)
+{
+	const char *name;
+
+	if (!shunt_json_string(&l->log->json, root, "", "name", &name))
+		return false;
+	for (const char *p = name; *p; p++)
+		if ((unsigned char)*p < ' ') {
+			shunt_json_fail(&l->log->json, EINVAL, "name is %s, expected no control characters",
+			    shunt_json_quote(name).text);
+			return false;
+		}
+	if (!*name || strlen(name) > 255) {
+		shunt_json_fail(&l->log->json, EINVAL, "name has %zu bytes, expected 1 to 255", strlen(name));
+		return false;
+	}
+	/* A selector's answer would mean something else (match.c). */
+	if (!strcmp(name, "native") || !strcmp(name, "nccl")) {
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
+		return false;
+	}
+	plan->name = shunt_pool_strdup(l->pool, name);
+	return !shunt_plan_no_memory(l->log, plan->name);
+}
+
+static bool load_top(struct loader *l, const json_t *root, struct shunt_plan *plan)
+{
+	struct shunt_plan_gpu *gpus;
+	const json_t *json_gpus;
+	const char *protocol;
+	unsigned collective;
+	uint64_t threads, alignment;
+
+	if (!json_is_object(root)) {
+		shunt_json_fail(&l->log->json, EINVAL, "the text is no JSON object");
+		return false;
+	}
+	if (!load_name(l, root, plan) ||
+	    !shunt_json_word(
+	        &l->log->json, root, "", "collective", shunt_plan_collective_names, true, 0, &collective) ||
+	    !shunt_json_string(&l->log->json, root, "", "protocol", &protocol) ||
+	    !shunt_json_bool(&l->log->json, root, "", "inplace", true, false, &plan->inplace) ||
+	    !shunt_json_bool(&l->log->json, root, "", "reuse_resources", false, false, &plan->reuse_resources) ||
+	    !shunt_json_bool(
+	        &l->log->json, root, "", "use_double_scratch_buffer", false, false, &plan->double_scratch) ||
+	    !shunt_json_uint(
+	        &l->log->json, root, "", "buffer_alignment", 16, (uint64_t)1 << 30, false, 16, &alignment) ||
+	    !shunt_json_uint(&l->log->json, root, "", "num_threads_per_block", 1, 1024, false, 1024, &threads) ||
+	    !shunt_json_uint(&l->log->json, root, "", "min_message_size", 0, UINT64_MAX, false, 0, &plan->min_bytes) ||
+	    !shunt_json_uint(
+	        &l->log->json, root, "", "max_message_size", 0, UINT64_MAX, false, UINT64_MAX, &plan->max_bytes) ||
+	    !load_extras(l, root, plan) ||
+	    !shunt_json_array(&l->log->json, root, "", "gpus", true, &json_gpus, &plan->nranks))
+		return false;
+	plan->collective = (enum shunt_plan_collective)collective;
+	plan->ll = !strcmp(protocol, "LL");
+	plan->alignment = (uint32_t)alignment;
+	plan->threads = (uint32_t)threads;
+	if (alignment % 16)
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "buffer_alignment is %u, expected a multiple of 16", plan->alignment);
+	else if (plan->min_bytes > plan->max_bytes)
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "max_message_size is %llu, expected at least min_message_size, %llu",
+		    (unsigned long long)plan->max_bytes, (unsigned long long)plan->min_bytes);
+	else if (!plan->nranks || plan->nranks > SHUNT_PLAN_MAX_RANKS)
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "gpus has %u entries, expected 1 to %u", plan->nranks, SHUNT_PLAN_MAX_RANKS);
+	if (l->log->json.err)
+		return false;
+	l->nranks = plan->nranks;
+	gpus = shunt_pool_alloc(l->pool, plan->nranks, sizeof(*gpus));
+	if (shunt_plan_no_memory(l->log, gpus))
+		return false;
+	plan->gpus = gpus;
+	for (uint32_t r = 0; r < plan->nranks; r++)
+		if (!load_gpu(l, json_gpus, r, &gpus[r]))
+			return false;
+	l->log->at = (struct shunt_plan_location){ NIL, NIL, NIL, NIL, NULL };
+	return true;
+}
+
+static void log_where(const struct shunt_json_log *json, char *text, size_t bytes)
+{
+	const struct shunt_plan_location *at = &((const struct shunt_plan_log *)json)->at;
+	size_t n;
+
+#define MORE(...) (n = strlen(text), (void)snprintf(text + n, bytes - n, __VA_ARGS__))
+	if (at->rank != NIL)
+		MORE("rank %u%s", at->rank, at->block == NIL ? ": " : ", ");
+	if (at->block != NIL)
+		MORE("block %u%s", at->block, at->op == NIL ? ": " : ", ");
+	if (at->op != NIL) {
+		MORE("operation %u", at->op);
+		if (at->inner != NIL)
+			MORE(".%u", at->inner);
+		if (at->code)
+			MORE(" (%s)", at->code);
+		MORE(": ");
+	}
+#undef MORE
+}
+
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes)
+{
+	return (struct shunt_plan_log){
+		.json = { .source = source, .reason = reason, .bytes = reason ? bytes : 0, .where = log_where },
+		.at = { NIL, NIL, NIL, NIL, NULL },
+	};
+}
+
+int shunt_plan_load_buffer(
+    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes)
+{
+	struct shunt_plan_log log = shunt_plan_log_init(name, reason, bytes);
+	struct shunt_plan_owned *owned;
+	struct loader l = { .log = &log };
+	json_t *root;
+	bool ok;
+
+	if (log.json.bytes)
+		*reason = '\0';
+	if (json_bytes > SHUNT_PLAN_MAX_JSON)
+		return shunt_json_fail(
+		    &log.json, EFBIG, "%zu bytes, expected at most %zu", json_bytes, SHUNT_PLAN_MAX_JSON);
+	owned = calloc(1, sizeof(*owned));
+	if (shunt_plan_no_memory(&log, owned))
+		return -ENOMEM;
+	atomic_init(&owned->refcount, 1);
+	l.pool = &owned->pool;
+	root = shunt_json_parse(&log.json, json, json_bytes);
+	if (!root)
+		goto err_drop;
+	ok = load_top(&l, root, &owned->plan);
+	json_decref(root);
+	if (!ok || shunt_plan_check(&log, &owned->plan) || shunt_plan_check_deadlock(&log, &owned->plan) ||
+	    shunt_plan_check_ll128(&log, &owned->plan))
+		goto err_drop;
+	owned->plan.source = shunt_pool_strdup(l.pool, name);
+	if (shunt_plan_no_memory(&log, owned->plan.source))
+		goto err_drop;
+	shunt_plan_finalize(&owned->plan);
+	*plan_p = &owned->plan;
+	return 0;
+err_drop:
+	shunt_plan_unref(&owned->plan);
+	return -log.json.err;
+}
+
+/* The whole file, in memory of the caller's. */
+static int read_file(struct shunt_plan_log *log, const char *path, char **text_p, size_t *bytes_p)
+{
+	/* Not to wait for a writer if it is a pipe. */
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
+	struct stat st;
+	size_t n = 0;
+	char *text;
+
+	if (fd < 0)
+		return shunt_json_fail(&log->json, errno, "cannot be opened: %s", strerror(errno));
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
+		err = shunt_json_fail(&log->json, EINVAL, "not a regular file");
+		goto err_close;
+	}
+	if ((uint64_t)st.st_size > SHUNT_PLAN_MAX_JSON) {
+		err = shunt_json_fail(
+		    &log->json, EFBIG, "%lld bytes, expected at most %zu", (long long)st.st_size, SHUNT_PLAN_MAX_JSON);
+		goto err_close;
+	}
+	text = malloc((size_t)st.st_size + 1);
+	if (shunt_plan_no_memory(log, text)) {
+		err = -ENOMEM;
+		goto err_close;
+	}
+	while (n < (size_t)st.st_size) {
+		ssize_t got = read(fd, text + n, (size_t)st.st_size - n);
+
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0) {
+			err = shunt_json_fail(&log->json, errno, "cannot be read: %s", strerror(errno));
+			free(text);
+			goto err_close;
+		}
+		if (!got)
+			break; /* shorter by now: judged as what it is */
+		n += (size_t)got;
+	}
+	*text_p = text;
+	*bytes_p = n;
+err_close:
+	close(fd);
+	return err;
+}
+
+int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes)
+{
+	struct shunt_plan_log log = shunt_plan_log_init(path, reason, bytes);
+	size_t n = 0;
+	char *text = NULL;
+	int err = read_file(&log, path, &text, &n);
+
+	if (err)
+		return err;
+	err = shunt_plan_load_buffer(path, text, n, plan_p, reason, bytes);
+	free(text);
+	return err;
+}
+
+static struct shunt_plan_owned *owned_of(struct shunt_plan *plan)
+{
+	return (struct shunt_plan_owned *)plan;
+}
+
+struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan)
+{
+	atomic_fetch_add_explicit(&owned_of(plan)->refcount, 1, memory_order_relaxed);
+	return plan;
+}
+
+void shunt_plan_unref(struct shunt_plan *plan)
+{
+	struct shunt_plan_owned *owned = owned_of(plan);
+
+	if (!plan || atomic_fetch_sub_explicit(&owned->refcount, 1, memory_order_acq_rel) != 1)
+		return;
+	shunt_pool_finish(&owned->pool);
+	free(owned);
+}

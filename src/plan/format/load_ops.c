@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: MIT */
+/* The blocks of a rank: operations, with the numbers of their block replaced by those of the rank. */
+#include <errno.h>
+#include <string.h>
+#include "plan/format/ops.h"
+#include "plan/format/priv.h"
+
+#define NIL SHUNT_PLAN_NIL
+
+/* Numbers of the rank that a block calls 0, 1, ... */
+struct table {
+	uint32_t n;
+	uint32_t *ids;
+};
+
+struct loader {
+	struct shunt_plan_log *log;
+	struct shunt_pool *pool;
+	const struct shunt_plan_gpu *gpu;
+	uint32_t rank;
+	/* Of the current block. */
+	struct table channels[3]; /* by enum shunt_plan_channel_type */
+	struct table remotes[2];
+};
+
+/*
+ * A block's table for each channel type: entries of `list` of the same type after one another, each with numbers below
+ * limits[type].
+ */
+static bool load_tables(struct loader *l, const json_t *block, const char *list, const char *type_key,
+    const char *ids_key, const uint32_t *limits, unsigned ntypes, struct table *tables)
+{
+	const json_t *entries, *entry, *ids;
+	size_t capacity = 0;
+	uint32_t n, nids;
+
+	if (!shunt_json_array(&l->log->json, block, "", list, false, &entries, &n))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		capacity += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
+	for (unsigned t = 0; t < ntypes; t++) {
+		tables[t] = (struct table){ 0, shunt_pool_alloc(l->pool, capacity, sizeof(*tables[t].ids)) };
+		if (shunt_plan_no_memory(l->log, tables[t].ids))
+			return false;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		char where[48], place[96];
+		unsigned type;
+		uint64_t id;
+
+		snprintf(where, sizeof(where), "%s[%u]", list, i);
+		snprintf(place, sizeof(place), "%s.%s", where, ids_key);
+		if (!shunt_json_object_at(&l->log->json, entries, list, i, &entry) ||
+		    !shunt_json_word(&l->log->json, entry, where, type_key, shunt_plan_type_names, true, 0, &type) ||
+		    !shunt_json_array(&l->log->json, entry, where, ids_key, true, &ids, &nids))
+			return false;
+		if (type >= ntypes && nids) {
+			shunt_json_fail(&l->log->json, EINVAL, "%s has numbers of type %s, expected none", place,
+			    shunt_plan_type_names[type]);
+			return false;
+		}
+		if (nids && !limits[type]) {
+			shunt_json_fail(&l->log->json, EINVAL,
+			    "%s[0] refers to a list of the rank that is empty for type %s", place,
+			    shunt_plan_type_names[type]);
+			return false;
+		}
+		for (uint32_t j = 0; j < nids; j++) {
+			if (!shunt_json_uint_at(&l->log->json, ids, place, j, 0, limits[type] - 1, &id))
+				return false;
+			tables[type].ids[tables[type].n++] = (uint32_t)id;
+		}
+	}
+	return true;
+}
+
+/* Number `key` of an object as an index into a table of the block: *id_p is the rank's number. */
+static bool lookup_id(struct loader *l, const json_t *object, const char *where, const char *key,
+    const struct table *table, const char *type, uint32_t *id_p)
+{
+	uint64_t i;
+
+	if (!table->n) {
+		shunt_json_fail(&l->log->json, EINVAL, "%s.%s: the block has no %s list of its own for type %s", where,
+		    key, !strcmp(key, "buffer_id") ? "remote_buffer_refs" : "channels", type);
+		return false;
+	}
+	if (!shunt_json_uint(&l->log->json, object, where, key, 0, table->n - 1, true, 0, &i))
+		return false;
+	*id_p = table->ids[i];
+	return true;
+}
+
+/* kind: a letter of struct shunt_plan_op_row. */
+static bool load_slice(
+    struct loader *l, const json_t *object, const char *where, char kind, unsigned type, struct shunt_plan_slice *slice)
+{
+	const struct shunt_plan_remote *remote;
+	unsigned buffer = 0;
+	uint32_t id;
+
+	slice->packet = strchr("pqx", kind) != NULL;
+	if (!shunt_json_uint(&l->log->json, object, where, "index", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->index) ||
+	    !shunt_json_uint(&l->log->json, object, where, "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->size))
+		return false;
+	switch (kind) {
+	case 'l':
+	case 'p':
+		slice->place = SHUNT_PLAN_LOCAL;
+		slice->target = l->rank;
+		if (!shunt_json_word(&l->log->json, object, where, "type", shunt_plan_buffer_letters, true, 0, &buffer))
+			return false;
+		slice->buffer = (uint8_t)buffer;
+		return true;
+	case 'r':
+	case 'q':
+		if (!lookup_id(l, object, where, "buffer_id", &l->remotes[type], shunt_plan_type_names[type], &id))
+			return false;
+		remote = &l->gpu->remotes[id];
+		slice->place = SHUNT_PLAN_REMOTE;
+		slice->target = remote->rank;
+		slice->buffer = remote->buffer;
+		if (remote->types & (1u << type))
+			return true;
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "%s.buffer_id leads to remote_buffers[%u], whose access_channel_types lack \"%s\"", where, id,
+		    shunt_plan_type_names[type]);
+		return false;
+	default:
+		if (!lookup_id(l, object, where, "switch_channel_id", &l->channels[SHUNT_PLAN_SWITCH], "switch", &id))
+			return false;
+		slice->place = SHUNT_PLAN_MULTICAST;
+		slice->target = id;
+		slice->buffer = l->gpu->switches[id].buffer;
+		return true;
+	}
+}
+
+/* The list `key` of slices: pattern as in struct shunt_plan_op_row. */
+static bool load_slices(struct loader *l, const json_t *object, const char *key, const char *pattern, unsigned type,
+    const struct shunt_plan_slice **slices_p, uint32_t *n_p)
+{
+	size_t least = strcspn(pattern, "+");
+	bool more = pattern[least] == '+';
+	struct shunt_plan_slice *slices;
+	const json_t *array, *entry;
+	uint32_t n;
+
+	if (!least)
+		return true;
+	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
+		return false;
+	if (n < least || (n > least && !more)) {
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
+		return false;
+	}
+	slices = shunt_pool_alloc(l->pool, n, sizeof(*slices));
+	if (shunt_plan_no_memory(l->log, slices))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		char where[32];
+
+		snprintf(where, sizeof(where), "%s[%u]", key, i);
+		if (!shunt_json_object_at(&l->log->json, array, key, i, &entry) ||
+		    !load_slice(l, entry, where, pattern[i < least ? i : least - 1], type, &slices[i]))
+			return false;
+	}
+	*slices_p = slices;
+	*n_p = n;
+	return true;
+}
+
+/* glre has a form of its own: a source without a list, a destination chunk, and the switch channel in channel_ids. */
+static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	struct shunt_plan_slice *s = shunt_pool_alloc(l->pool, 2, sizeof(*s));
+	const struct table *table = &l->channels[SHUNT_PLAN_SWITCH];
+	const json_t *chunk, *ids;
+	unsigned buffer;
+	uint64_t i, rank;
+	uint32_t n;
+
+	if (shunt_plan_no_memory(l->log, s) ||
+	    !shunt_json_word(&l->log->json, object, "", "buffer_type", shunt_plan_buffer_letters, true, 0, &buffer) ||
+	    !shunt_json_uint(
+	        &l->log->json, object, "", "buffer_offset", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].index) ||
+	    !shunt_json_uint(&l->log->json, object, "", "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &s[0].size) ||
+	    !shunt_json_array(&l->log->json, object, "", "channel_ids", true, &ids, &n) ||
+	    !shunt_json_object(&l->log->json, object, "", "dst_chunk", true, &chunk) ||
+	    !shunt_json_uint(&l->log->json, chunk, "dst_chunk", "rank", l->rank, l->rank, false, l->rank, &rank) ||
+	    !load_slice(l, chunk, "dst_chunk", 'l', SHUNT_PLAN_SWITCH, &s[1]))
+		return false;
+	if (n != 1 || !table->n) {
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "channel_ids has %u entries, expected 1, a switch channel of the block, which has %u", n, table->n);
+		return false;
+	}
+	if (!shunt_json_uint_at(&l->log->json, ids, "channel_ids", 0, 0, table->n - 1, &i))
+		return false;
+	s[0].place = SHUNT_PLAN_MULTICAST;
+	s[0].target = table->ids[i];
+	s[0].buffer = l->gpu->switches[s[0].target].buffer;
+	if (buffer != s[0].buffer) {
+		shunt_json_fail(&l->log->json, EINVAL,
+		    "buffer_type is \"%s\", expected \"%s\" as the switch channel has",
+		    shunt_plan_buffer_letters[buffer], shunt_plan_buffer_letters[s[0].buffer]);
+		return false;
+	}
+	op->src = &s[0];
+	op->dst = &s[1];
+	op->nsrc = op->ndst = 1;
+	return true;
+}
+
+/* channel_ids or semaphore_ids: numbers of the rank. table NULL: they are so already, below limit. */
+static bool load_ids(struct loader *l, const json_t *object, const char *key, const struct table *table, uint32_t limit,
+    const char *what, struct shunt_plan_op *op)
+{
+	const json_t *array;
+	uint32_t *ids, n;
+
+	if (!shunt_json_array(&l->log->json, object, "", key, true, &array, &n))
+		return false;
+	if (!n) {
+		shunt_json_fail(&l->log->json, EINVAL, "%s is empty, expected at least one number", key);
+		return false;
+	}
+	if (!limit) {
+		shunt_json_fail(&l->log->json, EINVAL, "%s[0]: the %s has no %s", key, table ? "block" : "rank", what);
+		return false;
+	}
+	ids = shunt_pool_alloc(l->pool, n, sizeof(*ids));
+	if (shunt_plan_no_memory(l->log, ids))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t id;
+
+		if (!shunt_json_uint_at(&l->log->json, array, key, i, 0, limit - 1, &id))
+			return false;
+		ids[i] = table ? table->ids[id] : (uint32_t)id;
+	}
+	op->ids = ids;
+	op->nids = n;
+	return true;
+}
+
+static bool load_channel_ids(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	char what[32];
+
+	snprintf(what, sizeof(what), "%s channel", shunt_plan_type_names[op->type]);
+	return load_ids(l, object, "channel_ids", &l->channels[op->type], l->channels[op->type].n, what, op);
+}
+
+static bool load_type(
+    struct loader *l, const json_t *object, const struct shunt_plan_op_row *row, struct shunt_plan_op *op)
+{
+	unsigned type;
+
+	op->type = SHUNT_PLAN_NONE;
+	if (!row->types)
+		return true;
+	if (!shunt_json_word(&l->log->json, object, "", "channel_type", shunt_plan_type_names, true, 0, &type))
+		return false;
+	op->type = (uint8_t)type;
+	if (row->types & (1u << type))
+		return true;
+	shunt_json_fail(&l->log->json, EINVAL, "channel_type is \"%s\", expected %s%s%s", shunt_plan_type_names[type],
+	    row->types & 1u << SHUNT_PLAN_MEMORY ? "\"memory\"" : "", (row->types & 3u) == 3u ? " or " : "",
+	    row->types & 1u << SHUNT_PLAN_PORT       ? "\"port\"" :
+	        row->types & 1u << SHUNT_PLAN_SWITCH ? "\"switch\"" :
+	                                               "");
+	return false;
+}
+
+static bool load_group(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	const json_t *info;
+	uint64_t part, parts;
+
+	op->parts = 1;
+	if (!shunt_json_object(&l->log->json, object, "", "tbg_info", false, &info))
+		return false;
+	if (!info)
+		return true;
+	if (!op->nsrc) {
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "tbg_info is there, expected none: the operation has no slices to share");
+		return false;
+	}
+	if (!shunt_json_uint(&l->log->json, info, "tbg_info", "tbg_size", 1, SHUNT_PLAN_MAX_GROUP, true, 0, &parts) ||
+	    !shunt_json_uint(&l->log->json, info, "tbg_info", "tb_id", 0, parts - 1, true, 0, &part))
+		return false;
+	op->part = (uint32_t)part;
+	op->parts = (uint32_t)parts;
+	return true;
+}
+
+static bool load_barrier(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	uint64_t id, n;
+
+	/* The file's number for now; the checker makes them dense. */
+	if (!shunt_json_uint(&l->log->json, object, "", "barrier_id", 0, UINT32_MAX - 1, true, 0, &id) ||
+	    !shunt_json_uint(&l->log->json, object, "", "num_threadblocks", 1, l->gpu->nblocks, true, 0, &n))
+		return false;
+	op->barrier = (uint32_t)id;
+	op->nblocks = (uint32_t)n;
+	return true;
+}
+
+/* The header of a pipeline, and its body in the operations that follow it. */
+static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op);
+static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_plan_op *op)
+{
+	const json_t *context, *body, *entry;
+
+	if (!shunt_json_object(&l->log->json, object, "", "iter_context", true, &context) ||
+	    !shunt_json_uint(
+	        &l->log->json, context, "iter_context", "unit_size", 1, UINT64_MAX, true, 0, &op->unit_size) ||
+	    !shunt_json_uint(&l->log->json, context, "iter_context", "num_chunks", 1, SHUNT_PLAN_MAX_WINDOWED, true, 0,
+	        &op->num_chunks) ||
+	    !shunt_json_array(&l->log->json, object, "", "ops", true, &body, &op->nbody))
+		return false;
+	if (!op->nbody) {
+		shunt_json_fail(&l->log->json, EINVAL, "ops is empty, expected at least one operation");
+		return false;
+	}
+	for (uint32_t i = 0; i < op->nbody; i++) {
+		l->log->at.inner = i;
+		l->log->at.code = NULL;
+		if (!shunt_json_object_at(&l->log->json, body, "ops", i, &entry) ||
+		    !load_op(l, entry, true, &op[1 + i]))
+			return false;
+		op[1 + i].at = op->at;
+		op[1 + i].inner = i;
+	}
+	return true;
+}
+
+static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op)
+{
+	const struct shunt_plan_op_row *row;
+	unsigned code, redop = SHUNT_SUM;
+	const char *src;
+
+	if (!shunt_json_word(&l->log->json, object, "", "name", shunt_plan_op_names, true, 0, &code))
+		return false;
+	row = &shunt_plan_op_rows[code];
+	l->log->at.code = row->name;
+	op->code = (uint8_t)code;
+	op->inner = NIL;
+	if (!load_type(l, object, row, op))
+		return false;
+	src = op->type == SHUNT_PLAN_PORT && row->port_src ? row->port_src : row->src;
+	if (code == SHUNT_PLAN_GLRE) {
+		if (!load_glre(l, object, op))
+			return false;
+	} else if (!load_slices(l, object, "src_buff", src, op->type, &op->src, &op->nsrc) ||
+	    !load_slices(l, object, "dst_buff", row->dst, op->type, &op->dst, &op->ndst)) {
+		return false;
+	}
+	if (row->pairwise && op->nsrc != op->ndst) {
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
+		return false;
+	}
+	if ((row->ids == SHUNT_PLAN_IDS_CHANNELS ||
+	        (row->ids == SHUNT_PLAN_IDS_PORTS && op->type == SHUNT_PLAN_PORT)) &&
+	    !load_channel_ids(l, object, op))
+		return false;
+	if (row->ids == SHUNT_PLAN_IDS_SEMAPHORES &&
+	    !load_ids(l, object, "semaphore_ids", NULL, l->gpu->nsemaphores, "semaphore", op))
+		return false;
+	if (row->reduces &&
+	    !shunt_json_word(&l->log->json, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
+		return false;
+	op->redop = (uint8_t)redop;
+	if (!load_group(l, object, op) || (code == SHUNT_PLAN_BARRIER && !load_barrier(l, object, op)))
+		return false;
+	if (code != SHUNT_PLAN_PIPELINE)
+		return true;
+	if (inner) {
+		shunt_json_fail(&l->log->json, EINVAL, "name is \"pipeline\", expected none within a pipeline");
+		return false;
+	}
+	return load_pipeline(l, object, op);
+}
+
+static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_block *block)
+{
+	const json_t *array, *entry;
+	struct shunt_plan_op *ops;
+	size_t capacity = 0, at = 0;
+	uint32_t n;
+
+	if (!shunt_json_array(&l->log->json, object, "", "ops", true, &array, &n))
+		return false;
+	/* Only pipelines have operations within; others' are unknown keys. */
+	for (uint32_t i = 0; i < n; i++) {
+		entry = json_array_get(array, i);
+		capacity += 1 + json_array_size(json_object_get(entry, "ops"));
+	}
+	ops = shunt_pool_alloc(l->pool, capacity, sizeof(*ops));
+	if (shunt_plan_no_memory(l->log, ops))
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		l->log->at.op = i;
+		l->log->at.inner = NIL;
+		l->log->at.code = NULL;
+		ops[at].at = i;
+		if (!shunt_json_object_at(&l->log->json, array, "ops", i, &entry) ||
+		    !load_op(l, entry, false, &ops[at]))
+			return false;
+		at += 1 + ops[at].nbody;
+	}
+	l->log->at.op = l->log->at.inner = NIL;
+	l->log->at.code = NULL;
+	block->nops = (uint32_t)at;
+	block->ops = ops;
+	return true;
+}
+
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
+    uint32_t rank, const json_t *blocks)
+{
+	const uint32_t channels[] = { gpu->nchannels[0], gpu->nchannels[1], gpu->nswitches },
+	               remotes[] = { gpu->nremotes, gpu->nremotes };
+	struct loader l = { .log = log, .pool = pool, .gpu = gpu, .rank = rank };
+	struct shunt_plan_block *all = shunt_pool_alloc(pool, gpu->nblocks, sizeof(*all));
+	const json_t *object;
+	uint64_t id;
+
+	if (shunt_plan_no_memory(log, all))
+		return -log->json.err;
+	for (uint32_t b = 0; b < gpu->nblocks; b++) {
+		log->at.block = b;
+		if (!shunt_json_object_at(&log->json, blocks, "threadblocks", b, &object) ||
+		    !shunt_json_uint(&log->json, object, "", "id", b, b, true, 0, &id) ||
+		    !load_tables(&l, object, "channels", "channel_type", "channel_ids", channels, 3, l.channels) ||
+		    !load_tables(&l, object, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", remotes,
+		        2, l.remotes) ||
+		    !load_ops(&l, object, &all[b]))
+			return -log->json.err;
+	}
+	log->at.block = NIL;
+	gpu->blocks = all;
+	return 0;
+}

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_FORMAT_PLAN_H
+#define SHUNT_PLAN_FORMAT_PLAN_H
+/*
+ * An execution plan in memory: what each block of each rank does for one collective, step by step.
+ *
+ * A plan is loaded from JSON, checked, and never changes afterwards: any number of threads and communicators read it at
+ * once, and are counted. Whoever gets a plan from here may rely on every "checked" remark below. The loader resolves
+ * all of the file's indirections: numbers in an operation are those of its rank, not of its block; a remote buffer is a
+ * rank and a buffer.
+ *
+ * Bytes. Everything is in chunks; the size of a chunk follows from the call. A message consists of parts of equal size:
+ * of one per rank where ranks have parts (output of an all-gather, input of a reduce-scatter, both of an all-to-all),
+ * else of one. A part of P bytes has `part_chunks` chunks, and a chunk has c = ceil(P / (alignment * part_chunks))
+ * units of `alignment` bytes. Chunk k of any buffer begins at unit k * c. This is how scratch is laid out, and so are
+ * the caller's buffers if P fills all chunks of a part. If it does not, the last chunks of each part lack their end (or
+ * all), which must be neither read nor written in the caller's memory; what an operation computes there is of no
+ * interest. (Where the format's own rule admits a size, it says the same.)
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/coll.h"
+
+enum shunt_plan_collective {
+	SHUNT_PLAN_ALLREDUCE,
+	SHUNT_PLAN_ALLGATHER,
+	SHUNT_PLAN_REDUCESCATTER,
+	SHUNT_PLAN_ALLTOALL,
+	SHUNT_PLAN_SENDRECV, /* this and the next two are no collective of NCCL's and are run by name only */
+	SHUNT_PLAN_TEST,
+	SHUNT_PLAN_CUSTOM,
+	SHUNT_PLAN_NCOLLECTIVES,
+};
+
+/* Also the bit numbers of masks of buffers. */
+enum shunt_plan_buffer { SHUNT_PLAN_INPUT, SHUNT_PLAN_OUTPUT, SHUNT_PLAN_SCRATCH, SHUNT_PLAN_NBUFFERS };
+
+/* NONE only in operations that use no channel. */
+enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SWITCH, SHUNT_PLAN_NONE };
+
+/*
+ * Operations. S and D are the lists src and dst; L a slice of our own buffer, R of a peer's, W of all members of a
+ * switch channel. What the comment says about lists is checked: numbers and places of the slices, their equal sizes,
+ * packets only in scratch, protocol LL for packets. [n] is a list of n slices, + one or more of the last kind. "plain"
+ * slices are bytes; "packet" slices are always scratch, and occupy twice their bytes at twice their offset, apart from
+ * what is plain in scratch.
+ */
+enum shunt_plan_opcode {
+	SHUNT_PLAN_NOP,         /* block barrier */
+	SHUNT_PLAN_BARRIER,     /* nblocks blocks of this rank synchronize at barrier */
+	SHUNT_PLAN_SIGNAL,      /* ids: channels of type MEMORY or PORT, each signalled once, with release */
+	SHUNT_PLAN_WAIT,        /* ids: the same, each waited for once, with acquire */
+	SHUNT_PLAN_RLXSIGNAL,   /* as SIGNAL, relaxed */
+	SHUNT_PLAN_RLXWAIT,     /* as WAIT, relaxed */
+	SHUNT_PLAN_FLUSH,       /* ids: channels of type PORT; all that was sent on them is complete */
+	SHUNT_PLAN_SEM_ACQUIRE, /* ids: semaphores, each taken once */
+	SHUNT_PLAN_SEM_RELEASE, /* ids: semaphores, each given once */
+	SHUNT_PLAN_COPY,        /* S [L] D [L] */
+	SHUNT_PLAN_PUT,         /* S [L+] D [R+] pairwise; PORT: ids[j] is the channel of pair j, asynchronous */
+	SHUNT_PLAN_PWS,         /* PORT only: as PUT, and then a signal on ids[j], for each pair */
+	SHUNT_PLAN_PWSF,        /* PORT only: as PWS, and complete when the operation ends */
+	SHUNT_PLAN_GET,         /* S [R+] D [L+] pairwise, MEMORY */
+	SHUNT_PLAN_CPKT,        /* S [L plain] D [L packet]: pack */
+	SHUNT_PLAN_UPKT,        /* S [L packet] D [L plain]: wait for each packet, unpack */
+	SHUNT_PLAN_PPKT,  /* S [L+ plain] D [R+ packet] pairwise: pack; PORT: S is packets already, ids[j] for pair j */
+	SHUNT_PLAN_RPPKT, /* S [L packet] D [R+ packet]: wait for each packet and pass it to all D; PORT: ids[j] for
+	                     D[j] */
+	SHUNT_PLAN_RE,    /* S [L, L+] D [L]: D0 = S0 op S1 op ... */
+	SHUNT_PLAN_RES,   /* S [L, L+] D [L, R+]: as RE, and the result to every R */
+	SHUNT_PLAN_RRE,   /* S [L, R+] D [L] */
+	SHUNT_PLAN_RRES,  /* S [L, R+] D [L, R+] */
+	SHUNT_PLAN_REPKT, /* S [L plain, L+ packet] D [L plain]: D0 = S1 op S2 ... op S0 */
+	SHUNT_PLAN_RESPKT,    /* S as REPKT, D [L plain, R+ packet] */
+	SHUNT_PLAN_RECPKT,    /* S as REPKT, D [L plain, L packet] */
+	SHUNT_PLAN_RECSPKT,   /* S as REPKT, D [L plain, L packet, R+ packet] */
+	SHUNT_PLAN_GLRES,     /* S [W] D [W]: reduce over the members of S, store at all members of D */
+	SHUNT_PLAN_GSTORE,    /* S [L plain] D [W] */
+	SHUNT_PLAN_GSTOREPKT, /* S [L packet] D [W packet]: wait for each packet, pass it to all */
+	SHUNT_PLAN_GLRE,      /* S [W] D [L] */
+	SHUNT_PLAN_PIPELINE,  /* the next nbody operations of the block are its body, run once per window of unit_size
+	                         bytes */
+	SHUNT_PLAN_NOPCODES,
+};
+
+enum shunt_plan_locality { SHUNT_PLAN_LOCAL, SHUNT_PLAN_REMOTE, SHUNT_PLAN_MULTICAST };
+
+/* Chunks [index, index + size) of a buffer; checked to lie inside it (on every member, for MULTI); size >= 1. */
+struct shunt_plan_slice {
+	uint8_t place;  /* enum shunt_plan_locality */
+	uint8_t buffer; /* enum shunt_plan_buffer; for MULTI the switch channel's */
+	bool packet;    /* a region of packets, see above; buffer is SCRATCH then */
+	/*
+	 * LOCAL: our rank; REMOTE: the owner's rank, may be our own; MULTI: the number of our switch channel. In range.
+	 */
+	uint32_t target;
+	uint64_t index, size;
+};
+
+struct shunt_plan_op {
+	uint8_t code;  /* enum shunt_plan_opcode */
+	uint8_t type;  /* enum shunt_plan_channel_type */
+	uint8_t redop; /* enum shunt_redop of a reducing operation: SUM, PROD, MAX, MIN or AVG; else SUM */
+	/*
+	 * Part `part` of `parts` equal parts of every slice is ours (a thread-block group); part < parts; 0 of 1: all
+	 * of it.
+	 */
+	uint32_t part, parts;
+	uint32_t nsrc, ndst, nids;
+	const struct shunt_plan_slice *src, *dst; /* NULL where the number is 0 */
+	/*
+	 * Channels of `type` or semaphores, as numbers of this rank, in range. A number may come up more than once.
+	 * Signals, waits, flush, semaphores: nids >= 1. PORT data operations: nids == ndst, and channel ids[j] leads to
+	 * the owner of dst[j]. Others: 0.
+	 */
+	const uint32_t *ids;
+	uint32_t barrier,
+	    nblocks; /* BARRIER: < gpu->nbarriers; participants, as many blocks as use this barrier (checked) */
+	/*
+	 * PIPELINE: bytes of a window, a multiple of the alignment; chunks that the windows run over, at most 65536.
+	 * Both >= 1.
+	 */
+	uint64_t unit_size, num_chunks;
+	uint32_t nbody; /* PIPELINE: >= 1, all within the block and no PIPELINE among them */
+	/* Where in the file: threadblocks[].ops[at], or ops[at].ops[inner] if inner is not SHUNT_PLAN_NIL. */
+	uint32_t at, inner;
+};
+
+#define SHUNT_PLAN_NIL UINT32_MAX
+#define SHUNT_PLAN_MAX_RANKS 1024u
+
+struct shunt_plan_block {
+	uint32_t nops; /* bodies of pipelines included; may be 0 */
+	const struct shunt_plan_op *ops;
+};
+
+/*
+ * One end of a memory or port channel. Signals on it count at the other end, which is channel `pair` of `peer` (same
+ * type). pair is NIL if peer has fewer channels to us than we to it; such a channel is for data only: nobody signals or
+ * waits on it (checked). A channel to our own rank is its own other end. In one launch as many signals leave one end as
+ * waits at the other (checked).
+ */
+struct shunt_plan_channel {
+	uint32_t peer; /* rank, in range */
+	uint32_t pair;
+};
+
+/* One of our switch channels: `buffer` of all members. Each member lists the same one, as often as we do (checked). */
+struct shunt_plan_switch {
+	uint8_t buffer;        /* enum shunt_plan_buffer */
+	uint32_t nranks;       /* >= 1 */
+	const uint32_t *ranks; /* distinct, in range, in the file's order; ours is among them */
+};
+
+/* A buffer of another rank (or of ours) that this rank's blocks may use through memory or port channels. */
+struct shunt_plan_remote {
+	uint32_t rank;
+	uint8_t buffer;
+	uint8_t types; /* mask of 1 << enum shunt_plan_channel_type */
+};
+
+struct shunt_plan_gpu {
+	/* 0 to 2^40 each; input's and output's are the same on all ranks, scratch's need not be. */
+	uint64_t chunks[SHUNT_PLAN_NBUFFERS];
+	uint32_t nchannels[2]; /* of type MEMORY, PORT */
+	const struct shunt_plan_channel *channels[2];
+	uint32_t nswitches;
+	const struct shunt_plan_switch *switches;
+	uint32_t nremotes;
+	const struct shunt_plan_remote *remotes;
+	uint32_t nsemaphores;
+	const uint32_t *semaphores; /* initial values, 0 to 2^31 - 1; a launch leaves them as they were (checked) */
+	uint32_t nbarriers;         /* numbered densely here, whatever the file's numbers are */
+	uint32_t nblocks;           /* may be 0: nobody uses this rank's memory then (checked) */
+	const struct shunt_plan_block *blocks;
+	/* Masks of 1 << enum shunt_plan_buffer: which of our buffers any rank's operations use as REMOTE or MULTI. */
+	uint8_t peers_read, peers_write;
+	/* The same of all operations of any rank, LOCAL ones included. */
+	uint8_t read, written;
+};
+
+struct shunt_plan {
+	const char *name;   /* not empty; need not be unique among plans */
+	const char *source; /* file or label, for messages */
+	enum shunt_plan_collective collective;
+	bool ll; /* protocol LL: packet operations allowed, scratch is twice as large */
+	/*
+	 * What the plan was written for. All-reduce and all-to-all in place: send == recv, and operations may use input
+	 * and output for the same memory; all-gather: input is output's part of this rank, operations use output;
+	 * reduce-scatter: output is input's part of this rank, operations use input. Not in place: input and output do
+	 * not overlap.
+	 *
+	 * Ranks need not agree on
+	 * whether their call is in place, so matching does not look at it (see registry.h): the executor takes calls of
+	 * both kinds for plans of both kinds, by copies on the ranks where it is needed, and never changes memory that
+	 * the collective only reads.
+	 */
+	bool inplace;
+	bool reuse_resources; /* the plan reaches peers through scratch only (checked) */
+	bool double_scratch;  /* two halves of scratch in turns, by launch */
+	uint32_t alignment;   /* bytes, the unit A above: a multiple of 16, at most 1 GiB */
+	uint32_t threads;     /* per block, 1 to 1024 */
+	/* Of the message, inclusive: receive bytes of an all-gather, send bytes of all others; min <= max. */
+	uint64_t min_bytes, max_bytes;
+	uint32_t nranks; /* 1 to SHUNT_PLAN_MAX_RANKS; gpus[nranks] */
+	const struct shunt_plan_gpu *gpus;
+	/* Derived. */
+	uint64_t part_chunks; /* see the top of this file; 0 only if no operation has slices */
+	/*
+	 * Of INPUT and OUTPUT: 1 or nranks; chunks[b], if not 0, is parts[b] * part_chunks (except with TEST and
+	 * CUSTOM).
+	 */
+	uint32_t parts[2];
+	uint64_t scratch_chunks; /* the largest of any rank */
+	uint32_t redops;         /* mask of 1 << enum shunt_redop of all reducing operations; 0: none reduces */
+	uint32_t max_blocks;     /* on one rank */
+	/*
+	 * Whether packets may travel as LL128, in larger pieces than the format's: ranges of packets that overlap are
+	 * one and the same range, for the one who writes it and all who read it, and nothing else is in scratch. With
+	 * chunks of `dense` units or more no range of packets has less than 64 bytes.
+	 */
+	bool ll128;
+	uint64_t dense;
+	uint64_t
+	    hash; /* of all that is above except source; equal on all ranks and machines for equal plans, never 0 */
+	/* Ours, not the format's: absent in other generators' files. */
+	uint32_t ranks_per_node; /* 0: any */
+	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
+	int32_t priority;        /* tag "priority": higher ones are tried first; 0 by default */
+	bool automatic;          /* false by tag "auto": 0: run by name only */
+};
+
+/*
+ * Loads and checks; the caller holds the plan, which others may hold as well, and drops it. On an error (-EINVAL: the
+ * plan is wrong; -EFBIG: larger than we read; -ENOMEM; or the file's) reason is one line that begins with the file or
+ * name, says where the fault is and what was expected, and *plan_p is untouched. A file is read only if it is a regular
+ * one. Needs no more memory than a few hundred times the bytes of the text. Any thread.
+ */
+int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes);
+int shunt_plan_load_buffer(
+    const char *name, const void *json, size_t json_bytes, struct shunt_plan **plan_p, char *reason, size_t bytes);
+/* Text larger than this is refused. */
+#define SHUNT_PLAN_MAX_JSON ((size_t)32 << 20)
+
+struct shunt_plan *shunt_plan_ref(struct shunt_plan *plan);
+void shunt_plan_unref(struct shunt_plan *plan); /* NULL allowed; the last one frees */
+
+const char *shunt_plan_collective_name(enum shunt_plan_collective collective); /* "allreduce" */
+const char *shunt_plan_op_name(enum shunt_plan_opcode code);                   /* "rppkt" */
+const char *shunt_plan_buffer_name(enum shunt_plan_buffer buffer);             /* "input" */
+const char *shunt_plan_channel_type_name(enum shunt_plan_channel_type type);   /* "memory" */
+bool shunt_plan_op_reduces(enum shunt_plan_opcode code);
+/* Does it signal on each of its channels? */
+bool shunt_plan_op_signals(enum shunt_plan_opcode code);
+/* The ranks on which a slice of one of this rank's operations lies: how many, and *ranks_p = them. */
+uint32_t shunt_plan_slice_ranks(
+    const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p);
+
+/* Units of a chunk, c above, for a message of this many bytes. 0 only if bytes or part_chunks is 0. */
+uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes);
+/*
+ * Part `part` of `parts` (of a thread-block group) of a slice of this many units: its first unit in the slice, and how
+ * many.
+ */
+void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64_t *first_p, uint64_t *count_p);
+/* How often a pipeline's body runs: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */
+uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units);
+/*
+ * The message's bytes (those of min_bytes and max_bytes) of an NCCL call with count elements; false if they overflow.
+ */
+bool shunt_plan_message_bytes(
+    enum shunt_plan_collective collective, int nranks, uint64_t count, enum shunt_dtype dtype, uint64_t *bytes_p);
+#endif

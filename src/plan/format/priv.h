@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_PLAN_FORMAT_PRIV_H
+#define SHUNT_PLAN_FORMAT_PRIV_H
+/* What the loader's and the checker's files share. */
+#include <errno.h>
+#include <stdatomic.h>
+#include "base/json.h"
+#include "plan/format/plan.h"
+#include "plan/format/pool.h"
+
+/* Where in a plan the loader or the checker is, for error texts; NIL: not inside one. */
+struct shunt_plan_location {
+	uint32_t rank, block, op, inner;
+	const char *code; /* the operation's name, or NULL */
+};
+
+/* Error texts of a plan name that place: "source: rank 0, block 1, operation 2.3 (put): text". */
+struct shunt_plan_log {
+	struct shunt_json_log json; /* first */
+	struct shunt_plan_location at;
+};
+
+/* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
+struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes);
+
+/* A plan with what belongs to it. While it is being made, its arrays are not const in truth. */
+struct shunt_plan_owned {
+	struct shunt_plan plan; /* first */
+	atomic_uint refcount;
+	struct shunt_pool pool;
+};
+
+/* All of these: 0, or a negative errno and the log's text. */
+
+/* The blocks of one rank, whose tables are there already. */
+int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
+    uint32_t rank, const json_t *blocks);
+/* All that the comments of plan.h call checked or derived, but what follows from running it. */
+int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
+/*
+ * Simulates all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan
+ * is checked.
+ */
+int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_plan *plan);
+/* Fills in plan->ll128 and plan->dense. The plan is checked. */
+int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan);
+/* Fills in plan->hash. */
+void shunt_plan_finalize(struct shunt_plan *plan);
+
+static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *p)
+{
+	if (!p)
+		shunt_json_fail(&log->json, ENOMEM, "out of memory");
+	return !p;
+}
+
+#define SHUNT_PLAN_MAX_CHUNKS ((uint64_t)1 << 40)
+/* Chunks that a pipeline runs over: times the largest chunk's units, they fit in 64 bits. */
+#define SHUNT_PLAN_MAX_WINDOWED ((uint64_t)1 << 16)
+/* Blocks that share an operation; the kernel wants the highest bit of their numbers to be 0 (kernels/plan/args.h). */
+#define SHUNT_PLAN_MAX_GROUP ((uint64_t)1 << 16)
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* Sizes that follow from a call. */
+#include "plan/format/plan.h"
+
+/* The parts that a message of this collective consists of. */
+static uint64_t message_parts(enum shunt_plan_collective collective, uint64_t nranks)
+{
+	return collective == SHUNT_PLAN_ALLGATHER || collective == SHUNT_PLAN_REDUCESCATTER ||
+	        collective == SHUNT_PLAN_ALLTOALL ?
+	    nranks :
+	    1;
+}
+
+uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes)
+{
+	uint64_t part = message_bytes / message_parts(plan->collective, plan->nranks), units;
+
+	if (!plan->part_chunks)
+		return 0;
+	part += message_bytes % message_parts(plan->collective, plan->nranks) != 0;
+	units = part / plan->alignment + (part % plan->alignment != 0);
+	return units / plan->part_chunks + (units % plan->part_chunks != 0);
+}
+
+void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64_t *first_p, uint64_t *count_p)
+{
+	uint64_t each = units / parts, more = units % parts;
+
+	*first_p = part * each + (part < more ? part : more);
+	*count_p = each + (part < more);
+}
+
+uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units)
+{
+	uint64_t bytes;
+
+	if (__builtin_mul_overflow(pipeline->num_chunks, chunk_units, &bytes) ||
+	    __builtin_mul_overflow(bytes, plan->alignment, &bytes))
+		return UINT64_MAX;
+	return bytes / pipeline->unit_size + (bytes % pipeline->unit_size != 0);
+}
+
+bool shunt_plan_message_bytes(
+    enum shunt_plan_collective collective, int nranks, uint64_t count, enum shunt_dtype dtype, uint64_t *bytes_p)
+{
+	uint64_t bytes;
+
+	if (nranks < 1 || (unsigned)dtype >= SHUNT_NDTYPES ||
+	    __builtin_mul_overflow(count, shunt_dtype_bytes[dtype], &bytes) ||
+	    __builtin_mul_overflow(bytes, message_parts(collective, (uint64_t)nranks), &bytes))
+		return false;
+	*bytes_p = bytes;
+	return true;
+}

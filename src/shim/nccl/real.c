@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: MIT */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/config.h"
+#include "base/log.h"
+#include "device/gpu_ops.h"
+#include "shim/nccl/find.h"
+#include "shim/nvtx.h"
+#include "shim/nccl/real.h"
+#include "shunt/shunt.h"
+
+/* The sanitizers refuse DEEPBIND; the re-entry guard alone has to do then. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
+#else
+#define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
+#endif
+
+atomic_int shunt_real_mode = SHUNT_UNOPENED;
+_Thread_local struct shunt_real_thread shunt_real_thread;
+atomic_bool shunt_real_error_is_last;
+
+static void *real_handle;
+static char *real_path;
+static _Atomic(const char *) published_path;
+static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+
+ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged)
+{
+	if (!atomic_exchange(logged, true)) {
+		if (atomic_load(&shunt_real_mode) == SHUNT_OVERLAY)
+			shunt_warn("%s is not in the real NCCL (%s): the call fails", name, real_path);
+		else
+			shunt_warn("%s is not supported without a real NCCL: the call fails", name);
+	}
+	return ncclInvalidUsage;
+}
+
+#define TYPED(name, params, args) \
+	static ncclResult_t missing_##name params \
+	{ \
+		static atomic_bool logged; \
+		return shunt_real_missing("nccl" #name, &logged); \
+	}
+#define TEXT(name, params, args) \
+	static const char *missing_##name params \
+	{ \
+		return ""; \
+	}
+#define VOID(name, params, args) \
+	static void missing_##name params \
+	{ \
+	}
+#include "shim/nccl/symbols.def"
+
+struct shunt_real shunt_real = {
+#define TYPED(name, params, args) .name = missing_##name,
+#define TEXT(name, params, args) .name = missing_##name,
+#define VOID(name, params, args) .name = missing_##name,
+#include "shim/nccl/symbols.def"
+};
+
+void *shunt_real_symbol(const char *name)
+{
+	return real_handle ? dlsym(real_handle, name) : NULL;
+}
+
+static void fill_table(void)
+{
+	void *symbol;
+
+#define TYPED(name, params, args) \
+	symbol = shunt_real_symbol("nccl" #name); \
+	if (symbol) \
+		shunt_real.name = (__typeof__(shunt_real.name))symbol;
+#define TEXT(name, params, args) TYPED(name, params, args)
+#define VOID(name, params, args) TYPED(name, params, args)
+#include "shim/nccl/symbols.def"
+}
+
+/* Why the file cannot be the real NCCL, before it is loaded; NULL if it may be. */
+static const char *check_file(const char *path)
+{
+	struct stat st;
+	char magic[4] = "";
+	int fd;
+
+	if (stat(path, &st))
+		return strerror(errno);
+	if (S_ISDIR(st.st_mode))
+		return "is a directory";
+	if (shunt_find_is_self(path))
+		return "is Shunt itself";
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return strerror(errno);
+	if (read(fd, magic, 4) != 4 || memcmp(magic, "\177ELF", 4)) {
+		close(fd);
+		return "is not a shared library";
+	}
+	close(fd);
+	return NULL;
+}
+
+/* Loads the file; NULL, or the reason. */
+static const char *load_file(const char *path)
+{
+	const char *reason = check_file(path);
+	void *handle;
+
+	if (reason)
+		return reason;
+	handle = dlopen(path, OPEN_FLAGS);
+	if (!handle)
+		return dlerror();
+	if (dlsym(handle, "shunt_version"))
+		reason = "is Shunt itself";
+	else if (!dlsym(handle, "ncclAllReduce") || !dlsym(handle, "ncclGetVersion"))
+		reason = "is not an NCCL library";
+	if (reason) {
+		dlclose(handle);
+		return reason;
+	}
+	real_path = strdup(path);
+	if (!real_path) {
+		dlclose(handle);
+		return strerror(ENOMEM);
+	}
+	real_handle = handle;
+	return NULL;
+}
+
+static bool try_candidate(const char *path, const char *from, void *arg)
+{
+	char *resolved = realpath(path, NULL);
+	const char *reason;
+
+	if (!resolved)
+		return false;
+	reason = load_file(resolved);
+	shunt_info(SHUNT_LOG_INIT, "real NCCL: %s (%s)%s%s", resolved, from, reason ? ": " : "", reason ? reason : "");
+	free(resolved);
+	return !reason;
+}
+
+/* The path that the user gave; by its absolute name, for a bare libnccl.so.2 would give us. */
+static bool open_explicit(const char *path)
+{
+	char *resolved = realpath(path, NULL);
+	const char *reason = resolved ? load_file(resolved) : strerror(errno), *ours = getenv("SHUNT_NCCL_LIB");
+
+	free(resolved);
+	if (reason)
+		shunt_error("%s=%s cannot be used: %s; looking for a real NCCL elsewhere",
+		    ours && *ours ? "SHUNT_NCCL_LIB" : "MSCCLPP_NCCL_LIB_PATH", path, reason);
+	return !reason;
+}
+
+/* NCCL linked statically into a library that comes after us. */
+static bool open_static(void)
+{
+	void *symbol = dlsym(RTLD_NEXT, "ncclAllReduce");
+	Dl_info info;
+
+	if (!symbol || !dladdr(symbol, &info) || !info.dli_fname || !dlsym(RTLD_NEXT, "ncclGetVersion"))
+		return false;
+	if (shunt_find_is_self(info.dli_fname) || dlsym(RTLD_NEXT, "shunt_version"))
+		return false;
+	real_path = strdup(info.dli_fname);
+	if (!real_path)
+		return false;
+	real_handle = RTLD_NEXT;
+	return true;
+}
+
+static bool open_real(void)
+{
+	const char *lib = shunt_config()->nccl_lib;
+
+	if (!strcmp(lib, "none"))
+		return false;
+	return (*lib && open_explicit(lib)) || shunt_find_nccl(try_candidate, NULL) || open_static();
+}
+
+enum shunt_mode shunt_real_open(void)
+{
+	int mode;
+
+	pthread_mutex_lock(&open_lock);
+	mode = atomic_load(&shunt_real_mode);
+	if (mode == SHUNT_UNOPENED) {
+		shunt_real_thread.depth++; /* a constructor that calls NCCL must not come back into the lock */
+		mode = open_real() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
+		shunt_real_thread.depth--;
+		if (mode == SHUNT_OVERLAY) {
+			fill_table();
+			atomic_store(&published_path, real_path);
+			shunt_gpu_prefer_cuda();
+		} else {
+			shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
+		}
+		shunt_nvtx_init();
+		atomic_store_explicit(&shunt_real_mode, mode, memory_order_release);
+	}
+	pthread_mutex_unlock(&open_lock);
+	return mode;
+}
+
+const char *shunt_real_nccl_path(void)
+{
+	return atomic_load(&published_path);
+}

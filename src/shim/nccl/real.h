@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_SHIM_NCCL_REAL_H
+#define SHUNT_SHIM_NCCL_REAL_H
+/*
+ * The real NCCL: found and opened at the first call, once per process. Its functions are called as real_X(...), with X
+ * as in ncclX. A function that it lacks, and every function when there is no real NCCL (standalone), logs one line and
+ * returns ncclInvalidUsage.
+ *
+ * The real library calls some of its own exports through the PLT and so may come back to us. While a thread is inside
+ * real_X, shunt_mode() says SHUNT_PASSTHROUGH and every entry point hands the call on at once.
+ *
+ * While a thread has a group of ours open, the first real_X of an ncclResult_t opens the real library's group before
+ * it: most groups never get there. If that fails, real_X returns its result and is not called.
+ */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "shim/nccl/abi.h"
+
+enum shunt_mode { SHUNT_UNOPENED, SHUNT_OVERLAY, SHUNT_STANDALONE, SHUNT_PASSTHROUGH };
+
+struct shunt_real {
+#define TYPED(name, params, args) ncclResult_t(*name) params;
+#define TEXT(name, params, args) const char *(*name)params;
+#define VOID(name, params, args) void(*name) params;
+#include "shim/nccl/symbols.def"
+};
+
+extern struct shunt_real shunt_real;
+extern atomic_int shunt_real_mode; /* enum shunt_mode but INSIDE; set once */
+extern _Thread_local struct shunt_real_thread {
+	unsigned depth; /* how deep this thread is inside the real library */
+	bool group_due; /* a group of ours is open, and the real library's is not: group.c sets and clears it */
+} shunt_real_thread;
+extern atomic_bool shunt_real_error_is_last; /* the process's newest error came from the real library */
+
+/* Opens the real NCCL on the first call; the mode afterwards. Any thread. */
+enum shunt_mode shunt_real_open(void);
+/* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
+void *shunt_real_symbol(const char *name);
+/*
+ * Logs, once per name in the process, that the function is not available; returns ncclInvalidUsage. name has static
+ * storage.
+ */
+ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged);
+
+static inline enum shunt_mode shunt_mode(void)
+{
+	int mode = atomic_load_explicit(&shunt_real_mode, memory_order_acquire);
+
+	if (shunt_real_thread.depth)
+		return SHUNT_PASSTHROUGH;
+	return mode == SHUNT_UNOPENED ? shunt_real_open() : (enum shunt_mode)mode;
+}
+
+static inline void shunt_real_note_error(ncclResult_t result)
+{
+	if (result != ncclSuccess && result != ncclInProgress)
+		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
+}
+
+/* Opens the real library's group, on a thread where it is due (group.c). */
+ncclResult_t shunt_group_open_real(void);
+
+#define TYPED(name, params, args) \
+	static inline ncclResult_t real_##name params \
+	{ \
+		struct shunt_real_thread *me = &shunt_real_thread; \
+		ncclResult_t result = me->group_due ? shunt_group_open_real() : ncclSuccess; \
+		if (result != ncclSuccess) \
+			return result; \
+		me->depth++; \
+		result = shunt_real.name args; \
+		me->depth--; \
+		shunt_real_note_error(result); \
+		return result; \
+	}
+#define TEXT(name, params, args) \
+	static inline const char *real_##name params \
+	{ \
+		const char *text; \
+		shunt_real_thread.depth++; \
+		text = shunt_real.name args; \
+		shunt_real_thread.depth--; \
+		return text; \
+	}
+#define VOID(name, params, args) \
+	static inline void real_##name params \
+	{ \
+		shunt_real_thread.depth++; \
+		shunt_real.name args; \
+		shunt_real_thread.depth--; \
+	}
+#include "shim/nccl/symbols.def"
+
+/*
+ * After the definition of pncclX: exports ncclX, weak as NCCL does it, for tools that stand above and call the p name.
+ */
+#define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
+#endif

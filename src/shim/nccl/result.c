@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdatomic.h>
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+
+static const struct {
+	int err;
+	ncclResult_t result;
+} map[] = {
+	{ EINVAL, ncclInvalidArgument },
+	{ EOPNOTSUPP, ncclInvalidUsage },
+	{ ECANCELED, ncclInvalidUsage }, /* as NCCL says of a communicator that was aborted or revoked */
+	{ EEXIST, ncclInvalidUsage },    /* a unique id or a rank that was used before */
+	{ EXDEV, ncclInvalidUsage },     /* ranks on several hosts */
+	{ EBUSY, ncclInvalidUsage },
+	{ EBADMSG,
+	    ncclInvalidUsage },      /* messages of a rank to itself that do not pair up, streams that capture apart */
+	{ EBADE, ncclInvalidUsage }, /* ranks that do not call the same */
+	{ ETIMEDOUT, ncclRemoteError },
+	{ EOWNERDEAD, ncclRemoteError },
+	{ EPROTO, ncclRemoteError },
+	{ ECONNRESET, ncclRemoteError },
+	{ ECONNREFUSED, ncclRemoteError },
+	{ EPIPE, ncclRemoteError },
+	{ EINPROGRESS, ncclInProgress },
+	{ EIO, ncclUnhandledCudaError },
+	{ ENODEV, ncclUnhandledCudaError },
+	{ EFAULT, ncclUnhandledCudaError },
+};
+
+ncclResult_t shunt_to_nccl(int err)
+{
+	if (!err)
+		return ncclSuccess;
+	if (err != -EINPROGRESS)
+		atomic_store_explicit(&shunt_real_error_is_last, false, memory_order_relaxed);
+	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
+		if (map[i].err == -err)
+			return map[i].result;
+	return ncclSystemError;
+}

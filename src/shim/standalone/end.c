@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* Standalone: the state of communicators, and how they end. */
+#include <errno.h>
+#include <stdlib.h>
+#include "base/log.h"
+#include "shim/standalone/task.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
+
+ncclResult_t shunt_standalone_end(ncclComm_t comm, bool abort)
+{
+	struct shunt_entry *e;
+
+	if (!comm)
+		return ncclSuccess;
+	e = shunt_entry_get(comm);
+	if (!e)
+		return shunt_standalone_refuse(abort ? "ncclCommAbort" : "ncclCommDestroy", "not a communicator");
+	if (abort) {
+		atomic_fetch_or(&e->scomm->cancel, SHUNT_CANCEL_ABORTED);
+		shunt_comm_abort(e->comm);
+	}
+	/* When we return nobody may write where the program wanted a child's handle. */
+	shunt_task_wait(e->scomm);
+	shunt_entry_put(shunt_entry_remove(comm));
+	shunt_entry_put(e);
+	return ncclSuccess;
+}
+
+static ncclResult_t quiesce_run(struct shunt_task *task)
+{
+	return shunt_to_nccl(shunt_comm_quiesce(task->entry->comm));
+}
+
+static ncclResult_t quiesce_finish(struct shunt_task *task, ncclResult_t result)
+{
+	return result;
+}
+
+/* Takes the entry's reference. */
+static ncclResult_t start_quiesce(struct shunt_entry *e)
+{
+	struct shunt_task *w = calloc(1, sizeof(*w));
+
+	if (!w) {
+		shunt_entry_put(e);
+		return shunt_group_result(shunt_to_nccl(-ENOMEM));
+	}
+	*w = (struct shunt_task){ .entry = e, .run = quiesce_run, .finish = quiesce_finish };
+	return shunt_task_start(w, e->config.blocking);
+}
+
+ncclResult_t shunt_standalone_finalize(ncclComm_t comm)
+{
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	if (!comm)
+		return ncclSuccess;
+	e = shunt_standalone_find(comm, "ncclCommFinalize", &result);
+	if (!e)
+		return shunt_group_result(result);
+	if (atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED) & (SHUNT_OFF_FINALIZED | SHUNT_OFF_REVOKED)) {
+		shunt_entry_put(e);
+		return shunt_standalone_refuse("ncclCommFinalize", "the communicator was finalized or revoked before");
+	}
+	return start_quiesce(e);
+}
+
+ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
+{
+	struct shunt_entry *e;
+
+	if (!comm)
+		return ncclSuccess;
+	e = shunt_entry_get(comm);
+	if (!e || flags != NCCL_REVOKE_DEFAULT) {
+		shunt_entry_put(e);
+		return shunt_standalone_refuse("ncclCommRevoke", e ? "the flags are unknown" : "not a communicator");
+	}
+	if (atomic_fetch_or(&e->off, SHUNT_OFF_REVOKED) & (SHUNT_OFF_REVOKED | SHUNT_OFF_FINALIZED)) {
+		shunt_entry_put(e);
+		return shunt_standalone_refuse("ncclCommRevoke", "the communicator was finalized or revoked before");
+	}
+	shunt_comm_abort(e->comm);
+	if (shunt_task_state(e->scomm) ==
+	    ncclInProgress) { /* it ends now, and has failed; the communicator can be split and shrunk all the same */
+		shunt_task_revoke(e->scomm);
+		shunt_entry_put(e);
+		return ncclSuccess;
+	}
+	return start_quiesce(e);
+}
+
+/* Nothing is given back: graphs keep addresses in the memory. */
+static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
+{
+	struct shunt_entry *e;
+	ncclResult_t result;
+	bool was;
+
+	e = shunt_standalone_find(comm, what, &result);
+	if (!e)
+		return shunt_group_result(result);
+	was = (on ? atomic_fetch_or(&e->off, SHUNT_OFF_SUSPENDED) : atomic_fetch_and(&e->off, ~SHUNT_OFF_SUSPENDED)) &
+	    SHUNT_OFF_SUSPENDED;
+	if (was == on) {
+		shunt_entry_put(e);
+		shunt_warn("%s: the communicator is %s", what, on ? "suspended already" : "not suspended");
+		return shunt_group_result(shunt_to_nccl(-EBUSY));
+	}
+	if (on)
+		return start_quiesce(e);
+	shunt_entry_put(e);
+	return ncclSuccess;
+}
+
+ncclResult_t shunt_standalone_suspend(ncclComm_t comm, int flags)
+{
+	if (flags & NCCL_SUSPEND_MEM)
+		return set_suspended(comm, "ncclCommSuspend", true);
+	return shunt_standalone_check(comm, "ncclCommSuspend"); /* nothing to be suspended */
+}
+
+ncclResult_t shunt_standalone_resume(ncclComm_t comm)
+{
+	return set_suspended(comm, "ncclCommResume", false);
+}
+
+ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state)
+{
+	struct shunt_entry *e = shunt_entry_get(comm);
+
+	if (!e || !state) {
+		shunt_entry_put(e);
+		return shunt_standalone_refuse("ncclCommGetAsyncError", "communicator or result is not valid");
+	}
+	*state = shunt_task_state(e->scomm);
+	if (*state == ncclSuccess && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED)) /* revoking is no error */
+		*state = shunt_to_nccl(shunt_comm_error(e->comm));
+	shunt_entry_put(e);
+	return ncclSuccess;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include "transport/bootstrap/bootstrap.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "comm/gpu.h"
+#include "shim/standalone/task.h"
+#include "shim/nccl/real.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
+
+/* Joining a new communicator. */
+struct init {
+	struct shunt_task task;
+	ncclComm_t *newcomm;
+	ncclUniqueId id;
+	ncclUniqueId unused_id; /* another id that nobody meets through; has_unused_id */
+	bool has_unused_id;
+	int rank, nranks;
+};
+
+ncclResult_t shunt_standalone_refuse(const char *what, const char *reason)
+{
+	shunt_warn("%s: %s", what, reason);
+	return shunt_group_result(shunt_to_nccl(-EINVAL));
+}
+
+ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id)
+{
+	if (!id)
+		return shunt_standalone_refuse("ncclGetUniqueId", "the pointer is NULL");
+	return shunt_to_nccl(shunt_bootstrap_new_id((uint8_t *)id->internal));
+}
+
+struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
+{
+	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
+	struct shunt_entry *e = scomm ? shunt_attach(desc, config) : NULL;
+
+	if (!e) {
+		free(scomm);
+		return NULL;
+	}
+	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
+	atomic_store(&scomm->users, 1);
+	scomm->next_op = ncclNumOps;
+	atomic_store(&scomm->result, ncclSuccess);
+	e->scomm = scomm;
+	return e;
+}
+
+ncclComm_t shunt_standalone_handle(const struct shunt_entry *e)
+{
+	return (ncclComm_t)e->scomm;
+}
+
+static ncclResult_t init_run(struct shunt_task *task)
+{
+	struct init *w = (struct init *)task;
+	const atomic_int *cancel = &task->entry->scomm->cancel;
+	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
+
+	/* Its root would wait an hour for somebody. */
+	if (!err && w->has_unused_id)
+		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel);
+	return shunt_to_nccl(err);
+}
+
+static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
+{
+	struct init *w = (struct init *)task;
+
+	if (result == ncclSuccess)
+		shunt_attach_banner(w->rank, shunt_comm_device(task->entry->comm));
+	else
+		shunt_task_fail_new(task, w->newcomm);
+	return result;
+}
+
+static ncclResult_t current_device(int *device_p)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+
+	return gpu ? shunt_to_nccl(gpu->device_get(device_p)) : shunt_to_nccl(-ENODEV);
+}
+
+ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
+    int rank, const ncclConfig_t *config)
+{
+	struct shunt_comm_desc desc = {
+		.member = rank, .nmembers = nranks, .rank = rank, .nranks = nranks, .standalone = true
+	};
+	struct shunt_comm_config c;
+	char reason[128];
+	struct init *w;
+	ncclResult_t result;
+
+	if (!newcomm)
+		return shunt_standalone_refuse(what, "the place for the communicator is NULL");
+	*newcomm = NULL;
+	if (nranks < 1 || rank < 0 || rank >= nranks) {
+		shunt_warn("%s: rank %d of %d is out of range", what, rank, nranks);
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	}
+	if (!ids || nids < 1 || nids > nranks) {
+		shunt_warn("%s: %d unique ids for %d ranks; it takes at least one, and at most one per rank", what,
+		    ids ? nids : 0, nranks);
+		return shunt_group_result(shunt_to_nccl(-EINVAL));
+	}
+	if (shunt_comm_config_read(config, NULL, &c, reason, sizeof(reason)))
+		return shunt_standalone_refuse(what, reason);
+	result = current_device(&desc.device);
+	if (result != ncclSuccess)
+		return shunt_group_result(result);
+
+	w = calloc(1, sizeof(*w));
+	if (!w)
+		return shunt_group_result(shunt_to_nccl(-ENOMEM));
+	desc.id = shunt_id_derive(ids->internal, sizeof(ids->internal), "init", 0, 0);
+	w->task.entry = shunt_standalone_new(&desc, &c);
+	if (!w->task.entry) {
+		free(w);
+		return shunt_group_result(ncclSystemError); /* its cause was logged */
+	}
+	w->task.run = init_run;
+	w->task.finish = init_finish;
+	w->newcomm = newcomm;
+	w->id = *ids;
+	/* With NCCL_COMM_ID all ids are the same one. */
+	w->has_unused_id = rank > 0 && rank < nids && memcmp(&ids[rank], ids, sizeof(*ids));
+	if (w->has_unused_id)
+		w->unused_id = ids[rank];
+	w->rank = rank;
+	w->nranks = nranks;
+	return shunt_task_start_new(&w->task, newcomm);
+}
+
+static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, const int *devlist)
+{
+	int devices, err = gpu->device_count(&devices);
+
+	if (err)
+		return shunt_to_nccl(err);
+	for (int i = 0; i < ndev; i++) {
+		int device = devlist ? devlist[i] : i;
+		if (device < 0 || device >= devices) {
+			shunt_warn("ncclCommInitAll: there is no device %d, there are %d", device, devices);
+			return shunt_to_nccl(-EINVAL);
+		}
+		for (int k = 0; k < i && devlist; k++)
+			if (devlist[k] == device && !shunt_config()->multi_rank_gpu) {
+				shunt_warn(
+				    "ncclCommInitAll: device %d is named twice, which SHUNT_MULTI_RANK_GPU=1 permits",
+				    device);
+				return shunt_to_nccl(-EBUSY);
+			}
+	}
+	return ncclSuccess;
+}
+
+ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *devlist)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+	struct shunt_comm_config config;
+	struct shunt_entry **entries;
+	uint8_t secret[32];
+	ncclResult_t result;
+	char reason[128];
+	int err = 0;
+
+	if (!comms || ndev < 1)
+		return shunt_standalone_refuse("ncclCommInitAll", "no communicators are asked for");
+	if (!gpu)
+		return shunt_to_nccl(-ENODEV);
+	result = check_devices(gpu, ndev, devlist);
+	if (result != ncclSuccess)
+		return result;
+	if (getrandom(secret, sizeof(secret), 0) != sizeof(secret))
+		return shunt_to_nccl(-EAGAIN);
+	shunt_comm_config_read(NULL, NULL, &config, reason, sizeof(reason));
+
+	/* All ranks are here, so nothing has to be agreed: once every entry exists the communicator does. */
+	entries = calloc(ndev, sizeof(*entries));
+	if (!entries)
+		return shunt_to_nccl(-ENOMEM);
+	for (int i = 0; i < ndev && !err; i++) {
+		struct shunt_comm_desc desc = { .id = shunt_id_derive(secret, sizeof(secret), "all", 0, 0),
+			.member = i,
+			.nmembers = ndev,
+			.rank = i,
+			.nranks = ndev,
+			.device = devlist ? devlist[i] : i,
+			.standalone = true };
+		entries[i] = shunt_standalone_new(&desc, &config);
+		if (!entries[i])
+			err = -ENOMEM;
+	}
+	for (int i = 0; i < ndev && !err; i++) {
+		ncclComm_t handle = shunt_standalone_handle(entries[i]);
+		err = shunt_entry_publish(entries[i], handle);
+		entries[i] = NULL;
+		comms[i] = handle;
+		for (int k = 0; err && k < i; k++) {
+			shunt_entry_put(shunt_entry_remove(comms[k]));
+			comms[k] = NULL;
+		}
+	}
+	for (int i = 0; i < ndev; i++)
+		shunt_entry_put(entries[i]);
+	free(entries);
+	if (!err)
+		shunt_attach_banner(0, devlist ? devlist[0] : 0);
+	return shunt_to_nccl(err);
+}
+
+struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p)
+{
+	struct shunt_entry *e = shunt_entry_get(comm);
+	ncclResult_t state;
+
+	if (!e) {
+		shunt_warn("%s: %s", what, comm ? "not a communicator" : "the communicator is NULL");
+		*result_p = shunt_to_nccl(-EINVAL);
+		return NULL;
+	}
+	state = shunt_task_state(e->scomm);
+	/* In a group several splits of one parent may be waiting for its end. */
+	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))
+		return e;
+	if (state == ncclInProgress) {
+		shunt_warn("%s: the communicator is not ready; call ncclCommGetAsyncError until it is", what);
+		state = shunt_to_nccl(-EINVAL);
+	} else {
+		shunt_warn("%s: the communicator has failed before; abort it", what);
+	}
+	shunt_entry_put(e);
+	*result_p = state;
+	return NULL;
+}
+
+ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what)
+{
+	if (shunt_entry_exists(comm))
+		return ncclSuccess;
+	return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
+}
+
+ncclResult_t shunt_standalone_declined(struct shunt_entry *e, const struct shunt_coll *c)
+{
+	enum shunt_reason reason = SHUNT_REASON_COMM;
+
+	shunt_comm_path(e->comm, c, &reason);
+	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
+	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_reason(e->comm, reason));
+	return shunt_to_nccl(-EOPNOTSUPP);
+}

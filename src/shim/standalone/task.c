@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "base/log.h"
+#include "base/thread.h"
+#include "shim/standalone/task.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
+
+/* Works of the thread's open group that the program does not wait for. They stand in the group as one job. */
+struct deferred_tasks {
+	struct shunt_job job;
+	struct shunt_task *first, **end_task;
+};
+
+static _Thread_local struct deferred_tasks *deferred_tasks;
+static _Thread_local bool group_has_blocking; /* the open group has a task that the program waits for */
+
+ncclResult_t shunt_task_state(const struct shunt_standalone_comm *scomm)
+{
+	/* In this order: a task that ends in between has left its result. */
+	return atomic_load(&scomm->tasks) ? ncclInProgress : (ncclResult_t)atomic_load(&scomm->result);
+}
+
+bool shunt_task_is_queued(const struct shunt_standalone_comm *scomm)
+{
+	return !atomic_load(&scomm->threads);
+}
+
+void shunt_task_wait(const struct shunt_standalone_comm *scomm)
+{
+	while (atomic_load(&scomm->threads))
+		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+}
+
+void shunt_task_revoke(struct shunt_standalone_comm *scomm)
+{
+	int before = atomic_load(&scomm->result);
+
+	atomic_fetch_or(&scomm->cancel, SHUNT_CANCEL_REVOKED);
+	while (atomic_load(&scomm->threads) || atomic_load(&scomm->running))
+		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+	atomic_fetch_and(&scomm->cancel, ~SHUNT_CANCEL_REVOKED);
+	if (!atomic_load(&scomm->never_connected))
+		atomic_store(&scomm->result, before);
+}
+
+/* Done, and gone. */
+static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
+{
+	struct shunt_entry *e = w->entry;
+	struct shunt_standalone_comm *scomm = e->scomm;
+	bool background = w->background;
+	int none = ncclSuccess;
+
+	result = w->finish(w, result);
+	free(w);
+	if (background && result != ncclSuccess)
+		atomic_compare_exchange_strong(&scomm->result, &none, (int)result);
+	atomic_fetch_sub(&scomm->tasks, 1);
+	shunt_entry_put(e);
+	/*
+	 * Whoever ends the communicator waits until there are no threads, unless he came when the task still stood in
+	 * an open group.
+	 */
+	if (background) {
+		atomic_fetch_sub(&scomm->threads, 1);
+		shunt_standalone_comm_put(scomm);
+	}
+	return result;
+}
+
+static ncclResult_t run_task(struct shunt_task *w)
+{
+	struct shunt_standalone_comm *scomm = w->entry->scomm;
+	ncclResult_t result;
+
+	atomic_fetch_add(&scomm->running, 1);
+	result = w->run(w);
+	atomic_fetch_sub(&scomm->running, 1);
+	return result;
+}
+
+static ncclResult_t run_job(struct shunt_job *job)
+{
+	return run_task((struct shunt_task *)job);
+}
+
+static ncclResult_t finish_job(struct shunt_job *job, ncclResult_t result)
+{
+	group_has_blocking = false;
+	return end_task((struct shunt_task *)job, result);
+}
+
+static void *task_list_thread(void *arg)
+{
+	ncclResult_t result = ncclSuccess;
+	struct shunt_task *next;
+
+	for (struct shunt_task *w = arg; w; w = next) {
+		next = w->next;
+		if (result == ncclSuccess)
+			result = run_task(w);
+		end_task(w, result);
+	}
+	return NULL;
+}
+
+/* Runs tasks of one communicator on a thread of their own. */
+static ncclResult_t start_tasks(struct shunt_task *task_list)
+{
+	ncclResult_t result = ncclInProgress;
+	int err;
+
+	for (struct shunt_task *w = task_list; w; w = w->next) {
+		w->background = true;
+		atomic_fetch_add(&w->entry->scomm->users, 1);
+		atomic_fetch_add(&w->entry->scomm->threads, 1);
+	}
+	err = shunt_thread_start(NULL, 0, task_list_thread, task_list);
+	if (!err)
+		return result;
+	shunt_error("cannot start a thread for a non-blocking communicator: %s", strerror(-err));
+	for (struct shunt_task *next; task_list; task_list = next) {
+		next = task_list->next;
+		result = end_task(task_list, shunt_to_nccl(err));
+	}
+	return result;
+}
+
+static ncclResult_t run_deferred(struct shunt_job *job)
+{
+	return ncclInProgress;
+}
+
+/* The group ends: one thread for each communicator. */
+static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
+{
+	struct deferred_tasks *d = (struct deferred_tasks *)job;
+	struct shunt_task *w, **at;
+
+	deferred_tasks = NULL;
+	while ((w = d->first)) {
+		struct shunt_task *task_list = w, **task_list_end = &w->next;
+
+		d->first = w->next;
+		*task_list_end = NULL;
+		if (result != ncclSuccess && result != ncclInProgress) {
+			end_task(w, result);
+			continue;
+		}
+		for (at = &d->first; (w = *at);) {
+			if (w->entry != task_list->entry) {
+				at = &w->next;
+				continue;
+			}
+			*at = w->next;
+			w->next = NULL;
+			*task_list_end = w;
+			task_list_end = &w->next;
+		}
+		start_tasks(task_list);
+	}
+	free(d);
+	return result;
+}
+
+/* NULL: it is in the group now. Else why it cannot be. */
+static const char *group_add_task(struct shunt_task *w, bool blocking)
+{
+	if (blocking ? deferred_tasks != NULL : group_has_blocking)
+		return "blocking and non-blocking communicators cannot be in one group";
+	if (blocking) {
+		group_has_blocking = true;
+		w->job = (struct shunt_job){ .queue = w->entry, .run = run_job, .finish = finish_job };
+		shunt_group_add_job(&w->job);
+		return NULL;
+	}
+	if (!deferred_tasks) {
+		deferred_tasks = calloc(1, sizeof(*deferred_tasks));
+		if (!deferred_tasks)
+			return "no memory";
+		deferred_tasks->job =
+		    (struct shunt_job){ .queue = deferred_tasks, .run = run_deferred, .finish = finish_deferred };
+		deferred_tasks->end_task = &deferred_tasks->first;
+		shunt_group_add_job(&deferred_tasks->job);
+	}
+	*deferred_tasks->end_task = w;
+	deferred_tasks->end_task = &w->next;
+	return NULL;
+}
+
+ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
+{
+	const char *reason;
+
+	w->next = NULL;
+	w->background = false;
+	atomic_fetch_add(&w->entry->scomm->tasks, 1);
+	if (shunt_group_open()) {
+		reason = group_add_task(w, blocking);
+		if (!reason)
+			return ncclSuccess;
+		shunt_warn("%s", reason);
+		return shunt_group_result(end_task(w, shunt_to_nccl(-EINVAL)));
+	}
+	if (!blocking)
+		return start_tasks(w);
+	return end_task(w, run_task(w));
+}
+
+ncclResult_t shunt_task_start_new(struct shunt_task *w, ncclComm_t *newcomm)
+{
+	struct shunt_entry *e = w->entry;
+
+	atomic_fetch_add(&e->refs, 1); /* the table's, beside that of the task */
+	if (shunt_entry_publish(e, shunt_standalone_handle(e))) {
+		atomic_fetch_add(&e->scomm->tasks, 1);
+		return shunt_group_result(end_task(w, shunt_to_nccl(-ENOMEM)));
+	}
+	/* Another thread may abort it from here on. */
+	__atomic_store_n(newcomm, shunt_standalone_handle(e), __ATOMIC_RELEASE);
+	return shunt_task_start(w, e->config.blocking);
+}
+
+void shunt_task_fail_new(struct shunt_task *w, ncclComm_t *newcomm)
+{
+	struct shunt_entry *e = w->entry;
+
+	if (w->background) {
+		atomic_store(&e->scomm->never_connected, 1);
+		return;
+	}
+	shunt_entry_put(shunt_entry_remove(shunt_standalone_handle(e)));
+	*newcomm = NULL;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_NET_NETIF_H
+#define SHUNT_TRANSPORT_NET_NETIF_H
+/* Which address the bootstrap listens on: interfaces and addresses, chosen by the rules of NCCL's variables. */
+#include <net/if.h>
+#include <stdbool.h>
+#include <sys/socket.h>
+
+struct shunt_netaddr {
+	struct sockaddr_storage ss;
+	socklen_t len;
+	char ifname[IF_NAMESIZE]; /* "" if not known */
+};
+
+/*
+ * NCCL_SOCKET_IFNAME: comma-separated prefixes; after "=" whole names; "^" in front of either excludes them. NULL and
+ * "" match everything.
+ */
+bool shunt_netif_match(const char *spec, const char *ifname);
+
+/*
+ * The address of the first interface that is up and matches spec; family is "AF_INET", "AF_INET6" or NULL / "" for any.
+ * Without spec: loopback and container bridges only if there is nothing else. Port 0. 0, -EADDRNOTAVAIL (logged) or
+ * another -errno.
+ */
+int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
+
+/*
+ * NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or -EINVAL
+ * (logged).
+ */
+int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr *addr);
+
+/* "127.0.0.1:1234" or "[::1]:1234". */
+void shunt_netaddr_show(const struct shunt_netaddr *addr, char *text, size_t bytes);
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT */
+/* Who is present: counting the members by their sockets. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include "base/io.h"
+#include "base/log.h"
+#include "transport/rendezvous/priv.h"
+
+#define BACKOFF_MIN_MS 1
+#define BACKOFF_MAX_MS 32
+
+/*
+ * The connection to the root is made and held before the rest is looked at. So whoever counts the members and finds one
+ * missing can tell all who counted before by closing what waits in its backlog; nobody waits for a root that has given
+ * up.
+ */
+int shunt_rendezvous_count(
+    struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p)
+{
+	int64_t deadline = shunt_rendezvous_join_deadline(true);
+	int count = 0, root = -1, missing = -1, err;
+
+	for (int s = 0; s < nmembers; s++) {
+		int fd = -1;
+
+		watch[s] = -1;
+		if (s == rdzv->member) {
+			err = 0;
+		} else {
+			err = shunt_rendezvous_probe(rdzv, s, &fd);
+			while (!err && fd < 0 && root < 0) { /* the root's backlog is full */
+				err = shunt_io_poll(NULL, 0, shunt_now_ms() + 20, cancel);
+				if (err == -ETIMEDOUT && shunt_now_ms() < deadline)
+					err = shunt_rendezvous_probe(rdzv, s, &fd);
+			}
+		}
+		if (err == -ECONNREFUSED) {
+			missing = missing < 0 ? s : missing;
+			continue;
+		}
+		if (err)
+			return err;
+		count++;
+		if (root < 0) {
+			root = s;
+			rdzv->root_fd = fd;
+		} else if (root == rdzv->member && s != rdzv->member && count <= rdzv->nranks) {
+			watch[s] = fd >= 0 ? fd : RDZV_WATCH_LATER;
+		} else {
+			rdzv_close_fd(&fd);
+		}
+	}
+	rdzv->count_mismatch = count != rdzv->nranks;
+	rdzv->is_leader = root == rdzv->member && count > 1;
+	if (count > rdzv->nranks) {
+		shunt_error("the communicator has %d ranks, but %d members are present", rdzv->nranks, count);
+		return -EINVAL;
+	}
+	if (count < rdzv->nranks) {
+		*missing_p = missing;
+		return -ENOENT;
+	}
+	*root_p = root;
+	return 0;
+}
+
+/* One connection to each is enough: it is dropped at once, and takes no place once the member has looked at it. */
+int shunt_rendezvous_await(
+    struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel)
+{
+	int64_t end = timeout_ms > 0 ? shunt_deadline_ms(timeout_ms) : SHUNT_NEVER, backoff_ms = BACKOFF_MIN_MS;
+	bool *present = nmembers > 0 ? calloc((size_t)nmembers, sizeof(*present)) : NULL;
+	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
+	char what[64];
+	int count = 1, err = present ? 0 : -ENOMEM;
+
+	if (!err && rdzv->member >= nmembers)
+		err = -EINVAL;
+	while (!err) {
+		for (int s = 0; s < nmembers && !err; s++) {
+			int fd = -1;
+
+			if (s == rdzv->member || present[s])
+				continue;
+			err = shunt_rendezvous_probe(rdzv, s, &fd);
+			rdzv_close_fd(&fd);
+			present[s] = !err;
+			count += !err;
+			err = err == -ECONNREFUSED ? 0 : err;
+		}
+		if (err || count >= nranks)
+			break;
+		if (shunt_now_ms() >= end) {
+			err = -ETIMEDOUT;
+			break;
+		}
+		snprintf(what, sizeof(what), "%d of %d ranks", nranks - count, nranks);
+		shunt_rendezvous_log_waiting(&wait_log, what);
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + backoff_ms, cancel);
+		err = err == -ETIMEDOUT ? 0 : err;
+		backoff_ms = backoff_ms < BACKOFF_MAX_MS ? 2 * backoff_ms : backoff_ms;
+	}
+	free(present);
+	return err;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Waiting for peers that may die. A dead one's connections break by themselves, unless a child of fork() lives on with
+ * copies of them. So whoever waits for long looks at the processes, too, and hangs up on the dead: what they have sent
+ * before can still be read.
+ */
+#include <poll.h>
+#include <sys/syscall.h>
+#include "base/io.h"
+#include "transport/rendezvous/priv.h"
+
+#define LIVENESS_CHECK_MS 100
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+/* A pidfd of who connected, or listens, at the other end. -ESRCH: it has died; another -errno: nobody knows. */
+static int open_peer_pidfd(int fd)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(int);
+	int pidfd;
+
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
+		return pidfd;
+	if (errno == ESRCH || errno == EINVAL) /* it depends on the kernel */
+		return -ESRCH;
+	/*
+	 * Before Linux 6.5. The number is as seen from our PID namespace: 0 if the process is not in it. If another
+	 * process has the number by now, the death goes unnoticed; it is never the other way round.
+	 */
+	len = sizeof(cred);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)
+		return -ENOTSUP;
+	pidfd = (int)syscall(SYS_pidfd_open, cred.pid, 0);
+	return pidfd < 0 ? -errno : pidfd;
+}
+
+static bool peer_is_dead(int fd)
+{
+	int pidfd = open_peer_pidfd(fd);
+	struct pollfd pidfd_poll = { .fd = pidfd, .events = POLLIN };
+	bool dead = pidfd == -ESRCH || (pidfd >= 0 && poll(&pidfd_poll, 1, 0) > 0 && (pidfd_poll.revents & POLLIN));
+
+	rdzv_close_fd(&pidfd);
+	return dead;
+}
+
+int shunt_rendezvous_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel)
+{
+	for (;;) {
+		int err;
+
+		if (!*next_check)
+			*next_check = shunt_now_ms() + LIVENESS_CHECK_MS;
+		if (shunt_now_ms() >= *next_check) {
+			for (nfds_t i = 0; i < n; i++)
+				if (fds[i].fd >= 0 && peer_is_dead(fds[i].fd))
+					shutdown(fds[i].fd, SHUT_RDWR);
+			*next_check = shunt_now_ms() + LIVENESS_CHECK_MS;
+		}
+		err = shunt_io_poll(fds, n, *next_check < deadline ? *next_check : deadline, cancel);
+		if (err != -ETIMEDOUT || shunt_now_ms() >= deadline)
+			return err;
+	}
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/algos/job.h"
+
+/* Elements that rank r sends and receives, and where in place puts them into one buffer. */
+static void job_extents(
+    const struct job *j, int n, int r, size_t *send_p, size_t *recv_p, size_t *send_at_p, size_t *recv_at_p)
+{
+	size_t c = j->count;
+	bool root = r == j->root;
+
+	*send_at_p = *recv_at_p = 0;
+	*send_p = *recv_p = c;
+	switch (j->kind) {
+	case SHUNT_ALLREDUCE:
+		break;
+	case SHUNT_ALLGATHER:
+		*recv_p = c * n;
+		*send_at_p = r * c;
+		break;
+	case SHUNT_REDUCESCATTER:
+		*send_p = c * n;
+		*recv_at_p = r * c;
+		break;
+	case SHUNT_ALLTOALL:
+		*send_p = *recv_p = c * n;
+		break;
+	case SHUNT_BROADCAST:
+		*send_p = root ? c : 0;
+		break;
+	case SHUNT_REDUCE:
+		*recv_p = root ? c : 0;
+		break;
+	case SHUNT_GATHER:
+		*recv_p = root ? c * n : 0;
+		*send_at_p = root ? r * c : 0;
+		break;
+	default:
+		*send_p = root ? c * n : 0;
+		*recv_at_p = root ? r * c : 0;
+		break;
+	}
+}
+
+static void job_expect(const struct job *j, int n, int r, char *want)
+{
+	size_t part = j->count * shunt_dtype_bytes[j->dtype];
+	const void *from[8], *scalars[8];
+
+	for (int p = 0; p < n; p++) {
+		from[p] = j->input[p] + (j->kind == SHUNT_REDUCESCATTER ? r * part : 0);
+		scalars[p] = j->scalar[p];
+		if (j->kind == SHUNT_ALLGATHER || j->kind == SHUNT_GATHER)
+			memcpy(want + p * part, j->input[p], part);
+		if (j->kind == SHUNT_ALLTOALL)
+			memcpy(want + p * part, j->input[p] + r * part, part);
+	}
+	if (shunt_kind_reduces(j->kind))
+		ref_allreduce(want, from, n, j->count, j->dtype, j->op, scalars);
+	if (j->kind == SHUNT_BROADCAST)
+		memcpy(want, j->input[j->root], part);
+	if (j->kind == SHUNT_SCATTER)
+		memcpy(want, j->input[j->root] + r * part, part);
+}
+
+static size_t buffer_bytes(const struct world *w, const struct job *j)
+{
+	return (j->count * w->n + j->skew) * shunt_dtype_bytes[j->dtype] + 2 * WORLD_GUARD;
+}
+
+void job_prepare(struct world *w, struct job *j, uint64_t seed)
+{
+	size_t esz = shunt_dtype_bytes[j->dtype], ns, nr, sat, rat;
+
+	for (int r = 0; r < w->n; r++) {
+		char *send, *recv;
+
+		job_extents(j, w->n, r, &ns, &nr, &sat, &rat);
+		for (int b = 0; b < 2; b++) {
+			j->base[r][b] = world_alloc(r, buffer_bytes(w, j));
+			memset(j->base[r][b], 0xa5, buffer_bytes(w, j));
+		}
+		send = j->base[r][0] + WORLD_GUARD + j->skew * esz;
+		recv = j->base[r][1] + WORLD_GUARD + j->skew * esz;
+		if (j->in_place) {
+			/* One buffer, the smaller part inside the larger one. */
+			recv = send + rat * esz;
+			send += sat * esz;
+		}
+		ref_fill(send, ns, j->dtype, &seed);
+		j->input[r] = malloc(ns * esz + 1);
+		memcpy(j->input[r], send, ns * esz);
+		ref_fill(j->scalar[r], 1, j->dtype, &seed);
+		/* NCCL's callers may give anything off the root. */
+		j->call[r] = (struct shunt_coll){ .kind = j->kind,
+			.dtype = j->dtype,
+			.redop = j->op,
+			.root = j->root,
+			.count = j->count,
+			.send = ns ? send : NULL,
+			.recv = nr ? recv : NULL };
+		memcpy(&j->call[r].scalar, j->scalar[r], esz);
+	}
+}
+
+void job_check(const struct world *w, const struct job *j)
+{
+	size_t esz = shunt_dtype_bytes[j->dtype], ns, nr, sat, rat, first = 0;
+	char *want = malloc(buffer_bytes(w, j));
+
+	for (int r = 0; r < w->n; r++) {
+		const char *recv = j->call[r].recv;
+
+		job_extents(j, w->n, r, &ns, &nr, &sat, &rat);
+		job_expect(j, w->n, r, want);
+		size_t wrong = nr ? ref_compare(recv, want, nr, j->dtype, &first) : 0;
+		if (wrong)
+			fail_msg("%s n=%d root %d %s %s count %zu skew %d %s rank %d: %zu wrong, first %zu",
+			    shunt_kind_name(j->kind), w->n, j->root, shunt_dtype_name(j->dtype),
+			    shunt_redop_name(j->op), j->count, j->skew, j->in_place ? "in place" : "out of place", r,
+			    wrong, first);
+		if (!j->in_place && ns && memcmp(j->call[r].send, j->input[r], ns * esz))
+			fail_msg("%s rank %d: the input was changed", shunt_kind_name(j->kind), r);
+		for (size_t i = 0; nr && !j->in_place && i < WORLD_GUARD; i++)
+			if ((unsigned char)recv[nr * esz + i] != 0xa5)
+				fail_msg("%s n=%d count %zu rank %d: wrote behind the result", shunt_kind_name(j->kind),
+				    w->n, j->count, r);
+	}
+	free(want);
+}
+
+void job_drop(const struct world *w, struct job *j)
+{
+	for (int r = 0; r < w->n; r++) {
+		shunt_gpu_sim_ops.mem_free(j->base[r][0]);
+		shunt_gpu_sim_ops.mem_free(j->base[r][1]);
+		free(j->input[r]);
+	}
+}

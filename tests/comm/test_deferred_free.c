@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* Which communicators live on a device, and who frees those that were aborted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <cmocka.h>
+#include "comm/comm_priv.h"
+#include "comm/deferred_free.h"
+
+static struct shunt_comm *comm_on(int device)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+	assert_non_null(comm);
+	comm->device = device;
+	comm->mem[0].ptr = comm;
+	return comm;
+}
+
+static void test_deferred_free_alone_is_who_has_the_device_for_itself(void **state)
+{
+	struct shunt_comm *a = comm_on(0), *b = comm_on(0), *c = comm_on(1);
+
+	assert_true(shunt_deferred_free_alone(a));
+	shunt_deferred_free_enter(a);
+	shunt_deferred_free_enter(c);
+	assert_true(shunt_deferred_free_alone(a));
+	assert_false(shunt_deferred_free_alone(b)); /* which is not there yet */
+	shunt_deferred_free_enter(b);
+	assert_false(shunt_deferred_free_alone(a));
+	assert_false(shunt_deferred_free_alone(b));
+	assert_true(shunt_deferred_free_alone(c));
+	assert_true(shunt_deferred_free_leave(a));
+	assert_true(shunt_deferred_free_alone(b));
+	assert_true(shunt_deferred_free_leave(b));
+	assert_true(shunt_deferred_free_leave(c));
+	free(a);
+	free(b);
+	free(c);
+}
+
+static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(void **state)
+{
+	struct shunt_comm *a = comm_on(0), *b = comm_on(0);
+
+	shunt_deferred_free_enter(a);
+	shunt_deferred_free_enter(b);
+	atomic_store(&a->cancel, 1);
+	assert_false(shunt_deferred_free_leave(a));
+	shunt_deferred_free_push(a);
+	assert_null(shunt_deferred_free_pop(0, false)); /* b lives */
+	assert_null(shunt_deferred_free_pop(1, true));
+	assert_ptr_equal(shunt_deferred_free_pop(0, true), a);
+	shunt_deferred_free_push(a);
+	assert_true(shunt_deferred_free_alone(b));
+	assert_true(shunt_deferred_free_leave(b));
+	assert_ptr_equal(shunt_deferred_free_pop(0, false), a);
+	assert_null(shunt_deferred_free_pop(0, false));
+	free(a);
+	free(b);
+}
+
+static void test_deferred_free_memory_without_kernels_waits_too(void **state)
+{
+	struct shunt_comm *alone = comm_on(0), *other = comm_on(0), *bare = comm_on(0);
+
+	shunt_deferred_free_enter(other);
+	atomic_store(&alone->cancel, 1);
+	assert_false(shunt_deferred_free_leave(alone));
+	shunt_deferred_free_push(alone);
+	bare->mem[0].ptr = NULL;
+	atomic_store(&bare->cancel, 1);
+	assert_true(shunt_deferred_free_leave(bare)); /* there is nothing to wait for */
+	assert_true(shunt_deferred_free_leave(other));
+	assert_ptr_equal(shunt_deferred_free_pop(0, false), alone);
+	free(alone);
+	free(other);
+	free(bare);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_deferred_free_alone_is_who_has_the_device_for_itself),
+		cmocka_unit_test(test_deferred_free_aborted_memory_waits_for_the_last_on_its_device),
+		cmocka_unit_test(test_deferred_free_memory_without_kernels_waits_too),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

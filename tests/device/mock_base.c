@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/device/mock_base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "kernels/set.h"
+
+char mock_log_text[512];
+int mock_log_count;
+struct shunt_config mock_config;
+
+const struct shunt_config *shunt_config(void)
+{
+	return &mock_config;
+}
+
+static void record_log(const char *fmt, va_list ap)
+{
+	vsnprintf(mock_log_text, sizeof(mock_log_text), fmt, ap);
+	mock_log_count++;
+}
+
+void shunt_error(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	record_log(fmt, ap);
+	va_end(ap);
+}
+
+void shunt_warn(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	record_log(fmt, ap);
+	va_end(ap);
+}
+
+void shunt_info(unsigned subsys, const char *fmt, ...)
+{
+}
+
+/* No kernels of the sim are linked here. */
+shunt_sim_kernel *const shunt_sim_kernels[SHUNT_NKERNELS];

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT */
+/* Threads of a block: who they are, barriers, votes, lines, polling, and what happens when a kernel is wrong. */
+#include "tests/device/sim_test.h"
+
+enum { BLOCKS = 4, THREADS = 128 };
+/* Every thread of a block costs ThreadSanitizer a little at every barrier of any of them. */
+#if defined(__SANITIZE_THREAD__)
+enum { MANY_BLOCKS = 8, MANY_THREADS = 192, MANY_BARRIERS = 10 };
+#else
+enum { MANY_BLOCKS = 32, MANY_THREADS = 512, MANY_BARRIERS = 1000 };
+#endif
+
+static void k_identity(const struct shunt_kargs &a)
+{
+	uint32_t *out = (uint32_t *)a.recv + (gpu_bid() * gpu_ntid() + gpu_tid()) * 4;
+
+	out[0] = gpu_bid() * 1000 + gpu_tid();
+	gpu_warp_sync();
+	gpu_relax();
+	gpu_sync();
+	out[1] = gpu_bid() * 1000 + gpu_tid();
+	out[2] = gpu_nbid() * 1000 + gpu_ntid();
+	out[3] = gpu_lane();
+}
+
+static void test_block_identity_holds_across_switches(void **state)
+{
+	static uint32_t out[BLOCKS * THREADS * 4];
+	struct shunt_kargs a = make_kargs(NULL, out);
+
+	assert_ok(run_kernel(k_identity, BLOCKS, THREADS, &a));
+	for (uint32_t i = 0; i < BLOCKS * THREADS; i++) {
+		assert_int_equal(out[4 * i], i / THREADS * 1000 + i % THREADS);
+		assert_int_equal(out[4 * i + 1], out[4 * i]);
+		assert_int_equal(out[4 * i + 2], BLOCKS * 1000 + THREADS);
+		assert_int_equal(out[4 * i + 3], i % 32);
+	}
+}
+
+/* A prefix sum whose every step needs the barrier. */
+static void k_scan(const struct shunt_kargs &a)
+{
+	GPU_SHARED(uint64_t, sum, MANY_THREADS);
+	uint32_t t = gpu_tid();
+	uint64_t *out = (uint64_t *)a.recv + gpu_bid() * gpu_ntid();
+
+	sum[t] = t + gpu_bid();
+	gpu_sync();
+	for (uint32_t d = 1; d < gpu_ntid(); d *= 2) {
+		uint64_t add = t >= d ? sum[t - d] : 0;
+
+		gpu_sync();
+		sum[t] += add;
+		gpu_sync();
+	}
+	out[t] = sum[t];
+}
+
+static void test_block_barrier_separates_steps(void **state)
+{
+	static uint64_t out[BLOCKS * MANY_THREADS];
+	struct shunt_kargs a = make_kargs(NULL, out);
+
+	for (unsigned threads : { 32u, 64u, (unsigned)MANY_THREADS }) {
+		assert_ok(run_kernel(k_scan, BLOCKS, threads, &a));
+		for (uint64_t b = 0; b < BLOCKS; b++)
+			for (uint64_t t = 0; t < threads; t++)
+				assert_int_equal(out[b * threads + t], t * (t + 1) / 2 + b * (t + 1));
+	}
+}
+
+/* Lane l writes, lane l+1 reads, without a block barrier; votes in between. */
+static void k_warp(const struct shunt_kargs &a)
+{
+	GPU_SHARED(uint32_t, slot, 512);
+	uint32_t t = gpu_tid(), lane = gpu_lane(), wrong = 0;
+
+	for (uint32_t i = 0; i < 100; i++) {
+		slot[t] = i * 1000 + lane;
+		gpu_warp_sync();
+		wrong += slot[t - lane + (lane + 1) % 32] != i * 1000 + (lane + 1) % 32;
+		wrong += !gpu_warp_all(true);
+		wrong += gpu_warp_all(lane != i % 32);
+		wrong += gpu_warp_all(false);
+	}
+	((uint32_t *)a.recv)[gpu_bid() * gpu_ntid() + t] = wrong;
+}
+
+static void test_warp_barrier_and_votes(void **state)
+{
+	static uint32_t wrong[BLOCKS * THREADS];
+	struct shunt_kargs a = make_kargs(NULL, wrong);
+
+	memset(wrong, 1, sizeof(wrong));
+	assert_ok(run_kernel(k_warp, BLOCKS, THREADS, &a));
+	for (uint32_t w : wrong)
+		assert_int_equal(w, 0);
+}
+
+/* Warp 0 sends units to warp 1 of the same block. */
+static void k_ll128(const struct shunt_kargs &a)
+{
+	char *slots = (char *)a.send;
+	uint64_t *out = (uint64_t *)a.recv, lane = gpu_lane();
+
+	for (uint64_t i = 1; i <= a.count; i++) {
+		struct gpu_v16 v = { i * 100 + lane, i * 100 + 50 + lane };
+		char *slot_at = slots + (i - 1) * 512;
+
+		if (gpu_tid() < 32) {
+			/* Nothing is there before the store ... */
+			gpu_ll128_ld(slot_at, &v, i);
+			if (gpu_ll128_ready(v, i) && GPU_LL128_FLAG_LANE)
+				out[0]++;
+			v = { i * 100 + lane, i * 100 + 50 + lane };
+			for (int k = 0; k < 3; k++)
+				gpu_relax();
+			gpu_ll128_st(slot_at, v, i);
+			continue;
+		}
+		struct gpu_v16 got;
+		for (;;) {
+			gpu_ll128_ld(slot_at, &got, i);
+			if (gpu_warp_all(gpu_ll128_ready(got, i)))
+				break;
+			gpu_relax();
+		}
+		/* ... and all of it after the flag. */
+		if (got.lo != v.lo || got.hi != (GPU_LL128_FLAG_LANE ? i : v.hi))
+			out[1 + gpu_tid()]++;
+	}
+}
+
+static void test_ll128_line_is_whole_when_its_flag_is_there(void **state)
+{
+	enum { SLOTS = 200 };
+	static uint64_t out[1 + 64];
+	char *slots = (char *)aligned_alloc(512, SLOTS * 512);
+	struct shunt_kargs a = make_kargs(slots, out, SLOTS);
+
+	memset(slots, 0, SLOTS * 512);
+	assert_ok(run_kernel(k_ll128, 1, 64, &a));
+	for (uint64_t wrong : out)
+		assert_int_equal(wrong, 0);
+	/* Memory is laid out as on the wire. */
+	const uint64_t *w = (const uint64_t *)(slots + 512);
+	for (uint64_t lane = 0; lane < 32; lane++) {
+		assert_int_equal(w[2 * lane], 200 + lane);
+		assert_int_equal(w[2 * lane + 1], lane % 8 == 7 ? 2 : 250 + lane);
+	}
+	free(slots);
+}
+
+/* Blocks poll each other in a circle: all must run at once. */
+static void k_circle(const struct shunt_kargs &a)
+{
+	uint64_t *word = (uint64_t *)a.recv;
+
+	for (uint64_t round = 1; round <= 20; round++) {
+		if (gpu_tid() == 0) {
+			uint32_t before = (gpu_bid() + gpu_nbid() - 1) % gpu_nbid();
+
+			if (gpu_bid() == 0)
+				gpu_st_release(&word[0], round);
+			while (gpu_ld_acquire(&word[before]) < round)
+				gpu_relax();
+			if (gpu_bid())
+				gpu_st_release(&word[gpu_bid()], round);
+		}
+		gpu_sync();
+	}
+}
+
+static void test_block_all_blocks_of_a_launch_run_at_once(void **state)
+{
+	static uint64_t word[MANY_BLOCKS];
+	struct shunt_kargs a = make_kargs(NULL, word);
+
+	assert_ok(run_kernel(k_circle, MANY_BLOCKS, 64, &a));
+	for (uint64_t w : word)
+		assert_int_equal(w, 20);
+	memset(word, 0, sizeof(word));
+	shunt_sim_set_jitter(7, 200);
+	assert_ok(run_kernel(k_circle, 8, 64, &a));
+	shunt_sim_set_jitter(0, 0);
+	assert_int_equal(word[7], 20);
+}
+
+static void k_claim(const struct shunt_kargs &a)
+{
+	if (gpu_test_and_set32((uint32_t *)a.send))
+		gpu_st_relaxed((uint64_t *)a.recv, gpu_ld_relaxed((const uint64_t *)a.recv) + 1);
+	gpu_fence();
+}
+
+static void test_claim_has_one_winner(void **state)
+{
+	static uint32_t word;
+	static uint64_t winners;
+	struct shunt_kargs a = make_kargs(&word, &winners);
+
+	assert_ok(run_kernel(k_claim, BLOCKS, THREADS, &a));
+	assert_int_equal(winners, 1);
+	assert_int_equal(word, 1);
+}
+
+/* Warps that return early do not hold up the others' barriers. */
+static void k_early(const struct shunt_kargs &a)
+{
+	if (gpu_tid() >= 64)
+		return;
+	gpu_sync();
+	if (gpu_tid() >= 32)
+		return;
+	gpu_sync();
+	((uint32_t *)a.recv)[gpu_bid() * 32 + gpu_tid()] = 1;
+}
+
+static void test_block_barrier_does_not_wait_for_returned_threads(void **state)
+{
+	static uint32_t out[2 * 32];
+	struct shunt_kargs a = make_kargs(NULL, out);
+
+	assert_ok(run_kernel(k_early, 2, 128, &a));
+	for (uint32_t o : out)
+		assert_int_equal(o, 1);
+}
+
+static void k_stuck(const struct shunt_kargs &a)
+{
+	if (gpu_tid() == 5)
+		gpu_sync();
+	else
+		gpu_warp_sync();
+}
+
+static void test_block_barriers_that_never_meet_are_an_error(void **state)
+{
+	static uint32_t wrong[32];
+	struct shunt_kargs a = make_kargs(NULL, wrong);
+	void *stream;
+
+	assert_ok(ops->stream_create(0, &stream));
+	assert_ok(launch_fn(k_stuck, 0, 2, 32, &a, stream));
+	assert_int_equal(ops->stream_sync(0, stream), -EDEADLK);
+	/* The error stays, the stream works. */
+	memset(wrong, 1, sizeof(wrong));
+	assert_ok(launch_fn(k_warp, 0, 1, 32, &a, stream));
+	assert_int_equal(ops->stream_sync(0, stream), -EDEADLK);
+	for (uint32_t w : wrong)
+		assert_int_equal(w, 0);
+	ops->stream_destroy(0, stream);
+}
+
+static void test_launch_bad_shape_is_refused(void **state)
+{
+	struct shunt_kargs a = make_kargs(NULL, NULL);
+
+	assert_int_equal(run_kernel(k_warp, 0, 32, &a), -EINVAL);
+	assert_int_equal(run_kernel(k_warp, 1, 0, &a), -EINVAL);
+	assert_int_equal(run_kernel(k_warp, 1, 33, &a), -EINVAL);
+	assert_int_equal(run_kernel(k_warp, 1, SHUNT_MAX_THREADS + 32, &a), -EINVAL);
+	assert_int_equal(run_kernel(k_warp, 100000, 32, &a), -EINVAL);
+	assert_int_equal(run_kernel(NULL, 1, 32, &a), -EINVAL);
+}
+
+static void k_many_barriers(const struct shunt_kargs &a)
+{
+	for (int i = 0; i < MANY_BARRIERS; i++)
+		gpu_warp_sync();
+}
+
+static void test_warp_barriers_are_cheap(void **state)
+{
+	struct shunt_kargs a = make_kargs(NULL, NULL);
+	uint64_t best = UINT64_MAX;
+
+	for (int i = 0; i < 5; i++) {
+		uint64_t began = gpu_clock_ns();
+
+		assert_ok(run_kernel(k_many_barriers, BLOCKS, THREADS, &a));
+		uint64_t took = gpu_clock_ns() - began;
+		best = took < best ? took : best;
+	}
+	printf("%d x %d threads, %d warp barriers: %.1f ms\n", BLOCKS, THREADS, MANY_BARRIERS, (double)best / 1e6);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+	assert_true(best < 250 * 1000000u); /* 5 times the aim: the machine may be busy */
+#endif
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_block_identity_holds_across_switches),
+		cmocka_unit_test(test_block_barrier_separates_steps),
+		cmocka_unit_test(test_warp_barrier_and_votes),
+		cmocka_unit_test(test_ll128_line_is_whole_when_its_flag_is_there),
+		cmocka_unit_test(test_block_all_blocks_of_a_launch_run_at_once),
+		cmocka_unit_test(test_claim_has_one_winner),
+		cmocka_unit_test(test_block_barrier_does_not_wait_for_returned_threads),
+		cmocka_unit_test(test_block_barriers_that_never_meet_are_an_error),
+		cmocka_unit_test(test_launch_bad_shape_is_refused),
+		cmocka_unit_test(test_warp_barriers_are_cheap),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,5 +1,0 @@
-/* SPDX-License-Identifier: MIT */
-/* The same library as of a version that cannot revoke or shrink communicators. */
-#define ncclCommRevoke fake_nccl_no_revoke
-#define ncclCommShrink fake_nccl_no_shrink
-#include "fake_nccl.c" /* NOLINT(bugprone-suspicious-include): all of it but these two */

@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: MIT */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include "algos/algo.h"
+#include "transport/bootstrap/bootstrap.h"
+#include "comm/comm.h"
+#include "base/config.h"
+#include "transport/bootstrap/group.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "comm/symmem.h"
+#include "device/gpu_ops.h"
+#include "tests/shim/mock_core.h"
+
+struct shunt_window {
+	struct shunt_window *next;
+	const void *name;
+	void *base;
+};
+
+struct shunt_comm {
+	struct shunt_comm_desc desc;
+	bool forward_only, set_up, aborted;
+	struct shunt_window *windows;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t arrivals_changed = PTHREAD_COND_INITIALIZER;
+static char text[1 << 16], copy[1 << 16], last_error[512];
+static size_t size;
+static atomic_int setup_result, error_result, nalive;
+
+static void log_call(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_call(const char *format, ...)
+{
+	va_list ap;
+
+	pthread_mutex_lock(&lock);
+	if (size > sizeof(text) - 256)
+		size = 0;
+	va_start(ap, format);
+	size += vsnprintf(text + size, sizeof(text) - size, format, ap);
+	va_end(ap);
+	pthread_mutex_unlock(&lock);
+}
+
+const char *shunt_mock_log(void)
+{
+	pthread_mutex_lock(&lock);
+	memcpy(copy, text, size);
+	copy[size] = 0;
+	pthread_mutex_unlock(&lock);
+	return copy;
+}
+
+void shunt_mock_reset(void)
+{
+	pthread_mutex_lock(&lock);
+	size = 0;
+	pthread_mutex_unlock(&lock);
+	setup_result = error_result = 0;
+}
+
+void shunt_mock_setup_result(int result)
+{
+	setup_result = result;
+}
+
+void shunt_mock_error(int err)
+{
+	error_result = err;
+}
+
+int shunt_mock_alive(void)
+{
+	return nalive;
+}
+
+/* Rendezvous of the threads of this process: everybody who comes with this key gives bytes and gets all of them. */
+struct mock_barrier {
+	struct mock_barrier *next;
+	struct shunt_id key;
+	int nranks, arrived, nleft;
+	char *all;
+};
+static struct mock_barrier *mock_barriers;
+static int waiting;
+
+int shunt_mock_waiting(void)
+{
+	int n;
+
+	pthread_mutex_lock(&lock);
+	n = waiting;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+static int mock_allgather(
+    struct shunt_id key, int rank, int nranks, const void *mine, size_t bytes, void *all, const atomic_int *cancel)
+{
+	struct timespec deadline;
+	struct mock_barrier **at, *m;
+	int err = 0;
+
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	deadline.tv_sec += 5;
+	pthread_mutex_lock(&lock);
+	for (at = &mock_barriers; (m = *at) && memcmp(&m->key, &key, sizeof(key)); at = &m->next)
+		;
+	if (!m) {
+		m = *at = calloc(1, sizeof(*m));
+		m->key = key;
+		m->nranks = nranks;
+		m->all = calloc(nranks, bytes + 1);
+	}
+	if (m->nranks != nranks) {
+		err = -EINVAL;
+		goto out;
+	}
+	if (bytes)
+		memcpy(m->all + rank * bytes, mine, bytes);
+	m->arrived++;
+	pthread_cond_broadcast(&arrivals_changed);
+	waiting++;
+	while (m->arrived < nranks && !err && !(cancel && *cancel)) {
+		struct timespec now;
+
+		clock_gettime(CLOCK_REALTIME, &now);
+		err = now.tv_sec > deadline.tv_sec ? -ETIMEDOUT : 0;
+		now.tv_nsec = now.tv_nsec < 990000000 ? now.tv_nsec + 10000000 : now.tv_nsec;
+		pthread_cond_timedwait(&arrivals_changed, &lock, &now);
+	}
+	waiting--;
+	if (!err && m->arrived < nranks)
+		err = -ECANCELED;
+	if (!err && all && bytes)
+		memcpy(all, m->all, nranks * bytes);
+	if (!err && ++m->nleft == nranks) {
+		for (at = &mock_barriers; *at != m; at = &(*at)->next)
+			;
+		*at = m->next;
+		free(m->all);
+		free(m);
+	}
+out:
+	pthread_mutex_unlock(&lock);
+	return err;
+}
+
+const struct shunt_config *shunt_config(void)
+{
+	static struct shunt_config config;
+	const char *lib = getenv("SHUNT_NCCL_LIB");
+
+	pthread_mutex_lock(&lock);
+	config.nccl_lib = lib ? lib : "";
+	pthread_mutex_unlock(&lock);
+	return &config;
+}
+
+/* As the environment says at the moment, so that tests can change it. */
+const struct shunt_nccl_env *shunt_nccl_env(void)
+{
+	static _Thread_local struct shunt_nccl_env env;
+	const char *blocking = getenv("NCCL_COMM_BLOCKING"), *ctas = getenv("NCCL_MAX_CTAS");
+
+	env.comm_blocking = blocking ? atoi(blocking) : -1;
+	env.max_ctas = ctas ? atoi(ctas) : 0;
+	env.cga_cluster_size = -1;
+	return &env;
+}
+
+uint64_t shunt_fnv1a(uint64_t seed, const void *data, size_t bytes)
+{
+	for (size_t i = 0; i < bytes; i++)
+		seed = (seed ^ ((const uint8_t *)data)[i]) * 0x100000001b3u + 1;
+	return seed;
+}
+
+static uint8_t host = 1;
+
+void shunt_mock_host(int number)
+{
+	host = (uint8_t)number;
+}
+
+void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_bytes)
+{
+	memset(out, host, SHUNT_HOST_BYTES);
+}
+
+static void print(const char *level, const char *fmt, va_list ap)
+{
+	char line[512];
+
+	vsnprintf(line, sizeof(line), fmt, ap);
+	if (*level != 'I') {
+		pthread_mutex_lock(&lock);
+		memcpy(last_error, line, sizeof(line));
+		pthread_mutex_unlock(&lock);
+		fprintf(stderr, "SHUNT %s %s\n", level, line);
+	}
+}
+
+#define PRINTER(name, level, ...) \
+	{ \
+		va_list ap; \
+		va_start(ap, fmt); \
+		print(level, fmt, ap); \
+		va_end(ap); \
+	}
+void shunt_error(const char *fmt, ...) PRINTER(shunt_error, "ERROR") void shunt_warn(const char *fmt, ...)
+    PRINTER(shunt_warn, "WARN") void shunt_info(unsigned subsys, const char *fmt, ...)
+        PRINTER(shunt_info, "INFO") void shunt_trace(unsigned subsys, const char *fmt, ...)
+            PRINTER(shunt_trace, "INFO") void shunt_banner(const char *fmt, ...)
+{
+	char line[512];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof(line), fmt, ap);
+	va_end(ap);
+	log_call("banner %s\n", line);
+}
+
+const char *shunt_last_error(void)
+{
+	return last_error;
+}
+
+void shunt_last_error_set(const char *error)
+{
+	pthread_mutex_lock(&lock);
+	snprintf(last_error, sizeof(last_error), "%s", error);
+	pthread_mutex_unlock(&lock);
+}
+
+void shunt_log_reset(void)
+{
+	log_call("log reset\n");
+}
+
+const char *shunt_version(void)
+{
+	return "0.0.0-mock";
+}
+
+const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
+
+const char *shunt_kind_name(enum shunt_kind kind)
+{
+	static const char *const names[SHUNT_NKINDS] = { "allreduce", "reduce", "broadcast", "allgather",
+		"reducescatter", "alltoall", "gather", "scatter", "send", "recv" };
+
+	return names[kind];
+}
+
+int shunt_kind_find(const char *text, size_t bytes)
+{
+	int kind = SHUNT_NKINDS;
+
+	while (kind-- && (strlen(shunt_kind_name(kind)) != bytes || memcmp(shunt_kind_name(kind), text, bytes) != 0))
+		;
+	return kind;
+}
+
+const char *shunt_dtype_name(enum shunt_dtype dtype)
+{
+	return "dtype";
+}
+
+const char *shunt_redop_name(enum shunt_redop redop)
+{
+	return "redop";
+}
+
+const char *shunt_reason_name(enum shunt_reason reason)
+{
+	static const char *const names[SHUNT_NREASONS] = { "ours", "kind", "size", "forced", "env", "comm",
+		"one rank" };
+
+	return names[reason];
+}
+
+int shunt_bootstrap_new_id(uint8_t id[128])
+{
+	static atomic_uint counter;
+
+	memset(id, 0, 128);
+	id[0] = (uint8_t)++counter;
+	id[1] = 0xb0;
+	return 0;
+}
+
+int shunt_bootstrap_join(const uint8_t id[128], int rank, int nranks, const atomic_int *cancel)
+{
+	return mock_allgather(shunt_id_derive(id, 128, "bootstrap", 0, 0), rank, nranks, "x", 1, NULL, cancel);
+}
+
+struct shunt_id shunt_id_derive(const void *secret, size_t bytes, const char *tag, uint64_t a, uint64_t b)
+{
+	uint64_t h[2] = { a * 31 + b, b * 1000003 + a };
+	struct shunt_id id;
+
+	for (size_t i = 0; i < bytes; i++)
+		h[i & 1] = (h[i & 1] ^ ((const uint8_t *)secret)[i]) * 0x100000001b3u;
+	for (; *tag; tag++)
+		h[0] = (h[0] ^ (uint8_t)*tag) * 0x100000001b3u;
+	memcpy(&id, h, sizeof(id));
+	return id;
+}
+
+int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **comm_p)
+{
+	struct shunt_comm *comm = calloc(1, sizeof(*comm));
+
+	comm->desc = *desc;
+	comm->forward_only = desc->forward_reason;
+	nalive++;
+	log_call("create %d/%d rank %d/%d device %d ctas %d id %02x%02x%s%s\n", desc->member, desc->nmembers,
+	    desc->rank, desc->nranks, desc->device, desc->max_ctas, desc->id.b[0], desc->id.b[1],
+	    desc->forward_reason ? " reason " : "", desc->forward_reason ? desc->forward_reason : "");
+	*comm_p = comm;
+	return 0;
+}
+
+void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
+{
+	comm->desc.rank = rank;
+	comm->desc.nranks = nranks;
+	comm->desc.device = device;
+	log_call("set_rank %d/%d device %d\n", rank, nranks, device);
+}
+
+/* Windows: noted, and known by name; their memory lives as long as the communicator. */
+struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
+{
+	struct shunt_window *w = calloc(1, sizeof(*w));
+
+	log_call("window add %zu%s\n", bytes, symmetric ? " symmetric" : "");
+	w->name = w;
+	w->base = base;
+	pthread_mutex_lock(&lock);
+	w->next = comm->windows;
+	comm->windows = w;
+	pthread_mutex_unlock(&lock);
+	return w;
+}
+
+static struct shunt_window *window_find(struct shunt_comm *comm, const void *name)
+{
+	struct shunt_window *w;
+
+	pthread_mutex_lock(&lock);
+	for (w = comm->windows; w && (!w->base || w->name != name); w = w->next)
+		;
+	pthread_mutex_unlock(&lock);
+	return w;
+}
+
+void shunt_symmem_set_name(struct shunt_comm *comm, const struct shunt_window *window, const void *name)
+{
+	log_call("window name %d\n", name != NULL);
+	((struct shunt_window *)(uintptr_t)window)->name = name;
+}
+
+bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
+{
+	struct shunt_window *w = name ? window_find(comm, name) : NULL;
+
+	if (w) {
+		log_call("window remove\n");
+		w->base = NULL;
+	}
+	return w;
+}
+
+void shunt_symmem_remove_unnamed(struct shunt_comm *comm)
+{
+	log_call("window remove unnamed\n");
+}
+
+bool shunt_symmem_base(struct shunt_comm *comm, const void *name, void **base_p)
+{
+	struct shunt_window *w = window_find(comm, name);
+
+	if (w)
+		*base_p = w->base;
+	return w;
+}
+
+void shunt_symmem_forget(const void *memory)
+{
+	log_call("windows forget\n");
+}
+
+void shunt_comm_destroy(struct shunt_comm *comm)
+{
+	struct shunt_window *w;
+
+	if (!comm)
+		return;
+	while ((w = comm->windows)) {
+		comm->windows = w->next;
+		free(w);
+	}
+	log_call("destroy\n");
+	nalive--;
+	free(comm);
+}
+
+void shunt_comm_abort(struct shunt_comm *comm)
+{
+	log_call("abort\n");
+	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELEASE);
+}
+
+const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p)
+{
+	*reason_p = comm->forward_only    ? SHUNT_REASON_COMM :
+	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_REASON_KIND :
+	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK) :
+	    coll->count > 1000            ? SHUNT_REASON_SIZE :
+	                                    SHUNT_REASON_NONE;
+	return *reason_p == SHUNT_REASON_NONE ? "mock" : NULL;
+}
+
+const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
+{
+	return shunt_reason_name(reason);
+}
+
+bool shunt_comm_needs_setup(const struct shunt_comm *comm)
+{
+	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
+}
+
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
+    enum shunt_reason *reason_p)
+{
+	static const struct shunt_algo algo;
+
+	if (!shunt_comm_path(comm, coll, reason_p))
+		return false;
+	if (!shunt_comm_needs_setup(comm))
+		*decision_p = (struct shunt_decision){ .algo = &algo, .flags = (uint32_t)coll->count };
+	return true;
+}
+
+bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	enum shunt_reason reason;
+
+	return shunt_comm_needs_setup(comm) && shunt_comm_path(comm, coll, &reason);
+}
+
+/* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	int err = 0;
+
+	if (!shunt_comm_needs_round(comm, coll))
+		return 0;
+
+	log_call("setup %d\n", comm->desc.rank);
+	if (getenv("SHUNT_MOCK_RENDEZVOUS"))
+		err = mock_allgather(comm->desc.id, comm->desc.rank, comm->desc.nranks, "x", 1, NULL, NULL);
+	if (!err && setup_result < 0)
+		err = setup_result;
+	comm->set_up = true;
+	comm->forward_only = setup_result == 1;
+	return err;
+}
+
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
+{
+	enum shunt_reason reason;
+	int err;
+
+	if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
+		return -ECANCELED;
+	if (shunt_comm_path(comm, coll, &reason) && shunt_comm_needs_setup(comm)) {
+		err = shunt_comm_prepare(comm, coll);
+		if (err)
+			return err;
+	}
+	if (!shunt_comm_path(comm, coll, &reason)) {
+		if (coll->kind == SHUNT_ALLREDUCE)
+			log_call("declined %zu %s\n", coll->count, shunt_reason_name(reason));
+		else
+			shunt_comm_count_forward(comm, coll, reason);
+		return -EOPNOTSUPP;
+	}
+	log_call("run %zu %d", coll->count, (int)coll->redop);
+	if (coll->redop == SHUNT_PREMUL)
+		log_call(" scalar %llx%s", (unsigned long long)coll->scalar, coll->scalar_on_device ? " device" : "");
+	log_call("\n");
+	if (comm->desc.nranks == 1 && coll->send != coll->recv)
+		memcpy(coll->recv, coll->send, coll->count * shunt_dtype_bytes[coll->dtype]);
+	return 0;
+}
+
+int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n, bool *forked_p)
+{
+	*forked_p = false;
+	return 0;
+}
+
+void shunt_comm_join_later(struct shunt_comm *comm)
+{
+}
+
+int shunt_comm_join_due(struct shunt_comm *comm)
+{
+	return 0;
+}
+
+int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const *calls,
+    struct shunt_decision *decisions, size_t n, bool forked)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < n && !err; i++) {
+		if (decisions[i].algo && decisions[i].flags != (uint32_t)calls[i]->count)
+			log_call("the decision of another call\n");
+		err = shunt_comm_run(comm, calls[i]);
+	}
+	return err;
+}
+
+void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
+{
+	log_call("forward %s %zu %s\n", shunt_kind_name(coll->kind), coll->count * shunt_dtype_bytes[coll->dtype],
+	    shunt_reason_name(reason));
+}
+
+int shunt_comm_error(struct shunt_comm *comm)
+{
+	return error_result;
+}
+
+int shunt_comm_rank(const struct shunt_comm *comm)
+{
+	return comm->desc.rank;
+}
+
+int shunt_comm_nranks(const struct shunt_comm *comm)
+{
+	return comm->desc.nranks;
+}
+
+int shunt_comm_device(const struct shunt_comm *comm)
+{
+	return comm->desc.device;
+}
+
+int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *c, const void *mine, size_t bytes, void *all)
+{
+	return mock_allgather(shunt_id_derive(&c->id, sizeof(c->id), "bootstrap_group", 0, 0), c->rank, c->nranks, mine,
+	    bytes, all, c->cancel);
+}
+
+static atomic_int kernel_runs;
+
+void shunt_mock_kernel_runs(int runs)
+{
+	kernel_runs = runs;
+}
+
+int shunt_comm_quiesce(struct shunt_comm *comm)
+{
+	bool aborted = __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE);
+
+	log_call("quiet\n");
+	while (kernel_runs && !__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
+		usleep(100);
+	return !aborted && __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : 0;
+}
+
+size_t shunt_comm_memory(struct shunt_comm *comm)
+{
+	return 1000;
+}
+
+size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)
+{
+	return 0;
+}
+
+static _Thread_local int device_now;
+
+static int get_device(int *device_p)
+{
+	*device_p = device_now;
+	return 0;
+}
+
+static int set_device(int device)
+{
+	device_now = device;
+	return 0;
+}
+
+static int count_devices(int *count_p)
+{
+	*count_p = 8;
+	return 0;
+}
+
+static int device_info(int device, struct shunt_gpu_info *info_p)
+{
+	*info_p = (struct shunt_gpu_info){ .name = "mock device" };
+	return 0;
+}
+
+static int mem_alloc(int device, size_t bytes, void **ptr_p)
+{
+	*ptr_p = malloc(bytes);
+	return *ptr_p ? 0 : -ENOMEM;
+}
+
+static int mem_free(void *ptr)
+{
+	free(ptr);
+	return 0;
+}
+
+static int copy_now(int device, void *dst, const void *src, size_t bytes, void *stream)
+{
+	memcpy(dst, src, bytes);
+	return 0;
+}
+
+const struct shunt_gpu_ops *shunt_gpu(void)
+{
+	static const struct shunt_gpu_ops ops = { .name = "mock",
+		.device_get = get_device,
+		.device_set = set_device,
+		.device_count = count_devices,
+		.device_info = device_info,
+		.mem_alloc = mem_alloc,
+		.mem_alloc_shared = mem_alloc,
+		.mem_free = mem_free,
+		.copy_async = copy_now };
+
+	return &ops;
+}
+
+void shunt_gpu_prefer_cuda(void)
+{
+	log_call("prefer cuda\n");
+}

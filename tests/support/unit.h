@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TESTS_SUPPORT_UNIT_H
+#define SHUNT_TESTS_SUPPORT_UNIT_H
+/* What the unit tests share: cmocka, ranks as threads and as processes, stderr as a string. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "tests/support/child_exit.h"
+
+#define UNIT_MAX_RANKS 16
+
+/* A rank's body: returns an error, 0 or -errno. */
+struct unit_rank {
+	int (*body)(int rank, void *arg);
+	void *arg;
+	int rank, err;
+};
+
+static inline void *unit_thread(void *p)
+{
+	struct unit_rank *r = p;
+
+	r->err = r->body(r->rank, r->arg);
+	return NULL;
+}
+
+/* Runs n ranks as threads; errs[r] gets what each returned. */
+static inline void unit_run_threads(int n, int (*body)(int rank, void *arg), void *arg, int *errs)
+{
+	struct unit_rank ranks[UNIT_MAX_RANKS];
+	pthread_t threads[UNIT_MAX_RANKS];
+
+	for (int r = 0; r < n; r++) {
+		ranks[r] = (struct unit_rank){ body, arg, r, 0 };
+		assert_int_equal(pthread_create(&threads[r], NULL, unit_thread, &ranks[r]), 0);
+	}
+	for (int r = 0; r < n; r++) {
+		pthread_join(threads[r], NULL);
+		errs[r] = ranks[r].err;
+	}
+}
+
+/* The same as forked processes. A rank that was killed gives -1000 - signal. */
+static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), void *arg, int *errs)
+{
+	pid_t pids[UNIT_MAX_RANKS];
+
+	fflush(NULL);
+	for (int r = 0; r < n; r++) {
+		pids[r] = fork();
+		assert_true(pids[r] >= 0);
+		if (pids[r] == 0)
+			child_exit(-body(r, arg));
+	}
+	for (int r = 0; r < n; r++) {
+		int status;
+
+		assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+		errs[r] = WIFEXITED(status) ? -WEXITSTATUS(status) : -1000 - WTERMSIG(status);
+	}
+}
+
+typedef void unit_run(int n, int (*body)(int rank, void *arg), void *arg, int *errs);
+
+static inline void unit_sleep_ms(long ms)
+{
+	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
+
+	nanosleep(&ts, NULL);
+}
+
+static inline int64_t unit_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+/* Everything that is written to stderr between begin and end. */
+struct unit_capture {
+	int saved, file;
+	char text[16384];
+};
+
+static inline void unit_capture_begin(struct unit_capture *c)
+{
+	fflush(stderr);
+	c->saved = dup(STDERR_FILENO);
+	c->file = memfd_create("stderr", 0);
+	assert_true(c->saved >= 0 && c->file >= 0);
+	dup2(c->file, STDERR_FILENO);
+}
+
+static inline const char *unit_capture_end(struct unit_capture *c)
+{
+	ssize_t n;
+
+	fflush(stderr);
+	dup2(c->saved, STDERR_FILENO);
+	close(c->saved);
+	n = pread(c->file, c->text, sizeof(c->text) - 1, 0);
+	close(c->file);
+	c->text[n > 0 ? n : 0] = '\0';
+	return c->text;
+}
+
+static inline void unit_write_file(const char *dir, const char *name, const char *text)
+{
+	char path[256];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	fclose(f);
+}
+
+static inline int unit_count(const char *text, const char *what)
+{
+	int n = 0;
+
+	for (; (text = strstr(text, what)); text += strlen(what))
+		n++;
+	return n;
+}
+#endif

@@ -1,0 +1,595 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/support/unit.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include "transport/bootstrap/bootstrap.h"
+#include "transport/bootstrap/wire.h"
+#include "base/log.h"
+
+struct world {
+	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
+	int nranks;
+	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
+	int delay_ms[UNIT_MAX_RANKS];
+	atomic_int cancel[UNIT_MAX_RANKS];
+	char text[UNIT_MAX_RANKS][256]; /* last error of each */
+};
+
+static struct world *world_create(int nranks)
+{
+	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(w != MAP_FAILED);
+	w->nranks = nranks;
+	for (int r = 0; r < UNIT_MAX_RANKS; r++) {
+		w->says_rank[r] = r;
+		w->says_nranks[r] = nranks;
+	}
+	assert_int_equal(shunt_bootstrap_new_id(w->id), 0);
+	return w;
+}
+
+static void world_destroy(struct world *w)
+{
+	munmap(w, sizeof(*w));
+}
+
+static int rank_body(int rank, void *arg)
+{
+	struct world *w = arg;
+	int err;
+
+	unit_sleep_ms(w->delay_ms[rank]);
+	err = shunt_bootstrap_join(w->id, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank]);
+	snprintf(w->text[rank], sizeof(w->text[rank]), "%.255s", shunt_last_error());
+	return err;
+}
+
+static void expect_all(const int *errs, int n, int err)
+{
+	for (int r = 0; r < n; r++)
+		assert_int_equal(errs[r], err);
+}
+
+/* A plain connection to the root of an id, as a stranger would make it. */
+static int connect_to_root(const struct world *w)
+{
+	struct bootstrap_id id;
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	memcpy(&id, w->id, sizeof(id));
+	assert_int_equal(id.family, 4);
+	sin.sin_port = id.port;
+	memcpy(&sin.sin_addr, id.addr, 4);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	return fd;
+}
+
+static void test_bootstrap_all_ranks_join(void **state)
+{
+	for (int n = 1; n <= 8; n++) {
+		for (int processes = 0; processes < 2; processes++) {
+			struct world *w = world_create(n);
+			int errs[UNIT_MAX_RANKS];
+
+			w->delay_ms[n / 2] = 50;
+			(processes ? unit_run_processes : unit_run_threads)(n, rank_body, w, errs);
+			expect_all(errs, n, 0);
+			world_destroy(w);
+		}
+	}
+}
+
+static void test_bootstrap_ids_are_distinct(void **state)
+{
+	struct world *a = world_create(1), *b = world_create(1);
+
+	assert_int_not_equal(memcmp(a->id + 32, b->id + 32, 32), 0);
+	assert_int_equal(rank_body(0, b), 0);
+	assert_int_equal(rank_body(0, a), 0);
+	world_destroy(a);
+	world_destroy(b);
+}
+
+static void test_bootstrap_different_nranks_is_einval_on_all(void **state)
+{
+	for (int processes = 0; processes < 2; processes++) {
+		struct world *w = world_create(4);
+		int errs[UNIT_MAX_RANKS];
+
+		w->says_nranks[2] = 5;
+		w->delay_ms[2] = 100;
+		w->delay_ms[3] = 300; /* late for the failure */
+		(processes ? unit_run_processes : unit_run_threads)(4, rank_body, w, errs);
+		expect_all(errs, 4, -EINVAL);
+		if (processes)
+			for (int r = 0; r < 4; r++)
+				assert_non_null(strstr(w->text[r], "rank 2 says that there are 5 ranks"));
+		world_destroy(w);
+	}
+}
+
+static void test_bootstrap_rank_twice_is_eexist_on_all(void **state)
+{
+	struct world *w = world_create(3);
+	int errs[UNIT_MAX_RANKS];
+
+	w->says_rank[2] = 1;
+	unit_run_processes(3, rank_body, w, errs);
+	expect_all(errs, 3, -EEXIST);
+	assert_non_null(strstr(w->text[0], "joined as rank 1"));
+	world_destroy(w);
+}
+
+static void test_bootstrap_bad_arguments_are_einval(void **state)
+{
+	struct world *w = world_create(2);
+	uint8_t not_an_id[SHUNT_BOOTSTRAP_ID_BYTES] = { 1, 2, 3 };
+
+	assert_int_equal(shunt_bootstrap_join(w->id, 2, 2, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, -1, 2, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, 0, 0, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(w->id, 0, SHUNT_BOOTSTRAP_MAX_RANKS + 1, NULL), -EINVAL);
+	assert_int_equal(shunt_bootstrap_join(not_an_id, 0, 1, NULL), -EINVAL);
+	world_destroy(w);
+}
+
+static void test_bootstrap_second_use_is_eexist(void **state)
+{
+	struct world *w = world_create(2);
+	int errs[UNIT_MAX_RANKS];
+
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, 0);
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, -EEXIST);
+	unit_run_processes(2, rank_body, w, errs);
+	expect_all(errs, 2, -EEXIST);
+	assert_non_null(strstr(w->text[0], "used already"));
+	world_destroy(w);
+}
+
+static void test_bootstrap_wrong_secret_is_refused_without_harm(void **state)
+{
+	struct world *w = world_create(2), *thief = world_create(1);
+	int errs[UNIT_MAX_RANKS], err;
+
+	/* Right address, wrong secret. */
+	memcpy(thief->id, w->id, sizeof(w->id));
+	thief->id[offsetof(struct bootstrap_id, secret) + 5] ^= 1;
+	memcpy(thief->id + offsetof(struct bootstrap_id, host), (uint8_t[SHUNT_HOST_BYTES]){ 0 }, SHUNT_HOST_BYTES);
+	err = rank_body(0, thief);
+	assert_int_equal(err, -EOWNERDEAD);
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, 0);
+	world_destroy(w);
+	world_destroy(thief);
+}
+
+static void test_bootstrap_id_of_another_host_is_exdev(void **state)
+{
+	struct world *w = world_create(1);
+	struct bootstrap_id id;
+
+	assert_int_equal(rank_body(0, w), 0); /* from now on nobody answers */
+	memcpy(&id, w->id, sizeof(id));
+	id.host[0] ^= 1;
+	memcpy(w->id, &id, sizeof(id));
+	assert_int_equal(rank_body(0, w), -EXDEV);
+	world_destroy(w);
+}
+
+/* What a rank with other contents than ours would say, correctly signed. */
+static void say_hello(const struct world *w, int fd, struct bootstrap_hello *hello)
+{
+	struct bootstrap_challenge challenge;
+	struct bootstrap_id id;
+
+	memcpy(&id, w->id, sizeof(id));
+	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+	hello->magic = BOOTSTRAP_MAGIC;
+	shunt_mac(hello->mac, id.secret, sizeof(id.secret), "shunt bootstrap hello", challenge.nonce,
+	    sizeof(challenge.nonce), hello, offsetof(struct bootstrap_hello, mac));
+	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
+}
+
+static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
+{
+	for (int i = 0; i < 3; i++) {
+		static const int want[] = { -EXDEV, -EPROTO, -EPROTO };
+		struct world *w = world_create(2);
+		struct bootstrap_hello hello = {
+			.version = BOOTSTRAP_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION
+		};
+		struct bootstrap_answer answer;
+		struct bootstrap_id id;
+		int fd = connect_to_root(w);
+
+		memcpy(&id, w->id, sizeof(id));
+		shunt_host_id(hello.host, id.secret, sizeof(id.secret));
+		if (i == 0)
+			hello.host[3] ^= 1;
+		else if (i == 1)
+			hello.version++;
+		else
+			strcpy(hello.shunt, "99.0");
+		say_hello(w, fd, &hello);
+		assert_int_equal(recv(fd, &answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
+		assert_int_equal(answer.kind, BOOTSTRAP_DONE);
+		assert_int_equal(answer.status, want[i]);
+		assert_int_equal(rank_body(0, w), want[i]);
+		close(fd);
+		world_destroy(w);
+	}
+}
+
+static void test_bootstrap_replayed_hello_is_refused(void **state)
+{
+	struct world *w = world_create(2);
+	struct bootstrap_hello hello = { .version = BOOTSTRAP_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION };
+	struct bootstrap_challenge challenge;
+	int fd = connect_to_root(w), again = connect_to_root(w), errs[UNIT_MAX_RANKS];
+	struct bootstrap_id id;
+	char byte;
+
+	memcpy(&id, w->id, sizeof(id));
+	assert_int_equal(recv(again, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+	shunt_host_id(hello.host, id.secret, sizeof(id.secret));
+	/* Signed for the nonce of another connection. */
+	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+	hello.magic = BOOTSTRAP_MAGIC;
+	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt bootstrap hello", challenge.nonce,
+	    sizeof(challenge.nonce), &hello, offsetof(struct bootstrap_hello, mac));
+	assert_int_equal(send(again, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+	assert_true(recv(again, &byte, 1, 0) <= 0);
+	close(fd);
+	close(again);
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, 0);
+	world_destroy(w);
+}
+
+static void test_bootstrap_strangers_do_not_disturb(void **state)
+{
+	struct world *w = world_create(4);
+	char rubbish[4096] = "GET / HTTP/1.1\r\n\r\n";
+	int fds[60], errs[UNIT_MAX_RANKS];
+	int64_t start = unit_now_ms();
+
+	for (int i = 0; i < 60; i++) {
+		fds[i] = connect_to_root(w);
+		if (i % 3 == 0) /* rubbish */
+			(void)!send(fds[i], rubbish, sizeof(rubbish), MSG_NOSIGNAL);
+		else if (i % 3 == 1) /* a few bytes, then silence */
+			(void)!send(fds[i], rubbish, 3, MSG_NOSIGNAL);
+		if (i % 7 == 0)
+			shutdown(fds[i], SHUT_WR);
+	}
+	for (int i = 0; i < 20; i++)
+		close(connect_to_root(w));
+	unit_run_threads(4, rank_body, w, errs);
+	expect_all(errs, 4, 0);
+	assert_true(unit_now_ms() - start < 5000);
+	for (int i = 0; i < 60; i++)
+		close(fds[i]);
+	world_destroy(w);
+}
+
+/* More half-open connections than the root has places for: the ranks get through once the oldest had their second. */
+static void test_bootstrap_many_silent_peers_only_delay(void **state)
+{
+	struct world *w = world_create(2);
+	int fds[200], errs[UNIT_MAX_RANKS];
+	int64_t start = unit_now_ms();
+
+	for (int i = 0; i < 200; i++)
+		fds[i] = connect_to_root(w);
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, 0);
+	assert_true(unit_now_ms() - start < 8000);
+	for (int i = 0; i < 200; i++)
+		close(fds[i]);
+	world_destroy(w);
+}
+
+struct loris {
+	int fd;
+	atomic_int stop;
+};
+
+static void *loris_main(void *arg)
+{
+	struct loris *l = arg;
+
+	while (!atomic_load(&l->stop)) {
+		(void)!send(l->fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		unit_sleep_ms(150);
+	}
+	return NULL;
+}
+
+static void test_bootstrap_slow_loris_is_dropped(void **state)
+{
+	struct world *w = world_create(2);
+	struct loris l = { .fd = connect_to_root(w) };
+	int errs[UNIT_MAX_RANKS];
+	pthread_t thread;
+	struct timeval recv_timeout = { 14, 0 };
+	char buf[256];
+	ssize_t n;
+
+	assert_int_equal(pthread_create(&thread, NULL, loris_main, &l), 0);
+	/* It never completes a hello within the root's ten seconds; a silent one alike. */
+	setsockopt(l.fd, SOL_SOCKET, SO_RCVTIMEO, &recv_timeout, sizeof(recv_timeout));
+	while ((n = recv(l.fd, buf, sizeof(buf), 0)) > 0)
+		;
+	assert_false(n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)); /* hung up on, not timed out */
+	unit_run_threads(2, rank_body, w, errs);
+	expect_all(errs, 2, 0);
+	atomic_store(&l.stop, 1);
+	pthread_join(thread, NULL);
+	close(l.fd);
+	world_destroy(w);
+}
+
+static int dying_body(int rank, void *arg)
+{
+	struct world *w = arg;
+
+	if (rank == 1) {
+		/* Joins as a thread of a process that is killed. */
+		alarm(1);
+		signal(SIGALRM, SIG_DFL);
+		return rank_body(rank, w);
+	}
+	return rank_body(rank, w);
+}
+
+static void test_bootstrap_dead_rank_is_eownerdead_on_the_others(void **state)
+{
+	struct world *w = world_create(4);
+	int errs[UNIT_MAX_RANKS];
+	int64_t start = unit_now_ms();
+
+	w->delay_ms[3] = 1500; /* comes when it is all over */
+	unit_run_processes(4, dying_body, w, errs);
+	for (int r = 0; r < 4; r++)
+		assert_int_equal(errs[r], r == 1 ? -1000 - SIGALRM : -EOWNERDEAD);
+	assert_non_null(strstr(w->text[3], "rank 1 died"));
+	assert_true(unit_now_ms() - start < 5000);
+	world_destroy(w);
+}
+
+static void *cancel_later(void *arg)
+{
+	unit_sleep_ms(200);
+	atomic_store((atomic_int *)arg, 1);
+	return NULL;
+}
+
+static void test_bootstrap_cancel_returns_and_tells_the_others(void **state)
+{
+	struct world *w = world_create(3);
+	int errs[UNIT_MAX_RANKS];
+	pthread_t thread;
+	int64_t start = unit_now_ms();
+
+	w->delay_ms[2] = 600;
+	assert_int_equal(pthread_create(&thread, NULL, cancel_later, &w->cancel[0]), 0);
+	unit_run_threads(3, rank_body, w, errs);
+	pthread_join(thread, NULL);
+	assert_int_equal(errs[0], -ECANCELED);
+	assert_int_equal(errs[1], -EOWNERDEAD);
+	assert_int_equal(errs[2], -EOWNERDEAD);
+	assert_true(unit_now_ms() - start < 3000);
+	world_destroy(w);
+}
+
+/* Rank 0's process made the id and ends as soon as its join has returned: the others must have had their answer. */
+static int ending_body(int rank, void *arg)
+{
+	int *pipe_fds = arg;
+	struct world w = { .nranks = 4 };
+
+	for (int r = 0; r < 4; r++) {
+		w.says_rank[r] = r;
+		w.says_nranks[r] = 4;
+	}
+	if (rank == 0) {
+		if (shunt_bootstrap_new_id(w.id))
+			return -EIO;
+		for (int r = 1; r < 4; r++)
+			if (write(pipe_fds[1], w.id, sizeof(w.id)) != sizeof(w.id))
+				return -EIO;
+	} else if (read(pipe_fds[0], w.id, sizeof(w.id)) != sizeof(w.id)) {
+		return -EIO;
+	}
+	return rank_body(rank, &w);
+}
+
+static void test_bootstrap_root_process_that_ends_early_has_served_all(void **state)
+{
+	for (int i = 0; i < 10; i++) {
+		int fds[2], errs[UNIT_MAX_RANKS];
+
+		assert_int_equal(pipe(fds), 0);
+		unit_run_processes(4, ending_body, fds, errs);
+		expect_all(errs, 4, 0);
+		close(fds[0]);
+		close(fds[1]);
+	}
+}
+
+static void test_bootstrap_something_else_at_the_address_is_eproto(void **state)
+{
+	struct world *w = world_create(1);
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), peer;
+	char hello[] = "220 mail.example.org ESMTP ready, and quite a few more words";
+	struct bootstrap_id id;
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	assert_int_equal(listen(fd, 4), 0);
+	getsockname(fd, (struct sockaddr *)&sin, &len);
+	memcpy(&id, w->id, sizeof(id));
+	id.port = sin.sin_port;
+	memcpy(id.addr, &sin.sin_addr, 4);
+	memcpy(w->id, &id, sizeof(id));
+	pid_t pid = fork();
+	if (pid == 0) {
+		peer = accept(fd, NULL, NULL);
+		(void)!write(peer, hello, sizeof(hello));
+		unit_sleep_ms(2000);
+		_exit(0);
+	}
+	assert_int_equal(rank_body(0, w), -EPROTO);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	close(fd);
+	world_destroy(w);
+}
+
+static int free_port(void)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
+	getsockname(fd, (struct sockaddr *)&sin, &len);
+	close(fd);
+	return ntohs(sin.sin_port);
+}
+
+/* Every process makes the id itself; rank 0 comes last. */
+static int comm_id_body(int rank, void *arg)
+{
+	struct world *w = arg, mine = *w;
+	int err = shunt_bootstrap_new_id(mine.id);
+
+	if (err)
+		return err;
+	for (int i = 0; i < 2 && !err; i++) { /* and again: the variable is the only id there is */
+		if (rank == 0)
+			unit_sleep_ms(200);
+		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL);
+	}
+	return err;
+}
+
+static void test_bootstrap_comm_id_serves_on_rank_0(void **state)
+{
+	char text[64];
+	struct world w = { .nranks = 3 };
+	int errs[UNIT_MAX_RANKS];
+
+	snprintf(text, sizeof(text), "127.0.0.1:%d", free_port());
+	setenv("NCCL_COMM_ID", text, 1);
+	unit_run_processes(3, comm_id_body, &w, errs);
+	expect_all(errs, 3, 0);
+	setenv("NCCL_COMM_ID", "127.0.0.1", 1);
+	assert_int_equal(shunt_bootstrap_new_id(w.id), -EINVAL);
+	unsetenv("NCCL_COMM_ID");
+}
+
+static int self_connects; /* so many of this process's next connections */
+
+/*
+ * The kernel takes any free port for this end, the one that is connected to as well. Then the two SYNs of one socket
+ * cross, and it is connected to itself. Here that does not take chance.
+ */
+int connect(int fd, const struct sockaddr *addr, socklen_t len)
+{
+	if (self_connects && addr->sa_family == AF_INET) {
+		self_connects--;
+		if (bind(fd, addr, len))
+			return -1;
+	}
+	return (int)syscall(SYS_connect, fd, addr, len);
+}
+
+static int self_connect_body(int rank, void *arg)
+{
+	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
+	int err = shunt_bootstrap_new_id(id);
+
+	if (rank == 0)
+		unit_sleep_ms(500);
+	else
+		self_connects = 2;
+	if (!err)
+		err = shunt_bootstrap_join(id, rank, 2, NULL);
+	return err ? err : -self_connects;
+}
+
+static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
+{
+	int64_t start = unit_now_ms();
+	int errs[UNIT_MAX_RANKS];
+	char text[64];
+
+	snprintf(text, sizeof(text), "127.0.0.1:%d", free_port());
+	setenv("NCCL_COMM_ID", text, 1);
+	unit_run_processes(2, self_connect_body, NULL, errs);
+	unsetenv("NCCL_COMM_ID");
+	expect_all(errs, 2, 0);
+	assert_true(unit_now_ms() - start < 5000);
+}
+
+static void test_bootstrap_interface_variable_chooses_the_address(void **state)
+{
+	struct bootstrap_id id;
+	uint8_t bytes[SHUNT_BOOTSTRAP_ID_BYTES];
+
+	setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
+	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
+	assert_int_equal(shunt_bootstrap_new_id(bytes), 0);
+	memcpy(&id, bytes, sizeof(id));
+	assert_int_equal(id.family, 4);
+	assert_int_equal(id.addr[0], 127);
+	assert_int_equal(shunt_bootstrap_join(bytes, 0, 1, NULL), 0);
+	setenv("NCCL_SOCKET_IFNAME", "=nothing_like_it", 1);
+	assert_int_equal(shunt_bootstrap_new_id(bytes), -EADDRNOTAVAIL);
+	unsetenv("NCCL_SOCKET_IFNAME");
+	unsetenv("NCCL_SOCKET_FAMILY");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		/*
+		 * These first: their processes start a root, which ThreadSanitizer forbids after a fork beside other
+		 * threads.
+		 */
+		cmocka_unit_test(test_bootstrap_root_process_that_ends_early_has_served_all),
+		cmocka_unit_test(test_bootstrap_comm_id_serves_on_rank_0),
+		cmocka_unit_test(test_bootstrap_comm_id_waits_on_after_self_connect),
+		cmocka_unit_test(test_bootstrap_all_ranks_join),
+		cmocka_unit_test(test_bootstrap_ids_are_distinct),
+		cmocka_unit_test(test_bootstrap_different_nranks_is_einval_on_all),
+		cmocka_unit_test(test_bootstrap_rank_twice_is_eexist_on_all),
+		cmocka_unit_test(test_bootstrap_bad_arguments_are_einval),
+		cmocka_unit_test(test_bootstrap_second_use_is_eexist),
+		cmocka_unit_test(test_bootstrap_wrong_secret_is_refused_without_harm),
+		cmocka_unit_test(test_bootstrap_id_of_another_host_is_exdev),
+		cmocka_unit_test(test_bootstrap_other_host_or_version_fails_on_all),
+		cmocka_unit_test(test_bootstrap_replayed_hello_is_refused),
+		cmocka_unit_test(test_bootstrap_strangers_do_not_disturb),
+		cmocka_unit_test(test_bootstrap_many_silent_peers_only_delay),
+		cmocka_unit_test(test_bootstrap_slow_loris_is_dropped),
+		cmocka_unit_test(test_bootstrap_dead_rank_is_eownerdead_on_the_others),
+		cmocka_unit_test(test_bootstrap_cancel_returns_and_tells_the_others),
+		cmocka_unit_test(test_bootstrap_something_else_at_the_address_is_eproto),
+		cmocka_unit_test(test_bootstrap_interface_variable_chooses_the_address),
+	};
+
+	/* An IPv4 address, which the strangers of these tests can reach. */
+	setenv("NCCL_SOCKET_FAMILY", "AF_INET", 1);
+	setenv("SHUNT_SETUP_TIMEOUT", "10s", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/support/unit.h"
+#include <netinet/in.h>
+#include "base/log.h"
+#include "transport/net/netif.h"
+
+static void test_netif_match_follows_nccls_grammar(void **state)
+{
+	static const struct {
+		const char *spec, *name;
+		bool match;
+	} cases[] = {
+		{ NULL, "eth0", true },
+		{ "", "eth0", true },
+		{ "eth", "eth0", true },
+		{ "eth", "weth0", false },
+		{ "ens,eth", "eth0", true },
+		{ "ens,eth", "ib0", false },
+		{ "=eth", "eth0", false },
+		{ "=eth0", "eth0", true },
+		{ "=eth0", "eth01", false },
+		{ "=ib0,eth0", "eth0", true },
+		{ "^docker,lo", "lo", false },
+		{ "^docker,lo", "docker0", false },
+		{ "^docker,lo", "eth0", true },
+		{ "^=eth0", "eth0", false },
+		{ "^=eth0", "eth01", true },
+		{ "eth0:1234", "eth0", true },
+		{ ",", "eth0", false },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (shunt_netif_match(cases[i].spec, cases[i].name) != cases[i].match)
+			print_error("%s against %s\n", cases[i].spec, cases[i].name);
+		assert_int_equal(shunt_netif_match(cases[i].spec, cases[i].name), cases[i].match);
+	}
+}
+
+static void test_netif_select_takes_what_the_user_names(void **state)
+{
+	struct shunt_netaddr addr;
+
+	assert_int_equal(shunt_netif_select("=lo", "AF_INET", &addr), 0);
+	assert_string_equal(addr.ifname, "lo");
+	assert_int_equal(addr.ss.ss_family, AF_INET);
+	assert_int_equal(((struct sockaddr_in *)&addr.ss)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+	assert_int_equal(shunt_netif_select("=no_such_if", NULL, &addr), -EADDRNOTAVAIL);
+	assert_non_null(strstr(shunt_last_error(), "no_such_if"));
+	assert_non_null(strstr(shunt_last_error(), "lo"));
+	assert_int_equal(shunt_netif_select(NULL, NULL, &addr), 0);
+	/* Loopback only where there is nothing else. */
+	if (!strcmp(addr.ifname, "lo"))
+		assert_int_not_equal(shunt_netif_select("^lo,docker,veth,br-", NULL, &addr), 0);
+}
+
+static void test_netif_parse_reads_all_forms(void **state)
+{
+	static const struct {
+		const char *text, *shown; /* NULL: refused */
+	} cases[] = {
+		{ "127.0.0.1:4567", "127.0.0.1:4567" },
+		{ "[::1]:4567", "[::1]:4567" },
+		{ "lo:4567", "127.0.0.1:4567" },
+		{ "127.0.0.1", NULL },
+		{ "127.0.0.1:", NULL },
+		{ "127.0.0.1:0", NULL },
+		{ "127.0.0.1:65536", NULL },
+		{ "127.0.0.1:12x", NULL },
+		{ "::1:4567", NULL },
+		{ ":4567", NULL },
+		{ "[]:4567", NULL },
+		{ "[zz]:4567", NULL },
+		{ "", NULL },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct shunt_netaddr addr;
+		char text[128];
+		int err = shunt_netif_parse(cases[i].text, "AF_INET", &addr);
+
+		if ((err == 0) != (cases[i].shown != NULL))
+			print_error("%s gives %d\n", cases[i].text, err);
+		assert_int_equal(err, cases[i].shown ? 0 : -EINVAL);
+		if (err)
+			continue;
+		shunt_netaddr_show(&addr, text, sizeof(text));
+		assert_string_equal(text, cases[i].shown);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_netif_match_follows_nccls_grammar),
+		cmocka_unit_test(test_netif_select_takes_what_the_user_names),
+		cmocka_unit_test(test_netif_parse_reads_all_forms),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,663 @@
+/* SPDX-License-Identifier: MIT */
+#include "tests/support/unit.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include "base/random.h"
+#include "transport/rendezvous/rendezvous.h"
+
+#define NMEMBERS 40
+#define TIMEOUT_MS 10000
+
+/*
+ * One communicator of the tests. Sockets are bound before the ranks start, as init does: by the parent for threads, or
+ * each by its own process, with a barrier in shared memory.
+ */
+struct world {
+	struct shunt_id id;
+	int nranks, nmembers;
+	int member[UNIT_MAX_RANKS];
+	atomic_int bound; /* how many sockets are bound */
+	atomic_int finished;
+	atomic_int cancel[UNIT_MAX_RANKS];
+	int delay_ms[UNIT_MAX_RANKS]; /* before join */
+	int missing[UNIT_MAX_RANKS];
+	int says_rank[UNIT_MAX_RANKS], says_nranks[UNIT_MAX_RANKS];
+	int dies_in_join, dies_in_gather; /* a rank, or -1 */
+	int leaves;                       /* a rank that destroys its rendezvous instead of joining, or -1 */
+	unsigned drops_uid;               /* bits of the ranks that become another user before they join */
+	bool leaves_child;                /* who dies leaves a child behind, which lives until over */
+	atomic_int over;
+	int rounds;
+};
+
+static struct world *world_create(int nranks)
+{
+	struct world *w = mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(w != MAP_FAILED);
+	w->nranks = nranks;
+	w->nmembers = NMEMBERS;
+	shunt_random(&w->id, sizeof(w->id));
+	for (int r = 0; r < UNIT_MAX_RANKS; r++) {
+		w->member[r] = (r * 7 + 3) % NMEMBERS; /* the lowest member is not always rank 0's */
+		w->says_rank[r] = r;
+		w->says_nranks[r] = nranks;
+	}
+	w->dies_in_join = w->dies_in_gather = w->leaves = -1;
+	w->rounds = 3;
+	return w;
+}
+
+static void world_destroy(struct world *w)
+{
+	munmap(w, sizeof(*w));
+}
+
+static void barrier(atomic_int *count, int n)
+{
+	atomic_fetch_add(count, 1);
+	while (atomic_load(count) < n)
+		unit_sleep_ms(1);
+}
+
+static int gather_numbers(struct world *w, struct shunt_rendezvous *rdzv, int rank, int round)
+{
+	uint32_t all[UNIT_MAX_RANKS], mine = (uint32_t)(rank * 1000 + round);
+	int err = shunt_rendezvous_allgather(rdzv, &mine, sizeof(mine), all, -1, NULL, TIMEOUT_MS, &w->cancel[rank]);
+
+	for (int r = 0; !err && r < w->nranks; r++)
+		if (all[r] != (uint32_t)(r * 1000 + round))
+			err = -EBADMSG;
+	return err;
+}
+
+static int make_memfd(int number)
+{
+	int fd = memfd_create("part", MFD_CLOEXEC);
+
+	if (fd >= 0 && pwrite(fd, &number, sizeof(number), 0) != sizeof(number)) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* Every rank but those divisible by 3 gives a memfd that holds its number. */
+static int gather_memfds(struct world *w, struct shunt_rendezvous *rdzv, int rank)
+{
+	int fds[UNIT_MAX_RANKS], fd = rank % 3 ? make_memfd(rank) : -1;
+	uint8_t big[5000], *all = malloc(sizeof(big) * (size_t)w->nranks);
+	int err;
+
+	memset(big, rank + 1, sizeof(big));
+	err = shunt_rendezvous_allgather(rdzv, big, sizeof(big), all, fd, fds, TIMEOUT_MS, &w->cancel[rank]);
+	for (int r = 0; !err && r < w->nranks; r++) {
+		int number = -1;
+
+		if (all[(size_t)r * sizeof(big)] != r + 1 || all[(size_t)(r + 1) * sizeof(big) - 1] != r + 1)
+			err = -EBADMSG;
+		if (r == rank || r % 3 == 0) {
+			if (fds[r] != -1)
+				err = -EBADF;
+			continue;
+		}
+		if (pread(fds[r], &number, sizeof(number), 0) != sizeof(number) || number != r ||
+		    !(fcntl(fds[r], F_GETFD) & FD_CLOEXEC))
+			err = -EBADF;
+		close(fds[r]);
+	}
+	if (fd >= 0)
+		close(fd);
+	free(all);
+	return err;
+}
+
+static void kill_self(struct world *w)
+{
+	if (w->leaves_child && !fork()) { /* with copies of all sockets */
+		for (int ms = 0; ms < 20000 && !atomic_load(&w->over); ms += 10)
+			unit_sleep_ms(10);
+		_exit(0);
+	}
+	raise(SIGKILL);
+}
+
+static int rank_body(int rank, void *arg)
+{
+	struct world *w = arg;
+	struct shunt_rendezvous *rdzv;
+	int err = shunt_rendezvous_bind(&w->id, w->member[rank], &rdzv);
+
+	if (err) {
+		barrier(&w->bound, w->nranks);
+		return err;
+	}
+	barrier(&w->bound, w->nranks);
+	unit_sleep_ms(w->delay_ms[rank]);
+	if (w->drops_uid >> rank & 1 && setresuid(65534, 65534, 65534))
+		return -errno;
+	if (w->dies_in_join == rank)
+		kill_self(w);
+	if (w->leaves == rank) {
+		shunt_rendezvous_destroy(rdzv);
+		barrier(&w->finished, w->nranks);
+		return 0;
+	}
+	err = shunt_rendezvous_join(
+	    rdzv, w->nmembers, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank], &w->missing[rank]);
+	for (int round = 0; !err && round < w->rounds; round++) {
+		if (w->dies_in_gather == rank && round == 1)
+			kill_self(w);
+		err = gather_numbers(w, rdzv, rank, round);
+		if (!err)
+			err = gather_memfds(w, rdzv, rank);
+	}
+	/* Nobody leaves before all are done: a peer that looks later must find the same members. */
+	if (w->dies_in_join < 0 && w->dies_in_gather < 0)
+		barrier(&w->finished, w->nranks);
+	shunt_rendezvous_destroy(rdzv);
+	return err;
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 512; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void all_join(unit_run *run)
+{
+	for (int n = 1; n <= 8; n++) {
+		struct world *w = world_create(n);
+		int errs[UNIT_MAX_RANKS], before = open_fds();
+
+		w->delay_ms[n / 2] = 30;
+		run(n, rank_body, w, errs);
+		for (int r = 0; r < n; r++) {
+			assert_int_equal(errs[r], 0);
+			assert_int_equal(w->missing[r], -1);
+		}
+		assert_int_equal(open_fds(), before);
+		world_destroy(w);
+	}
+}
+
+static void test_rendezvous_threads_gather_numbers_and_memfds(void **state)
+{
+	all_join(unit_run_threads);
+}
+
+static void test_rendezvous_processes_gather_numbers_and_memfds(void **state)
+{
+	all_join(unit_run_processes);
+}
+
+static void test_rendezvous_missing_member_is_enoent_on_all(void **state)
+{
+	for (int processes = 0; processes < 2; processes++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+
+		/* A fourth rank, which has no socket; members are 3, 10, 17 and (missing) 0. */
+		for (int r = 0; r < 3; r++)
+			w->says_nranks[r] = 4;
+		w->delay_ms[1] = 100;
+		(processes ? unit_run_processes : unit_run_threads)(3, rank_body, w, errs);
+		for (int r = 0; r < 3; r++) {
+			assert_int_equal(errs[r], -ENOENT);
+			assert_int_equal(w->missing[r], 0);
+		}
+		world_destroy(w);
+	}
+}
+
+/* As programs do that begin as root. When each does so is its own matter. */
+static void test_rendezvous_members_that_become_another_user_are_the_same_members(void **state)
+{
+	static const struct {
+		unsigned drops_uid;
+		bool rdzv;
+	} cases[] = { { 7, true }, { 1, true },
+		{ 4, false } }; /* rank 0 is the root: it takes in who is what it was, or is, but nobody waits */
+
+	if (geteuid())
+		skip();
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+
+		w->drops_uid = cases[i].drops_uid;
+		unit_run_processes(3, rank_body, w, errs);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(!errs[r], cases[i].rdzv);
+		world_destroy(w);
+	}
+}
+
+static void test_rendezvous_many_members_are_probed_fast(void **state)
+{
+	struct world *w = world_create(4);
+	int errs[UNIT_MAX_RANKS];
+	int64_t start = unit_now_ms();
+
+	w->nmembers = 4096;
+	for (int r = 0; r < 4; r++)
+		w->member[r] = 4095 - r * 1000;
+	unit_run_threads(4, rank_body, w, errs);
+	for (int r = 0; r < 4; r++)
+		assert_int_equal(errs[r], 0);
+	assert_true(unit_now_ms() - start < 10000);
+	world_destroy(w);
+}
+
+static void test_rendezvous_more_members_than_ranks_is_einval(void **state)
+{
+	struct world *w = world_create(3);
+	int errs[UNIT_MAX_RANKS];
+
+	for (int r = 0; r < 3; r++) {
+		w->says_nranks[r] = 2;
+		w->says_rank[r] = r % 2;
+	}
+	unit_run_threads(3, rank_body, w, errs);
+	for (int r = 0; r < 3; r++)
+		assert_int_equal(errs[r], -EINVAL);
+	world_destroy(w);
+}
+
+static void test_rendezvous_colliding_ranks_fail_on_all(void **state)
+{
+	struct world *w = world_create(4);
+	int errs[UNIT_MAX_RANKS];
+
+	w->says_rank[2] = 1;
+	unit_run_threads(4, rank_body, w, errs);
+	for (int r = 0; r < 4; r++)
+		assert_true(errs[r] == -EINVAL || errs[r] == -EOWNERDEAD || errs[r] == -ENOENT);
+	assert_int_equal(errs[0], -EINVAL); /* the root, member 3 */
+	world_destroy(w);
+}
+
+static void test_rendezvous_member_bound_twice_is_eaddrinuse(void **state)
+{
+	struct shunt_id id = { { 1 } };
+	struct shunt_rendezvous *a, *b;
+
+	shunt_random(&id, sizeof(id));
+	assert_int_equal(shunt_rendezvous_bind(&id, 5, &a), 0);
+	assert_int_equal(shunt_rendezvous_bind(&id, 5, &b), -EADDRINUSE);
+	assert_int_equal(shunt_rendezvous_bind(&id, 6, &b), 0);
+	shunt_rendezvous_destroy(a);
+	assert_int_equal(shunt_rendezvous_bind(&id, 5, &a), 0);
+	shunt_rendezvous_destroy(a);
+	shunt_rendezvous_destroy(b);
+	shunt_rendezvous_destroy(NULL);
+}
+
+static void test_rendezvous_wrong_id_finds_nobody(void **state)
+{
+	struct shunt_id id, other;
+	struct shunt_rendezvous *a, *b;
+	int missing;
+
+	shunt_random(&id, sizeof(id));
+	other = id;
+	other.b[15] ^= 1;
+	assert_int_equal(shunt_rendezvous_bind(&id, 0, &a), 0);
+	assert_int_equal(shunt_rendezvous_bind(&other, 1, &b), 0);
+	assert_int_equal(shunt_rendezvous_join(b, 2, 1, 2, NULL, &missing), -ENOENT);
+	assert_int_equal(missing, 0);
+	shunt_rendezvous_destroy(a);
+	shunt_rendezvous_destroy(b);
+}
+
+/* The dead one's peers: whichever member it has (root or not), before it joins and between two rounds. */
+static void dead_peer_ends_join_and_gather(bool leaves_child)
+{
+	for (int dead = 0; dead < 4; dead++) {
+		for (int in_gather = 0; in_gather < 2; in_gather++) {
+			struct world *w = world_create(4);
+			int errs[UNIT_MAX_RANKS];
+			int64_t start = unit_now_ms();
+
+			if (in_gather)
+				w->dies_in_gather = dead;
+			else
+				w->dies_in_join = dead;
+			w->leaves_child = leaves_child;
+			w->delay_ms[dead] = in_gather ? 0 : 200;
+			unit_run_processes(4, rank_body, w, errs);
+			atomic_store(&w->over, 1);
+			for (int r = 0; r < 4; r++)
+				assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
+			assert_true(unit_now_ms() - start < 5000);
+			world_destroy(w);
+		}
+	}
+}
+
+static void test_rendezvous_dead_peer_ends_join_and_gather(void **state)
+{
+	dead_peer_ends_join_and_gather(false);
+}
+
+/* Its sockets stay open then. */
+static void test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather(void **state)
+{
+	dead_peer_ends_join_and_gather(true);
+}
+
+/* All see its socket, and nobody answers there. */
+static void test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives(void **state)
+{
+	for (int dead = 0; dead < 3; dead++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+		int64_t start = unit_now_ms();
+
+		w->dies_in_join = dead;
+		w->leaves_child = true;
+		for (int r = 0; r < 3; r++)
+			w->delay_ms[r] = r == dead ? 0 : 300;
+		unit_run_processes(3, rank_body, w, errs);
+		atomic_store(&w->over, 1);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(errs[r], r == dead ? -1000 - SIGKILL : -EOWNERDEAD);
+		assert_true(unit_now_ms() - start < 5000);
+		world_destroy(w);
+	}
+}
+
+static void test_rendezvous_member_that_leaves_ends_join(void **state)
+{
+	for (int leaver = 0; leaver < 3; leaver++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+
+		w->leaves = leaver;
+		w->delay_ms[leaver] = 200;
+		unit_run_threads(3, rank_body, w, errs);
+		for (int r = 0; r < 3; r++)
+			assert_int_equal(errs[r], r == leaver ? 0 : -EOWNERDEAD);
+		world_destroy(w);
+	}
+}
+
+/* A late rank that finds a member dead must not leave those waiting who counted it as alive. */
+static void test_rendezvous_late_rank_tells_those_who_wait(void **state)
+{
+	struct world *w = world_create(3);
+	int errs[UNIT_MAX_RANKS];
+
+	w->dies_in_join = 2;
+	w->delay_ms[2] = 150;
+	w->delay_ms[0] = 400; /* member 3: the root */
+	unit_run_processes(3, rank_body, w, errs);
+	assert_int_equal(errs[0], -ENOENT);
+	assert_int_equal(w->missing[0], 0); /* the lowest that is not there: member 0 was never used */
+	assert_int_equal(errs[1], -EOWNERDEAD);
+	world_destroy(w);
+}
+
+static void *cancel_later(void *arg)
+{
+	unit_sleep_ms(200);
+	atomic_store((atomic_int *)arg, 1);
+	return NULL;
+}
+
+static void test_rendezvous_cancel_ends_join_for_all(void **state)
+{
+	for (int canceled = 0; canceled < 2; canceled++) {
+		struct world *w = world_create(3);
+		int errs[UNIT_MAX_RANKS];
+		int64_t start = unit_now_ms();
+		pthread_t thread;
+
+		w->delay_ms[2] = 500; /* meanwhile the others wait: rank 0 is the root */
+		assert_int_equal(pthread_create(&thread, NULL, cancel_later, &w->cancel[canceled]), 0);
+		unit_run_threads(3, rank_body, w, errs);
+		pthread_join(thread, NULL);
+		for (int r = 0; r < 2; r++)
+			assert_int_equal(errs[r], r == canceled ? -ECANCELED : -EOWNERDEAD);
+		assert_int_equal(errs[2], -ENOENT);
+		assert_true(unit_now_ms() - start < 3000);
+		world_destroy(w);
+	}
+}
+
+struct pair {
+	struct shunt_rendezvous *rdzv[2];
+	atomic_int cancel;
+	int timeout_ms, errs[2];
+	size_t bytes[2];
+	bool uses_fds[2], absent[2];
+};
+
+static int join_pair(int rank, void *arg)
+{
+	return shunt_rendezvous_join(((struct pair *)arg)->rdzv[rank], 2, rank, 2, NULL, NULL);
+}
+
+static int gather_pair(int rank, void *arg)
+{
+	struct pair *p = arg;
+	int fds[2], err;
+	void *all;
+
+	if (p->absent[rank])
+		return 0;
+	all = calloc(2, p->bytes[rank] + 1);
+	err = shunt_rendezvous_allgather(
+	    p->rdzv[rank], all, p->bytes[rank], all, -1, p->uses_fds[rank] ? fds : NULL, p->timeout_ms, &p->cancel);
+	free(all);
+	return err;
+}
+
+static void pair_init(struct pair *p)
+{
+	struct shunt_id id;
+	int errs[2];
+
+	*p = (struct pair){ .timeout_ms = TIMEOUT_MS };
+	shunt_random(&id, sizeof(id));
+	for (int r = 0; r < 2; r++)
+		assert_int_equal(shunt_rendezvous_bind(&id, r, &p->rdzv[r]), 0);
+	unit_run_threads(2, join_pair, p, errs);
+	assert_int_equal(errs[0], 0);
+	assert_int_equal(errs[1], 0);
+}
+
+static void pair_finish(struct pair *p)
+{
+	shunt_rendezvous_destroy(p->rdzv[0]);
+	shunt_rendezvous_destroy(p->rdzv[1]);
+}
+
+static void test_rendezvous_gather_that_differs_is_einval_on_all(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		struct pair p;
+		int errs[2];
+
+		pair_init(&p);
+		p.bytes[0] = 1000;
+		p.bytes[1] = i ? 1000 : 1001;
+		p.uses_fds[0] = i;
+		unit_run_threads(2, gather_pair, &p, errs);
+		assert_int_equal(errs[0], -EINVAL);
+		assert_int_equal(errs[1], -EINVAL);
+		/* Sticky. */
+		assert_int_equal(gather_pair(0, &p), -EINVAL);
+		pair_finish(&p);
+	}
+}
+
+static void test_rendezvous_gather_without_memory_ends_on_all(void **state)
+{
+	for (int lacking = 0; lacking < 2; lacking++) {
+		struct pair p;
+		int errs[2];
+
+		pair_init(&p);
+		p.bytes[1 - lacking] = 1000;
+		p.uses_fds[1 - lacking] = true;
+		unit_run_threads(2, gather_pair, &p, errs);
+		assert_int_equal(errs[0], -ENOMEM);
+		assert_int_equal(errs[1], -ENOMEM);
+		pair_finish(&p);
+	}
+}
+
+static void test_rendezvous_gather_of_megabytes_and_of_nothing(void **state)
+{
+	struct pair p;
+	int errs[2];
+
+	pair_init(&p);
+	p.bytes[0] = p.bytes[1] = 8 << 20;
+	unit_run_threads(2, gather_pair, &p, errs);
+	assert_int_equal(errs[0] | errs[1], 0);
+	p.bytes[0] = p.bytes[1] = 0;
+	p.uses_fds[0] = p.uses_fds[1] = true;
+	unit_run_threads(2, gather_pair, &p, errs);
+	assert_int_equal(errs[0] | errs[1], 0);
+	p.bytes[0] = p.bytes[1] = SHUNT_RENDEZVOUS_MAX_BYTES / 2 + 1;
+	unit_run_threads(2, gather_pair, &p, errs);
+	assert_int_equal(errs[0], -EINVAL);
+	assert_int_equal(errs[1], -EINVAL);
+	pair_finish(&p);
+}
+
+static void test_rendezvous_gather_times_out_or_is_cancelled(void **state)
+{
+	for (int absent = 0; absent < 2; absent++) {
+		for (int cancel = 0; cancel < 2; cancel++) {
+			int64_t start = unit_now_ms();
+			pthread_t thread;
+			struct pair p;
+			int errs[2];
+
+			pair_init(&p);
+			p.absent[absent] = true;
+			p.timeout_ms = cancel ? 0 : 200;
+			p.bytes[0] = p.bytes[1] = 4;
+			if (cancel)
+				assert_int_equal(pthread_create(&thread, NULL, cancel_later, &p.cancel), 0);
+			unit_run_threads(2, gather_pair, &p, errs);
+			if (cancel)
+				pthread_join(thread, NULL);
+			assert_int_equal(errs[!absent], cancel ? -ECANCELED : -ETIMEDOUT);
+			assert_true(unit_now_ms() - start < 3000);
+			/* The other comes late and learns it at once. */
+			p.absent[absent] = false;
+			p.timeout_ms = 5000;
+			atomic_store(&p.cancel, 0);
+			start = unit_now_ms();
+			assert_int_equal(gather_pair(absent, &p), absent == 0 || cancel ? -EOWNERDEAD : -ETIMEDOUT);
+			assert_true(unit_now_ms() - start < 2000);
+			pair_finish(&p);
+		}
+	}
+}
+
+/*
+ * Somebody of our own user who does not know the id: finds the sockets by looking, connects, and sends rubbish or
+ * nothing.
+ */
+static int connect_to_all(int *fds, int cap)
+{
+	FILE *f = fopen("/proc/net/unix", "r");
+	char line[512];
+	int n = 0;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		struct sockaddr_un addr = { .sun_family = AF_UNIX };
+		char *name = strstr(line, "@shunt-");
+		size_t len;
+
+		if (!name || n == cap)
+			continue;
+		len = strcspn(name, "\n");
+		memcpy(addr.sun_path + 1, name + 1, len - 1);
+		fds[n] = socket(AF_UNIX, SOCK_STREAM, 0);
+		if (connect(
+		        fds[n], (struct sockaddr *)&addr, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)))
+			close(fds[n]);
+		else
+			n++;
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+static void test_rendezvous_strangers_do_not_disturb(void **state)
+{
+	struct shunt_id id;
+	struct pair p = { 0 };
+	int fds[64], n, errs[2];
+	char rubbish[4096];
+
+	shunt_random(&id, sizeof(id));
+	shunt_random(rubbish, sizeof(rubbish));
+	for (int r = 0; r < 2; r++)
+		assert_int_equal(shunt_rendezvous_bind(&id, r, &p.rdzv[r]), 0);
+	n = connect_to_all(fds, 8);
+	assert_true(n >= 2);
+	for (int i = 0; i < n; i++)
+		if (i % 3 != 2)
+			(void)!send(fds[i], rubbish, i % 3 ? 20 : sizeof(rubbish), MSG_NOSIGNAL | MSG_DONTWAIT);
+	/* And many that come and go. */
+	for (int i = 0; i < 20; i++) {
+		int more[8], k = connect_to_all(more, 8);
+
+		while (k)
+			close(more[--k]);
+	}
+	unit_run_threads(2, join_pair, &p, errs);
+	assert_int_equal(errs[0], 0);
+	assert_int_equal(errs[1], 0);
+	p.bytes[0] = p.bytes[1] = 4;
+	p.timeout_ms = TIMEOUT_MS;
+	unit_run_threads(2, gather_pair, &p, errs);
+	assert_int_equal(errs[0] | errs[1], 0);
+	while (n)
+		close(fds[--n]);
+	pair_finish(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rendezvous_threads_gather_numbers_and_memfds),
+		cmocka_unit_test(test_rendezvous_processes_gather_numbers_and_memfds),
+		cmocka_unit_test(test_rendezvous_missing_member_is_enoent_on_all),
+		cmocka_unit_test(test_rendezvous_members_that_become_another_user_are_the_same_members),
+		cmocka_unit_test(test_rendezvous_many_members_are_probed_fast),
+		cmocka_unit_test(test_rendezvous_more_members_than_ranks_is_einval),
+		cmocka_unit_test(test_rendezvous_colliding_ranks_fail_on_all),
+		cmocka_unit_test(test_rendezvous_member_bound_twice_is_eaddrinuse),
+		cmocka_unit_test(test_rendezvous_wrong_id_finds_nobody),
+		cmocka_unit_test(test_rendezvous_dead_peer_ends_join_and_gather),
+		cmocka_unit_test(test_rendezvous_dead_peer_whose_child_lives_ends_join_and_gather),
+		cmocka_unit_test(test_rendezvous_peer_that_is_long_dead_ends_join_though_its_child_lives),
+		cmocka_unit_test(test_rendezvous_member_that_leaves_ends_join),
+		cmocka_unit_test(test_rendezvous_late_rank_tells_those_who_wait),
+		cmocka_unit_test(test_rendezvous_cancel_ends_join_for_all),
+		cmocka_unit_test(test_rendezvous_gather_that_differs_is_einval_on_all),
+		cmocka_unit_test(test_rendezvous_gather_without_memory_ends_on_all),
+		cmocka_unit_test(test_rendezvous_gather_of_megabytes_and_of_nothing),
+		cmocka_unit_test(test_rendezvous_gather_times_out_or_is_cancelled),
+		cmocka_unit_test(test_rendezvous_strangers_do_not_disturb),
+	};
+
+	setenv("SHUNT_SETUP_TIMEOUT", "5s", 1);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

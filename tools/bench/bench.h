@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TOOLS_BENCH_BENCH_H
+#define SHUNT_TOOLS_BENCH_BENCH_H
+/*
+ * shunt bench: measures libraries that speak NCCL's ABI against each other in one run.
+ *
+ * One parent process (bench.c) reads the options, finds out how many ranks there are and starts the workers,
+ * either all of them or, under torchrun, mpirun or srun, the one that this launch stands for. It touches no device and
+ * no NCCL; it only watches, so that nothing a library does can keep the run from ending. A worker (bench_worker.c) runs
+ * one rank, or with
+ * --threads all ranks, one thread each. Ranks meet through a ranks (bench_ranks.c).
+ */
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "tools/common/tool.h"
+#include "base/coll.h"
+#include "shim/nccl/abi.h"
+
+enum {
+	BENCH_MAX_RANKS = 64,
+	BENCH_MAX_LIBS = 4,
+	BENCH_MAX_ROUNDS = 500,
+	BENCH_SHM_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_ranks_allgather */
+};
+
+/* The four ways to make a call; index = mode * 2 + place. */
+enum bench_mode { BENCH_EAGER, BENCH_GRAPH, BENCH_NMODES };
+enum bench_place { BENCH_OUT, BENCH_IN, BENCH_NPLACES };
+enum { BENCH_NWAYS = BENCH_NMODES * BENCH_NPLACES };
+extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_names[BENCH_NPLACES];
+
+/* ---- one library that speaks NCCL's ABI (bench_nccl.c) ---- */
+
+/* Without these a library does not speak NCCL's ABI; the others stay NULL where it lacks them. */
+#define BENCH_NCCL_FUNCS(X) \
+	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
+/* clang-format off */
+#define BENCH_NCCL_OPTIONAL(X) \
+	X(AllGather) X(ReduceScatter) X(Broadcast) X(Bcast) X(Reduce) X(AlltoAll) X(Gather) X(Scatter) \
+	X(Send) X(Recv) X(AllReduceConfig) X(AllGatherConfig) X(ReduceScatterConfig) X(BroadcastConfig) \
+	X(ReduceConfig) X(AlltoAllConfig) X(GatherConfig) X(ScatterConfig) X(GroupStart) X(GroupEnd) \
+	X(GroupSimulateEnd) X(RedOpCreatePreMulSum) X(RedOpDestroy) X(CommInitAll) X(CommInitRankConfig) \
+	X(CommSplit) X(CommShrink) X(CommFinalize) X(CommAbort) X(CommCount) X(CommUserRank) X(CommCuDevice) \
+	X(CommGetAsyncError) X(MemAlloc) X(MemFree) X(CommWindowRegister) X(CommWindowDeregister)
+/* clang-format on */
+
+/*
+ * What a library is called with: plain device memory, or its ncclMemAlloc's, or that and registered as symmetric
+ * windows.
+ */
+enum bench_memory { BENCH_PLAIN, BENCH_ALLOCATED, BENCH_REGISTERED, BENCH_NMEMORIES };
+extern const char *const bench_memory_names[BENCH_NMEMORIES];
+
+struct bench_nccl {
+	void *handle;
+	char label[32]; /* "shunt", "nccl", or the file's name; ":reg" behind it if registered buffers are wanted */
+	enum bench_memory buffers; /* what is wanted, then what it is */
+	char path[PATH_MAX];
+	int version; /* ncclGetVersion's */
+#define X(name) __typeof__(nccl##name) *name;
+	BENCH_NCCL_FUNCS(X)
+	BENCH_NCCL_OPTIONAL(X)
+#undef X
+	/* Shunt only, else NULL. */
+	__typeof__(shunt_path_of) *path_of;
+	__typeof__(shunt_counters) *counters;
+};
+/*
+ * spec: "shunt", "nccl" (the real one that shunt finds), "forwarded" (another instance of shunt, which hands every call
+ * on) or a path. 0 or -errno after a message.
+ */
+int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
+/* spec without ":reg" at its end; *registered_p: was it there? */
+void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
+/* 0, or -EIO after a message that names library, call and cause. */
+int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
+
+/* ---- collectives (bench_coll.c): one row each ---- */
+
+/*
+ * The shape of a collective says everything about sizes, places and results; shunt conform reads the same rows.
+ * A side of `count` elements is one block; a side with `many` has one block for each rank.
+ */
+struct bench_args {
+	const void *send;
+	void *recv;
+	size_t count;
+	ncclDataType_t dtype;
+	ncclRedOp_t redop;
+	int root; /* or the peer */
+	int rank, nranks;
+	ncclComm_t comm;
+	void *stream;
+	const ncclCollConfig_t *config; /* of configured() alone; may be NULL there too */
+};
+
+struct bench_coll {
+	const char *name;     /* "all_reduce", as nccl-tests calls it */
+	const char *op;       /* shunt_path_of's name */
+	const char *needs[4]; /* functions, without "nccl" */
+	ncclResult_t (*call)(const struct bench_nccl *nccl, const struct bench_args *a);
+	/* ncclXConfig and its name without "nccl"; NULL: there is none */
+	ncclResult_t (*configured)(const struct bench_nccl *nccl, const struct bench_args *a);
+	const char *configured_name;
+	bool reduces; /* takes --op */
+	bool rooted;
+	bool send_many, recv_many;
+	bool uneven; /* with both of these: the blocks have 1, 2 ... n times `count` elements, see bench_coll_weight */
+	bool send_root, recv_root; /* only the root has this side */
+	bool in_place;             /* NCCL defines it */
+	bool conform_only;         /* conform uses the row, but it cannot be measured by itself */
+};
+enum bench_coll_id {
+	BENCH_COLL_ALL_REDUCE,
+	BENCH_COLL_ALL_GATHER,
+	BENCH_COLL_REDUCE_SCATTER,
+	BENCH_COLL_BROADCAST,
+	BENCH_COLL_REDUCE,
+	BENCH_COLL_ALLTOALL,
+	BENCH_COLL_ALLTOALLV,
+	BENCH_COLL_GATHER,
+	BENCH_COLL_SCATTER,
+	BENCH_COLL_SENDRECV,
+	BENCH_COLL_BCAST,
+	BENCH_COLL_SEND,
+	BENCH_COLL_RECV,
+	BENCH_NCOLLS
+};
+extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NULL name */
+
+/* NULL: there is none of this name. */
+const struct bench_coll *bench_coll_find(const char *name);
+/* The first function of the collective that the library lacks, or NULL. */
+const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
+/* How many times `count` elements a side has: 1, or with many one for each rank, or their weights. */
+uint64_t bench_coll_blocks(const struct bench_coll *coll, bool many, int nranks);
+/*
+ * Uneven: rank from's block for rank to is that many counts. 1 for itself, n for the rank before it; rows and columns
+ * sum up alike.
+ */
+uint64_t bench_coll_weight(int from, int to, int nranks);
+/* busbw = algbw x this, as in nccl-tests. */
+double bench_coll_bus_factor(const struct bench_coll *coll, int nranks);
+/*
+ * Elements per call for a size in bytes of the larger side, as in nccl-tests: blocks are multiples of 16 bytes. May be
+ * 0.
+ */
+uint64_t bench_coll_count(const struct bench_coll *coll, uint64_t bytes, size_t element, int nranks);
+/* Where the in-place input (send) or result (recv) begins in the larger side's buffer, in elements. */
+uint64_t bench_coll_send_offset(const struct bench_coll *coll, uint64_t count, int rank);
+uint64_t bench_coll_recv_offset(const struct bench_coll *coll, uint64_t count, int rank);
+bool bench_coll_has_send(const struct bench_coll *coll, int rank, int root);
+bool bench_coll_has_recv(const struct bench_coll *coll, int rank, int root);
+/*
+ * Block `block` of rank's result is block *from_block_p of the input of rank *from_p, or if that is -1 of all ranks'
+ * inputs reduced.
+ */
+void bench_coll_source(
+    const struct bench_coll *coll, int rank, int nranks, int root, int block, int *from_p, int *from_block_p);
+
+/*
+ * The same in elements, for uneven blocks too: count elements at `at` of the result are those at from_at of rank from's
+ * input.
+ */
+struct bench_block {
+	int from; /* -1: of all ranks' inputs, reduced */
+	uint64_t count, at, from_at;
+};
+struct bench_block bench_coll_block(
+    const struct bench_coll *coll, int rank, int nranks, int root, int block, uint64_t count);
+
+/* ---- options (bench_opts.c) ---- */
+
+struct bench_opts {
+	const struct bench_coll *coll;
+	int nranks; /* 0: all devices */
+	bool threads;
+	bool single_thread;   /* conform: with threads, but one thread drives all of them */
+	uint64_t first, last; /* bytes */
+	unsigned factor;
+	unsigned dtypes, redops; /* bit sets of enum shunt_dtype, enum shunt_redop */
+	bool modes[BENCH_NMODES], places[BENCH_NPLACES];
+	int warmup, iters, rounds; /* -1: by device */
+	unsigned buffers;          /* at least group */
+	unsigned group;            /* calls in one group */
+	uint64_t rotate;           /* bytes that the buffers in turn fill; 0: as many pairs as buffers says */
+	unsigned skew_us;          /* every rank waits a random time up to this before each call */
+	bool host;                 /* measure the calls themselves, not what they start */
+	bool registered;           /* every library with registered buffers, not only those named LIB:reg */
+	bool gemm;                 /* and with a matrix multiplication beside it */
+	bool init;                 /* measure how communicators come into being, and no collective */
+	unsigned comms;            /* init: how many more by ncclCommSplit */
+	int root;
+	bool check, stats;
+	unsigned timeout_s;
+	uint64_t seed;
+	const char *json, *rendezvous, *device;
+	const char *libs[BENCH_MAX_LIBS];
+	int nlibs;
+	int worker_fd, worker_index; /* --worker FD:INDEX, given by the parent; -1 in the parent */
+};
+extern const char bench_help[];
+/* 0, or -1: end with *status_p. */
+int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
+/*
+ * How ranks are started: options that all tools have which start some. 0; -EINVAL, -ERANGE: arg is not a value of it,
+ * or opt is none of these.
+ */
+enum { BENCH_OPT_THREADS = 512, BENCH_OPT_DEVICE, BENCH_OPT_TIMEOUT, BENCH_OPT_RENDEZVOUS, BENCH_OPT_WORKER };
+int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
+/* Their rows for getopt_long(). */
+#define BENCH_OPTS_START \
+	{ "threads", no_argument, NULL, BENCH_OPT_THREADS }, { "device", required_argument, NULL, BENCH_OPT_DEVICE }, \
+	    { "timeout", required_argument, NULL, BENCH_OPT_TIMEOUT }, \
+	    { "rendezvous", required_argument, NULL, BENCH_OPT_RENDEZVOUS }, \
+	{ \
+		"worker", required_argument, NULL, BENCH_OPT_WORKER \
+	}
+
+/* ---- memory that the parent and its workers share ---- */
+
+/* What a rank does now, for the one who watches. */
+enum bench_stage {
+	BENCH_START,
+	BENCH_RENDEZVOUS,
+	BENCH_INIT,
+	BENCH_CHECK,
+	BENCH_WARMUP,
+	BENCH_CAPTURE,
+	BENCH_TIME,
+	BENCH_WAIT,
+	BENCH_ALLGATHER,
+	BENCH_DESTROY,
+	BENCH_DONE,
+	BENCH_NSTAGES
+};
+
+struct bench_progress {
+	alignas(64) atomic_uint heartbeats; /* changes with every step */
+	atomic_int stage, lib, way;         /* lib, way: -1 if none */
+	atomic_ullong bytes;                /* 0: before the first size */
+	char what[512]; /* conform, torture: the case or move, and what went wrong in it; read only to be printed */
+};
+void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int lib, int way);
+
+/* Ranks of one host meet here. Zero-filled memory is a valid start. */
+struct bench_shm {
+	atomic_int failed; /* a rank gave up: nobody waits any more */
+	alignas(64) atomic_uint arrived;
+	alignas(64) atomic_uint generation;
+	uint8_t slot[BENCH_MAX_RANKS][BENCH_SHM_SLOT_BYTES];
+};
+
+/* How this process was launched; written by the parent before the workers start. */
+struct bench_launch {
+	int nranks;
+	int external;         /* ranks come from torchrun, mpirun or srun: one rank per parent */
+	int rank, local_rank; /* external only */
+	char host[256];       /* external: where rank 0 listens, or "" and file is set */
+	unsigned port;
+	char file[PATH_MAX]; /* external: a file in which rank 0 says where it listens */
+	char kind[8];        /* "cuda" or "sim" */
+	int ndevices;
+};
+
+struct bench_shared {
+	struct bench_launch launch;
+	struct bench_progress progress[BENCH_MAX_RANKS];
+	struct bench_shm shm; /* of the self-launched ranks, and of an external rank 0's host */
+};
+
+/*
+ * Fills nranks, external, rank, local_rank, host, port, file from the launcher's variables. 0 or -errno after a
+ * message.
+ */
+int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
+
+/* Starts the workers and watches them; argv[0] is the subcommand, which gets --worker. Exit status. */
+int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
+
+/* ---- the ranks of one worker (bench_rank_slot.c) ---- */
+
+struct bench_rank_slot {
+	struct bench_shared *shared;
+	int rank, device;
+	struct bench_progress *progress;
+};
+/* Worker: runs each local rank on a thread of its own. Exit status: 0 if every run returned 0. */
+int bench_rank_slots_run(
+    const struct bench_opts *o, int (*run)(const void *arg, const struct bench_rank_slot *rank_slot), const void *arg);
+
+/* ---- ranks (bench_ranks.c) ---- */
+
+struct bench_ranks;
+/*
+ * Every rank calls it. own: the shm in shared memory of this process's parent, fd: its descriptor. 0 or -errno after a
+ * message.
+ */
+int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p);
+/* All functions: 0, or -ECANCELED when another rank failed or left (silent), or -errno after a message. */
+int bench_ranks_barrier(struct bench_ranks *ranks);
+/* Every rank gives bytes <= BENCH_SHM_SLOT_BYTES and gets nranks x bytes. */
+int bench_ranks_allgather(struct bench_ranks *ranks, const void *mine, size_t bytes, void *all);
+/*
+ * For ranks: say what went wrong in a round of the ranks (unless it was cancelled), or in a call of a device; err as it
+ * was.
+ */
+int bench_ranks_error(int rank, int err);
+int bench_device_error(int rank, int device, const char *what, int err);
+double bench_now_us(void); /* monotonic */
+/* Tells the others that we give up. ranks: NULL before it was joined; own: as there. */
+void bench_ranks_abort(struct bench_ranks *ranks, struct bench_shared *own);
+void bench_ranks_leave(struct bench_ranks *ranks); /* NULL allowed */
+
+/* ---- data (bench_data.c) ---- */
+
+/* Integer-valued inputs whose result every correct library gets exactly, or inputs spread over the reals. */
+enum bench_class { BENCH_EXACT, BENCH_REAL, BENCH_NCLASSES };
+
+struct bench_data;
+/* Inputs of all ranks follow from seed. NULL: out of memory. */
+struct bench_data *bench_data_create(
+    enum shunt_dtype dtype, enum shunt_redop redop, enum bench_class class, int nranks, uint64_t seed);
+void bench_data_destroy(struct bench_data *data);
+/* SHUNT_PREMUL: a rank's factor, in the type. */
+void bench_data_scalar(const struct bench_data *data, int rank, void *scalar);
+/* Elements first ... first + count - 1 of a rank's input. */
+void bench_data_input(const struct bench_data *data, int rank, size_t first, size_t count, void *out);
+/* The same for elements that come unchanged from one rank's input. */
+size_t bench_data_check_copy(const struct bench_data *data, int rank, size_t first, size_t count, const void *result,
+    char *text, size_t text_bytes);
+/*
+ * How many of these elements of an all-reduce's result are wrong; the first wrong one is described in text unless it is
+ * NULL.
+ */
+size_t bench_data_check(
+    const struct bench_data *data, size_t first, size_t count, const void *result, char *text, size_t text_bytes);
+/* Are there two classes of inputs for this type? (Integers have the exact one alone.) */
+bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
+
+/* ---- results (bench_report.c) ---- */
+
+/* One library's line of one size, type, operator and way, after all ranks were heard. */
+struct bench_cell {
+	double us, p99_us, algbw, busbw; /* algbw and busbw in GB/s from the median */
+	double cpu_us;                   /* host: median of the thread's CPU time */
+	double gemm_us;                  /* gemm: as us, with multiplications beside the calls */
+	double gemm_alone, gemm_with;    /* gemm: TFLOP/s of these alone, and beside the calls, on the slowest rank */
+	const char *path;                /* or "-" */
+	uint64_t wrong;                  /* over all ranks; meaningful with check */
+	double rounds_us[BENCH_MAX_ROUNDS]; /* slowest rank of each round */
+	double rounds_cpu_us[BENCH_MAX_ROUNDS];
+};
+
+struct bench_row {
+	uint64_t bytes, count;
+	int dtype, redop, way;
+	struct bench_cell cell[BENCH_MAX_LIBS];
+};
+
+/* Of n <= BENCH_MAX_ROUNDS values, which stay as they are. p99_p: may be NULL. */
+double bench_median(const double *values, int n, double *p99_p);
+/* Geometric means of a library's time over the first one's (bench_means.c). Zero-filled is a valid start. */
+enum { BENCH_BEST = BENCH_MAX_LIBS }; /* as a library: at each size the fastest of all but the first one */
+struct bench_means {
+	unsigned n[BENCH_NWAYS];
+	double log_sum[BENCH_NWAYS][BENCH_MAX_LIBS + 1];
+};
+void bench_means_add(struct bench_means *m, int way, const double *us, int nlibs);
+/* way: -1 for all together. 0: nothing was added. */
+double bench_means_get(const struct bench_means *m, int lib, int way);
+
+struct bench_report;
+struct bench_report *bench_report_create(const struct bench_opts *o, const struct bench_launch *l,
+    const struct bench_nccl *libs, const char *device_name, const char *version);
+void bench_report_row(struct bench_report *r, const struct bench_row *row);
+/* --init: the steps of a round. */
+enum bench_init_what { BENCH_INIT_COMM, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH_INIT_SPLIT_CALL, BENCH_INIT_NSTEPS };
+struct bench_init_step {
+	double us, bytes; /* 0: not done */
+};
+/* Of a library's step, each round. */
+void bench_report_init(
+    struct bench_report *r, int lib, enum bench_init_what what, const double *us, const double *bytes);
+/* Rows of shunt_counters summed over ranks by the caller. */
+void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n);
+/* Last lines and the JSON file. Exit status. */
+int bench_report_finish(struct bench_report *r);
+void bench_report_destroy(struct bench_report *r); /* NULL allowed */
+/* shunt bench report (bench_html.c): FILE.json... to one HTML file. Exit status. */
+int bench_html_main(int argc, char **argv);
+
+/* Worker: all local ranks. Exit status. */
+int bench_worker(const struct bench_opts *o);
+#endif

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Is what a library gives right? Fresh data of all classes, compared with a reference, and what lies around the result.
+ */
+#include <errno.h>
+#include <string.h>
+#include "tools/bench/rank.h"
+
+enum { POISON = 0xa5 };
+
+static uint64_t send_count(const struct bench_rank *r, const struct bench_task *t)
+{
+	return t->count * bench_coll_blocks(r->o->coll, r->o->coll->send_many, r->shared->launch.nranks);
+}
+
+static uint64_t recv_count(const struct bench_rank *r, const struct bench_task *t)
+{
+	return t->count * bench_coll_blocks(r->o->coll, r->o->coll->recv_many, r->shared->launch.nranks);
+}
+static int input_upload(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, char *dst)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / size;
+	uint64_t count = send_count(r, t);
+	int err = 0;
+
+	for (uint64_t first = 0; !err && first < count; first += per_block) {
+		size_t n = count - first < per_block ? count - first : per_block;
+
+		bench_data_input(data, r->rank, first, n, r->block);
+		err = bench_rank_check(r, "copy", r->lib.memcpy(dst + first * size, r->block, n * size));
+	}
+	return err;
+}
+
+/*
+ * One block of the collective's result, which begins at src. text: filled with the first wrong element unless it is so
+ * already.
+ */
+static int block_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int block,
+    const char *src, uint64_t *wrong_p, char *text, size_t text_bytes)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / size;
+	struct bench_block b =
+	    bench_coll_block(r->o->coll, r->rank, r->shared->launch.nranks, r->o->root, block, t->count);
+	int err;
+
+	for (uint64_t first = 0; first < b.count; first += per_block) {
+		size_t n = b.count - first < per_block ? b.count - first : per_block;
+		uint64_t at = b.from_at + first;
+
+		err = bench_rank_check(r, "copy", r->lib.memcpy(r->block, src + (b.at + first) * size, n * size));
+		if (err)
+			return err;
+		*wrong_p += b.from < 0 ?
+		    bench_data_check(data, at, n, r->block, *text ? NULL : text, text_bytes) :
+		    bench_data_check_copy(data, b.from, at, n, r->block, *text ? NULL : text, text_bytes);
+		atomic_fetch_add(&r->progress->heartbeats, 1);
+	}
+	return 0;
+}
+
+static int result_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
+    int way, unsigned set, uint64_t *wrong_p)
+{
+	const char *src = bench_recv_at(r, t, lib, way % BENCH_NPLACES, set);
+	int blocks = r->o->coll->recv_many ? r->shared->launch.nranks : 1, err = 0;
+	uint64_t wrong = 0;
+	char text[768] = "";
+
+	if (!bench_coll_has_recv(r->o->coll, r->rank, r->o->root))
+		return 0;
+	for (int block = 0; !err && block < blocks; block++)
+		err = block_check(r, data, t, block, src, &wrong, text, sizeof(text));
+	if (wrong)
+		tool_error("rank %d: %s, %s %s, %s %s-place, %llu bytes: %llu wrong; %s", r->rank, r->nccl[lib].label,
+		    shunt_dtype_name(t->dtype), shunt_redop_name(t->redop), bench_mode_names[way / BENCH_NPLACES],
+		    way % BENCH_NPLACES == BENCH_IN ? "in" : "out-of", (unsigned long long)t->bytes,
+		    (unsigned long long)wrong, text);
+	*wrong_p += wrong;
+	return err;
+}
+
+/* The bytes behind the result and, out of place, the input and a result that is not ours must be as they were. */
+static int guards_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
+    int way, unsigned set, uint64_t *wrong_p)
+{
+	size_t size = shunt_dtype_bytes[t->dtype], per_block = BENCH_BLOCK_BYTES / 2 / size;
+	char *now = r->block, *before = r->block + BENCH_BLOCK_BYTES / 2;
+	bool in_place = way % BENCH_NPLACES == BENCH_IN;
+	uint64_t touched = 0, used = in_place ? t->bytes : recv_count(r, t) * size;
+	/* Off the root there is no result, so the poison begins at once; a look at its start will do. */
+	uint64_t skip = in_place || bench_coll_has_recv(r->o->coll, r->rank, r->o->root) ? used : 0;
+	int err =
+	    bench_rank_check(r, "copy", r->lib.memcpy(now, bench_recv_buffer(r, lib, set) + skip, BENCH_GUARD_BYTES));
+
+	if (err)
+		return err;
+	for (int i = 0; i < BENCH_GUARD_BYTES; i++)
+		touched += (unsigned char)now[i] != POISON;
+	if (touched)
+		tool_error("rank %d: %s, %llu bytes: %llu bytes behind the result were written", r->rank,
+		    r->nccl[lib].label, (unsigned long long)t->bytes, (unsigned long long)touched);
+	*wrong_p += touched;
+	if (in_place)
+		return 0;
+	touched = 0;
+	for (uint64_t first = 0, count = send_count(r, t); first < count; first += per_block) {
+		size_t n = count - first < per_block ? count - first : per_block;
+
+		err = bench_rank_check(
+		    r, "copy", r->lib.memcpy(now, bench_send_buffer(r, lib, set) + first * size, n * size));
+		if (err)
+			return err;
+		bench_data_input(data, r->rank, first, n, before);
+		touched += memcmp(now, before, n * size) != 0;
+	}
+	if (touched)
+		tool_error("rank %d: %s, %llu bytes: the input was written", r->rank, r->nccl[lib].label,
+		    (unsigned long long)t->bytes);
+	*wrong_p += touched;
+	return 0;
+}
+
+static int class_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph,
+    const struct bench_data *data, uint64_t *wrong_p)
+{
+	enum bench_place place = way % BENCH_NPLACES;
+	int err = 0;
+
+	/* A stale or missing result must not look right. */
+	for (unsigned set = 0; !err && set < r->o->group; set++)
+		err = bench_rank_check(r, "memset",
+		    r->lib.memset_async(
+		        bench_recv_buffer(r, lib, set), POISON, t->bytes + BENCH_GUARD_BYTES, r->stream));
+	if (!err)
+		err = bench_sync(r, lib);
+	for (unsigned set = 0; !err && set < r->o->group; set++)
+		err = input_upload(r, data, t, bench_send_at(r, t, lib, place, set));
+	if (!err)
+		err = graph ? bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream)) :
+		              bench_call(r, t, lib, place, 0);
+	if (!err)
+		err = bench_sync(r, lib);
+	for (unsigned set = 0; !err && set < r->o->group; set++) {
+		err = result_check(r, data, t, lib, way, set, wrong_p);
+		if (!err)
+			err = guards_check(r, data, t, lib, way, set, wrong_p);
+	}
+	return err;
+}
+
+/* The order of calls and graphs is the same on all ranks, as the ABI demands. */
+int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p)
+{
+	bool as_graph = way / BENCH_NPLACES == BENCH_GRAPH;
+	void *graph = NULL;
+	int err = 0;
+
+	if (as_graph)
+		err = bench_capture(r, t, lib, way % BENCH_NPLACES, 1, &graph);
+	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
+		/* Fresh data every time, the same on all ranks. */
+		uint64_t seed = r->o->seed +
+		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
+		         (uint64_t)way) *
+		            BENCH_MAX_LIBS +
+		        (uint64_t)lib) *
+		        BENCH_NCLASSES +
+		    (uint64_t)class;
+		struct bench_data *data;
+
+		if (!bench_data_has(t->dtype, class))
+			continue;
+		bench_rank_progress(r, BENCH_CHECK, lib, way);
+		data = bench_data_create(t->dtype, t->redop, class, r->shared->launch.nranks, seed);
+		err = data ? class_check(r, t, lib, way, graph, data, wrong_p) :
+		             bench_rank_check(r, "host memory", -ENOMEM);
+		bench_data_destroy(data);
+	}
+	if (graph)
+		r->lib.graph_destroy(graph);
+	return err;
+}

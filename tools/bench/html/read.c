@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* The files of a report: which rows share a panel, which a line, and what these are called. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "tools/bench/html/html.h"
+
+const char *html_string(json_t *object, const char *key)
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? text : "";
+}
+
+double html_number(json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+/* Appends what has room: the texts and numbers are a file's, of whatever length. */
+__attribute__((format(printf, 2, 3))) static void key_add(char key[256], const char *format, ...)
+{
+	size_t n = strlen(key);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(key + n, 256 - n, format, args);
+	va_end(args);
+}
+
+static void panel_key(json_t *run, json_t *row, char key[256])
+{
+	const struct bench_coll *c = bench_coll_find(html_string(run, "collective"));
+
+	*key = 0;
+	key_add(key, "%s %s", html_string(run, "collective"), html_string(row, "dtype"));
+	if (c && c->reduces)
+		key_add(key, " %s", html_string(row, "op"));
+	key_add(key, ", %.0f ranks, %s, %s", html_number(run, "ranks"), html_string(row, "mode"),
+	    !strcmp(html_string(row, "place"), "in") ? "in place" : "out of place");
+	if (html_number(run, "group") > 1)
+		key_add(key, ", groups of %.0f", html_number(run, "group"));
+	if (html_number(run, "skew_us") > 0)
+		key_add(key, ", skew to %.0f us", html_number(run, "skew_us"));
+	if (html_number(run, "rotate_bytes") > 0)
+		key_add(key, ", rotating through %.0f MB", html_number(run, "rotate_bytes") / (1 << 20));
+	if (json_is_true(json_object_get(run, "host")))
+		key_add(key, ", host");
+	key_add(key, " (%.60s)", html_string(run, "device_name"));
+}
+
+static struct html_panel *panel_find(struct html_report *r, json_t *run, json_t *row)
+{
+	struct html_panel *panels, *p;
+	char key[256];
+
+	panel_key(run, row, key);
+	for (int i = 0; i < r->npanels; i++)
+		if (!strcmp(r->panels[i].key, key))
+			return &r->panels[i];
+	panels = realloc(r->panels, (size_t)(r->npanels + 1) * sizeof(*panels));
+	if (!panels)
+		return NULL;
+	r->panels = panels;
+	p = &panels[r->npanels++];
+	memset(p, 0, sizeof(*p));
+	memcpy(p->key, key, sizeof(key));
+	p->nranks = (int)html_number(run, "ranks");
+	p->host = json_is_true(json_object_get(run, "host"));
+	p->coll = bench_coll_find(html_string(run, "collective"));
+	return p;
+}
+
+static struct html_series *series_find(struct html_panel *p, int file, size_t lib, bool gemm)
+{
+	for (int i = 0; i < p->nseries; i++)
+		if (p->series[i].file == file && p->series[i].lib == lib && p->series[i].gemm == gemm)
+			return &p->series[i];
+	if (p->nseries == HTML_MAX_SERIES)
+		return NULL;
+	p->series[p->nseries].file = file;
+	p->series[p->nseries].lib = lib;
+	p->series[p->nseries].gemm = gemm;
+	return &p->series[p->nseries++];
+}
+
+static const char *series_label(const struct html_report *r, const struct html_series *s)
+{
+	return html_string(json_array_get(json_object_get(r->files[s->file], "libraries"), s->lib), "label");
+}
+
+/* Lines of one chart that have one label get the file's name or the place in it beside that. */
+static void series_name(const struct html_report *r, struct html_panel *p)
+{
+	for (int i = 0; i < p->nseries; i++) {
+		struct html_series *s = &p->series[i];
+		const char *slash = strrchr(r->names[s->file], '/');
+		bool other_file = false, other_place = false;
+		int n;
+
+		for (int k = 0; k < p->nseries; k++)
+			if (k != i && p->series[k].gemm == s->gemm &&
+			    !strcmp(series_label(r, s), series_label(r, &p->series[k])))
+				*(p->series[k].file == s->file ? &other_place : &other_file) = true;
+		n = snprintf(s->name, sizeof(s->name), other_file ? "%.30s (%.40s)" : "%.30s", series_label(r, s),
+		    slash ? slash + 1 : r->names[s->file]);
+		if (other_place)
+			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
+		if (s->gemm)
+			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " beside a GEMM");
+		/* What was cut may have been the difference. */
+		for (int k = 0; k < i; k++)
+			if (!strcmp(s->name, p->series[k].name)) {
+				snprintf(s->name + n, sizeof(s->name) - (size_t)n, " #%d", s->file + 1);
+				break;
+			}
+	}
+}
+
+double html_time_at(const struct html_series *s, double bytes)
+{
+	for (size_t i = 0; i < s->n; i++)
+		if (s->us[i].x == bytes)
+			return s->us[i].y;
+	return 0;
+}
+
+/* What a line draws of a cell: its values, or those beside multiplications. */
+static json_t *cell_values(json_t *cell, bool gemm)
+{
+	return gemm ? json_object_get(cell, "gemm") : cell;
+}
+
+static int point_add(struct html_series *s, double bytes, json_t *cell)
+{
+	json_t *values = cell_values(cell, s->gemm);
+	size_t n = s->n + 1, at = s->n;
+	struct chart_point *us = realloc(s->us, n * sizeof(*us)), *bw;
+	json_t **cells;
+
+	if (!us)
+		return -ENOMEM;
+	s->us = us;
+	bw = realloc(s->busbw, n * sizeof(*bw));
+	if (!bw)
+		return -ENOMEM;
+	s->busbw = bw;
+	cells = realloc(s->cells, n * sizeof(*cells));
+	if (!cells)
+		return -ENOMEM;
+	s->cells = cells;
+	/* By size; of runs of the same size and name the last one counts. */
+	while (at && us[at - 1].x > bytes)
+		at--;
+	if (at && us[at - 1].x == bytes) {
+		at--;
+	} else {
+		memmove(us + at + 1, us + at, (s->n - at) * sizeof(*us));
+		memmove(bw + at + 1, bw + at, (s->n - at) * sizeof(*bw));
+		memmove(cells + at + 1, cells + at, (s->n - at) * sizeof(json_t *));
+		s->n = n;
+	}
+	us[at] = (struct chart_point){ bytes, html_number(values, "time_us") };
+	bw[at] = (struct chart_point){ bytes, html_number(values, "busbw") };
+	cells[at] = cell;
+	return 0;
+}
+
+static int row_add(struct html_report *r, int file, json_t *row)
+{
+	struct html_panel *p = panel_find(r, r->files[file], row);
+	json_t *cell;
+	size_t i;
+
+	if (!p)
+		return -ENOMEM;
+	json_array_foreach(json_object_get(row, "libraries"), i, cell) for (int gemm = 0; gemm < 2; gemm++)
+	{
+		struct html_series *s;
+		int err = 0;
+
+		/* A logarithm has no place for nothing. */
+		if (html_number(row, "bytes") <= 0 || html_number(cell_values(cell, gemm), "time_us") <= 0)
+			continue;
+		s = series_find(p, file, i, gemm);
+		if (!s)
+			tool_error("%s: more than %d lines in one chart (%s)", r->names[file], HTML_MAX_SERIES, p->key);
+		err = s ? point_add(s, html_number(row, "bytes"), cell) : -ENOSPC;
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Of series in two files: did they measure the same thing, at no size both? */
+static bool series_continues(const struct html_report *r, const struct html_series *a, const struct html_series *b)
+{
+	json_t *x = json_array_get(json_object_get(r->files[a->file], "libraries"), a->lib);
+	json_t *y = json_array_get(json_object_get(r->files[b->file], "libraries"), b->lib);
+
+	if (a->file == b->file || a->lib != b->lib || a->gemm != b->gemm || !json_equal(x, y))
+		return false;
+	for (size_t i = 0; i < b->n; i++)
+		if (html_time_at(a, b->us[i].x) > 0)
+			return false;
+	return true;
+}
+
+static void series_free(struct html_series *s)
+{
+	free(s->us);
+	free(s->busbw);
+	free(s->cells);
+}
+
+/* Small and large sizes are often measured in two runs, with more calls for the small ones. */
+static int series_join(const struct html_report *r, struct html_panel *p)
+{
+	for (int i = 0; i < p->nseries; i++)
+		for (int k = i + 1; k < p->nseries; k++) {
+			struct html_series *a = &p->series[i], *b = &p->series[k];
+			int err = 0;
+
+			if (!series_continues(r, a, b))
+				continue;
+			for (size_t j = 0; j < b->n && !err; j++)
+				err = point_add(a, b->us[j].x, b->cells[j]);
+			if (err)
+				return err;
+			series_free(b);
+			memmove(b, b + 1, (size_t)(--p->nseries - k) * sizeof(*b));
+			k--;
+		}
+	return 0;
+}
+
+static int file_read(struct html_report *r, int file)
+{
+	json_error_t error;
+	struct stat st;
+	json_t *rows;
+
+	/* A directory can be opened, and then reads as an empty file. */
+	if (!stat(r->names[file], &st) && S_ISDIR(st.st_mode)) {
+		tool_error("%s is a directory, and it takes a file", r->names[file]);
+		return -EISDIR;
+	}
+	r->files[file] = json_load_file(r->names[file], 0, &error);
+	if (!r->files[file]) {
+		if (error.line < 0)
+			tool_error("%s", error.text);
+		else
+			tool_error("%s, line %d: %s", r->names[file], error.line, error.text);
+		return -EINVAL;
+	}
+	rows = json_object_get(r->files[file], "results");
+	if (!json_is_array(rows) || !*html_string(r->files[file], "collective")) {
+		tool_error("%s is not what shunt bench --json writes", r->names[file]);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int html_read(struct html_report *r)
+{
+	size_t steps = 0;
+	int err = 0;
+
+	r->files = calloc((size_t)r->nfiles, sizeof(*r->files));
+	if (!r->files)
+		return -ENOMEM;
+	for (int i = 0; !err && i < r->nfiles; i++)
+		err = file_read(r, i);
+	/* When all are known, so that names can tell them apart. */
+	for (int i = 0; !err && i < r->nfiles; i++) {
+		json_t *row;
+		size_t k;
+
+		json_array_foreach(json_object_get(r->files[i], "results"), k, row) if (!err) err = row_add(r, i, row);
+	}
+	for (int i = 0; !err && i < r->npanels; i++) {
+		err = series_join(r, &r->panels[i]);
+		series_name(r, &r->panels[i]);
+	}
+	for (int i = 0; !err && i < r->nfiles; i++)
+		steps += json_array_size(json_object_get(r->files[i], "init"));
+	if (!err && !r->npanels && !steps) {
+		tool_error("there is nothing to show: no results in %s%s", r->names[0],
+		    r->nfiles > 1 ? " and the other files" : "");
+		err = -ENODATA;
+	}
+	return err;
+}
+
+void html_free(struct html_report *r)
+{
+	for (int i = 0; i < r->npanels; i++)
+		for (int k = 0; k < r->panels[i].nseries; k++)
+			series_free(&r->panels[i].series[k]);
+	free(r->panels);
+	for (int i = 0; r->files && i < r->nfiles; i++)
+		json_decref(r->files[i]);
+	free(r->files);
+}

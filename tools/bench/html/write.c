@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* The page of a report: its runs, and for each panel charts and a table. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include "tools/bench/html/html.h"
+
+static double panel_limit(const struct html_report *r, const struct html_panel *p)
+{
+	double all = 0;
+
+	for (int i = 0; i < r->nlimits; i++) {
+		if (!*r->limits[i].coll)
+			all = r->limits[i].gbps;
+		else if (p->coll && !strcmp(r->limits[i].coll, p->coll->name))
+			return r->limits[i].gbps;
+	}
+	return all;
+}
+
+/* A logarithm has no place for a bandwidth of nothing, such as that of one rank. */
+static bool points_drawable(const struct chart_point *points, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (!(points[i].y > 0))
+			return false;
+	return n > 0;
+}
+
+/* Of what a panel has, its times or its bandwidths. limit: room for the two ends of that line. */
+static void chart_make(
+    const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
+{
+	double gbps = p->host ? 0 : panel_limit(r, p), factor = p->coll ? bench_coll_bus_factor(p->coll, p->nranks) : 1,
+	       ends[2] = { INFINITY, 0 };
+
+	*c = (struct chart){ .title = times ? p->host ? "host time of a call" : "time of a call" : "bus bandwidth",
+		.x_name = "bytes",
+		.y_name = times ? "us" : "GB/s",
+		.x_bytes = true };
+	for (int i = 0; i < p->nseries; i++) {
+		const struct html_series *s = &p->series[i];
+		const struct chart_point *points = times ? s->us : s->busbw;
+
+		if (!points_drawable(points, s->n))
+			continue;
+		c->lines[c->nlines++] = (struct chart_line){ .name = s->name, .points = points, .n = s->n };
+		ends[0] = fmin(ends[0], s->us[0].x);
+		ends[1] = fmax(ends[1], s->us[s->n - 1].x);
+	}
+	if (gbps <= 0 || factor <= 0 || !c->nlines)
+		return;
+	for (int i = 0; i < 2; i++)
+		limit[i] = (struct chart_point){ ends[i], times ? ends[i] * factor / gbps / 1e3 : gbps };
+	c->lines[c->nlines++] =
+	    (struct chart_line){ .name = "limit of the fabric", .limit = true, .points = limit, .n = 2 };
+}
+
+static void path_write(const struct html_series *s, json_t *cell, FILE *out)
+{
+	json_t *gemm = json_object_get(cell, "gemm");
+
+	if (s->gemm)
+		fprintf(out, "GEMM at %.0f of %.0f TFLOP/s", html_number(gemm, "with_tflops"),
+		    html_number(gemm, "alone_tflops"));
+	else
+		chart_escape(html_string(cell, "path"), out);
+}
+
+static void table_write(const struct html_panel *p, FILE *out)
+{
+	fputs("<details><summary>numbers</summary><table><tr><th>bytes</th>", out);
+	for (int i = 0; i < p->nseries; i++) {
+		fputs("<th>", out);
+		chart_escape(p->series[i].name, out);
+		fputs(p->host ? "<br>us</th><th>p99</th><th>path</th>" :
+		                "<br>us</th><th>p99</th><th>GB/s</th><th>path</th>",
+		    out);
+	}
+	fputs("</tr>\n", out);
+	/* The sizes of all of them, in order. */
+	for (double last = 0;;) {
+		double next = INFINITY;
+		char size[24];
+
+		for (int i = 0; i < p->nseries; i++)
+			for (size_t k = 0; k < p->series[i].n; k++)
+				if (p->series[i].us[k].x > last)
+					next = fmin(next, p->series[i].us[k].x);
+		if (isinf(next))
+			break;
+		fprintf(out, "<tr><td>%s</td>", tool_format_size((uint64_t)next, size));
+		for (int i = 0; i < p->nseries; i++) {
+			const struct html_series *s = &p->series[i];
+			size_t k = 0;
+
+			while (k < s->n && s->us[k].x != next)
+				k++;
+			if (k == s->n) {
+				fputs(p->host ? "<td></td><td></td><td></td>" : "<td></td><td></td><td></td><td></td>",
+				    out);
+				continue;
+			}
+			fprintf(out, "<td>%.4g</td>", s->us[k].y);
+			fprintf(out, s->gemm ? "<td></td>" : "<td>%.4g</td>", html_number(s->cells[k], "p99_us"));
+			if (!p->host)
+				fprintf(out, "<td>%.4g</td>", s->busbw[k].y);
+			fputs("<td>", out);
+			path_write(s, s->cells[k], out);
+			fputs("</td>", out);
+		}
+		fputs("</tr>\n", out);
+		last = next;
+	}
+	fputs("</table></details>\n", out);
+}
+
+static int png_write(const struct html_report *r, int panel, bool times, const struct chart *c)
+{
+	char path[PATH_MAX], name[256];
+	struct chart titled = *c;
+	int err;
+
+	snprintf(name, sizeof(name), "%.200s: %s", r->panels[panel].key, c->title);
+	titled.title = name;
+	snprintf(path, sizeof(path), "%s/%02d-%s.png", r->png, panel + 1, times ? "time" : "bandwidth");
+	err = chart_png(&titled, path);
+	if (err == -ENOSYS)
+		tool_error("--png: there is no libcairo.so.2, which draws PNG files: install it, or leave --png out");
+	else if (err)
+		tool_error("cannot write %s: %s", path, strerror(-err));
+	return err;
+}
+
+static int panel_write(const struct html_report *r, int panel, FILE *out)
+{
+	const struct html_panel *p = &r->panels[panel];
+	struct chart_point limit[2];
+	int err = 0;
+
+	fputs("<section><h2>", out);
+	chart_escape(p->key, out);
+	fputs("</h2>\n<div class=\"charts\">\n", out);
+	for (int times = 1; times >= (p->host ? 1 : 0) && !err; times--) {
+		struct chart c;
+
+		chart_make(r, p, times, &c, limit);
+		if (!c.nlines)
+			continue;
+		chart_svg(&c, out);
+		if (r->png)
+			err = png_write(r, panel, times, &c);
+	}
+	fputs("</div>\n", out);
+	html_means_write(p, out);
+	table_write(p, out);
+	fputs("</section>\n", out);
+	return err;
+}
+
+static void runs_write(const struct html_report *r, FILE *out)
+{
+	fputs("<details open><summary>runs</summary><ul>\n", out);
+	for (int i = 0; i < r->nfiles; i++) {
+		json_t *run = r->files[i], *lib;
+		size_t k;
+
+		fputs("<li>", out);
+		chart_escape(r->names[i], out);
+		fprintf(out, ": %.0f ranks, ", html_number(run, "ranks"));
+		chart_escape(html_string(run, "device_name"), out);
+		fprintf(out, ", %.0f rounds of %.0f calls, every result %s", html_number(run, "rounds"),
+		    html_number(run, "iters"),
+		    !json_is_true(json_object_get(run, "checked"))        ? "unchecked" :
+		        json_integer_value(json_object_get(run, "wrong")) ? "checked, some of them <b>wrong</b>" :
+		                                                            "checked and right");
+		json_array_foreach(json_object_get(run, "libraries"), k, lib)
+		{
+			fputs("; ", out);
+			chart_escape(html_string(lib, "label"), out);
+			fputs(" = ", out);
+			chart_escape(html_string(lib, "path"), out);
+			if (!strcmp(html_string(lib, "buffers"), bench_memory_names[BENCH_REGISTERED]))
+				fputs(", with registered buffers", out);
+		}
+		if (!strcmp(html_string(run, "device"), "sim"))
+			fputs("; <b>on the sim, whose times say nothing about GPUs</b>", out);
+		fputs("</li>\n", out);
+	}
+	fputs("</ul></details>\n", out);
+}
+
+/* What --init has measured. */
+static void init_write(const struct html_report *r, int file, FILE *out)
+{
+	json_t *run = r->files[file], *steps = json_object_get(run, "init"), *step;
+	bool memory = strcmp(html_string(run, "device"), "sim");
+	size_t i;
+
+	if (!json_array_size(steps))
+		return;
+	fputs("<section><h2>communicators of ", out);
+	fprintf(out, "%.0f ranks (", html_number(run, "ranks"));
+	chart_escape(html_string(run, "device_name"), out);
+	fprintf(out, "), first call: %.0f bytes of ", html_number(run, "first_call_bytes"));
+	chart_escape(html_string(run, "collective"), out);
+	fprintf(out,
+	    ", %.0f splits</h2>\n<table><tr><th>library</th><th>step</th><th>ms</th><th>in the first "
+	    "round</th><th>MiB</th>"
+	    "<th>in the first round</th></tr>\n",
+	    html_number(run, "comms"));
+	json_array_foreach(steps, i, step)
+	{
+		fputs("<tr><td>", out);
+		chart_escape(html_string(step, "library"), out);
+		fputs("</td><td>", out);
+		chart_escape(html_string(step, "step"), out);
+		fprintf(out, "</td><td>%.3f</td><td>%.3f</td>", html_number(step, "time_us") / 1e3,
+		    json_number_value(json_array_get(json_object_get(step, "rounds_us"), 0)) / 1e3);
+		fprintf(out, memory ? "<td>%.1f</td><td>%.1f</td></tr>\n" : "<td></td><td></td></tr>\n",
+		    html_number(step, "memory_bytes") / (1 << 20),
+		    json_number_value(json_array_get(json_object_get(step, "rounds_bytes"), 0)) / (1 << 20));
+	}
+	fputs("</table></section>\n", out);
+}
+
+int html_write(const struct html_report *r)
+{
+	static const char style[] =
+	    "body{font-family:sans-serif;margin:2em;max-width:1320px;color:#222;background:#fff}"
+	    ".charts{display:flex;flex-wrap:wrap;gap:24px}svg{max-width:100%;height:auto}h2{font-size:1.1em;margin-top:"
+	    "2em}"
+	    "table{border-collapse:collapse;margin-top:.5em}td,th{padding:2px 8px;text-align:right;border-bottom:1px "
+	    "solid #ddd;"
+	    "font-size:.85em}summary{cursor:pointer}li{margin:.3em 0}";
+	struct tool_file f;
+	FILE *out;
+	int err = tool_file_begin(&f, r->output);
+
+	if (err)
+		return err;
+	out = f.out;
+	fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+	      "content=\"width=device-width\"><title>",
+	    out);
+	chart_escape(r->title, out);
+	fprintf(out, "</title><style>%s</style></head><body>\n<h1>", style);
+	chart_escape(r->title, out);
+	fputs("</h1>\n<p>Medians over rounds of the slowest rank. Both axes are logarithmic; point at a dot for its "
+	      "value.</p>\n",
+	    out);
+	runs_write(r, out);
+	html_summary_write(r, out);
+	for (int i = 0; i < r->nfiles; i++)
+		init_write(r, i, out);
+	for (int i = 0; i < r->npanels && !err; i++)
+		err = panel_write(r, i, out);
+	fputs("</body></html>\n", out);
+	return tool_file_end(&f, err);
+}

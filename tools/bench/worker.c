@@ -1,0 +1,619 @@
+/* SPDX-License-Identifier: MIT */
+/* One rank of a benchmark: sets the libraries up, then for each size checks, measures and reports. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include "tools/bench/rank.h"
+
+void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way)
+{
+	bench_progress_set(r->progress, stage, lib, way);
+}
+
+int bench_barrier(struct bench_rank *r)
+{
+	bench_rank_progress(r, BENCH_WAIT, -1, -1);
+	int err = bench_ranks_barrier(r->ranks);
+
+	return bench_ranks_error(r->rank, err);
+}
+
+int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all)
+{
+	bench_rank_progress(r, BENCH_ALLGATHER, -1, -1);
+	int err = bench_ranks_allgather(r->ranks, mine, bytes, all);
+
+	return bench_ranks_error(r->rank, err);
+}
+
+/* Turns a device call's error into a message once. */
+int bench_rank_check(const struct bench_rank *r, const char *what, int err)
+{
+	return bench_device_error(r->rank, r->device, what, err);
+}
+
+static int seed_broadcast(struct bench_rank *r)
+{
+	uint64_t seed = r->o->seed, seeds[BENCH_MAX_RANKS];
+	int err;
+
+	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		seed = (uint64_t)bench_now_us();
+	seed &= INT64_MAX; /* so that JSON can hold it */
+	err = bench_allgather(r, &seed, sizeof(seed), seeds);
+	if (!err)
+		r->opts.seed = seeds[0];
+	return err;
+}
+
+int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double *us_p)
+{
+	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	struct bench_nccl *nccl = &r->nccl[lib];
+	double start;
+	int err;
+
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	memset(&id, 0, sizeof(id));
+	err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
+	if (!err)
+		err = bench_allgather(r, &id, sizeof(id), ids);
+	if (err)
+		return err;
+	bench_rank_progress(r, BENCH_INIT, lib, -1);
+	start = bench_now_us();
+	err = bench_nccl_check(
+	    nccl, r->rank, "ncclCommInitRank", nccl->CommInitRank(comm_p, r->shared->launch.nranks, ids[0], r->rank));
+	if (us_p)
+		*us_p = bench_now_us() - start;
+	return err;
+}
+
+static int comms_create(struct bench_rank *r)
+{
+	int err = 0;
+
+	for (int i = 0; !err && i < r->o->nlibs; i++)
+		err = bench_comm_create(r, i, &r->comm[i], NULL);
+	/*
+	 * Who has a communicator of NCCL's knows that all ranks have come; of a library that stands for it, in a test,
+	 * he may not.
+	 */
+	return err ? err : bench_barrier(r);
+}
+
+/* Can the collective be measured with this library? */
+static int coll_check(const struct bench_rank *r, const struct bench_nccl *nccl)
+{
+	const char *missing = bench_coll_missing(r->o->coll, nccl);
+
+	if (!missing && r->o->group > 1 && (!nccl->GroupStart || !nccl->GroupEnd))
+		missing = "GroupStart or ncclGroupEnd";
+	if (missing) {
+		if (!r->rank)
+			tool_error(
+			    "library %s has no nccl%s, so it cannot do %s", nccl->label, missing, r->o->coll->name);
+		return -ENOSYS;
+	}
+	if (r->o->root >= r->shared->launch.nranks) {
+		if (!r->rank)
+			tool_error("there are %d ranks, so none is root %d", r->shared->launch.nranks, r->o->root);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+static int libs_open(struct bench_rank *r)
+{
+	char name[PATH_MAX];
+	bool registered;
+	int err = 0;
+
+	for (int i = 0; !err && i < r->o->nlibs; i++) {
+		struct bench_nccl *nccl = &r->nccl[i];
+
+		bench_spec_split(r->o->libs[i], name, &registered);
+		err = bench_nccl_open(nccl, name, &r->lib);
+		if (err)
+			break;
+		nccl->buffers = registered || r->o->registered ? BENCH_REGISTERED : BENCH_PLAIN;
+		if (registered)
+			strncat(nccl->label, ":reg", sizeof(nccl->label) - strlen(nccl->label) - 1);
+		err = coll_check(r, nccl);
+	}
+	return err;
+}
+
+static int memory_alloc(struct bench_rank *r)
+{
+	r->nsamples = (size_t)BENCH_NWAYS * BENCH_MAX_LIBS * (size_t)r->o->rounds;
+	r->samples = calloc(r->nsamples * BENCH_NSAMPLES, sizeof(double));
+	r->gathered = calloc(r->nsamples * BENCH_NSAMPLES * (size_t)r->shared->launch.nranks, sizeof(double));
+	r->row = calloc(1, sizeof(*r->row));
+	r->block = malloc(BENCH_BLOCK_BYTES);
+	return r->samples && r->gathered && r->row && r->block ? 0 : bench_rank_check(r, "host memory", -ENOMEM);
+}
+
+static int report_create(struct bench_rank *r)
+{
+	char name[128] = "?";
+
+	if (r->rank)
+		return 0;
+	r->lib.device_name(r->device, name, sizeof(name));
+	r->report = bench_report_create(r->o, &r->shared->launch, r->nccl, name, r->lib.version());
+	return r->report ? 0 : bench_rank_check(r, "host memory", -ENOMEM);
+}
+
+static int rank_open(struct bench_rank *r)
+{
+	int err = r->o->gemm ? bench_gemm_open(r) : 0;
+
+	if (err)
+		return err;
+	bench_rank_progress(r, BENCH_RENDEZVOUS, -1, -1);
+	err = bench_ranks_join(r->shared, r->fd, r->rank, r->o->timeout_s, &r->ranks);
+	if (!err)
+		err = seed_broadcast(r);
+	if (err)
+		return err;
+	bench_rank_progress(r, BENCH_INIT, -1, -1);
+	err = tool_lib_open(&r->lib);
+	if (!err)
+		err = libs_open(r);
+	if (!err)
+		err = bench_rank_check(r, "cannot be used", r->lib.device_set(r->device));
+	if (!err)
+		err = bench_rank_check(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+	if (!err)
+		err = memory_alloc(r);
+	if (!err && r->o->gemm)
+		err = bench_gemm_create(r);
+	/* With --init communicators are what is measured. */
+	if (!err && !r->o->init)
+		err = comms_create(r);
+	if (!err)
+		err = bench_buffers_alloc(r);
+	return err ? err : report_create(r);
+}
+
+static void rank_close(struct bench_rank *r, bool clean)
+{
+	bench_rank_progress(r, BENCH_DESTROY, -1, -1);
+	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	if (clean) {
+		bench_buffers_deregister(r);
+		for (int i = 0; i < r->o->nlibs; i++) {
+			bench_rank_progress(r, BENCH_DESTROY, i, -1);
+			if (r->comm[i] &&
+			    bench_nccl_check(
+			        &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i])))
+				r->status = TOOL_FAIL;
+		}
+		bench_buffers_free(r);
+		if (r->stream)
+			r->lib.stream_destroy(r->stream);
+	}
+	bench_gemm_destroy(r, clean);
+	bench_report_destroy(r->report);
+	bench_buffers_free_host(r);
+	free(r->block);
+	free(r->samples);
+	free(r->gathered);
+	free(r->row);
+	bench_rank_progress(r, BENCH_DONE, -1, -1);
+	bench_ranks_leave(r->ranks);
+}
+
+/* ---- one call ---- */
+
+/*
+ * A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin
+ * with.
+ */
+int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned first)
+{
+	const struct bench_nccl *nccl = &r->nccl[lib];
+	struct bench_args a = { .count = t->count,
+		.dtype = (ncclDataType_t)t->dtype,
+		.redop = (ncclRedOp_t)t->redop,
+		.root = r->o->root,
+		.rank = r->rank,
+		.nranks = r->shared->launch.nranks,
+		.comm = r->comm[lib],
+		.stream = r->stream };
+	int err = 0;
+
+	if (r->o->group > 1)
+		err = bench_nccl_check(nccl, r->rank, "ncclGroupStart", nccl->GroupStart());
+	for (unsigned i = 0; !err && i < r->o->group; i++) {
+		unsigned set = (first + i) % r->sets;
+
+		a.send = bench_send_at(r, t, lib, place, set);
+		a.recv = bench_recv_at(r, t, lib, place, set);
+		err = bench_nccl_check(nccl, r->rank, r->o->coll->name, r->o->coll->call(nccl, &a));
+	}
+	if (!err && r->o->group > 1)
+		err = bench_nccl_check(nccl, r->rank, "ncclGroupEnd", nccl->GroupEnd());
+	return err;
+}
+
+int bench_sync(struct bench_rank *r, int lib)
+{
+	int err = r->lib.stream_synchronize(r->stream);
+
+	if (err)
+		tool_error("rank %d: %s: waiting for the device: %s", r->rank, r->nccl[lib].label, strerror(-err));
+	return err;
+}
+
+int bench_capture(
+    struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p)
+{
+	unsigned spread;
+	int err, end;
+
+	bench_rank_progress(r, BENCH_CAPTURE, lib, BENCH_GRAPH * BENCH_NPLACES + place);
+	err = bench_rank_check(r, "capture", r->lib.capture_begin(r->stream));
+	if (err)
+		return err;
+	/* Its calls lie as far apart as there is room. */
+	spread = r->sets / (calls * r->o->group);
+	for (unsigned i = 0; !err && i < calls; i++)
+		err = bench_call(r, t, lib, place, i * r->o->group * (spread ? spread : 1));
+	end = r->lib.capture_end(r->stream, graph_p);
+	return err ? err : bench_rank_check(r, "capture", end);
+}
+
+/* ---- timing ---- */
+
+static double cpu_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
+}
+
+/* --skew: waits, and returns how long that was. Draws from *seed, with which every library begins alike. */
+static double skew_sleep(const struct bench_rank *r, unsigned *seed)
+{
+	double start, us;
+
+	if (!r->o->skew_us)
+		return 0;
+	us = (double)r->o->skew_us * rand_r(seed) / RAND_MAX;
+	start = bench_now_us();
+	while (bench_now_us() - start < us)
+		;
+	return bench_now_us() - start;
+}
+
+int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
+    unsigned seed, double *waited_p)
+{
+	int err = 0;
+
+	*waited_p = 0;
+	if (graph) {
+		for (int i = 0; !err && i < calls; i += BENCH_GRAPH_CALLS) {
+			*waited_p += skew_sleep(r, &seed);
+			err = bench_rank_check(r, "graph launch", r->lib.graph_launch(graph, r->stream));
+		}
+	} else {
+		for (int i = 0; !err && i < calls; i++) {
+			*waited_p += skew_sleep(r, &seed);
+			err = bench_call(r, t, lib, way % BENCH_NPLACES, r->next_set);
+			r->next_set = (r->next_set + r->o->group) % r->sets;
+		}
+	}
+	return err;
+}
+
+/* A graph is launched whole. */
+static int calls_per_launch(const struct bench_rank *r, const void *graph)
+{
+	return graph ? (r->o->iters + BENCH_GRAPH_CALLS - 1) / BENCH_GRAPH_CALLS * BENCH_GRAPH_CALLS : r->o->iters;
+}
+
+static int round_time(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int round)
+{
+	double *us_p = bench_sample_at(r, BENCH_US, way, lib) + round,
+	       *cpu_us_p = bench_sample_at(r, BENCH_CPU_US, way, lib) + round;
+	int calls = calls_per_launch(r, graph), err;
+	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
+	double start, cpu, waited, each = (double)calls * r->o->group;
+
+	/* The first barrier may sleep, the second one lets all go at once. */
+	err = bench_barrier(r);
+	if (!err)
+		err = bench_barrier(r);
+	if (err)
+		return err;
+	bench_rank_progress(r, BENCH_TIME, lib, way);
+	start = bench_now_us();
+	cpu = cpu_us();
+	err = bench_calls_run(r, t, lib, way, graph, calls, seed, &waited);
+	if (r->o->host) {
+		*cpu_us_p = (cpu_us() - cpu) / each;
+		*us_p = (bench_now_us() - start - waited) / each;
+	}
+	if (!err)
+		err = bench_sync(r, lib);
+	if (!r->o->host)
+		*us_p = (bench_now_us() - start - waited) / each;
+	return err;
+}
+
+static bool way_wanted(const struct bench_opts *o, int way)
+{
+	return o->modes[way / BENCH_NPLACES] && o->places[way % BENCH_NPLACES];
+}
+
+double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int way, int lib)
+{
+	return r->samples + r->nsamples * kind + (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+}
+
+static double *gathered_at(const struct bench_rank *r, enum bench_sample kind, int rank, int way, int lib)
+{
+	return r->gathered + r->nsamples * (size_t)(kind * r->shared->launch.nranks + rank) +
+	    (way * BENCH_MAX_LIBS + lib) * r->o->rounds;
+}
+
+static int task_time(struct bench_rank *r, const struct bench_task *t)
+{
+	void *graph[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 };
+	int err = 0;
+
+	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
+		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++) {
+			if (way / BENCH_NPLACES == BENCH_GRAPH)
+				err =
+				    bench_capture(r, t, lib, way % BENCH_NPLACES, BENCH_GRAPH_CALLS, &graph[way][lib]);
+			if (err)
+				break;
+			bench_rank_progress(r, BENCH_WARMUP, lib, way);
+			if (r->o->warmup) {
+				double waited;
+
+				err = bench_calls_run(r, t, lib, way, graph[way][lib], r->o->warmup, 0, &waited);
+				if (!err)
+					err = bench_sync(r, lib);
+			}
+		}
+	}
+	for (int round = 0; !err && round < r->o->rounds; round++)
+		for (int way = 0; !err && way < BENCH_NWAYS; way++)
+			for (int i = 0; !err && i < r->o->nlibs && way_wanted(r->o, way); i++) {
+				/* Nobody always comes first. */
+				int lib = (i + round) % r->o->nlibs;
+
+				err = round_time(r, t, lib, way, graph[way][lib], round);
+				if (!err && r->o->gemm)
+					err = bench_gemm_round(r, t, lib, way, graph[way][lib],
+					    calls_per_launch(r, graph[way][lib]), round);
+			}
+	for (int way = 0; way < BENCH_NWAYS; way++)
+		for (int lib = 0; lib < r->o->nlibs; lib++)
+			if (graph[way][lib])
+				r->lib.graph_destroy(graph[way][lib]);
+	return err;
+}
+
+/* ---- results ---- */
+
+/* Of each round the slowest rank: of times the longest, of rates the lowest. */
+static void slowest_rank(
+    const struct bench_rank *r, enum bench_sample kind, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
+{
+	bool rate = kind == BENCH_GEMM_ALONE || kind == BENCH_GEMM_WITH;
+
+	for (int rank = 0; rank < r->shared->launch.nranks; rank++) {
+		const double *gathered = gathered_at(r, kind, rank, way, lib);
+
+		for (int i = 0; i < r->o->rounds; i++)
+			if (!rank || (rate ? gathered[i] < rounds[i] : gathered[i] > rounds[i]))
+				rounds[i] = gathered[i];
+	}
+}
+
+static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way, int lib,
+    const uint64_t (*wrong)[BENCH_NWAYS][BENCH_MAX_LIBS], struct bench_cell *cell)
+{
+	int n = r->o->rounds, nranks = r->shared->launch.nranks;
+
+	cell->wrong = 0;
+	for (int rank = 0; rank < nranks; rank++)
+		cell->wrong += wrong[rank][way][lib];
+	slowest_rank(r, BENCH_US, way, lib, cell->rounds_us);
+	cell->us = bench_median(cell->rounds_us, n, &cell->p99_us);
+	if (r->o->host) {
+		slowest_rank(r, BENCH_CPU_US, way, lib, cell->rounds_cpu_us);
+		cell->cpu_us = bench_median(cell->rounds_cpu_us, n, NULL);
+	}
+	if (r->o->gemm) {
+		double rounds[BENCH_MAX_ROUNDS];
+
+		slowest_rank(r, BENCH_GEMM_US, way, lib, rounds);
+		cell->gemm_us = bench_median(rounds, n, NULL);
+		slowest_rank(r, BENCH_GEMM_ALONE, way, lib, rounds);
+		cell->gemm_alone = bench_median(rounds, n, NULL);
+		slowest_rank(r, BENCH_GEMM_WITH, way, lib, rounds);
+		cell->gemm_with = bench_median(rounds, n, NULL);
+	}
+	cell->algbw = (double)t->bytes / cell->us / 1e3;
+	cell->busbw = cell->algbw * bench_coll_bus_factor(r->o->coll, nranks);
+	cell->path = bench_path_taken(r, lib);
+}
+
+/* What every rank has sampled. */
+static int samples_gather(struct bench_rank *r, enum bench_sample kind)
+{
+	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * BENCH_MAX_LIBS;
+	int nranks = r->shared->launch.nranks, err = 0;
+	char *gathered = malloc(way_bytes * (size_t)nranks);
+
+	if (!gathered)
+		return bench_rank_check(r, "host memory", -ENOMEM);
+	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
+	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
+		err = bench_allgather(r, bench_sample_at(r, kind, way, 0), way_bytes, gathered);
+		for (int rank = 0; !err && rank < nranks; rank++)
+			memcpy(gathered_at(r, kind, rank, way, 0), gathered + way_bytes * (size_t)rank, way_bytes);
+	}
+	free(gathered);
+	return err;
+}
+
+static int task_run(struct bench_rank *r, const struct bench_task *t)
+{
+	uint64_t wrong[BENCH_NWAYS][BENCH_MAX_LIBS] = { 0 }, all_wrong[BENCH_MAX_RANKS][BENCH_NWAYS][BENCH_MAX_LIBS];
+	int err = 0;
+
+	atomic_store(&r->progress->bytes, t->bytes);
+	bench_buffers_layout(r, t->bytes);
+	bench_path_begin(r);
+	for (int way = 0; r->o->check && !err && way < BENCH_NWAYS; way++)
+		for (int lib = 0; !err && lib < r->o->nlibs && way_wanted(r->o, way); lib++)
+			err = bench_way_check(r, t, lib, way, &wrong[way][lib]);
+	if (!err)
+		err = task_time(r, t);
+	if (!err)
+		err = bench_allgather(r, wrong, sizeof(wrong), all_wrong);
+	for (int kind = 0; !err && kind < BENCH_NSAMPLES; kind++)
+		if (kind == BENCH_US || (kind == BENCH_CPU_US ? r->o->host : r->o->gemm))
+			err = samples_gather(r, (enum bench_sample)kind);
+	if (err || r->rank)
+		return err;
+	for (int way = 0; way < BENCH_NWAYS; way++) {
+		if (!way_wanted(r->o, way))
+			continue;
+		r->row->bytes = t->bytes;
+		r->row->count = t->count;
+		r->row->dtype = t->dtype;
+		r->row->redop = t->redop;
+		r->row->way = way;
+		for (int lib = 0; lib < r->o->nlibs; lib++)
+			cell_fill(r, t, way, lib, all_wrong, &r->row->cell[lib]);
+		bench_report_row(r->report, r->row);
+	}
+	return 0;
+}
+
+static int tasks_run(struct bench_rank *r)
+{
+	const struct bench_opts *o = r->o;
+	int err = 0, nranks = r->shared->launch.nranks;
+	bool any = false;
+
+	for (int dtype = 0; dtype < SHUNT_NDTYPES; dtype++)
+		for (int redop = 0; redop < SHUNT_NREDOPS; redop++) {
+			if (!(o->dtypes >> dtype & 1) || !((o->coll->reduces ? o->redops : 1u) >> redop & 1))
+				continue;
+			uint64_t last = 0;
+
+			for (uint64_t bytes = o->first; !err && bytes <= o->last; bytes *= o->factor) {
+				size_t size = shunt_dtype_bytes[dtype];
+				struct bench_task t = { .dtype = dtype,
+					.redop = redop,
+					.count = bench_coll_count(o->coll, bytes, size, nranks) };
+
+				t.bytes = t.count * size *
+				    bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
+				/*
+				 * Nothing: too small for 16 bytes a rank, where nccl-tests has a line of nothing. The
+				 * same again: two sizes below that of an element.
+				 */
+				if (t.count && t.bytes != last)
+					err = task_run(r, &t);
+				any = any || t.count;
+				last = t.bytes;
+				if (bytes > UINT64_MAX / o->factor)
+					break;
+			}
+		}
+	if (!err && !any) {
+		if (!r->rank)
+			tool_error("nothing was measured: %s of %d ranks begins at %llu bytes, and no size from "
+			           "--first to --last "
+			           "has so many",
+			    o->coll->name, nranks, 16ull * bench_coll_blocks(o->coll, true, nranks));
+		err = -ENODATA;
+	}
+	return err;
+}
+
+static void counters_print(struct bench_rank *r)
+{
+	bench_path_begin(r);
+	for (int lib = 0; lib < r->o->nlibs; lib++)
+		if (r->nccl[lib].counters)
+			bench_report_counters(r->report, lib, r->counters_before[lib].rows, r->counters_before[lib].n);
+}
+
+static void rank_main(struct bench_rank *r)
+{
+	int err = rank_open(r);
+
+	if (!err)
+		err = r->o->init ? bench_init_run(r) : tasks_run(r);
+	if (!err && !r->rank) {
+		if (r->o->stats && !r->o->init)
+			counters_print(r);
+		r->status = bench_report_finish(r->report);
+	}
+	/* Rank 0's verdict is everybody's; and nobody destroys a communicator that others still use. */
+	int statuses[BENCH_MAX_RANKS];
+
+	if (!err)
+		err = bench_allgather(r, &r->status, sizeof(r->status), statuses);
+	if (!err) {
+		r->status = statuses[0];
+	} else {
+		r->status = err == -ENOPKG ? TOOL_USAGE : TOOL_FAIL;
+		bench_ranks_abort(r->ranks, r->shared);
+	}
+	rank_close(r, !err);
+}
+
+static void defaults_fill(struct bench_opts *o, const char *kind)
+{
+	bool sim = !strcmp(kind, "sim");
+
+	o->warmup = o->warmup < 0 ? (sim ? 1 : 5) : o->warmup;
+	/* Calls alone are short, and far fewer than a device's queue holds. */
+	o->iters = o->iters >= 0 ? o->iters : o->host ? 50 : sim ? 2 : o->gemm ? 100 : 20;
+	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
+}
+
+static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+{
+	const struct bench_opts *o = arg;
+	struct bench_rank *r = calloc(1, sizeof(*r));
+	int status;
+
+	if (!r) {
+		bench_ranks_abort(NULL, rank_slot->shared);
+		return TOOL_FAIL;
+	}
+	r->opts = *o;
+	defaults_fill(&r->opts, rank_slot->shared->launch.kind);
+	r->o = &r->opts;
+	r->shared = rank_slot->shared;
+	r->fd = o->worker_fd;
+	r->rank = rank_slot->rank;
+	r->device = rank_slot->device;
+	r->progress = rank_slot->progress;
+	rank_main(r);
+	status = r->status;
+	free(r);
+	return status;
+}
+
+int bench_worker(const struct bench_opts *o)
+{
+	return bench_rank_slots_run(o, rank_run, o);
+}

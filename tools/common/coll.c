@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: MIT */
+/* The collectives: a row says what each side has, and what is where follows from that. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include "tools/bench/bench.h"
+
+#define CALL(name, ...) \
+	static ncclResult_t name##_call(const struct bench_nccl *nccl, const struct bench_args *a) \
+	{ \
+		return nccl->name(__VA_ARGS__, a->comm, a->stream); \
+	}
+CALL(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
+CALL(AllGather, a->send, a->recv, a->count, a->dtype)
+CALL(ReduceScatter, a->send, a->recv, a->count, a->dtype, a->redop)
+CALL(Broadcast, a->send, a->recv, a->count, a->dtype, a->root)
+CALL(Bcast, a->recv, a->count, a->dtype, a->root)
+CALL(Reduce, a->send, a->recv, a->count, a->dtype, a->redop, a->root)
+CALL(AlltoAll, a->send, a->recv, a->count, a->dtype)
+CALL(Gather, a->send, a->recv, a->count, a->dtype, a->root)
+CALL(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
+CALL(Send, a->send, a->count, a->dtype, a->root)
+CALL(Recv, a->recv, a->count, a->dtype, a->root)
+
+#define CONFIGURED(name, ...) \
+	static ncclResult_t name##_configured(const struct bench_nccl *nccl, const struct bench_args *a) \
+	{ \
+		return nccl->name##Config(__VA_ARGS__, a->comm, a->stream, a->config); \
+	}
+CONFIGURED(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
+CONFIGURED(AllGather, a->send, a->recv, a->count, a->dtype)
+CONFIGURED(ReduceScatter, a->send, a->recv, a->count, a->dtype, a->redop)
+CONFIGURED(Broadcast, a->send, a->recv, a->count, a->dtype, a->root)
+CONFIGURED(Reduce, a->send, a->recv, a->count, a->dtype, a->redop, a->root)
+CONFIGURED(AlltoAll, a->send, a->recv, a->count, a->dtype)
+CONFIGURED(Gather, a->send, a->recv, a->count, a->dtype, a->root)
+CONFIGURED(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
+
+/* A ring: to the next rank, from the one before. */
+static ncclResult_t ring_call(const struct bench_nccl *nccl, const struct bench_args *a)
+{
+	ncclResult_t result = nccl->GroupStart(), end;
+
+	if (result)
+		return result;
+	result = nccl->Send(a->send, a->count, a->dtype, (a->rank + 1) % a->nranks, a->comm, a->stream);
+	if (!result)
+		result =
+		    nccl->Recv(a->recv, a->count, a->dtype, (a->rank + a->nranks - 1) % a->nranks, a->comm, a->stream);
+	end = nccl->GroupEnd();
+	return result ? result : end;
+}
+
+uint64_t bench_coll_weight(int from, int to, int nranks)
+{
+	return (uint64_t)((to - from + nranks) % nranks) + 1;
+}
+
+/* As programs make an all-to-all whose splits differ: a group of messages. */
+static ncclResult_t uneven_call(const struct bench_nccl *nccl, const struct bench_args *a)
+{
+	ncclResult_t result = nccl->GroupStart(), end;
+	const char *send = a->send;
+	char *recv = a->recv;
+
+	if (result)
+		return result;
+	for (int peer = 0; peer < a->nranks && !result; peer++) {
+		size_t out = a->count * bench_coll_weight(a->rank, peer, a->nranks),
+		       in = a->count * bench_coll_weight(peer, a->rank, a->nranks);
+
+		result = nccl->Send(send, out, a->dtype, peer, a->comm, a->stream);
+		if (!result)
+			result = nccl->Recv(recv, in, a->dtype, peer, a->comm, a->stream);
+		send += out * shunt_dtype_bytes[a->dtype];
+		recv += in * shunt_dtype_bytes[a->dtype];
+	}
+	end = nccl->GroupEnd();
+	return result ? result : end;
+}
+
+#define BOTH(name) \
+	.needs = { #name }, .call = name##_call, .configured = name##_configured, .configured_name = #name "Config"
+#define MESSAGES .needs = { "Send", "Recv", "GroupStart", "GroupEnd" }
+const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
+	[BENCH_COLL_ALL_REDUCE] = { "all_reduce", "allreduce", BOTH(AllReduce), .reduces = true, .in_place = true },
+	[BENCH_COLL_ALL_GATHER] = { "all_gather", "allgather", BOTH(AllGather), .recv_many = true, .in_place = true },
+	[BENCH_COLL_REDUCE_SCATTER] = { "reduce_scatter", "reducescatter", BOTH(ReduceScatter), .reduces = true,
+	    .send_many = true, .in_place = true },
+	[BENCH_COLL_BROADCAST] = { "broadcast", "broadcast", BOTH(Broadcast), .rooted = true, .send_root = true,
+	    .in_place = true },
+	[BENCH_COLL_REDUCE] = { "reduce", "reduce", BOTH(Reduce), .reduces = true, .rooted = true, .recv_root = true,
+	    .in_place = true },
+	[BENCH_COLL_ALLTOALL] = { "alltoall", "alltoall", BOTH(AlltoAll), .send_many = true, .recv_many = true },
+	[BENCH_COLL_ALLTOALLV] = { "alltoallv", "send", MESSAGES, .call = uneven_call, .send_many = true,
+	    .recv_many = true, .uneven = true },
+	[BENCH_COLL_GATHER] = { "gather", "gather", BOTH(Gather), .rooted = true, .recv_many = true, .recv_root = true,
+	    .in_place = true },
+	[BENCH_COLL_SCATTER] = { "scatter", "scatter", BOTH(Scatter), .rooted = true, .send_many = true,
+	    .send_root = true, .in_place = true },
+	[BENCH_COLL_SENDRECV] = { "sendrecv", "send", MESSAGES, .call = ring_call },
+	[BENCH_COLL_BCAST] = { "bcast", "broadcast", .needs = { "Bcast" }, .call = Bcast_call, .rooted = true,
+	    .send_root = true, .in_place = true, .conform_only = true },
+	[BENCH_COLL_SEND] = { "send", "send", .needs = { "Send" }, .call = Send_call, .conform_only = true },
+	[BENCH_COLL_RECV] = { "recv", "recv", .needs = { "Recv" }, .call = Recv_call, .conform_only = true },
+};
+
+const struct bench_coll *bench_coll_find(const char *name)
+{
+	for (const struct bench_coll *c = bench_colls; c->name; c++)
+		if (shunt_names_equal(name, strlen(name), c->name))
+			return c;
+	return NULL;
+}
+
+const char *bench_coll_missing(const struct bench_coll *c, const struct bench_nccl *nccl)
+{
+	for (int i = 0; i < 4 && c->needs[i]; i++) {
+		char name[64];
+
+		snprintf(name, sizeof(name), "nccl%s", c->needs[i]);
+		if (!dlsym(nccl->handle, name))
+			return c->needs[i];
+	}
+	return NULL;
+}
+
+uint64_t bench_coll_blocks(const struct bench_coll *c, bool many, int nranks)
+{
+	uint64_t n = (uint64_t)nranks;
+
+	if (!many)
+		return 1;
+	return c->uneven ? n * (n + 1) / 2 : n;
+}
+
+double bench_coll_bus_factor(const struct bench_coll *c, int nranks)
+{
+	double n = nranks;
+
+	if (c->uneven) /* all but the one part that stays */
+		n = (double)bench_coll_blocks(c, true, nranks);
+	if (c->send_many || c->recv_many)
+		return (n - 1) / n;
+	return c->reduces && !c->rooted ? 2 * (n - 1) / n : 1;
+}
+
+uint64_t bench_coll_count(const struct bench_coll *c, uint64_t bytes, size_t element, int nranks)
+{
+	uint64_t count = bytes / element;
+
+	if (c->send_many || c->recv_many)
+		return count / bench_coll_blocks(c, true, nranks) / (16 / element) * (16 / element);
+	return count ? count : 1;
+}
+
+uint64_t bench_coll_send_offset(const struct bench_coll *c, uint64_t count, int rank)
+{
+	return c->recv_many && !c->send_many ? count * (uint64_t)rank : 0;
+}
+
+uint64_t bench_coll_recv_offset(const struct bench_coll *c, uint64_t count, int rank)
+{
+	return c->send_many && !c->recv_many ? count * (uint64_t)rank : 0;
+}
+
+bool bench_coll_has_send(const struct bench_coll *c, int rank, int root)
+{
+	return !c->send_root || rank == root;
+}
+
+bool bench_coll_has_recv(const struct bench_coll *c, int rank, int root)
+{
+	return !c->recv_root || rank == root;
+}
+
+void bench_coll_source(
+    const struct bench_coll *c, int rank, int nranks, int root, int block, int *from_p, int *from_block_p)
+{
+	*from_block_p = c->send_many ? rank : 0;
+	if (c->reduces)
+		*from_p = -1;
+	else if (c->recv_many)
+		*from_p = block;
+	else
+		*from_p = c->rooted ? root : (rank + nranks - 1) % nranks;
+}
+
+struct bench_block bench_coll_block(
+    const struct bench_coll *c, int rank, int nranks, int root, int block, uint64_t count)
+{
+	struct bench_block b = { .count = count, .at = (uint64_t)block * count };
+	int from_block;
+
+	bench_coll_source(c, rank, nranks, root, block, &b.from, &from_block);
+	b.from_at = (uint64_t)from_block * count;
+	if (!c->uneven)
+		return b;
+	b.count = count * bench_coll_weight(block, rank, nranks);
+	b.at = b.from_at = 0;
+	for (int k = 0; k < block; k++)
+		b.at += count * bench_coll_weight(k, rank, nranks);
+	for (int k = 0; k < rank; k++)
+		b.from_at += count * bench_coll_weight(block, k, nranks);
+	return b;
+}

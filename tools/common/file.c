@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT */
+/* Files that the subcommands write. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tools/common/tool.h"
+
+/* A file of its own beside path, with the permissions that path has or would get. 0 or -errno. */
+static int tmp_open(struct tool_file *f, const char *path, const struct stat *st)
+{
+	mode_t mask = umask(077);
+	int fd, err;
+
+	umask(mask);
+	if (snprintf(f->tmp, sizeof(f->tmp), "%s.XXXXXX", path) >= PATH_MAX)
+		return -ENAMETOOLONG;
+	fd = mkostemp(f->tmp, O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	f->out = fchmod(fd, st ? st->st_mode & 0777 : 0666 & ~mask) ? NULL : fdopen(fd, "w");
+	if (f->out)
+		return 0;
+	err = -errno;
+	close(fd);
+	unlink(f->tmp);
+	return err;
+}
+
+/*
+ * Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or
+ * -errno.
+ */
+static int file_open(struct tool_file *f, const char *path)
+{
+	struct stat st;
+	bool there = !stat(path, &st);
+
+	*f = (struct tool_file){ .path = path };
+	if (there && S_ISDIR(st.st_mode))
+		return -EISDIR;
+	f->in_place = there && !S_ISREG(st.st_mode);
+	if (!f->in_place)
+		return tmp_open(f, path, there ? &st : NULL);
+	f->out = fopen(path, "we");
+	return f->out ? 0 : -errno;
+}
+
+static int write_error(const char *path, int err)
+{
+	if (err)
+		tool_error("cannot write %s: %s", path, strerror(-err));
+	return err;
+}
+
+int tool_file_begin(struct tool_file *f, const char *path)
+{
+	return write_error(path, file_open(f, path));
+}
+
+int tool_file_end(struct tool_file *f, int err)
+{
+	/* A write that failed is the last thing that has set errno. */
+	int failed = !ferror(f->out) ? 0 : errno ? -errno : -EIO;
+	int closed = fclose(f->out) ? -errno : failed;
+
+	if (!err && !closed && !f->in_place && rename(f->tmp, f->path))
+		closed = -errno;
+	if ((err || closed) && !f->in_place)
+		unlink(f->tmp);
+	return err ? err : write_error(f->path, closed);
+}
+
+int tool_file_json(const char *path, const struct json_t *root, size_t flags)
+{
+	struct tool_file f;
+	int err = tool_file_begin(&f, path);
+
+	if (err)
+		return err;
+	/* What cannot be written, the end finds as well. */
+	if (json_dumpf(root, f.out, flags) && !ferror(f.out)) {
+		tool_error("out of memory");
+		err = -ENOMEM;
+	}
+	return tool_file_end(&f, err);
+}
+
+int tool_file_try(const char *path)
+{
+	struct tool_file f;
+	struct stat st;
+	int err;
+
+	/* Opening a pipe would wait for its reader, and closing it end that. */
+	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+		return write_error(path, access(path, W_OK) ? -errno : 0);
+	err = file_open(&f, path);
+	if (!err) {
+		fclose(f.out);
+		unlink(f.tmp);
+	}
+	return write_error(path, err);
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/* One library that speaks NCCL's ABI, opened beside others. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tools/bench/bench.h"
+
+const char *const bench_memory_names[BENCH_NMEMORIES] = { "plain", "allocated", "registered" };
+
+void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p)
+{
+	static const char suffix[] = ":reg";
+	size_t len = strlen(spec), end = sizeof(suffix) - 1;
+
+	*registered_p = len > end && !strcmp(spec + len - end, suffix);
+	snprintf(name, PATH_MAX, "%.*s", (int)(*registered_p ? len - end : len), spec);
+}
+
+/* Where "nccl" is: the library that Shunt itself would use. */
+static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
+{
+	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib->handle, "ncclGetVersion");
+	const char *found;
+	int version;
+
+	/* Shunt looks for it at the first call. */
+	if (get_version)
+		get_version(&version);
+	found = lib->real_nccl_path();
+	if (!found) {
+		tool_error("--lib nccl or forwarded: %s found no real NCCL; set SHUNT_NCCL_LIB to its path, or give "
+		           "the path to --lib",
+		    lib->path);
+		return -ENOENT;
+	}
+	snprintf(path, PATH_MAX, "%s", found);
+	return 0;
+}
+
+/* A copy of a library, which the loader takes for another one, with a state of its own. */
+static void *lib_copy_open(const char *path)
+{
+	int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("libshunt-forwarded.so", MFD_CLOEXEC);
+	struct stat st = { 0 };
+	void *handle = NULL;
+	off_t at = 0;
+	char name[64];
+
+	if (from < 0 || to < 0 || fstat(from, &st))
+		goto out;
+	while (at < st.st_size && sendfile(to, from, &at, (size_t)(st.st_size - at)) > 0)
+		;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", to);
+	handle = at == st.st_size ? tool_dlopen(name) : NULL;
+out:
+	if (from >= 0)
+		close(from);
+	if (to >= 0 && !handle) /* else the name must not come to mean another file */
+		close(to);
+	return handle;
+}
+
+/*
+ * Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the
+ * variable taken back.
+ */
+static void *forwarding_lib_open(const struct tool_lib *lib)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static void *handle;
+	const char *before;
+	char *saved;
+
+	pthread_mutex_lock(&lock);
+	if (!handle) {
+		before = getenv("SHUNT_FORCE_NCCL");
+		saved = before ? strdup(before) : NULL;
+		setenv("SHUNT_FORCE_NCCL", "all", 1);
+		handle = lib_copy_open(lib->path);
+		if (handle) {
+			__typeof__(ncclGetVersion) *get_version =
+			    (__typeof__(ncclGetVersion) *)dlsym(handle, "ncclGetVersion");
+			int version;
+
+			if (get_version)
+				get_version(&version);
+		}
+		if (saved)
+			setenv("SHUNT_FORCE_NCCL", saved, 1);
+		else
+			unsetenv("SHUNT_FORCE_NCCL");
+		free(saved);
+	}
+	pthread_mutex_unlock(&lock);
+	return handle;
+}
+
+static int path_resolve(const char *spec, const struct tool_lib *lib, char path[PATH_MAX])
+{
+	if (!strcmp(spec, "forwarded")) {
+		int err = real_nccl_path(lib, path);
+
+		snprintf(path, PATH_MAX, "%s", lib->path);
+		return err;
+	}
+	if (!strcmp(spec, "shunt")) {
+		snprintf(path, PATH_MAX, "%s", lib->path);
+		return 0;
+	}
+	if (!strcmp(spec, "nccl"))
+		return real_nccl_path(lib, path);
+	if (!realpath(spec, path)) {
+		tool_error("library %s: %s", spec, strerror(errno));
+		return -ENOENT;
+	}
+	return 0;
+}
+
+int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib)
+{
+	int err = path_resolve(spec, lib, nccl->path);
+
+	if (err)
+		return err;
+	char copy[PATH_MAX];
+	snprintf(copy, sizeof(copy), "%s", nccl->path);
+	bool forwarded = !strcmp(spec, "forwarded"),
+	     named = forwarded || !strcmp(spec, "shunt") || !strcmp(spec, "nccl");
+	snprintf(nccl->label, sizeof(nccl->label), "%s", named ? spec : basename(copy));
+
+	nccl->handle = forwarded ? forwarding_lib_open(lib) : tool_dlopen(nccl->path);
+	if (!nccl->handle) {
+		tool_error("library %s: %s", nccl->path, dlerror());
+		return -ELIBACC;
+	}
+	const struct {
+		const char *name;
+		void *func_p;
+		bool optional;
+	} funcs[] = {
+#define X(name) { "nccl" #name, &nccl->name, false },
+		BENCH_NCCL_FUNCS(X)
+#undef X
+#define X(name) { "nccl" #name, &nccl->name, true },
+		    BENCH_NCCL_OPTIONAL(X)
+#undef X
+	};
+	for (size_t i = 0; i < sizeof(funcs) / sizeof(funcs[0]); i++) {
+		void *func = dlsym(nccl->handle, funcs[i].name);
+
+		if (!func && !funcs[i].optional) {
+			tool_error("library %s has no %s: it does not speak NCCL's ABI", nccl->path, funcs[i].name);
+			return -ELIBBAD;
+		}
+		memcpy(funcs[i].func_p, &func, sizeof(func));
+	}
+	nccl->path_of = (__typeof__(shunt_path_of) *)dlsym(nccl->handle, "shunt_path_of");
+	nccl->counters = (__typeof__(shunt_counters) *)dlsym(nccl->handle, "shunt_counters");
+	if (nccl->GetVersion(&nccl->version))
+		nccl->version = 0;
+	return 0;
+}
+
+int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result)
+{
+	const char *detail;
+
+	if (!result)
+		return 0;
+	detail = nccl->GetLastError(NULL);
+	tool_error("rank %d: %s of %s failed: %s%s%s", rank, call, nccl->label, nccl->GetErrorString(result),
+	    detail && *detail ? ": " : "", detail ? detail : "");
+	return -EIO;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/common/reference.h"
+
+static const struct {
+	int exp, mant, bias;
+	bool finite;
+} formats[SHUNT_NDTYPES] = {
+	[SHUNT_F16] = { 5, 10, 15, false },
+	[SHUNT_BF16] = { 8, 7, 127, false },
+	[SHUNT_F8E4M3] = { 4, 3, 7, true },
+	[SHUNT_F8E5M2] = { 5, 2, 15, false },
+};
+
+static uint64_t bits_of(const void *p, size_t bytes)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, p, bytes);
+	return v;
+}
+
+static double small_to_double(uint32_t x, enum shunt_dtype t)
+{
+	int e = formats[t].exp, m = formats[t].mant, exp = x >> m & ((1 << e) - 1);
+	uint32_t frac = x & ((1u << m) - 1);
+	double sign = x >> (e + m) & 1 ? -1 : 1;
+
+	if (exp == (1 << e) - 1) {
+		if (!formats[t].finite)
+			return frac ? NAN : sign * INFINITY;
+		if (frac == (1u << m) - 1)
+			return NAN;
+	}
+	if (!exp)
+		return sign * ldexp(frac, 1 - formats[t].bias - m);
+	return sign * ldexp((double)frac + (1u << m), exp - formats[t].bias - m);
+}
+
+/* Round to nearest even; 8-bit formats saturate, 16-bit ones overflow to infinity. */
+static uint32_t small_from_double(double v, enum shunt_dtype t)
+{
+	int e = formats[t].exp, m = formats[t].mant, top = (1 << e) - 1, exp;
+	uint32_t sign = signbit(v) ? 1u << (e + m) : 0;
+	uint32_t inf = (uint32_t)top << m, max = formats[t].finite ? inf | ((1u << m) - 2) : inf - 1;
+	bool f8 = t == SHUNT_F8E4M3 || t == SHUNT_F8E5M2;
+
+	if (isnan(v))
+		return sign | inf | ((1u << m) - 1);
+	v = fabs(v);
+	if (isinf(v))
+		return sign | (f8 ? max : inf);
+	if (v == 0)
+		return sign;
+	frexp(v, &exp);
+	exp--;
+	if (exp < 1 - formats[t].bias)
+		exp = 1 - formats[t].bias;
+	double scaled =
+	    nearbyint(ldexp(v, m - exp)); /* of the mantissa with its leading one; may carry, which is right */
+	uint64_t r = (uint64_t)scaled;
+	if (r >= 1u << m)
+		r += (uint64_t)(exp + formats[t].bias - 1) << m;
+	if (r > max)
+		return sign | (f8 ? max : inf);
+	return sign | (uint32_t)r;
+}
+
+double ref_to_double(const void *p, enum shunt_dtype t)
+{
+	size_t bytes = shunt_dtype_bytes[t];
+	uint64_t x = bits_of(p, bytes);
+	float f;
+	double d;
+
+	switch (t) {
+	case SHUNT_F32:
+		memcpy(&f, p, 4);
+		return f;
+	case SHUNT_F64:
+		memcpy(&d, p, 8);
+		return d;
+	case SHUNT_F16:
+	case SHUNT_BF16:
+	case SHUNT_F8E4M3:
+	case SHUNT_F8E5M2:
+		return small_to_double((uint32_t)x, t);
+	case SHUNT_I8:
+		return (int8_t)x;
+	case SHUNT_I32:
+		return (int32_t)x;
+	case SHUNT_I64:
+		return (double)(int64_t)x;
+	default:
+		return (double)x;
+	}
+}
+
+void ref_from_double(void *p, enum shunt_dtype t, double v)
+{
+	float f = (float)v;
+	uint64_t x;
+
+	switch (t) {
+	case SHUNT_F32:
+		memcpy(p, &f, 4);
+		return;
+	case SHUNT_F64:
+		memcpy(p, &v, 8);
+		return;
+	case SHUNT_F16:
+	case SHUNT_BF16:
+	case SHUNT_F8E4M3:
+	case SHUNT_F8E5M2:
+		x = small_from_double(v, t);
+		break;
+	default:
+		x = v < 0 ? (uint64_t)(int64_t)v : (uint64_t)v;
+		break;
+	}
+	memcpy(p, &x, shunt_dtype_bytes[t]);
+}
+
+uint64_t ref_random(uint64_t *seed)
+{
+	uint64_t z = *seed += 0x9e3779b97f4a7c15ull;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+	z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+	return z ^ z >> 31;
+}
+
+void ref_fill(void *buf, size_t count, enum shunt_dtype t, uint64_t *seed)
+{
+	size_t bytes = shunt_dtype_bytes[t];
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t x = ref_random(seed);
+
+		if (t < SHUNT_F16)
+			memcpy((char *)buf + i * bytes, &x, bytes);
+		else
+			ref_from_double((char *)buf + i * bytes, t, ((double)(int64_t)x / 9.3e18) * 4);
+	}
+}
+
+static bool is_int(enum shunt_dtype t)
+{
+	return t < SHUNT_F16;
+}
+
+static bool is_signed(enum shunt_dtype t)
+{
+	return t == SHUNT_I8 || t == SHUNT_I32 || t == SHUNT_I64;
+}
+
+static uint64_t int_trim(uint64_t v, enum shunt_dtype t)
+{
+	int bits = 8 * shunt_dtype_bytes[t];
+
+	return bits == 64 ? v : v & ((1ull << bits) - 1);
+}
+
+static int64_t sign_extend(uint64_t v, enum shunt_dtype t)
+{
+	int bits = 8 * shunt_dtype_bytes[t];
+
+	return bits == 64 ? (int64_t)v : (int64_t)(v << (64 - bits)) >> (64 - bits);
+}
+
+static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum shunt_redop op)
+{
+	uint64_t v = x[0];
+
+	for (int r = 1; r < n; r++) {
+		bool less = is_signed(t) ? sign_extend(x[r], t) < sign_extend(v, t) : x[r] < v;
+
+		if (op == SHUNT_PROD)
+			v *= x[r];
+		else if (op == SHUNT_MIN)
+			v = less ? x[r] : v;
+		else if (op == SHUNT_MAX)
+			v = less ? v : x[r];
+		else
+			v += x[r];
+		v = int_trim(v, t);
+	}
+	if (op == SHUNT_AVG)
+		v = is_signed(t) ? (uint64_t)(sign_extend(v, t) / n) : v / (uint64_t)n;
+	return int_trim(v, t);
+}
+
+/*
+ * In double, rounded to float after each step where the accumulator is fp32: sums and products of two floats round the
+ * same.
+ */
+static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shunt_redop op)
+{
+	double v = x[0];
+
+	for (int r = 1; r < n; r++) {
+		if (op == SHUNT_MIN)
+			v = isnan(v) || x[r] < v ? x[r] : v;
+		else if (op == SHUNT_MAX)
+			v = isnan(v) || x[r] > v ? x[r] : v;
+		else
+			v = op == SHUNT_PROD ? v * x[r] : v + x[r];
+		if (t != SHUNT_F64)
+			v = (float)v;
+	}
+	return v;
+}
+
+void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum shunt_dtype t, enum shunt_redop op,
+    const void *const *scalars)
+{
+	size_t bytes = shunt_dtype_bytes[t];
+	char factor[8];
+
+	for (size_t i = 0; i < count; i++) {
+		uint64_t ints[16] = { 0 };
+		double floats[16] = { 0 };
+
+		for (int r = 0; r < n; r++) {
+			const char *p = (const char *)in[r] + i * bytes;
+			char scaled[8];
+
+			ints[r] = bits_of(p, bytes);
+			floats[r] = is_int(t) ? 0 : ref_to_double(p, t);
+			if (op != SHUNT_PREMUL && !(op == SHUNT_AVG && !is_int(t)))
+				continue;
+			if (op == SHUNT_AVG)
+				ref_from_double(factor, t, 1.0 / n);
+			else
+				memcpy(factor, scalars[r], bytes);
+			if (is_int(t)) {
+				ints[r] = int_trim(ints[r] * bits_of(factor, bytes), t);
+			} else {
+				ref_from_double(scaled, t,
+				    t == SHUNT_F64 ? floats[r] * ref_to_double(factor, t) :
+				                     (double)(float)(floats[r] * ref_to_double(factor, t)));
+				floats[r] = ref_to_double(scaled, t);
+			}
+		}
+		if (is_int(t)) {
+			uint64_t v = reduce_int(ints, n, t, op);
+			memcpy((char *)out + i * bytes, &v, bytes);
+		} else {
+			ref_from_double((char *)out + i * bytes, t, reduce_float(floats, n, t, op));
+		}
+	}
+}
+
+size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype t, size_t *first_p)
+{
+	size_t bytes = shunt_dtype_bytes[t], wrong = 0;
+
+	for (size_t i = 0; i < count; i++) {
+		const char *x = (const char *)a + i * bytes, *y = (const char *)b + i * bytes;
+
+		if (!memcmp(x, y, bytes) || (!is_int(t) && isnan(ref_to_double(x, t)) && isnan(ref_to_double(y, t))))
+			continue;
+		if (!wrong++)
+			*first_p = i;
+	}
+	return wrong;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: MIT */
+/* The `shunt` command: finds the subcommand and runs it. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/process.h"
+#include "tools/common/tool.h"
+
+static const struct tool_cmd *const cmds[] = { &tool_cmd_run, &tool_cmd_info, &tool_cmd_doctor, &tool_cmd_bench,
+	&tool_cmd_conform, &tool_cmd_torture, &tool_cmd_plan, &tool_cmd_tune };
+enum { NCMDS = sizeof(cmds) / sizeof(cmds[0]) };
+static const struct tool_cmd *current;
+static const char *action;
+
+static void error_print(const char *fmt, va_list args)
+{
+	char text[1024];
+
+	vsnprintf(text, sizeof(text), fmt, args);
+	/* One write, so that lines of several ranks do not mix. */
+	fprintf(stderr, "shunt%s%s%s%s: %s\n", current ? " " : "", current ? current->name : "", action ? " " : "",
+	    action ? action : "", text);
+}
+
+void tool_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	error_print(fmt, args);
+	va_end(args);
+}
+
+int tool_usage_error(const char *fmt, ...)
+{
+	va_list args;
+
+	va_start(args, fmt);
+	error_print(fmt, args);
+	va_end(args);
+	fprintf(stderr, "Try: shunt%s%s%s%s --help\n", current ? " " : "", current ? current->name : "",
+	    action ? " " : "", action ? action : "");
+	return TOOL_USAGE;
+}
+
+int tool_option_error(int opt, const char *text)
+{
+	return opt == ':' ? tool_usage_error("%s needs a value", text) :
+	                    tool_usage_error("there is no option %s", text);
+}
+
+int tool_value_error(const struct option *options, int opt, const char *text, int err)
+{
+	while (options->name && options->val != opt)
+		options++;
+	if (tool_refused(text))
+		return tool_usage_error("--%s: %s", options->name ? options->name : "?", tool_refused(text));
+	return tool_usage_error("--%s: \"%s\" is %s", options->name ? options->name : "?", text,
+	    err == -ERANGE ? "out of range" : "not one of its values");
+}
+
+void tool_action_set(const char *name)
+{
+	action = name;
+}
+
+int tool_options_apply(const struct tool_options *t, void *opts, int argc, char **argv)
+{
+	int opt;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, t->letters, t->rows, NULL)) != -1) {
+		if (opt == 'h') {
+			fputs(t->help, stdout);
+			return TOOL_OK;
+		}
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
+		if (!t->apply(opts, opt, optarg))
+			return tool_value_error(t->rows, opt, optarg, -EINVAL);
+	}
+	return -1;
+}
+
+static void help_print(FILE *out)
+{
+	fputs("usage: shunt COMMAND [options]\n\n"
+	      "Sends NCCL collectives onto the fastest correct path. Commands:\n",
+	    out);
+	for (int i = 0; i < NCMDS; i++)
+		fprintf(out, "  %-8s %s\n", cmds[i]->name, cmds[i]->summary);
+	fputs("\n`shunt COMMAND --help` explains one of them.\n", out);
+}
+
+static const struct tool_cmd *cmd_find(const char *name)
+{
+	for (int i = 0; i < NCMDS; i++)
+		if (!strcmp(cmds[i]->name, name))
+			return cmds[i];
+	return NULL;
+}
+
+static bool is_help(const char *arg)
+{
+	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
+}
+
+/* The subcommand, or what is said of all of them. */
+static int command_run(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	shunt_process_reserve_stdio(); /* ranks share memory by a descriptor, too */
+	if (!name) {
+		help_print(stderr);
+		return TOOL_USAGE;
+	}
+	if (is_help(name) || (!strcmp(name, "help") && argc == 2)) {
+		help_print(stdout);
+		return TOOL_OK;
+	}
+	if (!strcmp(name, "--version")) {
+		printf("shunt %s\n", SHUNT_VERSION);
+		return TOOL_OK;
+	}
+	bool help = !strcmp(name, "help");
+	const struct tool_cmd *cmd = cmd_find(help ? argv[2] : name);
+
+	if (!cmd)
+		return tool_usage_error("there is no command \"%s\"", help ? argv[2] : name);
+	current = cmd;
+	if (help || (argc > 2 && is_help(argv[2]))) {
+		fputs(cmd->help, stdout);
+		return TOOL_OK;
+	}
+	return cmd->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+	int status = command_run(argc, argv);
+
+	if (fflush(stdout) || ferror(stdout)) {
+		tool_error("cannot write the output: %s", strerror(errno));
+		return status ? status : TOOL_FAIL;
+	}
+	return status;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT */
+/* Parsing and printing of what the subcommands take and show. */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/coll.h"
+#include "tools/common/tool.h"
+
+/* The last value that was refused, and the line about it. */
+static _Thread_local struct {
+	char text[64], reason[400];
+} refused;
+
+int tool_refuse(int err, const char *text, const char *fmt, ...)
+{
+	va_list args;
+
+	snprintf(refused.text, sizeof(refused.text), "%s", text);
+	va_start(args, fmt);
+	vsnprintf(refused.reason, sizeof(refused.reason), fmt, args);
+	va_end(args);
+	return err;
+}
+
+const char *tool_refused(const char *text)
+{
+	/* Of a list it was one word. */
+	return *refused.reason && strstr(text, refused.text) ? refused.reason : NULL;
+}
+
+/* Without bounds. */
+static int size_parse(const char *text, uint64_t *bytes_p)
+{
+	static const struct {
+		char letter;
+		unsigned shift;
+	} units[] = { { 'k', 10 }, { 'm', 20 }, { 'g', 30 }, { 't', 40 } };
+	unsigned long long value;
+	unsigned shift = 0;
+	char *end;
+
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno)
+		return -ERANGE;
+	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+		if (tolower((unsigned char)*end) == units[i].letter) {
+			shift = units[i].shift;
+			end++;
+			if (*end == 'i')
+				end++;
+			break;
+		}
+	}
+	if (toupper((unsigned char)*end) == 'B')
+		end++;
+	if (*end)
+		return -EINVAL;
+	if (shift && value > UINT64_MAX >> shift)
+		return -ERANGE;
+	*bytes_p = (uint64_t)value << shift;
+	return 0;
+}
+
+int tool_parse_size(const char *text, uint64_t lo, uint64_t hi, uint64_t *bytes_p)
+{
+	uint64_t value = 0;
+	int err = size_parse(text, &value);
+	char from[24], to[24];
+
+	if (err == -EINVAL)
+		return tool_refuse(err, text, "\"%.64s\" is no whole number such as 8, 64K or 1M", text);
+	if (err || value > hi)
+		return tool_refuse(-ERANGE, text, "%.64s is more than %s", text, tool_format_size(hi, to));
+	if (value < lo)
+		return tool_refuse(-ERANGE, text, "%.64s is less than %s", text, tool_format_size(lo, from));
+	*bytes_p = value;
+	return 0;
+}
+
+int tool_parse_minutes(const char *text, double *minutes_p)
+{
+	char *end;
+	double value = strtod(text, &end);
+
+	if (!*text || *end || !(value > 0) || !(value < 1e6))
+		return tool_refuse(-EINVAL, text, "\"%.64s\" is no number of minutes above 0 and below 1000000", text);
+	*minutes_p = value;
+	return 0;
+}
+
+int tool_dtype_find(const char *name)
+{
+	/* The names that nccl-tests uses, where they differ. */
+	static const char *const aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char",
+		[SHUNT_I32] = "int",
+		[SHUNT_F16] = "half",
+		[SHUNT_F32] = "float",
+		[SHUNT_F64] = "double",
+		[SHUNT_BF16] = "bf16",
+		[SHUNT_F8E4M3] = "f8e4m3",
+		[SHUNT_F8E5M2] = "f8e5m2" };
+	const char *names[SHUNT_NDTYPES];
+	int alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
+
+	for (int i = 0; i < SHUNT_NDTYPES; i++)
+		names[i] = shunt_dtype_name((enum shunt_dtype)i);
+	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
+}
+
+int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p)
+{
+	unsigned long value;
+	char *end;
+
+	errno = 0;
+	value = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)text[0]) || *end)
+		return tool_refuse(-EINVAL, text, "\"%.64s\" is no number from %u to %u", text, lo, hi);
+	if (errno || value < lo || value > hi)
+		return tool_refuse(-ERANGE, text, "%.64s is not from %u to %u", text, lo, hi);
+	*value_p = (unsigned)value;
+	return 0;
+}
+
+const char *tool_nccl_lib(void)
+{
+	const char *lib = getenv("SHUNT_NCCL_LIB"), *alias = getenv("MSCCLPP_NCCL_LIB_PATH");
+
+	return lib && *lib ? lib : alias && *alias ? alias : NULL;
+}
+
+const char *tool_format_size(uint64_t bytes, char *buf)
+{
+	static const char units[] = { 0, 'K', 'M', 'G', 'T' };
+	unsigned unit = 0;
+
+	while (bytes && bytes % 1024 == 0 && unit + 1 < sizeof(units)) {
+		bytes /= 1024;
+		unit++;
+	}
+	if (unit)
+		snprintf(buf, 24, "%" PRIu64 "%c", bytes, units[unit]);
+	else
+		snprintf(buf, 24, "%" PRIu64, bytes);
+	return buf;
+}
+
+int tool_lookup(const char *name, const char *const *names, int n)
+{
+	char list[256] = "";
+
+	for (int i = 0; i < n; i++)
+		if (names[i] && shunt_names_equal(name, strlen(name), names[i]))
+			return i;
+	for (int i = 0; i < n; i++)
+		if (names[i])
+			snprintf(list + strlen(list), sizeof(list) - strlen(list), "%s%s", *list ? ", " : "", names[i]);
+	return tool_refuse(-1, name, "there is no \"%.64s\"; it takes %s", name, list);
+}

@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/* What every byte should be after a program, in plain C, and whether it is. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/conform/conform.h"
+#include "tools/common/reference.h"
+
+/* Bits of the mantissa and smallest subnormal's exponent; 0: an integer. */
+static const struct {
+	int mant, tiny;
+} floats[SHUNT_NDTYPES] = {
+	[SHUNT_F16] = { 10, -24 },
+	[SHUNT_F32] = { 23, -149 },
+	[SHUNT_F64] = { 52, -1074 },
+	[SHUNT_BF16] = { 7, -133 },
+	[SHUNT_F8E4M3] = { 3, -9 },
+	[SHUNT_F8E5M2] = { 2, -16 },
+};
+
+static bool is_p2p(const struct conform_step *s)
+{
+	return s->coll == BENCH_COLL_SEND || s->coll == BENCH_COLL_RECV;
+}
+
+void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar)
+{
+	/* Values of every type; the float ones need no rounding. */
+	ref_from_double(scalar, dtype, floats[dtype].mant ? 0.5 * (rank % 3 + 1) : rank % 3 + 1);
+}
+
+/* ---- inputs ---- */
+
+static void special_values_fill(void *buf, size_t count, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t *seed)
+{
+	/* A zero's sign after min and max is nobody's promise. */
+	const double values[] = { NAN, INFINITY, -INFINITY, redop == SHUNT_SUM ? -0.0 : 1.5, 0.0,
+		ldexp(1, floats[dtype].tiny), -1.25, 3 };
+
+	for (size_t i = 0; i < count; i++)
+		ref_from_double((char *)buf + i * shunt_dtype_bytes[dtype], dtype, values[ref_random(seed) % 8]);
+}
+
+static void step_input_fill(
+    const struct conform_case *c, const struct conform_step *s, size_t elements, void *buf, uint64_t seed)
+{
+	size_t bytes = shunt_dtype_bytes[s->dtype];
+	bool any_bits = !bench_colls[s->coll].reduces;
+
+	if (c->data == CONFORM_SPECIAL && floats[s->dtype].mant) {
+		special_values_fill(buf, elements, s->dtype, s->redop, &seed);
+	} else if (c->data == CONFORM_WIDE && floats[s->dtype].mant && s->redop != SHUNT_PROD) {
+		/* Far enough apart that another order of the sum rounds in another way. */
+		int range = shunt_dtype_bytes[s->dtype] == 1 ? 3 : 11;
+
+		for (size_t i = 0; i < elements; i++) {
+			uint64_t x = ref_random(&seed);
+
+			ref_from_double((char *)buf + i * bytes, s->dtype,
+			    ldexp((x & 1 ? -1 : 1) * (1 + (double)(x >> 32) / 4.3e9),
+			        (int)(x >> 1 & 0xffff) % (2 * range + 1) - range));
+		}
+	} else if (any_bits) {
+		/* Moved, not computed with: NaNs of every kind must arrive as they are. */
+		for (size_t i = 0; i < elements; i++) {
+			uint64_t x = ref_random(&seed);
+
+			memcpy((char *)buf + i * bytes, &x, bytes);
+		}
+	} else if (s->redop == SHUNT_PROD && floats[s->dtype].mant) {
+		for (size_t i = 0; i < elements; i++) {
+			uint64_t x = ref_random(&seed);
+
+			ref_from_double(
+			    (char *)buf + i * bytes, s->dtype, (x & 1 ? -1 : 1) * (0.75 + (double)(x >> 32) / 8.6e9));
+		}
+	} else {
+		ref_fill(buf, elements, s->dtype, &seed);
+	}
+}
+
+void conform_image_fill(
+    const struct conform_case *c, const struct conform_program *s, int rank, struct conform_image *image)
+{
+	uint64_t seed = conform_hash_mix(c->seed ^ ((uint64_t)rank << 40));
+
+	for (size_t i = 0; i < s->send_bytes; i++)
+		image->send[i] = (unsigned char)(i * 7 + seed);
+	memset(image->recv, CONFORM_POISON, s->recv_bytes);
+	for (size_t i = 0; i < s->n; i++) {
+		const struct conform_step *step = &s->steps[i];
+		int members[BENCH_MAX_RANKS], me;
+		size_t blocks = 1;
+
+		if (step->kind != CONFORM_CALL || step->send == CONFORM_NULL)
+			continue;
+		if (bench_colls[step->coll].send_many)
+			blocks = (size_t)conform_comm_members(step->comm, rank, c->nranks, members, &me);
+		step_input_fill(c, step, step->count * blocks,
+		    (step->in_place ? image->recv : image->send) + step->send, conform_hash_mix(seed + i + 1));
+		for (size_t block = 0; block < blocks && step->common; block++)
+			step_input_fill(c, step, step->common,
+			    (step->in_place ? image->recv : image->send) + step->send +
+			        (block * step->count + step->common_at) * shunt_dtype_bytes[step->dtype],
+			    conform_hash_mix(seed));
+	}
+}
+
+/* ---- results ---- */
+
+static const unsigned char *step_input(const struct conform_step *s, const struct conform_image *image)
+{
+	return (s->in_place ? image->recv : image->send) + s->send;
+}
+
+/* The n-th collective on a communicator, or the n-th message to or from a peer. */
+static const struct conform_step *step_find(
+    const struct conform_program *program, enum conform_comm comm, int coll, int peer, size_t occurrence)
+{
+	for (size_t i = 0; i < program->n; i++) {
+		const struct conform_step *s = &program->steps[i];
+
+		if (!conform_step_is_call(s) || s->comm != comm)
+			continue;
+		if (coll < 0 ? is_p2p(s) : s->coll != (enum bench_coll_id)coll || s->root != peer)
+			continue;
+		if (!occurrence--)
+			return s;
+	}
+	return NULL;
+}
+
+struct member {
+	const struct conform_step *step;
+	const unsigned char *send;
+};
+
+/* All members' halves of my step i; for a receive the sender's alone. */
+static int step_members(const struct conform_program *programs, const struct conform_image *images, int rank,
+    int nranks, size_t i, struct member members[BENCH_MAX_RANKS], int *n_p, int *me_p)
+{
+	const struct conform_step *s = &programs[rank].steps[i];
+	int world[BENCH_MAX_RANKS], n = conform_comm_members(s->comm, rank, nranks, world, me_p);
+	size_t occurrence = 0;
+
+	for (size_t k = 0; k < i; k++) {
+		const struct conform_step *o = &programs[rank].steps[k];
+
+		if (conform_step_is_call(o) && o->comm == s->comm)
+			occurrence += is_p2p(s) ? o->coll == s->coll && o->root == s->root : !is_p2p(o);
+	}
+	for (int m = 0; m < n; m++) {
+		bool p2p = is_p2p(s);
+		const struct conform_step *theirs;
+
+		if (p2p && m != s->root)
+			continue;
+		theirs = step_find(&programs[world[m]], s->comm, p2p ? BENCH_COLL_SEND : -1, *me_p, occurrence);
+		if (!theirs || theirs->count != s->count || theirs->dtype != s->dtype)
+			return -EPROTO;
+		members[m] = (struct member){ theirs, step_input(theirs, &images[world[m]]) };
+	}
+	*n_p = n;
+	return 0;
+}
+
+static void reference_reduce(const struct conform_step *s, const struct member *members, int n, const int *world,
+    size_t from_block, unsigned char *out)
+{
+	const void *in[BENCH_MAX_RANKS], *scalars[BENCH_MAX_RANKS];
+	uint64_t scalar[BENCH_MAX_RANKS] = { 0 };
+
+	for (int m = 0; m < n; m++) {
+		in[m] = members[m].send + from_block * s->count * shunt_dtype_bytes[s->dtype];
+		conform_scalar(s->dtype, world[m], &scalar[m]);
+		scalars[m] = &scalar[m];
+	}
+	ref_allreduce(out, in, n, s->count, s->dtype, s->redop, scalars);
+}
+
+static int step_expect(const struct conform_program *programs, const struct conform_image *images, int rank, int nranks,
+    size_t i, unsigned char *recv)
+{
+	const struct conform_step *s = &programs[rank].steps[i];
+	const struct bench_coll *coll = &bench_colls[s->coll];
+	struct member members[BENCH_MAX_RANKS] = { 0 };
+	int n, me = 0, world[BENCH_MAX_RANKS], err;
+	size_t bytes = s->count * shunt_dtype_bytes[s->dtype];
+
+	if (!conform_step_is_call(s) || s->coll == BENCH_COLL_SEND || s->recv == CONFORM_NULL)
+		return 0;
+	err = step_members(programs, images, rank, nranks, i, members, &n, &me);
+	if (err || !bench_coll_has_recv(coll, me, s->root))
+		return err;
+	conform_comm_members(s->comm, rank, nranks, world, &me);
+	for (int block = 0; block < (coll->recv_many ? n : 1); block++) {
+		unsigned char *out = recv + s->recv + (size_t)block * bytes;
+		int from, from_block;
+
+		bench_coll_source(coll, me, n, s->root, block, &from, &from_block);
+		if (s->coll == BENCH_COLL_RECV)
+			from = s->root;
+		if (from < 0)
+			reference_reduce(s, members, n, world, (size_t)from_block, out);
+		else
+			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): step_members() found all of them */
+			memcpy(out, members[from].send + (size_t)from_block * bytes, bytes);
+	}
+	return 0;
+}
+
+int conform_expect(const struct conform_case *c, const struct conform_program *programs,
+    const struct conform_image *images, int rank, int nranks, unsigned char *recv)
+{
+	memcpy(recv, images[rank].recv, programs[rank].recv_bytes);
+	for (size_t i = 0; i < programs[rank].n; i++) {
+		int err = step_expect(programs, images, rank, nranks, i, recv);
+
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* ---- check ---- */
+
+/*
+ * How far a float result may be off, whatever the order of the reduction and wherever it rounds: n - 1 operations, a
+ * product before or after, and the last rounding, half a unit each of the sum of absolute values; doubled, and one for
+ * the reference.
+ */
+static double error_bound(const struct conform_step *s, const struct member *members, int n, const int *world,
+    size_t from_block, size_t element, double want)
+{
+	double size = 0, scalar_value;
+	uint64_t scalar;
+
+	if (s->redop == SHUNT_MAX || s->redop == SHUNT_MIN)
+		return 0;
+	for (int m = 0; m < n; m++) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): likewise */
+		const unsigned char *in =
+		    members[m].send + (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
+
+		conform_scalar(s->dtype, world[m], &scalar);
+		scalar_value = s->redop == SHUNT_PREMUL ? ref_to_double(&scalar, s->dtype) :
+		    s->redop == SHUNT_AVG               ? 1.0 / n :
+		                                          1;
+		size += fabs(ref_to_double(in, s->dtype) * scalar_value);
+	}
+	if (s->redop == SHUNT_PROD)
+		size = fabs(want) * 2;
+	return (n + 3) * (ldexp(size, -floats[s->dtype].mant) + ldexp(1, floats[s->dtype].tiny));
+}
+
+static bool within_tolerance(double got, double want, double tolerance)
+{
+	if (isnan(want) || isnan(got))
+		return isnan(want) && isnan(got);
+	return got == want || fabs(got - want) <= tolerance;
+}
+
+struct check {
+	const struct conform_program *programs;
+	const struct conform_image *images;
+	int rank, nranks;
+	bool strict;
+	char *text;
+	size_t text_bytes;
+};
+
+static void step_describe(const struct check *k, size_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/*
+ * Is a float result of step i right? Then its bytes become the expected ones, for the comparison of everything that
+ * follows.
+ */
+static bool floats_check(
+    const struct check *k, size_t i, const unsigned char *want, unsigned char *got, const char *reference_name)
+{
+	const struct conform_step *s = &k->programs[k->rank].steps[i];
+	const struct bench_coll *coll = &bench_colls[s->coll];
+	struct member members[BENCH_MAX_RANKS];
+	int n, me = 0, world[BENCH_MAX_RANKS], from, from_block;
+	size_t element = shunt_dtype_bytes[s->dtype];
+
+	if (step_members(k->programs, k->images, k->rank, k->nranks, i, members, &n, &me))
+		return true; /* said before */
+	conform_comm_members(s->comm, k->rank, k->nranks, world, &me);
+	bench_coll_source(coll, me, n, s->root, 0, &from, &from_block);
+	for (size_t e = 0; e < s->count; e++) {
+		unsigned char *g = got + s->recv + e * element;
+		const unsigned char *w = want + s->recv + e * element;
+		double gv, wv, tolerance;
+
+		if (!memcmp(g, w, element))
+			continue;
+		gv = ref_to_double(g, s->dtype);
+		wv = ref_to_double(w, s->dtype);
+		tolerance = k->strict ? 0 : error_bound(s, members, n, world, (size_t)from_block, e, wv);
+		/* Strictly: the same bits, except that a NaN is a NaN. */
+		if (k->strict ? !(isnan(gv) && isnan(wv)) : !within_tolerance(gv, wv, tolerance)) {
+			step_describe(
+			    k, i, "element %zu is %.9g, not %.9g%s (+- %.3g)", e, gv, wv, reference_name, tolerance);
+			return false;
+		}
+		memcpy(g, w, element);
+	}
+	return true;
+}
+
+static void step_describe(const struct check *k, size_t i, const char *fmt, ...)
+{
+	const struct conform_step *s = &k->programs[k->rank].steps[i];
+	int n = snprintf(k->text, k->text_bytes, "step %zu (%s of %zu %s): ", i, bench_colls[s->coll].name, s->count,
+	    shunt_dtype_name(s->dtype));
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(k->text + n, k->text_bytes - (size_t)n, fmt, args);
+	va_end(args);
+}
+
+/* Names the call that a byte of the result arena belongs to, or the one that it lies beside. */
+static void byte_describe(
+    const struct check *k, size_t at, const unsigned char *want, const unsigned char *got, const char *reference_name)
+{
+	const struct conform_program *program = &k->programs[k->rank];
+	size_t nearest = 0;
+
+	if (!program->n) {
+		snprintf(k->text, k->text_bytes, "byte %zu of the results was written, and there was no call", at);
+		return;
+	}
+	for (size_t i = 0; i < program->n; i++) {
+		const struct conform_step *s = &program->steps[i];
+		size_t element = shunt_dtype_bytes[s->dtype];
+		int members[BENCH_MAX_RANKS], me, n = conform_comm_members(s->comm, k->rank, k->nranks, members, &me);
+		size_t bytes = s->count * element * (size_t)(bench_colls[s->coll].recv_many ? n : 1);
+
+		if (s->kind != CONFORM_CALL || s->recv == CONFORM_NULL || s->recv > at)
+			continue;
+		nearest = i;
+		if (s->simulated && at < s->recv + bytes) {
+			step_describe(k, i, "its group was only simulated, and its result was written");
+			return;
+		}
+		if (at < s->recv + bytes && bench_coll_has_recv(&bench_colls[s->coll], me, s->root)) {
+			size_t e = (at - s->recv) / element;
+			uint64_t g = 0, w = 0;
+
+			memcpy(&g, got + s->recv + e * element, element);
+			memcpy(&w, want + s->recv + e * element, element);
+			step_describe(k, i, "element %zu is 0x%llx, not 0x%llx%s", e, (unsigned long long)g,
+			    (unsigned long long)w, reference_name);
+			return;
+		}
+	}
+	if (program->steps[nearest].recv == CONFORM_NULL || program->steps[nearest].kind != CONFORM_CALL) {
+		snprintf(k->text, k->text_bytes,
+		    "byte %zu of the results, which belongs to no call, is 0x%02x, not 0x%02x%s", at, got[at], want[at],
+		    reference_name);
+		return;
+	}
+	step_describe(k, nearest, "a byte that is no result was written: at %lld from its result, 0x%02x, not 0x%02x%s",
+	    (long long)at - (long long)program->steps[nearest].recv, got[at], want[at], reference_name);
+}
+
+static bool results_check(
+    const struct check *k, const unsigned char *want, unsigned char *got, const char *reference_name)
+{
+	const struct conform_program *program = &k->programs[k->rank];
+
+	for (size_t i = 0; i < program->n; i++) {
+		const struct conform_step *s = &program->steps[i];
+		int members[BENCH_MAX_RANKS], me = 0;
+
+		if (!conform_step_is_call(s) || !bench_colls[s->coll].reduces || !floats[s->dtype].mant ||
+		    s->recv == CONFORM_NULL)
+			continue;
+		conform_comm_members(s->comm, k->rank, k->nranks, members, &me);
+		if (bench_coll_has_recv(&bench_colls[s->coll], me, s->root) &&
+		    !floats_check(k, i, want, got, reference_name))
+			return false;
+	}
+	if (!memcmp(got, want, program->recv_bytes))
+		return true;
+	for (size_t at = 0; at < program->recv_bytes; at++)
+		if (got[at] != want[at]) {
+			byte_describe(k, at, want, got, reference_name);
+			break;
+		}
+	return false;
+}
+
+bool conform_check(const struct conform_program *programs, const struct conform_image *images,
+    const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
+    const unsigned char *like, const char *like_name, char *text, size_t text_bytes)
+{
+	struct check k = { programs, images, rank, nranks, strict, text, text_bytes };
+	char reference_name[64] = "";
+
+	if (memcmp(got->send, images[rank].send, programs[rank].send_bytes)) {
+		size_t at = 0;
+
+		while (got->send[at] == images[rank].send[at])
+			at++;
+		snprintf(text, text_bytes, "byte %zu of the inputs was written", at);
+		return false;
+	}
+	if (like) {
+		/* Where both are right they may still differ by rounding, and by no more than that. */
+		k.strict = false;
+		snprintf(reference_name, sizeof(reference_name), " as %s has it", like_name);
+		if (!results_check(&k, like, got->recv, reference_name))
+			return false;
+		return true;
+	}
+	return results_check(&k, expected, got->recv, reference_name);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* What was found: a line for every failure at once, the counts at the end, and all of it as JSON. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/conform/conform.h"
+
+enum { MAX_REASONS = 32 };
+
+struct conform_report {
+	const struct conform_opts *o;
+	const struct bench_launch *l;
+	json_t *root, *cases;
+	uint64_t counts[3];                     /* by status */
+	uint64_t bits[BENCH_MAX_LIBS], remarks; /* of the determinism cases */
+	struct {
+		char text[sizeof(((struct conform_outcome *)0)->text)];
+		uint64_t cases;
+	} skipped[MAX_REASONS];
+};
+
+static const char *const status_names[] = { "passed", "skipped", "failed" };
+
+struct conform_report *conform_report_create(
+    const struct conform_opts *o, const struct bench_launch *l, const struct bench_nccl *libs)
+{
+	struct conform_report *r = calloc(1, sizeof(*r));
+	json_t *list = json_array();
+
+	if (!r)
+		return NULL;
+	r->o = o;
+	r->l = l;
+	printf("# shunt conform, %d ranks as %s, %s, seed %llu\n", l->nranks,
+	    l->external               ? "launched from outside" :
+	        o->base.single_thread ? "one thread" :
+	        o->base.threads       ? "threads" :
+	                                "processes",
+	    l->kind, (unsigned long long)o->base.seed);
+	for (int i = 0; i < o->base.nlibs; i++) {
+		printf("# %c = %s: %s, NCCL ABI %d\n", 'A' + i, libs[i].label, libs[i].path, libs[i].version);
+		json_array_append_new(list,
+		    json_pack(
+		        "{s:s, s:s, s:i}", "label", libs[i].label, "path", libs[i].path, "version", libs[i].version));
+	}
+	fflush(stdout);
+	r->cases = json_array();
+	r->root = json_pack("{s:i, s:s, s:b, s:I, s:o, s:O}", "ranks", l->nranks, "device", l->kind, "threads",
+	    o->base.threads, "seed", (json_int_t)o->base.seed, "libraries", list, "cases", r->cases);
+	if (!r->root) {
+		conform_report_destroy(r);
+		return NULL;
+	}
+	return r;
+}
+
+/* The command that runs one case alone. */
+static void reproducer_print(const struct conform_report *r, const struct conform_case *c)
+{
+	const struct bench_opts *o = &r->o->base;
+
+	printf("      again: shunt conform");
+	if (!r->l->external)
+		printf(" -n %d%s", r->l->nranks, o->single_thread ? " --one-thread" : o->threads ? " --threads" : "");
+	printf(" --device %s --lib %s", r->l->kind, o->libs[0]);
+	for (int i = 1; i < o->nlibs; i++)
+		printf(" --vs %s", o->libs[i]);
+	if (c->kind == CONFORM_HUGE)
+		printf(" --huge=%llu", (unsigned long long)r->o->huge);
+	printf(" --seed %llu --case %s\n", (unsigned long long)o->seed, c->name);
+}
+
+static void skip_add(struct conform_report *r, const char *text)
+{
+	for (int i = 0; i < MAX_REASONS; i++) {
+		if (*r->skipped[i].text && strcmp(r->skipped[i].text, text))
+			continue;
+		snprintf(r->skipped[i].text, sizeof(r->skipped[i].text), "%s", text);
+		r->skipped[i].cases++;
+		return;
+	}
+}
+
+void conform_report_case(struct conform_report *r, const struct conform_case *c, const struct conform_outcome *outcomes)
+{
+	int worst = 0, status;
+	json_t *row;
+
+	for (int i = 1; i < r->l->nranks; i++)
+		if (outcomes[i].status > outcomes[worst].status)
+			worst = i;
+	status = outcomes[worst].status;
+	/* A remark is worth a line only where nothing is worse. */
+	for (int i = 0; !status && !*outcomes[worst].text && i < r->l->nranks; i++)
+		worst = *outcomes[i].text ? i : worst;
+	r->remarks += !status && *outcomes[worst].text;
+	for (int lib = 0; lib < r->o->base.nlibs; lib++)
+		for (int i = 0; i < r->l->nranks; i++)
+			if (outcomes[i].bits[lib])
+				r->bits[lib] = conform_hash_mix(r->bits[lib] + outcomes[i].bits[lib]);
+	r->counts[status]++;
+	if (status == CONFORM_SKIP)
+		skip_add(r, outcomes[worst].text);
+	if (status == CONFORM_FAIL) {
+		printf("FAIL  %s: rank %d: %s\n", c->name, worst, outcomes[worst].text);
+		reproducer_print(r, c);
+	} else if (r->o->verbose) {
+		printf("%-5s %s%s%s\n", status == CONFORM_SKIP ? "skip" : "ok", c->name,
+		    *outcomes[worst].text ? ": " : "", outcomes[worst].text);
+	}
+	fflush(stdout);
+	row = json_pack("{s:s, s:s}", "name", c->name, "status", status_names[status]);
+	if (*outcomes[worst].text)
+		json_object_set_new(row, "text", json_string(outcomes[worst].text));
+	if (status == CONFORM_FAIL)
+		json_object_set_new(row, "rank", json_integer(worst));
+	json_array_append_new(r->cases, row);
+}
+
+int conform_report_finish(struct conform_report *r)
+{
+	bool fail = r->counts[CONFORM_FAIL] || (r->o->strict_missing && r->counts[CONFORM_SKIP]);
+	int status = fail ? TOOL_FAIL : TOOL_OK;
+
+	for (int i = 0; i < MAX_REASONS && *r->skipped[i].text; i++)
+		printf("# skipped %llu: %s\n", (unsigned long long)r->skipped[i].cases, r->skipped[i].text);
+	if (r->remarks)
+		printf("# remarks on %llu cases that passed; --verbose or --json has them\n",
+		    (unsigned long long)r->remarks);
+	for (int i = 0; i < r->o->base.nlibs; i++)
+		if (r->bits[i]) {
+			char text[20];
+
+			snprintf(text, sizeof(text), "%016llx", (unsigned long long)r->bits[i]);
+			printf("# results of the determinism cases, %c: %s\n", 'A' + i, text);
+			json_object_set_new(json_array_get(json_object_get(r->root, "libraries"), (size_t)i),
+			    "determinism", json_string(text));
+		}
+	for (int i = 0; i < 3; i++)
+		json_object_set_new(r->root, status_names[i], json_integer((json_int_t)r->counts[i]));
+	if (r->o->base.json && tool_file_json(r->o->base.json, r->root, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
+		status = TOOL_FAIL;
+	printf("%llu passed, %llu failed, %llu skipped\n", (unsigned long long)r->counts[CONFORM_PASS],
+	    (unsigned long long)r->counts[CONFORM_FAIL], (unsigned long long)r->counts[CONFORM_SKIP]);
+	if (!r->counts[CONFORM_PASS] && !fail) {
+		if (r->o->only)
+			tool_error("nothing was compared: --case %s; --list prints the names", r->o->only);
+		else if (r->o->filter)
+			tool_error("nothing was compared: --filter %s; --list prints the names", r->o->filter);
+		else
+			tool_error("nothing was compared");
+		status = TOOL_FAIL;
+	}
+	fflush(stdout);
+	return status;
+}
+
+void conform_report_destroy(struct conform_report *r)
+{
+	if (!r)
+		return;
+	json_decref(r->cases);
+	json_decref(r->root);
+	free(r);
+}

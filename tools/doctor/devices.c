@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+/* Driver, GPUs, and which of them reach which. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device/gpu_ops.h"
+#include "tools/doctor/doctor.h"
+
+static const char topic[] = "devices";
+
+/* "580.95.05" of the kernel's module, or "". */
+static void module_version(char *text, size_t bytes)
+{
+	FILE *v = fopen("/proc/driver/nvidia/version", "re");
+	char line[512];
+	const char *at;
+
+	*text = '\0';
+	if (v && fgets(line, sizeof(line), v))
+		for (at = line; *at; at++) /* the first word with a digit in front */
+			if ((at == line || at[-1] == ' ') && *at >= '0' && *at <= '9') {
+				snprintf(text, bytes, "%.*s", (int)strcspn(at, " \n"), at);
+				break;
+			}
+	if (v)
+		fclose(v);
+}
+
+static bool driver_check(struct findings *f, bool real_nccl)
+{
+	int (*get_version)(int *version) = NULL;
+	void *lib = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	char module[64];
+	int version = 0;
+
+	module_version(module, sizeof(module));
+	if (lib)
+		*(void **)&get_version = dlsym(lib, "cuDriverGetVersion");
+	if (!lib && !*module && real_nccl) {
+		finding_add(f, FINDING_ERROR, topic,
+		    "install the driver, or set SHUNT_NCCL_LIB=none to run on the sim, which is for tests",
+		    "there is no NVIDIA driver here, and the real NCCL that would be used cannot do without: no "
+		    "communicator can be made");
+		return false;
+	}
+	if (!lib && !*module) {
+		finding_add(f, FINDING_INFO, topic, "on a machine with GPUs: install the driver",
+		    "there is no NVIDIA driver here: collectives run on the sim, which is for tests");
+		return false;
+	}
+	if (!lib) {
+		finding_add(f, FINDING_ERROR, topic,
+		    "in a container: docker run --gpus all, with the NVIDIA container toolkit",
+		    "the kernel has driver %s, but libcuda.so.1 cannot be opened: %s", module, dlerror());
+		return false;
+	}
+	if (!get_version || get_version(&version)) {
+		finding_add(f, FINDING_ERROR, topic, "reinstall the driver", "libcuda.so.1 does not say its version");
+		return false; /* cppcheck-suppress resourceLeak; a driver is not unloaded */
+	}
+	if (!*module)
+		finding_add(f, FINDING_WARN, topic,
+		    "load the nvidia module, or make the devices visible in the container",
+		    "libcuda.so.1 is for CUDA %d.%d, but the kernel has no NVIDIA driver", version / 1000,
+		    version % 1000 / 10);
+	else
+		finding_add(f, FINDING_OK, topic, "", "driver %s, for CUDA up to %d.%d", module, version / 1000,
+		    version % 1000 / 10);
+	return true;
+}
+
+static void peer_access_check(const struct shunt_gpu_ops *gpu, int i, int k, const struct shunt_gpu_info *info,
+    char *reached, size_t bytes, const char **reason_p, int *bad_p)
+{
+	size_t n = strlen(reached);
+
+	if (i == k)
+		return;
+	if (!gpu->peer_check(i, &info[k], reason_p)) {
+		snprintf(reached + n, bytes - n, " %d", k);
+		return;
+	}
+	(*bad_p)++;
+}
+
+/* One line for each GPU: a matrix to read. */
+static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
+{
+	const char *reason = "?";
+	int bad = 0;
+
+	for (int i = 0; i < n; i++) {
+		char reached[512] = "";
+
+		for (int k = 0; k < n; k++)
+			peer_access_check(gpu, i, k, info, reached, sizeof(reached), &reason, &bad);
+		finding_add(f, FINDING_INFO, topic, "", "GPU %d (%s, sm_%u) reaches over NVLink:%s", i, info[i].name,
+		    (unsigned)info[i].cc, *reached ? reached : " none");
+	}
+	if (n < 2)
+		finding_add(f, FINDING_INFO, topic, "", "one GPU: there are no peers");
+	else if (bad)
+		finding_add(f, FINDING_WARN, topic,
+		    "look at nvidia-smi topo -m and nvidia-smi nvlink -s; communicators over such pairs stay with NCCL",
+		    "%d of %d directions between GPUs cannot be used: %s", bad, n * (n - 1), reason);
+	else
+		finding_add(f, FINDING_OK, topic, "", "all %d GPUs reach each other over NVLink", n);
+}
+
+void doctor_devices(struct findings *f, bool real_nccl)
+{
+	const struct shunt_gpu_ops *gpu = &shunt_gpu_cuda_ops;
+	struct shunt_gpu_info info[16];
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	int n = 0;
+
+	if (!driver_check(f, real_nccl))
+		return;
+	if (gpu->open(NULL) || gpu->device_count(&n) || !n) {
+		finding_add(f, FINDING_ERROR, topic, visible ? "look at CUDA_VISIBLE_DEVICES" : "look at nvidia-smi",
+		    "the driver shows no GPU that can be used%s%s", visible ? ": CUDA_VISIBLE_DEVICES=" : "",
+		    visible ? visible : "");
+		return;
+	}
+	if (visible)
+		finding_add(f, FINDING_INFO, topic, "", "CUDA_VISIBLE_DEVICES=%s: %d to be seen", visible, n);
+	if (n > 16)
+		n = 16;
+	for (int i = 0; i < n; i++)
+		if (gpu->device_info(i, &info[i])) {
+			finding_add(
+			    f, FINDING_ERROR, topic, "look at nvidia-smi and dmesg", "GPU %d cannot be asked", i);
+			return;
+		}
+	peers_check(f, gpu, info, n);
+}

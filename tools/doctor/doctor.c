@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt doctor: what is wrong here before a run, and who waits for whom in one. */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "tools/doctor/doctor.h"
+
+static const char doctor_help[] =
+    "usage: shunt doctor [--json] [PROGRAM]\n"
+    "       shunt doctor [--json] [--output DIR] --pid PID[,PID...]...\n"
+    "       shunt doctor dumps [--json] FILE|DIRECTORY...\n\n"
+    "Without --pid: looks at this machine as a program started from this shell would find it, and says what is wrong "
+    "and what to do.\n"
+    "PROGRAM: also how this executable or library (such as libtorch_cuda.so) comes by its NCCL.\n\n"
+    "  -p, --pid PID     asks running processes what they do in their communicators, and says who waits for whom; give "
+    "all ranks\n"
+    "  -o, --output DIR  ... and keeps their dumps there\n"
+    "      --json        findings as JSON\n\n"
+    "dumps: the same from the files that processes wrote (SHUNT_DUMP_DIR, SHUNT_DUMP_SIGNAL), or that --output kept\n\n"
+    "Exit status: 0 nothing to complain about, 1 warnings, 2 errors, or a wrong option or file.\n";
+
+struct pids {
+	pid_t *at;
+	size_t n;
+};
+
+static int pids_parse(struct pids *pids, const char *list)
+{
+	while (*list) {
+		char number[16];
+		size_t n = strcspn(list, ",");
+		unsigned pid;
+		pid_t *more;
+
+		snprintf(number, sizeof(number), "%.*s", (int)n, list);
+		if (n >= sizeof(number) || tool_parse_uint(number, 1, 1u << 30, &pid))
+			return -EINVAL;
+		more = realloc(pids->at, (pids->n + 1) * sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		pids->at = more;
+		pids->at[pids->n++] = (pid_t)pid;
+		list += n + (list[n] != 0);
+	}
+	return 0;
+}
+
+static int dump_directory_create(const char *dir)
+{
+	struct stat st;
+	int err = mkdir(dir, 0700) && errno != EEXIST ? errno :
+	    stat(dir, &st)                            ? errno :
+	    S_ISDIR(st.st_mode)                       ? 0 :
+	                                                ENOTDIR;
+
+	if (err)
+		tool_error("--output: %s: %s", dir, strerror(err));
+	return -err;
+}
+
+/* A dump as it came, readable by its owner alone. */
+static int dump_save(const char *dir, pid_t pid, json_t *dump)
+{
+	const char *host = json_string_value(json_object_get(dump, "host"));
+	char path[PATH_MAX];
+	mode_t before;
+	int err;
+
+	/* The host's name comes from a process, and is no path. */
+	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0,
+	    host ? host : "", (int)pid);
+	before = umask(077);
+	err = json_dump_file(dump, path, JSON_INDENT(1));
+	umask(before);
+	if (err)
+		tool_error("cannot write %s: %s", path, strerror(errno));
+	return err ? -EIO : 0;
+}
+
+static int requests_run(const struct pids *pids, const char *output, bool json)
+{
+	struct findings f = { 0 };
+	struct dumps d = { 0 };
+	bool lost = false;
+	int status;
+
+	if (output && dump_directory_create(output))
+		return TOOL_USAGE;
+	for (size_t i = 0; i < pids->n; i++) {
+		char name[32];
+		json_t *dump;
+
+		if (doctor_dump_request(&f, pids->at[i], &dump))
+			continue;
+		lost = (output && dump_save(output, pids->at[i], dump)) || lost;
+		snprintf(name, sizeof(name), "process %d", (int)pids->at[i]);
+		if (dumps_add(&d, dump, name))
+			f.failed = true;
+	}
+	if (d.n)
+		doctor_hangs(&f, &d);
+	status = findings_print(&f, json);
+	findings_finish(&f);
+	dumps_finish(&d);
+	return lost ? TOOL_USAGE : status; /* errors have the same status */
+}
+
+static void list_free(char **list)
+{
+	for (size_t i = 0; list[i]; i++)
+		free(list[i]);
+	free(list);
+}
+
+/* NULL if there is no memory for it. */
+static char **list_copy(char *const *list)
+{
+	size_t n = 0;
+	char **copy;
+
+	while (list[n])
+		n++;
+	copy = calloc(n + 1, sizeof(*copy));
+	for (size_t i = 0; copy && i < n; i++) {
+		copy[i] = strdup(list[i]);
+		if (!copy[i]) {
+			list_free(copy);
+			return NULL;
+		}
+	}
+	return copy;
+}
+
+static int check_main(const char *program, bool json)
+{
+	struct findings f = { 0 };
+	char **environment;
+	bool real;
+	int status;
+
+	if (program && access(program, R_OK)) {
+		tool_error("%s: %s", program, strerror(errno));
+		return TOOL_USAGE;
+	}
+	/* The library and our own parts of it warn as they go; all that is said here instead. */
+	environment = list_copy(environ);
+	if (!environment)
+		return TOOL_FAIL;
+	setenv("SHUNT_LOG", "none", 1);
+	real = doctor_libraries(&f, program);
+	doctor_devices(&f, real);
+	doctor_host(&f);
+	doctor_plans(&f);
+	doctor_variables(&f, environment, real);
+	list_free(environment);
+	status = findings_print(&f, json);
+	findings_finish(&f);
+	return status;
+}
+
+static int doctor_run(struct pids *pids, int argc, char **argv)
+{
+	static const struct option options[] = { { "pid", required_argument, NULL, 'p' },
+		{ "output", required_argument, NULL, 'o' }, { "json", no_argument, NULL, 'j' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
+	const char *output = NULL;
+	bool json = false;
+	int opt;
+
+	if (argc > 1 && !strcmp(argv[1], "dumps")) {
+		tool_action_set("dumps");
+		return doctor_dumps_main(argc - 1, argv + 1);
+	}
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":p:o:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'p':
+			if (pids_parse(pids, optarg))
+				return tool_usage_error("--pid: \"%s\" is not a list of process numbers", optarg);
+			break;
+		case 'o':
+			output = optarg;
+			break;
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			fputs(doctor_help, stdout);
+			return TOOL_OK;
+		default:
+			return tool_option_error(opt, argv[optind - 1]);
+		}
+	}
+	if (output && !pids->n)
+		return tool_usage_error("--output goes with --pid");
+	if (argc - optind > 1 || (pids->n && optind < argc))
+		return tool_usage_error("\"%s\" is one argument too many", argv[argc - 1]);
+	return pids->n ? requests_run(pids, output, json) : check_main(argv[optind], json);
+}
+
+static int doctor_main(int argc, char **argv)
+{
+	struct pids pids = { 0 };
+	int status = doctor_run(&pids, argc, argv);
+
+	free(pids.at);
+	return status;
+}
+
+const struct tool_cmd tool_cmd_doctor = { .name = "doctor",
+	.summary = "find what is wrong: before a run, in one that hangs, and after it",
+	.help = doctor_help,
+	.run = doctor_main };

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT */
+/* Variables that do nothing, cannot be read, or contradict each other. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/config.h"
+#include "base/env.h"
+#include "tools/doctor/doctor.h"
+
+static const char topic[] = "variables";
+
+static const char *env_get(char *const *environment, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (; *environment; environment++)
+		if (!strncmp(*environment, name, n) && (*environment)[n] == '=')
+			return *environment + n + 1;
+	return NULL;
+}
+
+static bool is_set(char *const *environment, const char *name)
+{
+	const char *value = env_get(environment, name);
+
+	return value && *value;
+}
+
+/* As the library reads it: NCCL's also come from its files. */
+static const char *variable_read(void *arg, const char *name)
+{
+	const char *value = env_get(arg, name);
+
+	return value || strncmp(name, "NCCL_", 5) ? value : shunt_env(name);
+}
+
+static bool is_alias(const char *aliases, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *at = strstr(aliases, name); at; at = strstr(at + 1, name))
+		if ((at == aliases || at[-1] == ' ') && (!at[n] || at[n] == ' '))
+			return true;
+	return false;
+}
+
+static void check_rows(struct findings *f, char *const *environment, const struct shunt_settings *s)
+{
+	struct shunt_config_row row;
+
+	for (size_t i = 0; shunt_settings_row(s, i, &row); i++) {
+		const char *value = env_get(environment, row.name), *alias = row.aliases;
+		char name[64];
+
+		if (value && !*value)
+			finding_add(f, FINDING_INFO, topic, "", "%s is empty, which counts as not set", row.name);
+		while (*alias) {
+			size_t n = strcspn(alias, " ");
+
+			snprintf(name, sizeof(name), "%.*s", (int)n, alias);
+			if (value && *value && is_set(environment, name))
+				finding_add(f, FINDING_WARN, topic, "unset one of them",
+				    "%s does nothing: %s says the same and comes first", name, row.name);
+			alias += n + (alias[n] == ' ');
+		}
+		if (!strcmp(row.source, "default")) {
+			if (value && *value)
+				finding_add(f, FINDING_ERROR, topic, "",
+				    "%s=%s cannot be read, and %s is used: it takes %s", row.name, value,
+				    *row.def ? row.def : "nothing", row.accepts);
+			continue;
+		}
+		if (doctor_value(f, &row, s))
+			continue;
+		finding_add(f, FINDING_OK, topic, "", "%s=%s%s%s", row.name, row.value,
+		    strcmp(row.source, row.name) ? ", from " : "", strcmp(row.source, row.name) ? row.source : "");
+	}
+}
+
+static void check_names(struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
+{
+	for (; *environment; environment++) {
+		const char *nearest = NULL;
+		struct shunt_config_row row;
+		bool ours = false;
+		char name[128];
+
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*environment, "="), *environment);
+		if (!strncmp(name, "SHUNT_", 6)) {
+			if (shunt_config_knows(name, &nearest))
+				continue;
+			if (nearest)
+				finding_add(f, FINDING_ERROR, topic, "correct the name",
+				    "%s does nothing: there is no such variable; %s is meant?", name, nearest);
+			else
+				finding_add(f, FINDING_ERROR, topic, "`shunt info -c` lists those that exist",
+				    "%s does nothing: there is no such variable", name);
+		} else if (!strncmp(name, "MSCCLPP_", 8)) {
+			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
+				ours = is_alias(row.aliases, name);
+			if (!ours)
+				finding_add(f, FINDING_INFO, topic, "", "%s is MSCCL++'s and does nothing here", name);
+		} else if (!strncmp(name, "NCCL_", 5) && strncmp(name, "NCCL_DEBUG", 10) &&
+		    strcmp(name, "NCCL_CONF_FILE")) {
+			for (size_t i = 0; shunt_settings_row(s, i, &row) && !ours; i++)
+				ours = !strcmp(row.name, name);
+			if (!ours && real_nccl)
+				finding_add(f, FINDING_INFO, topic, "",
+				    "%s is for the real NCCL and concerns forwarded calls only", name);
+			else if (!ours)
+				finding_add(f, FINDING_WARN, topic, "unset it",
+				    "%s does nothing: there is no real NCCL to read it", name);
+		}
+	}
+}
+
+static bool is_writable_dir(const char *path)
+{
+	struct stat st;
+
+	return !stat(path, &st) ? S_ISDIR(st.st_mode) && !access(path, W_OK | X_OK) : false;
+}
+
+/* May a directory be made there? */
+static bool parent_is_writable(const char *path)
+{
+	char parent[PATH_MAX];
+	char *slash;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	slash = strrchr(parent, '/');
+	if (slash)
+		slash[slash == parent] = '\0';
+	return !access(path, F_OK) ? false : is_writable_dir(slash ? parent : ".");
+}
+
+static void check_together(struct findings *f, char *const *environment, const struct shunt_settings *s, bool real_nccl)
+{
+	const struct shunt_config *c = &s->config;
+	const struct shunt_nccl_env *n = &s->nccl;
+	bool none = !strcmp(c->nccl_lib, "none"),
+	     p2p_off = n->p2p_disable || !strcasecmp(n->p2p_level, "LOC") || !strcmp(n->p2p_level, "0");
+
+	if (s->forced && !real_nccl)
+		finding_add(f, FINDING_ERROR, topic,
+		    none ? "unset SHUNT_NCCL_LIB or SHUNT_FORCE_NCCL" :
+		           "unset it, or say where NCCL is with SHUNT_NCCL_LIB",
+		    "SHUNT_FORCE_NCCL=%s asks for the real NCCL, and there is none", c->force_nccl);
+	if (!none && *c->nccl_lib && access(c->nccl_lib, R_OK))
+		finding_add(f, FINDING_ERROR, topic, "correct it, or unset it to have it looked for",
+		    "SHUNT_NCCL_LIB=%s is not there: %m", c->nccl_lib);
+	if (c->device == SHUNT_DEVICE_SIM && real_nccl)
+		finding_add(f, FINDING_WARN, topic, "set SHUNT_NCCL_LIB=none with it, or unset it",
+		    "SHUNT_DEVICE=sim beside a real NCCL: its streams and memory are no devices of the sim");
+	if (is_set(environment, "SHUNT_SIM_DEVICES") &&
+	    (c->device == SHUNT_DEVICE_CUDA || (real_nccl && c->device == SHUNT_DEVICE_AUTO)))
+		finding_add(f, FINDING_WARN, topic, "unset it", "SHUNT_SIM_DEVICES does nothing: the sim is not used");
+	if (p2p_off && real_nccl)
+		finding_add(f, FINDING_WARN, topic, "unset it, unless that is wanted",
+		    "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access: every communicator stays with NCCL");
+	if (shunt_nccl_env()->launch_order_implicit && real_nccl)
+		finding_add(f, FINDING_WARN, topic,
+		    "unset it, unless ranks use several communicators in different orders",
+		    "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order: every "
+		    "communicator stays with NCCL");
+	if (p2p_off && *c->algo)
+		finding_add(f, FINDING_WARN, topic, "",
+		    "SHUNT_ALGO does nothing where NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
+	if (s->forced && *c->algo)
+		finding_add(f, FINDING_WARN, topic, "",
+		    "SHUNT_FORCE_NCCL comes before SHUNT_ALGO: rules for the collectives that it names do nothing");
+	if (s->claimed && real_nccl)
+		finding_add(f, FINDING_INFO, topic, "unset them to have Shunt's kernels",
+		    "NCCL_ALGO or NCCL_PROTO chooses for some collectives: these stay with NCCL");
+	if (s->claimed && !real_nccl)
+		finding_add(f, FINDING_WARN, topic, "unset them",
+		    "NCCL_ALGO and NCCL_PROTO do nothing: there is no real NCCL whose algorithms they could choose");
+	if (c->timeout == 0)
+		finding_add(f, FINDING_WARN, topic, "30m is the default",
+		    "SHUNT_TIMEOUT=0: a kernel whose peer is gone waits for ever");
+	else if (c->timeout < 1000)
+		finding_add(f, FINDING_WARN, topic, "give ranks the time that they may be apart",
+		    "SHUNT_TIMEOUT is %lld ms: a rank that is late for a moment breaks the communicator",
+		    (long long)c->timeout);
+	if (*c->dump_dir && !is_writable_dir(c->dump_dir) && !parent_is_writable(c->dump_dir))
+		finding_add(f, FINDING_ERROR, topic, "make it, and let this user write there",
+		    "SHUNT_DUMP_DIR=%s is no directory that can be written to", c->dump_dir);
+	if (c->dump_signal && !*c->dump_dir)
+		finding_add(f, FINDING_INFO, topic, "set SHUNT_DUMP_DIR to choose another place",
+		    "SHUNT_DUMP_SIGNAL without SHUNT_DUMP_DIR: dumps go to the directory for temporary files");
+	if (!is_set(environment, "NCCL_DEBUG") && !is_set(environment, "SHUNT_LOG")) {
+		if (is_set(environment, "NCCL_DEBUG_SUBSYS"))
+			finding_add(f, FINDING_WARN, topic, "set NCCL_DEBUG=INFO with it",
+			    "NCCL_DEBUG_SUBSYS does nothing without NCCL_DEBUG");
+		if (is_set(environment, "NCCL_DEBUG_FILE"))
+			finding_add(f, FINDING_WARN, topic, "set NCCL_DEBUG=WARN or more with it",
+			    "NCCL_DEBUG_FILE does nothing without NCCL_DEBUG");
+	}
+	if (is_set(environment, "NCCL_CONF_FILE") && access(env_get(environment, "NCCL_CONF_FILE"), R_OK))
+		finding_add(f, FINDING_WARN, topic, "correct it", "NCCL_CONF_FILE=%s cannot be read: %m",
+		    env_get(environment, "NCCL_CONF_FILE"));
+	if (is_set(environment, "NCCL_SOCKET_IFNAME") && is_set(environment, "NCCL_COMM_ID"))
+		finding_add(f, FINDING_INFO, topic, "",
+		    "NCCL_COMM_ID names the address; NCCL_SOCKET_IFNAME does not change it");
+}
+
+void doctor_variables(struct findings *f, char *const *environment, bool real_nccl)
+{
+	struct shunt_settings *s = malloc(sizeof(*s));
+	size_t before = f->n;
+
+	if (!s) {
+		f->failed = true;
+		return;
+	}
+	shunt_settings_parse(s, variable_read, (void *)environment, NULL);
+	check_rows(f, environment, s);
+	check_names(f, environment, s, real_nccl);
+	check_together(f, environment, s, real_nccl);
+	if (f->n == before)
+		finding_add(f, FINDING_OK, topic, "", "none are set: all defaults");
+	shunt_settings_finish(s);
+	free(s);
+}

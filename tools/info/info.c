@@ -1,0 +1,505 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt info: what there is, what is set, and what would be chosen. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "algos/select/tuning.h"
+#include "base/config.h"
+#include "base/log.h"
+#include "plan/registry.h"
+#include "shim/nccl/abi.h"
+#include "tools/common/tool.h"
+
+static const char info_help[] =
+    "usage: shunt info [-l] [-d] [-c] [-a]\n"
+    "       shunt info select --ranks N [options] [SIZE...]\n\n"
+    "Without options all sections:\n"
+    "  -l, --library     versions, and which real NCCL would be used\n"
+    "  -d, --devices     device layer and devices\n"
+    "  -c, --config      every variable: value, where it comes from, meaning\n"
+    "      --markdown    with -c: names, defaults and meanings as a table for a document\n"
+    "  -a, --algorithms  Shunt's own algorithms\n\n"
+    "select: which path a call takes, for each SIZE in bytes or over all sizes, and where that is written: a plan's "
+    "file, SHUNT_ALGO,\n"
+    "a tuning file (`shunt tune`), or the built-in table. All ranks are on one host. Sizes are bytes of `count` "
+    "elements: of one rank's\n"
+    "part for allgather, reducescatter, alltoall, gather and scatter (what `shunt bench` shows, divided by the ranks), "
+    "else of the\n"
+    "message; so they are in SHUNT_ALGO and tuning files, and a rule of SHUNT_ALGO holds for from <= size < to\n"
+    "  -n, --ranks N     ranks of the communicator\n"
+    "  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
+    "  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
+    "  --redop OP        sum (default), prod, max, min, avg\n"
+    "  --windows         as if the buffers lay in windows that all ranks use in place\n"
+    "  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
+    "  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
+    "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
+
+static int library_print(const struct tool_lib *lib)
+{
+	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib->handle, "ncclGetVersion");
+	const char *path;
+	int version = 0;
+	ncclResult_t res = get_version ? get_version(&version) : ncclInternalError;
+
+	printf("shunt %s\n  library     %s\n", lib->version(), lib->path);
+	/* Known only after the first NCCL call. */
+	path = lib->real_nccl_path();
+	printf("  real NCCL   %s\n", path ? path : "none: standalone");
+	if (res) {
+		tool_error("ncclGetVersion failed with %d", (int)res);
+		return TOOL_FAIL;
+	}
+	/* 2.9 and later: X * 10000 + Y * 100 + Z. */
+	printf("  NCCL ABI    %d.%d.%d\n", version / 10000, version / 100 % 100, version % 100);
+	return TOOL_OK;
+}
+
+static int devices_print(const struct tool_lib *lib)
+{
+	const char *kind = lib->device_kind();
+	int n = 0;
+
+	if (!kind || lib->device_count(&n)) {
+		puts("devices\n  none; SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none runs without");
+		return TOOL_OK;
+	}
+	printf("devices       %s, %d\n", kind, n);
+	for (int i = 0; i < n; i++) {
+		char name[128] = "?";
+
+		lib->device_name(i, name, sizeof(name));
+		printf("  %-11d %s\n", i, name);
+	}
+	return TOOL_OK;
+}
+
+static void config_print(void)
+{
+	struct shunt_config_row row;
+
+	puts("configuration");
+	for (size_t i = 0; shunt_config_row(i, &row); i++) {
+		printf("  %-22s %s%s", row.name, *row.value ? row.value : "(empty)",
+		    strcmp(row.source, "default") ? "" : "  (default)");
+		if (strcmp(row.source, "default"))
+			printf("  (from %s; default %s)", row.source, *row.def ? row.def : "empty");
+		printf("\n      %s\n", row.doc);
+		if (*row.accepts)
+			printf("      takes %s\n", row.accepts);
+		if (*row.aliases)
+			printf("      also %s\n", row.aliases);
+	}
+}
+
+static void config_markdown(void)
+{
+	struct shunt_config_row row;
+
+	puts("| variable | default | meaning |\n|---|---|---|");
+	for (size_t i = 0; shunt_config_row(i, &row); i++) {
+		printf("| `%s` | %s%s%s | %s", row.name, *row.def ? "`" : "", row.def, *row.def ? "`" : "", row.doc);
+		if (*row.aliases)
+			printf(" (also `%s`)", row.aliases);
+		puts(" |");
+	}
+}
+
+static void algorithms_print(void)
+{
+	puts("algorithms");
+	const struct shunt_algo *a;
+
+	for (size_t i = 0; (a = shunt_algo_row(i)); i++)
+		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
+}
+
+/* The index of a name among n, or -1. */
+#define FINDER(what, count) \
+	static int what##_find(const char *name) \
+	{ \
+		const char *names[count]; \
+\
+		for (int i = 0; i < (count); i++) \
+			names[i] = shunt_##what##_name(i); \
+		return tool_lookup(name, names, count); \
+	}
+FINDER(kind, SHUNT_NKINDS)
+FINDER(redop, SHUNT_NREDOPS)
+#undef FINDER
+
+struct select_query {
+	struct shunt_sel_key sel_key;
+	enum shunt_kind kind;
+	enum shunt_dtype dtype;
+	enum shunt_redop redop;
+	struct shunt_plan_set *plans; /* ours to drop */
+};
+
+/* What forwards all calls of such a communicator, or NULL. */
+static const char *comm_reason(const struct select_query *q)
+{
+	if (!q->sel_key.standalone && shunt_nccl_env_forbids_p2p())
+		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
+	if (!q->sel_key.standalone && shunt_nccl_env()->launch_order_implicit)
+		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
+	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
+}
+
+/* The plan that a call of so many bytes runs, or NULL. */
+static const struct shunt_plan *plan_select(const struct select_query *q, uint64_t bytes)
+{
+	struct shunt_plan_query query = {
+		.kind = q->kind, .dtype = q->dtype, .redop = q->redop, .count = bytes / shunt_dtype_bytes[q->dtype]
+	};
+	const struct shunt_plan *plan;
+
+	if (!q->plans || q->sel_key.nranks == 1 || !shunt_select_plans(&q->sel_key, q->kind))
+		return NULL;
+	if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
+		return NULL;
+	/* It would be refused, and the call go on without it. */
+	return q->sel_key.max_ctas && plan->max_blocks > (unsigned)q->sel_key.max_ctas ? NULL : plan;
+}
+
+struct selection {
+	const char *name, *reason; /* the path; and reason it is not ours, "" if it is */
+	char source[300];
+};
+
+static void selection_make(const struct select_query *q, uint64_t bytes, struct selection *a)
+{
+	const struct shunt_plan *plan = comm_reason(q) ? NULL : plan_select(q, bytes);
+	enum shunt_reason reason = SHUNT_REASON_NONE;
+
+	a->reason = "";
+	if (comm_reason(q)) {
+		a->name = q->sel_key.standalone ? "none" : "nccl";
+		a->reason = comm_reason(q);
+		snprintf(a->source, sizeof(a->source), "%s",
+		    q->sel_key.standalone ? "there is no such communicator" : "the whole communicator");
+	} else if (plan) {
+		a->name = plan->name;
+		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
+	} else {
+		a->name = shunt_select_name(&q->sel_key, q->kind, q->dtype, q->redop, bytes, &reason);
+		a->reason = shunt_reason_name(reason);
+		shunt_select_source(&q->sel_key, q->kind, q->dtype, bytes, a->source, sizeof(a->source));
+	}
+}
+
+static bool selection_equal(const struct selection *a, const struct selection *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->reason, b->reason) && !strcmp(a->source, b->source);
+}
+
+/* The smallest size above lo, and at most hi, whose selection differs from that of lo, was; hi has another one. */
+static uint64_t boundary_find(
+    const struct select_query *q, const struct selection *was, uint64_t lo, uint64_t hi, uint64_t step)
+{
+	while (hi - lo > step) {
+		/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): every type has a size */
+		uint64_t mid = lo + (hi - lo) / step / 2 * step;
+		struct selection now;
+
+		selection_make(q, mid, &now);
+		if (selection_equal(&now, was))
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return hi;
+}
+
+/* Sizes at which the selection may change. */
+struct size_points {
+	uint64_t step, *at;
+	size_t n, cap;
+	bool failed; /* no memory */
+};
+
+#define MAX_BYTES ((uint64_t)1 << 60)
+
+/* size begins something, or is the first one behind it. */
+static void size_point_add(void *ctx, uint64_t size)
+{
+	struct size_points *p = ctx;
+
+	if (size > MAX_BYTES)
+		return;
+	if (p->n == p->cap) {
+		size_t cap = p->cap ? p->cap * 2 : 256;
+		uint64_t *more = reallocarray(p->at, cap, sizeof(*more));
+
+		if (!more) {
+			p->failed = true;
+			return;
+		}
+		p->at = more;
+		p->cap = cap;
+	}
+	p->at[p->n++] = (size + p->step - 1) / p->step * p->step;
+}
+
+static void plan_size_points_add(const struct select_query *q, struct size_points *p)
+{
+	const struct shunt_plan *plan;
+	uint64_t parts;
+
+	for (size_t i = 0; q->plans && (plan = shunt_plan_set_at(q->plans, i)); i++) {
+		/* A plan's sizes are those of the message, of which ours may be a part. */
+		if (!shunt_plan_message_bytes(plan->collective, q->sel_key.nranks, 1, SHUNT_U8, &parts))
+			continue;
+		size_point_add(p, plan->min_bytes / parts + (plan->min_bytes % parts != 0));
+		size_point_add(p, plan->max_bytes / parts + 1);
+	}
+}
+
+static int by_size(const void *a, const void *b)
+{
+	const uint64_t *x = a, *y = b;
+
+	return (*x > *y) - (*x < *y);
+}
+
+static void range_print(const struct selection *is, uint64_t from, uint64_t to)
+{
+	char a[24], b[24];
+
+	printf("%10s ... %-10s %s%s%s  (%s)\n", tool_format_size(from, a), to ? tool_format_size(to, b) : "", is->name,
+	    *is->reason ? ": " : "", is->reason, is->source);
+}
+
+/* Whatever begins or ends somewhere is a point, and powers of two find the rest. */
+static int ranges_print(const struct select_query *q)
+{
+	/* Parts between multiples of 16 bytes are a matter of their own (algos/select/select.c). */
+	struct size_points p = { .step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype] };
+	uint64_t from = p.step, last = from;
+	struct selection is, now;
+
+	shunt_select_crossovers(&q->sel_key, q->kind, size_point_add, &p);
+	plan_size_points_add(q, &p);
+	for (int shift = 0; shift < 41; shift++)
+		size_point_add(&p, 1ull << shift);
+	if (p.failed) {
+		free(p.at);
+		tool_error("out of memory");
+		return TOOL_FAIL;
+	}
+	qsort(p.at, p.n, sizeof(*p.at), by_size);
+	selection_make(q, from, &is);
+	for (size_t i = 0; i < p.n; i++) {
+		if (p.at[i] <= last)
+			continue;
+		for (selection_make(q, p.at[i], &now); !selection_equal(&now, &is); selection_make(q, from, &is)) {
+			uint64_t change = boundary_find(q, &is, last, p.at[i], p.step);
+
+			range_print(&is, from, change - p.step);
+			from = last = change;
+		}
+		last = p.at[i];
+	}
+	range_print(&is, from, 0);
+	free(p.at);
+	return TOOL_OK;
+}
+
+/* The tables that a communicator of so many ranks would have here: of the first device, and of the tuning files. */
+static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
+{
+	struct shunt_device_identity id = { .size = sizeof(id) };
+	__typeof__(shunt_device_identify) *identify =
+	    (__typeof__(shunt_device_identify) *)dlsym(lib->handle, "shunt_device_identify");
+	struct shunt_machine m = { .nranks = q->sel_key.nranks, .sim = q->sel_key.sim };
+
+	if (!identify || identify(0, &id))
+		return;
+	if (forced_mode && !id.cc) /* as if there were GPUs */
+		return;
+	q->sel_key.cc = (uint16_t)id.cc;
+	m.cc = id.cc;
+	m.driver = id.driver;
+	memcpy(m.gpu, id.name, sizeof(m.gpu));
+	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.standalone, true);
+}
+
+static int select_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
+		{ "op", required_argument, NULL, 'o' }, { "dtype", required_argument, NULL, 'd' },
+		{ "redop", required_argument, NULL, 'r' }, { "overlay", no_argument, NULL, 'v' },
+		{ "standalone", no_argument, NULL, 's' }, { "cc", required_argument, NULL, 'c' },
+		{ "windows", no_argument, NULL, 'w' }, { "help", no_argument, NULL, 'h' }, { 0 } };
+	struct select_query q = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_F32, .redop = SHUNT_SUM };
+	int opt, found = 0, mode = 0, status = TOOL_OK;
+	unsigned ranks = 0, cc = 0;
+
+	while ((opt = getopt_long(argc, argv, ":n:h", options, NULL)) != -1) {
+		switch (opt) {
+		case 'n':
+			if (tool_parse_uint(optarg, 1, 1u << 20, &ranks))
+				return tool_value_error(options, opt, optarg, -EINVAL);
+			break;
+		case 'o':
+			q.kind = (enum shunt_kind)(found = kind_find(optarg));
+			break;
+		case 'd':
+			q.dtype = (enum shunt_dtype)(found = tool_dtype_find(optarg));
+			break;
+		case 'r':
+			q.redop = (enum shunt_redop)(found = redop_find(optarg));
+			break;
+		case 'v':
+		case 's':
+			mode = opt;
+			break;
+		case 'w':
+			q.sel_key.symmem = true;
+			break;
+		case 'c':
+			if (tool_parse_uint(optarg, 10, 9999, &cc))
+				return tool_usage_error("--cc: \"%s\" is not a compute capability such as 90", optarg);
+			break;
+		case 'h':
+			fputs(info_help, stdout);
+			return TOOL_OK;
+		default:
+			return tool_option_error(opt, argv[optind - 1]);
+		}
+		if (found < 0)
+			return tool_value_error(options, opt, optarg, -EINVAL);
+	}
+	if (!ranks)
+		return tool_usage_error("how many --ranks?");
+	if (argc - optind > 0) {
+		uint64_t bytes;
+
+		for (int i = optind; i < argc; i++)
+			if (tool_parse_size(argv[i], 1, UINT64_MAX, &bytes))
+				return tool_usage_error("size: %s", tool_refused(argv[i]));
+	}
+	q.sel_key.nranks = (int)ranks;
+	q.sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
+	q.sel_key.standalone = mode == 's';
+	q.sel_key.deterministic = shunt_config()->deterministic;
+	/*
+	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the
+	 * code says, which reads its level before that.
+	 */
+	shunt_log_enabled(SHUNT_LOGLEVEL_WARN, SHUNT_LOG_ENV);
+	setenv("SHUNT_LOG", "error", 0);
+	if (!mode) {
+		struct tool_lib lib;
+		int version;
+
+		if (tool_lib_open(&lib))
+			return TOOL_FAIL;
+		__typeof__(ncclGetVersion) *get_version =
+		    (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
+		if (get_version)
+			get_version(&version);
+		q.sel_key.standalone = !lib.real_nccl_path();
+		const char *device = q.sel_key.standalone ? lib.device_kind() : NULL;
+		q.sel_key.sim = device && !strcmp(device, "sim");
+		if (!cc)
+			tables_find(&q, &lib, false);
+	} else if (!cc) {
+		struct tool_lib lib;
+
+		if (!tool_lib_open(&lib))
+			tables_find(&q, &lib, true);
+	}
+	if (!q.sel_key.cc && !q.sel_key.sim)
+		q.sel_key.cc = (uint16_t)(cc ? cc : 90);
+	q.plans = shunt_plan_set_get(q.sel_key.nranks, q.sel_key.nranks);
+	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype),
+	    shunt_redop_name(q.redop), ranks,
+	    q.sel_key.sim            ? "standalone on the sim" :
+	        q.sel_key.standalone ? "standalone" :
+	                               "in front of the real NCCL",
+	    q.sel_key.symmem ? ", buffers in windows" : "");
+	if (optind == argc)
+		status = ranges_print(&q);
+	for (int i = optind; i < argc; i++) {
+		struct selection is;
+		uint64_t bytes;
+
+		tool_parse_size(argv[i], 1, UINT64_MAX, &bytes);
+		selection_make(&q, bytes, &is);
+		printf("%10s  %s%s%s  (%s)\n", argv[i], is.name, *is.reason ? ": " : "", is.reason, is.source);
+	}
+	shunt_plan_set_unref(q.plans);
+	return status;
+}
+
+static int info_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "library", no_argument, NULL, 'l' },
+		{ "devices", no_argument, NULL, 'd' }, { "config", no_argument, NULL, 'c' },
+		{ "algorithms", no_argument, NULL, 'a' }, { "markdown", no_argument, NULL, 'm' },
+		{ "help", no_argument, NULL, 'h' }, { 0 } };
+	bool library = false, devices = false, config = false, algorithms = false, markdown = false;
+	int opt, status = TOOL_OK;
+
+	opterr = 0;
+	if (argc > 1 && !strcmp(argv[1], "select"))
+		return select_main(argc - 1, argv + 1);
+	while ((opt = getopt_long(argc, argv, "ldcah", options, NULL)) != -1) {
+		switch (opt) {
+		case 'l':
+			library = true;
+			break;
+		case 'd':
+			devices = true;
+			break;
+		case 'c':
+			config = true;
+			break;
+		case 'a':
+			algorithms = true;
+			break;
+		case 'm':
+			markdown = true;
+			break;
+		case 'h':
+			fputs(info_help, stdout);
+			return TOOL_OK;
+		default:
+			return tool_option_error(opt, argv[optind - 1]);
+		}
+	}
+	if (optind < argc)
+		return tool_usage_error("\"%s\" is not one of its arguments", argv[optind]);
+	if (markdown && !config)
+		return tool_usage_error("--markdown goes with -c");
+	if (!library && !devices && !config && !algorithms)
+		library = devices = config = algorithms = true;
+	if (library || devices) {
+		struct tool_lib lib;
+
+		if (tool_lib_open(&lib)) {
+			status = TOOL_FAIL;
+		} else {
+			if (library)
+				status = library_print(&lib);
+			if (devices && devices_print(&lib))
+				status = TOOL_FAIL;
+		}
+	}
+	if (config && markdown)
+		config_markdown();
+	else if (config)
+		config_print();
+	if (algorithms)
+		algorithms_print();
+	return status;
+}
+
+const struct tool_cmd tool_cmd_info = { .name = "info",
+	.summary = "show versions, devices, configuration and which path a call takes",
+	.help = info_help,
+	.run = info_main };

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt plan check: the loader and the checker that the library uses, on files and directories. */
+#include <dirent.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/files.h"
+#include "tools/plan/plan.h"
+
+const char plan_check_help[] =
+    "usage: shunt plan check [-q] [--json] FILE|DIRECTORY...\n\n"
+    "Loads each plan (in a directory every *.json, in the order of their names' bytes) as the library does: form, "
+    "every\n"
+    "index and size, pairs of signals and waits, waits that nobody can end. One line for each.\n\n"
+    "  -q, --quiet   only what is wrong\n"
+    "      --json    an array with an object for each file: file, ok, and the error or what the plan is\n\n"
+    "Exit status: 0 all are right, 1 some are not or cannot be read, 2 wrong option.\n";
+
+struct check {
+	bool quiet, json;
+	unsigned right, wrong;
+};
+
+static void report_json(struct check *c, const char *path, const struct shunt_plan *plan, const char *reason)
+{
+	printf("%s\n {\"file\": ", c->right + c->wrong ? "," : "[");
+	plan_json_string(stdout, path);
+	if (!plan) {
+		fputs(", \"ok\": false, \"error\": ", stdout);
+		plan_json_string(stdout, reason);
+		putchar('}');
+		return;
+	}
+	fputs(", \"ok\": true, \"name\": ", stdout);
+	plan_json_string(stdout, plan->name);
+	printf(", \"collective\": \"%s\", \"ranks\": %u, \"protocol\": \"%s\", \"inplace\": %s, \"blocks\": %u, "
+	       "\"threads\": %u,"
+	       " \"min_message_size\": %" PRIu64 ", \"max_message_size\": %" PRIu64 ", \"priority\": %d, \"auto\": %s,"
+	       " \"hash\": \"%016" PRIx64 "\"}",
+	    shunt_plan_collective_name(plan->collective), plan->nranks, plan->ll ? "LL" : "Simple",
+	    plan->inplace ? "true" : "false", plan->max_blocks, plan->threads, plan->min_bytes, plan->max_bytes,
+	    plan->priority, plan->automatic ? "true" : "false", plan->hash);
+}
+
+static void check_file(struct check *c, const char *path)
+{
+	char reason[PLAN_REASON_BYTES], range[64];
+	struct shunt_plan *plan = NULL;
+
+	shunt_plan_load_file(path, &plan, reason, sizeof(reason));
+	if (c->json)
+		report_json(c, path, plan, reason);
+	else if (!plan)
+		printf("wrong  %s\n", reason);
+	else if (!c->quiet)
+		printf("ok     %s: %s, %s of %u ranks, %s, %s\n", path, plan->name,
+		    shunt_plan_collective_name(plan->collective), plan->nranks,
+		    plan->inplace ? "in place" : "out of place", plan_range_text(plan, range));
+	*(plan ? &c->right : &c->wrong) += 1;
+	shunt_plan_unref(plan);
+}
+
+static int check_path(struct check *c, const char *path)
+{
+	struct dirent **entries;
+	struct stat st;
+	int n, err = 0;
+
+	if (stat(path, &st) || !S_ISDIR(st.st_mode)) {
+		check_file(c, path);
+		return 0;
+	}
+	n = shunt_files_scan(path, &entries);
+	if (n < 0) {
+		tool_error("cannot read the directory %s: %s", path, strerror(errno));
+		return -EIO;
+	}
+	for (int i = 0; i < n; i++) {
+		char file[PATH_MAX];
+		int len = snprintf(
+		    file, sizeof(file), "%s%s%s", path, path[strlen(path) - 1] == '/' ? "" : "/", entries[i]->d_name);
+
+		free(entries[i]);
+		if (len < PATH_MAX) {
+			check_file(c, file);
+			continue;
+		}
+		tool_error("the path %.100s... is too long", file);
+		err = -ENAMETOOLONG;
+	}
+	free(entries);
+	if (!n)
+		tool_error("there is no *.json in %s", path);
+	return n ? err : -ENOENT;
+}
+
+int plan_check_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "quiet", no_argument, NULL, 'q' },
+		{ "json", no_argument, NULL, 'j' }, { 0 } };
+	struct check c = { 0 };
+	int opt, err = 0;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, "q", options, NULL)) != -1) {
+		if (opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
+		*(opt == 'q' ? &c.quiet : &c.json) = true;
+	}
+	if (optind == argc)
+		return tool_usage_error("which plans?");
+	for (int i = optind; i < argc; i++)
+		if (check_path(&c, argv[i]))
+			err = -EIO;
+	if (c.json)
+		puts(c.right + c.wrong ? "\n]" : "[]");
+	else if (c.right + c.wrong > 1 && !(c.quiet && !c.wrong))
+		printf("%u right, %u wrong\n", c.right, c.wrong);
+	return err || c.wrong ? TOOL_FAIL : TOOL_OK;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* The shapes of new plans: which there are, and for what sizes. */
+#include "tools/plan/shapes/shapes.h"
+
+#define ALLREDUCE \
+	.collective = "all_reduce", .plan_collective = "allreduce", .reduces = true, .can_inplace = true, \
+	.inplace = true
+#define ALLGATHER .collective = "all_gather", .plan_collective = "allgather", .can_inplace = true
+#define REDUCESCATTER \
+	.collective = "reduce_scatter", .plan_collective = "reducescatter", .reduces = true, .can_inplace = true
+#define ALLTOALL .collective = "all_to_all", .plan_collective = "alltoall"
+#define ONESHOT .name = "oneshot-ll", .ll = true
+#define PIPELINED .name = "pipelined", .pipelined = true, .max_bytes = UINT64_MAX
+#define RING .name = "ring", .roles = 1, .blocks = 16, .max_bytes = UINT64_MAX, .priority = -1
+#define SMALL (16 << 10)
+#define MIDDLE (1 << 20)
+
+const struct plan_shape plan_shapes[] = {
+	{ ALLREDUCE, ONESHOT, .blocks = 16, .max_bytes = SMALL, .write = plan_shape_allreduce_oneshot,
+	    .summary = "everybody sends all to all and reduces everything; packets" },
+	{ ALLREDUCE, .name = "twoshot-ll", .ll = true, .blocks = 64, .min_bytes = SMALL + 1, .max_bytes = MIDDLE,
+	    .write = plan_shape_allreduce_twoshot,
+	    .summary = "each rank reduces one part and sends the result to all; packets" },
+	{ ALLREDUCE, PIPELINED, .roles = 3, .blocks = 48, .min_bytes = MIDDLE + 1,
+	    .write = plan_shape_allreduce_pipelined,
+	    .summary = "the same in windows: send, reduce and collect at the same time" },
+	{ ALLREDUCE, RING, .min_bytes = MIDDLE + 1, .write = plan_shape_allreduce_ring,
+	    .summary = "parts go around twice, from neighbour to neighbour" },
+	{ ALLGATHER, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = plan_shape_allgather_oneshot,
+	    .summary = "everybody sends to all; packets" },
+	{ ALLGATHER, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1,
+	    .write = plan_shape_allgather_pipelined,
+	    .summary = "the same in windows: send and copy out at the same time" },
+	{ ALLGATHER, RING, .min_bytes = MIDDLE + 1, .write = plan_shape_allgather_ring,
+	    .summary = "parts go around once" },
+	{ REDUCESCATTER, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = plan_shape_reducescatter_oneshot,
+	    .summary = "everybody sends each its part; packets" },
+	{ REDUCESCATTER, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1,
+	    .write = plan_shape_reducescatter_pipelined,
+	    .summary = "the same in windows: send and reduce at the same time" },
+	{ REDUCESCATTER, RING, .min_bytes = MIDDLE + 1, .write = plan_shape_reducescatter_ring,
+	    .summary = "parts go around once and are added to" },
+	{ ALLTOALL, ONESHOT, .blocks = 64, .max_bytes = MIDDLE, .write = plan_shape_alltoall_oneshot,
+	    .summary = "everybody sends each its part; packets" },
+	{ ALLTOALL, PIPELINED, .roles = 2, .blocks = 32, .min_bytes = MIDDLE + 1,
+	    .write = plan_shape_alltoall_pipelined,
+	    .summary = "the same in windows: send and copy out at the same time" },
+	{ 0 },
+};

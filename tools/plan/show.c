@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: MIT */
+/* shunt plan show: a plan in words, or as a picture. */
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "tools/plan/plan.h"
+
+const char plan_show_help[] =
+    "usage: shunt plan show [--rank R] [--block B] FILE\n"
+    "       shunt plan show --svg OUT [--all] [--rank R] FILE\n\n"
+    "What each block of each rank does, step by step. Buffers are counted in chunks: input[2..3] are two of them.\n\n"
+    "  -r, --rank R    only this rank; in the picture only its arrows\n"
+    "  -b, --block B   only this block of each rank\n"
+    "      --svg OUT   a picture instead: time goes to the right, a row for each kind of block, arrows for signals, "
+    "semaphores,\n"
+    "                  barriers and data. How long things take is made up; what waits for what is not\n"
+    "      --all       in the picture a row for each block, also for those that do the same to other parts or "
+    "chunks\n\n"
+    "Exit status: 0, 1 if the plan is wrong or a file cannot be read or written, 2 for a wrong option.\n";
+
+enum { ANY = -1 };
+
+static void head_print(const struct shunt_plan *p)
+{
+	char range[64];
+
+	printf("%s: %s of %u ranks, %s, %s%s\n", p->name, shunt_plan_collective_name(p->collective), p->nranks,
+	    p->inplace ? "in place" : "out of place", plan_range_text(p, range), p->ll ? ", packets" : "");
+	printf("  %u threads a block, a chunk is a multiple of %u bytes%s%s\n", p->threads, p->alignment,
+	    p->double_scratch ? ", two scratch halves in turns" : "",
+	    p->reuse_resources ? ", peers are reached through scratch only" : "");
+	if (p->ll)
+		printf("  packets travel as %s\n",
+		    p->ll128 ? "LL128, 120 bytes of data in 128: all that are read are read as they were written" :
+		               "LL, 8 bytes of data in 16");
+	if (p->priority || !p->automatic)
+		printf("  priority %d%s\n", p->priority, p->automatic ? "" : ", run by name only");
+	printf("  hash %016" PRIx64 "\n", p->hash);
+}
+
+static void op_print(const struct shunt_plan *p, uint32_t rank, const struct shunt_plan_op *op)
+{
+	char text[2048], number[32];
+
+	if (op->inner == SHUNT_PLAN_NIL)
+		snprintf(number, sizeof(number), "%u", op->at);
+	else
+		snprintf(number, sizeof(number), "%u.%u", op->at, op->inner);
+	plan_op_describe(p, rank, op, text, sizeof(text));
+	printf("    %6s  %s%-11s %s\n", number, op->inner == SHUNT_PLAN_NIL ? "" : "  ", shunt_plan_op_name(op->code),
+	    text);
+}
+
+static void rank_print(const struct shunt_plan *p, uint32_t rank, int64_t block)
+{
+	const struct shunt_plan_gpu *g = &p->gpus[rank];
+
+	printf("\nrank %u: %u blocks; chunks: input %" PRIu64 ", output %" PRIu64 ", scratch %" PRIu64, rank,
+	    g->nblocks, g->chunks[0], g->chunks[1], g->chunks[2]);
+	if (g->nchannels[0] || g->nchannels[1] || g->nswitches)
+		printf("; channels: memory %u, port %u, switch %u", g->nchannels[0], g->nchannels[1], g->nswitches);
+	if (g->nsemaphores || g->nbarriers)
+		printf("; semaphores %u, barriers %u", g->nsemaphores, g->nbarriers);
+	putchar('\n');
+	for (uint32_t b = 0; b < g->nblocks; b++) {
+		if (block != ANY && block != b)
+			continue;
+		printf("  block %u\n", b);
+		for (uint32_t i = 0; i < g->blocks[b].nops; i++)
+			op_print(p, rank, &g->blocks[b].ops[i]);
+	}
+}
+
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+
+	return !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+static int svg_print(const struct shunt_plan *p, const char *path, bool all, int64_t rank)
+{
+	struct tool_file f;
+	int err;
+
+	if (tool_file_begin(&f, path))
+		return TOOL_FAIL;
+	err = plan_svg_write(f.out, p, all, rank);
+	if (err == -EFBIG)
+		tool_error("%s has too many steps for a picture", p->name);
+	else if (err)
+		tool_error("cannot draw %s: %s", p->name, strerror(-err));
+	return tool_file_end(&f, err) ? TOOL_FAIL : TOOL_OK;
+}
+
+int plan_show_main(int argc, char **argv)
+{
+	static const struct option options[] = { { "rank", required_argument, NULL, 'r' },
+		{ "block", required_argument, NULL, 'b' }, { "svg", required_argument, NULL, 's' },
+		{ "all", no_argument, NULL, 'a' }, { 0 } };
+	int64_t rank = ANY, block = ANY;
+	const char *svg = NULL;
+	struct shunt_plan *plan;
+	bool all = false;
+	unsigned n = 0;
+	int opt, status = TOOL_OK;
+
+	opterr = 0;
+	while ((opt = getopt_long(argc, argv, ":r:b:", options, NULL)) != -1) {
+		if (opt == ':' || opt == '?')
+			return tool_option_error(opt, argv[optind - 1]);
+		if (opt == 's')
+			svg = optarg;
+		else if (opt == 'a')
+			all = true;
+		else if (tool_parse_uint(optarg, 0, INT_MAX, &n))
+			return tool_value_error(options, opt, optarg, -EINVAL);
+		if (opt == 'r')
+			rank = n;
+		if (opt == 'b')
+			block = n;
+	}
+	if (optind == argc)
+		return tool_usage_error("which plan?");
+	if (optind + 1 < argc)
+		return tool_usage_error("it takes one plan; \"%s\" is one too many", argv[optind + 1]);
+	if (all && !svg)
+		return tool_usage_error("--all goes with --svg");
+	if (svg && block != ANY)
+		return tool_usage_error("--block does not go with --svg");
+	if (svg && same_file(svg, argv[optind]))
+		return tool_usage_error("--svg: %s is the plan itself", svg);
+	plan = plan_open(argv[optind]);
+	if (!plan)
+		return TOOL_FAIL;
+	if (rank >= (int64_t)plan->nranks) {
+		tool_error(
+		    "there is no rank %lld: %s has ranks 0 to %u", (long long)rank, plan->name, plan->nranks - 1);
+		status = TOOL_FAIL;
+	} else if (block >= (int64_t)plan->max_blocks) {
+		tool_error(
+		    "there is no block %lld: %s has %u blocks at most", (long long)block, plan->name, plan->max_blocks);
+		status = TOOL_FAIL;
+	} else if (svg) {
+		status = svg_print(plan, svg, all, rank);
+	} else {
+		head_print(plan);
+		for (uint32_t r = 0; r < plan->nranks; r++)
+			if (rank == ANY || rank == r)
+				rank_print(plan, r, block);
+	}
+	shunt_plan_unref(plan);
+	return status;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT */
+/* What an operation of a plan does, as text. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include "tools/plan/plan.h"
+#include "plan/format/ops.h"
+
+struct words {
+	const struct shunt_plan *plan;
+	const struct shunt_plan_gpu *gpu;
+	char *text;
+	size_t bytes, used;
+};
+
+static void append(struct words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void append(struct words *w, const char *fmt, ...)
+{
+	va_list args;
+	int n;
+
+	if (w->used + 1 >= w->bytes)
+		return;
+	va_start(args, fmt);
+	n = vsnprintf(w->text + w->used, w->bytes - w->used, fmt, args);
+	va_end(args);
+	w->used += n > 0 ? (size_t)n : 0;
+	if (w->used < w->bytes)
+		return;
+	w->used = w->bytes - 1;
+	/* Cut, and seen to be. */
+	if (w->bytes > 4)
+		memcpy(w->text + w->bytes - 4, "...", 4);
+}
+
+static void append_slice(struct words *w, const struct shunt_plan_slice *s)
+{
+	if (s->place == SHUNT_PLAN_REMOTE)
+		append(w, "rank %u's ", s->target);
+	if (s->place == SHUNT_PLAN_MULTICAST) {
+		const struct shunt_plan_switch *sw = &w->gpu->switches[s->target];
+
+		if (sw->nranks == w->plan->nranks)
+			append(w, "all ranks' ");
+		for (uint32_t i = 0; sw->nranks != w->plan->nranks && i < sw->nranks; i++)
+			append(w, "%s%u%s", i ? ", " : "ranks ", sw->ranks[i], i + 1 < sw->nranks ? "" : "' ");
+	}
+	append(w, "%s%s[%" PRIu64, s->packet ? "packets " : "", shunt_plan_buffer_name(s->buffer), s->index);
+	if (s->size > 1)
+		append(w, "..%" PRIu64, s->index + s->size - 1);
+	append(w, "]");
+}
+
+static void append_slices(struct words *w, const struct shunt_plan_slice *s, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		append(w, "%s", i ? ", " : "");
+		append_slice(w, &s[i]);
+	}
+}
+
+static void append_channels(struct words *w, const struct shunt_plan_op *op)
+{
+	const char *type = shunt_plan_channel_type_name(op->type);
+
+	for (uint32_t i = 0; i < op->nids; i++)
+		append(w, "%s%u",
+		    i                ? ", " :
+		        op->nids > 1 ? "ranks " :
+		                       "rank ",
+		    w->gpu->channels[op->type][op->ids[i]].peer);
+	for (uint32_t i = 0; i < op->nids; i++)
+		append(w, "%s%s%s%u", i ? ", " : " (", i ? "" : type, i ? "" : " ", op->ids[i]);
+	append(w, ")");
+}
+
+static void append_pairs(struct words *w, const struct shunt_plan_op *op)
+{
+	for (uint32_t i = 0; i < op->ndst; i++) {
+		append(w, "%s", i ? "; " : "");
+		append_slice(w, &op->dst[i]);
+		append(w, " = ");
+		append_slice(w, &op->src[op->nsrc == op->ndst ? i : 0]);
+	}
+}
+
+static void append_reduction(struct words *w, const struct shunt_plan_op *op)
+{
+	append_slices(w, op->dst, op->ndst);
+	/* A switch's slice stands for one of each member. */
+	append(w, " = %s(", shunt_redop_name(op->redop));
+	/* Packets come first, whatever the list's order: see the format. */
+	if (op->nsrc > 1 && op->src[1].packet) {
+		append_slices(w, op->src + 1, op->nsrc - 1);
+		append(w, ", ");
+		append_slice(w, op->src);
+	} else {
+		append_slices(w, op->src, op->nsrc);
+	}
+	append(w, ")");
+}
+
+static void append_ids(struct words *w, const char *what, const struct shunt_plan_op *op)
+{
+	append(w, "%s%s ", what, op->nids > 1 ? "s" : "");
+	for (uint32_t i = 0; i < op->nids; i++)
+		append(w, "%s%u", i ? ", " : "", op->ids[i]);
+}
+
+void plan_op_describe(
+    const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes)
+{
+	struct words w = { plan, &plan->gpus[rank], text, bytes, 0 };
+	char unit[24];
+
+	*text = 0;
+	switch ((enum shunt_plan_opcode)op->code) {
+	case SHUNT_PLAN_NOP:
+		append(&w, "the block's threads synchronize");
+		break;
+	case SHUNT_PLAN_BARRIER:
+		append(&w, "%u blocks synchronize at barrier %u", op->nblocks, op->barrier);
+		break;
+	case SHUNT_PLAN_SIGNAL:
+	case SHUNT_PLAN_RLXSIGNAL:
+		append(&w, "signal to ");
+		append_channels(&w, op);
+		break;
+	case SHUNT_PLAN_WAIT:
+	case SHUNT_PLAN_RLXWAIT:
+		append(&w, "wait for a signal from ");
+		append_channels(&w, op);
+		break;
+	case SHUNT_PLAN_FLUSH:
+		append(&w, "wait until all is sent to ");
+		append_channels(&w, op);
+		break;
+	case SHUNT_PLAN_SEM_ACQUIRE:
+		append_ids(&w, "acquire semaphore", op);
+		break;
+	case SHUNT_PLAN_SEM_RELEASE:
+		append_ids(&w, "release semaphore", op);
+		break;
+	case SHUNT_PLAN_PIPELINE:
+		append(&w, "for each window of %s bytes of %" PRIu64 " chunk%s, the next %u operations:",
+		    tool_format_size(op->unit_size, unit), op->num_chunks, op->num_chunks > 1 ? "s" : "", op->nbody);
+		break;
+	default:
+		if (shunt_plan_op_reduces(op->code))
+			append_reduction(&w, op);
+		else
+			append_pairs(&w, op);
+		break;
+	}
+	if (op->code == SHUNT_PLAN_RLXSIGNAL || op->code == SHUNT_PLAN_RLXWAIT)
+		append(&w, ", no order of data");
+	if (op->code == SHUNT_PLAN_PWS || op->code == SHUNT_PLAN_PWSF)
+		append(
+		    &w, "; then a signal to each%s", op->code == SHUNT_PLAN_PWSF ? ", and wait until it is sent" : "");
+	if (op->parts > 1)
+		append(&w, "; part %u of %u", op->part, op->parts);
+}

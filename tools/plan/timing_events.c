@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What blocks of a simulated launch send each other, without data: signals, values of semaphores, and who comes to a
+ * barrier.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include "tools/plan/timing.h"
+
+/* Something that was given, and by which step; NIL: it was there. */
+struct event {
+	double time;
+	uint32_t step;
+};
+
+struct events {
+	struct event *v;
+	size_t n, room, taken;
+};
+
+/* The rounds of one barrier. */
+struct barrier_state {
+	uint32_t arrived, rounds;
+	double time, over; /* of the last to come now; and when the round before was over */
+	size_t done;       /* rounds that are over, for those who wait */
+	uint32_t last;     /* the step of who came last */
+};
+
+/* What one rank's blocks wait for. */
+struct rank_events {
+	struct events *signals[2], *semaphores; /* signals: by type and channel */
+	struct barrier_state *barrier_states;
+};
+
+struct time_events {
+	struct rank_events *of;
+};
+
+static void add_event(struct time_simulation *p, struct events *g, double time, uint32_t step)
+{
+	struct event *at = plan_time_array_grow(p, &g->v, g->n, &g->room, sizeof(*at));
+
+	if (at) {
+		*at = (struct event){ time, step };
+		g->n++;
+	}
+}
+
+int plan_time_events_init(struct time_simulation *p)
+{
+	const struct shunt_plan *plan = p->plan;
+
+	p->events = calloc(1, sizeof(*p->events));
+	if (p->events)
+		p->events->of = calloc(plan->nranks, sizeof(*p->events->of));
+	if (!p->events || !p->events->of)
+		return -ENOMEM;
+	for (uint32_t r = 0; r < plan->nranks; r++) {
+		const struct shunt_plan_gpu *gpu = &plan->gpus[r];
+		struct rank_events *g = &p->events->of[r];
+
+		for (int type = 0; type < 2; type++)
+			g->signals[type] = calloc(gpu->nchannels[type] + 1, sizeof(*g->signals[type]));
+		g->semaphores = calloc(gpu->nsemaphores + 1, sizeof(*g->semaphores));
+		g->barrier_states = calloc(gpu->nbarriers + 1, sizeof(*g->barrier_states));
+		if (!g->signals[0] || !g->signals[1] || !g->semaphores || !g->barrier_states)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < gpu->nsemaphores; i++)
+			for (uint32_t k = 0; k < gpu->semaphores[i] && k < TIME_MAX_STEPS; k++)
+				add_event(p, &g->semaphores[i], 0, SHUNT_PLAN_NIL);
+	}
+	return p->err;
+}
+
+static void events_free(struct events *g, uint32_t n)
+{
+	for (uint32_t i = 0; g && i < n; i++)
+		free(g[i].v);
+	free(g);
+}
+
+void plan_time_events_finish(struct time_simulation *p)
+{
+	for (uint32_t r = 0; p->events && p->events->of && r < p->plan->nranks; r++) {
+		const struct shunt_plan_gpu *gpu = &p->plan->gpus[r];
+		struct rank_events *g = &p->events->of[r];
+
+		for (int type = 0; type < 2; type++)
+			events_free(g->signals[type], gpu->nchannels[type]);
+		events_free(g->semaphores, gpu->nsemaphores);
+		free(g->barrier_states);
+	}
+	if (p->events)
+		free(p->events->of);
+	free(p->events);
+}
+
+static bool is_wait(const struct shunt_plan_op *op)
+{
+	return op->code == SHUNT_PLAN_WAIT || op->code == SHUNT_PLAN_RLXWAIT || op->code == SHUNT_PLAN_SEM_ACQUIRE;
+}
+
+/* The j-th thing that a wait or an acquire takes. */
+static struct events *events_of(
+    struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op, uint32_t j)
+{
+	struct rank_events *g = &p->events->of[a->rank];
+
+	return op->code == SHUNT_PLAN_SEM_ACQUIRE ? &g->semaphores[op->ids[j]] : &g->signals[op->type][op->ids[j]];
+}
+
+/* A number may come up more than once in a list, so it counts what it takes of each. */
+static bool all_available(
+    struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
+{
+	for (uint32_t j = 0; j < op->nids; j++) {
+		struct events *g = events_of(p, a, op, j);
+		size_t at = g->taken;
+
+		for (uint32_t k = 0; k < j; k++)
+			at += op->ids[k] == op->ids[j];
+		if (at >= g->n) {
+			time_wait_on(a, &g->n);
+			return false;
+		}
+		time_max(time_p, g->v[at].time + (g->v[at].step == SHUNT_PLAN_NIL ? 0 : TIME_LATENCY(p)));
+	}
+	return true;
+}
+
+static struct barrier_state *barrier_of(
+    struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op)
+{
+	return &p->events->of[a->rank].barrier_states[op->barrier];
+}
+
+static bool enter_barrier(
+    struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
+{
+	struct barrier_state *m = barrier_of(p, a, op);
+
+	if (a->round == SHUNT_PLAN_NIL) {
+		a->round = m->rounds;
+		m->time = m->arrived && m->time > a->time ? m->time : a->time;
+		if (++m->arrived == op->nblocks) {
+			m->arrived = 0;
+			m->rounds++;
+			m->done++;
+			m->over = m->time;
+			m->last = SHUNT_PLAN_NIL;
+		}
+	}
+	if (a->round == m->rounds) {
+		time_wait_on(a, &m->done);
+		return false;
+	}
+	time_max(time_p, m->over);
+	a->round = SHUNT_PLAN_NIL;
+	return true;
+}
+
+bool plan_time_events_ready(
+    struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
+{
+	if (op->code == SHUNT_PLAN_BARRIER)
+		return enter_barrier(p, a, op, time_p);
+	return !is_wait(op) || all_available(p, a, op, time_p);
+}
+
+void plan_time_events_note(
+    struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op, uint32_t step)
+{
+	enum plan_arrow_kind kind = op->code == SHUNT_PLAN_SEM_ACQUIRE ? PLAN_ARROW_SEMAPHORE : PLAN_ARROW_SIGNAL;
+	double end = p->t->steps[step].end;
+
+	for (uint32_t j = 0; is_wait(op) && j < op->nids; j++) {
+		struct events *g = events_of(p, a, op, j);
+
+		plan_time_arrow(p, kind, g->v[g->taken++].step, step);
+	}
+	for (uint32_t j = 0; shunt_plan_op_signals(op->code) && j < op->nids; j++) {
+		const struct shunt_plan_channel *c = &p->plan->gpus[a->rank].channels[op->type][op->ids[j]];
+
+		add_event(p, &p->events->of[c->peer].signals[op->type][c->pair], end, step);
+	}
+	for (uint32_t j = 0; op->code == SHUNT_PLAN_SEM_RELEASE && j < op->nids; j++)
+		add_event(p, &p->events->of[a->rank].semaphores[op->ids[j]], end, step);
+	if (op->code == SHUNT_PLAN_BARRIER) {
+		uint32_t *last = &barrier_of(p, a, op)->last;
+
+		plan_time_arrow(p, PLAN_ARROW_BARRIER, *last, step);
+		*last = *last == SHUNT_PLAN_NIL ? step : *last;
+	}
+}

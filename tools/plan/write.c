@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT */
+/* Plans as JSON text. Numbers that the format wants by block or by rank follow from who talks to whom. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/plan/plan.h"
+
+/*
+ * Bytes of the character that a text begins with, 0 if that is not UTF-8: cut off, longer than it need be, or no
+ * character at all.
+ */
+static size_t character_bytes(const char *text)
+{
+	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
+	const unsigned char *b = (const unsigned char *)text;
+	size_t n = *b < 0x80 ? 1 : *b < 0xc0 ? 0 : *b < 0xe0 ? 2 : *b < 0xf0 ? 3 : *b < 0xf8 ? 4 : 0;
+	uint32_t c = n > 1 ? *b & (0x7fu >> n) : *b;
+
+	for (size_t i = 1; i < n; i++) {
+		if ((b[i] & 0xc0) != 0x80)
+			return 0;
+		c = c << 6 | (b[i] & 0x3f);
+	}
+	return n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) ? 0 : n;
+}
+
+/* A file's name need not be UTF-8: one byte becomes one character, as in dumps. */
+void plan_json_string(FILE *out, const char *text)
+{
+	putc('"', out);
+	while (*text) {
+		size_t n = character_bytes(text);
+
+		if (!n || (unsigned char)*text < ' ')
+			fprintf(out, "\\u%04x", (unsigned char)*text);
+		else
+			fprintf(out, *text == '"' || *text == '\\' ? "\\%.*s" : "%.*s", (int)n, text);
+		text += n ? n : 1;
+	}
+	putc('"', out);
+}
+
+static unsigned count_peers(const struct plan_writer *w)
+{
+	unsigned n = w->recipe->nranks;
+
+	return !w->ring ? n - 1 : n > 2 ? 2 : 1;
+}
+
+/*
+ * Peers in the order in which the rank lists them: those behind it first, so that not all ranks begin with the same
+ * one.
+ */
+static unsigned peer_at(const struct plan_writer *w, unsigned i)
+{
+	unsigned n = w->recipe->nranks;
+
+	return (w->rank + (w->ring && i ? n - 1 : i + 1)) % n;
+}
+
+static unsigned peer_index(const struct plan_writer *w, unsigned peer)
+{
+	unsigned i = 0;
+
+	while (peer_at(w, i) != peer)
+		i++;
+	return i;
+}
+
+/* On a ring data goes to the next rank alone. */
+static unsigned count_remotes(const struct plan_writer *w)
+{
+	return w->ring ? 1 : count_peers(w);
+}
+
+void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks[3], bool ring, unsigned links)
+{
+	FILE *out = w->out;
+
+	w->rank = rank;
+	w->ring = ring;
+	w->nlinks = links;
+	fprintf(out,
+	    "%s\n    {\n      \"id\": %u, \"input_chunks\": %u, \"output_chunks\": %u, \"scratch_chunks\": %u,\n",
+	    rank ? "," : "", rank, chunks[0], chunks[1], chunks[2]);
+	fputs("      \"channels\": [{\"channel_type\": \"memory\", \"connected_to\": [", out);
+	for (unsigned i = 0; i < links * count_peers(w); i++)
+		fprintf(out, "%s%u", i ? ", " : "", peer_at(w, i % count_peers(w)));
+	fputs("]}],\n      \"remote_buffers\": [", out);
+	for (unsigned i = 0; i < count_remotes(w); i++)
+		fprintf(out, "%s\n        {\"rank\": %u, \"type\": \"s\", \"access_channel_types\": [\"memory\"]}",
+		    i ? "," : "", peer_at(w, i));
+	fputs("\n      ],\n      \"threadblocks\": [", out);
+}
+
+void plan_write_rank_end(struct plan_writer *w)
+{
+	fputs("\n      ]\n    }", w->out);
+}
+
+void plan_write_block(struct plan_writer *w, unsigned block, unsigned first, unsigned n)
+{
+	FILE *out = w->out;
+
+	fprintf(out,
+	    "%s\n        {\n          \"id\": %u,\n          \"channels\": [{\"channel_type\": \"memory\", "
+	    "\"channel_ids\": [",
+	    block ? "," : "", block);
+	for (unsigned i = 0; i < n * count_peers(w); i++)
+		fprintf(out, "%s%u", i ? ", " : "", first * count_peers(w) + i);
+	fputs("]}],\n          \"remote_buffer_refs\": [{\"access_channel_type\": \"memory\", \"remote_buffer_ids\": [",
+	    out);
+	for (unsigned i = 0; i < count_remotes(w); i++)
+		fprintf(out, "%s%u", i ? ", " : "", i);
+	fputs("]}],\n          \"ops\": [", out);
+	w->comma = "";
+}
+
+void plan_write_block_end(struct plan_writer *w)
+{
+	fputs("\n          ]\n        }", w->out);
+}
+
+static void op_begin(struct plan_writer *w, const char *op)
+{
+	fprintf(w->out, "%s\n            %s{\"name\": \"%s\"", w->comma, w->in_pipeline ? "  " : "", op);
+	w->comma = ",";
+}
+
+void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const unsigned *peers, unsigned n)
+{
+	unsigned ids[64], at;
+
+	/* Ascending, as the format's own generator has them. */
+	for (unsigned i = 0; i < n; i++) {
+		unsigned id = link * count_peers(w) + peer_index(w, peers[i]);
+
+		for (at = i; at && ids[at - 1] > id; at--)
+			ids[at] = ids[at - 1];
+		ids[at] = id;
+	}
+	op_begin(w, op);
+	fputs(", \"channel_type\": \"memory\", \"channel_ids\": [", w->out);
+	for (unsigned i = 0; i < n; i++)
+		fprintf(w->out, "%s%u", i ? ", " : "", ids[i]);
+	fputs("]}", w->out);
+}
+
+void plan_write_nop(struct plan_writer *w)
+{
+	op_begin(w, "nop");
+	putc('}', w->out);
+}
+
+static void write_slices(struct plan_writer *w, const char *key, const struct plan_slice *at, unsigned n)
+{
+	fprintf(w->out, ", \"%s\": [", key);
+	for (unsigned i = 0; i < n; i++) {
+		fputs(i ? ", " : "", w->out);
+		if (at[i].peer < 0)
+			fprintf(w->out, "{\"type\": \"%c\"", at[i].buffer);
+		else
+			fprintf(w->out, "{\"buffer_id\": %u", peer_index(w, (unsigned)at[i].peer));
+		fprintf(w->out, ", \"index\": %u, \"size\": %u}", at[i].index, at[i].size);
+	}
+	putc(']', w->out);
+}
+
+void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,
+    const struct plan_slice *dst, unsigned ndst)
+{
+	bool remote = false;
+
+	for (unsigned i = 0; i < ndst; i++)
+		remote |= dst[i].peer >= 0;
+	op_begin(w, op);
+	write_slices(w, "src_buff", src, nsrc);
+	write_slices(w, "dst_buff", dst, ndst);
+	if (remote)
+		fputs(", \"channel_type\": \"memory\"", w->out);
+	if (op[0] == 'r' && op[1] == 'e')
+		fprintf(w->out, ", \"reduce_op\": \"%s\"", w->recipe->redop);
+	if (w->parts > 1)
+		fprintf(w->out, ", \"tbg_info\": {\"tb_id\": %d, \"tbg_size\": %d}", w->part, w->parts);
+	putc('}', w->out);
+}
+
+void plan_write_pipeline(struct plan_writer *w)
+{
+	op_begin(w, "pipeline");
+	fprintf(
+	    w->out, ", \"iter_context\": {\"unit_size\": %" PRIu64 ", \"num_chunks\": 1}, \"ops\": [", w->recipe->unit);
+	w->comma = "";
+	w->in_pipeline = true;
+}
+
+void plan_write_pipeline_end(struct plan_writer *w)
+{
+	fputs("\n            ]}", w->out);
+	w->in_pipeline = false;
+	w->comma = ",";
+}
+
+char *plan_recipe_text(const struct plan_recipe *r)
+{
+	struct plan_writer w = { .recipe = r, .parts = 1 };
+	char *text = NULL;
+	size_t bytes;
+
+	w.out = open_memstream(&text, &bytes);
+	if (!w.out)
+		return NULL;
+	fputs("{\n  \"name\": ", w.out);
+	plan_json_string(w.out, r->name);
+	fprintf(w.out,
+	    ",\n  \"collective\": \"%s\",\n  \"protocol\": \"%s\",\n  \"inplace\": %s,\n  \"reuse_resources\": %s,\n",
+	    r->shape->plan_collective, r->shape->ll ? "LL" : "Simple", r->inplace ? "true" : "false",
+	    r->shape->ll ? "true" : "false");
+	fprintf(w.out,
+	    "  \"use_double_scratch_buffer\": %s,\n  \"buffer_alignment\": 16,\n  \"num_threads_per_block\": %u,\n",
+	    r->shape->ll ? "true" : "false", r->threads);
+	fprintf(w.out, "  \"min_message_size\": %" PRIu64 ",\n  \"max_message_size\": %" PRIu64 ",\n", r->min_bytes,
+	    r->max_bytes);
+	if (r->priority)
+		fprintf(w.out, "  \"tags\": {\"priority\": %d},\n", r->priority);
+	fputs("  \"gpus\": [", w.out);
+	r->shape->write(&w, r);
+	fputs("\n  ]\n}\n", w.out);
+	/* The stream keeps errors: the only one is that memory is out. */
+	bool bad = ferror(w.out);
+	if (fclose(w.out) || bad) {
+		free(text);
+		return NULL;
+	}
+	return text;
+}

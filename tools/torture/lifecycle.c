@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Lifecycles of a torture run: communicators are made, used for some hundred ops, and destroyed, and then memory and
+ * descriptors must be where they were after the first lifecycles.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+#include "tools/torture/rank.h"
+
+enum {
+	FIRST_LIFECYCLE_OPS = 24, /* ops */
+	LIFECYCLE_OPS = 400,      /* about */
+	VOTE_EVERY = 16,          /* rounds */
+	LEAK_BYTES = 16 << 20,    /* less than what one communicator has */
+	LEAK_DESCRIPTORS = 8,
+};
+
+/* ---- windows ---- */
+
+static struct torture_slot *slot_at(struct torture_rank *r, int i)
+{
+	int k = i - TORTURE_SLOTS;
+
+	return k < 0 ? &r->slots[i] : &r->graphs[k / TORTURE_GRAPH_OPS].slots[k % TORTURE_GRAPH_OPS];
+}
+
+/* A communicator's windows go if there are some; what was captured may have them. */
+static void windows_deregister(struct torture_rank *r, enum conform_comm comm)
+{
+	if (!(r->has_windows >> comm & 1))
+		return;
+	r->has_windows &= ~(1u << comm);
+	torture_check_all(r);
+	torture_rendezvous(r);
+	torture_graphs_drop(r);
+	for (int i = 0; i < 2 * TORTURE_ALL_SLOTS; i++) {
+		ncclWindow_t *window = &slot_at(r, i / 2)->windows[comm][i % 2];
+
+		if (*window && !r->err)
+			torture_nccl_error(
+			    r, "ncclCommWindowDeregister", r->nccl.CommWindowDeregister(r->comm[comm], *window));
+		*window = NULL;
+	}
+}
+
+/* All buffers that can be become windows of a communicator. */
+static void windows_register(struct torture_rank *r, enum conform_comm comm)
+{
+	torture_check_all(r);
+	torture_rendezvous(r);
+	r->has_windows |= 1u << comm;
+	for (int i = 0; r->comm[comm] && i < 2 * TORTURE_ALL_SLOTS && !r->err; i++) {
+		struct torture_slot *s = slot_at(r, i / 2);
+		ncclWindow_t *window = &s->windows[comm][i % 2];
+		void *buffer = i % 2 ? s->out : s->in;
+
+		if (!s->symmetric)
+			continue;
+		torture_nccl_error(r, "ncclCommWindowRegister",
+		    r->nccl.CommWindowRegister(r->comm[comm], buffer, r->env.bytes, window, NCCL_WIN_COLL_SYMMETRIC));
+		r->stats.windows += *window != NULL;
+	}
+}
+
+static void windows_round(struct torture_rank *r)
+{
+	enum conform_comm comm = (enum conform_comm)torture_random_bit(&r->common, r->comms);
+
+	if (r->has_windows >> comm & 1)
+		windows_deregister(r, comm);
+	else
+		windows_register(r, comm);
+}
+
+/* ---- communicators ---- */
+
+/* id: of the world, which alone has one. */
+static void comm_create(struct torture_rank *r, enum conform_comm comm, const ncclUniqueId *id)
+{
+	char text[400];
+
+	snprintf(r->progress->what, sizeof(r->progress->what), "the communicator \"%s\" of --seed %llu",
+	    conform_comm_name(comm), (unsigned long long)r->seed);
+	torture_rank_progress(r, BENCH_INIT);
+	if (id)
+		torture_nccl_error(
+		    r, "ncclCommInitRank", r->nccl.CommInitRank(&r->comm[comm], r->nranks, *id, r->rank));
+	else if (!conform_comm_check(&r->nccl, comm, r->rank, r->nranks, r->device,
+	             conform_comm_start(&r->nccl, comm, r->rank, r->nranks, id, r->comm), r->comm, text,
+	             sizeof(text))) {
+		tool_error("rank %d: %s", r->rank, text);
+		r->err = -EIO;
+	}
+	r->comms |= 1u << comm;
+	r->stats.comms++;
+}
+
+static void path_count_add(struct torture_rank *r, const struct shunt_counter *c)
+{
+	struct torture_stats *t = &r->stats;
+	size_t i = 0;
+
+	while (i < t->npaths &&
+	    (strcmp(t->paths[i].op, c->op) || strcmp(t->paths[i].path, c->path) ||
+	        strcmp(t->paths[i].reason, c->reason)))
+		i++;
+	if (i == TORTURE_COUNTERS)
+		return;
+	if (i == t->npaths)
+		t->paths[t->npaths++] = (struct shunt_counter){ c->op, c->path, c->reason, 0, 0 };
+	t->paths[i].calls += c->calls;
+}
+
+static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
+{
+	struct shunt_counter rows[TORTURE_COUNTERS];
+	ncclResult_t async = ncclSuccess;
+	bool finalized = torture_random(&r->common, 4) == 0;
+	size_t n = 0;
+
+	r->comms &= ~(1u << comm);
+	windows_deregister(r, comm);
+	if (!r->comm[comm] || r->err)
+		return;
+	torture_rank_progress(r, BENCH_DESTROY);
+	if (r->nccl.counters && !r->nccl.counters(r->comm[comm], rows, TORTURE_COUNTERS, &n))
+		for (size_t i = 0; i < n && i < TORTURE_COUNTERS; i++)
+			path_count_add(r, &rows[i]);
+	if (r->nccl.CommGetAsyncError) {
+		torture_nccl_error(r, "ncclCommGetAsyncError", r->nccl.CommGetAsyncError(r->comm[comm], &async));
+		torture_nccl_error(r, "ncclCommGetAsyncError's answer", async);
+	}
+	if (!r->err && r->nccl.CommFinalize && finalized)
+		torture_nccl_error(r, "ncclCommFinalize", r->nccl.CommFinalize(r->comm[comm]));
+	if (!r->err)
+		torture_nccl_error(r, "ncclCommDestroy", r->nccl.CommDestroy(r->comm[comm]));
+	r->comm[comm] = NULL;
+}
+
+/* A child that is there goes, with what was captured; one that is not there comes. */
+static void comm_round(struct torture_rank *r)
+{
+	enum conform_comm comm = 1 + torture_random(&r->common, CONFORM_NCOMMS - 1);
+
+	if (!(r->possible >> comm & 1))
+		return;
+	/*
+	 * Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. Where
+	 * ranks are threads, what waits for a GPU keeps the driver from all of them, and so from launching what the GPU
+	 * waits for.
+	 */
+	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->base.threads))
+		torture_check_all(r);
+	torture_rendezvous(r);
+	if (!(r->comms >> comm & 1)) {
+		if (!(r->comms >> conform_comm_parent(comm) & 1))
+			comm_create(r, conform_comm_parent(comm), NULL);
+		if (!r->err)
+			comm_create(r, comm, NULL);
+	} else {
+		torture_graphs_drop(r);
+		for (int i = CONFORM_NCOMMS - 1; i >= (int)comm; i--)
+			if (r->comms >> i & 1 && (i == (int)comm || (conform_comm_parent(i) == comm)))
+				comm_destroy(r, i);
+	}
+	torture_rendezvous(r);
+}
+
+/*
+ * A child is aborted with calls under way, by each rank when it has come so far: others may not even have issued
+ * theirs. What other communicators have under way meanwhile, on the same streams too, must come out right.
+ */
+static void abort_round(struct torture_rank *r)
+{
+	unsigned children = r->comms & ~(1u << CONFORM_WORLD);
+	char token = 0, all[BENCH_MAX_RANKS];
+	enum conform_comm comm;
+
+	if (!r->nccl.CommAbort || r->serialized || !children)
+		return;
+	comm = (enum conform_comm)torture_random_bit(&r->common, children);
+	windows_deregister(r, comm);
+	torture_check_all(r);
+	torture_graphs_drop(r);
+	/* Whoever aborts takes from the others what they have not received yet. */
+	if (r->err || torture_allgather(r, &token, 1, all))
+		return;
+	r->dying = 1u << comm;
+	torture_dying_round(r, comm);
+	if (torture_random(&r->own, 2))
+		usleep(torture_random(&r->own, 2000));
+	torture_rank_progress(r, BENCH_DESTROY);
+	if (r->comm[comm] && !r->err)
+		torture_nccl_error(r, "ncclCommAbort", r->nccl.CommAbort(r->comm[comm]));
+	r->comm[comm] = NULL;
+	r->comms &= ~(1u << comm);
+	r->dying = 0;
+	r->stats.aborts++;
+	torture_check_all(r);
+}
+
+/*
+ * A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the
+ * others.
+ */
+static void stream_round(struct torture_rank *r)
+{
+	int which = (int)torture_random(&r->own, TORTURE_STREAMS);
+
+	torture_check_all(r);
+	if (!r->err)
+		torture_device_error(r, "destroying a stream", r->lib.stream_destroy(r->streams[which]));
+	r->streams[which] = NULL;
+	if (!r->err)
+		torture_device_error(r, "making a stream", r->lib.stream_create(&r->streams[which]));
+}
+
+/* ---- lifecycles ---- */
+
+static uint64_t descriptors_count(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint64_t n = 0;
+
+	while (dir && readdir(dir))
+		n++;
+	if (dir)
+		closedir(dir);
+	return n;
+}
+
+static struct torture_usage usage_read(const struct torture_rank *r)
+{
+	struct torture_usage h = { .descriptors = descriptors_count() };
+	size_t avail = 0, total = 0;
+
+	if (!r->o->shared && !r->lib.mem_info(&avail, &total))
+		h.device = total - avail;
+	return h;
+}
+
+static bool usage_is_back(const struct torture_rank *r)
+{
+	return r->latest.device <= r->baseline.device + LEAK_BYTES &&
+	    r->latest.descriptors <= r->baseline.descriptors + LEAK_DESCRIPTORS;
+}
+
+/* All communicators of all ranks are gone. */
+static void usage_check(struct torture_rank *r)
+{
+	char token = 0, all[BENCH_MAX_RANKS];
+
+	/*
+	 * Before the first measures: the others have let go. Before anyone makes the next communicator: all have
+	 * measured.
+	 */
+	if (torture_allgather(r, &token, 1, all))
+		return;
+	r->latest = usage_read(r);
+	/* What a process gives back may take a moment to be seen. */
+	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < 100 && !usage_is_back(r); i++) {
+		usleep(20000);
+		r->latest = usage_read(r);
+	}
+	if (r->stats.lifecycles <= TORTURE_WARMUP_LIFECYCLES) {
+		if (r->latest.device > r->baseline.device)
+			r->baseline.device = r->latest.device;
+		if (r->latest.descriptors > r->baseline.descriptors)
+			r->baseline.descriptors = r->latest.descriptors;
+	}
+	if (!usage_is_back(r)) {
+		tool_error("rank %d: after %llu lifecycles %.1f MiB of device %d and %llu descriptors are in use, "
+		           "where it was %.1f MiB and %llu "
+		           "after the first %d: something of the communicators was not given back",
+		    r->rank, (unsigned long long)r->stats.lifecycles, (double)r->latest.device / (1 << 20), r->device,
+		    (unsigned long long)r->latest.descriptors, (double)r->baseline.device / (1 << 20),
+		    (unsigned long long)r->baseline.descriptors, TORTURE_WARMUP_LIFECYCLES);
+		r->err = -ENOSPC;
+	}
+	torture_allgather(r, &token, 1, all);
+}
+
+/* Are there wrong values anywhere, and has it been long enough? The same answer on all ranks. */
+static void stop_vote(struct torture_rank *r)
+{
+	struct vote {
+		uint64_t wrong;
+		bool time_is_up;
+	} mine = { r->stats.wrong, false }, all[BENCH_MAX_RANKS];
+	double seconds = (bench_now_us() - r->began_us) / 1e6;
+
+	mine.time_is_up =
+	    r->o->ops ? r->stats.ops >= r->o->ops : seconds >= 60 * (r->o->minutes > 0 ? r->o->minutes : 1);
+	if (torture_allgather(r, &mine, sizeof(mine), all))
+		return;
+	r->stop = all[0].time_is_up;
+	for (int i = 0; i < r->nranks; i++)
+		r->stop |= all[i].wrong > 0;
+}
+
+static void lifecycle_begin(struct torture_rank *r)
+{
+	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+
+	memset(&id, 0, sizeof(id));
+	if (!r->rank)
+		torture_nccl_error(r, "ncclGetUniqueId", r->nccl.GetUniqueId(&id));
+	if (!r->err && !torture_allgather(r, &id, sizeof(id), ids))
+		comm_create(r, CONFORM_WORLD, &ids[0]);
+	torture_rendezvous(r);
+	if (torture_random(&r->common, 2) && !r->err)
+		windows_register(r, CONFORM_WORLD);
+}
+
+static void lifecycle_end(struct torture_rank *r)
+{
+	uint32_t first = torture_random(&r->common, CONFORM_NCOMMS);
+
+	torture_check_all(r);
+	torture_rendezvous(r);
+	torture_graphs_drop(r);
+	/* In any order: a child lifecycles on without its parent. */
+	for (uint32_t i = 0; i < CONFORM_NCOMMS; i++)
+		comm_destroy(r, (first + i) % CONFORM_NCOMMS);
+	r->stats.lifecycles++;
+	if (!r->err)
+		usage_check(r);
+}
+
+void torture_lifecycle(struct torture_rank *r)
+{
+	uint64_t end = r->stats.ops +
+	    (r->stats.lifecycles ? LIFECYCLE_OPS / 4 + torture_random(&r->common, LIFECYCLE_OPS) : FIRST_LIFECYCLE_OPS);
+
+	lifecycle_begin(r);
+	for (uint64_t round = 1; !r->err && !r->stop && r->stats.ops < end; round++) {
+		uint32_t what = torture_random(&r->common, 100);
+
+		if (what < 64 || (what < 86 && r->serialized))
+			torture_eager_round(r);
+		else if (what < 86)
+			torture_graph_round(r, what % 6);
+		else if (what < 93)
+			comm_round(r);
+		else if (what < 95)
+			torture_check_all(r);
+		else if (what < 97)
+			windows_round(r);
+		else if (what < 98)
+			abort_round(r);
+		else
+			stream_round(r);
+		if (!r->err && (round % VOTE_EVERY == 0 || (r->o->ops && r->stats.ops >= r->o->ops)))
+			stop_vote(r);
+	}
+	if (!r->err)
+		lifecycle_end(r);
+	/* What the last ops gave. */
+	if (!r->err && !r->stop)
+		stop_vote(r);
+}

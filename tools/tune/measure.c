@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * One point of shunt tune: candidates are called, checked and measured, the fastest few once more, and the best against
+ * NCCL.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "tools/tune/rank.h"
+
+/* ---- calls ---- */
+
+/* From the next call on the candidate's way. */
+static int candidate_force(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
+{
+	char rule[128];
+
+	if (c->nccl)
+		return 0;
+	if (c->algo)
+		snprintf(rule, sizeof(rule), "%s:0-inf:%s@%ux%ux%u", shunt_kind_name(tune_kind(t->coll)), c->algo->name,
+		    c->geometry.blocks, c->geometry.threads, c->geometry.channels);
+	return r->force(c->algo ? rule : NULL);
+}
+
+static int lib_call(struct tune_rank *r, const struct tune_task *t, bool nccl)
+{
+	const struct bench_coll *coll = &bench_colls[t->coll];
+	int lib = nccl ? TUNE_NCCL : TUNE_SHUNT;
+	struct bench_args a = { .send = r->send,
+		.recv = r->recv,
+		.count = t->count,
+		.dtype = (ncclDataType_t)r->o->dtype,
+		.redop = ncclSum,
+		.rank = r->rank,
+		.nranks = r->nranks,
+		.comm = r->comm[lib],
+		.stream = r->stream };
+
+	return bench_nccl_check(&r->nccl[lib], r->rank, coll->name, coll->call(&r->nccl[lib], &a));
+}
+
+static int stream_sync(struct tune_rank *r)
+{
+	return tune_rank_device(r, "waiting for the device", r->lib.stream_synchronize(r->stream));
+}
+
+static int graph_capture(struct tune_rank *r, const struct tune_task *t, bool nccl, int calls, void **graph_p)
+{
+	int err = tune_rank_device(r, "capture", r->lib.capture_begin(r->stream)), end;
+
+	if (err)
+		return err;
+	for (int i = 0; !err && i < calls; i++)
+		err = lib_call(r, t, nccl);
+	end = r->lib.capture_end(r->stream, graph_p);
+	return err ? err : tune_rank_device(r, "capture", end);
+}
+
+/* ---- possible? ---- */
+
+/*
+ * Calls every candidate once, so that nothing is set up while it is measured, and leaves out what Shunt does not run:
+ * forcing an algorithm does not help on a communicator that forwards everything, or where an algorithm wants something
+ * else of a call. Alike on all ranks.
+ */
+static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n_p)
+{
+	const struct bench_nccl *shunt = &r->nccl[TUNE_SHUNT];
+	const char *path = "?";
+	int ncandidates = 0, ours = 0, err = 0;
+
+	for (int i = 0; !err && i < *n_p; i++) {
+		const struct tune_candidate *c = &r->list[i];
+
+		tune_rank_progress(r, BENCH_WARMUP, c->nccl);
+		err = candidate_force(r, t, c);
+		if (!err)
+			err = lib_call(r, t, c->nccl);
+		if (!err)
+			err = stream_sync(r);
+		if (err)
+			return err;
+		if (c->algo && shunt->path_of &&
+		    (shunt->path_of(
+		         r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path) ||
+		        strcmp(path, c->algo->name)))
+			continue;
+		ours += c->algo != NULL;
+		r->list[ncandidates++] = *c;
+	}
+	*n_p = ncandidates;
+	if (!ours && !r->rank)
+		tool_error("%s of %llu bytes: none of Shunt's algorithms runs it on these ranks, its path is %s; "
+		           "NCCL_DEBUG=INFO says why",
+		    bench_colls[t->coll].name, (unsigned long long)t->bytes, path);
+	return ours ? 0 : -ENOENT;
+}
+
+/* ---- right? ---- */
+
+/* A candidate's result, from inputs that every correct library adds up exactly. */
+static int result_check(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
+{
+	const struct bench_coll *coll = &bench_colls[t->coll];
+	size_t size = shunt_dtype_bytes[r->o->dtype], wrong = 0;
+	uint64_t in = t->count * bench_coll_blocks(coll, coll->send_many, r->nranks);
+	int blocks = coll->recv_many ? r->nranks : 1, err;
+	char text[512] = "";
+	struct bench_data *data;
+
+	data = bench_data_create(r->o->dtype, SHUNT_SUM, BENCH_EXACT, r->nranks, r->o->base.seed + t->bytes);
+	if (!data)
+		return tune_rank_device(r, "host memory", -ENOMEM);
+	bench_data_input(data, r->rank, 0, in, r->host);
+	err = tune_rank_device(r, "copy", r->lib.memcpy(r->send, r->host, in * size));
+	if (!err)
+		err = tune_rank_device(
+		    r, "memset", r->lib.memset_async(r->recv, 0xa5, t->bytes + TUNE_GUARD_BYTES, r->stream));
+	if (!err)
+		err = stream_sync(r);
+	if (!err)
+		err = candidate_force(r, t, c);
+	if (!err)
+		err = lib_call(r, t, c->nccl);
+	if (!err)
+		err = stream_sync(r);
+	for (int i = 0; !err && bench_coll_has_recv(coll, r->rank, 0) && i < blocks; i++) {
+		struct bench_block b = bench_coll_block(coll, r->rank, r->nranks, 0, i, t->count);
+
+		err = tune_rank_device(r, "copy", r->lib.memcpy(r->host, r->recv + b.at * size, b.count * size));
+		if (!err)
+			wrong += b.from < 0 ?
+			    bench_data_check(data, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text)) :
+			    bench_data_check_copy(
+			        data, b.from, b.from_at, b.count, r->host, *text ? NULL : text, sizeof(text));
+	}
+	bench_data_destroy(data);
+	if (!err && wrong) {
+		tool_error("rank %d: %s, %llu bytes, %s with %u blocks of %u threads: %zu wrong; %s", r->rank,
+		    coll->name, (unsigned long long)t->bytes,
+		    c->nccl     ? "nccl" :
+		        c->algo ? c->algo->name :
+		                  "as now",
+		    c->geometry.blocks, c->geometry.threads, wrong, text);
+		err = -EBADMSG;
+	}
+	return err;
+}
+
+/* ---- time ---- */
+
+/* Medians over rounds of the slowest rank; samples: [candidate][round]. The same on all ranks. */
+static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
+{
+	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = { 0 };
+	int err = 0;
+
+	for (int i = 0; !err && i < n; i++) {
+		double slowest[TUNE_MAX_ROUNDS] = { 0 };
+
+		err = tune_rank_allgather(
+		    r, r->samples + (size_t)i * (size_t)rounds, (size_t)rounds * sizeof(double), heard);
+		for (int k = 0; !err && k < r->nranks * rounds; k++)
+			if (heard[k] > slowest[k % rounds])
+				slowest[k % rounds] = heard[k];
+		us[i] = err ? 0 : bench_median(slowest, rounds, NULL);
+	}
+	return err;
+}
+
+/* Times of n candidates, interleaved. graphs, or calls. */
+static int candidates_measure(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n,
+    int rounds, bool graphs, double *us)
+{
+	struct tune_burst burst = tune_burst(r->sim, t->bytes);
+	int calls = burst.calls * burst.launches, err = 0;
+
+	memset(r->graph, 0, sizeof(r->graph));
+	for (int i = 0; !err && i < n; i++) {
+		tune_rank_progress(r, graphs ? BENCH_CAPTURE : BENCH_WARMUP, list[i].nccl);
+		err = candidate_force(r, t, &list[i]);
+		if (!err && graphs)
+			err = graph_capture(r, t, list[i].nccl, burst.calls, &r->graph[i]);
+		if (!err)
+			err = graphs ?
+			    tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream)) :
+			    lib_call(r, t, list[i].nccl);
+		if (!err)
+			err = stream_sync(r);
+	}
+	for (int round = 0; !err && round < rounds; round++)
+		for (int k = 0; !err && k < n; k++) {
+			int i = (k + round) % n; /* nobody always comes first */
+			double start;
+
+			err = candidate_force(r, t, &list[i]);
+			/* The first barrier may sleep, the second one lets all go at once. */
+			if (!err)
+				err = tune_rank_allgather(r, NULL, 0, NULL);
+			if (!err)
+				err = tune_rank_allgather(r, NULL, 0, NULL);
+			if (err)
+				break;
+			tune_rank_progress(r, BENCH_TIME, list[i].nccl);
+			start = bench_now_us();
+			for (int l = 0; !err && graphs && l < burst.launches; l++)
+				err = tune_rank_device(r, "graph launch", r->lib.graph_launch(r->graph[i], r->stream));
+			for (int c = 0; !err && !graphs && c < calls; c++)
+				err = lib_call(r, t, list[i].nccl);
+			if (!err)
+				err = stream_sync(r);
+			r->samples[i * rounds + round] = (bench_now_us() - start) / calls;
+		}
+	for (int i = 0; i < n; i++)
+		if (r->graph[i])
+			r->lib.graph_destroy(r->graph[i]);
+	return err ? err : medians_reduce(r, n, rounds, us);
+}
+
+/* ---- the point ---- */
+
+/* Of ours that are left, or of those whose geometry is the algorithm's own; -1: there is none. */
+static int fastest_find(const struct tune_rank *r, int n, bool own)
+{
+	int best = -1;
+
+	for (int i = 0; i < n; i++)
+		if (r->list[i].algo && r->us[i] >= 0 && !(own && r->list[i].geometry.blocks) &&
+		    (best < 0 || r->us[i] < r->us[best]))
+			best = i;
+	return best;
+}
+
+/*
+ * The present way, NCCL, and the fastest few of ours come to the front, an algorithm's own geometry among them; returns
+ * how many.
+ */
+static int finalists_select(struct tune_rank *r, int n)
+{
+	struct tune_candidate list[TUNE_FINALISTS + 3];
+	int out = 0;
+
+	for (int i = 0; i < n; i++)
+		if (!r->list[i].algo)
+			list[out++] = r->list[i];
+	for (int k = 0; k <= TUNE_FINALISTS; k++) {
+		int best = fastest_find(r, n, !k);
+
+		if (best < 0)
+			continue;
+		list[out++] = r->list[best];
+		r->us[best] = -1;
+	}
+	memcpy(r->list, list, (size_t)out * sizeof(*list));
+	return out;
+}
+
+static void baseline_name(struct tune_rank *r, const struct tune_task *t, char name[24])
+{
+	const char *path = "?";
+
+	r->force(NULL);
+	if (r->nccl[TUNE_SHUNT].path_of)
+		r->nccl[TUNE_SHUNT].path_of(
+		    r->comm[TUNE_SHUNT], bench_colls[t->coll].op, t->count, r->o->dtype, SHUNT_SUM, &path);
+	snprintf(name, 24, "%s", path);
+}
+
+int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tune_point *p)
+{
+	struct tune_candidate interleaved[2] = { { 0 }, { .nccl = true } };
+	double eager[2] = { 0 };
+	int n = tune_candidates(r->o, t->coll, t->part, r->nranks, r->sim, r->have_nccl, r->list), err, best;
+
+	err = candidates_try(r, t, &n);
+	for (int i = 0; !err && i < n && r->o->base.check && t->bytes <= TUNE_CHECK_BYTES; i++) {
+		tune_rank_progress(r, BENCH_CHECK, r->list[i].nccl);
+		err = result_check(r, t, &r->list[i]);
+	}
+	if (!err)
+		err = candidates_measure(r, t, r->list, n, r->sim ? 1 : TUNE_QUICK_ROUNDS, true, r->us);
+	if (err)
+		return err;
+	n = finalists_select(r, n);
+	err = candidates_measure(r, t, r->list, n, r->o->base.rounds, true, r->us);
+	if (err)
+		return err;
+	best = tune_best(r->list, r->us, n);
+	if (best < 0)
+		return -ENOENT;
+	*p = (struct tune_point){ .coll = t->coll,
+		.bytes = t->bytes,
+		.part = t->part,
+		.algo = r->list[best].algo,
+		.geometry = r->list[best].geometry,
+		.us = r->us[best],
+		.before_us = r->us[0],
+		.nccl_us = r->have_nccl ? r->us[1] : 0 };
+	if (r->have_nccl) {
+		interleaved[0] = r->list[best];
+		err = candidates_measure(r, t, interleaved, 2, r->o->base.rounds, false, eager);
+		p->eager_us = eager[0];
+		p->nccl_eager_us = eager[1];
+	}
+	p->forward = tune_forwards(p->us, p->nccl_us, p->eager_us, p->nccl_eager_us, r->o->margin);
+	baseline_name(r, t, p->before);
+	return err;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: MIT */
+/* One rank of shunt tune from its beginning to its end: the machine, communicators and buffers. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/config.h"
+#include "tools/tune/rank.h"
+
+void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib)
+{
+	bench_progress_set(r->progress, stage, lib, -1);
+}
+
+int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all)
+{
+	tune_rank_progress(r, BENCH_ALLGATHER, -1);
+	int err = bytes ? bench_ranks_allgather(r->ranks, mine, bytes, all) : bench_ranks_barrier(r->ranks);
+
+	return bench_ranks_error(r->rank, err);
+}
+
+int tune_rank_device(const struct tune_rank *r, const char *what, int err)
+{
+	return bench_device_error(r->rank, r->device, what, err);
+}
+
+/* ---- set-up ---- */
+
+/* Everything that would come between the call and the algorithm that is to be measured. */
+static void environment_clear(struct tune_rank *r)
+{
+	r->cache_dir = strdup(shunt_config()->cache_dir); /* of the command's own copy of the configuration */
+	setenv("SHUNT_TUNING_FILE", "none", 1);
+	setenv("SHUNT_CACHE_DIR", "/dev/null", 1);
+	unsetenv("SHUNT_ALGO");
+	unsetenv("SHUNT_DETERMINISTIC");
+	unsetenv("SHUNT_FORCE_NCCL");
+	unsetenv("SHUNT_PLAN_DIR");
+}
+
+static void defaults_fill(struct tune_opts *o, bool sim)
+{
+	static const unsigned blocks[] = { 8, 16, 32, 64 }, quick_blocks[] = { 16, 64 }, threads[] = { 128, 256, 512 },
+	                      quick_threads[] = { 256, 512 };
+	struct bench_opts *b = &o->base;
+
+	b->first = b->first ? b->first : sim ? 256 : 1 << 10;
+	b->last = b->last ? b->last : sim ? 4 << 10 : 256 << 20;
+	b->last = b->last < b->first ? b->first : b->last;
+	b->factor = b->factor ? b->factor : sim || o->quick ? 4 : 2;
+	b->rounds = b->rounds > 0 ? b->rounds : sim ? 1 : o->quick ? 7 : 15;
+	o->minutes = o->minutes > 0 ? o->minutes : o->quick ? 4 : 0;
+	if (!o->nblocks) {
+		o->nblocks = sim || o->quick ? 2 : 4;
+		for (int i = 0; i < o->nblocks; i++)
+			o->blocks[i] = sim ? (unsigned)i + 1 : o->quick ? quick_blocks[i] : blocks[i];
+	}
+	if (!o->nthreads) {
+		o->nthreads = sim ? 1 : o->quick ? 2 : 3;
+		for (int i = 0; i < o->nthreads; i++)
+			o->threads[i] = sim ? 64 : o->quick ? quick_threads[i] : threads[i];
+	}
+}
+
+/* All ranks are on devices of one kind, and all see a real NCCL, or none does. */
+static int machine_identify(struct tune_rank *r)
+{
+	struct identity {
+		struct shunt_device_identity device;
+		int nccl, version;
+	} mine, all[BENCH_MAX_RANKS];
+	__typeof__(shunt_device_identify) *identify =
+	    (__typeof__(shunt_device_identify) *)dlsym(r->lib.handle, "shunt_device_identify");
+	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(r->lib.handle, "ncclGetVersion");
+	struct shunt_machine *m = &r->results->machine;
+	int err;
+
+	memset(&mine, 0, sizeof(mine));
+	mine.device.size = sizeof(mine.device);
+	r->force = (__typeof__(shunt_algo_force) *)dlsym(r->lib.handle, "shunt_algo_force");
+	if (!identify || !r->force) {
+		tool_error("%s has no %s: it is not the libshunt.so of this version", r->lib.path,
+		    identify ? "shunt_algo_force" : "shunt_device_identify");
+		return -ELIBBAD;
+	}
+	err = tune_rank_device(r, "cannot be asked", identify(r->device, &mine.device));
+	if (err)
+		return err;
+	if (get_version)
+		get_version(&mine.version); /* and the search for the real one */
+	mine.nccl = r->lib.real_nccl_path() && !r->o->no_nccl;
+	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
+	for (int i = 0; !err && i < r->nranks; i++) {
+		if (strcmp(all[i].device.name, mine.device.name) || all[i].device.cc != mine.device.cc ||
+		    all[i].device.driver != mine.device.driver) {
+			tool_error("rank %d is on %s, rank %d on %s: a table is for devices of one kind", r->rank,
+			    mine.device.name, i, all[i].device.name);
+			err = -EXDEV;
+		} else if (all[i].nccl != mine.nccl) {
+			tool_error("rank %d has %s real NCCL, rank %d has %s", r->rank, mine.nccl ? "a" : "no", i,
+			    all[i].nccl ? "one" : "none");
+			err = -EXDEV;
+		}
+	}
+	if (err)
+		return err;
+	if (!mine.nccl && !r->sim && !r->o->no_nccl) {
+		tool_error("there is no real NCCL to measure: set SHUNT_NCCL_LIB to its path, or give --no-nccl for a "
+		           "file that is "
+		           "for standalone only");
+		return -ENOENT;
+	}
+	r->have_nccl = mine.nccl;
+	*m = (struct shunt_machine){
+		.cc = mine.device.cc, .driver = mine.device.driver, .nranks = r->nranks, .sim = r->sim
+	};
+	memcpy(m->gpu, mine.device.name, sizeof(m->gpu));
+	if (mine.nccl)
+		snprintf(r->results->nccl, sizeof(r->results->nccl), "%d.%d.%d", mine.version / 10000,
+		    mine.version / 100 % 100, mine.version % 100);
+	snprintf(r->results->dtype, sizeof(r->results->dtype), "%s", shunt_dtype_name(r->o->dtype));
+	return 0;
+}
+
+static int comms_create(struct tune_rank *r)
+{
+	ncclUniqueId id, ids[BENCH_MAX_RANKS];
+	int err = bench_nccl_open(&r->nccl[TUNE_SHUNT], "shunt", &r->lib);
+
+	if (!err && r->have_nccl)
+		err = bench_nccl_open(&r->nccl[TUNE_NCCL], "nccl", &r->lib);
+	for (int i = 0; !err && i < (r->have_nccl ? TUNE_NLIBS : TUNE_NCCL); i++) {
+		struct bench_nccl *nccl = &r->nccl[i];
+
+		tune_rank_progress(r, BENCH_INIT, i);
+		memset(&id, 0, sizeof(id));
+		err = r->rank ? 0 : bench_nccl_check(nccl, r->rank, "ncclGetUniqueId", nccl->GetUniqueId(&id));
+		if (!err)
+			err = tune_rank_allgather(r, &id, sizeof(id), ids);
+		if (!err)
+			err = bench_nccl_check(nccl, r->rank, "ncclCommInitRank",
+			    nccl->CommInitRank(&r->comm[i], r->nranks, ids[0], r->rank));
+	}
+	return err;
+}
+
+static int buffers_alloc(struct tune_rank *r)
+{
+	uint64_t bytes = r->o->base.last + TUNE_GUARD_BYTES;
+	void *send = NULL, *recv = NULL;
+	int err = tune_rank_device(r, "cannot allocate a buffer", r->lib.malloc(&send, bytes));
+
+	if (!err)
+		err = tune_rank_device(r, "cannot allocate a buffer", r->lib.malloc(&recv, bytes));
+	r->send = send;
+	r->recv = recv;
+	if (!err)
+		err = tune_rank_device(r, "memset", r->lib.memset_async(send, 0, bytes, r->stream));
+	if (!err)
+		err = tune_rank_device(r, "memset", r->lib.stream_synchronize(r->stream));
+	r->host = malloc(TUNE_CHECK_BYTES + TUNE_GUARD_BYTES);
+	return !err && !r->host ? tune_rank_device(r, "host memory", -ENOMEM) : err;
+}
+
+static int rank_open(struct tune_rank *r)
+{
+	int err;
+
+	tune_rank_progress(r, BENCH_RENDEZVOUS, -1);
+	err = bench_ranks_join(r->shared, r->o->base.worker_fd, r->rank, r->o->base.timeout_s, &r->ranks);
+	tune_rank_progress(r, BENCH_INIT, -1);
+	if (!err)
+		err = tool_lib_open(&r->lib);
+	if (!err)
+		err = tune_rank_device(r, "cannot be used", r->lib.device_set(r->device));
+	if (!err)
+		err = tune_rank_device(r, "cannot make a stream", r->lib.stream_create(&r->stream));
+	if (!err)
+		err = machine_identify(r);
+	if (!err)
+		err = tune_tasks_open(r);
+	if (!err)
+		err = buffers_alloc(r);
+	return err ? err : comms_create(r);
+}
+
+static void rank_close(struct tune_rank *r, bool clean)
+{
+	tune_rank_progress(r, BENCH_DESTROY, -1);
+	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	if (clean) {
+		for (int i = 0; i < TUNE_NLIBS; i++)
+			if (r->comm[i])
+				bench_nccl_check(
+				    &r->nccl[i], r->rank, "ncclCommDestroy", r->nccl[i].CommDestroy(r->comm[i]));
+		r->lib.free(r->send);
+		r->lib.free(r->recv);
+		r->lib.stream_destroy(r->stream);
+	}
+	free(r->host);
+	tune_rank_progress(r, BENCH_DONE, -1);
+	bench_ranks_leave(r->ranks);
+}
+
+static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
+{
+	struct tune_rank *r = calloc(1, sizeof(*r));
+	int err = -ENOMEM;
+
+	if (r)
+		r->results = calloc(1, sizeof(*r->results));
+	if (!r || !r->results) {
+		bench_ranks_abort(NULL, rank_slot->shared);
+		free(r);
+		return TOOL_FAIL;
+	}
+	r->opts = *(const struct tune_opts *)arg;
+	r->o = &r->opts;
+	r->shared = rank_slot->shared;
+	r->progress = rank_slot->progress;
+	r->rank = rank_slot->rank;
+	r->device = rank_slot->device;
+	r->nranks = rank_slot->shared->launch.nranks;
+	r->sim = !strcmp(rank_slot->shared->launch.kind, "sim");
+	r->start_us = bench_now_us();
+	environment_clear(r);
+	defaults_fill(&r->opts, r->sim);
+	if (r->nranks < 2 || r->nranks > SHUNT_MAX_RANKS) {
+		if (!r->rank)
+			tool_error("there are tables for 2 to %d ranks, and these are %d", SHUNT_MAX_RANKS, r->nranks);
+		err = -EINVAL;
+	} else {
+		err = rank_open(r);
+	}
+	if (!err)
+		err = tune_tasks_run(r);
+	/* Nobody destroys a communicator that others still use. */
+	if (!err)
+		err = tune_rank_allgather(r, NULL, 0, NULL);
+	if (!err)
+		err = tune_tasks_finish(r);
+	if (err)
+		bench_ranks_abort(r->ranks, r->shared);
+	tune_partial_close(r->partial, false);
+	rank_close(r, !err);
+	free((char *)r->cache_dir);
+	free(r->results);
+	free(r);
+	return err ? TOOL_FAIL : TOOL_OK;
+}
+
+int tune_worker(const struct tune_opts *o)
+{
+	return bench_rank_slots_run(&o->base, rank_run, o);
+}
