@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""coverage.py BUILD [LIST]: what the programs of a build with -Db_coverage=true have run of src/, by folder and in all.
+"""coverage.py BUILD [LIST]: coverage of src/ by the programs of a build with -Db_coverage=true, by folder and in all.
 
-LIST, if given, is written: a line for each file with the lines that never ran. A line counts as run if it ran in any of the objects
-that have it. Threads of the sim count in the same words without care for each other, so that a count may be anything but 0; gcovr
-gives up on those that come out negative, which is why gcov's own output is read here.
+LIST, if given, gets a line for each file with the lines that never ran. A line counts as run if it ran in any object that contains
+it. Threads of the sim increment the same counters without synchronization, so a count may have any value except 0. gcovr fails
+on negative counts, so this script reads gcov's own output.
 """
 import collections
 import json

@@ -306,6 +306,6 @@ expect bench_unknown_host_is_said_at_once 1 'MASTER_ADDR is "no such host", whic
 	env RANK=1 WORLD_SIZE=2 MASTER_ADDR='no such host' MASTER_PORT=5000 "$shunt" bench
 mkdir "$dir/rendezvous"
 expect bench_mpirun_right 0 '^# 0 wrong' outside OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK "--rendezvous $dir/rendezvous"
-expect bench_missing_rank_is_error 1 'meeting the other ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/rendezvous" --timeout 2
+expect bench_missing_rank_is_error 1 'rendezvous of the ranks|did not come' env RANK=0 WORLD_SIZE=2 "$shunt" bench --rendezvous "$dir/rendezvous" --timeout 2
 expect bench_bad_rank_is_error 1 'RANK="5", as torchrun sets it' env RANK=5 WORLD_SIZE=2 "$shunt" bench
 exit $failed

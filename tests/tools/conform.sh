@@ -37,7 +37,7 @@ expect conform_device_scalar_read_too_early_found 1 '^FAIL  scalar' env MOCK_FAU
 expect conform_missing_config_is_skipped 0 'skipped [1-9].* lacks AllReduceConfig' env SHUNT_LIB="$mock_old" $conform -n 2 --filter all_reduce.float32
 expect conform_missing_simulate_is_skipped 0 'skipped [1-9].* lacks ncclGroupSimulateEnd' env SHUNT_LIB="$mock_old" $conform -n 2 --filter n64
 expect conform_missing_shrink_is_skipped 0 'skipped [1-9].* lacks CommShrink' env SHUNT_LIB="$mock_old" $conform -n 2 --filter comm
-expect conform_missing_wrong_call_is_skipped 0 'skipped [1-9].* lacks ncclGroupSimulateEnd' env SHUNT_LIB="$mock_old" $conform -n 2 --filter wrong
+expect conform_missing_wrong_call_is_skipped 0 'skipped [1-9].* lacks ncclGroupSimulateEnd' env SHUNT_LIB="$mock_old" $conform -n 2 --filter invalid
 # Of the bits that the same elements give: where it is known who makes them, other ones are a fault.
 expect conform_determinism_passes 0 '^# results of the determinism cases, A: [0-9a-f]{16}$' $conform -n 3 --filter determinism.float32
 expect conform_bits_that_depend_on_size_found 1 '^FAIL  determinism.float32.sum.*other bits' env MOCK_REAL=/x MOCK_FAULT=size $conform -n 3 --filter determinism.float32.sum
@@ -51,9 +51,9 @@ expect conform_determinism_hash_is_of_the_bits 0 "^differ$" sh -c '[ -n "$1" ] &
 expect conform_write_behind_found 1 '^FAIL .*no result was written' env MOCK_FAULT=beyond MOCK_FAULT_IN=broadcast $conform -n 3 --filter counts.broadcast
 expect conform_write_in_front_found 1 '^FAIL .*at -1 from its result' env MOCK_FAULT=before MOCK_FAULT_IN=gather $conform -n 2 --filter roots.gather
 expect conform_write_to_input_found 1 '^FAIL .*of the inputs was written' env MOCK_FAULT=input $conform -n 2 --filter types.all_reduce
-expect conform_says_that_warnings_of_wrong_calls_are_right 0 '^# wrong calls come now: ' $conform -n 2 --filter wrong
-expect conform_unknown_type_taken_found 1 '^FAIL  wrong.all_reduce_bad_dtype.*returned 0' env MOCK_FAULT=code $conform -n 2 --filter wrong
-expect conform_forgotten_group_error_found 1 '^FAIL  wrong.group_error' env MOCK_FAULT=group $conform -n 2 --filter wrong
+expect conform_says_that_warnings_of_wrong_calls_are_right 0 '^# invalid calls come now: ' $conform -n 2 --filter invalid
+expect conform_unknown_type_taken_found 1 '^FAIL  invalid.all_reduce_bad_dtype.*returned 0' env MOCK_FAULT=code $conform -n 2 --filter invalid
+expect conform_forgotten_group_error_found 1 '^FAIL  invalid.group_error' env MOCK_FAULT=group $conform -n 2 --filter invalid
 expect conform_error_code_found 1 '^FAIL  .*returned 2' env MOCK_FAULT=fail MOCK_FAULT_IN=recv $conform -n 2 --case pattern.self.n50000
 expect conform_failure_says_how_to_repeat 1 'again: shunt conform -n 2 --device sim --lib shunt --seed 9 --case types.all_reduce.int32.sum.n1000.out' \
 	env MOCK_FAULT=last $conform -n 2 --seed 9 --case types.all_reduce.int32.sum.n1000.out
@@ -65,7 +65,7 @@ expect conform_nothing_compared_is_error 1 'nothing was compared' $conform -n 2 
 cp "$mock" "$dir/other.so"
 expect conform_vs_wrong_found 1 '^FAIL .*other.so: .*as shunt has it' env MOCK_FAULT=last MOCK_FAULT_IN=allgather MOCK_FAULT_FILE=other $conform -n 2 --vs "$dir/other.so" \
 	--filter large.all_gather
-expect conform_vs_code_found 1 '^FAIL  wrong.all_reduce_bad_dtype.*other.so' env MOCK_FAULT=code MOCK_FAULT_FILE=other $conform -n 2 --vs "$dir/other.so" \
+expect conform_vs_code_found 1 '^FAIL  invalid.all_reduce_bad_dtype.*other.so' env MOCK_FAULT=code MOCK_FAULT_FILE=other $conform -n 2 --vs "$dir/other.so" \
 	--filter bad_dtype
 expect conform_json_written 0 '"status": "passed"' sh -c '"$1" conform -n 2 --filter n777 --json "$2" >/dev/null && cat "$2"' sh "$shunt" "$dir/c.json"
 exit $failed

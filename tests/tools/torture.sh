@@ -11,7 +11,7 @@ expect torture_right_library_passes 0 "$right" $torture -n 3 --ops 1500
 expect torture_threads_pass 0 "$right" $torture -n 4 --threads --ops 500
 expect torture_one_rank_passes 0 "$right" $torture -n 1 --ops 300
 expect torture_by_the_clock_passes 0 "$right" $torture -n 2 --minutes 0.02
-expect torture_draws_a_seed 0 ', seed [1-9][0-9]*$' "$shunt" torture -n 2 --ops 50
+expect torture_chooses_a_seed 0 ', seed [1-9][0-9]*$' "$shunt" torture -n 2 --ops 50
 for coll in allreduce reduce broadcast allgather reducescatter alltoall gather scatter recv; do
 	expect torture_${coll}_last_bit_found 1 'rank [01]: op [0-9]+ .*: at [0-9]+ of [0-9]+ elements: .*; again: shunt torture' env MOCK_FAULT=last MOCK_FAULT_IN=$coll $torture -n 2 --ops 1500
 done

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The parent of shunt bench, conform and torture: starts the workers and watches them. Whatever a worker does, the
- * parent ends: it kills all of them when one has died, when one gave up and the others do not follow, or when nothing
- * has moved for --timeout seconds.
+ * The parent process of shunt bench, conform, torture, tune and plan run: starts the workers and watches them. The
+ * parent ends in every case. It kills all workers when one of them died, when one failed and the others do not end, or
+ * after --timeout seconds without progress.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,9 +17,9 @@
 #include "tools/bench/bench.h"
 #include "base/config.h"
 
-enum { GRACE_S = 5 }; /* for those who see that another one failed */
+enum { GRACE_S = 5 }; /* seconds that the other workers have to end by themselves after one failed */
 
-static const char *const stage_names[BENCH_NSTAGES] = { "starting", "meeting the other ranks", "setting up", "checking",
+static const char *const stage_names[BENCH_NSTAGES] = { "starting", "rendezvous of the ranks", "setting up", "checking",
 	"warming up", "capturing a graph", "timing", "waiting for the other ranks", "exchanging results",
 	"destroying communicators", "done" };
 
@@ -84,7 +84,7 @@ static void worker_ended(struct watchdog *w, int i, int wait_status)
 	w->running--;
 	if (!status || w->status)
 		return;
-	/* Whoever read the table has seen enough, and there is nothing to say. */
+	/* The reader of the table closed the pipe: no message. */
 	if (status == 128 + SIGPIPE) {
 		workers_kill(w);
 	} else if (WIFSIGNALED(wait_status)) {
@@ -108,7 +108,7 @@ static void workers_reap(struct watchdog *w)
 	}
 }
 
-/* Until all workers have ended. signals are blocked. */
+/* Returns when all workers have ended. `signals` are blocked. */
 static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 {
 	int64_t moved = monotonic_s(), failed = 0;
@@ -148,8 +148,8 @@ static int watchdog_run(struct watchdog *w, const sigset_t *signals)
 }
 
 /*
- * What device layer there is and how many devices, asked in a child, because whoever opens a GPU must not fork
- * afterwards. Without a real NCCL in sight, so that "auto" takes the sim where there are not two GPUs.
+ * Finds the device layer and the number of devices. A child process asks, because a process that opened a GPU must not
+ * fork. SHUNT_NCCL_LIB=none, so that "auto" selects the sim where there are fewer than two GPUs.
  */
 static int devices_probe(struct watchdog *w)
 {
@@ -220,7 +220,7 @@ static bool lib_is_wanted(const struct bench_opts *o, const char *name)
 	return false;
 }
 
-/* Is the library a path, and not one of the words for what shunt finds? name: without what is said of buffers. */
+/* True: the library is given by its path, not by a word ("shunt", "nccl", "forwarded"). name: spec without ":reg". */
 static bool spec_is_path(const char *spec, char name[PATH_MAX])
 {
 	static const char *const words[] = { "shunt", "nccl", "forwarded" };
@@ -231,8 +231,8 @@ static bool spec_is_path(const char *spec, char name[PATH_MAX])
 }
 
 /*
- * The sim's devices are those of one copy of the library: another one has its own, and knows neither these streams nor
- * this memory.
+ * Each copy of the library has sim devices of its own. Another copy does not know the streams and the memory of this
+ * one.
  */
 static void other_libs_warn(const struct bench_opts *o, const struct bench_launch *l)
 {
@@ -247,7 +247,7 @@ static void other_libs_warn(const struct bench_opts *o, const struct bench_launc
 			    ours, name, path);
 }
 
-/* The real NCCL does nothing on the sim, so Shunt is the whole library there unless the user says otherwise. */
+/* NCCL cannot run on the sim, so Shunt runs standalone there unless the user names a library. */
 static int environment_set(struct watchdog *w)
 {
 	const char *lib = tool_nccl_lib();
@@ -260,8 +260,8 @@ static int environment_set(struct watchdog *w)
 	if (sim)
 		other_libs_warn(w->o, &w->shared->launch);
 	/*
-	 * Thread-local memory of a second instance of the library is more than the loader keeps free; read when the
-	 * workers start.
+	 * A second instance of the library needs more thread-local memory than the loader reserves. The loader reads
+	 * this variable when a worker starts.
 	 */
 	if (lib_is_wanted(w->o, "forwarded") && setenv("GLIBC_TUNABLES", "glibc.rtld.optional_static_tls=65536", 0))
 		return -ENOMEM;
@@ -270,7 +270,7 @@ static int environment_set(struct watchdog *w)
 	return 0;
 }
 
-/* What every rank would come upon, or rank 0 at the very end, said once and at once. */
+/* Checks files before the ranks start: every rank would fail at a missing library, rank 0 at the end of the run. */
 static int files_check(const struct bench_opts *o, const struct bench_launch *l)
 {
 	char name[PATH_MAX];
@@ -323,7 +323,7 @@ int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 	sigset_t signals, old;
 	int fd, err, status = TOOL_FAIL;
 
-	/* The workers inherit it. */
+	/* The workers inherit the descriptor. */
 	fd = memfd_create("shunt-bench", 0);
 	if (fd < 0 || ftruncate(fd, sizeof(*w.shared))) {
 		tool_error("cannot make shared memory: %s", strerror(errno));
@@ -336,7 +336,7 @@ int bench_launch_run(const struct bench_opts *o, int argc, char **argv)
 	}
 	if (o->device)
 		setenv("SHUNT_DEVICE", o->device, 1);
-	signal(SIGCHLD, SIG_DFL); /* ignored, as some who start us leave it, nobody would be told how a child ends */
+	signal(SIGCHLD, SIG_DFL); /* some parents leave it ignored: then a child's exit status is lost */
 	err = bench_launch_detect(o, &w.shared->launch);
 	if (!err)
 		err = files_check(o, &w.shared->launch);

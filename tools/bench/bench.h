@@ -2,13 +2,12 @@
 #ifndef SHUNT_TOOLS_BENCH_BENCH_H
 #define SHUNT_TOOLS_BENCH_BENCH_H
 /*
- * shunt bench: measures libraries that speak NCCL's ABI against each other in one run.
+ * shunt bench: measures libraries that have NCCL's ABI against each other in one run.
  *
- * One parent process (bench.c) reads the options, finds out how many ranks there are and starts the workers,
- * either all of them or, under torchrun, mpirun or srun, the one that this launch stands for. It touches no device and
- * no NCCL; it only watches, so that nothing a library does can keep the run from ending. A worker (bench_worker.c) runs
- * one rank, or with
- * --threads all ranks, one thread each. Ranks meet through a ranks (bench_ranks.c).
+ * The parent process (bench.c) reads the options, finds out the number of ranks and starts the workers: all of them, or
+ * under torchrun, mpirun or srun the one of this launch. It touches no device and no NCCL; it only watches, so that no
+ * library can keep the run from ending. A worker (worker.c) runs one rank, or with --threads all ranks, one thread
+ * each. Ranks synchronize through struct bench_ranks (tools/common/ranks.c).
  */
 #include <stdalign.h>
 #include <stdatomic.h>
@@ -27,15 +26,15 @@ enum {
 	BENCH_SHM_SLOT_BYTES = 64 << 10, /* largest contribution of one rank to bench_ranks_allgather */
 };
 
-/* The four ways to make a call; index = mode * 2 + place. */
+/* The ways to make a call; index = mode * 2 + place. */
 enum bench_mode { BENCH_EAGER, BENCH_GRAPH, BENCH_NMODES };
 enum bench_place { BENCH_OUT, BENCH_IN, BENCH_NPLACES };
 enum { BENCH_NWAYS = BENCH_NMODES * BENCH_NPLACES };
 extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_names[BENCH_NPLACES];
 
-/* ---- one library that speaks NCCL's ABI (bench_nccl.c) ---- */
+/* ---- one library that has NCCL's ABI (tools/common/nccl.c) ---- */
 
-/* Without these a library does not speak NCCL's ABI; the others stay NULL where it lacks them. */
+/* Required functions. The optional ones are NULL where the library lacks them. */
 #define BENCH_NCCL_FUNCS(X) \
 	X(GetVersion) X(GetUniqueId) X(CommInitRank) X(CommDestroy) X(GetErrorString) X(GetLastError) X(AllReduce)
 /* clang-format off */
@@ -49,41 +48,41 @@ extern const char *const bench_mode_names[BENCH_NMODES], *const bench_place_name
 /* clang-format on */
 
 /*
- * What a library is called with: plain device memory, or its ncclMemAlloc's, or that and registered as symmetric
- * windows.
+ * Buffers for a library's calls: plain device memory, memory of its ncclMemAlloc, or such memory registered as
+ * symmetric windows.
  */
 enum bench_memory { BENCH_PLAIN, BENCH_ALLOCATED, BENCH_REGISTERED, BENCH_NMEMORIES };
 extern const char *const bench_memory_names[BENCH_NMEMORIES];
 
 struct bench_nccl {
 	void *handle;
-	char label[32]; /* "shunt", "nccl", or the file's name; ":reg" behind it if registered buffers are wanted */
-	enum bench_memory buffers; /* what is wanted, then what it is */
+	char label[32]; /* "shunt", "nccl", or the file's name; then ":reg" if registered buffers are requested */
+	enum bench_memory buffers; /* first the request, then the actual kind */
 	char path[PATH_MAX];
-	int version; /* ncclGetVersion's */
+	int version; /* of ncclGetVersion */
 #define X(name) __typeof__(nccl##name) *name;
 	BENCH_NCCL_FUNCS(X)
 	BENCH_NCCL_OPTIONAL(X)
 #undef X
-	/* Shunt only, else NULL. */
+	/* Shunt only, else NULL */
 	__typeof__(shunt_path_of) *path_of;
 	__typeof__(shunt_counters) *counters;
 };
 /*
- * spec: "shunt", "nccl" (the real one that shunt finds), "forwarded" (another instance of shunt, which hands every call
- * on) or a path. 0 or -errno after a message.
+ * spec: "shunt", "nccl" (the real NCCL, as Shunt finds it), "forwarded" (another instance of Shunt, which forwards
+ * every call to NCCL) or a path. 0 or -errno after a message.
  */
 int bench_nccl_open(struct bench_nccl *nccl, const char *spec, const struct tool_lib *lib);
-/* spec without ":reg" at its end; *registered_p: was it there? */
+/* name: spec without ":reg" at its end. *registered_p: spec has it. */
 void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p);
-/* 0, or -EIO after a message that names library, call and cause. */
+/* 0, or -EIO after a message with library, call and cause. */
 int bench_nccl_check(const struct bench_nccl *nccl, int rank, const char *call, ncclResult_t result);
 
-/* ---- collectives (bench_coll.c): one row each ---- */
+/* ---- collectives (tools/common/coll.c): one row each ---- */
 
 /*
- * The shape of a collective says everything about sizes, places and results; shunt conform reads the same rows.
- * A side of `count` elements is one block; a side with `many` has one block for each rank.
+ * Sizes, offsets and results of a collective follow from its row; shunt conform uses the same rows. A side of `count`
+ * elements is one block; a side with `many` has one block for each rank.
  */
 struct bench_args {
 	const void *send;
@@ -95,7 +94,7 @@ struct bench_args {
 	int rank, nranks;
 	ncclComm_t comm;
 	void *stream;
-	const ncclCollConfig_t *config; /* of configured() alone; may be NULL there too */
+	const ncclCollConfig_t *config; /* for configured() only; may be NULL */
 };
 
 struct bench_coll {
@@ -103,16 +102,16 @@ struct bench_coll {
 	const char *op;       /* shunt_path_of's name */
 	const char *needs[4]; /* functions, without "nccl" */
 	ncclResult_t (*call)(const struct bench_nccl *nccl, const struct bench_args *a);
-	/* ncclXConfig and its name without "nccl"; NULL: there is none */
+	/* ncclXConfig and its name without "nccl", or NULL */
 	ncclResult_t (*configured)(const struct bench_nccl *nccl, const struct bench_args *a);
 	const char *configured_name;
 	bool reduces; /* takes --op */
 	bool rooted;
 	bool send_many, recv_many;
-	bool uneven; /* with both of these: the blocks have 1, 2 ... n times `count` elements, see bench_coll_weight */
+	bool uneven; /* with both of these: blocks of 1, 2 ... n times `count` elements, see bench_coll_weight */
 	bool send_root, recv_root; /* only the root has this side */
-	bool in_place;             /* NCCL defines it */
-	bool conform_only;         /* conform uses the row, but it cannot be measured by itself */
+	bool in_place;             /* NCCL defines the in-place call */
+	bool conform_only;         /* used by conform; cannot be measured by itself */
 };
 enum bench_coll_id {
 	BENCH_COLL_ALL_REDUCE,
@@ -132,39 +131,39 @@ enum bench_coll_id {
 };
 extern const struct bench_coll bench_colls[BENCH_NCOLLS + 1]; /* ends with a NULL name */
 
-/* NULL: there is none of this name. */
+/* NULL: no such name. */
 const struct bench_coll *bench_coll_find(const char *name);
 /* The first function of the collective that the library lacks, or NULL. */
 const char *bench_coll_missing(const struct bench_coll *coll, const struct bench_nccl *nccl);
-/* How many times `count` elements a side has: 1, or with many one for each rank, or their weights. */
+/* Size of a side in units of `count` elements: 1; with many the number of ranks, or the sum of the weights. */
 uint64_t bench_coll_blocks(const struct bench_coll *coll, bool many, int nranks);
 /*
- * Uneven: rank from's block for rank to is that many counts. 1 for itself, n for the rank before it; rows and columns
- * sum up alike.
+ * Uneven: the size of rank from's block for rank to, in units of `count`. 1 for itself, n for the rank before it; all
+ * rows and columns have the same sum.
  */
 uint64_t bench_coll_weight(int from, int to, int nranks);
 /* busbw = algbw x this, as in nccl-tests. */
 double bench_coll_bus_factor(const struct bench_coll *coll, int nranks);
 /*
- * Elements per call for a size in bytes of the larger side, as in nccl-tests: blocks are multiples of 16 bytes. May be
- * 0.
+ * Elements per call for a size in bytes of the larger side, as in nccl-tests: blocks are multiples of 16 bytes. May
+ * return 0.
  */
 uint64_t bench_coll_count(const struct bench_coll *coll, uint64_t bytes, size_t element, int nranks);
-/* Where the in-place input (send) or result (recv) begins in the larger side's buffer, in elements. */
+/* Offset of the in-place input (send) or result (recv) in the larger side's buffer, in elements. */
 uint64_t bench_coll_send_offset(const struct bench_coll *coll, uint64_t count, int rank);
 uint64_t bench_coll_recv_offset(const struct bench_coll *coll, uint64_t count, int rank);
 bool bench_coll_has_send(const struct bench_coll *coll, int rank, int root);
 bool bench_coll_has_recv(const struct bench_coll *coll, int rank, int root);
 /*
- * Block `block` of rank's result is block *from_block_p of the input of rank *from_p, or if that is -1 of all ranks'
- * inputs reduced.
+ * Block `block` of rank's result is block *from_block_p of rank *from_p's input. *from_p -1: of all ranks' inputs,
+ * reduced.
  */
 void bench_coll_source(
     const struct bench_coll *coll, int rank, int nranks, int root, int block, int *from_p, int *from_block_p);
 
 /*
- * The same in elements, for uneven blocks too: count elements at `at` of the result are those at from_at of rank from's
- * input.
+ * The same in elements, also for uneven blocks: `count` elements at `at` of the result are those at from_at of rank
+ * from's input.
  */
 struct bench_block {
 	int from; /* -1: of all ranks' inputs, reduced */
@@ -173,27 +172,27 @@ struct bench_block {
 struct bench_block bench_coll_block(
     const struct bench_coll *coll, int rank, int nranks, int root, int block, uint64_t count);
 
-/* ---- options (bench_opts.c) ---- */
+/* ---- options (opts.c) ---- */
 
 struct bench_opts {
 	const struct bench_coll *coll;
 	int nranks; /* 0: all devices */
 	bool threads;
-	bool single_thread;   /* conform: with threads, but one thread drives all of them */
+	bool single_thread;   /* conform: like threads, with one thread for all ranks */
 	uint64_t first, last; /* bytes */
 	unsigned factor;
 	unsigned dtypes, redops; /* bit sets of enum shunt_dtype, enum shunt_redop */
 	bool modes[BENCH_NMODES], places[BENCH_NPLACES];
-	int warmup, iters, rounds; /* -1: by device */
+	int warmup, iters, rounds; /* -1: the default of the device */
 	unsigned buffers;          /* at least group */
 	unsigned group;            /* calls in one group */
-	uint64_t rotate;           /* bytes that the buffers in turn fill; 0: as many pairs as buffers says */
-	unsigned skew_us;          /* every rank waits a random time up to this before each call */
-	bool host;                 /* measure the calls themselves, not what they start */
-	bool registered;           /* every library with registered buffers, not only those named LIB:reg */
-	bool gemm;                 /* and with a matrix multiplication beside it */
-	bool init;                 /* measure how communicators come into being, and no collective */
-	unsigned comms;            /* init: how many more by ncclCommSplit */
+	uint64_t rotate;  /* bytes of all buffers of a side, used in turn; 0: the number of pairs is `buffers` */
+	unsigned skew_us; /* every rank waits a random time up to this before each call */
+	bool host;        /* measure the host's part of a call only */
+	bool registered;  /* registered buffers for every library, not only for LIB:reg */
+	bool gemm;        /* measure also during matrix multiplications */
+	bool init;        /* measure how communicators are created, and no collective */
+	unsigned comms;   /* init: number of communicators by ncclCommSplit */
 	int root;
 	bool check, stats;
 	unsigned timeout_s;
@@ -204,11 +203,10 @@ struct bench_opts {
 	int worker_fd, worker_index; /* --worker FD:INDEX, given by the parent; -1 in the parent */
 };
 extern const char bench_help[];
-/* 0, or -1: end with *status_p. */
+/* 0, or -1: exit with *status_p. */
 int bench_opts_parse(struct bench_opts *o, int argc, char **argv, int *status_p);
 /*
- * How ranks are started: options that all tools have which start some. 0; -EINVAL, -ERANGE: arg is not a value of it,
- * or opt is none of these.
+ * Options of every tool that starts ranks. 0; -EINVAL, -ERANGE: arg is not a value of opt, or opt is not one of these.
  */
 enum { BENCH_OPT_THREADS = 512, BENCH_OPT_DEVICE, BENCH_OPT_TIMEOUT, BENCH_OPT_RENDEZVOUS, BENCH_OPT_WORKER };
 int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
@@ -223,7 +221,7 @@ int bench_opts_start(struct bench_opts *o, int opt, const char *arg);
 
 /* ---- memory that the parent and its workers share ---- */
 
-/* What a rank does now, for the one who watches. */
+/* Stage of a rank, for the parent's messages. */
 enum bench_stage {
 	BENCH_START,
 	BENCH_RENDEZVOUS,
@@ -243,26 +241,26 @@ struct bench_progress {
 	alignas(64) atomic_uint heartbeats; /* changes with every step */
 	atomic_int stage, lib, way;         /* lib, way: -1 if none */
 	atomic_ullong bytes;                /* 0: before the first size */
-	char what[512]; /* conform, torture: the case or move, and what went wrong in it; read only to be printed */
+	char what[512]; /* conform, torture: the case or operation, and its error; read only to be printed */
 };
 void bench_progress_set(struct bench_progress *p, enum bench_stage stage, int lib, int way);
 
-/* Ranks of one host meet here. Zero-filled memory is a valid start. */
+/* Shared memory for the rendezvous of one host's ranks. Zero-filled memory is a valid start. */
 struct bench_shm {
-	atomic_int failed; /* a rank gave up: nobody waits any more */
+	atomic_int failed; /* a rank failed: no rank waits any more */
 	alignas(64) atomic_uint arrived;
 	alignas(64) atomic_uint generation;
 	uint8_t slot[BENCH_MAX_RANKS][BENCH_SHM_SLOT_BYTES];
 };
 
-/* How this process was launched; written by the parent before the workers start. */
+/* How this process was launched. Written by the parent before the workers start. */
 struct bench_launch {
 	int nranks;
-	int external;         /* ranks come from torchrun, mpirun or srun: one rank per parent */
+	int external;         /* the ranks come from torchrun, mpirun or srun: one rank per parent */
 	int rank, local_rank; /* external only */
-	char host[256];       /* external: where rank 0 listens, or "" and file is set */
+	char host[256];       /* external: rank 0's address, or "" if file is set */
 	unsigned port;
-	char file[PATH_MAX]; /* external: a file in which rank 0 says where it listens */
+	char file[PATH_MAX]; /* external: the file with rank 0's address */
 	char kind[8];        /* "cuda" or "sim" */
 	int ndevices;
 };
@@ -274,15 +272,15 @@ struct bench_shared {
 };
 
 /*
- * Fills nranks, external, rank, local_rank, host, port, file from the launcher's variables. 0 or -errno after a
+ * Fills nranks, external, rank, local_rank, host, port and file from the launcher's variables. 0 or -errno after a
  * message.
  */
 int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l);
 
-/* Starts the workers and watches them; argv[0] is the subcommand, which gets --worker. Exit status. */
+/* Starts the workers and watches them. argv[0] is the subcommand; --worker is inserted behind it. Exit status. */
 int bench_launch_run(const struct bench_opts *o, int argc, char **argv);
 
-/* ---- the ranks of one worker (bench_rank_slot.c) ---- */
+/* ---- the ranks of one worker (tools/common/rank_slot.c) ---- */
 
 struct bench_rank_slot {
 	struct bench_shared *shared;
@@ -293,32 +291,32 @@ struct bench_rank_slot {
 int bench_rank_slots_run(
     const struct bench_opts *o, int (*run)(const void *arg, const struct bench_rank_slot *rank_slot), const void *arg);
 
-/* ---- ranks (bench_ranks.c) ---- */
+/* ---- ranks (tools/common/ranks.c) ---- */
 
 struct bench_ranks;
 /*
- * Every rank calls it. own: the shm in shared memory of this process's parent, fd: its descriptor. 0 or -errno after a
+ * Collective over all ranks. own: shared memory of this process's parent; fd: its descriptor. 0 or -errno after a
  * message.
  */
 int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p);
-/* All functions: 0, or -ECANCELED when another rank failed or left (silent), or -errno after a message. */
+/* All functions: 0; -ECANCELED when another rank failed or left (silent); or -errno after a message. */
 int bench_ranks_barrier(struct bench_ranks *ranks);
-/* Every rank gives bytes <= BENCH_SHM_SLOT_BYTES and gets nranks x bytes. */
+/* Every rank contributes bytes <= BENCH_SHM_SLOT_BYTES and receives nranks x bytes. */
 int bench_ranks_allgather(struct bench_ranks *ranks, const void *mine, size_t bytes, void *all);
-/*
- * For ranks: say what went wrong in a round of the ranks (unless it was cancelled), or in a call of a device; err as it
- * was.
- */
+/* Error messages for ranks: of a collective of the ranks (none for -ECANCELED), or of a device call. Return err. */
 int bench_ranks_error(int rank, int err);
 int bench_device_error(int rank, int device, const char *what, int err);
 double bench_now_us(void); /* monotonic */
-/* Tells the others that we give up. ranks: NULL before it was joined; own: as there. */
+/* Tells the other ranks that this one failed. ranks: NULL before join; own: as for join. */
 void bench_ranks_abort(struct bench_ranks *ranks, struct bench_shared *own);
 void bench_ranks_leave(struct bench_ranks *ranks); /* NULL allowed */
 
-/* ---- data (bench_data.c) ---- */
+/* ---- data (tools/common/data.c) ---- */
 
-/* Integer-valued inputs whose result every correct library gets exactly, or inputs spread over the reals. */
+/*
+ * Classes of inputs. Exact: every partial result is a value of the type, so every correct library gets the same result.
+ * Real: spread over the real numbers.
+ */
 enum bench_class { BENCH_EXACT, BENCH_REAL, BENCH_NCLASSES };
 
 struct bench_data;
@@ -330,28 +328,25 @@ void bench_data_destroy(struct bench_data *data);
 void bench_data_scalar(const struct bench_data *data, int rank, void *scalar);
 /* Elements first ... first + count - 1 of a rank's input. */
 void bench_data_input(const struct bench_data *data, int rank, size_t first, size_t count, void *out);
-/* The same for elements that come unchanged from one rank's input. */
+/* Number of wrong elements in a copy of a rank's input. Arguments and text: as for bench_data_check. */
 size_t bench_data_check_copy(const struct bench_data *data, int rank, size_t first, size_t count, const void *result,
     char *text, size_t text_bytes);
-/*
- * How many of these elements of an all-reduce's result are wrong; the first wrong one is described in text unless it is
- * NULL.
- */
+/* Number of wrong elements in a part of an all-reduce's result. text, unless NULL, gets the first wrong one. */
 size_t bench_data_check(
     const struct bench_data *data, size_t first, size_t count, const void *result, char *text, size_t text_bytes);
-/* Are there two classes of inputs for this type? (Integers have the exact one alone.) */
+/* True: this type has inputs of the class. (Integers have exact ones only.) */
 bool bench_data_has(enum shunt_dtype dtype, enum bench_class class);
 
-/* ---- results (bench_report.c) ---- */
+/* ---- results (report.c) ---- */
 
-/* One library's line of one size, type, operator and way, after all ranks were heard. */
+/* Results of one library for one size, type, operator and way, from all ranks. */
 struct bench_cell {
-	double us, p99_us, algbw, busbw; /* algbw and busbw in GB/s from the median */
-	double cpu_us;                   /* host: median of the thread's CPU time */
-	double gemm_us;                  /* gemm: as us, with multiplications beside the calls */
-	double gemm_alone, gemm_with;    /* gemm: TFLOP/s of these alone, and beside the calls, on the slowest rank */
-	const char *path;                /* or "-" */
-	uint64_t wrong;                  /* over all ranks; meaningful with check */
+	double us, p99_us, algbw, busbw;    /* algbw and busbw in GB/s from the median */
+	double cpu_us;                      /* host: median of the thread's CPU time */
+	double gemm_us;                     /* gemm: as us, during multiplications */
+	double gemm_alone, gemm_with;       /* gemm: their TFLOP/s without and with calls, on the slowest rank */
+	const char *path;                   /* or "-" */
+	uint64_t wrong;                     /* over all ranks; meaningful with check */
 	double rounds_us[BENCH_MAX_ROUNDS]; /* slowest rank of each round */
 	double rounds_cpu_us[BENCH_MAX_ROUNDS];
 };
@@ -362,16 +357,16 @@ struct bench_row {
 	struct bench_cell cell[BENCH_MAX_LIBS];
 };
 
-/* Of n <= BENCH_MAX_ROUNDS values, which stay as they are. p99_p: may be NULL. */
+/* Of n <= BENCH_MAX_ROUNDS values, which do not change. p99_p: may be NULL. */
 double bench_median(const double *values, int n, double *p99_p);
-/* Geometric means of a library's time over the first one's (bench_means.c). Zero-filled is a valid start. */
-enum { BENCH_BEST = BENCH_MAX_LIBS }; /* as a library: at each size the fastest of all but the first one */
+/* Geometric means of a library's time over the first one's (means.c). Zero-filled is a valid start. */
+enum { BENCH_BEST = BENCH_MAX_LIBS }; /* used as a library: at each size the fastest of all but the first one */
 struct bench_means {
 	unsigned n[BENCH_NWAYS];
 	double log_sum[BENCH_NWAYS][BENCH_MAX_LIBS + 1];
 };
 void bench_means_add(struct bench_means *m, int way, const double *us, int nlibs);
-/* way: -1 for all together. 0: nothing was added. */
+/* way: -1 for all together. 0: no values. */
 double bench_means_get(const struct bench_means *m, int lib, int way);
 
 struct bench_report;
@@ -383,17 +378,17 @@ enum bench_init_what { BENCH_INIT_COMM, BENCH_INIT_CALL, BENCH_INIT_SPLIT, BENCH
 struct bench_init_step {
 	double us, bytes; /* 0: not done */
 };
-/* Of a library's step, each round. */
+/* One step of a library; a value for each round. */
 void bench_report_init(
     struct bench_report *r, int lib, enum bench_init_what what, const double *us, const double *bytes);
-/* Rows of shunt_counters summed over ranks by the caller. */
+/* Rows of shunt_counters. The caller has summed them over the ranks. */
 void bench_report_counters(struct bench_report *r, int lib, const struct shunt_counter *rows, size_t n);
-/* Last lines and the JSON file. Exit status. */
+/* Prints the last lines and writes the JSON file. Exit status. */
 int bench_report_finish(struct bench_report *r);
 void bench_report_destroy(struct bench_report *r); /* NULL allowed */
-/* shunt bench report (bench_html.c): FILE.json... to one HTML file. Exit status. */
+/* shunt bench report (html/html.c): FILE.json... to one HTML file. Exit status. */
 int bench_html_main(int argc, char **argv);
 
-/* Worker: all local ranks. Exit status. */
+/* Worker process: runs all local ranks. Exit status. */
 int bench_worker(const struct bench_opts *o);
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* The buffers that calls take in turn: plain ones, and a library's own that are registered as windows. */
+/* The buffers that calls use in turn: plain ones, and a library's own that are registered as windows. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/bench/rank.h"
 
 enum {
-	BUFFER_ALIGN = 512,  /* --rotate: where a set begins */
-	WINDOW_ALIGN = 4096, /* what NCCL asks of a window's size */
+	BUFFER_ALIGN = 512,  /* --rotate: alignment of a set */
+	WINDOW_ALIGN = 4096, /* NCCL's requirement for the size of a window */
 	MAX_SETS = 1 << 20,
 };
 
@@ -36,7 +36,7 @@ static int buffers_alloc(struct bench_rank *r, struct bench_buffers *b, uint64_t
 	return err ? err : bench_rank_check(r, "memset", r->lib.stream_synchronize(r->stream));
 }
 
-/* Why the library is measured with plain buffers all the same, or NULL. The same on all ranks. */
+/* The reason why the library is measured with plain buffers in spite of the request, or NULL. The same on all ranks. */
 static const char *register_lacks(const struct bench_nccl *nccl)
 {
 	if (!nccl->MemAlloc || !nccl->MemFree)
@@ -45,8 +45,8 @@ static const char *register_lacks(const struct bench_nccl *nccl)
 }
 
 /*
- * Every rank registers, or tries to, as often as the others do. *reason: "" or what was wrong here. That a library
- * cannot do it is no error of the run.
+ * All ranks make the same number of registrations, also after a failure. *reason: "" or this rank's error. A library
+ * that cannot register does not fail the run.
  */
 static void buffers_register(struct bench_rank *r, struct bench_buffers *b, uint64_t bytes, char reason[128])
 {
@@ -103,7 +103,7 @@ int bench_buffers_alloc(struct bench_rank *r)
 	bool plain = false;
 	int err = 0;
 
-	/* The smallest size may be less than one element. */
+	/* The smallest size may be smaller than one element. */
 	if (r->o->last < 8)
 		bytes += 8;
 	if (r->o->rotate) {

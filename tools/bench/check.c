@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Is what a library gives right? Fresh data of all classes, compared with a reference, and what lies around the result.
- */
+/* Checks a library's results: fresh data of all classes, compared with a reference; and the bytes around the result. */
 #include <errno.h>
 #include <string.h>
 #include "tools/bench/rank.h"
@@ -33,8 +31,7 @@ static int input_upload(struct bench_rank *r, const struct bench_data *data, con
 }
 
 /*
- * One block of the collective's result, which begins at src. text: filled with the first wrong element unless it is so
- * already.
+ * Checks one block of the result, which begins at src. text: gets the first wrong element unless it has a text already.
  */
 static int block_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int block,
     const char *src, uint64_t *wrong_p, char *text, size_t text_bytes)
@@ -80,7 +77,10 @@ static int result_check(struct bench_rank *r, const struct bench_data *data, con
 	return err;
 }
 
-/* The bytes behind the result and, out of place, the input and a result that is not ours must be as they were. */
+/*
+ * These must not change: the bytes behind the result; out of place, the input, and the receive buffer of a rank without
+ * a result.
+ */
 static int guards_check(struct bench_rank *r, const struct bench_data *data, const struct bench_task *t, int lib,
     int way, unsigned set, uint64_t *wrong_p)
 {
@@ -88,7 +88,7 @@ static int guards_check(struct bench_rank *r, const struct bench_data *data, con
 	char *now = r->block, *before = r->block + BENCH_BLOCK_BYTES / 2;
 	bool in_place = way % BENCH_NPLACES == BENCH_IN;
 	uint64_t touched = 0, used = in_place ? t->bytes : recv_count(r, t) * size;
-	/* Off the root there is no result, so the poison begins at once; a look at its start will do. */
+	/* A rank without a result has poison from the start of the buffer: only that is checked. */
 	uint64_t skip = in_place || bench_coll_has_recv(r->o->coll, r->rank, r->o->root) ? used : 0;
 	int err =
 	    bench_rank_check(r, "copy", r->lib.memcpy(now, bench_recv_buffer(r, lib, set) + skip, BENCH_GUARD_BYTES));
@@ -149,7 +149,7 @@ static int class_check(struct bench_rank *r, const struct bench_task *t, int lib
 	return err;
 }
 
-/* The order of calls and graphs is the same on all ranks, as the ABI demands. */
+/* All ranks make calls and graphs in the same order, as the ABI demands. */
 int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p)
 {
 	bool as_graph = way / BENCH_NPLACES == BENCH_GRAPH;
@@ -159,7 +159,7 @@ int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, i
 	if (as_graph)
 		err = bench_capture(r, t, lib, way % BENCH_NPLACES, 1, &graph);
 	for (int class = 0; !err && class < BENCH_NCLASSES; class++) {
-		/* Fresh data every time, the same on all ranks. */
+		/* Fresh data each time, the same on all ranks. */
 		uint64_t seed = r->o->seed +
 		    ((((t->bytes * SHUNT_NDTYPES + t->dtype) * SHUNT_NREDOPS + t->redop) * BENCH_NWAYS +
 		         (uint64_t)way) *

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench --gemm: matrix multiplications on a stream of their own, while calls run on theirs. Both want the same
- * SMs: how much slower does each become? cuBLAS is opened when it is asked for, nothing links it.
+ * shunt bench --gemm: matrix multiplications on one stream, calls on another. Both compete for the SMs: how much slower
+ * does each become? cuBLAS is opened on request; nothing links it.
  *
- * A round starts more multiplications than last as long as the calls, then the calls. What the multiplications took
- * longer than just before, without calls, they lost while calls ran: that share of the calls' time they stood still.
+ * A round starts the multiplications, enough to outlast the calls, and then the calls. The same multiplications are
+ * timed first without calls. The difference is the time that they lost while calls ran: their share of the calls' time.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,7 +16,7 @@
 enum {
 	MATRIX_DIM = 4096, /* of the square matrices, of bfloat16 */
 	MIN_CALLS = 4,
-	MAX_CALLS = 900, /* of multiplications in a round; a stream's queue has room for 1024 */
+	MAX_CALLS = 900, /* multiplications in a round; a stream's queue holds 1024 */
 	TRIES = 8,
 	/* cublas_api.h's and library_types.h's */
 	CUBLAS_OP_N = 0,
@@ -42,8 +42,8 @@ struct bench_gemm {
 	__typeof__(shunt_event_destroy) *event_destroy;
 	void *handle, *stream, *start, *stop;
 	void *a, *b, *c;
-	double gemm_us; /* a multiplication alone */
-	int calls;      /* in a round; alike on all ranks */
+	double gemm_us; /* one multiplication without calls */
+	int calls;      /* multiplications in a round; the same on all ranks */
 };
 
 static int cublas_find(struct cublas *cublas)
@@ -112,7 +112,7 @@ static int gemms_start(struct bench_rank *r, int calls)
 	return err ? err : bench_rank_check(r, "event", g->event_record(g->stop, g->stream));
 }
 
-/* *us_p: of all of them together. */
+/* *us_p: the time of all multiplications together. */
 static int gemms_wait(struct bench_rank *r, double *us_p)
 {
 	struct bench_gemm *g = r->gemm;
@@ -132,7 +132,7 @@ static int gemms_time(struct bench_rank *r, int calls, double *us_p)
 	return err ? err : gemms_wait(r, us_p);
 }
 
-/* Numbers between 0.5 and 1 with either sign: multiplying zeros takes less power, and so less time. */
+/* Numbers between 0.5 and 1 with either sign. Zeros would take less power, and so less time. */
 static int matrix_create(struct bench_rank *r, void **ptr_p)
 {
 	size_t bytes = (size_t)MATRIX_DIM * MATRIX_DIM * sizeof(uint16_t);
@@ -178,7 +178,7 @@ int bench_gemm_create(struct bench_rank *r)
 		err = matrix_create(r, &g->b);
 	if (!err)
 		err = matrix_create(r, &g->c);
-	/* The first ones load kernels, which must not happen while calls wait for other ranks. */
+	/* The first multiplications load kernels, which must not happen while calls wait for other ranks. */
 	if (!err)
 		err = gemms_time(r, MIN_CALLS, &us);
 	if (!err)
@@ -208,10 +208,10 @@ void bench_gemm_destroy(struct bench_rank *r, bool clean)
 	r->gemm = NULL;
 }
 
-/* What a try gives a rank. */
+/* One rank's results of an attempt. */
 struct attempt {
 	double us, waited, isolated_us, concurrent_us;
-	int outlasted; /* were there multiplications until the last call had ended? */
+	int outlasted; /* multiplications still ran when the last call had ended */
 };
 
 static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
@@ -222,7 +222,7 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 	float us;
 	int err = gemms_time(r, g->calls, &a->isolated_us);
 
-	/* The first barrier may sleep, the second one lets all go at once. */
+	/* The first barrier may sleep; the second one releases all ranks at once. */
 	if (!err)
 		err = bench_barrier(r);
 	if (!err)
@@ -241,7 +241,7 @@ static int attempt(struct bench_rank *r, const struct bench_task *t, int lib, in
 	return err ? err : gemms_wait(r, &a->concurrent_us);
 }
 
-/* How many multiplications the next try needs, from what all ranks' last ones took. */
+/* Number of multiplications of the next attempt, from the times of the last one on all ranks. */
 static int next_gemm_count(const struct bench_rank *r, const struct attempt *all, int calls)
 {
 	double max_us = 0, min_us = INFINITY;
@@ -278,7 +278,7 @@ int bench_gemm_round(
 			share = fmax(0,
 			    1 -
 			        (mine.concurrent_us - mine.isolated_us) /
-			            mine.us); /* the host's noise may be longer than the calls */
+			            mine.us); /* noise of the host may exceed the time of the calls */
 			bench_sample_at(r, BENCH_GEMM_US, way, lib)[round] = (mine.us - mine.waited) / each;
 			bench_sample_at(r, BENCH_GEMM_ALONE, way, lib)[round] =
 			    flop * g->calls / mine.isolated_us / 1e6;

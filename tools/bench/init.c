@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt bench --init: what a communicator costs before it does anything useful. Each round makes one, calls it once,
- * makes --comms more of it by ncclCommSplit, calls each of these once, and destroys all.
+ * shunt bench --init: time and memory that a communicator costs before it does useful work. Each round creates one,
+ * makes one call with it, splits --comms others from it by ncclCommSplit, makes one call with each of these, and
+ * destroys all.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/bench/rank.h"
 
-/* The free memory of the device when the ranks have come together; nothing else may use it. */
+/* Reads the device's free memory between two barriers: no rank changes it meanwhile. */
 static int free_memory_read(struct bench_rank *r, double *bytes_p)
 {
 	size_t free_bytes = 0, total = 0;
@@ -20,7 +21,7 @@ static int free_memory_read(struct bench_rank *r, double *bytes_p)
 	return err ? err : bench_barrier(r);
 }
 
-/* Every rank's first call; it ends when its work is done. */
+/* The first call of every rank; returns when the call's work is done. */
 static int first_call_run(struct bench_rank *r, const struct bench_task *t, int lib, ncclComm_t comm)
 {
 	ncclComm_t before = r->comm[lib];
@@ -45,7 +46,7 @@ static int comms_split(struct bench_rank *r, int lib, ncclComm_t parent, ncclCom
 	return err;
 }
 
-/* Values of one step: how long it took here, and what it left of the device's memory. */
+/* Ends a step: its time on this rank, and the device memory that it took. */
 static int step_end(struct bench_rank *r, double start, double *before_p, struct bench_init_step *step)
 {
 	double now;
@@ -90,13 +91,13 @@ static int round_run(
 		err = first_call_run(r, t, lib, comms[i]);
 	if (!err && splits)
 		err = step_end(r, start, &memory, &steps[BENCH_INIT_SPLIT_CALL]);
-	/* After an error others may never come. */
+	/* Not after an error: other ranks might never call it, too. */
 	for (unsigned i = 0; !err && splits && i < r->o->comms; i++)
 		err = bench_nccl_check(nccl, r->rank, "ncclCommDestroy", nccl->CommDestroy(comms[i]));
 	return err ? err : bench_nccl_check(nccl, r->rank, "ncclCommDestroy", nccl->CommDestroy(first));
 }
 
-/* The slowest rank, and the one with most memory gone. */
+/* Of every step the time of the slowest rank, and the memory of the rank that lost most. */
 static int round_reduce(struct bench_rank *r, const struct bench_init_step *mine, struct bench_init_step *worst)
 {
 	struct bench_init_step all[BENCH_MAX_RANKS][BENCH_INIT_NSTEPS];
@@ -112,7 +113,7 @@ static int round_reduce(struct bench_rank *r, const struct bench_init_step *mine
 	return err;
 }
 
-/* Of each library and step all rounds. */
+/* Reports all rounds of each library and step. */
 static void rounds_report(const struct bench_rank *r, const struct bench_init_step (*rounds)[BENCH_INIT_NSTEPS])
 {
 	double us[BENCH_MAX_ROUNDS], bytes[BENCH_MAX_ROUNDS];
@@ -155,7 +156,7 @@ int bench_init_run(struct bench_rank *r)
 	atomic_store(&r->progress->bytes, t.bytes);
 	for (int round = 0; !err && round < r->o->rounds; round++)
 		for (int i = 0; !err && i < r->o->nlibs; i++) {
-			int lib = (i + round) % r->o->nlibs; /* nobody always comes first */
+			int lib = (i + round) % r->o->nlibs; /* each library is first in turn */
 			struct bench_init_step mine[BENCH_INIT_NSTEPS] = { 0 };
 
 			err = round_run(r, &t, lib, comms, mine);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Medians, and geometric means of ratios: how much longer the others take than the first library. */
+/* Medians, and geometric means of ratios: how much slower the other libraries are than the first one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

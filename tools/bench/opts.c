@@ -59,7 +59,7 @@ const char bench_help[] =
     "  -r, --rounds N       rounds; median and p99 are over these (GPU 20, sim 3)\n"
     "  --check, --no-check  compare every result with a reference (on)\n"
     "  --seed N             of the data (random)\n"
-    "  --timeout S          end the run when nothing moves for S seconds (300)\n"
+    "  --timeout S          end the run after S seconds without progress (300)\n"
     "  --rendezvous DIR     under mpirun or srun: a directory that all ranks see\n"
     "What to print\n"
     "  --json FILE          everything, every round included\n"
@@ -78,7 +78,7 @@ const char bench_help[] =
 const char *const bench_mode_names[BENCH_NMODES] = { "eager", "graph" };
 const char *const bench_place_names[BENCH_NPLACES] = { "out", "in" };
 
-/* Operators that the user makes are not measured. */
+/* User-defined operators are not measured. */
 static int redop_find(const char *name)
 {
 	const char *names[SHUNT_PREMUL];
@@ -204,7 +204,7 @@ int bench_opts_start(struct bench_opts *o, int opt, const char *arg)
 	return -EINVAL;
 }
 
-/* 0 or -EINVAL, -ERANGE: optarg is not a value of this option. */
+/* 0 or -EINVAL, -ERANGE: arg is not a value of this option. */
 static int option_apply(struct bench_opts *o, int opt, const char *arg)
 {
 	unsigned n = 0;
@@ -297,7 +297,7 @@ static int option_apply(struct bench_opts *o, int opt, const char *arg)
 	return bench_opts_start(o, opt, arg);
 }
 
-/* Do the options go together? 0, or -1 after a message. */
+/* Checks that the options fit together. 0, or -1 after a message. */
 static int combination_check(struct bench_opts *o)
 {
 	const char *conflict = NULL;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which path a size's calls took, as the library itself has counted it: plans and windows are up to the buffers of a
- * call.
+ * The path of a size's calls, from the library's own counters. A query before the call cannot tell: plans and symmetric
+ * memory depend on the buffers of a call.
  */
 #include <string.h>
 #include "tools/bench/rank.h"
 
-/* Nothing, if the library does not count. */
+/* No rows if the library has no counters. */
 static void counters_read(const struct bench_rank *r, int lib, struct bench_counters *c)
 {
 	if (!r->nccl[lib].counters || r->nccl[lib].counters(r->comm[lib], c->rows, BENCH_MAX_COUNTERS, &c->n))

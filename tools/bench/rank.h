@@ -2,15 +2,15 @@
 #ifndef SHUNT_TOOLS_BENCH_RANK_H
 #define SHUNT_TOOLS_BENCH_RANK_H
 /*
- * One rank of shunt bench, and what its files share. Functions return 0 or -errno after a message, unless it says
+ * One rank of shunt bench, for the files of this folder. Functions return 0 or -errno after a message, unless they say
  * otherwise.
  */
 #include "tools/bench/bench.h"
 
 enum {
 	BENCH_GRAPH_CALLS = 20,
-	BENCH_GUARD_BYTES = 256,     /* behind every buffer; nobody may write there */
-	BENCH_BLOCK_BYTES = 4 << 20, /* host memory through which data is made and checked */
+	BENCH_GUARD_BYTES = 256,     /* behind every buffer; nothing may write there */
+	BENCH_BLOCK_BYTES = 4 << 20, /* host memory to make and check data, a block at a time */
 };
 
 /* Pairs of buffers: of plain device memory, or of a library's ncclMemAlloc and registered with a communicator. */
@@ -33,7 +33,7 @@ struct bench_counters {
 
 struct bench_rank {
 	const struct bench_opts *o; /* &opts */
-	struct bench_opts opts;     /* with the defaults filled in and the seed agreed */
+	struct bench_opts opts;     /* with defaults filled in and one seed for all ranks */
 	struct bench_shared *shared;
 	int fd;
 	int rank, device;
@@ -43,23 +43,23 @@ struct bench_rank {
 	struct bench_nccl nccl[BENCH_MAX_LIBS];
 	ncclComm_t comm[BENCH_MAX_LIBS];
 	void *stream;
-	struct bench_buffers plain, own[BENCH_MAX_LIBS];     /* own: of libraries that have registered ones */
-	const struct bench_buffers *buffers[BENCH_MAX_LIBS]; /* what each library is called with */
-	unsigned sets;                                       /* of buffers for the size that is measured */
-	uint64_t pool_bytes, stride; /* --rotate: bytes of the one buffer a side, and from set to set */
-	unsigned next_set;           /* the set to take next */
+	struct bench_buffers plain, own[BENCH_MAX_LIBS];     /* own: registered buffers of a library */
+	const struct bench_buffers *buffers[BENCH_MAX_LIBS]; /* buffers for each library's calls */
+	unsigned sets;                                       /* sets of buffers for the current size */
+	uint64_t pool_bytes, stride; /* --rotate: bytes of the one buffer of a side; distance of two sets */
+	unsigned next_set;           /* the set of the next call */
 	char *block;                 /* BENCH_BLOCK_BYTES */
 	struct bench_gemm *gemm;     /* --gemm */
 	struct bench_report *report; /* rank 0 */
 	struct bench_row *row;
-	struct bench_counters counters_before[BENCH_MAX_LIBS]; /* before the size that is measured */
+	struct bench_counters counters_before[BENCH_MAX_LIBS]; /* before the current size */
 	double *samples;                                       /* [enum bench_sample][way][lib][round] */
-	double *gathered; /* the same of all ranks: [enum bench_sample][rank][way][lib][round] */
+	double *gathered; /* the samples of all ranks: [enum bench_sample][rank][way][lib][round] */
 	size_t nsamples;  /* of one rank and kind */
 	int status;
 };
 
-/* What is sampled once a round. The last three with --gemm only. */
+/* Samples of one round. The last three with --gemm only. */
 enum bench_sample { BENCH_US, BENCH_CPU_US, BENCH_GEMM_US, BENCH_GEMM_ALONE, BENCH_GEMM_WITH, BENCH_NSAMPLES };
 
 /* One size, type and operator. */
@@ -69,84 +69,83 @@ struct bench_task {
 	uint64_t count, bytes;
 };
 
-/* ---- bench_path.c ---- */
+/* ---- path.c ---- */
 
 /* Before a size's first call. */
 void bench_path_begin(struct bench_rank *r);
-/* The path that most of this rank's calls have taken since then; "-" if the library does not say. */
+/* The path of most of this rank's calls since then; "-" if the library has no counters. */
 const char *bench_path_taken(const struct bench_rank *r, int lib);
 
-/* ---- bench_worker.c ---- */
+/* ---- worker.c ---- */
 
-/* For the one who watches: what happens now. lib, way: -1 if none. */
+/* Stores what this rank does now, for the parent's messages. lib, way: -1 if none. */
 void bench_rank_progress(struct bench_rank *r, enum bench_stage stage, int lib, int way);
 int bench_barrier(struct bench_rank *r);
 int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *all);
-/* Turns a device call's error into a message once; err as it was. */
+/* Prints a message for a device call's error, once. Returns err. */
 int bench_rank_check(const struct bench_rank *r, const char *what, int err);
 int bench_sync(struct bench_rank *r, int lib);
 
 /*
- * The library's communicator: *comm_p, made by all ranks together. us_p: how long ncclCommInitRank took here; may be
- * NULL.
+ * Collective: creates the library's communicator *comm_p. us_p: the time of ncclCommInitRank on this rank; may be NULL.
  */
 int bench_comm_create(struct bench_rank *r, int lib, ncclComm_t *comm_p, double *us_p);
 
 /*
- * A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin
- * with.
+ * A group of --group calls. Each call has buffers of its own, because calls of a group may run at the same time. first:
+ * set of the first call.
  */
 int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned first);
 int bench_capture(
     struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned calls, void **graph_p);
 
-/* Makes this many calls (whole graphs, where graph is one). *waited_p: time that was --skew's. */
+/* Makes `calls` calls (with a graph, whole graphs). *waited_p: the waits of --skew. */
 int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls,
     unsigned seed, double *waited_p);
-/* What this rank has sampled. */
+/* This rank's samples. */
 double *bench_sample_at(const struct bench_rank *r, enum bench_sample kind, int way, int lib);
 
-/* ---- bench_buffers.c ---- */
+/* ---- buffers.c ---- */
 
 /*
- * The plain ones if any library needs them, and for each library that wants registered ones, whose communicator is
- * there, its own.
+ * Allocates plain buffers if a library needs them, and buffers for each library that gets registered ones and has its
+ * communicator.
  */
 int bench_buffers_alloc(struct bench_rank *r);
-/* Before the communicators are destroyed: gives the windows back. */
+/* Call it before the communicators are destroyed: deregisters the windows. */
 void bench_buffers_deregister(struct bench_rank *r);
 void bench_buffers_free(struct bench_rank *r);
-/* The host's part alone, which is all there is to do after an error. */
+/* Frees host memory only; after an error nothing else can be freed. */
 void bench_buffers_free_host(struct bench_rank *r);
-/* Cuts them for calls of this size. */
+/* Divides the buffers into sets for calls of this size. */
 void bench_buffers_layout(struct bench_rank *r, uint64_t bytes);
-/* Set i of one side. */
+/* Set `set` of one side. */
 char *bench_send_buffer(const struct bench_rank *r, int lib, unsigned set);
 char *bench_recv_buffer(const struct bench_rank *r, int lib, unsigned set);
-/* Where a call reads and writes. In place both lie in the set's receive buffer. */
+/* Addresses for a call. In place both are in the set's receive buffer. */
 char *bench_send_at(
     const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
 char *bench_recv_at(
     const struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned set);
 
-/* ---- bench_check.c ---- */
+/* ---- check.c ---- */
 
-/* Calls once with fresh data of every class, in a graph if the way says so, and adds up the wrong elements. */
+/* Makes one call with fresh data of every class, in a graph if the way says so, and adds up the wrong elements. */
 int bench_way_check(struct bench_rank *r, const struct bench_task *t, int lib, int way, uint64_t *wrong_p);
 
-/* ---- bench_gemm.c ---- */
+/* ---- gemm.c ---- */
 
-/* Opens cuBLAS and makes r->gemm. -ENOPKG after a message: there is none, or no GPU for it. */
+/* Opens cuBLAS and makes r->gemm. -ENOPKG after a message: no cuBLAS, or no GPU for it. */
 int bench_gemm_open(struct bench_rank *r);
-/* With the device current: streams and matrices, and how long one multiplication takes. */
+/* Creates streams and matrices on the current device, and times one multiplication. */
 int bench_gemm_create(struct bench_rank *r);
 void bench_gemm_destroy(struct bench_rank *r, bool clean);
-/* One round of `calls` calls with multiplications beside them. Fills this round's samples of the three kinds. */
+/* One round of `calls` calls during multiplications. Fills this round's samples of the last three kinds. */
 int bench_gemm_round(
     struct bench_rank *r, const struct bench_task *t, int lib, int way, void *graph, int calls, int round);
 
-/* ---- bench_init.c ---- */
+/* ---- init.c ---- */
 
-/* shunt bench --init instead of all tasks. */
+/* shunt bench --init; replaces all tasks. */
 int bench_init_run(struct bench_rank *r);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table on stdout, line by line as results come, and the JSON file at the end. */
+/* The table on stdout, line by line, and the JSON file at the end. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@ struct bench_report {
 	const struct bench_launch *l;
 	const struct bench_nccl *libs;
 	json_t *root, *results;
-	struct bench_means means, gemm_means; /* gemm: of the times beside multiplications */
+	struct bench_means means, gemm_means; /* gemm: of the times during multiplications */
 	json_t *init;                         /* --init */
 	uint64_t wrong;
-	/* --host, by library: sums over rows, and how many. */
+	/* --host, by library: sums over rows, and number of rows. */
 	double own_us[BENCH_MAX_LIBS], forwarded_us[BENCH_MAX_LIBS], direct_us[BENCH_MAX_LIBS];
 	unsigned own[BENCH_MAX_LIBS], forwarded[BENCH_MAX_LIBS];
 };
@@ -126,7 +126,7 @@ struct bench_report *bench_report_create(const struct bench_opts *o, const struc
 
 static const char *number(double v, char *buf)
 {
-	/* Four digits are enough to read; JSON has all. */
+	/* Four digits for the table; JSON has all. */
 	snprintf(buf, 24, "%.*f", v < 10 ? 3 : v < 1000 ? 2 : v < 100000 ? 1 : 0, v);
 	return buf;
 }
@@ -174,7 +174,7 @@ static json_t *cell_json(const struct bench_report *r, const struct bench_cell *
 	return json;
 }
 
-/* What a forwarded call costs more than calling the real NCCL, where a run has both at the same size. */
+/* Extra cost of a forwarded call over a direct call of the real NCCL, where a run has both at the same size. */
 static void forwarding_cost_add(struct bench_report *r, const struct bench_row *row)
 {
 	int direct = -1;
@@ -259,7 +259,7 @@ void bench_report_init(
 	json_t *us_list, *bytes_list;
 	double us_median = medians_append(us, r->o->rounds, &us_list),
 	       bytes_median = medians_append(bytes, r->o->rounds, &bytes_list);
-	bool memory = strcmp(r->l->kind, "sim"); /* which does not count it */
+	bool memory = strcmp(r->l->kind, "sim"); /* the sim does not count memory */
 
 	if (!r->init) {
 		r->init = json_array();
@@ -281,7 +281,7 @@ void bench_report_init(
 	number(us[0] / 1e3, ms[1]);
 	snprintf(ms[2], sizeof(ms[2]), memory ? "%.1f" : "-", bytes_median / (1 << 20));
 	snprintf(ms[3], sizeof(ms[3]), memory ? "%.1f" : "-", bytes[0] / (1 << 20));
-	/* No time at all: it was not done. */
+	/* 0 us: the step was not done. */
 	if (us_median > 0)
 		printf(
 		    "  %-20.20s %-30s %10s %10s | %10s %10s\n", r->libs[lib].label, text, ms[0], ms[1], ms[2], ms[3]);
@@ -289,7 +289,7 @@ void bench_report_init(
 		printf("  %-20.20s %-30s: it has no ncclCommSplit\n", r->libs[lib].label, text);
 }
 
-/* One line, and the same as JSON. lib: may be BENCH_BEST. */
+/* Prints one line, and returns it as JSON. lib: may be BENCH_BEST. */
 static json_t *mean_print(const struct bench_report *r, const struct bench_means *m, int lib, const char *what)
 {
 	const char *name = lib == BENCH_BEST ? "the fastest of the others" : r->libs[lib].label;

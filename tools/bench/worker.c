@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of a benchmark: sets the libraries up, then for each size checks, measures and reports. */
+/* One rank of a benchmark: opens the libraries, then checks, measures and reports each size. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,6 @@ int bench_allgather(struct bench_rank *r, const void *mine, size_t bytes, void *
 	return bench_ranks_error(r->rank, err);
 }
 
-/* Turns a device call's error into a message once. */
 int bench_rank_check(const struct bench_rank *r, const char *what, int err)
 {
 	return bench_device_error(r->rank, r->device, what, err);
@@ -41,7 +40,7 @@ static int seed_broadcast(struct bench_rank *r)
 
 	if (!seed && getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		seed = (uint64_t)bench_now_us();
-	seed &= INT64_MAX; /* so that JSON can hold it */
+	seed &= INT64_MAX; /* fits a JSON integer */
 	err = bench_allgather(r, &seed, sizeof(seed), seeds);
 	if (!err)
 		r->opts.seed = seeds[0];
@@ -77,14 +76,11 @@ static int comms_create(struct bench_rank *r)
 
 	for (int i = 0; !err && i < r->o->nlibs; i++)
 		err = bench_comm_create(r, i, &r->comm[i], NULL);
-	/*
-	 * Who has a communicator of NCCL's knows that all ranks have come; of a library that stands for it, in a test,
-	 * he may not.
-	 */
+	/* NCCL's communicator exists only when all ranks have come. A mock library in a test may not wait for them. */
 	return err ? err : bench_barrier(r);
 }
 
-/* Can the collective be measured with this library? */
+/* Checks that the library has the functions of the collective. */
 static int coll_check(const struct bench_rank *r, const struct bench_nccl *nccl)
 {
 	const char *missing = bench_coll_missing(r->o->coll, nccl);
@@ -171,7 +167,7 @@ static int rank_open(struct bench_rank *r)
 		err = memory_alloc(r);
 	if (!err && r->o->gemm)
 		err = bench_gemm_create(r);
-	/* With --init communicators are what is measured. */
+	/* --init creates communicators in its measurement. */
 	if (!err && !r->o->init)
 		err = comms_create(r);
 	if (!err)
@@ -182,7 +178,7 @@ static int rank_open(struct bench_rank *r)
 static void rank_close(struct bench_rank *r, bool clean)
 {
 	bench_rank_progress(r, BENCH_DESTROY, -1, -1);
-	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		bench_buffers_deregister(r);
 		for (int i = 0; i < r->o->nlibs; i++) {
@@ -209,10 +205,6 @@ static void rank_close(struct bench_rank *r, bool clean)
 
 /* ---- one call ---- */
 
-/*
- * A group of --group calls, each with buffers of its own because they may run at the same time. first: the set to begin
- * with.
- */
 int bench_call(struct bench_rank *r, const struct bench_task *t, int lib, enum bench_place place, unsigned first)
 {
 	const struct bench_nccl *nccl = &r->nccl[lib];
@@ -259,7 +251,7 @@ int bench_capture(
 	err = bench_rank_check(r, "capture", r->lib.capture_begin(r->stream));
 	if (err)
 		return err;
-	/* Its calls lie as far apart as there is room. */
+	/* Spread the calls over the sets, to keep the buffers of two calls as far apart as possible. */
 	spread = r->sets / (calls * r->o->group);
 	for (unsigned i = 0; !err && i < calls; i++)
 		err = bench_call(r, t, lib, place, i * r->o->group * (spread ? spread : 1));
@@ -277,7 +269,7 @@ static double cpu_us(void)
 	return (double)ts.tv_sec * 1e6 + (double)ts.tv_nsec / 1e3;
 }
 
-/* --skew: waits, and returns how long that was. Draws from *seed, with which every library begins alike. */
+/* --skew: waits for a random time, and returns it. *seed is the same at the start of every library. */
 static double skew_sleep(const struct bench_rank *r, unsigned *seed)
 {
 	double start, us;
@@ -312,7 +304,7 @@ int bench_calls_run(struct bench_rank *r, const struct bench_task *t, int lib, i
 	return err;
 }
 
-/* A graph is launched whole. */
+/* A graph is launched as a whole. */
 static int calls_per_launch(const struct bench_rank *r, const void *graph)
 {
 	return graph ? (r->o->iters + BENCH_GRAPH_CALLS - 1) / BENCH_GRAPH_CALLS * BENCH_GRAPH_CALLS : r->o->iters;
@@ -326,7 +318,7 @@ static int round_time(struct bench_rank *r, const struct bench_task *t, int lib,
 	unsigned seed = (unsigned)(r->o->seed + (uint64_t)(round * BENCH_MAX_RANKS + r->rank) * 7919);
 	double start, cpu, waited, each = (double)calls * r->o->group;
 
-	/* The first barrier may sleep, the second one lets all go at once. */
+	/* The first barrier may sleep; the second one releases all ranks at once. */
 	err = bench_barrier(r);
 	if (!err)
 		err = bench_barrier(r);
@@ -388,7 +380,7 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 	for (int round = 0; !err && round < r->o->rounds; round++)
 		for (int way = 0; !err && way < BENCH_NWAYS; way++)
 			for (int i = 0; !err && i < r->o->nlibs && way_wanted(r->o, way); i++) {
-				/* Nobody always comes first. */
+				/* Each library is first in turn. */
 				int lib = (i + round) % r->o->nlibs;
 
 				err = round_time(r, t, lib, way, graph[way][lib], round);
@@ -405,7 +397,7 @@ static int task_time(struct bench_rank *r, const struct bench_task *t)
 
 /* ---- results ---- */
 
-/* Of each round the slowest rank: of times the longest, of rates the lowest. */
+/* The slowest rank of each round: the longest time, the lowest rate. */
 static void slowest_rank(
     const struct bench_rank *r, enum bench_sample kind, int way, int lib, double rounds[BENCH_MAX_ROUNDS])
 {
@@ -449,7 +441,7 @@ static void cell_fill(struct bench_rank *r, const struct bench_task *t, int way,
 	cell->path = bench_path_taken(r, lib);
 }
 
-/* What every rank has sampled. */
+/* Gathers the samples of all ranks. */
 static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 {
 	size_t way_bytes = (size_t)r->o->rounds * sizeof(double) * BENCH_MAX_LIBS;
@@ -458,7 +450,7 @@ static int samples_gather(struct bench_rank *r, enum bench_sample kind)
 
 	if (!gathered)
 		return bench_rank_check(r, "host memory", -ENOMEM);
-	/* One way at a time fits a slot; what comes back lies way by way and is put in rank order. */
+	/* One way at a time: a rank's contribution must fit a slot. */
 	for (int way = 0; !err && way < BENCH_NWAYS; way++) {
 		err = bench_allgather(r, bench_sample_at(r, kind, way, 0), way_bytes, gathered);
 		for (int rank = 0; !err && rank < nranks; rank++)
@@ -524,8 +516,8 @@ static int tasks_run(struct bench_rank *r)
 				t.bytes = t.count * size *
 				    bench_coll_blocks(o->coll, o->coll->send_many || o->coll->recv_many, nranks);
 				/*
-				 * Nothing: too small for 16 bytes a rank, where nccl-tests has a line of nothing. The
-				 * same again: two sizes below that of an element.
+				 * Skips sizes below 16 bytes a rank, where nccl-tests prints a line of size 0, and
+				 * repeated sizes (both smaller than one element).
 				 */
 				if (t.count && t.bytes != last)
 					err = task_run(r, &t);
@@ -565,7 +557,10 @@ static void rank_main(struct bench_rank *r)
 			counters_print(r);
 		r->status = bench_report_finish(r->report);
 	}
-	/* Rank 0's verdict is everybody's; and nobody destroys a communicator that others still use. */
+	/*
+	 * All ranks return rank 0's status. The exchange also keeps a rank from destroying a communicator that others
+	 * still use.
+	 */
 	int statuses[BENCH_MAX_RANKS];
 
 	if (!err)
@@ -584,7 +579,7 @@ static void defaults_fill(struct bench_opts *o, const char *kind)
 	bool sim = !strcmp(kind, "sim");
 
 	o->warmup = o->warmup < 0 ? (sim ? 1 : 5) : o->warmup;
-	/* Calls alone are short, and far fewer than a device's queue holds. */
+	/* The host's part of a call is short, and 50 calls fit in a device's queue. */
 	o->iters = o->iters >= 0 ? o->iters : o->host ? 50 : sim ? 2 : o->gemm ? 100 : 20;
 	o->rounds = o->rounds < 0 ? (sim ? 3 : 20) : o->rounds;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The collectives: a row says what each side has, and what is where follows from that. */
+/* The collectives: a row has the sides of one; offsets and sources of blocks follow from it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ CONFIGURED(AlltoAll, a->send, a->recv, a->count, a->dtype)
 CONFIGURED(Gather, a->send, a->recv, a->count, a->dtype, a->root)
 CONFIGURED(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
 
-/* A ring: to the next rank, from the one before. */
+/* A ring: sends to the next rank, receives from the previous one. */
 static ncclResult_t ring_call(const struct bench_nccl *nccl, const struct bench_args *a)
 {
 	ncclResult_t result = nccl->GroupStart(), end;
@@ -56,7 +56,7 @@ uint64_t bench_coll_weight(int from, int to, int nranks)
 	return (uint64_t)((to - from + nranks) % nranks) + 1;
 }
 
-/* As programs make an all-to-all whose splits differ: a group of messages. */
+/* An all-to-all with uneven splits, as programs make it: a group of messages. */
 static ncclResult_t uneven_call(const struct bench_nccl *nccl, const struct bench_args *a)
 {
 	ncclResult_t result = nccl->GroupStart(), end;
@@ -138,7 +138,7 @@ double bench_coll_bus_factor(const struct bench_coll *c, int nranks)
 {
 	double n = nranks;
 
-	if (c->uneven) /* all but the one part that stays */
+	if (c->uneven) /* without a rank's block for itself */
 		n = (double)bench_coll_blocks(c, true, nranks);
 	if (c->send_many || c->recv_many)
 		return (n - 1) / n;

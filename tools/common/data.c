@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inputs and the check of results. An input element is one of 1024 values, picked by a hash of seed, rank and index, so
- * that every rank can compute every other rank's input, and the reference needs no conversion of the inputs. The
- * reference is accumulated in long double, or modulo 2^64 for integers.
+ * Inputs and the check of results. An input element is one of 1024 values, chosen by a hash of seed, rank and index:
+ * every rank can compute every other rank's input, and the reference needs no conversion of the inputs. The reference
+ * is accumulated in long double, or modulo 2^64 for integers.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ struct bench_data {
 	enum shunt_redop redop;
 	int nranks;
 	uint64_t seed;
-	bool exact; /* the result is one value; else within the tolerance of a sum in any order */
+	bool exact; /* the result has one correct value; else it is within the tolerance of a sum in any order */
 	uint64_t bits[PALETTE];
 	double real[PALETTE]; /* the same values; floats only */
 	float *decode;        /* value of every bit pattern, types of 8 and 16 bits */
@@ -71,7 +71,7 @@ static double small_decode(const struct dtype *t, unsigned bits)
 	return sign * ldexp((1u << t->mbits) | mant, (int)exp - bias - t->mbits);
 }
 
-/* Bits of a finite value that is not too large for the type, to nearest even. */
+/* Bits of a finite value in the type's range, rounded to nearest even. */
 static unsigned small_encode(const struct dtype *t, double v)
 {
 	int bias = (1 << (t->ebits - 1)) - 1, exp;
@@ -88,7 +88,7 @@ static unsigned small_encode(const struct dtype *t, double v)
 	mant = nearbyint(ldexp(v, t->mbits - exp));
 	if (mant < 1u << t->mbits)
 		return sign | (unsigned)mant; /* subnormal */
-	/* A mantissa that was rounded up to the next power of two carries into the exponent by itself. */
+	/* A mantissa that is rounded up to the next power of two carries into the exponent. */
 	return sign | (((unsigned)(exp + bias) << t->mbits) + (unsigned)mant - (1u << t->mbits));
 }
 
@@ -138,11 +138,14 @@ static double random_uniform(uint64_t h)
 	return ldexp((double)(h >> 11), -53);
 }
 
-/* Integers: all bits random, because sums and products wrap alike everywhere; averages must not overflow on the way. */
+/*
+ * Integers: all bits random, because sums and products wrap in the same way everywhere. An average must not overflow on
+ * the way.
+ */
 static void palette_integers(struct bench_data *d)
 {
 	unsigned width = d->type->bytes * 8;
-	unsigned room = 127 / (unsigned)d->nranks; /* of the narrowest type */
+	unsigned room = 127 / (unsigned)d->nranks; /* for the narrowest type */
 
 	for (int i = 0; i < PALETTE; i++) {
 		uint64_t h = hash_mix(d->seed ^ hash_mix((uint64_t)i + 1));
@@ -156,7 +159,7 @@ static void palette_integers(struct bench_data *d)
 	}
 }
 
-/* What a rank's input is multiplied by under SHUNT_PREMUL: a power of two, so that no float is rounded. */
+/* A rank's factor under SHUNT_PREMUL: a power of two, so that no float is rounded. */
 static unsigned premul_factor(const struct bench_data *d, int rank)
 {
 	return d->redop == SHUNT_PREMUL ? 1 + (unsigned)rank % 2 : 1;
@@ -186,7 +189,7 @@ static void palette_exact(struct bench_data *d)
 	for (int i = 0; i < PALETTE; i++) {
 		uint64_t h = hash_mix(d->seed ^ hash_mix((uint64_t)i + 1));
 
-		if (d->redop == SHUNT_PROD) /* powers of two; few enough of them that nothing overflows */
+		if (d->redop == SHUNT_PROD) /* powers of two; few of them, so that nothing overflows */
 			d->real[i] = (h & 1 ? -1 : 1) * (d->nranks > 8 ? 1 : ldexp(1, (int)(h >> 8 & 3) % 3 - 1));
 		else
 			d->real[i] = (double)((int64_t)((h >> 1) % (2 * (uint64_t)room + 1)) - (int64_t)room);
@@ -203,7 +206,7 @@ static void palette_reals(struct bench_data *d)
 		double v = d->redop == SHUNT_PROD ? sign * (0.75 + 0.5 * random_uniform(h)) : sign * random_uniform(h);
 
 		d->bits[i] = encode(d->type, v);
-		/* What the library will see is the rounded value. */
+		/* The library reads the rounded value. */
 		d->real[i] = decode(d, &d->bits[i]);
 	}
 }
@@ -258,7 +261,7 @@ void bench_data_input(const struct bench_data *d, int rank, size_t first, size_t
 {
 	size_t bytes = d->type->bytes;
 
-	/* Little endian: the low bytes of a value come first. */
+	/* Little-endian: a value's low bytes are first. */
 	for (size_t i = 0; i < count; i++)
 		memcpy((char *)out + i * bytes, &d->bits[pick(d, rank, first + i)], bytes);
 }
@@ -301,7 +304,7 @@ static uint64_t reference_integer(const struct bench_data *d, size_t index)
 	return acc;
 }
 
-/* The result and how far from it a correct library may be, whatever order it reduces in and wherever it rounds. */
+/* The result, and the largest error of a correct library, for any order of the reduction and any place of rounding. */
 static long double reference_real(const struct bench_data *d, size_t index, long double *tolerance_p)
 {
 	long double acc = d->real[pick(d, 0, index)] * premul_factor(d, 0), size = fabsl(acc);
@@ -333,10 +336,7 @@ static long double reference_real(const struct bench_data *d, size_t index, long
 	if (d->exact) {
 		*tolerance_p = 0;
 	} else {
-		/*
-		 * n - 1 additions, a division or a multiplication before or after, and the last rounding: half a unit
-		 * each, doubled.
-		 */
+		/* n - 1 additions, a division or a multiplication, and the last rounding: half a unit each, doubled. */
 		long double tiny = ldexpl(1, 2 - (1 << (t->ebits - 1)) - t->mbits);
 
 		*tolerance_p = (d->nranks + 2) * (ldexpl(size, -t->mbits) + tiny);
@@ -396,7 +396,7 @@ size_t bench_data_check(
 		long double tolerance, want = reference_real(d, first + i, &tolerance);
 		double got = decode(d, (const char *)result + i * d->type->bytes);
 
-		/* Written so that a NaN is wrong. */
+		/* A NaN fails this comparison. */
 		if (fabsl(got - want) <= tolerance)
 			continue;
 		if (!wrong++ && text) {

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "tools/common/tool.h"
 
-/* A file of its own beside path, with the permissions that path has or would get. 0 or -errno. */
+/* Creates a temporary file in path's directory, with the permissions that path has or would get. 0 or -errno. */
 static int tmp_open(struct tool_file *f, const char *path, const struct stat *st)
 {
 	mode_t mask = umask(077);
@@ -31,7 +31,7 @@ static int tmp_open(struct tool_file *f, const char *path, const struct stat *st
 }
 
 /*
- * Opens what is to be written: the file beside path that takes its place, or path itself where that is no file. 0 or
+ * Opens the file to write: a temporary one that will replace path, or path itself if it is not a regular file. 0 or
  * -errno.
  */
 static int file_open(struct tool_file *f, const char *path)
@@ -63,7 +63,7 @@ int tool_file_begin(struct tool_file *f, const char *path)
 
 int tool_file_end(struct tool_file *f, int err)
 {
-	/* A write that failed is the last thing that has set errno. */
+	/* errno is that of the failed write: no other call has set it since. */
 	int failed = !ferror(f->out) ? 0 : errno ? -errno : -EIO;
 	int closed = fclose(f->out) ? -errno : failed;
 
@@ -81,7 +81,7 @@ int tool_file_json(const char *path, const struct json_t *root, size_t flags)
 
 	if (err)
 		return err;
-	/* What cannot be written, the end finds as well. */
+	/* A failed write is reported at the end of the file. */
 	if (json_dumpf(root, f.out, flags) && !ferror(f.out)) {
 		tool_error("out of memory");
 		err = -ENOMEM;
@@ -95,7 +95,7 @@ int tool_file_try(const char *path)
 	struct stat st;
 	int err;
 
-	/* Opening a pipe would wait for its reader, and closing it end that. */
+	/* Opening a pipe would wait for its reader, and closing it would end the reader. */
 	if (!stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
 		return write_error(path, access(path, W_OK) ? -errno : 0);
 	err = file_open(&f, path);

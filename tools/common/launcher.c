@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which launcher, if any, started this process as one rank of many. */
+/* Finds the launcher, if any, that started this process as one rank of many. */
 #include <errno.h>
 #include <netdb.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include "tools/bench/bench.h"
 
-/* Ordered: torchrun's variables are set by people too, and win. */
+/* In order of precedence: people set torchrun's variables by hand, too, and these win. */
 static const struct launcher {
 	const char *name, *rank, *size, *local_rank, *job;
 } launchers[] = {
@@ -32,8 +32,8 @@ static int launcher_number(const struct launcher *from, const char *name, unsign
 }
 
 /*
- * Where rank 0 says its address when there is no MASTER_ADDR: the same name on all ranks of this run, and no other
- * run's.
+ * The file with rank 0's address when there is no MASTER_ADDR: the same name on all ranks of this run, another one for
+ * every other run.
  */
 static void rendezvous_file_name(const struct launcher *from, const struct bench_opts *o, char file[PATH_MAX])
 {
@@ -46,16 +46,16 @@ static void rendezvous_file_name(const struct launcher *from, const struct bench
 			safe[n] = job[n] == '/' ? '_' : job[n];
 		safe[n] = 0;
 	} else if (o->rendezvous) {
-		strcpy(safe, "run"); /* a directory for this run alone */
+		strcpy(safe, "run"); /* the directory is for this run only */
 	} else {
-		/* The ranks of one host have one parent. */
+		/* All ranks of one host have the same parent. */
 		snprintf(safe, sizeof(safe), "p%ld", (long)getppid());
 	}
 	snprintf(file, PATH_MAX, "%s/shunt-bench-%ld-%s%s%s", o->rendezvous ? o->rendezvous : "/tmp", (long)geteuid(),
 	    safe, step ? "." : "", step ? step : "");
 }
 
-/* What is no host now will be none later: said here, before all ranks but one wait for it. */
+/* An unknown host stays unknown: fails now, before all other ranks wait for it. */
 static int host_check(const char *host)
 {
 	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
@@ -81,7 +81,7 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 	if (!from)
 		return 0;
 	err = launcher_number(from, from->size, 1, 1u << 30, &l->nranks);
-	/* A shell inside an allocation has the variables of one task; that is no launch. */
+	/* A shell in an allocation has the variables of one task, and was not launched as a rank. */
 	if (!err && l->nranks == 1) {
 		l->nranks = 0;
 		return 0;
@@ -110,7 +110,7 @@ int bench_launch_detect(const struct bench_opts *o, struct bench_launch *l)
 		return 0;
 	}
 	err = launcher_number(from, "MASTER_PORT", 1, 65534, &value);
-	/* The port itself belongs to the launcher's own store. */
+	/* MASTER_PORT itself belongs to the launcher's store. */
 	l->port = (unsigned)value + 1;
 	snprintf(l->host, sizeof(l->host), "%s", addr);
 	return err ? err : host_check(addr);

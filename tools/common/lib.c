@@ -23,7 +23,7 @@ static bool is_file(const char *path)
 
 int tool_lib_path(char path[PATH_MAX])
 {
-	/* Relative to the directory of this executable: the build tree first, then the installed places. */
+	/* Relative to this executable's directory: the build tree first, then the installed places. */
 	static const char *const places[] = { "../src/libshunt.so", "../src/shim/libshunt.so",
 		(TOOL_LIBDIR_FROM_BINDIR "/libshunt.so"), "../lib/libshunt.so", "../lib64/libshunt.so" };
 	const char *given = getenv("SHUNT_LIB");
@@ -55,7 +55,7 @@ int tool_lib_path(char path[PATH_MAX])
 
 int tool_links_dir(const char *lib_path, char dir[PATH_MAX])
 {
-	/* Relative to the library's directory: installed, then build tree. */
+	/* Relative to the library's directory: installed, then the build tree. */
 	static const char *const places[] = { "shunt", "lib/shunt", "links" };
 	char copy[PATH_MAX];
 

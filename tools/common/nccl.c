@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One library that speaks NCCL's ABI, opened beside others. */
+/* One of several libraries with NCCL's ABI in one process. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,14 +24,14 @@ void bench_spec_split(const char *spec, char name[PATH_MAX], bool *registered_p)
 	snprintf(name, PATH_MAX, "%.*s", (int)(*registered_p ? len - end : len), spec);
 }
 
-/* Where "nccl" is: the library that Shunt itself would use. */
+/* Path of "nccl": the library that Shunt itself would use. */
 static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 {
 	__typeof__(ncclGetVersion) *get_version = (__typeof__(ncclGetVersion) *)dlsym(lib->handle, "ncclGetVersion");
 	const char *found;
 	int version;
 
-	/* Shunt looks for it at the first call. */
+	/* Shunt looks for NCCL at the first call. */
 	if (get_version)
 		get_version(&version);
 	found = lib->real_nccl_path();
@@ -45,7 +45,7 @@ static int real_nccl_path(const struct tool_lib *lib, char path[PATH_MAX])
 	return 0;
 }
 
-/* A copy of a library, which the loader takes for another one, with a state of its own. */
+/* Opens a copy of a library. The loader takes it for another library, with a state of its own. */
 static void *lib_copy_open(const char *path)
 {
 	int from = open(path, O_RDONLY | O_CLOEXEC), to = memfd_create("libshunt-forwarded.so", MFD_CLOEXEC);
@@ -63,14 +63,14 @@ static void *lib_copy_open(const char *path)
 out:
 	if (from >= 0)
 		close(from);
-	if (to >= 0 && !handle) /* else the name must not come to mean another file */
+	if (to >= 0 && !handle) /* else keep it: a later file must not get this name */
 		close(to);
 	return handle;
 }
 
 /*
- * Shunt as it is when every call is the real NCCL's. One for all threads; its configuration is read here, and the
- * variable taken back.
+ * Shunt with every call forwarded to the real NCCL. One instance for all threads. It reads its configuration in this
+ * function; then the variable gets its old value back.
  */
 static void *forwarding_lib_open(const struct tool_lib *lib)
 {

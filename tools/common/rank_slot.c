@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker's ranks: the one that its process is, or with --threads all of them. */
+/* The ranks of a worker: the process's one, or with --threads all. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -54,7 +54,7 @@ int bench_rank_slots_run(
 			    .device = (l->external ? l->local_rank : rank) % l->ndevices,
 			    .progress = &shared->progress[l->external ? 0 : rank] } };
 	}
-	/* The first rank stays on the main thread, so that one rank needs no other. */
+	/* The first rank stays on the main thread: a single rank needs no other thread. */
 	for (; started < n; started++) {
 		if (pthread_create(&rank_threads[started].thread, NULL, rank_thread_main, &rank_threads[started])) {
 			tool_error("cannot start a thread for rank %d", started);

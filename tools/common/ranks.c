@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How the ranks of a benchmark meet. Ranks of one host use a shm in shared memory: the parent's memfd if one parent
- * started them all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is
- * not shared, a star of TCP connections around rank 0 (the socks) does the same, slower. The socks of external ranks
- * stays connected in any case: it tells when a rank has died.
+ * Rendezvous of a benchmark's ranks. Ranks of one host use shared memory: the parent's memfd if one parent started them
+ * all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is not shared, TCP
+ * connections from all ranks to rank 0 do the same, slower. External ranks keep these connections in any case: a closed
+ * one shows that a rank died.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,9 +23,9 @@
 
 struct bench_ranks {
 	int rank, nranks;
-	struct bench_shm *shm;       /* NULL: over the socks */
-	struct bench_shared *mapped; /* external rank 0's memory, ours to unmap */
-	int *socks;                  /* rank 0: descriptors by rank; others: [0] is the one to rank 0; NULL: no socks */
+	struct bench_shm *shm;       /* NULL: over TCP */
+	struct bench_shared *mapped; /* mapping of external rank 0's memory */
+	int *socks; /* rank 0: descriptors by rank; others: [0] is the connection to rank 0; NULL: no TCP */
 	struct bench_shared *own;
 	long long timeout_ns;
 };
@@ -53,7 +53,7 @@ static void sleep_us(long us)
 
 /* ---- TCP ---- */
 
-/* 0, -ECANCELED: the other side has gone, -ETIMEDOUT. */
+/* 0; -ECANCELED: the peer closed the connection; -ETIMEDOUT. */
 static int io_full(int fd, void *buf, size_t bytes, bool write_it, long long deadline)
 {
 	char *p = buf;
@@ -134,7 +134,7 @@ static int connect_to(const char *host, unsigned port, int *fd_p)
 	return 0;
 }
 
-/* Rank 0 tells in a file where it listens; the rename makes it appear whole. */
+/* Rank 0 writes its address to a file. The rename makes the whole file appear at once. */
 static int rendezvous_file_write(const char *file, unsigned port, uint64_t nonce)
 {
 	char tmp[PATH_MAX + 32], host[256];
@@ -174,7 +174,7 @@ static int rendezvous_file_read(const char *file, char host[256], unsigned *port
 
 	if (fd < 0)
 		return -errno;
-	/* The default place is a directory that everybody may write to. */
+	/* Everybody may write to the default directory: only our own file counts. */
 	if (fstat(fd, &st) || st.st_uid != geteuid()) {
 		close(fd);
 		return -EPERM;
@@ -189,7 +189,7 @@ static int rendezvous_file_read(const char *file, char host[256], unsigned *port
 	if (n != 3)
 		return -EPROTO;
 	*nonce_p = nonce;
-	/* A host's own name need not resolve. */
+	/* A host's own name may not resolve. */
 	if (!gethostname(self, sizeof(self) - 1) && !strcmp(self, host))
 		strcpy(host, "localhost");
 	return 0;
@@ -213,7 +213,7 @@ static int tcp_accept(struct bench_ranks *t, int listener, uint64_t nonce, long 
 		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
-		/* Whoever is not one of us is dropped and does not disturb the others for long. */
+		/* A peer that is not a rank of this run is dropped soon, so that it does not delay the ranks. */
 		if (io_full(fd, &handshake, sizeof(handshake), false, monotonic_ns() + 2000000000ll) ||
 		    memcmp(handshake.magic, handshake_magic, sizeof(handshake_magic)) || handshake.nonce != nonce ||
 		    handshake.nranks != (uint32_t)t->nranks || !handshake.rank ||
@@ -270,7 +270,7 @@ static int tcp_connect(struct bench_ranks *t, const struct bench_launch *l, long
 
 	memcpy(handshake.magic, handshake_magic, sizeof(handshake_magic));
 	snprintf(host, sizeof(host), "%s", l->host);
-	/* Rank 0 may not listen yet, and a file may be left from an earlier run: try until it is the right one. */
+	/* Rank 0 may not listen yet, and the file may be of an earlier run: retry until the handshake succeeds. */
 	for (; monotonic_ns() < deadline; sleep_us(20000)) {
 		int fd;
 
@@ -278,7 +278,7 @@ static int tcp_connect(struct bench_ranks *t, const struct bench_launch *l, long
 			continue;
 		if (connect_to(host, port, &fd))
 			continue;
-		/* Rank 0 answers at once; a stranger at this address may not. */
+		/* Rank 0 answers at once. Another process at this address may never answer. */
 		long long reply_deadline = monotonic_ns() + 10000000000ll;
 
 		if (!io_full(fd, &handshake, sizeof(handshake), true, reply_deadline) &&
@@ -300,7 +300,7 @@ static int tcp_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 	char one = 0, *buf = all;
 	int err = 0;
 
-	/* An empty contribution is a barrier: one byte each way. */
+	/* An empty contribution is a barrier: one byte in each direction. */
 	if (!bytes) {
 		if (t->rank) {
 			err = io_full(t->socks[0], &one, 1, true, deadline);
@@ -324,7 +324,7 @@ static int tcp_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 	return err;
 }
 
-/* Has a connection of the socks been closed by the other side? */
+/* True: a peer closed its TCP connection. */
 static bool tcp_is_broken(struct bench_ranks *t)
 {
 	if (!t->socks)
@@ -351,8 +351,8 @@ static int shm_barrier(struct bench_ranks *t)
 		atomic_store(&h->generation, generation + 1);
 	}
 	/*
-	 * Spin, then yield, then sleep: those who come close together leave close together, and a long wait takes no
-	 * CPU time from those who are awaited.
+	 * Spin, then yield, then sleep: ranks that arrive close together leave close together, and a long wait takes no
+	 * CPU time from the ranks that are still working.
 	 */
 	while (atomic_load(&h->generation) == generation) {
 		if (atomic_load(&h->failed))
@@ -372,7 +372,7 @@ static int shm_barrier(struct bench_ranks *t)
 		sleep_us(200);
 		if (monotonic_ns() - start > t->timeout_ns)
 			return -ETIMEDOUT;
-		/* Those who have left passed this barrier: look again. */
+		/* A rank that left has passed this barrier: check the generation again. */
 		if (tcp_is_broken(t) && atomic_load(&h->generation) == generation) {
 			atomic_store(&h->failed, 1);
 			return -ECANCELED;
@@ -394,7 +394,7 @@ static int shm_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 	return shm_barrier(t);
 }
 
-/* External ranks that all see rank 0's memory through /proc take its shm; the answer is the same on all. */
+/* External ranks use rank 0's shared memory if all of them can open it through /proc. All ranks get the same answer. */
 static int shm_find(struct bench_ranks *t, int fd)
 {
 	struct {
@@ -421,7 +421,7 @@ static int shm_find(struct bench_ranks *t, int fd)
 			struct stat st;
 			void *p = MAP_FAILED;
 
-			/* In another pid namespace the number means another process. */
+			/* In another pid namespace the number belongs to another process. */
 			if (!fstat(root_fd, &st) && st.st_size == (off_t)sizeof(struct bench_shared))
 				p = mmap(
 				    NULL, sizeof(struct bench_shared), PROT_READ | PROT_WRITE, MAP_SHARED, root_fd, 0);
@@ -443,7 +443,7 @@ static int shm_find(struct bench_ranks *t, int fd)
 	return 0;
 }
 
-/* ---- both ---- */
+/* ---- both transports ---- */
 
 int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeout_s, struct bench_ranks **ranks_p)
 {

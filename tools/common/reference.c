@@ -59,7 +59,7 @@ static uint32_t small_from_double(double v, enum shunt_dtype t)
 	if (exp < 1 - formats[t].bias)
 		exp = 1 - formats[t].bias;
 	double scaled =
-	    nearbyint(ldexp(v, m - exp)); /* of the mantissa with its leading one; may carry, which is right */
+	    nearbyint(ldexp(v, m - exp)); /* the mantissa with its leading one; a carry into the exponent is correct */
 	uint64_t r = (uint64_t)scaled;
 	if (r >= 1u << m)
 		r += (uint64_t)(exp + formats[t].bias - 1) << m;
@@ -193,8 +193,8 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 }
 
 /*
- * In double, rounded to float after each step where the accumulator is fp32: sums and products of two floats round the
- * same.
+ * In double, with a rounding to float after each step where the accumulator is fp32: for sums and products of two
+ * floats the result is that of fp32.
  */
 static double reduce_float(const double *x, int n, enum shunt_dtype t, enum shunt_redop op)
 {

@@ -2,8 +2,9 @@
 #ifndef TESTS_LIB_REFERENCE_H
 #define TESTS_LIB_REFERENCE_H
 /*
- * What collectives should give, in plain C and by other means than the kernels: number formats through double, one loop
- * per element. Sums run in rank order 0 ... n-1, in fp32 for 8- and 16-bit floats, so the result is exact to the bit.
+ * Reference results of collectives in plain C, computed by other means than the kernels': number formats through
+ * double, one loop per element. Sums run in rank order 0 ... n-1, in fp32 for 8- and 16-bit floats, so the result is
+ * exact to the bit.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,9 +14,9 @@
 /* in[r]: rank r's input; scalars[r]: rank r's factor in dtype (PREMUL only). */
 void ref_allreduce(void *out, const void *const *in, int nranks, size_t count, enum shunt_dtype dtype,
     enum shunt_redop op, const void *const *scalars);
-/* Random elements: any bits for integers; moderate numbers of both signs for floats. */
+/* Random elements: any bits for integers, moderate numbers of both signs for floats. */
 void ref_fill(void *buf, size_t count, enum shunt_dtype dtype, uint64_t *seed);
-/* Bitwise, but a NaN equals every NaN. Returns the number of elements that differ; *first_p the first of them. */
+/* Bitwise, but any NaN equals any other. Returns the number of different elements; *first_p: the first of them. */
 size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype dtype, size_t *first_p);
 double ref_to_double(const void *element, enum shunt_dtype dtype);
 void ref_from_double(void *element, enum shunt_dtype dtype, double v);

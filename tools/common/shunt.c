@@ -20,7 +20,7 @@ static void error_print(const char *fmt, va_list args)
 	char text[1024];
 
 	vsnprintf(text, sizeof(text), fmt, args);
-	/* One write, so that lines of several ranks do not mix. */
+	/* One write: lines of several ranks do not mix. */
 	fprintf(stderr, "shunt%s%s%s%s: %s\n", current ? " " : "", current ? current->name : "", action ? " " : "",
 	    action ? action : "", text);
 }
@@ -108,7 +108,7 @@ static bool is_help(const char *arg)
 	return !strcmp(arg, "--help") || !strcmp(arg, "-h");
 }
 
-/* The subcommand, or what is said of all of them. */
+/* Runs the subcommand, or an option of the command itself. */
 static int command_run(int argc, char **argv)
 {
 	const char *name = argc > 1 ? argv[1] : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_COMMON_TOOL_H
 #define SHUNT_TOOLS_COMMON_TOOL_H
-/* What the subcommands of `shunt` share. A subcommand is one file and one row of the table in shunt.c. */
+/* Shared by the subcommands of `shunt`. A subcommand has a row in the table in shunt.c. */
 #include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,8 +14,8 @@ enum { TOOL_OK = 0, TOOL_FAIL = 1, TOOL_USAGE = 2 };
 
 struct tool_cmd {
 	const char *name;
-	const char *summary;               /* one line, for the list */
-	const char *help;                  /* whole text of --help */
+	const char *summary;               /* one line, for the list of subcommands */
+	const char *help;                  /* the whole text of --help */
 	int (*run)(int argc, char **argv); /* argv[0] is the subcommand; returns the exit status */
 };
 
@@ -24,23 +24,24 @@ extern const struct tool_cmd tool_cmd_run, tool_cmd_info, tool_cmd_doctor, tool_
 
 /* "shunt <cmd> <action>: text" on stderr. */
 void tool_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
-/* The same and a hint at --help; returns TOOL_USAGE. */
+/* The same with a hint at --help; returns TOOL_USAGE. */
 int tool_usage_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /*
- * From here on messages and hints name this action of the subcommand, too: "new" of `shunt plan new`. Static storage.
+ * From now on messages and hints also name this action of the subcommand: "new" of `shunt plan new`. name: static
+ * storage.
  */
 void tool_action_set(const char *name);
 
 /*
- * getopt's ':' (text lacks its value) or '?' (there is no option text), with opterr = 0 and a leading ':'; returns
+ * Message for getopt's ':' (text lacks its value) or '?' (no such option), with opterr = 0 and a leading ':'. Returns
  * TOOL_USAGE.
  */
 int tool_option_error(int opt, const char *text);
 struct option;
 /*
- * text is not a value of the option that getopt_long returned as opt: says why, if that is known (tool_refused).
- * err: -ERANGE or another one. Returns TOOL_USAGE.
+ * Message: text is not a value of the option that getopt_long returned as opt, with the reason if one is known
+ * (tool_refused). err: -ERANGE or another. Returns TOOL_USAGE.
  */
 int tool_value_error(const struct option *options, int opt, const char *text, int err);
 
@@ -52,36 +53,36 @@ struct tool_options {
 	const char *help;                                    /* for 'h' */
 	bool (*apply)(void *opts, int opt, const char *arg); /* false: arg is not a value of this option */
 };
-/* Applies those that there are; the rest begins at optind. -1: go on; else the exit status. */
+/* Applies the given options; other arguments begin at optind. -1: continue; else the exit status. */
 int tool_options_apply(const struct tool_options *options, void *opts, int argc, char **argv);
 
 /*
- * "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted) of at least lo and at most hi. 0 or
- * -EINVAL, -ERANGE.
+ * "8", "64k", "1M", "2G" (binary multiples; a trailing B or iB is accepted), at least lo and at most hi. 0 or -EINVAL,
+ * -ERANGE.
  */
 int tool_parse_size(const char *text, uint64_t lo, uint64_t hi, uint64_t *bytes_p);
-/* A whole decimal number of at least lo and at most hi. 0 or -EINVAL, -ERANGE. */
+/* A decimal integer, at least lo and at most hi. 0 or -EINVAL, -ERANGE. */
 int tool_parse_uint(const char *text, unsigned lo, unsigned hi, unsigned *value_p);
-/* Minutes, with a fraction or without, above 0. 0 or -EINVAL. */
+/* Minutes, also with a fraction, above 0. 0 or -EINVAL. */
 int tool_parse_minutes(const char *text, double *minutes_p);
-/* Index of a data type, by NCCL's name or nccl-tests'; -1. */
+/* Index of a data type, by NCCL's name or nccl-tests'; -1: none. */
 int tool_dtype_find(const char *name);
-/* Remembers what there is to say of a value that is refused; returns err. */
+/* Stores the reason why a value is refused; returns err. */
 int tool_refuse(int err, const char *text, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /*
- * What was to be said of a value, or of a word in it, if it was the last that was refused (by the functions here, too);
- * else NULL.
+ * The reason for the value that was refused last (also by the functions above), if it is text or a word in it; else
+ * NULL.
  */
 const char *tool_refused(const char *text);
-/* What SHUNT_NCCL_LIB says, or the variable that means the same; NULL if both are unset or empty. */
+/* The value of SHUNT_NCCL_LIB or of the variable with the same meaning; NULL if both are unset or empty. */
 const char *tool_nccl_lib(void);
-/* "64K" where that is exact, else the plain number. buf needs 24 bytes. */
+/* "64K" if that is exact, else the plain number. buf: 24 bytes. */
 const char *tool_format_size(uint64_t bytes, char *buf);
 
 /*
- * A file that no reader sees half of: what is written to out goes to a file beside it first, which then takes its name.
- * What is no file, such as /dev/null or a pipe, is written in place. All of these return 0, or -errno after an error
- * message.
+ * A file that appears at once as a whole: `out` is a temporary file in the same directory, which then gets the name. A
+ * path that is not a regular file, such as /dev/null or a pipe, is written in place. All functions return 0, or -errno
+ * after an error message.
  */
 struct tool_file {
 	FILE *out;
@@ -90,26 +91,26 @@ struct tool_file {
 	bool in_place;
 };
 int tool_file_begin(struct tool_file *f, const char *path);
-/* Closes and renames it; with err, which is then returned without a message, removes what was written. */
+/* Closes and renames the file. With err: removes it instead, and returns err without a message. */
 int tool_file_end(struct tool_file *f, int err);
-/* The whole of such a file. flags are jansson's. */
+/* Writes a whole JSON file in this way. flags are jansson's. */
 struct json_t;
 int tool_file_json(const char *path, const struct json_t *root, size_t flags);
-/* Can it be written? Leaves nothing there. Asked before work whose result it takes. */
+/* Checks that the file can be written, before the work for it begins. Leaves no file. */
 int tool_file_try(const char *path);
 
 /* Index of name in names (n entries, NULL ones skipped), or -1. Case and underscores do not count. */
 int tool_lookup(const char *name, const char *const *names, int n);
 
 /*
- * libshunt.so as the tools find it: SHUNT_LIB, else the build tree that this executable lies in, else the directory it
- * was installed to. An absolute path without symbolic links in path. 0, or -ENOENT after an error message.
+ * The tools' libshunt.so: SHUNT_LIB, else that of the build tree of this executable, else the installed one. path:
+ * absolute, without symbolic links. 0, or -ENOENT after an error message.
  */
 int tool_lib_path(char path[PATH_MAX]);
-/* The directory with the links libnccl.so.2 and libnccl.so that belongs to a library. 0 or -ENOENT (silently). */
+/* The directory with the links libnccl.so.2 and libnccl.so to a library. 0 or -ENOENT (silent). */
 int tool_links_dir(const char *lib_path, char dir[PATH_MAX]);
 
-/* Functions that the tools call in libshunt.so; the tools do not link it, because its SONAME is NCCL's. */
+/* Functions of libshunt.so for the tools, which do not link it because its SONAME is NCCL's. */
 /* clang-format off */
 #define TOOL_LIB_FUNCS(X) \
 	X(version) X(real_nccl_path) X(counters) X(path_of) X(device_kind) X(device_name) X(device_count) \
@@ -125,10 +126,11 @@ struct tool_lib {
 #undef X
 };
 /*
- * Opens libshunt.so and looks every function up. 0 or -errno after an error message. Stays open until the process ends.
+ * Opens libshunt.so and looks up every function. 0 or -errno after an error message. The library stays open until the
+ * process ends.
  */
 int tool_lib_open(struct tool_lib *lib);
 
-/* dlopen with what every NCCL-like library is opened with: now, local, and bound to itself first. */
+/* dlopen for libraries with NCCL's ABI: binds now, locally, and to its own symbols first. */
 void *tool_dlopen(const char *path);
 #endif

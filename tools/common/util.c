@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Parsing and printing of what the subcommands take and show. */
+/* Parses and prints values of the subcommands. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +10,7 @@
 #include "base/coll.h"
 #include "tools/common/tool.h"
 
-/* The last value that was refused, and the line about it. */
+/* The last value that was refused, and the reason. */
 static _Thread_local struct {
 	char text[64], reason[400];
 } refused;
@@ -28,7 +28,7 @@ int tool_refuse(int err, const char *text, const char *fmt, ...)
 
 const char *tool_refused(const char *text)
 {
-	/* Of a list it was one word. */
+	/* In a list one word was refused. */
 	return *refused.reason && strstr(text, refused.text) ? refused.reason : NULL;
 }
 
@@ -97,7 +97,7 @@ int tool_parse_minutes(const char *text, double *minutes_p)
 
 int tool_dtype_find(const char *name)
 {
-	/* The names that nccl-tests uses, where they differ. */
+	/* nccl-tests' names, where they differ from NCCL's. */
 	static const char *const aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char",
 		[SHUNT_I32] = "int",
 		[SHUNT_F16] = "half",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The table of cases: sweeps over single calls; the other kinds add theirs. */
+/* The table of cases: sweeps over single calls. The other kinds add their own. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 #define CONFIGS (BIT(CONFORM_NCONFIGS) - 1 - BIT(CONFORM_CONFIG_NONE))
 
 enum roots { ROOT_LAST, ROOT_EVERY };
-enum { MIXED = -1 }; /* misalign: another one on every rank */
+enum { MIXED = -1 }; /* misalign: another value on every rank */
 
 /* Every combination of a row is a case. Lists end with ~0. */
 static const struct sweep {
@@ -62,13 +62,13 @@ static const struct sweep {
 	{ "comm_in", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I64), .redops = BIT(SHUNT_AVG), .places = BIT(CONFORM_IN),
 	    .counts = (const size_t[]){ 9000, ~0ul }, .misaligns = (const int[]){ MIXED, 100 }, .roots = ROOT_EVERY,
 	    .comms = CHILDREN },
-	{ "alone", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32) | BIT(SHUNT_BF16) | BIT(SHUNT_F8E4M3),
+	{ "self", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F32) | BIT(SHUNT_BF16) | BIT(SHUNT_F8E4M3),
 	    .redops = ALL_OPS, .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
 	    .counts = (const size_t[]){ 0, 1, 1000, ~0ul }, .comms = BIT(CONFORM_SELF) },
-	{ "alone_group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_PREMUL),
+	{ "self_group", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_PREMUL),
 	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_SELF),
 	    .group = 1 },
-	{ "alone_graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_AVG) | BIT(SHUNT_PREMUL),
+	{ "self_graph", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_AVG) | BIT(SHUNT_PREMUL),
 	    .places = BIT(CONFORM_OUT), .counts = (const size_t[]){ 1000, ~0ul }, .comms = BIT(CONFORM_SELF),
 	    .graph = true },
 	{ "scalar", .colls = REDUCING, .dtypes = ALL_TYPES, .redops = BIT(SHUNT_PREMUL),
@@ -143,7 +143,7 @@ void conform_case_add(struct conform_list *l, const struct conform_case *c)
 	l->cases[l->n++].seed = conform_hash_mix(o->base.seed ^ name_hash(c->name));
 }
 
-/* A case without its name and its root; the loops of sweep_add have made it. */
+/* Adds a single call. The loops of sweep_add() have set all fields but name and root. */
 static void single_add(struct conform_list *list, const struct sweep *s, struct conform_case c)
 {
 	const struct bench_coll *coll = &bench_colls[c.coll];
@@ -152,11 +152,11 @@ static void single_add(struct conform_list *list, const struct sweep *s, struct 
 	if ((c.place == CONFORM_IN && !coll->in_place) ||
 	    (c.place == CONFORM_NULL_UNUSED && !coll->send_root && !coll->recv_root))
 		return;
-	if (c.coll == BENCH_COLL_BCAST && c.place != CONFORM_IN && s->places != BIT(CONFORM_OUT)) /* there is but one */
+	if (c.coll == BENCH_COLL_BCAST && c.place != CONFORM_IN && s->places != BIT(CONFORM_OUT)) /* one buffer only */
 		return;
 	if (list->nranks < conform_comm_least(c.comm))
 		return;
-	/* A root that the smallest of the communicators has. */
+	/* A root that is a member of every communicator. */
 	for (int rank = 0; rank < list->nranks; rank++) {
 		int n = conform_comm_members(c.comm, rank, list->nranks, members, &me);
 
@@ -229,7 +229,7 @@ static void sweep_add(struct conform_list *list, const struct sweep *s)
 int conform_cases(const struct conform_opts *o, int nranks, struct conform_list *list)
 {
 	*list = (struct conform_list){ .o = o, .nranks = nranks };
-	/* A case that is asked for by its name need not be asked for by --full too. */
+	/* A case given by its name does not need --full. */
 	for (size_t i = 0; i < sizeof(sweeps) / sizeof(sweeps[0]); i++)
 		if (o->full || o->only || !sweeps[i].full)
 			sweep_add(list, &sweeps[i]);

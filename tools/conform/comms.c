@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The communicators that programs use beside the world: a row says who belongs together in which order, and how it is
- * made.
+ * The communicators that programs use in addition to the world. A row has their members, their order and their origin.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -10,7 +9,7 @@
 
 enum comm_origin { GIVEN, SPLIT, SHRINK, INIT_ASYNC };
 
-/* Colour and key of member i of n of the parent. */
+/* Colour and key of member i of the parent's n. */
 static int color_same(int i, int n)
 {
 	(void)i, (void)n;
@@ -51,7 +50,7 @@ static int key_reversed(int i, int n)
 	return n - i;
 }
 
-/* Pairs of equal keys: in a pair the parent's order holds. */
+/* Equal keys in pairs: within a pair the parent's order counts. */
 static int key_ties(int i, int n)
 {
 	(void)n;
@@ -74,7 +73,7 @@ static const struct row {
 	[CONFORM_TIES] = { "ties", SPLIT, CONFORM_WORLD, color_same, key_ties, "CommSplit", 1 },
 	[CONFORM_CHILD] = { "child", SPLIT, CONFORM_HALVES, color_same, key_reversed, "CommSplit", 1 },
 	[CONFORM_SHRUNK] = { "shrunk", SHRINK, CONFORM_WORLD, color_but_first, key_rank, "CommShrink", 2 },
-	[CONFORM_SELF] = { "alone", SPLIT, CONFORM_WORLD, color_self, key_rank, "CommSplit", 1 },
+	[CONFORM_SELF] = { "self", SPLIT, CONFORM_WORLD, color_self, key_rank, "CommSplit", 1 },
 	[CONFORM_ASYNC] = { "async", INIT_ASYNC, CONFORM_WORLD, color_same, key_rank, "CommInitRankConfig", 1, true },
 	[CONFORM_ASYNC_CHILD] = { "async_child", SPLIT, CONFORM_ASYNC, color_halves, key_reversed, "CommSplit", 1,
 	    true },
@@ -129,7 +128,7 @@ int conform_comm_members(enum conform_comm comm, int rank, int nranks, int membe
 
 		if (row->color(i, n) != row->color(mine, n))
 			continue;
-		/* Behind all of a smaller key, or of the same. */
+		/* Behind all members with a smaller or the same key. */
 		for (; at > 0; at--) {
 			int before = 0;
 
@@ -189,7 +188,7 @@ ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm
 	case SPLIT:
 		return nccl->CommSplit(comms[row->parent], row->color(mine, n), row->key(mine, n), &comms[comm], NULL);
 	case SHRINK:
-		if (row->color(mine, n) == NCCL_SPLIT_NOCOLOR) /* who is left out must not call */
+		if (row->color(mine, n) == NCCL_SPLIT_NOCOLOR) /* members without a colour must not call */
 			return ncclSuccess;
 		return nccl->CommShrink(comms[row->parent], (int[]){ 0 }, 1, &comms[comm], NULL, NCCL_SHRINK_DEFAULT);
 	case INIT_ASYNC:
@@ -218,7 +217,7 @@ bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, i
 	const struct row *row = &rows[comm];
 	int members[BENCH_MAX_RANKS], me = 0, n = conform_comm_members(comm, rank, nranks, members, &me),
 	                              parents[BENCH_MAX_RANKS], mine;
-	/* Of a child the parent says how far it is. */
+	/* A child's state is asked of its parent. */
 	ncclComm_t asked = row->origin == INIT_ASYNC ? comms[comm] : comms[row->parent];
 	int count = -1, user = -1, where = -1;
 

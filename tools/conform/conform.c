@@ -7,7 +7,7 @@
 
 static const char conform_help[] =
     "usage: shunt conform [options]\n\n"
-    "Runs a table of cases (single calls, groups as programs make them, sequences, wrong calls) with a library that "
+    "Runs a table of cases (single calls, groups as programs make them, sequences, invalid calls) with a library that "
     "speaks\n"
     "NCCL's ABI and compares every byte and every return code with a reference; with --vs also with another "
     "library.\n\n"
@@ -24,7 +24,7 @@ static const char conform_help[] =
     "  --list              print the names and run nothing (give -n too)\n"
     "  --seed N            of the data (1)\n"
     "  --strict            a case that is skipped because a library lacks a function has failed\n"
-    "  --timeout S         end the run when nothing moves for S seconds (60)\n"
+    "  --timeout S         end the run after S seconds without progress (60)\n"
     "  --rendezvous DIR    under mpirun or srun: a directory that all ranks see\n"
     "  --json FILE         every case with its status\n"
     "  -v, --verbose       a line for every case\n\n"
@@ -84,7 +84,7 @@ static bool option_apply(void *opts, int opt, const char *arg)
 		b->libs[b->nlibs++] = arg;
 		return true;
 	case 'n':
-		if (tool_parse_uint(arg, 1, 16, &n)) /* the reference reduces no more */
+		if (tool_parse_uint(arg, 1, 16, &n)) /* the reference reduces 16 inputs at most */
 			return false;
 		b->nranks = (int)n;
 		return true;
@@ -144,7 +144,7 @@ static int conform_main(int argc, char **argv)
 	static const struct tool_options options = { ":n:vh", long_options, conform_help, option_apply };
 	int status;
 
-	/* Thousands of cases with buffers of their own: keep the pages. */
+	/* Thousands of cases allocate buffers: keep the pages. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	mallopt(M_TRIM_THRESHOLD, 1 << 30);
 	status = tool_options_apply(&options, &o, argc, argv);

@@ -2,23 +2,29 @@
 #ifndef SHUNT_TOOLS_CONFORM_CONFORM_H
 #define SHUNT_TOOLS_CONFORM_CONFORM_H
 /*
- * shunt conform: does a library that speaks NCCL's ABI do what NCCL does?
+ * shunt conform: checks that a library with NCCL's ABI does what NCCL does.
  *
- * Most cases are programs: for each rank a list of calls, groups and delays, with every buffer at its place in two
- * arenas, one that is only read and one for results. conform_cases.c has the sweeps over single calls,
- * conform_patterns.def the patterns of many; conform_reference.c knows what every byte of the arenas should be
- * afterwards, whatever the program; conform_rank.c runs it on one rank's device, conform_run.c with a process or thread
- * for each rank, conform_single_thread.c with one thread for all. Wrong calls (conform_invalid.c), determinism
- * (conform_determinism.c) and messages over 4 GiB (conform_huge.c) are kinds of their own. A case depends on its name,
- * the seed and the number of ranks alone, so each one can be run by itself.
+ * Most cases are programs: for each rank a list of calls, groups and delays. Every region of a program lies in one of
+ * two buffers: send (read only) and recv (results).
  *
- * Launching, watching and meeting are those of shunt bench.
+ *   cases.c            sweeps over single calls
+ *   patterns.def       patterns of many calls
+ *   reference.c        the expected bytes of both buffers after any program
+ *   rank.c             runs a program on one rank's device
+ *   run.c              runs with a process or thread for each rank
+ *   single_thread.c    runs with one thread for all ranks
+ *   invalid.c          invalid calls            (not programs)
+ *   determinism.c      determinism
+ *   huge.c             messages over 4 GiB      (not programs)
+ *
+ * A case depends only on its name, the seed and the number of ranks, so each one can run by itself. Launcher, watchdog
+ * and rendezvous are those of shunt bench.
  */
 #include "tools/bench/bench.h"
 
-/* ---- communicators (conform_comms.c) ---- */
+/* ---- communicators (comms.c) ---- */
 
-/* What each is, and how it is made, says the table there. */
+/* The table in comms.c has their members and origins. */
 enum conform_comm {
 	CONFORM_WORLD,
 	CONFORM_HALVES,
@@ -33,36 +39,36 @@ enum conform_comm {
 	CONFORM_NCOMMS
 };
 const char *conform_comm_name(enum conform_comm comm);
-/* Ranks it needs at least. */
+/* Smallest number of ranks. */
 int conform_comm_least(enum conform_comm comm);
 /*
- * Members of the communicator of this kind that a world rank belongs to: world ranks in order of their rank in it.
- * Returns how many, 0 if it belongs to none; else *me_p: which one it is.
+ * Members of a rank's communicator of this kind, as world ranks in the order of their ranks in it. Returns their number
+ * (0: rank is no member); *me_p: index of rank.
  */
 int conform_comm_members(enum conform_comm comm, int rank, int nranks, int members[BENCH_MAX_RANKS], int *me_p);
 enum conform_comm conform_comm_parent(enum conform_comm comm);
-/* A function that the library lacks for it, or NULL. */
+/* A function that the communicator needs and the library lacks, or NULL. */
 const char *conform_comm_lacks(const struct bench_nccl *nccl, enum conform_comm comm);
 
 /*
- * The call that makes it on one rank, from its parent in comms; id: of a new one that is no child. Nothing to do on
- * some ranks.
+ * This rank's call that starts to create the communicator, from its parent in comms. id: for one without a parent. Does
+ * nothing on some ranks.
  */
 ncclResult_t conform_comm_start(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks,
     const ncclUniqueId *id, ncclComm_t comms[CONFORM_NCOMMS]);
 /*
- * Afterwards, with start's result or that of the group around it: waits until it can be used. False: text says what is
- * wrong with it.
+ * After conform_comm_start(), with its result or that of the group around it: waits until the communicator is usable.
+ * False: text has the error.
  */
 bool conform_comm_check(const struct bench_nccl *nccl, enum conform_comm comm, int rank, int nranks, int device,
     ncclResult_t result, const ncclComm_t comms[CONFORM_NCOMMS], char *text, size_t text_bytes);
-/* With nothing set. */
+/* A configuration without settings. */
 ncclConfig_t conform_comm_config(void);
-/* A result that may be ncclInProgress, waited for. */
+/* Waits while the result is ncclInProgress. */
 ncclResult_t conform_comm_wait(const struct bench_nccl *nccl, ncclComm_t comm, ncclResult_t result);
 bool conform_comm_is_async(enum conform_comm comm);
 
-/* ---- programs (conform_program.c) ---- */
+/* ---- programs (program.c) ---- */
 
 enum { CONFORM_POISON = 0xa5, CONFORM_GAP = 128 };
 #define CONFORM_NULL SIZE_MAX
@@ -72,12 +78,12 @@ enum conform_place {
 	CONFORM_IN,
 	CONFORM_NULL_UNUSED,
 	CONFORM_NPLACES
-}; /* nulls: out of place, NULL for what is not used */
+}; /* nulls: out of place, with NULL for an unused buffer */
 extern const char *const conform_place_names[CONFORM_NPLACES];
 
 /*
- * The configuration of a call: the plain function; or ncclXConfig with NULL, with nothing set, with limits on blocks,
- * with a tag.
+ * The configuration of a call: the plain function; or ncclXConfig with NULL, without settings, with limits on blocks,
+ * or with a tag.
  */
 enum conform_config {
 	CONFORM_CONFIG_NONE,
@@ -88,7 +94,7 @@ enum conform_config {
 	CONFORM_NCONFIGS
 };
 extern const char *const conform_config_names[CONFORM_NCONFIGS];
-/* What to pass, or NULL. */
+/* The argument of ncclXConfig, or NULL. */
 const ncclCollConfig_t *conform_config(enum conform_config config);
 
 enum conform_step_kind { CONFORM_CALL, CONFORM_GROUP_START, CONFORM_GROUP_END, CONFORM_GROUP_SIMULATE, CONFORM_DELAY };
@@ -101,28 +107,28 @@ struct conform_step {
 	enum conform_comm comm;
 	enum conform_config config;
 	bool scalar_on_device; /* PreMulSum */
-	bool simulated;        /* in a group that is not launched: nothing comes of it */
+	bool simulated;        /* in a group that is not launched: no result */
 	int stream;            /* 0 or 1 */
 	int root;              /* rank in comm, of the root or the peer */
 	size_t count;
-	bool in_place;     /* send lies in the result arena */
-	size_t send, recv; /* byte offsets in the arenas, or CONFORM_NULL */
+	bool in_place;     /* send is in the recv buffer */
+	size_t send, recv; /* byte offsets in the buffers, or CONFORM_NULL */
 	size_t common,
-	    common_at; /* so many elements of every block, from common_at on, are the same in all calls of the case */
+	    common_at; /* these elements of every block are the same in all calls of the case: number, first */
 	unsigned delay_us;
 };
 
 struct conform_program {
 	struct conform_step *steps;
 	size_t n, cap;
-	size_t send_bytes, recv_bytes; /* of the arenas */
+	size_t send_bytes, recv_bytes; /* of the buffers */
 	bool failed;                   /* out of memory */
 };
 
-/* What a program is made for, and the settings of the calls that are added from now on. */
+/* A program under construction, and the settings for the calls that are added next. */
 struct conform_build {
 	struct conform_program *program;
-	int rank, nranks; /* in the world */
+	int rank, nranks; /* of the world */
 	uint64_t seed;    /* of the case */
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -131,27 +137,27 @@ struct conform_build {
 	enum conform_config config;
 	bool scalar_on_device;
 	int stream;
-	int misalign; /* elements; negative: another number on every rank */
+	int misalign; /* elements; negative: another value on every rank */
 };
 
-/* Nothing on a rank that does not belong to b->comm. */
+/* Adds nothing on a rank that is no member of b->comm. */
 struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id coll, int root, size_t count);
 void conform_group_start(struct conform_build *b);
 void conform_group_end(struct conform_build *b);
-/* Ends the outermost group by ncclGroupSimulateEnd. */
+/* Ends the outermost group with ncclGroupSimulateEnd. */
 void conform_group_simulate(struct conform_build *b);
 void conform_delay(struct conform_build *b, unsigned us);
-/* A random number that depends on the case, i and j, not on the rank. */
+/* A random number from the case, i and j; the same on all ranks. */
 uint64_t conform_random(const struct conform_build *b, unsigned i, unsigned j);
 uint64_t conform_hash_mix(uint64_t x);
 void conform_program_finish(struct conform_program *s);
-/* A call that has a result. */
+/* True: a call with a result. */
 static inline bool conform_step_is_call(const struct conform_step *s)
 {
 	return s->kind == CONFORM_CALL && !s->simulated;
 }
 
-/* ---- cases (conform_cases.c) ---- */
+/* ---- cases (cases.c) ---- */
 
 enum conform_kind { CONFORM_PROGRAM, CONFORM_INVALID, CONFORM_DETERMINISM, CONFORM_HUGE };
 /* special: infinities, NaNs, zeros, subnormals among the inputs of reductions; wide: of many magnitudes */
@@ -160,13 +166,13 @@ enum conform_data { CONFORM_PLAIN, CONFORM_SPECIAL, CONFORM_WIDE };
 struct conform_case {
 	char name[128];
 	enum conform_kind kind;
-	int row; /* of the table of its kind, unless it is a program */
+	int row; /* index in the table of its kind; programs have none */
 	uint64_t seed;
 	int nranks;
 	enum conform_data data;
 	bool graph;
 	void (*build)(struct conform_build *b, const struct conform_case *c);
-	/* for build */
+	/* for `build` */
 	enum bench_coll_id coll;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -179,30 +185,30 @@ struct conform_case {
 };
 
 struct conform_opts {
-	struct bench_opts base; /* libraries, ranks, device, timeout, seed, worker: what the launcher needs */
+	struct bench_opts base; /* libraries, ranks, device, timeout, seed, worker: as the launcher expects */
 	bool full, strict_missing, verbose, list;
-	uint64_t huge; /* bytes of the messages of the huge cases; 0: without these */
+	uint64_t huge; /* bytes of a message of the huge cases; 0: no such cases */
 	const char *filter, *only;
 };
 
 struct conform_list {
 	struct conform_case *cases;
 	size_t n, cap;
-	/* while it is made */
+	/* while the list is built */
 	const struct conform_opts *o;
 	int nranks;
 	int err;
 };
-/* Every case for so many ranks that the options ask for, in the order to be run. 0 or -ENOMEM. */
+/* All requested cases for a number of ranks, in the order of the run. 0 or -ENOMEM. */
 int conform_cases(const struct conform_opts *o, int nranks, struct conform_list *list);
-/* For the tables. Adds it if it is asked for. */
+/* For the tables: adds a case if it was requested. */
 void conform_case_add(struct conform_list *list, const struct conform_case *c);
-void conform_patterns_add(struct conform_list *list); /* conform_patterns.c */
+void conform_patterns_add(struct conform_list *list); /* patterns.c */
 void conform_invalid_add(struct conform_list *list);
 void conform_determinism_add(struct conform_list *list);
 void conform_huge_add(struct conform_list *list);
 
-/* ---- wrong calls (conform_invalid.c) ---- */
+/* ---- invalid calls (invalid.c) ---- */
 
 struct conform_invalid_env {
 	const struct bench_nccl *nccl;
@@ -210,53 +216,53 @@ struct conform_invalid_env {
 	ncclComm_t comm;
 	void *stream, *a, *b; /* two buffers of CONFORM_INVALID_BYTES */
 	int rank, nranks, device;
-	const char **lacks_p; /* set to the name of a function that is not there; the result means nothing then */
+	const char **lacks_p; /* set to the name of a missing function; then the result has no meaning */
 };
 
 enum { CONFORM_INVALID_BYTES = 4096 };
 struct conform_invalid {
 	const char *name;
-	int want; /* what NCCL returns, or -1: whatever the other library does */
-	int coll; /* enum bench_coll_id that must be there, or -1 */
+	int want; /* NCCL's result, or -1: that of the other library */
+	int coll; /* a required enum bench_coll_id, or -1 */
 	ncclResult_t (*run)(const struct conform_invalid_env *e);
 };
 extern const struct conform_invalid conform_invalid_calls[]; /* ends with a NULL name */
 
-/* ---- reference (conform_reference.c) ---- */
+/* ---- reference (reference.c) ---- */
 
 struct conform_image {
 	unsigned char *send, *recv;
 };
-/* Fills an image with a rank's arenas before the run. */
+/* Fills the image of a rank's buffers before the run. */
 void conform_image_fill(
     const struct conform_case *c, const struct conform_program *s, int rank, struct conform_image *image);
 /*
- * Rank's result arena after the run. programs and images: before the run, of all ranks. 0, or -EPROTO: the programs do
- * not fit together.
+ * Expected recv buffer of a rank after the run. programs and images: of all ranks, before the run. 0, or -EPROTO: the
+ * programs do not fit together.
  */
 int conform_expect(const struct conform_case *c, const struct conform_program *programs,
     const struct conform_image *images, int rank, int nranks, unsigned char *recv);
 /* The host scalar of a rank's PreMulSum operator. */
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar);
 /*
- * Is what came out right? got: the arenas after the run; it is changed. strict: the reference's very bits, also of
- * float sums. like: bits that another library gave for the same, to be equal to within the same bound, or NULL. False:
- * text says what is wrong.
+ * Compares a result. got: the buffers after the run; they are changed. strict: the very bits of the reference, also of
+ * float sums. like: another library's result, which must be within the same bound, or NULL. False: text has the
+ * difference.
  */
 bool conform_check(const struct conform_program *programs, const struct conform_image *images,
     const unsigned char *expected, int rank, int nranks, bool strict, struct conform_image *got,
     const unsigned char *like, const char *like_name, char *text, size_t text_bytes);
 
-/* ---- options and results (conform.c, conform_report.c) ---- */
+/* ---- options and results (conform.c, report.c) ---- */
 
 enum conform_status { CONFORM_PASS, CONFORM_SKIP, CONFORM_FAIL };
 
 struct conform_outcome {
 	int status;
-	char text[480];                /* why, unless passed; a remark otherwise */
-	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: a hash of the results; 0: none */
+	char text[480];                /* the reason, unless passed; then a remark */
+	uint64_t bits[BENCH_MAX_LIBS]; /* determinism: hash of the results; 0: none */
 };
-/* The first failure stays; it comes before a skip, and that before a remark. */
+/* A skip replaces a remark, and a failure a skip. The first failure stays. */
 void conform_outcome_set(struct conform_outcome *out, enum conform_status status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -270,15 +276,15 @@ void conform_report_case(
 int conform_report_finish(struct conform_report *r);
 void conform_report_destroy(struct conform_report *r);
 
-/* ---- one rank (conform_rank.c) ---- */
+/* ---- one rank (rank.c) ---- */
 
-/* One library with its communicators, on one rank. */
+/* One library and its communicators on one rank. */
 struct conform_side {
 	struct bench_nccl nccl;
 	ncclComm_t comm[CONFORM_NCOMMS];
-	bool tried[CONFORM_NCOMMS]; /* to make it; it may be NULL where this rank does not belong to it */
+	bool tried[CONFORM_NCOMMS]; /* creation was tried; NULL where this rank is no member */
 	uint64_t lacks;             /* bit set of enum bench_coll_id */
-	bool strict;                /* Shunt alone: sums are in rank order, so the result is known to the bit */
+	bool strict;                /* Shunt only: sums are in rank order, so every bit of the result is known */
 };
 
 struct conform_rank {
@@ -288,11 +294,11 @@ struct conform_rank {
 	int rank, nranks, device;
 	struct conform_side side[BENCH_MAX_LIBS];
 	void *stream[2];
-	void *send, *recv, *scalars; /* the arenas on the device, and a scalar for each step */
+	void *send, *recv, *scalars; /* the buffers on the device, and a scalar for each step */
 	size_t send_bytes, recv_bytes, scalar_bytes;
 };
 
-/* A case's programs and what lies in the arenas before it, of all ranks. */
+/* A case's programs, and the buffers before the run, of all ranks. */
 struct conform_fixture {
 	const struct conform_case *c;
 	int nranks;
@@ -300,16 +306,16 @@ struct conform_fixture {
 	struct conform_image image[BENCH_MAX_RANKS];
 };
 
-/* What a rank needs beside that. */
+/* Further memory of a rank. */
 struct conform_memory {
 	struct conform_image got;
-	unsigned char *expected, *like; /* like: what the first library gave */
+	unsigned char *expected, *like; /* like: the first library's result */
 };
 
 void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int lib);
-/* Device, streams, small arenas; the libraries without a communicator. 0 or -errno after a message. */
+/* Opens device, streams, small buffers, and the libraries without communicators. 0 or -errno after a message. */
 int conform_rank_open(struct conform_rank *r);
-/* Not of a rank that failed: a library may wait for ranks that will not come. */
+/* Not for a rank that failed: a library may wait for ranks that will not come. */
 void conform_rank_close(struct conform_rank *r);
 int conform_arena_grow(struct conform_rank *r, void **arena, size_t *have, size_t bytes);
 
@@ -318,7 +324,7 @@ void conform_fixture_destroy(struct conform_fixture *fixture);
 int conform_memory_create(struct conform_memory *m, struct conform_rank *r, const struct conform_fixture *fixture);
 void conform_memory_destroy(struct conform_memory *m);
 
-/* What the library lacks of what the programs need, or NULL. */
+/* A function of the programs that the library lacks, or NULL. */
 const char *conform_fixture_lacks(const struct conform_fixture *fixture, const struct conform_side *side);
 bool conform_rank_upload(
     struct conform_rank *r, int lib, const struct conform_fixture *fixture, struct conform_outcome *out);
@@ -329,25 +335,25 @@ ncclResult_t conform_group_call(const struct bench_nccl *nccl, enum conform_step
 void conform_rank_run(
     struct conform_rank *r, int lib, const struct conform_fixture *fixture, bool graph, struct conform_outcome *out);
 void conform_rank_sync(struct conform_rank *r, int lib, struct conform_outcome *out);
-/* Takes the arenas back from the device; false: said so. */
+/* Copies the buffers back from the device. False: the outcome has the error. */
 bool conform_rank_download(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
     struct conform_memory *m, struct conform_outcome *out);
-/* Downloads and compares. */
+/* Downloads and compares the buffers. */
 void conform_rank_check(struct conform_rank *r, int lib, const struct conform_fixture *fixture,
     struct conform_memory *m, struct conform_outcome *out);
 
-/* ---- kinds of their own; the communicators are there, of conform_same the programs' as well ---- */
+/* ---- kinds that are not programs; the communicators exist, conform_same's those of the programs, too ---- */
 
 void conform_invalid_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
-/* The programs of a determinism case are those of its fixture; other ranks run them at the same time. */
+/* A determinism case has its programs in a fixture; other ranks run them at the same time. */
 void conform_determinism_run(struct conform_rank *r, const struct conform_fixture *fixture, struct conform_memory *m,
     struct conform_outcome *out);
 void conform_huge_run(struct conform_rank *r, const struct conform_case *c, struct conform_outcome *out);
 
-/* ---- runs ---- */
+/* ---- runs (run.c) ---- */
 
-/* Worker: all local ranks. Exit status. */
+/* Worker process: runs all local ranks. Exit status. */
 int conform_worker(const struct conform_opts *o);
-/* Worker: one thread drives all ranks' devices (conform_single_thread.c). */
+/* Worker process: one thread drives all ranks' devices (single_thread.c). Exit status. */
 int conform_single_thread(const struct conform_opts *o);
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Determinism: the same elements in calls of other sizes, at other places, in place, alone or fused in a group, by
- * another collective, once more, in a graph. For Shunt's own kernels the results must be the same bits everywhere and
- * on all ranks; where a call goes to another library, and for other libraries, differences are a remark. The results'
- * hash is printed, to compare runs by.
+ * Determinism: the same elements in calls of other sizes, at other offsets, in place, single or fused in a group, by
+ * another collective, repeated, in a graph. Results of Shunt's own kernels must have the same bits everywhere and on
+ * all ranks. Differences of other libraries are a remark, also where Shunt forwards a call. The results' hash is
+ * printed for comparisons between runs.
  */
 #include <string.h>
 #include "tools/conform/conform.h"
@@ -26,7 +26,7 @@ static const struct row rows[] = { ROWS(SHUNT_F16, "float16"), ROWS(SHUNT_F32, "
 	{ SHUNT_BF16, SHUNT_PREMUL, "bfloat16.premul_device", true }, { SHUNT_I32, SHUNT_SUM, "int32.sum" } };
 enum { NROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* The common elements from element `at` of a message of `count`. */
+/* A call with the common elements at element `at` of `count`. */
 static void common_call(
     struct conform_build *b, enum bench_coll_id coll, int root, size_t count, size_t at, bool in_place, int misalign)
 {
@@ -64,7 +64,7 @@ static void program_build(struct conform_build *b, const struct conform_case *c)
 	conform_group_end(b);
 }
 
-/* large: of float32 and bfloat16, medium: of the others. */
+/* large: for float32 and bfloat16; medium: for the other types. */
 static void variants_add(struct conform_list *list, const char *family, size_t large, size_t medium)
 {
 	for (int i = 0; i < NROWS; i++) {
@@ -89,7 +89,7 @@ void conform_determinism_add(struct conform_list *list)
 		variants_add(list, "determinism_large", 4000000, 4000000);
 }
 
-/* Does Shunt itself do the call? */
+/* True: Shunt does the call itself. */
 static bool step_is_ours(const struct conform_side *s, const struct conform_step *step)
 {
 	const char *path = NULL;
@@ -110,12 +110,12 @@ static uint64_t bits_hash(const unsigned char *p, size_t bytes)
 }
 
 struct seen {
-	const unsigned char *first[2]; /* common elements that Shunt, and that another library has given first */
+	const unsigned char *first[2]; /* first results for the common elements, of Shunt and of another library */
 	unsigned char bits[2][COMMON * 8];
-	size_t others, other; /* calls of another library, and those of them with other bits */
+	size_t others, other; /* calls of another library; those with different bits */
 };
 
-/* One run's results against the first that there were. */
+/* Compares the results of a run with the first ones. */
 static void results_compare(const struct conform_side *s, const struct conform_rank *r,
     const struct conform_program *program, const struct conform_memory *m, const char *how, struct seen *seen,
     struct conform_outcome *out)
@@ -165,7 +165,7 @@ void conform_determinism_run(struct conform_rank *r, const struct conform_fixtur
 			if (!conform_rank_download(r, lib, fixture, m, out))
 				return;
 			results_compare(s, r, program, m, variants[run], &seen, out);
-			/* Right as well; the check changes what was downloaded. */
+			/* The results must be correct, too. The check changes the downloaded bytes. */
 			conform_rank_check(r, lib, fixture, m, out);
 		}
 		for (int i = 1; i >= 0 && !out->bits[lib]; i--)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Messages beyond 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for programs, whose
- * arenas lie in host memory for every rank. Here the inputs repeat with a prime period, so that no power of two maps an
- * element to an equal one, and so do the results; every byte is compared. Reductions are of small integers: exact in
- * every order.
+ * Messages over 4 GiB, where a size or an offset of 32 bits would wrap around. They are too large for programs, which
+ * need host memory for all buffers of all ranks. The inputs repeat with a prime period, so that no power of two maps an
+ * element to an equal one; the results repeat in the same way. Every byte is compared. Reductions are of small
+ * integers: exact in every order.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { PERIOD = 65521, PIECE = 32 << 20, GUARD = 4096 };
 
-/* Of these many bytes in the larger side (whole: in one block), plus a few elements. */
+/* The larger side has --huge bytes (whole: one block has), plus a few elements. */
 static const struct row {
 	enum bench_coll_id coll;
 	enum shunt_dtype dtype;
@@ -66,13 +66,13 @@ struct huge {
 	const struct bench_coll *coll;
 	size_t element;
 	uint64_t send, recv;               /* elements of each side */
-	char *period[BENCH_MAX_RANKS + 1]; /* of each rank's input, and of the inputs reduced; PERIOD elements */
+	char *period[BENCH_MAX_RANKS + 1]; /* PERIOD elements of each rank's input, and of the reduced inputs */
 	char *piece;
-	char *out, *in; /* device memory: of the result and of the input; in place inside the same */
+	char *out, *in; /* device memory of the result and of the input; in place they overlap */
 	void *memory[2];
 };
 
-/* Elements first ... first + n - 1 of something that repeats. */
+/* Elements first ... first + n - 1 of a repeating period. */
 static void elements_repeat(const struct huge *h, const char *period, uint64_t first, size_t n, char *out)
 {
 	while (n) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that NCCL answers with an error, and edge cases that it does not. Every one is made alike by all ranks, does
- * nothing on a device and leaves the communicator usable, which is tried after each. Only what is safe on NCCL 2.28 too
- * is here: no pointer is followed that is not ours, and nothing waits for a rank that will not come.
+ * Calls that NCCL answers with an error, and edge cases that it accepts. All ranks make the same calls. Such a call
+ * does nothing on a device and leaves the communicator usable, which is checked after each. Every call is safe on NCCL
+ * 2.28, too: it follows no foreign pointer and waits for no missing rank.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,11 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 #define SUM_ARGS(count, dtype, op, comm) e->a, e->b, count, (ncclDataType_t)(dtype), (ncclRedOp_t)(op), comm, e->stream
 #define MOVE_ARGS(count, dtype, comm) e->a, e->b, count, (ncclDataType_t)(dtype), comm, e->stream
 #define ROOT_ARGS(count, dtype, root, comm) e->a, e->b, count, (ncclDataType_t)(dtype), root, comm, e->stream
-/* Only where the library has the function. */
+/* Makes the call only if the library has the function. */
 #define HAS(name, call) (n->name ? (call) : lacks_set(e, "nccl" #name))
 #define PEER_ARGS(buf, count, dtype, peer) buf, count, (ncclDataType_t)(dtype), peer, e->comm, e->stream
 
-/* X(name, what NCCL returns, collective, call) */
+/* X(name, NCCL's result, collective, call) */
 #define CALLS(X) \
 	X(all_reduce_null_comm, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, ncclSum, NULL))) \
 	X(all_reduce_bad_dtype, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, BAD, ncclSum, e->comm))) \
@@ -159,7 +159,7 @@ static ncclResult_t redop_create(const struct conform_invalid_env *e, int dtype,
 	return e->nccl->RedOpCreatePreMulSum(&op, &scalar, (ncclDataType_t)dtype, ncclScalarHostImmediate, comm);
 }
 
-/* A call with an operator made for float32. */
+/* A call with an operator that was created for float32. */
 static ncclResult_t redop_misuse(const struct conform_invalid_env *e, ncclDataType_t dtype, bool destroyed)
 {
 	const struct bench_nccl *n = e->nccl;
@@ -194,13 +194,13 @@ static ncclResult_t group_error(const struct conform_invalid_env *e, int depth)
 	if (n->AllReduce(SUM_ARGS(8, BAD, ncclSum, e->comm)) != ncclInvalidArgument)
 		result = ncclInternalError;
 	for (int i = 1; i < depth; i++)
-		if (n->GroupEnd()) /* only the outermost End says it */
+		if (n->GroupEnd()) /* only the outermost End returns the error */
 			result = ncclInternalError;
 	ncclResult_t end = n->GroupEnd();
 	return result ? result : end;
 }
 
-/* Puts a pattern where calls would write, or looks whether it is still there. */
+/* Writes a pattern to the buffers, or checks that it is still there. */
 static bool buffers_untouched(const struct conform_invalid_env *e, bool prepare)
 {
 	unsigned char now[CONFORM_INVALID_BYTES], pattern[CONFORM_INVALID_BYTES];
@@ -212,7 +212,7 @@ static bool buffers_untouched(const struct conform_invalid_env *e, bool prepare)
 	    !memcmp(now, pattern, sizeof(now));
 }
 
-/* The good calls beside a bad one are not done: nothing may be written. */
+/* Valid calls in a group with an invalid one are not done: the buffers stay the same. */
 static ncclResult_t wrong_call_group(const struct conform_invalid_env *e)
 {
 	const struct bench_nccl *n = e->nccl;
@@ -229,7 +229,7 @@ static ncclResult_t wrong_call_group(const struct conform_invalid_env *e)
 	return end == ncclInvalidArgument && buffers_untouched(e, false) ? ncclSuccess : ncclInternalError;
 }
 
-/* Messages to and from oneself in one group; the sends are of 8 elements, the receives of so many. */
+/* Messages of a rank to itself in one group: sends of 8 elements, receives of `count`. */
 static ncclResult_t self_messages(const struct conform_invalid_env *e, int sends, int recvs, size_t count)
 {
 	const struct bench_nccl *n = e->nccl;
@@ -245,7 +245,7 @@ static ncclResult_t self_messages(const struct conform_invalid_env *e, int sends
 	return n->GroupEnd();
 }
 
-/* A ring with a wrong message in it, so many groups deep. */
+/* A ring with an invalid message, in `depth` nested groups. */
 static ncclResult_t wrong_message_group(const struct conform_invalid_env *e, int depth)
 {
 	const struct bench_nccl *n = e->nccl;
@@ -266,7 +266,7 @@ static ncclResult_t wrong_message_group(const struct conform_invalid_env *e, int
 	return end == ncclInvalidArgument && buffers_untouched(e, false) ? ncclSuccess : ncclInternalError;
 }
 
-/* A group of one all-reduce of a type, or if that is right of nothing. */
+/* Estimates a group of one all-reduce, or an empty group if dtype is invalid. */
 static ncclResult_t group_simulate(const struct conform_invalid_env *e, unsigned magic, int dtype)
 {
 	const struct bench_nccl *n = e->nccl;
@@ -336,12 +336,12 @@ void conform_invalid_add(struct conform_list *list)
 	for (int i = 0; conform_invalid_calls[i].name; i++) {
 		struct conform_case c = { .kind = CONFORM_INVALID, .row = i };
 
-		snprintf(c.name, sizeof(c.name), "wrong.%s", conform_invalid_calls[i].name);
+		snprintf(c.name, sizeof(c.name), "invalid.%s", conform_invalid_calls[i].name);
 		conform_case_add(list, &c);
 	}
 }
 
-/* Does the communicator still work? */
+/* Checks that the communicator still works. */
 static void comm_usable_check(struct conform_rank *r, int lib, struct conform_outcome *out)
 {
 	const struct conform_side *s = &r->side[lib];

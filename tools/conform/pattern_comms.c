@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Patterns across communicators, streams, and ranks that come late. */
+/* Patterns with several communicators or streams, and with late ranks. */
 #include "tools/conform/patterns.h"
 
-/* A slow rank, another one each time; the fast ones must neither run ahead of it nor overwrite what it still reads. */
+/* A slow rank, another one each time. The fast ranks must neither run ahead of it nor overwrite its inputs. */
 void conform_pattern_skew(struct conform_build *b, const struct conform_case *c)
 {
 	for (unsigned i = 0; i < 8; i++) {
@@ -12,7 +12,7 @@ void conform_pattern_skew(struct conform_build *b, const struct conform_case *c)
 	}
 }
 
-/* Different collectives with one after the other's result still under way. */
+/* Different collectives while the previous result is still on its way. */
 void conform_pattern_mixed_skew(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum bench_coll_id order[] = { BENCH_COLL_BROADCAST, BENCH_COLL_BROADCAST, BENCH_COLL_REDUCE,
@@ -27,7 +27,7 @@ void conform_pattern_mixed_skew(struct conform_build *b, const struct conform_ca
 	}
 }
 
-/* Both halves at work at once, then all ranks, then in the reverse order. */
+/* Both halves at the same time, then all ranks, then in reverse order. */
 void conform_pattern_comms(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum conform_comm order[] = { CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_HALVES,
@@ -46,7 +46,7 @@ void conform_pattern_comms_group(struct conform_build *b, const struct conform_c
 	conform_group_end(b);
 }
 
-/* On several communicators in one group, messages too; ranks in these are not those of the world. */
+/* Calls and messages on several communicators in one group. Their ranks differ from the world's. */
 void conform_pattern_comms_messages(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum conform_comm order[] = { CONFORM_HALVES, CONFORM_WORLD, CONFORM_REVERSED, CONFORM_CHILD,
@@ -92,7 +92,7 @@ void conform_pattern_streams(struct conform_build *b, const struct conform_case 
 	}
 }
 
-/* Two streams in one group: both wait for both. */
+/* Two streams in one group: each waits for both. */
 void conform_pattern_streams_group(struct conform_build *b, const struct conform_case *c)
 {
 	for (unsigned round = 0; round < 3; round++) {

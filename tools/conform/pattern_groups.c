@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Patterns of collectives, in one group or one after the other, and of messages among them. */
+/* Patterns of collectives and messages, in one group or in sequence. */
 #include "tools/conform/patterns.h"
 
-/* Gathering pieces of different sizes: a broadcast from every rank. */
+/* An all-gather of blocks of different sizes: a broadcast from every rank. */
 void conform_pattern_all_gather_v(struct conform_build *b, const struct conform_case *c)
 {
 	conform_group_start(b);
@@ -65,11 +65,11 @@ void conform_pattern_nested(struct conform_build *b, const struct conform_case *
 	conform_group_end(b);
 	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, 1);
 	conform_group_end(b);
-	conform_group_start(b); /* an empty one */
+	conform_group_start(b); /* an empty group */
 	conform_group_end(b);
 }
 
-/* One size after the other: what a call left behind must not be taken for the next one's. */
+/* One size after the other: a call must not take data of an earlier size for its own. */
 void conform_pattern_sizes(struct conform_build *b, const struct conform_case *c)
 {
 	static const unsigned divide[] = { 1, 1000, 100, 1, 10, 10000, 1, 1, 1000 };
@@ -78,7 +78,7 @@ void conform_pattern_sizes(struct conform_build *b, const struct conform_case *c
 		conform_call(b, c->coll, (int)i % b->nranks, c->count / divide[i]);
 }
 
-/* Every rank is root of a broadcast and of a reduce, of sizes of their own, in one group. */
+/* In one group every rank is the root of a broadcast and of a reduce, each of another size. */
 void conform_pattern_every_root(struct conform_build *b, const struct conform_case *c)
 {
 	conform_group_start(b);
@@ -89,7 +89,7 @@ void conform_pattern_every_root(struct conform_build *b, const struct conform_ca
 	conform_group_end(b);
 }
 
-/* Collectives in their order, with the messages of a ring in between, at another place on every rank. */
+/* Collectives in order, with the messages of a ring between them, at another position on every rank. */
 void conform_pattern_places(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum bench_coll_id order[] = { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_BROADCAST,
@@ -112,7 +112,7 @@ void conform_pattern_places(struct conform_build *b, const struct conform_case *
 	conform_group_end(b);
 }
 
-/* Empty calls of every kind, alone and together; a message of no bytes still has to meet its other end. */
+/* Empty calls of every kind, single and in a group. An empty message still needs its peer. */
 void conform_pattern_empty(struct conform_build *b, const struct conform_case *c)
 {
 	for (int grouped = 0; grouped < 2; grouped++) {
@@ -128,7 +128,7 @@ void conform_pattern_empty(struct conform_build *b, const struct conform_case *c
 	}
 }
 
-/* One after the other, so that what a call left behind is another operator's. */
+/* One operator after the other: a call must not take data of an earlier operator for its own. */
 void conform_pattern_operators(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum shunt_dtype types[] = { SHUNT_F32, SHUNT_BF16, SHUNT_I32, SHUNT_F8E5M2 };
@@ -148,7 +148,7 @@ void conform_pattern_operators(struct conform_build *b, const struct conform_cas
 	}
 }
 
-/* A group that is only estimated, and the same one for good. Of what was estimated nothing may come, later either. */
+/* A group that is only estimated, then the same group for real. The estimate must have no effect, also later. */
 void conform_pattern_simulate(struct conform_build *b, const struct conform_case *c)
 {
 	for (int launched = 0; launched < 3; launched++) {

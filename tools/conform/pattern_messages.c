@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Patterns of messages: in groups, without, and between ranks that group them in another way. */
+/* Patterns of messages: in groups, without groups, and with different groups on the two ranks. */
 #include "tools/conform/patterns.h"
 
 void conform_pattern_all_to_all_v(struct conform_build *b, const struct conform_case *c)
@@ -19,7 +19,7 @@ void conform_pattern_ring(struct conform_build *b, const struct conform_case *c)
 	conform_ring(b, c->count, 1);
 }
 
-/* Several messages for one peer in one group keep their order. */
+/* Several messages to one peer in one group keep their order. */
 void conform_pattern_in_order(struct conform_build *b, const struct conform_case *c)
 {
 	int next = (b->rank + 1) % b->nranks, before = (b->rank + b->nranks - 1) % b->nranks;
@@ -42,7 +42,7 @@ void conform_pattern_self(struct conform_build *b, const struct conform_case *c)
 	conform_group_end(b);
 }
 
-/* One rank sends, one receives, and no group: a pipeline of stages. */
+/* Each rank receives from the previous one and sends to the next, without a group: a pipeline of stages. */
 void conform_pattern_pipeline(struct conform_build *b, const struct conform_case *c)
 {
 	for (unsigned batch = 0; batch < 4; batch++) {
@@ -53,7 +53,7 @@ void conform_pattern_pipeline(struct conform_build *b, const struct conform_case
 	}
 }
 
-/* The root in a group, the others without: how torch's gather and scatter look. */
+/* The root uses a group, the other ranks do not, as in torch's gather and scatter. */
 void conform_pattern_star(struct conform_build *b, const struct conform_case *c)
 {
 	for (int out = 0; out < 2; out++) {
@@ -71,7 +71,7 @@ void conform_pattern_star(struct conform_build *b, const struct conform_case *c)
 	}
 }
 
-/* Every rank with every other, both ways. */
+/* Every rank with every other rank, in both directions. */
 void conform_pattern_pairs(struct conform_build *b, const struct conform_case *c)
 {
 	conform_group_start(b);
@@ -84,7 +84,7 @@ void conform_pattern_pairs(struct conform_build *b, const struct conform_case *c
 	conform_group_end(b);
 }
 
-/* To both neighbours and from both, as halos are exchanged; with two ranks these are two messages of one pair. */
+/* Halo exchange: to and from both neighbours. With two ranks these are two messages of one pair. */
 void conform_pattern_halo(struct conform_build *b, const struct conform_case *c)
 {
 	int next = (b->rank + 1) % b->nranks, before = (b->rank + b->nranks - 1) % b->nranks;
@@ -97,7 +97,7 @@ void conform_pattern_halo(struct conform_build *b, const struct conform_case *c)
 	conform_group_end(b);
 }
 
-/* Every type, so that sizes and alignments of all kinds meet in one group. */
+/* All types in one group: sizes and alignments of all kinds. */
 void conform_pattern_message_types(struct conform_build *b, const struct conform_case *c)
 {
 	conform_group_start(b);
@@ -111,8 +111,8 @@ void conform_pattern_message_types(struct conform_build *b, const struct conform
 }
 
 /*
- * There and back without a group: the other end answers when it has the message. The last of an odd number has no
- * partner.
+ * There and back without a group: the partner answers after the message has come. The last of an odd number of ranks
+ * has no partner.
  */
 void conform_pattern_ping_pong(struct conform_build *b, const struct conform_case *c)
 {
@@ -124,7 +124,7 @@ void conform_pattern_ping_pong(struct conform_build *b, const struct conform_cas
 			    conform_uneven(b, c, i, (unsigned)(peer / 2)));
 }
 
-/* The two ends of a pair need not agree about where groups begin and end. */
+/* The two ranks of a pair have different group boundaries. */
 void conform_pattern_grouped_apart(struct conform_build *b, const struct conform_case *c)
 {
 	int peer = b->rank ^ 1;

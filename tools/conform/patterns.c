@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of patterns, and what they share. */
+/* The list of patterns, and their common functions. */
 #include "tools/conform/patterns.h"
 
-enum { MIXED = -1 }; /* misalign: another one on every rank */
+enum { MIXED = -1 }; /* misalign: another value on every rank */
 
 size_t conform_uneven(const struct conform_build *b, const struct conform_case *c, unsigned i, unsigned j)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_CONFORM_PATTERNS_H
 #define SHUNT_TOOLS_CONFORM_PATTERNS_H
-/* Patterns of many calls, as real programs make them. A case's count says about how many elements a message has. */
+/* Patterns of many calls, as real programs make them. A message has about as many elements as the case's count. */
 #include "tools/conform/conform.h"
 
 #define CONFORM_BIT(coll) (1u << BENCH_COLL_##coll)
@@ -10,12 +10,12 @@
 	    CONFORM_BIT(REDUCE) | CONFORM_BIT(ALLTOALL) | CONFORM_BIT(GATHER) | CONFORM_BIT(SCATTER) | \
 	    CONFORM_BIT(BCAST))
 
-/* Elements of message i, j: anything from none to c->count, now and then more. */
+/* Elements of message (i, j): 0 to c->count, sometimes more. */
 size_t conform_uneven(const struct conform_build *b, const struct conform_case *c, unsigned i, unsigned j);
-/* In a group, to the rank so many steps on and from the one so many behind. */
+/* In a group: sends to the rank `step` after this one, receives from the rank `step` before it. */
 void conform_ring(struct conform_build *b, size_t count, int step);
 
-/* What builds each. */
+/* The function that builds each pattern. */
 #define PATTERN(name, ...) void conform_pattern_##name(struct conform_build *b, const struct conform_case *c);
 #include "tools/conform/patterns.def"
 #undef PATTERN

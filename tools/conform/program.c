@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Building a program: calls in order, each with places in the arenas that no other call touches. */
+/* Builds a program: calls in order; each has regions in the buffers that no other call touches. */
 #include <stdlib.h>
 #include "tools/conform/conform.h"
 
@@ -58,7 +58,7 @@ static struct conform_step *step_add(struct conform_build *b, enum conform_step_
 	return &s->steps[s->n++];
 }
 
-/* A gap of poison, or of bytes that must stay, lies before and behind every region. */
+/* Before and behind each region is a gap: poison, or bytes that must not change. */
 static size_t region(size_t *arena, size_t bytes, size_t offset)
 {
 	size_t at = (*arena + CONFORM_GAP + 255) / 256 * 256 + offset;
@@ -104,7 +104,7 @@ struct conform_step *conform_call(struct conform_build *b, enum bench_coll_id id
 	}
 	if (id != BENCH_COLL_RECV && (b->place != CONFORM_NULL_UNUSED || bench_coll_has_send(coll, me, root)))
 		step->send = region(&s->send_bytes, send, offset);
-	if (b->misalign < 0) /* the two sides differ as well */
+	if (b->misalign < 0) /* another offset for each side */
 		offset = element * (size_t)((b->rank * 3 + 2) % 16);
 	if (id != BENCH_COLL_SEND && (b->place != CONFORM_NULL_UNUSED || bench_coll_has_recv(coll, me, root)))
 		step->recv = region(&s->recv_bytes, recv, offset);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of a conformance run on its device: its arenas, the steps of a program, and what came of them. */
+/* One rank of a conformance run on its device: its buffers, the steps of a program, and their results. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -188,7 +188,9 @@ const char *conform_fixture_lacks(const struct conform_fixture *fixture, const s
 
 /* ---- a program ---- */
 
-/* Scalars of operators that read them when they run, one for each step; or what must not be taken for them. */
+/*
+ * Uploads the scalars that operators read at run time, one for each step; or wrong values, which no operator may read.
+ */
 static bool premul_scalars_upload(
     struct conform_rank *r, int lib, const struct conform_program *program, bool right, struct conform_outcome *out)
 {
@@ -252,14 +254,14 @@ static ncclResult_t call_run(struct conform_rank *r, struct conform_side *s, con
 	if (step->config == CONFORM_CONFIG_NONE) {
 		result = coll->call(&s->nccl, &a);
 	} else {
-		if (conform_config(step->config)) { /* a copy that is gone after the call, also inside a group */
+		if (conform_config(step->config)) { /* a copy that ends with the call, also inside a group */
 			config = *conform_config(step->config);
 			a.config = &config;
 		}
 		result = coll->configured(&s->nccl, &a);
 		memset(&config, 0xff, sizeof(config));
 	}
-	if (made) { /* at once, as torch does; what was called keeps it */
+	if (made) { /* at once, as torch does; earlier calls keep the operator */
 		end = s->nccl.RedOpDestroy(a.redop, a.comm);
 
 		if (!result)
@@ -282,7 +284,7 @@ ncclResult_t conform_group_call(const struct bench_nccl *nccl, enum conform_step
 	}
 }
 
-/* What a non-blocking communicator still does in the background. */
+/* Waits for background work of a non-blocking communicator. */
 static ncclResult_t async_wait(
     struct conform_side *s, const struct conform_fixture *fixture, int rank, ncclResult_t result)
 {
@@ -328,7 +330,7 @@ void conform_rank_step(
 		break;
 	}
 	result = async_wait(s, fixture, r->rank, result);
-	/* The caller goes on: the others may be waiting for what follows. */
+	/* The rank continues: the others may wait for its next calls. */
 	if (result)
 		conform_outcome_set(out, CONFORM_FAIL, "%s: step %zu (%s) returned %d: %s", s->nccl.label, i, name,
 		    (int)result, s->nccl.GetErrorString(result));
@@ -358,7 +360,7 @@ static void graph_run(
 
 	for (size_t i = 0; i < program->n; i++)
 		in_place |= program->steps[i].in_place;
-	/* A captured operator has the address of a scalar; what lies there counts when the graph runs. */
+	/* A captured operator has the address of its scalar, and reads it when the graph runs. */
 	premul_scalars_upload(r, lib, program, false, out);
 	if (!device_ok(out, label, "capture", r->lib.capture_begin(r->stream[0])))
 		return;
@@ -366,7 +368,7 @@ static void graph_run(
 	if (!device_ok(out, label, "capture", r->lib.capture_end(r->stream[0], &graph)))
 		return;
 	premul_scalars_upload(r, lib, program, true, out);
-	/* Twice, where the second run has the first one's inputs. */
+	/* Two runs; one in place, where a second run would have results for its inputs. */
 	for (int i = 0; i < (in_place ? 1 : 2) && out->status != CONFORM_FAIL; i++)
 		device_ok(out, label, "graph launch", r->lib.graph_launch(graph, r->stream[0]));
 	conform_rank_sync(r, lib, out);

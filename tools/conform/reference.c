@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What every byte should be after a program, in plain C, and whether it is. */
+/* Expected bytes after a program, in plain C, and the comparison with them. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include "tools/conform/conform.h"
 #include "tools/common/reference.h"
 
-/* Bits of the mantissa and smallest subnormal's exponent; 0: an integer. */
+/* Bits of the mantissa and exponent of the smallest subnormal; 0: an integer. */
 static const struct {
 	int mant, tiny;
 } floats[SHUNT_NDTYPES] = {
@@ -27,7 +27,7 @@ static bool is_p2p(const struct conform_step *s)
 
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar)
 {
-	/* Values of every type; the float ones need no rounding. */
+	/* Every type has these values: no float is rounded. */
 	ref_from_double(scalar, dtype, floats[dtype].mant ? 0.5 * (rank % 3 + 1) : rank % 3 + 1);
 }
 
@@ -35,7 +35,7 @@ void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar)
 
 static void special_values_fill(void *buf, size_t count, enum shunt_dtype dtype, enum shunt_redop redop, uint64_t *seed)
 {
-	/* A zero's sign after min and max is nobody's promise. */
+	/* The sign of a zero after min or max is undefined. */
 	const double values[] = { NAN, INFINITY, -INFINITY, redop == SHUNT_SUM ? -0.0 : 1.5, 0.0,
 		ldexp(1, floats[dtype].tiny), -1.25, 3 };
 
@@ -52,7 +52,7 @@ static void step_input_fill(
 	if (c->data == CONFORM_SPECIAL && floats[s->dtype].mant) {
 		special_values_fill(buf, elements, s->dtype, s->redop, &seed);
 	} else if (c->data == CONFORM_WIDE && floats[s->dtype].mant && s->redop != SHUNT_PROD) {
-		/* Far enough apart that another order of the sum rounds in another way. */
+		/* Magnitudes so different that another order of the sum rounds differently. */
 		int range = shunt_dtype_bytes[s->dtype] == 1 ? 3 : 11;
 
 		for (size_t i = 0; i < elements; i++) {
@@ -63,7 +63,7 @@ static void step_input_fill(
 			        (int)(x >> 1 & 0xffff) % (2 * range + 1) - range));
 		}
 	} else if (any_bits) {
-		/* Moved, not computed with: NaNs of every kind must arrive as they are. */
+		/* Copied, not computed with: a NaN of any kind must keep its bits. */
 		for (size_t i = 0; i < elements; i++) {
 			uint64_t x = ref_random(&seed);
 
@@ -115,7 +115,7 @@ static const unsigned char *step_input(const struct conform_step *s, const struc
 	return (s->in_place ? image->recv : image->send) + s->send;
 }
 
-/* The n-th collective on a communicator, or the n-th message to or from a peer. */
+/* The n-th collective of a communicator, or the n-th message to or from a peer. */
 static const struct conform_step *step_find(
     const struct conform_program *program, enum conform_comm comm, int coll, int peer, size_t occurrence)
 {
@@ -137,7 +137,7 @@ struct member {
 	const unsigned char *send;
 };
 
-/* All members' halves of my step i; for a receive the sender's alone. */
+/* The steps of all members that belong to my step i; for a receive the sender's only. */
 static int step_members(const struct conform_program *programs, const struct conform_image *images, int rank,
     int nranks, size_t i, struct member members[BENCH_MAX_RANKS], int *n_p, int *me_p)
 {
@@ -227,9 +227,8 @@ int conform_expect(const struct conform_case *c, const struct conform_program *p
 /* ---- check ---- */
 
 /*
- * How far a float result may be off, whatever the order of the reduction and wherever it rounds: n - 1 operations, a
- * product before or after, and the last rounding, half a unit each of the sum of absolute values; doubled, and one for
- * the reference.
+ * Largest error of a float result, for any order of the reduction and any place of rounding: n - 1 operations, a
+ * product, and the last rounding, half a unit of the sum of absolute values each; doubled, and one for the reference.
  */
 static double error_bound(const struct conform_step *s, const struct member *members, int n, const int *world,
     size_t from_block, size_t element, double want)
@@ -274,8 +273,8 @@ struct check {
 static void step_describe(const struct check *k, size_t i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /*
- * Is a float result of step i right? Then its bytes become the expected ones, for the comparison of everything that
- * follows.
+ * Checks the float result of step i. If it is correct, the function copies the expected bytes over it, for the later
+ * comparison of all bytes.
  */
 static bool floats_check(
     const struct check *k, size_t i, const unsigned char *want, unsigned char *got, const char *reference_name)
@@ -287,7 +286,7 @@ static bool floats_check(
 	size_t element = shunt_dtype_bytes[s->dtype];
 
 	if (step_members(k->programs, k->images, k->rank, k->nranks, i, members, &n, &me))
-		return true; /* said before */
+		return true; /* reported before */
 	conform_comm_members(s->comm, k->rank, k->nranks, world, &me);
 	bench_coll_source(coll, me, n, s->root, 0, &from, &from_block);
 	for (size_t e = 0; e < s->count; e++) {
@@ -300,7 +299,7 @@ static bool floats_check(
 		gv = ref_to_double(g, s->dtype);
 		wv = ref_to_double(w, s->dtype);
 		tolerance = k->strict ? 0 : error_bound(s, members, n, world, (size_t)from_block, e, wv);
-		/* Strictly: the same bits, except that a NaN is a NaN. */
+		/* strict: the same bits, but any NaN equals any other. */
 		if (k->strict ? !(isnan(gv) && isnan(wv)) : !within_tolerance(gv, wv, tolerance)) {
 			step_describe(
 			    k, i, "element %zu is %.9g, not %.9g%s (+- %.3g)", e, gv, wv, reference_name, tolerance);
@@ -323,7 +322,7 @@ static void step_describe(const struct check *k, size_t i, const char *fmt, ...)
 	va_end(args);
 }
 
-/* Names the call that a byte of the result arena belongs to, or the one that it lies beside. */
+/* Names the call of a byte of the recv buffer, or the call next to it. */
 static void byte_describe(
     const struct check *k, size_t at, const unsigned char *want, const unsigned char *got, const char *reference_name)
 {
@@ -411,7 +410,7 @@ bool conform_check(const struct conform_program *programs, const struct conform_
 		return false;
 	}
 	if (like) {
-		/* Where both are right they may still differ by rounding, and by no more than that. */
+		/* Two correct results may differ by rounding. */
 		k.strict = false;
 		snprintf(reference_name, sizeof(reference_name), " as %s has it", like_name);
 		if (!results_check(&k, like, got->recv, reference_name))

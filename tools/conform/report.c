@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What was found: a line for every failure at once, the counts at the end, and all of it as JSON. */
+/* Results: a line for each failure at once, the counts at the end, and everything as JSON. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ struct conform_report *conform_report_create(
 	return r;
 }
 
-/* The command that runs one case alone. */
+/* The command that runs this case by itself. */
 static void reproducer_print(const struct conform_report *r, const struct conform_case *c)
 {
 	const struct bench_opts *o = &r->o->base;
@@ -90,7 +90,7 @@ void conform_report_case(struct conform_report *r, const struct conform_case *c,
 		if (outcomes[i].status > outcomes[worst].status)
 			worst = i;
 	status = outcomes[worst].status;
-	/* A remark is worth a line only where nothing is worse. */
+	/* A remark is printed only if nothing is worse. */
 	for (int i = 0; !status && !*outcomes[worst].text && i < r->l->nranks; i++)
 		worst = *outcomes[i].text ? i : worst;
 	r->remarks += !status && *outcomes[worst].text;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A rank that is a process or a thread: runs each case with each library and says what it found; rank 0 hears all. */
+/* A rank that is a process or a thread: runs each case with each library and sends the outcomes to rank 0. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int id_broadcast(struct rank_slot *t, struct conform_side *s, ncclUniqueI
 	return err;
 }
 
-/* On all ranks alike, its parents first. 0, or -errno after a message: the run ends. */
+/* All ranks create the same communicator, its parents first. 0, or -errno after a message: the run ends. */
 static int comm_create(struct rank_slot *t, int lib, enum conform_comm comm, struct conform_outcome *out)
 {
 	struct conform_rank *r = &t->rank;
@@ -90,8 +90,8 @@ static int program_run(struct rank_slot *t, const struct conform_case *c, struct
 		goto out;
 	}
 	/*
-	 * That freed memory, perhaps, which waits for the device. Nobody's kernels may wait for us there meanwhile:
-	 * threads can share a GPU.
+	 * The preparation may have freed device memory, which waits for the device. Threads can share a GPU: no other
+	 * rank may run kernels meanwhile that wait for this rank.
 	 */
 	err = rank_allgather(t, &token, sizeof(token), all);
 	if (err)
@@ -102,10 +102,10 @@ static int program_run(struct rank_slot *t, const struct conform_case *c, struct
 		if (what)
 			conform_outcome_set(out, CONFORM_SKIP, "%s lacks %s", r->side[i].nccl.label, what);
 	}
-	/* Also where this rank has failed, since the others do it. */
+	/* Also after a failure of this rank, since the other ranks go on. */
 	for (int i = 0; out->status != CONFORM_SKIP && !err && i < nlibs; i++)
 		err = comms_create(t, i, &fixture, out);
-	/* What failed here went well on another rank, perhaps: this one takes part until the end. */
+	/* A failure of this rank may be a success on another one: this rank takes part to the end. */
 	if (!err && out->status != CONFORM_SKIP && c->kind == CONFORM_DETERMINISM)
 		conform_determinism_run(r, &fixture, &memory, out);
 	for (int i = 0; !err && out->status != CONFORM_SKIP && c->kind == CONFORM_PROGRAM && i < nlibs; i++) {
@@ -137,9 +137,7 @@ static int case_run(struct rank_slot *t, const struct conform_case *c, struct co
 
 /* ---- set-up ---- */
 
-/*
- * A collective that is no symbol or that answers "invalid usage" to a plain call is one that the library does not have.
- */
+/* The library lacks a collective that is not exported, or that answers a plain call with "invalid usage". */
 static int side_probe(struct rank_slot *t, struct conform_side *s)
 {
 	struct conform_rank *r = &t->rank;
@@ -193,7 +191,7 @@ static int side_open(struct rank_slot *t, int lib)
 static int rank_open(struct rank_slot *t, int fd)
 {
 	struct conform_rank *r = &t->rank;
-	/* Longer than the parent waits, which knows better what to say. */
+	/* Longer than the parent waits: its message is better. */
 	int err = bench_ranks_join(t->shared, fd, r->rank, r->o->base.timeout_s + 10, &t->ranks);
 
 	conform_rank_progress(r, BENCH_INIT, -1);
@@ -209,7 +207,7 @@ static void rank_close(struct rank_slot *t, bool clean)
 	struct conform_rank *r = &t->rank;
 
 	conform_rank_progress(r, BENCH_DESTROY, -1);
-	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	for (int i = 0; clean && i < r->o->base.nlibs; i++)
 		for (int k = CONFORM_NCOMMS - 1; k >= 0; k--)
 			if (r->side[i].comm[k])
@@ -233,13 +231,13 @@ static int cases_run(struct rank_slot *t, const struct conform_list *list)
 		struct conform_outcome out = { 0 };
 
 		if (c->kind == CONFORM_INVALID && !announced && !r->rank) {
-			puts("# wrong calls come now: that the library warns of them is as it should be");
+			puts("# invalid calls come now: that the library warns of them is as it should be");
 			fflush(stdout);
 			announced = true;
 		}
 		snprintf(r->progress->what, sizeof(r->progress->what), "--case %s", c->name);
 		err = case_run(t, c, &out);
-		/* If the others do not come, the parent says this. */
+		/* If the other ranks do not come, the parent prints it. */
 		if (out.status == CONFORM_FAIL)
 			snprintf(r->progress->what, sizeof(r->progress->what), "--case %s, where it had failed: %.300s",
 			    c->name, out.text);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One thread that drives all devices, as ncclCommInitAll and nccl-tests -g do: the calls of all ranks lie in one group,
- * since the first rank's could wait for those of the others that are still to be made. Scripts are the same as
- * elsewhere; where all of them have as many calls and groups on the outside, these become groups one after the other,
- * else there is a single group.
+ * One thread that drives all devices, as ncclCommInitAll and nccl-tests -g do. The calls of all ranks are in one group,
+ * because the first rank's call could wait for calls of the others that are not made yet. The programs are those of the
+ * other runs. If all of them have the same number of outermost calls and groups, these become a sequence of groups,
+ * else a single group.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ static int side_open(struct single_thread *t, int lib)
 
 /* ---- programs ---- */
 
-/* The end of the call or group on the outside that begins at step i. */
+/* End of the outermost call or group that begins at step i. */
 static size_t segment_end(const struct conform_program *s, size_t i)
 {
 	int depth = 0;
@@ -127,7 +127,7 @@ static size_t segments_count(const struct conform_program *s)
 	return n;
 }
 
-/* Makes the steps from ... to - 1 of a rank's program; its outermost group is that of all ranks. */
+/* Runs steps from ... to - 1 of a rank's program. Its outermost group is the common group of all ranks. */
 static enum conform_step_kind segment_run(struct single_thread *t, int lib, int rank, size_t from, size_t to)
 {
 	const struct conform_program *s = &t->fixture.program[rank];
@@ -267,7 +267,7 @@ static void ranks_close(struct single_thread *t)
 {
 	ncclResult_t result;
 
-	/* Those of one communicator together: each may wait for the others. */
+	/* All ranks of one communicator together: each may wait for the others. */
 	for (int lib = 0; lib < t->o->base.nlibs; lib++)
 		for (int comm = CONFORM_NCOMMS - 1; comm >= 0; comm--) {
 			conform_rank_progress(&t->rank[0], BENCH_DESTROY, lib);
@@ -293,7 +293,7 @@ static int cases_run(struct single_thread *t, struct conform_report *report)
 	for (size_t i = 0; !err && i < list.n; i++) {
 		const struct conform_case *c = &list.cases[i];
 
-		/* A capture is of one stream, and what the other kinds look at does not depend on threads. */
+		/* A capture has one stream, and the other kinds do not depend on threads. */
 		if (c->kind != CONFORM_PROGRAM || c->graph)
 			continue;
 		snprintf(t->shared->progress[0].what, sizeof(t->shared->progress[0].what), "--case %s", c->name);

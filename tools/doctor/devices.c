@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Driver, GPUs, and which of them reach which. */
+/* Driver, GPUs, and peer access between them. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static const char topic[] = "devices";
 
-/* "580.95.05" of the kernel's module, or "". */
+/* Version of the kernel's module, such as "580.95.05", or "". */
 static void module_version(char *text, size_t bytes)
 {
 	FILE *v = fopen("/proc/driver/nvidia/version", "re");
@@ -18,7 +18,7 @@ static void module_version(char *text, size_t bytes)
 
 	*text = '\0';
 	if (v && fgets(line, sizeof(line), v))
-		for (at = line; *at; at++) /* the first word with a digit in front */
+		for (at = line; *at; at++) /* the first word that begins with a digit */
 			if ((at == line || at[-1] == ' ') && *at >= '0' && *at <= '9') {
 				snprintf(text, bytes, "%.*s", (int)strcspn(at, " \n"), at);
 				break;
@@ -84,7 +84,7 @@ static void peer_access_check(const struct shunt_gpu_ops *gpu, int i, int k, con
 	(*bad_p)++;
 }
 
-/* One line for each GPU: a matrix to read. */
+/* One line for each GPU; together they are a matrix. */
 static void peers_check(struct findings *f, const struct shunt_gpu_ops *gpu, const struct shunt_gpu_info *info, int n)
 {
 	const char *reason = "?";

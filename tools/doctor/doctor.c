@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt doctor: what is wrong here before a run, and who waits for whom in one. */
+/* shunt doctor: finds problems of this host before a run, and the cause of a hang in a run. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ static int dump_directory_create(const char *dir)
 	return -err;
 }
 
-/* A dump as it came, readable by its owner alone. */
+/* Saves an unchanged dump, readable by its owner only. */
 static int dump_save(const char *dir, pid_t pid, json_t *dump)
 {
 	const char *host = json_string_value(json_object_get(dump, "host"));
@@ -70,7 +70,7 @@ static int dump_save(const char *dir, pid_t pid, json_t *dump)
 	mode_t before;
 	int err;
 
-	/* The host's name comes from a process, and is no path. */
+	/* The host's name comes from the process and may contain anything, also slashes. */
 	snprintf(path, sizeof(path), "%s/shunt-%.*s-%d-asked.json", dir, host ? (int)strcspn(host, "/") : 0,
 	    host ? host : "", (int)pid);
 	before = umask(077);
@@ -106,7 +106,7 @@ static int requests_run(const struct pids *pids, const char *output, bool json)
 	status = findings_print(&f, json);
 	findings_finish(&f);
 	dumps_finish(&d);
-	return lost ? TOOL_USAGE : status; /* errors have the same status */
+	return lost ? TOOL_USAGE : status; /* 2, as for errors */
 }
 
 static void list_free(char **list)
@@ -116,7 +116,7 @@ static void list_free(char **list)
 	free(list);
 }
 
-/* NULL if there is no memory for it. */
+/* NULL: out of memory. */
 static char **list_copy(char *const *list)
 {
 	size_t n = 0;
@@ -146,7 +146,7 @@ static int check_main(const char *program, bool json)
 		tool_error("%s: %s", program, strerror(errno));
 		return TOOL_USAGE;
 	}
-	/* The library and our own parts of it warn as they go; all that is said here instead. */
+	/* Silences the warnings of the library and of our own parts of it: the findings report everything. */
 	environment = list_copy(environ);
 	if (!environment)
 		return TOOL_FAIL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Asks a running process for its dump, through the socket that src/comm/observe/dump.c keeps. */
+/* Requests the dump of a running process, through the socket of src/comm/observe/dump.c. */
 #include <errno.h>
 #include <poll.h>
 #include <pwd.h>
@@ -18,7 +18,7 @@ static const char topic[] = "processes";
 
 struct process {
 	uid_t uid;
-	pid_t ns_pid; /* its number in its own pid namespace */
+	pid_t ns_pid; /* pid in the process's own pid namespace */
 	char state;   /* as in /proc/PID/stat: R, S, D, T, Z, ... */
 	char name[64];
 };
@@ -70,7 +70,7 @@ static int connect_to(pid_t pid, const struct process *p)
 		err = -errno;
 		goto err_close;
 	}
-	/* Names in the abstract namespace are free for all: is it who it says? */
+	/* Any process may take an abstract name: check the peer's user. */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) || peer.uid != p->uid) {
 		err = -EPERM;
 		goto err_close;
@@ -118,7 +118,7 @@ static int fd_read_all(int fd, char **text_p, size_t *bytes_p)
 	return err;
 }
 
-/* It answers nobody but its own user and root; others may not even see whether it is there to answer. */
+/* The process answers only its own user and root; for other users even its socket may be invisible. */
 static void foreign_user_explain(struct findings *f, pid_t pid, const struct process *p)
 {
 	struct passwd entry, *owner = NULL;
@@ -129,7 +129,7 @@ static void foreign_user_explain(struct findings *f, pid_t pid, const struct pro
 	snprintf(number, sizeof(number), "%u", (unsigned)p->uid);
 	finding_add(f, FINDING_ERROR, topic, "ask as that user, or as root",
 	    "process %d (%s) belongs to user %s: only that user and root get an answer", (int)pid, p->name,
-	    owner ? owner->pw_name : number /* it may have no name */);
+	    owner ? owner->pw_name : number /* the user may have no name */);
 }
 
 static void failure_explain(struct findings *f, pid_t pid, const struct process *p, int err)
@@ -170,7 +170,7 @@ int doctor_dump_request(struct findings *f, pid_t pid, json_t **dump_p)
 		finding_add(f, FINDING_ERROR, topic, "", "there is no process %d", (int)pid);
 		return err;
 	}
-	/* A stopped one takes the connection, and never answers: no need to wait for that. */
+	/* A stopped process accepts the connection but never answers: do not wait for it. */
 	if (p.state == 'T' || p.state == 'Z')
 		err = -ETIMEDOUT;
 	else

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Dumps as they come from files and processes: JSON into structs. Files are treated as hostile. */
+/* Dumps from files and processes: JSON into structs. Files are untrusted. */
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -217,7 +217,7 @@ static int is_dump(const struct dirent *entry)
 	return !strncmp(entry->d_name, "shunt-", 6) && n > 5 && !strcmp(entry->d_name + n - 5, ".json");
 }
 
-/* One that cannot be used must not cost the others. */
+/* A file that cannot be used must not cost the others. */
 static int dump_directory_add(struct findings *f, struct dumps *d, const char *path)
 {
 	struct dirent **entries;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What an ELF file has to do with NCCL. Every offset is checked: the file may be anything. */
+/* Finds NCCL in an ELF file. Every offset is checked: the file is untrusted. */
 #include <ctype.h>
 #include <elf.h>
 #include <errno.h>
@@ -21,7 +21,7 @@ static const void *image_at(const struct image *m, uint64_t offset, uint64_t byt
 	return offset <= m->bytes && bytes <= m->bytes - offset ? m->at + offset : NULL;
 }
 
-/* A string of a table that ends within it, or "". */
+/* A string that ends within its table, or "". */
 static const char *table_string(const char *table, uint64_t bytes, uint64_t offset)
 {
 	return table && offset < bytes && memchr(table + offset, 0, bytes - offset) ? table + offset : "";
@@ -53,7 +53,7 @@ static bool is_known(const char *name)
 	return false;
 }
 
-/* Functions are ncclX and pncclX; what plugins of NCCL's offer are objects. */
+/* Functions are ncclX and pncclX. Symbols of NCCL's plugins are objects. */
 static void later_symbol_read(const Elf64_Sym *symbol, const char *name, struct doctor_elf *elf)
 {
 	char *later = symbol->st_shndx == SHN_UNDEF ? elf->needs_later : elf->has_later;
@@ -105,7 +105,7 @@ static const char *find_text(const struct image *m, const char *text)
 	return memmem(m->at, m->bytes, text, strlen(text));
 }
 
-/* NCCL prints "NCCL version 2.28.9+cuda13.0"; in the library it stands like that. */
+/* NCCL prints "NCCL version 2.28.9+cuda13.0"; the library contains this text. */
 static void nccl_version_read(const struct image *m, struct doctor_elf *elf)
 {
 	static const char marks[] = "NCCL version ";
@@ -118,7 +118,7 @@ static void nccl_version_read(const struct image *m, struct doctor_elf *elf)
 		at += sizeof(marks) - 1;
 		while (at + n < m->at + m->bytes && n + 1 < sizeof(elf->version) && at[n] > ' ' && at[n] < 0x7f)
 			n++;
-		if (n && at[0] >= '1' && at[0] <= '9') /* and not "%d.%d" */
+		if (n && at[0] >= '1' && at[0] <= '9') /* not "%d.%d" */
 			memcpy(elf->version, at, n);
 		rest = (struct image){ at, (size_t)(m->at + m->bytes - at) };
 	}
@@ -153,7 +153,7 @@ static int image_read(const struct image *m, struct doctor_elf *elf)
 	}
 	elf->mentions_nccl = find_text(m, "libnccl.so") != NULL;
 	nccl_version_read(m, elf);
-	/* A stripped one has no symbols left that would show it, but it knows its version. */
+	/* A stripped file has no symbols, but it still contains the version. */
 	elf->contains |=
 	    !elf->exports && *elf->version && !elf->is_shunt && !elf->needs_nccl && find_text(m, "NCCL_DEBUG_SUBSYS");
 	return 0;

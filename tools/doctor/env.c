@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Variables that do nothing, cannot be read, or contradict each other. */
+/* Variables without effect, with unreadable values, or that contradict each other. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static bool is_set(char *const *environment, const char *name)
 	return value && *value;
 }
 
-/* As the library reads it: NCCL's also come from its files. */
+/* Reads a variable as the library does: NCCL's variables also come from its files. */
 static const char *variable_read(void *arg, const char *name)
 {
 	const char *value = env_get(arg, name);
@@ -123,7 +123,7 @@ static bool is_writable_dir(const char *path)
 	return !stat(path, &st) ? S_ISDIR(st.st_mode) && !access(path, W_OK | X_OK) : false;
 }
 
-/* May a directory be made there? */
+/* True: a directory can be created there. */
 static bool parent_is_writable(const char *path)
 {
 	char parent[PATH_MAX];

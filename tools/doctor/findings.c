@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The list of findings, and how it is printed. */
+/* The list of findings, and its output. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static int print_json(const struct findings *f)
 
 	for (size_t i = 0; i < f->n && !err; i++) {
 		const struct finding *row = &f->rows[i];
-		/* What is not UTF-8 cannot be in JSON. */
+		/* JSON takes only UTF-8. */
 		json_t *text = json_string(row->text), *advice = json_string(row->advice);
 
 		err = json_array_append_new(rows,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* `shunt doctor dumps`, and what is said of each communicator. */
+/* `shunt doctor dumps`: the findings for each communicator. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,14 +71,14 @@ static void group_check(struct findings *f, const struct dump_group *g)
 	size_t before;
 	bool any;
 
-	/* One cause is enough: what comes behind it follows from it. */
+	/* One cause is enough: later differences follow from it. */
 	before = f->n;
 	any = find_mismatch(f, g) || find_split_path(f, g) || find_setup_wait(f, g) || find_straggler_calls(f, g) ||
 	    find_straggler_device(f, g);
 	any |= find_messages(f, g);
 	if (!any)
 		any = find_straggler_replays(f, g) ||
-		    find_teardown_wait(f, g); /* what a rank waits for that ends it is the cause */
+		    find_teardown_wait(f, g); /* the calls above are the cause of a wait at the end */
 	find_missing(f, g);
 	find_silent(f, g);
 	find_errors(f, g);
@@ -99,7 +99,7 @@ static void group_free(struct dump_group *g)
 	free(g->marks[0]);
 }
 
-/* All ranks of the communicator that c is one of. */
+/* Collects the dumps of all ranks of c's communicator. */
 static bool group_collect(struct dump_group *g, const struct dumps *d, const struct dump_comm *c)
 {
 	*g = (struct dump_group){ .n = c->nranks, .id = c->id, .key = c->key };
@@ -123,7 +123,7 @@ static bool group_collect(struct dump_group *g, const struct dumps *d, const str
 	return true;
 }
 
-/* Is this the first place where its communicator comes up? */
+/* True: c is the first entry of its communicator. */
 static bool is_first(const struct dumps *d, const struct dump_comm *c)
 {
 	for (size_t p = 0; p < d->n; p++)
@@ -138,7 +138,7 @@ static bool is_first(const struct dumps *d, const struct dump_comm *c)
 	return true;
 }
 
-/* What matters most comes first; else the order stays. */
+/* Errors first, then warnings; otherwise the order stays. */
 static void findings_sort(struct finding *rows, size_t n)
 {
 	for (size_t i = 1; i < n; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the host, its limits and a container leave us. What can be tried is tried. */
+/* Limits of the host and of a container. Each is tried if possible. */
 #include <dirent.h>
 #include <errno.h>
 #include <stddef.h>
@@ -87,7 +87,7 @@ static void check_limits(struct findings *f)
 	}
 }
 
-/* Value of a line of /proc/self/status, -1: none. */
+/* Value of a line of /proc/self/status; -1: none. */
 static long proc_status_value(const char *name)
 {
 	FILE *s = fopen("/proc/self/status", "re");
@@ -146,7 +146,8 @@ static int receive_fd(int from)
 }
 
 /*
- * As the ranks of a host do it: an abstract socket, credentials, a descriptor. 0, or -errno and the step that failed.
+ * Tries a rendezvous as ranks of one host do it: an abstract socket, credentials, a descriptor. 0, or -errno and the
+ * step that failed.
  */
 static int try_rendezvous(const char **step_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which NCCL a program would get, from whom, and whether Shunt is in front of it. */
+/* Finds the NCCL that a program would get, its origin, and whether Shunt comes before it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
@@ -45,10 +45,10 @@ static bool copy_add(const char *path, const char *from, void *arg)
 		c->n++;
 	}
 	free(real);
-	return false; /* go on: all are wanted */
+	return false; /* go on: all copies count */
 }
 
-/* "2.28.9+cuda13.0" and "2.28.9" are one. */
+/* "2.28.9+cuda13.0" and "2.28.9" are the same. */
 static bool same_version(const char *a, const char *b)
 {
 	size_t n = strcspn(a, "+");
@@ -100,7 +100,7 @@ static void packages_scan(const char *dir, void *arg)
 		torch_report(p->f, path);
 }
 
-/* The packages of the Python that a shell would start here. */
+/* Looks through the packages of the Python that a shell would start here. */
 static void python_scan(struct findings *f, struct copies *copies)
 {
 	struct python p = { f, copies };
@@ -159,7 +159,7 @@ static void check_version(struct findings *f, int version, const char *path)
 		    version / 100 % 100, version % 100, path);
 }
 
-/* What would be loaded before everything else. */
+/* Checks the libraries that are loaded before all others. */
 static void check_preload(struct findings *f, const char *lib)
 {
 	const char *list = getenv("LD_PRELOAD");
@@ -234,7 +234,7 @@ static void binary_report(struct findings *f, const char *path, const struct doc
 		    "%s itself has nothing to do with NCCL; what it opens while it runs does not show here", path);
 }
 
-/* The loader's own list of what it would load: "\tname => path (0x...)". */
+/* The loader's own list of libraries: "\tname => path (0x...)". */
 static FILE *loader_list(const char *interpreter, const char *path, pid_t *pid_p)
 {
 	char *argv[] = { (char *)interpreter, "--list", (char *)path, NULL };
@@ -278,7 +278,7 @@ static void check_program(struct findings *f, const char *path)
 	}
 	binary_report(f, path, &elf, true);
 	if (doctor_elf_read("/proc/self/exe", &self) || !*self.interpreter)
-		goto out; /* linked statically: no loader is known */
+		goto out; /* statically linked: no loader */
 	list = loader_list(*elf.interpreter ? elf.interpreter : self.interpreter, full, &pid);
 	if (!list)
 		goto out;

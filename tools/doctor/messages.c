@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages, by pair and direction: their sizes, and how many each end knows of. */
+/* Messages by pair and direction: their sizes, and their number on each rank. */
 #include <inttypes.h>
 #include <string.h>
 #include "base/coll.h"

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks that called something else, or whose call took another path. */
+/* Ranks that made a different call, or whose call took another path. */
 #include <inttypes.h>
 #include <string.h>
 #include "tools/doctor/hangs.h"
 
-/* Did two ranks call the same? A call that was forwarded unseen is known by its bytes only. */
+/*
+ * True: two ranks made the same call. Of a call that was forwarded unseen only the bytes are known: count, type and
+ * operator are not compared.
+ */
 static bool op_same(const struct dump_op *a, const struct dump_op *b)
 {
 	if (strcmp(a->kind, b->kind) || a->root != b->root)
@@ -19,7 +22,7 @@ static bool op_is_nccls(const struct dump_op *op)
 	return !strcmp(op->path, "nccl");
 }
 
-/* The call that most ranks made as this number; the lowest of them on a tie. */
+/* The call that most ranks made with this number; on a tie that of the lowest rank. */
 static int majority_call(const struct dump_group *g, uint64_t number)
 {
 	int best = -1, most = 0;
@@ -41,7 +44,7 @@ static int majority_call(const struct dump_group *g, uint64_t number)
 	return best;
 }
 
-/* What may have happened on rank r, which called something else as `number` than rank `right`. */
+/* A guess at the mistake of rank r, whose call `number` differs from rank `right`'s. */
 static void text_add_guess(struct text_buf *t, const struct dump_group *g, int r, int right, uint64_t number)
 {
 	const struct dump_op *mine = collective_at(g->member[r], number),
@@ -68,7 +71,7 @@ bool find_mismatch(struct findings *f, const struct dump_group *g)
 			first = op->number < first ? op->number : first;
 			last = op->number > last ? op->number : last;
 		}
-	/* A number that is out of any proportion comes from a file that is not ours. */
+	/* A file that is not ours may have any number. */
 	for (uint64_t number = first; number <= last && number - first < 1u << 22; number++) {
 		int right = majority_call(g, number), odd = -1;
 		bool *marks = g->marks[0], *agree = g->marks[1];
@@ -113,7 +116,7 @@ bool find_mismatch(struct findings *f, const struct dump_group *g)
 	return false;
 }
 
-/* A call that one rank gave to NCCL and another ran itself can never end. */
+/* A call that one rank forwarded to NCCL and another one ran itself never ends. */
 bool find_split_path(struct findings *f, const struct dump_group *g)
 {
 	for (int r = 0; r < g->n; r++)

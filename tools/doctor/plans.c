@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The plans that processes started from here would load, and those that they would refuse. */
+/* The plans that processes started here would load, and those that they would refuse. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +33,7 @@ static void plan_file_check(void *ctx, const char *path)
 	t->good++;
 }
 
-/* given: the user named it, so it should be there. */
+/* given: the user named the path, so it should exist. */
 static void plan_path_check(struct findings *f, const char *path, bool given)
 {
 	struct plan_counts t = { .f = f };

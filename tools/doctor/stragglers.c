@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Ranks that made fewer calls than others, whose device has not come as far, or that launched fewer graphs. */
+/* Ranks with fewer calls than others, with a slower device, or with fewer graph launches. */
 #include <inttypes.h>
 #include <string.h>
 #include "tools/doctor/hangs.h"
@@ -18,8 +18,8 @@ static void text_add_last_call(struct text_buf *t, const struct dump_comm *c)
 }
 
 /*
- * Ranks that wait on the host, for others that have not come to that; ending: in the communicator's end, for its
- * kernels.
+ * Ranks that wait on the host for others, which are not in that phase. ending: in the communicator's destruction, for
+ * its kernels.
  */
 static bool find_phase_wait(struct findings *f, const struct dump_group *g, bool ending)
 {
@@ -100,7 +100,7 @@ bool find_straggler_calls(struct findings *f, const struct dump_group *g)
 		}
 	}
 	if (!awaited)
-		return false; /* a root that has sent and gone on */
+		return false; /* a root that has sent its data and continued */
 	for (int r = 0; r < g->n; r++)
 		if (behind[r] && g->member[r]->process->time_ns >= since)
 			dump_is_old = false;
@@ -124,7 +124,7 @@ bool find_straggler_calls(struct findings *f, const struct dump_group *g)
 	return true;
 }
 
-/* The first collective of a rank that our kernels have not ended; NULL: none that we know of. */
+/* A rank's first collective that our kernels have not finished; NULL: none known. */
 static const struct dump_op *running_collective(const struct dump_comm *c)
 {
 	const struct dump_op *first = NULL;
@@ -178,7 +178,7 @@ bool find_straggler_device(struct findings *f, const struct dump_group *g)
 			now = g->member[r]->process->time_ns;
 		}
 	}
-	if (!waiting) { /* nobody has begun it: other work of the program comes first */
+	if (!waiting) { /* no rank has begun it: other work of the program comes first */
 		for (int r = 0; r < g->n; r++)
 			if (late[r] && op->time_ns < since) {
 				since = op->time_ns;
@@ -238,7 +238,7 @@ bool find_straggler_device(struct findings *f, const struct dump_group *g)
 	return true;
 }
 
-/* Replays pass no host: all there is to compare is how many launches of graphs began. */
+/* Replays do not involve the host: only the numbers of graph launches can be compared. */
 bool find_straggler_replays(struct findings *f, const struct dump_group *g)
 {
 	bool *behind = g->marks[0], *in = g->marks[1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the doctor's sentences about ranks and their calls are made of. */
+/* Parts of the doctor's sentences about ranks and their calls. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Values of variables that are texts: what the parts of the library that use them would say to them. */
+/* Values of variables with text: checked as the library's parsers would do it. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static bool tuning_is_wrong(struct findings *f, const struct shunt_config_row *r
 	return t.bad;
 }
 
-/* It need not be there: who writes to it makes it. */
+/* The directory may be missing: a writer creates it. */
 static bool cache_is_wrong(struct findings *f, const struct shunt_config_row *row, const struct shunt_settings *s)
 {
 	struct stat st;

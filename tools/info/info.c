@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt info: what there is, what is set, and what would be chosen. */
+/* shunt info: devices and libraries, settings, and decisions. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <getopt.h>
@@ -33,7 +33,7 @@ static const char info_help[] =
     "  --op OP           allreduce (default), reduce, broadcast, allgather, ...\n"
     "  --dtype TYPE      float32 (default), float16, bfloat16, int8, ...\n"
     "  --redop OP        sum (default), prod, max, min, avg\n"
-    "  --windows         as if the buffers lay in windows that all ranks use in place\n"
+    "  --windows         as if the buffers were registered as symmetric memory\n"
     "  --cc N            as on GPUs of compute capability N / 10 (default: as here, else 90); takes no tuning file\n"
     "  --overlay         as if a real NCCL were there; --standalone: as if not; both on GPUs (default: as here)\n\n"
     "Exit status: 0; 1 if the library cannot be opened or used; 2 for a wrong option.\n";
@@ -117,7 +117,7 @@ static void algorithms_print(void)
 		printf("  %-11s %-14s %s\n", a->name, shunt_kind_name(a->kind), a->doc);
 }
 
-/* The index of a name among n, or -1. */
+/* Defines a function for the index of a name among n; -1: none. */
 #define FINDER(what, count) \
 	static int what##_find(const char *name) \
 	{ \
@@ -136,10 +136,10 @@ struct select_query {
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
-	struct shunt_plan_set *plans; /* ours to drop */
+	struct shunt_plan_set *plans; /* to be dropped */
 };
 
-/* What forwards all calls of such a communicator, or NULL. */
+/* The reason why such a communicator forwards all calls, or NULL. */
 static const char *comm_reason(const struct select_query *q)
 {
 	if (!q->sel_key.standalone && shunt_nccl_env_forbids_p2p())
@@ -149,7 +149,7 @@ static const char *comm_reason(const struct select_query *q)
 	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
 
-/* The plan that a call of so many bytes runs, or NULL. */
+/* The plan for a call of `bytes` bytes, or NULL. */
 static const struct shunt_plan *plan_select(const struct select_query *q, uint64_t bytes)
 {
 	struct shunt_plan_query query = {
@@ -161,12 +161,12 @@ static const struct shunt_plan *plan_select(const struct select_query *q, uint64
 		return NULL;
 	if (shunt_plan_set_choose(q->plans, &query, &plan) != SHUNT_PLAN_CHOICE_PLAN)
 		return NULL;
-	/* It would be refused, and the call go on without it. */
+	/* The plan would be refused, and the call would run without it. */
 	return q->sel_key.max_ctas && plan->max_blocks > (unsigned)q->sel_key.max_ctas ? NULL : plan;
 }
 
 struct selection {
-	const char *name, *reason; /* the path; and reason it is not ours, "" if it is */
+	const char *name, *reason; /* the path; the reason why it is not ours, "" if it is */
 	char source[300];
 };
 
@@ -196,7 +196,10 @@ static bool selection_equal(const struct selection *a, const struct selection *b
 	return !strcmp(a->name, b->name) && !strcmp(a->reason, b->reason) && !strcmp(a->source, b->source);
 }
 
-/* The smallest size above lo, and at most hi, whose selection differs from that of lo, was; hi has another one. */
+/*
+ * The first size in (lo, hi] whose decision differs from that of lo, which is `was`; the decision of hi differs from
+ * it.
+ */
 static uint64_t boundary_find(
     const struct select_query *q, const struct selection *was, uint64_t lo, uint64_t hi, uint64_t step)
 {
@@ -214,16 +217,16 @@ static uint64_t boundary_find(
 	return hi;
 }
 
-/* Sizes at which the selection may change. */
+/* Sizes at which the decision may change. */
 struct size_points {
 	uint64_t step, *at;
 	size_t n, cap;
-	bool failed; /* no memory */
+	bool failed; /* out of memory */
 };
 
 #define MAX_BYTES ((uint64_t)1 << 60)
 
-/* size begins something, or is the first one behind it. */
+/* Adds a size at which a range begins or that follows one. */
 static void size_point_add(void *ctx, uint64_t size)
 {
 	struct size_points *p = ctx;
@@ -250,7 +253,7 @@ static void plan_size_points_add(const struct select_query *q, struct size_point
 	uint64_t parts;
 
 	for (size_t i = 0; q->plans && (plan = shunt_plan_set_at(q->plans, i)); i++) {
-		/* A plan's sizes are those of the message, of which ours may be a part. */
+		/* A plan's sizes are those of the whole message; a rank's part may be smaller. */
 		if (!shunt_plan_message_bytes(plan->collective, q->sel_key.nranks, 1, SHUNT_U8, &parts))
 			continue;
 		size_point_add(p, plan->min_bytes / parts + (plan->min_bytes % parts != 0));
@@ -273,10 +276,10 @@ static void range_print(const struct selection *is, uint64_t from, uint64_t to)
 	    *is->reason ? ": " : "", is->reason, is->source);
 }
 
-/* Whatever begins or ends somewhere is a point, and powers of two find the rest. */
+/* All ends of ranges are points; a search between powers of two finds the other changes. */
 static int ranges_print(const struct select_query *q)
 {
-	/* Parts between multiples of 16 bytes are a matter of their own (algos/select/select.c). */
+	/* Parts that are not multiples of 16 bytes get a decision of their own (algos/select/select.c). */
 	struct size_points p = { .step = shunt_kind_has_parts(q->kind) ? 16 : shunt_dtype_bytes[q->dtype] };
 	uint64_t from = p.step, last = from;
 	struct selection is, now;
@@ -308,7 +311,7 @@ static int ranges_print(const struct select_query *q)
 	return TOOL_OK;
 }
 
-/* The tables that a communicator of so many ranks would have here: of the first device, and of the tuning files. */
+/* The tables of a communicator of this number of ranks here: of the first device, and of the tuning files. */
 static void tables_find(struct select_query *q, const struct tool_lib *lib, bool forced_mode)
 {
 	struct shunt_device_identity id = { .size = sizeof(id) };
@@ -318,7 +321,7 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 
 	if (!identify || identify(0, &id))
 		return;
-	if (forced_mode && !id.cc) /* as if there were GPUs */
+	if (forced_mode && !id.cc) /* as if this host had GPUs */
 		return;
 	q->sel_key.cc = (uint16_t)id.cc;
 	m.cc = id.cc;
@@ -387,8 +390,8 @@ static int select_main(int argc, char **argv)
 	q.sel_key.standalone = mode == 's';
 	q.sel_key.deterministic = shunt_config()->deterministic;
 	/*
-	 * That there are no GPUs here is no news; what the files and variables are worth, the command's own copy of the
-	 * code says, which reads its level before that.
+	 * Missing GPUs are expected here. The command's own copy of the code warns about files and variables; it reads
+	 * its log level here, before that.
 	 */
 	shunt_log_enabled(SHUNT_LOGLEVEL_WARN, SHUNT_LOG_ENV);
 	setenv("SHUNT_LOG", "error", 0);
@@ -421,7 +424,7 @@ static int select_main(int argc, char **argv)
 	    q.sel_key.sim            ? "standalone on the sim" :
 	        q.sel_key.standalone ? "standalone" :
 	                               "in front of the real NCCL",
-	    q.sel_key.symmem ? ", buffers in windows" : "");
+	    q.sel_key.symmem ? ", symmetric buffers" : "");
 	if (optind == argc)
 		status = ranges_print(&q);
 	for (int i = optind; i < argc; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt plan check: the loader and the checker that the library uses, on files and directories. */
+/* shunt plan check: runs the library's loader and checker on files and directories. */
 #include <dirent.h>
 #include <errno.h>
 #include <getopt.h>

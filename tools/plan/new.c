@@ -130,7 +130,7 @@ static int shape_find(struct new_opts *o, const char *collective, const char *na
 	return -EINVAL;
 }
 
-/* What was not given, and what does not go together. 0 or an exit status. */
+/* Fills in missing values, and checks that the options fit together. 0 or an exit status. */
 static int recipe_complete(struct new_opts *o, char name[300])
 {
 	struct plan_recipe *r = &o->recipe;
@@ -171,7 +171,7 @@ static int text_write(const char *text, const char *path)
 {
 	struct tool_file f;
 
-	/* What standard output does not take, the command finds at its end. */
+	/* The command checks standard output at its end. */
 	if (!path) {
 		fputs(text, stdout);
 		return TOOL_OK;
@@ -221,7 +221,7 @@ int plan_new_main(int argc, char **argv)
 		tool_error("out of memory");
 		return TOOL_FAIL;
 	}
-	/* Whatever was asked for, nobody is to get a plan that the library refuses. */
+	/* No plan that the library refuses is written. */
 	if (shunt_plan_load_buffer(o.recipe.name, text, strlen(text), &plan, reason, sizeof(reason))) {
 		tool_error("the plan would be refused: %s", reason);
 		status = TOOL_FAIL;

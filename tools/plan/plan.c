@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt plan: finds the action; and what all of them use. */
+/* shunt plan: finds the action. Common functions of the actions. */
 #include <errno.h>
 #include <string.h>
 #include "tools/plan/plan.h"

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_PLAN_PLAN_H
 #define SHUNT_TOOLS_PLAN_PLAN_H
-/* shunt plan: what its files share. One file for each of check, show, run and new. */
+/* shunt plan: declarations for the files of this folder. check, show, run and new have a file each. */
 #include <stdio.h>
 #include "plan/format/plan.h"
 #include "tools/common/tool.h"
 
-/* argv[0] is the name of the action; returns the exit status. */
+/* argv[0] is the action's name; returns the exit status. */
 int plan_check_main(int argc, char **argv);
 int plan_show_main(int argc, char **argv);
 int plan_run_main(int argc, char **argv);
 int plan_new_main(int argc, char **argv);
 extern const char plan_check_help[], plan_show_help[], plan_run_help[], plan_new_help[];
 
-/* A process that plan run started for a rank. argv is the command's, argv[0] "plan", argv[1] "--worker=...". */
+/* The process of a rank of plan run. argv is the command's: argv[0] "plan", argv[1] "--worker=...". */
 int plan_run_worker(int argc, char **argv);
 
 enum { PLAN_REASON_BYTES = 1024 };
 
-/* The plan in a file, or NULL after a message. To be dropped. */
+/* The plan in a file, or NULL after a message. The caller drops it. */
 struct shunt_plan *plan_open(const char *path);
-/* "1K to 64M bytes" and the like; buf needs 64 bytes. */
+/* "1K to 64M bytes" and similar; buf: 64 bytes. */
 const char *plan_range_text(const struct shunt_plan *plan, char *buf);
 /* Text as a JSON string, with its quotes. */
 void plan_json_string(FILE *out, const char *text);
 
-/* ---- what an operation does, as text (plan_describe.c) ---- */
+/* ---- operations as text (text.c) ---- */
 
 /* "output[1] = input[0] + packets scratch[1]". Always terminated. */
 void plan_op_describe(
     const struct shunt_plan *plan, uint32_t rank, const struct shunt_plan_op *op, char *text, size_t bytes);
 
-/* ---- a launch, simulated with made-up durations (plan_time.h) ---- */
+/* ---- a launch, simulated with made-up durations (timing.h) ---- */
 
 enum plan_arrow_kind { PLAN_ARROW_SIGNAL, PLAN_ARROW_SEMAPHORE, PLAN_ARROW_BARRIER, PLAN_ARROW_DATA };
 
-/* One run of an operation: in a pipeline there is one for each window. */
+/* One run of an operation; in a pipeline one for each window. */
 struct plan_step {
 	const struct shunt_plan_op *op;
 	uint32_t row;                /* block, counted over all ranks */
@@ -62,17 +62,17 @@ struct plan_timeline {
 	double end;
 };
 
-/* 0; -EFBIG: too many steps to be drawn; -ENOMEM. To be finished in any case. */
+/* 0; -EFBIG: too many steps for a picture; -ENOMEM. Finish it in every case. */
 int plan_timeline_init(struct plan_timeline *t, const struct shunt_plan *plan);
 void plan_timeline_finish(struct plan_timeline *t);
 
 /*
- * The picture (plan_svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to
- * it; -1: all. 0 or -errno; whether all could be written, out knows.
+ * Writes the picture (svg.c). all: a row for each block, else one for each kind of block. rank: only arrows from and to
+ * this rank; -1: all. 0 or -errno; write errors are in `out` only.
  */
 int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t rank);
 
-/* ---- new plans (plan_new.c, plan_shapes.h, plan_write.c) ---- */
+/* ---- new plans (new.c, shapes/, write.c) ---- */
 
 struct plan_recipe {
 	const struct plan_shape *shape;
@@ -87,15 +87,15 @@ struct plan_recipe {
 
 struct plan_writer;
 
-/* One way to do one collective. */
+/* An algorithm for a collective. */
 struct plan_shape {
-	const char *collective;      /* as the command has it: "all_reduce" */
-	const char *plan_collective; /* as plans have it */
+	const char *collective;      /* the command's name: "all_reduce" */
+	const char *plan_collective; /* the name in plans */
 	const char *name, *summary;
-	bool reduces, can_inplace, inplace; /* inplace: unless told otherwise */
+	bool reduces, can_inplace, inplace; /* inplace: by default */
 	bool ll, pipelined;
-	unsigned roles;  /* blocks of an instance, each with a program of its own; 0: all blocks share all slices */
-	unsigned blocks; /* unless told otherwise */
+	unsigned roles;  /* blocks of an instance, each with its own operations; 0: all blocks share all slices */
+	unsigned blocks; /* by default */
 	uint64_t min_bytes, max_bytes;
 	int priority;
 	void (*write)(struct plan_writer *w, const struct plan_recipe *r);
@@ -104,34 +104,34 @@ extern const struct plan_shape plan_shapes[]; /* ends with a NULL name */
 /* The plan as JSON text; NULL: out of memory. Equal recipes give equal texts. */
 char *plan_recipe_text(const struct plan_recipe *r);
 
-/* A slice of our own buffer or, with peer >= 0, of a peer's scratch. */
+/* A slice of a buffer of this rank or, with peer >= 0, of a peer's scratch. */
 struct plan_slice {
 	char buffer; /* 'i', 'o', 's' */
-	int peer;    /* -1: our own */
+	int peer;    /* -1: this rank */
 	unsigned index, size;
 };
 
-/* Writes one rank's part after the other, from top to bottom (plan_write.c). Errors are kept in the stream. */
+/* Writes the ranks' parts in order (write.c). Errors are kept in the stream. */
 struct plan_writer {
 	FILE *out;
 	const struct plan_recipe *recipe;
 	unsigned rank;
-	const char *comma; /* before the next rank, block, operation */
+	const char *comma; /* before the next rank, block or operation */
 	bool in_pipeline;
-	unsigned nlinks; /* channels of the rank to one or two peers each, or to all */
-	int part, parts; /* of a thread-block group; parts 1: none */
+	unsigned nlinks; /* channels of the rank: sets with one to each of its peers */
+	int part, parts; /* of a thread-block group; parts 1: no group */
 	bool ring;
 };
 /*
- * chunks: of input, output and scratch. links: sets of channels, each to all peers, or on a ring to the next and the
- * last.
+ * chunks: of input, output and scratch. links: sets of channels; each set goes to all peers, on a ring to the next and
+ * the previous rank.
  */
 void plan_write_rank(struct plan_writer *w, unsigned rank, const unsigned chunks[3], bool ring, unsigned links);
 void plan_write_rank_end(struct plan_writer *w);
-/* The block may use link sets first .. first + n - 1, and calls them 0 .. n - 1. */
+/* The block may use link sets first .. first + n - 1, as its sets 0 .. n - 1. */
 void plan_write_block(struct plan_writer *w, unsigned block, unsigned first, unsigned n);
 void plan_write_block_end(struct plan_writer *w);
-/* peers: whom, as ranks. */
+/* peers: ranks. */
 void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const unsigned *peers, unsigned n);
 void plan_write_nop(struct plan_writer *w);
 void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of shunt plan run: registers the plan, makes it the choice, and goes through the sizes. */
+/* One rank of shunt plan run: registers the plan, selects it, and runs all sizes. */
 #include "tools/plan/rank.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -26,7 +26,7 @@ int plan_rank_device(const struct plan_rank *r, const char *what, int err)
 
 /* ---- set-up ---- */
 
-/* By name, so that plans run that are not for every call. It is the same on all ranks. */
+/* Selects the plan by name, which also runs plans that do not cover every call. The same name on all ranks. */
 static const char *want_plan(void *arg, const struct shunt_plan_request *request)
 {
 	return arg;
@@ -45,7 +45,7 @@ static int plan_register(struct plan_rank *r)
 		return -ENOSYS;
 	}
 	err = add(r->o->file, reason, sizeof(reason));
-	/* With --threads another rank was first. */
+	/* With --threads another rank has registered it. */
 	if (err && err != -EEXIST) {
 		tool_error("rank %d: %s", r->rank, reason);
 		return err;
@@ -70,14 +70,14 @@ static int comm_create(struct plan_rank *r)
 	                 r->nccl.CommInitRank(&r->comm, r->nranks, ids[0], r->rank));
 }
 
-/* The sizes that were asked for, within those of the plan. */
+/* The requested sizes, limited to the plan's. */
 static void sizes_choose(struct plan_rank *r, bool sim)
 {
 	const struct bench_opts *b = &r->o->base;
 	const struct shunt_plan *p = r->o->plan;
 	uint64_t first = 1 << 10, last = sim ? 256 << 10 : 64 << 20;
 
-	/* Where nothing was asked for, sizes that elements of all types fill. */
+	/* By default, sizes that are multiples of all types' sizes. */
 	while (first < p->min_bytes && first < UINT64_MAX / 2)
 		first *= 2;
 	r->first = b->first ? b->first : first < p->max_bytes ? first : p->max_bytes;
@@ -136,7 +136,7 @@ static int rank_open(struct plan_rank *r)
 static void rank_close(struct plan_rank *r, bool clean)
 {
 	plan_rank_note(r, BENCH_DESTROY);
-	/* After an error the library may wait for ranks that will not come; the process ends anyway. */
+	/* After an error the library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		bench_nccl_check(&r->nccl, r->rank, "ncclCommDestroy", r->nccl.CommDestroy(r->comm));
 		r->lib.free(r->send);
@@ -238,7 +238,7 @@ int plan_run_rank(const void *arg, const struct bench_rank_slot *rank_slot)
 		tool_error("%s is for %u ranks, and there are %d", r->o->plan->name, r->o->plan->nranks, r->nranks);
 	if (!err)
 		err = tasks_run(r);
-	/* Nobody takes away what others still use. */
+	/* No rank destroys what others still use. */
 	if (!err)
 		err = bench_ranks_barrier(r->ranks);
 	if (!err && !r->rank && !r->sizes)

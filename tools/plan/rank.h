@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_PLAN_RANK_H
 #define SHUNT_TOOLS_PLAN_RANK_H
-/* One rank of shunt plan run, and what its files share. Functions return 0, or a negative errno after a message. */
+/* One rank of shunt plan run, for the files of this folder. Functions return 0, or -errno after a message. */
 #include "tools/plan/run.h"
 
 enum {
-	PLAN_RANK_GUARD = 256,     /* bytes behind every buffer; nobody may write there */
-	PLAN_RANK_BLOCK = 1 << 20, /* bytes of host memory through which data is made and checked */
+	PLAN_RANK_GUARD = 256,     /* bytes behind every buffer; nothing may write there */
+	PLAN_RANK_BLOCK = 1 << 20, /* bytes of host memory to make and check data, a block at a time */
 };
 
 struct plan_rank {
@@ -22,7 +22,7 @@ struct plan_rank {
 	uint64_t first, last;
 	size_t element; /* bytes */
 	char *send, *recv, *block;
-	uint64_t wrong; /* of all sizes and, on rank 0, of all ranks */
+	uint64_t wrong; /* in all sizes and, on rank 0, of all ranks */
 	unsigned sizes;
 };
 
@@ -32,26 +32,26 @@ struct plan_task {
 	enum bench_place place;
 };
 
-/* What the rank is at, for who watches it. */
+/* Stores what this rank does now, for the parent's messages. */
 void plan_rank_note(struct plan_rank *r, enum bench_stage stage);
 int plan_rank_gather(struct plan_rank *r, const void *mine, size_t bytes, void *all);
 int plan_rank_device(const struct plan_rank *r, const char *what, int err);
 
-/* ---- calls (plan_rank_call.c) */
+/* ---- calls (rank_call.c) */
 
-/* In place both lie in r->recv. */
+/* Addresses for a call. In place both are in r->recv. */
 char *plan_rank_send_at(const struct plan_rank *r, const struct plan_task *t);
 char *plan_rank_recv_at(const struct plan_rank *r, const struct plan_task *t);
 int plan_rank_capture(struct plan_rank *r, const struct plan_task *t, void **graph_p);
-/* n calls, or launches of the graph, and waits for them. */
+/* Makes n calls, or launches the graph n times, and waits for them. */
 int plan_rank_calls(struct plan_rank *r, const struct plan_task *t, void *graph, int n);
-/* The median over rounds of the slowest rank's time of a call. */
+/* Time of a call: median over rounds of the slowest rank's time. */
 int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *graph, double *us_p);
 
-/* ---- checks (plan_rank_check.c) */
+/* ---- checks (rank_check.c) */
 
-/* Calls with inputs of all kinds that the type has; adds to *wrong_p. */
+/* Makes a call with each class of inputs that the type has; adds to *wrong_p. */
 int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph, uint64_t *wrong_p);
-/* Were all calls the plan's? All ranks come to the same answer: 0 or -EPROTO. */
+/* 0 if all calls ran the plan, else -EPROTO; the same on all ranks. */
 int plan_rank_used(struct plan_rank *r);
 #endif

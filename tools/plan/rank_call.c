@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls of one rank: how one is made, captured, replayed and measured. */
+/* Calls of one rank: call, capture, replay, measurement. */
 #include "tools/plan/rank.h"
 
 char *plan_rank_send_at(const struct plan_rank *r, const struct plan_task *t)
@@ -62,7 +62,7 @@ int plan_rank_measure(struct plan_rank *r, const struct plan_task *t, void *grap
 	err = plan_rank_calls(r, t, graph, r->iters);
 	for (int round = 0; !err && round < r->rounds; round++) {
 		plan_rank_note(r, BENCH_TIME);
-		/* The first may sleep, the second lets all go at once. */
+		/* The first barrier may sleep; the second one releases all ranks at once. */
 		err = bench_ranks_barrier(r->ranks);
 		if (!err)
 			err = bench_ranks_barrier(r->ranks);

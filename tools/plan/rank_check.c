@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Is what a rank has after a call right, did nobody write anywhere else, and was it the plan that made it? */
+/* Checks a rank's result and the bytes around it, and that the plan ran. */
 #include <errno.h>
 #include <string.h>
 #include "tools/plan/rank.h"
@@ -55,7 +55,7 @@ static int result_check(
 	return 0;
 }
 
-/* Behind the result nothing was written, nor was the input. */
+/* These must not change: the bytes behind the result and, out of place, the input. */
 static int guard_check(struct plan_rank *r, const struct bench_data *data, const struct plan_task *t, uint64_t *wrong_p)
 {
 	const struct bench_coll *coll = r->o->base.coll;
@@ -100,7 +100,7 @@ int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph,
 		    r->o->base.seed + (t->bytes * 2 + t->place) * 2 + (uint64_t)class);
 		if (!data)
 			return plan_rank_device(r, "host memory", -ENOMEM);
-		/* What is not written must not look right. */
+		/* A missing result must not look right. */
 		err = plan_rank_device(
 		    r, "memset", r->lib.memset_async(r->recv, POISON, t->bytes + PLAN_RANK_GUARD, r->stream));
 		if (!err)
@@ -118,7 +118,7 @@ int plan_rank_check(struct plan_rank *r, const struct plan_task *t, void *graph,
 	return err;
 }
 
-/* Calls of ours that did not run the plan, and where they went. */
+/* Counts this rank's calls that did not run the plan; with the path and the reason of one. */
 static uint64_t count_other_paths(struct plan_rank *r, const char **path_p, const char **reason_p)
 {
 	struct shunt_counter rows[64];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * shunt plan run: a plan through the library, as a program would run it. The parent reads plan and options and starts
- * the ranks as shunt bench does; each rank registers the plan, sets a selector that wants it, and calls NCCL's
- * function.
+ * shunt plan run: runs a plan through the library, as a program would. The parent reads plan and options and starts the
+ * ranks as shunt bench does. Each rank registers the plan, sets a selector for it, and calls NCCL's function.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -76,7 +75,7 @@ static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 	return bench_opts_start(b, opt, arg);
 }
 
-/* What can be called for a plan. */
+/* The NCCL call for a plan's collective; NULL: none. */
 static const struct bench_coll *coll_of(const struct shunt_plan *plan)
 {
 	static const struct {
@@ -95,7 +94,7 @@ static const struct bench_coll *coll_of(const struct shunt_plan *plan)
 	return NULL;
 }
 
-/* Does the plan go with the options? 0 or an exit status after a message. */
+/* Checks that the plan fits the options. 0 or an exit status after a message. */
 static int plan_suit(struct plan_run_opts *o)
 {
 	const struct shunt_plan *p = o->plan;
@@ -142,7 +141,7 @@ static int plan_suit(struct plan_run_opts *o)
 	return TOOL_OK;
 }
 
-/* 0, or an exit status after a message. o->plan is to be dropped in any case. */
+/* 0, or an exit status after a message. The caller drops o->plan in every case. */
 static int opts_parse(struct plan_run_opts *o, int argc, char **argv)
 {
 	static const struct option options[] = { { "ranks", required_argument, NULL, 'n' },
@@ -199,7 +198,7 @@ int plan_run_main(int argc, char **argv)
 	args[0] = "plan";
 	memcpy(args + 1, argv, (size_t)argc * sizeof(*args));
 	status = opts_parse(&o, argc, argv);
-	/* This plan and no other: the cache directory may have one of its name. */
+	/* No other plans: the cache directory may have one with the same name. */
 	if (!status && (unsetenv("SHUNT_PLAN_DIR") || setenv("SHUNT_CACHE_DIR", "/dev/null", 1))) {
 		tool_error("out of memory");
 		status = TOOL_FAIL;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt plan show: a plan in words, or as a picture. */
+/* shunt plan show: a plan as text, or as a picture. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The picture of a plan: one SVG without script or anything from elsewhere. A row for each block, or for all blocks of
- * a rank that do the same to other parts or chunks; a box for each operation, which says in words what it does when
- * pointed at; arrows for what waits for what.
+ * The picture of a plan: one SVG without script or external parts. It has a row for each block, or for all blocks of a
+ * rank that do the same with other parts or chunks; a box for each operation, with its text under the mouse pointer;
+ * and arrows from an operation to those that wait for it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "tools/plan/plan.h"
 
 enum { LABEL = 175, ROW = 24, BOX = 16, RANK_GAP = 10, TOP = 56, BOTTOM = 64, MARGIN = 20, MANY = 120 };
-#define WIDEST 3200.0 /* if that leaves operations readable */
+#define WIDEST 3200.0 /* maximum if operations stay readable */
 #define CHAR 5.2      /* of the boxes' letters */
 
 enum op_style {
@@ -49,14 +49,14 @@ struct picture {
 	FILE *out;
 	const struct shunt_plan *plan;
 	struct plan_timeline t;
-	uint32_t *drawn_row; /* of each row: the row that is drawn for it, perhaps itself */
-	uint32_t *nmerged;   /* of a drawn row: how many it stands for */
-	uint32_t *first;     /* of each row, and of the end: where in order its steps begin */
+	uint32_t *drawn_row; /* for each row: the row shown for it, perhaps itself */
+	uint32_t *nmerged;   /* for a row that is shown: number of rows that it stands for */
+	uint32_t *first;     /* for each row, and behind the last: index of its first step in `order` */
 	uint32_t *order;     /* steps by row */
-	uint32_t *place;     /* of each step within its row */
-	double *y;           /* of drawn rows: the middle */
+	uint32_t *place;     /* index of each step within its row */
+	double *y;           /* middle of each shown row */
 	double scale, height;
-	int64_t rank; /* whose arrows are drawn; -1: everybody's */
+	int64_t rank; /* only this rank's arrows; -1: all */
 };
 
 static void write_escaped(FILE *out, const char *text)
@@ -99,9 +99,9 @@ static enum op_style op_style_of(const struct shunt_plan_op *op)
 	}
 }
 
-/* ---- which rows are drawn */
+/* ---- rows to show */
 
-/* Equal for blocks that do the same to other parts or chunks. Peers count, their order does not. */
+/* Equal for blocks that do the same with other parts or chunks. The set of peers counts, not their order. */
 static uint64_t signature(const struct shunt_plan *plan, const struct plan_row *row)
 {
 	const struct shunt_plan_gpu *gpu = &plan->gpus[row->rank];
@@ -162,7 +162,7 @@ static int rows_choose(struct picture *p, bool all)
 	return 0;
 }
 
-/* Steps row by row; within a row they are in the order of time already. */
+/* Sorts the steps by row. Within a row they already are in order of time. */
 static int steps_order(struct picture *p)
 {
 	uint32_t n = p->t.nrows;
@@ -189,7 +189,7 @@ static int steps_order(struct picture *p)
 	return 0;
 }
 
-/* The drawn step that stands for a step. */
+/* The step that is shown for a step. */
 static uint32_t drawn_step(const struct picture *p, uint32_t step)
 {
 	uint32_t row = p->drawn_row[p->t.steps[step].row], at = p->first[row] + p->place[step];
@@ -266,7 +266,7 @@ static void step_draw(const struct picture *p, const struct plan_step *s)
 	if (s->start > s->ready_at)
 		fprintf(out, "<path class=\"w\" d=\"M%.1f %.1fH%.1f\"/>\n", time_to_x(p, s->ready_at), y,
 		    time_to_x(p, s->start));
-	/* Where a window begins. */
+	/* Start of a window. */
 	if (s->op->inner == 0)
 		fprintf(out, "<path d=\"M%.1f %.1fv%d\" stroke=\"#333\"/>\n", time_to_x(p, s->ready_at), y - ROW / 2.0,
 		    ROW);
@@ -297,7 +297,7 @@ static int by_arrow(const void *x, const void *y)
 	return a->to < b->to ? -1 : a->to > b->to;
 }
 
-/* Those of rows that are not drawn are drawn at the rows that stand for them, each once. */
+/* Draws the arrows. An arrow of a hidden row goes to or from the row shown for it; equal arrows are drawn once. */
 static void arrows_draw(struct picture *p)
 {
 	struct plan_arrow *a = p->t.arrows;
@@ -311,7 +311,7 @@ static void arrows_draw(struct picture *p)
 	fprintf(p->out, "<g%s>\n", p->t.narrows > MANY && p->rank < 0 ? " class=\"many\"" : "");
 	for (size_t i = 0; i < p->t.narrows; i++) {
 		const struct plan_step *from = &p->t.steps[a[i].from], *to = &p->t.steps[a[i].to];
-		/* At a barrier all begin together. */
+		/* At a barrier all blocks begin together. */
 		double x1 = time_to_x(p, a[i].kind == PLAN_ARROW_BARRIER ? from->start : from->end),
 		       x2 = time_to_x(p, to->start), y1 = p->y[from->row], y2 = p->y[to->row], bend = (x2 - x1) / 2;
 
@@ -320,7 +320,7 @@ static void arrows_draw(struct picture *p)
 		if (p->rank >= 0 && p->t.rows[from->row].rank != p->rank && p->t.rows[to->row].rank != p->rank)
 			continue;
 		bend = bend > 8 ? bend : 8;
-		/* From and to the boxes' edges that face each other. */
+		/* Between the facing edges of the boxes. */
 		y1 += y2 > y1 ? BOX / 2.0 : -BOX / 2.0;
 		y2 += y2 > y1 ? -BOX / 2.0 : BOX / 2.0;
 		fprintf(p->out,
@@ -372,7 +372,7 @@ int plan_svg_write(FILE *out, const struct shunt_plan *plan, bool all, int64_t r
 		width = width > MARGIN + NSTYLES * 115 ? width : MARGIN + NSTYLES * 115;
 		head_draw(&p, width, p.height + BOTTOM + MARGIN);
 		rows_draw(&p, width);
-		/* Behind the boxes, whose words are to be read. */
+		/* Behind the boxes, so that their text stays readable. */
 		arrows_draw(&p);
 		for (size_t i = 0; i < p.t.nsteps; i++)
 			if (p.drawn_row[p.t.steps[i].row] == p.t.steps[i].row)

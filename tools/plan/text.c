@@ -28,7 +28,7 @@ static void append(struct words *w, const char *fmt, ...)
 	if (w->used < w->bytes)
 		return;
 	w->used = w->bytes - 1;
-	/* Cut, and seen to be. */
+	/* Shows that the text is cut. */
 	if (w->bytes > 4)
 		memcpy(w->text + w->bytes - 4, "...", 4);
 }
@@ -87,9 +87,9 @@ static void append_pairs(struct words *w, const struct shunt_plan_op *op)
 static void append_reduction(struct words *w, const struct shunt_plan_op *op)
 {
 	append_slices(w, op->dst, op->ndst);
-	/* A switch's slice stands for one of each member. */
+	/* A slice of a switch is one of each member. */
 	append(w, " = %s(", shunt_redop_name(op->redop));
-	/* Packets come first, whatever the list's order: see the format. */
+	/* Packets come first, in any order of the list: see the format. */
 	if (op->nsrc > 1 && op->src[1].packet) {
 		append_slices(w, op->src + 1, op->nsrc - 1);
 		append(w, ", ");

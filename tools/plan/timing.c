@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Simulates one launch of a plan for its picture: the block that is behind the others goes on, as far as what it waits
- * for is there.
+ * Simulates one launch of a plan for its picture. The block with the earliest time always runs next, unless its
+ * operation waits.
  */
 #include "tools/plan/timing.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOWS(plan) ((plan)->nranks > 4 ? 2 : 3) /* of the first pipeline that there is */
+#define WINDOWS(plan) ((plan)->nranks > 4 ? 2 : 3) /* of the first pipeline */
 #define CHUNK_UNITS 64u                            /* without pipelines */
-/* Durations. How long a signal or packet takes to be seen is TIME_LATENCY. */
+/* Durations. TIME_LATENCY is the delay of a signal or packet. */
 #define T_SYNC 3.5
 #define T_NOP 1.0
 #define T_DATA 5.0
@@ -52,7 +52,7 @@ static double duration(const struct shunt_plan_op *op)
 	return op->code == SHUNT_PLAN_NOP ? T_NOP : op->nsrc ? T_DATA : T_SYNC;
 }
 
-/* Runs a's next operation if it can. */
+/* Runs block a's next operation, if it need not wait. */
 static bool run_op(struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op)
 {
 	struct plan_timeline *t = p->t;
@@ -77,7 +77,7 @@ static bool run_op(struct time_simulation *p, struct time_block *a, const struct
 	return true;
 }
 
-/* The operation after this one; pipelines come around again. */
+/* Goes to the next operation; a pipeline repeats for each window. */
 static void advance(struct time_simulation *p, struct time_block *a)
 {
 	const struct shunt_plan_op *ops = a->block->ops;
@@ -103,7 +103,7 @@ static bool finished(const struct time_block *a)
 	return a->pc >= a->block->nops; /* NOLINT(clang-analyzer-core.NullDereference): every simulated block has one */
 }
 
-/* The block that is behind the others goes first. */
+/* Runs the block with the earliest time, until all blocks have finished. */
 static int simulate_all(struct time_simulation *p)
 {
 	for (;;) {
@@ -129,7 +129,7 @@ static int simulate_all(struct time_simulation *p)
 	}
 }
 
-/* A chunk is as large as lets pipelines run a few windows. */
+/* Chunk size, so that pipelines have a few windows. */
 static uint64_t choose_units(const struct shunt_plan *plan)
 {
 	uint64_t units = CHUNK_UNITS, most = shunt_plan_chunk_units(plan, plan->max_bytes);
@@ -176,7 +176,7 @@ static int prepare(struct time_simulation *p)
 				.pc = SHUNT_PLAN_NIL,
 				.pipeline = SHUNT_PLAN_NIL,
 				.round = SHUNT_PLAN_NIL };
-			advance(p, &p->time_blocks[row]); /* from the one before the first */
+			advance(p, &p->time_blocks[row]); /* starts before the first operation */
 		}
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What operations of a simulated launch do to buffers: who waits for packets, and who gets data from whom. */
+/* Effects of a simulated launch's operations on buffers: waits for packets, and arrows of data. */
 #include <errno.h>
 #include <stdlib.h>
 #include "tools/plan/timing.h"
@@ -18,7 +18,7 @@ struct data_accesses {
 
 struct time_data {
 	struct data_accesses *packets, *writes,
-	    *reads; /* of each rank: packets written; plain data that others wrote; that is read */
+	    *reads; /* for each rank: packets written, plain data written by other ranks, plain data read */
 };
 
 static void add_access(struct time_simulation *p, struct data_accesses *t, struct data_access what)
@@ -61,7 +61,7 @@ void plan_time_data_finish(struct time_simulation *p)
 	free(p->data);
 }
 
-/* The part of a slice that the operation handles now. False: nothing. */
+/* Units of a slice that the operation handles in this window. False: none. */
 static bool slice_units(const struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op,
     const struct shunt_plan_slice *s, uint64_t *low_p, uint64_t *high_p)
 {
@@ -89,7 +89,7 @@ static int by_low(const void *x, const void *y)
 	return a->low < b->low ? -1 : a->low > b->low;
 }
 
-/* When all packets of the operation's sources are there; false: some are not, and a waits for others. */
+/* True: all packets of the operation's sources are there. False: a waits for more. */
 bool plan_time_data_ready(
     struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
 {

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What blocks of a simulated launch send each other, without data: signals, values of semaphores, and who comes to a
- * barrier.
- */
+/* Synchronization of a simulated launch's blocks: signals, semaphores and barriers. */
 #include <errno.h>
 #include <stdlib.h>
 #include "tools/plan/timing.h"
 
-/* Something that was given, and by which step; NIL: it was there. */
+/* A signal or a release, and its step; NIL: initial value of a semaphore. */
 struct event {
 	double time;
 	uint32_t step;
@@ -21,12 +18,12 @@ struct events {
 /* The rounds of one barrier. */
 struct barrier_state {
 	uint32_t arrived, rounds;
-	double time, over; /* of the last to come now; and when the round before was over */
-	size_t done;       /* rounds that are over, for those who wait */
-	uint32_t last;     /* the step of who came last */
+	double time, over; /* of the last block that came in this round; end of the round before */
+	size_t done;       /* finished rounds; blocks that wait look at it */
+	uint32_t last;     /* the step of the first block that left the barrier */
 };
 
-/* What one rank's blocks wait for. */
+/* Events for one rank's blocks. */
 struct rank_events {
 	struct events *signals[2], *semaphores; /* signals: by type and channel */
 	struct barrier_state *barrier_states;
@@ -100,7 +97,7 @@ static bool is_wait(const struct shunt_plan_op *op)
 	return op->code == SHUNT_PLAN_WAIT || op->code == SHUNT_PLAN_RLXWAIT || op->code == SHUNT_PLAN_SEM_ACQUIRE;
 }
 
-/* The j-th thing that a wait or an acquire takes. */
+/* The events for the j-th id of a wait or an acquire. */
 static struct events *events_of(
     struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op, uint32_t j)
 {
@@ -109,7 +106,7 @@ static struct events *events_of(
 	return op->code == SHUNT_PLAN_SEM_ACQUIRE ? &g->semaphores[op->ids[j]] : &g->signals[op->type][op->ids[j]];
 }
 
-/* A number may come up more than once in a list, so it counts what it takes of each. */
+/* True: events for all ids. An id may occur several times in a list, and takes an event each time. */
 static bool all_available(
     struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
 {

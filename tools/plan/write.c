@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans as JSON text. Numbers that the format wants by block or by rank follow from who talks to whom. */
+/* Writes plans as JSON text. The format's numbers of channels and remote buffers follow from the peers of a rank. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tools/plan/plan.h"
 
-/*
- * Bytes of the character that a text begins with, 0 if that is not UTF-8: cut off, longer than it need be, or no
- * character at all.
- */
+/* Bytes of the text's first character. 0: no UTF-8 (cut off, overlong, or no character). */
 static size_t character_bytes(const char *text)
 {
 	static const uint32_t least[] = { 0, 0, 0x80, 0x800, 0x10000 };
@@ -24,7 +21,7 @@ static size_t character_bytes(const char *text)
 	return n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)) ? 0 : n;
 }
 
-/* A file's name need not be UTF-8: one byte becomes one character, as in dumps. */
+/* A file's name may not be UTF-8: then one byte becomes one character, as in dumps. */
 void plan_json_string(FILE *out, const char *text)
 {
 	putc('"', out);
@@ -47,10 +44,7 @@ static unsigned count_peers(const struct plan_writer *w)
 	return !w->ring ? n - 1 : n > 2 ? 2 : 1;
 }
 
-/*
- * Peers in the order in which the rank lists them: those behind it first, so that not all ranks begin with the same
- * one.
- */
+/* Order of a rank's peers: starts after the rank itself, so that ranks do not all begin with the same one. */
 static unsigned peer_at(const struct plan_writer *w, unsigned i)
 {
 	unsigned n = w->recipe->nranks;
@@ -67,7 +61,7 @@ static unsigned peer_index(const struct plan_writer *w, unsigned peer)
 	return i;
 }
 
-/* On a ring data goes to the next rank alone. */
+/* On a ring data goes to the next rank only. */
 static unsigned count_remotes(const struct plan_writer *w)
 {
 	return w->ring ? 1 : count_peers(w);
@@ -131,7 +125,7 @@ void plan_write_sync(struct plan_writer *w, const char *op, unsigned link, const
 {
 	unsigned ids[64], at;
 
-	/* Ascending, as the format's own generator has them. */
+	/* Ascending, as the format's own generator writes them. */
 	for (unsigned i = 0; i < n; i++) {
 		unsigned id = link * count_peers(w) + peer_index(w, peers[i]);
 
@@ -226,7 +220,7 @@ char *plan_recipe_text(const struct plan_recipe *r)
 	fputs("  \"gpus\": [", w.out);
 	r->shape->write(&w, r);
 	fputs("\n  ]\n}\n", w.out);
-	/* The stream keeps errors: the only one is that memory is out. */
+	/* The stream keeps errors; out of memory is the only one. */
 	bool bad = ferror(w.out);
 	if (fclose(w.out) || bad) {
 		free(text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt run: the environment under which a program's NCCL calls come to Shunt, then exec. */
+/* shunt run: sets the environment in which a program's NCCL calls go to Shunt, then exec. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static const char run_help[] =
     "SHUNT_LIB names another libshunt.so than the one beside this program.\n"
     "Exit status: the program's; 126 if it cannot be run, 127 if it is not found, 2 for a wrong option.\n";
 
-/* value, or value:old if the variable has a value already. 0 or -ENOMEM. */
+/* Sets value, or value:old if the variable has a value. 0 or -ENOMEM. */
 static int env_prepend(const char *name, const char *value)
 {
 	const char *old = getenv(name);
@@ -52,7 +52,7 @@ static void print_export(const char *name)
 	puts("'");
 }
 
-/* The real NCCL does nothing without GPUs: Shunt is the whole library on the sim, unless the user says otherwise. */
+/* NCCL cannot run without GPUs, so Shunt runs standalone on the sim unless the user names a library. */
 static int device_set(const char *device)
 {
 	return setenv("SHUNT_DEVICE", device, 1) ||
@@ -101,13 +101,13 @@ static int run_main(int argc, char **argv)
 		return tool_usage_error("--print runs no program, so it takes no \"%s\"", argv[optind]);
 	if (tool_lib_path(lib))
 		return TOOL_FAIL;
-	/* The loader splits LD_PRELOAD at these and has no way to quote them. */
+	/* The loader splits LD_PRELOAD at these characters and has no quoting. */
 	if (strpbrk(lib, ": \t\n")) {
 		tool_error("LD_PRELOAD cannot hold the path \"%s\": it has a space or colon", lib);
 		return TOOL_FAIL;
 	}
 	err = env_prepend("LD_PRELOAD", lib);
-	/* For programs that dlopen("libnccl.so"). Without the links the preload alone serves all others. */
+	/* For programs that dlopen("libnccl.so"). All others need only the preload. */
 	if (!err && !tool_links_dir(lib, links))
 		err = env_prepend("LD_LIBRARY_PATH", links);
 	if (err) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What can be chosen: a row for each call and each pattern of messages, and what it is for one rank. */
+/* The possible operations: a row for each call and each pattern of messages, and its expansion for one rank. */
 #include <dlfcn.h>
 #include <string.h>
 #include "tools/torture/torture.h"
@@ -7,8 +7,8 @@
 struct torture_kind {
 	const char *name;
 	int coll;   /* enum bench_coll_id, or -1: a pattern of messages */
-	int blocks; /* of a pattern, on the larger side; 0: one for each rank */
-	bool some;  /* not every member has a call of it */
+	int blocks; /* of a pattern's larger side; 0: one for each rank */
+	bool some;  /* some members have no call */
 	void (*expand)(const struct torture_op *m, size_t count, struct torture_view *s);
 };
 
@@ -31,7 +31,7 @@ static int coll_of(const struct torture_op *m);
 
 /* ---- pieces of a result ---- */
 
-/* Later pieces lie over earlier ones. */
+/* Adds a piece. It replaces the parts of earlier pieces that it covers. */
 static void piece_overlay(struct torture_view *s, struct torture_piece p)
 {
 	struct torture_piece old[4 * TORTURE_MAX_RANKS];
@@ -101,7 +101,7 @@ static void coll_expand(const struct torture_op *m, size_t count, struct torture
 	}
 }
 
-/* ---- patterns of messages: all of a rank's calls are one group ---- */
+/* ---- patterns of messages: all calls of a rank are one group ---- */
 
 static void messages_begin(struct torture_view *s, size_t send_count, size_t recv_count)
 {
@@ -121,7 +121,7 @@ static void recv_from(struct torture_view *s, int from, size_t from_at, size_t a
 	copy_add(s, from, from_at, at, count);
 }
 
-/* Everybody sends to one other, or to itself. */
+/* Every rank sends to one rank, perhaps itself. */
 static void permutation(const struct torture_op *m, int n, int me, int *to_p, int *from_p)
 {
 	struct torture_random r = { m->pattern };
@@ -151,7 +151,7 @@ static void permutation_expand(const struct torture_op *m, size_t count, struct 
 	recv_from(s, from, 0, 0, count);
 }
 
-/* Several messages of a pair, which keep their order. */
+/* Several messages of one pair; they keep their order. */
 static void burst_expand(const struct torture_op *m, size_t count, struct torture_view *s)
 {
 	size_t sizes[] = { count / 2, count / 3, 0, count - count / 2 - count / 3 }, at = 0;
@@ -177,7 +177,7 @@ static void one_way_expand(const struct torture_op *m, size_t count, struct tort
 		recv_from(s, from, 0, 0, count);
 }
 
-/* The root in a group, the others with one message each. */
+/* The root has a group, the others one message each. */
 static void star_out_expand(const struct torture_op *m, size_t count, struct torture_view *s)
 {
 	int root = (int)(m->pattern % (unsigned)s->n);
@@ -198,7 +198,7 @@ static void star_in_expand(const struct torture_op *m, size_t count, struct tort
 		recv_from(s, i, 0, (size_t)i * count, count);
 }
 
-/* To both neighbours and from both; with two ranks these are two messages of one pair. */
+/* To and from both neighbours; with two ranks these are two messages of one pair. */
 static void halo_expand(const struct torture_op *m, size_t count, struct torture_view *s)
 {
 	int next = (s->me + 1) % s->n, before = (s->me + s->n - 1) % s->n;
@@ -275,7 +275,7 @@ bool torture_kind_is_for_all(int kind)
 
 /* ---- ops ---- */
 
-/* Every order of magnitude is as likely as the others; some are none, some powers of two. */
+/* All orders of magnitude are equally likely; some sizes are 0, some are powers of two. */
 static uint64_t choose_bytes(struct torture_random *r, uint64_t max)
 {
 	unsigned log = torture_random(r, 64 - (unsigned)__builtin_clzll(max)), how = torture_random(r, 16);
@@ -284,7 +284,7 @@ static uint64_t choose_bytes(struct torture_random *r, uint64_t max)
 	return how == 0 ? 0 : how < 4 || bytes + more > max ? bytes : bytes + more;
 }
 
-/* Whether there are numbers of ranks with which a rank is by itself in a communicator of this name. */
+/* True: with some numbers of ranks, this communicator has a single rank. */
 static bool may_be_single_rank(enum conform_comm comm)
 {
 	return comm != CONFORM_WORLD && comm != CONFORM_REVERSED && comm != CONFORM_TIES && comm != CONFORM_ASYNC;
@@ -298,7 +298,7 @@ struct torture_op torture_op_choose(
 	uint32_t limits;
 	bool in_place;
 
-	/* What all ranks take part in is the better half. */
+	/* Every second operation is on the world if it exists, so that all ranks take part. */
 	m.comm = torture_random(r, 2) && comms & 1 << CONFORM_WORLD ? CONFORM_WORLD : torture_random_bit(r, comms);
 	m.dtype = torture_random(r, SHUNT_NDTYPES);
 	m.redop = torture_random(r, SHUNT_NREDOPS);
@@ -311,7 +311,7 @@ struct torture_op torture_op_choose(
 	m.in_place = coll == BENCH_COLL_BCAST || (coll >= 0 && bench_colls[coll].in_place && in_place);
 	if (coll < 0 || !bench_colls[coll].reduces)
 		m.redop = SHUNT_SUM;
-	/* NCCL does not have these right on a communicator of one rank (docs/conformance.md). */
+	/* NCCL gets these wrong on a communicator of one rank (docs/conformance.md). */
 	if (may_be_single_rank(m.comm) && (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && m.dtype >= SHUNT_F16)))
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
@@ -355,7 +355,7 @@ void torture_view_create(const struct torture_op *m, int rank, int nranks, struc
 	else
 		blocks = bench_coll_blocks(
 		    &bench_colls[k->coll], bench_colls[k->coll].send_many || bench_colls[k->coll].recv_many, s->n);
-	/* Communicators that are at work side by side have inputs of their own. */
+	/* Communicators that work at the same time have different inputs. */
 	s->start = m->data + ((uint64_t)members[0] << 40);
 	k->expand(m, m->bytes / shunt_dtype_bytes[m->dtype] / blocks, s);
 }

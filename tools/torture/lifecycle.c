@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Lifecycles of a torture run: communicators are made, used for some hundred ops, and destroyed, and then memory and
- * descriptors must be where they were after the first lifecycles.
+ * Lifecycles of a torture run. Each creates communicators, uses them for some hundred operations and destroys them.
+ * Then memory and descriptors must be as they were after the first lifecycles.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "tools/torture/rank.h"
 
 enum {
-	FIRST_LIFECYCLE_OPS = 24, /* ops */
+	FIRST_LIFECYCLE_OPS = 24, /* operations */
 	LIFECYCLE_OPS = 400,      /* about */
 	VOTE_EVERY = 16,          /* rounds */
-	LEAK_BYTES = 16 << 20,    /* less than what one communicator has */
+	LEAK_BYTES = 16 << 20,    /* less than the memory of one communicator */
 	LEAK_DESCRIPTORS = 8,
 };
 
@@ -26,7 +26,7 @@ static struct torture_slot *slot_at(struct torture_rank *r, int i)
 	return k < 0 ? &r->slots[i] : &r->graphs[k / TORTURE_GRAPH_OPS].slots[k % TORTURE_GRAPH_OPS];
 }
 
-/* A communicator's windows go if there are some; what was captured may have them. */
+/* Deregisters a communicator's windows. Captured operations may use them, so the graphs go first. */
 static void windows_deregister(struct torture_rank *r, enum conform_comm comm)
 {
 	if (!(r->has_windows >> comm & 1))
@@ -45,7 +45,7 @@ static void windows_deregister(struct torture_rank *r, enum conform_comm comm)
 	}
 }
 
-/* All buffers that can be become windows of a communicator. */
+/* Registers all buffers that can be symmetric as windows of a communicator. */
 static void windows_register(struct torture_rank *r, enum conform_comm comm)
 {
 	torture_check_all(r);
@@ -76,7 +76,7 @@ static void windows_round(struct torture_rank *r)
 
 /* ---- communicators ---- */
 
-/* id: of the world, which alone has one. */
+/* id: for the world only; else NULL. */
 static void comm_create(struct torture_rank *r, enum conform_comm comm, const ncclUniqueId *id)
 {
 	char text[400];
@@ -139,7 +139,7 @@ static void comm_destroy(struct torture_rank *r, enum conform_comm comm)
 	r->comm[comm] = NULL;
 }
 
-/* A child that is there goes, with what was captured; one that is not there comes. */
+/* Destroys a child with its own children and the graphs, or creates it if it does not exist. */
 static void comm_round(struct torture_rank *r)
 {
 	enum conform_comm comm = 1 + torture_random(&r->common, CONFORM_NCOMMS - 1);
@@ -147,9 +147,9 @@ static void comm_round(struct torture_rank *r)
 	if (!(r->possible >> comm & 1))
 		return;
 	/*
-	 * Ending one waits for calls of its own that are under way. Making one is not for a parent that has such. Where
-	 * ranks are threads, what waits for a GPU keeps the driver from all of them, and so from launching what the GPU
-	 * waits for.
+	 * A destroy waits for the communicator's own calls in flight. A creation needs a parent without calls in
+	 * flight. Ranks that are threads with GPUs always check first: a CUDA call that waits for a GPU locks the
+	 * driver for all of them, so that no rank can launch what the GPU waits for.
 	 */
 	if (torture_random(&r->common, 2) || !(r->comms >> comm & 1) || (r->cuda && r->o->base.threads))
 		torture_check_all(r);
@@ -169,8 +169,8 @@ static void comm_round(struct torture_rank *r)
 }
 
 /*
- * A child is aborted with calls under way, by each rank when it has come so far: others may not even have issued
- * theirs. What other communicators have under way meanwhile, on the same streams too, must come out right.
+ * Aborts a child with calls in flight. Each rank does so when it gets here; others may not even have enqueued their
+ * calls. Calls of other communicators at that time, also on the same streams, must have correct results.
  */
 static void abort_round(struct torture_rank *r)
 {
@@ -184,7 +184,7 @@ static void abort_round(struct torture_rank *r)
 	windows_deregister(r, comm);
 	torture_check_all(r);
 	torture_graphs_drop(r);
-	/* Whoever aborts takes from the others what they have not received yet. */
+	/* A rank that aborts also takes data from the others that they have not received yet. */
 	if (r->err || torture_allgather(r, &token, 1, all))
 		return;
 	r->dying = 1u << comm;
@@ -201,10 +201,7 @@ static void abort_round(struct torture_rank *r)
 	torture_check_all(r);
 }
 
-/*
- * A stream goes and another one comes, which may have the same place in memory. Rank for rank: it is no concern of the
- * others.
- */
+/* Replaces a stream by a new one, perhaps at the same address. Each rank decides for itself. */
 static void stream_round(struct torture_rank *r)
 {
 	int which = (int)torture_random(&r->own, TORTURE_STREAMS);
@@ -247,19 +244,19 @@ static bool usage_is_back(const struct torture_rank *r)
 	    r->latest.descriptors <= r->baseline.descriptors + LEAK_DESCRIPTORS;
 }
 
-/* All communicators of all ranks are gone. */
+/* Compares memory and descriptors with the baseline. No rank has a communicator. */
 static void usage_check(struct torture_rank *r)
 {
 	char token = 0, all[BENCH_MAX_RANKS];
 
 	/*
-	 * Before the first measures: the others have let go. Before anyone makes the next communicator: all have
-	 * measured.
+	 * No rank measures before the others have destroyed their communicators, or creates the next one before all
+	 * have measured.
 	 */
 	if (torture_allgather(r, &token, 1, all))
 		return;
 	r->latest = usage_read(r);
-	/* What a process gives back may take a moment to be seen. */
+	/* Freed memory may become visible a moment later. */
 	for (int i = 0; r->stats.lifecycles > TORTURE_WARMUP_LIFECYCLES && i < 100 && !usage_is_back(r); i++) {
 		usleep(20000);
 		r->latest = usage_read(r);
@@ -282,7 +279,10 @@ static void usage_check(struct torture_rank *r)
 	torture_allgather(r, &token, 1, all);
 }
 
-/* Are there wrong values anywhere, and has it been long enough? The same answer on all ranks. */
+/*
+ * Ends the run after a wrong value on any rank, or when the time or the number of operations is reached. All ranks
+ * agree.
+ */
 static void stop_vote(struct torture_rank *r)
 {
 	struct vote {
@@ -321,7 +321,7 @@ static void lifecycle_end(struct torture_rank *r)
 	torture_check_all(r);
 	torture_rendezvous(r);
 	torture_graphs_drop(r);
-	/* In any order: a child lifecycles on without its parent. */
+	/* In any order: a child survives its parent. */
 	for (uint32_t i = 0; i < CONFORM_NCOMMS; i++)
 		comm_destroy(r, (first + i) % CONFORM_NCOMMS);
 	r->stats.lifecycles++;
@@ -357,7 +357,7 @@ void torture_lifecycle(struct torture_rank *r)
 	}
 	if (!r->err)
 		lifecycle_end(r);
-	/* What the last ops gave. */
+	/* Results of the last operations. */
 	if (!r->err && !r->stop)
 		stop_vote(r);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Moves of a torture run, eager and in graphs: chosen, launched, and checked when some have come together. */
+/* Operations of a torture run, eager and in graphs: chosen, launched, and checked a few at a time. */
 #include <string.h>
 #include <unistd.h>
 #include "tools/torture/rank.h"
 
-enum { MAX_LAUNCHES = 4 }; /* of a graph at once */
+enum { MAX_LAUNCHES = 4 }; /* of a graph in one round */
 
 static void op_progress(struct torture_rank *r, const char *context, const struct torture_slot *s)
 {
@@ -63,8 +63,8 @@ struct limits {
 };
 
 /*
- * The ops of a group are all on one communicator or on several. NCCL launches a group's communicators in the order of
- * their first calls, and that must be the same on all ranks: with it every member then has a call of each op.
+ * Limits for the operations of a group: either all are on one communicator, or all have a call on every member. NCCL
+ * launches a group's communicators in the order of their first calls, which must be the same on all ranks.
  */
 static struct limits limits_choose(struct torture_rank *r, bool grouped)
 {
@@ -82,7 +82,7 @@ static struct limits limits_choose(struct torture_rank *r, bool grouped)
 	return l;
 }
 
-/* The op is laid out and comes next. */
+/* Fills the buffers of a slot whose operation is launched next. */
 static void slot_prepare(struct torture_rank *r, struct torture_slot *s, const char *context)
 {
 	s->number = ++r->stats.ops;
@@ -99,7 +99,7 @@ static void slot_choose(struct torture_rank *r, struct torture_slot *s, struct l
 	slot_prepare(r, s, "");
 }
 
-/* Plainly, or with limits on its blocks. */
+/* Calls the plain function, or the one with limits on blocks. */
 static ncclResult_t coll_call(
     const struct torture_rank *r, const struct torture_op *m, const struct bench_coll *coll, struct bench_args a)
 {
@@ -114,7 +114,7 @@ static ncclResult_t coll_call(
 		config.maxCTAs = m->max_ctas;
 	a.config = &config;
 	result = coll->configured(&r->nccl, &a);
-	memset(&config, 0xff, sizeof(config)); /* also in a group it may go */
+	memset(&config, 0xff, sizeof(config)); /* the caller may free it even inside a group */
 	return result;
 }
 
@@ -167,7 +167,7 @@ static void slot_enqueue(struct torture_rank *r, const struct torture_slot *s, v
 		slot_error(r, s, "ncclGroupEnd", r->nccl.GroupEnd());
 }
 
-/* The next of a group's ops that are left: the first on a communicator of this rank's choice. */
+/* The next of the operations `left` of a group: the first one on a communicator of this rank's choice. */
 static int next_choose(struct torture_rank *r, const struct torture_slot *slots, unsigned left)
 {
 	int next = (int)torture_random_bit(&r->own, left);
@@ -178,7 +178,7 @@ static int next_choose(struct torture_rank *r, const struct torture_slot *slots,
 	return next;
 }
 
-/* Moves one after another, or as a group. stream NULL: each has its own. */
+/* Enqueues operations in sequence or as a group. stream NULL: the operation's own. */
 static void slots_enqueue(struct torture_rank *r, const struct torture_slot *slots, int n, bool grouped, void *stream)
 {
 	unsigned left = (1u << n) - 1;
@@ -195,7 +195,7 @@ static void slots_enqueue(struct torture_rank *r, const struct torture_slot *slo
 		torture_nccl_error(r, "ncclGroupEnd", r->nccl.GroupEnd());
 }
 
-/* This rank comes late, or its device does. */
+/* Delays this rank or its device. */
 static void skew_inject(struct torture_rank *r, unsigned stream)
 {
 	uint32_t context = torture_random(&r->own, 16);
@@ -250,7 +250,7 @@ static void capture_round(struct torture_rank *r, struct torture_graph *g)
 	void *stream = r->streams[torture_random(&r->common, TORTURE_STREAMS)];
 	struct limits limits;
 
-	/* As programs do, which wait for the device before a capture: src/comm/stream_order.h says why. */
+	/* Programs wait for the device before a capture, too; the reason is in src/comm/stream_order.h. */
 	torture_check_all(r);
 	g->nops = 1 + (int)torture_random(&r->common, TORTURE_GRAPH_OPS);
 	g->grouped = torture_random(&r->common, 2) && g->nops > 1;
@@ -269,7 +269,7 @@ static void capture_round(struct torture_rank *r, struct torture_graph *g)
 	r->stats.captures++;
 }
 
-/* With new inputs; several times, unless the second launch would have the first one's results for its inputs. */
+/* Launches a graph with new inputs; once if it is in place, since a second launch would have results for its inputs. */
 static void launch_round(struct torture_rank *r, int which)
 {
 	struct torture_graph *g = &r->graphs[which];

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * One rank of a torture run from its beginning to its end: what it works with, its lifecycles, and what is said of
- * them.
- */
+/* One rank of a torture run: set-up, lifecycles, and the summary at the end. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -70,8 +67,8 @@ static int seed_broadcast(struct torture_rank *r)
 }
 
 /*
- * Without a real NCCL it is Shunt that orders a group's communicators, alike on all ranks; a real one takes the
- * program's order for what is left to it. The library has been called, so it has looked for one.
+ * Without a real NCCL, Shunt itself orders a group's communicators in the same way on all ranks. A real NCCL takes the
+ * program's order for the calls that it gets. The library has looked for NCCL in an earlier call.
  */
 static bool orders_communicators(const struct bench_nccl *nccl)
 {
@@ -130,7 +127,7 @@ static int rank_open(struct torture_rank *r)
 
 static void rank_close(struct torture_rank *r, bool clean)
 {
-	/* After an error the device may be at work for ever; the process ends anyway. */
+	/* After an error the device may never become idle. The process ends anyway. */
 	for (int i = 0; clean && i < TORTURE_SLOTS; i++)
 		torture_slot_close(&r->env, &r->slots[i]);
 	for (int i = 0; clean && i < TORTURE_GRAPHS * TORTURE_GRAPH_OPS; i++)

@@ -2,15 +2,14 @@
 #ifndef SHUNT_TOOLS_TORTURE_RANK_H
 #define SHUNT_TOOLS_TORTURE_RANK_H
 /*
- * One rank of shunt torture, and what its files share. What goes wrong is said at once, and kept in `err`: nothing goes
- * on from there.
+ * One rank of shunt torture, for the files of this folder. An error is printed at once and stored in `err`; then the
+ * rank does nothing more.
  */
 #include "tools/torture/torture.h"
 
 enum {
 	TORTURE_COUNTERS = 256,
-	TORTURE_WARMUP_LIFECYCLES = 3, /* lifecycles: by then a library has what it keeps for good, which it may make
-	                                  when something is first used */
+	TORTURE_WARMUP_LIFECYCLES = 3, /* lifecycles until a library has allocated what it keeps for good */
 };
 
 struct torture_graph {
@@ -20,7 +19,7 @@ struct torture_graph {
 	bool grouped, in_place;
 };
 
-/* What there is of the device and of the process; unknown: 0. */
+/* Memory of the device and descriptors of the process; 0: unknown. */
 struct torture_usage {
 	uint64_t device, descriptors;
 };
@@ -44,59 +43,58 @@ struct torture_rank {
 	int rank, nranks, device;
 	uint64_t max_bytes, seed;
 	bool cuda, stop;
-	bool any_order;        /* a group's communicators may be named in another order on every rank */
-	bool serialized;       /* threads in front of a real NCCL: see torture_rendezvous() */
-	unsigned kinds, comms; /* bit sets: what can be chosen, and the communicators that are alive */
-	unsigned configured;   /* bit set: kinds whose calls may have a configuration of their own */
-	unsigned possible;     /* communicators that can be made */
+	bool any_order;        /* every rank may name a group's communicators in another order */
+	bool serialized;       /* threads with a real NCCL: see torture_rendezvous() */
+	unsigned kinds, comms; /* bit sets: kinds to choose from; existing communicators */
+	unsigned configured;   /* bit set: kinds whose calls can have a configuration */
+	unsigned possible;     /* bit set: communicators that can be created */
 	unsigned dying;        /* bit set: communicators whose calls may fail */
-	unsigned has_windows;  /* bit set: communicators of which the buffers that can be are windows */
+	unsigned has_windows;  /* bit set: communicators whose symmetric buffers are windows */
 	struct torture_random common, own;
 	ncclComm_t comm[CONFORM_NCOMMS];
-	void *streams[TORTURE_STREAMS],
-	    *delays[TORTURE_STREAMS]; /* delays: what is written to for as long as it takes */
+	void *streams[TORTURE_STREAMS], *delays[TORTURE_STREAMS]; /* delays: memory to write, for as long as it takes */
 	size_t delay_bytes;
 	struct torture_slot slots[TORTURE_SLOTS];
-	int nslots; /* that are under way */
+	int nslots; /* in flight */
 	struct torture_graph graphs[TORTURE_GRAPHS];
-	unsigned launched; /* bit set: graphs that were not checked since */
+	unsigned launched; /* bit set: graphs launched since the last check */
 	struct torture_usage baseline, latest;
 	struct torture_stats stats;
 	double began_us;
-	int err; /* the run cannot go on; said */
+	int err; /* the run cannot go on; already printed */
 };
 
-/* ---- torture_rank.c ---- */
+/* ---- rank.c ---- */
 
-/* What the rank is at, for who watches it. */
+/* Stores what this rank does now, for the parent's messages. */
 void torture_rank_progress(struct torture_rank *r, enum bench_stage stage);
 /*
- * Of ranks that need it: waits until none has anything under way. When a real NCCL connects two GPUs of one process, or
- * takes a communicator down, it calls CUDA functions that wait for all kernels of the process, those of a rank that
- * waits for this one too, and that a capture forbids. So threads in front of it meet before and after communicators
- * come and go, and capture nothing.
+ * For r->serialized ranks: waits until no rank has work in flight. When a real NCCL connects two GPUs of one process,
+ * or destroys a communicator, it calls CUDA functions that wait for all kernels of the process, also for those of a
+ * rank that waits for this one; and a capture forbids these functions. So threads with a real NCCL quiesce before and
+ * after communicators are created or destroyed, and capture nothing.
  */
 void torture_rendezvous(struct torture_rank *r);
-/* Nothing, if the call went well. */
+/* Print an error and store it in r->err; nothing if the call succeeded. */
 void torture_device_error(struct torture_rank *r, const char *what, int err);
 void torture_nccl_error(struct torture_rank *r, const char *call, ncclResult_t result);
-/* 0 or -errno, which is in r->err then. */
+/* 0 or -errno; the error is in r->err, too. */
 int torture_allgather(struct torture_rank *r, const void *mine, size_t bytes, void *all);
 
-/* ---- torture_ops.c ---- */
+/* ---- ops.c ---- */
 
-/* Waits for everything and looks at what has come. */
+/* Waits for all operations in flight and checks them. */
 void torture_check_all(struct torture_rank *r);
-/* Some ops, one after another or as a group. */
+/* A few operations, in sequence or as a group. */
 void torture_eager_round(struct torture_rank *r);
-/* Some ops, among them such of a communicator that is going to be aborted: nobody looks at what these give. */
+/* A few operations, some of them on a communicator that will be aborted: their results are not checked. */
 void torture_dying_round(struct torture_rank *r, enum conform_comm comm);
-/* Captures a graph, launches it (what: not 0), or drops it. */
+/* Captures a graph if there is none; else launches it, or with what == 0 drops it. */
 void torture_graph_round(struct torture_rank *r, uint32_t what);
 void torture_graphs_drop(struct torture_rank *r);
 
-/* ---- torture_lifecycle.c ---- */
+/* ---- lifecycle.c ---- */
 
-/* Until the communicators are gone again, or r->err or r->stop says that it is over. */
+/* Runs until the communicators are destroyed again, or r->err or r->stop is set. */
 void torture_lifecycle(struct torture_rank *r);
 #endif

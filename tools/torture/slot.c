@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The buffers of a op: filled before it, checked after it. */
+/* The buffers of an operation: filled before it, checked after it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,10 +7,10 @@
 
 enum {
 	POISON = 0xa5,
-	GUARD = 128,                 /* bytes on both sides of a result that nobody may write */
-	WHOLE_CHECK_BYTES = 1 << 20, /* bytes; a larger result is looked at in places */
-	SAMPLE = 2048,               /* elements of such a place */
-	SAMPLES = 6,                 /* of a piece, beside its ends */
+	GUARD = 128,                 /* bytes before and behind a result; nothing may write there */
+	WHOLE_CHECK_BYTES = 1 << 20, /* a larger result is checked in samples */
+	SAMPLE = 2048,               /* elements of a sample */
+	SAMPLES = 6,                 /* of a piece, in addition to its ends */
 };
 
 const struct bench_data *torture_data(struct torture_data *d, const struct torture_op *m, int n)
@@ -82,7 +82,7 @@ void torture_slot_place(
 	torture_view_create(m, rank, nranks, &s->view);
 	if (s->symmetric)
 		own = &common;
-	/* Half of them as allocators give them, the others at any element. */
+	/* Half of the inputs are aligned as allocators do it, the others begin at any element. */
 	s->in_at = 2 * GUARD + (torture_random(own, 2) ? 0 : element * torture_random(own, 16));
 	s->out_at = 2 * GUARD + (torture_random(own, 2) ? 0 : element * torture_random(own, 16));
 }
@@ -133,7 +133,7 @@ void *torture_slot_recv(const struct torture_slot *s, const struct torture_call 
 
 void *torture_slot_scalar(const struct torture_slot *s)
 {
-	return s->in; /* the input begins behind it */
+	return s->in; /* the input begins behind the scalar */
 }
 
 /* ---- check ---- */
@@ -142,7 +142,7 @@ struct check {
 	const struct torture_env *b;
 	const struct torture_slot *s;
 	const struct bench_data *data;
-	bool whole; /* all is on the host */
+	bool whole; /* the whole result is on the host */
 	uint64_t checked;
 	int64_t wrong;
 	int err;
@@ -150,7 +150,7 @@ struct check {
 	size_t text_bytes;
 };
 
-/* Bytes of the result's buffer, at an offset from where the result begins; NULL: failed. */
+/* `bytes` of the result's buffer, at an offset from the start of the result; NULL: error. */
 static const char *result_fetch(struct check *k, ptrdiff_t at, size_t bytes)
 {
 	if (k->whole)
@@ -179,7 +179,7 @@ static size_t elements_check(const struct check *k, const struct torture_piece *
 	                                   bench_data_check(k->data, from, count, got, text, text_bytes);
 }
 
-/* Elements first ... of a piece. */
+/* Checks `count` elements of a piece, from `first` on. */
 static void sample_check(struct check *k, const struct torture_piece *p, size_t first, size_t count)
 {
 	size_t element = shunt_dtype_bytes[k->s->op.dtype], from = k->s->view.start + p->from_at + first, wrong, i = 0;
@@ -199,7 +199,7 @@ static void sample_check(struct check *k, const struct torture_piece *p, size_t 
 	if (wrong && !k->wrong) {
 		while (!elements_check(k, p, from + i, 1, got + i * element, text, sizeof(text)))
 			i++;
-		/* The text counts from where this op's inputs begin in the data. */
+		/* `text` has the index in the data; the index in the result goes before it. */
 		snprintf(k->text, k->text_bytes, "at %zu of %zu elements: %s", p->at + first + i, k->s->view.recv_count,
 		    text);
 	}
@@ -209,7 +209,7 @@ static void sample_check(struct check *k, const struct torture_piece *p, size_t 
 static void piece_check(struct check *k, const struct torture_piece *p, struct torture_random *own)
 {
 	if (k->whole || p->count <= (2 + SAMPLES) * SAMPLE) {
-		/* By windows too, since these have room on the host. */
+		/* By samples, too: their inputs have room on the host. */
 		for (size_t at = 0; at < p->count; at += SAMPLE)
 			sample_check(k, p, at, p->count - at < SAMPLE ? p->count - at : SAMPLE);
 		return;
@@ -220,7 +220,7 @@ static void piece_check(struct check *k, const struct torture_piece *p, struct t
 		sample_check(k, p, torture_random(own, (uint32_t)(p->count - SAMPLE)), SAMPLE);
 }
 
-/* A place of the input, which must still be what it was. */
+/* Checks that a sample of the input has not changed. */
 static void input_check(struct check *k, struct torture_random *own)
 {
 	const struct torture_view *view = &k->s->view;

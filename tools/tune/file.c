@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The files of shunt tune: the partial one with points, line by line, and the tuning file. */
+/* The files of shunt tune: the partial file, with a line for each point, and the tuning file. */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ static json_t *point_json(const struct tune_point *p)
 	    "before_us", p->before_us, "eager_us", p->eager_us, "nccl_eager_us", p->nccl_eager_us);
 }
 
-/* Text of a file, to be printed. */
+/* Copies text of a file, safe to print. */
 static void printable_copy(char *to, size_t bytes, const char *from)
 {
 	snprintf(to, bytes, "%s", from);
@@ -81,7 +81,7 @@ static void printable_copy(char *to, size_t bytes, const char *from)
 			*to = '?';
 }
 
-/* Less than eleven days, and so one that can be printed and compared. */
+/* True: less than eleven days, so that it can be printed and compared. */
 static bool time_valid(double us)
 {
 	return us >= 0 && us < 1e12;
@@ -120,8 +120,8 @@ static bool point_read(json_t *json, struct tune_point *p)
 /* ---- the partial file ---- */
 
 /*
- * Points of two runs go together only if this line is the same. What was to be measured is in it, too: a run that ends
- * looks for its own sizes only, and would write what another one has of a collective as if that were all.
+ * Header of the partial file. Two runs share points only if it is the same. It contains the options, too: at its end, a
+ * run looks for its own sizes only, and would take another run's few points of a collective for all of them.
  */
 static char *partial_header(const struct tune_opts *o, const struct tune_results *r)
 {
@@ -148,8 +148,8 @@ static char *partial_header(const struct tune_opts *o, const struct tune_results
 }
 
 /*
- * Could this run have measured it? A row of another size, or one for an NCCL that is not there, would route calls by
- * nothing.
+ * True: this run could have measured the point. Rows of other sizes, or for a missing NCCL, would route calls without a
+ * measurement.
  */
 static bool point_belongs(const struct tune_opts *o, const struct tune_results *r, const struct tune_point *p)
 {
@@ -161,8 +161,8 @@ static bool point_belongs(const struct tune_opts *o, const struct tune_results *
 }
 
 /*
- * Reads the lines after the first. What was cut off in the middle, or is not right, is measured again, and all behind
- * it.
+ * Reads the lines after the header, up to the first one that is cut off or invalid; that point and all later ones are
+ * measured again. Returns the end of the valid lines.
  */
 static long points_read(const struct tune_opts *o, FILE *f, struct tune_results *r)
 {
@@ -188,7 +188,10 @@ static long points_read(const struct tune_opts *o, FILE *f, struct tune_results 
 	return end;
 }
 
-/* For this process alone, until it closes it or ends. File systems without locks do without. 0 or -errno. */
+/*
+ * Opens the file for this process only, until it closes the file or ends. Without a lock where the file system has
+ * none. 0 or -errno.
+ */
 static int file_lock(const char *path, FILE **f_p)
 {
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), err;
@@ -341,7 +344,7 @@ int tune_write(const struct tune_results *r, const char *path)
 	struct shunt_tuning *t;
 	int err = root ? 0 : -ENOMEM;
 
-	/* Not in place: a communicator never sees half a file. */
+	/* Not in place: a communicator never reads half a file. */
 	snprintf(tmp, sizeof(tmp), "%s.tmp.%ld", path, (long)getpid());
 	if (!err && json_dump_file(root, tmp, JSON_INDENT(1) | JSON_REAL_PRECISION(6)))
 		err = errno ? -errno : -EIO;
@@ -366,7 +369,7 @@ int tune_write(const struct tune_results *r, const char *path)
 	return err;
 }
 
-/* ---- before and after ---- */
+/* ---- table of before and after ---- */
 
 const char *tune_geometry_text(const struct shunt_geometry *geometry, char text[16])
 {
@@ -419,7 +422,7 @@ void tune_print(const struct tune_results *r)
 	fflush(stdout);
 }
 
-/* A tuning file's machine and points. 0, or -errno with a line in reason. */
+/* Reads the machine and the points of a tuning file. 0, or -errno with a line in reason. */
 static int results_read(const char *path, struct tune_results *r, char *reason, size_t bytes)
 {
 	const char *dtype = "?", *nccl = "";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One point of shunt tune: candidates are called, checked and measured, the fastest few once more, and the best against
- * NCCL.
+ * One point of shunt tune: calls, checks and times the candidates, times the fastest few again, and compares the best
+ * one with NCCL.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 /* ---- calls ---- */
 
-/* From the next call on the candidate's way. */
+/* Directs the next calls to the candidate. */
 static int candidate_force(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
 	char rule[128];
@@ -57,12 +57,12 @@ static int graph_capture(struct tune_rank *r, const struct tune_task *t, bool nc
 	return err ? err : tune_rank_device(r, "capture", end);
 }
 
-/* ---- possible? ---- */
+/* ---- candidates that run ---- */
 
 /*
- * Calls every candidate once, so that nothing is set up while it is measured, and leaves out what Shunt does not run:
- * forcing an algorithm does not help on a communicator that forwards everything, or where an algorithm wants something
- * else of a call. Alike on all ranks.
+ * Calls every candidate once, so that no set-up falls into the measurement, and drops those that Shunt does not run:
+ * forcing an algorithm has no effect on a communicator that forwards all calls, or for a call that the algorithm cannot
+ * do. The same on all ranks.
  */
 static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n_p)
 {
@@ -97,9 +97,9 @@ static int candidates_try(struct tune_rank *r, const struct tune_task *t, int *n
 	return ours ? 0 : -ENOENT;
 }
 
-/* ---- right? ---- */
+/* ---- results ---- */
 
-/* A candidate's result, from inputs that every correct library adds up exactly. */
+/* Checks a candidate's result, with inputs that every correct library sums exactly. */
 static int result_check(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *c)
 {
 	const struct bench_coll *coll = &bench_colls[t->coll];
@@ -150,7 +150,7 @@ static int result_check(struct tune_rank *r, const struct tune_task *t, const st
 
 /* ---- time ---- */
 
-/* Medians over rounds of the slowest rank; samples: [candidate][round]. The same on all ranks. */
+/* Medians over rounds of the slowest rank's time; samples: [candidate][round]. The same on all ranks. */
 static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
 {
 	double heard[BENCH_MAX_RANKS * TUNE_MAX_ROUNDS] = { 0 };
@@ -169,7 +169,7 @@ static int medians_reduce(struct tune_rank *r, int n, int rounds, double *us)
 	return err;
 }
 
-/* Times of n candidates, interleaved. graphs, or calls. */
+/* Times n candidates, interleaved; with graphs, or eager calls. */
 static int candidates_measure(struct tune_rank *r, const struct tune_task *t, const struct tune_candidate *list, int n,
     int rounds, bool graphs, double *us)
 {
@@ -191,11 +191,11 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 	}
 	for (int round = 0; !err && round < rounds; round++)
 		for (int k = 0; !err && k < n; k++) {
-			int i = (k + round) % n; /* nobody always comes first */
+			int i = (k + round) % n; /* each candidate is first in turn */
 			double start;
 
 			err = candidate_force(r, t, &list[i]);
-			/* The first barrier may sleep, the second one lets all go at once. */
+			/* The first barrier may sleep; the second one releases all ranks at once. */
 			if (!err)
 				err = tune_rank_allgather(r, NULL, 0, NULL);
 			if (!err)
@@ -220,7 +220,7 @@ static int candidates_measure(struct tune_rank *r, const struct tune_task *t, co
 
 /* ---- the point ---- */
 
-/* Of ours that are left, or of those whose geometry is the algorithm's own; -1: there is none. */
+/* The fastest of our candidates that is not taken yet; own: among those with the algorithm's own geometry. -1: none. */
 static int fastest_find(const struct tune_rank *r, int n, bool own)
 {
 	int best = -1;
@@ -233,8 +233,8 @@ static int fastest_find(const struct tune_rank *r, int n, bool own)
 }
 
 /*
- * The present way, NCCL, and the fastest few of ours come to the front, an algorithm's own geometry among them; returns
- * how many.
+ * Selects the finalists: the present choice, NCCL, and our fastest few, among them one with the algorithm's own
+ * geometry. Returns their number.
  */
 static int finalists_select(struct tune_rank *r, int n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One rank of shunt tune from its beginning to its end: the machine, communicators and buffers. */
+/* One rank of shunt tune: machine, communicators and buffers. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -27,10 +27,10 @@ int tune_rank_device(const struct tune_rank *r, const char *what, int err)
 
 /* ---- set-up ---- */
 
-/* Everything that would come between the call and the algorithm that is to be measured. */
+/* Clears all settings that could come between a call and the algorithm to be measured. */
 static void environment_clear(struct tune_rank *r)
 {
-	r->cache_dir = strdup(shunt_config()->cache_dir); /* of the command's own copy of the configuration */
+	r->cache_dir = strdup(shunt_config()->cache_dir); /* from the command's own copy of the configuration */
 	setenv("SHUNT_TUNING_FILE", "none", 1);
 	setenv("SHUNT_CACHE_DIR", "/dev/null", 1);
 	unsetenv("SHUNT_ALGO");
@@ -63,7 +63,7 @@ static void defaults_fill(struct tune_opts *o, bool sim)
 	}
 }
 
-/* All ranks are on devices of one kind, and all see a real NCCL, or none does. */
+/* All ranks must have devices of one kind, and all or none a real NCCL. */
 static int machine_identify(struct tune_rank *r)
 {
 	struct identity {
@@ -88,7 +88,7 @@ static int machine_identify(struct tune_rank *r)
 	if (err)
 		return err;
 	if (get_version)
-		get_version(&mine.version); /* and the search for the real one */
+		get_version(&mine.version); /* this call also searches for the real NCCL */
 	mine.nccl = r->lib.real_nccl_path() && !r->o->no_nccl;
 	err = tune_rank_allgather(r, &mine, sizeof(mine), all);
 	for (int i = 0; !err && i < r->nranks; i++) {
@@ -188,7 +188,7 @@ static int rank_open(struct tune_rank *r)
 static void rank_close(struct tune_rank *r, bool clean)
 {
 	tune_rank_progress(r, BENCH_DESTROY, -1);
-	/* After an error a library may wait for ranks that will not come; the process ends anyway. */
+	/* After an error a library may wait for ranks that will not come. The process ends anyway. */
 	if (clean) {
 		for (int i = 0; i < TUNE_NLIBS; i++)
 			if (r->comm[i])
@@ -235,7 +235,7 @@ static int rank_run(const void *arg, const struct bench_rank_slot *rank_slot)
 	}
 	if (!err)
 		err = tune_tasks_run(r);
-	/* Nobody destroys a communicator that others still use. */
+	/* No rank destroys a communicator that others still use. */
 	if (!err)
 		err = tune_rank_allgather(r, NULL, 0, NULL);
 	if (!err)

@@ -2,8 +2,8 @@
 #ifndef SHUNT_TOOLS_TUNE_RANK_H
 #define SHUNT_TOOLS_TUNE_RANK_H
 /*
- * One rank of shunt tune, and what its files share. Every rank makes the same calls in the same order and judges the
- * same numbers, those of the slowest rank; rank 0 keeps the results. Functions return 0, or a negative errno after a
+ * One rank of shunt tune, for the files of this folder. Every rank makes the same calls in the same order and decides
+ * from the same numbers, those of the slowest rank. Rank 0 keeps the results. Functions return 0, or -errno after a
  * message.
  */
 #include "tools/tune/tune.h"
@@ -31,12 +31,12 @@ struct tune_rank {
 	ncclComm_t comm[TUNE_NLIBS];
 	void *stream;
 	char *send, *recv, *host;
-	/* Of the point that is measured. */
+	/* of the current point */
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
 	double us[TUNE_MAX_CANDIDATES];
 	double samples[TUNE_MAX_CANDIDATES * TUNE_MAX_ROUNDS];
 	void *graph[TUNE_MAX_CANDIDATES];
-	struct tune_results *results; /* rank 0's are kept; the others know which points there are */
+	struct tune_results *results; /* rank 0 writes them; the other ranks know which points exist */
 	struct tune_partial *partial; /* rank 0 */
 	struct tune_task tasks[TUNE_MAX_POINTS];
 	size_t ntasks;
@@ -44,24 +44,24 @@ struct tune_rank {
 	char path[PATH_MAX]; /* of the tuning file; rank 0 */
 };
 
-/* ---- tune_rank.c ---- */
+/* ---- rank.c ---- */
 
-/* What the rank is at, for who watches it. lib: -1 if none. */
+/* Stores what this rank does now, for the parent's messages. lib: -1 if none. */
 void tune_rank_progress(struct tune_rank *r, enum bench_stage stage, int lib);
-/* No bytes: a barrier. */
+/* 0 bytes: a barrier. */
 int tune_rank_allgather(struct tune_rank *r, const void *mine, size_t bytes, void *all);
 int tune_rank_device(const struct tune_rank *r, const char *what, int err);
 
-/* ---- tune_measure.c ---- */
+/* ---- measure.c ---- */
 
 int tune_point_measure(struct tune_rank *r, const struct tune_task *t, struct tune_point *p);
 
-/* ---- tune_tasks.c ---- */
+/* ---- tasks.c ---- */
 
-/* Once the machine is known: rank 0 opens the partial file; everybody learns which points there are. */
+/* After the machine is known: rank 0 opens the partial file, and tells all ranks which points it has. */
 int tune_tasks_open(struct tune_rank *r);
-/* Until all points are measured, or the time is over. */
+/* Runs until all points are measured, or the time is up. */
 int tune_tasks_run(struct tune_rank *r);
-/* When all ranks have run: rank 0 writes the tuning file and prints it. */
+/* After all ranks are done: rank 0 writes the tuning file and prints it. */
 int tune_tasks_finish(struct tune_rank *r);
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* What shunt tune measures in what order, and about how long that takes. */
+/* Schedule of shunt tune: points, their order, and an estimate of their time. */
 #include <stdlib.h>
 #include "tools/tune/tune.h"
 
-/* Few calls of a large size, many of a small one: a round should be long beside what starting and ending it takes. */
+/* Few calls of a large size, many of a small one: a round must be long in comparison with its start and end. */
 struct tune_burst tune_burst(bool sim, uint64_t bytes)
 {
 	static const struct {
@@ -19,8 +19,8 @@ struct tune_burst tune_burst(bool sim, uint64_t bytes)
 }
 
 /*
- * Microseconds, roughly: what is left to do is weighed with it, and the pace of the run itself corrects it. A call
- * moves its bytes at what half a link of NVLink gives, since most candidates are not the best one.
+ * An estimate in microseconds. It weighs the remaining tasks; the actual pace of the run corrects it. A call gets half
+ * the bandwidth of an NVLink link, since most candidates are not the best one.
  */
 static double task_cost(const struct tune_opts *o, const struct tune_task *t, int nranks, bool sim, bool nccl)
 {
@@ -52,7 +52,7 @@ bool tune_task_make(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	return t->count > 0;
 }
 
-/* The ends of the range and every eighth size from the last one on come first, then those between. */
+/* First the ends of the range and every eighth size, counted from the last; then those between. */
 static unsigned task_level(size_t i, size_t n)
 {
 	size_t from_end = n - 1 - i;
@@ -83,7 +83,7 @@ size_t tune_schedule(
 		    bytes *= o->base.factor) {
 			struct tune_task *t = &tasks[n];
 
-			/* Two small sizes may be rounded to the same number of elements. */
+			/* Two small sizes may have the same number of elements. */
 			if (n < TUNE_MAX_POINTS && tune_task_make(o, (enum bench_coll_id)coll, bytes, nranks, t) &&
 			    (n == first || tasks[n - 1].bytes != t->bytes)) {
 				t->cost_us = task_cost(o, t, nranks, sim, nccl);

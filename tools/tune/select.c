@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What shunt tune measures, and what follows from the numbers. */
+/* Candidates of shunt tune, and decisions from their times. */
 #include <stdlib.h>
 #include <string.h>
 #include "algos/algos.h"
 #include "tools/tune/tune.h"
 
-/* As fast, for all that can be told apart. */
+/* Ratio of times that measurement noise may cause. */
 #define NOISE_MARGIN 1.02
 
 enum shunt_kind tune_kind(enum bench_coll_id coll)
@@ -17,7 +17,7 @@ enum shunt_kind tune_kind(enum bench_coll_id coll)
 	return (enum shunt_kind)k;
 }
 
-/* Would the two be the same launch? Only an algorithm that says its geometry can be asked. */
+/* True: both candidates make the same launch. Known only for an algorithm that reports its geometry. */
 static bool launch_equal(
     const struct tune_candidate *a, const struct tune_candidate *b, uint64_t part, int nranks, bool sim)
 {
@@ -60,10 +60,10 @@ int tune_candidates(const struct tune_opts *o, enum bench_coll_id coll, uint64_t
 	for (size_t i = 0; (a = shunt_algo_row(i)); i++) {
 		if (a->kind != kind || a->fuse == SHUNT_FUSE_SYMMEM)
 			continue;
-		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* the same as another row */
+		if (a->among == (nranks == 2 ? SHUNT_AMONG_MORE : SHUNT_AMONG_TWO)) /* equals another row */
 			continue;
 		n = candidate_add(list, n, (struct tune_candidate){ .algo = a }, part, nranks, sim);
-		/* The channels of a message between two ranks follow from its size alone. */
+		/* The channels of a message between two ranks depend on its size only. */
 		for (int b = 0; b < o->nblocks && kind != SHUNT_SEND; b++)
 			for (int t = 0; t < o->nthreads; t++)
 				n = candidate_add(list, n,
@@ -110,7 +110,7 @@ static bool row_equal(const struct shunt_tuning_row *a, const struct shunt_tunin
 	    a->geometry.channels == b->geometry.channels;
 }
 
-/* Extends the last row where the answer is the same. */
+/* Appends a row, or extends the last one if it has the same decision. */
 static size_t row_add(struct shunt_tuning_row *rows, size_t n, struct shunt_tuning_row row)
 {
 	if (n && row_equal(&rows[n - 1], &row)) {
@@ -141,7 +141,7 @@ size_t tune_rows(const struct tune_point *points, size_t n, struct shunt_tuning_
 
 		if (last && tune_kind(last->coll) == row.kind) {
 			if (last->part == p->part)
-				continue; /* rounded to the same number of elements */
+				continue; /* the same number of elements */
 			if (last->forward && !p->forward && p->part > last->part + 1) {
 				struct shunt_tuning_row between = row;
 

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What a run of shunt tune has to measure, point after point: what an earlier run has done, what is left, and the file
- * at the end.
- */
+/* The tasks of a run of shunt tune: points of an earlier run, points to measure, and the file at the end. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +40,7 @@ int tune_tasks_open(struct tune_rank *r)
 	return err;
 }
 
-/* ---- words ---- */
+/* ---- text ---- */
 
 /* "40 s" or "12 min". */
 static const char *duration(double us, char text[32])
@@ -104,7 +101,7 @@ static unsigned colls_available(const struct tune_rank *r)
 	return colls;
 }
 
-/* Tasks that an earlier run has not done, and what they cost by the plan. */
+/* Number of tasks without a point from an earlier run; *cost_us_p: their estimated time. */
 static size_t tasks_left(const struct tune_rank *r, double *cost_us_p)
 {
 	size_t n = 0;
@@ -118,7 +115,7 @@ static size_t tasks_left(const struct tune_rank *r, double *cost_us_p)
 	return n;
 }
 
-/* Is the time over? Rank 0's clock says it for all. */
+/* Checks the time limit; rank 0's clock decides for all. */
 static int time_check(struct tune_rank *r, bool *time_is_up_p)
 {
 	double mine = bench_now_us() - r->start_us, all[BENCH_MAX_RANKS];
@@ -164,7 +161,7 @@ int tune_tasks_run(struct tune_rank *r)
 		done++;
 		if (r->rank)
 			continue;
-		/* What the plan has not foreseen goes into the pace. */
+		/* The actual pace corrects the estimate. */
 		progress_print(&p, done, r->ntasks, left_us * (bench_now_us() - begin) / done_us);
 		err = tune_partial_add(r->partial, &p);
 	}
@@ -185,7 +182,7 @@ static int by_coll_and_size(const void *a, const void *b)
 	return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* A collective of which too little was measured is the built-in table's. False: that is all of them. */
+/* Drops collectives with too few points: they keep the built-in table's rows. False: no collective is left. */
 static bool results_reduce(struct tune_rank *r)
 {
 	size_t kept = 0;

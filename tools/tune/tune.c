@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The options of shunt tune; bench.c starts and watches its ranks. */
+/* The options of shunt tune. tools/bench/bench.c starts and watches its ranks. */
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static const char tune_help[] =
     "      --no-nccl        do not measure the real NCCL: the file will do for standalone only\n"
     "      --no-check       do not compare results with a reference\n"
     "      --device D       auto, cuda or sim\n"
-    "      --timeout S      end the run when nothing moves for S seconds (300)\n"
+    "      --timeout S      end the run after S seconds without progress (300)\n"
     "  -o, --output FILE    tuning file (a name for this machine in ~/.cache/shunt/tuning, or SHUNT_CACHE_DIR's)\n"
     "      --restart        forget what an earlier run that was stopped has measured\n"
     "      --show FILE      print a tuning file's table of before and after\n\n"
@@ -166,7 +166,7 @@ static bool tunable(const struct bench_coll *coll)
 	return !coll->conform_only && !coll->uneven;
 }
 
-/* NCCL is measured as it is when nobody interferes. */
+/* NCCL is measured without tuning variables. */
 static int environment_check(void)
 {
 	static const char *const names[] = { "NCCL_ALGO", "NCCL_PROTO", "NCCL_MAX_CTAS", "NCCL_MAX_NCHANNELS" };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Where everything in a chart lies; how it is drawn is a table of a few functions, one for SVG and one for PNG. */
+/* Layout of a chart. A canvas (chart_canvas.h) draws it as SVG or PNG. */
 #include <math.h>
 #include <string.h>
 #include "tools/bench/html/chart_canvas.h"
@@ -11,11 +11,11 @@ enum {
 	TOP = 34,
 	BOTTOM = 46,
 	LEGEND = 16,
-	TITLE = 76 /* letters that have room */,
-	HALF = 38 /* in half of the legend */
+	TITLE = 76 /* letters of a full line */,
+	HALF = 38 /* letters in half of the legend */
 };
 
-/* One for each line; the first eight are told apart in greyscale and by the colour-blind too. */
+/* One for each line. The first eight differ in greyscale and for the colour-blind, too. */
 const char *chart_color(int i)
 {
 	static const char *const colors[] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
@@ -29,7 +29,7 @@ const char *chart_color(int i)
 
 struct axis {
 	double low, high; /* logarithms, base 10 or 2 */
-	double from, to;  /* in the picture */
+	double from, to;  /* position in the chart */
 	double base;
 };
 
@@ -63,7 +63,7 @@ static void value_text(double v, bool bytes, char *text, size_t size)
 		snprintf(text, size, v < 1000 ? "%.3g" : "%.0f", v);
 }
 
-/* Powers of the base, as many as have room; between those of ten a fainter line at 2 and 5. */
+/* Lines at powers of the base, as many as fit; for base 10 fainter ones at 2 and 5 between them. */
 static void grid_draw(const struct chart *c, struct chart_canvas *canvas, const struct axis *x, const struct axis *y)
 {
 	int step = (int)ceil((x->high - x->low) * 44 / (x->to - x->from));
@@ -122,7 +122,7 @@ static void line_draw(
 	}
 }
 
-/* Two names stand side by side if they have room. */
+/* Two columns if the names fit. */
 static int legend_columns(const struct chart *c)
 {
 	for (int i = 0; i < c->nlines; i++)
@@ -131,7 +131,7 @@ static int legend_columns(const struct chart *c)
 	return 2;
 }
 
-/* Between the title and the lines, which it never hides. */
+/* Between the title and the lines; it never hides a line. */
 static void legend_draw(const struct chart *c, struct chart_canvas *canvas)
 {
 	int columns = legend_columns(c);
@@ -158,7 +158,7 @@ void chart_draw(const struct chart *c, struct chart_canvas *canvas)
 
 			low_x = fmin(low_x, p->x);
 			high_x = fmax(high_x, p->x);
-			/* What is only a limit does not stretch the chart downwards. */
+			/* Limits do not extend the chart downwards. */
 			low_y = c->lines[i].limit ? low_y : fmin(low_y, p->y);
 			high_y = fmax(high_y, p->y);
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_BENCH_HTML_CHART_H
 #define SHUNT_TOOLS_BENCH_HTML_CHART_H
-/* Charts of lines on two logarithmic axes, as SVG text or, where there is a libcairo.so.2, as PNG files. */
+/* Charts of lines on two logarithmic axes, as SVG text or, with libcairo.so.2, as PNG files. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ struct chart_point {
 
 struct chart_line {
 	const char *name;
-	bool limit; /* dashed and grey, without dots: no measurement */
+	bool limit; /* dashed and grey, without dots: not a measurement */
 	const struct chart_point *points;
 	size_t n;
 };
@@ -23,15 +23,15 @@ struct chart {
 	const char *title, *x_name, *y_name;
 	bool x_bytes; /* sizes: powers of two, "64K" */
 	struct chart_line lines[CHART_MAX_LINES];
-	int nlines; /* with at least one point in all */
+	int nlines; /* they have one point at least, all together */
 };
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-/* 0, -ENOSYS: there is no cairo, or -errno. */
+/* 0; -ENOSYS: no cairo; or -errno. */
 int chart_png(const struct chart *c, const char *path);
 /* Colour of line i, "#rrggbb". */
 const char *chart_color(int i);
-/* Text with what HTML takes for markup replaced. */
+/* Writes text with HTML's special characters escaped. */
 void chart_escape(const char *text, FILE *out);
 #endif

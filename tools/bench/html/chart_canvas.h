@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_BENCH_HTML_CHART_CANVAS_H
 #define SHUNT_TOOLS_BENCH_HTML_CHART_CANVAS_H
-/* What a chart is drawn with. Units are those of CHART_WIDTH and CHART_HEIGHT, y grows downwards. */
+/* Drawing functions for a chart. Units are those of CHART_WIDTH and CHART_HEIGHT; y grows downwards. */
 #include "tools/bench/html/chart.h"
 
 enum chart_anchor { CHART_START, CHART_MIDDLE, CHART_END };
@@ -11,12 +11,12 @@ struct chart_canvas_ops {
 	/* width: negative for dashes */
 	void (*line)(
 	    struct chart_canvas *canvas, double x1, double y1, double x2, double y2, const char *color, double width);
-	/* text: what it shows when pointed at, where that is possible */
+	/* text: shown under the mouse pointer, where the format can do that */
 	void (*dot)(struct chart_canvas *canvas, double x, double y, const char *color, const char *text);
 	/* y: of the base line */
 	void (*text)(struct chart_canvas *canvas, double x, double y, enum chart_anchor anchor, double size,
 	    const char *color, const char *text);
-	/* What follows is cut off outside of this; width 0: no more. Not nested. */
+	/* Clips later drawing to this rectangle; width 0 ends it. Not nested. */
 	void (*clip)(struct chart_canvas *canvas, double x, double y, double width, double height);
 };
 

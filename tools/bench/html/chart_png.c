@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * PNG files are drawn by cairo, which is opened when it is asked for, so that neither the build nor the rest of the
- * command needs it.
- */
+/* Cairo writes the PNG files. It is opened on request: neither the build nor the rest of the command needs it. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include "tools/bench/html/chart_canvas.h"
 
-enum { SCALE = 2 }; /* dots per unit */
+enum { SCALE = 2 }; /* pixels per unit */
 
-/* What is used of cairo.h; the same in all of 1.x. */
+/* Declarations from cairo.h; the same in all of 1.x. */
 enum { CAIRO_STATUS_SUCCESS, CAIRO_STATUS_NO_MEMORY };
 enum { CAIRO_FORMAT_RGB24 = 1, CAIRO_NORMAL = 0 /* slant and weight */ };
 typedef struct cairo_context cairo_t;

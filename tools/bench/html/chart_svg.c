@@ -52,7 +52,7 @@ static void svg_text(struct chart_canvas *canvas, double x, double y, enum chart
 	fputs("</text>\n", canvas_file(canvas));
 }
 
-/* By an element of its own, which cuts off what lies outside of it. */
+/* A nested <svg> element clips to its own rectangle. */
 static void svg_clip(struct chart_canvas *canvas, double x, double y, double width, double height)
 {
 	if (width > 0)

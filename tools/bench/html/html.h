@@ -2,10 +2,10 @@
 #ifndef SHUNT_TOOLS_BENCH_HTML_HTML_H
 #define SHUNT_TOOLS_BENCH_HTML_HTML_H
 /*
- * shunt bench report: what runs wrote with --json, as one HTML file that needs no other. For each collective, type,
- * operator and way it has a panel: a chart of times and one of bandwidths, every library a line, and the numbers below.
- * Runs of one kind share a panel, and a line if they measured one library at different sizes. Functions return 0, or
- * -errno after a message unless it is -ENOMEM.
+ * shunt bench report: turns the files of --json into one HTML file without external parts. Each collective, type,
+ * operator and way has a panel: a chart of times, a chart of bandwidths, with a line for each library, and a table.
+ * Runs of one kind share a panel; they share a line if they measured one library at different sizes. Functions return
+ * 0, or -errno after a message (none for -ENOMEM).
  */
 #include <jansson.h>
 #include "tools/bench/bench.h"
@@ -17,16 +17,16 @@ struct html_series {
 	char name[96];
 	int file;
 	size_t lib; /* in the file's list */
-	bool gemm;  /* its times beside multiplications */
+	bool gemm;  /* its times during multiplications */
 	struct chart_point *us, *busbw;
 	json_t **cells; /* borrowed */
 	size_t n;
 };
 
-/* What shares a chart. */
+/* Series that share a chart. */
 struct html_panel {
-	char key[256];                 /* its title, and what makes it one */
-	const struct bench_coll *coll; /* NULL: none that is known */
+	char key[256];                 /* its title, and the key of its series */
+	const struct bench_coll *coll; /* NULL: unknown */
 	int nranks;
 	bool host;
 	struct html_series series[HTML_MAX_SERIES];
@@ -49,25 +49,28 @@ struct html_report {
 	int npanels;
 };
 
-/* ---- bench_html_read.c ---- */
+/* ---- read.c ---- */
 
 /* Fills files and panels from the files' names. */
 int html_read(struct html_report *r);
 void html_free(struct html_report *r);
-/* Of a JSON object; "" and 0 if there is none. */
+/* A member of a JSON object; "" and 0 if it is missing. */
 const char *html_string(json_t *object, const char *key);
 double html_number(json_t *object, const char *key);
-/* The time of a series at a size; 0: it has none. */
+/* The time of a series at a size; 0: none. */
 double html_time_at(const struct html_series *s, double bytes);
 
-/* ---- bench_html_means.c ---- */
+/* ---- means.c ---- */
 
-/* A panel's means: of each series' times over those of the first one, and of the fastest of the others at each size. */
+/*
+ * A panel's means: the times of each series, and of the fastest of the others at each size, over those of the first
+ * one.
+ */
 void html_means_write(const struct html_panel *p, FILE *out);
-/* All means at a glance, where there is more than one library. */
+/* All means in one table, if there is more than one library. */
 void html_summary_write(const struct html_report *r, FILE *out);
 
-/* ---- bench_html_write.c ---- */
+/* ---- write.c ---- */
 
 int html_write(const struct html_report *r);
 #endif

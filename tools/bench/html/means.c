@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* Means of a report: how much longer others take than the first library. */
+/* Means of a report: how much slower the other libraries are than the first one. */
 #include <math.h>
 #include "tools/bench/html/html.h"
 
 /*
  * Geometric mean over sizes of the time of series k over that of the first one; k < 0: of the fastest of the others at
- * each size. *n_p: of how many sizes. What ran beside multiplications is not set against what ran alone.
+ * each size. *n_p: number of sizes. Times during multiplications are not compared with times without.
  */
 static double series_mean(const struct html_panel *p, int k, int *n_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The files of a report: which rows share a panel, which a line, and what these are called. */
+/* Reads the files of a report: assigns rows to panels and lines, and names these. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ double html_number(json_t *object, const char *key)
 	return json_number_value(json_object_get(object, key));
 }
 
-/* Appends what has room: the texts and numbers are a file's, of whatever length. */
+/* Appends as much as fits: texts and numbers of a file have any length. */
 __attribute__((format(printf, 2, 3))) static void key_add(char key[256], const char *format, ...)
 {
 	size_t n = strlen(key);
@@ -91,7 +91,7 @@ static const char *series_label(const struct html_report *r, const struct html_s
 	return html_string(json_array_get(json_object_get(r->files[s->file], "libraries"), s->lib), "label");
 }
 
-/* Lines of one chart that have one label get the file's name or the place in it beside that. */
+/* Lines of one chart with the same label get the file's name or the library's letter in addition. */
 static void series_name(const struct html_report *r, struct html_panel *p)
 {
 	for (int i = 0; i < p->nseries; i++) {
@@ -110,7 +110,7 @@ static void series_name(const struct html_report *r, struct html_panel *p)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " %c", (char)('A' + s->lib));
 		if (s->gemm)
 			n += snprintf(s->name + n, sizeof(s->name) - (size_t)n, " beside a GEMM");
-		/* What was cut may have been the difference. */
+		/* The part cut off may have held the difference. */
 		for (int k = 0; k < i; k++)
 			if (!strcmp(s->name, p->series[k].name)) {
 				snprintf(s->name + n, sizeof(s->name) - (size_t)n, " #%d", s->file + 1);
@@ -127,7 +127,7 @@ double html_time_at(const struct html_series *s, double bytes)
 	return 0;
 }
 
-/* What a line draws of a cell: its values, or those beside multiplications. */
+/* The values of a cell, or those during multiplications. */
 static json_t *cell_values(json_t *cell, bool gemm)
 {
 	return gemm ? json_object_get(cell, "gemm") : cell;
@@ -151,7 +151,7 @@ static int point_add(struct html_series *s, double bytes, json_t *cell)
 	if (!cells)
 		return -ENOMEM;
 	s->cells = cells;
-	/* By size; of runs of the same size and name the last one counts. */
+	/* Sorted by size. Of runs of the same size and name the last one counts. */
 	while (at && us[at - 1].x > bytes)
 		at--;
 	if (at && us[at - 1].x == bytes) {
@@ -181,7 +181,7 @@ static int row_add(struct html_report *r, int file, json_t *row)
 		struct html_series *s;
 		int err = 0;
 
-		/* A logarithm has no place for nothing. */
+		/* A logarithmic axis cannot show 0. */
 		if (html_number(row, "bytes") <= 0 || html_number(cell_values(cell, gemm), "time_us") <= 0)
 			continue;
 		s = series_find(p, file, i, gemm);
@@ -194,7 +194,7 @@ static int row_add(struct html_report *r, int file, json_t *row)
 	return 0;
 }
 
-/* Of series in two files: did they measure the same thing, at no size both? */
+/* True: two series of two files measured the same thing, and have no size in common. */
 static bool series_continues(const struct html_report *r, const struct html_series *a, const struct html_series *b)
 {
 	json_t *x = json_array_get(json_object_get(r->files[a->file], "libraries"), a->lib);
@@ -273,7 +273,7 @@ int html_read(struct html_report *r)
 		return -ENOMEM;
 	for (int i = 0; !err && i < r->nfiles; i++)
 		err = file_read(r, i);
-	/* When all are known, so that names can tell them apart. */
+	/* After all files are read, so that names can tell the series apart. */
 	for (int i = 0; !err && i < r->nfiles; i++) {
 		json_t *row;
 		size_t k;

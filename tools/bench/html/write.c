@@ -18,7 +18,7 @@ static double panel_limit(const struct html_report *r, const struct html_panel *
 	return all;
 }
 
-/* A logarithm has no place for a bandwidth of nothing, such as that of one rank. */
+/* A logarithmic axis cannot show a bandwidth of 0, such as that of one rank. */
 static bool points_drawable(const struct chart_point *points, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -27,7 +27,7 @@ static bool points_drawable(const struct chart_point *points, size_t n)
 	return n > 0;
 }
 
-/* Of what a panel has, its times or its bandwidths. limit: room for the two ends of that line. */
+/* A chart of a panel's times or bandwidths. limit: memory for the two ends of the limit's line. */
 static void chart_make(
     const struct html_report *r, const struct html_panel *p, bool times, struct chart *c, struct chart_point limit[2])
 {
@@ -78,7 +78,7 @@ static void table_write(const struct html_panel *p, FILE *out)
 		    out);
 	}
 	fputs("</tr>\n", out);
-	/* The sizes of all of them, in order. */
+	/* All sizes of all series, in order. */
 	for (double last = 0;;) {
 		double next = INFINITY;
 		char size[24];
@@ -190,7 +190,7 @@ static void runs_write(const struct html_report *r, FILE *out)
 	fputs("</ul></details>\n", out);
 }
 
-/* What --init has measured. */
+/* Results of --init. */
 static void init_write(const struct html_report *r, int file, FILE *out)
 {
 	json_t *run = r->files[file], *steps = json_object_get(run, "init"), *step;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Shapes of packets (LL): every block does the same to its part of every slice. A packet carries the launch's flag, so
- * nobody signals. Scratch is double: a rank that has heard from all in launch f may overwrite what it sent in launch f
- * - 1, since they have read it. What is read is read as it was written, slice by slice: then Shunt sends it as LL128.
- * Blocks cost little, and the more there are, the less each has to send before its data arrives: as many as our own
- * kernels have.
+ * LL shapes (packets): each block processes its part of every slice. A packet carries the launch's flag, so no signals
+ * are needed. Scratch is double: after a rank has data from all ranks in launch f, it may overwrite what it sent in
+ * launch f - 1, since they have read it. Every slice is read as it was written, so Shunt can send it as LL128. A block
+ * costs little, and with more blocks each has less to send before its data arrives: there are as many as in our own
+ * kernels.
  *
- * In packet operations our own operand comes last, so an all-reduce in one shot takes the same rank's on all ranks for
- * that one: results are equal to the bit everywhere.
+ * Packet operations reduce this rank's own operand last. A one-shot all-reduce takes the same rank's operand as the
+ * last one on all ranks, so results have the same bits everywhere.
  */
 #include "tools/plan/shapes/shapes.h"
 
-/* All ranks' slots but ours: from scratch, `from` on, to buffer, 0 on; one by one, as they were written. */
+/*
+ * Copies the slots of all other ranks from scratch, starting at `from`, to buffer, starting at 0; one by one, as they
+ * were written.
+ */
 static void unpack_from_all(struct plan_writer *w, unsigned from, char buffer)
 {
 	unsigned peers[PLAN_SHAPE_RANKS], n = plan_other_ranks(w, (unsigned)w->part, peers);
@@ -24,7 +27,7 @@ static void unpack_from_all(struct plan_writer *w, unsigned from, char buffer)
 	}
 }
 
-/* To every peer, as packets, from `buffer`: chunk 0 + peer * step; into slot `rank` there. */
+/* Sends packets to every peer, into its slot `rank`: chunk first + peer * step of `buffer`. */
 static void put_packets_to_all(struct plan_writer *w, char buffer, unsigned first, unsigned step)
 {
 	struct plan_slice src[PLAN_SHAPE_RANKS], dst[PLAN_SHAPE_RANKS];
@@ -37,7 +40,7 @@ static void put_packets_to_all(struct plan_writer *w, char buffer, unsigned firs
 	plan_write_data(w, "ppkt", src, n, dst, n);
 }
 
-/* Blocks that all do the same to their part of every slice. */
+/* Each block processes its part of every slice. */
 static void write_grouped(
     struct plan_writer *w, const struct plan_recipe *r, const unsigned chunks[3], void (*block)(struct plan_writer *w))
 {
@@ -65,7 +68,7 @@ static void allreduce_oneshot_block(struct plan_writer *w)
 	struct plan_slice src[PLAN_SHAPE_RANKS] = { input };
 
 	put_packets_to_all(w, 'i', 0, 0);
-	/* The plain operand is rank n - 1's on all ranks; of two ranks the order does not matter. */
+	/* On all ranks the plain operand is rank n - 1's; with two ranks the order does not matter. */
 	if (last != w->rank) {
 		struct plan_slice from = plan_local_slice('s', last);
 
@@ -133,7 +136,7 @@ void plan_shape_alltoall_oneshot(struct plan_writer *w, const struct plan_recipe
 	write_grouped(w, r, (const unsigned[]){ r->nranks, r->nranks, r->nranks }, alltoall_oneshot_block);
 }
 
-/* ---- two shots: chunk p is reduced by rank p; slots 0 .. n - 1 are what to reduce, n .. 2n - 1 results */
+/* ---- two shots: rank p reduces chunk p; slots 0 .. n - 1 hold operands, n .. 2n - 1 results */
 
 static void allreduce_twoshot_block(struct plan_writer *w)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Pipelined shapes: an instance is a set of blocks, one for each stage, and has chunks of its own: chunk c of instance
- * l is chunk c * instances
- * + l. A stage works in windows and tells the next one after each. Slots hold whole chunks, so no stage waits for a
- * later one. What is written to a peer's scratch must not be in use there by the last launch: the receiver says that it
- * has begun. (Not in the all-reduce. There a rank that has all results has heard from all that they are through with
- * what it sent; and results are written only after the peer's data for this launch came. Messages of another size than
- * the last cut scratch in another way: Shunt lets the ranks meet then.)
+ * Pipelined shapes: an instance is a set of blocks, one for each stage, and has chunks of its own: its chunk c is chunk
+ * c * instances + instance of the buffer. A stage works in windows and signals the next one after each window. A slot
+ * holds a whole chunk, so no stage waits for a later one.
+ *
+ * A rank may write to a peer's scratch only when the peer's last launch does not use it any more: the receiver signals
+ * that it has begun this launch. The all-reduce needs no such signal: a rank with all results knows that all ranks have
+ * read what it sent, and it writes results only after the peer's data of this launch has come. For messages of another
+ * size, which divide scratch differently, Shunt quiesces the ranks first.
  */
 #include "tools/plan/shapes/shapes.h"
 
-/* Puts to every peer its chunk of `buffer`: first + peer * step. */
+/* Puts a chunk to every peer: first + peer * step of `buffer`. */
 static void put_to_all(struct plan_instance *l, char buffer, unsigned first, unsigned step)
 {
 	struct plan_slice src[PLAN_SHAPE_RANKS], dst[PLAN_SHAPE_RANKS];
@@ -28,7 +29,7 @@ static void copy_from_all(struct plan_instance *l, unsigned slots, char to)
 		plan_write_copy(l->w, instance_own(l, 's', slots + l->peers[i]), instance_own(l, to, l->peers[i]));
 }
 
-/* What this rank reduces: all ranks' slots in order, and ours from the input. */
+/* Operands of this rank's reduction: the ranks' slots in order, with its own from the input. */
 static unsigned reduce_operands(const struct plan_instance *l, struct plan_slice *src)
 {
 	unsigned n = l->w->recipe->nranks;
@@ -38,7 +39,7 @@ static unsigned reduce_operands(const struct plan_instance *l, struct plan_slice
 	return n;
 }
 
-/* Block instance * roles + stage does stage(l, number). */
+/* Block instance * roles + role runs stage(instance, role). */
 static void write_pipelined(struct plan_writer *w, const struct plan_recipe *r, const unsigned parts[3], unsigned links,
     void (*stage)(struct plan_instance *l, unsigned role))
 {
@@ -58,7 +59,7 @@ static void write_pipelined(struct plan_writer *w, const struct plan_recipe *r, 
 	}
 }
 
-/* Links: 0 what is to be reduced is there, 1 results are. */
+/* Links: 0 operands are there, 1 results are there. */
 static void allreduce_stage(struct plan_instance *l, unsigned role)
 {
 	struct plan_writer *w = l->w;
@@ -89,7 +90,7 @@ void plan_shape_allreduce_pipelined(struct plan_writer *w, const struct plan_rec
 	write_pipelined(w, r, (const unsigned[]){ r->nranks, r->nranks, 2 * r->nranks }, 2, allreduce_stage);
 }
 
-/* The others. Links: 0 the receiver has begun, 1 data is there. */
+/* The other collectives. Links: 0 the receiver has begun, 1 data is there. */
 static void send_begin(struct plan_instance *l)
 {
 	instance_wait(l, 0, l->peers, l->npeers);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Rings: an instance is a block with chunks of its own, which goes through all steps. Data goes to the next rank,
- * through slot k in step k.
+ * Rings: an instance is a block with chunks of its own, which does all steps. In step k it sends data to slot k of the
+ * next rank.
  */
 #include "tools/plan/shapes/shapes.h"
 
@@ -39,7 +39,7 @@ static void put_next(struct plan_instance *l, struct plan_slice src, unsigned sl
 	signal_next(l);
 }
 
-/* Both neighbours have begun this launch, so nobody is in their scratch any more. */
+/* Both neighbours have begun this launch: no earlier launch uses their scratch. */
 static void ring_begin(struct plan_instance *l)
 {
 	unsigned next = next_rank(l), last = rank_behind(l, 1);
@@ -49,8 +49,8 @@ static void ring_begin(struct plan_instance *l)
 }
 
 /*
- * Every chunk goes once around and is added to; the last rank that does so is the chunk's, which writes the result to
- * dst[0], and to dst[1] if ndst is 2.
+ * Every chunk goes around the ring once, and every rank adds its part. The last rank owns the chunk: it writes the
+ * result to dst[0], and to dst[1] if ndst is 2.
  */
 static void ring_reduce(struct plan_instance *l, struct plan_slice *dst, unsigned ndst)
 {
@@ -72,7 +72,7 @@ static void ring_reduce(struct plan_instance *l, struct plan_slice *dst, unsigne
 	}
 }
 
-/* What comes is handed on, and copied to its place. slots: where the first of them is. */
+/* Forwards each arriving chunk, and copies it to its place. slots: the first slot. */
 static void ring_gather(struct plan_instance *l, unsigned slots, char to)
 {
 	unsigned n = l->w->recipe->nranks;
@@ -85,7 +85,7 @@ static void ring_gather(struct plan_instance *l, unsigned slots, char to)
 	}
 }
 
-/* Block l does instance l. */
+/* Block i runs instance i. */
 static void write_ring(struct plan_writer *w, const struct plan_recipe *r, const unsigned parts[3],
     void (*instance)(struct plan_instance *l))
 {

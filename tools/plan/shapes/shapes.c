@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The shapes of new plans: which there are, and for what sizes. */
+/* The table of shapes for new plans, with their sizes. */
 #include "tools/plan/shapes/shapes.h"
 
 #define ALLREDUCE \

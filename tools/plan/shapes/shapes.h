@@ -2,8 +2,8 @@
 #ifndef SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
 #define SHUNT_TOOLS_PLAN_SHAPES_SHAPES_H
 /*
- * What the shapes of new plans share. All of them reach peers through scratch alone, where the slot of a chunk says who
- * sent it, so no rank need know where others keep their data. Sums are in the order of ranks where slots can be listed
+ * Common functions of the shapes for new plans. All shapes write to peers' scratch only. The slot of a chunk follows
+ * from its sender, so a rank need not know the peers' layouts. Sums are in the order of ranks where slots can be listed
  * in it.
  */
 #include "tools/plan/plan.h"
@@ -29,7 +29,7 @@ static inline void plan_write_copy(struct plan_writer *w, struct plan_slice src,
 
 /* ---- peers */
 
-/* The other ranks, beginning with the one `turn` + 1 behind us. */
+/* The other ranks in ring order, starting `turn` + 1 after this one. */
 static inline unsigned plan_other_ranks(const struct plan_writer *w, unsigned turn, unsigned peers[PLAN_SHAPE_RANKS])
 {
 	unsigned n = w->recipe->nranks, count = 0;
@@ -39,12 +39,12 @@ static inline unsigned plan_other_ranks(const struct plan_writer *w, unsigned tu
 	return count;
 }
 
-/* ---- instances: blocks that have chunks of their own */
+/* ---- instances: blocks with chunks of their own */
 
 struct plan_instance {
 	struct plan_writer *w;
 	unsigned instance, instances;
-	unsigned peers[PLAN_SHAPE_RANKS], npeers; /* pipelines: of the instance, in its order */
+	unsigned peers[PLAN_SHAPE_RANKS], npeers; /* pipelines: in the instance's order */
 };
 
 /* Chunk c of the instance. */
@@ -63,14 +63,14 @@ static inline struct plan_slice instance_at_peer(const struct plan_instance *l, 
 	return plan_peer_slice(peer, instance_chunk(l, c));
 }
 
-/* Until all of these have signalled; what they wrote may then be read by all threads. */
+/* Waits until these peers have signalled; then all threads may read their data. */
 static inline void instance_wait(struct plan_instance *l, unsigned link, const unsigned *peers, unsigned n)
 {
 	plan_write_sync(l->w, "wait", link, peers, n);
 	plan_write_nop(l->w);
 }
 
-/* What all threads have written may be read by these. */
+/* Signals these peers, which may then read the data of all threads. */
 static inline void instance_signal(struct plan_instance *l, unsigned link, const unsigned *peers, unsigned n)
 {
 	plan_write_nop(l->w);
