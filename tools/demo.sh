@@ -11,10 +11,10 @@ need_build_tools
 need_nvcc
 if [ "$(gpu_count)" -ge 2 ] && nvcc_found; then
 	gpus=$(gpu_count)
-	configure build -Dtests=false -Dcuda=enabled "-Dgpu_archs=$(gpu_archs)"
+	configure build -Dtests=disabled -Dcuda=enabled "-Dgpu_archs=$(gpu_archs)"
 else
 	gpus=0
-	configure build -Dtests=false -Dcuda=disabled
+	configure build -Dtests=disabled -Dcuda=disabled
 fi
 say "building"
 if ! meson compile -C build >build/compile.log 2>&1; then
