@@ -3,12 +3,25 @@
 # Installs what the tests need (as root, on Debian or Ubuntu), checks the sources, builds, and runs every suite that this machine can run:
 # what needs a GPU and the ABI plainly, all the rest with counters, which say what of src/ it reaches, and much of it again under valgrind,
 # ThreadSanitizer and AddressSanitizer. The last line is "N passed, N failed, N skipped"; the exit status is 0 only if something ran and
-# nothing failed.
+# nothing failed, and nothing skipped that tests/required.txt lists for a machine of this kind. Two cores need about a quarter of an hour.
+# --all: also the tests of suite long, and the random runs (libFuzzer, fault_soak) for their full time.
 set -u
+case ${1:-} in
+--all) all=1 ;;
+'') all= ;;
+*)
+	echo "usage: tools/test.sh [--all]" >&2
+	exit 2
+	;;
+esac
 cd "$(dirname "$0")/.."
 . tools/setup.sh
 
 passed=0 failed=0 skipped=0
+jobs=$((2 * $(nproc))) # many tests wait more than they work
+if [ -z "$all" ]; then
+	export FUZZ_SECONDS="${FUZZ_SECONDS:-5}" FAULT_SOAK_SECONDS="${FAULT_SOAK_SECONDS:-8}"
+fi
 log=.deps/test-logs
 mkdir -p "$log"
 
@@ -18,8 +31,13 @@ finish() {
 	exit
 }
 
+# skip STEP WHY: fails instead if this machine must do it.
 skip() {
-	echo "skipped: $*"
+	if listed step | grep -qx "$1"; then
+		broken "$1 is listed in tests/required.txt and was skipped: $2"
+		return
+	fi
+	echo "skipped: $2"
 	skipped=$((skipped + 1))
 }
 
@@ -28,26 +46,62 @@ broken() {
 	failed=$((failed + 1))
 }
 
-# Adds what is in a testlog.json and names the tests that did not pass.
+# The kinds of machine of tests/required.txt that this one is.
+kinds() {
+	echo any
+	uname -m
+	[ "$(id -u)" != 0 ] || echo root
+	[ "$(gpu_count)" = 0 ] || echo gpu
+	# shellcheck disable=SC1091
+	[ ! -r /etc/os-release ] || (. /etc/os-release && echo "$ID$VERSION_ID" | tr -d .)
+}
+
+# listed RUN: what of it this machine must run.
+listed() {
+	kinds | awk -v run="$1" 'NR == FNR { here[$1] = 1; next } $1 in here && $2 == run { print $3 }' - tests/required.txt
+}
+
+# count RUN TESTLOG: adds what is in a testlog.json and names the tests that did not pass, and those that should not have skipped.
 count() {
-	result=$(python3 - "$1" <<'PY'
+	result=$(listed "$1" | python3 -c "$(cat <<'PY'
 import json, sys
 ok = bad = skip = 0
+ran, skips, suites = set(), {}, {}
 for line in open(sys.argv[1]):
     t = json.loads(line)
+    of, _, test = t["name"].rpartition(" / ")
+    ran.add(test)
+    for suite in of.rpartition(":")[2].split("+"):
+        suites.setdefault(suite, set()).add(test)
     if t["result"] in ("OK", "EXPECTEDFAIL"):
         ok += 1
+        for part in sorted(set(t.get("stdout", "").splitlines())):
+            if part.startswith("[  SKIPPED ] test_"):
+                print("skipped: a part of %s: %s" % (test, part.split()[3]), file=sys.stderr)
     elif t["result"] == "SKIP":
         skip += 1
-        print("skipped: " + t["name"], file=sys.stderr)
+        skips[test] = (t.get("stdout", "").strip().splitlines() or ["it does not say why"])[-1]
+        print("skipped: %s: %s" % (t["name"], skips[test]), file=sys.stderr)
     else:
         bad += 1
         text = t.get("stdout", "")[-6000:] + "\n" + t.get("stderr", "")[-6000:]
         print("not ok: %s: %s\n%s" % (t["name"], t["result"], text), file=sys.stderr)
+for what in sys.stdin.read().split():
+    if what.startswith("suite:"):
+        tests = suites.get(what[6:], set())
+        wrong = sorted(t for t in tests if t in skips and "_skipped_" not in t)
+    else:
+        tests = {what} & ran
+        wrong = [t for t in tests if t in skips]
+    if not tests:
+        wrong = ["it is not there"]
+    if wrong:
+        bad += 1
+        print("not ok: %s is listed in tests/required.txt and was skipped: %s" % (what, ", ".join(wrong)), file=sys.stderr)
 print(ok, bad, skip)
 PY
-	) || {
-		broken "no results in $1"
+	)" "$2") || {
+		broken "no results in $2"
 		return
 	}
 	# shellcheck disable=SC2086
@@ -55,24 +109,27 @@ PY
 	passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
-# suites DIRECTORY WRAPPER [--suite NAME]...
+# suites RUN DIRECTORY WRAPPER [--suite NAME]...
 suites() {
-	dir=$1 wrapper=$2
-	shift 2
+	run=$1 dir=$2 wrapper=$3
+	shift 3
 	rm -f "$dir"/meson-logs/testlog*.json
+	[ -n "$all" ] || set -- "$@" --no-suite long
 	say "tests in $dir $*"
-	$wrapper meson test -C "$dir" --no-rebuild --timeout-multiplier "${TIMEOUT_MULTIPLIER:-1}" "$@" >"$log/$dir-test" 2>&1
+	began=$(date +%s)
+	$wrapper meson test -C "$dir" --no-rebuild --num-processes "$jobs" --timeout-multiplier "${TIMEOUT_MULTIPLIER:-1}" "$@" >"$log/$run-test" 2>&1
 	status=$?
 	results=$(ls "$dir"/meson-logs/testlog*.json 2>/dev/null)
 	if [ ! -s "$results" ]; then
-		tail -n 50 "$log/$dir-test"
+		tail -n 50 "$log/$run-test"
 		broken "no test ran in $dir"
 		return
 	fi
 	before=$failed
-	count "$results"
+	count "$run" "$results"
+	say "that took $(($(date +%s) - began)) s"
 	if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then
-		tail -n 50 "$log/$dir-test"
+		tail -n 50 "$log/$run-test"
 		broken "meson test ended with $status"
 	fi
 }
@@ -120,24 +177,24 @@ say "lint"
 tools/lint.sh
 case $? in
 0) passed=$((passed + 1)) ;;
-77) skip "lint" ;;
+77) skip lint "lint" ;;
 *) broken "tools/lint.sh has findings" ;;
 esac
 
 archs=90
 [ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
 if build build -Dtests=true -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
-	suites build "" --suite abi --suite gpu
+	suites plain build "" --suite abi --suite gpu
 	if command -v valgrind >/dev/null; then
-		suites build "" --setup valgrind --suite abi
+		suites valgrind build "" --setup valgrind --suite abi
 	else
-		skip "valgrind"
+		skip valgrind "valgrind"
 	fi
 fi
 # All else runs with counters: they cost a few minutes less than another run.
 if build build-coverage -Dtests=true -Db_coverage=true -Dcuda=disabled; then
 	find build-coverage -name '*.gcda' -delete
-	TIMEOUT_MULTIPLIER=2 suites build-coverage "" --no-suite gpu
+	TIMEOUT_MULTIPLIER=2 suites coverage build-coverage "" --no-suite gpu
 	if python3 tools/coverage.py build-coverage build-coverage/coverage.txt; then
 		passed=$((passed + 1))
 	else
@@ -147,12 +204,12 @@ fi
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
 	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false; then
-		TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp" TIMEOUT_MULTIPLIER=3 suites build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
+		TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp" TIMEOUT_MULTIPLIER=3 suites thread build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
 	fi
 else
-	skip "ThreadSanitizer does not start on this machine"
+	skip tsan "ThreadSanitizer does not start on this machine"
 fi
 if build build-asan -Dcuda=disabled -Db_sanitize=address,undefined -Db_lundef=false; then
-	TIMEOUT_MULTIPLIER=2 suites build-asan "" --suite unit --suite abi --suite sim
+	TIMEOUT_MULTIPLIER=2 suites address build-asan "" --suite unit --suite abi --suite sim
 fi
 finish

@@ -302,19 +302,26 @@ static void test_kernels_special_values_survive(void **state)
 static void test_kernels_missing_peer_gives_up_at_the_deadline(void **state)
 {
 	struct world w;
-	uint64_t zero = 0, in[48] = { 0 }, out[3][48];
+	uint64_t zero = 0, in[48] = { 0 }, out[3][48], timeout = 500 * 1000000ull;
 
 	for (int s = 0; s < NSHAPES; s++) {
 		struct job j = { shapes[s], SHUNT_U64, SHUNT_SUM, 48, 0, false, false, false };
-		uint64_t timeout = 500 * 1000000; /* the two that call must meet within it, on a busy machine too */
 
 		world_start(&w, 3);
 		for (int r = 0; r < 3; r++)
 			w.host_ctrl[r]->limit_ns = timeout;
 		for (int r = 0; r < 3; r += 2) /* rank 1 does not call */
 			job_launch(&w, &j, r, in, out[r], &zero);
-		for (int r = 0; r < 3; r += 2) {
+		for (int r = 0; r < 3; r += 2)
 			assert_int_equal(gpu->stream_sync(r, w.stream[r]), 0);
+		if ((w.host_ctrl[0]->fault.peer == 2 || w.host_ctrl[2]->fault.peer == 0) &&
+		    timeout < WORLD_LONGEST_NS) {
+			timeout *= 2; /* the two that call did not meet within it: the machine is busy */
+			s--;
+			world_stop(&w);
+			continue;
+		}
+		for (int r = 0; r < 3; r += 2) {
 			assert_int_equal(w.host_ctrl[r]->fault.set, SHUNT_FAULT_TIMEOUT);
 			assert_int_equal(w.host_ctrl[r]->fault.rank, r);
 			assert_int_equal(w.host_ctrl[r]->fault.peer, 1);

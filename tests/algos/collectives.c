@@ -258,8 +258,9 @@ static void test_collectives_fast_sender_does_not_overrun_a_slow_receiver(void *
 static void test_collectives_missing_peer_gives_up_at_the_deadline(void **state)
 {
 	struct world w;
-	uint64_t in[64] = { 0 }, out[3][64], timeout = 2000 * 1000000ull; /* enough for the others on a busy machine */
+	uint64_t in[64] = { 0 }, out[3][64], timeout = 500 * 1000000ull;
 
+again:
 	world_start(&w, 3);
 	for (int r = 0; r < 3; r++)
 		w.host_ctrl[r]->limit_ns = timeout;
@@ -269,8 +270,14 @@ static void test_collectives_missing_peer_gives_up_at_the_deadline(void **state)
 		};
 		world_launch(&w, r, &coll, NULL);
 	}
-	for (int r = 0; r < 3; r += 2) {
+	for (int r = 0; r < 3; r += 2)
 		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
+	if ((w.host_ctrl[0]->fault.peer == 2 || w.host_ctrl[2]->fault.peer == 0) && timeout < WORLD_LONGEST_NS) {
+		timeout *= 2; /* the two that call did not meet within it: the machine is busy */
+		world_stop(&w);
+		goto again;
+	}
+	for (int r = 0; r < 3; r += 2) {
 		assert_int_equal(w.host_ctrl[r]->fault.set, SHUNT_FAULT_TIMEOUT);
 		assert_int_equal(w.host_ctrl[r]->fault.peer, 1);
 	}
@@ -281,10 +288,11 @@ static void test_collectives_missing_peer_gives_up_at_the_deadline(void **state)
 static void test_collectives_forward_without_credit_gives_up_at_the_deadline(void **state)
 {
 	enum { N = 3, COUNT = 100000 };
-	uint64_t timeout = 2000 * 1000000ull;
+	uint64_t timeout = 500 * 1000000ull;
 	struct world w;
 	char *buf[N];
 
+again:
 	world_start(&w, N);
 	for (int r = 0; r < N; r++) {
 		w.host_ctrl[r]->limit_ns = timeout;
@@ -303,9 +311,14 @@ static void test_collectives_forward_without_credit_gives_up_at_the_deadline(voi
 		assert_int_equal(shunt_gpu_sim_ops.stream_sync(r, w.stream[r]), 0);
 		assert_int_equal(w.host_ctrl[r]->fault.set, SHUNT_FAULT_TIMEOUT);
 	}
-	assert_int_equal(w.host_ctrl[1]->fault.peer, 2);
 	for (int r = 0; r < N; r++)
 		shunt_gpu_sim_ops.mem_free(buf[r]);
+	if (w.host_ctrl[1]->fault.peer != 2 && timeout < WORLD_LONGEST_NS) {
+		timeout *= 2; /* ranks 0 and 1 did not come so far within it: the machine is busy */
+		world_stop(&w);
+		goto again;
+	}
+	assert_int_equal(w.host_ctrl[1]->fault.peer, 2);
 	world_stop(&w);
 }
 

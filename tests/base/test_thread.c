@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/support/child.h"
 #include "base/process.h"
 #include "base/thread.h"
 
@@ -82,7 +83,7 @@ static void test_process_is_not_taken_for_its_child(void **state)
 	pid_t child;
 
 	assert_true(ours == shunt_process_token());
-	child = fork();
+	child = child_fork();
 	if (!child)
 		_exit(shunt_process_token() == ours);
 	assert_int_equal(waitpid(child, &status, 0), child);

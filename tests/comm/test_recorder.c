@@ -601,7 +601,7 @@ struct containers {
 static int container_body(int rank, void *arg)
 {
 	struct containers *c = arg;
-	pid_t first = unshare(CLONE_NEWPID) ? -1 : fork();
+	pid_t first = unshare(CLONE_NEWPID) ? -1 : child_fork();
 
 	if (!first) {
 		if (getpid() != 1 || shunt_dump_file(dump_dir, "asked", c->path[rank], sizeof(c->path[rank])))
@@ -682,7 +682,7 @@ static void test_signal_to_a_child_is_not_the_parents(void **state)
 	skip(); /* in a child of a process that has threads it runs no handlers */
 #endif
 	rec = shunt_recorder_create(id_a);
-	child = fork();
+	child = child_fork();
 	if (!child) {
 		raise(SIGUSR1);
 		_exit(earlier_handler_ran == ran + 1 ? 0 : 1);

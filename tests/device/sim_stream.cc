@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/support/child.h"
 #include "tests/device/sim_test.h"
 
 /* recv[0] = recv[0] * 3 + count, after a while: results tell the order. */
@@ -446,7 +447,7 @@ static void test_devices_are_told_apart_and_the_same_in_every_process(void **sta
 	assert_ok(ops->device_set(0));
 
 	assert_ok(pipe(pipes));
-	pid_t child = fork();
+	pid_t child = child_fork();
 	if (!child) {
 		memset(&theirs, 0, sizeof(theirs));
 		ops->device_info(5, &theirs);

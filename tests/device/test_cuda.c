@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "tests/support/fake_cuda/fake_cuda.h"
 #include "device/cuda/dev.h"
@@ -87,7 +88,7 @@ static int each_setup(void **state)
 static int in_child(int (*fn)(long), long arg)
 {
 	int status;
-	pid_t pid = fork();
+	pid_t pid = child_fork();
 
 	if (!pid)
 		child_exit(fn(arg));

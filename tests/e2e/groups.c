@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tools/common/reference.h"
+#include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
 
@@ -550,6 +551,7 @@ int main(void)
 		cmocka_unit_test(test_one_rank_runs_everything_by_itself),
 	};
 
+	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_SIM_DEVICES", "8", 1);

@@ -8,11 +8,12 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tests/support/child.h"
 #include "tests/support/clock.h"
 #include "tests/support/child_exit.h"
 #include "tests/e2e/ranks.h"
 
-#define LIMIT_S 100
+#define LIMIT_S 150
 
 struct shared {
 	ncclUniqueId id;
@@ -84,7 +85,7 @@ int ranks_run_as(const struct ranks *ranks)
 
 	fflush(NULL);
 	for (int i = 0; i < children; i++) {
-		pid[i] = fork();
+		pid[i] = child_fork();
 		if (pid[i])
 			continue;
 		if (ranks->prepare)

@@ -9,9 +9,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/support/own.h"
 #include "tools/common/reference.h"
 #include "tests/plan/exec_plans.h"
 #include "tests/e2e/ranks.h"
@@ -496,6 +498,8 @@ static void test_rank_that_dies_before_the_first_call_is_an_error_for_the_rest(v
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_dead_peer_outer), 0);
 }
 
+static atomic_int *met; /* ranks of a test */
+
 /* Rank 1 never calls: the deadline ends the kernels of the others, GetAsyncError reports it, abort frees. */
 static int body_late_peer(struct rank *r)
 {
@@ -512,9 +516,8 @@ static int body_late_peer(struct rank *r)
 		NCCL(ncclCommGetAsyncError(r->comm, &async));
 		CHECK(async == ncclRemoteError);
 		CHECK(ncclAllReduce(buf, buf, 4, ncclFloat32, ncclSum, r->comm, r->stream) != ncclSuccess);
-	} else {
-		sleep(2);
 	}
+	ranks_barrier(r, met);
 	NCCL(ncclCommAbort(r->comm));
 	CHECK(shunt_free(buf) == 0);
 	return 0;
@@ -606,13 +609,12 @@ static int body_absent_from_plan(struct rank *r)
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	NCCL(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream)); /* the set-up */
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
-	if (r->rank == 1) {
-		usleep(1500000);
-	} else {
+	if (r->rank != 1) {
 		CHECK(ncclAllReduce(buf, buf, 1024, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
 		NCCL(ncclCommGetAsyncError(r->comm, &state));
 		CHECK(state == ncclRemoteError);
 	}
+	ranks_barrier(r, met);
 	CHECK(ncclBroadcast(buf, buf, 16, ncclFloat32, 0, r->comm, r->stream) ==
 	    (r->rank ? ncclSuccess : ncclRemoteError));
 	CHECK(shunt_free(buf) == 0);
@@ -622,14 +624,16 @@ static int body_absent_from_plan(struct rank *r)
 
 static void test_plan_that_a_rank_does_not_call_breaks_the_communicator(void **state)
 {
-	setenv("SHUNT_TIMEOUT", "500ms", 1);
+	setenv("SHUNT_TIMEOUT", "3s", 1);
+	*met = 0;
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 2, 1, body_absent_from_plan), 0);
 	unsetenv("SHUNT_TIMEOUT");
 }
 
 static void test_rank_that_does_not_call_runs_into_the_deadline(void **state)
 {
-	setenv("SHUNT_TIMEOUT", "500ms", 1);
+	setenv("SHUNT_TIMEOUT", "3s", 1);
+	*met = 0;
 	assert_int_equal(ranks_run(RANKS_PROCESSES, 3, 1, body_late_peer), 0);
 	unsetenv("SHUNT_TIMEOUT");
 }
@@ -739,8 +743,10 @@ int main(void)
 		cmocka_unit_test(test_bad_init_arguments_and_one_rank),
 	};
 
+	met = mmap(NULL, sizeof(*met), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(met != MAP_FAILED);
+	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
-	setenv("NCCL_SOCKET_IFNAME", "lo", 0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

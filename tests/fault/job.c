@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/fault/job.h"
+#include "tests/support/child.h"
 #include "tests/support/clock.h"
 #include <signal.h>
 #include <stdio.h>
@@ -10,11 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LIMIT_S = 25 };
+enum { LIMIT_S = 150 };
 
 struct job_state {
 	ncclUniqueId id, again;
-	atomic_int have_id, have_again, done;
+	atomic_int have_id, have_again, over, done;
 	struct fault_state fault;
 	struct job_rank rank[JOB_MAX_RANKS];
 	_Alignas(64) char shared[JOB_SHARED_BYTES];
@@ -74,6 +75,7 @@ static void run_rank(struct job_state *m, const struct job *c, int rank)
 	out->seconds = now() - start;
 	out->error = lifecycle.error;
 	out->step = lifecycle.step;
+	atomic_fetch_add(&m->over, 1);
 	memcpy(out->wrong, lifecycle.wrong, sizeof(out->wrong));
 	if (rank == c->victim)
 		fault_disarm();
@@ -83,11 +85,14 @@ static void run_rank(struct job_state *m, const struct job *c, int rank)
 	exit(0); /* with the leak check of a sanitizer, where there is one */
 }
 
-/* Lets a stopped victim lie for a while. */
-static void wake(struct job *c, pid_t pid)
+/* Lets a stopped victim lie for a while, or until the others have come to an end without it. */
+static void wake(struct job *c, struct job_state *m, pid_t pid)
 {
+	double end = now() + c->stopped_ms / 1e3;
+
 	c->stopped = true;
-	usleep((useconds_t)c->stopped_ms * 1000);
+	while (now() < end && atomic_load(&m->over) < c->n - 1)
+		usleep(1000);
 	kill(pid, SIGCONT);
 }
 
@@ -103,7 +108,7 @@ const char *job_run(struct job *c)
 	c->killed = c->stopped = false;
 	fflush(NULL);
 	for (int r = 0; r < c->n; r++) {
-		pid[r] = fork();
+		pid[r] = child_fork();
 		if (!pid[r])
 			run_rank(m, c, r);
 	}
@@ -115,7 +120,7 @@ const char *job_run(struct job *c)
 			if (pid[r] <= 0 || waitpid(pid[r], &status, WNOHANG | WUNTRACED) != pid[r])
 				continue;
 			if (WIFSTOPPED(status)) {
-				wake(c, pid[r]);
+				wake(c, m, pid[r]);
 				continue;
 			}
 			pid[r] = 0;

@@ -27,7 +27,7 @@ struct job {
 	enum fault_action action;
 	long at;
 	unsigned salt;  /* of FAULT_LIE */
-	int stopped_ms; /* of FAULT_STOP: until SIGCONT */
+	int stopped_ms; /* of FAULT_STOP: until SIGCONT, which comes earlier when the lives of all others are over */
 	/*
 	 * Instead of life_run(), which returns an enum lifecycle_result; for the phases that no call to the system
 	 * marks. NULL: life_run.

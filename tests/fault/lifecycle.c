@@ -5,17 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "tests/support/own.h"
 #include "shunt/device.h"
 
 enum { COUNT = 6000, PART = 500 };
 
 void lifecycle_environment(const char *timeout, const char *setup_timeout)
 {
+	own_environment();
 	setenv("SHUNT_NCCL_LIB", "none", 1);
 	setenv("SHUNT_DEVICE", "sim", 1);
 	setenv("SHUNT_TIMEOUT", timeout, 1);
 	setenv("SHUNT_SETUP_TIMEOUT", setup_timeout, 1);
-	setenv("NCCL_SOCKET_IFNAME", "lo", 1);
 	setenv("SHUNT_ALGO", "allgather:0-:ce", 1);
 	if (!getenv("SHUNT_LOG"))
 		setenv("SHUNT_LOG", "none", 1);

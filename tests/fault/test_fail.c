@@ -20,7 +20,7 @@
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
-enum { RANKS = 3, LIMIT_S = 20 };
+enum { RANKS = 3, LIMIT_S = 100 };
 
 static struct lifecycle lifecycles[RANKS];
 static int sanitized; /* slow: fewer points */
@@ -79,10 +79,23 @@ static enum lifecycle_result run_lifecycles(unsigned kinds, enum fault_action ac
 	return worst;
 }
 
+/*
+ * Without a fault. The limits are short, as so many lifecycles run into them, and now and then too short for a busy
+ * machine.
+ */
+static enum lifecycle_result live_well(unsigned kinds, int full, long *points_p)
+{
+	enum lifecycle_result end = LIFECYCLE_FAILED;
+
+	for (int i = 0; i < 20 && end == LIFECYCLE_FAILED; i++)
+		end = run_lifecycles(kinds, FAULT_COUNT, 0, full, points_p);
+	return end;
+}
+
 /* What threads of ours still hold is on its way: it must come down to the mark. */
 static bool back_to(const struct fault_balance *mark)
 {
-	double end = now() + 8;
+	double end = now() + AT_ONCE_S;
 	struct fault_balance b;
 
 	do {
@@ -107,10 +120,10 @@ static void sweep(unsigned kinds, long limit, int full)
 		assert_int_equal(lifecycle_prepare(&lifecycles[r], r, RANKS), 0);
 	/* What is made once per process exists after a lifecycle or two. */
 	for (int i = 0; i < 3; i++)
-		assert_int_equal(run_lifecycles(0, FAULT_COUNT, 0, full, &points), LIFECYCLE_OK);
+		assert_int_equal(live_well(0, full, &points), LIFECYCLE_OK);
 	usleep(100000);
 	mark = fault_balance();
-	assert_int_equal(run_lifecycles(kinds, FAULT_COUNT, 0, full, &all), LIFECYCLE_OK);
+	assert_int_equal(live_well(kinds, full, &all), LIFECYCLE_OK);
 	assert_true(all > 20);
 	assert_true(back_to(&mark));
 	step = limit > 0 && all > limit ? (all + limit - 1) / limit : 1;
@@ -123,7 +136,7 @@ static void sweep(unsigned kinds, long limit, int full)
 			fail_msg("point %ld of %ld (%s): %s", at, all, fault_hit(),
 			    end == LIFECYCLE_WRONG ? "wrong" : "leak");
 		if (!(at % 16) || end != LIFECYCLE_OK) {
-			end = run_lifecycles(0, FAULT_COUNT, 0, full, &points);
+			end = live_well(0, full, &points);
 			if (end != LIFECYCLE_OK)
 				fail_msg("after a fault at point %ld of %ld (%s), step %d: a new communicator does not "
 				         "work (%d)",
@@ -184,9 +197,9 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 	took = now() - start;
 	/* The others are told although this rank's program goes on. */
 	atomic_fetch_add(ready, 1);
-	while (*ready < 2 * c->n && now() - start < 10)
+	while (*ready < 2 * c->n && now() - start < AT_ONCE_S)
 		usleep(200);
-	if (err < 0 || took > 5 || *ready < 2 * c->n) {
+	if (err < 0 || took > AT_ONCE_S || *ready < 2 * c->n) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the call gave %d after %.2f s", l->rank, err, took);
 		return LIFECYCLE_WRONG;
 	}
@@ -197,7 +210,7 @@ static void test_fail_memory_for_a_plans_first_call_is_an_error_on_all_at_once(v
 {
 	int failures = 0;
 
-	setenv("SHUNT_TIMEOUT", "60s", 1);
+	setenv("SHUNT_TIMEOUT", "90s", 1);
 	for (int victim = 0; victim < 2; victim++)
 		for (long at = 1; at <= (sanitized ? 8 : 16); at++) {
 			struct job c = { .n = 2,

@@ -105,7 +105,7 @@ static void test_many_one_after_another_leave_nothing(void **state)
 	before = resident_kib();
 	for (int i = 0; i < pairs; i++)
 		make_and_end(l, i % 5 == 0);
-	for (int i = 0; i < 200; i++) { /* threads of ours may be about to end */
+	for (int i = 0; i < 6000; i++) { /* threads of ours may be about to end */
 		b = fault_balance();
 		if (b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
 			break;

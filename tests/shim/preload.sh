@@ -4,6 +4,7 @@
 set -u
 lib=$1 client=$2 fake_dir=$(dirname "$3")
 bad=0
+. "$(dirname "$0")/../support/own.sh"
 check() { # name, expected, actual
 	[ "$2" = "$3" ] && return
 	echo "$1: expected '$2', got '$3'"
@@ -15,11 +16,11 @@ check "dlopen, plain" nccl "$("$client" dlopen)"
 check "linked, preloaded" shunt "$(LD_PRELOAD=$lib "$client" linked)"
 check "dlopen, preloaded" shunt "$(LD_PRELOAD=$lib "$client" dlopen)"
 check "standalone, preloaded" shunt "$(SHUNT_NCCL_LIB=none LD_PRELOAD=$lib "$client" linked 2>/dev/null)"
-links=$(mktemp -d)
+links=$dir/links
+mkdir "$links"
 ln -s "$lib" "$links/libnccl.so.2"
 check "linked, in NCCL's place" shunt "$(LD_LIBRARY_PATH=$links:$fake_dir "$client" linked)"
 check "dlopen, in NCCL's place" shunt "$(LD_LIBRARY_PATH=$links:$fake_dir "$client" dlopen)"
-rm -r "$links"
 
 # A program that never calls NCCL must not notice.
 out=$(LD_PRELOAD=$lib /bin/true 2>&1)

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "comm/gpu.h"
 #include "tests/device/mock_base.h"
@@ -217,7 +218,7 @@ static int check_row(const struct row *r)
 static void test_choice_follows_the_table(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		pid_t pid = fork();
+		pid_t pid = child_fork();
 		int status;
 
 		if (!pid)

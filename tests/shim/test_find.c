@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include <dlfcn.h>
 #include <cmocka.h>
+#include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
@@ -36,7 +37,7 @@ static struct outcome run_search(const char *lib, const char *ld_library_path, v
 
 	assert_int_equal(pipe(fds), 0);
 	fflush(NULL);
-	pid_t pid = fork();
+	pid_t pid = child_fork();
 	if (!pid) {
 		const char *path;
 		int quiet = 1;

@@ -17,9 +17,14 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include "tests/support/child.h"
 #include "tests/support/child_exit.h"
 
 #define UNIT_MAX_RANKS 16
+/*
+ * For what does not wait for a time limit: less than the limits that the tests set, and more than a busy machine takes.
+ */
+#define AT_ONCE_MS 60000
 
 /* A rank's body: returns an error, 0 or -errno. */
 struct unit_rank {
@@ -59,7 +64,7 @@ static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), v
 
 	fflush(NULL);
 	for (int r = 0; r < n; r++) {
-		pids[r] = fork();
+		pids[r] = child_fork();
 		assert_true(pids[r] >= 0);
 		if (pids[r] == 0)
 			child_exit(-body(r, arg));

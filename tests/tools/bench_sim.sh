@@ -3,11 +3,10 @@
 # bench_sim.sh SHUNT LIBSHUNT FAKE_NCCL: the main job on the sim, through the NCCL ABI, as processes and as threads, checked.
 set -u
 shunt=$1
+. "$(dirname "$0")/../support/own.sh"
 SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=warn
 export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
-unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO
-out=$(mktemp) || exit 1
-trap 'rm -f "$out"' EXIT
+out=$dir/out
 failed=0
 
 # right NAME PATTERN OPTIONS...: nothing wrong, and a line that matches.

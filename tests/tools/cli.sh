@@ -289,7 +289,6 @@ else
 fi
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
-port=$((20000 + $$ % 12000)) # below those that the kernel gives to others
 outside() {
 	for r in 0 1 2; do
 		env "$1=$r" "$2=3" "$3=$r" "$shunt" bench -e 64 --timeout 30 $4 >"$dir/rank$r" 2>&1 &
@@ -298,9 +297,17 @@ outside() {
 	cat "$dir"/rank?
 	grep -q '3 ranks as launched from outside' "$dir/rank0" && grep -q '^# 0 wrong' "$dir/rank0" && [ ! -s "$dir/rank1" ]
 }
-MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
+# A port below those that the kernel gives to others, and another one if somebody has it.
+at_a_port() {
+	for try in 1 2 3 4 5; do
+		MASTER_PORT=$((20000 + $(od -A n -t u2 -N 2 /dev/urandom) % 12000))
+		"$@" && return
+		grep -q 'in use' "$dir"/rank? || return
+	done
+}
+MASTER_ADDR=127.0.0.1 MASTER_PORT=
 export MASTER_ADDR MASTER_PORT
-expect bench_torchrun_right 0 '^# 0 wrong' outside RANK WORLD_SIZE LOCAL_RANK ''
+expect bench_torchrun_right 0 '^# 0 wrong' at_a_port outside RANK WORLD_SIZE LOCAL_RANK ''
 unset MASTER_ADDR MASTER_PORT
 expect bench_unknown_host_is_said_at_once 1 'MASTER_ADDR is "no such host", which is no host that is known here' \
 	env RANK=1 WORLD_SIZE=2 MASTER_ADDR='no such host' MASTER_PORT=5000 "$shunt" bench

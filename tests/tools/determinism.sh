@@ -5,12 +5,10 @@
 # run `shunt conform` compares sizes, places, groups and graphs.
 set -u
 shunt=$1
+. "$(dirname "$0")/../support/own.sh"
 SHUNT_LIB=$2 SHUNT_DEVICE=sim SHUNT_NCCL_LIB=none SHUNT_LOG=error
 export SHUNT_LIB SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG
-unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO
-dir=$(mktemp -d) || exit 1
 out=$dir/out
-trap 'rm -rf "$dir"' EXIT
 failed=0 first=
 
 # run NAME ALGORITHM OPTION...

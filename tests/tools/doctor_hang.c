@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "tests/support/child.h"
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
 
@@ -177,11 +177,9 @@ int main(int argc, char **argv)
 		pid_t pid;
 
 		fflush(stdout);
-		pid = fork();
-		if (pid == 0) {
-			prctl(PR_SET_PDEATHSIG, SIGKILL);
+		pid = child_fork();
+		if (pid == 0)
 			run(shared, rank, n, scenarios[which].fn);
-		}
 		printf(" %d", (int)pid);
 	}
 	printf("\n");

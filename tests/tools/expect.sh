@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Sourced by the tests of the command, with $shunt and $mock set: a clean environment, a scratch folder $dir, and expect.
+. "$(dirname "$0")/../support/own.sh"
 SHUNT_LIB=$mock
 export SHUNT_LIB
-unset SHUNT_DEVICE SHUNT_NCCL_LIB SHUNT_LOG NCCL_DEBUG LD_PRELOAD LD_LIBRARY_PATH RANK WORLD_SIZE MASTER_ADDR MASTER_PORT
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
 failed=0
 
 # expect NAME STATUS PATTERN COMMAND...: exit status, and a line of stdout or stderr that matches.

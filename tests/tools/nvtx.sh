@@ -3,12 +3,10 @@
 # nvtx.sh SHUNT LIBSHUNT TOOL FAKE_NCCL: a profiler sees each call that Shunt takes, by its name in NCCL's domain, and none that it forwards.
 set -u
 shunt=$1
+. "$(dirname "$0")/../support/own.sh"
 SHUNT_LIB=$2 NVTX_INJECTION64_PATH=$3 SHUNT_NCCL_LIB=none SHUNT_DEVICE=sim SHUNT_LOG=error
 fake=$4
 export SHUNT_LIB NVTX_INJECTION64_PATH SHUNT_NCCL_LIB SHUNT_DEVICE SHUNT_LOG
-unset RANK WORLD_SIZE NCCL_DEBUG SHUNT_ALGO SHUNT_FORCE_NCCL NCCL_NVTX_DISABLE
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
 failed=0
 
 # sees NAME LINES COMMAND...: what begins, how often, and as many ends.
