@@ -13,6 +13,7 @@
 #include "base/env.h"
 #include "base/hash.h"
 #include "base/process.h"
+#include "base/renamed.h"
 
 struct row {
 	const char *name;
@@ -44,7 +45,7 @@ static const struct {
 };
 #define NBOUNDS (sizeof(bounds) / sizeof(bounds[0]))
 
-/* Names that are not ours to parse but no mistake either: read by the command. */
+/* Valid SHUNT_ names that only the shunt command reads. */
 static const char *const other_names[] = { "SHUNT_LIB" };
 
 /* Collectives for which NCCL chooses among algorithms and protocols; the rest are made of sends and receives. */
@@ -52,7 +53,7 @@ static const char *const other_names[] = { "SHUNT_LIB" };
 	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | \
 	    1u << SHUNT_REDUCESCATTER)
 
-/* Takes the value of one variable if it is set and sound. */
+/* Parses the value of one variable. False: not set or malformed (logged), and the field keeps the default. */
 static bool take_value(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
 {
 	void *value = (char *)s + row->offset;
@@ -100,7 +101,7 @@ static void parse_row(struct shunt_settings *s, size_t i, const char *(*get)(voi
 		snprintf(s->source[i], sizeof(s->source[i]), "%s", name);
 }
 
-/* Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours. */
+/* Optimal string alignment distance: counts insertions, deletions, substitutions and transpositions of neighbours. */
 static unsigned edit_distance(const char *a, const char *b)
 {
 	enum { MAX = 48 };
@@ -150,18 +151,20 @@ bool shunt_config_knows(const char *name, const char **nearest_p)
 			best = d;
 		}
 	}
-	/* A guess that changes more than every third letter after the prefix is no help. */
+	/* Suggest a name only if at most about every third letter after the prefix differs. */
 	*nearest_p = nearest && best * 3 <= strlen(nearest) - 6 + 2 ? nearest : NULL;
 	return false;
 }
 
 static void check_name(const char *name)
 {
-	const char *nearest;
+	const char *nearest, *now = shunt_renamed(SHUNT_RENAMED_VARIABLE, name);
 
 	if (shunt_config_knows(name, &nearest))
 		return;
-	if (nearest)
+	if (now)
+		shunt_warn("unknown variable %s: %s", name, now);
+	else if (nearest)
 		shunt_warn("unknown variable %s (maybe %s?)", name, nearest);
 	else
 		shunt_warn("unknown variable %s (shunt info lists those that exist)", name);
@@ -179,7 +182,7 @@ static void check_names(char *const *names)
 	}
 }
 
-/* bad: the first name that is none, cut if longer. */
+/* Mask of the collectives in a list. bad: gets the first unknown name, cut to fit. */
 static uint32_t parse_forced(const char *list, const char *variable, char *bad, size_t bytes)
 {
 	uint32_t mask = 0;
@@ -206,7 +209,10 @@ static uint32_t parse_forced(const char *list, const char *variable, char *bad, 
 	return mask;
 }
 
-/* Sections between semicolons; one with "function:" in front is for that function, one without is for all. */
+/*
+ * Mask of the collectives for which NCCL_ALGO or NCCL_PROTO chooses. Semicolons separate sections. A section with
+ * "function:" in front is for that function, a section without it for all.
+ */
 static uint32_t parse_claims(const char *text)
 {
 	uint32_t mask = 0;
@@ -269,7 +275,7 @@ void shunt_settings_parse(
 
 void shunt_settings_finish(struct shunt_settings *s)
 {
-	/* Defaults are literals. */
+	/* Defaults are string literals. */
 	for (size_t i = 0; i < NROWS; i++)
 		if (rows[i].type == &shunt_type_str && strcmp(s->source[i], "default"))
 			free(*(char **)((char *)s + rows[i].offset));
@@ -285,7 +291,7 @@ bool shunt_settings_row(const struct shunt_settings *s, size_t i, struct shunt_c
 	return true;
 }
 
-/* The process's own settings. */
+/* The settings of this process. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct shunt_settings process;
 
@@ -297,8 +303,8 @@ static const char *get_env(void *arg, const char *name)
 static void parse_process(void)
 {
 	/*
-	 * The program's: where the library is opened with RTLD_DEEPBIND, as by our own tools, environ is libc's copy,
-	 * which nobody fills.
+	 * Use the program's environ. In a library opened with RTLD_DEEPBIND, as our own tools do, environ is libc's
+	 * copy, which stays empty.
 	 */
 	void *program = dlopen(NULL, RTLD_LAZY);
 	char ***names = program ? dlsym(program, "environ") : NULL;

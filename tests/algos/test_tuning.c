@@ -723,6 +723,37 @@ static void test_force_what_cannot_be_read_changes_nothing(void **state)
 	}
 }
 
+/* An old name does nothing, and the line about it has the new one. */
+static void test_old_names_are_answered_with_the_new_ones(void **state)
+{
+	static const struct {
+		const char *rule, *now;
+	} old[] = {
+		{ "allgather:0-1k:swap", "it is called pairwise now" },
+		{ "send:0-1k:exchange", "it is called ll128 now" },
+		{ "allreduce:0-1k:chunks", "it is called simple now" },
+		{ "broadcast:0-1k:relay", "it is called pipelined now" },
+		{ "allgather:0-1k:copies", "it is called ce now" },
+		{ "allreduce:0-1k:pulls", "it is called direct now" },
+	};
+	static const char file[] = "{ \"shunt_tuning\": 1, \"shunt\": \"" SHUNT_VERSION
+	                           "\", \"machine\": { \"gpu\": \"x\", \"cc\": 90, \"driver\": 1, \"ranks\": 2 },"
+	                           " \"rows\": [{ \"kind\": \"allgather\", \"algorithm\": \"swap\" }] }";
+	struct shunt_tuning *t = NULL;
+	struct unit_capture c;
+	char reason[256];
+
+	for (size_t i = 0; i < sizeof(old) / sizeof(old[0]); i++) {
+		unit_capture_begin(&c);
+		assert_int_equal(shunt_algo_force(old[i].rule), -EINVAL);
+		unit_capture_end(&c);
+		assert_int_equal(unit_count(c.text, "\n"), 1);
+		assert_non_null(strstr(c.text, old[i].now));
+	}
+	assert_int_equal(shunt_tuning_parse("f", file, strlen(file), &t, reason, sizeof(reason)), -EINVAL);
+	assert_non_null(strstr(reason, "\"swap\", which is none of allgather (it is called pairwise now)"));
+}
+
 /* ---- geometry ---- */
 
 struct launch_seen {
@@ -1371,6 +1402,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_tuning_set_without_nccl_is_for_standalone, set_up, tear_down),
 		cmocka_unit_test(test_force_rules_come_first_and_go_again),
 		cmocka_unit_test(test_force_what_cannot_be_read_changes_nothing),
+		cmocka_unit_test(test_old_names_are_answered_with_the_new_ones),
 		cmocka_unit_test(test_geometry_limits_blocks_threads_and_channels),
 		cmocka_unit_test(test_geometry_messages_channels_follow_from_size_alone),
 		cmocka_unit_test(test_geometry_two_ranks_take_one_hop_singly_and_in_groups),

@@ -198,6 +198,11 @@ static void test_config_unknown_name_warns_with_nearest(void **state)
 	log = parse(&s, ENV("SHUNT_TIMOUT=1"));
 	assert_non_null(strstr(log, "unknown variable SHUNT_TIMOUT (maybe SHUNT_TIMEOUT?)"));
 	shunt_settings_finish(&s);
+	log = parse(&s, ENV("SHUNT_BULK_COPIES=0", "SHUNT_EARLY_LAUNCH=0"));
+	assert_non_null(strstr(log, "unknown variable SHUNT_BULK_COPIES: it is called SHUNT_TMA now"));
+	assert_non_null(strstr(log, "unknown variable SHUNT_EARLY_LAUNCH: it is called SHUNT_PDL now"));
+	assert_int_equal(unit_count(log, "\n"), 2);
+	shunt_settings_finish(&s);
 	log = parse(&s, ENV("SHUNT_BICYCLE_REPAIR_SHOP_OPENING_HOURS_AND_ADDRESSES_OF_ALL_TOWNS=1"));
 	assert_non_null(strstr(log, "unknown variable SHUNT_BICYCLE"));
 	assert_null(strstr(log, "maybe"));

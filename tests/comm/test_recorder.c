@@ -351,7 +351,7 @@ static void test_dump_without_communicators_is_json(void **state)
 {
 	json_t *dump = dump_now();
 
-	assert_int_equal(number(dump, "shunt_dump"), 1);
+	assert_int_equal(number(dump, "shunt_dump"), 2);
 	assert_int_equal(number(dump, "pid"), getpid());
 	assert_int_equal(json_array_size(json_object_get(dump, "communicators")), 0);
 	json_decref(dump);

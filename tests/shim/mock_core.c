@@ -16,7 +16,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/symmem.h"
-#include "device/gpu_ops.h"
+#include "comm/gpu.h"
 #include "tests/shim/mock_core.h"
 
 struct shunt_window {

@@ -29,6 +29,7 @@ expect missing_program_is_error 2 '/nonexistent: No such file' "$shunt" doctor /
 # variables
 says no_variables_is_ok 'ok +none are set' "$shunt" doctor
 says unknown_name_has_the_nearest 'error +SHUNT_AGLO does nothing: there is no such variable; SHUNT_ALGO is meant' $none SHUNT_AGLO=1 "$shunt" doctor
+says old_name_of_a_variable 'error +SHUNT_BULK_COPIES does nothing: it is called SHUNT_TMA now' $none SHUNT_BULK_COPIES=0 "$shunt" doctor
 says unknown_name_without_a_near_one 'error +SHUNT_FROBNICATION does nothing: there is no such variable$' $none SHUNT_FROBNICATION=1 "$shunt" doctor
 says unreadable_value 'error +SHUNT_TIMEOUT=soon cannot be read, and 30m is used: it takes a time' $none SHUNT_TIMEOUT=soon "$shunt" doctor
 says unreadable_rule 'error +SHUNT_ALGO: a rule cannot be used and is left out: "foo": it is not of the form' $none SHUNT_ALGO=allreduce:0-:oneshot,foo "$shunt" doctor
@@ -116,7 +117,7 @@ says_dumps() {
 # dump RANK COLLECTIVES OPERATIONS [MORE]: one rank's file, of a communicator of two.
 dump() {
 	cat >"$dir/d/shunt-h-$((100 + $1))-0.json" <<-END
-		{"shunt_dump": 1, "version": "x", "reason": "asked", "host": "h", "pid": $((100 + $1)), "program": "p", "time_ns": 10000000000,
+		{"shunt_dump": 2, "version": "x", "reason": "asked", "host": "h", "pid": $((100 + $1)), "program": "p", "time_ns": 10000000000,
 		 "communicators": [{"id": "00000001", "key": "k", "rank": $1, "nranks": 2, "device": $1, "state": "ready", "calls": $2, "collectives": $2
 		  ${4:-}, "operations": [$3]}]}
 	END
@@ -171,7 +172,7 @@ mkdir "$dir/e"
 says_dumps empty_directory_is_error 2 'there are no dumps' "$dir/e"
 echo '[1]' >"$dir/e/a"
 says_dumps other_json_is_error 2 'is not a dump' "$dir/e/a"
-echo '{"shunt_dump": 1, "communicators": [' >"$dir/e/a"
+echo '{"shunt_dump": 2, "communicators": [' >"$dir/e/a"
 says_dumps cut_file_is_error 2 'line ' "$dir/e/a"
 mkdir "$dir/some [1]"
 dump 0 2 "$(op 1 allreduce 8 finished), $(op 2 allreduce 8 running)"
@@ -193,9 +194,11 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid=65534 
 	says closed_plans_are_told 'error +.*/closed: Permission denied' $none SHUNT_PLAN_DIR="$dir/closed" \
 		setpriv --reuid=65534 --clear-groups "$shunt" doctor
 fi
+echo '{"shunt_dump": 1, "version": "0.1.0", "why": "asked", "communicators": []}' >"$dir/e/a"
+says_dumps format_of_before_is_named 2 'another version \(0.1.0\)' "$dir/e/a"
 echo '{"shunt_dump": 9, "version": "7.0", "communicators": []}' >"$dir/e/a"
 says_dumps newer_format_is_error 2 'another version \(7.0\)' "$dir/e/a"
-echo '{"shunt_dump": 1, "communicators": [{"rank": 5, "nranks": 2, "operations": [{}, 7, null]}, 3, {"rank": 0, "nranks": 99999999, "key": 1},
+echo '{"shunt_dump": 2, "communicators": [{"rank": 5, "nranks": 2, "operations": [{}, 7, null]}, 3, {"rank": 0, "nranks": 99999999, "key": 1},
  {"rank": 0, "nranks": 2, "key": "k", "collectives": 9223372036854775807, "sends": [-1, "x"], "receives": 3, "operations": [{"number": 9223372036854775807,
  "kind": "allreduce"}, {"number": 1, "kind": 5}]}]}' >"$dir/e/a"
 says_dumps nonsense_does_no_harm 1 'rank 1 has no dump' "$dir/e/a"

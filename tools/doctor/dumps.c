@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include "tools/doctor/doctor.h"
 
-#define FORMAT 1
+#define FORMAT 2
 #define MAX_FILE (256u << 20)
 
 static const char *json_text(json_t *o, const char *name)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/env.h"
+#include "base/renamed.h"
 #include "tools/doctor/doctor.h"
 
 static const char topic[] = "variables";
@@ -89,9 +90,14 @@ static void check_names(struct findings *f, char *const *environment, const stru
 
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(*environment, "="), *environment);
 		if (!strncmp(name, "SHUNT_", 6)) {
+			const char *now = shunt_renamed(SHUNT_RENAMED_VARIABLE, name);
+
 			if (shunt_config_knows(name, &nearest))
 				continue;
-			if (nearest)
+			if (now)
+				finding_add(
+				    f, FINDING_ERROR, topic, "correct the name", "%s does nothing: %s", name, now);
+			else if (nearest)
 				finding_add(f, FINDING_ERROR, topic, "correct the name",
 				    "%s does nothing: there is no such variable; %s is meant?", name, nearest);
 			else

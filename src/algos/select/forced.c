@@ -10,6 +10,7 @@
 #include "algos/select/tuning.h"
 #include "base/config.h"
 #include "base/log.h"
+#include "base/renamed.h"
 #include "shunt/shunt.h"
 
 /* kind:from-to:name[@blocks[xthreads[xchannels]]]. A range without end is open. */
@@ -92,6 +93,7 @@ static bool parse_geometry(const char *s, struct shunt_geometry *g)
 static const char *parse_rule(char *text, struct rule *r)
 {
 	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
+	const char *now;
 	int kind;
 
 	if (!name)
@@ -118,7 +120,10 @@ static const char *parse_rule(char *text, struct rule *r)
 			return "its blocks, threads or channels cannot be used";
 	}
 	r->algo = shunt_algo_find(r->kind, name);
-	return r->algo || (!strcmp(name, "nccl") && !at) ? NULL : "the collective has no such algorithm";
+	if (r->algo || (!strcmp(name, "nccl") && !at))
+		return NULL;
+	now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, name);
+	return now ? now : "the collective has no such algorithm";
 }
 
 bool shunt_forced_check(const char *text, char *reason, size_t bytes)

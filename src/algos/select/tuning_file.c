@@ -12,6 +12,7 @@
 #include "algos/algos.h"
 #include "algos/select/tuning.h"
 #include "base/json.h"
+#include "base/renamed.h"
 
 /* What the table needs beside itself. */
 struct owned {
@@ -97,8 +98,10 @@ static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t 
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
 	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are about any buffers */
-		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (`shunt info -a` lists them)",
-		    where, shunt_json_quote(algo).text, kinds[kind]);
+		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
+
+		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,
+		    shunt_json_quote(algo).text, kinds[kind], now ? now : "`shunt info -a` lists them");
 		return false;
 	}
 	if (threads % 32) {

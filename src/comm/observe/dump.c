@@ -23,13 +23,14 @@
 #include "comm/observe/recorder.h"
 #include "base/thread.h"
 
-#define FORMAT 1
-#define MAX_FILES 32 /* of one process: a disk is not to be filled */
+#define FORMAT 2
+#define MAX_FILES 32 /* of one process, so that it does not fill a disk */
 #define ASK_TIMEOUT_MS 5000
 #define STACK_BYTES (512u << 10)
-#define HOST_PID_NAMESPACE 0xeffffffcu /* Linux has this number for it since 3.8 */
-#define PAUSE_MS 200                   /* until descriptors may be free again */
-#define DEVICE_WAIT_MS 2000            /* for the first communicator; once a device was unresponsive, for the others: */
+#define HOST_PID_NAMESPACE 0xeffffffcu /* its inode since Linux 3.8 */
+#define PAUSE_MS 200                   /* before the next accept when descriptors had run out */
+#define DEVICE_WAIT_MS \
+	2000 /* for the first communicator; once a device was unresponsive, UNRESPONSIVE_WAIT_MS for the others */
 #define UNRESPONSIVE_WAIT_MS 50
 
 /* ---- the text */
@@ -46,7 +47,7 @@ static uint64_t clock_ns(clockid_t clock)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* Ranks on several hosts have only the time of day in common. */
+/* Ranks on several hosts share only the time of day. */
 static uint64_t time_of_day(const struct times *t, uint64_t mono_ns)
 {
 	return t->real_ns - (t->mono_ns > mono_ns ? t->mono_ns - mono_ns : 0);
@@ -85,7 +86,7 @@ static uint64_t sum(const uint64_t *values, size_t n)
 	return total;
 }
 
-/* Of an exchange: LL128 slots and chunks to or from each other rank, all channels together. Our own place holds 0. */
+/* LL128 slots and chunks to or from each other rank, all channels together; 0 for this rank. */
 static void put_peers(FILE *f, const char *name, const uint64_t *lines, const uint64_t *chunks,
     const struct shunt_recorder_snapshot *snapshot)
 {
@@ -93,7 +94,7 @@ static void put_peers(FILE *f, const char *name, const uint64_t *lines, const ui
 
 	fprintf(f, ", \"%s\": [", name);
 	for (unsigned r = 0; r < n; r++) {
-		unsigned at = r - (r > (unsigned)snapshot->rank); /* the table leaves our own place out */
+		unsigned at = r - (r > (unsigned)snapshot->rank); /* the table has no entry for this rank */
 
 		fprintf(f, "%s%" PRIu64, r ? ", " : "",
 		    r == (unsigned)snapshot->rank ?
@@ -284,10 +285,7 @@ int shunt_dump_write(FILE *out, const char *reason)
 
 /* ---- the file */
 
-/*
- * Processes of different containers may have one host name and one pid: only on the host itself these two tell them
- * apart.
- */
+/* Processes of different containers may have the same host name and pid. The PID namespace tells them apart. */
 static void process_name(char *name, size_t bytes)
 {
 	ino_t pid_namespace = shunt_dump_namespace("self");
@@ -302,8 +300,8 @@ static void process_name(char *name, size_t bytes)
 }
 
 /*
- * Gives a complete file the first name from number n on that is free. Another process of this number may have been here
- * before, or may be here now, in another container or on another host: its file is not to be lost.
+ * Gives a complete file the first free name from number n on. Another process with this name may have been here, or be
+ * here now in another container or on another host: its file must not be lost.
  */
 static int publish(const char *hidden, const char *dir, const char *name, unsigned n, char *path, size_t bytes)
 {
@@ -342,7 +340,7 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 	length = snprintf(hidden, sizeof(hidden), "%s/.shunt-%s-%u.part", dir, name, n);
 	if (length < 0 || (size_t)length >= sizeof(hidden))
 		return -ENAMETOOLONG;
-	unlink(hidden); /* what another one left that died on it */
+	unlink(hidden); /* left by another process that died while writing */
 	fd = open(hidden, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return -errno;
@@ -406,7 +404,7 @@ static int make_socket(void)
 	return fd;
 }
 
-/* A client that does not read is given up. */
+/* Gives up a client that does not read. */
 static void send_all(int fd, const char *text, size_t bytes)
 {
 	uint64_t end = clock_ns(CLOCK_MONOTONIC) + ASK_TIMEOUT_MS * 1000000ull;
@@ -425,7 +423,7 @@ static void send_all(int fd, const char *text, size_t bytes)
 	}
 }
 
-/* False: the connection cannot be accepted, and still waits. */
+/* False: the connection cannot be accepted now, and stays in the queue. */
 static bool answer_client(int listener)
 {
 	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
@@ -460,13 +458,11 @@ static struct sigaction signal_before;
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	uint64_t one = 1;
-	/*
-	 * A child of fork() that has no communicator has its parent's descriptor: it was not the parent that was asked.
-	 */
+	/* A child of fork() without a communicator has its parent's descriptor, but the parent was not asked. */
 	int saved = errno, fd = atomic_load(&owner) == getpid() ? atomic_load(&signal_fd) : -1;
 
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
-		errno = 0; /* it has been asked often enough */
+		errno = 0; /* the counter is full, so the thread will wake up anyway */
 	errno = saved;
 	if (signal_before.sa_flags & SA_SIGINFO)
 		signal_before.sa_sigaction(number, info, context);
@@ -505,10 +501,10 @@ static void *serve(void *arg)
 	for (;;) {
 		if (poll(fds, 2, fds[0].fd == listener ? -1 : PAUSE_MS) < 0 && errno != EINTR)
 			return NULL;
-		if (fds[0].fd != listener) /* a signal may have cut the pause short, which does no harm */
+		if (fds[0].fd != listener) /* a signal may cut the pause short, which does no harm */
 			fds[0] = (struct pollfd){ .fd = listener, .events = POLLIN };
 		else if (fds[0].revents & POLLIN && !answer_client(listener))
-			fds[0].fd = -1; /* out of descriptors: the connection waits, and so do we, not in a busy loop */
+			fds[0].fd = -1; /* out of descriptors: wait before the next accept, not in a busy loop */
 		if (fds[1].revents & POLLIN && read(fds[1].fd, &times, sizeof(times)) == sizeof(times))
 			write_and_log(signal_dir, "signal");
 	}
@@ -520,13 +516,13 @@ static void start_locked(void)
 	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
 	int err = *config->dump_dir ? make_dir(dir) : 0;
 
-	/* Now, and not when there is something to write. */
+	/* Warn now, not when there is a dump to write. */
 	if (!err && *config->dump_dir && access(dir, W_OK | X_OK))
 		err = -errno;
 	if (err)
 		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, strerror(-err));
 	snprintf(signal_dir, sizeof(signal_dir), "%s", dir && *dir ? dir : "/tmp");
-	if (listener_fd >= 0) /* our parent's */
+	if (listener_fd >= 0) /* the parent's */
 		close(listener_fd);
 	if (atomic_load(&signal_fd) >= 0)
 		close(atomic_exchange(&signal_fd, -1));
