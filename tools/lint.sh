@@ -1,25 +1,47 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# clang-tidy (.clang-tidy) and cppcheck over src/, tools/ and include/, as they are built for the sim. Fails if either has something to
-# say, or with 77 if they cannot be had. Both change their minds from version to version: only those of Debian 12 are asked, others with
-# LINT_ANY_VERSION=1. What is right in spite of them is marked where it stands, with a reason.
+# What holds of the sources without running them: layers, words, format, and what clang-tidy (.clang-tidy) and cppcheck have to say
+# of src/, tools/ and include/ as they are built for the sim. Each step is named and runs whatever the others found; the exit status is 0
+# if all are silent, 77 if a tool cannot be had, else 1. The tools change their minds from version to version: clang-format and clang-tidy
+# come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
+# a reason. `tools/lint.sh quick` leaves clang-tidy and cppcheck out.
 set -u
 cd "$(dirname "$0")/.." || exit
 . tools/setup.sh
 
-dir=${LINT_BUILD:-build-lint}
-if ! need_packages clang-tidy cppcheck; then
-	echo "lint: neither here nor to be installed: clang-tidy, cppcheck"
+status=0
+broken() {
+	echo "lint: $*"
+	status=1
+}
+
+python3 tools/lint_layers.py || broken "layers: a folder reaches for what stands above it"
+python3 tools/lint_words.py || broken "words: docs/glossary.md says what to write"
+
+if ! need_lint_tools; then
+	echo "lint: neither here nor to be installed: $(grep -v '^#' tools/lint.txt | tr '\n' ' ')"
 	exit 77
 fi
-tidy=$(clang-tidy --version | sed -n 's/.*version \([0-9]*\).*/\1/p')
+# shellcheck disable=SC2046
+clang-format --dry-run --Werror $(git ls-files | grep -E '\.(c|h|cc|cu)$') || broken "format: run tools/format.sh"
+git ls-files | grep -E '\.(c|h|cc|cu|def|in|py|S)$' | xargs awk '
+	{ line = $0; while ((at = index(line, "\t")) > 0) line = substr(line, 1, at - 1) substr("        ", 1, 8 - (at - 1) % 8) substr(line, at + 1) }
+	length(line) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length(line); found = 1 }
+	END { exit found }' || broken "lines: at most 120 columns"
+[ "${1:-}" != quick ] || exit "$status"
+
+if ! need_packages cppcheck; then
+	echo "lint: neither here nor to be installed: cppcheck"
+	exit 77
+fi
 check=$(cppcheck --version | sed 's/[^0-9.]//g')
-if [ "$tidy $check" != "14 2.10" ] && [ "${LINT_ANY_VERSION:-0}" = 0 ]; then
-	echo "lint: made for clang-tidy 14 and cppcheck 2.10, here are $tidy and $check; LINT_ANY_VERSION=1 runs them all the same"
+if [ "$check" != 2.10 ] && [ "${LINT_ANY_VERSION:-0}" = 0 ]; then
+	echo "lint: made for cppcheck 2.10, here is $check; LINT_ANY_VERSION=1 runs it all the same"
 	exit 77
 fi
+dir=${LINT_BUILD:-build-lint}
 need_build_tools || exit 1
-configure "$dir" -Dcuda=disabled -Dtests=false || exit 1
+configure "$dir" -Dcuda=disabled -Dtests=disabled || exit 1
 found=$dir/lint.log
 
 # What clang-tidy writes to stderr is how much it leaves out; it is of interest only if something is wrong.
@@ -33,10 +55,14 @@ for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
 		echo "lint: clang-tidy ended with $code: $1"
 		exit 1
 	}
-	rm -f "$0/lint-$$.err"' "$dir" >"$found" 2>&1
-status=$?
-nice cppcheck -j "$(nproc)" --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
-	--suppressions-list=tools/cppcheck.txt --std=c17 --library=posix -D_GNU_SOURCE -Isrc -Iinclude src tools include >>"$found" 2>&1 || status=1
+	rm -f "$0/lint-$$.err"' "$dir" >"$found" 2>&1 || {
+	cat "$found"
+	broken "clang-tidy"
+}
 rm -f "$dir"/lint-*.err
-[ "$status" = 0 ] || cat "$found"
+nice cppcheck -j "$(nproc)" --quiet --error-exitcode=1 --enable=warning,performance,portability --inline-suppr \
+	--suppressions-list=tools/cppcheck.txt --std=c17 --library=posix -D_GNU_SOURCE -I. -Isrc -Iinclude src tools include >"$found" 2>&1 || {
+	cat "$found"
+	broken "cppcheck"
+}
 exit "$status"

@@ -59,6 +59,18 @@ need_build_tools() {
 	fi
 }
 
+# clang-format and clang-tidy in the versions of tools/lint.txt.
+need_lint_tools() {
+	need_venv || return 1
+	for tool in $(sed -n 's/^\([a-z-]*\)==\(.*\)/\1=\2/p' tools/lint.txt); do
+		"${tool%%=*}" --version 2>/dev/null | grep -q "version ${tool#*=}" || {
+			say "installing clang-format and clang-tidy from PyPI"
+			pip install -q --disable-pip-version-check -r tools/lint.txt
+			return
+		}
+	done
+}
+
 # What counts instructions for one test, which skips without it.
 need_valgrind() {
 	command -v valgrind >/dev/null || need_packages valgrind

@@ -183,7 +183,7 @@ esac
 
 archs=90
 [ "$(gpu_count)" = 0 ] || archs=$(gpu_archs)
-if build build -Dtests=true -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
+if build build -Dtests=enabled -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; then
 	suites plain build "" --suite abi --suite gpu
 	if command -v valgrind >/dev/null; then
 		suites valgrind build "" --setup valgrind --suite abi
@@ -192,7 +192,7 @@ if build build -Dtests=true -Dcuda=auto -Dgpu_archs="${CUDA_ARCHS:-$archs}"; the
 	fi
 fi
 # All else runs with counters: they cost a few minutes less than another run.
-if build build-coverage -Dtests=true -Db_coverage=true -Dcuda=disabled; then
+if build build-coverage -Dtests=enabled -Db_coverage=true -Dcuda=disabled; then
 	find build-coverage -name '*.gcda' -delete
 	TIMEOUT_MULTIPLIER=2 suites coverage build-coverage "" --no-suite gpu
 	if python3 tools/coverage.py build-coverage build-coverage/coverage.txt; then
