@@ -50,7 +50,7 @@ static uint64_t hash_mix(uint64_t x)
 	return x ^ x >> 32;
 }
 
-static unsigned pick(const struct bench_data *d, int rank, size_t index)
+static unsigned value_index(const struct bench_data *d, int rank, size_t index)
 {
 	return hash_mix(d->seed + index + ((uint64_t)rank << 48)) % PALETTE;
 }
@@ -126,8 +126,8 @@ static double decode(const struct bench_data *d, const void *p)
 		uint16_t v;
 
 		memcpy(&v, p, 2);
-		return d
-		    ->decode[v]; /* NOLINT(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): floats of 1 and 2 bytes have a table */
+		return d->decode[v];
 	}
 	return d->decode[*(const uint8_t *)p]; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
 }
@@ -263,7 +263,7 @@ void bench_data_input(const struct bench_data *d, int rank, size_t first, size_t
 
 	/* Little-endian: a value's low bytes are first. */
 	for (size_t i = 0; i < count; i++)
-		memcpy((char *)out + i * bytes, &d->bits[pick(d, rank, first + i)], bytes);
+		memcpy((char *)out + i * bytes, &d->bits[value_index(d, rank, first + i)], bytes);
 }
 
 static uint64_t widen(const struct dtype *t, uint64_t bits)
@@ -280,10 +280,10 @@ static bool element_is_less(const struct dtype *t, uint64_t a, uint64_t b)
 
 static uint64_t reference_integer(const struct bench_data *d, size_t index)
 {
-	uint64_t acc = widen(d->type, d->bits[pick(d, 0, index)]) * premul_factor(d, 0);
+	uint64_t acc = widen(d->type, d->bits[value_index(d, 0, index)]) * premul_factor(d, 0);
 
 	for (int r = 1; r < d->nranks; r++) {
-		uint64_t x = widen(d->type, d->bits[pick(d, r, index)]) * premul_factor(d, r);
+		uint64_t x = widen(d->type, d->bits[value_index(d, r, index)]) * premul_factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
@@ -307,11 +307,11 @@ static uint64_t reference_integer(const struct bench_data *d, size_t index)
 /* The result, and the largest error of a correct library, for any order of the reduction and any place of rounding. */
 static long double reference_real(const struct bench_data *d, size_t index, long double *tolerance_p)
 {
-	long double acc = d->real[pick(d, 0, index)] * premul_factor(d, 0), size = fabsl(acc);
+	long double acc = d->real[value_index(d, 0, index)] * premul_factor(d, 0), size = fabsl(acc);
 	const struct dtype *t = d->type;
 
 	for (int r = 1; r < d->nranks; r++) {
-		long double x = d->real[pick(d, r, index)] * premul_factor(d, r);
+		long double x = d->real[value_index(d, r, index)] * premul_factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
@@ -349,7 +349,7 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 	size_t used = strlen(text);
 
 	for (int r = 0; r < d->nranks && used < bytes; r++) {
-		unsigned i = pick(d, r, index);
+		unsigned i = value_index(d, r, index);
 		const char *lead = r ? ", " : " from ";
 
 		if (d->type->ebits)
@@ -414,7 +414,7 @@ size_t bench_data_check_copy(
 	size_t wrong = 0, bytes = d->type->bytes;
 
 	for (size_t i = 0; i < count; i++) {
-		uint64_t got = 0, want = d->bits[pick(d, rank, first + i)];
+		uint64_t got = 0, want = d->bits[value_index(d, rank, first + i)];
 
 		memcpy(&got, (const char *)result + i * bytes, bytes);
 		if (got != want && !wrong++ && text)

@@ -317,7 +317,7 @@ void conform_rank_progress(struct conform_rank *r, enum bench_stage stage, int l
 int conform_rank_open(struct conform_rank *r);
 /* Not for a rank that failed: a library may wait for ranks that will not come. */
 void conform_rank_close(struct conform_rank *r);
-int conform_arena_grow(struct conform_rank *r, void **arena, size_t *have, size_t bytes);
+int conform_workspace_grow(struct conform_rank *r, void **workspace, size_t *have, size_t bytes);
 
 int conform_fixture_create(struct conform_fixture *fixture, const struct conform_case *c, int nranks);
 void conform_fixture_destroy(struct conform_fixture *fixture);

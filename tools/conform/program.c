@@ -59,11 +59,11 @@ static struct conform_step *step_add(struct conform_build *b, enum conform_step_
 }
 
 /* Before and behind each region is a gap: poison, or bytes that must not change. */
-static size_t region(size_t *arena, size_t bytes, size_t offset)
+static size_t region(size_t *workspace, size_t bytes, size_t offset)
 {
-	size_t at = (*arena + CONFORM_GAP + 255) / 256 * 256 + offset;
+	size_t at = (*workspace + CONFORM_GAP + 255) / 256 * 256 + offset;
 
-	*arena = at + bytes + CONFORM_GAP;
+	*workspace = at + bytes + CONFORM_GAP;
 	return at;
 }
 

@@ -34,15 +34,15 @@ static bool device_ok(struct conform_outcome *out, const char *label, const char
 
 /* ---- set-up ---- */
 
-int conform_arena_grow(struct conform_rank *r, void **arena, size_t *have, size_t bytes)
+int conform_workspace_grow(struct conform_rank *r, void **workspace, size_t *have, size_t bytes)
 {
 	if (*have >= bytes)
 		return 0;
-	if (*arena)
-		r->lib.free(*arena);
-	*arena = NULL;
+	if (*workspace)
+		r->lib.free(*workspace);
+	*workspace = NULL;
 	*have = 0;
-	int err = r->lib.malloc(arena, 2 * bytes);
+	int err = r->lib.malloc(workspace, 2 * bytes);
 
 	*have = err ? 0 : 2 * bytes;
 	return err;
@@ -57,9 +57,9 @@ int conform_rank_open(struct conform_rank *r)
 	for (int i = 0; !err && i < 2; i++)
 		err = r->lib.stream_create(&r->stream[i]);
 	if (!err)
-		err = conform_arena_grow(r, &r->send, &r->send_bytes, CONFORM_INVALID_BYTES);
+		err = conform_workspace_grow(r, &r->send, &r->send_bytes, CONFORM_INVALID_BYTES);
 	if (!err)
-		err = conform_arena_grow(r, &r->recv, &r->recv_bytes, CONFORM_INVALID_BYTES);
+		err = conform_workspace_grow(r, &r->recv, &r->recv_bytes, CONFORM_INVALID_BYTES);
 	if (err)
 		tool_error("rank %d: device %d cannot be used: %s", r->rank, r->device, strerror(-err));
 	for (int i = 0; !err && i < r->o->base.nlibs; i++) {
@@ -136,9 +136,9 @@ int conform_memory_create(struct conform_memory *m, struct conform_rank *r, cons
 	m->like = malloc(mine->recv_bytes);
 	if (!m->got.send || !m->got.recv || !m->expected || !m->like)
 		return -ENOMEM;
-	err = conform_arena_grow(r, &r->send, &r->send_bytes, mine->send_bytes);
+	err = conform_workspace_grow(r, &r->send, &r->send_bytes, mine->send_bytes);
 	if (!err)
-		err = conform_arena_grow(r, &r->recv, &r->recv_bytes, mine->recv_bytes);
+		err = conform_workspace_grow(r, &r->recv, &r->recv_bytes, mine->recv_bytes);
 	return err ? err :
 	             conform_expect(fixture->c, fixture->program, fixture->image, r->rank, r->nranks, m->expected);
 }
@@ -204,7 +204,7 @@ static bool premul_scalars_upload(
 		if (right)
 			conform_scalar(program->steps[i].dtype, r->rank, &scalar);
 		if (!device_ok(out, label, "memory",
-		        conform_arena_grow(r, &r->scalars, &r->scalar_bytes, program->n * sizeof(scalar))) ||
+		        conform_workspace_grow(r, &r->scalars, &r->scalar_bytes, program->n * sizeof(scalar))) ||
 		    !device_ok(out, label, "copy",
 		        r->lib.memcpy((char *)r->scalars + i * sizeof(scalar), &scalar, sizeof(scalar))))
 			return false;

@@ -239,9 +239,9 @@ static double error_bound(const struct conform_step *s, const struct member *mem
 	if (s->redop == SHUNT_MAX || s->redop == SHUNT_MIN)
 		return 0;
 	for (int m = 0; m < n; m++) {
+		size_t at = (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
 		/* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): likewise */
-		const unsigned char *in =
-		    members[m].send + (from_block * s->count + element) * shunt_dtype_bytes[s->dtype];
+		const unsigned char *in = members[m].send + at;
 
 		conform_scalar(s->dtype, world[m], &scalar);
 		scalar_value = s->redop == SHUNT_PREMUL ? ref_to_double(&scalar, s->dtype) :

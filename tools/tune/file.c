@@ -247,8 +247,8 @@ int tune_partial_open(
 		if (r->n)
 			printf("# %zu points are there from a run that was stopped (%s)\n", r->n, p->path);
 	} else {
-		rewind(p->f);
-		if (ftruncate(fileno(p->f), 0) || fprintf(p->f, "%s\n", head) < 0 || fflush(p->f)) {
+		if (fseek(p->f, 0, SEEK_SET) || ftruncate(fileno(p->f), 0) || fprintf(p->f, "%s\n", head) < 0 ||
+		    fflush(p->f)) {
 			err = -errno;
 			goto err_say;
 		}
