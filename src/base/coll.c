@@ -121,10 +121,7 @@ const char *shunt_reason_name(enum shunt_reason reason)
 	return (unsigned)reason < SHUNT_NREASONS ? reason_names[reason] : "unknown";
 }
 
-/*
- * 1/n in a float format of `mant` mantissa bits: rounded to nearest even as every converter does. Normal for all n
- * <= 8.
- */
+/* 1/n in a floating-point format of `mant` mantissa bits, rounded to nearest even. Normal for all n <= 8. */
 static uint64_t reciprocal_bits(int n, int mant, int bias)
 {
 	double v = 1.0 / n;
@@ -139,7 +136,7 @@ static uint64_t reciprocal_bits(int n, int mant, int bias)
 	m = (uint64_t)scaled;
 	double rest = scaled - (double)m;
 	if (rest > 0.5 || (rest == 0.5 && (m & 1)))
-		m++; /* a carry into the exponent is right */
+		m++; /* a carry increments the exponent, as it should */
 	return ((uint64_t)(exp + bias) << mant) + m;
 }
 

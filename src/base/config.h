@@ -2,9 +2,9 @@
 #ifndef SHUNT_BASE_CONFIG_H
 #define SHUNT_BASE_CONFIG_H
 /*
- * The configuration: one row per variable in config.def (ours, SHUNT_*) and nccl_env.def (NCCL's that we obey). Read
- * once, on the first call of any function here, and never again. A value that cannot be read is reported in one line
- * and its default taken. An empty value counts as not set. Any thread.
+ * The configuration: one row per variable, in config.def (SHUNT_*) and nccl_env.def (the NCCL_* variables that Shunt
+ * obeys). The first call of any function here reads the variables, once for the process. A malformed value is reported
+ * in one log line, and the default is used. An empty value counts as not set. Any thread.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -47,43 +47,45 @@ const struct shunt_config *shunt_config(void);
 const struct shunt_nccl_env *shunt_nccl_env(void);
 
 /*
- * Why this collective is NCCL's: SHUNT_REASON_FORCED, SHUNT_FORCE_NCCL names it, or all; SHUNT_REASON_NCCL_ENV,
- * NCCL_ALGO or NCCL_PROTO chooses (or excludes) something for it. SHUNT_REASON_NONE: it is not.
+ * Reason why NCCL has to run this collective:
+ *   SHUNT_REASON_FORCED    SHUNT_FORCE_NCCL names it, or all
+ *   SHUNT_REASON_NCCL_ENV  NCCL_ALGO or NCCL_PROTO chooses (or excludes) something for it
+ *   SHUNT_REASON_NONE      none
  */
 enum shunt_reason shunt_config_nccl_reason(enum shunt_kind kind);
-/* NCCL_P2P_DISABLE, or NCCL_P2P_LEVEL=LOC. */
+/* True for NCCL_P2P_DISABLE other than 0, and NCCL_P2P_LEVEL=LOC or 0. */
 bool shunt_nccl_env_forbids_p2p(void);
 /* The smaller of NCCL_MAX_CTAS and NCCL_MAX_NCHANNELS; 0: no limit. */
 unsigned shunt_nccl_env_max_ctas(void);
-/* Hash of every value that steers selection and must be equal on all ranks. */
+/* Hash of the values that steer the selection and must be equal on all ranks. */
 uint64_t shunt_config_fingerprint(void);
 
-/* For shunt info: rows 0 to shunt_config_nrows() - 1, ours first. False when there is no such row. */
+/* For `shunt info`: rows 0 to shunt_config_nrows() - 1, SHUNT_* first. shunt_config_row: false if there is no row i. */
 struct shunt_config_row {
 	const char *name; /* "SHUNT_ALGO" */
 	const char *type; /* "str" */
 	const char *def;
 	const char *aliases; /* space separated, may be "" */
-	const char *accepts; /* what the type takes, in words */
+	const char *accepts; /* the valid values, in words */
 	const char *doc;
 	const char *source; /* "default", or the variable that gave the value */
-	char value[256];    /* as text that the variable would take; cut if longer */
+	char value[256];    /* as the variable's text; cut to fit */
 };
-/* Is SHUNT_... a variable that something here reads? If not, *nearest_p is the one that may be meant, or NULL. */
+/* True if the library or the command reads the variable. Else *nearest_p is the most similar name, or NULL. */
 bool shunt_config_knows(const char *name, const char **nearest_p);
 size_t shunt_config_nrows(void);
 bool shunt_config_row(size_t i, struct shunt_config_row *row);
 
 /*
- * The parser itself, for tests: reads what get gives and, if names is not NULL, checks that NULL-terminated list of
- * "NAME=value" for unknown SHUNT_ names. finish frees the strings.
+ * The parser, for tests. get returns a variable's value or NULL. names, if not NULL, is a NULL-terminated list of
+ * "NAME=value", which is checked for unknown SHUNT_ names. finish frees the strings.
  */
 #define SHUNT_CONFIG_MAX_ROWS 64
 struct shunt_settings {
 	struct shunt_config config;
 	struct shunt_nccl_env nccl;
 	uint32_t forced, claimed; /* bits of enum shunt_kind */
-	char forced_bad[64];      /* what of SHUNT_FORCE_NCCL is no collective, or "" */
+	char forced_bad[64];      /* first entry of SHUNT_FORCE_NCCL that is no collective, or "" */
 	uint64_t fingerprint;
 	char source[SHUNT_CONFIG_MAX_ROWS][64];
 };

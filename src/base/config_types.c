@@ -15,7 +15,7 @@ struct unit {
 	uint64_t factor;
 };
 
-/* A non-negative decimal number and an optional unit, nothing else but space around them. */
+/* Parses a non-negative decimal number with an optional unit. Only spaces may surround the two. */
 static int parse_scaled(const char *text, const struct unit *units, uint64_t limit, uint64_t *value_p)
 {
 	char *end;
@@ -83,7 +83,7 @@ static void show_uint(const void *value, char *text, size_t bytes)
 	snprintf(text, bytes, "%u", *(const unsigned *)value);
 }
 
-/* As NCCL reads its integers: any base that C knows, signed, and what stands behind the digits does not count. */
+/* Parses an integer as NCCL does: signed, decimal, octal or hexadecimal; text after the digits is ignored. */
 static int parse_int(const char *text, void *value)
 {
 	char *end;
@@ -150,7 +150,7 @@ static void show_ms(const void *value, char *text, size_t bytes)
 		snprintf(text, bytes, "%" PRId64 "h", n / 3600000);
 }
 
-/* The string becomes the settings' own. */
+/* The settings own the copy. */
 static int parse_str(const char *text, void *value)
 {
 	char *copy = strdup(text);

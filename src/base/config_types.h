@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_BASE_CONFIG_TYPES_H
 #define SHUNT_BASE_CONFIG_TYPES_H
-/* How a value of each type is read from text and shown as text. Internal to config.c. */
+/* Parsers and formatters of the types of values. Internal to config.c. */
 #include <stddef.h>
 
 struct shunt_config_type {
 	const char *name;
 	const char *accepts;                         /* completes "... is not" */
-	int (*parse)(const char *text, void *value); /* 0 or -EINVAL, value untouched then; str: -ENOMEM */
+	int (*parse)(const char *text, void *value); /* 0; -EINVAL (str: -ENOMEM): value is unchanged */
 	void (*show)(const void *value, char *text, size_t bytes);
 };
 

@@ -20,7 +20,7 @@ socklen_t shunt_dump_address(struct sockaddr_un *address, uid_t uid, ino_t pid_n
 	int n;
 
 	memset(address, 0, sizeof(*address));
-	address->sun_family = AF_UNIX; /* in the abstract namespace: it goes with the process */
+	address->sun_family = AF_UNIX; /* in the abstract namespace: the name vanishes with the process */
 	n = snprintf(address->sun_path + 1, sizeof(address->sun_path) - 1, "shunt-doctor-%lu-%lu-%ld",
 	    (unsigned long)uid, (unsigned long)pid_namespace, (long)pid);
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);

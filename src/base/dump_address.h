@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_BASE_DUMP_ADDRESS_H
 #define SHUNT_BASE_DUMP_ADDRESS_H
-/* Where a process answers those who ask what it knows of its communicators (comm/observe/dump.h). */
+/*
+ * Address of the Unix socket at which a process answers requests for a dump of its communicators (comm/observe/dump.h).
+ */
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/un.h>
 
 /*
- * Address of a process's socket. uid: its user; namespace: inode of its pid namespace; pid: in that namespace. So
- * processes of different containers that share a network have different names.
+ * Address of a process's socket; returns its length. uid: the process's user; pid_namespace: inode of its PID
+ * namespace; pid: its number in that namespace. The namespace keeps apart processes of containers that share a network.
  */
 socklen_t shunt_dump_address(struct sockaddr_un *address, uid_t uid, ino_t pid_namespace, pid_t pid);
-/* Inode of a process's pid namespace; 0: not to be known. "self" or a number. */
+/* Inode of a process's PID namespace; 0: unknown. process: "self" or a number. */
 ino_t shunt_dump_namespace(const char *process);
 #endif

@@ -15,7 +15,9 @@
 #define MAX_VALUE 1024
 #define MAX_VARS 64
 
-/* Values taken from the files; made on demand, kept for the life of the process because callers keep the pointers. */
+/*
+ * Value from a configuration file. Made on demand; kept for the life of the process because callers keep the pointer.
+ */
 struct file_var {
 	char name[64];
 	char *value;

@@ -53,7 +53,7 @@ void shunt_host_id(uint8_t out[SHUNT_HOST_BYTES], const void *key, size_t key_by
 		n = read(fd, text, sizeof(text) - 1);
 		close(fd);
 	}
-	/* Without /proc the name is the best that is left. */
+	/* Without /proc use the host's name. */
 	if (n <= 0 && gethostname(text, sizeof(text) - 1) == 0)
 		n = (ssize_t)strnlen(text, sizeof(text) - 1);
 	shunt_mac(mac, key, key_bytes, "shunt host", text, n > 0 ? (size_t)n : 0, NULL, 0);

@@ -5,13 +5,13 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* 16 bytes that name a communicator on all its ranks and nowhere else; a secret of the job. */
+/* Unique id of a communicator, the same on all its ranks. A secret of the job. */
 struct shunt_id {
 	uint8_t b[16];
 };
 
 /*
- * How the log and the dumps name it: its first bytes, which do not give it away. To be used within one statement:
+ * The id in logs and dumps: its first four bytes, which do not reveal the secret. Use within one statement:
  * shunt_id_text(id.b).s.
  */
 struct shunt_id_text {

@@ -16,13 +16,13 @@ int64_t shunt_now_ms(void); /* monotonic */
 /* now + ms; SHUNT_NEVER for ms <= 0. */
 int64_t shunt_deadline_ms(int64_t ms);
 
-/* Number of ready entries (at least 1), -ETIMEDOUT, -ECANCELED or another -errno. n may be 0: then it sleeps. */
+/* Number of ready entries (at least 1), -ETIMEDOUT, -ECANCELED or another -errno. n may be 0: sleeps. */
 int shunt_io_poll(struct pollfd *fds, nfds_t n, int64_t deadline, const atomic_int *cancel);
-/* Exactly bytes: 0, -EOWNERDEAD when the other side is gone, or as shunt_io_poll. */
+/* Reads or writes exactly `bytes`. 0; -EOWNERDEAD: the other side is gone; other errors as shunt_io_poll. */
 int shunt_io_read(int fd, void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
 int shunt_io_write(int fd, const void *buf, size_t bytes, int64_t deadline, const atomic_int *cancel);
-/* Closes those that are not -1. */
+/* Closes all descriptors that are not negative. */
 void shunt_io_close_all(const int *fds, int n);
-/* A socket's error as ours: everything that means "the other side is gone" is -EOWNERDEAD. err is positive. */
+/* Converts a socket's errno (positive) to -errno. All that mean "the other side is gone" become -EOWNERDEAD. */
 int shunt_io_error(int err);
 #endif

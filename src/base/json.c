@@ -9,23 +9,24 @@
 #include <string.h>
 #include <strings.h>
 
-/* A plan needs 11 levels. What is unknown is ignored, and may be somewhat deeper. */
+/* A plan needs 11 levels. Unknown keys are ignored and may be deeper. */
 #define MAX_DEPTH 64
 /*
- * An object or array costs the parser some 300 bytes, so text that is nothing but brackets is refused. Plans have one
- * per 12 bytes.
+ * An object or array costs the parser about 300 bytes, so a text with too many brackets is refused. Plans have one
+ * bracket per 12 bytes.
  */
 #define BYTES_PER_BRACKET 6
 
 /*
- * jansson has no unsigned 64-bit numbers. Integers from 2^63 on are handed to it as a string that begins with this
- * character, which is refused, plain or escaped, in a plan's own strings.
+ * jansson has no unsigned 64-bit integers. Integers from 2^63 on are passed to it as strings that begin with this
+ * character. The text's own strings must not contain it, plain or escaped.
  */
 #define BIG_MARK '\x7f'
 
 /*
- * Distributions build libjansson.a for programs, and one reference to stdin, in a function that is not used here, then
- * keeps it out of a shared library. The build makes the library's stdin a name for this.
+ * Distributions build libjansson.a for programs, not for shared libraries: a reference to stdin, in a function that
+ * Shunt does not use, prevents linking it into one. So the build defines the library's stdin as an alias of this symbol
+ * (--defsym in meson.build).
  */
 void *const shunt_json_no_stdin;
 
@@ -66,11 +67,11 @@ static bool is_big_integer(const char *digits, size_t n)
 	return *digits != '0' && (n > 19 || (n == 19 && memcmp(digits, "9223372036854775807", 19) > 0));
 }
 
-/* The text with big integers marked, or NULL. */
+/* A copy of the text with big integers marked, or NULL. The caller frees it. */
 static char *mark_big_integers(struct shunt_json_log *log, const char *text, size_t bytes, size_t *out_p)
 {
 	size_t n = 0, brackets = 0, depth = 0,
-	       capacity = bytes + bytes / 6 + 64; /* a mark is 3 bytes and needs 19 digits */
+	       capacity = bytes + bytes / 6 + 64; /* a mark adds 3 bytes to at least 19 digits */
 	bool string = false;
 	char *out = malloc(capacity);
 
@@ -78,7 +79,7 @@ static char *mark_big_integers(struct shunt_json_log *log, const char *text, siz
 		shunt_json_fail(log, ENOMEM, "no memory for %zu bytes of text", bytes);
 		return NULL;
 	}
-	if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* some editors' mark of UTF-8 */
+	if (bytes >= 3 && !memcmp(text, "\xef\xbb\xbf", 3)) { /* byte order mark */
 		text += 3;
 		bytes -= 3;
 	}
@@ -101,7 +102,7 @@ static char *mark_big_integers(struct shunt_json_log *log, const char *text, siz
 		if (isdigit((unsigned char)c))
 			while (i + digits < bytes && isdigit((unsigned char)text[i + digits]))
 				digits++;
-		/* Part of a fraction, an exponent or a negative number is jansson's to judge. */
+		/* jansson parses fractions, exponents and negative numbers itself. */
 		if (digits && is_big_integer(text + i, digits) && (!i || !strchr("-+.eE", text[i - 1])) &&
 		    (i + digits == bytes || !strchr(".eE", text[i + digits]))) {
 			out[n++] = '"';
@@ -156,7 +157,7 @@ json_t *shunt_json_parse(struct shunt_json_log *log, const char *text, size_t by
 	if (!root) {
 		bool memory = json_error_code(&error) == json_error_out_of_memory;
 
-		/* The parser quotes the text around the fault. */
+		/* The message quotes the text: make it printable. */
 		for (char *p = error.text; *p; p++)
 			if (*p < ' ' || *p > '~')
 				*p = '?';
@@ -179,7 +180,7 @@ static const char *type_name(const json_t *v)
 	return json_is_string(v) && *json_string_value(v) == BIG_MARK ? "a number" : names[json_typeof(v)];
 }
 
-/* A member, or NULL: missing, and an error if it is needed. */
+/* A member of an object; NULL: missing, which is an error if need is true. */
 static const json_t *get_member(
     struct shunt_json_log *log, const json_t *object, const char *where, const char *key, bool need)
 {
@@ -208,10 +209,7 @@ static bool fail_range(struct shunt_json_log *log, const char *where, const char
 	return false;
 }
 
-/*
- * An integer of any sign and up to 64 bits: negative, or magnitude in *value_p. False: not an integer; *huge_p: of more
- * bits.
- */
+/* Reads an integer: *negative_p and, unless *huge_p (more than 64 bits), its magnitude. False: not an integer. */
 static bool parse_integer(const json_t *v, bool *negative_p, uint64_t *value_p, bool *huge_p)
 {
 	*negative_p = *huge_p = false;
@@ -309,7 +307,7 @@ bool shunt_json_bool(struct shunt_json_log *log, const json_t *object, const cha
 	return true;
 }
 
-/* A string that is the plan's own. */
+/* True for a string that is no marked integer. */
 static bool is_text(const json_t *v)
 {
 	return json_is_string(v) && *json_string_value(v) != BIG_MARK;

@@ -41,11 +41,11 @@ static const struct {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_bool ready; /* the next three hold the settings */
+static atomic_bool ready; /* the next three are valid */
 static atomic_int level_now;
 static atomic_uint mask_now;
 static atomic_bool banner_now;
-/* Below: under lock. */
+/* The following are protected by lock. */
 static int file_fd = -1;
 static pid_t file_pid;
 static int scans_left; /* see make_writers_append */
@@ -113,7 +113,7 @@ void shunt_log_parse(const char *(*get)(void *arg, const char *name), void *arg,
 	*out = (struct shunt_log_settings){ .level = SHUNT_LOGLEVEL_WARN, .mask = DEFAULT_MASK };
 	if (debug) {
 		/*
-		 * ABORT lies between INFO and TRACE and prints what INFO does. VERSION and unknown words leave our
+		 * NCCL's ABORT lies between INFO and TRACE and prints as INFO. VERSION and unknown words leave our
 		 * warnings on.
 		 */
 		nccl_prints = !strcasecmp(debug, "WARN");
@@ -161,8 +161,8 @@ static bool write_bytes(int fd, const char *line, size_t bytes)
 }
 
 /*
- * With lock held. A pipe that nobody reads and a limit on file sizes come with a signal to the writing thread, which
- * would end the program for a line of ours: it is taken back.
+ * With lock held. A write to a pipe without readers, or beyond the limit on file sizes, raises a signal in the writing
+ * thread. That signal would end the program because of a log line, so it is blocked and removed.
  */
 static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
 {
@@ -177,7 +177,7 @@ static void write_all(int fd, const char *line, size_t bytes, bool *failed_p)
 	*failed_p = !write_bytes(fd, line, bytes);
 	err = errno;
 	if (*failed_p && (err == EPIPE || err == EFBIG)) {
-		/* Not one that was pending already. */
+		/* Keep a signal that was pending before. */
 		if (sigismember(&before, SIGPIPE) == 1)
 			sigdelset(&ours, SIGPIPE);
 		if (sigismember(&before, SIGXFSZ) == 1)
@@ -204,7 +204,7 @@ static size_t format_line(char *line, const char *level, const char *text)
 	return (size_t)n;
 }
 
-/* With lock held: the file cannot be used, say so once and go on with stderr. */
+/* With lock held. Reports once that the file cannot be used, and switches to stderr. */
 static void abandon_file(const char *what, int err)
 {
 	char text[256], line[LINE_BYTES];
@@ -244,8 +244,9 @@ static void set_up(void)
 }
 
 /*
- * With lock held. The real NCCL opens the same file on its own and writes at its own offset, over our lines: once it
- * has done so, make its descriptor append, too. Where nobody has after MAX_SCANS lines, nobody will.
+ * With lock held. The real NCCL opens the same file on its own and writes at its own offset, over our lines. So look
+ * for its descriptor and set O_APPEND there, too. After MAX_SCANS lines without such a descriptor, assume that none
+ * will come.
  */
 static void make_writers_append(void)
 {
@@ -325,7 +326,7 @@ static void write_line(const char *level, bool print, bool keep, const char *fmt
 	if (keep)
 		snprintf(last_error, sizeof(last_error), "%s", text);
 	if (print) {
-		/* A forked child has a %p of its own. */
+		/* A forked child has another process number (%p). */
 		if (file_fd >= 0 && file_pid != getpid())
 			set_up();
 		bytes = format_line(line, level, text);

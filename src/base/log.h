@@ -2,14 +2,13 @@
 #ifndef SHUNT_BASE_LOG_H
 #define SHUNT_BASE_LOG_H
 /*
- * Every line that Shunt prints. Any thread, at any time, also while the configuration is being parsed; errno is kept,
- * and %m works. A line is "host:pid:tid [device] SHUNT LEVEL text", written with one write; line breaks in the text
- * become spaces.
+ * The log. Any thread, at any time, also while the configuration is being parsed. errno is kept, and %m works. A line
+ * is "host:pid:tid [device] SHUNT LEVEL text", written with one write; control characters in the text become spaces.
  *
- * What is printed: errors and warnings always, info and trace as NCCL_DEBUG and NCCL_DEBUG_SUBSYS say; to stderr, or to
- * NCCL_DEBUG_FILE (%h host, %p process) when NCCL_DEBUG is WARN or more or SHUNT_LOG is set.
- * SHUNT_LOG=none|error|warn|info|trace overrides the level. The subsystems are INIT, BOOTSTRAP and ENV unless
- * NCCL_DEBUG_SUBSYS says otherwise, all of them with SHUNT_LOG=trace.
+ *   level       errors and warnings always, info and trace as NCCL_DEBUG says; SHUNT_LOG overrides it
+ *               (none, error, warn, info, trace)
+ *   subsystems  INIT, BOOTSTRAP and ENV, or all with SHUNT_LOG=trace; NCCL_DEBUG_SUBSYS overrides both
+ *   output      stderr; NCCL_DEBUG_FILE (%h host, %p process) if NCCL_DEBUG is WARN or more or SHUNT_LOG is set
  */
 #include <limits.h>
 #include <stdbool.h>
@@ -25,7 +24,7 @@ enum shunt_loglevel {
 };
 extern const char *const shunt_loglevel_names[]; /* "auto", ..., NULL */
 
-/* Bits; a line may belong to several. Values are ours, names are those of NCCL_DEBUG_SUBSYS. */
+/* Bits; a line may belong to several. The names are those of NCCL_DEBUG_SUBSYS, the values are not. */
 #define SHUNT_LOG_INIT 0x01u
 #define SHUNT_LOG_COLL 0x02u
 #define SHUNT_LOG_ENV 0x04u
@@ -40,10 +39,10 @@ void shunt_error(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 void shunt_warn(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 void shunt_info(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
 void shunt_trace(unsigned subsys, const char *fmt, ...) SHUNT_LOG_PRINTF(2, 3);
-/* For what the user should see once without asking: printed unless SHUNT_LOG is none or error. */
+/* A line without a level, for users who did not ask for any. Printed unless SHUNT_LOG is none or error. */
 void shunt_banner(const char *fmt, ...) SHUNT_LOG_PRINTF(1, 2);
 
-/* False when info or trace of this subsystem would print nothing: for callers that must collect what they print. */
+/* False if a line of this level and subsystem would not be printed. Saves callers the work of collecting its text. */
 bool shunt_log_enabled(enum shunt_loglevel level, unsigned subsys);
 /* The calling thread's lines carry this device from now on; -1: none. */
 void shunt_log_set_device(int device);
@@ -52,12 +51,12 @@ void shunt_log_set_device(int device);
  * call.
  */
 const char *shunt_last_error(void);
-/* From now on it is this, of which no line is written. */
+/* Replaces that text, without a line in the log. */
 void shunt_last_error_set(const char *text);
-/* Reads the variables again and opens the file again. */
+/* Reads the variables and opens the file anew. */
 void shunt_log_reset(void);
 
-/* What the variables mean; for tests. path is "" for stderr, with %h and %p replaced. */
+/* Settings that follow from the variables; for tests. path: "" for stderr; %h and %p are replaced. */
 struct shunt_log_settings {
 	enum shunt_loglevel level;
 	unsigned mask;

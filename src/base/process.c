@@ -16,18 +16,18 @@ uint64_t shunt_process_token(void)
 		if (atomic_compare_exchange_strong(&token, &t, mine))
 			t = mine;
 	}
-	/* A child of fork() has its parent's token, but not its memory. */
+	/* A forked child has its parent's token, but not its memory. */
 	return t ^ (uint64_t)getpid() << 32;
 }
 
 void shunt_process_reserve_stdio(void)
 {
 	for (int std_fd = 0; std_fd <= STDERR_FILENO; std_fd++) {
-		/* Not for what it is there for: who prints is told the same as before. */
+		/* Open for the wrong direction: reads and writes fail with EBADF, as on a closed descriptor. */
 		int fd = fcntl(std_fd, F_GETFD) < 0 ? open("/dev/null", std_fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) :
 		                                      std_fd;
 
 		if (fd > STDERR_FILENO)
-			close(fd); /* somebody was faster */
+			close(fd); /* another thread has taken the number */
 	}
 }

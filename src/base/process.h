@@ -4,15 +4,15 @@
 #include <stdint.h>
 
 /*
- * Random, equal in all of this process and nowhere else, not in its children either: peers in one process borrow each
- * other's memory.
+ * Random number of this process; a forked child has another one. Tells peers in the same process, which borrow each
+ * other's memory, from others.
  */
 uint64_t shunt_process_token(void);
 
 /*
- * Takes the places of stdin, stdout and stderr where the program has closed them, with /dev/null. Else descriptors of
- * ours would get these numbers, and whatever is printed would go into memory or connections that we share with peers.
- * Before we open anything.
+ * Opens /dev/null as stdin, stdout or stderr where the program has closed them. Else our own descriptors would get
+ * these numbers, and the program's output would go into memory or connections that we share with peers. To be called
+ * before Shunt opens any descriptor.
  */
 void shunt_process_reserve_stdio(void);
 #endif

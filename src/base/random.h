@@ -3,6 +3,6 @@
 #define SHUNT_BASE_RANDOM_H
 #include <stddef.h>
 
-/* From the kernel. 0, or -errno with a line that says so. */
+/* Fills buf with random bytes from the kernel. 0 or -errno (logged). */
 int shunt_random(void *buf, size_t bytes);
 #endif

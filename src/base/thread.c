@@ -14,8 +14,8 @@ int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void
 	if (!thread_p)
 		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
 	/*
-	 * The program's libraries have their thread-local variables on it, too, which may need more than we do: what
-	 * the C library gives has room for them.
+	 * The stack also holds the thread-local variables of the program's libraries, which may need more than fn. The
+	 * C library's default has room for them.
 	 */
 	if (stack_bytes && !pthread_attr_getstacksize(&attr, &usual))
 		pthread_attr_setstacksize(&attr, usual + stack_bytes);

@@ -5,8 +5,8 @@
 #include <stddef.h>
 
 /*
- * A thread of ours. It blocks all signals: the program's are for the program's threads. thread_p NULL: nobody joins it.
- * stack_bytes: what it needs in any case, beside what the system gives, which may be little (ulimit -s). 0 or -errno.
+ * Starts a thread with all signals blocked: signals are for the program's threads. thread_p NULL: detached.
+ * stack_bytes: stack that fn needs in addition to the system's default, which may be small (ulimit -s). 0 or -errno.
  */
 int shunt_thread_start(pthread_t *thread_p, size_t stack_bytes, void *(*fn)(void *arg), void *arg);
 #endif

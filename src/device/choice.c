@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which device layer this process uses. */
+/* The choice of this process's device layer. */
 #include "device/gpu_ops.h"
 
 #include <pthread.h>
@@ -27,8 +27,8 @@ static const struct shunt_gpu_ops *open_or_warn(const struct shunt_gpu_ops *ops,
 }
 
 /*
- * Enough of them for ranks of this process or its children; or, where each process is shown one GPU, one on which the
- * program has its memory.
+ * True: CUDA has enough devices for ranks of this process or its children; or the program uses a device, as where
+ * each process sees only one GPU.
  */
 static bool cuda_is_usable(void)
 {

@@ -2,34 +2,34 @@
 #ifndef SHUNT_DEVICE_KERNEL_SET_H
 #define SHUNT_DEVICE_KERNEL_SET_H
 /*
- * The kernels that a device layer loads and launches, as the layer that has them describes them: src/kernels/set.c. A
- * launch names a kernel by its index. Everything is static storage and constant.
+ * The kernels that a device layer loads and launches, described by the layer above (src/kernels/set.c). A launch
+ * names a kernel by its index. All objects are constant and have static storage.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A kernel on the sim; it takes a reference to its own structure of arguments. */
+/* A kernel on the sim. args: the kernel's structure of arguments. */
 typedef void shunt_sim_kernel(const void *args);
 
 struct shunt_kernel_desc {
-	const char *name;    /* of the function in its fatbin; NULL: there is no kernel of this index */
+	const char *name;    /* of the function in its fatbin; NULL: no kernel has this index */
 	uint16_t arg_bytes;  /* size of its structure of arguments */
-	uint16_t fatbin;     /* index of the fatbin that has it */
+	uint16_t fatbin;     /* index of its fatbin */
 	bool dynamic_shared; /* launches may ask for up to shared_bytes of shared memory */
 };
 
 struct shunt_kernel_set {
-	unsigned n;                             /* indices are below */
+	unsigned n;                             /* number of indices */
 	const struct shunt_kernel_desc *kernel; /* n of them */
 	shunt_sim_kernel *const *sim;           /* n of them; NULL: not in this build */
 	const char *const *fatbin;              /* nfatbins of them; the first is NULL in a build without nvcc */
 	unsigned nfatbins;
 	const char *built_by; /* for messages: "nvcc 13.0 for sm_90" */
-	/* The largest launch: what the device layer asks the driver about in advance. */
+	/* The largest launch, for which the device layer queries the driver in advance. */
 	unsigned max_blocks, max_threads;
 	unsigned cluster_blocks; /* blocks of a cluster */
-	unsigned cluster_kernel; /* of those that come as clusters, the one that needs most */
-	uint32_t shared_bytes;   /* dynamic shared memory of a block at most */
+	unsigned cluster_kernel; /* of the kernels launched as clusters, the one that needs most */
+	uint32_t shared_bytes;   /* most dynamic shared memory of a block */
 };
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A barrier among all ranks, around what copy engines do in between: before it, so that the peers' memory is theirs to
- * give, and after it, so that what was copied is there. Lane p tells rank p and waits for it.
+ * A barrier among all ranks, before and after operations on symmetric memory: before one, the peers' memory is ready
+ * for it; after it, the data has arrived. Lane p signals rank p and waits for it.
  *
- * A rank says the number of its barrier and where its buffers lie, in one of two sets of places that alternate. Two are
- * enough: who comes to barrier e has left e-1, so all ranks had come to e-1 and had left e-2, and with it their
- * reading.
+ * A rank announces the number of its barrier and the place of its buffers, in one of two sets of flags that
+ * alternate. Two sets suffice: a rank that enters barrier e has left e-1, so all ranks had entered e-1, and so had
+ * left e-2 and read its flags.
  *
- * An operation consists of several barriers, and is accounted for as one launch: from the first (SHUNT_K_FIRST_BARRIER)
- * to the last (SHUNT_K_LAST_BARRIER).
+ * An operation has several barriers and counts as one launch, from its first barrier (SHUNT_K_FIRST_BARRIER) to its
+ * last one (SHUNT_K_LAST_BARRIER).
  */
 #include "kernels/kernel_list.h"
 #include "kernels/progress.h"
 
-/* The ranks' buffers are not where they promised to be; the peer finds the same about us. */
+/* Reports that a peer's buffers are at other places than expected. The peer finds the same about this rank. */
 GPU_NOINLINE void barrier_misplaced(
     struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t expected, uint64_t seen)
 {
@@ -53,7 +53,7 @@ GPU_FN void barrier(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl
 {
 	uint64_t number = ctrl->barriers + 1;
 
-	/* Who has given up tells nobody that his part is done. */
+	/* A rank that has given up must not announce that its part is done. */
 	if (!gpu_warp_all(!gpu_ld_relaxed32(&ctrl->abort)))
 		return;
 	if (gpu_tid() < a.k.nranks && gpu_tid() != a.k.rank)
@@ -63,7 +63,6 @@ GPU_FN void barrier(const struct shunt_kargs_barrier &a, struct shunt_ctrl *ctrl
 		ctrl->barriers = number;
 }
 
-/* By the whole launch. */
 GPU_FN void barrier_launch(const struct shunt_kargs_barrier &a)
 {
 	struct shunt_ctrl *ctrl = progress_ctrl(a.k);

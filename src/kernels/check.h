@@ -2,23 +2,23 @@
 #ifndef SHUNT_KERNELS_CHECK_H
 #define SHUNT_KERNELS_CHECK_H
 /*
- * SHUNT_CHECK: do all ranks mean the same? The launch has one block more than the kernel needs, and that one does
- * nothing else; so the data does not wait for it. It ends when every peer has said what it calls, and raises the abort
- * word where that is something else: then the kernel's other blocks leave as well, whatever they wait for.
+ * SHUNT_CHECK: do all ranks make the same calls? The launch has a block more than the kernel needs, which does
+ * nothing but this check, so the data does not wait for it. The block ends when every peer has announced its calls.
+ * If these differ, it raises the abort word, which also ends all waits of the kernel's other blocks.
  *
- * Collectives: lane p talks to rank p. What a rank says is written into all peers' scratch, in one of two sets of
- * places that alternate. Two are enough: who is in launch e has ended e-1, so it has heard from every peer in e-1, and
- * that peer had ended e-2 and with it its reading.
+ * Collectives: lane p talks to rank p. A rank writes its announcement into all peers' scratch, in one of two sets of
+ * packets that alternate. Two sets suffice: a rank in launch e has ended e-1, so it has heard from every peer in e-1.
+ * Each peer had ended e-2 by then, and so had read the packets of e-2.
  */
 #include "kernels/spin.h"
 
-/* Is this the block, and is it about this? */
+/* Is this the check's block, in a launch whose check is about `what` (SHUNT_CHECK_*)? */
 GPU_FN bool check_is_block(const struct shunt_kargs &a, uint32_t what)
 {
 	return (a.check.what & what) && gpu_bid() == gpu_nbid() - 1;
 }
 
-/* How many blocks the kernel itself has. */
+/* Blocks of the kernel itself. */
 GPU_FN uint32_t check_kernel_blocks(const struct shunt_kargs &a) { return gpu_nbid() - (a.check.what != 0); }
 
 static_assert(__builtin_offsetof(struct shunt_ctrl, check) % 16 == 0, "packets are 16 aligned bytes");
@@ -35,7 +35,7 @@ GPU_FN void check_send(struct shunt_check_packet *to, uint64_t word, uint64_t fl
 	gpu_ll16_st(to, v);
 }
 
-/* False: it is not there yet. */
+/* False: the packet has not arrived. */
 GPU_FN bool check_poll(const struct shunt_check_packet *from, uint64_t *word_p, uint64_t flag)
 {
 	struct gpu_v16 v = gpu_ll16_ld(from);
@@ -80,7 +80,7 @@ GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, u
 	check_send(out + 1, mine.word[0], launch);
 	check_send(out + 2, mine.word[1], launch);
 	spin_init(&spin, ctrl);
-	/* All are asked in each try: their loads are under way together. */
+	/* Each try loads all packets, so that the loads are under way together. */
 	while (!check_poll(in, &other, launch) | !check_poll(in + 1, &theirs.word[0], launch) |
 	    !check_poll(in + 2, &theirs.word[1], launch)) {
 		uint32_t expired = spin_expired(&spin);
@@ -94,7 +94,7 @@ GPU_FN void check_peer(struct shunt_ctrl *ctrl, const union check_words &mine, u
 		check_mismatch(ctrl, rank, peer, mine.check, count, theirs.check, other);
 }
 
-/* By the whole block. */
+/* Compares the launch's collectives with the peers'. By the whole block. */
 GPU_NOINLINE void check_calls(
     struct shunt_ctrl *ctrl, struct shunt_check check, uint64_t count, uint32_t rank, uint32_t nranks)
 {
@@ -105,7 +105,8 @@ GPU_NOINLINE void check_calls(
 		return;
 	if (!gpu_warp_all(!gpu_ld_relaxed32(&ctrl->abort))) {
 		/*
-		 * Nothing is said any more: it might stand where a slower peer still has to read what made us give up.
+		 * Announces nothing: it might overwrite the announcement that made this rank give up before a slower
+		 * peer has read it.
 		 */
 		if (gpu_tid() == 0)
 			spin_rejected(ctrl, rank);

@@ -2,14 +2,14 @@
 #ifndef SHUNT_KERNELS_CHECK_MESSAGES_H
 #define SHUNT_KERNELS_CHECK_MESSAGES_H
 /*
- * SHUNT_CHECK for point-to-point: is each message as long as its receiver expects? By the block that kernels/check.h
- * tells of.
+ * SHUNT_CHECK for messages: is each message as long as its receiver expects? Runs in the block that kernels/check.h
+ * describes.
  *
- * Lane p compares what we send to rank p, and lane 8 + p what we take from it, each at its own pace, since the peers'
- * programs may send and receive in any order. The sender passes the sizes on in a ring of places and does not wait for
- * an answer; the receiver compares the i-th size that comes with its own i-th, whatever launches they belong to. Where
- * the data needs no free slot, the sizes do not either: a message has at least one slot, the first of which is channel
- * 0's, and the ring of that is the shorter one.
+ * Lane p compares what this rank sends to rank p, and lane 8 + p what it receives from rank p. Each lane has a pace
+ * of its own, since the peers' programs may send and receive in any order. The sender writes the sizes into a ring
+ * and does not wait for an answer. The receiver compares the i-th size that arrives with its own i-th, whatever
+ * launches they belong to. Where the data needs no free slot, the sizes do not either: a message has at least one
+ * slot, its first slot is channel 0's, and the data ring of channel 0 is shorter than the ring of sizes.
  */
 #include "kernels/check.h"
 
@@ -39,7 +39,7 @@ GPU_FN void check_sends(
 	ctrl->check.sent[peer] = sent;
 }
 
-/* Tells the sender, which may be done and gone on, and then the host. */
+/* Reports a wrong size to the sender, which may have ended its launch already, and then to the host. */
 GPU_NOINLINE void check_reject(
     struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer, uint64_t number, uint64_t expected, uint64_t came)
 {
@@ -96,8 +96,8 @@ GPU_NOINLINE void check_messages(struct shunt_ctrl *ctrl, uint32_t rank, const s
 	if (gpu_tid() >= 2 * SHUNT_KARGS_MAX_RANKS)
 		return;
 	/*
-	 * A rank whose message was refused after its launch had ended learns of it in the next one, whether or not that
-	 * has to wait.
+	 * A rank whose message was rejected after the end of its launch learns of it in its next launch, even if that
+	 * launch has no wait.
 	 */
 	if (gpu_tid() == 0 && gpu_ld_relaxed32(&ctrl->abort))
 		spin_rejected(ctrl, rank);

@@ -2,8 +2,9 @@
 #ifndef SHUNT_KERNELS_ELEMENTS_H
 #define SHUNT_KERNELS_ELEMENTS_H
 /*
- * Elements in 16-byte packs: how they are read from and written to user memory, and how they are reduced.
- * Reductions run over the ranks in order 0 ... n-1 in acc_of<T>::type, so that every kernel gives the same bits.
+ * Elements in 16-byte packs: loads from and stores to user memory, and reductions.
+ *
+ * Reductions go over the ranks in the order 0 ... n-1, in acc_of<T>::type, so that every kernel gives the same bits.
  */
 #include "device/gpu.h"
 #include "kernels/kernel_list.h"
@@ -18,7 +19,7 @@ typedef uint64_t u64;
 typedef float f32;
 typedef double f64;
 
-/* What an element is accumulated in: 8- and 16-bit floats in fp32, everything else in itself. */
+/* Accumulator of an element: fp32 for 8- and 16-bit floats, else the type itself. */
 template <typename T> struct acc_of {
 	typedef T type;
 };
@@ -63,7 +64,7 @@ GPU_FN void from_acc(struct bf16 *d, f32 v) { *d = gpu_from_f32<struct bf16>(v);
 GPU_FN void from_acc(struct f8e4m3 *d, f32 v) { *d = gpu_from_f32<struct f8e4m3>(v); }
 GPU_FN void from_acc(struct f8e5m2 *d, f32 v) { *d = gpu_from_f32<struct f8e5m2>(v); }
 
-/* Operators. `flags` are the launch's: one kernel serves both extrema. A NaN loses against a number. */
+/* Operators. flags: of the launch; one kernel serves both extrema. A NaN loses against a number. */
 struct op_sum {
 	template <typename A> GPU_FN A apply(A a, A b, u32 flags) { return (A)(a + b); }
 };
@@ -113,14 +114,13 @@ template <> struct raw_of<8> {
 	typedef u64 type;
 };
 
-/* n elements at p as the low bytes of a pack, and back: for odd ends and odd addresses. */
+/* Loads n elements at p as the low bytes of a pack, and stores them: for unaligned addresses and partial packs. */
 template <int BYTES> GPU_FN struct gpu_v16 load_elements(const void *p, u32 n)
 {
 	typedef typename raw_of<BYTES>::type raw;
 	struct gpu_v16 v = { 0, 0 };
 
-	GPU_ROLL
-	for (u32 i = 0; i < n; i++) {
+	GPU_ROLL for (u32 i = 0; i < n; i++) {
 		u32 bit = i * 8 * BYTES;
 		u64 x = ((const raw *)p)[i];
 
@@ -136,15 +136,14 @@ template <int BYTES> GPU_FN void store_elements(void *p, u32 n, struct gpu_v16 v
 {
 	typedef typename raw_of<BYTES>::type raw;
 
-	GPU_ROLL
-	for (u32 i = 0; i < n; i++) {
+	GPU_ROLL for (u32 i = 0; i < n; i++) {
 		u32 bit = i * 8 * BYTES;
 
 		((raw *)p)[i] = (raw)(bit < 64 ? v.lo >> bit : v.hi >> (bit - 64));
 	}
 }
 
-/* How many elements of the `width` bytes at byte offset `at` exist in a buffer of `bytes` bytes. */
+/* Number of elements among the `width` bytes at byte offset `at` of a buffer of `bytes` bytes. */
 template <typename T> GPU_FN u32 elements_left(u64 at, u32 width, u64 bytes)
 {
 	if (at >= bytes)
@@ -153,8 +152,8 @@ template <typename T> GPU_FN u32 elements_left(u64 at, u32 width, u64 bytes)
 }
 
 /*
- * The `width` (8 or 16) bytes at byte offset `at` of a user buffer of `bytes` bytes; what lies beyond the end reads as
- * zero. aligned: base is 16-byte aligned (and so is at, up to width). Else element by element.
+ * Loads the `width` (8 or 16) bytes at byte offset `at` of a user buffer of `bytes` bytes. Bytes beyond the end are
+ * zero. aligned: base is 16-byte aligned, and `at` is a multiple of width. Else loads element by element.
  */
 template <typename T> GPU_FN struct gpu_v16 load_user(const void *base, u64 at, u32 width, u64 bytes, bool aligned)
 {
@@ -205,9 +204,9 @@ template <typename T> GPU_FN T load_scalar(const struct shunt_kargs &a)
 }
 
 /*
- * The running result of one pack: start with rank 0's, add the others in order, finish. Where the accumulator is the
- * type itself (and for extrema, which round nothing) it stays a pack and one function out of line serves every use; the
- * types of training get their code in line.
+ * struct acc is the running result of one pack: start with rank 0's, add the others in order, finish. Where the
+ * accumulator is the type itself, and for extrema, which round nothing, it stays a pack, and one function out of line
+ * serves every use. The types that training sums have inline code (is_hot).
  */
 template <typename T, typename Op> struct is_hot {
 	static const bool value = false;
@@ -222,14 +221,13 @@ template <> struct is_hot<f32, op_sum> {
 	static const bool value = true;
 };
 
-/* Every input is rounded to T after the factor: it is what travels. */
+/* Every input is rounded to T after the multiplication: T is the type on the wire. */
 template <typename T> GPU_FN struct gpu_v16 scale(struct gpu_v16 v, T factor)
 {
 	union pack<T> p;
 
 	p.v = v;
-	GPU_UNROLL
-	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+	GPU_UNROLL for (int i = 0; i < (int)(16 / sizeof(T)); i++)
 		from_acc(&p.e[i], (typename acc_of<T>::type)(to_acc(p.e[i]) * to_acc(factor)));
 	return p.v;
 }
@@ -250,8 +248,7 @@ template <typename T> GPU_FN void wide_start(struct wide<T> &acc, struct gpu_v16
 	union pack<T> p;
 
 	p.v = v;
-	GPU_UNROLL
-	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+	GPU_UNROLL for (int i = 0; i < (int)(16 / sizeof(T)); i++)
 		acc.a[i] = to_acc(p.e[i]);
 }
 
@@ -260,8 +257,7 @@ template <typename T, typename Op> GPU_FN void wide_add(struct wide<T> &acc, str
 	union pack<T> p;
 
 	p.v = v;
-	GPU_UNROLL
-	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+	GPU_UNROLL for (int i = 0; i < (int)(16 / sizeof(T)); i++)
 		acc.a[i] = Op::apply(acc.a[i], to_acc(p.e[i]), flags);
 }
 
@@ -269,8 +265,7 @@ template <typename T> GPU_FN struct gpu_v16 wide_finish(struct wide<T> &acc)
 {
 	union pack<T> p;
 
-	GPU_UNROLL
-	for (int i = 0; i < (int)(16 / sizeof(T)); i++)
+	GPU_UNROLL for (int i = 0; i < (int)(16 / sizeof(T)); i++)
 		from_acc(&p.e[i], acc.a[i]);
 	return p.v;
 }
@@ -289,7 +284,7 @@ template <typename T, typename Op> GPU_NOINLINE void wide_add_cold(struct wide<T
 	wide_add<T, Op>(acc, v, flags);
 }
 
-/* Accumulator kept as a pack, in line in registers, or out of line. */
+/* Accumulator: a pack; registers with inline code; registers with code out of line. */
 enum acc_kind { ACC_PACK, ACC_HOT, ACC_COLD };
 
 template <typename T, typename Op> struct acc_kind_of {
@@ -321,7 +316,7 @@ template <typename T, typename Op> struct acc<T, Op, ACC_COLD> {
 	GPU_METHOD struct gpu_v16 result() { return wide_finish(w); }
 };
 
-/* Integer averages divide the wrapped sum once, towards zero; sums of signed integers come here as unsigned ones. */
+/* Integer averages divide the wrapped sum once, towards zero. Sums of signed integers use the unsigned types. */
 template <typename T> struct average {
 	static const bool exists = false;
 	GPU_FN T of(T v, u32 n, bool is_signed) { return v; }

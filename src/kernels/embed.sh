@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# embed.sh OUT.S MADE FATBIN...: an assembler file that puts each fatbin (x.fatbin as shunt_fatbin_x) into read-only data, and the text MADE.
+# embed.sh OUT.S MADE FATBIN...: writes an assembler file that puts each fatbin (x.fatbin as shunt_fatbin_x) into read-only data, and the text MADE.
 set -eu
 out=$1 made=$2
 shift 2

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A source without a fatbin does not link. */
+/* A source without a fatbin fails to link. */
 #include "kernels/fatbin.h"
 
 #define DECLARE(name) extern const char shunt_fatbin_##name[];

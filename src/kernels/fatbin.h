@@ -2,12 +2,12 @@
 #ifndef SHUNT_KERNELS_FATBIN_H
 #define SHUNT_KERNELS_FATBIN_H
 /*
- * The CUDA kernels as nvcc built them: a fatbin per source file, in the library's read-only data. All NULL in a build
- * without nvcc.
+ * The CUDA kernels as nvcc built them: a fatbin per source file, in the library's read-only data. All are NULL in a
+ * build without nvcc.
  */
 #include "kernels/kernel_list.h"
 
 extern const char *const shunt_fatbins[SHUNT_NSOURCES];
-/* By whom and for what they were built, for messages. */
+/* Compiler and targets of the fatbins, for messages. */
 extern const char shunt_fatbins_made[];
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Stands in for fatbin.c where there is no nvcc. */
+/* Replaces fatbin.c where there is no nvcc. */
 #include "kernels/fatbin.h"
 
 const char *const shunt_fatbins[SHUNT_NSOURCES] = { 0 };

@@ -2,13 +2,28 @@
 #ifndef SHUNT_KERNELS_KERNEL_LIST_H
 #define SHUNT_KERNELS_KERNEL_LIST_H
 /*
- * The kernels by name. A kernel is called shunt_<shape>_<op>_<type>; its index is SHUNT_KERNEL(shape, op, type).
- * Kernels that reduce come for up to 2, 4 and 8 ranks, with the number in the shape's name: the narrow ones for the
- * types that training sums (hot rows), the widest for all. `packs`: the same for messages of whole, aligned packs of 16
- * bytes. `few` and `many`: for several messages at once; `one`: for roles of one message each, which is one batch for
- * each channel. `bulk`: of two ranks, what `chunks` are of any number. Sums and products do not depend on the sign:
- * signed integers use the unsigned kernel. `ext` is the extremum, larger or smaller by a flag; `copy` moves elements of
- * a size and has one kernel per size, under the number of a type of that size; v16, of 16 bytes, has that of int64.
+ * The kernels. Each is made for a shape, an operator and a type: its index is SHUNT_KERNEL(shape, op, type), its name
+ * SHUNT_KERNEL_NAME(shape, op, type).
+ *
+ *   Suffix of a shape  Kernels
+ *   2, 4, 8            for at most 2, 4, 8 ranks. Narrow kernels reduce the types that training sums (hot rows).
+ *                      oneshot8, twoshot8, reduce_scatter8, simple8 and direct8 reduce all types.
+ *   _packs             for a message of whole, aligned packs of 16 bytes
+ *   _few               for several messages at once: arguments with up to SHUNT_FEW_MESSAGES
+ *   _many              for several messages at once: arguments with up to SHUNT_MANY_MESSAGES
+ *   _one               for roles of one message each, with one batch on each channel
+ *   _parts             pairwise: each rank sends a part of its input (all-to-all), not all of it
+ *   _ll128             plan: packets travel as LL128, not as LL
+ *
+ * The shapes tma* do between two ranks what the shapes simple* do among any number of ranks.
+ *
+ *   Operator   Kernels
+ *   sum, prod  do not depend on the sign: signed integers use the kernel of the unsigned type
+ *   ext        extremum: the smaller element with SHUNT_K_MIN, else the larger one
+ *   copy       copies elements of one size. There is a kernel for each size, under the number of a type of that size;
+ *              v16 (16 bytes) is under the number of int64.
+ *   all        one kernel for all operators, or for none
+ *
  * Types have the numbers of enum shunt_dtype.
  */
 #include <stddef.h>
@@ -57,7 +72,7 @@
 	X(direct8,               direct,         shunt_kargs_direct) \
 	X(plan,                  plan,           shunt_kargs_plan) \
 	X(plan_ll128,            plan,           shunt_kargs_plan)
-/* The .cu files, each a fatbin of its own. */
+/* The .cu files. Each becomes a fatbin of its own. */
 #define SHUNT_SOURCE_LIST(X) \
 	X(oneshot) X(twoshot) X(reduce_scatter) X(pairwise) X(ll128) X(simple) X(tma) X(barrier) X(direct) \
 	X(plan)
@@ -77,9 +92,9 @@
 	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) \
 	X(shape, copy, 3, v16, 4)
 #define SHUNT_PACKS_ROW(X, shape) X(shape, copy, 3, v16, 4)
-/* Moves nothing. */
+/* The barrier carries no data. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
-/* The interpreter of plans: one for each type, for all operators; for each of the two ways that packets travel. */
+/* The interpreter of plans has a kernel for each type, which knows all operators. The shape says how packets travel. */
 #define SHUNT_PLAN_ROWS(X, shape) \
 	X(shape, all, 0, i8, 0) X(shape, all, 0, u8, 1) X(shape, all, 0, i32, 2) X(shape, all, 0, u32, 3) \
 	X(shape, all, 0, i64, 4) X(shape, all, 0, u64, 5) X(shape, all, 0, f16, 6) X(shape, all, 0, f32, 7) \
@@ -145,13 +160,15 @@ enum { SHUNT_NKTYPES = 12 };
 #define SHUNT_NKERNELS (SHUNT_NSHAPES * SHUNT_NKOPS * SHUNT_NKTYPES)
 /*
  * A row X(shape, op, op number, type, type number) of the lists above as index and as name:
+ *
  *   SHUNT_KERNEL(SHUNT_SHAPE_##shape, opn, typen)   SHUNT_KERNEL_NAME(shape, op, type)
- * Names begin as those of NCCL's kernels do: that is how profilers and what reads their traces tell communication from
+ *
+ * Names begin like those of NCCL's kernels, by which profilers and readers of traces tell communication from
  * computation.
  */
 #define SHUNT_KERNEL_NAME(shape, op, type) ncclDevKernel_Shunt_##shape##_##op##_##type
 
-/* Size of a kernel's structure of arguments, which begins with a struct shunt_kargs; 0: no such shape. */
+/* Size of a kernel's structure of arguments, which begins with a struct shunt_kargs; 0: no such index. */
 static inline size_t shunt_kernel_arg_bytes(unsigned kernel)
 {
 	static const size_t bytes[SHUNT_NSHAPES] = {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Exchanges in LL128: all that a program's small calls need. */
+/* The p2p engine in LL128, which is all that a program's small calls need. */
 #include "kernels/p2p.h"
 
-/* The warp's role and channel; false: it has none. Warps of one channel stand side by side. */
+/* Role and channel of a warp; false: the warp has none. Warps of one channel are adjacent. */
 template <typename A> GPU_FN bool p2p_assign(const A &a, struct shunt_role *role_p, uint32_t *channel_p)
 {
 	uint32_t warp = (gpu_bid() * gpu_ntid() + gpu_tid()) / 32;

@@ -2,41 +2,42 @@
 #ifndef SHUNT_KERNELS_LL128_H
 #define SHUNT_KERNELS_LL128_H
 /*
- * What the LL128 kernels share. A warp is a channel. A kernel is made for up to N = 2, 4 or 8 ranks; in one round
- * (epoch) a channel handles D = 8 / N slots of each rank, slot k * N + r being slot k of rank r, so that every index
- * into registers is a constant. A slot is 480 bytes of the message on 512 bytes of the wire. Lanes 0-6 of each line
- * hold 16 bytes of data, lane 7 holds 8 and the flag, so that packs stay aligned: first the 28 full packs of the slot,
- * then the 4 halves.
+ * Shared by the LL128 kernels.
+ *
+ * A warp is a channel. A kernel is made for up to N = 2, 4 or 8 ranks. In one round (epoch) a channel handles 8 / N
+ * slots of each rank. Slot k * N + r is slot k of rank r, so that every index into registers is a constant.
+ *
+ * A slot is 480 bytes of the message on 512 bytes of the wire. In each of its four lines, lanes 0-6 hold 16 bytes of
+ * data, lane 7 holds 8 bytes and the flag. Packs stay aligned: the 28 full packs of the slot come first, then the 4
+ * halves.
  */
 #include "kernels/elements.h"
 #include "kernels/progress.h"
 #include "kernels/spin.h"
 
 /*
- * Ring slots of a message slot in a round: one for each rank, of which our own stays empty; between two ranks the
- * peer's alone.
+ * Slots in the scratch for one message slot of a round: one for each rank, of which this rank's stays empty. Between
+ * two ranks: the peer's only.
  */
 #define SLOT_SOURCES(N) ((N) == 2 ? 1u : (uint32_t)(N))
 
 /*
- * Before a block, for all slots, or those of D slots of N ranks: k and r as constants, r below the real number of ranks
- * and k in use in this round.
+ * Loops over the slots (of FOR_SLOTS_DEPTH: D slots of N ranks), for the statement that follows. k and r are
+ * constants, r is below the real number of ranks and k is in use in this round.
  */
 #define FOR_SLOTS_DEPTH(D, k, r, nslots, a) \
-	GPU_UNROLL \
-	for (uint32_t k = 0; k < (D); k++) \
-		GPU_UNROLL \
-	for (uint32_t r = 0; r < N; r++) \
-		if (k < (nslots) && (N <= 2 || r < (a).nranks))
+	GPU_UNROLL for (uint32_t k = 0; k < (D); k++) GPU_UNROLL \
+		for (uint32_t r = 0; r < N; r++) \
+			if (k < (nslots) && (N <= 2 || r < (a).nranks))
 #define FOR_SLOTS(k, r, nslots, a) FOR_SLOTS_DEPTH(SHUNT_LL128_SLOTS / N, k, r, nslots, a)
 
 struct ll128 {
 	struct shunt_ctrl *ctrl;
-	char *inbox; /* our own scratch */
+	char *inbox; /* this rank's scratch */
 	uint32_t channel, nchannels;
-	uint32_t width;  /* bytes of the message that this lane holds of a slot: 16 or 8 */
-	uint32_t at;     /* where in the slot's 480 bytes */
-	uint32_t pack;   /* where the aligned pack is that holds it: the halves' lanes load a whole one */
+	uint32_t width;  /* bytes of the message that this lane holds in a slot: 16 or 8 */
+	uint32_t at;     /* their offset in the slot's 480 bytes */
+	uint32_t pack;   /* offset of the aligned pack that contains them: lanes with a half load a whole pack */
 	uint64_t bytes;  /* of the message */
 	uint64_t nslots; /* of the message */
 	bool aligned;
@@ -45,8 +46,8 @@ struct ll128 {
 GPU_FN uint64_t ll128_slots(uint64_t bytes) { return (bytes + SHUNT_LL128_SLOT_DATA - 1) / SHUNT_LL128_SLOT_DATA; }
 
 /*
- * A lane of a slot that is aligned reads one aligned pack, the last of a line the one that its half is in;
- * ll128_unpack_half() picks the half, after the loads of other slots have been issued.
+ * Offset of the aligned pack that a lane loads of an aligned slot. Lane 7 of a line loads the pack that contains its
+ * half. ll128_unpack_half() selects the half, after the loads of other slots have been issued.
  */
 GPU_FN uint32_t ll128_pack_at(void)
 {
@@ -61,14 +62,12 @@ GPU_FN void ll128_unpack_half(struct gpu_v16 *v)
 		v->lo = v->hi;
 }
 
-/* D slots of user memory that are whole and aligned. All loads are under way before the first one's value is used. */
+/* Loads D whole, aligned slots of user memory. All loads are under way before the first value is used. */
 template <int D> GPU_FN void ll128_load_slots(const char *const p[D], struct gpu_v16 v[D])
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < D; k++)
 		v[k] = gpu_ld16_stream(p[k] + ll128_pack_at());
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < D; k++)
 		ll128_unpack_half(&v[k]);
 }
 
@@ -82,7 +81,10 @@ GPU_FN void ll128_store_slot(char *p, struct gpu_v16 v)
 		gpu_st16_stream(p + (line * 7 + gpu_lane() % 8) * 16, v);
 }
 
-/* A kernel works on one message, or on a few: then the slots of all are numbered through, and none belongs to two. */
+/*
+ * A kernel works on one message or on a few. The slots of a few messages are numbered consecutively, and no slot
+ * belongs to two messages.
+ */
 GPU_FN const struct shunt_kargs &kargs_of(const struct shunt_kargs &a) { return a; }
 GPU_FN const struct shunt_kargs &kargs_of(const struct shunt_kargs_few &a) { return a.k; }
 
@@ -115,20 +117,19 @@ template <typename T, typename A> GPU_FN struct ll128 ll128_init(const A &args)
 	return l;
 }
 
-/* The message that a slot belongs to; the slot's number becomes the one within it. */
+/* The message that a slot belongs to. *slot becomes the number within that message. */
 GPU_FN struct shunt_message ll128_message(const struct shunt_kargs_few &a, uint64_t *slot)
 {
 	uint32_t i = 0;
 
-	GPU_UNROLL
-	for (uint32_t half = SHUNT_FEW_MESSAGES / 2; half; half /= 2)
+	GPU_UNROLL for (uint32_t half = SHUNT_FEW_MESSAGES / 2; half; half /= 2)
 		if (*slot >= a.first_slot[i + half])
 			i += half;
 	*slot -= a.first_slot[i];
 	return a.message[i];
 }
 
-/* How many slots of this channel are left from `first` on, at most one round's. */
+/* Number of this channel's slots from `first` on, at most those of one round. */
 template <int N> GPU_FN uint32_t ll128_round(const struct ll128 &l, uint64_t first, uint64_t end)
 {
 	const uint32_t depth = SHUNT_LL128_SLOTS / N;
@@ -139,7 +140,7 @@ template <int N> GPU_FN uint32_t ll128_round(const struct ll128 &l, uint64_t fir
 	return nslots;
 }
 
-/* What this lane holds of a slot of part r of what is sent: the parts are as long as what is received. */
+/* Reads this lane's bytes of a slot of part r of the input. Each part is as long as the output. */
 template <typename T>
 GPU_FN struct gpu_v16 ll128_read(const struct ll128 &l, const struct shunt_kargs &a, uint32_t r, uint64_t slot)
 {
@@ -158,8 +159,8 @@ GPU_FN struct gpu_v16 ll128_read(const struct ll128 &l, const struct shunt_kargs
 }
 
 /*
- * P here and below: the message is known to consist of whole, aligned packs. Its kernels have no code for anything
- * else: small messages wait for instructions.
+ * P, here and below: the message consists of whole, aligned packs. Such kernels have no code for other messages, as
+ * small messages wait for instructions.
  */
 template <typename T, bool P>
 GPU_FN void ll128_write(
@@ -183,8 +184,8 @@ GPU_FN void ll128_write(const struct ll128 &l, const struct shunt_kargs_few &a, 
 }
 
 /*
- * Where this lane's pack of a slot of part r lies. Where the part does not reach so far, the beginning of slot `own`,
- * which no other warp overwrites.
+ * Address of this lane's pack of a slot of part r. Beyond the part's end: the beginning of slot `own`, which no other
+ * warp overwrites.
  */
 GPU_FN const char *ll128_pack(
     const struct ll128 &l, const struct shunt_kargs &a, uint32_t r, uint64_t slot, uint64_t own)
@@ -207,7 +208,7 @@ GPU_FN const char *ll128_pack(
 	return (const char *)m.from + r * m.bytes + at;
 }
 
-/* Can the channel's slots from `first` on be read so? No pack may be cut by the message's end. */
+/* Can the channel's slots from `first` on be read as packs? The message's end must not cut a pack. */
 GPU_FN bool ll128_packed(
     const struct ll128 &l, const struct shunt_kargs &a, uint32_t r, uint64_t first, uint32_t nslots)
 {
@@ -231,10 +232,14 @@ GPU_FN bool ll128_packed(
 }
 
 /*
- * The channel's slots from `first` on, of each of N parts up to D: slot k * N + r is slot k of part r. Part r begins at
- * slot r * stride; or, if that is 0, it has slots of its own, and slot k * N + r is slot k of part r + turn. No load
- * waits for another one: for slots that are not there, what is there is read once more. But where a pack is cut or not
- * aligned, the loads come one after the other.
+ * Loads the channel's slots from `first` on, of each of N parts up to D slots. v[k * N + r] is slot k
+ *
+ *   stride  of
+ *   > 0     part r, which begins at slot r * stride of the message
+ *   0       part (r + turn) % N, which has slots of its own
+ *
+ * No load waits for another one: in place of an absent slot, a present one is read again. Only where a pack is cut or
+ * not aligned, the loads come one after the other.
  */
 template <typename T, int N, int D, bool P, typename A>
 GPU_FN void ll128_load(const struct ll128 &l, const A &args, uint64_t stride, uint32_t turn, uint64_t first,
@@ -243,21 +248,17 @@ GPU_FN void ll128_load(const struct ll128 &l, const A &args, uint64_t stride, ui
 	const struct shunt_kargs &a = kargs_of(args);
 	bool packed = true;
 
-	GPU_UNROLL
-	for (uint32_t r = 0; r < N; r++)
+	GPU_UNROLL for (uint32_t r = 0; r < N; r++)
 		if (!P && (N <= 2 || r < a.nranks))
 			packed =
 			    packed && ll128_packed(l, args, stride ? 0 : (r + turn) % N, r * stride + first, nslots);
 	if (P || packed) {
-		GPU_UNROLL
-		for (uint32_t r = 0; r < N; r++)
-			GPU_UNROLL
-		for (uint32_t k = 0; k < D; k++)
-			if (N <= 2 || r < a.nranks)
-				v[k * N + r] = gpu_ld16_stream(ll128_pack(l, args, stride ? 0 : (r + turn) % N,
-				    r * stride + first + (uint64_t)(k < nslots ? k : 0) * l.nchannels, first));
-		GPU_UNROLL
-		for (uint32_t i = 0; i < N * D; i++)
+		GPU_UNROLL for (uint32_t r = 0; r < N; r++) GPU_UNROLL
+			for (uint32_t k = 0; k < D; k++)
+				if (N <= 2 || r < a.nranks)
+					v[k * N + r] = gpu_ld16_stream(ll128_pack(l, args, stride ? 0 : (r + turn) % N,
+					    r * stride + first + (uint64_t)(k < nslots ? k : 0) * l.nchannels, first));
+		GPU_UNROLL for (uint32_t i = 0; i < N * D; i++)
 			ll128_unpack_half(&v[i]);
 		return;
 	}
@@ -269,12 +270,11 @@ GPU_FN void ll128_load(const struct ll128 &l, const A &args, uint64_t stride, ui
 
 template <typename T, typename Op, int D> GPU_FN void ll128_multiply(struct gpu_v16 v[D], T factor)
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < D; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < D; k++)
 		v[k] = premultiply<T, Op>(v[k], factor);
 }
 
-/* By the launch's factor, if it has one. */
+/* Multiplies by the launch's factor, if it has one. */
 template <typename T, typename Op, int D> GPU_FN void ll128_scale(const struct shunt_kargs &a, struct gpu_v16 v[D])
 {
 	if constexpr (is_same<Op, op_sum>::value)
@@ -282,19 +282,21 @@ template <typename T, typename Op, int D> GPU_FN void ll128_scale(const struct s
 			ll128_multiply<T, Op, D>(v, load_scalar<T>(a));
 }
 
-/* Stores to the same slot of every peer, beginning with the next rank: peers are not hit by all at once. */
+/*
+ * Stores to the same slot of every peer, beginning with the next rank, so that ranks do not all store to one peer at
+ * once.
+ */
 GPU_FN void ll128_send_all(const struct shunt_kargs &a, uint64_t at, struct gpu_v16 v, uint64_t epoch)
 {
-	GPU_ROLL
-	for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
+	GPU_ROLL for (uint32_t i = 1, p = a.rank; i < a.nranks; i++) {
 		p = p + 1 == a.nranks ? 0 : p + 1;
 		gpu_ll128_st(a.peer[p] + at, v, epoch);
 	}
 }
 
 /*
- * Offset of slot 0 of this channel's epoch, in every rank's scratch. A channel has two sets of slots; four of half the
- * size between two ranks (pairwise.h).
+ * Offset of slot 0 of this channel's epoch, in every rank's scratch. A channel has two sets of slots; between two
+ * ranks four sets of half the size (pairwise.h).
  */
 template <int N> GPU_FN uint64_t ll128_slots_at(const struct ll128 &l, const struct shunt_kargs &a, uint64_t epoch)
 {
@@ -305,8 +307,8 @@ template <int N> GPU_FN uint64_t ll128_slots_at(const struct ll128 &l, const str
 }
 
 /*
- * By a lane that misses a flag: names the first rank that it misses. `slots`: in our inbox, each rank's so far behind
- * the one before.
+ * Called by a lane that misses a flag; reports the first rank whose flag is missing. slots: in this rank's scratch,
+ * `apart` bytes for each rank.
  */
 GPU_NOINLINE void ll128_give_up(struct shunt_ctrl *ctrl, const char *slots, uint32_t apart, uint32_t rank,
     uint32_t channel, uint64_t epoch, uint32_t missing)
@@ -321,8 +323,8 @@ GPU_NOINLINE void ll128_give_up(struct shunt_ctrl *ctrl, const char *slots, uint
 }
 
 /*
- * Waits until the slots of the round that other ranks fill have arrived; v of our own slot, if there is one, stays as
- * it is. `slots`: how many k of this round are in use. False: gave up. Collective over the warp.
+ * Waits until the slots of the round that other ranks fill have arrived. v of this rank's own slot, if any, stays
+ * unchanged. nslots: number of k in use in this round. False: gave up. Collective over the warp.
  */
 template <int N>
 GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint64_t slots, uint32_t nslots,
@@ -355,28 +357,26 @@ GPU_FN bool ll128_wait(const struct ll128 &l, const struct shunt_kargs &a, uint6
 	}
 }
 
-/* Result of one slot: the packs of all ranks in their order. */
+/* Result of one slot: reduces the packs of all ranks in rank order. */
 template <typename T, typename Op, int N>
 GPU_FN struct gpu_v16 ll128_reduce(const struct shunt_kargs &a, const struct gpu_v16 *v)
 {
 	struct acc<T, Op> acc;
 
 	acc.start(v[0]);
-	GPU_UNROLL
-	for (uint32_t r = 1; r < N; r++)
+	GPU_UNROLL for (uint32_t r = 1; r < N; r++)
 		if (N == 2 || r < a.nranks)
 			acc.add(v[r], a.flags);
 	return acc_finish(acc, a);
 }
 
-/* The same where our own pack is not among them; v has the ring slots of a message slot. */
+/* The same where v lacks this rank's own pack; v has SLOT_SOURCES(N) packs. */
 template <typename T, typename Op, int N>
 GPU_FN struct gpu_v16 ll128_reduce_own(const struct shunt_kargs &a, const struct gpu_v16 *v, struct gpu_v16 own)
 {
 	struct acc<T, Op> acc;
 
-	GPU_UNROLL
-	for (uint32_t r = 0; r < N; r++) {
+	GPU_UNROLL for (uint32_t r = 0; r < N; r++) {
 		const struct gpu_v16 &other = v[r % SLOT_SOURCES(N)];
 		struct gpu_v16 x = { r == a.rank ? own.lo : other.lo, r == a.rank ? own.hi : other.hi };
 
@@ -393,7 +393,7 @@ GPU_FN struct gpu_v16 ll128_reduce_own(const struct shunt_kargs &a, const struct
 	    PROGRESS(a, __VA_ARGS__(a))
 
 /*
- * The kernels of a file that has defined LL128_BODY, a template like oneshot() in oneshot.cu: for the lists of
+ * The kernels of a file that defines LL128_BODY, a template like oneshot() in oneshot.cu, for the lists of
  * kernel_list.h. Those for two ranks: pairwise.h.
  */
 #define LL128_INSTANCE(n, packs, shape, op, type, args) \

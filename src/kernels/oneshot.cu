@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One-shot all-reduce: every rank sends its whole input to every peer and reduces all inputs itself. One hop; the bytes
- * on the wire are (n-1) times the message, so it is for small messages, and for any size between two ranks.
+ * One-shot all-reduce: every rank sends its whole input to every peer and reduces all inputs itself. One hop; the
+ * bytes on the wire are (n-1) times the message, so it serves small messages, and any size between two ranks.
  *
  * A channel may overwrite the slots of epoch e-2 when it starts epoch e: it has finished epoch e-1, so it has every
- * peer's data of e-1, which each of them sent after it had finished reading e-2. Two-shot's first hop keeps the same
- * rule in the same slots. Between two ranks there is another one, which this keeps as well: pairwise.h.
+ * peer's data of e-1, which each peer sent after it had read e-2. Two-shot's first hop follows the same rule in the
+ * same slots. Between two ranks pairwise.h has another rule, which this kernel follows as well.
  */
 #include "kernels/pairwise.h"
 
@@ -26,14 +26,12 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void onesho
 
 		ll128_load<T, 1, depth, P>(l, args, 0, 0, first, nslots, own);
 		ll128_scale<T, Op, depth>(a, own);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)
 				ll128_send_all(a, slots + (k * N + a.rank) * SHUNT_LL128_SLOT_WIRE, own[k], epoch);
 		if (!ll128_wait<N>(l, a, slots, nslots, epoch, v))
 			return;
-		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)
 				ll128_write<T, P>(l, args, first + (uint64_t)k * l.nchannels,
 				    ll128_reduce_own<T, Op, N>(a, &v[k * N], own[k]));

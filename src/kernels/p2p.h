@@ -2,30 +2,30 @@
 #ifndef SHUNT_KERNELS_P2P_H
 #define SHUNT_KERNELS_P2P_H
 /*
- * Everything that is not an all-reduce by LL128: each rank sends parts to some ranks and hears from some. What comes in
- * is stored (all-gather, all-to-all, broadcast, gather, scatter, send and receive) or reduced in rank order
+ * The p2p engine: each rank sends parts to some ranks and receives parts from some ranks. A part that comes in is
+ * stored (all-gather, all-to-all, broadcast, gather, scatter, send and receive) or reduced in rank order
  * (reduce-scatter, reduce).
  *
- * A warp has one role on one channel. It goes through the role's messages in order, and of each through the slots that
- * are its channel's: slot u of a message travels on channel u mod c, where c follows from the message's size alone. So
- * sender and receiver of a pair agree about every slot even if they issue the messages in different groups.
+ * A warp has one role on one channel. It handles the messages of the role in order, and of each message the slots of
+ * its channel: slot u of a message travels on channel u mod c. The message's size alone determines c, so sender and
+ * receiver of a pair agree about every slot even if they issue the messages in different groups.
  *
- * A channel of a pair is a ring of slots in the receiver's scratch. Not every rank hears from every other here, so a
- * sender must not run ahead of the receiver: it waits until the receiver has taken what stands in the slot, which the
- * receiver tells it by a counter in the sender's own scratch.
+ * A channel of a pair is a ring of slots in the receiver's scratch. A rank does not hear from every other rank here,
+ * so the ring has credits: the receiver counts the slots that it has taken out, in the sender's scratch, and the
+ * sender waits for that count before it writes a slot again.
  *
- * Messages travel in LL128 or in chunks (simple.h), which both ends know by their size; either has rings and counters
- * of its own. This file is about lines: a slot is 480 bytes of the message, and has a flag in each of its lines that
- * counts on over all launches.
+ * Messages travel in LL128 or in Simple (simple.h), which follows from their size. Each protocol has rings and
+ * counters of its own. This file is about LL128: a slot is 480 bytes of the message. Each of its lines has a flag,
+ * which counts on over all launches.
  */
 #include "kernels/check_messages.h"
 #include "kernels/ll128.h"
 
 struct p2p {
 	struct shunt_ctrl *ctrl;
-	char *inbox; /* our own scratch */
+	char *inbox; /* this rank's scratch */
 	uint32_t channel;
-	uint32_t width, at; /* of this lane in a slot, as in ll128.h */
+	uint32_t width, at; /* this lane's bytes in a slot, as in ll128.h */
 	uint32_t per_peer;
 };
 
@@ -39,7 +39,7 @@ struct p2p_message {
 };
 
 /*
- * The how manyth of its role a warp is: warp / roles, as long as there are no more than 1024 warps and 15 roles.
+ * Index of a warp among the warps of its role: warp / roles. Right for up to 1024 warps and 15 roles.
  * per_role: 65536 / roles, rounded up.
  */
 GPU_FN uint32_t p2p_warp_channel(uint32_t warp, uint32_t per_role) { return (warp * per_role) >> 16; }
@@ -72,26 +72,26 @@ template <typename A> GPU_FN struct p2p_message p2p_message(const A &a, uint32_t
 	return p;
 }
 
-/* The first slot of the warp's channel; none if the message has fewer channels. */
+/* First slot of the warp's channel; nslots if the message has fewer channels. */
 GPU_FN uint64_t p2p_first_slot(const struct p2p &x, const struct p2p_message &p)
 {
 	return x.channel < p.channels ? x.channel : p.nslots;
 }
 
-/* Our channel's number among those of rank `owner`'s with its peer. */
+/* Index of this channel among rank `owner`'s channels with all its peers. */
 GPU_FN uint32_t p2p_index(const struct p2p &x, uint32_t owner, uint32_t peer)
 {
 	return (peer - (peer > owner)) * x.per_peer + x.channel;
 }
 
-/* Offset of our channel's ring in the scratch of the rank that receives from `source`, and of a slot in a ring. */
+/* Offset of this channel's ring in the scratch of the rank that receives from `source`. Offset of a slot in a ring. */
 GPU_FN uint64_t p2p_ring_at(const struct p2p &x, uint32_t receiver, uint32_t source)
 {
 	return SHUNT_P2P_AT + (uint64_t)p2p_index(x, receiver, source) * SHUNT_P2P_RING * SHUNT_LL128_SLOT_WIRE;
 }
 GPU_FN uint32_t p2p_slot_at(uint64_t slot) { return (uint32_t)slot % SHUNT_P2P_RING * SHUNT_LL128_SLOT_WIRE; }
 
-/* How many slots of this channel are in a batch of at most B that starts at slot `first` of the part. */
+/* Number of this channel's slots in a batch of at most B that starts at slot `first` of the message. */
 template <int B> GPU_FN uint32_t p2p_batch(const struct p2p_message &p, uint64_t first)
 {
 	uint32_t n = 1;
@@ -101,42 +101,38 @@ template <int B> GPU_FN uint32_t p2p_batch(const struct p2p_message &p, uint64_t
 	return n;
 }
 
-/* Whether a batch is full, and all of its slots whole. */
+/* True: the batch has B slots, and all of them are whole. */
 template <int B> GPU_FN bool p2p_whole(const struct p2p_message &p, uint64_t first, uint32_t n)
 {
 	return n == B && (first + (uint64_t)(B - 1) * p.channels + 1) * SHUNT_LL128_SLOT_DATA <= p.bytes;
 }
 
 /*
- * The n slots of a batch that starts at slot `first`. In the middle of a large message no load waits for another one;
- * elsewhere each slot's end and alignment is looked at, and the loads come one after the other.
+ * Loads the n slots of a batch that starts at slot `first`. In the middle of a large message no load waits for
+ * another one. Elsewhere each slot's end and alignment is checked, and the loads come one after the other.
  */
 template <typename T, int B>
 GPU_FN void p2p_load(const struct p2p &x, const struct p2p_message &p, uint64_t first, uint32_t n, struct gpu_v16 v[B])
 {
-	if constexpr (is_same<T, v16>::value) { /* for what is not there, the first slot's beginning */
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++) {
+	if constexpr (is_same<T, v16>::value) { /* beyond the message's end, load the first slot's beginning */
+		GPU_UNROLL for (uint32_t k = 0; k < B; k++) {
 			uint64_t at = (first + (uint64_t)k * p.channels) * SHUNT_LL128_SLOT_DATA + ll128_pack_at();
 
 			v[k] = gpu_ld16_stream(p.from + (at < p.bytes ? at : first * SHUNT_LL128_SLOT_DATA));
 		}
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 			ll128_unpack_half(&v[k]);
 		return;
 	}
 	if (p.from_aligned && p2p_whole<B>(p, first, n)) {
 		const char *from[B];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 			from[k] = p.from + (first + (uint64_t)k * p.channels) * SHUNT_LL128_SLOT_DATA;
 		ll128_load_slots<B>(from, v);
 		return;
 	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 		if (k < n)
 			v[k] = load_user<T>(p.from, (first + (uint64_t)k * p.channels) * SHUNT_LL128_SLOT_DATA + x.at,
 			    x.width, p.bytes, p.from_aligned);
@@ -149,19 +145,17 @@ GPU_FN void p2p_store(
 	if (!is_same<T, v16>::value && p.to_aligned && p2p_whole<B>(p, first, n)) {
 		char *to = p.to + first * SHUNT_LL128_SLOT_DATA;
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 			ll128_store_slot(to + (uint64_t)k * p.channels * SHUNT_LL128_SLOT_DATA, v[k]);
 		return;
 	}
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 		if (k < n)
 			store_user<T>(p.to, (first + (uint64_t)k * p.channels) * SHUNT_LL128_SLOT_DATA + x.at, x.width,
 			    p.bytes, p.to_aligned, v[k]);
 }
 
-/* Collective over the warp; false: gave up. Lane 7 looks for all. */
+/* Collective over the warp; false: gave up. Lane 7 checks for all lanes. */
 GPU_FN bool p2p_spin(struct spin *s) { return gpu_warp_all(gpu_lane() != 7 || !spin_expired(s)); }
 
 GPU_NOINLINE void p2p_give_up(
@@ -173,9 +167,9 @@ GPU_NOINLINE void p2p_give_up(
 		spin_report(ctrl, reason, rank, peer, channel, expected, seen);
 }
 
-/* ---- sending */
+/* ---- send */
 
-/* Waits until a ring has room for n slots more; false: gave up. */
+/* Waits until a ring has room for the slots up to `end`; false: gave up. */
 template <typename A>
 GPU_FN bool p2p_wait_credit(
     const struct p2p &x, const A &a, uint32_t peer, const uint64_t *head, uint64_t end, uint64_t *credit)
@@ -195,13 +189,12 @@ GPU_FN bool p2p_wait_credit(
 
 GPU_FN void p2p_store_slots(char *ring, uint64_t sent, uint32_t n, const struct gpu_v16 v[SHUNT_P2P_BATCH])
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
 		if (k < n)
 			gpu_ll128_st(ring + p2p_slot_at(sent + k), v[k], sent + k + 1);
 }
 
-/* Messages message, message + 1, ... of the launch; false: gave up. So are those that follow. */
+/* Sends nmessages messages of the launch, from `message` on; false: gave up. p2p_recv() and p2p_reduce() are alike. */
 template <typename T, typename Op, typename A>
 GPU_FN bool p2p_send(const struct p2p &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
 {
@@ -210,12 +203,10 @@ GPU_FN bool p2p_send(const struct p2p &x, const A &a, uint32_t peer, uint32_t me
 	char *ring = a.k.peer[peer] + p2p_ring_at(x, peer, a.k.rank);
 	uint64_t sent = x.ctrl->ll128.sent[index], credit = gpu_ld_credit(head) + SHUNT_P2P_RING;
 
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct p2p_message p = p2p_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
+		GPU_ROLL for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
 		    first += (uint64_t)SHUNT_P2P_BATCH * p.channels) {
 			uint32_t n = p2p_batch<SHUNT_P2P_BATCH>(p, first);
 			struct gpu_v16 v[SHUNT_P2P_BATCH];
@@ -252,12 +243,12 @@ GPU_FN void p2p_send_one(const struct p2p &x, const A &a, uint32_t peer, const s
 		x.ctrl->ll128.sent[index] = sent + n;
 }
 
-/* ---- passing on: slots that registers hold, to one rank or several. Lane r looks after the room in rank r's ring */
+/* ---- forward: slots that registers hold, to one rank or several */
 
 struct p2p_forward {
-	uint32_t ranks;  /* bit r: to rank r */
-	uint32_t passed; /* slots, in this launch */
-	uint32_t room;   /* ... that there may be, by what this lane knows of its rank's ring */
+	uint32_t ranks;  /* bit r: send to rank r */
+	uint32_t passed; /* slots sent in this launch */
+	uint32_t room;   /* lane r: most that `passed` may be, by the credit known of rank r's ring */
 };
 
 template <typename A> GPU_FN uint32_t p2p_credit(const struct p2p &x, const A &a, uint32_t peer)
@@ -276,7 +267,7 @@ template <typename A> GPU_FN struct p2p_forward p2p_forward_init(const struct p2
 	return out;
 }
 
-/* The n slots of a batch; false: gave up. The counters of what was sent stay as they are until p2p_forward_done(). */
+/* Sends the n slots of a batch; false: gave up. p2p_forward_done() updates the counters of sent slots. */
 template <int B, typename A>
 GPU_FN bool p2p_forward_slots(
     const struct p2p &x, const A &a, struct p2p_forward *out, uint32_t n, const struct gpu_v16 v[B])
@@ -292,16 +283,14 @@ GPU_FN bool p2p_forward_slots(
 				    out->passed + n, out->room);
 			return false;
 		}
-	GPU_ROLL
-	for (uint32_t i = 1, r = a.k.rank; i < a.k.nranks; i++) {
+	GPU_ROLL for (uint32_t i = 1, r = a.k.rank; i < a.k.nranks; i++) {
 		r = r + 1 == a.k.nranks ? 0 : r + 1;
 		if (!(out->ranks >> r & 1))
 			continue;
 		uint64_t sent = x.ctrl->ll128.sent[p2p_index(x, a.k.rank, r)] + out->passed;
 		char *ring = a.k.peer[r] + p2p_ring_at(x, r, a.k.rank);
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < B; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 			if (k < n)
 				gpu_ll128_st(ring + p2p_slot_at(sent + k), v[k], sent + k + 1);
 	}
@@ -311,12 +300,12 @@ GPU_FN bool p2p_forward_slots(
 
 template <typename A> GPU_FN void p2p_forward_done(const struct p2p &x, const A &a, const struct p2p_forward &out)
 {
-	gpu_warp_sync(); /* all lanes have read them */
+	gpu_warp_sync(); /* all lanes have read the counters */
 	if (out.ranks >> gpu_lane() & 1)
 		x.ctrl->ll128.sent[p2p_index(x, a.k.rank, gpu_lane())] += out.passed;
 }
 
-/* ---- taking */
+/* ---- receive */
 
 /* Tells a sender that its slots up to `received` are out of the ring. */
 GPU_FN void p2p_return_credit(const struct p2p &x, const struct shunt_kargs &a, uint32_t peer, uint64_t received)
@@ -326,13 +315,13 @@ GPU_FN void p2p_return_credit(const struct p2p &x, const struct shunt_kargs &a, 
 	gpu_st_credit(&theirs->ll128.head[p2p_index(x, peer, a.rank)], received);
 }
 
-/* A forwarder's other ranks: neither we nor the peer it takes from. */
+/* The ranks that a forwarding warp sends to: all but this rank and the peer that it receives from. */
 template <typename A> GPU_FN uint32_t p2p_forward_ranks(const A &a, uint32_t peer)
 {
 	return ((1u << a.k.nranks) - 1) & ~(1u << a.k.rank | 1u << peer);
 }
 
-/* Waits for n slots; false: gave up. */
+/* Waits for n slots and loads them; false: gave up. */
 template <typename A>
 GPU_FN bool p2p_wait_slots(const struct p2p &x, const A &a, uint32_t peer, const char *ring, uint64_t received,
     uint32_t n, struct gpu_v16 v[SHUNT_P2P_BATCH])
@@ -343,12 +332,10 @@ GPU_FN bool p2p_wait_slots(const struct p2p &x, const A &a, uint32_t peer, const
 	for (;;) {
 		bool here = true;
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
 			if (k < n)
 				gpu_ll128_ld(ring + p2p_slot_at(received + k), &v[k], received + k + 1);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < SHUNT_P2P_BATCH; k++)
 			if (k < n && !gpu_ll128_ready(v[k], received + k + 1))
 				here = false;
 		if (gpu_warp_all(here))
@@ -378,7 +365,7 @@ GPU_FN void p2p_recv_one(const struct p2p &x, const A &a, uint32_t peer, const s
 	}
 }
 
-/* ranks: to which it is to be passed on as well. */
+/* ranks: ranks to pass the messages on to, a bit each. */
 template <typename T, typename A>
 GPU_FN bool p2p_recv(
     const struct p2p &x, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages, uint32_t ranks)
@@ -388,12 +375,10 @@ GPU_FN bool p2p_recv(
 	uint64_t received = x.ctrl->ll128.received[index];
 	const char *ring = x.inbox + p2p_ring_at(x, a.k.rank, peer);
 
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct p2p_message p = p2p_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
+		GPU_ROLL for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
 		    first += (uint64_t)SHUNT_P2P_BATCH * p.channels) {
 			uint32_t n = p2p_batch<SHUNT_P2P_BATCH>(p, first);
 			struct gpu_v16 v[SHUNT_P2P_BATCH];
@@ -409,38 +394,37 @@ GPU_FN bool p2p_recv(
 				p2p_return_credit(x, a.k, peer, received);
 		}
 	}
-	gpu_warp_sync(); /* all lanes have read it */
+	gpu_warp_sync(); /* all lanes have read the counter */
 	if (gpu_lane() == 0)
 		x.ctrl->ll128.received[index] = received;
 	p2p_forward_done(x, a, out);
 	return true;
 }
 
-/*
- * ---- reducing: a batch of slots from all sources at once; N: as N ranks in ll128.h. Sources are the other ranks,
- * without a gap for ourselves
- */
+/* ---- reduce: a batch of slots from all sources at once */
 
-/* Are there so many sources? */
+/*
+ * Kernels are for up to N ranks, as in ll128.h. Sources are the other ranks, numbered without a gap for this rank.
+ * Does source s exist?
+ */
 #define HAS_SOURCE(s, a) (N == 2 || (s) + 1u < (a).nranks)
 
 GPU_FN uint32_t p2p_source(uint32_t s, uint32_t rank) { return s + (s >= rank); }
 
-/* The packs of all ranks in their order; our own is not among the sources'. */
+/* Reduces the packs of all ranks in rank order; v has the sources' packs, own is this rank's. */
 template <typename T, typename Op, int N>
 GPU_FN struct gpu_v16 p2p_reduce_packs(const struct shunt_kargs &a, const struct gpu_v16 v[N - 1], struct gpu_v16 own)
 {
 	struct acc<T, Op> acc;
 
 	acc.start(a.rank == 0 ? own : v[0]);
-	GPU_UNROLL
-	for (uint32_t r = 1; r < N; r++)
+	GPU_UNROLL for (uint32_t r = 1; r < N; r++)
 		if (HAS_SOURCE(r - 1, a))
 			acc.add(r == a.rank ? own : r < a.rank && r < N - 1 ? v[r] : v[r - 1], a.flags);
 	return acc_finish(acc, a);
 }
 
-/* B: slots of each rank that registers hold. */
+/* B: slots of each rank held in registers. */
 template <typename T, typename Op, int N, int B, typename A>
 GPU_FN bool p2p_reduce(const struct p2p &x, const A &a, uint32_t message, uint32_t nmessages)
 {
@@ -449,19 +433,17 @@ GPU_FN bool p2p_reduce(const struct p2p &x, const A &a, uint32_t message, uint32
 	const char *ring[S];
 	uint64_t received[S];
 
-	GPU_UNROLL
-	for (uint32_t s = 0; s < S; s++) {
+	GPU_UNROLL for (uint32_t s = 0; s < S; s++) {
 		uint32_t r = p2p_source(s, a.k.rank);
 
 		ring[s] = x.inbox + p2p_ring_at(x, a.k.rank, r);
 		received[s] = HAS_SOURCE(s, a.k) ? rings->received[p2p_index(x, a.k.rank, r)] : 0;
 	}
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct p2p_message p = p2p_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t first = p2p_first_slot(x, p); first < p.nslots; first += (uint64_t)B * p.channels) {
+		GPU_ROLL for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
+		    first += (uint64_t)B * p.channels) {
 			uint32_t n = p2p_batch<B>(p, first);
 			struct gpu_v16 own[B], v[B * S];
 			struct spin spin;
@@ -472,28 +454,23 @@ GPU_FN bool p2p_reduce(const struct p2p &x, const A &a, uint32_t message, uint32
 			for (;;) {
 				uint32_t missing = 0;
 
-				GPU_UNROLL
-				for (uint32_t k = 0; k < B; k++)
-					GPU_UNROLL
-				for (uint32_t s = 0; s < S; s++)
-					if (k < n && HAS_SOURCE(s, a.k))
-						gpu_ll128_ld(ring[s] + p2p_slot_at(received[s] + k), &v[k * S + s],
-						    received[s] + k + 1);
-				GPU_UNROLL
-				for (uint32_t k = 0; k < B; k++)
-					GPU_UNROLL
-				for (uint32_t s = 0; s < S; s++)
-					if (k < n && HAS_SOURCE(s, a.k) &&
-					    !gpu_ll128_ready(v[k * S + s], received[s] + k + 1))
-						missing |= 1u << s;
+				GPU_UNROLL for (uint32_t k = 0; k < B; k++) GPU_UNROLL
+					for (uint32_t s = 0; s < S; s++)
+						if (k < n && HAS_SOURCE(s, a.k))
+							gpu_ll128_ld(ring[s] + p2p_slot_at(received[s] + k),
+							    &v[k * S + s], received[s] + k + 1);
+				GPU_UNROLL for (uint32_t k = 0; k < B; k++) GPU_UNROLL
+					for (uint32_t s = 0; s < S; s++)
+						if (k < n && HAS_SOURCE(s, a.k) &&
+						    !gpu_ll128_ready(v[k * S + s], received[s] + k + 1))
+							missing |= 1u << s;
 				if (gpu_warp_all(!missing))
 					break;
 				if (!p2p_spin(&spin)) {
 					uint32_t late = 0;
 					uint64_t seen = 0;
 
-					GPU_UNROLL
-					for (uint32_t s = S; s--;)
+					GPU_UNROLL for (uint32_t s = S; s--;)
 						if (missing >> s & 1) {
 							late = s;
 							seen = received[s];
@@ -503,14 +480,12 @@ GPU_FN bool p2p_reduce(const struct p2p &x, const A &a, uint32_t message, uint32
 					return false;
 				}
 			}
-			GPU_UNROLL
-			for (uint32_t k = 0; k < B; k++)
+			GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 				if (k < n)
 					own[k] = p2p_reduce_packs<T, Op, N>(a.k, &v[k * S], own[k]);
 			p2p_store<T, B>(x, p, first, n, own);
 			gpu_warp_sync();
-			GPU_UNROLL
-			for (uint32_t s = 0; s < S; s++) {
+			GPU_UNROLL for (uint32_t s = 0; s < S; s++) {
 				received[s] += n;
 				if (HAS_SOURCE(s, a.k) && gpu_lane() == s)
 					p2p_return_credit(x, a.k, p2p_source(s, a.k.rank), received[s]);
@@ -518,15 +493,14 @@ GPU_FN bool p2p_reduce(const struct p2p &x, const A &a, uint32_t message, uint32
 		}
 	}
 	gpu_warp_sync();
-	GPU_UNROLL
-	for (uint32_t s = 0; s < S;
-	    s++) /* by one lane: s = gpu_lane() would put the counts into memory, to be indexed */
+	GPU_UNROLL for (uint32_t s = 0; s < S;
+	    s++) /* by one lane: with s = gpu_lane() as the index the counts would be in memory */
 		if (HAS_SOURCE(s, a.k) && gpu_lane() == 0)
 			rings->received[p2p_index(x, a.k.rank, p2p_source(s, a.k.rank))] = received[s];
 	return true;
 }
 
-/* ---- our own parts */
+/* ---- copy */
 
 template <typename T> GPU_FN void p2p_copy_batch(const struct p2p &x, const struct p2p_message &p, uint64_t first)
 {
@@ -534,24 +508,22 @@ template <typename T> GPU_FN void p2p_copy_batch(const struct p2p &x, const stru
 	struct gpu_v16 v[SHUNT_P2P_BATCH];
 
 	p2p_load<T, SHUNT_P2P_BATCH>(x, p, first, n, v);
-	gpu_warp_sync(); /* a message to ourselves may go where it came from, and lanes read more than they hold */
+	gpu_warp_sync(); /* a message to this rank itself may overlap its source, and lanes read more than they store */
 	p2p_store<T, SHUNT_P2P_BATCH>(x, p, first, n, v);
 }
 
 template <typename T, typename A> GPU_FN void p2p_copy(const struct p2p &x, const A &a, const struct shunt_role &role)
 {
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+	GPU_ROLL for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
 		struct p2p_message p = p2p_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
+		GPU_ROLL for (uint64_t first = p2p_first_slot(x, p); first < p.nslots;
 		    first += (uint64_t)SHUNT_P2P_BATCH * p.channels)
 			p2p_copy_batch<T>(x, p, first);
 	}
 }
 
-/* Is this the block that compares messages, and not one of the kernel's own? Then it has done so. */
+/* Runs SHUNT_CHECK's comparison of messages if this is its block. True: it has run, and the block has no other work. */
 template <typename A> GPU_FN bool p2p_check_block(const A &a)
 {
 	if (!check_is_block(a.k, SHUNT_CHECK_MESSAGES))
@@ -560,7 +532,7 @@ template <typename A> GPU_FN bool p2p_check_block(const A &a)
 	return true;
 }
 
-/* The kernels of a file that has its own p2p_copy_kernel() and p2p_reduce_kernel(): for the lists of kernel_list.h. */
+/* The kernels of a file that defines p2p_copy_kernel() and p2p_reduce_kernel(), for the lists of kernel_list.h. */
 #define COPY_KERNEL(args, shape, type) \
 	extern "C" GPU_KERNEL void SHUNT_KERNEL_NAME(shape, copy, type)(GPU_ARG(struct args) a) \
 	    PROGRESS(a, p2p_copy_kernel<type>(a))

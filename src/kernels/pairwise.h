@@ -2,25 +2,25 @@
 #ifndef SHUNT_KERNELS_PAIRWISE_H
 #define SHUNT_KERNELS_PAIRWISE_H
 /*
- * Collectives in LL128 between two ranks: each sends the other what that one needs, all of its input or a part. What
- * comes in is reduced with our own, or stored beside it where nothing is reduced (op_copy). A channel sends its next
- * round before it waits for the one that is under way, so the link has something to carry meanwhile.
+ * Collectives in LL128 between two ranks: each rank sends the other what the other needs, all of its input or a part.
+ * What comes in is reduced with the rank's own data, or stored where nothing is reduced (op_copy). A channel sends
+ * its next round before it waits for the one under way, so that the link stays busy.
  *
- * That takes four sets of slots. Who starts to send epoch e has finished e-2; so the peer had sent that, and had
- * finished e-4 before it did.
+ * That takes four sets of slots. A rank that starts to send epoch e has finished e-2. So the peer had sent e-2, and
+ * before that had finished e-4.
  */
 #include "kernels/ll128.h"
 
-#define PAIRWISE_SLOTS (SHUNT_LL128_SLOTS / 2) /* of a round */
+#define PAIRWISE_SLOTS (SHUNT_LL128_SLOTS / 2) /* slots of a round */
 
-/* What a channel has sent while the peer's is still to come. */
+/* A round that a channel has sent and not yet received from the peer. */
 struct pairwise_round {
 	uint64_t first;
 	uint32_t nslots;
 	struct gpu_v16 own[PAIRWISE_SLOTS];
 };
 
-/* PARTS: what we need and what the peer needs are parts of the input, each its rank's. */
+/* PARTS: each rank needs the part of the input with its rank's number. Else each rank needs all of it. */
 template <typename T, typename Op, bool P, bool PARTS, typename A>
 GPU_FN void pairwise_send(
     const struct ll128 &l, const A &args, uint64_t first, uint64_t epoch, struct pairwise_round *round)
@@ -36,16 +36,14 @@ GPU_FN void pairwise_send(
 	round->nslots = ll128_round<2>(l, first, l.nslots);
 	ll128_load<T, parts, PAIRWISE_SLOTS, P>(l, args, 0, a.rank, first, round->nslots, v);
 	ll128_scale<T, Op, parts * PAIRWISE_SLOTS>(a, v);
-	GPU_UNROLL
-	for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++) {
+	GPU_UNROLL for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++) {
 		round->own[k] = v[k * parts];
 		if (k < round->nslots)
 			gpu_ll128_st(
 			    a.peer[1 - a.rank] + slots + k * SHUNT_LL128_SLOT_WIRE, v[k * parts + parts - 1], epoch);
 	}
 	if constexpr (is_same<Op, op_copy>::value) {
-		GPU_UNROLL
-		for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++)
 			if (copies && k < round->nslots)
 				ll128_write<T, P>(l, args, first + (uint64_t)k * l.nchannels, v[k * parts], a.rank);
 	}
@@ -60,8 +58,7 @@ GPU_FN bool pairwise_recv(const struct ll128 &l, const A &args, uint64_t epoch, 
 
 	if (!ll128_wait<2>(l, a, ll128_slots_at<2>(l, a, epoch), round.nslots, epoch, v))
 		return false;
-	GPU_UNROLL
-	for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < PAIRWISE_SLOTS; k++)
 		if (k < round.nslots) {
 			uint64_t slot = round.first + (uint64_t)k * l.nchannels;
 
@@ -83,13 +80,13 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 	}
 	const uint64_t step = (uint64_t)l.nchannels * PAIRWISE_SLOTS;
 	struct pairwise_round now, ahead;
-	bool sent = false; /* a round of which the peer's has not been taken yet */
+	bool sent = false; /* `now` is sent and not yet received from the peer */
 
 	if (l.channel >= l.nslots)
 		return;
-	uint64_t epoch = l.ctrl->epoch[l.channel]; /* taken last */
+	uint64_t epoch = l.ctrl->epoch[l.channel]; /* loaded as late as possible */
 
-	if (P && l.nslots <= step) { /* one round is all: what takes the shortest way, where each instruction counts */
+	if (P && l.nslots <= step) { /* only one round: the shortest code, as each instruction counts */
 		pairwise_send<T, Op, P, PARTS>(l, args, l.channel, ++epoch, &now);
 		if (!pairwise_recv<T, Op, P>(l, args, epoch, now))
 			return;
@@ -110,7 +107,7 @@ template <typename T, typename Op, bool P, bool PARTS, typename A> GPU_FN void p
 		l.ctrl->epoch[l.channel] = epoch;
 }
 
-/* The kernels of a file that has defined PAIRWISE_PARTS. */
+/* The kernels of a file that defines PAIRWISE_PARTS. */
 #define PAIRWISE_INSTANCE(packs, shape, op, type, args) \
 	LL128_KERNEL(shape, op, type, args, pair<type, op_##op, packs, PAIRWISE_PARTS>)
 #define INSTANCE2(shape, op, opn, type, typen) PAIRWISE_INSTANCE(false, shape, op, type, shunt_kargs)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The interpreter of execution plans: block b runs image b of the rank's program (plan_args.h), operation by operation.
- * Nothing meets at the end of an operation but where the program says so.
+ * The interpreter of execution plans: block b runs bytecode b of the rank's program (kernels/plan/args.h), operation
+ * by operation. Threads synchronize at the end of an operation only where the program says so.
  *
- * The two ways that packets travel are kernels of their own: one alone fits into registers.
+ * Packets as LL and packets as LL128 have kernels of their own: the code of one fits into registers.
  */
 #include "kernels/plan/enter.h"
 #include "kernels/plan/ll128.h"
@@ -12,7 +12,7 @@
 #include "kernels/plan/staging.h"
 #include "kernels/progress.h"
 
-/* One operation that is not on LL128; false: gave up. */
+/* Runs one operation that is not on LL128; false: gave up. */
 template <typename T, bool BY_LL128>
 GPU_FN bool plan_step(
     struct plan_run *r, const struct shunt_kargs_plan &a, const struct shunt_prog_op *op, const struct loop_iter &w)
@@ -61,7 +61,7 @@ GPU_FN bool plan_step(
 template <typename T, bool BY_LL128> GPU_FN void plan(struct plan_run *r, const struct shunt_kargs_plan &a)
 {
 	struct plan_now now = plan_start(r, a);
-	/* In most launches there is nothing to do before and after the plan's own operations. */
+	/* Most launches have no work before and after the plan's own operations. */
 	bool synced = false,
 	     no_staging = !(r->program & SHUNT_PROG_STAGED) && !plan_resized(r, a) &&
 	    !(r->flags & (SHUNT_PLAN_LOAD0 * 3 | SHUNT_PLAN_STORE0 * 3));

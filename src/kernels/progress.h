@@ -2,17 +2,17 @@
 #ifndef SHUNT_KERNELS_PROGRESS_H
 #define SHUNT_KERNELS_PROGRESS_H
 /*
- * What a launch tells of itself: to who looks for the reason of a hang (comm/observe/recorder.h), and whether it has
- * ended (comm/stream_order.h). Stores and additions that no kernel waits for.
+ * A launch's account of its progress: for the diagnosis of hangs (comm/observe/recorder.h), and to tell whether the
+ * launch has ended (comm/stream_order.h). Consists of stores and additions that no kernel waits for.
  */
 #include "kernels/check.h"
 
-/* First thing in a kernel. */
+/* Called first in a kernel. */
 GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 {
 	struct shunt_progress *p = &ctrl->progress;
 
-	if (!op || gpu_bid() || gpu_tid()) /* 0: nobody keeps account */
+	if (!op || gpu_bid() || gpu_tid()) /* 0: no account is kept */
 		return;
 	gpu_st_relaxed(&p->now, op);
 	if (op >> 63) /* captured: its graph runs */
@@ -23,8 +23,8 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 }
 
 /*
- * Last thing, on every path, when no lane of the warp is at work any more: others wait for the launch by this count
- * (comm/stream_order.h). What lanes stored is on its way by then, and there before the host could act on the count.
+ * Called last, on every path, when no lane of the warp has work left: others wait for the launch by this count
+ * (comm/stream_order.h). The lanes' stores are under way by then, and complete before the host can act on the count.
  */
 GPU_FN void progress_end(struct shunt_ctrl *ctrl, uint64_t op)
 {
@@ -40,9 +40,9 @@ GPU_FN const struct shunt_kargs &progress_args(const struct shunt_kargs &a) { re
 template <typename A> GPU_FN const struct shunt_kargs &progress_args(const A &a) { return a.k; }
 
 /*
- * A kernel's body, with the account of it, and with the block that compares the launch's collectives with the peers'.
- * APART: its lanes leave one by one once a wait has failed, and may not wait for each other, as the rest stand in a
- * barrier of the block; behind one it ends if all went well.
+ * A kernel's body, with its account, and with the block that compares the launch's collectives with the peers'.
+ * PROGRESS_APART: for kernels whose lanes leave one by one after a failed wait. They must not wait for each other, as
+ * the other lanes are in a barrier of the block. Without a failure such a kernel ends after a barrier of the block.
  */
 #define PROGRESS(a, ...) PROGRESS_AS(a, gpu_warp_sync(), __VA_ARGS__)
 #define PROGRESS_APART(a, ...) PROGRESS_AS(a, (void)0, __VA_ARGS__)

@@ -30,8 +30,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void reduce
 		}
 		if (!ll128_wait<N>(l, a, slots, nslots, epoch, v))
 			return;
-		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots)
 				ll128_write<T, P>(
 				    l, args, first + (uint64_t)k * l.nchannels, ll128_reduce<T, Op, N>(a, &v[k * N]));

@@ -6,7 +6,7 @@
 #define TEXT(name) #name
 #define TEXT_OF(name) TEXT(name)
 
-/* The source, and with it the fatbin, of a shape. */
+/* Source, and so fatbin, of a shape. */
 enum {
 #define SOURCE(name, source, args) FATBIN_OF_##name = SHUNT_SOURCE_##source, ARG_BYTES_OF_##name = sizeof(struct args),
 	SHUNT_SHAPE_LIST(SOURCE)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The kernels of the sim by index. One that is listed and not built does not link. */
+/* The kernels of the sim by index. A listed kernel that is not built fails to link. */
 #include "kernels/set.h"
 
 #define DECLARE(shape, op, opn, type, typen) extern void SHUNT_KERNEL_NAME(shape, op, type)(const void *args);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Exchanges in chunks, and in LL128 where a message of the launch is small. */
+/* The p2p engine in Simple, and in LL128 for the small messages of the launch. */
 #include "kernels/simple.h"
 
 template <typename T, typename A> GPU_FN void p2p_copy_kernel(const A &a)

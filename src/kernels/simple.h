@@ -2,43 +2,45 @@
 #ifndef SHUNT_KERNELS_SIMPLE_H
 #define SHUNT_KERNELS_SIMPLE_H
 /*
- * Large messages of the p2p engine. What p2p.h says of slots in LL128 goes for chunks of 4 KB here: chunk k of a
- * message travels on channel k mod c, and a ring's slot holds one.
+ * Simple: large messages of the p2p engine, in chunks of 4 KB. Chunks are to Simple what slots are to LL128 in p2p.h:
+ * chunk k of a message travels on channel k mod c, and a slot of a ring holds one chunk.
  *
- * There is no flag in the data. The receiver waits for a counter of what has arrived, in its own scratch, and that may
- * be raised only when the chunk lies there for sure. To make sure of it takes microseconds on a full link, in which a
- * warp that sends should send. So the last warp of each block is a proxy: the others post in shared memory how far they
- * have come, and it makes sure of everything that is posted at once and passes the counts on, those of chunks that were
- * taken out of a ring as well.
+ * The data has no flags. The receiver waits for a counter of the chunks in its own scratch. The counter may be raised
+ * only when a chunk has certainly arrived. On a full link it takes microseconds to make sure of that, in which a
+ * sending warp should send. So the last warp of each block is a proxy warp. The other warps publish in shared memory
+ * how many chunks they have handled. The proxy warp makes sure of all published chunks at once and passes the counts
+ * on to the peers: for receivers, of chunks in the ring; for senders, of chunks out of the ring.
  */
 #include "kernels/p2p.h"
 
-#define CHUNK_PACKS (SHUNT_SIMPLE_CHUNK / 512u) /* of a chunk, that a lane holds; 512 bytes apart */
+#define CHUNK_PACKS (SHUNT_SIMPLE_CHUNK / 512u) /* packs of a chunk that a lane holds, 512 bytes apart */
 
-/* A warp's post: how many chunks it has moved in this launch, and whether that is all. */
+/* A warp publishes the number of chunks that it has handled in this launch, with this bit when that is all. */
 #define PUBLISHED_ALL (1u << 31)
 
 /*
- * In a large message between two ranks the proxy backs off between two rounds, so that there is more to pass on: a
- * release waits for all that its SM has under way, and each counter is a packet. The rings last meanwhile; those of one
- * pair among more ranks would not.
+ * In a large message between two ranks the proxy warp backs off between two rounds, so that a round has more to pass
+ * on: a release waits for all accesses that its SM has under way, and each counter is a packet. The rings of two
+ * ranks last that long. Those of a pair among more ranks would not.
  */
-#define PROXY_BACKOFF_RANKS 2u /* ranks */
-#define PROXY_BACKOFF_CHUNKS \
-	64u                   /* chunks of each warp: at the end of less than 100 MB it costs more than it brings \
-	                       */
-#define SEND_BACKOFF_NS 2000u /* ns */
+#define PROXY_BACKOFF_RANKS 2u /* back off among at most this many ranks */
+/*
+ * Back off when each warp has handled this many chunks. Backing off at the end of less than 100 MB costs more than it
+ * gains.
+ */
+#define PROXY_BACKOFF_CHUNKS 64u
+#define SEND_BACKOFF_NS 2000u
 #define RECV_BACKOFF_NS 500u
 
 struct simple {
 	struct p2p x;
-	uint32_t *post;        /* to the proxy */
-	uint32_t moved_chunks; /* what was posted last */
-	uint64_t at;           /* where the rings are, in anybody's scratch */
+	uint32_t *post;        /* this warp's count, for the proxy warp */
+	uint32_t moved_chunks; /* the count published last */
+	uint64_t at;           /* offset of the rings in every rank's scratch */
 	uint32_t per_peer;     /* rings of a pair of ranks */
 	uint32_t ring;         /* slots of a ring */
-	uint32_t ahead;        /* ... of which a sender fills so many before the first is taken out again, */
-	uint32_t far;          /* ... and so many once proxies back off */
+	uint32_t ahead;        /* slots that a sender fills before the first is taken out again */
+	uint32_t far;          /* the same when proxy warps back off */
 };
 
 /* One message, as the warp's channel sees it. */
@@ -47,7 +49,7 @@ struct simple_message {
 	char *to;
 	uint64_t bytes, n;
 	uint32_t channels;
-	bool aligned; /* both, as far as they are there */
+	bool aligned; /* `from` and `to`, as far as the message has them */
 };
 
 template <typename A> GPU_FN bool simple_travels(const A &a, uint32_t i)
@@ -68,15 +70,15 @@ template <typename A> GPU_FN struct simple_message simple_message(const A &a, ui
 	return p;
 }
 
-/* The first chunk of the warp's channel; none if the message has fewer channels. */
+/* First chunk of the warp's channel; n if the message has fewer channels. */
 GPU_FN uint64_t simple_first_chunk(const struct simple &c, const struct simple_message &p)
 {
 	return c.x.channel < p.channels ? c.x.channel : p.n;
 }
 
 /*
- * Where this lane's first pack of a chunk is in the message, and whether the chunk can go the short way: it is whole,
- * and aligned.
+ * Offset of this lane's first pack of a chunk in the message. simple_whole(): the chunk is whole and aligned, so it
+ * needs no checks.
  */
 GPU_FN uint64_t simple_offset(uint64_t chunk) { return chunk * SHUNT_SIMPLE_CHUNK + gpu_lane() * 16; }
 GPU_FN bool simple_whole(const struct simple_message &p, uint64_t chunk)
@@ -84,7 +86,7 @@ GPU_FN bool simple_whole(const struct simple_message &p, uint64_t chunk)
 	return p.aligned && (chunk + 1) * SHUNT_SIMPLE_CHUNK <= p.bytes;
 }
 
-/* Is pack u of this lane in the message, or a part of it? The same for all lanes: that of the first. */
+/* Does the message reach pack u of the first lane? The same for all lanes. */
 GPU_FN bool simple_has_pack(const struct simple_message &p, uint64_t chunk, uint32_t u)
 {
 	return u < CHUNK_PACKS && chunk * SHUNT_SIMPLE_CHUNK + u * 512 < p.bytes;
@@ -104,15 +106,13 @@ GPU_FN void simple_store(const struct simple_message &p, uint64_t chunk, uint32_
 /* B packs of a lane, 512 bytes apart. */
 template <int B> GPU_FN void packs_load(const char *from, struct gpu_v16 v[B])
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 		v[k] = gpu_ld16_stream(from + k * 512);
 }
 
 template <int B> GPU_FN void packs_store(char *to, const struct gpu_v16 v[B])
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 		gpu_st16_stream(to + k * 512, v[k]);
 }
 
@@ -133,9 +133,9 @@ GPU_FN void simple_publish(struct simple &c)
 		gpu_st_release_block32(c.post, c.moved_chunks);
 }
 
-/* ---- sending */
+/* ---- send */
 
-/* Waits until a ring has room for one chunk more; false: gave up. */
+/* Waits until a ring has room for one more chunk; false: gave up. */
 GPU_FN bool simple_wait_credit(const struct simple &c, const struct shunt_kargs &a, uint32_t peer, const uint64_t *head,
     uint64_t sent, uint64_t *credit)
 {
@@ -159,12 +159,10 @@ GPU_FN bool simple_send(struct simple &c, const A &a, uint32_t peer, uint32_t me
 	uint32_t index = p2p_index(c.x, a.k.rank, peer);
 	uint64_t sent = rings->sent[index], credit = gpu_ld_credit(&rings->head[index]) + c.ahead;
 
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct simple_message p = simple_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
+		GPU_ROLL for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
 			char *slot = a.k.peer[peer] + simple_slot_at(c, peer, a.k.rank, sent);
 
 			if (simple_whole(p, chunk)) {
@@ -178,8 +176,7 @@ GPU_FN bool simple_send(struct simple &c, const A &a, uint32_t peer, uint32_t me
 			} else {
 				if (!simple_wait_credit(c, a.k, peer, &rings->head[index], sent, &credit))
 					return false;
-				GPU_ROLL
-				for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++) {
+				GPU_ROLL for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++) {
 					struct gpu_v16 v[1] = { simple_load<T>(p, chunk, u) };
 
 					ll128_scale<T, Op, 1>(a.k, v);
@@ -196,7 +193,7 @@ GPU_FN bool simple_send(struct simple &c, const A &a, uint32_t peer, uint32_t me
 	return true;
 }
 
-/* ---- taking */
+/* ---- receive */
 
 template <typename T, typename A>
 GPU_FN bool simple_recv(struct simple &c, const A &a, uint32_t peer, uint32_t message, uint32_t nmessages)
@@ -205,12 +202,10 @@ GPU_FN bool simple_recv(struct simple &c, const A &a, uint32_t peer, uint32_t me
 	uint32_t index = p2p_index(c.x, a.k.rank, peer);
 	uint64_t received = rings->received[index], tail = received;
 
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct simple_message p = simple_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
+		GPU_ROLL for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
 			const char *slot = c.x.inbox + simple_slot_at(c, a.k.rank, peer, received);
 			struct spin spin;
 
@@ -227,30 +222,30 @@ GPU_FN bool simple_recv(struct simple &c, const A &a, uint32_t peer, uint32_t me
 				packs_load<CHUNK_PACKS>(slot, v);
 				packs_store<CHUNK_PACKS>(p.to + simple_offset(chunk), v);
 			} else {
-				GPU_ROLL
-				for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++)
+				GPU_ROLL for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++)
 					simple_store<T>(p, chunk, u, gpu_ld16_stream(slot + u * 512));
 			}
 			received++;
 			simple_publish(c);
 		}
 	}
-	gpu_warp_sync(); /* all lanes have read it */
+	gpu_warp_sync(); /* all lanes have read the counter */
 	if (gpu_lane() == 0)
 		rings->received[index] = received;
 	return true;
 }
 
+/* ---- reduce: a chunk from all sources at once; N and sources as in p2p.h */
+
 /*
- * ---- reducing: a chunk from all sources at once; N and sources as in p2p.h. Lane s looks after source s. With
- * SHUNT_K_OVER_SENT_INPUT the lane behind them looks after our own sender, which must have read a chunk before its
- * place is stored to. How much that has sent in all is written down here then, where it is known that it has come to
- * its end.
+ * Lane s polls source s's counter. With SHUNT_K_OVER_SENT_INPUT the next lane polls the counter of this rank's
+ * sending warp, which must have read a chunk before the result overwrites the chunk. The reducing warp then also
+ * stores the sender's count of all launches at its end: only it knows that the sender has ended.
  */
 
 struct simple_sources {
-	const uint64_t *counter; /* NULL: this lane has none */
-	uint64_t *before;        /* where the count of all launches stands */
+	const uint64_t *counter; /* NULL: this lane polls nothing */
+	uint64_t *before;        /* the count of all launches */
 	uint32_t rank;
 	uint64_t received, tail;
 };
@@ -272,7 +267,7 @@ template <typename A> GPU_FN struct simple_sources simple_sources(const struct s
 	return in;
 }
 
-/* Waits until the next chunk of every source has come; false: gave up. */
+/* Waits until the next chunk of every source has arrived; false: gave up. */
 template <typename A> GPU_FN bool simple_wait(const struct simple &c, const A &a, struct simple_sources *in)
 {
 	struct spin spin;
@@ -286,59 +281,51 @@ template <typename A> GPU_FN bool simple_wait(const struct simple &c, const A &a
 				    in->received + 1, in->received);
 			return false;
 		}
-	gpu_warp_sync(); /* what a lane has seen to be there, all may read */
+	gpu_warp_sync(); /* all lanes may read the chunks that any lane has waited for */
 	return true;
 }
 
-/* Packs u, u + 1, ... of all sources into our own. slot: this lane's first pack of each. */
+/* Reduces packs u, u + 1, ... of all sources into `own`. slot: this lane's first pack of each source. */
 template <typename T, typename Op, int N, int B, typename A>
 GPU_FN void simple_reduce_packs(const A &a, const char *const slot[N - 1], uint32_t u, struct gpu_v16 own[B])
 {
 	struct gpu_v16 v[B * (N - 1)];
 
-	GPU_UNROLL
-	for (uint32_t s = 0; s < N - 1; s++)
-		GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
-		if (HAS_SOURCE(s, a.k))
-			v[k * (N - 1) + s] = gpu_ld16_stream(slot[s] + (u + k) * 512);
-	GPU_UNROLL
-	for (uint32_t k = 0; k < B; k++)
+	GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++) GPU_UNROLL
+		for (uint32_t k = 0; k < B; k++)
+			if (HAS_SOURCE(s, a.k))
+				v[k * (N - 1) + s] = gpu_ld16_stream(slot[s] + (u + k) * 512);
+	GPU_UNROLL for (uint32_t k = 0; k < B; k++)
 		own[k] = p2p_reduce_packs<T, Op, N>(a.k, &v[k * (N - 1)], own[k]);
 }
 
 template <typename T, typename Op, int N, typename A>
 GPU_FN bool simple_reduce(struct simple &c, const A &a, uint32_t message, uint32_t nmessages)
 {
-	const int B = N == 2 ? 8 : N == 4 ? 2 : 1; /* packs of each rank that registers hold */
+	const int B = N == 2 ? 8 : N == 4 ? 2 : 1; /* packs of each rank held in registers */
 	struct simple_sources in = simple_sources(c, a);
-	uint32_t next[N - 1]; /* chunk of each source; all that matters is the slot */
+	uint32_t next[N - 1]; /* chunk of each source, modulo 2^32: it only selects the slot */
 
-	GPU_UNROLL
-	for (uint32_t s = 0; s < N - 1; s++)
+	GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++)
 		next[s] = HAS_SOURCE(s, a.k) ?
 		    (uint32_t)c.x.ctrl->simple.received[p2p_index(c.x, a.k.rank, p2p_source(s, a.k.rank))] :
 		    0;
-	GPU_ROLL
-	for (uint32_t i = message; i < message + nmessages; i++) {
+	GPU_ROLL for (uint32_t i = message; i < message + nmessages; i++) {
 		struct simple_message p = simple_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
+		GPU_ROLL for (uint64_t chunk = simple_first_chunk(c, p); chunk < p.n; chunk += p.channels) {
 			bool whole = simple_whole(p, chunk);
 			const char *slot[N - 1];
 			struct gpu_v16 own[B];
 
-			GPU_UNROLL
-			for (uint32_t s = 0; s < N - 1; s++)
+			GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++)
 				slot[s] = c.x.inbox + simple_slot_at(c, a.k.rank, p2p_source(s, a.k.rank), next[s]++);
-			if (whole) /* on the way while we wait */
+			if (whole) /* load while the sources are awaited */
 				packs_load<B>(p.from + simple_offset(chunk), own);
 			if (!simple_wait(c, a, &in))
 				return false;
 			if (whole) {
-				GPU_ROLL
-				for (uint32_t u = 0;;) {
+				GPU_ROLL for (uint32_t u = 0;;) {
 					ll128_scale<T, Op, B>(a.k, own);
 					simple_reduce_packs<T, Op, N, B>(a, slot, u, own);
 					packs_store<B>(p.to + simple_offset(chunk) + u * 512, own);
@@ -348,8 +335,7 @@ GPU_FN bool simple_reduce(struct simple &c, const A &a, uint32_t message, uint32
 					packs_load<B>(p.from + simple_offset(chunk) + u * 512, own);
 				}
 			} else {
-				GPU_ROLL
-				for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++) {
+				GPU_ROLL for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++) {
 					struct gpu_v16 v[1] = { simple_load<T>(p, chunk, u) };
 
 					ll128_scale<T, Op, 1>(a.k, v);
@@ -361,46 +347,43 @@ GPU_FN bool simple_reduce(struct simple &c, const A &a, uint32_t message, uint32
 			simple_publish(c);
 		}
 	}
-	gpu_warp_sync(); /* all lanes have read them */
+	gpu_warp_sync(); /* all lanes have read the counters */
 	if (in.counter)
 		*in.before = in.received;
 	return true;
 }
 
-/* ---- our own parts */
+/* ---- copy */
 
 template <typename T, typename A>
 GPU_FN void simple_copy(const struct simple &c, const A &a, const struct shunt_role &role)
 {
-	GPU_ROLL
-	for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
+	GPU_ROLL for (uint32_t i = role.first; i < (uint32_t)role.first + role.count; i++) {
 		struct simple_message p = simple_message(a, i);
 
-		GPU_ROLL
-		for (uint64_t chunk = c.x.channel; chunk < p.n; chunk += role.channels) {
+		GPU_ROLL for (uint64_t chunk = c.x.channel; chunk < p.n; chunk += role.channels) {
 			if (simple_whole(p, chunk)) {
 				struct gpu_v16 v[CHUNK_PACKS];
 
 				packs_load<CHUNK_PACKS>(p.from + simple_offset(chunk), v);
 				packs_store<CHUNK_PACKS>(p.to + simple_offset(chunk), v);
 			} else {
-				GPU_ROLL
-				for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++)
+				GPU_ROLL for (uint32_t u = 0; simple_has_pack(p, chunk, u); u++)
 					simple_store<T>(p, chunk, u, simple_load<T>(p, chunk, u));
 			}
 		}
 	}
 }
 
-/* ---- the proxy */
+/* ---- the proxy warp */
 
-/* Warps of a block that have roles. */
+/* Warps of a block without the proxy warp. */
 GPU_FN uint32_t simple_warps(void) { return gpu_ntid() / 32 - 1; }
 
 /*
- * The role and (first) channel of a warp of this block; false: it has none. All warps of a block have the same role, if
- * there are enough blocks: the proxy of those that take waits for nothing then, and that of those that send only for
- * what they sent. Own parts are copied in blocks of their own for the same reason.
+ * Role and first channel of a warp of this block; false: the warp has none. If there are enough blocks, all warps of
+ * a block have the same role: the proxy warp of receiving warps then waits for no stores, and that of sending warps
+ * only for what they sent. Own parts are copied in blocks of their own for the same reason.
  */
 template <typename A>
 GPU_FN bool simple_assign(const A &a, uint32_t warp, struct shunt_role *role_p, uint32_t *channel_p)
@@ -410,8 +393,7 @@ GPU_FN bool simple_assign(const A &a, uint32_t warp, struct shunt_role *role_p, 
 	if (bid >= all)
 		return false;
 	if (a.role[0].blocks) {
-		GPU_ROLL
-		for (; bid >= a.role[i].blocks; i++)
+		GPU_ROLL for (; bid >= a.role[i].blocks; i++)
 			bid -= a.role[i].blocks;
 		warp += bid * simple_warps();
 	} else if (bid >= all - a.role[last].blocks) {
@@ -430,8 +412,8 @@ GPU_FN bool simple_assign(const A &a, uint32_t warp, struct shunt_role *role_p, 
 }
 
 /*
- * Of TURNS channels that warps have which send: how many a warp with this role has, and how far they are from each
- * other.
+ * A sending warp serves up to TURNS channels in turns. Number of channels of a warp with this role, and distance
+ * between two of them.
  */
 template <uint32_t TURNS, typename A>
 GPU_FN uint32_t simple_channels_per_warp(const A &a, const struct shunt_role &role)
@@ -443,12 +425,13 @@ template <uint32_t TURNS, typename A> GPU_FN uint32_t simple_stride(const A &a, 
 	return a.k.simple_channels / simple_channels_per_warp<TURNS>(a, role);
 }
 
-#define PROXY_MAILBOXES 32u /* of a block: its proxy's lanes */
+#define PROXY_MAILBOXES 32u /* of a block: one for each lane of its proxy warp */
 
 /*
- * The proxy, if this warp is it: then true, and the work is done. First thing in a kernel. N: ranks that a warp may
- * hear from, and our own. TURNS: as above. A lane serves one post, of a warp's first channel or of the next one. The
- * counters of adjacent channels lie side by side and travel together; one release covers all that was seen posted.
+ * Runs the proxy warp. True: this warp is the proxy warp, and its work is done. Called first in a kernel. N: ranks
+ * that a warp may hear from, this rank included. TURNS: as above. A lane serves one channel of a warp, so lanes of a
+ * warp's first channel come before those of the second one. The counters of adjacent channels are adjacent and travel
+ * together. One release covers all chunks that the lanes have seen published.
  */
 template <int N, uint32_t TURNS, typename A> GPU_FN bool proxy(const A &a, uint32_t *mailboxes)
 {
@@ -464,13 +447,12 @@ template <int N, uint32_t TURNS, typename A> GPU_FN bool proxy(const A &a, uint3
 	    turn < simple_channels_per_warp<TURNS>(a, role) && role.what != SHUNT_ROLE_COPY) {
 		struct shunt_rings *ours = &progress_ctrl(a)->simple;
 		struct p2p x = p2p_init(a, channel + turn * simple_stride<TURNS>(a, role));
-		bool folds = role.what == SHUNT_ROLE_REDUCE, sends = role.what == SHUNT_ROLE_SEND;
+		bool reduces = role.what == SHUNT_ROLE_REDUCE, sends = role.what == SHUNT_ROLE_SEND;
 
-		GPU_UNROLL
-		for (uint32_t s = 0; s < N - 1; s++) {
-			uint32_t peer = folds ? p2p_source(s, a.k.rank) : role.peer;
+		GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++) {
+			uint32_t peer = reduces ? p2p_source(s, a.k.rank) : role.peer;
 
-			if (folds ? !HAS_SOURCE(s, a.k) : s > 0)
+			if (reduces ? !HAS_SOURCE(s, a.k) : s > 0)
 				continue;
 			uint32_t there = p2p_index(x, peer, a.k.rank), here = p2p_index(x, a.k.rank, peer);
 			struct shunt_rings *theirs = &((struct shunt_ctrl *)a.k.peer[peer])->simple;
@@ -491,8 +473,7 @@ template <int N, uint32_t TURNS, typename A> GPU_FN bool proxy(const A &a, uint3
 
 		gpu_warp_sync();
 		if (moved_chunks > passed && role.what != SHUNT_ROLE_SEND) {
-			GPU_UNROLL
-			for (uint32_t s = 0; s < N - 1; s++)
+			GPU_UNROLL for (uint32_t s = 0; s < N - 1; s++)
 				if (to[s])
 					gpu_st_credit(to[s], before[s] + moved_chunks);
 		}
@@ -509,17 +490,17 @@ template <int N, uint32_t TURNS, typename A> GPU_FN bool proxy(const A &a, uint3
 	return true;
 }
 
-/* ---- what kernels begin with, and how they go through their messages */
+/* ---- the body of kernels */
 
 /*
- * Slots of a ring that a sender fills before the first is taken out again, and when proxies back off. More are in the
- * way of what else a reduce reads.
+ * Slots of a ring that a sender fills before the first is taken out again, and when proxy warps back off. More slots
+ * would push the reduce's other data out of the cache.
  */
 #define REDUCE_AHEAD 4u
 #define REDUCE_AHEAD_BACKOFF 6u
 #define WHOLE_RING UINT32_MAX
 
-/* How many of the role's messages from i on travel in one way. */
+/* Number of the role's messages from i on that travel by the same protocol. */
 template <typename A> GPU_FN uint32_t run_length(const A &a, const struct shunt_role &role, uint32_t i)
 {
 	uint32_t end = (uint32_t)role.first + role.count, next = i + 1;
@@ -530,13 +511,12 @@ template <typename A> GPU_FN uint32_t run_length(const A &a, const struct shunt_
 }
 
 /*
- * All messages of a role, run by run; the next run may read the counters that this one has left. Ends where one gave
- * up.
+ * Handles all messages of a role, run by run. A run may read the counters that the run before it has written. Ends
+ * where a run gave up.
  */
 #define EACH_RUN(a, role, by_simple, by_ll128) \
 	{ \
-		GPU_ROLL \
-		for (uint32_t i = (role).first, n; i < (uint32_t)(role).first + (role).count; i += n) { \
+		GPU_ROLL for (uint32_t i = (role).first, n; i < (uint32_t)(role).first + (role).count; i += n) { \
 			n = run_length(a, role, i); \
 			if (!(simple_travels(a, i) ? (by_simple) : (by_ll128))) \
 				break; \
@@ -544,7 +524,7 @@ template <typename A> GPU_FN uint32_t run_length(const A &a, const struct shunt_
 		} \
 	}
 
-/* The warp's role; false: it has none. */
+/* Role of this warp, and *c for it; false: the warp has none. */
 template <typename A>
 GPU_FN bool simple_init(
     const A &a, uint32_t *mailboxes, uint32_t ahead, uint32_t far, struct shunt_role *role_p, struct simple *c)
@@ -564,7 +544,7 @@ GPU_FN bool simple_init(
 	return true;
 }
 
-/* The proxy need not look at this warp's post any more. */
+/* Tells the proxy warp that this warp has ended. */
 GPU_FN void simple_done(const struct simple &c)
 {
 	if (gpu_lane() == 0)

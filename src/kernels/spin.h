@@ -2,7 +2,8 @@
 #ifndef SHUNT_KERNELS_SPIN_H
 #define SHUNT_KERNELS_SPIN_H
 /*
- * Waiting for a peer, with an end: an abort word in our own device memory, and a deadline, or an abort, in the host's.
+ * A wait for a peer ends early by an abort word in the rank's own device memory, and by a deadline or an abort in host
+ * memory.
  */
 #include "device/gpu.h"
 #include "kernels/kargs.h"
@@ -20,7 +21,7 @@ GPU_FN void spin_init(struct spin *s, struct shunt_ctrl *ctrl)
 	s->tries = 0;
 }
 
-/* 0: go on; else shunt_fault's reason to give up. By one thread. */
+/* 0: go on; else the reason to give up, SHUNT_FAULT_*. By one thread. */
 GPU_FN uint32_t spin_expired(struct spin *s)
 {
 	gpu_relax();
@@ -39,7 +40,7 @@ GPU_FN uint32_t spin_expired(struct spin *s)
 	return now - s->began > limit ? SHUNT_FAULT_TIMEOUT : 0;
 }
 
-/* The reason why a spin of this rank ended, for who was not told. */
+/* Reason of an expired spin, SHUNT_FAULT_*, for threads that did not call spin_expired() themselves. */
 GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 {
 	bool aborted =
@@ -48,7 +49,7 @@ GPU_FN uint32_t spin_reason(const struct shunt_ctrl *ctrl)
 	return aborted ? SHUNT_FAULT_ABORT : SHUNT_FAULT_TIMEOUT;
 }
 
-/* The host's record, for the first thread that has something to tell; the others get NULL. */
+/* The fault record in host memory, for the first thread that reports; NULL for the others. */
 GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, uint32_t peer)
 {
 	struct shunt_fault *f = &ctrl->host_ctrl->fault;
@@ -61,7 +62,7 @@ GPU_FN struct shunt_fault *spin_fault(struct shunt_ctrl *ctrl, uint32_t rank, ui
 	return f;
 }
 
-/* The record is complete: the host may read it, and later kernels are not to wait. */
+/* Publishes the complete record to the host. Later kernels do not wait any more. */
 GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_t reason)
 {
 	gpu_st_release(&f->set, reason);
@@ -69,8 +70,8 @@ GPU_FN void spin_give_up(struct shunt_ctrl *ctrl, struct shunt_fault *f, uint32_
 }
 
 /*
- * Was it a peer that raised our abort word, because it awaits a message of another size than we sent? Then that is what
- * there is to tell.
+ * True: a peer raised the abort word because it expects another size of a message than this rank sent. Reports that
+ * to the host.
  */
 GPU_NOINLINE bool spin_rejected(struct shunt_ctrl *ctrl, uint32_t rank)
 {
@@ -95,7 +96,7 @@ GPU_NOINLINE bool spin_rejected(struct shunt_ctrl *ctrl, uint32_t rank)
 	return false;
 }
 
-/* The first thread that gives up tells the host what it waited for. */
+/* Reports the wait of the first thread that gives up to the host. */
 GPU_NOINLINE void spin_report(struct shunt_ctrl *ctrl, uint32_t reason, uint32_t rank, uint32_t peer, uint32_t channel,
     uint64_t expected, uint64_t seen)
 {

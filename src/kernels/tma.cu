@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Exchanges between two ranks in chunks that are sent by TMA copies, and in LL128 where a message of the launch is
- * small: what simple.cu does, with fewer SMs. Blocks were counted for the chunks here, so lines may have more channels
+ * The p2p engine between two ranks in Simple by TMA copies, and in LL128 for the small messages of the launch: like
+ * simple.cu, with fewer SMs. The number of blocks follows from the chunks, so an LL128 message may have more channels
  * than a role has warps.
  */
 #include "kernels/tma.h"
 
 /*
- * Before one statement about message m of a run in LL128: for each message, and for each channel that the warp serves.
- * A message begins on all of them before the next one does: the other end may take it in a launch of its own, and give
- * no room for the next one before.
+ * Loops over a run of LL128 messages, for one statement about message m: each message, and each channel that the warp
+ * serves. A message begins on all its channels before the next message does: the other end may receive it in a launch
+ * of its own, and return no credits for the next message before.
  */
 #define EACH_MESSAGE(x, a, role, first, count, ok) \
-	GPU_ROLL \
-	for (uint32_t m = first, width = simple_stride<SHUNT_TMA_CHANNELS>(a, role), begin = (x).channel; \
-	    (ok) && m < (first) + (count); m++, (x).channel = begin) \
-		GPU_ROLL \
-	for (; (ok) && (x).channel < (a).k.channels; (x).channel += width, gpu_warp_sync())
+	GPU_ROLL for (uint32_t m = first, width = simple_stride<SHUNT_TMA_CHANNELS>(a, role), begin = (x).channel; \
+	    (ok) && m < (first) + (count); m++, (x).channel = begin) GPU_ROLL \
+		for (; (ok) && (x).channel < (a).k.channels; (x).channel += width, gpu_warp_sync())
 
 template <typename T, typename Op, typename A>
 GPU_FN bool p2p_send_each(struct p2p x, const A &a, const struct shunt_role &role, uint32_t i, uint32_t n)

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Two-shot all-reduce: the message is cut into n parts; every rank sends part p to rank p (shot one), reduces its own
- * part, and sends the result to everybody (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A
- * reduce sends it to the root only.
+ * Two-shot all-reduce: the message is cut into n parts. Every rank sends part p to rank p (shot one), reduces its own
+ * part, and sends the result to all ranks (shot two). Two hops; the bytes on the wire are 2(n-1)/n of the message. A
+ * reduce sends the result to the root only.
  *
  * Parts are padded to the same number of slots, so that in every round a channel hears from every peer in both shots.
- * It may overwrite the slots of epoch e-2 when it starts epoch e: it has finished e-1, so it has data that every peer
- * sent after it had finished e-2. Of the second shot's slots there is one set: who stores there in epoch e has heard in
- * its first shot from the rank whose slots they are, and that rank had read what came in e-1 before it spoke.
+ *
+ * First shot: a channel that starts epoch e may overwrite the slots of epoch e-2. It has finished e-1, so it has data
+ * that every peer sent after the peer had finished e-2.
+ *
+ * Second shot: there is one set of slots. A rank that stores there in epoch e has received the first shot of e from the
+ * slots' owner, which had read the second shot of e-1 before it sent that.
  */
 #include "kernels/ll128.h"
 
@@ -38,8 +41,7 @@ template <typename T, typename Op, int N, bool P, typename A> GPU_FN void twosho
 		}
 		if (!ll128_wait<N>(l, a, shot1, nslots, epoch, v))
 			return;
-		GPU_UNROLL
-		for (uint32_t k = 0; k < depth; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < depth; k++)
 			if (k < nslots) {
 				struct gpu_v16 sum = ll128_reduce<T, Op, N>(a, &v[k * N]);
 

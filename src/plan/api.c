@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Plans in shunt/shunt.h. */
+/* The plan functions of shunt/shunt.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

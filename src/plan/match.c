@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which plan of a set a call runs. Nothing here looks at anything but the set and the call. */
+/* Selects the plan of a set that a call runs. The choice depends on nothing but the set and the call. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ const struct shunt_plan *shunt_plan_set_at(const struct shunt_plan_set *set, siz
 	return i < set->n ? set->entries[i].plan : NULL;
 }
 
-/* The collective of plans that is NCCL's; false if there is none. */
+/* The plan collective of one of NCCL's; false: none. */
 static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *collective_p)
 {
 	static const struct {
@@ -75,7 +75,7 @@ enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt
 	return in ? SHUNT_PLAN_INPLACE_YES : SHUNT_PLAN_INPLACE_NO;
 }
 
-/* What does not depend on the place. */
+/* True if the plan fits the call, whether that is in place or not. by_name: plans with tag "auto": 0 fit, too. */
 static bool plan_fits(
     const struct shunt_plan *plan, const struct shunt_plan_set *set, const struct shunt_plan_query *call, bool by_name)
 {
@@ -87,7 +87,8 @@ static bool plan_fits(
 	if ((unsigned)call->dtype >= SHUNT_NDTYPES || !(plan->dtypes >> call->dtype & 1))
 		return false;
 	/*
-	 * A plan runs only for the operator that it means. One rank reduces nothing, so there any but a factor will do.
+	 * A plan runs only for its own operator. One rank reduces nothing, so a plan without operators then fits all
+	 * but PREMUL.
 	 */
 	if (call->kind == SHUNT_ALLREDUCE || call->kind == SHUNT_REDUCESCATTER) {
 		if ((unsigned)call->redop >= SHUNT_PREMUL)
@@ -104,7 +105,7 @@ const struct shunt_plan *shunt_plan_set_match(
 {
 	bool known = set->same_place && call->place != SHUNT_PLAN_INPLACE_ANY;
 
-	/* Plans for the call's place first, if it may be looked at. */
+	/* If ranks never differ in this, plans made for the call's kind (in place or not) come first. */
 	for (int turn = 0; turn < (known ? 2 : 1); turn++)
 		for (size_t i = 0; i < set->n; i++) {
 			const struct shunt_plan *plan = set->entries[i].plan;
@@ -117,7 +118,7 @@ const struct shunt_plan *shunt_plan_set_match(
 	return NULL;
 }
 
-/* Asks the selector. NONE: it has no opinion, or none that can be followed. */
+/* Asks the selector. NONE: it has no answer, or no plan of that name fits. */
 static enum shunt_plan_choice ask_selector(
     const struct shunt_plan_set *set, const struct shunt_plan_query *call, const struct shunt_plan **plan_p)
 {
@@ -146,7 +147,7 @@ static enum shunt_plan_choice ask_selector(
 		return SHUNT_PLAN_CHOICE_NATIVE;
 	if (!strcmp(answer, "nccl"))
 		return SHUNT_PLAN_CHOICE_NCCL;
-	/* Names need not be unique: the one that would be tried first. */
+	/* Names need not be unique: take the plan that is tried first. */
 	for (size_t i = 0; (plan = shunt_plan_set_match(set, call, i)); i++)
 		if (!strcmp(plan->name, answer)) {
 			*plan_p = plan;
@@ -200,7 +201,7 @@ static uint32_t row_count(const struct shunt_plan_summary *s)
 	return s->nplans < SHUNT_PLAN_SUMMARY_ROWS ? s->nplans : SHUNT_PLAN_SUMMARY_ROWS;
 }
 
-/* The first row of a that b does not have, or -1. */
+/* The first row of a that b lacks, or -1. */
 static int missing(const struct shunt_plan_summary *a, const struct shunt_plan_summary *b)
 {
 	for (uint32_t i = 0; i < row_count(a); i++) {

@@ -13,21 +13,21 @@
 #include "base/log.h"
 #include "plan/registry_priv.h"
 
-/* The process's plans, in the order of trying but for priority: those of the program first. */
+/* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
 static struct {
 	pthread_mutex_t lock;
 	bool loaded;   /* the directories were read */
-	bool replaced; /* by a test: not the configuration's, but these */
+	bool replaced; /* a test has replaced the configuration's values by these */
 	char *plan_dir, *cache_dir;
 	bool same_place;
 	struct shunt_plan **plans;
 	size_t n, capacity;
-	size_t nregistered; /* of them are the program's */
+	size_t nregistered; /* the first of them, which the program registered */
 	shunt_plan_selector *selector;
 	void *arg;
 } registry = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-/* With the lock held; the registry holds the plan on success. -EEXIST: the same plan is there already. */
+/* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
 static int registry_insert(struct shunt_plan *plan, size_t at)
 {
 	for (size_t i = 0; i < registry.n; i++)
@@ -157,7 +157,7 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 	pthread_mutex_unlock(&registry.lock);
 }
 
-/* Higher priority first, else as they came. */
+/* Higher priority first, then the registry's order. */
 static int by_priority(const void *x, const void *y)
 {
 	const struct shunt_plan_entry *a = x, *b = y;

@@ -2,8 +2,8 @@
 #ifndef SHUNT_PLAN_REGISTRY_PRIV_H
 #define SHUNT_PLAN_REGISTRY_PRIV_H
 /*
- * For the registry's own files: registry.c has the process's plans, match.c chooses from a set, api.c is what programs
- * see.
+ * Shared by the registry's files: registry.c (the process's plans), match.c (choice from a set), api.c (public
+ * functions).
  */
 #include <stdatomic.h>
 #include "plan/registry.h"
@@ -27,9 +27,9 @@ struct shunt_plan_set {
 	struct shunt_plan_entry entries[];
 };
 
-/* The registry holds the plan on success. -EEXIST, -ENOMEM. */
+/* On success the registry owns the caller's reference. 0; -EEXIST: the same plan is there already; -ENOMEM. */
 int shunt_plan_registry_add(struct shunt_plan *plan);
-/* All plans of this name; -ENOENT if there is none. */
+/* Removes all plans of this name. 0; -ENOENT: none. */
 int shunt_plan_registry_remove(const char *name);
 void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg);
 #endif

@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 
-import pair
+import launch_pair as pair
 
 REMOTE_ERROR = 6
 

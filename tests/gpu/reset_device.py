@@ -10,7 +10,7 @@ SHUNT_MULTI_RANK_GPU=1. Exit 77: there are not so many GPUs.
 import ctypes
 import sys
 
-import pair
+import launch_pair as pair
 
 COUNT = 100000
 

@@ -2,9 +2,9 @@
 #ifndef SHUNT_DEVICE_CUDA_ABI_H
 #define SHUNT_DEVICE_CUDA_ABI_H
 /*
- * The part of the CUDA driver's and NVML's ABI that we call, in declarations of our own: the library builds without
- * their headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/device/cuda_abi.cc compares all of the
- * driver's part with cuda.h where that is installed.
+ * The part of the ABI of the CUDA driver and of NVML that Shunt calls, in declarations of its own: the library builds
+ * without their headers and finds libcuda.so.1 and libnvidia-ml.so.1 at run time. tests/device/cuda_abi.cc compares
+ * the driver's part with cuda.h where that is installed.
  *
  * Results and enums are int, device pointers unsigned long long, handles void *. C and C++.
  */
@@ -39,7 +39,7 @@ enum shunt_cu_result {
 	SHUNT_CU_SYSTEM_NOT_READY = 802,
 	SHUNT_CU_SYSTEM_DRIVER_MISMATCH = 803,
 	SHUNT_CU_COMPAT_NOT_SUPPORTED_ON_DEVICE = 804,
-	/* 900 ... 909: the call is not allowed while this stream, or one that it depends on, captures */
+	/* 900 ... 909: the call is not allowed while this stream, or a stream that it depends on, captures */
 	SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED = 900,
 	SHUNT_CU_STREAM_CAPTURE_INVALIDATED = 901,
 	SHUNT_CU_STREAM_CAPTURE_IMPLICIT = 906,
@@ -141,8 +141,8 @@ struct shunt_cu_launch_config {
 };
 
 /*
- * X(name, version, parameters): the symbol is cu<name><version>. The driver keeps old versions for ever, so these names
- * are what a program built against CUDA 12.0 uses. All of them must be there.
+ * X(name, version, parameters): the symbol is cu<name><version>. The driver keeps old versions for ever, so these are
+ * the names that a program built against CUDA 12.0 uses. All are required.
  */
 #define SHUNT_CU_CALLS(X) \
 	X(Init, , (unsigned flags)) \
@@ -235,7 +235,7 @@ struct shunt_cu_launch_config {
 	        unsigned block_z, unsigned shared_bytes, void *stream, void **params, void **extra)) \
 	X(LaunchKernelEx, , (const struct shunt_cu_launch_config *config, void *func, void **params, void **extra))
 
-/* NULL in the table where the driver lacks them. */
+/* NULL in the table if the driver lacks them. */
 #define SHUNT_CU_CALLS_OPTIONAL(X) \
 	X(CtxGetId, , (void *ctx, unsigned long long *id)) \
 	X(FuncLoad, , (void *func)) \
@@ -248,7 +248,7 @@ struct shunt_cu_table {
 };
 #undef SHUNT_CU_FIELD
 
-/* NVML: which links a device has that CUDA_VISIBLE_DEVICES hides from us. */
+/* NVML: the links of devices that CUDA_VISIBLE_DEVICES hides from this process. */
 enum {
 	SHUNT_NVML_P2P_WRITE = 1,
 	SHUNT_NVML_P2P_NVLINK = 2,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Captures in progress on CUDA devices: asking them, and adding nodes and edges by hand. While a capture runs the
- * driver lets its graph be changed in any way but the removal of nodes, and what no stream follows need not be joined.
+ * Captures in progress on CUDA devices: queries, and nodes and edges added by hand. During a capture the driver
+ * allows all changes to its graph but the removal of nodes. A node that no stream follows need not be joined.
  */
 #include "device/cuda/dev.h"
 
@@ -22,13 +22,13 @@ int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *in
 		info.state = SHUNT_CAPTURE_INVALID; /* as for shunt_cu_stream_capture */
 	} else if (res == SHUNT_CU_LOSSY_QUERY) {
 		/*
-		 * An edge to the next operation is of a kind that this version of the call cannot name. The rest is
-		 * told without the edges.
+		 * An edge to the next operation is of a kind that this version of the call cannot name. Query without
+		 * the edges.
 		 */
 		nnodes = 0;
 		res = shunt_cu.StreamGetCaptureInfo(stream, &status, &id, &info.graph, NULL, NULL);
 	}
-	/* The list of nodes is the driver's until the next call on this stream, which is the caller's. */
+	/* The driver owns the list of nodes until the next call on this stream, which only the caller uses. */
 	if (res && info.state != SHUNT_CAPTURE_INVALID) {
 		err = shunt_cu_error(res, "cuStreamGetCaptureInfo on device %d", device);
 	} else if (!res && status == SHUNT_CU_CAPTURE_STATUS_ACTIVE) {
@@ -92,7 +92,7 @@ int shunt_cu_capture_move_record(int device, const struct shunt_gpu_capture *inf
 	if (err)
 		return err;
 	res = shunt_cu.GraphAddDependencies(info->graph, &info->node, &record, 1);
-	if (!res) /* an edge too many would be no error */
+	if (!res) /* a surplus edge is no error */
 		shunt_cu.GraphRemoveDependencies(info->graph, &from, &record, 1);
 	return shunt_cu_leave_with(&guard, device, res, "cuGraphAddDependencies");
 }
@@ -117,7 +117,7 @@ int shunt_cu_capture_retain(int device, const struct shunt_gpu_capture *info, vo
 	res = shunt_cu.GraphRetainUserObject(info->graph, object, 1, SHUNT_CU_GRAPH_USER_OBJECT_MOVE);
 	if (res) {
 		err = shunt_cu_error(res, "cuGraphRetainUserObject on device %d", device);
-		shunt_cu.UserObjectRelease(object, 1); /* which calls drop, sooner or later */
+		shunt_cu.UserObjectRelease(object, 1); /* calls drop, now or later */
 	}
 out_leave:
 	shunt_cu_leave(&guard);

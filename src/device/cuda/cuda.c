@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The CUDA driver: opening it, its devices and contexts, its errors; and the ops table. */
+/* The CUDA driver: opening, devices and contexts, errors; and the table of operations. */
 #include "device/cuda/dev.h"
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ const struct shunt_kernel_set *shunt_cu_kernels;
 /* Guards the first use of a device: its context and its copy stream. */
 static pthread_mutex_t first_use_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Everything else is -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
+/* All other results are -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
 static const struct {
 	short result, err;
 } result_errnos[] = {
@@ -66,7 +66,7 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	char what[256];
 	va_list ap;
 
-	/* The driver is torn down before our last users are: nothing is wrong and nobody can do anything about it. */
+	/* At exit the driver is torn down before the last users of this layer: no error. */
 	if (result == SHUNT_CU_DEINITIALIZED)
 		return to_errno(result);
 	va_start(ap, fmt);
@@ -78,10 +78,10 @@ int shunt_cu_error(int result, const char *fmt, ...)
 	return to_errno(result);
 }
 
-/* The first driver that takes more than 4 KB of a kernel's parameters, as long lists of messages are. */
+/* The first driver that takes more than 4 KB of kernel parameters, which long lists of messages need. */
 #define OLDEST_DRIVER 12010
 
-/* Every call that the list names, in one pass; the first one that is missing is returned by name. */
+/* Loads every call of the lists in one pass. Returns the name of the first missing required call, else NULL. */
 static const char *load_calls(void *lib)
 {
 	static const struct {
@@ -106,7 +106,7 @@ static const char *load_calls(void *lib)
 	return NULL;
 }
 
-/* The version of a driver of which nothing else is known, for a message. */
+/* The driver's version, for a message; works without the table of calls. */
 static int driver_version(void *lib)
 {
 	int (*get)(int *) = NULL;
@@ -138,7 +138,7 @@ static int read_device(int device, struct shunt_cu_device *d)
 	d->info.cc = (uint16_t)(major * 10 + minor);
 	if (!shunt_cu.DriverGetVersion(&driver))
 		d->info.driver = (uint32_t)driver;
-	/* What kernels have beside, their barriers and the driver's part, is less than 4 KB. */
+	/* Other shared memory, the kernels' barriers and the driver's part, is less than 4 KB. */
 	d->info.tma = d->info.cc >= 90 && shared >= (int)shunt_cu_kernels->shared_bytes + 4096;
 	return 0;
 }
@@ -171,7 +171,7 @@ static int cuda_open(const struct shunt_kernel_set *kernels)
 		dlclose(lib);
 		return -ENOSYS;
 	}
-	/* From here on the library stays: the driver has threads and exit handlers of its own. */
+	/* From here on the library stays loaded: the driver has threads and exit handlers of its own. */
 	res = shunt_cu.Init(0);
 	if (res == SHUNT_CU_NO_DEVICE) {
 		shunt_info(SHUNT_LOG_INIT, "the CUDA driver sees no device");
@@ -206,10 +206,7 @@ err_free_devices:
 	return err;
 }
 
-/*
- * With first_use_lock held. Nothing but the driver's own state may be asked: a context that was destroyed is not there
- * to be asked.
- */
+/* With first_use_lock held. Queries only the driver's own state: a destroyed context must not be used. */
 static bool ctx_is_alive(const struct shunt_cu_device *d, void *ctx)
 {
 	unsigned long long id;
@@ -230,14 +227,15 @@ void shunt_cu_drop_dead_ctx(int device)
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (ctx && !ctx_is_alive(d, ctx)) {
 		atomic_store(&d->loaded, false);
-		atomic_store(&d->copy_stream, NULL); /* gone with the context */
+		atomic_store(&d->copy_stream, NULL); /* destroyed with the context */
 		atomic_store(&d->ctx, NULL);
 	}
 	pthread_mutex_unlock(&first_use_lock);
 }
 
 /*
- * Creates what a device needs at its first use. The driver may make a context of its own here: hundreds of ms and MiB.
+ * Retains the device's context at its first use. The driver may create the context here, which takes hundreds of ms
+ * and MiB.
  */
 static int get_ctx(int device, void **ctx_p)
 {
@@ -392,7 +390,7 @@ int shunt_cu_any_device(void)
 	void *ctx;
 	int device = 0;
 
-	/* A context costs hundreds of MiB: do not make one on device 0 in a process that works on another. */
+	/* A context takes hundreds of MiB: create none on device 0 in a process that uses another device. */
 	if (!shunt_cu.CtxGetCurrent(&ctx) && ctx && !device_get(&device))
 		return device;
 	for (device = 0; device < shunt_cu_ndevices; device++)

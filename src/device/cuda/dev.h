@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_DEVICE_CUDA_DEV_H
 #define SHUNT_DEVICE_CUDA_DEV_H
-/* What the cuda_*.c files share: the driver's calls, the devices, and how a call enters a device's context. */
+/* Shared by the files of src/device/cuda: the driver's calls, the devices, and entering a device's context. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -14,12 +14,12 @@ struct shunt_cu_device {
 	int dev;                    /* the driver's CUdevice */
 	struct shunt_gpu_info info; /* written by open() */
 	void *_Atomic ctx;          /* primary context; NULL until first used, then kept */
-	unsigned long long ctx_id;  /* the next one after a reset has the same address, and another id */
+	unsigned long long ctx_id;  /* after a reset the next context has the same address and another id */
 	void *_Atomic copy_stream;  /* NULL until first used, then kept */
 	atomic_bool loaded;         /* func, pdl and max_clusters are complete */
-	bool pdl;                   /* kernels may be launched before their stream has come to them */
-	unsigned max_clusters;      /* clusters of the set's cluster_blocks */
-	void **func;                /* by kernel; NULL where there is none */
+	bool pdl; /* kernels may be launched before their stream reaches them (programmatic dependent launch) */
+	unsigned max_clusters; /* clusters of the set's cluster_blocks */
+	void **func;           /* by kernel; NULL: not in this build */
 };
 
 /* The driver's calls, valid after open(). */
@@ -27,19 +27,22 @@ extern struct shunt_cu_table shunt_cu;
 /* All devices; written by open() only. */
 extern struct shunt_cu_device *shunt_cu_devices;
 extern int shunt_cu_ndevices;
-/* What open() was given. */
+/* The kernel set that open() was given. */
 extern const struct shunt_kernel_set *shunt_cu_kernels;
 
-/* Turns a driver's result other than 0 into a negative errno and logs it with what was being done. */
+/*
+ * Turns a driver's result other than 0 into a negative errno. Logs it with the message, which says what was being
+ * done.
+ */
 int shunt_cu_error(int result, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/* A capture is in the way: it was invalidated, or forbids the call. */
+/* True: a capture prevents the call. It was invalidated, or it forbids the call. */
 static inline bool shunt_cu_capture_error(int result)
 {
 	return result >= SHUNT_CU_STREAM_CAPTURE_UNSUPPORTED && result <= SHUNT_CU_TIMEOUT;
 }
 
-/* What a call changed of the thread's state. */
+/* The thread's state that a call changed. */
 struct shunt_cu_ctx_guard {
 	bool pushed;
 	bool relaxed;
@@ -48,28 +51,29 @@ struct shunt_cu_ctx_guard {
 
 /*
  * Makes the device's primary context current. On failure nothing is changed and leave must not be called.
- * shunt_cu_enter also lets the thread make calls that would disturb a capture (allocations and the like);
- * shunt_cu_enter_fast does not, so that what is enqueued on a capturing stream is checked as the program expects, and
- * costs one driver call.
+ *
+ * shunt_cu_enter also allows the thread to make calls that would disturb a capture (allocations and the like).
+ * shunt_cu_enter_fast does not: work on a capturing stream is checked as the program expects. It costs one driver
+ * call.
  */
 int shunt_cu_enter(int device, struct shunt_cu_ctx_guard *guard);
 int shunt_cu_enter_fast(int device, struct shunt_cu_ctx_guard *guard);
 /*
- * Lets go of what was in the device's context if the program has destroyed that (cudaDeviceReset) since it was first
- * used.
+ * Forgets the objects of the device's context if the program has destroyed the context (cudaDeviceReset) since its
+ * first use.
  */
 void shunt_cu_drop_dead_ctx(int device);
 void shunt_cu_leave(const struct shunt_cu_ctx_guard *guard);
-/* Leaves after a call of the driver's with its result: 0, or as shunt_cu_error(). */
+/* Leaves after a driver call, with its result. Returns 0, or as shunt_cu_error(). */
 int shunt_cu_leave_with(const struct shunt_cu_ctx_guard *guard, int device, int result, const char *call);
-/* The device's private non-blocking stream; the device must have been entered. */
+/* The device's private non-blocking stream. The device must have been entered. */
 int shunt_cu_copy_stream(int device, void **stream_p);
-/* A device to use where any will do: the thread's, else one that is in use already, else 0. */
+/* A device for calls that any device serves: the thread's, else one in use, else 0. */
 int shunt_cu_any_device(void);
 
-/* cuda_peer.c */
+/* peer.c */
 int shunt_cu_peer_check(int device, const struct shunt_gpu_info *peer, const char **reason_p);
-/* cuda_mem.c */
+/* mem.c */
 int shunt_cu_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_map(int device, int fd, size_t bytes, struct shunt_gpu_mem *mem_p);
 int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p);
@@ -87,12 +91,12 @@ void shunt_cu_host_free(void *host);
 int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes);
 int shunt_cu_copy_async(int device, void *dst, const void *src, size_t bytes, void *stream);
 int shunt_cu_memset_async(int device, void *dst, int value, size_t bytes, void *stream);
-/* cuda_kernel.c */
+/* kernel.c */
 int shunt_cu_kernels_load(int device);
 bool shunt_cu_kernel_exists(unsigned kernel);
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch);
 unsigned shunt_cu_cluster_blocks(int device);
-/* cuda_stream.c */
+/* stream.c */
 int shunt_cu_stream_create(int device, void **stream_p);
 int shunt_cu_stream_sync(int device, void *stream);
 int shunt_cu_stream_idle(int device, void *stream, bool *idle_p);
@@ -109,7 +113,7 @@ int shunt_cu_capture_begin(int device, void *stream);
 int shunt_cu_capture_end(int device, void *stream, void **graph_p);
 int shunt_cu_graph_launch(int device, void *graph, void *stream);
 void shunt_cu_graph_destroy(int device, void *graph);
-/* cuda_capture.c */
+/* capture.c */
 int shunt_cu_capture_info(int device, void *stream, struct shunt_gpu_capture *info_p);
 int shunt_cu_capture_wait(int device, void *event, void *stream);
 int shunt_cu_capture_join(int device, void *stream, void *node);

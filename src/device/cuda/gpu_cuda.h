@@ -16,7 +16,7 @@
 #define GPU_UNROLL _Pragma("unroll")
 #define GPU_ROLL _Pragma("unroll 1")
 
-/* Polls between two looks at the abort word and the clock. */
+/* Polls between two checks of the abort word and the clock. */
 #define GPU_SPIN_CHECK 1024
 
 GPU_FN uint32_t gpu_tid(void) { return threadIdx.x; }
@@ -71,7 +71,7 @@ GPU_FN void gpu_st_release(uint64_t *p, uint64_t v)
 	asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 GPU_FN uint32_t gpu_smem_addr(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-/* As atomic operations, which racecheck can tell from a race. */
+/* Atomic operations, which racecheck can tell from a race. */
 GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p)
 {
 	uint32_t v, at = gpu_smem_addr(p);
@@ -85,7 +85,8 @@ GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v)
 	asm volatile("atom.release.cta.shared.exch.b32 %0, [%1], %2;" : "=r"(old) : "r"(at), "r"(v) : "memory");
 }
 /*
- * Loads whose values were used are complete, and a store does not overtake the load it depends on: no fence is needed.
+ * Loads whose values were used are complete, and a store does not overtake a load that it depends on: no fence is
+ * needed.
  */
 GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_relaxed(p); }
 GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
@@ -168,8 +169,8 @@ GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 
 /*
- * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines and
- * NVLink keeps a line whole (NCCL's LL128 rests on the same). The host forbids these kernels where the link is not
+ * A warp's four 128-byte lines: one aligned store instruction of 16 bytes a lane leaves the SM as whole lines, and
+ * NVLink keeps a line whole (NCCL's LL128 relies on the same). The host forbids these kernels where the link is not
  * NVLink.
  */
 #define GPU_LL128_FLAG_LANE ((threadIdx.x & 7) == 7)
@@ -198,9 +199,9 @@ struct gpu_mbar {
 	uint64_t state;
 };
 struct gpu_tma_group {
-}; /* a thread's own in hardware; lane 0 has them all */
+}; /* hardware has groups for each thread; lane 0 has all copies */
 
-/* Where there are no TMA copies: 16 bytes a lane. */
+/* Devices without TMA: 16 bytes a lane. */
 GPU_FN void gpu_tma_fallback(char *to, const char *from, uint32_t bytes)
 {
 	for (uint32_t at = (threadIdx.x & 31) * 16; at < bytes; at += 512)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The embedded kernels: one fatbin per source file, loaded once per process; all resident on a device before the first
- * launch.
+ * The embedded kernels: one fatbin per source file, loaded once per process. All kernels are resident on a device
+ * before the first launch.
  */
 #include "device/cuda/dev.h"
 
@@ -12,7 +12,7 @@
 #include "base/config.h"
 #include "base/log.h"
 
-/* The first driver whose graphs know of launches that begin early, in CUDA's version. */
+/* The first driver whose graphs support programmatic dependent launches, as CUDA version. */
 #define PDL_DRIVER 12030
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
@@ -26,7 +26,7 @@ bool shunt_cu_kernel_exists(unsigned kernel)
 	return set && kernel < set->n && set->fatbin[0] && set->kernel[kernel].name;
 }
 
-/* Most often the library was built by an nvcc that is newer than the driver, or not for such a device. */
+/* Most often the nvcc that built the library is newer than the driver, or did not build for such a device. */
 static int load_error(int res, int device, const char *what)
 {
 	const struct shunt_gpu_info *info = &shunt_cu_devices[device].info;
@@ -36,9 +36,7 @@ static int load_error(int res, int device, const char *what)
 	    (unsigned)info->driver % 1000 / 10);
 }
 
-/*
- * Makes one kernel resident: a lazily loaded one would be loaded at its first launch, and wait for kernels that spin.
- */
+/* Makes one kernel resident: lazy loading at its first launch would wait for kernels that spin. */
 static int load_kernel(int device, unsigned kernel, void **func_p)
 {
 	const struct shunt_kernel_desc *desc = &shunt_cu_kernels->kernel[kernel];
@@ -61,8 +59,8 @@ static int load_kernel(int device, unsigned kernel, void **func_p)
 }
 
 /*
- * Whether the kernels that the device has wait for their stream by themselves: gpu_grid_dependency_wait() does so from
- * compute capability 9.0 on.
+ * Do the device's kernels wait for their stream by themselves? gpu_grid_dependency_wait() does so from compute
+ * capability 9.0 on.
  */
 static bool kernels_have_pdl(int device, void *func)
 {
@@ -72,7 +70,7 @@ static bool kernels_have_pdl(int device, void *func)
 	    !shunt_cu.FuncGetAttribute(&ptx_version, SHUNT_CU_FUNC_PTX_VERSION, func) && ptx_version >= 90;
 }
 
-/* Of the kernel that needs most. A slice of a GPU may have few. */
+/* Most clusters at once, of the kernel that needs most. A slice of a GPU may have few. */
 static unsigned query_max_clusters(int device, void *func)
 {
 	const struct shunt_kernel_set *set = shunt_cu_kernels;
@@ -97,7 +95,7 @@ static unsigned query_max_clusters(int device, void *func)
 	return clusters > 0 ? (unsigned)clusters : 0;
 }
 
-/* The driver need not copy what lies in a library that stays loaded (-z nodelete), and takes half the time. */
+/* Tells the driver that the fatbin stays in memory (-z nodelete): without a copy, loading takes half the time. */
 static int load_library(void **library_p, const void *fatbin)
 {
 	int option = SHUNT_CU_LIBRARY_BINARY_IS_PRESERVED;
@@ -145,7 +143,7 @@ int shunt_cu_kernels_load(int device)
 	int err;
 
 	if ((unsigned)device < (unsigned)shunt_cu_ndevices) {
-		/* The first that a communicator's set-up wants of the device. */
+		/* A communicator's set-up calls this function before any other that uses the device's context. */
 		shunt_cu_drop_dead_ctx(device);
 		if (atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_acquire))
 			return 0;
@@ -165,9 +163,11 @@ int shunt_cu_kernels_load(int device)
 }
 
 /*
- * Our kernels' system-wide fences would otherwise also wait for the stores of the program's kernels that run beside
- * them, and those kernels' fences for our traffic to peers. And they wait for what is ahead of them in the stream by
- * themselves, so they may be launched meanwhile, where that goes (`early`).
+ * Memory synchronization domain: without it, system-wide fences of Shunt's kernels would also wait for the stores of
+ * the program's concurrent kernels, and fences of those for Shunt's traffic to peers.
+ *
+ * Programmatic stream serialization: the kernels wait for earlier work of their stream by themselves, so they may be
+ * launched before it ends, where the device and the driver support that (`pdl`).
  */
 static const struct shunt_cu_launch_attr default_attrs[] = {
 	{ .id = SHUNT_CU_LAUNCH_ATTR_MEM_SYNC_DOMAIN, .value.mem_sync_domain = SHUNT_CU_MEM_SYNC_DOMAIN_REMOTE },
@@ -176,8 +176,8 @@ static const struct shunt_cu_launch_attr default_attrs[] = {
 enum { N_DEFAULT_ATTRS = sizeof(default_attrs) / sizeof(default_attrs[0]) };
 
 /*
- * A cluster's blocks are on one GPC, of which these GPUs have at most 8. On each of them fewer SMs than a cluster needs
- * may be left over, when single blocks have taken theirs.
+ * A cluster's blocks are on one GPC. These GPUs have at most 8. When single blocks have taken SMs, each GPC may have
+ * fewer SMs left than a cluster needs.
  */
 #define GPCS 8u
 

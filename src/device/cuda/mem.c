@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory on CUDA devices: what peers may map, plain, page-locked; copies. */
+/* Memory on CUDA devices: shared with peers, plain, page-locked; copies. */
 #include "device/cuda/dev.h"
 
 #include <pthread.h>
@@ -17,9 +17,7 @@ static struct shunt_cu_mem_prop share_prop(int device)
 	};
 }
 
-/*
- * Makes what handle stands for readable and writable by `device` at a fresh address; the mapping outlives the handle.
- */
+/* Maps the handle's memory at a fresh address, readable and writable by `device`. The mapping outlives the handle. */
 static int map_handle(int device, unsigned long long handle, size_t bytes, unsigned long long *ptr_p)
 {
 	const struct shunt_cu_mem_access access = {
@@ -79,7 +77,7 @@ static int zero_memory(int device, unsigned long long ptr, size_t bytes)
 	return 0;
 }
 
-/* Rounds *bytes_p up to what the device gives, and maps it; the handle is the caller's to release. */
+/* Rounds *bytes_p up to the device's granularity, allocates and maps the memory. The caller releases the handle. */
 static int create_mapped(int device, size_t *bytes_p, unsigned long long *handle_p, unsigned long long *ptr_p)
 {
 	struct shunt_cu_mem_prop prop = share_prop(device);
@@ -179,14 +177,14 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 		return err;
 	access.location = (struct shunt_cu_mem_location){ SHUNT_CU_MEM_LOCATION_DEVICE, shunt_cu_devices[device].dev };
 	/*
-	 * Ranks of one device that ask at once spoil it for each other: the driver (580) tells one of them
-	 * CUDA_ERROR_ALREADY_MAPPED, and then kernels of all fault there.
+	 * Concurrent calls for ranks of one device fail: the driver (580) returns CUDA_ERROR_ALREADY_MAPPED to one of
+	 * them, and then kernels of all ranks fault there.
 	 */
 	pthread_mutex_lock(&access_lock);
 	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);
 	if (!res && has != SHUNT_CU_MEM_ACCESS_READWRITE)
 		res = shunt_cu.MemSetAccess(
-		    (uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access as it is */
+		    (uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access unchanged */
 	pthread_mutex_unlock(&access_lock);
 	if (res)
 		err = shunt_cu_error(res, "cuMemSetAccess of another rank's %zu bytes for device %d", bytes, device);
@@ -197,7 +195,7 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 	return err;
 }
 
-/* A second mapping, at an address of ours: the owner's may come to stand for other memory. */
+/* A second mapping, at a new address: the owner's address may later refer to other memory. */
 int shunt_cu_share_alias(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *mem_p)
 {
 	unsigned long long handle, mine;
@@ -231,8 +229,8 @@ void shunt_cu_share_free(struct shunt_gpu_mem *mem)
 	if (!mem->ptr)
 		goto out_clear;
 	/*
-	 * Access that was borrowed ends with the exporter's mapping. It is not taken back here: the exporter may have
-	 * freed its memory already, and the address may belong to another communicator by now.
+	 * Borrowed access ends with the exporter's mapping. It is not revoked here: the exporter may have freed its
+	 * memory already, and another communicator may use the address.
 	 */
 	if (!mem->borrowed && !shunt_cu_enter(mem->device, &guard)) {
 		unmap_range((uintptr_t)mem->ptr, mem->bytes);
@@ -244,7 +242,7 @@ out_clear:
 	*mem = (struct shunt_gpu_mem){ 0 };
 }
 
-/* Memory that was made by cuMemCreate, as ncclMemAlloc and some allocators do; what cudaMalloc gives has no handle. */
+/* Exports memory of cuMemCreate, as ncclMemAlloc and some allocators make it. Memory of cudaMalloc has no handle. */
 static int export_handle(int device, unsigned long long handle, int *fd_p, const char **reason_p)
 {
 	struct shunt_cu_mem_prop prop;
@@ -351,7 +349,7 @@ int shunt_cu_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 	return 0;
 }
 
-/* True: ptr is what mem_alloc_shared gave, and gone. */
+/* True: ptr was memory of mem_alloc_shared, and is freed. */
 static bool free_vmm(unsigned long long ptr)
 {
 	unsigned long long handle, base;
@@ -465,9 +463,9 @@ int shunt_cu_copy(int device, void *dst, const void *src, size_t bytes)
 	if (err)
 		goto out_leave;
 	/*
-	 * The stream is shared by all threads without a lock: at worst a thread also waits for another one's copy. It
-	 * waits for no kernel, and non-blocking keeps it apart from the default stream, behind which a spinning kernel
-	 * may sit.
+	 * All threads share the stream without a lock: at worst a thread also waits for another thread's copy, but
+	 * for no kernel. The stream is non-blocking, so it does not wait for the default stream, on which a kernel
+	 * may spin.
 	 */
 	res = shunt_cu.MemcpyAsync((uintptr_t)dst, (uintptr_t)src, bytes, stream);
 	if (!res)

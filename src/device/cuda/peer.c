@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which devices reach each other over NVLink, including those that CUDA_VISIBLE_DEVICES hides from this process. */
+/* Which devices are connected by NVLink, including those that CUDA_VISIBLE_DEVICES hides from this process. */
 #include "device/cuda/dev.h"
 
 #include <dlfcn.h>
@@ -59,7 +59,8 @@ static const char *nvml_query_nvlink(
 }
 
 /*
- * NULL if the two are connected by NVLink, else why not or why that is unknown. Runs at a communicator's set-up only.
+ * NULL: the two devices are connected by NVLink. Else the reason for no or for unknown. Runs at a communicator's
+ * set-up only.
  */
 static const char *nvml_link_reason(const uint8_t mine[16], const uint8_t peer[16])
 {
@@ -77,7 +78,7 @@ static const char *nvml_link_reason(const uint8_t mine[16], const uint8_t peer[1
 		reason = "NVML could not be initialised";
 	} else {
 		reason = nvml_query_nvlink(&nvml, mine, peer);
-		nvml.Shutdown(); /* NVML counts its users: the program's own use goes on */
+		nvml.Shutdown(); /* NVML counts its users, so the program can go on using it */
 	}
 	dlclose(lib);
 	return reason;
@@ -90,7 +91,10 @@ static const char *visible_link_reason(int device, int peer)
 
 	if (shunt_cu.DeviceCanAccessPeer(&yes, dev, peer_dev) || !yes)
 		return "the devices cannot access each other's memory";
-	/* Atomic operations travel over NVLink but not over PCIe: the driver's nearest thing to naming the link. */
+	/*
+	 * Atomic operations travel over NVLink but not over PCIe. The driver has no attribute that is closer to
+	 * naming the link.
+	 */
 	if (shunt_cu.DeviceGetP2PAttribute(&yes, SHUNT_CU_P2P_NATIVE_ATOMIC_SUPPORTED, dev, peer_dev) || !yes)
 		return "the devices are not connected by NVLink";
 	return NULL;

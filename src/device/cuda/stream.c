@@ -26,7 +26,7 @@ int shunt_cu_stream_sync(int device, void *stream)
 	             shunt_cu_leave_with(&guard, device, shunt_cu.StreamSynchronize(stream), "cuStreamSynchronize");
 }
 
-/* Asks the driver whether something is done, without waiting for it. */
+/* Asks the driver without waiting whether an object's work is done. */
 static int query_done(int device, int (*query)(void *), const char *name, void *what, bool *done_p)
 {
 	struct shunt_cu_ctx_guard guard;
@@ -83,7 +83,7 @@ int shunt_cu_stream_capture(int device, void *stream, enum shunt_capture *state_
 		*state_p = (unsigned)status < 3 ? states[status] : SHUNT_CAPTURE_INVALID;
 		return 0;
 	}
-	/* The legacy stream has no answer while a blocking stream captures: work on it would spoil that capture. */
+	/* The legacy stream has no state while a blocking stream captures: work on it would spoil that capture. */
 	if (shunt_cu_capture_error(res)) {
 		*state_p = SHUNT_CAPTURE_INVALID;
 		return 0;
@@ -179,7 +179,7 @@ int shunt_cu_capture_end(int device, void *stream, void **graph_p)
 		return err;
 	res = shunt_cu.StreamEndCapture(stream, &graph);
 	if (res || !graph) {
-		/* A capture that was spoiled ends without a graph. */
+		/* A spoiled capture ends without a graph. */
 		err = shunt_cu_error(
 		    res ? res : SHUNT_CU_STREAM_CAPTURE_INVALIDATED, "cuStreamEndCapture on device %d", device);
 		goto out_leave;

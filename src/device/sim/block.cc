@@ -10,8 +10,9 @@ extern "C" {
 }
 
 /*
- * Stacks of a warp lie in one mapping with a guard page below. They are not a round size apart, or the hot tops of all
- * would fall into the same cache sets. A word at the low end of each tells an overrun into the neighbour.
+ * The stacks of a warp are one mapping with a guard page below. Their distance is no round size, or the hot tops of
+ * all stacks would fall into the same cache sets. A word at the low end of each stack detects an overrun into the
+ * neighbour.
  */
 #if defined(__SANITIZE_ADDRESS__) || defined(SHUNT_SIM_TSAN)
 enum { STACK = 256 << 10 };
@@ -58,8 +59,8 @@ static struct sim_warp *this_warp(struct sim_block *b) { return b->warp[b->self.
 static uint32_t lane_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_LANES; }
 
 /*
- * Once a round, when every fiber that can run has run: if all that happened is polling, the core is wanted by somebody
- * else. There may be many more blocks than cores, so soon sleep rather than yield.
+ * Called once a round, when every ready fiber has run. If all fibers only polled, others need the core. There may be
+ * many more blocks than cores, so soon sleep rather than yield.
  */
 static void end_round(struct sim_block *b)
 {
@@ -73,7 +74,7 @@ static void end_round(struct sim_block *b)
 	b->has_polled = b->progressed = false;
 }
 
-/* The next fiber that can run, after the current one in a circle; NULL: none. */
+/* The next ready fiber after the current one, in a circle; NULL: none. */
 static struct sim_fiber *next_fiber(struct sim_block *b)
 {
 	unsigned warp = b->self.tid / SIM_LANES, lane = b->self.tid % SIM_LANES;
@@ -93,7 +94,7 @@ static struct sim_fiber *next_fiber(struct sim_block *b)
 	return &b->warp[warp]->lane[lane];
 }
 
-/* Lets another fiber run; comes back when this one is next in turn (and ready). */
+/* Runs other fibers; returns when this fiber is next in turn and ready. */
 static void switch_fiber(struct sim_block *b)
 {
 	struct sim_fiber *me = &this_warp(b)->lane[b->self.tid % SIM_LANES], *to = next_fiber(b);
@@ -125,7 +126,7 @@ static void open_block_barrier(struct sim_block *b)
 	b->generation++;
 }
 
-/* Which lanes of the warp said true; a barrier of the warp's lanes that still run. */
+/* Lanes of the warp that voted true. A barrier of the warp's lanes that still run. */
 extern "C" uint32_t shunt_sim_ballot(bool vote)
 {
 	struct sim_block *b = this_block();
@@ -187,13 +188,13 @@ extern "C" void shunt_sim_fence(void)
 {
 	static char order;
 
-	/* Two fences of any threads are taken as ordered by the clock, which a fence next to an atomic would be. */
+	/* Treats two fences of any threads as ordered by time, as a fence next to an atomic would be. */
 	tsan_release(&order);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	tsan_acquire(&order);
 }
 
-/* A lane that returned no longer counts: barriers that only wait for it open. */
+/* A returned lane no longer counts: opens barriers that only wait for it. */
 static void lane_exit(struct sim_block *b)
 {
 	struct sim_warp *w = this_warp(b);
@@ -269,7 +270,7 @@ int sim_block_reserve(struct sim_block *b, unsigned threads)
 	return 0;
 }
 
-/* Fibers that stand in the middle of a kernel are of no use any more. */
+/* Replaces fibers that are stuck in a kernel. */
 static void replace_warps(struct sim_block *b)
 {
 	for (unsigned i = 0; i < b->warps; i++) {
@@ -307,7 +308,9 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	sim_block_jitter(b);
 	shunt_sim_self = &b->self;
 	sim_fiber_adopt(&b->main);
-	tsan_release(&b->start_order); /* thread-local storage of this thread, which its fibers share */
+	tsan_release(
+	    /* Orders accesses to this thread's thread-local storage, which its fibers share. */
+	    &b->start_order);
 	sim_fiber_switch(&b->main, &b->warp[0]->lane[0], &b->prev);
 	shunt_sim_self = nullptr;
 	if (b->deadlocked) {
@@ -330,7 +333,7 @@ struct sim_shared {
 
 extern "C" void *shunt_sim_shared(const void *key, uint64_t bytes)
 {
-	struct sim_block *b = (struct sim_block *)shunt_sim_self; /* its first member */
+	struct sim_block *b = (struct sim_block *)shunt_sim_self; /* self is its first member */
 	struct sim_shared *s;
 
 	for (s = b->shared; s; s = s->next)
@@ -338,7 +341,7 @@ extern "C" void *shunt_sim_shared(const void *key, uint64_t bytes)
 			return s->memory;
 	s = (struct sim_shared *)sim_new(sizeof(*s) + bytes);
 	if (!s) {
-		/* A kernel has no way to say so. */
+		/* A kernel cannot return an error. */
 		shunt_error("sim: no memory for what a block shares");
 		__builtin_trap();
 	}

@@ -2,8 +2,8 @@
 #ifndef SHUNT_DEVICE_SIM_BLOCK_H
 #define SHUNT_DEVICE_SIM_BLOCK_H
 /*
- * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and who runs
- * next. Fibers and stacks are made once and kept from launch to launch.
+ * One block of a launch on one OS thread: a fiber per thread of the block, warps of 32, their barriers, and
+ * scheduling. Fibers and stacks are created once and kept from launch to launch.
  */
 #include "device/sim/fiber.h"
 #include "device/kernel_set.h"
@@ -15,10 +15,13 @@ struct sim_launch {
 	shunt_sim_kernel *fn;
 	int device;
 	unsigned blocks, threads;
-	void *args; /* ours */
+	void *args; /* owned by the launch */
 };
 
-/* Tokens of ThreadSanitizer's orders between a launch and what comes before and after it; only the addresses matter. */
+/*
+ * ThreadSanitizer's tokens for the order between a launch and the work before and after it. Only their addresses
+ * matter.
+ */
 struct sim_tsan_edges {
 	char start, end;
 };
@@ -27,13 +30,13 @@ struct sim_warp {
 	uint32_t live, ready;            /* lanes that have not returned; lanes that can run */
 	uint32_t waiting, block_waiting; /* in the warp's barrier; in the block's */
 	uint32_t generation, ballot, ballots[2];
-	char order[2]; /* tokens, by the generation's parity: a lane that runs ahead must not lend its later clock */
+	char order[2]; /* tokens, by the generation's parity: a lane that is ahead must not pass on its later clock */
 	char *stacks;
 	struct sim_fiber lane[SIM_LANES];
 };
 
 struct sim_block {
-	struct shunt_sim_self self; /* what the kernels see; first */
+	struct shunt_sim_self self; /* the kernels' view; must be first */
 	const struct sim_launch *launch;
 	struct sim_tsan_edges *tsan_edges;
 	unsigned warps; /* of this launch */
@@ -41,21 +44,22 @@ struct sim_block {
 	unsigned live, arrived; /* lanes of all warps; in the block's barrier */
 	uint32_t generation;
 	char order[2], start_order;
-	bool has_polled, progressed; /* since the last round: a fiber polled in vain; one got on */
+	bool has_polled, progressed; /* since the last round: a fiber polled in vain; a fiber made progress */
 	bool deadlocked;
 	unsigned idle_rounds, polls;
 	uint64_t seed, random; /* of the jitter */
 	struct sim_fiber main, *prev;
-	struct sim_shared *shared; /* what kernels share in a block; kept from launch to launch */
+	struct sim_shared *shared; /* shared memory of kernels; kept from launch to launch */
 };
 
 /*
- * Has fibers for `threads` threads. Grows only; not while the same threads are being added or the block is stuck.
- * -ENOMEM.
+ * Creates fibers for up to `threads` threads; grows only. Not while the same fibers are being created or the block is
+ * stuck. -ENOMEM.
  */
 int sim_block_reserve(struct sim_block *b, unsigned threads);
 /*
- * Runs block `bid` on the calling thread. -EDEADLK: its barriers can never be met; -EFAULT: a kernel overran its stack.
+ * Runs block `bid` on the calling thread. -EDEADLK: its threads wait in different barriers. -EFAULT: a kernel overran
+ * its stack.
  */
 int sim_block_run(
     struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_tsan_edges *tsan_edges);

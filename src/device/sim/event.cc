@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * An event names the mark of its last record; who waits keeps that mark, whatever the event does later. Inside a
- * capture the order of the queue is all the order there is, for streams that joined as well: records and waits of one
- * capture need no operation. As on CUDA a capture can neither wait for work outside nor be waited for, unless by a node
- * for an external event: that speaks of the event as it is when the graph is launched.
+ * An event refers to the completion of its last record. A waiter keeps that completion, whatever the event does
+ * later.
+ *
+ * The order of the queue is the only order inside a capture, also for streams that joined: records and waits within
+ * one capture need no operation. As on CUDA a capture can neither wait for work outside nor be waited for, except by
+ * a node for an external event, which refers to the event at the launch of the graph.
  */
 #include <errno.h>
 #include "device/sim/sim.h"
@@ -11,11 +13,11 @@
 struct sim_lock sim_enqueue_lock;
 
 struct sim_event {
-	uint32_t refs; /* the handle's, and one per node of a graph */
+	uint32_t refs; /* of the handle, and of each node of a graph */
 	struct sim_lock lock;
 	bool timing;
 	struct sim_completion *completion; /* NULL: not recorded, or in a capture */
-	uint64_t capture;                  /* which; 0: none */
+	uint64_t capture;                  /* the capture's number; 0: none */
 };
 
 int sim_event_create(int device, bool timing, void **event_p)
@@ -75,7 +77,7 @@ static void event_set(struct sim_event *e, struct sim_completion *completion, ui
 	sim_completion_put(old);
 }
 
-/* A reference to the last record's mark, or NULL. */
+/* A reference to the last record's completion, or NULL. */
 static struct sim_completion *event_completion(struct sim_event *e, uint64_t *capture_p)
 {
 	struct sim_completion *completion;
@@ -162,7 +164,7 @@ int sim_event_wait(int device, void *handle, void *stream)
 	return err;
 }
 
-/* A node that speaks of the event; the caller puts it into a graph. */
+/* A node that refers to the event. The caller puts it into a graph. */
 static struct sim_op *external_op(const struct sim_op_kind *kind, void *handle)
 {
 	struct sim_event *e = (struct sim_event *)handle;

@@ -4,8 +4,9 @@
 
 #if !defined(SHUNT_SIM_UCONTEXT)
 /*
- * void shunt_sim_switch(void **save_sp, void *sp): the caller has saved what the ABI lets a call clobber, so only the
- * callee-saved registers travel. Rounding modes are not switched: no kernel changes them.
+ * void shunt_sim_switch(void **save_sp, void *sp): switches stacks. By the ABI the caller has saved the registers
+ * that a call may clobber, so only the callee-saved registers are saved. Rounding modes are not switched: no kernel
+ * changes them.
  */
 asm(R"(
 	.text
@@ -49,7 +50,8 @@ void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(
 	makecontext(&f->uc, entry, 0);
 #else
 	/*
-	 * From the top: a zero return address that ends back traces, entry as the swap's return address, six registers.
+	 * From the top: a zero return address that ends back traces, entry as the return address of the switch, six
+	 * registers.
 	 */
 	void **sp = (void **)(((uintptr_t)low + bytes) & ~(uintptr_t)15);
 

@@ -2,8 +2,8 @@
 #ifndef SHUNT_DEVICE_SIM_FIBER_H
 #define SHUNT_DEVICE_SIM_FIBER_H
 /*
- * Contexts of execution that switch by hand, within one OS thread: a few instructions on x86-64, ucontext elsewhere (or
- * with -DSHUNT_SIM_UCONTEXT). A context that is the thread's own starts as all zeroes plus sim_fiber_adopt().
+ * Contexts of execution that switch by hand within one OS thread: a few instructions on x86-64, ucontext elsewhere
+ * (or with -DSHUNT_SIM_UCONTEXT). A context for the thread itself starts as all zeroes plus sim_fiber_adopt().
  */
 #include <stddef.h>
 #include "device/sim/sanitize.h"
@@ -27,16 +27,16 @@ struct sim_fiber {
 	size_t bytes;
 };
 
-/* Takes a stack that the caller owns. entry must never return, and calls sim_fiber_entered first. */
+/* The caller owns the stack. entry must never return, and calls sim_fiber_entered first. */
 void sim_fiber_init(struct sim_fiber *f, char *low, size_t bytes, void (*entry)(void));
 void sim_fiber_finish(struct sim_fiber *f);
 
-/* f becomes the calling thread itself. */
+/* Makes f the context of the calling thread. */
 static inline void sim_fiber_adopt(struct sim_fiber *f) { f->tsan = tsan_current(); }
 
 extern "C" void shunt_sim_switch(void **save_sp, void *sp);
 
-/* *prev: where each context that is resumed finds who ran before it (ASan tells it the bounds of that stack). */
+/* *prev tells each resumed context which context ran before it (ASan reports the bounds of that stack). */
 static inline void sim_fiber_switch(struct sim_fiber *from, struct sim_fiber *to, struct sim_fiber **prev)
 {
 	*prev = from;

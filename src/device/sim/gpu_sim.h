@@ -4,9 +4,9 @@
 /*
  * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/device/sim/block.cc).
  *
- * Plain accesses of kernels are plain here, atomics are atomics: built with -fsanitize=thread, a kernel that relies on
- * more than the contract promises is reported with its line. Two faults can be planted, to show that they are:
- * SHUNT_PLANT_NO_SYNC takes the block barrier away, SHUNT_PLANT_RELAXED weakens the release of flags.
+ * Plain accesses of kernels are plain accesses here, atomics are atomics. So a build with -fsanitize=thread reports a
+ * kernel that relies on more than the contract promises, with its line. Two faults can be planted as a test of that:
+ * SHUNT_PLANT_NO_SYNC removes the block barrier, SHUNT_PLANT_RELAXED weakens the release of flags.
  */
 #include <time.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@
 #define GPU_NOINLINE static __attribute__((noinline))
 #define GPU_KERNEL
 #define GPU_ARG(T) const T &
-/* Not thread_local: there is little room for that in a library that is loaded late. */
+/* Not thread_local: a library that is loaded late has little room for thread-local storage. */
 #define GPU_SHARED(T, name, n) \
 	static const char name##_key = 0; \
 	T *const name = (T *)shunt_sim_shared(&name##_key, sizeof(T) * (n))
@@ -25,7 +25,7 @@
 #define GPU_UNROLL
 #define GPU_ROLL
 
-/* A try may cost a sleep here, so look early. */
+/* A try may cost a sleep here, so check early. */
 #define GPU_SPIN_CHECK 16
 
 #if defined(SHUNT_PLANT_RELAXED)
@@ -39,15 +39,15 @@ struct shunt_sim_self {
 };
 
 extern "C" {
-/* No initial-exec: a library that is opened at run time may find no room left for that. */
+/* Not initial-exec: a library that is opened at run time may find no room for that. */
 extern __thread struct shunt_sim_self *shunt_sim_self __attribute__((visibility("hidden")));
 uint32_t shunt_sim_ballot(bool vote);
 bool shunt_sim_all(bool vote);
 void shunt_sim_block_barrier(void);
 void shunt_sim_relax(void);
-void shunt_sim_advanced(void); /* the thread got on: others need not slow down their polling */
+void shunt_sim_advanced(void); /* the thread made progress: others need not slow down their polling */
 void shunt_sim_fence(void);
-void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's memory of this name */
+void *shunt_sim_shared(const void *key, uint64_t bytes); /* the running block's shared memory for this key */
 }
 
 GPU_FN uint32_t gpu_tid(void) { return shunt_sim_self->tid; }
@@ -91,7 +91,7 @@ GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
 	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
 	shunt_sim_advanced();
 }
-/* Released, to sim_copy(): a device has no such order, only less time than the host needs. */
+/* Release, for sim_copy(): a device has no such order, but the host needs longer than the stores take. */
 GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
 GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
 GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
@@ -115,7 +115,7 @@ struct gpu_v16 {
 	uint64_t lo, hi;
 };
 
-/* A device refuses an odd address; this machine would not. */
+/* A device refuses an unaligned address; this machine would not. */
 GPU_FN void shunt_sim_aligned(const void *p, uintptr_t to = 16)
 {
 	if ((uintptr_t)p & (to - 1))
@@ -152,9 +152,9 @@ GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 
 /*
- * A line is data, then its flag with release. The flag's lane stores for all eight, so the warp meets in between. The
- * other way round the data is read, plainly, only behind a flag that is there; before that lanes get a pattern that no
- * right result contains.
+ * A line is stored as data, then its flag with release. The flag's lane stores the flag for all eight lanes, so the
+ * warp synchronizes in between. A load reads the data, plainly, only if the flag is present. Otherwise the lanes get
+ * a pattern that no right result contains.
  */
 #define GPU_LL128_FLAG_LANE (gpu_lane() % 8 == 7)
 #define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
@@ -192,7 +192,7 @@ GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uin
 	}
 }
 
-/* TMA copies take place as late as they may: in the wait for them. All are lane 0's. */
+/* TMA copies take place as late as possible: in the wait for them. All belong to lane 0. */
 struct gpu_mbar {
 	const void *from;
 	void *to;
@@ -203,7 +203,7 @@ struct gpu_tma_group {
 		void *to;
 		const void *from;
 		uint32_t bytes;
-	} out[2]; /* the older one first */
+	} out[2]; /* the older copy first */
 	uint32_t n = 0;
 };
 
@@ -240,7 +240,7 @@ GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_
 GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
 {
 	if (gpu_lane() == 0) {
-		if ((bar->uses++ & 1) != parity) /* a device would not wait, or wait for ever */
+		if ((bar->uses++ & 1) != parity) /* a device would not wait, or would wait for ever */
 			__builtin_trap();
 		shunt_sim_tma_copy(bar->to, bar->from, bar->bytes);
 	}

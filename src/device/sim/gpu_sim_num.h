@@ -2,8 +2,8 @@
 #ifndef SHUNT_DEVICE_SIM_GPU_SIM_NUM_H
 #define SHUNT_DEVICE_SIM_GPU_SIM_NUM_H
 /*
- * The small floating-point formats in software, bit for bit what the GPU's conversions give: round to nearest even,
- * subnormals kept, NaN becomes the format's all-ones NaN without a sign; f16 and bf16 overflow to infinity, the 8-bit
+ * The small floating-point formats in software, bit for bit as the GPU converts them: round to nearest even,
+ * subnormals kept, NaN becomes the format's all-ones NaN without a sign. f16 and bf16 overflow to infinity, the 8-bit
  * formats to their largest number.
  */
 #include <stdint.h>
@@ -37,7 +37,7 @@ static inline float shunt_sim_float(uint32_t bits)
 	return v;
 }
 
-/* A format of 1 + E + M bits with IEEE's bias whose magnitudes above `over` become `over`. */
+/* Converts to a format of 1 + E + M bits with IEEE's bias. Magnitudes above `over` become `over`. */
 template <int E, int M> static inline uint32_t shunt_sim_narrow(float v, uint32_t nan, uint32_t over)
 {
 	const int bias = (1 << (E - 1)) - 1, emin = 1 - bias;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Capture records operations in the order of enqueueing; a launch of the graph is one operation that runs them in that
- * order.
+ * A capture records operations in the order of enqueueing. A launch of the graph is one operation that runs them in
+ * that order.
  */
 #include <errno.h>
 #include "device/sim/sim.h"
@@ -129,7 +129,7 @@ int sim_capture_info(int device, void *handle, struct shunt_gpu_capture *info_p)
 	return 0;
 }
 
-/* The queue orders it already: what is captured later runs later. */
+/* The queue orders it already: an operation captured later runs later. */
 int sim_capture_join(int device, void *handle, void *node)
 {
 	struct shunt_gpu_capture info;
@@ -142,7 +142,7 @@ int sim_capture_join(int device, void *handle, void *node)
 	return err;
 }
 
-/* To the end of the queue: behind its new node, whichever that is. */
+/* Puts the record at the end of the queue, so behind info->node. */
 int sim_capture_move_record(int device, const struct shunt_gpu_capture *info, void *from, void *record)
 {
 	struct sim_graph *graph = (struct sim_graph *)info->graph;
@@ -204,7 +204,7 @@ int sim_graph_launch(int device, void *handle, void *stream)
 	op->graph_launch = { graph, nullptr };
 	outer = sim_stream_graph(s);
 	if (outer)
-		sim_graph_put(outer); /* who launches that one brings the marks */
+		sim_graph_put(outer); /* the launch of the outer graph brings the completions */
 	if (outer || !graph->external_nodes)
 		return sim_stream_submit(s, op);
 	op->graph_launch.completions =

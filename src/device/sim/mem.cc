@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Device memory is host memory. What peers may map is a memfd, so that descriptors travel as they do for a GPU; the
- * rest comes from the heap, where AddressSanitizer watches its ends.
+ * Device memory is host memory. Memory that peers may map is a memfd, so that descriptors travel as for a GPU. Other
+ * memory comes from the heap, where AddressSanitizer watches its ends.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +11,7 @@
 #include "device/sim/sim.h"
 #include "device/sim/hooks.h"
 
-/* A peer that shrank the memory would kill us with SIGBUS. */
+/* A peer that shrank the memory would kill this process with SIGBUS. */
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
 int sim_share_alloc(int device, size_t bytes, struct shunt_gpu_mem *mem_p)
@@ -79,19 +79,19 @@ int sim_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_mem *
 }
 
 /*
- * What mem_alloc_shared gave: of these the descriptor is kept. Aliases of this process use it where it is, and so do
- * TSan's checks.
+ * Memory of mem_alloc_shared, with its descriptor. Aliases in this process use the same address, so that TSan sees
+ * all accesses.
  */
 struct shared_alloc {
 	struct shared_alloc *next;
-	unsigned users; /* the owner, and aliases */
-	bool freed;     /* the owner has let go */
+	unsigned users; /* the owner and aliases */
+	bool freed;     /* the owner has freed it */
 	struct shunt_gpu_mem mem;
 };
 static struct sim_lock shared_allocs_lock;
 static struct shared_alloc *shared_allocs;
 
-/* With the lock held: the link to the allocation that ptr lies in, or to NULL. */
+/* With the lock held. The link to the allocation that contains ptr, or to NULL. */
 static struct shared_alloc **shared_find(const void *ptr)
 {
 	struct shared_alloc **at = &shared_allocs;
@@ -178,7 +178,7 @@ int sim_mem_alloc_shared(int device, size_t bytes, void **ptr_p)
 	return 0;
 }
 
-/* False: it is no such memory. */
+/* False: ptr is not from mem_alloc_shared. */
 static bool shared_free(void *ptr)
 {
 	struct shared_alloc *s;
@@ -237,7 +237,7 @@ int sim_mem_range(const void *ptr, void **base_p, size_t *bytes_p)
 static int alloc_handle(size_t align, size_t bytes, enum sim_kind kind, void **ptr_p)
 {
 	void *ptr;
-	/* The sanitizers end a program that asks the heap for more than they can give. */
+	/* The sanitizers end a program that requests more than the heap has. */
 	int err = bytes > (size_t)1 << 40 ? ENOMEM : posix_memalign(&ptr, align, bytes ? bytes : 1);
 
 	if (err) {
@@ -306,14 +306,14 @@ int sim_copy(int device, void *dst, const void *src, size_t bytes)
 		return -EINVAL;
 	while (__atomic_load_n(&copies_block, __ATOMIC_ACQUIRE))
 		usleep(1000);
-	/* A word may be what running kernels poll. */
+	/* Running kernels may poll a word. */
 	if (bytes == 4 && both % 4 == 0) {
 		__atomic_store_n(
 		    (uint32_t *)dst, __atomic_load_n((const uint32_t *)src, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	} else if (bytes == 8 && both % 8 == 0) {
 		__atomic_store_n(
 		    (uint64_t *)dst, __atomic_load_n((const uint64_t *)src, __ATOMIC_ACQUIRE), __ATOMIC_RELAXED);
-		tsan_acquire((void *)src); /* gpu_add_relaxed() */
+		tsan_acquire((void *)src); /* pairs with gpu_add_relaxed() */
 	} else if (bytes) {
 		memmove(dst, src, bytes);
 	}

@@ -90,7 +90,7 @@ static void drop_completion(struct sim_op *op) { sim_completion_put(op->completi
 
 static void drop_event(struct sim_op *op) { sim_event_put(op->event); }
 
-/* An error ends the work and not the records: others wait for them. */
+/* An error ends the work but not the records, which others wait for. */
 static void run_nodes(
     struct sim_stream *stream, const struct sim_graph *graph, struct sim_completion ***completion_p, int *err_p)
 {

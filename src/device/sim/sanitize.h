@@ -2,12 +2,12 @@
 #ifndef SHUNT_DEVICE_SIM_SANITIZE_H
 #define SHUNT_DEVICE_SIM_SANITIZE_H
 /*
- * What the sanitizers must be told about the sim.
+ * Annotations of the sim for the sanitizers.
  *
- * ThreadSanitizer judges the kernels, not this runtime: the sim_*.cc files are built without its instrumentation but
- * with -DSHUNT_SIM_TSAN, and every order that a device promises is announced here by hand. An order announced by
- * accident would hide a race, so the runtime locks with futexes that TSan cannot see, and its objects come from
- * sim_new().
+ * ThreadSanitizer is to check the kernels, not this runtime. The files of src/device/sim are built without its
+ * instrumentation but with -DSHUNT_SIM_TSAN, and announce by hand every order that a device promises. An order
+ * announced by accident would hide a race, so the runtime locks with futexes that TSan cannot see, and its objects
+ * come from sim_new().
  */
 #include <stdlib.h>
 #include <string.h>
@@ -65,11 +65,11 @@ static inline void asan_enter(void *, const void **, size_t *) {}
 static inline void asan_forget(void *, size_t) {}
 #endif
 
-/* Zeroed memory whose allocation and freeing TSan does not take for accesses of the calling thread. */
+/* Zeroed memory. TSan does not see its allocation and freeing as accesses of the calling thread. */
 static inline void *sim_new(size_t bytes)
 {
 	tsan_ignore_begin();
-	void *p = calloc(1, bytes ? bytes : 1); /* NULL is for no memory */
+	void *p = calloc(1, bytes ? bytes : 1); /* so that NULL means no memory */
 	tsan_ignore_end();
 	return p;
 }

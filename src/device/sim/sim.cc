@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The sim device layer: SHUNT_SIM_DEVICES devices that run kernels on CPU threads, and their table of operations. */
+/* The sim device layer: SHUNT_SIM_DEVICES devices that run kernels on CPU threads, and the table of operations. */
 #include <errno.h>
 #include <stdio.h>
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static int sim_device_set(int device)
 	return 0;
 }
 
-/* Every process of this boot of this host computes the same: "sim", the device, 12 bytes of the boot's id. */
+/* The same in every process of this boot of this host: "sim", the device, 12 bytes of the boot's id. */
 static void device_uuid(int device, uint8_t uuid[16])
 {
 	char text[64] = "";

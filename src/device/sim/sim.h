@@ -2,10 +2,21 @@
 #ifndef SHUNT_DEVICE_SIM_SIM_H
 #define SHUNT_DEVICE_SIM_SIM_H
 /*
- * The sim device inside: who implements which part of shunt_gpu_sim_ops. Layers, each knowing only those before it:
- * sim_fiber (contexts), sim_block (a block's threads), sim_pool (a launch's blocks), sim_handle (which pointers are
- * ours), sim_stream (a queue with a thread), sim_op (what can stand in a queue), sim_graph (recorded queues), sim_mem,
- * sim.cc (devices and the table). Nothing exists before the first use, and nothing is torn down at exit.
+ * Internals of the sim device. Files, from the bottom up:
+ *
+ *   File       Implements
+ *   fiber.cc   contexts of execution
+ *   block.cc   a block's threads
+ *   pool.cc    a launch's blocks
+ *   handle.cc  the table of live objects
+ *   stream.cc  a queue with a thread
+ *   op.cc      the operations of a queue
+ *   event.cc   events
+ *   graph.cc   recorded queues
+ *   mem.cc     memory
+ *   sim.cc     devices and the table of operations
+ *
+ * No object exists before the first use, and none is torn down at exit.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,30 +31,28 @@ enum { SIM_MAX_DEVICES = 8 };
 /* sim.cc. Logs when false. */
 bool sim_device_ok(int device);
 
-/*
- * sim_handle.cc: a table of live objects, so that a wrong handle is an error and not a crash. `value` is the owner's.
- */
+/* handle.cc: a table of live objects, so that a wrong handle is an error and not a crash. */
 enum sim_kind { SIM_STREAM, SIM_EVENT, SIM_GRAPH, SIM_DEVICE_MEM, SIM_HOST_MEM };
 int sim_handle_add(const void *object, enum sim_kind kind);
-/* False, and logged, if it is no such object. */
+/* False (logged): not a live object of this kind. */
 bool sim_handle_ok(const void *object, enum sim_kind kind);
-/* Likewise, and forgets it: of two who free the same object one is refused. */
+/* The same, and removes it: of two callers that free one object, one gets false. */
 bool sim_handle_remove(const void *object, enum sim_kind kind);
 
-/* sim.cc: what open() was given. NULL: not in this build, or no such index. */
+/* sim.cc: of the kernel set that open() was given. NULL: not in this build, or no such index. */
 const struct shunt_kernel_desc *sim_kernel_desc(unsigned kernel);
 shunt_sim_kernel *sim_kernel(unsigned kernel);
 
-/* sim_op.cc: one piece of work of a stream. Run never changes it: a graph runs it again and again. */
+/* op.cc: one operation of a stream. Run never changes it: a graph runs it again and again. */
 struct sim_op;
 struct sim_stream;
 struct sim_op_kind {
 	int (*run)(struct sim_stream *stream, struct sim_op *op);
-	void (*drop)(struct sim_op *op); /* of what the op holds; NULL: nothing */
+	void (*drop)(struct sim_op *op); /* frees the objects that op holds; NULL: none */
 };
-/* A point that some stream passes once. Counted references. */
+/* A point that one stream passes once. Reference-counted. */
 struct sim_completion {
-	uint32_t refs, done; /* done: a futex */
+	uint32_t refs, done; /* done: futex */
 	uint64_t ns;
 };
 struct sim_graph;
@@ -60,37 +69,40 @@ struct sim_op {
 			int value;
 		} copy;
 		struct sim_completion *completion;
-		struct sim_event *event; /* of a node for an external event; counted */
+		struct sim_event *event; /* of a node for an external event; a reference */
 		struct {
 			struct sim_graph *graph;
 			struct sim_completion **completions;
-		} graph_launch; /* marks: graph->externals, of this launch */
+		} graph_launch; /* completions: graph->external_nodes of them, of this launch */
 	};
 };
 extern const struct sim_op_kind sim_op_launch, sim_op_copy, sim_op_memset, sim_op_record, sim_op_wait,
     sim_op_graph_launch;
-/* Only in graphs; whoever launches the graph brings the marks. */
+/* Only in graphs. The launch of the graph brings the completions. */
 extern const struct sim_op_kind sim_op_external_record, sim_op_external_wait;
-/* NULL (logged): no memory. */
+/* NULL: no memory (logged). */
 struct sim_op *sim_op_create(const struct sim_op_kind *kind);
 void sim_op_destroy(struct sim_op *op);
 struct sim_completion *sim_completion_create(void);
 void sim_completion_put(struct sim_completion *completion); /* NULL is allowed */
 
-/* sim_event.cc */
+/* event.cc */
 void sim_event_put(struct sim_event *event);
 /*
- * Held from a record or wait, or the launch of a graph that has some, until it is in a queue: a wait never comes before
- * its record.
+ * Held from a record or wait, or the launch of a graph with such nodes, until the operation is in a queue: a wait is
+ * never queued before its record.
  */
 extern struct sim_lock sim_enqueue_lock;
 /*
- * What this launch of a graph waits for and records, in the order of its nodes, into marks; moves the events on.
- * -ENOMEM.
+ * Fills `completions` with those that this launch of a graph waits for and records, in the order of its nodes.
+ * Recorded events then refer to the new completions. -ENOMEM.
  */
 int sim_graph_bind(struct sim_graph *graph, struct sim_completion **completions);
 
-/* sim_graph.cc: what a capture recorded. Counted references; widest launch, for sim_pool_reserve. */
+/*
+ * graph.cc: the operations that a capture recorded. Reference-counted. blocks, threads: of the widest launch, for
+ * sim_pool_reserve.
+ */
 struct sim_user_object {
 	void (*drop)(void *arg);
 	void *arg;
@@ -98,47 +110,48 @@ struct sim_user_object {
 };
 struct sim_graph {
 	uint32_t refs;
-	uint64_t capture;          /* number of the capture, unique */
-	struct sim_stream *origin; /* on which it was begun */
-	struct sim_lock lock;      /* of all below, while it captures */
+	uint64_t capture;          /* unique number of the capture */
+	struct sim_stream *origin; /* stream on which the capture began */
+	struct sim_lock lock;      /* for all fields below, during the capture */
 	unsigned blocks, threads;
-	unsigned external_nodes; /* nodes for external events, those of graphs within included */
+	unsigned external_nodes; /* nodes for external events, including those of nested graphs */
 	struct sim_op *first, **last;
-	struct sim_op *last_node; /* the last that a stream put here */
+	struct sim_op *last_node; /* the last operation that a stream added */
 	struct sim_user_object *user_objects;
-	bool invalidated; /* somebody waited for the device; the capture gives no graph */
+	bool invalidated; /* a wait for the device spoiled the capture, which gives no graph */
 };
 void sim_graph_append(struct sim_graph *graph, struct sim_op *op);
 void sim_graph_put(struct sim_graph *graph);
 
-/* sim_stream.cc */
+/* stream.cc */
 struct sim_stream {
 	int device;
 	bool is_default;
-	struct sim_stream *next; /* of all streams */
-	uint32_t drainers;       /* threads in sim_device_drain that wait for this one; a futex */
-	struct sim_lock lock;    /* of all below but team */
+	struct sim_stream *next; /* in the list of all streams */
+	uint32_t drainers;       /* threads in sim_device_drain that wait for this stream; futex */
+	struct sim_lock lock;    /* for all fields below but pool */
 	bool started, stop;
 	pthread_t thread;
 	struct sim_op *first, **last;
-	uint32_t submitted; /* counts; futexes. Their difference is what is queued or runs */
+	/* Counts; futexes. Their difference is the number of operations that are queued or run. */
+	uint32_t submitted;
 	uint32_t completed;
 	int err; /* sticky */
 	struct sim_graph *capture;
-	char order; /* TSan's token for what the host sees after a synchronisation */
+	char order; /* TSan's token for the order between the stream and a host that synchronised */
 	struct sim_pool pool;
 };
 /* The stream of a handle (NULL, 1 and 2: the device's default stream), or NULL with a log line. */
 struct sim_stream *sim_stream_get(int device, void *handle);
-/* Queues or records op, and takes it in any case. */
+/* Queues or records op, and owns it in any case. */
 int sim_stream_submit(struct sim_stream *stream, struct sim_op *op);
-/* The stream joins a capture in progress. -EINVAL: there is none of this number, or the stream cannot be captured. */
+/* The stream joins a capture in progress. -EINVAL: no capture has this number, or the stream cannot be captured. */
 int sim_stream_join(struct sim_stream *stream, uint64_t capture);
-/* No stream captures into graph any more. */
+/* Ends the capture into graph on all streams. */
 void sim_stream_release(struct sim_graph *graph);
-/* What the stream captures into, as a reference, or NULL. */
+/* A reference to the graph that the stream captures into, or NULL. */
 struct sim_graph *sim_stream_graph(struct sim_stream *stream);
-/* Waits for all streams of the device, but for what they capture. */
+/* Waits for all streams of the device, except for captured operations. */
 int sim_device_drain(int device);
 
 /* Entries of the table. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A stream is a queue and a thread that works it off; the thread starts with the first operation. Only what CUDA
- * promises is ordered for ThreadSanitizer: enqueue before execution, one operation before the next, the last one before
- * what a host does after synchronising.
+ * A stream is a queue and a thread that runs its operations. The thread starts with the first operation.
+ * ThreadSanitizer learns only of the order that CUDA promises: enqueue before execution, an operation before the next
+ * one, the last operation before the accesses of a host that has synchronised.
  */
 #include <errno.h>
 #include "device/sim/sim.h"
@@ -10,7 +10,10 @@
 static struct sim_lock default_lock;
 static struct sim_stream *default_stream[SIM_MAX_DEVICES];
 
-/* All streams, for sim_device_drain. Who waits for one holds it, and a stream leaves the list only when nobody does. */
+/*
+ * All streams, for sim_device_drain. A thread that waits for a stream counts in its drainers, and a stream leaves the
+ * list only when drainers is 0.
+ */
 static struct sim_lock all_streams_lock;
 static struct sim_stream *all;
 
@@ -165,7 +168,7 @@ int sim_stream_submit(struct sim_stream *s, struct sim_op *op)
 	return 0;
 }
 
-/* Waits for what has been submitted so far. */
+/* Waits for all operations submitted so far. */
 static void drain_stream(struct sim_stream *s)
 {
 	uint32_t until = __atomic_load_n(&s->submitted, __ATOMIC_ACQUIRE), completed;
@@ -229,7 +232,7 @@ void sim_stream_release(struct sim_graph *graph)
 			t->capture = nullptr;
 		sim_unlock(&t->lock);
 		if (mine)
-			sim_graph_put(graph); /* not the last: the caller has one */
+			sim_graph_put(graph); /* not the last reference: the caller has one */
 	}
 	sim_unlock(&all_streams_lock);
 }
@@ -270,7 +273,7 @@ int sim_stream_idle(int device, void *handle, bool *idle_p)
 	return __atomic_load_n(&s->err, __ATOMIC_RELAXED);
 }
 
-/* As on CUDA, whatever the mode of the capture. */
+/* Spoils the device's captures, as on CUDA, in any mode of the capture. True: there was one. */
 static bool invalidate_captures(int device)
 {
 	bool any = false;

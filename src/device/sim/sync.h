@@ -2,8 +2,8 @@
 #ifndef SHUNT_DEVICE_SIM_SYNC_H
 #define SHUNT_DEVICE_SIM_SYNC_H
 /*
- * Locks and waiting on a word, by futex: pthread's would order kernels for ThreadSanitizer that nothing orders on a
- * device.
+ * Locks and waits on a word, by futex. pthread's would tell ThreadSanitizer of an order between kernels that a device
+ * does not have.
  */
 #include <linux/futex.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 struct sim_lock {
-	uint32_t v; /* 0 free, 1 held, 2 held and somebody waits */
+	uint32_t v; /* 0 free, 1 held, 2 held with waiters */
 };
 
 /* Returns when *p may differ from seen. */

@@ -2,8 +2,8 @@
 #ifndef SHUNT_KERNELS_PLAN_ACC_H
 #define SHUNT_KERNELS_PLAN_ACC_H
 /*
- * The running result of a piece. Sums of the types of training are made in line (HOT). Other operators and types are
- * out of line, and keep a pack where the accumulator is the type itself.
+ * The running result of a piece. Sums of the types that training uses have inline code (HOT). Other operators and
+ * types have code out of line, and keep a pack where the accumulator is the type itself.
  */
 #include "kernels/elements.h"
 #include "kernels/plan/slices.h"
@@ -23,7 +23,7 @@ template <typename T> GPU_FN void plan_add(struct wide<T> &acc, struct gpu_v16 v
 		wide_add<T, op_sum>(acc, v, 0);
 }
 
-/* By value: what has an address would be in memory, and every launch would begin with a stack frame. */
+/* By value: an object with an address would be in memory, and every launch would begin with a stack frame. */
 template <typename T> GPU_NOINLINE struct wide<T> plan_add_wide(struct wide<T> acc, struct gpu_v16 v, uint32_t redop)
 {
 	plan_add<T>(acc, v, redop);
@@ -62,13 +62,15 @@ template <typename T> struct plan_acc<T, false, true> {
 	GPU_METHOD struct gpu_v16 result() { return v; }
 };
 
-/* To the running result: those of the sources from q on that are wanted. The first of all, source 1, starts it. */
+/*
+ * Adds to the running result the packs q, q + 1, ... that `want` names, a bit each. The first source of all, source
+ * 1, starts the result.
+ */
 template <int P, typename T, bool HOT>
 GPU_FN void plan_reduce_packs(
     struct plan_acc<T, HOT> *acc, uint32_t q, uint32_t want, const struct gpu_v16 v[P], uint32_t redop)
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < P; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 		if (q + k == 1)
 			acc->start(v[k]);
 		else if (want >> k & 1)

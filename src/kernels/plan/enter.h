@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_ENTER_H
 #define SHUNT_KERNELS_PLAN_ENTER_H
 /*
- * Entering and leaving a launch: what blocks and ranks wait for before the plan's own operations, and tell each other
- * behind them. Nobody may write to a staging buffer before all peers have left the last launch, or read one before it
- * is filled. Where peers reach the callers' memory instead, a launch ends when all have left it.
+ * Entering and leaving a launch: the waits and signals of blocks and ranks before and after the plan's own
+ * operations. No rank may write to a staging buffer before all peers have left the last launch, or read one before it
+ * is filled. Where peers access the callers' memory instead, a launch ends when all ranks have left it.
  */
 #include "kernels/plan/waits.h"
 
@@ -18,7 +18,7 @@ GPU_FN struct shunt_plan_grid *plan_grid(const struct plan_run *r)
 	return (struct shunt_plan_grid *)(r->resources[r->rank] + r->head->grid_at);
 }
 
-/* Nobody is at work in our staging buffers any more. */
+/* Waits until no peer uses this rank's staging buffers any more. */
 GPU_NOINLINE bool plan_ready(struct plan_run *r)
 {
 	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
@@ -28,8 +28,8 @@ GPU_NOINLINE bool plan_ready(struct plan_run *r)
 }
 
 /*
- * Does a peer that has entered mean the same buffers? Block 0 says so to the host, after it has told the peers that we
- * are here.
+ * Does a peer that has entered use the same buffers? Block 0 reports a difference to the host, after it has told the
+ * peers that this rank has entered.
  */
 GPU_FN bool plan_check_place(struct plan_run *r, uint32_t peer)
 {
@@ -68,7 +68,7 @@ GPU_NOINLINE bool plan_enter(struct plan_run *r)
 		gpu_st_relaxed(&plan_peers(r, j)[r->rank].place, r->place);
 		gpu_st_release(&plan_peers(r, j)[r->rank].entered, r->launch);
 	}
-	if (r->place) /* all are told before one of us gives up */
+	if (r->place) /* all peers are told before a thread gives up */
 		gpu_sync();
 	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())
 		if (!plan_await(r, &plan_peers(r, r->rank)[j].entered, r->launch, j) || !plan_check_place(r, j))
@@ -92,7 +92,7 @@ GPU_NOINLINE bool plan_leave(struct plan_run *r)
 	}
 	for (uint32_t j = gpu_tid(); j < r->head->nranks && staged && gpu_bid() == 0; j += gpu_ntid())
 		gpu_st_release(&plan_peers(r, j)[r->rank].left, r->launch);
-	/* The callers' memory is theirs again when we end: nobody may be at work in ours. */
+	/* The caller owns its memory again when the launch ends: no peer may still use it. */
 	if (!(r->flags & (SHUNT_PLAN_DIRECT0 * 3)) || (gpu_bid() && !store))
 		return true;
 	for (uint32_t j = gpu_tid(); j < r->head->nranks; j += gpu_ntid())

@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_LL_H
 #define SHUNT_KERNELS_PLAN_LL_H
 /*
- * Operations on packets, as the format has them: 4 bytes of data and 4 of flag, twice in 16 bytes; 16 bytes of data are
- * 32 bytes of packets at twice the offset. Whoever sees the launch's flag has the data, so that packets need no
- * barrier, and stale ones carry the flags of earlier launches.
+ * Operations on packets as LL, in the plan format's layout: 4 bytes of data and 4 of flag, twice in 16 bytes. 16
+ * bytes of data are 32 bytes of packets at twice the offset. A reader that sees the launch's flag has the data, so
+ * packets need no barrier. Stale packets carry the flags of earlier launches.
  */
 #include "kernels/plan/acc.h"
 
@@ -32,26 +32,25 @@ GPU_FN void plan_ll_store(char *to, uint64_t first, uint64_t n, const struct gpu
 	plan_ll_store_piece(to + i * 32, v[k], flag, ll8);
 }
 
-/* A batch to packet destinations `first_dst` .. ndst of an operation. */
+/* Stores a batch to packet destinations first_dst ... ndst - 1 of an operation. */
 GPU_FN void plan_ll_store_all(const struct plan_run *r, const struct shunt_prog_addr *d, uint32_t first_dst,
     uint32_t ndst, uint64_t units, uint64_t first, uint64_t n, const struct gpu_v16 v[PIECES])
 {
 	bool ll8 = r->flags & SHUNT_PLAN_LL8;
 
-	GPU_ROLL
-	for (uint32_t k = first_dst; k < ndst; k++)
+	GPU_ROLL for (uint32_t k = first_dst; k < ndst; k++)
 		plan_ll_store(plan_addr(r, d[k], units, true), first, n, v, r->flag, ll8);
 }
 
-/* The thread gives up: what it saw in one of the packets that did not come. */
+/* The thread gives up; reports what it saw in one of the missing packets. */
 GPU_NOINLINE void plan_ll_give_up(struct plan_run *r, uint32_t reason, const char *at)
 {
 	plan_give_up(r, reason, ~0u, r->flag, gpu_ld_relaxed((const uint64_t *)at) >> 32);
 }
 
 /*
- * The data of the packets at p[k], 32 bytes each, for each bit k of `want`: when all are there. False: the thread gave
- * up.
+ * Waits for the packets at p[k], 32 bytes each, for each bit k of `want`, and loads their data. False: the thread
+ * gave up.
  */
 GPU_FN bool plan_ll_load(struct plan_run *r, const char *const p[PIECES], uint32_t want, struct gpu_v16 v[PIECES])
 {
@@ -67,14 +66,12 @@ GPU_FN bool plan_ll_load(struct plan_run *r, const char *const p[PIECES], uint32
 		plan_clear<PIECES>(a);
 		plan_clear<PIECES>(b);
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++)
 			if (want >> k & 1) {
 				a[k] = gpu_ll16_ld(p[k]);
 				b[k] = gpu_ll16_ld(p[k] + 16);
 			}
-		GPU_UNROLL
-		for (uint32_t k = 0; k < PIECES; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++)
 			if (want >> k & 1) {
 				bool here = (uint32_t)(a[k].lo >> 32) == flag && (uint32_t)(a[k].hi >> 32) == flag &&
 				    (uint32_t)(b[k].lo >> 32) == flag && (uint32_t)(b[k].hi >> 32) == flag;
@@ -89,8 +86,7 @@ GPU_FN bool plan_ll_load(struct plan_run *r, const char *const p[PIECES], uint32
 		if (reason) {
 			const char *at = p[0];
 
-			GPU_UNROLL
-			for (uint32_t k = 1; k < PIECES; k++)
+			GPU_UNROLL for (uint32_t k = 1; k < PIECES; k++)
 				if (missing >> k & 1)
 					at = p[k];
 			plan_ll_give_up(r, reason, at);
@@ -99,15 +95,14 @@ GPU_FN bool plan_ll_load(struct plan_run *r, const char *const p[PIECES], uint32
 	}
 }
 
-/* A thread's pieces of one source. */
+/* Waits for and loads a thread's pieces of one source. */
 GPU_FN bool plan_ll_load_batch(
     struct plan_run *r, const char *from, uint64_t first, uint64_t n, struct gpu_v16 v[PIECES])
 {
 	const char *p[PIECES];
 	uint32_t want = 0;
 
-	GPU_UNROLL
-	for (uint32_t k = 0; k < PIECES; k++) {
+	GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++) {
 		uint64_t i = first + (uint64_t)k * gpu_ntid();
 
 		p[k] = from + i * 32;
@@ -122,8 +117,7 @@ GPU_FN void plan_ll_pack(const struct plan_run *r, const struct shunt_prog_op *o
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	const char *from = plan_addr(r, o[0], units, false);
 
-	GPU_ROLL
-	for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
+	GPU_ROLL for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
 		struct gpu_v16 v[PIECES];
 
 		plan_load(from, first, n, v);
@@ -131,7 +125,7 @@ GPU_FN void plan_ll_pack(const struct plan_run *r, const struct shunt_prog_op *o
 	}
 }
 
-/* UNPACK and FORWARD: one packet source; to plain memory, or on to packets. */
+/* UNPACK_PACKETS and FORWARD_PACKETS: one packet source, to plain memory or to packets. */
 GPU_FN bool plan_ll_copy(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_addr *o = (const struct shunt_prog_addr *)(op + 1);
@@ -139,8 +133,7 @@ GPU_FN bool plan_ll_copy(struct plan_run *r, const struct shunt_prog_op *op)
 	const char *from = plan_addr(r, o[0], units, true);
 	bool forward = op->code == SHUNT_PROG_FORWARD_PACKETS;
 
-	GPU_ROLL
-	for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
+	GPU_ROLL for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
 		struct gpu_v16 v[PIECES];
 
 		if (!plan_ll_load_batch(r, from, first, n, v))
@@ -153,23 +146,20 @@ GPU_FN bool plan_ll_copy(struct plan_run *r, const struct shunt_prog_op *op)
 	return true;
 }
 
-/* PACKS and UNPACKS: one piece at a time of up to PIECES pairs, so that their loads overlap. */
+/* PACK_PAIRS and UNPACK_PAIRS: one piece at a time of up to PIECES pairs, so that their loads overlap. */
 GPU_FN bool plan_ll_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_addr *o = (const struct shunt_prog_addr *)(op + 1);
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	bool unpack = op->code == SHUNT_PROG_UNPACK_PAIRS, ll8 = r->flags & SHUNT_PLAN_LL8;
 
-	GPU_ROLL
-	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
-		GPU_ROLL
-		for (uint32_t q = 0; q < op->nsrc; q += PIECES) {
+	GPU_ROLL for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
+		GPU_ROLL for (uint32_t q = 0; q < op->nsrc; q += PIECES) {
 			const char *p[PIECES];
 			struct gpu_v16 v[PIECES];
 			uint32_t want = 0;
 
-			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++) {
+			GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++) {
 				bool here = q + k < op->nsrc;
 
 				p[k] = plan_addr(r, o[2 * (here ? q + k : q)], units, unpack) + i * (unpack ? 32 : 16);
@@ -180,13 +170,11 @@ GPU_FN bool plan_ll_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 					return false;
 			} else {
 				plan_clear<PIECES>(v);
-				GPU_UNROLL
-				for (uint32_t k = 0; k < PIECES; k++)
+				GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++)
 					if (want >> k & 1)
 						v[k] = gpu_ld16_stream(p[k]);
 			}
-			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++)
+			GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++)
 				if (want >> k & 1) {
 					char *to =
 					    plan_addr(r, o[2 * (q + k) + 1], units, !unpack) + i * (unpack ? 16 : 32);
@@ -201,15 +189,14 @@ GPU_FN bool plan_ll_pairs(struct plan_run *r, const struct shunt_prog_op *op)
 	return true;
 }
 
-/* One packet source: all pieces that a thread has under way at once. */
+/* Reduces one packet source: all pieces of a thread at once. */
 template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_one(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_addr *s = (const struct shunt_prog_addr *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	uint32_t redop = op->redop;
 
-	GPU_ROLL
-	for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
+	GPU_ROLL for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
 		struct gpu_v16 mine[PIECES], v[PIECES];
 
 		plan_load(plan_addr(r, s[0], units, false), first, n, mine);
@@ -229,26 +216,23 @@ template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_one(struct plan_run *
 	return true;
 }
 
-/* Several: one piece at a time, all sources at once. */
+/* Reduces several packet sources: one piece at a time, PIECES sources at once. */
 template <typename T, bool HOT> GPU_FN bool plan_ll_reduce_many(struct plan_run *r, const struct shunt_prog_op *op)
 {
 	const struct shunt_prog_addr *s = (const struct shunt_prog_addr *)(op + 1), *d = s + op->nsrc;
 	uint64_t units, n = plan_block_share_whole(r, op, &units);
 	uint32_t nsrc = op->nsrc, redop = op->redop;
 
-	GPU_ROLL
-	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
+	GPU_ROLL for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct gpu_v16 mine = gpu_ld16_stream(plan_addr(r, s[0], units, false) + i * 16), v[PIECES];
 		struct plan_acc<T, HOT> acc = {
 		};
 
-		GPU_ROLL
-		for (uint32_t q = 1; q < nsrc; q += PIECES) {
+		GPU_ROLL for (uint32_t q = 1; q < nsrc; q += PIECES) {
 			const char *p[PIECES];
 			uint32_t want = 0;
 
-			GPU_UNROLL
-			for (uint32_t k = 0; k < PIECES; k++) {
+			GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++) {
 				p[k] = q + k < nsrc ? plan_addr(r, s[q + k], units, true) + i * 32 : 0;
 				want |= (uint32_t)(q + k < nsrc) << k;
 			}

@@ -2,13 +2,13 @@
 #ifndef SHUNT_KERNELS_PLAN_LL128_H
 #define SHUNT_KERNELS_PLAN_LL128_H
 /*
- * Operations on packets that travel as LL128 (plan_args.h): a warp at a time, slot u of a range by warp u modulo the
- * warps. What a warp wrote in one such operation it may read in the next; the program lets threads meet where
- * operations on LL128 and others follow each other.
+ * Operations on packets that travel as LL128 (kernels/plan/args.h). A warp handles a slot at a time: slot u of a
+ * range is warp u's, modulo the number of warps. A warp may read what it wrote in an earlier such operation. Where
+ * operations on LL128 and other operations follow each other, the program has barriers.
  */
 #include "kernels/plan/acc.h"
 
-/* Our part of the operation's slices, and where these parts begin. */
+/* Size of the block's part of the operation's slices, and the addresses of these parts. */
 GPU_FN struct shunt_prog_share plan_ll128_share(const struct shunt_prog_op *op)
 {
 	return *(const struct shunt_prog_share *)(op + 1);
@@ -19,7 +19,7 @@ GPU_FN const struct shunt_prog_addr *plan_ll128_addrs(const struct shunt_prog_op
 	return (const struct shunt_prog_addr *)(op + 1) + 1;
 }
 
-/* What this lane has of a slot. */
+/* This lane's part of a slot. */
 struct ll128_part {
 	uint32_t at;    /* bytes from the slot's start */
 	uint32_t bytes; /* 16, 8 or 0 */
@@ -39,7 +39,7 @@ GPU_FN struct ll128_part ll128_part(uint32_t u, struct shunt_prog_share share)
 }
 
 /*
- * One aligned load, without a branch: what is in no lane's part is in the slot, too. The last lane of a line takes half
+ * One aligned load, without a branch: a lane without a part loads the slot's start. The last lane of a line uses half
  * of what it loads.
  */
 GPU_FN struct gpu_v16 ll128_part_load(const char *slot, struct ll128_part p)
@@ -58,7 +58,7 @@ GPU_FN void ll128_part_store(char *slot, struct ll128_part p, struct gpu_v16 v)
 		*(uint64_t *)(slot + p.at) = v.lo;
 }
 
-/* Unit u of a range, of lines and in plain memory. */
+/* Address of slot u of a range, as LL128 and in plain memory. */
 GPU_FN char *ll128_slot_at(const struct plan_now &now, const struct shunt_prog_addr &p, uint32_t u)
 {
 	return plan_scratch_addr(p, now.half) + (uint64_t)u * SHUNT_LL128_SLOT_WIRE;
@@ -69,7 +69,9 @@ GPU_FN char *ll128_data_at(const struct plan_now &now, const struct shunt_prog_a
 	return plan_scratch_addr(p, now.half) + (uint64_t)u * SHUNT_LL128_SLOT_DATA;
 }
 
-/* A warp's way through the slots of `npairs` ranges of equal size: all ranges' of one slot, then those of its next. */
+/*
+ * Order of a warp's slots in `npairs` ranges of equal size: one slot of all ranges, then its next slot of all ranges.
+ */
 struct ll128_walk {
 	uint32_t u, q, npairs;
 };
@@ -89,7 +91,7 @@ GPU_FN void ll128_walk_next(struct ll128_walk *w)
 	}
 }
 
-/* By a lane that misses a line. */
+/* Called by a lane that misses a line. */
 GPU_NOINLINE void plan_ll128_give_up(struct plan_run *r, uint64_t launch, const char *slot)
 {
 	const uint64_t *flag = (const uint64_t *)(slot + gpu_lane() / 8 * 128 + 120);
@@ -97,7 +99,7 @@ GPU_NOINLINE void plan_ll128_give_up(struct plan_run *r, uint64_t launch, const 
 	plan_give_up(r, spin_reason(r->ctrl), ~0u, launch, gpu_ld_relaxed(flag));
 }
 
-/* Up to P slots, bit k of `want` for p[k], when all are there. By the whole warp; false: gave up. */
+/* Waits for up to P slots, p[k] for bit k of `want`, and loads them. By the whole warp; false: gave up. */
 template <int P>
 GPU_FN bool plan_ll128_load(struct plan_run *r, uint64_t flag, const char *const p[P], const uint32_t lines[P],
     uint32_t want, struct gpu_v16 v[P])
@@ -109,12 +111,10 @@ GPU_FN bool plan_ll128_load(struct plan_run *r, uint64_t flag, const char *const
 	for (;;) {
 		const char *at = 0;
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 			if (want >> k & 1)
 				gpu_ll128_ld(p[k], &v[k], flag, lines[k]);
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 			if ((want >> k & 1) && !gpu_ll128_ready(v[k], flag, lines[k]))
 				at = p[k];
 		if (gpu_warp_all(!at))
@@ -128,8 +128,8 @@ GPU_FN bool plan_ll128_load(struct plan_run *r, uint64_t flag, const char *const
 }
 
 /*
- * PACK, UNPACK and FORWARD, and the first two of pairs: FROM lines or plain memory, TO lines or plain memory. P slots
- * at a time; ALL: each of P ranges has one for this warp, and that is all there is.
+ * PACK_PACKETS, UNPACK_PACKETS, FORWARD_PACKETS, PACK_PAIRS and UNPACK_PAIRS. FROM, TO: source, destination is LL128,
+ * else plain memory. P slots at a time. ALL: there are P ranges, and this warp has one slot of each.
  */
 template <bool FROM, bool TO, int P, bool ALL>
 GPU_FN bool plan_ll128_copy(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
@@ -140,16 +140,14 @@ GPU_FN bool plan_ll128_copy(struct plan_run *r, const struct plan_now &now, cons
 	uint32_t ndst = pairs ? 1 : op->ndst;
 	struct ll128_walk w = ll128_walk(ALL ? P : pairs ? op->nsrc : 1);
 
-	GPU_ROLL
-	while (w.u < share.nslots) {
-		struct ll128_walk
-		    at[P]; /* what is not there is the first one once more, so that nothing waits behind a branch */
+	GPU_ROLL while (w.u < share.nslots) {
+		/* An absent slot is replaced by the first one, so that no load waits behind a branch. */
+		struct ll128_walk at[P];
 		char *p[P];
 		uint32_t lines[P], want = 0;
 		struct gpu_v16 v[P];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++) {
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++) {
 			bool here = ALL || w.u < share.nslots;
 
 			want |= (uint32_t)here << k;
@@ -158,25 +156,20 @@ GPU_FN bool plan_ll128_copy(struct plan_run *r, const struct plan_now &now, cons
 			lines[k] = ll128_part(at[k].u, share).lines;
 			ll128_walk_next(&w);
 		}
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 			p[k] = FROM ? ll128_slot_at(now, o[2 * at[k].q], at[k].u) :
 			              ll128_data_at(now, o[2 * at[k].q], at[k].u);
 		if (FROM && !plan_ll128_load<P>(r, now.launch, p, lines, want, v))
 			return false;
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 			if (!FROM)
 				v[k] = ll128_part_load(p[k], ll128_part(at[k].u, share));
-		GPU_ROLL
-		for (uint32_t d = 1; d <= ndst; d++) {
-			GPU_UNROLL
-			for (uint32_t k = 0; k < P; k++)
+		GPU_ROLL for (uint32_t d = 1; d <= ndst; d++) {
+			GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 				p[k] = TO ? ll128_slot_at(now, o[2 * at[k].q + d], at[k].u) :
 				            ll128_data_at(now, o[2 * at[k].q + d], at[k].u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
-			GPU_UNROLL
-			for (uint32_t k = 0; k < P; k++)
+			GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 				if (want >> k & 1) {
 					if (TO)
 						gpu_ll128_st(p[k], v[k], now.launch, lines[k]);
@@ -189,8 +182,8 @@ GPU_FN bool plan_ll128_copy(struct plan_run *r, const struct plan_now &now, cons
 }
 
 /*
- * Small operations, of which a warp has one slot at most, have no instructions to spare: between 2 and among 4 ranks
- * they have code of their own.
+ * Small operations, of which a warp has one slot at most, wait for each instruction. They have code of their own
+ * between 2 and among 4 ranks.
  */
 template <bool FROM, bool TO>
 GPU_FN bool plan_ll128_copy_any(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
@@ -207,7 +200,7 @@ GPU_FN bool plan_ll128_copy_any(struct plan_run *r, const struct plan_now &now, 
 	return plan_ll128_copy<FROM, TO, PIECES, false>(r, now, op);
 }
 
-/* P packet sources and destinations at a time; ALL: there are P of the former. */
+/* P packet sources and destinations at a time. ALL: there are P packet sources. */
 template <typename T, bool HOT, int P, bool ALL>
 GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now, const struct shunt_prog_op *op)
 {
@@ -215,8 +208,7 @@ GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now,
 	struct shunt_prog_share share = plan_ll128_share(op);
 	uint32_t nsrc = ALL ? P + 1 : op->nsrc, ndst = op->ndst, redop = op->redop;
 
-	GPU_ROLL
-	for (uint32_t u = gpu_tid() / 32; u < share.nslots; u += gpu_ntid() / 32) {
+	GPU_ROLL for (uint32_t u = gpu_tid() / 32; u < share.nslots; u += gpu_ntid() / 32) {
 		struct ll128_part part = ll128_part(u, share);
 		struct gpu_v16 mine = ll128_part_load(ll128_data_at(now, s[0], u), part), v[P];
 		uint32_t lines[P];
@@ -224,16 +216,13 @@ GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now,
 		};
 		char *p[P];
 
-		GPU_UNROLL
-		for (uint32_t k = 0; k < P; k++)
+		GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 			lines[k] = part.lines;
 
-		GPU_ROLL
-		for (uint32_t q = 1; q < nsrc; q += P) {
+		GPU_ROLL for (uint32_t q = 1; q < nsrc; q += P) {
 			uint32_t want = 0;
 
-			GPU_UNROLL
-			for (uint32_t k = 0; k < P; k++) {
+			GPU_UNROLL for (uint32_t k = 0; k < P; k++) {
 				bool here = q + k < nsrc;
 
 				p[k] = ll128_slot_at(now, s[here ? q + k : q], u);
@@ -245,14 +234,11 @@ GPU_FN bool plan_ll128_reduce_as(struct plan_run *r, const struct plan_now &now,
 		}
 		acc.add(mine, redop);
 		v[0] = acc.result();
-		GPU_ROLL
-		for (uint32_t k = 1; k < ndst; k += P) {
-			GPU_UNROLL
-			for (uint32_t j = 0; j < P; j++)
+		GPU_ROLL for (uint32_t k = 1; k < ndst; k += P) {
+			GPU_UNROLL for (uint32_t j = 0; j < P; j++)
 				p[j] = ll128_slot_at(now, d[k + j < ndst ? k + j : k], u);
 			gpu_warp_sync(); /* a line is stored by one instruction */
-			GPU_UNROLL
-			for (uint32_t j = 0; j < P; j++)
+			GPU_UNROLL for (uint32_t j = 0; j < P; j++)
 				if (k + j < ndst)
 					gpu_ll128_st(p[j], v[0], now.launch, part.lines);
 		}

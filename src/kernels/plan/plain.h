@@ -11,8 +11,7 @@ GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, 
 	const char *from = plan_addr(r, o[0], units, false);
 	char *to = plan_addr(r, o[1], units, false);
 
-	GPU_ROLL
-	for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
+	GPU_ROLL for (uint64_t first = gpu_tid(); first < n; first += PIECES * gpu_ntid()) {
 		struct gpu_v16 v[PIECES];
 
 		plan_load(from, first, n, v);
@@ -20,7 +19,7 @@ GPU_FN void plan_copy(const struct plan_run *r, const struct shunt_prog_op *op, 
 	}
 }
 
-/* Sources are loaded four at a time, and one of a thread's pieces after the other. */
+/* Loads four sources at a time, for one of the thread's pieces after the other. */
 template <typename T, bool HOT>
 GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w)
 {
@@ -28,23 +27,19 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 	uint64_t units, n = plan_block_share(r, op, w, &units);
 	uint32_t nsrc = op->nsrc, ndst = op->ndst, redop = op->redop;
 
-	GPU_ROLL
-	for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
+	GPU_ROLL for (uint64_t i = gpu_tid(); i < n; i += gpu_ntid()) {
 		struct plan_acc<T, HOT> acc = {
 		};
 		struct gpu_v16 v[4];
 
 		plan_clear<4>(v);
-		GPU_ROLL
-		for (uint32_t first = 0; first < nsrc; first += 4) {
-			GPU_UNROLL
-			for (uint32_t k = 0; k < 4; k++)
+		GPU_ROLL for (uint32_t first = 0; first < nsrc; first += 4) {
+			GPU_UNROLL for (uint32_t k = 0; k < 4; k++)
 				if (first + k < nsrc)
 					v[k] = gpu_ld16(plan_addr(r, s[first + k], units, false) + i * 16);
 			if (nsrc == 1)
 				break;
-			GPU_UNROLL
-			for (uint32_t k = 0; k < 4; k++)
+			GPU_UNROLL for (uint32_t k = 0; k < 4; k++)
 				if (first + k == 0)
 					acc.start(v[0]);
 				else if (first + k < nsrc)
@@ -52,8 +47,7 @@ GPU_FN void plan_reduce_as(const struct plan_run *r, const struct shunt_prog_op 
 		}
 		if (nsrc > 1)
 			v[0] = acc.result();
-		GPU_ROLL
-		for (uint32_t k = 0; k < ndst; k++)
+		GPU_ROLL for (uint32_t k = 0; k < ndst; k++)
 			gpu_st16(plan_addr(r, d[k], units, false) + i * 16, v[0]);
 	}
 }

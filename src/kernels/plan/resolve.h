@@ -2,16 +2,17 @@
 #ifndef SHUNT_KERNELS_PLAN_RESOLVE_H
 #define SHUNT_KERNELS_PLAN_RESOLVE_H
 /*
- * Where the slices of a launch are. It follows from the size of chunks, which comes with the launch, and is found once,
- * by all threads at the same time, before anything runs: when each operation did so by itself, the instructions for it
- * were half of the interpreter's.
+ * Addresses of a launch's slices. They follow from the size of chunks, which comes with the launch. All threads
+ * resolve them once, before the first operation: if each operation did so, that would be half of the interpreter's
+ * instructions.
  */
 #include "device/gpu.h"
 #include "kernels/kargs.h"
 #include "kernels/plan/args.h"
 
 /*
- * How many of `units` are ours, if several blocks share an operation's slices; *first goes on by what is before them.
+ * Number of `units` that are this operation's part, if several blocks share the slices; *first grows by the units
+ * before them.
  */
 GPU_FN uint64_t plan_split(const struct shunt_prog_op *op, uint64_t units, uint64_t *first)
 {
@@ -25,7 +26,7 @@ GPU_FN uint64_t plan_split(const struct shunt_prog_op *op, uint64_t units, uint6
 	return each + (op->part < more);
 }
 
-/* The place `bytes` behind where the operand's buffer begins on its rank. */
+/* Address `bytes` behind the start of the operand's buffer on its rank. */
 GPU_FN struct shunt_prog_addr plan_resolve_operand(
     const struct shunt_kargs_plan &a, const struct shunt_prog_head *head, struct shunt_prog_operand o, uint64_t bytes)
 {
@@ -44,7 +45,7 @@ GPU_FN struct shunt_prog_addr plan_resolve_operand(
 	return p;
 }
 
-/* An operand that says so becomes what this launch has in its place. */
+/* Replaces an operand as its `as` says, for this launch. */
 GPU_FN void plan_resolve(const struct shunt_kargs_plan &a, const struct shunt_prog_head *head, struct gpu_v16 *piece)
 {
 	struct shunt_prog_operand o = *(const struct shunt_prog_operand *)piece;

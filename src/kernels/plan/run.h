@@ -2,9 +2,9 @@
 #ifndef SHUNT_KERNELS_PLAN_RUN_H
 #define SHUNT_KERNELS_PLAN_RUN_H
 /*
- * A block's run of a plan. What all its threads look up stands in shared memory: the image, if it fits, and what
- * follows from it and from the launch. A thread that gives up marks the block as dead and returns; the others stop at
- * the next meeting, or when they find the abort word.
+ * A block's run of a plan. Shared memory holds what all threads look up: the bytecode, if it fits, and values that
+ * follow from the bytecode and the launch. A thread that gives up marks the block as dead and returns. The others
+ * stop at the next barrier of the block, or when they see the abort word.
  */
 #include "kernels/plan/resolve.h"
 #include "kernels/spin.h"
@@ -15,13 +15,13 @@ struct plan_run {
 	char *const *resources; /* of each rank */
 	struct shunt_ctrl *ctrl;
 	uint64_t launch;
-	uint64_t place;      /* of all ranks' buffers; 0: staging buffers */
+	uint64_t place;      /* of all ranks' buffers; 0: staging buffers are used */
 	uint64_t chunk;      /* units */
-	uint64_t half;       /* how far behind its places scratch is in this launch */
-	uint64_t other_half; /* ... and in every other launch */
+	uint64_t half;       /* bytes to add to scratch addresses in this launch */
+	uint64_t other_half; /* the same in every other launch */
 	uint32_t flag;
 	uint32_t flags;   /* of the launch */
-	uint32_t program; /* the head's flags, first and body */
+	uint32_t program; /* the head's flags; its first and body follow */
 	uint32_t first, body;
 	uint32_t unit, unit16; /* bytes; 16-byte pieces */
 	uint32_t rank;
@@ -30,11 +30,11 @@ struct plan_run {
 };
 
 /*
- * What a thread knows of the launch by itself; operations on LL128 need no more, so that they wait for no other thread.
+ * What each thread knows of the launch by itself. Operations on LL128 need no more, so they wait for no other thread.
  */
 struct plan_now {
 	uint64_t launch;
-	uint64_t half; /* how far behind its places scratch is in this launch */
+	uint64_t half; /* bytes to add to scratch addresses in this launch */
 };
 
 struct plan_shared {
@@ -42,7 +42,7 @@ struct plan_shared {
 	struct gpu_v16 bytecode[SHUNT_PLAN_SHARED_BYTECODE / 16];
 };
 
-/* What does not depend on launches before this one. At the end the block's threads have met. */
+/* Prepares what does not depend on earlier launches. Ends with a barrier of the block. */
 GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 {
 	GPU_SHARED(struct plan_shared, shared, 1);
@@ -51,7 +51,7 @@ GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 
 	if (a.bytecode_bytes <= SHUNT_PLAN_SHARED_BYTECODE)
 		plan_resolve_all(a, bytecode, shared->bytecode);
-	if (gpu_tid() == gpu_ntid() - 1) { /* the first warps look for operands */
+	if (gpu_tid() == gpu_ntid() - 1) { /* the first warps resolve operands */
 		const struct shunt_prog_head *head =
 		    (const struct shunt_prog_head *)(a.bytecode_bytes <= SHUNT_PLAN_SHARED_BYTECODE ?
 		            (const char *)shared->bytecode :
@@ -78,7 +78,7 @@ GPU_FN struct plan_run *plan_prepare(const struct shunt_kargs_plan &a)
 	return r;
 }
 
-/* Must ranks meet before chunks of this size are used? */
+/* Must ranks synchronize before they use chunks of this size? */
 GPU_FN bool plan_resized(const struct plan_run *r, const struct shunt_kargs_plan &a)
 {
 	const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.resources + gpu_bid();
@@ -86,7 +86,7 @@ GPU_FN bool plan_resized(const struct plan_run *r, const struct shunt_kargs_plan
 	return (r->program & SHUNT_PROG_RESYNC) && state->chunk && state->chunk != a.chunk;
 }
 
-/* The rest. What is in shared memory is there when the block's threads have met next. */
+/* Prepares the rest. Its part in shared memory is visible after the next barrier of the block. */
 GPU_FN struct plan_now plan_start(struct plan_run *r, const struct shunt_kargs_plan &a)
 {
 	const struct shunt_plan_state *state = (const struct shunt_plan_state *)a.resources + gpu_bid();
@@ -108,7 +108,7 @@ GPU_FN struct plan_now plan_start(struct plan_run *r, const struct shunt_kargs_p
 	return now;
 }
 
-/* By all threads, behind the last operation: the next launch counts on from here. */
+/* By all threads, after the last operation: the next launch counts on from here. */
 GPU_FN void plan_finish(const struct plan_run *r, const struct shunt_kargs_plan &a)
 {
 	if (gpu_tid() == 0) {
@@ -125,7 +125,7 @@ GPU_NOINLINE void plan_give_up(struct plan_run *r, uint32_t reason, uint32_t pee
 	gpu_test_and_set32(&r->dead);
 }
 
-/* The block's threads meet; false: one of them has given up. */
+/* Barrier of the block; false: a thread has given up. */
 GPU_FN bool plan_sync(struct plan_run *r)
 {
 	gpu_sync();

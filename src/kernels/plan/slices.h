@@ -2,28 +2,28 @@
 #ifndef SHUNT_KERNELS_PLAN_SLICES_H
 #define SHUNT_KERNELS_PLAN_SLICES_H
 /*
- * Where the slices of an operation are, and how the threads of a block share them out: 16 bytes to a thread in turn, in
- * all operations, so that what a thread wrote in one it may read in the next. A thread has a few such pieces under way
- * at a time, a batch.
+ * Addresses of an operation's slices, and their distribution among the threads of a block: 16-byte pieces in turn, in
+ * all operations, so that a thread may read what it wrote in an earlier operation. A thread has a few pieces under
+ * way at a time, a batch.
  */
 #include "kernels/plan/run.h"
 
-/* The window of the loop that we are in, in units; length 0: none. */
+/* The current window of the current loop, in units; length 0: no loop. */
 struct loop_iter {
 	uint64_t at, length;
 };
 
 GPU_FN char *plan_scratch_addr(const struct shunt_prog_addr &p, uint64_t half) { return p.at + (p.in_scratch & half); }
 
-/* Address of the byte that is `units` behind the slice's start; of packets, the packets' of that byte. */
+/* Address `units` behind the slice's start; packets: of the packets for that byte. */
 GPU_FN char *plan_addr(const struct plan_run *r, const struct shunt_prog_addr &p, uint64_t units, bool packets)
 {
 	return plan_scratch_addr(p, r->half) + (units * r->unit << packets);
 }
 
 /*
- * What of the operation's slices is ours now: the 16-byte pieces, and how many units behind the slices' starts they
- * are.
+ * The block's part of the operation's slices in this window. Returns its 16-byte pieces; *units_p: units between the
+ * slices' starts and the part.
  */
 GPU_FN uint64_t plan_block_share(
     const struct plan_run *r, const struct shunt_prog_op *op, const struct loop_iter &w, uint64_t *units_p)
@@ -39,7 +39,7 @@ GPU_FN uint64_t plan_block_share(
 	return units * r->unit16;
 }
 
-/* The same of an operation that no window cuts. */
+/* The same for an operation that no window cuts. */
 GPU_FN uint64_t plan_block_share_whole(const struct plan_run *r, const struct shunt_prog_op *op, uint64_t *units_p)
 {
 	struct loop_iter none = { 0, 0 };
@@ -47,22 +47,23 @@ GPU_FN uint64_t plan_block_share_whole(const struct plan_run *r, const struct sh
 	return plan_block_share(r, op, none, units_p);
 }
 
-#define PIECES 4u /* that a thread has under way */
+#define PIECES 4u /* pieces that a thread has under way */
 
-/* Before a block, for the pieces of a batch that begins at piece `first`: k as a constant and i as the piece. */
+/*
+ * Loops over the pieces of a batch that begins at piece `first`, for the statement that follows: k is a constant, i
+ * is the piece.
+ */
 #define FOR_PIECES(k, i, first, n) \
-	GPU_UNROLL \
-	for (uint32_t k = 0; k < PIECES; k++) \
+	GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++) \
 		if (uint64_t i = (first) + (uint64_t)k * gpu_ntid(); i < (n))
 
 /*
- * Before what not every thread loads: in the interpreter's loop an array without a value is what the last operation
- * left there, which takes registers.
+ * Clears an array before loads that not every thread does: in the interpreter's loop an array without a value keeps
+ * that of the last operation, which takes registers.
  */
 template <int P> GPU_FN void plan_clear(struct gpu_v16 v[P])
 {
-	GPU_UNROLL
-	for (uint32_t k = 0; k < P; k++)
+	GPU_UNROLL for (uint32_t k = 0; k < P; k++)
 		v[k] = {};
 }
 

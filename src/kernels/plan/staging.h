@@ -2,13 +2,13 @@
 #ifndef SHUNT_KERNELS_PLAN_STAGING_H
 #define SHUNT_KERNELS_PLAN_STAGING_H
 /*
- * Between the caller's memory and ours: how staging buffers and private copies are filled before the plan's own
- * operations, and emptied behind them.
+ * Copies between the caller's memory and the plan's: fills staging buffers and private copies before the plan's own
+ * operations, and empties them afterwards.
  */
 #include "kernels/elements.h"
 #include "kernels/plan/slices.h"
 
-/* Averages of signed integers are made by the unsigned type's function. */
+/* Averages of signed integers use the unsigned type's function. */
 template <typename T> struct average_as {
 	typedef T type;
 };
@@ -23,8 +23,8 @@ template <> struct average_as<i64> {
 };
 
 /*
- * Chunks of the caller's memory have no gaps between parts, and the last ones of a part may be short; ours are all of
- * one size. Blocks share each chunk; where nothing is short, all chunks are one.
+ * Chunks of the caller's memory have no gaps between parts, and the last chunks of a part may be short. Chunks of the
+ * plan's memory are all of one size. Blocks share each chunk. Where no chunk is short, all chunks are copied as one.
  */
 template <typename T>
 GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_plan &a, const struct shunt_prog_op *op)
@@ -47,8 +47,7 @@ GPU_NOINLINE void plan_stage(const struct plan_run *r, const struct shunt_kargs_
 
 		if (!whole)
 			bytes = at >= part ? 0 : part - at < chunk ? part - at : chunk;
-		GPU_ROLL
-		for (uint64_t i = (uint64_t)gpu_bid() * gpu_ntid() + gpu_tid(); i * 16 < bytes; i += threads) {
+		GPU_ROLL for (uint64_t i = (uint64_t)gpu_bid() * gpu_ntid() + gpu_tid(); i * 16 < bytes; i += threads) {
 			if (load) {
 				struct gpu_v16 v = load_user<T>(theirs_at, i * 16, 16, bytes, aligned);
 

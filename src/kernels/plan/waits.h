@@ -2,12 +2,12 @@
 #ifndef SHUNT_KERNELS_PLAN_WAITS_H
 #define SHUNT_KERNELS_PLAN_WAITS_H
 /*
- * How blocks and ranks wait for each other: operations on counters in the resources, which only ever grow, and on
+ * Waits of blocks and ranks for each other: operations on counters in the resources, which only ever grow, and on
  * semaphores.
  */
 #include "kernels/plan/run.h"
 
-/* By one thread: until *counter, which `peer` advances, is at least `want`. */
+/* Waits until *counter, which `peer` advances, is at least `want`. By one thread; false: it gave up. */
 GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64_t want, uint32_t peer)
 {
 	struct spin spin;
@@ -26,8 +26,8 @@ GPU_NOINLINE bool plan_await(struct plan_run *r, const uint64_t *counter, uint64
 }
 
 /*
- * `blocks` blocks of this rank meet, as often as they like, at a counter of arrivals. Arrive: thread 0's return says
- * when all are there.
+ * A reusable barrier of `blocks` blocks of this rank, at a counter of arrivals. plan_blocks_arrive(): thread 0's
+ * result is the count at which all blocks have arrived.
  */
 GPU_FN uint64_t plan_blocks_arrive(uint64_t *counter, uint32_t blocks)
 {
@@ -65,7 +65,7 @@ GPU_NOINLINE bool plan_barrier(struct plan_run *r, uint64_t *counter, uint32_t b
 	return plan_sync(r);
 }
 
-/* ---- counters of channels and semaphores: operand j is thread j's */
+/* ---- counters of channels, and semaphores: thread j handles operand j */
 
 GPU_FN struct shunt_plan_slot *plan_slot(const struct plan_run *r, const struct shunt_prog_operand &o, uint32_t rank)
 {

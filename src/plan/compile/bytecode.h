@@ -2,12 +2,12 @@
 #ifndef SHUNT_PLAN_COMPILE_BYTECODE_H
 #define SHUNT_PLAN_COMPILE_BYTECODE_H
 /*
- * A block's bytecode as it grows (kernels/plan/args.h): operations one behind the other, and where its threads must
- * synchronize between them.
+ * Builder of a block's bytecode (kernels/plan/args.h): operations one after the other, with syncs of the block's
+ * threads where these are needed.
  *
- * LL128 operations share out a slice by warps, all others by threads: those that follow each other on the same bytes
- * must not mix. So the bytecode knows which of the two kinds threads may still be at, each at its own place, since the
- * last sync: these are unsynced.
+ * LL128 operations divide a slice among warps, all others among threads. Two operations of different kinds on the same
+ * bytes need a sync between them. So the builder tracks the kinds that may still be running since the last sync: these
+ * are unsynced.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,33 +17,33 @@
 struct shunt_bytecode {
 	char *bytes;
 	size_t n, capacity;
-	size_t last_op; /* offset */
+	size_t last_op; /* offset of the latest operation */
 	bool ll128;     /* packets travel as LL128 */
 	bool unsynced_ll128, unsynced_other;
 	bool in_loop;
-	int err; /* sticky: once there is one, nothing more is written */
+	int err; /* sticky: after an error nothing is appended */
 };
 
-/* So many zeroed bytes, or NULL. */
+/* Appends zeroed bytes; NULL after an error. */
 void *shunt_bytecode_append(struct shunt_bytecode *bc, size_t bytes);
-/* The operation's offset; its operands are to follow before the next one begins. */
+/* Appends an operation and returns its offset. Its operands must come before the next operation. */
 size_t shunt_bytecode_emit(
     struct shunt_bytecode *bc, enum shunt_prog_code code, uint32_t nsrc, uint32_t ndst, uint64_t size);
 /* Appends an operand to the latest operation; o.back is filled in here. */
 void shunt_bytecode_operand(struct shunt_bytecode *bc, struct shunt_prog_operand o);
-/* The operation at an offset, until something is appended; NULL after an error. */
+/* The operation at an offset, valid until the next append; NULL after an error. */
 struct shunt_prog_op *shunt_bytecode_op(const struct shunt_bytecode *bc, size_t at);
 
 /*
- * Threads have synchronized in an operation of another kind than a sync; or they may have gone on by themselves, on
- * LL128 or not.
+ * synced: an operation other than a sync has synchronized the threads. unsynced: threads may be at different places of
+ * an operation, LL128 or not.
  */
 void shunt_bytecode_mark_synced(struct shunt_bytecode *bc);
 void shunt_bytecode_mark_unsynced(struct shunt_bytecode *bc, bool ll128);
 void shunt_bytecode_sync(struct shunt_bytecode *bc);
-/* A sync if threads need one before an LL128 operation, or another one. */
+/* Appends a sync if threads need one before an operation of this kind. */
 void shunt_bytecode_sync_before(struct shunt_bytecode *bc, bool ll128);
-/* A sync unless nothing is unsynced. */
+/* Appends a sync if anything is unsynced. */
 void shunt_bytecode_sync_if_needed(struct shunt_bytecode *bc);
 
 void shunt_bytecode_finish(struct shunt_bytecode *bc);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* The compiler: one rank's blocks, each bytecode from its first operation to the last. */
+/* The compiler: makes the bytecode of one rank's blocks. */
 #include "plan/compile/program.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include "plan/compile/program_priv.h"
 
-/* Between the caller's memory and ours; `user` 0 is what is sent, 1 what is received. */
+/* A copy between the caller's memory and our buffer `ours`. user: 0 what the caller sends, 1 what it receives. */
 static void emit_staging(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index,
     uint8_t ours, uint64_t index, uint64_t size)
 {
@@ -26,7 +26,7 @@ static void emit_staging(struct program_builder *b, enum shunt_prog_code code, u
 }
 
 static void emit_ranges(
-    struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_nvtx_enabled *r)
+    struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_ranges *r)
 {
 	for (size_t i = 0; i < r->n; i++)
 		emit_staging(b, code, buffer, r->v[i].begin, buffer, r->v[i].begin, r->v[i].end - r->v[i].begin);
@@ -58,7 +58,9 @@ static void emit_stores(struct program_builder *b)
 		emit_ranges(b, SHUNT_PROG_STORE, 1, &b->written[1]);
 }
 
-/* Block k's operations, in b->bc. A rank without blocks takes part in the launch with one that does nothing. */
+/*
+ * Builds block k's bytecode in b->bc. A rank without blocks takes part in the launch with one block that does nothing.
+ */
 static int build_block(struct program_builder *b, uint32_t k)
 {
 	_Static_assert(sizeof(struct shunt_prog_head) % 16 == 0, "bytecode is read in pieces of 16 bytes");
@@ -85,12 +87,15 @@ static int build_block(struct program_builder *b, uint32_t k)
 	return blk->err;
 }
 
-/* All blocks' bytecode one behind the other, as long as the longest. `head` is what their heads have in common. */
+/*
+ * Builds the bytecode of all blocks one after the other, each as long as the longest. head: what all heads have in
+ * common.
+ */
 static int build_blocks(struct program_builder *b, struct shunt_prog_head head)
 {
 	struct shunt_program *p = b->program;
 	struct shunt_bytecode *bytecodes = calloc(p->nblocks, sizeof(*bytecodes));
-	size_t largest = sizeof(head); /* each block's begins with one */
+	size_t largest = sizeof(head); /* each block's bytecode begins with a head */
 	int err = bytecodes ? 0 : -ENOMEM;
 
 	for (uint32_t k = 0; k < p->nblocks && !err; k++) {

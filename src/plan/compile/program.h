@@ -2,19 +2,23 @@
 #ifndef SHUNT_PLAN_COMPILE_PROGRAM_H
 #define SHUNT_PLAN_COMPILE_PROGRAM_H
 /*
- * One rank's part of a plan as the plan kernels run it (kernels/plan/args.h): the 30 operations become 14, lists become
- * single operations where their order says nothing else, switch channels the memory of each member, and port channels
- * stores to the peer. Pure: the same plan and rank give the same program, and the same layout of resources on all
- * ranks.
+ * One rank's part of a plan, compiled for the plan kernels (kernels/plan/args.h). Pure: the same plan and rank give the
+ * same program, and all ranks have the same layout of resources.
  *
- * An operation on a port channel is done when it returns, by all threads of the block, while the format lets one thread
- * post it. What the format orders through that thread is kept by syncs of the block: before data that follows a wait,
- * between data and a signal.
+ *   format                          program
+ *   30 operations and pipelines     14 operations and loops
+ *   list of pairs                   an operation for each pair, or for several if their order does not matter
+ *   switch channel                  the memory of each member
+ *   port channel                    stores to the peer
  *
- * Plans made for calls in place use input and output as one memory. Then there is one *merged* buffer, the larger of
- * the two, and the other one is a part of it. In other plans they are two. Either way the kernel sees `extent` chunks
- * of one size without gaps, which may be the caller's own memory, private memory, or the staging buffers in the plan's
- * resources, which peers reach.
+ * An operation on a port channel is done by all threads of the block, and complete when it returns; the format lets one
+ * thread post it. Syncs of the block keep the order that the format ensures by that thread: before data that follows a
+ * wait, and between data and a signal.
+ *
+ * Plans made for calls in place use input and output as one memory. They have one *merged* buffer, the larger of the
+ * two, and the other one is a part of it. Other plans have two buffers. Either way the kernel sees `extent` chunks of
+ * one size without gaps: the caller's own memory, private memory, or the staging buffers in the plan's resources, which
+ * peers reach.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -24,29 +28,31 @@
 struct shunt_program {
 	uint32_t nblocks; /* at least 1 */
 	uint32_t bytecode_bytes;
-	char *bytecodes; /* heads are complete but for what depends on the resources: staging_at, scratch_at, half,
-	                    packets_at and the table behind it */
+	char *bytecodes; /* heads lack what depends on the resources: staging_at, scratch_at, half, packets_at and the
+	                    table behind the head */
 	uint32_t flags;  /* SHUNT_PROG_* */
 	bool merged;
-	uint8_t merged_into;  /* merged: which of the two the one buffer is, 0 input or 1 output */
-	bool used[2];         /* is there such a buffer, on this rank */
-	uint64_t extent[2];   /* chunks of it */
-	bool preserves_input; /* not merged: nothing is written to input; merged, reduce-scatter: only our part is */
-	bool loads_output;    /* output is read before it may have been written: load it from the caller's */
-	/* Of all ranks. */
-	bool staging[2];     /* peers use the buffer */
-	uint64_t scratch;    /* chunks of one half of scratch, packets counted twice */
-	bool plain, packets; /* some slices of scratch are plain, some are packets; if both, packets lie apart, behind
-	                        all plain chunks */
-	uint64_t sparse;     /* LL128: units of the largest chunk whose LL128 ranges lie apart (plan_args.h); else 0 */
+	uint8_t merged_into;  /* merged: the buffer that holds both, 0 input or 1 output */
+	bool used[2];         /* this rank has input, output */
+	uint64_t extent[2];   /* chunks of input, output */
+	bool preserves_input; /* not merged: input is not written; merged: no reduce-scatter, or only our part is
+	                         written */
+	bool loads_output;    /* output is read before it may have been written: load it from the caller's memory */
+	/* The same on all ranks, except for semaphores. */
+	bool staging[2];  /* peers use the buffer */
+	uint64_t scratch; /* chunks of one half of scratch, packets counted twice */
+	bool plain,
+	    packets; /* scratch has plain slices, packet slices; with both, packets lie behind all plain chunks */
+	uint64_t
+	    sparse; /* LL128: units of the largest chunk whose LL128 ranges lie apart (kernels/plan/args.h); else 0 */
 	uint32_t counters_bytes; /* of the resources, at their start */
 	uint32_t nsemaphores;
-	const uint32_t *semaphores; /* initial values, the plan's */
+	const uint32_t *semaphores; /* initial values; the plan owns them */
 	uint32_t semaphores_at;
 };
 
 /*
- * ll128: packets travel as LL128 if the plan allows it. -ENOMEM; -E2BIG: a program that no device holds (4 GiB of
+ * ll128: packets travel as LL128 if the plan allows it. 0; -ENOMEM; -E2BIG: too large for any device (4 GiB of
  * operations or counters).
  */
 int shunt_program_create(const struct shunt_plan *plan, uint32_t rank, bool ll128, struct shunt_program **program_p);
@@ -55,7 +61,7 @@ void shunt_program_destroy(struct shunt_program *program); /* NULL allowed */
 /* Bytes of the resources for chunks of up to `units` units; false: more than 2^56. */
 bool shunt_program_resources_bytes(
     const struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, uint64_t *bytes_p);
-/* Completes the bytecode for resources of that size. rank_resources[r]: where this rank sees rank r's. */
+/* Completes the bytecode for resources of that size. rank_resources[r]: address of rank r's resources on this rank. */
 void shunt_program_bind(
     struct shunt_program *program, const struct shunt_plan *plan, uint64_t units, char *const *rank_resources);
 #endif

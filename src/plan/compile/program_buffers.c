@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which memory a program uses: of the caller's buffers, merged or two, of peers' and in scratch, from what all blocks
- * of all ranks do.
+ * Finds the memory that a program uses from the operations of all blocks of all ranks: the caller's buffers (merged or
+ * two), peers' buffers, scratch.
  */
 #include "plan/compile/program_priv.h"
 
@@ -15,8 +15,8 @@ static void choose_buffers(struct program_builder *b)
 		p->merged_into = program_gathers(b->plan) ||
 		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
 		/*
-		 * The other one is a part of it even where the plan says that it has no chunks, having no use for the
-		 * others.
+		 * The plan may say that the merged buffer has no chunks, if it uses only the part that the other one
+		 * is. The merged buffer has all parts nevertheless.
 		 */
 		p->extent[p->merged_into] = program_is_custom(b->plan) ?
 		    chunks[p->merged_into] :
@@ -42,7 +42,7 @@ struct shunt_prog_operand shunt_program_operand(
 	return o;
 }
 
-/* A slice that an operation of `gpu` reads or writes. */
+/* Notes a slice that an operation of `gpu` reads or writes. */
 static int note_access(
     struct program_builder *b, const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *s, bool write)
 {
@@ -51,14 +51,14 @@ static int note_access(
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shunt_prog_operand o = shunt_program_operand(b, s, ranks[i]);
-		struct shunt_nvtx_enabled *r;
+		struct shunt_ranges *r;
 		int err;
 
 		if (o.buffer == SHUNT_PLAN_SCRATCH) {
 			*(s->packet ? &b->program->packets : &b->program->plain) = true;
 			/*
-			 * Peers' scratch is safe in launches of any size if none can begin before all ranks left the
-			 * last but one.
+			 * Peers' scratch is safe with chunks of any size if no launch can begin before all ranks have
+			 * left the last but one.
 			 */
 			if (s->place != SHUNT_PLAN_LOCAL &&
 			    !(s->packet && b->plan->double_scratch && b->plan->collective <= SHUNT_PLAN_ALLTOALL))
@@ -77,7 +77,7 @@ static int note_access(
 	return 0;
 }
 
-/* The programs of all ranks, since they use each other's buffers. */
+/* Notes the slices of all ranks, since these use each other's buffers. */
 static int note_all_accesses(struct program_builder *b)
 {
 	for (uint32_t r = 0; r < b->plan->nranks; r++) {

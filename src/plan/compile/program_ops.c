@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The plan's operations as the kernel's: 30 kinds become 14, neighbours that wait for the same kind of thing become
- * one, and threads synchronize where the format orders what several of them do.
+ * Translates the plan's operations to the kernel's. Adjacent packings, or unpackings, become one operation. Threads
+ * synchronize where the format orders the work of several threads.
  */
 #include <errno.h>
 #include "plan/compile/program_priv.h"
 
-/* Where the format orders an operation on a port channel behind others of one thread. */
+/* Sync before an operation on a port channel, which the format orders behind others of one thread. */
 static void sync_for_port(struct program_builder *b, const struct shunt_plan_op *op)
 {
 	if (op->type == SHUNT_PLAN_PORT)
@@ -63,7 +63,7 @@ static uint32_t slice_nranks(const struct program_builder *b, const struct shunt
 	return shunt_plan_slice_ranks(b->gpu, s, &ranks);
 }
 
-/* Source j of an operation, or destination j: is it packets? */
+/* True if source j of an operation, or destination j, is packets. */
 static bool source_is_ll(enum shunt_prog_code code, uint32_t j)
 {
 	return code == SHUNT_PROG_UNPACK_PACKETS || code == SHUNT_PROG_FORWARD_PACKETS ||
@@ -76,7 +76,7 @@ static bool dest_is_ll(enum shunt_prog_code code, uint32_t j)
 	    (code == SHUNT_PROG_REDUCE_PACKETS && j);
 }
 
-/* An operand for each rank of the slice. ll128: of an LL128 operation. */
+/* Appends an operand for each rank of the slice. ll128: the operation is one on LL128. */
 static void emit_slice(struct program_builder *b, const struct shunt_plan_slice *s, bool packets, bool ll128)
 {
 	const uint32_t *ranks;
@@ -92,7 +92,7 @@ static void emit_slice(struct program_builder *b, const struct shunt_plan_slice 
 	}
 }
 
-/* One operation on nsrc sources and ndst destinations of the plan's. */
+/* Appends one operation on nsrc sources and ndst destinations of the plan. */
 static void emit_data(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
     const struct shunt_plan_slice *src, uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
 {
@@ -126,8 +126,8 @@ static void emit_data(struct program_builder *b, const struct shunt_plan_op *op,
 }
 
 /*
- * Adds a packing or unpacking to the operation before it, if that was one of the same kind and size: one waits for
- * memory or peers, then, and not one after the other. Plain scratch may be what another of them has written.
+ * Adds a packing or unpacking to the operation before it, if that has the same kind and size. Then their waits for
+ * memory or peers overlap. Not if it uses plain scratch, which the operation before may have written.
  */
 static bool emit_fused(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
     const struct shunt_plan_slice *src, const struct shunt_plan_slice *dst)
@@ -151,7 +151,7 @@ static bool emit_fused(struct program_builder *b, const struct shunt_plan_op *op
 	return true;
 }
 
-/* Pairs in order; neighbours with the same source are read once. */
+/* Appends pairs in order. Neighbours with the same source become one operation, which reads it once. */
 static void emit_pairs(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
 {
 	uint32_t n;
@@ -170,7 +170,7 @@ static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
 
 	switch ((enum shunt_plan_opcode)op->code) {
 	case SHUNT_PLAN_NOP:
-	case SHUNT_PLAN_FLUSH: /* what was sent was read when its operation ended, by all threads that have met */
+	case SHUNT_PLAN_FLUSH: /* data is complete when its operation ends, on all threads that have synchronized */
 		shunt_bytecode_sync(&b->bc);
 		break;
 	case SHUNT_PLAN_BARRIER:
@@ -180,7 +180,7 @@ static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
 		shunt_bytecode_mark_synced(&b->bc);
 		break;
 	case SHUNT_PLAN_SIGNAL:
-	case SHUNT_PLAN_RLXSIGNAL: /* programs end with these after stores that the peer is to see */
+	case SHUNT_PLAN_RLXSIGNAL: /* relaxed, but programs end with it after stores that the peer must see */
 		sync_for_port(b, op);
 		emit_signal(b, op);
 		break;
@@ -215,7 +215,7 @@ static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
 		break;
 	case SHUNT_PLAN_PPKT:
 		sync_for_port(b, op);
-		/* Packets that are still being written are waited for: the format leaves that to the program. */
+		/* Waits for packets that are still being written; the format leaves that to the program. */
 		emit_pairs(b, op, op->type == SHUNT_PLAN_PORT ? SHUNT_PROG_FORWARD_PACKETS : SHUNT_PROG_PACK_PACKETS);
 		break;
 	case SHUNT_PLAN_RPPKT:
@@ -256,13 +256,13 @@ uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_p
 	}
 	at = shunt_bytecode_emit(blk, SHUNT_PROG_LOOP, 1, 0, ops->num_chunks);
 	shunt_bytecode_operand(blk, (struct shunt_prog_operand){ .index = ops->unit_size / b->plan->alignment });
-	/* What comes before a window may be the one before it. */
+	/* The operation before a window may be the end of the window before it. */
 	blk->in_loop = blk->unsynced_ll128 = blk->unsynced_other = true;
 	for (uint32_t k = 1; k <= ops->nbody; k++)
 		emit_op(b, &ops[k]);
 	blk->in_loop = false;
 	blk->unsynced_ll128 = blk->unsynced_other = true;
-	blk->last_op = at; /* what follows is not to join the body */
+	blk->last_op = at; /* later operations must not be added to the body */
 	loop = shunt_bytecode_op(blk, at);
 	if (loop)
 		loop->next = (uint32_t)blk->n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_PLAN_COMPILE_PROGRAM_PRIV_H
 #define SHUNT_PLAN_COMPILE_PROGRAM_PRIV_H
-/* A program while it is made: what the files of the compiler share. */
+/* A program under construction: shared by the files of the compiler. */
 #include "plan/compile/bytecode.h"
 #include "plan/compile/program.h"
 #include "plan/compile/ranges.h"
@@ -11,8 +11,8 @@ struct program_builder {
 	const struct shunt_plan_gpu *gpu;
 	struct shunt_program *program;
 	uint32_t rank;
-	struct shunt_nvtx_enabled read[2], written[2]; /* chunks of this rank's buffers that anyone reads and writes */
-	struct shunt_bytecode bc;                      /* of the block that is being made */
+	struct shunt_ranges read[2], written[2]; /* chunks of this rank's buffers that any rank reads, writes */
+	struct shunt_bytecode bc;                /* of the current block */
 };
 
 static inline bool program_gathers(const struct shunt_plan *plan)
@@ -25,7 +25,7 @@ static inline bool program_scatters(const struct shunt_plan *plan)
 	return plan->collective == SHUNT_PLAN_REDUCESCATTER;
 }
 
-/* Not a collective with a meaning of its own: what it does to which buffer is all that is known. */
+/* True for collectives without defined semantics: only the plan's use of buffers is known. */
 static inline bool program_is_custom(const struct shunt_plan *plan)
 {
 	return plan->collective == SHUNT_PLAN_TEST || plan->collective == SHUNT_PLAN_CUSTOM;
@@ -33,22 +33,22 @@ static inline bool program_is_custom(const struct shunt_plan *plan)
 
 /* ---- buffers (program_buffers.c) */
 
-/* What the program says of buffers, and b->read and b->written. 0 or -ENOMEM. */
+/* Fills in the program's fields on buffers, b->read and b->written. 0 or -ENOMEM. */
 int shunt_program_buffers(struct program_builder *b);
-/* A slice as an operand on one of its ranks: with merged buffers it may be in the other one, at another place. */
+/* A slice as an operand on one of its ranks. With merged buffers it may lie in the other buffer, at another index. */
 struct shunt_prog_operand shunt_program_operand(
     const struct program_builder *b, const struct shunt_plan_slice *s, uint32_t rank);
 
 /* ---- operations (program_ops.c) */
 
-/*
- * A block's operations from ops[0] on that belong together: one, or a pipeline with its body. Returns how many those
- * are.
- */
+/* Translates the operation ops[0], or a pipeline with its body. Returns the number of operations translated. */
 uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_plan_op *ops);
 
 /* ---- resources (program_resources.c) */
 
-/* Where counters are, in the head's fields, and how many bytes that is. Alike on all ranks. 0 or -E2BIG. */
+/*
+ * Lays out the counters: their offsets in the head's fields, their size in *bytes_p. The same on all ranks. 0 or
+ * -E2BIG.
+ */
 int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p);
 #endif

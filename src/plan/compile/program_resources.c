@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* How the resources are laid out: counters, the staging buffers, scratch. The same on all ranks. */
+/* Layout of the resources: counters, the staging buffers, scratch. The same on all ranks. */
 #include <errno.h>
 #include <string.h>
 #include "plan/compile/program_priv.h"
 
-/* Counters, each on a cache line of its own; large enough for any rank. */
+/* Each counter has its own cache line. There are enough for any rank. */
 int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_prog_head *h, uint32_t *bytes_p)
 {
 	uint64_t blocks = 1, slots = 0, semaphores = 0, barriers = 0, at;
@@ -36,9 +36,9 @@ int shunt_program_layout_counters(const struct shunt_plan *plan, struct shunt_pr
 }
 
 /*
- * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Where they are
- * depends on the size of chunks: from one place on, packets of one size would lie where there was plain data of
- * another, which may look like packets. So each has its own place, whatever the size is; graphs have theirs for good.
+ * Bytes of one half of scratch, for chunks of up to `units` units, and where packets begin in it. Plain data and
+ * packets have separate regions, whatever the size of chunks is. In a common one, packets of one size of chunks would
+ * lie where another size had plain data, which may look like packets. Captured graphs keep their regions for good.
  */
 static bool scratch_half_bytes(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
     uint64_t limit, uint64_t *packets_at_p, uint64_t *bytes_p)
@@ -57,7 +57,10 @@ static bool scratch_half_bytes(const struct shunt_program *p, const struct shunt
 	return true;
 }
 
-/* Where the parts of the resources begin, in the head's fields; both staging buffers first, then scratch. */
+/*
+ * Offsets of the parts of the resources, in the head's fields: first both staging buffers, then scratch. False: too
+ * large.
+ */
 static bool resources_layout(const struct shunt_program *p, const struct shunt_plan *plan, uint64_t units,
     struct shunt_prog_head *h, uint64_t *end)
 {

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-int shunt_ranges_add(struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end)
+int shunt_ranges_add(struct shunt_ranges *r, uint64_t begin, uint64_t end)
 {
 	if (r->n == r->capacity) {
 		size_t capacity = r->capacity ? 2 * r->capacity : 16;
@@ -25,7 +25,7 @@ static int by_begin(const void *a, const void *b)
 	return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-void shunt_ranges_merge(struct shunt_nvtx_enabled *r)
+void shunt_ranges_merge(struct shunt_ranges *r)
 {
 	size_t n = 0;
 
@@ -42,7 +42,7 @@ void shunt_ranges_merge(struct shunt_nvtx_enabled *r)
 	r->n = n;
 }
 
-bool shunt_ranges_within(const struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end)
+bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < r->n; i++)
 		if (r->v[i].begin < begin || r->v[i].end > end)
@@ -50,8 +50,8 @@ bool shunt_ranges_within(const struct shunt_nvtx_enabled *r, uint64_t begin, uin
 	return true;
 }
 
-void shunt_ranges_finish(struct shunt_nvtx_enabled *r)
+void shunt_ranges_finish(struct shunt_ranges *r)
 {
 	free(r->v);
-	*r = (struct shunt_nvtx_enabled){ 0 };
+	*r = (struct shunt_ranges){ 0 };
 }

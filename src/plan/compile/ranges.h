@@ -11,16 +11,16 @@ struct shunt_range {
 };
 
 /* Zeroed: empty. */
-struct shunt_nvtx_enabled {
+struct shunt_ranges {
 	struct shunt_range *v;
 	size_t n, capacity;
 };
 
 /* 0 or -ENOMEM. */
-int shunt_ranges_add(struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end);
-/* Sorts, and makes one of those that overlap or touch. */
-void shunt_ranges_merge(struct shunt_nvtx_enabled *r);
-/* Does all of it lie in there? */
-bool shunt_ranges_within(const struct shunt_nvtx_enabled *r, uint64_t begin, uint64_t end);
-void shunt_ranges_finish(struct shunt_nvtx_enabled *r);
+int shunt_ranges_add(struct shunt_ranges *r, uint64_t begin, uint64_t end);
+/* Sorts, and merges ranges that overlap or touch. */
+void shunt_ranges_merge(struct shunt_ranges *r);
+/* True if all ranges lie in [begin, end). */
+bool shunt_ranges_within(const struct shunt_ranges *r, uint64_t begin, uint64_t end);
+void shunt_ranges_finish(struct shunt_ranges *r);
 #endif

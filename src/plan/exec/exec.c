@@ -11,33 +11,33 @@
 #include "kernels/kernel_list.h"
 #include "plan/compile/program.h"
 
-/* Allocations are rounded up to this by devices anyway. */
+/* Devices round allocations up to this anyway. */
 #define ALLOC_GRANULARITY ((uint64_t)2 << 20)
-/* The sim has few cores, and its threads are fibers. */
+/* Threads of a block on the sim, which has few cores and runs threads as fibers. */
 #define SIM_THREADS 64u
 
-/* Memory that lasts until the end: a graph may use it. */
+/* Memory that is kept until the exec is destroyed, because a graph may use it. */
 struct resources {
 	struct resources *next;
-	uint64_t units;  /* of a chunk, at most */
+	uint64_t units;  /* of the largest chunk */
 	char *bytecodes; /* one allocation with the bounce buffers */
-	char *bounce; /* bounce buffers: private memory for input and output where the caller's will not do; one launch
-	                 after the other */
-	uint64_t staging_at[2];     /* as its bytecode has it */
+	char *bounce;    /* private memory for input and output where the caller's cannot be used; one launch after the
+	                    other */
+	uint64_t staging_at[2];     /* as in its bytecode */
 	struct shunt_gpu_mem mem[]; /* of each rank */
 };
 
 struct shunt_plan_exec {
 	struct shunt_plan_exec_config host;
-	bool inputs_readonly; /* of all ranks: nobody writes to anybody's */
+	bool inputs_readonly; /* no rank writes to any input */
 	struct shunt_plan *plan;
 	struct shunt_program *program;
 	struct resources *resources_list; /* the newest first */
-	uint64_t refused_units;           /* units of the smallest chunks that could not be had */
+	uint64_t refused_units;           /* units of the smallest chunks that were refused */
 	char reason[128];
 };
 
-/* First round of making resources. */
+/* A rank's contribution to the first round of making resources. */
 struct peer_info {
 	struct shunt_vote vote;
 	uint64_t hash, process, ptr, bytes, units;
@@ -78,8 +78,8 @@ static bool inputs_readonly(const struct shunt_plan *plan)
 }
 
 /*
- * What lies at one place on all ranks, in place or not: all but what an all-gather sends and what a scatter receives. A
- * merged buffer is what is received, but for a scatter.
+ * Only buffers that lie at one place on all ranks, in place or not: not what an all-gather sends, nor what a
+ * reduce-scatter receives. A merged buffer is what is received, except for a reduce-scatter.
  */
 void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *e, bool wants[2])
 {
@@ -120,7 +120,7 @@ static void resources_destroy(struct shunt_plan_exec *e, struct resources *a)
 {
 	const struct shunt_gpu_ops *gpu = e->host.gpu;
 
-	/* A peer's kernel may still tell us that it has left: in one process the last of us frees the memory. */
+	/* A peer's kernel may still write there that it has left, so the last user in a process frees the memory. */
 	for (int r = 0; r < e->host.nranks; r++)
 		shunt_scratch_free(gpu, &a->mem[r]);
 	if (a->bytecodes)
@@ -166,8 +166,8 @@ static int gather_ranks(struct shunt_plan_exec *e, const void *mine, size_t byte
 }
 
 /*
- * Of bounce buffers for all buffers that peers do not reach. Whether a call needs any is its rank's own matter, and
- * comes up when the others may be launching already: so there is room for them from the first.
+ * Bytes of bounce buffers for all buffers that peers do not reach. Each rank decides alone whether a call needs them,
+ * when other ranks may be launching already. So they are always allocated.
  */
 static bool bounce_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64_t *bytes_p)
 {
@@ -180,8 +180,8 @@ static bool bounce_bytes(const struct shunt_plan_exec *e, uint64_t units, uint64
 }
 
 /*
- * The next power of two, so that a few allocations serve all sizes, and as much as the first grain holds. The same on
- * all ranks.
+ * The next power of two, so that a few allocations serve all sizes; or more, if ALLOC_GRANULARITY bytes hold it. The
+ * same on all ranks.
  */
 static uint64_t round_units(const struct shunt_plan_exec *e, uint64_t units)
 {
@@ -254,7 +254,7 @@ static int map_peers(struct shunt_plan_exec *e, struct resources *a, const struc
 	return err;
 }
 
-/* The program, and the semaphores' first values; all else is zero. */
+/* Writes the bytecode, and the semaphores' first values; all else is zero. */
 static int resources_fill(struct shunt_plan_exec *e, struct resources *a)
 {
 	const struct shunt_program *p = e->program;
@@ -280,7 +280,7 @@ static int resources_fill(struct shunt_plan_exec *e, struct resources *a)
 	return err;
 }
 
-/* Both rounds, all ranks: 0 and *refused_p (e->reason has a text), or an error of the gather. */
+/* Both rounds. 0 and *refused_p (e->reason has a text), the same on all ranks; or an error of gather. */
 static int exchange_resources(struct shunt_plan_exec *e, struct resources *a, struct peer_info *peer_infos,
     struct shunt_vote *votes, int *fds, bool *refused_p)
 {
@@ -364,7 +364,7 @@ static int prepare_units(struct shunt_plan_exec *e, uint64_t units)
 {
 	if (e->resources_list && e->resources_list->units >= units)
 		return 0;
-	/* Not asked for again and again: all ranks know the same answer. */
+	/* Do not ask again: all ranks know the same answer. */
 	if (units >= e->refused_units)
 		return -EOPNOTSUPP;
 	if (units > (uint64_t)1 << 48)
@@ -389,7 +389,7 @@ int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, c
 
 /* ---- launches */
 
-/* How many parts the caller's buffers consist of. */
+/* Number of parts of each of the caller's buffers. */
 static void caller_parts(const struct shunt_plan *plan, uint64_t parts[2])
 {
 	parts[0] =
@@ -428,7 +428,7 @@ static bool is_aligned(const void *p)
 	return !((uintptr_t)p & 15);
 }
 
-/* Scaling before, dividing after: what AVG and PREMUL are with a plan that sums. */
+/* AVG and PREMUL with a plan that sums: scale operands before, or divide the sum after. */
 static void operator_flags(const struct shunt_plan *plan, const struct shunt_plan_call *call, struct shunt_kargs *k)
 {
 	static const bool is_signed[SHUNT_NDTYPES] = { [SHUNT_I8] = true, [SHUNT_I32] = true, [SHUNT_I64] = true };
@@ -446,13 +446,16 @@ static void operator_flags(const struct shunt_plan *plan, const struct shunt_pla
 	}
 }
 
-/* Do input and output share memory? The same on all ranks, as both lie in windows. */
+/* True if input and output overlap. The same on all ranks, as both lie in windows. */
 static bool windows_overlap(const struct shunt_plan_call *call)
 {
 	return shunt_overlap(call->place[0], call->send_bytes, call->place[1], call->recv_bytes);
 }
 
-/* Which buffers peers reach in the callers' memory: decided by what is the same on all ranks. `exact` as below. */
+/*
+ * Chooses the buffers that peers reach in the callers' memory, by values that are the same on all ranks. exact: as
+ * below.
+ */
 static void choose_direct(
     const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact, struct shunt_kargs_plan *a)
 {
@@ -475,9 +478,9 @@ static void choose_direct(
 }
 
 /*
- * Where the plan finds input and output, and what is copied. exact: nothing is short. Memory is chosen for each buffer
- * that the plan uses: the staging buffer, the caller's, or (NULL here) a bounce buffer. What peers reach directly was
- * chosen before.
+ * Chooses the memory of each buffer that the plan uses, and the copies. exact: the message fills all chunks. The memory
+ * is the staging buffer, the caller's, or (NULL here) a bounce buffer. choose_direct has chosen what peers reach
+ * directly.
  */
 static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_plan_call *call, bool exact,
     uint64_t chunk_bytes, struct shunt_kargs_plan *a)
@@ -497,7 +500,7 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 			a->buffer[i] = exact && is_aligned(caller[i]) ? caller[i] : NULL;
 	}
 	if (!p->merged) {
-		/* Input is read where it is only if nobody writes it meanwhile. */
+		/* The caller's input is read in place only if the launch does not change it meanwhile. */
 		if (p->used[0] && !p->staging[0] && (scaled || !p->preserves_input || buffers_overlap(call)))
 			a->buffer[0] = NULL;
 		if (p->used[0] && a->buffer[0] != caller[0])

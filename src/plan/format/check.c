@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * What can be said of a plan without running it: every number against what it counts, and both ends of every channel.
- */
+/* Static checks of a plan: the range of every number, and both ends of every channel. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,7 +15,7 @@ struct check {
 	struct shunt_plan_gpu *gpus;
 };
 
-/* Sizes of input and output, which must be the same everywhere and fit the collective. */
+/* Checks that the sizes of input and output are the same on all ranks and fit the collective. */
 static int check_chunks(struct check *c)
 {
 	static const char *const keys[] = { "input_chunks", "output_chunks" };
@@ -59,7 +57,7 @@ static int check_chunks(struct check *c)
 	return 0;
 }
 
-/* One channel from a to b; in order of (a, b, position). */
+/* Channel i of rank a, which leads to rank b; in order of (a, b, i). */
 struct end {
 	uint32_t a, b, i;
 };
@@ -92,7 +90,7 @@ static size_t find_first(const struct end *ends, size_t n, uint32_t a, uint32_t 
 	return low;
 }
 
-/* The k-th channel of a to b and the k-th of b to a are two ends of one. */
+/* Pairs channels: the k-th channel of a to b and the k-th of b to a are the ends of one channel. */
 static int pair_channels(struct check *c, int type)
 {
 	size_t n = 0, at = 0;
@@ -167,7 +165,7 @@ static int check_members(struct check *c, uint32_t rank, uint32_t i, uint32_t *s
 	return 0;
 }
 
-/* Equal switch channels must be listed by all of their members equally often. */
+/* Checks that all members of a switch channel list it equally often. */
 static int check_switches(struct check *c)
 {
 	uint32_t *seen = calloc(c->plan->nranks, sizeof(*seen)), stamp = 0;
@@ -194,7 +192,7 @@ static int check_switches(struct check *c)
 		const struct group *g = &groups[i];
 		size_t run = 0, same = 0;
 
-		/* All listings of one group, by rank: the first rank says how many each must have. */
+		/* All listings of one group, by rank: every rank must have as many as the first one. */
 		while (i + run < n && !by_members(g, &groups[i + run]))
 			run++;
 		while (same < run && g[same].rank == g->rank)
@@ -210,7 +208,7 @@ static int check_switches(struct check *c)
 				    g->s->nranks, g->rank, g->i);
 				goto out;
 			}
-		/* Every member is there, and nobody but members lists it: so equal counts make run a multiple. */
+		/* All members, and no other ranks, list the group: so equal counts make run a multiple. */
 		for (size_t k = 0; k < run; k++)
 			if (g[k].rank != g[k - k % same].rank || run != same * g->s->nranks) {
 				c->log->at.rank = g[k].rank;
@@ -227,7 +225,7 @@ out:
 	return err;
 }
 
-/* Where a slice stands in the text. */
+/* Name of a slice in the text. */
 static const char *slice_name(const struct shunt_plan_op *op, bool dst, uint32_t i, char text[32])
 {
 	if (op->code == SHUNT_PLAN_GLRE)
@@ -360,7 +358,10 @@ static void set_location(struct check *c, uint32_t rank, uint32_t block, const s
 	c->log->at = (struct shunt_plan_location){ rank, block, op->at, op->inner, shunt_plan_op_names[op->code] };
 }
 
-/* Uses of each barrier agree about how many blocks meet there, and so many do. Then barriers get dense numbers. */
+/*
+ * Checks that all uses of a barrier give the same number of blocks, and that as many blocks use it. Then gives barriers
+ * dense numbers.
+ */
 static int check_barriers(struct check *c, uint32_t rank, struct barrier_use *barrier_uses, size_t n)
 {
 	struct shunt_plan_gpu *gpu = &c->gpus[rank];

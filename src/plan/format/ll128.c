@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Who writes and who reads packets: may they travel in other pieces than the format's? Packets that are written over by
- * the same ones while they are read do no harm in the format; here they might.
+ * Decides from the writers and readers of packets whether these may travel as LL128, in other pieces than the format's.
+ * In the format it does no harm to write packets over equal ones while these are read. With LL128 it might.
  */
 #include <stdlib.h>
 #include "plan/format/priv.h"
 
-/* A part of chunks of one rank's scratch that holds packets. */
+/* A range of packets in one rank's scratch: part `part` of `parts` of its chunks. */
 struct access_range {
 	uint32_t rank, part, parts;
 	bool written;
@@ -16,7 +16,7 @@ struct access_range {
 struct access_ranges {
 	struct access_range *v;
 	size_t n;
-	bool excluded; /* something else is in scratch, or packets are written again and again */
+	bool excluded; /* scratch has other data, or a loop writes packets */
 };
 
 static void add_slice(struct access_ranges *u, const struct shunt_plan_gpu *gpu, const struct shunt_plan_op *op,
@@ -64,8 +64,8 @@ static int compare_ranges(const void *x, const void *y)
 }
 
 /*
- * Those that overlap have the same chunks and as many parts. Then different parts lie apart, and equal ones are one
- * range, which is written once.
+ * True if ranges that overlap have the same chunks and number of parts, and no part is written twice. Different parts
+ * do not overlap then.
  */
 static bool ranges_match(struct access_ranges *u)
 {
@@ -84,7 +84,7 @@ static bool ranges_match(struct access_ranges *u)
 
 int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan)
 {
-	/* Units that 64 bytes have. */
+	/* Units of 64 bytes. */
 	uint64_t units = plan->alignment < 64 ? (64 + plan->alignment - 1) / plan->alignment : 1;
 	struct access_ranges u = { 0 };
 
@@ -101,7 +101,7 @@ int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan)
 	add_all_slices(&u, plan);
 	plan->ll128 = ranges_match(&u);
 	for (size_t i = 0; i < u.n && plan->ll128; i++) {
-		/* size * chunk / parts, rounded down, is to be `units` at least. */
+		/* size * chunk / parts, rounded down, must be at least `units`. */
 		uint64_t least = (units * u.v[i].parts + u.v[i].size - 1) / u.v[i].size;
 
 		plan->dense = least > plan->dense ? least : plan->dense;

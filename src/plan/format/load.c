@@ -17,7 +17,7 @@ struct loader {
 	uint32_t nranks;
 };
 
-/* One entry of a rank's "channels" that is of type memory or port. */
+/* Loads an entry of a rank's "channels" that is of type memory or port. */
 static bool add_channels(
     struct loader *l, const json_t *entry, const char *where, struct shunt_plan_channel *channels, uint32_t *n_p)
 {
@@ -38,7 +38,7 @@ static bool add_channels(
 	return true;
 }
 
-/* One entry of type switch: a switch channel for each of its groups. */
+/* Loads an entry of type switch: a switch channel for each of its groups. */
 static bool add_switches(
     struct loader *l, const json_t *entry, const char *where, struct shunt_plan_switch *switches, uint32_t *n_p)
 {
@@ -84,7 +84,7 @@ static bool load_channels(struct loader *l, const json_t *object, struct shunt_p
 
 	if (!shunt_json_array(&l->log->json, object, "", "channels", true, &entries, &n))
 		return false;
-	/* Room for all that any entry has, whatever its type; judged below. */
+	/* Room for all entries, whatever their types, which are checked below. */
 	for (uint32_t i = 0; i < n; i++) {
 		entry = json_array_get(entries, i);
 		capacity[0] += json_array_size(json_object_get(entry, "connected_to"));
@@ -203,7 +203,7 @@ static bool load_gpu(struct loader *l, const json_t *gpus, uint32_t rank, struct
 	    !shunt_plan_load_blocks(l->log, l->pool, gpu, rank, blocks);
 }
 
-/* Keys that are ours: who may use the plan, and in which order. */
+/* Shunt's own keys: the calls that may use the plan, and its priority. */
 static bool load_extras(struct loader *l, const json_t *root, struct shunt_plan *plan)
 {
 	const json_t *dtypes, *tags;
@@ -260,7 +260,7 @@ static bool load_name(struct loader *l, const json_t *root, struct shunt_plan *p
 		shunt_json_fail(&l->log->json, EINVAL, "name has %zu bytes, expected 1 to 255", strlen(name));
 		return false;
 	}
-	/* A selector's answer would mean something else (match.c). */
+	/* Reserved: as a selector's answers these names mean no plan (match.c). */
 	if (!strcmp(name, "native") || !strcmp(name, "nccl")) {
 		shunt_json_fail(&l->log->json, EINVAL,
 		    "name is \"%s\", expected another one: a selector that answers this means no plan", name);
@@ -394,10 +394,10 @@ err_drop:
 	return -log.json.err;
 }
 
-/* The whole file, in memory of the caller's. */
+/* Reads the whole file; the caller frees *text_p. */
 static int read_file(struct shunt_plan_log *log, const char *path, char **text_p, size_t *bytes_p)
 {
-	/* Not to wait for a writer if it is a pipe. */
+	/* O_NONBLOCK: opening a pipe must not wait for a writer. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	struct stat st;
 	size_t n = 0;
@@ -430,7 +430,7 @@ static int read_file(struct shunt_plan_log *log, const char *path, char **text_p
 			goto err_close;
 		}
 		if (!got)
-			break; /* shorter by now: judged as what it is */
+			break; /* the file has become shorter: parse the bytes read */
 		n += (size_t)got;
 	}
 	*text_p = text;

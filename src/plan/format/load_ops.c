@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The blocks of a rank: operations, with the numbers of their block replaced by those of the rank. */
+/* Loads the blocks of a rank: their operations, with the ids of the block replaced by those of the rank. */
 #include <errno.h>
 #include <string.h>
 #include "plan/format/ops.h"
@@ -7,7 +7,7 @@
 
 #define NIL SHUNT_PLAN_NIL
 
-/* Numbers of the rank that a block calls 0, 1, ... */
+/* Ids of the rank for the ids 0, 1, ... of a block. */
 struct table {
 	uint32_t n;
 	uint32_t *ids;
@@ -24,8 +24,8 @@ struct loader {
 };
 
 /*
- * A block's table for each channel type: entries of `list` of the same type after one another, each with numbers below
- * limits[type].
+ * Loads a block's tables, one for each channel type: the ids of all entries of `list` of that type, one after the
+ * other, below limits[type].
  */
 static bool load_tables(struct loader *l, const json_t *block, const char *list, const char *type_key,
     const char *ids_key, const uint32_t *limits, unsigned ntypes, struct table *tables)
@@ -74,7 +74,7 @@ static bool load_tables(struct loader *l, const json_t *block, const char *list,
 	return true;
 }
 
-/* Number `key` of an object as an index into a table of the block: *id_p is the rank's number. */
+/* Loads id `key` of an object, an index into a table of the block; *id_p is the rank's id. */
 static bool lookup_id(struct loader *l, const json_t *object, const char *where, const char *key,
     const struct table *table, const char *type, uint32_t *id_p)
 {
@@ -136,7 +136,7 @@ static bool load_slice(
 	}
 }
 
-/* The list `key` of slices: pattern as in struct shunt_plan_op_row. */
+/* Loads the list `key` of slices. pattern: as in struct shunt_plan_op_row. */
 static bool load_slices(struct loader *l, const json_t *object, const char *key, const char *pattern, unsigned type,
     const struct shunt_plan_slice **slices_p, uint32_t *n_p)
 {
@@ -171,7 +171,7 @@ static bool load_slices(struct loader *l, const json_t *object, const char *key,
 	return true;
 }
 
-/* glre has a form of its own: a source without a list, a destination chunk, and the switch channel in channel_ids. */
+/* glre has its own form: a source without a list, a destination chunk, and the switch channel in channel_ids. */
 static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
 	struct shunt_plan_slice *s = shunt_pool_alloc(l->pool, 2, sizeof(*s));
@@ -213,7 +213,10 @@ static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_
 	return true;
 }
 
-/* channel_ids or semaphore_ids: numbers of the rank. table NULL: they are so already, below limit. */
+/*
+ * Loads channel_ids or semaphore_ids, below limit. table: the rank's ids for those of the block; NULL: they are the
+ * rank's.
+ */
 static bool load_ids(struct loader *l, const json_t *object, const char *key, const struct table *table, uint32_t limit,
     const char *what, struct shunt_plan_op *op)
 {
@@ -301,7 +304,7 @@ static bool load_barrier(struct loader *l, const json_t *object, struct shunt_pl
 {
 	uint64_t id, n;
 
-	/* The file's number for now; the checker makes them dense. */
+	/* The file's number; the checker makes the numbers dense. */
 	if (!shunt_json_uint(&l->log->json, object, "", "barrier_id", 0, UINT32_MAX - 1, true, 0, &id) ||
 	    !shunt_json_uint(&l->log->json, object, "", "num_threadblocks", 1, l->gpu->nblocks, true, 0, &n))
 		return false;
@@ -310,7 +313,7 @@ static bool load_barrier(struct loader *l, const json_t *object, struct shunt_pl
 	return true;
 }
 
-/* The header of a pipeline, and its body in the operations that follow it. */
+/* Loads the header of a pipeline, and its body into the operations that follow it. */
 static bool load_op(struct loader *l, const json_t *object, bool inner, struct shunt_plan_op *op);
 static bool load_pipeline(struct loader *l, const json_t *object, struct shunt_plan_op *op)
 {
@@ -397,7 +400,7 @@ static bool load_ops(struct loader *l, const json_t *object, struct shunt_plan_b
 
 	if (!shunt_json_array(&l->log->json, object, "", "ops", true, &array, &n))
 		return false;
-	/* Only pipelines have operations within; others' are unknown keys. */
+	/* Only pipelines have inner operations; elsewhere "ops" is an unknown key. */
 	for (uint32_t i = 0; i < n; i++) {
 		entry = json_array_get(array, i);
 		capacity += 1 + json_array_size(json_object_get(entry, "ops"));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_PLAN_FORMAT_OPS_H
 #define SHUNT_PLAN_FORMAT_OPS_H
-/* What an operation of each kind consists of: one row per opcode. */
+/* Syntax of the operations: one row per opcode. */
 #include "plan/format/plan.h"
 
-/* What an operation does with numbers of channels or semaphores. */
+/* The ids of an operation. */
 enum shunt_plan_ids {
 	SHUNT_PLAN_IDS_NONE,
 	SHUNT_PLAN_IDS_CHANNELS,   /* channel_ids, all of one type */
@@ -13,8 +13,10 @@ enum shunt_plan_ids {
 };
 
 /*
- * src and dst: a letter for each slice, the last one may be followed by + for one or more. Plain ones: l local, r
- * remote, w of a switch channel; packets: p local, q remote, x of a switch channel.
+ * src and dst have a letter for each slice. The last one may be followed by + for one or more.
+ *            local  remote  switch channel
+ *   plain    l      r       w
+ *   packets  p      q       x
  */
 struct shunt_plan_op_row {
 	const char *name;

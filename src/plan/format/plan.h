@@ -4,18 +4,21 @@
 /*
  * An execution plan in memory: what each block of each rank does for one collective, step by step.
  *
- * A plan is loaded from JSON, checked, and never changes afterwards: any number of threads and communicators read it at
- * once, and are counted. Whoever gets a plan from here may rely on every "checked" remark below. The loader resolves
- * all of the file's indirections: numbers in an operation are those of its rank, not of its block; a remote buffer is a
- * rank and a buffer.
+ * A plan is loaded from JSON, checked, and never changes afterwards. Any number of threads and communicators read it at
+ * once; it is reference-counted. Users of a plan may rely on every "checked" remark below. The loader resolves all
+ * indirections of the file: ids in an operation are those of its rank, not of its block; a remote buffer is a rank and
+ * a buffer.
  *
- * Bytes. Everything is in chunks; the size of a chunk follows from the call. A message consists of parts of equal size:
- * of one per rank where ranks have parts (output of an all-gather, input of a reduce-scatter, both of an all-to-all),
- * else of one. A part of P bytes has `part_chunks` chunks, and a chunk has c = ceil(P / (alignment * part_chunks))
- * units of `alignment` bytes. Chunk k of any buffer begins at unit k * c. This is how scratch is laid out, and so are
- * the caller's buffers if P fills all chunks of a part. If it does not, the last chunks of each part lack their end (or
- * all), which must be neither read nor written in the caller's memory; what an operation computes there is of no
- * interest. (Where the format's own rule admits a size, it says the same.)
+ * Everything is in chunks, whose size follows from the call:
+ *   message  parts of equal size: one per rank where ranks have parts (output of an all-gather, input of a
+ *            reduce-scatter, both of an all-to-all), else one
+ *   part     P bytes, in `part_chunks` chunks
+ *   chunk    c = ceil(P / (alignment * part_chunks)) units; chunk k of any buffer begins at unit k * c
+ *   unit     `alignment` bytes
+ * This is the layout of scratch, and of the caller's buffers if P fills all chunks of a part. If it does not, the last
+ * chunks of each part lack their end (or all) in the caller's memory. Their missing bytes must be neither read nor
+ * written there, and what an operation computes for them is irrelevant. (Where the format's own rule admits a size, it
+ * says the same.)
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,24 +30,29 @@ enum shunt_plan_collective {
 	SHUNT_PLAN_ALLGATHER,
 	SHUNT_PLAN_REDUCESCATTER,
 	SHUNT_PLAN_ALLTOALL,
-	SHUNT_PLAN_SENDRECV, /* this and the next two are no collective of NCCL's and are run by name only */
+	SHUNT_PLAN_SENDRECV, /* this and the next two are no collectives of NCCL and are run by name only */
 	SHUNT_PLAN_TEST,
 	SHUNT_PLAN_CUSTOM,
 	SHUNT_PLAN_NCOLLECTIVES,
 };
 
-/* Also the bit numbers of masks of buffers. */
+/* Also bit numbers in masks of buffers. */
 enum shunt_plan_buffer { SHUNT_PLAN_INPUT, SHUNT_PLAN_OUTPUT, SHUNT_PLAN_SCRATCH, SHUNT_PLAN_NBUFFERS };
 
-/* NONE only in operations that use no channel. */
+/* NONE: the operation uses no channel. */
 enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SWITCH, SHUNT_PLAN_NONE };
 
 /*
- * Operations. S and D are the lists src and dst; L a slice of our own buffer, R of a peer's, W of all members of a
- * switch channel. What the comment says about lists is checked: numbers and places of the slices, their equal sizes,
- * packets only in scratch, protocol LL for packets. [n] is a list of n slices, + one or more of the last kind. "plain"
- * slices are bytes; "packet" slices are always scratch, and occupy twice their bytes at twice their offset, apart from
- * what is plain in scratch.
+ * Operations, in this notation:
+ *   S, D    the lists src and dst
+ *   L       a slice of our own buffer
+ *   R       a slice of a peer's buffer
+ *   W       a slice of the buffers of all members of a switch channel
+ *   [L, R+] a list of these slices; +: one or more of the last kind
+ *   plain   the slice is bytes
+ *   packet  the slice is packets: always in scratch; it occupies twice its bytes at twice its offset, apart from
+ *           plain data
+ * Checked: numbers and places of the slices, their equal sizes, packets only in scratch, protocol LL for packets.
  */
 enum shunt_plan_opcode {
 	SHUNT_PLAN_NOP,         /* block barrier */
@@ -85,13 +93,14 @@ enum shunt_plan_opcode {
 
 enum shunt_plan_locality { SHUNT_PLAN_LOCAL, SHUNT_PLAN_REMOTE, SHUNT_PLAN_MULTICAST };
 
-/* Chunks [index, index + size) of a buffer; checked to lie inside it (on every member, for MULTI); size >= 1. */
+/* Chunks [index, index + size) of a buffer; checked to lie inside it (on every member, for MULTICAST); size >= 1. */
 struct shunt_plan_slice {
 	uint8_t place;  /* enum shunt_plan_locality */
-	uint8_t buffer; /* enum shunt_plan_buffer; for MULTI the switch channel's */
+	uint8_t buffer; /* enum shunt_plan_buffer; for MULTICAST the switch channel's */
 	bool packet;    /* a region of packets, see above; buffer is SCRATCH then */
 	/*
-	 * LOCAL: our rank; REMOTE: the owner's rank, may be our own; MULTI: the number of our switch channel. In range.
+	 * LOCAL: our rank; REMOTE: the owner's rank, may be our own; MULTICAST: the number of our switch channel. In
+	 * range.
 	 */
 	uint32_t target;
 	uint64_t index, size;
@@ -102,20 +111,20 @@ struct shunt_plan_op {
 	uint8_t type;  /* enum shunt_plan_channel_type */
 	uint8_t redop; /* enum shunt_redop of a reducing operation: SUM, PROD, MAX, MIN or AVG; else SUM */
 	/*
-	 * Part `part` of `parts` equal parts of every slice is ours (a thread-block group); part < parts; 0 of 1: all
-	 * of it.
+	 * Thread-block group: the operation covers part `part` of `parts` equal parts of every slice; part < parts. 0
+	 * of 1: all of it.
 	 */
 	uint32_t part, parts;
 	uint32_t nsrc, ndst, nids;
 	const struct shunt_plan_slice *src, *dst; /* NULL where the number is 0 */
 	/*
-	 * Channels of `type` or semaphores, as numbers of this rank, in range. A number may come up more than once.
-	 * Signals, waits, flush, semaphores: nids >= 1. PORT data operations: nids == ndst, and channel ids[j] leads to
-	 * the owner of dst[j]. Others: 0.
+	 * Channels of `type`, or semaphores: ids of this rank, in range; an id may occur more than once. Signals,
+	 * waits, flush, semaphores: nids >= 1. PORT data operations: nids == ndst, and channel ids[j] leads to the
+	 * owner of dst[j]. Others: 0.
 	 */
 	const uint32_t *ids;
-	uint32_t barrier,
-	    nblocks; /* BARRIER: < gpu->nbarriers; participants, as many blocks as use this barrier (checked) */
+	uint32_t barrier, nblocks; /* BARRIER: its number, < gpu->nbarriers; participants, as many blocks as use this
+	                              barrier (checked) */
 	/*
 	 * PIPELINE: bytes of a window, a multiple of the alignment; chunks that the windows run over, at most 65536.
 	 * Both >= 1.
@@ -136,9 +145,9 @@ struct shunt_plan_block {
 
 /*
  * One end of a memory or port channel. Signals on it count at the other end, which is channel `pair` of `peer` (same
- * type). pair is NIL if peer has fewer channels to us than we to it; such a channel is for data only: nobody signals or
- * waits on it (checked). A channel to our own rank is its own other end. In one launch as many signals leave one end as
- * waits at the other (checked).
+ * type). pair is NIL if peer has fewer channels to us than we to it; such a channel is for data only, without signals
+ * and waits (checked). A channel to our own rank is its own other end. In one launch the signals from one end are as
+ * many as the waits at the other (checked).
  */
 struct shunt_plan_channel {
 	uint32_t peer; /* rank, in range */
@@ -170,12 +179,12 @@ struct shunt_plan_gpu {
 	const struct shunt_plan_remote *remotes;
 	uint32_t nsemaphores;
 	const uint32_t *semaphores; /* initial values, 0 to 2^31 - 1; a launch leaves them as they were (checked) */
-	uint32_t nbarriers;         /* numbered densely here, whatever the file's numbers are */
-	uint32_t nblocks;           /* may be 0: nobody uses this rank's memory then (checked) */
+	uint32_t nbarriers;         /* numbered densely, unlike in the file */
+	uint32_t nblocks;           /* may be 0: then no rank uses this rank's memory (checked) */
 	const struct shunt_plan_block *blocks;
-	/* Masks of 1 << enum shunt_plan_buffer: which of our buffers any rank's operations use as REMOTE or MULTI. */
+	/* Masks of 1 << enum shunt_plan_buffer: our buffers that operations of any rank use as REMOTE or MULTICAST. */
 	uint8_t peers_read, peers_write;
-	/* The same of all operations of any rank, LOCAL ones included. */
+	/* The same, LOCAL operations included. */
 	uint8_t read, written;
 };
 
@@ -185,20 +194,20 @@ struct shunt_plan {
 	enum shunt_plan_collective collective;
 	bool ll; /* protocol LL: packet operations allowed, scratch is twice as large */
 	/*
-	 * What the plan was written for. All-reduce and all-to-all in place: send == recv, and operations may use input
-	 * and output for the same memory; all-gather: input is output's part of this rank, operations use output;
-	 * reduce-scatter: output is input's part of this rank, operations use input. Not in place: input and output do
-	 * not overlap.
+	 * The calls that the plan was written for.
+	 *   true   all-reduce, all-to-all  send == recv; operations may use input and output for the same memory
+	 *          all-gather              input is output's part of this rank; operations use output
+	 *          reduce-scatter          output is input's part of this rank; operations use input
+	 *   false                          input and output do not overlap
 	 *
-	 * Ranks need not agree on
-	 * whether their call is in place, so matching does not look at it (see registry.h): the executor takes calls of
-	 * both kinds for plans of both kinds, by copies on the ranks where it is needed, and never changes memory that
-	 * the collective only reads.
+	 * Ranks need not agree on whether their call is in place, so matching does not look at it (see registry.h). The
+	 * executor runs plans of both kinds for calls of both kinds, with copies on the ranks that need them. It never
+	 * changes memory that the collective only reads.
 	 */
 	bool inplace;
 	bool reuse_resources; /* the plan reaches peers through scratch only (checked) */
-	bool double_scratch;  /* two halves of scratch in turns, by launch */
-	uint32_t alignment;   /* bytes, the unit A above: a multiple of 16, at most 1 GiB */
+	bool double_scratch;  /* launches alternate between two halves of scratch */
+	uint32_t alignment;   /* bytes of a unit: a multiple of 16, at most 1 GiB */
 	uint32_t threads;     /* per block, 1 to 1024 */
 	/* Of the message, inclusive: receive bytes of an all-gather, send bytes of all others; min <= max. */
 	uint64_t min_bytes, max_bytes;
@@ -215,15 +224,15 @@ struct shunt_plan {
 	uint32_t redops;         /* mask of 1 << enum shunt_redop of all reducing operations; 0: none reduces */
 	uint32_t max_blocks;     /* on one rank */
 	/*
-	 * Whether packets may travel as LL128, in larger pieces than the format's: ranges of packets that overlap are
-	 * one and the same range, for the one who writes it and all who read it, and nothing else is in scratch. With
-	 * chunks of `dense` units or more no range of packets has less than 64 bytes.
+	 * True if packets may travel as LL128, in larger pieces than the format's: ranges of packets that overlap are
+	 * equal, on the writer and on all readers, each is written once, and scratch has no other data. With chunks of
+	 * `dense` units or more every range of packets has at least 64 bytes.
 	 */
 	bool ll128;
 	uint64_t dense;
-	uint64_t
-	    hash; /* of all that is above except source; equal on all ranks and machines for equal plans, never 0 */
-	/* Ours, not the format's: absent in other generators' files. */
+	uint64_t hash; /* of all fields but source and the derived ones; equal on all ranks and machines for equal
+	                  plans, never 0 */
+	/* Extensions of the format by Shunt: absent in other generators' files. */
 	uint32_t ranks_per_node; /* 0: any */
 	uint32_t dtypes;         /* mask of 1 << enum shunt_dtype; never 0 */
 	int32_t priority;        /* tag "priority": higher ones are tried first; 0 by default */
@@ -231,10 +240,10 @@ struct shunt_plan {
 };
 
 /*
- * Loads and checks; the caller holds the plan, which others may hold as well, and drops it. On an error (-EINVAL: the
- * plan is wrong; -EFBIG: larger than we read; -ENOMEM; or the file's) reason is one line that begins with the file or
- * name, says where the fault is and what was expected, and *plan_p is untouched. A file is read only if it is a regular
- * one. Needs no more memory than a few hundred times the bytes of the text. Any thread.
+ * Loads and checks a plan; the caller owns a reference. On an error (-EINVAL: the plan is wrong; -EFBIG: too large;
+ * -ENOMEM; or the file's) reason gets one line, and *plan_p is unchanged. The line begins with the file or name, and
+ * says where the fault is and what was expected. Only regular files are read. The memory needed is at most a few
+ * hundred times the bytes of the text. Any thread.
  */
 int shunt_plan_load_file(const char *path, struct shunt_plan **plan_p, char *reason, size_t bytes);
 int shunt_plan_load_buffer(
@@ -250,20 +259,20 @@ const char *shunt_plan_op_name(enum shunt_plan_opcode code);                   /
 const char *shunt_plan_buffer_name(enum shunt_plan_buffer buffer);             /* "input" */
 const char *shunt_plan_channel_type_name(enum shunt_plan_channel_type type);   /* "memory" */
 bool shunt_plan_op_reduces(enum shunt_plan_opcode code);
-/* Does it signal on each of its channels? */
+/* True if the operation signals on each of its channels. */
 bool shunt_plan_op_signals(enum shunt_plan_opcode code);
-/* The ranks on which a slice of one of this rank's operations lies: how many, and *ranks_p = them. */
+/* The ranks on which a slice of one of this rank's operations lies: returns their number, and *ranks_p. */
 uint32_t shunt_plan_slice_ranks(
     const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p);
 
 /* Units of a chunk, c above, for a message of this many bytes. 0 only if bytes or part_chunks is 0. */
 uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes);
 /*
- * Part `part` of `parts` (of a thread-block group) of a slice of this many units: its first unit in the slice, and how
- * many.
+ * Part `part` of `parts` (of a thread-block group) of a slice of this many units: its first unit in the slice, and its
+ * number of units.
  */
 void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64_t *first_p, uint64_t *count_p);
-/* How often a pipeline's body runs: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */
+/* Runs of a pipeline's body: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */
 uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units);
 /*
  * The message's bytes (those of min_bytes and max_bytes) of an NCCL call with count elements; false if they overflow.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_PLAN_FORMAT_POOL_H
 #define SHUNT_PLAN_FORMAT_POOL_H
-/* Memory that is taken in pieces and freed at once: all that belongs to one plan. Not for several threads at a time. */
+/* Allocator that frees all its memory at once: holds all that belongs to one plan. One thread at a time. */
 #include <stddef.h>
 
 struct shunt_pool {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_PLAN_FORMAT_PRIV_H
 #define SHUNT_PLAN_FORMAT_PRIV_H
-/* What the loader's and the checker's files share. */
+/* Shared by the files of the loader and the checker. */
 #include <errno.h>
 #include <stdatomic.h>
 #include "base/json.h"
 #include "plan/format/plan.h"
 #include "plan/format/pool.h"
 
-/* Where in a plan the loader or the checker is, for error texts; NIL: not inside one. */
+/* Place of the loader or the checker in a plan, for error texts; NIL: not inside one. */
 struct shunt_plan_location {
 	uint32_t rank, block, op, inner;
 	const char *code; /* the operation's name, or NULL */
@@ -23,26 +23,28 @@ struct shunt_plan_log {
 /* A log that writes the first error to reason, of at most `bytes`; NULL: nowhere. */
 struct shunt_plan_log shunt_plan_log_init(const char *source, char *reason, size_t bytes);
 
-/* A plan with what belongs to it. While it is being made, its arrays are not const in truth. */
+/*
+ * A plan with the memory that belongs to it. The loader and the checker still write to its arrays, in spite of const.
+ */
 struct shunt_plan_owned {
 	struct shunt_plan plan; /* first */
 	atomic_uint refcount;
 	struct shunt_pool pool;
 };
 
-/* All of these: 0, or a negative errno and the log's text. */
+/* The following return 0, or a negative errno with the text in the log. */
 
-/* The blocks of one rank, whose tables are there already. */
+/* Loads the blocks of one rank, whose tables have been loaded. */
 int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, struct shunt_plan_gpu *gpu,
     uint32_t rank, const json_t *blocks);
-/* All that the comments of plan.h call checked or derived, but what follows from running it. */
+/* Checks and derives all that plan.h calls checked or derived, but what needs a simulation. */
 int shunt_plan_check(struct shunt_plan_log *log, struct shunt_plan *plan);
 /*
- * Simulates all blocks of all ranks, at several sizes: nobody waits for ever, and counters end as they began. The plan
- * is checked.
+ * Simulates all blocks of all ranks, at several sizes: checks that no block waits for ever, and that counters end as
+ * they began. The plan has passed shunt_plan_check.
  */
 int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_plan *plan);
-/* Fills in plan->ll128 and plan->dense. The plan is checked. */
+/* Fills in plan->ll128 and plan->dense. The plan has passed shunt_plan_check. */
 int shunt_plan_check_ll128(struct shunt_plan_log *log, struct shunt_plan *plan);
 /* Fills in plan->hash. */
 void shunt_plan_finalize(struct shunt_plan *plan);
@@ -55,8 +57,10 @@ static inline bool shunt_plan_no_memory(struct shunt_plan_log *log, const void *
 }
 
 #define SHUNT_PLAN_MAX_CHUNKS ((uint64_t)1 << 40)
-/* Chunks that a pipeline runs over: times the largest chunk's units, they fit in 64 bits. */
+/* Most chunks that a pipeline runs over: times the largest chunk's units, they fit 64 bits. */
 #define SHUNT_PLAN_MAX_WINDOWED ((uint64_t)1 << 16)
-/* Blocks that share an operation; the kernel wants the highest bit of their numbers to be 0 (kernels/plan/args.h). */
+/*
+ * Most blocks that share an operation; the kernel wants the highest bit of their numbers to be 0 (kernels/plan/args.h).
+ */
 #define SHUNT_PLAN_MAX_GROUP ((uint64_t)1 << 16)
 #endif

@@ -2,7 +2,7 @@
 /* Sizes that follow from a call. */
 #include "plan/format/plan.h"
 
-/* The parts that a message of this collective consists of. */
+/* Number of parts of a message of this collective. */
 static uint64_t message_parts(enum shunt_plan_collective collective, uint64_t nranks)
 {
 	return collective == SHUNT_PLAN_ALLGATHER || collective == SHUNT_PLAN_REDUCESCATTER ||

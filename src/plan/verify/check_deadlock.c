@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Does a plan run to its end? How many units a chunk has decides how often a pipeline runs and where the parts of a
- * group begin, so several sizes are simulated. Work is limited: by MAX_STEPS, and linear in the plan's size otherwise.
+ * Checks that a plan runs to its end. The units of a chunk decide how often a pipeline runs and where the parts of a
+ * group begin, so several sizes are simulated. The work is limited by MAX_STEPS, and linear in the plan's size
+ * otherwise.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -27,7 +28,7 @@ static void add_size(const struct shunt_plan *plan, uint64_t *sizes, unsigned *n
 		sizes[(*n_p)++] = units;
 }
 
-/* Units of a chunk from which on one pipeline runs more often than the other; 0: none, or too large to tell. */
+/* Units of a chunk from which on one pipeline runs more often than the other; 0: none, or too large to compute. */
 static uint64_t first_difference(
     const struct shunt_plan *plan, const struct shunt_plan_op *p, const struct shunt_plan_op *q)
 {
@@ -40,8 +41,10 @@ static uint64_t first_difference(
 }
 
 /*
- * Units of a chunk: one, some that groups do not divide evenly, as many as the largest group has parts, a few for which
- * some parts are empty, and such that pipelines run twice, three times, and not as often as others.
+ * Chooses the sizes to simulate, as units of a chunk:
+ * - one, and some that groups do not divide evenly,
+ * - as many as the largest group has parts, and a few for which some parts are empty,
+ * - numbers for which pipelines run twice, three times, and not as often as others.
  */
 static unsigned choose_sizes(const struct simulation *p, uint64_t sizes[MAX_SIZES])
 {
@@ -85,13 +88,13 @@ int shunt_plan_check_deadlock(struct shunt_plan_log *log, const struct shunt_pla
 
 	n = err ? 0 : choose_sizes(&p, sizes);
 	for (unsigned i = 0; !err && i < n; i++) {
-		/* Each size may use half of what is left, so that a long one does not hide the next. */
+		/* Each size may use half of the steps that are left, so that a long one does not hide the next. */
 		uint64_t rest = steps / 2;
 
 		p.steps = steps - rest;
 		err = shunt_simulation_launch(&p, sizes[i]);
 		steps = p.steps + rest;
-		/* The smallest must be simulated; that a larger one takes very long is no fault. */
+		/* The smallest size must end. A larger one may take too long to simulate. */
 		if (!err && p.overrun && !i)
 			err = shunt_json_fail(&log->json, EINVAL,
 			    "the smallest message takes more than %" PRIu64

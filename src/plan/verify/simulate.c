@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The simulation itself: blocks, and the resources that they wait for and provide. */
+/* The simulation: blocks, and the resources that they wait for and provide. */
 #include <stdlib.h>
 #include <string.h>
 #include "plan/verify/simulate.h"
@@ -30,7 +30,10 @@ int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, cons
 	p->states = calloc(p->nstates ? p->nstates : 1, sizeof(*p->states));
 	p->ready = calloc(p->nstates ? p->nstates : 1, sizeof(*p->ready));
 	p->nends_of = calloc(plan->nranks, sizeof(*p->nends_of));
-	/* Ranks of others meet, or have to see to it themselves (program_buffers.c). More ranks do not run here. */
+	/*
+	 * Other plans synchronize the ranks, or must ensure the order themselves (program_buffers.c). Plans of more
+	 * ranks do not run here.
+	 */
 	if (plan->double_scratch && plan->collective <= SHUNT_PLAN_ALLTOALL && plan->nranks <= 64) {
 		p->ordering = calloc((size_t)plan->nranks * plan->nranks, sizeof(*p->ordering));
 		if (shunt_plan_no_memory(p->log, p->ordering))
@@ -164,7 +167,7 @@ static bool enter_barrier(struct simulation *p, struct block_state *a, const str
 	return true;
 }
 
-/* True if the operation is over; false: the block waits. */
+/* True if the operation is complete; false: the block waits. */
 static bool run_op(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op)
 {
 	switch (op->code) {
@@ -192,7 +195,7 @@ static bool run_op(struct simulation *p, struct block_state *a, const struct shu
 	}
 }
 
-/* As far as it gets. */
+/* Runs a block as far as possible. */
 static void run_block(struct simulation *p, struct block_state *a)
 {
 	while (!block_done(a)) {

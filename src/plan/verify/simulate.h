@@ -2,27 +2,28 @@
 #ifndef SHUNT_PLAN_VERIFY_SIMULATE_H
 #define SHUNT_PLAN_VERIFY_SIMULATE_H
 /*
- * A simulation: every block of every rank goes through its operations as far as signals, semaphores, barriers and
- * packets let it. No data is moved, so a launch takes microseconds. If blocks are left that cannot go on, no order of
- * events would have let all of them: what they wait for is only ever added to, except by semaphores that several blocks
- * take, where one order is simulated for all.
+ * Simulation of a launch: every block of every rank goes through its operations as far as signals, semaphores, barriers
+ * and packets let it. No data is moved, so a launch takes microseconds. If some blocks cannot go on, no order of events
+ * lets all of them: the resources that blocks wait for only grow. Semaphores that several blocks take are the
+ * exception: one order is simulated for all.
  */
 #include "plan/format/priv.h"
 
-/* One block while it runs. */
+/* State of one block. */
 struct block_state {
 	const struct shunt_plan_block *block;
 	uint32_t rank, number;
-	uint32_t pc, pipeline; /* the operation that comes next; the pipeline around it or SHUNT_PLAN_NIL */
-	uint64_t windows;      /* of it that are left, this one included */
-	uint32_t nserved;      /* of the next operation: its ids that are served; of a barrier: 1 arrived, 2 let go */
-	uint32_t next;         /* among those who wait for the same resource, or SHUNT_PLAN_NIL */
-	size_t resource;       /* that it waits for */
+	uint32_t pc, pipeline; /* next operation; the pipeline around it, or SHUNT_PLAN_NIL */
+	uint64_t windows;      /* windows of the pipeline that are left, this one included */
+	uint32_t
+	    nserved; /* of the next operation: number of its ids that are served; of a barrier: 1 arrived, 2 released */
+	uint32_t next;   /* next block that waits for the same resource, or SHUNT_PLAN_NIL */
+	size_t resource; /* resource that the block waits for */
 };
 
 /*
- * Everything that a block can wait for has a number: memory channels, port channels, semaphores, barriers, and the
- * segments into which the ends of all packet slices divide each rank's scratch.
+ * Kinds of resources that a block can wait for. All resources are numbered, kind by kind. The ends of all packet slices
+ * divide each rank's scratch into segments.
  */
 enum resource_kind {
 	RESOURCE_MEMORY_CHANNELS,
@@ -37,40 +38,42 @@ struct simulation {
 	struct shunt_plan_log *log;
 	const struct shunt_plan *plan;
 	uint64_t chunk_units;
-	uint64_t steps; /* that are left */
+	uint64_t steps; /* steps that are left */
 	bool overrun;
 	struct block_state *states;
-	uint32_t nstates, *ready, nready; /* a stack */
-	size_t *base[RESOURCE_NKINDS];    /* of each rank */
-	size_t nresources;                /* without segments */
-	/* Of each resource: signals that came, semaphore's value, blocks at a barrier; waits that were served. */
-	uint64_t *count, *taken;
-	uint32_t *waiters; /* of each resource, segments included: the first block, or SHUNT_PLAN_NIL */
+	uint32_t nstates, *ready, nready; /* ready: a stack */
+	size_t *base[RESOURCE_NKINDS];    /* first resource of each rank */
+	size_t nresources;                /* resources without segments */
 	/*
-	 * Ends of segments, in order, of each rank from base[RESOURCE_SEGMENTS][rank] - nresources on; segment i is
+	 * Of each resource. count: signals that came, a semaphore's value, blocks at a barrier; taken: waits that were
+	 * served.
+	 */
+	uint64_t *count, *taken;
+	uint32_t *waiters; /* of each resource, segments included: the first block that waits, or SHUNT_PLAN_NIL */
+	/*
+	 * Sorted ends of segments. Those of a rank begin at base[RESOURCE_SEGMENTS][rank] - nresources; segment i is
 	 * between ends i and i + 1.
 	 */
 	uint64_t *ends;
 	size_t nends, *nends_of;
-	size_t *valid;     /* for each end: itself, or a later one before which all is valid */
+	size_t *valid;     /* for each end: itself, or a later end up to which all segments are valid */
 	uint32_t *writer;  /* of each segment: the rank that made it valid */
-	uint8_t *ordering; /* with two halves of scratch, for each two ranks: ORDERING_OBSERVES, ORDERING_WRITES; else
-	                      NULL */
+	uint8_t *ordering; /* with two halves of scratch: flags ORDERING_* of each pair of ranks; else NULL */
 };
 
-/* Of rank a and rank b, at ordering[a * nranks + b]: a has observed signals or packets of b; a writes packets to b. */
+/* Flags at ordering[a * nranks + b]: rank a has observed signals or packets of rank b; a writes packets to b. */
 enum { ORDERING_OBSERVES = 1, ORDERING_WRITES = 2 };
 
-/* 0 or -ENOMEM; to be finished in any case. */
+/* 0 or -ENOMEM. To be finished in any case. */
 int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, const struct shunt_plan *plan);
 void shunt_simulation_finish(struct simulation *p);
 /*
- * One launch with chunks of this size: 0, or the log's error. p->overrun: p->steps are not enough, and nothing is
- * known.
+ * Simulates one launch with chunks of this size: 0, or the log's error. p->overrun: p->steps are too few, and the
+ * result is unknown.
  */
 int shunt_simulation_launch(struct simulation *p, uint64_t chunk_units);
 
-/* ---- what the simulation's files share */
+/* ---- shared by the simulation's files */
 
 static inline size_t resource_index(const struct simulation *p, enum resource_kind kind, uint32_t rank, size_t i)
 {
@@ -87,10 +90,10 @@ static inline bool block_done(const struct block_state *a)
 	return a->pc >= a->block->nops;
 }
 
-/* False, and overrun: there are not so many left. */
+/* Takes steps off p->steps. False: too few are left, and overrun is set. */
 bool shunt_simulation_spend(struct simulation *p, uint64_t steps);
 void shunt_simulation_block(struct simulation *p, struct block_state *a, size_t resource);
-/* All who wait for it; nserved: what they have of their operation then, 0: as before. */
+/* Makes all blocks that wait for the resource ready. nserved: their new nserved; 0: as before. */
 void shunt_simulation_wake(struct simulation *p, size_t resource, uint32_t nserved);
 
 static inline void ordering_note(struct simulation *p, uint32_t a, uint32_t b, uint8_t what)
@@ -101,23 +104,24 @@ static inline void ordering_note(struct simulation *p, uint32_t a, uint32_t b, u
 
 /* ---- packets (simulate_ll.c) */
 
-/* For this size of chunks: the segments, nothing valid, and room in `waiters`. 0 or -ENOMEM; or overrun. */
+/* For p->chunk_units: makes the segments, none of them valid, and `waiters`. 0 or -ENOMEM; or overrun is set. */
 int shunt_simulation_ll_init(struct simulation *p);
-/* True if all packets that the operation reads are there; else the block waits for the first that is not. */
+/* True if all packets that the operation reads are valid; else the block waits for the first segment that is not. */
 bool shunt_simulation_ll_ready(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op);
 void shunt_simulation_ll_write(struct simulation *p, const struct block_state *a, const struct shunt_plan_op *op);
-/* Does the operation write this segment? */
+/* True if the operation writes this segment. */
 bool shunt_simulation_ll_provides(const struct simulation *p, const struct block_state *a,
     const struct shunt_plan_op *op, uint32_t rank, size_t segment);
 
-/* ---- how it ended (simulate_report.c) */
+/* ---- results (simulate_report.c) */
 
-/* Nobody can go on, and some are not through: why, as an error. */
+/* After a deadlock: its cause, as an error. */
 int shunt_simulation_report_deadlock(struct simulation *p);
-/* All are through: does every counter end as the next launch expects it? */
+/* After the end of all blocks: checks that every counter ends as the next launch expects it. */
 int shunt_simulation_check_balance(struct simulation *p);
 /*
- * With two halves of scratch: does everyone who writes packets know that those of the launch before the last were read?
+ * With two halves of scratch: checks that every rank that writes packets knows that those of the launch before the last
+ * were read.
  */
 int shunt_simulation_check_ordering(struct simulation *p);
 #endif

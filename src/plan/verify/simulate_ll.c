@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Packets of a simulation: who waits for data that is not written yet. The ends of all slices of packets cut each
- * rank's scratch into segments, which are written as a whole, and looked up by union-find: from any of them the next
- * that is not valid.
+ * Packets of a simulation: blocks wait for packets that are not written yet. The ends of all packet slices divide each
+ * rank's scratch into segments, which are written as a whole. Union-find leads from any segment to the next one that is
+ * not valid.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@ struct segments {
 	size_t first, end;
 };
 
-/* What of a slice is ours, in units of scratch. */
+/* The operation's part of a slice, in units of scratch. */
 static void slice_units(const struct simulation *p, const struct shunt_plan_op *op, const struct shunt_plan_slice *s,
     uint64_t *low_p, uint64_t *high_p)
 {
@@ -38,7 +38,7 @@ static size_t find_end(const struct simulation *p, uint32_t rank, uint64_t unit)
 	return low;
 }
 
-/* The segments of a slice on one rank; they are whole. */
+/* The segments of a slice on one rank; it covers all of them entirely. */
 static struct segments slice_segments(
     const struct simulation *p, const struct shunt_plan_op *op, uint32_t rank, const struct shunt_plan_slice *s)
 {
@@ -134,7 +134,7 @@ static int compare_units(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-/* Adds the ends of all packet slices, or, without p->ends, counts them into nends_of. */
+/* Adds the ends of all packet slices to p->ends or, while that is NULL, counts them in nends_of. False: overrun. */
 static bool collect_ends(struct simulation *p)
 {
 	memset(p->nends_of, 0, p->plan->nranks * sizeof(*p->nends_of));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How a simulation ended: who is stuck and why, or what is left over. */
+/* Results of a simulation: the blocks that are stuck, with the reason, or the counters that do not balance. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "plan/format/ops.h"
 #include "plan/verify/simulate.h"
 
-/* Is this operation one that could have provided the resource? */
+/* True if this operation provides the resource. */
 static bool op_provides(const struct simulation *p, const struct block_state *a, const struct shunt_plan_op *op,
     enum resource_kind kind, uint32_t rank, size_t i)
 {
@@ -50,7 +50,7 @@ static enum resource_kind resource_identify(const struct simulation *p, size_t r
 	return (enum resource_kind)kind;
 }
 
-/* Who has still to come to an operation that gives what a waits for; NULL: nobody. */
+/* A block that has not reached an operation that provides what a waits for; NULL: none. */
 static const struct block_state *provider(
     struct simulation *p, const struct block_state *a, const struct shunt_plan_op **op_p)
 {
@@ -63,7 +63,7 @@ static const struct block_state *provider(
 		uint32_t from = g->pipeline == SHUNT_PLAN_NIL ? g->pc : g->pipeline + 1;
 
 		if (kind == RESOURCE_BARRIERS && g->resource == a->resource)
-			continue; /* there already */
+			continue; /* has arrived already */
 		for (uint32_t pc = from; g->pc < g->block->nops && pc < g->block->nops; pc++)
 			if (op_provides(p, g, &g->block->ops[pc], kind, rank, i)) {
 				*op_p = &g->block->ops[pc];
@@ -121,7 +121,7 @@ static int fail_at(struct simulation *p, const struct block_state *a, const char
 	return -p->log->json.err;
 }
 
-/* Follows who waits for whom until nobody gives it, or a block comes up again. */
+/* Follows the chain of waiting blocks until no block provides the resource, or a block comes up again. */
 int shunt_simulation_report_deadlock(struct simulation *p)
 {
 	enum { MAX_HOPS = 64, MAX_SHOWN = 4 };
@@ -175,7 +175,7 @@ int shunt_simulation_report_deadlock(struct simulation *p)
 	return fail_at(p, chain[from], text);
 }
 
-/* All are through. What is left over would be taken for something else in the next launch. */
+/* The next launch would mistake what is left over for its own. */
 int shunt_simulation_check_balance(struct simulation *p)
 {
 	static const char *const names[] = { "memory", "port" };
@@ -211,15 +211,16 @@ int shunt_simulation_check_balance(struct simulation *p)
 }
 
 /*
- * A launch writes to the half of the launch before the last. Whose packets are there has read them if he has sent
- * anything in the last one, to us or to somebody from whom we have it: not before that launch began on him.
+ * A launch writes packets to the half of scratch of the launch before the last. Their receiver has read the old packets
+ * there once it has begun the last launch. The writer knows that if it has observed, directly or through other ranks,
+ * anything that the receiver sent in the last launch.
  */
 int shunt_simulation_check_ordering(struct simulation *p)
 {
 	uint32_t n = p->plan->nranks;
 	uint8_t *c = p->ordering;
 
-	/* Whom the ranks that one hears have heard. */
+	/* Transitive closure of ORDERING_OBSERVES. */
 	for (uint32_t by = 0; c && by < n; by++)
 		for (uint32_t a = 0; a < n; a++)
 			for (uint32_t b = 0; c[(size_t)a * n + by] & ORDERING_OBSERVES && b < n; b++)

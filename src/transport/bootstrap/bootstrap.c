@@ -59,7 +59,7 @@ static void id_to_address(const struct bootstrap_id *id, struct shunt_netaddr *a
 	}
 }
 
-/* Listens on the address alone and stores the port that it got. */
+/* Listens on this address only, and stores the port that the kernel has chosen in addr. */
 static int listen_at(struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = socket(addr->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1, err;
@@ -134,7 +134,8 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 }
 
 /*
- * Rank 0 of an id from NCCL_COMM_ID. The port may still be held by the root of the communicator before, for a moment.
+ * Starts the root in rank 0's process, for an id from NCCL_COMM_ID. The previous communicator's root may still hold the
+ * port for a moment.
  */
 static int start_env_root(const struct bootstrap_id *id, const atomic_int *cancel)
 {
@@ -159,8 +160,8 @@ static int start_env_root(const struct bootstrap_id *id, const atomic_int *cance
 }
 
 /*
- * Where nobody listens, and the kernel happens to choose the very port for our end, a socket is connected to itself.
- * Its end must not leave anything that keeps the port from rank 0.
+ * If no process listens and the kernel happens to choose the very port for our end, the socket is connected to itself.
+ * A reset closes it: TIME_WAIT would keep the port from rank 0.
  */
 static bool close_if_self_connected(int fd)
 {
@@ -201,7 +202,7 @@ static int connect_to(const struct shunt_netaddr *addr, const atomic_int *cancel
 	return 0;
 }
 
-/* Connected, and the challenge has come. */
+/* Connects and reads the challenge. */
 static int connect_to_root(
     const struct shunt_netaddr *addr, struct bootstrap_challenge *challenge, const atomic_int *cancel, int *fd_p)
 {
@@ -217,8 +218,8 @@ static int connect_to_root(
 }
 
 /*
- * Nobody listens, or hangs up on us: for an id with a root that is the end, for one from NCCL_COMM_ID rank 0 may still
- * come.
+ * True if no process listens, or the listener closes the connection. This is final for an id that has a root; for an id
+ * from NCCL_COMM_ID rank 0 may still come.
  */
 static bool root_is_absent(int err)
 {
@@ -266,7 +267,10 @@ static int connect_with_retry(
 	return err;
 }
 
-/* The root decides in time, and says who was missing; it is to be judged dead only where it does not even do that. */
+/*
+ * The root itself reports a time-out, with the missing ranks. A rank waits longer, and only then takes the root for
+ * dead.
+ */
 static int64_t status_deadline(void)
 {
 	const struct shunt_config *config = shunt_config();

@@ -29,7 +29,7 @@ int shunt_bootstrap_allgather(const struct shunt_bootstrap_group *c, const void 
 	shunt_rendezvous_destroy(rdzv);
 out:
 	if (err == -ENOENT)
-		err = -EOWNERDEAD; /* it was there a moment ago */
+		err = -EOWNERDEAD; /* the member was present a moment ago: it has died */
 	if (err && err != -ECANCELED)
 		shunt_error("the %d ranks of a new communicator did not come together on rank %d: %s", c->nranks,
 		    c->rank, strerror(-err));

@@ -21,12 +21,12 @@
 
 #define STACK_BYTES (256 * 1024)
 #define MAX_PENDING_CONNS 128
-#define HELLO_MS 10000     /* to say who it is */
-#define HELLO_BUSY_MS 1000 /* the same when others queue for the place */
+#define HELLO_MS 10000     /* time for a hello */
+#define HELLO_BUSY_MS 1000 /* the same while all places are taken */
 #define FIRST_LOG_MS 30000
-#define IDLE_MS (3600 * 1000) /* for an id that nobody uses */
-#define LINGER_MS 60000       /* after a failure, at most: to tell late ranks */
-#define LINGER_ENV_MS 2000    /* the same where the port is wanted again */
+#define IDLE_MS (3600 * 1000) /* lifetime of an id that no rank uses */
+#define LINGER_MS 60000       /* after a failure, at most: time to tell late ranks */
+#define LINGER_ENV_MS 2000    /* the same for NCCL_COMM_ID, whose port is needed again */
 #define SEND_MS 5000
 
 struct pending_conn {
@@ -43,10 +43,10 @@ struct root {
 	uint8_t host[SHUNT_HOST_BYTES];
 	struct pending_conn pending_conn[MAX_PENDING_CONNS];
 	int npending_conns;
-	/* From the first hello on: */
-	int nranks, first; /* first: the rank that said so */
+	/* Valid from the first hello on. */
+	int nranks, first; /* first: the rank that sent the first hello */
 	int arrived, nreplied;
-	int *peer_fds;                 /* per rank; -1 */
+	int *peer_fds;                 /* per rank; -1: none */
 	bool *seen;                    /* per rank: has ever arrived */
 	struct bootstrap_hello *hello; /* per rank */
 	struct pollfd *pfds;
@@ -55,7 +55,7 @@ struct root {
 	int64_t started, last_event, next_log, log_step, paused_until; /* started: when the first rank came */
 };
 
-/* The pending connections and the listening socket come first in pfds. */
+/* Entries of pfds: the listening socket, the pending connections, the ranks. */
 static struct pollfd *root_pfds(struct root *root)
 {
 	if (!root->pfds)
@@ -66,7 +66,7 @@ static struct pollfd *root_pfds(struct root *root)
 static void close_socket(int *fd)
 {
 	if (*fd >= 0) {
-		/* Ends it also where a forked child holds a copy. */
+		/* Ends the connection even if a forked child holds a copy of the descriptor. */
 		shutdown(*fd, SHUT_RDWR);
 		close(*fd);
 	}
@@ -88,7 +88,7 @@ static void root_destroy(struct root *root)
 	free(root);
 }
 
-/* hello: what came on this connection. */
+/* hello: the hello that came on this connection. */
 static void send_answer(const struct root *root, int fd, const struct bootstrap_hello *hello, enum bootstrap_kind kind,
     int status, const char *text)
 {
@@ -99,11 +99,11 @@ static void send_answer(const struct root *root, int fd, const struct bootstrap_
 	snprintf(a.text, sizeof(a.text), "%s", text);
 	shunt_mac(a.mac, root->id.secret, sizeof(root->id.secret), "shunt bootstrap answer", hello->nonce,
 	    BOOTSTRAP_NONCE, &a, offsetof(struct bootstrap_answer, mac));
-	/* A few hundred bytes fit the socket's buffer; a rank that let it fill up is as good as dead. */
+	/* An answer fits the socket's empty buffer. A rank that lets the buffer fill up counts as dead. */
 	(void)shunt_io_write(fd, &a, sizeof(a), shunt_now_ms() + (kind == BOOTSTRAP_DONE ? SEND_MS : 0), NULL);
 }
 
-/* Tells one rank and forgets its connection. */
+/* Sends the outcome to one rank and closes its connection. */
 static void send_status(struct root *root, int rank)
 {
 	if (root->peer_fds[rank] < 0)
@@ -113,7 +113,7 @@ static void send_status(struct root *root, int rank)
 	root->nreplied++;
 }
 
-/* The ranks of our own process last: when the first of them returns, the program may end, and this thread with it. */
+/* Ranks of our own process come last: when the first of them returns, the program may end, and this thread with it. */
 static void send_status_all(struct root *root)
 {
 	for (int own = 0; own < 2; own++)
@@ -131,7 +131,7 @@ __attribute__((format(printf, 3, 4))) static void set_status(struct root *root, 
 	va_end(ap);
 	root->status = status;
 	root->last_event = shunt_now_ms();
-	/* Before anyone is told that all is well: who connects from now on means another communicator. */
+	/* Close before any rank learns of the success: later connections are meant for another communicator. */
 	if (!status)
 		close_socket(&root->listen_fd);
 	send_status_all(root);
@@ -151,7 +151,7 @@ static int ranks_alloc(struct root *root, const struct bootstrap_hello *h)
 	root->seen = calloc(n, sizeof(*root->seen));
 	root->hello = calloc(n, sizeof(*root->hello));
 	if (!root->peer_fds || !root->seen || !root->hello)
-		return -ENOMEM; /* which ends the root, so nobody comes here again */
+		return -ENOMEM; /* ends the root, so there is no second call */
 	for (size_t r = 0; r < n; r++)
 		root->peer_fds[r] = -1;
 	root->nranks = h->nranks;
@@ -159,7 +159,7 @@ static int ranks_alloc(struct root *root, const struct bootstrap_hello *h)
 	return 0;
 }
 
-/* A complete hello. The connection becomes the rank's, or stays with p and is dropped. */
+/* Handles a complete hello. The connection becomes the rank's, or stays with p and is dropped. */
 static void admit(struct root *root, struct pending_conn *p)
 {
 	struct bootstrap_hello *h = &p->hello;
@@ -170,7 +170,7 @@ static void admit(struct root *root, struct pending_conn *p)
 	if (h->magic != BOOTSTRAP_MAGIC || !shunt_mac_equal(mac, h->mac))
 		return;
 	h->shunt[sizeof(h->shunt) - 1] = '\0';
-	if (root->status <= 0) { /* too late, it failed */
+	if (root->status <= 0) { /* too late: the bootstrap has failed */
 		send_answer(root, p->fd, h, BOOTSTRAP_DONE, root->status, root->text);
 		if (root->nranks && h->rank >= 0 && h->rank < root->nranks && !root->seen[h->rank]) {
 			root->seen[h->rank] = true;
@@ -234,7 +234,7 @@ static void accept_peers(struct root *root)
 		int fd = accept4(root->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 		if (fd < 0) {
-			/* Out of descriptors: the connection waits, and so do we, not in a busy loop. */
+			/* Out of descriptors: leave the connection in the backlog, and pause to avoid a busy loop. */
 			if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
 				root->paused_until = shunt_now_ms() + 200;
 			return;
@@ -276,7 +276,7 @@ static void send_missing(struct root *root, int64_t now)
 	root->next_log = now + root->log_step;
 }
 
-/* After a failure it stays to tell late ranks. */
+/* True if the thread can end. After a failure it stays for a while to tell late ranks. */
 static bool is_finished(const struct root *root, int64_t now)
 {
 	int64_t setup_timeout_ms = shunt_config()->setup_timeout,
@@ -308,7 +308,7 @@ static void check_deadlines(struct root *root, int64_t now)
 	}
 }
 
-/* Who waits without saying who it is must go: sooner when the places are taken. */
+/* Drops connections whose hello is overdue: sooner while all places are taken. */
 static void drop_expired_conns(struct root *root, int64_t now)
 {
 	int64_t limit = root->npending_conns == MAX_PENDING_CONNS ? HELLO_BUSY_MS : HELLO_MS;
@@ -330,12 +330,12 @@ static void poll_once(struct root *root)
 		    .events = POLLIN };
 	for (int i = 0; i < npending_conns; i++)
 		pfds[n++] = (struct pollfd){ .fd = root->pending_conn[i].fd, .events = POLLIN };
-	/* Ranks say nothing after hello: whatever comes from one means that it has gone. */
+	/* Ranks send nothing after the hello: any event means that the rank is gone. */
 	for (int r = 0; r < root->nranks; r++)
 		pfds[n++] = (struct pollfd){ .fd = root->peer_fds[r], .events = POLLIN | POLLRDHUP };
-	/* Waits without a tick: nobody cancels a root. */
+	/* Not shunt_io_poll: a root cannot be cancelled and needs no tick. */
 	if (poll(pfds, (nfds_t)n, npending_conns || root->paused_until > now ? 200 : 1000) < 0) {
-		/* More entries than the limit of open files, since somebody lowered it: not in a busy loop. */
+		/* The limit of open files was lowered below the number of entries: avoid a busy loop. */
 		if (errno != EINTR)
 			poll(NULL, 0, 200);
 		return;
@@ -348,7 +348,7 @@ static void poll_once(struct root *root)
 		root->nreplied++;
 		set_status(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
 	}
-	for (int i = npending_conns - 1; i >= 0; i--) /* backwards: dropping moves the last one down */
+	for (int i = npending_conns - 1; i >= 0; i--) /* backwards: a drop puts the last entry in its place */
 		if (pfds[1 + i].revents)
 			read_hello(root, i);
 	drop_expired_conns(root, now);

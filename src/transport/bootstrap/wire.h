@@ -2,15 +2,15 @@
 #ifndef SHUNT_TRANSPORT_BOOTSTRAP_WIRE_H
 #define SHUNT_TRANSPORT_BOOTSTRAP_WIRE_H
 /*
- * The unique id and what travels between a rank and the root. All structs are of fixed size. Only ranks of the same
- * host may meet, so byte order is the host's; a foreign one shows as a wrong magic.
+ * The unique id and the messages between a rank and the root. All structs have a fixed size. All ranks are on one host,
+ * so byte order is the host's; a foreign one shows as a wrong magic.
  *
  *   root -> rank  challenge  the root's nonce
- *   rank -> root  hello      who it is; mac over (root's nonce, hello)
- *   root -> rank  answer     any number of BOOTSTRAP_WAIT (text: who is missing), then one BOOTSTRAP_DONE; mac over
- * (rank's nonce, answer)
+ *   rank -> root  hello      identity of the rank; mac over (root's nonce, hello)
+ *   root -> rank  answer     any number of BOOTSTRAP_WAIT (text: the missing ranks), then one BOOTSTRAP_DONE;
+ *                            mac over (rank's nonce, answer)
  *
- * The layout of hello up to version and its mac never change, so that another version can be told from a stranger.
+ * The layout of hello up to version, and its mac, never change: they tell another version from a stranger.
  */
 #include <stdint.h>
 #include "transport/bootstrap/bootstrap.h"
@@ -25,11 +25,11 @@
 struct bootstrap_id {
 	uint64_t magic;
 	uint32_t version;
-	uint8_t from_env; /* of NCCL_COMM_ID: rank 0 starts the root */
+	uint8_t from_env; /* from NCCL_COMM_ID: rank 0 starts the root */
 	uint8_t family;   /* 4 or 6 */
 	uint16_t port;    /* network order, as in sockaddr */
 	uint32_t scope;   /* of an IPv6 link-local address */
-	uint8_t addr[16]; /* IPv4 in the first four */
+	uint8_t addr[16]; /* IPv4: the first four bytes */
 	uint8_t secret[BOOTSTRAP_SECRET];
 	uint8_t host[SHUNT_HOST_BYTES]; /* of the root; zero if from_env */
 	uint8_t zero[SHUNT_BOOTSTRAP_ID_BYTES - 84];
@@ -50,7 +50,7 @@ struct bootstrap_hello {
 	uint8_t nonce[BOOTSTRAP_NONCE];
 	uint8_t host[SHUNT_HOST_BYTES];
 	char shunt[24];               /* version string */
-	uint8_t mac[SHUNT_MAC_BYTES]; /* last */
+	uint8_t mac[SHUNT_MAC_BYTES]; /* must be last */
 };
 
 enum bootstrap_kind { BOOTSTRAP_WAIT, BOOTSTRAP_DONE };
@@ -60,9 +60,9 @@ struct bootstrap_answer {
 	uint32_t version, kind;
 	int32_t status;               /* of BOOTSTRAP_DONE: 0 or -errno */
 	char text[172];               /* for the log */
-	uint8_t mac[SHUNT_MAC_BYTES]; /* last */
+	uint8_t mac[SHUNT_MAC_BYTES]; /* must be last */
 };
 
-/* Starts the root thread for an id; owns listen_fd from then on. bootstrap_root.c */
+/* Starts the thread of an id's root (root.c), which owns listen_fd from then on, also on an error. 0 or -errno. */
 int shunt_bootstrap_root_start(const struct bootstrap_id *id, int listen_fd);
 #endif

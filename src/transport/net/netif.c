@@ -20,8 +20,7 @@ bool shunt_netif_match(const char *spec, const char *ifname)
 	exact = *spec == '=';
 	spec += exact;
 	while (*spec) {
-		size_t item = strcspn(spec, ","),
-		       n = strcspn(spec, ",:"); /* NCCL allows :port behind a name and so do we */
+		size_t item = strcspn(spec, ","), n = strcspn(spec, ",:"); /* as in NCCL a name may have a :port */
 
 		if (n && !strncmp(spec, ifname, n) && (!exact || !ifname[n]))
 			found = true;
@@ -48,7 +47,7 @@ static socklen_t address_len(int af)
 	return af == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
 }
 
-/* Lower is better. Link-local addresses work, but need the interface wherever they are used. */
+/* Preference of an address; lower is better. A link-local address works, but only together with its interface. */
 static int address_metric(const struct ifaddrs *ifa, bool chosen_by_user)
 {
 	static const char *const bridges[] = { "docker", "virbr", "br-", "veth", "cni", "podman" };
@@ -77,7 +76,7 @@ static void log_no_interface(const struct ifaddrs *list, const char *spec, const
 
 		if (!list->ifa_addr || (list->ifa_addr->sa_family != AF_INET && list->ifa_addr->sa_family != AF_INET6))
 			continue;
-		/* An interface has several addresses. */
+		/* An interface may have several addresses: name it once. */
 		while (found &&
 		    ((found > names && found[-1] != ' ') || (found[strlen(name)] && found[strlen(name)] != ',')))
 			found = strstr(found + 1, name);
@@ -171,7 +170,7 @@ int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr
 	if (!brackets && strchr(host, ':'))
 		goto bad;
 	parse_family(family, &af);
-	/* An interface's name before the resolver: it may take its time to know that eth0 is no host. */
+	/* Try interfaces before the resolver, which may take long to find that eth0 is no host. */
 	if (resolve_host(host, brackets ? AF_INET6 : AF_UNSPEC, AI_NUMERICHOST, addr) &&
 	    (brackets || select_address(NULL, host, family, addr)) && (brackets || resolve_host(host, af, 0, addr))) {
 		shunt_error("NCCL_COMM_ID=%s: there is no host or interface %s", text, host);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TRANSPORT_NET_NETIF_H
 #define SHUNT_TRANSPORT_NET_NETIF_H
-/* Which address the bootstrap listens on: interfaces and addresses, chosen by the rules of NCCL's variables. */
+/* Selects the address that the bootstrap listens on, by the rules of NCCL's variables. */
 #include <net/if.h>
 #include <stdbool.h>
 #include <sys/socket.h>
@@ -13,21 +13,21 @@ struct shunt_netaddr {
 };
 
 /*
- * NCCL_SOCKET_IFNAME: comma-separated prefixes; after "=" whole names; "^" in front of either excludes them. NULL and
- * "" match everything.
+ * Matches an interface's name with NCCL_SOCKET_IFNAME: comma-separated prefixes; after "=" whole names; "^" in front of
+ * either excludes them. NULL and "" match everything.
  */
 bool shunt_netif_match(const char *spec, const char *ifname);
 
 /*
- * The address of the first interface that is up and matches spec; family is "AF_INET", "AF_INET6" or NULL / "" for any.
- * Without spec: loopback and container bridges only if there is nothing else. Port 0. 0, -EADDRNOTAVAIL (logged) or
+ * Address of the first interface that is up and matches spec. family: "AF_INET", "AF_INET6", or NULL or "" for any.
+ * Without spec, loopback and container bridges are the last choice. The port is 0. 0, -EADDRNOTAVAIL (logged) or
  * another -errno.
  */
 int shunt_netif_select(const char *spec, const char *family, struct shunt_netaddr *addr);
 
 /*
- * NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or -EINVAL
- * (logged).
+ * Parses NCCL_COMM_ID: "host:port", "1.2.3.4:port", "[v6]:port", "[v6%interface]:port" or "interface:port". 0 or
+ * -EINVAL (logged).
  */
 int shunt_netif_parse(const char *text, const char *family, struct shunt_netaddr *addr);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* One round: every rank's bytes and descriptor go to the root, and all of them come back. */
+/* One round: every rank sends its bytes and descriptor to the root, and gets those of all ranks back. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 	    round->bytes, round->deadline, round->cancel);
 	if (err && err != -EOWNERDEAD)
 		return err;
-	/* A root that has failed may still have left its reason. */
+	/* A failed root may still have sent its status. */
 	err = shunt_rendezvous_recv_fill(&in, &result, sizeof(result), round->deadline, round->cancel);
 	if (err)
 		goto out;
@@ -61,7 +61,7 @@ out:
 
 /* ---- root */
 
-/* What has come of each rank. */
+/* State of a round at the root. Arrays are per rank. */
 struct root_round {
 	struct shunt_rendezvous *rdzv;
 	const struct rdzv_round *round;
@@ -71,7 +71,7 @@ struct root_round {
 	struct pollfd *pfds;
 };
 
-/* A rank's header is complete: check it and go on with the bytes. */
+/* Checks the complete header of rank r, and prepares to receive its bytes. */
 static int check_contrib(struct root_round *h, int r)
 {
 	const struct rdzv_contrib *contrib = &h->contrib[r];
@@ -90,7 +90,7 @@ static int check_contrib(struct root_round *h, int r)
 		return -EINVAL;
 	}
 	h->body[r] = true;
-	in->max_fds = in->nfds; /* no more of them */
+	in->max_fds = in->nfds; /* no more descriptors */
 	in->buf = bytes ? (char *)h->round->all + (size_t)r * bytes : (char *)&h->contrib[r];
 	in->received = 0;
 	in->expected = bytes;
@@ -130,14 +130,14 @@ static int collect_contribs(struct root_round *h)
 			if (h->body[r] && in->received == in->expected) {
 				if (h->pfds[r].events == POLLIN)
 					left--;
-				h->pfds[r].events = POLLRDHUP; /* done; from now on only its death matters */
+				h->pfds[r].events = POLLRDHUP; /* complete: from now on only its death matters */
 			}
 		}
 	}
 	return 0;
 }
 
-/* One rank's result: everybody's descriptors but its own, in rank order. */
+/* Sends a rank its result: the descriptors of all other ranks, in rank order, and the bytes of all ranks. */
 static int send_result(struct root_round *h, int to, int status)
 {
 	const struct shunt_rendezvous *rdzv = h->rdzv;
@@ -149,7 +149,7 @@ static int send_result(struct root_round *h, int to, int status)
 	int send_fds[RDZV_MAX_FDS], n = 0;
 
 	if (status) {
-		/* As much as fits: the round is lost, and so is a peer that does not listen. */
+		/* Do not wait for the peer: the round has failed in any case. */
 		(void)!send(rdzv->peer_fds[to], &head.result, sizeof(head.result), MSG_NOSIGNAL | MSG_DONTWAIT);
 		return 0;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Who is present: counting the members by their sockets. */
+/* Counts the members that are present, by their sockets. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 #define BACKOFF_MAX_MS 32
 
 /*
- * The connection to the root is made and held before the rest is looked at. So whoever counts the members and finds one
- * missing can tell all who counted before by closing what waits in its backlog; nobody waits for a root that has given
- * up.
+ * The connection to the root is made, and held, before the other members are probed. So a member that finds another one
+ * missing can tell all members that counted before: it closes the connections in its backlog. No member waits for a
+ * root that has given up.
  */
 int shunt_rendezvous_count(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p)
@@ -65,7 +65,10 @@ int shunt_rendezvous_count(
 	return 0;
 }
 
-/* One connection to each is enough: it is dropped at once, and takes no place once the member has looked at it. */
+/*
+ * One connection to each member is enough. It is closed at once, and takes no place in the backlog once the member has
+ * accepted it.
+ */
 int shunt_rendezvous_await(
     struct shunt_rendezvous *rdzv, int nmembers, int nranks, int64_t timeout_ms, const atomic_int *cancel)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Waiting for peers that may die. A dead one's connections break by themselves, unless a child of fork() lives on with
- * copies of them. So whoever waits for long looks at the processes, too, and hangs up on the dead: what they have sent
+ * Waiting for peers that may die. The connections of a dead process break, unless a forked child still holds copies of
+ * them. So a long wait also checks the processes, and shuts down the connections of dead ones. Bytes that they sent
  * before can still be read.
  */
 #include <poll.h>
@@ -15,7 +15,10 @@
 #define SO_PEERPIDFD 77
 #endif
 
-/* A pidfd of who connected, or listens, at the other end. -ESRCH: it has died; another -errno: nobody knows. */
+/*
+ * Opens a pidfd of the process that connected, or listens, at the other end. -ESRCH: it has died; another -errno:
+ * unknown.
+ */
 static int open_peer_pidfd(int fd)
 {
 	struct ucred cred;
@@ -24,11 +27,11 @@ static int open_peer_pidfd(int fd)
 
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &len))
 		return pidfd;
-	if (errno == ESRCH || errno == EINVAL) /* it depends on the kernel */
+	if (errno == ESRCH || errno == EINVAL) /* dead; the code depends on the kernel */
 		return -ESRCH;
 	/*
-	 * Before Linux 6.5. The number is as seen from our PID namespace: 0 if the process is not in it. If another
-	 * process has the number by now, the death goes unnoticed; it is never the other way round.
+	 * Before Linux 6.5. The PID is as seen from our PID namespace; 0: the process is not in it. If another process
+	 * has the PID by now, the death goes unnoticed. A live peer is never taken for dead.
 	 */
 	len = sizeof(cred);
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.pid <= 0)

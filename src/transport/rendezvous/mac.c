@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Proofs that one knows the communicator's id: keyed hashes over the other side's nonce and what is said. */
+/* Proofs of knowledge of the communicator's id: keyed hashes of the other side's nonce and the message. */
 #include <stddef.h>
 #include "transport/rendezvous/wire.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A member's side of a join: it proves to the root that it belongs here, and waits for the outcome. */
+/* A member's side of a join: it proves its knowledge of the id to the root, and waits for the outcome. */
 #include <errno.h>
 #include <stdio.h>
 #include "base/config.h"
@@ -59,7 +59,7 @@ int shunt_rendezvous_member_join(struct shunt_rendezvous *rdzv, int nmembers, in
 	shunt_rendezvous_mac_hello(hello.mac, &rdzv->id, challenge.nonce, &hello);
 	err = shunt_io_write(
 	    rdzv->root_fd, &hello, sizeof(hello), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
-	if (!err) /* the root's log names the ranks */
+	if (!err) /* the root's log names the missing ranks */
 		err = read_from_root(
 		    rdzv->root_fd, &welcome, sizeof(welcome), "other ranks", &wait_log, deadline, cancel);
 	if (err)

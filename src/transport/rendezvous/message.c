@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Messages with descriptors, in pieces as they come. */
+/* Messages with descriptors, sent and received piece by piece. */
 #include <errno.h>
 #include <string.h>
 #include "base/io.h"
@@ -78,7 +78,7 @@ int shunt_rendezvous_recv_fill(
 	return 0;
 }
 
-/* So many bytes of the parts are done. */
+/* Advances the parts by `bytes`. */
 static void iov_advance(struct iovec *iov_parts, size_t nparts, size_t bytes)
 {
 	for (size_t i = 0; i < nparts; i++) {
@@ -125,7 +125,7 @@ int shunt_rendezvous_send(int fd, const void *head, size_t head_bytes, const int
 		if (n <= 0)
 			continue;
 		iov_advance(iov_parts, 2, (size_t)n);
-		msg.msg_control = NULL; /* went with the first byte */
+		msg.msg_control = NULL; /* sent with the first byte */
 		msg.msg_controllen = 0;
 	}
 	return 0;

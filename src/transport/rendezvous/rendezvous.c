@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* A rendezvous from its socket to its end: which call may come when, and what an error leaves behind. */
+/* Lifecycle of a rendezvous: the order of its calls, and its state after an error. */
 #include "transport/rendezvous/rendezvous.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	free(rdzv);
 }
 
-/* Peers that wait in our backlog learn that we do not come. */
+/* Tells peers that wait in our backlog that we have given up. */
 static void refuse_backlog(struct shunt_rendezvous *rdzv)
 {
 	int fd;
@@ -105,8 +105,8 @@ int shunt_rendezvous_join(
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
 	/*
-	 * After a wrong count the socket stays: peers that look later must count the same. Else its end says that we
-	 * gave up.
+	 * After a wrong count the socket stays: peers that count later must get the same number. After other errors its
+	 * end says that we gave up.
 	 */
 	if (!rdzv->count_mismatch)
 		rdzv_close_socket(&rdzv->listen_fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The root's side of a join: it lets the members in, watches those that have not come, and tells all of them the
+ * The root's side of a join: it admits the members, watches those that have not come, and tells all of them the
  * outcome.
  */
 #include <errno.h>
@@ -15,11 +15,11 @@
 #include "transport/rendezvous/wire.h"
 
 #define MAX_PENDING_CONNS 64
-#define HELLO_BUSY_MS 1000 /* to say who one is when all places are taken */
+#define HELLO_BUSY_MS 1000 /* time for a hello while all places are taken */
 #define POLL_MS 1000
 #define POLL_SOON_MS 50 /* while a member's backlog is full */
 
-/* A connection that has not yet said who it is. */
+/* A connection without a complete hello. */
 struct pending_conn {
 	int fd;
 	int64_t since;
@@ -35,10 +35,10 @@ struct root {
 	int npending_conns;
 	int *watch;    /* per member: a connection in that member's backlog, which breaks when it dies; -1 none, or
 	                  RDZV_WATCH_LATER */
-	bool *present; /* per member: its hello came */
+	bool *present; /* per member: its hello has come */
 	uint8_t (*nonce)[RDZV_NONCE]; /* per rank */
 	struct pollfd *pfds;
-	int arrived; /* without ourselves */
+	int arrived; /* ranks, without ourselves */
 	int64_t next_check;
 };
 
@@ -120,7 +120,7 @@ static int root_admit(struct root *root, struct pending_conn *p)
 	return 0;
 }
 
-/* Reads what a pending connection has sent; drops it when it is broken, foreign or done. */
+/* Reads from a pending connection; drops it when it is broken, foreign or done. */
 static int root_read_hello(struct root *root, int i)
 {
 	struct pending_conn *p = &root->pending_conn[i];
@@ -147,7 +147,7 @@ static void root_format_missing(const struct root *root, char *what, size_t byte
 			n += snprintf(what + n, bytes - (size_t)n, " %d", r);
 }
 
-/* Between two steps: time to say who is missing, or to give up? */
+/* Between two steps: logs the missing ranks when it is time, or gives up. */
 static int root_check_deadline(const struct root *root, struct rdzv_wait_log *wait_log, int64_t deadline)
 {
 	char what[256];
@@ -165,7 +165,7 @@ static int root_check_deadline(const struct root *root, struct rdzv_wait_log *wa
 	return 0;
 }
 
-/* Keeps a connection in the backlog of each member that has not come; notices those whose socket has gone. */
+/* Connects to the members whose backlog was full before; notices those whose socket has gone. */
 static int root_probe_watched(struct root *root)
 {
 	for (int s = 0; s < root->nmembers; s++) {
@@ -188,8 +188,8 @@ static int root_probe_watched(struct root *root)
 }
 
 /*
- * Until something happens, or it is time for another check. root->pfds: the listening socket, the pending, the ranks,
- * the watched.
+ * Waits for an event or the next check. root->pfds: the listening socket, the pending connections, the ranks, the
+ * watched members.
  */
 static int root_poll(struct root *root, int64_t deadline, const atomic_int *cancel)
 {
@@ -198,7 +198,9 @@ static int root_poll(struct root *root, int64_t deadline, const atomic_int *canc
 	int64_t next_poll = shunt_now_ms() + POLL_MS;
 	int n = 0, err;
 
-	/* Full: the rest stays in the backlog until one of these has proved itself or has been dropped. */
+	/*
+	 * If all places are taken, further connections stay in the backlog until a pending one is admitted or dropped.
+	 */
 	pfds[n++] =
 	    (struct pollfd){ .fd = root->npending_conns < MAX_PENDING_CONNS ? rdzv->listen_fd : -1, .events = POLLIN };
 	for (int i = 0; i < root->npending_conns; i++)
@@ -227,7 +229,7 @@ static int root_check_deaths(const struct root *root)
 		}
 	}
 	for (int s = 0; s < root->nmembers; s++) {
-		/* A member that fails after it came is seen on its own connection. */
+		/* The death of a member that has come shows on its own connection. */
 		if (root->watch[s] >= 0 && (watched++)->revents && !root->present[s]) {
 			shunt_error("member %d of the communicator died before it came to the set-up", s);
 			return -EOWNERDEAD;
@@ -236,7 +238,7 @@ static int root_check_deaths(const struct root *root)
 	return 0;
 }
 
-/* Hears those who have something to say, and drops those who take too long to. */
+/* Reads from the pending connections that are readable, and drops those whose hello is overdue. */
 static int root_read_pending(struct root *root)
 {
 	int64_t now = shunt_now_ms(),
@@ -244,7 +246,7 @@ static int root_read_pending(struct root *root)
 
 	if (root->npending_conns == MAX_PENDING_CONNS && limit > HELLO_BUSY_MS)
 		limit = HELLO_BUSY_MS;
-	for (int i = root->npending_conns - 1; i >= 0; i--) { /* backwards: dropping moves the last one down */
+	for (int i = root->npending_conns - 1; i >= 0; i--) { /* backwards: a drop puts the last entry in its place */
 		if (root->pfds[1 + i].revents) {
 			int err = root_read_hello(root, i);
 
@@ -297,7 +299,7 @@ int shunt_rendezvous_root_join(struct shunt_rendezvous *rdzv, int nmembers, int 
 		if (rdzv->peer_fds[r] < 0)
 			continue;
 		shunt_rendezvous_mac_welcome(welcome.mac, &rdzv->id, root.nonce[r], &welcome);
-		/* It fits the empty socket buffer; a peer that died meanwhile shows in the first round. */
+		/* The message fits the empty socket buffer. A peer that has died meanwhile shows in the first round. */
 		(void)!send(rdzv->peer_fds[r], &welcome, sizeof(welcome), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 	root_finish(&root);

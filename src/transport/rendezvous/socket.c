@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The socket by which a member is found: its name, and who may be behind it. */
+/* The socket of a member: its name, and the user behind it. */
 #include <errno.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 
-/* The name must not give the id away: it can be read in /proc/net/unix. */
+/* The name must not reveal the id: it can be read in /proc/net/unix. */
 static socklen_t socket_address(const struct shunt_id *id, int member, struct sockaddr_un *addr)
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
@@ -39,7 +39,7 @@ int shunt_rendezvous_listen(const struct shunt_id *id, int member, int *fd_p)
 	return 0;
 }
 
-/* Who made the connection, or the listening socket. */
+/* uid of the process that made the connection, or the listening socket. */
 static int peer_uid(int fd, uid_t *uid_p)
 {
 	struct ucred cred;
@@ -71,7 +71,7 @@ int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int 
 	do
 		err = connect(fd, (struct sockaddr *)&addr, len) ? -errno : 0;
 	while (err == -EINTR);
-	/* A stranger who took the name is as good as nobody. */
+	/* A socket of another user counts as absent. */
 	if (!err && !shunt_rendezvous_same_user(rdzv, fd, false))
 		err = -ECONNREFUSED;
 	if (err)

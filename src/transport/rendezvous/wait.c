@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* How long members are waited for, and what the log says meanwhile. */
+/* Deadlines of waits for members, and log lines meanwhile. */
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"

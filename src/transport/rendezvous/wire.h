@@ -2,14 +2,14 @@
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_WIRE_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_WIRE_H
 /*
- * What travels between the ranks of a rendezvous. All structs are of fixed size; both ends are on one host, so byte
- * order is the host's.
+ * Messages between the ranks of a rendezvous. All structs have a fixed size. Both ends are on one host, so byte order
+ * is the host's.
  *
  *   root   -> member challenge   the root's nonce
- *   member -> root   hello       who it is; mac over (root's nonce, hello)
- *   root   -> member welcome     the outcome of join; mac over (member's nonce, welcome)
+ *   member -> root   hello       identity of the member; mac over (root's nonce, hello)
+ *   root   -> member welcome     outcome of the join; mac over (member's nonce, welcome)
  *   then per round:
- *   member -> root   contrib     + bytes, the descriptor with the contrib's first byte
+ *   member -> root   contrib     + bytes; the descriptor with the contrib's first byte
  *   root   -> member result      + one byte per rank (1: its descriptor is in this message) + nranks x bytes
  */
 #include <stdint.h>
@@ -32,14 +32,14 @@ struct rdzv_hello {
 	int32_t member, nmembers, rank, nranks;
 	uint32_t zero;
 	uint8_t nonce[RDZV_NONCE];
-	uint8_t mac[SHUNT_MAC_BYTES]; /* last */
+	uint8_t mac[SHUNT_MAC_BYTES]; /* must be last */
 };
 
 struct rdzv_welcome {
 	uint64_t magic;
 	uint32_t version;
 	int32_t status;
-	uint8_t mac[SHUNT_MAC_BYTES]; /* last */
+	uint8_t mac[SHUNT_MAC_BYTES]; /* must be last */
 };
 
 struct rdzv_contrib {
@@ -54,9 +54,7 @@ struct rdzv_result {
 	int32_t status;
 };
 
-/*
- * The proof of what is said, to whom gave the nonce (rendezvous_mac.c). What is in its own field mac does not matter.
- */
+/* mac of a message for the peer that sent `nonce` (mac.c). The message's own field mac does not count. */
 void shunt_rendezvous_mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id,
     const uint8_t nonce[RDZV_NONCE], const struct rdzv_hello *hello);
 void shunt_rendezvous_mac_welcome(uint8_t mac[SHUNT_MAC_BYTES], const struct shunt_id *id,

@@ -53,7 +53,7 @@ void shunt_scratch_close_fd(struct shunt_gpu_mem *mem)
 	mem->fd = -1;
 }
 
-/* One user less; the last one frees the memory. False: it is not in the registry. */
+/* Removes a user; the last one frees the memory. False: not in the registry. */
 static bool scratch_put(void *ptr)
 {
 	struct scratch **at, *s, *last = NULL;
