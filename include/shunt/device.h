@@ -2,20 +2,20 @@
 #ifndef SHUNT_DEVICE_H
 #define SHUNT_DEVICE_H
 /*
- * The few device calls that a client needs beside nccl.h. They work the same on GPUs (CUDA driver) and on the sim
- * device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses: beside a real NCCL auto means cuda, without
- * one the GPUs if there are at least two, else the sim.
+ * The few device calls that a client needs in addition to nccl.h. They work the same on GPUs (CUDA driver) and on the
+ * sim device, so one program runs on both. SHUNT_DEVICE=auto|cuda|sim chooses; auto means cuda with a real NCCL,
+ * without one the GPUs if there are at least two, else the sim.
  *
- * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that is not there or a
- * NULL where something must be, -ENOMEM, -EIO for what the device reports. They may be called from any thread; the
- * current device is per thread and starts as 0; streams, events and graphs are used with their device current. Who
- * makes one of these destroys it; memory is freed by shunt_free. Destroying or freeing NULL does nothing. Streams and
- * graphs are the values that CUDA would use: a stream here can be passed as cudaStream_t, and NULL is the default
- * stream, which cannot be captured. Sizes are bytes. Nothing here is needed by a program that already uses CUDA.
+ * Functions return 0 or a negative errno: -ENODEV without a device layer, -EINVAL for a device that does not exist or a
+ * NULL where a value is needed, -ENOMEM, -EIO for an error of the device. They may be called from any thread. The
+ * current device is per thread, and starts as 0; streams, events and graphs are used with their device current. The
+ * caller that creates a stream, event or graph destroys it; memory is freed by shunt_free. Destroying or freeing NULL
+ * does nothing. Streams and graphs are CUDA's own values: a stream can be passed as cudaStream_t. NULL is the default
+ * stream, which cannot be captured. Sizes are bytes. A program that already uses CUDA needs none of this.
  */
 #include <stddef.h>
 
-/* The library hides everything that is not marked. */
+/* The library hides all other functions. */
 #ifndef SHUNT_API
 #define SHUNT_API __attribute__((visibility("default")))
 #endif
@@ -31,7 +31,7 @@ SHUNT_API const char *shunt_device_kind(void);
 SHUNT_API int shunt_device_name(int device, char *name, size_t bytes);
 
 /*
- * What a device is, for tools. size is that of the struct, set by the caller; later versions may add fields at its end.
+ * Describes a device, for tools. The caller sets size to that of the struct; later versions may add fields at its end.
  */
 struct shunt_device_identity {
 	size_t size;
@@ -42,29 +42,32 @@ struct shunt_device_identity {
 SHUNT_API int shunt_device_identify(int device, struct shunt_device_identity *identity);
 
 SHUNT_API int shunt_device_count(int *count_p);
-/* The calling thread's current device from now on: 0 to count - 1. */
+/* Sets the calling thread's current device: 0 to count - 1. */
 SHUNT_API int shunt_device_set(int device);
 
-/* Streams do not synchronise with the default stream. They belong to the device that was current when created. */
+/*
+ * Streams do not synchronise with the default stream. A stream belongs to the device that was current when it was
+ * created.
+ */
 SHUNT_API int shunt_stream_create(void **stream_p);
 SHUNT_API int shunt_stream_synchronize(void *stream); /* reports errors of the work before it */
 SHUNT_API int shunt_stream_destroy(void *stream);
 
 /*
  * Plain device memory of the current device (not exportable to peers), at least 256-byte aligned. 0 bytes: an address
- * to free.
+ * that can be freed.
  */
 SHUNT_API int shunt_malloc(void **ptr_p, size_t bytes);
 /*
- * The same as peers can map it, for windows; what ncclMemAlloc gives without a real NCCL. At least 4096-byte aligned;
- * not for 0 bytes.
+ * Memory that peers can map, for windows; ncclMemAlloc returns the same without a real NCCL. At least 4096-byte
+ * aligned; not for 0 bytes.
  */
 SHUNT_API int shunt_malloc_shared(void **ptr_p, size_t bytes);
-/* Of whatever device. May wait for all work of the device, as cudaFree does. */
+/* Frees memory of any device. May wait for all work of the device, as cudaFree does. */
 SHUNT_API int shunt_free(void *ptr);
-/* Either side host or device; returns when done. Does not wait for other streams. */
+/* Either side may be host or device memory; returns when done. Does not wait for other streams. */
 SHUNT_API int shunt_memcpy(void *dst, const void *src, size_t bytes);
-/* Enqueues it: bytes bytes of the value's lowest 8 bits. */
+/* Enqueues the filling of so many bytes with the value's lowest 8 bits. */
 SHUNT_API int shunt_memset_async(void *dst, int value, size_t bytes, void *stream);
 /* Free and total memory of the current device. On the sim both are 0. */
 SHUNT_API int shunt_mem_info(size_t *free_p, size_t *total_p);
@@ -79,8 +82,8 @@ SHUNT_API int shunt_event_elapsed_us(void *start, void *stop, float *us_p);
 SHUNT_API int shunt_event_destroy(void *event);
 
 /*
- * Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to launch any number of
- * times.
+ * Stream capture: what is enqueued on the stream between begin and end becomes a graph, ready to be launched any number
+ * of times.
  */
 SHUNT_API int shunt_capture_begin(void *stream);
 SHUNT_API int shunt_capture_end(void *stream, void **graph_p);

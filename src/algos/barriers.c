@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What calls in windows have in common: which of their buffers lie in windows, and a barrier before and after what is
- * done there.
+ * For calls on symmetric memory: the buffers that must lie in windows, and the barriers before and after the work.
  *
- * The first barrier of an operation compares where the ranks' buffers lie with what was promised (shunt_kargs_barrier)
- * and reports who broke it.
+ * The first barrier of an operation compares the offsets of the ranks' buffers with those that the program promised
+ * (shunt_kargs_barrier), and reports the rank that broke the promise.
  */
 #include "algos/algos.h"
 
@@ -17,7 +16,7 @@ bool shunt_symmem_buffer(const struct shunt_coll *c, int nranks, unsigned i, con
 	} buffers[2] = { { 0 } };
 	unsigned n = 1;
 
-	/* The factor of a pre-multiplied sum is each rank's own: who loads a peer's input does not know it. */
+	/* The factor of a pre-multiplied sum is each rank's own: a rank that loads a peer's input does not know it. */
 	if (shunt_kind_reduces(c->kind) && c->redop == SHUNT_PREMUL)
 		return false;
 	buffers[0].ptr = c->send;
@@ -64,13 +63,13 @@ const void *shunt_symmem_expected(const struct shunt_coll *c, int rank, int p, c
 	return ptr;
 }
 
-/* One buffer's offset as it is; of several a number that hardly agrees by chance. */
+/* For one buffer its offset; for several a number that hardly agrees by chance. */
 static uint64_t mix_offset(uint64_t offsets, uint64_t offset)
 {
 	return offsets * 0x9e3779b97f4a7c15u + offset;
 }
 
-/* Off the root of a gather or scatter nobody knows where another rank's buffer should be. */
+/* True: this rank knows where the others' buffers should be. In a gather or scatter only the root does. */
 static bool knows_offsets(const struct shunt_coll *c, int rank)
 {
 	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);

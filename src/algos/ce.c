@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Collectives by copy engines: every rank copies straight into the memory of the peers, or out of it, and no
- * multiprocessor has a part in that but for a barrier of one warp before and after. For calls whose buffers lie in
- * windows that all ranks have mapped.
+ * Collectives by copy engines, for calls whose buffers lie in windows that all ranks have mapped. Ranks copy straight
+ * into their peers' memory, or out of it. Multiprocessors only run a barrier of one warp before and after.
  *
- * Who knows where: the ranks' receive buffers lie at the same place of the same window, so whoever sends puts it there.
- * Of a gather only the root need have one, so there the root gets from the send buffers. Where a rooted collective is
- * in place at the root, so it is everywhere: rank p's part lies at the place of part p.
+ * The ranks' receive buffers lie at the same offset of the same window, so the sender knows where to put its data. In a
+ * gather only the root needs a receive buffer, so the root gets from the send buffers. If a rooted collective is in
+ * place at the root, it is in place on all ranks: rank p's buffer lies where the root has part p.
  */
 #include "algos/algos.h"
 
-/* Broadcasts go in segments, so that passing one on overlaps with the next. Not measured yet. */
+/* Broadcasts go in segments, so that forwarding one overlaps with sending the next. Not measured yet. */
 #define SEGMENT ((uint64_t)16 << 20)
 #define MAX_SEGMENTS 8u
 
@@ -33,7 +32,7 @@ static int get(const struct shunt_enqueue_ctx *enqueue, int peer, void *to, cons
 	return enqueue->copy(enqueue->ctx, &copy);
 }
 
-/* Between two ranks one hop is all there is to it. */
+/* Segments of a broadcast in two hops; 0: one hop, which is enough between two ranks. */
 static unsigned segments(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c)
 {
 	uint64_t n = shunt_coll_bytes(c) / SEGMENT;
@@ -43,15 +42,15 @@ static unsigned segments(const struct shunt_enqueue_ctx *enqueue, const struct s
 	return n < 1 ? 1 : n > MAX_SEGMENTS ? MAX_SEGMENTS : (unsigned)n;
 }
 
-/* How many steps a call takes, with a barrier after each. */
+/* Steps of a call, with a barrier after each. */
 static unsigned steps(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c)
 {
 	return segments(enqueue, c) + 1;
 }
 
 /*
- * In step s the root hands out piece s, to each of the others a share; they pass on to each other what they got of
- * piece s - 1. So every link carries the message once.
+ * In step s the root sends each other rank a share of segment s, and the others send each other their shares of segment
+ * s - 1. So every link carries the message once.
  */
 static int broadcast_step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, unsigned s)
 {
@@ -84,7 +83,10 @@ static int broadcast_step(const struct shunt_enqueue_ctx *enqueue, const struct 
 	return err;
 }
 
-/* Everything but a broadcast is done in its first step. Our own part first, as it goes beside the others. */
+/*
+ * Step s of a call. Only a broadcast has more than one. The rank's own part comes first, because it is copied at the
+ * same time as the others.
+ */
 static int step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, unsigned s)
 {
 	int n = enqueue->sel_key->nranks, rank = enqueue->base->rank, err = 0;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Reductions in windows: between two barriers, whoever needs a result loads all inputs where they lie and reduces them.
- * Each rank's part of an all-reduce is its own work, which it stores into every rank's output as well.
+ * Reductions on symmetric memory. Between two barriers, each rank that needs a result loads all inputs where they lie
+ * and reduces them. In an all-reduce each rank does so for its part, and stores it into every rank's output.
  */
 #include <errno.h>
 #include "algos/algos.h"
 
-#define PACKS_PER_THREAD 4u /* packs that a thread has under way of each rank */
+#define PACKS_PER_THREAD 4u /* loads that a thread has under way, from each rank */
 
-/* What this rank reduces of every input: from where on, and how much. */
+/* The part of every input that this rank reduces. */
 static void own_part(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, uint64_t *first_p, uint64_t *bytes_p)
 {
@@ -24,13 +24,13 @@ static void own_part(
 	}
 }
 
-/* As many warps as have whole units of work, up to all there are: the link is full from 48 blocks on. */
+/* One warp for each PACKS_PER_THREAD * 32 packs, up to all warps of a launch: the link is full from 48 blocks on. */
 static void geometry(const struct shunt_sel_key *sel_key, uint64_t bytes, struct shunt_work *work)
 {
 	shunt_grid_fit_wide(sel_key, (bytes / 16 + PACKS_PER_THREAD * 32 - 1) / (PACKS_PER_THREAD * 32), work);
 }
 
-/* -EINVAL: a buffer lies in no window any more; the caller has seen to it that it does. */
+/* -EINVAL: a buffer lies in no window, which the caller should have made sure of. */
 static int find_buffers(
     const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, struct shunt_kargs_direct *a, uint64_t first)
 {

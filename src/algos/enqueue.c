@@ -20,20 +20,21 @@ const struct shunt_algo shunt_plan_algo = {
 };
 
 /*
- * May b share a launch with a? Judged by what all ranks share: the factor of a pre-multiplied sum is a rank's own.
- * Calls of one algorithm and way to fuse are of one class; what reduces also needs one kernel.
+ * True: b may share a launch with a. It depends on values that all ranks share; the factor of a pre-multiplied sum is
+ * not one of them. Calls must fuse in the same way, those of SHUNT_FUSE_LL128 by the same algorithm; reductions also
+ * need the same type and operator.
  */
 static bool fuse(const struct shunt_coll *a, const struct shunt_decision *pa, const struct shunt_coll *b,
     const struct shunt_decision *pb)
 {
 	if (shunt_kind_is_p2p(a->kind) ||
-	    shunt_kind_is_p2p(b->kind)) /* all of them, or they might wait for each other */
+	    shunt_kind_is_p2p(b->kind)) /* all messages share, or ranks might wait for each other */
 		return shunt_kind_is_p2p(a->kind) && shunt_kind_is_p2p(b->kind);
 	if (a->min_ctas != b->min_ctas || a->max_ctas != b->max_ctas)
 		return false;
 	if (pa->algo->fuse == SHUNT_FUSE_NONE || pa->algo->fuse != pb->algo->fuse)
 		return false;
-	if (shunt_kind_reduces(a->kind) != shunt_kind_reduces(b->kind)) /* in windows there are both */
+	if (shunt_kind_reduces(a->kind) != shunt_kind_reduces(b->kind)) /* SHUNT_FUSE_SYMMEM has both */
 		return false;
 	if (!shunt_kind_reduces(a->kind))
 		return true;
@@ -41,10 +42,10 @@ static bool fuse(const struct shunt_coll *a, const struct shunt_decision *pa, co
 	    (pa->algo->fuse != SHUNT_FUSE_LL128 || pa->algo == pb->algo);
 }
 
-/* Each message that this rank sends itself needs one that it receives from itself. */
+/* -EBADMSG: this rank's sends to itself and receives from itself do not pair up. */
 static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 {
-	int ahead = 0; /* more sends than receives */
+	int ahead = 0; /* sends minus receives */
 
 	for (size_t i = 0; i < n; i++)
 		if (shunt_kind_is_p2p(calls[i]->kind) && calls[i]->root == rank && calls[i]->count)
@@ -56,7 +57,7 @@ static int check_self(const struct shunt_coll *const *calls, size_t n, int rank)
 	return -EBADMSG;
 }
 
-/* Calls that share launches, with their own limits on blocks beside the communicator's. */
+/* Enqueues calls that share launches, within their own limits on blocks and the communicator's. */
 static int enqueue_bin(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t n)
 {
@@ -65,7 +66,7 @@ static int enqueue_bin(const struct shunt_enqueue_ctx *enqueue, const struct shu
 
 	sel_key.max_ctas = shunt_limit_min(sel_key.max_ctas, calls[0]->max_ctas);
 	sel_key.min_ctas = calls[0]->min_ctas;
-	/* A message's channels follow from its size alone: the two ends may fuse it with others. */
+	/* A message's channels follow from its size alone, because its two ends may fuse it with different calls. */
 	if (!shunt_kind_is_p2p(calls[0]->kind)) {
 		sel_key.max_ctas = shunt_limit_min(
 		    sel_key.max_ctas, decisions->geometry.blocks > sel_key.min_ctas ? decisions->geometry.blocks : 0);
@@ -89,7 +90,7 @@ int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct sh
 		return err;
 	while (alike < n && fuse(calls[0], &decisions[0], calls[alike], &decisions[alike]))
 		alike++;
-	if (alike == n) /* the usual case */
+	if (alike == n) /* the usual case: one launch for all */
 		return enqueue_bin(enqueue, decisions, calls, n);
 	if (n > SHUNT_INLINE_CALLS) {
 		bin = malloc(n * sizeof(*bin));

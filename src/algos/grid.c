@@ -6,7 +6,7 @@ unsigned shunt_grid_coresident_blocks(uint32_t sms, unsigned launches)
 {
 	unsigned each = sms / launches;
 
-	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK's */
+	return each > 1 ? each - 1 : 1; /* one is left for SHUNT_CHECK */
 }
 
 unsigned shunt_grid_max_blocks(const struct shunt_sel_key *sel_key)
@@ -28,7 +28,7 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 {
 	unsigned blocks, per_block;
 
-	if (!warps) /* a question about an empty call */
+	if (!warps) /* for an empty call */
 		warps = 1;
 	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < max_blocks)
 		max_blocks = (unsigned)sel_key->max_ctas;
@@ -36,9 +36,9 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 		warps = (uint64_t)max_blocks * max_warps;
 	blocks = warps < max_blocks ? (unsigned)warps : max_blocks;
 	if (sel_key->min_ctas > 0 &&
-	    blocks < (unsigned)sel_key->min_ctas) /* the user wants more: with less to do each */
+	    blocks < (unsigned)sel_key->min_ctas) /* the user wants more blocks: each has less to do */
 		blocks = (unsigned)sel_key->min_ctas < max_blocks ? (unsigned)sel_key->min_ctas : max_blocks;
-	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): nobody asks for no blocks or no warps */
+	/* NOLINTNEXTLINE(clang-analyzer-core.DivideZero): there is at least one block and one warp */
 	per_block = (unsigned)((warps + blocks - 1) / blocks);
 	work->blocks = blocks;
 	work->threads = per_block * 32;
@@ -48,7 +48,7 @@ uint64_t shunt_grid_fit(const struct shunt_sel_key *sel_key, uint64_t warps, uns
 
 void shunt_grid_fit_wide(const struct shunt_sel_key *sel_key, uint64_t warps, struct shunt_work *work)
 {
-	if (sel_key->sim) /* it has few cores */
+	if (sel_key->sim) /* few cores */
 		shunt_grid_fit(sel_key, warps, 2, 2, work);
 	else
 		shunt_grid_fit(

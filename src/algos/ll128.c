@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* The algorithms by which all ranks hear from each other in every round: all-reduces and a reduce-scatter. */
+/*
+ * Algorithms in which all ranks hear from each other in every round: all-reduces, a reduce-scatter, and pairwise
+ * exchanges.
+ */
 #include <string.h>
 #include "algos/algos.h"
 
@@ -19,8 +22,8 @@ static void twoshot_geometry(const struct shunt_sel_key *sel_key, uint64_t bytes
 }
 
 /*
- * The kernel for a message of whole packs, if there is one for its size. Large reduce-scatters between two ranks are
- * faster by the general one.
+ * The kernel for messages of whole packs, if there is one for this size. Between two ranks the general kernel is faster
+ * for large reduce-scatters.
  */
 static unsigned packs_kernel(unsigned kernel, uint64_t bytes)
 {
@@ -47,7 +50,7 @@ static int enqueue_one(
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
 	uint64_t bytes = shunt_coll_bytes(coll),
-	         part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* where each rank's part begins */
+	         part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* size of a rank's part; 0: no parts */
 
 	work.kernel = decision->kernel;
 	*k = *enqueue->base;
@@ -65,13 +68,13 @@ static int enqueue_one(
 	return enqueue->emit(enqueue->ctx, &work);
 }
 
-/* Two ranks have nothing to share out, and no slots for a second hop: they always take one. */
+/* Two ranks have no work to divide, and no slots for a second hop: they always run one-shot. */
 static const struct shunt_algo *ll128_algo(const struct shunt_sel_key *sel_key, const struct shunt_algo *algo)
 {
 	return sel_key->nranks == 2 && algo->among == SHUNT_AMONG_MORE ? shunt_ll128_algos : algo;
 }
 
-/* Up to SHUNT_FEW_MESSAGES calls in one launch, as if they were one message of their sizes' sum. */
+/* Up to SHUNT_FEW_MESSAGES calls in one launch, which has the geometry of one message of their total size. */
 static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decision,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
@@ -96,7 +99,7 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 		sum_slots += (uint32_t)slots(bytes);
 	}
 	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
-	/* Each message has its own slots: count the last one as full. */
+	/* Each message has slots of its own: count the last slot as full. */
 	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
 	if (!shunt_select(sel_key, &all, &sum, &reason) || sum.algo->fuse != SHUNT_FUSE_LL128)
 		sum = *decision;
@@ -130,7 +133,7 @@ static int ll128_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct s
 	return err;
 }
 
-/* A pairwise exchange. Several calls are the p2p engine's, which has one launch for all. */
+/* One call by a pairwise exchange. Several calls go to the p2p engine, which has one launch for all. */
 static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
@@ -162,7 +165,7 @@ static int pairwise_enqueue(const struct shunt_enqueue_ctx *enqueue, const struc
 		.enqueue = pairwise_enqueue, \
 		.among = SHUNT_AMONG_TWO }
 const struct shunt_algo shunt_ll128_algos[] = {
-	/* first the one-shot all-reduce, then the two-shot one */
+	/* shunt_reduce_twoshot and ll128_algo rely on this order */
 	{ .name = "oneshot",
 	    .doc = "every rank sends all it has to all, each reduces everything; one hop",
 	    .kind = SHUNT_ALLREDUCE,
@@ -206,6 +209,6 @@ int shunt_reduce_twoshot(
 	two.kernel = shunt_algo_kernel(two.algo, SHUNT_ALLREDUCE, enqueue->sel_key->nranks, c.redop, c.dtype);
 	two.flags |= SHUNT_K_TO_ROOT;
 	if (c.root != enqueue->base->rank)
-		c.recv = NULL; /* means nothing */
+		c.recv = NULL; /* only the root has one */
 	return enqueue_one(enqueue, &two, &c);
 }

@@ -4,7 +4,7 @@
 #include "comm/comm_priv.h"
 #include "base/log.h"
 
-/* False: there is no memory or the like for it, and copies go one after the other. */
+/* False: it could not be created, and all copies go onto the launch's stream. */
 static bool create_side_stream(struct shunt_comm *comm)
 {
 	struct shunt_ce *c = &comm->ce;
@@ -20,8 +20,8 @@ static bool create_side_stream(struct shunt_comm *comm)
 }
 
 /*
- * A stream that was forked inside a capture belongs to that until it ends, which we are not told. Meanwhile another
- * capture, or a call that is not captured, may come.
+ * A stream that was forked inside a capture belongs to that capture until it ends, which the driver does not report.
+ * Meanwhile another capture, or an eager call, may come.
  */
 static bool side_stream_is_free(struct shunt_comm *comm)
 {

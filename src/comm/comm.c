@@ -24,9 +24,9 @@ static void become_forward(struct shunt_comm *comm, const char *reason)
 }
 
 /*
- * Ranks that choose differently must not find each other: one that forwards a call never comes to the set-up, and the
- * rest would wait for it. Without a real NCCL nothing is forwarded, so that they meet and the set-up can say what
- * differs.
+ * Ranks with different settings must not find each other: a rank that forwards a call never comes to the set-up, and
+ * the others would wait for it. Without a real NCCL no call is forwarded: there the ranks may find each other, and the
+ * set-up logs the difference.
  */
 static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 {
@@ -36,7 +36,7 @@ static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
-/* A peer connects: it wants to set the communicator up. On a thread of the service. True: to be asked again. */
+/* Called on a thread of the service when a peer connects to set the communicator up. True: call again. */
 static bool answer_peer(struct shunt_comm *comm)
 {
 	bool again = false;
@@ -46,8 +46,8 @@ static bool answer_peer(struct shunt_comm *comm)
 		comm->setup_wanted = true;
 	} else if (!atomic_load(&comm->error)) {
 		/*
-		 * A peer comes when all members have their sockets. A stranger may come before, and is not to end what
-		 * has not begun.
+		 * A peer connects only when all members have bound their sockets. Before that the connection is a
+		 * stranger's, which must not start a set-up that fails.
 		 */
 		again = atomic_load(&comm->state) == COMM_NEW &&
 		    shunt_rendezvous_await(comm->rendezvous, comm->nmembers, comm->nranks, 1, &comm->cancel) ==
@@ -93,13 +93,13 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	if (desc->forward_reason) {
 		become_forward(comm, desc->forward_reason);
 	} else if (shunt_nccl_env_forbids_p2p() && !desc->standalone) {
-		/* Set alike on all ranks or not, the missing socket tells the others. */
+		/* The ranks need not agree on these settings: without this rank's socket the others forward, too. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	} else if (desc->nmembers > 1) {
 		rendezvous_id = rendezvous_id_of(desc);
 		err = shunt_rendezvous_bind(&rendezvous_id, desc->member, &comm->rendezvous);
 		if (err)
-			/* The peers find no socket and forward as well. */
+			/* The peers find no socket, and forward, too. */
 			become_forward(comm, "no Unix socket could be bound on one rank");
 		else if ((err = shunt_service_watch(comm, shunt_rendezvous_fd(comm->rendezvous), answer_peer)))
 			shunt_info(SHUNT_LOG_INIT, "peers wait for this rank's first call: %s", strerror(-err));
@@ -137,7 +137,7 @@ static void print_stats(struct shunt_comm *comm)
 	shunt_counters_print(&comm->counters, title);
 }
 
-/* All that is left: device memory, and the struct. */
+/* Frees the device memory and the struct. */
 static void free_comm(struct shunt_comm *comm)
 {
 	pthread_mutex_lock(&comm->lock);
@@ -155,8 +155,8 @@ static void free_comm(struct shunt_comm *comm)
 }
 
 /*
- * Does its end wait for the device, whatever else runs there? That of an aborted one does not, nor does that of a rank
- * whose memory others of this process use, too.
+ * True: the end of this communicator waits for the whole device. It does not where the communicator was aborted, or
+ * where other ranks of this process use this rank's memory.
  */
 static bool destroy_waits(const struct shunt_comm *comm)
 {
@@ -179,7 +179,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	shunt_recorder_phase(comm->recorder, "destruction");
 	shunt_service_unwatch(comm);
 	if (atomic_load(
-	        &comm->cancel)) { /* it may have to wait before it is freed, and others are not to see it until then */
+	        &comm->cancel)) { /* the memory may be freed later; until then no peer may find the communicator */
 		shunt_peers_unwatch(comm);
 		pthread_mutex_lock(&comm->lock);
 		shunt_rendezvous_destroy(comm->rendezvous);
@@ -191,8 +191,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	if (shunt_deferred_free_leave(comm)) {
 		free_comm(comm);
 	} else {
-		comm->recorder =
-		    shunt_recorder_detach(comm->recorder); /* nobody waits for it, and dumps are not to say so */
+		comm->recorder = shunt_recorder_detach(comm->recorder); /* dumps no longer show it */
 		shunt_deferred_free_push(comm);
 	}
 	while ((comm = shunt_deferred_free_pop(device, waits)))
@@ -219,11 +218,10 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm)
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
 	uint32_t one = 1;
 
-	if (!comm->words) /* kernels of one rank alone, which wait for nobody */
+	if (!comm->words) /* kernels of a single rank wait for no peer */
 		return;
 	/*
-	 * Kernels look at both at the same times; this one comes to them also where the copy has to wait until they
-	 * have ended.
+	 * Kernels check both words alike. limit_ns reaches them even where the copy has to wait until they have ended.
 	 */
 	__atomic_store_n(&comm->words->limit_ns, SHUNT_LIMIT_ABORT, __ATOMIC_RELEASE);
 	comm->gpu->copy(comm->device, &ctrl->abort, &one, sizeof(one));
@@ -233,7 +231,7 @@ void shunt_comm_abort(struct shunt_comm *comm)
 {
 	if (comm->pid != getpid())
 		return;
-	shunt_comm_error(comm); /* why a watchdog aborts is to be told first */
+	shunt_comm_error(comm); /* logs a fault before the abort: it may be the reason for it */
 	atomic_store(&comm->cancel, 1);
 	shunt_comm_fail(comm, -ECANCELED);
 	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY)
@@ -258,7 +256,7 @@ void shunt_comm_log_forward(const struct shunt_comm *comm)
 
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
-	/* What was known before any peer was asked is said when it matters for the first time. */
+	/* A reason from before the set-up is logged once the first call is forwarded for it. */
 	if (reason == SHUNT_REASON_COMM && comm->rank == 0 &&
 	    atomic_load_explicit(&comm->forward_unlogged, memory_order_relaxed) &&
 	    atomic_exchange(&comm->forward_unlogged, false))

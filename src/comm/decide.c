@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* Which calls are ours and how they are launched; and what the ranks have to agree on before. */
+/* Which calls Shunt takes, how it launches them, and the rounds among the ranks that this needs. */
 #include <errno.h>
 #include <string.h>
 #include "comm/comm_priv.h"
 #include "base/config.h"
 #include "base/log.h"
 
-/* The call's buffers as an algorithm for windows wants them. */
+/*
+ * State of the call's buffers for algorithms on symmetric memory: NONE if one of them lies in no window, NEW if the
+ * ranks still have to agree on a window, else READY.
+ */
 static enum shunt_window_state window_state_of(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	enum shunt_window_state all = SHUNT_WINDOW_NONE, state;
@@ -23,7 +26,7 @@ static enum shunt_window_state window_state_of(struct shunt_comm *comm, const st
 	return all;
 }
 
-/* On those of the call's windows that the ranks have not agreed on; which these are is the same on all of them. */
+/* Agrees with the peers on the call's windows that are new. All ranks have the same ones. */
 static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	const void *ptr = NULL;
@@ -37,9 +40,9 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 }
 
 /*
- * How a call is to be launched, or false and the reason to forward it: plans come first, then our kernels, then NCCL. A
- * plan that is picked has decision->plan only when it was prepared (decide_all). What *plan_p points to is not to be
- * read before the set-up (shunt_comm_plans_choose).
+ * Decides how a call is launched, or returns false and the reason to forward it. Plans come first, then our kernels,
+ * then NCCL. For a plan, decision->plan is set later, when it is prepared (decide_and_prepare). Before the set-up
+ * *plan_p may point to freed memory (shunt_comm_plans_choose): do not read it.
  */
 static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision,
     const struct shunt_plan **plan_p, const char **name_p, enum shunt_reason *reason_p)
@@ -63,8 +66,7 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 		}
 		*plan_p = NULL;
 		/*
-		 * Not before the set-up: this rank may be the only one that has a selector, and must not be alone with
-		 * its answer.
+		 * Not before the set-up: this rank may be the only one with a selector, and must not act on it alone.
 		 */
 		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->sel_key.standalone && state == COMM_READY) {
 			*reason_p = SHUNT_REASON_SELECTOR;
@@ -75,7 +77,7 @@ static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struc
 	    window_state_of(comm, coll) != SHUNT_WINDOW_NONE;
 	if (state == COMM_READY && !symmem)
 		return shunt_select(&comm->sel_key, coll, decision, reason_p);
-	/* The set-up, on another thread, writes the rest of the selection key: it counts when all of it is there. */
+	/* The set-up, on another thread, writes the rest of the selection key: use the key only in state READY. */
 	if (state == COMM_READY)
 		fresh = comm->sel_key;
 	else
@@ -110,7 +112,7 @@ bool shunt_comm_needs_setup(const struct shunt_comm *comm)
 	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
 }
 
-/* As decide, with what a plan or a window needs on the device: a round among the ranks if it was not there. */
+/* As decide, plus the round among the ranks that a new plan or window needs. */
 static int decide_and_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision,
     enum shunt_reason *reason_p)
 {
@@ -133,8 +135,11 @@ static int decide_and_prepare(struct shunt_comm *comm, const struct shunt_coll *
 		decision->plan = exec;
 		if (!err)
 			err = shunt_comm_plans_agree_windows(comm, coll, exec);
-	} while (err == -EOPNOTSUPP); /* that plan or window is out: what is next? */
-	/* The others may wait in the round, or have it behind them: this rank's next one must not meet theirs. */
+	} while (err == -EOPNOTSUPP); /* that plan or window was refused: decide again without it */
+	/*
+	 * The others may still wait in this round, or have finished it. This rank's next round must not be mixed up
+	 * with theirs.
+	 */
 	if (err && shunt_comm_fail(comm, err) && err != -ECANCELED)
 		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks,
 		    comm->rank, shunt_kind_name(coll->kind), strerror(-err));
@@ -154,7 +159,7 @@ int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *c
 				*which_p = i;
 				err = decide_and_prepare(comm, calls[i], &decisions[i], reason_p);
 			}
-		/* Only after the set-up its outcome and what the ranks agreed on are known. */
+		/* The set-up's outcome, and what the ranks agreed on, are known only after it: decide again then. */
 		if (!err)
 			err = shunt_comm_error(comm);
 		if (!err && again)
@@ -167,12 +172,12 @@ bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, s
     enum shunt_reason *reason_p)
 {
 	bool final = !shunt_comm_needs_setup(comm) &&
-	    !comm->plans.set; /* asked first: a set-up that comes in between changes nothing then */
+	    !comm->plans.set; /* read first: a set-up on another thread after this does no harm */
 	const struct shunt_plan *plan;
 
 	if (!decide(comm, coll, decision_p, &plan, NULL, reason_p))
 		return false;
-	if (!final || shunt_comm_needs_window(decision_p)) /* a window may go until then */
+	if (!final || shunt_comm_needs_window(decision_p)) /* the window may be deregistered before the launch */
 		decision_p->algo = NULL;
 	return true;
 }

@@ -15,9 +15,7 @@ static bool live_on_device(int device)
 	return c;
 }
 
-/*
- * Does the device keep something for it? A communicator of one rank has memory as well, but no kernels that could hang.
- */
+/* True: the communicator has device memory. That of a single rank has, too, but no kernels that could hang. */
 static bool has_memory(const struct shunt_comm *comm)
 {
 	return comm->rank >= 0 && comm->rank < SHUNT_MAX_RANKS && comm->mem[comm->rank].ptr;

@@ -2,10 +2,10 @@
 #ifndef SHUNT_COMM_DEFERRED_FREE_H
 #define SHUNT_COMM_DEFERRED_FREE_H
 /*
- * When an aborted communicator's memory goes. The driver takes memory away when the device is idle, and a kernel of
- * another communicator may hang on it: the one whose abort comes next, for which the caller's thread would never get if
- * it waited here. So an aborted communicator leaves its memory to the last of ours that lives on the device, or to the
- * next that is destroyed, which waits for the device itself. Any thread.
+ * When an aborted communicator's memory is freed. The driver frees memory once the device is idle, and another
+ * communicator's kernel may hang on the device. The program may be about to abort that communicator next, from the
+ * thread that would wait here. So an aborted communicator leaves its memory to the last communicator that lives on the
+ * device, or to the next one that is destroyed and waits for the device itself. Any thread.
  */
 #include <stdbool.h>
 
@@ -13,15 +13,15 @@ struct shunt_comm;
 
 /* The communicator is about to have kernels on its device. */
 void shunt_deferred_free_enter(struct shunt_comm *comm);
-/* It has ended. True: the caller frees it; false: the caller leaves it to somebody else. */
+/* The communicator has ended. True: the caller frees it. False: the caller pushes it, and another thread frees it. */
 bool shunt_deferred_free_leave(struct shunt_comm *comm);
-/* From here on it is freed by whoever finds it with shunt_deferred_free_pop. */
+/* From now on shunt_deferred_free_pop gives the communicator to any caller, which frees it. */
 void shunt_deferred_free_push(struct shunt_comm *comm);
-/* Has no other than this one kernels on its device? */
+/* True: no other communicator has kernels on this one's device. */
 bool shunt_deferred_free_alone(const struct shunt_comm *comm);
 /*
- * One that is to be freed now, as no other lives on the device, or as the caller waits for the device in any case;
- * NULL: none.
+ * A communicator to free now, or NULL. waits: the caller waits for the device in any case; else no communicator may
+ * live on the device.
  */
 struct shunt_comm *shunt_deferred_free_pop(int device, bool waits);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a group's calls, or one, to launches on the program's streams. */
+/* From one call, or a group's calls, to launches on the program's streams. */
 #include <errno.h>
 #include <stdlib.h>
 #include "comm/comm_priv.h"
@@ -11,14 +11,14 @@ struct launcher {
 	struct shunt_comm *comm;
 	void *stream;
 	struct shunt_kargs *base; /* of the launches to come */
-	bool symmem;              /* used by any of them */
-	bool forked;              /* they run beside others' kernels */
+	bool symmem;              /* one of them uses windows */
+	bool forked;              /* they run at the same time as NCCL's part of the group */
 };
 
 /*
- * As clusters blocks need more room than they have. Ranks may use communicators in different orders, and then all of a
- * launch must find room beside another one, or each might wait for the rest of the other. Where that is not sure, only
- * who is alone on a device launches so.
+ * Blocks of a cluster for this launch; 0: no clusters. Clusters need more room than single blocks. Ranks may use
+ * communicators in different orders: then two launches must find room at once, or each may wait for the blocks that the
+ * other keeps out. Where the room is not certain, only a communicator that is alone on the device launches clusters.
  */
 static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_work *work, bool forked)
 {
@@ -29,10 +29,7 @@ static unsigned cluster_of(const struct shunt_comm *comm, const struct shunt_wor
 	    0;
 }
 
-/*
- * What a launch adds to the device's account of warps: of what is done in windows the barrier that opens it stands for
- * all.
- */
+/* Warps that a launch adds to the device's account. For work on windows the first barrier counts for all launches. */
 static unsigned warps_of(const struct shunt_work *work, const struct shunt_gpu_launch *l)
 {
 	switch (SHUNT_SHAPE_OF(l->kernel)) {
@@ -101,7 +98,7 @@ static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
 	return err;
 }
 
-/* later waits for what earlier has now. */
+/* Makes `later` wait for all that is on `earlier` now. */
 static int stream_wait(struct shunt_comm *comm, void *later, void *earlier)
 {
 	void *event;
@@ -117,8 +114,8 @@ static int stream_wait(struct shunt_comm *comm, void *later, void *earlier)
 }
 
 /*
- * The streams of a group wait for each other before its first launch, and for its last one; stream: the one that has
- * these.
+ * Makes the streams of a group wait for each other: `stream`, which has the launches, for the others before the first
+ * launch; the others for it after the last.
  */
 static int join_streams(
     struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool before)
@@ -138,8 +135,8 @@ static int join_streams(
 }
 
 /*
- * All streams of a group capture into one graph, or none captures: as NCCL has it, and nothing else could be put in
- * order.
+ * All streams of a group must capture into one graph, or none may capture. NCCL has the same rule: nothing else can be
+ * put in order.
  */
 static int check_streams(struct shunt_comm *comm, const struct shunt_coll *const *calls, size_t n)
 {
@@ -176,8 +173,8 @@ static bool is_capturing(struct shunt_comm *comm, void *stream)
 }
 
 /*
- * several: the calls are on other streams than the launches, or on more. -EBADMSG where a capture is in the way:
- * nothing was launched then, and what was captured comes to nothing.
+ * several: the calls' streams differ from the launches' stream, or from each other. -EBADMSG: a capture is in the way;
+ * nothing was launched, and the capture is of no use.
  */
 static inline int order_streams(
     struct shunt_comm *comm, void *stream, const struct shunt_coll *const *calls, size_t n, bool several)
@@ -189,7 +186,10 @@ static inline int order_streams(
 	return err && is_capturing(comm, calls[0]->stream) ? -EBADMSG : err;
 }
 
-/* A stream that was forked inside a capture belongs to that until it ends. */
+/*
+ * True: the side stream exists and can be forked from `stream`. A stream that was forked inside a capture belongs to
+ * that capture until it ends.
+ */
 static bool have_side_stream(struct shunt_comm *comm, void *stream)
 {
 	const struct shunt_gpu_ops *gpu = comm->gpu;
@@ -243,7 +243,7 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 		return 0;
 	pthread_mutex_lock(&comm->lock);
 	streams = comm->forked.streams;
-	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them meanwhile */
+	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them */
 		if (i == 0 || streams[i] != streams[i - 1])
 			err = stream_wait(comm, streams[i], comm->side_stream);
 	if (err)
@@ -321,8 +321,8 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	} else if (!err) {
 		err = launch(comm, calls, decisions, n, forked);
 		/*
-		 * The peers may have launched: there is no way back to NCCL. A call that was refused by itself breaks
-		 * nothing.
+		 * The peers may have launched, so the call cannot go to NCCL any more. A call that this rank refuses
+		 * breaks nothing.
 		 */
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);

@@ -9,7 +9,7 @@
 #include "base/process.h"
 #include "plan/exec/exec.h"
 
-/* Counters name paths by strings that stay; there are as many as plans that ran in this process. */
+/* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */
 static const char *intern_name(const char *name)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -52,7 +52,7 @@ static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, 
 	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
 }
 
-/* The others are on their way to a round: not to let them wait until their deadline. */
+/* Fails the round that the others are about to enter, so that they do not wait until their deadline. */
 static int fail_round_enomem(struct shunt_comm *comm)
 {
 	if (comm->nranks > 1)
@@ -210,7 +210,7 @@ int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *c
 	return err;
 }
 
-/* The call's buffers that the plan could use in windows; false: none. Which they are is the same on all ranks. */
+/* wants: the call's buffers that the plan could use in windows; false: none. The same on all ranks. */
 static bool wants_windows(const struct shunt_comm *comm, const struct shunt_coll *coll,
     const struct shunt_plan_exec *exec, bool wants[2], struct shunt_plan_call *call)
 {
@@ -218,7 +218,7 @@ static bool wants_windows(const struct shunt_comm *comm, const struct shunt_coll
 	    !shunt_plan_call_from_coll(coll, comm->nranks, call))
 		return false;
 	shunt_plan_exec_wants_direct(exec, wants);
-	/* What is sent is used where it is only if it is known not to be what is received. */
+	/* The input is used in place only if it is known not to be the output. */
 	wants[1] |= wants[0];
 	return wants[1];
 }
@@ -253,7 +253,7 @@ bool shunt_comm_plans_window_is_new(
 	    (wants[0] && shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
 }
 
-/* Where all ranks have it; false: not in a window that all use. */
+/* The buffer's address on every rank; false: it lies in no window that all ranks use. */
 static bool find_remote(struct shunt_comm *comm, const void *ptr, uint64_t bytes, char *remote[SHUNT_MAX_RANKS])
 {
 	if (shunt_symmem_state(comm, ptr, bytes) != SHUNT_WINDOW_READY || !shunt_symmem_aligned(comm, ptr, bytes))
@@ -285,7 +285,7 @@ int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *co
 				*symmem_p = true;
 			}
 	}
-	call.stream = stream; /* of all launches of its group */
+	call.stream = stream; /* shared by all launches of the group */
 	call.op = base->op;
 	call.check = base->check;
 	call.count = base->count;

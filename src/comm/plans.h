@@ -2,8 +2,8 @@
 #ifndef SHUNT_COMM_PLANS_H
 #define SHUNT_COMM_PLANS_H
 /*
- * A communicator's execution plans: the set that its ranks agreed on at the set-up, and what is on the device for those
- * that ran. All with the communicator's lock held, unless said otherwise.
+ * A communicator's execution plans: the set that its ranks agreed on in the set-up, and the device's part of those that
+ * ran. The functions need the communicator's lock, unless they say otherwise.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,14 +14,14 @@
 struct shunt_comm;
 struct shunt_plan_exec;
 
-/* A plan that ran, or that cannot. */
+/* A plan that ran, or that cannot run. */
 struct shunt_comm_exec {
 	struct shunt_comm_exec *next;
 	const struct shunt_plan *plan;
 	struct shunt_plan_exec *exec;
 	const char *name;      /* static */
-	uint64_t max_bytes;    /* messages up to this size can run */
-	uint64_t refused_from; /* messages from this size on cannot; alike on all ranks */
+	uint64_t max_bytes;    /* the largest message that was prepared */
+	uint64_t refused_from; /* messages from this size on cannot run; the same on all ranks */
 };
 
 struct shunt_comm_plans {
@@ -29,40 +29,41 @@ struct shunt_comm_plans {
 	struct shunt_comm_exec *execs;
 };
 
-/* What a rank tells the others about its plans in the first round; takes the set. */
+/* Takes the current set of plans, and returns its hash for the first round; 0: no plans. */
 uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm);
 /*
- * After that round, with all ranks' words: where they differ, one more round finds out in which plan, rank 0 says so,
- * and none is used.
+ * After that round, with all ranks' hashes. Where they differ, another round finds the plan that differs, rank 0 logs
+ * it, and no plan is used.
  */
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /*
- * Any thread, no lock: what the plans say about a call. Before the set-up, from the plans that there are now, and the
- * one that *plan_p then points to may be gone already: only that there is one counts. *name_p (may be NULL) is its name
- * as a string that stays. Calls that a plan was refused for are as if there were none.
+ * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. Before
+ * the set-up the answer is from the current plans, and *plan_p may already be freed: only whether it is NULL counts
+ * then. *name_p (may be NULL) is the plan's name, valid for ever.
  */
 enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll,
     const struct shunt_plan **plan_p, const char **name_p);
 /*
- * Collective: makes what the call needs on the device. 0 and *exec_p; -EOPNOTSUPP: it cannot be had on some rank, and
- * the plan is not chosen for such a call any more; else an error that breaks the communicator.
+ * Collective: creates the device's part for the call. 0 and *exec_p; -EOPNOTSUPP: some rank cannot, and from now on the
+ * plan is not chosen for such a call; another error breaks the communicator.
  */
 int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
     struct shunt_comm_exec **exec_p);
-/* Any thread, no lock: would that need no round among the ranks? */
+/* True: shunt_comm_plans_prepare would need no round among the ranks. Any thread, no lock. */
 bool shunt_comm_plans_ready(
     const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
- * The windows that the plan could use in place for this call (src/plan/exec/exec.h). agree: with the ranks, on those
- * that are new; 0, also where some are refused. new: any thread, no lock: would that need a round?
+ * The windows that the plan could use in place for this call (plan/exec/exec.h). agree_windows: agrees with the ranks
+ * on those that are new; 0, even where some are refused. window_is_new: whether that would need a round; any thread, no
+ * lock.
  */
 int shunt_comm_plans_agree_windows(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
 bool shunt_comm_plans_window_is_new(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
- * base: what all launches of this call share. stream: where it runs, whatever the call's own is. *symmem_p: it may use
- * some.
+ * base: equal for all launches of this call. stream: where it runs, even if the call has another one. *symmem_p: set to
+ * true if the launch uses windows.
  */
 int shunt_comm_plans_launch(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_comm_exec *exec,
     const struct shunt_kargs *base, void *stream, bool *symmem_p);

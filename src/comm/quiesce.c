@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Until our kernels on a communicator are done; and then, what the set-up has made can go. */
+/* Waiting until no kernel of a communicator runs, and freeing what the set-up made. */
 #include <errno.h>
 #include <time.h>
 #include "comm/comm_priv.h"
@@ -9,9 +9,9 @@
 #include "transport/symm/scratch.h"
 
 #define DEVICE_SYNC_MS 20000
-#define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead of them */
+#define REVOKE_MS 5000 /* a revoked communicator's kernels end within milliseconds, unless others are ahead */
 
-/* One look after the other, ever more seldom. */
+/* Sleeps *ns between two looks, and doubles *ns up to about a millisecond. */
 static void back_off(long *ns)
 {
 	nanosleep(&(struct timespec){ .tv_nsec = *ns }, NULL);
@@ -19,8 +19,9 @@ static void back_off(long *ns)
 }
 
 /*
- * Was the wait a long one, and runs no kernel of ours? Then the device is to have the last word: should the account be
- * wrong, nobody waits for good. What it waits for besides is ahead of our kernels, or another communicator's.
+ * True: the caller is to wait for the device. The deadline `from` has passed, and none of our kernels runs: the missing
+ * ones have not begun, or the account of warps is wrong. Waiting for the device ends in both cases; the other work that
+ * it waits for is ahead of our kernels or another communicator's.
  */
 static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 {
@@ -32,10 +33,12 @@ static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
 }
 
 /*
- * Until none of our kernels runs, those of graphs included. Others are not waited for: they may hang for reasons of
- * their own, or their stream capture. shared: other threads use the communicator meanwhile, and one that aborts it ends
- * this with -ECANCELED, as what is ahead of our kernels may hang. If it was aborted before, which is how it is revoked,
- * it ends after a while.
+ * Waits until none of our kernels runs, those of graphs included. It waits for the whole device only as the last
+ * resort: others' kernels may hang for reasons of their own, and such a wait spoils a stream capture.
+ *
+ * shared: other threads use the communicator meanwhile. An abort by one of them ends the wait with -ECANCELED, because
+ * the work ahead of our kernels may hang. If the communicator was aborted before (revoked) and is not alone on the
+ * device, the wait ends after REVOKE_MS with 0.
  */
 static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
@@ -54,7 +57,9 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 			return err;
 		if (shared && !aborted && atomic_load(&comm->cancel))
 			return -ECANCELED;
-		/* A kernel of another communicator of ours may hang, and who is to abort that one waits here. */
+		/*
+		 * Another communicator's kernel may hang until this very thread aborts it: do not wait for the device.
+		 */
 		if (shared && !shunt_deferred_free_alone(comm)) {
 			if (aborted && shunt_now_ms() >= revoked)
 				return 0;
@@ -73,14 +78,14 @@ int shunt_comm_quiesce(struct shunt_comm *comm)
 
 void shunt_comm_teardown(struct shunt_comm *comm)
 {
-	long stored = 50000; /* a warp counts itself last, but what it stored in host memory may still be on its way */
+	long stored = 50000; /* ns: a warp's stores to host memory may arrive after it counts itself as ended */
 
 	if (!comm->gpu)
 		return;
 	if (atomic_load(&comm->state) == COMM_READY) {
-		wait_for_kernels(comm, false); /* nothing may run in memory that is about to go */
+		wait_for_kernels(comm, false); /* no kernel may use memory that is about to be freed */
 		back_off(&stored);
-		shunt_comm_error(comm); /* what nobody has asked for yet is to be told at least */
+		shunt_comm_error(comm); /* logs a fault that was not polled yet */
 	}
 	shunt_peers_unwatch(comm);
 	shunt_recorder_unready(comm->recorder);

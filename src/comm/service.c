@@ -12,18 +12,18 @@
 #include "comm/service.h"
 #include "base/thread.h"
 
-#define PROCESS_EVENT (UINT64_C(1) << 63) /* in what epoll reports */
+#define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
 #define BACKOFF_MIN_MS 10
 #define BACKOFF_MAX_MS 1000
 
 struct watch {
 	struct watch *next;
-	uint64_t key; /* what epoll reports: a number, because the watch may be gone by then */
+	uint64_t key; /* what epoll reports: a number, because the watch may be freed by then; 0: being removed */
 	struct shunt_comm *comm;
 	int fd;
 	bool (*run)(struct shunt_comm *comm);
 	bool running;
-	bool backing_off; /* between two calls of run */
+	bool backing_off; /* waits between two calls of run */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -31,14 +31,14 @@ static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static struct watch *watches;
 static uint64_t keys;
 static int epoll_fd = -1;
-static pid_t owner; /* a child of fork() has no such thread, and starts its own */
+static pid_t owner; /* a child of fork() does not inherit the thread, and starts its own */
 
-/* Until it is over, or nobody watches any more. With the lock held. */
+/* Waits for this time, or until the watch is removed. With the lock held. */
 static void back_off(struct watch *w, int ms)
 {
 	struct timespec until;
 
-	clock_gettime(CLOCK_MONOTONIC, &until); /* somebody may set the other one back */
+	clock_gettime(CLOCK_MONOTONIC, &until); /* the real-time clock may be set back */
 	until.tv_nsec += (long)(ms % 1000) * 1000000;
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
@@ -76,7 +76,7 @@ static void run_locked(struct watch *w)
 		return;
 	w->running = true;
 	if (shunt_thread_start(NULL, 0, worker, w)) {
-		/* The program's own first call will do it. */
+		/* The program's own first call does the set-up then. */
 		w->running = false;
 		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's "
 		           "first call");
@@ -101,7 +101,7 @@ void shunt_service_wake(struct shunt_comm *comm)
 	pthread_mutex_lock(&lock);
 	for (w = watches; w && w->comm != comm; w = w->next)
 		;
-	while (w && w->running && !w->backing_off) /* it found nothing to do, and is about to end */
+	while (w && w->running && !w->backing_off) /* run found nothing to do, and the thread is about to end */
 		pthread_cond_wait(&ended, &lock);
 	run_locked(w);
 	pthread_mutex_unlock(&lock);
@@ -190,8 +190,7 @@ void shunt_service_unwatch(struct shunt_comm *comm)
 	w = *p;
 	if (w) {
 		/*
-		 * Not to be found by a new event; its fd may have been closed, and its number be another's, only after
-		 * a run.
+		 * No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended.
 		 */
 		w->key = 0;
 		pthread_cond_broadcast(&ended);

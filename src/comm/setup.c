@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * First use of a communicator. Three rounds among all ranks: who are you (decides whether to try), here is my scratch,
- * could you map everybody's. Every rank judges the same tables, so all come to the same outcome: our kernels, or
- * forward-only with one line that says why.
+ * First use of a communicator: three rounds among all ranks.
+ *
+ * | round | each rank says                                                | it decides                  |
+ * |-------|---------------------------------------------------------------|-----------------------------|
+ * | 1     | what it is (struct hello)                                     | whether to try              |
+ * | 2     | where its scratch is (struct scratch_offer)                   | whether all ranks have some |
+ * | 3     | whether it has mapped all others' scratch (struct shunt_vote) | whether our kernels run     |
+ *
+ * Every rank checks the same tables, so all come to the same outcome: our kernels, or forward-only with one line of log
+ * that has the reason.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -29,21 +36,21 @@ struct hello {
 	uint64_t fingerprint; /* of the configuration */
 	uint64_t plans;       /* hash of the execution plans */
 	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
-	uint64_t process;     /* random, per process: peers in one process borrow */
+	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
 	uint32_t standalone;
 	uint32_t no_sms; /* CTAPolicy zero */
-	uint32_t tma;    /* its kernels can and may send chunks by TMA */
+	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
 	int32_t pid;
 	struct shunt_gpu_info gpu;
 };
 
 struct scratch_offer {
 	struct shunt_vote vote;
-	uint64_t ptr, bytes; /* of the scratch; ptr means something in the same process only */
+	uint64_t ptr, bytes; /* of the scratch; ptr is valid in the same process only */
 };
 
-/* logs: this rank is the one that says so. */
+/* logs: this rank logs the reason for all. */
 static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
 {
 	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
@@ -85,7 +92,7 @@ static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gp
 	return t ? t->hash : 0;
 }
 
-/* A file's table if all ranks have it, else the built-in one. */
+/* Takes the table of the ranks' tuning files if all have the same one, else the built-in table. */
 static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 {
 	uint16_t cc = hellos[0].gpu.cc;
@@ -107,7 +114,7 @@ static void agree_on_tuning(struct shunt_comm *comm, const struct hello *hellos)
 	comm->sel_key.cc = cc;
 	if (same && hellos[0].tuning)
 		comm->sel_key.tuning = own_tuning(comm, &hellos[comm->rank].gpu);
-	else /* found here, and not anew for every call */
+	else /* looked up once, not for every call */
 		comm->sel_key.tuning = shunt_tuning_builtin(hellos[0].gpu.sim, cc, comm->nranks);
 }
 
@@ -138,7 +145,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->tma = h->gpu.tma && shunt_config()->tma;
 }
 
-/* What is wrong with the table of hellos; false with a text. Judged alike by all ranks. */
+/* Compares the ranks' hellos, alike on all ranks. False: they do not fit, for this reason. */
 static bool hellos_agree(const struct hello *h, int n, char *reason, size_t bytes)
 {
 	for (int r = 0; r < n; r++) {
@@ -176,8 +183,8 @@ static bool same_gpu(const struct shunt_gpu_info *a, const struct shunt_gpu_info
 }
 
 /*
- * Kernels that wait for each other on one GPU must all find room there, those of another communicator of the same ranks
- * beside them.
+ * Limits launches where ranks share a GPU. Their kernels wait for each other, so all of them must find room at once,
+ * together with those of a second communicator of the same ranks.
  */
 static void limit_shared_gpus(struct shunt_comm *comm, const struct hello *h)
 {
@@ -241,7 +248,7 @@ static int make_scratch(struct shunt_comm *comm, const struct hello *hellos, str
 	return 0;
 }
 
-/* SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
+/* For SHUNT_CHECK: a plan's launch has no other way to find the peers' scratch. */
 static int write_peers(struct shunt_comm *comm)
 {
 	struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
@@ -276,7 +283,7 @@ static void map_peers(struct shunt_comm *comm, const struct hello *hellos, const
 		shunt_vote_refuse(v, "its scratch cannot be written");
 }
 
-/* reason: more than the error says, or empty. */
+/* Logs the failure, and breaks the communicator. reason: more than err says, or empty. */
 static int setup_failed(struct shunt_comm *comm, const char *step, const char *reason, int err)
 {
 	if (reason[0])
@@ -285,8 +292,8 @@ static int setup_failed(struct shunt_comm *comm, const char *step, const char *r
 		shunt_error("setting up a communicator of %d ranks: %s on rank %d: %s", comm->nranks, step, comm->rank,
 		    strerror(-err));
 	/*
-	 * Another communicator's kernels may hang on the device until that one is aborted: then the memory goes with
-	 * this one.
+	 * Another communicator's kernels may hang until it is aborted, and freeing would wait for them. Then the memory
+	 * is freed with this communicator.
 	 */
 	if (shunt_deferred_free_alone(comm))
 		shunt_comm_teardown(comm);
@@ -294,7 +301,7 @@ static int setup_failed(struct shunt_comm *comm, const char *step, const char *r
 	return err;
 }
 
-/* Kernels that nobody identifies keep no account. */
+/* Without a recorder, launches carry no word (kargs.op), and kernels without a word keep no account. */
 static void start_account(struct shunt_comm *comm)
 {
 	const struct shunt_ctrl *ctrl = comm->mem[comm->rank].ptr;
@@ -303,7 +310,7 @@ static void start_account(struct shunt_comm *comm)
 		shunt_order_set_progress(&comm->order, &ctrl->progress);
 }
 
-/* A rank by itself has nobody to agree with. Its kernels find their counters in a little memory of their own. */
+/* A single rank has no peers to agree with. Its kernels keep their counters in a small allocation of their own. */
 static int setup_single_rank(struct shunt_comm *comm)
 {
 	void *ctrl;
@@ -317,7 +324,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 		err = comm->gpu->share_alloc(comm->device, sizeof(struct shunt_ctrl), &comm->mem[0]);
 	if (err)
 		return err;
-	shunt_scratch_close_fd(&comm->mem[0]); /* there is nobody */
+	shunt_scratch_close_fd(&comm->mem[0]); /* no peer needs it */
 	ctrl = comm->mem[0].ptr;
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
@@ -326,13 +333,13 @@ static int setup_single_rank(struct shunt_comm *comm)
 	return 0;
 }
 
-/* A set-up under way. */
+/* State of a set-up. */
 struct setup {
 	struct hello hello, hellos[SHUNT_MAX_RANKS];
 	struct scratch_offer offers[SHUNT_MAX_RANKS];
-	int fds[SHUNT_MAX_RANKS]; /* of the newest round; -1: none */
-	bool logs;                /* this rank says what came of it */
-	char reason[160];         /* of -EOPNOTSUPP, and of a rank that cannot be met */
+	int fds[SHUNT_MAX_RANKS]; /* of the latest round; -1: none */
+	bool logs;                /* this rank logs the outcome */
+	char reason[160];         /* of -EOPNOTSUPP, and of a rank that does not come */
 	struct timespec begun, met_at;
 };
 
@@ -341,14 +348,14 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	int err = 0, missing = -1;
 
 	clock_gettime(CLOCK_MONOTONIC, &s->begun);
-	fill_hello(comm, &s->hello); /* before the join: what one rank can do alone should not be waited for by all */
+	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
 	if (comm->nranks > 1)
 		err = shunt_rendezvous_join(
 		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->cancel, &missing);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
 	if (err != -ENOENT)
 		return err;
-	if (comm->sel_key.standalone) { /* it was there at init, which TCP reached */
+	if (comm->sel_key.standalone) { /* it was there at init, over TCP */
 		snprintf(s->reason, sizeof(s->reason),
 		    "rank %d has ended, or runs as another user, or in another network namespace, as containers have",
 		    missing);
@@ -359,11 +366,11 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	    "another container",
 	    comm->nmembers == comm->nranks ? "rank" : "the parent's rank", missing);
 	s->logs = s->logs ||
-	    shunt_rendezvous_is_leader(comm->rendezvous); /* rank 0 may have no Shunt, and then cannot say so */
+	    shunt_rendezvous_is_leader(comm->rendezvous); /* rank 0 may have no Shunt, and then logs nothing */
 	return -EOPNOTSUPP;
 }
 
-/* What the ranks have in common. */
+/* Fills the selection key with what the ranks have in common. */
 static void agree_on_sel_key(struct shunt_comm *comm, const struct hello *h)
 {
 	struct shunt_sel_key *sel_key = &comm->sel_key;
@@ -469,12 +476,15 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[comm->rank].bytes / 1048576.0);
-	/* An abort that came between the last check and READY found nothing to raise. */
+	/* An abort between the last check and READY did not stop the kernels: repeat it. */
 	if (atomic_load(&comm->cancel))
 		shunt_comm_abort(comm);
 }
 
-/* -EOPNOTSUPP of a step: all ranks come to that, and forward. Another error breaks the communicator. */
+/*
+ * Runs the steps. -EOPNOTSUPP of a step is the same on all ranks, which then forward. Another error breaks the
+ * communicator.
+ */
 static int setup_all_ranks(struct shunt_comm *comm)
 {
 	static const struct {

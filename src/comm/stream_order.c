@@ -11,17 +11,18 @@
 #define LEGACY ((void *)1)
 #define PER_THREAD ((void *)2)
 
-/* Shared with the graphs whose nodes name it: the last to go frees it. */
+/* Shared with the graphs whose nodes refer to it; the last user frees it. */
 struct shunt_order_event {
-	atomic_uint refs; /* the communicator, and every graph */
+	atomic_uint refs; /* the communicator and every graph */
 	const struct shunt_gpu_ops *gpu;
 	int device;
 	void *event;
-	struct shunt_order_event *next; /* of the dead */
+	struct shunt_order_event *next; /* in dead_events */
 };
 
 /*
- * A graph's end is told here no call of the driver is allowed. Its event waits here for the next one who may make some.
+ * The driver reports the end of a graph in a callback, where calls of the driver are not allowed. The event waits in
+ * this list for the next caller that may make them.
  */
 static struct shunt_order_event *_Atomic dead_events;
 
@@ -81,7 +82,7 @@ static int event_ensure(struct shunt_order *order, const struct shunt_gpu_ops *g
 static struct shunt_order_stream stream_of(void *handle)
 {
 	static atomic_uint_least64_t threads;
-	static _Thread_local uint64_t me; /* a number is not used again, as an address would be */
+	static _Thread_local uint64_t me; /* a number: unlike an address, it is not used again */
 
 	if (handle != PER_THREAD)
 		return (struct shunt_order_stream){ .handle = handle == LEGACY ? NULL : handle };
@@ -95,7 +96,7 @@ static bool same_stream(const struct shunt_order_stream *a, const struct shunt_o
 	return a->handle == b->handle && a->thread == b->thread;
 }
 
-/* Eager launches only: is none under way? False where nobody can tell. */
+/* True: all warps of eager launches have ended. False also if there is no such account. */
 static bool all_warps_ended(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	uint64_t ended;
@@ -104,7 +105,7 @@ static bool all_warps_ended(const struct shunt_order *order, const struct shunt_
 	    !gpu->copy(device, &ended, &order->progress->ended, sizeof(ended)) && ended == order->warps;
 }
 
-/* Graphs are gone, and all that they launched is done: from here on the account is that of eager launches again. */
+/* Once all graphs are gone and all that they launched is done, the account is that of eager launches again. */
 static int restart_account(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	bool done;
@@ -122,8 +123,8 @@ static int restart_account(struct shunt_order *order, const struct shunt_gpu_ops
 }
 
 /*
- * Lets the event cover what was launched eagerly. Not on a stream that captures now: see the header. What is recorded
- * is all that the old stream holds by now, which may be more than our launch.
+ * Makes the event cover the last eager launch, unless its stream captures now (see the header). The record covers all
+ * that the old stream holds by now, which may be more than our launch.
  */
 static int cover_last(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
@@ -142,13 +143,13 @@ static int cover_last(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 	err = gpu->stream_capture(device, order->last.handle, &state);
 	if (!err && state != SHUNT_CAPTURE_NONE)
 		return 0;
-	/* The record takes the place of one that a graph may have made since our launch. */
+	/* The record replaces a graph's, which may have come after our launch: the new one has to cover that, too. */
 	if (!err && shunt_order_graphs(order))
 		err = gpu->event_wait(device, order->event->event, order->last.handle);
 	if (!err)
 		err = gpu->event_record(device, order->event->event, order->last.handle);
 	if (err) {
-		/* The old stream is gone: wait for what it left. */
+		/* The old stream was destroyed: wait for all that it had. */
 		err = gpu->device_sync(device);
 		if (!err)
 			order->launched = false;
@@ -166,7 +167,7 @@ static struct shunt_order_capture *capture_find(struct shunt_order *order, uint6
 	return NULL;
 }
 
-/* Nobody tells us when a capture ends: the oldest place is taken. */
+/* The end of a capture is not reported, so the oldest entry is replaced. */
 static struct shunt_order_capture *capture_new(struct shunt_order *order)
 {
 	struct shunt_order_capture *c = &order->captures[order->next_capture++ % SHUNT_ORDER_CAPTURES];
@@ -187,7 +188,7 @@ static int first_in_capture(struct shunt_order *order, const struct shunt_gpu_op
 		err = cover_last(order, gpu, device);
 	if (err)
 		return err;
-	/* From here on the graph names the event. */
+	/* From here on the graph refers to the event. */
 	atomic_fetch_add_explicit(&order->event->refs, 1, memory_order_relaxed);
 	err = gpu->capture_retain(device, info, graph_released, order->event);
 	if (!err)
@@ -249,7 +250,7 @@ static int end_captured(struct shunt_order *order, const struct shunt_gpu_ops *g
 		    stream, device);
 		return -EBUSY;
 	}
-	/* A launch is always the one node that its stream goes on from. */
+	/* A launch is always the one node that its stream continues from. */
 	if (!info.node || info.node == c->last_node)
 		return 0;
 	if (!order->mixing)
@@ -305,7 +306,7 @@ int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 		if (err)
 			return err;
 	}
-	/* Without graphs an event that does not cover the last launch has nothing to tell. */
+	/* Without graphs, an event that does not cover the last launch says nothing. */
 	if (!order->event || (!order->covered && !shunt_order_graphs(order)))
 		return 0;
 	return gpu->event_wait(device, order->event->event, stream);
@@ -320,7 +321,7 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 	order->last = stream_of(stream);
 	order->launched = true;
 	order->covered = false;
-	/* The stream 2 of this thread has no name in another: now or never. */
+	/* Only this thread can name its stream 2, so it records now. */
 	if (!order->last.thread && !order->keep && !order->uncounted && !shunt_order_graphs(order))
 		return 0;
 	order->keep -= order->keep != 0;
@@ -333,7 +334,7 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 
 void shunt_order_end_partial(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, void *stream)
 {
-	if (order->current) { /* what was captured is not to be launched */
+	if (order->current) { /* a spoiled capture is not launched */
 		order->current = NULL;
 		return;
 	}
@@ -355,8 +356,8 @@ int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops
 		*done_p = ended == order->warps || (order->uncounted && ended > order->warps);
 	}
 	/*
-	 * How many warps graphs had nobody knows, but each of their launches records the event, and so does each eager
-	 * one since.
+	 * How many warps graphs had is not known. But each of their launches records the event, and so does each eager
+	 * launch since then.
 	 */
 	if (!err && *done_p && (order->partial || order->uncounted))
 		err = gpu->event_done(device, order->event->event, done_p);

@@ -11,7 +11,7 @@
 #include "base/process.h"
 #include "transport/symm/vote.h"
 
-/* A place: the window's number, and where in it. */
+/* shunt_symmem_offset: the window's number, then this many bits of offset. */
 #define OFFSET_BITS 48
 
 struct shunt_window {
@@ -19,23 +19,23 @@ struct shunt_window {
 	const void *name;
 	char *base;
 	size_t bytes;
-	uint64_t number; /* 0: not symmetric, never used */
+	uint64_t number; /* 0: not symmetric, and never used */
 	bool ready, refused_now;
-	/* With the communicator's lock held, and only when it is ready. */
+	/* Protected by the communicator's lock; valid if ready. */
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* of the peers: the allocation */
-	uint64_t at[SHUNT_MAX_RANKS];              /* ... and where the window begins in it */
+	uint64_t at[SHUNT_MAX_RANKS];              /* ... and the window's offset in it */
 };
 
-/* First round of an agreement. */
+/* What a rank says in the first round of an agreement. */
 struct window_offer {
 	struct shunt_vote vote;
 	uint64_t number, bytes; /* of the window */
-	uint64_t process;       /* peers in one process need no descriptor */
-	uint64_t ptr, all;      /* the allocation; ptr means something in the same process only */
+	uint64_t process;       /* ranks of one process need no descriptor */
+	uint64_t ptr, all;      /* the allocation; ptr is valid in the same process only */
 	uint64_t at;
 };
 
-/* Those of the process that ever had a window. Taken before the locks of the lists. */
+/* Communicators of the process that ever had a window. This lock is taken before those of the lists. */
 static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_symmem *process_list;
 
@@ -152,8 +152,8 @@ static void unlink_window(struct shunt_symmem *w, struct shunt_window **at)
 }
 
 /*
- * With the list's lock held: the same where the program will deregister it yet. A window's address may be its name, so
- * that stays in use.
+ * With the list's lock held: as unlink_window, for a window that the program will still deregister. The name may be the
+ * window's address, so that address stays in use.
  */
 static void unlink_but_name(struct shunt_symmem *w, struct shunt_window **at)
 {
@@ -172,7 +172,10 @@ static void unlink_but_name(struct shunt_symmem *w, struct shunt_window **at)
 	w->names_only = mine;
 }
 
-/* Whoever has the communicator's lock now does it later: he takes the dead himself, or his next call does. */
+/*
+ * The windows that can be unmapped now, or NULL. Where another thread has the communicator's lock, that thread or a
+ * later call takes them.
+ */
 static struct shunt_window *try_take_deferred(struct shunt_comm *comm)
 {
 	struct shunt_window *deferred;
@@ -283,7 +286,7 @@ void shunt_symmem_forget(const void *memory)
 	pthread_mutex_lock(&process_lock);
 	if (process_list) {
 		gpu = shunt_gpu();
-		/* Of memory that nobody knows the ends of: the window that begins there, or has it inside. */
+		/* No size is known: then only the window that contains this address, or begins there. */
 		if (gpu && gpu->mem_range(memory, &base, &bytes))
 			bytes = 1;
 	}
@@ -329,7 +332,7 @@ enum shunt_window_state shunt_symmem_state(struct shunt_comm *comm, const void *
 	return state;
 }
 
-/* A window that is ready; one that was removed after the call had been decided will do, as it is still mapped. */
+/* A ready window. A window that was removed after the call had been decided will do: it is still mapped. */
 static struct shunt_window *find_ready(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 {
 	struct shunt_symmem *w = &comm->symmem;
@@ -387,7 +390,7 @@ struct shunt_window *shunt_symmem_take_deferred(struct shunt_comm *comm)
 
 	if (!atomic_load_explicit(&w->any_deferred, memory_order_relaxed))
 		return NULL;
-	/* What cannot be asked now is asked the next time. */
+	/* A query that fails now is repeated the next time. */
 	if (w->used_eagerly && comm->gpu->event_done(comm->device, w->used_event, &idle))
 		return NULL;
 	if (idle && w->used_captured && shunt_order_graphs_idle(&comm->order, comm->gpu, comm->device, &idle))
@@ -415,7 +418,7 @@ static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void 
 	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
 }
 
-/* *fd_p is the caller's to close. */
+/* The caller closes *fd_p. */
 static void fill_offer(struct shunt_comm *comm, const struct shunt_window *w, struct window_offer *o, int *fd_p)
 {
 	struct shunt_gpu_export memory;
@@ -444,7 +447,7 @@ static void fill_offer(struct shunt_comm *comm, const struct shunt_window *w, st
 	o->at = (uint64_t)(w->base - (char *)memory.base);
 }
 
-/* What is wrong with the table of offers; NULL: nothing. Judged alike by all ranks. */
+/* The first thing that is wrong with the offers, and *who_p, the rank; NULL: nothing. The same on all ranks. */
 static const char *check_offers(const struct window_offer *o, int n, int *who_p)
 {
 	const char *reason = NULL;
@@ -481,7 +484,10 @@ static void map_peers(
 	}
 }
 
-/* Every window that a rank meant: whoever finds one of them must not wait for ranks that have given it up. */
+/*
+ * Refuses every window that some rank offered: a later call with one of them must not wait for ranks that have refused
+ * theirs.
+ */
 static void refuse_windows(struct shunt_comm *comm, const struct window_offer *o)
 {
 	struct shunt_symmem *w = &comm->symmem;
@@ -543,7 +549,7 @@ int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		fds[r] = -1;
-	/* A window is freed with our lock only, which we hold. */
+	/* A window is freed only with the communicator's lock, which the caller holds. */
 	pthread_mutex_lock(&all->lock);
 	w = find_window(all->live, ptr, bytes, false);
 	pthread_mutex_unlock(&all->lock);

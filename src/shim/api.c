@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The functions of shunt/shunt.h that start from a handle. */
+/* The functions of shunt/shunt.h that take a handle. */
 #include <errno.h>
 #include <string.h>
 #include "shim/overlay/attach.h"

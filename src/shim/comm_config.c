@@ -9,8 +9,8 @@
 
 /*
  * A number in the struct. since: the caller's header must be at least of this version, else the bytes are padding or
- * belong to nobody; 0: the caller's size alone says so. Values outside least..most are refused. INT_MIN..INT_MAX: any
- * value will do, because it is of no concern here and its range is not known for every version.
+ * behind the struct; 0: the caller's size alone decides. Values outside least..most are refused. INT_MIN..INT_MAX: any
+ * value, because Shunt does not use it and its range is not known for every version.
  */
 static const struct field {
 	const char *name;
@@ -50,12 +50,12 @@ static int *field_value(ncclConfig_t *c, const struct field *f)
 
 static void set_undefined(ncclConfig_t *c)
 {
-	memset(c, 0, sizeof(*c)); /* the pointers: NULL */
+	memset(c, 0, sizeof(*c)); /* pointers: NULL */
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
 		*field_value(c, &fields[i]) = NCCL_CONFIG_UNDEF_INT;
 }
 
-/* Drops what the caller's version does not have, and checks the rest. */
+/* Drops fields that the caller's version does not have, and checks the others. */
 static int check_fields(ncclConfig_t *c, char *reason, size_t bytes)
 {
 	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
@@ -73,7 +73,7 @@ static int check_fields(ncclConfig_t *c, char *reason, size_t bytes)
 			    f->most);
 		return -EINVAL;
 	}
-	/* NCCL compares them as they stand: a minimum without a maximum is refused. */
+	/* NCCL compares the values as they are: a minimum without a maximum is refused. */
 	if (c->minCTAs > c->maxCTAs) {
 		if (c->maxCTAs == NCCL_CONFIG_UNDEF_INT)
 			snprintf(reason, bytes, "minCTAs is %d and maxCTAs is not set", c->minCTAs);
@@ -96,8 +96,8 @@ int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_c
 	set_undefined(&c);
 	if (config) {
 		memcpy(&size, &config->size, sizeof(size));
-		memcpy(&c, config,
-		    size < sizeof(c) ? size : sizeof(c)); /* the caller's struct may end earlier, or later */
+		memcpy(
+		    &c, config, size < sizeof(c) ? size : sizeof(c)); /* the caller's struct may be shorter or longer */
 		if (size < offsetof(ncclConfig_t, blocking) || c.magic != SHUNT_NCCL_CONFIG_MAGIC) {
 			snprintf(reason, bytes, "the configuration was not initialised with NCCL_CONFIG_INITIALIZER");
 			set_undefined(&c);

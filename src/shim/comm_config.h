@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_COMM_CONFIG_H
 #define SHUNT_SHIM_COMM_CONFIG_H
-/* What an ncclConfig_t asks for. */
+/* Shunt's view of an ncclConfig_t. */
 #include <stdbool.h>
 #include <stddef.h>
 #include "shim/nccl/abi.h"
@@ -16,11 +16,11 @@ struct shunt_comm_config {
 };
 
 /*
- * Reads a configuration as NCCL does: of as many bytes as the caller has, without the fields that are newer than the
- * caller, every value checked (0 or -EINVAL and the reason; *out is set nevertheless). What the program does not say is
- * NCCL's default, also for a child: only config NULL makes it take all after inherit (NULL: the defaults).
- * NCCL_COMM_BLOCKING, NCCL_MAX_CTAS, NCCL_CGA_CLUSTER_SIZE and, where it is set, NCCL_LAUNCH_ORDER_IMPLICIT win over
- * all of it.
+ * Reads a configuration as NCCL does: only as many bytes as the caller has, without fields that are newer than the
+ * caller, and with every value checked. 0, or -EINVAL and the reason; *out is set in either case. A value that the
+ * program leaves out is NCCL's default, also for a child; config NULL takes everything from inherit (NULL: the
+ * defaults). NCCL_COMM_BLOCKING, NCCL_MAX_CTAS, NCCL_CGA_CLUSTER_SIZE and, if it is set, NCCL_LAUNCH_ORDER_IMPLICIT
+ * override the configuration.
  */
 int shunt_comm_config_read(const ncclConfig_t *config, const struct shunt_comm_config *inherit,
     struct shunt_comm_config *out, char *reason, size_t bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* shunt/device.h over the chosen device layer: what a client leaves out is the thread's current device. */
+/* shunt/device.h on the chosen device layer, for the thread's current device. */
 #include "shunt/device.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include "shim/nccl/real.h"
 
 /*
- * The layer, or NULL. The real NCCL is looked for first: what SHUNT_DEVICE=auto means must not depend on whether the
- * program asks for a device or for NCCL first.
+ * The layer, or NULL. Looks for the real NCCL first, so that the meaning of SHUNT_DEVICE=auto does not depend on
+ * whether the program asks for a device or for NCCL first.
  */
 static const struct shunt_gpu_ops *layer(void)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Collectives and point-to-point: ours where the communicator has a kernel for the call, else the real NCCL's. */
+/* Collectives and point-to-point: Shunt's if the communicator has a kernel for the call, else the real NCCL's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +14,8 @@
 #include "shim/standalone/standalone.h"
 
 /*
- * Fills in type, operator and scalar. False: the type, operator or root is none that NCCL or the communicator knows. op
- * of a collective that does not reduce is ncclSum.
+ * Fills in type, operator and scalar. False: NCCL or the communicator does not know the type, operator or root. op of a
+ * collective that does not reduce is ncclSum.
  */
 static inline bool resolve_types(struct shunt_entry *e, struct shunt_coll_call *call)
 {
@@ -38,7 +38,7 @@ static inline bool resolve_types(struct shunt_entry *e, struct shunt_coll_call *
 	return true;
 }
 
-/* A buffer that this rank needs is NULL. Off the root NCCL takes NULL for what it does not look at. */
+/* True: a buffer that this rank needs is NULL. NCCL accepts NULL for a buffer that only the root uses. */
 static inline bool buffer_is_missing(struct shunt_entry *e, const struct shunt_coll *c)
 {
 	bool root = c->root == shunt_comm_rank(e->comm), sends = true, receives = true;
@@ -64,16 +64,16 @@ static inline bool buffer_is_missing(struct shunt_entry *e, const struct shunt_c
 	return c->count && ((sends && !c->send) || (receives && !c->recv));
 }
 
-/* Dropped with success. A message without bytes is none of these: where NCCL carries it, its other end must meet it. */
+/* True: the call is dropped with success. A message without bytes is not: NCCL needs both ends if it carries it. */
 static bool is_empty(const struct shunt_coll *c)
 {
 	return !c->count && !shunt_kind_is_p2p(c->kind);
 }
 
 /*
- * What a call's own configuration asks for (equal on all ranks, as NCCL demands). False: something that we do not do,
- * or know of: a later version's. A profiler's tag, vendor options and shapes of launches that our kernels do not have
- * (NVLS, clusters) change nothing here.
+ * Applies a call's own configuration, which is equal on all ranks, as NCCL demands. False: Shunt cannot do it, or does
+ * not know it, because it is of a later version. A profiler's tag, vendor options and launch shapes that our kernels do
+ * not have (NVLS, clusters) are ignored.
  */
 static bool apply_config(struct shunt_coll_call *call)
 {
@@ -97,14 +97,14 @@ static bool apply_config(struct shunt_coll_call *call)
 	return call->only_hints;
 }
 
-/* An error that we find ourselves, in both modes. */
+/* Refuses a wrong call, in both modes. */
 static ncclResult_t refuse_call(const struct shunt_coll_call *call, const char *reason)
 {
 	shunt_warn("%s: %s", shunt_kind_name(call->coll.kind), reason);
 	return shunt_group_result(shunt_to_nccl(-EINVAL));
 }
 
-/* What resolve_types() did not take. */
+/* Refuses a call for which resolve_types() returned false. */
 __attribute__((cold, noinline)) static ncclResult_t refuse_types(
     struct shunt_entry *e, const struct shunt_coll_call *call)
 {
@@ -136,7 +136,7 @@ __attribute__((cold, noinline)) static int run_with_nvtx_range(struct shunt_comm
 	return err;
 }
 
-/* -EOPNOTSUPP: the call is not ours. */
+/* -EOPNOTSUPP: the call is to be forwarded. */
 static inline int run_coll(struct shunt_comm *comm, const struct shunt_coll *coll)
 {
 	return shunt_nvtx_enabled ? run_with_nvtx_range(comm, coll) : shunt_comm_run(comm, coll);
@@ -168,9 +168,9 @@ static inline ncclResult_t forward_now(struct shunt_entry *e, const struct shunt
 }
 
 /*
- * To the real NCCL, in a group or without one (NULL). It gets a group's calls in the order of issue, as all ranks must
- * agree on that, and it launches communicators in the order of their first calls. So this one waits if it comes behind
- * one that may be the real NCCL's: when that is known is a matter of timing, and another rank may know already.
+ * Gives a call to the real NCCL. group: NULL without one. NCCL gets a group's calls in the order of issue, on which all
+ * ranks must agree, and it launches communicators in the order of their first calls. So a call waits behind one that
+ * may turn out to be NCCL's: when that is known is a matter of timing, and another rank may know it already.
  */
 static inline ncclResult_t forward_or_record(
     struct shunt_group *group, struct shunt_entry *e, struct shunt_coll_call *call)
@@ -193,7 +193,7 @@ static ncclResult_t collective_overlay(struct shunt_coll_call *call)
 	struct shunt_group *group;
 	int err;
 
-	/* Whatever we do not understand is the real NCCL's to judge, with its own code. */
+	/* The real NCCL judges calls that Shunt does not understand, with its own error codes. */
 	if (!e)
 		return call->comm ? forward_or_record(shunt_group_open(), NULL, call) : shunt_forward(call);
 	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !resolve_types(e, call))
@@ -213,7 +213,7 @@ static ncclResult_t collective_overlay(struct shunt_coll_call *call)
 	group = shunt_group_open();
 	if (group) {
 		call->entry = e;
-		/* Until all ranks know whether our kernels run here, everything is kept. */
+		/* Until all ranks know whether our kernels run here, every call is recorded. */
 		if (shunt_comm_needs_setup(e->comm) ||
 		    shunt_comm_decide(e->comm, &call->coll, &call->decision, &reason))
 			return record_call(group, call);
@@ -254,7 +254,7 @@ static ncclResult_t collective_standalone(struct shunt_coll_call *call)
 		    "need the real NCCL");
 	} else if (!shunt_comm_decide(e->comm, c, &call->decision, &reason)) {
 		result = shunt_group_result(
-		    shunt_standalone_declined(e, c)); /* a single rank does not wait for the group's end */
+		    shunt_standalone_declined(e, c)); /* a known error does not wait for the group's end */
 	} else if (shunt_group_open()) {
 		call->entry = e;
 		return record_call(shunt_group_open(), call);
@@ -291,12 +291,12 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 		call.caller_config = config;
 		memcpy(&call.config, config,
 		    config->size < sizeof(call.config) ? config->size :
-		                                         sizeof(call.config)); /* it may be an earlier version's */
+		                                         sizeof(call.config)); /* an earlier version's is shorter */
 	}
 	return collective_call(&call);
 }
 
-/* ncclX, and ncclXConfig, which with no configuration is the same. */
+/* ncclX, and ncclXConfig, which is the same if config is NULL. */
 #define COLLECTIVE(name, kind, op, root, params, params_config) \
 	ncclResult_t pnccl##name params \
 	{ \
@@ -324,7 +324,7 @@ COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, 
 COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
 COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
 
-/* In place; PyTorch's broadcast. */
+/* In place; PyTorch's broadcast uses it. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
 	return collective_call(&(struct shunt_coll_call){ .comm = comm,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Calls on a communicator that exists: its end, its state, what it knows. */
+/* Calls on an existing communicator: its end, its state, queries. */
 #include <errno.h>
 #include "base/log.h"
 #include "shim/group.h"
@@ -9,8 +9,8 @@
 #include "shim/standalone/standalone.h"
 
 /*
- * Our side goes first: once the real call has begun, the handle's address may belong to another communicator. The
- * caller puts the entry; the last one to do so waits for our kernels and frees what they used.
+ * Ends Shunt's side first: once the real call has begun, the handle's address may belong to another communicator. The
+ * caller puts the entry; the last put waits for our kernels and frees their memory.
  */
 static struct shunt_entry *detach_entry(ncclComm_t comm, bool abort)
 {
@@ -25,7 +25,7 @@ static struct shunt_entry *detach_entry(ncclComm_t comm, bool abort)
 	return e;
 }
 
-/* Our kernels stay off from now on; what they have is freed when the communicator is destroyed. */
+/* From now on our kernels stay off the communicator; their memory is freed when it is destroyed. */
 ncclResult_t pncclCommFinalize(ncclComm_t comm)
 {
 	struct shunt_entry *e = NULL;
@@ -42,19 +42,19 @@ ncclResult_t pncclCommFinalize(ncclComm_t comm)
 	}
 	if (e) {
 		atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED);
-		/* A non-blocking communicator's caller must not wait for a device: destroying it does. */
+		/* The caller must not wait for a device if the communicator is non-blocking; destroying it waits. */
 		if (e->config.blocking && !shunt_group_open())
 			err = shunt_comm_quiesce(e->comm);
 		shunt_entry_put(e);
 	}
-	/* Another thread has aborted it meanwhile: there may be none any more. */
+	/* Another thread has aborted the communicator, whose handle may be invalid now. */
 	return err == -ECANCELED ? shunt_to_nccl(err) : real_CommFinalize(comm);
 }
 SHUNT_WEAK_ALIAS(CommFinalize);
 
 /*
- * A non-blocking communicator that something is under way on, such as a split: NCCL refuses to destroy it, and it lives
- * on, with what it has begun.
+ * True: the communicator is non-blocking, and has work under way, such as a split. NCCL refuses to destroy it, and both
+ * go on.
  */
 static bool is_in_progress(ncclComm_t comm)
 {
@@ -96,13 +96,16 @@ ncclResult_t pncclCommAbort(ncclComm_t comm)
 	result = real_CommAbort(comm);
 	if (mode == SHUNT_OVERLAY)
 		shunt_pending_child_parent_ended(comm);
-	/* Only now: our kernels may stand behind the real ones in a stream, and those end because of this call. */
+	/* Only now: our kernels may be behind the real ones in a stream, and those end because of this call. */
 	shunt_group_put(e);
 	return result;
 }
 SHUNT_WEAK_ALIAS(CommAbort);
 
-/* Sets or clears a reason to keep our kernels off the communicator; these calls are collective, so all ranks do it. */
+/*
+ * Sets or clears a reason to keep our kernels off the communicator. These calls are collective, so all ranks do the
+ * same.
+ */
 static void set_off_reason(ncclComm_t comm, int bit, bool on)
 {
 	struct shunt_entry *e = shunt_mode() == SHUNT_OVERLAY ? shunt_entry_find(comm) : NULL;
@@ -114,7 +117,7 @@ static void set_off_reason(ncclComm_t comm, int bit, bool on)
 	else
 		atomic_fetch_and(&e->off, ~bit);
 	if (on && bit == SHUNT_OFF_REVOKED)
-		shunt_comm_abort(e->comm); /* revoking stops what runs */
+		shunt_comm_abort(e->comm); /* revoking stops running kernels */
 	shunt_entry_put(e);
 }
 
@@ -122,7 +125,10 @@ ncclResult_t pncclCommRevoke(ncclComm_t comm, int flags)
 {
 	if (shunt_mode() == SHUNT_STANDALONE)
 		return shunt_standalone_revoke(comm, flags);
-	/* Before: NCCL waits for the streams. One before 2.28.7 refuses, and nothing is revoked. */
+	/*
+	 * Before the real call, because NCCL waits for the streams. NCCL before 2.28.7 refuses, and then nothing is
+	 * revoked.
+	 */
 	if (flags == NCCL_REVOKE_DEFAULT && shunt_real_symbol("ncclCommRevoke"))
 		set_off_reason(comm, SHUNT_OFF_REVOKED, true);
 	return real_CommRevoke(comm, flags);
@@ -155,7 +161,7 @@ ncclResult_t pncclCommResume(ncclComm_t comm)
 }
 SHUNT_WEAK_ALIAS(CommResume);
 
-/* Watchdog threads call this all the time, while other threads use and destroy the communicator. */
+/* Watchdog threads call this often, while other threads use and destroy the communicator. */
 ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 {
 	enum shunt_mode mode = shunt_mode();
@@ -174,7 +180,7 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 	if (e && !shunt_group_open())
 		shunt_attach_ready(e, comm);
 	if (e)
-		shunt_comm_join_due(e->comm); /* a thread of NCCL's has launched the group by now */
+		shunt_comm_join_due(e->comm); /* NCCL's thread has launched the group by now */
 	if (e && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED))
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
 	shunt_entry_put(e);
@@ -182,7 +188,7 @@ ncclResult_t pncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
 }
 SHUNT_WEAK_ALIAS(CommGetAsyncError);
 
-/* Standalone: one number about the communicator. */
+/* Standalone: queries a number of the communicator. */
 static ncclResult_t query_standalone(
     ncclComm_t comm, const char *what, int (*query)(const struct shunt_comm *comm), int *out)
 {
@@ -222,7 +228,7 @@ ncclResult_t pncclCommUserRank(const ncclComm_t comm, int *rank)
 }
 SHUNT_WEAK_ALIAS(CommUserRank);
 
-/* In overlay both libraries have memory; ours cannot be suspended, because graphs keep addresses in it. */
+/* In overlay both libraries have memory. Ours cannot be suspended, because graphs keep addresses in it. */
 ncclResult_t pncclCommMemStats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
 {
 	enum shunt_mode mode = shunt_mode();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Calls that make communicators. The real NCCL makes the program's; ours is created beside it, before, so that peers
- * find it.
+ * Calls that create communicators. The real NCCL creates the program's; Shunt's side is created before that, so that
+ * peers find it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
-/* Beyond any machine; keeps a wild ndev from us. */
+/* More devices than any machine has; limits what a wrong ndev does here. */
 #define MAX_INIT_ALL_DEVICES 64
 
 static bool succeeded(ncclResult_t result)
@@ -30,8 +30,8 @@ ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
 SHUNT_WEAK_ALIAS(GetUniqueId);
 
 /*
- * NCCL_COMM_ID gives every communicator the same id, marked so; members of two of them would take each other for their
- * own.
+ * NCCL_COMM_ID gives every communicator the same id, with a mark. Members of two communicators would take each other
+ * for their own.
  */
 static const char *shared_id_reason(const ncclUniqueId *id)
 {
@@ -42,7 +42,7 @@ static const char *shared_id_reason(const ncclUniqueId *id)
 	    "its unique id is NCCL_COMM_ID's and not its own";
 }
 
-/* Our side of a communicator of which this is a rank; NULL: it is not for us. */
+/* Shunt's side of a communicator with this rank; NULL: NCCL has it alone. */
 static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId *id, const ncclConfig_t *config)
 {
 	struct shunt_comm_desc desc = {
@@ -53,13 +53,13 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 
 	if (!id || nranks < 1 || rank < 0 || rank >= nranks ||
 	    shunt_comm_config_read(config, NULL, &c, reason, sizeof(reason)))
-		return NULL; /* the real NCCL will say so */
+		return NULL; /* the real NCCL reports it */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
 	desc.forward_reason = shared_id_reason(id);
 	return shunt_attach(&desc, &c);
 }
 
-/* The handle is there as soon as the call returns, even where the real NCCL still works on it. */
+/* The handle is valid as soon as the call returns, even if the real NCCL still works on it. */
 static ncclResult_t publish_rank(struct shunt_entry *e, int rank, const ncclComm_t *newcomm, ncclResult_t result)
 {
 	ncclComm_t handle = newcomm && succeeded(result) ? *newcomm : NULL;
@@ -145,7 +145,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 }
 SHUNT_WEAK_ALIAS(CommInitAll);
 
-/* Our side of a child; NULL without a parent that we know well. Its member indices are the parent's ranks. */
+/* Shunt's side of a child; NULL if rank and size in the parent are not known. Member indices are the parent's ranks. */
 static struct shunt_entry *prepare_child(
     struct shunt_entry *parent, ncclComm_t comm, struct shunt_id id, const ncclConfig_t *config)
 {
@@ -163,7 +163,7 @@ static struct shunt_entry *prepare_child(
 	return shunt_attach(&desc, &c);
 }
 
-/* A child whose handle comes with the call's return, or later: then the real NCCL writes it to *real_handle_pp. */
+/* Prepares for a child's handle that comes after the call's return: then the real NCCL writes it to *real_handle_pp. */
 static struct shunt_pending_child *expect_child(
     struct shunt_entry **child_p, ncclComm_t parent, bool blocking, ncclComm_t *newcomm, ncclComm_t **real_handle_pp)
 {
@@ -175,14 +175,14 @@ static struct shunt_pending_child *expect_child(
 		return NULL;
 	*newcomm = NULL;
 	pending = shunt_pending_child_add(*child_p, newcomm, parent, group, !blocking);
-	*child_p = NULL; /* the list's */
+	*child_p = NULL; /* the list has it */
 	if (!pending)
 		return NULL;
 	*real_handle_pp = shunt_pending_child_place(pending);
 	return pending;
 }
 
-/* The real call has returned. */
+/* To be called after the real call. */
 static ncclResult_t publish_child(
     struct shunt_entry *child, struct shunt_pending_child *pending, const ncclComm_t *newcomm, ncclResult_t result)
 {
@@ -209,7 +209,7 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 		return shunt_standalone_split(comm, color, key, newcomm, config);
 	parent = mode == SHUNT_PASSTHROUGH ? NULL : shunt_entry_find(comm);
 	if (parent) {
-		/* Counted by every rank, with a colour or without. */
+		/* Every rank counts the split, with a colour or without. */
 		struct shunt_id id = shunt_child_split(parent, color);
 		if (color != NCCL_SPLIT_NOCOLOR)
 			child = prepare_child(parent, comm, id, config);
@@ -232,18 +232,18 @@ ncclResult_t pncclCommShrink(
 
 	if (mode == SHUNT_STANDALONE)
 		return shunt_standalone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
-	if (!comm && mode == SHUNT_OVERLAY) { /* NCCL 2.28 looks into it before it looks at it */
+	if (!comm && mode == SHUNT_OVERLAY) { /* NCCL 2.28 reads from it before it checks it */
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
-	/* One before 2.27 refuses, and nothing is aborted. */
+	/* NCCL before 2.27 refuses, and then nothing is aborted. */
 	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ?
 	    shunt_entry_find(comm) :
 	    NULL;
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
-		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, which has dead ranks: not for our
-			                            kernels any more */
+		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, whose dead ranks keep our kernels off
+			                            from now on */
 			atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
 			shunt_comm_abort(parent->comm);
 		}
@@ -257,8 +257,8 @@ ncclResult_t pncclCommShrink(
 SHUNT_WEAK_ALIAS(CommShrink);
 
 /*
- * Our part of the id is a secret that follows from the communicator's own: the old ranks know it, the new ones find it
- * there.
+ * Shunt's part of the id is a secret that is derived from the communicator's own: the old ranks know it, and the new
+ * ones find it in the id.
  */
 ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What NCCL says about itself and about errors. */
+/* NCCL's version and errors. */
 #include <errno.h>
 #include "base/log.h"
 #include "shim/nccl/real.h"
@@ -54,6 +54,6 @@ void pncclResetDebugInit(void)
 {
 	shunt_mode(); /* opens the real library */
 	shunt_log_reset();
-	real_ResetDebugInit(); /* nothing in standalone */
+	real_ResetDebugInit(); /* does nothing in standalone */
 }
 SHUNT_WEAK_ALIAS(ResetDebugInit);

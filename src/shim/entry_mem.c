@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Memory and its registration. Nothing needs registering: kernels stage what peers cannot reach. Windows are used in
- * place. Allocators register from their callbacks, with locks of their own held: that takes no lock here for long,
- * waits for nothing, and touches no device.
+ * Memory and its registration. No memory needs registering: kernels stage what peers cannot reach. Windows are used in
+ * place. Allocators register from their callbacks, with locks of their own held, so registering holds no lock for long,
+ * does not wait, and touches no device.
  */
 #include <errno.h>
 #include "base/log.h"
@@ -30,7 +30,7 @@ ncclResult_t pncclMemAlloc(void **ptr, size_t size)
 	err = gpu->device_get(&device);
 	if (!err)
 		err = gpu->mem_alloc_shared(device, size, ptr);
-	return err == -ENOMEM ? shunt_to_nccl(-EIO) : shunt_to_nccl(err); /* NCCL calls it a CUDA error */
+	return err == -ENOMEM ? shunt_to_nccl(-EIO) : shunt_to_nccl(err); /* NCCL reports a CUDA error */
 }
 SHUNT_WEAK_ALIAS(MemAlloc);
 
@@ -72,9 +72,9 @@ ncclResult_t pncclCommDeregister(const ncclComm_t comm, void *handle)
 SHUNT_WEAK_ALIAS(CommDeregister);
 
 /*
- * Windows. In overlay the program's window is the real NCCL's; beside it we note the memory, so that our own
- * collectives may use it in place. In standalone the window is ours. Who destroys the communicator meanwhile is not
- * made to wait in here, and the reference that we hold is not one to destroy it with.
+ * Windows. In overlay the program's window is the real NCCL's, and Shunt notes the memory, so that its own collectives
+ * may use it in place. In standalone the window is Shunt's. Another thread may destroy the communicator meanwhile: the
+ * reference is put asynchronously, so that the destruction does not happen in this call.
  */
 static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, ncclWindow_t *win, int flags)
 {
@@ -83,8 +83,8 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 	ncclResult_t result;
 
 	/*
-	 * Before 2.30 NCCL says success where a thread of its own will write the handle, or nobody: what stands there
-	 * is no name until then.
+	 * Before 2.30 NCCL may return success although a thread of its own writes the handle later, or never. Until
+	 * then there must be no value that looks like a handle.
 	 */
 	if (win)
 		*win = NULL;
@@ -100,12 +100,12 @@ static ncclResult_t register_overlay(ncclComm_t comm, void *buff, size_t size, n
 		return result;
 	}
 	if (!window) {
-		/* The other ranks count on ours: without it there is no window. */
+		/* The other ranks count on our window: without it the program gets none. */
 		if (!shunt_group_open() && result == ncclSuccess)
 			real_CommWindowDeregister(comm, *win);
 		result = shunt_group_result(shunt_to_nccl(-ENOMEM));
 	} else {
-		/* What NCCL writes later has no name for us. */
+		/* A handle that NCCL writes later is not known here: no name. */
 		shunt_symmem_set_name(
 		    e->comm, window, result == ncclSuccess ? __atomic_load_n(win, __ATOMIC_ACQUIRE) : NULL);
 	}
@@ -159,7 +159,7 @@ ncclResult_t pncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 	struct shunt_entry *e = mode != SHUNT_PASSTHROUGH && result == ncclSuccess ? shunt_entry_get(comm) : NULL;
 	bool known = e && shunt_symmem_remove(e->comm, win);
 
-	/* It may be one that NCCL gave no handle, or one that we did not see. */
+	/* NCCL may have written no handle for the window, or not yet when we looked. */
 	if (e && !known && mode == SHUNT_OVERLAY)
 		shunt_symmem_remove_unnamed(e->comm);
 	shunt_entry_put_async(e);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Operators that the program makes. We remember what they mean, under the number that the program uses. */
+/* Operators that the program creates. Shunt keeps their meaning, under the program's number. */
 #include <errno.h>
 #include <string.h>
 #include "base/log.h"
@@ -9,7 +9,7 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
-/* The value of a host scalar is taken now, of a device scalar whenever a kernel runs. */
+/* A host scalar is read now, a device scalar whenever a kernel runs. */
 static struct shunt_user_op describe_op(
     ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
 {
@@ -65,7 +65,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(
 
 	if (mode == SHUNT_STANDALONE)
 		return redop_create_standalone(op, scalar, dtype, residence, comm);
-	if (!op && mode == SHUNT_OVERLAY) { /* NCCL writes to it unseen */
+	if (!op && mode == SHUNT_OVERLAY) { /* NCCL writes to it without a check */
 		shunt_warn("ncclRedOpCreatePreMulSum: the place for the operator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
@@ -77,7 +77,7 @@ ncclResult_t pncclRedOpCreatePreMulSum(
 		return result;
 	user = describe_op(*op, scalar, dtype, residence);
 	if (shunt_entry_op_add(e, &user)) {
-		/* Not to be ignored: this rank alone would forward the calls that use it. */
+		/* An error, because otherwise this rank alone would forward the calls that use the operator. */
 		real_RedOpDestroy(*op, comm);
 		result = shunt_to_nccl(-ENOMEM);
 	}
@@ -108,7 +108,7 @@ ncclResult_t pncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
 	e = shunt_entry_find(comm);
 	known = e && shunt_entry_op_remove(e, op);
 	shunt_entry_put(e);
-	/* A recorded call may still have to be forwarded with it. */
+	/* A recorded call may still have to be forwarded with this operator. */
 	if (known && shunt_group_open() && shunt_group_defer_op_destroy(op, comm))
 		return ncclSuccess;
 	return real_RedOpDestroy(op, comm);

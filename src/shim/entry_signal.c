@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Puts, signals and device communicators: always the real NCCL's. Typed because it takes them into an open group,
- * unlike the rest of those.
+ * Puts, signals and device communicators always go to the real NCCL. They are TYPED, unlike the rest of those
+ * functions, because NCCL takes them into an open group.
  */
 #include "shim/group.h"
 #include "shim/nccl/real.h"

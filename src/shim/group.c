@@ -14,7 +14,7 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
-/* A thing that the group has to do for a communicator handle when it ends. */
+/* Work that the group does for a communicator's handle when it ends. */
 struct deferred_action {
 	ncclComm_t comm;
 	ncclRedOp_t op;
@@ -33,10 +33,10 @@ struct shunt_group {
 	ncclResult_t error;
 	struct shunt_coll_call *calls;
 	size_t n, cap;
-	size_t nundecided;                     /* calls of which it is not known for good that they are ours */
+	size_t nundecided;                     /* calls that may still turn out to be the real NCCL's */
 	size_t done;                           /* calls that were forwarded or launched */
-	struct deferred_actions p2p_comms;     /* communicators of which the real NCCL has got messages */
-	struct deferred_actions created_comms; /* communicators created inside */
+	struct deferred_actions p2p_comms;     /* communicators with messages that the real NCCL has */
+	struct deferred_actions created_comms; /* created inside */
 	struct deferred_actions dying_ops;     /* operators to destroy at the end */
 	struct deferred_actions held_entries;  /* entries to put at the end */
 	struct deferred_actions windows;       /* registered inside */
@@ -44,11 +44,11 @@ struct shunt_group {
 };
 
 static _Thread_local struct shunt_group group;
-static _Thread_local struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* calls of a group that has no more */
+static _Thread_local struct shunt_coll_call inline_calls[SHUNT_INLINE_CALLS]; /* for a group that needs no more */
 
 /*
- * Its address, to be passed on: each use by name is a call of the C library's, and the compiler that sees through this
- * uses the name.
+ * The group's address, to be passed on. Each use of the thread-local name is a call of the C library, and without the
+ * barrier the compiler uses the name again.
  */
 static struct shunt_group *this_group(void)
 {
@@ -74,7 +74,7 @@ ncclResult_t shunt_group_result(ncclResult_t result)
 	return result;
 }
 
-/* Depths do not matter to the real library, only the outermost end does: it sees one group. */
+/* The real library sees one group: for it only the outermost end counts, not the depth. */
 ncclResult_t shunt_group_open_real(void)
 {
 	ncclResult_t result;
@@ -85,7 +85,7 @@ ncclResult_t shunt_group_open_real(void)
 	return shunt_group_result(result);
 }
 
-/* No call will open the real group any more. True: one did, and it is to be closed. */
+/* From now on no call opens the real group. True: a call has opened it, and it must be closed. */
 static bool take_real_open(void)
 {
 	bool open = !shunt_real_thread.group_due;
@@ -121,8 +121,8 @@ static int grow_calls(struct shunt_group *g)
 }
 
 /*
- * The program's is its own again when the call returns: what hangs on it is left out, and what a later version has
- * behind its end.
+ * The program's configuration is its own again when the call returns: drops what the configuration points to, and what
+ * a later version has behind its end.
  */
 static void detach_config(struct shunt_coll_call *call)
 {
@@ -157,14 +157,14 @@ void shunt_group_forwarded_p2p(struct shunt_group *g, ncclComm_t comm)
 
 	while (i < g->p2p_comms.n && g->p2p_comms.v[i].comm != comm)
 		i++;
-	if (i == g->p2p_comms.n) /* without memory ours come after the real NCCL's */
+	if (i == g->p2p_comms.n) /* without memory our messages come after the real NCCL's */
 		defer_action(&g->p2p_comms, (struct deferred_action){ .comm = comm });
 }
 
 void shunt_group_comm_created(ncclComm_t comm)
 {
 	/*
-	 * Without memory for the deferred action the entry outlives a failed group: harmless, its address's next owner
+	 * Without memory the entry outlives a failed group. That does no harm: the next communicator at this address
 	 * replaces it.
 	 */
 	defer_action(&group.created_comms, (struct deferred_action){ .comm = comm });
@@ -204,8 +204,8 @@ void shunt_group_add_job(struct shunt_job *job)
 }
 
 /*
- * A group that goes on behind the program's back writes the handles when nobody knows whether their places are still
- * there.
+ * A group that is still in progress writes the handles later, when the program's memory for them may be gone: its
+ * windows get no name.
  */
 static void name_windows(const struct shunt_group *g, ncclResult_t result)
 {
@@ -225,8 +225,8 @@ static void name_windows(const struct shunt_group *g, ncclResult_t result)
 }
 
 /*
- * Unless its communicator has gone meanwhile, by an abort of another thread: the operator went with it. The call holds
- * the entry still.
+ * Destroys the operator unless another thread has aborted the communicator, and the operator with it. The recorded call
+ * still holds the entry.
  */
 static void destroy_op(const struct deferred_action *deferred_action)
 {
@@ -238,8 +238,8 @@ static void destroy_op(const struct deferred_action *deferred_action)
 }
 
 /*
- * The group has ended with this result: does what was noted for then, and forgets everything, with the error in it or
- * not. A communicator that the real library still works on is not to be asked for anything.
+ * Does the work for the group's end, by the group's result, and forgets everything, with the error or without. Does not
+ * query a communicator that the real library still works on.
  */
 static ncclResult_t end_group(struct shunt_group *g, ncclResult_t result)
 {
@@ -267,7 +267,7 @@ static ncclResult_t end_group(struct shunt_group *g, ncclResult_t result)
 	return result;
 }
 
-/* Does the call want a kernel, as far as one can know now? */
+/* True: the call wants a kernel, as far as is known now. */
 static bool wants_kernel(const struct shunt_coll_call *call, enum shunt_reason *reason_p)
 {
 	return !call->done && !call->real &&
@@ -275,8 +275,8 @@ static bool wants_kernel(const struct shunt_coll_call *call, enum shunt_reason *
 }
 
 /*
- * What the ranks have to do together before anything is launched. Every rank of a communicator that lives in this
- * process has to proceed at the same time.
+ * The rounds of a communicator's ranks before anything is launched. All its ranks in this process must take part at the
+ * same time.
  */
 struct comm_setup {
 	struct shunt_group *group;
@@ -347,7 +347,7 @@ static ncclResult_t setup_comms(struct shunt_group *g)
 	return shunt_to_nccl(err);
 }
 
-/* Into the real group: the calls of communicators whose set-up said that they are NCCL's, or all of them. */
+/* Forwards calls into the real group: all of them, or those that are NCCL's as the set-up has shown. */
 static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 {
 	for (size_t i = 0; i < g->n && (all || g->nundecided); i++) {
@@ -373,9 +373,9 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 }
 
 /*
- * All messages of a group on one communicator go on at the same time: the other end of each may be a call by itself, in
- * any order. What the real NCCL launches would stand in the stream before our part, and wait there for a rank that
- * waits for that. So ours is forked before.
+ * All messages of a group on one communicator must run at the same time, because the other end of each may be a single
+ * call, in any order. NCCL's launches would be in the stream before ours, and could wait for a rank that waits for
+ * ours. So ours are forked first.
  */
 static int fork_p2p_comm(struct shunt_group *g, ncclComm_t comm, const struct shunt_coll **calls)
 {
@@ -408,8 +408,8 @@ __attribute__((cold, noinline)) static ncclResult_t fork_calls(struct shunt_grou
 }
 
 /*
- * What the real NCCL launches later, from a thread of its own, is still to come: ncclCommGetAsyncError joins when it
- * says that it is there.
+ * later: the real NCCL launches its part later, from a thread of its own. Then ncclCommGetAsyncError joins, once it
+ * reports that NCCL has launched.
  */
 static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResult_t result)
 {
@@ -425,7 +425,7 @@ static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResu
 	return result == ncclSuccess ? shunt_to_nccl(err) : result;
 }
 
-/* All calls of the group that are still to be made on the communicator of calls[first], together. */
+/* Launches all remaining calls of the group on the communicator of calls[first], together. */
 static int launch_comm(
     struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_decision *decisions)
 {
@@ -435,10 +435,7 @@ static int launch_comm(
 
 	for (size_t i = first; i < g->n; i++)
 		if (!g->calls[i].done && g->calls[i].entry == e) {
-			/*
-			 * NOLINTNEXTLINE(clang-analyzer-core.NullDereference): without memory for both nobody comes
-			 * here
-			 */
+			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller has checked both arrays */
 			calls[n] = &g->calls[i].coll;
 			decisions[n++] =
 			    g->calls[i].decision; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
@@ -449,9 +446,9 @@ static int launch_comm(
 }
 
 /*
- * The communicators' turns follow their ids and not the program: ranks that name the same communicators in different
- * orders, or have no call on some, would else wait for each other crosswise on a stream that these share. Some call is
- * not done.
+ * The first call of the next communicator; there is one. Communicators go in the order of their ids, not of the
+ * program: otherwise ranks that name the same communicators in different orders, or have no call on some, would wait
+ * for each other crosswise on a stream that the communicators share.
  */
 static size_t next_comm(const struct shunt_group *g)
 {
@@ -469,14 +466,11 @@ static size_t next_comm(const struct shunt_group *g)
 	return next;
 }
 
-/*
- * The set-up was done before, and what it left to NCCL was forwarded, so nothing is declined any more but without a
- * real NCCL.
- */
+/* The set-up is done, and NCCL's calls are forwarded: now a call is declined only without a real NCCL. */
 static ncclResult_t launch_all(struct shunt_group *g)
 {
 	const struct shunt_coll *few_calls[SHUNT_INLINE_CALLS], **calls = few_calls;
-	struct shunt_decision few_picks[SHUNT_INLINE_CALLS], *decisions = few_picks;
+	struct shunt_decision few_decisions[SHUNT_INLINE_CALLS], *decisions = few_decisions;
 	bool many = g->n > SHUNT_INLINE_CALLS;
 	ncclResult_t result;
 
@@ -525,8 +519,8 @@ static ncclResult_t end_standalone(struct shunt_group *g)
 }
 
 /*
- * Makes the open real group fail, so that nothing of it is launched, and closes it. What the program hears of is the
- * cause, and not how.
+ * Makes the open real group fail, so that it launches nothing, and closes it. The program still sees the error that is
+ * the cause.
  */
 static void fail_real_group(void)
 {
@@ -538,9 +532,9 @@ static void fail_real_group(void)
 }
 
 /*
- * Some call of ours is on a non-blocking communicator. The real library launches such groups from a thread of its own,
- * some time after the end has returned: were ours to follow, each rank would have another order on its stream, and they
- * would wait for each other crosswise.
+ * True: a call of ours is on a non-blocking communicator. The real library launches such a group from a thread of its
+ * own, some time after ncclGroupEnd has returned. If ours came after that, the ranks' streams would have different
+ * orders, and the ranks would wait for each other crosswise.
  */
 static bool launch_before_real(const struct shunt_group *g)
 {
@@ -588,8 +582,8 @@ ncclResult_t pncclGroupStart(void)
 SHUNT_WEAK_ALIAS(GroupStart);
 
 /*
- * One group less; what follows the outermost one's end is no longer inside. False: that was not it, and the call's
- * result.
+ * Ends one level of the group. True: it was the outermost, and its end is no longer inside. False: *result_p is the
+ * call's result.
  */
 static inline bool group_leave(struct shunt_group *g, const char *what, ncclResult_t *result_p)
 {
@@ -617,8 +611,8 @@ ncclResult_t pncclGroupEnd(void)
 SHUNT_WEAK_ALIAS(GroupEnd);
 
 /*
- * The real NCCL estimates from all calls, so they go into the real group. It is opened for none, too: info is its to
- * judge.
+ * The real NCCL estimates all calls, so they all go into the real group. That is opened even without calls: the real
+ * NCCL checks info.
  */
 static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 {
@@ -626,7 +620,7 @@ static ncclResult_t simulate_overlay(struct shunt_group *g, ncclSimInfo_t *info)
 
 	forwarded = result == ncclSuccess ? forward_calls(g, true) : result;
 	result = real_GroupSimulateEnd(info);
-	if (take_real_open() && !shunt_real_symbol("ncclGroupSimulateEnd")) /* one before 2.22 */
+	if (take_real_open() && !shunt_real_symbol("ncclGroupSimulateEnd")) /* missing before 2.22 */
 		fail_real_group();
 	return result == ncclSuccess ? forwarded : result;
 }
@@ -644,7 +638,7 @@ static ncclResult_t simulate_standalone(struct shunt_group *g, ncclSimInfo_t *in
 	return shunt_jobs_run(g->jobs, g->error);
 }
 
-/* Nothing is launched; what else the group does is done. */
+/* Launches nothing; the group's other work is done. */
 ncclResult_t pncclGroupSimulateEnd(ncclSimInfo_t *info)
 {
 	enum shunt_mode mode = shunt_mode();

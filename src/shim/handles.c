@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock and make `sequence` odd while
- * they move things; a reader that finds its key is right whatever moved (it checks the key again once it holds a
- * reference), and one that does not find it asks again if the sequence changed. A grown table replaces the old one,
- * which stays allocated for late readers: all old ones together are smaller than the new one.
+ * Open addressing with linear probing in an array of atomic pointers. Writers hold a lock, and make `sequence` odd
+ * while they move entries. A reader that finds its key is right, whatever was moved: it checks the key again once it
+ * holds a reference. A reader that does not find its key tries again if the sequence has changed. A grown table
+ * replaces the old one, which stays allocated for late readers: all old tables together are smaller than the new one.
  */
 #include <errno.h>
 #include <sched.h>
@@ -19,7 +19,7 @@ struct handle_table {
 
 static _Atomic(struct handle_table *) current_table;
 static atomic_uint sequence;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers, and for what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers, and of the variables below */
 static size_t nused;
 static struct shunt_entry *free_entries;
 
@@ -43,7 +43,7 @@ static bool try_ref(struct shunt_entry *e)
 	return false;
 }
 
-/* What a reader sees at the moment. */
+/* The entry that a reader finds at this moment. */
 static inline struct shunt_entry *lookup(ncclComm_t handle)
 {
 	struct handle_table *t = atomic_load(&current_table);
@@ -168,7 +168,7 @@ static size_t find_bucket(struct handle_table *t, ncclComm_t handle)
 	return i;
 }
 
-/* At most half of the buckets are ever in use. */
+/* Keeps at least half of the buckets empty. */
 static int reserve_bucket(void)
 {
 	struct handle_table *t = atomic_load(&current_table), *grown;
@@ -191,7 +191,7 @@ static int reserve_bucket(void)
 	return 0;
 }
 
-/* Empties bucket i and moves up what would not be found any more. */
+/* Empties bucket i, and moves up the entries that would not be found any more. */
 static void close_gap(struct handle_table *t, size_t i)
 {
 	struct shunt_entry *e;
@@ -233,7 +233,7 @@ int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 	int err;
 
 	pthread_mutex_lock(&lock);
-	/* A communicator that died without our seeing it has left its address behind. */
+	/* The handle may be the old address of a communicator that ended without our noticing. */
 	stale = unlink_entry(handle);
 	atomic_fetch_add(&sequence, 1);
 	err = reserve_bucket();
@@ -318,7 +318,7 @@ unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
 		e->sets = sets;
 		sets[e->nsets++] = (struct shunt_set_count){ set, 0 };
 	}
-	if (i < e->nsets) /* else no memory: the next one finds its name taken */
+	if (i < e->nsets) /* else no memory: the next call gets the same count, and finds its name taken */
 		count = e->sets[i].count++;
 	pthread_mutex_unlock(&e->lock);
 	return count;

@@ -13,7 +13,7 @@ struct queue {
 	bool started;
 };
 
-/* In order; stops at the first error. */
+/* Runs the queue's jobs in order, up to the first error. */
 static void *queue_thread(void *arg)
 {
 	struct queue *queue = arg;

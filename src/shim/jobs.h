@@ -2,7 +2,8 @@
 #ifndef SHUNT_SHIM_JOBS_H
 #define SHUNT_SHIM_JOBS_H
 /*
- * Standalone: work for the end of a group. Jobs of one queue run in order on one thread, the queues at the same time.
+ * Standalone: work for the end of a group. Jobs of one queue run in order on one thread, different queues at the same
+ * time.
  */
 #include "shim/nccl/abi.h"
 
@@ -10,14 +11,14 @@ struct shunt_job {
 	struct shunt_job *next;
 	const void *queue;
 	ncclResult_t (*run)(struct shunt_job *job); /* frees nothing */
-	ncclResult_t (*finish)(
-	    struct shunt_job *job, ncclResult_t result); /* publishes or undoes, and frees the job; result */
+	ncclResult_t (*finish)(struct shunt_job *job,
+	    ncclResult_t result); /* with the result of all jobs: publishes or undoes, and frees the job */
 	ncclResult_t result;
 };
 
 /*
- * Runs and finishes all of a list. error: the group's; if there is one, they are finished only. The result is for the
- * program.
+ * Runs and finishes all jobs of a list. error: the group's; on an error the jobs are only finished. Returns the
+ * program's result.
  */
 ncclResult_t shunt_jobs_run(struct shunt_job *jobs, ncclResult_t error);
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* SHUNT_ALGO: rules that come before any table. */
+/* SHUNT_ALGO: rules that go before any table. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +13,7 @@
 #include "base/renamed.h"
 #include "shunt/shunt.h"
 
-/* kind:from-to:name[@blocks[xthreads[xchannels]]]. A range without end is open. */
+/* kind:from-to:name[@blocks[xthreads[xchannels]]]. A missing end of a range is open. */
 struct rule {
 	enum shunt_kind kind;
 	uint64_t from, to;
@@ -21,7 +21,7 @@ struct rule {
 	struct shunt_geometry geometry;
 };
 
-/* Kept for good: another thread may still read what was replaced. The same text makes no second one. */
+/* Never freed, because another thread may still read rules that were replaced. Each text has one struct. */
 struct rules {
 	struct rules *next;
 	char *text;
@@ -29,7 +29,7 @@ struct rules {
 	struct rule rule[];
 };
 
-static const struct rules unread; /* SHUNT_ALGO was not looked at */
+static const struct rules unread; /* SHUNT_ALGO was not read yet */
 static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,7 +89,7 @@ static bool parse_geometry(const char *s, struct shunt_geometry *g)
 	return true;
 }
 
-/* NULL, or what is wrong with it; text is taken to pieces. */
+/* NULL, or what is wrong with the rule. Changes text. */
 static const char *parse_rule(char *text, struct rule *r)
 {
 	char *range = strchr(text, ':'), *name = range ? strchr(range + 1, ':') : NULL, *dash, *at;
@@ -143,7 +143,10 @@ bool shunt_forced_check(const char *text, char *reason, size_t bytes)
 	return !wrong;
 }
 
-/* With the lock held. variable: SHUNT_ALGO itself, of which what cannot be read is left out with a line. */
+/*
+ * With the lock held. is_variable: the text is SHUNT_ALGO, of which unreadable rules are logged and left out; else they
+ * are -EINVAL.
+ */
 static int parse(const char *text, bool is_variable, struct rules **rules_p)
 {
 	struct rules *r;

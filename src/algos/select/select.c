@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which path a call takes, and which kernel. */
+/* The path and the kernel of a call. */
 #include <stdio.h>
 #include <string.h>
 #include "algos/algos.h"
@@ -8,7 +8,7 @@
 
 /*
  * Parts that are no multiple of 16 bytes begin anywhere, and the kernels load and store them element by element. Up to
- * this size that matters little; above it NCCL gets them. The tables speak of other parts. Not measured.
+ * this size that matters little; above it NCCL gets them. The tables were measured with other parts. Not measured.
  */
 #define MAX_UNALIGNED_PART ((uint64_t)1 << 20)
 
@@ -73,7 +73,7 @@ unsigned shunt_algo_kernel(
 	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
-/* Kernel index, flags and factor that type and operator ask for. */
+/* Sets the kernel's index, flags and factor for type and operator. */
 static void set_type_op(
     const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
@@ -106,26 +106,27 @@ static void set_type_op(
 	}
 }
 
-/* The two ends of a message must come to one answer. */
+/* The two ends of a message must come to the same answer. */
 static enum shunt_kind table_kind(enum shunt_kind kind)
 {
 	return kind == SHUNT_RECV ? SHUNT_SEND : kind;
 }
 
-/* Sums that are to have our order. */
+/* True: sums must have Shunt's fixed order. */
 static bool fixes_order(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
 	return sel_key->deterministic && shunt_kind_reduces(kind);
 }
 
-/* Is no size declined? */
+/* True: no size is declined. */
 static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
 	return sel_key->standalone || fixes_order(sel_key, kind);
 }
 
 /*
- * Why the kind is NCCL's altogether. Who chooses NCCL's algorithm for the order of its sums gets that from ours, too.
+ * Why NCCL gets all calls of the kind; SHUNT_REASON_NONE: it does not. A user who names NCCL's algorithm for the order
+ * of sums gets a fixed order from Shunt, too.
  */
 static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
@@ -139,7 +140,7 @@ bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 	return !fixes_order(sel_key, kind) && !nccl_reason(sel_key, kind);
 }
 
-/* A rule that names an algorithm for windows speaks of calls in windows only. */
+/* A rule that names an algorithm for windows holds only for calls in windows. */
 static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
     const struct shunt_algo **algo_p, struct shunt_geometry *g)
 {
@@ -151,7 +152,7 @@ static bool forced_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 	return false;
 }
 
-/* *table_p: whose row it is. */
+/* *table_p: the row's table. */
 static const struct shunt_tuning_row *find_row(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
 {
@@ -165,7 +166,7 @@ static bool unaligned_parts(const struct shunt_sel_key *sel_key, enum shunt_kind
 	return bytes > MAX_UNALIGNED_PART && bytes % 16 && !never_declines(sel_key, kind) && shunt_kind_has_parts(kind);
 }
 
-/* The algorithm, or NULL and why not. */
+/* The algorithm, or NULL and the reason. */
 static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes,
     struct shunt_geometry *g, enum shunt_reason *reason_p)
 {
@@ -229,7 +230,7 @@ const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_ki
 	return shunt_select(sel_key, &coll, &decision, reason_p) ? decision.algo->name : "nccl";
 }
 
-/* Of a kind's rows: a file's table has the built-in one's for kinds that the file does not speak of. */
+/* The source of a kind's rows. In a file's table, kinds that the file does not have come from the built-in table. */
 static void describe_table(const struct shunt_sel_key *sel_key, const struct shunt_tuning *table, enum shunt_kind kind,
     char *text, size_t text_bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The built-in tables, and looking things up in any. */
+/* The built-in tables, and look-ups in all tables. */
 #include "algos/select/tuning.h"
 #include <errno.h>
 #include <pthread.h>
@@ -13,8 +13,8 @@
 #define END UINT64_MAX
 
 /*
- * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); for 3 and 5 to 8 ranks
- * they are estimates from those. Other generations go by them, too.
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); those for 3 and 5 to 8
+ * ranks are estimates from them. Other generations use them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };
 
@@ -56,7 +56,7 @@ static const struct range ranges[] = {
 	OURS(ALLREDUCE, 5, 8, 32 * KB, "oneshot"),
 	OURS(ALLREDUCE, 3, 4, 1 * MB, "twoshot"),
 	ON_48(ALLREDUCE, 3, 4, 8 * MB,
-	    "twoshot"), /* 64 blocks have twice the rounds from 2 MB on, the second almost empty */
+	    "twoshot"), /* 64 blocks take twice the rounds from 2 MB on, the second almost empty */
 	OURS(ALLREDUCE, 3, 8, 16 * MB, "twoshot"),
 	NCCL(ALLREDUCE, 3, 8, "twoshot"),
 	OURS(ALLGATHER, 2, 2, 8 * MB, "pairwise"),
@@ -140,7 +140,7 @@ static const struct range ranges[] = {
 	ON_SIM(GATHER, END, "simple"),
 	ON_SIM(SCATTER, 32 * KB, "ll128"),
 	ON_SIM(SCATTER, END, "simple"),
-	ON_SIM(SEND, 16 * KB, "ll128"), /* so small that tests have groups with both */
+	ON_SIM(SEND, 16 * KB, "ll128"), /* small, so that tests have groups with both */
 	ON_SIM(SEND, END, "simple"),
 };
 #undef OURS
@@ -150,10 +150,10 @@ static const struct range ranges[] = {
 #undef ON_TWO_OF_SIM
 
 /*
- * From which size of a message on calls in windows take them, for 2 ranks and for more; 0: never, END: only where SMs
- * are to be left alone. Measured on 2 and 4 H200, where NCCL's best or our staged kernels are slower from there on; but
- * reductions by pulls were not among 4, or won little, and between 2 chunks in clusters are faster than all but the
- * reduce's.
+ * Message size from which on calls in windows use them, for 2 ranks and for more. 0: never; END: only if the SMs are to
+ * be left alone. Measured on 2 and 4 H200: from there on NCCL's best and our staged kernels are slower. Reductions
+ * differ: among 4 ranks direct ones won little or nothing, and between 2 ranks Simple in clusters is faster than all
+ * but the reduce.
  */
 static const uint64_t symmem_from[SHUNT_NKINDS][2] = {
 	[SHUNT_ALLGATHER] = { 64 * MB, 16 * MB },
@@ -166,10 +166,7 @@ static const uint64_t symmem_from[SHUNT_NKINDS][2] = {
 
 enum { NRANGES = sizeof(ranges) / sizeof(ranges[0]), NGROUPS = sizeof(groups) / sizeof(groups[0]), MAX_TABLES = 16 };
 
-/*
- * The tables that the groups make, one for each number of ranks. A row here has few bytes, and all of them together as
- * many as the ranges have.
- */
+/* The tables that the groups make, one for each number of ranks. Each has room for all ranges. */
 static struct {
 	struct shunt_tuning tables[MAX_TABLES];
 	struct shunt_tuning_row rows[MAX_TABLES][NRANGES];
@@ -183,7 +180,7 @@ static uint64_t hash_number(uint64_t seed, uint64_t number)
 	return shunt_fnv1a(seed, &number, sizeof(number));
 }
 
-/* Fills first[], and the hash. The rows are sorted. */
+/* Fills first[] and the hash. The rows are sorted. */
 static void index_rows(struct shunt_tuning *t)
 {
 	const struct shunt_machine *m = &t->machine;
@@ -217,7 +214,7 @@ static void build_one(const struct group *g, int nranks)
 	t->source = g->source;
 	t->builtin = true;
 	t->vs_nccl = g->mark == MEASURED;
-	/* By kind; of one kind in the order of the list, which is that of the sizes. */
+	/* By kind, and within a kind in the order of `ranges`, which is by size. */
 	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
 		for (size_t i = 0; i < NRANGES; i++) {
 			const struct range *r = &ranges[i];
@@ -242,7 +239,7 @@ const struct shunt_algo *shunt_tuning_symmem(const struct shunt_sel_key *sel_key
 {
 	uint64_t from = symmem_from[kind][sel_key->nranks > 2];
 
-	/* What reduces needs SMs in any way. */
+	/* Reductions need SMs in any case. */
 	if (!from || (bytes < from && (!sel_key->no_sms || shunt_kind_reduces(kind))))
 		return NULL;
 	return shunt_algo_find(kind, shunt_kind_reduces(kind) ? "direct" : "ce");
@@ -258,7 +255,7 @@ const struct shunt_tuning *shunt_tuning_builtin(bool sim, unsigned cc, int nrank
 
 		if (t->machine.sim != sim || t->machine.nranks != nranks)
 			continue;
-		/* The newest that is not newer than the device, or the oldest there is. */
+		/* The newest table that is not newer than the device, else the oldest one. */
 		if (!best ||
 		    (t->machine.cc <= cc ? best->machine.cc > cc || t->machine.cc > best->machine.cc :
 		                           best->machine.cc > t->machine.cc))
@@ -282,8 +279,8 @@ const struct shunt_tuning_row *shunt_tuning_row(const struct shunt_tuning *t, en
 }
 
 /*
- * Before the ranks have met: the first row that is ours in a table that they may come to agree on, else the built-in
- * one.
+ * Before the set-up: the first row with which Shunt takes the call, of the tables that the ranks may agree on; else the
+ * built-in row.
  */
 static const struct shunt_tuning_row *find_any(
     const struct shunt_sel_key *sel_key, enum shunt_kind kind, uint64_t bytes, const struct shunt_tuning **table_p)
@@ -345,7 +342,7 @@ int shunt_tuning_finalize(struct shunt_tuning *t)
 		if (!last && rows[i + 1].upto == rows[i].upto)
 			return -EINVAL;
 		t->own |= 1u << rows[i].kind;
-		/* What nobody measured is the real NCCL's. */
+		/* Sizes that were not measured go to the real NCCL. */
 		if (last && rows[i].upto != END) {
 			rows[n] = rows[i];
 			rows[n].upto = END;

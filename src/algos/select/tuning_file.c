@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A tuning file's text to a table. The text may come from anybody: every value is checked before it is used, or
+ * Reads a tuning file's text into a table. The text may come from anyone: every value is checked before it is used or
  * printed.
  */
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/renamed.h"
 
-/* What the table needs beside itself. */
+/* A table with its source. */
 struct owned {
 	struct shunt_tuning tuning;
 	char source[];
@@ -76,7 +76,7 @@ static bool machine_read(struct shunt_json_log *log, const json_t *root, struct 
 	return true;
 }
 
-/* Row i, an object. */
+/* Reads row i. */
 static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t i, struct shunt_tuning_row *row)
 {
 	const char *kinds[SHUNT_NKINDS + 1] = { 0 }, *algo;
@@ -97,7 +97,7 @@ static bool row_read(struct shunt_json_log *log, const json_t *object, uint32_t 
 		return false;
 	row->kind = (enum shunt_kind)kind;
 	row->algo = shunt_algo_find(row->kind, algo);
-	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are about any buffers */
+	if (!row->algo || row->algo->fuse == SHUNT_FUSE_SYMMEM) { /* rows are for buffers anywhere */
 		const char *now = shunt_renamed(SHUNT_RENAMED_ALGORITHM, algo);
 
 		shunt_json_fail(log, EINVAL, "%s.algorithm is %s, which is none of %s (%s)", where,
@@ -181,7 +181,7 @@ err_free:
 int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason, size_t reason_bytes)
 {
 	struct shunt_json_log log = { .source = path, .reason = reason, .bytes = reason ? reason_bytes : 0 };
-	/* Not to wait for a writer if it is a pipe. */
+	/* O_NONBLOCK: a pipe may have no writer. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), err = 0;
 	size_t n = 0, room;
 	struct stat st;
@@ -193,7 +193,7 @@ int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason,
 		err = shunt_json_fail(&log, EINVAL, "not a regular file");
 		goto out_close;
 	}
-	/* One byte more, so that a file that is too long is seen to be. */
+	/* One byte more, to notice a file that is too long. */
 	room = (uint64_t)st.st_size < SHUNT_TUNING_MAX_BYTES ? (size_t)st.st_size : SHUNT_TUNING_MAX_BYTES + 1;
 	text = malloc(room + 1);
 	if (!text) {
@@ -208,7 +208,7 @@ int shunt_tuning_read(const char *path, struct shunt_tuning **t_p, char *reason,
 		if (got < 0)
 			err = shunt_json_fail(&log, errno, "cannot be read: %s", strerror(errno));
 		if (got <= 0)
-			break; /* shorter by now: judged as what it is */
+			break; /* the file was cut meanwhile: parse what there is */
 		n += (size_t)got;
 	}
 	if (!err)
@@ -224,5 +224,5 @@ void shunt_tuning_free(struct shunt_tuning *t)
 	if (!t)
 		return;
 	free(t->rows);
-	free(t); /* the first member of what it lies in */
+	free(t); /* first member of struct owned */
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which tuning files there are, and which of them is for this machine. */
+/* The tuning files of a process, and the one for this machine. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ struct shunt_tuning_set *shunt_tuning_files(void)
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m)
 {
 	*m = (struct shunt_machine){ .cc = gpu->cc, .driver = gpu->driver, .nranks = nranks, .sim = gpu->sim };
-	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim numbers its devices */
+	snprintf(m->gpu, sizeof(m->gpu), "%s", gpu->sim ? "Shunt sim" : gpu->name); /* the sim's names have numbers */
 }
 
 static bool same_machine(const struct shunt_machine *a, const struct shunt_machine *b)

@@ -11,7 +11,7 @@ void shunt_check_forward(struct shunt_comm *comm, const struct shunt_coll *coll)
 
 	if (shunt_kind_is_p2p(coll->kind))
 		return;
-	/* A device that does not answer says that as well where it matters. */
+	/* An error of the device is reported by calls that need the device. */
 	if (gpu && !gpu->stream_capture(comm->device, coll->stream, &state) && state != SHUNT_CAPTURE_NONE)
 		atomic_store(&comm->check.captured, true);
 	atomic_fetch_add(&comm->check.collectives, 1);

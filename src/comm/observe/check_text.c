@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Apart from check.c, because the dump's readers need no communicator. */
+/* A file of its own, because readers of dumps have no communicator. */
 #include <stdio.h>
 #include "comm/observe/check.h"
 

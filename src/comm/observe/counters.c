@@ -74,7 +74,7 @@ void shunt_counters_print(const struct shunt_counters_table *table, const char *
 
 	if (!rows)
 		return;
-	/* Calls counted meanwhile may have added rows; they wait for the next time. */
+	/* Calls counted meanwhile may have added rows, which have to wait for the next time. */
 	if (shunt_counters_list(table, rows, n) < n)
 		n = 0;
 	for (size_t i = 0; i < n; i++) {

@@ -29,8 +29,7 @@
 #define STACK_BYTES (512u << 10)
 #define HOST_PID_NAMESPACE 0xeffffffcu /* its inode since Linux 3.8 */
 #define PAUSE_MS 200                   /* before the next accept when descriptors had run out */
-#define DEVICE_WAIT_MS \
-	2000 /* for the first communicator; once a device was unresponsive, UNRESPONSIVE_WAIT_MS for the others */
+#define DEVICE_WAIT_MS 2000            /* for a communicator; after a device that did not answer, the time below */
 #define UNRESPONSIVE_WAIT_MS 50
 
 /* ---- the text */

@@ -26,7 +26,7 @@ static void format_operation(const struct shunt_operation *o, char *text, size_t
 }
 
 /*
- * "allreduce of 1000 float32, sum (collective 3)": the operation that kargs.op stands for; "a collective" if it is not
+ * Text such as "allreduce of 1000 float32, sum (collective 3)" for kargs.op; "a collective" if the operation is not
  * known.
  */
 static void describe_operation(const struct shunt_comm *comm, unsigned long long op, char *text, size_t bytes)
@@ -42,7 +42,7 @@ static void describe_operation(const struct shunt_comm *comm, unsigned long long
 	free(ops);
 }
 
-/* Both sides of a mismatch, in one line that every rank logs. */
+/* Logs both sides of a mismatch in one line; every rank does so. */
 static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault *f)
 {
 	char mine[256], theirs[256];

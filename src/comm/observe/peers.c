@@ -14,29 +14,29 @@
 #include "comm/service.h"
 
 #define POLL_MS 200
-#define DEVICE_WAIT_MS 200 /* for the first device; once one was unresponsive, for the others: */
+#define DEVICE_WAIT_MS 200 /* for a device; after one that did not answer, the time below */
 #define UNRESPONSIVE_WAIT_MS 20
 #define GRACE_NS ((uint64_t)SHUNT_PEERS_GRACE_MS * 1000000)
 
 struct process {
 	struct process *next;
-	uint64_t token; /* its own, random */
-	pid_t pid;      /* as it knows itself */
-	uint64_t key;   /* what the service reports */
+	uint64_t token; /* shunt_process_token() there */
+	pid_t pid;      /* in its own namespace */
+	uint64_t key;   /* reported by the service */
 	int fd;
 	unsigned users;
 	bool dead;
-	int64_t died_ms; /* as we learnt of it */
+	int64_t died_ms; /* when the death was noticed */
 };
 
 struct member {
 	struct member *next;
 	struct shunt_comm *comm;
-	struct process *of[SHUNT_MAX_RANKS]; /* NULL: our own, or not watched */
+	struct process *of[SHUNT_MAX_RANKS]; /* NULL: this process, or not watched */
 	bool failed;
-	bool driver_held;      /* nobody could see how far kernels are, and that was said */
-	uint64_t begun, ended; /* warps, as seen last */
-	int64_t since_ms;      /* when they changed */
+	bool driver_held;      /* progress could not be seen, and that was logged */
+	uint64_t begun, ended; /* warps, at the last poll */
+	int64_t since_ms;      /* when they last changed */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -50,7 +50,7 @@ int shunt_peers_self(void)
 	return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
-/* Takes the descriptor. NULL: it is not watched. */
+/* Takes over the descriptor. NULL: the process is not watched. */
 static struct process *process_get(const struct shunt_peer *peer)
 {
 	struct process *p;
@@ -148,7 +148,7 @@ void shunt_peers_died(uint64_t key)
 	pthread_mutex_unlock(&lock);
 }
 
-/* What it has left behind has had its time. */
+/* True: the rank died so long ago that what it left must have been used. */
 static bool long_dead(const struct member *m, int rank)
 {
 	const struct process *p = m->of[rank];
@@ -156,7 +156,7 @@ static bool long_dead(const struct member *m, int rank)
 	return p && p->dead && shunt_now_ms() - p->died_ms >= SHUNT_PEERS_GRACE_MS;
 }
 
-/* The lowest of them; -1: none. */
+/* The lowest dead rank; -1: none. */
 static int first_dead(const struct member *m)
 {
 	for (int r = 0; r < m->comm->nranks; r++)
@@ -166,7 +166,8 @@ static int first_dead(const struct member *m)
 }
 
 /*
- * Whom the operation waits for, of those who are dead; -1: nobody. A group's launches carry the word of its last call.
+ * The dead rank that the operation of this word waits for; -1: none. A group's launches carry the word of its last
+ * call.
  */
 static int awaited_rank(const struct member *m, uint64_t word)
 {
@@ -198,13 +199,13 @@ static void fail(struct member *m, int rank, uint64_t word)
 	shunt_comm_stop_kernels(m->comm);
 }
 
-/* An abort's limit stays. */
+/* Changes the limit unless it is another one, such as an abort's. */
 static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 {
 	__atomic_compare_exchange_n(&comm->words->limit_ns, &from, to, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
-/* Something holds the driver. */
+/* Another call holds the driver. */
 static void driver_blocked(struct member *m)
 {
 	struct shunt_comm *comm = m->comm;
@@ -229,7 +230,7 @@ static void driver_blocked(struct member *m)
 		change_limit(comm, limit, GRACE_NS);
 }
 
-/* It can be asked again: has one given up meanwhile? */
+/* The device can be read again: see whether a kernel gave up meanwhile. */
 static void driver_released(struct member *m)
 {
 	m->driver_held = false;
@@ -255,7 +256,7 @@ static void check_progress(struct member *m, const struct shunt_progress *p)
 	}
 }
 
-/* True: it is to be looked at again. unresponsive: a device has not answered. */
+/* True: poll again. *unresponsive: a device did not answer. */
 static bool poll_member(struct member *m, bool *unresponsive)
 {
 	struct shunt_comm *comm = m->comm;

@@ -2,24 +2,24 @@
 #ifndef SHUNT_COMM_OBSERVE_PEERS_H
 #define SHUNT_COMM_OBSERVE_PEERS_H
 /*
- * Notices when a process dies that has ranks of our communicators: kernels that wait for it would wait until
+ * Notices the death of a process that has ranks of our communicators: otherwise kernels would wait for it until
  * SHUNT_TIMEOUT.
  *
- * Of a process's end nobody can tell whether it is a crash. A program may end without destroying its communicators, as
- * soon as it has what it came for, and its peers may still be at work with what it left. So a death by itself breaks
- * nothing. What does is a kernel of a communicator with a dead rank that gets no further for SHUNT_PEERS_GRACE_MS, and
- * as long after the death, unless it is one for messages that the dead rank has no part in: then the communicator's
- * error is -EOWNERDEAD, one line says who died and what waits, and the abort word is raised.
+ * A death alone breaks nothing, because the end of a process does not say whether it was a crash: a program may end
+ * without destroying its communicators, while its peers still work with the data that it left. A communicator breaks if
+ * it has a dead rank, its kernel has made no progress for SHUNT_PEERS_GRACE_MS, and the death is as long ago, unless
+ * the kernel is for messages that the dead rank has no part in. Then the communicator's error is -EOWNERDEAD, one line
+ * of log says who died and what waits, and the abort word is raised.
  *
- * How far kernels are can only be asked of the driver, and a call of the program's that waits for them, as cudaFree
- * does, may keep that from everybody. Of two ranks any wait is one for the other: then kernels are told to give up
- * after SHUNT_PEERS_GRACE_MS of one, and what they leave is taken for the death that it is. Among more, one line says
- * what cannot be seen.
+ * Only the driver can tell the progress of kernels, and a call of the program that waits for them, such as cudaFree,
+ * may block the driver for all. Between two ranks every wait is for the other rank: then kernels are told to give up
+ * after waiting SHUNT_PEERS_GRACE_MS, and the fault that they leave is reported as the death. Among more ranks one line
+ * of log says that progress cannot be seen.
  *
- * Each process is watched once, however many communicators have ranks in it, by the thread of the service. What is
- * watched is a pidfd that the process has opened on itself and passed to its peers: so it means that process in any PID
- * namespace, and a child of fork() that holds copies of all descriptors does not keep it alive. Where a system has no
- * pidfds (before Linux 5.3) or forbids them, nothing is noticed, and the deadline remains.
+ * The service's thread watches each process once, however many communicators have ranks in it. It watches a pidfd that
+ * the process has opened on itself and passed to its peers. That means this process in any PID namespace, and a child
+ * of fork() with copies of all descriptors does not keep it alive. Where a system has no pidfds (before Linux 5.3) or
+ * forbids them, deaths are not noticed, and SHUNT_TIMEOUT remains.
  */
 #include <stdint.h>
 #include <sys/types.h>
@@ -28,26 +28,29 @@ struct shunt_comm;
 
 #define SHUNT_PEERS_GRACE_MS 2000
 
-/* A rank's process. */
+/* The process of a rank. */
 struct shunt_peer {
 	uint64_t process; /* shunt_process_token() there */
-	int32_t pid;      /* as it knows itself; for messages */
-	int fd;           /* what shunt_peers_self() gave there; -1: nothing */
+	int32_t pid;      /* in its own namespace; for messages */
+	int fd;           /* from its shunt_peers_self(); -1: none */
 };
-/* A descriptor that stands for this process's life, to be passed to peers; the caller's. -1: there is none. */
+/* A descriptor for this process's life, to be passed to peers; the caller closes it. -1: none. */
 int shunt_peers_self(void);
 
 /*
- * peers: of all ranks; their descriptors become ours. Before the communicator is READY, and while all ranks are known
- * to live. What cannot be watched is not.
+ * peers: of all ranks; takes over their descriptors. To be called before the communicator is READY, while all ranks are
+ * known to live. A peer that cannot be watched is left out.
  */
 void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers);
-/* Before the communicator's memory goes, and after its kernels have ended. Allowed for what is not watched. */
+/*
+ * To be called after the communicator's kernels have ended, and before its memory is freed. Does nothing for a
+ * communicator that is not watched.
+ */
 void shunt_peers_unwatch(struct shunt_comm *comm);
 
 /*
- * For the service's thread: the process of this key has died; and to be called now and then: returns after how many ms
- * again, -1 for never.
+ * Both are for the service's thread. died: the process of this key has died. poll: to be called again after so many ms
+ * as it returns; -1: never.
  */
 void shunt_peers_died(uint64_t key);
 int shunt_peers_poll(void);

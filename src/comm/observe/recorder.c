@@ -15,23 +15,22 @@
 
 #define MAX_COUNTED_PEERS 1024
 #define READ_STACK_BYTES \
-	(256u << 10) /* the driver runs on it, profilers in that, and the thread-local memory of all libraries lies \
-	                there */
+	(256u << 10) /* for the driver, profilers in it, and the thread-local memory of all libraries */
 
-/* One operation on one line of the cache. seq is 0 while the rest is being written, and is written last. */
+/* One operation in one cache line. seq is 0 while the rest is being written, and is written last. */
 enum { SEQ, NUMBER, COUNT, TIME, STREAM, PATH, KINDS, LEFT, WORDS };
 struct entry {
 	_Alignas(64) atomic_uint_fast64_t word[WORDS];
 };
 
 struct ring {
-	_Atomic(struct entry *) entries; /* SHUNT_RECORDER_OPERATIONS of them, from the first operation on */
+	_Atomic(struct entry *) entries; /* SHUNT_RECORDER_OPERATIONS of them; NULL before the first operation */
 	atomic_uint_fast64_t next;
 };
 
 struct shunt_recorder {
 	struct shunt_recorder *next; /* of the list */
-	unsigned users;              /* the communicator and those who visit; under the list's lock */
+	unsigned users;              /* the communicator and its readers; under the list's lock */
 	pid_t process;               /* a child of fork() inherits the list, but not the communicators */
 	char id[9], key[17];
 	atomic_int rank, nranks, device, error;
@@ -41,9 +40,9 @@ struct shunt_recorder {
 	_Atomic(const char *) phase;
 	atomic_uint_fast64_t phase_ns;
 
-	atomic_bool left; /* a thread that reads the device was left behind: another one would only stand beside it */
+	atomic_bool left;        /* a reading thread hangs: do not start another one */
 	pthread_mutex_t reading; /* held while the device is read; taken before `lock` */
-	pthread_mutex_t lock;    /* of what follows */
+	pthread_mutex_t lock;    /* of the members below */
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
@@ -51,20 +50,20 @@ struct shunt_recorder {
 	char reason[160];
 };
 
-/* The device's words, on their way to who looks. Who comes last, the one that reads or the one that looks, frees it. */
+/* The device's words on the way to a reader. The last of the two threads frees it. */
 struct device_read {
 	struct shunt_recorder *rec;
 	pthread_mutex_t lock;
 	pthread_cond_t is_done;
 	unsigned users;
 	bool done;
-	struct shunt_ctrl *ctrl; /* NULL: could not be read */
+	struct shunt_ctrl *ctrl; /* NULL: it could not be read */
 };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_recorder *list;
 
-/* Of a clock tick: a reading of the exact clock costs more than all the rest. */
+/* Time of the last clock tick: reading the exact clock costs more than all the rest. */
 static uint64_t now_ns(void)
 {
 	struct timespec ts;
@@ -107,7 +106,7 @@ void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, i
 	atomic_store(&rec->device, device);
 	if (nranks > 0 && nranks <= MAX_COUNTED_PEERS && !atomic_load(&rec->peers))
 		atomic_store(&rec->peers, calloc(2 * (size_t)nranks, sizeof(atomic_uint)));
-	atomic_store(&rec->nranks, nranks); /* last: who sees it sees peers */
+	atomic_store(&rec->nranks, nranks); /* last: a thread that sees it sees peers */
 }
 
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
@@ -181,7 +180,7 @@ static void recorder_put(struct shunt_recorder *rec)
 	free(rec);
 }
 
-/* With the lock held; it may be off the list already. */
+/* With the lock held; rec may be off the list already. */
 static void unlist(const struct shunt_recorder *rec)
 {
 	struct shunt_recorder **at = &list;
@@ -202,7 +201,7 @@ struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
 	unlist(rec);
 	read = rec->users > 1;
 	pthread_mutex_unlock(&list_lock);
-	if (read) /* of the device perhaps, which may not answer: whoever aborts is not to wait for that */
+	if (read) /* perhaps of the device, which may not answer: an abort must not wait for that */
 		return rec;
 	recorder_put(rec);
 	return NULL;
@@ -267,7 +266,7 @@ static uint64_t record_operation(struct shunt_recorder *rec, const struct shunt_
 	e = &entries[atomic_fetch_add_explicit(&ring->next, 1, memory_order_relaxed) % SHUNT_RECORDER_OPERATIONS];
 	kinds = (uint64_t)coll->kind | (uint64_t)coll->dtype << 8 | (uint64_t)coll->redop << 16 |
 	    (uint64_t)reason << 24 | (uint64_t)(uint32_t)coll->root << 32;
-	/* A reader that sees one of these words sees the 0 in front of it, too, and lets the entry be. */
+	/* A reader that sees one of these words also sees the 0 before it, and skips the entry. */
 	atomic_store_explicit(&e->word[SEQ], 0, memory_order_relaxed);
 #define PUT(at, value) atomic_store_explicit(&e->word[at], (uint64_t)(value), memory_order_release)
 	PUT(NUMBER, number);
@@ -353,7 +352,7 @@ void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), voi
 			all[n++] = rec;
 		}
 	pthread_mutex_unlock(&list_lock);
-	for (i = n; i-- > 0;) { /* the list has the newest in front */
+	for (i = n; i-- > 0;) { /* the newest comes first in the list */
 		fn(all[i], arg);
 		recorder_put(all[i]);
 	}
@@ -366,7 +365,7 @@ void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), voi
 static struct shunt_ctrl *copy_ctrl(struct shunt_recorder *rec)
 {
 	struct shunt_ctrl *copy = rec->ctrl ? malloc(sizeof(*copy)) : NULL;
-	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies a word as one, and many words not */
+	size_t step = rec->sim ? 8 : sizeof(*copy); /* the sim copies one word atomically, several not */
 	int device = atomic_load(&rec->device), err = 0;
 
 	for (size_t at = 0; copy && at < sizeof(*copy) && !err; at += step)
@@ -437,9 +436,9 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 }
 
 /*
- * A call of the program's that waits for kernels, as cudaFree does, may hold the driver for as long as it waits, and
- * then this waits as well. So a thread of its own reads, and is left behind when it does not come back in time. false:
- * so it was.
+ * A call of the program that waits for kernels, such as cudaFree, may hold the driver meanwhile, and a read of the
+ * device waits with it. So a thread of its own reads, and is left behind if it does not finish in time. False: it was
+ * left behind, or an earlier one still hangs.
  */
 static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_ctrl **ctrl_p)
 {
@@ -506,7 +505,7 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 	pthread_mutex_unlock(&rec->lock);
 	if (snapshot->have_device)
 		snapshot->unresponsive = !device_read(rec, wait_ms, &snapshot->ctrl);
-	/* After the device: who gave up is at its end. */
+	/* Read after the device: a kernel that gave up stores the fault before it counts itself as ended. */
 	pthread_mutex_lock(&rec->lock);
 	if (rec->fault) {
 		snapshot->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
@@ -514,7 +513,7 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 			snapshot->fault = *rec->fault;
 	}
 	pthread_mutex_unlock(&rec->lock);
-	/* After the device: what it has begun was issued before. */
+	/* Read after the device: what the device has begun was counted before. */
 	snapshot->captured = atomic_load(&rec->captured.next);
 	snapshot->collectives = atomic_load(&rec->collectives);
 	snapshot->calls = atomic_load(&rec->calls);
@@ -528,7 +527,7 @@ void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot)
 	*snapshot = (struct shunt_recorder_snapshot){ 0 };
 }
 
-/* ---- what it means */
+/* ---- states */
 
 const char *shunt_operation_state_name(enum shunt_operation_state state)
 {
@@ -544,7 +543,7 @@ const char *shunt_operation_state_name(enum shunt_operation_state state)
 	return names[state];
 }
 
-/* Kernels that come after the one that gave up end at once, and look as if they were done. */
+/* True: the operation's kernel gave up, or came later. Later kernels end at once, and look as if they had run. */
 static bool has_failed(
     const struct shunt_operation *op, const struct shunt_progress *progress, const struct shunt_fault *fault)
 {
@@ -564,7 +563,7 @@ enum shunt_operation_state shunt_operation_state(
 
 	if (!op->path)
 		return SHUNT_OPERATION_FORWARDED;
-	if (!progress || !progress->now) /* nothing of ours has run yet, or nobody can tell */
+	if (!progress || !progress->now) /* no kernel of ours has run yet, or there is no account */
 		return progress && !op->captured ? SHUNT_OPERATION_ENQUEUED : SHUNT_OPERATION_UNKNOWN;
 	if (has_failed(op, progress, fault))
 		return SHUNT_OPERATION_FAILED;

@@ -2,28 +2,33 @@
 #ifndef SHUNT_COMM_OBSERVE_RECORDER_H
 #define SHUNT_COMM_OBSERVE_RECORDER_H
 /*
- * The flight recorder of a communicator: its last operations as the host issued them, and how far the device has come.
- * Nothing of it is looked at before something hangs; then dump.c writes it down, without waiting for a kernel or for a
- * lock of the communicator.
+ * The flight recorder of a communicator: its last operations as the host issued them, and how far the device has come
+ * with them. It is read only when something breaks or hangs; readers wait for no kernel and for no lock of the
+ * communicator.
  *
- * Host side   A ring of the last 1,024 operations that were launched or forwarded, and a second one for those that were
- * captured: a graph replays them long after, when the eager ones would have pushed them out. Numbers     Every
- * operation has a sequence number `seq`, from 1, on this rank. Ranks are compared by `number`: collectives are counted
- * through, since all ranks issue the same; messages between two ranks are counted for each pair and direction, since
- *             the i-th send meets the i-th receive whatever stands in between.
- * Device side A graph's replay does not pass through the host, so the kernels keep account themselves, in struct
- * shunt_progress of their own rank's scratch. shunt_recorder_add() returns the word that identifies the operation; the
- * launch carries it (kargs.op). A replay carries the word of the captured call. The kernel does, through plain or
- * relaxed accesses: at its start, the first thread of the first block: progress.now = op; if (op & SHUNT_OP_CAPTURED)
- * progress.replays++; else progress.eager = op; progress.begun += the number of warps of the launch at its end, one
- * lane of every warp, also one that gave up: atomic add of 1 to progress.ended When it gives up, with the rest of the
- * record: fault.op = progress.now. Launches of a communicator do not overlap, so one writer is enough but for `ended`.
- * The two counts differ exactly while a kernel runs (for a moment `ended` may lead). Calls that share a launch share
- * its word: that of the last of them.
+ * Host side:
+ * - A ring has the last 1,024 operations that were launched or forwarded, another ring those that were captured: a
+ *   graph replays them long after eager operations would have pushed them out.
+ * - Every operation of this rank has a sequence number `seq`, from 1.
+ * - Ranks are compared by `number`. Collectives are counted through, because all ranks issue the same ones. Messages
+ *   are counted for each pair of ranks and direction, because the i-th send goes to the i-th receive, whatever comes
+ *   between.
  *
- * Threads: add, from one thread at a time for a communicator, as with NCCL; two at once lose nothing but the order.
- * ready, unready and destroy from the thread that owns the communicator; the rest from any. NULL for a recorder is
- * allowed everywhere, and does nothing.
+ * Device side: the host does not see a graph's replay, so kernels keep the account, in struct shunt_progress of their
+ * own rank's scratch. shunt_recorder_add() returns the word that identifies the operation, and the launch carries it as
+ * kargs.op. Calls that share a launch share the word of the last one; a replay has the word of the captured call. A
+ * kernel stores, by plain or relaxed accesses:
+ * - At its start, the first thread of the first block: progress.now = op; progress.replays++ if (op &
+ *   SHUNT_OP_CAPTURED), else progress.eager = op; progress.begun += the launch's warps.
+ * - At its end, one lane of every warp, even of one that gave up: an atomic add of 1 to progress.ended.
+ * - When it gives up, with the rest of the record: fault.op = progress.now.
+ *
+ * Launches of a communicator do not overlap, so one writer is enough, except for `ended`. begun and ended differ
+ * exactly while a kernel runs; for a moment ended may lead.
+ *
+ * Threads: add from one thread at a time for a communicator, as with NCCL; two at once only lose the order. ready,
+ * unready and destroy from the thread that owns the communicator; the rest from any thread. A recorder may be NULL
+ * everywhere, and then nothing happens.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -38,50 +43,50 @@
 struct shunt_recorder;
 
 /*
- * Puts the communicator on the process's list; NULL: no memory, and the communicator does without. id: its 16 bytes, a
- * secret.
+ * Puts the communicator on the process's list. NULL: no memory; the communicator works without a recorder. id: the
+ * communicator's 16 bytes, which are secret.
  */
 struct shunt_recorder *shunt_recorder_create(const uint8_t id[16]);
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device);
-/* The device side may be read from now on, until unready. fault: as the host sees it, or NULL. */
+/* From now on, until unready, the device side may be read. fault: as the host sees it, or NULL. */
 void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops *gpu, const struct shunt_ctrl *ctrl,
     const struct shunt_fault *fault);
-/* To be called before that memory goes; waits for who is just reading it. */
+/* To be called before that memory is freed; waits for a reader that is at it. */
 void shunt_recorder_unready(struct shunt_recorder *rec);
-/* What the communicator waits for on the host, with static storage ("set-up"); NULL: nothing. */
+/* What the communicator waits for on the host, such as "set-up", with static storage; NULL: nothing. */
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase);
 /* Forward-only for good; reason is copied. */
 void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
 /*
- * The communicator's sticky error. The first one is dumped, if the user asked for that (dump.h). Before an abort word
- * is raised: what runs is to be seen.
+ * The communicator's sticky error. The first one is dumped if the user asked for that (dump.h). To be called before an
+ * abort word is raised, so that the dump shows what runs.
  */
 void shunt_recorder_error(struct shunt_recorder *rec, int err);
 void shunt_recorder_destroy(struct shunt_recorder *rec);
 /*
- * The communicator has ended, but its memory stays: nobody finds it from now on. Waits for nobody. Returns what is to
- * be destroyed with that memory; NULL: nothing is left.
+ * The communicator has ended, but its memory stays for a while: from now on readers do not find it. Does not wait.
+ * Returns what must be destroyed together with that memory; NULL: nothing.
  */
 struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec);
 
 /*
- * Notes an operation just before it is launched or forwarded. path: the algorithm's name, with static storage; NULL:
- * the real NCCL. left: how many calls of the same group follow. Returns kargs.op for its launches; 0 without a
- * recorder. Takes no lock, and no memory but at the first call of either kind.
+ * Notes an operation just before it is launched. path: the algorithm's name, with static storage; NULL: the real NCCL.
+ * left: how many calls of the same group follow. Returns kargs.op for its launches; 0 without a recorder. Takes no
+ * lock, and allocates only at the first eager and at the first captured call.
  */
 uint64_t shunt_recorder_add(
     struct shunt_recorder *rec, const struct shunt_coll *coll, const char *path, unsigned left, bool captured);
 /* The same for a call that is forwarded, with its reason. */
 void shunt_recorder_add_forward(struct shunt_recorder *rec, const struct shunt_coll *coll, enum shunt_reason reason);
 
-/* ---- for those who read */
+/* ---- for readers */
 
 struct shunt_operation {
-	uint64_t seq, number, last; /* last: seq of the last call of its group */
+	uint64_t seq, number, last; /* last: seq of its group's last call */
 	uint64_t count, time_ns;    /* time: CLOCK_MONOTONIC, coarse */
 	const void *stream;
 	const char *path;         /* NULL: the real NCCL */
-	enum shunt_reason reason; /* ... and the reason */
+	enum shunt_reason reason; /* ... and why */
 	enum shunt_kind kind;
 	enum shunt_dtype dtype;
 	enum shunt_redop redop;
@@ -89,14 +94,14 @@ struct shunt_operation {
 	bool captured;
 };
 
-/* What is known of an operation, given the device's words. */
+/* State of an operation, by the device's words. */
 enum shunt_operation_state {
-	SHUNT_OPERATION_UNKNOWN,   /* no device side, or a captured one: replays are counted as a whole */
-	SHUNT_OPERATION_FORWARDED, /* the real NCCL has it */
+	SHUNT_OPERATION_UNKNOWN,   /* no device side, or a captured operation: replays are only counted */
+	SHUNT_OPERATION_FORWARDED, /* the real NCCL runs it */
 	SHUNT_OPERATION_ENQUEUED,  /* its kernel has not begun */
 	SHUNT_OPERATION_RUNNING,
 	SHUNT_OPERATION_FINISHED,
-	SHUNT_OPERATION_FAILED, /* a kernel gave up in it, or was launched after that */
+	SHUNT_OPERATION_FAILED, /* a kernel gave up in it, or it was launched after that */
 };
 const char *shunt_operation_state_name(enum shunt_operation_state state);
 /* progress may be NULL. fault: as in a snapshot. */
@@ -105,14 +110,14 @@ enum shunt_operation_state shunt_operation_state(
 
 struct shunt_recorder_snapshot {
 	char id[9];               /* as in the log */
-	char key[17];             /* tells communicators apart, and is the same on all ranks; tells nothing of the id */
+	char key[17];             /* equal on all ranks, different for each communicator; does not tell the id */
 	int rank, nranks, device; /* -1: not known yet */
 	int error;
 	bool forward, have_device;
-	bool unresponsive; /* the device was not read in time: something holds the driver */
+	bool unresponsive; /* the device was not read in time: another call holds the driver */
 	char reason[160];
 	const char *phase;
-	uint64_t phase_ns; /* since when */
+	uint64_t phase_ns; /* when the phase began */
 	uint64_t calls, collectives, captured;
 	struct shunt_ctrl *ctrl; /* a copy, or NULL */
 	struct shunt_fault fault;
@@ -120,16 +125,13 @@ struct shunt_recorder_snapshot {
 	unsigned *sends, *receives;
 };
 
-/*
- * Calls fn with every communicator of this process that is alive. No lock is held meanwhile; rec lives as long as the
- * call.
- */
+/* Calls fn with every live communicator of this process. No lock is held meanwhile; rec is valid during the call. */
 void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg);
-/* Copies at most cap operations, oldest first; returns how many. Those that are just being overwritten are left out. */
+/* Copies at most cap operations, oldest first; returns how many. Leaves out entries that are being overwritten. */
 size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shunt_operation *ops, size_t cap);
 /*
- * To be finished. Waits at most wait_ms for the device. 0 or -ENOMEM. A device that cannot be read, or not in time,
- * leaves ctrl NULL.
+ * Waits at most wait_ms for the device; ctrl is NULL if it cannot be read in time. 0 or -ENOMEM. The caller calls
+ * shunt_recorder_snapshot_finish.
  */
 int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct shunt_recorder_snapshot *snapshot);
 void shunt_recorder_snapshot_finish(struct shunt_recorder_snapshot *snapshot);

@@ -2,9 +2,9 @@
 #ifndef SHUNT_SHIM_NCCL_ABI_H
 #define SHUNT_SHIM_NCCL_ABI_H
 /*
- * NCCL's ABI as declared by us: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or CUDA
- * header is needed; tests/abi compares every type, value, layout and prototype with a system nccl.h where there is one.
- * Names are NCCL's because they are the ABI. A cudaStream_t is only passed through, so void * will do.
+ * NCCL's ABI in declarations of our own: what a caller built against nccl.h 2.14 to 2.32 passes and expects. No NCCL or
+ * CUDA header is needed; tests/abi compares every type, value, layout and prototype with a system nccl.h if there is
+ * one. Names are NCCL's because they are the ABI. A cudaStream_t is only passed through, so void * will do.
  */
 #include <limits.h>
 #include <stddef.h>
@@ -52,7 +52,7 @@ typedef enum {
 	ncclNumTypes = 12,
 } ncclDataType_t;
 
-/* Values from ncclNumOps on are operators that the program made. */
+/* Values from ncclNumOps on are operators that the program created. */
 typedef enum {
 	ncclSum = 0,
 	ncclProd = 1,
@@ -92,7 +92,7 @@ typedef enum {
 
 #define SHUNT_NCCL_CONFIG_MAGIC 0xcafebeefu
 #define SHUNT_NCCL_SIM_MAGIC 0x74685283u
-/* What the first 8 bytes of NCCL's communicators hold since 2.21; ours in standalone mode do the same. */
+/* The first 8 bytes of NCCL's communicators since 2.21; those of standalone mode have them, too. */
 #define SHUNT_NCCL_COMM_MAGIC 0x0280028002800280ull
 /* The ABI level that standalone mode reports: X * 10000 + Y * 100 + Z. */
 #define SHUNT_NCCL_VERSION 22809
@@ -172,7 +172,7 @@ _Static_assert(sizeof(ncclSimInfo_t) == 24 && sizeof(ncclConfigExt_t) == 24, "2.
 _Static_assert(sizeof(ncclCollConfig_t) == 72 && offsetof(ncclCollConfig_t, launchCompletionEvent) == 64, "2.32");
 #endif
 
-/* Prototypes of what we type: ncclX and its twin pncclX. */
+/* Prototypes of the TYPED, TEXT and VOID functions: ncclX and its twin pncclX. */
 #pragma GCC visibility push(default)
 #define TYPED(name, params, args) \
 	ncclResult_t nccl##name params; \

@@ -20,7 +20,10 @@ struct nccl_search {
 	bool found;
 };
 
-/* What is mapped, copied first: offering a path may load libraries, which must not happen under the loader's lock. */
+/*
+ * Mapped libraries. Their paths are copied first: offering a path may load libraries, which must not happen under the
+ * loader's lock.
+ */
 struct mapped {
 	char **paths;
 	size_t n, cap;
@@ -73,7 +76,7 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-/* libnccl.so, libnccl.so.2.28.9; not libnccl-net.so */
+/* Takes libnccl.so and libnccl.so.2.28.9, but not libnccl-net.so. */
 static bool search_mapped(struct nccl_search *s, const struct mapped *m)
 {
 	for (size_t i = 0; i < m->n; i++)
@@ -95,7 +98,7 @@ static bool search_beside_torch(struct nccl_search *s, const struct mapped *m)
 	return false;
 }
 
-/* Each directory that the pattern matches is a place where Python packages lie. */
+/* Tries every directory that the pattern matches, as one of Python packages. */
 static bool search_site_packages(struct nccl_search *s, const char *pattern)
 {
 	glob_t g = { 0 };
@@ -125,7 +128,7 @@ static bool search_python(struct nccl_search *s, const struct mapped *m)
 	if (n <= 0)
 		return false;
 	exe[n] = 0;
-	if (strncmp(base_name(exe), "python", 6)) /* another program does not look at Python's packages */
+	if (strncmp(base_name(exe), "python", 6)) /* only Python uses Python packages */
 		return false;
 	if (venv) {
 		snprintf(pattern, sizeof(pattern), "%s/lib/python3*/site-packages", venv);
@@ -147,7 +150,7 @@ static bool search_python(struct nccl_search *s, const struct mapped *m)
 	return !access(pattern, F_OK) && try_path(s, "conda environment", "%s/lib/" FILE_NAME, exe);
 }
 
-/* A list of directories with colons in between; suffix comes before the file name. */
+/* Tries a list of directories, separated by colons. suffix comes before the file name. */
 static bool search_dir_list(struct nccl_search *s, const char *list, const char *suffix, const char *from)
 {
 	while (list && *list && !s->found) {

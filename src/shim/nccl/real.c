@@ -16,7 +16,7 @@
 #include "shim/nccl/real.h"
 #include "shunt/shunt.h"
 
-/* The sanitizers refuse DEEPBIND; the re-entry guard alone has to do then. */
+/* Sanitizers refuse DEEPBIND; there the re-entry guard alone has to do. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
 #else
@@ -85,7 +85,7 @@ static void fill_table(void)
 #include "shim/nccl/symbols.def"
 }
 
-/* Why the file cannot be the real NCCL, before it is loaded; NULL if it may be. */
+/* The reason why the file cannot be the real NCCL, before it is loaded; NULL: it may be. */
 static const char *check_file(const char *path)
 {
 	struct stat st;
@@ -109,7 +109,7 @@ static const char *check_file(const char *path)
 	return NULL;
 }
 
-/* Loads the file; NULL, or the reason. */
+/* Loads the file. NULL, or the reason why that failed. */
 static const char *load_file(const char *path)
 {
 	const char *reason = check_file(path);
@@ -150,7 +150,7 @@ static bool try_candidate(const char *path, const char *from, void *arg)
 	return !reason;
 }
 
-/* The path that the user gave; by its absolute name, for a bare libnccl.so.2 would give us. */
+/* Opens the path that the user gave, by its absolute name: a bare libnccl.so.2 would be Shunt itself. */
 static bool open_explicit(const char *path)
 {
 	char *resolved = realpath(path, NULL);
@@ -163,7 +163,7 @@ static bool open_explicit(const char *path)
 	return !reason;
 }
 
-/* NCCL linked statically into a library that comes after us. */
+/* Takes an NCCL that is linked statically into a library loaded after Shunt. */
 static bool open_static(void)
 {
 	void *symbol = dlsym(RTLD_NEXT, "ncclAllReduce");
@@ -196,7 +196,7 @@ enum shunt_mode shunt_real_open(void)
 	pthread_mutex_lock(&open_lock);
 	mode = atomic_load(&shunt_real_mode);
 	if (mode == SHUNT_UNOPENED) {
-		shunt_real_thread.depth++; /* a constructor that calls NCCL must not come back into the lock */
+		shunt_real_thread.depth++; /* a constructor that calls NCCL must not take the lock again */
 		mode = open_real() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
 		shunt_real_thread.depth--;
 		if (mode == SHUNT_OVERLAY) {

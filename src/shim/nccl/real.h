@@ -2,15 +2,15 @@
 #ifndef SHUNT_SHIM_NCCL_REAL_H
 #define SHUNT_SHIM_NCCL_REAL_H
 /*
- * The real NCCL: found and opened at the first call, once per process. Its functions are called as real_X(...), with X
+ * The real NCCL: found and opened by the first call, once per process. Its functions are called as real_X(...), with X
  * as in ncclX. A function that it lacks, and every function when there is no real NCCL (standalone), logs one line and
  * returns ncclInvalidUsage.
  *
- * The real library calls some of its own exports through the PLT and so may come back to us. While a thread is inside
- * real_X, shunt_mode() says SHUNT_PASSTHROUGH and every entry point hands the call on at once.
+ * The real library calls some of its own exports through the PLT, and so may call our functions. While a thread is
+ * inside real_X, shunt_mode() returns SHUNT_PASSTHROUGH, and every entry point hands the call on at once.
  *
- * While a thread has a group of ours open, the first real_X of an ncclResult_t opens the real library's group before
- * it: most groups never get there. If that fails, real_X returns its result and is not called.
+ * While a thread has a group of ours open, the first real_X with an ncclResult_t opens the real library's group before
+ * its own call. Most groups never need it. If opening fails, real_X returns that result and makes no call.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,14 +26,14 @@ struct shunt_real {
 };
 
 extern struct shunt_real shunt_real;
-extern atomic_int shunt_real_mode; /* enum shunt_mode but INSIDE; set once */
+extern atomic_int shunt_real_mode; /* enum shunt_mode, but never SHUNT_PASSTHROUGH; set once */
 extern _Thread_local struct shunt_real_thread {
 	unsigned depth; /* how deep this thread is inside the real library */
 	bool group_due; /* a group of ours is open, and the real library's is not: group.c sets and clears it */
 } shunt_real_thread;
-extern atomic_bool shunt_real_error_is_last; /* the process's newest error came from the real library */
+extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
 
-/* Opens the real NCCL on the first call; the mode afterwards. Any thread. */
+/* Opens the real NCCL on the first call; returns the mode. Any thread. */
 enum shunt_mode shunt_real_open(void);
 /* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
 void *shunt_real_symbol(const char *name);
@@ -58,7 +58,7 @@ static inline void shunt_real_note_error(ncclResult_t result)
 		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
 }
 
-/* Opens the real library's group, on a thread where it is due (group.c). */
+/* Opens the real library's group on a thread with group_due (group.c). */
 ncclResult_t shunt_group_open_real(void);
 
 #define TYPED(name, params, args) \
@@ -93,7 +93,8 @@ ncclResult_t shunt_group_open_real(void);
 #include "shim/nccl/symbols.def"
 
 /*
- * After the definition of pncclX: exports ncclX, weak as NCCL does it, for tools that stand above and call the p name.
+ * To stand after the definition of pncclX: exports ncclX, weak as in NCCL, so that tools can replace it and call
+ * pncclX.
  */
 #define SHUNT_WEAK_ALIAS(name) extern __typeof__(pnccl##name) nccl##name __attribute__((weak, alias("pnccl" #name)))
 #endif

@@ -10,13 +10,12 @@ static const struct {
 } map[] = {
 	{ EINVAL, ncclInvalidArgument },
 	{ EOPNOTSUPP, ncclInvalidUsage },
-	{ ECANCELED, ncclInvalidUsage }, /* as NCCL says of a communicator that was aborted or revoked */
+	{ ECANCELED, ncclInvalidUsage }, /* as NCCL does for an aborted or revoked communicator */
 	{ EEXIST, ncclInvalidUsage },    /* a unique id or a rank that was used before */
 	{ EXDEV, ncclInvalidUsage },     /* ranks on several hosts */
 	{ EBUSY, ncclInvalidUsage },
-	{ EBADMSG,
-	    ncclInvalidUsage },      /* messages of a rank to itself that do not pair up, streams that capture apart */
-	{ EBADE, ncclInvalidUsage }, /* ranks that do not call the same */
+	{ EBADMSG, ncclInvalidUsage }, /* messages to itself that do not pair up, streams that capture apart */
+	{ EBADE, ncclInvalidUsage },   /* ranks whose calls differ */
 	{ ETIMEDOUT, ncclRemoteError },
 	{ EOWNERDEAD, ncclRemoteError },
 	{ EPROTO, ncclRemoteError },

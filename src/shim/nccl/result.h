@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_NCCL_RESULT_H
 #define SHUNT_SHIM_NCCL_RESULT_H
-/* From our errors to NCCL's codes. */
 #include "shim/nccl/abi.h"
 
 /* The only place that turns 0 / -errno into a code of NCCL. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Jump stubs: exported functions of which we know the name only. Each jumps through its row of shunt_stubs[]; the target is at
- * first a resolver that keeps every argument register and the stack as they are, lets C open the real NCCL and fill in all rows,
- * and jumps again. What the real library lacks ends in shunt_stub_missing(row). struct shunt_stub in stubs.h has the layout of a
- * row.
+ * Jump stubs: exported functions of which only the name is known. Each jumps through its row of shunt_stubs[]. The
+ * first target is a resolver: it keeps every argument register and the stack as they are, lets C open the real NCCL and
+ * fill in all rows, and jumps again. A function that the real library lacks ends in shunt_stub_missing(row). struct
+ * shunt_stub in stubs.h has the layout of a row.
  */
 #if defined(__x86_64__)
 
@@ -44,7 +44,7 @@ missing_##name: \
 	.hidden shunt_stubs_fill
 	.type resolve, @function
 	.p2align 4
-resolve:                /* r11: our row */
+resolve:                /* r11: the row */
 	.cfi_startproc
 	pushq %rbp
 	.cfi_def_cfa_offset 16
@@ -138,7 +138,7 @@ missing_##name: \
 	.hidden shunt_stubs_fill
 	.type resolve, %function
 	.p2align 4
-resolve:                /* x17: our row; x8 is where a large result goes */
+resolve:                /* x17: the row; x8: address of a large result */
 	.cfi_startproc
 	stp x29, x30, [sp, #-224]!
 	.cfi_def_cfa_offset 224
@@ -177,7 +177,7 @@ resolve:                /* x17: our row; x8 is where a large result goes */
 #error "jump stubs are written for x86-64 and aarch64 only"
 #endif
 
-/* target, missing, name, logged */
+/* A row: target, missing, name, logged. */
 #define STUB_STRING(text) #text
 #define STUB_ROW(name) \
 	.section .rodata.stubs, "a"; \

@@ -1,27 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_OVERLAY_ATTACH_H
 #define SHUNT_SHIM_OVERLAY_ATTACH_H
-/* Ties a communicator of NCCL's ABI to a struct shunt_comm: who it is, when it is known well enough to be used. */
+/* Connects a communicator of NCCL's ABI with a struct shunt_comm, and finds out its rank, size and device. */
 #include "shim/handles.h"
 
 /*
- * Makes an unpublished entry. Must come before the real NCCL's call that creates the communicator, because peers look
- * for our socket as soon as that call has returned anywhere. Where a socket cannot be made the entry is forward-only:
- * the peers find nobody and do likewise. NULL: no memory.
+ * Creates an entry that is not published. To be called before the real NCCL creates the communicator, because peers
+ * look for our socket as soon as NCCL's call has returned on any rank. If the socket cannot be created, the entry is
+ * forward-only: the peers find no socket and forward, too. NULL: no memory.
  */
 struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
 
 /*
- * Overlay: asks the real NCCL for rank, size and device if that was not done yet. False: it does not know them yet
- * either. Not to be called in the group that makes the communicator: what NCCL says there means nothing.
+ * Overlay: asks the real NCCL for rank, size and device, if they are not known yet. False: the real NCCL does not know
+ * them yet. Not to be called in the group that creates the communicator, where NCCL's answers mean nothing.
  */
 bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
 /*
- * The same, for a communicator that may have become ready now: peers may then set it up before the program here uses
- * it.
+ * The same for a communicator that may have become ready, so that peers can set it up before the program here uses it.
  */
 void shunt_attach_refresh(ncclComm_t comm);
 
-/* One line per process at the first communicator, by its rank 0. device < 0: not said. */
+/* Logs one line per process, on rank 0 of the first communicator. device < 0: not logged. */
 void shunt_attach_banner(int rank, int device);
 #endif

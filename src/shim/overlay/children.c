@@ -4,7 +4,7 @@
 #include "base/hash.h"
 #include "shim/overlay/children.h"
 
-/* The end of a unique id. */
+/* The last bytes of a unique id. */
 struct grow_tail {
 	uint64_t magic;
 	uint8_t host[SHUNT_HOST_BYTES];
@@ -25,14 +25,14 @@ static int compare_ints(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Names a set of ranks whatever the order in which it is given. */
+/* The same for every order of the ranks. */
 static uint64_t hash_ranks(const int *ranks, int n)
 {
 	int *sorted = malloc((size_t)n * sizeof(*sorted));
 	uint64_t hash = 0;
 
 	if (!sorted)
-		return 0; /* the peers will not find us */
+		return 0; /* peers will not find this rank */
 	memcpy(sorted, ranks, (size_t)n * sizeof(*sorted));
 	qsort(sorted, (size_t)n, sizeof(*sorted), compare_ints);
 	hash = shunt_fnv1a(0, sorted, (size_t)n * sizeof(*sorted));

@@ -2,22 +2,22 @@
 #ifndef SHUNT_SHIM_OVERLAY_CHILDREN_H
 #define SHUNT_SHIM_OVERLAY_CHILDREN_H
 /*
- * Ids of communicators that are made of others: equal on all their ranks without a word being exchanged, and different
- * from all others. Each call counts, and has to be made where NCCL's is.
+ * Ids of communicators that are made from others: equal on all their ranks without communication, and different from
+ * all other ids. Each call is counted, so it must be made exactly where NCCL's is.
  */
 #include "shim/handles.h"
 
 struct shunt_id shunt_child_split(struct shunt_entry *parent, int color);
-/* Counted by set: a rank that one shrink left out may be in the next. */
+/* Counted for each set of excluded ranks: a rank that one shrink excludes may take part in the next. */
 struct shunt_id shunt_child_shrunk(struct shunt_entry *parent, const int *excluded, int n);
 
 /*
- * Growing: the old ranks know their parent's secret, the new ones get what follows from it with the unique id that one
- * of the old ranks made. It stands at the end of the id, which NCCL leaves zero. A real NCCL's id whose end is not is
- * left alone.
+ * Growing. The old ranks know their parent's secret. The new ranks get a secret that is derived from it, in the unique
+ * id that an old rank creates: at its end, which NCCL leaves zero. If the end of a real NCCL's id is not zero, the id
+ * stays as it is.
  */
 void shunt_child_grow_id(const struct shunt_entry *parent, ncclUniqueId *id);
 struct shunt_id shunt_child_grown(struct shunt_entry *parent);
-/* A new rank. NULL, or why the id is of no use: it says that itself. */
+/* For a new rank. NULL and *id_p, or the reason why the id cannot be used. */
 const char *shunt_child_grown_by_id(const ncclUniqueId *id, struct shunt_id *id_p);
 #endif

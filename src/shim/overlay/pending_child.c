@@ -12,9 +12,9 @@
 
 struct shunt_pending_child {
 	struct shunt_pending_child *next;
-	ncclComm_t real_handle_p; /* NCCL's to write, from any thread */
+	ncclComm_t real_handle_p; /* written by NCCL, from any thread */
 	struct shunt_entry *child;
-	ncclComm_t *where; /* NULL: nobody wants it any more, but NCCL may still write */
+	ncclComm_t *where; /* NULL: given up, but NCCL may still write */
 	ncclComm_t parent;
 	const void *group; /* not NULL: nothing happens before this group ends */
 };
@@ -24,7 +24,7 @@ typedef enum action decide_fn(struct shunt_pending_child *p, const void *arg);
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shunt_pending_child *pending_list;
-static atomic_size_t npending; /* so that the usual case takes no lock */
+static atomic_size_t npending; /* 0 saves the lock */
 static bool polling;           /* the thread runs */
 
 static ncclComm_t written_handle(const struct shunt_pending_child *p)
@@ -32,7 +32,7 @@ static ncclComm_t written_handle(const struct shunt_pending_child *p)
 	return __atomic_load_n(&p->real_handle_p, __ATOMIC_ACQUIRE);
 }
 
-/* Under the lock: whoever finds his pending gone knows that nothing is written for it any more. */
+/* Under the lock: once a pending child is out of the list, no thread writes its handle any more. */
 static void for_each_pending(decide_fn *decide, const void *arg)
 {
 	struct shunt_pending_child *done = NULL, *p;
@@ -47,12 +47,11 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 		*at = p->next;
 		if (action == ACTION_PUBLISH) {
 			shunt_attach_ready(p->child, written_handle(p));
-			shunt_entry_publish(
-			    p->child, written_handle(p)); /* without memory the child is simply not ours */
+			shunt_entry_publish(p->child, written_handle(p)); /* without memory NCCL has the child alone */
 			p->child = NULL;
 			__atomic_store_n(p->where, written_handle(p), __ATOMIC_RELEASE);
 		}
-		/* Last: who finds nothing pending, and takes no lock for it, finds the handle in its place. */
+		/* Last: a thread that reads 0, and so takes no lock, finds the handle in the program's memory. */
 		atomic_fetch_sub(&npending, 1);
 		p->next = done;
 		done = p;
@@ -65,7 +64,7 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 	}
 }
 
-/* Nobody wants it any more, but NCCL may still write for it. */
+/* Gives the handle up; NCCL may still write it. */
 static void orphan_child(struct shunt_pending_child *p)
 {
 	p->where = NULL;
@@ -121,7 +120,7 @@ struct shunt_pending_child *shunt_pending_child_add(
 			.next = pending_list, .child = child, .where = where, .parent = parent, .group = group
 		};
 		if (async)
-			err = start_polling(); /* it waits for the lock, and finds the new one */
+			err = start_polling(); /* it waits for the lock, and then finds this child */
 	}
 	if (!err) {
 		pending_list = p;
@@ -188,7 +187,7 @@ static enum action decide_parent(struct shunt_pending_child *p, const void *arg)
 		return ACTION_KEEP;
 	if (written_handle(p))
 		return ACTION_PUBLISH;
-	/* Success may be news from before the call. */
+	/* Success may be from before the call. */
 	if (parent_report->state != ncclSuccess)
 		orphan_child(p);
 	return ACTION_KEEP;
@@ -205,7 +204,7 @@ void shunt_pending_child_parent_state(ncclComm_t parent, ncclResult_t state)
 static enum action decide_parent_ends(struct shunt_pending_child *p, const void *arg)
 {
 	if (p->parent != (ncclComm_t)arg ||
-	    p->group) /* the child of an open group comes at its end, whatever becomes of the parent in there */
+	    p->group) /* an open group's child comes at the group's end, even if the parent ends inside the group */
 		return ACTION_KEEP;
 	if (decide_written(p, NULL) == ACTION_PUBLISH)
 		return ACTION_PUBLISH;

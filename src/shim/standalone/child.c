@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Standalone: communicators that are made of others. */
+/* Standalone: communicators that are made from others. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 #include "shim/standalone/standalone.h"
 
 struct standalone_child_task {
-	struct shunt_task task;     /* of the parent; of the child itself if it has none, or is known at once */
+	struct shunt_task task;     /* of the parent (split, shrink), or of the child (grow) */
 	struct shunt_entry *child;  /* split and shrink: not published yet; NULL without a colour */
-	struct shunt_entry *parent; /* grow: a reference, or NULL */
+	struct shunt_entry *parent; /* grow: a reference, or NULL for a new rank */
 	ncclComm_t *newcomm;
 	struct shunt_bootstrap_group bootstrap_group;
 	int color, key;
@@ -38,7 +38,7 @@ static ncclResult_t split_run(struct shunt_task *task)
 		if (all[r].color != w->color)
 			continue;
 		members++;
-		/* Before us: a smaller key, or the same key and a smaller rank in the parent. */
+		/* A smaller key comes first; with the same key, the smaller rank in the parent. */
 		if (all[r].key < w->key || (all[r].key == w->key && r < me))
 			rank++;
 	}
@@ -50,7 +50,7 @@ static ncclResult_t split_run(struct shunt_task *task)
 	return shunt_to_nccl(err);
 }
 
-/* The handle appears when the child can be used. */
+/* Passes the handle on when the child can be used. */
 static ncclResult_t child_finish(struct shunt_task *task, ncclResult_t result)
 {
 	struct standalone_child_task *w = (struct standalone_child_task *)task;
@@ -69,7 +69,7 @@ static ncclResult_t child_finish(struct shunt_task *task, ncclResult_t result)
 	return ncclSuccess;
 }
 
-/* Where all ranks of the communicator that is described come together. */
+/* The bootstrap group of all ranks of the described communicator. */
 static struct shunt_bootstrap_group bootstrap_group_of(
     const struct shunt_comm_desc *d, const struct shunt_entry *cancels)
 {
@@ -77,7 +77,7 @@ static struct shunt_bootstrap_group bootstrap_group_of(
 	    struct shunt_bootstrap_group){ d->id, d->member, d->nmembers, d->rank, d->nranks, &cancels->scomm->cancel };
 }
 
-/* A child whose place among the ranks is still to be found has rank and nranks -1. */
+/* A child whose rank is still to be determined has rank and nranks -1. */
 static struct shunt_comm_desc describe_child(const struct shunt_entry *parent, struct shunt_id id, int rank, int nranks)
 {
 	return (struct shunt_comm_desc){ .id = id,
@@ -89,7 +89,7 @@ static struct shunt_comm_desc describe_child(const struct shunt_entry *parent, s
 		.standalone = true };
 }
 
-/* Takes the parent's reference, and the child's. */
+/* Takes over the references to parent and child. */
 static ncclResult_t start_child(
     struct shunt_entry *parent, struct shunt_entry *child, const struct standalone_child_task *what)
 {
@@ -132,7 +132,7 @@ ncclResult_t shunt_standalone_split(
 	}
 	*newcomm = NULL;
 	desc = describe_child(parent, shunt_id_derive(&parent->id, sizeof(parent->id), "votes", parent->splits, 0),
-	    shunt_comm_rank(parent->comm), shunt_comm_nranks(parent->comm)); /* all of the parent's */
+	    shunt_comm_rank(parent->comm), shunt_comm_nranks(parent->comm)); /* all ranks of the parent */
 	w.bootstrap_group = bootstrap_group_of(&desc, parent);
 	desc = describe_child(parent, shunt_child_split(parent, color), -1, -1);
 	if (color != NCCL_SPLIT_NOCOLOR && !(child = shunt_standalone_new(&desc, &c))) {
@@ -142,7 +142,7 @@ ncclResult_t shunt_standalone_split(
 	return start_child(parent, child, &w);
 }
 
-/* Every member waits for all others: after that each has its socket, as after any other init. */
+/* Every member waits for all others: after that each has bound its socket, as after any other init. */
 static ncclResult_t barrier_run(struct shunt_task *task)
 {
 	return shunt_to_nccl(
@@ -189,7 +189,7 @@ ncclResult_t shunt_standalone_shrink(
 	}
 	*newcomm = NULL;
 	if (flags & NCCL_SHRINK_ABORT) {
-		/* What ran was torn in the middle, so the parent is of no use for anything but its end. */
+		/* Kernels were stopped half-way, so the parent can only be ended. */
 		atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
 		shunt_comm_abort(parent->comm);
 		shunt_comm_quiesce(parent->comm);
@@ -235,7 +235,7 @@ static ncclResult_t grow_finish(struct shunt_task *task, ncclResult_t result)
 	return result;
 }
 
-/* Who we are in the grown communicator; NULL, or what is wrong. */
+/* Describes this rank in the grown communicator. NULL, or what is wrong. */
 static const char *describe_grown(
     struct shunt_entry *parent, int nranks, const ncclUniqueId *id, int rank, struct shunt_comm_desc *desc)
 {

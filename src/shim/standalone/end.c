@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Standalone: the state of communicators, and how they end. */
+/* Standalone: the state of communicators, and their end. */
 #include <errno.h>
 #include <stdlib.h>
 #include "base/log.h"
@@ -20,7 +20,7 @@ ncclResult_t shunt_standalone_end(ncclComm_t comm, bool abort)
 		atomic_fetch_or(&e->scomm->cancel, SHUNT_CANCEL_ABORTED);
 		shunt_comm_abort(e->comm);
 	}
-	/* When we return nobody may write where the program wanted a child's handle. */
+	/* After this call no thread may write to the program's memory for a child's handle. */
 	shunt_task_wait(e->scomm);
 	shunt_entry_put(shunt_entry_remove(comm));
 	shunt_entry_put(e);
@@ -37,7 +37,7 @@ static ncclResult_t quiesce_finish(struct shunt_task *task, ncclResult_t result)
 	return result;
 }
 
-/* Takes the entry's reference. */
+/* Takes over the entry's reference. */
 static ncclResult_t start_quiesce(struct shunt_entry *e)
 {
 	struct shunt_task *w = calloc(1, sizeof(*w));
@@ -84,7 +84,7 @@ ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
 	}
 	shunt_comm_abort(e->comm);
 	if (shunt_task_state(e->scomm) ==
-	    ncclInProgress) { /* it ends now, and has failed; the communicator can be split and shrunk all the same */
+	    ncclInProgress) { /* the task fails now; the communicator can still be split and shrunk */
 		shunt_task_revoke(e->scomm);
 		shunt_entry_put(e);
 		return ncclSuccess;
@@ -92,7 +92,7 @@ ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
 	return start_quiesce(e);
 }
 
-/* Nothing is given back: graphs keep addresses in the memory. */
+/* Frees no memory, because graphs keep addresses in it. */
 static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
 {
 	struct shunt_entry *e;
@@ -119,7 +119,7 @@ ncclResult_t shunt_standalone_suspend(ncclComm_t comm, int flags)
 {
 	if (flags & NCCL_SUSPEND_MEM)
 		return set_suspended(comm, "ncclCommSuspend", true);
-	return shunt_standalone_check(comm, "ncclCommSuspend"); /* nothing to be suspended */
+	return shunt_standalone_check(comm, "ncclCommSuspend"); /* nothing to suspend */
 }
 
 ncclResult_t shunt_standalone_resume(ncclComm_t comm)

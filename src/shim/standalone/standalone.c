@@ -12,12 +12,12 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
-/* Joining a new communicator. */
+/* The task of joining a new communicator. */
 struct init {
 	struct shunt_task task;
 	ncclComm_t *newcomm;
 	ncclUniqueId id;
-	ncclUniqueId unused_id; /* another id that nobody meets through; has_unused_id */
+	ncclUniqueId unused_id; /* if has_unused_id: another id, which no rank uses */
 	bool has_unused_id;
 	int rank, nranks;
 };
@@ -63,7 +63,7 @@ static ncclResult_t init_run(struct shunt_task *task)
 	const atomic_int *cancel = &task->entry->scomm->cancel;
 	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
 
-	/* Its root would wait an hour for somebody. */
+	/* The root of the unused id would wait for an hour. */
 	if (!err && w->has_unused_id)
 		shunt_bootstrap_join((const uint8_t *)w->unused_id.internal, 0, 1, cancel);
 	return shunt_to_nccl(err);
@@ -123,13 +123,13 @@ ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nr
 	w->task.entry = shunt_standalone_new(&desc, &c);
 	if (!w->task.entry) {
 		free(w);
-		return shunt_group_result(ncclSystemError); /* its cause was logged */
+		return shunt_group_result(ncclSystemError); /* the cause was logged */
 	}
 	w->task.run = init_run;
 	w->task.finish = init_finish;
 	w->newcomm = newcomm;
 	w->id = *ids;
-	/* With NCCL_COMM_ID all ids are the same one. */
+	/* With NCCL_COMM_ID all ids are equal. */
 	w->has_unused_id = rank > 0 && rank < nids && memcmp(&ids[rank], ids, sizeof(*ids));
 	if (w->has_unused_id)
 		w->unused_id = ids[rank];
@@ -182,7 +182,10 @@ ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *d
 		return shunt_to_nccl(-EAGAIN);
 	shunt_comm_config_read(NULL, NULL, &config, reason, sizeof(reason));
 
-	/* All ranks are here, so nothing has to be agreed: once every entry exists the communicator does. */
+	/*
+	 * All ranks are in this process, so they need not agree on anything: the communicator exists once every entry
+	 * does.
+	 */
 	entries = calloc(ndev, sizeof(*entries));
 	if (!entries)
 		return shunt_to_nccl(-ENOMEM);
@@ -227,7 +230,7 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 		return NULL;
 	}
 	state = shunt_task_state(e->scomm);
-	/* In a group several splits of one parent may be waiting for its end. */
+	/* In a group several splits of one parent may wait for the group's end. */
 	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))
 		return e;
 	if (state == ncclInProgress) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_STANDALONE_STANDALONE_H
 #define SHUNT_SHIM_STANDALONE_STANDALONE_H
-/* The library without a real NCCL: the functions of nccl.h under our own bootstrap, as entry_*.c calls them. */
+/* The library without a real NCCL: the functions of nccl.h on Shunt's own bootstrap, for entry_*.c. */
 #include "shim/overlay/attach.h"
 
 ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id);
-/* One id or several (ncclCommInitRankScalable); the ranks meet through the first. what: the function, for the log. */
+/* One id or several (ncclCommInitRankScalable); the ranks use the first one. what: the function's name, for the log. */
 ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
     int rank, const ncclConfig_t *config);
 ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *devlist);
 
-/* standalone_child.c */
+/* child.c */
 ncclResult_t shunt_standalone_split(
     ncclComm_t comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config);
 ncclResult_t shunt_standalone_shrink(
@@ -19,7 +19,7 @@ ncclResult_t shunt_standalone_grow_id(ncclComm_t comm, ncclUniqueId *id);
 ncclResult_t shunt_standalone_grow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, const ncclConfig_t *config);
 
-/* standalone_end.c. end: destroy or abort. */
+/* end.c. end: destroy or abort. */
 ncclResult_t shunt_standalone_end(ncclComm_t comm, bool abort);
 ncclResult_t shunt_standalone_finalize(ncclComm_t comm);
 ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags);
@@ -28,19 +28,19 @@ ncclResult_t shunt_standalone_resume(ncclComm_t comm);
 ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state);
 
 /*
- * A communicator that can be used, with a reference; NULL and *result_p: InvalidArgument, or its error. what names the
- * caller in the log.
+ * A communicator that can be used, with a reference. NULL and *result_p: InvalidArgument, or the communicator's error.
+ * what: the caller's name, for the log.
  */
 struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncclResult_t *result_p);
-/* The communicator exists, in whatever state. Takes no lock, so it may be asked in the callback of an allocator. */
+/* Success: the communicator exists, in whatever state. Takes no lock, so an allocator's callback may call it. */
 ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what);
 
-/* A call that our kernels declined: an error with its reason. */
+/* For a call that our kernels declined: an error, logged with the reason. */
 ncclResult_t shunt_standalone_declined(struct shunt_entry *entry, const struct shunt_coll *coll);
 
-/* For alone_*.c. Logs, and returns InvalidArgument, as an error of the open group if there is one. */
+/* Logs, and returns InvalidArgument; it is the error of an open group, too. */
 ncclResult_t shunt_standalone_refuse(const char *what, const char *reason);
-/* A new entry together with the object that its handle points to; NULL: logged. */
+/* A new entry, and the struct that its handle points to. NULL: logged. */
 struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
 ncclComm_t shunt_standalone_handle(const struct shunt_entry *entry);
 #endif

@@ -9,7 +9,7 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
-/* Works of the thread's open group that the program does not wait for. They stand in the group as one job. */
+/* Tasks of the thread's open group that the program does not wait for. They are one job of the group. */
 struct deferred_tasks {
 	struct shunt_job job;
 	struct shunt_task *first, **end_task;
@@ -20,7 +20,7 @@ static _Thread_local bool group_has_blocking; /* the open group has a task that 
 
 ncclResult_t shunt_task_state(const struct shunt_standalone_comm *scomm)
 {
-	/* In this order: a task that ends in between has left its result. */
+	/* In this order: a task that ends in between has stored its result. */
 	return atomic_load(&scomm->tasks) ? ncclInProgress : (ncclResult_t)atomic_load(&scomm->result);
 }
 
@@ -47,7 +47,7 @@ void shunt_task_revoke(struct shunt_standalone_comm *scomm)
 		atomic_store(&scomm->result, before);
 }
 
-/* Done, and gone. */
+/* Finishes a task and frees it. */
 static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
 {
 	struct shunt_entry *e = w->entry;
@@ -62,8 +62,8 @@ static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
 	atomic_fetch_sub(&scomm->tasks, 1);
 	shunt_entry_put(e);
 	/*
-	 * Whoever ends the communicator waits until there are no threads, unless he came when the task still stood in
-	 * an open group.
+	 * The caller that ends the communicator waits until there are no threads, unless it came while the task was
+	 * still in an open group.
 	 */
 	if (background) {
 		atomic_fetch_sub(&scomm->threads, 1);
@@ -135,7 +135,7 @@ static ncclResult_t run_deferred(struct shunt_job *job)
 	return ncclInProgress;
 }
 
-/* The group ends: one thread for each communicator. */
+/* At the group's end: one thread for each communicator. */
 static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
 {
 	struct deferred_tasks *d = (struct deferred_tasks *)job;
@@ -167,7 +167,7 @@ static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
 	return result;
 }
 
-/* NULL: it is in the group now. Else why it cannot be. */
+/* NULL: the group has the task. Else the reason why it cannot. */
 static const char *group_add_task(struct shunt_task *w, bool blocking)
 {
 	if (blocking ? deferred_tasks != NULL : group_has_blocking)
@@ -215,12 +215,12 @@ ncclResult_t shunt_task_start_new(struct shunt_task *w, ncclComm_t *newcomm)
 {
 	struct shunt_entry *e = w->entry;
 
-	atomic_fetch_add(&e->refs, 1); /* the table's, beside that of the task */
+	atomic_fetch_add(&e->refs, 1); /* the table's, in addition to the task's */
 	if (shunt_entry_publish(e, shunt_standalone_handle(e))) {
 		atomic_fetch_add(&e->scomm->tasks, 1);
 		return shunt_group_result(end_task(w, shunt_to_nccl(-ENOMEM)));
 	}
-	/* Another thread may abort it from here on. */
+	/* From here on another thread may abort it. */
 	__atomic_store_n(newcomm, shunt_standalone_handle(e), __ATOMIC_RELEASE);
 	return shunt_task_start(w, e->config.blocking);
 }
