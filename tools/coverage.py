@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: MIT
 """coverage.py BUILD [LIST]: coverage of src/ by the programs of a build with -Db_coverage=true, by folder and in all.
 
-LIST, if given, gets a line for each file with the lines that never ran. A line counts as run if it ran in any object that contains
-it. Threads of the sim increment the same counters without synchronization, so a count may have any value except 0. gcovr fails
+LIST, if given, gets a line for each file with the lines that never ran. A line counts as run if it ran in any object
+that contains
+it. Threads of the sim increment the same counters without synchronization, so a count may have any value except 0.
+gcovr fails
 on negative counts, so this script reads gcov's own output.
 """
 import collections

@@ -24,7 +24,7 @@ if ! need_lint_tools; then
 fi
 # shellcheck disable=SC2046
 clang-format --dry-run --Werror $(git ls-files | grep -E '\.(c|h|cc|cu)$') || broken "format: run tools/format.sh"
-git ls-files | grep -E '\.(c|h|cc|cu|def|in|py|S)$' | xargs awk '
+git ls-files | grep -E '\.(c|h|cc|cu|def|S)$' | xargs awk '
 	{ line = $0; while ((at = index(line, "\t")) > 0) line = substr(line, 1, at - 1) substr("        ", 1, 8 - (at - 1) % 8) substr(line, at + 1) }
 	length(line) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length(line); found = 1 }
 	END { exit found }' || broken "lines: at most 120 columns"

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Fails on a word that docs/glossary.md retires, and on a file that it names and that is not there.
 
-A word counts in src/, tools/, include/ and docs/, as a whole word, as a part of a name (courier_init, SHUNT_FOLD) and in any case.
+A word counts in src/, tools/, include/ and docs/, as a whole word, as a part of a name (courier_init, SHUNT_FOLD) and
+in any case.
 The page's second table has the words as regular expressions.
 """
 import os

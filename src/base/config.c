@@ -12,7 +12,7 @@
 #include "base/config_types.h"
 #include "base/env.h"
 #include "base/hash.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "base/renamed.h"
 
 struct row {

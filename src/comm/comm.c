@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/observe/peers.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "comm/deferred_free.h"
 #include "comm/service.h"
 

@@ -6,7 +6,7 @@
 #include "comm/comm_priv.h"
 #include "base/config.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "plan/exec/exec.h"
 
 /* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */

@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "comm/observe/peers.h"
 #include "comm/service.h"
-#include "base/thread.h"
+#include "base/os.h"
 
 #define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
 #define BACKOFF_MIN_MS 10

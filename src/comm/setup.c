@@ -24,7 +24,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/observe/peers.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "comm/deferred_free.h"
 #include "transport/symm/scratch.h"
 #include "transport/symm/vote.h"

@@ -8,7 +8,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "transport/symm/vote.h"
 
 /* shunt_symmem_offset: the window's number, then this many bits of offset. */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/os.h"
 #include "comm/symmem.h"
 #include "comm/gpu.h"
 #include "shim/group.h"

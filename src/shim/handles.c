@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
-#include "base/thread.h"
+#include "base/os.h"
 #include "shim/handles.h"
 
 struct handle_table {

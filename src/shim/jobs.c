@@ -4,7 +4,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include "base/thread.h"
+#include "base/os.h"
 #include "shim/nccl/result.h"
 
 struct queue {

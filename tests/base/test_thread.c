@@ -9,8 +9,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "tests/support/child.h"
-#include "base/process.h"
-#include "base/thread.h"
+#include "base/os.h"
 
 static void *mask_tell(void *arg)
 {

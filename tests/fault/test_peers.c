@@ -23,7 +23,7 @@
 #include <cmocka.h>
 #include "transport/bootstrap/wire.h"
 #include "comm/comm.h"
-#include "base/random.h"
+#include "base/os.h"
 #include "tests/fault/job.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"

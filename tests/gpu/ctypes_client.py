@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A client that opens libnccl.so.2 by name through ctypes, as vLLM's pynccl does; one process drives all GPUs with ncclCommInitAll.
+"""A client that opens libnccl.so.2 by name through ctypes, as vLLM's pynccl does; one process drives all GPUs with
+ncclCommInitAll.
 Also torch.cuda.nccl, the old single-process interface. Exit 77: fewer than two GPUs."""
 import ctypes
 import sys

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A peer that dies while this rank's program is in cudaFree: run with libshunt preloaded, and SHUNT_TIMEOUT well above 10 s.
+"""A peer that dies while this rank's program is in cudaFree: run with libshunt preloaded, and SHUNT_TIMEOUT well
+above 10 s.
 
   python3 die_in_free.py [--devices A,B]
 
-Rank 1 is killed; rank 0 starts an all-reduce with it and calls cudaFree, which waits for that and keeps the driver from all threads of the process
-meanwhile. It has to come back within 10 s, and the communicator has to say ncclRemoteError. Both may be shown the same GPU with SHUNT_MULTI_RANK_GPU=1.
+Rank 1 is killed; rank 0 starts an all-reduce with it and calls cudaFree, which waits for that and keeps the driver
+from all threads of the process
+meanwhile. It has to come back within 10 s, and the communicator has to say ncclRemoteError. Both may be shown the
+same GPU with SHUNT_MULTI_RANK_GPU=1.
 Exit 77: there are not so many GPUs.
 """
 import ctypes

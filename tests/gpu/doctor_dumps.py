@@ -34,7 +34,7 @@ def worker(scenario):
     kept = []
     if scenario == "skip" and not odd:
         kept.append(dist.all_reduce(x, async_op=True))
-    if scenario == "skip_one_of_many":
+    if scenario == "skip_last_of_many":
         for i in range(3):
             if not odd or i:
                 kept.append(dist.all_reduce(torch.ones(COUNT + i, device="cuda"), async_op=True))
@@ -54,7 +54,7 @@ OTHER = rf"called allreduce of {2 * COUNT} float32, sum as collective \d+, where
 # scenario, how the dumps come about, environment, what the doctor must say of them
 SCENARIOS = {
     "skip": ("skip", "signal", {}, SKIP),
-    "skip_one_of_many": ("skip_one_of_many", "signal", {}, r"rank 1 .* called allreduce of 1001 .*; it looks as if rank 1 left out that one"),
+    "skip_last_of_many": ("skip_last_of_many", "signal", {}, r"rank 1 .* called allreduce of 1001 .*; it looks as if rank 1 left out that one"),
     "count": ("count", "signal", {}, rf"rank 1 .* {OTHER}"),
     "kind": ("kind", "signal", {}, rf"rank 1 .* called broadcast of {COUNT} float32, root 1 as collective \d+, where .* called {ROW}"),
     "deadline": ("skip", "error", {"SHUNT_TIMEOUT": "5s"}, rf"ended it with ETIMEDOUT, after waiting for rank 1 in call \d+, {ROW}"),

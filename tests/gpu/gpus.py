@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""For scripts beside this one: which GPU a rank has. With SHUNT_MULTI_RANK_GPU=1, and NCCL_MULTI_RANK_GPU_ENABLE=1 for the real NCCL (from 2.30
+"""For scripts beside this one: which GPU a rank has. With SHUNT_MULTI_RANK_GPU=1, and NCCL_MULTI_RANK_GPU_ENABLE=1
+for the real NCCL (from 2.30
 on), ranks share those that there are: slow, and enough to see whether values and order are right."""
 import os
 import sys

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""For scripts beside this one: two processes that share a communicator, each of them shown one GPU, with the calls of NCCL and of the CUDA runtime
+"""For scripts beside this one: two processes that share a communicator, each of them shown one GPU, with the calls of
+NCCL and of the CUDA runtime
 themselves."""
 import argparse
 import ctypes

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Device memory and time that the first accelerated call of a communicator takes, and of four more groups; run under torchrun with
-libshunt preloaded. Fails above 32 MiB a communicator, above 16 MiB for the kernels' code, which the first one of a process loads for all, or
+"""Device memory and time that the first accelerated call of a communicator takes, and of four more groups; run under
+torchrun with
+libshunt preloaded. Fails above 32 MiB a communicator, above 16 MiB for the kernels' code, which the first one of a
+process loads for all, or
 above 50 ms. Exit 77: fewer than two GPUs."""
 import os
 import sys

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""One communicator, eager calls and CUDA graphs on streams that nothing orders: they must run in the order of issue, one at a time.
+"""One communicator, eager calls and CUDA graphs on streams that nothing orders: they must run in the order of issue,
+one at a time.
 
   torchrun --nproc-per-node N order_torch.py [--replays N] [--cost]
 
 Opens libnccl.so.2 by name (preload libshunt, or not to see NCCL) and speaks its ABI. Each call adds up a buffer of int64 over the
-ranks in place, so that a buffer tells how many calls it has seen: two launches that overlap leave wrong sums, or hang. --cost prints
-instead what the ordering costs: a graph's replay per captured call, to be compared with NCCL_GRAPH_MIXING_SUPPORT=0, and an eager
+ranks in place, so that a buffer tells how many calls it has seen: two launches that overlap leave wrong sums, or
+hang. --cost prints
+instead what the ordering costs: a graph's replay per captured call, to be compared with NCCL_GRAPH_MIXING_SUPPORT=0,
+and an eager
 call while no graph lives and while one does. Exit 77: fewer than two GPUs.
 """
 import argparse

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A program that resets its device between communicators, in processes of which each is shown one GPU: run with libshunt preloaded or without.
+"""A program that resets its device between communicators, in processes of which each is shown one GPU: run with
+libshunt preloaded or without.
 
   python3 reset_device.py [--devices A,B]
 
-Each of two processes makes a communicator, sums numbers, destroys it and calls cudaDeviceReset(), four times. Both may be shown the same GPU with
+Each of two processes makes a communicator, sums numbers, destroys it and calls cudaDeviceReset(), four times. Both
+may be shown the same GPU with
 SHUNT_MULTI_RANK_GPU=1. Exit 77: there are not so many GPUs.
 """
 import ctypes

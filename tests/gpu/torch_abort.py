@@ -4,8 +4,10 @@
 
   torchrun --nproc-per-node 2 torch_abort.py [--within SECONDS]
 
-Rank 0 starts an all-reduce that rank 1 never calls, and a thread of its gives memory back to CUDA, which waits for the all-reduce and keeps the driver
-from all other threads of the process meanwhile. The program's main thread then aborts the process group, as a watchdog does, and that must end the
+Rank 0 starts an all-reduce that rank 1 never calls, and a thread of its gives memory back to CUDA, which waits for
+the all-reduce and keeps the driver
+from all other threads of the process meanwhile. The program's main thread then aborts the process group, as a
+watchdog does, and that must end the
 all-reduce, the cudaFree and itself within the given time. Exit 77: fewer than two GPUs.
 """
 import argparse

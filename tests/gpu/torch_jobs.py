@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Jobs of PyTorch that a test starts itself, a process for each rank, by `shunt run`: a module of the tests beside it."""
+"""Jobs of PyTorch that a test starts itself, a process for each rank, by `shunt run`: a module of the tests beside
+it."""
 import argparse
 import os
 import socket

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A job of PyTorch whose rank 1 is killed in the middle of a loop of all-reduces, and a new job right after it on the same devices.
+"""A job of PyTorch whose rank 1 is killed in the middle of a loop of all-reduces, and a new job right after it on the
+same devices.
 
   torch_kill.py --shunt build/tools/shunt [-n N] [--standalone] [--within SECONDS]
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Messages of which some are Shunt's and some NCCL's, in one group: run under torchrun, with libshunt preloaded or without.
+"""Messages of which some are Shunt's and some NCCL's, in one group: run under torchrun, with libshunt preloaded or
+without.
 
   torchrun --nproc-per-node 2 torch_mixed.py
 
-Rank 0 sends a small message and receives a large one in one group (above 256 MB between two ranks it is NCCL's), and rank 1 makes a call of each, the
-small one first; then with the sizes the other way round; then a small and a large broadcast in one group, which a communicator that does not block
+Rank 0 sends a small message and receives a large one in one group (above 256 MB between two ranks it is NCCL's), and
+rank 1 makes a call of each, the
+small one first; then with the sizes the other way round; then a small and a large broadcast in one group, which a
+communicator that does not block
 (TORCH_NCCL_USE_COMM_NONBLOCKING=1) launches from a thread of NCCL's. Values are checked. Exit 77: fewer than two GPUs.
 """
 import os

@@ -4,7 +4,8 @@
 
   torchrun --nproc-per-node N torch_nccl.py [--ddp-out FILE] [--replays N]
 
-Every all_reduce result is compared with one that each rank computes by itself. --ddp-out writes the losses and a digest of the
+Every all_reduce result is compared with one that each rank computes by itself. --ddp-out writes the losses and a
+digest of the
 parameters of a small DDP training, to be compared between libraries. Exit 77: fewer than two GPUs.
 """
 import argparse

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch's memory pools of ncclMemAlloc, and FSDP2 with buffers of the process group: run under torchrun, with libshunt preloaded or without.
+"""PyTorch's memory pools of ncclMemAlloc, and FSDP2 with buffers of the process group: run under torchrun, with
+libshunt preloaded or without.
 
   torchrun --nproc-per-node N torch_pool.py [--steps K] [--only plain,registered,symmetric,fsdp]
 
 Collectives in a pool that is not registered, registered (ncclCommRegister), and registered as symmetric windows
 (ncclCommWindowRegister), eager and in a graph; each is compared with the same call in ordinary memory, bit by bit. Then pools are
-deregistered and freed, and others come in their place. FSDP2 trains with its buffers from the process group and without: the losses
+deregistered and freed, and others come in their place. FSDP2 trains with its buffers from the process group and
+without: the losses
 must be equal. What this PyTorch does not have is said and left out. Exit 77: fewer than two GPUs.
 """
 import argparse

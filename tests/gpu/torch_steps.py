@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How long the steps of training and inference take, communication beside computation: to be compared between libraries.
+"""How long the steps of training and inference take, communication beside computation: to be compared between
+libraries.
 
   torchrun --nproc-per-node N torch_steps.py [--only NAME,...] [--steps N] [--json FILE]
     Run it with libshunt preloaded and without, in turns.
 
-Prints a line for each of: the same computation without communication; DDP; FSDP2; tensor parallelism in training (an all-reduce after each pair
+Prints a line for each of: the same computation without communication; DDP; FSDP2; tensor parallelism in training (an
+all-reduce after each pair
 of layers); an all-reduce in the background of one multiplication after the other; and decoding tokens by a tensor-parallel model in a CUDA graph.
 A step's time is the slowest rank's, the median of all steps. Exit 77: fewer than two GPUs.
 """
@@ -117,7 +119,8 @@ def tensor_parallel():
 
 
 def background(mb):
-    """One all-reduce of so many megabytes beside multiplications that take about as long, on the stream of PyTorch's."""
+    """One all-reduce of so many megabytes beside multiplications that take about as long, on the stream of
+    PyTorch's."""
     a = torch.randn(8192, 8192, device=dev, dtype=torch.bfloat16)
     out = torch.empty_like(a)
     x = torch.randn(mb << 19, device=dev, dtype=torch.bfloat16)
@@ -158,7 +161,8 @@ CASES = {"alone": alone, "ddp": ddp, "fsdp": fsdp, "tensor_parallel": tensor_par
 
 
 def measure(step, steps):
-    """Nothing waits between the steps that are not counted and those that are: a GPU that rested is faster for seconds."""
+    """Nothing waits between the steps that are not counted and those that are: a GPU that rested is faster for
+    seconds."""
     for _ in range(steps // 2 + 5):
         step()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(steps + 1)]

@@ -4,8 +4,10 @@
 
   torchrun --nproc-per-node N torch_train.py [--out FILE]
 
-Point-to-point and uneven exchanges are checked against what each rank computes by itself; DDP, FSDP2, tensor- and pipeline-parallel
-trainings write their losses to FILE, to be compared between libraries; SHUNT_STATS=1 shows which calls were forwarded. Exit 77: fewer
+Point-to-point and uneven exchanges are checked against what each rank computes by itself; DDP, FSDP2, tensor- and
+pipeline-parallel
+trainings write their losses to FILE, to be compared between libraries; SHUNT_STATS=1 shows which calls were
+forwarded. Exit 77: fewer
 than two GPUs.
 """
 import argparse

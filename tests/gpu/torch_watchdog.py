@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch when a rank does not come: the process group is aborted, torn down, and a new one works in the same processes.
+"""PyTorch when a rank does not come: the process group is aborted, torn down, and a new one works in the same
+processes.
 
   torchrun --nproc-per-node N torch_watchdog.py [--shrink-abort] [CASE...]
 
@@ -15,8 +16,10 @@ import sys
 import threading
 import time
 
-# Read when torch is loaded or a group is made. Nothing may end the process but the cases: no monitor, and no waiting for dumps: the watchdog
-# sleeps four times WAIT_TIMEOUT_DUMP_MILSEC between a timeout and the abort, a minute by default, whether there are dumps or not.
+# Read when torch is loaded or a group is made. Nothing may end the process but the cases: no monitor, and no waiting
+# for dumps: the watchdog
+# sleeps four times WAIT_TIMEOUT_DUMP_MILSEC between a timeout and the abort, a minute by default, whether there are
+# dumps or not.
 os.environ.update(TORCH_NCCL_ENABLE_MONITORING="0", TORCH_NCCL_DUMP_ON_TIMEOUT="0", TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC="250",
                   TORCH_FR_BUFFER_SIZE="0", TORCH_NCCL_PROPAGATE_ERROR="0")
 import torch

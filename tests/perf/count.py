@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""count.py PROGRAM: counts the instructions of the host path of calls, with callgrind, and fails if a kind needs more than its limit.
+"""count.py PROGRAM: counts the instructions of the host path of calls, with callgrind, and fails if a kind needs more
+than its limit.
 
 What the fakes of the driver and of NCCL do is left out; what the C library does for us is not.
 """
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-# Instructions of one call, in the order in which PROGRAM makes them: measured with gcc 12 at -O2 on x86-64, and 2 to 4 % more.
+# Instructions of one call, in the order in which PROGRAM makes them: measured with gcc 12 at -O2 on x86-64, and 2 to
+# 4 % more.
 LIMITS = {
     "allreduce": 1830,
     "messages": 3980,

@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include "tests/support/rendezvous_name.h"
-#include "base/random.h"
+#include "base/os.h"
 #include "transport/rendezvous/rendezvous.h"
 
 #define NMEMBERS 40

@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "base/random.h"
+#include "base/os.h"
 #include "tools/doctor/doctor.h"
 
 #ifndef SYS_pidfd_open

@@ -21,7 +21,7 @@
 #include "base/dump_address.h"
 #include "base/log.h"
 #include "comm/observe/recorder.h"
-#include "base/thread.h"
+#include "base/os.h"
 
 #define FORMAT 2
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */

@@ -10,7 +10,7 @@
 #include "comm/observe/fault.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/process.h"
+#include "base/os.h"
 #include "comm/service.h"
 
 #define POLL_MS 200

@@ -11,7 +11,7 @@
 #include "comm/observe/dump.h"
 #include "base/hash.h"
 #include "base/id.h"
-#include "base/thread.h"
+#include "base/os.h"
 
 #define MAX_COUNTED_PEERS 1024
 #define READ_STACK_BYTES \

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/os.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
 

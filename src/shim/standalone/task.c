@@ -4,7 +4,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/log.h"
-#include "base/thread.h"
+#include "base/os.h"
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"

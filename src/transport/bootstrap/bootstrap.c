@@ -13,7 +13,7 @@
 #include "base/env.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/os.h"
 #include "shunt/shunt.h"
 
 #define RETRY_MS 100

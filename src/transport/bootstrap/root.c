@@ -16,8 +16,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/random.h"
-#include "base/thread.h"
+#include "base/os.h"
 
 #define STACK_BYTES (256 * 1024)
 #define MAX_PENDING_CONNS 128

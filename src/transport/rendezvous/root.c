@@ -10,7 +10,7 @@
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/random.h"
+#include "base/os.h"
 #include "transport/rendezvous/priv.h"
 #include "transport/rendezvous/wire.h"
 
