@@ -437,8 +437,8 @@ static int launch_comm(
 		if (!g->calls[i].done && g->calls[i].entry == e) {
 			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller has checked both arrays */
 			calls[n] = &g->calls[i].coll;
-			decisions[n++] =
-			    g->calls[i].decision; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
+			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): likewise */
+			decisions[n++] = g->calls[i].decision;
 			g->calls[i].done = true;
 		}
 	g->done += n;

@@ -41,8 +41,9 @@ static enum resource_kind resource_identify(const struct simulation *p, size_t r
 	uint32_t rank = p->plan->nranks - 1;
 
 	if (resource < p->nresources)
-		while (kind > 0 && p->base[--kind][0] > resource)
-			;
+		do
+			kind--;
+		while (kind > 0 && p->base[kind][0] > resource);
 	while (p->base[kind][rank] > resource)
 		rank--;
 	*rank_p = rank;
