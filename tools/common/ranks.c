@@ -91,8 +91,8 @@ static int listen_on(unsigned port, int *fd_p, unsigned *port_p)
 	bool v6 = fd >= 0;
 
 	if (!v6)
-		fd =
-		    socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0); /* cppcheck-suppress resourceLeak; there was none */
+		/* cppcheck-suppress resourceLeak; there was none */
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

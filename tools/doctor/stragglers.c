@@ -148,6 +148,26 @@ static void text_add_faults(struct text_buf *t, const struct dump_group *g)
 		}
 }
 
+/* No rank's device has begun the collective: other work of the program comes first. */
+static void add_not_begun(struct findings *f, const struct dump_group *g, const bool *late, const struct dump_op *op)
+{
+	uint64_t since = UINT64_MAX, now = 0;
+	enum finding_level level;
+	struct text_buf t = { 0 };
+
+	for (int r = 0; r < g->n; r++)
+		if (late[r] && op->time_ns < since) {
+			since = op->time_ns;
+			now = g->member[r]->process->time_ns;
+		}
+	level = level_of_wait(since, now) == FINDING_ERROR ? FINDING_WARN : FINDING_INFO;
+	text_add(&t, "collective %" PRIu64 " (", op->number);
+	text_add_op(&t, op);
+	text_add(&t, ") has been called, but no device has begun it, ");
+	text_add_since(&t, since, now);
+	comm_finding_add(f, g, level, "something before it on its stream has not ended, or the devices are full", &t);
+}
+
 bool find_straggler_device(struct findings *f, const struct dump_group *g)
 {
 	bool *late = g->marks[0], *in = g->marks[1];
@@ -178,19 +198,8 @@ bool find_straggler_device(struct findings *f, const struct dump_group *g)
 			now = g->member[r]->process->time_ns;
 		}
 	}
-	if (!waiting) { /* no rank has begun it: other work of the program comes first */
-		for (int r = 0; r < g->n; r++)
-			if (late[r] && op->time_ns < since) {
-				since = op->time_ns;
-				now = g->member[r]->process->time_ns;
-			}
-		level = level_of_wait(since, now) == FINDING_ERROR ? FINDING_WARN : FINDING_INFO;
-		text_add(&t, "collective %" PRIu64 " (", lowest);
-		text_add_op(&t, op);
-		text_add(&t, ") has been called, but no device has begun it, ");
-		text_add_since(&t, since, now);
-		comm_finding_add(
-		    f, g, level, "something before it on its stream has not ended, or the devices are full", &t);
+	if (!waiting) {
+		add_not_begun(f, g, late, op);
 		return true;
 	}
 	level = level_of_wait(since, now);

@@ -241,13 +241,13 @@ static void warp_destroy(struct sim_warp *w)
 static struct sim_warp *warp_create(void)
 {
 	struct sim_warp *w = (struct sim_warp *)sim_new(sizeof(*w));
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK;
 	void *stacks;
 
 	if (!w)
 		return nullptr;
 	/* cppcheck-suppress invalidFunctionArg; without a file it is -1 */
-	stacks = mmap(
-	    nullptr, STACKS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+	stacks = mmap(nullptr, STACKS, PROT_READ | PROT_WRITE, flags, -1, 0);
 	if (stacks == MAP_FAILED) {
 		sim_delete(w);
 		return nullptr;
