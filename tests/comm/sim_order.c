@@ -12,6 +12,7 @@
 #include "comm/stream_order.h"
 #include "device/sim/hooks.h"
 #include "tests/algos/world.h"
+#include "kernels/set.h"
 
 enum { RANKS = 3, STREAMS = 3, BUFFERS = 5, WORDS = 2500 };
 
@@ -233,5 +234,7 @@ int main(void)
 		    test_order_capture_of_the_stream_of_the_last_eager_call_is_seen, start, stop),
 	};
 
+	if (gpu->open(&shunt_kernels))
+		return 1;
 	return cmocka_run_group_tests_name("sim_order", tests, NULL, NULL);
 }
