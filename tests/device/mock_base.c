@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "kernels/set.h"
 
 char mock_log_text[512];
 int mock_log_count;
@@ -43,6 +42,3 @@ void shunt_warn(const char *fmt, ...)
 void shunt_info(unsigned subsys, const char *fmt, ...)
 {
 }
-
-/* No kernels of the sim are linked here. */
-shunt_sim_kernel *const shunt_sim_kernels[SHUNT_NKERNELS];
