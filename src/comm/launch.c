@@ -52,7 +52,6 @@ static int emit(void *ctx, const struct shunt_work *work)
 		.blocks = work->blocks + (work->args.k.check.what != 0),
 		.threads = work->threads,
 		.args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel),
 		.stream = e->stream,
 		.cluster = cluster_of(e->comm, work, e->forked),
 		.shared = work->shared,

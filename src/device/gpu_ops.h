@@ -63,8 +63,7 @@ struct shunt_gpu_capture {
 struct shunt_gpu_launch {
 	unsigned kernel; /* index in the kernel set */
 	unsigned blocks, threads;
-	const void *args; /* the kernel's structure of arguments, copied by the call */
-	size_t arg_bytes;
+	const void *args; /* the kernel's structure of arguments, as large as the set says; copied by the call */
 	void *stream;
 	/* Blocks of a cluster, if it divides `blocks` and the device has room for all clusters. 0: no clusters. */
 	unsigned cluster;

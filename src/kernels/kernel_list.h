@@ -26,7 +26,6 @@
  *
  * Types have the numbers of enum shunt_dtype.
  */
-#include <stddef.h>
 #include "kernels/kargs.h"
 
 /* clang-format off */
@@ -167,15 +166,4 @@ enum { SHUNT_NKTYPES = 12 };
  * computation.
  */
 #define SHUNT_KERNEL_NAME(shape, op, type) ncclDevKernel_Shunt_##shape##_##op##_##type
-
-/* Size of a kernel's structure of arguments, which begins with a struct shunt_kargs; 0: no such index. */
-static inline size_t shunt_kernel_arg_bytes(unsigned kernel)
-{
-	static const size_t bytes[SHUNT_NSHAPES] = {
-#define SHUNT_SHAPE_ARGS(name, source, args) sizeof(struct args),
-		SHUNT_SHAPE_LIST(SHUNT_SHAPE_ARGS)
-#undef SHUNT_SHAPE_ARGS
-	};
-	return kernel < SHUNT_NKERNELS ? bytes[SHUNT_SHAPE_OF(kernel)] : 0;
-}
 #endif

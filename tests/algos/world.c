@@ -55,7 +55,6 @@ static int emit(void *ctx, const struct shunt_work *work)
 		.blocks = work->blocks + (work->args.k.check.what != 0),
 		.threads = work->threads,
 		.args = &work->args,
-		.arg_bytes = shunt_kernel_arg_bytes(work->kernel),
 		.stream = e->w->stream[e->rank],
 		.shared = work->shared };
 

@@ -391,7 +391,7 @@ static void test_wrong_handles_are_errors(void **state)
 	uint64_t x = 0;
 	char nothing[4096] = { 0 };
 	void *s, *old, *out = NULL;
-	struct shunt_gpu_launch launch = { 1000000, 1, 32, &x, 8, NULL };
+	struct shunt_gpu_launch launch = { 1000000, 1, 32, &x, NULL };
 	float us;
 
 	assert_ok(ops->stream_create(0, &s));

@@ -75,7 +75,6 @@ static void launch_kernel(struct rank *r, uint64_t bytes)
 	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(n <= 4 ? SHUNT_SHAPE_twoshot4_packs : SHUNT_SHAPE_twoshot8,
 		                          SHUNT_KOP_SUM, SHUNT_F32),
 		.args = &a,
-		.arg_bytes = sizeof(a),
 		.blocks = blocks,
 		.threads = threads,
 		.stream = r->stream };

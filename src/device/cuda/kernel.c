@@ -192,6 +192,8 @@ unsigned shunt_cu_cluster_blocks(int device)
 int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 {
 	void *params[] = { (void *)(uintptr_t)launch->args };
+	const struct shunt_kernel_set *set = shunt_cu_kernels;
+	const struct shunt_cu_device *d;
 	struct shunt_cu_ctx_guard guard;
 	void *func;
 	int res, err;
@@ -199,15 +201,14 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	err = shunt_cu_enter_fast(device, &guard);
 	if (err)
 		return err;
-	func = launch->kernel < shunt_cu_kernels->n ? shunt_cu_devices[device].func[launch->kernel] : NULL;
-	if (!func || launch->arg_bytes != shunt_cu_kernels->kernel[launch->kernel].arg_bytes) {
-		shunt_error(
-		    "launch of kernel %u with %zu bytes of arguments on device %d: not a kernel that was loaded",
-		    launch->kernel, launch->arg_bytes, device);
+	d = &shunt_cu_devices[device];
+	func = launch->kernel < set->n ? d->func[launch->kernel] : NULL;
+	if (!func) {
+		shunt_error("launch of kernel %u on device %d: not a kernel that was loaded", launch->kernel, device);
 		err = -EINVAL;
 		goto out_leave;
 	}
-	if (shunt_cu_devices[device].info.cc >= 90) {
+	if (d->info.cc >= 90) {
 		struct shunt_cu_launch_attr cluster_attrs[1 + N_DEFAULT_ATTRS];
 		struct shunt_cu_launch_config config = {
 			.grid_x = launch->blocks,
@@ -219,11 +220,11 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 			.shared_bytes = launch->shared,
 			.stream = launch->stream,
 			.attrs = default_attrs,
-			.nattrs = shunt_cu_devices[device].pdl ? 2 : 1,
+			.nattrs = d->pdl ? 2 : 1,
 		};
 
 		if (launch->cluster && launch->blocks % launch->cluster == 0 &&
-		    launch->blocks / launch->cluster <= shunt_cu_devices[device].max_clusters) {
+		    launch->blocks / launch->cluster <= d->max_clusters) {
 			cluster_attrs[0] = (struct shunt_cu_launch_attr){ .id = SHUNT_CU_LAUNCH_ATTR_CLUSTER_DIMENSION,
 				.value.cluster = { launch->cluster, 1, 1 } };
 			memcpy(cluster_attrs + 1, default_attrs, sizeof(default_attrs));
@@ -237,7 +238,7 @@ int shunt_cu_launch(int device, const struct shunt_gpu_launch *launch)
 	}
 	if (res)
 		err = shunt_cu_error(res, "launch of %s, %u blocks of %u threads, on device %d",
-		    shunt_cu_kernels->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
+		    set->kernel[launch->kernel].name, launch->blocks, launch->threads, device);
 out_leave:
 	shunt_cu_leave(&guard);
 	return err;

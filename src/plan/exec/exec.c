@@ -546,7 +546,6 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	unsigned shape = p->flags & SHUNT_PROG_LL128 ? SHUNT_SHAPE_plan_ll128 : SHUNT_SHAPE_plan;
 	struct shunt_gpu_launch l = { .kernel = SHUNT_KERNEL(shape, 0, call->dtype),
 		.args = &a,
-		.arg_bytes = sizeof(a),
 		.blocks = p->nblocks + (call->check.what != 0),
 		.stream = call->stream };
 	const struct shunt_prog_head *head = (const struct shunt_prog_head *)p->bytecodes;
