@@ -199,8 +199,9 @@ bool find_straggler_device(struct findings *f, const struct dump_group *g)
 		}
 	}
 	if (!waiting) {
-		add_not_begun(f, g, late, op);
-		return true;
+		if (op)
+			add_not_begun(f, g, late, op);
+		return op;
 	}
 	level = level_of_wait(since, now);
 	if (op) {
