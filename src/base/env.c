@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/env.h"
+#include "base/lock.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ struct file_var {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock lock = SHUNT_LOCK(NULL);
 static char *texts[2];
 static struct file_var vars[MAX_VARS];
 static size_t nvars;
@@ -120,7 +121,7 @@ static const char *from_files(const char *name)
 	pthread_once(&once, read_files);
 	if (!texts[0] && !texts[1])
 		return NULL;
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (i = 0; i < nvars && !result; i++)
 		if (!strcmp(vars[i].name, name))
 			result = vars[i].value;
@@ -136,7 +137,7 @@ static const char *from_files(const char *name)
 		vars[nvars++].value = copy;
 		result = copy;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return result;
 }
 

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/env.h"
+#include "base/lock.h"
 
 #define TEXT_BYTES 1024
 #define LINE_BYTES (TEXT_BYTES + 192)
@@ -40,7 +41,7 @@ static const struct {
 	{ "ALL", SHUNT_LOG_ALL },
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock lock = SHUNT_LOCK(NULL);
 static atomic_bool ready; /* the next three are valid */
 static atomic_int level_now;
 static atomic_uint mask_now;
@@ -278,19 +279,19 @@ static void ensure_set_up(void)
 {
 	if (atomic_load(&ready))
 		return;
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	if (!atomic_load(&ready))
 		set_up();
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 void shunt_log_reset(void)
 {
 	int err = errno;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	set_up();
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	errno = err;
 }
 
@@ -322,7 +323,7 @@ static void write_line(const char *level, bool print, bool keep, const char *fmt
 	for (char *p = text; *p; p++)
 		if ((unsigned char)*p < ' ')
 			*p = ' ';
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	if (keep)
 		snprintf(last_error, sizeof(last_error), "%s", text);
 	if (print) {
@@ -341,7 +342,7 @@ static void write_line(const char *level, bool print, bool keep, const char *fmt
 		if (failed)
 			write_all(STDERR_FILENO, line, bytes, &failed);
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	errno = err;
 }
 
@@ -405,15 +406,15 @@ const char *shunt_last_error(void)
 {
 	static _Thread_local char copy[TEXT_BYTES];
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	memcpy(copy, last_error, sizeof(copy));
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return copy;
 }
 
 void shunt_last_error_set(const char *text)
 {
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	snprintf(last_error, sizeof(last_error), "%s", text);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }

@@ -2,9 +2,17 @@
 #include "comm/deferred_free.h"
 #include <pthread.h>
 #include "comm/comm_priv.h"
+#include "base/lock.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_lists(void);
+static struct shunt_lock lock = SHUNT_LOCK(drop_lists);
 static struct shunt_comm *live, *deferred;
+
+/* A forked child has none of what these stand for. */
+static void drop_lists(void)
+{
+	live = deferred = NULL;
+}
 
 static bool live_on_device(int device)
 {
@@ -23,10 +31,10 @@ static bool has_memory(const struct shunt_comm *comm)
 
 void shunt_deferred_free_enter(struct shunt_comm *comm)
 {
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	comm->next = live;
 	live = comm;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 bool shunt_deferred_free_leave(struct shunt_comm *comm)
@@ -34,33 +42,33 @@ bool shunt_deferred_free_leave(struct shunt_comm *comm)
 	struct shunt_comm **at;
 	bool frees = true;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (at = &live; *at && *at != comm; at = &(*at)->next)
 		;
 	if (*at)
 		*at = comm->next;
 	if (atomic_load(&comm->cancel) && has_memory(comm))
 		frees = !live_on_device(comm->device);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return frees;
 }
 
 void shunt_deferred_free_push(struct shunt_comm *comm)
 {
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	comm->next = deferred;
 	deferred = comm;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 bool shunt_deferred_free_alone(const struct shunt_comm *comm)
 {
 	const struct shunt_comm *c;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (c = live; c && (c == comm || c->device != comm->device); c = c->next)
 		;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return !c;
 }
 
@@ -68,13 +76,13 @@ struct shunt_comm *shunt_deferred_free_pop(int device, bool waits)
 {
 	struct shunt_comm **at, *comm = NULL;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (at = &deferred; *at && (*at)->device != device; at = &(*at)->next)
 		;
 	if (*at && (waits || !live_on_device(device))) {
 		comm = *at;
 		*at = comm->next;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return comm;
 }

@@ -7,12 +7,13 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/lock.h"
 #include "plan/exec/exec.h"
 
 /* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */
 static const char *intern_name(const char *name)
 {
-	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static struct shunt_lock lock = SHUNT_LOCK(NULL);
 	static struct name {
 		struct name *next;
 		char text[];
@@ -20,7 +21,7 @@ static const char *intern_name(const char *name)
 	struct name *n;
 	size_t bytes = strlen(name) + 1;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (n = names; n && strcmp(n->text, name); n = n->next)
 		;
 	if (!n && (n = malloc(sizeof(*n) + bytes))) {
@@ -28,7 +29,7 @@ static const char *intern_name(const char *name)
 		n->next = names;
 		names = n;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return n ? n->text : "plan";
 }
 

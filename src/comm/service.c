@@ -11,6 +11,7 @@
 #include "comm/observe/peers.h"
 #include "comm/service.h"
 #include "base/os.h"
+#include "base/lock.h"
 
 #define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
 #define BACKOFF_MIN_MS 10
@@ -26,12 +27,20 @@ struct watch {
 	bool backing_off; /* waits between two calls of run */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_watches(void);
+static struct shunt_lock lock = SHUNT_LOCK(drop_watches);
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 static struct watch *watches;
 static uint64_t keys;
 static int epoll_fd = -1;
-static pid_t owner; /* a child of fork() does not inherit the thread, and starts its own */
+
+/* A forked child has none of what these stand for. */
+static void drop_watches(void)
+{
+	watches = NULL;
+	epoll_fd = -1;
+	pthread_cond_init(&ended, NULL);
+}
 
 /* Waits for this time, or until the watch is removed. With the lock held. */
 static void back_off(struct watch *w, int ms)
@@ -43,7 +52,7 @@ static void back_off(struct watch *w, int ms)
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
 	w->backing_off = true;
-	while (w->key && !pthread_cond_clockwait(&ended, &lock, CLOCK_MONOTONIC, &until))
+	while (w->key && !pthread_cond_clockwait(&ended, &lock.mutex, CLOCK_MONOTONIC, &until))
 		;
 	w->backing_off = false;
 }
@@ -56,17 +65,17 @@ static void *worker(void *arg)
 
 	do {
 		again = w->run(w->comm);
-		pthread_mutex_lock(&lock);
+		shunt_lock_acquire(&lock);
 		if (again)
 			back_off(w, ms);
 		again = again && w->key;
-		pthread_mutex_unlock(&lock);
+		shunt_lock_release(&lock);
 		ms = ms < BACKOFF_MAX_MS ? 2 * ms : ms;
 	} while (again);
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	w->running = false;
 	pthread_cond_broadcast(&ended);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return NULL;
 }
 
@@ -87,24 +96,24 @@ static void run_watch(uint64_t key)
 {
 	struct watch *w;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (w = watches; w && w->key != key; w = w->next)
 		;
 	run_locked(w);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 void shunt_service_wake(struct shunt_comm *comm)
 {
 	struct watch *w;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (w = watches; w && w->comm != comm; w = w->next)
 		;
 	while (w && w->running && !w->backing_off) /* run found nothing to do, and the thread is about to end */
-		pthread_cond_wait(&ended, &lock);
+		pthread_cond_wait(&ended, &lock.mutex);
 	run_locked(w);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 static void *listen_thread(void *arg)
@@ -129,7 +138,7 @@ static int start_thread(void)
 {
 	int fd, err;
 
-	if (epoll_fd >= 0 && owner == getpid())
+	if (epoll_fd >= 0)
 		return 0;
 	fd = epoll_create1(EPOLL_CLOEXEC);
 	if (fd < 0)
@@ -140,7 +149,6 @@ static int start_thread(void)
 		return err;
 	}
 	epoll_fd = fd;
-	owner = getpid();
 	return 0;
 }
 
@@ -149,11 +157,11 @@ int shunt_service_watch_process(int pidfd, uint64_t key)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS_EVENT };
 	int err;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	err = start_thread();
 	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
 		err = -errno;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return err;
 }
 
@@ -165,7 +173,7 @@ int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shun
 
 	if (!w)
 		return -ENOMEM;
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	err = start_thread();
 	if (!err) {
 		*w = (struct watch){ .next = watches, .key = ++keys, .comm = comm, .fd = fd, .run = run };
@@ -176,7 +184,7 @@ int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shun
 		watches = w;
 	else
 		free(w);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return err;
 }
 
@@ -184,7 +192,7 @@ void shunt_service_unwatch(struct shunt_comm *comm)
 {
 	struct watch **p, *w;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (p = &watches; *p && (*p)->comm != comm; p = &(*p)->next)
 		;
 	w = *p;
@@ -195,11 +203,11 @@ void shunt_service_unwatch(struct shunt_comm *comm)
 		w->key = 0;
 		pthread_cond_broadcast(&ended);
 		while (w->running)
-			pthread_cond_wait(&ended, &lock);
+			pthread_cond_wait(&ended, &lock.mutex);
 		for (p = &watches; *p != w; p = &(*p)->next)
 			;
 		*p = w->next;
 		free(w);
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }

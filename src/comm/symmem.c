@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/lock.h"
 #include "transport/symm/vote.h"
 
 /* shunt_symmem_offset: the window's number, then this many bits of offset. */
@@ -36,8 +37,15 @@ struct window_offer {
 };
 
 /* Communicators of the process that ever had a window. This lock is taken before those of the lists. */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_list(void);
+static struct shunt_lock process_lock = SHUNT_LOCK(drop_list);
 static struct shunt_symmem *process_list;
+
+/* A forked child has none of what these stand for. */
+static void drop_list(void)
+{
+	process_list = NULL;
+}
 
 static struct shunt_comm *comm_of(struct shunt_symmem *w)
 {
@@ -71,12 +79,12 @@ void shunt_symmem_finish(struct shunt_comm *comm)
 {
 	struct shunt_symmem *w = &comm->symmem, **at;
 
-	pthread_mutex_lock(&process_lock);
+	shunt_lock_acquire(&process_lock);
 	for (at = &process_list; w->listed && *at != w; at = &(*at)->next)
 		;
 	if (w->listed)
 		*at = w->next;
-	pthread_mutex_unlock(&process_lock);
+	shunt_lock_release(&process_lock);
 	free_windows(comm->gpu, w->live);
 	free_windows(comm->gpu, w->deferred);
 	free_windows(comm->gpu, w->names_only);
@@ -89,13 +97,13 @@ void shunt_symmem_finish(struct shunt_comm *comm)
 
 static void list_once(struct shunt_symmem *w)
 {
-	pthread_mutex_lock(&process_lock);
+	shunt_lock_acquire(&process_lock);
 	if (!w->listed) {
 		w->listed = true;
 		w->next = process_list;
 		process_list = w;
 	}
-	pthread_mutex_unlock(&process_lock);
+	shunt_lock_release(&process_lock);
 }
 
 struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
@@ -283,7 +291,7 @@ void shunt_symmem_forget(const void *memory)
 	size_t bytes = 1;
 	void *base;
 
-	pthread_mutex_lock(&process_lock);
+	shunt_lock_acquire(&process_lock);
 	if (process_list) {
 		gpu = shunt_gpu();
 		/* No size is known: then only the window that contains this address, or begins there. */
@@ -295,7 +303,7 @@ void shunt_symmem_forget(const void *memory)
 		for (*end = of_one; *end; end = &(*end)->next)
 			;
 	}
-	pthread_mutex_unlock(&process_lock);
+	shunt_lock_release(&process_lock);
 	free_windows(gpu, deferred);
 }
 

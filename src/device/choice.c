@@ -8,6 +8,7 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/lock.h"
 
 static atomic_bool prefer_cuda_layer;
 static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
@@ -62,12 +63,12 @@ static void choose_layer(void)
 
 const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
 {
-	static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER;
+	static struct shunt_lock first = SHUNT_LOCK(NULL);
 
-	pthread_mutex_lock(&first);
+	shunt_lock_acquire(&first);
 	if (!kernel_set)
 		kernel_set = kernels;
-	pthread_mutex_unlock(&first);
+	shunt_lock_release(&first);
 	pthread_once(&choose_once, choose_layer);
 	return chosen_ops;
 }

@@ -11,11 +11,12 @@
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/lock.h"
 #include "plan/registry_priv.h"
 
 /* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
 static struct {
-	pthread_mutex_t lock;
+	struct shunt_lock lock;
 	bool loaded;   /* the directories were read */
 	bool replaced; /* a test has replaced the configuration's values by these */
 	char *plan_dir, *cache_dir;
@@ -25,7 +26,7 @@ static struct {
 	size_t nregistered; /* the first of them, which the program registered */
 	shunt_plan_selector *selector;
 	void *arg;
-} registry = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} registry = { .lock = SHUNT_LOCK(NULL) };
 
 /* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
 static int registry_insert(struct shunt_plan *plan, size_t at)
@@ -99,12 +100,12 @@ int shunt_plan_registry_add(struct shunt_plan *plan)
 {
 	int err;
 
-	pthread_mutex_lock(&registry.lock);
+	shunt_lock_acquire(&registry.lock);
 	load_once();
 	err = registry_insert(plan, registry.nregistered);
 	if (!err)
 		registry.nregistered++;
-	pthread_mutex_unlock(&registry.lock);
+	shunt_lock_release(&registry.lock);
 	return err;
 }
 
@@ -112,7 +113,7 @@ int shunt_plan_registry_remove(const char *name)
 {
 	size_t kept = 0, removed, program;
 
-	pthread_mutex_lock(&registry.lock);
+	shunt_lock_acquire(&registry.lock);
 	load_once();
 	program = registry.nregistered;
 	for (size_t i = 0; i < registry.n; i++) {
@@ -125,21 +126,21 @@ int shunt_plan_registry_remove(const char *name)
 	}
 	removed = registry.n - kept;
 	registry.n = kept;
-	pthread_mutex_unlock(&registry.lock);
+	shunt_lock_release(&registry.lock);
 	return removed ? 0 : -ENOENT;
 }
 
 void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg)
 {
-	pthread_mutex_lock(&registry.lock);
+	shunt_lock_acquire(&registry.lock);
 	registry.selector = selector;
 	registry.arg = arg;
-	pthread_mutex_unlock(&registry.lock);
+	shunt_lock_release(&registry.lock);
 }
 
 void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place)
 {
-	pthread_mutex_lock(&registry.lock);
+	shunt_lock_acquire(&registry.lock);
 	for (size_t i = 0; i < registry.n; i++)
 		shunt_plan_unref(registry.plans[i]);
 	free(registry.plans);
@@ -154,7 +155,7 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 	registry.plan_dir = strdup(plan_dir);
 	registry.cache_dir = strdup(cache_dir);
 	registry.same_place = same_place;
-	pthread_mutex_unlock(&registry.lock);
+	shunt_lock_release(&registry.lock);
 }
 
 /* Higher priority first, then the registry's order. */
@@ -183,11 +184,11 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 {
 	struct shunt_plan_set *set;
 
-	pthread_mutex_lock(&registry.lock);
+	shunt_lock_acquire(&registry.lock);
 	load_once();
 	set = calloc(1, sizeof(*set) + registry.n * sizeof(set->entries[0]));
 	if (!set) {
-		pthread_mutex_unlock(&registry.lock);
+		shunt_lock_release(&registry.lock);
 		return NULL;
 	}
 	atomic_init(&set->refcount, 1);
@@ -206,7 +207,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
 		set->n++;
 	}
-	pthread_mutex_unlock(&registry.lock);
+	shunt_lock_release(&registry.lock);
 	qsort(set->entries, set->n, sizeof(set->entries[0]), by_priority);
 	set->hash = hash_set(set);
 	return set;

@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include "base/os.h"
+#include "base/lock.h"
 #include "shim/handles.h"
 
 struct handle_table {
@@ -19,7 +20,7 @@ struct handle_table {
 
 static _Atomic(struct handle_table *) current_table;
 static atomic_uint sequence;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* for writers, and of the variables below */
+static struct shunt_lock lock = SHUNT_LOCK(NULL); /* for writers, and of the variables below */
 static size_t nused;
 static struct shunt_entry *free_entries;
 
@@ -95,11 +96,11 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 {
 	struct shunt_entry *e;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	e = free_entries;
 	if (e)
 		free_entries = e->next_free;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	if (!e) {
 		e = calloc(1, sizeof(*e));
 		if (!e) {
@@ -139,10 +140,10 @@ static void *free_entry(void *arg)
 	free(e->ops);
 	free(e->sets);
 	shunt_standalone_comm_put(e->scomm);
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	e->next_free = free_entries;
 	free_entries = e;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return NULL;
 }
 
@@ -232,7 +233,7 @@ int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 	struct handle_table *t;
 	int err;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	/* The handle may be the old address of a communicator that ended without our noticing. */
 	stale = unlink_entry(handle);
 	atomic_fetch_add(&sequence, 1);
@@ -244,7 +245,7 @@ int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 		nused++;
 	}
 	atomic_fetch_add(&sequence, 1);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	shunt_entry_put(stale);
 	if (err)
 		shunt_entry_put(entry);
@@ -257,9 +258,9 @@ struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
 
 	if (!handle)
 		return NULL;
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	e = unlink_entry(handle);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return e;
 }
 

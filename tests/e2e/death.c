@@ -4,6 +4,7 @@
  * SHUNT_TIMEOUT is. Where nobody waits for it, nothing happens: programs end without destroying their communicators,
  * and not all at once.
  */
+#include <fcntl.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -137,6 +138,63 @@ static void test_death_is_told_to_those_who_wait(void **state)
 		if (ranks_run_as(&(struct ranks){
 		        .how = RANKS_PROCESSES, .n = N, .raw = 1, .body = body_killed, .dies = 1 << VICTIM }))
 			fail_msg("case %d", how);
+}
+
+/* Makes stderr a pipe that is full and that nobody reads: whoever writes a line to it hangs. */
+static int block_stderr(void)
+{
+	static const char zeros[4096];
+	int ends[2], flags;
+
+	if (pipe(ends) || (flags = fcntl(ends[1], F_GETFL)) < 0 || fcntl(ends[1], F_SETFL, flags | O_NONBLOCK))
+		return -1;
+	while (write(ends[1], zeros, sizeof(zeros)) > 0)
+		;
+	return fcntl(ends[1], F_SETFL, flags) || dup2(ends[1], 2) < 0 ? -1 : 0;
+}
+
+static struct ranks_ids *ids;
+
+/* The thread that notices the death hangs in its line of log. What the program does next does not hang behind it. */
+static int body_killed_and_log_hangs(struct rank *r)
+{
+	int before = dup(2);
+	ncclResult_t async = ncclSuccess;
+	ncclComm_t other;
+	int32_t *buf;
+	double since;
+
+	if (make_comm(r, &buf))
+		return 1;
+	other = r->comm;
+	r->id = ranks_id(r, ids, 0);
+	if (make_comm(r, &buf))
+		return 1;
+	if (r->rank == VICTIM) {
+		usleep(200000);
+		kill(getpid(), SIGKILL);
+	}
+	CHECK(block_stderr() == 0);
+	NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
+	since = now();
+	while (ncclCommGetAsyncError(r->comm, &async) == ncclSuccess && !async && now() - since < AT_ONCE_S)
+		usleep(10000);
+	since = now();
+	ncclResult_t aborted = ncclCommAbort(r->comm), aborted_other = ncclCommAbort(other);
+
+	dup2(before, 2);
+	CHECK(async == ncclRemoteError && !aborted && !aborted_other && now() - since < AT_ONCE_S);
+	return 0;
+}
+
+static void test_death_whose_line_of_log_hangs_keeps_no_abort(void **state)
+{
+	ids = mmap(NULL, sizeof(*ids), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(ids != MAP_FAILED);
+	assert_int_equal(
+	    ranks_run_as(&(struct ranks){
+	        .how = RANKS_PROCESSES, .n = 2, .raw = 1, .body = body_killed_and_log_hangs, .dies = 1 << VICTIM }),
+	    0);
 }
 
 /* The others wait for it on the host: in the set-up, or in what a plan's first call agrees on after that. */
@@ -381,6 +439,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_death_of_a_child_with_a_copy_of_the_communicator_is_none),
 		cmocka_unit_test(test_death_is_told_to_those_who_wait),
+		cmocka_unit_test(test_death_whose_line_of_log_hangs_keeps_no_abort),
 		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
 		cmocka_unit_test(test_late_rank_is_awaited_however_long_the_timeout_is),
 		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),

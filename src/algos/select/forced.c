@@ -11,6 +11,7 @@
 #include "base/config.h"
 #include "base/log.h"
 #include "base/renamed.h"
+#include "base/lock.h"
 #include "shunt/shunt.h"
 
 /* kind:from-to:name[@blocks[xthreads[xchannels]]]. A missing end of a range is open. */
@@ -32,7 +33,7 @@ struct rules {
 static const struct rules unread; /* SHUNT_ALGO was not read yet */
 static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock lock = SHUNT_LOCK(NULL);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* "64k", "1m", "" (open). */
@@ -202,11 +203,11 @@ static void parse_variable(void)
 {
 	const char *text = shunt_config()->algo;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	if (*text)
 		parse(text, true, &variable);
 	atomic_store(&current, variable);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 int shunt_algo_force(const char *rules)
@@ -215,13 +216,13 @@ int shunt_algo_force(const char *rules)
 	int err = 0;
 
 	pthread_once(&once, parse_variable);
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	r = variable;
 	if (rules)
 		err = parse(rules, false, &r);
 	if (!err)
 		atomic_store(&current, r);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return err;
 }
 

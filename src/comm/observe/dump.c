@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "comm/observe/recorder.h"
 #include "base/os.h"
+#include "base/lock.h"
 
 #define FORMAT 2
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */
@@ -486,7 +487,7 @@ static void catch_signal(void)
 
 /* ---- the thread */
 
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock start_lock = SHUNT_LOCK(NULL);
 static int listener_fd = -1;
 static char signal_dir[PATH_MAX];
 
@@ -547,9 +548,9 @@ void shunt_dump_start(void)
 
 	if (atomic_load_explicit(&owner, memory_order_acquire) == self)
 		return;
-	pthread_mutex_lock(&start_lock);
+	shunt_lock_acquire(&start_lock);
 	if (atomic_load(&owner) != self)
 		start_locked();
 	atomic_store_explicit(&owner, self, memory_order_release);
-	pthread_mutex_unlock(&start_lock);
+	shunt_lock_release(&start_lock);
 }

@@ -43,15 +43,16 @@ static void describe_operation(const struct shunt_comm *comm, unsigned long long
 }
 
 /* Logs both sides of a mismatch in one line; every rank does so. */
-static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void format_mismatch(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes)
 {
 	char mine[256], theirs[256];
 	bool sends = !f->mine.kind;
 
 	if (f->mine.what & SHUNT_CHECK_MESSAGES) {
-		shunt_error("communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
-		            "the receiver "
-		            "receives %llu bytes; make the two ends agree on counts, types and the order of messages",
+		snprintf(text, bytes,
+		    "communicator %s: message %u from rank %u to rank %u: the sender sends %llu bytes where "
+		    "the receiver "
+		    "receives %llu bytes; make the two ends agree on counts, types and the order of messages",
 		    shunt_id_text(comm->id.b).s, f->mine.number, sends ? f->rank : f->peer, sends ? f->peer : f->rank,
 		    (unsigned long long)(sends ? f->mine_count : f->theirs_count),
 		    (unsigned long long)(sends ? f->theirs_count : f->mine_count));
@@ -59,7 +60,7 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	}
 	shunt_check_text(&f->mine, f->mine_count, mine, sizeof(mine));
 	shunt_check_text(&f->theirs, f->theirs_count, theirs, sizeof(theirs));
-	shunt_error(
+	snprintf(text, bytes,
 	    "communicator %s: rank %u calls %s where rank %u calls %s%s; make all ranks issue the same collectives in "
 	    "the same order",
 	    shunt_id_text(comm->id.b).s, f->rank, mine, f->peer, theirs,
@@ -68,64 +69,84 @@ static void log_mismatch(const struct shunt_comm *comm, const struct shunt_fault
 	                            "");
 }
 
-static void log_timeout(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void format_timeout(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes)
 {
 	char op[256], where[32] = "";
 
 	describe_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
-	shunt_error(
+	snprintf(text, bytes,
 	    "rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
 	    "late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
 	    f->rank, (long long)shunt_config()->timeout, *where ? "data" : "the call", f->peer, op,
 	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen);
 }
 
-static void log_offset(const struct shunt_comm *comm, const struct shunt_fault *f)
+static void format_offset(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes)
 {
 	char op[256];
 
 	describe_operation(comm, f->op, op, sizeof(op));
-	shunt_error("communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
-	            "(%#llx, not %#llx): a "
-	            "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
-	            "or register without the flag",
+	snprintf(text, bytes,
+	    "communicator %s: in %s rank %u finds the buffer of rank %u at another offset of its window "
+	    "(%#llx, not %#llx): a "
+	    "window registered with NCCL_WIN_COLL_SYMMETRIC promises the same offset on all ranks; keep that, "
+	    "or register without the flag",
 	    shunt_id_text(comm->id.b).s, op, f->rank, f->peer, (unsigned long long)f->seen,
 	    (unsigned long long)f->expected);
 }
 
-void shunt_fault_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op)
+bool shunt_fault_set_died(struct shunt_comm *comm, int rank, int pid, unsigned long long op, char *text, size_t bytes)
 {
-	char text[256];
+	char what[256];
 
-	describe_operation(comm, op, text, sizeof(text));
-	if (shunt_comm_fail(comm, -EOWNERDEAD))
-		shunt_error("rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator "
-		            "is broken; "
-		            "abort it and make a new one without that rank",
-		    rank, pid, comm->rank, text, shunt_id_text(comm->id.b).s);
+	describe_operation(comm, op, what, sizeof(what));
+	if (!shunt_comm_fail(comm, -EOWNERDEAD))
+		return false;
+	snprintf(text, bytes,
+	    "rank %d died (pid %d) and rank %d waits for it in %s (communicator %s): the communicator is broken; abort "
+	    "it and make a new one without that rank",
+	    rank, pid, comm->rank, what, shunt_id_text(comm->id.b).s);
+	return true;
 }
 
-int shunt_fault_poll(struct shunt_comm *comm)
+bool shunt_fault_take(struct shunt_comm *comm, char *text, size_t bytes)
 {
 	static const struct {
 		int err;
-		void (*log)(const struct shunt_comm *comm, const struct shunt_fault *f);
+		void (*format)(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes);
 	} reasons[] = {
-		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, log_timeout },
+		[SHUNT_FAULT_TIMEOUT] = { -ETIMEDOUT, format_timeout },
 		[SHUNT_FAULT_ABORT] = { -ECANCELED, NULL },
-		[SHUNT_FAULT_MISMATCH] = { -EBADE, log_mismatch },
-		[SHUNT_FAULT_PLACE] = { -EBADE, log_offset },
+		[SHUNT_FAULT_MISMATCH] = { -EBADE, format_mismatch },
+		[SHUNT_FAULT_PLACE] = { -EBADE, format_offset },
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
 	int lost = atomic_load(&comm->lost);
 
 	if (set == SHUNT_FAULT_TIMEOUT && lost)
-		shunt_fault_died(comm, lost - 1, comm->lost_pid, f->op);
-	else if (set && set < sizeof(reasons) / sizeof(reasons[0]) && shunt_comm_fail(comm, reasons[set].err) &&
-	    reasons[set].log)
-		reasons[set].log(comm, f);
+		return shunt_fault_set_died(comm, lost - 1, comm->lost_pid, f->op, text, bytes);
+	if (!set || set >= sizeof(reasons) / sizeof(reasons[0]) || !shunt_comm_fail(comm, reasons[set].err) ||
+	    !reasons[set].format)
+		return false;
+	reasons[set].format(comm, f, text, bytes);
+	return true;
+}
+
+static __attribute__((noinline)) void take_and_log(struct shunt_comm *comm)
+{
+	char text[SHUNT_FAULT_TEXT];
+
+	if (shunt_fault_take(comm, text, sizeof(text)))
+		shunt_error("%s", text);
+}
+
+int shunt_fault_poll(struct shunt_comm *comm)
+{
+	/* Every call of the program comes here. */
+	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
+		take_and_log(comm);
 	return atomic_load(&comm->error);
 }

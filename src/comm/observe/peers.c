@@ -2,6 +2,7 @@
 #include "comm/observe/peers.h"
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -11,6 +12,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/lock.h"
 #include "comm/service.h"
 
 #define POLL_MS 200
@@ -37,13 +39,30 @@ struct member {
 	bool driver_held;      /* progress could not be seen, and that was logged */
 	uint64_t begun, ended; /* warps, at the last poll */
 	int64_t since_ms;      /* when they last changed */
+	bool busy;             /* a poll looks at it, without the lock */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* A line of log. It is written when neither the lock is held nor a member is busy: writing may block for ever. */
+struct notice {
+	struct notice *next;
+	bool error; /* else a warning */
+	char text[SHUNT_FAULT_TEXT];
+};
+
+static void drop_lists(void);
+static struct shunt_lock lock = SHUNT_LOCK(drop_lists);
 static struct process *processes;
 static struct member *members;
+static pthread_cond_t idle = PTHREAD_COND_INITIALIZER; /* a member is not busy any more */
 static uint64_t keys;
-static pid_t owner; /* a child of fork() inherits the lists, but not the communicators */
+
+/* A forked child has none of what these stand for. */
+static void drop_lists(void)
+{
+	processes = NULL;
+	members = NULL;
+	pthread_cond_init(&idle, NULL);
+}
 
 int shunt_peers_self(void)
 {
@@ -100,12 +119,7 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 	uint64_t self = shunt_process_token();
 	struct member *m = calloc(1, sizeof(*m));
 
-	pthread_mutex_lock(&lock);
-	if (owner != getpid()) {
-		processes = NULL;
-		members = NULL;
-		owner = getpid();
-	}
+	shunt_lock_acquire(&lock);
 	for (int r = 0; r < comm->nranks; r++) {
 		if (m && peers[r].process != self)
 			m->of[r] = process_get(&peers[r]);
@@ -117,35 +131,39 @@ void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 		m->next = members;
 		members = m;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 void shunt_peers_unwatch(struct shunt_comm *comm)
 {
 	struct member **at, *m;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (at = &members; *at && (*at)->comm != comm; at = &(*at)->next)
 		;
 	m = *at;
+	while (m && m->busy)
+		pthread_cond_wait(&idle, &lock.mutex);
 	if (m) {
+		for (at = &members; *at != m; at = &(*at)->next)
+			;
 		*at = m->next;
 		for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 			process_put(m->of[r]);
 		free(m);
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 void shunt_peers_died(uint64_t key)
 {
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (struct process *p = processes; p; p = p->next)
 		if (p->key == key) {
 			p->dead = true;
 			p->died_ms = shunt_now_ms();
 		}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 }
 
 /* True: the rank died so long ago that what it left must have been used. */
@@ -192,10 +210,37 @@ static int awaited_rank(const struct member *m, uint64_t word)
 	return known ? found : dead;
 }
 
-static void fail(struct member *m, int rank, uint64_t word)
+static void notice_push(struct notice **notices, bool error, const char *text)
 {
+	struct notice *n = calloc(1, sizeof(*n));
+
+	if (!n)
+		return;
+	n->error = error;
+	snprintf(n->text, sizeof(n->text), "%s", text);
+	n->next = *notices;
+	*notices = n;
+}
+
+static void notices_log(struct notice *notices)
+{
+	for (struct notice *n = notices, *next; n; n = next) {
+		next = n->next;
+		if (n->error)
+			shunt_error("%s", n->text);
+		else
+			shunt_warn("%s", n->text);
+		free(n);
+	}
+}
+
+static void fail(struct member *m, int rank, uint64_t word, struct notice **notices)
+{
+	char text[SHUNT_FAULT_TEXT];
+
 	m->failed = true;
-	shunt_fault_died(m->comm, rank, (int)m->of[rank]->pid, word);
+	if (shunt_fault_set_died(m->comm, rank, (int)m->of[rank]->pid, word, text, sizeof(text)))
+		notice_push(notices, true, text);
 	shunt_comm_stop_kernels(m->comm);
 }
 
@@ -206,8 +251,9 @@ static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 }
 
 /* Another call holds the driver. */
-static void driver_blocked(struct member *m)
+static void driver_blocked(struct member *m, struct notice **notices)
 {
+	char text[SHUNT_FAULT_TEXT];
 	struct shunt_comm *comm = m->comm;
 	uint64_t limit = shunt_comm_spin_limit();
 	bool pair = comm->nranks == 2;
@@ -217,11 +263,13 @@ static void driver_blocked(struct member *m)
 		return;
 	m->driver_held = true;
 	pid = (int)m->of[rank]->pid;
-	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from "
-	           "seeing what its kernels wait for "
-	           "(communicator %s): %s",
+	snprintf(text, sizeof(text),
+	    "rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from seeing "
+	    "what its "
+	    "kernels wait for (communicator %s): %s",
 	    rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
 	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
+	notice_push(notices, false, text);
 	if (!pair)
 		return;
 	comm->lost_pid = pid;
@@ -231,17 +279,21 @@ static void driver_blocked(struct member *m)
 }
 
 /* The device can be read again: see whether a kernel gave up meanwhile. */
-static void driver_released(struct member *m)
+static void driver_released(struct member *m, struct notice **notices)
 {
+	char text[SHUNT_FAULT_TEXT];
+
 	m->driver_held = false;
-	if (shunt_comm_error(m->comm))
+	if (shunt_fault_take(m->comm, text, sizeof(text)))
+		notice_push(notices, true, text);
+	if (atomic_load(&m->comm->error))
 		m->failed = true;
 	else
 		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
 	atomic_store(&m->comm->lost, 0);
 }
 
-static void check_progress(struct member *m, const struct shunt_progress *p)
+static void check_progress(struct member *m, const struct shunt_progress *p, struct notice **notices)
 {
 	int rank;
 
@@ -252,12 +304,12 @@ static void check_progress(struct member *m, const struct shunt_progress *p)
 	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
 		rank = awaited_rank(m, p->now);
 		if (rank >= 0)
-			fail(m, rank, p->now);
+			fail(m, rank, p->now, notices);
 	}
 }
 
 /* True: poll again. *unresponsive: a device did not answer. */
-static bool poll_member(struct member *m, bool *unresponsive)
+static bool poll_member(struct member *m, bool *unresponsive, struct notice **notices)
 {
 	struct shunt_comm *comm = m->comm;
 	struct shunt_recorder_snapshot snapshot;
@@ -272,11 +324,11 @@ static bool poll_member(struct member *m, bool *unresponsive)
 		return true;
 	*unresponsive |= snapshot.unresponsive;
 	if (snapshot.unresponsive)
-		driver_blocked(m);
+		driver_blocked(m, notices);
 	else if (m->driver_held)
-		driver_released(m);
+		driver_released(m, notices);
 	if (snapshot.ctrl && !m->failed)
-		check_progress(m, &snapshot.ctrl->progress);
+		check_progress(m, &snapshot.ctrl->progress, notices);
 	shunt_recorder_snapshot_finish(&snapshot);
 	return !m->failed;
 }
@@ -284,10 +336,19 @@ static bool poll_member(struct member *m, bool *unresponsive)
 int shunt_peers_poll(void)
 {
 	bool again = false, unresponsive = false;
+	struct notice *notices = NULL;
 
-	pthread_mutex_lock(&lock);
-	for (struct member *m = owner == getpid() ? members : NULL; m; m = m->next)
-		again |= poll_member(m, &unresponsive);
-	pthread_mutex_unlock(&lock);
+	shunt_lock_acquire(&lock);
+	for (struct member *m = members; m; m = m->next) {
+		/* A device is read, and a dump written, without the lock. The member stays in the list meanwhile. */
+		m->busy = true;
+		shunt_lock_release(&lock);
+		again |= poll_member(m, &unresponsive, &notices);
+		shunt_lock_acquire(&lock);
+		m->busy = false;
+		pthread_cond_broadcast(&idle);
+	}
+	shunt_lock_release(&lock);
+	notices_log(notices);
 	return !again ? -1 : unresponsive ? 5 * POLL_MS : POLL_MS;
 }

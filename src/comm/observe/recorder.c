@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/id.h"
 #include "base/os.h"
+#include "base/lock.h"
 
 #define MAX_COUNTED_PEERS 1024
 #define READ_STACK_BYTES \
@@ -31,7 +32,6 @@ struct ring {
 struct shunt_recorder {
 	struct shunt_recorder *next; /* of the list */
 	unsigned users;              /* the communicator and its readers; under the list's lock */
-	pid_t process;               /* a child of fork() inherits the list, but not the communicators */
 	char id[9], key[17];
 	atomic_int rank, nranks, device, error;
 	atomic_uint_fast64_t calls, collectives;
@@ -60,8 +60,15 @@ struct device_read {
 	struct shunt_ctrl *ctrl; /* NULL: it could not be read */
 };
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_list(void);
+static struct shunt_lock list_lock = SHUNT_LOCK(drop_list);
 static struct shunt_recorder *list;
+
+/* A forked child has none of what these stand for. */
+static void drop_list(void)
+{
+	list = NULL;
+}
 
 /* Time of the last clock tick: reading the exact clock costs more than all the rest. */
 static uint64_t now_ns(void)
@@ -86,14 +93,13 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 	atomic_init(&rec->rank, -1);
 	atomic_init(&rec->nranks, -1);
 	atomic_init(&rec->device, -1);
-	rec->process = getpid();
 	rec->users = 1;
 	pthread_mutex_init(&rec->reading, NULL);
 	pthread_mutex_init(&rec->lock, NULL);
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	rec->next = list;
 	list = rec;
-	pthread_mutex_unlock(&list_lock);
+	shunt_lock_release(&list_lock);
 	shunt_dump_start();
 	return rec;
 }
@@ -167,9 +173,9 @@ static void recorder_put(struct shunt_recorder *rec)
 {
 	unsigned left;
 
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	left = --rec->users;
-	pthread_mutex_unlock(&list_lock);
+	shunt_lock_release(&list_lock);
 	if (left)
 		return;
 	pthread_mutex_destroy(&rec->lock);
@@ -197,10 +203,10 @@ struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
 
 	if (!rec)
 		return NULL;
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	unlist(rec);
 	read = rec->users > 1;
-	pthread_mutex_unlock(&list_lock);
+	shunt_lock_release(&list_lock);
 	if (read) /* perhaps of the device, which may not answer: an abort must not wait for that */
 		return rec;
 	recorder_put(rec);
@@ -212,9 +218,9 @@ void shunt_recorder_destroy(struct shunt_recorder *rec)
 	if (!rec)
 		return;
 	shunt_recorder_unready(rec);
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	unlist(rec);
-	pthread_mutex_unlock(&list_lock);
+	shunt_lock_release(&list_lock);
 	recorder_put(rec);
 }
 
@@ -338,20 +344,18 @@ size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shu
 void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
 {
 	struct shunt_recorder **all, *rec;
-	pid_t self = getpid();
 	size_t n = 0, i;
 
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	for (rec = list; rec; rec = rec->next)
 		n++;
 	all = malloc((n + 1) * sizeof(*all));
 	n = 0;
-	for (rec = list; all && rec; rec = rec->next)
-		if (rec->process == self) {
-			rec->users++;
-			all[n++] = rec;
-		}
-	pthread_mutex_unlock(&list_lock);
+	for (rec = list; all && rec; rec = rec->next) {
+		rec->users++;
+		all[n++] = rec;
+	}
+	shunt_lock_release(&list_lock);
 	for (i = n; i-- > 0;) { /* the newest comes first in the list */
 		fn(all[i], arg);
 		recorder_put(all[i]);
@@ -424,9 +428,9 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&d->is_done, &attr);
 	pthread_condattr_destroy(&attr);
-	pthread_mutex_lock(&list_lock);
+	shunt_lock_acquire(&list_lock);
 	rec->users++;
-	pthread_mutex_unlock(&list_lock);
+	shunt_lock_release(&list_lock);
 	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
 		d->users = 1;
 		device_read_put(d);

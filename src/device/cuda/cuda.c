@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/lock.h"
 
 struct shunt_cu_table shunt_cu;
 struct shunt_cu_device *shunt_cu_devices;
@@ -17,7 +18,7 @@ int shunt_cu_ndevices;
 const struct shunt_kernel_set *shunt_cu_kernels;
 
 /* Guards the first use of a device: its context and its copy stream. */
-static pthread_mutex_t first_use_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock first_use_lock = SHUNT_LOCK(NULL);
 
 /* All other results are -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
 static const struct {
@@ -223,14 +224,14 @@ void shunt_cu_drop_dead_ctx(int device)
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	void *ctx;
 
-	pthread_mutex_lock(&first_use_lock);
+	shunt_lock_acquire(&first_use_lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (ctx && !ctx_is_alive(d, ctx)) {
 		atomic_store(&d->loaded, false);
 		atomic_store(&d->copy_stream, NULL); /* destroyed with the context */
 		atomic_store(&d->ctx, NULL);
 	}
-	pthread_mutex_unlock(&first_use_lock);
+	shunt_lock_release(&first_use_lock);
 }
 
 /*
@@ -243,7 +244,7 @@ static int get_ctx(int device, void **ctx_p)
 	void *ctx;
 	int res = 0;
 
-	pthread_mutex_lock(&first_use_lock);
+	shunt_lock_acquire(&first_use_lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (!ctx) {
 		res = shunt_cu.DevicePrimaryCtxRetain(&ctx, d->dev);
@@ -252,7 +253,7 @@ static int get_ctx(int device, void **ctx_p)
 		if (!res)
 			atomic_store_explicit(&d->ctx, ctx, memory_order_release);
 	}
-	pthread_mutex_unlock(&first_use_lock);
+	shunt_lock_release(&first_use_lock);
 	if (res)
 		return shunt_cu_error(res, "cuDevicePrimaryCtxRetain of device %d", device);
 	*ctx_p = ctx;
@@ -345,14 +346,14 @@ int shunt_cu_copy_stream(int device, void **stream_p)
 	int res = 0;
 
 	if (!stream) {
-		pthread_mutex_lock(&first_use_lock);
+		shunt_lock_acquire(&first_use_lock);
 		stream = atomic_load_explicit(&d->copy_stream, memory_order_relaxed);
 		if (!stream) {
 			res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
 			if (!res)
 				atomic_store_explicit(&d->copy_stream, stream, memory_order_release);
 		}
-		pthread_mutex_unlock(&first_use_lock);
+		shunt_lock_release(&first_use_lock);
 		if (res)
 			return shunt_cu_error(res, "cuStreamCreate on device %d", device);
 	}

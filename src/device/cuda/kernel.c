@@ -11,12 +11,13 @@
 
 #include "base/config.h"
 #include "base/log.h"
+#include "base/lock.h"
 
 /* The first driver whose graphs support programmatic dependent launches, as CUDA version. */
 #define PDL_DRIVER 12030
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
-static pthread_mutex_t load_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock load_lock = SHUNT_LOCK(NULL);
 static void **libraries; /* by fatbin */
 
 bool shunt_cu_kernel_exists(unsigned kernel)
@@ -151,13 +152,13 @@ int shunt_cu_kernels_load(int device)
 	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
-	pthread_mutex_lock(&load_lock);
+	shunt_lock_acquire(&load_lock);
 	if (!atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_relaxed)) {
 		err = load_all(device);
 		if (!err)
 			atomic_store_explicit(&shunt_cu_devices[device].loaded, true, memory_order_release);
 	}
-	pthread_mutex_unlock(&load_lock);
+	shunt_lock_release(&load_lock);
 	shunt_cu_leave(&guard);
 	return err;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/config.h"
 #include "base/log.h"
+#include "base/lock.h"
 #include "device/gpu_ops.h"
 #include "shim/nccl/find.h"
 #include "shim/nvtx.h"
@@ -30,7 +31,7 @@ atomic_bool shunt_real_error_is_last;
 static void *real_handle;
 static char *real_path;
 static _Atomic(const char *) published_path;
-static pthread_mutex_t open_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shunt_lock open_lock = SHUNT_LOCK(NULL);
 
 ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged)
 {
@@ -193,7 +194,7 @@ enum shunt_mode shunt_real_open(void)
 {
 	int mode;
 
-	pthread_mutex_lock(&open_lock);
+	shunt_lock_acquire(&open_lock);
 	mode = atomic_load(&shunt_real_mode);
 	if (mode == SHUNT_UNOPENED) {
 		shunt_real_thread.depth++; /* a constructor that calls NCCL must not take the lock again */
@@ -209,7 +210,7 @@ enum shunt_mode shunt_real_open(void)
 		shunt_nvtx_init();
 		atomic_store_explicit(&shunt_real_mode, mode, memory_order_release);
 	}
-	pthread_mutex_unlock(&open_lock);
+	shunt_lock_release(&open_lock);
 	return mode;
 }
 

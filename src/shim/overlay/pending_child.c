@@ -5,6 +5,7 @@
 #include <time.h>
 #include "base/log.h"
 #include "base/os.h"
+#include "base/lock.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
 
@@ -22,10 +23,18 @@ struct shunt_pending_child {
 enum action { ACTION_KEEP, ACTION_PUBLISH, ACTION_DROP };
 typedef enum action decide_fn(struct shunt_pending_child *p, const void *arg);
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_list(void);
+static struct shunt_lock lock = SHUNT_LOCK(drop_list);
 static struct shunt_pending_child *pending_list;
 static atomic_size_t npending; /* 0 saves the lock */
 static bool polling;           /* the thread runs */
+
+/* A forked child has none of what these stand for. */
+static void drop_list(void)
+{
+	pending_list = NULL;
+	atomic_store(&npending, 0);
+}
 
 static ncclComm_t written_handle(const struct shunt_pending_child *p)
 {
@@ -37,7 +46,7 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 {
 	struct shunt_pending_child *done = NULL, *p;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	for (struct shunt_pending_child **at = &pending_list; (p = *at);) {
 		enum action action = decide(p, arg);
 		if (action == ACTION_KEEP) {
@@ -56,7 +65,7 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 		p->next = done;
 		done = p;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	while ((p = done)) {
 		done = p->next;
 		shunt_entry_put(p->child);
@@ -82,11 +91,11 @@ static void *poll_thread(void *arg)
 		bool left = false;
 
 		for_each_pending(decide_written, NULL);
-		pthread_mutex_lock(&lock);
+		shunt_lock_acquire(&lock);
 		for (struct shunt_pending_child *p = pending_list; p && !left; p = p->next)
 			left = p->where;
 		polling = left;
-		pthread_mutex_unlock(&lock);
+		shunt_lock_release(&lock);
 		if (!left)
 			return NULL;
 		nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
@@ -114,7 +123,7 @@ struct shunt_pending_child *shunt_pending_child_add(
 	struct shunt_pending_child *p = malloc(sizeof(*p));
 	int err = p ? 0 : -ENOMEM;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	if (!err) {
 		*p = (struct shunt_pending_child){
 			.next = pending_list, .child = child, .where = where, .parent = parent, .group = group
@@ -126,7 +135,7 @@ struct shunt_pending_child *shunt_pending_child_add(
 		pending_list = p;
 		atomic_fetch_add(&npending, 1);
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	if (!err)
 		return p;
 	shunt_entry_put(child);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "transport/symm/scratch.h"
+#include "base/lock.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,8 +13,15 @@ struct scratch {
 	unsigned users;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void drop_list(void);
+static struct shunt_lock lock = SHUNT_LOCK(drop_list);
 static struct scratch *list;
+
+/* A forked child has none of what these stand for. */
+static void drop_list(void)
+{
+	list = NULL;
+}
 
 static struct scratch **find_scratch(void *ptr)
 {
@@ -33,10 +41,10 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
 		free(s);
 		return err;
 	}
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	*s = (struct scratch){ .next = list, .gpu = gpu, .mem = *mem_p, .users = 1 };
 	list = s;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	return 0;
 }
 
@@ -44,11 +52,11 @@ void shunt_scratch_close_fd(struct shunt_gpu_mem *mem)
 {
 	struct scratch *s;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	s = *find_scratch(mem->ptr);
 	if (s)
 		s->mem.fd = -1;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	close(mem->fd);
 	mem->fd = -1;
 }
@@ -58,14 +66,14 @@ static bool scratch_put(void *ptr)
 {
 	struct scratch **at, *s, *last = NULL;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	at = find_scratch(ptr);
 	s = *at;
 	if (s && !--s->users) {
 		*at = s->next;
 		last = s;
 	}
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	if (last) /* not under the lock: freeing may wait for the device */
 		last->gpu->share_free(&last->mem);
 	free(last);
@@ -78,11 +86,11 @@ int shunt_scratch_borrow(
 	struct scratch *s;
 	int err;
 
-	pthread_mutex_lock(&lock);
+	shunt_lock_acquire(&lock);
 	s = *find_scratch(ptr);
 	if (s)
 		s->users++;
-	pthread_mutex_unlock(&lock);
+	shunt_lock_release(&lock);
 	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
 	if (s && err)
 		scratch_put(ptr);

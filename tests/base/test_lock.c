@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* A lock of the whole process is free in a forked child, whoever holds it in the parent. */
+#include <setjmp.h>
+#include <semaphore.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "tests/support/child.h"
+#include "base/lock.h"
+
+static int dropped, guarded = 7;
+
+static void drop(void)
+{
+	dropped++;
+	guarded = 0;
+}
+
+static struct shunt_lock first = SHUNT_LOCK(NULL), second = SHUNT_LOCK(drop);
+static sem_t held, done;
+
+static void *hold_both(void *arg)
+{
+	shunt_lock_acquire(&first);
+	shunt_lock_acquire(&second);
+	sem_post(&held);
+	sem_wait(&done);
+	shunt_lock_release(&second);
+	shunt_lock_release(&first);
+	return NULL;
+}
+
+/* A child that hangs is ended by its alarm, and the test fails. */
+static int take_both(void)
+{
+	alarm(60);
+	shunt_lock_acquire(&first);
+	shunt_lock_acquire(&second);
+	if (dropped != 1 || guarded)
+		return 1;
+	shunt_lock_release(&second);
+	shunt_lock_release(&first);
+	shunt_lock_acquire(&second);
+	shunt_lock_release(&second);
+	return 0;
+}
+
+static void test_lock_is_free_in_a_forked_child(void **state)
+{
+	pthread_t thread;
+	int status;
+
+	sem_init(&held, 0, 0);
+	sem_init(&done, 0, 0);
+	assert_int_equal(pthread_create(&thread, NULL, hold_both, NULL), 0);
+	sem_wait(&held);
+	for (int i = 0; i < 3; i++) {
+		pid_t child = child_fork();
+
+		if (!child)
+			_exit(take_both());
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+	}
+	sem_post(&done);
+	pthread_join(thread, NULL);
+	assert_int_equal(dropped, 0);
+	assert_int_equal(guarded, 7);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_lock_is_free_in_a_forked_child),
+	};
+
+	return cmocka_run_group_tests_name("lock", tests, NULL, NULL);
+}
