@@ -57,9 +57,9 @@ struct shunt_comm {
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank; mem[rank] is our own */
 	struct shunt_host_ctrl *words;             /* page-locked; kernels read and write it */
-	atomic_int
-	    lost;     /* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none */
-	int lost_pid; /* of that rank; written before `lost` */
+	/* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none. */
+	atomic_int lost;
+	int lost_pid;             /* of that rank; written before `lost` */
 	struct shunt_kargs kargs; /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;

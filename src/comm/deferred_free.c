@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/deferred_free.h"
-#include <pthread.h>
 #include "comm/comm_priv.h"
 #include "base/lock.h"
 

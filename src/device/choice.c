@@ -8,11 +8,10 @@
 
 #include "base/config.h"
 #include "base/log.h"
-#include "base/lock.h"
 
 static atomic_bool prefer_cuda_layer;
 static pthread_once_t choose_once = PTHREAD_ONCE_INIT;
-static const struct shunt_kernel_set *kernel_set;
+static const struct shunt_kernel_set *_Atomic kernel_set; /* of the first call */
 static const struct shunt_gpu_ops *chosen_ops;
 
 void shunt_gpu_prefer_cuda(void) { atomic_store(&prefer_cuda_layer, true); }
@@ -63,12 +62,9 @@ static void choose_layer(void)
 
 const struct shunt_gpu_ops *shunt_gpu_open(const struct shunt_kernel_set *kernels)
 {
-	static struct shunt_lock first = SHUNT_LOCK(NULL);
+	const struct shunt_kernel_set *none = NULL;
 
-	shunt_lock_acquire(&first);
-	if (!kernel_set)
-		kernel_set = kernels;
-	shunt_lock_release(&first);
+	atomic_compare_exchange_strong(&kernel_set, &none, kernels);
 	pthread_once(&choose_once, choose_layer);
 	return chosen_ops;
 }

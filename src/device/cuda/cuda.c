@@ -3,7 +3,6 @@
 #include "device/cuda/dev.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
  */
 #include "device/cuda/dev.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 

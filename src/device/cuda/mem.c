@@ -3,7 +3,6 @@
 #include "device/cuda/dev.h"
 #include "base/lock.h"
 
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include "transport/symm/scratch.h"
 #include "base/lock.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
