@@ -96,30 +96,83 @@ static bool same_stream(const struct shunt_order_stream *a, const struct shunt_o
 	return a->handle == b->handle && a->thread == b->thread;
 }
 
-/* True: all warps of eager launches have ended. False also if there is no such account. */
+/* The events of enum shunt_order_last. */
+
+static void last_launched(struct shunt_order *order, struct shunt_order_stream stream)
+{
+	order->last = stream;
+	order->last_state = SHUNT_ORDER_BARE;
+}
+
+static void last_covered(struct shunt_order *order)
+{
+	order->last_state = SHUNT_ORDER_COVERED;
+}
+
+static void last_ended(struct shunt_order *order)
+{
+	order->last_state = SHUNT_ORDER_NONE;
+}
+
+/* The events of enum shunt_order_account. */
+
+static void account_opened(struct shunt_order *order, const struct shunt_progress *progress)
+{
+	order->progress = progress;
+	order->account = SHUNT_ACCOUNT_EXACT;
+}
+
+static void account_captured(struct shunt_order *order)
+{
+	if (order->account == SHUNT_ACCOUNT_EXACT)
+		order->account = SHUNT_ACCOUNT_GRAPHS;
+}
+
+static void account_restarted(struct shunt_order *order, uint64_t warps)
+{
+	order->warps = warps;
+	order->account = SHUNT_ACCOUNT_EXACT;
+}
+
+static void account_failed(struct shunt_order *order)
+{
+	if (order->account != SHUNT_ACCOUNT_NONE)
+		order->account = SHUNT_ACCOUNT_EVENT;
+}
+
+static void account_lost(struct shunt_order *order)
+{
+	order->account = SHUNT_ACCOUNT_NONE;
+}
+
+/* True: all warps of eager launches have ended. False also if the account cannot tell. */
 static bool all_warps_ended(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
 	uint64_t ended;
 
-	return order->progress && !order->uncounted &&
+	return order->account == SHUNT_ACCOUNT_EXACT &&
 	    !gpu->copy(device, &ended, &order->progress->ended, sizeof(ended)) && ended == order->warps;
 }
 
 /* Once all graphs are gone and all that they launched is done, the account is that of eager launches again. */
 static int restart_account(struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device)
 {
+	uint64_t ended;
 	bool done;
 	int err;
 
-	if (!order->uncounted || !order->mixing || shunt_order_graphs(order) || (order->launched && !order->covered))
+	if (order->account != SHUNT_ACCOUNT_GRAPHS || !order->mixing || shunt_order_graphs(order) ||
+	    order->last_state == SHUNT_ORDER_BARE)
 		return 0;
 	err = gpu->event_done(device, order->event->event, &done);
 	if (err || !done)
 		return err;
-	err = gpu->copy(device, &order->warps, &order->progress->ended, sizeof(order->warps));
-	order->uncounted = err;
-	order->launched = order->launched && err;
-	return err;
+	err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
+	if (err)
+		return err;
+	account_restarted(order, ended);
+	last_ended(order);
+	return 0;
 }
 
 /*
@@ -131,10 +184,10 @@ static int cover_last(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 	enum shunt_capture state;
 	int err;
 
-	if (!order->launched || order->covered)
+	if (order->last_state != SHUNT_ORDER_BARE)
 		return 0;
 	if (all_warps_ended(order, gpu, device)) {
-		order->launched = false;
+		last_ended(order);
 		return 0;
 	}
 	err = event_ensure(order, gpu, device);
@@ -152,10 +205,10 @@ static int cover_last(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 		/* The old stream was destroyed: wait for all that it had. */
 		err = gpu->device_sync(device);
 		if (!err)
-			order->launched = false;
+			last_ended(order);
 		return err;
 	}
-	order->covered = true;
+	last_covered(order);
 	return 0;
 }
 
@@ -222,7 +275,7 @@ static int begin_captured(struct shunt_order *order, const struct shunt_gpu_ops 
 			return err;
 		c = capture_new(order);
 		c->id = info.id;
-		order->uncounted = order->progress;
+		account_captured(order);
 		c->last_node = order->mixing ? info.node : NULL;
 	} else if (c->last_node && c->last_node != info.node && !same_stream(&c->stream, &where)) {
 		err = gpu->capture_join(device, stream, c->last_node);
@@ -270,7 +323,7 @@ void shunt_order_init(struct shunt_order *order, bool mixing)
 
 void shunt_order_set_progress(struct shunt_order *order, const struct shunt_progress *progress)
 {
-	order->progress = progress;
+	account_opened(order, progress);
 }
 
 void shunt_order_add_warps(struct shunt_order *order, uint64_t warps)
@@ -295,11 +348,9 @@ int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 	err = restart_account(order, gpu, device);
 	if (err)
 		return err;
-	same = order->launched && same_stream(&order->last, &where);
-	if (!shunt_order_graphs(order)) {
-		if (same || !order->launched)
-			return 0;
-	}
+	same = order->last_state != SHUNT_ORDER_NONE && same_stream(&order->last, &where);
+	if (!shunt_order_graphs(order) && (same || order->last_state == SHUNT_ORDER_NONE))
+		return 0;
 	if (!same) {
 		order->keep = SHUNT_ORDER_KEEP;
 		err = cover_last(order, gpu, device);
@@ -307,7 +358,7 @@ int shunt_order_begin(struct shunt_order *order, const struct shunt_gpu_ops *gpu
 			return err;
 	}
 	/* Without graphs, an event that does not cover the last launch says nothing. */
-	if (!order->event || (!order->covered && !shunt_order_graphs(order)))
+	if (!order->event || (order->last_state != SHUNT_ORDER_COVERED && !shunt_order_graphs(order)))
 		return 0;
 	return gpu->event_wait(device, order->event->event, stream);
 }
@@ -318,17 +369,16 @@ int shunt_order_end(struct shunt_order *order, const struct shunt_gpu_ops *gpu, 
 
 	if (order->current)
 		return end_captured(order, gpu, device, stream);
-	order->last = stream_of(stream);
-	order->launched = true;
-	order->covered = false;
+	last_launched(order, stream_of(stream));
 	/* Only this thread can name its stream 2, so it records now. */
-	if (!order->last.thread && !order->keep && !order->uncounted && !shunt_order_graphs(order))
+	if (!order->last.thread && !order->keep && order->account != SHUNT_ACCOUNT_GRAPHS && !shunt_order_graphs(order))
 		return 0;
 	order->keep -= order->keep != 0;
 	err = event_ensure(order, gpu, device);
 	if (!err)
 		err = gpu->event_record(device, order->event->event, stream);
-	order->covered = !err;
+	if (!err)
+		last_covered(order);
 	return err;
 }
 
@@ -338,30 +388,35 @@ void shunt_order_end_partial(struct shunt_order *order, const struct shunt_gpu_o
 		order->current = NULL;
 		return;
 	}
-	order->partial = true;
-	if (event_ensure(order, gpu, device) || gpu->event_record(device, order->event->event, stream))
-		order->progress = NULL;
+	/* Without mixing the event says nothing about graphs. */
+	if ((order->account == SHUNT_ACCOUNT_GRAPHS && !order->mixing) || event_ensure(order, gpu, device) ||
+	    gpu->event_record(device, order->event->event, stream))
+		account_lost(order);
+	else
+		account_failed(order);
 }
 
 int shunt_order_done(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *done_p)
 {
 	uint64_t ended = 0;
-	int err = 0;
+	int err;
 
 	*done_p = true;
-	if (!order->progress || (order->uncounted && !order->mixing))
+	if (order->account == SHUNT_ACCOUNT_NONE || (order->account == SHUNT_ACCOUNT_GRAPHS && !order->mixing))
 		return gpu->device_sync(device);
-	if (!order->partial) {
-		err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
-		*done_p = ended == order->warps || (order->uncounted && ended > order->warps);
+	if (order->account == SHUNT_ACCOUNT_EVENT)
+		return gpu->event_done(device, order->event->event, done_p);
+	err = gpu->copy(device, &ended, &order->progress->ended, sizeof(ended));
+	if (order->account == SHUNT_ACCOUNT_EXACT) {
+		*done_p = ended == order->warps;
+		return err;
 	}
 	/*
 	 * How many warps graphs had is not known. But each of their launches records the event, and so does each eager
 	 * launch since then.
 	 */
-	if (!err && *done_p && (order->partial || order->uncounted))
-		err = gpu->event_done(device, order->event->event, done_p);
-	return err;
+	*done_p = ended >= order->warps;
+	return err || !*done_p ? err : gpu->event_done(device, order->event->event, done_p);
 }
 
 int shunt_order_graphs_idle(const struct shunt_order *order, const struct shunt_gpu_ops *gpu, int device, bool *idle_p)

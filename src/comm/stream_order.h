@@ -28,7 +28,7 @@
  * when the graph is launched.
  *
  * NCCL_GRAPH_MIXING_SUPPORT=0 says that the program orders graphs against everything else. Then no node is added, the
- * edges within a capture remain, and eager calls never pay for graphs. A graph for conditional nodes, or to be launched
+ * edges within a capture remain, and eager calls wait for no graph. A graph for conditional nodes, or to be launched
  * from the device, needs this setting: CUDA refuses event nodes there.
  *
  * The program has to take care of these cases itself:
@@ -64,19 +64,51 @@ struct shunt_order_capture {
 enum { SHUNT_ORDER_CAPTURES = 4 }; /* captures in progress at once */
 enum { SHUNT_ORDER_KEEP = 32 };
 
+/*
+ * The last eager launch, as a launch on another stream has to see it.
+ *
+ * | event                                                     | NONE | BARE    | COVERED |
+ * |-----------------------------------------------------------|------|---------|---------|
+ * | launched: an eager launch was made                        | BARE | BARE    | BARE    |
+ * | covered: the event was recorded behind it                 |      | COVERED | COVERED |
+ * | ended: the device said that it is done, or was waited for | NONE | NONE    | NONE    |
+ */
+enum shunt_order_last {
+	SHUNT_ORDER_NONE,    /* there is none to wait for */
+	SHUNT_ORDER_BARE,    /* it is on the stream `last`, and the event says nothing about it */
+	SHUNT_ORDER_COVERED, /* the event's last record comes after it */
+};
+
+/*
+ * What the device's account of warps says about the launches.
+ *
+ * | event                                               | NONE  | EXACT  | GRAPHS | EVENT |
+ * |-----------------------------------------------------|-------|--------|--------|-------|
+ * | opened: the device keeps an account from now on     | EXACT |        |        |       |
+ * | captured: a graph got its first launch              | NONE  | GRAPHS | GRAPHS |       |
+ * | restarted: all graphs are gone, and their work done | NONE  | EXACT  | EXACT  |       |
+ * | failed: a call launched only a part of its kernels  | NONE  | EVENT  | EVENT  | EVENT |
+ * | lost: ... and the event cannot tell when they end   | NONE  | NONE   | NONE   | NONE  |
+ */
+enum shunt_order_account {
+	SHUNT_ACCOUNT_NONE,   /* nothing: only the device as a whole can be asked */
+	SHUNT_ACCOUNT_EXACT,  /* they are eager launches, and all done once `ended` reaches `warps` */
+	SHUNT_ACCOUNT_GRAPHS, /* graphs have added warps of their own: once `ended` reaches `warps`, the event knows the
+	                         rest */
+	SHUNT_ACCOUNT_EVENT,  /* the event alone covers what was launched; nothing is launched any more */
+};
+
 struct shunt_order {
-	bool mixing;   /* graphs are ordered against all else */
-	bool launched; /* there was an eager launch, on `last` */
-	bool covered;  /* the event's last record, or a later one, covers that launch */
+	bool mixing; /* graphs are ordered against all else */
+	enum shunt_order_last last_state;
+	enum shunt_order_account account;
 	struct shunt_order_stream last;
 	struct shunt_order_event *event; /* NULL until needed */
 	struct shunt_order_capture captures[SHUNT_ORDER_CAPTURES],
 	    *current; /* current: of the launch between begin and end; NULL: eager */
 	unsigned next_capture;
-	const struct shunt_progress *progress; /* the device's account of the communicator's warps; NULL: none */
-	uint64_t warps;                        /* of all eager launches: `ended` reaches this number ... */
-	bool uncounted;                        /* ... unless graphs have added warps */
-	bool partial;                          /* a call failed half-way: the event alone covers what was launched */
+	const struct shunt_progress *progress; /* the device's account of the communicator's warps */
+	uint64_t warps;                        /* of all eager launches */
 	unsigned keep; /* how many more eager calls record the event because the stream has changed */
 };
 
