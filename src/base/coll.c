@@ -3,57 +3,29 @@
 #include <ctype.h>
 #include <string.h>
 
-const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = 1,
-	[SHUNT_U8] = 1,
-	[SHUNT_I32] = 4,
-	[SHUNT_U32] = 4,
-	[SHUNT_I64] = 8,
-	[SHUNT_U64] = 8,
-	[SHUNT_F16] = 2,
-	[SHUNT_F32] = 4,
-	[SHUNT_F64] = 8,
-	[SHUNT_BF16] = 2,
-	[SHUNT_F8E4M3] = 1,
-	[SHUNT_F8E5M2] = 1,
-};
+#define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) \
+	[SHUNT_##id] = { name, long_name, "nccl" #function, SHUNT_RANKS_##ranks, \
+		{ SHUNT_PARTS_##send, SHUNT_PARTS_##recv }, PLACE_##place, NCCL_##nccl, PLANS_##plans },
+enum { PLACE_APART, PLACE_IN_PLACE, NCCL_UNTUNED = 0, NCCL_TUNED, PLANS_UNPLANNED = 0, PLANS_PLANNED };
+const struct shunt_kind_row shunt_kind_rows[SHUNT_NKINDS] = { SHUNT_COLLECTIVE_LIST(ROW) };
+#undef ROW
 
-static const char *const kind_names[SHUNT_NKINDS] = {
-	[SHUNT_ALLREDUCE] = "allreduce",
-	[SHUNT_REDUCE] = "reduce",
-	[SHUNT_BROADCAST] = "broadcast",
-	[SHUNT_ALLGATHER] = "allgather",
-	[SHUNT_REDUCESCATTER] = "reducescatter",
-	[SHUNT_ALLTOALL] = "alltoall",
-	[SHUNT_GATHER] = "gather",
-	[SHUNT_SCATTER] = "scatter",
-	[SHUNT_SEND] = "send",
-	[SHUNT_RECV] = "recv",
-};
+#define ROW(id, number, name, alias, nccl, kernel, bytes, ...) [SHUNT_##id] = bytes,
+const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = { SHUNT_DTYPE_LIST(ROW) };
+#undef ROW
+#define ROW(id, number, name, alias, nccl, kernel, bytes, kind, exponent, mantissa, ...) \
+	[SHUNT_##id] = { name, alias, exponent, mantissa, SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_FLOAT },
+const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NDTYPES] = { SHUNT_DTYPE_LIST(ROW) };
+#undef ROW
+#define ROW(id, number, ...) \
+	_Static_assert(SHUNT_##id == (number), "dtypes.def, ops.def: rows stand in the order of numbers");
+SHUNT_DTYPE_LIST(ROW)
+SHUNT_REDOP_LIST(ROW)
+#undef ROW
 
-static const char *const dtype_names[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = "int8",
-	[SHUNT_U8] = "uint8",
-	[SHUNT_I32] = "int32",
-	[SHUNT_U32] = "uint32",
-	[SHUNT_I64] = "int64",
-	[SHUNT_U64] = "uint64",
-	[SHUNT_F16] = "float16",
-	[SHUNT_F32] = "float32",
-	[SHUNT_F64] = "float64",
-	[SHUNT_BF16] = "bfloat16",
-	[SHUNT_F8E4M3] = "float8e4m3",
-	[SHUNT_F8E5M2] = "float8e5m2",
-};
-
-static const char *const redop_names[SHUNT_NREDOPS] = {
-	[SHUNT_SUM] = "sum",
-	[SHUNT_PROD] = "prod",
-	[SHUNT_MAX] = "max",
-	[SHUNT_MIN] = "min",
-	[SHUNT_AVG] = "avg",
-	[SHUNT_PREMUL] = "premulsum",
-};
+#define ROW(id, number, name, ...) [SHUNT_##id] = name,
+static const char *const redop_names[SHUNT_NREDOPS] = { SHUNT_REDOP_LIST(ROW) };
+#undef ROW
 
 static const char *const reason_names[SHUNT_NREASONS] = {
 	[SHUNT_REASON_NONE] = "",
@@ -70,7 +42,7 @@ static const char *const reason_names[SHUNT_NREASONS] = {
 
 const char *shunt_kind_name(enum shunt_kind kind)
 {
-	return (unsigned)kind < SHUNT_NKINDS ? kind_names[kind] : "unknown";
+	return (unsigned)kind < SHUNT_NKINDS ? shunt_kind_rows[kind].name : "unknown";
 }
 
 bool shunt_names_equal(const char *text, size_t bytes, const char *name)
@@ -90,25 +62,14 @@ bool shunt_names_equal(const char *text, size_t bytes, const char *name)
 int shunt_kind_find(const char *text, size_t bytes)
 {
 	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
-		if (shunt_names_equal(text, bytes, kind_names[kind]))
+		if (shunt_names_equal(text, bytes, shunt_kind_rows[kind].name))
 			return kind;
 	return -1;
 }
 
-bool shunt_kind_has_root(enum shunt_kind kind)
-{
-	return kind == SHUNT_REDUCE || kind == SHUNT_BROADCAST || kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
-}
-
-bool shunt_kind_has_parts(enum shunt_kind kind)
-{
-	return kind == SHUNT_ALLGATHER || kind == SHUNT_REDUCESCATTER || kind == SHUNT_ALLTOALL ||
-	    kind == SHUNT_GATHER || kind == SHUNT_SCATTER;
-}
-
 const char *shunt_dtype_name(enum shunt_dtype dtype)
 {
-	return (unsigned)dtype < SHUNT_NDTYPES ? dtype_names[dtype] : "unknown";
+	return (unsigned)dtype < SHUNT_NDTYPES ? shunt_dtype_rows[dtype].name : "unknown";
 }
 
 const char *shunt_redop_name(enum shunt_redop redop)
@@ -140,15 +101,6 @@ static uint64_t reciprocal_bits(int n, int mant, int bias)
 	return ((uint64_t)(exp + bias) << mant) + m;
 }
 
-static const struct {
-	uint8_t mant, bias;
-} float_format[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 10, 15 },
-	[SHUNT_BF16] = { 7, 127 },
-	[SHUNT_F8E4M3] = { 3, 7 },
-	[SHUNT_F8E5M2] = { 2, 15 },
-};
-
 uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n)
 {
 	union {
@@ -166,5 +118,5 @@ uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n)
 		f.f = (float)(1.0 / n);
 		return f.u;
 	}
-	return reciprocal_bits(n, float_format[dtype].mant, float_format[dtype].bias);
+	return reciprocal_bits(n, shunt_dtype_rows[dtype].mantissa, (1 << (shunt_dtype_rows[dtype].exponent - 1)) - 1);
 }

@@ -1,47 +1,38 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_BASE_COLL_H
 #define SHUNT_BASE_COLL_H
-/* A collective call after validation, and the names of its kinds, types, operators and reasons. */
+/*
+ * A collective call after validation, and what is known of its kind, type and operator: rows of collectives.def,
+ * dtypes.def and ops.def.
+ */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/collectives.def"
+#include "base/dtypes.def"
+#include "base/ops.def"
 
-enum shunt_kind {
-	SHUNT_ALLREDUCE,
-	SHUNT_REDUCE,
-	SHUNT_BROADCAST,
-	SHUNT_ALLGATHER,
-	SHUNT_REDUCESCATTER,
-	SHUNT_ALLTOALL,
-	SHUNT_GATHER,
-	SHUNT_SCATTER,
-	SHUNT_SEND,
-	SHUNT_RECV,
-	SHUNT_NKINDS,
+/* The columns of collectives.def. */
+enum shunt_kind_ranks {
+	SHUNT_RANKS_ALL,
+	SHUNT_RANKS_FROM_ROOT,
+	SHUNT_RANKS_TO_ROOT,
+	SHUNT_RANKS_TO_PEER,
+	SHUNT_RANKS_FROM_PEER
 };
+enum shunt_kind_parts { SHUNT_PARTS_NONE, SHUNT_PARTS_ONE, SHUNT_PARTS_EACH };
+enum shunt_side { SHUNT_SIDE_SEND, SHUNT_SIDE_RECV };
+
+#define SHUNT_ENUMERATOR(id, ...) SHUNT_##id,
+enum shunt_kind { SHUNT_COLLECTIVE_LIST(SHUNT_ENUMERATOR) SHUNT_NKINDS };
+/* Data types have ncclDataType_t's values. */
+enum shunt_dtype { SHUNT_DTYPE_LIST(SHUNT_ENUMERATOR) SHUNT_NDTYPES };
+/* The operators before PREMUL have ncclRedOp_t's values; PREMUL stands for every user-defined operator. */
+enum shunt_redop { SHUNT_REDOP_LIST(SHUNT_ENUMERATOR) SHUNT_NREDOPS };
+#undef SHUNT_ENUMERATOR
 
 /* Most ranks of a communicator that Shunt serves. */
 #define SHUNT_MAX_RANKS 8
-
-/* Data types have ncclDataType_t's values. */
-enum shunt_dtype {
-	SHUNT_I8,
-	SHUNT_U8,
-	SHUNT_I32,
-	SHUNT_U32,
-	SHUNT_I64,
-	SHUNT_U64,
-	SHUNT_F16,
-	SHUNT_F32,
-	SHUNT_F64,
-	SHUNT_BF16,
-	SHUNT_F8E4M3,
-	SHUNT_F8E5M2,
-	SHUNT_NDTYPES,
-};
-
-/* The first five have ncclRedOp_t's values; PREMUL stands for every user-defined operator. */
-enum shunt_redop { SHUNT_SUM, SHUNT_PROD, SHUNT_MAX, SHUNT_MIN, SHUNT_AVG, SHUNT_PREMUL, SHUNT_NREDOPS };
 
 struct shunt_coll {
 	enum shunt_kind kind;
@@ -75,18 +66,119 @@ enum shunt_reason {
 	SHUNT_NREASONS,
 };
 
+/*
+ * Sets of kinds and of types, a bit for each. Where a call is decided a bit is tested; elsewhere the rows below are
+ * asked.
+ */
+#define SHUNT_KIND_BIT(id, name, long_name, function, ranks, send, recv, op, ...) \
+	| (unsigned)(SHUNT_OPERATOR_##op) << SHUNT_##id
+#define SHUNT_ROOT_BIT(id, name, long_name, function, ranks, ...) \
+	| \
+	    (unsigned)(SHUNT_RANKS_##ranks == SHUNT_RANKS_FROM_ROOT || SHUNT_RANKS_##ranks == SHUNT_RANKS_TO_ROOT) \
+	        << SHUNT_##id
+#define SHUNT_P2P_BIT(id, name, long_name, function, ranks, ...) \
+	| (unsigned)(SHUNT_RANKS_##ranks >= SHUNT_RANKS_TO_PEER) << SHUNT_##id
+#define SHUNT_FLOAT_BIT(id, number, name, alias, nccl, kernel, bytes, kind, exponent, ...) \
+	| (exponent ? 1u << number : 0)
+#define SHUNT_SIGNED_BIT(id, number, name, alias, nccl, kernel, bytes, kind, ...) \
+	| (unsigned)(SHUNT_NUMBERS_##kind == SHUNT_NUMBERS_SIGNED) << number
+enum { SHUNT_OPERATOR_MOVES, SHUNT_OPERATOR_REDUCES };
+enum shunt_numbers { SHUNT_NUMBERS_SIGNED, SHUNT_NUMBERS_UNSIGNED, SHUNT_NUMBERS_FLOAT, SHUNT_NUMBERS_FINITE };
+enum {
+	SHUNT_KINDS_REDUCE = 0 SHUNT_COLLECTIVE_LIST(SHUNT_KIND_BIT),
+	SHUNT_KINDS_ROOTED = 0 SHUNT_COLLECTIVE_LIST(SHUNT_ROOT_BIT),
+	SHUNT_KINDS_P2P = 0 SHUNT_COLLECTIVE_LIST(SHUNT_P2P_BIT),
+	SHUNT_DTYPES_FLOAT = 0 SHUNT_DTYPE_LIST(SHUNT_FLOAT_BIT),
+	SHUNT_DTYPES_SIGNED = 0 SHUNT_DTYPE_LIST(SHUNT_SIGNED_BIT), /* integers */
+};
+#undef SHUNT_KIND_BIT
+#undef SHUNT_ROOT_BIT
+#undef SHUNT_P2P_BIT
+#undef SHUNT_FLOAT_BIT
+#undef SHUNT_SIGNED_BIT
+
 /* True for a message between two ranks; root is the peer. */
 static inline bool shunt_kind_is_p2p(enum shunt_kind kind)
 {
-	return kind == SHUNT_SEND || kind == SHUNT_RECV;
+	return SHUNT_KINDS_P2P >> kind & 1;
 }
 
 /* True if the kind reduces. For other kinds the operator has no meaning. */
 static inline bool shunt_kind_reduces(enum shunt_kind kind)
 {
-	return kind == SHUNT_ALLREDUCE || kind == SHUNT_REDUCE || kind == SHUNT_REDUCESCATTER;
+	return SHUNT_KINDS_REDUCE >> kind & 1;
 }
 
+static inline bool shunt_kind_has_root(enum shunt_kind kind)
+{
+	return SHUNT_KINDS_ROOTED >> kind & 1;
+}
+
+static inline bool shunt_dtype_is_float(enum shunt_dtype dtype)
+{
+	return SHUNT_DTYPES_FLOAT >> dtype & 1;
+}
+
+/* True for an integer with a sign. */
+static inline bool shunt_dtype_is_signed(enum shunt_dtype dtype)
+{
+	return SHUNT_DTYPES_SIGNED >> dtype & 1;
+}
+
+/* A row of collectives.def. */
+struct shunt_kind_row {
+	const char *name, *long_name, *function; /* "allreduce", "all_reduce", "ncclAllReduce" */
+	enum shunt_kind_ranks ranks;
+	enum shunt_kind_parts parts[2]; /* of each side's buffer */
+	bool in_place, tuned, planned;
+};
+extern const struct shunt_kind_row shunt_kind_rows[SHUNT_NKINDS];
+
+/* Parts of `count` elements in the buffer of a rank that has this side; 0: no rank has it. */
+static inline uint64_t shunt_kind_parts(enum shunt_kind kind, enum shunt_side side, int nranks)
+{
+	enum shunt_kind_parts parts = shunt_kind_rows[kind].parts[side];
+
+	return parts == SHUNT_PARTS_EACH ? (uint64_t)nranks : parts == SHUNT_PARTS_ONE;
+}
+
+/*
+ * The rank's part among those of a side's buffer. The call is in place if this part of the send buffer lies where this
+ * part of the receive buffer does.
+ */
+static inline uint64_t shunt_kind_part_of(enum shunt_kind kind, enum shunt_side side, int rank)
+{
+	return shunt_kind_rows[kind].parts[side] == SHUNT_PARTS_EACH ? (uint64_t)rank : 0;
+}
+
+/* True if the side's buffer has a part for each rank, one after the other. */
+static inline bool shunt_kind_has_each(enum shunt_kind kind, enum shunt_side side)
+{
+	return shunt_kind_rows[kind].parts[side] == SHUNT_PARTS_EACH;
+}
+
+/* True if either buffer has a part for each rank. */
+static inline bool shunt_kind_has_parts(enum shunt_kind kind)
+{
+	return shunt_kind_has_each(kind, SHUNT_SIDE_SEND) || shunt_kind_has_each(kind, SHUNT_SIDE_RECV);
+}
+
+/* True if a rank has the side's buffer: others may give anything for it. */
+static inline bool shunt_kind_has_side(enum shunt_kind kind, enum shunt_side side, bool is_root)
+{
+	const struct shunt_kind_row *row = &shunt_kind_rows[kind];
+	bool only_root = row->ranks == (side == SHUNT_SIDE_SEND ? SHUNT_RANKS_FROM_ROOT : SHUNT_RANKS_TO_ROOT);
+
+	return row->parts[side] != SHUNT_PARTS_NONE && (is_root || !only_root);
+}
+
+/* A row of dtypes.def. */
+struct shunt_dtype_row {
+	const char *name, *alias;   /* "float16", "half"; alias "": none */
+	uint8_t exponent, mantissa; /* bits; 0: an integer */
+	bool has_infinity;
+};
+extern const struct shunt_dtype_row shunt_dtype_rows[SHUNT_NDTYPES];
 extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
 /* Bytes of `count` elements: of the message, or of one rank's part of it, as NCCL counts for the kind. */
 static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
@@ -103,10 +195,7 @@ static inline bool shunt_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint6
 const char *shunt_kind_name(enum shunt_kind kind); /* "allreduce" */
 /* Compares names without regard to case, spaces and underscores: all_reduce and AllReduce equal allreduce. */
 bool shunt_names_equal(const char *text, size_t bytes, const char *name);
-int shunt_kind_find(const char *text, size_t bytes); /* -1: no such kind */
-bool shunt_kind_has_root(enum shunt_kind kind);
-/* True if the send or the receive buffer consists of one part per rank, one after the other. */
-bool shunt_kind_has_parts(enum shunt_kind kind);
+int shunt_kind_find(const char *text, size_t bytes);  /* -1: no such kind */
 const char *shunt_dtype_name(enum shunt_dtype dtype); /* "float16" */
 /* 1 / n, rounded to nearest even, as the bits of a floating-point type. */
 uint64_t shunt_dtype_reciprocal(enum shunt_dtype dtype, int n);

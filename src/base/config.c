@@ -49,9 +49,14 @@ static const struct {
 static const char *const other_names[] = { "SHUNT_LIB" };
 
 /* Collectives for which NCCL chooses among algorithms and protocols; the rest are made of sends and receives. */
-#define CLAIMABLE \
-	(1u << SHUNT_ALLREDUCE | 1u << SHUNT_REDUCE | 1u << SHUNT_BROADCAST | 1u << SHUNT_ALLGATHER | \
-	    1u << SHUNT_REDUCESCATTER)
+static uint32_t claimable(void)
+{
+	uint32_t mask = 0;
+
+	for (int kind = 0; kind < SHUNT_NKINDS; kind++)
+		mask |= (uint32_t)shunt_kind_rows[kind].tuned << kind;
+	return mask;
+}
 
 /* Parses the value of one variable. False: not set or malformed (logged), and the field keeps the default. */
 static bool take_value(struct shunt_settings *s, const struct row *row, const char *name, const char *text)
@@ -198,11 +203,10 @@ static uint32_t parse_forced(const char *list, const char *variable, char *bad, 
 		else if (!shunt_names_equal(list, n, "") && !shunt_names_equal(list, n, "none")) {
 			if (!*bad)
 				snprintf(bad, bytes, "%.*s", (int)n, list);
-			shunt_error("%s: there is no collective \"%.*s\"; known are all, allreduce, reduce, broadcast, "
-			            "allgather, "
-			            "reducescatter, "
-			            "alltoall, gather, scatter, send and recv",
+#define NAME(id, name, ...) ", " name
+			shunt_error("%s: there is no collective \"%.*s\"; known are all" SHUNT_COLLECTIVE_LIST(NAME),
 			    variable, (int)n, list);
+#undef NAME
 		}
 		list += n + (list[n] != '\0');
 	}
@@ -226,9 +230,9 @@ static uint32_t parse_claims(const char *text)
 		} else if (head < n) {
 			kind = shunt_kind_find(text, head);
 			if (kind >= 0 && !shunt_names_equal(text + head + 1, n - head - 1, ""))
-				mask |= (1u << kind) & CLAIMABLE;
+				mask |= (1u << kind) & claimable();
 		} else {
-			mask |= CLAIMABLE;
+			mask |= claimable();
 		}
 		text += n + (text[n] != '\0');
 	}

@@ -41,38 +41,29 @@ const struct shunt_plan *shunt_plan_set_at(const struct shunt_plan_set *set, siz
 /* The plan collective of one of NCCL's; false: none. */
 static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *collective_p)
 {
+#define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) ROW_##plans(id)
+#define ROW_UNPLANNED(id)
+#define ROW_PLANNED(id) [SHUNT_##id] = { true, SHUNT_PLAN_##id },
 	static const struct {
-		enum shunt_kind kind;
+		bool planned;
 		enum shunt_plan_collective collective;
-	} map[] = {
-		{ SHUNT_ALLREDUCE, SHUNT_PLAN_ALLREDUCE },
-		{ SHUNT_ALLGATHER, SHUNT_PLAN_ALLGATHER },
-		{ SHUNT_REDUCESCATTER, SHUNT_PLAN_REDUCESCATTER },
-		{ SHUNT_ALLTOALL, SHUNT_PLAN_ALLTOALL },
-	};
+	} collectives[SHUNT_NKINDS] = { SHUNT_COLLECTIVE_LIST(ROW) };
+#undef ROW
+#undef ROW_UNPLANNED
+#undef ROW_PLANNED
 
-	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
-		if (map[i].kind == kind) {
-			*collective_p = map[i].collective;
-			return true;
-		}
-	return false;
+	*collective_p = collectives[kind].collective;
+	return collectives[kind].planned;
 }
 
 enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
     const void *recv, uint64_t count, int rank, int nranks)
 {
-	const uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
-	uint64_t part = count * shunt_dtype_bytes[dtype] * (uint64_t)rank;
-	bool in;
+	uint64_t part = count * shunt_dtype_bytes[dtype];
+	uintptr_t s = (uintptr_t)send + shunt_kind_part_of(kind, SHUNT_SIDE_SEND, rank) * part,
+	          r = (uintptr_t)recv + shunt_kind_part_of(kind, SHUNT_SIDE_RECV, rank) * part;
 
-	if (kind == SHUNT_ALLGATHER)
-		in = s == r + part;
-	else if (kind == SHUNT_REDUCESCATTER)
-		in = r == s + part;
-	else
-		in = s == r;
-	return in ? SHUNT_PLAN_INPLACE_YES : SHUNT_PLAN_INPLACE_NO;
+	return s == r ? SHUNT_PLAN_INPLACE_YES : SHUNT_PLAN_INPLACE_NO;
 }
 
 /* True if the plan fits the call, whether that is in place or not. by_name: plans with tag "auto": 0 fit, too. */
@@ -90,7 +81,7 @@ static bool plan_fits(
 	 * A plan runs only for its own operator. One rank reduces nothing, so a plan without operators then fits all
 	 * but PREMUL.
 	 */
-	if (call->kind == SHUNT_ALLREDUCE || call->kind == SHUNT_REDUCESCATTER) {
+	if (shunt_kind_reduces(call->kind)) {
 		if ((unsigned)call->redop >= SHUNT_PREMUL)
 			return false;
 		if (plan->redops != 1u << call->redop && (plan->redops || set->nranks != 1))
@@ -132,10 +123,11 @@ static enum shunt_plan_choice ask_selector(
 		.dtype = call->dtype,
 		.redop = call->redop,
 		.plans = names };
-	enum shunt_plan_collective collective = SHUNT_PLAN_CUSTOM;
+	enum shunt_plan_collective collective;
 	static atomic_bool warned;
 
-	collective_of(call->kind, &collective);
+	if (!collective_of(call->kind, &collective))
+		collective = SHUNT_PLAN_CUSTOM;
 	if (!shunt_plan_message_bytes(collective, set->nranks, call->count, call->dtype, &request.bytes))
 		return SHUNT_PLAN_CHOICE_NONE;
 	while (request.nplans < MAX_NAMES && (plan = shunt_plan_set_match(set, call, request.nplans)))

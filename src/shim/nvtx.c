@@ -9,19 +9,6 @@ bool shunt_nvtx_enabled;
 
 enum { NVTX_GROUP = SHUNT_NKINDS, NVTX_NNAMES };
 
-static const char *const range_texts[NVTX_NNAMES] = {
-	[SHUNT_ALLREDUCE] = "ncclAllReduce",
-	[SHUNT_REDUCE] = "ncclReduce",
-	[SHUNT_BROADCAST] = "ncclBroadcast",
-	[SHUNT_ALLGATHER] = "ncclAllGather",
-	[SHUNT_REDUCESCATTER] = "ncclReduceScatter",
-	[SHUNT_ALLTOALL] = "ncclAlltoAll",
-	[SHUNT_GATHER] = "ncclGather",
-	[SHUNT_SCATTER] = "ncclScatter",
-	[SHUNT_SEND] = "ncclSend",
-	[SHUNT_RECV] = "ncclRecv",
-	[NVTX_GROUP] = "ncclGroupEnd",
-};
 static nvtxDomainHandle_t domain;
 static nvtxStringHandle_t range_names[NVTX_NNAMES];
 
@@ -32,7 +19,8 @@ void shunt_nvtx_init(void)
 	domain = nvtxDomainCreateA("NCCL"); /* NULL: no tool */
 	shunt_nvtx_enabled = domain;
 	for (int i = 0; shunt_nvtx_enabled && i < NVTX_NNAMES; i++)
-		range_names[i] = nvtxDomainRegisterStringA(domain, range_texts[i]);
+		range_names[i] =
+		    nvtxDomainRegisterStringA(domain, i == NVTX_GROUP ? "ncclGroupEnd" : shunt_kind_rows[i].function);
 }
 
 static void range_push(int name, uint64_t payload)

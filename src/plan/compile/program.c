@@ -38,8 +38,9 @@ static void emit_loads(struct program_builder *b)
 	uint64_t part = b->plan->part_chunks;
 
 	if (p->merged)
-		emit_staging(b, SHUNT_PROG_LOAD, 0, 0, p->merged_into, program_gathers(b->plan) ? b->rank * part : 0,
-		    program_gathers(b->plan) ? part : p->extent[p->merged_into]);
+		emit_staging(b, SHUNT_PROG_LOAD, 0, 0, p->merged_into,
+		    shunt_plan_gathers(b->plan->collective) ? b->rank * part : 0,
+		    shunt_plan_gathers(b->plan->collective) ? part : p->extent[p->merged_into]);
 	else
 		emit_ranges(b, SHUNT_PROG_LOAD, 0, &b->read[0]);
 	if (p->loads_output)
@@ -52,8 +53,9 @@ static void emit_stores(struct program_builder *b)
 	uint64_t part = b->plan->part_chunks;
 
 	if (p->merged)
-		emit_staging(b, SHUNT_PROG_STORE, 1, 0, p->merged_into, program_scatters(b->plan) ? b->rank * part : 0,
-		    program_scatters(b->plan) ? part : p->extent[p->merged_into]);
+		emit_staging(b, SHUNT_PROG_STORE, 1, 0, p->merged_into,
+		    shunt_plan_scatters(b->plan->collective) ? b->rank * part : 0,
+		    shunt_plan_scatters(b->plan->collective) ? part : p->extent[p->merged_into]);
 	else
 		emit_ranges(b, SHUNT_PROG_STORE, 1, &b->written[1]);
 }
@@ -144,9 +146,9 @@ static int build_program(struct program_builder *b, bool ll128)
 	head.nblocks = p->nblocks;
 	head.flags = p->flags;
 	for (int i = 0; i < 2; i++)
-		head.chunks[i] = !program_is_custom(plan) ? plan->part_chunks :
-		    p->merged                             ? p->extent[p->merged_into] :
-		                                            b->gpu->chunks[i];
+		head.chunks[i] = !shunt_plan_is_custom(plan->collective) ? plan->part_chunks :
+		    p->merged                                            ? p->extent[p->merged_into] :
+		                                                           b->gpu->chunks[i];
 	err = shunt_program_layout_counters(plan, &head, &p->counters_bytes);
 	if (err)
 		return err;

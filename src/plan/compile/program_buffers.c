@@ -12,13 +12,13 @@ static void choose_buffers(struct program_builder *b)
 
 	p->merged = b->plan->inplace;
 	if (p->merged) {
-		p->merged_into = program_gathers(b->plan) ||
-		    (!program_scatters(b->plan) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
+		p->merged_into = shunt_plan_gathers(b->plan->collective) ||
+		    (!shunt_plan_scatters(b->plan->collective) && chunks[SHUNT_PLAN_OUTPUT] > chunks[SHUNT_PLAN_INPUT]);
 		/*
 		 * The plan may say that the merged buffer has no chunks, if it uses only the part that the other one
 		 * is. The merged buffer has all parts nevertheless.
 		 */
-		p->extent[p->merged_into] = program_is_custom(b->plan) ?
+		p->extent[p->merged_into] = shunt_plan_is_custom(b->plan->collective) ?
 		    chunks[p->merged_into] :
 		    b->plan->parts[p->merged_into] * b->plan->part_chunks;
 	} else {
@@ -37,7 +37,7 @@ struct shunt_prog_operand shunt_program_operand(
 	if (s->buffer == SHUNT_PLAN_SCRATCH || !b->program->merged || s->buffer == b->program->merged_into)
 		return o;
 	o.buffer = b->program->merged_into;
-	if (program_gathers(b->plan) || program_scatters(b->plan))
+	if (shunt_plan_gathers(b->plan->collective) || shunt_plan_scatters(b->plan->collective))
 		o.index += rank * b->plan->part_chunks;
 	return o;
 }
@@ -120,9 +120,9 @@ int shunt_program_buffers(struct program_builder *b)
 	if (p->merged) {
 		uint64_t part = b->plan->part_chunks, mine = b->rank * part;
 
-		p->preserves_input =
-		    !program_scatters(b->plan) || shunt_ranges_within(&b->written[p->merged_into], mine, mine + part);
+		p->preserves_input = !shunt_plan_scatters(b->plan->collective) ||
+		    shunt_ranges_within(&b->written[p->merged_into], mine, mine + part);
 	}
-	p->loads_output = !p->merged && program_is_custom(b->plan) && b->read[1].n;
+	p->loads_output = !p->merged && shunt_plan_is_custom(b->plan->collective) && b->read[1].n;
 	return 0;
 }

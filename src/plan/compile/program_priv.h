@@ -15,22 +15,6 @@ struct program_builder {
 	struct shunt_bytecode bc;                /* of the current block */
 };
 
-static inline bool program_gathers(const struct shunt_plan *plan)
-{
-	return plan->collective == SHUNT_PLAN_ALLGATHER;
-}
-
-static inline bool program_scatters(const struct shunt_plan *plan)
-{
-	return plan->collective == SHUNT_PLAN_REDUCESCATTER;
-}
-
-/* True for collectives without defined semantics: only the plan's use of buffers is known. */
-static inline bool program_is_custom(const struct shunt_plan *plan)
-{
-	return plan->collective == SHUNT_PLAN_TEST || plan->collective == SHUNT_PLAN_CUSTOM;
-}
-
 /* ---- buffers (program_buffers.c) */
 
 /* Fills in the program's fields on buffers, b->read and b->written. 0 or -ENOMEM. */

@@ -45,11 +45,9 @@ struct peer_info {
 
 bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct shunt_plan_call *call_p)
 {
-	uint64_t bytes = shunt_coll_bytes(coll), n = (uint64_t)nranks;
-	bool gather = coll->kind == SHUNT_ALLGATHER, scatter = coll->kind == SHUNT_REDUCESCATTER,
-	     all = coll->kind == SHUNT_ALLTOALL;
+	uint64_t bytes = shunt_coll_bytes(coll);
 
-	if (!gather && !scatter && !all && coll->kind != SHUNT_ALLREDUCE)
+	if (!shunt_kind_rows[coll->kind].planned)
 		return false;
 	*call_p = (struct shunt_plan_call){ .send = coll->send,
 		.recv = coll->recv,
@@ -58,8 +56,8 @@ bool shunt_plan_call_from_coll(const struct shunt_coll *coll, int nranks, struct
 		.scalar = coll->scalar,
 		.scalar_on_device = coll->scalar_on_device,
 		.stream = coll->stream };
-	call_p->send_bytes = scatter || all ? bytes * n : bytes;
-	call_p->recv_bytes = gather || all ? bytes * n : bytes;
+	call_p->send_bytes = bytes * shunt_kind_parts(coll->kind, SHUNT_SIDE_SEND, nranks);
+	call_p->recv_bytes = bytes * shunt_kind_parts(coll->kind, SHUNT_SIDE_RECV, nranks);
 	return true;
 }
 
@@ -84,8 +82,7 @@ static bool inputs_readonly(const struct shunt_plan *plan)
 void shunt_plan_exec_wants_direct(const struct shunt_plan_exec *e, bool wants[2])
 {
 	const struct shunt_program *p = e->program;
-	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
-	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	bool scatter = shunt_plan_scatters(e->plan->collective), gather = shunt_plan_gathers(e->plan->collective);
 
 	wants[0] = !gather && !p->merged && p->staging[0] && e->inputs_readonly;
 	wants[1] = !scatter && p->staging[p->merged ? p->merged_into : 1];
@@ -389,32 +386,12 @@ int shunt_plan_exec_prepare(struct shunt_plan_exec *e, uint64_t message_bytes, c
 
 /* ---- launches */
 
-/* Number of parts of each of the caller's buffers. */
-static void caller_parts(const struct shunt_plan *plan, uint64_t parts[2])
+/* parts: of each of the caller's buffers. */
+static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint32_t parts[2])
 {
-	parts[0] =
-	    plan->collective == SHUNT_PLAN_REDUCESCATTER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
-	parts[1] =
-	    plan->collective == SHUNT_PLAN_ALLGATHER || plan->collective == SHUNT_PLAN_ALLTOALL ? plan->nranks : 1;
-}
-
-static bool sizes_fit(const struct shunt_plan *plan, const struct shunt_plan_call *call, const uint64_t parts[2])
-{
-	uint64_t n = plan->nranks;
-
 	if (call->send_bytes % parts[0] || call->recv_bytes % parts[1])
 		return false;
-	switch (plan->collective) {
-	case SHUNT_PLAN_ALLGATHER:
-		return call->recv_bytes / n == call->send_bytes;
-	case SHUNT_PLAN_REDUCESCATTER:
-		return call->send_bytes / n == call->recv_bytes;
-	case SHUNT_PLAN_TEST:
-	case SHUNT_PLAN_CUSTOM:
-		return true;
-	default:
-		return call->send_bytes == call->recv_bytes;
-	}
+	return shunt_plan_is_custom(plan->collective) || call->send_bytes / parts[0] == call->recv_bytes / parts[1];
 }
 
 static bool buffers_overlap(const struct shunt_plan_call *call)
@@ -431,15 +408,13 @@ static bool is_aligned(const void *p)
 /* AVG and PREMUL with a plan that sums: scale operands before, or divide the sum after. */
 static void operator_flags(const struct shunt_plan *plan, const struct shunt_plan_call *call, struct shunt_kargs *k)
 {
-	static const bool is_signed[SHUNT_NDTYPES] = { [SHUNT_I8] = true, [SHUNT_I32] = true, [SHUNT_I64] = true };
-
 	if (!plan->redops)
 		return;
 	if (call->redop == SHUNT_PREMUL) {
 		k->flags |= SHUNT_K_PREMUL | (call->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
 		k->scalar = call->scalar;
-	} else if (call->redop == SHUNT_AVG && call->dtype < SHUNT_F16) {
-		k->flags |= SHUNT_K_DIVIDE | (is_signed[call->dtype] ? SHUNT_K_SIGNED : 0);
+	} else if (call->redop == SHUNT_AVG && !shunt_dtype_is_float(call->dtype)) {
+		k->flags |= SHUNT_K_DIVIDE | (shunt_dtype_is_signed(call->dtype) ? SHUNT_K_SIGNED : 0);
 	} else if (call->redop == SHUNT_AVG) {
 		k->flags |= SHUNT_K_PREMUL;
 		k->scalar = shunt_dtype_reciprocal(call->dtype, (int)plan->nranks);
@@ -512,8 +487,7 @@ static void choose_memory(const struct shunt_plan_exec *e, const struct shunt_pl
 		return;
 	}
 
-	bool scatter = e->plan->collective == SHUNT_PLAN_REDUCESCATTER,
-	     gather = e->plan->collective == SHUNT_PLAN_ALLGATHER;
+	bool scatter = shunt_plan_scatters(e->plan->collective), gather = shunt_plan_gathers(e->plan->collective);
 	char **w = &a->buffer[p->merged_into];
 	if (!p->used[p->merged_into])
 		return;
@@ -534,7 +508,8 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 {
 	const struct shunt_program *p = e->program;
 	const struct shunt_plan *plan = e->plan;
-	uint64_t parts[2], chunk, units;
+	const uint32_t *parts = plan->parts;
+	uint64_t chunk, units;
 	struct shunt_kargs_plan a = { .k.send = call->send,
 		.k.recv = call->recv,
 		.k.rank = (uint16_t)e->host.rank,
@@ -553,11 +528,10 @@ int shunt_plan_exec_launch(struct shunt_plan_exec *e, const struct shunt_plan_ca
 	char *copy;
 	int err;
 
-	caller_parts(plan, parts);
 	if (!sizes_fit(plan, call, parts))
 		return -EINVAL;
 	units = chunk_units(
-	    e, plan->collective == SHUNT_PLAN_ALLGATHER || !call->send_bytes ? call->recv_bytes : call->send_bytes);
+	    e, shunt_plan_gathers(plan->collective) || !call->send_bytes ? call->recv_bytes : call->send_bytes);
 	err = prepare_units(e, units);
 	if (err)
 		return err;

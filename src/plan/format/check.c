@@ -19,9 +19,6 @@ struct check {
 static int check_chunks(struct check *c)
 {
 	static const char *const keys[] = { "input_chunks", "output_chunks" };
-	static const bool per_rank[SHUNT_PLAN_NCOLLECTIVES][2] = { [SHUNT_PLAN_ALLGATHER] = { false, true },
-		[SHUNT_PLAN_REDUCESCATTER] = { true, false },
-		[SHUNT_PLAN_ALLTOALL] = { true, true } };
 	struct shunt_plan *p = c->plan;
 	const uint64_t *chunks = p->gpus[0].chunks;
 	uint64_t each[2];
@@ -35,7 +32,7 @@ static int check_chunks(struct check *c)
 				    p->gpus[r].chunks[b], chunks[b]);
 			}
 	for (int b = 0; b < 2; b++) {
-		p->parts[b] = per_rank[p->collective][b] ? p->nranks : 1;
+		p->parts[b] = (uint32_t)shunt_plan_parts(p->collective, (enum shunt_side)b, (int)p->nranks);
 		each[b] = chunks[b] / p->parts[b];
 		if (chunks[b] % p->parts[b])
 			return shunt_json_fail(&c->log->json, EINVAL,
@@ -43,8 +40,7 @@ static int check_chunks(struct check *c)
 			    p->nranks, shunt_plan_collective_name(p->collective));
 	}
 	p->part_chunks = each[0] ? each[0] : each[1];
-	if (p->collective != SHUNT_PLAN_TEST && p->collective != SHUNT_PLAN_CUSTOM && each[0] && each[1] &&
-	    each[0] != each[1])
+	if (!shunt_plan_is_custom(p->collective) && each[0] && each[1] && each[0] != each[1])
 		return shunt_json_fail(&c->log->json, EINVAL,
 		    "output_chunks is %" PRIu64 ", expected %" PRIu64 " (%s with input_chunks %" PRIu64 ")", chunks[1],
 		    each[0] * p->parts[1], shunt_plan_collective_name(p->collective), chunks[0]);

@@ -50,12 +50,17 @@ const struct shunt_plan_op_row shunt_plan_op_rows[SHUNT_PLAN_NOPCODES] = { ROWS(
 const char *const shunt_plan_op_names[] = { ROWS(ROW)[SHUNT_PLAN_NOPCODES] = NULL };
 #undef ROW
 
+#define ROW_UNPLANNED(name)
+#define ROW_PLANNED(name) name,
+#define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) ROW_##plans(name)
+const char *const shunt_plan_collective_names[] = { SHUNT_COLLECTIVE_LIST(ROW) "sendrecv", "test", "custom", NULL };
+#undef ROW
+#define ROW(id, number, name, nccl, kernel, plans) ROW_##plans(name)
+const char *const shunt_plan_redop_names[] = { SHUNT_REDOP_LIST(ROW) NULL };
+#undef ROW
 /* In the order of the enums. */
-const char *const shunt_plan_collective_names[] = { "allreduce", "allgather", "reducescatter", "alltoall", "sendrecv",
-	"test", "custom", NULL };
 const char *const shunt_plan_buffer_letters[] = { "i", "o", "s", NULL };
 const char *const shunt_plan_type_names[] = { "memory", "port", "switch", "none", NULL };
-const char *const shunt_plan_redop_names[] = { "sum", "prod", "max", "min", "avg", NULL };
 
 const char *shunt_plan_collective_name(enum shunt_plan_collective collective)
 {

@@ -25,16 +25,18 @@
 #include <stdint.h>
 #include "base/coll.h"
 
+/* The planned rows of collectives.def, then what is no collective of NCCL and is run by name only. */
+#define SHUNT_PLAN_ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) \
+	SHUNT_PLAN_ROW_##plans(id, name)
+#define SHUNT_PLAN_ROW_UNPLANNED(id, name)
+#define SHUNT_PLAN_ROW_PLANNED(id, name) SHUNT_PLAN_##id,
 enum shunt_plan_collective {
-	SHUNT_PLAN_ALLREDUCE,
-	SHUNT_PLAN_ALLGATHER,
-	SHUNT_PLAN_REDUCESCATTER,
-	SHUNT_PLAN_ALLTOALL,
-	SHUNT_PLAN_SENDRECV, /* this and the next two are no collectives of NCCL and are run by name only */
+	SHUNT_COLLECTIVE_LIST(SHUNT_PLAN_ROW) SHUNT_PLAN_SENDRECV,
 	SHUNT_PLAN_TEST,
 	SHUNT_PLAN_CUSTOM,
 	SHUNT_PLAN_NCOLLECTIVES,
 };
+#undef SHUNT_PLAN_ROW_PLANNED
 
 /* Also bit numbers in masks of buffers. */
 enum shunt_plan_buffer { SHUNT_PLAN_INPUT, SHUNT_PLAN_OUTPUT, SHUNT_PLAN_SCRATCH, SHUNT_PLAN_NBUFFERS };
@@ -274,6 +276,16 @@ uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_
 void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64_t *first_p, uint64_t *count_p);
 /* Runs of a pipeline's body: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */
 uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units);
+/* Parts of one side's buffer: those of the collective's row in collectives.def, else 1. */
+uint64_t shunt_plan_parts(enum shunt_plan_collective collective, enum shunt_side side, int nranks);
+/* True if only what is received, only what is sent, has a part for each rank. */
+bool shunt_plan_gathers(enum shunt_plan_collective collective);
+bool shunt_plan_scatters(enum shunt_plan_collective collective);
+/* True for collectives without defined semantics: only the plan's use of buffers is known. */
+static inline bool shunt_plan_is_custom(enum shunt_plan_collective collective)
+{
+	return collective == SHUNT_PLAN_TEST || collective == SHUNT_PLAN_CUSTOM;
+}
 /*
  * The message's bytes (those of min_bytes and max_bytes) of an NCCL call with count elements; false if they overflow.
  */

@@ -2,22 +2,46 @@
 /* Sizes that follow from a call. */
 #include "plan/format/plan.h"
 
-/* Number of parts of a message of this collective. */
-static uint64_t message_parts(enum shunt_plan_collective collective, uint64_t nranks)
+#define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) ROW_##plans(id)
+#define ROW_UNPLANNED(id)
+#define ROW_PLANNED(id) [SHUNT_PLAN_##id] = SHUNT_##id,
+/* The kinds of the first collectives. */
+static const enum shunt_kind kinds[] = { SHUNT_COLLECTIVE_LIST(ROW) };
+#undef ROW
+#undef ROW_UNPLANNED
+#undef ROW_PLANNED
+
+uint64_t shunt_plan_parts(enum shunt_plan_collective collective, enum shunt_side side, int nranks)
 {
-	return collective == SHUNT_PLAN_ALLGATHER || collective == SHUNT_PLAN_REDUCESCATTER ||
-	        collective == SHUNT_PLAN_ALLTOALL ?
-	    nranks :
-	    1;
+	return collective < sizeof(kinds) / sizeof(kinds[0]) ? shunt_kind_parts(kinds[collective], side, nranks) : 1;
+}
+
+bool shunt_plan_gathers(enum shunt_plan_collective collective)
+{
+	return shunt_plan_parts(collective, SHUNT_SIDE_RECV, 2) > shunt_plan_parts(collective, SHUNT_SIDE_SEND, 2);
+}
+
+bool shunt_plan_scatters(enum shunt_plan_collective collective)
+{
+	return shunt_plan_parts(collective, SHUNT_SIDE_SEND, 2) > shunt_plan_parts(collective, SHUNT_SIDE_RECV, 2);
+}
+
+/* Number of parts of a message: of the larger side. */
+static uint64_t message_parts(enum shunt_plan_collective collective, int nranks)
+{
+	uint64_t send = shunt_plan_parts(collective, SHUNT_SIDE_SEND, nranks),
+	         recv = shunt_plan_parts(collective, SHUNT_SIDE_RECV, nranks);
+
+	return send > recv ? send : recv;
 }
 
 uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_bytes)
 {
-	uint64_t part = message_bytes / message_parts(plan->collective, plan->nranks), units;
+	uint64_t parts = message_parts(plan->collective, (int)plan->nranks), part = message_bytes / parts, units;
 
 	if (!plan->part_chunks)
 		return 0;
-	part += message_bytes % message_parts(plan->collective, plan->nranks) != 0;
+	part += message_bytes % parts != 0;
 	units = part / plan->alignment + (part % plan->alignment != 0);
 	return units / plan->part_chunks + (units % plan->part_chunks != 0);
 }
@@ -47,7 +71,7 @@ bool shunt_plan_message_bytes(
 
 	if (nranks < 1 || (unsigned)dtype >= SHUNT_NDTYPES ||
 	    __builtin_mul_overflow(count, shunt_dtype_bytes[dtype], &bytes) ||
-	    __builtin_mul_overflow(bytes, message_parts(collective, (uint64_t)nranks), &bytes))
+	    __builtin_mul_overflow(bytes, message_parts(collective, nranks), &bytes))
 		return false;
 	*bytes_p = bytes;
 	return true;
