@@ -577,8 +577,8 @@ def make_build(options, machine, deadline):
 
 
 def rank_list(text):
-    ranks = [int(n) for n in text.split(",")]
-    if not ranks or any(n < 2 or n > 8 for n in ranks):
+    ranks = [int(n) if n.isdigit() else 0 for n in text.split(",")]
+    if any(n < 2 or n > 8 for n in ranks):
         raise argparse.ArgumentTypeError("%s: 2 to 8 ranks, separated by commas" % text)
     return ranks
 
@@ -608,6 +608,8 @@ def main(argv):
     nccl = Nccl.find(options, os.environ)
     options.state = os.path.abspath(options.state)
     steps = [s for s in Plan(machine, nccl, build).all() if not options.only or any(text in s.name for text in options.only)]
+    if not steps:
+        sys.exit("measure: no step's name contains %s: --list prints them" % " or ".join(options.only))
     runner = Runner(options, machine, nccl, build, deadline)
     if options.list:
         for step in steps:
