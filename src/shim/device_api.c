@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "comm/gpu.h"
-#include "shim/nccl/real.h"
+#include "shim/mode.h"
 
 /*
  * The layer, or NULL. Looks for the real NCCL first, so that the meaning of SHUNT_DEVICE=auto does not depend on
@@ -14,7 +14,7 @@
  */
 static const struct shunt_gpu_ops *layer(void)
 {
-	shunt_mode();
+	shunt_mode_ops();
 	return shunt_gpu();
 }
 

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/log.h"
-#include "shim/overlay/forward.h"
-#include "shim/group.h"
-#include "shim/overlay/pending_child.h"
+#include "shim/mode.h"
 #include "shim/nvtx.h"
+#include "shim/overlay/attach.h"
+#include "shim/overlay/group.h"
+#include "shim/overlay/overlay.h"
+#include "shim/overlay/pending_child.h"
 #include "shim/nccl/real.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
@@ -186,18 +188,18 @@ static inline ncclResult_t forward_or_record(
 	return record_call(group, call);
 }
 
-static ncclResult_t collective_overlay(struct shunt_coll_call *call)
+ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_call *call)
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
+	struct shunt_group *group = shunt_group_of(thread);
 	enum shunt_reason reason = SHUNT_REASON_COMM;
-	struct shunt_group *group;
 	int err;
 
 	/* The real NCCL judges calls that Shunt does not understand, with its own error codes. */
 	if (!e)
-		return call->comm ? forward_or_record(shunt_group_open(), NULL, call) : shunt_forward(call);
+		return call->comm ? forward_or_record(group, NULL, call) : shunt_forward(call);
 	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !resolve_types(e, call))
-		return forward_or_record(shunt_group_open(), e, call);
+		return forward_or_record(group, e, call);
 	if (is_empty(&call->coll)) {
 		shunt_entry_put(e);
 		return ncclSuccess;
@@ -208,9 +210,8 @@ static ncclResult_t collective_overlay(struct shunt_coll_call *call)
 	}
 	if (!apply_config(call)) {
 		shunt_comm_count_forward(e->comm, &call->coll, SHUNT_REASON_CONFIG);
-		return forward_or_record(shunt_group_open(), e, call);
+		return forward_or_record(group, e, call);
 	}
-	group = shunt_group_open();
 	if (group) {
 		call->entry = e;
 		/* Until all ranks know whether our kernels run here, every call is recorded. */
@@ -228,7 +229,7 @@ static ncclResult_t collective_overlay(struct shunt_coll_call *call)
 	return forward_now(e, call);
 }
 
-static ncclResult_t collective_standalone(struct shunt_coll_call *call)
+ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_coll_call *call)
 {
 	struct shunt_coll *c = &call->coll;
 	enum shunt_reason reason;
@@ -255,9 +256,9 @@ static ncclResult_t collective_standalone(struct shunt_coll_call *call)
 	} else if (!shunt_comm_decide(e->comm, c, &call->decision, &reason)) {
 		result = shunt_group_result(
 		    shunt_standalone_declined(e, c)); /* a known error does not wait for the group's end */
-	} else if (shunt_group_open()) {
+	} else if (shunt_group_of(thread)) {
 		call->entry = e;
-		return record_call(shunt_group_open(), call);
+		return record_call(shunt_group_of(thread), call);
 	} else {
 		err = run_coll(e->comm, c);
 		result = err == -EOPNOTSUPP ? shunt_standalone_declined(e, c) : shunt_to_nccl(err);
@@ -266,16 +267,11 @@ static ncclResult_t collective_standalone(struct shunt_coll_call *call)
 	return result;
 }
 
-static ncclResult_t collective_call(struct shunt_coll_call *call)
+static ncclResult_t run_in_mode(struct shunt_coll_call *call)
 {
-	switch (shunt_mode()) {
-	case SHUNT_OVERLAY:
-		return collective_overlay(call);
-	case SHUNT_STANDALONE:
-		return collective_standalone(call);
-	default:
-		return shunt_forward(call);
-	}
+	struct shunt_thread *thread = shunt_thread();
+
+	return shunt_mode_ops_of(thread)->coll(thread, call);
 }
 
 static ncclResult_t collective(enum shunt_kind kind, const void *send, void *recv, size_t count, ncclDataType_t dtype,
@@ -293,7 +289,7 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 		    config->size < sizeof(call.config) ? config->size :
 		                                         sizeof(call.config)); /* an earlier version's is shorter */
 	}
-	return collective_call(&call);
+	return run_in_mode(&call);
 }
 
 /* ncclX, and ncclXConfig, which is the same if config is NULL. */
@@ -327,7 +323,7 @@ COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COM
 /* In place; PyTorch's broadcast uses it. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-	return collective_call(&(struct shunt_coll_call){ .comm = comm,
+	return run_in_mode(&(struct shunt_coll_call){ .comm = comm,
 	    .dtype = dtype,
 	    .op = ncclSum,
 	    .bcast = true,

@@ -3,13 +3,13 @@
  * Puts, signals and device communicators always go to the real NCCL. They are TYPED, unlike the rest of those
  * functions, because NCCL takes them into an open group.
  */
-#include "shim/group.h"
+#include "shim/mode.h"
 #include "shim/nccl/real.h"
 
 #define ALWAYS_REAL(name, params, args) \
 	ncclResult_t pnccl##name params \
 	{ \
-		shunt_mode(); /* opens the real library */ \
+		shunt_mode_ops(); /* opens the real library */ \
 		return shunt_group_result(real_##name args); \
 	} \
 	SHUNT_WEAK_ALIAS(name)

@@ -2,22 +2,55 @@
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 /*
- * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. Calls that Shunt runs are recorded here. In overlay the
- * first call inside the group that reaches the real NCCL opens the real NCCL's group (real.h). That group is closed at
- * the end of ours, and the recorded calls are launched once it has ended without an error.
+ * ncclGroupStart / ncclGroupEnd. A group belongs to a thread. Calls that Shunt runs are recorded here, and launched at
+ * the outermost end, which each mode has for itself (overlay/group.h, standalone/task.h).
  *
  * The first error sticks to the group: the outermost End returns it, and no recorded call is launched.
  */
 #include <stdbool.h>
 #include "shim/overlay/forward.h"
 
-struct shunt_group;
+struct shunt_job;
+struct shunt_task;
+struct shunt_window;
 
-/* The calling thread's open group, or NULL. */
-struct shunt_group *shunt_group_open(void);
+/* Work that the group does for a communicator's handle when it ends. */
+struct shunt_deferred_action {
+	ncclComm_t comm;
+	ncclRedOp_t op;
+	struct shunt_entry *entry;
+	struct shunt_window *window;
+	ncclWindow_t *handle_p;
+};
 
-/* Puts the entry at the end of the open group, after the real calls, or at once without a group. NULL is allowed. */
-void shunt_group_put(struct shunt_entry *entry);
+struct shunt_deferred_actions {
+	struct shunt_deferred_action *v;
+	size_t n;
+};
+
+/* The state of a thread's group; without one, all of it is zero. */
+struct shunt_group {
+	unsigned depth;
+	ncclResult_t error;
+	struct shunt_coll_call *calls;
+	size_t n, cap;
+	size_t nundecided; /* calls that may still turn out to be the real NCCL's */
+	size_t done;       /* calls that were forwarded or launched */
+	/* Overlay. */
+	bool real_due;                               /* the next call of the real NCCL is to open its group first */
+	struct shunt_deferred_actions p2p_comms;     /* communicators with messages that the real NCCL has */
+	struct shunt_deferred_actions created_comms; /* created inside */
+	struct shunt_deferred_actions dying_ops;     /* operators to destroy at the end */
+	struct shunt_deferred_actions held_entries;  /* entries to put at the end */
+	struct shunt_deferred_actions windows;       /* registered inside */
+	/* Standalone. */
+	struct shunt_job *jobs, **jobs_end; /* work for the end, in this order */
+	bool has_blocking;                  /* the group has a task that the program waits for */
+	struct shunt_deferred_tasks *tasks; /* ... or tasks that it does not wait for; one of the jobs (task.c) */
+};
+
+/* Remembers the result as the open group's error if it is one and there is a group; returns it. */
+ncclResult_t shunt_group_result(ncclResult_t result);
 
 /* The functions below need an open group. */
 
@@ -28,23 +61,32 @@ ncclResult_t shunt_group_record(struct shunt_group *group, const struct shunt_co
  * it.
  */
 bool shunt_group_undecided(const struct shunt_group *group);
-/* Notes that the real NCCL has a message of the communicator in this group. */
-void shunt_group_forwarded_p2p(struct shunt_group *group, ncclComm_t comm);
-/* Remembers the result as the group's error if it is one; returns it. */
-ncclResult_t shunt_group_result(ncclResult_t result);
-/* Notes a communicator that was created inside the group: its entry is dropped if the group fails. */
-void shunt_group_comm_created(ncclComm_t comm);
-/* True: a recorded call uses the operator, so the group's end destroys the real one. */
-bool shunt_group_defer_op_destroy(ncclRedOp_t op, ncclComm_t comm);
+int shunt_group_defer(struct shunt_deferred_actions *actions, struct shunt_deferred_action action);
 
-struct shunt_window;
+/* Sets up the communicators of the recorded calls, all at the same time. */
+ncclResult_t shunt_group_setup(struct shunt_group *group);
 /*
- * Notes a window that was registered inside the group: the real NCCL writes its handle to handle_p at the group's end.
- * The entry's reference goes to the group.
+ * Launches the recorded calls. The set-up is done, and NCCL's calls are forwarded: now a call is declined only without
+ * a real NCCL.
  */
-void shunt_group_window(struct shunt_entry *entry, struct shunt_window *window, ncclWindow_t *handle_p);
+ncclResult_t shunt_group_launch(struct shunt_group *group);
+/* Forgets everything, with the error or without; returns the result. */
+ncclResult_t shunt_group_forget(struct shunt_group *group, ncclResult_t result);
 
-/* Standalone: adds work for the group's end. */
-struct shunt_job;
-void shunt_group_add_job(struct shunt_job *job);
+/* Refuses the end of a group that was not started. what: the function's name, for the log. */
+ncclResult_t shunt_group_refuse_end(const char *what);
+
+/*
+ * Ends one level of the group. True: it was the outermost, and its end is no longer inside. False: *result_p is the
+ * call's result.
+ */
+static inline bool shunt_group_leave(struct shunt_group *group, const char *what, ncclResult_t *result_p)
+{
+	if (!group->depth) {
+		*result_p = shunt_group_refuse_end(what);
+		return false;
+	}
+	*result_p = ncclSuccess;
+	return !--group->depth;
+}
 #endif

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include "base/os.h"
 #include "base/lock.h"
 #include "shim/handles.h"
@@ -262,6 +263,18 @@ struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
 	e = unlink_entry(handle);
 	shunt_lock_release(&lock);
 	return e;
+}
+
+struct shunt_user_op shunt_user_op_describe(
+    ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence)
+{
+	struct shunt_user_op user = { .op = op, .dtype = dtype, .on_device = residence == ncclScalarDevice };
+
+	if (user.on_device)
+		user.scalar = (uintptr_t)scalar;
+	else
+		memcpy(&user.scalar, scalar, shunt_dtype_bytes[dtype]); /* little endian: the low bytes */
+	return user;
 }
 
 int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)

@@ -90,6 +90,9 @@ void shunt_entry_put(struct shunt_entry *entry); /* NULL is allowed */
  */
 void shunt_entry_put_async(struct shunt_entry *entry);
 
+/* A host scalar is read now, a device scalar whenever a kernel runs. dtype: one that exists. */
+struct shunt_user_op shunt_user_op_describe(
+    ncclRedOp_t op, const void *scalar, ncclDataType_t dtype, ncclScalarResidence_t residence);
 int shunt_entry_op_add(struct shunt_entry *entry, const struct shunt_user_op *op);
 bool shunt_entry_op_find(struct shunt_entry *entry, ncclRedOp_t op, struct shunt_user_op *op_p);
 bool shunt_entry_op_remove(struct shunt_entry *entry, ncclRedOp_t op);

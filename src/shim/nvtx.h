@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include "base/coll.h"
 
-/* A tool listens. Set once, before shunt_mode() first returns. */
+/* A tool listens. Set once, before shunt_mode_ops() first returns. */
 extern bool shunt_nvtx_enabled;
 
 void shunt_nvtx_init(void);

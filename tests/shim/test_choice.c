@@ -19,7 +19,7 @@
 #include "tests/support/child_exit.h"
 #include "comm/gpu.h"
 #include "tests/device/mock_base.h"
-#include "shim/nccl/real.h"
+#include "shim/mode.h"
 #include "shunt/device.h"
 
 static bool cuda_used;
@@ -130,20 +130,23 @@ const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 /* The shim's: what it finds, the choice has to know. */
 static bool nccl_is_there;
 
-atomic_int shunt_real_mode;
-_Thread_local struct shunt_real_thread shunt_real_thread;
+const struct shunt_mode_ops shunt_overlay_ops, shunt_standalone_ops, shunt_inside_ops;
+_Atomic(const struct shunt_mode_ops *) shunt_process_ops;
+_Thread_local struct shunt_thread shunt_this_thread;
 
-enum shunt_mode shunt_real_open(void)
+const struct shunt_mode_ops *shunt_real_open(void)
 {
+	const struct shunt_mode_ops *ops = nccl_is_there ? &shunt_overlay_ops : &shunt_standalone_ops;
+
 	if (nccl_is_there)
 		shunt_gpu_prefer_cuda();
-	atomic_store(&shunt_real_mode, nccl_is_there ? SHUNT_OVERLAY : SHUNT_STANDALONE);
-	return nccl_is_there ? SHUNT_OVERLAY : SHUNT_STANDALONE;
+	atomic_store(&shunt_process_ops, ops);
+	return ops;
 }
 
 static const struct shunt_gpu_ops *choose(void)
 {
-	shunt_mode();
+	shunt_mode_ops();
 	return shunt_gpu();
 }
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,7 @@
 #include "base/lock.h"
 #include "device/gpu_ops.h"
 #include "shim/nccl/find.h"
+#include "shim/mode.h"
 #include "shim/nvtx.h"
 #include "shim/nccl/real.h"
 #include "shunt/shunt.h"
@@ -23,23 +25,19 @@
 #define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND)
 #endif
 
-atomic_int shunt_real_mode = SHUNT_UNOPENED;
-_Thread_local struct shunt_real_thread shunt_real_thread;
+_Atomic(const struct shunt_mode_ops *) shunt_process_ops;
 atomic_bool shunt_real_error_is_last;
 
 static void *real_handle;
 static char *real_path;
 static _Atomic(const char *) published_path;
+static const char *missing_reason = "is not supported without a real NCCL";
 static struct shunt_lock open_lock = SHUNT_LOCK(NULL);
 
 ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged)
 {
-	if (!atomic_exchange(logged, true)) {
-		if (atomic_load(&shunt_real_mode) == SHUNT_OVERLAY)
-			shunt_warn("%s is not in the real NCCL (%s): the call fails", name, real_path);
-		else
-			shunt_warn("%s is not supported without a real NCCL: the call fails", name);
-	}
+	if (!atomic_exchange(logged, true))
+		shunt_warn("%s %s: the call fails", name, missing_reason);
 	return ncclInvalidUsage;
 }
 
@@ -189,28 +187,38 @@ static bool open_real(void)
 	return (*lib && open_explicit(lib)) || shunt_find_nccl(try_candidate, NULL) || open_static();
 }
 
-enum shunt_mode shunt_real_open(void)
+/* The table of the library that was found. */
+static const struct shunt_mode_ops *open_library(void)
 {
-	int mode;
+	char *reason;
+
+	if (!open_real()) {
+		shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
+		return &shunt_standalone_ops;
+	}
+	fill_table();
+	missing_reason =
+	    asprintf(&reason, "is not in the real NCCL (%s)", real_path) < 0 ? "is not in the real NCCL" : reason;
+	atomic_store(&published_path, real_path);
+	shunt_gpu_prefer_cuda();
+	return &shunt_overlay_ops;
+}
+
+const struct shunt_mode_ops *shunt_real_open(void)
+{
+	const struct shunt_mode_ops *ops;
 
 	shunt_lock_acquire(&open_lock);
-	mode = atomic_load(&shunt_real_mode);
-	if (mode == SHUNT_UNOPENED) {
-		shunt_real_thread.depth++; /* a constructor that calls NCCL must not take the lock again */
-		mode = open_real() ? SHUNT_OVERLAY : SHUNT_STANDALONE;
-		shunt_real_thread.depth--;
-		if (mode == SHUNT_OVERLAY) {
-			fill_table();
-			atomic_store(&published_path, real_path);
-			shunt_gpu_prefer_cuda();
-		} else {
-			shunt_info(SHUNT_LOG_INIT, "no real NCCL: standalone");
-		}
+	ops = atomic_load(&shunt_process_ops);
+	if (!ops) {
+		shunt_thread()->inside++; /* a constructor that calls NCCL must not take the lock again */
+		ops = open_library();
+		shunt_thread()->inside--;
 		shunt_nvtx_init();
-		atomic_store_explicit(&shunt_real_mode, mode, memory_order_release);
+		atomic_store_explicit(&shunt_process_ops, ops, memory_order_release);
 	}
 	shunt_lock_release(&open_lock);
-	return mode;
+	return ops;
 }
 
 const char *shunt_real_nccl_path(void)

@@ -2,12 +2,12 @@
 #ifndef SHUNT_SHIM_NCCL_REAL_H
 #define SHUNT_SHIM_NCCL_REAL_H
 /*
- * The real NCCL: found and opened by the first call, once per process. Its functions are called as real_X(...), with X
- * as in ncclX. A function that it lacks, and every function when there is no real NCCL (standalone), logs one line and
- * returns ncclInvalidUsage.
+ * The real NCCL: found and opened by the first call, once per process (shim/mode.h). Its functions are called as
+ * real_X(...), with X as in ncclX. A function that it lacks, and every function when there is no real NCCL
+ * (standalone), logs one line and returns ncclInvalidUsage.
  *
  * The real library calls some of its own exports through the PLT, and so may call our functions. While a thread is
- * inside real_X, shunt_mode() returns SHUNT_PASSTHROUGH, and every entry point hands the call on at once.
+ * inside real_X, its calls have a table of their own, and every entry point hands the call on at once.
  *
  * While a thread has a group of ours open, the first real_X with an ncclResult_t opens the real library's group before
  * its own call. Most groups never need it. If opening fails, real_X returns that result and makes no call.
@@ -15,8 +15,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include "shim/nccl/abi.h"
-
-enum shunt_mode { SHUNT_UNOPENED, SHUNT_OVERLAY, SHUNT_STANDALONE, SHUNT_PASSTHROUGH };
+#include "shim/thread.h"
 
 struct shunt_real {
 #define TYPED(name, params, args) ncclResult_t(*name) params;
@@ -26,15 +25,8 @@ struct shunt_real {
 };
 
 extern struct shunt_real shunt_real;
-extern atomic_int shunt_real_mode; /* enum shunt_mode, but never SHUNT_PASSTHROUGH; set once */
-extern _Thread_local struct shunt_real_thread {
-	unsigned depth; /* how deep this thread is inside the real library */
-	bool group_due; /* a group of ours is open, and the real library's is not: group.c sets and clears it */
-} shunt_real_thread;
 extern atomic_bool shunt_real_error_is_last; /* the process's latest error came from the real library */
 
-/* Opens the real NCCL on the first call; returns the mode. Any thread. */
-enum shunt_mode shunt_real_open(void);
 /* Address of a function of the real library by its full name, or NULL. After shunt_real_open. */
 void *shunt_real_symbol(const char *name);
 /*
@@ -43,34 +35,25 @@ void *shunt_real_symbol(const char *name);
  */
 ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged);
 
-static inline enum shunt_mode shunt_mode(void)
-{
-	int mode = atomic_load_explicit(&shunt_real_mode, memory_order_acquire);
-
-	if (shunt_real_thread.depth)
-		return SHUNT_PASSTHROUGH;
-	return mode == SHUNT_UNOPENED ? shunt_real_open() : (enum shunt_mode)mode;
-}
-
 static inline void shunt_real_note_error(ncclResult_t result)
 {
 	if (result != ncclSuccess && result != ncclInProgress)
 		atomic_store_explicit(&shunt_real_error_is_last, true, memory_order_relaxed);
 }
 
-/* Opens the real library's group on a thread with group_due (group.c). */
+/* Opens the real library's group, which the thread's group owes it (overlay/group.c). */
 ncclResult_t shunt_group_open_real(void);
 
 #define TYPED(name, params, args) \
 	static inline ncclResult_t real_##name params \
 	{ \
-		struct shunt_real_thread *me = &shunt_real_thread; \
-		ncclResult_t result = me->group_due ? shunt_group_open_real() : ncclSuccess; \
+		struct shunt_thread *me = shunt_thread(); \
+		ncclResult_t result = me->group.real_due ? shunt_group_open_real() : ncclSuccess; \
 		if (result != ncclSuccess) \
 			return result; \
-		me->depth++; \
+		me->inside++; \
 		result = shunt_real.name args; \
-		me->depth--; \
+		me->inside--; \
 		shunt_real_note_error(result); \
 		return result; \
 	}
@@ -78,17 +61,17 @@ ncclResult_t shunt_group_open_real(void);
 	static inline const char *real_##name params \
 	{ \
 		const char *text; \
-		shunt_real_thread.depth++; \
+		shunt_thread()->inside++; \
 		text = shunt_real.name args; \
-		shunt_real_thread.depth--; \
+		shunt_thread()->inside--; \
 		return text; \
 	}
 #define VOID(name, params, args) \
 	static inline void real_##name params \
 	{ \
-		shunt_real_thread.depth++; \
+		shunt_thread()->inside++; \
 		shunt_real.name args; \
-		shunt_real_thread.depth--; \
+		shunt_thread()->inside--; \
 	}
 #include "shim/nccl/symbols.def"
 

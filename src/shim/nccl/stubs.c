@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /* The C side of stubs.S. */
 #include <stdatomic.h>
+#include "shim/mode.h"
 #include "shim/nccl/real.h"
 #include "shim/nccl/stubs.h"
 
 void shunt_stubs_fill(void)
 {
-	enum shunt_mode mode = shunt_mode();
-
+	shunt_mode_ops(); /* opens the real library */
 	for (struct shunt_stub *stub = shunt_stubs; stub->name; stub++) {
-		void *target = mode == SHUNT_STANDALONE ? NULL : shunt_real_symbol(stub->name);
+		void *target = shunt_real_symbol(stub->name);
 		atomic_store_explicit(&stub->target, target ? target : stub->missing, memory_order_release);
 	}
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_SHIM_OVERLAY_ATTACH_H
 #define SHUNT_SHIM_OVERLAY_ATTACH_H
-/* Connects a communicator of NCCL's ABI with a struct shunt_comm, and finds out its rank, size and device. */
-#include "shim/handles.h"
+/* Overlay: makes Shunt's side of NCCL's communicators, and finds out their rank, size and device. */
+#include "shim/attach.h"
 
 /*
- * Creates an entry that is not published. To be called before the real NCCL creates the communicator, because peers
- * look for our socket as soon as NCCL's call has returned on any rank. If the socket cannot be created, the entry is
- * forward-only: the peers find no socket and forward, too. NULL: no memory.
+ * To be called before the real NCCL creates the communicator, because peers look for our socket as soon as NCCL's call
+ * has returned on any rank. If the socket cannot be created, the entry is forward-only: the peers find no socket and
+ * forward, too. NULL: no memory.
  */
-struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
+struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config);
 
 /*
- * Overlay: asks the real NCCL for rank, size and device, if they are not known yet. False: the real NCCL does not know
+ * Asks the real NCCL for rank, size and device, if they are not known yet. False: the real NCCL does not know
  * them yet. Not to be called in the group that creates the communicator, where NCCL's answers mean nothing.
  */
 bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
@@ -21,6 +21,6 @@ bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
  */
 void shunt_attach_refresh(ncclComm_t comm);
 
-/* Logs one line per process, on rank 0 of the first communicator. device < 0: not logged. */
-void shunt_attach_banner(int rank, int device);
+/* Logs one line per process, on rank 0 of the first communicator. */
+void shunt_overlay_banner(int rank);
 #endif

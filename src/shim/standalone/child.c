@@ -10,6 +10,7 @@
 #include "shim/overlay/children.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
+#include "shim/thread.h"
 
 struct standalone_child_task {
 	struct shunt_task task;     /* of the parent (split, shrink), or of the child (grow) */
@@ -107,8 +108,7 @@ static ncclResult_t start_child(
 	return shunt_task_start(&w->task, parent->config.blocking);
 }
 
-ncclResult_t shunt_standalone_split(
-    ncclComm_t comm, int color, int key, ncclComm_t *newcomm, const ncclConfig_t *config)
+ncclResult_t shunt_standalone_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct standalone_child_task w = { .task.run = split_run, .newcomm = newcomm, .color = color, .key = key };
 	struct shunt_entry *parent, *child = NULL;
@@ -166,7 +166,7 @@ static const char *check_excluded(const struct shunt_entry *parent, const int *e
 }
 
 ncclResult_t shunt_standalone_shrink(
-    ncclComm_t comm, const int *excluded, int n, ncclComm_t *newcomm, const ncclConfig_t *config, int flags)
+    ncclComm_t comm, int *excluded, int n, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
 	struct standalone_child_task w = { .task.run = barrier_run, .newcomm = newcomm };
 	struct shunt_entry *parent, *child;
@@ -265,7 +265,7 @@ static const char *describe_grown(
 }
 
 ncclResult_t shunt_standalone_grow(
-    ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, const ncclConfig_t *config)
+    ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
 	struct shunt_entry *parent = NULL, *child;
 	struct shunt_comm_desc desc;

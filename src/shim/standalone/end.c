@@ -6,8 +6,9 @@
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
+#include "shim/thread.h"
 
-ncclResult_t shunt_standalone_end(ncclComm_t comm, bool abort)
+static ncclResult_t end_comm(ncclComm_t comm, bool abort)
 {
 	struct shunt_entry *e;
 
@@ -25,6 +26,16 @@ ncclResult_t shunt_standalone_end(ncclComm_t comm, bool abort)
 	shunt_entry_put(shunt_entry_remove(comm));
 	shunt_entry_put(e);
 	return ncclSuccess;
+}
+
+ncclResult_t shunt_standalone_destroy(ncclComm_t comm)
+{
+	return end_comm(comm, false);
+}
+
+ncclResult_t shunt_standalone_abort(ncclComm_t comm)
+{
+	return end_comm(comm, true);
 }
 
 static ncclResult_t quiesce_run(struct shunt_task *task)
@@ -138,6 +149,27 @@ ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state)
 	*state = shunt_task_state(e->scomm);
 	if (*state == ncclSuccess && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED)) /* revoking is no error */
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
+	shunt_entry_put(e);
+	return ncclSuccess;
+}
+
+ncclResult_t shunt_standalone_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat, uint64_t *value)
+{
+	struct shunt_entry *e;
+	ncclResult_t result;
+
+	e = shunt_standalone_find(comm, "ncclCommMemStats", &result);
+	if (!e)
+		return result;
+	if (!value || (unsigned)stat > ncclStatGpuMemTotal) {
+		shunt_warn(
+		    "ncclCommMemStats: %s", value ? "there is no such number" : "the place for the result is NULL");
+		shunt_entry_put(e);
+		return shunt_to_nccl(-EINVAL);
+	}
+	*value = stat == ncclStatGpuMemSuspended && (atomic_load(&e->off) & SHUNT_OFF_SUSPENDED);
+	if (stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal)
+		*value += shunt_comm_memory(e->comm);
 	shunt_entry_put(e);
 	return ncclSuccess;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -8,9 +9,10 @@
 #include "base/log.h"
 #include "comm/gpu.h"
 #include "shim/standalone/task.h"
-#include "shim/nccl/real.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
+#include "shim/thread.h"
+#include "shunt/shunt.h"
 
 /* The task of joining a new communicator. */
 struct init {
@@ -35,11 +37,22 @@ ncclResult_t shunt_standalone_unique_id(ncclUniqueId *id)
 	return shunt_to_nccl(shunt_bootstrap_new_id((uint8_t *)id->internal));
 }
 
+static void warn_no_launch_order(void)
+{
+	static atomic_bool logged;
+
+	if (!atomic_exchange(&logged, true))
+		shunt_warn("NCCL_LAUNCH_ORDER_IMPLICIT, or launchOrderImplicit, does nothing without a real NCCL: use "
+		           "communicators in the same order on all ranks");
+}
+
 struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
 	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
 	struct shunt_entry *e = scomm ? shunt_attach(desc, config) : NULL;
 
+	if (config->in_order)
+		warn_no_launch_order();
 	if (!e) {
 		free(scomm);
 		return NULL;
@@ -55,6 +68,21 @@ struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, con
 ncclComm_t shunt_standalone_handle(const struct shunt_entry *e)
 {
 	return (ncclComm_t)e->scomm;
+}
+
+/* Logs one line per process, on rank 0 of the first communicator. */
+static void banner(int rank, int device)
+{
+	const struct shunt_gpu_ops *gpu = shunt_gpu();
+	static atomic_bool logged;
+	struct shunt_gpu_info info;
+
+	if (rank || atomic_exchange(&logged, true))
+		return;
+	if (device >= 0 && gpu && !gpu->device_info(device, &info))
+		shunt_banner("Shunt %s | no real NCCL | device %s: %s", shunt_version(), gpu->name, info.name);
+	else
+		shunt_banner("Shunt %s | no real NCCL", shunt_version());
 }
 
 static ncclResult_t init_run(struct shunt_task *task)
@@ -74,7 +102,7 @@ static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
 	struct init *w = (struct init *)task;
 
 	if (result == ncclSuccess)
-		shunt_attach_banner(w->rank, shunt_comm_device(task->entry->comm));
+		banner(w->rank, shunt_comm_device(task->entry->comm));
 	else
 		shunt_task_fail_new(task, w->newcomm);
 	return result;
@@ -87,31 +115,51 @@ static ncclResult_t current_device(int *device_p)
 	return gpu ? shunt_to_nccl(gpu->device_get(device_p)) : shunt_to_nccl(-ENODEV);
 }
 
-ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int nids,
-    int rank, const ncclConfig_t *config)
+/* A call that creates one rank's communicator. */
+struct init_call {
+	const char *what; /* the function's name, for the log */
+	ncclComm_t *newcomm;
+	const ncclUniqueId *ids; /* the ranks use the first one */
+	int nids, rank, nranks;
+	const ncclConfig_t *config;
+};
+
+/* False: the call can be made, with this configuration. */
+static bool refuse_init(const struct init_call *call, struct shunt_comm_config *config, ncclResult_t *result_p)
 {
-	struct shunt_comm_desc desc = {
-		.member = rank, .nmembers = nranks, .rank = rank, .nranks = nranks, .standalone = true
-	};
-	struct shunt_comm_config c;
 	char reason[128];
+
+	if (!call->newcomm) {
+		*result_p = shunt_standalone_refuse(call->what, "the place for the communicator is NULL");
+		return true;
+	}
+	*call->newcomm = NULL;
+	if (call->nranks < 1 || call->rank < 0 || call->rank >= call->nranks)
+		snprintf(reason, sizeof(reason), "rank %d of %d is out of range", call->rank, call->nranks);
+	else if (!call->ids || call->nids < 1 || call->nids > call->nranks)
+		snprintf(reason, sizeof(reason),
+		    "%d unique ids for %d ranks; it takes at least one, and at most one per rank",
+		    call->ids ? call->nids : 0, call->nranks);
+	else if (!shunt_comm_config_read(call->config, NULL, config, reason, sizeof(reason)))
+		return false;
+	*result_p = shunt_standalone_refuse(call->what, reason);
+	return true;
+}
+
+static ncclResult_t init_comm(const struct init_call *call)
+{
+	struct shunt_comm_desc desc = { .member = call->rank,
+		.nmembers = call->nranks,
+		.rank = call->rank,
+		.nranks = call->nranks,
+		.standalone = true };
+	const ncclUniqueId *ids = call->ids;
+	struct shunt_comm_config c;
 	struct init *w;
 	ncclResult_t result;
 
-	if (!newcomm)
-		return shunt_standalone_refuse(what, "the place for the communicator is NULL");
-	*newcomm = NULL;
-	if (nranks < 1 || rank < 0 || rank >= nranks) {
-		shunt_warn("%s: rank %d of %d is out of range", what, rank, nranks);
-		return shunt_group_result(shunt_to_nccl(-EINVAL));
-	}
-	if (!ids || nids < 1 || nids > nranks) {
-		shunt_warn("%s: %d unique ids for %d ranks; it takes at least one, and at most one per rank", what,
-		    ids ? nids : 0, nranks);
-		return shunt_group_result(shunt_to_nccl(-EINVAL));
-	}
-	if (shunt_comm_config_read(config, NULL, &c, reason, sizeof(reason)))
-		return shunt_standalone_refuse(what, reason);
+	if (refuse_init(call, &c, &result))
+		return result;
 	result = current_device(&desc.device);
 	if (result != ncclSuccess)
 		return shunt_group_result(result);
@@ -127,15 +175,45 @@ ncclResult_t shunt_standalone_init(const char *what, ncclComm_t *newcomm, int nr
 	}
 	w->task.run = init_run;
 	w->task.finish = init_finish;
-	w->newcomm = newcomm;
+	w->newcomm = call->newcomm;
 	w->id = *ids;
 	/* With NCCL_COMM_ID all ids are equal. */
-	w->has_unused_id = rank > 0 && rank < nids && memcmp(&ids[rank], ids, sizeof(*ids));
+	w->has_unused_id = call->rank > 0 && call->rank < call->nids && memcmp(&ids[call->rank], ids, sizeof(*ids));
 	if (w->has_unused_id)
-		w->unused_id = ids[rank];
-	w->rank = rank;
-	w->nranks = nranks;
-	return shunt_task_start_new(&w->task, newcomm);
+		w->unused_id = ids[call->rank];
+	w->rank = call->rank;
+	w->nranks = call->nranks;
+	return shunt_task_start_new(&w->task, call->newcomm);
+}
+
+ncclResult_t shunt_standalone_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
+{
+	return init_comm(&(struct init_call){
+	    .what = "ncclCommInitRank", .newcomm = newcomm, .ids = &id, .nids = 1, .rank = rank, .nranks = nranks });
+}
+
+ncclResult_t shunt_standalone_init_rank_config(
+    ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+	return init_comm(&(struct init_call){ .what = "ncclCommInitRankConfig",
+	    .newcomm = newcomm,
+	    .ids = &id,
+	    .nids = 1,
+	    .rank = rank,
+	    .nranks = nranks,
+	    .config = config });
+}
+
+ncclResult_t shunt_standalone_init_rank_scalable(
+    ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
+{
+	return init_comm(&(struct init_call){ .what = "ncclCommInitRankScalable",
+	    .newcomm = newcomm,
+	    .ids = ids,
+	    .nids = nids,
+	    .rank = rank,
+	    .nranks = nranks,
+	    .config = config });
 }
 
 static ncclResult_t check_devices(const struct shunt_gpu_ops *gpu, int ndev, const int *devlist)
@@ -215,7 +293,7 @@ ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *d
 		shunt_entry_put(entries[i]);
 	free(entries);
 	if (!err)
-		shunt_attach_banner(0, devlist ? devlist[0] : 0);
+		banner(0, devlist ? devlist[0] : 0);
 	return shunt_to_nccl(err);
 }
 

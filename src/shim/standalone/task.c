@@ -8,15 +8,13 @@
 #include "shim/standalone/task.h"
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
+#include "shim/thread.h"
 
 /* Tasks of the thread's open group that the program does not wait for. They are one job of the group. */
-struct deferred_tasks {
+struct shunt_deferred_tasks {
 	struct shunt_job job;
 	struct shunt_task *first, **end_task;
 };
-
-static _Thread_local struct deferred_tasks *deferred_tasks;
-static _Thread_local bool group_has_blocking; /* the open group has a task that the program waits for */
 
 ncclResult_t shunt_task_state(const struct shunt_standalone_comm *scomm)
 {
@@ -90,7 +88,6 @@ static ncclResult_t run_job(struct shunt_job *job)
 
 static ncclResult_t finish_job(struct shunt_job *job, ncclResult_t result)
 {
-	group_has_blocking = false;
 	return end_task((struct shunt_task *)job, result);
 }
 
@@ -138,10 +135,9 @@ static ncclResult_t run_deferred(struct shunt_job *job)
 /* At the group's end: one thread for each communicator. */
 static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
 {
-	struct deferred_tasks *d = (struct deferred_tasks *)job;
+	struct shunt_deferred_tasks *d = (struct shunt_deferred_tasks *)job;
 	struct shunt_task *w, **at;
 
-	deferred_tasks = NULL;
 	while ((w = d->first)) {
 		struct shunt_task *task_list = w, **task_list_end = &w->next;
 
@@ -167,40 +163,53 @@ static ncclResult_t finish_deferred(struct shunt_job *job, ncclResult_t result)
 	return result;
 }
 
-/* NULL: the group has the task. Else the reason why it cannot. */
-static const char *group_add_task(struct shunt_task *w, bool blocking)
+/* Adds work for the group's end. */
+static void add_job(struct shunt_group *g, struct shunt_job *job)
 {
-	if (blocking ? deferred_tasks != NULL : group_has_blocking)
+	if (!g->jobs)
+		g->jobs_end = &g->jobs;
+	job->next = NULL;
+	*g->jobs_end = job;
+	g->jobs_end = &job->next;
+}
+
+/* NULL: the group has the task. Else the reason why it cannot. */
+static const char *group_add_task(struct shunt_group *g, struct shunt_task *w, bool blocking)
+{
+	struct shunt_deferred_tasks *d = g->tasks;
+
+	if (blocking ? d != NULL : g->has_blocking)
 		return "blocking and non-blocking communicators cannot be in one group";
 	if (blocking) {
-		group_has_blocking = true;
+		g->has_blocking = true;
 		w->job = (struct shunt_job){ .queue = w->entry, .run = run_job, .finish = finish_job };
-		shunt_group_add_job(&w->job);
+		add_job(g, &w->job);
 		return NULL;
 	}
-	if (!deferred_tasks) {
-		deferred_tasks = calloc(1, sizeof(*deferred_tasks));
-		if (!deferred_tasks)
+	if (!d) {
+		d = calloc(1, sizeof(*d));
+		if (!d)
 			return "no memory";
-		deferred_tasks->job =
-		    (struct shunt_job){ .queue = deferred_tasks, .run = run_deferred, .finish = finish_deferred };
-		deferred_tasks->end_task = &deferred_tasks->first;
-		shunt_group_add_job(&deferred_tasks->job);
+		d->job = (struct shunt_job){ .queue = d, .run = run_deferred, .finish = finish_deferred };
+		d->end_task = &d->first;
+		g->tasks = d;
+		add_job(g, &d->job);
 	}
-	*deferred_tasks->end_task = w;
-	deferred_tasks->end_task = &w->next;
+	*d->end_task = w;
+	d->end_task = &w->next;
 	return NULL;
 }
 
 ncclResult_t shunt_task_start(struct shunt_task *w, bool blocking)
 {
+	struct shunt_group *g = shunt_group_open();
 	const char *reason;
 
 	w->next = NULL;
 	w->background = false;
 	atomic_fetch_add(&w->entry->scomm->tasks, 1);
-	if (shunt_group_open()) {
-		reason = group_add_task(w, blocking);
+	if (g) {
+		reason = group_add_task(g, w, blocking);
 		if (!reason)
 			return ncclSuccess;
 		shunt_warn("%s", reason);

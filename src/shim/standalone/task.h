@@ -9,7 +9,6 @@
  * While a task is under way, its communicator is in progress. If a task fails and the program does not wait for it,
  * ncclCommGetAsyncError returns its result.
  */
-#include "shim/group.h"
 #include "shim/handles.h"
 #include "shim/jobs.h"
 

@@ -8,12 +8,14 @@
 #include <string.h>
 #include <sys/random.h>
 #include "base/log.h"
-#include "shim/overlay/children.h"
-#include "shim/group.h"
-#include "shim/overlay/pending_child.h"
 #include "shim/nccl/real.h"
 #include "shim/nccl/result.h"
-#include "shim/standalone/standalone.h"
+#include "shim/overlay/attach.h"
+#include "shim/overlay/children.h"
+#include "shim/overlay/group.h"
+#include "shim/overlay/overlay.h"
+#include "shim/overlay/pending_child.h"
+#include "shim/thread.h"
 
 /* More devices than any machine has; limits what a wrong ndev does here. */
 #define MAX_INIT_ALL_DEVICES 64
@@ -22,12 +24,6 @@ static bool succeeded(ncclResult_t result)
 {
 	return result == ncclSuccess || result == ncclInProgress;
 }
-
-ncclResult_t pncclGetUniqueId(ncclUniqueId *id)
-{
-	return shunt_mode() == SHUNT_STANDALONE ? shunt_standalone_unique_id(id) : real_GetUniqueId(id);
-}
-SHUNT_WEAK_ALIAS(GetUniqueId);
 
 /*
  * NCCL_COMM_ID gives every communicator the same id, with a mark. Members of two communicators would take each other
@@ -56,7 +52,7 @@ static struct shunt_entry *prepare_rank(int nranks, int rank, const ncclUniqueId
 		return NULL; /* the real NCCL reports it */
 	desc.id = shunt_id_derive(id->internal, sizeof(id->internal), "init", 0, 0);
 	desc.forward_reason = shared_id_reason(id);
-	return shunt_attach(&desc, &c);
+	return shunt_overlay_attach(&desc, &c);
 }
 
 /* The handle is valid as soon as the call returns, even if the real NCCL still works on it. */
@@ -69,63 +65,45 @@ static ncclResult_t publish_rank(struct shunt_entry *e, int rank, const ncclComm
 		return result;
 	}
 	if (!shunt_entry_publish(e, handle) && shunt_group_open())
-		shunt_group_comm_created(handle);
+		shunt_group_comm_created(shunt_group_open(), handle);
 	else if (result == ncclSuccess)
 		shunt_attach_refresh(handle);
-	shunt_attach_banner(rank, -1);
+	shunt_overlay_banner(rank);
 	return result;
 }
 
-ncclResult_t pncclCommInitRank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
+ncclResult_t shunt_overlay_init_rank(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank)
 {
-	enum shunt_mode mode = shunt_mode();
-	struct shunt_entry *e;
+	struct shunt_entry *e = prepare_rank(nranks, rank, &id, NULL);
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_init("ncclCommInitRank", newcomm, nranks, &id, 1, rank, NULL);
-	e = mode == SHUNT_PASSTHROUGH ? NULL : prepare_rank(nranks, rank, &id, NULL);
 	return publish_rank(e, rank, newcomm, real_CommInitRank(newcomm, nranks, id, rank));
 }
-SHUNT_WEAK_ALIAS(CommInitRank);
 
-ncclResult_t pncclCommInitRankConfig(ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+ncclResult_t shunt_overlay_init_rank_config(
+    ncclComm_t *newcomm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-	enum shunt_mode mode = shunt_mode();
-	struct shunt_entry *e;
+	struct shunt_entry *e = prepare_rank(nranks, rank, &id, config);
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_init("ncclCommInitRankConfig", newcomm, nranks, &id, 1, rank, config);
-	e = mode == SHUNT_PASSTHROUGH ? NULL : prepare_rank(nranks, rank, &id, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankConfig(newcomm, nranks, id, rank, config));
 }
-SHUNT_WEAK_ALIAS(CommInitRankConfig);
 
-ncclResult_t pncclCommInitRankScalable(
+ncclResult_t shunt_overlay_init_rank_scalable(
     ncclComm_t *newcomm, int nranks, int rank, int nids, ncclUniqueId *ids, ncclConfig_t *config)
 {
-	enum shunt_mode mode = shunt_mode();
-	struct shunt_entry *e;
+	struct shunt_entry *e = nids < 1 ? NULL : prepare_rank(nranks, rank, ids, config);
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_init("ncclCommInitRankScalable", newcomm, nranks, ids, nids, rank, config);
-	e = mode != SHUNT_OVERLAY || nids < 1 ? NULL : prepare_rank(nranks, rank, ids, config);
 	return publish_rank(e, rank, newcomm, real_CommInitRankScalable(newcomm, nranks, rank, nids, ids, config));
 }
-SHUNT_WEAK_ALIAS(CommInitRankScalable);
 
-ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
+ncclResult_t shunt_overlay_init_all(ncclComm_t *comms, int ndev, const int *devlist)
 {
-	enum shunt_mode mode = shunt_mode();
 	struct shunt_comm_config config;
 	struct shunt_entry **entries = NULL;
 	uint8_t secret[32];
 	ncclResult_t result;
 	char reason[128];
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_init_all(comms, ndev, devlist);
-	if (mode == SHUNT_OVERLAY && comms && ndev > 0 && ndev <= MAX_INIT_ALL_DEVICES &&
-	    getrandom(secret, sizeof(secret), 0) == sizeof(secret))
+	if (comms && ndev > 0 && ndev <= MAX_INIT_ALL_DEVICES && getrandom(secret, sizeof(secret), 0) == sizeof(secret))
 		entries = calloc(ndev, sizeof(*entries));
 	shunt_comm_config_read(NULL, NULL, &config, reason, sizeof(reason));
 	for (int i = 0; entries && i < ndev; i++) {
@@ -135,7 +113,7 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 			.rank = i,
 			.nranks = ndev,
 			.device = devlist ? devlist[i] : i };
-		entries[i] = shunt_attach(&desc, &config);
+		entries[i] = shunt_overlay_attach(&desc, &config);
 	}
 	result = real_CommInitAll(comms, ndev, devlist);
 	for (int i = 0; entries && i < ndev; i++)
@@ -143,7 +121,6 @@ ncclResult_t pncclCommInitAll(ncclComm_t *comms, int ndev, const int *devlist)
 	free(entries);
 	return result;
 }
-SHUNT_WEAK_ALIAS(CommInitAll);
 
 /* Shunt's side of a child; NULL if rank and size in the parent are not known. Member indices are the parent's ranks. */
 static struct shunt_entry *prepare_child(
@@ -160,7 +137,7 @@ static struct shunt_entry *prepare_child(
 		return NULL;
 	desc.member = shunt_comm_rank(parent->comm);
 	desc.nmembers = shunt_comm_nranks(parent->comm);
-	return shunt_attach(&desc, &c);
+	return shunt_overlay_attach(&desc, &c);
 }
 
 /* Prepares for a child's handle that comes after the call's return: then the real NCCL writes it to *real_handle_pp. */
@@ -197,17 +174,14 @@ static ncclResult_t publish_child(
 	return result;
 }
 
-ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+ncclResult_t shunt_overlay_split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_pending_child *pending;
 	bool blocking = true;
 	ncclComm_t *real_handle_p;
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_split(comm, color, key, newcomm, config);
-	parent = mode == SHUNT_PASSTHROUGH ? NULL : shunt_entry_find(comm);
+	parent = shunt_entry_find(comm);
 	if (parent) {
 		/* Every rank counts the split, with a colour or without. */
 		struct shunt_id id = shunt_child_split(parent, color);
@@ -219,27 +193,21 @@ ncclResult_t pncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *new
 	pending = expect_child(&child, comm, blocking, newcomm, &real_handle_p);
 	return publish_child(child, pending, newcomm, real_CommSplit(comm, color, key, real_handle_p, config));
 }
-SHUNT_WEAK_ALIAS(CommSplit);
 
-ncclResult_t pncclCommShrink(
+ncclResult_t shunt_overlay_shrink(
     ncclComm_t comm, int *excluded, int nexcluded, ncclComm_t *newcomm, ncclConfig_t *config, int flags)
 {
-	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *parent, *child = NULL;
 	struct shunt_pending_child *pending;
 	bool blocking = true;
 	ncclComm_t *real_handle_p;
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_shrink(comm, excluded, nexcluded, newcomm, config, flags);
-	if (!comm && mode == SHUNT_OVERLAY) { /* NCCL 2.28 reads from it before it checks it */
+	if (!comm) { /* NCCL 2.28 reads from it before it checks it */
 		shunt_warn("ncclCommShrink: the communicator is NULL");
 		return shunt_group_result(shunt_to_nccl(-EINVAL));
 	}
 	/* NCCL before 2.27 refuses, and then nothing is aborted. */
-	parent = mode == SHUNT_OVERLAY && excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ?
-	    shunt_entry_find(comm) :
-	    NULL;
+	parent = excluded && nexcluded > 0 && shunt_real_symbol("ncclCommShrink") ? shunt_entry_find(comm) : NULL;
 	if (parent) {
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
 		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, whose dead ranks keep our kernels off
@@ -254,28 +222,23 @@ ncclResult_t pncclCommShrink(
 	return publish_child(
 	    child, pending, newcomm, real_CommShrink(comm, excluded, nexcluded, real_handle_p, config, flags));
 }
-SHUNT_WEAK_ALIAS(CommShrink);
 
 /*
  * Shunt's part of the id is a secret that is derived from the communicator's own: the old ranks know it, and the new
  * ones find it in the id.
  */
-ncclResult_t pncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id)
+ncclResult_t shunt_overlay_grow_id(ncclComm_t comm, ncclUniqueId *id)
 {
-	enum shunt_mode mode = shunt_mode();
 	struct shunt_entry *e;
 	ncclResult_t result;
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_grow_id(comm, id);
 	result = real_CommGetUniqueId(comm, id);
-	e = mode == SHUNT_OVERLAY && result == ncclSuccess ? shunt_entry_find(comm) : NULL;
+	e = result == ncclSuccess ? shunt_entry_find(comm) : NULL;
 	if (e && !e->forward_reason)
 		shunt_child_grow_id(e, id);
 	shunt_entry_put(e);
 	return result;
 }
-SHUNT_WEAK_ALIAS(CommGetUniqueId);
 
 static struct shunt_entry *prepare_grown(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, const ncclConfig_t *config)
@@ -300,21 +263,16 @@ static struct shunt_entry *prepare_grown(
 		desc.forward_reason = shunt_child_grown_by_id(id, &desc.id);
 	}
 	desc.member = desc.rank;
-	e = shunt_attach(&desc, &c);
+	e = shunt_overlay_attach(&desc, &c);
 out:
 	shunt_entry_put(parent);
 	return e;
 }
 
-ncclResult_t pncclCommGrow(
+ncclResult_t shunt_overlay_grow(
     ncclComm_t comm, int nranks, const ncclUniqueId *id, int rank, ncclComm_t *newcomm, ncclConfig_t *config)
 {
-	enum shunt_mode mode = shunt_mode();
-	struct shunt_entry *e;
+	struct shunt_entry *e = prepare_grown(comm, nranks, id, rank, config);
 
-	if (mode == SHUNT_STANDALONE)
-		return shunt_standalone_grow(comm, nranks, id, rank, newcomm, config);
-	e = mode == SHUNT_OVERLAY ? prepare_grown(comm, nranks, id, rank, config) : NULL;
 	return publish_rank(e, -1, newcomm, real_CommGrow(comm, nranks, id, rank, newcomm, config));
 }
-SHUNT_WEAK_ALIAS(CommGrow);

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* Without a real NCCL. */
+#include <errno.h>
+#include "base/log.h"
+#include "shim/mode.h"
+#include "shim/nccl/result.h"
+#include "shim/standalone/standalone.h"
+
+static ncclResult_t version(int *number)
+{
+	if (!number)
+		return shunt_to_nccl(-EINVAL);
+	*number = SHUNT_NCCL_VERSION;
+	return ncclSuccess;
+}
+
+static const char *error_string(ncclResult_t result)
+{
+	static const char *const texts[] = {
+		[ncclSuccess] = "no error",
+		[ncclUnhandledCudaError] = "a CUDA call failed (see the log; NCCL_DEBUG=INFO tells more)",
+		[ncclSystemError] = "a system call failed (see the log; NCCL_DEBUG=INFO tells more)",
+		[ncclInternalError] = "internal error",
+		[ncclInvalidArgument] = "invalid argument (see the log; NCCL_DEBUG=WARN tells more)",
+		[ncclInvalidUsage] = "invalid usage (see the log; NCCL_DEBUG=WARN tells more)",
+		[ncclRemoteError] = "a remote process exited or the connection to it failed",
+		[ncclInProgress] = "operation in progress",
+		[ncclTimeout] = "operation timed out",
+	};
+
+	if ((unsigned)result >= sizeof(texts) / sizeof(texts[0]))
+		return "unknown result code";
+	return texts[result];
+}
+
+static const char *last_error(ncclComm_t comm)
+{
+	const char *ours = shunt_last_error();
+
+	return ours ? ours : "";
+}
+
+/* Queries a number of the communicator. */
+static ncclResult_t query(ncclComm_t comm, const char *what, int (*read)(const struct shunt_comm *comm), int *out)
+{
+	ncclResult_t result = ncclSuccess;
+	struct shunt_entry *e;
+
+	if (!out) {
+		shunt_warn("%s: the place for the result is NULL", what);
+		return shunt_to_nccl(-EINVAL);
+	}
+	e = shunt_standalone_find(comm, what, &result);
+	if (e)
+		*out = read(e->comm);
+	shunt_entry_put(e);
+	return result;
+}
+
+static ncclResult_t count(const ncclComm_t comm, int *count)
+{
+	return query(comm, "ncclCommCount", shunt_comm_nranks, count);
+}
+
+static ncclResult_t device(const ncclComm_t comm, int *device)
+{
+	return query(comm, "ncclCommCuDevice", shunt_comm_device, device);
+}
+
+static ncclResult_t user_rank(const ncclComm_t comm, int *rank)
+{
+	return query(comm, "ncclCommUserRank", shunt_comm_rank, rank);
+}
+
+const struct shunt_mode_ops shunt_standalone_ops = {
+	.coll = shunt_standalone_coll,
+	.GetVersion = version,
+	.GetErrorString = error_string,
+	.GetLastError = last_error,
+	.GetUniqueId = shunt_standalone_unique_id,
+	.CommInitRank = shunt_standalone_init_rank,
+	.CommInitRankConfig = shunt_standalone_init_rank_config,
+	.CommInitRankScalable = shunt_standalone_init_rank_scalable,
+	.CommInitAll = shunt_standalone_init_all,
+	.CommSplit = shunt_standalone_split,
+	.CommShrink = shunt_standalone_shrink,
+	.CommGrow = shunt_standalone_grow,
+	.CommGetUniqueId = shunt_standalone_grow_id,
+	.CommFinalize = shunt_standalone_finalize,
+	.CommDestroy = shunt_standalone_destroy,
+	.CommAbort = shunt_standalone_abort,
+	.CommRevoke = shunt_standalone_revoke,
+	.CommSuspend = shunt_standalone_suspend,
+	.CommResume = shunt_standalone_resume,
+	.CommGetAsyncError = shunt_standalone_async_error,
+	.CommMemStats = shunt_standalone_mem_stats,
+	.CommCount = count,
+	.CommCuDevice = device,
+	.CommUserRank = user_rank,
+	.MemAlloc = shunt_standalone_mem_alloc,
+	.MemFree = shunt_standalone_mem_free,
+	.CommRegister = shunt_standalone_register,
+	.CommDeregister = shunt_standalone_deregister,
+	.CommWindowRegister = shunt_standalone_window_register,
+	.CommWindowDeregister = shunt_standalone_window_deregister,
+	.WinGetUserPtr = shunt_standalone_window_ptr,
+	.RedOpCreatePreMulSum = shunt_standalone_redop_create,
+	.RedOpDestroy = shunt_standalone_redop_destroy,
+	.GroupStart = shunt_standalone_group_start,
+	.GroupEnd = shunt_standalone_group_end,
+	.GroupSimulateEnd = shunt_standalone_group_simulate_end,
+};
