@@ -216,6 +216,8 @@ struct shunt_kargs_plan {
 
 /* Written by a kernel that gives up: once per communicator, `set` last. */
 enum { SHUNT_FAULT_NONE, SHUNT_FAULT_TIMEOUT, SHUNT_FAULT_ABORT, SHUNT_FAULT_MISMATCH, SHUNT_FAULT_PLACE };
+/* Peer of a fault: packets are missing, which do not say who should have written them. */
+#define SHUNT_FAULT_ANY_PEER UINT32_MAX
 struct shunt_fault {
 	uint64_t set; /* SHUNT_FAULT_* */
 	uint32_t rank, peer, channel, pad;

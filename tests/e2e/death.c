@@ -257,6 +257,51 @@ static void test_late_rank_is_awaited_however_long_the_timeout_is(void **state)
 	unsetenv("SHUNT_PLAN_DIR");
 }
 
+/* A rank is late for a second launch of a plan, whose packets the other waits for in its kernel. */
+static atomic_int *given_up;
+
+static int body_late_packets(struct rank *r)
+{
+	ncclResult_t async = ncclSuccess;
+	int before = dup(2), fd;
+	float *buf;
+
+	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
+	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
+	NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	fd = redirect_stderr();
+	if (r->rank != VICTIM) {
+		NCCL(ncclAllReduce(buf, buf, 256, ncclFloat32, ncclSum, r->comm, r->stream));
+		CHECK(shunt_stream_synchronize(r->stream) == 0);
+		NCCL(ncclCommGetAsyncError(r->comm, &async));
+		dup2(before, 2);
+	}
+	ranks_barrier(r, given_up);
+	if (r->rank != VICTIM) {
+		CHECK(async == ncclRemoteError);
+		CHECK(stderr_has(
+		    fd, "waited 1000 ms for a plan's packets in allreduce of 256 float32, sum (collective 2)"));
+		CHECK(stderr_has(fd, "): a peer is late, dead or in another call, or the plan writes over packets"));
+		CHECK(!stderr_has(fd, "4294967295"));
+	}
+	NCCL(ncclCommAbort(r->comm));
+	return 0;
+}
+
+static void test_late_rank_whose_packets_are_awaited_is_told_without_its_number(void **state)
+{
+	given_up = mmap(NULL, sizeof(*given_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(given_up, MAP_FAILED);
+	setenv("SHUNT_PLAN_DIR", getenv("DEATH_PLANS"), 1);
+	setenv("SHUNT_TIMEOUT", "1s", 1);
+	if (ranks_run(RANKS_PROCESSES, 2, 1, body_late_packets))
+		fail();
+	setenv("SHUNT_TIMEOUT", "30m", 1);
+	unsetenv("SHUNT_PLAN_DIR");
+	munmap(given_up, sizeof(*given_up));
+}
+
 /* Waits for its child and ends as that did. */
 static void end_like(pid_t child)
 {
@@ -442,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_death_whose_line_of_log_hangs_keeps_no_abort),
 		cmocka_unit_test(test_death_before_kernels_is_told_though_a_child_lives),
 		cmocka_unit_test(test_late_rank_is_awaited_however_long_the_timeout_is),
+		cmocka_unit_test(test_late_rank_whose_packets_are_awaited_is_told_without_its_number),
 		cmocka_unit_test(test_death_in_another_pid_namespace_is_told),
 		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
 		cmocka_unit_test(test_death_leaves_the_others_messages_alone),

@@ -621,7 +621,7 @@ static void test_exec_missing_peer_gives_up_at_the_deadline(void **state)
 		assert_int_equal(gpu->stream_sync(0, f.rank[0].stream), 0);
 		assert_int_equal(f.rank[0].words->fault.set, SHUNT_FAULT_TIMEOUT);
 		assert_int_equal(f.rank[0].words->fault.rank, 0);
-		assert_int_equal(f.rank[0].words->fault.peer, p < 2 ? 1 : ~0u);
+		assert_int_equal(f.rank[0].words->fault.peer, p < 2 ? 1 : SHUNT_FAULT_ANY_PEER);
 		assert_int_equal(f.rank[0].words->fault.expected, 1);
 		assert_int_equal(f.rank[0].words->fault.seen, 0);
 		gpu->mem_free(buf[0]);

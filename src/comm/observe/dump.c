@@ -156,9 +156,9 @@ static void put_fault(FILE *f, const struct shunt_fault *fault)
 		[SHUNT_FAULT_PLACE] = "place" };
 	char mine[256], theirs[256];
 
-	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %u, \"op\": %" PRIu64,
-	    fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?", fault->peer,
-	    fault->op & ~SHUNT_OP_CAPTURED);
+	fprintf(f, ",\n   \"fault\": {\"what\": \"%s\", \"peer\": %" PRId64 ", \"op\": %" PRIu64,
+	    fault->set < sizeof(names) / sizeof(names[0]) ? names[fault->set] : "?",
+	    fault->peer == SHUNT_FAULT_ANY_PEER ? (int64_t)-1 : fault->peer, fault->op & ~SHUNT_OP_CAPTURED);
 	if (fault->set == SHUNT_FAULT_MISMATCH) {
 		shunt_check_text(&fault->mine, fault->mine_count, mine, sizeof(mine));
 		shunt_check_text(&fault->theirs, fault->theirs_count, theirs, sizeof(theirs));

@@ -71,16 +71,22 @@ static void format_mismatch(const struct shunt_comm *comm, const struct shunt_fa
 
 static void format_timeout(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes)
 {
-	char op[256], where[32] = "";
+	bool any = f->peer == SHUNT_FAULT_ANY_PEER;
+	char op[256], where[32] = "", whose[64];
 
 	describe_operation(comm, f->op, op, sizeof(op));
 	if (f->channel != SHUNT_CHECK_CHANNEL)
 		snprintf(where, sizeof(where), ", channel %u", f->channel);
+	if (any)
+		snprintf(whose, sizeof(whose), "a plan's packets");
+	else
+		snprintf(whose, sizeof(whose), "%s of rank %u", *where ? "data" : "the call", f->peer);
 	snprintf(text, bytes,
-	    "rank %u waited %lld ms for %s of rank %u in %s (communicator %s%s, expected %llu, seen %llu): the peer is "
-	    "late, dead or in another call; raise SHUNT_TIMEOUT if it is only late",
-	    f->rank, (long long)shunt_config()->timeout, *where ? "data" : "the call", f->peer, op,
-	    shunt_id_text(comm->id.b).s, where, (unsigned long long)f->expected, (unsigned long long)f->seen);
+	    "rank %u waited %lld ms for %s in %s (communicator %s%s, expected %llu, seen %llu): %s is late, dead or in "
+	    "another call%s; raise SHUNT_TIMEOUT if it is only late",
+	    f->rank, (long long)shunt_config()->timeout, whose, op, shunt_id_text(comm->id.b).s, where,
+	    (unsigned long long)f->expected, (unsigned long long)f->seen, any ? "a peer" : "the peer",
+	    any ? ", or the plan writes over packets that nobody has read" : "");
 }
 
 static void format_offset(const struct shunt_comm *comm, const struct shunt_fault *f, char *text, size_t bytes)

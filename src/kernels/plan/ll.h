@@ -45,7 +45,7 @@ GPU_FN void plan_ll_store_all(const struct plan_run *r, const struct shunt_prog_
 /* The thread gives up; reports what it saw in one of the missing packets. */
 GPU_NOINLINE void plan_ll_give_up(struct plan_run *r, uint32_t reason, const char *at)
 {
-	plan_give_up(r, reason, ~0u, r->flag, gpu_ld_relaxed((const uint64_t *)at) >> 32);
+	plan_give_up(r, reason, SHUNT_FAULT_ANY_PEER, r->flag, gpu_ld_relaxed((const uint64_t *)at) >> 32);
 }
 
 /*

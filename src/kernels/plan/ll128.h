@@ -96,7 +96,7 @@ GPU_NOINLINE void plan_ll128_give_up(struct plan_run *r, uint64_t launch, const 
 {
 	const uint64_t *flag = (const uint64_t *)(slot + gpu_lane() / 8 * 128 + 120);
 
-	plan_give_up(r, spin_reason(r->ctrl), ~0u, launch, gpu_ld_relaxed(flag));
+	plan_give_up(r, spin_reason(r->ctrl), SHUNT_FAULT_ANY_PEER, launch, gpu_ld_relaxed(flag));
 }
 
 /* Waits for up to P slots, p[k] for bit k of `want`, and loads them. By the whole warp; false: gave up. */
