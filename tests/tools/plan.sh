@@ -100,6 +100,18 @@ for name in sys.argv[1:]:
 	assert "href" not in text and "script" not in text and "nan" not in text, name
 ' "$dir"/svg/*.svg || { echo "not ok: show_svg_of_shipped_plans"; failed=1; }
 echo "ok: show_svg_of_shipped_plans"
+# Values of semaphores are numbers, and take no memory each.
+cat >"$dir/semaphores.py" <<'END'
+import json, resource, subprocess, sys
+gpu = {"input_chunks": 1, "output_chunks": 1, "scratch_chunks": 0, "channels": [], "remote_buffers": [], "semaphores": [{"init_value": 2147483647}] * 2000,
+       "threadblocks": [{"id": 0, "channels": [], "remote_buffer_refs": [], "ops": [{"name": "sem_acquire", "semaphore_ids": [0]}, {"name": "sem_release", "semaphore_ids": [0]}]}]}
+plan = {"name": "semaphores", "collective": "custom", "protocol": "Simple", "inplace": False, "gpus": [dict(gpu, id=0)]}
+json.dump(plan, open(sys.argv[2] + ".json", "w"))
+status = subprocess.run([sys.argv[1], "plan", "show", "--svg", sys.argv[2] + ".svg", sys.argv[2] + ".json"]).returncode
+kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print("status %d, %s" % (status, "little memory" if kib < 200 << 10 else "%d KiB" % kib))
+END
+expect show_svg_of_large_semaphores_takes_little_memory 0 '^status 0, little memory$' python3 "$dir/semaphores.py" "$shunt" "$dir/semaphores"
 "$shunt" plan show --svg "$dir/p.svg" "$pipelined"
 expect show_svg_merges_alike_blocks 0 'rank 0, block 0 \(2 alike\)' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh "$shunt" "$dir/p.svg" "$twoshot"
 expect show_svg_says_what_an_operation_does 0 '<title>0.0, window 1: put: rank 1.s scratch' sh -c '"$1" plan show --svg "$2" "$3" && cat "$2"' sh \

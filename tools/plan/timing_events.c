@@ -4,13 +4,14 @@
 #include <stdlib.h>
 #include "tools/plan/timing.h"
 
-/* A signal or a release, and its step; NIL: initial value of a semaphore. */
+/* A signal or a release, and its step. */
 struct event {
 	double time;
 	uint32_t step;
 };
 
 struct events {
+	uint32_t initial; /* of a semaphore: that many can be taken before v[0] */
 	struct event *v;
 	size_t n, room, taken;
 };
@@ -63,10 +64,9 @@ int plan_time_events_init(struct time_simulation *p)
 		if (!g->signals[0] || !g->signals[1] || !g->semaphores || !g->barrier_states)
 			return -ENOMEM;
 		for (uint32_t i = 0; i < gpu->nsemaphores; i++)
-			for (uint32_t k = 0; k < gpu->semaphores[i] && k < TIME_MAX_STEPS; k++)
-				add_event(p, &g->semaphores[i], 0, SHUNT_PLAN_NIL);
+			g->semaphores[i].initial = gpu->semaphores[i];
 	}
-	return p->err;
+	return 0;
 }
 
 static void events_free(struct events *g, uint32_t n)
@@ -116,11 +116,14 @@ static bool all_available(
 
 		for (uint32_t k = 0; k < j; k++)
 			at += op->ids[k] == op->ids[j];
+		if (at < g->initial)
+			continue;
+		at -= g->initial;
 		if (at >= g->n) {
 			time_wait_on(a, &g->n);
 			return false;
 		}
-		time_max(time_p, g->v[at].time + (g->v[at].step == SHUNT_PLAN_NIL ? 0 : TIME_LATENCY(p)));
+		time_max(time_p, g->v[at].time + TIME_LATENCY(p));
 	}
 	return true;
 }
@@ -172,8 +175,10 @@ void plan_time_events_note(
 
 	for (uint32_t j = 0; is_wait(op) && j < op->nids; j++) {
 		struct events *g = events_of(p, a, op, j);
+		size_t at = g->taken++;
 
-		plan_time_arrow(p, kind, g->v[g->taken++].step, step);
+		if (at >= g->initial)
+			plan_time_arrow(p, kind, g->v[at - g->initial].step, step);
 	}
 	for (uint32_t j = 0; shunt_plan_op_signals(op->code) && j < op->nids; j++) {
 		const struct shunt_plan_channel *c = &p->plan->gpus[a->rank].channels[op->type][op->ids[j]];
