@@ -527,11 +527,32 @@ def end_group(child):
 
 
 def write_json(path, data):
-    """Rows of a table on a line each, the rest indented."""
-    text = json.dumps(data, indent=1, ensure_ascii=False)
-    text = re.sub(r"\[\n\s+([^\[\]{}]*?)\n\s+\]", lambda m: "[" + re.sub(r"\n\s+", " ", m.group(1)) + "]", text)
+    """Indented, with lists of numbers and words, and so each row of a table, on a line of their own."""
+    lines = []
+
+    def plain(value):
+        """What fits on a line: no table, and no object of its own."""
+        return not isinstance(value, (dict, list)) or isinstance(value, list) and all(
+            not isinstance(v, dict) and (not isinstance(v, list) or all(not isinstance(w, (dict, list)) for w in v)) for v in value)
+
+    def write(value, depth, before, after, in_rows=False):
+        pad = " " * depth
+        if isinstance(value, dict) and value:
+            lines.append(pad + before + "{")
+            for i, (key, item) in enumerate(value.items()):
+                write(item, depth + 1, json.dumps(key) + ": ", "," if i + 1 < len(value) else "", key in ("rows", "notes", "steps"))
+            lines.append(pad + "}" + after)
+        elif isinstance(value, list) and value and (in_rows or not plain(value)):
+            lines.append(pad + before + "[")
+            for i, item in enumerate(value):
+                write(item, depth + 1, "", "," if i + 1 < len(value) else "")
+            lines.append(pad + "]" + after)
+        else:
+            lines.append(pad + before + json.dumps(value, ensure_ascii=False) + after)
+
+    write(data, 0, "", "")
     with open(path + ".new", "w", encoding="utf-8") as f:
-        f.write(text + "\n")
+        f.write("\n".join(lines) + "\n")
     os.replace(path + ".new", path)
 
 

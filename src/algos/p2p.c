@@ -289,7 +289,7 @@ struct room {
  * 48 GB/s; receiving and reducing take two blocks for each that sends. More blocks than these were little faster alone,
  * and slower next to a program's kernels; with fewer than TMA_SENDING_MIN, Simple without TMA is faster. Training
  * gathers and scatters layer by layer next to its computation: all-gathers and reduce-scatters of parts up to TMA_LAYER
- * get the least. They are 1 to 4 % slower alone, and a training step ends sooner (docs/performance.md).
+ * get the least. They are 1 to 4 % slower alone, and a training step ends sooner (docs/kernels/tma.md).
  */
 #define TMA_SENDING 12u
 #define TMA_SENDING_MIN 8u

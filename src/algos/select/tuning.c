@@ -13,7 +13,7 @@
 #define END UINT64_MAX
 
 /*
- * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/gpu-log.md); those for 3 and 5 to 8
+ * The values for 2 and 4 ranks of compute capability 9.0 are measured on H200 (docs/results); those for 3 and 5 to 8
  * ranks are estimates from them. Other generations use them, too.
  */
 enum mark { MEASURED, ESTIMATED, SIM };

@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes what README.md and docs/ say of measurements, from docs/results/*.json; --check only tells what is out of date.
+
+A generated block stands between two comments. The first one says what it is made of:
+
+  <!-- results: table FILE STEP -->             the table of a step, with where it comes from
+  <!-- results: tables FILE STEP... -->         the same, of steps, without that
+  <!-- results: beside FILE RANKS SIZE... -->   our time beside NCCL's, for each collective
+  <!-- results: chart FILE RANKS -->            the picture of the same, for which docs/results/FILE.svg is written
+  <!-- results: list -->                        a line for each file
+  <!-- results: share LINK                      what share of the link calls reach: LINK names the cell with its GB/s, and each line is
+  ... -->                                       TEXT: FILE::STEP::ROW::COLUMN COLLECTIVE RANKS SIZE, the cell with the call's time in us
+  <!-- results: say                             text, with {FILE::STEP::ROW::COLUMN} for a cell, and {min ...} or {max ...} of a column,
+  ... -->                                       where ROW is *; a cell that has several figures: COLUMN.0 for its first
+  <!-- /results -->
+
+A figure with a unit of time or rate, or a claim such as "twice as fast" in figures, stands in such a block or in a code span or code block,
+which are for settings and for what programs print. Everywhere else --check fails on it: nobody could tell when it was measured, or on what.
+"""
+import glob
+import json
+import math
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = "docs/results"
+BLOCK = re.compile(r"(<!-- results: (.*?)-->\n)(.*?)(<!-- /results -->)", re.S)
+UNITS = r"(?:µs|us|ns|ms|s|sec|seconds?|milliseconds?|microseconds?|nanoseconds?|min|minutes?|hours?|[GMTK]i?B/s|[GMT]bit/s|[TG]FLOP/s)"
+AMOUNT = r"\d[\d.,]*(?:(?: to |–|-| and | or )\d[\d.,]*)?"
+FIGURE = re.compile(r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])|%s times (?:as (?:fast|long|slow|quick)|faster|slower|longer|quicker)"
+                    r"|%s ?%% (?:less time|more time|faster|slower|longer)" % (AMOUNT, UNITS, AMOUNT, AMOUNT))
+KEYS = {"date": str, "machine": dict, "nccl": str, "entries": list}
+COLORS = ("#1b6ca8", "#c8553d", "#588157", "#7b2d8b", "#b8860b", "#444444", "#008b8b", "#aa3377", "#666633")
+
+
+class Wrong(Exception):
+    pass
+
+
+class Data:
+    """The files of docs/results, read when they are named."""
+
+    def __init__(self, folder):
+        self.folder, self.files = folder, {}
+
+    def names(self):
+        return sorted(os.path.basename(path)[:-5] for path in glob.glob(os.path.join(self.folder, "*.json")))
+
+    def file(self, name):
+        if name not in self.files:
+            path = os.path.join(self.folder, name + ".json")
+            if not os.path.exists(path):
+                raise Wrong("there is no %s.json" % name)
+            with open(path, encoding="utf-8") as f:
+                try:
+                    self.files[name] = json.load(f)
+                except ValueError as e:
+                    raise Wrong("%s.json: %s" % (name, e)) from None
+        return self.files[name]
+
+    def entry(self, name, step):
+        for entry in self.file(name)["entries"]:
+            if entry["step"] == step:
+                return entry
+        raise Wrong("%s.json has no step %s" % (name, step))
+
+    def check(self, name):
+        """What is wrong with a file, as a list."""
+        data, wrong = self.file(name), []
+        for key, kind in KEYS.items():
+            if not isinstance(data.get(key), kind):
+                wrong.append("%s is not there, or is no %s" % (key, kind.__name__))
+        if not isinstance(data.get("commit"), str) and not isinstance(data.get("commits"), list):
+            wrong.append("neither commit nor commits is there")
+        steps = [entry.get("step") for entry in data.get("entries", [])]
+        wrong += ["step %s is there twice" % step for step in sorted(set(s for s in steps if steps.count(s) > 1))]
+        for entry in data.get("entries", []):
+            for row in entry.get("rows", []):
+                if len(row) != len(entry.get("columns", [])):
+                    wrong.append("%s: a row of %d cells for %d columns: %s" % (entry.get("step"), len(row), len(entry.get("columns", [])), row[:2]))
+        return wrong
+
+
+def number(value):
+    """As it was measured: no digit more or less."""
+    return "%.0f" % value if isinstance(value, float) and value >= 1e5 else str(value)
+
+
+def rounded(value):
+    """To three digits."""
+    return re.sub(r"\.?0+$", "", "%.2f" % value) if value < 10 else re.sub(r"\.0$", "", "%.1f" % value) if value < 100 else "%.0f" % value
+
+
+def shown(cell):
+    if cell is None:
+        return ""
+    if isinstance(cell, list):
+        return " ".join(number(v) for v in cell if v != "nccl") + ("*" if "nccl" in cell else "")
+    return str(cell) if not isinstance(cell, float) else number(cell)
+
+
+def markdown(columns, rows):
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(shown(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [re.sub(r"\|  (?=\|)", "| ", line) for line in lines]
+
+
+def source(data, name, entry=None):
+    d = data.file(name)
+    m = d["machine"]
+    commits = [entry["commit"]] if entry and entry.get("commit") else d.get("commits") or [d.get("commit")]
+    where = "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")) if m["gpus"] else m["gpu"]
+    text = "%s, %s, %s" % (d["date"], where, "NCCL " + d["nccl"] if d["nccl"] != "none" else "without NCCL")
+    return text + (", commit " + ", ".join(commits) if any(commits) else "") + " ([data](@RESULTS/%s.json))" % name
+
+
+def size_text(n):
+    for shift, unit in ((30, "G"), (20, "M"), (10, "K")):
+        if isinstance(n, int) and n >= 1 << shift and n % (1 << shift) == 0:
+            return "%d%s" % (n >> shift, unit)
+    return str(n)
+
+
+def size_bytes(text):
+    found = re.fullmatch(r"(\d+)([KMG]?)", text)
+    return int(found.group(1)) << {"": 0, "K": 10, "M": 20, "G": 30}[found.group(2)]
+
+
+def beside_rows(data, name, ranks):
+    """{collective: {size: [us, us of NCCL, us of NCCL with registered buffers]}}, graphs."""
+    rows = {}
+    for entry in data.file(name)["entries"]:
+        if not entry["step"].startswith("beside NCCL") or str(entry.get("ranks")) != ranks or not entry.get("rows"):
+            continue
+        if entry.get("cell"):
+            for row in entry["rows"]:
+                rows[row[0]] = {size: cell for size, cell in zip(entry["columns"][1:], row[1:])}
+        elif "/graph/" in entry["step"]:
+            at = [entry["columns"].index(c) for c in ("us", "us of nccl", "us of nccl:reg")]
+            rows[entry["step"].split("/")[1]] = {size_text(row[0]): [row[i] for i in at] for row in entry["rows"]}
+    if not rows:
+        raise Wrong("%s.json has no times beside NCCL of %s ranks" % (name, ranks))
+    return rows
+
+
+def view_table(data, name, *step):
+    entry = data.entry(name, " ".join(step))
+    lines = ["%s: %s." % (source(data, name, entry), entry["what"].rstrip(".:"))]
+    if entry.get("command") and "`" not in entry["what"]:
+        lines.append("`%s`" % entry["command"])
+    return lines + [""] + markdown(entry["columns"], entry["rows"])
+
+
+def view_tables(data, name, *steps):
+    lines = []
+    for step in steps:
+        entry = data.entry(name, step)
+        lines += ([""] if lines else []) + markdown(entry["columns"], entry["rows"])
+    return lines
+
+
+def view_beside(data, name, ranks, *sizes):
+    rows = beside_rows(data, name, ranks)
+    first = next(entry for entry in data.file(name)["entries"] if entry["step"].startswith("beside NCCL"))
+    table = []
+    for collective, cells in rows.items():
+        row = [collective]
+        for size in sizes:
+            cell = cells.get(size)
+            row.append("%s (%s, %s)" % tuple(rounded(v) for v in cell) if cell else "")
+        table.append(row)
+    return ["Microseconds, and in brackets those of NCCL and of NCCL with registered buffers: %s." % source(data, name, first), ""] + markdown(
+        ["", *sizes], table)
+
+
+def view_chart(data, name, ranks):
+    beside_rows(data, name, ranks)
+    return ["![How many times as long the faster of NCCL's two takes, by size](@RESULTS/%s.svg)" % name]
+
+
+def view_list(data):
+    rows = []
+    for name in reversed(data.names()):
+        d = data.file(name)
+        m = d["machine"]
+        rows.append(["[%s](@RESULTS/%s.json)" % (name, name), d.get("title", "tools/measure.sh"), "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")),
+                     d["nccl"], ", ".join(d.get("commits") or [d.get("commit") or ""])])
+    return markdown(["file", "what", "GPUs", "NCCL", "commits"], rows)
+
+
+def lookup(data, path):
+    """The cells that FILE::STEP::ROW::COLUMN names."""
+    parts = path.split("::")
+    if len(parts) != 4:
+        raise Wrong("{%s} is not FILE::STEP::ROW::COLUMN" % path)
+    entry, row_name, column = data.entry(parts[0], parts[1]), parts[2], parts[3]
+    index = None
+    if column not in entry["columns"] and re.search(r"\.\d$", column):
+        column, index = column[:-2], int(column[-1])
+    if column not in entry["columns"]:
+        raise Wrong("{%s}: there is no column %s" % (path, column))
+    cells = [row[entry["columns"].index(column)] for row in entry["rows"] if row_name in ("*", str(row[0]))]
+    if not cells:
+        raise Wrong("{%s}: there is no row %s" % (path, row_name))
+    return cells if index is None else [cell[index] for cell in cells]
+
+
+def say(data, template):
+    def one(match):
+        how, path = match.group(1), match.group(2)
+        cells = lookup(data, path)
+        if how:
+            return number((min if how == "min" else max)(cells))
+        if len(cells) != 1:
+            raise Wrong("{%s} is %d cells" % (path, len(cells)))
+        return shown(cells[0])
+
+    return re.sub(r"\{(?:(min|max) )?([^{}]+)\}", one, template.strip()).split("\n")
+
+
+def bus_factor(collective, ranks):
+    """Of bandwidth, as nccl-tests count it."""
+    if collective == "all_reduce":
+        return 2 * (ranks - 1) / ranks
+    return (ranks - 1) / ranks if collective in ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter") else 1
+
+
+def share(data, link, text):
+    best = lookup(data, link)[0]
+    rows = []
+    for line in text.strip().split("\n"):
+        what, _, rest = line.strip().partition(": ")
+        path, collective, ranks, size = rest.rsplit(" ", 3)
+        us = lookup(data, path)[0]
+        rate = size_bytes(size) * bus_factor(collective, int(ranks)) / us / 1e3
+        rows.append([what, size, us, "%.0f" % rate, "%.0f %%" % (100 * rate / best)])
+    return ["The link carries %s GB/s in each direction by stores of multiprocessors (%s)." % (number(best), source(data, link.split("::")[0])), ""] + markdown(
+        ["", "size", "us", "GB/s", "share"], rows)
+
+
+VIEWS = {"table": view_table, "tables": view_tables, "beside": view_beside, "chart": view_chart, "list": view_list}
+
+
+def generate(data, spec, folder):
+    """The lines of a block, for a page in folder."""
+    kind, _, rest = spec.strip().partition("\n" if spec.startswith("say\n") else " ")
+    if kind == "say":
+        lines = say(data, rest)
+    elif kind == "share":
+        lines = share(data, *rest.split("\n", 1))
+    elif kind in VIEWS:
+        try:
+            lines = VIEWS[kind](data, *rest.split())
+        except TypeError:
+            raise Wrong("%s: wrong number of words" % spec.strip()) from None
+    else:
+        raise Wrong("there is no view %s: there are say, %s" % (kind, ", ".join(VIEWS)))
+    return "\n".join(lines).replace("@RESULTS", os.path.relpath(RESULTS, folder or "."))
+
+
+def chart(data, name, ranks):
+    """How many times as long the faster of NCCL's two takes, over sizes: a line for each collective, as SVG."""
+    rows = beside_rows(data, name, ranks)
+    sizes = sorted({size for cells in rows.values() for size in cells}, key=size_bytes)
+    ratios = {c: [(size, min(v for v in cells[size][1:] if v) / cells[size][0]) for size in sizes if cells.get(size)] for c, cells in rows.items()}
+    top = math.ceil(max(r for line in ratios.values() for _, r in line) * 2) / 2
+    low, high = math.log2(size_bytes(sizes[0])), math.log2(size_bytes(sizes[-1]))
+    width, height, left, right, above, below = 720, 320, 48, 130, 34, 40
+
+    def x(size):
+        return left + (math.log2(size_bytes(size)) - low) / (high - low) * (width - left - right)
+
+    def y(ratio):
+        return height - below - ratio / top * (height - above - below)
+
+    d = data.file(name)
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' % (width, height),
+           '<rect width="%d" height="%d" fill="white"/>' % (width, height),
+           '<text x="%d" y="18" font-size="13">Time of the faster of NCCL %s\'s two over Shunt\'s, %s %s, graphs, %s</text>'
+           % (left, d["nccl"].split(",")[0], ranks, d["machine"]["gpu"].replace("NVIDIA ", ""), d["date"])]
+    for i in range(int(top * 2) + 1):
+        out.append('<path d="M%d %.1fH%d" stroke="%s"/>' % (left, y(i / 2), width - right, "#888888" if i == 2 else "#dddddd"))
+        out.append('<text x="%d" y="%.1f" text-anchor="end">%.1f</text>' % (left - 6, y(i / 2) + 4, i / 2))
+    for size in sizes:
+        out.append('<text x="%.1f" y="%d" text-anchor="middle">%s</text>' % (x(size), height - below + 18, size))
+    ends = []
+    for i, (collective, line) in enumerate(ratios.items()):
+        color = COLORS[i % len(COLORS)]
+        out.append('<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>'
+                   % (color, " ".join("%.1f,%.1f" % (x(size), y(ratio)) for size, ratio in line)))
+        ends.append([y(line[-1][1]), collective, color])
+    ends.sort()
+    for i in range(1, len(ends)):
+        ends[i][0] = max(ends[i][0], ends[i - 1][0] + 14)
+    for at, collective, color in ends:
+        out.append('<text x="%d" y="%.1f" fill="%s">%s</text>' % (width - right + 8, at + 4, color, collective))
+    return "\n".join(out + ["</svg>"]) + "\n"
+
+
+def pages():
+    found = ["README.md"] + sorted(glob.glob("docs/**/*.md", recursive=True))
+    return [path for path in found if os.path.exists(path)]
+
+
+def update(data, path, problems):
+    """The page with its blocks made anew, and the charts that it shows."""
+    with open(path, encoding="utf-8") as f:
+        text = f.read()
+    charts = []
+
+    def one(match):
+        try:
+            words = match.group(2).split()
+            if words[:1] == ["chart"]:
+                charts.append(words[1:])
+            return match.group(1) + generate(data, match.group(2), os.path.dirname(path)) + "\n" + match.group(4)
+        except Wrong as e:
+            problems.append("%s: %s" % (path, e))
+            return match.group(0)
+
+    made = BLOCK.sub(one, text)
+    if len(re.findall(r"<!-- results:", text)) != len(BLOCK.findall(text)) or text.count("<!-- /results -->") != len(BLOCK.findall(text)):
+        problems.append("%s: a block of results has no end, or no start" % path)
+    return text, made, charts
+
+
+def stray_figures(path, text):
+    """Figures outside blocks, code spans and code blocks."""
+    def blank(match):
+        return re.sub(r"[^\n]", " ", match.group(0))
+
+    text = re.sub(r"^ *(```|~~~).*?^ *\1", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
+    text = re.sub(r"(`+)(?!`)[^`]*?\1", blank, text)
+    return ["%s:%d: %s is a figure that was measured, or a setting: the one belongs into a block of results, the other into `code`"
+            % (path, text.count("\n", 0, m.start()) + 1, m.group(0).strip()) for m in FIGURE.finditer(text)]
+
+
+def main(argv):
+    if argv not in ([], ["--check"]):
+        print("usage: tools/results.py [--check]", file=sys.stderr)
+        return 2
+    data, problems = Data(RESULTS), []
+    for name in data.names():
+        try:
+            problems += ["%s/%s.json: %s" % (RESULTS, name, text) for text in data.check(name)]
+        except Wrong as e:
+            problems.append(str(e))
+    if not problems:
+        files = {}
+        for path in pages():
+            text, made, charts = update(data, path, problems)
+            files[path] = (text, made)
+            problems += stray_figures(path, made)
+            for name, ranks in charts:
+                svg = os.path.join(RESULTS, name + ".svg")
+                old = open(svg, encoding="utf-8").read() if os.path.exists(svg) else ""
+                files[svg] = (old, chart(data, name, ranks))
+        for path, (old, new) in files.items():
+            if old != new and argv:
+                problems.append("%s is out of date: tools/results.py writes it" % path)
+            elif old != new:
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(new)
+                print("wrote " + path)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    os.chdir(os.environ.get("RESULTS_ROOT", ROOT))
+    sys.exit(main(sys.argv[1:]))
