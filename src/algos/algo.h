@@ -51,14 +51,33 @@ struct shunt_geometry {
 	uint16_t channels;        /* p2p engine: of a pair of ranks and a direction */
 };
 
-/* The answer of selection for one call. */
+/* What has to happen among the ranks before a call can be launched. */
+enum shunt_need {
+	SHUNT_NEED_NOTHING,
+	SHUNT_NEED_SETUP,  /* the communicator's first use */
+	SHUNT_NEED_PLAN,   /* memory for a plan */
+	SHUNT_NEED_WINDOW, /* an agreement on a window */
+};
+
+/*
+ * The decision about one call: an algorithm, a plan or NCCL, and what it still needs. The same on all ranks. Selection
+ * fills in the first part, the communicator (comm/decide.c) the second.
+ */
 struct shunt_decision {
-	const struct shunt_algo *algo;
+	const struct shunt_algo *algo; /* NULL: the call is forwarded, for this reason */
+	uint32_t kernel;               /* index in kernel_list.h, for a single call */
+	uint32_t flags;                /* SHUNT_K_* for type and operator */
 	struct shunt_geometry geometry;
-	unsigned kernel; /* index in kernel_list.h, for a single call */
-	uint32_t flags;  /* SHUNT_K_* for type and operator */
-	uint64_t scalar; /* the factor, if type and operator have one */
-	void *plan;      /* of shunt_plan_algo: the prepared plan, for run_plan */
+	uint8_t reason; /* enum shunt_reason */
+
+	uint8_t need;     /* enum shunt_need */
+	bool settled;     /* nothing that the ranks still have to find out can make it another path */
+	uint32_t version; /* of what it depends on (struct shunt_comm); 0: not decided yet */
+	const char *path; /* name of the algorithm or the plan, valid for ever; NULL: forwarded */
+	union {
+		const struct shunt_plan *plan; /* SHUNT_NEED_PLAN: the plan that needs memory */
+		void *exec;                    /* of shunt_plan_algo: what the plan runs on, for run_plan */
+	} u;
 };
 
 /* One launch, complete except for the stream. */
@@ -101,7 +120,7 @@ struct shunt_enqueue_ctx {
 	uint64_t (*offset)(void *ctx, const void *ptr);
 	/* The address of peer's counterpart of ptr, for kernels; NULL: ptr lies in no window. */
 	void *(*peer_ptr)(void *ctx, const void *ptr, uint64_t bytes, int peer);
-	int (*run_plan)(void *ctx, void *plan, const struct shunt_coll *coll); /* NULL: no plans */
+	int (*run_plan)(void *ctx, void *exec, const struct shunt_coll *coll); /* NULL: no plans */
 	bool check; /* compare messages; for collectives base->check says so, until emit has launched a group's first
 	               kernel */
 	void *ctx;
@@ -157,6 +176,16 @@ int shunt_enqueue_calls(const struct shunt_enqueue_ctx *enqueue, const struct sh
 /* Index of an algorithm's kernel; dtype may be a signed integer. */
 unsigned shunt_algo_kernel(
     const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype);
+/* Sets a kernel's flags and factor for type and operator. Each rank has its own factor for SHUNT_PREMUL. */
+void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll);
+static inline void shunt_algo_set_op(
+    struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	k->flags = decision->flags;
+	k->scalar = 0;
+	if (decision->flags & SHUNT_K_PREMUL)
+		shunt_algo_set_factor(k, decision, coll);
+}
 /* True: sums of this type have kernels for few ranks, and for several messages. */
 bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype);
 
@@ -172,9 +201,8 @@ bool shunt_symmem_buffer(const struct shunt_coll *coll, int nranks, unsigned i, 
 /* Row i of all algorithms, or NULL. */
 const struct shunt_algo *shunt_algo_row(size_t i);
 
-/* Selects the algorithm of a call: true and *decision_p, or false and *reason_p. Sizes are NCCL's count x type. */
-bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision_p,
-    enum shunt_reason *reason_p);
+/* Selects the algorithm of a call, or false and the reason. Sizes are NCCL's count x type. */
+bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision);
 
 /* True: plans may take calls of this kind. */
 bool shunt_select_plans(const struct shunt_sel_key *sel_key, enum shunt_kind kind);

@@ -69,8 +69,7 @@ static int direct(
 	own_part(enqueue, c, &first, &a->bytes);
 	if (!a->bytes)
 		return 0;
-	a->k.flags = decision->flags;
-	a->k.scalar = decision->scalar;
+	shunt_algo_set_op(&a->k, decision, c);
 	err = find_buffers(enqueue, c, a, first);
 	if (err)
 		return err;

@@ -8,7 +8,7 @@
 static int plan_enqueue(const struct shunt_enqueue_ctx *enqueue, const struct shunt_decision *decisions,
     const struct shunt_coll *const *calls, size_t ncalls)
 {
-	return enqueue->run_plan(enqueue->ctx, decisions->plan, calls[0]);
+	return enqueue->run_plan(enqueue->ctx, decisions->u.exec, calls[0]);
 }
 
 const struct shunt_algo shunt_plan_algo = {

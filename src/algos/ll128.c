@@ -57,8 +57,7 @@ static int enqueue_one(
 	k->send = coll->send;
 	k->recv = coll->recv;
 	k->count = coll->count;
-	k->scalar = decision->scalar;
-	k->flags = decision->flags;
+	shunt_algo_set_op(k, decision, coll);
 	k->root = (uint32_t)coll->root;
 	if (!(((uintptr_t)coll->send | (uintptr_t)coll->recv | part) & 15))
 		k->flags |= SHUNT_K_ALIGNED;
@@ -84,11 +83,9 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 	struct shunt_work work;
 	struct shunt_kargs_few *few = &work.args.few;
 	uint32_t sum_slots = 0;
-	enum shunt_reason reason;
 
 	few->k = *enqueue->base;
-	few->k.scalar = decision->scalar;
-	few->k.flags = decision->flags;
+	shunt_algo_set_op(&few->k, decision, calls[0]);
 	memset(few->first_slot, 0xff, sizeof(few->first_slot));
 	for (size_t i = 0; i < ncalls; i++) {
 		size_t bytes = shunt_coll_bytes(calls[i]);
@@ -101,7 +98,7 @@ static int enqueue_few(const struct shunt_enqueue_ctx *enqueue, const struct shu
 	few->first_slot[SHUNT_FEW_MESSAGES] = sum_slots;
 	/* Each message has slots of its own: count the last slot as full. */
 	all.count = (size_t)sum_slots * SHUNT_LL128_SLOT_DATA / shunt_dtype_bytes[all.dtype];
-	if (!shunt_select(sel_key, &all, &sum, &reason) || sum.algo->fuse != SHUNT_FUSE_LL128)
+	if (!shunt_select(sel_key, &all, &sum) || sum.algo->fuse != SHUNT_FUSE_LL128)
 		sum = *decision;
 	sum.algo = ll128_algo(sel_key, sum.algo);
 	work.kernel =

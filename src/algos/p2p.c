@@ -636,8 +636,8 @@ static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shun
 		return -ENOMEM;
 	work->args.k = *enqueue->base;
 	work->args.k.channels = (uint16_t)max_channels(sel_key, &r, false);
-	work->args.k.flags = decision->flags | l->flags;
-	work->args.k.scalar = decision->scalar;
+	shunt_algo_set_op(&work->args.k, decision, first);
+	work->args.k.flags |= l->flags;
 	if (reduces)
 		work->kernel = decision->kernel;
 	else

@@ -21,6 +21,7 @@ static void become_forward(struct shunt_comm *comm, const char *reason)
 	atomic_store(&comm->forward_unlogged, true);
 	shunt_recorder_forward(comm->recorder, reason);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	shunt_comm_changed(comm);
 }
 
 /*
@@ -71,6 +72,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 		return -ENOMEM;
 	shunt_process_reserve_stdio();
 	comm->pid = getpid();
+	atomic_init(&comm->version, 1);
 	comm->id = desc->id;
 	comm->member = desc->member;
 	comm->nmembers = desc->nmembers;

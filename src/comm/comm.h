@@ -50,35 +50,29 @@ void shunt_comm_destroy(struct shunt_comm *comm);
 void shunt_comm_abort(struct shunt_comm *comm);
 
 /*
- * Path of a call: the algorithm's name, or NULL and *reason_p for NCCL. A pure function of values that all ranks share.
- * Before the set-up it assumes that the set-up will succeed.
+ * Decides a call: the only place where that is done (comm/decide.c). True: Shunt takes it, by decision->path; false:
+ * NCCL gets it, for decision->reason. Depends only on values that all ranks share; before the set-up it assumes that
+ * the set-up will succeed. decision: zero before the first time; a decision that still holds is left as it is.
  */
-const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p);
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
  * The reason in words. For a communicator that forwards everything: what made it do so. Valid as long as the
  * communicator.
  */
 const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason);
-/* True: a call that wants a kernel needs the set-up, so the next run may wait for the peers. */
-bool shunt_comm_needs_setup(const struct shunt_comm *comm);
 /*
- * Decides a call before it runs. True: Shunt takes it. decision_p->algo is NULL where the decision is not final: before
- * the set-up, with plans, and for windows; run_group decides then.
+ * True: the next run of a call with this decision may wait for the peers, for the set-up or for what a plan or a window
+ * needs on the device.
  */
-bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
-    enum shunt_reason *reason_p);
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_decision *decision);
 /*
- * True: the next run of this call may wait for the peers, for the set-up or for what a plan or a window needs on the
- * device.
+ * Decides a call, and does now what it needs of the peers before its launch. 0: it is known whether and how the call
+ * runs, forwarding included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
  */
-bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll);
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
- * Does now what run would do together with the peers before it launches. 0: it is known whether and how the call runs,
- * forwarding included; -EIO / -ECANCELED / -EOWNERDEAD: the communicator is broken.
- */
-int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
-/*
- * Runs a call with our kernels, after the set-up if that is needed. The caller drops calls with count 0.
+ * Runs a call with our kernels, after what it needs of the peers. decision: as for shunt_comm_decide. The caller drops
+ * calls with count 0.
  *
  * | result      | meaning                                                                        |
  * |-------------|--------------------------------------------------------------------------------|
@@ -87,15 +81,15 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll);
  * | -EBADMSG    | see run_group                                                                  |
  * | else        | an error, sticky for the communicator                                          |
  */
-int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll);
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
  * Runs several calls of a group, in order of issue, in as few launches as they fuse into. The launches are on the first
- * call's stream; all the calls' streams wait for each other before and after. decisions: shunt_comm_decide's, or algo
- * NULL; the rest is filled in. forked: as shunt_comm_fork_group said. Results are those of shunt_comm_run:
+ * call's stream; all the calls' streams wait for each other before and after. decisions: as for shunt_comm_decide.
+ * forked: as shunt_comm_fork_group said. Results are those of shunt_comm_run:
  *
  * | result      | meaning                                                                             |
  * |-------------|-------------------------------------------------------------------------------------|
- * | -EOPNOTSUPP | one call is to be forwarded; nothing was launched                                   |
+ * | -EOPNOTSUPP | the first call without a path is to be forwarded; nothing was launched              |
  * | -EBADMSG    | refused for this rank's own use; nothing was launched, and the communicator goes on |
  *
  * -EBADMSG is for messages to itself that do not pair up, for streams that cannot be put in order since only some

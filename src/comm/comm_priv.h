@@ -40,6 +40,8 @@ struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
 	struct shunt_sel_key sel_key;
+	/* Goes up with each change of what decisions depend on, after the change: state, plans, windows. */
+	_Atomic uint32_t version;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_rendezvous *rendezvous;
 	bool no_clusters;  /* launches use no clusters */
@@ -81,11 +83,21 @@ struct shunt_comm {
 /* Does the set-up unless it is done; with the lock held. 0: the outcome is in state. */
 int shunt_comm_setup_locked(struct shunt_comm *comm);
 /*
- * Decides all calls whose decision has no algorithm yet, and does the set-up first if one of them wants a kernel; with
- * the lock held. -EOPNOTSUPP: call *which_p is to be forwarded.
+ * Decides a call, and does what it needs of the peers until it needs nothing more; with the lock held. -EOPNOTSUPP: it
+ * is to be forwarded.
  */
-int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls,
-    struct shunt_decision *decisions, size_t n, size_t *which_p, enum shunt_reason *reason_p);
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
+/* True: the decision is Shunt's, it still holds, and the call needs nothing of the peers any more. */
+static inline bool shunt_comm_can_launch(const struct shunt_comm *comm, const struct shunt_decision *decision)
+{
+	return decision->version == atomic_load_explicit(&comm->version, memory_order_acquire) && decision->algo &&
+	    !decision->need;
+}
+/* Says that something has changed that decisions depend on: those that were made before hold no more. */
+static inline void shunt_comm_changed(struct shunt_comm *comm)
+{
+	atomic_fetch_add_explicit(&comm->version, 1, memory_order_release);
+}
 /* True: the call's buffers must lie in windows. */
 static inline bool shunt_comm_needs_window(const struct shunt_decision *decision)
 {

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* Which calls Shunt takes, how it launches them, and the rounds among the ranks that this needs. */
+/*
+ * The decision about a call: an algorithm, a plan or NCCL, and the rounds among the ranks that it needs before its
+ * launch.
+ *
+ * decide() is the only place that knows the order: plans, kernels, NCCL. It looks at values that are equal on all ranks
+ * and at nothing else, because a rank that decided otherwise than its peers would hang with them. A decision is kept
+ * with its call, and holds until something changes that it depends on: the state, the plans, the windows. Such changes
+ * have the same places among the calls of all ranks, but come at times of their own: a rank that has decided before one
+ * decides again.
+ */
 #include <errno.h>
 #include <string.h>
 #include "comm/comm_priv.h"
@@ -39,64 +48,89 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 	return err;
 }
 
-/*
- * Decides how a call is launched, or returns false and the reason to forward it. Plans come first, then our kernels,
- * then NCCL. For a plan, decision->plan is set later, when it is prepared (decide_and_prepare). Before the set-up
- * *plan_p may point to freed memory (shunt_comm_plans_choose): do not read it.
- */
-static bool decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision,
-    const struct shunt_plan **plan_p, const char **name_p, enum shunt_reason *reason_p)
+/* The selection key; before the set-up, what is known of it, in *early. */
+static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, int state, struct shunt_sel_key *early)
 {
-	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
-	struct shunt_sel_key fresh;
-	enum shunt_plan_choice choice;
-	bool symmem;
-
-	*plan_p = NULL;
-	if (state == COMM_FORWARD) {
-		*reason_p = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
-		return false;
-	}
-	if (comm->nranks > 1 && (state == COMM_NEW || comm->plans.set) &&
-	    shunt_select_plans(&comm->sel_key, coll->kind)) {
-		choice = shunt_comm_plans_choose(comm, coll, plan_p, name_p);
-		if (choice == SHUNT_PLAN_CHOICE_PLAN) {
-			decision->algo = &shunt_plan_algo;
-			return true;
-		}
-		*plan_p = NULL;
-		/*
-		 * Not before the set-up: this rank may be the only one with a selector, and must not act on it alone.
-		 */
-		if (choice == SHUNT_PLAN_CHOICE_NCCL && !comm->sel_key.standalone && state == COMM_READY) {
-			*reason_p = SHUNT_REASON_SELECTOR;
-			return false;
-		}
-	}
-	symmem = comm->nranks > 1 && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed) &&
-	    window_state_of(comm, coll) != SHUNT_WINDOW_NONE;
-	if (state == COMM_READY && !symmem)
-		return shunt_select(&comm->sel_key, coll, decision, reason_p);
 	/* The set-up, on another thread, writes the rest of the selection key: use the key only in state READY. */
 	if (state == COMM_READY)
-		fresh = comm->sel_key;
-	else
-		fresh = (struct shunt_sel_key){ .nranks = comm->nranks,
-			.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
-			.standalone = comm->sel_key.standalone,
-			.deterministic = comm->sel_key.deterministic,
-			.no_sms = comm->no_sms };
-	fresh.symmem = symmem;
-	return shunt_select(&fresh, coll, decision, reason_p);
+		return &comm->sel_key;
+	*early = (struct shunt_sel_key){ .nranks = comm->nranks,
+		.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
+		.standalone = comm->sel_key.standalone,
+		.deterministic = comm->sel_key.deterministic,
+		.no_sms = comm->no_sms };
+	return early;
 }
 
-const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p)
+/* True: the plans have decided, for a plan or for NCCL. */
+static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, int state, struct shunt_decision *d)
 {
-	const struct shunt_plan *plan;
-	const char *name = NULL;
-	struct shunt_decision decision;
+	if ((state != COMM_NEW && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
+		return false;
+	switch (shunt_comm_plans_choose(comm, coll, d)) {
+	case SHUNT_PLAN_CHOICE_PLAN:
+		d->algo = &shunt_plan_algo;
+		d->reason = SHUNT_REASON_NONE;
+		return true;
+	case SHUNT_PLAN_CHOICE_NCCL:
+		/* Not before the set-up: this rank may be the only one with a selector, and must not act on it alone.
+		 */
+		d->reason = SHUNT_REASON_SELECTOR;
+		return !comm->sel_key.standalone && state == COMM_READY;
+	default:
+		return false;
+	}
+}
 
-	return !decide(comm, coll, &decision, &plan, &name, reason_p) ? NULL : plan ? name : decision.algo->name;
+static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, int state, struct shunt_decision *d)
+{
+	bool any = comm->nranks > 1 && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
+	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
+	struct shunt_sel_key early, with_window;
+	const struct shunt_sel_key *key = key_of(comm, state, &early);
+
+	if (window != SHUNT_WINDOW_NONE) {
+		with_window = *key;
+		with_window.symmem = true;
+		key = &with_window;
+	}
+	if (!shunt_select(key, coll, d))
+		return;
+	d->path = d->algo->name;
+	if (shunt_comm_needs_window(d)) {
+		d->settled = false; /* the window may be deregistered before the launch */
+		if (window == SHUNT_WINDOW_NEW)
+			d->need = SHUNT_NEED_WINDOW;
+	}
+}
+
+static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
+{
+	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
+
+	d->algo = NULL;
+	d->path = NULL;
+	d->need = SHUNT_NEED_NOTHING;
+	d->settled = state != COMM_NEW || comm->nranks == 1;
+	if (state == COMM_FORWARD)
+		d->reason = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
+	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d))
+		decide_kernel(comm, coll, state, d);
+	if (d->algo && state == COMM_NEW)
+		d->need = SHUNT_NEED_SETUP;
+	else if (d->need)
+		d->settled = false; /* a plan or a window may be refused */
+}
+
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	uint32_t version = atomic_load_explicit(&comm->version, memory_order_acquire);
+
+	if (decision->version != version) {
+		decide(comm, coll, decision);
+		decision->version = version; /* from before: a change meanwhile makes the decision an old one */
+	}
+	return decision->algo;
 }
 
 const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
@@ -107,103 +141,59 @@ const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason r
 	return own ? comm->reason : shunt_reason_name(reason);
 }
 
-bool shunt_comm_needs_setup(const struct shunt_comm *comm)
+/* The round among the ranks that the decision needs. -EOPNOTSUPP, on all ranks: that plan or window was refused. */
+static int obtain(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_decision *d)
 {
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW && comm->nranks > 1;
-}
-
-/* As decide, plus the round among the ranks that a new plan or window needs. */
-static int decide_and_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision,
-    enum shunt_reason *reason_p)
-{
-	const struct shunt_plan *plan;
-	struct shunt_comm_exec *exec;
 	int err;
 
-	do {
-		if (!decide(comm, coll, decision, &plan, NULL, reason_p))
-			return -EOPNOTSUPP;
-		if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_READY)
-			return 0;
-		if (!plan && (!shunt_comm_needs_window(decision) || window_state_of(comm, coll) == SHUNT_WINDOW_READY))
-			return 0;
-		if (!plan) {
-			err = agree_on_windows(comm, coll);
-			continue;
-		}
-		err = shunt_comm_plans_prepare(comm, coll, plan, &exec);
-		decision->plan = exec;
-		if (!err)
-			err = shunt_comm_plans_agree_windows(comm, coll, exec);
-	} while (err == -EOPNOTSUPP); /* that plan or window was refused: decide again without it */
+	if (d->need == SHUNT_NEED_PLAN)
+		err = shunt_comm_plans_prepare(comm, coll, d->u.plan);
+	else
+		err = d->algo == &shunt_plan_algo ? shunt_comm_plans_agree_windows(comm, coll, d->u.exec) :
+		                                    agree_on_windows(comm, coll);
 	/*
 	 * The others may still wait in this round, or have finished it. This rank's next round must not be mixed up
 	 * with theirs.
 	 */
-	if (err && shunt_comm_fail(comm, err) && err != -ECANCELED)
+	if (err && err != -EOPNOTSUPP && shunt_comm_fail(comm, err) && err != -ECANCELED)
 		shunt_error("communicator of %d ranks, rank %d: agreeing on what %s needs: %s", comm->nranks,
 		    comm->rank, shunt_kind_name(coll->kind), strerror(-err));
 	return err;
 }
 
-int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *const *calls,
-    struct shunt_decision *decisions, size_t n, size_t *which_p, enum shunt_reason *reason_p)
+int shunt_comm_decide_locked(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	bool fresh = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW, again;
 	int err = 0;
 
-	do {
-		again = atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_NEW;
-		for (size_t i = 0; i < n && !err; i++)
-			if (fresh || !decisions[i].algo) {
-				*which_p = i;
-				err = decide_and_prepare(comm, calls[i], &decisions[i], reason_p);
-			}
-		/* The set-up's outcome, and what the ranks agreed on, are known only after it: decide again then. */
-		if (!err)
-			err = shunt_comm_error(comm);
-		if (!err && again)
+	while (!err && shunt_comm_decide(comm, coll, decision) && decision->need) {
+		err = shunt_comm_error(comm);
+		if (err)
+			break;
+		if (decision->need == SHUNT_NEED_SETUP) {
 			err = shunt_comm_setup_locked(comm);
-	} while (!err && again);
-	return err;
+			err = err == -EOPNOTSUPP ? -EIO : err; /* nothing was declined: the device cannot do it */
+		} else {
+			err = obtain(comm, coll, decision);
+			err = err == -EOPNOTSUPP ? 0 : err; /* decide again without it */
+		}
+		shunt_comm_changed(comm);
+	}
+	return err || decision->algo ? err : -EOPNOTSUPP;
 }
 
-bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
-    enum shunt_reason *reason_p)
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_decision *decision)
 {
-	bool final = !shunt_comm_needs_setup(comm) &&
-	    !comm->plans.set; /* read first: a set-up on another thread after this does no harm */
-	const struct shunt_plan *plan;
-
-	if (!decide(comm, coll, decision_p, &plan, NULL, reason_p))
-		return false;
-	if (!final || shunt_comm_needs_window(decision_p)) /* the window may be deregistered before the launch */
-		decision_p->algo = NULL;
-	return true;
+	return comm->nranks > 1 && decision->need;
 }
 
-bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	const struct shunt_plan *plan;
-	struct shunt_decision decision;
-	enum shunt_reason reason;
-
-	if (comm->nranks == 1 || !decide(comm, coll, &decision, &plan, NULL, &reason))
-		return false;
-	return shunt_comm_needs_setup(comm) ||
-	    (plan && (!shunt_comm_plans_ready(comm, coll, plan) || shunt_comm_plans_window_is_new(comm, coll, plan))) ||
-	    (shunt_comm_needs_window(&decision) && window_state_of(comm, coll) == SHUNT_WINDOW_NEW);
-}
-
-int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
-{
-	struct shunt_decision decision = { 0 };
-	enum shunt_reason reason;
-	size_t which;
 	int err;
 
 	pthread_mutex_lock(&comm->lock);
-	err = shunt_comm_decide_locked(comm, &coll, &decision, 1, &which, &reason);
+	err = shunt_comm_decide_locked(comm, coll, decision);
+	if (!err)
+		err = shunt_comm_error(comm);
 	if (err && err != -EOPNOTSUPP)
 		shunt_comm_fail(comm, err);
 	pthread_mutex_unlock(&comm->lock);

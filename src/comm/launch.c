@@ -88,10 +88,10 @@ static void *peer_ptr(void *ctx, const void *ptr, uint64_t bytes, int peer)
 	return shunt_symmem_peer_ptr(e->comm, ptr, bytes, peer);
 }
 
-static int run_plan(void *ctx, void *plan, const struct shunt_coll *coll)
+static int run_plan(void *ctx, void *exec, const struct shunt_coll *coll)
 {
 	struct launcher *e = ctx;
-	int err = shunt_comm_plans_launch(e->comm, coll, plan, e->base, e->stream, &e->symmem);
+	int err = shunt_comm_plans_launch(e->comm, coll, exec, e->base, e->stream, &e->symmem);
 
 	e->base->check.what = 0;
 	return err;
@@ -253,13 +253,6 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 	return err;
 }
 
-static const char *path_name(const struct shunt_decision *decision)
-{
-	/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): decide_ready() gave the plan what it runs on */
-	return decision->algo == &shunt_plan_algo ? ((const struct shunt_comm_exec *)decision->plan)->name :
-	                                            decision->algo->name;
-}
-
 static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls,
     const struct shunt_decision *decisions, size_t n, bool forked)
 {
@@ -286,8 +279,8 @@ static int launch(struct shunt_comm *comm, const struct shunt_coll *const *calls
 		err = order_streams(comm, e.stream, calls, n, several);
 	begun = !err;
 	for (size_t i = 0; i < n && !err; i++)
-		base.op = shunt_recorder_add(comm->recorder, calls[i], path_name(&decisions[i]), (unsigned)(n - 1 - i),
-		    comm->order.current != NULL);
+		base.op = shunt_recorder_add(
+		    comm->recorder, calls[i], decisions[i].path, (unsigned)(n - 1 - i), comm->order.current != NULL);
 	if (!err && checks)
 		shunt_check_group(comm, calls, n, comm->order.current != NULL, &base);
 	if (!err)
@@ -308,16 +301,20 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
     struct shunt_decision *decisions, size_t n, bool forked)
 {
 	struct shunt_window *deferred;
-	enum shunt_reason reason;
-	size_t which = 0;
-	int err;
+	int err = 0;
 
 	pthread_mutex_lock(&comm->lock);
 	deferred = shunt_symmem_take_deferred(comm);
-	err = shunt_comm_decide_locked(comm, calls, decisions, n, &which, &reason);
-	if (err == -EOPNOTSUPP) {
-		shunt_comm_count_forward(comm, calls[which], reason);
-	} else if (!err) {
+	for (size_t i = 0; i < n && !err; i++) {
+		if (shunt_comm_can_launch(comm, &decisions[i]))
+			continue;
+		err = shunt_comm_decide_locked(comm, calls[i], &decisions[i]);
+		if (err == -EOPNOTSUPP)
+			shunt_comm_count_forward(comm, calls[i], decisions[i].reason);
+	}
+	if (!err)
+		err = shunt_comm_error(comm);
+	if (!err) {
 		err = launch(comm, calls, decisions, n, forked);
 		/*
 		 * The peers may have launched, so the call cannot go to NCCL any more. A call that this rank refuses
@@ -326,7 +323,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 		if (err && err != -EBADMSG)
 			shunt_comm_fail(comm, err = err == -EOPNOTSUPP ? -EIO : err);
 		for (size_t i = 0; i < n && !err; i++)
-			shunt_counters_add(&comm->counters, calls[i]->kind, path_name(&decisions[i]), SHUNT_REASON_NONE,
+			shunt_counters_add(&comm->counters, calls[i]->kind, decisions[i].path, SHUNT_REASON_NONE,
 			    shunt_coll_bytes(calls[i]));
 	}
 	pthread_mutex_unlock(&comm->lock);
@@ -335,9 +332,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	return err;
 }
 
-int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	struct shunt_decision decision = { 0 };
-
-	return shunt_comm_run_group(comm, &coll, &decision, 1, false);
+	return shunt_comm_run_group(comm, &coll, decision, 1, false);
 }

@@ -119,36 +119,12 @@ static struct shunt_comm_exec *find_exec(const struct shunt_comm *comm, const st
 	return e;
 }
 
-enum shunt_plan_choice shunt_comm_plans_choose(
-    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan **plan_p, const char **name_p)
+/* True: the plan's memory holds messages of this size. */
+static bool is_prepared(const struct shunt_comm_exec *e, uint64_t bytes)
 {
-	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
-	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
-	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
-	const struct shunt_comm_exec *e;
+	uint64_t max = __atomic_load_n(&e->max_bytes, __ATOMIC_RELAXED);
 
-	if (!set)
-		return choice;
-	if (shunt_plan_set_hash(set)) {
-		struct shunt_plan_query query = query_of(comm, coll);
-
-		choice = shunt_plan_set_choose(set, &query, plan_p);
-		if (name_p && choice == SHUNT_PLAN_CHOICE_PLAN)
-			*name_p = intern_name((*plan_p)->name);
-	}
-	if (fresh)
-		shunt_plan_set_unref(set);
-	else if (choice == SHUNT_PLAN_CHOICE_PLAN && (e = find_exec(comm, *plan_p)) &&
-	    message_bytes(comm, coll, *plan_p) >= __atomic_load_n(&e->refused_from, __ATOMIC_RELAXED))
-		choice = SHUNT_PLAN_CHOICE_NONE;
-	return choice;
-}
-
-bool shunt_comm_plans_ready(const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
-{
-	const struct shunt_comm_exec *e = find_exec(comm, plan);
-
-	return e && message_bytes(comm, coll, plan) <= __atomic_load_n(&e->max_bytes, __ATOMIC_RELAXED);
+	return max && bytes <= max;
 }
 
 static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, struct shunt_comm_exec **exec_p)
@@ -185,19 +161,15 @@ static int create_exec(struct shunt_comm *comm, const struct shunt_plan *plan, s
 	return 0;
 }
 
-int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
-    struct shunt_comm_exec **exec_p)
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
 {
 	uint64_t bytes = message_bytes(comm, coll, plan);
 	struct shunt_comm_exec *e = find_exec(comm, plan);
 	const char *reason = "it is too large for any device";
 	int err = e ? 0 : create_exec(comm, plan, &e);
 
-	if (err)
+	if (err || is_prepared(e, bytes))
 		return err;
-	*exec_p = e;
-	if (bytes <= e->max_bytes && e->max_bytes)
-		return 0;
 	err = e->refused_from <= bytes ? -EOPNOTSUPP : shunt_plan_exec_prepare(e->exec, bytes, &reason);
 	if (!err)
 		__atomic_store_n(&e->max_bytes, bytes, __ATOMIC_RELAXED);
@@ -240,17 +212,61 @@ int shunt_comm_plans_agree_windows(
 	return err == -EOPNOTSUPP ? 0 : err;
 }
 
-bool shunt_comm_plans_window_is_new(
-    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan)
+/* True: shunt_comm_plans_agree_windows would need a round. */
+static bool window_is_new(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec)
 {
-	const struct shunt_comm_exec *e = find_exec(comm, plan);
 	struct shunt_plan_call call;
 	bool wants[2];
 
-	if (!e || !e->exec || !wants_windows(comm, coll, e->exec, wants, &call))
+	if (!wants_windows(comm, coll, exec->exec, wants, &call))
 		return false;
 	return shunt_symmem_state(comm, call.recv, call.recv_bytes) == SHUNT_WINDOW_NEW ||
 	    (wants[0] && shunt_symmem_state(comm, call.send, call.send_bytes) == SHUNT_WINDOW_NEW);
+}
+
+/* Fills in a decision for the plan. False: it was refused for such a call. */
+static bool choose_plan(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
+    struct shunt_decision *decision)
+{
+	struct shunt_comm_exec *e = find_exec(comm, plan);
+	uint64_t bytes = message_bytes(comm, coll, plan);
+
+	if (e && bytes >= __atomic_load_n(&e->refused_from, __ATOMIC_RELAXED))
+		return false;
+	decision->path = e ? e->name : intern_name(plan->name);
+	if (!e || !is_prepared(e, bytes)) {
+		decision->need = SHUNT_NEED_PLAN;
+		decision->u.plan = plan;
+		return true;
+	}
+	decision->u.exec = e;
+	if (window_is_new(comm, coll, e))
+		decision->need = SHUNT_NEED_WINDOW;
+	return true;
+}
+
+enum shunt_plan_choice shunt_comm_plans_choose(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
+{
+	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
+	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
+	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
+	const struct shunt_plan *plan = NULL;
+
+	if (!set)
+		return choice;
+	if (shunt_plan_set_hash(set)) {
+		struct shunt_plan_query query = query_of(comm, coll);
+
+		choice = shunt_plan_set_choose(set, &query, &plan);
+	}
+	if (choice == SHUNT_PLAN_CHOICE_PLAN && fresh)
+		decision->path = intern_name(plan->name);
+	else if (choice == SHUNT_PLAN_CHOICE_PLAN && !choose_plan(comm, coll, plan, decision))
+		choice = SHUNT_PLAN_CHOICE_NONE;
+	if (fresh)
+		shunt_plan_set_unref(set);
+	return choice;
 }
 
 /* The buffer's address on every rank; false: it lies in no window that all ranks use. */

@@ -12,6 +12,7 @@
 #include "plan/registry.h"
 
 struct shunt_comm;
+struct shunt_decision;
 struct shunt_plan_exec;
 
 /* A plan that ran, or that cannot run. */
@@ -37,30 +38,23 @@ uint64_t shunt_comm_plans_acquire(struct shunt_comm *comm);
  */
 int shunt_comm_plans_agree(struct shunt_comm *comm, const uint64_t *hashes);
 /*
- * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. Before
- * the set-up the answer is from the current plans, and *plan_p may already be freed: only whether it is NULL counts
- * then. *name_p (may be NULL) is the plan's name, valid for ever.
+ * What the plans say about a call. Any thread, no lock. A plan that was refused for such a call does not count. For a
+ * plan, sets the decision's path, need, and plan or exec; before the set-up the path alone, because the answer is from
+ * the plans of that moment, which may go again.
  */
-enum shunt_plan_choice shunt_comm_plans_choose(const struct shunt_comm *comm, const struct shunt_coll *coll,
-    const struct shunt_plan **plan_p, const char **name_p);
+enum shunt_plan_choice shunt_comm_plans_choose(
+    struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision);
 /*
- * Collective: creates the device's part for the call. 0 and *exec_p; -EOPNOTSUPP: some rank cannot, and from now on the
- * plan is not chosen for such a call; another error breaks the communicator.
+ * Collective: creates the device's part for the call. -EOPNOTSUPP: some rank cannot, and from now on the plan is not
+ * chosen for such a call; another error breaks the communicator.
  */
-int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan,
-    struct shunt_comm_exec **exec_p);
-/* True: shunt_comm_plans_prepare would need no round among the ranks. Any thread, no lock. */
-bool shunt_comm_plans_ready(
-    const struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
+int shunt_comm_plans_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
- * The windows that the plan could use in place for this call (plan/exec/exec.h). agree_windows: agrees with the ranks
- * on those that are new; 0, even where some are refused. window_is_new: whether that would need a round; any thread, no
- * lock.
+ * Collective: agrees with the ranks on the new ones of the windows that the plan could use in place for this call
+ * (plan/exec/exec.h). 0, even where some are refused.
  */
 int shunt_comm_plans_agree_windows(
     struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_comm_exec *exec);
-bool shunt_comm_plans_window_is_new(
-    struct shunt_comm *comm, const struct shunt_coll *coll, const struct shunt_plan *plan);
 /*
  * base: equal for all launches of this call. stream: where it runs, even if the call has another one. *symmem_p: set to
  * true if the launch uses windows.

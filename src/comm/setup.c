@@ -64,6 +64,7 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 		shunt_comm_log_forward(comm);
 	shunt_comm_teardown(comm);
 	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	shunt_comm_changed(comm);
 	return 0;
 }
 
@@ -330,6 +331,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	shunt_comm_changed(comm);
 	return 0;
 }
 
@@ -471,6 +473,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	start_account(comm);
 	shunt_deferred_free_enter(comm);
 	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	shunt_info(SHUNT_LOG_INIT,
 	    "communicator %s rank %d of %d on device %d (%s): ready in %.1f ms after %.1f ms of waiting, %.1f MiB",

@@ -125,6 +125,7 @@ struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_
 		;
 	*at = mine;
 	atomic_fetch_add(&w->nlive, 1);
+	shunt_comm_changed(comm);
 	pthread_mutex_unlock(&w->lock);
 	return mine;
 }
@@ -156,6 +157,7 @@ static void unlink_window(struct shunt_symmem *w, struct shunt_window **at)
 
 	*at = mine->next;
 	atomic_fetch_sub(&w->nlive, 1);
+	shunt_comm_changed(comm_of(w));
 	defer_unmap(w, mine);
 }
 
@@ -174,6 +176,7 @@ static void unlink_but_name(struct shunt_symmem *w, struct shunt_window **at)
 	*copy = *mine;
 	*at = mine->next;
 	atomic_fetch_sub(&w->nlive, 1);
+	shunt_comm_changed(comm_of(w));
 	defer_unmap(w, copy);
 	mine->ready = false;
 	mine->next = w->names_only;

@@ -2,6 +2,7 @@
 /* The functions of shunt/shunt.h that take a handle. */
 #include <errno.h>
 #include <string.h>
+#include "algos/algo.h"
 #include "shim/overlay/attach.h"
 #include "shim/overlay/pending_child.h"
 #include "shim/nccl/real.h"
@@ -25,8 +26,7 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 {
 	struct shunt_coll c = { .dtype = (enum shunt_dtype)dtype, .redop = (enum shunt_redop)redop, .count = count };
 	struct shunt_entry *e;
-	enum shunt_reason reason;
-	const char *path;
+	struct shunt_decision decision = { 0 };
 	int kind;
 
 	if (!op || !path_p)
@@ -40,10 +40,9 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	e = shunt_entry_find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
-	path = !atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm) ?
-	    shunt_comm_path(e->comm, &c, &reason) :
-	    NULL;
-	*path_p = path ? path : "nccl";
+	if (!atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm))
+		shunt_comm_decide(e->comm, &c, &decision);
+	*path_p = decision.path ? decision.path : "nccl";
 	shunt_entry_put(e);
 	return 0;
 }

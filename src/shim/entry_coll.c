@@ -125,23 +125,23 @@ __attribute__((cold, noinline)) static ncclResult_t refuse_types(
 	return refuse_call(call, reason);
 }
 
-__attribute__((cold, noinline)) static int run_with_nvtx_range(struct shunt_comm *comm, const struct shunt_coll *coll)
+__attribute__((cold, noinline)) static int run_with_nvtx_range(struct shunt_comm *comm, struct shunt_coll_call *call)
 {
-	enum shunt_reason reason;
 	int err;
 
-	if (!shunt_comm_path(comm, coll, &reason))
-		return shunt_comm_run(comm, coll);
-	shunt_nvtx_range_push(coll);
-	err = shunt_comm_run(comm, coll);
+	if (!shunt_comm_decide(comm, &call->coll, &call->decision))
+		return shunt_comm_run(comm, &call->coll, &call->decision);
+	shunt_nvtx_range_push(&call->coll);
+	err = shunt_comm_run(comm, &call->coll, &call->decision);
 	shunt_nvtx_range_pop();
 	return err;
 }
 
 /* -EOPNOTSUPP: the call is to be forwarded. */
-static inline int run_coll(struct shunt_comm *comm, const struct shunt_coll *coll)
+static inline int run_coll(struct shunt_comm *comm, struct shunt_coll_call *call)
 {
-	return shunt_nvtx_enabled ? run_with_nvtx_range(comm, coll) : shunt_comm_run(comm, coll);
+	return shunt_nvtx_enabled ? run_with_nvtx_range(comm, call) :
+	                            shunt_comm_run(comm, &call->coll, &call->decision);
 }
 
 __attribute__((cold, noinline)) static ncclResult_t record_with_nvtx_range(
@@ -183,7 +183,7 @@ static inline ncclResult_t forward_or_record(
 		return forward_now(e, call);
 	}
 	call->entry = e;
-	call->decision.algo = NULL;
+	call->decision = (struct shunt_decision){ 0 };
 	call->real = true;
 	return record_call(group, call);
 }
@@ -192,7 +192,6 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 {
 	struct shunt_entry *e = shunt_entry_find(call->comm);
 	struct shunt_group *group = shunt_group_of(thread);
-	enum shunt_reason reason = SHUNT_REASON_COMM;
 	int err;
 
 	/* The real NCCL judges calls that Shunt does not understand, with its own error codes. */
@@ -215,13 +214,12 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 	if (group) {
 		call->entry = e;
 		/* Until all ranks know whether our kernels run here, every call is recorded. */
-		if (shunt_comm_needs_setup(e->comm) ||
-		    shunt_comm_decide(e->comm, &call->coll, &call->decision, &reason))
+		if (shunt_comm_decide(e->comm, &call->coll, &call->decision) || !call->decision.settled)
 			return record_call(group, call);
-		shunt_comm_count_forward(e->comm, &call->coll, reason);
+		shunt_comm_count_forward(e->comm, &call->coll, call->decision.reason);
 		return forward_or_record(group, e, call);
 	}
-	err = run_coll(e->comm, &call->coll);
+	err = run_coll(e->comm, call);
 	if (err != -EOPNOTSUPP) {
 		shunt_entry_put(e);
 		return shunt_to_nccl(err);
@@ -232,7 +230,6 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_coll_call *call)
 {
 	struct shunt_coll *c = &call->coll;
-	enum shunt_reason reason;
 	ncclResult_t result;
 	struct shunt_entry *e = shunt_standalone_find(call->comm, shunt_kind_name(c->kind), &result);
 	int err, off;
@@ -253,15 +250,16 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 		result = refuse_call(call,
 		    "its configuration was not initialized, or has an algorithm, a CTA policy, limits or an event that "
 		    "need the real NCCL");
-	} else if (!shunt_comm_decide(e->comm, c, &call->decision, &reason)) {
-		result = shunt_group_result(
-		    shunt_standalone_declined(e, c)); /* a known error does not wait for the group's end */
+	} else if (!shunt_comm_decide(e->comm, c, &call->decision)) {
+		/* A known error does not wait for the group's end. */
+		result = shunt_group_result(shunt_standalone_declined(e, c, call->decision.reason));
 	} else if (shunt_group_of(thread)) {
 		call->entry = e;
 		return record_call(shunt_group_of(thread), call);
 	} else {
-		err = run_coll(e->comm, c);
-		result = err == -EOPNOTSUPP ? shunt_standalone_declined(e, c) : shunt_to_nccl(err);
+		err = run_coll(e->comm, call);
+		result =
+		    err == -EOPNOTSUPP ? shunt_standalone_declined(e, c, call->decision.reason) : shunt_to_nccl(err);
 	}
 	shunt_entry_put(e);
 	return result;

@@ -71,7 +71,7 @@ ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_coll_c
 	if (call->has_config)
 		detach_config(&g->calls[g->n]);
 	g->n++;
-	g->nundecided += !call->decision.algo;
+	g->nundecided += !call->decision.settled;
 	return ncclSuccess;
 }
 
@@ -96,9 +96,12 @@ static int prepare_calls(struct comm_setup *s)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < s->group->n && !err; i++)
-		if (s->group->calls[i].entry == s->entry && !s->group->calls[i].done && !s->group->calls[i].real)
-			err = shunt_comm_prepare(s->entry->comm, &s->group->calls[i].coll);
+	for (size_t i = 0; i < s->group->n && !err; i++) {
+		struct shunt_coll_call *call = &s->group->calls[i];
+
+		if (call->entry == s->entry && !call->done && !call->real)
+			err = shunt_comm_prepare(s->entry->comm, &call->coll, &call->decision);
+	}
 	return err;
 }
 
@@ -120,12 +123,14 @@ ncclResult_t shunt_group_setup(struct shunt_group *g)
 	int err = 0;
 
 	for (size_t i = 0; i < g->n && g->nundecided; i++) {
-		struct shunt_entry *e = g->calls[i].entry;
-		bool seen = g->calls[i].decision.algo || g->calls[i].real;
+		struct shunt_coll_call *call = &g->calls[i];
+		struct shunt_entry *e = call->entry;
+		bool seen = call->done || call->real || call->decision.settled;
 
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = comm_setups[k].entry == e;
-		if (seen || g->calls[i].done || !shunt_comm_needs_round(e->comm, &g->calls[i].coll))
+		if (seen || !shunt_comm_decide(e->comm, &call->coll, &call->decision) ||
+		    !shunt_comm_needs_round(e->comm, &call->decision))
 			continue;
 		if (!comm_setups && !(comm_setups = calloc(g->n, sizeof(*comm_setups))))
 			return shunt_to_nccl(-ENOMEM);
@@ -207,11 +212,14 @@ static ncclResult_t launch_all(struct shunt_group *g)
 	}
 	result = calls && decisions ? ncclSuccess : shunt_to_nccl(-ENOMEM);
 	while (g->done < g->n && result == ncclSuccess) {
-		size_t first = next_comm(g);
-		struct shunt_coll_call *call = &g->calls[first];
+		size_t first = next_comm(g), which = 0;
 		int err = launch_comm(g, first, calls, decisions);
 
-		result = err == -EOPNOTSUPP ? shunt_standalone_declined(call->entry, &call->coll) : shunt_to_nccl(err);
+		while (err == -EOPNOTSUPP && decisions[which].algo)
+			which++;
+		result = err == -EOPNOTSUPP ?
+		    shunt_standalone_declined(g->calls[first].entry, calls[which], decisions[which].reason) :
+		    shunt_to_nccl(err);
 	}
 	if (many) {
 		free(calls);

@@ -144,7 +144,6 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 	struct shunt_sel_key s = { .nranks = 2, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_REDUCESCATTER, .dtype = SHUNT_U8, .count = MB + 8 };
 	struct shunt_decision decision;
-	enum shunt_reason reason;
 
 	for (int k = 0; k < SHUNT_NKINDS; k++) {
 		enum shunt_kind kind = (enum shunt_kind)k;
@@ -156,8 +155,8 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 		else
 			assert_string_not_equal(path(&s, kind, MB + 8), "nccl");
 	}
-	assert_false(shunt_select(&s, &c, &decision, &reason));
-	assert_int_equal(reason, SHUNT_REASON_UNALIGNED);
+	assert_false(shunt_select(&s, &c, &decision));
+	assert_int_equal(decision.reason, SHUNT_REASON_UNALIGNED);
 	/* There is nobody else, or the user wants it. */
 	s.standalone = true;
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
@@ -280,12 +279,11 @@ static void test_tuning_file_rows_are_taken(void **state)
 	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .tuning = t };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 2048 };
 	struct shunt_decision decision;
-	enum shunt_reason reason;
 	char text[64];
 
 	assert_memory_equal(&t->machine, &h200, sizeof(h200));
 	assert_true(t->vs_nccl);
-	assert_true(shunt_select(&s, &c, &decision, &reason));
+	assert_true(shunt_select(&s, &c, &decision));
 	assert_string_equal(decision.algo->name, "oneshot");
 	assert_int_equal(decision.geometry.blocks, 8);
 	assert_int_equal(decision.geometry.threads, 128);
@@ -672,11 +670,10 @@ static void test_force_rules_come_first_and_go_again(void **state)
 	struct shunt_sel_key s = { .nranks = 4, .cc = 90 };
 	struct shunt_coll c = { .kind = SHUNT_ALLREDUCE, .dtype = SHUNT_U8, .count = 64 };
 	struct shunt_decision decision;
-	enum shunt_reason reason;
 	char text[64];
 
 	assert_int_equal(shunt_algo_force("allreduce:0-1k:twoshot@16x256,All_Reduce:1k-2k:nccl,send:0-inf:ll128"), 0);
-	assert_true(shunt_select(&s, &c, &decision, &reason));
+	assert_true(shunt_select(&s, &c, &decision));
 	assert_string_equal(decision.algo->name, "twoshot");
 	assert_int_equal(decision.geometry.blocks, 16);
 	assert_int_equal(decision.geometry.threads, 256);
@@ -782,12 +779,11 @@ static struct launch_seen launched_group(
 	struct shunt_coll c = { .kind = kind, .dtype = SHUNT_F32, .count = count, .root = 1, .send = in, .recv = out };
 	const struct shunt_coll *calls[8] = { &c, &c, &c, &c, &c, &c, &c, &c };
 	struct shunt_decision decisions[8];
-	enum shunt_reason reason;
 
 	assert_true(n <= 8);
 	assert_int_equal(shunt_algo_force(rule), 0);
 	for (size_t i = 0; i < n; i++)
-		assert_true(shunt_select(&sel_key, &c, &decisions[i], &reason));
+		assert_true(shunt_select(&sel_key, &c, &decisions[i]));
 	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, n), 0);
 	shunt_algo_force(NULL);
 	assert_int_equal(launch_seen.n, 1);
@@ -1051,12 +1047,11 @@ static void enqueue_two(struct shunt_sel_key *sel_key, enum shunt_kind kind, siz
 	};
 	const struct shunt_coll *calls[2] = { &c[0], &c[1] };
 	struct shunt_decision decisions[2];
-	enum shunt_reason reason;
 
 	if (shunt_kind_is_p2p(kind))
 		c[0].root = c[1].root = 1;
 	for (int i = 0; i < 2; i++)
-		assert_true(shunt_select(sel_key, &c[i], &decisions[i], &reason));
+		assert_true(shunt_select(sel_key, &c[i], &decisions[i]));
 	assert_int_equal(shunt_enqueue_calls(&enqueue, calls, decisions, 2), 0);
 	assert_true(launches > 0);
 }
@@ -1139,9 +1134,8 @@ static struct pipelined pipelined(const struct shunt_sel_key *sel_key, int rank,
 	};
 	const struct shunt_coll *calls = &c;
 	struct shunt_decision decision;
-	enum shunt_reason reason;
 
-	assert_true(shunt_select(sel_key, &c, &decision, &reason));
+	assert_true(shunt_select(sel_key, &c, &decision));
 	assert_string_equal(decision.algo->name, "pipelined");
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
 	assert_int_equal(launch_seen.launches, 1);
@@ -1308,9 +1302,8 @@ static struct links links_of(enum shunt_kind kind, int rank, int n, int root, ui
 		.recv = in_place ? (void *)((uint64_t)1 << 40) : (void *)((uint64_t)1 << 41) };
 	const struct shunt_coll *calls = &c;
 	struct shunt_decision decision;
-	enum shunt_reason reason;
 
-	assert_true(shunt_select(&sel_key, &c, &decision, &reason));
+	assert_true(shunt_select(&sel_key, &c, &decision));
 	assert_string_equal(decision.algo->name, "ce");
 	assert_int_equal(shunt_enqueue_calls(&enqueue, &calls, &decision, 1), 0);
 	assert_int_equal(links.opens, 1);

@@ -77,14 +77,13 @@ int world_launch_group(struct world *w, int rank, const struct shunt_coll *const
 		.sel_key = &sel_key, .base = &base, .emit = emit, .ctx = &e, .check = w->checks
 	};
 	const struct shunt_algo *a;
-	enum shunt_reason why;
 	int err;
 
 	for (int p = 0; p < w->n; p++)
 		base.peer[p] = w->mem[p].ptr;
 	for (size_t c = 0; c < n; c++) {
 		/* The selection's type, flags and factor in any case. */
-		assert_true(shunt_select(&sel_key, calls[c], &decisions[c], &why));
+		assert_true(shunt_select(&sel_key, calls[c], &decisions[c]));
 		for (size_t i = 0; name && (a = shunt_algo_row(i)); i++)
 			if (a->kind == calls[c]->kind && !strcmp(a->name, tma ? "simple" : name)) {
 				decisions[c].algo = a;

@@ -451,8 +451,8 @@ void books_reset(void)
 
 void books_calls_reset(void)
 {
-	books.calls = books.captures_asked = books.records = books.waits = books.creates = books.syncs = books.infos = books.nodes =
-	    books.joins = books.moves = books.looks = 0;
+	books.calls = books.captures_asked = books.records = books.waits = books.creates = books.syncs = books.infos =
+	    books.nodes = books.joins = books.moves = books.looks = 0;
 }
 /* A walk's program: one capture at a time, in one or two streams. */
 struct walk {

@@ -423,14 +423,13 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELEASE);
 }
 
-const char *shunt_comm_path(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason *reason_p)
+static enum shunt_reason reason_of(const struct shunt_comm *comm, const struct shunt_coll *coll)
 {
-	*reason_p = comm->forward_only    ? SHUNT_REASON_COMM :
+	return comm->forward_only         ? SHUNT_REASON_COMM :
 	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_REASON_KIND :
 	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK) :
 	    coll->count > 1000            ? SHUNT_REASON_SIZE :
 	                                    SHUNT_REASON_NONE;
-	return *reason_p == SHUNT_REASON_NONE ? "mock" : NULL;
 }
 
 const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
@@ -438,36 +437,36 @@ const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason r
 	return shunt_reason_name(reason);
 }
 
-bool shunt_comm_needs_setup(const struct shunt_comm *comm)
+static bool needs_setup(const struct shunt_comm *comm)
 {
 	return !comm->set_up && !comm->forward_only && comm->desc.nranks > 1;
 }
 
-bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision_p,
-    enum shunt_reason *reason_p)
+bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	static const struct shunt_algo algo;
+	enum shunt_reason reason = reason_of(comm, coll);
 
-	if (!shunt_comm_path(comm, coll, reason_p))
-		return false;
-	if (!shunt_comm_needs_setup(comm))
-		*decision_p = (struct shunt_decision){ .algo = &algo, .flags = (uint32_t)coll->count };
-	return true;
+	*decision = (struct shunt_decision){ .algo = reason ? NULL : &algo,
+		.reason = reason,
+		.flags = (uint32_t)coll->count,
+		.path = reason ? NULL : "mock",
+		.need = !reason && needs_setup(comm) ? SHUNT_NEED_SETUP : SHUNT_NEED_NOTHING,
+		.settled = !needs_setup(comm) };
+	return decision->algo;
 }
 
-bool shunt_comm_needs_round(struct shunt_comm *comm, const struct shunt_coll *coll)
+bool shunt_comm_needs_round(const struct shunt_comm *comm, const struct shunt_decision *decision)
 {
-	enum shunt_reason reason;
-
-	return shunt_comm_needs_setup(comm) && shunt_comm_path(comm, coll, &reason);
+	return decision->need;
 }
 
 /* Ranks that are threads of this process have to be here together, unless the test says how it ends. */
-int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
+int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
 	int err = 0;
 
-	if (!shunt_comm_needs_round(comm, coll))
+	if (!shunt_comm_decide(comm, coll, decision) || !decision->need)
 		return 0;
 
 	log_call("setup %d\n", comm->desc.rank);
@@ -480,23 +479,20 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll)
 	return err;
 }
 
-int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll)
+int shunt_comm_run(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	enum shunt_reason reason;
 	int err;
 
 	if (__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
 		return -ECANCELED;
-	if (shunt_comm_path(comm, coll, &reason) && shunt_comm_needs_setup(comm)) {
-		err = shunt_comm_prepare(comm, coll);
-		if (err)
-			return err;
-	}
-	if (!shunt_comm_path(comm, coll, &reason)) {
+	err = shunt_comm_prepare(comm, coll, decision);
+	if (err)
+		return err;
+	if (!shunt_comm_decide(comm, coll, decision)) {
 		if (coll->kind == SHUNT_ALLREDUCE)
-			log_call("declined %zu %s\n", coll->count, shunt_reason_name(reason));
+			log_call("declined %zu %s\n", coll->count, shunt_reason_name(decision->reason));
 		else
-			shunt_comm_count_forward(comm, coll, reason);
+			shunt_comm_count_forward(comm, coll, decision->reason);
 		return -EOPNOTSUPP;
 	}
 	log_call("run %zu %d", coll->count, (int)coll->redop);
@@ -531,7 +527,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	for (size_t i = 0; i < n && !err; i++) {
 		if (decisions[i].algo && decisions[i].flags != (uint32_t)calls[i]->count)
 			log_call("the decision of another call\n");
-		err = shunt_comm_run(comm, calls[i]);
+		err = shunt_comm_run(comm, calls[i], &decisions[i]);
 	}
 	return err;
 }

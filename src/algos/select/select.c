@@ -73,7 +73,17 @@ unsigned shunt_algo_kernel(
 	    op == SHUNT_KOP_EXT ? dtype : unsigned_of(dtype));
 }
 
-/* Sets the kernel's index, flags and factor for type and operator. */
+void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *decision, const struct shunt_coll *coll)
+{
+	if (coll->redop == SHUNT_PREMUL) {
+		k->flags = decision->flags | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
+		k->scalar = coll->scalar;
+	} else {
+		k->scalar = shunt_dtype_reciprocal(coll->dtype, k->nranks);
+	}
+}
+
+/* Sets the kernel's index and flags for type and operator. */
 static void set_type_op(
     const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
@@ -81,7 +91,6 @@ static void set_type_op(
 
 	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, sel_key->nranks, coll->redop, coll->dtype);
 	decision->flags = 0;
-	decision->scalar = 0;
 	if (!shunt_kind_reduces(coll->kind))
 		return;
 	switch (coll->redop) {
@@ -89,17 +98,12 @@ static void set_type_op(
 		decision->flags = SHUNT_K_MIN;
 		break;
 	case SHUNT_PREMUL:
-		decision->flags = SHUNT_K_PREMUL | (coll->scalar_on_device ? SHUNT_K_SCALAR_ON_DEVICE : 0);
-		decision->scalar = coll->scalar;
+		decision->flags = SHUNT_K_PREMUL;
 		break;
 	case SHUNT_AVG:
-		if (is_int) {
-			decision->flags =
-			    SHUNT_K_DIVIDE | (coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_SIGNED : 0);
-		} else {
-			decision->flags = SHUNT_K_PREMUL;
-			decision->scalar = shunt_dtype_reciprocal(coll->dtype, sel_key->nranks);
-		}
+		decision->flags = !is_int                   ? SHUNT_K_PREMUL :
+		    coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_DIVIDE | SHUNT_K_SIGNED :
+		                                              SHUNT_K_DIVIDE;
 		break;
 	default:
 		break;
@@ -197,25 +201,23 @@ static const struct shunt_algo *choose_algo(const struct shunt_sel_key *sel_key,
 	return row->algo;
 }
 
-bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision_p,
-    enum shunt_reason *reason_p)
+bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	uint64_t bytes = shunt_coll_bytes(coll);
-	struct shunt_geometry geometry = { 0 };
-	const struct shunt_algo *algo;
+	enum shunt_reason reason;
 
 	if (sel_key->nranks == 1) {
-		*reason_p = sel_key->standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK;
-		algo = sel_key->standalone ? &shunt_local_algo : NULL;
+		decision->geometry = (struct shunt_geometry){ 0 };
+		decision->reason = SHUNT_REASON_ONE_RANK;
+		decision->algo = sel_key->standalone ? &shunt_local_algo : NULL;
 	} else {
-		algo = choose_algo(sel_key, table_kind(coll->kind), bytes, &geometry, reason_p);
+		decision->algo =
+		    choose_algo(sel_key, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);
+		decision->reason = (uint8_t)reason;
 	}
-	if (!algo)
+	if (!decision->algo)
 		return false;
-	decision_p->algo = algo;
-	decision_p->geometry = geometry;
-	set_type_op(sel_key, coll, decision_p);
-	*reason_p = SHUNT_REASON_NONE;
+	decision->reason = SHUNT_REASON_NONE;
+	set_type_op(sel_key, coll, decision);
 	return true;
 }
 
@@ -227,7 +229,9 @@ const char *shunt_select_name(const struct shunt_sel_key *sel_key, enum shunt_ki
 	};
 	struct shunt_decision decision;
 
-	return shunt_select(sel_key, &coll, &decision, reason_p) ? decision.algo->name : "nccl";
+	shunt_select(sel_key, &coll, &decision);
+	*reason_p = (enum shunt_reason)decision.reason;
+	return decision.algo ? decision.algo->name : "nccl";
 }
 
 /* The source of a kind's rows. In a file's table, kinds that the file does not have come from the built-in table. */

@@ -16,7 +16,7 @@ struct shunt_coll_call {
 	bool only_hints;                       /* ... that has only limits and tags */
 	ncclCollConfig_t config;               /* the part that this version knows */
 	const ncclCollConfig_t *caller_config; /* the program's own, until its call returns; then NULL */
-	struct shunt_decision decision;        /* of shunt_comm_decide; algo NULL: not final yet */
+	struct shunt_decision decision;        /* of shunt_comm_decide */
 	bool real;   /* the real NCCL's, recorded in a group only for the order; entry may be NULL */
 	bool forked; /* its communicator's calls run at the same time as the real NCCL's part of the group */
 	bool done;

@@ -133,10 +133,9 @@ static ncclResult_t settle_group(struct shunt_group *g, ncclResult_t result)
 }
 
 /* True: the call wants a kernel, as far as is known now. */
-static bool wants_kernel(const struct shunt_coll_call *call, enum shunt_reason *reason_p)
+static bool wants_kernel(struct shunt_coll_call *call)
 {
-	return !call->done && !call->real &&
-	    (call->decision.algo || shunt_comm_path(call->entry->comm, &call->coll, reason_p));
+	return !call->done && !call->real && shunt_comm_decide(call->entry->comm, &call->coll, &call->decision);
 }
 
 /* Forwards calls into the real group: all of them, or those that are NCCL's as the set-up has shown. */
@@ -144,14 +143,13 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 {
 	for (size_t i = 0; i < g->n && (all || g->nundecided); i++) {
 		struct shunt_coll_call *call = &g->calls[i];
-		enum shunt_reason reason = SHUNT_REASON_NONE;
 		ncclResult_t result;
 
 		if (!all) {
-			if (wants_kernel(call, &reason))
+			if (wants_kernel(call))
 				continue;
 			if (!call->real)
-				shunt_comm_count_forward(call->entry->comm, &call->coll, reason);
+				shunt_comm_count_forward(call->entry->comm, &call->coll, call->decision.reason);
 		}
 		call->done = true;
 		g->done++;

@@ -329,11 +329,8 @@ ncclResult_t shunt_standalone_check(ncclComm_t comm, const char *what)
 	return shunt_standalone_refuse(what, comm ? "not a communicator" : "the communicator is NULL");
 }
 
-ncclResult_t shunt_standalone_declined(struct shunt_entry *e, const struct shunt_coll *c)
+ncclResult_t shunt_standalone_declined(struct shunt_entry *e, const struct shunt_coll *c, enum shunt_reason reason)
 {
-	enum shunt_reason reason = SHUNT_REASON_COMM;
-
-	shunt_comm_path(e->comm, c, &reason);
 	shunt_warn("%s of %zu %s, %s: not possible without a real NCCL (%s)", shunt_kind_name(c->kind), c->count,
 	    shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), shunt_comm_reason(e->comm, reason));
 	return shunt_to_nccl(-EOPNOTSUPP);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Any bytes as the choices of the walk over the order of launches. A step that the tables do not allow ends the process. */
+/* Any bytes as the choices of the walk over the order of launches. A step that the tables do not allow ends the
+ * process. */
 #include "tests/comm/order_books.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
