@@ -43,27 +43,13 @@ static inline bool resolve_types(struct shunt_entry *e, struct shunt_coll_call *
 /* True: a buffer that this rank needs is NULL. NCCL accepts NULL for a buffer that only the root uses. */
 static inline bool buffer_is_missing(struct shunt_entry *e, const struct shunt_coll *c)
 {
-	bool root = c->root == shunt_comm_rank(e->comm), sends = true, receives = true;
+	bool root;
 
-	switch (c->kind) {
-	case SHUNT_BROADCAST:
-	case SHUNT_SCATTER:
-		sends = root;
-		break;
-	case SHUNT_REDUCE:
-	case SHUNT_GATHER:
-		receives = root;
-		break;
-	case SHUNT_SEND:
-		receives = false;
-		break;
-	case SHUNT_RECV:
-		sends = false;
-		break;
-	default:
-		break;
-	}
-	return c->count && ((sends && !c->send) || (receives && !c->recv));
+	if (!c->count || (c->send && c->recv))
+		return false;
+	root = c->root == shunt_comm_rank(e->comm);
+	return (!c->send && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root)) ||
+	    (!c->recv && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root));
 }
 
 /* True: the call is dropped with success. A message without bytes is not: NCCL needs both ends if it carries it. */
@@ -291,32 +277,21 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 }
 
 /* ncclX, and ncclXConfig, which is the same if config is NULL. */
-#define COLLECTIVE(name, kind, op, root, params, params_config) \
-	ncclResult_t pnccl##name params \
+#define ENTRY(id, name, long_name, function, ranks, sends, recvs, operator, ...) \
+	ncclResult_t pnccl##function(SHUNT_COLL_PARAMS(ranks, operator)) \
 	{ \
-		return collective(kind, send, recv, count, dtype, op, root, comm, stream, NULL); \
+		return collective(SHUNT_##id, SHUNT_COLL_VALUES(ranks, operator), comm, stream, NULL); \
 	} \
-	SHUNT_WEAK_ALIAS(name); \
-	ncclResult_t pnccl##name##Config params_config \
+	SHUNT_WEAK_ALIAS(function); \
+	SHUNT_IF_CONFIG(ranks, ENTRY_CONFIG(id, function, ranks, operator))
+#define ENTRY_CONFIG(id, function, ranks, operator) \
+	ncclResult_t pnccl##function##Config(SHUNT_COLL_PARAMS(ranks, operator), const ncclCollConfig_t *config) \
 	{ \
-		return collective(kind, send, recv, count, dtype, op, root, comm, stream, config); \
+		return collective(SHUNT_##id, SHUNT_COLL_VALUES(ranks, operator), comm, stream, config); \
 	} \
-	SHUNT_WEAK_ALIAS(name##Config)
+	SHUNT_WEAK_ALIAS(function##Config);
 
-#define COMMON const void *send, void *recv, size_t count, ncclDataType_t dtype
-#define TAIL ncclComm_t comm, cudaStream_t stream
-#define CONFIG const ncclCollConfig_t *config
-
-COLLECTIVE(AllReduce, SHUNT_ALLREDUCE, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
-COLLECTIVE(Reduce, SHUNT_REDUCE, op, root, (COMMON, ncclRedOp_t op, int root, TAIL),
-    (COMMON, ncclRedOp_t op, int root, TAIL, CONFIG));
-COLLECTIVE(Broadcast, SHUNT_BROADCAST, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
-COLLECTIVE(
-    ReduceScatter, SHUNT_REDUCESCATTER, op, 0, (COMMON, ncclRedOp_t op, TAIL), (COMMON, ncclRedOp_t op, TAIL, CONFIG));
-COLLECTIVE(AllGather, SHUNT_ALLGATHER, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
-COLLECTIVE(AlltoAll, SHUNT_ALLTOALL, ncclSum, 0, (COMMON, TAIL), (COMMON, TAIL, CONFIG));
-COLLECTIVE(Gather, SHUNT_GATHER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
-COLLECTIVE(Scatter, SHUNT_SCATTER, ncclSum, root, (COMMON, int root, TAIL), (COMMON, int root, TAIL, CONFIG));
+SHUNT_COLLECTIVE_LIST(ENTRY)
 
 /* In place; PyTorch's broadcast uses it. */
 ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
@@ -333,16 +308,3 @@ ncclResult_t pncclBcast(void *buff, size_t count, ncclDataType_t dtype, int root
 	        .stream = stream } });
 }
 SHUNT_WEAK_ALIAS(Bcast);
-
-ncclResult_t pncclSend(
-    const void *send, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective(SHUNT_SEND, send, NULL, count, dtype, ncclSum, peer, comm, stream, NULL);
-}
-SHUNT_WEAK_ALIAS(Send);
-
-ncclResult_t pncclRecv(void *recv, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm, cudaStream_t stream)
-{
-	return collective(SHUNT_RECV, NULL, recv, count, dtype, ncclSum, peer, comm, stream, NULL);
-}
-SHUNT_WEAK_ALIAS(Recv);

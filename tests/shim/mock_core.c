@@ -253,43 +253,6 @@ const char *shunt_version(void)
 	return "0.0.0-mock";
 }
 
-const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES] = { 1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1 };
-
-const char *shunt_kind_name(enum shunt_kind kind)
-{
-	static const char *const names[SHUNT_NKINDS] = { "allreduce", "reduce", "broadcast", "allgather",
-		"reducescatter", "alltoall", "gather", "scatter", "send", "recv" };
-
-	return names[kind];
-}
-
-int shunt_kind_find(const char *text, size_t bytes)
-{
-	int kind = SHUNT_NKINDS;
-
-	while (kind-- && (strlen(shunt_kind_name(kind)) != bytes || memcmp(shunt_kind_name(kind), text, bytes) != 0))
-		;
-	return kind;
-}
-
-const char *shunt_dtype_name(enum shunt_dtype dtype)
-{
-	return "dtype";
-}
-
-const char *shunt_redop_name(enum shunt_redop redop)
-{
-	return "redop";
-}
-
-const char *shunt_reason_name(enum shunt_reason reason)
-{
-	static const char *const names[SHUNT_NREASONS] = { "ours", "kind", "size", "forced", "env", "comm",
-		"one rank" };
-
-	return names[reason];
-}
-
 int shunt_bootstrap_new_id(uint8_t id[128])
 {
 	static atomic_uint counter;

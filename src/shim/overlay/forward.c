@@ -6,33 +6,23 @@
 static ncclResult_t forward_plain(const struct shunt_coll_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
+	const void *send = c->send;
+	void *recv = c->recv;
+	size_t count = c->count;
 	ncclDataType_t dtype = call->dtype;
 	ncclRedOp_t op = call->op;
+	int root = c->root;
 	ncclComm_t comm = call->comm;
+	cudaStream_t stream = c->stream;
 
+	if (call->bcast)
+		return real_Bcast(recv, count, dtype, root, comm, stream);
 	switch (c->kind) {
-	case SHUNT_ALLREDUCE:
-		return real_AllReduce(c->send, c->recv, c->count, dtype, op, comm, c->stream);
-	case SHUNT_REDUCE:
-		return real_Reduce(c->send, c->recv, c->count, dtype, op, c->root, comm, c->stream);
-	case SHUNT_BROADCAST:
-		if (call->bcast)
-			return real_Bcast(c->recv, c->count, dtype, c->root, comm, c->stream);
-		return real_Broadcast(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
-	case SHUNT_ALLGATHER:
-		return real_AllGather(c->send, c->recv, c->count, dtype, comm, c->stream);
-	case SHUNT_REDUCESCATTER:
-		return real_ReduceScatter(c->send, c->recv, c->count, dtype, op, comm, c->stream);
-	case SHUNT_ALLTOALL:
-		return real_AlltoAll(c->send, c->recv, c->count, dtype, comm, c->stream);
-	case SHUNT_GATHER:
-		return real_Gather(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
-	case SHUNT_SCATTER:
-		return real_Scatter(c->send, c->recv, c->count, dtype, c->root, comm, c->stream);
-	case SHUNT_SEND:
-		return real_Send(c->send, c->count, dtype, c->root, comm, c->stream);
-	case SHUNT_RECV:
-		return real_Recv(c->recv, c->count, dtype, c->root, comm, c->stream);
+#define FORWARD(id, name, long_name, function, ranks, sends, recvs, operator, ...) \
+	case SHUNT_##id: \
+		return real_##function(SHUNT_COLL_ARGS(ranks, operator));
+		SHUNT_COLLECTIVE_LIST(FORWARD)
+#undef FORWARD
 	default:
 		return ncclInternalError;
 	}
@@ -42,27 +32,21 @@ static ncclResult_t forward_with_config(const struct shunt_coll_call *call)
 {
 	const struct shunt_coll *c = &call->coll;
 	const ncclCollConfig_t *config = call->caller_config ? call->caller_config : &call->config;
+	const void *send = c->send;
+	void *recv = c->recv;
+	size_t count = c->count;
 	ncclDataType_t dtype = call->dtype;
 	ncclRedOp_t op = call->op;
+	int root = c->root;
 	ncclComm_t comm = call->comm;
+	cudaStream_t stream = c->stream;
 
 	switch (c->kind) {
-	case SHUNT_ALLREDUCE:
-		return real_AllReduceConfig(c->send, c->recv, c->count, dtype, op, comm, c->stream, config);
-	case SHUNT_REDUCE:
-		return real_ReduceConfig(c->send, c->recv, c->count, dtype, op, c->root, comm, c->stream, config);
-	case SHUNT_BROADCAST:
-		return real_BroadcastConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
-	case SHUNT_ALLGATHER:
-		return real_AllGatherConfig(c->send, c->recv, c->count, dtype, comm, c->stream, config);
-	case SHUNT_REDUCESCATTER:
-		return real_ReduceScatterConfig(c->send, c->recv, c->count, dtype, op, comm, c->stream, config);
-	case SHUNT_ALLTOALL:
-		return real_AlltoAllConfig(c->send, c->recv, c->count, dtype, comm, c->stream, config);
-	case SHUNT_GATHER:
-		return real_GatherConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
-	case SHUNT_SCATTER:
-		return real_ScatterConfig(c->send, c->recv, c->count, dtype, c->root, comm, c->stream, config);
+#define FORWARD(id, name, long_name, function, ranks, sends, recvs, operator, ...) \
+	SHUNT_IF_CONFIG( \
+	    ranks, case SHUNT_##id : return real_##function##Config(SHUNT_COLL_ARGS(ranks, operator), config);)
+		SHUNT_COLLECTIVE_LIST(FORWARD)
+#undef FORWARD
 	default:
 		return ncclInternalError;
 	}
