@@ -9,57 +9,32 @@
 
 bool shunt_symmem_buffer(const struct shunt_coll *c, int nranks, unsigned i, const void **ptr_p, uint64_t *bytes_p)
 {
-	uint64_t part = shunt_coll_bytes(c), all = part * (unsigned)nranks;
-	struct {
-		const void *ptr;
-		uint64_t bytes;
-	} buffers[2] = { { 0 } };
-	unsigned n = 1;
+	/* Ranks load their peers' inputs for a reduction and for a root that gathers; else they store into outputs. */
+	bool reduces = shunt_kind_reduces(c->kind),
+	     loads = reduces || shunt_kind_rows[c->kind].ranks == SHUNT_RANKS_TO_ROOT;
+	unsigned n = c->kind == SHUNT_ALLREDUCE ? 2 : 1; /* every rank's part of the result goes to all */
+	enum shunt_side side = loads && i == 0 ? SHUNT_SIDE_SEND : SHUNT_SIDE_RECV;
 
 	/* The factor of a pre-multiplied sum is each rank's own: a rank that loads a peer's input does not know it. */
-	if (shunt_kind_reduces(c->kind) && c->redop == SHUNT_PREMUL)
+	if (i >= n || shunt_kind_is_p2p(c->kind) || (reduces && c->redop == SHUNT_PREMUL))
 		return false;
-	buffers[0].ptr = c->send;
-	buffers[0].bytes = part;
-	switch (c->kind) {
-	case SHUNT_ALLGATHER:
-	case SHUNT_ALLTOALL:
-		buffers[0].ptr = c->recv;
-		buffers[0].bytes = all;
-		break;
-	case SHUNT_BROADCAST:
-	case SHUNT_SCATTER:
-		buffers[0].ptr = c->recv;
-		break;
-	case SHUNT_REDUCESCATTER:
-		buffers[0].bytes = all;
-		break;
-	case SHUNT_ALLREDUCE:
-		buffers[n].ptr = c->recv;
-		buffers[n++].bytes = part;
-		break;
-	case SHUNT_GATHER:
-	case SHUNT_REDUCE:
-		break;
-	default:
-		return false;
-	}
-	if (i >= n)
-		return false;
-	*ptr_p = buffers[i].ptr;
-	*bytes_p = buffers[i].bytes;
+	*ptr_p = side == SHUNT_SIDE_SEND ? c->send : c->recv;
+	*bytes_p = shunt_coll_bytes(c) * shunt_kind_parts(c->kind, side, nranks);
 	return true;
+}
+
+/* True for a gather and a scatter: only the root knows where the parts are in place. */
+static bool has_parts_at_root(enum shunt_kind kind)
+{
+	return shunt_kind_has_root(kind) && shunt_kind_has_parts(kind);
 }
 
 const void *shunt_symmem_expected(const struct shunt_coll *c, int rank, int p, const void *ptr)
 {
-	const char *send = c->send, *recv = c->recv;
-	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank, theirs = part * (unsigned)p;
+	const char *parts = shunt_kind_has_each(c->kind, SHUNT_SIDE_SEND) ? c->send : c->recv;
 
-	if (c->kind == SHUNT_SCATTER && rank == c->root && recv == send + own)
-		return send + theirs;
-	if (c->kind == SHUNT_GATHER && rank == c->root && send == recv + own)
-		return recv + theirs;
+	if (has_parts_at_root(c->kind) && rank == c->root && shunt_coll_in_place(c, rank))
+		return parts + shunt_coll_bytes(c) * (unsigned)p;
 	return ptr;
 }
 
@@ -72,7 +47,7 @@ static uint64_t mix_offset(uint64_t offsets, uint64_t offset)
 /* True: this rank knows where the others' buffers should be. In a gather or scatter only the root does. */
 static bool knows_offsets(const struct shunt_coll *c, int rank)
 {
-	return rank == c->root || (c->kind != SHUNT_GATHER && c->kind != SHUNT_SCATTER);
+	return rank == c->root || !has_parts_at_root(c->kind);
 }
 
 static void set_offsets(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *const *calls, size_t ncalls,

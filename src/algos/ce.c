@@ -90,7 +90,8 @@ static int broadcast_step(const struct shunt_enqueue_ctx *enqueue, const struct 
 static int step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll *c, unsigned s)
 {
 	int n = enqueue->sel_key->nranks, rank = enqueue->base->rank, err = 0;
-	uint64_t part = shunt_coll_bytes(c), own = part * (unsigned)rank;
+	bool gets = shunt_kind_rows[c->kind].ranks == SHUNT_RANKS_TO_ROOT;
+	uint64_t part = shunt_coll_bytes(c);
 
 	if (c->kind == SHUNT_BROADCAST)
 		return s < steps(enqueue, c) ? broadcast_step(enqueue, c, s) : 0;
@@ -98,24 +99,13 @@ static int step(const struct shunt_enqueue_ctx *enqueue, const struct shunt_coll
 		return 0;
 	for (int i = 0; i < n && !err; i++) {
 		int p = (rank + i) % n; /* ranks do not all begin with the same peer */
-		uint64_t theirs = part * (unsigned)p;
+		char *to = at(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, gets ? p : rank) * part);
+		const char *from = at(c->send, shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, p) * part);
 
-		switch (c->kind) {
-		case SHUNT_ALLGATHER:
-			err = put(enqueue, p, at(c->recv, own), c->send, part);
-			break;
-		case SHUNT_ALLTOALL:
-			err = put(enqueue, p, at(c->recv, own), at(c->send, theirs), part);
-			break;
-		case SHUNT_SCATTER:
-			err = put(enqueue, p, shunt_symmem_expected(c, rank, p, c->recv), at(c->send, theirs), part);
-			break;
-		default:
-			err = p == rank ?
-			    put(enqueue, p, at(c->recv, own), c->send, part) :
-			    get(enqueue, p, at(c->recv, theirs), shunt_symmem_expected(c, rank, p, c->send), part);
-			break;
-		}
+		if (gets && p != rank)
+			err = get(enqueue, p, to, shunt_symmem_expected(c, rank, p, from), part);
+		else
+			err = put(enqueue, p, gets ? to : shunt_symmem_expected(c, rank, p, to), from, part);
 	}
 	return err;
 }

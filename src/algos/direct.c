@@ -19,8 +19,8 @@ static void own_part(
 		shunt_partition(0, all, rank, n, first_p, &last);
 		*bytes_p = last - *first_p;
 	} else {
-		*first_p = c->kind == SHUNT_REDUCESCATTER ? rank * all : 0;
-		*bytes_p = c->kind == SHUNT_REDUCE && (int)rank != c->root ? 0 : all;
+		*first_p = shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, (int)rank) * all;
+		*bytes_p = shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, (int)rank == c->root) ? all : 0;
 	}
 }
 

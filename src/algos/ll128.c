@@ -50,7 +50,7 @@ static int enqueue_one(
 	struct shunt_work work;
 	struct shunt_kargs *k = &work.args.k;
 	uint64_t bytes = shunt_coll_bytes(coll),
-	         part = coll->kind == SHUNT_REDUCESCATTER ? bytes : 0; /* size of a rank's part; 0: no parts */
+	         part = shunt_kind_has_each(coll->kind, SHUNT_SIDE_SEND) ? bytes : 0; /* of the input */
 
 	work.kernel = decision->kernel;
 	*k = *enqueue->base;

@@ -155,15 +155,6 @@ static void add_allreduce(
 	}
 }
 
-/* Sends the same part to all peers, and copies it on this rank. */
-static void add_send_all(
-    struct lists *l, const struct shunt_sel_key *sel_key, const void *from, void *to, uint64_t bytes)
-{
-	for (int p = 0; p < sel_key->nranks; p++)
-		add_send(l, p, from, bytes);
-	add_copy(l, from, to, bytes);
-}
-
 /*
  * A broadcast in two hops: each rank but the root receives a share from the root and forwards it to the others, so that
  * the root's link carries the message once.
@@ -206,72 +197,40 @@ static void add_message(struct lists *l, const struct shunt_coll *c)
 		add_recv(l, c->root, c->recv, bytes);
 }
 
-/* This rank's messages for a collective: at most 2n - 1 for n ranks. */
+/*
+ * This rank's messages for a collective: at most 2n - 1 for n ranks. Who has which side, and which part of a buffer
+ * goes to or comes from which rank, is the collective's row.
+ */
 static void add_call(struct lists *l, const struct shunt_sel_key *sel_key, const struct shunt_coll *c)
 {
 	uint64_t part = shunt_coll_bytes(c);
-	int n = sel_key->nranks, rank = l->rank;
-	bool root = rank == c->root;
+	bool root = l->rank == c->root, sends = shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, root),
+	     receives = shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, root), reduces = shunt_kind_reduces(c->kind);
 
 	if (l->step == PIPELINED) {
 		add_pipelined(l, sel_key, c, part);
 		return;
 	}
-	switch (c->kind) {
-	case SHUNT_ALLGATHER:
-		add_send_all(l, sel_key, c->send, at(c->recv, rank * part), part);
-		for (int p = 0; p < n; p++)
-			add_recv(l, p, at(c->recv, p * part), part);
-		break;
-	case SHUNT_ALLTOALL:
-		for (int p = 0; p < n; p++) {
-			add_send(l, p, at(c->send, p * part), part);
-			add_recv(l, p, at(c->recv, p * part), part);
-		}
-		add_copy(l, at(c->send, rank * part), at(c->recv, rank * part), part);
-		break;
-	case SHUNT_BROADCAST:
-		if (!root) {
-			add_recv(l, c->root, c->recv, part);
-			break;
-		}
-		add_send_all(l, sel_key, c->send, c->recv, part);
-		break;
-	case SHUNT_SCATTER:
-		if (!root) {
-			add_recv(l, c->root, c->recv, part);
-			break;
-		}
-		for (int p = 0; p < n; p++)
-			add_send(l, p, at(c->send, p * part), part);
-		add_copy(l, at(c->send, rank * part), c->recv, part);
-		break;
-	case SHUNT_GATHER:
-		if (!root) {
-			add_send(l, c->root, c->send, part);
-			break;
-		}
-		for (int p = 0; p < n; p++)
-			add_recv(l, p, at(c->recv, p * part), part);
-		add_copy(l, c->send, at(c->recv, rank * part), part);
-		break;
-	case SHUNT_REDUCESCATTER:
-		for (int p = 0; p < n; p++)
-			add_send(l, p, at(c->send, p * part), part);
-		add_moving(l, OWN, at(c->send, rank * part), c->recv, part);
-		break;
-	case SHUNT_REDUCE:
-		if (root)
-			add_moving(l, OWN, c->send, c->recv, part);
-		else
-			add_send(l, c->root, c->send, part);
-		break;
-	case SHUNT_ALLREDUCE:
+	if (c->kind == SHUNT_ALLREDUCE) {
 		add_allreduce(l, sel_key, c, part);
-		break;
-	default:
-		break;
+		return;
 	}
+	for (int p = 0; p < sel_key->nranks; p++) {
+		if (sends && shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, p == c->root))
+			add_send(l, p, at(c->send, shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, p) * part), part);
+		if (receives && !reduces && shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, p == c->root))
+			add_recv(l, p, at(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, p) * part), part);
+	}
+	if (!sends || !receives)
+		return;
+
+	const char *from = at(c->send, shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, l->rank) * part);
+	char *to = at(c->recv, shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, l->rank) * part);
+
+	if (reduces)
+		add_moving(l, OWN, from, to, part);
+	else
+		add_copy(l, from, to, part);
 }
 
 /* Limits on a launch. */

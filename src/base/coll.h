@@ -142,10 +142,7 @@ static inline uint64_t shunt_kind_parts(enum shunt_kind kind, enum shunt_side si
 	return parts == SHUNT_PARTS_EACH ? (uint64_t)nranks : parts == SHUNT_PARTS_ONE;
 }
 
-/*
- * The rank's part among those of a side's buffer. The call is in place if this part of the send buffer lies where this
- * part of the receive buffer does.
- */
+/* The rank's part among those of a side's buffer. */
 static inline uint64_t shunt_kind_part_of(enum shunt_kind kind, enum shunt_side side, int rank)
 {
 	return shunt_kind_rows[kind].parts[side] == SHUNT_PARTS_EACH ? (uint64_t)rank : 0;
@@ -172,6 +169,14 @@ static inline bool shunt_kind_has_side(enum shunt_kind kind, enum shunt_side sid
 	return row->parts[side] != SHUNT_PARTS_NONE && (is_root || !only_root);
 }
 
+/* True if the rank's part of the send buffer lies where its part of the receive buffer does. part: bytes of a part. */
+static inline bool shunt_kind_in_place(
+    enum shunt_kind kind, const void *send, const void *recv, uint64_t part, int rank)
+{
+	return (uintptr_t)send + shunt_kind_part_of(kind, SHUNT_SIDE_SEND, rank) * part ==
+	    (uintptr_t)recv + shunt_kind_part_of(kind, SHUNT_SIDE_RECV, rank) * part;
+}
+
 /* A row of dtypes.def. */
 struct shunt_dtype_row {
 	const char *name, *alias;   /* "float16", "half"; alias "": none */
@@ -184,6 +189,11 @@ extern const uint8_t shunt_dtype_bytes[SHUNT_NDTYPES];
 static inline uint64_t shunt_coll_bytes(const struct shunt_coll *coll)
 {
 	return (uint64_t)coll->count * shunt_dtype_bytes[coll->dtype];
+}
+
+static inline bool shunt_coll_in_place(const struct shunt_coll *coll, int rank)
+{
+	return shunt_kind_in_place(coll->kind, coll->send, coll->recv, shunt_coll_bytes(coll), rank);
 }
 
 /* True if [a, a + a_bytes) and [b, b + b_bytes) overlap. */

@@ -59,11 +59,8 @@ static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *coll
 enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
     const void *recv, uint64_t count, int rank, int nranks)
 {
-	uint64_t part = count * shunt_dtype_bytes[dtype];
-	uintptr_t s = (uintptr_t)send + shunt_kind_part_of(kind, SHUNT_SIDE_SEND, rank) * part,
-	          r = (uintptr_t)recv + shunt_kind_part_of(kind, SHUNT_SIDE_RECV, rank) * part;
-
-	return s == r ? SHUNT_PLAN_INPLACE_YES : SHUNT_PLAN_INPLACE_NO;
+	return shunt_kind_in_place(kind, send, recv, count * shunt_dtype_bytes[dtype], rank) ? SHUNT_PLAN_INPLACE_YES :
+	                                                                                       SHUNT_PLAN_INPLACE_NO;
 }
 
 /* True if the plan fits the call, whether that is in place or not. by_name: plans with tag "auto": 0 fit, too. */

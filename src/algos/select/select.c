@@ -34,10 +34,15 @@ const struct shunt_algo *shunt_algo_find(enum shunt_kind kind, const char *name)
 	return NULL;
 }
 
+/* Each unsigned type is behind the signed one. */
 static enum shunt_dtype unsigned_of(enum shunt_dtype dtype)
 {
-	return dtype == SHUNT_I8 || dtype == SHUNT_I32 || dtype == SHUNT_I64 ? dtype + 1 : dtype;
+	return dtype + shunt_dtype_is_signed(dtype);
 }
+
+#define ROW(id, number, name, nccl, kernel, ...) [SHUNT_##id] = SHUNT_KOP_##kernel,
+static const enum shunt_kop kops[SHUNT_NREDOPS] = { SHUNT_REDOP_LIST(ROW) };
+#undef ROW
 
 #define HOT_BIT(shape, op, opn, type, typen) | 1u << typen
 /* Types whose sums have kernels for few ranks. */
@@ -46,20 +51,12 @@ static const unsigned hot_sums = 0 SHUNT_HOT_ROWS(HOT_BIT, any);
 
 bool shunt_algo_hot(enum shunt_redop redop, enum shunt_dtype dtype)
 {
-	return (redop == SHUNT_SUM || redop == SHUNT_AVG || redop == SHUNT_PREMUL) && (hot_sums >> dtype & 1);
+	return kops[redop] == SHUNT_KOP_SUM && (hot_sums >> dtype & 1);
 }
 
 unsigned shunt_algo_kernel(
     const struct shunt_algo *algo, enum shunt_kind kind, int nranks, enum shunt_redop redop, enum shunt_dtype dtype)
 {
-	static const enum shunt_kop kops[SHUNT_NREDOPS] = {
-		[SHUNT_SUM] = SHUNT_KOP_SUM,
-		[SHUNT_AVG] = SHUNT_KOP_SUM,
-		[SHUNT_PREMUL] = SHUNT_KOP_SUM,
-		[SHUNT_PROD] = SHUNT_KOP_PROD,
-		[SHUNT_MAX] = SHUNT_KOP_EXT,
-		[SHUNT_MIN] = SHUNT_KOP_EXT,
-	};
 	/* Kernels that copy have one row per element size, under the number of a type of that size. */
 	static const enum shunt_dtype copy_of[9] = {
 		[1] = SHUNT_U8, [2] = SHUNT_F16, [4] = SHUNT_U32, [8] = SHUNT_U64
@@ -87,8 +84,6 @@ void shunt_algo_set_factor(struct shunt_kargs *k, const struct shunt_decision *d
 static void set_type_op(
     const struct shunt_sel_key *sel_key, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	bool is_int = coll->dtype < SHUNT_F16;
-
 	decision->kernel = shunt_algo_kernel(decision->algo, coll->kind, sel_key->nranks, coll->redop, coll->dtype);
 	decision->flags = 0;
 	if (!shunt_kind_reduces(coll->kind))
@@ -101,9 +96,9 @@ static void set_type_op(
 		decision->flags = SHUNT_K_PREMUL;
 		break;
 	case SHUNT_AVG:
-		decision->flags = !is_int                   ? SHUNT_K_PREMUL :
-		    coll->dtype != unsigned_of(coll->dtype) ? SHUNT_K_DIVIDE | SHUNT_K_SIGNED :
-		                                              SHUNT_K_DIVIDE;
+		decision->flags = shunt_dtype_is_float(coll->dtype) ? SHUNT_K_PREMUL :
+		    shunt_dtype_is_signed(coll->dtype)              ? SHUNT_K_DIVIDE | SHUNT_K_SIGNED :
+		                                                      SHUNT_K_DIVIDE;
 		break;
 	default:
 		break;
