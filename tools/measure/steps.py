@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: MIT
+"""The steps for a machine, in the order of their value."""
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import outcomes
+from machine import SHARING_NCCL
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "reduce", "gather", "scatter",
+               "sendrecv")
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")
+# The collectives that SHUNT_ALGO and `shunt info -a` write in another way.
+BENCH_NAMES = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
+               "send": "sendrecv"}
+PAIRS_ONLY, NOT_PAIRS = ("pairwise",), ("pipelined",)
+NO_OWN_GPU = "a time counts only where each rank has a GPU of its own"
+NO_NCCL = "there is no real NCCL: --nccl PATH names one"
+
+
+class Step:
+    """One command, what reads its outcome, and why it cannot run here, if so."""
+
+    def __init__(self, name, what, argv, limit, ranks, env, reader=None, why_not=None):
+        self.name, self.what, self.argv, self.limit, self.ranks = name, what, argv, limit, ranks
+        self.env, self.reader, self.why_not = dict(env), reader or outcomes.last_line, why_not
+
+
+class Steps:
+    """The list for a machine. Each method adds the steps of a group for n ranks."""
+
+    def __init__(self, machine, nccl, build):
+        self.machine, self.nccl = machine, nccl
+        self.shunt = os.path.join(build, "tools", "shunt")
+        self.sim, self.times = machine.kind == "sim", machine.kind == "own"
+        self.device = ["--device", "sim"] if self.sim else []
+        self.alone = {"SHUNT_NCCL_LIB": "none"}
+        if machine.kind == "shared":
+            self.alone["SHUNT_MULTI_RANK_GPU"] = "1"
+        self.overlay_env, self.no_overlay = self.in_front()
+        self.list = []
+
+    def in_front(self):
+        """The variables of what runs in front of NCCL, and why nothing can, if so."""
+        if self.sim:
+            return self.alone, "NCCL needs a GPU"
+        if not self.nccl.path:
+            return self.alone, NO_NCCL
+        if self.times:
+            return dict(self.alone, SHUNT_NCCL_LIB=self.nccl.path), None
+        if self.nccl.version < SHARING_NCCL:
+            return self.alone, ("NCCL %s refuses ranks that share a GPU: --nccl PATH names one from %d.%d on" %
+                                (self.nccl.text(), *SHARING_NCCL[:2]))
+        return dict(self.alone, SHUNT_NCCL_LIB=self.nccl.path, NCCL_MULTI_RANK_GPU_ENABLE="1"), None
+
+    def no_times(self):
+        if not self.times:
+            return NO_OWN_GPU
+        return None if self.nccl.path else NO_NCCL
+
+    def add(self, *args, **more):
+        self.list.append(Step(*args, **more))
+
+    def command(self, n, words):
+        """`shunt WORDS -n N`, on the device of this machine."""
+        return [self.shunt, *words.split(), "-n", str(n), *self.device]
+
+    def bench(self, name, what, words, limit, n, env, reader, why_not=None):
+        argv = self.command(n, "bench " + words) + ["--json", "@JSON"]
+        self.add("%s/%d" % (name, n), what, argv, limit, n, env, reader, why_not)
+
+    def alone_and_in_front(self, group, what, n, argv, limit, reader, why_not=None):
+        """Without a real NCCL, and in front of it."""
+        first, _, rest = group.partition("/")
+        tail = "%s/%d" % ("/" + rest if rest else "", n)
+        self.add(first + tail, what + " without a real NCCL", argv, limit, n, self.alone, reader, why_not)
+        self.add(first + " in front of NCCL" + tail, what + " in front of NCCL", argv, limit, n, self.overlay_env,
+                 reader, why_not or self.no_overlay)
+
+    def values(self, n):
+        sizes = "-b 1000 -e 16K -f 16" if self.sim else "-b 1000 -e 4M -f 64"
+        for c in COLLECTIVES:
+            words = "%s %s -r 1 -i 1 -w 0 --mode eager -d all" % (c, sizes)
+            words += " -o all" if c in REDUCING else ""
+            self.bench("values/" + c, "values of all types and operators", words, 90, n, self.alone,
+                       outcomes.bench_values)
+
+    def algorithms(self, n):
+        """Each that the library names, at all sizes."""
+        env = dict(os.environ, SHUNT_NCCL_LIB="none", SHUNT_LOG="none")
+        text = subprocess.run([self.shunt, "info", "-a"], capture_output=True, text=True, timeout=60, env=env).stdout
+        sizes = "-b 1000 -e 32K -f 32" if self.sim else "-b 1000 -e 9M -f 96"
+        for algo, kind, rest in re.findall(r"^  (\S+)\s+(\S+)\s+(.*)$", text, re.M):
+            c = BENCH_NAMES.get(kind, kind)
+            if c not in COLLECTIVES or algo in PAIRS_ONLY and n != 2 or algo in NOT_PAIRS and n == 2:
+                continue
+            words = "%s %s -d float16 -r 1 -i 2" % (c, sizes) + (" --register" if rest.startswith("windows") else "")
+            env = dict(self.alone, SHUNT_ALGO="%s:0-:%s" % (kind, algo))
+            self.bench("algorithms/%s/%s" % (kind, algo), "values by one algorithm", words, 60, n, env,
+                       outcomes.bench_values)
+
+    def beside(self, n, mode):
+        for c in COLLECTIVES:
+            words = "%s -d float16 --no-check --mode %s -r 5 -i %s -b 1K -e 1G -f 4 --out-of-place" % (
+                c, mode, "40" if mode == "graph" else "20")
+            self.bench("beside NCCL/%s/%s" % (c, mode), "times beside NCCL, plain and with registered buffers",
+                       words + " --vs nccl --vs nccl:reg", 90, n, self.overlay_env, outcomes.bench_times,
+                       self.no_times())
+
+    def conformance(self, n):
+        argv = self.command(n, "conform --quick" + (" --filter bfloat16" if self.sim else ""))
+        self.alone_and_in_front("conformance", "conformance", n, argv, 200, outcomes.conform_lines)
+
+    def torture(self, n):
+        words = "torture --ops 200 --seed 1" if self.sim else "torture --minutes 0.3 --max 16M"
+        argv = self.command(n, words + (" --shared" if self.machine.kind == "shared" else ""))
+        self.alone_and_in_front("torture", "random calls", n, argv, 90, outcomes.torture_lines)
+        if self.times:
+            self.add("torture/threads/%d" % n, "random calls of ranks that are threads", argv + ["--threads"], 90, n,
+                     self.alone, outcomes.torture_lines)
+
+    def replays(self, n):
+        calls = {"own": "200000", "shared": "400", "sim": "40"}[self.machine.kind]
+        size = "4K" if self.sim else "64K"
+        for c in ("all_reduce", "all_gather", "reduce_scatter", "alltoall", "sendrecv", "broadcast", "reduce"):
+            words = "%s --mode graph -i %s -r 1 --out-of-place -b %s -e %s -d float16" % (c, calls, size, size)
+            self.bench("replays/" + c, "values after replays of graphs of 20 calls", words, 60, n, self.alone,
+                       outcomes.bench_values)
+
+    def plans(self, n):
+        """The values of the plans that are shipped, from the smallest size that each admits."""
+        for name in sorted(os.listdir(os.path.join(ROOT, "plans"))):
+            if not name.endswith("_%d.json" % n):
+                continue
+            with open(os.path.join(ROOT, "plans", name), encoding="utf-8") as f:
+                first = max(1024, -(-json.load(f).get("min_message_size", 0) // 65536) * 65536)
+            last = first if self.sim else max(first, 4 << 20)
+            for mode in ("eager", "graph"):
+                words = "plan run -b %d -e %d -f 64 -r 1 -i 2" % (first, last) + (" --graph" if mode == "graph" else "")
+                self.add("plans/%s/%s/%d" % (name[:-len("_%d.json" % n)], mode, n), "values of a plan",
+                         self.command(n, words) + ["plans/" + name], 60, n, self.alone)
+
+    def plans_beside(self, n):
+        """A plan's times, and the kernel's, one run after the other: a run has one set of plans."""
+        sizes = "--mode graph -r 9 -i 200 --out-of-place -b 64K -e 1M -f 2 -d float32 --no-check"
+        why_not = None if self.times else NO_OWN_GPU
+        for c, shapes in (("all_reduce", ("twoshot-ll", "oneshot-ll")), ("all_gather", ("oneshot-ll",))):
+            for shape in shapes:
+                path = "plans/%s_%s_%d.json" % (c, shape, n)
+                if os.path.exists(os.path.join(ROOT, path)):
+                    self.bench("plans beside kernels/%s_%s/plan" % (c, shape), "times of a plan", c + " " + sizes, 60,
+                               n, dict(self.alone, SHUNT_PLAN_DIR=path), outcomes.bench_times, why_not)
+            self.bench("plans beside kernels/%s/kernel" % c, "times of the kernel", c + " " + sizes, 60, n, self.alone,
+                       outcomes.bench_times, why_not)
+
+    def sanitizers(self, n, first):
+        """The two protocols of all-reduces and messages first; the rest comes last, as each takes a while."""
+        tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+        why_not = None
+        if self.sim:
+            why_not = "there is no GPU; tools/test.sh runs ThreadSanitizer and AddressSanitizer on the sim"
+        elif not os.path.exists(tool):
+            why_not = "there is no compute-sanitizer"
+        selected = ("all_reduce", "sendrecv") if first else ("all_gather", "reduce_scatter", "broadcast", "reduce")
+        cases = [("selected", c, "1M", {}) for c in selected]
+        c, kind = ("all_reduce", "allreduce") if first else ("alltoall", "alltoall")
+        cases.append(("simple", c, "3M", {"SHUNT_ALGO": "%s:0-:simple" % kind}))
+        for which, c, last, env in cases:
+            words = "bench %s -b 1024 -e %s -f 32 -d float16 -r 1 -i 1 -w 0 --out-of-place --timeout 100" % (c, last)
+            for check in ("memcheck", "racecheck"):
+                argv = [tool, "--tool", check, "--target-processes", "all"] + self.command(n, words)
+                self.add("sanitizers/%s/%s/%s/%d" % (check, which, c, n), "compute-sanitizer", argv, 110, n,
+                         dict(self.alone, **env), outcomes.sanitizer_lines, why_not)
+
+    def communicators(self, n):
+        self.bench("communicators", "what a communicator costs", "all_reduce --init -r 3 --comms 4 --vs nccl", 90, n,
+                   self.overlay_env, outcomes.init_times, self.no_times())
+
+    def torch(self, n):
+        why_not = None
+        if self.sim:
+            why_not = "PyTorch needs a GPU"
+        elif not importlib.util.find_spec("torch"):
+            why_not = "there is no PyTorch"
+        launch = "-m torch.distributed.run --standalone --nproc-per-node %d tests/gpu/" % n
+        torchrun = [sys.executable] + launch.split()
+        run = [self.shunt, "run", "--"] + torchrun
+
+        def script(argv, words):
+            name, *rest = words.split()
+            return argv[:-1] + [argv[-1] + name] + rest
+
+        replays = "200" if self.times else "20"
+        self.alone_and_in_front("PyTorch/collectives", "PyTorch's collectives", n,
+                                script(run, "torch_nccl.py --replays " + replays), 100, None, why_not)
+        self.alone_and_in_front("PyTorch/trainings", "PyTorch's trainings", n, script(run, "torch_train.py"), 120, None,
+                                why_not)
+        slow = "it does not end within a minute where ranks share a GPU" if self.machine.kind == "shared" else None
+        self.add("PyTorch/order/%d" % n, "order of eager calls and graphs", script(run, "order_torch.py"), 90, n,
+                 self.overlay_env, None, why_not or slow)
+        words = "torch_steps.py --steps 20 --json @JSON"
+        self.add("steps/shunt/%d" % n, "steps of training and inference with Shunt", script(run, words), 120, n,
+                 self.overlay_env, outcomes.torch_times, why_not or self.no_times())
+        self.add("steps/nccl/%d" % n, "steps of training and inference with NCCL", script(torchrun, words), 120, n, {},
+                 outcomes.torch_times, why_not or self.no_times())
+
+    def all(self):
+        """Times first where they count; else all that one number of ranks can show before the next."""
+        for n in self.machine.ranks if self.times else []:
+            self.values(n)
+            self.beside(n, "graph")
+            self.conformance(n)
+            self.torture(n)
+        for n in self.machine.ranks:
+            if not self.times:
+                self.values(n)
+                self.conformance(n)
+                self.torture(n)
+            self.sanitizers(n, True)
+            self.replays(n)
+            self.plans_beside(n)
+            self.communicators(n)
+            self.beside(n, "eager")
+            self.torch(n)
+            self.algorithms(n)
+            self.plans(n)
+        for n in self.machine.ranks:
+            self.sanitizers(n, False)
+            if not self.times:
+                self.beside(n, "graph")
+        return self.list
