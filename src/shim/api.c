@@ -40,7 +40,7 @@ int shunt_path_of(const void *comm, const char *op, size_t count, int dtype, int
 	e = shunt_entry_find((ncclComm_t)comm);
 	if (!e)
 		return -ENOENT;
-	if (!atomic_load(&e->off) && shunt_attach_ready(e, (ncclComm_t)comm))
+	if (shunt_attach_takes_calls(e, (ncclComm_t)comm))
 		shunt_comm_decide(e->comm, &c, &decision);
 	*path_p = decision.path ? decision.path : "nccl";
 	shunt_entry_put(e);

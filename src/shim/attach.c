@@ -22,6 +22,7 @@ struct shunt_entry *shunt_attach(const struct shunt_comm_desc *desc, const struc
 	if (config->name[0])
 		shunt_info(
 		    SHUNT_LOG_INIT, "communicator %s is the program's %s", shunt_id_text(d.id.b).s, config->name);
-	atomic_store(&e->ready, d.rank >= 0 && d.nranks > 0 && d.device >= 0);
+	if (d.rank >= 0 && d.nranks > 0 && d.device >= 0)
+		shunt_life_locate(&e->life);
 	return e;
 }

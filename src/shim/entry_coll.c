@@ -183,7 +183,7 @@ ncclResult_t shunt_overlay_coll(struct shunt_thread *thread, struct shunt_coll_c
 	/* The real NCCL judges calls that Shunt does not understand, with its own error codes. */
 	if (!e)
 		return call->comm ? forward_or_record(group, NULL, call) : shunt_forward(call);
-	if (atomic_load(&e->off) || !shunt_attach_ready(e, call->comm) || !resolve_types(e, call))
+	if (!shunt_attach_takes_calls(e, call->comm) || !resolve_types(e, call))
 		return forward_or_record(group, e, call);
 	if (is_empty(&call->coll)) {
 		shunt_entry_put(e);
@@ -218,15 +218,16 @@ ncclResult_t shunt_standalone_coll(struct shunt_thread *thread, struct shunt_col
 	struct shunt_coll *c = &call->coll;
 	ncclResult_t result;
 	struct shunt_entry *e = shunt_standalone_find(call->comm, shunt_kind_name(c->kind), &result);
-	int err, off;
+	int err;
 
 	if (!e)
 		return shunt_group_result(result);
 	if (!resolve_types(e, call)) {
 		result = refuse_types(e, call);
-	} else if ((off = atomic_load(&e->off))) {
+	} else if (!shunt_life_takes_calls(&e->life)) {
 		shunt_warn("%s: the communicator is %s", shunt_kind_name(c->kind),
-		    off == SHUNT_OFF_SUSPENDED ? "suspended; resume it first" : "finalized or revoked");
+		    shunt_life_use(&e->life) == SHUNT_LIFE_OPEN ? "suspended; resume it first" :
+		                                                  "finalized or revoked");
 		result = shunt_group_result(shunt_to_nccl(-EBUSY));
 	} else if (is_empty(c)) {
 		result = ncclSuccess;

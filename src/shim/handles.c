@@ -120,8 +120,7 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 	e->sets = NULL;
 	e->nsets = 0;
 	e->scomm = NULL;
-	atomic_store(&e->ready, false);
-	atomic_store(&e->off, 0);
+	shunt_life_init(&e->life);
 	atomic_store(&e->refs, 1);
 	return e;
 }

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include "comm/comm.h"
 #include "shim/comm_config.h"
+#include "shim/life.h"
 #include "shim/nccl/abi.h"
 
 /* An operator that the program created. */
@@ -29,22 +30,13 @@ struct shunt_set_count {
 	unsigned count;
 };
 
-/* Bits of shunt_entry.off: why our kernels stay off a communicator. */
-enum { SHUNT_OFF_REVOKED = 1, SHUNT_OFF_SUSPENDED = 2, SHUNT_OFF_FINALIZED = 4 };
-
-/* Bits of shunt_standalone_comm.cancel: for good, or only for the tasks under way. */
-enum { SHUNT_CANCEL_ABORTED = 1, SHUNT_CANCEL_REVOKED = 2 };
-
 /* Standalone: what the handle points to. */
 struct shunt_standalone_comm {
 	uint64_t magic;
-	atomic_uint users;          /* the entry, and tasks on threads of ours; the last one frees the struct */
-	atomic_int tasks;           /* under way: in an open group, or on a thread of ours */
-	atomic_int threads;         /* of ours that still use the communicator, or the program's memory for it */
-	atomic_int running;         /* tasks that run now, on a thread of ours or of the program */
-	atomic_int result;          /* ncclResult_t of tasks that the program did not wait for */
-	atomic_int never_connected; /* it has a handle, but its ranks never connected */
-	atomic_int cancel;          /* SHUNT_CANCEL_*; nonzero makes tasks give up */
+	atomic_uint users;  /* the entry, and tasks on threads of ours; the last one frees the struct */
+	atomic_int tasks;   /* under way: in an open group, or on a thread of ours */
+	atomic_int threads; /* of ours that still use the communicator, or the program's memory for it */
+	atomic_int running; /* tasks that run now, on a thread of ours or of the program */
 	int next_op;
 };
 
@@ -56,8 +48,7 @@ struct shunt_entry {
 	const char *forward_reason; /* children inherit it, because their ids would not agree */
 	struct shunt_comm_config config;
 	unsigned splits, grows; /* numbers of children so far, the same on all ranks */
-	atomic_bool ready;      /* comm knows rank, size and device */
-	atomic_int off;
+	struct shunt_life life;
 	pthread_mutex_t lock; /* of the members below, and for shunt_attach_ready */
 	struct shunt_user_op *ops;
 	size_t nops;

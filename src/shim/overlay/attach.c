@@ -26,16 +26,16 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 {
 	int rank, nranks, device;
 
-	if (atomic_load_explicit(&e->ready, memory_order_acquire))
+	if (shunt_life_is_located(&e->life))
 		return true;
 	pthread_mutex_lock(&e->lock);
-	if (!atomic_load(&e->ready) && !real_CommUserRank(comm, &rank) && !real_CommCount(comm, &nranks) &&
+	if (!shunt_life_is_located(&e->life) && !real_CommUserRank(comm, &rank) && !real_CommCount(comm, &nranks) &&
 	    !real_CommCuDevice(comm, &device)) {
 		shunt_comm_set_rank(e->comm, rank, nranks, device);
-		atomic_store_explicit(&e->ready, true, memory_order_release);
+		shunt_life_locate(&e->life);
 	}
 	pthread_mutex_unlock(&e->lock);
-	return atomic_load(&e->ready);
+	return shunt_life_is_located(&e->life);
 }
 
 void shunt_attach_refresh(ncclComm_t comm)

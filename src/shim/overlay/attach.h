@@ -16,6 +16,12 @@ struct shunt_entry *shunt_overlay_attach(const struct shunt_comm_desc *desc, con
  * them yet. Not to be called in the group that creates the communicator, where NCCL's answers mean nothing.
  */
 bool shunt_attach_ready(struct shunt_entry *entry, ncclComm_t comm);
+/* True: our kernels may run on the communicator. Asks the real NCCL in the same way. */
+static inline bool shunt_attach_takes_calls(struct shunt_entry *entry, ncclComm_t comm)
+{
+	return shunt_life_takes_calls(&entry->life) ||
+	    (shunt_life_is_open(&entry->life) && shunt_attach_ready(entry, comm));
+}
 /*
  * The same for a communicator that may have become ready, so that peers can set it up before the program here uses it.
  */

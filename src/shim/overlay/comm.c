@@ -33,7 +33,7 @@ ncclResult_t shunt_overlay_finalize(ncclComm_t comm)
 	int err = 0;
 
 	if (e) {
-		atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED);
+		shunt_life_finalize(&e->life); /* whether it may be, NCCL says */
 		/* The caller must not wait for a device if the communicator is non-blocking; destroying it waits. */
 		if (e->config.blocking && !shunt_group_open())
 			err = shunt_comm_quiesce(e->comm);
@@ -81,33 +81,28 @@ ncclResult_t shunt_overlay_abort(ncclComm_t comm)
 	return result;
 }
 
-/*
- * Sets or clears a reason to keep our kernels off the communicator. These calls are collective, so all ranks do the
- * same.
- */
-static void set_off_reason(ncclComm_t comm, int bit, bool on)
+/* Calls that keep our kernels off a communicator are collective, so all ranks do the same. */
+static void note_event(ncclComm_t comm, int (*event)(struct shunt_life *life))
 {
 	struct shunt_entry *e = shunt_entry_find(comm);
 
-	if (!e)
-		return;
-	if (on)
-		atomic_fetch_or(&e->off, bit);
-	else
-		atomic_fetch_and(&e->off, ~bit);
-	if (on && bit == SHUNT_OFF_REVOKED)
-		shunt_comm_abort(e->comm); /* revoking stops running kernels */
+	if (e)
+		event(&e->life);
 	shunt_entry_put(e);
 }
 
 ncclResult_t shunt_overlay_revoke(ncclComm_t comm, int flags)
 {
-	/*
-	 * Before the real call, because NCCL waits for the streams. NCCL before 2.28.7 refuses, and then nothing is
-	 * revoked.
-	 */
-	if (flags == NCCL_REVOKE_DEFAULT && shunt_real_symbol("ncclCommRevoke"))
-		set_off_reason(comm, SHUNT_OFF_REVOKED, true);
+	/* NCCL before 2.28.7 refuses, and then nothing is revoked. */
+	bool refused = flags != NCCL_REVOKE_DEFAULT || !shunt_real_symbol("ncclCommRevoke");
+	struct shunt_entry *e = refused ? NULL : shunt_entry_find(comm);
+
+	/* Before the real call, because NCCL waits for the streams. */
+	if (e) {
+		shunt_life_stop(&e->life);
+		shunt_comm_abort(e->comm); /* revoking stops running kernels */
+	}
+	shunt_entry_put(e);
 	return real_CommRevoke(comm, flags);
 }
 
@@ -116,7 +111,7 @@ ncclResult_t shunt_overlay_suspend(ncclComm_t comm, int flags)
 	ncclResult_t result = real_CommSuspend(comm, flags);
 
 	if ((result == ncclSuccess || result == ncclInProgress) && (flags & NCCL_SUSPEND_MEM))
-		set_off_reason(comm, SHUNT_OFF_SUSPENDED, true);
+		note_event(comm, shunt_life_suspend);
 	return result;
 }
 
@@ -125,7 +120,7 @@ ncclResult_t shunt_overlay_resume(ncclComm_t comm)
 	ncclResult_t result = real_CommResume(comm);
 
 	if (result == ncclSuccess || result == ncclInProgress)
-		set_off_reason(comm, SHUNT_OFF_SUSPENDED, false);
+		note_event(comm, shunt_life_resume);
 	return result;
 }
 
@@ -145,7 +140,7 @@ ncclResult_t shunt_overlay_async_error(ncclComm_t comm, ncclResult_t *state)
 		shunt_attach_ready(e, comm);
 	if (e)
 		shunt_comm_join_due(e->comm); /* NCCL's thread has launched the group by now */
-	if (e && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED))
+	if (e && shunt_life_use(&e->life) != SHUNT_LIFE_REVOKED)
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
 	shunt_entry_put(e);
 	return result;

@@ -212,7 +212,7 @@ ncclResult_t shunt_overlay_shrink(
 		child = prepare_child(parent, comm, shunt_child_shrunk(parent, excluded, nexcluded), config);
 		if (flags & NCCL_SHRINK_ABORT) { /* stops what runs on the parent, whose dead ranks keep our kernels off
 			                            from now on */
-			atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
+			shunt_life_stop(&parent->life);
 			shunt_comm_abort(parent->comm);
 		}
 		blocking = parent->config.blocking;

@@ -46,7 +46,7 @@ static ncclResult_t split_run(struct shunt_task *task)
 	free(all);
 	if (!err && w->child) {
 		shunt_comm_set_rank(w->child->comm, rank, members, shunt_comm_device(parent));
-		atomic_store(&w->child->ready, true);
+		shunt_life_locate(&w->child->life);
 	}
 	return shunt_to_nccl(err);
 }
@@ -75,7 +75,7 @@ static struct shunt_bootstrap_group bootstrap_group_of(
     const struct shunt_comm_desc *d, const struct shunt_entry *cancels)
 {
 	return (
-	    struct shunt_bootstrap_group){ d->id, d->member, d->nmembers, d->rank, d->nranks, &cancels->scomm->cancel };
+	    struct shunt_bootstrap_group){ d->id, d->member, d->nmembers, d->rank, d->nranks, &cancels->life.cancel };
 }
 
 /* A child whose rank is still to be determined has rank and nranks -1. */
@@ -190,7 +190,7 @@ ncclResult_t shunt_standalone_shrink(
 	*newcomm = NULL;
 	if (flags & NCCL_SHRINK_ABORT) {
 		/* Kernels were stopped half-way, so the parent can only be ended. */
-		atomic_fetch_or(&parent->off, SHUNT_OFF_REVOKED);
+		shunt_life_stop(&parent->life);
 		shunt_comm_abort(parent->comm);
 		shunt_comm_quiesce(parent->comm);
 	}
@@ -230,7 +230,7 @@ static ncclResult_t grow_finish(struct shunt_task *task, ncclResult_t result)
 	struct standalone_child_task *w = (struct standalone_child_task *)task;
 
 	if (result != ncclSuccess)
-		shunt_task_fail_new(task, w->newcomm);
+		shunt_task_fail_new(task, w->newcomm, result);
 	shunt_entry_put(w->parent);
 	return result;
 }

@@ -18,7 +18,7 @@ static ncclResult_t end_comm(ncclComm_t comm, bool abort)
 	if (!e)
 		return shunt_standalone_refuse(abort ? "ncclCommAbort" : "ncclCommDestroy", "not a communicator");
 	if (abort) {
-		atomic_fetch_or(&e->scomm->cancel, SHUNT_CANCEL_ABORTED);
+		shunt_life_abort(&e->life);
 		shunt_comm_abort(e->comm);
 	}
 	/* After this call no thread may write to the program's memory for a child's handle. */
@@ -71,7 +71,7 @@ ncclResult_t shunt_standalone_finalize(ncclComm_t comm)
 	e = shunt_standalone_find(comm, "ncclCommFinalize", &result);
 	if (!e)
 		return shunt_group_result(result);
-	if (atomic_fetch_or(&e->off, SHUNT_OFF_FINALIZED) & (SHUNT_OFF_FINALIZED | SHUNT_OFF_REVOKED)) {
+	if (shunt_life_finalize(&e->life)) {
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommFinalize", "the communicator was finalized or revoked before");
 	}
@@ -89,14 +89,13 @@ ncclResult_t shunt_standalone_revoke(ncclComm_t comm, int flags)
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommRevoke", e ? "the flags are unknown" : "not a communicator");
 	}
-	if (atomic_fetch_or(&e->off, SHUNT_OFF_REVOKED) & (SHUNT_OFF_REVOKED | SHUNT_OFF_FINALIZED)) {
+	if (shunt_life_revoke(&e->life)) {
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommRevoke", "the communicator was finalized or revoked before");
 	}
 	shunt_comm_abort(e->comm);
-	if (shunt_task_state(e->scomm) ==
-	    ncclInProgress) { /* the task fails now; the communicator can still be split and shrunk */
-		shunt_task_revoke(e->scomm);
+	if (shunt_task_state(e) == ncclInProgress) {
+		shunt_task_revoke(e); /* the task fails now; the communicator can still be split and shrunk */
 		shunt_entry_put(e);
 		return ncclSuccess;
 	}
@@ -108,14 +107,11 @@ static ncclResult_t set_suspended(ncclComm_t comm, const char *what, bool on)
 {
 	struct shunt_entry *e;
 	ncclResult_t result;
-	bool was;
 
 	e = shunt_standalone_find(comm, what, &result);
 	if (!e)
 		return shunt_group_result(result);
-	was = (on ? atomic_fetch_or(&e->off, SHUNT_OFF_SUSPENDED) : atomic_fetch_and(&e->off, ~SHUNT_OFF_SUSPENDED)) &
-	    SHUNT_OFF_SUSPENDED;
-	if (was == on) {
+	if (on ? shunt_life_suspend(&e->life) : shunt_life_resume(&e->life)) {
 		shunt_entry_put(e);
 		shunt_warn("%s: the communicator is %s", what, on ? "suspended already" : "not suspended");
 		return shunt_group_result(shunt_to_nccl(-EBUSY));
@@ -146,8 +142,8 @@ ncclResult_t shunt_standalone_async_error(ncclComm_t comm, ncclResult_t *state)
 		shunt_entry_put(e);
 		return shunt_standalone_refuse("ncclCommGetAsyncError", "communicator or result is not valid");
 	}
-	*state = shunt_task_state(e->scomm);
-	if (*state == ncclSuccess && !(atomic_load(&e->off) & SHUNT_OFF_REVOKED)) /* revoking is no error */
+	*state = shunt_task_state(e);
+	if (*state == ncclSuccess && shunt_life_use(&e->life) != SHUNT_LIFE_REVOKED) /* revoking is no error */
 		*state = shunt_to_nccl(shunt_comm_error(e->comm));
 	shunt_entry_put(e);
 	return ncclSuccess;
@@ -167,7 +163,7 @@ ncclResult_t shunt_standalone_mem_stats(ncclComm_t comm, ncclCommMemStat_t stat,
 		shunt_entry_put(e);
 		return shunt_to_nccl(-EINVAL);
 	}
-	*value = stat == ncclStatGpuMemSuspended && (atomic_load(&e->off) & SHUNT_OFF_SUSPENDED);
+	*value = stat == ncclStatGpuMemSuspended && shunt_life_is_suspended(&e->life);
 	if (stat == ncclStatGpuMemPersist || stat == ncclStatGpuMemTotal)
 		*value += shunt_comm_memory(e->comm);
 	shunt_entry_put(e);

@@ -60,7 +60,6 @@ struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, con
 	scomm->magic = SHUNT_NCCL_COMM_MAGIC;
 	atomic_store(&scomm->users, 1);
 	scomm->next_op = ncclNumOps;
-	atomic_store(&scomm->result, ncclSuccess);
 	e->scomm = scomm;
 	return e;
 }
@@ -88,7 +87,7 @@ static void banner(int rank, int device)
 static ncclResult_t init_run(struct shunt_task *task)
 {
 	struct init *w = (struct init *)task;
-	const atomic_int *cancel = &task->entry->scomm->cancel;
+	const atomic_int *cancel = &task->entry->life.cancel;
 	int err = shunt_bootstrap_join((const uint8_t *)w->id.internal, w->rank, w->nranks, cancel);
 
 	/* The root of the unused id would wait for an hour. */
@@ -104,7 +103,7 @@ static ncclResult_t init_finish(struct shunt_task *task, ncclResult_t result)
 	if (result == ncclSuccess)
 		banner(w->rank, shunt_comm_device(task->entry->comm));
 	else
-		shunt_task_fail_new(task, w->newcomm);
+		shunt_task_fail_new(task, w->newcomm, result);
 	return result;
 }
 
@@ -307,7 +306,7 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 		*result_p = shunt_to_nccl(-EINVAL);
 		return NULL;
 	}
-	state = shunt_task_state(e->scomm);
+	state = shunt_task_state(e);
 	/* In a group several splits of one parent may wait for the group's end. */
 	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))
 		return e;

@@ -16,10 +16,10 @@ struct shunt_deferred_tasks {
 	struct shunt_task *first, **end_task;
 };
 
-ncclResult_t shunt_task_state(const struct shunt_standalone_comm *scomm)
+ncclResult_t shunt_task_state(const struct shunt_entry *e)
 {
 	/* In this order: a task that ends in between has stored its result. */
-	return atomic_load(&scomm->tasks) ? ncclInProgress : (ncclResult_t)atomic_load(&scomm->result);
+	return atomic_load(&e->scomm->tasks) ? ncclInProgress : shunt_life_result(&e->life);
 }
 
 bool shunt_task_is_queued(const struct shunt_standalone_comm *scomm)
@@ -33,16 +33,13 @@ void shunt_task_wait(const struct shunt_standalone_comm *scomm)
 		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
 }
 
-void shunt_task_revoke(struct shunt_standalone_comm *scomm)
+void shunt_task_revoke(struct shunt_entry *e)
 {
-	int before = atomic_load(&scomm->result);
+	unsigned before = shunt_life_revoke_tasks(&e->life);
 
-	atomic_fetch_or(&scomm->cancel, SHUNT_CANCEL_REVOKED);
-	while (atomic_load(&scomm->threads) || atomic_load(&scomm->running))
+	while (atomic_load(&e->scomm->threads) || atomic_load(&e->scomm->running))
 		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
-	atomic_fetch_and(&scomm->cancel, ~SHUNT_CANCEL_REVOKED);
-	if (!atomic_load(&scomm->never_connected))
-		atomic_store(&scomm->result, before);
+	shunt_life_tasks_revoked(&e->life, before);
 }
 
 /* Finishes a task and frees it. */
@@ -51,12 +48,11 @@ static ncclResult_t end_task(struct shunt_task *w, ncclResult_t result)
 	struct shunt_entry *e = w->entry;
 	struct shunt_standalone_comm *scomm = e->scomm;
 	bool background = w->background;
-	int none = ncclSuccess;
 
 	result = w->finish(w, result);
 	free(w);
 	if (background && result != ncclSuccess)
-		atomic_compare_exchange_strong(&scomm->result, &none, (int)result);
+		shunt_life_fail(&e->life, result);
 	atomic_fetch_sub(&scomm->tasks, 1);
 	shunt_entry_put(e);
 	/*
@@ -234,12 +230,12 @@ ncclResult_t shunt_task_start_new(struct shunt_task *w, ncclComm_t *newcomm)
 	return shunt_task_start(w, e->config.blocking);
 }
 
-void shunt_task_fail_new(struct shunt_task *w, ncclComm_t *newcomm)
+void shunt_task_fail_new(struct shunt_task *w, ncclComm_t *newcomm, ncclResult_t result)
 {
 	struct shunt_entry *e = w->entry;
 
 	if (w->background) {
-		atomic_store(&e->scomm->never_connected, 1);
+		shunt_life_lose(&e->life, result);
 		return;
 	}
 	shunt_entry_put(shunt_entry_remove(shunt_standalone_handle(e)));

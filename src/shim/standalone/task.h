@@ -34,17 +34,17 @@ ncclResult_t shunt_task_start(struct shunt_task *task, bool blocking);
  * only be aborted.
  */
 ncclResult_t shunt_task_start_new(struct shunt_task *task, ncclComm_t *newcomm);
-void shunt_task_fail_new(struct shunt_task *task, ncclComm_t *newcomm);
+void shunt_task_fail_new(struct shunt_task *task, ncclComm_t *newcomm, ncclResult_t result);
 
 /* InProgress, or the result of background tasks. */
-ncclResult_t shunt_task_state(const struct shunt_standalone_comm *scomm);
+ncclResult_t shunt_task_state(const struct shunt_entry *entry);
 /* True: only tasks of an open group are under way. */
 bool shunt_task_is_queued(const struct shunt_standalone_comm *scomm);
 /*
  * Ends the tasks under way, except those that an open group still has to run, and waits for them. It leaves no error,
  * because later tasks are not affected.
  */
-void shunt_task_revoke(struct shunt_standalone_comm *scomm);
+void shunt_task_revoke(struct shunt_entry *entry);
 /* Waits until no thread of ours uses the communicator, or the program's memory for its tasks. */
 void shunt_task_wait(const struct shunt_standalone_comm *scomm);
 #endif
