@@ -4,10 +4,10 @@
  * launch.
  *
  * decide() is the only place that knows the order: plans, kernels, NCCL. It looks at values that are equal on all ranks
- * and at nothing else, because a rank that decided otherwise than its peers would hang with them. A decision is kept
- * with its call, and holds until something changes that it depends on: the state, the plans, the windows. Such changes
- * have the same places among the calls of all ranks, but come at times of their own: a rank that has decided before one
- * decides again.
+ * and at nothing else, because a rank that decided otherwise than its peers would hang with them;
+ * tests/comm/test_decide.c enumerates that. A decision is kept with its call, and holds until something changes that it
+ * depends on: the state, the plans, the windows. Such changes have the same places among the calls of all ranks, but
+ * come at times of their own: a rank that has decided before one decides again.
  */
 #include <errno.h>
 #include <string.h>
