@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/format/ops.h"
 #include "tools/plan/plan.h"
 
 enum { LABEL = 175, ROW = 24, BOX = 16, RANK_GAP = 10, TOP = 56, BOTTOM = 64, MARGIN = 20, MANY = 120 };
@@ -79,24 +80,13 @@ static enum op_style op_style_of(const struct shunt_plan_op *op)
 
 	for (uint32_t i = 0; i < op->ndst; i++)
 		remote |= op->dst[i].place != SHUNT_PLAN_LOCAL;
-	switch (op->code) {
-	case SHUNT_PLAN_NOP:
-	case SHUNT_PLAN_BARRIER:
-		return STYLE_SYNC;
-	case SHUNT_PLAN_SIGNAL:
-	case SHUNT_PLAN_RLXSIGNAL:
-	case SHUNT_PLAN_SEM_RELEASE:
-		return STYLE_SIGNAL;
-	case SHUNT_PLAN_WAIT:
-	case SHUNT_PLAN_RLXWAIT:
-	case SHUNT_PLAN_SEM_ACQUIRE:
-	case SHUNT_PLAN_FLUSH:
-		return STYLE_WAIT;
-	default:
-		if (shunt_plan_op_reduces(op->code))
-			return remote ? STYLE_REDUCE_SEND : STYLE_REDUCE;
+	if (op->nsrc && shunt_plan_op_does(op, SHUNT_PLAN_REDUCES))
+		return remote ? STYLE_REDUCE_SEND : STYLE_REDUCE;
+	if (op->nsrc)
 		return remote ? STYLE_SEND : STYLE_LOCAL;
-	}
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SYNCS | SHUNT_PLAN_SYNCS_BLOCKS))
+		return STYLE_SYNC;
+	return shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS | SHUNT_PLAN_RELEASES) ? STYLE_SIGNAL : STYLE_WAIT;
 }
 
 /* ---- rows to show */

@@ -100,9 +100,17 @@ static void append_reduction(struct words *w, const struct shunt_plan_op *op)
 	append(w, ")");
 }
 
-static void append_ids(struct words *w, const char *what, const struct shunt_plan_op *op)
+/* The words of an operation without slices, and its channels or semaphores. */
+static void append_ids(struct words *w, const struct shunt_plan_op *op)
 {
-	append(w, "%s%s ", what, op->nids > 1 ? "s" : "");
+	const struct shunt_plan_op_row *row = &shunt_plan_op_rows[op->code];
+
+	append(w, "%s", row->words);
+	if (row->ids == SHUNT_PLAN_IDS_CHANNELS)
+		append_channels(w, op);
+	if (row->ids != SHUNT_PLAN_IDS_SEMAPHORES)
+		return;
+	append(w, "%s ", op->nids > 1 ? "s" : "");
 	for (uint32_t i = 0; i < op->nids; i++)
 		append(w, "%s%u", i ? ", " : "", op->ids[i]);
 }
@@ -114,49 +122,22 @@ void plan_op_describe(
 	char unit[24];
 
 	*text = 0;
-	switch ((enum shunt_plan_opcode)op->code) {
-	case SHUNT_PLAN_NOP:
-		append(&w, "the block's threads synchronize");
-		break;
-	case SHUNT_PLAN_BARRIER:
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SYNCS_BLOCKS))
 		append(&w, "%u blocks synchronize at barrier %u", op->nblocks, op->barrier);
-		break;
-	case SHUNT_PLAN_SIGNAL:
-	case SHUNT_PLAN_RLXSIGNAL:
-		append(&w, "signal to ");
-		append_channels(&w, op);
-		break;
-	case SHUNT_PLAN_WAIT:
-	case SHUNT_PLAN_RLXWAIT:
-		append(&w, "wait for a signal from ");
-		append_channels(&w, op);
-		break;
-	case SHUNT_PLAN_FLUSH:
-		append(&w, "wait until all is sent to ");
-		append_channels(&w, op);
-		break;
-	case SHUNT_PLAN_SEM_ACQUIRE:
-		append_ids(&w, "acquire semaphore", op);
-		break;
-	case SHUNT_PLAN_SEM_RELEASE:
-		append_ids(&w, "release semaphore", op);
-		break;
-	case SHUNT_PLAN_PIPELINE:
+	else if (shunt_plan_op_does(op, SHUNT_PLAN_REPEATS))
 		append(&w, "for each window of %s bytes of %" PRIu64 " chunk%s, the next %u operations:",
 		    tool_format_size(op->unit_size, unit), op->num_chunks, op->num_chunks > 1 ? "s" : "", op->nbody);
-		break;
-	default:
-		if (shunt_plan_op_reduces(op->code))
-			append_reduction(&w, op);
-		else
-			append_pairs(&w, op);
-		break;
-	}
-	if (op->code == SHUNT_PLAN_RLXSIGNAL || op->code == SHUNT_PLAN_RLXWAIT)
+	else if (shunt_plan_op_does(op, SHUNT_PLAN_REDUCES))
+		append_reduction(&w, op);
+	else if (op->nsrc)
+		append_pairs(&w, op);
+	else
+		append_ids(&w, op);
+	if (shunt_plan_op_does(op, SHUNT_PLAN_RELAXED))
 		append(&w, ", no order of data");
-	if (op->code == SHUNT_PLAN_PWS || op->code == SHUNT_PLAN_PWSF)
-		append(
-		    &w, "; then a signal to each%s", op->code == SHUNT_PLAN_PWSF ? ", and wait until it is sent" : "");
+	if (op->nsrc && shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
+		append(&w, "; then a signal to each%s",
+		    shunt_plan_op_does(op, SHUNT_PLAN_COMPLETES) ? ", and wait until it is sent" : "");
 	if (op->parts > 1)
 		append(&w, "; part %u of %u", op->part, op->parts);
 }

@@ -4,6 +4,7 @@
  * operation waits.
  */
 #include "tools/plan/timing.h"
+#include "plan/format/ops.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,7 @@ void plan_time_arrow(struct time_simulation *p, enum plan_arrow_kind kind, uint3
 
 static double duration(const struct shunt_plan_op *op)
 {
-	return op->code == SHUNT_PLAN_NOP ? T_NOP : op->nsrc ? T_DATA : T_SYNC;
+	return shunt_plan_op_does(op, SHUNT_PLAN_SYNCS) ? T_NOP : op->nsrc ? T_DATA : T_SYNC;
 }
 
 /* Runs block a's next operation, if it need not wait. */
@@ -90,7 +91,8 @@ static void advance(struct time_simulation *p, struct time_block *a)
 		else
 			a->pipeline = SHUNT_PLAN_NIL;
 	}
-	while (a->pipeline == SHUNT_PLAN_NIL && a->pc < a->block->nops && ops[a->pc].code == SHUNT_PLAN_PIPELINE) {
+	while (a->pipeline == SHUNT_PLAN_NIL && a->pc < a->block->nops &&
+	    shunt_plan_op_does(&ops[a->pc], SHUNT_PLAN_REPEATS)) {
 		a->windows = shunt_plan_windows(p->plan, &ops[a->pc], p->units);
 		a->window = 0;
 		a->pipeline = a->windows ? a->pc : SHUNT_PLAN_NIL;
@@ -142,7 +144,7 @@ static uint64_t choose_units(const struct shunt_plan *plan)
 
 				if (op->parts > units && !found)
 					units = op->parts;
-				if (op->code != SHUNT_PLAN_PIPELINE || found)
+				if (!shunt_plan_op_does(op, SHUNT_PLAN_REPEATS) || found)
 					continue;
 				found = true;
 				units = WINDOWS(plan) * (op->unit_size / plan->alignment) / op->num_chunks;

@@ -61,25 +61,17 @@ void plan_time_data_finish(struct time_simulation *p)
 	free(p->data);
 }
 
-/* Units of a slice that the operation handles in this window. False: none. */
-static bool slice_units(const struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op,
-    const struct shunt_plan_slice *s, uint64_t *low_p, uint64_t *high_p)
+/* Units of a slice that the operation handles in this window. */
+static struct shunt_plan_units slice_units(const struct time_simulation *p, const struct time_block *a,
+    const struct shunt_plan_op *op, const struct shunt_plan_slice *s)
 {
-	uint64_t size = s->size * p->units, first = 0, n;
-	bool packets = false;
+	struct shunt_plan_window w = { .chunk_units = p->units };
 
-	for (uint32_t i = 0; i < op->nsrc + op->ndst; i++)
-		packets |= (i < op->nsrc ? op->src[i] : op->dst[i - op->nsrc]).packet;
-	if (a->pipeline != SHUNT_PLAN_NIL && !packets) {
-		uint64_t unit = a->block->ops[a->pipeline].unit_size / p->plan->alignment;
-
-		first = unit * a->window < size ? unit * a->window : size;
-		size = size - first < unit ? size - first : unit;
+	if (a->pipeline != SHUNT_PLAN_NIL) {
+		w.units = a->block->ops[a->pipeline].unit_size / p->plan->alignment;
+		w.number = a->window;
 	}
-	shunt_plan_group_part(size, op->part, op->parts, low_p, &n);
-	*low_p += first + s->index * p->units;
-	*high_p = *low_p + n;
-	return n;
+	return shunt_plan_slice_units(op, s, &w);
 }
 
 static int by_low(const void *x, const void *y)
@@ -96,20 +88,20 @@ bool plan_time_data_ready(
 	struct data_accesses *t = &p->data->packets[a->rank];
 
 	for (uint32_t i = 0; i < op->nsrc; i++) {
-		uint64_t low, high, at;
+		struct shunt_plan_units u = slice_units(p, a, op, &op->src[i]);
+		uint64_t at = u.low;
 
-		if (!op->src[i].packet || !slice_units(p, a, op, &op->src[i], &low, &high))
+		if (!op->src[i].packet)
 			continue;
 		if (t->n)
 			qsort(t->v, t->n, sizeof(*t->v), by_low);
-		at = low;
-		for (size_t k = 0; k < t->n && at < high; k++) {
+		for (size_t k = 0; k < t->n && at < u.high; k++) {
 			if (t->v[k].low > at || t->v[k].high <= at)
 				continue;
 			at = t->v[k].high;
 			time_max(time_p, p->t->steps[t->v[k].step].end + TIME_LATENCY(p));
 		}
-		if (at < high) {
+		if (at < u.high) {
 			time_wait_on(a, &t->n);
 			return false;
 		}
@@ -121,34 +113,36 @@ void plan_time_data_note(
     struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op, uint32_t step)
 {
 	const uint32_t *ranks;
-	uint64_t low, high;
 
 	for (uint32_t i = 0; i < op->nsrc; i++) {
 		const struct shunt_plan_slice *s = &op->src[i];
 		struct data_accesses *t = &p->data->packets[a->rank];
+		struct shunt_plan_units u = slice_units(p, a, op, s);
 
-		if (!slice_units(p, a, op, s, &low, &high))
+		if (u.low == u.high)
 			continue;
 		for (size_t k = 0; s->packet && k < t->n; k++)
-			if (t->v[k].low < high && low < t->v[k].high)
+			if (t->v[k].low < u.high && u.low < t->v[k].high)
 				plan_time_arrow(p, PLAN_ARROW_DATA, t->v[k].step, step);
 		uint32_t n = shunt_plan_slice_ranks(&p->plan->gpus[a->rank], s, &ranks);
 		for (uint32_t m = 0; !s->packet && m < n; m++)
-			add_access(p, &p->data->reads[ranks[m]], (struct data_access){ low, high, step, s->buffer });
+			add_access(
+			    p, &p->data->reads[ranks[m]], (struct data_access){ u.low, u.high, step, s->buffer });
 	}
 	for (uint32_t i = 0; i < op->ndst; i++) {
 		const struct shunt_plan_slice *s = &op->dst[i];
+		struct shunt_plan_units u = slice_units(p, a, op, s);
 
-		if (!slice_units(p, a, op, s, &low, &high))
+		if (u.low == u.high)
 			continue;
 		uint32_t n = shunt_plan_slice_ranks(&p->plan->gpus[a->rank], s, &ranks);
 		for (uint32_t m = 0; m < n; m++)
 			if (s->packet)
-				add_access(
-				    p, &p->data->packets[ranks[m]], (struct data_access){ low, high, step, s->buffer });
+				add_access(p, &p->data->packets[ranks[m]],
+				    (struct data_access){ u.low, u.high, step, s->buffer });
 			else if (s->place != SHUNT_PLAN_LOCAL)
-				add_access(
-				    p, &p->data->writes[ranks[m]], (struct data_access){ low, high, step, s->buffer });
+				add_access(p, &p->data->writes[ranks[m]],
+				    (struct data_access){ u.low, u.high, step, s->buffer });
 	}
 }
 

@@ -2,6 +2,7 @@
 /* Synchronization of a simulated launch's blocks: signals, semaphores and barriers. */
 #include <errno.h>
 #include <stdlib.h>
+#include "plan/format/ops.h"
 #include "tools/plan/timing.h"
 
 /* A signal or a release, and its step. */
@@ -94,7 +95,7 @@ void plan_time_events_finish(struct time_simulation *p)
 
 static bool is_wait(const struct shunt_plan_op *op)
 {
-	return op->code == SHUNT_PLAN_WAIT || op->code == SHUNT_PLAN_RLXWAIT || op->code == SHUNT_PLAN_SEM_ACQUIRE;
+	return shunt_plan_op_does(op, SHUNT_PLAN_WAITS | SHUNT_PLAN_ACQUIRES);
 }
 
 /* The events for the j-th id of a wait or an acquire. */
@@ -103,7 +104,8 @@ static struct events *events_of(
 {
 	struct rank_events *g = &p->events->of[a->rank];
 
-	return op->code == SHUNT_PLAN_SEM_ACQUIRE ? &g->semaphores[op->ids[j]] : &g->signals[op->type][op->ids[j]];
+	return shunt_plan_op_does(op, SHUNT_PLAN_ACQUIRES) ? &g->semaphores[op->ids[j]] :
+	                                                     &g->signals[op->type][op->ids[j]];
 }
 
 /* True: events for all ids. An id may occur several times in a list, and takes an event each time. */
@@ -162,7 +164,7 @@ static bool enter_barrier(
 bool plan_time_events_ready(
     struct time_simulation *p, struct time_block *a, const struct shunt_plan_op *op, double *time_p)
 {
-	if (op->code == SHUNT_PLAN_BARRIER)
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SYNCS_BLOCKS))
 		return enter_barrier(p, a, op, time_p);
 	return !is_wait(op) || all_available(p, a, op, time_p);
 }
@@ -170,7 +172,8 @@ bool plan_time_events_ready(
 void plan_time_events_note(
     struct time_simulation *p, const struct time_block *a, const struct shunt_plan_op *op, uint32_t step)
 {
-	enum plan_arrow_kind kind = op->code == SHUNT_PLAN_SEM_ACQUIRE ? PLAN_ARROW_SEMAPHORE : PLAN_ARROW_SIGNAL;
+	enum plan_arrow_kind kind =
+	    shunt_plan_op_does(op, SHUNT_PLAN_ACQUIRES) ? PLAN_ARROW_SEMAPHORE : PLAN_ARROW_SIGNAL;
 	double end = p->t->steps[step].end;
 
 	for (uint32_t j = 0; is_wait(op) && j < op->nids; j++) {
@@ -180,14 +183,14 @@ void plan_time_events_note(
 		if (at >= g->initial)
 			plan_time_arrow(p, kind, g->v[at - g->initial].step, step);
 	}
-	for (uint32_t j = 0; shunt_plan_op_signals(op->code) && j < op->nids; j++) {
+	for (uint32_t j = 0; shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS) && j < op->nids; j++) {
 		const struct shunt_plan_channel *c = &p->plan->gpus[a->rank].channels[op->type][op->ids[j]];
 
 		add_event(p, &p->events->of[c->peer].signals[op->type][c->pair], end, step);
 	}
-	for (uint32_t j = 0; op->code == SHUNT_PLAN_SEM_RELEASE && j < op->nids; j++)
+	for (uint32_t j = 0; shunt_plan_op_does(op, SHUNT_PLAN_RELEASES) && j < op->nids; j++)
 		add_event(p, &p->events->of[a->rank].semaphores[op->ids[j]], end, step);
-	if (op->code == SHUNT_PLAN_BARRIER) {
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SYNCS_BLOCKS)) {
 		uint32_t *last = &barrier_of(p, a, op)->last;
 
 		plan_time_arrow(p, PLAN_ARROW_BARRIER, *last, step);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "plan/format/ops.h"
 #include "tools/plan/plan.h"
 
 /* Bytes of the text's first character. 0: no UTF-8 (cut off, overlong, or no character). */
@@ -160,19 +161,26 @@ static void write_slices(struct plan_writer *w, const char *key, const struct pl
 	putc(']', w->out);
 }
 
+static const struct shunt_plan_op_row *find_row(const char *op)
+{
+	const struct shunt_plan_op_row *row = shunt_plan_op_rows;
+
+	while (strcmp(row->name, op))
+		row++;
+	return row;
+}
+
 void plan_write_data(struct plan_writer *w, const char *op, const struct plan_slice *src, unsigned nsrc,
     const struct plan_slice *dst, unsigned ndst)
 {
-	bool remote = false;
+	const struct shunt_plan_op_row *row = find_row(op);
 
-	for (unsigned i = 0; i < ndst; i++)
-		remote |= dst[i].peer >= 0;
 	op_begin(w, op);
 	write_slices(w, "src_buff", src, nsrc);
 	write_slices(w, "dst_buff", dst, ndst);
-	if (remote)
+	if (row->types)
 		fputs(", \"channel_type\": \"memory\"", w->out);
-	if (op[0] == 'r' && op[1] == 'e')
+	if (row->effects & SHUNT_PLAN_REDUCES)
 		fprintf(w->out, ", \"reduce_op\": \"%s\"", w->recipe->redop);
 	if (w->parts > 1)
 		fprintf(w->out, ", \"tbg_info\": {\"tb_id\": %d, \"tbg_size\": %d}", w->part, w->parts);

@@ -20,37 +20,8 @@
 #include <stdint.h>
 
 enum shunt_prog_code {
-	SHUNT_PROG_END,
-	SHUNT_PROG_SYNC,    /* barrier of the block's threads */
-	SHUNT_PROG_BARRIER, /* barrier of nsrc blocks, number `size` */
-	/* Counters: one operand each, one thread each. */
-	SHUNT_PROG_SIGNAL,      /* slot `index` of `rank` */
-	SHUNT_PROG_WAIT,        /* own slot `index`; signalled by `rank` */
-	SHUNT_PROG_SEM_ACQUIRE, /* own semaphore `index` */
-	SHUNT_PROG_SEM_RELEASE,
-	/* Data: nsrc + ndst slices of `size` chunks. */
-	SHUNT_PROG_COPY,           /* one to one */
-	SHUNT_PROG_REDUCE,         /* one source or more, in order; the result to all destinations */
-	SHUNT_PROG_PACK_PACKETS,   /* one plain source to packets */
-	SHUNT_PROG_UNPACK_PACKETS, /* one packet source to one plain destination */
-	SHUNT_PROG_PACK_PAIRS,     /* several PACK_PACKETS; operands are source, destination, source, ... */
-	SHUNT_PROG_UNPACK_PAIRS,
-	SHUNT_PROG_FORWARD_PACKETS, /* one packet source to packets */
-	/* Packet sources 1.. in order, then plain source 0; to plain destination 0 and packet destinations 1.. */
-	SHUNT_PROG_REDUCE_PACKETS,
-	/* The operations up to `next`, for each window of `index` units (of the operand) of `size` chunks. */
-	SHUNT_PROG_LOOP,
-	/* Before and after the plan's own operations. */
-	SHUNT_PROG_READY, /* wait until all peers have left the last launch */
-	/*
-	 * If the launch has SHUNT_PLAN_LOAD0 << buffer: copies chunks of the caller's memory (first operand) to the
-	 * plan's (second).
-	 */
-	SHUNT_PROG_LOAD,
-	SHUNT_PROG_ENTER, /* wait until all blocks, and if needed all ranks, are in this launch */
-	SHUNT_PROG_LEAVE, /* wait until all blocks are done; tell the peers */
-	/* Like LOAD in the other direction, with SHUNT_PLAN_STORE0. */
-	SHUNT_PROG_STORE,
+#define PROG_CODE(code, src, dst) SHUNT_PROG_##code,
+#include "kernels/plan/codes.def"
 };
 
 /* Followed by its operands: 16 bytes each, like all pieces of bytecode. */

@@ -5,6 +5,53 @@
  */
 #include <errno.h>
 #include "plan/compile/program_priv.h"
+#include "plan/format/ops.h"
+
+/* The operands of each of the interpreter's operations that are packets: bit 0 the first, bit 1 the others. */
+#define PROG_CODE(code, src, dst) SRC_OF_##code = (src), DST_OF_##code = (dst),
+enum {
+#include "kernels/plan/codes.def"
+};
+static const struct {
+	uint8_t src, dst;
+} prog_packets[] = {
+#define PROG_CODE(code, src, dst) [SHUNT_PROG_##code] = { src, dst },
+#include "kernels/plan/codes.def"
+};
+
+/* The interpreter's operation for each of the plan's: [1] if it is on a port channel. */
+static const uint8_t prog_codes[SHUNT_PLAN_NOPCODES][2] = {
+#define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
+	[SHUNT_PLAN_##code] = { SHUNT_PROG_##prog, SHUNT_PROG_##port_prog },
+#include "plan/format/ops.def"
+};
+
+/* Both tables agree: a list has packets where the interpreter's operation has them. */
+#define PACKETS_AT(list, i) (((list) >> 4 * (i) & SHUNT_PLAN_SLICE_PACKETS) != 0)
+#define PACKETS_AGREE(list, bits) \
+	(!(list) || \
+	    (PACKETS_AT(list, 0) == ((bits) & 1) && (!((list) >> 4) || PACKETS_AT(list, 1) == ((bits) >> 1)) && \
+	        (!((list) >> 8) || PACKETS_AT(list, 2) == ((bits) >> 1))))
+#define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
+	_Static_assert(PACKETS_AGREE(src, SRC_OF_##prog) && PACKETS_AGREE(dst, DST_OF_##prog) && \
+	        PACKETS_AGREE(port_src, SRC_OF_##port_prog) && PACKETS_AGREE(dst, DST_OF_##port_prog), \
+	    name ": the interpreter has packets elsewhere");
+#include "plan/format/ops.def"
+/* An effect on counters is the interpreter's operation for it. PWS signals with an operation of its own. */
+#define SAME(effects, effect, prog, code) \
+	((((effects) & SHUNT_PLAN_##effect) != 0) == (SHUNT_PROG_##prog == SHUNT_PROG_##code))
+#define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
+	_Static_assert(SAME(effects, WAITS, prog, WAIT) && SAME(effects, ACQUIRES, prog, SEM_ACQUIRE) && \
+	        SAME(effects, RELEASES, prog, SEM_RELEASE) && SAME(effects, SYNCS_BLOCKS, prog, BARRIER) && \
+	        SAME(effects, REPEATS, prog, LOOP) && ((src) || SAME(effects, SIGNALS, prog, SIGNAL)), \
+	    name ": the interpreter's operation has other effects");
+#include "plan/format/ops.def"
+/* The kernels tell operations on packets by their place in the enum (kernels/plan/ll128.h). */
+#define PROG_CODE(code, src, dst) \
+	_Static_assert(((src) || (dst)) == \
+	        (SHUNT_PROG_##code >= SHUNT_PROG_PACK_PACKETS && SHUNT_PROG_##code <= SHUNT_PROG_REDUCE_PACKETS), \
+	    #code ": operations on packets are neighbours");
+#include "kernels/plan/codes.def"
 
 /* Sync before an operation on a port channel, which the format orders behind others of one thread. */
 static void sync_for_port(struct program_builder *b, const struct shunt_plan_op *op)
@@ -40,14 +87,18 @@ static void emit_wait(struct program_builder *b, const struct shunt_plan_op *op)
 	shunt_bytecode_mark_unsynced(&b->bc, false);
 }
 
-static void emit_semaphores(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code)
+static void emit_semaphores(struct program_builder *b, const struct shunt_plan_op *op)
 {
-	shunt_bytecode_emit(&b->bc, code, op->nids, 0, 0);
+	shunt_bytecode_emit(&b->bc, prog_codes[op->code][0], op->nids, 0, 0);
 	for (uint32_t j = 0; j < op->nids; j++)
 		shunt_bytecode_operand(
 		    &b->bc, (struct shunt_prog_operand){ .rank = (uint16_t)b->rank, .index = op->ids[j] });
-	if (code == SHUNT_PROG_SEM_ACQUIRE)
-		shunt_bytecode_mark_unsynced(&b->bc, false);
+}
+
+static void emit_acquire(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	emit_semaphores(b, op);
+	shunt_bytecode_mark_unsynced(&b->bc, false);
 }
 
 static bool same_slice(const struct shunt_plan_slice *a, const struct shunt_plan_slice *b)
@@ -66,14 +117,12 @@ static uint32_t slice_nranks(const struct program_builder *b, const struct shunt
 /* True if source j of an operation, or destination j, is packets. */
 static bool source_is_ll(enum shunt_prog_code code, uint32_t j)
 {
-	return code == SHUNT_PROG_UNPACK_PACKETS || code == SHUNT_PROG_FORWARD_PACKETS ||
-	    (code == SHUNT_PROG_REDUCE_PACKETS && j);
+	return prog_packets[code].src >> (j > 0) & 1;
 }
 
 static bool dest_is_ll(enum shunt_prog_code code, uint32_t j)
 {
-	return code == SHUNT_PROG_PACK_PACKETS || code == SHUNT_PROG_FORWARD_PACKETS ||
-	    (code == SHUNT_PROG_REDUCE_PACKETS && j);
+	return prog_packets[code].dst >> (j > 0) & 1;
 }
 
 /* Appends an operand for each rank of the slice. ll128: the operation is one on LL128. */
@@ -92,29 +141,35 @@ static void emit_slice(struct program_builder *b, const struct shunt_plan_slice 
 	}
 }
 
-/* Appends one operation on nsrc sources and ndst destinations of the plan. */
+/* Some of an operation's sources or destinations. */
+struct slices {
+	const struct shunt_plan_slice *v;
+	uint32_t n;
+};
+
+/* Appends one operation on some sources and destinations of the plan's. */
 static void emit_data(struct program_builder *b, const struct shunt_plan_op *op, enum shunt_prog_code code,
-    const struct shunt_plan_slice *src, uint32_t nsrc, const struct shunt_plan_slice *dst, uint32_t ndst)
+    struct slices src, struct slices dst)
 {
-	bool packets = source_is_ll(code, 1) || dest_is_ll(code, 1), ll128 = packets && b->bc.ll128;
+	bool packets = shunt_plan_op_has_packets(op), ll128 = packets && b->bc.ll128;
 	struct shunt_prog_op *out;
 	uint32_t sources = 0, destinations = 0;
 	size_t at;
 
 	shunt_bytecode_sync_before(&b->bc, ll128);
-	for (uint32_t j = 0; j < nsrc; j++)
-		sources += slice_nranks(b, &src[j]);
-	for (uint32_t j = 0; j < ndst; j++)
-		destinations += slice_nranks(b, &dst[j]);
+	for (uint32_t j = 0; j < src.n; j++)
+		sources += slice_nranks(b, &src.v[j]);
+	for (uint32_t j = 0; j < dst.n; j++)
+		destinations += slice_nranks(b, &dst.v[j]);
 	if (code == SHUNT_PROG_COPY && (sources > 1 || destinations > 1))
 		code = SHUNT_PROG_REDUCE;
-	at = shunt_bytecode_emit(&b->bc, code, sources, destinations, src[0].size);
+	at = shunt_bytecode_emit(&b->bc, code, sources, destinations, src.v[0].size);
 	if (ll128)
 		shunt_bytecode_operand(&b->bc, (struct shunt_prog_operand){ .as = SHUNT_PROG_AS_SHARE });
-	for (uint32_t j = 0; j < nsrc; j++)
-		emit_slice(b, &src[j], source_is_ll(code, j), ll128);
-	for (uint32_t j = 0; j < ndst; j++)
-		emit_slice(b, &dst[j], dest_is_ll(code, j), ll128);
+	for (uint32_t j = 0; j < src.n; j++)
+		emit_slice(b, &src.v[j], source_is_ll(code, j), ll128);
+	for (uint32_t j = 0; j < dst.n; j++)
+		emit_slice(b, &dst.v[j], dest_is_ll(code, j), ll128);
 	shunt_bytecode_mark_unsynced(&b->bc, ll128);
 	out = shunt_bytecode_op(&b->bc, at);
 	if (!out)
@@ -160,87 +215,55 @@ static void emit_pairs(struct program_builder *b, const struct shunt_plan_op *op
 		for (n = 1; j + n < op->ndst && same_slice(&op->src[j], &op->src[j + n]);)
 			n++;
 		if (n > 1 || !emit_fused(b, op, code, &op->src[j], &op->dst[j]))
-			emit_data(b, op, code, &op->src[j], 1, &op->dst[j], n);
+			emit_data(b, op, code, (struct slices){ &op->src[j], 1 }, (struct slices){ &op->dst[j], n });
 	}
 }
 
+static void emit_sync(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	shunt_bytecode_sync(&b->bc);
+}
+
+static void emit_barrier(struct program_builder *b, const struct shunt_plan_op *op)
+{
+	struct shunt_prog_op *barrier =
+	    shunt_bytecode_op(&b->bc, shunt_bytecode_emit(&b->bc, SHUNT_PROG_BARRIER, 0, 0, op->barrier));
+
+	if (barrier)
+		barrier->nsrc = op->nblocks;
+	shunt_bytecode_mark_synced(&b->bc);
+}
+
+/* Operations without slices: by the interpreter's code. */
+static void (*const emit_control[])(struct program_builder *b, const struct shunt_plan_op *op) = {
+	[SHUNT_PROG_SYNC] = emit_sync,
+	[SHUNT_PROG_BARRIER] = emit_barrier,
+	[SHUNT_PROG_SIGNAL] = emit_signal,
+	[SHUNT_PROG_WAIT] = emit_wait,
+	[SHUNT_PROG_SEM_ACQUIRE] = emit_acquire,
+	[SHUNT_PROG_SEM_RELEASE] = emit_semaphores,
+};
+
 static void emit_op(struct program_builder *b, const struct shunt_plan_op *op)
 {
-	struct shunt_prog_op *barrier;
+	enum shunt_prog_code code = prog_codes[op->code][op->type == SHUNT_PLAN_PORT];
+	bool pairwise = shunt_plan_op_does(op, SHUNT_PLAN_PAIRWISE);
 
-	switch ((enum shunt_plan_opcode)op->code) {
-	case SHUNT_PLAN_NOP:
-	case SHUNT_PLAN_FLUSH: /* data is complete when its operation ends, on all threads that have synchronized */
-		shunt_bytecode_sync(&b->bc);
-		break;
-	case SHUNT_PLAN_BARRIER:
-		barrier = shunt_bytecode_op(&b->bc, shunt_bytecode_emit(&b->bc, SHUNT_PROG_BARRIER, 0, 0, op->barrier));
-		if (barrier)
-			barrier->nsrc = op->nblocks;
-		shunt_bytecode_mark_synced(&b->bc);
-		break;
-	case SHUNT_PLAN_SIGNAL:
-	case SHUNT_PLAN_RLXSIGNAL: /* relaxed, but programs end with it after stores that the peer must see */
+	if (op->nsrc || shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS))
 		sync_for_port(b, op);
-		emit_signal(b, op);
-		break;
-	case SHUNT_PLAN_WAIT:
-	case SHUNT_PLAN_RLXWAIT:
-		emit_wait(b, op);
-		break;
-	case SHUNT_PLAN_SEM_ACQUIRE:
-		emit_semaphores(b, op, SHUNT_PROG_SEM_ACQUIRE);
-		break;
-	case SHUNT_PLAN_SEM_RELEASE:
-		emit_semaphores(b, op, SHUNT_PROG_SEM_RELEASE);
-		break;
-	case SHUNT_PLAN_COPY:
-	case SHUNT_PLAN_PUT:
-	case SHUNT_PLAN_GET:
-		sync_for_port(b, op);
-		emit_pairs(b, op, SHUNT_PROG_COPY);
-		break;
-	case SHUNT_PLAN_PWS:
-	case SHUNT_PLAN_PWSF:
-		sync_for_port(b, op);
-		emit_pairs(b, op, SHUNT_PROG_COPY);
+	if (!op->nsrc) {
+		emit_control[code](b, op);
+		return;
+	}
+	/* A copy or a packing has one source. FORWARD_PACKETS waits for packets: the format leaves that to the program.
+	 */
+	if (pairwise || op->nsrc + op->ndst == 2)
+		emit_pairs(b, op, code);
+	else
+		emit_data(b, op, code, (struct slices){ op->src, op->nsrc }, (struct slices){ op->dst, op->ndst });
+	if (shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS)) {
 		shunt_bytecode_sync(&b->bc);
 		emit_signal(b, op);
-		break;
-	case SHUNT_PLAN_CPKT:
-		emit_pairs(b, op, SHUNT_PROG_PACK_PACKETS);
-		break;
-	case SHUNT_PLAN_UPKT:
-		emit_pairs(b, op, SHUNT_PROG_UNPACK_PACKETS);
-		break;
-	case SHUNT_PLAN_PPKT:
-		sync_for_port(b, op);
-		/* Waits for packets that are still being written; the format leaves that to the program. */
-		emit_pairs(b, op, op->type == SHUNT_PLAN_PORT ? SHUNT_PROG_FORWARD_PACKETS : SHUNT_PROG_PACK_PACKETS);
-		break;
-	case SHUNT_PLAN_RPPKT:
-	case SHUNT_PLAN_GSTOREPKT:
-		sync_for_port(b, op);
-		emit_data(b, op, SHUNT_PROG_FORWARD_PACKETS, op->src, 1, op->dst, op->ndst);
-		break;
-	case SHUNT_PLAN_RE:
-	case SHUNT_PLAN_RES:
-	case SHUNT_PLAN_RRE:
-	case SHUNT_PLAN_RRES:
-	case SHUNT_PLAN_GLRES:
-	case SHUNT_PLAN_GLRE:
-	case SHUNT_PLAN_GSTORE:
-		emit_data(b, op, SHUNT_PROG_REDUCE, op->src, op->nsrc, op->dst, op->ndst);
-		break;
-	case SHUNT_PLAN_REPKT:
-	case SHUNT_PLAN_RESPKT:
-	case SHUNT_PLAN_RECPKT:
-	case SHUNT_PLAN_RECSPKT:
-		emit_data(b, op, SHUNT_PROG_REDUCE_PACKETS, op->src, op->nsrc, op->dst, op->ndst);
-		break;
-	default:
-		b->bc.err = -EINVAL;
-		break;
 	}
 }
 
@@ -250,7 +273,7 @@ uint32_t shunt_program_translate(struct program_builder *b, const struct shunt_p
 	struct shunt_prog_op *loop;
 	size_t at;
 
-	if (ops->code != SHUNT_PLAN_PIPELINE) {
+	if (!shunt_plan_op_does(ops, SHUNT_PLAN_REPEATS)) {
 		emit_op(b, ops);
 		return 1;
 	}

@@ -224,7 +224,7 @@ out:
 /* Name of a slice in the text. */
 static const char *slice_name(const struct shunt_plan_op *op, bool dst, uint32_t i, char text[32])
 {
-	if (op->code == SHUNT_PLAN_GLRE)
+	if (shunt_plan_op_does(op, SHUNT_PLAN_OWN_KEYS))
 		snprintf(text, 32, "%s", dst ? "dst_chunk" : "buffer_offset");
 	else
 		snprintf(text, 32, "%s[%u]", dst ? "dst_buff" : "src_buff", i);
@@ -306,8 +306,7 @@ static int check_ids(struct check *c, const struct shunt_plan_op *op, const stru
 				    "channel_ids[%u] leads to rank %u, expected rank %u whose buffer dst_buff[%u] is",
 				    j, channel->peer, op->dst[j].target, j);
 		}
-		if (channel->pair == NIL && op->code != SHUNT_PLAN_FLUSH && op->code != SHUNT_PLAN_PUT &&
-		    op->code != SHUNT_PLAN_PPKT && op->code != SHUNT_PLAN_RPPKT)
+		if (channel->pair == NIL && shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS | SHUNT_PLAN_WAITS))
 			return shunt_json_fail(&c->log->json, EINVAL,
 			    "channel_ids[%u] is %s channel %u of the rank, expected one to which rank %u has an other "
 			    "end: it "
@@ -325,11 +324,11 @@ static int check_op(struct check *c, const struct shunt_plan_op *op, uint32_t ra
 		err = check_slice(c, op, rank, false, i, &op->src[i]);
 	for (uint32_t i = 0; !err && i < op->ndst; i++)
 		err = check_slice(c, op, rank, true, i, &op->dst[i]);
-	if (!err && op->code == SHUNT_PLAN_PIPELINE && op->unit_size % c->plan->alignment)
+	if (!err && shunt_plan_op_does(op, SHUNT_PLAN_REPEATS) && op->unit_size % c->plan->alignment)
 		err = shunt_json_fail(&c->log->json, EINVAL,
 		    "iter_context.unit_size is %" PRIu64 ", expected a multiple of buffer_alignment, %u", op->unit_size,
 		    c->plan->alignment);
-	if (shunt_plan_op_rows[op->code].reduces)
+	if (shunt_plan_op_does(op, SHUNT_PLAN_REDUCES))
 		c->plan->redops |= 1u << op->redop;
 	return err;
 }
@@ -402,7 +401,7 @@ static int check_gpu(struct check *c, uint32_t rank)
 
 	for (uint32_t b = 0; b < gpu->nblocks; b++)
 		for (uint32_t i = 0; i < gpu->blocks[b].nops; i++)
-			n += gpu->blocks[b].ops[i].code == SHUNT_PLAN_BARRIER;
+			n += shunt_plan_op_does(&gpu->blocks[b].ops[i], SHUNT_PLAN_SYNCS_BLOCKS);
 	barrier_uses = calloc(n ? n : 1, sizeof(*barrier_uses));
 	if (shunt_plan_no_memory(c->log, barrier_uses))
 		return -ENOMEM;
@@ -412,7 +411,7 @@ static int check_gpu(struct check *c, uint32_t rank)
 
 			set_location(c, rank, b, op);
 			err = check_op(c, op, rank);
-			if (op->code == SHUNT_PLAN_BARRIER) {
+			if (shunt_plan_op_does(op, SHUNT_PLAN_SYNCS_BLOCKS)) {
 				barrier_uses[at] = (struct barrier_use){ op, b, (uint32_t)at };
 				at++;
 			}

@@ -23,13 +23,22 @@ struct loader {
 	struct table remotes[2];
 };
 
+/* A list of a block with tables: its keys, and the types that it may have. */
+struct table_list {
+	const char *list, *type_key, *ids_key;
+	unsigned ntypes;
+};
+static const struct table_list channel_list = { "channels", "channel_type", "channel_ids", 3 },
+                               remote_list = { "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", 2 };
+
 /*
- * Loads a block's tables, one for each channel type: the ids of all entries of `list` of that type, one after the
+ * Loads a block's tables, one for each channel type: the ids of all entries of the list of that type, one after the
  * other, below limits[type].
  */
-static bool load_tables(struct loader *l, const json_t *block, const char *list, const char *type_key,
-    const char *ids_key, const uint32_t *limits, unsigned ntypes, struct table *tables)
+static bool load_tables(
+    struct loader *l, const json_t *block, const struct table_list *t, const uint32_t *limits, struct table *tables)
 {
+	const char *list = t->list, *ids_key = t->ids_key;
 	const json_t *entries, *entry, *ids;
 	size_t capacity = 0;
 	uint32_t n, nids;
@@ -38,9 +47,9 @@ static bool load_tables(struct loader *l, const json_t *block, const char *list,
 		return false;
 	for (uint32_t i = 0; i < n; i++)
 		capacity += json_array_size(json_object_get(json_array_get(entries, i), ids_key));
-	for (unsigned t = 0; t < ntypes; t++) {
-		tables[t] = (struct table){ 0, shunt_pool_alloc(l->pool, capacity, sizeof(*tables[t].ids)) };
-		if (shunt_plan_no_memory(l->log, tables[t].ids))
+	for (unsigned k = 0; k < t->ntypes; k++) {
+		tables[k] = (struct table){ 0, shunt_pool_alloc(l->pool, capacity, sizeof(*tables[k].ids)) };
+		if (shunt_plan_no_memory(l->log, tables[k].ids))
 			return false;
 	}
 	for (uint32_t i = 0; i < n; i++) {
@@ -51,10 +60,10 @@ static bool load_tables(struct loader *l, const json_t *block, const char *list,
 		snprintf(where, sizeof(where), "%s[%u]", list, i);
 		snprintf(place, sizeof(place), "%s.%s", where, ids_key);
 		if (!shunt_json_object_at(&l->log->json, entries, list, i, &entry) ||
-		    !shunt_json_word(&l->log->json, entry, where, type_key, shunt_plan_type_names, true, 0, &type) ||
+		    !shunt_json_word(&l->log->json, entry, where, t->type_key, shunt_plan_type_names, true, 0, &type) ||
 		    !shunt_json_array(&l->log->json, entry, where, ids_key, true, &ids, &nids))
 			return false;
-		if (type >= ntypes && nids) {
+		if (type >= t->ntypes && nids) {
 			shunt_json_fail(&l->log->json, EINVAL, "%s has numbers of type %s, expected none", place,
 			    shunt_plan_type_names[type]);
 			return false;
@@ -74,15 +83,20 @@ static bool load_tables(struct loader *l, const json_t *block, const char *list,
 	return true;
 }
 
-/* Loads id `key` of an object, an index into a table of the block; *id_p is the rank's id. */
-static bool lookup_id(struct loader *l, const json_t *object, const char *where, const char *key,
-    const struct table *table, const char *type, uint32_t *id_p)
+/*
+ * Loads the id in an object that is an index into a table of the block: its switch channels if the type is switch, else
+ * remote buffers. *id_p is the rank's id.
+ */
+static bool lookup_id(struct loader *l, const json_t *object, const char *where, unsigned type, uint32_t *id_p)
 {
+	bool channel = type == SHUNT_PLAN_SWITCH;
+	const struct table *table = channel ? &l->channels[type] : &l->remotes[type];
+	const char *key = channel ? "switch_channel_id" : "buffer_id";
 	uint64_t i;
 
 	if (!table->n) {
 		shunt_json_fail(&l->log->json, EINVAL, "%s.%s: the block has no %s list of its own for type %s", where,
-		    key, !strcmp(key, "buffer_id") ? "remote_buffer_refs" : "channels", type);
+		    key, channel ? "channels" : "remote_buffer_refs", shunt_plan_type_names[type]);
 		return false;
 	}
 	if (!shunt_json_uint(&l->log->json, object, where, key, 0, table->n - 1, true, 0, &i))
@@ -91,30 +105,28 @@ static bool lookup_id(struct loader *l, const json_t *object, const char *where,
 	return true;
 }
 
-/* kind: a letter of struct shunt_plan_op_row. */
-static bool load_slice(
-    struct loader *l, const json_t *object, const char *where, char kind, unsigned type, struct shunt_plan_slice *slice)
+/* kind: enum shunt_plan_slice_kind. */
+static bool load_slice(struct loader *l, const json_t *object, const char *where, unsigned kind, unsigned type,
+    struct shunt_plan_slice *slice)
 {
 	const struct shunt_plan_remote *remote;
 	unsigned buffer = 0;
 	uint32_t id;
 
-	slice->packet = strchr("pqx", kind) != NULL;
+	slice->packet = kind & SHUNT_PLAN_SLICE_PACKETS;
 	if (!shunt_json_uint(&l->log->json, object, where, "index", 0, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->index) ||
 	    !shunt_json_uint(&l->log->json, object, where, "size", 1, SHUNT_PLAN_MAX_CHUNKS, true, 0, &slice->size))
 		return false;
-	switch (kind) {
-	case 'l':
-	case 'p':
+	switch (kind & SHUNT_PLAN_SLICE_PLACE) {
+	case SHUNT_PLAN_SLICE_LOCAL:
 		slice->place = SHUNT_PLAN_LOCAL;
 		slice->target = l->rank;
 		if (!shunt_json_word(&l->log->json, object, where, "type", shunt_plan_buffer_letters, true, 0, &buffer))
 			return false;
 		slice->buffer = (uint8_t)buffer;
 		return true;
-	case 'r':
-	case 'q':
-		if (!lookup_id(l, object, where, "buffer_id", &l->remotes[type], shunt_plan_type_names[type], &id))
+	case SHUNT_PLAN_SLICE_REMOTE:
+		if (!lookup_id(l, object, where, type, &id))
 			return false;
 		remote = &l->gpu->remotes[id];
 		slice->place = SHUNT_PLAN_REMOTE;
@@ -127,7 +139,7 @@ static bool load_slice(
 		    shunt_plan_type_names[type]);
 		return false;
 	default:
-		if (!lookup_id(l, object, where, "switch_channel_id", &l->channels[SHUNT_PLAN_SWITCH], "switch", &id))
+		if (!lookup_id(l, object, where, SHUNT_PLAN_SWITCH, &id))
 			return false;
 		slice->place = SHUNT_PLAN_MULTICAST;
 		slice->target = id;
@@ -136,12 +148,19 @@ static bool load_slice(
 	}
 }
 
-/* Loads the list `key` of slices. pattern: as in struct shunt_plan_op_row. */
-static bool load_slices(struct loader *l, const json_t *object, const char *key, const char *pattern, unsigned type,
+/* A list of slices in the file: its key, what it should have, and the operation's type. */
+struct slice_list {
+	const char *key;
+	uint16_t list; /* as in struct shunt_plan_op_row */
+	unsigned type;
+};
+
+static bool load_slices(struct loader *l, const json_t *object, const struct slice_list *t,
     const struct shunt_plan_slice **slices_p, uint32_t *n_p)
 {
-	size_t least = strcspn(pattern, "+");
-	bool more = pattern[least] == '+';
+	unsigned least = shunt_plan_list_least(t->list);
+	bool more = shunt_plan_list_more(t->list);
+	const char *key = t->key;
 	struct shunt_plan_slice *slices;
 	const json_t *array, *entry;
 	uint32_t n;
@@ -152,7 +171,7 @@ static bool load_slices(struct loader *l, const json_t *object, const char *key,
 		return false;
 	if (n < least || (n > least && !more)) {
 		shunt_json_fail(
-		    &l->log->json, EINVAL, "%s has %u entries, expected %zu%s", key, n, least, more ? " or more" : "");
+		    &l->log->json, EINVAL, "%s has %u entries, expected %u%s", key, n, least, more ? " or more" : "");
 		return false;
 	}
 	slices = shunt_pool_alloc(l->pool, n, sizeof(*slices));
@@ -163,7 +182,7 @@ static bool load_slices(struct loader *l, const json_t *object, const char *key,
 
 		snprintf(where, sizeof(where), "%s[%u]", key, i);
 		if (!shunt_json_object_at(&l->log->json, array, key, i, &entry) ||
-		    !load_slice(l, entry, where, pattern[i < least ? i : least - 1], type, &slices[i]))
+		    !load_slice(l, entry, where, shunt_plan_list_kind(t->list, i), t->type, &slices[i]))
 			return false;
 	}
 	*slices_p = slices;
@@ -189,7 +208,7 @@ static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_
 	    !shunt_json_array(&l->log->json, object, "", "channel_ids", true, &ids, &n) ||
 	    !shunt_json_object(&l->log->json, object, "", "dst_chunk", true, &chunk) ||
 	    !shunt_json_uint(&l->log->json, chunk, "dst_chunk", "rank", l->rank, l->rank, false, l->rank, &rank) ||
-	    !load_slice(l, chunk, "dst_chunk", 'l', SHUNT_PLAN_SWITCH, &s[1]))
+	    !load_slice(l, chunk, "dst_chunk", SHUNT_PLAN_SLICE_LOCAL, SHUNT_PLAN_SWITCH, &s[1]))
 		return false;
 	if (n != 1 || !table->n) {
 		shunt_json_fail(&l->log->json, EINVAL,
@@ -213,13 +232,16 @@ static bool load_glre(struct loader *l, const json_t *object, struct shunt_plan_
 	return true;
 }
 
-/*
- * Loads channel_ids or semaphore_ids, below limit. table: the rank's ids for those of the block; NULL: they are the
- * rank's.
- */
-static bool load_ids(struct loader *l, const json_t *object, const char *key, const struct table *table, uint32_t limit,
-    const char *what, struct shunt_plan_op *op)
+/* Ids in the file: below `limit`. table: the rank's ids for those of the block; NULL: they are the rank's. */
+struct id_list {
+	const char *key, *what;
+	const struct table *table;
+	uint32_t limit;
+};
+
+static bool load_ids(struct loader *l, const json_t *object, const struct id_list *t, struct shunt_plan_op *op)
 {
+	const char *key = t->key;
 	const json_t *array;
 	uint32_t *ids, n;
 
@@ -229,8 +251,9 @@ static bool load_ids(struct loader *l, const json_t *object, const char *key, co
 		shunt_json_fail(&l->log->json, EINVAL, "%s is empty, expected at least one number", key);
 		return false;
 	}
-	if (!limit) {
-		shunt_json_fail(&l->log->json, EINVAL, "%s[0]: the %s has no %s", key, table ? "block" : "rank", what);
+	if (!t->limit) {
+		shunt_json_fail(
+		    &l->log->json, EINVAL, "%s[0]: the %s has no %s", key, t->table ? "block" : "rank", t->what);
 		return false;
 	}
 	ids = shunt_pool_alloc(l->pool, n, sizeof(*ids));
@@ -239,9 +262,9 @@ static bool load_ids(struct loader *l, const json_t *object, const char *key, co
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t id;
 
-		if (!shunt_json_uint_at(&l->log->json, array, key, i, 0, limit - 1, &id))
+		if (!shunt_json_uint_at(&l->log->json, array, key, i, 0, t->limit - 1, &id))
 			return false;
-		ids[i] = table ? table->ids[id] : (uint32_t)id;
+		ids[i] = t->table ? t->table->ids[id] : (uint32_t)id;
 	}
 	op->ids = ids;
 	op->nids = n;
@@ -253,7 +276,8 @@ static bool load_channel_ids(struct loader *l, const json_t *object, struct shun
 	char what[32];
 
 	snprintf(what, sizeof(what), "%s channel", shunt_plan_type_names[op->type]);
-	return load_ids(l, object, "channel_ids", &l->channels[op->type], l->channels[op->type].n, what, op);
+	return load_ids(
+	    l, object, &(struct id_list){ "channel_ids", what, &l->channels[op->type], l->channels[op->type].n }, op);
 }
 
 static bool load_type(
@@ -346,7 +370,7 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 {
 	const struct shunt_plan_op_row *row;
 	unsigned code, redop = SHUNT_SUM;
-	const char *src;
+	struct slice_list src = { "src_buff" }, dst = { "dst_buff" };
 
 	if (!shunt_json_word(&l->log->json, object, "", "name", shunt_plan_op_names, true, 0, &code))
 		return false;
@@ -356,15 +380,17 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 	op->inner = NIL;
 	if (!load_type(l, object, row, op))
 		return false;
-	src = op->type == SHUNT_PLAN_PORT && row->port_src ? row->port_src : row->src;
-	if (code == SHUNT_PLAN_GLRE) {
+	src.list = shunt_plan_op_src(row, op->type);
+	dst.list = row->dst;
+	src.type = dst.type = op->type;
+	if (row->effects & SHUNT_PLAN_OWN_KEYS) {
 		if (!load_glre(l, object, op))
 			return false;
-	} else if (!load_slices(l, object, "src_buff", src, op->type, &op->src, &op->nsrc) ||
-	    !load_slices(l, object, "dst_buff", row->dst, op->type, &op->dst, &op->ndst)) {
+	} else if (!load_slices(l, object, &src, &op->src, &op->nsrc) ||
+	    !load_slices(l, object, &dst, &op->dst, &op->ndst)) {
 		return false;
 	}
-	if (row->pairwise && op->nsrc != op->ndst) {
+	if ((row->effects & SHUNT_PLAN_PAIRWISE) && op->nsrc != op->ndst) {
 		shunt_json_fail(
 		    &l->log->json, EINVAL, "dst_buff has %u entries, expected %u as src_buff has", op->ndst, op->nsrc);
 		return false;
@@ -374,15 +400,15 @@ static bool load_op(struct loader *l, const json_t *object, bool inner, struct s
 	    !load_channel_ids(l, object, op))
 		return false;
 	if (row->ids == SHUNT_PLAN_IDS_SEMAPHORES &&
-	    !load_ids(l, object, "semaphore_ids", NULL, l->gpu->nsemaphores, "semaphore", op))
+	    !load_ids(l, object, &(struct id_list){ "semaphore_ids", "semaphore", NULL, l->gpu->nsemaphores }, op))
 		return false;
-	if (row->reduces &&
+	if ((row->effects & SHUNT_PLAN_REDUCES) &&
 	    !shunt_json_word(&l->log->json, object, "", "reduce_op", shunt_plan_redop_names, true, 0, &redop))
 		return false;
 	op->redop = (uint8_t)redop;
-	if (!load_group(l, object, op) || (code == SHUNT_PLAN_BARRIER && !load_barrier(l, object, op)))
+	if (!load_group(l, object, op) || ((row->effects & SHUNT_PLAN_SYNCS_BLOCKS) && !load_barrier(l, object, op)))
 		return false;
-	if (code != SHUNT_PLAN_PIPELINE)
+	if (!(row->effects & SHUNT_PLAN_REPEATS))
 		return true;
 	if (inner) {
 		shunt_json_fail(&l->log->json, EINVAL, "name is \"pipeline\", expected none within a pipeline");
@@ -441,10 +467,8 @@ int shunt_plan_load_blocks(struct shunt_plan_log *log, struct shunt_pool *pool, 
 		log->at.block = b;
 		if (!shunt_json_object_at(&log->json, blocks, "threadblocks", b, &object) ||
 		    !shunt_json_uint(&log->json, object, "", "id", b, b, true, 0, &id) ||
-		    !load_tables(&l, object, "channels", "channel_type", "channel_ids", channels, 3, l.channels) ||
-		    !load_tables(&l, object, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids", remotes,
-		        2, l.remotes) ||
-		    !load_ops(&l, object, &all[b]))
+		    !load_tables(&l, object, &channel_list, channels, l.channels) ||
+		    !load_tables(&l, object, &remote_list, remotes, l.remotes) || !load_ops(&l, object, &all[b]))
 			return -log->json.err;
 	}
 	log->at.block = NIL;

@@ -1,54 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 #include "plan/format/ops.h"
 
-#define MEM (1u << SHUNT_PLAN_MEMORY)
-#define PORT (1u << SHUNT_PLAN_PORT)
-#define SWITCH (1u << SHUNT_PLAN_SWITCH)
-#define CHANNELS SHUNT_PLAN_IDS_CHANNELS
-#define PORTS SHUNT_PLAN_IDS_PORTS
-#define SEMAPHORES SHUNT_PLAN_IDS_SEMAPHORES
-
-/* code, name, types, src, dst, src of port, ids, pairwise, reduces */
-#define ROWS(ROW) \
-	ROW(NOP, "nop", 0, "", "", 0, 0, 0, 0) \
-	ROW(BARRIER, "barrier", 0, "", "", 0, 0, 0, 0) \
-	ROW(SIGNAL, "signal", MEM | PORT, "", "", 0, CHANNELS, 0, 0) \
-	ROW(WAIT, "wait", MEM | PORT, "", "", 0, CHANNELS, 0, 0) \
-	ROW(RLXSIGNAL, "rlxsignal", MEM | PORT, "", "", 0, CHANNELS, 0, 0) \
-	ROW(RLXWAIT, "rlxwait", MEM | PORT, "", "", 0, CHANNELS, 0, 0) \
-	ROW(FLUSH, "flush", PORT, "", "", 0, CHANNELS, 0, 0) \
-	ROW(SEM_ACQUIRE, "sem_acquire", 0, "", "", 0, SEMAPHORES, 0, 0) \
-	ROW(SEM_RELEASE, "sem_release", 0, "", "", 0, SEMAPHORES, 0, 0) \
-	ROW(COPY, "copy", 0, "l", "l", 0, 0, 0, 0) \
-	ROW(PUT, "put", MEM | PORT, "l+", "r+", 0, PORTS, 1, 0) \
-	ROW(PWS, "pws", PORT, "l+", "r+", 0, PORTS, 1, 0) \
-	ROW(PWSF, "pwsf", PORT, "l+", "r+", 0, PORTS, 1, 0) \
-	ROW(GET, "get", MEM, "r+", "l+", 0, 0, 1, 0) \
-	ROW(CPKT, "cpkt", 0, "l", "p", 0, 0, 0, 0) \
-	ROW(UPKT, "upkt", 0, "p", "l", 0, 0, 0, 0) \
-	ROW(PPKT, "ppkt", MEM | PORT, "l+", "q+", "p+", PORTS, 1, 0) \
-	ROW(RPPKT, "rppkt", MEM | PORT, "p", "q+", 0, PORTS, 0, 0) \
-	ROW(RE, "re", 0, "ll+", "l", 0, 0, 0, 1) \
-	ROW(RES, "res", MEM, "ll+", "lr+", 0, 0, 0, 1) \
-	ROW(RRE, "rre", MEM, "lr+", "l", 0, 0, 0, 1) \
-	ROW(RRES, "rres", MEM, "lr+", "lr+", 0, 0, 0, 1) \
-	ROW(REPKT, "repkt", 0, "lp+", "l", 0, 0, 0, 1) \
-	ROW(RESPKT, "respkt", MEM, "lp+", "lq+", 0, 0, 0, 1) \
-	ROW(RECPKT, "recpkt", 0, "lp+", "lp", 0, 0, 0, 1) \
-	ROW(RECSPKT, "recspkt", MEM, "lp+", "lpq+", 0, 0, 0, 1) \
-	ROW(GLRES, "glres", SWITCH, "w", "w", 0, 0, 0, 1) \
-	ROW(GSTORE, "gstore", SWITCH, "l", "w", 0, 0, 0, 0) \
-	ROW(GSTOREPKT, "gstorepkt", SWITCH, "p", "x", 0, 0, 0, 0) \
-	ROW(GLRE, "glre", SWITCH, "w", "l", 0, 0, 0, 1) \
-	ROW(PIPELINE, "pipeline", 0, "", "", 0, 0, 0, 0)
-
-#define ROW(code, name, types, src, dst, port_src, ids, pairwise, reduces) \
-	[SHUNT_PLAN_##code] = { name, types, src, dst, port_src, ids, pairwise, reduces },
-const struct shunt_plan_op_row shunt_plan_op_rows[SHUNT_PLAN_NOPCODES] = { ROWS(ROW) };
-#undef ROW
-#define ROW(code, name, types, src, dst, port_src, ids, pairwise, reduces) [SHUNT_PLAN_##code] = name,
-const char *const shunt_plan_op_names[] = { ROWS(ROW)[SHUNT_PLAN_NOPCODES] = NULL };
-#undef ROW
+const struct shunt_plan_op_row shunt_plan_op_rows[SHUNT_PLAN_NOPCODES] = {
+#define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
+	[SHUNT_PLAN_##code] = { name, types, ids, effects, src, dst, port_src, words },
+#include "plan/format/ops.def"
+};
+/* An operation waits for events of one kind at most, so a simulation can say what for. */
+#define EVENTS(effects) ((effects) & (SHUNT_PLAN_SYNCS_BLOCKS | SHUNT_PLAN_WAITS | SHUNT_PLAN_ACQUIRES))
+#define PLAN_OP(code, name, types, src, dst, port_src, ids, effects, prog, port_prog, words) \
+	_Static_assert(!(EVENTS(effects) & (EVENTS(effects) - 1)) && !(EVENTS(effects) && (src)), \
+	    name ": waits for events of several kinds");
+#include "plan/format/ops.def"
+const char *const shunt_plan_op_names[] = {
+#define PLAN_OP(code, name, ...) [SHUNT_PLAN_##code] = name,
+#include "plan/format/ops.def"
+	[SHUNT_PLAN_NOPCODES] = NULL,
+};
 
 #define ROW_UNPLANNED(name)
 #define ROW_PLANNED(name) name,
@@ -82,17 +50,6 @@ const char *shunt_plan_buffer_name(enum shunt_plan_buffer buffer)
 const char *shunt_plan_channel_type_name(enum shunt_plan_channel_type type)
 {
 	return (unsigned)type <= SHUNT_PLAN_NONE ? shunt_plan_type_names[type] : "unknown";
-}
-
-bool shunt_plan_op_reduces(enum shunt_plan_opcode code)
-{
-	return (unsigned)code < SHUNT_PLAN_NOPCODES && shunt_plan_op_rows[code].reduces;
-}
-
-bool shunt_plan_op_signals(enum shunt_plan_opcode code)
-{
-	return code == SHUNT_PLAN_SIGNAL || code == SHUNT_PLAN_RLXSIGNAL || code == SHUNT_PLAN_PWS ||
-	    code == SHUNT_PLAN_PWSF;
 }
 
 uint32_t shunt_plan_slice_ranks(

@@ -45,51 +45,13 @@ enum shunt_plan_buffer { SHUNT_PLAN_INPUT, SHUNT_PLAN_OUTPUT, SHUNT_PLAN_SCRATCH
 enum shunt_plan_channel_type { SHUNT_PLAN_MEMORY, SHUNT_PLAN_PORT, SHUNT_PLAN_SWITCH, SHUNT_PLAN_NONE };
 
 /*
- * Operations, in this notation:
- *   S, D    the lists src and dst
- *   L       a slice of our own buffer
- *   R       a slice of a peer's buffer
- *   W       a slice of the buffers of all members of a switch channel
- *   [L, R+] a list of these slices; +: one or more of the last kind
- *   plain   the slice is bytes
- *   packet  the slice is packets: always in scratch; it occupies twice its bytes at twice its offset, apart from
- *           plain data
- * Checked: numbers and places of the slices, their equal sizes, packets only in scratch, protocol LL for packets.
+ * Operations: ops.def says what each does. Checked: numbers and places of the slices, their equal sizes, packets only
+ * in scratch, protocol LL for packets. Packets are always in scratch; they occupy twice their bytes at twice their
+ * offset, apart from plain data.
  */
 enum shunt_plan_opcode {
-	SHUNT_PLAN_NOP,         /* block barrier */
-	SHUNT_PLAN_BARRIER,     /* nblocks blocks of this rank synchronize at barrier */
-	SHUNT_PLAN_SIGNAL,      /* ids: channels of type MEMORY or PORT, each signalled once, with release */
-	SHUNT_PLAN_WAIT,        /* ids: the same, each waited for once, with acquire */
-	SHUNT_PLAN_RLXSIGNAL,   /* as SIGNAL, relaxed */
-	SHUNT_PLAN_RLXWAIT,     /* as WAIT, relaxed */
-	SHUNT_PLAN_FLUSH,       /* ids: channels of type PORT; all that was sent on them is complete */
-	SHUNT_PLAN_SEM_ACQUIRE, /* ids: semaphores, each taken once */
-	SHUNT_PLAN_SEM_RELEASE, /* ids: semaphores, each given once */
-	SHUNT_PLAN_COPY,        /* S [L] D [L] */
-	SHUNT_PLAN_PUT,         /* S [L+] D [R+] pairwise; PORT: ids[j] is the channel of pair j, asynchronous */
-	SHUNT_PLAN_PWS,         /* PORT only: as PUT, and then a signal on ids[j], for each pair */
-	SHUNT_PLAN_PWSF,        /* PORT only: as PWS, and complete when the operation ends */
-	SHUNT_PLAN_GET,         /* S [R+] D [L+] pairwise, MEMORY */
-	SHUNT_PLAN_CPKT,        /* S [L plain] D [L packet]: pack */
-	SHUNT_PLAN_UPKT,        /* S [L packet] D [L plain]: wait for each packet, unpack */
-	SHUNT_PLAN_PPKT,  /* S [L+ plain] D [R+ packet] pairwise: pack; PORT: S is packets already, ids[j] for pair j */
-	SHUNT_PLAN_RPPKT, /* S [L packet] D [R+ packet]: wait for each packet and pass it to all D; PORT: ids[j] for
-	                     D[j] */
-	SHUNT_PLAN_RE,    /* S [L, L+] D [L]: D0 = S0 op S1 op ... */
-	SHUNT_PLAN_RES,   /* S [L, L+] D [L, R+]: as RE, and the result to every R */
-	SHUNT_PLAN_RRE,   /* S [L, R+] D [L] */
-	SHUNT_PLAN_RRES,  /* S [L, R+] D [L, R+] */
-	SHUNT_PLAN_REPKT, /* S [L plain, L+ packet] D [L plain]: D0 = S1 op S2 ... op S0 */
-	SHUNT_PLAN_RESPKT,    /* S as REPKT, D [L plain, R+ packet] */
-	SHUNT_PLAN_RECPKT,    /* S as REPKT, D [L plain, L packet] */
-	SHUNT_PLAN_RECSPKT,   /* S as REPKT, D [L plain, L packet, R+ packet] */
-	SHUNT_PLAN_GLRES,     /* S [W] D [W]: reduce over the members of S, store at all members of D */
-	SHUNT_PLAN_GSTORE,    /* S [L plain] D [W] */
-	SHUNT_PLAN_GSTOREPKT, /* S [L packet] D [W packet]: wait for each packet, pass it to all */
-	SHUNT_PLAN_GLRE,      /* S [W] D [L] */
-	SHUNT_PLAN_PIPELINE,  /* the next nbody operations of the block are its body, run once per window of unit_size
-	                         bytes */
+#define PLAN_OP(code, ...) SHUNT_PLAN_##code,
+#include "plan/format/ops.def"
 	SHUNT_PLAN_NOPCODES,
 };
 
@@ -260,9 +222,6 @@ const char *shunt_plan_collective_name(enum shunt_plan_collective collective); /
 const char *shunt_plan_op_name(enum shunt_plan_opcode code);                   /* "rppkt" */
 const char *shunt_plan_buffer_name(enum shunt_plan_buffer buffer);             /* "input" */
 const char *shunt_plan_channel_type_name(enum shunt_plan_channel_type type);   /* "memory" */
-bool shunt_plan_op_reduces(enum shunt_plan_opcode code);
-/* True if the operation signals on each of its channels. */
-bool shunt_plan_op_signals(enum shunt_plan_opcode code);
 /* The ranks on which a slice of one of this rank's operations lies: returns their number, and *ranks_p. */
 uint32_t shunt_plan_slice_ranks(
     const struct shunt_plan_gpu *gpu, const struct shunt_plan_slice *slice, const uint32_t **ranks_p);
@@ -274,6 +233,17 @@ uint64_t shunt_plan_chunk_units(const struct shunt_plan *plan, uint64_t message_
  * number of units.
  */
 void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64_t *first_p, uint64_t *count_p);
+/* Units of a chunk, and the window of a pipeline in which an operation runs: its number, and its units or 0. */
+struct shunt_plan_window {
+	uint64_t chunk_units, units, number;
+};
+/* Units of a buffer from `low` up to `high`; none if they are equal. */
+struct shunt_plan_units {
+	uint64_t low, high;
+};
+/* What the operation handles of one of its slices. */
+struct shunt_plan_units shunt_plan_slice_units(
+    const struct shunt_plan_op *op, const struct shunt_plan_slice *slice, const struct shunt_plan_window *window);
 /* Runs of a pipeline's body: ceil(num_chunks * chunk_units * alignment / unit_size), saturated. */
 uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units);
 /* Parts of one side's buffer: those of the collective's row in collectives.def, else 1. */

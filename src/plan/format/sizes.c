@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Sizes that follow from a call. */
-#include "plan/format/plan.h"
+#include "plan/format/ops.h"
 
 #define ROW(id, name, long_name, function, ranks, send, recv, op, place, nccl, plans) ROW_##plans(id)
 #define ROW_UNPLANNED(id)
@@ -52,6 +52,20 @@ void shunt_plan_group_part(uint64_t units, uint32_t part, uint32_t parts, uint64
 
 	*first_p = part * each + (part < more ? part : more);
 	*count_p = each + (part < more);
+}
+
+struct shunt_plan_units shunt_plan_slice_units(
+    const struct shunt_plan_op *op, const struct shunt_plan_slice *slice, const struct shunt_plan_window *window)
+{
+	uint64_t units = slice->size * window->chunk_units, first = 0, low, n;
+
+	if (window->units && !shunt_plan_op_has_packets(op)) {
+		first = window->units * window->number < units ? window->units * window->number : units;
+		units = units - first < window->units ? units - first : window->units;
+	}
+	shunt_plan_group_part(units, op->part, op->parts, &low, &n);
+	low += first + slice->index * window->chunk_units;
+	return (struct shunt_plan_units){ low, low + n };
 }
 
 uint64_t shunt_plan_windows(const struct shunt_plan *plan, const struct shunt_plan_op *pipeline, uint64_t chunk_units)

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include "plan/format/ops.h"
 #include "plan/verify/simulate.h"
 
 #define MAX_STEPS ((uint64_t)30000000)
@@ -66,7 +67,7 @@ static unsigned choose_sizes(const struct simulation *p, uint64_t sizes[MAX_SIZE
 		for (uint32_t pc = 0; pc < p->states[i].block->nops && n < MAX_SIZES; pc++) {
 			const struct shunt_plan_op *op = &p->states[i].block->ops[pc];
 
-			if (op->code != SHUNT_PLAN_PIPELINE ||
+			if (!shunt_plan_op_does(op, SHUNT_PLAN_REPEATS) ||
 			    (last && last->unit_size == op->unit_size && last->num_chunks == op->num_chunks))
 				continue;
 			for (uint64_t windows = 1; windows <= 2; windows++)

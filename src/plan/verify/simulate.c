@@ -2,6 +2,7 @@
 /* The simulation: blocks, and the resources that they wait for and provide. */
 #include <stdlib.h>
 #include <string.h>
+#include "plan/format/ops.h"
 #include "plan/verify/simulate.h"
 
 int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, const struct shunt_plan *plan)
@@ -167,32 +168,21 @@ static bool enter_barrier(struct simulation *p, struct block_state *a, const str
 	return true;
 }
 
-/* True if the operation is complete; false: the block waits. */
+/* True if the operation is complete; false: the block waits. An operation waits for events of one kind only. */
 static bool run_op(struct simulation *p, struct block_state *a, const struct shunt_plan_op *op)
 {
-	switch (op->code) {
-	case SHUNT_PLAN_BARRIER:
-		return enter_barrier(p, a, op);
-	case SHUNT_PLAN_SIGNAL:
-	case SHUNT_PLAN_RLXSIGNAL:
-	case SHUNT_PLAN_PWS:
-	case SHUNT_PLAN_PWSF:
+	unsigned effects = shunt_plan_op_rows[op->code].effects;
+
+	if ((effects & SHUNT_PLAN_SYNCS_BLOCKS && !enter_barrier(p, a, op)) ||
+	    (effects & SHUNT_PLAN_WAITS && !wait_ids(p, a, op)) ||
+	    (effects & SHUNT_PLAN_ACQUIRES && !acquire_ids(p, a, op)) || !shunt_simulation_ll_ready(p, a, op))
+		return false;
+	shunt_simulation_ll_write(p, a, op);
+	if (effects & SHUNT_PLAN_SIGNALS)
 		signal_ids(p, a, op);
-		return true;
-	case SHUNT_PLAN_WAIT:
-	case SHUNT_PLAN_RLXWAIT:
-		return wait_ids(p, a, op);
-	case SHUNT_PLAN_SEM_ACQUIRE:
-		return acquire_ids(p, a, op);
-	case SHUNT_PLAN_SEM_RELEASE:
+	if (effects & SHUNT_PLAN_RELEASES)
 		release_ids(p, a, op);
-		return true;
-	default:
-		if (!shunt_simulation_ll_ready(p, a, op))
-			return false;
-		shunt_simulation_ll_write(p, a, op);
-		return true;
-	}
+	return true;
 }
 
 /* Runs a block as far as possible. */
@@ -203,7 +193,7 @@ static void run_block(struct simulation *p, struct block_state *a)
 
 		if (!shunt_simulation_spend(p, 1 + op->nids + op->nsrc + op->ndst))
 			return;
-		if (op->code == SHUNT_PLAN_PIPELINE) {
+		if (shunt_plan_op_does(op, SHUNT_PLAN_REPEATS)) {
 			a->windows = shunt_plan_windows(p->plan, op, p->chunk_units);
 			if (a->windows) {
 				a->pipeline = a->pc;

@@ -12,15 +12,11 @@ struct segments {
 	size_t first, end;
 };
 
-/* The operation's part of a slice, in units of scratch. */
-static void slice_units(const struct simulation *p, const struct shunt_plan_op *op, const struct shunt_plan_slice *s,
-    uint64_t *low_p, uint64_t *high_p)
+/* The operation's part of a slice of packets, which no window cuts. */
+static struct shunt_plan_units slice_units(
+    const struct simulation *p, const struct shunt_plan_op *op, const struct shunt_plan_slice *s)
 {
-	uint64_t first, n;
-
-	shunt_plan_group_part(s->size * p->chunk_units, op->part, op->parts, &first, &n);
-	*low_p = s->index * p->chunk_units + first;
-	*high_p = *low_p + n;
+	return shunt_plan_slice_units(op, s, &(struct shunt_plan_window){ .chunk_units = p->chunk_units });
 }
 
 static size_t find_end(const struct simulation *p, uint32_t rank, uint64_t unit)
@@ -42,11 +38,10 @@ static size_t find_end(const struct simulation *p, uint32_t rank, uint64_t unit)
 static struct segments slice_segments(
     const struct simulation *p, const struct shunt_plan_op *op, uint32_t rank, const struct shunt_plan_slice *s)
 {
-	uint64_t low, high;
+	struct shunt_plan_units u = slice_units(p, op, s);
 
-	slice_units(p, op, s, &low, &high);
-	return low == high ? (struct segments){ 0, 0 } :
-	                     (struct segments){ find_end(p, rank, low), find_end(p, rank, high) };
+	return u.low == u.high ? (struct segments){ 0, 0 } :
+	                         (struct segments){ find_end(p, rank, u.low), find_end(p, rank, u.high) };
 }
 
 static size_t first_invalid(struct simulation *p, size_t i)
@@ -147,22 +142,22 @@ static bool collect_ends(struct simulation *p)
 			for (uint32_t i = 0; i < op->nsrc + op->ndst; i++) {
 				const struct shunt_plan_slice *s = i < op->nsrc ? &op->src[i] : &op->dst[i - op->nsrc];
 				const uint32_t *ranks;
+				struct shunt_plan_units u;
 				uint32_t nranks;
-				uint64_t low, high;
 
 				if (!s->packet)
 					continue;
 				nranks = shunt_plan_slice_ranks(&p->plan->gpus[a->rank], s, &ranks);
 				if (!shunt_simulation_spend(p, nranks))
 					return false;
-				slice_units(p, op, s, &low, &high);
+				u = slice_units(p, op, s);
 				for (uint32_t m = 0; m < nranks; m++) {
 					size_t *have = &p->nends_of[ranks[m]], at;
 
 					if (p->ends) {
 						at = p->base[RESOURCE_SEGMENTS][ranks[m]] - p->nresources + *have;
-						p->ends[at] = low;
-						p->ends[at + 1] = high;
+						p->ends[at] = u.low;
+						p->ends[at + 1] = u.high;
 					}
 					*have += 2;
 				}

@@ -16,19 +16,21 @@ static bool op_provides(const struct simulation *p, const struct block_state *a,
 	switch (kind) {
 	case RESOURCE_MEMORY_CHANNELS:
 	case RESOURCE_PORT_CHANNELS:
-		for (uint32_t j = 0;
-		    shunt_plan_op_signals(op->code) && channel_resource_kind(op->type) == kind && j < op->nids; j++)
+		for (uint32_t j = 0; shunt_plan_op_does(op, SHUNT_PLAN_SIGNALS) &&
+		    channel_resource_kind(op->type) == kind && j < op->nids;
+		    j++)
 			if (gpu->channels[op->type][op->ids[j]].peer == rank &&
 			    gpu->channels[op->type][op->ids[j]].pair == i)
 				return true;
 		return false;
 	case RESOURCE_SEMAPHORES:
-		for (uint32_t j = 0; op->code == SHUNT_PLAN_SEM_RELEASE && a->rank == rank && j < op->nids; j++)
+		for (uint32_t j = 0; shunt_plan_op_does(op, SHUNT_PLAN_RELEASES) && a->rank == rank && j < op->nids;
+		    j++)
 			if (op->ids[j] == i)
 				return true;
 		return false;
 	case RESOURCE_BARRIERS:
-		return op->code == SHUNT_PLAN_BARRIER && a->rank == rank && op->barrier == i;
+		return shunt_plan_op_does(op, SHUNT_PLAN_SYNCS_BLOCKS) && a->rank == rank && op->barrier == i;
 	default:
 		return shunt_simulation_ll_provides(p, a, op, rank, i);
 	}
