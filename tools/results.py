@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes what README.md and docs/ say of measurements, from docs/results/*.json; --check only tells what is out of date.
+"""Writes what README.md and docs/ say of measurements, from docs/results/*.json.
 
 A generated block stands between two comments. The first one says what it is made of:
 
   <!-- results: table FILE STEP -->             the table of a step, with where it comes from
   <!-- results: tables FILE STEP... -->         the same, of steps, without that
   <!-- results: beside FILE RANKS SIZE... -->   our time beside NCCL's, for each collective
-  <!-- results: chart FILE RANKS -->            the picture of the same, for which docs/results/FILE.svg is written
+  <!-- results: chart FILE RANKS -->            a picture of the same; docs/results/FILE.svg is written
   <!-- results: list -->                        a line for each file
-  <!-- results: share LINK                      what share of the link calls reach: LINK names the cell with its GB/s, and each line is
-  ... -->                                       TEXT: FILE::STEP::ROW::COLUMN COLLECTIVE RANKS SIZE, the cell with the call's time in us
-  <!-- results: say                             text, with {FILE::STEP::ROW::COLUMN} for a cell, and {min ...} or {max ...} of a column,
-  ... -->                                       where ROW is *; a cell that has several figures: COLUMN.0 for its first
+  <!-- results: share LINK                      the share of the link that calls reach. LINK names the cell
+  ... -->                                       with its GB/s. A line is TEXT: CELL COLLECTIVE RANKS SIZE
+  <!-- results: say                             text with {CELL} for a cell, and {min CELL} or {max CELL} of
+  ... -->                                       a column
   <!-- /results -->
 
-A figure with a unit of time or rate, or a claim such as "twice as fast" in figures, stands in such a block or in a code span or code block,
-which are for settings and for what programs print. Everywhere else --check fails on it: nobody could tell when it was measured, or on what.
+A CELL is FILE::STEP::ROW::COLUMN; ROW is * for a column. COLUMN.0 is the first figure of a cell that has several.
+
+--check writes nothing. It tells what is out of date, a link to a file that is not there, and a figure outside of
+blocks with a unit of time or rate, or such as "2 times as fast": nobody could tell when it was measured, or on what.
+Settings, and what programs print, stand in code spans and code blocks, where figures are free.
 """
 import glob
 import json
@@ -28,10 +31,13 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 RESULTS = "docs/results"
 BLOCK = re.compile(r"(<!-- results: (.*?)-->\n)(.*?)(<!-- /results -->)", re.S)
-UNITS = r"(?:µs|us|ns|ms|s|sec|seconds?|milliseconds?|microseconds?|nanoseconds?|min|minutes?|hours?|[GMTK]i?B/s|[GMT]bit/s|[TG]FLOP/s)"
+UNITS = (r"(?:µs|us|ns|ms|s|sec|seconds?|milliseconds?|microseconds?|nanoseconds?|min|minutes?|hours?"
+         r"|[GMTK]i?B/s|[GMT]bit/s|[TG]FLOP/s)")
 AMOUNT = r"\d[\d.,]*(?:(?: to |–|-| and | or )\d[\d.,]*)?"
-FIGURE = re.compile(r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])|%s times (?:as (?:fast|long|slow|quick)|faster|slower|longer|quicker)"
+FIGURE = re.compile(r"(?<![\w.#/])%s(?: |-)?%s(?![\w/])"
+                    r"|%s times (?:as (?:fast|long|slow|quick)|faster|slower|longer|quicker)"
                     r"|%s ?%% (?:less time|more time|faster|slower|longer)" % (AMOUNT, UNITS, AMOUNT, AMOUNT))
+LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
 KEYS = {"date": str, "machine": dict, "nccl": str, "entries": list}
 COLORS = ("#1b6ca8", "#c8553d", "#588157", "#7b2d8b", "#b8860b", "#444444", "#008b8b", "#aa3377", "#666633")
 
@@ -80,7 +86,8 @@ class Data:
         for entry in data.get("entries", []):
             for row in entry.get("rows", []):
                 if len(row) != len(entry.get("columns", [])):
-                    wrong.append("%s: a row of %d cells for %d columns: %s" % (entry.get("step"), len(row), len(entry.get("columns", [])), row[:2]))
+                    wrong.append("%s: a row of %d cells for %d columns: %s" %
+                                 (entry.get("step"), len(row), len(entry.get("columns", [])), row[:2]))
         return wrong
 
 
@@ -91,7 +98,9 @@ def number(value):
 
 def rounded(value):
     """To three digits."""
-    return re.sub(r"\.?0+$", "", "%.2f" % value) if value < 10 else re.sub(r"\.0$", "", "%.1f" % value) if value < 100 else "%.0f" % value
+    digits = 2 if value < 10 else 1 if value < 100 else 0
+    text = "%.*f" % (digits, value)
+    return text.rstrip("0").rstrip(".") if digits else text
 
 
 def shown(cell):
@@ -113,8 +122,9 @@ def source(data, name, entry=None):
     m = d["machine"]
     commits = [entry["commit"]] if entry and entry.get("commit") else d.get("commits") or [d.get("commit")]
     where = "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")) if m["gpus"] else m["gpu"]
-    text = "%s, %s, %s" % (d["date"], where, "NCCL " + d["nccl"] if d["nccl"] != "none" else "without NCCL")
-    return text + (", commit " + ", ".join(commits) if any(commits) else "") + " ([data](@RESULTS/%s.json))" % name
+    nccl = "NCCL " + d["nccl"] if d["nccl"] != "none" else "without NCCL"
+    commit = ", commit " + ", ".join(commits) if any(commits) else ""
+    return "%s, %s, %s%s ([data](@RESULTS/%s.json))" % (d["date"], where, nccl, commit, name)
 
 
 def size_text(n):
@@ -133,14 +143,15 @@ def beside_rows(data, name, ranks):
     """{collective: {size: [us, us of NCCL, us of NCCL with registered buffers]}}, graphs."""
     rows = {}
     for entry in data.file(name)["entries"]:
-        if not entry["step"].startswith("beside NCCL") or str(entry.get("ranks")) != ranks or not entry.get("rows"):
+        if not entry["step"].startswith("beside NCCL") or str(entry.get("ranks")) != ranks:
             continue
         if entry.get("cell"):
             for row in entry["rows"]:
                 rows[row[0]] = {size: cell for size, cell in zip(entry["columns"][1:], row[1:])}
-        elif "/graph/" in entry["step"]:
+        elif "/graph/" in entry["step"] and entry.get("rows"):
             at = [entry["columns"].index(c) for c in ("us", "us of nccl", "us of nccl:reg")]
-            rows[entry["step"].split("/")[1]] = {size_text(row[0]): [row[i] for i in at] for row in entry["rows"]}
+            collective = entry["step"].split("/")[1]
+            rows[collective] = {size_text(row[0]): [row[i] for i in at] for row in entry["rows"]}
     if not rows:
         raise Wrong("%s.json has no times beside NCCL of %s ranks" % (name, ranks))
     return rows
@@ -172,8 +183,8 @@ def view_beside(data, name, ranks, *sizes):
             cell = cells.get(size)
             row.append("%s (%s, %s)" % tuple(rounded(v) for v in cell) if cell else "")
         table.append(row)
-    return ["Microseconds, and in brackets those of NCCL and of NCCL with registered buffers: %s." % source(data, name, first), ""] + markdown(
-        ["", *sizes], table)
+    text = "Microseconds, and in brackets those of NCCL and of NCCL with registered buffers: %s."
+    return [text % source(data, name, first), ""] + markdown(["", *sizes], table)
 
 
 def view_chart(data, name, ranks):
@@ -186,8 +197,9 @@ def view_list(data):
     for name in reversed(data.names()):
         d = data.file(name)
         m = d["machine"]
-        rows.append(["[%s](@RESULTS/%s.json)" % (name, name), d.get("title", "tools/measure.sh"), "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")),
-                     d["nccl"], ", ".join(d.get("commits") or [d.get("commit") or ""])])
+        gpus = "%d %s" % (m["gpus"], m["gpu"].replace("NVIDIA ", "")) if m["gpus"] else m["gpu"]
+        rows.append(["[%s](@RESULTS/%s.json)" % (name, name), d.get("title", "tools/measure.sh"), gpus, d["nccl"],
+                     ", ".join(d.get("commits") or [d.get("commit") or ""])])
     return markdown(["file", "what", "GPUs", "NCCL", "commits"], rows)
 
 
@@ -237,8 +249,9 @@ def share(data, link, text):
         us = lookup(data, path)[0]
         rate = size_bytes(size) * bus_factor(collective, int(ranks)) / us / 1e3
         rows.append([what, size, us, "%.0f" % rate, "%.0f %%" % (100 * rate / best)])
-    return ["The link carries %s GB/s in each direction by stores of multiprocessors (%s)." % (number(best), source(data, link.split("::")[0])), ""] + markdown(
-        ["", "size", "us", "GB/s", "share"], rows)
+    file, _, how, _ = link.split("::")
+    text = "The link carries %s GB/s for a GPU in each direction (%s: %s)." % (number(best), how, source(data, file))
+    return [text, ""] + markdown(["", "size", "us", "GB/s", "share"], rows)
 
 
 VIEWS = {"table": view_table, "tables": view_tables, "beside": view_beside, "chart": view_chart, "list": view_list}
@@ -265,7 +278,8 @@ def chart(data, name, ranks):
     """How many times as long the faster of NCCL's two takes, over sizes: a line for each collective, as SVG."""
     rows = beside_rows(data, name, ranks)
     sizes = sorted({size for cells in rows.values() for size in cells}, key=size_bytes)
-    ratios = {c: [(size, min(v for v in cells[size][1:] if v) / cells[size][0]) for size in sizes if cells.get(size)] for c, cells in rows.items()}
+    ratios = {c: [(size, min(v for v in cells[size][1:] if v) / cells[size][0]) for size in sizes if cells.get(size)]
+              for c, cells in rows.items()}
     top = math.ceil(max(r for line in ratios.values() for _, r in line) * 2) / 2
     low, high = math.log2(size_bytes(sizes[0])), math.log2(size_bytes(sizes[-1]))
     width, height, left, right, above, below = 720, 320, 48, 130, 34, 40
@@ -277,20 +291,22 @@ def chart(data, name, ranks):
         return height - below - ratio / top * (height - above - below)
 
     d = data.file(name)
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' % (width, height),
-           '<rect width="%d" height="%d" fill="white"/>' % (width, height),
-           '<text x="%d" y="18" font-size="13">Time of the faster of NCCL %s\'s two over Shunt\'s, %s %s, graphs, %s</text>'
-           % (left, d["nccl"].split(",")[0], ranks, d["machine"]["gpu"].replace("NVIDIA ", ""), d["date"])]
+    gpu = d["machine"]["gpu"].replace("NVIDIA ", "")
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">' %
+           (width, height), '<rect width="%d" height="%d" fill="white"/>' % (width, height),
+           '<text x="%d" y="18" font-size="13">Time of the faster of NCCL %s\'s two over Shunt\'s, '
+           '%s %s, graphs, %s</text>' % (left, d["nccl"].split(",")[0], ranks, gpu, d["date"])]
     for i in range(int(top * 2) + 1):
-        out.append('<path d="M%d %.1fH%d" stroke="%s"/>' % (left, y(i / 2), width - right, "#888888" if i == 2 else "#dddddd"))
+        gray = "#888888" if i == 2 else "#dddddd"
+        out.append('<path d="M%d %.1fH%d" stroke="%s"/>' % (left, y(i / 2), width - right, gray))
         out.append('<text x="%d" y="%.1f" text-anchor="end">%.1f</text>' % (left - 6, y(i / 2) + 4, i / 2))
     for size in sizes:
         out.append('<text x="%.1f" y="%d" text-anchor="middle">%s</text>' % (x(size), height - below + 18, size))
     ends = []
     for i, (collective, line) in enumerate(ratios.items()):
         color = COLORS[i % len(COLORS)]
-        out.append('<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>'
-                   % (color, " ".join("%.1f,%.1f" % (x(size), y(ratio)) for size, ratio in line)))
+        points = " ".join("%.1f,%.1f" % (x(size), y(ratio)) for size, ratio in line)
+        out.append('<polyline fill="none" stroke="%s" stroke-width="2" points="%s"/>' % (color, points))
         ends.append([y(line[-1][1]), collective, color])
     ends.sort()
     for i in range(1, len(ends)):
@@ -322,20 +338,30 @@ def update(data, path, problems):
             return match.group(0)
 
     made = BLOCK.sub(one, text)
-    if len(re.findall(r"<!-- results:", text)) != len(BLOCK.findall(text)) or text.count("<!-- /results -->") != len(BLOCK.findall(text)):
+    if not text.count("<!-- results:") == text.count("<!-- /results -->") == len(BLOCK.findall(text)):
         problems.append("%s: a block of results has no end, or no start" % path)
     return text, made, charts
 
 
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
 def stray_figures(path, text):
     """Figures outside blocks, code spans and code blocks."""
-    def blank(match):
-        return re.sub(r"[^\n]", " ", match.group(0))
-
     text = re.sub(r"^ *(```|~~~).*?^ *\1", blank, BLOCK.sub(blank, text), flags=re.S | re.M)
     text = re.sub(r"(`+)(?!`)[^`]*?\1", blank, text)
-    return ["%s:%d: %s is a figure that was measured, or a setting: the one belongs into a block of results, the other into `code`"
-            % (path, text.count("\n", 0, m.start()) + 1, m.group(0).strip()) for m in FIGURE.finditer(text)]
+    what = ("%s:%d: %s is a figure that was measured, or a setting: the one belongs into a block of results, "
+            "the other into `code`")
+    return [what % (path, text.count("\n", 0, m.start()) + 1, m.group(0).strip()) for m in FIGURE.finditer(text)]
+
+
+def dead_links(path, text):
+    found = []
+    for link in LINK.findall(re.sub(r"^ *(```|~~~).*?^ *\1", blank, text, flags=re.S | re.M)):
+        if not re.match(r"[a-z]+:", link) and not os.path.exists(os.path.join(os.path.dirname(path), link)):
+            found.append("%s: there is no %s" % (path, link))
+    return found
 
 
 def main(argv):
@@ -349,11 +375,12 @@ def main(argv):
         except Wrong as e:
             problems.append(str(e))
     if not problems:
-        files = {}
+        files, links = {}, {}
         for path in pages():
             text, made, charts = update(data, path, problems)
             files[path] = (text, made)
             problems += stray_figures(path, made)
+            links[path] = made
             for name, ranks in charts:
                 svg = os.path.join(RESULTS, name + ".svg")
                 old = open(svg, encoding="utf-8").read() if os.path.exists(svg) else ""
@@ -365,6 +392,8 @@ def main(argv):
                 with open(path, "w", encoding="utf-8") as f:
                     f.write(new)
                 print("wrote " + path)
+        for path, text in links.items():
+            problems += dead_links(path, text)
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -109,6 +109,7 @@ def bad(folder):
         ("no_row", "<!-- results: say\n{run::steps::none::NCCL}\n-->\n<!-- /results -->", "there is no row none"),
         ("no_column", "<!-- results: say\n{run::steps::DDP::none}\n-->\n<!-- /results -->", "there is no column none"),
         ("path", "<!-- results: say\n{run::steps}\n-->\n<!-- /results -->", "is not FILE::STEP::ROW::COLUMN"),
+        ("link", "[this](none.md#there)", "docs/page.md: there is no none.md"),
         ("no_end", "<!-- results: list -->\n", "a block of results has no end"),
     )
     r = Root(folder, "bad")
@@ -117,7 +118,8 @@ def bad(folder):
         for args in ((), ("--check",)):
             status, text = r.run(*args)
             check("bad_%s%s" % (name, "".join(args)), status == 1 and words in text and "Traceback" not in text, text)
-    for name, page in (("hex", "commit 12ab5 s"), ("bytes", "from 1 KB to 1 GB, 28 MiB"), ("ranks", "2 to 8 ranks, 4 sizes"), ("multiple", "8 times in a row"), ("percent", "within 1 %")):
+    for name, page in (("hex", "commit 12ab5 s"), ("bytes", "from 1 KB to 1 GB, 28 MiB"), ("ranks", "2 to 8 ranks, 4 sizes"), ("multiple", "8 times in a row"), ("percent", "within 1 %"),
+                       ("links", "[this](page.md#there) [that](../README.md) [web](https://example.org/none) [here](#there)")):
         r.write("docs/page.md", page)
         status, text = r.run("--check")
         check("good_" + name, status == 0, text)
