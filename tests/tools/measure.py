@@ -9,6 +9,7 @@ import glob
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -174,6 +175,38 @@ def time_limits(folder):
     check("another_library_is_measured", status == 0 and text.count("passed,") == 1, text)
 
 
+def own_build(folder):
+    """In a copy of the sources, with a Meson and a Ninja that only pretend."""
+    p = Place(folder, "own build", gpus=2)
+    source = os.path.join(p.dir, "source")
+    shutil.copytree(os.path.dirname(MEASURE), os.path.join(source, "tools", "measure"))
+    shutil.copytree(os.path.join(os.path.dirname(MEASURE), "..", "..", "plans"), os.path.join(source, "plans"))
+    program(os.path.join(p.dir, "bin", "meson"), '#!/bin/sh\nmkdir -p "$2" && echo "$*" >"$2/build.ninja"\n')
+    program(os.path.join(p.dir, "bin", "ninja"), '#!/bin/sh\n[ ! -e "%s/sleep" ] || exec sleep 60\n[ ! -e "%s/fail" ] || { echo no jansson; exit 1; }\n'
+            'cp -r "%s/build/tools" "%s/build/src" "$2"\n' % ((p.dir,) * 4))
+    command = [sys.executable, os.path.join(source, "tools", "measure", "measure.py"), "--out", p.out, "--state", p.state, "--nccl", "none", "--only",
+               "values/reduce/", "--commit", "1"]
+
+    def run(*more):
+        done = subprocess.run(command + list(more), capture_output=True, text=True, env=p.env, timeout=120)
+        return done.returncode, done.stdout + done.stderr
+
+    for flaw, words in (("fail", "no jansson\n\nmeasure: the build failed: ninja -C "), ("sleep", "measure: the build did not end in this run's time: run it again")):
+        open(os.path.join(p.dir, flaw), "w", encoding="utf-8").close()
+        status, text = run("--budget", "3")
+        check("build_" + flaw, status == 1 and words in text and "Traceback" not in text, text)
+        os.unlink(os.path.join(p.dir, flaw))
+    status, text = run()
+    with open(os.path.join(source, "build-measure", "build.ninja"), encoding="utf-8") as f:
+        setup = f.read()
+    check("build_own", status == 0 and "1 steps done, 0 failed" in text, text)
+    check("build_for_the_gpus", setup.endswith("-Dtests=disabled -Dcuda=enabled -Dgpu_archs=90\n"), setup)
+    os.unlink(os.path.join(p.dir, "bin", "ninja"))
+    p.env["PATH"] = os.path.join(p.dir, "bin")
+    status, text = run()
+    check("build_no_ninja", status == 1 and "measure: there is no ninja: build elsewhere, and name the folder by --build DIR" in text, text)
+
+
 def bad_input(folder):
     p = Place(folder, "bad", gpus=0)
     for name, args, want, words in (
@@ -194,6 +227,6 @@ def bad_input(folder):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    for part in (on_the_sim, on_two_gpus, on_one_gpu, time_limits, bad_input):
+    for part in (on_the_sim, on_two_gpus, on_one_gpu, time_limits, own_build, bad_input):
         part(folder)
 sys.exit(1 if failures else 0)
