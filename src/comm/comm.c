@@ -37,26 +37,25 @@ static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
 }
 
-/* Called on a thread of the service when a peer connects to set the communicator up. True: call again. */
+/*
+ * Called on a thread of the service when somebody connects. Only a member that has proved itself wants a set-up, and it
+ * connects only when all members have bound their sockets. True: nothing has come of it; watch on.
+ */
 static bool answer_peer(struct shunt_comm *comm)
 {
 	bool again = false;
 
 	pthread_mutex_lock(&comm->lock);
-	if (comm->rank < 0 || comm->device < 0) {
+	if (atomic_load(&comm->state) != COMM_NEW || atomic_load(&comm->error)) {
+		/* The set-up has been done, or will never be. */
+	} else if (!shunt_rendezvous_answer(comm->rendezvous)) {
+		again = true;
+	} else if (comm->rank < 0 || comm->device < 0) {
 		comm->setup_wanted = true;
-	} else if (!atomic_load(&comm->error)) {
-		/*
-		 * A peer connects only when all members have bound their sockets. Before that the connection is a
-		 * stranger's, which must not start a set-up that fails.
-		 */
-		again = atomic_load(&comm->state) == COMM_NEW &&
-		    shunt_rendezvous_await(comm->rendezvous, comm->nmembers, comm->nranks, 1, &comm->cancel) ==
-		        -ETIMEDOUT;
-		if (!again && shunt_gpu())
+	} else {
+		if (shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
-		if (!again)
-			shunt_comm_setup_locked(comm);
+		shunt_comm_setup_locked(comm);
 	}
 	pthread_mutex_unlock(&comm->lock);
 	return again;

@@ -28,7 +28,7 @@
 #include "transport/rendezvous/rendezvous.h"
 
 /* Ranks must agree. To be raised with every change of the kernels' protocol, the scratch layout or the selection. */
-#define SHUNT_SETUP_PROTOCOL 10
+#define SHUNT_SETUP_PROTOCOL 11
 
 enum comm_state {
 	COMM_NEW,     /* not set up */

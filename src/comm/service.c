@@ -14,8 +14,8 @@
 #include "base/lock.h"
 
 #define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
-#define BACKOFF_MIN_MS 10
-#define BACKOFF_MAX_MS 1000
+#define CROWD 64                          /* fruitless connections, peers' included, after which each is a stranger's */
+#define CROWD_MS 10
 
 struct watch {
 	struct watch *next;
@@ -24,7 +24,7 @@ struct watch {
 	int fd;
 	bool (*run)(struct shunt_comm *comm);
 	bool running;
-	bool backing_off; /* waits between two calls of run */
+	int fruitless; /* how often nothing came of a connection */
 };
 
 static void drop_watches(void);
@@ -51,28 +51,24 @@ static void back_off(struct watch *w, int ms)
 	until.tv_nsec += (long)(ms % 1000) * 1000000;
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	w->backing_off = true;
 	while (w->key && !pthread_cond_clockwait(&ended, &lock.mutex, CLOCK_MONOTONIC, &until))
 		;
-	w->backing_off = false;
 }
 
+/* Strangers that come and go take a thread for a moment, and no more of it than this. */
 static void *worker(void *arg)
 {
 	struct watch *w = arg;
-	bool again;
-	int ms = BACKOFF_MIN_MS;
+	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
+	bool again = w->run(w->comm);
 
-	do {
-		again = w->run(w->comm);
-		shunt_lock_acquire(&lock);
-		if (again)
-			back_off(w, ms);
-		again = again && w->key;
-		shunt_lock_release(&lock);
-		ms = ms < BACKOFF_MAX_MS ? 2 * ms : ms;
-	} while (again);
 	shunt_lock_acquire(&lock);
+	if (again && ++w->fruitless > CROWD)
+		back_off(w, CROWD_MS);
+	if (again && w->key) {
+		event.data.u64 = w->key;
+		(void)epoll_ctl(epoll_fd, EPOLL_CTL_MOD, w->fd, &event);
+	}
 	w->running = false;
 	pthread_cond_broadcast(&ended);
 	shunt_lock_release(&lock);
@@ -110,7 +106,7 @@ void shunt_service_wake(struct shunt_comm *comm)
 	shunt_lock_acquire(&lock);
 	for (w = watches; w && w->comm != comm; w = w->next)
 		;
-	while (w && w->running && !w->backing_off) /* run found nothing to do, and the thread is about to end */
+	while (w && w->running) /* run found nothing to do, and the thread is about to end */
 		pthread_cond_wait(&ended, &lock.mutex);
 	run_locked(w);
 	shunt_lock_release(&lock);

@@ -2,10 +2,10 @@
 #ifndef SHUNT_COMM_SERVICE_H
 #define SHUNT_COMM_SERVICE_H
 /*
- * One thread for each process that has communicators of several ranks. It sleeps until a peer connects to the socket of
- * a communicator, which means that the peer wants to set the communicator up. Then a thread does this rank's part,
- * whether or not the program has come to its first call. So a first use waits for the other ranks' processes only, not
- * for their programs, and a message between two ranks does not need the others.
+ * One thread for each process that has communicators of several ranks. It sleeps until somebody connects to the socket
+ * of a communicator. If that proves to be a peer, it wants to set the communicator up, and a thread does this rank's
+ * part, whether or not the program has come to its first call. So a first use waits for the other ranks' processes
+ * only, not for their programs, and a message between two ranks does not need the others.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 struct shunt_comm;
 
 /*
- * run(comm) is called on a thread of its own when fd can be read; it may take its time. run's result true: call it
- * again after a while, because the connection cannot have been a peer's. 0, or -errno: nothing is watched.
+ * run(comm) is called on a thread of its own when fd can be read; it may take its time. It returns true if nothing has
+ * come of it, and fd is to be watched on. 0, or -errno: nothing is watched.
  */
 int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm));
 /*

@@ -21,8 +21,8 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
-#include "transport/bootstrap/wire.h"
-#include "comm/comm.h"
+#include "transport/rendezvous/wire.h"
+#include "comm/comm_priv.h"
 #include "base/os.h"
 #include "tests/fault/job.h"
 #include "tests/support/child.h"
@@ -34,7 +34,7 @@ enum { RANKS = 3, HELD = 90, DEADLINE_S = 60 };
 
 static int call_tcp(const ncclUniqueId *id)
 {
-	struct bootstrap_id bootstrap;
+	struct rdzv_unique_id bootstrap;
 	struct sockaddr_in addr = { .sin_family = AF_INET };
 	int fd;
 
@@ -215,6 +215,127 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 		shunt_rendezvous_destroy(j[r].rdzv);
 }
 
+/* A process with two ranks of a communicator that has not been used. It says over said[1] that they are there. */
+static int unused_ranks(const struct shunt_id *id, const int *said, const int *go)
+{
+	struct shunt_comm *comm[2];
+	int err;
+	char byte;
+
+	lifecycle_environment("120s", "60s");
+	for (int r = 0; r < 2; r++) {
+		struct shunt_comm_desc desc = {
+			.id = *id, .member = r, .nmembers = 2, .rank = r, .nranks = 2, .device = r, .standalone = true
+		};
+
+		if (shunt_comm_create(&desc, &comm[r]))
+			return 2;
+	}
+	if (write(said[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1)
+		return 3;
+	if (shunt_comm_memory(comm[0]) || shunt_comm_memory(comm[1]))
+		return 4;
+	/* One rank alone wants a set-up: the other one comes to it because a member has called. */
+	pthread_mutex_lock(&comm[1]->lock);
+	err = shunt_comm_setup_locked(comm[1]);
+	pthread_mutex_unlock(&comm[1]->lock);
+	for (double end = now() + DEADLINE_S; !err && !shunt_comm_memory(comm[0]) && now() < end;)
+		usleep(1000);
+	if (err || !shunt_comm_memory(comm[0]) || !shunt_comm_memory(comm[1]))
+		return 5;
+	for (int r = 0; r < 2; r++)
+		shunt_comm_destroy(comm[r]);
+	return 0;
+}
+
+/* How many bytes we are told before the connection is closed or, with `most`, before they have come. */
+static long told(int fd, size_t most)
+{
+	char buf[256];
+	size_t got = 0;
+
+	for (double end = now() + DEADLINE_S; now() < end; usleep(1000)) {
+		ssize_t n = recv(fd, buf, sizeof(buf), 0);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN))
+			return (long)got;
+		got += n > 0 ? (size_t)n : 0;
+		if (most && got >= most)
+			return (long)got;
+	}
+	return -1;
+}
+
+/* Connections to both ranks: of another user, which are closed without a word, or ours, which get a challenge. */
+static int call_unused_ranks(const struct shunt_id *id, bool other_user, pid_t parent)
+{
+	const char rubbish[sizeof(struct rdzv_hello)] = "let me in";
+
+	if (other_user && setresuid(65534, 65534, 65534))
+		return 2;
+	if (other_user)
+		child_end_with(parent);
+	for (int r = 0; r < 2; r++) {
+		int fd = meet_call(id, r), silent = meet_call(id, r);
+
+		if (fd < 0 || silent < 0)
+			return 3;
+		if (!other_user && told(silent, sizeof(struct rdzv_challenge)) != sizeof(struct rdzv_challenge))
+			return 4;
+		if (!other_user && send(fd, rubbish, sizeof(rubbish), MSG_NOSIGNAL) != sizeof(rubbish))
+			return 5;
+		if (told(fd, 0) != (other_user ? 0 : (long)sizeof(struct rdzv_challenge)))
+			return 6;
+		if (other_user && told(silent, 0))
+			return 7;
+		close(fd); /* the silent one stays */
+	}
+	return 0;
+}
+
+static void stranger_starts_nothing(bool other_user)
+{
+	struct shunt_id id = { { 0 } };
+	int said[2], go[2], status;
+	pid_t ranks, stranger, parent = getpid();
+	char byte;
+
+	assert_int_equal(shunt_random(&id, sizeof(id)), 0);
+	assert_int_equal(pipe(said), 0);
+	assert_int_equal(pipe(go), 0);
+	ranks = child_fork();
+	if (!ranks)
+		_exit(unused_ranks(&id, said, go));
+	close(said[1]);
+	assert_int_equal(read(said[0], &byte, 1), 1);
+	stranger = child_fork();
+	if (!stranger) {
+		status = call_unused_ranks(&id, other_user, parent);
+		_exit(status ? status : write(go[1], "x", 1) != 1);
+	}
+	assert_int_equal(waitpid(stranger, &status, 0), stranger);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	assert_int_equal(waitpid(ranks, &status, 0), ranks);
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+	close(said[0]);
+	close(go[0]);
+	close(go[1]);
+}
+
+static void test_peers_without_a_proof_start_no_set_up(void **state)
+{
+	stranger_starts_nothing(false);
+}
+
+static void test_peers_of_another_user_start_no_set_up(void **state)
+{
+	if (geteuid())
+		skip(); /* to become another user */
+	stranger_starts_nothing(true);
+}
+
 /* Another user holds the name of member 1: it is as if nobody were there, and nothing is told to him. */
 static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 {
@@ -370,6 +491,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_peers_corrupted_messages_end_in_an_outcome),
 		cmocka_unit_test(test_peers_killed_job_leaves_nothing_behind),
 		cmocka_unit_test(test_peers_of_another_user_get_not_even_a_challenge),
+		cmocka_unit_test(test_peers_without_a_proof_start_no_set_up),
+		cmocka_unit_test(test_peers_of_another_user_start_no_set_up),
 		cmocka_unit_test(test_peers_name_taken_by_another_user_counts_as_nobody),
 	};
 

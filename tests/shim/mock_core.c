@@ -9,10 +9,10 @@
 #include <time.h>
 #include <unistd.h>
 #include "algos/algo.h"
-#include "transport/bootstrap/bootstrap.h"
+#include "transport/rendezvous/bootstrap.h"
 #include "comm/comm.h"
 #include "base/config.h"
-#include "transport/bootstrap/group.h"
+#include "transport/rendezvous/group.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "comm/symmem.h"

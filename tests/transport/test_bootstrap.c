@@ -2,12 +2,14 @@
 #include "tests/support/unit.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include "tests/support/own.h"
-#include "transport/bootstrap/bootstrap.h"
-#include "transport/bootstrap/wire.h"
+#include "transport/rendezvous/bootstrap.h"
+#include "transport/rendezvous/wire.h"
 #include "base/log.h"
 
 struct world {
@@ -58,7 +60,7 @@ static void expect_all(const int *errs, int n, int err)
 /* A plain connection to the root of an id, as a stranger would make it. */
 static int connect_to_root(const struct world *w)
 {
-	struct bootstrap_id id;
+	struct rdzv_unique_id id;
 	struct sockaddr_in sin = { .sin_family = AF_INET };
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
 
@@ -161,8 +163,8 @@ static void test_bootstrap_wrong_secret_is_refused_without_harm(void **state)
 
 	/* Right address, wrong secret. */
 	memcpy(thief->id, w->id, sizeof(w->id));
-	thief->id[offsetof(struct bootstrap_id, secret) + 5] ^= 1;
-	memcpy(thief->id + offsetof(struct bootstrap_id, host), (uint8_t[SHUNT_HOST_BYTES]){ 0 }, SHUNT_HOST_BYTES);
+	thief->id[offsetof(struct rdzv_unique_id, secret) + 5] ^= 1;
+	memcpy(thief->id + offsetof(struct rdzv_unique_id, host), (uint8_t[SHUNT_HOST_BYTES]){ 0 }, SHUNT_HOST_BYTES);
 	err = rank_body(0, thief);
 	assert_int_equal(err, -EOWNERDEAD);
 	unit_run_threads(2, rank_body, w, errs);
@@ -174,7 +176,7 @@ static void test_bootstrap_wrong_secret_is_refused_without_harm(void **state)
 static void test_bootstrap_id_of_another_host_is_exdev(void **state)
 {
 	struct world *w = world_create(1);
-	struct bootstrap_id id;
+	struct rdzv_unique_id id;
 
 	assert_int_equal(rank_body(0, w), 0); /* from now on nobody answers */
 	memcpy(&id, w->id, sizeof(id));
@@ -185,16 +187,16 @@ static void test_bootstrap_id_of_another_host_is_exdev(void **state)
 }
 
 /* What a rank with other contents than ours would say, correctly signed. */
-static void say_hello(const struct world *w, int fd, struct bootstrap_hello *hello)
+static void say_hello(const struct world *w, int fd, struct rdzv_hello *hello)
 {
-	struct bootstrap_challenge challenge;
-	struct bootstrap_id id;
+	struct rdzv_challenge challenge;
+	struct rdzv_unique_id id;
+	struct rdzv_key key;
 
 	memcpy(&id, w->id, sizeof(id));
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	hello->magic = BOOTSTRAP_MAGIC;
-	shunt_mac(hello->mac, id.secret, sizeof(id.secret), "shunt bootstrap hello", challenge.nonce,
-	    sizeof(challenge.nonce), hello, offsetof(struct bootstrap_hello, mac));
+	key = rdzv_key(id.secret, sizeof(id.secret));
+	rdzv_hello_sign(hello, &key, challenge.nonce);
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 }
 
@@ -203,11 +205,14 @@ static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
 	for (int i = 0; i < 3; i++) {
 		static const int want[] = { -EXDEV, -EPROTO, -EPROTO };
 		struct world *w = world_create(2);
-		struct bootstrap_hello hello = {
-			.version = BOOTSTRAP_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION
-		};
-		struct bootstrap_answer answer;
-		struct bootstrap_id id;
+		struct rdzv_hello hello = { .head = rdzv_head(RDZV_HELLO),
+			.member = 1,
+			.nmembers = 2,
+			.rank = 1,
+			.nranks = 2,
+			.shunt = SHUNT_VERSION };
+		struct rdzv_answer answer;
+		struct rdzv_unique_id id;
 		int fd = connect_to_root(w);
 
 		memcpy(&id, w->id, sizeof(id));
@@ -215,12 +220,12 @@ static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
 		if (i == 0)
 			hello.host[3] ^= 1;
 		else if (i == 1)
-			hello.version++;
+			hello.head.version++;
 		else
 			strcpy(hello.shunt, "99.0");
 		say_hello(w, fd, &hello);
 		assert_int_equal(recv(fd, &answer, sizeof(answer), MSG_WAITALL), sizeof(answer));
-		assert_int_equal(answer.kind, BOOTSTRAP_DONE);
+		assert_int_equal(answer.head.kind, RDZV_DONE);
 		assert_int_equal(answer.status, want[i]);
 		assert_int_equal(rank_body(0, w), want[i]);
 		close(fd);
@@ -231,10 +236,16 @@ static void test_bootstrap_other_host_or_version_fails_on_all(void **state)
 static void test_bootstrap_replayed_hello_is_refused(void **state)
 {
 	struct world *w = world_create(2);
-	struct bootstrap_hello hello = { .version = BOOTSTRAP_VERSION, .rank = 1, .nranks = 2, .shunt = SHUNT_VERSION };
-	struct bootstrap_challenge challenge;
+	struct rdzv_hello hello = { .head = rdzv_head(RDZV_HELLO),
+		.member = 1,
+		.nmembers = 2,
+		.rank = 1,
+		.nranks = 2,
+		.shunt = SHUNT_VERSION };
+	struct rdzv_challenge challenge;
 	int fd = connect_to_root(w), again = connect_to_root(w), errs[UNIT_MAX_RANKS];
-	struct bootstrap_id id;
+	struct rdzv_unique_id id;
+	struct rdzv_key key;
 	char byte;
 
 	memcpy(&id, w->id, sizeof(id));
@@ -242,9 +253,8 @@ static void test_bootstrap_replayed_hello_is_refused(void **state)
 	shunt_host_id(hello.host, id.secret, sizeof(id.secret));
 	/* Signed for the nonce of another connection. */
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	hello.magic = BOOTSTRAP_MAGIC;
-	shunt_mac(hello.mac, id.secret, sizeof(id.secret), "shunt bootstrap hello", challenge.nonce,
-	    sizeof(challenge.nonce), &hello, offsetof(struct bootstrap_hello, mac));
+	key = rdzv_key(id.secret, sizeof(id.secret));
+	rdzv_hello_sign(&hello, &key, challenge.nonce);
 	assert_int_equal(send(again, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
 	assert_true(recv(again, &byte, 1, 0) <= 0);
 	close(fd);
@@ -280,7 +290,7 @@ static void test_bootstrap_strangers_do_not_disturb(void **state)
 	world_destroy(w);
 }
 
-/* More half-open connections than the root has places for: the ranks get through once the oldest had their second. */
+/* More half-open connections than the root has places for: the oldest of them make room for the ranks. */
 static void test_bootstrap_many_silent_peers_only_delay(void **state)
 {
 	struct world *w = world_create(2);
@@ -295,6 +305,76 @@ static void test_bootstrap_many_silent_peers_only_delay(void **state)
 	for (int i = 0; i < 200; i++)
 		close(fds[i]);
 	world_destroy(w);
+}
+
+enum { CROWD = 3000, CROWD_MS = 15000 };
+
+/* Keeps a crowd of silent connections, and makes a new one for each that is closed. */
+static void crowd_main(const struct world *w, atomic_int *there)
+{
+	static struct pollfd fds[CROWD];
+	struct rdzv_unique_id id;
+	struct sockaddr_in sin = { .sin_family = AF_INET };
+	int n = 0;
+
+	memcpy(&id, w->id, sizeof(id));
+	sin.sin_port = id.port;
+	memcpy(&sin.sin_addr, id.addr, 4);
+	for (int i = 0; i < CROWD; i++)
+		fds[i].fd = -1;
+	for (;;) {
+		for (int i = 0; i < CROWD; i++) {
+			if (fds[i].fd >= 0 && !(fds[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
+				continue;
+			if (fds[i].fd >= 0)
+				close(fds[i].fd);
+			fds[i] = (struct pollfd){ .fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0),
+				.events = POLLRDHUP };
+			if (fds[i].fd >= 0)
+				(void)syscall(SYS_connect, fds[i].fd, &sin, sizeof(sin));
+			atomic_store(there, ++n >= CROWD);
+		}
+		poll(fds, CROWD, 5);
+	}
+}
+
+/*
+ * Strangers who call again and again, ten times as many as there are places: the oldest goes, so each of them has a
+ * moment only, and the ranks call until they get through. If a place were a stranger's for a second, they would wait
+ * for longer than this test does.
+ */
+static void test_bootstrap_crowd_that_comes_again_only_delays(void **state)
+{
+	struct rlimit files;
+	atomic_int *there = mmap(NULL, sizeof(*there), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct world *w = world_create(2);
+	int errs[UNIT_MAX_RANKS];
+	int64_t start;
+	pid_t pid;
+
+	assert_true(there != MAP_FAILED);
+	getrlimit(RLIMIT_NOFILE, &files);
+	if (files.rlim_max < CROWD + 64) {
+		print_message(
+		    "the limit of open files is %lu, this test needs %d\n", (unsigned long)files.rlim_max, CROWD + 64);
+		skip();
+	}
+	pid = child_fork();
+	if (pid == 0) {
+		files.rlim_cur = files.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &files);
+		crowd_main(w, there);
+	}
+	while (!atomic_load(there))
+		unit_sleep_ms(5);
+	start = unit_now_ms();
+	unit_run_threads(2, rank_body, w, errs);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	expect_all(errs, 2, 0);
+	assert_true(unit_now_ms() - start < CROWD_MS);
+	world_destroy(w);
+	munmap(there, sizeof(*there));
 }
 
 struct loris {
@@ -432,7 +512,7 @@ static void test_bootstrap_something_else_at_the_address_is_eproto(void **state)
 	socklen_t len = sizeof(sin);
 	int fd = socket(AF_INET, SOCK_STREAM, 0), peer;
 	char hello[] = "220 mail.example.org ESMTP ready, and quite a few more words";
-	struct bootstrap_id id;
+	struct rdzv_unique_id id;
 
 	assert_int_equal(bind(fd, (struct sockaddr *)&sin, sizeof(sin)), 0);
 	assert_int_equal(listen(fd, 4), 0);
@@ -544,7 +624,7 @@ static void test_bootstrap_comm_id_waits_on_after_self_connect(void **state)
 
 static void test_bootstrap_interface_variable_chooses_the_address(void **state)
 {
-	struct bootstrap_id id;
+	struct rdzv_unique_id id;
 	uint8_t bytes[SHUNT_BOOTSTRAP_ID_BYTES];
 
 	setenv("NCCL_SOCKET_IFNAME", "=lo", 1);
@@ -582,6 +662,7 @@ int main(void)
 		cmocka_unit_test(test_bootstrap_replayed_hello_is_refused),
 		cmocka_unit_test(test_bootstrap_strangers_do_not_disturb),
 		cmocka_unit_test(test_bootstrap_many_silent_peers_only_delay),
+		cmocka_unit_test(test_bootstrap_crowd_that_comes_again_only_delays),
 		cmocka_unit_test(test_bootstrap_slow_loris_is_dropped),
 		cmocka_unit_test(test_bootstrap_dead_rank_is_eownerdead_on_the_others),
 		cmocka_unit_test(test_bootstrap_cancel_returns_and_tells_the_others),

@@ -697,6 +697,48 @@ static void test_rendezvous_strangers_do_not_disturb(void **state)
 	pair_finish(&p);
 }
 
+/* Silent ones of our own user, more than the root has places for. A member that has to go for them comes again. */
+static void test_rendezvous_crowd_only_delays(void **state)
+{
+	struct shunt_id id;
+	struct pair p = { 0 };
+	int fds[300], errs[2];
+
+	shunt_random(&id, sizeof(id));
+	for (int r = 0; r < 2; r++)
+		assert_int_equal(shunt_rendezvous_bind(&id, r, &p.rdzv[r]), 0);
+	for (int i = 0; i < 300; i++) {
+		fds[i] = meet_call(&id, 0);
+		assert_true(fds[i] >= 0);
+		if (i == 150) /* half of them while nobody has called join: none is a member */
+			for (int k = 0; k < 5; k++)
+				assert_false(shunt_rendezvous_answer(p.rdzv[0]));
+	}
+	unit_run_threads(2, join_pair, &p, errs);
+	assert_int_equal(errs[0] | errs[1], 0);
+	for (int i = 0; i < 300; i++)
+		close(fds[i]);
+	pair_finish(&p);
+}
+
+/* The table tells hosts and members of all ranks, and is the same on all. */
+static void test_rendezvous_rows_name_host_and_member(void **state)
+{
+	const struct shunt_rendezvous_row *rows[2];
+	struct pair p;
+
+	pair_init(&p);
+	for (int r = 0; r < 2; r++)
+		rows[r] = shunt_rendezvous_rows(p.rdzv[r]);
+	assert_memory_equal(rows[0], rows[1], 2 * sizeof(*rows[0]));
+	assert_memory_equal(rows[0][0].host, rows[0][1].host, SHUNT_HOST_BYTES);
+	for (int r = 0; r < 2; r++) {
+		assert_int_equal(rows[0][r].member, r);
+		assert_int_equal(rows[0][r].pid, getpid());
+	}
+	pair_finish(&p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -720,6 +762,8 @@ int main(void)
 		cmocka_unit_test(test_rendezvous_gather_of_megabytes_and_of_nothing),
 		cmocka_unit_test(test_rendezvous_gather_times_out_or_is_cancelled),
 		cmocka_unit_test(test_rendezvous_strangers_do_not_disturb),
+		cmocka_unit_test(test_rendezvous_crowd_only_delays),
+		cmocka_unit_test(test_rendezvous_rows_name_host_and_member),
 	};
 
 	setenv("SHUNT_SETUP_TIMEOUT", "2m", 1);

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Rendezvous of a benchmark's ranks. Ranks of one host use shared memory: the parent's memfd if one parent started them
- * all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is not shared, TCP
- * connections from all ranks to rank 0 do the same, slower. External ranks keep these connections in any case: a closed
- * one shows that a rank died.
+ * all, or external rank 0's, which the others open through /proc. Over several hosts, or where /proc is not shared, a
+ * star of TCP connections (transport/rendezvous/star.h) does the same, slower. External ranks keep these connections in
+ * any case: a closed one shows that a rank died.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,24 +17,21 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/hash.h"
+#include "base/os.h"
 #include "tools/bench/bench.h"
+#include "transport/rendezvous/star.h"
 
 struct bench_ranks {
 	int rank, nranks;
-	struct bench_shm *shm;       /* NULL: over TCP */
-	struct bench_shared *mapped; /* mapping of external rank 0's memory */
-	int *socks; /* rank 0: descriptors by rank; others: [0] is the connection to rank 0; NULL: no TCP */
+	struct bench_shm *shm;        /* NULL: over TCP */
+	struct bench_shared *mapped;  /* mapping of external rank 0's memory */
+	struct shunt_rendezvous *tcp; /* external ranks: the star around rank 0; else NULL */
 	struct bench_shared *own;
 	long long timeout_ns;
 };
 
-static const char handshake_magic[8] = "shbench1";
-
-struct handshake {
-	char magic[8];
-	uint32_t rank, nranks;
-	uint64_t nonce;
-};
+enum { SECRET_BYTES = 32 };
 
 static long long monotonic_ns(void)
 {
@@ -53,89 +48,8 @@ static void sleep_us(long us)
 
 /* ---- TCP ---- */
 
-/* 0; -ECANCELED: the peer closed the connection; -ETIMEDOUT. */
-static int io_full(int fd, void *buf, size_t bytes, bool write_it, long long deadline)
-{
-	char *p = buf;
-
-	while (bytes) {
-		ssize_t n =
-		    write_it ? send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, bytes, MSG_DONTWAIT);
-
-		if (n > 0) {
-			p += n;
-			bytes -= (size_t)n;
-			continue;
-		}
-		if (!n || (errno != EAGAIN && errno != EINTR))
-			return -ECANCELED;
-		long long left = (deadline - monotonic_ns()) / 1000000;
-
-		if (left <= 0)
-			return -ETIMEDOUT;
-		struct pollfd p_fd = { .fd = fd, .events = write_it ? POLLOUT : POLLIN };
-		poll(&p_fd, 1, left > 1000 ? 1000 : (int)left + 1);
-	}
-	return 0;
-}
-
-static int listen_on(unsigned port, int *fd_p, unsigned *port_p)
-{
-	struct sockaddr_in6 addr = {
-		.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port), .sin6_addr = IN6ADDR_ANY_INIT
-	};
-	struct sockaddr_in addr4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	struct sockaddr_storage bound;
-	socklen_t len = sizeof(bound);
-	int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0), off = 0, on = 1, err;
-	bool v6 = fd >= 0;
-
-	if (!v6)
-		/* cppcheck-suppress resourceLeak; there was none */
-		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return -errno;
-	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-	if (v6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	err = v6 ? bind(fd, (void *)&addr, sizeof(addr)) : bind(fd, (void *)&addr4, sizeof(addr4));
-	if (err || listen(fd, BENCH_MAX_RANKS) || getsockname(fd, (void *)&bound, &len)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	*port_p = ntohs(v6 ? ((struct sockaddr_in6 *)&bound)->sin6_port : ((struct sockaddr_in *)&bound)->sin_port);
-	*fd_p = fd;
-	return 0;
-}
-
-static int connect_to(const char *host, unsigned port, int *fd_p)
-{
-	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list, *a;
-	char service[16];
-	int on = 1, fd = -1;
-
-	snprintf(service, sizeof(service), "%u", port);
-	if (getaddrinfo(host, service, &hints, &list))
-		return -EHOSTUNREACH;
-	for (a = list; a; a = a->ai_next) {
-		fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
-		if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen))
-			break;
-		if (fd >= 0)
-			close(fd);
-		fd = -1;
-	}
-	freeaddrinfo(list);
-	if (fd < 0)
-		return -ECONNREFUSED;
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	*fd_p = fd;
-	return 0;
-}
-
-/* Rank 0 writes its address to a file. The rename makes the whole file appear at once. */
-static int rendezvous_file_write(const char *file, unsigned port, uint64_t nonce)
+/* Rank 0 writes its address and a secret to a file. The rename makes the whole file appear at once. */
+static int rendezvous_file_write(const char *file, unsigned port, const uint8_t secret[SECRET_BYTES])
 {
 	char tmp[PATH_MAX + 32], host[256];
 	FILE *f;
@@ -154,7 +68,10 @@ static int rendezvous_file_write(const char *file, unsigned port, uint64_t nonce
 		close(fd);
 		return -ENOMEM;
 	}
-	fprintf(f, "%s %u %llx\n", host, port, (unsigned long long)nonce);
+	fprintf(f, "%s %u ", host, port);
+	for (int i = 0; i < SECRET_BYTES; i++)
+		fprintf(f, "%02x", secret[i]);
+	fputc('\n', f);
 	if (fclose(f) || rename(tmp, file)) {
 		int err = -errno;
 
@@ -164,10 +81,9 @@ static int rendezvous_file_write(const char *file, unsigned port, uint64_t nonce
 	return 0;
 }
 
-static int rendezvous_file_read(const char *file, char host[256], unsigned *port_p, uint64_t *nonce_p)
+static int rendezvous_file_read(const char *file, char host[256], unsigned *port_p, uint8_t secret[SECRET_BYTES])
 {
-	unsigned long long nonce;
-	char self[256] = "";
+	char self[256] = "", hex[2 * SECRET_BYTES + 1] = "";
 	struct stat st;
 	int fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC), n;
 	FILE *f;
@@ -184,158 +100,136 @@ static int rendezvous_file_read(const char *file, char host[256], unsigned *port
 		close(fd);
 		return -ENOMEM;
 	}
-	n = fscanf(f, "%255s %u %llx", host, port_p, &nonce);
+	n = fscanf(f, "%255s %u %64[0-9a-f]", host, port_p, hex);
 	fclose(f);
-	if (n != 3)
+	if (n != 3 || strlen(hex) != 2 * SECRET_BYTES)
 		return -EPROTO;
-	*nonce_p = nonce;
+	for (int i = 0; i < SECRET_BYTES; i++)
+		sscanf(hex + 2 * i, "%2hhx", &secret[i]);
 	/* A host's own name may not resolve. */
 	if (!gethostname(self, sizeof(self) - 1) && !strcmp(self, host))
 		strcpy(host, "localhost");
 	return 0;
 }
 
-static int tcp_accept(struct bench_ranks *t, int listener, uint64_t nonce, long long deadline)
+/* With MASTER_ADDR the ranks have nothing else in common. It admits everybody who knows the variables. */
+static void secret_from_address(const char *host, unsigned port, uint8_t secret[SECRET_BYTES])
 {
-	int missing = t->nranks - 1, on = 1;
-
-	while (missing) {
-		struct pollfd p = { .fd = listener, .events = POLLIN };
-		struct handshake handshake;
-		int fd;
-
-		if (monotonic_ns() > deadline) {
-			tool_error("rank 0: %d of %d other ranks did not come", missing, t->nranks - 1);
-			return -ETIMEDOUT;
-		}
-		if (poll(&p, 1, 200) <= 0)
-			continue;
-		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
-			continue;
-		/* A peer that is not a rank of this run is dropped soon, so that it does not delay the ranks. */
-		if (io_full(fd, &handshake, sizeof(handshake), false, monotonic_ns() + 2000000000ll) ||
-		    memcmp(handshake.magic, handshake_magic, sizeof(handshake_magic)) || handshake.nonce != nonce ||
-		    handshake.nranks != (uint32_t)t->nranks || !handshake.rank ||
-		    handshake.rank >= (uint32_t)t->nranks || t->socks[handshake.rank] >= 0) {
-			close(fd);
-			continue;
-		}
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-		if (io_full(fd, &handshake, sizeof(handshake), true, monotonic_ns() + 2000000000ll)) {
-			close(fd);
-			continue;
-		}
-		t->socks[handshake.rank] = fd;
-		missing--;
-	}
-	return 0;
+	shunt_mac(secret, "shunt MASTER_ADDR", 17, "shunt bench secret", host, strlen(host), &port, sizeof(port));
 }
 
-static int tcp_listen(struct bench_ranks *t, const struct bench_launch *l, long long deadline)
+static struct shunt_star star_of(const struct bench_ranks *t, const uint8_t secret[SECRET_BYTES])
 {
-	uint64_t nonce = 0;
-	unsigned port = 0;
-	int err, listener = -1;
+	return (struct shunt_star){ .secret = secret,
+		.secret_bytes = SECRET_BYTES,
+		.what = "rendezvous of the ranks",
+		.limit = "--timeout",
+		.rank = t->rank,
+		.nranks = t->nranks,
+		.timeout_ms = t->timeout_ns / 1000000 };
+}
 
-	if (*l->file) {
-		struct timespec ts;
+/* At every address of this host. */
+static int listen_anywhere(const struct shunt_star *star, unsigned *port_p, struct shunt_rendezvous **rdzv_p)
+{
+	struct sockaddr_in6 any6 = {
+		.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)*port_p), .sin6_addr = IN6ADDR_ANY_INIT
+	};
+	struct sockaddr_in any4 = { .sin_family = AF_INET, .sin_port = htons((uint16_t)*port_p) };
+	struct shunt_netaddr addr = { .len = sizeof(any6) };
+	int err;
 
-		clock_gettime(CLOCK_REALTIME, &ts);
-		nonce = (uint64_t)ts.tv_nsec << 32 ^ (uint64_t)ts.tv_sec ^ (uint64_t)getpid() << 20;
+	memcpy(&addr.ss, &any6, sizeof(any6));
+	err = shunt_star_listen(star, &addr, rdzv_p);
+	if (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL) {
+		addr = (struct shunt_netaddr){ .len = sizeof(any4) };
+		memcpy(&addr.ss, &any4, sizeof(any4));
+		err = shunt_star_listen(star, &addr, rdzv_p);
 	}
-	err = listen_on(l->port, &listener, &port);
+	/* The port lies at the same place in both. */
+	*port_p = ntohs(((const struct sockaddr_in *)&addr.ss)->sin_port);
+	return err;
+}
+
+static int tcp_listen(struct bench_ranks *t, const struct bench_launch *l)
+{
+	uint8_t secret[SECRET_BYTES];
+	struct shunt_star star = star_of(t, secret);
+	unsigned port = l->port;
+	int err = 0;
+
+	if (*l->file)
+		err = shunt_random(secret, sizeof(secret));
+	else
+		secret_from_address(l->host, l->port, secret);
+	if (!err)
+		err = listen_anywhere(&star, &port, &t->tcp);
 	if (err) {
 		tool_error("rank 0: cannot listen on port %u: %s", l->port, strerror(-err));
 		return err;
 	}
 	if (*l->file) {
-		err = rendezvous_file_write(l->file, port, nonce);
+		err = rendezvous_file_write(l->file, port, secret);
 		if (err)
 			tool_error("rank 0: cannot write %s: %s", l->file, strerror(-err));
 	}
-	if (!err)
-		err = tcp_accept(t, listener, nonce, deadline);
-	close(listener);
+	if (!err) {
+		err = shunt_star_collect(&star, t->tcp);
+		if (err)
+			tool_error("rank 0: the other %d ranks did not come: %s", t->nranks - 1, strerror(-err));
+	}
 	if (*l->file)
 		unlink(l->file);
 	return err;
 }
 
+/* Calls rank 0 at each of the host's addresses. -EAGAIN: not now. */
+static int call_host(const struct shunt_star *star, const char *host, unsigned port, struct shunt_rendezvous **rdzv_p)
+{
+	struct addrinfo hints = { .ai_socktype = SOCK_STREAM }, *list;
+	char service[16];
+	int err = -EAGAIN;
+
+	snprintf(service, sizeof(service), "%u", port);
+	if (getaddrinfo(host, service, &hints, &list))
+		return -EAGAIN;
+	for (const struct addrinfo *a = list; a && err == -EAGAIN; a = a->ai_next) {
+		struct shunt_netaddr addr = { .len = a->ai_addrlen };
+
+		memcpy(&addr.ss, a->ai_addr, a->ai_addrlen);
+		err = shunt_star_call(star, &addr, rdzv_p);
+	}
+	freeaddrinfo(list);
+	return err;
+}
+
 static int tcp_connect(struct bench_ranks *t, const struct bench_launch *l, long long deadline)
 {
-	struct handshake handshake = { .rank = (uint32_t)t->rank, .nranks = (uint32_t)t->nranks }, echo;
-	char host[256];
+	uint8_t secret[SECRET_BYTES];
+	struct shunt_star star = star_of(t, secret);
 	unsigned port = l->port;
+	char host[256];
+	int err = -EAGAIN;
 
-	memcpy(handshake.magic, handshake_magic, sizeof(handshake_magic));
 	snprintf(host, sizeof(host), "%s", l->host);
-	/* Rank 0 may not listen yet, and the file may be of an earlier run: retry until the handshake succeeds. */
-	for (; monotonic_ns() < deadline; sleep_us(20000)) {
-		int fd;
-
-		if (*l->file && rendezvous_file_read(l->file, host, &port, &handshake.nonce))
-			continue;
-		if (connect_to(host, port, &fd))
-			continue;
-		/* Rank 0 answers at once. Another process at this address may never answer. */
-		long long reply_deadline = monotonic_ns() + 10000000000ll;
-
-		if (!io_full(fd, &handshake, sizeof(handshake), true, reply_deadline) &&
-		    !io_full(fd, &echo, sizeof(echo), false, reply_deadline) &&
-		    !memcmp(&handshake, &echo, sizeof(handshake))) {
-			t->socks[0] = fd;
-			return 0;
-		}
-		close(fd);
+	secret_from_address(l->host, l->port, secret);
+	/* Rank 0 may not listen yet, and the file may be of an earlier run: only its own answer counts. */
+	for (; err == -EAGAIN && monotonic_ns() < deadline; sleep_us(20000))
+		if (!*l->file || !rendezvous_file_read(l->file, host, &port, secret))
+			err = call_host(&star, host, port, &t->tcp);
+	if (err == -EAGAIN) {
+		tool_error("rank %d: cannot reach rank 0 at %s%s", t->rank, *l->file ? "the address in " : "",
+		    *l->file ? l->file : l->host);
+		err = -ETIMEDOUT;
 	}
-	tool_error("rank %d: cannot reach rank 0 at %s%s", t->rank, *l->file ? "the address in " : "",
-	    *l->file ? l->file : l->host);
-	return -ETIMEDOUT;
+	return err;
 }
 
 static int tcp_allgather(struct bench_ranks *t, const void *mine, size_t bytes, void *all)
 {
-	long long deadline = monotonic_ns() + t->timeout_ns;
-	char one = 0, *buf = all;
-	int err = 0;
+	int err = shunt_rendezvous_allgather(t->tcp, mine, bytes, all, -1, NULL, t->timeout_ns / 1000000, NULL);
 
-	/* An empty contribution is a barrier: one byte in each direction. */
-	if (!bytes) {
-		if (t->rank) {
-			err = io_full(t->socks[0], &one, 1, true, deadline);
-			return err ? err : io_full(t->socks[0], &one, 1, false, deadline);
-		}
-		for (int r = 1; r < t->nranks && !err; r++)
-			err = io_full(t->socks[r], &one, 1, false, deadline);
-		for (int r = 1; r < t->nranks && !err; r++)
-			err = io_full(t->socks[r], &one, 1, true, deadline);
-		return err;
-	}
-	if (t->rank) {
-		err = io_full(t->socks[0], (void *)mine, bytes, true, deadline);
-		return err ? err : io_full(t->socks[0], buf, bytes * (size_t)t->nranks, false, deadline);
-	}
-	memcpy(buf, mine, bytes);
-	for (int r = 1; r < t->nranks && !err; r++)
-		err = io_full(t->socks[r], buf + bytes * (size_t)r, bytes, false, deadline);
-	for (int r = 1; r < t->nranks && !err; r++)
-		err = io_full(t->socks[r], buf, bytes * (size_t)t->nranks, true, deadline);
-	return err;
-}
-
-/* True: a peer closed its TCP connection. */
-static bool tcp_is_broken(struct bench_ranks *t)
-{
-	if (!t->socks)
-		return false;
-	for (int i = t->rank ? 0 : 1; i < (t->rank ? 1 : t->nranks); i++) {
-		char byte;
-
-		if (t->socks[i] >= 0 && !recv(t->socks[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT))
-			return true;
-	}
-	return false;
+	return err == -EOWNERDEAD ? -ECANCELED : err;
 }
 
 /* ---- shared memory ---- */
@@ -373,7 +267,7 @@ static int shm_barrier(struct bench_ranks *t)
 		if (monotonic_ns() - start > t->timeout_ns)
 			return -ETIMEDOUT;
 		/* A rank that left has passed this barrier: check the generation again. */
-		if (tcp_is_broken(t) && atomic_load(&h->generation) == generation) {
+		if (t->tcp && shunt_star_is_broken(t->tcp) && atomic_load(&h->generation) == generation) {
 			atomic_store(&h->failed, 1);
 			return -ECANCELED;
 		}
@@ -397,25 +291,20 @@ static int shm_allgather(struct bench_ranks *t, const void *mine, size_t bytes, 
 /* External ranks use rank 0's shared memory if all of them can open it through /proc. All ranks get the same answer. */
 static int shm_find(struct bench_ranks *t, int fd)
 {
+	const struct shunt_rendezvous_row *rows = shunt_rendezvous_rows(t->tcp);
 	struct {
-		char boot_id[64], path[64];
+		char path[64];
 	} mine = { 0 }, all[BENCH_MAX_RANKS];
 	int8_t has_shm = 0, all_have_shm[BENCH_MAX_RANKS];
-	FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
 	int err, root_fd;
 
-	if (f) {
-		if (!fgets(mine.boot_id, sizeof(mine.boot_id), f))
-			mine.boot_id[0] = 0;
-		fclose(f);
-	}
 	snprintf(mine.path, sizeof(mine.path), "/proc/%ld/fd/%d", (long)getpid(), fd);
 	err = tcp_allgather(t, &mine, sizeof(mine), all);
 	if (err)
 		return err;
 	if (!t->rank) {
 		has_shm = 1;
-	} else if (*mine.boot_id && !strcmp(mine.boot_id, all[0].boot_id)) {
+	} else if (!memcmp(rows[t->rank].host, rows[0].host, sizeof(rows[0].host))) {
 		root_fd = open(all[0].path, O_RDWR | O_CLOEXEC);
 		if (root_fd >= 0) {
 			struct stat st;
@@ -464,14 +353,7 @@ int bench_ranks_join(struct bench_shared *own, int fd, int rank, unsigned timeou
 		return 0;
 	}
 	deadline = monotonic_ns() + t->timeout_ns;
-	t->socks = malloc((size_t)t->nranks * sizeof(*t->socks));
-	if (!t->socks) {
-		free(t);
-		return -ENOMEM;
-	}
-	for (int r = 0; r < t->nranks; r++)
-		t->socks[r] = -1;
-	err = rank ? tcp_connect(t, l, deadline) : t->nranks > 1 ? tcp_listen(t, l, deadline) : 0;
+	err = rank ? tcp_connect(t, l, deadline) : tcp_listen(t, l);
 	if (!err)
 		err = shm_find(t, fd);
 	if (err) {
@@ -502,21 +384,15 @@ void bench_ranks_abort(struct bench_ranks *t, struct bench_shared *own)
 	}
 	if (t->shm)
 		atomic_store(&t->shm->failed, 1);
-	if (t->socks)
-		for (int r = 0; r < t->nranks; r++)
-			if (t->socks[r] >= 0)
-				shutdown(t->socks[r], SHUT_RDWR);
+	if (t->tcp)
+		shunt_star_abort(t->tcp);
 }
 
 void bench_ranks_leave(struct bench_ranks *t)
 {
 	if (!t)
 		return;
-	if (t->socks)
-		for (int r = 0; r < t->nranks; r++)
-			if (t->socks[r] >= 0)
-				close(t->socks[r]);
-	free(t->socks);
+	shunt_rendezvous_destroy(t->tcp);
 	if (t->mapped)
 		munmap(t->mapped, sizeof(*t->mapped));
 	free(t);

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "transport/bootstrap/group.h"
+#include "transport/rendezvous/group.h"
 #include "base/log.h"
 #include "comm/gpu.h"
 #include "shim/standalone/task.h"

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include "transport/bootstrap/bootstrap.h"
+#include "transport/rendezvous/bootstrap.h"
 #include "base/config.h"
 #include "base/log.h"
 #include "comm/gpu.h"

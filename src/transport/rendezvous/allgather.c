@@ -12,7 +12,7 @@
 
 int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struct rdzv_round *round)
 {
-	struct rdzv_contrib contrib = { .magic = RDZV_MAGIC,
+	struct rdzv_contrib contrib = { .head = rdzv_head(RDZV_CONTRIB),
 		.bytes = round->bytes,
 		.round = rdzv->round,
 		.uses_fds = round->fds != NULL,
@@ -31,7 +31,7 @@ int shunt_rendezvous_member_allgather(struct shunt_rendezvous *rdzv, const struc
 	if (err)
 		goto out;
 	err = -EPROTO;
-	if (result.magic != RDZV_MAGIC || result.round != rdzv->round || result.status > 0)
+	if (!rdzv_head_is(&result.head, RDZV_RESULT) || result.round != rdzv->round || result.status > 0)
 		goto out;
 	err = result.status;
 	if (err)
@@ -78,7 +78,8 @@ static int check_contrib(struct root_round *h, int r)
 	size_t bytes = h->round->bytes;
 	struct rdzv_recv *in = &h->in[r];
 
-	if (contrib->magic != RDZV_MAGIC || contrib->round != h->rdzv->round || contrib->has_fd != in->nfds)
+	if (!rdzv_head_is(&contrib->head, RDZV_CONTRIB) || contrib->round != h->rdzv->round ||
+	    contrib->has_fd != in->nfds)
 		return -EPROTO;
 	if (contrib->bytes != bytes && (!contrib->bytes || !bytes)) {
 		shunt_error("rank %d has no memory for what the ranks agree on", contrib->bytes ? h->rdzv->rank : r);
@@ -124,7 +125,7 @@ static int collect_contribs(struct root_round *h)
 			if (!err && in->received == in->expected && !h->body[r])
 				err = check_contrib(h, r);
 			if (err == -EOWNERDEAD)
-				shunt_error("rank %d died during the communicator's set-up", r);
+				shunt_error("rank %d died or gave up before all ranks had given their part", r);
 			if (err)
 				return err;
 			if (h->body[r] && in->received == in->expected) {
@@ -145,7 +146,10 @@ static int send_result(struct root_round *h, int to, int status)
 	struct {
 		struct rdzv_result result;
 		uint8_t has[SHUNT_RENDEZVOUS_MAX_RANKS];
-	} head = { .result = { .magic = RDZV_MAGIC, .bytes = round->bytes, .round = rdzv->round, .status = status } };
+	} head = { .result = { .head = rdzv_head(RDZV_RESULT),
+		       .bytes = round->bytes,
+		       .round = rdzv->round,
+		       .status = status } };
 	int send_fds[RDZV_MAX_FDS], n = 0;
 
 	if (status) {

@@ -3,12 +3,23 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "transport/rendezvous/priv.h"
 
 #define BACKOFF_MIN_MS 1
 #define BACKOFF_MAX_MS 32
+
+int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p)
+{
+	struct shunt_netaddr addr;
+	int err;
+
+	rdzv_unix_address(&rdzv->id, member, &addr);
+	err = rdzv_connect(&rdzv_unix, &addr, rdzv->lobby.listen_fd, SHUNT_NEVER, NULL, fd_p);
+	return err == -EAGAIN ? 0 : err;
+}
 
 /*
  * The connection to the root is made, and held, before the other members are probed. So a member that finds another one
@@ -18,7 +29,7 @@
 int shunt_rendezvous_count(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p)
 {
-	int64_t deadline = shunt_rendezvous_join_deadline(true);
+	int64_t deadline = shunt_deadline_ms(shunt_config()->timeout);
 	int count = 0, root = -1, missing = -1, err;
 
 	for (int s = 0; s < nmembers; s++) {

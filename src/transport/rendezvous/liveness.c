@@ -40,7 +40,7 @@ static int open_peer_pidfd(int fd)
 	return pidfd < 0 ? -errno : pidfd;
 }
 
-static bool peer_is_dead(int fd)
+static bool unix_peer_is_dead(int fd)
 {
 	int pidfd = open_peer_pidfd(fd);
 	struct pollfd pidfd_poll = { .fd = pidfd, .events = POLLIN };
@@ -48,6 +48,16 @@ static bool peer_is_dead(int fd)
 
 	rdzv_close_fd(&pidfd);
 	return dead;
+}
+
+static bool peer_is_dead(int fd)
+{
+	int domain = AF_UNSPEC;
+	socklen_t len = sizeof(domain);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) || domain != AF_UNIX)
+		return false;
+	return unix_peer_is_dead(fd);
 }
 
 int shunt_rendezvous_poll(struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel)

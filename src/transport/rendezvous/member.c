@@ -1,72 +1,157 @@
 /* SPDX-License-Identifier: MIT */
-/* A member's side of a join: it proves its knowledge of the id to the root, and waits for the outcome. */
-#include <errno.h>
-#include <stdio.h>
+/* A member's side of a join: it proves its knowledge of the key to the root, and waits for the outcome. */
+#include <stdlib.h>
 #include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "transport/rendezvous/priv.h"
-#include "transport/rendezvous/wire.h"
 
-static int read_from_root(int fd, void *buf, size_t bytes, const char *what, struct rdzv_wait_log *wait_log,
-    int64_t deadline, const atomic_int *cancel)
+/* Waits until fd can be read, and logs what it waits for, if anything. */
+static int await(int fd, const struct rdzv_ask *ask, const char *what, int64_t deadline)
 {
+	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
 	int64_t next_check = 0;
 	int err;
 
 	while ((err = shunt_rendezvous_poll(&pfd, 1, &next_check,
-	            wait_log->next_log < deadline ? wait_log->next_log : deadline, cancel)) == -ETIMEDOUT) {
-		if (shunt_now_ms() >= deadline) {
-			shunt_error("communicator set-up gave up waiting for %s: stopped or hanging? SHUNT_TIMEOUT "
-			            "limits this wait",
-			    what);
-			return err;
-		}
-		shunt_rendezvous_log_waiting(wait_log, what);
-	}
-	if (err < 0)
-		return err;
-	return shunt_io_read(fd, buf, bytes, shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
+	            what && wait_log.next_log < deadline ? wait_log.next_log : deadline, ask->cancel)) == -ETIMEDOUT &&
+	    shunt_now_ms() < deadline)
+		shunt_rendezvous_log_waiting(&wait_log, what);
+	return err < 0 ? err : 0;
 }
 
-int shunt_rendezvous_member_join(struct shunt_rendezvous *rdzv, int nmembers, int root_member, const atomic_int *cancel)
+/*
+ * -EAGAIN: the root has closed the connection with our hello unread, or while we wrote it; it had no place for us any
+ * more.
+ */
+static int read_some(int fd, void *buf, size_t bytes, const struct rdzv_ask *ask, int64_t deadline)
 {
-	int64_t deadline = shunt_rendezvous_join_deadline(false);
-	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
-	struct rdzv_challenge challenge;
-	struct rdzv_welcome welcome;
-	struct rdzv_hello hello = { .magic = RDZV_MAGIC,
-		.version = RDZV_VERSION,
-		.member = rdzv->member,
-		.nmembers = nmembers,
-		.rank = rdzv->rank,
-		.nranks = rdzv->nranks };
-	uint8_t mac[SHUNT_MAC_BYTES];
-	char what[64];
+	char *p = buf;
+
+	while (bytes) {
+		int err = await(fd, ask, NULL, deadline);
+		ssize_t n;
+
+		if (err)
+			return err;
+		n = recv(fd, p, bytes, MSG_DONTWAIT);
+		if (!n)
+			return -EOWNERDEAD;
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return errno == ECONNRESET && ask->said_hello ? -EAGAIN : shunt_io_error(errno);
+		if (n > 0) {
+			p += n;
+			bytes -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static int read_challenge(int fd, const struct rdzv_ask *ask, struct rdzv_challenge *challenge)
+{
+	int err = await(fd, ask, ask->root, ask->challenge_deadline);
+
+	if (err == -ETIMEDOUT && ask->root)
+		shunt_error("%s gave up waiting for %s: stopped or hanging? SHUNT_TIMEOUT limits this wait", ask->what,
+		    ask->root);
+	if (!err)
+		err = read_some(fd, challenge, sizeof(*challenge), ask,
+		    ask->root ? shunt_deadline_ms(shunt_config()->setup_timeout) : ask->challenge_deadline);
+	if (!err && !rdzv_head_is(&challenge->head, RDZV_CHALLENGE)) {
+		err = -EPROTO;
+		if (!ask->calls_again)
+			shunt_error(
+			    "%s failed: something else than Shunt, or another version of it, answers for the root",
+			    ask->what);
+	}
+	return err;
+}
+
+static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *challenge, struct rdzv_hello *hello)
+{
+	int err = rdzv_hello_init(hello, RDZV_HELLO, ask->key);
+
+	if (err)
+		return err;
+	hello->member = ask->member;
+	hello->nmembers = ask->nmembers;
+	hello->rank = ask->rank;
+	hello->nranks = ask->nranks;
+	rdzv_hello_sign(hello, ask->key, challenge->nonce);
+	err = shunt_io_write(fd, hello, sizeof(*hello), shunt_deadline_ms(shunt_config()->setup_timeout), ask->cancel);
+	ask->said_hello = true;
+	return err == -EOWNERDEAD ? 0 : err; /* what the root said before it closed can be read */
+}
+
+static int read_rows(int fd, const struct rdzv_ask *ask, const struct rdzv_hello *hello,
+    const struct rdzv_answer *answer, struct shunt_rendezvous_row **rows_p)
+{
+	struct shunt_rendezvous_row *rows;
 	int err;
 
-	snprintf(what, sizeof(what), "member %d to begin", root_member);
-	err = read_from_root(rdzv->root_fd, &challenge, sizeof(challenge), what, &wait_log, deadline, cancel);
-	if (err)
-		return err;
-	if (challenge.magic != RDZV_MAGIC || challenge.version != RDZV_VERSION)
+	if (answer->nrows != (uint32_t)ask->nranks)
 		return -EPROTO;
-	err = shunt_random(hello.nonce, sizeof(hello.nonce));
+	rows = calloc(answer->nrows, sizeof(*rows));
+	if (!rows)
+		return -ENOMEM;
+	err = read_some(fd, rows, answer->nrows * sizeof(*rows), ask, shunt_deadline_ms(shunt_config()->setup_timeout));
+	if (!err &&
+	    (!rdzv_rows_prove(answer, rows, ask->key, hello->nonce) || rows[ask->rank].member != ask->member ||
+	        rows[ask->rank].pid != hello->pid))
+		err = -EPROTO;
+	if (err) {
+		free(rows);
+		return err;
+	}
+	*rows_p = rows;
+	return 0;
+}
+
+/* One answer. 1: the outcome is still open. */
+static int read_answer(
+    int fd, struct rdzv_ask *ask, const struct rdzv_hello *hello, struct shunt_rendezvous_row **rows_p)
+{
+	struct rdzv_answer answer;
+	int err = read_some(fd, &answer.head, sizeof(answer.head), ask, ask->deadline);
+
+	if (!err && rdzv_head_is(&answer.head, RDZV_BUSY))
+		return -EAGAIN;
+	if (!err)
+		err = read_some(fd, &answer.head + 1, sizeof(answer) - sizeof(answer.head), ask, ask->deadline);
+	if (err == -ETIMEDOUT && !ask->calls_again)
+		shunt_error("%s failed: rank %d gave up: the root says nothing (stopped?)", ask->what, ask->rank);
+	if (err == -EOWNERDEAD && !ask->calls_again)
+		shunt_error("%s failed: the root has ended, or refused rank %d", ask->what, ask->rank);
 	if (err)
 		return err;
-	shunt_rendezvous_mac_hello(hello.mac, &rdzv->id, challenge.nonce, &hello);
-	err = shunt_io_write(
-	    rdzv->root_fd, &hello, sizeof(hello), shunt_deadline_ms(shunt_config()->setup_timeout), cancel);
-	if (!err) /* the root's log names the missing ranks */
-		err = read_from_root(
-		    rdzv->root_fd, &welcome, sizeof(welcome), "other ranks", &wait_log, deadline, cancel);
-	if (err)
-		return err;
-	shunt_rendezvous_mac_welcome(mac, &rdzv->id, hello.nonce, &welcome);
-	if (welcome.magic != RDZV_MAGIC || welcome.version != RDZV_VERSION || !shunt_mac_equal(mac, welcome.mac) ||
-	    welcome.status > 0)
+	ask->answered = rdzv_answer_proves(&answer, ask->key, hello->nonce);
+	if (!ask->answered && !ask->calls_again)
+		shunt_error("%s failed: the root gave an answer that Shunt's would not give", ask->what);
+	if (!ask->answered)
 		return -EPROTO;
-	return welcome.status;
+	answer.text[sizeof(answer.text) - 1] = '\0';
+	if (answer.head.kind == RDZV_WAIT) {
+		shunt_warn("rank %d waits for the other ranks: %s", ask->rank, answer.text);
+		return 1;
+	}
+	if (answer.status)
+		shunt_error("%s failed: %s", ask->what, answer.text);
+	return answer.status ? answer.status : read_rows(fd, ask, hello, &answer, rows_p);
+}
+
+int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p)
+{
+	struct rdzv_challenge challenge;
+	struct rdzv_hello hello;
+	int err = read_challenge(fd, ask, &challenge);
+
+	if (!err)
+		err = say_hello(fd, ask, &challenge, &hello);
+	if (err)
+		return err;
+	do
+		err = read_answer(fd, ask, &hello, rows_p);
+	while (err > 0);
+	return err;
 }

@@ -6,34 +6,23 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "transport/net/netif.h"
+#include "transport/rendezvous/lobby.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "transport/rendezvous/wire.h"
 
 struct shunt_rendezvous {
-	struct shunt_id id;
+	struct rdzv_lobby lobby; /* the socket that we listen on; its fd is -1 for a member of a star */
+	struct shunt_id id;      /* of a communicator */
 	int member;
-	int listen_fd;
 	int rank, nranks;
 	bool is_root, joined, count_mismatch, is_leader;
 	int err; /* the first error; sticky */
 	uint32_t round;
 	int root_fd;   /* member: to the root */
 	int *peer_fds; /* root: connection of each rank, -1 for our own */
+	struct shunt_rendezvous_row *rows;
 };
-
-static inline void rdzv_close_fd(int *fd)
-{
-	if (*fd >= 0)
-		close(*fd);
-	*fd = -1;
-}
-
-/* Ends the connection even if a forked child still holds a copy of the descriptor. */
-static inline void rdzv_close_socket(int *fd)
-{
-	if (*fd >= 0)
-		shutdown(*fd, SHUT_RDWR);
-	rdzv_close_fd(fd);
-}
 
 /* Status that the peers get for our error: to them a cancelled member is one that gave up. */
 static inline int rdzv_peer_error(int err)
@@ -41,25 +30,19 @@ static inline int rdzv_peer_error(int err)
 	return err == -ECANCELED ? -EOWNERDEAD : err;
 }
 
-/* ---- sockets (socket.c) */
+/* An empty object that listens nowhere. NULL: no memory. */
+struct shunt_rendezvous *rdzv_create(const struct rdzv_address_kind *kind, struct rdzv_key key);
 
-/* Binds the socket of a member and listens. 0; -EADDRINUSE: bound already; another -errno. */
-int shunt_rendezvous_listen(const struct shunt_id *id, int member, int *fd_p);
 /*
  * Connects to a member. 0: it is present, and *fd_p is the connection, or -1 if its backlog is full. -ECONNREFUSED: it
  * is not present. Or another -errno.
  */
 int shunt_rendezvous_probe(const struct shunt_rendezvous *rdzv, int member, int *fd_p);
-/*
- * True if the process at the other end of fd has the uid that we had when we made our socket or, with now, our uid of
- * now. Processes may change their uid, sooner or later than others, but all must find the same sockets valid.
- */
-bool shunt_rendezvous_same_user(const struct shunt_rendezvous *rdzv, int fd, bool now);
 
 /*
  * shunt_io_poll on our sockets (liveness.c). It also notices within 100 ms that the process at the other end has died
- * while a forked child still holds the connection, and shuts that connection down. *next_check: 0 before the first call
- * of a wait; kept by this function.
+ * while a forked child still holds the connection, and shuts that connection down; over TCP it cannot. *next_check: 0
+ * before the first call of a wait; kept by this function.
  */
 int shunt_rendezvous_poll(
     struct pollfd *fds, nfds_t n, int64_t *next_check, int64_t deadline, const atomic_int *cancel);
@@ -71,10 +54,15 @@ struct rdzv_wait_log {
 };
 
 struct rdzv_wait_log shunt_rendezvous_wait_log(void);
-/* Logs after 30 s, and then ever more rarely, the peers that are still awaited. what: follows "waiting for". */
+/* True after 30 s, and then ever more rarely: it is time to say what is still awaited. */
+bool shunt_rendezvous_wait_log_due(struct rdzv_wait_log *p);
+/* Logs when it is due. what: follows "waiting for". */
 void shunt_rendezvous_log_waiting(struct rdzv_wait_log *p, const char *what);
-/* Deadline for the members to come. The root's is earlier: it knows the missing ranks and reports them. */
-int64_t shunt_rendezvous_join_deadline(bool is_root);
+/*
+ * When a member gives up waiting for the outcome. The root gives up after timeout_ms, knows the missing ranks, and
+ * reports them; a member waits longer, and only then takes the root for dead.
+ */
+int64_t shunt_rendezvous_member_deadline(int64_t timeout_ms);
 
 /* ---- a join */
 
@@ -88,11 +76,78 @@ int shunt_rendezvous_count(
     struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel, int *root_p, int *missing_p);
 #define RDZV_WATCH_LATER (-2) /* the member is present, but its backlog is full at the moment */
 
-/* The root's side (root.c): until all have come, or an error. All members that have come get the outcome. */
-int shunt_rendezvous_root_join(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel);
-/* A member's side (member.c): until the root has sent the outcome. */
-int shunt_rendezvous_member_join(
-    struct shunt_rendezvous *rdzv, int nmembers, int root_member, const atomic_int *cancel);
+/*
+ * The root's side (root.c). A root takes in ranks until all have come or an error is certain, and tells all of them the
+ * outcome. It is a rank itself, or a server for ranks that know its address.
+ */
+struct rdzv_peer {
+	int fd;    /* -1: none */
+	bool seen; /* has ever come */
+	uint8_t nonce[RDZV_NONCE];
+	struct shunt_rendezvous_row row;
+};
+
+struct rdzv_root {
+	/* Set by the caller. */
+	struct rdzv_lobby *lobby;
+	const char *what, *limit;       /* for the log: what is joined, and the name of timeout_ms */
+	int rank, member;               /* our own; -1: a server */
+	int nranks, nmembers;           /* 0: as the first hello says */
+	uint8_t host[SHUNT_HOST_BYTES]; /* if one_host: ranks of other hosts are refused */
+	bool one_host;
+	int *watch;                          /* per member: a connection to it, which breaks when it dies; -1 none, or
+	                                        RDZV_WATCH_LATER; NULL: nobody is watched */
+	const struct shunt_rendezvous *rdzv; /* of the watched members */
+	int64_t timeout_ms;                  /* from the first rank on */
+	const atomic_int *cancel;
+	/* The root's own. */
+	int first;              /* rank that said nranks; -1: none yet */
+	struct rdzv_peer *peer; /* per rank */
+	bool *present;          /* per member */
+	struct pollfd *pfds;
+	int arrived, answered;
+	int status;                  /* RDZV_OPEN, then the outcome, 0 or -errno */
+	char text[168];              /* why */
+	int64_t last_event, started; /* started: when the first rank came */
+	struct rdzv_wait_log wait_log;
+	int64_t next_check;
+};
+#define RDZV_OPEN 1
+
+/* Fills the root's own fields. 0 or -errno (the caller then calls finish). */
+int rdzv_root_init(struct rdzv_root *root);
+void rdzv_root_finish(struct rdzv_root *root); /* closes the connections that are still the root's */
+/* Waits for an event, a second at most, and handles it. Sets status when the outcome is certain. */
+void rdzv_root_step(struct rdzv_root *root);
+/* Ends the gathering with an error, unless it has ended. */
+__attribute__((format(printf, 3, 4))) void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...);
+/*
+ * Sends the outcome to all ranks that have come, those of our own process last: when the first of these returns, the
+ * program may end, and the root with it. Closes their connections unless `keeps`.
+ */
+void rdzv_root_answer_all(struct rdzv_root *root, bool keeps);
+/* Steps until the outcome is certain, and answers. On success *fds_p gets the connections, and *rows_p the table. */
+int rdzv_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p);
+
+/* A member's side (member.c). */
+struct rdzv_ask {
+	const struct rdzv_key *key;
+	const char *what;
+	int member, nmembers, rank, nranks;
+	int64_t challenge_deadline, deadline; /* for the first message, and for the outcome */
+	const char *root;                     /* what the first message waits for, for the log; NULL: not logged */
+	const atomic_int *cancel;
+	bool calls_again; /* what is no answer of a root that knows the key is not logged */
+	bool said_hello;  /* set once the root may have got one */
+	bool answered;    /* set once the root has proved itself */
+};
+
+/*
+ * Proves our knowledge of the key to the root at the other end of fd, and waits for the outcome. 0: *rows_p, which the
+ * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, but for
+ * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more; to be tried again.
+ */
+int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
 
 /* ---- messages with descriptors (message.c) */
 

@@ -2,26 +2,49 @@
 /* Lifecycle of a rendezvous: the order of its calls, and its state after an error. */
 #include "transport/rendezvous/rendezvous.h"
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include "base/config.h"
 #include "base/io.h"
+#include "base/log.h"
 #include "transport/rendezvous/priv.h"
+
+#define BACKLOG_MS 20 /* while the root's backlog is full */
+
+struct shunt_rendezvous *rdzv_create(const struct rdzv_address_kind *kind, struct rdzv_key key)
+{
+	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
+
+	if (rdzv)
+		*rdzv =
+		    (struct shunt_rendezvous){ .lobby = { .kind = kind, .key = key, .listen_fd = -1, .event_fd = -1 },
+			    .root_fd = -1 };
+	return rdzv;
+}
 
 int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_rendezvous **rdzv_p)
 {
 	struct shunt_rendezvous *rdzv;
+	struct shunt_netaddr addr;
 	int err;
 
 	if (member < 0)
 		return -EINVAL;
-	rdzv = calloc(1, sizeof(*rdzv));
+	rdzv = rdzv_create(&rdzv_unix, rdzv_key(id, sizeof(*id)));
 	if (!rdzv)
 		return -ENOMEM;
-	*rdzv = (struct shunt_rendezvous){ .id = *id, .member = member, .listen_fd = -1, .root_fd = -1 };
-	err = shunt_rendezvous_listen(id, member, &rdzv->listen_fd);
+	rdzv->id = *id;
+	rdzv->member = member;
+	rdzv_unix_address(id, member, &addr);
+	err = rdzv_listen(&rdzv_unix, &addr, &rdzv->lobby.listen_fd);
 	if (err) {
+		errno = -err;
+		shunt_warn("cannot listen on a Unix socket for member %d: %m", member);
 		shunt_rendezvous_destroy(rdzv);
 		return err;
 	}
+	rdzv_lobby_watch(&rdzv->lobby);
 	*rdzv_p = rdzv;
 	return 0;
 }
@@ -38,18 +61,79 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	if (!rdzv)
 		return;
 	close_connections(rdzv);
-	rdzv_close_socket(&rdzv->listen_fd);
+	rdzv_lobby_finish(&rdzv->lobby);
+	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
 	free(rdzv->peer_fds);
+	free(rdzv->rows);
 	free(rdzv);
 }
 
-/* Tells peers that wait in our backlog that we have given up. */
-static void refuse_backlog(struct shunt_rendezvous *rdzv)
+bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
 {
-	int fd;
+	struct rdzv_lobby *lobby = &rdzv->lobby;
+	bool proven = false;
 
-	while ((fd = accept4(rdzv->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-		rdzv_close_socket(&fd);
+	if (rdzv->joined || rdzv->err)
+		return false;
+	/* Out of descriptors: who waits is heard when our own first call joins. */
+	(void)rdzv_lobby_accept(lobby);
+	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
+		rdzv_lobby_read(lobby, i);
+	rdzv_lobby_expire(lobby, shunt_now_ms());
+	for (int i = 0; i < lobby->nconns; i++)
+		proven = proven || lobby->conn[i].proven;
+	return proven;
+}
+
+static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel)
+{
+	struct rdzv_root root = { .lobby = &rdzv->lobby,
+		.what = "communicator set-up",
+		.limit = "SHUNT_TIMEOUT",
+		.rank = rdzv->rank,
+		.member = rdzv->member,
+		.nranks = rdzv->nranks,
+		.nmembers = nmembers,
+		.watch = watch,
+		.rdzv = rdzv,
+		.timeout_ms = shunt_config()->timeout,
+		.cancel = cancel };
+
+	return rdzv_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
+}
+
+/* Again, if the root had to make room. A root that has gone is not there any more. */
+static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root, const atomic_int *cancel)
+{
+	int64_t deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout);
+	char what[64];
+	struct rdzv_ask ask = { .key = &rdzv->lobby.key,
+		.what = "communicator set-up",
+		.member = rdzv->member,
+		.nmembers = nmembers,
+		.rank = rdzv->rank,
+		.nranks = rdzv->nranks,
+		.challenge_deadline = deadline,
+		.deadline = deadline,
+		.root = what,
+		.cancel = cancel };
+	int err = 0;
+
+	snprintf(what, sizeof(what), "member %d to begin", root);
+	for (;;) {
+		if (rdzv->root_fd >= 0)
+			err = rdzv_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
+			return err;
+		rdzv_close_socket(&rdzv->root_fd);
+		err = shunt_rendezvous_probe(rdzv, root, &rdzv->root_fd);
+		if (!err && rdzv->root_fd < 0) { /* its backlog is full */
+			err = shunt_io_poll(NULL, 0, shunt_now_ms() + BACKLOG_MS, cancel);
+			err = err == -ETIMEDOUT && shunt_now_ms() < deadline ? 0 : err;
+		}
+		if (err)
+			return err == -ECONNREFUSED ? -EOWNERDEAD : err;
+	}
 }
 
 static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomic_int *cancel, int *missing_p)
@@ -57,23 +141,18 @@ static int join_members(struct shunt_rendezvous *rdzv, int nmembers, const atomi
 	int *watch = malloc((size_t)nmembers * sizeof(*watch));
 	int root = -1, err;
 
-	rdzv->peer_fds = malloc((size_t)rdzv->nranks * sizeof(*rdzv->peer_fds));
-	for (int r = 0; rdzv->peer_fds && r < rdzv->nranks; r++)
-		rdzv->peer_fds[r] = -1;
-	if (!watch || !rdzv->peer_fds) {
-		free(watch);
+	if (!watch)
 		return -ENOMEM;
-	}
 	for (int s = 0; s < nmembers; s++)
 		watch[s] = -1;
 	err = shunt_rendezvous_count(rdzv, nmembers, watch, cancel, &root, missing_p);
 	rdzv->is_root = !err && root == rdzv->member;
 	if (rdzv->is_root)
-		err = shunt_rendezvous_root_join(rdzv, nmembers, watch, cancel);
+		err = join_as_root(rdzv, nmembers, watch, cancel);
 	for (int s = 0; s < nmembers; s++)
 		rdzv_close_fd(&watch[s]);
 	free(watch);
-	return err || rdzv->is_root ? err : shunt_rendezvous_member_join(rdzv, nmembers, root, cancel);
+	return err || rdzv->is_root ? err : join_as_member(rdzv, nmembers, root, cancel);
 }
 
 int shunt_rendezvous_join(
@@ -95,13 +174,13 @@ int shunt_rendezvous_join(
 		rdzv->nranks = nranks;
 		err = join_members(rdzv, nmembers, cancel, &missing);
 	}
+	rdzv_lobby_clear(&rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
 	if (!err) {
 		rdzv->joined = true;
 		return 0;
 	}
 	rdzv->err = err;
 	close_connections(rdzv);
-	refuse_backlog(rdzv);
 	if (err == -ENOENT && missing_p)
 		*missing_p = missing;
 	/*
@@ -109,7 +188,7 @@ int shunt_rendezvous_join(
 	 * end says that we gave up.
 	 */
 	if (!rdzv->count_mismatch)
-		rdzv_close_socket(&rdzv->listen_fd);
+		rdzv_lobby_close(&rdzv->lobby);
 	return err;
 }
 
@@ -141,7 +220,12 @@ int shunt_rendezvous_allgather(struct shunt_rendezvous *rdzv, const void *mine, 
 	return err;
 }
 
+const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv)
+{
+	return rdzv->rows;
+}
+
 int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv)
 {
-	return rdzv->listen_fd;
+	return rdzv->lobby.event_fd;
 }

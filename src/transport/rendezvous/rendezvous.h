@@ -2,15 +2,21 @@
 #ifndef SHUNT_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 #define SHUNT_TRANSPORT_RENDEZVOUS_RENDEZVOUS_H
 /*
- * Rendezvous of the ranks of one host, and exchange of descriptors among them.
+ * Rendezvous of ranks, and rounds of bytes and descriptors among them.
  *
- * Each possible member has an index. bind makes an abstract Unix socket whose name is a keyed hash of (id, member);
- * nothing is left of it when a process dies. The creation of a communicator is collective. Once it is done, every
- * member that runs Shunt on this host (in this network namespace) has its socket. So a refused connection in join means
- * "not present", at once and alike on all ranks.
+ * One protocol (wire.h) serves three: the set-up of a communicator, over Unix sockets (here); the ranks of a new
+ * communicator that know a unique id, over TCP (bootstrap.h); and ranks that a tool has started, over TCP (star.h).
+ * They share the proof, the crowd of connections without one (lobby.h), the root's and the member's part, the table
+ * that all get, and the rounds.
+ *
+ * The set-up: each possible member has an index. bind makes an abstract Unix socket whose name is a keyed hash of (id,
+ * member); nothing is left of it when a process dies. The creation of a communicator is collective. Once it is done,
+ * every member that runs Shunt on this host (in this network namespace) has its socket. So a refused connection in join
+ * means "not present", at once and alike on all ranks.
  *
  * The id is a secret of the job. Both sides of every connection prove knowledge of it by a keyed hash of a fresh nonce,
- * and the peer must have our own uid. Any other connection is dropped without disturbing the ranks.
+ * and the peer must have our own uid, which is asked before anything is said. Any other connection is dropped without
+ * disturbing the ranks. Nothing begins for a connection that has not proved itself.
  *
  * join connects the ranks as a star around the root, which is the lowest member that is present. A member that has not
  * come to join is awaited as long as its socket exists; without its socket it is dead.
@@ -23,9 +29,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/hash.h"
 #include "base/id.h"
 
 struct shunt_rendezvous;
+
+/* What all ranks know of each rank after a join. */
+struct shunt_rendezvous_row {
+	uint8_t host[SHUNT_HOST_BYTES]; /* equal for ranks of one host; keyed with the rendezvous's secret */
+	int32_t member;
+	uint32_t pid; /* as the rank sees it */
+};
 
 #define SHUNT_RENDEZVOUS_MAX_RANKS 128         /* so that all descriptors of a round fit one message */
 #define SHUNT_RENDEZVOUS_MAX_BYTES (64u << 20) /* of one allgather's result */
@@ -78,8 +92,16 @@ bool shunt_rendezvous_is_leader(const struct shunt_rendezvous *rdzv);
 int shunt_rendezvous_allgather(struct shunt_rendezvous *rdzv, const void *mine, size_t bytes, void *all, int fd,
     int *fds, int64_t timeout_ms, const atomic_int *cancel);
 
-/* Readable when a member connects. The rendezvous owns it; -1 after a failed join has closed it. */
+/* nranks rows after a join, which the rendezvous owns; else NULL. */
+const struct shunt_rendezvous_row *shunt_rendezvous_rows(const struct shunt_rendezvous *rdzv);
+
+/* Readable while a connection is to be answered. The rendezvous owns it; -1 if the system has none. */
 int shunt_rendezvous_fd(const struct shunt_rendezvous *rdzv);
+/*
+ * Before a join: drops connections of other users, challenges the others, and reads what they say, without waiting.
+ * True: a member has proved itself, so the ranks are joining. Its connection is kept for our own join.
+ */
+bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv);
 
 /* NULL is allowed. */
 void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv);

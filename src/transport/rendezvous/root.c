@@ -3,305 +3,450 @@
  * The root's side of a join: it admits the members, watches those that have not come, and tells all of them the
  * outcome.
  */
-#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "base/config.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/os.h"
+#include "shunt/shunt.h"
 #include "transport/rendezvous/priv.h"
-#include "transport/rendezvous/wire.h"
 
-#define MAX_PENDING_CONNS 64
-#define HELLO_BUSY_MS 1000 /* time for a hello while all places are taken */
 #define POLL_MS 1000
 #define POLL_SOON_MS 50 /* while a member's backlog is full */
+#define PAUSE_MS 200    /* out of descriptors: a server leaves connections in the backlog */
+#define SEND_MS 5000
 
-/* A connection without a complete hello. */
-struct pending_conn {
-	int fd;
-	int64_t since;
-	size_t got;
-	uint8_t nonce[RDZV_NONCE];
-	struct rdzv_hello hello;
-};
-
-struct root {
-	struct shunt_rendezvous *rdzv;
-	int nmembers;
-	struct pending_conn pending_conn[MAX_PENDING_CONNS];
-	int npending_conns;
-	int *watch;    /* per member: a connection in that member's backlog, which breaks when it dies; -1 none, or
-	                  RDZV_WATCH_LATER */
-	bool *present; /* per member: its hello has come */
-	uint8_t (*nonce)[RDZV_NONCE]; /* per rank */
-	struct pollfd *pfds;
-	int arrived; /* ranks, without ourselves */
-	int64_t next_check;
-};
-
-static void root_finish(struct root *root)
+void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
 {
-	for (int i = 0; i < root->npending_conns; i++)
-		rdzv_close_socket(&root->pending_conn[i].fd);
-	free(root->present);
-	free(root->nonce);
+	va_list ap;
+
+	if (root->status != RDZV_OPEN)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(root->text, sizeof(root->text), fmt, ap);
+	va_end(ap);
+	root->status = status;
+	root->last_event = shunt_now_ms();
+}
+
+/* Once the number of ranks is known. */
+static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
+{
+	root->peer = calloc((size_t)nranks, sizeof(*root->peer));
+	root->present = calloc((size_t)nmembers, sizeof(*root->present));
 	free(root->pfds);
+	root->pfds =
+	    calloc((size_t)(1 + RDZV_LOBBY_PLACES + nranks + (root->watch ? nmembers : 0)), sizeof(*root->pfds));
+	if (!root->peer || !root->present || !root->pfds)
+		return -ENOMEM;
+	for (int r = 0; r < nranks; r++)
+		root->peer[r].fd = -1;
+	root->nranks = nranks;
+	root->nmembers = nmembers;
+	return 0;
 }
 
-static void pending_conn_drop(struct root *root, int i)
+int rdzv_root_init(struct rdzv_root *root)
 {
-	rdzv_close_socket(&root->pending_conn[i].fd);
-	root->pending_conn[i] = root->pending_conn[--root->npending_conns];
+	struct rdzv_hello self;
+	int err;
+
+	root->status = RDZV_OPEN;
+	root->first = root->rank;
+	root->last_event = root->started = shunt_now_ms();
+	root->wait_log = shunt_rendezvous_wait_log();
+	if (root->rank < 0) {
+		root->pfds = calloc(1 + RDZV_LOBBY_PLACES, sizeof(*root->pfds));
+		return root->pfds ? 0 : -ENOMEM;
+	}
+	err = make_peers(root, root->nranks, root->nmembers);
+	if (!err)
+		err = rdzv_hello_init(&self, RDZV_WATCH, &root->lobby->key);
+	if (err)
+		return err;
+	root->peer[root->rank].seen = root->present[root->member] = true;
+	root->peer[root->rank].row = (struct shunt_rendezvous_row){ .member = root->member, .pid = self.pid };
+	memcpy(root->peer[root->rank].row.host, self.host, sizeof(self.host));
+	if (++root->arrived == root->nranks)
+		root->status = 0;
+	return 0;
 }
 
-static int root_accept(struct root *root)
+void rdzv_root_finish(struct rdzv_root *root)
 {
-	struct rdzv_challenge challenge = { .magic = RDZV_MAGIC, .version = RDZV_VERSION };
+	for (int r = 0; root->peer && r < root->nranks; r++)
+		rdzv_close_socket(&root->peer[r].fd);
+	free(root->peer);
+	free(root->present);
+	free(root->pfds);
+	root->peer = NULL;
+	root->present = NULL;
+	root->pfds = NULL;
+}
 
-	while (root->npending_conns < MAX_PENDING_CONNS) {
-		int fd = accept4(root->rdzv->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		struct pending_conn *p = &root->pending_conn[root->npending_conns];
+/* ---- answers */
 
-		if (fd < 0)
-			return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? 0 : -errno;
-		if (!shunt_rendezvous_same_user(root->rdzv, fd, true) ||
-		    shunt_random(challenge.nonce, sizeof(challenge.nonce)) ||
-		    send(fd, &challenge, sizeof(challenge), MSG_NOSIGNAL | MSG_DONTWAIT) != sizeof(challenge)) {
-			rdzv_close_socket(&fd);
+static void send_answer(const struct rdzv_root *root, int fd, const uint8_t nonce[RDZV_NONCE], enum rdzv_kind kind,
+    const char *text, const struct shunt_rendezvous_row *rows)
+{
+	struct rdzv_answer a = { .head = rdzv_head(kind), .nrows = rows ? (uint32_t)root->nranks : 0 };
+	/* An answer fits the socket's empty buffer. A rank that lets the buffer fill up counts as dead. */
+	int64_t deadline = shunt_now_ms() + (kind == RDZV_DONE ? SEND_MS : 0);
+
+	if (kind == RDZV_DONE)
+		a.status = rdzv_peer_error(root->status);
+	snprintf(a.text, sizeof(a.text), "%s", text);
+	rdzv_answer_sign(&a, rows, &root->lobby->key, nonce);
+	if (!shunt_io_write(fd, &a, sizeof(a), deadline, NULL) && rows)
+		(void)shunt_io_write(fd, rows, (size_t)root->nranks * sizeof(*rows), deadline, NULL);
+}
+
+static struct shunt_rendezvous_row *make_rows(const struct rdzv_root *root)
+{
+	struct shunt_rendezvous_row *rows = calloc((size_t)root->nranks, sizeof(*rows));
+
+	for (int r = 0; rows && r < root->nranks; r++)
+		rows[r] = root->peer[r].row;
+	return rows;
+}
+
+static void answer_rank(struct rdzv_root *root, int r, const struct shunt_rendezvous_row *rows, bool keeps)
+{
+	struct rdzv_peer *peer = &root->peer[r];
+
+	if (peer->fd < 0)
+		return;
+	send_answer(root, peer->fd, peer->nonce, RDZV_DONE, root->text, rows);
+	root->answered++;
+	if (!keeps)
+		rdzv_close_socket(&peer->fd);
+}
+
+static void answer_all(struct rdzv_root *root, const struct shunt_rendezvous_row *rows, bool keeps)
+{
+	for (int own = 0; own < 2; own++)
+		for (int r = 0; r < root->nranks; r++)
+			if (root->peer && (root->peer[r].row.pid == (uint32_t)getpid()) == own)
+				answer_rank(root, r, rows, keeps);
+}
+
+void rdzv_root_answer_all(struct rdzv_root *root, bool keeps)
+{
+	struct shunt_rendezvous_row *rows = root->status ? NULL : make_rows(root);
+
+	if (!root->status && !rows) {
+		root->status = -ENOMEM;
+		snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
+	}
+	answer_all(root, rows, keeps);
+	free(rows);
+}
+
+static void format_missing(const struct rdzv_root *root, char *text, size_t bytes)
+{
+	int n = snprintf(text, bytes, "missing:"), missing = 0;
+
+	for (int r = 0; r < root->nranks; r++) {
+		if (root->peer[r].seen)
 			continue;
-		}
-		*p = (struct pending_conn){ .fd = fd, .since = shunt_now_ms() };
-		memcpy(p->nonce, challenge.nonce, sizeof(p->nonce));
-		root->npending_conns++;
+		if (n < (int)bytes - 24)
+			n += snprintf(text + n, bytes - (size_t)n, " %d", r);
+		else if (!missing++)
+			n += snprintf(text + n, bytes - (size_t)n, " ...");
 	}
-	return 0;
 }
 
-/* Checks a complete hello: 0 admitted, -EAGAIN a stranger, or the error that ends the join. */
-static int root_admit(struct root *root, struct pending_conn *p)
-{
-	const struct rdzv_hello *h = &p->hello;
-	struct shunt_rendezvous *rdzv = root->rdzv;
-	uint8_t mac[SHUNT_MAC_BYTES];
+/* ---- ranks that come */
 
-	shunt_rendezvous_mac_hello(mac, &rdzv->id, p->nonce, h);
-	if (h->magic != RDZV_MAGIC || !shunt_mac_equal(mac, h->mac))
-		return -EAGAIN;
-	if (h->version != RDZV_VERSION) {
-		shunt_error("a member of the communicator speaks rendezvous protocol %u, we speak %u", h->version,
-		    RDZV_VERSION);
-		return -EPROTO;
+/* What is wrong with a hello, or 0. */
+static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
+{
+	bool known = root->first >= 0;
+	int twice = root->rank < 0 ? -EEXIST : -EINVAL;
+
+	if (h->head.version != RDZV_VERSION || strcmp(h->shunt, SHUNT_VERSION))
+		rdzv_root_fail(root, -EPROTO, "rank %d has Shunt %s (rendezvous protocol %u), the root has %s (%u)",
+		    h->rank, h->shunt, h->head.version, SHUNT_VERSION, RDZV_VERSION);
+	else if (h->nranks < 1 || h->nranks > SHUNT_BOOTSTRAP_MAX_RANKS || h->rank < 0 || h->rank >= h->nranks)
+		rdzv_root_fail(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
+	else if (known && h->nranks != root->nranks)
+		rdzv_root_fail(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank,
+		    h->nranks, root->first, root->nranks);
+	else if (h->nmembers < h->nranks || (root->rank < 0 && h->nmembers != h->nranks) ||
+	    (known && h->nmembers != root->nmembers))
+		rdzv_root_fail(root, -EINVAL, "rank %d says that its %d ranks are among %d members, the root says %d",
+		    h->rank, h->nranks, h->nmembers, known ? root->nmembers : h->nranks);
+	else if (h->member < 0 || h->member >= h->nmembers)
+		rdzv_root_fail(
+		    root, -EINVAL, "rank %d, member %d of %d, is out of range", h->rank, h->member, h->nmembers);
+	else if (root->one_host && memcmp(h->host, root->host, sizeof(root->host)))
+		rdzv_root_fail(
+		    root, -EXDEV, "rank %d is on another host than the process that made the unique id", h->rank);
+	else if (known && root->peer[h->rank].seen)
+		rdzv_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
+	else if (known && root->present[h->member])
+		rdzv_root_fail(root, twice, "rank %d joined as member %d, as another rank did", h->rank, h->member);
+	else if (!known && make_peers(root, h->nranks, h->nmembers))
+		rdzv_root_fail(root, -ENOMEM, "no memory for %d ranks", h->nranks);
+}
+
+/* One that has proved itself but comes too late, or is refused. */
+static void answer_late(struct rdzv_root *root, int fd, const struct rdzv_hello *h)
+{
+	send_answer(root, fd, h->nonce, RDZV_DONE, root->text, NULL);
+	if (root->peer && h->rank >= 0 && h->rank < root->nranks && !root->peer[h->rank].seen) {
+		root->peer[h->rank].seen = true;
+		root->answered++;
 	}
-	if (h->nranks != rdzv->nranks || h->nmembers != root->nmembers) {
-		shunt_error(
-		    "rank %d says that the communicator has %d ranks among %d members, rank %d says %d among %d",
-		    h->rank, h->nranks, h->nmembers, rdzv->rank, rdzv->nranks, root->nmembers);
-		return -EINVAL;
+	rdzv_close_socket(&fd);
+}
+
+/* Takes over fd. */
+static void admit(struct rdzv_root *root, int fd, const struct rdzv_hello *h)
+{
+	struct rdzv_peer *peer;
+
+	if (root->status == RDZV_OPEN)
+		check_hello(root, h);
+	if (root->status != RDZV_OPEN) {
+		answer_late(root, fd, h);
+		return;
 	}
-	if (h->rank < 0 || h->rank >= rdzv->nranks || h->member < 0 || h->member >= root->nmembers) {
-		shunt_error("rank %d, member %d is out of range (%d ranks, %d members)", h->rank, h->member,
-		    rdzv->nranks, root->nmembers);
-		return -EINVAL;
+	if (root->first < 0) {
+		root->first = h->rank;
+		root->started = shunt_now_ms();
+		root->wait_log = shunt_rendezvous_wait_log();
 	}
-	if (h->rank == rdzv->rank || rdzv->peer_fds[h->rank] >= 0 || h->member == rdzv->member ||
-	    root->present[h->member]) {
-		shunt_error(
-		    "two members of the communicator say that they are rank %d or member %d", h->rank, h->member);
-		return -EINVAL;
-	}
-	rdzv->peer_fds[h->rank] = p->fd;
-	p->fd = -1;
+	peer = &root->peer[h->rank];
+	*peer = (struct rdzv_peer){ .fd = fd, .seen = true, .row = { .member = h->member, .pid = h->pid } };
+	memcpy(peer->nonce, h->nonce, sizeof(peer->nonce));
+	memcpy(peer->row.host, h->host, sizeof(h->host));
 	root->present[h->member] = true;
-	memcpy(root->nonce[h->rank], h->nonce, RDZV_NONCE);
-	root->arrived++;
-	return 0;
+	root->last_event = shunt_now_ms();
+	if (++root->arrived < root->nranks)
+		return;
+	root->status = 0;
+	snprintf(root->text, sizeof(root->text), "all %d ranks are here", root->nranks);
 }
 
-/* Reads from a pending connection; drops it when it is broken, foreign or done. */
-static int root_read_hello(struct root *root, int i)
+/* Admits who has proved itself. A root of the same members that looked whether we live stays as it is. */
+static void admit_proven(struct rdzv_root *root)
 {
-	struct pending_conn *p = &root->pending_conn[i];
-	ssize_t n = recv(p->fd, (char *)&p->hello + p->got, sizeof(p->hello) - p->got, MSG_DONTWAIT);
-	int err = 0;
+	struct rdzv_lobby *lobby = root->lobby;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return 0;
-	p->got += n > 0 ? (size_t)n : 0;
-	if (n > 0 && p->got < sizeof(p->hello))
-		return 0;
-	if (n > 0)
-		err = root_admit(root, p);
-	pending_conn_drop(root, i);
-	return err == -EAGAIN ? 0 : err;
+	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place */
+		if (lobby->conn[i].proven && lobby->conn[i].hello.head.kind == RDZV_HELLO) {
+			struct rdzv_hello hello = lobby->conn[i].hello;
+
+			admit(root, rdzv_lobby_take(lobby, i), &hello);
+		}
 }
 
-static void root_format_missing(const struct root *root, char *what, size_t bytes)
-{
-	int n = snprintf(what, bytes, "rank");
-
-	for (int r = 0; r < root->rdzv->nranks && n < (int)bytes - 8; r++)
-		if (r != root->rdzv->rank && root->rdzv->peer_fds[r] < 0)
-			n += snprintf(what + n, bytes - (size_t)n, " %d", r);
-}
-
-/* Between two steps: logs the missing ranks when it is time, or gives up. */
-static int root_check_deadline(const struct root *root, struct rdzv_wait_log *wait_log, int64_t deadline)
-{
-	char what[256];
-
-	if (shunt_now_ms() < wait_log->next_log && shunt_now_ms() < deadline)
-		return 0;
-	root_format_missing(root, what, sizeof(what));
-	if (shunt_now_ms() >= deadline) {
-		shunt_error("communicator set-up gave up waiting for %s after %lld s: stopped or hanging? "
-		            "SHUNT_TIMEOUT limits this wait",
-		    what, (long long)(shunt_config()->timeout / 1000));
-		return -ETIMEDOUT;
-	}
-	shunt_rendezvous_log_waiting(wait_log, what);
-	return 0;
-}
+/* ---- members that have not come */
 
 /* Connects to the members whose backlog was full before; notices those whose socket has gone. */
-static int root_probe_watched(struct root *root)
+static void probe_watched(struct rdzv_root *root)
 {
-	for (int s = 0; s < root->nmembers; s++) {
+	for (int s = 0; root->watch && s < root->nmembers; s++) {
 		int err;
 
 		if (root->watch[s] != RDZV_WATCH_LATER || root->present[s])
 			continue;
 		root->watch[s] = -1;
 		err = shunt_rendezvous_probe(root->rdzv, s, &root->watch[s]);
-		if (err == -ECONNREFUSED) {
-			shunt_error("member %d of the communicator died before it came to the set-up", s);
-			return -EOWNERDEAD;
-		}
-		if (err)
-			return err;
+		if (err == -ECONNREFUSED)
+			rdzv_root_fail(
+			    root, -EOWNERDEAD, "member %d of the communicator died before it came to the set-up", s);
+		else if (err)
+			rdzv_root_fail(root, err, "member %d cannot be looked for: %s", s, strerror(-err));
 		if (root->watch[s] < 0)
 			root->watch[s] = RDZV_WATCH_LATER;
 	}
-	return 0;
 }
 
 /*
- * Waits for an event or the next check. root->pfds: the listening socket, the pending connections, the ranks, the
- * watched members.
+ * A member says something: its challenge, which we answer, so that it knows that the ranks are joining; or that it has
+ * no place for us. False: it is gone.
  */
-static int root_poll(struct root *root, int64_t deadline, const atomic_int *cancel)
+static bool hear_watched(struct rdzv_root *root, int *watch)
 {
-	struct shunt_rendezvous *rdzv = root->rdzv;
+	struct rdzv_challenge challenge = { .head = { 0 } }; /* short messages come whole over Unix sockets */
+	struct rdzv_hello hello;
+	ssize_t n = recv(*watch, &challenge, sizeof(challenge), MSG_DONTWAIT);
+
+	if (n <= 0)
+		return n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (rdzv_head_is(&challenge.head, RDZV_BUSY)) {
+		rdzv_close_socket(watch);
+		*watch = RDZV_WATCH_LATER;
+	} else if (n == sizeof(challenge) && rdzv_head_is(&challenge.head, RDZV_CHALLENGE) &&
+	    !rdzv_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
+		hello.member = root->member;
+		hello.nmembers = root->nmembers;
+		hello.rank = root->rank;
+		hello.nranks = root->nranks;
+		rdzv_hello_sign(&hello, &root->lobby->key, challenge.nonce);
+		(void)!send(*watch, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
+	}
+	return true;
+}
+
+/* ---- steps */
+
+/* pfds: the listening socket, the connections without a proof, the ranks, the watched members. */
+static int fill_pfds(const struct rdzv_root *root, int64_t *until)
+{
 	struct pollfd *pfds = root->pfds;
-	int64_t next_poll = shunt_now_ms() + POLL_MS;
-	int n = 0, err;
+	int n = 0;
 
-	/*
-	 * If all places are taken, further connections stay in the backlog until a pending one is admitted or dropped.
-	 */
-	pfds[n++] =
-	    (struct pollfd){ .fd = root->npending_conns < MAX_PENDING_CONNS ? rdzv->listen_fd : -1, .events = POLLIN };
-	for (int i = 0; i < root->npending_conns; i++)
-		pfds[n++] = (struct pollfd){ .fd = root->pending_conn[i].fd, .events = POLLIN };
-	for (int r = 0; r < rdzv->nranks; r++)
-		pfds[n++] = (struct pollfd){ .fd = rdzv->peer_fds[r], .events = POLLRDHUP };
-	for (int s = 0; s < root->nmembers; s++) {
-		if (root->watch[s] >= 0)
-			pfds[n++] = (struct pollfd){ .fd = root->watch[s], .events = POLLRDHUP };
-		else if (root->watch[s] == RDZV_WATCH_LATER)
-			next_poll = shunt_now_ms() + POLL_SOON_MS;
+	pfds[n++] = (struct pollfd){ .fd = root->lobby->listen_fd, .events = POLLIN };
+	for (int i = 0; i < root->lobby->nconns; i++)
+		pfds[n++] = (struct pollfd){ .fd = root->lobby->conn[i].fd, .events = POLLIN };
+	/* Ranks send nothing after the hello: any event means that the rank is gone. */
+	for (int r = 0; root->peer && r < root->nranks; r++)
+		pfds[n++] = (struct pollfd){ .fd = root->peer[r].fd, .events = POLLIN | POLLRDHUP };
+	for (int s = 0; root->watch && s < root->nmembers; s++) {
+		pfds[n++] =
+		    (struct pollfd){ .fd = root->watch[s] >= 0 ? root->watch[s] : -1, .events = POLLIN | POLLRDHUP };
+		if (root->watch[s] == RDZV_WATCH_LATER && *until > shunt_now_ms() + POLL_SOON_MS)
+			*until = shunt_now_ms() + POLL_SOON_MS;
 	}
-	err = shunt_rendezvous_poll(
-	    pfds, (nfds_t)n, &root->next_check, next_poll < deadline ? next_poll : deadline, cancel);
-	return err < 0 && err != -ETIMEDOUT ? err : 0;
+	return n;
 }
 
-static int root_check_deaths(const struct root *root)
+static void check_deaths(struct rdzv_root *root, int nconns)
 {
-	const struct pollfd *ranks = root->pfds + 1 + root->npending_conns, *watched = ranks + root->rdzv->nranks;
+	const struct pollfd *ranks = root->pfds + 1 + nconns, *watched = ranks + root->nranks;
 
-	for (int r = 0; r < root->rdzv->nranks; r++) {
-		if (ranks[r].revents) {
-			shunt_error("rank %d died during the communicator's set-up", r);
-			return -EOWNERDEAD;
-		}
-	}
-	for (int s = 0; s < root->nmembers; s++) {
-		/* The death of a member that has come shows on its own connection. */
-		if (root->watch[s] >= 0 && (watched++)->revents && !root->present[s]) {
-			shunt_error("member %d of the communicator died before it came to the set-up", s);
-			return -EOWNERDEAD;
-		}
-	}
-	return 0;
-}
-
-/* Reads from the pending connections that are readable, and drops those whose hello is overdue. */
-static int root_read_pending(struct root *root)
-{
-	int64_t now = shunt_now_ms(),
-	        limit = shunt_config()->setup_timeout > 0 ? shunt_config()->setup_timeout : SHUNT_NEVER;
-
-	if (root->npending_conns == MAX_PENDING_CONNS && limit > HELLO_BUSY_MS)
-		limit = HELLO_BUSY_MS;
-	for (int i = root->npending_conns - 1; i >= 0; i--) { /* backwards: a drop puts the last entry in its place */
-		if (root->pfds[1 + i].revents) {
-			int err = root_read_hello(root, i);
-
-			if (err)
-				return err;
-		} else if (now - root->pending_conn[i].since > limit) {
-			pending_conn_drop(root, i);
-		}
-	}
-	return 0;
-}
-
-static int root_step(struct root *root, int64_t deadline, const atomic_int *cancel)
-{
-	int err = root_probe_watched(root);
-
-	if (!err)
-		err = root_poll(root, deadline, cancel);
-	if (!err)
-		err = root_check_deaths(root);
-	if (!err)
-		err = root_read_pending(root);
-	if (!err && root->pfds[0].revents)
-		err = root_accept(root);
-	return err;
-}
-
-int shunt_rendezvous_root_join(struct shunt_rendezvous *rdzv, int nmembers, int *watch, const atomic_int *cancel)
-{
-	struct root root = { .rdzv = rdzv, .nmembers = nmembers, .watch = watch };
-	int64_t deadline = shunt_rendezvous_join_deadline(true);
-	struct rdzv_wait_log wait_log = shunt_rendezvous_wait_log();
-	int err = 0;
-
-	root.present = calloc((size_t)nmembers, sizeof(*root.present));
-	root.nonce = calloc((size_t)rdzv->nranks, sizeof(*root.nonce));
-	root.pfds = calloc((size_t)(1 + MAX_PENDING_CONNS + 2 * rdzv->nranks), sizeof(*root.pfds));
-	if (!root.present || !root.nonce || !root.pfds)
-		err = -ENOMEM;
-	while (!err && root.arrived < rdzv->nranks - 1) {
-		err = root_step(&root, wait_log.next_log < deadline ? wait_log.next_log : deadline, cancel);
-		if (!err && root.arrived < rdzv->nranks - 1)
-			err = root_check_deadline(&root, &wait_log, deadline);
-	}
-	for (int r = 0; root.nonce && r < rdzv->nranks; r++) {
-		struct rdzv_welcome welcome = {
-			.magic = RDZV_MAGIC, .version = RDZV_VERSION, .status = rdzv_peer_error(err)
-		};
-
-		if (rdzv->peer_fds[r] < 0)
+	for (int r = 0; root->peer && root->status == RDZV_OPEN && r < root->nranks; r++) {
+		if (ranks[r].fd < 0 || !ranks[r].revents)
 			continue;
-		shunt_rendezvous_mac_welcome(welcome.mac, &rdzv->id, root.nonce[r], &welcome);
-		/* The message fits the empty socket buffer. A peer that has died meanwhile shows in the first round. */
-		(void)!send(rdzv->peer_fds[r], &welcome, sizeof(welcome), MSG_NOSIGNAL | MSG_DONTWAIT);
+		rdzv_close_socket(&root->peer[r].fd);
+		root->answered++;
+		rdzv_root_fail(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
 	}
-	root_finish(&root);
-	return err;
+	for (int s = 0; root->watch && root->status == RDZV_OPEN && s < root->nmembers; s++) {
+		/* The death of a member that has come shows on its own connection. */
+		if (watched[s].fd >= 0 && watched[s].revents && !hear_watched(root, &root->watch[s])) {
+			if (!root->present[s])
+				rdzv_root_fail(root, -EOWNERDEAD,
+				    "member %d of the communicator died before it came to the set-up", s);
+			else
+				rdzv_close_socket(&root->watch[s]);
+		}
+	}
+}
+
+/* Says who is missing when it is time, or gives up. */
+static void check_deadline(struct rdzv_root *root)
+{
+	int64_t waited = shunt_now_ms() - root->started;
+	char text[120];
+
+	if (root->status != RDZV_OPEN || root->first < 0)
+		return;
+	format_missing(root, text, sizeof(text));
+	if (root->timeout_ms > 0 && waited >= root->timeout_ms) {
+		format_missing(root, text, 72);
+		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
+		    (long long)(root->timeout_ms / 1000), root->limit, text);
+		return;
+	}
+	if (!shunt_rendezvous_wait_log_due(&root->wait_log))
+		return;
+	if (root->rank >= 0)
+		shunt_warn("rank %d waits for the other ranks: %s", root->rank, text);
+	for (int r = 0; r < root->nranks; r++)
+		if (root->peer[r].fd >= 0)
+			send_answer(root, root->peer[r].fd, root->peer[r].nonce, RDZV_WAIT, text, NULL);
+}
+
+/* Until when to wait at most. */
+static int64_t next_check(const struct rdzv_root *root)
+{
+	int64_t until = shunt_now_ms() + POLL_MS;
+
+	if (root->status != RDZV_OPEN || root->first < 0)
+		return until;
+	if (root->timeout_ms > 0 && root->started + root->timeout_ms < until)
+		until = root->started + root->timeout_ms;
+	return root->wait_log.next_log < until ? root->wait_log.next_log : until;
+}
+
+/* A server goes on, whatever it cannot do at the moment, for the limit of open files may be raised again. */
+static void poll_failed(struct rdzv_root *root, int err)
+{
+	if (root->rank < 0)
+		(void)poll(NULL, 0, PAUSE_MS);
+	else if (err == -ECANCELED)
+		rdzv_root_fail(root, err, "rank %d gave up", root->rank);
+	else
+		rdzv_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
+}
+
+void rdzv_root_step(struct rdzv_root *root)
+{
+	struct rdzv_lobby *lobby = root->lobby;
+	int64_t until = next_check(root);
+	int nconns, err;
+	nfds_t n;
+
+	admit_proven(root);
+	probe_watched(root);
+	if (root->status != RDZV_OPEN && root->rank >= 0)
+		return;
+	nconns = lobby->nconns;
+	n = (nfds_t)fill_pfds(root, &until);
+	err = lobby->kind == &rdzv_unix ? shunt_rendezvous_poll(root->pfds, n, &root->next_check, until, root->cancel) :
+	                                  shunt_io_poll(root->pfds, n, until, root->cancel);
+	if (err < 0 && err != -ETIMEDOUT) {
+		poll_failed(root, err);
+		return;
+	}
+	if (err > 0) {
+		check_deaths(root, nconns);
+		for (int i = nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
+			if (root->pfds[1 + i].revents)
+				rdzv_lobby_read(lobby, i);
+		err = root->pfds[0].revents ? rdzv_lobby_accept(lobby) : 0;
+		if (err && root->rank >= 0)
+			rdzv_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
+		else if (err)
+			(void)poll(NULL, 0, PAUSE_MS);
+		admit_proven(root);
+	}
+	rdzv_lobby_expire(lobby, shunt_now_ms());
+	check_deadline(root);
+}
+
+int rdzv_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p)
+{
+	int err = rdzv_root_init(root);
+
+	if (err) {
+		root->status = err;
+		snprintf(root->text, sizeof(root->text), "%s", strerror(-err));
+	}
+	while (root->status == RDZV_OPEN)
+		rdzv_root_step(root);
+	if (!root->status) {
+		*rows_p = make_rows(root);
+		*fds_p = malloc((size_t)root->nranks * sizeof(**fds_p));
+		if (!*rows_p || !*fds_p) {
+			free(*fds_p);
+			*fds_p = NULL; /* rather than descriptors that mean nothing */
+			root->status = -ENOMEM;
+			snprintf(root->text, sizeof(root->text), "no memory for %d ranks", root->nranks);
+		}
+	}
+	if (root->status && root->status != -ECANCELED)
+		shunt_error("%s failed: %s", root->what, root->text);
+	answer_all(root, root->status ? NULL : *rows_p, true);
+	for (int r = 0; !root->status && r < root->nranks; r++) {
+		(*fds_p)[r] = root->peer[r].fd;
+		root->peer[r].fd = -1;
+	}
+	rdzv_root_finish(root);
+	return root->status;
 }

@@ -12,22 +12,30 @@ struct rdzv_wait_log shunt_rendezvous_wait_log(void)
 	return (struct rdzv_wait_log){ shunt_now_ms() + FIRST_LOG_MS, FIRST_LOG_MS };
 }
 
-void shunt_rendezvous_log_waiting(struct rdzv_wait_log *p, const char *what)
+bool shunt_rendezvous_wait_log_due(struct rdzv_wait_log *p)
 {
 	int64_t now = shunt_now_ms();
 
 	if (now < p->next_log)
-		return;
-	shunt_warn("communicator set-up has been waiting %lld s for %s", (long long)(p->step / 1000), what);
-	p->next_log = now + p->step;
+		return false;
 	p->step *= 2;
+	p->next_log = now + p->step;
+	return true;
 }
 
-int64_t shunt_rendezvous_join_deadline(bool is_root)
+void shunt_rendezvous_log_waiting(struct rdzv_wait_log *p, const char *what)
 {
-	const struct shunt_config *config = shunt_config();
+	int64_t waited = p->step;
 
-	if (config->timeout <= 0 || config->setup_timeout <= 0)
-		return is_root ? shunt_deadline_ms(config->timeout) : SHUNT_NEVER;
-	return shunt_deadline_ms(config->timeout + (is_root ? 0 : config->setup_timeout));
+	if (shunt_rendezvous_wait_log_due(p))
+		shunt_warn("communicator set-up has been waiting %lld s for %s", (long long)(waited / 1000), what);
+}
+
+int64_t shunt_rendezvous_member_deadline(int64_t timeout_ms)
+{
+	int64_t setup_timeout = shunt_config()->setup_timeout;
+
+	if (timeout_ms <= 0 || setup_timeout <= 0)
+		return SHUNT_NEVER;
+	return shunt_deadline_ms(timeout_ms + setup_timeout);
 }

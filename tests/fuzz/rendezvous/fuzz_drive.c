@@ -27,12 +27,12 @@ static const char *const texts[] = { "30m", "400ms", "64k", "allreduce:0-64k:one
 static size_t make(uint8_t *data, size_t most)
 {
 	static const uint32_t edges[] = { 0, 1, 3, 4, 1023, 1024, 1025, 0x7fffffff, 0x80000000, 0xffffffff };
-	uint8_t entry = (uint8_t)random_below(4);
-	size_t bytes = 2 + random_below(entry == 0 ? 800 : 300);
+	uint8_t entry = (uint8_t)random_below(6);
+	size_t bytes = 2 + random_below(entry == 0 || entry == 4 ? 900 : 400);
 
 	memset(data, 0, most);
 	data[0] = entry;
-	data[1] = (uint8_t)random_below(2);
+	data[1] = (uint8_t)random_below(4);
 	if (entry == 3) {
 		const char *text = texts[random_below(sizeof(texts) / sizeof(texts[0]))];
 
@@ -51,7 +51,7 @@ static size_t make(uint8_t *data, size_t most)
 		if (random_below(2))
 			data[1 + random_below((uint32_t)bytes - 1)] ^= (uint8_t)random_below(256);
 		else if (bytes > 32)
-			memcpy(data + 2 + 4 * random_below(6), &edge, sizeof(edge)); /* the first fields */
+			memcpy(data + 2 + 4 * random_below(8), &edge, sizeof(edge)); /* the first fields */
 	}
 	return bytes;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_BOOTSTRAP_GROUP_H
-#define SHUNT_TRANSPORT_BOOTSTRAP_GROUP_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_GROUP_H
 /*
  * Standalone: one allgather among ranks that share an id, but do not know whether the others have come yet. It has its
  * own sockets. So it works whatever state the ranks' communicators are in, and leaves these alone.

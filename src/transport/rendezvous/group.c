@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "transport/bootstrap/group.h"
+#include "transport/rendezvous/group.h"
 #include <errno.h>
 #include <string.h>
 #include "base/config.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#ifndef SHUNT_TRANSPORT_BOOTSTRAP_BOOTSTRAP_H
-#define SHUNT_TRANSPORT_BOOTSTRAP_BOOTSTRAP_H
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_BOOTSTRAP_H
 /*
  * Standalone's bootstrap: a rendezvous of all ranks of a new communicator over TCP.
  *
- * The unique id has an address and a secret. A thread of the process that made the id (the root) listens at the address
- * until every rank has come. It checks that the ranks agree and tells all of them the same outcome. A rank proves
- * knowledge of the secret by a keyed hash of the root's nonce, and the root proves it in its answer. Any other
- * connection is dropped without disturbing the ranks.
+ * The unique id has an address and a secret. A thread of the process that made the id (the server, a root that is no
+ * rank) listens at the address until every rank has come. It checks that the ranks agree and tells all of them the same
+ * outcome. Proof, table and deadlines are those of every rendezvous (rendezvous.h). When strangers take all places,
+ * ranks call again until they get through, at most SHUNT_TIMEOUT.
  *
  * NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY select the address. With NCCL_COMM_ID=host:port every process derives the
  * same id from the variable, and rank 0's process listens there when it joins. Such an id may be used again when its
@@ -20,7 +20,7 @@
 #define SHUNT_BOOTSTRAP_MAX_RANKS 1024
 
 /*
- * Makes an id and, except for NCCL_COMM_ID, starts its root (a detached thread with all signals blocked). 0 or -errno
+ * Makes an id and, except for NCCL_COMM_ID, starts its server (a detached thread with all signals blocked). 0 or -errno
  * (logged).
  */
 int shunt_bootstrap_new_id(uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES]);

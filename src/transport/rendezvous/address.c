@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/* Unix and TCP sockets: their options, and who may be at the other end. */
+#include "transport/rendezvous/address.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/un.h>
+#include "base/hash.h"
+#include "base/io.h"
+
+/* ---- Unix */
+
+/* The name must not reveal the id: it can be read in /proc/net/unix. */
+void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int32_t number = member;
+	int n;
+
+	shunt_mac(mac, id, sizeof(*id), "shunt rdzv name", &number, sizeof(number), NULL, 0);
+	n = snprintf(sun.sun_path + 1, sizeof(sun.sun_path) - 1, "shunt-");
+	for (int i = 0; i < 16; i++)
+		n += snprintf(sun.sun_path + 1 + n, sizeof(sun.sun_path) - 1 - (size_t)n, "%02x", mac[i]);
+	*addr = (struct shunt_netaddr){ .len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n) };
+	memcpy(&addr->ss, &sun, sizeof(sun));
+}
+
+static void unix_prepare(int fd, sa_family_t family)
+{
+	(void)fd;
+	(void)family;
+}
+
+/* uid of the process that made the connection, or the listening socket. */
+static int peer_uid(int fd, uid_t *uid_p)
+{
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len))
+		return -errno;
+	*uid_p = cred.uid;
+	return 0;
+}
+
+/*
+ * The uid that we had when we made our socket or, for who comes to us, our uid of now. Processes may change their uid,
+ * sooner or later than others, but all must find the same sockets valid.
+ */
+static bool unix_admits(int listen_fd, int fd, bool accepted)
+{
+	uid_t theirs = 0, ours = 0;
+
+	if (peer_uid(fd, &theirs) || peer_uid(listen_fd, &ours))
+		return false;
+	return theirs == ours || (accepted && theirs == geteuid());
+}
+
+const struct rdzv_address_kind rdzv_unix = { "Unix", unix_prepare, unix_admits };
+
+/* ---- TCP */
+
+static void tcp_prepare(int fd, sa_family_t family)
+{
+	int one = 1, zero = 0;
+
+	/* A fixed port must be usable again at once. */
+	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+	/* A round is a short message in each direction, and the next one waits for it. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+	/* Where any address will do, one of IPv4 will, too. */
+	if (family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
+}
+
+/*
+ * If no process listens and the kernel happens to choose the very port for our end, the socket is connected to itself.
+ * A reset closes it: TIME_WAIT would keep the port from rank 0.
+ */
+static bool tcp_admits(int listen_fd, int fd, bool accepted)
+{
+	struct sockaddr_storage ours = { 0 }, theirs = { 0 };
+	socklen_t ours_len = sizeof(ours), theirs_len = sizeof(theirs);
+	struct linger reset = { .l_onoff = 1 };
+
+	(void)listen_fd;
+	if (accepted || getsockname(fd, (struct sockaddr *)&ours, &ours_len) ||
+	    getpeername(fd, (struct sockaddr *)&theirs, &theirs_len) || memcmp(&ours, &theirs, sizeof(ours)))
+		return true;
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+	return false;
+}
+
+const struct rdzv_address_kind rdzv_tcp = { "TCP", tcp_prepare, tcp_admits };
+
+/* ---- both */
+
+static int new_socket(const struct rdzv_address_kind *kind, sa_family_t family)
+{
+	int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd >= 0)
+		kind->prepare(fd, family);
+	return fd;
+}
+
+int rdzv_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
+{
+	int fd = new_socket(kind, addr->ss.ss_family), err;
+	socklen_t len = sizeof(addr->ss);
+
+	if (fd < 0)
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&addr->ss, addr->len) || listen(fd, SOMAXCONN) ||
+	    getsockname(fd, (struct sockaddr *)&addr->ss, &len)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}
+
+static int finish_connect(int fd, int64_t deadline, const atomic_int *cancel)
+{
+	struct pollfd pfd = { .fd = fd, .events = POLLOUT };
+	int err = shunt_io_poll(&pfd, 1, deadline, cancel), pending = 0;
+	socklen_t len = sizeof(pending);
+
+	if (err < 0)
+		return err;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) ? -errno : -pending;
+}
+
+int rdzv_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+    int64_t deadline, const atomic_int *cancel, int *fd_p)
+{
+	int fd = new_socket(kind, addr->ss.ss_family), err;
+
+	if (fd < 0)
+		return -errno;
+	do
+		err = connect(fd, (const struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
+	while (err == -EINTR && kind == &rdzv_unix);
+	if (err == -EINPROGRESS || err == -EINTR)
+		err = finish_connect(fd, deadline, cancel);
+	if (!err && !kind->admits(listen_fd, fd, false))
+		err = -ECONNREFUSED;
+	if (err) {
+		close(fd);
+		return err;
+	}
+	*fd_p = fd;
+	return 0;
+}

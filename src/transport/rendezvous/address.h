@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#ifndef SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
+#define SHUNT_TRANSPORT_RENDEZVOUS_ADDRESS_H
+/* The two kinds of addresses that ranks find each other at. All sockets are non-blocking and close-on-exec. */
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/id.h"
+#include "transport/net/netif.h"
+
+struct rdzv_address_kind {
+	const char *name;
+	/* Sets a new socket's options. */
+	void (*prepare)(int fd, sa_family_t family);
+	/*
+	 * True if the process at the other end of fd may be a rank. listen_fd: our socket, made by this process.
+	 * accepted: it connected to us, else we to it.
+	 */
+	bool (*admits)(int listen_fd, int fd, bool accepted);
+};
+
+/* Abstract Unix sockets: the other end must have our uid. */
+extern const struct rdzv_address_kind rdzv_unix;
+/* TCP sockets: anybody may be at the other end. */
+extern const struct rdzv_address_kind rdzv_tcp;
+
+/* Where a member of a communicator listens. */
+void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
+
+/* Listens at this address only, and stores the port that the kernel has chosen in addr. 0 or -errno. */
+int rdzv_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p);
+/*
+ * Connects until the deadline. 0; -ECONNREFUSED: nobody listens there, or one who cannot be a rank; -EAGAIN: the
+ * backlog of a Unix socket is full; another -errno.
+ */
+int rdzv_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+    int64_t deadline, const atomic_int *cancel, int *fd_p);
+
+static inline void rdzv_close_fd(int *fd)
+{
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+}
+
+/* Ends the connection even if a forked child still holds a copy of the descriptor. */
+static inline void rdzv_close_socket(int *fd)
+{
+	if (*fd >= 0)
+		shutdown(*fd, SHUT_RDWR);
+	rdzv_close_fd(fd);
+}
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: MIT */
+#include "transport/rendezvous/bootstrap.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/config.h"
+#include "base/env.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/os.h"
+#include "transport/rendezvous/priv.h"
+#include "transport/rendezvous/server.h"
+
+#define ATTEMPT_MS 2000 /* a backlog that is full drops a call, and the system calls again ever more rarely */
+#define AGAIN_MS 5      /* after a crowd has pushed us out */
+#define RETRY_MS 100
+#define WAIT_LOG_MS 30000
+#define BIND_WAIT_MS 10000
+
+static void id_from_address(struct rdzv_unique_id *id, const struct shunt_netaddr *addr)
+{
+	if (addr->ss.ss_family == AF_INET) {
+		const struct sockaddr_in *sin = (const struct sockaddr_in *)&addr->ss;
+
+		id->family = 4;
+		id->port = sin->sin_port;
+		memcpy(id->addr, &sin->sin_addr, 4);
+	} else {
+		const struct sockaddr_in6 *sin6 = (const struct sockaddr_in6 *)&addr->ss;
+
+		id->family = 6;
+		id->port = sin6->sin6_port;
+		id->scope = sin6->sin6_scope_id;
+		memcpy(id->addr, &sin6->sin6_addr, 16);
+	}
+}
+
+static void id_to_address(const struct rdzv_unique_id *id, struct shunt_netaddr *addr)
+{
+	*addr = (struct shunt_netaddr){ 0 };
+	if (id->family == 4) {
+		struct sockaddr_in *sin = (struct sockaddr_in *)&addr->ss;
+
+		sin->sin_family = AF_INET;
+		sin->sin_port = id->port;
+		memcpy(&sin->sin_addr, id->addr, 4);
+		addr->len = sizeof(*sin);
+	} else {
+		struct sockaddr_in6 *sin6 = (struct sockaddr_in6 *)&addr->ss;
+
+		sin6->sin6_family = AF_INET6;
+		sin6->sin6_port = id->port;
+		sin6->sin6_scope_id = id->scope;
+		memcpy(&sin6->sin6_addr, id->addr, 16);
+		addr->len = sizeof(*sin6);
+	}
+}
+
+static int id_from_env(const char *text, struct rdzv_unique_id *id)
+{
+	struct shunt_netaddr addr;
+	uint8_t mac[SHUNT_MAC_BYTES];
+	int err = shunt_netif_parse(text, shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+
+	if (err)
+		return err;
+	id->from_env = 1;
+	id_from_address(id, &addr);
+	shunt_mac(mac, "shunt NCCL_COMM_ID", 18, "shunt bootstrap secret", text, strlen(text), NULL, 0);
+	memcpy(id->secret, mac, sizeof(id->secret));
+	return 0;
+}
+
+int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
+{
+	const char *fixed = shunt_env("NCCL_COMM_ID");
+	struct rdzv_unique_id id = { .magic = RDZV_MAGIC, .version = RDZV_VERSION };
+	struct shunt_netaddr addr;
+	char text[128];
+	int fd, err;
+
+	if (fixed && *fixed) {
+		err = id_from_env(fixed, &id);
+		if (!err)
+			memcpy(out, &id, sizeof(id));
+		return err;
+	}
+	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
+	if (err)
+		return err;
+	err = rdzv_listen(&rdzv_tcp, &addr, &fd);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	if (err) {
+		errno = -err;
+		shunt_error("cannot listen at %s (%s) for the ranks of a new communicator: %m", text, addr.ifname);
+		return err;
+	}
+	id_from_address(&id, &addr);
+	err = shunt_random(id.secret, sizeof(id.secret));
+	if (err) {
+		close(fd);
+		return err;
+	}
+	shunt_host_id(id.host, id.secret, sizeof(id.secret));
+	err = rdzv_server_start(&id, fd);
+	if (err)
+		return err;
+	shunt_info(SHUNT_LOG_BOOTSTRAP, "bootstrap of a new communicator at %s (%s)", text, addr.ifname);
+	memcpy(out, &id, sizeof(id));
+	return 0;
+}
+
+/*
+ * Starts the server in rank 0's process, for an id from NCCL_COMM_ID. The previous communicator's server may still hold
+ * the port for a moment.
+ */
+static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *cancel)
+{
+	int64_t deadline = shunt_deadline_ms(BIND_WAIT_MS);
+	struct shunt_netaddr addr;
+	char text[128];
+	int fd, err;
+
+	id_to_address(id, &addr);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	while ((err = rdzv_listen(&rdzv_tcp, &addr, &fd)) == -EADDRINUSE && shunt_now_ms() < deadline) {
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + RETRY_MS, cancel);
+		if (err != -ETIMEDOUT)
+			return err;
+	}
+	if (err) {
+		errno = -err;
+		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %m", text);
+		return err;
+	}
+	return rdzv_server_start(id, fd);
+}
+
+/* One call of the root, by what it says first within this time. */
+static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int64_t attempt_ms)
+{
+	struct shunt_rendezvous_row *rows = NULL;
+	int fd, err;
+
+	ask->said_hello = false;
+	ask->challenge_deadline = shunt_now_ms() + attempt_ms;
+	err = rdzv_connect(&rdzv_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
+	if (err)
+		return err;
+	err = rdzv_member_join(fd, ask, &rows);
+	free(rows);
+	rdzv_close_socket(&fd);
+	return err;
+}
+
+/*
+ * True if no process listens, or the listener closes the connection. This is final for an id that has a server; for an
+ * id from NCCL_COMM_ID rank 0 may still come.
+ */
+static bool root_is_absent(int err)
+{
+	return err == -ECONNREFUSED || err == -EOWNERDEAD || err == -ECONNRESET;
+}
+
+/* Nothing was said to us that is an outcome: the reason, from the last attempt. */
+static int log_unreached(const struct rdzv_unique_id *id, int rank, bool said_hello, const char *text, int err)
+{
+	uint8_t host[SHUNT_HOST_BYTES];
+
+	shunt_host_id(host, id->secret, sizeof(id->secret));
+	if (!id->from_env && memcmp(host, id->host, sizeof(host))) {
+		shunt_error(
+		    "the unique id was made on another host (%s); Shunt without NCCL works on one host only", text);
+		return -EXDEV;
+	}
+	if (root_is_absent(err) && said_hello) {
+		shunt_error("bootstrap failed: the root has ended, or refused rank %d", rank);
+		return -EOWNERDEAD;
+	}
+	if (root_is_absent(err)) {
+		shunt_error("nobody answers for the unique id at %s: it was used already, or the process that made it "
+		            "has ended or is in another container",
+		    text);
+		return id->from_env ? -ETIMEDOUT : -EEXIST;
+	}
+	err = err == -EAGAIN ? -ETIMEDOUT : err;
+	errno = -err;
+	shunt_error("cannot reach the bootstrap at %s: %m", text);
+	return err;
+}
+
+/* When to give up what, in a row of calls. */
+struct calls {
+	int64_t start, end; /* of all */
+	int64_t reach_end;  /* if the root says nothing until then */
+	int64_t attempt_ms;
+	int64_t next_log;
+	bool said_hello; /* in one of them */
+};
+
+/*
+ * True: another call may get through. A root that has no place for us is asked again at once, one whose backlog is full
+ * after the time of an attempt, which grows; for rank 0 with NCCL_COMM_ID we wait until it listens.
+ */
+static bool calls_again(struct calls *c, const struct rdzv_unique_id *id, const char *text, int err)
+{
+	int64_t now = shunt_now_ms();
+
+	if (now >= c->end)
+		return false;
+	if (err == -EAGAIN) {
+		c->reach_end = shunt_deadline_ms(shunt_config()->setup_timeout);
+		return true;
+	}
+	if (err == -ETIMEDOUT) {
+		c->attempt_ms *= 2;
+		return now < c->reach_end;
+	}
+	if (!root_is_absent(err) || !id->from_env || c->said_hello)
+		return false;
+	if (now >= c->next_log) {
+		shunt_warn("still waiting for rank 0 to listen at %s (NCCL_COMM_ID)", text);
+		c->next_log = now + (now - c->start);
+	}
+	return true;
+}
+
+static int join_root(const struct rdzv_unique_id *id, struct rdzv_ask *ask)
+{
+	struct calls calls = { .start = shunt_now_ms(),
+		.end = shunt_deadline_ms(shunt_config()->timeout),
+		.reach_end = shunt_deadline_ms(shunt_config()->setup_timeout),
+		.attempt_ms = ATTEMPT_MS };
+	struct shunt_netaddr addr;
+	char text[128];
+	int err;
+
+	calls.next_log = calls.start + WAIT_LOG_MS;
+	id_to_address(id, &addr);
+	shunt_netaddr_show(&addr, text, sizeof(text));
+	for (;;) {
+		int64_t left = calls.reach_end - shunt_now_ms();
+
+		err = call_root(&addr, ask, left > 0 && left < calls.attempt_ms ? left : calls.attempt_ms);
+		/* After a hello only "come again" leaves the outcome open; all else is the outcome, and is logged. */
+		if (!err || err == -ECANCELED || err == -EPROTO || (ask->said_hello && err != -EAGAIN))
+			return err;
+		calls.said_hello = calls.said_hello || ask->said_hello;
+		if (!calls_again(&calls, id, text, err))
+			return log_unreached(id, ask->rank, calls.said_hello, text, err);
+		err = shunt_io_poll(NULL, 0, shunt_now_ms() + (err == -EAGAIN ? AGAIN_MS : RETRY_MS), ask->cancel);
+		if (err != -ETIMEDOUT)
+			return err;
+	}
+}
+
+int shunt_bootstrap_join(
+    const uint8_t id_bytes[SHUNT_BOOTSTRAP_ID_BYTES], int rank, int nranks, const atomic_int *cancel)
+{
+	struct rdzv_unique_id id;
+	struct rdzv_ask ask = { .what = "bootstrap",
+		.member = rank,
+		.nmembers = nranks,
+		.rank = rank,
+		.nranks = nranks,
+		.deadline = shunt_rendezvous_member_deadline(shunt_config()->timeout),
+		.cancel = cancel };
+	struct rdzv_key key;
+	int err;
+
+	memcpy(&id, id_bytes, sizeof(id));
+	if (id.magic != RDZV_MAGIC || (id.family != 4 && id.family != 6)) {
+		shunt_error("the unique id was not made by Shunt");
+		return -EINVAL;
+	}
+	if (id.version != RDZV_VERSION) {
+		shunt_error("the unique id was made by another version of Shunt (rendezvous protocol %u, ours is %u)",
+		    id.version, RDZV_VERSION);
+		return -EPROTO;
+	}
+	if (nranks < 1 || nranks > SHUNT_BOOTSTRAP_MAX_RANKS || rank < 0 || rank >= nranks) {
+		shunt_error(
+		    "rank %d of %d is out of range (at most %d ranks)", rank, nranks, SHUNT_BOOTSTRAP_MAX_RANKS);
+		return -EINVAL;
+	}
+	key = rdzv_key(id.secret, sizeof(id.secret));
+	ask.key = &key;
+	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
+	return err ? err : join_root(&id, &ask);
+}
