@@ -17,10 +17,8 @@
 
 static void become_forward(struct shunt_comm *comm, const char *reason)
 {
-	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
-	atomic_store(&comm->forward_unlogged, true);
 	shunt_recorder_forward(comm->recorder, reason);
-	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	shunt_comm_life_forward(&comm->life, reason, false);
 	shunt_comm_changed(comm);
 }
 
@@ -46,13 +44,11 @@ static bool answer_peer(struct shunt_comm *comm)
 	bool again = false;
 
 	pthread_mutex_lock(&comm->lock);
-	if (atomic_load(&comm->state) != COMM_NEW || atomic_load(&comm->error)) {
+	if (shunt_comm_life_state(&comm->life) >= COMM_READY || shunt_comm_life_error(&comm->life)) {
 		/* The set-up has been done, or will never be. */
 	} else if (!shunt_rendezvous_answer(comm->rendezvous)) {
 		again = true;
-	} else if (comm->rank < 0 || comm->device < 0) {
-		comm->setup_wanted = true;
-	} else {
+	} else if (shunt_comm_life_wanted(&comm->life)) {
 		if (shunt_gpu())
 			shunt_gpu()->device_set(comm->device);
 		shunt_comm_setup_locked(comm);
@@ -113,7 +109,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int device)
 {
-	bool setup_wanted;
+	bool setup_wanted = false;
 
 	pthread_mutex_lock(&comm->lock);
 	comm->rank = rank;
@@ -121,9 +117,10 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 	comm->device = device;
 	comm->sel_key.nranks = nranks;
 	shunt_recorder_set_rank(comm->recorder, rank, nranks, device);
-	if (nranks > SHUNT_MAX_RANKS && atomic_load(&comm->state) == COMM_NEW)
+	if (rank >= 0 && device >= 0)
+		setup_wanted = shunt_comm_life_named(&comm->life);
+	if (nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
-	setup_wanted = comm->setup_wanted;
 	pthread_mutex_unlock(&comm->lock);
 	if (setup_wanted)
 		shunt_service_wake(comm);
@@ -161,7 +158,7 @@ static void free_comm(struct shunt_comm *comm)
  */
 static bool destroy_waits(const struct shunt_comm *comm)
 {
-	bool waits = !atomic_load(&comm->cancel) && atomic_load(&comm->state) == COMM_READY;
+	bool waits = !shunt_comm_life_aborted(&comm->life) && shunt_comm_life_state(&comm->life) == COMM_READY;
 
 	for (int r = 0; waits && r < comm->nranks; r++)
 		waits = !comm->mem[r].borrowed;
@@ -179,8 +176,8 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 		print_stats(comm);
 	shunt_recorder_phase(comm->recorder, "destruction");
 	shunt_service_unwatch(comm);
-	if (atomic_load(
-	        &comm->cancel)) { /* the memory may be freed later; until then no peer may find the communicator */
+	if (shunt_comm_life_aborted(&comm->life)) {
+		/* The memory may be freed later; until then no peer may find the communicator. */
 		shunt_peers_unwatch(comm);
 		pthread_mutex_lock(&comm->lock);
 		shunt_rendezvous_destroy(comm->rendezvous);
@@ -201,9 +198,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 
 bool shunt_comm_fail(struct shunt_comm *comm, int err)
 {
-	int none = 0;
-
-	if (!atomic_compare_exchange_strong(&comm->error, &none, err))
+	if (!shunt_comm_life_failed(&comm->life, err))
 		return false;
 	shunt_recorder_error(comm->recorder, err);
 	return true;
@@ -233,35 +228,32 @@ void shunt_comm_abort(struct shunt_comm *comm)
 	if (comm->pid != getpid())
 		return;
 	shunt_comm_error(comm); /* logs a fault before the abort: it may be the reason for it */
-	atomic_store(&comm->cancel, 1);
+	atomic_store(&comm->life.cancel, 1);
 	shunt_comm_fail(comm, -ECANCELED);
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY)
+	if (shunt_comm_life_state(&comm->life) == COMM_READY)
 		shunt_comm_stop_kernels(comm);
 }
 
 int shunt_comm_error(struct shunt_comm *comm)
 {
-	int err = atomic_load_explicit(&comm->error, memory_order_relaxed);
+	int err = shunt_comm_life_error(&comm->life);
 
-	if (err || atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY)
+	if (err || shunt_comm_life_state(&comm->life) != COMM_READY)
 		return err;
 	return shunt_fault_poll(comm);
 }
 
-void shunt_comm_log_forward(const struct shunt_comm *comm)
+void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason)
 {
 	shunt_warn("communicator of %d ranks stays with NCCL%s: %s", comm->nranks,
-	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "",
-	    comm->reason);
+	    comm->sel_key.deterministic ? ", its sums in NCCL's order in spite of SHUNT_DETERMINISTIC" : "", reason);
 }
 
 void shunt_comm_count_forward(struct shunt_comm *comm, const struct shunt_coll *coll, enum shunt_reason reason)
 {
 	/* A reason from before the set-up is logged once the first call is forwarded for it. */
-	if (reason == SHUNT_REASON_COMM && comm->rank == 0 &&
-	    atomic_load_explicit(&comm->forward_unlogged, memory_order_relaxed) &&
-	    atomic_exchange(&comm->forward_unlogged, false))
-		shunt_comm_log_forward(comm);
+	if (reason == SHUNT_REASON_COMM && comm->rank == 0 && shunt_comm_life_tell(&comm->life))
+		shunt_comm_log_forward(comm, comm->life.reason);
 	if (comm->checks)
 		shunt_check_forward(comm, coll);
 	shunt_recorder_add_forward(comm->recorder, coll, reason);
@@ -285,7 +277,7 @@ int shunt_comm_device(const struct shunt_comm *comm)
 
 size_t shunt_comm_memory(struct shunt_comm *comm)
 {
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
+	return shunt_comm_life_state(&comm->life) == COMM_READY ? comm->mem[comm->rank].bytes : 0;
 }
 
 size_t shunt_comm_counters(const struct shunt_comm *comm, struct shunt_counter *rows, size_t cap)

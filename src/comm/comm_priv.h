@@ -7,6 +7,7 @@
  * | file | part |
  * |---|---|
  * | comm.c | create, destroy, abort |
+ * | life.c | its states |
  * | setup.c | the first use |
  * | decide.c, launch.c | calls |
  * | quiesce.c | the end of its kernels |
@@ -17,6 +18,7 @@
 #include "algos/algo.h"
 #include "comm/observe/check.h"
 #include "comm/comm.h"
+#include "comm/life.h"
 #include "comm/ce.h"
 #include "comm/observe/counters.h"
 #include "comm/stream_order.h"
@@ -30,12 +32,6 @@
 /* Ranks must agree. To be raised with every change of the kernels' protocol, the scratch layout or the selection. */
 #define SHUNT_SETUP_PROTOCOL 11
 
-enum comm_state {
-	COMM_NEW,     /* not set up */
-	COMM_READY,   /* our kernels run */
-	COMM_FORWARD, /* all ranks agreed to forward, or this rank knew without asking */
-};
-
 struct shunt_comm {
 	struct shunt_id id;
 	int member, nmembers, rank, nranks, device;
@@ -44,25 +40,17 @@ struct shunt_comm {
 	_Atomic uint32_t version;
 	const struct shunt_gpu_ops *gpu; /* from the set-up on */
 	struct shunt_rendezvous *rendezvous;
-	bool no_clusters;  /* launches use no clusters */
-	bool no_sms;       /* asked for on this rank; sel_key has what all ranks asked for */
-	bool setup_wanted; /* a peer asked for the set-up before this rank was known */
+	bool no_clusters; /* launches use no clusters */
+	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
 
-	pthread_mutex_t lock;         /* set-up and launches */
-	atomic_int state;             /* enum comm_state */
-	atomic_int error;             /* sticky, 0 or -errno */
-	atomic_int cancel;            /* abort was called; host waits poll it */
-	char reason[160];             /* of COMM_FORWARD */
-	atomic_bool forward_unlogged; /* ... and not logged yet */
-	bool checks;                  /* SHUNT_CHECK */
+	pthread_mutex_t lock; /* set-up and launches */
+	struct shunt_comm_life life;
+	bool checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
 
 	struct shunt_gpu_mem mem[SHUNT_MAX_RANKS]; /* scratch of every rank; mem[rank] is our own */
 	struct shunt_host_ctrl *words;             /* page-locked; kernels read and write it */
-	/* 1 + the rank that died, while kernels that wait for it are to give up by themselves; 0: none. */
-	atomic_int lost;
-	int lost_pid;             /* of that rank; written before `lost` */
-	struct shunt_kargs kargs; /* equal for every launch */
+	struct shunt_kargs kargs;                  /* equal for every launch */
 	struct shunt_order order;
 	struct shunt_comm_plans plans;
 	struct shunt_symmem symmem;
@@ -110,7 +98,7 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm);
 /* How long a kernel may wait for a peer, in ns; 0: for ever. */
 uint64_t shunt_comm_spin_limit(void);
 /* Logs one line: the communicator is COMM_FORWARD, and the reason. */
-void shunt_comm_log_forward(const struct shunt_comm *comm);
+void shunt_comm_log_forward(const struct shunt_comm *comm, const char *reason);
 /* Waits for our kernels unless the set-up failed, and frees what the set-up made. */
 void shunt_comm_teardown(struct shunt_comm *comm);
 #endif

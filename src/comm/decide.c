@@ -49,7 +49,8 @@ static int agree_on_windows(struct shunt_comm *comm, const struct shunt_coll *co
 }
 
 /* The selection key; before the set-up, what is known of it, in *early. */
-static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, int state, struct shunt_sel_key *early)
+static const struct shunt_sel_key *key_of(
+    const struct shunt_comm *comm, enum comm_state state, struct shunt_sel_key *early)
 {
 	/* The set-up, on another thread, writes the rest of the selection key: use the key only in state READY. */
 	if (state == COMM_READY)
@@ -63,9 +64,10 @@ static const struct shunt_sel_key *key_of(const struct shunt_comm *comm, int sta
 }
 
 /* True: the plans have decided, for a plan or for NCCL. */
-static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll, int state, struct shunt_decision *d)
+static bool plans_decide(
+    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
 {
-	if ((state != COMM_NEW && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
+	if ((state >= COMM_READY && !comm->plans.set) || !shunt_select_plans(&comm->sel_key, coll->kind))
 		return false;
 	switch (shunt_comm_plans_choose(comm, coll, d)) {
 	case SHUNT_PLAN_CHOICE_PLAN:
@@ -82,7 +84,8 @@ static bool plans_decide(struct shunt_comm *comm, const struct shunt_coll *coll,
 	}
 }
 
-static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll, int state, struct shunt_decision *d)
+static void decide_kernel(
+    struct shunt_comm *comm, const struct shunt_coll *coll, enum comm_state state, struct shunt_decision *d)
 {
 	bool any = comm->nranks > 1 && atomic_load_explicit(&comm->symmem.nlive, memory_order_relaxed);
 	enum shunt_window_state window = any ? window_state_of(comm, coll) : SHUNT_WINDOW_NONE;
@@ -106,17 +109,17 @@ static void decide_kernel(struct shunt_comm *comm, const struct shunt_coll *coll
 
 static void decide(struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *d)
 {
-	int state = atomic_load_explicit(&comm->state, memory_order_acquire);
+	enum comm_state state = shunt_comm_life_state(&comm->life);
 
 	d->algo = NULL;
 	d->path = NULL;
 	d->need = SHUNT_NEED_NOTHING;
-	d->settled = state != COMM_NEW || comm->nranks == 1;
-	if (state == COMM_FORWARD)
+	d->settled = state >= COMM_READY || comm->nranks == 1;
+	if (state >= COMM_FORWARD_UNTOLD)
 		d->reason = comm->nranks == 1 ? SHUNT_REASON_ONE_RANK : SHUNT_REASON_COMM;
 	else if (comm->nranks == 1 || !plans_decide(comm, coll, state, d))
 		decide_kernel(comm, coll, state, d);
-	if (d->algo && state == COMM_NEW)
+	if (d->algo && state < COMM_READY)
 		d->need = SHUNT_NEED_SETUP;
 	else if (d->need)
 		d->settled = false; /* a plan or a window may be refused */
@@ -135,10 +138,9 @@ bool shunt_comm_decide(struct shunt_comm *comm, const struct shunt_coll *coll, s
 
 const char *shunt_comm_reason(const struct shunt_comm *comm, enum shunt_reason reason)
 {
-	bool own = reason == SHUNT_REASON_COMM &&
-	    atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_FORWARD && comm->reason[0];
+	bool own = reason == SHUNT_REASON_COMM && shunt_comm_life_forwards(&comm->life);
 
-	return own ? comm->reason : shunt_reason_name(reason);
+	return own ? comm->life.reason : shunt_reason_name(reason);
 }
 
 /* The round among the ranks that the decision needs. -EOPNOTSUPP, on all ranks: that plan or window was refused. */

@@ -46,7 +46,7 @@ bool shunt_deferred_free_leave(struct shunt_comm *comm)
 		;
 	if (*at)
 		*at = comm->next;
-	if (atomic_load(&comm->cancel) && has_memory(comm))
+	if (shunt_comm_life_aborted(&comm->life) && has_memory(comm))
 		frees = !live_on_device(comm->device);
 	shunt_lock_release(&lock);
 	return frees;

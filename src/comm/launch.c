@@ -210,8 +210,8 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 
 	*forked_p = false;
 	pthread_mutex_lock(&comm->lock);
-	if (streams && atomic_load_explicit(&comm->state, memory_order_relaxed) == COMM_READY &&
-	    !shunt_comm_error(comm) && have_side_stream(comm, calls[0]->stream)) {
+	if (streams && shunt_comm_life_state(&comm->life) == COMM_READY && !shunt_comm_error(comm) &&
+	    have_side_stream(comm, calls[0]->stream)) {
 		err = order_streams(comm, comm->side_stream, calls, n, true);
 		*forked_p = !err;
 	}

@@ -49,7 +49,7 @@ static int gather(void *ctx, const void *mine, size_t bytes, void *all, int fd, 
 	struct shunt_comm *comm = ctx;
 
 	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->life.cancel);
 }
 
 /* Fails the round that the others are about to enter, so that they do not wait until their deadline. */
@@ -248,7 +248,7 @@ static bool choose_plan(struct shunt_comm *comm, const struct shunt_coll *coll, 
 enum shunt_plan_choice shunt_comm_plans_choose(
     struct shunt_comm *comm, const struct shunt_coll *coll, struct shunt_decision *decision)
 {
-	bool fresh = atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_NEW;
+	bool fresh = shunt_comm_life_state(&comm->life) < COMM_READY;
 	struct shunt_plan_set *set = fresh ? shunt_plan_set_get(comm->nranks, comm->nranks) : comm->plans.set;
 	enum shunt_plan_choice choice = SHUNT_PLAN_CHOICE_NONE;
 	const struct shunt_plan *plan = NULL;

@@ -42,7 +42,7 @@ static bool should_ask_device(const struct shunt_comm *comm, int64_t from)
  */
 static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 {
-	bool aborted = atomic_load(&comm->cancel), done = false;
+	bool aborted = shunt_comm_life_aborted(&comm->life), done = false;
 	int64_t end = shunt_deadline_ms(DEVICE_SYNC_MS), revoked = shunt_deadline_ms(REVOKE_MS);
 	long ns = 10000;
 	int err;
@@ -55,7 +55,7 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 			pthread_mutex_unlock(&comm->lock);
 		if (err || done)
 			return err;
-		if (shared && !aborted && atomic_load(&comm->cancel))
+		if (shared && !aborted && shunt_comm_life_aborted(&comm->life))
 			return -ECANCELED;
 		/*
 		 * Another communicator's kernel may hang until this very thread aborts it: do not wait for the device.
@@ -72,8 +72,7 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 
 int shunt_comm_quiesce(struct shunt_comm *comm)
 {
-	return atomic_load_explicit(&comm->state, memory_order_acquire) == COMM_READY ? wait_for_kernels(comm, true) :
-	                                                                                0;
+	return shunt_comm_life_state(&comm->life) == COMM_READY ? wait_for_kernels(comm, true) : 0;
 }
 
 void shunt_comm_teardown(struct shunt_comm *comm)
@@ -82,7 +81,7 @@ void shunt_comm_teardown(struct shunt_comm *comm)
 
 	if (!comm->gpu)
 		return;
-	if (atomic_load(&comm->state) == COMM_READY) {
+	if (shunt_comm_life_state(&comm->life) == COMM_READY) {
 		wait_for_kernels(comm, false); /* no kernel may use memory that is about to be freed */
 		back_off(&stored);
 		shunt_comm_error(comm); /* logs a fault that was not polled yet */

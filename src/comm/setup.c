@@ -53,17 +53,15 @@ struct scratch_offer {
 /* logs: this rank logs the reason for all. */
 static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reason)
 {
-	snprintf(comm->reason, sizeof(comm->reason), "%s", reason);
-	shunt_recorder_forward(comm->recorder, comm->reason);
+	shunt_recorder_forward(comm->recorder, reason);
 	if (!logs)
-		shunt_info(
-		    SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, comm->reason);
+		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, reason);
 	else if (comm->sel_key.standalone)
-		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, comm->reason);
+		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, reason);
 	else
-		shunt_comm_log_forward(comm);
+		shunt_comm_log_forward(comm, reason);
 	shunt_comm_teardown(comm);
-	atomic_store_explicit(&comm->state, COMM_FORWARD, memory_order_release);
+	shunt_comm_life_forward(&comm->life, reason, true);
 	shunt_comm_changed(comm);
 	return 0;
 }
@@ -75,7 +73,7 @@ static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void 
 		return 0;
 	}
 	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->cancel);
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->setup_timeout, &comm->life.cancel);
 }
 
 static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
@@ -330,7 +328,7 @@ static int setup_single_rank(struct shunt_comm *comm)
 	comm->kargs = (struct shunt_kargs){ .peer = { ctrl }, .nranks = 1 };
 	shunt_recorder_ready(comm->recorder, comm->gpu, ctrl, NULL);
 	start_account(comm);
-	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	return 0;
 }
@@ -353,7 +351,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	fill_hello(comm, &s->hello); /* before the join: all ranks would wait for it after */
 	if (comm->nranks > 1)
 		err = shunt_rendezvous_join(
-		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->cancel, &missing);
+		    comm->rendezvous, comm->nmembers, comm->rank, comm->nranks, &comm->life.cancel, &missing);
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
 	if (err != -ENOENT)
 		return err;
@@ -472,7 +470,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	shunt_recorder_ready(comm->recorder, comm->gpu, comm->mem[comm->rank].ptr, &comm->words->fault);
 	start_account(comm);
 	shunt_deferred_free_enter(comm);
-	atomic_store_explicit(&comm->state, COMM_READY, memory_order_release);
+	shunt_comm_life_ready(&comm->life);
 	shunt_comm_changed(comm);
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	shunt_info(SHUNT_LOG_INIT,
@@ -480,7 +478,7 @@ static void become_ready(struct shunt_comm *comm, const struct setup *s)
 	    shunt_id_text(comm->id.b).s, comm->rank, comm->nranks, comm->device, comm->gpu->name,
 	    ms_between(&s->met_at, &now), ms_between(&s->begun, &s->met_at), comm->mem[comm->rank].bytes / 1048576.0);
 	/* An abort between the last check and READY did not stop the kernels: repeat it. */
-	if (atomic_load(&comm->cancel))
+	if (shunt_comm_life_aborted(&comm->life))
 		shunt_comm_abort(comm);
 }
 
@@ -522,7 +520,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 {
 	int err;
 
-	if (atomic_load_explicit(&comm->state, memory_order_relaxed) != COMM_NEW)
+	if (shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return 0;
 	shunt_recorder_phase(comm->recorder, "set-up");
 	err = comm->nranks == 1 && comm->sel_key.standalone ? setup_single_rank(comm) : setup_all_ranks(comm);

@@ -426,7 +426,7 @@ void shunt_symmem_free(struct shunt_comm *comm, struct shunt_window *deferred)
 static int gather(struct shunt_comm *comm, const void *mine, size_t bytes, void *all, int fd, int *fds)
 {
 	return shunt_rendezvous_allgather(
-	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->cancel);
+	    comm->rendezvous, mine, bytes, all, fd, fds, shunt_config()->timeout, &comm->life.cancel);
 }
 
 /* The caller closes *fd_p. */

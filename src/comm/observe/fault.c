@@ -130,10 +130,10 @@ bool shunt_fault_take(struct shunt_comm *comm, char *text, size_t bytes)
 	};
 	const struct shunt_fault *f = comm->words ? &comm->words->fault : NULL;
 	uint64_t set = f ? __atomic_load_n(&f->set, __ATOMIC_ACQUIRE) : 0;
-	int lost = atomic_load(&comm->lost);
+	int lost = shunt_comm_life_lost_rank(&comm->life);
 
-	if (set == SHUNT_FAULT_TIMEOUT && lost)
-		return shunt_fault_set_died(comm, lost - 1, comm->lost_pid, f->op, text, bytes);
+	if (set == SHUNT_FAULT_TIMEOUT && lost >= 0)
+		return shunt_fault_set_died(comm, lost, comm->life.lost_pid, f->op, text, bytes);
 	if (!set || set >= sizeof(reasons) / sizeof(reasons[0]) || !shunt_comm_fail(comm, reasons[set].err) ||
 	    !reasons[set].format)
 		return false;
@@ -154,5 +154,5 @@ int shunt_fault_poll(struct shunt_comm *comm)
 	/* Every call of the program comes here. */
 	if (comm->words && __atomic_load_n(&comm->words->fault.set, __ATOMIC_ACQUIRE))
 		take_and_log(comm);
-	return atomic_load(&comm->error);
+	return shunt_comm_life_error(&comm->life);
 }

@@ -272,8 +272,7 @@ static void driver_blocked(struct member *m, struct notice **notices)
 	notice_push(notices, false, text);
 	if (!pair)
 		return;
-	comm->lost_pid = pid;
-	atomic_store(&comm->lost, rank + 1);
+	shunt_comm_life_lost(&comm->life, rank, pid);
 	if (!limit || limit > GRACE_NS)
 		change_limit(comm, limit, GRACE_NS);
 }
@@ -286,11 +285,11 @@ static void driver_released(struct member *m, struct notice **notices)
 	m->driver_held = false;
 	if (shunt_fault_take(m->comm, text, sizeof(text)))
 		notice_push(notices, true, text);
-	if (atomic_load(&m->comm->error))
+	if (shunt_comm_life_error(&m->comm->life))
 		m->failed = true;
 	else
 		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
-	atomic_store(&m->comm->lost, 0);
+	shunt_comm_life_found(&m->comm->life);
 }
 
 static void check_progress(struct member *m, const struct shunt_progress *p, struct notice **notices)
@@ -319,7 +318,7 @@ static bool poll_member(struct member *m, bool *unresponsive, struct notice **no
 		dead = dead || (m->of[r] && m->of[r]->dead);
 	if (!dead || m->failed || !comm->recorder)
 		return false;
-	if (atomic_load_explicit(&comm->state, memory_order_acquire) != COMM_READY ||
+	if (shunt_comm_life_state(&comm->life) != COMM_READY ||
 	    shunt_recorder_snapshot(comm->recorder, *unresponsive ? UNRESPONSIVE_WAIT_MS : DEVICE_WAIT_MS, &snapshot))
 		return true;
 	*unresponsive |= snapshot.unresponsive;
