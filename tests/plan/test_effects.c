@@ -4,6 +4,7 @@
  * buffers full of random bytes: it changes what its row says that it writes, and nothing else; the result depends on
  * what its row says that it reads, and on nothing else; and it signals and waits as often as its row says.
  */
+#include <errno.h>
 #include "tests/plan/edit.h"
 #include "tests/plan/exec_ranks.h"
 #include "tests/plan/op_plans.h"
@@ -310,10 +311,248 @@ static void test_effects_of_each_operation_are_those_of_its_row(void **state)
 	assert_true(n > 2 * SHUNT_PLAN_NOPCODES);
 }
 
+/* ---- misuse */
+
+/* What a test of refusals works on: a right plan is made anew for each change. */
+struct misuse {
+	struct op_case c;
+	const struct shunt_plan_op_row *row;
+	char path[64], at[96]; /* of the operation, and where a refusal says that it is */
+	unsigned refused;
+};
+
+struct misuse_edit {
+	const char *path, *value; /* as edit_text; a path without "gpus" at its start is in the operation */
+};
+
+static void set_edit(const struct misuse *m, json_t *plan, struct misuse_edit e)
+{
+	char path[160];
+
+	if (!strncmp(e.path, "gpus", 4) || !strcmp(e.path, "protocol"))
+		snprintf(path, sizeof(path), "%s", e.path);
+	else
+		snprintf(path, sizeof(path), "%s/%s", m->path, e.path);
+	edit_text(plan, path, e.value);
+}
+
+/* Expects that the plan with a change is refused with this text; in_op: it names the operation. */
+static void refuse(struct misuse *m, bool in_op, struct misuse_edit e, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+static void refuse(struct misuse *m, bool in_op, struct misuse_edit e, const char *format, ...)
+{
+	json_t *plan = op_case_plan(&m->c);
+	struct shunt_plan *loaded = NULL;
+	char reason[1200] = "", says[512];
+	va_list args;
+	int err;
+
+	va_start(args, format);
+	vsnprintf(says, sizeof(says), format, args);
+	va_end(args);
+	set_edit(m, plan, e);
+	err = edit_load(plan, &loaded, reason, sizeof(reason));
+	json_decref(plan);
+	if (err != -EINVAL || !strstr(reason, says) || (in_op && !strstr(reason, m->at)))
+		fail_msg("%s%s, %s = %s: error %d, \"%s\" is not \"%s\"", m->path, m->at, e.path, e.value, err, reason,
+		    says);
+	m->refused++;
+}
+
+static unsigned chunks_of(unsigned buffer)
+{
+	return (const unsigned[]){ OP_PLAN_INPUTS, OP_PLAN_OUTPUTS, OP_PLAN_SCRATCH }[buffer];
+}
+
+static void refuse_slice(struct misuse *m, const char *key, uint16_t list, unsigned i, bool dst)
+{
+	unsigned kind = shunt_plan_list_kind(list, i), place = kind & SHUNT_PLAN_SLICE_PLACE;
+	bool packets = kind & SHUNT_PLAN_SLICE_PACKETS;
+	unsigned buffer = packets ? SHUNT_PLAN_SCRATCH : dst ? SHUNT_PLAN_OUTPUT : SHUNT_PLAN_INPUT;
+	const char *id = place == SHUNT_PLAN_SLICE_REMOTE ? "buffer_id" : "switch_channel_id";
+	char path[64];
+
+	snprintf(path, sizeof(path), "%s/%u/index", key, i);
+	refuse(m, true, (struct misuse_edit){ path, "99" },
+	    "%s[%u].index 99 and size 1 reach chunk 99, expected at most %u: the %s of rank %d has %u chunks", key, i,
+	    chunks_of(buffer) - 1, shunt_plan_buffer_name(buffer), place == SHUNT_PLAN_SLICE_REMOTE, chunks_of(buffer));
+	snprintf(path, sizeof(path), "%s/%u/size", key, i);
+	refuse(m, true, (struct misuse_edit){ path, "0" }, "%s[%u].size is 0, expected 1 to", key, i);
+	if (dst || i)
+		refuse(m, true, (struct misuse_edit){ path, "2" },
+		    "%s[%u].size is 2, expected 1 as the operation's first has", key, i);
+	snprintf(path, sizeof(path), "%s/%u/%s", key, i, place == SHUNT_PLAN_SLICE_LOCAL ? "type" : id);
+	if (place == SHUNT_PLAN_SLICE_LOCAL)
+		refuse(m, true, (struct misuse_edit){ path, "\"x\"" }, "%s[%u].type is \"x\", expected one of i, o, s",
+		    key, i);
+	else
+		refuse(m, true, (struct misuse_edit){ path, "3" }, "%s[%u].%s is 3, expected 0 to 2", key, i, id);
+	if (!packets)
+		return;
+	refuse(m, true, (struct misuse_edit){ path, place == SHUNT_PLAN_SLICE_LOCAL ? "\"i\"" : "0" },
+	    "%s[%u] is in input, expected scratch: it holds packets", key, i);
+	refuse(m, false, (struct misuse_edit){ "protocol", "\"Simple\"" },
+	    "holds packets, expected none unless protocol is \"LL\"");
+	/* Nobody packs them. */
+	if (!dst && !i)
+		refuse(m, false, (struct misuse_edit){ "gpus/0/threadblocks/0/ops/0/name", "\"copy\"" },
+		    "waits for packets in its scratch, chunk 0, expected a block that gives it: none does");
+}
+
+static void refuse_list(struct misuse *m, const char *key, uint16_t list, bool dst)
+{
+	unsigned least = shunt_plan_list_least(list), n = op_case_nslices(list);
+	bool more = shunt_plan_list_more(list);
+	char path[64];
+
+	refuse(m, true, (struct misuse_edit){ key, "" }, "%s is missing", key);
+	refuse(m, true, (struct misuse_edit){ key, "[]" }, "%s has 0 entries, expected %u%s", key, least,
+	    more ? " or more" : "");
+	snprintf(path, sizeof(path), "%s/%u", key, n);
+	if (!more)
+		refuse(m, true, (struct misuse_edit){ path, "{\"type\":\"s\",\"index\":0,\"size\":1}" },
+		    "%s has %u entries, expected %u", key, n + 1, n);
+	snprintf(path, sizeof(path), "%s/%u", key, n - 1);
+	if (m->row->effects & SHUNT_PLAN_PAIRWISE)
+		refuse(m, true, (struct misuse_edit){ path, "" },
+		    "dst_buff has %d entries, expected %d as src_buff has", dst ? 1 : 2, dst ? 2 : 1);
+	for (unsigned i = 0; i < n; i++)
+		refuse_slice(m, key, list, i, dst);
+}
+
+static void refuse_type(struct misuse *m)
+{
+	static const char *const expected[] = { [1 << SHUNT_PLAN_MEMORY] = "\"memory\"",
+		[1 << SHUNT_PLAN_PORT] = "\"port\"",
+		[1 << SHUNT_PLAN_MEMORY | 1 << SHUNT_PLAN_PORT] = "\"memory\" or \"port\"",
+		[1 << SHUNT_PLAN_SWITCH] = "\"switch\"" };
+
+	refuse(m, true, (struct misuse_edit){ "channel_type", "" }, "channel_type is missing");
+	refuse(m, true, (struct misuse_edit){ "channel_type", "\"none\"" }, "channel_type is \"none\", expected %s",
+	    expected[m->row->types]);
+}
+
+static void refuse_ids(struct misuse *m)
+{
+	bool semaphores = m->row->ids == SHUNT_PLAN_IDS_SEMAPHORES;
+	const char *key = semaphores ? "semaphore_ids" : "channel_ids", *type = shunt_plan_channel_type_name(m->c.type);
+	char path[64];
+
+	refuse(m, true, (struct misuse_edit){ key, "" }, "%s is missing", key);
+	refuse(m, true, (struct misuse_edit){ key, "[]" }, "%s is empty, expected at least one number", key);
+	refuse(m, true, (struct misuse_edit){ key, "[0,1]" }, "%s[1] is 1, expected 0", key);
+	if (m->row->ids == SHUNT_PLAN_IDS_PORTS)
+		refuse(m, true, (struct misuse_edit){ key, "[0,0,0]" },
+		    "channel_ids has 3 entries, expected 2 as dst_buff has");
+	if (m->row->effects & (SHUNT_PLAN_SIGNALS | SHUNT_PLAN_WAITS)) {
+		snprintf(path, sizeof(path), "gpus/1/channels/%d/connected_to/0", m->c.type);
+		refuse(m, true, (struct misuse_edit){ path, "1" },
+		    "channel_ids[0] is %s channel 0 of the rank, expected one to which rank 1 has an other end: it "
+		    "lists too "
+		    "few to rank 0",
+		    type);
+	}
+}
+
+/* The other block or rank does not do its part. */
+static void refuse_alone(struct misuse *m)
+{
+	const char *type = shunt_plan_channel_type_name(m->c.type);
+	unsigned effects = m->row->effects;
+
+	if (effects & SHUNT_PLAN_SIGNALS)
+		refuse(m, false, (struct misuse_edit){ "gpus/1/threadblocks/0/ops", "[]" },
+		    "%s channel 0: rank 0 signals 2 times on its channel 0, expected 0, as often as waits are made "
+		    "here",
+		    type);
+	if (effects & SHUNT_PLAN_WAITS)
+		refuse(m, true, (struct misuse_edit){ "gpus/1/threadblocks/0/ops", "[]" },
+		    "waits for signal 1 on its %s channel 0, from channel 0 of rank 1, expected a block that gives it",
+		    type);
+	if (effects & (SHUNT_PLAN_ACQUIRES | SHUNT_PLAN_RELEASES))
+		refuse(m, false, (struct misuse_edit){ "gpus/0/threadblocks/1/ops", "[]" },
+		    "semaphores[0] ends as %d, expected %d, its init_value",
+		    OP_PLAN_SEMAPHORE + (effects & SHUNT_PLAN_ACQUIRES ? -OP_PLAN_IDS : OP_PLAN_IDS),
+		    OP_PLAN_SEMAPHORE);
+	if (effects & SHUNT_PLAN_ACQUIRES)
+		refuse(m, true, (struct misuse_edit){ "semaphore_ids", "[0,0,0,0,0,0]" },
+		    "waits for semaphore 0, expected a block that gives it");
+	if (effects & SHUNT_PLAN_SYNCS_BLOCKS) {
+		refuse(m, true, (struct misuse_edit){ "gpus/0/threadblocks/1/ops", "[]" },
+		    "num_threadblocks is 2, expected 1, the number of blocks that use barrier_id 0");
+		refuse(m, false, (struct misuse_edit){ "num_threadblocks", "1" },
+		    "num_threadblocks is 2, expected 1 as in block 0, operation 0, for barrier_id 0");
+		refuse(
+		    m, true, (struct misuse_edit){ "num_threadblocks", "3" }, "num_threadblocks is 3, expected 1 to 2");
+	}
+}
+
+/* Keys of single operations. */
+static void refuse_own_keys(struct misuse *m)
+{
+	if (m->row->effects & SHUNT_PLAN_REPEATS) {
+		refuse(m, true, (struct misuse_edit){ "iter_context/unit_size", "24" },
+		    "iter_context.unit_size is 24, expected a multiple of buffer_alignment, 16");
+		refuse(m, true, (struct misuse_edit){ "iter_context/num_chunks", "0" },
+		    "iter_context.num_chunks is 0, expected 1 to");
+		refuse(m, true, (struct misuse_edit){ "ops", "[]" }, "ops is empty, expected at least one operation");
+		refuse(m, false, (struct misuse_edit){ "ops/0/name", "\"pipeline\"" },
+		    "operation 0.0 (pipeline): name is \"pipeline\", expected none within a pipeline");
+	}
+	if (m->row->effects & SHUNT_PLAN_OWN_KEYS) {
+		refuse(m, true, (struct misuse_edit){ "buffer_type", "\"o\"" },
+		    "buffer_type is \"o\", expected \"i\" as the switch channel has");
+		refuse(m, true, (struct misuse_edit){ "buffer_offset", "99" },
+		    "buffer_offset.index 99 and size 1 reach chunk 99");
+		refuse(m, true, (struct misuse_edit){ "dst_chunk/index", "99" },
+		    "dst_chunk.index 99 and size 1 reach chunk 99");
+		refuse(m, true, (struct misuse_edit){ "dst_chunk/size", "2" }, "dst_chunk.size is 2, expected 1");
+		refuse(m, true, (struct misuse_edit){ "dst_chunk/rank", "1" }, "dst_chunk.rank is 1, expected 0");
+		refuse(m, true, (struct misuse_edit){ "channel_ids", "[0,0]" },
+		    "channel_ids has 2 entries, expected 1, a switch channel of the block, which has 3");
+		refuse(m, true, (struct misuse_edit){ "channel_ids", "[3]" }, "channel_ids[0] is 3, expected 0 to 2");
+	}
+}
+
+static void test_effects_misuse_of_each_operation_is_refused_with_its_reason(void **state)
+{
+	struct op_case c = { 0, SHUNT_PLAN_NONE + 1 };
+	unsigned refused = 0;
+
+	while (op_case_next(&c)) {
+		const struct shunt_plan_op_row *row = &shunt_plan_op_rows[c.code];
+		struct misuse m = { .c = c, .row = row };
+		bool ports = row->ids == SHUNT_PLAN_IDS_PORTS && c.type != SHUNT_PLAN_PORT;
+
+		snprintf(m.path, sizeof(m.path), "%s", op_case_path(&c));
+		snprintf(m.at, sizeof(m.at), "plan: rank 0, block 0, operation %s (%s): ", strrchr(m.path, '/') + 1,
+		    row->name);
+		if (row->types)
+			refuse_type(&m);
+		if (row->src && !(row->effects & SHUNT_PLAN_OWN_KEYS)) {
+			refuse_list(&m, "src_buff", shunt_plan_op_src(row, c.type), false);
+			refuse_list(&m, "dst_buff", row->dst, true);
+		}
+		if (row->ids != SHUNT_PLAN_IDS_NONE && !ports)
+			refuse_ids(&m);
+		if (row->effects & SHUNT_PLAN_REDUCES)
+			refuse(&m, true, (struct misuse_edit){ "reduce_op", "\"mul\"" },
+			    "reduce_op is \"mul\", expected one of sum, prod, max, min, avg");
+		refuse(&m, true, (struct misuse_edit){ "tbg_info", "{\"tb_id\":1,\"tbg_size\":1}" }, "%s",
+		    row->src ? "tbg_info.tb_id is 1, expected 0" :
+		               "tbg_info is there, expected none: the operation has no slices to share");
+		refuse_alone(&m);
+		refuse_own_keys(&m);
+		refused += m.refused;
+	}
+	assert_true(refused > 300);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_effects_of_each_operation_are_those_of_its_row),
+		cmocka_unit_test(test_effects_misuse_of_each_operation_is_refused_with_its_reason),
 	};
 
 	setenv("SHUNT_SIM_DEVICES", "2", 1);
