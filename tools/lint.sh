@@ -45,11 +45,14 @@ need_build_tools || exit 1
 configure "$dir" -Dcuda=disabled -Dtests=disabled || exit 1
 found=$dir/lint.log
 
-# What clang-tidy writes to stderr is how much it leaves out; it is of interest only if something is wrong.
+# Sources that only a build makes are left out. What clang-tidy writes to stderr is how much it leaves out; it is of interest only if
+# something is wrong.
 # shellcheck disable=SC2016
 python3 -c 'import json, os, sys
 for c in json.load(open(sys.argv[1] + "/compile_commands.json")):
-    print(os.path.abspath(os.path.join(c["directory"], c["file"])))' "$dir" | sort -u | grep '\.cc\?$' |
+    path = os.path.abspath(os.path.join(c["directory"], c["file"]))
+    if os.path.exists(path):
+        print(path)' "$dir" | sort -u | grep '\.cc\?$' |
 	nice xargs -P "$(nproc)" -n 1 sh -c 'clang-tidy -p "$0" --quiet "$1" 2>"$0/lint-$$.err" || {
 		code=$?
 		grep -v "warnings\? \(generated\|treated\)" "$0/lint-$$.err"

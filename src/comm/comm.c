@@ -32,7 +32,7 @@ static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 	if (desc->standalone)
 		return desc->id;
 	return shunt_id_derive(
-	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, SHUNT_SETUP_PROTOCOL, shunt_config_fingerprint());
+	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, shunt_setup_protocol, shunt_config_fingerprint());
 }
 
 /*

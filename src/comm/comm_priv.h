@@ -29,8 +29,11 @@
 #include "kernels/kargs.h"
 #include "transport/rendezvous/rendezvous.h"
 
-/* Ranks must agree. To be raised with every change of the kernels' protocol, the scratch layout or the selection. */
-#define SHUNT_SETUP_PROTOCOL 11
+/*
+ * Ranks must agree in the kernels' protocol, the layout of scratch, the set-up's messages and the selection: a number
+ * that setup_protocol.py makes of the sources of these.
+ */
+extern const uint32_t shunt_setup_protocol;
 
 struct shunt_comm {
 	struct shunt_id id;

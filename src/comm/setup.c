@@ -122,7 +122,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	int err;
 
 	memset(h, 0, sizeof(*h));
-	h->protocol = SHUNT_SETUP_PROTOCOL;
+	h->protocol = shunt_setup_protocol;
 	h->vote.ok = 1;
 	snprintf(h->version, sizeof(h->version), "%s", SHUNT_VERSION);
 	h->fingerprint = shunt_config_fingerprint() ^ shunt_tuning_builtin_hash();

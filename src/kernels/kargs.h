@@ -14,6 +14,7 @@
  * epoch's parity, and one set for the second hop. docs/architecture.md, "Epochs and slots", says why these suffice.
  */
 #include <stdint.h>
+#include "kernels/flags.h"
 
 #define SHUNT_KARGS_MAX_RANKS 8
 #define SHUNT_MAX_THREADS 512u /* of a block */
@@ -52,20 +53,6 @@
 #define SHUNT_TMA_BYTES(warps) ((uint32_t)(warps) * SHUNT_TMA_SLOTS * SHUNT_SIMPLE_CHUNK)
 #define SHUNT_TMA_MAX_BYTES SHUNT_TMA_BYTES(SHUNT_MAX_THREADS / 32 - 1) /* one warp of a block is its proxy warp */
 
-enum shunt_kflags {
-	SHUNT_K_PREMUL = 1,           /* multiply every input by the scalar before its use */
-	SHUNT_K_SCALAR_ON_DEVICE = 2, /* scalar is the device address of one element */
-	SHUNT_K_DIVIDE = 4,           /* integer average: divide the sum by nranks */
-	SHUNT_K_SIGNED = 8,           /* with SHUNT_K_DIVIDE: the sum is signed */
-	SHUNT_K_ALIGNED = 16,         /* all buffers that this rank loads from and stores to are 16-byte aligned */
-	SHUNT_K_MIN = 32,             /* extremum kernels: the smaller element, else the larger one */
-	SHUNT_K_FIRST_BARRIER = 64,   /* the first barrier of an operation */
-	SHUNT_K_LAST_BARRIER = 128,   /* the last barrier of an operation */
-	SHUNT_K_TO_ROOT = 256,        /* two-shot: only the root gets the result */
-	/* Simple, two ranks: the result overwrites the input that is sent, once the sender has read it. */
-	SHUNT_K_OVER_SENT_INPUT = 512,
-};
-
 struct shunt_ctrl;
 
 /*
@@ -74,12 +61,6 @@ struct shunt_ctrl;
  * first launch of a group describes all collectives of the group. A message concerns two ranks, which may issue their
  * messages in different groups: messages are compared one by one, from the launch's own list.
  */
-enum {
-	SHUNT_CHECK_CALLS = 1,    /* collectives, described by the rest of the struct and kargs.count */
-	SHUNT_CHECK_NUMBERED = 2, /* compare the collectives' number, too */
-	SHUNT_CHECK_MESSAGES = 4,
-};
-
 struct shunt_check {
 	uint8_t what; /* SHUNT_CHECK_*; 0: the launch has no such block */
 	/* Of the first collective; 0 where its kind has no such parameter. kargs.count is its count. */
@@ -148,7 +129,6 @@ struct shunt_message {
 	void *to;         /* destination of a receive, copy or reduce */
 	uint64_t bytes;   /* | SHUNT_MESSAGE_SIMPLE (kernels/simple.h). Both ends of a message have the same value. */
 };
-#define SHUNT_MESSAGE_SIMPLE ((uint64_t)1 << 63)
 
 #define SHUNT_MAX_ROLES (2 * (SHUNT_KARGS_MAX_RANKS - 1) + 1)
 #define SHUNT_FEW_MESSAGES 16u    /* enough for any single collective */

@@ -26,6 +26,7 @@
  *
  * Types have the numbers of enum shunt_dtype.
  */
+#include "base/dtypes.def"
 #include "kernels/kargs.h"
 
 /* clang-format off */
@@ -75,18 +76,30 @@
 #define SHUNT_SOURCE_LIST(X) \
 	X(oneshot) X(twoshot) X(reduce_scatter) X(pairwise) X(ll128) X(simple) X(tma) X(barrier) X(direct) \
 	X(plan)
-#define SHUNT_HOT_ROWS(X, shape) \
-	X(shape, sum, 0, f16, 6) X(shape, sum, 0, f32, 7) X(shape, sum, 0, bf16, 9)
+/*
+ * Rows of the types of dtypes.def. Sums and products do not depend on the sign, so there are none for SIGNED types;
+ * the sums of HOT types have rows of their own.
+ */
+#define SHUNT_HOT_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_HOT_SUM, X, shape)
 #define SHUNT_COLD_ROWS(X, shape) \
-	X(shape, sum, 0, u8, 1) X(shape, sum, 0, u32, 3) X(shape, sum, 0, u64, 5) X(shape, sum, 0, f64, 8) \
-	X(shape, sum, 0, f8e4m3, 10) X(shape, sum, 0, f8e5m2, 11) \
-	X(shape, prod, 1, u8, 1) X(shape, prod, 1, u32, 3) X(shape, prod, 1, u64, 5) X(shape, prod, 1, f16, 6) \
-	X(shape, prod, 1, f32, 7) X(shape, prod, 1, f64, 8) X(shape, prod, 1, bf16, 9) \
-	X(shape, prod, 1, f8e4m3, 10) X(shape, prod, 1, f8e5m2, 11) \
-	X(shape, ext, 2, i8, 0) X(shape, ext, 2, u8, 1) X(shape, ext, 2, i32, 2) X(shape, ext, 2, u32, 3) \
-	X(shape, ext, 2, i64, 4) X(shape, ext, 2, u64, 5) X(shape, ext, 2, f16, 6) X(shape, ext, 2, f32, 7) \
-	X(shape, ext, 2, f64, 8) X(shape, ext, 2, bf16, 9) X(shape, ext, 2, f8e4m3, 10) \
-	X(shape, ext, 2, f8e5m2, 11)
+	SHUNT_DTYPE_LIST(SHUNT_COLD_SUM, X, shape) SHUNT_DTYPE_LIST(SHUNT_PROD_ROW, X, shape) \
+	SHUNT_DTYPE_LIST(SHUNT_EXT_ROW, X, shape)
+#define SHUNT_HOT_SUM(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+	SHUNT_HOT_##sums(X(shape, sum, 0, type, number))
+#define SHUNT_COLD_SUM(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+	SHUNT_COLD_##sums(SHUNT_IF_##kind(X(shape, sum, 0, type, number)))
+#define SHUNT_PROD_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+	SHUNT_IF_##kind(X(shape, prod, 1, type, number))
+#define SHUNT_EXT_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+	X(shape, ext, 2, type, number)
+#define SHUNT_HOT_HOT(...) __VA_ARGS__
+#define SHUNT_HOT_COLD(...)
+#define SHUNT_COLD_HOT(...)
+#define SHUNT_COLD_COLD(...) __VA_ARGS__
+#define SHUNT_IF_SIGNED(...)
+#define SHUNT_IF_UNSIGNED(...) __VA_ARGS__
+#define SHUNT_IF_FLOAT(...) __VA_ARGS__
+#define SHUNT_IF_FINITE(...) __VA_ARGS__
 #define SHUNT_COPY_ROWS(X, shape) \
 	X(shape, copy, 3, u8, 1) X(shape, copy, 3, u16, 6) X(shape, copy, 3, u32, 3) X(shape, copy, 3, u64, 5) \
 	X(shape, copy, 3, v16, 4)
@@ -94,11 +107,9 @@
 /* The barrier carries no data. */
 #define SHUNT_BARRIER_ROW(X, shape) X(shape, all, 0, u8, 1)
 /* The interpreter of plans has a kernel for each type, which knows all operators. The shape says how packets travel. */
-#define SHUNT_PLAN_ROWS(X, shape) \
-	X(shape, all, 0, i8, 0) X(shape, all, 0, u8, 1) X(shape, all, 0, i32, 2) X(shape, all, 0, u32, 3) \
-	X(shape, all, 0, i64, 4) X(shape, all, 0, u64, 5) X(shape, all, 0, f16, 6) X(shape, all, 0, f32, 7) \
-	X(shape, all, 0, f64, 8) X(shape, all, 0, bf16, 9) X(shape, all, 0, f8e4m3, 10) \
-	X(shape, all, 0, f8e5m2, 11)
+#define SHUNT_PLAN_ROWS(X, shape) SHUNT_DTYPE_LIST(SHUNT_ANY_ROW, X, shape)
+#define SHUNT_ANY_ROW(id, number, name, alias, nccl, type, bytes, kind, exponent, mantissa, acc, sums, X, shape) \
+	X(shape, all, 0, type, number)
 #define SHUNT_KERNEL_ROWS(X, shape) \
 	SHUNT_HOT_ROWS(X, shape) SHUNT_COLD_ROWS(X, shape)
 #define SHUNT_KERNEL_LIST(X) \
@@ -152,7 +163,9 @@ enum shunt_source { SHUNT_SOURCE_LIST(SHUNT_SOURCE_ENUM) SHUNT_NSOURCES };
 #undef SHUNT_SHAPE_ENUM
 #undef SHUNT_SOURCE_ENUM
 enum shunt_kop { SHUNT_KOP_SUM, SHUNT_KOP_PROD, SHUNT_KOP_EXT, SHUNT_KOP_COPY, SHUNT_NKOPS };
-enum { SHUNT_NKTYPES = 12 };
+#define SHUNT_COUNT_ROW(...) +1
+enum { SHUNT_NKTYPES = SHUNT_DTYPE_LIST(SHUNT_COUNT_ROW) };
+#undef SHUNT_COUNT_ROW
 
 #define SHUNT_KERNEL(shape, op, type) (((shape) * SHUNT_NKOPS + (op)) * SHUNT_NKTYPES + (type))
 #define SHUNT_SHAPE_OF(kernel) ((kernel) / (SHUNT_NKOPS * SHUNT_NKTYPES))

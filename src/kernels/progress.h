@@ -15,7 +15,7 @@ GPU_FN void progress_begin(struct shunt_ctrl *ctrl, uint64_t op)
 	if (!op || gpu_bid() || gpu_tid()) /* 0: no account is kept */
 		return;
 	gpu_st_relaxed(&p->now, op);
-	if (op >> 63) /* captured: its graph runs */
+	if (op >> SHUNT_OP_CAPTURED_BIT) /* its graph runs */
 		gpu_add_relaxed(&p->replays, 1);
 	else
 		gpu_st_relaxed(&p->eager, op);

@@ -38,7 +38,6 @@
 #include "kernels/kargs.h"
 
 #define SHUNT_RECORDER_OPERATIONS 1024u
-#define SHUNT_OP_CAPTURED (UINT64_C(1) << 63)
 
 struct shunt_recorder;
 

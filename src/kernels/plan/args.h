@@ -18,6 +18,7 @@
  *   scratch          Once or twice. Packets have a part of their own if scratch also holds other data.
  */
 #include <stdint.h>
+#include "kernels/flags.h"
 
 enum shunt_prog_code {
 #define PROG_CODE(code, src, dst) SHUNT_PROG_##code,
@@ -71,7 +72,7 @@ struct shunt_prog_share {
 
 struct shunt_prog_head {
 	uint32_t rank, nranks, nblocks, unit;
-	uint32_t flags;
+	uint32_t flags; /* enum shunt_prog_flags */
 	/* Bytes from the bytecode's start to the first operation, and to the first one of the plan's own. */
 	uint32_t first, body;
 	/* Bytes from the resources' start. Struct shunt_plan_state of block b is at 64 * b. */
@@ -90,10 +91,6 @@ struct shunt_prog_head {
 /* Bytes from the start of a bytecode to its first operation. */
 #define SHUNT_PROG_OPS_AT(nranks) \
 	((uint32_t)(sizeof(struct shunt_prog_head) + ((nranks) + ((nranks) & 1)) * sizeof(char *)))
-#define SHUNT_PROG_STAGED 1u /* peers access this rank's input or output */
-#define SHUNT_PROG_DOUBLE_SCRATCH 2u
-#define SHUNT_PROG_LL128 8u  /* packets travel as LL128 */
-#define SHUNT_PROG_RESYNC 4u /* ranks must synchronize before a launch changes the size of chunks */
 
 struct shunt_plan_state {
 	uint64_t launches, chunk, pad[6];
@@ -107,12 +104,6 @@ struct shunt_plan_peer {
 struct shunt_plan_slot {
 	uint64_t signals, waits, pad[6];
 }; /* of one end of a channel; the other end writes signals */
-
-/* Flags of a launch, in addition to enum shunt_kflags. LOAD, STORE and DIRECT bits: << buffer. */
-#define SHUNT_PLAN_LOAD0 0x100u
-#define SHUNT_PLAN_STORE0 0x400u
-#define SHUNT_PLAN_LL8 0x1000u     /* LL packets are stored 8 bytes at a time */
-#define SHUNT_PLAN_DIRECT0 0x2000u /* peers access the callers' memory, not staging buffers */
 
 /*
  * Packets as LL128. A plan cannot see how packets travel, only that their reader waits for them. If all readers of a

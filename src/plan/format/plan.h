@@ -36,6 +36,8 @@ enum shunt_plan_collective {
 	SHUNT_PLAN_CUSTOM,
 	SHUNT_PLAN_NCOLLECTIVES,
 };
+#undef SHUNT_PLAN_ROW
+#undef SHUNT_PLAN_ROW_UNPLANNED
 #undef SHUNT_PLAN_ROW_PLANNED
 
 /* Also bit numbers in masks of buffers. */
