@@ -97,8 +97,7 @@ static struct shunt_plan_query query_of(const struct shunt_comm *comm, const str
 		.dtype = coll->dtype,
 		.redop = coll->redop,
 		.count = coll->count,
-		.place = shunt_plan_call_inplace(
-		    coll->kind, coll->dtype, coll->send, coll->recv, coll->count, comm->rank, comm->nranks) };
+		.place = shunt_plan_call_inplace(coll, comm->rank) };
 }
 
 static uint64_t message_bytes(

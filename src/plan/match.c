@@ -56,11 +56,12 @@ static bool collective_of(enum shunt_kind kind, enum shunt_plan_collective *coll
 	return collectives[kind].planned;
 }
 
-enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
-    const void *recv, uint64_t count, int rank, int nranks)
+enum shunt_plan_inplace shunt_plan_call_inplace(const struct shunt_coll *coll, int rank)
 {
-	return shunt_kind_in_place(kind, send, recv, count * shunt_dtype_bytes[dtype], rank) ? SHUNT_PLAN_INPLACE_YES :
-	                                                                                       SHUNT_PLAN_INPLACE_NO;
+	uint64_t bytes = coll->count * shunt_dtype_bytes[coll->dtype];
+
+	return shunt_kind_in_place(coll->kind, coll->send, coll->recv, bytes, rank) ? SHUNT_PLAN_INPLACE_YES :
+	                                                                              SHUNT_PLAN_INPLACE_NO;
 }
 
 /* True if the plan fits the call, whether that is in place or not. by_name: plans with tag "auto": 0 fit, too. */

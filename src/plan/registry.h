@@ -58,8 +58,7 @@ const struct shunt_plan *shunt_plan_set_at(
     const struct shunt_plan_set *set, size_t i); /* in the order in which plans are tried; NULL beyond */
 
 /* YES if this rank's buffers are in place, else NO. Ranks may differ. */
-enum shunt_plan_inplace shunt_plan_call_inplace(enum shunt_kind kind, enum shunt_dtype dtype, const void *send,
-    const void *recv, uint64_t count, int rank, int nranks);
+enum shunt_plan_inplace shunt_plan_call_inplace(const struct shunt_coll *coll, int rank);
 
 /* The nth plan (from 0) that fits a call, or NULL. A plan with tag "auto": 0 fits no call. Pure. */
 const struct shunt_plan *shunt_plan_set_match(

@@ -378,22 +378,24 @@ static void test_match_place_counts_only_with_the_promise(void **state)
 	assert_true(hashes[0] != hashes[1]);
 }
 
+static enum shunt_plan_inplace place_of(
+    enum shunt_kind kind, enum shunt_dtype dtype, const char *send, char *recv, int rank)
+{
+	struct shunt_coll coll = { .kind = kind, .dtype = dtype, .send = send, .recv = recv, .count = 4 };
+
+	return shunt_plan_call_inplace(&coll, rank);
+}
+
 static void test_place_is_as_nccl_defines_it(void **state)
 {
 	static char buffer[256];
 
-	assert_int_equal(
-	    shunt_plan_call_inplace(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_YES);
-	assert_int_equal(
-	    shunt_plan_call_inplace(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 4, 1, 2), SHUNT_PLAN_INPLACE_NO);
-	assert_int_equal(
-	    shunt_plan_call_inplace(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_YES);
-	assert_int_equal(
-	    shunt_plan_call_inplace(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 4, 1, 2), SHUNT_PLAN_INPLACE_NO);
-	assert_int_equal(shunt_plan_call_inplace(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 4, 3, 4),
-	    SHUNT_PLAN_INPLACE_YES);
-	assert_int_equal(
-	    shunt_plan_call_inplace(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 4, 0, 4), SHUNT_PLAN_INPLACE_YES);
+	assert_int_equal(place_of(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer, 1), SHUNT_PLAN_INPLACE_YES);
+	assert_int_equal(place_of(SHUNT_ALLREDUCE, SHUNT_F32, buffer, buffer + 16, 1), SHUNT_PLAN_INPLACE_NO);
+	assert_int_equal(place_of(SHUNT_ALLGATHER, SHUNT_F32, buffer + 16, buffer, 1), SHUNT_PLAN_INPLACE_YES);
+	assert_int_equal(place_of(SHUNT_ALLGATHER, SHUNT_F32, buffer, buffer, 1), SHUNT_PLAN_INPLACE_NO);
+	assert_int_equal(place_of(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer + 24, 3), SHUNT_PLAN_INPLACE_YES);
+	assert_int_equal(place_of(SHUNT_REDUCESCATTER, SHUNT_F16, buffer, buffer, 0), SHUNT_PLAN_INPLACE_YES);
 }
 
 struct script {

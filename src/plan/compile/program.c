@@ -6,9 +6,14 @@
 #include <string.h>
 #include "plan/compile/program_priv.h"
 
-/* A copy between the caller's memory and our buffer `ours`. user: 0 what the caller sends, 1 what it receives. */
-static void emit_staging(struct program_builder *b, enum shunt_prog_code code, uint8_t user, uint64_t user_index,
-    uint8_t ours, uint64_t index, uint64_t size)
+/* Chunks of one of the caller's buffers (0 what it sends, 1 what it receives) or of ours, from `index` on. */
+struct staged {
+	uint8_t buffer;
+	uint64_t index;
+};
+
+static void emit_staging(
+    struct program_builder *b, enum shunt_prog_code code, struct staged user, struct staged ours, uint64_t size)
 {
 	struct shunt_prog_op *op;
 	size_t at;
@@ -16,20 +21,21 @@ static void emit_staging(struct program_builder *b, enum shunt_prog_code code, u
 	if (!size)
 		return;
 	at = shunt_bytecode_emit(&b->bc, code, 1, 1, size);
-	shunt_bytecode_operand(&b->bc, (struct shunt_prog_operand){ .buffer = user, .index = user_index });
+	shunt_bytecode_operand(&b->bc, (struct shunt_prog_operand){ .buffer = user.buffer, .index = user.index });
 	shunt_bytecode_operand(&b->bc,
 	    (struct shunt_prog_operand){
-	        .as = SHUNT_PROG_AS_SLICE, .buffer = ours, .rank = (uint16_t)b->rank, .index = index });
+	        .as = SHUNT_PROG_AS_SLICE, .buffer = ours.buffer, .rank = (uint16_t)b->rank, .index = ours.index });
 	op = shunt_bytecode_op(&b->bc, at);
 	if (op)
-		op->flags = ours;
+		op->flags = ours.buffer;
 }
 
 static void emit_ranges(
     struct program_builder *b, enum shunt_prog_code code, uint8_t buffer, const struct shunt_ranges *r)
 {
 	for (size_t i = 0; i < r->n; i++)
-		emit_staging(b, code, buffer, r->v[i].begin, buffer, r->v[i].begin, r->v[i].end - r->v[i].begin);
+		emit_staging(b, code, (struct staged){ buffer, r->v[i].begin },
+		    (struct staged){ buffer, r->v[i].begin }, r->v[i].end - r->v[i].begin);
 }
 
 static void emit_loads(struct program_builder *b)
@@ -38,8 +44,8 @@ static void emit_loads(struct program_builder *b)
 	uint64_t part = b->plan->part_chunks;
 
 	if (p->merged)
-		emit_staging(b, SHUNT_PROG_LOAD, 0, 0, p->merged_into,
-		    shunt_plan_gathers(b->plan->collective) ? b->rank * part : 0,
+		emit_staging(b, SHUNT_PROG_LOAD, (struct staged){ 0, 0 },
+		    (struct staged){ p->merged_into, shunt_plan_gathers(b->plan->collective) ? b->rank * part : 0 },
 		    shunt_plan_gathers(b->plan->collective) ? part : p->extent[p->merged_into]);
 	else
 		emit_ranges(b, SHUNT_PROG_LOAD, 0, &b->read[0]);
@@ -53,8 +59,8 @@ static void emit_stores(struct program_builder *b)
 	uint64_t part = b->plan->part_chunks;
 
 	if (p->merged)
-		emit_staging(b, SHUNT_PROG_STORE, 1, 0, p->merged_into,
-		    shunt_plan_scatters(b->plan->collective) ? b->rank * part : 0,
+		emit_staging(b, SHUNT_PROG_STORE, (struct staged){ 1, 0 },
+		    (struct staged){ p->merged_into, shunt_plan_scatters(b->plan->collective) ? b->rank * part : 0 },
 		    shunt_plan_scatters(b->plan->collective) ? part : p->extent[p->merged_into]);
 	else
 		emit_ranges(b, SHUNT_PROG_STORE, 1, &b->written[1]);
