@@ -188,7 +188,7 @@ static void seat_open(struct seat *s, int i, const struct setting *t)
 	memset(s, 0, sizeof(*s));
 	s->i = i;
 	atomic_init(&c->version, 1);
-	atomic_init(&c->state, COMM_READY);
+	atomic_init(&c->life.state, COMM_READY);
 	c->nranks = t->nranks;
 	c->sel_key = key_of(t);
 	c->rank = i % t->nranks;
@@ -305,13 +305,13 @@ static void decide_early(
 
 	now = s;
 	call_now = c;
-	atomic_store(&s->comm.state, COMM_NEW);
+	atomic_store(&s->comm.life.state, COMM_NEW);
 	early = shunt_comm_decide(&s->comm, c, &d);
 	if (want->algo && !early)
 		note_difference(t, c, want, &d);
 	if (t->nranks > 1 && (d.settled || (early && d.need != SHUNT_NEED_SETUP)))
 		note_difference(t, c, want, &d);
-	atomic_store(&s->comm.state, COMM_READY);
+	atomic_store(&s->comm.life.state, COMM_READY);
 	shunt_comm_changed(&s->comm);
 	shunt_comm_decide(&s->comm, c, &d);
 	if (!same(want, &d))
@@ -563,7 +563,7 @@ static void test_decide_a_decision_holds_until_something_changes(void **state)
 	assert_true(shunt_symmem_remove(&s->comm, window));
 	assert_true(shunt_comm_decide(&s->comm, &c, &late));
 	assert_string_equal(late.path, "ll128");
-	atomic_store(&s->comm.state, COMM_FORWARD);
+	atomic_store(&s->comm.life.state, COMM_FORWARD);
 	shunt_comm_changed(&s->comm);
 	assert_false(shunt_comm_decide(&s->comm, &c, &late));
 	assert_true(late.settled && !late.path && late.reason == SHUNT_REASON_COMM);
