@@ -548,11 +548,38 @@ static void test_effects_misuse_of_each_operation_is_refused_with_its_reason(voi
 	assert_true(refused > 300);
 }
 
+static void test_effects_of_each_operation_are_documented(void **state)
+{
+	char *doc = exec_read(getenv("DOC")), name[32], *table, *end;
+
+	assert_non_null(doc);
+	table = strstr(doc, "\n### Operations\n");
+	assert_non_null(table);
+	end = strstr(table + 1, "\n## ");
+	assert_non_null(end);
+	*end = 0;
+	for (int code = 0; code < SHUNT_PLAN_NOPCODES; code++) {
+		bool found = false;
+
+		snprintf(name, sizeof(name), "`%s`", shunt_plan_op_rows[code].name);
+		/* In the first column. */
+		for (const char *row = strstr(table, "\n| `"); row && !found; row = strstr(row + 1, "\n| `")) {
+			const char *at = strstr(row, name);
+
+			found = at && at < strchr(row + 3, '|');
+		}
+		if (!found)
+			fail_msg("docs/plans.md has no row for %s", name);
+	}
+	free(doc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_effects_of_each_operation_are_those_of_its_row),
 		cmocka_unit_test(test_effects_misuse_of_each_operation_is_refused_with_its_reason),
+		cmocka_unit_test(test_effects_of_each_operation_are_documented),
 	};
 
 	setenv("SHUNT_SIM_DEVICES", "2", 1);
