@@ -998,7 +998,7 @@ static size_t reduction_bytes(const struct reduction *f)
 
 static size_t reduction_inputs(const struct place *p, const struct reduction *f)
 {
-	return f->count * (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->n : 1);
+	return f->count * shunt_kind_parts(f->kind, SHUNT_SIDE_SEND, p->n);
 }
 
 static char *reduction_in(const struct place *p, const struct reduction *f)
@@ -1009,7 +1009,7 @@ static char *reduction_in(const struct place *p, const struct reduction *f)
 static char *reduction_out(const struct place *p, const struct reduction *f)
 {
 	if (f->in_place)
-		return reduction_in(p, f) + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * reduction_bytes(f) : 0);
+		return reduction_in(p, f) + shunt_kind_part_of(f->kind, SHUNT_SIDE_SEND, p->rank) * reduction_bytes(f);
 	return (f->staged || f->kind != SHUNT_ALLREDUCE ? p->plain : p->window) + ROOM / 2 + f->at;
 }
 
@@ -1083,7 +1083,7 @@ static int reduction_check(struct rank *r, const struct place *p, const struct r
 	ref_allreduce(want, (const void *const *)in, p->n, reduction_inputs(p, f), f->dtype, f->op, NULL);
 	if (reduction_receives(p, f)) {
 		CHECK(shunt_memcpy(host, reduction_out(p, f) - GUARD, bytes + 2 * GUARD) == 0);
-		wrong = ref_compare(host + GUARD, want + (f->kind == SHUNT_REDUCESCATTER ? (size_t)p->rank * bytes : 0),
+		wrong = ref_compare(host + GUARD, want + shunt_kind_part_of(f->kind, SHUNT_SIDE_SEND, p->rank) * bytes,
 		    f->count, f->dtype, &first);
 		if (wrong)
 			fprintf(stderr,

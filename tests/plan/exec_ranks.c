@@ -223,11 +223,14 @@ static void fill_input(void *buf, uint64_t count, const struct exec_job *j, uint
 
 static void call_sizes(const struct shunt_plan *plan, uint64_t count, uint64_t *send_p, uint64_t *recv_p)
 {
-	uint64_t n = plan->nranks;
-	enum shunt_plan_collective c = plan->collective;
+	*send_p = count * shunt_plan_parts(plan->collective, SHUNT_SIDE_SEND, (int)plan->nranks);
+	*recv_p = count * shunt_plan_parts(plan->collective, SHUNT_SIDE_RECV, (int)plan->nranks);
+}
 
-	*send_p = c == SHUNT_PLAN_REDUCESCATTER || c == SHUNT_PLAN_ALLTOALL ? n * count : count;
-	*recv_p = c == SHUNT_PLAN_ALLGATHER || c == SHUNT_PLAN_ALLTOALL ? n * count : count;
+/* True if the side has a part for each rank. */
+static bool has_each(const struct shunt_plan *plan, enum shunt_side side)
+{
+	return shunt_plan_parts(plan->collective, side, 2) == 2;
 }
 
 /* Send-receive: who sends to rank r follows from who puts into its output. */
@@ -254,11 +257,9 @@ static void compute_expected(const struct shunt_plan *plan, const struct exec_jo
 	int n = (int)plan->nranks;
 
 	for (int p = 0; p < n; p++) {
-		from[p] = in[p] + (plan->collective == SHUNT_PLAN_REDUCESCATTER ? r * part : 0);
-		if (plan->collective == SHUNT_PLAN_ALLGATHER)
-			memcpy(want + p * part, in[p], part);
-		if (plan->collective == SHUNT_PLAN_ALLTOALL)
-			memcpy(want + p * part, in[p] + r * part, part);
+		from[p] = in[p] + (has_each(plan, SHUNT_SIDE_SEND) ? r * part : 0);
+		if (has_each(plan, SHUNT_SIDE_RECV))
+			memcpy(want + p * part, from[p], part);
 	}
 	if (plan->collective == SHUNT_PLAN_ALLREDUCE || plan->collective == SHUNT_PLAN_REDUCESCATTER)
 		ref_allreduce(want, from, n, j->count, j->dtype, j->op, scalars);
@@ -293,9 +294,9 @@ static void rank_buffers_make(
 	b->recv = b->send;
 	if (!j->in_place)
 		b->recv += (b->send_bytes + 2 * GUARD) / 16 * 16;
-	else if (plan->collective == SHUNT_PLAN_ALLGATHER)
+	else if (shunt_plan_gathers(plan->collective))
 		b->send = b->recv + (uint64_t)r->rank * b->send_bytes;
-	else if (plan->collective == SHUNT_PLAN_REDUCESCATTER)
+	else if (shunt_plan_scatters(plan->collective))
 		b->recv = b->send + (uint64_t)r->rank * b->recv_bytes;
 	b->input = malloc(b->send_bytes);
 }

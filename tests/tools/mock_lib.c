@@ -34,6 +34,7 @@
 #include "base/coll.h"
 #include "tools/common/reference.h"
 #include "shim/nccl/abi.h"
+#include "shim/nccl/coll_params.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
 
@@ -184,51 +185,33 @@ static size_t bytes_of(const struct shunt_coll *c)
 	return c->count * shunt_dtype_bytes[c->dtype];
 }
 
+/* What a rank sends beside its input to a reduction: its factor, in 8 bytes. */
+static void scalar_send(const struct call *j, int to)
+{
+	const struct shunt_coll *c = &j->coll;
+	size_t bytes = j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar);
+
+	fifo_put(j->comm, COLL_CHANNEL, to, j->scalar_at ? j->scalar_at : &c->scalar, bytes);
+	fifo_put(j->comm, COLL_CHANNEL, to, &(uint64_t){ 0 }, sizeof(c->scalar) - bytes);
+}
+
 static void call_send(const struct call *j)
 {
 	const struct shunt_coll *c = &j->coll;
 	size_t bytes = bytes_of(c);
 	ncclComm_t comm = j->comm;
 
+	if (c->kind == SHUNT_SEND)
+		fifo_put(comm, P2P_CHANNEL, c->root, c->send, bytes);
+	if (shunt_kind_is_p2p(c->kind) || !shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, comm->rank == c->root))
+		return;
 	for (int to = 0; to < comm->nranks; to++) {
-		switch (c->kind) {
-		case SHUNT_ALLREDUCE:
-		case SHUNT_REDUCE:
-		case SHUNT_REDUCESCATTER:
-			if (c->kind == SHUNT_REDUCE && to != c->root)
-				break;
-			fifo_put(comm, COLL_CHANNEL, to, j->scalar_at ? j->scalar_at : &c->scalar,
-			    j->scalar_at ? shunt_dtype_bytes[c->dtype] : sizeof(c->scalar));
-			fifo_put(comm, COLL_CHANNEL, to, &(uint64_t){ 0 },
-			    j->scalar_at ? sizeof(uint64_t) - shunt_dtype_bytes[c->dtype] : 0);
-			fifo_put(comm, COLL_CHANNEL, to,
-			    (const char *)c->send + (c->kind == SHUNT_REDUCESCATTER ? (size_t)to * bytes : 0), bytes);
-			break;
-		case SHUNT_BROADCAST:
-			if (comm->rank == c->root)
-				fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
-			break;
-		case SHUNT_ALLGATHER:
-			fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
-			break;
-		case SHUNT_GATHER:
-			if (to == c->root)
-				fifo_put(comm, COLL_CHANNEL, to, c->send, bytes);
-			break;
-		case SHUNT_SCATTER:
-			if (comm->rank == c->root)
-				fifo_put(comm, COLL_CHANNEL, to, (const char *)c->send + (size_t)to * bytes, bytes);
-			break;
-		case SHUNT_ALLTOALL:
-			fifo_put(comm, COLL_CHANNEL, to, (const char *)c->send + (size_t)to * bytes, bytes);
-			break;
-		case SHUNT_SEND:
-			if (to == c->root)
-				fifo_put(comm, P2P_CHANNEL, to, c->send, bytes);
-			break;
-		default:
-			break;
-		}
+		if (!shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, to == c->root))
+			continue;
+		if (shunt_kind_reduces(c->kind))
+			scalar_send(j, to);
+		fifo_put(comm, COLL_CHANNEL, to,
+		    (const char *)c->send + shunt_kind_part_of(c->kind, SHUNT_SIDE_SEND, to) * bytes, bytes);
 	}
 }
 
@@ -268,34 +251,19 @@ static size_t call_receive(const struct call *j)
 	const struct shunt_coll *c = &j->coll;
 	size_t bytes = bytes_of(c);
 
-	switch (c->kind) {
-	case SHUNT_REDUCE:
-		if (j->comm->rank != c->root)
-			return 0;
-		/* fall through */
-	case SHUNT_ALLREDUCE:
-	case SHUNT_REDUCESCATTER:
-		reduce(j);
-		return bytes;
-	case SHUNT_BROADCAST:
-	case SHUNT_SCATTER:
-		fifo_get(j->comm, COLL_CHANNEL, c->root, c->recv, bytes);
-		return bytes;
-	case SHUNT_GATHER:
-		if (j->comm->rank != c->root)
-			return 0;
-		/* fall through */
-	case SHUNT_ALLGATHER:
-	case SHUNT_ALLTOALL:
-		for (int from = 0; from < j->comm->nranks; from++)
-			fifo_get(j->comm, COLL_CHANNEL, from, (char *)c->recv + (size_t)from * bytes, bytes);
-		return bytes * (size_t)j->comm->nranks;
-	case SHUNT_RECV:
+	if (c->kind == SHUNT_RECV)
 		fifo_get(j->comm, P2P_CHANNEL, c->root, c->recv, bytes);
-		return bytes;
-	default:
+	else if (!shunt_kind_has_side(c->kind, SHUNT_SIDE_RECV, j->comm->rank == c->root))
 		return 0;
-	}
+	else if (shunt_kind_reduces(c->kind))
+		reduce(j);
+	else
+		for (int from = 0; from < j->comm->nranks; from++)
+			if (shunt_kind_has_side(c->kind, SHUNT_SIDE_SEND, from == c->root))
+				fifo_get(j->comm, COLL_CHANNEL, from,
+				    (char *)c->recv + shunt_kind_part_of(c->kind, SHUNT_SIDE_RECV, from) * bytes,
+				    bytes);
+	return bytes * shunt_kind_parts(c->kind, SHUNT_SIDE_RECV, j->comm->nranks);
 }
 
 static void fault_inject(const struct call *j, size_t bytes)
@@ -425,51 +393,57 @@ static ncclResult_t call_enqueue(struct shunt_coll coll, ncclComm_t comm)
 	return calls_launch(&(struct calls){ &call, 1 });
 }
 
-#define HEAD const void *send, void *recv, size_t count, ncclDataType_t dtype
-#define TAIL ncclComm_t comm, cudaStream_t stream
-#define ENTRY(name, kind_, params, ...) \
-	EXPORT ncclResult_t nccl##name params \
+/* The arguments of a collective; a default for what it has not. */
+struct values {
+	const void *send;
+	void *recv;
+	size_t count;
+	ncclDataType_t dtype;
+	ncclRedOp_t op;
+	int root;
+};
+
+static ncclResult_t values_enqueue(enum shunt_kind kind, struct values v, ncclComm_t comm, cudaStream_t stream)
+{
+	return call_enqueue((struct shunt_coll){ .kind = kind,
+	                        .send = v.send,
+	                        .recv = v.recv,
+	                        .count = v.count,
+	                        .dtype = (enum shunt_dtype)v.dtype,
+	                        .redop = (enum shunt_redop)v.op,
+	                        .root = v.root,
+	                        .stream = stream },
+	    comm);
+}
+
+#define ENTRY(id, text, long_text, name, ranks, sends, recvs, operator, ...) \
+	EXPORT ncclResult_t nccl##name(SHUNT_COLL_PARAMS(ranks, operator)) \
 	{ \
-		return call_enqueue((struct shunt_coll){ .kind = kind_, \
-		                        .count = count, \
-		                        .dtype = (enum shunt_dtype)dtype, \
-		                        .stream = stream, \
-		                        __VA_ARGS__ }, \
-		    comm); \
+		return values_enqueue( \
+		    SHUNT_##id, (struct values){ SHUNT_COLL_VALUES(ranks, operator) }, comm, stream); \
 	}
-#define BOTH .send = send, .recv = recv
+SHUNT_COLLECTIVE_LIST(ENTRY)
+
+EXPORT ncclResult_t ncclBcast(
+    void *buf, size_t count, ncclDataType_t dtype, int root, ncclComm_t comm, cudaStream_t stream)
+{
+	return values_enqueue(SHUNT_BROADCAST, (struct values){ buf, buf, count, dtype, ncclSum, root }, comm, stream);
+}
+
 #ifndef MOCK_OLD
 /* Configured calls are plain ones; the configuration has to be one. */
-#define CONFIGURED(name, params, args) \
-	EXPORT ncclResult_t nccl##name##Config params \
+#define CONFIGURED(name, ranks, operator) \
+	EXPORT ncclResult_t nccl##name##Config(SHUNT_COLL_PARAMS(ranks, operator), const ncclCollConfig_t *config) \
 	{ \
 		if (config && (config->size != sizeof(*config) || config->magic != SHUNT_NCCL_CONFIG_MAGIC)) \
 			return ncclInvalidArgument; \
-		return nccl##name args; \
+		return nccl##name(SHUNT_COLL_ARGS(ranks, operator)); \
 	}
-#define CONFIG const ncclCollConfig_t *config
-CONFIGURED(AllReduce, (HEAD, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream))
-CONFIGURED(Reduce, (HEAD, ncclRedOp_t op, int root, TAIL, CONFIG), (send, recv, count, dtype, op, root, comm, stream))
-CONFIGURED(ReduceScatter, (HEAD, ncclRedOp_t op, TAIL, CONFIG), (send, recv, count, dtype, op, comm, stream))
-CONFIGURED(AllGather, (HEAD, TAIL, CONFIG), (send, recv, count, dtype, comm, stream))
-CONFIGURED(AlltoAll, (HEAD, TAIL, CONFIG), (send, recv, count, dtype, comm, stream))
-CONFIGURED(Broadcast, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
-CONFIGURED(Gather, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
-CONFIGURED(Scatter, (HEAD, int root, TAIL, CONFIG), (send, recv, count, dtype, root, comm, stream))
+#define ROW(id, text, long_text, name, ranks, sends, recvs, operator, ...) \
+	SHUNT_IF_CONFIG(ranks, CONFIGURED(name, ranks, operator))
+SHUNT_COLLECTIVE_LIST(ROW)
+#undef ROW
 #endif
-ENTRY(AllReduce, SHUNT_ALLREDUCE, (HEAD, ncclRedOp_t op, TAIL), BOTH, .redop = (enum shunt_redop)op)
-ENTRY(Reduce, SHUNT_REDUCE, (HEAD, ncclRedOp_t op, int root, TAIL), BOTH, .redop = (enum shunt_redop)op, .root = root)
-ENTRY(ReduceScatter, SHUNT_REDUCESCATTER, (HEAD, ncclRedOp_t op, TAIL), BOTH, .redop = (enum shunt_redop)op)
-ENTRY(AllGather, SHUNT_ALLGATHER, (HEAD, TAIL), BOTH)
-ENTRY(AlltoAll, SHUNT_ALLTOALL, (HEAD, TAIL), BOTH)
-ENTRY(Broadcast, SHUNT_BROADCAST, (HEAD, int root, TAIL), BOTH, .root = root)
-ENTRY(Gather, SHUNT_GATHER, (HEAD, int root, TAIL), BOTH, .root = root)
-ENTRY(Scatter, SHUNT_SCATTER, (HEAD, int root, TAIL), BOTH, .root = root)
-ENTRY(Bcast, SHUNT_BROADCAST, (void *buf, size_t count, ncclDataType_t dtype, int root, TAIL), .send = buf, .recv = buf,
-    .root = root)
-ENTRY(Send, SHUNT_SEND, (const void *send, size_t count, ncclDataType_t dtype, int peer, TAIL), .send = send,
-    .root = peer)
-ENTRY(Recv, SHUNT_RECV, (void *recv, size_t count, ncclDataType_t dtype, int peer, TAIL), .recv = recv, .root = peer)
 
 EXPORT ncclResult_t ncclGroupStart(void)
 {

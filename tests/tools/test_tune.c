@@ -33,25 +33,25 @@ static void test_candidates_large_call_has_every_geometry(void **state)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
-	int n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 64 << 20, 4, false, true, list);
+	int n = tune_candidates(&o, BENCH_COLL_ALLREDUCE, 64 << 20, 4, false, true, list);
 
 	assert_true(!list[0].algo && !list[0].nccl && list[1].nccl);
 	/* The algorithm's own is 64 blocks of 512 threads. */
 	assert_int_equal(count(list, n, "oneshot"), 12);
 	assert_int_equal(count(list, n, "twoshot"), 12);
-	n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 64 << 20, 2, false, true, list);
+	n = tune_candidates(&o, BENCH_COLL_ALLREDUCE, 64 << 20, 2, false, true, list);
 	assert_int_equal(count(list, n, "oneshot"), 12);
 	assert_int_equal(count(list, n, "twoshot"), 0);
-	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 8, false, false, list);
+	n = tune_candidates(&o, BENCH_COLL_ALLGATHER, 64 << 20, 8, false, false, list);
 	assert_int_equal(count(list, n, "ll128"), 13);
 	assert_false(list[1].nccl);
 	n = tune_candidates(&o, BENCH_COLL_BROADCAST, 64 << 20, 3, false, false, list);
 	assert_int_equal(count(list, n, "pipelined"), 13);
 	n = tune_candidates(&o, BENCH_COLL_BROADCAST, 64 << 20, 2, false, false, list);
 	assert_int_equal(count(list, n, "pipelined"), 0);
-	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 2, false, false, list);
+	n = tune_candidates(&o, BENCH_COLL_ALLGATHER, 64 << 20, 2, false, false, list);
 	assert_int_equal(count(list, n, "pairwise"), 12);
-	n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, false, list);
+	n = tune_candidates(&o, BENCH_COLL_ALLGATHER, 64 << 20, 4, false, false, list);
 	assert_int_equal(count(list, n, "pairwise"), 0);
 }
 
@@ -59,7 +59,7 @@ static void test_candidates_same_launch_is_measured_once(void **state)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
-	int n = tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 256, 4, false, true, list);
+	int n = tune_candidates(&o, BENCH_COLL_ALLREDUCE, 256, 4, false, true, list);
 
 	assert_int_equal(count(list, n, "oneshot"), 1); /* one warp, whatever the limits */
 }
@@ -85,15 +85,14 @@ static void test_candidates_fit_the_list(void **state)
 		o.blocks[i] = (unsigned)i + 57;
 		o.threads[i] = (unsigned)(i + 1) * 32;
 	}
-	assert_int_equal(
-	    tune_candidates(&o, BENCH_COLL_ALL_REDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
+	assert_int_equal(tune_candidates(&o, BENCH_COLL_ALLREDUCE, 1 << 30, 4, false, true, list), TUNE_MAX_CANDIDATES);
 }
 
 static void test_candidates_of_windows_are_left_out(void **state)
 {
 	struct tune_opts o = gpu_opts();
 	struct tune_candidate list[TUNE_MAX_CANDIDATES];
-	int n = tune_candidates(&o, BENCH_COLL_ALL_GATHER, 64 << 20, 4, false, true, list);
+	int n = tune_candidates(&o, BENCH_COLL_ALLGATHER, 64 << 20, 4, false, true, list);
 
 	for (int i = 0; i < n; i++)
 		assert_true(!list[i].algo || list[i].algo->fuse != SHUNT_FUSE_SYMMEM);
@@ -114,7 +113,7 @@ static void test_schedule_is_every_size_once(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
-	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_SENDRECV, 4, false, true, tasks);
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALLREDUCE | 1u << BENCH_COLL_SENDRECV, 4, false, true, tasks);
 
 	assert_int_equal(n, 2 * 19);
 	for (size_t i = 0; i < n; i++) {
@@ -124,7 +123,7 @@ static void test_schedule_is_every_size_once(void **state)
 	}
 	/* Sizes that are rounded to one number of elements are one point. */
 	o = sized_opts(8, 1 << 10, 2);
-	n = tune_schedule(&o, 1u << BENCH_COLL_ALL_GATHER, 3, false, true, tasks);
+	n = tune_schedule(&o, 1u << BENCH_COLL_ALLGATHER, 3, false, true, tasks);
 	for (size_t i = 1; i < n; i++)
 		assert_true(tasks[i].count > 0);
 	assert_int_equal(n, 5); /* 3 parts of at least 16 bytes: 64 to 1024 */
@@ -134,7 +133,7 @@ static void test_schedule_coarse_grid_comes_first(void **state)
 {
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
-	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks),
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALLREDUCE | 1u << BENCH_COLL_REDUCE, 4, false, true, tasks),
 	       coarse = 0;
 	const uint64_t grid[] = { 1 << 10, 4 << 10, 1 << 20, 256 << 20 };
 
@@ -143,7 +142,7 @@ static void test_schedule_coarse_grid_comes_first(void **state)
 	assert_int_equal(coarse, 2 * 4);
 	for (int i = 0; i < 8; i++)
 		assert_true(tasks[i].bytes == grid[i % 4] &&
-		    tasks[i].coll == (i < 4 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE));
+		    tasks[i].coll == (i < 4 ? BENCH_COLL_ALLREDUCE : BENCH_COLL_REDUCE));
 	for (size_t i = 1; i < n; i++)
 		assert_true(tasks[i].level >= tasks[i - 1].level);
 }
@@ -153,13 +152,13 @@ static void test_schedule_coarse_grid_covers(void **state)
 	struct tune_opts o = sized_opts(1 << 10, 256 << 20, 2);
 	static struct tune_task tasks[TUNE_MAX_POINTS];
 	static struct tune_results r;
-	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE, 4, false, true, tasks);
+	size_t n = tune_schedule(&o, 1u << BENCH_COLL_ALLREDUCE, 4, false, true, tasks);
 
 	for (r.n = 0; r.n < 4; r.n++) {
-		assert_false(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+		assert_false(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALLREDUCE));
 		r.points[r.n] = (struct tune_point){ .coll = tasks[r.n].coll, .bytes = tasks[r.n].bytes };
 	}
-	assert_true(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALL_REDUCE));
+	assert_true(tune_coll_covered(&r, tasks, n, BENCH_COLL_ALLREDUCE));
 }
 
 static void test_schedule_larger_size_costs_more_for_one_call(void **state)
@@ -170,7 +169,7 @@ static void test_schedule_larger_size_costs_more_for_one_call(void **state)
 		struct tune_opts o = sized_opts(bytes, bytes, 2);
 		static struct tune_task tasks[TUNE_MAX_POINTS];
 
-		assert_int_equal(tune_schedule(&o, 1u << BENCH_COLL_ALL_REDUCE, 2, false, true, tasks), 1);
+		assert_int_equal(tune_schedule(&o, 1u << BENCH_COLL_ALLREDUCE, 2, false, true, tasks), 1);
 		assert_true(tasks[0].cost_us > before);
 		before = tasks[0].cost_us;
 	}
@@ -245,11 +244,11 @@ static const char *path(const struct shunt_tuning *t, uint64_t bytes)
 static void test_rows_between_two_points_ours_only_if_both_are(void **state)
 {
 	const struct tune_point points[] = {
-		point(BENCH_COLL_ALL_REDUCE, 8192, "twoshot", 0, false),
-		point(BENCH_COLL_ALL_REDUCE, 1024, "oneshot", 0, false),
-		point(BENCH_COLL_ALL_REDUCE, 2048, "oneshot", 0, false),
-		point(BENCH_COLL_ALL_REDUCE, 4096, "twoshot", 0, true),
-		point(BENCH_COLL_ALL_REDUCE, 16384, "twoshot", 0, false),
+		point(BENCH_COLL_ALLREDUCE, 8192, "twoshot", 0, false),
+		point(BENCH_COLL_ALLREDUCE, 1024, "oneshot", 0, false),
+		point(BENCH_COLL_ALLREDUCE, 2048, "oneshot", 0, false),
+		point(BENCH_COLL_ALLREDUCE, 4096, "twoshot", 0, true),
+		point(BENCH_COLL_ALLREDUCE, 16384, "twoshot", 0, false),
 	};
 	struct shunt_tuning *t = table(points, 5);
 
@@ -271,7 +270,7 @@ static void test_rows_same_answers_are_one_row(void **state)
 	struct shunt_tuning_row rows[80 + SHUNT_NKINDS];
 
 	for (int i = 0; i < 20; i++) {
-		points[i] = point(BENCH_COLL_ALL_REDUCE, 1024ull << i, "oneshot", i < 10 ? 8 : 16, false);
+		points[i] = point(BENCH_COLL_ALLREDUCE, 1024ull << i, "oneshot", i < 10 ? 8 : 16, false);
 		points[20 + i] = point(BENCH_COLL_SENDRECV, 1024ull << i, "ll128", 0, i % 2);
 	}
 	assert_int_equal(tune_rows(points, 20, rows), 2);
@@ -291,7 +290,7 @@ static void test_rows_no_point_loses(void **state)
 
 		for (int i = 0; i < 16; i++) {
 			random = random * 6364136223846793005u + 1442695040888963407u;
-			points[i] = point(BENCH_COLL_ALL_REDUCE, 100ull << i, random >> 40 & 1 ? "oneshot" : "twoshot",
+			points[i] = point(BENCH_COLL_ALLREDUCE, 100ull << i, random >> 40 & 1 ? "oneshot" : "twoshot",
 			    random >> 45 & 1 ? 8 : 0, random >> 50 & 1);
 		}
 		t = table(points, 16);

@@ -114,9 +114,9 @@ struct bench_coll {
 	bool conform_only;         /* used by conform; cannot be measured by itself */
 };
 enum bench_coll_id {
-	BENCH_COLL_ALL_REDUCE,
-	BENCH_COLL_ALL_GATHER,
-	BENCH_COLL_REDUCE_SCATTER,
+	BENCH_COLL_ALLREDUCE,
+	BENCH_COLL_ALLGATHER,
+	BENCH_COLL_REDUCESCATTER,
 	BENCH_COLL_BROADCAST,
 	BENCH_COLL_REDUCE,
 	BENCH_COLL_ALLTOALL,

@@ -1,40 +1,42 @@
 /* SPDX-License-Identifier: MIT */
-/* The collectives: a row has the sides of one; offsets and sources of blocks follow from it. */
+/* The collectives, and patterns of messages: offsets and sources of blocks follow from a row's sides. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "shim/nccl/coll_params.h"
 #include "tools/bench/bench.h"
 
-#define CALL(name, ...) \
+/* name_call and name_configured of each collective. */
+#define CALLS(id, op_name, long_name, name, ranks, sends, recvs, operator, ...) \
+	CALL(name, ranks, operator) SHUNT_IF_CONFIG(ranks, CONFIGURED(name, ranks, operator))
+#define CALL(name, ranks, operator) \
 	static ncclResult_t name##_call(const struct bench_nccl *nccl, const struct bench_args *a) \
 	{ \
-		return nccl->name(__VA_ARGS__, a->comm, a->stream); \
+		ARGUMENTS; \
+		return nccl->name(SHUNT_COLL_ARGS(ranks, operator)); \
 	}
-CALL(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
-CALL(AllGather, a->send, a->recv, a->count, a->dtype)
-CALL(ReduceScatter, a->send, a->recv, a->count, a->dtype, a->redop)
-CALL(Broadcast, a->send, a->recv, a->count, a->dtype, a->root)
-CALL(Bcast, a->recv, a->count, a->dtype, a->root)
-CALL(Reduce, a->send, a->recv, a->count, a->dtype, a->redop, a->root)
-CALL(AlltoAll, a->send, a->recv, a->count, a->dtype)
-CALL(Gather, a->send, a->recv, a->count, a->dtype, a->root)
-CALL(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
-CALL(Send, a->send, a->count, a->dtype, a->root)
-CALL(Recv, a->recv, a->count, a->dtype, a->root)
-
-#define CONFIGURED(name, ...) \
+#define CONFIGURED(name, ranks, operator) \
 	static ncclResult_t name##_configured(const struct bench_nccl *nccl, const struct bench_args *a) \
 	{ \
-		return nccl->name##Config(__VA_ARGS__, a->comm, a->stream, a->config); \
+		ARGUMENTS; \
+		return nccl->name##Config(SHUNT_COLL_ARGS(ranks, operator), a->config); \
 	}
-CONFIGURED(AllReduce, a->send, a->recv, a->count, a->dtype, a->redop)
-CONFIGURED(AllGather, a->send, a->recv, a->count, a->dtype)
-CONFIGURED(ReduceScatter, a->send, a->recv, a->count, a->dtype, a->redop)
-CONFIGURED(Broadcast, a->send, a->recv, a->count, a->dtype, a->root)
-CONFIGURED(Reduce, a->send, a->recv, a->count, a->dtype, a->redop, a->root)
-CONFIGURED(AlltoAll, a->send, a->recv, a->count, a->dtype)
-CONFIGURED(Gather, a->send, a->recv, a->count, a->dtype, a->root)
-CONFIGURED(Scatter, a->send, a->recv, a->count, a->dtype, a->root)
+#define ARGUMENTS \
+	const void *send = a->send; \
+	void *recv = a->recv; \
+	size_t count = a->count; \
+	ncclDataType_t dtype = a->dtype; \
+	ncclRedOp_t op = a->redop; \
+	int root = a->root; \
+	ncclComm_t comm = a->comm; \
+	cudaStream_t stream = a->stream; \
+	(void)send, (void)recv, (void)op, (void)root
+SHUNT_COLLECTIVE_LIST(CALLS)
+
+static ncclResult_t Bcast_call(const struct bench_nccl *nccl, const struct bench_args *a)
+{
+	return nccl->Bcast(a->recv, a->count, a->dtype, a->root, a->comm, a->stream);
+}
 
 /* A ring: sends to the next rank, receives from the previous one. */
 static ncclResult_t ring_call(const struct bench_nccl *nccl, const struct bench_args *a)
@@ -79,30 +81,33 @@ static ncclResult_t uneven_call(const struct bench_nccl *nccl, const struct benc
 	return result ? result : end;
 }
 
-#define BOTH(name) \
-	.needs = { #name }, .call = name##_call, .configured = name##_configured, .configured_name = #name "Config"
+/* Columns of collectives.def as fields. */
+enum {
+	IS_MOVES,
+	IS_REDUCES,
+	IS_APART = 0,
+	IS_IN_PLACE,
+	HAS_NONE = 0,
+	HAS_ONE = 0,
+	HAS_EACH,
+};
+#define ROOTED(ranks) (SHUNT_RANKS_##ranks == SHUNT_RANKS_FROM_ROOT || SHUNT_RANKS_##ranks == SHUNT_RANKS_TO_ROOT)
+#define FACTS(ranks, send, recv, operator, place) \
+	.reduces = IS_##operator, .rooted = ROOTED(ranks), .send_many = HAS_##send, .recv_many = HAS_##recv, \
+	.send_root = SHUNT_RANKS_##ranks == SHUNT_RANKS_FROM_ROOT, \
+	.recv_root = SHUNT_RANKS_##ranks == SHUNT_RANKS_TO_ROOT, .in_place = IS_##place
+#define CONFIG_OF(name) .configured = name##_configured, .configured_name = #name "Config",
+#define ROW(id, op_name, long_name, name, ranks, send, recv, operator, place, ...) \
+	[BENCH_COLL_##id] = { long_name, op_name, .needs = { #name }, .call = name##_call, \
+		SHUNT_IF_CONFIG(ranks, CONFIG_OF(name)).conform_only = SHUNT_RANKS_##ranks >= SHUNT_RANKS_TO_PEER, \
+		FACTS(ranks, send, recv, operator, place) },
 #define MESSAGES .needs = { "Send", "Recv", "GroupStart", "GroupEnd" }
 const struct bench_coll bench_colls[BENCH_NCOLLS + 1] = {
-	[BENCH_COLL_ALL_REDUCE] = { "all_reduce", "allreduce", BOTH(AllReduce), .reduces = true, .in_place = true },
-	[BENCH_COLL_ALL_GATHER] = { "all_gather", "allgather", BOTH(AllGather), .recv_many = true, .in_place = true },
-	[BENCH_COLL_REDUCE_SCATTER] = { "reduce_scatter", "reducescatter", BOTH(ReduceScatter), .reduces = true,
-	    .send_many = true, .in_place = true },
-	[BENCH_COLL_BROADCAST] = { "broadcast", "broadcast", BOTH(Broadcast), .rooted = true, .send_root = true,
-	    .in_place = true },
-	[BENCH_COLL_REDUCE] = { "reduce", "reduce", BOTH(Reduce), .reduces = true, .rooted = true, .recv_root = true,
-	    .in_place = true },
-	[BENCH_COLL_ALLTOALL] = { "alltoall", "alltoall", BOTH(AlltoAll), .send_many = true, .recv_many = true },
-	[BENCH_COLL_ALLTOALLV] = { "alltoallv", "send", MESSAGES, .call = uneven_call, .send_many = true,
-	    .recv_many = true, .uneven = true },
-	[BENCH_COLL_GATHER] = { "gather", "gather", BOTH(Gather), .rooted = true, .recv_many = true, .recv_root = true,
-	    .in_place = true },
-	[BENCH_COLL_SCATTER] = { "scatter", "scatter", BOTH(Scatter), .rooted = true, .send_many = true,
-	    .send_root = true, .in_place = true },
-	[BENCH_COLL_SENDRECV] = { "sendrecv", "send", MESSAGES, .call = ring_call },
-	[BENCH_COLL_BCAST] = { "bcast", "broadcast", .needs = { "Bcast" }, .call = Bcast_call, .rooted = true,
-	    .send_root = true, .in_place = true, .conform_only = true },
-	[BENCH_COLL_SEND] = { "send", "send", .needs = { "Send" }, .call = Send_call, .conform_only = true },
-	[BENCH_COLL_RECV] = { "recv", "recv", .needs = { "Recv" }, .call = Recv_call, .conform_only = true },
+	SHUNT_COLLECTIVE_LIST(ROW)[BENCH_COLL_ALLTOALLV] = { "alltoallv", "send", MESSAGES, .call = uneven_call,
+	    .uneven = true, FACTS(ALL, EACH, EACH, MOVES, APART) },
+	[BENCH_COLL_SENDRECV] = { "sendrecv", "send", MESSAGES, .call = ring_call, FACTS(ALL, ONE, ONE, MOVES, APART) },
+	[BENCH_COLL_BCAST] = { "bcast", "broadcast", .needs = { "Bcast" }, .call = Bcast_call, .conform_only = true,
+	    FACTS(FROM_ROOT, ONE, ONE, MOVES, IN_PLACE) },
 };
 
 const struct bench_coll *bench_coll_find(const char *name)

@@ -11,27 +11,22 @@
 
 enum { PALETTE = 1024 };
 
-/* ebits 0: an integer. */
-static const struct dtype {
+/* A type, with names for what is asked most. ebits 0: an integer. */
+struct dtype {
 	uint8_t bytes, ebits, mbits;
 	bool is_signed, has_inf;
-} dtypes[SHUNT_NDTYPES] = {
-	[SHUNT_I8] = { 1, .is_signed = true },
-	[SHUNT_U8] = { 1 },
-	[SHUNT_I32] = { 4, .is_signed = true },
-	[SHUNT_U32] = { 4 },
-	[SHUNT_I64] = { 8, .is_signed = true },
-	[SHUNT_U64] = { 8 },
-	[SHUNT_F16] = { 2, 5, 10, true, true },
-	[SHUNT_F32] = { 4, 8, 23, true, true },
-	[SHUNT_F64] = { 8, 11, 52, true, true },
-	[SHUNT_BF16] = { 2, 8, 7, true, true },
-	[SHUNT_F8E4M3] = { 1, 4, 3, true, false },
-	[SHUNT_F8E5M2] = { 1, 5, 2, true, true },
 };
 
+static struct dtype dtype_of(enum shunt_dtype dtype)
+{
+	const struct shunt_dtype_row *row = &shunt_dtype_rows[dtype];
+
+	return (struct dtype){ shunt_dtype_bytes[dtype], row->exponent, row->mantissa,
+		shunt_dtype_is_float(dtype) || shunt_dtype_is_signed(dtype), row->has_infinity };
+}
+
 struct bench_data {
-	const struct dtype *type;
+	struct dtype type;
 	enum shunt_redop redop;
 	int nranks;
 	uint64_t seed;
@@ -110,19 +105,19 @@ static uint64_t encode(const struct dtype *t, double v)
 
 static double decode(const struct bench_data *d, const void *p)
 {
-	if (d->type->bytes == 8) {
+	if (d->type.bytes == 8) {
 		double v;
 
 		memcpy(&v, p, 8);
 		return v;
 	}
-	if (d->type->bytes == 4) {
+	if (d->type.bytes == 4) {
 		float v;
 
 		memcpy(&v, p, 4);
 		return v;
 	}
-	if (d->type->bytes == 2) {
+	if (d->type.bytes == 2) {
 		uint16_t v;
 
 		memcpy(&v, p, 2);
@@ -144,7 +139,7 @@ static double random_uniform(uint64_t h)
  */
 static void palette_integers(struct bench_data *d)
 {
-	unsigned width = d->type->bytes * 8;
+	unsigned width = d->type.bytes * 8;
 	unsigned room = 127 / (unsigned)d->nranks; /* for the narrowest type */
 
 	for (int i = 0; i < PALETTE; i++) {
@@ -152,7 +147,7 @@ static void palette_integers(struct bench_data *d)
 
 		if (d->redop == SHUNT_AVG) {
 			h %= room + 1;
-			if (d->type->is_signed && i % 2)
+			if (d->type.is_signed && i % 2)
 				h = -h;
 		}
 		d->bits[i] = width == 64 ? h : h & ((1ull << width) - 1);
@@ -167,16 +162,16 @@ static unsigned premul_factor(const struct bench_data *d, int rank)
 
 void bench_data_scalar(const struct bench_data *d, int rank, void *scalar)
 {
-	uint64_t bits = d->type->ebits ? encode(d->type, premul_factor(d, rank)) : premul_factor(d, rank);
+	uint64_t bits = d->type.ebits ? encode(&d->type, premul_factor(d, rank)) : premul_factor(d, rank);
 
-	memcpy(scalar, &bits, d->type->bytes);
+	memcpy(scalar, &bits, d->type.bytes);
 }
 
 /* Floats whose every partial result is a value of the type. */
 static void palette_exact(struct bench_data *d)
 {
 	/* All integers to 2^(mbits + 1) are values of the type. */
-	double limit = ldexp(1, d->type->mbits + 1) / (d->redop == SHUNT_PREMUL ? 2 : 1),
+	double limit = ldexp(1, d->type.mbits + 1) / (d->redop == SHUNT_PREMUL ? 2 : 1),
 	       room = floor(limit / d->nranks);
 	bool power = (d->nranks & (d->nranks - 1)) == 0;
 
@@ -193,7 +188,7 @@ static void palette_exact(struct bench_data *d)
 			d->real[i] = (h & 1 ? -1 : 1) * (d->nranks > 8 ? 1 : ldexp(1, (int)(h >> 8 & 3) % 3 - 1));
 		else
 			d->real[i] = (double)((int64_t)((h >> 1) % (2 * (uint64_t)room + 1)) - (int64_t)room);
-		d->bits[i] = encode(d->type, d->real[i]);
+		d->bits[i] = encode(&d->type, d->real[i]);
 	}
 }
 
@@ -205,7 +200,7 @@ static void palette_reals(struct bench_data *d)
 		double sign = h & 1 ? -1 : 1;
 		double v = d->redop == SHUNT_PROD ? sign * (0.75 + 0.5 * random_uniform(h)) : sign * random_uniform(h);
 
-		d->bits[i] = encode(d->type, v);
+		d->bits[i] = encode(&d->type, v);
 		/* The library reads the rounded value. */
 		d->real[i] = decode(d, &d->bits[i]);
 	}
@@ -213,7 +208,7 @@ static void palette_reals(struct bench_data *d)
 
 bool bench_data_has(enum shunt_dtype dtype, enum bench_class class)
 {
-	return class == BENCH_EXACT || dtypes[dtype].ebits;
+	return class == BENCH_EXACT || shunt_dtype_is_float(dtype);
 }
 
 struct bench_data *bench_data_create(
@@ -223,16 +218,16 @@ struct bench_data *bench_data_create(
 
 	if (!d)
 		return NULL;
-	d->type = &dtypes[dtype];
+	d->type = dtype_of(dtype);
 	d->redop = redop;
 	d->nranks = nranks;
 	d->seed = hash_mix(seed);
-	if (!d->type->ebits) {
+	if (!d->type.ebits) {
 		palette_integers(d);
 		return d;
 	}
-	if (d->type->bytes <= 2) {
-		size_t n = (size_t)1 << d->type->bytes * 8;
+	if (d->type.bytes <= 2) {
+		size_t n = (size_t)1 << d->type.bytes * 8;
 
 		d->decode = malloc(n * sizeof(*d->decode));
 		if (!d->decode) {
@@ -240,7 +235,7 @@ struct bench_data *bench_data_create(
 			return NULL;
 		}
 		for (size_t i = 0; i < n; i++)
-			d->decode[i] = (float)small_decode(d->type, (unsigned)i);
+			d->decode[i] = (float)small_decode(&d->type, (unsigned)i);
 	}
 	if (class == BENCH_EXACT)
 		palette_exact(d);
@@ -259,7 +254,7 @@ void bench_data_destroy(struct bench_data *d)
 
 void bench_data_input(const struct bench_data *d, int rank, size_t first, size_t count, void *out)
 {
-	size_t bytes = d->type->bytes;
+	size_t bytes = d->type.bytes;
 
 	/* Little-endian: a value's low bytes are first. */
 	for (size_t i = 0; i < count; i++)
@@ -280,27 +275,27 @@ static bool element_is_less(const struct dtype *t, uint64_t a, uint64_t b)
 
 static uint64_t reference_integer(const struct bench_data *d, size_t index)
 {
-	uint64_t acc = widen(d->type, d->bits[value_index(d, 0, index)]) * premul_factor(d, 0);
+	uint64_t acc = widen(&d->type, d->bits[value_index(d, 0, index)]) * premul_factor(d, 0);
 
 	for (int r = 1; r < d->nranks; r++) {
-		uint64_t x = widen(d->type, d->bits[value_index(d, r, index)]) * premul_factor(d, r);
+		uint64_t x = widen(&d->type, d->bits[value_index(d, r, index)]) * premul_factor(d, r);
 
 		switch (d->redop) {
 		case SHUNT_PROD:
 			acc *= x;
 			break;
 		case SHUNT_MAX:
-			acc = element_is_less(d->type, acc, x) ? x : acc;
+			acc = element_is_less(&d->type, acc, x) ? x : acc;
 			break;
 		case SHUNT_MIN:
-			acc = element_is_less(d->type, x, acc) ? x : acc;
+			acc = element_is_less(&d->type, x, acc) ? x : acc;
 			break;
 		default:
 			acc += x;
 		}
 	}
 	if (d->redop == SHUNT_AVG) /* towards zero */
-		acc = d->type->is_signed ? (uint64_t)((int64_t)acc / d->nranks) : acc / (uint64_t)d->nranks;
+		acc = d->type.is_signed ? (uint64_t)((int64_t)acc / d->nranks) : acc / (uint64_t)d->nranks;
 	return acc;
 }
 
@@ -308,7 +303,7 @@ static uint64_t reference_integer(const struct bench_data *d, size_t index)
 static long double reference_real(const struct bench_data *d, size_t index, long double *tolerance_p)
 {
 	long double acc = d->real[value_index(d, 0, index)] * premul_factor(d, 0), size = fabsl(acc);
-	const struct dtype *t = d->type;
+	const struct dtype *t = &d->type;
 
 	for (int r = 1; r < d->nranks; r++) {
 		long double x = d->real[value_index(d, r, index)] * premul_factor(d, r);
@@ -352,11 +347,11 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 		unsigned i = value_index(d, r, index);
 		const char *lead = r ? ", " : " from ";
 
-		if (d->type->ebits)
+		if (d->type.ebits)
 			used += (size_t)snprintf(text + used, bytes - used, "%s%.9g", lead, d->real[i]);
-		else if (d->type->is_signed)
+		else if (d->type.is_signed)
 			used += (size_t)snprintf(
-			    text + used, bytes - used, "%s%lld", lead, (long long)widen(d->type, d->bits[i]));
+			    text + used, bytes - used, "%s%lld", lead, (long long)widen(&d->type, d->bits[i]));
 		else
 			used +=
 			    (size_t)snprintf(text + used, bytes - used, "%s%llu", lead, (unsigned long long)d->bits[i]);
@@ -366,7 +361,7 @@ static void describe_inputs(const struct bench_data *d, size_t index, char *text
 static size_t check_integers(
     const struct bench_data *d, size_t first, size_t count, const char *result, char *text, size_t text_bytes)
 {
-	size_t wrong = 0, bytes = d->type->bytes;
+	size_t wrong = 0, bytes = d->type.bytes;
 	uint64_t mask = bytes == 8 ? UINT64_MAX : (1ull << bytes * 8) - 1;
 
 	for (size_t i = 0; i < count; i++) {
@@ -377,8 +372,8 @@ static size_t check_integers(
 			continue;
 		if (!wrong++ && text) {
 			snprintf(text, text_bytes,
-			    d->type->is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu",
-			    first + i, (long long)widen(d->type, got), (long long)widen(d->type, want));
+			    d->type.is_signed ? "element %zu is %lld, not %lld" : "element %zu is %llu, not %llu",
+			    first + i, (long long)widen(&d->type, got), (long long)widen(&d->type, want));
 			describe_inputs(d, first + i, text, text_bytes);
 		}
 	}
@@ -390,11 +385,11 @@ size_t bench_data_check(
 {
 	size_t wrong = 0;
 
-	if (!d->type->ebits)
+	if (!d->type.ebits)
 		return check_integers(d, first, count, result, text, text_bytes);
 	for (size_t i = 0; i < count; i++) {
 		long double tolerance, want = reference_real(d, first + i, &tolerance);
-		double got = decode(d, (const char *)result + i * d->type->bytes);
+		double got = decode(d, (const char *)result + i * d->type.bytes);
 
 		/* A NaN fails this comparison. */
 		if (fabsl(got - want) <= tolerance)
@@ -411,7 +406,7 @@ size_t bench_data_check(
 size_t bench_data_check_copy(
     const struct bench_data *d, int rank, size_t first, size_t count, const void *result, char *text, size_t text_bytes)
 {
-	size_t wrong = 0, bytes = d->type->bytes;
+	size_t wrong = 0, bytes = d->type.bytes;
 
 	for (size_t i = 0; i < count; i++) {
 		uint64_t got = 0, want = d->bits[value_index(d, rank, first + i)];

@@ -4,15 +4,17 @@
 #include <string.h>
 #include "tools/common/reference.h"
 
-static const struct {
+struct format {
 	int exp, mant, bias;
-	bool finite;
-} formats[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 5, 10, 15, false },
-	[SHUNT_BF16] = { 8, 7, 127, false },
-	[SHUNT_F8E4M3] = { 4, 3, 7, true },
-	[SHUNT_F8E5M2] = { 5, 2, 15, false },
+	bool finite; /* no infinities */
 };
+
+static struct format format_of(enum shunt_dtype t)
+{
+	const struct shunt_dtype_row *row = &shunt_dtype_rows[t];
+
+	return (struct format){ row->exponent, row->mantissa, (1 << (row->exponent - 1)) - 1, !row->has_infinity };
+}
 
 static uint64_t bits_of(const void *p, size_t bytes)
 {
@@ -24,28 +26,30 @@ static uint64_t bits_of(const void *p, size_t bytes)
 
 static double small_to_double(uint32_t x, enum shunt_dtype t)
 {
-	int e = formats[t].exp, m = formats[t].mant, exp = x >> m & ((1 << e) - 1);
+	struct format f = format_of(t);
+	int e = f.exp, m = f.mant, exp = x >> m & ((1 << e) - 1);
 	uint32_t frac = x & ((1u << m) - 1);
 	double sign = x >> (e + m) & 1 ? -1 : 1;
 
 	if (exp == (1 << e) - 1) {
-		if (!formats[t].finite)
+		if (!f.finite)
 			return frac ? NAN : sign * INFINITY;
 		if (frac == (1u << m) - 1)
 			return NAN;
 	}
 	if (!exp)
-		return sign * ldexp(frac, 1 - formats[t].bias - m);
-	return sign * ldexp((double)frac + (1u << m), exp - formats[t].bias - m);
+		return sign * ldexp(frac, 1 - f.bias - m);
+	return sign * ldexp((double)frac + (1u << m), exp - f.bias - m);
 }
 
 /* Round to nearest even; 8-bit formats saturate, 16-bit ones overflow to infinity. */
 static uint32_t small_from_double(double v, enum shunt_dtype t)
 {
-	int e = formats[t].exp, m = formats[t].mant, top = (1 << e) - 1, exp;
+	struct format f = format_of(t);
+	int e = f.exp, m = f.mant, top = (1 << e) - 1, exp;
 	uint32_t sign = signbit(v) ? 1u << (e + m) : 0;
-	uint32_t inf = (uint32_t)top << m, max = formats[t].finite ? inf | ((1u << m) - 2) : inf - 1;
-	bool f8 = t == SHUNT_F8E4M3 || t == SHUNT_F8E5M2;
+	uint32_t inf = (uint32_t)top << m, max = f.finite ? inf | ((1u << m) - 2) : inf - 1;
+	bool f8 = shunt_dtype_bytes[t] == 1;
 
 	if (isnan(v))
 		return sign | inf | ((1u << m) - 1);
@@ -56,13 +60,13 @@ static uint32_t small_from_double(double v, enum shunt_dtype t)
 		return sign;
 	frexp(v, &exp);
 	exp--;
-	if (exp < 1 - formats[t].bias)
-		exp = 1 - formats[t].bias;
+	if (exp < 1 - f.bias)
+		exp = 1 - f.bias;
 	double scaled =
 	    nearbyint(ldexp(v, m - exp)); /* the mantissa with its leading one; a carry into the exponent is correct */
 	uint64_t r = (uint64_t)scaled;
 	if (r >= 1u << m)
-		r += (uint64_t)(exp + formats[t].bias - 1) << m;
+		r += (uint64_t)(exp + f.bias - 1) << m;
 	if (r > max)
 		return sign | (f8 ? max : inf);
 	return sign | (uint32_t)r;
@@ -139,21 +143,11 @@ void ref_fill(void *buf, size_t count, enum shunt_dtype t, uint64_t *seed)
 	for (size_t i = 0; i < count; i++) {
 		uint64_t x = ref_random(seed);
 
-		if (t < SHUNT_F16)
+		if (!shunt_dtype_is_float(t))
 			memcpy((char *)buf + i * bytes, &x, bytes);
 		else
 			ref_from_double((char *)buf + i * bytes, t, ((double)(int64_t)x / 9.3e18) * 4);
 	}
-}
-
-static bool is_int(enum shunt_dtype t)
-{
-	return t < SHUNT_F16;
-}
-
-static bool is_signed(enum shunt_dtype t)
-{
-	return t == SHUNT_I8 || t == SHUNT_I32 || t == SHUNT_I64;
 }
 
 static uint64_t int_trim(uint64_t v, enum shunt_dtype t)
@@ -175,7 +169,7 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 	uint64_t v = x[0];
 
 	for (int r = 1; r < n; r++) {
-		bool less = is_signed(t) ? sign_extend(x[r], t) < sign_extend(v, t) : x[r] < v;
+		bool less = shunt_dtype_is_signed(t) ? sign_extend(x[r], t) < sign_extend(v, t) : x[r] < v;
 
 		if (op == SHUNT_PROD)
 			v *= x[r];
@@ -188,7 +182,7 @@ static uint64_t reduce_int(const uint64_t *x, int n, enum shunt_dtype t, enum sh
 		v = int_trim(v, t);
 	}
 	if (op == SHUNT_AVG)
-		v = is_signed(t) ? (uint64_t)(sign_extend(v, t) / n) : v / (uint64_t)n;
+		v = shunt_dtype_is_signed(t) ? (uint64_t)(sign_extend(v, t) / n) : v / (uint64_t)n;
 	return int_trim(v, t);
 }
 
@@ -228,14 +222,14 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 			char scaled[8];
 
 			ints[r] = bits_of(p, bytes);
-			floats[r] = is_int(t) ? 0 : ref_to_double(p, t);
-			if (op != SHUNT_PREMUL && !(op == SHUNT_AVG && !is_int(t)))
+			floats[r] = !shunt_dtype_is_float(t) ? 0 : ref_to_double(p, t);
+			if (op != SHUNT_PREMUL && !(op == SHUNT_AVG && shunt_dtype_is_float(t)))
 				continue;
 			if (op == SHUNT_AVG)
 				ref_from_double(factor, t, 1.0 / n);
 			else
 				memcpy(factor, scalars[r], bytes);
-			if (is_int(t)) {
+			if (!shunt_dtype_is_float(t)) {
 				ints[r] = int_trim(ints[r] * bits_of(factor, bytes), t);
 			} else {
 				ref_from_double(scaled, t,
@@ -244,7 +238,7 @@ void ref_allreduce(void *out, const void *const *in, int n, size_t count, enum s
 				floats[r] = ref_to_double(scaled, t);
 			}
 		}
-		if (is_int(t)) {
+		if (!shunt_dtype_is_float(t)) {
 			uint64_t v = reduce_int(ints, n, t, op);
 			memcpy((char *)out + i * bytes, &v, bytes);
 		} else {
@@ -260,7 +254,8 @@ size_t ref_compare(const void *a, const void *b, size_t count, enum shunt_dtype 
 	for (size_t i = 0; i < count; i++) {
 		const char *x = (const char *)a + i * bytes, *y = (const char *)b + i * bytes;
 
-		if (!memcmp(x, y, bytes) || (!is_int(t) && isnan(ref_to_double(x, t)) && isnan(ref_to_double(y, t))))
+		if (!memcmp(x, y, bytes) ||
+		    (shunt_dtype_is_float(t) && isnan(ref_to_double(x, t)) && isnan(ref_to_double(y, t))))
 			continue;
 		if (!wrong++)
 			*first_p = i;

@@ -97,20 +97,14 @@ int tool_parse_minutes(const char *text, double *minutes_p)
 
 int tool_dtype_find(const char *name)
 {
-	/* nccl-tests' names, where they differ from NCCL's. */
-	static const char *const aliases[SHUNT_NDTYPES] = { [SHUNT_I8] = "char",
-		[SHUNT_I32] = "int",
-		[SHUNT_F16] = "half",
-		[SHUNT_F32] = "float",
-		[SHUNT_F64] = "double",
-		[SHUNT_BF16] = "bf16",
-		[SHUNT_F8E4M3] = "f8e4m3",
-		[SHUNT_F8E5M2] = "f8e5m2" };
-	const char *names[SHUNT_NDTYPES];
-	int alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
+	const char *names[SHUNT_NDTYPES], *aliases[SHUNT_NDTYPES];
+	int alias;
 
-	for (int i = 0; i < SHUNT_NDTYPES; i++)
-		names[i] = shunt_dtype_name((enum shunt_dtype)i);
+	for (int i = 0; i < SHUNT_NDTYPES; i++) {
+		names[i] = shunt_dtype_rows[i].name;
+		aliases[i] = *shunt_dtype_rows[i].alias ? shunt_dtype_rows[i].alias : NULL;
+	}
+	alias = tool_lookup(name, aliases, SHUNT_NDTYPES);
 	return alias >= 0 ? alias : tool_lookup(name, names, SHUNT_NDTYPES);
 }
 

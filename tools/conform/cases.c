@@ -9,10 +9,13 @@
 #define ALL_TYPES (BIT(SHUNT_NDTYPES) - 1)
 #define ALL_OPS (BIT(SHUNT_NREDOPS) - 1)
 #define COLL(x) BIT(BENCH_COLL_##x)
-#define ALL_COLLS \
-	(COLL(ALL_REDUCE) | COLL(ALL_GATHER) | COLL(REDUCE_SCATTER) | COLL(BROADCAST) | COLL(REDUCE) | \
-	    COLL(ALLTOALL) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST))
-#define REDUCING (COLL(ALL_REDUCE) | COLL(REDUCE_SCATTER) | COLL(REDUCE))
+/* Sets of calls: bits of enum bench_coll_id, of the kinds in a set of kinds. */
+#define REDUCING_BIT(id, ...) | (SHUNT_KINDS_REDUCE >> SHUNT_##id & 1 ? COLL(id) : 0)
+#define ROOTED_BIT(id, ...) | (SHUNT_KINDS_ROOTED >> SHUNT_##id & 1 ? COLL(id) : 0)
+#define COLL_BIT(id, ...) | (SHUNT_KINDS_P2P >> SHUNT_##id & 1 ? 0 : COLL(id))
+#define ALL_COLLS (COLL(BCAST) SHUNT_COLLECTIVE_LIST(COLL_BIT))
+#define REDUCING (0 SHUNT_COLLECTIVE_LIST(REDUCING_BIT))
+#define ROOTED (COLL(BCAST) SHUNT_COLLECTIVE_LIST(ROOTED_BIT))
 #define ALL_PLACES (BIT(CONFORM_OUT) | BIT(CONFORM_IN) | BIT(CONFORM_NULL_UNUSED))
 
 #define CHILDREN (BIT(CONFORM_NCOMMS) - 1 - BIT(CONFORM_WORLD) - BIT(CONFORM_SELF))
@@ -39,9 +42,8 @@ static const struct sweep {
 	    .counts = (const size_t[]){ 1000, ~0ul } },
 	{ "counts", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_U8) | BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM),
 	    .places = ALL_PLACES, .counts = (const size_t[]){ 0, 1, 2, 3, 15, 255, 257, 4097, 65537, ~0ul } },
-	{ "roots", .colls = COLL(BROADCAST) | COLL(REDUCE) | COLL(GATHER) | COLL(SCATTER) | COLL(BCAST),
-	    .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG), .places = ALL_PLACES,
-	    .counts = (const size_t[]){ 5, 3000, ~0ul }, .roots = ROOT_EVERY },
+	{ "roots", .colls = ROOTED, .dtypes = BIT(SHUNT_F32), .redops = BIT(SHUNT_SUM) | BIT(SHUNT_AVG),
+	    .places = ALL_PLACES, .counts = (const size_t[]){ 5, 3000, ~0ul }, .roots = ROOT_EVERY },
 	{ "align", .colls = ALL_COLLS, .dtypes = BIT(SHUNT_I8) | BIT(SHUNT_F16) | BIT(SHUNT_F32) | BIT(SHUNT_I64),
 	    .redops = BIT(SHUNT_SUM), .places = BIT(CONFORM_OUT) | BIT(CONFORM_IN),
 	    .counts = (const size_t[]){ 33, 5000, ~0ul }, .misaligns = (const int[]){ 1, MIXED, 100 } },

@@ -20,13 +20,13 @@ static const struct row {
 	enum shunt_redop redop;
 	bool in_place, whole;
 } rows[] = {
-	{ BENCH_COLL_ALL_REDUCE, SHUNT_I8, SHUNT_SUM, false, true },
-	{ BENCH_COLL_ALL_REDUCE, SHUNT_F32, SHUNT_SUM, true, true },
-	{ BENCH_COLL_ALL_REDUCE, SHUNT_BF16, SHUNT_MAX, false, true },
-	{ BENCH_COLL_ALL_GATHER, SHUNT_U8, SHUNT_SUM, false, false },
-	{ BENCH_COLL_ALL_GATHER, SHUNT_F16, SHUNT_SUM, true, true },
-	{ BENCH_COLL_REDUCE_SCATTER, SHUNT_I8, SHUNT_SUM, false, false },
-	{ BENCH_COLL_REDUCE_SCATTER, SHUNT_F16, SHUNT_SUM, true, true },
+	{ BENCH_COLL_ALLREDUCE, SHUNT_I8, SHUNT_SUM, false, true },
+	{ BENCH_COLL_ALLREDUCE, SHUNT_F32, SHUNT_SUM, true, true },
+	{ BENCH_COLL_ALLREDUCE, SHUNT_BF16, SHUNT_MAX, false, true },
+	{ BENCH_COLL_ALLGATHER, SHUNT_U8, SHUNT_SUM, false, false },
+	{ BENCH_COLL_ALLGATHER, SHUNT_F16, SHUNT_SUM, true, true },
+	{ BENCH_COLL_REDUCESCATTER, SHUNT_I8, SHUNT_SUM, false, false },
+	{ BENCH_COLL_REDUCESCATTER, SHUNT_F16, SHUNT_SUM, true, true },
 	{ BENCH_COLL_BROADCAST, SHUNT_U8, SHUNT_SUM, false, true },
 	{ BENCH_COLL_REDUCE, SHUNT_BF16, SHUNT_SUM, false, true },
 	{ BENCH_COLL_ALLTOALL, SHUNT_U8, SHUNT_SUM, false, false },

@@ -20,25 +20,25 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 
 /* X(name, NCCL's result, collective, call) */
 #define CALLS(X) \
-	X(all_reduce_null_comm, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, ncclSum, NULL))) \
-	X(all_reduce_bad_dtype, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, BAD, ncclSum, e->comm))) \
-	X(all_reduce_first_unknown_dtype, ARGUMENT, ALL_REDUCE, \
+	X(all_reduce_null_comm, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, ncclSum, NULL))) \
+	X(all_reduce_bad_dtype, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(8, BAD, ncclSum, e->comm))) \
+	X(all_reduce_first_unknown_dtype, ARGUMENT, ALLREDUCE, \
 	    n->AllReduce(SUM_ARGS(8, ncclNumTypes, ncclSum, e->comm))) \
-	X(all_reduce_negative_dtype, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, -1, ncclSum, e->comm))) \
-	X(all_reduce_negative_op, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, -1, e->comm))) \
-	X(all_reduce_unknown_op, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, BAD, e->comm))) \
-	X(all_reduce_empty, OK, ALL_REDUCE, n->AllReduce(SUM_ARGS(0, ncclFloat32, ncclSum, e->comm))) \
-	X(all_reduce_empty_nulls, OK, ALL_REDUCE, \
+	X(all_reduce_negative_dtype, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(8, -1, ncclSum, e->comm))) \
+	X(all_reduce_negative_op, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, -1, e->comm))) \
+	X(all_reduce_unknown_op, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(8, ncclFloat32, BAD, e->comm))) \
+	X(all_reduce_empty, OK, ALLREDUCE, n->AllReduce(SUM_ARGS(0, ncclFloat32, ncclSum, e->comm))) \
+	X(all_reduce_empty_nulls, OK, ALLREDUCE, \
 	    n->AllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, e->comm, e->stream)) \
-	X(all_reduce_empty_bad_dtype, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(0, BAD, ncclSum, e->comm))) \
-	X(all_reduce_empty_unknown_op, ARGUMENT, ALL_REDUCE, n->AllReduce(SUM_ARGS(0, ncclFloat32, BAD, e->comm))) \
-	X(all_gather_null_comm, ARGUMENT, ALL_GATHER, n->AllGather(MOVE_ARGS(8, ncclFloat32, NULL))) \
-	X(all_gather_bad_dtype, ARGUMENT, ALL_GATHER, n->AllGather(MOVE_ARGS(8, BAD, e->comm))) \
-	X(all_gather_empty, OK, ALL_GATHER, n->AllGather(MOVE_ARGS(0, ncclFloat32, e->comm))) \
-	X(reduce_scatter_null_comm, ARGUMENT, REDUCE_SCATTER, \
+	X(all_reduce_empty_bad_dtype, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(0, BAD, ncclSum, e->comm))) \
+	X(all_reduce_empty_unknown_op, ARGUMENT, ALLREDUCE, n->AllReduce(SUM_ARGS(0, ncclFloat32, BAD, e->comm))) \
+	X(all_gather_null_comm, ARGUMENT, ALLGATHER, n->AllGather(MOVE_ARGS(8, ncclFloat32, NULL))) \
+	X(all_gather_bad_dtype, ARGUMENT, ALLGATHER, n->AllGather(MOVE_ARGS(8, BAD, e->comm))) \
+	X(all_gather_empty, OK, ALLGATHER, n->AllGather(MOVE_ARGS(0, ncclFloat32, e->comm))) \
+	X(reduce_scatter_null_comm, ARGUMENT, REDUCESCATTER, \
 	    n->ReduceScatter(SUM_ARGS(8, ncclFloat32, ncclSum, NULL))) \
-	X(reduce_scatter_bad_dtype, ARGUMENT, REDUCE_SCATTER, n->ReduceScatter(SUM_ARGS(8, BAD, ncclSum, e->comm))) \
-	X(reduce_scatter_unknown_op, ARGUMENT, REDUCE_SCATTER, \
+	X(reduce_scatter_bad_dtype, ARGUMENT, REDUCESCATTER, n->ReduceScatter(SUM_ARGS(8, BAD, ncclSum, e->comm))) \
+	X(reduce_scatter_unknown_op, ARGUMENT, REDUCESCATTER, \
 	    n->ReduceScatter(SUM_ARGS(8, ncclFloat32, BAD, e->comm))) \
 	X(broadcast_null_comm, ARGUMENT, BROADCAST, n->Broadcast(ROOT_ARGS(8, ncclFloat32, 0, NULL))) \
 	X(broadcast_bad_dtype, ARGUMENT, BROADCAST, n->Broadcast(ROOT_ARGS(8, BAD, 0, e->comm))) \
@@ -82,7 +82,7 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 	    HAS(GroupSimulateEnd, n->GroupSimulateEnd(&(ncclSimInfo_t){ SIM_INFO }))) \
 	X(simulate_empty, OK, NONE, group_simulate(e, SHUNT_NCCL_SIM_MAGIC, ncclFloat32)) \
 	X(simulate_bad_magic, ARGUMENT, NONE, group_simulate(e, 1, ncclFloat32)) \
-	X(simulate_error_inside, ARGUMENT, ALL_REDUCE, group_simulate(e, SHUNT_NCCL_SIM_MAGIC, BAD)) \
+	X(simulate_error_inside, ARGUMENT, ALLREDUCE, group_simulate(e, SHUNT_NCCL_SIM_MAGIC, BAD)) \
 	X(finalize_null, OK, NONE, HAS(CommFinalize, n->CommFinalize(NULL))) \
 	X(split_null_comm, ARGUMENT, NONE, HAS(CommSplit, n->CommSplit(NULL, 0, 0, &(ncclComm_t){ 0 }, NULL))) \
 	X(split_null_result, ARGUMENT, NONE, HAS(CommSplit, n->CommSplit(e->comm, 0, 0, NULL, NULL))) \
@@ -98,9 +98,9 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 	X(init_all_no_such_device, ANY, NONE, \
 	    HAS(CommInitAll, n->CommInitAll((ncclComm_t[1]){ 0 }, 1, (int[]){ 999 }))) \
 	X(op_destroy_null_comm, ARGUMENT, NONE, HAS(RedOpDestroy, n->RedOpDestroy((ncclRedOp_t)BAD, NULL))) \
-	X(config_null_comm, ARGUMENT, ALL_REDUCE, \
+	X(config_null_comm, ARGUMENT, ALLREDUCE, \
 	    HAS(AllReduceConfig, n->AllReduceConfig(SUM_ARGS(8, ncclFloat32, ncclSum, NULL), NULL))) \
-	X(config_bad_dtype, ARGUMENT, ALL_REDUCE, \
+	X(config_bad_dtype, ARGUMENT, ALLREDUCE, \
 	    HAS(AllReduceConfig, n->AllReduceConfig(SUM_ARGS(8, BAD, ncclSum, e->comm), NULL))) \
 	X(config_root_too_high, ARGUMENT, REDUCE, \
 	    HAS(ReduceConfig, \
@@ -123,12 +123,12 @@ enum { BAD = 99, OK = ncclSuccess, ARGUMENT = ncclInvalidArgument, USAGE = ncclI
 	X(op_destroy_unknown, ARGUMENT, NONE, HAS(RedOpDestroy, n->RedOpDestroy((ncclRedOp_t)BAD, e->comm))) \
 	X(op_create_null_comm, ARGUMENT, NONE, redop_create(e, ncclFloat32, NULL)) \
 	X(op_create_bad_dtype, ANY, NONE, redop_create(e, BAD, e->comm)) \
-	X(op_of_another_dtype, ARGUMENT, ALL_REDUCE, redop_misuse(e, ncclFloat16, false)) \
-	X(op_after_destroy, ARGUMENT, ALL_REDUCE, redop_misuse(e, ncclFloat32, true)) \
-	X(group_error_returned_at_end, ARGUMENT, ALL_REDUCE, group_error(e, 1)) \
-	X(group_error_nested_returned_at_end, ARGUMENT, ALL_REDUCE, group_error(e, 2)) \
-	X(group_drops_all_after_error, OK, ALL_REDUCE, wrong_call_group(e)) \
-	X(group_usable_after_error, OK, ALL_REDUCE, group_again(e)) \
+	X(op_of_another_dtype, ARGUMENT, ALLREDUCE, redop_misuse(e, ncclFloat16, false)) \
+	X(op_after_destroy, ARGUMENT, ALLREDUCE, redop_misuse(e, ncclFloat32, true)) \
+	X(group_error_returned_at_end, ARGUMENT, ALLREDUCE, group_error(e, 1)) \
+	X(group_error_nested_returned_at_end, ARGUMENT, ALLREDUCE, group_error(e, 2)) \
+	X(group_drops_all_after_error, OK, ALLREDUCE, wrong_call_group(e)) \
+	X(group_usable_after_error, OK, ALLREDUCE, group_again(e)) \
 	X(group_empty, OK, NONE, group_empty(e)) \
 	X(error_string_unknown, OK, NONE, n->GetErrorString((ncclResult_t)BAD) ? ncclSuccess : ncclInternalError)
 

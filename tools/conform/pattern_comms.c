@@ -16,8 +16,8 @@ void conform_pattern_skew(struct conform_build *b, const struct conform_case *c)
 void conform_pattern_mixed_skew(struct conform_build *b, const struct conform_case *c)
 {
 	static const enum bench_coll_id order[] = { BENCH_COLL_BROADCAST, BENCH_COLL_BROADCAST, BENCH_COLL_REDUCE,
-		BENCH_COLL_ALL_REDUCE, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_ALL_GATHER,
-		BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_ALLTOALL };
+		BENCH_COLL_ALLREDUCE, BENCH_COLL_GATHER, BENCH_COLL_SCATTER, BENCH_COLL_ALLGATHER,
+		BENCH_COLL_REDUCESCATTER, BENCH_COLL_ALLTOALL };
 
 	for (unsigned i = 0; i < 3 * sizeof(order) / sizeof(order[0]); i++) {
 		if (conform_random(b, i, 7) % 4 == (unsigned)b->rank % 4)
@@ -61,7 +61,7 @@ void conform_pattern_comms_messages(struct conform_build *b, const struct confor
 		if (!n)
 			continue;
 		conform_call(b, BENCH_COLL_SEND, (me + 1) % n, c->count + i);
-		conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count);
+		conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count);
 		conform_call(b, BENCH_COLL_RECV, (me + n - 1) % n, c->count + i);
 	}
 	conform_group_end(b);
@@ -75,7 +75,7 @@ void conform_pattern_async(struct conform_build *b, const struct conform_case *c
 	for (unsigned i = 0; i < 4; i++) {
 		b->comm = i & 1 ? CONFORM_ASYNC_CHILD : CONFORM_ASYNC;
 		n = conform_comm_members(b->comm, b->rank, b->nranks, members, &me);
-		conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count + i);
+		conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count + i);
 		conform_group_start(b);
 		conform_call(b, BENCH_COLL_SEND, (me + 1) % n, c->count);
 		conform_call(b, BENCH_COLL_RECV, (me + n - 1) % n, c->count);
@@ -99,7 +99,7 @@ void conform_pattern_streams_group(struct conform_build *b, const struct conform
 		conform_group_start(b);
 		for (unsigned i = 0; i < 6; i++) {
 			b->stream = (i + round) & 1;
-			conform_call(b, i % 3 == 2 ? BENCH_COLL_ALL_GATHER : BENCH_COLL_ALL_REDUCE, 0,
+			conform_call(b, i % 3 == 2 ? BENCH_COLL_ALLGATHER : BENCH_COLL_ALLREDUCE, 0,
 			    conform_uneven(b, c, i, round));
 			conform_ring(b, conform_uneven(b, c, i, 10 + round), 1);
 		}

@@ -24,8 +24,8 @@ void conform_pattern_zero_bytes(struct conform_build *b, const struct conform_ca
 	conform_ring(b, 0, 1);
 	conform_ring(b, c->count, 1);
 	conform_ring(b, 0, 1);
-	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, 0);
-	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, 1);
+	conform_call(b, BENCH_COLL_ALLREDUCE, 0, 0);
+	conform_call(b, BENCH_COLL_ALLREDUCE, 0, 1);
 }
 
 /* The gradients of many small layers. */
@@ -34,15 +34,15 @@ void conform_pattern_buckets(struct conform_build *b, const struct conform_case 
 	conform_group_start(b);
 	for (unsigned i = 0; i < 32; i++) {
 		b->dtype = i % 5 == 4 ? SHUNT_F16 : c->dtype;
-		conform_call(b, BENCH_COLL_ALL_REDUCE, 0, conform_uneven(b, c, i, 0));
+		conform_call(b, BENCH_COLL_ALLREDUCE, 0, conform_uneven(b, c, i, 0));
 	}
 	conform_group_end(b);
 }
 
 void conform_pattern_mixed(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum bench_coll_id order[] = { BENCH_COLL_ALL_REDUCE, BENCH_COLL_BROADCAST, BENCH_COLL_ALL_GATHER,
-		BENCH_COLL_REDUCE, BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALLTOALL,
+	static const enum bench_coll_id order[] = { BENCH_COLL_ALLREDUCE, BENCH_COLL_BROADCAST, BENCH_COLL_ALLGATHER,
+		BENCH_COLL_REDUCE, BENCH_COLL_REDUCESCATTER, BENCH_COLL_ALLREDUCE, BENCH_COLL_ALLTOALL,
 		BENCH_COLL_GATHER, BENCH_COLL_SCATTER };
 
 	conform_group_start(b);
@@ -57,13 +57,13 @@ void conform_pattern_mixed(struct conform_build *b, const struct conform_case *c
 void conform_pattern_nested(struct conform_build *b, const struct conform_case *c)
 {
 	conform_group_start(b);
-	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count);
+	conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count);
 	conform_group_start(b);
 	conform_group_start(b);
 	conform_group_end(b);
-	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count / 2);
+	conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count / 2);
 	conform_group_end(b);
-	conform_call(b, BENCH_COLL_ALL_REDUCE, 0, 1);
+	conform_call(b, BENCH_COLL_ALLREDUCE, 0, 1);
 	conform_group_end(b);
 	conform_group_start(b); /* an empty group */
 	conform_group_end(b);
@@ -92,8 +92,8 @@ void conform_pattern_every_root(struct conform_build *b, const struct conform_ca
 /* Collectives in order, with the messages of a ring between them, at another position on every rank. */
 void conform_pattern_places(struct conform_build *b, const struct conform_case *c)
 {
-	static const enum bench_coll_id order[] = { BENCH_COLL_ALL_REDUCE, BENCH_COLL_ALL_GATHER, BENCH_COLL_BROADCAST,
-		BENCH_COLL_REDUCE_SCATTER, BENCH_COLL_REDUCE, BENCH_COLL_ALL_REDUCE };
+	static const enum bench_coll_id order[] = { BENCH_COLL_ALLREDUCE, BENCH_COLL_ALLGATHER, BENCH_COLL_BROADCAST,
+		BENCH_COLL_REDUCESCATTER, BENCH_COLL_REDUCE, BENCH_COLL_ALLREDUCE };
 	enum { N = sizeof(order) / sizeof(order[0]), MESSAGES = 4 };
 	int next = (b->rank + 1) % b->nranks, before = (b->rank + b->nranks - 1) % b->nranks;
 	unsigned sent = 0, received = 0;
@@ -122,7 +122,7 @@ void conform_pattern_empty(struct conform_build *b, const struct conform_case *c
 			if (CONFORM_ALL_COLLS >> coll & 1)
 				conform_call(b, coll, b->nranks - 1, 0);
 		conform_ring(b, 0, 1);
-		conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count);
+		conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count);
 		if (grouped)
 			conform_group_end(b);
 	}
@@ -140,8 +140,8 @@ void conform_pattern_operators(struct conform_build *b, const struct conform_cas
 			b->redop = i % SHUNT_NREDOPS;
 			b->dtype = types[i % 4];
 			b->scalar_on_device = i & 1;
-			conform_call(b, i % 3 ? BENCH_COLL_ALL_REDUCE : BENCH_COLL_REDUCE_SCATTER, 0,
-			    conform_uneven(b, c, i, 0));
+			conform_call(
+			    b, i % 3 ? BENCH_COLL_ALLREDUCE : BENCH_COLL_REDUCESCATTER, 0, conform_uneven(b, c, i, 0));
 		}
 		if (grouped)
 			conform_group_end(b);
@@ -153,8 +153,8 @@ void conform_pattern_simulate(struct conform_build *b, const struct conform_case
 {
 	for (int launched = 0; launched < 3; launched++) {
 		conform_group_start(b);
-		conform_call(b, BENCH_COLL_ALL_REDUCE, 0, c->count);
-		conform_call(b, BENCH_COLL_ALL_GATHER, 0, c->count / 2);
+		conform_call(b, BENCH_COLL_ALLREDUCE, 0, c->count);
+		conform_call(b, BENCH_COLL_ALLGATHER, 0, c->count / 2);
 		if (launched % 2)
 			conform_group_end(b);
 		else

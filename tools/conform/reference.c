@@ -8,17 +8,17 @@
 #include "tools/conform/conform.h"
 #include "tools/common/reference.h"
 
-/* Bits of the mantissa and exponent of the smallest subnormal; 0: an integer. */
-static const struct {
-	int mant, tiny;
-} floats[SHUNT_NDTYPES] = {
-	[SHUNT_F16] = { 10, -24 },
-	[SHUNT_F32] = { 23, -149 },
-	[SHUNT_F64] = { 52, -1074 },
-	[SHUNT_BF16] = { 7, -133 },
-	[SHUNT_F8E4M3] = { 3, -9 },
-	[SHUNT_F8E5M2] = { 2, -16 },
-};
+/* Bits of the mantissa; 0: an integer. */
+static int mantissa_of(enum shunt_dtype dtype)
+{
+	return shunt_dtype_rows[dtype].mantissa;
+}
+
+/* The exponent of the smallest subnormal; an integer has none. */
+static int tiny_of(enum shunt_dtype dtype)
+{
+	return shunt_dtype_is_float(dtype) ? 2 - (1 << (shunt_dtype_rows[dtype].exponent - 1)) - mantissa_of(dtype) : 0;
+}
 
 static bool is_p2p(const struct conform_step *s)
 {
@@ -28,7 +28,7 @@ static bool is_p2p(const struct conform_step *s)
 void conform_scalar(enum shunt_dtype dtype, int rank, void *scalar)
 {
 	/* Every type has these values: no float is rounded. */
-	ref_from_double(scalar, dtype, floats[dtype].mant ? 0.5 * (rank % 3 + 1) : rank % 3 + 1);
+	ref_from_double(scalar, dtype, mantissa_of(dtype) ? 0.5 * (rank % 3 + 1) : rank % 3 + 1);
 }
 
 /* ---- inputs ---- */
@@ -37,7 +37,7 @@ static void special_values_fill(void *buf, size_t count, enum shunt_dtype dtype,
 {
 	/* The sign of a zero after min or max is undefined. */
 	const double values[] = { NAN, INFINITY, -INFINITY, redop == SHUNT_SUM ? -0.0 : 1.5, 0.0,
-		ldexp(1, floats[dtype].tiny), -1.25, 3 };
+		ldexp(1, tiny_of(dtype)), -1.25, 3 };
 
 	for (size_t i = 0; i < count; i++)
 		ref_from_double((char *)buf + i * shunt_dtype_bytes[dtype], dtype, values[ref_random(seed) % 8]);
@@ -49,9 +49,9 @@ static void step_input_fill(
 	size_t bytes = shunt_dtype_bytes[s->dtype];
 	bool any_bits = !bench_colls[s->coll].reduces;
 
-	if (c->data == CONFORM_SPECIAL && floats[s->dtype].mant) {
+	if (c->data == CONFORM_SPECIAL && mantissa_of(s->dtype)) {
 		special_values_fill(buf, elements, s->dtype, s->redop, &seed);
-	} else if (c->data == CONFORM_WIDE && floats[s->dtype].mant && s->redop != SHUNT_PROD) {
+	} else if (c->data == CONFORM_WIDE && mantissa_of(s->dtype) && s->redop != SHUNT_PROD) {
 		/* Magnitudes so different that another order of the sum rounds differently. */
 		int range = shunt_dtype_bytes[s->dtype] == 1 ? 3 : 11;
 
@@ -69,7 +69,7 @@ static void step_input_fill(
 
 			memcpy((char *)buf + i * bytes, &x, bytes);
 		}
-	} else if (s->redop == SHUNT_PROD && floats[s->dtype].mant) {
+	} else if (s->redop == SHUNT_PROD && mantissa_of(s->dtype)) {
 		for (size_t i = 0; i < elements; i++) {
 			uint64_t x = ref_random(&seed);
 
@@ -251,7 +251,7 @@ static double error_bound(const struct conform_step *s, const struct member *mem
 	}
 	if (s->redop == SHUNT_PROD)
 		size = fabs(want) * 2;
-	return (n + 3) * (ldexp(size, -floats[s->dtype].mant) + ldexp(1, floats[s->dtype].tiny));
+	return (n + 3) * (ldexp(size, -mantissa_of(s->dtype)) + ldexp(1, tiny_of(s->dtype)));
 }
 
 static bool within_tolerance(double got, double want, double tolerance)
@@ -376,7 +376,7 @@ static bool results_check(
 		const struct conform_step *s = &program->steps[i];
 		int members[BENCH_MAX_RANKS], me = 0;
 
-		if (!conform_step_is_call(s) || !bench_colls[s->coll].reduces || !floats[s->dtype].mant ||
+		if (!conform_step_is_call(s) || !bench_colls[s->coll].reduces || !mantissa_of(s->dtype) ||
 		    s->recv == CONFORM_NULL)
 			continue;
 		conform_comm_members(s->comm, k->rank, k->nranks, members, &me);

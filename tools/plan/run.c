@@ -78,19 +78,9 @@ static int option_apply(struct plan_run_opts *o, int opt, const char *arg)
 /* The NCCL call for a plan's collective; NULL: none. */
 static const struct bench_coll *coll_of(const struct shunt_plan *plan)
 {
-	static const struct {
-		enum shunt_plan_collective collective;
-		enum bench_coll_id id;
-	} map[] = {
-		{ SHUNT_PLAN_ALLREDUCE, BENCH_COLL_ALL_REDUCE },
-		{ SHUNT_PLAN_ALLGATHER, BENCH_COLL_ALL_GATHER },
-		{ SHUNT_PLAN_REDUCESCATTER, BENCH_COLL_REDUCE_SCATTER },
-		{ SHUNT_PLAN_ALLTOALL, BENCH_COLL_ALLTOALL },
-	};
-
-	for (size_t i = 0; i < sizeof(map) / sizeof(map[0]); i++)
-		if (map[i].collective == plan->collective)
-			return &bench_colls[map[i].id];
+	for (const struct bench_coll *c = bench_colls; c->name; c++)
+		if (!strcmp(c->op, shunt_plan_collective_name(plan->collective)))
+			return c;
 	return NULL;
 }
 

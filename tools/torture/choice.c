@@ -213,9 +213,9 @@ static void halo_expand(const struct torture_op *m, size_t count, struct torture
 
 #define CALL(id) { NULL, BENCH_COLL_##id, 0, false, coll_expand }
 static const struct torture_kind kinds[] = {
-	CALL(ALL_REDUCE),
-	CALL(ALL_GATHER),
-	CALL(REDUCE_SCATTER),
+	CALL(ALLREDUCE),
+	CALL(ALLGATHER),
+	CALL(REDUCESCATTER),
 	CALL(BROADCAST),
 	CALL(BCAST),
 	CALL(REDUCE),
@@ -312,7 +312,8 @@ struct torture_op torture_op_choose(
 	if (coll < 0 || !bench_colls[coll].reduces)
 		m.redop = SHUNT_SUM;
 	/* NCCL gets these wrong on a communicator of one rank (docs/conformance.md). */
-	if (may_be_single_rank(m.comm) && (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && m.dtype >= SHUNT_F16)))
+	if (may_be_single_rank(m.comm) &&
+	    (m.redop == SHUNT_PREMUL || (m.redop == SHUNT_AVG && shunt_dtype_is_float(m.dtype))))
 		m.redop = SHUNT_SUM;
 	if (!bench_data_has(m.dtype, m.class))
 		m.class = BENCH_EXACT;
