@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# What holds of the sources without running them: layers, words, format, figures in the docs, and what clang-tidy (.clang-tidy) and cppcheck have to say
+# What holds of the sources without running them: layers, words, tables of the rows, format, figures in the docs, and what clang-tidy
+# (.clang-tidy) and cppcheck have to say
 # of src/, tools/ and include/ as they are built for the sim. Each step is named and runs whatever the others found; the exit status is 0
 # if all are silent, 77 if a tool cannot be had, else 1. The tools change their minds from version to version: clang-format and clang-tidy
 # come from PyPI in the versions of tools/lint.txt, cppcheck is that of Debian 12. What is right in spite of them is marked where it stands, with
@@ -17,6 +18,7 @@ broken() {
 
 python3 tools/lint_layers.py || broken "layers: a folder reaches for what stands above it"
 python3 tools/lint_words.py || broken "words: docs/glossary.md says what to write"
+python3 tools/lint_defs.py || broken "rows: tools/lint_defs.py --write"
 python3 tools/results.py --check || broken "results: figures come from docs/results, by tools/results.py"
 
 if ! need_lint_tools; then
