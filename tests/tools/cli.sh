@@ -273,20 +273,7 @@ expect report_cuts_long_texts 0 '<h2>all_reduce float32 0{200,240}</h2>' report 
 expect report_of_one_rank_has_times 0 'time of a call' report "$dir/one.json" --limit 10
 expect report_of_one_rank_has_no_bandwidths 0 '^lacking$' lacks 'bus bandwidth' "$dir/one.json"
 expect report_of_one_rank_has_numbers_only 0 '^lacking$' lacks '="-*nan' "$dir/one.json"
-# cairo is opened when it is asked for. It keeps fonts for good, which is no leak of ours.
-mkdir "$dir/png" "$dir/nocairo"
-echo 'no library' >"$dir/nocairo/libcairo.so.2"
-png() {
-	env ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" "$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$@"
-}
-expect report_png_without_cairo_is_error 1 'there is no libcairo.so.2' env LD_LIBRARY_PATH="$dir/nocairo" \
-	"$shunt" bench report "$dir/all_reduce.json" -o "$dir/x.html" --png "$dir/png"
-if png "$dir/png" >"$dir/out" 2>&1; then
-	expect report_png_written 0 'PNG image|8950 4e47' sh -c 'od -A n -t x1 -N 4 "$1/01-time.png" | sed "s/ 89 50 4e 47/PNG image/"' sh "$dir/png"
-	expect report_png_unwritable_is_error 1 'cannot write /nonexistent/01-time.png' png /nonexistent
-else
-	expect report_png_fails_for_lack_of_cairo_only 1 'there is no libcairo.so.2' png "$dir/png"
-fi
+expect report_draws_no_png 2 "there is no option --png" "$shunt" bench report "$dir/one.json" -o "$dir/x.html" --png "$dir"
 
 # Ranks from outside: torchrun's variables, and mpirun's with a directory.
 outside() {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Layout of a chart. A canvas (chart_canvas.h) draws it as SVG or PNG. */
+/* Layout of a chart, as SVG. Units are those of CHART_WIDTH and CHART_HEIGHT; y grows downwards. */
 #include <math.h>
 #include <string.h>
-#include "tools/bench/html/chart_canvas.h"
+#include "tools/bench/html/chart.h"
 #include "tools/common/tool.h"
 
 enum {
@@ -26,6 +26,63 @@ const char *chart_color(int i)
 
 	return colors[(unsigned)i % (sizeof(colors) / sizeof(colors[0]))];
 }
+
+void chart_escape(const char *text, FILE *out)
+{
+	static const char *const names[256] = { ['<'] = "&lt;", ['>'] = "&gt;", ['&'] = "&amp;", ['"'] = "&quot;" };
+
+	for (; *text; text++) {
+		const char *name = names[(unsigned char)*text];
+
+		if (name)
+			fputs(name, out);
+		else
+			putc(*text, out);
+	}
+}
+
+/* ---- SVG's elements ---- */
+
+/* width: negative for dashes */
+static void svg_line(FILE *out, struct chart_point from, struct chart_point to, const char *color, double width)
+{
+	fprintf(out, "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" stroke-width=\"%.1f\"%s/>\n",
+	    from.x, from.y, to.x, to.y, color, fabs(width), width < 0 ? " stroke-dasharray=\"6 4\"" : "");
+}
+
+/* text: shown under the mouse pointer */
+static void svg_dot(FILE *out, struct chart_point at, const char *color, const char *text)
+{
+	fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"><title>", at.x, at.y, color);
+	chart_escape(text, out);
+	fputs("</title></circle>\n", out);
+}
+
+struct font {
+	enum { START, MIDDLE, END } anchor;
+	double size;
+	const char *color;
+};
+
+/* at: of the base line */
+static void svg_text(FILE *out, struct chart_point at, struct font font, const char *text)
+{
+	static const char *const anchors[] = { "start", "middle", "end" };
+
+	fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%.0f\" fill=\"%s\">", at.x, at.y,
+	    anchors[font.anchor], font.size, font.color);
+	chart_escape(text, out);
+	fputs("</text>\n", out);
+}
+
+/* Clips what follows to this rectangle, up to </svg>: a nested <svg> element clips to its own. */
+static void svg_clip(FILE *out, double x, double y, double width, double height)
+{
+	fprintf(out, "<svg x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" viewBox=\"%.1f %.1f %.1f %.1f\">\n", x,
+	    y, width, height, x, y, width, height);
+}
+
+/* ---- axes ---- */
 
 struct axis {
 	double low, high; /* logarithms, base 10 or 2 */
@@ -64,18 +121,19 @@ static void value_text(double v, bool bytes, char *text, size_t size)
 }
 
 /* Lines at powers of the base, as many as fit; for base 10 fainter ones at 2 and 5 between them. */
-static void grid_draw(const struct chart *c, struct chart_canvas *canvas, const struct axis *x, const struct axis *y)
+static void grid_draw(const struct chart *c, FILE *out, const struct axis *x, const struct axis *y)
 {
 	int step = (int)ceil((x->high - x->low) * 44 / (x->to - x->from));
+	const struct chart_point corner = { x->from, y->from };
 	size_t title = strlen(c->title);
 	char text[32];
 
 	for (int i = (int)x->low; i <= (int)x->high; i += step ? step : 1) {
 		double v = pow(x->base, i), at = axis_place(x, v);
 
-		canvas->ops->line(canvas, at, y->from, at, y->to, "#e3e3e3", 1);
+		svg_line(out, (struct chart_point){ at, y->from }, (struct chart_point){ at, y->to }, "#e3e3e3", 1);
 		value_text(v, c->x_bytes, text, sizeof(text));
-		canvas->ops->text(canvas, at, y->from + 16, CHART_MIDDLE, 11, "#444444", text);
+		svg_text(out, (struct chart_point){ at, y->from + 16 }, (struct font){ MIDDLE, 11, "#444444" }, text);
 	}
 	for (int i = (int)y->low; i <= (int)y->high; i++)
 		for (int part = 1; part <= 5; part += part == 1 ? 1 : 3) {
@@ -83,34 +141,35 @@ static void grid_draw(const struct chart *c, struct chart_canvas *canvas, const 
 
 			if (at < y->to - 0.5)
 				break;
-			canvas->ops->line(canvas, x->from, at, x->to, at, part == 1 ? "#d0d0d0" : "#f0f0f0", 1);
+			svg_line(out, (struct chart_point){ x->from, at }, (struct chart_point){ x->to, at },
+			    part == 1 ? "#d0d0d0" : "#f0f0f0", 1);
 			if (part > 1 && y->high - y->low > 3)
 				continue;
 			value_text(v, false, text, sizeof(text));
-			canvas->ops->text(canvas, x->from - 6, at + 4, CHART_END, 11, "#444444", text);
+			svg_text(out, (struct chart_point){ x->from - 6, at + 4 }, (struct font){ END, 11, "#444444" },
+			    text);
 		}
-	canvas->ops->line(canvas, x->from, y->from, x->to, y->from, "#444444", 1);
-	canvas->ops->line(canvas, x->from, y->from, x->from, y->to, "#444444", 1);
-	canvas->ops->text(canvas, (x->from + x->to) / 2, CHART_HEIGHT - 8, CHART_MIDDLE, 12, "#222222", c->x_name);
-	canvas->ops->text(
-	    canvas, 4, 18, CHART_START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222", c->title);
-	canvas->ops->text(canvas, CHART_WIDTH - RIGHT, 18, CHART_END, 12, "#222222", c->y_name);
+	svg_line(out, corner, (struct chart_point){ x->to, y->from }, "#444444", 1);
+	svg_line(out, corner, (struct chart_point){ x->from, y->to }, "#444444", 1);
+	svg_text(out, (struct chart_point){ (x->from + x->to) / 2, CHART_HEIGHT - 8 },
+	    (struct font){ MIDDLE, 12, "#222222" }, c->x_name);
+	svg_text(out, (struct chart_point){ 4, 18 },
+	    (struct font){ START, title > TITLE ? 13.0 * TITLE / (double)title : 13, "#222222" }, c->title);
+	svg_text(out, (struct chart_point){ CHART_WIDTH - RIGHT, 18 }, (struct font){ END, 12, "#222222" }, c->y_name);
 }
 
-static void line_draw(
-    const struct chart *c, int i, struct chart_canvas *canvas, const struct axis *x, const struct axis *y)
+static void line_draw(const struct chart *c, int i, FILE *out, const struct axis *x, const struct axis *y)
 {
 	const struct chart_line *l = &c->lines[i];
 	const char *color = l->limit ? "#888888" : chart_color(i);
-	double px = 0, py = 0;
+	struct chart_point was = { 0 };
 
 	for (size_t k = 0; k < l->n; k++) {
-		double at_x = axis_place(x, l->points[k].x), at_y = axis_place(y, l->points[k].y);
+		struct chart_point at = { axis_place(x, l->points[k].x), axis_place(y, l->points[k].y) };
 
 		if (k)
-			canvas->ops->line(canvas, px, py, at_x, at_y, color, l->limit ? -1.5 : 2);
-		px = at_x;
-		py = at_y;
+			svg_line(out, was, at, color, l->limit ? -1.5 : 2);
+		was = at;
 	}
 	for (size_t k = 0; k < l->n && !l->limit; k++) {
 		char size[32], value[32], text[160];
@@ -118,7 +177,8 @@ static void line_draw(
 		value_text(l->points[k].x, c->x_bytes, size, sizeof(size));
 		value_text(l->points[k].y, false, value, sizeof(value));
 		snprintf(text, sizeof(text), "%.60s: %s at %s", l->name, value, size);
-		canvas->ops->dot(canvas, axis_place(x, l->points[k].x), axis_place(y, l->points[k].y), color, text);
+		svg_dot(out, (struct chart_point){ axis_place(x, l->points[k].x), axis_place(y, l->points[k].y) },
+		    color, text);
 	}
 }
 
@@ -132,7 +192,7 @@ static int legend_columns(const struct chart *c)
 }
 
 /* Between the title and the lines; it never hides a line. */
-static void legend_draw(const struct chart *c, struct chart_canvas *canvas)
+static void legend_draw(const struct chart *c, FILE *out)
 {
 	int columns = legend_columns(c);
 
@@ -141,12 +201,14 @@ static void legend_draw(const struct chart *c, struct chart_canvas *canvas)
 		const char *color = limit ? "#888888" : chart_color(i);
 		int x = LEFT + (CHART_WIDTH - LEFT) / columns * (i % columns), y = TOP + 4 + i / columns * LEGEND;
 
-		canvas->ops->line(canvas, x, y - 4, x + 20, y - 4, color, limit ? -1.5 : 2);
-		canvas->ops->text(canvas, x + 26, y, CHART_START, 12, "#222222", c->lines[i].name);
+		svg_line(out, (struct chart_point){ x, y - 4 }, (struct chart_point){ x + 20, y - 4 }, color,
+		    limit ? -1.5 : 2);
+		svg_text(
+		    out, (struct chart_point){ x + 26, y }, (struct font){ START, 12, "#222222" }, c->lines[i].name);
 	}
 }
 
-void chart_draw(const struct chart *c, struct chart_canvas *canvas)
+static void chart_draw(const struct chart *c, FILE *out)
 {
 	double low_x = INFINITY, high_x = 0, low_y = INFINITY, high_y = 0;
 	int columns = legend_columns(c), top = TOP + (c->nlines + columns - 1) / columns * LEGEND;
@@ -164,10 +226,20 @@ void chart_draw(const struct chart *c, struct chart_canvas *canvas)
 		}
 	x = axis_fit(low_x, high_x, c->x_bytes ? 2 : 10, LEFT, CHART_WIDTH - RIGHT);
 	y = axis_fit(low_y, high_y, 10, CHART_HEIGHT - BOTTOM, top);
-	grid_draw(c, canvas, &x, &y);
-	canvas->ops->clip(canvas, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
+	grid_draw(c, out, &x, &y);
+	svg_clip(out, LEFT - 3, top - 3, CHART_WIDTH - LEFT - RIGHT + 6, CHART_HEIGHT - top - BOTTOM + 6);
 	for (int i = 0; i < c->nlines; i++)
-		line_draw(c, i, canvas, &x, &y);
-	canvas->ops->clip(canvas, 0, 0, 0, 0);
-	legend_draw(c, canvas);
+		line_draw(c, i, out, &x, &y);
+	fputs("</svg>\n", out);
+	legend_draw(c, out);
+}
+
+void chart_svg(const struct chart *c, FILE *out)
+{
+	fprintf(out, "<svg viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\" aria-label=\"", CHART_WIDTH,
+	    CHART_HEIGHT, CHART_WIDTH, CHART_HEIGHT);
+	chart_escape(c->title, out);
+	fputs("\" font-family=\"sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n", out);
+	chart_draw(c, out);
+	fputs("</svg>\n", out);
 }

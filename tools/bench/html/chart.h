@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #ifndef SHUNT_TOOLS_BENCH_HTML_CHART_H
 #define SHUNT_TOOLS_BENCH_HTML_CHART_H
-/* Charts of lines on two logarithmic axes, as SVG text or, with libcairo.so.2, as PNG files. */
+/* Charts of lines on two logarithmic axes, as SVG. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -28,8 +28,6 @@ struct chart {
 
 /* Appends one <svg> element. */
 void chart_svg(const struct chart *c, FILE *out);
-/* 0; -ENOSYS: no cairo; or -errno. */
-int chart_png(const struct chart *c, const char *path);
 /* Colour of line i, "#rrggbb". */
 const char *chart_color(int i);
 /* Writes text with HTML's special characters escaped. */

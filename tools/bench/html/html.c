@@ -14,7 +14,6 @@ static const char html_help[] =
     "logarithmic, every library a line, and the numbers. It refers to nothing outside of itself.\n\n"
     "  -o, --output FILE    the HTML file\n"
     "  --limit [COLL:]GB/S  what the fabric gives, as a line; of one collective or of all that have none of their own\n"
-    "  --png DIR            every chart as a PNG file too (needs libcairo.so.2)\n"
     "  --title TEXT         title of the page\n\n"
     "Exit status: 0; 1 after an error; 2 for a wrong option.\n";
 
@@ -47,11 +46,10 @@ static bool same_file(const char *a, const char *b)
 
 int bench_html_main(int argc, char **argv)
 {
-	enum { OPT_LIMIT = 256, OPT_PNG, OPT_TITLE };
+	enum { OPT_LIMIT = 256, OPT_TITLE };
 	static const struct option options[] = {
 		{ "output", required_argument, NULL, 'o' },
 		{ "limit", required_argument, NULL, OPT_LIMIT },
-		{ "png", required_argument, NULL, OPT_PNG },
 		{ "title", required_argument, NULL, OPT_TITLE },
 		{ "help", no_argument, NULL, 'h' },
 		{ 0 },
@@ -72,9 +70,6 @@ int bench_html_main(int argc, char **argv)
 		case OPT_LIMIT:
 			if (limit_parse(&r, optarg))
 				return tool_usage_error("--limit: \"%s\" is not GB/S or COLLECTIVE:GB/S", optarg);
-			break;
-		case OPT_PNG:
-			r.png = optarg;
 			break;
 		case OPT_TITLE:
 			r.title = optarg;

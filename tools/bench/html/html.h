@@ -39,7 +39,7 @@ struct html_limit {
 };
 
 struct html_report {
-	const char *output, *png, *title;
+	const char *output, *title;
 	struct html_limit limits[HTML_MAX_LIMITS];
 	int nlimits;
 	json_t **files;

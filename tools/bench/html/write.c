@@ -115,47 +115,26 @@ static void table_write(const struct html_panel *p, FILE *out)
 	fputs("</table></details>\n", out);
 }
 
-static int png_write(const struct html_report *r, int panel, bool times, const struct chart *c)
-{
-	char path[PATH_MAX], name[256];
-	struct chart titled = *c;
-	int err;
-
-	snprintf(name, sizeof(name), "%.200s: %s", r->panels[panel].key, c->title);
-	titled.title = name;
-	snprintf(path, sizeof(path), "%s/%02d-%s.png", r->png, panel + 1, times ? "time" : "bandwidth");
-	err = chart_png(&titled, path);
-	if (err == -ENOSYS)
-		tool_error("--png: there is no libcairo.so.2, which draws PNG files: install it, or leave --png out");
-	else if (err)
-		tool_error("cannot write %s: %s", path, strerror(-err));
-	return err;
-}
-
-static int panel_write(const struct html_report *r, int panel, FILE *out)
+static void panel_write(const struct html_report *r, int panel, FILE *out)
 {
 	const struct html_panel *p = &r->panels[panel];
 	struct chart_point limit[2];
-	int err = 0;
 
 	fputs("<section><h2>", out);
 	chart_escape(p->key, out);
 	fputs("</h2>\n<div class=\"charts\">\n", out);
-	for (int times = 1; times >= (p->host ? 1 : 0) && !err; times--) {
+	for (int times = 1; times >= (p->host ? 1 : 0); times--) {
 		struct chart c;
 
 		chart_make(r, p, times, &c, limit);
 		if (!c.nlines)
 			continue;
 		chart_svg(&c, out);
-		if (r->png)
-			err = png_write(r, panel, times, &c);
 	}
 	fputs("</div>\n", out);
 	html_means_write(p, out);
 	table_write(p, out);
 	fputs("</section>\n", out);
-	return err;
 }
 
 static void runs_write(const struct html_report *r, FILE *out)
@@ -253,8 +232,8 @@ int html_write(const struct html_report *r)
 	html_summary_write(r, out);
 	for (int i = 0; i < r->nfiles; i++)
 		init_write(r, i, out);
-	for (int i = 0; i < r->npanels && !err; i++)
-		err = panel_write(r, i, out);
+	for (int i = 0; i < r->npanels; i++)
+		panel_write(r, i, out);
 	fputs("</body></html>\n", out);
-	return tool_file_end(&f, err);
+	return tool_file_end(&f, 0);
 }
