@@ -195,8 +195,8 @@ static void say_hello(const struct world *w, int fd, struct rdzv_hello *hello)
 
 	memcpy(&id, w->id, sizeof(id));
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	key = rdzv_key(id.secret, sizeof(id.secret));
-	rdzv_hello_sign(hello, &key, challenge.nonce);
+	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
+	shunt_rendezvous_hello_sign(hello, &key, challenge.nonce);
 	assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
 }
 
@@ -253,8 +253,8 @@ static void test_bootstrap_replayed_hello_is_refused(void **state)
 	shunt_host_id(hello.host, id.secret, sizeof(id.secret));
 	/* Signed for the nonce of another connection. */
 	assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
-	key = rdzv_key(id.secret, sizeof(id.secret));
-	rdzv_hello_sign(&hello, &key, challenge.nonce);
+	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
+	shunt_rendezvous_hello_sign(&hello, &key, challenge.nonce);
 	assert_int_equal(send(again, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
 	assert_true(recv(again, &byte, 1, 0) <= 0);
 	close(fd);

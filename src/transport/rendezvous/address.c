@@ -15,7 +15,7 @@
 /* ---- Unix */
 
 /* The name must not reveal the id: it can be read in /proc/net/unix. */
-void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
+void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	uint8_t mac[SHUNT_MAC_BYTES];
@@ -61,7 +61,7 @@ static bool unix_admits(int listen_fd, int fd, bool accepted)
 	return theirs == ours || (accepted && theirs == geteuid());
 }
 
-const struct rdzv_address_kind rdzv_unix = { "Unix", unix_prepare, unix_admits };
+const struct rdzv_address_kind shunt_rendezvous_unix = { "Unix", unix_prepare, unix_admits };
 
 /* ---- TCP */
 
@@ -96,7 +96,7 @@ static bool tcp_admits(int listen_fd, int fd, bool accepted)
 	return false;
 }
 
-const struct rdzv_address_kind rdzv_tcp = { "TCP", tcp_prepare, tcp_admits };
+const struct rdzv_address_kind shunt_rendezvous_tcp = { "TCP", tcp_prepare, tcp_admits };
 
 /* ---- both */
 
@@ -109,7 +109,7 @@ static int new_socket(const struct rdzv_address_kind *kind, sa_family_t family)
 	return fd;
 }
 
-int rdzv_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
+int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
 	socklen_t len = sizeof(addr->ss);
@@ -137,7 +137,7 @@ static int finish_connect(int fd, int64_t deadline, const atomic_int *cancel)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &pending, &len) ? -errno : -pending;
 }
 
-int rdzv_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
     int64_t deadline, const atomic_int *cancel, int *fd_p)
 {
 	int fd = new_socket(kind, addr->ss.ss_family), err;
@@ -146,7 +146,7 @@ int rdzv_connect(const struct rdzv_address_kind *kind, const struct shunt_netadd
 		return -errno;
 	do
 		err = connect(fd, (const struct sockaddr *)&addr->ss, addr->len) ? -errno : 0;
-	while (err == -EINTR && kind == &rdzv_unix);
+	while (err == -EINTR && kind == &shunt_rendezvous_unix);
 	if (err == -EINPROGRESS || err == -EINTR)
 		err = finish_connect(fd, deadline, cancel);
 	if (!err && !kind->admits(listen_fd, fd, false))

@@ -22,20 +22,20 @@ struct rdzv_address_kind {
 };
 
 /* Abstract Unix sockets: the other end must have our uid. */
-extern const struct rdzv_address_kind rdzv_unix;
+extern const struct rdzv_address_kind shunt_rendezvous_unix;
 /* TCP sockets: anybody may be at the other end. */
-extern const struct rdzv_address_kind rdzv_tcp;
+extern const struct rdzv_address_kind shunt_rendezvous_tcp;
 
 /* Where a member of a communicator listens. */
-void rdzv_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
+void shunt_rendezvous_unix_address(const struct shunt_id *id, int member, struct shunt_netaddr *addr);
 
 /* Listens at this address only, and stores the port that the kernel has chosen in addr. 0 or -errno. */
-int rdzv_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p);
+int shunt_rendezvous_listen(const struct rdzv_address_kind *kind, struct shunt_netaddr *addr, int *fd_p);
 /*
  * Connects until the deadline. 0; -ECONNREFUSED: nobody listens there, or one who cannot be a rank; -EAGAIN: the
  * backlog of a Unix socket is full; another -errno.
  */
-int rdzv_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
+int shunt_rendezvous_connect(const struct rdzv_address_kind *kind, const struct shunt_netaddr *addr, int listen_fd,
     int64_t deadline, const atomic_int *cancel, int *fd_p);
 
 static inline void rdzv_close_fd(int *fd)

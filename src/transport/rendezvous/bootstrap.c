@@ -90,7 +90,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 	err = shunt_netif_select(shunt_env("NCCL_SOCKET_IFNAME"), shunt_env("NCCL_SOCKET_FAMILY"), &addr);
 	if (err)
 		return err;
-	err = rdzv_listen(&rdzv_tcp, &addr, &fd);
+	err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &fd);
 	shunt_netaddr_show(&addr, text, sizeof(text));
 	if (err) {
 		errno = -err;
@@ -104,7 +104,7 @@ int shunt_bootstrap_new_id(uint8_t out[SHUNT_BOOTSTRAP_ID_BYTES])
 		return err;
 	}
 	shunt_host_id(id.host, id.secret, sizeof(id.secret));
-	err = rdzv_server_start(&id, fd);
+	err = shunt_rendezvous_server_start(&id, fd);
 	if (err)
 		return err;
 	shunt_info(SHUNT_LOG_BOOTSTRAP, "bootstrap of a new communicator at %s (%s)", text, addr.ifname);
@@ -125,7 +125,8 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 
 	id_to_address(id, &addr);
 	shunt_netaddr_show(&addr, text, sizeof(text));
-	while ((err = rdzv_listen(&rdzv_tcp, &addr, &fd)) == -EADDRINUSE && shunt_now_ms() < deadline) {
+	while ((err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, &addr, &fd)) == -EADDRINUSE &&
+	    shunt_now_ms() < deadline) {
 		err = shunt_io_poll(NULL, 0, shunt_now_ms() + RETRY_MS, cancel);
 		if (err != -ETIMEDOUT)
 			return err;
@@ -135,7 +136,7 @@ static int start_env_root(const struct rdzv_unique_id *id, const atomic_int *can
 		shunt_error("cannot listen at %s, where NCCL_COMM_ID wants rank 0: %m", text);
 		return err;
 	}
-	return rdzv_server_start(id, fd);
+	return shunt_rendezvous_server_start(id, fd);
 }
 
 /* One call of the root, by what it says first within this time. */
@@ -146,10 +147,10 @@ static int call_root(const struct shunt_netaddr *addr, struct rdzv_ask *ask, int
 
 	ask->said_hello = false;
 	ask->challenge_deadline = shunt_now_ms() + attempt_ms;
-	err = rdzv_connect(&rdzv_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
+	err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, ask->challenge_deadline, ask->cancel, &fd);
 	if (err)
 		return err;
-	err = rdzv_member_join(fd, ask, &rows);
+	err = shunt_rendezvous_member_join(fd, ask, &rows);
 	free(rows);
 	rdzv_close_socket(&fd);
 	return err;
@@ -285,7 +286,7 @@ int shunt_bootstrap_join(
 		    "rank %d of %d is out of range (at most %d ranks)", rank, nranks, SHUNT_BOOTSTRAP_MAX_RANKS);
 		return -EINVAL;
 	}
-	key = rdzv_key(id.secret, sizeof(id.secret));
+	key = shunt_rendezvous_key(id.secret, sizeof(id.secret));
 	ask.key = &key;
 	err = id.from_env && rank == 0 ? start_env_root(&id, cancel) : 0;
 	return err ? err : join_root(&id, &ask);

@@ -19,13 +19,13 @@ static void event_ctl(const struct rdzv_lobby *lobby, int op, int fd)
 		(void)epoll_ctl(lobby->event_fd, op, fd, &event);
 }
 
-void rdzv_lobby_watch(struct rdzv_lobby *lobby)
+void shunt_rendezvous_lobby_watch(struct rdzv_lobby *lobby)
 {
 	lobby->event_fd = epoll_create1(EPOLL_CLOEXEC);
 	event_ctl(lobby, EPOLL_CTL_ADD, lobby->listen_fd);
 }
 
-int rdzv_lobby_take(struct rdzv_lobby *lobby, int i)
+int shunt_rendezvous_lobby_take(struct rdzv_lobby *lobby, int i)
 {
 	int fd = lobby->conn[i].fd;
 
@@ -37,7 +37,7 @@ int rdzv_lobby_take(struct rdzv_lobby *lobby, int i)
 
 static void drop(struct rdzv_lobby *lobby, int i)
 {
-	int fd = rdzv_lobby_take(lobby, i);
+	int fd = shunt_rendezvous_lobby_take(lobby, i);
 
 	rdzv_close_socket(&fd);
 }
@@ -51,7 +51,7 @@ static void send_away(struct rdzv_lobby *lobby, int i)
 	drop(lobby, i);
 }
 
-void rdzv_lobby_read(struct rdzv_lobby *lobby, int i)
+void shunt_rendezvous_lobby_read(struct rdzv_lobby *lobby, int i)
 {
 	struct rdzv_conn *c = &lobby->conn[i];
 	uint8_t more;
@@ -70,7 +70,7 @@ void rdzv_lobby_read(struct rdzv_lobby *lobby, int i)
 	c->got += (uint32_t)n;
 	if (c->got < sizeof(c->hello))
 		return;
-	c->proven = rdzv_hello_proves(&c->hello, &lobby->key, c->nonce);
+	c->proven = shunt_rendezvous_hello_proves(&c->hello, &lobby->key, c->nonce);
 	c->hello.shunt[sizeof(c->hello.shunt) - 1] = '\0';
 	if (!c->proven)
 		drop(lobby, i);
@@ -87,7 +87,7 @@ static bool make_room(struct rdzv_lobby *lobby)
 				oldest = i;
 		if (oldest < 0)
 			return false;
-		rdzv_lobby_read(lobby, oldest); /* its hello may be here already */
+		shunt_rendezvous_lobby_read(lobby, oldest); /* its hello may be here already */
 		if (lobby->nconns < places)
 			return true;
 		if (!lobby->conn[oldest].proven) {
@@ -115,7 +115,7 @@ static void challenge(struct rdzv_lobby *lobby, int fd)
 	event_ctl(lobby, EPOLL_CTL_ADD, fd);
 }
 
-int rdzv_lobby_accept(struct rdzv_lobby *lobby)
+int shunt_rendezvous_lobby_accept(struct rdzv_lobby *lobby)
 {
 	if (lobby->listen_fd < 0)
 		return 0;
@@ -136,35 +136,35 @@ int rdzv_lobby_accept(struct rdzv_lobby *lobby)
 	return 0;
 }
 
-void rdzv_lobby_expire(struct rdzv_lobby *lobby, int64_t now)
+void shunt_rendezvous_lobby_expire(struct rdzv_lobby *lobby, int64_t now)
 {
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: a drop puts the last one in its place */
 		if (!lobby->conn[i].proven && now - lobby->conn[i].since > HELLO_MS)
 			send_away(lobby, i);
 }
 
-void rdzv_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
+void shunt_rendezvous_lobby_clear(struct rdzv_lobby *lobby, bool backlog)
 {
 	int fd;
 
 	while (lobby->nconns)
 		drop(lobby, lobby->nconns - 1);
+	free(lobby->conn);
+	lobby->conn = NULL;
 	while (backlog && lobby->listen_fd >= 0 && (fd = accept4(lobby->listen_fd, NULL, NULL, SOCK_CLOEXEC)) >= 0)
 		rdzv_close_socket(&fd);
 }
 
-void rdzv_lobby_close(struct rdzv_lobby *lobby)
+void shunt_rendezvous_lobby_close(struct rdzv_lobby *lobby)
 {
 	event_ctl(lobby, EPOLL_CTL_DEL, lobby->listen_fd);
 	rdzv_close_socket(&lobby->listen_fd);
 }
 
-void rdzv_lobby_finish(struct rdzv_lobby *lobby)
+void shunt_rendezvous_lobby_finish(struct rdzv_lobby *lobby)
 {
-	rdzv_lobby_clear(lobby, false);
-	rdzv_lobby_close(lobby);
+	shunt_rendezvous_lobby_clear(lobby, false);
+	shunt_rendezvous_lobby_close(lobby);
 	rdzv_close_fd(&lobby->event_fd);
-	free(lobby->conn);
-	lobby->conn = NULL;
 	explicit_bzero(&lobby->key, sizeof(lobby->key));
 }

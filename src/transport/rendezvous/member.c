@@ -70,7 +70,7 @@ static int read_challenge(int fd, const struct rdzv_ask *ask, struct rdzv_challe
 
 static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *challenge, struct rdzv_hello *hello)
 {
-	int err = rdzv_hello_init(hello, RDZV_HELLO, ask->key);
+	int err = shunt_rendezvous_hello_init(hello, RDZV_HELLO, ask->key);
 
 	if (err)
 		return err;
@@ -78,7 +78,7 @@ static int say_hello(int fd, struct rdzv_ask *ask, const struct rdzv_challenge *
 	hello->nmembers = ask->nmembers;
 	hello->rank = ask->rank;
 	hello->nranks = ask->nranks;
-	rdzv_hello_sign(hello, ask->key, challenge->nonce);
+	shunt_rendezvous_hello_sign(hello, ask->key, challenge->nonce);
 	err = shunt_io_write(fd, hello, sizeof(*hello), shunt_deadline_ms(shunt_config()->setup_timeout), ask->cancel);
 	ask->said_hello = true;
 	return err == -EOWNERDEAD ? 0 : err; /* what the root said before it closed can be read */
@@ -97,8 +97,8 @@ static int read_rows(int fd, const struct rdzv_ask *ask, const struct rdzv_hello
 		return -ENOMEM;
 	err = read_some(fd, rows, answer->nrows * sizeof(*rows), ask, shunt_deadline_ms(shunt_config()->setup_timeout));
 	if (!err &&
-	    (!rdzv_rows_prove(answer, rows, ask->key, hello->nonce) || rows[ask->rank].member != ask->member ||
-	        rows[ask->rank].pid != hello->pid))
+	    (!shunt_rendezvous_rows_prove(answer, rows, ask->key, hello->nonce) ||
+	        rows[ask->rank].member != ask->member || rows[ask->rank].pid != hello->pid))
 		err = -EPROTO;
 	if (err) {
 		free(rows);
@@ -125,7 +125,7 @@ static int read_answer(
 		shunt_error("%s failed: the root has ended, or refused rank %d", ask->what, ask->rank);
 	if (err)
 		return err;
-	ask->answered = rdzv_answer_proves(&answer, ask->key, hello->nonce);
+	ask->answered = shunt_rendezvous_answer_proves(&answer, ask->key, hello->nonce);
 	if (!ask->answered && !ask->calls_again)
 		shunt_error("%s failed: the root gave an answer that Shunt's would not give", ask->what);
 	if (!ask->answered)
@@ -140,7 +140,7 @@ static int read_answer(
 	return answer.status ? answer.status : read_rows(fd, ask, hello, &answer, rows_p);
 }
 
-int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p)
+int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p)
 {
 	struct rdzv_challenge challenge;
 	struct rdzv_hello hello;

@@ -31,7 +31,7 @@ static inline int rdzv_peer_error(int err)
 }
 
 /* An empty object that listens nowhere. NULL: no memory. */
-struct shunt_rendezvous *rdzv_create(const struct rdzv_address_kind *kind, struct rdzv_key key);
+struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind *kind, struct rdzv_key key);
 
 /*
  * Connects to a member. 0: it is present, and *fd_p is the connection, or -1 if its backlog is full. -ECONNREFUSED: it
@@ -115,19 +115,20 @@ struct rdzv_root {
 #define RDZV_OPEN 1
 
 /* Fills the root's own fields. 0 or -errno (the caller then calls finish). */
-int rdzv_root_init(struct rdzv_root *root);
-void rdzv_root_finish(struct rdzv_root *root); /* closes the connections that are still the root's */
+int shunt_rendezvous_root_init(struct rdzv_root *root);
+void shunt_rendezvous_root_finish(struct rdzv_root *root); /* closes the connections that are still the root's */
 /* Waits for an event, a second at most, and handles it. Sets status when the outcome is certain. */
-void rdzv_root_step(struct rdzv_root *root);
+void shunt_rendezvous_root_step(struct rdzv_root *root);
 /* Ends the gathering with an error, unless it has ended. */
-__attribute__((format(printf, 3, 4))) void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void shunt_rendezvous_root_fail(
+    struct rdzv_root *root, int status, const char *fmt, ...);
 /*
  * Sends the outcome to all ranks that have come, those of our own process last: when the first of these returns, the
  * program may end, and the root with it. Closes their connections unless `keeps`.
  */
-void rdzv_root_answer_all(struct rdzv_root *root, bool keeps);
+void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps);
 /* Steps until the outcome is certain, and answers. On success *fds_p gets the connections, and *rows_p the table. */
-int rdzv_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p);
+int shunt_rendezvous_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p);
 
 /* A member's side (member.c). */
 struct rdzv_ask {
@@ -147,7 +148,7 @@ struct rdzv_ask {
  * caller frees, has nranks rows. The root's error, -EPROTO (no root of ours), -ETIMEDOUT, -EOWNERDEAD: logged, but for
  * an end of the connection before the challenge. -EAGAIN: the root had no place for us any more; to be tried again.
  */
-int rdzv_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
+int shunt_rendezvous_member_join(int fd, struct rdzv_ask *ask, struct shunt_rendezvous_row **rows_p);
 
 /* ---- messages with descriptors (message.c) */
 

@@ -8,7 +8,7 @@
 #include "shunt/shunt.h"
 #include "transport/rendezvous/wire.h"
 
-struct rdzv_key rdzv_key(const void *secret, size_t bytes)
+struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes)
 {
 	struct rdzv_key key = { .n = bytes < sizeof(key.bytes) ? bytes : sizeof(key.bytes) };
 
@@ -16,7 +16,7 @@ struct rdzv_key rdzv_key(const void *secret, size_t bytes)
 	return key;
 }
 
-int rdzv_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key)
+int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key)
 {
 	*hello = (struct rdzv_hello){ .head = rdzv_head(kind), .pid = (uint32_t)getpid() };
 	snprintf(hello->shunt, sizeof(hello->shunt), "%s", SHUNT_VERSION);
@@ -31,12 +31,13 @@ static void mac_hello(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_hello *hel
 	    mac, key->bytes, key->n, "shunt rdzv hello", nonce, RDZV_NONCE, hello, offsetof(struct rdzv_hello, mac));
 }
 
-void rdzv_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+void shunt_rendezvous_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	mac_hello(hello->mac, hello, key, nonce);
 }
 
-bool rdzv_hello_proves(const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+bool shunt_rendezvous_hello_proves(
+    const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 
@@ -58,14 +59,15 @@ static void mac_answer(uint8_t mac[SHUNT_MAC_BYTES], const struct rdzv_answer *a
 	    mac, key->bytes, key->n, "shunt rdzv answer", nonce, RDZV_NONCE, answer, offsetof(struct rdzv_answer, mac));
 }
 
-void rdzv_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows, const struct rdzv_key *key,
-    const uint8_t nonce[RDZV_NONCE])
+void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+    const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	mac_rows(answer->rows_mac, rows, answer->nrows, key, nonce);
 	mac_answer(answer->mac, answer, key, nonce);
 }
 
-bool rdzv_answer_proves(const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
+bool shunt_rendezvous_answer_proves(
+    const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];
 
@@ -74,7 +76,7 @@ bool rdzv_answer_proves(const struct rdzv_answer *answer, const struct rdzv_key 
 	    answer->status <= 0 && shunt_mac_equal(mac, answer->mac);
 }
 
-bool rdzv_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE])
 {
 	uint8_t mac[SHUNT_MAC_BYTES];

@@ -12,7 +12,7 @@
 
 #define BACKLOG_MS 20 /* while the root's backlog is full */
 
-struct shunt_rendezvous *rdzv_create(const struct rdzv_address_kind *kind, struct rdzv_key key)
+struct shunt_rendezvous *shunt_rendezvous_create(const struct rdzv_address_kind *kind, struct rdzv_key key)
 {
 	struct shunt_rendezvous *rdzv = calloc(1, sizeof(*rdzv));
 
@@ -31,20 +31,20 @@ int shunt_rendezvous_bind(const struct shunt_id *id, int member, struct shunt_re
 
 	if (member < 0)
 		return -EINVAL;
-	rdzv = rdzv_create(&rdzv_unix, rdzv_key(id, sizeof(*id)));
+	rdzv = shunt_rendezvous_create(&shunt_rendezvous_unix, shunt_rendezvous_key(id, sizeof(*id)));
 	if (!rdzv)
 		return -ENOMEM;
 	rdzv->id = *id;
 	rdzv->member = member;
-	rdzv_unix_address(id, member, &addr);
-	err = rdzv_listen(&rdzv_unix, &addr, &rdzv->lobby.listen_fd);
+	shunt_rendezvous_unix_address(id, member, &addr);
+	err = shunt_rendezvous_listen(&shunt_rendezvous_unix, &addr, &rdzv->lobby.listen_fd);
 	if (err) {
 		errno = -err;
 		shunt_warn("cannot listen on a Unix socket for member %d: %m", member);
 		shunt_rendezvous_destroy(rdzv);
 		return err;
 	}
-	rdzv_lobby_watch(&rdzv->lobby);
+	shunt_rendezvous_lobby_watch(&rdzv->lobby);
 	*rdzv_p = rdzv;
 	return 0;
 }
@@ -61,7 +61,7 @@ void shunt_rendezvous_destroy(struct shunt_rendezvous *rdzv)
 	if (!rdzv)
 		return;
 	close_connections(rdzv);
-	rdzv_lobby_finish(&rdzv->lobby);
+	shunt_rendezvous_lobby_finish(&rdzv->lobby);
 	explicit_bzero(&rdzv->id, sizeof(rdzv->id));
 	free(rdzv->peer_fds);
 	free(rdzv->rows);
@@ -76,10 +76,10 @@ bool shunt_rendezvous_answer(struct shunt_rendezvous *rdzv)
 	if (rdzv->joined || rdzv->err)
 		return false;
 	/* Out of descriptors: who waits is heard when our own first call joins. */
-	(void)rdzv_lobby_accept(lobby);
+	(void)shunt_rendezvous_lobby_accept(lobby);
 	for (int i = lobby->nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
-		rdzv_lobby_read(lobby, i);
-	rdzv_lobby_expire(lobby, shunt_now_ms());
+		shunt_rendezvous_lobby_read(lobby, i);
+	shunt_rendezvous_lobby_expire(lobby, shunt_now_ms());
 	for (int i = 0; i < lobby->nconns; i++)
 		proven = proven || lobby->conn[i].proven;
 	return proven;
@@ -99,7 +99,7 @@ static int join_as_root(struct shunt_rendezvous *rdzv, int nmembers, int *watch,
 		.timeout_ms = shunt_config()->timeout,
 		.cancel = cancel };
 
-	return rdzv_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
+	return shunt_rendezvous_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
 }
 
 /* Again, if the root had to make room. A root that has gone is not there any more. */
@@ -122,7 +122,7 @@ static int join_as_member(struct shunt_rendezvous *rdzv, int nmembers, int root,
 	snprintf(what, sizeof(what), "member %d to begin", root);
 	for (;;) {
 		if (rdzv->root_fd >= 0)
-			err = rdzv_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+			err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 		if (err != -EAGAIN && (err || rdzv->root_fd >= 0))
 			return err;
 		rdzv_close_socket(&rdzv->root_fd);
@@ -174,7 +174,8 @@ int shunt_rendezvous_join(
 		rdzv->nranks = nranks;
 		err = join_members(rdzv, nmembers, cancel, &missing);
 	}
-	rdzv_lobby_clear(&rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
+	shunt_rendezvous_lobby_clear(
+	    &rdzv->lobby, err != 0); /* an end tells who waits in our backlog that we have given up */
 	if (!err) {
 		rdzv->joined = true;
 		return 0;
@@ -188,7 +189,7 @@ int shunt_rendezvous_join(
 	 * end says that we gave up.
 	 */
 	if (!rdzv->count_mismatch)
-		rdzv_lobby_close(&rdzv->lobby);
+		shunt_rendezvous_lobby_close(&rdzv->lobby);
 	return err;
 }
 

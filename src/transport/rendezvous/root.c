@@ -17,7 +17,7 @@
 #define PAUSE_MS 200    /* out of descriptors: a server leaves connections in the backlog */
 #define SEND_MS 5000
 
-void rdzv_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
+void shunt_rendezvous_root_fail(struct rdzv_root *root, int status, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -47,7 +47,7 @@ static int make_peers(struct rdzv_root *root, int nranks, int nmembers)
 	return 0;
 }
 
-int rdzv_root_init(struct rdzv_root *root)
+int shunt_rendezvous_root_init(struct rdzv_root *root)
 {
 	struct rdzv_hello self;
 	int err;
@@ -62,7 +62,7 @@ int rdzv_root_init(struct rdzv_root *root)
 	}
 	err = make_peers(root, root->nranks, root->nmembers);
 	if (!err)
-		err = rdzv_hello_init(&self, RDZV_WATCH, &root->lobby->key);
+		err = shunt_rendezvous_hello_init(&self, RDZV_WATCH, &root->lobby->key);
 	if (err)
 		return err;
 	root->peer[root->rank].seen = root->present[root->member] = true;
@@ -73,7 +73,7 @@ int rdzv_root_init(struct rdzv_root *root)
 	return 0;
 }
 
-void rdzv_root_finish(struct rdzv_root *root)
+void shunt_rendezvous_root_finish(struct rdzv_root *root)
 {
 	for (int r = 0; root->peer && r < root->nranks; r++)
 		rdzv_close_socket(&root->peer[r].fd);
@@ -97,7 +97,7 @@ static void send_answer(const struct rdzv_root *root, int fd, const uint8_t nonc
 	if (kind == RDZV_DONE)
 		a.status = rdzv_peer_error(root->status);
 	snprintf(a.text, sizeof(a.text), "%s", text);
-	rdzv_answer_sign(&a, rows, &root->lobby->key, nonce);
+	shunt_rendezvous_answer_sign(&a, rows, &root->lobby->key, nonce);
 	if (!shunt_io_write(fd, &a, sizeof(a), deadline, NULL) && rows)
 		(void)shunt_io_write(fd, rows, (size_t)root->nranks * sizeof(*rows), deadline, NULL);
 }
@@ -131,7 +131,7 @@ static void answer_all(struct rdzv_root *root, const struct shunt_rendezvous_row
 				answer_rank(root, r, rows, keeps);
 }
 
-void rdzv_root_answer_all(struct rdzv_root *root, bool keeps)
+void shunt_rendezvous_root_answer_all(struct rdzv_root *root, bool keeps)
 {
 	struct shunt_rendezvous_row *rows = root->status ? NULL : make_rows(root);
 
@@ -166,29 +166,32 @@ static void check_hello(struct rdzv_root *root, const struct rdzv_hello *h)
 	int twice = root->rank < 0 ? -EEXIST : -EINVAL;
 
 	if (h->head.version != RDZV_VERSION || strcmp(h->shunt, SHUNT_VERSION))
-		rdzv_root_fail(root, -EPROTO, "rank %d has Shunt %s (rendezvous protocol %u), the root has %s (%u)",
-		    h->rank, h->shunt, h->head.version, SHUNT_VERSION, RDZV_VERSION);
+		shunt_rendezvous_root_fail(root, -EPROTO,
+		    "rank %d has Shunt %s (rendezvous protocol %u), the root has %s (%u)", h->rank, h->shunt,
+		    h->head.version, SHUNT_VERSION, RDZV_VERSION);
 	else if (h->nranks < 1 || h->nranks > SHUNT_BOOTSTRAP_MAX_RANKS || h->rank < 0 || h->rank >= h->nranks)
-		rdzv_root_fail(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
+		shunt_rendezvous_root_fail(root, -EINVAL, "rank %d of %d is out of range", h->rank, h->nranks);
 	else if (known && h->nranks != root->nranks)
-		rdzv_root_fail(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d", h->rank,
-		    h->nranks, root->first, root->nranks);
+		shunt_rendezvous_root_fail(root, -EINVAL, "rank %d says that there are %d ranks, rank %d says %d",
+		    h->rank, h->nranks, root->first, root->nranks);
 	else if (h->nmembers < h->nranks || (root->rank < 0 && h->nmembers != h->nranks) ||
 	    (known && h->nmembers != root->nmembers))
-		rdzv_root_fail(root, -EINVAL, "rank %d says that its %d ranks are among %d members, the root says %d",
-		    h->rank, h->nranks, h->nmembers, known ? root->nmembers : h->nranks);
+		shunt_rendezvous_root_fail(root, -EINVAL,
+		    "rank %d says that its %d ranks are among %d members, the root says %d", h->rank, h->nranks,
+		    h->nmembers, known ? root->nmembers : h->nranks);
 	else if (h->member < 0 || h->member >= h->nmembers)
-		rdzv_root_fail(
+		shunt_rendezvous_root_fail(
 		    root, -EINVAL, "rank %d, member %d of %d, is out of range", h->rank, h->member, h->nmembers);
 	else if (root->one_host && memcmp(h->host, root->host, sizeof(root->host)))
-		rdzv_root_fail(
+		shunt_rendezvous_root_fail(
 		    root, -EXDEV, "rank %d is on another host than the process that made the unique id", h->rank);
 	else if (known && root->peer[h->rank].seen)
-		rdzv_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
+		shunt_rendezvous_root_fail(root, twice, "two processes or threads joined as rank %d", h->rank);
 	else if (known && root->present[h->member])
-		rdzv_root_fail(root, twice, "rank %d joined as member %d, as another rank did", h->rank, h->member);
+		shunt_rendezvous_root_fail(
+		    root, twice, "rank %d joined as member %d, as another rank did", h->rank, h->member);
 	else if (!known && make_peers(root, h->nranks, h->nmembers))
-		rdzv_root_fail(root, -ENOMEM, "no memory for %d ranks", h->nranks);
+		shunt_rendezvous_root_fail(root, -ENOMEM, "no memory for %d ranks", h->nranks);
 }
 
 /* One that has proved itself but comes too late, or is refused. */
@@ -239,7 +242,7 @@ static void admit_proven(struct rdzv_root *root)
 		if (lobby->conn[i].proven && lobby->conn[i].hello.head.kind == RDZV_HELLO) {
 			struct rdzv_hello hello = lobby->conn[i].hello;
 
-			admit(root, rdzv_lobby_take(lobby, i), &hello);
+			admit(root, shunt_rendezvous_lobby_take(lobby, i), &hello);
 		}
 }
 
@@ -256,10 +259,10 @@ static void probe_watched(struct rdzv_root *root)
 		root->watch[s] = -1;
 		err = shunt_rendezvous_probe(root->rdzv, s, &root->watch[s]);
 		if (err == -ECONNREFUSED)
-			rdzv_root_fail(
+			shunt_rendezvous_root_fail(
 			    root, -EOWNERDEAD, "member %d of the communicator died before it came to the set-up", s);
 		else if (err)
-			rdzv_root_fail(root, err, "member %d cannot be looked for: %s", s, strerror(-err));
+			shunt_rendezvous_root_fail(root, err, "member %d cannot be looked for: %s", s, strerror(-err));
 		if (root->watch[s] < 0)
 			root->watch[s] = RDZV_WATCH_LATER;
 	}
@@ -281,12 +284,12 @@ static bool hear_watched(struct rdzv_root *root, int *watch)
 		rdzv_close_socket(watch);
 		*watch = RDZV_WATCH_LATER;
 	} else if (n == sizeof(challenge) && rdzv_head_is(&challenge.head, RDZV_CHALLENGE) &&
-	    !rdzv_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
+	    !shunt_rendezvous_hello_init(&hello, RDZV_WATCH, &root->lobby->key)) {
 		hello.member = root->member;
 		hello.nmembers = root->nmembers;
 		hello.rank = root->rank;
 		hello.nranks = root->nranks;
-		rdzv_hello_sign(&hello, &root->lobby->key, challenge.nonce);
+		shunt_rendezvous_hello_sign(&hello, &root->lobby->key, challenge.nonce);
 		(void)!send(*watch, &hello, sizeof(hello), MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
 	return true;
@@ -324,13 +327,13 @@ static void check_deaths(struct rdzv_root *root, int nconns)
 			continue;
 		rdzv_close_socket(&root->peer[r].fd);
 		root->answered++;
-		rdzv_root_fail(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
+		shunt_rendezvous_root_fail(root, -EOWNERDEAD, "rank %d died or gave up before all ranks had come", r);
 	}
 	for (int s = 0; root->watch && root->status == RDZV_OPEN && s < root->nmembers; s++) {
 		/* The death of a member that has come shows on its own connection. */
 		if (watched[s].fd >= 0 && watched[s].revents && !hear_watched(root, &root->watch[s])) {
 			if (!root->present[s])
-				rdzv_root_fail(root, -EOWNERDEAD,
+				shunt_rendezvous_root_fail(root, -EOWNERDEAD,
 				    "member %d of the communicator died before it came to the set-up", s);
 			else
 				rdzv_close_socket(&root->watch[s]);
@@ -349,7 +352,7 @@ static void check_deadline(struct rdzv_root *root)
 	format_missing(root, text, sizeof(text));
 	if (root->timeout_ms > 0 && waited >= root->timeout_ms) {
 		format_missing(root, text, 72);
-		rdzv_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
+		shunt_rendezvous_root_fail(root, -ETIMEDOUT, "not all ranks came within %lld s of the first (%s), %s",
 		    (long long)(root->timeout_ms / 1000), root->limit, text);
 		return;
 	}
@@ -380,12 +383,12 @@ static void poll_failed(struct rdzv_root *root, int err)
 	if (root->rank < 0)
 		(void)poll(NULL, 0, PAUSE_MS);
 	else if (err == -ECANCELED)
-		rdzv_root_fail(root, err, "rank %d gave up", root->rank);
+		shunt_rendezvous_root_fail(root, err, "rank %d gave up", root->rank);
 	else
-		rdzv_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
+		shunt_rendezvous_root_fail(root, err, "the connections cannot be waited for: %s", strerror(-err));
 }
 
-void rdzv_root_step(struct rdzv_root *root)
+void shunt_rendezvous_root_step(struct rdzv_root *root)
 {
 	struct rdzv_lobby *lobby = root->lobby;
 	int64_t until = next_check(root);
@@ -398,8 +401,9 @@ void rdzv_root_step(struct rdzv_root *root)
 		return;
 	nconns = lobby->nconns;
 	n = (nfds_t)fill_pfds(root, &until);
-	err = lobby->kind == &rdzv_unix ? shunt_rendezvous_poll(root->pfds, n, &root->next_check, until, root->cancel) :
-	                                  shunt_io_poll(root->pfds, n, until, root->cancel);
+	err = lobby->kind == &shunt_rendezvous_unix ?
+	    shunt_rendezvous_poll(root->pfds, n, &root->next_check, until, root->cancel) :
+	    shunt_io_poll(root->pfds, n, until, root->cancel);
 	if (err < 0 && err != -ETIMEDOUT) {
 		poll_failed(root, err);
 		return;
@@ -408,28 +412,28 @@ void rdzv_root_step(struct rdzv_root *root)
 		check_deaths(root, nconns);
 		for (int i = nconns - 1; i >= 0; i--) /* backwards: the last one takes the place of one that goes */
 			if (root->pfds[1 + i].revents)
-				rdzv_lobby_read(lobby, i);
-		err = root->pfds[0].revents ? rdzv_lobby_accept(lobby) : 0;
+				shunt_rendezvous_lobby_read(lobby, i);
+		err = root->pfds[0].revents ? shunt_rendezvous_lobby_accept(lobby) : 0;
 		if (err && root->rank >= 0)
-			rdzv_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
+			shunt_rendezvous_root_fail(root, err, "no connection can be accepted: %s", strerror(-err));
 		else if (err)
 			(void)poll(NULL, 0, PAUSE_MS);
 		admit_proven(root);
 	}
-	rdzv_lobby_expire(lobby, shunt_now_ms());
+	shunt_rendezvous_lobby_expire(lobby, shunt_now_ms());
 	check_deadline(root);
 }
 
-int rdzv_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p)
+int shunt_rendezvous_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_row **rows_p)
 {
-	int err = rdzv_root_init(root);
+	int err = shunt_rendezvous_root_init(root);
 
 	if (err) {
 		root->status = err;
 		snprintf(root->text, sizeof(root->text), "%s", strerror(-err));
 	}
 	while (root->status == RDZV_OPEN)
-		rdzv_root_step(root);
+		shunt_rendezvous_root_step(root);
 	if (!root->status) {
 		*rows_p = make_rows(root);
 		*fds_p = malloc((size_t)root->nranks * sizeof(**fds_p));
@@ -447,6 +451,6 @@ int rdzv_root_run(struct rdzv_root *root, int **fds_p, struct shunt_rendezvous_r
 		(*fds_p)[r] = root->peer[r].fd;
 		root->peer[r].fd = -1;
 	}
-	rdzv_root_finish(root);
+	shunt_rendezvous_root_finish(root);
 	return root->status;
 }

@@ -22,8 +22,8 @@ struct server {
 
 static void server_destroy(struct server *server)
 {
-	rdzv_root_finish(&server->root);
-	rdzv_lobby_finish(&server->lobby);
+	shunt_rendezvous_root_finish(&server->root);
+	shunt_rendezvous_lobby_finish(&server->lobby);
 	free(server);
 }
 
@@ -41,14 +41,14 @@ static void collect(struct server *server)
 	struct rdzv_root *root = &server->root;
 
 	while (root->status == RDZV_OPEN) {
-		rdzv_root_step(root);
+		shunt_rendezvous_root_step(root);
 		if (!root->arrived && shunt_now_ms() - root->last_event > IDLE_MS)
-			rdzv_root_fail(root, -ETIMEDOUT, "no rank came within an hour");
+			shunt_rendezvous_root_fail(root, -ETIMEDOUT, "no rank came within an hour");
 	}
 	/* Before any rank learns of the success: later connections are meant for another communicator. */
 	if (!root->status)
-		rdzv_lobby_close(&server->lobby);
-	rdzv_root_answer_all(root, false);
+		shunt_rendezvous_lobby_close(&server->lobby);
+	shunt_rendezvous_root_answer_all(root, false);
 }
 
 static void *server_main(void *arg)
@@ -59,12 +59,12 @@ static void *server_main(void *arg)
 	collect(server);
 	while (root->status && (!root->nranks || root->answered < root->nranks) &&
 	    shunt_now_ms() - root->last_event <= linger_ms(server))
-		rdzv_root_step(root);
+		shunt_rendezvous_root_step(root);
 	server_destroy(server);
 	return NULL;
 }
 
-int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
+int shunt_rendezvous_server_start(const struct rdzv_unique_id *id, int listen_fd)
 {
 	struct server *server = calloc(1, sizeof(*server));
 	int err;
@@ -74,8 +74,8 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 		return -ENOMEM;
 	}
 	server->from_env = id->from_env;
-	server->lobby = (struct rdzv_lobby){ .kind = &rdzv_tcp,
-		.key = rdzv_key(id->secret, sizeof(id->secret)),
+	server->lobby = (struct rdzv_lobby){ .kind = &shunt_rendezvous_tcp,
+		.key = shunt_rendezvous_key(id->secret, sizeof(id->secret)),
 		.listen_fd = listen_fd,
 		.event_fd = -1 };
 	server->root = (struct rdzv_root){ .lobby = &server->lobby,
@@ -86,7 +86,7 @@ int rdzv_server_start(const struct rdzv_unique_id *id, int listen_fd)
 		.one_host = true,
 		.timeout_ms = shunt_config()->timeout };
 	shunt_host_id(server->root.host, id->secret, sizeof(id->secret));
-	err = rdzv_root_init(&server->root);
+	err = shunt_rendezvous_root_init(&server->root);
 	if (!err)
 		err = shunt_thread_start(NULL, STACK_BYTES, server_main, server);
 	if (err) {

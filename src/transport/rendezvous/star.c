@@ -8,7 +8,8 @@
 
 static struct shunt_rendezvous *create(const struct shunt_star *star)
 {
-	struct shunt_rendezvous *rdzv = rdzv_create(&rdzv_tcp, rdzv_key(star->secret, star->secret_bytes));
+	struct shunt_rendezvous *rdzv =
+	    shunt_rendezvous_create(&shunt_rendezvous_tcp, shunt_rendezvous_key(star->secret, star->secret_bytes));
 
 	if (rdzv) {
 		rdzv->rank = rdzv->member = star->rank;
@@ -25,7 +26,7 @@ int shunt_star_listen(const struct shunt_star *star, struct shunt_netaddr *addr,
 
 	if (!rdzv)
 		return -ENOMEM;
-	err = rdzv_listen(&rdzv_tcp, addr, &rdzv->lobby.listen_fd);
+	err = shunt_rendezvous_listen(&shunt_rendezvous_tcp, addr, &rdzv->lobby.listen_fd);
 	if (err)
 		shunt_rendezvous_destroy(rdzv);
 	else
@@ -43,10 +44,10 @@ int shunt_star_collect(const struct shunt_star *star, struct shunt_rendezvous *r
 		.timeout_ms = star->timeout_ms,
 		.cancel = star->cancel };
 
-	rdzv->err = rdzv_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
+	rdzv->err = shunt_rendezvous_root_run(&root, &rdzv->peer_fds, &rdzv->rows);
 	rdzv->joined = !rdzv->err;
-	rdzv_lobby_clear(&rdzv->lobby, true);
-	rdzv_lobby_close(&rdzv->lobby);
+	shunt_rendezvous_lobby_clear(&rdzv->lobby, true);
+	shunt_rendezvous_lobby_close(&rdzv->lobby);
 	return rdzv->err;
 }
 
@@ -67,9 +68,9 @@ int shunt_star_call(const struct shunt_star *star, const struct shunt_netaddr *a
 	if (!rdzv)
 		return -ENOMEM;
 	ask.key = &rdzv->lobby.key;
-	err = rdzv_connect(&rdzv_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
+	err = shunt_rendezvous_connect(&shunt_rendezvous_tcp, addr, -1, until, star->cancel, &rdzv->root_fd);
 	if (!err)
-		err = rdzv_member_join(rdzv->root_fd, &ask, &rdzv->rows);
+		err = shunt_rendezvous_member_join(rdzv->root_fd, &ask, &rdzv->rows);
 	if (err) {
 		shunt_rendezvous_destroy(rdzv);
 		return ask.answered || err == -ECANCELED ? err : -EAGAIN;

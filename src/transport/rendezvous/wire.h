@@ -121,16 +121,18 @@ struct rdzv_key {
 	size_t n; /* 16 or more */
 };
 
-struct rdzv_key rdzv_key(const void *secret, size_t bytes);
+struct rdzv_key shunt_rendezvous_key(const void *secret, size_t bytes);
 /* Fills head, nonce, host, pid, shunt; the caller then fills the rest and signs. 0 or -errno. */
-int rdzv_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key);
-void rdzv_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+int shunt_rendezvous_hello_init(struct rdzv_hello *hello, enum rdzv_kind kind, const struct rdzv_key *key);
+void shunt_rendezvous_hello_sign(struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 /* True: the hello, of whatever version, is from one who knows the key. */
-bool rdzv_hello_proves(const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
-void rdzv_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows, const struct rdzv_key *key,
-    const uint8_t nonce[RDZV_NONCE]);
+bool shunt_rendezvous_hello_proves(
+    const struct rdzv_hello *hello, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+void shunt_rendezvous_answer_sign(struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+    const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 /* The answer without its rows, then the rows. */
-bool rdzv_answer_proves(const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
-bool rdzv_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
+bool shunt_rendezvous_answer_proves(
+    const struct rdzv_answer *answer, const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
+bool shunt_rendezvous_rows_prove(const struct rdzv_answer *answer, const struct shunt_rendezvous_row *rows,
     const struct rdzv_key *key, const uint8_t nonce[RDZV_NONCE]);
 #endif
