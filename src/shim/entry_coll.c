@@ -15,6 +15,14 @@
 #include "shim/nccl/result.h"
 #include "shim/standalone/standalone.h"
 
+#define SAME_TYPE(id, number, name, alias, nccl, ...) \
+	_Static_assert((int)nccl == (int)SHUNT_##id, "dtypes.def has NCCL's numbers");
+#define SAME_OP(id, number, name, nccl, ...) _Static_assert((int)nccl == (int)SHUNT_##id, "ops.def has NCCL's numbers");
+SHUNT_DTYPE_LIST(SAME_TYPE, )
+SHUNT_REDOP_LIST(SAME_OP)
+#undef SAME_TYPE
+#undef SAME_OP
+
 /*
  * Fills in type, operator and scalar. False: NCCL or the communicator does not know the type, operator or root. op of a
  * collective that does not reduce is ncclSum.
