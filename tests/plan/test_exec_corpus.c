@@ -111,7 +111,7 @@ static void run_plan(const char *file, uint64_t seed)
 		    .direct = true }, /* staged all the same */
 		{ dtype, SHUNT_SUM, whole * 2, plan->inplace, 0, 4, true, .direct = true },
 	};
-	bool can_direct = n <= (int)SHUNT_KARGS_MAX_RANKS && plan->collective <= SHUNT_PLAN_ALLTOALL;
+	bool can_direct = n <= (int)SHUNT_KARGS_MAX_RANKS && plan->collective < SHUNT_PLAN_SENDRECV;
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++)
 		if (jobs[i].direct ? can_direct && (!quick || i == 6) : !quick || i < 2)
 			exec_ranks_check(&f, &jobs[i], seed * 16 + i);

@@ -61,7 +61,7 @@ static int note_access(
 			 * left the last but one.
 			 */
 			if (s->place != SHUNT_PLAN_LOCAL &&
-			    !(s->packet && b->plan->double_scratch && b->plan->collective <= SHUNT_PLAN_ALLTOALL))
+			    !(s->packet && b->plan->double_scratch && b->plan->collective < SHUNT_PLAN_SENDRECV))
 				b->program->flags |= SHUNT_PROG_RESYNC;
 			continue;
 		}

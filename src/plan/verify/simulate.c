@@ -35,7 +35,7 @@ int shunt_simulation_init(struct simulation *p, struct shunt_plan_log *log, cons
 	 * Other plans synchronize the ranks, or must ensure the order themselves (program_buffers.c). Plans of more
 	 * ranks do not run here.
 	 */
-	if (plan->double_scratch && plan->collective <= SHUNT_PLAN_ALLTOALL && plan->nranks <= 64) {
+	if (plan->double_scratch && plan->collective < SHUNT_PLAN_SENDRECV && plan->nranks <= 64) {
 		p->ordering = calloc((size_t)plan->nranks * plan->nranks, sizeof(*p->ordering));
 		if (shunt_plan_no_memory(p->log, p->ordering))
 			return -ENOMEM;
