@@ -75,7 +75,7 @@ static bool apply_config(struct shunt_coll_call *call)
 {
 	const ncclCollConfig_t *config = &call->config;
 
-	if (!call->has_config)
+	if (call->config_kind == SHUNT_CONFIG_NONE)
 		return true;
 	if (config->magic != SHUNT_NCCL_CONFIG_MAGIC || config->size > sizeof(*config) || config->launchCompletionEvent)
 		return false;
@@ -89,8 +89,10 @@ static bool apply_config(struct shunt_coll_call *call)
 		return false;
 	call->coll.min_ctas = config->minCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->minCTAs;
 	call->coll.max_ctas = config->maxCTAs == NCCL_CONFIG_UNDEF_INT ? 0 : config->maxCTAs;
-	call->only_hints = !call->coll.max_ctas || call->coll.min_ctas <= call->coll.max_ctas;
-	return call->only_hints;
+	if (call->coll.max_ctas && call->coll.min_ctas > call->coll.max_ctas)
+		return false;
+	call->config_kind = SHUNT_CONFIG_HINTS;
+	return true;
 }
 
 /* Refuses a wrong call, in both modes. */
@@ -177,8 +179,7 @@ static inline ncclResult_t forward_or_record(
 		return forward_now(e, call);
 	}
 	call->entry = e;
-	call->decision = (struct shunt_decision){ 0 };
-	call->real = true;
+	shunt_call_queue(&call->state);
 	return record_call(group, call);
 }
 
@@ -276,7 +277,7 @@ static ncclResult_t collective(enum shunt_kind kind, const void *send, void *rec
 		.coll = { .kind = kind, .root = root, .send = send, .recv = recv, .count = count, .stream = stream } };
 
 	if (config) {
-		call.has_config = true;
+		call.config_kind = SHUNT_CONFIG_ANY;
 		call.caller_config = config;
 		memcpy(&call.config, config,
 		    config->size < sizeof(call.config) ? config->size :

@@ -63,15 +63,21 @@ static void detach_config(struct shunt_coll_call *call)
 
 ncclResult_t shunt_group_record(struct shunt_group *g, const struct shunt_coll_call *call)
 {
+	struct shunt_coll_call *recorded;
+
 	if (g->n == g->cap && grow_calls(g)) {
 		shunt_entry_put(call->entry);
 		return shunt_group_result(shunt_to_nccl(-ENOMEM));
 	}
-	g->calls[g->n] = *call;
-	if (call->has_config)
-		detach_config(&g->calls[g->n]);
-	g->n++;
-	g->nundecided += !call->decision.settled;
+	recorded = &g->calls[g->n++];
+	*recorded = *call;
+	if (call->config_kind != SHUNT_CONFIG_NONE)
+		detach_config(recorded);
+	if (call->decision.settled)
+		shunt_call_settle(&recorded->state);
+	else if (call->state == SHUNT_CALL_NEW)
+		shunt_call_record(&recorded->state);
+	g->nundecided += recorded->state != SHUNT_CALL_OURS;
 	return ncclSuccess;
 }
 
@@ -99,7 +105,7 @@ static int prepare_calls(struct comm_setup *s)
 	for (size_t i = 0; i < s->group->n && !err; i++) {
 		struct shunt_coll_call *call = &s->group->calls[i];
 
-		if (call->entry == s->entry && !call->done && !call->real)
+		if (call->entry == s->entry && (call->state == SHUNT_CALL_UNDECIDED || call->state == SHUNT_CALL_OURS))
 			err = shunt_comm_prepare(s->entry->comm, &call->coll, &call->decision);
 	}
 	return err;
@@ -125,7 +131,7 @@ ncclResult_t shunt_group_setup(struct shunt_group *g)
 	for (size_t i = 0; i < g->n && g->nundecided; i++) {
 		struct shunt_coll_call *call = &g->calls[i];
 		struct shunt_entry *e = call->entry;
-		bool seen = call->done || call->real || call->decision.settled;
+		bool seen = call->state != SHUNT_CALL_UNDECIDED;
 
 		for (size_t k = 0; k < n && !seen; k++)
 			seen = comm_setups[k].entry == e;
@@ -162,17 +168,16 @@ ncclResult_t shunt_group_setup(struct shunt_group *g)
 static int launch_comm(
     struct shunt_group *g, size_t first, const struct shunt_coll **calls, struct shunt_decision *decisions)
 {
-	bool forked = g->calls[first].forked;
+	bool forked = g->calls[first].state == SHUNT_CALL_FORKED;
 	struct shunt_entry *e = g->calls[first].entry;
 	size_t n = 0;
 
 	for (size_t i = first; i < g->n; i++)
-		if (!g->calls[i].done && g->calls[i].entry == e) {
+		if (g->calls[i].entry == e && !shunt_call_launch(&g->calls[i].state)) {
 			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the caller has checked both arrays */
 			calls[n] = &g->calls[i].coll;
 			/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): likewise */
 			decisions[n++] = g->calls[i].decision;
-			g->calls[i].done = true;
 		}
 	g->done += n;
 	return shunt_comm_run_group(e->comm, calls, decisions, n, forked);
@@ -190,7 +195,7 @@ static size_t next_comm(const struct shunt_group *g)
 
 	for (size_t i = 0; i < g->n; i++) {
 		e = g->calls[i].entry;
-		if (!g->calls[i].done &&
+		if (shunt_call_waits(g->calls[i].state) &&
 		    (!least || (e != least && memcmp(e->id.b, least->id.b, sizeof(e->id.b)) < 0))) {
 			least = e;
 			next = i;

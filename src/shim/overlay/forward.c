@@ -54,7 +54,8 @@ static ncclResult_t forward_with_config(const struct shunt_coll_call *call)
 
 ncclResult_t shunt_forward(const struct shunt_coll_call *call)
 {
-	return call->has_config && !(call->only_hints && !shunt_real_symbol("ncclAllReduceConfig")) ?
+	return call->config_kind == SHUNT_CONFIG_ANY ||
+	        (call->config_kind == SHUNT_CONFIG_HINTS && shunt_real_symbol("ncclAllReduceConfig")) ?
 	    forward_with_config(call) :
 	    forward_plain(call);
 }

@@ -2,24 +2,29 @@
 #ifndef SHUNT_SHIM_OVERLAY_FORWARD_H
 #define SHUNT_SHIM_OVERLAY_FORWARD_H
 #include "algos/algo.h"
+#include "shim/call_state.h"
 #include "shim/handles.h"
+
+/* Of a call's own configuration (ncclXConfig). */
+enum shunt_call_config {
+	SHUNT_CONFIG_NONE,
+	SHUNT_CONFIG_ANY,   /* not looked at yet, or with more than Shunt knows */
+	SHUNT_CONFIG_HINTS, /* only limits and tags */
+};
 
 /* A collective as the program called it. dtype and op are the program's values, in case the call is forwarded. */
 struct shunt_coll_call {
-	struct shunt_entry *entry;
+	struct shunt_entry *entry; /* NULL: the call is the real NCCL's, for a communicator that Shunt does not know */
 	ncclComm_t comm;
 	ncclDataType_t dtype;
 	ncclRedOp_t op;
 	struct shunt_coll coll;
-	bool bcast;                            /* ncclBcast, not ncclBroadcast */
-	bool has_config;                       /* ncclXConfig, with a configuration */
-	bool only_hints;                       /* ... that has only limits and tags */
+	bool bcast; /* ncclBcast, not ncclBroadcast */
+	enum shunt_call_config config_kind;
 	ncclCollConfig_t config;               /* the part that this version knows */
 	const ncclCollConfig_t *caller_config; /* the program's own, until its call returns; then NULL */
 	struct shunt_decision decision;        /* of shunt_comm_decide */
-	bool real;   /* the real NCCL's, recorded in a group only for the order; entry may be NULL */
-	bool forked; /* its communicator's calls run at the same time as the real NCCL's part of the group */
-	bool done;
+	enum shunt_call_state state;           /* in a group */
 };
 
 /*

@@ -135,7 +135,9 @@ static ncclResult_t settle_group(struct shunt_group *g, ncclResult_t result)
 /* True: the call wants a kernel, as far as is known now. */
 static bool wants_kernel(struct shunt_coll_call *call)
 {
-	return !call->done && !call->real && shunt_comm_decide(call->entry->comm, &call->coll, &call->decision);
+	if (call->state == SHUNT_CALL_UNDECIDED && shunt_comm_decide(call->entry->comm, &call->coll, &call->decision))
+		shunt_call_settle(&call->state);
+	return call->state == SHUNT_CALL_OURS;
 }
 
 /* Forwards calls into the real group: all of them, or those that are NCCL's as the set-up has shown. */
@@ -148,10 +150,10 @@ static ncclResult_t forward_calls(struct shunt_group *g, bool all)
 		if (!all) {
 			if (wants_kernel(call))
 				continue;
-			if (!call->real)
+			if (call->state == SHUNT_CALL_UNDECIDED)
 				shunt_comm_count_forward(call->entry->comm, &call->coll, call->decision.reason);
 		}
-		call->done = true;
+		shunt_call_forward(&call->state);
 		g->done++;
 		if (shunt_kind_is_p2p(call->coll.kind))
 			shunt_group_forwarded_p2p(g, call->comm);
@@ -175,14 +177,15 @@ static int fork_p2p_comm(struct shunt_group *g, ncclComm_t comm, const struct sh
 	int err = 0;
 
 	for (size_t i = 0; i < g->n; i++)
-		if (!g->calls[i].done && (e ? g->calls[i].entry == e : g->calls[i].comm == comm)) {
+		if (g->calls[i].state == SHUNT_CALL_OURS && (e ? g->calls[i].entry == e : g->calls[i].comm == comm)) {
 			e = g->calls[i].entry;
 			calls[n++] = &g->calls[i].coll;
 		}
 	if (e)
 		err = shunt_comm_fork_group(e->comm, calls, n, &forked);
 	for (size_t i = 0; i < g->n && forked; i++)
-		g->calls[i].forked |= g->calls[i].entry == e;
+		if (g->calls[i].entry == e)
+			shunt_call_fork(&g->calls[i].state);
 	return err;
 }
 
@@ -201,12 +204,12 @@ __attribute__((cold, noinline)) static ncclResult_t fork_calls(struct shunt_grou
  * later: the real NCCL launches its part later, from a thread of its own. Then ncclCommGetAsyncError joins, once it
  * reports that NCCL has launched.
  */
-static ncclResult_t join_calls(const struct shunt_group *g, bool later, ncclResult_t result)
+static ncclResult_t join_calls(struct shunt_group *g, bool later, ncclResult_t result)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < g->n && !err; i++) {
-		if (!g->calls[i].forked)
+		if (shunt_call_join(&g->calls[i].state))
 			continue;
 		shunt_comm_join_later(g->calls[i].entry->comm);
 		if (!later)
@@ -236,7 +239,7 @@ static void fail_real_group(void)
 static bool launch_before_real(const struct shunt_group *g)
 {
 	for (size_t i = 0; i < g->n; i++)
-		if (!g->calls[i].done && !g->calls[i].entry->config.blocking)
+		if (shunt_call_waits(g->calls[i].state) && !g->calls[i].entry->config.blocking)
 			return true;
 	return false;
 }

@@ -19,6 +19,8 @@ static ncclResult_t run_group(struct shunt_group *g)
 	if (jobs_result != ncclSuccess && jobs_result != ncclInProgress)
 		return jobs_result;
 	result = shunt_group_setup(g);
+	for (size_t i = 0; i < g->n && g->nundecided; i++) /* there is nobody else */
+		shunt_call_settle(&g->calls[i].state);
 	if (result == ncclSuccess)
 		result = shunt_group_launch(g);
 	return result == ncclSuccess ? jobs_result : result;
