@@ -31,8 +31,7 @@
 	ROW(K_FIRST_BARRIER,     6, 1, BARRIER) /* the first barrier of an operation */ \
 	ROW(K_LAST_BARRIER,      7, 1, BARRIER) /* the last barrier of an operation */ \
 	ROW(K_TO_ROOT,           8, 1, TWOSHOT) /* only the root gets the result */ \
-	ROW(K_OVER_SENT_INPUT,   9, 1, SIMPLE)  /* two ranks: the result overwrites the input that is sent, once the \
-	                                           sender has read it */ \
+	ROW(K_OVER_SENT_INPUT,   9, 1, SIMPLE)  /* two ranks: the result overwrites the input once that is sent */ \
 	ROW(PLAN_LOAD0,          8, 2, PLAN)    /* copy the caller's memory to the buffer first */ \
 	ROW(PLAN_STORE0,        10, 2, PLAN)    /* copy the buffer to the caller's memory last */ \
 	ROW(PLAN_LL8,           12, 1, PLAN)    /* LL packets are stored 8 bytes at a time */ \
@@ -41,7 +40,7 @@
 #define SHUNT_PROG_FLAG_LIST(ROW) \
 	ROW(PROG_STAGED,         0, 1, PLAN)    /* peers access this rank's input or output */ \
 	ROW(PROG_DOUBLE_SCRATCH, 1, 1, PLAN)    /* launches use one half of scratch in turns */ \
-	ROW(PROG_RESYNC,         2, 1, PLAN)    /* ranks must synchronize before a launch changes the size of chunks */ \
+	ROW(PROG_RESYNC,         2, 1, PLAN)    /* ranks synchronize before a launch changes the size of chunks */ \
 	ROW(PROG_LL128,          3, 1, PLAN)    /* packets travel as LL128 */
 /* Of a check of the ranks' calls: shunt_check.what. 0: the launch has no such block. */
 #define SHUNT_CHECK_FLAG_LIST(ROW) \
