@@ -65,12 +65,12 @@ static uint32_t lane_bit(struct sim_block *b) { return 1u << b->self.tid % SIM_L
 static void end_round(struct sim_block *b)
 {
 	if (b->progressed)
-		b->idle_rounds = 0;
+		sim_block_set_idle(b, 0);
 	else if (b->has_polled && b->idle_rounds < 4)
 		sched_yield();
 	else if (b->has_polled)
 		sim_sleep_us(b->idle_rounds < 8 ? 20 : 100);
-	b->idle_rounds += b->has_polled;
+	sim_block_set_idle(b, b->idle_rounds + b->has_polled);
 	b->has_polled = b->progressed = false;
 }
 
@@ -298,7 +298,6 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 	b->tsan_edges = tsan_edges;
 	b->warps = launch->threads / SIM_LANES;
 	b->live = launch->threads;
-	b->idle_rounds = 0;
 	b->deadlocked = false;
 	for (unsigned i = 0; i < b->warps; i++) {
 		if (!b->warp[i])
@@ -322,6 +321,7 @@ int sim_block_run(struct sim_block *b, const struct sim_launch *launch, unsigned
 		shunt_error("sim: a kernel needs more than %d bytes of stack", (int)STACK);
 		err = -EFAULT;
 	}
+	sim_block_set_idle(b, SIM_STUCK_ROUNDS);
 	return err;
 }
 

@@ -9,6 +9,8 @@
 #include "device/kernel_set.h"
 #include "device/gpu.h"
 
+/* Rounds of polls in vain after which a block cannot go on by itself: it has looked at everything by then. */
+enum { SIM_STUCK_ROUNDS = 32 };
 enum { SIM_LANES = 32, SIM_MAX_WARPS = 32, SIM_MAX_THREADS = 512, SIM_MAX_BLOCKS = 1024 };
 
 struct sim_launch {
@@ -46,7 +48,8 @@ struct sim_block {
 	char order[2], start_order;
 	bool has_polled, progressed; /* since the last round: a fiber polled in vain; a fiber made progress */
 	bool deadlocked;
-	unsigned idle_rounds, polls;
+	unsigned idle_rounds; /* rounds of polls in vain, one behind the other; atomic. SIM_STUCK_ROUNDS: ended */
+	unsigned polls;
 	uint64_t seed, random; /* of the jitter */
 	struct sim_fiber main, *prev;
 	struct sim_shared *shared; /* shared memory of kernels; kept from launch to launch */
@@ -63,6 +66,10 @@ int sim_block_reserve(struct sim_block *b, unsigned threads);
  */
 int sim_block_run(
     struct sim_block *b, const struct sim_launch *launch, unsigned bid, struct sim_tsan_edges *tsan_edges);
+static inline void sim_block_set_idle(struct sim_block *b, unsigned rounds)
+{
+	__atomic_store_n(&b->idle_rounds, rounds, __ATOMIC_RELEASE);
+}
 void sim_block_finish(struct sim_block *b);
 /* Sleeps for a random time if jitter is set. */
 void sim_block_jitter(struct sim_block *b);

@@ -2,7 +2,9 @@
 #ifndef SHUNT_DEVICE_SIM_HOOKS_H
 #define SHUNT_DEVICE_SIM_HOOKS_H
 /* Hooks for tests, in addition to shunt_gpu_sim_ops. Not exported by the library. */
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +24,17 @@ void shunt_sim_set_free_blocks(int waits);
  * kernels holds the driver.
  */
 void shunt_sim_set_copies_block(int wait);
+/*
+ * A gate in a stream: what is enqueued behind it begins when the gate is open. *gate is 0 at first and outlives the
+ * stream's work. Returns as shunt_sim_launch_fn().
+ */
+int shunt_sim_gate(int device, void *stream, const uint32_t *gate);
+void shunt_sim_gate_open(uint32_t *gate);
+/*
+ * Waits until a kernel of the stream can go no further by itself: each of its blocks has ended, or all of the block's
+ * threads poll in vain. False: the stream has come to its end. A kernel that gives up by its deadline ends the wait.
+ */
+bool shunt_sim_wait_stuck(int device, void *stream);
 #ifdef __cplusplus
 }
 #endif

@@ -73,7 +73,10 @@ int sim_pool_run(struct sim_pool *t, const struct sim_launch *launch)
 {
 	t->launch = launch;
 	t->err = 0;
-	__atomic_store_n(&t->left, launch->blocks, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->blocks, launch->blocks, __ATOMIC_RELAXED);
+	for (unsigned i = 0; i < launch->blocks; i++)
+		sim_block_set_idle(&t->worker[i]->block, 0);
+	__atomic_store_n(&t->left, launch->blocks, __ATOMIC_RELEASE);
 	tsan_release(&t->tsan_edges.start);
 	for (unsigned i = 1; i < launch->blocks; i++) {
 		__atomic_add_fetch(&t->worker[i]->go, 1, __ATOMIC_RELEASE);
@@ -84,6 +87,16 @@ int sim_pool_run(struct sim_pool *t, const struct sim_launch *launch)
 		sim_wait(&t->left, left);
 	tsan_acquire(&t->tsan_edges.end);
 	return t->err;
+}
+
+bool sim_pool_stuck(const struct sim_pool *t)
+{
+	if (!__atomic_load_n(&t->left, __ATOMIC_ACQUIRE))
+		return false;
+	for (unsigned i = 0; i < __atomic_load_n(&t->blocks, __ATOMIC_RELAXED); i++)
+		if (__atomic_load_n(&t->worker[i]->block.idle_rounds, __ATOMIC_ACQUIRE) < SIM_STUCK_ROUNDS)
+			return false;
+	return true;
 }
 
 void sim_pool_finish(struct sim_pool *t)

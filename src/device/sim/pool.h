@@ -23,7 +23,8 @@ struct sim_pool {
 	struct sim_worker *worker[SIM_MAX_BLOCKS];
 	const struct sim_launch *launch;
 	struct sim_tsan_edges tsan_edges;
-	uint32_t left; /* blocks that still run; futex */
+	uint32_t left;   /* blocks that still run; futex */
+	uint32_t blocks; /* of the launch */
 	int err;
 	bool stop;
 };
@@ -32,6 +33,8 @@ struct sim_pool {
 int sim_pool_reserve(struct sim_pool *t, unsigned blocks, unsigned threads);
 /* Runs a launch to its end. By the stream's thread. */
 int sim_pool_run(struct sim_pool *t, const struct sim_launch *launch);
+/* Is a launch under way, all of whose blocks have ended or poll in vain? Any thread. */
+bool sim_pool_stuck(const struct sim_pool *t);
 void sim_pool_finish(struct sim_pool *t);
 /* pthread_create with all signals blocked: the program's handlers must not run on these threads. 0 or -errno. */
 int sim_thread_create(pthread_t *thread_p, void *(*main)(void *), void *arg);

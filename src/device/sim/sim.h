@@ -14,6 +14,7 @@
  *   event.cc   events
  *   graph.cc   recorded queues
  *   mem.cc     memory
+ *   gate.cc    gates, for tests
  *   sim.cc     devices and the table of operations
  *
  * No object exists before the first use, and none is torn down at exit.
