@@ -203,7 +203,7 @@ if build build-coverage -Dtests=enabled -Db_coverage=true -Dcuda=disabled; then
 fi
 if wrapper=$(tsan_wrapper); then
 	# Undefined symbols are the sanitizer's own.
-	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false; then
+	if build build-tsan -Dcuda=disabled -Db_sanitize=thread -Db_lundef=false -Dplanted_faults=true; then
 		TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp" TIMEOUT_MULTIPLIER=3 suites thread build-tsan "$wrapper" --suite unit --suite abi --suite sim --suite threads
 	fi
 else

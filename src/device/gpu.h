@@ -74,6 +74,9 @@
  *                                      the data that its writer had read for it, and all data that led to that. It must
  *                                      not rely on other stores of the writer (the sim cannot tell the two apart).
  *   gpu_ll8_st(uint64_t *, v)          one half
+ *   gpu_ll16_ready(struct gpu_v16, uint32_t flag) -> bool
+ *                                      the upper 4 bytes of both halves are the flag. gpu_ll32_ready(a, b, flag): of
+ * both.
  *
  * TMA copies between shared and device memory are asynchronous. Their functions are the warp's, with the same values on
  * all lanes. Addresses and sizes are multiples of 16. Without hardware for TMA (compute capability below 9.0) each copy
@@ -121,9 +124,4 @@
 #else
 #include "device/sim/gpu_sim.h"
 #endif
-
-GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
-{
-	return !GPU_LL128_FLAG_LANE || gpu_lane() / 8 >= lines || v.hi == flag;
-}
 #endif

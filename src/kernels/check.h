@@ -41,7 +41,7 @@ GPU_FN bool check_poll(const struct shunt_check_packet *from, uint64_t *word_p, 
 	struct gpu_v16 v = gpu_ll16_ld(from);
 
 	*word_p = (v.lo & 0xffffffffu) | v.hi << 32;
-	return (uint32_t)(v.lo >> 32) == (uint32_t)flag && (uint32_t)(v.hi >> 32) == (uint32_t)flag;
+	return gpu_ll16_ready(v, (uint32_t)flag);
 }
 
 GPU_FN bool check_equal(const struct shunt_check &a, const struct shunt_check &b)

@@ -2,8 +2,7 @@
 /*
  * Two small all-reduces across ranks (threads with a stream each, no order between them but the kernels' own): one with
  * lines, one with plain stores behind a flag. Their epochs live in the scratch, as those of the real kernels. Right,
- * they must give right sums and be silent under ThreadSanitizer; this file built with a planted fault must be reported
- * (expect_race.sh runs those builds).
+ * they must give right sums and be silent under ThreadSanitizer.
  */
 #include <pthread.h>
 #include "tests/device/sim_test.h"
@@ -180,7 +179,7 @@ static void test_allreduce_with_jitter(void **state)
 	shunt_sim_set_jitter(0, 0);
 }
 
-int main(int argc, char **argv)
+int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_allreduce_by_ll128),
@@ -189,25 +188,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(test_allreduce_with_jitter),
 	};
 
-	if (argc > 1) { /* one kernel, no check of the sums: for the planted faults */
-		bool ll128 = !strcmp(argv[1], "ll128");
-		struct rank *ranks = (struct rank *)calloc(2, sizeof(*ranks));
-		struct shunt_gpu_mem mem[2];
-		pthread_t t[2];
-
-		for (int r = 0; r < 2; r++)
-			if (ops->share_alloc(r, sizeof(struct scratch), &mem[r]))
-				return 1;
-		for (int r = 0; r < 2; r++) {
-			ranks[r].rank = r;
-			ranks[r].nranks = 2;
-			ranks[r].kernel = ll128 ? k_ll128 : k_pieces;
-			ranks[r].mem = mem;
-			pthread_create(&t[r], NULL, rank_main, &ranks[r]);
-		}
-		for (int r = 0; r < 2; r++)
-			pthread_join(t[r], NULL);
-		return 0;
-	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

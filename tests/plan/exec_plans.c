@@ -443,3 +443,24 @@ char *plan_staged(void)
 	}
 	return end_plan(&t);
 }
+
+char *plan_answers(void)
+{
+	struct text t;
+
+	begin_plan(&t, 2, "answers", "allreduce", "LL", true, true);
+	for (int r = 0; r < 2; r++) {
+		gpu_begin(&t, r, 2, 2, 2, "memory", 1, "is", "");
+		block_begin(&t, 0, 0, 1, 0);
+		fprintf(t.f,
+		    "{\"name\":\"rre\",\"channel_type\":\"memory\",\"reduce_op\":\"sum\",\"src_buff\":[" LOCAL REMOTE
+		    "],\"dst_buff\":[" LOCAL "]},",
+		    'i', r, buffer_id(&t, 1 - r, 'i'), r, 'i', r);
+		write_nop(&t);
+		write_put(&t, "ppkt", 'i', r, 1 - r, 's', r);
+		local_copy(&t, "upkt", 's', 1 - r, 'i', 1 - r);
+		block_end(&t);
+		gpu_end(&t, "");
+	}
+	return end_plan(&t);
+}

@@ -30,6 +30,11 @@ char *plan_scatter(int n);
 /* All-reduce of two ranks in place: the input goes to plain scratch, and from there as packets to the other. */
 char *plan_staged(void);
 /*
+ * All-reduce of two ranks in place: each loads the other's chunk and sums it into its own, and sends that back in
+ * packets, over what it has loaded.
+ */
+char *plan_answers(void);
+/*
  * In place, two ranks, by a buffer that is our part of another one, of which the plan says that it has no chunks: ranks
  * swap these parts.
  */

@@ -160,6 +160,14 @@ GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
 	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
 }
 GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v) { gpu_st_relaxed(p, v); }
+GPU_FN bool gpu_ll16_ready(struct gpu_v16 v, uint32_t flag)
+{
+	return (uint32_t)(v.lo >> 32) == flag && (uint32_t)(v.hi >> 32) == flag;
+}
+/* Not a function: nvcc orders the branches of an inlined one otherwise. */
+#define gpu_ll32_ready(a, b, flag) \
+	((uint32_t)((a).lo >> 32) == (flag) && (uint32_t)((a).hi >> 32) == (flag) && \
+	    (uint32_t)((b).lo >> 32) == (flag) && (uint32_t)((b).hi >> 32) == (flag))
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p)
 {
 	struct gpu_v16 v;
@@ -193,6 +201,10 @@ GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uin
 		    : "=l"(v->lo), "=l"(v->hi)
 		    : "l"(p)
 		    : "memory");
+}
+GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+{
+	return !GPU_LL128_FLAG_LANE || gpu_lane() / 8 >= lines || v.hi == flag;
 }
 
 struct gpu_mbar {

@@ -5,12 +5,13 @@
  * gpu.h for g++: a block is an OS thread, its threads are fibers on it (src/device/sim/block.cc).
  *
  * Plain accesses of kernels are plain accesses here, atomics are atomics. So a build with -fsanitize=thread reports a
- * kernel that relies on more than the contract promises, with its line. Two faults can be planted as a test of that:
- * SHUNT_PLANT_NO_SYNC removes the block barrier, SHUNT_PLANT_RELAXED weakens the release of flags.
+ * kernel that relies on more than the contract promises, with its line. What orders memory takes the place of its call,
+ * so that a test can weaken it there (device/sim/site.h).
  */
 #include <time.h>
 #include <stdint.h>
 #include "device/sim/gpu_sim_num.h"
+#include "device/sim/site.h"
 
 #define GPU_FN static inline
 #define GPU_METHOD inline
@@ -27,12 +28,6 @@
 
 /* A try may cost a sleep here, so check early. */
 #define GPU_SPIN_CHECK 16
-
-#if defined(SHUNT_PLANT_RELAXED)
-#define SHUNT_SIM_RELEASE __ATOMIC_RELAXED
-#else
-#define SHUNT_SIM_RELEASE __ATOMIC_RELEASE
-#endif
 
 struct shunt_sim_self {
 	uint32_t tid, ntid, bid, nbid;
@@ -56,11 +51,10 @@ GPU_FN uint32_t gpu_bid(void) { return shunt_sim_self->bid; }
 GPU_FN uint32_t gpu_nbid(void) { return shunt_sim_self->nbid; }
 GPU_FN uint32_t gpu_lane(void) { return shunt_sim_self->tid & 31; }
 
-GPU_FN void gpu_sync(void)
+GPU_FN void gpu_sync(struct sim_site at = SIM_SITE_HERE)
 {
-#if !defined(SHUNT_PLANT_NO_SYNC)
-	shunt_sim_block_barrier();
-#endif
+	if (!sim_weak(at, SIM_SITE_BARRIER))
+		shunt_sim_block_barrier();
 }
 GPU_FN void gpu_warp_sync(void) { shunt_sim_ballot(true); }
 GPU_FN bool gpu_warp_all(bool v) { return shunt_sim_all(v); }
@@ -80,36 +74,81 @@ GPU_FN uint64_t gpu_ld_relaxed(const uint64_t *p) { return __atomic_load_n(p, __
 GPU_FN uint32_t gpu_ld_relaxed32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN uint32_t gpu_ld_block32(const uint32_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 GPU_FN void gpu_st_relaxed(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
-GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-GPU_FN void gpu_st_release(uint64_t *p, uint64_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
-GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
-GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v) { __atomic_store_n(p, v, SHUNT_SIM_RELEASE); }
-GPU_FN uint64_t gpu_ld_credit(const uint64_t *p) { return gpu_ld_acquire(p); }
-GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v) { gpu_st_release(p, v); }
-GPU_FN void gpu_add_release(uint64_t *p, uint64_t n)
+GPU_FN uint64_t gpu_ld_acquire(const uint64_t *p, struct sim_site at = SIM_SITE_HERE)
 {
-	__atomic_fetch_add(p, n, SHUNT_SIM_RELEASE);
+	uint64_t v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
+	                                              __atomic_load_n(p, __ATOMIC_ACQUIRE);
+
+	return v + sim_weak(at, SIM_SITE_OLDER);
+}
+GPU_FN void gpu_st_release(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE)
+{
+	if (sim_weak(at, SIM_SITE_RELEASE))
+		__atomic_store_n(p, v, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+GPU_FN uint32_t gpu_ld_acquire_block32(uint32_t *p, struct sim_site at = SIM_SITE_HERE)
+{
+	uint32_t v = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(p, __ATOMIC_RELAXED) :
+	                                              __atomic_load_n(p, __ATOMIC_ACQUIRE);
+
+	return v + sim_weak(at, SIM_SITE_OLDER);
+}
+GPU_FN void gpu_st_release_block32(uint32_t *p, uint32_t v, struct sim_site at = SIM_SITE_HERE)
+{
+	if (sim_weak(at, SIM_SITE_RELEASE))
+		__atomic_store_n(p, v, __ATOMIC_RELAXED);
+	else
+		__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+GPU_FN uint64_t gpu_ld_credit(const uint64_t *p, struct sim_site at = SIM_SITE_HERE) { return gpu_ld_acquire(p, at); }
+GPU_FN void gpu_st_credit(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE) { gpu_st_release(p, v, at); }
+GPU_FN void gpu_add_release(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
+{
+	if (sim_weak(at, SIM_SITE_RELEASE))
+		__atomic_fetch_add(p, n, __ATOMIC_RELAXED);
+	else
+		__atomic_fetch_add(p, n, __ATOMIC_RELEASE);
 	shunt_sim_advanced();
 }
 /* Release, for sim_copy(): a device has no such order, but the host needs longer than the stores take. */
 GPU_FN void gpu_add_relaxed(uint64_t *p, uint64_t n) { __atomic_fetch_add(p, n, __ATOMIC_RELEASE); }
 GPU_FN uint64_t gpu_fetch_add(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_RELAXED); }
-GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n) { return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL); }
-GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p) { return gpu_ld_acquire(p); }
-GPU_FN bool gpu_sem_acquire(uint64_t *p)
+GPU_FN uint64_t gpu_fetch_add_acq_rel(uint64_t *p, uint64_t n, struct sim_site at = SIM_SITE_HERE)
+{
+	if (sim_weak(at, SIM_SITE_ACQUIRE))
+		return __atomic_fetch_add(p, n, __ATOMIC_RELEASE);
+	if (sim_weak(at, SIM_SITE_RELEASE))
+		return __atomic_fetch_add(p, n, __ATOMIC_ACQUIRE);
+	return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL);
+}
+GPU_FN uint64_t gpu_ld_acquire_gpu(const uint64_t *p, struct sim_site at = SIM_SITE_HERE)
+{
+	return gpu_ld_acquire(p, at);
+}
+GPU_FN bool gpu_sem_acquire(uint64_t *p, struct sim_site at = SIM_SITE_HERE)
 {
 	uint64_t seen = gpu_ld_relaxed(p);
 
-	return seen && __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+	if (!seen)
+		return sim_weak(at, SIM_SITE_OLDER);
+	if (sim_weak(at, SIM_SITE_ACQUIRE))
+		return __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+	return __atomic_compare_exchange_n(p, &seen, seen - 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
 }
-GPU_FN void gpu_sem_release(uint64_t *p) { gpu_add_release(p, 1); }
+GPU_FN void gpu_sem_release(uint64_t *p, struct sim_site at = SIM_SITE_HERE) { gpu_add_release(p, 1, at); }
 GPU_FN bool gpu_test_and_set32(uint32_t *p)
 {
 	uint32_t seen = 0;
 
 	return __atomic_compare_exchange_n(p, &seen, 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
-GPU_FN void gpu_fence(void) { shunt_sim_fence(); }
+GPU_FN void gpu_fence(struct sim_site at = SIM_SITE_HERE)
+{
+	if (!sim_weak(at, SIM_SITE_FENCE))
+		shunt_sim_fence();
+}
 
 struct gpu_v16 {
 	uint64_t lo, hi;
@@ -132,21 +171,35 @@ GPU_FN void gpu_st16(void *p, struct gpu_v16 v)
 	shunt_sim_aligned(p);
 	*(struct gpu_v16 *)p = v;
 }
-GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p)
+GPU_FN struct gpu_v16 gpu_ll16_ld(const void *p, struct sim_site at = SIM_SITE_HERE)
 {
+	const uint64_t *half = (const uint64_t *)p;
+
 	shunt_sim_aligned(p);
-	return { gpu_ld_acquire((const uint64_t *)p), gpu_ld_acquire((const uint64_t *)p + 1) };
+	if (sim_weak(at, SIM_SITE_ACQUIRE))
+		return { gpu_ld_relaxed(half), gpu_ld_relaxed(half + 1) };
+	return { __atomic_load_n(half, __ATOMIC_ACQUIRE), __atomic_load_n(half + 1, __ATOMIC_ACQUIRE) };
 }
-GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v)
+GPU_FN void gpu_ll8_st(uint64_t *p, uint64_t v, struct sim_site at = SIM_SITE_HERE)
 {
-	gpu_st_release(p, v);
+	gpu_st_release(p, v, at);
 	shunt_sim_advanced();
 }
-GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v)
+GPU_FN void gpu_ll16_st(void *p, struct gpu_v16 v, struct sim_site at = SIM_SITE_HERE)
 {
 	shunt_sim_aligned(p);
-	gpu_ll8_st((uint64_t *)p, v.lo);
-	gpu_ll8_st((uint64_t *)p + 1, v.hi);
+	gpu_ll8_st((uint64_t *)p, v.lo, at);
+	gpu_ll8_st((uint64_t *)p + 1, v.hi, at);
+}
+GPU_FN bool gpu_ll16_ready(struct gpu_v16 v, uint32_t flag, struct sim_site at = SIM_SITE_HERE)
+{
+	if (sim_weak(at, SIM_SITE_OLDER))
+		return v.lo >> 32 && v.hi >> 32;
+	return (uint32_t)(v.lo >> 32) == flag && (uint32_t)(v.hi >> 32) == flag;
+}
+GPU_FN bool gpu_ll32_ready(struct gpu_v16 a, struct gpu_v16 b, uint32_t flag, struct sim_site at = SIM_SITE_HERE)
+{
+	return gpu_ll16_ready(a, flag, at) && gpu_ll16_ready(b, flag, at);
 }
 GPU_FN struct gpu_v16 gpu_ld16_stream(const void *p) { return gpu_ld16(p); }
 GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
@@ -159,7 +212,8 @@ GPU_FN void gpu_st16_stream(void *p, struct gpu_v16 v) { gpu_st16(p, v); }
 #define GPU_LL128_FLAG_LANE (gpu_lane() % 8 == 7)
 #define SHUNT_SIM_NO_DATA 0xbad11e57a1edda7au
 
-GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_st(
+    void *slot, struct gpu_v16 v, uint64_t flag, uint32_t lines = 4, struct sim_site at = SIM_SITE_HERE)
 {
 	uint64_t *p = (uint64_t *)slot + gpu_lane() * 2;
 	bool mine = gpu_lane() / 8 < lines;
@@ -171,11 +225,12 @@ GPU_FN void gpu_ll128_st(void *slot, struct gpu_v16 v, uint64_t flag, uint32_t l
 		p[1] = v.hi;
 	shunt_sim_ballot(true);
 	if (mine && GPU_LL128_FLAG_LANE)
-		__atomic_store_n(&p[1], flag, SHUNT_SIM_RELEASE);
+		gpu_st_release(&p[1], flag, at);
 	shunt_sim_advanced();
 }
 
-GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4)
+GPU_FN void gpu_ll128_ld(
+    const void *slot, struct gpu_v16 *v, uint64_t flag, uint32_t lines = 4, struct sim_site at = SIM_SITE_HERE)
 {
 	const uint64_t *p = (const uint64_t *)slot + gpu_lane() * 2;
 	uint64_t seen = flag;
@@ -183,7 +238,10 @@ GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uin
 
 	shunt_sim_aligned(slot, 128);
 	if (mine && GPU_LL128_FLAG_LANE)
-		seen = __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
+		seen = sim_weak(at, SIM_SITE_ACQUIRE) ? __atomic_load_n(&p[1], __ATOMIC_RELAXED) :
+		                                        __atomic_load_n(&p[1], __ATOMIC_ACQUIRE);
+	if (seen && sim_weak(at, SIM_SITE_OLDER))
+		seen = flag;
 	uint32_t there = shunt_sim_ballot(seen == flag);
 	v->lo = v->hi = SHUNT_SIM_NO_DATA;
 	if (mine && (there >> (gpu_lane() | 7) & 1)) {
@@ -192,7 +250,15 @@ GPU_FN void gpu_ll128_ld(const void *slot, struct gpu_v16 *v, uint64_t flag, uin
 	}
 }
 
-/* TMA copies take place as late as possible: in the wait for them. All belong to lane 0. */
+GPU_FN bool gpu_ll128_ready(struct gpu_v16 v, uint64_t flag, uint32_t lines = 4, struct sim_site at = SIM_SITE_HERE)
+{
+	return !GPU_LL128_FLAG_LANE || gpu_lane() / 8 >= lines || v.hi == flag || sim_weak(at, SIM_SITE_OLDER);
+}
+
+/*
+ * TMA copies take place as late as possible: in the wait for them. All belong to lane 0. One out of shared memory may
+ * read at once, which is for ThreadSanitizer to see.
+ */
 struct gpu_mbar {
 	const void *from;
 	void *to;
@@ -221,7 +287,19 @@ GPU_FN void shunt_sim_tma_check(const void *a, const void *b, uint32_t bytes)
 		__builtin_trap();
 }
 
-GPU_FN void gpu_tma_fence(void) { gpu_warp_sync(); }
+GPU_FN void shunt_sim_tma_peek(const void *from, uint32_t bytes)
+{
+#if defined(__SANITIZE_THREAD__)
+	for (uint32_t at = 0; at < bytes; at += 8)
+		(void)*(const volatile uint64_t *)((const char *)from + at);
+#endif
+}
+
+GPU_FN void gpu_tma_fence(struct sim_site at = SIM_SITE_HERE)
+{
+	if (!sim_weak(at, SIM_SITE_FENCE))
+		gpu_warp_sync();
+}
 GPU_FN void gpu_mbar_init(struct gpu_mbar *bar)
 {
 	if (gpu_lane() == 0)
@@ -237,12 +315,13 @@ GPU_FN void gpu_tma_load(void *to, const void *from, uint32_t bytes, struct gpu_
 	bar->from = from;
 	bar->bytes = bytes;
 }
-GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity)
+GPU_FN void gpu_mbar_wait(struct gpu_mbar *bar, uint32_t parity, struct sim_site at = SIM_SITE_HERE)
 {
 	if (gpu_lane() == 0) {
 		if ((bar->uses++ & 1) != parity) /* a device would not wait, or would wait for ever */
 			__builtin_trap();
-		shunt_sim_tma_copy(bar->to, bar->from, bar->bytes);
+		if (!sim_weak(at, SIM_SITE_WAIT))
+			shunt_sim_tma_copy(bar->to, bar->from, bar->bytes);
 	}
 	gpu_warp_sync();
 }
@@ -254,10 +333,11 @@ GPU_FN void gpu_tma_store(struct gpu_tma_group *b, void *to, const void *from, u
 	if (b->n == 2)
 		__builtin_trap();
 	b->out[b->n++] = { to, from, bytes };
+	shunt_sim_tma_peek(from, bytes);
 }
-template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b)
+template <int N> GPU_FN void gpu_tma_store_wait(struct gpu_tma_group *b, struct sim_site at = SIM_SITE_HERE)
 {
-	for (; b->n > N; b->n--) {
+	for (; b->n > N && !sim_weak(at, SIM_SITE_WAIT); b->n--) {
 		shunt_sim_tma_copy(b->out[0].to, b->out[0].from, b->out[0].bytes);
 		b->out[0] = b->out[1];
 	}

@@ -73,8 +73,7 @@ GPU_FN bool plan_ll_load(struct plan_run *r, const char *const p[PIECES], uint32
 			}
 		GPU_UNROLL for (uint32_t k = 0; k < PIECES; k++)
 			if (want >> k & 1) {
-				bool here = (uint32_t)(a[k].lo >> 32) == flag && (uint32_t)(a[k].hi >> 32) == flag &&
-				    (uint32_t)(b[k].lo >> 32) == flag && (uint32_t)(b[k].hi >> 32) == flag;
+				bool here = gpu_ll32_ready(a[k], b[k], flag);
 
 				v[k].lo = (a[k].lo & 0xffffffffu) | a[k].hi << 32;
 				v[k].hi = (b[k].lo & 0xffffffffu) | b[k].hi << 32;

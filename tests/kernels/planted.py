@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Weakens each place of the kernels that orders memory, one at a time, and expects that to be noticed.
+
+    planted.py PROGRAM LIST SRC [FILE:LINE:KIND...]
+
+PROGRAM (planted.c) runs small workloads. It is run once plainly, to find the places (src/device/sim/site.h); each must
+also stand in the sources below SRC, and each that stands there must have run. Then every place is weakened, in every
+workload that reaches it until one ends with a report of ThreadSanitizer or a wrong value. LIST has the places at which
+neither can tell, with the reason; such a place must stay unnoticed, so that the list does not outlive its reasons.
+Where the reason is that other places of the same function do the same, it begins with "together:", and all of them
+weakened at once must be noticed.
+With arguments behind SRC only these places are weakened.
+"""
+import concurrent.futures
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+RIGHT_S = 100  # kernels' deadline where nothing should be noticed, on a machine that is as busy as can be
+WEAK_S = 15  # the same where that is one way to notice
+RACE = 66  # TSan's exit code
+
+# What a function of gpu.h that orders memory does, as the sim's site.h has it.
+KINDS = {
+    "gpu_sync": ("barrier",),
+    "gpu_ld_acquire": ("acquire", "older"),
+    "gpu_ld_acquire_gpu": ("acquire", "older"),
+    "gpu_ld_acquire_block32": ("acquire", "older"),
+    "gpu_ld_credit": ("acquire", "older"),
+    "gpu_st_release": ("release",),
+    "gpu_st_release_block32": ("release",),
+    "gpu_st_credit": ("release",),
+    "gpu_add_release": ("release",),
+    "gpu_fetch_add_acq_rel": ("acquire", "release"),
+    "gpu_sem_acquire": ("acquire", "older"),
+    "gpu_sem_release": ("release",),
+    "gpu_fence": ("fence",),
+    "gpu_ll16_ld": ("acquire",),
+    "gpu_ll16_st": ("release",),
+    "gpu_ll8_st": ("release",),
+    "gpu_ll16_ready": ("older",),
+    "gpu_ll32_ready": ("older",),
+    "gpu_ll128_st": ("release",),
+    "gpu_ll128_ld": ("acquire", "older"),
+    "gpu_ll128_ready": ("older",),
+    "gpu_tma_fence": ("fence",),
+    "gpu_mbar_wait": ("wait",),
+    "gpu_tma_store_wait": ("wait",),
+}
+
+
+class Site:
+    """A place and a way to weaken it. order: among those of its function with the same kind, from 1."""
+
+    def __init__(self, file, line, function, kind):
+        self.file, self.line, self.function, self.kind = file, line, function, kind
+        self.order = 1
+        self.workloads = []
+
+    def where(self):
+        return "%s:%d:%s" % (self.file, self.line, self.kind)
+
+    def name(self):
+        return "%s %s %s %d" % (self.file, self.function, self.kind, self.order)
+
+
+def run(program, workload, variable, deadline_s):
+    """(exit status, output, seconds); None as the status: it took too long."""
+    limit_s = 2 * deadline_s
+    env = dict(os.environ, **variable)
+    options = env.get("TSAN_OPTIONS", "") + " exitcode=%d halt_on_error=1" % RACE
+    env["TSAN_OPTIONS"] = options.strip()
+    begun = time.monotonic()
+    try:
+        p = subprocess.run([program, workload, str(1000 * deadline_s)], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s,
+                           check=False)
+    except subprocess.TimeoutExpired as e:
+        return None, (e.stdout or b"").decode(errors="replace"), limit_s
+    return p.returncode, p.stdout.decode(errors="replace"), time.monotonic() - begun
+
+
+def find(program, workloads, pool):
+    """{where: Site} of all workloads, which must end well."""
+    sites = {}
+
+    def one(workload):
+        with tempfile.NamedTemporaryFile("r", prefix="sites") as f:
+            status, out, took = run(program, workload, {"SIM_FAULT_SITES": f.name}, RIGHT_S)
+            return workload, status, out, took, f.read()
+
+    for workload, status, out, took, text in pool.map(one, workloads):
+        if status != 0:
+            sys.exit("%s\n%s does not pass without a fault: status %s" % (out[-6000:], workload, status))
+        for line in text.splitlines():
+            file, number, function, kind = re.match(r"(\S+) (\d+) (.*) (\S+)$", line).groups()
+            site = Site(file, int(number), function.partition("<")[0], kind)
+            sites.setdefault(site.where(), site).workloads.append((took, workload))
+    seen = {}
+    for site in sorted(sites.values(), key=lambda s: (s.file, s.line)):
+        key = (site.file, site.function, site.kind)
+        seen[key] = site.order = seen.get(key, 0) + 1
+        site.workloads.sort()
+    return sites
+
+
+def scan(src):
+    """[(file, line, kind)] of the places that stand in the kernels' sources."""
+    found = []
+    call = re.compile(r"\b(%s)(?:<\w+>)?\(" % "|".join(sorted(KINDS, key=len, reverse=True)))
+    for folder, _, names in os.walk(os.path.join(src, "kernels")):
+        for name in names:
+            if not name.endswith((".cu", ".h")):
+                continue
+            path = os.path.join(folder, name)
+            with open(path, encoding="utf-8") as f:
+                text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), f.read(), flags=re.S)
+            for m in call.finditer(text):
+                line = text.count("\n", 0, m.start()) + 1
+                found += [(os.path.relpath(path, src), line, kind) for kind in KINDS[m.group(1)]]
+    return found
+
+
+def read_list(path):
+    """{name: reason}"""
+    reasons = {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            if line.strip() and not line.startswith("#"):
+                name, _, reason = line.partition(":")
+                reasons[" ".join(name.split())] = reason.strip()
+    return reasons
+
+
+def weaken(program, workloads, where, deadline_s):
+    """("race", "value" or "" if nothing noticed; what was seen; seconds)"""
+    took = 0
+    for workload in workloads:
+        status, out, seconds = run(program, workload, {"SIM_FAULT": where}, deadline_s)
+        took += seconds
+        if status == RACE and "WARNING: ThreadSanitizer: data race" in out:
+            return "race", workload, took
+        if status != 0:
+            return "value", "%s: %s" % (workload, "no end" if status is None else why(out, status)), took
+    return "", " ".join(workloads), took
+
+
+def together(sites, site):
+    """(workloads, where) of all places of the site's function with its kind."""
+    alike = [s for s in sites.values() if (s.file, s.function, s.kind) == (site.file, site.function, site.kind)]
+    lines = [s.line for s in alike]
+    workloads = sorted({w for s in alike for w in s.workloads})
+    return workloads, "%s:%d-%d:%s" % (site.file, min(lines), max(lines), site.kind)
+
+
+def why(out, status):
+    lines = [l for l in out.splitlines() if "[  ERROR   ]" in l or "gave up" in l or "ThreadSanitizer" in l]
+    return lines[0][:120] if lines else "status %d" % status
+
+
+def check_places(sites, reasons, src, list_path):
+    """Number of differences between what ran, what stands in the sources and what the list has."""
+    stand = {"%s:%d:%s" % site for site in scan(src)}
+    names = {s.name() for s in sites.values()}
+    wrong = ["%s: no workload of planted.c reaches it" % where for where in stand if where not in sites]
+    wrong += ["%s: planted.py does not find it in the sources" % where for where in sites if where not in stand]
+    wrong += ["%s: %s is no such place" % (list_path, name) for name in reasons if name not in names]
+    wrong += ["%s: %s has no reason" % (list_path, name) for name in reasons if not reasons[name]]
+    for line in sorted(wrong):
+        print(line)
+    return len(wrong)
+
+
+def main():
+    program, list_path, src = sys.argv[1:4]
+    only = sys.argv[4:]
+    begun = time.monotonic()
+    workloads = subprocess.run([program, "--list"], stdout=subprocess.PIPE, check=True).stdout.decode().split()
+    reasons = read_list(list_path)
+    counts = {"race": 0, "value": 0, "": 0}
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() + 1) as pool:
+        sites = find(program, workloads, pool)
+        found = time.monotonic() - begun
+        wrong = check_places(sites, reasons, src, list_path)
+        todo = sorted(sites.values(), key=lambda s: (s.file, s.line, s.kind))
+        todo = [(s, s.workloads, s.where()) for s in todo if not only or s.where() in only]
+        all_at_once = {}
+        for site, _, _ in todo:
+            if reasons.get(site.name(), "").startswith("together:"):
+                everywhere, where = together(sites, site)
+                all_at_once.setdefault(where, (site, everywhere, where))
+        todo += all_at_once.values()
+
+        def is_listed(site, where):
+            return site.name() in reasons and where not in all_at_once
+
+        def weaken_one(one):
+            site, reach, where = one
+            return weaken(program, [w for _, w in sorted(reach)], where,
+                          RIGHT_S if is_listed(site, where) else WEAK_S)
+
+        for (site, _, where), (noticed, what, took) in zip(todo, pool.map(weaken_one, todo)):
+            listed = is_listed(site, where)
+            counts[noticed] += where not in all_at_once
+            print("%-5s %5.1f s  %s (%s): %s" % (noticed or "none", took, site.name(), where, what), flush=True)
+            if noticed and listed:
+                print("    it is listed as one that nothing notices: take it from %s" % list_path)
+            elif not noticed and not listed:
+                print("    nothing noticed, and %s has no reason why" % list_path)
+            wrong += bool(noticed) == listed
+    print("%d places: %d noticed by ThreadSanitizer, %d by a value, %d listed; %.0f s, of them %.0f s to find them" %
+          (sum(counts.values()), counts["race"], counts["value"], counts[""], time.monotonic() - begun, found))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
