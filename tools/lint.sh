@@ -31,6 +31,11 @@ git ls-files | grep -E '\.(c|h|cc|cu|def|S)$' | xargs awk '
 	{ line = $0; while ((at = index(line, "\t")) > 0) line = substr(line, 1, at - 1) substr("        ", 1, 8 - (at - 1) % 8) substr(line, at + 1) }
 	length(line) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length(line); found = 1 }
 	END { exit found }' || broken "lines: at most 120 columns"
+# Tests wait for conditions and gates; what sleeps all the same says why.
+! grep -rnE --include='*.c' --include='*.h' --include='*.cc' '\b(usleep|nanosleep|clock_nanosleep|sleep|sleep_for)\(' tests |
+	grep -v '^tests/support/pause.h:' || broken "sleeps: tests/support/pause.h has the only one, and the reasons"
+! grep -rnE --include='*.sh' --include='*.py' '(^|[;&|(]|\bthen|\bdo)[[:space:]]*sleep [0-9$]|\btime\.sleep\(' tests | grep -v '# pause: ' ||
+	broken "sleeps: a test's ends with a comment: # pause: poll, late, middle or grace, as in tests/support/pause.h"
 [ "${1:-}" != quick ] || exit "$status"
 
 if ! need_packages cppcheck; then

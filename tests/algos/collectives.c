@@ -363,7 +363,7 @@ static void test_collectives_block_that_compares_sizes_counts_until_it_has(void 
 		begun = read_word(0, &ctrl->progress.begun);
 		ended = read_word(0, &ctrl->progress.ended);
 	} while (!begun || ended + 1 < begun);
-	usleep(50000);
+	assert_true(shunt_sim_wait_stuck(0, w.stream[0]));
 	assert_int_equal(read_word(0, &ctrl->progress.ended) + 1, begun);
 	for (int i = 0; i < 2; i++)
 		shunt_gpu_sim_ops.copy(0, &ctrl->check.size[1][0].half[i], &size[i], sizeof(size[i]));

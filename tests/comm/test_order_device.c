@@ -17,6 +17,7 @@
 
 #include "comm/stream_order.h"
 #include "kernels/set.h"
+#include "tests/support/pause.h"
 
 enum { CELLS = 512, NAMES = 64, STREAMS = 4, GRAPHS = 2, FORKED = 4 };
 
@@ -180,7 +181,7 @@ static void test_device_order_whatever_is_launched(void **state)
 	for (int g = 0; g < GRAPHS; g++)
 		ops->graph_destroy(0, graph[g]);
 	for (int i = 0; i < 1000 && shunt_order_graphs(&order); i++)
-		usleep(1000); /* the driver tells it from a thread of its own */
+		pause_us(PAUSE_POLL, 1000); /* the driver tells it from a thread of its own */
 	assert_int_equal(shunt_order_graphs(&order), 0);
 	for (int i = 0; i < 20; i++)
 		launch_eager((uint32_t)i, streams[i % STREAMS]);

@@ -12,6 +12,7 @@
 #include "base/dump_address.h"
 #include "comm/observe/dump.h"
 #include "comm/observe/recorder.h"
+#include "tests/support/pause.h"
 
 static char dump_dir[] = "/tmp/shunt-test-dump-XXXXXX";
 static volatile sig_atomic_t earlier_handler_ran;
@@ -609,7 +610,7 @@ static int container_body(int rank, void *arg)
 		atomic_fetch_add(&c->done, 1);
 		for (int i = 0; i < 1000 && atomic_load(&c->done) < 2;
 		    i++) /* the number of a namespace that has gone is free again */
-			unit_sleep_ms(10);
+			pause_us(PAUSE_POLL, 10000);
 		_exit(0);
 	}
 	return first < 0 || waitpid(first, NULL, 0) != first ? -EPERM : 0;
@@ -664,9 +665,9 @@ static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state
 
 	kill(getpid(), SIGUSR1);
 	for (int i = 0; i < 500 && count_files(NULL, 0) == before; i++)
-		unit_sleep_ms(10);
+		pause_us(PAUSE_POLL, 10000);
 	for (int i = 0; i < 500 && !earlier_handler_ran; i++)
-		unit_sleep_ms(10);
+		pause_us(PAUSE_POLL, 10000);
 	assert_int_equal(count_files(NULL, 0), before + 1);
 	assert_int_equal(earlier_handler_ran, 1);
 	shunt_recorder_destroy(rec);
@@ -689,7 +690,7 @@ static void test_signal_to_a_child_is_not_the_parents(void **state)
 	}
 	assert_int_equal(waitpid(child, &status, 0), child);
 	assert_int_equal(status, 0);
-	unit_sleep_ms(100);
+	pause_us(PAUSE_GRACE, 100000);
 	assert_int_equal(count_files(NULL, 0), before);
 	shunt_recorder_destroy(rec);
 }
@@ -799,7 +800,7 @@ static int full_body(int rank, void *arg)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	if (last == fd || connect_to(fd, getpid()))
 		return -2;
-	unit_sleep_ms(1500);
+	pause_us(PAUSE_GRACE, 1500000);
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
 	if ((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 > 300)
 		return -3;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "tests/support/child.h"
 #include "tests/device/sim_test.h"
+#include "tests/support/pause.h"
 
 /* recv[0] = recv[0] * 3 + count, after a while: results tell the order. */
 static void k_step(const struct shunt_kargs &a)
@@ -170,7 +171,6 @@ static void test_event_elapsed_needs_two_complete_records(void **state)
 {
 	uint64_t gate = 0, one = 1;
 	struct shunt_kargs a = make_kargs(&gate, NULL, 1);
-	struct timespec pause = { 0, 20000000 };
 	void *s, *start, *stop, *untimed;
 	float us = -1;
 
@@ -184,7 +184,7 @@ static void test_event_elapsed_needs_two_complete_records(void **state)
 	assert_ok(ops->event_record(0, stop, s));
 	assert_ok(ops->event_record(0, untimed, s));
 	assert_int_equal(ops->event_elapsed_us(0, start, stop, &us), -EAGAIN);
-	nanosleep(&pause, NULL);
+	pause_us(PAUSE_LATE, 20000);
 	assert_ok(ops->copy(0, &gate, &one, sizeof(one)));
 	assert_ok(ops->stream_sync(0, s));
 	assert_int_equal(ops->event_elapsed_us(0, start, untimed, &us), -EINVAL);

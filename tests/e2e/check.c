@@ -16,6 +16,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
+#include "tests/support/pause.h"
 
 enum { MOST = 1 << 18 };
 
@@ -284,10 +285,10 @@ static int body_message(struct rank *r)
 				    buf + 32768, 100, ncclUint8, !r->rank, r->comm, r->stream);
 			ncclGroupEnd();
 		}
-		usleep(2000);
+		pause_us(PAUSE_LATE, 2000);
 	}
 	/* The sender may have been done when the receiver found it: its next launch says so. */
-	for (double end = now() + AT_ONCE_S; r->rank == 1 && !*found && now() < end; usleep(1000)) {
+	for (double end = now() + AT_ONCE_S; r->rank == 1 && !*found && now() < end; pause_us(PAUSE_POLL, 1000)) {
 		ncclResult_t async = ncclSuccess;
 
 		ncclCommGetAsyncError(r->comm, &async);
@@ -295,7 +296,7 @@ static int body_message(struct rank *r)
 	}
 	if (r->rank == 0) {
 		for (double end = now() + AT_ONCE_S; !*found && now() < end;)
-			usleep(1000);
+			pause_us(PAUSE_POLL, 1000);
 		ncclSend(buf, bytes, ncclUint8, 1, r->comm, r->stream);
 	}
 	snprintf(line, sizeof(line),
@@ -344,7 +345,7 @@ static int body_ahead(struct rank *r)
 	int32_t *buf;
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 16) == 0);
-	usleep((useconds_t)r->rank * 30000);
+	pause_us(PAUSE_LATE, (unsigned)r->rank * 30000);
 	for (int i = 0; i < 40; i++) {
 		int root = i % r->nranks;
 
@@ -355,7 +356,7 @@ static int body_ahead(struct rank *r)
 		NCCL(ncclScatter(buf + 200, buf + 300, 5, ncclInt32, root, r->comm, r->stream));
 		NCCL(ncclReduce(buf + 400, buf + 500, 50, ncclInt32, ncclMax, root, r->comm, r->stream));
 		if (i % 8 == r->rank)
-			usleep(5000);
+			pause_us(PAUSE_LATE, 5000);
 		CHECK(shunt_stream_synchronize(r->stream) == 0);
 		CHECK(buf[0] == i);
 	}
@@ -386,7 +387,7 @@ static int body_other_groups(struct rank *r)
 				NCCL(ncclGroupEnd());
 		}
 	} else if (r->rank == 1) {
-		usleep(100000);
+		pause_us(PAUSE_LATE, 100000);
 		NCCL(ncclGroupStart());
 		for (int i = 0; i < N / 2; i++)
 			NCCL(ncclRecv(buf + i * 4000, 1 + (size_t)i * 60, ncclUint8, 0, r->comm, r->stream));

@@ -18,6 +18,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 /* Mapped before the ranks are forked, zeroed before each run. */
 static struct {
@@ -87,7 +88,7 @@ static int body_shrink_and_grow(struct rank *r)
 			NCCL(ncclCommDestroy(shrunk));
 		}
 		if (r->rank != last) {
-			usleep((useconds_t)r->rank * 20000);
+			pause_us(PAUSE_LATE, (unsigned)r->rank * 20000);
 			NCCL(ncclCommShrink(comm, (int[]){ last }, 1, &shrunk, NULL, NCCL_SHRINK_DEFAULT));
 			SUM(shrunk, r->rank, n - 1);
 		} else {
@@ -132,7 +133,7 @@ static int body_survive(struct rank *r)
 		kill(getpid(), SIGKILL);
 	CHECK(shunt_malloc((void **)&buf, 400) == 0);
 	NCCL(ncclAllReduce(buf, buf, 100, ncclInt32, ncclSum, comm, r->stream));
-	usleep(50000);
+	pause_us(PAUSE_MIDDLE, 50000);
 	if (r->rank == 0)
 		NCCL(ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT));
 	CHECK(r->rank != 0 || shunt_stream_synchronize(r->stream) == 0); /* nothing spins any more */
@@ -188,7 +189,7 @@ static int body_revoke(struct rank *r)
 /* Rank 2 does not come to a split. The others are told to give up, and go on without it. */
 static void *revoke_later(void *comm)
 {
-	usleep(300000);
+	pause_us(PAUSE_MIDDLE, 300000);
 	return (void *)(intptr_t)ncclCommRevoke(comm, NCCL_REVOKE_DEFAULT);
 }
 
@@ -319,14 +320,14 @@ static int body_nonblocking(struct rank *r)
 	CHECK(ncclGroupEnd() == ncclInProgress);
 	/* As PyTorch: no call of NCCL's until the handle is there. */
 	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	CHECK(ranks_settled(comm) == ncclSuccess);
 	SUM(child, r->rank, r->nranks);
 	SUM(second, r->nranks - 1 - r->rank, r->nranks);
 	/* A group of an init of which the last rank comes when the others' calls have returned. */
 	ncclUniqueId id = ranks_id(r, &shared->ids, 0);
 	while (r->rank == r->nranks - 1 && shared->barrier[0] < r->nranks - 1)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	NCCL(ncclGroupStart());
 	NCCL(ncclCommInitRankConfig(&grouped, r->nranks, id, r->rank, &config));
 	CHECK(ncclGroupEnd() == ncclInProgress);
@@ -431,7 +432,7 @@ static int body_root_goes_first(struct rank *r)
 			host[i] = r->rank ? -1 : i + k;
 		CHECK(shunt_memcpy(dev, host, COUNT * 4) == 0);
 		if (r->rank == r->nranks - 1)
-			usleep(3000);
+			pause_us(PAUSE_LATE, 3000);
 		NCCL(ncclBroadcast(dev, dev, 800, ncclInt32, 0, comm, r->stream));
 		if (r->rank)
 			CHECK(shunt_stream_synchronize(r->stream) == 0);
@@ -569,7 +570,7 @@ static int body_end_beside_a_waiting_one(struct rank *r)
 	SUM(comm, r->rank, r->nranks);
 	SUM(other, r->rank, r->nranks);
 	for (double end = now() + 10; r->rank && !shared->barrier[0] && now() < end;)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	CHECK(!r->rank || shared->barrier[0]);
 	NCCL(ncclAllReduce(dev, dev, 4, ncclInt32, ncclSum, other, r->stream));
 	res = ncclCommFinalize(comm);

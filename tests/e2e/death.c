@@ -20,6 +20,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
+#include "tests/support/pause.h"
 
 enum { N = 3, VICTIM = 1, LONGER_THAN_GRACE_US = 3500000 };
 
@@ -81,7 +82,8 @@ static void fork_child_that_stays(void)
 	pid_t test = getppid();
 
 	if (!fork()) { /* it is to outlive the rank, but not the test */
-		for (double end = now() + LONGER_THAN_GRACE_US / 1e6 + 3; now() < end && !kill(test, 0); usleep(10000))
+		for (double end = now() + LONGER_THAN_GRACE_US / 1e6 + 3; now() < end && !kill(test, 0);
+		    pause_us(PAUSE_POLL, 10000))
 			;
 		_exit(0);
 	}
@@ -101,14 +103,14 @@ static int body_killed(struct rank *r)
 	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM) {
-		usleep(200000);
+		pause_us(PAUSE_MIDDLE, 200000);
 		if (how == 4)
 			fork_child_that_stays();
 		kill(getpid(), SIGKILL);
 	}
 	fd = redirect_stderr();
 	if (how == 1)
-		usleep(500000);
+		pause_us(PAUSE_MIDDLE, 500000);
 	since = now();
 	if (how == 2) {
 		CHECK(shunt_capture_begin(r->stream) == 0);
@@ -171,14 +173,14 @@ static int body_killed_and_log_hangs(struct rank *r)
 	if (make_comm(r, &buf))
 		return 1;
 	if (r->rank == VICTIM) {
-		usleep(200000);
+		pause_us(PAUSE_MIDDLE, 200000);
 		kill(getpid(), SIGKILL);
 	}
 	CHECK(block_stderr() == 0);
 	NCCL(ncclAllReduce(buf, buf, 5000, ncclInt32, ncclSum, r->comm, r->stream));
 	since = now();
 	while (ncclCommGetAsyncError(r->comm, &async) == ncclSuccess && !async && now() - since < AT_ONCE_S)
-		usleep(10000);
+		pause_us(PAUSE_POLL, 10000);
 	since = now();
 	ncclResult_t aborted = ncclCommAbort(r->comm), aborted_other = ncclCommAbort(other);
 
@@ -208,11 +210,11 @@ static int body_killed_before_kernels(struct rank *r)
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
 	if (r->rank == VICTIM) {
-		usleep(in_plan ? 1000000 : 0); /* meanwhile the set-up goes on without its program */
+		pause_us(PAUSE_MIDDLE, in_plan ? 1000000 : 0); /* meanwhile the set-up goes on without its program */
 		fork_child_that_stays();
 		kill(getpid(), SIGKILL);
 	}
-	usleep(in_plan ? 0 : 500000);
+	pause_us(PAUSE_MIDDLE, in_plan ? 0 : 500000);
 	since = now();
 	CHECK(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream) == ncclRemoteError);
 	CHECK(now() - since < AT_ONCE_S);
@@ -240,7 +242,7 @@ static int body_late(struct rank *r)
 
 	CHECK(shunt_malloc((void **)&buf, 1 << 20) == 0);
 	NCCL(ncclCommInitRank(&r->comm, r->nranks, r->id, r->rank));
-	usleep(r->rank == VICTIM ? 2500000 : 0);
+	pause_us(PAUSE_LATE, r->rank == VICTIM ? 2500000 : 0);
 	NCCL(ncclAllReduce(buf, buf, 20000, ncclFloat32, ncclSum, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	NCCL(ncclCommDestroy(r->comm));
@@ -375,7 +377,7 @@ static int body_leaves(struct rank *r)
 		return 1;
 	if (r->rank == VICTIM)
 		return 0;
-	usleep(LONGER_THAN_GRACE_US);
+	pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
 	if (no_error(r))
 		return 1;
 	NCCL(ncclCommDestroy(r->comm));
@@ -396,9 +398,9 @@ static int body_messages_go_on(struct rank *r)
 		return 1;
 	if (r->rank == VICTIM)
 		return 0;
-	usleep(300000);
+	pause_us(PAUSE_MIDDLE, 300000);
 	if (r->rank == 0) {
-		usleep(LONGER_THAN_GRACE_US);
+		pause_us(PAUSE_GRACE, LONGER_THAN_GRACE_US);
 		buf[0] = 4711;
 		NCCL(ncclSend(buf, 1, ncclInt32, 2, r->comm, r->stream));
 	} else {
@@ -423,7 +425,7 @@ static int body_root_leaves(struct rank *r)
 		return 1;
 	buf[0] = r->rank == VICTIM ? 4711 : 0;
 	if (r->rank != VICTIM)
-		usleep(700000);
+		pause_us(PAUSE_LATE, 700000);
 	NCCL(ncclBroadcast(buf, buf, 1, ncclInt32, VICTIM, r->comm, r->stream));
 	CHECK(shunt_stream_synchronize(r->stream) == 0);
 	CHECK(buf[0] == 4711);

@@ -13,6 +13,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 /* Bytes that `from` sends to `to` in message i of a test; the receiver knows them too. */
 static unsigned char pattern_byte(int from, int to, int i, size_t at)
@@ -106,7 +107,7 @@ static int body_pair(struct rank *r)
 			return 1;
 		shunt_free(buf);
 	} else {
-		sleep(1);
+		pause_us(PAUSE_MIDDLE, 1000000);
 	}
 	return 0;
 }

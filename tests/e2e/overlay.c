@@ -24,6 +24,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 /* ------------------------------------------------------------------------------------------------- what ranks share */
 
@@ -310,7 +311,7 @@ static int body_late_children(struct rank *r)
 	NCCL(ncclCommSplit(parent, 0, r->rank, &second, NULL));
 	CHECK(ncclGroupEnd() == ncclInProgress);
 	while (!__atomic_load_n(&second, __ATOMIC_ACQUIRE))
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	REDUCE(second, r->rank, r->nranks, 1000, NATIVE);
 	CHECK(ranks_settled(parent) == ncclSuccess);
 	NCCL(ncclCommDestroy(second));
@@ -343,7 +344,7 @@ static int body_moved_children(struct rank *r)
 		    (k % 2 ? ncclSuccess : ncclInProgress));
 		CHECK(!(k % 2) || ncclGroupEnd() == ncclInProgress);
 		while (!(moved[k] = __atomic_load_n(place, __ATOMIC_ACQUIRE)))
-			usleep(100);
+			pause_us(PAUSE_POLL, 100);
 		free(place);
 		REDUCE(moved[k], k < 2 ? r->rank : r->nranks - 1 - r->rank, r->nranks, 1000, NATIVE);
 		CHECK(ranks_settled(parent) == ncclSuccess);
@@ -1102,7 +1103,7 @@ static int body_set_up_in_mid_group(struct rank *r)
 		NCCL(ncclGroupStart());
 		NCCL(ncclAllReduce(buf[0], buf[0], LARGE, ncclInt32, ncclSum, comm[round], r->stream));
 		if (r->rank == 1)
-			usleep(300000);
+			pause_us(PAUSE_LATE, 300000);
 		NCCL(ncclAllReduce(buf[1], buf[1], LARGE + 1, ncclInt32, ncclSum, comm[0], r->stream));
 		NCCL(ncclAllReduce(buf[2], buf[2], SMALL, ncclInt32, ncclSum, comm[round], r->stream));
 		/* A type that nobody knows: NCCL's to judge, and not before its turn. */
@@ -1146,7 +1147,7 @@ static int body_destroyed_too_early(struct rank *r)
 	CHECK(ncclCommDestroy(comm) == ncclInvalidArgument);
 	CHECK(ranks_settled(comm) == ncclSuccess);
 	for (int i = 0; i < 5000 && !__atomic_load_n(&child, __ATOMIC_ACQUIRE); i++)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	CHECK(child && ranks_settled(child) == ncclSuccess);
 	FAKE(fake_nccl_late)(0);
 	REDUCE(comm, r->rank, r->nranks, 100, NATIVE);
@@ -1167,7 +1168,7 @@ static void test_communicator_destroyed_too_early_lives_on(void **state)
  */
 static void *abort_in_a_while(void *comm)
 {
-	usleep(700000);
+	pause_us(PAUSE_MIDDLE, 700000);
 	ncclCommAbort(comm);
 	return NULL;
 }
@@ -1189,8 +1190,8 @@ static int body_aborted_before_its_operator(struct rank *r)
 		return 0;
 	}
 	while (!atomic_load(&shared->stopped))
-		usleep(1000);
-	usleep(100000);
+		pause_us(PAUSE_POLL, 1000);
+	pause_us(PAUSE_MIDDLE, 100000);
 	CHECK(pthread_create(&thread, NULL, abort_in_a_while, comm) == 0);
 	NCCL(ncclGroupStart());
 	NCCL(ncclRedOpCreatePreMulSum(&op, &half, ncclFloat32, ncclScalarHostImmediate, comm));
@@ -1263,7 +1264,7 @@ static void test_one_thread_drives_all_ranks_in_groups(void **state)
 
 static void *die_later(void *arg)
 {
-	usleep(*(useconds_t *)arg);
+	pause_us(PAUSE_MIDDLE, *(useconds_t *)arg);
 	kill(getpid(), SIGKILL);
 	return NULL;
 }
@@ -1337,7 +1338,7 @@ static int body_dies_while_waiting(struct rank *r)
 	if (r->rank == rank_that_dies)
 		pthread_create(&thread, NULL, die_later, &dies_after_us);
 	else if (r->rank == r->nranks - 1)
-		usleep(600000);
+		pause_us(PAUSE_MIDDLE, 600000);
 	return survive(r, comm, 1);
 }
 
@@ -1384,7 +1385,7 @@ static void *abort_later(void *arg)
 	struct rescue *rescue = arg;
 	double began;
 
-	usleep(300000);
+	pause_us(PAUSE_MIDDLE, 300000);
 	began = now();
 	rescue->res = ncclCommAbort(rescue->comm);
 	rescue->took = now() - began;
@@ -1439,7 +1440,7 @@ static void test_abort_from_another_thread_frees_a_stuck_rank(void **state)
 static void *abort_after_the_real_one(void *arg)
 {
 	while (!strstr(FAKE(fake_nccl_log)(), "CommAbort"))
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	ncclCommAbort(arg);
 	return NULL;
 }

@@ -12,6 +12,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/child_exit.h"
 #include "tests/e2e/ranks.h"
+#include "tests/support/pause.h"
 
 #define LIMIT_S 150
 
@@ -32,7 +33,7 @@ static int one_rank(struct shared *shared, int rank, int n, int raw, rank_fn bod
 		__atomic_store_n(&shared->have_id, res ? 2 : 1, __ATOMIC_RELEASE);
 	}
 	while (!__atomic_load_n(&shared->have_id, __ATOMIC_ACQUIRE))
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	CHECK(shared->have_id == 1);
 	ctx.id = shared->id;
 	CHECK(shunt_stream_create(&ctx.stream) == 0);
@@ -107,7 +108,7 @@ int ranks_run_as(const struct ranks *ranks)
 			    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 			failed += ranks->how == RANKS_THREADS && WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 		}
-		usleep(10000);
+		pause_us(PAUSE_POLL, 10000);
 	}
 	for (int i = 0; i < children; i++)
 		if (pid[i] > 0) {
@@ -130,7 +131,7 @@ ncclUniqueId ranks_id(const struct rank *r, struct ranks_ids *ids, int k)
 	for (; r->rank == 0 && ids->n <= k; ids->n++)
 		ncclGetUniqueId(&ids->id[ids->n]);
 	while (ids->n <= k)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	return ids->id[k];
 }
 
@@ -152,7 +153,7 @@ ncclResult_t ranks_settled(ncclComm_t comm)
 {
 	ncclResult_t state = ncclInProgress, res = ncclSuccess;
 
-	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; usleep(200))
+	for (double end = now() + 60; !res && state == ncclInProgress && now() < end; pause_us(PAUSE_POLL, 200))
 		res = ncclCommGetAsyncError(comm, &state);
 	return res ? res : state;
 }
@@ -161,5 +162,5 @@ void ranks_barrier(const struct rank *r, atomic_int *place)
 {
 	atomic_fetch_add(place, 1);
 	while (*place < r->nranks)
-		usleep(500);
+		pause_us(PAUSE_POLL, 500);
 }

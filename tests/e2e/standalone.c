@@ -18,6 +18,7 @@
 #include "tests/plan/exec_plans.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 #define MAX_BYTES (1u << 20)
 
@@ -544,7 +545,7 @@ static int body_plans_on_two_streams(struct rank *r)
 	}
 	for (int round = 0; round < 3; round++) {
 		if (r->rank)
-			usleep(200000);
+			pause_us(PAUSE_LATE, 200000);
 		/*
 		 * Too small for the plan. What the group's second call gets comes late, and on its first one's stream.
 		 */

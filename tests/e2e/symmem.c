@@ -23,6 +23,7 @@
 #include "tests/support/own.h"
 #include "tests/e2e/ranks.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 #define EVERY_KIND \
 	"allgather:0-:ce,alltoall:0-:ce,broadcast:0-:ce,gather:0-:ce,scatter:0-:ce," \
@@ -681,7 +682,7 @@ static int body_misplaced(struct rank *r)
 	NCCL(enqueue(&p, &c));
 	CHECK(shunt_stream_synchronize(p.stream) == 0);
 	/* The root of a gather or scatter finds it; the others wait for the root in vain until they are aborted. */
-	for (double until = now() + AT_ONCE_S; r->rank == 0 && !async && now() < until; usleep(500))
+	for (double until = now() + AT_ONCE_S; r->rank == 0 && !async && now() < until; pause_us(PAUSE_POLL, 500))
 		NCCL(ncclCommGetAsyncError(p.comm, &async));
 	if (r->rank == 0)
 		CHECK(async == ncclInvalidUsage && strstr(ncclGetLastError(p.comm), "another offset of its window"));
@@ -702,7 +703,7 @@ static void test_buffer_at_another_offset_than_promised_is_an_error(void **state
 
 static void *abort_later(void *comm)
 {
-	usleep(300000);
+	pause_us(PAUSE_MIDDLE, 300000);
 	return (void *)(uintptr_t)(ncclCommAbort(comm) != ncclSuccess);
 }
 

@@ -2,6 +2,7 @@
 #include "tests/fault/job.h"
 #include "tests/support/child.h"
 #include "tests/support/clock.h"
+#include "tests/support/pause.h"
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,11 +33,11 @@ static void use_new_comm(struct job_state *m, const struct job *c, struct lifecy
 		return; /* it came through: nobody counts on it */
 	atomic_fetch_add(&m->done, 1);
 	while (m->done < n) /* nobody is to wait for one who still waits for another, or is stopped */
-		usleep(500);
+		pause_us(PAUSE_POLL, 500);
 	if (rank == 0)
 		atomic_store(&m->have_again, ncclGetUniqueId(&m->again) ? 2 : 1);
 	while (!atomic_load(&m->have_again))
-		usleep(500);
+		pause_us(PAUSE_POLL, 500);
 	m->rank[l->rank].again = 2;
 	/* The streams are those of before: an abort has to leave them usable. */
 	if (m->have_again != 1 || ncclCommInitRank(&comm, n, m->again, rank))
@@ -65,7 +66,7 @@ static void run_rank(struct job_state *m, const struct job *c, int rank)
 	while (!atomic_load(&m->have_id)) {
 		if (c->victim == 0 && atomic_load(&m->fault.at) < 0) /* it died over the id: the parent said so */
 			break;
-		usleep(500);
+		pause_us(PAUSE_POLL, 500);
 	}
 	lifecycle.id = m->id;
 	start = now();
@@ -92,7 +93,7 @@ static void wake(struct job *c, struct job_state *m, pid_t pid)
 
 	c->stopped = true;
 	while (now() < end && atomic_load(&m->over) < c->n - 1)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	kill(pid, SIGCONT);
 }
 
@@ -136,7 +137,7 @@ const char *job_run(struct job *c)
 				    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 			}
 		}
-		usleep(2000);
+		pause_us(PAUSE_POLL, 2000);
 	}
 	for (int r = 0; r < c->n; r++)
 		if (pid[r] > 0) {

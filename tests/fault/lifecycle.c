@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include "tests/support/own.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 enum { COUNT = 6000, PART = 500 };
 
@@ -300,7 +301,7 @@ static ncclResult_t async_result(ncclComm_t comm)
 	ncclResult_t state;
 
 	do {
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 		if (ncclCommGetAsyncError(comm, &state))
 			return ncclInvalidArgument;
 	} while (state == ncclInProgress);

@@ -19,6 +19,7 @@
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 enum { RANKS = 3, SETUP_SENDS = 4 }; /* what a rank but the first sends in a set-up: hello, and three rounds */
 
@@ -148,7 +149,7 @@ static int hang_before_group_end(struct scenario *s, int r)
 	res = ncclAllReduce(l->dev, l->dev, 100, ncclInt32, ncclSum, s->comm[r], l->stream[0]);
 	atomic_fetch_add(&s->in_place, 1);
 	while (s->in_place < 2 * RANKS) /* the aborts are over */
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	return ncclGroupEnd() == ncclSuccess || res != ncclSuccess || shunt_stream_synchronize(l->stream[0]);
 }
 
@@ -199,7 +200,7 @@ static int hang_before_nonblocking(struct scenario *s, int r)
 		return 1;
 	atomic_fetch_add(&s->in_place, 1);
 	while (s->in_place < 2 * RANKS) /* the aborts are over */
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	if (r < 2)
 		return ncclGroupEnd() == ncclSuccess;
 	return ncclCommInitRank(&alone, 1, s->id, 0) || ncclCommDestroy(alone);
@@ -236,9 +237,9 @@ static void run_scenario(const char *what, int (*hang)(struct scenario *s, int r
 		assert_int_equal(pthread_create(&thread[r], NULL, rank_thread_main, &rank_thread[r]), 0);
 	}
 	for (start = now(); s->in_place < RANKS && now() < start + AT_ONCE_S;)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	assert_int_equal(s->in_place, RANKS);
-	usleep(150000); /* now it hangs */
+	pause_us(PAUSE_MIDDLE, 150000); /* now it hangs */
 	for (int i = 0; i < 2 * RANKS; i++) {
 		int r = i % RANKS;
 		/* An init that has not returned yet has written the handle. */
@@ -290,7 +291,7 @@ static void test_abort_from_another_thread_ends_all_waits_and_frees_all(void **s
 		for (int i = 0; i < N; i++)
 			run_scenario(scenarios[i].what, scenarios[i].hang);
 		/* Roots of ids whose ranks never came stay until SHUNT_TIMEOUT, or what follows a failure is over. */
-		for (double begun = now(); now() < begun + AT_ONCE_S; usleep(20000)) {
+		for (double begun = now(); now() < begun + AT_ONCE_S; pause_us(PAUSE_POLL, 20000)) {
 			b = fault_balance();
 			if (round && b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
 				break;
@@ -315,14 +316,14 @@ static enum lifecycle_result abort_after_a_death(struct lifecycle *l, const stru
 		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim) {
-		usleep(20000);
+		pause_us(PAUSE_MIDDLE, 20000);
 		kill(getpid(), SIGKILL);
 	}
 	if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 		return LIFECYCLE_WRONG;
-	usleep(100000);
+	pause_us(PAUSE_MIDDLE, 100000);
 	start = now();
 	if (ncclCommAbort(l->comm) || now() - start > AT_ONCE_S || shunt_stream_synchronize(l->stream[0])) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: abort took %.2f s", l->rank, now() - start);
@@ -367,15 +368,15 @@ static enum lifecycle_result abort_in_setup(struct lifecycle *l, const struct jo
 		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim) {
 		kill(getpid(), SIGSTOP);
 		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
-	usleep(30000);
+	pause_us(PAUSE_MIDDLE, 30000);
 	if (pthread_create(&thread, NULL, first_use_main, &use))
 		return LIFECYCLE_WRONG;
-	usleep(200000);
+	pause_us(PAUSE_MIDDLE, 200000);
 	start = now();
 	err = ncclCommAbort(l->comm);
 	pthread_join(thread, NULL);
@@ -420,10 +421,10 @@ static enum lifecycle_result abort_in_setup_with_kernels(struct lifecycle *l, co
 		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (!l->rank && pthread_create(&thread, NULL, first_use_main, &use))
 		return LIFECYCLE_WRONG;
-	usleep(l->rank == c->victim ? 3000000 : 400000);
+	pause_us(PAUSE_MIDDLE, l->rank == c->victim ? 3000000 : 400000);
 	start = now();
 	err = ncclCommAbort(l->comm) || ncclCommAbort(other);
 	if (!l->rank)

@@ -19,6 +19,7 @@
 #include "tests/support/clock.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 enum { RANKS = 3, LIMIT_S = 100 };
 
@@ -36,7 +37,7 @@ static void *rank_main(void *arg)
 	struct rank_thread *p = arg;
 
 	while (!atomic_load(p->go))
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	if (atomic_load(p->go) > 0)
 		p->end = lifecycle_run(p->lifecycle);
 	return NULL;
@@ -102,7 +103,7 @@ static bool back_to(const struct fault_balance *mark)
 		b = fault_balance();
 		if (b.allocs <= mark->allocs && b.maps <= mark->maps && b.fds <= mark->fds)
 			return true;
-		usleep(2000);
+		pause_us(PAUSE_POLL, 2000);
 	} while (now() < end);
 	print_error("left over: %ld allocations, %ld mappings, %ld descriptors\n", b.allocs - mark->allocs,
 	    b.maps - mark->maps, b.fds - mark->fds);
@@ -121,7 +122,7 @@ static void sweep(unsigned kinds, long limit, int full)
 	/* What is made once per process exists after a lifecycle or two. */
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(live_well(0, full, &points), LIFECYCLE_OK);
-	usleep(100000);
+	pause_us(PAUSE_GRACE, 100000);
 	mark = fault_balance();
 	assert_int_equal(live_well(kinds, full, &all), LIFECYCLE_OK);
 	assert_true(all > 20);
@@ -187,7 +188,7 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 		return LIFECYCLE_WRONG;
 	atomic_fetch_add(ready, 1);
 	while (*ready < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim)
 		fault_arm(FAULT_ALLOC, FAULT_FAIL, c->at);
 	start = now();
@@ -198,7 +199,7 @@ static enum lifecycle_result first_call_of_plan(struct lifecycle *l, const struc
 	/* The others are told although this rank's program goes on. */
 	atomic_fetch_add(ready, 1);
 	while (*ready < 2 * c->n && now() - start < AT_ONCE_S)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (err < 0 || took > AT_ONCE_S || *ready < 2 * c->n) {
 		snprintf(l->wrong, sizeof(l->wrong), "rank %d: the call gave %d after %.2f s", l->rank, err, took);
 		return LIFECYCLE_WRONG;

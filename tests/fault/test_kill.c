@@ -17,6 +17,7 @@
 #include "device/sim/hooks.h"
 #include "tests/support/clock.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 enum { RANKS = 3 };
 
@@ -124,7 +125,7 @@ static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct j
 		goto wrong;
 	atomic_fetch_add(&at->ready, 1);
 	while (at->ready < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (c->at == 1 ? !last : !victim) {
 		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 			goto wrong;
@@ -132,15 +133,15 @@ static enum lifecycle_result die_in_a_kernel(struct lifecycle *l, const struct j
 	}
 	if (victim) {
 		while (at->launched < c->n - 1)
-			usleep(200);
-		usleep(30000); /* in the middle of it */
+			pause_us(PAUSE_POLL, 200);
+		pause_us(PAUSE_MIDDLE, 30000); /* in the middle of it */
 		kill(getpid(), SIGKILL);
 	}
 	start = now();
 	if (c->at == 1 && last) {
 		while (at->launched < c->n - 1)
-			usleep(200);
-		usleep(60000);
+			pause_us(PAUSE_POLL, 200);
+		pause_us(PAUSE_MIDDLE, 60000);
 		if (ncclAllReduce(l->dev, l->dev, 5000, ncclInt32, ncclSum, l->comm, l->stream[0]))
 			goto wrong;
 	}
@@ -248,14 +249,14 @@ static enum lifecycle_result stop_before_setup(struct lifecycle *l, const struct
 	atomic_fetch_add(&at->ready, 1);
 	if (l->rank == c->victim) {
 		while (at->ready < c->n)
-			usleep(200);
+			pause_us(PAUSE_POLL, 200);
 		atomic_store(&at->launched, 1);
 		kill(getpid(), SIGSTOP);
 		return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;
 	}
 	while (!at->launched)
-		usleep(200);
-	usleep(10000);
+		pause_us(PAUSE_POLL, 200);
+	pause_us(PAUSE_MIDDLE, 10000);
 	start = now();
 	err = lifecycle_sum(l, l->comm, l->rank, l->nranks, 100, l->stream[0]);
 	if (err <= 0 || now() - start > AT_ONCE_S || ncclCommAbort(l->comm)) {

@@ -17,6 +17,7 @@
 #include "tests/fault/inject.h"
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 #ifdef __SANITIZE_THREAD__
 enum { RANKS = 2, AT_ONCE = 8 }; /* each thread of a kernel counts, and it bears 8128 of them */
@@ -100,7 +101,7 @@ static void test_many_one_after_another_leave_nothing(void **state)
 		assert_int_equal(lifecycle_prepare(&l[r], r, RANKS), 0);
 	for (int i = 0; i < 40; i++)
 		make_and_end(l, i % 2);
-	usleep(50000);
+	pause_us(PAUSE_GRACE, 50000);
 	mark = fault_balance();
 	before = resident_kib();
 	for (int i = 0; i < pairs; i++)
@@ -109,7 +110,7 @@ static void test_many_one_after_another_leave_nothing(void **state)
 		b = fault_balance();
 		if (b.allocs <= mark.allocs && b.maps <= mark.maps && b.fds <= mark.fds)
 			break;
-		usleep(10000);
+		pause_us(PAUSE_POLL, 10000);
 	}
 	after = resident_kib();
 	print_message("%d communicators: allocations %+ld, mappings %+ld, descriptors %+ld, memory %+ld KiB\n",

@@ -29,6 +29,7 @@
 #include "tests/support/clock.h"
 #include "tests/support/rendezvous_name.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "tests/support/pause.h"
 
 enum { RANKS = 3, HELD = 90, DEADLINE_S = 60 };
 
@@ -110,7 +111,7 @@ static void *attacker_main(void *arg)
 		}
 		for (int i = 0; a->attack == DRIP && i < n; i++)
 			send(held[i], "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-		usleep(n < most ? 500 : 20000);
+		pause_us(PAUSE_POLL, n < most ? 500 : 20000);
 	}
 	while (n)
 		close(held[--n]);
@@ -125,11 +126,11 @@ static enum lifecycle_result under_attack(struct lifecycle *l, const struct job 
 	pthread_t thread;
 
 	if (l->rank)
-		usleep(150000); /* the crowd is there first */
+		pause_us(PAUSE_MIDDLE, 150000); /* the crowd is there first */
 	if (l->rank == 0 && pthread_create(&thread, NULL, attacker_main, &a))
 		return LIFECYCLE_WRONG;
 	while (l->rank == 0 && atomic_load(&a.calls) < 5)
-		usleep(500);
+		pause_us(PAUSE_POLL, 500);
 	end = lifecycle_run(l);
 	if (l->rank == 0) {
 		atomic_store(&a.stop, 1);
@@ -195,7 +196,7 @@ static void test_peers_of_another_user_get_not_even_a_challenge(void **state)
 			_exit(6);
 		for (double end = now() + DEADLINE_S;
 		    fd >= 0 && (n = recv(fd, buf, sizeof(buf), 0)) < 0 && errno == EAGAIN && now() < end;)
-			usleep(1000);
+			pause_us(PAUSE_POLL, 1000);
 		_exit(fd < 0 ? 3 : n > 0 ? 4 : n < 0 && errno == EAGAIN ? 5 : 0);
 	}
 	close(called[1]);
@@ -240,7 +241,7 @@ static int unused_ranks(const struct shunt_id *id, const int *said, const int *g
 	err = shunt_comm_setup_locked(comm[1]);
 	pthread_mutex_unlock(&comm[1]->lock);
 	for (double end = now() + DEADLINE_S; !err && !shunt_comm_memory(comm[0]) && now() < end;)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	if (err || !shunt_comm_memory(comm[0]) || !shunt_comm_memory(comm[1]))
 		return 5;
 	for (int r = 0; r < 2; r++)
@@ -254,7 +255,7 @@ static long told(int fd, size_t most)
 	char buf[256];
 	size_t got = 0;
 
-	for (double end = now() + DEADLINE_S; now() < end; usleep(1000)) {
+	for (double end = now() + DEADLINE_S; now() < end; pause_us(PAUSE_POLL, 1000)) {
 		ssize_t n = recv(fd, buf, sizeof(buf), 0);
 
 		if (n == 0 || (n < 0 && errno != EAGAIN))
@@ -363,7 +364,7 @@ static void test_peers_name_taken_by_another_user_counts_as_nobody(void **state)
 		child_end_with(parent);
 		if (write(ready[1], "x", 1) != 1)
 			_exit(2);
-		for (double end = now() + DEADLINE_S; !last && now() < end; usleep(1000)) {
+		for (double end = now() + DEADLINE_S; !last && now() < end; pause_us(PAUSE_POLL, 1000)) {
 			last = read(over[0], buf, 1) == 1; /* what was said is in the sockets by then */
 			while ((peer = accept(fd, NULL, NULL)) >= 0)
 				told += recv(peer, buf, sizeof(buf), MSG_DONTWAIT) > 0;
@@ -447,7 +448,7 @@ static enum lifecycle_result die_in_use(struct lifecycle *l, const struct job *c
 		return LIFECYCLE_WRONG;
 	atomic_fetch_add((atomic_int *)shared, 1);
 	while (*(atomic_int *)shared < c->n)
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 	if (l->rank == c->victim)
 		kill(getpid(), SIGKILL);
 	return ncclCommAbort(l->comm) ? LIFECYCLE_WRONG : LIFECYCLE_FAILED;

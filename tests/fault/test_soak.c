@@ -18,6 +18,7 @@
 #include "tests/support/clock.h"
 #include "tests/fault/lifecycle.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 enum { RANKS = 3, BUFFERS = 8, MOST = 6000, GROUP = 4 };
 
@@ -221,7 +222,7 @@ static int round_of(struct rank_state *s)
 			return -1;
 	}
 	if (!random_below(&s->own, 4))
-		usleep(random_below(&s->own, 2000));
+		pause_us(PAUSE_LATE, random_below(&s->own, 2000));
 	if (graph && shunt_capture_begin(stream))
 		return -1;
 	/* Messages go in a group always: sent and received one after another they may wait for each other. */

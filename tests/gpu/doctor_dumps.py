@@ -44,7 +44,7 @@ def worker(scenario):
         y = torch.ones(COUNT, device="cuda")
         kept.append(dist.broadcast(y, 1, async_op=True) if odd else dist.all_reduce(y, async_op=True))
     print("hanging", flush=True)
-    time.sleep(LIMIT_S + 60)
+    time.sleep(LIMIT_S + 60)  # pause: late: this rank hangs
     os._exit(0)
 
 
@@ -74,13 +74,13 @@ def run(args, row):
         try:
             if how == "signal":
                 wait_for("the ranks come to hang", lambda: job.all_said("hanging"), alive=job.ranks)
-                time.sleep(2)  # a younger wait may be a job that runs
+                time.sleep(2)  # pause: grace: a younger wait may be a job that runs
                 for rank in job.ranks:
                     rank.send_signal(signal.SIGUSR1)
                 wait_for("all ranks' dumps", lambda: len(files()) == args.n, alive=job.ranks)
             else:
                 wait_for("a dump of an error", files, alive=job.ranks)
-                time.sleep(2)
+                time.sleep(2)  # pause: poll
             got = subprocess.run([args.shunt, "doctor", "dumps", dumps], capture_output=True, text=True, timeout=LIMIT_S)
         except RuntimeError as e:
             return f"{e}\n{job.last_words(1500)}"

@@ -38,7 +38,7 @@ store = dist.distributed_c10d._get_default_store()
 def barrier(name):
     store.add(name, 1)
     while int(store.add(name, 0)) < dist.get_world_size():
-        time.sleep(0.001)
+        time.sleep(0.001)  # pause: poll
 
 
 barrier("a")

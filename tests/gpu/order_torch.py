@@ -248,7 +248,7 @@ def cost(comm):
         rows.append(("eager, a graph alive", per_call_us(eager, 500, 1), host_us()))
         del g
         torch.cuda.synchronize()
-        time.sleep(0.1)
+        time.sleep(0.1)  # pause: late: the other ranks are ahead
         rows.append(("eager, graph destroyed", per_call_us(eager, 500, 1), host_us()))
     if rank == 0:
         print(f"8 KiB, {world} GPUs, NCCL_GRAPH_MIXING_SUPPORT={os.environ.get('NCCL_GRAPH_MIXING_SUPPORT', '1')}: us per call")

@@ -52,7 +52,7 @@ def main():
 
     thread = threading.Thread(target=free)
     thread.start()
-    time.sleep(1)
+    time.sleep(1)  # pause: middle: of the kernels
     held = thread.is_alive()
     began = time.monotonic()
 

@@ -87,4 +87,4 @@ def wait_for(what, ready, seconds=LIMIT_S, alive=()):
         dead = [r for r, process in enumerate(alive) if process.poll() is not None]
         if dead or time.monotonic() > end:
             raise RuntimeError(f"{what}: " + (f"rank {dead[0]} has ended" if dead else f"not within {seconds} s"))
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: poll

@@ -61,7 +61,7 @@ def rank_is_wrong(job, r):
 def kill_one(args, job):
     """What is wrong, or None."""
     wait_for("the ranks come to run", lambda: job.all_said("running"))
-    time.sleep(0.3)
+    time.sleep(0.3)  # pause: middle: of the collective
     job.ranks[VICTIM].send_signal(signal.SIGKILL)
     began = time.monotonic()
     left = [r for r in range(args.n) if r != VICTIM]

@@ -69,7 +69,7 @@ def meet(name, n=world):
     end = time.monotonic() + LIMIT_S
     while base.add(key, 0) < n:
         must(time.monotonic() < end, f"the others do not come to \"{name}\"")
-        time.sleep(0.01)
+        time.sleep(0.01)  # pause: poll
 
 
 def values(group=None, ranks=None):
@@ -98,7 +98,7 @@ def abort_later():
     raised = []
 
     def run():
-        time.sleep(ABORT_AFTER_S)
+        time.sleep(ABORT_AFTER_S)  # pause: middle: of the hang
         try:
             c10d._abort_process_group()
         except Exception as e:  # told by the main thread
@@ -278,5 +278,5 @@ for name in args.case or cases:
 meet("end")
 if rank == 0:
     print("FAIL" if failed else "PASS", flush=True)
-    time.sleep(0 if agent else 1)  # the others may ask this rank's store once more
+    time.sleep(0 if agent else 1)  # pause: grace: the others may ask this rank's store once more
 os._exit(failed)  # whatever a failed group has left behind

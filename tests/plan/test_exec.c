@@ -463,7 +463,7 @@ static void run_with_stale_scratch(bool graph_large, bool graph_small)
 				buf[r][large][k] = large ? (uint32_t)(100 + r) : LAUNCHES;
 		for (int r = 0; r < 2; r++) {
 			if (r)
-				usleep(20000);
+				assert_true(shunt_sim_wait_stuck(f.rank[0].device, f.rank[0].stream));
 			if (graph[r][large])
 				assert_int_equal(gpu->graph_launch(r, graph[r][large], f.rank[r].stream), 0);
 			else

@@ -18,6 +18,7 @@
 #include "comm/symmem.h"
 #include "comm/gpu.h"
 #include "tests/shim/mock_core.h"
+#include "tests/support/pause.h"
 
 struct shunt_window {
 	struct shunt_window *next;
@@ -540,7 +541,7 @@ int shunt_comm_quiesce(struct shunt_comm *comm)
 
 	log_call("quiet\n");
 	while (kernel_runs && !__atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE))
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	return !aborted && __atomic_load_n(&comm->aborted, __ATOMIC_ACQUIRE) ? -ECANCELED : 0;
 }
 

@@ -17,6 +17,7 @@
 #include "tests/support/clock.h"
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
+#include "tests/support/pause.h"
 
 enum { MAX = 6 };
 
@@ -61,7 +62,7 @@ static ncclResult_t wait_async(ncclComm_t comm)
 
 	do {
 		assert_int_equal(ncclCommGetAsyncError(comm, &state), ncclSuccess);
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	} while (state == ncclInProgress);
 	return state;
 }
@@ -223,7 +224,7 @@ static void test_comms_nonblocking_init_that_fails_tells_by_its_state(void **sta
 	assert_int_equal(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config), ncclInProgress);
 	assert_int_equal(ncclCommInitRankConfig(&comms[1], 3, id, 1, &config), ncclInProgress); /* another count */
 	do { /* who comes second is wrong */
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(ncclCommGetAsyncError(comms[i], &are[i]), ncclSuccess);
 	} while (are[0] == ncclInProgress && are[1] == ncclInProgress);
@@ -273,7 +274,7 @@ static void *shrink(void *arg)
 			r->child = NULL;
 			return NULL; /* does not call */
 		}
-	usleep((useconds_t)r->rank * 5000);
+	pause_us(PAUSE_LATE, (unsigned)r->rank * 5000);
 	r->result = ncclCommShrink(r->old, r->excluded, r->nexcluded, &r->child, NULL, r->flags);
 	return NULL;
 }
@@ -362,7 +363,7 @@ static void *grow(void *arg)
 {
 	struct rank *r = arg;
 
-	usleep((useconds_t)(r->nranks - r->rank) * 3000);
+	pause_us(PAUSE_LATE, (unsigned)(r->nranks - r->rank) * 3000);
 	r->result = ncclCommGrow(
 	    r->old, r->nranks, r->old && r->rank ? NULL : r->ids, r->old ? -1 : r->rank, &r->child, r->config);
 	return NULL;
@@ -543,7 +544,7 @@ static void test_comms_finalize_nonblocking_does_not_wait(void **state)
 	shunt_mock_kernel_runs(1);
 	assert_int_equal(ncclCommFinalize(comm), ncclInProgress);
 	for (int i = 0; i < 20; i++) {
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 		assert_int_equal(ncclCommGetAsyncError(comm, &async), ncclSuccess);
 		assert_int_equal(async, ncclInProgress);
 	}
@@ -574,7 +575,7 @@ static void test_comms_abort_ends_a_waiting_split(void **state)
 	assert_int_equal(ncclCommRevoke(comms[0], 0), ncclInProgress);
 	assert_int_equal(wait_async(comms[0]), ncclSuccess);
 	assert_int_equal(ncclCommSplit(comms[0], 0, 0, place, NULL), ncclInProgress);
-	usleep(20000);
+	pause_us(PAUSE_MIDDLE, 20000);
 	began = now();
 	assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
 	assert_true(now() - began < AT_ONCE_S);

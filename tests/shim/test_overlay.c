@@ -16,6 +16,7 @@
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 static struct {
 	__typeof__(fake_nccl_log) *log;
@@ -795,7 +796,7 @@ static void test_split_late_is_known_through_the_parent_state(void **state)
 	fake.late(30);
 	assert_int_equal(ncclCommSplit(comm, 1, 0, &child, NULL), ncclInProgress);
 	do {
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 		assert_int_equal(ncclCommGetAsyncError(comm, &result), ncclSuccess);
 	} while (result == ncclInProgress);
 	moved = child;
@@ -816,7 +817,7 @@ static void test_split_late_is_known_without_asking_the_parent(void **state)
 	ncclCommSplit(comm, 1, 0, &child, NULL);
 	assert_int_equal(ncclGroupEnd(), ncclInProgress);
 	while (!__atomic_load_n(&child, __ATOMIC_ACQUIRE))
-		usleep(1000); /* as PyTorch does */
+		pause_us(PAUSE_POLL, 1000); /* as PyTorch does */
 	assert_int_equal(reduce(child, 5), ncclSuccess);
 	assert_non_null(strstr(shunt_mock_log(), "run 5"));
 	ncclCommDestroy(child);
@@ -838,7 +839,7 @@ static void test_split_late_is_known_wherever_the_handle_was_moved(void **state)
 		if (grouped)
 			assert_int_equal(ncclGroupEnd(), ncclInProgress);
 		while (!(moved = __atomic_load_n(place, __ATOMIC_ACQUIRE)))
-			usleep(100);
+			pause_us(PAUSE_POLL, 100);
 		free(place);
 		assert_int_equal(reduce(moved, 5), ncclSuccess);
 		assert_non_null(strstr(shunt_mock_log(), "run 5"));
@@ -856,11 +857,11 @@ static void test_split_whose_parent_dies_is_forgotten(void **state)
 
 		fake.late(ms);
 		assert_int_equal(ncclCommSplit(comm, 1, 0, place, NULL), ncclInProgress);
-		usleep(1000 * 13);
+		pause_us(PAUSE_MIDDLE, 1000 * 13);
 		assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 		was = *place;
 		*place = (ncclComm_t)place;
-		usleep(5000);
+		pause_us(PAUSE_GRACE, 5000);
 		assert_ptr_equal(*place, place);
 		free(place);
 		if (was)
@@ -1020,7 +1021,7 @@ static void test_memory_statistics_count_ours(void **state)
 
 static void *stop_kernel(void *arg)
 {
-	usleep(100000);
+	pause_us(PAUSE_MIDDLE, 100000);
 	shunt_mock_kernel_runs(0);
 	return NULL;
 }
@@ -1054,7 +1055,7 @@ static void test_finalize_waits_only_where_the_communicator_blocks(void **state)
 static void *abort_soon(void *comm)
 {
 	while (!strstr(shunt_mock_log(), "quiet"))
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	return ncclCommAbort(comm) ? comm : NULL;
 }
 

@@ -13,6 +13,7 @@
 #include "tests/shim/mock_core.h"
 #include "shim/nccl/abi.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 static char a[8] = "abcdefg", b[8];
 
@@ -123,7 +124,7 @@ static void test_standalone_mismatched_count_fails(void **state)
 	r[1].id = r[0].id;
 	pthread_create(&r[0].thread, NULL, init, &r[0]);
 	while (!shunt_mock_waiting()) /* so that the first count is rank 0's */
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	assert_int_equal(ncclCommInitRank(&r[1].comm, 3, r[1].id, 1), ncclInvalidArgument);
 	assert_null(r[1].comm);
 	r[1].nranks = 2;
@@ -353,7 +354,7 @@ static void test_standalone_abort_ends_a_waiting_init(void **state)
 	assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
 	assert_int_equal(ncclCommAbort(comm), ncclSuccess);
 	for (int i = 0; i < 10000 && shunt_mock_alive(); i++)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	assert_int_equal(shunt_mock_alive(), 0);
 }
 

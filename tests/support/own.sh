@@ -26,7 +26,7 @@ read -r _ _ _ _ own_group _ <"/proc/$$/stat"
 	trap '' HUP INT TERM
 	(
 		while [ -d "$dir" ] && kill -0 $$; do
-			sleep 1
+			sleep 1 # pause: poll
 		done
 		[ -d "$dir" ] || exit 0
 		rm -rf "$dir"

@@ -79,13 +79,6 @@ static inline void unit_run_processes(int n, int (*body)(int rank, void *arg), v
 
 typedef void unit_run(int n, int (*body)(int rank, void *arg), void *arg, int *errs);
 
-static inline void unit_sleep_ms(long ms)
-{
-	struct timespec ts = { ms / 1000, ms % 1000 * 1000000 };
-
-	nanosleep(&ts, NULL);
-}
-
 static inline int64_t unit_now_ms(void)
 {
 	struct timespec ts;

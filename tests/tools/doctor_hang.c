@@ -14,6 +14,7 @@
 #include "tests/support/child.h"
 #include "shim/nccl/abi.h"
 #include "shunt/device.h"
+#include "tests/support/pause.h"
 
 #define COUNT 1000
 #define BEFORE 5 /* collectives that all ranks make before anything goes wrong */
@@ -143,7 +144,7 @@ static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *
 		__atomic_store_n(&shared->have_id, 1, __ATOMIC_RELEASE);
 	}
 	while (!__atomic_load_n(&shared->have_id, __ATOMIC_ACQUIRE))
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	require(ncclCommInitRank(&r.comm, n, shared->id, rank), "ncclCommInitRank");
 	require(ncclCommSplit(r.comm, 0, rank, &r.other, NULL), "ncclCommSplit");
 	require(shunt_stream_create(&r.stream), "the stream");
@@ -156,7 +157,7 @@ static void run(struct shared *shared, int rank, int n, void (*fn)(struct rank *
 	__atomic_add_fetch(&shared->hanging, 1, __ATOMIC_ACQ_REL);
 	fn(&r);
 	for (;;) { /* as a watchdog does */
-		usleep(20000);
+		pause_us(PAUSE_POLL, 20000);
 		if (ncclCommGetAsyncError(r.comm, &state) || state)
 			pause();
 	}
@@ -185,10 +186,10 @@ int main(int argc, char **argv)
 	printf("\n");
 	fflush(stdout);
 	while (__atomic_load_n(&shared->hanging, __ATOMIC_ACQUIRE) < n && waitpid(-1, NULL, WNOHANG) == 0)
-		usleep(1000);
+		pause_us(PAUSE_POLL, 1000);
 	if (__atomic_load_n(&shared->hanging, __ATOMIC_ACQUIRE) < n)
 		return 1; /* a rank failed, and said why */
-	usleep(200000);
+	pause_us(PAUSE_MIDDLE, 200000);
 	puts("hanging");
 	fflush(stdout);
 	pause();

@@ -28,10 +28,10 @@ hang() {
 			cat "$dir/job" "$dir/job.err"
 			exit 1
 		fi
-		sleep 0.1
+		sleep 0.1 # pause: poll
 	done
 	pids=$(sed -n 's/^pids //p' "$dir/job" | tr ' ' ',')
-	sleep 1.3
+	sleep 1.3 # pause: grace
 }
 
 # comes NAME STATUS PATTERN COMMAND...: as expect, as soon as it is so; on a busy machine a job takes its time to wait, and to go on.
@@ -39,7 +39,7 @@ comes() {
 	tries=0
 	until "$4" "$5" "$6" "$7" >"$dir/soon" 2>&1; [ $? = "$2" ] && grep -Eq -e "$3" "$dir/soon" || [ $tries = 300 ]; do
 		tries=$((tries + 1))
-		sleep 0.2
+		sleep 0.2 # pause: poll
 	done
 	expect "$@"
 }
@@ -116,7 +116,7 @@ kill -USR1 $(echo "$pids" | tr , ' ')
 tries=0
 until [ "$(ls "$dir/dumps" | wc -l)" = 2 ] || [ $tries = 600 ]; do
 	tries=$((tries + 1))
-	sleep 0.1
+	sleep 0.1 # pause: poll
 done
 expect signal_writes_files 2 'rank 1 .* has not called collective 6' "$shunt" doctor dumps "$dir/dumps"
 rm -f "$dir"/dumps/*
@@ -127,7 +127,7 @@ hang skip 2
 tries=0
 until ls "$dir"/dumps/*.json >/dev/null 2>&1 || [ $tries = 600 ]; do
 	tries=$((tries + 1))
-	sleep 0.1
+	sleep 0.1 # pause: poll
 done
 expect error_writes_file 2 'rank 0 \(pid .*\) ended it with ETIMEDOUT, after waiting for rank 1 in call 6, allreduce of 1000' "$shunt" doctor dumps "$dir/dumps"
 expect error_and_peer 2 'rank 1 .* is behind: it has not called collective 6' "$shunt" doctor --pid "$pids"

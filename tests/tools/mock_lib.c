@@ -37,6 +37,7 @@
 #include "shim/nccl/coll_params.h"
 #include "shunt/device.h"
 #include "shunt/shunt.h"
+#include "tests/support/pause.h"
 
 #define EXPORT __attribute__((visibility("default")))
 enum { FIFO_BYTES = 4 << 20, MAX_RANKS = 8, MAX_OPS = 16 };
@@ -276,7 +277,7 @@ static void fault_inject(const struct call *j, size_t bytes)
 	if (!strcmp(f, "die"))
 		raise(SIGSEGV);
 	while (!strcmp(f, "hang"))
-		sleep(1);
+		pause_us(PAUSE_LATE, 1000000);
 	if (!strcmp(f, "wrong"))
 		((unsigned *)recv)[bytes / 8]++;
 	if (!strcmp(f, "last"))

@@ -11,6 +11,7 @@
 #include "transport/rendezvous/bootstrap.h"
 #include "transport/rendezvous/wire.h"
 #include "base/log.h"
+#include "tests/support/pause.h"
 
 struct world {
 	uint8_t id[SHUNT_BOOTSTRAP_ID_BYTES];
@@ -45,7 +46,7 @@ static int rank_body(int rank, void *arg)
 	struct world *w = arg;
 	int err;
 
-	unit_sleep_ms(w->delay_ms[rank]);
+	pause_us(PAUSE_LATE, (unsigned)w->delay_ms[rank] * 1000);
 	err = shunt_bootstrap_join(w->id, w->says_rank[rank], w->says_nranks[rank], &w->cancel[rank]);
 	snprintf(w->text[rank], sizeof(w->text[rank]), "%.255s", shunt_last_error());
 	return err;
@@ -366,7 +367,7 @@ static void test_bootstrap_crowd_that_comes_again_only_delays(void **state)
 		crowd_main(w, there);
 	}
 	while (!atomic_load(there))
-		unit_sleep_ms(5);
+		pause_us(PAUSE_POLL, 5000);
 	start = unit_now_ms();
 	unit_run_threads(2, rank_body, w, errs);
 	kill(pid, SIGKILL);
@@ -388,7 +389,7 @@ static void *loris_main(void *arg)
 
 	while (!atomic_load(&l->stop)) {
 		(void)!send(l->fd, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-		unit_sleep_ms(150);
+		pause_us(PAUSE_POLL, 150000);
 	}
 	return NULL;
 }
@@ -447,7 +448,7 @@ static void test_bootstrap_dead_rank_is_eownerdead_on_the_others(void **state)
 
 static void *cancel_later(void *arg)
 {
-	unit_sleep_ms(200);
+	pause_us(PAUSE_MIDDLE, 200000);
 	atomic_store((atomic_int *)arg, 1);
 	return NULL;
 }
@@ -561,7 +562,7 @@ static int comm_id_body(int rank, void *arg)
 		return err;
 	for (int i = 0; i < 2 && !err; i++) { /* and again: the variable is the only id there is */
 		if (rank == 0)
-			unit_sleep_ms(200);
+			pause_us(PAUSE_LATE, 200000);
 		err = shunt_bootstrap_join(mine.id, rank, w->nranks, NULL);
 	}
 	return err;
@@ -602,7 +603,7 @@ static int self_connect_body(int rank, void *arg)
 	int err = shunt_bootstrap_new_id(id);
 
 	if (rank == 0)
-		unit_sleep_ms(500);
+		pause_us(PAUSE_LATE, 500000);
 	else
 		self_connects = 2;
 	if (!err)

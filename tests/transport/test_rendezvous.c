@@ -10,6 +10,7 @@
 #include "tests/support/rendezvous_name.h"
 #include "base/os.h"
 #include "transport/rendezvous/rendezvous.h"
+#include "tests/support/pause.h"
 
 #define NMEMBERS 40
 #define TIMEOUT_MS 120000
@@ -74,7 +75,7 @@ static void barrier(atomic_int *count, int n)
 {
 	atomic_fetch_add(count, 1);
 	while (atomic_load(count) < n)
-		unit_sleep_ms(1);
+		pause_us(PAUSE_POLL, 1000);
 }
 
 static int gather_numbers(struct world *w, struct shunt_rendezvous *rdzv, int rank, int round)
@@ -177,11 +178,11 @@ static void await_guests(struct world *w, int rank)
 	}
 	for (int r = 0; r < w->nranks; r++)
 		while (n == w->nranks - 1 && r != rank && !sleeps(atomic_load(&w->task[r])))
-			unit_sleep_ms(1);
+			pause_us(PAUSE_POLL, 1000);
 	if (n == w->guests[rank] && w->cancels[rank] >= 0)
 		atomic_store(&w->cancel[w->cancels[rank]], 1);
 	for (int64_t end = unit_now_ms() + AT_ONCE_MS; atomic_load(&w->out) < w->outs[rank] && unit_now_ms() < end;)
-		unit_sleep_ms(1);
+		pause_us(PAUSE_POLL, 1000);
 	if (w->dies_in_join == rank)
 		return; /* they end with it */
 	while (n)
@@ -194,7 +195,7 @@ static void await_death(struct world *w)
 	pid_t pid;
 
 	while (!(pid = atomic_load(&w->dying)))
-		unit_sleep_ms(1);
+		pause_us(PAUSE_POLL, 1000);
 	p.fd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (p.fd < 0) /* the parent has it already */
 		return;
@@ -206,7 +207,7 @@ static void kill_self(struct world *w)
 {
 	if (w->leaves_child && !fork()) { /* with copies of all sockets */
 		for (int ms = 0; ms < AT_ONCE_MS && !atomic_load(&w->over) && !kill(w->test, 0); ms += 10)
-			unit_sleep_ms(10);
+			pause_us(PAUSE_POLL, 10000);
 		_exit(0);
 	}
 	atomic_store(&w->dying, getpid());
@@ -225,7 +226,7 @@ static int rank_body(int rank, void *arg)
 	}
 	atomic_store(&w->task[rank], (int)syscall(SYS_gettid));
 	barrier(&w->bound, w->nranks);
-	unit_sleep_ms(w->delay_ms[rank]);
+	pause_us(PAUSE_LATE, (unsigned)w->delay_ms[rank] * 1000);
 	if (w->guests[rank])
 		await_guests(w, rank);
 	if (w->buries[rank])
@@ -528,7 +529,7 @@ struct pair {
 
 static void *cancel_later(void *arg)
 {
-	unit_sleep_ms(200);
+	pause_us(PAUSE_MIDDLE, 200000);
 	atomic_store((atomic_int *)arg, 1);
 	return NULL;
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "tests/support/fake_nccl/fake_nccl.h"
+#include "tests/support/pause.h"
 
 #define VERSION 22809
 
@@ -93,7 +94,7 @@ static struct arrival arrive(uint64_t key, int rank, int nranks, int a, int b)
 	if (!all || rank >= BARRIER_RANKS)
 		return t;
 	while (__atomic_exchange_n(&all->lock, 1, __ATOMIC_ACQUIRE))
-		usleep(10);
+		pause_us(PAUSE_POLL, 10);
 	for (int i = 0; i < NBARRIERS && !t.barrier; i++)
 		if (all->barriers[i].key == key || !all->barriers[i].key)
 			t.barrier = &all->barriers[i];
@@ -119,7 +120,7 @@ static bool wait_for_all(const struct arrival *t, const struct ncclComm *comm)
 	clock_gettime(CLOCK_MONOTONIC, &end_comm);
 	end_comm.tv_sec += BARRIER_TIMEOUT_S;
 	while (t->barrier && __atomic_load_n(&t->barrier->generation, __ATOMIC_ACQUIRE) == t->generation) {
-		usleep(200);
+		pause_us(PAUSE_POLL, 200);
 		clock_gettime(CLOCK_MONOTONIC, &now);
 		if (now.tv_sec > end_comm.tv_sec || __atomic_load_n(&comm->aborted, __ATOMIC_RELAXED))
 			return false;
@@ -322,7 +323,7 @@ static ncclResult_t init_complete(const struct comm_init *b)
 	bool ok;
 
 	if (b->ms > 0)
-		usleep(1000 * (useconds_t)b->ms);
+		pause_us(PAUSE_LATE, 1000 * (unsigned)b->ms);
 	ok = wait_for_all(&b->arrival, b->owner);
 	if (ok && b->split)
 		split_rank(b);
@@ -523,7 +524,7 @@ static ncclResult_t end_comm(const char *name, ncclComm_t comm, bool frees)
 		return ncclSuccess;
 	__atomic_store_n(&comm->aborted, true, __ATOMIC_RELAXED);
 	while (state_of(comm) == ncclInProgress) /* a thread of ours has it */
-		usleep(100);
+		pause_us(PAUSE_POLL, 100);
 	__atomic_store_n(&comm->magic, 0, __ATOMIC_RELEASE);
 	pthread_mutex_lock(&lock);
 	comm->next_free = free_comms;
@@ -797,7 +798,7 @@ static void *delayed_launch_thread(void *arg)
 {
 	struct delayed_launch *l = arg;
 
-	usleep(20000);
+	pause_us(PAUSE_LATE, 20000);
 	l->launch(l->arg);
 	__atomic_store_n(&l->comm->state, ncclSuccess, __ATOMIC_RELEASE);
 	free(l);
