@@ -235,6 +235,7 @@ static void add_call(struct lists *l, const struct shunt_sel_key *sel_key, const
 
 /* Limits on a launch. */
 struct room {
+	const struct shunt_sel_key *sel_key;
 	unsigned blocks, warps; /* at most; warps of a block without its proxy warp */
 	unsigned roles;         /* at most */
 	unsigned copying; /* blocks that only copy this rank's own parts, in kernels with proxy warps; 0 if the other
@@ -259,7 +260,7 @@ static struct room room_of(const struct shunt_sel_key *sel_key, bool reduces)
 {
 	/* The sim has few blocks: between two ranks enough for one role each, among more ranks too few. */
 	unsigned n = (unsigned)sel_key->nranks, most = !sel_key->sim ? shunt_grid_max_blocks(sel_key) : n == 2 ? 4 : 2;
-	struct room r = { .blocks = most, .roles = reduces ? n : 2 * n - 1 };
+	struct room r = { .sel_key = sel_key, .blocks = most, .roles = reduces ? n : 2 * n - 1 };
 
 	if (sel_key->max_ctas && (unsigned)sel_key->max_ctas < most)
 		r.blocks = (unsigned)sel_key->max_ctas;
@@ -367,9 +368,10 @@ static bool has_proxies(unsigned kernel)
  * Blocks and threads for nroles roles with so many channels each. apart: the next role, which has blocks of its own, or
  * NULL. In LL128 the warps of one channel are neighbours; with proxy warps those of one role are.
  */
-static void grid_fit(const struct shunt_sel_key *sel_key, const struct room *r, struct shunt_role *roles,
-    unsigned nroles, unsigned channels, struct shunt_role *apart, struct shunt_work *work)
+static void grid_fit(const struct room *r, struct shunt_role *roles, unsigned nroles, unsigned channels,
+    struct shunt_role *apart, struct shunt_work *work)
 {
+	const struct shunt_sel_key *sel_key = r->sel_key;
 	unsigned copying = apart ? r->copying : 0, blocks = r->blocks - copying;
 
 	if (!has_proxies(work->kernel)) {
@@ -459,13 +461,21 @@ static unsigned role_of(unsigned list, bool reduces)
 	return list == FORWARD ? SHUNT_ROLE_FORWARD : reduces ? SHUNT_ROLE_REDUCE : SHUNT_ROLE_COPY;
 }
 
-/*
- * Makes a role for each list with messages left, of the next `room` messages at most. Returns the number of messages.
- */
-static unsigned fill_roles(const struct shunt_sel_key *sel_key, const struct room *r, struct lists *l, bool reduces,
-    size_t room, struct shunt_kargs *k, struct shunt_role *roles, struct shunt_message *messages,
-    struct shunt_work *work)
+/* A launch that is being filled. */
+struct launch {
+	struct shunt_work *work;
+	struct shunt_role *roles; /* both in the work's arguments */
+	struct shunt_message *messages;
+	size_t most; /* messages of one list */
+	bool reduces;
+};
+
+/* Makes a role for each list with messages left. Returns the number of messages. */
+static unsigned fill_roles(const struct room *r, struct lists *l, const struct launch *launch)
 {
+	struct shunt_work *work = launch->work;
+	struct shunt_kargs *k = &work->args.k;
+	struct shunt_role *roles = launch->roles;
 	bool copies_apart = has_proxies(work->kernel) && r->copying && (l->used >> OWN & 1);
 	unsigned nroles = 0, nmessages = 0, most = 0;
 
@@ -473,12 +483,12 @@ static unsigned fill_roles(const struct shunt_sel_key *sel_key, const struct roo
 		unsigned list = (unsigned)__builtin_ctz(left), first = nmessages, channels = 0;
 		struct entry *e = l->list[list].first;
 
-		for (; e && nmessages - first < room; e = e->next) {
+		for (; e && nmessages - first < launch->most; e = e->next) {
 			uint64_t bytes = e->message.bytes, pieces = pieces_of(bytes);
 			unsigned limit = bytes & SHUNT_MESSAGE_SIMPLE ? k->simple_channels : k->channels,
 			         uses = pieces < limit ? (unsigned)pieces : limit;
 
-			messages[nmessages++] = e->message;
+			launch->messages[nmessages++] = e->message;
 			if (uses > channels)
 				channels = uses;
 		}
@@ -486,7 +496,7 @@ static unsigned fill_roles(const struct shunt_sel_key *sel_key, const struct roo
 		if (!e)
 			l->used &= ~(1u << list);
 		roles[nroles++] = (struct shunt_role){
-			.what = (uint8_t)role_of(list, reduces),
+			.what = (uint8_t)role_of(list, launch->reduces),
 			.peer = (uint8_t)(list < FORWARD ? (list + (unsigned)l->rank) % SHUNT_KARGS_MAX_RANKS :
 			                                   (unsigned)l->root),
 			.channels = (uint16_t)channels,
@@ -500,13 +510,12 @@ static unsigned fill_roles(const struct shunt_sel_key *sel_key, const struct roo
 	if (r->sending)
 		grid_fit_tma(r, roles, nroles, work);
 	else
-		grid_fit(
-		    sel_key, r, roles, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
+		grid_fit(r, roles, nroles - copies_apart, most, copies_apart ? &roles[nroles - 1] : NULL, work);
 	/*
 	 * Between two ranks, single blocks get 310 to 360 GB/s, by where the GPU places them, which differs between
 	 * processes. Clusters get the upper end, those of 4 blocks more than those of 8. Not measured among more ranks.
 	 */
-	if (l->simple && sel_key->nranks == 2)
+	if (l->simple && r->sel_key->nranks == 2)
 		work->cluster = cluster_of(roles, nroles);
 	return nmessages;
 }
@@ -609,12 +618,12 @@ static int emit_lists(const struct shunt_enqueue_ctx *enqueue, const struct shun
 		work->args.k.simple_channels =
 		    (uint16_t)(r.sending ? max_tma_channels(sel_key, &r) : max_channels(sel_key, &r, true));
 	while (l->used && !err) {
-		struct shunt_role *roles = many ? work->args.many.role : work->args.few.role;
-		struct shunt_message *messages = many ? work->args.many.message : work->args.few.message;
+		const struct launch launch = { work, many ? work->args.many.role : work->args.few.role,
+			many ? work->args.many.message : work->args.few.message, room, reduces };
 
-		memset(roles, 0, SHUNT_MAX_ROLES * sizeof(*roles));
-		unsigned n = fill_roles(sel_key, &r, l, reduces, room, &work->args.k, roles, messages, work);
-		memset(&messages[n], 0, (max - n) * sizeof(*messages));
+		memset(launch.roles, 0, SHUNT_MAX_ROLES * sizeof(*launch.roles));
+		unsigned n = fill_roles(&r, l, &launch);
+		memset(&launch.messages[n], 0, (max - n) * sizeof(*launch.messages));
 		if (work->kernel == SHUNT_KERNEL(SHUNT_SHAPE_ll128_8, SHUNT_KOP_COPY, SHUNT_I64) &&
 		    is_one_batch(&work->args.few)) {
 			work->kernel = SHUNT_KERNEL(SHUNT_SHAPE_ll128_one, SHUNT_KOP_COPY, SHUNT_I64);
