@@ -19,22 +19,16 @@ typedef uint64_t u64;
 typedef float f32;
 typedef double f64;
 
-/* Accumulator of an element: fp32 for 8- and 16-bit floats, else the type itself. */
+/* Accumulator of an element: that of dtypes.def for NCCL's types, else the type itself. */
 template <typename T> struct acc_of {
 	typedef T type;
 };
-template <> struct acc_of<struct f16> {
-	typedef float type;
-};
-template <> struct acc_of<struct bf16> {
-	typedef float type;
-};
-template <> struct acc_of<struct f8e4m3> {
-	typedef float type;
-};
-template <> struct acc_of<struct f8e5m2> {
-	typedef float type;
-};
+#define ACC_OF(id, number, name, alias, nccl, element, bytes, kind, exponent, mantissa, acc, ...) \
+	template <> struct acc_of<element> { \
+		typedef acc type; \
+	};
+SHUNT_DTYPE_LIST(ACC_OF, )
+#undef ACC_OF
 
 GPU_FN i8 to_acc(i8 v) { return v; }
 GPU_FN u8 to_acc(u8 v) { return v; }
