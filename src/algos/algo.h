@@ -18,7 +18,7 @@ struct shunt_sel_key {
 	int nranks;
 	int min_ctas, max_ctas; /* 0: no limit */
 	bool sim;
-	bool standalone;    /* no real NCCL: no size is declined */
+	bool takes_all;     /* no call is declined, since there is no real NCCL to forward it to */
 	bool deterministic; /* SHUNT_DETERMINISTIC: reductions are never declined, and plans do not take them */
 	uint16_t
 	    cc; /* compute capability x 10, the smallest of the ranks'; 0: not known before the set-up, or the sim */

@@ -29,7 +29,7 @@ static void become_forward(struct shunt_comm *comm, const char *reason)
  */
 static struct shunt_id rendezvous_id_of(const struct shunt_comm_desc *desc)
 {
-	if (desc->standalone)
+	if (desc->takes_all)
 		return desc->id;
 	return shunt_id_derive(
 	    &desc->id, sizeof(desc->id), "rendezvous " SHUNT_VERSION, shunt_setup_protocol, shunt_config_fingerprint());
@@ -75,7 +75,8 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
 	comm->checks = shunt_config()->check;
-	comm->sel_key.standalone = desc->standalone;
+	comm->joined = desc->joined;
+	comm->sel_key.takes_all = desc->takes_all;
 	comm->sel_key.deterministic = shunt_config()->deterministic;
 	comm->sel_key.max_ctas = shunt_limit_min(desc->max_ctas, (int)shunt_nccl_env_max_ctas());
 	comm->no_sms = desc->no_sms;
@@ -89,7 +90,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 
 	if (desc->forward_reason) {
 		become_forward(comm, desc->forward_reason);
-	} else if (shunt_nccl_env_forbids_p2p() && !desc->standalone) {
+	} else if (shunt_nccl_env_forbids_p2p() && !desc->takes_all) {
 		/* The ranks need not agree on these settings: without this rank's socket the others forward, too. */
 		become_forward(comm, "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access");
 	} else if (desc->nmembers > 1) {

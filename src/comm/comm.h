@@ -31,7 +31,8 @@ struct shunt_comm_desc {
 	int member, nmembers;       /* member index and number of members; of a child: in the parent */
 	int rank, nranks;           /* -1: not known yet, set_rank follows */
 	int device;                 /* -1: not known yet */
-	bool standalone;            /* no real NCCL to fall back to */
+	bool takes_all;             /* there is no real NCCL to forward a call to */
+	bool joined;                /* its ranks have found each other before: one that is missing has ended */
 	int max_ctas;               /* of ncclConfig_t or NCCL_MAX_CTAS; 0: no limit */
 	bool no_sms;                /* CTAPolicy zero */
 	bool no_clusters;           /* cgaClusterSize 0, or NCCL_CGA_CLUSTER_SIZE */

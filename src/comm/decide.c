@@ -57,7 +57,7 @@ static const struct shunt_sel_key *key_of(
 		return &comm->sel_key;
 	*early = (struct shunt_sel_key){ .nranks = comm->nranks,
 		.sim = shunt_config()->device == SHUNT_DEVICE_SIM,
-		.standalone = comm->sel_key.standalone,
+		.takes_all = comm->sel_key.takes_all,
 		.deterministic = comm->sel_key.deterministic,
 		.no_sms = comm->no_sms };
 	return early;
@@ -78,7 +78,7 @@ static bool plans_decide(
 		/* Not before the set-up: this rank may be the only one with a selector, and must not act on it alone.
 		 */
 		d->reason = SHUNT_REASON_SELECTOR;
-		return !comm->sel_key.standalone && state == COMM_READY;
+		return !comm->sel_key.takes_all && state == COMM_READY;
 	default:
 		return false;
 	}

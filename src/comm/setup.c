@@ -38,7 +38,7 @@ struct hello {
 	uint64_t tuning;      /* of the tuning file for this machine; 0: none */
 	uint64_t process;     /* random, per process: ranks of one process borrow each other's scratch */
 	int32_t max_ctas;
-	uint32_t standalone;
+	uint32_t takes_all;
 	uint32_t no_sms; /* CTAPolicy zero */
 	uint32_t tma;    /* 1: its kernels can send chunks by TMA, and may */
 	int32_t pid;
@@ -56,7 +56,7 @@ static int forward_from_now(struct shunt_comm *comm, bool logs, const char *reas
 	shunt_recorder_forward(comm->recorder, reason);
 	if (!logs)
 		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks, rank %d: %s", comm->nranks, comm->rank, reason);
-	else if (comm->sel_key.standalone)
+	else if (comm->sel_key.takes_all)
 		shunt_error("communicator of %d ranks cannot run: %s", comm->nranks, reason);
 	else
 		shunt_comm_log_forward(comm, reason);
@@ -81,7 +81,7 @@ static const struct shunt_tuning *own_tuning(const struct shunt_comm *comm, cons
 	struct shunt_machine machine;
 
 	shunt_machine_describe(gpu, comm->nranks, &machine);
-	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.standalone, comm->rank == 0);
+	return shunt_tuning_match(shunt_tuning_files(), &machine, comm->sel_key.takes_all, comm->rank == 0);
 }
 
 static uint64_t tuning_hash(const struct shunt_comm *comm, const struct shunt_gpu_info *gpu)
@@ -130,7 +130,7 @@ static void fill_hello(struct shunt_comm *comm, struct hello *h)
 	h->pid = (int32_t)getpid();
 	h->plans = shunt_comm_plans_acquire(comm);
 	h->max_ctas = comm->sel_key.max_ctas;
-	h->standalone = comm->sel_key.standalone;
+	h->takes_all = comm->sel_key.takes_all;
 	h->no_sms = comm->no_sms;
 	comm->gpu = shunt_gpu();
 	if (!comm->gpu)
@@ -163,9 +163,9 @@ static bool hellos_agree(const struct hello *h, int n, char *reason, size_t byte
 			    r);
 			return false;
 		}
-		if (h[r].standalone != h[0].standalone) {
+		if (h[r].takes_all != h[0].takes_all) {
 			snprintf(reason, bytes, "rank %d has %s real NCCL, rank 0 has %s", r,
-			    h[r].standalone ? "no" : "a", h[0].standalone ? "none" : "one");
+			    h[r].takes_all ? "no" : "a", h[0].takes_all ? "none" : "one");
 			return false;
 		}
 		if (h[r].gpu.sim != h[0].gpu.sim) {
@@ -355,7 +355,7 @@ static int rendezvous(struct shunt_comm *comm, struct setup *s)
 	clock_gettime(CLOCK_MONOTONIC, &s->met_at);
 	if (err != -ENOENT)
 		return err;
-	if (comm->sel_key.standalone) { /* it was there at init, over TCP */
+	if (comm->joined) { /* it was there at init */
 		snprintf(s->reason, sizeof(s->reason),
 		    "rank %d has ended, or runs as another user, or in another network namespace, as containers have",
 		    missing);
@@ -523,7 +523,7 @@ int shunt_comm_setup_locked(struct shunt_comm *comm)
 	if (shunt_comm_life_state(&comm->life) >= COMM_READY)
 		return 0;
 	shunt_recorder_phase(comm->recorder, "set-up");
-	err = comm->nranks == 1 && comm->sel_key.standalone ? setup_single_rank(comm) : setup_all_ranks(comm);
+	err = comm->nranks == 1 && comm->sel_key.takes_all ? setup_single_rank(comm) : setup_all_ranks(comm);
 	shunt_recorder_phase(comm->recorder, NULL);
 	return err;
 }

@@ -118,7 +118,7 @@ static void test_tuning_standalone_declines_nothing(void **state)
 		for (int k = 0; k < SHUNT_NKINDS; k++)
 			for (int sim = 0; sim < 2; sim++) {
 				struct shunt_sel_key s = {
-					.nranks = n, .cc = sim ? 0 : 90, .sim = sim, .standalone = true
+					.nranks = n, .cc = sim ? 0 : 90, .sim = sim, .takes_all = true
 				};
 				const char *want = "ll128";
 
@@ -158,9 +158,9 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 	assert_false(shunt_select(&s, &c, &decision));
 	assert_int_equal(decision.reason, SHUNT_REASON_UNALIGNED);
 	/* There is nobody else, or the user wants it. */
-	s.standalone = true;
+	s.takes_all = true;
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "oneshot");
-	s.standalone = false;
+	s.takes_all = false;
 	assert_int_equal(shunt_algo_force("reducescatter:0-:ll128"), 0);
 	assert_string_equal(path(&s, SHUNT_REDUCESCATTER, MB + 8), "ll128");
 	assert_int_equal(shunt_algo_force(NULL), 0);
@@ -168,7 +168,7 @@ static void test_tuning_large_unaligned_parts_are_nccls(void **state)
 
 static void test_tuning_sim_has_a_table_of_its_own(void **state)
 {
-	struct shunt_sel_key sim = { .nranks = 5, .sim = true, .standalone = true };
+	struct shunt_sel_key sim = { .nranks = 5, .sim = true, .takes_all = true };
 
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB), "oneshot");
 	assert_string_equal(path(&sim, SHUNT_ALLREDUCE, 16 * KB + 1), "twoshot");
@@ -292,10 +292,10 @@ static void test_tuning_file_rows_are_taken(void **state)
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4097), "twoshot");
 	/* Not measured: NCCL's; without one the last row goes on. */
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "nccl");
-	s.standalone = true;
+	s.takes_all = true;
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 1 * MB + 1), "twoshot");
 	assert_string_equal(path(&s, SHUNT_ALLREDUCE, 4096), "twoshot");
-	s.standalone = false;
+	s.takes_all = false;
 	assert_string_equal(path(&s, SHUNT_ALLGATHER, NO_END), "ll128");
 	/* Kinds that the file lacks are the built-in table's. */
 	assert_string_equal(path(&s, SHUNT_BROADCAST, 4 * MB), "pipelined");
@@ -797,8 +797,8 @@ static struct launch_seen launched(struct shunt_sel_key sel_key, enum shunt_kind
 
 static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **state)
 {
-	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .standalone = true },
-	                     four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .takes_all = true },
+	                     four = { .nranks = 4, .cc = 90, .takes_all = true };
 
 	/* There are no slots for a second one, and other sets of those for the first. */
 	assert_int_equal(
@@ -811,8 +811,8 @@ static void test_geometry_two_ranks_take_one_hop_singly_and_in_groups(void **sta
 
 static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 {
-	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .standalone = true },
-	                     four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key two = { .nranks = 2, .cc = 90, .takes_all = true },
+	                     four = { .nranks = 4, .cc = 90, .takes_all = true };
 
 	assert_int_equal(launched(two, SHUNT_ALLGATHER, 4096, "allgather:0-inf:pairwise").shape, SHUNT_SHAPE_pairwise);
 	assert_int_equal(
@@ -825,7 +825,7 @@ static void test_geometry_pairwise_is_for_one_call_between_two(void **state)
 
 static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 {
-	struct shunt_sel_key four = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key four = { .nranks = 4, .cc = 90, .takes_all = true };
 	const char *rule = "allgather:0-inf:ll128,broadcast:0-inf:pipelined";
 
 	/* 135 channels of a pair, four slots of 480 bytes on each. */
@@ -839,7 +839,7 @@ static void test_geometry_roles_of_one_batch_have_a_kernel(void **state)
 
 static void test_geometry_limits_blocks_threads_and_channels(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x;
 
 	x = launched(s, SHUNT_ALLREDUCE, 1 << 20, "allreduce:0-inf:twoshot");
@@ -893,7 +893,7 @@ static void test_geometry_two_launches_find_room_on_a_small_gpu(void **state)
 			for (size_t i = 0; i < sizeof(sms) / sizeof(sms[0]); i++)
 				for (size_t k = 0; k < sizeof(ways) / sizeof(ways[0]); k++) {
 					struct shunt_sel_key s = {
-						.nranks = n, .cc = 90, .standalone = true, .tma = tma, .sms = sms[i]
+						.nranks = n, .cc = 90, .takes_all = true, .tma = tma, .sms = sms[i]
 					};
 					struct launch_seen x = launched(s, ways[k].kind, (64 << 20) / 4, ways[k].rule);
 
@@ -917,7 +917,7 @@ static void test_launches_of_ranks_that_share_a_gpu_find_room(void **state)
 
 static void test_geometry_simple_messages_come_in_clusters(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .standalone = true };
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .takes_all = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4;
 	struct launch_seen x = launched(s, SHUNT_ALLREDUCE, large, simple);
@@ -930,13 +930,13 @@ static void test_geometry_simple_messages_come_in_clusters(void **state)
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, "allreduce:0-inf:oneshot").cluster, 0);
 	s.max_ctas = 12; /* no whole number of them */
 	assert_int_equal(launched(s, SHUNT_ALLREDUCE, large, simple).cluster, 0);
-	s = (struct shunt_sel_key){ .nranks = 4, .cc = 90, .standalone = true };
+	s = (struct shunt_sel_key){ .nranks = 4, .cc = 90, .takes_all = true };
 	assert_int_equal(launched(s, SHUNT_REDUCESCATTER, large, simple).cluster, 0);
 }
 
 static void test_geometry_tma_takes_fewer_blocks(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .standalone = true, .tma = true };
+	struct shunt_sel_key s = { .nranks = 2, .cc = 90, .takes_all = true, .tma = true };
 	const char *simple = "allreduce:0-inf:simple,allgather:0-inf:simple,reducescatter:0-inf:simple,alltoall:0-inf:"
 	                     "simple,broadcast:0-inf:simple";
 	const uint64_t large = (16 << 20) / 4, layer = (256 << 20) / 4;
@@ -1084,7 +1084,7 @@ static void test_geometry_every_channel_of_every_message_has_a_warp(void **state
 						struct shunt_sel_key s = {
 							.nranks = n > 1 ? n : 2,
 							.cc = 90,
-							.standalone = true,
+							.takes_all = true,
 							.max_ctas = limits[m],
 							.tma = n == 1,
 						};
@@ -1284,7 +1284,7 @@ static uint64_t no_offset(void *ctx, const void *ptr)
 
 static struct links links_of(enum shunt_kind kind, int rank, int n, int root, uint64_t bytes, bool in_place)
 {
-	struct shunt_sel_key sel_key = { .nranks = n, .standalone = true, .symmem = true, .no_sms = true };
+	struct shunt_sel_key sel_key = { .nranks = n, .takes_all = true, .symmem = true, .no_sms = true };
 	struct shunt_kargs base = { .rank = (uint16_t)rank, .nranks = (uint16_t)n };
 	struct links links = { { 0 }, { 0 }, 0, 0, 0 };
 	struct shunt_enqueue_ctx enqueue = { .sel_key = &sel_key,
@@ -1360,7 +1360,7 @@ static void test_ce_gather_is_the_roots_work(void **state)
 
 static void test_geometry_messages_channels_follow_from_size_alone(void **state)
 {
-	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .standalone = true };
+	struct shunt_sel_key s = { .nranks = 4, .cc = 90, .takes_all = true };
 	struct launch_seen x = launched(s, SHUNT_SEND, 1 << 20, NULL),
 	                   y = launched(s, SHUNT_SEND, 1 << 20, "send:0-inf:ll128@1x32x1");
 

@@ -40,7 +40,7 @@ enum windows { NO_WINDOWS, ALL_IN_WINDOWS, OUTPUT_IN_WINDOW, NWINDOWS };
 
 struct setting {
 	int nranks;
-	bool standalone, sim, deterministic, no_sms, file;
+	bool takes_all, sim, deterministic, no_sms, file;
 	enum plans plans;
 	enum windows windows;
 	const char *rules;
@@ -139,7 +139,7 @@ static const char *select_by_size(void *arg, const struct shunt_plan_request *re
 static struct shunt_sel_key key_of(const struct setting *t)
 {
 	struct shunt_sel_key key = { .nranks = t->nranks,
-		.standalone = t->standalone,
+		.takes_all = t->takes_all,
 		.deterministic = t->deterministic,
 		.no_sms = t->no_sms,
 		.sim = t->sim,
@@ -275,7 +275,7 @@ static void note_difference(
 	    "need "
 	    "%d), another rank %s (%s; need %d)",
 	    shunt_kind_name(c->kind), c->count, shunt_dtype_name(c->dtype), shunt_redop_name(c->redop), t->nranks,
-	    t->standalone ? ", standalone" : "", t->sim ? ", sim" : "", t->deterministic ? ", deterministic" : "",
+	    t->takes_all ? ", takes all" : "", t->sim ? ", sim" : "", t->deterministic ? ", deterministic" : "",
 	    t->no_sms ? ", CTAPolicy zero" : "", t->file ? ", tuning file" : "", (int)t->plans, (int)t->windows,
 	    t->rules ? t->rules : "", now->comm.rank, b->path ? b->path : "nccl",
 	    shunt_reason_name((enum shunt_reason)b->reason), b->need, a->path ? a->path : "nccl",
@@ -438,7 +438,7 @@ static bool is_possible(const struct setting *t)
 {
 	if (t->nranks == 1)
 		return !t->file && !t->plans && !t->windows && !t->rules;
-	return !t->sim || (t->standalone && !t->file);
+	return !t->sim || (t->takes_all && !t->file);
 }
 
 /* every: 1: all settings; else each every-th of them. */
@@ -454,7 +454,7 @@ static void enumerate(unsigned every)
 				for (int windows = 0; windows < NWINDOWS; windows++)
 					for (size_t r = 0; r < sizeof(rules) / sizeof(rules[0]); r++) {
 						struct setting t = { .nranks = nranks,
-							.standalone = bits & 1,
+							.takes_all = bits & 1,
 							.sim = bits & 2,
 							.deterministic = bits & 4,
 							.no_sms = bits & 8,

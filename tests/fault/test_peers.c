@@ -225,9 +225,14 @@ static int unused_ranks(const struct shunt_id *id, const int *said, const int *g
 
 	lifecycle_environment("120s", "60s");
 	for (int r = 0; r < 2; r++) {
-		struct shunt_comm_desc desc = {
-			.id = *id, .member = r, .nmembers = 2, .rank = r, .nranks = 2, .device = r, .standalone = true
-		};
+		struct shunt_comm_desc desc = { .id = *id,
+			.member = r,
+			.nmembers = 2,
+			.rank = r,
+			.nranks = 2,
+			.device = r,
+			.takes_all = true,
+			.joined = true };
 
 		if (shunt_comm_create(&desc, &comm[r]))
 			return 2;

@@ -391,7 +391,7 @@ static enum shunt_reason reason_of(const struct shunt_comm *comm, const struct s
 {
 	return comm->forward_only         ? SHUNT_REASON_COMM :
 	    coll->kind != SHUNT_ALLREDUCE ? SHUNT_REASON_KIND :
-	    comm->desc.nranks == 1        ? (comm->desc.standalone ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK) :
+	    comm->desc.nranks == 1        ? (comm->desc.takes_all ? SHUNT_REASON_NONE : SHUNT_REASON_ONE_RANK) :
 	    coll->count > 1000            ? SHUNT_REASON_SIZE :
 	                                    SHUNT_REASON_NONE;
 }

@@ -142,9 +142,9 @@ struct select_query {
 /* The reason why such a communicator forwards all calls, or NULL. */
 static const char *comm_reason(const struct select_query *q)
 {
-	if (!q->sel_key.standalone && shunt_nccl_env_forbids_p2p())
+	if (!q->sel_key.takes_all && shunt_nccl_env_forbids_p2p())
 		return "NCCL_P2P_DISABLE or NCCL_P2P_LEVEL forbids peer access";
-	if (!q->sel_key.standalone && shunt_nccl_env()->launch_order_implicit)
+	if (!q->sel_key.takes_all && shunt_nccl_env()->launch_order_implicit)
 		return "NCCL_LAUNCH_ORDER_IMPLICIT has NCCL put the launches of all communicators in order";
 	return q->sel_key.nranks > SHUNT_MAX_RANKS ? "more than 8 ranks" : NULL;
 }
@@ -177,10 +177,10 @@ static void selection_make(const struct select_query *q, uint64_t bytes, struct 
 
 	a->reason = "";
 	if (comm_reason(q)) {
-		a->name = q->sel_key.standalone ? "none" : "nccl";
+		a->name = q->sel_key.takes_all ? "none" : "nccl";
 		a->reason = comm_reason(q);
 		snprintf(a->source, sizeof(a->source), "%s",
-		    q->sel_key.standalone ? "there is no such communicator" : "the whole communicator");
+		    q->sel_key.takes_all ? "there is no such communicator" : "the whole communicator");
 	} else if (plan) {
 		a->name = plan->name;
 		snprintf(a->source, sizeof(a->source), "plan, %s", plan->source);
@@ -327,7 +327,7 @@ static void tables_find(struct select_query *q, const struct tool_lib *lib, bool
 	m.cc = id.cc;
 	m.driver = id.driver;
 	memcpy(m.gpu, id.name, sizeof(m.gpu));
-	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.standalone, true);
+	q->sel_key.tuning = shunt_tuning_match(shunt_tuning_files(), &m, q->sel_key.takes_all, true);
 }
 
 static int select_main(int argc, char **argv)
@@ -387,7 +387,7 @@ static int select_main(int argc, char **argv)
 	}
 	q.sel_key.nranks = (int)ranks;
 	q.sel_key.max_ctas = (int)shunt_nccl_env_max_ctas();
-	q.sel_key.standalone = mode == 's';
+	q.sel_key.takes_all = mode == 's';
 	q.sel_key.deterministic = shunt_config()->deterministic;
 	/*
 	 * Missing GPUs are expected here. The command's own copy of the code warns about files and variables; it reads
@@ -405,8 +405,8 @@ static int select_main(int argc, char **argv)
 		    (__typeof__(ncclGetVersion) *)dlsym(lib.handle, "ncclGetVersion");
 		if (get_version)
 			get_version(&version);
-		q.sel_key.standalone = !lib.real_nccl_path();
-		const char *device = q.sel_key.standalone ? lib.device_kind() : NULL;
+		q.sel_key.takes_all = !lib.real_nccl_path();
+		const char *device = q.sel_key.takes_all ? lib.device_kind() : NULL;
 		q.sel_key.sim = device && !strcmp(device, "sim");
 		if (!cc)
 			tables_find(&q, &lib, false);
@@ -421,9 +421,9 @@ static int select_main(int argc, char **argv)
 	q.plans = shunt_plan_set_get(q.sel_key.nranks, q.sel_key.nranks);
 	printf("%s of %s, %s, %u ranks, %s%s\n", shunt_kind_name(q.kind), shunt_dtype_name(q.dtype),
 	    shunt_redop_name(q.redop), ranks,
-	    q.sel_key.sim            ? "standalone on the sim" :
-	        q.sel_key.standalone ? "standalone" :
-	                               "in front of the real NCCL",
+	    q.sel_key.sim           ? "standalone on the sim" :
+	        q.sel_key.takes_all ? "standalone" :
+	                              "in front of the real NCCL",
 	    q.sel_key.symmem ? ", symmetric buffers" : "");
 	if (optind == argc)
 		status = ranges_print(&q);

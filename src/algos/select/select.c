@@ -120,7 +120,7 @@ static bool fixes_order(const struct shunt_sel_key *sel_key, enum shunt_kind kin
 /* True: no size is declined. */
 static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	return sel_key->standalone || fixes_order(sel_key, kind);
+	return sel_key->takes_all || fixes_order(sel_key, kind);
 }
 
 /*
@@ -129,7 +129,7 @@ static bool never_declines(const struct shunt_sel_key *sel_key, enum shunt_kind 
  */
 static enum shunt_reason nccl_reason(const struct shunt_sel_key *sel_key, enum shunt_kind kind)
 {
-	enum shunt_reason reason = sel_key->standalone ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
+	enum shunt_reason reason = sel_key->takes_all ? SHUNT_REASON_NONE : shunt_config_nccl_reason(kind);
 
 	return reason == SHUNT_REASON_NCCL_ENV && fixes_order(sel_key, kind) ? SHUNT_REASON_NONE : reason;
 }
@@ -203,7 +203,7 @@ bool shunt_select(const struct shunt_sel_key *sel_key, const struct shunt_coll *
 	if (sel_key->nranks == 1) {
 		decision->geometry = (struct shunt_geometry){ 0 };
 		decision->reason = SHUNT_REASON_ONE_RANK;
-		decision->algo = sel_key->standalone ? &shunt_local_algo : NULL;
+		decision->algo = sel_key->takes_all ? &shunt_local_algo : NULL;
 	} else {
 		decision->algo =
 		    choose_algo(sel_key, table_kind(coll->kind), shunt_coll_bytes(coll), &decision->geometry, &reason);

@@ -86,11 +86,11 @@ void shunt_tuning_set_finish(struct shunt_tuning_set *set);
 /* The process's set, read by the first call. */
 struct shunt_tuning_set *shunt_tuning_files(void);
 /*
- * The table that was made for this machine, or NULL. standalone: it need not have been measured against the real NCCL.
+ * The table that was made for this machine, or NULL. takes_all: it need not have been measured against the real NCCL.
  * logs: if no table for this number of ranks fits, log each of them once.
  */
 const struct shunt_tuning *shunt_tuning_match(
-    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool logs);
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs);
 void shunt_machine_describe(const struct shunt_gpu_info *gpu, int nranks, struct shunt_machine *m);
 
 /*

@@ -103,10 +103,10 @@ static void warn_mismatch(const struct shunt_tuning *t, const struct shunt_machi
 }
 
 const struct shunt_tuning *shunt_tuning_match(
-    struct shunt_tuning_set *set, const struct shunt_machine *m, bool standalone, bool logs)
+    struct shunt_tuning_set *set, const struct shunt_machine *m, bool takes_all, bool logs)
 {
 	for (size_t i = 0; i < set->n; i++)
-		if (same_machine(&set->tables[i]->machine, m) && (standalone || m->sim || set->tables[i]->vs_nccl))
+		if (same_machine(&set->tables[i]->machine, m) && (takes_all || m->sim || set->tables[i]->vs_nccl))
 			return set->tables[i];
 	for (size_t i = 0; i < set->n && logs; i++)
 		if (set->tables[i]->machine.nranks == m->nranks &&

@@ -86,8 +86,7 @@ static struct shunt_comm_desc describe_child(const struct shunt_entry *parent, s
 		.nmembers = shunt_comm_nranks(parent->comm),
 		.rank = rank,
 		.nranks = nranks,
-		.device = shunt_comm_device(parent->comm),
-		.standalone = true };
+		.device = shunt_comm_device(parent->comm) };
 }
 
 /* Takes over the references to parent and child. */
@@ -242,7 +241,7 @@ static const char *describe_grown(
 	const struct shunt_gpu_ops *gpu = shunt_gpu();
 	const char *reason = NULL;
 
-	*desc = (struct shunt_comm_desc){ .rank = rank, .nranks = nranks, .nmembers = nranks, .standalone = true };
+	*desc = (struct shunt_comm_desc){ .rank = rank, .nranks = nranks, .nmembers = nranks };
 	if (nranks < 1 || (parent && nranks <= shunt_comm_nranks(parent->comm)))
 		return "the communicator would not be larger than before";
 	if (parent) {

@@ -49,8 +49,11 @@ static void warn_no_launch_order(void)
 struct shunt_entry *shunt_standalone_new(const struct shunt_comm_desc *desc, const struct shunt_comm_config *config)
 {
 	struct shunt_standalone_comm *scomm = calloc(1, sizeof(*scomm));
-	struct shunt_entry *e = scomm ? shunt_attach(desc, config) : NULL;
+	struct shunt_comm_desc d = *desc;
+	struct shunt_entry *e;
 
+	d.takes_all = d.joined = true;
+	e = scomm ? shunt_attach(&d, config) : NULL;
 	if (config->in_order)
 		warn_no_launch_order();
 	if (!e) {
@@ -147,11 +150,9 @@ static bool refuse_init(const struct init_call *call, struct shunt_comm_config *
 
 static ncclResult_t init_comm(const struct init_call *call)
 {
-	struct shunt_comm_desc desc = { .member = call->rank,
-		.nmembers = call->nranks,
-		.rank = call->rank,
-		.nranks = call->nranks,
-		.standalone = true };
+	struct shunt_comm_desc desc = {
+		.member = call->rank, .nmembers = call->nranks, .rank = call->rank, .nranks = call->nranks
+	};
 	const ncclUniqueId *ids = call->ids;
 	struct shunt_comm_config c;
 	struct init *w;
@@ -272,8 +273,7 @@ ncclResult_t shunt_standalone_init_all(ncclComm_t *comms, int ndev, const int *d
 			.nmembers = ndev,
 			.rank = i,
 			.nranks = ndev,
-			.device = devlist ? devlist[i] : i,
-			.standalone = true };
+			.device = devlist ? devlist[i] : i };
 		entries[i] = shunt_standalone_new(&desc, &config);
 		if (!entries[i])
 			err = -ENOMEM;
