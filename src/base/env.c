@@ -25,7 +25,6 @@ struct file_var {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct shunt_lock lock = SHUNT_LOCK(NULL);
 static char *texts[2];
 static struct file_var vars[MAX_VARS];
 static size_t nvars;
@@ -121,7 +120,7 @@ static const char *from_files(const char *name)
 	pthread_once(&once, read_files);
 	if (!texts[0] && !texts[1])
 		return NULL;
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_ENVIRONMENT);
 	for (i = 0; i < nvars && !result; i++)
 		if (!strcmp(vars[i].name, name))
 			result = vars[i].value;
@@ -137,7 +136,7 @@ static const char *from_files(const char *name)
 		vars[nvars++].value = copy;
 		result = copy;
 	}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_ENVIRONMENT);
 	return result;
 }
 

@@ -2,36 +2,139 @@
 #ifndef SHUNT_BASE_LOCK_H
 #define SHUNT_BASE_LOCK_H
 /*
- * A lock of the whole process. A forked child finds it free, whichever thread of its parent held it at the fork: that
- * thread is not in the child and would never release it. What the lock guards in the parent stands for threads,
- * connections and communicators that the child does not have, so the lock may name a function that drops it.
+ * All locks of the library, in the order in which a thread may take them: while it holds a lock it takes only locks of
+ * later rows, and never two of one row. So no two threads can wait for each other's locks.
+ *
+ * | kind | meaning |
+ * |---|---|
+ * | PROCESS | one for the process: whoever holds it prints nothing, writes no file, and calls no device |
+ * | OPENING | one for the process, held while what it guards is loaded or opened for the first time, which may call the
+ * device or load a library. It prints nothing (shunt_log_hold). Ending or aborting a communicator takes none of them |
+ * | OBJECT | a struct shunt_mutex of each object |
+ *
+ * Where SHUNT_LOCK_CHECKS is 1 (meson.build: debug builds and those with a sanitizer) a thread that breaks a rule ends
+ * the process with a line that names both locks. Elsewhere the checks are not compiled.
+ *
+ * A forked child finds each process-wide lock free, whichever thread of its parent held it at the fork: that thread is
+ * not in the child and would never release it. What such a lock guards in the parent stands for threads, connections
+ * and communicators that the child does not have: SHUNT_IN_FORKED_CHILD names a function that drops it. Both need the C
+ * library's fork(). A child of the bare system calls clone and vfork runs no handlers: it is taken for its parent, and
+ * must call nothing of Shunt before it calls exec.
  */
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
-struct shunt_lock {
-	pthread_mutex_t mutex;
-	void (*forked)(void); /* in a forked child, before anything takes the lock; NULL: what it guards stays */
-	atomic_bool listed;
-	struct shunt_lock *next;
+/* X(name, kind, where and what) */
+#define SHUNT_LOCKS(X) \
+	X(REAL, OPENING, "shim/nccl/real.c: opens the real NCCL") \
+	X(PENDING, PROCESS, "shim/overlay/pending_child.c: children whose handles NCCL has not written yet") \
+	X(ENTRY, OBJECT, "shim/handles.h: an entry's operators and sets, and its rank becoming known") \
+	X(COMM, OBJECT, "comm/comm_priv.h: a communicator's set-up and launches") \
+	X(PLAN_FILES, OPENING, "plan/registry.c: reads the plans' directories") \
+	X(PLANS, PROCESS, "plan/registry.c: the process's plans") \
+	X(PLAN_NAMES, PROCESS, "comm/plans.c: names of plans") \
+	X(FORCED, PROCESS, "algos/select/forced.c: rules for algorithms") \
+	X(WINDOWS, OBJECT, "comm/symmem.h: a communicator's windows") \
+	X(REGISTRY, PROCESS, "comm/registry.c: the communicators, and what threads of ours do for them") \
+	X(READING, OBJECT, "comm/observe/recorder.c: held while a thread reads the device's words") \
+	X(RECORDER, OBJECT, "comm/observe/recorder.c: where the device's words are") \
+	X(DEVICE_READ, OBJECT, "comm/observe/recorder.c: one reading of the device") \
+	X(HANDLES, PROCESS, "shim/handles.c: writers of the table of handles") \
+	X(SCRATCH, PROCESS, "transport/symm/scratch.c: scratch memory and who borrowed it") \
+	X(KERNELS, OPENING, "device/cuda/kernel.c: loads the kernels") \
+	X(DEVICE, OBJECT, "device/cuda/dev.h: a device's first use, and access to memory from it") \
+	X(ENVIRONMENT, PROCESS, "base/env.c: values from NCCL's configuration files") \
+	X(LOG, PROCESS, "base/log.c: the file of the log, and the last error")
+
+enum shunt_lock {
+#define SHUNT_LOCK_ENUM(name, kind, what) SHUNT_LOCK_##name,
+	SHUNT_LOCKS(SHUNT_LOCK_ENUM)
+#undef SHUNT_LOCK_ENUM
+	    SHUNT_NLOCKS
 };
 
-/* Initialiser of a static lock. */
-#define SHUNT_LOCK(forked_) { .mutex = PTHREAD_MUTEX_INITIALIZER, .forked = (forked_) }
+/* A lock of an object. */
+struct shunt_mutex {
+	pthread_mutex_t mutex;
+	enum shunt_lock lock; /* its row */
+};
 
-/* Before the first acquisition: from now on a forked child finds the lock free. */
-void shunt_lock_list(struct shunt_lock *lock);
-
-static inline void shunt_lock_acquire(struct shunt_lock *lock)
+#ifndef SHUNT_LOCK_CHECKS
+#define SHUNT_LOCK_CHECKS 0
+#endif
+#if SHUNT_LOCK_CHECKS
+/* tries: it does not wait, so any order will do. */
+void shunt_lock_check_take(enum shunt_lock lock, bool tries);
+void shunt_lock_check_release(enum shunt_lock lock);
+/* The thread is about to do what may take for ever. opens: OPENING locks may be held. */
+void shunt_lock_check_blocking(const char *what, bool opens);
+#else
+static inline void shunt_lock_check_take(enum shunt_lock lock, bool tries)
 {
-	if (__builtin_expect(!atomic_load_explicit(&lock->listed, memory_order_relaxed), 0))
-		shunt_lock_list(lock);
-	pthread_mutex_lock(&lock->mutex);
+}
+static inline void shunt_lock_check_release(enum shunt_lock lock)
+{
+}
+static inline void shunt_lock_check_blocking(const char *what, bool opens)
+{
+}
+#endif
+
+/* For pthread_cond_wait, by a thread that holds the lock. */
+extern pthread_mutex_t shunt_lock_mutex[SHUNT_NLOCKS];
+
+static inline void shunt_lock_acquire(enum shunt_lock lock)
+{
+	shunt_lock_check_take(lock, false);
+	pthread_mutex_lock(&shunt_lock_mutex[lock]);
 }
 
-static inline void shunt_lock_release(struct shunt_lock *lock)
+static inline void shunt_lock_release(enum shunt_lock lock)
 {
-	pthread_mutex_unlock(&lock->mutex);
+	shunt_lock_check_release(lock);
+	pthread_mutex_unlock(&shunt_lock_mutex[lock]);
 }
+
+static inline void shunt_mutex_init(struct shunt_mutex *m, enum shunt_lock lock)
+{
+	pthread_mutex_init(&m->mutex, NULL);
+	m->lock = lock;
+}
+
+static inline void shunt_mutex_destroy(struct shunt_mutex *m)
+{
+	pthread_mutex_destroy(&m->mutex);
+}
+
+static inline void shunt_mutex_lock(struct shunt_mutex *m)
+{
+	shunt_lock_check_take(m->lock, false);
+	pthread_mutex_lock(&m->mutex);
+}
+
+/* True: taken. */
+static inline bool shunt_mutex_trylock(struct shunt_mutex *m)
+{
+	if (pthread_mutex_trylock(&m->mutex))
+		return false;
+	shunt_lock_check_take(m->lock, true);
+	return true;
+}
+
+static inline void shunt_mutex_unlock(struct shunt_mutex *m)
+{
+	shunt_lock_check_release(m->lock);
+	pthread_mutex_unlock(&m->mutex); /* last: another thread may free it now */
+}
+
+/* How many forks lie between the process that loaded the library and this one. */
+unsigned shunt_process_generation(void);
+
+/* fn runs in a forked child, on its only thread, before fork() returns there. From a constructor. */
+void shunt_in_forked_child(void (*fn)(void));
+#define SHUNT_IN_FORKED_CHILD(fn) \
+	__attribute__((constructor)) static void fn##_in_forked_child(void) \
+	{ \
+		shunt_in_forked_child(fn); \
+	}
 #endif

@@ -4,6 +4,8 @@
 /*
  * The log. Any thread, at any time, also while the configuration is being parsed. errno is kept, and %m works. A line
  * is "host:pid:tid [device] SHUNT LEVEL text", written with one write; control characters in the text become spaces.
+ * No lock is held meanwhile. A line that nobody reads, as in a full pipe, is lost after a second, and a later line says
+ * how many were.
  *
  *   level       errors and warnings always, info and trace as NCCL_DEBUG says; SHUNT_LOG overrides it
  *               (none, error, warn, info, trace)
@@ -51,6 +53,12 @@ void shunt_log_set_device(int device);
  * call.
  */
 const char *shunt_last_error(void);
+/*
+ * Between the two, this thread's lines are kept, and flush writes them: for work under a lock that other threads may
+ * want, or while they wait for this one. They nest.
+ */
+void shunt_log_hold(void);
+void shunt_log_flush(void);
 /* Replaces that text, without a line in the log. */
 void shunt_last_error_set(const char *text);
 /* Reads the variables and opens the file anew. */

@@ -43,7 +43,7 @@ static bool answer_peer(struct shunt_comm *comm)
 {
 	bool again = false;
 
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	if (shunt_comm_life_state(&comm->life) >= COMM_READY || shunt_comm_life_error(&comm->life)) {
 		/* The set-up has been done, or will never be. */
 	} else if (!shunt_rendezvous_answer(comm->rendezvous)) {
@@ -53,7 +53,7 @@ static bool answer_peer(struct shunt_comm *comm)
 			shunt_gpu()->device_set(comm->device);
 		shunt_comm_setup_locked(comm);
 	}
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	return again;
 }
 
@@ -66,7 +66,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	if (!comm)
 		return -ENOMEM;
 	shunt_process_reserve_stdio();
-	comm->pid = getpid();
+	comm->process_generation = shunt_process_generation();
 	atomic_init(&comm->version, 1);
 	comm->id = desc->id;
 	comm->member = desc->member;
@@ -74,6 +74,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->device = -1;
 	comm->rank = comm->nranks = -1;
 	comm->recorder = shunt_recorder_create(desc->id.b);
+	shunt_registry_add(&comm->registration, comm, comm->recorder);
 	comm->checks = shunt_config()->check;
 	comm->joined = desc->joined;
 	comm->sel_key.takes_all = desc->takes_all;
@@ -82,7 +83,7 @@ int shunt_comm_create(const struct shunt_comm_desc *desc, struct shunt_comm **co
 	comm->no_sms = desc->no_sms;
 	comm->no_clusters = desc->no_clusters;
 	shunt_order_init(&comm->order, shunt_nccl_env()->graph_mixing_support != 0);
-	pthread_mutex_init(&comm->lock, NULL);
+	shunt_mutex_init(&comm->lock, SHUNT_LOCK_COMM);
 	shunt_symmem_init(&comm->symmem);
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		comm->mem[r].fd = -1;
@@ -112,7 +113,7 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 {
 	bool setup_wanted = false;
 
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	comm->rank = rank;
 	comm->nranks = nranks;
 	comm->device = device;
@@ -122,9 +123,15 @@ void shunt_comm_set_rank(struct shunt_comm *comm, int rank, int nranks, int devi
 		setup_wanted = shunt_comm_life_named(&comm->life);
 	if (nranks > SHUNT_MAX_RANKS && !shunt_comm_life_forwards(&comm->life))
 		become_forward(comm, "more than 8 ranks");
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	if (setup_wanted)
 		shunt_service_wake(comm);
+}
+
+/* False: this process is a forked child of the communicator's. */
+static bool is_ours(const struct shunt_comm *comm)
+{
+	return comm->process_generation == shunt_process_generation();
 }
 
 static void print_stats(struct shunt_comm *comm)
@@ -139,16 +146,17 @@ static void print_stats(struct shunt_comm *comm)
 /* Frees the device memory and the struct. */
 static void free_comm(struct shunt_comm *comm)
 {
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	shunt_comm_teardown(comm);
 	shunt_ce_finish(comm);
 	if (comm->side_stream)
 		comm->gpu->stream_destroy(comm->device, comm->side_stream);
 	free(comm->forked.streams);
 	shunt_rendezvous_destroy(comm->rendezvous);
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
+	shunt_registry_remove(&comm->registration);
 	shunt_symmem_finish(comm);
-	pthread_mutex_destroy(&comm->lock);
+	shunt_mutex_destroy(&comm->lock);
 	shunt_recorder_destroy(comm->recorder);
 	free(comm);
 }
@@ -171,7 +179,7 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	bool waits;
 	int device;
 
-	if (!comm || comm->pid != getpid())
+	if (!comm || !is_ours(comm))
 		return;
 	if (shunt_config()->stats)
 		print_stats(comm);
@@ -180,17 +188,18 @@ void shunt_comm_destroy(struct shunt_comm *comm)
 	if (shunt_comm_life_aborted(&comm->life)) {
 		/* The memory may be freed later; until then no peer may find the communicator. */
 		shunt_peers_unwatch(comm);
-		pthread_mutex_lock(&comm->lock);
+		shunt_mutex_lock(&comm->lock);
 		shunt_rendezvous_destroy(comm->rendezvous);
 		comm->rendezvous = NULL;
-		pthread_mutex_unlock(&comm->lock);
+		shunt_mutex_unlock(&comm->lock);
 	}
 	device = comm->device;
 	waits = destroy_waits(comm);
 	if (shunt_deferred_free_leave(comm)) {
 		free_comm(comm);
 	} else {
-		comm->recorder = shunt_recorder_detach(comm->recorder); /* dumps no longer show it */
+		shunt_registry_hide(&comm->registration); /* from dumps */
+		comm->recorder = shunt_recorder_detach(comm->recorder);
 		shunt_deferred_free_push(comm);
 	}
 	while ((comm = shunt_deferred_free_pop(device, waits)))
@@ -226,7 +235,7 @@ void shunt_comm_stop_kernels(struct shunt_comm *comm)
 
 void shunt_comm_abort(struct shunt_comm *comm)
 {
-	if (comm->pid != getpid())
+	if (!is_ours(comm))
 		return;
 	shunt_comm_error(comm); /* logs a fault before the abort: it may be the reason for it */
 	atomic_store(&comm->life.cancel, 1);

@@ -12,10 +12,9 @@
  * | decide.c, launch.c | calls |
  * | quiesce.c | the end of its kernels |
  */
-#include <pthread.h>
 #include <stdatomic.h>
-#include <sys/types.h>
 #include "algos/algo.h"
+#include "base/lock.h"
 #include "comm/observe/check.h"
 #include "comm/comm.h"
 #include "comm/life.h"
@@ -24,6 +23,7 @@
 #include "comm/stream_order.h"
 #include "comm/plans.h"
 #include "comm/observe/recorder.h"
+#include "comm/registry.h"
 #include "comm/symmem.h"
 #include "device/gpu_ops.h"
 #include "kernels/kargs.h"
@@ -47,7 +47,7 @@ struct shunt_comm {
 	bool no_clusters; /* launches use no clusters */
 	bool no_sms;      /* asked for on this rank; sel_key has what all ranks asked for */
 
-	pthread_mutex_t lock; /* set-up and launches */
+	struct shunt_mutex lock; /* set-up and launches */
 	struct shunt_comm_life life;
 	bool checks; /* SHUNT_CHECK */
 	struct shunt_check_count check;
@@ -65,9 +65,9 @@ struct shunt_comm {
 		size_t n;
 		atomic_bool due; /* shunt_comm_join_due has to join them */
 	} forked;
-	pid_t pid; /* of the creator: a child of fork() has a copy of this struct, but not the memory and kernels behind
-	              it */
-	struct shunt_comm *next; /* used by comm/deferred_free.c */
+	/* Of the creator: a child of fork() has a copy of this struct, but not the memory and kernels behind it. */
+	unsigned process_generation;
+	struct shunt_registration registration;
 	struct shunt_recorder *recorder;
 	struct shunt_counters_table counters;
 };

@@ -192,12 +192,12 @@ int shunt_comm_prepare(struct shunt_comm *comm, const struct shunt_coll *coll, s
 {
 	int err;
 
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	err = shunt_comm_decide_locked(comm, coll, decision);
 	if (!err)
 		err = shunt_comm_error(comm);
 	if (err && err != -EOPNOTSUPP)
 		shunt_comm_fail(comm, err);
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	return err == -EOPNOTSUPP ? 0 : err;
 }

@@ -1,25 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/deferred_free.h"
 #include "comm/comm_priv.h"
-#include "base/lock.h"
 
-static void drop_lists(void);
-static struct shunt_lock lock = SHUNT_LOCK(drop_lists);
-static struct shunt_comm *live, *deferred;
-
-/* A forked child has none of what these stand for. */
-static void drop_lists(void)
+/* With the registry's lock held. True: a communicator other than this one has kernels on the device. */
+static bool used_by_others(int device, const struct shunt_comm *comm)
 {
-	live = deferred = NULL;
-}
+	const struct shunt_registration *r = shunt_registry_first();
 
-static bool live_on_device(int device)
-{
-	const struct shunt_comm *c = live;
-
-	while (c && c->device != device)
-		c = c->next;
-	return c;
+	while (r && (!r->on_device || r->comm == comm || r->comm->device != device))
+		r = r->next;
+	return r;
 }
 
 /* True: the communicator has device memory. That of a single rank has, too, but no kernels that could hang. */
@@ -30,58 +20,51 @@ static bool has_memory(const struct shunt_comm *comm)
 
 void shunt_deferred_free_enter(struct shunt_comm *comm)
 {
-	shunt_lock_acquire(&lock);
-	comm->next = live;
-	live = comm;
-	shunt_lock_release(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	comm->registration.on_device = true;
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }
 
 bool shunt_deferred_free_leave(struct shunt_comm *comm)
 {
-	struct shunt_comm **at;
 	bool frees = true;
 
-	shunt_lock_acquire(&lock);
-	for (at = &live; *at && *at != comm; at = &(*at)->next)
-		;
-	if (*at)
-		*at = comm->next;
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	comm->registration.on_device = false;
 	if (shunt_comm_life_aborted(&comm->life) && has_memory(comm))
-		frees = !live_on_device(comm->device);
-	shunt_lock_release(&lock);
+		frees = !used_by_others(comm->device, comm);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return frees;
 }
 
 void shunt_deferred_free_push(struct shunt_comm *comm)
 {
-	shunt_lock_acquire(&lock);
-	comm->next = deferred;
-	deferred = comm;
-	shunt_lock_release(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	comm->registration.deferred = true;
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }
 
 bool shunt_deferred_free_alone(const struct shunt_comm *comm)
 {
-	const struct shunt_comm *c;
+	bool alone;
 
-	shunt_lock_acquire(&lock);
-	for (c = live; c && (c == comm || c->device != comm->device); c = c->next)
-		;
-	shunt_lock_release(&lock);
-	return !c;
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	alone = !used_by_others(comm->device, comm);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	return alone;
 }
 
 struct shunt_comm *shunt_deferred_free_pop(int device, bool waits)
 {
-	struct shunt_comm **at, *comm = NULL;
+	struct shunt_registration *r;
 
-	shunt_lock_acquire(&lock);
-	for (at = &deferred; *at && (*at)->device != device; at = &(*at)->next)
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	for (r = shunt_registry_first(); r && (!r->deferred || r->comm->device != device); r = r->next)
 		;
-	if (*at && (waits || !live_on_device(device))) {
-		comm = *at;
-		*at = comm->next;
-	}
-	shunt_lock_release(&lock);
-	return comm;
+	if (r && !waits && used_by_others(device, NULL))
+		r = NULL;
+	if (r)
+		r->deferred = false;
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	return r ? r->comm : NULL;
 }

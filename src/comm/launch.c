@@ -209,7 +209,7 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 	int err = 0;
 
 	*forked_p = false;
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	if (streams && shunt_comm_life_state(&comm->life) == COMM_READY && !shunt_comm_error(comm) &&
 	    have_side_stream(comm, calls[0]->stream)) {
 		err = order_streams(comm, comm->side_stream, calls, n, true);
@@ -223,7 +223,7 @@ int shunt_comm_fork_group(struct shunt_comm *comm, const struct shunt_coll *cons
 		comm->forked.n = n;
 		streams = NULL;
 	}
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	free(streams);
 	return err;
 }
@@ -240,7 +240,7 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 
 	if (!atomic_load(&comm->forked.due))
 		return 0;
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	streams = comm->forked.streams;
 	for (size_t i = 0; i < comm->forked.n && !err; i++) /* none: another thread has joined them */
 		if (i == 0 || streams[i] != streams[i - 1])
@@ -249,7 +249,7 @@ int shunt_comm_join_due(struct shunt_comm *comm)
 		shunt_comm_fail(comm, err);
 	comm->forked.n = 0;
 	atomic_store(&comm->forked.due, false);
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	return err;
 }
 
@@ -303,7 +303,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 	struct shunt_window *deferred;
 	int err = 0;
 
-	pthread_mutex_lock(&comm->lock);
+	shunt_mutex_lock(&comm->lock);
 	deferred = shunt_symmem_take_deferred(comm);
 	for (size_t i = 0; i < n && !err; i++) {
 		if (shunt_comm_can_launch(comm, &decisions[i]))
@@ -326,7 +326,7 @@ int shunt_comm_run_group(struct shunt_comm *comm, const struct shunt_coll *const
 			shunt_counters_add(&comm->counters, calls[i]->kind, decisions[i].path, SHUNT_REASON_NONE,
 			    shunt_coll_bytes(calls[i]));
 	}
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	if (deferred)
 		shunt_symmem_free(comm, deferred);
 	return err;

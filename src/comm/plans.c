@@ -12,7 +12,6 @@
 /* A copy of the name that is never freed, because counters refer to it. As many as plans that ran in this process. */
 static const char *intern_name(const char *name)
 {
-	static struct shunt_lock lock = SHUNT_LOCK(NULL);
 	static struct name {
 		struct name *next;
 		char text[];
@@ -20,7 +19,7 @@ static const char *intern_name(const char *name)
 	struct name *n;
 	size_t bytes = strlen(name) + 1;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_PLAN_NAMES);
 	for (n = names; n && strcmp(n->text, name); n = n->next)
 		;
 	if (!n && (n = malloc(sizeof(*n) + bytes))) {
@@ -28,7 +27,7 @@ static const char *intern_name(const char *name)
 		n->next = names;
 		names = n;
 	}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_PLAN_NAMES);
 	return n ? n->text : "plan";
 }
 

@@ -49,10 +49,10 @@ static int wait_for_kernels(struct shunt_comm *comm, bool shared)
 
 	for (;;) {
 		if (shared)
-			pthread_mutex_lock(&comm->lock);
+			shunt_mutex_lock(&comm->lock);
 		err = shunt_order_done(&comm->order, comm->gpu, comm->device, &done);
 		if (shared)
-			pthread_mutex_unlock(&comm->lock);
+			shunt_mutex_unlock(&comm->lock);
 		if (err || done)
 			return err;
 		if (shared && !aborted && shunt_comm_life_aborted(&comm->life))

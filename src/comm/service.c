@@ -1,49 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 #include <errno.h>
-#include <pthread.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/log.h"
 #include "comm/observe/peers.h"
+#include "comm/comm_priv.h"
 #include "comm/service.h"
 #include "base/os.h"
-#include "base/lock.h"
 
 #define PROCESS_EVENT (UINT64_C(1) << 63) /* set in the key that epoll reports for a pidfd */
 #define CROWD 64                          /* fruitless connections, peers' included, after which each is a stranger's */
 #define CROWD_MS 10
 
-struct watch {
-	struct watch *next;
-	uint64_t key; /* what epoll reports: a number, because the watch may be freed by then; 0: being removed */
-	struct shunt_comm *comm;
-	int fd;
-	bool (*run)(struct shunt_comm *comm);
-	bool running;
-	int fruitless; /* how often nothing came of a connection */
-};
-
-static void drop_watches(void);
-static struct shunt_lock lock = SHUNT_LOCK(drop_watches);
-static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
-static struct watch *watches;
+/* With the registry's lock. */
 static uint64_t keys;
 static int epoll_fd = -1;
 
-/* A forked child has none of what these stand for. */
-static void drop_watches(void)
+/* A forked child has no thread that would wait. */
+static void forget_epoll(void)
 {
-	watches = NULL;
 	epoll_fd = -1;
-	pthread_cond_init(&ended, NULL);
 }
+SHUNT_IN_FORKED_CHILD(forget_epoll)
 
 /* Waits for this time, or until the watch is removed. With the lock held. */
-static void back_off(struct watch *w, int ms)
+static void back_off(struct shunt_watch *w, int ms)
 {
 	struct timespec until;
 
@@ -51,18 +34,19 @@ static void back_off(struct watch *w, int ms)
 	until.tv_nsec += (long)(ms % 1000) * 1000000;
 	until.tv_sec += ms / 1000 + until.tv_nsec / 1000000000;
 	until.tv_nsec %= 1000000000;
-	while (w->key && !pthread_cond_clockwait(&ended, &lock.mutex, CLOCK_MONOTONIC, &until))
+	while (w->key && shunt_registry_wait(&until))
 		;
 }
 
 /* Strangers that come and go take a thread for a moment, and no more of it than this. */
 static void *worker(void *arg)
 {
-	struct watch *w = arg;
+	struct shunt_registration *r = arg;
+	struct shunt_watch *w = &r->watch;
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
-	bool again = w->run(w->comm);
+	bool again = w->run(r->comm);
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	if (again && ++w->fruitless > CROWD)
 		back_off(w, CROWD_MS);
 	if (again && w->key) {
@@ -70,46 +54,56 @@ static void *worker(void *arg)
 		(void)epoll_ctl(epoll_fd, EPOLL_CTL_MOD, w->fd, &event);
 	}
 	w->running = false;
-	pthread_cond_broadcast(&ended);
-	shunt_lock_release(&lock);
+	shunt_registry_changed();
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return NULL;
 }
 
-static void run_locked(struct watch *w)
+/* With the lock held. 0 or -errno. */
+static int run_locked(struct shunt_registration *r)
 {
-	if (!w || w->running)
-		return;
-	w->running = true;
-	if (shunt_thread_start(NULL, 0, worker, w)) {
-		/* The program's own first call does the set-up then. */
-		w->running = false;
+	int err;
+
+	if (!r || !r->watch.key || r->watch.running)
+		return 0;
+	r->watch.running = true;
+	err = shunt_thread_start(NULL, 0, worker, r);
+	if (err) /* the program's own first call does the set-up then */
+		r->watch.running = false;
+	return err;
+}
+
+static void warn_no_thread(int err)
+{
+	if (err)
 		shunt_warn("no thread for a communicator that a peer wants to set up; the peer waits for this rank's "
 		           "first call");
-	}
 }
 
 static void run_watch(uint64_t key)
 {
-	struct watch *w;
+	struct shunt_registration *r;
+	int err;
 
-	shunt_lock_acquire(&lock);
-	for (w = watches; w && w->key != key; w = w->next)
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	for (r = shunt_registry_first(); r && r->watch.key != key; r = r->next)
 		;
-	run_locked(w);
-	shunt_lock_release(&lock);
+	err = run_locked(r);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	warn_no_thread(err);
 }
 
 void shunt_service_wake(struct shunt_comm *comm)
 {
-	struct watch *w;
+	struct shunt_watch *w = &comm->registration.watch;
+	int err;
 
-	shunt_lock_acquire(&lock);
-	for (w = watches; w && w->comm != comm; w = w->next)
-		;
-	while (w && w->running) /* run found nothing to do, and the thread is about to end */
-		pthread_cond_wait(&ended, &lock.mutex);
-	run_locked(w);
-	shunt_lock_release(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	while (w->running) /* run found nothing to do, and the thread is about to end */
+		shunt_registry_wait(NULL);
+	err = run_locked(&comm->registration);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	warn_no_thread(err);
 }
 
 static void *listen_thread(void *arg)
@@ -148,62 +142,42 @@ static int start_thread(void)
 	return 0;
 }
 
-int shunt_service_watch_process(int pidfd, uint64_t key)
+int shunt_service_watch_process_locked(int pidfd, uint64_t key)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT, .data.u64 = key | PROCESS_EVENT };
-	int err;
+	int err = start_thread();
 
-	shunt_lock_acquire(&lock);
-	err = start_thread();
 	if (!err && epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pidfd, &event))
 		err = -errno;
-	shunt_lock_release(&lock);
 	return err;
 }
 
 int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm))
 {
-	struct watch *w = calloc(1, sizeof(*w));
 	struct epoll_event event = { .events = EPOLLIN | EPOLLONESHOT };
 	int err;
 
-	if (!w)
-		return -ENOMEM;
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	err = start_thread();
 	if (!err) {
-		*w = (struct watch){ .next = watches, .key = ++keys, .comm = comm, .fd = fd, .run = run };
-		event.data.u64 = w->key;
+		event.data.u64 = ++keys;
 		err = epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) ? -errno : 0;
 	}
 	if (!err)
-		watches = w;
-	else
-		free(w);
-	shunt_lock_release(&lock);
+		comm->registration.watch = (struct shunt_watch){ .key = keys, .fd = fd, .run = run };
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 	return err;
 }
 
 void shunt_service_unwatch(struct shunt_comm *comm)
 {
-	struct watch **p, *w;
+	struct shunt_watch *w = &comm->registration.watch;
 
-	shunt_lock_acquire(&lock);
-	for (p = &watches; *p && (*p)->comm != comm; p = &(*p)->next)
-		;
-	w = *p;
-	if (w) {
-		/*
-		 * No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended.
-		 */
-		w->key = 0;
-		pthread_cond_broadcast(&ended);
-		while (w->running)
-			pthread_cond_wait(&ended, &lock.mutex);
-		for (p = &watches; *p != w; p = &(*p)->next)
-			;
-		*p = w->next;
-		free(w);
-	}
-	shunt_lock_release(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	/* No new event finds the watch. Its fd may be closed, and the number reused, only after run has ended. */
+	w->key = 0;
+	shunt_registry_changed();
+	while (w->running)
+		shunt_registry_wait(NULL);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }

@@ -13,15 +13,16 @@
 struct shunt_comm;
 
 /*
- * run(comm) is called on a thread of its own when fd can be read; it may take its time. It returns true if nothing has
- * come of it, and fd is to be watched on. 0, or -errno: nothing is watched.
+ * Once for a communicator that is in the registry. run(comm) is called on a thread of its own when fd can be read; it
+ * may take its time. It returns true if nothing has come of it, and fd is to be watched on. 0, or -errno: nothing is
+ * watched.
  */
 int shunt_service_watch(struct shunt_comm *comm, int fd, bool (*run)(struct shunt_comm *comm));
 /*
  * The same thread calls shunt_peers_died(key) when the process of a pidfd has ended. Closing the pidfd ends the watch.
- * 0 or -errno.
+ * With the registry's lock held. 0 or -errno.
  */
-int shunt_service_watch_process(int pidfd, uint64_t key);
+int shunt_service_watch_process_locked(int pidfd, uint64_t key);
 /* Calls run() once more, as if a peer had connected. */
 void shunt_service_wake(struct shunt_comm *comm);
 /* Ends the watch; waits for run() if it is under way. Does nothing for a communicator that is not watched. */

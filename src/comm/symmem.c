@@ -36,17 +36,6 @@ struct window_offer {
 	uint64_t at;
 };
 
-/* Communicators of the process that ever had a window. This lock is taken before those of the lists. */
-static void drop_list(void);
-static struct shunt_lock process_lock = SHUNT_LOCK(drop_list);
-static struct shunt_symmem *process_list;
-
-/* A forked child has none of what these stand for. */
-static void drop_list(void)
-{
-	process_list = NULL;
-}
-
 static struct shunt_comm *comm_of(struct shunt_symmem *w)
 {
 	return (struct shunt_comm *)((char *)w - offsetof(struct shunt_comm, symmem));
@@ -54,7 +43,7 @@ static struct shunt_comm *comm_of(struct shunt_symmem *w)
 
 void shunt_symmem_init(struct shunt_symmem *w)
 {
-	pthread_mutex_init(&w->lock, NULL);
+	shunt_mutex_init(&w->lock, SHUNT_LOCK_WINDOWS);
 }
 
 static void unmap_window(const struct shunt_gpu_ops *gpu, struct shunt_window *w)
@@ -77,34 +66,17 @@ static void free_windows(const struct shunt_gpu_ops *gpu, struct shunt_window *w
 
 void shunt_symmem_finish(struct shunt_comm *comm)
 {
-	struct shunt_symmem *w = &comm->symmem, **at;
+	struct shunt_symmem *w = &comm->symmem;
 
-	shunt_lock_acquire(&process_lock);
-	for (at = &process_list; w->listed && *at != w; at = &(*at)->next)
-		;
-	if (w->listed)
-		*at = w->next;
-	shunt_lock_release(&process_lock);
 	free_windows(comm->gpu, w->live);
 	free_windows(comm->gpu, w->deferred);
 	free_windows(comm->gpu, w->names_only);
 	if (w->used_event)
 		comm->gpu->event_destroy(comm->device, w->used_event);
-	pthread_mutex_destroy(&w->lock);
+	shunt_mutex_destroy(&w->lock);
 }
 
 /* ---- for the shim */
-
-static void list_once(struct shunt_symmem *w)
-{
-	shunt_lock_acquire(&process_lock);
-	if (!w->listed) {
-		w->listed = true;
-		w->next = process_list;
-		process_list = w;
-	}
-	shunt_lock_release(&process_lock);
-}
 
 struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_t bytes, bool symmetric)
 {
@@ -118,15 +90,17 @@ struct shunt_window *shunt_symmem_add(struct shunt_comm *comm, void *base, size_
 	mine->bytes = bytes;
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		mine->mem[r].fd = -1;
-	list_once(w);
-	pthread_mutex_lock(&w->lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	comm->registration.windows = true;
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	shunt_mutex_lock(&w->lock);
 	mine->number = symmetric ? ++w->last_number : 0;
 	for (at = &w->live; *at; at = &(*at)->next)
 		;
 	*at = mine;
 	atomic_fetch_add(&w->nlive, 1);
 	shunt_comm_changed(comm);
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return mine;
 }
 
@@ -191,10 +165,10 @@ static struct shunt_window *try_take_deferred(struct shunt_comm *comm)
 {
 	struct shunt_window *deferred;
 
-	if (pthread_mutex_trylock(&comm->lock))
+	if (!shunt_mutex_trylock(&comm->lock))
 		return NULL;
 	deferred = shunt_symmem_take_deferred(comm);
-	pthread_mutex_unlock(&comm->lock);
+	shunt_mutex_unlock(&comm->lock);
 	return deferred;
 }
 
@@ -203,12 +177,12 @@ void shunt_symmem_set_name(struct shunt_comm *comm, const struct shunt_window *w
 	struct shunt_symmem *w = &comm->symmem;
 	struct shunt_window *i;
 
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	for (i = w->live; i && i != window; i = i->next)
 		;
 	if (i)
 		i->name = name;
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 }
 
 bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
@@ -219,7 +193,7 @@ bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
 
 	if (!name)
 		return false;
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	at = find_named(w, name);
 	found = *at;
 	if (found) {
@@ -229,7 +203,7 @@ bool shunt_symmem_remove(struct shunt_comm *comm, const void *name)
 		defer_unmap(w, names_only);
 		found = true;
 	}
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	if (found)
 		free_windows(comm->gpu, try_take_deferred(comm));
 	return found;
@@ -243,12 +217,12 @@ void shunt_symmem_remove_unnamed(struct shunt_comm *comm)
 
 	if (!atomic_load(&w->nlive))
 		return;
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	for (at = find_named(w, NULL); *at; at = find_named(w, NULL)) {
 		unlink_window(w, at);
 		any = true;
 	}
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	if (any)
 		free_windows(comm->gpu, try_take_deferred(comm));
 }
@@ -258,12 +232,12 @@ bool shunt_symmem_base(struct shunt_comm *comm, const void *name, void **base_p)
 	struct shunt_symmem *w = &comm->symmem;
 	const struct shunt_window *found = NULL;
 
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	if (name)
 		found = *find_named(w, name);
 	if (found)
 		*base_p = found->base;
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return found;
 }
 
@@ -272,7 +246,7 @@ static bool unlink_between(struct shunt_symmem *w, uintptr_t from, size_t bytes)
 	struct shunt_window **at = &w->live;
 	bool any = false;
 
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	while (*at) {
 		uintptr_t base = (uintptr_t)(*at)->base;
 
@@ -283,30 +257,34 @@ static bool unlink_between(struct shunt_symmem *w, uintptr_t from, size_t bytes)
 			at = &(*at)->next;
 		}
 	}
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return any;
+}
+
+static bool has_windows(const struct shunt_registration *r)
+{
+	return r->windows;
 }
 
 void shunt_symmem_forget(const void *memory)
 {
 	struct shunt_window *deferred = NULL, *of_one, **end = &deferred;
+	struct shunt_registration *r = NULL;
 	const struct shunt_gpu_ops *gpu = NULL;
 	size_t bytes = 1;
 	void *base;
 
-	shunt_lock_acquire(&process_lock);
-	if (process_list) {
-		gpu = shunt_gpu();
-		/* No size is known: then only the window that contains this address, or begins there. */
-		if (gpu && gpu->mem_range(memory, &base, &bytes))
-			bytes = 1;
-	}
-	for (struct shunt_symmem *w = process_list; w; w = w->next) {
-		of_one = unlink_between(w, (uintptr_t)memory, bytes) ? try_take_deferred(comm_of(w)) : NULL;
+	while ((r = shunt_registry_next(r, has_windows))) {
+		if (!gpu) {
+			gpu = shunt_gpu();
+			/* No size is known: then only the window that contains this address, or begins there. */
+			if (gpu && gpu->mem_range(memory, &base, &bytes))
+				bytes = 1;
+		}
+		of_one = unlink_between(&r->comm->symmem, (uintptr_t)memory, bytes) ? try_take_deferred(r->comm) : NULL;
 		for (*end = of_one; *end; end = &(*end)->next)
 			;
 	}
-	shunt_lock_release(&process_lock);
 	free_windows(gpu, deferred);
 }
 
@@ -335,11 +313,11 @@ enum shunt_window_state shunt_symmem_state(struct shunt_comm *comm, const void *
 
 	if (!atomic_load_explicit(&w->nlive, memory_order_relaxed) || !bytes)
 		return state;
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	found = find_window(w->live, ptr, bytes, false);
 	if (found)
 		state = found->ready ? SHUNT_WINDOW_READY : SHUNT_WINDOW_NEW;
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return state;
 }
 
@@ -349,11 +327,11 @@ static struct shunt_window *find_ready(struct shunt_comm *comm, const void *ptr,
 	struct shunt_symmem *w = &comm->symmem;
 	struct shunt_window *found;
 
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	found = find_window(w->live, ptr, bytes, true);
 	if (!found)
 		found = find_window(w->deferred, ptr, bytes, true);
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return found;
 }
 
@@ -408,11 +386,11 @@ struct shunt_window *shunt_symmem_take_deferred(struct shunt_comm *comm)
 		return NULL;
 	if (!idle)
 		return NULL;
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	deferred = w->deferred;
 	w->deferred = NULL;
 	atomic_store(&w->any_deferred, false);
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 	return deferred;
 }
 
@@ -503,11 +481,11 @@ static void refuse_windows(struct shunt_comm *comm, const struct window_offer *o
 {
 	struct shunt_symmem *w = &comm->symmem;
 
-	pthread_mutex_lock(&w->lock);
+	shunt_mutex_lock(&w->lock);
 	for (struct shunt_window *i = w->live; i; i = i->next)
 		for (int r = 0; r < comm->nranks; r++)
 			i->refused_now |= i->number && i->number == o[r].number;
-	pthread_mutex_unlock(&w->lock);
+	shunt_mutex_unlock(&w->lock);
 }
 
 static int refused_now(struct shunt_comm *comm, const struct window_offer *o, int who, const char *reason)
@@ -543,9 +521,9 @@ static int agree_on(struct shunt_comm *comm, struct shunt_window *w, int *fd_p, 
 			comm->gpu->share_free(&w->mem[r]);
 		return err;
 	}
-	pthread_mutex_lock(&comm->symmem.lock);
+	shunt_mutex_lock(&comm->symmem.lock);
 	w->ready = true;
-	pthread_mutex_unlock(&comm->symmem.lock);
+	shunt_mutex_unlock(&comm->symmem.lock);
 	if (comm->rank == 0)
 		shunt_info(SHUNT_LOG_INIT, "communicator of %d ranks: window %llu of %llu bytes is used in place",
 		    comm->nranks, (unsigned long long)w->number, (unsigned long long)w->bytes);
@@ -561,9 +539,9 @@ int shunt_symmem_agree(struct shunt_comm *comm, const void *ptr, uint64_t bytes)
 	for (int r = 0; r < SHUNT_MAX_RANKS; r++)
 		fds[r] = -1;
 	/* A window is freed only with the communicator's lock, which the caller holds. */
-	pthread_mutex_lock(&all->lock);
+	shunt_mutex_lock(&all->lock);
 	w = find_window(all->live, ptr, bytes, false);
-	pthread_mutex_unlock(&all->lock);
+	shunt_mutex_unlock(&all->lock);
 	if (w && w->ready)
 		return 0;
 	shunt_recorder_phase(comm->recorder, "agreement on a window");

@@ -18,11 +18,11 @@
  * does the same with all windows in it; their names last until they are deregistered. So an address that is used again
  * never leads to memory that was there before.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/lock.h"
 
 struct shunt_comm;
 struct shunt_window;
@@ -35,7 +35,7 @@ enum shunt_window_state {
 
 /* The windows of a communicator. */
 struct shunt_symmem {
-	pthread_mutex_t lock;                 /* of the lists; held for look-ups only */
+	struct shunt_mutex lock;              /* of the lists; held for look-ups only */
 	struct shunt_window *live, *deferred; /* oldest first; deferred: out of the look-up, but still mapped */
 	struct shunt_window *names_only;      /* not deregistered, but their memory was freed: only the names count */
 	atomic_uint nlive;                    /* of `live`; 0 saves the lock */
@@ -44,8 +44,6 @@ struct shunt_symmem {
 	/* Protected by the communicator's lock. */
 	void *used_event; /* event: covers all eager launches that used windows */
 	bool used_eagerly, used_captured;
-	struct shunt_symmem *next; /* communicators of the process that ever had a window */
-	bool listed;
 };
 
 void shunt_symmem_init(struct shunt_symmem *symmem);

@@ -15,9 +15,8 @@
 
 /* The process's plans: those of the program, then those from files. They are tried by priority, then in this order. */
 static struct {
-	struct shunt_lock lock;
-	bool loaded;   /* the directories were read */
-	bool replaced; /* a test has replaced the configuration's values by these */
+	atomic_bool loaded; /* the directories were read */
+	bool replaced;      /* a test has replaced the configuration's values by these */
 	char *plan_dir, *cache_dir;
 	bool same_place;
 	struct shunt_plan **plans;
@@ -25,7 +24,7 @@ static struct {
 	size_t nregistered; /* the first of them, which the program registered */
 	shunt_plan_selector *selector;
 	void *arg;
-} registry = { .lock = SHUNT_LOCK(NULL) };
+} registry;
 
 /* With the lock held. On success the registry owns the caller's reference. -EEXIST: the same plan is there already. */
 static int registry_insert(struct shunt_plan *plan, size_t at)
@@ -58,7 +57,9 @@ static void add_file(void *ctx, const char *path)
 		shunt_warn("plan refused: %s", reason);
 		return;
 	}
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	err = registry_insert(plan, registry.n);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 	if (!err) {
 		shunt_info(SHUNT_LOG_INIT, "plan %s: %s among %u ranks, from %s", plan->name,
 		    shunt_plan_collective_name(plan->collective), plan->nranks, path);
@@ -81,30 +82,36 @@ static void load_cache_dir(const char *dir)
 		shunt_files_path(&files, path, false);
 }
 
-/* With the lock held. */
+/* Without the registry's lock, since files may be far away; other threads that want plans wait for them. */
 static void load_once(void)
 {
 	const struct shunt_config *config = shunt_config();
 
-	if (registry.loaded)
+	if (atomic_load_explicit(&registry.loaded, memory_order_acquire))
 		return;
-	registry.loaded = true;
-	if (!registry.replaced)
-		registry.same_place = config->plan_same_place;
-	shunt_files_list(&files, registry.replaced ? registry.plan_dir : config->plan_dir);
-	load_cache_dir(registry.replaced ? registry.cache_dir : config->cache_dir);
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_PLAN_FILES);
+	if (!atomic_load(&registry.loaded)) {
+		if (!registry.replaced)
+			registry.same_place = config->plan_same_place;
+		shunt_files_list(&files, registry.replaced ? registry.plan_dir : config->plan_dir);
+		load_cache_dir(registry.replaced ? registry.cache_dir : config->cache_dir);
+		atomic_store_explicit(&registry.loaded, true, memory_order_release);
+	}
+	shunt_lock_release(SHUNT_LOCK_PLAN_FILES);
+	shunt_log_flush();
 }
 
 int shunt_plan_registry_add(struct shunt_plan *plan)
 {
 	int err;
 
-	shunt_lock_acquire(&registry.lock);
 	load_once();
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	err = registry_insert(plan, registry.nregistered);
 	if (!err)
 		registry.nregistered++;
-	shunt_lock_release(&registry.lock);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 	return err;
 }
 
@@ -112,8 +119,8 @@ int shunt_plan_registry_remove(const char *name)
 {
 	size_t kept = 0, removed, program;
 
-	shunt_lock_acquire(&registry.lock);
 	load_once();
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	program = registry.nregistered;
 	for (size_t i = 0; i < registry.n; i++) {
 		if (strcmp(registry.plans[i]->name, name)) {
@@ -125,21 +132,21 @@ int shunt_plan_registry_remove(const char *name)
 	}
 	removed = registry.n - kept;
 	registry.n = kept;
-	shunt_lock_release(&registry.lock);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 	return removed ? 0 : -ENOENT;
 }
 
 void shunt_plan_registry_selector(shunt_plan_selector *selector, void *arg)
 {
-	shunt_lock_acquire(&registry.lock);
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	registry.selector = selector;
 	registry.arg = arg;
-	shunt_lock_release(&registry.lock);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 }
 
 void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool same_place)
 {
-	shunt_lock_acquire(&registry.lock);
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	for (size_t i = 0; i < registry.n; i++)
 		shunt_plan_unref(registry.plans[i]);
 	free(registry.plans);
@@ -149,12 +156,12 @@ void shunt_plan_registry_reset(const char *plan_dir, const char *cache_dir, bool
 	registry.n = registry.capacity = registry.nregistered = 0;
 	registry.selector = NULL;
 	registry.arg = NULL;
-	registry.loaded = false;
+	atomic_store(&registry.loaded, false);
 	registry.replaced = true;
 	registry.plan_dir = strdup(plan_dir);
 	registry.cache_dir = strdup(cache_dir);
 	registry.same_place = same_place;
-	shunt_lock_release(&registry.lock);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 }
 
 /* Higher priority first, then the registry's order. */
@@ -183,11 +190,11 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 {
 	struct shunt_plan_set *set;
 
-	shunt_lock_acquire(&registry.lock);
 	load_once();
+	shunt_lock_acquire(SHUNT_LOCK_PLANS);
 	set = calloc(1, sizeof(*set) + registry.n * sizeof(set->entries[0]));
 	if (!set) {
-		shunt_lock_release(&registry.lock);
+		shunt_lock_release(SHUNT_LOCK_PLANS);
 		return NULL;
 	}
 	atomic_init(&set->refcount, 1);
@@ -206,7 +213,7 @@ struct shunt_plan_set *shunt_plan_set_get(int nranks, int ranks_per_node)
 		set->entries[set->n] = (struct shunt_plan_entry){ shunt_plan_ref(plan), set->n };
 		set->n++;
 	}
-	shunt_lock_release(&registry.lock);
+	shunt_lock_release(SHUNT_LOCK_PLANS);
 	qsort(set->entries, set->n, sizeof(set->entries[0]), by_priority);
 	set->hash = hash_set(set);
 	return set;

@@ -21,9 +21,34 @@ struct handle_table {
 
 static _Atomic(struct handle_table *) current_table;
 static atomic_uint sequence;
-static struct shunt_lock lock = SHUNT_LOCK(NULL); /* for writers, and of the variables below */
+/* Protected by SHUNT_LOCK_HANDLES, which writers of the table hold too. */
 static size_t nused;
 static struct shunt_entry *free_entries;
+
+/*
+ * A forked child has none of what its parent's handles stand for, nor the threads that were at work for them. What its
+ * parent registered for the exit may still destroy them.
+ */
+static void turn_off_entries(void)
+{
+	struct handle_table *t = atomic_load(&current_table);
+
+	atomic_store(&sequence, 0); /* a writer may have been at it */
+	for (size_t i = 0; t && i <= t->mask; i++) {
+		struct shunt_entry *e = atomic_load(&t->buckets[i]);
+
+		if (!e)
+			continue;
+		shunt_life_stop(&e->life);
+		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
+		if (e->scomm) {
+			atomic_store(&e->scomm->tasks, 0);
+			atomic_store(&e->scomm->threads, 0);
+			atomic_store(&e->scomm->running, 0);
+		}
+	}
+}
+SHUNT_IN_FORKED_CHILD(turn_off_entries)
 
 static size_t hash(ncclComm_t handle)
 {
@@ -97,20 +122,21 @@ struct shunt_entry *shunt_entry_create(struct shunt_comm *comm)
 {
 	struct shunt_entry *e;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
 	e = free_entries;
 	if (e)
 		free_entries = e->next_free;
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	if (!e) {
 		e = calloc(1, sizeof(*e));
 		if (!e) {
 			shunt_comm_destroy(comm);
 			return NULL;
 		}
-		pthread_mutex_init(&e->lock, NULL);
+		shunt_mutex_init(&e->lock, SHUNT_LOCK_ENTRY);
 	}
 	e->comm = comm;
+	e->process_generation = shunt_process_generation();
 	e->id = (struct shunt_id){ 0 };
 	e->forward_reason = NULL;
 	e->config = (struct shunt_comm_config){ .blocking = true };
@@ -140,10 +166,10 @@ static void *free_entry(void *arg)
 	free(e->ops);
 	free(e->sets);
 	shunt_standalone_comm_put(e->scomm);
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
 	e->next_free = free_entries;
 	free_entries = e;
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	return NULL;
 }
 
@@ -233,7 +259,7 @@ int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 	struct handle_table *t;
 	int err;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
 	/* The handle may be the old address of a communicator that ended without our noticing. */
 	stale = unlink_entry(handle);
 	atomic_fetch_add(&sequence, 1);
@@ -245,7 +271,7 @@ int shunt_entry_publish(struct shunt_entry *entry, ncclComm_t handle)
 		nused++;
 	}
 	atomic_fetch_add(&sequence, 1);
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	shunt_entry_put(stale);
 	if (err)
 		shunt_entry_put(entry);
@@ -258,9 +284,9 @@ struct shunt_entry *shunt_entry_remove(ncclComm_t handle)
 
 	if (!handle)
 		return NULL;
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_HANDLES);
 	e = unlink_entry(handle);
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_HANDLES);
 	return e;
 }
 
@@ -280,13 +306,13 @@ int shunt_entry_op_add(struct shunt_entry *e, const struct shunt_user_op *op)
 {
 	struct shunt_user_op *ops;
 
-	pthread_mutex_lock(&e->lock);
+	shunt_mutex_lock(&e->lock);
 	ops = realloc(e->ops, (e->nops + 1) * sizeof(*ops));
 	if (ops) {
 		e->ops = ops;
 		ops[e->nops++] = *op;
 	}
-	pthread_mutex_unlock(&e->lock);
+	shunt_mutex_unlock(&e->lock);
 	return ops ? 0 : -ENOMEM;
 }
 
@@ -294,13 +320,13 @@ bool shunt_entry_op_find(struct shunt_entry *e, ncclRedOp_t op, struct shunt_use
 {
 	bool found = false;
 
-	pthread_mutex_lock(&e->lock);
+	shunt_mutex_lock(&e->lock);
 	for (size_t i = 0; i < e->nops && !found; i++)
 		if (e->ops[i].op == op) {
 			*op_p = e->ops[i];
 			found = true;
 		}
-	pthread_mutex_unlock(&e->lock);
+	shunt_mutex_unlock(&e->lock);
 	return found;
 }
 
@@ -308,13 +334,13 @@ bool shunt_entry_op_remove(struct shunt_entry *e, ncclRedOp_t op)
 {
 	bool found = false;
 
-	pthread_mutex_lock(&e->lock);
+	shunt_mutex_lock(&e->lock);
 	for (size_t i = 0; i < e->nops && !found; i++)
 		if (e->ops[i].op == op) {
 			e->ops[i] = e->ops[--e->nops];
 			found = true;
 		}
-	pthread_mutex_unlock(&e->lock);
+	shunt_mutex_unlock(&e->lock);
 	return found;
 }
 
@@ -324,7 +350,7 @@ unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
 	unsigned count = 0;
 	size_t i = 0;
 
-	pthread_mutex_lock(&e->lock);
+	shunt_mutex_lock(&e->lock);
 	while (i < e->nsets && e->sets[i].set != set)
 		i++;
 	if (i == e->nsets && (sets = realloc(e->sets, (e->nsets + 1) * sizeof(*sets)))) {
@@ -333,6 +359,6 @@ unsigned shunt_entry_count_set(struct shunt_entry *e, uint64_t set)
 	}
 	if (i < e->nsets) /* else no memory: the next call gets the same count, and finds its name taken */
 		count = e->sets[i].count++;
-	pthread_mutex_unlock(&e->lock);
+	shunt_mutex_unlock(&e->lock);
 	return count;
 }

@@ -9,9 +9,9 @@
  * if another thread destroys the communicator meanwhile. The last put destroys Shunt's side. Entries are recycled and
  * never freed, so that a late reader reads an entry and not garbage.
  */
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include "base/lock.h"
 #include "comm/comm.h"
 #include "shim/comm_config.h"
 #include "shim/life.h"
@@ -47,9 +47,10 @@ struct shunt_entry {
 	struct shunt_id id;
 	const char *forward_reason; /* children inherit it, because their ids would not agree */
 	struct shunt_comm_config config;
-	unsigned splits, grows; /* numbers of children so far, the same on all ranks */
+	unsigned process_generation; /* shunt_process_generation() at its creation */
+	unsigned splits, grows;      /* numbers of children so far, the same on all ranks */
 	struct shunt_life life;
-	pthread_mutex_t lock; /* of the members below, and for shunt_attach_ready */
+	struct shunt_mutex lock; /* of the members below, and for shunt_attach_ready */
 	struct shunt_user_op *ops;
 	size_t nops;
 	struct shunt_set_count *sets;

@@ -20,17 +20,19 @@ static void drop(void)
 	guarded = 0;
 }
 
-static struct shunt_lock first = SHUNT_LOCK(NULL), second = SHUNT_LOCK(drop);
+SHUNT_IN_FORKED_CHILD(drop)
+
+static const enum shunt_lock first = SHUNT_LOCK_REGISTRY, second = SHUNT_LOCK_LOG;
 static sem_t held, done;
 
 static void *hold_both(void *arg)
 {
-	shunt_lock_acquire(&first);
-	shunt_lock_acquire(&second);
+	shunt_lock_acquire(first);
+	shunt_lock_acquire(second);
 	sem_post(&held);
 	sem_wait(&done);
-	shunt_lock_release(&second);
-	shunt_lock_release(&first);
+	shunt_lock_release(second);
+	shunt_lock_release(first);
 	return NULL;
 }
 
@@ -38,14 +40,16 @@ static void *hold_both(void *arg)
 static int take_both(void)
 {
 	alarm(60);
-	shunt_lock_acquire(&first);
-	shunt_lock_acquire(&second);
+	if (shunt_process_generation() != 1)
+		return 2;
+	shunt_lock_acquire(first);
+	shunt_lock_acquire(second);
 	if (dropped != 1 || guarded)
 		return 1;
-	shunt_lock_release(&second);
-	shunt_lock_release(&first);
-	shunt_lock_acquire(&second);
-	shunt_lock_release(&second);
+	shunt_lock_release(second);
+	shunt_lock_release(first);
+	shunt_lock_acquire(second);
+	shunt_lock_release(second);
 	return 0;
 }
 
@@ -70,6 +74,7 @@ static void test_lock_is_free_in_a_forked_child(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(dropped, 0);
 	assert_int_equal(guarded, 7);
+	assert_int_equal(shunt_process_generation(), 0);
 }
 
 int main(void)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tests/support/unit.h"
 #include <fcntl.h>
+#include "base/io.h"
 #include "base/log.h"
 
 static const char *const variables[] = { "SHUNT_LOG", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE" };
@@ -224,6 +225,76 @@ static void test_log_threads_do_not_mix_lines(void **state)
 	assert_int_equal(unit_count(c.text, "SHUNT WARN thread "), 200);
 }
 
+/* Fills the pipe without reading it. */
+static void fill(int fd)
+{
+	char bytes[4096] = { 0 };
+
+	fcntl(fd, F_SETFL, O_NONBLOCK);
+	while (write(fd, bytes, sizeof(bytes)) > 0)
+		;
+	fcntl(fd, F_SETFL, 0);
+}
+
+static void test_log_waits_a_second_for_its_reader_and_says_what_is_lost(void **state)
+{
+	int ends[2], before = dup(STDERR_FILENO);
+	char text[1 << 17];
+	int64_t began;
+	ssize_t n;
+
+	set_log(NULL, NULL, NULL, NULL);
+	assert_int_equal(pipe(ends), 0);
+	fill(ends[1]);
+	dup2(ends[1], STDERR_FILENO);
+	began = shunt_now_ms();
+	for (int i = 0; i < 500; i++) /* with a second for each the test would run out of time */
+		shunt_warn("nobody reads this");
+	assert_true(shunt_now_ms() - began >= 1000);
+	assert_string_equal(shunt_last_error(), "nobody reads this");
+	n = read(ends[0], text, sizeof(text));
+	assert_true(n > 0);
+	shunt_warn("somebody reads this");
+	dup2(before, STDERR_FILENO);
+	close(ends[1]);
+	close(before);
+	for (size_t got = 0;; got += (size_t)n) {
+		n = read(ends[0], text + got, sizeof(text) - 1 - got);
+		text[got + (size_t)(n > 0 ? n : 0)] = '\0';
+		if (n <= 0)
+			break;
+		for (ssize_t i = 0; i < n; i++) /* what filled the pipe */
+			text[got + (size_t)i] += !text[got + (size_t)i];
+	}
+	close(ends[0]);
+	assert_null(strstr(text, "nobody reads this"));
+	assert_non_null(strstr(text, "SHUNT WARN somebody reads this\n"));
+	assert_non_null(strstr(text, "SHUNT WARN 500 lines before this one are lost: nobody read them within 1000 ms"));
+}
+
+static void test_log_held_lines_come_in_order_with_the_flush(void **state)
+{
+	struct unit_capture c;
+
+	set_log(NULL, NULL, NULL, NULL);
+	unit_capture_begin(&c);
+	shunt_log_hold();
+	shunt_warn("one");
+	shunt_log_hold();
+	shunt_warn("two");
+	shunt_log_flush();
+	assert_string_equal(shunt_last_error(), "two");
+	unit_capture_end(&c);
+	assert_string_equal(c.text, "");
+	unit_capture_begin(&c);
+	shunt_log_flush();
+	shunt_warn("three");
+	unit_capture_end(&c);
+	assert_int_equal(unit_count(c.text, "\n"), 3);
+	assert_true(strstr(c.text, "WARN one") < strstr(c.text, "WARN two"));
+	assert_true(strstr(c.text, "WARN two") < strstr(c.text, "WARN three"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -235,6 +306,8 @@ int main(void)
 		cmocka_unit_test(test_log_file_shared_with_another_writer_loses_no_line),
 		cmocka_unit_test(test_log_unusable_file_falls_back_to_stderr_once),
 		cmocka_unit_test(test_log_threads_do_not_mix_lines),
+		cmocka_unit_test(test_log_waits_a_second_for_its_reader_and_says_what_is_lost),
+		cmocka_unit_test(test_log_held_lines_come_in_order_with_the_flush),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

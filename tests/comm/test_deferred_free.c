@@ -16,7 +16,14 @@ static struct shunt_comm *comm_on(int device)
 	assert_non_null(comm);
 	comm->device = device;
 	comm->mem[0].ptr = comm;
+	shunt_registry_add(&comm->registration, comm, NULL);
 	return comm;
+}
+
+static void comm_free(struct shunt_comm *comm)
+{
+	shunt_registry_remove(&comm->registration);
+	free(comm);
 }
 
 static void test_deferred_free_alone_is_who_has_the_device_for_itself(void **state)
@@ -36,9 +43,9 @@ static void test_deferred_free_alone_is_who_has_the_device_for_itself(void **sta
 	assert_true(shunt_deferred_free_alone(b));
 	assert_true(shunt_deferred_free_leave(b));
 	assert_true(shunt_deferred_free_leave(c));
-	free(a);
-	free(b);
-	free(c);
+	comm_free(a);
+	comm_free(b);
+	comm_free(c);
 }
 
 static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(void **state)
@@ -58,8 +65,8 @@ static void test_deferred_free_aborted_memory_waits_for_the_last_on_its_device(v
 	assert_true(shunt_deferred_free_leave(b));
 	assert_ptr_equal(shunt_deferred_free_pop(0, false), a);
 	assert_null(shunt_deferred_free_pop(0, false));
-	free(a);
-	free(b);
+	comm_free(a);
+	comm_free(b);
 }
 
 static void test_deferred_free_memory_without_kernels_waits_too(void **state)
@@ -75,9 +82,9 @@ static void test_deferred_free_memory_without_kernels_waits_too(void **state)
 	assert_true(shunt_deferred_free_leave(bare)); /* there is nothing to wait for */
 	assert_true(shunt_deferred_free_leave(other));
 	assert_ptr_equal(shunt_deferred_free_pop(0, false), alone);
-	free(alone);
-	free(other);
-	free(bare);
+	comm_free(alone);
+	comm_free(other);
+	comm_free(bare);
 }
 
 int main(void)

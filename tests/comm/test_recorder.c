@@ -12,6 +12,7 @@
 #include "base/dump_address.h"
 #include "comm/observe/dump.h"
 #include "comm/observe/recorder.h"
+#include "comm/registry.h"
 #include "tests/support/pause.h"
 
 static char dump_dir[] = "/tmp/shunt-test-dump-XXXXXX";
@@ -27,6 +28,43 @@ static struct shunt_coll collective(enum shunt_kind kind, size_t count, int root
 		.count = count,
 		.root = root,
 		.stream = (void *)0x77 };
+}
+
+/* Recorders without communicators, in the registry. */
+static struct {
+	struct shunt_recorder *rec;
+	struct shunt_registration registration;
+} places[64];
+static pthread_mutex_t places_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Finds the place of `from`, and gives it to `to`. */
+static struct shunt_registration *place(const struct shunt_recorder *from, struct shunt_recorder *to)
+{
+	size_t i = 0;
+
+	pthread_mutex_lock(&places_lock);
+	while (places[i].rec != from)
+		i++;
+	places[i].rec = to;
+	pthread_mutex_unlock(&places_lock);
+	return &places[i].registration;
+}
+
+static struct shunt_recorder *recorder_add(const uint8_t id[16])
+{
+	struct shunt_recorder *rec = shunt_recorder_create(id);
+
+	shunt_registry_add(place(NULL, rec), NULL, rec);
+	return rec;
+}
+
+static void recorder_remove(struct shunt_recorder *rec)
+{
+	struct shunt_registration *r = place(rec, rec);
+
+	shunt_registry_remove(r);
+	place(rec, NULL);
+	shunt_recorder_destroy(rec);
 }
 
 /* ---- a device of plain memory */
@@ -91,7 +129,7 @@ static void test_add_without_recorder_gives_zero(void **state)
 
 static void test_read_after_overflow_gives_last_in_order(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	static struct shunt_operation ops[2000];
 	uint64_t total = 3 * SHUNT_RECORDER_OPERATIONS + 7;
 
@@ -116,12 +154,12 @@ static void test_read_after_overflow_gives_last_in_order(void **state)
 	}
 	assert_int_equal(shunt_recorder_read(rec, false, ops, 5), 5);
 	assert_int_equal(ops[4].seq, total);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void test_captured_operations_outlive_eager_ones(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
 	struct shunt_operation op;
 
@@ -131,7 +169,7 @@ static void test_captured_operations_outlive_eager_ones(void **state)
 	assert_int_equal(shunt_recorder_read(rec, true, &op, 1), 1);
 	assert_int_equal(op.seq, 1);
 	assert_true(op.captured);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void test_numbers_count_collectives_and_messages_apart(void **state)
@@ -152,7 +190,7 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 		{ SHUNT_ALLREDUCE, 0, 3 },
 	};
 	enum { N = sizeof(rows) / sizeof(rows[0]) };
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_operation ops[N];
 	struct shunt_recorder_snapshot snapshot;
 
@@ -173,12 +211,12 @@ static void test_numbers_count_collectives_and_messages_apart(void **state)
 	assert_int_equal(snapshot.sends[2], 1);
 	assert_int_equal(snapshot.receives[1], 2);
 	shunt_recorder_snapshot_finish(&snapshot);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void test_calls_of_a_group_share_the_last_ones_word(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
 	struct shunt_operation ops[3];
 
@@ -187,7 +225,7 @@ static void test_calls_of_a_group_share_the_last_ones_word(void **state)
 	assert_int_equal(shunt_recorder_read(rec, false, ops, 3), 3);
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(ops[i].last, 3);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 /* Whatever a reader gets, it is one operation and not parts of two. */
@@ -213,7 +251,7 @@ static void test_read_beside_a_writer_gives_whole_operations(void **state)
 	uint64_t seen = 0, newest = 0;
 	pthread_t thread;
 
-	busy.rec = shunt_recorder_create(id_a);
+	busy.rec = recorder_add(id_a);
 	assert_int_equal(pthread_create(&thread, NULL, write_all_the_time, NULL), 0);
 	for (int times = 0; times < 300 || newest < 5000; times++) {
 		size_t n = shunt_recorder_read(busy.rec, false, ops, SHUNT_RECORDER_OPERATIONS);
@@ -230,13 +268,13 @@ static void test_read_beside_a_writer_gives_whole_operations(void **state)
 	atomic_store(&busy.stop, true);
 	pthread_join(thread, NULL);
 	assert_true(seen > 0);
-	shunt_recorder_destroy(busy.rec);
+	recorder_remove(busy.rec);
 }
 
 static void test_add_is_cheap(void **state)
 {
 	enum { TIMES = 200000 };
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 5, 0);
 	struct timespec a, b;
 	double ns, best = 1e9;
@@ -255,7 +293,7 @@ static void test_add_is_cheap(void **state)
 	 * pass.
 	 */
 	assert_true(best < 2000);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 /* ---- what the device says */
@@ -361,7 +399,7 @@ static void test_dump_without_communicators_is_json(void **state)
 /* Device 3 is copied word by word, as from the sim; the result is the same. */
 static void check_dump_with_device(int device)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
 	struct shunt_fault fault = {
 		.set = SHUNT_FAULT_TIMEOUT, .rank = 1, .peer = 2, .channel = 4, .expected = 10, .seen = 9
@@ -436,7 +474,7 @@ static void check_dump_with_device(int device)
 	assert_null(json_object_get(comm, "progress"));
 	assert_null(json_object_get(comm, "fault"));
 	json_decref(dump);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void test_dump_shows_device_counters(void **state)
@@ -447,7 +485,7 @@ static void test_dump_shows_device_counters(void **state)
 
 static void test_dump_with_unreadable_device_has_host_side(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
 	json_t *dump, *comm;
@@ -460,7 +498,7 @@ static void test_dump_with_unreadable_device_has_host_side(void **state)
 	assert_null(json_object_get(comm, "progress"));
 	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "unknown");
 	json_decref(dump);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 	free(ctrl);
 }
 
@@ -478,7 +516,7 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 
 	ctrl->progress = (struct shunt_progress){ .now = 1, .eager = 1, .begun = 4, .ended = 3 };
 	for (int i = 0; i < 3; i++) {
-		rec[i] = shunt_recorder_create(id_a);
+		rec[i] = recorder_add(id_a);
 		shunt_recorder_set_rank(rec[i], 0, 2, 0);
 		shunt_recorder_add(rec[i], &c, "oneshot", 0, false);
 		shunt_recorder_ready(rec[i], &waiting_gpu, ctrl, NULL);
@@ -505,13 +543,13 @@ static void test_dump_beside_a_held_driver_has_host_side(void **state)
 	assert_string_equal(string(json_array_get(json_object_get(comm, "operations"), 0), "state"), "running");
 	json_decref(dump);
 	for (int i = 0; i < 3; i++)
-		shunt_recorder_destroy(rec[i]);
+		recorder_remove(rec[i]);
 	free(ctrl);
 }
 
 static void test_dump_quotes_what_json_cannot_hold(void **state)
 {
-	struct shunt_recorder *a = shunt_recorder_create(id_a), *b = shunt_recorder_create(id_b);
+	struct shunt_recorder *a = recorder_add(id_a), *b = recorder_add(id_b);
 	json_t *dump, *comms;
 
 	shunt_recorder_forward(a, "a \"quote\", a \\ and\na line, \xff");
@@ -523,8 +561,8 @@ static void test_dump_quotes_what_json_cannot_hold(void **state)
 	/* The first bytes of the two ids are the same. */
 	assert_string_not_equal(string(json_array_get(comms, 0), "key"), string(json_array_get(comms, 1), "key"));
 	json_decref(dump);
-	shunt_recorder_destroy(a);
-	shunt_recorder_destroy(b);
+	recorder_remove(a);
+	recorder_remove(b);
 }
 
 /* ---- where it goes */
@@ -570,7 +608,7 @@ static void test_file_is_private_and_complete(void **state)
 /* Two processes of one number may have one folder. What comes second has another name, and loses nothing either. */
 static void test_file_replaces_none_that_came_meanwhile(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
 	char path[256], *number;
 	struct stat st;
@@ -590,7 +628,7 @@ static void test_file_replaces_none_that_came_meanwhile(void **state)
 	json_decref(dump);
 	unlink(intruder);
 	intruder[0] = '\0';
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 	free(ctrl);
 }
 
@@ -643,14 +681,14 @@ static void test_files_of_containers_have_names_of_their_own(void **state)
 
 static void test_error_is_dumped_once(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	int before = count_files(NULL, 0);
 
 	shunt_recorder_error(rec, -ETIMEDOUT);
 	assert_int_equal(count_files(NULL, 0), before + 1);
 	shunt_recorder_error(rec, -EIO);
 	assert_int_equal(count_files(NULL, 0), before + 1);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void earlier_handler(int number)
@@ -660,7 +698,7 @@ static void earlier_handler(int number)
 
 static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	int before = count_files(NULL, 0);
 
 	kill(getpid(), SIGUSR1);
@@ -670,7 +708,7 @@ static void test_signal_writes_a_file_and_calls_the_earlier_handler(void **state
 		pause_us(PAUSE_POLL, 10000);
 	assert_int_equal(count_files(NULL, 0), before + 1);
 	assert_int_equal(earlier_handler_ran, 1);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static void test_signal_to_a_child_is_not_the_parents(void **state)
@@ -682,7 +720,7 @@ static void test_signal_to_a_child_is_not_the_parents(void **state)
 #if defined(__SANITIZE_THREAD__)
 	skip(); /* in a child of a process that has threads it runs no handlers */
 #endif
-	rec = shunt_recorder_create(id_a);
+	rec = recorder_add(id_a);
 	child = child_fork();
 	if (!child) {
 		raise(SIGUSR1);
@@ -692,7 +730,7 @@ static void test_signal_to_a_child_is_not_the_parents(void **state)
 	assert_int_equal(status, 0);
 	pause_us(PAUSE_GRACE, 100000);
 	assert_int_equal(count_files(NULL, 0), before);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 static int connect_to(int fd, pid_t pid)
@@ -727,7 +765,7 @@ static char *ask(pid_t pid, size_t *bytes_p)
 
 static void test_socket_answers_with_the_dump(void **state)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_a);
+	struct shunt_recorder *rec = recorder_add(id_a);
 	struct shunt_coll c = collective(SHUNT_ALLREDUCE, 1000, 0);
 	size_t bytes;
 	char *text;
@@ -744,7 +782,7 @@ static void test_socket_answers_with_the_dump(void **state)
 	    SHUNT_RECORDER_OPERATIONS);
 	json_decref(dump);
 	free(text);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 /* A child inherits neither the thread nor the communicators; it gets its own with its first communicator. */
@@ -757,14 +795,14 @@ static int child_body(int rank, void *arg)
 	free(text);
 	if (bytes)
 		return -1;
-	rec = shunt_recorder_create(id_b);
+	rec = recorder_add(id_b);
 	text = ask(getpid(), &bytes);
 	json_t *dump = json_loads(text, 0, NULL);
 	if (!dump || json_array_size(json_object_get(dump, "communicators")) != 1 || number(dump, "pid") != getpid())
 		return -2;
 	json_decref(dump);
 	free(text);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 	return 0;
 }
 
@@ -776,16 +814,16 @@ static void test_forked_child_answers_for_itself(void **state)
 #if defined(__SANITIZE_THREAD__)
 	skip(); /* it forbids threads in a child of a process that has some */
 #endif
-	rec = shunt_recorder_create(id_a);
+	rec = recorder_add(id_a);
 	unit_run_processes(1, child_body, NULL, &err);
 	assert_int_equal(err, 0);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 }
 
 /* No descriptor is left for the connection: it waits until there is one, and nobody turns in circles meanwhile. */
 static int full_body(int rank, void *arg)
 {
-	struct shunt_recorder *rec = shunt_recorder_create(id_b);
+	struct shunt_recorder *rec = recorder_add(id_b);
 	struct rlimit few = { 64, 64 };
 	struct timespec before, after;
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), last, spare;
@@ -813,7 +851,7 @@ static int full_body(int rank, void *arg)
 	json_decref(dump);
 	free(text);
 	close(fd);
-	shunt_recorder_destroy(rec);
+	recorder_remove(rec);
 	return 0;
 }
 
@@ -835,13 +873,13 @@ static void *come_and_go(void *arg)
 	struct shunt_ctrl *ctrl = calloc(1, sizeof(*ctrl));
 
 	for (int i = 0; i < 100; i++) {
-		struct shunt_recorder *rec = shunt_recorder_create(id_a);
+		struct shunt_recorder *rec = recorder_add(id_a);
 
 		shunt_recorder_set_rank(rec, 0, 2, 0);
 		shunt_recorder_ready(rec, &fake_gpu, ctrl, NULL);
 		for (int k = 0; k < 20; k++)
 			shunt_recorder_add(rec, &c, "oneshot", 0, k & 1);
-		shunt_recorder_destroy(rec);
+		recorder_remove(rec);
 	}
 	free(ctrl);
 	return NULL;

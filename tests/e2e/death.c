@@ -481,6 +481,34 @@ static void test_death_of_a_child_with_a_copy_of_the_communicator_is_none(void *
 	unsetenv("SHUNT_ALGO");
 }
 
+/* A forked child has its parent's handles, but not what they stand for: calls are refused, and wait for nobody. */
+static int body_forked(struct rank *r)
+{
+	int32_t *buf;
+	pid_t child;
+	int status;
+
+	if (make_comm(r, &buf))
+		return 1;
+	child = child_fork();
+	if (!child) {
+		alarm(60);
+		_exit(ncclAllReduce(buf, buf, 1, ncclInt32, ncclSum, r->comm, r->stream) != ncclInvalidArgument ||
+		    ncclCommFinalize(r->comm) != ncclInvalidArgument || ncclCommAbort(r->comm) != ncclSuccess);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+	buf[0] = 7;
+	NCCL(ncclAllReduce(buf, buf, 1, ncclInt32, ncclMax, r->comm, r->stream));
+	CHECK(shunt_stream_synchronize(r->stream) == 0);
+	CHECK(buf[0] == 7);
+	return no_error(r);
+}
+
+static void test_forked_child_is_refused_its_parents_communicators(void **state)
+{
+	assert_int_equal(ranks_run(RANKS_PROCESSES, N, 1, body_forked), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -494,6 +522,7 @@ int main(void)
 		cmocka_unit_test(test_death_of_who_is_done_breaks_nothing),
 		cmocka_unit_test(test_death_leaves_the_others_messages_alone),
 		cmocka_unit_test(test_death_of_a_root_that_has_sent_all_breaks_nothing),
+		cmocka_unit_test(test_forked_child_is_refused_its_parents_communicators),
 	};
 
 	own_environment();

@@ -242,9 +242,9 @@ static int unused_ranks(const struct shunt_id *id, const int *said, const int *g
 	if (shunt_comm_memory(comm[0]) || shunt_comm_memory(comm[1]))
 		return 4;
 	/* One rank alone wants a set-up: the other one comes to it because a member has called. */
-	pthread_mutex_lock(&comm[1]->lock);
+	shunt_mutex_lock(&comm[1]->lock);
 	err = shunt_comm_setup_locked(comm[1]);
-	pthread_mutex_unlock(&comm[1]->lock);
+	shunt_mutex_unlock(&comm[1]->lock);
 	for (double end = now() + DEADLINE_S; !err && !shunt_comm_memory(comm[0]) && now() < end;)
 		pause_us(PAUSE_POLL, 1000);
 	if (err || !shunt_comm_memory(comm[0]) || !shunt_comm_memory(comm[1]))

@@ -33,7 +33,6 @@ struct rules {
 static const struct rules unread; /* SHUNT_ALGO was not read yet */
 static struct rules *all, *variable;
 static _Atomic(const struct rules *) current = &unread;
-static struct shunt_lock lock = SHUNT_LOCK(NULL);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* "64k", "1m", "" (open). */
@@ -144,20 +143,34 @@ bool shunt_forced_check(const char *text, char *reason, size_t bytes)
 	return !wrong;
 }
 
+/* Puts the rules into the list of all, unless the same are in it: then these are freed. Gives those of the list. */
+static struct rules *keep(struct rules *r)
+{
+	struct rules *same;
+
+	shunt_lock_acquire(SHUNT_LOCK_FORCED);
+	for (same = all; same && strcmp(same->text, r->text); same = same->next)
+		;
+	if (!same) {
+		r->next = all;
+		all = r;
+	}
+	shunt_lock_release(SHUNT_LOCK_FORCED);
+	if (!same)
+		return r;
+	free(r->text);
+	free(r);
+	return same;
+}
+
 /*
- * With the lock held. is_variable: the text is SHUNT_ALGO, of which unreadable rules are logged and left out; else they
- * are -EINVAL.
+ * is_variable: the text is SHUNT_ALGO, of which unreadable rules are logged and left out; else they are -EINVAL.
  */
 static int parse(const char *text, bool is_variable, struct rules **rules_p)
 {
 	struct rules *r;
 	char *copy, *rule, *save = NULL;
 
-	for (r = all; r; r = r->next)
-		if (!strcmp(r->text, text)) {
-			*rules_p = r;
-			return 0;
-		}
 	copy = strdup(text);
 	r = calloc(1, sizeof(*r) + (strlen(text) / 2 + 1) * sizeof(r->rule[0]));
 	if (r)
@@ -187,9 +200,7 @@ static int parse(const char *text, bool is_variable, struct rules **rules_p)
 		return -EINVAL;
 	}
 	free(copy);
-	r->next = all;
-	all = r;
-	*rules_p = r;
+	*rules_p = keep(r);
 	return 0;
 err_free:
 	if (r)
@@ -203,11 +214,9 @@ static void parse_variable(void)
 {
 	const char *text = shunt_config()->algo;
 
-	shunt_lock_acquire(&lock);
 	if (*text)
 		parse(text, true, &variable);
 	atomic_store(&current, variable);
-	shunt_lock_release(&lock);
 }
 
 int shunt_algo_force(const char *rules)
@@ -216,13 +225,11 @@ int shunt_algo_force(const char *rules)
 	int err = 0;
 
 	pthread_once(&once, parse_variable);
-	shunt_lock_acquire(&lock);
 	r = variable;
 	if (rules)
 		err = parse(rules, false, &r);
 	if (!err)
 		atomic_store(&current, r);
-	shunt_lock_release(&lock);
 	return err;
 }
 

@@ -22,6 +22,7 @@
 #include "comm/observe/recorder.h"
 #include "base/os.h"
 #include "base/lock.h"
+#include "comm/registry.h"
 
 #define FORMAT 2
 #define MAX_FILES 32 /* of one process, so that it does not fill a disk */
@@ -276,7 +277,7 @@ int shunt_dump_write(FILE *out, const char *reason)
 	    (unsigned long)shunt_dump_namespace("self"));
 	put_string(out, program);
 	fprintf(out, ",\n \"time_ns\": %" PRIu64 ",\n \"communicators\": [", w.times.real_ns);
-	shunt_recorder_visit(put_communicator, &w);
+	shunt_registry_visit(put_communicator, &w);
 	fprintf(out, "\n ]}\n");
 	free(w.ops);
 	return w.err;
@@ -330,6 +331,7 @@ int shunt_dump_file(const char *dir, const char *reason, char *path, size_t byte
 	int fd, err, length;
 	FILE *f;
 
+	shunt_lock_check_blocking("writes a file", false);
 	if (n >= MAX_FILES)
 		return -EDQUOT;
 	err = make_dir(dir);
@@ -450,15 +452,13 @@ out:
 
 /* ---- the signal */
 
-static _Atomic(pid_t) owner; /* the process whose thread serves */
 static atomic_int signal_fd = -1;
 static struct sigaction signal_before;
 
 static void on_signal(int number, siginfo_t *info, void *context)
 {
 	uint64_t one = 1;
-	/* A child of fork() without a communicator has its parent's descriptor, but the parent was not asked. */
-	int saved = errno, fd = atomic_load(&owner) == getpid() ? atomic_load(&signal_fd) : -1;
+	int saved = errno, fd = atomic_load(&signal_fd);
 
 	if (fd >= 0 && write(fd, &one, sizeof(one)) < 0)
 		errno = 0; /* the counter is full, so the thread will wake up anyway */
@@ -486,9 +486,21 @@ static void catch_signal(void)
 
 /* ---- the thread */
 
-static struct shunt_lock start_lock = SHUNT_LOCK(NULL);
+static atomic_bool started; /* in this process */
 static int listener_fd = -1;
 static char signal_dir[PATH_MAX];
+
+/* A forked child has its parent's descriptors, but the parent was not asked. */
+static void end_service(void)
+{
+	if (listener_fd >= 0)
+		close(listener_fd);
+	if (atomic_load(&signal_fd) >= 0)
+		close(atomic_exchange(&signal_fd, -1));
+	listener_fd = -1;
+	atomic_store(&started, false);
+}
+SHUNT_IN_FORKED_CHILD(end_service)
 
 static void *serve(void *arg)
 {
@@ -509,7 +521,7 @@ static void *serve(void *arg)
 	}
 }
 
-static void start_locked(void)
+static void start_service(void)
 {
 	const struct shunt_config *config = shunt_config();
 	const char *dir = *config->dump_dir ? config->dump_dir : getenv("TMPDIR");
@@ -521,10 +533,6 @@ static void start_locked(void)
 	if (err)
 		shunt_warn("SHUNT_DUMP_DIR=%s: no dump can be written there: %s", dir, strerror(-err));
 	snprintf(signal_dir, sizeof(signal_dir), "%s", dir && *dir ? dir : "/tmp");
-	if (listener_fd >= 0) /* the parent's */
-		close(listener_fd);
-	if (atomic_load(&signal_fd) >= 0)
-		close(atomic_exchange(&signal_fd, -1));
 	listener_fd = config->doctor ? make_socket() : -1;
 	if (config->doctor && listener_fd < 0)
 		shunt_info(SHUNT_LOG_INIT, "`shunt doctor --pid` cannot ask this process: %s", strerror(-listener_fd));
@@ -543,13 +551,7 @@ static void start_locked(void)
 
 void shunt_dump_start(void)
 {
-	pid_t self = getpid();
-
-	if (atomic_load_explicit(&owner, memory_order_acquire) == self)
-		return;
-	shunt_lock_acquire(&start_lock);
-	if (atomic_load(&owner) != self)
-		start_locked();
-	atomic_store_explicit(&owner, self, memory_order_release);
-	shunt_lock_release(&start_lock);
+	/* A second thread need not wait for the first: it only finds no service yet. */
+	if (!atomic_load_explicit(&started, memory_order_relaxed) && !atomic_exchange(&started, true))
+		start_service();
 }

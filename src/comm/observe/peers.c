@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "comm/observe/peers.h"
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -12,7 +10,6 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "base/lock.h"
 #include "comm/service.h"
 
 #define POLL_MS 200
@@ -31,45 +28,33 @@ struct process {
 	int64_t died_ms; /* when the death was noticed */
 };
 
-struct member {
-	struct member *next;
+/* The processes of a communicator's ranks. While a poll looks at the communicator, the lock is not held. */
+struct shunt_peers {
 	struct shunt_comm *comm;
 	struct process *of[SHUNT_MAX_RANKS]; /* NULL: this process, or not watched */
 	bool failed;
 	bool driver_held;      /* progress could not be seen, and that was logged */
 	uint64_t begun, ended; /* warps, at the last poll */
 	int64_t since_ms;      /* when they last changed */
-	bool busy;             /* a poll looks at it, without the lock */
 };
 
-/* A line of log. It is written when neither the lock is held nor a member is busy: writing may block for ever. */
-struct notice {
-	struct notice *next;
-	bool error; /* else a warning */
-	char text[SHUNT_FAULT_TEXT];
-};
-
-static void drop_lists(void);
-static struct shunt_lock lock = SHUNT_LOCK(drop_lists);
+/* With the registry's lock. */
 static struct process *processes;
-static struct member *members;
-static pthread_cond_t idle = PTHREAD_COND_INITIALIZER; /* a member is not busy any more */
 static uint64_t keys;
 
-/* A forked child has none of what these stand for. */
-static void drop_lists(void)
+/* A forked child has no peers. */
+static void drop_processes(void)
 {
 	processes = NULL;
-	members = NULL;
-	pthread_cond_init(&idle, NULL);
 }
+SHUNT_IN_FORKED_CHILD(drop_processes)
 
 int shunt_peers_self(void)
 {
 	return (int)syscall(SYS_pidfd_open, getpid(), 0);
 }
 
-/* Takes over the descriptor. NULL: the process is not watched. */
+/* With the lock held. Takes over the descriptor. NULL: the process is not watched. */
 static struct process *process_get(const struct shunt_peer *peer)
 {
 	struct process *p;
@@ -87,7 +72,7 @@ static struct process *process_get(const struct shunt_peer *peer)
 		*p = (struct process){
 			.token = peer->process, .pid = peer->pid, .key = ++keys, .users = 1, .fd = peer->fd
 		};
-	if (!p || shunt_service_watch_process(p->fd, p->key)) {
+	if (!p || shunt_service_watch_process_locked(p->fd, p->key)) {
 		shunt_info(SHUNT_LOG_INIT,
 		    "process %d of a peer cannot be watched: its death is noticed after SHUNT_TIMEOUT only",
 		    (int)peer->pid);
@@ -117,57 +102,50 @@ static void process_put(struct process *p)
 void shunt_peers_watch(struct shunt_comm *comm, const struct shunt_peer *peers)
 {
 	uint64_t self = shunt_process_token();
-	struct member *m = calloc(1, sizeof(*m));
+	struct shunt_peers *m = calloc(1, sizeof(*m));
 
-	shunt_lock_acquire(&lock);
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	for (int r = 0; r < comm->nranks; r++) {
 		if (m && peers[r].process != self)
 			m->of[r] = process_get(&peers[r]);
 		else if (peers[r].fd >= 0)
 			close(peers[r].fd);
 	}
-	if (m) {
+	if (m)
 		m->comm = comm;
-		m->next = members;
-		members = m;
-	}
-	shunt_lock_release(&lock);
+	comm->registration.peers = m;
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	shunt_log_flush();
 }
 
 void shunt_peers_unwatch(struct shunt_comm *comm)
 {
-	struct member **at, *m;
+	struct shunt_peers *m;
 
-	shunt_lock_acquire(&lock);
-	for (at = &members; *at && (*at)->comm != comm; at = &(*at)->next)
-		;
-	m = *at;
-	while (m && m->busy)
-		pthread_cond_wait(&idle, &lock.mutex);
-	if (m) {
-		for (at = &members; *at != m; at = &(*at)->next)
-			;
-		*at = m->next;
-		for (int r = 0; r < SHUNT_MAX_RANKS; r++)
-			process_put(m->of[r]);
-		free(m);
-	}
-	shunt_lock_release(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
+	shunt_registry_wait_unseen(&comm->registration);
+	m = comm->registration.peers;
+	comm->registration.peers = NULL;
+	for (int r = 0; m && r < SHUNT_MAX_RANKS; r++)
+		process_put(m->of[r]);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
+	free(m);
 }
 
 void shunt_peers_died(uint64_t key)
 {
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_REGISTRY);
 	for (struct process *p = processes; p; p = p->next)
 		if (p->key == key) {
 			p->dead = true;
 			p->died_ms = shunt_now_ms();
 		}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_REGISTRY);
 }
 
 /* True: the rank died so long ago that what it left must have been used. */
-static bool long_dead(const struct member *m, int rank)
+static bool long_dead(const struct shunt_peers *m, int rank)
 {
 	const struct process *p = m->of[rank];
 
@@ -175,7 +153,7 @@ static bool long_dead(const struct member *m, int rank)
 }
 
 /* The lowest dead rank; -1: none. */
-static int first_dead(const struct member *m)
+static int first_dead(const struct shunt_peers *m)
 {
 	for (int r = 0; r < m->comm->nranks; r++)
 		if (long_dead(m, r))
@@ -187,7 +165,7 @@ static int first_dead(const struct member *m)
  * The dead rank that the operation of this word waits for; -1: none. A group's launches carry the word of its last
  * call.
  */
-static int awaited_rank(const struct member *m, uint64_t word)
+static int awaited_rank(const struct shunt_peers *m, uint64_t word)
 {
 	struct shunt_operation *ops = malloc(SHUNT_RECORDER_OPERATIONS * sizeof(*ops));
 	bool known = false;
@@ -210,37 +188,10 @@ static int awaited_rank(const struct member *m, uint64_t word)
 	return known ? found : dead;
 }
 
-static void notice_push(struct notice **notices, bool error, const char *text)
+static void fail(struct shunt_peers *m, int rank, uint64_t word)
 {
-	struct notice *n = calloc(1, sizeof(*n));
-
-	if (!n)
-		return;
-	n->error = error;
-	snprintf(n->text, sizeof(n->text), "%s", text);
-	n->next = *notices;
-	*notices = n;
-}
-
-static void notices_log(struct notice *notices)
-{
-	for (struct notice *n = notices, *next; n; n = next) {
-		next = n->next;
-		if (n->error)
-			shunt_error("%s", n->text);
-		else
-			shunt_warn("%s", n->text);
-		free(n);
-	}
-}
-
-static void fail(struct member *m, int rank, uint64_t word, struct notice **notices)
-{
-	char text[SHUNT_FAULT_TEXT];
-
 	m->failed = true;
-	if (shunt_fault_set_died(m->comm, rank, (int)m->of[rank]->pid, word, text, sizeof(text)))
-		notice_push(notices, true, text);
+	shunt_fault_died(m->comm, rank, (int)m->of[rank]->pid, word);
 	shunt_comm_stop_kernels(m->comm);
 }
 
@@ -251,9 +202,8 @@ static void change_limit(struct shunt_comm *comm, uint64_t from, uint64_t to)
 }
 
 /* Another call holds the driver. */
-static void driver_blocked(struct member *m, struct notice **notices)
+static void driver_blocked(struct shunt_peers *m)
 {
-	char text[SHUNT_FAULT_TEXT];
 	struct shunt_comm *comm = m->comm;
 	uint64_t limit = shunt_comm_spin_limit();
 	bool pair = comm->nranks == 2;
@@ -263,13 +213,10 @@ static void driver_blocked(struct member *m, struct notice **notices)
 		return;
 	m->driver_held = true;
 	pid = (int)m->of[rank]->pid;
-	snprintf(text, sizeof(text),
-	    "rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from seeing "
-	    "what its "
-	    "kernels wait for (communicator %s): %s",
+	shunt_warn("rank %d died (pid %d), and a call that waits for the GPU, such as cudaFree, keeps rank %d from "
+	           "seeing what its kernels wait for (communicator %s): %s",
 	    rank, pid, comm->rank, shunt_id_text(comm->id.b).s,
 	    pair ? "those that wait for that rank give up" : "if nothing goes on, abort it");
-	notice_push(notices, false, text);
 	if (!pair)
 		return;
 	shunt_comm_life_lost(&comm->life, rank, pid);
@@ -278,21 +225,17 @@ static void driver_blocked(struct member *m, struct notice **notices)
 }
 
 /* The device can be read again: see whether a kernel gave up meanwhile. */
-static void driver_released(struct member *m, struct notice **notices)
+static void driver_released(struct shunt_peers *m)
 {
-	char text[SHUNT_FAULT_TEXT];
-
 	m->driver_held = false;
-	if (shunt_fault_take(m->comm, text, sizeof(text)))
-		notice_push(notices, true, text);
-	if (shunt_comm_life_error(&m->comm->life))
+	if (shunt_fault_poll(m->comm))
 		m->failed = true;
 	else
 		change_limit(m->comm, GRACE_NS, shunt_comm_spin_limit());
 	shunt_comm_life_found(&m->comm->life);
 }
 
-static void check_progress(struct member *m, const struct shunt_progress *p, struct notice **notices)
+static void check_progress(struct shunt_peers *m, const struct shunt_progress *p)
 {
 	int rank;
 
@@ -303,12 +246,12 @@ static void check_progress(struct member *m, const struct shunt_progress *p, str
 	} else if (shunt_now_ms() - m->since_ms >= SHUNT_PEERS_GRACE_MS) {
 		rank = awaited_rank(m, p->now);
 		if (rank >= 0)
-			fail(m, rank, p->now, notices);
+			fail(m, rank, p->now);
 	}
 }
 
 /* True: poll again. *unresponsive: a device did not answer. */
-static bool poll_member(struct member *m, bool *unresponsive, struct notice **notices)
+static bool poll_peers(struct shunt_peers *m, bool *unresponsive)
 {
 	struct shunt_comm *comm = m->comm;
 	struct shunt_recorder_snapshot snapshot;
@@ -323,31 +266,29 @@ static bool poll_member(struct member *m, bool *unresponsive, struct notice **no
 		return true;
 	*unresponsive |= snapshot.unresponsive;
 	if (snapshot.unresponsive)
-		driver_blocked(m, notices);
+		driver_blocked(m);
 	else if (m->driver_held)
-		driver_released(m, notices);
+		driver_released(m);
 	if (snapshot.ctrl && !m->failed)
-		check_progress(m, &snapshot.ctrl->progress, notices);
+		check_progress(m, &snapshot.ctrl->progress);
 	shunt_recorder_snapshot_finish(&snapshot);
 	return !m->failed;
+}
+
+static bool has_peers(const struct shunt_registration *r)
+{
+	return r->peers;
 }
 
 int shunt_peers_poll(void)
 {
 	bool again = false, unresponsive = false;
-	struct notice *notices = NULL;
+	struct shunt_registration *r = NULL;
 
-	shunt_lock_acquire(&lock);
-	for (struct member *m = members; m; m = m->next) {
-		/* A device is read, and a dump written, without the lock. The member stays in the list meanwhile. */
-		m->busy = true;
-		shunt_lock_release(&lock);
-		again |= poll_member(m, &unresponsive, &notices);
-		shunt_lock_acquire(&lock);
-		m->busy = false;
-		pthread_cond_broadcast(&idle);
-	}
-	shunt_lock_release(&lock);
-	notices_log(notices);
+	/* The end of a communicator waits for the look at it, and so must not wait for lines of log. */
+	shunt_log_hold();
+	while ((r = shunt_registry_next(r, has_peers)))
+		again |= poll_peers(r->peers, &unresponsive);
+	shunt_log_flush();
 	return !again ? -1 : unresponsive ? 5 * POLL_MS : POLL_MS;
 }

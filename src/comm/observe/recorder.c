@@ -30,8 +30,7 @@ struct ring {
 };
 
 struct shunt_recorder {
-	struct shunt_recorder *next; /* of the list */
-	unsigned users;              /* the communicator and its readers; under the list's lock */
+	atomic_uint users; /* the communicator and its readers */
 	char id[9], key[17];
 	atomic_int rank, nranks, device, error;
 	atomic_uint_fast64_t calls, collectives;
@@ -40,9 +39,9 @@ struct shunt_recorder {
 	_Atomic(const char *) phase;
 	atomic_uint_fast64_t phase_ns;
 
-	atomic_bool left;        /* a reading thread hangs: do not start another one */
-	pthread_mutex_t reading; /* held while the device is read; taken before `lock` */
-	pthread_mutex_t lock;    /* of the members below */
+	atomic_bool left;           /* a reading thread hangs: do not start another one */
+	struct shunt_mutex reading; /* held while the device is read; taken before `lock` */
+	struct shunt_mutex lock;    /* of the members below */
 	const struct shunt_gpu_ops *gpu;
 	const struct shunt_ctrl *ctrl;
 	const struct shunt_fault *fault;
@@ -53,22 +52,12 @@ struct shunt_recorder {
 /* The device's words on the way to a reader. The last of the two threads frees it. */
 struct device_read {
 	struct shunt_recorder *rec;
-	pthread_mutex_t lock;
+	struct shunt_mutex lock;
 	pthread_cond_t is_done;
 	unsigned users;
 	bool done;
 	struct shunt_ctrl *ctrl; /* NULL: it could not be read */
 };
-
-static void drop_list(void);
-static struct shunt_lock list_lock = SHUNT_LOCK(drop_list);
-static struct shunt_recorder *list;
-
-/* A forked child has none of what these stand for. */
-static void drop_list(void)
-{
-	list = NULL;
-}
 
 /* Time of the last clock tick: reading the exact clock costs more than all the rest. */
 static uint64_t now_ns(void)
@@ -93,13 +82,9 @@ struct shunt_recorder *shunt_recorder_create(const uint8_t id[16])
 	atomic_init(&rec->rank, -1);
 	atomic_init(&rec->nranks, -1);
 	atomic_init(&rec->device, -1);
-	rec->users = 1;
-	pthread_mutex_init(&rec->reading, NULL);
-	pthread_mutex_init(&rec->lock, NULL);
-	shunt_lock_acquire(&list_lock);
-	rec->next = list;
-	list = rec;
-	shunt_lock_release(&list_lock);
+	atomic_init(&rec->users, 1);
+	shunt_mutex_init(&rec->reading, SHUNT_LOCK_READING);
+	shunt_mutex_init(&rec->lock, SHUNT_LOCK_RECORDER);
 	shunt_dump_start();
 	return rec;
 }
@@ -123,24 +108,24 @@ void shunt_recorder_ready(struct shunt_recorder *rec, const struct shunt_gpu_ops
 	if (!rec)
 		return;
 	gpu->device_info(atomic_load(&rec->device), &info);
-	pthread_mutex_lock(&rec->lock);
+	shunt_mutex_lock(&rec->lock);
 	rec->gpu = gpu;
 	rec->ctrl = ctrl;
 	rec->fault = fault;
 	rec->sim = info.sim;
-	pthread_mutex_unlock(&rec->lock);
+	shunt_mutex_unlock(&rec->lock);
 }
 
 void shunt_recorder_unready(struct shunt_recorder *rec)
 {
 	if (!rec)
 		return;
-	pthread_mutex_lock(&rec->reading);
-	pthread_mutex_lock(&rec->lock);
+	shunt_mutex_lock(&rec->reading);
+	shunt_mutex_lock(&rec->lock);
 	rec->ctrl = NULL;
 	rec->fault = NULL;
-	pthread_mutex_unlock(&rec->lock);
-	pthread_mutex_unlock(&rec->reading);
+	shunt_mutex_unlock(&rec->lock);
+	shunt_mutex_unlock(&rec->reading);
 }
 
 void shunt_recorder_phase(struct shunt_recorder *rec, const char *phase)
@@ -155,10 +140,10 @@ void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason)
 {
 	if (!rec)
 		return;
-	pthread_mutex_lock(&rec->lock);
+	shunt_mutex_lock(&rec->lock);
 	rec->forward = true;
 	snprintf(rec->reason, sizeof(rec->reason), "%s", reason);
-	pthread_mutex_unlock(&rec->lock);
+	shunt_mutex_unlock(&rec->lock);
 }
 
 void shunt_recorder_error(struct shunt_recorder *rec, int err)
@@ -169,47 +154,32 @@ void shunt_recorder_error(struct shunt_recorder *rec, int err)
 		shunt_dump_error();
 }
 
-static void recorder_put(struct shunt_recorder *rec)
+struct shunt_recorder *shunt_recorder_ref(struct shunt_recorder *rec)
 {
-	unsigned left;
+	atomic_fetch_add(&rec->users, 1);
+	return rec;
+}
 
-	shunt_lock_acquire(&list_lock);
-	left = --rec->users;
-	shunt_lock_release(&list_lock);
-	if (left)
+void shunt_recorder_unref(struct shunt_recorder *rec)
+{
+	if (atomic_fetch_sub(&rec->users, 1) > 1)
 		return;
-	pthread_mutex_destroy(&rec->lock);
-	pthread_mutex_destroy(&rec->reading);
+	shunt_mutex_destroy(&rec->lock);
+	shunt_mutex_destroy(&rec->reading);
 	free(atomic_load(&rec->eager.entries));
 	free(atomic_load(&rec->captured.entries));
 	free(atomic_load(&rec->peers));
 	free(rec);
 }
 
-/* With the lock held; rec may be off the list already. */
-static void unlist(const struct shunt_recorder *rec)
-{
-	struct shunt_recorder **at = &list;
-
-	while (*at && *at != rec)
-		at = &(*at)->next;
-	if (*at)
-		*at = rec->next;
-}
-
 struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec)
 {
-	bool read;
-
 	if (!rec)
 		return NULL;
-	shunt_lock_acquire(&list_lock);
-	unlist(rec);
-	read = rec->users > 1;
-	shunt_lock_release(&list_lock);
-	if (read) /* perhaps of the device, which may not answer: an abort must not wait for that */
+	if (atomic_load(&rec->users) >
+	    1) /* perhaps of the device, which may not answer: an abort must not wait for that */
 		return rec;
-	recorder_put(rec);
+	shunt_recorder_unref(rec);
 	return NULL;
 }
 
@@ -218,10 +188,7 @@ void shunt_recorder_destroy(struct shunt_recorder *rec)
 	if (!rec)
 		return;
 	shunt_recorder_unready(rec);
-	shunt_lock_acquire(&list_lock);
-	unlist(rec);
-	shunt_lock_release(&list_lock);
-	recorder_put(rec);
+	shunt_recorder_unref(rec);
 }
 
 /* ---- writing */
@@ -341,28 +308,6 @@ size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shu
 	return n;
 }
 
-void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg)
-{
-	struct shunt_recorder **all, *rec;
-	size_t n = 0, i;
-
-	shunt_lock_acquire(&list_lock);
-	for (rec = list; rec; rec = rec->next)
-		n++;
-	all = malloc((n + 1) * sizeof(*all));
-	n = 0;
-	for (rec = list; all && rec; rec = rec->next) {
-		rec->users++;
-		all[n++] = rec;
-	}
-	shunt_lock_release(&list_lock);
-	for (i = n; i-- > 0;) { /* the newest comes first in the list */
-		fn(all[i], arg);
-		recorder_put(all[i]);
-	}
-	free(all);
-}
-
 /* ---- the device, which may not answer */
 
 /* With rec->reading held, so that the memory stays. */
@@ -384,14 +329,14 @@ static void device_read_put(struct device_read *d)
 {
 	unsigned left;
 
-	pthread_mutex_lock(&d->lock);
+	shunt_mutex_lock(&d->lock);
 	left = --d->users;
-	pthread_mutex_unlock(&d->lock);
+	shunt_mutex_unlock(&d->lock);
 	if (left)
 		return;
 	pthread_cond_destroy(&d->is_done);
-	pthread_mutex_destroy(&d->lock);
-	recorder_put(d->rec);
+	shunt_mutex_destroy(&d->lock);
+	shunt_recorder_unref(d->rec);
 	free(d->ctrl);
 	free(d);
 }
@@ -401,14 +346,14 @@ static void *device_read_main(void *arg)
 	struct device_read *d = arg;
 	struct shunt_ctrl *ctrl;
 
-	pthread_mutex_lock(&d->rec->reading);
+	shunt_mutex_lock(&d->rec->reading);
 	ctrl = copy_ctrl(d->rec);
-	pthread_mutex_unlock(&d->rec->reading);
-	pthread_mutex_lock(&d->lock);
+	shunt_mutex_unlock(&d->rec->reading);
+	shunt_mutex_lock(&d->lock);
 	d->ctrl = ctrl;
 	d->done = true;
 	pthread_cond_signal(&d->is_done);
-	pthread_mutex_unlock(&d->lock);
+	shunt_mutex_unlock(&d->lock);
 	atomic_store(&d->rec->left, false);
 	device_read_put(d);
 	return NULL;
@@ -423,14 +368,12 @@ static struct device_read *device_read_start(struct shunt_recorder *rec)
 		return NULL;
 	d->rec = rec;
 	d->users = 2;
-	pthread_mutex_init(&d->lock, NULL);
+	shunt_mutex_init(&d->lock, SHUNT_LOCK_DEVICE_READ);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&d->is_done, &attr);
 	pthread_condattr_destroy(&attr);
-	shunt_lock_acquire(&list_lock);
-	rec->users++;
-	shunt_lock_release(&list_lock);
+	shunt_recorder_ref(rec);
 	if (shunt_thread_start(NULL, READ_STACK_BYTES, device_read_main, d)) {
 		d->users = 1;
 		device_read_put(d);
@@ -467,15 +410,15 @@ static bool device_read(struct shunt_recorder *rec, unsigned wait_ms, struct shu
 		end.tv_sec++;
 		end.tv_nsec -= 1000000000L;
 	}
-	pthread_mutex_lock(&d->lock);
-	while (!d->done && !pthread_cond_timedwait(&d->is_done, &d->lock, &end))
+	shunt_mutex_lock(&d->lock);
+	while (!d->done && !pthread_cond_timedwait(&d->is_done, &d->lock.mutex, &end))
 		;
 	done = d->done;
 	if (!done)
 		atomic_store(&rec->left, true);
 	*ctrl_p = d->ctrl;
 	d->ctrl = NULL;
-	pthread_mutex_unlock(&d->lock);
+	shunt_mutex_unlock(&d->lock);
 	device_read_put(d);
 	return done;
 }
@@ -502,21 +445,21 @@ int shunt_recorder_snapshot(struct shunt_recorder *rec, unsigned wait_ms, struct
 		for (int i = 0; i < 2 * snapshot->nranks; i++)
 			snapshot->sends[i] = atomic_load_explicit(&peers[i], memory_order_relaxed);
 	}
-	pthread_mutex_lock(&rec->lock);
+	shunt_mutex_lock(&rec->lock);
 	snapshot->forward = rec->forward;
 	memcpy(snapshot->reason, rec->reason, sizeof(snapshot->reason));
 	snapshot->have_device = rec->ctrl != NULL;
-	pthread_mutex_unlock(&rec->lock);
+	shunt_mutex_unlock(&rec->lock);
 	if (snapshot->have_device)
 		snapshot->unresponsive = !device_read(rec, wait_ms, &snapshot->ctrl);
 	/* Read after the device: a kernel that gave up stores the fault before it counts itself as ended. */
-	pthread_mutex_lock(&rec->lock);
+	shunt_mutex_lock(&rec->lock);
 	if (rec->fault) {
 		snapshot->fault.set = __atomic_load_n(&rec->fault->set, __ATOMIC_ACQUIRE);
 		if (snapshot->fault.set)
 			snapshot->fault = *rec->fault;
 	}
-	pthread_mutex_unlock(&rec->lock);
+	shunt_mutex_unlock(&rec->lock);
 	/* Read after the device: what the device has begun was counted before. */
 	snapshot->captured = atomic_load(&rec->captured.next);
 	snapshot->collectives = atomic_load(&rec->collectives);

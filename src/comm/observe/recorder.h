@@ -42,8 +42,8 @@
 struct shunt_recorder;
 
 /*
- * Puts the communicator on the process's list. NULL: no memory; the communicator works without a recorder. id: the
- * communicator's 16 bytes, which are secret.
+ * NULL: no memory; the communicator works without a recorder. id: the communicator's 16 bytes, which are secret.
+ * Readers find it in the registry.
  */
 struct shunt_recorder *shunt_recorder_create(const uint8_t id[16]);
 void shunt_recorder_set_rank(struct shunt_recorder *rec, int rank, int nranks, int device);
@@ -63,8 +63,8 @@ void shunt_recorder_forward(struct shunt_recorder *rec, const char *reason);
 void shunt_recorder_error(struct shunt_recorder *rec, int err);
 void shunt_recorder_destroy(struct shunt_recorder *rec);
 /*
- * The communicator has ended, but its memory stays for a while: from now on readers do not find it. Does not wait.
- * Returns what must be destroyed together with that memory; NULL: nothing.
+ * The communicator has ended, but its memory stays for a while; readers do not find it any more. Does not wait. Returns
+ * what must be destroyed together with that memory; NULL: nothing.
  */
 struct shunt_recorder *shunt_recorder_detach(struct shunt_recorder *rec);
 
@@ -124,8 +124,9 @@ struct shunt_recorder_snapshot {
 	unsigned *sends, *receives;
 };
 
-/* Calls fn with every live communicator of this process. No lock is held meanwhile; rec is valid during the call. */
-void shunt_recorder_visit(void (*fn)(struct shunt_recorder *rec, void *arg), void *arg);
+/* rec stays until unref, even if the communicator ends meanwhile. ref returns rec. */
+struct shunt_recorder *shunt_recorder_ref(struct shunt_recorder *rec);
+void shunt_recorder_unref(struct shunt_recorder *rec);
 /* Copies at most cap operations, oldest first; returns how many. Leaves out entries that are being overwritten. */
 size_t shunt_recorder_read(struct shunt_recorder *rec, bool captured, struct shunt_operation *ops, size_t cap);
 /*

@@ -16,9 +16,6 @@ struct shunt_cu_device *shunt_cu_devices;
 int shunt_cu_ndevices;
 const struct shunt_kernel_set *shunt_cu_kernels;
 
-/* Guards the first use of a device: its context and its copy stream. */
-static struct shunt_lock first_use_lock = SHUNT_LOCK(NULL);
-
 /* All other results are -EIO: a kernel faulted, a link failed, or the driver is too new for this list. */
 static const struct {
 	short result, err;
@@ -49,6 +46,14 @@ static const struct {
 	{ SHUNT_CU_SYSTEM_DRIVER_MISMATCH, -ENODEV },
 	{ SHUNT_CU_COMPAT_NOT_SUPPORTED_ON_DEVICE, -ENODEV },
 };
+
+/* A forked child has no working driver, but it must not wait for a thread that it does not have. */
+static void free_device_locks(void)
+{
+	for (int i = 0; i < shunt_cu_ndevices; i++)
+		shunt_mutex_init(&shunt_cu_devices[i].lock, SHUNT_LOCK_DEVICE);
+}
+SHUNT_IN_FORKED_CHILD(free_device_locks)
 
 static int to_errno(int result)
 {
@@ -192,6 +197,7 @@ static int cuda_open(const struct shunt_kernel_set *kernels)
 	}
 	for (int i = 0; i < count; i++) {
 		devices[i].func = funcs + (size_t)i * shunt_cu_kernels->n;
+		shunt_mutex_init(&devices[i].lock, SHUNT_LOCK_DEVICE);
 		err = read_device(i, &devices[i]);
 		if (err)
 			goto err_free_devices;
@@ -206,7 +212,7 @@ err_free_devices:
 	return err;
 }
 
-/* With first_use_lock held. Queries only the driver's own state: a destroyed context must not be used. */
+/* With the device's lock held. Queries only the driver's own state: a destroyed context must not be used. */
 static bool ctx_is_alive(const struct shunt_cu_device *d, void *ctx)
 {
 	unsigned long long id;
@@ -223,14 +229,14 @@ void shunt_cu_drop_dead_ctx(int device)
 	struct shunt_cu_device *d = &shunt_cu_devices[device];
 	void *ctx;
 
-	shunt_lock_acquire(&first_use_lock);
+	shunt_mutex_lock(&d->lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (ctx && !ctx_is_alive(d, ctx)) {
 		atomic_store(&d->loaded, false);
 		atomic_store(&d->copy_stream, NULL); /* destroyed with the context */
 		atomic_store(&d->ctx, NULL);
 	}
-	shunt_lock_release(&first_use_lock);
+	shunt_mutex_unlock(&d->lock);
 }
 
 /*
@@ -243,7 +249,7 @@ static int get_ctx(int device, void **ctx_p)
 	void *ctx;
 	int res = 0;
 
-	shunt_lock_acquire(&first_use_lock);
+	shunt_mutex_lock(&d->lock);
 	ctx = atomic_load_explicit(&d->ctx, memory_order_relaxed);
 	if (!ctx) {
 		res = shunt_cu.DevicePrimaryCtxRetain(&ctx, d->dev);
@@ -252,7 +258,7 @@ static int get_ctx(int device, void **ctx_p)
 		if (!res)
 			atomic_store_explicit(&d->ctx, ctx, memory_order_release);
 	}
-	shunt_lock_release(&first_use_lock);
+	shunt_mutex_unlock(&d->lock);
 	if (res)
 		return shunt_cu_error(res, "cuDevicePrimaryCtxRetain of device %d", device);
 	*ctx_p = ctx;
@@ -277,6 +283,7 @@ int shunt_cu_enter_fast(int device, struct shunt_cu_ctx_guard *guard)
 {
 	void *ctx;
 
+	shunt_lock_check_blocking("calls the driver", true);
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices) {
 		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
 		return -EINVAL;
@@ -294,6 +301,7 @@ int shunt_cu_enter(int device, struct shunt_cu_ctx_guard *guard)
 	void *ctx = NULL;
 	int res, err;
 
+	shunt_lock_check_blocking("calls the driver", true);
 	if ((unsigned)device >= (unsigned)shunt_cu_ndevices) {
 		shunt_error("device %d does not exist: the CUDA driver shows %d", device, shunt_cu_ndevices);
 		return -EINVAL;
@@ -345,14 +353,14 @@ int shunt_cu_copy_stream(int device, void **stream_p)
 	int res = 0;
 
 	if (!stream) {
-		shunt_lock_acquire(&first_use_lock);
+		shunt_mutex_lock(&d->lock);
 		stream = atomic_load_explicit(&d->copy_stream, memory_order_relaxed);
 		if (!stream) {
 			res = shunt_cu.StreamCreate(&stream, SHUNT_CU_STREAM_NON_BLOCKING);
 			if (!res)
 				atomic_store_explicit(&d->copy_stream, stream, memory_order_release);
 		}
-		shunt_lock_release(&first_use_lock);
+		shunt_mutex_unlock(&d->lock);
 		if (res)
 			return shunt_cu_error(res, "cuStreamCreate on device %d", device);
 	}

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/lock.h"
 #include "device/cuda/abi.h"
 #include "device/gpu_ops.h"
 
@@ -18,8 +19,9 @@ struct shunt_cu_device {
 	void *_Atomic copy_stream;  /* NULL until first used, then kept */
 	atomic_bool loaded;         /* func, pdl and max_clusters are complete */
 	bool pdl; /* kernels may be launched before their stream reaches them (programmatic dependent launch) */
-	unsigned max_clusters; /* clusters of the set's cluster_blocks */
-	void **func;           /* by kernel; NULL: not in this build */
+	unsigned max_clusters;   /* clusters of the set's cluster_blocks */
+	void **func;             /* by kernel; NULL: not in this build */
+	struct shunt_mutex lock; /* of the first use of the context and the copy stream; for access by other ranks */
 };
 
 /* The driver's calls, valid after open(). */

@@ -16,7 +16,6 @@
 #define PDL_DRIVER 12030
 
 /* Guards libraries, and func of a device until its `loaded` is set. */
-static struct shunt_lock load_lock = SHUNT_LOCK(NULL);
 static void **libraries; /* by fatbin */
 
 bool shunt_cu_kernel_exists(unsigned kernel)
@@ -151,13 +150,15 @@ int shunt_cu_kernels_load(int device)
 	err = shunt_cu_enter(device, &guard);
 	if (err)
 		return err;
-	shunt_lock_acquire(&load_lock);
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_KERNELS);
 	if (!atomic_load_explicit(&shunt_cu_devices[device].loaded, memory_order_relaxed)) {
 		err = load_all(device);
 		if (!err)
 			atomic_store_explicit(&shunt_cu_devices[device].loaded, true, memory_order_release);
 	}
-	shunt_lock_release(&load_lock);
+	shunt_lock_release(SHUNT_LOCK_KERNELS);
+	shunt_log_flush();
 	shunt_cu_leave(&guard);
 	return err;
 }

@@ -6,8 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static struct shunt_lock access_lock = SHUNT_LOCK(NULL);
-
 static struct shunt_cu_mem_prop share_prop(int device)
 {
 	return (struct shunt_cu_mem_prop){
@@ -180,12 +178,12 @@ int shunt_cu_share_borrow(int device, void *ptr, size_t bytes, struct shunt_gpu_
 	 * Concurrent calls for ranks of one device fail: the driver (580) returns CUDA_ERROR_ALREADY_MAPPED to one of
 	 * them, and then kernels of all ranks fault there.
 	 */
-	shunt_lock_acquire(&access_lock);
+	shunt_mutex_lock(&shunt_cu_devices[device].lock);
 	res = shunt_cu.MemGetAccess(&has, &access.location, (uintptr_t)ptr);
 	if (!res && has != SHUNT_CU_MEM_ACCESS_READWRITE)
 		res = shunt_cu.MemSetAccess(
 		    (uintptr_t)ptr, bytes, &access, 1); /* leaves the other devices' access unchanged */
-	shunt_lock_release(&access_lock);
+	shunt_mutex_unlock(&shunt_cu_devices[device].lock);
 	if (res)
 		err = shunt_cu_error(res, "cuMemSetAccess of another rank's %zu bytes for device %d", bytes, device);
 	else

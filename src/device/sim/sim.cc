@@ -7,6 +7,7 @@
 #include "device/sim/sim.h"
 extern "C" {
 #include "base/config.h"
+#include "base/lock.h"
 }
 
 static __thread int current_device;
@@ -115,55 +116,70 @@ static int sim_kernels_load(int device) { return sim_device_ok(device) ? 0 : -EI
 
 static bool sim_kernel_exists(unsigned kernel) { return sim_kernel(kernel); }
 
+#if SHUNT_LOCK_CHECKS
+/* An operation that first looks at the locks that the thread holds, as each may wait for kernels. */
+template <auto fn> struct checked;
+template <typename R, typename... A, R (*fn)(A...)> struct checked<fn> {
+	static R call(A... args)
+	{
+		shunt_lock_check_blocking("calls the device", true);
+		return fn(args...);
+	}
+};
+#define OP(fn) checked<fn>::call
+#else
+#define OP(fn) fn
+#endif
+
 extern "C" const struct shunt_gpu_ops shunt_gpu_sim_ops = {
 	.name = "sim",
-	.open = sim_open,
-	.device_count = sim_device_count,
+	.open = OP(sim_open),
+	.device_count = OP(sim_device_count),
 	.in_use = sim_in_use,
-	.device_get = sim_device_get,
-	.device_set = sim_device_set,
-	.device_info = sim_device_info,
-	.peer_check = sim_peer_check,
-	.share_alloc = sim_share_alloc,
-	.share_map = sim_share_map,
-	.share_borrow = sim_share_borrow,
-	.share_alias = sim_share_alias,
-	.share_free = sim_share_free,
-	.share_export = sim_share_export,
-	.mem_alloc = sim_mem_alloc,
-	.mem_free = sim_mem_free,
-	.mem_alloc_shared = sim_mem_alloc_shared,
-	.mem_range = sim_mem_range,
-	.mem_info = sim_mem_info,
-	.host_alloc = sim_host_alloc,
-	.host_free = sim_host_free,
-	.copy = sim_copy,
-	.copy_async = sim_copy_async,
-	.memset_async = sim_memset_async,
-	.kernels_load = sim_kernels_load,
-	.kernel_exists = sim_kernel_exists,
-	.launch = sim_launch,
-	.cluster_blocks = sim_cluster_blocks,
-	.stream_create = sim_stream_create,
-	.stream_sync = sim_stream_sync,
-	.stream_idle = sim_stream_idle,
-	.device_sync = sim_device_sync,
-	.stream_destroy = sim_stream_destroy,
-	.stream_capture = sim_stream_capture,
-	.event_create = sim_event_create,
-	.event_record = sim_event_record,
-	.event_wait = sim_event_wait,
-	.event_done = sim_event_done,
-	.event_elapsed_us = sim_event_elapsed_us,
-	.event_destroy = sim_event_destroy,
-	.capture_begin = sim_capture_begin,
-	.capture_end = sim_capture_end,
-	.capture_info = sim_capture_info,
-	.capture_wait = sim_capture_wait,
-	.capture_join = sim_capture_join,
-	.capture_record = sim_capture_record,
-	.capture_move_record = sim_capture_move_record,
-	.capture_retain = sim_capture_retain,
-	.graph_launch = sim_graph_launch,
-	.graph_destroy = sim_graph_destroy,
+	.device_get = OP(sim_device_get),
+	.device_set = OP(sim_device_set),
+	.device_info = OP(sim_device_info),
+	.peer_check = OP(sim_peer_check),
+	.share_alloc = OP(sim_share_alloc),
+	.share_map = OP(sim_share_map),
+	.share_borrow = OP(sim_share_borrow),
+	.share_alias = OP(sim_share_alias),
+	.share_free = OP(sim_share_free),
+	.share_export = OP(sim_share_export),
+	.mem_alloc = OP(sim_mem_alloc),
+	.mem_free = OP(sim_mem_free),
+	.mem_alloc_shared = OP(sim_mem_alloc_shared),
+	.mem_range = OP(sim_mem_range),
+	.mem_info = OP(sim_mem_info),
+	.host_alloc = OP(sim_host_alloc),
+	.host_free = OP(sim_host_free),
+	.copy = OP(sim_copy),
+	.copy_async = OP(sim_copy_async),
+	.memset_async = OP(sim_memset_async),
+	.kernels_load = OP(sim_kernels_load),
+	.kernel_exists = OP(sim_kernel_exists),
+	.launch = OP(sim_launch),
+	.cluster_blocks = OP(sim_cluster_blocks),
+	.stream_create = OP(sim_stream_create),
+	.stream_sync = OP(sim_stream_sync),
+	.stream_idle = OP(sim_stream_idle),
+	.device_sync = OP(sim_device_sync),
+	.stream_destroy = OP(sim_stream_destroy),
+	.stream_capture = OP(sim_stream_capture),
+	.event_create = OP(sim_event_create),
+	.event_record = OP(sim_event_record),
+	.event_wait = OP(sim_event_wait),
+	.event_done = OP(sim_event_done),
+	.event_elapsed_us = OP(sim_event_elapsed_us),
+	.event_destroy = OP(sim_event_destroy),
+	.capture_begin = OP(sim_capture_begin),
+	.capture_end = OP(sim_capture_end),
+	.capture_info = OP(sim_capture_info),
+	.capture_wait = OP(sim_capture_wait),
+	.capture_join = OP(sim_capture_join),
+	.capture_record = OP(sim_capture_record),
+	.capture_move_record = OP(sim_capture_move_record),
+	.capture_retain = OP(sim_capture_retain),
+	.graph_launch = OP(sim_graph_launch),
+	.graph_destroy = OP(sim_graph_destroy),
 };

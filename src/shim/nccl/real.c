@@ -32,7 +32,6 @@ static void *real_handle;
 static char *real_path;
 static _Atomic(const char *) published_path;
 static const char *missing_reason = "is not supported without a real NCCL";
-static struct shunt_lock open_lock = SHUNT_LOCK(NULL);
 
 ncclResult_t shunt_real_missing(const char *name, atomic_bool *logged)
 {
@@ -208,7 +207,8 @@ const struct shunt_mode_ops *shunt_real_open(void)
 {
 	const struct shunt_mode_ops *ops;
 
-	shunt_lock_acquire(&open_lock);
+	shunt_log_hold();
+	shunt_lock_acquire(SHUNT_LOCK_REAL);
 	ops = atomic_load(&shunt_process_ops);
 	if (!ops) {
 		shunt_thread()->inside++; /* a constructor that calls NCCL must not take the lock again */
@@ -217,7 +217,8 @@ const struct shunt_mode_ops *shunt_real_open(void)
 		shunt_nvtx_init();
 		atomic_store_explicit(&shunt_process_ops, ops, memory_order_release);
 	}
-	shunt_lock_release(&open_lock);
+	shunt_lock_release(SHUNT_LOCK_REAL);
+	shunt_log_flush();
 	return ops;
 }
 

@@ -28,13 +28,13 @@ bool shunt_attach_ready(struct shunt_entry *e, ncclComm_t comm)
 
 	if (shunt_life_is_located(&e->life))
 		return true;
-	pthread_mutex_lock(&e->lock);
+	shunt_mutex_lock(&e->lock);
 	if (!shunt_life_is_located(&e->life) && !real_CommUserRank(comm, &rank) && !real_CommCount(comm, &nranks) &&
 	    !real_CommCuDevice(comm, &device)) {
 		shunt_comm_set_rank(e->comm, rank, nranks, device);
 		shunt_life_locate(&e->life);
 	}
-	pthread_mutex_unlock(&e->lock);
+	shunt_mutex_unlock(&e->lock);
 	return shunt_life_is_located(&e->life);
 }
 

@@ -23,8 +23,6 @@ struct shunt_pending_child {
 enum action { ACTION_KEEP, ACTION_PUBLISH, ACTION_DROP };
 typedef enum action decide_fn(struct shunt_pending_child *p, const void *arg);
 
-static void drop_list(void);
-static struct shunt_lock lock = SHUNT_LOCK(drop_list);
 static struct shunt_pending_child *pending_list;
 static atomic_size_t npending; /* 0 saves the lock */
 static bool polling;           /* the thread runs */
@@ -34,7 +32,9 @@ static void drop_list(void)
 {
 	pending_list = NULL;
 	atomic_store(&npending, 0);
+	polling = false;
 }
+SHUNT_IN_FORKED_CHILD(drop_list)
 
 static ncclComm_t written_handle(const struct shunt_pending_child *p)
 {
@@ -46,7 +46,7 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 {
 	struct shunt_pending_child *done = NULL, *p;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_PENDING);
 	for (struct shunt_pending_child **at = &pending_list; (p = *at);) {
 		enum action action = decide(p, arg);
 		if (action == ACTION_KEEP) {
@@ -65,7 +65,7 @@ static void for_each_pending(decide_fn *decide, const void *arg)
 		p->next = done;
 		done = p;
 	}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_PENDING);
 	while ((p = done)) {
 		done = p->next;
 		shunt_entry_put(p->child);
@@ -91,11 +91,11 @@ static void *poll_thread(void *arg)
 		bool left = false;
 
 		for_each_pending(decide_written, NULL);
-		shunt_lock_acquire(&lock);
+		shunt_lock_acquire(SHUNT_LOCK_PENDING);
 		for (struct shunt_pending_child *p = pending_list; p && !left; p = p->next)
 			left = p->where;
 		polling = left;
-		shunt_lock_release(&lock);
+		shunt_lock_release(SHUNT_LOCK_PENDING);
 		if (!left)
 			return NULL;
 		nanosleep(&(struct timespec){ .tv_nsec = POLL_NS }, NULL);
@@ -110,9 +110,6 @@ static int start_polling(void)
 	if (polling)
 		return 0;
 	err = shunt_thread_start(NULL, 0, poll_thread, NULL);
-	if (err)
-		shunt_warn(
-		    "cannot start a thread for a non-blocking communicator (%s): NCCL has it alone", strerror(-err));
 	polling = !err;
 	return err;
 }
@@ -121,23 +118,26 @@ struct shunt_pending_child *shunt_pending_child_add(
     struct shunt_entry *child, ncclComm_t *where, ncclComm_t parent, const void *group, bool async)
 {
 	struct shunt_pending_child *p = malloc(sizeof(*p));
-	int err = p ? 0 : -ENOMEM;
+	int err = p ? 0 : -ENOMEM, no_thread = 0;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_PENDING);
 	if (!err) {
 		*p = (struct shunt_pending_child){
 			.next = pending_list, .child = child, .where = where, .parent = parent, .group = group
 		};
 		if (async)
-			err = start_polling(); /* it waits for the lock, and then finds this child */
+			err = no_thread = start_polling(); /* it waits for the lock, and then finds this child */
 	}
 	if (!err) {
 		pending_list = p;
 		atomic_fetch_add(&npending, 1);
 	}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_PENDING);
 	if (!err)
 		return p;
+	if (no_thread)
+		shunt_warn("cannot start a thread for a non-blocking communicator (%s): NCCL has it alone",
+		    strerror(-no_thread));
 	shunt_entry_put(child);
 	free(p);
 	return NULL;

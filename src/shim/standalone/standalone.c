@@ -306,6 +306,15 @@ struct shunt_entry *shunt_standalone_find(ncclComm_t comm, const char *what, ncc
 		*result_p = shunt_to_nccl(-EINVAL);
 		return NULL;
 	}
+	if (e->process_generation != shunt_process_generation()) {
+		shunt_warn(
+		    "%s: the communicator is that of the parent of this process, which cannot use it; make one after "
+		    "fork()",
+		    what);
+		shunt_entry_put(e);
+		*result_p = shunt_to_nccl(-EINVAL);
+		return NULL;
+	}
 	state = shunt_task_state(e);
 	/* In a group several splits of one parent may wait for the group's end. */
 	if (state == ncclSuccess || (state == ncclInProgress && shunt_group_open() && shunt_task_is_queued(e->scomm)))

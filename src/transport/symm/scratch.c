@@ -12,8 +12,6 @@ struct scratch {
 	unsigned users;
 };
 
-static void drop_list(void);
-static struct shunt_lock lock = SHUNT_LOCK(drop_list);
 static struct scratch *list;
 
 /* A forked child has none of what these stand for. */
@@ -21,6 +19,7 @@ static void drop_list(void)
 {
 	list = NULL;
 }
+SHUNT_IN_FORKED_CHILD(drop_list)
 
 static struct scratch **find_scratch(void *ptr)
 {
@@ -40,10 +39,10 @@ int shunt_scratch_alloc(const struct shunt_gpu_ops *gpu, int device, size_t byte
 		free(s);
 		return err;
 	}
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
 	*s = (struct scratch){ .next = list, .gpu = gpu, .mem = *mem_p, .users = 1 };
 	list = s;
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_SCRATCH);
 	return 0;
 }
 
@@ -51,11 +50,11 @@ void shunt_scratch_close_fd(struct shunt_gpu_mem *mem)
 {
 	struct scratch *s;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
 	s = *find_scratch(mem->ptr);
 	if (s)
 		s->mem.fd = -1;
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_SCRATCH);
 	close(mem->fd);
 	mem->fd = -1;
 }
@@ -65,14 +64,14 @@ static bool scratch_put(void *ptr)
 {
 	struct scratch **at, *s, *last = NULL;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
 	at = find_scratch(ptr);
 	s = *at;
 	if (s && !--s->users) {
 		*at = s->next;
 		last = s;
 	}
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_SCRATCH);
 	if (last) /* not under the lock: freeing may wait for the device */
 		last->gpu->share_free(&last->mem);
 	free(last);
@@ -85,11 +84,11 @@ int shunt_scratch_borrow(
 	struct scratch *s;
 	int err;
 
-	shunt_lock_acquire(&lock);
+	shunt_lock_acquire(SHUNT_LOCK_SCRATCH);
 	s = *find_scratch(ptr);
 	if (s)
 		s->users++;
-	shunt_lock_release(&lock);
+	shunt_lock_release(SHUNT_LOCK_SCRATCH);
 	err = s ? gpu->share_borrow(device, ptr, bytes, mem_p) : -ESTALE;
 	if (s && err)
 		scratch_put(ptr);
